@@ -31,7 +31,8 @@ class InvalidArgument : public Error {
 /// A file that cannot be read or written, or whose bytes are not what its format asks for.
 class FileError : public Error {
  public:
-  /// `offset` is the byte (or, where `unit` says so, the line or column) at which the reader gave up; -1 if none.
+  /// `offset` is the byte (or, where `unit` says so, the line or column) at which the reader gave up; -1 if
+  /// none.
   FileError(std::string file, std::int64_t offset, std::string reason, std::string unit = "byte");
 
   const std::string& file() const noexcept { return file_; }

@@ -1,0 +1,69 @@
+// Element types. The 16-bit ones are our own, over uint16_t, so that no compiler extension reaches the API.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace fovea {
+
+enum class DType : std::uint8_t { f32, f64, bf16, f16 };
+
+/// Bytes of one element.
+constexpr std::size_t size_of(DType dtype) noexcept {
+  return dtype == DType::f64 ? 8 : dtype == DType::f32 ? 4 : 2;
+}
+
+/// "f32", "f64", "bf16" or "f16".
+std::string_view to_string(DType dtype) noexcept;
+
+/// Brain float: the upper half of an IEEE binary32. Rounds to nearest even; NaN stays NaN.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+
+  bfloat16() = default;
+  explicit bfloat16(float value) noexcept {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    if ((word & 0x7fffffffu) > 0x7f800000u) {
+      bits = static_cast<std::uint16_t>((word >> 16) | 0x40u);
+    } else {
+      bits = static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+    }
+  }
+  explicit operator float() const noexcept {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+};
+
+/// IEEE binary16. Rounds to nearest even, keeps subnormals, infinities and NaN.
+struct float16 {
+  std::uint16_t bits = 0;
+
+  float16() = default;
+  explicit float16(float value) noexcept;
+  explicit operator float() const noexcept;
+};
+
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::f64;
+};
+template <>
+struct DTypeOf<bfloat16> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct DTypeOf<float16> {
+  static constexpr DType value = DType::f16;
+};
+template <class T>
+inline constexpr DType dtype_of = DTypeOf<T>::value;
+
+}  // namespace fovea

@@ -1,0 +1,59 @@
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11): random bits that are a
+// pure function of a key and a counter, so that dropout and initial weights do not depend on tiling, threads
+// or the order of calls.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace fovea {
+
+/// The 128 random bits at `counter` of the stream `key`.
+constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                                  std::uint64_t key) noexcept {
+  std::uint32_t key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter[0];
+    const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {
+        static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0, static_cast<std::uint32_t>(product1),
+        static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key1, static_cast<std::uint32_t>(product0)};
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+/// A sequential reader of one Philox stream; its whole state is (key, position), which a checkpoint can hold.
+class PhiloxStream {
+ public:
+  explicit PhiloxStream(std::uint64_t key, std::uint64_t position = 0) noexcept
+      : key_(key), position_(position) {}
+  std::uint64_t key() const noexcept { return key_; }
+  std::uint64_t position() const noexcept { return position_; }
+
+  std::uint32_t next_u32() noexcept {
+    const std::uint64_t block = position_ / 4;
+    if (block != cached_block_ || !cached_) {
+      values_ = philox4x32({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 0},
+                           key_);
+      cached_block_ = block;
+      cached_ = true;
+    }
+    return values_[position_++ % 4];
+  }
+  /// Uniform in [0, 1), 24 bits.
+  float next_uniform() noexcept { return static_cast<float>(next_u32() >> 8) * 0x1p-24f; }
+  /// Uniform in [0, bound), without modulo bias worth speaking of (64-bit product).
+  std::uint32_t next_below(std::uint32_t bound) noexcept {
+    return static_cast<std::uint32_t>((std::uint64_t{next_u32()} * bound) >> 32);
+  }
+
+ private:
+  std::uint64_t key_, position_;
+  std::uint64_t cached_block_ = 0;
+  bool cached_ = false;
+  std::array<std::uint32_t, 4> values_{};
+};
+
+}  // namespace fovea

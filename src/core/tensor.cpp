@@ -1,0 +1,106 @@
+#include "fovea/core/tensor.h"
+
+#include <cstring>
+#include <new>
+#include <vector>
+
+namespace fovea {
+namespace {
+
+// One cache line, and the width of an AVX-512 vector.
+constexpr std::align_val_t alignment{64};
+
+std::shared_ptr<std::byte[]> allocate(std::size_t bytes) {
+  auto* memory = static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), alignment));
+  return {memory, [](std::byte* p) { ::operator delete(p, alignment); }};
+}
+
+template <class T>
+void fill_elements(Tensor& tensor, double value) {
+  std::fill_n(tensor.data<T>(), tensor.count(), static_cast<T>(value));
+}
+
+void copy_strided(const ConstTensorView& from, std::byte* to) {
+  const auto element = static_cast<std::int64_t>(size_of(from.dtype()));
+  const std::int64_t count = from.count();
+  std::array<std::int64_t, max_rank> index{};
+  for (std::int64_t n = 0; n < count; ++n) {
+    std::int64_t offset = 0;
+    for (int axis = 0; axis < from.rank(); ++axis) offset += index[axis] * from.stride(axis);
+    std::memcpy(to + n * element, from.raw() + offset * element, static_cast<std::size_t>(element));
+    for (int axis = from.rank() - 1; axis >= 0; --axis) {
+      if (++index[axis] < from.size(axis)) break;
+      index[axis] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+Shape::Shape(std::span<const std::int64_t> sizes) : rank_(static_cast<int>(sizes.size())) {
+  if (sizes.size() > static_cast<std::size_t>(max_rank)) {
+    throw InvalidArgument("Shape", "sizes", "at most " + std::to_string(max_rank) + " axes",
+                          std::to_string(sizes.size()));
+  }
+  std::int64_t room = std::int64_t{1} << 62;
+  for (std::size_t axis = 0; axis < sizes.size(); ++axis) {
+    if (sizes[axis] < 0 || sizes[axis] > room) {
+      throw InvalidArgument("Shape", "sizes", "sizes of at least 0 and at most 2^62 elements in all",
+                            std::to_string(sizes[axis]) + " at axis " + std::to_string(axis));
+    }
+    if (sizes[axis] > 0) room /= sizes[axis];
+    sizes_[axis] = sizes[axis];
+  }
+}
+
+std::string to_string(const Shape& shape) {
+  std::string text = "[";
+  for (int axis = 0; axis < shape.rank(); ++axis) text += (axis ? ", " : "") + std::to_string(shape[axis]);
+  return text + "]";
+}
+
+Tensor::Tensor(DType dtype, Shape shape)
+    : storage_(allocate(static_cast<std::size_t>(shape.count()) * size_of(dtype))),
+      dtype_(dtype),
+      shape_(shape) {}
+
+Tensor Tensor::zeros(DType dtype, Shape shape) {
+  Tensor result(dtype, shape);
+  std::memset(result.raw(), 0, result.bytes());
+  return result;
+}
+
+Tensor Tensor::copy_of(ConstTensorView view) {
+  Tensor result(view.dtype(), view.shape());
+  if (view.contiguous()) {
+    if (result.bytes() > 0) std::memcpy(result.raw(), view.raw(), result.bytes());
+  } else {
+    copy_strided(view, result.raw());
+  }
+  return result;
+}
+
+Tensor Tensor::reshape(Shape shape) const {
+  if (shape.count() != count()) {
+    throw InvalidArgument("Tensor::reshape", "shape", "a shape of " + std::to_string(count()) + " elements",
+                          to_string(shape));
+  }
+  Tensor result = *this;
+  result.shape_ = shape;
+  return result;
+}
+
+void Tensor::fill(double value) {
+  switch (dtype_) {
+    case DType::f32:
+      return fill_elements<float>(*this, value);
+    case DType::f64:
+      return fill_elements<double>(*this, value);
+    case DType::bf16:
+      return static_cast<void>(std::fill_n(data<bfloat16>(), count(), bfloat16(static_cast<float>(value))));
+    case DType::f16:
+      return static_cast<void>(std::fill_n(data<float16>(), count(), float16(static_cast<float>(value))));
+  }
+}
+
+}  // namespace fovea
