@@ -1,0 +1,31 @@
+// The one text form of the algebra: the command line, explain and case names share it. parse(print(x)) == x.
+//
+//   expression := term ('|' term)*      term := factor ('&' factor)*      factor := '~' factor | '('
+//   expression ')' | name name := 'everything' | 'causal' | 'window(' lookback ',' lookahead ')' | 'global('
+//   position,... ')' | 'lengths(' length,... ')'
+//
+// A window side is a count or 'all'.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "fovea/attention/mask.h"
+#include "fovea/core/error.h"
+
+namespace fovea {
+
+/// What could not be read: `column` counts characters from 1.
+class ExpressionError : public InvalidArgument {
+ public:
+  ExpressionError(std::string_view text, std::size_t column, std::string expected, std::string got);
+  std::size_t column() const noexcept { return column_; }
+
+ private:
+  std::size_t column_;
+};
+
+/// Throws ExpressionError naming the column and what was expected there.
+Mask parse_mask(std::string_view text);
+
+}  // namespace fovea

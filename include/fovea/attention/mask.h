@@ -1,0 +1,140 @@
+// Masks: which keys a query may see. A mask answers for one site, and for a block of queries: which key spans
+// *some* of them see, and which *all* of them see. Work skipped is derived from these spans and declared
+// nowhere else.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace fovea {
+
+/// Keys [begin, end).
+struct KeySpan {
+  std::int64_t begin = 0, end = 0;
+  friend bool operator==(const KeySpan&, const KeySpan&) = default;
+};
+/// Sorted by begin, disjoint, not touching, none empty.
+using KeySpans = std::vector<KeySpan>;
+
+/// One score: `query` is the query's position in key coordinates (row + query_offset), `key` the key's.
+struct Site {
+  std::int64_t batch = 0, head = 0, query = 0, key = 0;
+};
+
+/// Queries at positions [query_begin, query_end) of one batch entry, against keys [0, key_len).
+struct QueryBlock {
+  std::int64_t batch = 0, query_begin = 0, query_end = 0, key_len = 0;
+  /// Lengths that arrived with the call, one a batch entry; for KeyLengths{} without lengths of its own.
+  std::span<const std::int64_t> key_lengths = {};
+};
+
+/// `some` ⊇ the keys that at least one query of the block sees; `all` ⊆ the keys that every query of it sees.
+/// Both are exact for a block of one query, and `some` and `all` are tight for the masks below taken alone.
+struct BlockSpans {
+  KeySpans some, all;
+};
+
+/// What a mask type provides; immutable.
+class MaskNode {
+ public:
+  virtual ~MaskNode() = default;
+  virtual bool allows(const Site& site, const QueryBlock& block) const = 0;
+  virtual BlockSpans spans(const QueryBlock& block) const = 0;
+  /// The expression grammar's text, binding strength `parent` around it: parse(print(x)) == x.
+  virtual std::string print(int parent) const = 0;
+  /// Throws InvalidArgument(function "make_plan") where the mask cannot serve such a call.
+  virtual void validate(std::int64_t batch, std::int64_t key_len) const = 0;
+  /// True where the mask reads QueryBlock::key_lengths.
+  virtual bool needs_key_lengths() const { return false; }
+};
+
+/// Every key: the mask of plain attention.
+struct Everything {};
+
+/// Key j is visible to a query at position p iff j <= p.
+struct Causal {};
+
+/// Key j is visible to a query at p iff p - lookback <= j <= p + lookahead: counts *other* tokens, the
+/// query's own position is always inside.
+struct SlidingWindow {
+  static constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
+  std::int64_t lookback = 0;
+  std::int64_t lookahead = unlimited;
+};
+
+/// These positions are seen by every query and, as queries, see every key (Beltagy et al. 2020, arXiv
+/// 2004.05150).
+struct GlobalTokens {
+  std::vector<std::int64_t> positions;
+  GlobalTokens() = default;
+  GlobalTokens(std::initializer_list<std::int64_t> list) : positions(list) {}
+  explicit GlobalTokens(std::vector<std::int64_t> list) : positions(std::move(list)) {}
+};
+
+/// Key j of batch entry b is visible iff j < lengths[b]. Without lengths here, they arrive with each call.
+struct KeyLengths {
+  std::vector<std::int64_t> lengths;
+};
+
+/// A mask expression: a small immutable value, cheap to copy.
+class Mask {
+ public:
+  Mask() : Mask(Everything{}) {}
+  Mask(Everything);            // NOLINT(google-explicit-constructor)
+  Mask(Causal);                // NOLINT(google-explicit-constructor)
+  Mask(SlidingWindow window);  // NOLINT(google-explicit-constructor)
+  Mask(GlobalTokens tokens);   // NOLINT(google-explicit-constructor)
+  Mask(KeyLengths lengths);    // NOLINT(google-explicit-constructor)
+  explicit Mask(std::shared_ptr<const MaskNode> node) : node_(std::move(node)) {}
+
+  const MaskNode& node() const noexcept { return *node_; }
+  const std::shared_ptr<const MaskNode>& shared() const noexcept { return node_; }
+
+  friend Mask operator&(const Mask& a, const Mask& b);
+  friend Mask operator|(const Mask& a, const Mask& b);
+  friend Mask operator~(const Mask& a);
+
+ private:
+  std::shared_ptr<const MaskNode> node_;
+};
+
+/// What may stand in a mask expression. `Causal{} & SlidingWindow{.lookback = 127}` needs no Mask around
+/// either.
+template <class T>
+concept MaskLike = std::is_same_v<T, Mask> || std::is_same_v<T, Everything> || std::is_same_v<T, Causal> ||
+    std::is_same_v<T, SlidingWindow> || std::is_same_v<T, GlobalTokens> || std::is_same_v<T, KeyLengths>;
+
+template <MaskLike A, MaskLike B>
+requires(!std::is_same_v<A, Mask> || !std::is_same_v<B, Mask>) Mask operator&(const A& a, const B& b) {
+  return Mask(a) & Mask(b);
+}
+template <MaskLike A, MaskLike B>
+requires(!std::is_same_v<A, Mask> || !std::is_same_v<B, Mask>) Mask operator|(const A& a, const B& b) {
+  return Mask(a) | Mask(b);
+}
+template <MaskLike A>
+requires(!std::is_same_v<A, Mask>) Mask operator~(const A& a) {
+  return ~Mask(a);
+}
+
+/// "causal & window(127,0)".
+std::string to_string(const Mask& mask);
+
+/// How a tile of queries × keys [begin, end) stands to the spans of its query block.
+enum class TileClass : std::uint8_t { empty, partial, full };
+TileClass classify(const BlockSpans& spans, std::int64_t begin, std::int64_t end);
+
+// The algebra of spans, on sorted disjoint lists.
+KeySpans intersect(const KeySpans& a, const KeySpans& b);
+KeySpans unite(const KeySpans& a, const KeySpans& b);
+/// [0, key_len) without `a`.
+KeySpans complement(const KeySpans& a, std::int64_t key_len);
+
+}  // namespace fovea

@@ -1,0 +1,48 @@
+// Scores: s(q, k), one number for a query and a key. A dot-like score (Dot, ScaledDot, Bilinear) is a matrix
+// product; a pair score (Additive) has a kernel of its own. Parameters are tensors and arrive with each call
+// (ScoreParameters), so that a plan can be shared while a model learns.
+#pragma once
+
+#include <variant>
+
+#include "fovea/core/tensor.h"
+
+namespace fovea {
+
+/// s = q·k (Luong et al. 2015, arXiv 1508.04025, "dot"). Query and key have head_dim elements.
+struct Dot {
+  friend bool operator==(const Dot&, const Dot&) = default;
+};
+
+/// s = q·k / sqrt(head_dim) (Vaswani et al. 2017, arXiv 1706.03762, eq. 1).
+struct ScaledDot {
+  friend bool operator==(const ScaledDot&, const ScaledDot&) = default;
+};
+
+/// s = kᵀ W q; W is [key_dim, query_dim], or [num_query_heads, key_dim, query_dim]. Luong's "general" W_a is
+/// Wᵀ. Not symmetric in q and k.
+struct Bilinear {
+  friend bool operator==(const Bilinear&, const Bilinear&) = default;
+};
+
+/// s = vᵀ tanh(W q + U k + b) (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2). W is [hidden,
+/// query_dim], U [hidden, key_dim], v [hidden], b [hidden]. Leave W (or U) out where the queries (or keys)
+/// are already projected: then query_dim (or key_dim) is `hidden`, and a decoder pays for U k once a sentence
+/// instead of once a step.
+struct Additive {
+  friend bool operator==(const Additive&, const Additive&) = default;
+};
+
+using Score = std::variant<ScaledDot, Dot, Bilinear, Additive>;
+
+/// The tensors of a score; an empty view is "not given". Names of their gradients: "score.W", "score.U",
+/// "score.v", "score.b".
+struct ScoreParameters {
+  ConstTensorView
+      W;  ///< Bilinear: [key_dim, query_dim] (or one a query head). Additive: [hidden, query_dim].
+  ConstTensorView U;  ///< Additive: [hidden, key_dim].
+  ConstTensorView v;  ///< Additive: [hidden].
+  ConstTensorView b;  ///< Additive: [hidden], optional.
+};
+
+}  // namespace fovea

@@ -1,0 +1,114 @@
+// Plan once, run often. make_plan validates a spec and a shape at the door, picks the best kernel that
+// accepts them and keeps the reasons why better ones refused; attend and attend_backward then check shapes in
+// O(1).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/attention/spec.h"
+#include "fovea/core/executor.h"
+#include "fovea/core/tensor.h"
+
+namespace fovea {
+
+struct PlanOptions {
+  /// Of query, key, value and output. Accumulation is f32 (f64 for f64).
+  DType dtype = DType::f32;
+  /// Forces a kernel by name ("reference", "baseline", "avx2", "avx512"); empty: the environment's FOVEA_ISA,
+  /// else the best one. A name this machine cannot run, or that does not exist, is an error.
+  std::string kernel = {};
+};
+
+/// Immutable, cheap to copy, shareable between threads.
+class AttentionPlan {
+ public:
+  const AttentionSpec& spec() const noexcept;
+  const AttentionShape& shape() const noexcept;
+  DType dtype() const noexcept;
+  /// The kernel that runs: "avx512 flash", "reference", ...
+  std::string_view kernel() const noexcept;
+
+  struct Impl;
+  const Impl& impl() const noexcept { return *impl_; }
+  explicit AttentionPlan(std::shared_ptr<const Impl> impl) noexcept : impl_(std::move(impl)) {}
+
+ private:
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// Throws InvalidArgument naming what is wrong: sizes, head counts that do not divide, a mask that cannot
+/// serve, a rate outside [0, 1).
+AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape,
+                        const PlanOptions& options = {});
+
+/// One line: the kernel, and each refusal with its reason; then spec, shape, and the share of tiles the mask
+/// lets skip.
+std::string explain(const AttentionPlan& plan);
+
+/// Kernels compiled in, best first, with whether this CPU runs them.
+struct KernelInfo {
+  std::string name;
+  bool available = false;
+};
+std::vector<KernelInfo> list_kernels();
+
+struct AttentionInputs {
+  ConstTensorView query;  ///< [batch, num_query_heads, query_len, head_dim]
+  ConstTensorView key;    ///< [batch, num_kv_heads, key_len, key_dim]
+  ConstTensorView value;  ///< [batch, num_kv_heads, key_len, value_dim]
+  ScoreParameters parameters = {};
+  /// For KeyLengths{} without lengths of its own: one a batch entry, each in [0, key_len].
+  std::span<const std::int64_t> key_lengths = {};
+  /// Position of query row 0 in key coordinates; default key_len - query_len (aligned at the end).
+  std::optional<std::int64_t> query_offset = std::nullopt;
+  std::uint64_t dropout_seed = 0;
+};
+
+struct AttentionOutputs {
+  TensorView output;            ///< [batch, num_query_heads, query_len, value_dim]
+  TensorView log_sum_exp = {};  ///< optional, f32 (f64 for f64): [batch, num_query_heads, query_len]; natural
+                                ///< log, -inf for a fully masked row
+  TensorView weights = {};      ///< optional, before dropout, dtype of log_sum_exp: [batch, num_query_heads,
+                                ///< query_len, key_len], or [batch, weight_heads.size(), ...]
+  std::span<const std::int64_t> weight_heads = {};  ///< the query heads whose weights are wanted; empty: all
+};
+
+/// What a call borrows. An empty workspace means this thread's own arena; executor nullptr the default one.
+struct CallResources {
+  Executor* executor = nullptr;
+  std::span<std::byte> workspace = {};
+};
+
+/// Bytes of workspace that forward (backward) calls of this plan need, for an executor of that many threads.
+std::size_t workspace_bytes(const AttentionPlan& plan, int threads);
+std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads);
+
+/// outputs ← attention(inputs). A fully masked row gives 0 and -inf; keys that no query may see are never
+/// read into a result. Same bits for every thread count. Throws InvalidArgument for shapes, dtypes or strides
+/// that do not fit the plan.
+void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,
+            const CallResources& resources = {});
+void attend(const AttentionPlan& plan, ConstTensorView query, ConstTensorView key, ConstTensorView value,
+            TensorView output);
+
+/// Gradients wanted; an empty view is "not wanted". All are overwritten, none is added to. Parameter
+/// gradients have the shape of the parameter, in f32 (f64 for f64).
+struct AttentionGradients {
+  TensorView query, key, value;
+  TensorView W, U, v, b;  ///< "score.W", "score.U", "score.v", "score.b"
+};
+
+/// Gradients of a scalar loss whose derivative by the output is `d_output`; `output` and `log_sum_exp` are
+/// those that attend wrote.
+void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, ConstTensorView output,
+                     ConstTensorView log_sum_exp, ConstTensorView d_output,
+                     const AttentionGradients& gradients, const CallResources& resources = {});
+
+}  // namespace fovea

@@ -1,0 +1,87 @@
+// What a kernel is handed: pointers and sizes already checked by the plan, the mask already a schedule. No
+// spec, no shape validation and no mask types reach a kernel, so adding a mask or a mod multiplies nothing
+// here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fovea/attention/mask.h"
+#include "fovea/core/dtype.h"
+#include "fovea/core/executor.h"
+
+namespace fovea::kernels {
+
+enum class ScoreKind : std::uint8_t { dot, additive };
+
+/// A 4-D operand [batch, heads, rows, dim], innermost contiguous; strides in elements.
+template <class Pointer>
+struct Operand {
+  Pointer data = nullptr;
+  std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
+  auto* row(std::int64_t b, std::int64_t h, std::int64_t r) const {
+    return data + b * batch_stride + h * head_stride + r * row_stride;
+  }
+};
+
+/// T is float or double: 16-bit inputs are widened by the plan's caller layer before a kernel sees them.
+template <class T>
+struct Problem {
+  std::int64_t batch = 0, query_heads = 0, kv_heads = 0, query_len = 0, key_len = 0;
+  std::int64_t score_dim = 0;  ///< dot: elements of q and k after any projection; additive: hidden
+  std::int64_t value_dim = 0;
+  ScoreKind score = ScoreKind::dot;
+  double scale = 1.0;
+  Operand<const T*> query, key, value;
+  const T* additive_vector = nullptr;  ///< v [score_dim]; W q + b and U k are already in query and key
+  const Mask* mask = nullptr;          ///< never null
+  std::span<const std::int64_t> key_lengths;
+  std::int64_t query_offset = 0;
+  double dropout_rate = 0.0;  ///< see attention/dropout: keep threshold and scale are derived there
+  std::uint64_t dropout_seed = 0;
+};
+
+template <class T>
+struct ForwardOutputs {
+  Operand<T*> output;
+  T* log_sum_exp = nullptr;                    ///< [batch, query_heads, query_len] contiguous; may be null
+  Operand<T*> weights;                         ///< row r of head slot h; data null: not wanted
+  std::span<const std::int64_t> weight_heads;  ///< empty: all heads
+};
+
+template <class T>
+struct BackwardProblem {
+  Operand<const T*> output, d_output;
+  const T* log_sum_exp = nullptr;       ///< [batch, query_heads, query_len]
+  Operand<T*> d_query, d_key, d_value;  ///< data null: not wanted
+  T* d_additive_vector = nullptr;       ///< [score_dim]; null: not wanted
+};
+
+/// One kernel: a name and what it can do. Candidates stand in one ordered list (candidates.cpp), best first,
+/// reference last.
+struct KernelTable {
+  const char* name = "";  ///< "avx512 flash", "reference"
+  const char* isa = "";   ///< what FOVEA_ISA calls it: "avx512", "avx2", "baseline", "reference"
+  std::size_t (*forward_workspace)(const Problem<float>&, int threads) = nullptr;
+  std::size_t (*backward_workspace)(const Problem<float>&, int threads) = nullptr;
+  std::size_t (*forward_workspace_f64)(const Problem<double>&, int threads) = nullptr;
+  std::size_t (*backward_workspace_f64)(const Problem<double>&, int threads) = nullptr;
+  void (*forward)(const Problem<float>&, const ForwardOutputs<float>&, Executor&,
+                  std::span<std::byte>) = nullptr;
+  void (*backward)(const Problem<float>&, const BackwardProblem<float>&, Executor&,
+                   std::span<std::byte>) = nullptr;
+  void (*forward_f64)(const Problem<double>&, const ForwardOutputs<double>&, Executor&,
+                      std::span<std::byte>) = nullptr;
+  void (*backward_f64)(const Problem<double>&, const BackwardProblem<double>&, Executor&,
+                       std::span<std::byte>) = nullptr;
+  bool (*supported)() = nullptr;  ///< does this CPU run it
+  /// nullptr when accepted, else the reason for the refusal.
+  const char* (*refuse)(ScoreKind score, DType dtype, std::int64_t score_dim,
+                        std::int64_t value_dim) = nullptr;
+};
+
+/// All kernels compiled in, best first.
+std::span<const KernelTable* const> candidates();
+
+}  // namespace fovea::kernels
