@@ -1,0 +1,53 @@
+// A closed list of pieces and their ids, as `vocab.json` keeps it (one object, piece -> id, the layout of
+// Hugging Face's word-level and Marian tokenizers).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace fovea::text {
+
+/// The same four ids in every tokenizer. Padding is 0 so that a zero-filled batch is already padded.
+inline constexpr std::int32_t kPadId = 0;
+inline constexpr std::int32_t kUnknownId = 1;
+inline constexpr std::int32_t kBosId = 2;
+inline constexpr std::int32_t kEosId = 3;
+inline constexpr std::int32_t kNumSpecialIds = 4;
+
+/// How `<pad>`, `<unk>`, `<s>` and `</s>` are spelt; index = id.
+std::string_view special_piece(std::int32_t id);
+
+/// Pieces and ids, 0 .. size()-1 without gaps, the four special pieces first.
+class Vocabulary {
+ public:
+  Vocabulary();
+  /// The special pieces, then the pieces of `counts` that occur at least `min_frequency` times, most frequent
+  /// first (bytewise order among equals, so that the result does not depend on the platform), cut to
+  /// `max_size` entries in all (0: no limit).
+  static Vocabulary from_counts(const std::unordered_map<std::string, std::int64_t>& counts,
+                                std::int64_t min_frequency, std::int64_t max_size);
+  /// Throws FileError when the file is no JSON object of distinct strings to the integers 0 .. size-1, or
+  /// when the special pieces are not at their places.
+  static Vocabulary load(const std::filesystem::path& file);
+  void save(const std::filesystem::path& file) const;
+
+  std::int64_t size() const noexcept { return static_cast<std::int64_t>(pieces_.size()); }
+  /// kUnknownId for a piece that is not in the list.
+  std::int32_t id_of(std::string_view piece) const;
+  /// Throws InvalidArgument outside 0 .. size()-1.
+  const std::string& piece(std::int32_t id) const;
+
+ private:
+  void add(std::string piece);
+
+  std::vector<std::string> pieces_;
+  std::map<std::string, std::int32_t, std::less<>> ids_;
+};
+
+}  // namespace fovea::text
