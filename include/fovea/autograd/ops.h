@@ -1,0 +1,90 @@
+// Differentiable operations on f32 tensors; each op's backward stands beside its forward in src/autograd.
+// Shapes are checked at the door (InvalidArgument). Matrix products run on oneDNN, attention on the engine.
+// `...` is any leading shape, contiguous.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "fovea/attention/spec.h"
+#include "fovea/autograd/var.h"
+
+namespace fovea::autograd {
+
+// -- element-wise
+Var add(const Var& a, const Var& b);       ///< same shape
+Var multiply(const Var& a, const Var& b);  ///< same shape
+Var scale(const Var& x, float factor);
+Var tanh(const Var& x);
+Var sigmoid(const Var& x);
+Var relu(const Var& x);
+/// Counter-based: element i is kept iff byte i of the Philox stream (seed, stream) says so; rate rounded to
+/// k/256 as in attention/dropout.h.
+Var dropout(const Var& x, float rate, std::uint64_t seed, std::uint64_t stream);
+
+// -- shape
+Var reshape(const Var& x, Shape shape);
+Var concat(std::span<const Var> parts, int axis);
+Var slice(const Var& x, int axis, std::int64_t begin, std::int64_t length);
+/// x [B, T, D], index [B] -> [B, D]: row index[b] of entry b.
+Var gather_rows(const Var& x, std::span<const std::int64_t> index);
+/// a where mask[b] is 1, b where it is 0; a, b [B, ...], one mask entry a row.
+Var blend_rows(std::span<const float> mask, const Var& a, const Var& b);
+
+// -- layers
+/// x [..., in], weight [out, in], bias [out] or empty -> [..., out].
+Var linear(const Var& x, const Var& weight, const Var& bias);
+/// table [V, D], ids (each in [0, V)) -> [ids.size(), D], times `factor`.
+Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor = 1.0f);
+/// x [..., D], gamma [D], beta [D]. Ba et al. 2016, arXiv 1607.06450.
+Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon);
+
+// -- recurrent. Gate inputs W x + b are computed for all steps at once with `linear` beforehand.
+enum class Cell : std::uint8_t { rnn, gru };
+/// Gates of a cell: 1 (tanh RNN) or 3 (GRU; order reset, update, new; h' = (1-z) n + z h, n = tanh(x_n + r ∘
+/// (R_n h + b_n)): Cho et al. 2014 in PyTorch's and cuDNN's form).
+constexpr int gate_count(Cell cell) noexcept {
+  return cell == Cell::gru ? 3 : 1;
+}
+/// One step. gates [B, G*H], state [B, H], weight [G*H, H], bias [G*H] -> [B, H].
+Var cell_step(Cell cell, const Var& gates, const Var& state, const Var& weight, const Var& bias);
+enum class Direction : std::uint8_t { forward, backward };
+/// All steps of a padded batch. gates [B, T, G*H], state [B, H] (empty: zeros) -> states [B, T, H]. Steps t
+/// >= lengths[b] copy the state unchanged (forward) or hold the initial state (backward direction, which
+/// starts at lengths[b]-1), and pass no gradient to gates.
+Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& state, const Var& weight,
+                  const Var& bias, std::span<const std::int64_t> lengths);
+
+// -- attention, on the engine
+struct AttentionCall {
+  AttentionSpec spec;
+  std::int64_t num_query_heads = 1;
+  std::int64_t num_kv_heads = 1;
+  std::span<const std::int64_t> key_lengths = {};  ///< for KeyLengths{} in the mask
+  std::int64_t query_offset = 0;
+  std::uint64_t dropout_seed = 0;
+  Var W = {}, U = {}, v = {}, b = {};  ///< score parameters (ScoreParameters)
+  Tensor* weights = nullptr;           ///< if given, receives [B, Hq, Lq, Lk]
+};
+/// query [B, Lq, Hq*dq], key [B, Lk, Hkv*dk], value [B, Lk, Hkv*dv] -> [B, Lq, Hq*dv]: heads are strided
+/// views, nothing is transposed.
+Var attention(const AttentionCall& call, const Var& query, const Var& key, const Var& value);
+
+// -- losses
+struct CrossEntropyStats {
+  double loss = 0.0;  ///< sum over tokens of the smoothed loss, nats
+  double log_likelihood =
+      0.0;  ///< sum over tokens of log p(target), nats: perplexity = exp(-log_likelihood / tokens)
+  std::int64_t tokens = 0;
+  std::int64_t correct = 0;  ///< tokens whose argmax is the target
+};
+/// Σ over rows whose target >= 0 of the label-smoothed cross-entropy of softmax(x Wᵀ + b), times
+/// `loss_scale`: the logits [N, V] are never whole in memory; chunks of rows are computed, and their
+/// gradients at once. x [N, D], weight [V, D], bias [V] or empty, targets [N] (-1: ignored). Smoothing: (1-ε)
+/// on the target, ε/V on every class (Szegedy et al. 2016). Returns [1].
+Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
+                         std::span<const std::int32_t> targets, float smoothing, float loss_scale,
+                         CrossEntropyStats* stats);
+
+}  // namespace fovea::autograd

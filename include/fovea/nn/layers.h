@@ -1,0 +1,93 @@
+// Layers: plain structs of parameters with a forward.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "fovea/nn/module.h"
+
+namespace fovea::nn {
+
+struct Linear {
+  Parameter* weight = nullptr;  ///< [out, in], "<name>.weight"
+  Parameter* bias = nullptr;    ///< [out], "<name>.bias"; null: none
+  enum class Bias { with, without };
+  Linear() = default;
+  Linear(ParameterSet& set, const std::string& name, std::int64_t in, std::int64_t out,
+         Bias bias = Bias::with);
+  Var operator()(Context& context, const Var& x) const;
+};
+
+struct LayerNorm {
+  Parameter* gamma = nullptr;  ///< "<name>.weight"
+  Parameter* beta = nullptr;   ///< "<name>.bias"
+  float epsilon = 1e-5f;
+  LayerNorm() = default;
+  LayerNorm(ParameterSet& set, const std::string& name, std::int64_t dim);
+  Var operator()(Context& context, const Var& x) const;
+};
+
+struct Embedding {
+  Parameter* table = nullptr;  ///< [vocabulary, dim], "<name>.weight"; N(0, 1/sqrt(dim))
+  Embedding() = default;
+  Embedding(ParameterSet& set, const std::string& name, std::int64_t vocabulary, std::int64_t dim);
+  /// ids -> [ids.size(), dim], times `factor`.
+  Var operator()(Context& context, std::span<const std::int32_t> ids, float factor = 1.0f) const;
+};
+
+/// One direction of an RNN or GRU: input weights "<name>.weight_ih" [G*H, in], "<name>.bias_ih"; recurrent
+/// "<name>.weight_hh" [G*H, H], "<name>.bias_hh".
+struct Recurrent {
+  autograd::Cell cell = autograd::Cell::gru;
+  Linear input;
+  Parameter* weight = nullptr;
+  Parameter* bias = nullptr;
+  Recurrent() = default;
+  Recurrent(ParameterSet& set, const std::string& name, autograd::Cell cell, std::int64_t in,
+            std::int64_t hidden);
+  /// x [B, T, in] -> states [B, T, H].
+  Var sequence(Context& context, const Var& x, autograd::Direction direction, const Var& initial,
+               std::span<const std::int64_t> lengths) const;
+  /// x [B, in], state [B, H] -> [B, H].
+  Var step(Context& context, const Var& x, const Var& state) const;
+};
+
+/// Keys and values already projected, [batch, capacity, num_heads * dim]; `length` rows are in use. A decoder
+/// appends a row a step.
+struct ProjectedKeys {
+  Tensor key, value;
+  std::int64_t length = 0;
+};
+
+/// Multi-head attention (Vaswani et al. 2017, section 3.2.2) on the engine. Names: q_proj, k_proj, v_proj,
+/// out_proj.
+struct MultiHeadAttention {
+  Linear query, key, value, output;
+  std::int64_t num_heads = 1;
+  float dropout = 0.0f;
+  MultiHeadAttention() = default;
+  MultiHeadAttention(ParameterSet& set, const std::string& name, std::int64_t dim, std::int64_t num_heads,
+                     float dropout);
+  struct Call {
+    Mask mask;
+    std::span<const std::int64_t> key_lengths = {};
+    std::int64_t query_offset = 0;
+    Tensor* weights = nullptr;  ///< if given, receives [B, heads, Lq, Lk]
+  };
+  /// x [B, Lq, dim], memory [B, Lk, dim] -> [B, Lq, dim].
+  Var operator()(Context& context, const Var& x, const Var& memory, const Call& call) const;
+  /// Inference with keys and values computed before: x [B, Lq, dim].
+  Var attend_projected(Context& context, const Var& x, const ProjectedKeys& keys, const Call& call) const;
+  /// Projects memory [B, L, dim] and appends the rows to `keys` (allocated with room for `capacity` rows on
+  /// first use, grown by doubling).
+  void append(Context& context, const Var& memory, ProjectedKeys& keys, std::int64_t capacity) const;
+};
+
+/// Sinusoidal positions (Vaswani et al. 2017, section 3.5): [length, dim] starting at position `first`; sines
+/// in the first half of the dimensions, cosines in the second, as Marian and fairseq store them.
+Tensor sinusoidal_positions(std::int64_t first, std::int64_t length, std::int64_t dim);
+/// x [B, T, D] + positions [T, D].
+Var add_positions(const Var& x, const Tensor& positions);
+
+}  // namespace fovea::nn

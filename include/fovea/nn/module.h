@@ -1,0 +1,65 @@
+// Building blocks. A module declares its parameters in a ParameterSet under stable dotted names and has one
+// forward, used for training and inference: the Context says which.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "fovea/autograd/ops.h"
+#include "fovea/autograd/var.h"
+
+namespace fovea::nn {
+
+using autograd::Parameter;
+using autograd::Var;
+
+/// All parameters of a model, in declaration order; addresses are stable. Initial values depend on seed and
+/// name only (Philox keyed by a hash of the name), not on the order of declaration.
+class ParameterSet {
+ public:
+  explicit ParameterSet(std::uint64_t seed) : seed_(seed) {}
+  ParameterSet(const ParameterSet&) = delete;
+  ParameterSet& operator=(const ParameterSet&) = delete;
+
+  /// Xavier-uniform: ±sqrt(6 / (in + out)) times gain, for [out, in].
+  Parameter& xavier(std::string name, Shape shape, float gain = 1.0f);
+  Parameter& normal(std::string name, Shape shape, float deviation);
+  Parameter& constant(std::string name, Shape shape, float value);
+  /// Throws InvalidArgument for a name that is not there.
+  Parameter& at(std::string_view name);
+  bool contains(std::string_view name) const;
+
+  std::deque<Parameter>& all() noexcept { return parameters_; }
+  const std::deque<Parameter>& all() const noexcept { return parameters_; }
+  std::int64_t count() const noexcept;
+  void zero_gradients() noexcept;
+
+ private:
+  Parameter& declare(std::string name, Shape shape);
+  std::uint64_t seed_;
+  std::deque<Parameter> parameters_;
+  std::map<std::string, Parameter*, std::less<>> by_name_;
+};
+
+/// How a forward runs: with a tape it trains (and drops out), without it infers.
+struct Context {
+  autograd::Tape* tape = nullptr;
+  std::uint64_t dropout_seed = 0;    ///< changes every step
+  std::uint64_t dropout_stream = 0;  ///< advances with every dropout of the step
+
+  bool training() const noexcept { return tape != nullptr; }
+  Var use(Parameter& parameter) { return tape ? tape->use(parameter) : Var(parameter.value); }
+  /// Dropout while training, the identity otherwise.
+  Var dropout(const Var& x, float rate);
+};
+
+/// Installs the OpenMP executor as fovea's default, so that engine and oneDNN share one set of threads;
+/// `threads` 0 leaves the count to OpenMP. Also keeps freed tensor memory in the process (glibc would give
+/// large blocks back to the kernel after every op, and page faults cost a third of a step).
+void use_openmp(int threads);
+
+}  // namespace fovea::nn
