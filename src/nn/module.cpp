@@ -1,0 +1,83 @@
+#include "fovea/nn/module.h"
+
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "fovea/core/philox.h"
+
+namespace fovea::nn {
+namespace {
+
+// FNV-1a: the initial values of a parameter depend on its name, not on when it was declared.
+std::uint64_t hash_of(std::string_view text) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+}  // namespace
+
+Parameter& ParameterSet::declare(std::string name, Shape shape) {
+  if (contains(name)) throw InvalidArgument("ParameterSet", "name", "a name not yet declared", name);
+  Parameter& parameter = parameters_.emplace_back(
+      Parameter{std::move(name), Tensor(DType::f32, shape), Tensor::zeros(DType::f32, shape)});
+  by_name_.emplace(parameter.name, &parameter);
+  return parameter;
+}
+
+Parameter& ParameterSet::xavier(std::string name, Shape shape, float gain) {
+  Parameter& parameter = declare(std::move(name), shape);
+  const auto fan = static_cast<float>(shape[0] + (shape.rank() > 1 ? shape[1] : 1));
+  const float bound = gain * std::sqrt(6.0f / fan);
+  PhiloxStream random(seed_ ^ hash_of(parameter.name));
+  float* values = parameter.value.data<float>();
+  for (std::int64_t i = 0; i < shape.count(); ++i) values[i] = (2.0f * random.next_uniform() - 1.0f) * bound;
+  return parameter;
+}
+
+Parameter& ParameterSet::normal(std::string name, Shape shape, float deviation) {
+  Parameter& parameter = declare(std::move(name), shape);
+  PhiloxStream random(seed_ ^ hash_of(parameter.name));
+  float* values = parameter.value.data<float>();
+  for (std::int64_t i = 0; i < shape.count(); ++i) {
+    const float radius = std::sqrt(-2.0f * std::log(1.0f - random.next_uniform()));  // Box-Muller
+    values[i] = deviation * radius * std::cos(2.0f * std::numbers::pi_v<float> * random.next_uniform());
+  }
+  return parameter;
+}
+
+Parameter& ParameterSet::constant(std::string name, Shape shape, float value) {
+  Parameter& parameter = declare(std::move(name), shape);
+  parameter.value.fill(value);
+  return parameter;
+}
+
+Parameter& ParameterSet::at(std::string_view name) {
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) {
+    throw InvalidArgument("ParameterSet::at", "name", "a declared parameter", std::string(name));
+  }
+  return *found->second;
+}
+
+bool ParameterSet::contains(std::string_view name) const {
+  return by_name_.find(name) != by_name_.end();
+}
+
+std::int64_t ParameterSet::count() const noexcept {
+  std::int64_t total = 0;
+  for (const Parameter& parameter : parameters_) total += parameter.value.count();
+  return total;
+}
+
+void ParameterSet::zero_gradients() noexcept {
+  for (Parameter& parameter : parameters_) parameter.gradient.fill(0.0);
+}
+
+Var Context::dropout(const Var& x, float rate) {
+  if (!training() || rate <= 0.0f) return x;
+  return autograd::dropout(x, rate, dropout_seed, dropout_stream++);
+}
+
+}  // namespace fovea::nn

@@ -1,0 +1,105 @@
+#include "fovea/nn/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "fovea/core/executor.h"
+
+namespace fovea::nn {
+namespace {
+
+// Elements a unit of parallel work: fixed, so that sums are taken in the same order for every thread count.
+constexpr std::int64_t chunk = 1 << 15;
+
+double squared_norm(const Tensor& gradient) {
+  const std::int64_t count = gradient.count(), units = (count + chunk - 1) / chunk;
+  std::vector<double> partial(static_cast<std::size_t>(units));
+  const float* values = gradient.data<float>();
+  default_executor().parallel_for(units, [&](std::int64_t unit, int) {
+    double lanes[8] = {};  // eight sums: one would wait for each addition
+    const std::int64_t end = std::min(count, (unit + 1) * chunk);
+    std::int64_t i = unit * chunk;
+    for (; i + 8 <= end; i += 8) {
+      for (int lane = 0; lane < 8; ++lane)
+        lanes[lane] += static_cast<double>(values[i + lane]) * values[i + lane];
+    }
+    for (; i < end; ++i) lanes[0] += static_cast<double>(values[i]) * values[i];
+    for (const double lane : lanes) partial[static_cast<std::size_t>(unit)] += lane;
+  });
+  double sum = 0.0;
+  for (const double part : partial) sum += part;
+  return sum;
+}
+
+struct Update {
+  float rate, beta1, beta2, epsilon, correction2, gradient_scale;
+};
+
+void update(float* __restrict value, float* __restrict gradient, float* __restrict first,
+            float* __restrict second, std::int64_t count, const Update& u) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i] * u.gradient_scale;
+    first[i] = u.beta1 * first[i] + (1.0f - u.beta1) * g;
+    second[i] = u.beta2 * second[i] + (1.0f - u.beta2) * g * g;
+    value[i] -= u.rate * first[i] / (std::sqrt(second[i] * u.correction2) + u.epsilon);
+    gradient[i] = 0.0f;
+  }
+}
+
+}  // namespace
+
+double learning_rate(const Schedule& schedule, std::int64_t step) {
+  if (const auto* constant = std::get_if<Constant>(&schedule)) return constant->rate;
+  const auto& decay = std::get<InverseSquareRoot>(schedule);
+  const auto now = static_cast<double>(std::max<std::int64_t>(step, 1));
+  const auto warmup = static_cast<double>(std::max<std::int64_t>(decay.warmup, 1));
+  return now < warmup ? decay.peak * now / warmup : decay.peak * std::sqrt(warmup / now);
+}
+
+Adam::Adam(ParameterSet& parameters, AdamOptions options) : parameters_(parameters), options_(options) {
+  for (const Parameter& parameter : parameters.all()) {
+    first_.push_back(Tensor::zeros(DType::f32, parameter.value.shape()));
+    second_.push_back(Tensor::zeros(DType::f32, parameter.value.shape()));
+  }
+}
+
+double Adam::step(double rate, double gradient_scale) {
+  double sum = 0.0;
+  for (const Parameter& parameter : parameters_.all()) sum += squared_norm(parameter.gradient);
+  const double norm = std::sqrt(sum) * gradient_scale;
+  if (!std::isfinite(norm)) {
+    parameters_.zero_gradients();
+    return norm;
+  }
+  if (options_.clip_norm > 0.0 && norm > options_.clip_norm) gradient_scale *= options_.clip_norm / norm;
+  ++steps_;
+  const auto t = static_cast<double>(steps_);
+  const Update u{.rate = static_cast<float>(rate / (1.0 - std::pow(options_.beta1, t))),
+                 .beta1 = static_cast<float>(options_.beta1),
+                 .beta2 = static_cast<float>(options_.beta2),
+                 .epsilon = static_cast<float>(options_.epsilon),
+                 .correction2 = static_cast<float>(1.0 / (1.0 - std::pow(options_.beta2, t))),
+                 .gradient_scale = static_cast<float>(gradient_scale)};
+  std::size_t index = 0;
+  for (Parameter& parameter : parameters_.all()) {
+    float *value = parameter.value.data<float>(), *gradient = parameter.gradient.data<float>();
+    float *first = first_[index].data<float>(), *second = second_[index].data<float>();
+    const std::int64_t count = parameter.value.count();
+    default_executor().parallel_for((count + chunk - 1) / chunk, [&](std::int64_t unit, int) {
+      const std::int64_t begin = unit * chunk;
+      update(value + begin, gradient + begin, first + begin, second + begin, std::min(chunk, count - begin),
+             u);
+    });
+    ++index;
+  }
+  return norm;
+}
+
+std::string Adam::first_bad_gradient() const {
+  for (const Parameter& parameter : parameters_.all()) {
+    if (!std::isfinite(squared_norm(parameter.gradient))) return parameter.name;
+  }
+  return {};
+}
+
+}  // namespace fovea::nn
