@@ -1,0 +1,159 @@
+// The output layer and its loss as one op: logits of a vocabulary are the largest tensor of a translation
+// model (8,000 tokens × 10,000 words are 320 MB), so they are made a chunk of rows at a time, turned into
+// their own gradient in place, and dropped.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "autograd/gemm.h"
+#include "autograd/vector_math.h"
+#include "fovea/autograd/ops.h"
+#include "fovea/core/executor.h"
+
+namespace fovea::autograd {
+namespace {
+
+// 256 rows × 10,000 classes × 4 bytes = 10 MB: in the shared cache, and rows enough for an efficient product.
+constexpr std::int64_t chunk_rows = 256;
+
+struct RowLoss {
+  double loss = 0.0, log_likelihood = 0.0;
+  bool correct = false;
+};
+
+FOVEA_CLONES float maximum(const float* x, std::int64_t n) {
+  float best = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : best)
+  for (std::int64_t i = 0; i < n; ++i) best = x[i] > best ? x[i] : best;
+  return best;
+}
+
+// x ← e^(x - shift); returns the sum of the results, and of the x before.
+FOVEA_CLONES void exponentials(float* x, std::int64_t n, float shift, float* sum, float* sum_before) {
+  float total = 0.0f, before = 0.0f;
+#pragma omp simd reduction(+ : total, before)
+  for (std::int64_t i = 0; i < n; ++i) {
+    before += x[i];
+    x[i] = vector_exp(x[i] - shift);
+    total += x[i];
+  }
+  *sum = total;
+  *sum_before = before;
+}
+
+FOVEA_CLONES void scale_and_shift(float* x, std::int64_t n, float factor, float offset) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * factor + offset;
+}
+
+// The loss of one row; the row of logits becomes its gradient.
+RowLoss row_loss(float* logits, std::int64_t classes, std::int32_t target, float smoothing,
+                 float loss_scale) {
+  const float best = maximum(logits, classes), target_logit = logits[target];
+  float sum = 0.0f, logit_sum = 0.0f;
+  exponentials(logits, classes, best, &sum, &logit_sum);
+  const double log_sum = static_cast<double>(best) + std::log(static_cast<double>(sum));
+  const double likelihood = target_logit - log_sum;
+  const double uniform = static_cast<double>(logit_sum) / static_cast<double>(classes) - log_sum;
+  scale_and_shift(logits, classes, loss_scale / sum, -loss_scale * smoothing / static_cast<float>(classes));
+  logits[target] -= loss_scale * (1.0f - smoothing);
+  return {-(1.0 - smoothing) * likelihood - smoothing * uniform, likelihood, target_logit == best};
+}
+
+struct Gradients {
+  Tensor x, weight, bias;
+};
+
+void add_columns(const float* rows, std::int64_t count, std::int64_t width, float* sum) {
+  for (std::int64_t r = 0; r < count; ++r) {
+    for (std::int64_t j = 0; j < width; ++j) sum[j] += rows[r * width + j];
+  }
+}
+
+void check(const Var& x, const Var& weight, const Var& bias, std::span<const std::int32_t> targets) {
+  const char* function = "linear_cross_entropy";
+  if (x.shape().rank() != 2) throw InvalidArgument(function, "x", "[N, D]", to_string(x.shape()));
+  if (weight.shape().rank() != 2 || weight.size(1) != x.size(1)) {
+    throw InvalidArgument(function, "weight", "[V, " + std::to_string(x.size(1)) + "]",
+                          to_string(weight.shape()));
+  }
+  if (!bias.empty() && bias.value().count() != weight.size(0)) {
+    throw InvalidArgument(function, "bias", "[" + std::to_string(weight.size(0)) + "]",
+                          to_string(bias.shape()));
+  }
+  if (static_cast<std::int64_t>(targets.size()) != x.size(0)) {
+    throw InvalidArgument(function, "targets", std::to_string(x.size(0)) + " targets",
+                          std::to_string(targets.size()));
+  }
+  for (const std::int32_t target : targets) {
+    if (target >= weight.size(0)) {
+      throw InvalidArgument(function, "targets", "classes below " + std::to_string(weight.size(0)),
+                            std::to_string(target));
+    }
+  }
+}
+
+}  // namespace
+
+Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
+                         std::span<const std::int32_t> targets, float smoothing, float loss_scale,
+                         CrossEntropyStats* stats) {
+  check(x, weight, bias, targets);
+  const std::int64_t rows = x.size(0), dim = x.size(1), classes = weight.size(0);
+  Tape* tape = x.recorded() ? x.node()->tape : weight.recorded() ? weight.node()->tape : nullptr;
+  const auto gradients = std::make_shared<Gradients>();
+  if (tape) {
+    gradients->x = Tensor(DType::f32, x.shape());
+    gradients->weight = Tensor::zeros(DType::f32, weight.shape());
+    if (!bias.empty()) gradients->bias = Tensor::zeros(DType::f32, {classes});
+  }
+  Tensor logits(DType::f32, {std::min(rows, chunk_rows), classes});
+  std::vector<RowLoss> losses(static_cast<std::size_t>(rows));
+  for (std::int64_t begin = 0; begin < rows; begin += chunk_rows) {
+    const std::int64_t count = std::min(chunk_rows, rows - begin);
+    const float* input = x.value().data<float>() + begin * dim;
+    float* chunk = logits.data<float>();
+    if (!bias.empty()) {
+      for (std::int64_t r = 0; r < count; ++r)
+        std::copy_n(bias.value().data<float>(), classes, chunk + r * classes);
+    }
+    gemm(count, classes, dim, {input, dim}, {weight.value().data<float>(), dim, Transpose::yes},
+         bias.empty() ? 0.0f : 1.0f, chunk, classes);
+    default_executor().parallel_for(count, [&](std::int64_t r, int) {
+      float* row = chunk + r * classes;
+      if (targets[begin + r] < 0) return static_cast<void>(std::fill_n(row, classes, 0.0f));
+      losses[begin + r] = row_loss(row, classes, targets[begin + r], smoothing, loss_scale);
+    });
+    if (!tape) continue;
+    gemm(count, dim, classes, {chunk, classes}, {weight.value().data<float>(), dim}, 0.0f,
+         gradients->x.data<float>() + begin * dim, dim);
+    gemm(classes, dim, count, {chunk, classes, Transpose::yes}, {input, dim}, 1.0f,
+         gradients->weight.data<float>(), dim);
+    if (!bias.empty()) add_columns(chunk, count, classes, gradients->bias.data<float>());
+  }
+  CrossEntropyStats total;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    if (targets[r] < 0) continue;
+    total.loss += losses[r].loss;
+    total.log_likelihood += losses[r].log_likelihood;
+    total.correct += losses[r].correct;
+    ++total.tokens;
+  }
+  if (stats) *stats = total;
+  Tensor loss(DType::f32, {1});
+  loss.data<float>()[0] = static_cast<float>(total.loss * loss_scale);
+  if (!tape) return loss;
+  return {loss, tape->record([=](const Tensor& gradient) {
+            const float factor = gradient.data<float>()[0];
+            for (Tensor* part : {&gradients->x, &gradients->weight, &gradients->bias}) {
+              if (*part && factor != 1.0f) scale_and_shift(part->data<float>(), part->count(), factor, 0.0f);
+            }
+            accumulate(x, std::move(gradients->x));
+            accumulate(weight, std::move(gradients->weight));
+            if (!bias.empty()) accumulate(bias, std::move(gradients->bias));
+          })};
+}
+
+}  // namespace fovea::autograd
