@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "autograd/gemm.h"
+#include "autograd/record.h"
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/executor.h"
@@ -186,13 +187,6 @@ Sizes check(const char* function, Cell cell, const Tensor& gates, const Tensor& 
            "[" + std::to_string(gates.size(0)) + ", " + std::to_string(hidden) + "]", state);
   }
   return {cell, gates.size(0), gates.size(1), hidden, count * hidden, (cell == Cell::gru ? 4 : 1) * hidden};
-}
-
-Tape* tape_of(std::initializer_list<const Var*> inputs) {
-  for (const Var* input : inputs) {
-    if (input->recorded()) return input->node()->tape;
-  }
-  return nullptr;
 }
 
 }  // namespace

@@ -1,0 +1,152 @@
+#include <array>
+#include <cstring>
+
+#include "autograd/record.h"
+#include "autograd/vector_math.h"
+#include "fovea/attention/dropout.h"
+#include "fovea/autograd/ops.h"
+
+namespace fovea::autograd {
+namespace {
+
+FOVEA_CLONES void add_into(const float* a, const float* b, std::int64_t n, float* out) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+}
+FOVEA_CLONES void multiply_into(const float* a, const float* b, std::int64_t n, float* out) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) out[i] = a[i] * b[i];
+}
+FOVEA_CLONES void scale_into(const float* a, float factor, std::int64_t n, float* out) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) out[i] = a[i] * factor;
+}
+FOVEA_CLONES void tanh_into(const float* a, std::int64_t n, float* out) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) out[i] = vector_tanh(a[i]);
+}
+FOVEA_CLONES void sigmoid_into(const float* a, std::int64_t n, float* out) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) out[i] = vector_sigmoid(a[i]);
+}
+FOVEA_CLONES void relu_into(const float* a, std::int64_t n, float* out) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) out[i] = a[i] > 0.0f ? a[i] : 0.0f;
+}
+FOVEA_CLONES void tanh_gradient(const float* y, const float* dy, std::int64_t n, float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * (1.0f - y[i] * y[i]);
+}
+FOVEA_CLONES void sigmoid_gradient(const float* y, const float* dy, std::int64_t n, float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * y[i] * (1.0f - y[i]);
+}
+FOVEA_CLONES void relu_gradient(const float* y, const float* dy, std::int64_t n, float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
+}
+
+using Unary = void (*)(const float*, std::int64_t, float*);
+using UnaryGradient = void (*)(const float*, const float*, std::int64_t, float*);
+
+// All three functions have derivatives that follow from their value, so backward needs the output only.
+Var unary(const Var& x, Unary function, UnaryGradient derivative) {
+  Tensor y(DType::f32, x.shape());
+  for_pieces(y.count(), [&](std::int64_t begin, std::int64_t end) {
+    function(x.value().data<float>() + begin, end - begin, y.data<float>() + begin);
+  });
+  return result_of(tape_of({&x}), y, [=](const Tensor& dy) {
+    Tensor dx(DType::f32, x.shape());
+    for_pieces(dx.count(), [&](std::int64_t begin, std::int64_t end) {
+      derivative(y.data<float>() + begin, dy.data<float>() + begin, end - begin, dx.data<float>() + begin);
+    });
+    accumulate(x, dx);
+  });
+}
+
+Tensor product(const Tensor& a, const Tensor& b) {
+  Tensor out(DType::f32, a.shape());
+  for_pieces(out.count(), [&](std::int64_t begin, std::int64_t end) {
+    multiply_into(a.data<float>() + begin, b.data<float>() + begin, end - begin, out.data<float>() + begin);
+  });
+  return out;
+}
+
+Tensor scaled(const Tensor& x, float factor) {
+  Tensor out(DType::f32, x.shape());
+  for_pieces(out.count(), [&](std::int64_t begin, std::int64_t end) {
+    scale_into(x.data<float>() + begin, factor, end - begin, out.data<float>() + begin);
+  });
+  return out;
+}
+
+// y = x·scale where byte i of the stream is below the threshold, else 0. Forward and backward make the same
+// bytes again, so no mask is stored.
+Tensor dropped(const Tensor& x, const DropoutDecision& decision, std::uint64_t seed, std::uint64_t stream) {
+  Tensor y(DType::f32, x.shape());
+  const auto scale = static_cast<float>(decision.scale);
+  for_pieces(x.count(), [&](std::int64_t begin, std::int64_t end) {  // pieces are multiples of 16
+    for (std::int64_t block = begin / 16; block * 16 < end; ++block) {
+      const auto words =
+          philox4x32({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
+                      static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)},
+                     seed);
+      std::array<std::uint8_t, 16> bytes;
+      std::memcpy(bytes.data(), words.data(), 16);
+      const std::int64_t count = std::min<std::int64_t>(16, end - block * 16);
+      const float* from = x.data<float>() + block * 16;
+      float* to = y.data<float>() + block * 16;
+      for (std::int64_t i = 0; i < count; ++i)
+        to[i] = bytes[i] < decision.keep_threshold ? from[i] * scale : 0.0f;
+    }
+  });
+  return y;
+}
+
+}  // namespace
+
+Var add(const Var& a, const Var& b) {
+  expect_same_shape("add", a, b);
+  Tensor out(DType::f32, a.shape());
+  for_pieces(out.count(), [&](std::int64_t begin, std::int64_t end) {
+    add_into(a.value().data<float>() + begin, b.value().data<float>() + begin, end - begin,
+             out.data<float>() + begin);
+  });
+  return result_of(tape_of({&a, &b}), out, [=](const Tensor& d) {
+    accumulate(a, d.clone());  // a copy each: the node's own gradient may still be added to elsewhere
+    accumulate(b, d.clone());
+  });
+}
+
+Var multiply(const Var& a, const Var& b) {
+  expect_same_shape("multiply", a, b);
+  return result_of(tape_of({&a, &b}), product(a.value(), b.value()), [=](const Tensor& d) {
+    if (a.recorded()) accumulate(a, product(d, b.value()));
+    if (b.recorded()) accumulate(b, product(d, a.value()));
+  });
+}
+
+Var scale(const Var& x, float factor) {
+  return result_of(tape_of({&x}), scaled(x.value(), factor),
+                   [=](const Tensor& d) { accumulate(x, scaled(d, factor)); });
+}
+
+Var tanh(const Var& x) {
+  return unary(x, tanh_into, tanh_gradient);
+}
+Var sigmoid(const Var& x) {
+  return unary(x, sigmoid_into, sigmoid_gradient);
+}
+Var relu(const Var& x) {
+  return unary(x, relu_into, relu_gradient);
+}
+
+Var dropout(const Var& x, float rate, std::uint64_t seed, std::uint64_t stream) {
+  if (!(rate >= 0.0f && rate < 1.0f))
+    throw InvalidArgument("dropout", "rate", "a rate in [0, 1)", std::to_string(rate));
+  const DropoutDecision decision = DropoutDecision::for_rate(rate);
+  return result_of(tape_of({&x}), dropped(x.value(), decision, seed, stream),
+                   [=](const Tensor& d) { accumulate(x, dropped(d, decision, seed, stream)); });
+}
+
+}  // namespace fovea::autograd

@@ -1,0 +1,71 @@
+#include "fovea/autograd/var.h"
+
+#include <utility>
+
+namespace fovea::autograd {
+
+Var Tape::use(Parameter& parameter) {
+  for (const auto& [known, node] : parameters_) {
+    if (known == &parameter) return {parameter.value, node};
+  }
+  Node& node = nodes_.emplace_back();
+  node.tape = this;
+  node.gradient = parameter.gradient;  // shared storage: contributions are added straight to the parameter
+  parameters_.emplace_back(&parameter, &node);
+  return {parameter.value, &node};
+}
+
+Node* Tape::record(std::function<void(const Tensor&)> backward) {
+  Node& node = nodes_.emplace_back();
+  node.tape = this;
+  node.backward = std::move(backward);
+  return &node;
+}
+
+void Tape::backward(const Var& loss) {
+  if (!loss.recorded() || loss.node()->tape != this || loss.value().count() != 1) {
+    throw InvalidArgument("Tape::backward", "loss", "one element recorded on this tape",
+                          loss.recorded() ? to_string(loss.shape()) : "a value that was not recorded");
+  }
+  Tensor one(DType::f32, loss.shape());
+  one.fill(1.0);
+  accumulate(loss, one);
+  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
+    if (node->backward && node->gradient) node->backward(node->gradient);
+    node->backward = nullptr;  // releases what forward saved, so that memory falls while backward goes on
+    node->gradient = Tensor();
+  }
+  clear();
+}
+
+void Tape::clear() {
+  nodes_.clear();
+  parameters_.clear();
+}
+
+void accumulate(const Var& var, Tensor contribution) {
+  if (!var.recorded() || !contribution) return;
+  Node& node = *var.node();
+  if (!node.gradient) {
+    node.gradient = contribution.reshape(var.shape());
+    return;
+  }
+  if (contribution.count() != node.gradient.count()) {
+    throw InvalidArgument("accumulate", "contribution", to_string(node.gradient.shape()),
+                          to_string(contribution.shape()));
+  }
+  float* sum = node.gradient.data<float>();
+  const float* added = contribution.data<float>();
+  const std::int64_t count = contribution.count();
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) sum[i] += added[i];
+}
+
+Tensor& gradient_of(const Var& var) {
+  if (!var.recorded())
+    throw InvalidArgument("gradient_of", "var", "a recorded value", "one that was not recorded");
+  if (!var.node()->gradient) var.node()->gradient = Tensor::zeros(DType::f32, var.shape());
+  return var.node()->gradient;
+}
+
+}  // namespace fovea::autograd
