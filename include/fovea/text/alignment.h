@@ -1,0 +1,77 @@
+// Word alignments: the Pharaoh format, alignment error rate (Och and Ney 2003), and the way from attention
+// weights over sub-words to links between words.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/text/corpus.h"
+
+namespace fovea::text {
+
+/// "0-0 1-2" to links, in the order written. Throws InvalidArgument that names the column of the mistake.
+Alignment parse_pharaoh(std::string_view line);
+/// "0-0 1-2"; an empty alignment is an empty line.
+std::string to_pharaoh(const Alignment& alignment);
+/// One alignment a line, empty lines kept. Throws FileError with the line number.
+std::vector<Alignment> read_pharaoh(const std::filesystem::path& file);
+
+/// A human alignment of one sentence pair: sure links, and possible ones (which need not repeat the sure
+/// ones).
+struct GoldAlignment {
+  Alignment sure, possible;
+};
+
+/// The format of the shared task of HLT-NAACL 2003: lines `sentence source target [S|P] [confidence]`,
+/// counted from 1; without S or P a link is sure. Result i belongs to sentence i + 1; sentences without links
+/// are empty. Throws FileError with the line number.
+std::vector<GoldAlignment> read_naacl_alignments(const std::filesystem::path& file);
+/// All links sure: what a generated corpus has.
+std::vector<GoldAlignment> as_gold(std::span<const Alignment> alignments);
+
+/// Corpus-level scores of Och and Ney 2003, "A systematic comparison of various statistical alignment
+/// models", section 6, with A the links proposed, S the sure ones and P the possible ones (S included):
+///   precision = |A n P| / |A|, recall = |A n S| / |S|, AER = 1 - (|A n S| + |A n P|) / (|A| + |S|).
+struct AlignmentScore {
+  std::int64_t proposed = 0, sure = 0, matched_sure = 0, matched_possible = 0;
+  double precision() const noexcept;   ///< 0 without proposed links
+  double recall() const noexcept;      ///< 0 without sure links
+  double error_rate() const noexcept;  ///< 0 when there are neither
+  /// "AER = 0.123 precision = 0.901 recall = 0.855 (1234 proposed, 1301 sure)".
+  std::string to_string() const;
+};
+
+/// Links given twice count once. Throws InvalidArgument when the numbers of sentences differ.
+AlignmentScore score_alignments(std::span<const Alignment> proposed, std::span<const GoldAlignment> gold);
+
+/// A weight for each (target, source) pair, row-major [target_len, source_len].
+struct AlignmentWeights {
+  std::size_t target_len = 0, source_len = 0;
+  std::vector<float> weights;
+
+  float at(std::size_t target, std::size_t source) const { return weights[target * source_len + source]; }
+};
+
+/// Weights over pieces to weights over words: the sum over the pieces of a source word, the mean over the
+/// pieces of a target word, so that rows that sum to 1 still do. `target_word` and `source_word` are
+/// Tokenizer::word_of of each side. Throws InvalidArgument when sizes disagree or a word index is negative or
+/// falls.
+AlignmentWeights merge_pieces(const AlignmentWeights& pieces, std::span<const std::int32_t> target_word,
+                              std::span<const std::int32_t> source_word);
+
+/// For each of the first `num_targets` target words the source word of largest weight (the first of equals)
+/// among the first `num_sources`, if that weight is at least `threshold`; else the word stays unaligned.
+/// Columns and rows beyond are those of </s>: a target word whose largest weight lies on such a column is
+/// aligned with nothing, since a model that looks at </s> says that the word has no counterpart. Throws
+/// InvalidArgument for sizes that do not fit.
+struct HardAlignmentOptions {
+  std::size_t num_targets = 0, num_sources = 0;
+  float threshold = 0;
+};
+Alignment hard_alignment(const AlignmentWeights& words, const HardAlignmentOptions& options);
+
+}  // namespace fovea::text

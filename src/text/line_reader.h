@@ -1,0 +1,43 @@
+// Lines of a file that nobody vouches for, one at a time and in bounded memory; for this room only.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace fovea::text {
+
+enum class LineFault { none, too_long, bad_utf8, nul_byte };
+
+class LineReader {
+ public:
+  /// Throws FileError when `file` cannot be opened.
+  LineReader(const std::filesystem::path& file, std::int64_t max_line_bytes);
+  /// Advances; false at the end of the file. A last line without a line break counts.
+  bool next();
+  /// Without line break, CR before it, and the byte order mark of the file. Cut when too long.
+  const std::string& line() const noexcept { return line_; }
+  /// From 1.
+  std::int64_t number() const noexcept { return number_; }
+  LineFault fault() const noexcept { return fault_; }
+  /// Throws FileError if the line has a fault.
+  void refuse_bad() const;
+  [[noreturn]] void refuse(const std::string& reason) const;
+
+ private:
+  bool fill();
+  void examine();
+
+  std::filesystem::path file_;
+  std::ifstream stream_;
+  std::vector<char> buffer_;
+  std::size_t at_ = 0, end_ = 0;
+  std::int64_t max_line_bytes_, number_ = 0;
+  std::string line_;
+  bool too_long_ = false;
+  LineFault fault_ = LineFault::none;
+};
+
+}  // namespace fovea::text

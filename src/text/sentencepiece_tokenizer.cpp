@@ -1,0 +1,186 @@
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
+#include <limits>
+#include <utility>
+
+#include "fovea/core/error.h"
+#include "fovea/text/tokenizer.h"
+#include "text/file_bytes.h"
+#include "text/sentencepiece_proto.h"
+#include "text/utf8.h"
+
+namespace fovea::text {
+namespace {
+
+constexpr std::string_view kWordStart = "\xE2\x96\x81";  // U+2581, the blank as SentencePiece spells it
+constexpr std::uintmax_t kMaxModelBytes = std::uintmax_t{256} << 20;
+
+class LinesIterator final : public sentencepiece::SentenceIterator {
+ public:
+  explicit LinesIterator(std::span<const std::string> lines) : lines_(lines) {}
+  bool done() const override { return at_ >= lines_.size(); }
+  void Next() override { ++at_; }
+  const std::string& value() const override { return lines_[at_]; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  std::span<const std::string> lines_;
+  std::size_t at_ = 0;
+};
+
+[[noreturn]] void refuse(const std::string& argument, const std::string& expected, const std::string& got) {
+  throw InvalidArgument("SentencePieceTokenizer::train", argument, expected, got);
+}
+
+void check_training(std::span<const std::string> lines, const SentencePieceOptions& options) {
+  if (options.vocabulary_size <= kNumSpecialIds || options.vocabulary_size > (1 << 24)) {
+    refuse("vocabulary_size", "5..16777216", std::to_string(options.vocabulary_size));
+  }
+  if (!(options.character_coverage > 0.9 && options.character_coverage <= 1)) {
+    refuse("character_coverage", "above 0.9, at most 1", std::to_string(options.character_coverage));
+  }
+  bool any = false;
+  for (const std::string& line : lines) {
+    if (find_invalid_utf8(line) != std::string_view::npos) refuse("lines", "valid UTF-8", "bad bytes");
+    any = any || !is_blank(line);
+  }
+  if (!any) refuse("lines", "at least one line with text", std::to_string(lines.size()) + " empty lines");
+}
+
+bool is_special(std::string_view piece) {
+  for (std::int32_t id = 0; id < kNumSpecialIds; ++id) {
+    if (piece == special_piece(id)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+struct SentencePieceTokenizer::Model {
+  std::string serialized;
+  sentencepiece::SentencePieceProcessor processor;
+};
+
+SentencePieceTokenizer::SentencePieceTokenizer(std::unique_ptr<Model> model) : model_(std::move(model)) {}
+SentencePieceTokenizer::~SentencePieceTokenizer() = default;
+
+std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::train(std::span<const std::string> lines,
+                                                                      const SentencePieceOptions& options) {
+  check_training(lines, options);
+  LinesIterator iterator(lines);
+  std::string serialized;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(
+      {{"model_type", "bpe"},
+       {"vocab_size", std::to_string(options.vocabulary_size)},
+       {"hard_vocab_limit", "false"},
+       {"character_coverage", std::to_string(options.character_coverage)},
+       {"normalization_rule_name", "identity"},
+       {"num_threads", "1"},
+       {"shuffle_input_sentence", "false"},
+       // The default of 4192 drops longer lines without a word.
+       {"max_sentence_length", std::to_string(std::numeric_limits<std::int32_t>::max())},
+       {"pad_id", std::to_string(kPadId)},
+       {"unk_id", std::to_string(kUnknownId)},
+       {"bos_id", std::to_string(kBosId)},
+       {"eos_id", std::to_string(kEosId)},
+       {"minloglevel", "3"}},
+      &iterator, &serialized);
+  if (!status.ok()) refuse("lines", "text that SentencePiece can train on", status.ToString());
+  return from_bytes(std::move(serialized), "the trained model");
+}
+
+std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::from_bytes(std::string serialized,
+                                                                           const std::string& name) {
+  check_sentencepiece_model(serialized, name);
+  auto model = std::make_unique<Model>();
+  model->serialized = std::move(serialized);
+  const auto status = model->processor.LoadFromSerializedProto(model->serialized);
+  if (!status.ok()) throw FileError(name, -1, "is no SentencePiece model: " + status.ToString());
+  const auto& processor = model->processor;
+  if (processor.pad_id() != kPadId || processor.unk_id() != kUnknownId || processor.bos_id() != kBosId ||
+      processor.eos_id() != kEosId) {
+    throw FileError(name, -1, "<pad>, <unk>, <s>, </s> are not the ids 0, 1, 2, 3");
+  }
+  return std::unique_ptr<SentencePieceTokenizer>(new SentencePieceTokenizer(std::move(model)));
+}
+
+std::vector<std::int32_t> SentencePieceTokenizer::encode(std::string_view line) const {
+  std::vector<int> ids;
+  const auto status = model_->processor.Encode(line, &ids);
+  if (!status.ok()) throw Error("SentencePieceTokenizer::encode: " + status.ToString());
+  return {ids.begin(), ids.end()};
+}
+
+std::string SentencePieceTokenizer::decode(std::span<const std::int32_t> ids) const {
+  std::vector<int> kept;
+  for (const std::int32_t id : ids) {
+    if (id < 0 || id >= size()) {
+      throw InvalidArgument("SentencePieceTokenizer::decode", "ids", "0.." + std::to_string(size() - 1),
+                            std::to_string(id));
+    }
+    if (id != kPadId && id != kBosId && id != kEosId) kept.push_back(id);
+  }
+  std::string text;
+  const auto status = model_->processor.Decode(kept, &text);
+  if (!status.ok()) throw Error("SentencePieceTokenizer::decode: " + status.ToString());
+  return text;
+}
+
+std::vector<std::string> SentencePieceTokenizer::pieces(std::span<const std::int32_t> ids) const {
+  std::vector<std::string> pieces;
+  for (const std::int32_t id : ids) {
+    if (id < 0 || id >= size()) {
+      throw InvalidArgument("SentencePieceTokenizer::pieces", "ids", "0.." + std::to_string(size() - 1),
+                            std::to_string(id));
+    }
+    pieces.push_back(model_->processor.IdToPiece(id));
+  }
+  return pieces;
+}
+
+std::vector<std::int32_t> SentencePieceTokenizer::word_of(std::span<const std::string> pieces) const {
+  std::vector<std::int32_t> word;
+  std::int32_t current = -1;
+  bool after_special = true;
+  for (const std::string& piece : pieces) {
+    // <unk> stands for characters inside a word, so it continues one; the other special pieces stand alone.
+    const bool special = is_special(piece) && piece != special_piece(kUnknownId);
+    if (special || after_special || piece.starts_with(kWordStart)) ++current;
+    word.push_back(current);
+    after_special = special;
+  }
+  return word;
+}
+
+std::string SentencePieceTokenizer::surface(const std::string& piece) const {
+  return piece.starts_with(kWordStart) ? piece.substr(kWordStart.size()) : piece;
+}
+
+std::int64_t SentencePieceTokenizer::size() const {
+  return model_->processor.GetPieceSize();
+}
+
+const std::string& SentencePieceTokenizer::serialized() const noexcept {
+  return model_->serialized;
+}
+
+void SentencePieceTokenizer::save(const std::filesystem::path& folder, const std::string& prefix) const {
+  write_bytes(folder / (prefix + "spm.model"), model_->serialized);
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, const std::string& prefix) {
+  const std::filesystem::path model = folder / (prefix + "spm.model"),
+                              list = folder / (prefix + "vocab.json");
+  std::error_code error;
+  if (std::filesystem::exists(model, error)) {
+    return SentencePieceTokenizer::from_bytes(read_bytes(model, kMaxModelBytes), model.string());
+  }
+  if (std::filesystem::exists(list, error))
+    return std::make_unique<WhitespaceTokenizer>(Vocabulary::load(list));
+  throw FileError(
+      folder.string(), -1,
+      "holds no tokenizer: neither " + model.filename().string() + " nor " + list.filename().string());
+}
+
+}  // namespace fovea::text

@@ -1,0 +1,90 @@
+#include "fovea/text/tokenizer.h"
+
+#include <unordered_map>
+
+#include "fovea/core/error.h"
+#include "text/utf8.h"
+
+namespace fovea::text {
+namespace {
+
+constexpr std::string_view kContinues = "@@";
+
+bool is_special(std::string_view piece) {
+  for (std::int32_t id = 0; id < kNumSpecialIds; ++id) {
+    if (piece == special_piece(id)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string> Tokenizer::words(std::span<const std::string> pieces) const {
+  const std::vector<std::int32_t> word = word_of(pieces);
+  std::vector<std::string> words(word.empty() ? 0 : static_cast<std::size_t>(word.back()) + 1);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    words[static_cast<std::size_t>(word[i])] += is_special(pieces[i]) ? pieces[i] : surface(pieces[i]);
+  }
+  return words;
+}
+
+std::unique_ptr<WhitespaceTokenizer> WhitespaceTokenizer::build(std::span<const std::string> lines,
+                                                                const WhitespaceOptions& options) {
+  std::unordered_map<std::string, std::int64_t> counts;
+  for (const std::string& line : lines) {
+    for (const std::string_view word : split_words(line)) ++counts[std::string(word)];
+  }
+  return std::make_unique<WhitespaceTokenizer>(
+      Vocabulary::from_counts(counts, options.min_frequency, options.max_size));
+}
+
+std::vector<std::int32_t> WhitespaceTokenizer::encode(std::string_view line) const {
+  std::vector<std::int32_t> ids;
+  for (const std::string_view word : split_words(line)) {
+    const std::int32_t id = vocabulary_.id_of(word);
+    ids.push_back(id < kNumSpecialIds ? kUnknownId : id);
+  }
+  return ids;
+}
+
+std::string WhitespaceTokenizer::decode(std::span<const std::int32_t> ids) const {
+  std::string text;
+  bool joined = true;
+  for (const std::int32_t id : ids) {
+    if (id == kPadId || id == kBosId || id == kEosId) continue;
+    const std::string& piece = vocabulary_.piece(id);
+    if (!joined) text += ' ';
+    joined = piece.ends_with(kContinues);
+    text += surface(piece);
+  }
+  return text;
+}
+
+std::vector<std::string> WhitespaceTokenizer::pieces(std::span<const std::int32_t> ids) const {
+  std::vector<std::string> pieces;
+  for (const std::int32_t id : ids) pieces.push_back(vocabulary_.piece(id));
+  return pieces;
+}
+
+std::vector<std::int32_t> WhitespaceTokenizer::word_of(std::span<const std::string> pieces) const {
+  std::vector<std::int32_t> word;
+  std::int32_t current = -1;
+  bool joined = false;
+  for (const std::string& piece : pieces) {
+    const bool special = is_special(piece);
+    if (!joined || special) ++current;
+    word.push_back(current);
+    joined = !special && piece.ends_with(kContinues);
+  }
+  return word;
+}
+
+std::string WhitespaceTokenizer::surface(const std::string& piece) const {
+  return piece.ends_with(kContinues) ? piece.substr(0, piece.size() - kContinues.size()) : piece;
+}
+
+void WhitespaceTokenizer::save(const std::filesystem::path& folder, const std::string& prefix) const {
+  vocabulary_.save(folder / (prefix + "vocab.json"));
+}
+
+}  // namespace fovea::text

@@ -1,0 +1,74 @@
+#include "text/utf8.h"
+
+namespace fovea::text {
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r\n\f\v";
+
+}  // namespace
+
+CodePoint decode_utf8(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(at);
+  if (lead < 0x80) return {lead, 1};
+  int bytes = 0;
+  char32_t value = 0, smallest = 0;
+  if (lead >= 0xC2 && lead <= 0xDF) {
+    bytes = 2, value = lead & 0x1Fu, smallest = 0x80;
+  } else if (lead >= 0xE0 && lead <= 0xEF) {
+    bytes = 3, value = lead & 0x0Fu, smallest = 0x800;
+  } else if (lead >= 0xF0 && lead <= 0xF4) {
+    bytes = 4, value = lead & 0x07u, smallest = 0x10000;
+  } else {
+    return {};
+  }
+  if (at + static_cast<std::size_t>(bytes) > text.size()) return {};
+  for (int i = 1; i < bytes; ++i) {
+    const unsigned char next = byte(at + static_cast<std::size_t>(i));
+    if ((next & 0xC0u) != 0x80u) return {};
+    value = value << 6 | (next & 0x3Fu);
+  }
+  if (value < smallest || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) return {};
+  return {value, bytes};
+}
+
+std::size_t find_invalid_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint point = decode_utf8(text, at);
+    if (point.bytes == 0) return at;
+    at += static_cast<std::size_t>(point.bytes);
+  }
+  return std::string_view::npos;
+}
+
+void append_utf8(std::string& text, char32_t value) {
+  const auto put = [&](char32_t byte) {
+    text.push_back(static_cast<char>(static_cast<unsigned char>(byte)));
+  };
+  if (value < 0x80) {
+    put(value);
+  } else if (value < 0x800) {
+    put(0xC0 | value >> 6), put(0x80 | (value & 0x3F));
+  } else if (value < 0x10000) {
+    put(0xE0 | value >> 12), put(0x80 | (value >> 6 & 0x3F)), put(0x80 | (value & 0x3F));
+  } else {
+    put(0xF0 | value >> 18), put(0x80 | (value >> 12 & 0x3F)), put(0x80 | (value >> 6 & 0x3F)),
+        put(0x80 | (value & 0x3F));
+  }
+}
+
+std::vector<std::string_view> split_words(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::size_t begin = text.find_first_not_of(kBlanks); begin != std::string_view::npos;) {
+    const std::size_t end = text.find_first_of(kBlanks, begin);
+    words.push_back(text.substr(begin, end == std::string_view::npos ? end : end - begin));
+    begin = end == std::string_view::npos ? end : text.find_first_not_of(kBlanks, end);
+  }
+  return words;
+}
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(kBlanks) == std::string_view::npos;
+}
+
+}  // namespace fovea::text
