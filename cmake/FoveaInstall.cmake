@@ -1,0 +1,37 @@
+# cmake --install: two export sets, so that a program that needs the engine alone finds it without oneDNN,
+# SentencePiece or libpng on the machine. `--component attention` installs the engine alone.
+include(CMakePackageConfigHelpers)
+set(FOVEA_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Fovea)
+
+set(engine_targets fovea_core fovea_attention fovea_kernels fovea_plan fovea_engine)
+set(engine_headers core attention plan)
+install(TARGETS ${engine_targets} EXPORT FoveaAttentionTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT attention)
+install(EXPORT FoveaAttentionTargets NAMESPACE fovea:: DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT attention)
+foreach(room IN LISTS engine_headers)
+  install(DIRECTORY include/fovea/${room} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT attention
+          FILES_MATCHING PATTERN "*.h")
+endforeach()
+
+configure_package_config_file(cmake/FoveaConfig.cmake.in ${PROJECT_BINARY_DIR}/FoveaConfig.cmake
+                              INSTALL_DESTINATION ${FOVEA_PACKAGE_DIR})
+# Before 1.0 the interface may change with the minor version.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/FoveaConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/FoveaConfig.cmake ${PROJECT_BINARY_DIR}/FoveaConfigVersion.cmake
+        DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT attention)
+
+if(FOVEA_NN)
+  set(nn_rooms autograd nn models text train inspect)
+  list(TRANSFORM nn_rooms PREPEND fovea_ OUTPUT_VARIABLE nn_targets)
+  install(TARGETS ${nn_targets} fovea_all EXPORT FoveaNnTargets
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT nn)
+  install(EXPORT FoveaNnTargets NAMESPACE fovea:: DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT nn)
+  foreach(room IN LISTS nn_rooms)
+    install(DIRECTORY include/fovea/${room} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT nn
+            FILES_MATCHING PATTERN "*.h")
+  endforeach()
+  install(FILES cmake/FindDNNL.cmake cmake/FindSentencePiece.cmake DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT nn)
+  if(TARGET fovea)
+    install(TARGETS fovea RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
+  endif()
+endif()

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# The rules of the house (docs/architecture.md) over a source tree: `check.sh ROOT`. Prints each breach as
+# file:line: rule, and exits 1 if there is one.
+set -euo pipefail
+cd "$1"
+
+# What each room may include besides itself: everything below it, by the arrows.
+engine_core="core"
+engine_attention="core attention"
+engine_kernels="core attention kernels"
+engine="core attention kernels plan"
+declare -A may=(
+  [core]=$engine_core [attention]=$engine_attention [kernels]=$engine_kernels [plan]=$engine
+  [autograd]="$engine autograd" [nn]="$engine autograd nn" [models]="$engine autograd nn models"
+  [text]="core text" [inspect]="core inspect" [train]="$engine autograd nn models text train"
+  [cli]="$engine autograd nn models text train inspect cli"
+)
+breaches=0
+breach() {
+  echo "$1"
+  breaches=$((breaches + 1))
+}
+
+# file<TAB>line<TAB>code without its // comment, of every C++ file under the folders given.
+code_lines() {
+  local folders=() folder
+  for folder in "$@"; do [[ -d $folder ]] && folders+=("$folder"); done
+  ((${#folders[@]})) || return 0
+  find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' \) -print0 |
+    xargs -0 -r awk -v OFS='\t' '{ sub(/(^|[ \t])\/\/.*/, ""); print FILENAME, FNR, $0 }'
+}
+
+for folder in src/*/ include/fovea/*/; do
+  room=$(basename "$folder")
+  [[ -n ${may[$room]:-} ]] || breach "$folder: a room that tests/architecture/check.sh does not know"
+done
+
+for room in "${!may[@]}"; do
+  while IFS=$'\t' read -r file line include; do
+    target=${include#fovea/}
+    [[ $target == */* ]] || continue
+    target=${target%%/*}
+    [[ -n ${may[$target]:-} ]] || continue  # not a room: a library's folder
+    [[ " ${may[$room]} " == *" $target "* ]] || breach "$file:$line: $room may not include $target ($include)"
+  done < <(code_lines "src/$room" "include/fovea/$room" |
+    sed -nE 's/^([^\t]*\t[^\t]*\t)[ \t]*#[ \t]*include[ \t]*[<"]([^">]+)[">].*/\1\2/p')
+done
+
+# A public header may include the standard library and Fovea's own public headers, nothing else.
+while IFS=$'\t' read -r file line include; do
+  case $include in
+    '"fovea/'*) ;;
+    '<'*/* | '<'*.h'>' | '"'*) breach "$file:$line: a public header includes $include" ;;
+  esac
+done < <(code_lines include | sed -nE 's/^([^\t]*\t[^\t]*\t)[ \t]*#[ \t]*include[ \t]*([<"][^">]+[">]).*/\1\2/p')
+
+# The library neither prints nor ends the process: only the command does.
+while IFS=$'\t' read -r file line _; do
+  breach "$file:$line: the library prints or ends the process"
+done < <(code_lines include src/{core,attention,kernels,plan,autograd,nn,models,text,train,inspect} |
+  grep -E $'\t.*(std::(cout|cerr|clog)|(^|[^_.>[:alnum:]])(printf|fprintf|vprintf|puts|putchar|perror|abort|exit|_exit|quick_exit|terminate) *\\()' || true)
+
+# Nothing names a folder of the machine it was written on.
+while IFS=: read -r file line _; do
+  breach "$file:$line: names a folder of one machine"
+done < <(grep -rnIE --include='*.'{h,cpp,cmake,sh,md,py,txt,json} '/(home|[w]ork|root|Users)/[[:alnum:]]' \
+  include src tests examples cmake docs experiments README*.md CONTRIBUTING.md CMakeLists.txt CMakePresets.json run .ci 2>/dev/null || true)
+
+if ((breaches)); then
+  echo "$breaches breach(es)"
+  exit 1
+fi
+echo "the rules hold"
