@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# The documents against the tree: `documents.sh ROOT`. Every file of the tree that a document names exists, and the C++
+# program in the READMEs is examples/attend/main.cpp, which tests/install builds and runs.
+set -euo pipefail
+cd "$1"
+breaches=0
+breach() {
+  echo "$1"
+  breaches=$((breaches + 1))
+}
+
+documents=(README.md README.zh.md CONTRIBUTING.md CHANGELOG.md docs/*.md docs/decisions/*.md)
+for document in "${documents[@]}"; do
+  [[ -f $document ]] || { breach "$document: missing"; continue; }
+  folder=$(dirname "$document")
+  # [text](path), relative to the document.
+  while read -r path; do
+    [[ $path == http* || $path == mailto:* || -z $path ]] || [[ -e $folder/$path ]] ||
+      breach "$document: link to $path, which is not there"
+  done < <(grep -oE '\]\([^)#]+' "$document" | sed 's/^](//' || true)
+  # `path/in/the/tree`, from the root; with * or <...> it is a pattern, not a file.
+  while read -r path; do
+    [[ -e $path ]] || breach "$document: names $path, which is not there"
+  done < <(grep -oE '`(include|src|tests|examples|docs|cmake|experiments|bench)/[A-Za-z0-9_./-]*`' "$document" |
+    tr -d '`' | sort -u || true)
+done
+
+for readme in README.md README.zh.md; do
+  [[ -f $readme ]] || continue
+  diff <(sed -n '/^```cpp$/,/^```$/p' "$readme" | sed '1d;$d') examples/attend/main.cpp >/dev/null ||
+    breach "$readme: its C++ program is not examples/attend/main.cpp"
+done
+
+if ((breaches)); then
+  echo "$breaches breach(es)"
+  exit 1
+fi
+echo "the documents name what is there"

@@ -1,0 +1,69 @@
+# Builds a program outside the tree against an installed Fovea and compares what it prints.
+#   cmake -D FROM=installed|engine -D SOURCE=... -D BUILD=... -D WORK=... -D CXX=... -P consume.cmake
+# FROM=installed installs the build tree that runs the tests and uses every component.
+# FROM=engine configures and builds fovea::attention alone first, and uses only that.
+cmake_minimum_required(VERSION 3.25)
+
+function(step description)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${description} failed:\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+# Builds the program in `folder` against the prefix and sets `output` to what it prints.
+function(build_and_run folder name)
+  set(build "${WORK}/${name}")
+  step("configuring ${name}" ${CMAKE_COMMAND} -S "${folder}" -B "${build}" -G Ninja -D CMAKE_BUILD_TYPE=Release
+       "-DCMAKE_PREFIX_PATH=${WORK}/prefix" -D CMAKE_CXX_COMPILER=${CXX}
+       -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF ${ARGN})
+  step("building ${name}" ${CMAKE_COMMAND} --build "${build}")
+  step("running ${name}" "${build}/${name}")
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+function(run_attend)
+  build_and_run("${SOURCE}/examples/attend" attend ${ARGN})
+  message(STATUS "attend printed:\n${output}")
+  # The window of two earlier tokens: query i sees positions max(0, i - 2) ... i, and prints their mean.
+  if(NOT output MATCHES "\n0 0\\.5 1 2 3 4\n$")
+    message(FATAL_ERROR "expected the last line '0 0.5 1 2 3 4'")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE "${WORK}")
+if(FROM STREQUAL "engine")
+  step("configuring the engine" ${CMAKE_COMMAND} -S "${SOURCE}" -B "${WORK}/engine" -G Ninja
+       -D CMAKE_BUILD_TYPE=Release -D CMAKE_CXX_COMPILER=${CXX} -D FOVEA_NN=OFF -D FOVEA_TESTS=OFF
+       -D CMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON -D CMAKE_DISABLE_FIND_PACKAGE_DNNL=ON
+       -D CMAKE_DISABLE_FIND_PACKAGE_SentencePiece=ON -D CMAKE_DISABLE_FIND_PACKAGE_PNG=ON)
+  step("building the engine" ${CMAKE_COMMAND} --build "${WORK}/engine")
+  step("installing the engine" ${CMAKE_COMMAND} --install "${WORK}/engine" --prefix "${WORK}/prefix")
+  run_attend(-D CMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON)
+  execute_process(COMMAND ldd "${WORK}/attend/attend" OUTPUT_VARIABLE libraries)
+  if(libraries MATCHES "dnnl|sentencepiece|gomp|libpng")
+    message(FATAL_ERROR "the engine alone pulls in a library of the layers:\n${libraries}")
+  endif()
+  # A component that is not there is refused by name, not found broken later.
+  execute_process(COMMAND ${CMAKE_COMMAND} -S "${SOURCE}/tests/install/layers" -B "${WORK}/layers" -G Ninja
+                          "-DCMAKE_PREFIX_PATH=${WORK}/prefix" -D CMAKE_CXX_COMPILER=${CXX}
+                  RESULT_VARIABLE result OUTPUT_VARIABLE said ERROR_VARIABLE said)
+  if(result EQUAL 0 OR NOT said MATCHES "component 'nn' is not installed")
+    message(FATAL_ERROR "find_package(Fovea COMPONENTS nn) should say that nn is not installed:\n${said}")
+  endif()
+else()
+  step("installing" ${CMAKE_COMMAND} --install "${BUILD}" --prefix "${WORK}/prefix")
+  run_attend()
+  build_and_run("${SOURCE}/tests/install/layers" layers)
+  # The package must not lean on the tree it was built from.
+  file(GLOB_RECURSE package_files "${WORK}/prefix/*.cmake")
+  foreach(file IN LISTS package_files)
+    file(READ "${file}" text)
+    string(FIND "${text}" "${SOURCE}/" position)
+    if(NOT position EQUAL -1)
+      message(FATAL_ERROR "${file} names the source tree")
+    endif()
+  endforeach()
+endif()
+file(REMOVE_RECURSE "${WORK}")

@@ -1,0 +1,39 @@
+// Touches every room above the engine and each library behind it (oneDNN, OpenMP, SentencePiece, libpng), so
+// that a missing dependency of the installed package fails to link here.
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "fovea/autograd/ops.h"
+#include "fovea/inspect/png.h"
+#include "fovea/nn/layers.h"
+#include "fovea/nn/module.h"
+#include "fovea/text/bleu.h"
+#include "fovea/text/tokenizer.h"
+
+int main() {
+  using namespace fovea;
+  nn::use_openmp(1);
+  nn::ParameterSet parameters(1);
+  const nn::MultiHeadAttention attention(parameters, "attention", 8, 2, 0.0f);
+  nn::Context context;
+  const autograd::Var x(Tensor::zeros(DType::f32, {1, 3, 8}));
+  if (attention(context, x, x, {.mask = Causal{}}).shape() != Shape{1, 3, 8}) return 1;
+
+  const std::vector<std::string> lines{"the cat sat on the mat ."};
+  if (text::bleu(lines, lines).score < 99.9) return 2;
+  try {
+    text::load_tokenizer(std::filesystem::temp_directory_path() / "no such folder");
+    return 3;
+  } catch (const FileError&) {
+  }
+  const inspect::AlignmentMatrix alignment{{"le", "chat"}, {"the", "cat"}, {1, 0, 0, 1}};
+  if (inspect::draw_picture(alignment).rgb.empty()) return 4;
+  try {
+    inspect::write_png("/no such folder/x.png", alignment);
+    return 5;
+  } catch (const FileError&) {
+  }
+  std::cout << "layers: every room links\n";
+}
