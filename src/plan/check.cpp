@@ -1,0 +1,188 @@
+#include <cstdint>
+#include <new>
+
+#include "plan/impl.h"
+
+namespace fovea {
+namespace {
+
+std::string described(const ConstTensorView& view) {
+  return std::string(to_string(view.dtype())) + " " + to_string(view.shape());
+}
+
+bool innermost_contiguous(const ConstTensorView& view) {
+  return view.rank() == 0 || view.size(-1) <= 1 || view.stride(-1) == 1;
+}
+
+void check_view(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
+                const Shape& shape) {
+  if (view.dtype() != dtype || !(view.shape() == shape)) {
+    throw InvalidArgument(function, argument, std::string(to_string(dtype)) + " " + to_string(shape),
+                          described(view));
+  }
+  if (!innermost_contiguous(view)) {
+    throw InvalidArgument(function, argument, "a contiguous innermost axis",
+                          "stride " + std::to_string(view.stride(-1)));
+  }
+  if (view.count() > 0 && view.empty())
+    throw InvalidArgument(function, argument, "data of " + to_string(shape), "a null pointer");
+}
+
+// First and one-past-last byte that a view can touch.
+std::pair<std::uintptr_t, std::uintptr_t> extent(const ConstTensorView& view) {
+  const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
+  std::int64_t low = 0, high = view.count() > 0 ? element : 0;
+  for (int axis = 0; axis < view.rank() && high > 0; ++axis) {
+    const std::int64_t reach = (view.size(axis) - 1) * view.stride(axis) * element;
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto base = reinterpret_cast<std::uintptr_t>(view.raw());
+  return {base + static_cast<std::uintptr_t>(low), base + static_cast<std::uintptr_t>(high)};
+}
+
+bool overlap(const ConstTensorView& a, const ConstTensorView& b) {
+  if (a.count() == 0 || b.count() == 0) return false;
+  const auto [a_begin, a_end] = extent(a);
+  const auto [b_begin, b_end] = extent(b);
+  return a_begin < b_end && b_begin < a_end;
+}
+
+void check_vector(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
+                  std::int64_t size) {
+  check_view(function, argument, view, dtype, Shape{size});
+}
+
+void check_parameters(const char* function, const AttentionPlan::Impl& plan, const ScoreParameters& given) {
+  const DType dtype = plan.compute_dtype();
+  const AttentionShape& s = plan.shape;
+  const auto unused = [&](const ConstTensorView& view, const char* argument) {
+    if (view)
+      throw InvalidArgument(function, argument, "nothing: this score has no such parameter", described(view));
+  };
+  const auto projected = [&](std::int64_t size, const char* what) {
+    if (size != s.hidden) {
+      throw InvalidArgument(function, what,
+                            "a matrix, or operands already projected to hidden " + std::to_string(s.hidden),
+                            "none, with " + std::to_string(size) + " elements");
+    }
+  };
+  if (plan.additive()) {
+    if (given.W)
+      check_view(function, "parameters.W", given.W, dtype, {s.hidden, s.head_dim});
+    else
+      projected(s.head_dim, "parameters.W");
+    if (given.U)
+      check_view(function, "parameters.U", given.U, dtype, {s.hidden, s.key_dim});
+    else
+      projected(s.key_dim, "parameters.U");
+    check_vector(function, "parameters.v", given.v, dtype, s.hidden);
+    if (given.b) check_vector(function, "parameters.b", given.b, dtype, s.hidden);
+    return;
+  }
+  if (plan.bilinear()) {
+    const bool each_head = given.W.rank() == 3;
+    check_view(function, "parameters.W", given.W, dtype,
+               each_head ? Shape{s.num_query_heads, s.key_dim, s.head_dim} : Shape{s.key_dim, s.head_dim});
+  } else {
+    unused(given.W, "parameters.W");
+  }
+  unused(given.U, "parameters.U");
+  unused(given.v, "parameters.v");
+  unused(given.b, "parameters.b");
+}
+
+void check_capacity(const char* function, const char* argument, std::int64_t size, std::int64_t capacity,
+                    const char* what) {
+  if (size > capacity) {
+    throw InvalidArgument(function, argument,
+                          std::string(what) + " of at most the plan's " + std::to_string(capacity),
+                          std::to_string(size));
+  }
+}
+
+}  // namespace
+
+CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs) {
+  const AttentionShape& s = plan.shape;
+  const auto four = [&](const ConstTensorView& view, const char* argument) {
+    if (view.rank() != 4)
+      throw InvalidArgument(function, argument, "[batch, heads, length, dim]", described(view));
+  };
+  four(inputs.query, "query");
+  four(inputs.key, "key");
+  const CallSizes sizes{inputs.query.size(0), inputs.query.size(2), inputs.key.size(2)};
+  check_capacity(function, "query", sizes.batch, s.batch, "a batch");
+  check_capacity(function, "query", sizes.query_len, s.query_len, "a query_len");
+  check_capacity(function, "key", sizes.key_len, s.key_len, "a key_len");
+  check_view(function, "query", inputs.query, plan.dtype,
+             {sizes.batch, s.num_query_heads, sizes.query_len, s.head_dim});
+  check_view(function, "key", inputs.key, plan.dtype,
+             {sizes.batch, s.num_kv_heads, sizes.key_len, s.key_dim});
+  check_view(function, "value", inputs.value, plan.dtype,
+             {sizes.batch, s.num_kv_heads, sizes.key_len, s.value_dim});
+  check_parameters(function, plan, inputs.parameters);
+  if (plan.spec.mask.node().needs_key_lengths()) {
+    if (static_cast<std::int64_t>(inputs.key_lengths.size()) != sizes.batch) {
+      throw InvalidArgument(function, "key_lengths", "one a batch entry, " + std::to_string(sizes.batch),
+                            std::to_string(inputs.key_lengths.size()));
+    }
+    for (const std::int64_t length : inputs.key_lengths) {
+      if (length < 0 || length > sizes.key_len) {
+        throw InvalidArgument(function, "key_lengths",
+                              "lengths in [0, key_len " + std::to_string(sizes.key_len) + "]",
+                              std::to_string(length));
+      }
+    }
+  }
+  constexpr std::int64_t farthest = std::int64_t{1} << 40;
+  if (inputs.query_offset && (*inputs.query_offset > farthest || *inputs.query_offset < -farthest)) {
+    throw InvalidArgument(function, "query_offset", "an offset within 2^40",
+                          std::to_string(*inputs.query_offset));
+  }
+  return sizes;
+}
+
+void check_output(const char* function, const char* argument, const TensorView& view, DType dtype,
+                  const Shape& shape, const AttentionInputs& inputs) {
+  check_view(function, argument, view, dtype, shape);
+  for (int axis = 0; axis < view.rank(); ++axis) {
+    if (view.size(axis) > 1 && view.stride(axis) == 0) {
+      throw InvalidArgument(function, argument, "elements of its own",
+                            "stride 0 on axis " + std::to_string(axis));
+    }
+  }
+  for (const ConstTensorView* input : {&inputs.query, &inputs.key, &inputs.value}) {
+    if (overlap(view, *input))
+      throw InvalidArgument(function, argument, "memory apart from query, key and value",
+                            "overlapping memory");
+  }
+}
+
+std::span<std::byte> workspace_of(const char* function, const CallResources& resources, std::size_t bytes) {
+  if (resources.workspace.data()) {
+    void* begin = resources.workspace.data();
+    std::size_t room = resources.workspace.size();
+    if (!std::align(64, bytes, begin, room)) {
+      throw InvalidArgument(function, "resources.workspace", std::to_string(bytes + 63) + " bytes",
+                            std::to_string(resources.workspace.size()));
+    }
+    return {static_cast<std::byte*>(begin), room};
+  }
+  struct Arena {
+    std::byte* memory = nullptr;
+    std::size_t size = 0;
+    ~Arena() { release(); }
+    void release() { ::operator delete (memory, std::align_val_t{64}); }
+  };
+  thread_local Arena arena;
+  if (arena.size < bytes || !arena.memory) {
+    arena.release();
+    arena.memory = nullptr;
+    arena.size = 0;
+    arena.memory = static_cast<std::byte*>(::operator new (bytes + 64, std::align_val_t{64}));
+    arena.size = bytes + 64;
+  }
+  return {arena.memory, arena.size};
+}
+
+}  // namespace fovea

@@ -1,0 +1,97 @@
+#include "plan/projection.h"
+
+#include <algorithm>
+
+namespace fovea {
+namespace {
+
+template <class T>
+T dot(const T* a, const T* b, std::int64_t n) {
+  T sum{0};
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+template <class T>
+void add_scaled(T factor, const T* __restrict x, std::int64_t n, T* __restrict y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
+}
+
+// body(b, h, row) for every row; a unit of work is a group of rows of one head.
+template <class Body>
+void for_rows(const RowSizes& s, Executor& executor, Body&& body) {
+  constexpr std::int64_t group = 32;
+  const std::int64_t groups = (s.rows + group - 1) / group;
+  executor.parallel_for(s.batch * s.heads * groups, [&](std::int64_t unit, int) {
+    const std::int64_t begin = unit % groups * group, h = unit / groups % s.heads,
+                       b = unit / groups / s.heads;
+    for (std::int64_t r = begin; r < std::min(s.rows, begin + group); ++r) body(b, h, r);
+  });
+}
+
+}  // namespace
+
+template <class T>
+void project(const RowSizes& sizes, const Projection<T>& p, const kernels::Operand<const T*>& x,
+             const kernels::Operand<T*>& y, Executor& executor) {
+  for_rows(sizes, executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
+    const T *from = x.row(b, h, r), *weight = p.weight + h * p.head_stride;
+    T* to = y.row(b, h, r);
+    for (std::int64_t o = 0; o < p.out; ++o)
+      to[o] = dot(weight + o * p.row_stride, from, p.in) + (p.bias ? p.bias[o] : T{0});
+  });
+}
+
+template <class T>
+void project_back(const RowSizes& sizes, const Projection<T>& p, const kernels::Operand<const T*>& dy,
+                  const kernels::Operand<T*>& dx, Executor& executor) {
+  for_rows(sizes, executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
+    const T *from = dy.row(b, h, r), *weight = p.weight + h * p.head_stride;
+    T* to = dx.row(b, h, r);
+    std::fill_n(to, p.in, T{0});
+    for (std::int64_t o = 0; o < p.out; ++o) add_scaled(from[o], weight + o * p.row_stride, p.in, to);
+  });
+}
+
+template <class T>
+void weight_gradient(const RowSizes& s, const Projection<T>& p, const kernels::Operand<const T*>& dy,
+                     const kernels::Operand<const T*>& x, T* d_weight, Executor& executor) {
+  const std::int64_t matrices = p.head_stride > 0 ? s.heads : 1;
+  executor.parallel_for(matrices * p.out, [&](std::int64_t unit, int) {
+    const std::int64_t o = unit % p.out, matrix = unit / p.out;
+    T* row = d_weight + unit * p.in;
+    std::fill_n(row, p.in, T{0});
+    for (std::int64_t b = 0; b < s.batch; ++b) {
+      for (std::int64_t h = p.head_stride > 0 ? matrix : 0; h < (p.head_stride > 0 ? matrix + 1 : s.heads);
+           ++h) {
+        for (std::int64_t r = 0; r < s.rows; ++r) add_scaled(dy.row(b, h, r)[o], x.row(b, h, r), p.in, row);
+      }
+    }
+  });
+}
+
+template <class T>
+void bias_gradient(const RowSizes& s, std::int64_t out, const kernels::Operand<const T*>& dy, T* d_bias) {
+  std::fill_n(d_bias, out, T{0});
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      for (std::int64_t r = 0; r < s.rows; ++r) add_scaled(T{1}, dy.row(b, h, r), out, d_bias);
+    }
+  }
+}
+
+#define FOVEA_INSTANTIATE(T)                                                                                 \
+  template void project<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&,         \
+                           const kernels::Operand<T*>&, Executor&);                                          \
+  template void project_back<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&,    \
+                                const kernels::Operand<T*>&, Executor&);                                     \
+  template void weight_gradient<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&, \
+                                   const kernels::Operand<const T*>&, T*, Executor&);                        \
+  template void bias_gradient<T>(const RowSizes&, std::int64_t, const kernels::Operand<const T*>&, T*);
+FOVEA_INSTANTIATE(float)
+FOVEA_INSTANTIATE(double)
+#undef FOVEA_INSTANTIATE
+
+}  // namespace fovea

@@ -1,0 +1,43 @@
+// Small matrix products for bilinear and additive scores. The engine depends on nothing that has a gemm, and
+// these are O(length) beside the O(length²) of the scores, so plain loops that the compiler vectorises are
+// enough.
+#pragma once
+
+#include <cstdint>
+
+#include "fovea/core/executor.h"
+#include "kernels/problem.h"
+
+namespace fovea {
+
+struct RowSizes {
+  std::int64_t batch = 0, heads = 0, rows = 0;
+};
+
+/// W [out, in], or one a head at `head_stride` elements; bias [out] or null.
+template <class T>
+struct Projection {
+  const T* weight = nullptr;
+  std::int64_t out = 0, in = 0, row_stride = 0, head_stride = 0;
+  const T* bias = nullptr;
+};
+
+/// y = W x + b for every row.
+template <class T>
+void project(const RowSizes& sizes, const Projection<T>& projection, const kernels::Operand<const T*>& x,
+             const kernels::Operand<T*>& y, Executor& executor);
+/// dx = Wᵀ dy for every row.
+template <class T>
+void project_back(const RowSizes& sizes, const Projection<T>& projection,
+                  const kernels::Operand<const T*>& dy, const kernels::Operand<T*>& dx, Executor& executor);
+/// dW = Σ dy xᵀ into contiguous [out, in] (or one a head where head_stride > 0), summed in an order fixed by
+/// shape.
+template <class T>
+void weight_gradient(const RowSizes& sizes, const Projection<T>& projection,
+                     const kernels::Operand<const T*>& dy, const kernels::Operand<const T*>& x, T* d_weight,
+                     Executor& executor);
+/// db = Σ dy.
+template <class T>
+void bias_gradient(const RowSizes& sizes, std::int64_t out, const kernels::Operand<const T*>& dy, T* d_bias);
+
+}  // namespace fovea
