@@ -1,0 +1,57 @@
+// What can be looked at, as plain data: train and the command fill these, every way of drawing reads them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fovea::inspect {
+
+/// The weights of one attention layer, every head of it.
+struct AttentionMap {
+  std::string name;                       ///< "encoder.self layer 1"
+  int layer = 0;                          ///< counted from 0
+  std::vector<std::string> query_tokens;  ///< one a row: who looks
+  std::vector<std::string> key_tokens;    ///< one a column: who is looked at; any length, not the rows'
+  int heads = 1;
+  std::vector<float> weights;  ///< [heads, rows, columns]; NaN and infinity are shown as such
+
+  std::size_t rows() const noexcept { return query_tokens.size(); }
+  std::size_t columns() const noexcept { return key_tokens.size(); }
+};
+
+/// Which source word a target word was translated from: one matrix, words against words.
+struct AlignmentMatrix {
+  std::vector<std::string> target_tokens;  ///< one a row
+  std::vector<std::string> source_tokens;  ///< one a column
+  std::vector<float> weights;              ///< [rows, columns]
+
+  std::size_t rows() const noexcept { return target_tokens.size(); }
+  std::size_t columns() const noexcept { return source_tokens.size(); }
+};
+
+/// One sentence seen through one model.
+struct InspectPage {
+  std::string title;
+  std::string source;  ///< the sentence that was read; may be empty
+  std::string output;  ///< the sentence that was written; may be empty
+  std::vector<std::pair<std::string, std::string>>
+      facts;                       ///< {"model", "transformer-tiny"}, {"beam size", "4"}
+  std::vector<AttentionMap> maps;  ///< shown in this order
+};
+
+/// Throws InvalidArgument, in the name of `function`, unless weights.size() == heads * rows * columns.
+void check(const AttentionMap& map, const std::string& function);
+void check(const AlignmentMatrix& alignment, const std::string& function);
+
+/// The matrix of one head, 0 <= head < heads.
+AlignmentMatrix head_of(const AttentionMap& map, int head);
+
+/// The mean over the heads; a NaN in any head stays a NaN.
+AlignmentMatrix mean_over_heads(const AttentionMap& map);
+
+/// An alignment as a map of one head, so that it can stand on a page.
+AttentionMap as_map(const AlignmentMatrix& alignment, std::string name = "alignment");
+
+}  // namespace fovea::inspect

@@ -1,0 +1,229 @@
+#include "inspect/unicode.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <iterator>
+#include <utility>
+
+namespace fovea::inspect {
+namespace {
+
+struct Range {
+  char32_t first, last;
+};
+
+// From UnicodeData's Mn, Me and Cf classes: the scripts whose marks occur in translation corpora.
+constexpr Range kCombining[] = {{0x0300, 0x036F}, {0x0483, 0x0489},  {0x0591, 0x05BD}, {0x05BF, 0x05BF},
+                                {0x05C1, 0x05C2}, {0x0610, 0x061A},  {0x064B, 0x065F}, {0x0670, 0x0670},
+                                {0x06D6, 0x06DC}, {0x0900, 0x0902},  {0x093A, 0x093A}, {0x093C, 0x093C},
+                                {0x0941, 0x0948}, {0x094D, 0x094D},  {0x0951, 0x0957}, {0x0E31, 0x0E31},
+                                {0x0E34, 0x0E3A}, {0x0E47, 0x0E4E},  {0x1AB0, 0x1AFF}, {0x1DC0, 0x1DFF},
+                                {0x20D0, 0x20FF}, {0x302A, 0x302D},  {0x3099, 0x309A}, {0xFE00, 0xFE0F},
+                                {0xFE20, 0xFE2F}, {0xE0100, 0xE01EF}};
+
+// From EastAsianWidth's W and F classes, whole blocks.
+constexpr Range kWide[] = {{0x1100, 0x115F},   {0x2E80, 0x303E},   {0x3041, 0x33FF},   {0x3400, 0x4DBF},
+                           {0x4E00, 0x9FFF},   {0xA000, 0xA4CF},   {0xA960, 0xA97F},   {0xAC00, 0xD7A3},
+                           {0xF900, 0xFAFF},   {0xFE30, 0xFE6F},   {0xFF00, 0xFF60},   {0xFFE0, 0xFFE6},
+                           {0x1F300, 0x1F64F}, {0x1F680, 0x1F6FF}, {0x1F900, 0x1F9FF}, {0x20000, 0x3FFFD}};
+
+constexpr Range kControl[] = {{0x00, 0x1F},      {0x7F, 0x9F},     {0xAD, 0xAD},     {0x061C, 0x061C},
+                              {0x180E, 0x180E},  {0x200B, 0x200F}, {0x2028, 0x202E}, {0x2060, 0x206F},
+                              {0xD800, 0xDFFF},  {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xFFFE, 0xFFFF},
+                              {0xE0000, 0xE007F}};
+
+template <std::size_t n>
+bool within(const Range (&ranges)[n], char32_t code) {
+  const auto* after = std::upper_bound(std::begin(ranges), std::end(ranges), code,
+                                       [](char32_t c, const Range& range) { return c < range.first; });
+  return after != std::begin(ranges) && code <= std::prev(after)->last;
+}
+
+struct Family {
+  Mark mark;
+  std::u32string_view composed;
+  std::string_view bases;
+};
+
+constexpr Family kFamilies[] = {
+    {Mark::grave, U"ÀÈÌÒÙàèìòù", "AEIOUaeiou"},
+    {Mark::acute, U"ÁÉÍÓÚÝáéíóúýĆćĹĺŃńŔŕŚśŹź", "AEIOUYaeiouyCcLlNnRrSsZz"},
+    {Mark::circumflex, U"ÂÊÎÔÛâêîôûĈĉĜĝĤĥĴĵŜŝŴŵŶŷ", "AEIOUaeiouCcGgHhJjSsWwYy"},
+    {Mark::tilde, U"ÃÑÕãñõĨĩŨũ", "ANOanoIiUu"},
+    {Mark::diaeresis, U"ÄËÏÖÜäëïöüÿŸ", "AEIOUaeiouyY"},
+    {Mark::ring, U"ÅåŮů", "AaUu"},
+    {Mark::cedilla, U"ÇçĢģĶķĻļŅņŖŗŞşŢţ", "CcGgKkLlNnRrSsTt"},
+    {Mark::macron, U"ĀāĒēĪīŌōŪū", "AaEeIiOoUu"},
+    {Mark::breve, U"ĂăĔĕĞğĬĭŎŏŬŭ", "AaEeGgIiOoUu"},
+    {Mark::ogonek, U"ĄąĘęĮįŲų", "AaEeIiUu"},
+    {Mark::dot, U"ĊċĖėĠġİŻż", "CcEeGgIZz"},
+    {Mark::caron, U"ČčĎďĚěĽľŇňŘřŠšŤťŽž", "CcDdEeLlNnRrSsTtZz"},
+    {Mark::double_acute, U"ŐőŰű", "OoUu"},
+    {Mark::comma, U"ȘșȚț", "SsTt"},
+    {Mark::stroke, U"ØøĐđĦħŁłŦŧ", "OoDdHhLlTt"},
+};
+
+constexpr std::pair<char32_t, std::string_view> kAscii[] = {
+    {0xA0, " "},   {U'¡', "!"},   {U'«', "<<"},   {U'°', "o"},         {U'´', "'"},    {U'·', "."},
+    {U'»', ">>"},  {U'¿', "?"},   {U'Æ', "AE"},   {U'×', "x"},         {U'Þ', "Th"},   {U'ß', "ss"},
+    {U'æ', "ae"},  {U'ð', "d"},   {U'þ', "th"},   {U'ı', "i"},         {U'Œ', "OE"},   {U'œ', "oe"},
+    {U'ſ', "s"},   {0x2010, "-"}, {0x2011, "-"},  {0x2013, "-"},       {0x2014, "--"}, {0x2018, "'"},
+    {0x2019, "'"}, {0x201A, ","}, {0x201C, "\""}, {0x201D, "\""},      {0x201E, "\""}, {0x2026, "..."},
+    {0x202F, " "}, {0x2039, "<"}, {0x203A, ">"},  {0x2205, "(empty)"}, {0x2581, "_"}};
+
+// The length and code point of the character at the start of `text`; length 0 if ill-formed there. `bad` is
+// then how many bytes the replacement stands for (Unicode 15, table 3-7: a maximal subpart).
+struct Decoded {
+  char32_t code = kReplacement;
+  std::size_t length = 1;
+};
+
+Decoded decode_one(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  if (lead < 0xC2 || lead > 0xF4) return {};
+  const std::size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  char32_t code = lead & (0xFFU >> (length + 1));
+  for (std::size_t i = 1; i < length; ++i) {
+    if (i >= text.size()) return {kReplacement, i};
+    unsigned char low = 0x80, high = 0xBF;
+    if (i == 1) {
+      if (lead == 0xE0) low = 0xA0;
+      if (lead == 0xED) high = 0x9F;
+      if (lead == 0xF0) low = 0x90;
+      if (lead == 0xF4) high = 0x8F;
+    }
+    if (byte(i) < low || byte(i) > high) return {kReplacement, i};
+    code = (code << 6) | (byte(i) & 0x3FU);
+  }
+  return {code, length};
+}
+
+}  // namespace
+
+std::vector<char32_t> decode_utf8(std::string_view text) {
+  std::vector<char32_t> codes;
+  codes.reserve(text.size());
+  while (!text.empty()) {
+    const Decoded decoded = decode_one(text);
+    codes.push_back(decoded.code);
+    text.remove_prefix(decoded.length);
+  }
+  return codes;
+}
+
+void append_utf8(std::string& text, char32_t code) {
+  const auto put = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xC0 | (code >> 6));
+    put(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    put(0xE0 | (code >> 12));
+    put(0x80 | ((code >> 6) & 0x3F));
+    put(0x80 | (code & 0x3F));
+  } else {
+    put(0xF0 | (code >> 18));
+    put(0x80 | ((code >> 12) & 0x3F));
+    put(0x80 | ((code >> 6) & 0x3F));
+    put(0x80 | (code & 0x3F));
+  }
+}
+
+std::string valid_utf8(std::string_view text) {
+  std::string valid;
+  valid.reserve(text.size());
+  for (const char32_t code : decode_utf8(text)) append_utf8(valid, code);
+  return valid;
+}
+
+bool is_control(char32_t code) {
+  return within(kControl, code);
+}
+
+int width_of(char32_t code) {
+  if (code < 0x300) return is_control(code) ? 0 : 1;
+  if (within(kCombining, code) || is_control(code)) return 0;
+  return within(kWide, code) ? 2 : 1;
+}
+
+std::vector<char32_t> visible(std::string_view text) {
+  constexpr int kMaxMarks = 2;
+  std::vector<char32_t> shown;
+  int marks = kMaxMarks;  // a mark with no letter before it would land on whatever is drawn to the left
+  for (char32_t code : decode_utf8(text)) {
+    if (code < 0x20) {
+      code += 0x2400;
+    } else if (code == 0x7F) {
+      code = 0x2421;
+    } else if (is_control(code)) {
+      code = kReplacement;
+    }
+    if (width_of(code) > 0) {
+      marks = 0;
+    } else if (++marks > kMaxMarks) {
+      continue;
+    }
+    shown.push_back(code);
+  }
+  if (shown.empty()) shown.push_back(0x2205);
+  return shown;
+}
+
+Letter take_apart(char32_t code) {
+  if (code < 0xC0 || code > 0x21B) return {};
+  for (const Family& family : kFamilies) {
+    const std::size_t at = family.composed.find(code);
+    if (at != std::u32string_view::npos) return {family.bases[at], family.mark};
+  }
+  return {};
+}
+
+Mark combining_mark(char32_t code) {
+  switch (code) {
+    case 0x300:
+      return Mark::grave;
+    case 0x301:
+      return Mark::acute;
+    case 0x302:
+      return Mark::circumflex;
+    case 0x303:
+      return Mark::tilde;
+    case 0x304:
+      return Mark::macron;
+    case 0x306:
+      return Mark::breve;
+    case 0x307:
+      return Mark::dot;
+    case 0x308:
+      return Mark::diaeresis;
+    case 0x30A:
+      return Mark::ring;
+    case 0x30B:
+      return Mark::double_acute;
+    case 0x30C:
+      return Mark::caron;
+    case 0x326:
+      return Mark::comma;
+    case 0x327:
+      return Mark::cedilla;
+    case 0x328:
+      return Mark::ogonek;
+    default:
+      return Mark::none;
+  }
+}
+
+std::string to_ascii(char32_t code) {
+  if (code >= 0x20 && code < 0x7F) return {static_cast<char>(code)};
+  if (const Letter letter = take_apart(code); letter.base != 0) return {letter.base};
+  for (const auto& [from, to] : kAscii) {
+    if (from == code) return std::string(to);
+  }
+  return width_of(code) == 0 ? "" : "?";
+}
+
+}  // namespace fovea::inspect
