@@ -141,13 +141,13 @@ struct Side {
 template <class T>
 void finish_side(const AttentionPlan::Impl& plan, const Side<T>& side, Executor& executor) {
   const auto d_projected = readable<T>(side.from->kernel);
-  if (side.d_bias) bias_gradient<T>(side.rows, plan.score_dim(), d_projected, side.d_bias.data<T>());
+  if (side.d_bias) bias_gradient<T>(side.rows, plan.score_dim(), d_projected, side.d_bias.template data<T>());
   if (!side.projection.weight) {
     if (side.from->scratch) store<T>(plan, d_projected, side.wanted);
     return;
   }
   if (side.d_weight)
-    weight_gradient<T>(side.rows, side.projection, d_projected, side.operand, side.d_weight.data<T>(),
+    weight_gradient<T>(side.rows, side.projection, d_projected, side.operand, side.d_weight.template data<T>(),
                        executor);
   if (!side.wanted) return;
   const auto target = side.back ? packed<T*>(side.back, side.rows.heads, side.rows.rows, side.projection.in)

@@ -91,13 +91,13 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
   result.key =
       widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver, executor);
   kernels::Problem<T>& p = result.problem;
-  p = {.batch = sizes.batch,
-       .query_heads = s.num_query_heads,
-       .kv_heads = s.num_kv_heads,
-       .query_len = sizes.query_len,
-       .key_len = sizes.key_len,
-       .score_dim = plan.score_dim(),
-       .value_dim = s.value_dim};
+  p.batch = sizes.batch;
+  p.query_heads = s.num_query_heads;
+  p.kv_heads = s.num_kv_heads;
+  p.query_len = sizes.query_len;
+  p.key_len = sizes.key_len;
+  p.score_dim = plan.score_dim();
+  p.value_dim = s.value_dim;
   p.value = widened<T>(plan, inputs.value, s.num_kv_heads, sizes.key_len, s.value_dim, sizes.batch, carver,
                        executor);
   p.query = result.query;
