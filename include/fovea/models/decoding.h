@@ -1,0 +1,55 @@
+// Greedy and beam search, batched.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "fovea/models/sequence_to_sequence.h"
+
+namespace fovea::models {
+
+/// Whether a step reuses the keys, values and recurrent states of the steps before, or computes all of them
+/// again from the tokens, encoder included. Both give the same tokens; `off` exists to measure what reuse
+/// gains.
+enum class Reuse : std::uint8_t { on, off };
+
+struct DecodeOptions {
+  int beam_size = 1;
+  /// A finished hypothesis scores log p / length^normalize.
+  double normalize = 1.0;
+  /// Longest output: factor · source length + extra.
+  double length_factor = 2.0;
+  std::int64_t length_extra = 10;
+  /// Exactly so many steps, EOS never chosen: for measurement. 0: off.
+  std::int64_t exact_length = 0;
+  int n_best = 1;
+  Reuse reuse = Reuse::on;
+  std::int32_t bos = 2, eos = 3;
+};
+
+struct Hypothesis {
+  std::vector<std::int32_t> ids;  ///< without BOS and EOS
+  double log_probability = 0.0;
+  double score = 0.0;  ///< log_probability / length^normalize
+  std::vector<std::vector<float>>
+      alignment;  ///< one row a token (EOS last, if it was written): weights over the source, EOS included
+};
+
+struct DecodeStats {
+  std::int64_t steps = 0, tokens = 0, score_evaluations = 0;
+  std::int64_t peak_state_bytes = 0;
+};
+
+/// For each source (ids without EOS, not empty) its n_best hypotheses, best first. All sources form one
+/// batch.
+std::vector<std::vector<Hypothesis>> decode(SequenceToSequence& model,
+                                            const std::vector<std::vector<std::int32_t>>& sources,
+                                            const DecodeOptions& options, DecodeStats* stats = nullptr);
+
+/// Pads sources and targets (ids without BOS and EOS) into a batch.
+Batch make_batch(const std::vector<std::vector<std::int32_t>>& sources,
+                 const std::vector<std::vector<std::int32_t>>& targets, std::int32_t bos = 2,
+                 std::int32_t eos = 3);
+
+}  // namespace fovea::models

@@ -1,0 +1,101 @@
+// A model that reads one sequence and writes another. Token ids only: text is another room's business. A
+// model is defined once: `hidden` is its forward for training, validation and inspection, `start` and `step`
+// run the same layers one token at a time and keep what they computed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fovea/nn/module.h"
+
+namespace fovea::models {
+
+/// A padded mini-batch. Pad is id 0; a source ends with EOS.
+struct Batch {
+  std::int64_t size = 0, source_len = 0, target_len = 0;
+  std::vector<std::int32_t> source;          ///< [size, source_len]
+  std::vector<std::int64_t> source_lengths;  ///< [size], each at least 1
+  std::vector<std::int32_t> target_input;    ///< [size, target_len]: BOS, then the target
+  std::vector<std::int32_t> target_output;   ///< [size, target_len]: the target, then EOS; -1 in the padding
+  std::vector<std::int64_t> target_lengths;  ///< [size], each at least 1
+};
+
+/// Attention weights of one place of a model.
+struct CapturedWeights {
+  std::string name;  ///< "decoder.cross layer 2"
+  int layer = 0;
+  Tensor weights;  ///< [batch, heads, query_len, key_len]
+};
+using Capture = std::vector<CapturedWeights>;
+
+/// What a decoder has computed so far for a set of rows (hypotheses).
+class DecoderState {
+ public:
+  virtual ~DecoderState() = default;
+  virtual std::unique_ptr<DecoderState> clone() const = 0;
+  /// Bytes of keys, values and recurrent states kept from step to step.
+  virtual std::int64_t bytes() const = 0;
+  /// Row i of the result is row index[i] of now; fewer or more rows are allowed.
+  virtual void reorder(std::span<const std::int64_t> index) = 0;
+
+  std::int64_t rows = 0;
+  std::int64_t steps = 0;
+  std::int64_t source_len = 0;
+  std::vector<std::int64_t> source_lengths;  ///< one a row
+  Tensor alignment;                          ///< [rows, source_len] of the last step; empty without attention
+  std::int64_t score_evaluations = 0;        ///< query-key pairs scored so far, encoder included
+};
+
+struct LossOptions {
+  float smoothing = 0.0f;
+  float scale = 1.0f;
+};
+
+class SequenceToSequence {
+ public:
+  virtual ~SequenceToSequence() = default;
+  nn::ParameterSet& parameters() noexcept { return *parameters_; }
+  const nn::ParameterSet& parameters() const noexcept { return *parameters_; }
+  /// The config.json that makes this model again (make_model).
+  virtual std::string config() const = 0;
+  virtual std::int64_t vocabulary() const = 0;
+  virtual bool attends() const = 0;
+
+  /// What the output layer reads: [size * target_len, dim]. With `capture`, the weights of every layer and
+  /// head. `evaluations`, if given, is increased by the query-key pairs scored.
+  virtual nn::Var hidden(nn::Context& context, const Batch& batch, Capture* capture,
+                         std::int64_t* evaluations) = 0;
+  virtual nn::Var output_weight(nn::Context& context) = 0;
+  virtual nn::Var output_bias(nn::Context& context) = 0;
+
+  /// Encodes `source` [rows, source_len] and keeps what decoding needs.
+  virtual std::unique_ptr<DecoderState> start(std::span<const std::int32_t> source, std::int64_t source_len,
+                                              std::span<const std::int64_t> lengths) = 0;
+  /// One token further: previous [rows] -> what the output layer reads, [rows, dim].
+  virtual nn::Var advance(DecoderState& state, std::span<const std::int32_t> previous) = 0;
+
+  /// Σ smoothed cross-entropy over the batch's target tokens, times options.scale: [1].
+  nn::Var loss(nn::Context& context, const Batch& batch, const LossOptions& options,
+               autograd::CrossEntropyStats* stats);
+  /// log p(next | ...) of every class: [rows, vocabulary].
+  Tensor log_probabilities(const nn::Var& hidden);
+
+ protected:
+  explicit SequenceToSequence(std::uint64_t seed) : parameters_(std::make_unique<nn::ParameterSet>(seed)) {}
+
+ private:
+  std::unique_ptr<nn::ParameterSet> parameters_;
+};
+
+/// A model from the text of a config.json, freshly initialised from `seed`. Throws InvalidArgument for what
+/// it does not know.
+std::unique_ptr<SequenceToSequence> make_model(const std::string& config, std::uint64_t seed);
+
+/// The cross-attention that serves as alignment, [size, target_len, source_len]: the only one of an RNN; the
+/// mean of the heads of a Transformer's alignment layer. Empty without attention.
+Tensor alignment_of(const Capture& capture, const SequenceToSequence& model);
+
+}  // namespace fovea::models
