@@ -43,6 +43,13 @@ FOVEA_CLONES void exponentials(float* x, std::int64_t n, float shift, float* sum
   *sum_before = before;
 }
 
+FOVEA_CLONES float exponential_sum(const float* x, std::int64_t n, float shift) {
+  float total = 0.0f;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t i = 0; i < n; ++i) total += vector_exp(x[i] - shift);
+  return total;
+}
+
 FOVEA_CLONES void scale_and_shift(float* x, std::int64_t n, float factor, float offset) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * factor + offset;
@@ -154,6 +161,15 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
             accumulate(weight, std::move(gradients->weight));
             if (!bias.empty()) accumulate(bias, std::move(gradients->bias));
           })};
+}
+
+void log_softmax_rows(Tensor& logits) {
+  const std::int64_t classes = logits.size(1);
+  default_executor().parallel_for(logits.size(0), [&](std::int64_t r, int) {
+    float* row = logits.data<float>() + r * classes;
+    const float best = maximum(row, classes);
+    scale_and_shift(row, classes, 1.0f, -(best + std::log(exponential_sum(row, classes, best))));
+  });
 }
 
 }  // namespace fovea::autograd

@@ -87,4 +87,7 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
                          std::span<const std::int32_t> targets, float smoothing, float loss_scale,
                          CrossEntropyStats* stats);
 
+/// log softmax of each row of `logits` [N, V], in place; for decoding, not recorded.
+void log_softmax_rows(Tensor& logits);
+
 }  // namespace fovea::autograd

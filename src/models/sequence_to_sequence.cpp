@@ -1,0 +1,58 @@
+#include "fovea/models/sequence_to_sequence.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "fovea/models/rnn.h"
+#include "fovea/models/transformer.h"
+#include "models/configs.h"
+
+namespace fovea::models {
+
+nn::Var SequenceToSequence::loss(nn::Context& context, const Batch& batch, const LossOptions& options,
+                                 autograd::CrossEntropyStats* stats) {
+  const nn::Var read = hidden(context, batch, nullptr, nullptr);
+  return autograd::linear_cross_entropy(read, output_weight(context), output_bias(context),
+                                        batch.target_output, options.smoothing, options.scale, stats);
+}
+
+Tensor SequenceToSequence::log_probabilities(const nn::Var& hidden) {
+  nn::Context inference;
+  Tensor logits = autograd::linear(hidden.value(), output_weight(inference), output_bias(inference)).value();
+  autograd::log_softmax_rows(logits);
+  return logits;
+}
+
+std::unique_ptr<SequenceToSequence> make_model(const std::string& config, std::uint64_t seed) {
+  const auto json = nlohmann::json::parse(config, nullptr, false);
+  if (!json.is_object()) throw InvalidArgument("make_model", "config", "a JSON object", config.substr(0, 40));
+  const auto type = json.find("model_type");
+  if (type != json.end() && *type == "fovea-rnn") return make_rnn(read_rnn_config(json), seed);
+  if (type != json.end() && *type == "fovea-transformer")
+    return make_transformer(read_transformer_config(json), seed);
+  throw InvalidArgument("make_model", "config.model_type", "\"fovea-rnn\" or \"fovea-transformer\"",
+                        type == json.end() ? "none" : type->dump());
+}
+
+Tensor alignment_of(const Capture& capture, const SequenceToSequence& model) {
+  std::vector<const CapturedWeights*> cross;
+  for (const CapturedWeights& captured : capture) {
+    if (captured.name.starts_with("decoder.cross")) cross.push_back(&captured);
+  }
+  if (cross.empty() || !model.attends()) return {};
+  // The last layer but one aligns best in a Transformer (Garg et al. 2019, arXiv 1909.02074, section 4.1).
+  const Tensor& weights = cross[cross.size() >= 2 ? cross.size() - 2 : 0]->weights;
+  const std::int64_t batch = weights.size(0), heads = weights.size(1),
+                     block = weights.size(2) * weights.size(3);
+  Tensor mean = Tensor::zeros(DType::f32, {batch, weights.size(2), weights.size(3)});
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const float* from = weights.data<float>() + (b * heads + h) * block;
+      float* to = mean.data<float>() + b * block;
+      for (std::int64_t i = 0; i < block; ++i) to[i] += from[i] / static_cast<float>(heads);
+    }
+  }
+  return mean;
+}
+
+}  // namespace fovea::models
