@@ -1,0 +1,269 @@
+#include "fovea/models/decoding.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "models/rows.h"
+
+namespace fovea::models {
+namespace {
+
+struct Live {
+  std::size_t sentence = 0;
+  std::vector<std::int32_t> ids;
+  double log_probability = 0.0;
+  std::vector<std::vector<float>> alignment;
+};
+
+struct Candidate {
+  double log_probability;
+  std::size_t row;
+  std::int32_t token;
+  // Ties go to the earlier row and the smaller id, so that the result does not depend on the sort.
+  bool operator<(const Candidate& other) const {
+    if (log_probability != other.log_probability) return log_probability > other.log_probability;
+    return row != other.row ? row < other.row : token < other.token;
+  }
+};
+
+// One step for all live rows: log-probabilities, and the alignment of the word being written.
+class Stepper {
+ public:
+  Stepper(SequenceToSequence& model, const std::vector<std::vector<std::int32_t>>& sources,
+          const DecodeOptions& options)
+      : model_(model),
+        sources_(sources),
+        options_(options),
+        batch_(make_batch(sources, {}, options.bos, options.eos)) {
+    if (options.reuse == Reuse::on)
+      state_ = model.start(batch_.source, batch_.source_len, batch_.source_lengths);
+  }
+
+  Tensor step(const std::vector<Live>& rows) {
+    if (state_) {
+      std::vector<std::int32_t> previous;
+      for (const Live& row : rows) previous.push_back(row.ids.empty() ? options_.bos : row.ids.back());
+      const Tensor result = model_.log_probabilities(model_.advance(*state_, previous));
+      alignment_ = state_->alignment;
+      bytes_ = std::max(bytes_, state_->bytes());
+      return result;
+    }
+    return recompute(rows);
+  }
+
+  void reorder(const std::vector<std::int64_t>& index) {
+    if (state_) state_->reorder(index);
+  }
+
+  std::vector<float> alignment(std::size_t row, std::size_t sentence) const {
+    if (!alignment_) return {};
+    const std::int64_t width = alignment_.size(1);
+    const float* from = alignment_.data<float>() + static_cast<std::int64_t>(row) * width;
+    return {from, from + sources_[sentence].size() + 1};
+  }
+
+  std::int64_t bytes() const { return bytes_; }
+  std::int64_t score_evaluations() const { return state_ ? state_->score_evaluations : evaluations_; }
+
+ private:
+  // Everything again from the tokens: encoder, projections, every earlier step.
+  Tensor recompute(const std::vector<Live>& rows) {
+    Batch batch;
+    std::vector<std::vector<std::int32_t>> sources, prefixes;
+    for (const Live& row : rows) {
+      sources.push_back(sources_[row.sentence]);
+      prefixes.push_back(row.ids);
+    }
+    batch = make_batch(sources, prefixes, options_.bos, options_.eos);
+    nn::Context context;
+    Capture capture;
+    const Tensor hidden = model_.hidden(context, batch, &capture, &evaluations_).value();
+    const std::int64_t steps = batch.target_len, dim = hidden.size(1), count = batch.size;
+    Tensor last(DType::f32, {count, dim});
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::copy_n(hidden.data<float>() + ((i + 1) * steps - 1) * dim, dim, last.data<float>() + i * dim);
+    }
+    const Tensor weights = alignment_of(capture, model_);
+    alignment_ = Tensor();
+    if (weights) {
+      alignment_ = Tensor(DType::f32, {count, weights.size(2)});
+      for (std::int64_t i = 0; i < count; ++i) {
+        std::copy_n(weights.data<float>() + ((i + 1) * steps - 1) * weights.size(2), weights.size(2),
+                    alignment_.data<float>() + i * weights.size(2));
+      }
+    }
+    return model_.log_probabilities(last);
+  }
+
+  SequenceToSequence& model_;
+  const std::vector<std::vector<std::int32_t>>& sources_;
+  const DecodeOptions& options_;
+  Batch batch_;
+  std::unique_ptr<DecoderState> state_;
+  Tensor alignment_;
+  std::int64_t bytes_ = 0, evaluations_ = 0;
+};
+
+class Search {
+ public:
+  Search(SequenceToSequence& model, const std::vector<std::vector<std::int32_t>>& sources,
+         const DecodeOptions& options)
+      : sources_(sources), options_(options), stepper_(model, sources, options), finished_(sources.size()) {
+    for (std::size_t i = 0; i < sources.size(); ++i) live_.push_back({i, {}, 0.0, {}});
+  }
+
+  std::vector<std::vector<Hypothesis>> run(DecodeStats* stats) {
+    DecodeStats counted;
+    while (!live_.empty()) {
+      const Tensor log_probabilities = stepper_.step(live_);
+      ++counted.steps;
+      counted.tokens += static_cast<std::int64_t>(live_.size());
+      advance(log_probabilities);
+    }
+    for (auto& hypotheses : finished_) {
+      std::stable_sort(hypotheses.begin(), hypotheses.end(),
+                       [](const auto& a, const auto& b) { return a.score > b.score; });
+      hypotheses.resize(std::min<std::size_t>(hypotheses.size(), static_cast<std::size_t>(options_.n_best)));
+    }
+    counted.score_evaluations = stepper_.score_evaluations();
+    counted.peak_state_bytes = stepper_.bytes();
+    if (stats) *stats = counted;
+    return std::move(finished_);
+  }
+
+ private:
+  std::int64_t longest(std::size_t sentence) const {
+    if (options_.exact_length > 0) return options_.exact_length;
+    return static_cast<std::int64_t>(options_.length_factor *
+                                     static_cast<double>(sources_[sentence].size())) +
+           options_.length_extra;
+  }
+
+  bool forbidden(std::int32_t token) const {
+    return token == 0 || token == options_.bos || (options_.exact_length > 0 && token == options_.eos);
+  }
+
+  // The best 2·beam continuations of one row: enough, because at most beam of them are EOS.
+  void best_of_row(const float* row, std::int64_t classes, std::size_t index,
+                   std::vector<Candidate>& all) const {
+    const std::size_t wanted = 2 * static_cast<std::size_t>(options_.beam_size);
+    std::vector<Candidate> best;
+    for (std::int32_t token = 0; token < classes; ++token) {
+      const double value = live_[index].log_probability + static_cast<double>(row[token]);
+      if ((best.size() == wanted && value <= best.back().log_probability) || forbidden(token)) continue;
+      const Candidate candidate{value, index, token};
+      best.insert(std::upper_bound(best.begin(), best.end(), candidate), candidate);
+      if (best.size() > wanted) best.pop_back();
+    }
+    all.insert(all.end(), best.begin(), best.end());
+  }
+
+  void finish(const Live& parent, std::size_t row, double log_probability, std::int32_t token) {
+    Hypothesis done{parent.ids, log_probability, 0.0, parent.alignment};
+    if (token != options_.eos) done.ids.push_back(token);
+    if (auto weights = stepper_.alignment(row, parent.sentence); !weights.empty())
+      done.alignment.push_back(std::move(weights));
+    done.score = log_probability / std::pow(static_cast<double>(parent.ids.size() + 1), options_.normalize);
+    finished_[parent.sentence].push_back(std::move(done));
+  }
+
+  void advance(const Tensor& log_probabilities) {
+    std::vector<Live> next;
+    std::vector<std::int64_t> index;
+    const auto beam = static_cast<std::size_t>(options_.beam_size);
+    for (std::size_t begin = 0, end = 0; begin < live_.size(); begin = end) {
+      const std::size_t sentence = live_[begin].sentence;
+      std::vector<Candidate> candidates;
+      for (end = begin; end < live_.size() && live_[end].sentence == sentence; ++end) {
+        best_of_row(
+            log_probabilities.data<float>() + static_cast<std::int64_t>(end) * log_probabilities.size(1),
+            log_probabilities.size(1), end, candidates);
+      }
+      std::sort(candidates.begin(), candidates.end());
+      const bool last = static_cast<std::int64_t>(live_[begin].ids.size()) + 1 >= longest(sentence);
+      const std::size_t first = next.size();
+      for (std::size_t rank = 0; rank < candidates.size() && next.size() - first < beam; ++rank) {
+        const Candidate& c = candidates[rank];
+        if (c.token == options_.eos || last) {
+          if (rank < beam) finish(live_[c.row], c.row, c.log_probability, c.token);
+          if (last && rank + 1 >= beam) break;
+          continue;
+        }
+        Live longer = live_[c.row];
+        longer.ids.push_back(c.token);
+        longer.log_probability = c.log_probability;
+        if (auto weights = stepper_.alignment(c.row, sentence); !weights.empty())
+          longer.alignment.push_back(std::move(weights));
+        next.push_back(std::move(longer));
+        index.push_back(static_cast<std::int64_t>(c.row));
+      }
+      if (finished_[sentence].size() >= beam || last) {  // enough are finished, or none may grow
+        next.resize(first);
+        index.resize(first);
+      }
+    }
+    live_ = std::move(next);
+    if (!live_.empty()) stepper_.reorder(index);
+  }
+
+  const std::vector<std::vector<std::int32_t>>& sources_;
+  const DecodeOptions& options_;
+  Stepper stepper_;
+  std::vector<Live> live_;
+  std::vector<std::vector<Hypothesis>> finished_;
+};
+
+}  // namespace
+
+std::vector<std::vector<Hypothesis>> decode(SequenceToSequence& model,
+                                            const std::vector<std::vector<std::int32_t>>& sources,
+                                            const DecodeOptions& options, DecodeStats* stats) {
+  if (options.beam_size < 1)
+    throw InvalidArgument("decode", "options.beam_size", "at least 1", std::to_string(options.beam_size));
+  if (options.n_best < 1)
+    throw InvalidArgument("decode", "options.n_best", "at least 1", std::to_string(options.n_best));
+  for (const auto& source : sources) {
+    if (source.empty()) throw InvalidArgument("decode", "sources", "at least one token each", "an empty one");
+  }
+  if (sources.empty()) return {};
+  return Search(model, sources, options).run(stats);
+}
+
+Batch make_batch(const std::vector<std::vector<std::int32_t>>& sources,
+                 const std::vector<std::vector<std::int32_t>>& targets, std::int32_t bos, std::int32_t eos) {
+  Batch batch;
+  batch.size = static_cast<std::int64_t>(sources.size());
+  for (const auto& source : sources)
+    batch.source_len = std::max(batch.source_len, static_cast<std::int64_t>(source.size()) + 1);
+  batch.source.assign(static_cast<std::size_t>(batch.size * batch.source_len), 0);
+  for (std::int64_t i = 0; i < batch.size; ++i) {
+    auto* row = batch.source.data() + i * batch.source_len;
+    std::copy(sources[i].begin(), sources[i].end(), row);
+    row[sources[i].size()] = eos;
+    batch.source_lengths.push_back(static_cast<std::int64_t>(sources[i].size()) + 1);
+  }
+  if (targets.empty()) return batch;
+  if (targets.size() != sources.size()) {
+    throw InvalidArgument("make_batch", "targets", std::to_string(sources.size()) + " targets",
+                          std::to_string(targets.size()));
+  }
+  for (const auto& target : targets)
+    batch.target_len = std::max(batch.target_len, static_cast<std::int64_t>(target.size()) + 1);
+  batch.target_input.assign(static_cast<std::size_t>(batch.size * batch.target_len), 0);
+  batch.target_output.assign(batch.target_input.size(), -1);
+  for (std::int64_t i = 0; i < batch.size; ++i) {
+    const auto& target = targets[i];
+    auto* input = batch.target_input.data() + i * batch.target_len;
+    auto* output = batch.target_output.data() + i * batch.target_len;
+    input[0] = bos;
+    std::copy(target.begin(), target.end(), input + 1);
+    std::copy(target.begin(), target.end(), output);
+    output[target.size()] = eos;
+    batch.target_lengths.push_back(static_cast<std::int64_t>(target.size()) + 1);
+  }
+  return batch;
+}
+
+}  // namespace fovea::models

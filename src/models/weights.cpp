@@ -1,0 +1,267 @@
+#include "fovea/models/weights.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace fovea::models {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "safetensors is little-endian, and so is this code");
+
+// Headers of the largest public models are below 10 MB.
+constexpr std::uint64_t longest_header = 64u << 20;
+
+const char* dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "F32";
+    case DType::f64:
+      return "F64";
+    case DType::bf16:
+      return "BF16";
+    case DType::f16:
+      return "F16";
+  }
+  return "";
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : path_(path), stream_(path, std::ios::binary) {
+    std::error_code error;
+    size_ = std::filesystem::is_regular_file(path, error) ? std::filesystem::file_size(path, error) : 0;
+    if (!stream_ || error) throw FileError(path, -1, "cannot be opened for reading");
+  }
+
+  TensorFile read() {
+    std::uint64_t header_size = 0;
+    if (size_ < 8)
+      fail(0, "holds " + std::to_string(size_) + " bytes, too few for a safetensors header size");
+    take(reinterpret_cast<char*>(&header_size), 8);
+    if (header_size > longest_header || header_size > size_ - 8) {
+      fail(0, "a header of " + std::to_string(header_size) + " bytes does not fit a file of " +
+                  std::to_string(size_));
+    }
+    std::string text(header_size, '\0');
+    take(text.data(), header_size);
+    data_begin_ = 8 + header_size;
+    const auto header = nlohmann::json::parse(text, nullptr, false);
+    if (!header.is_object()) fail(8, "the header is not a JSON object");
+    TensorFile file;
+    for (const auto& [name, entry] : header.items()) {
+      if (name == "__metadata__") {
+        read_metadata(entry, file);
+      } else {
+        file.tensors.push_back({name, read_tensor(name, entry)});
+      }
+    }
+    check_spans();
+    return file;
+  }
+
+ private:
+  [[noreturn]] void fail(std::uint64_t offset, const std::string& reason) {
+    throw FileError(path_, static_cast<std::int64_t>(offset), reason);
+  }
+  void take(char* to, std::uint64_t bytes) {
+    if (!stream_.read(to, static_cast<std::streamsize>(bytes))) fail(size_, "ends early");
+  }
+  void read_metadata(const nlohmann::json& entry, TensorFile& file) {
+    if (!entry.is_object()) fail(8, "__metadata__ is not an object");
+    for (const auto& [key, value] : entry.items()) {
+      if (!value.is_string()) fail(8, "metadata '" + key + "' is not text");
+      file.metadata[key] = value.get<std::string>();
+    }
+  }
+  DType dtype_of_entry(const std::string& name, const nlohmann::json& entry) {
+    const auto found = entry.find("dtype");
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+      if (found != entry.end() && *found == dtype_name(dtype)) return dtype;
+    }
+    fail(8, "tensor '" + name + "': expected dtype F32, F64, BF16 or F16, got " +
+                (found == entry.end() ? "none" : found->dump()));
+  }
+  Shape shape_of_entry(const std::string& name, const nlohmann::json& entry) {
+    const auto found = entry.find("shape");
+    std::vector<std::int64_t> sizes;
+    if (found == entry.end() || !found->is_array() || found->size() > static_cast<std::size_t>(max_rank)) {
+      fail(8, "tensor '" + name + "': expected a shape of at most " + std::to_string(max_rank) + " sizes");
+    }
+    std::uint64_t room = size_ + 1;  // no tensor has more elements than the file has bytes
+    for (const auto& size : *found) {
+      if (!size.is_number_unsigned() || size.get<std::uint64_t>() > room)
+        fail(8, "tensor '" + name + "': a size that does not fit the file");
+      sizes.push_back(size.get<std::int64_t>());
+      if (sizes.back() > 0) room /= static_cast<std::uint64_t>(sizes.back());
+    }
+    return Shape(sizes);
+  }
+  Tensor read_tensor(const std::string& name, const nlohmann::json& entry) {
+    if (!entry.is_object()) fail(8, "tensor '" + name + "': expected an object");
+    const DType dtype = dtype_of_entry(name, entry);
+    const Shape shape = shape_of_entry(name, entry);
+    const auto offsets = entry.find("data_offsets");
+    if (offsets == entry.end() || !offsets->is_array() || offsets->size() != 2 ||
+        !(*offsets)[0].is_number_unsigned() || !(*offsets)[1].is_number_unsigned()) {
+      fail(8, "tensor '" + name + "': expected data_offsets [begin, end]");
+    }
+    const auto begin = (*offsets)[0].get<std::uint64_t>(), end = (*offsets)[1].get<std::uint64_t>();
+    const auto bytes = static_cast<std::uint64_t>(shape.count()) * size_of(dtype);
+    if (begin > end || end > size_ - data_begin_ || end - begin != bytes) {
+      fail(data_begin_, "tensor '" + name + "': bytes [" + std::to_string(begin) + ", " +
+                            std::to_string(end) + ") are not " + std::to_string(bytes) +
+                            " bytes inside the file");
+    }
+    spans_.insert({begin, end});
+    Tensor tensor(dtype, shape);
+    stream_.seekg(static_cast<std::streamoff>(data_begin_ + begin));
+    take(reinterpret_cast<char*>(tensor.raw()), bytes);
+    return tensor;
+  }
+  void check_spans() {
+    std::uint64_t reached = 0;
+    for (const auto& [begin, end] : spans_) {
+      if (begin < reached) fail(data_begin_ + begin, "two tensors overlap");
+      reached = end;
+    }
+  }
+
+  std::string path_;
+  std::ifstream stream_;
+  std::uint64_t size_ = 0, data_begin_ = 0;
+  std::multiset<std::pair<std::uint64_t, std::uint64_t>> spans_;
+};
+
+// Writes pieces to `path`.partial, syncs, renames.
+void write_atomically(const std::string& path,
+                      const std::vector<std::pair<const void*, std::size_t>>& pieces) {
+  const std::string partial = path + ".partial";
+  const int file = ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const auto fail = [&](const std::string& what) {
+    const std::string reason = what + ": " + std::strerror(errno);
+    if (file >= 0) ::close(file);
+    ::unlink(partial.c_str());
+    throw FileError(path, -1, reason);
+  };
+  if (file < 0) fail("cannot be opened for writing");
+  for (const auto& [data, size] : pieces) {
+    const char* from = static_cast<const char*>(data);
+    for (std::size_t done = 0; done < size;) {
+      const ssize_t written = ::write(file, from + done, size - done);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail("cannot be written");
+      done += static_cast<std::size_t>(written);
+    }
+  }
+  if (::fsync(file) != 0) fail("cannot be synced");
+  ::close(file);
+  if (::rename(partial.c_str(), path.c_str()) != 0) {
+    ::unlink(partial.c_str());
+    throw FileError(path, -1, std::string("cannot be renamed into place: ") + std::strerror(errno));
+  }
+}
+
+}  // namespace
+
+const Tensor* TensorFile::find(const std::string& name) const {
+  for (const NamedTensor& named : tensors) {
+    if (named.name == name) return &named.tensor;
+  }
+  return nullptr;
+}
+
+TensorFile load_safetensors(const std::string& path) {
+  return Reader(path).read();
+}
+
+void save_safetensors(const std::string& path, const TensorFile& file) {
+  auto header = nlohmann::json::object();
+  if (!file.metadata.empty()) header["__metadata__"] = file.metadata;
+  std::uint64_t offset = 0;
+  for (const NamedTensor& named : file.tensors) {
+    const std::uint64_t bytes = named.tensor.bytes();
+    header[named.name] = {{"dtype", dtype_name(named.tensor.dtype())},
+                          {"shape", named.tensor.shape().sizes()},
+                          {"data_offsets", {offset, offset + bytes}}};
+    offset += bytes;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // data 8-byte aligned, as readers that map the file expect
+  const std::uint64_t size = text.size();
+  std::vector<std::pair<const void*, std::size_t>> pieces{{&size, 8}, {text.data(), text.size()}};
+  for (const NamedTensor& named : file.tensors) pieces.emplace_back(named.tensor.raw(), named.tensor.bytes());
+  write_atomically(path, pieces);
+}
+
+void write_file_atomically(const std::string& path, const std::string& bytes) {
+  write_atomically(path, {{bytes.data(), bytes.size()}});
+}
+
+std::string read_file(const std::string& path, std::size_t limit) {
+  std::error_code error;
+  const bool regular = std::filesystem::is_regular_file(path, error);
+  std::ifstream stream(path, std::ios::binary);
+  if (!regular || !stream) throw FileError(path, -1, "cannot be opened for reading");
+  const auto size = std::filesystem::file_size(path, error);
+  if (error || size > limit)
+    throw FileError(path, -1, "larger than the " + std::to_string(limit) + " bytes allowed here");
+  std::string bytes(size, '\0');
+  if (!stream.read(bytes.data(), static_cast<std::streamsize>(size))) throw FileError(path, -1, "ends early");
+  return bytes;
+}
+
+void save_model(const std::string& folder, const SequenceToSequence& model) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw FileError(folder, -1, "cannot be made: " + error.message());
+  TensorFile file;
+  file.metadata["format"] = "pt";  // what readers of the format look for: plain row-major tensors
+  for (const nn::Parameter& parameter : model.parameters().all())
+    file.tensors.push_back({parameter.name, parameter.value});
+  save_safetensors(folder + "/model.safetensors", file);
+  write_file_atomically(folder + "/config.json", model.config());
+}
+
+std::unique_ptr<SequenceToSequence> load_model(const std::string& folder) {
+  const std::string config = folder + "/config.json", weights = folder + "/model.safetensors";
+  std::unique_ptr<SequenceToSequence> model;
+  try {
+    model = make_model(read_file(config, 1u << 20), 0);
+  } catch (const InvalidArgument& error) {
+    throw FileError(config, -1, error.what());
+  }
+  const TensorFile file = load_safetensors(weights);
+  assign_parameters(weights, file, "", model->parameters());
+  for (const NamedTensor& named : file.tensors) {
+    if (!model->parameters().contains(named.name))
+      throw FileError(weights, -1, "tensor '" + named.name + "' belongs to no parameter of the model");
+  }
+  return model;
+}
+
+void assign_parameters(const std::string& path, const TensorFile& file, const std::string& prefix,
+                       nn::ParameterSet& parameters) {
+  for (nn::Parameter& parameter : parameters.all()) {
+    const Tensor* tensor = file.find(prefix + parameter.name);
+    if (!tensor) throw FileError(path, -1, "tensor '" + prefix + parameter.name + "' is missing");
+    if (!(tensor->shape() == parameter.value.shape()) || tensor->dtype() != DType::f32) {
+      throw FileError(path, -1,
+                      "tensor '" + prefix + parameter.name + "': expected F32 " +
+                          to_string(parameter.value.shape()) + ", got " +
+                          std::string(to_string(tensor->dtype())) + " " + to_string(tensor->shape()));
+    }
+    std::memcpy(parameter.value.raw(), tensor->raw(), parameter.value.bytes());
+  }
+}
+
+}  // namespace fovea::models
