@@ -39,7 +39,7 @@ struct BarChart {
 struct Table {
   std::string caption;
   std::vector<std::string> header;
-  std::vector<std::vector<std::string>> rows;  ///< cells that read as numbers are set flush right
+  std::vector<std::vector<std::string>> rows;  ///< a column whose cells read as numbers is set flush right
 };
 
 struct ReportData {

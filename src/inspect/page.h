@@ -1,0 +1,33 @@
+// The parts of a self-contained page. Private to the room.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/inspect/data.h"
+#include "fovea/inspect/html.h"
+
+namespace fovea::inspect {
+
+extern const std::string_view kPageStyle;   ///< CSS
+extern const std::string_view kPageScript;  ///< the viewer; reads #fovea-data and fills every .viewer
+
+/// Text for HTML content and quoted attributes: valid UTF-8, markup escaped, controls as visible pictures.
+std::string escape_html(std::string_view text);
+
+/// The weights and tokens of all pages as JSON that cannot end a script element: <, >, & and all that is not
+/// ASCII are \u escapes. Weights: {"bits", "low", "step", "weights": base64, little-endian codes}; a code is
+/// low + code * step, but the three highest are -inf, +inf and NaN.
+std::string viewer_json(const std::vector<InspectPage>& pages, const HtmlOptions& options);
+
+/// The section of page `index`: its texts, and the place where the script draws its matrices.
+std::string viewer_section(const InspectPage& page, std::size_t index, std::string_view heading);
+
+/// The whole document. `body` is HTML, `json` comes from viewer_json.
+std::string assemble_page(std::string_view title, std::string_view body, std::string_view json);
+
+/// Throws FileError if it cannot be written.
+void write_text(const std::string& path, std::string_view text);
+
+}  // namespace fovea::inspect
