@@ -67,10 +67,7 @@ double Adam::step(double rate, double gradient_scale) {
   double sum = 0.0;
   for (const Parameter& parameter : parameters_.all()) sum += squared_norm(parameter.gradient);
   const double norm = std::sqrt(sum) * gradient_scale;
-  if (!std::isfinite(norm)) {
-    parameters_.zero_gradients();
-    return norm;
-  }
+  if (!std::isfinite(norm)) return norm;
   if (options_.clip_norm > 0.0 && norm > options_.clip_norm) gradient_scale *= options_.clip_norm / norm;
   ++steps_;
   const auto t = static_cast<double>(steps_);

@@ -33,15 +33,14 @@ struct AdamOptions {
 class Adam {
  public:
   Adam(ParameterSet& parameters, AdamOptions options);
-  /// Scales all gradients by `gradient_scale`, clips, updates values and zeroes gradients. Returns the global
-  /// norm after scaling, before clipping. A norm that is not finite changes nothing but the gradients
-  /// (zeroed); the caller decides.
+  /// Scales all gradients by `gradient_scale`, clips, updates values and zeroes gradients. Returns the global norm
+  /// after scaling, before clipping. A norm that is not finite changes nothing: first_bad_gradient tells whose it is.
   double step(double rate, double gradient_scale = 1.0);
   std::int64_t steps() const noexcept { return steps_; }
   void set_steps(std::int64_t steps) noexcept { steps_ = steps; }
   std::vector<Tensor>& first_moments() noexcept { return first_; }
   std::vector<Tensor>& second_moments() noexcept { return second_; }
-  /// The name of the first parameter whose gradient is not finite; empty if none. Call before step.
+  /// The name of the first parameter whose gradient is not finite; empty if none.
   std::string first_bad_gradient() const;
 
  private:

@@ -1,0 +1,105 @@
+// The training loop: batches, steps, validation, early stopping, checkpoints, averaging. It prints nothing (a
+// listener does) and can be stopped and resumed at any step: a resumed training gives the same bits as an
+// unbroken one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fovea/models/sequence_to_sequence.h"
+#include "fovea/nn/optimizer.h"
+#include "fovea/text/bleu.h"
+#include "fovea/text/tokenizer.h"
+#include "fovea/train/batching.h"
+
+namespace fovea::train {
+
+enum class Metric : std::uint8_t { bleu, perplexity };
+
+struct TrainOptions {
+  std::int64_t batch_words = 4096;
+  nn::Schedule schedule = nn::InverseSquareRoot{};
+  nn::AdamOptions adam;
+  float smoothing = 0.1f;
+  std::int64_t max_updates = 0;     ///< 0: no limit
+  std::int64_t max_epochs = 0;      ///< 0: no limit
+  double max_minutes = 0.0;         ///< of training, summed over resumes; 0: no limit
+  std::int64_t validate_every = 0;  ///< updates; 0: every epoch
+  std::int64_t save_every = 500;    ///< updates between checkpoints, besides every validation
+  int patience = 0;                 ///< validations without improvement before stopping; 0: never
+  Metric metric = Metric::bleu;
+  int average = 0;  ///< snapshots (one a validation) averaged at the end; 0: none
+  std::uint64_t seed = 1;
+  std::string folder;
+};
+
+struct Data {
+  std::vector<Example> train, valid;
+  std::vector<std::string> valid_references;  ///< text, one a valid example
+  const text::Tokenizer* tokenizer = nullptr;
+  text::BleuOptions bleu;
+};
+
+/// One validation; the learning curves are a list of these.
+struct Validation {
+  std::int64_t update = 0, epoch = 0;
+  double seconds = 0.0;        ///< of training so far
+  double train_loss = 0.0;     ///< smoothed, nats a token, since the last validation
+  double cross_entropy = 0.0;  ///< nats a token, not smoothed
+  double perplexity = 0.0;
+  double bleu = 0.0;
+  bool improved = false;
+};
+
+struct Progress {
+  std::int64_t update = 0, epoch = 0, batch = 0, batches = 0;
+  double loss = 0.0;  ///< nats a token, of this step
+  double learning_rate = 0.0, gradient_norm = 0.0;
+  double tokens_per_second = 0.0;  ///< source and target, without padding
+  double seconds = 0.0;
+  std::optional<double> seconds_left;  ///< until the nearest limit that is known
+};
+
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual void on_step(const Progress&) {}
+  virtual void on_validation(const Validation&) {}
+  virtual void on_message(const std::string&) {}
+};
+
+enum class Ended : std::uint8_t { finished, no_improvement, stopped };
+
+struct Result {
+  Ended ended = Ended::finished;
+  std::vector<Validation> curve;
+  Validation final;       ///< of the model in the folder
+  bool averaged = false;  ///< whether the averaged weights were the better ones
+};
+
+/// Loss or gradient became NaN or infinite; `layer` is the first parameter whose gradient is not finite. The
+/// last checkpoint is kept.
+class TrainingError : public Error {
+ public:
+  TrainingError(std::int64_t update, const std::string& layer);
+};
+
+/// Trains `model` and leaves the best weights in options.folder as a model. `should_stop` is asked once a
+/// step: true saves a checkpoint and returns. With `resume`, the checkpoint in the folder is loaded first
+/// (FileError if there is none or it does not fit).
+enum class Start : std::uint8_t { fresh, resume };
+Result train(models::SequenceToSequence& model, const Data& data, const TrainOptions& options, Start start,
+             Listener& listener, const std::function<bool()>& should_stop);
+
+/// Cross-entropy (nats a token) over examples, without smoothing.
+autograd::CrossEntropyStats evaluate(models::SequenceToSequence& model, const std::vector<Example>& examples,
+                                     std::int64_t batch_words);
+/// Greedy (or beam) translations in the order of `sources`, batched by length.
+std::vector<std::string> translate_all(models::SequenceToSequence& model,
+                                       const std::vector<std::vector<std::int32_t>>& sources,
+                                       const text::Tokenizer& tokenizer, int beam_size, double normalize);
+
+}  // namespace fovea::train

@@ -1,0 +1,67 @@
+#include "fovea/train/batching.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "fovea/core/philox.h"
+#include "fovea/models/decoding.h"
+
+namespace fovea::train {
+namespace {
+
+template <class T>
+void shuffle(std::vector<T>& items, PhiloxStream& random) {  // Fisher-Yates
+  for (std::size_t i = items.size(); i > 1; --i) {
+    std::swap(items[i - 1], items[random.next_below(static_cast<std::uint32_t>(i))]);
+  }
+}
+
+std::int64_t width(const Example& example) {
+  return static_cast<std::int64_t>(std::max(example.source.size(), example.target.size())) + 1;
+}
+
+}  // namespace
+
+std::vector<std::vector<std::size_t>> make_batches(const std::vector<Example>& examples,
+                                                   std::int64_t batch_words, std::uint64_t seed,
+                                                   std::int64_t epoch, std::size_t group) {
+  PhiloxStream random(seed ^ 0xB5297A4D3F84D5B5u, static_cast<std::uint64_t>(epoch) << 34);
+  std::vector<std::size_t> order(examples.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  shuffle(order, random);
+  std::vector<std::vector<std::size_t>> batches;
+  for (std::size_t begin = 0; begin < order.size(); begin += group) {
+    const auto first = order.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto last = order.begin() + static_cast<std::ptrdiff_t>(std::min(begin + group, order.size()));
+    std::stable_sort(first, last, [&](std::size_t a, std::size_t b) {
+      const auto key = [&](std::size_t i) {
+        return std::pair(examples[i].source.size(), examples[i].target.size());
+      };
+      return key(a) < key(b);
+    });
+    std::int64_t longest = 0;
+    bool open = false;
+    for (auto i = first; i != last; ++i) {
+      longest = std::max(longest, width(examples[*i]));
+      if (!open || longest * static_cast<std::int64_t>(batches.back().size() + 1) > batch_words) {
+        batches.emplace_back();
+        longest = width(examples[*i]);
+        open = true;
+      }
+      batches.back().push_back(*i);
+    }
+  }
+  shuffle(batches, random);
+  return batches;
+}
+
+models::Batch gather_batch(const std::vector<Example>& examples, const std::vector<std::size_t>& indices) {
+  std::vector<std::vector<std::int32_t>> sources, targets;
+  for (const std::size_t i : indices) {
+    sources.push_back(examples[i].source);
+    targets.push_back(examples[i].target);
+  }
+  return models::make_batch(sources, targets);
+}
+
+}  // namespace fovea::train

@@ -1,0 +1,135 @@
+#include "train/checkpoint.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+namespace fovea::train {
+namespace {
+
+using nlohmann::json;
+
+json to_json(const Validation& v) {
+  return {{"update", v.update},
+          {"epoch", v.epoch},
+          {"seconds", v.seconds},
+          {"train_loss", v.train_loss},
+          {"cross_entropy", v.cross_entropy},
+          {"perplexity", v.perplexity},
+          {"bleu", v.bleu},
+          {"improved", v.improved}};
+}
+
+Validation validation_of(const json& j) {
+  return {.update = j.at("update"),
+          .epoch = j.at("epoch"),
+          .seconds = j.at("seconds"),
+          .train_loss = j.at("train_loss"),
+          .cross_entropy = j.at("cross_entropy"),
+          .perplexity = j.at("perplexity"),
+          .bleu = j.at("bleu"),
+          .improved = j.at("improved")};
+}
+
+void copy_into(const std::string& path, const models::TensorFile& file, const std::string& name,
+               const Tensor& to) {
+  const Tensor* from = file.find(name);
+  if (!from || !(from->shape() == to.shape()) || from->dtype() != to.dtype()) {
+    throw FileError(path, -1,
+                    "tensor '" + name + "' is missing or has another shape than " + to_string(to.shape()));
+  }
+  std::memcpy(to.raw(), from->raw(), to.bytes());
+}
+
+}  // namespace
+
+std::string checkpoint_path(const std::string& folder) {
+  return folder + "/checkpoint.safetensors";
+}
+std::string snapshot_path(const std::string& folder, std::int64_t update) {
+  return folder + "/snapshot-" + std::to_string(update) + ".safetensors";
+}
+
+void save_checkpoint(const std::string& folder, const TrainState& state, const std::string& fingerprint,
+                     nn::ParameterSet& parameters, nn::Adam& adam) {
+  json curve = json::array();
+  for (const Validation& v : state.curve) curve.push_back(to_json(v));
+  // Numbers that must come back to the last bit are integers or go through JSON's shortest round-trip form of
+  // a double.
+  const json record{{"update", state.update},
+                    {"epoch", state.epoch},
+                    {"batch", state.batch},
+                    {"seconds", state.seconds},
+                    {"loss_sum", state.loss_sum},
+                    {"loss_tokens", state.loss_tokens},
+                    {"without_improvement", state.without_improvement},
+                    {"curve", curve},
+                    {"snapshots", state.snapshots},
+                    {"adam_steps", adam.steps()}};
+  models::TensorFile file;
+  file.metadata["fovea.state"] = record.dump();
+  file.metadata["fovea.fingerprint"] = fingerprint;
+  std::size_t index = 0;
+  for (const nn::Parameter& parameter : parameters.all()) {
+    file.tensors.push_back({"value." + parameter.name, parameter.value});
+    file.tensors.push_back({"first." + parameter.name, adam.first_moments()[index]});
+    file.tensors.push_back({"second." + parameter.name, adam.second_moments()[index]});
+    ++index;
+  }
+  models::save_safetensors(checkpoint_path(folder), file);
+}
+
+TrainState load_checkpoint(const std::string& folder, const std::string& fingerprint,
+                           nn::ParameterSet& parameters, nn::Adam& adam) {
+  const std::string path = checkpoint_path(folder);
+  const models::TensorFile file = models::load_safetensors(path);
+  const auto kept = file.metadata.find("fovea.fingerprint"), record = file.metadata.find("fovea.state");
+  if (kept == file.metadata.end() || record == file.metadata.end())
+    throw FileError(path, -1, "is no checkpoint of a training");
+  if (kept->second != fingerprint) {
+    throw FileError(path, -1,
+                    "belongs to another training: expected " + fingerprint + ", got " + kept->second);
+  }
+  TrainState state;
+  try {
+    const json j = json::parse(record->second);
+    state = {.update = j.at("update"),
+             .epoch = j.at("epoch"),
+             .batch = j.at("batch"),
+             .seconds = j.at("seconds"),
+             .loss_sum = j.at("loss_sum"),
+             .loss_tokens = j.at("loss_tokens"),
+             .without_improvement = j.at("without_improvement"),
+             .curve = {},
+             .snapshots = j.at("snapshots")};
+    for (const json& v : j.at("curve")) state.curve.push_back(validation_of(v));
+    adam.set_steps(j.at("adam_steps"));
+  } catch (const json::exception& error) {
+    throw FileError(path, -1, std::string("its state cannot be read: ") + error.what());
+  }
+  std::size_t index = 0;
+  for (const nn::Parameter& parameter : parameters.all()) {
+    copy_into(path, file, "value." + parameter.name, parameter.value);
+    copy_into(path, file, "first." + parameter.name, adam.first_moments()[index]);
+    copy_into(path, file, "second." + parameter.name, adam.second_moments()[index]);
+    ++index;
+  }
+  return state;
+}
+
+void save_report(const std::string& folder, const TrainState& state, const TrainOptions& options) {
+  json curve = json::array();
+  for (const Validation& v : state.curve) curve.push_back(to_json(v));
+  const json report{{"updates", state.update},
+                    {"epochs", state.epoch},
+                    {"seconds", state.seconds},
+                    {"curve", curve},
+                    {"options",
+                     {{"batch_words", options.batch_words},
+                      {"smoothing", options.smoothing},
+                      {"seed", options.seed},
+                      {"average", options.average},
+                      {"patience", options.patience}}}};
+  models::write_file_atomically(folder + "/training.json", report.dump(1) + "\n");
+}
+
+}  // namespace fovea::train

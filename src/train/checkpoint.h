@@ -1,0 +1,37 @@
+// Everything a training needs to go on as if it had not stopped, in one file, so that one rename makes it
+// whole.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fovea/models/weights.h"
+#include "fovea/nn/optimizer.h"
+#include "fovea/train/trainer.h"
+
+namespace fovea::train {
+
+struct TrainState {
+  std::int64_t update = 0, epoch = 0;
+  std::int64_t batch = 0;  ///< batches of this epoch already done
+  double seconds = 0.0;
+  double loss_sum = 0.0;  ///< since the last validation
+  std::int64_t loss_tokens = 0;
+  int without_improvement = 0;
+  std::vector<Validation> curve;
+  std::vector<std::int64_t> snapshots;  ///< updates of the snapshots kept, oldest first
+};
+
+std::string checkpoint_path(const std::string& folder);
+std::string snapshot_path(const std::string& folder, std::int64_t update);
+
+/// `fingerprint` ties the checkpoint to model, data and options that must not change.
+void save_checkpoint(const std::string& folder, const TrainState& state, const std::string& fingerprint,
+                     nn::ParameterSet& parameters, nn::Adam& adam);
+TrainState load_checkpoint(const std::string& folder, const std::string& fingerprint,
+                           nn::ParameterSet& parameters, nn::Adam& adam);
+
+/// Curves and options for people and reports: folder/training.json.
+void save_report(const std::string& folder, const TrainState& state, const TrainOptions& options);
+
+}  // namespace fovea::train
