@@ -1,7 +1,6 @@
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
-#include <limits>
 #include <utility>
 
 #include "fovea/core/error.h"
@@ -79,7 +78,7 @@ std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::train(std::span<
        {"num_threads", "1"},
        {"shuffle_input_sentence", "false"},
        // The default of 4192 drops longer lines without a word.
-       {"max_sentence_length", std::to_string(std::numeric_limits<std::int32_t>::max())},
+       {"max_sentence_length", std::to_string(1 << 30)},
        {"pad_id", std::to_string(kPadId)},
        {"unk_id", std::to_string(kUnknownId)},
        {"bos_id", std::to_string(kBosId)},

@@ -32,6 +32,9 @@ std::unique_ptr<WhitespaceTokenizer> WhitespaceTokenizer::build(std::span<const 
                                                                 const WhitespaceOptions& options) {
   std::unordered_map<std::string, std::int64_t> counts;
   for (const std::string& line : lines) {
+    if (find_invalid_utf8(line) != std::string_view::npos) {
+      throw InvalidArgument("WhitespaceTokenizer::build", "lines", "valid UTF-8", "bad bytes");
+    }
     for (const std::string_view word : split_words(line)) ++counts[std::string(word)];
   }
   return std::make_unique<WhitespaceTokenizer>(

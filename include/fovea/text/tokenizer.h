@@ -64,7 +64,7 @@ struct WhitespaceOptions {
 class WhitespaceTokenizer final : public Tokenizer {
  public:
   explicit WhitespaceTokenizer(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
-  /// Counts the pieces of `lines`. Throws InvalidArgument for a negative option.
+  /// Counts the pieces of `lines`. Throws InvalidArgument for a negative option or a line that is no UTF-8.
   static std::unique_ptr<WhitespaceTokenizer> build(std::span<const std::string> lines,
                                                     const WhitespaceOptions& options = {});
 
