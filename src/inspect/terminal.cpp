@@ -172,7 +172,8 @@ void draw_scale(std::string& out, float largest, bool any_not_finite, int margin
   char number[32];
   std::snprintf(number, sizeof number, "%.3g", static_cast<double>(largest));
   constexpr int kSteps = 9;
-  out += spaces(margin) + "0 ";
+  const int length = 2 + kCell * kSteps + 1 + static_cast<int>(sizeof "1.23e-05   ?? not finite");
+  out += spaces(std::min(margin, pen.width - length)) + "0 ";
   for (int i = 0; i < kSteps; ++i) out += cell(static_cast<float>(i) / (kSteps - 1), 1, pen);
   out += std::string(" ") + number;
   if (any_not_finite) out += "   ?? not finite";
