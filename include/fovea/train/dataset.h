@@ -1,0 +1,40 @@
+// From text to ids: tokenizers built or loaded, corpora encoded.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fovea/text/corpus.h"
+#include "fovea/train/trainer.h"
+
+namespace fovea::train {
+
+enum class TokenizerKind : std::uint8_t { bpe, whitespace };
+
+struct TokenizerOptions {
+  TokenizerKind kind = TokenizerKind::bpe;
+  std::int64_t vocabulary_size = 8000;  ///< at most; for whitespace 0 means every word
+};
+
+/// One vocabulary over both sides of the corpus.
+std::unique_ptr<text::Tokenizer> build_tokenizer(const text::ParallelCorpus& corpus,
+                                                 const TokenizerOptions& options);
+
+struct EncodeReport {
+  std::int64_t kept = 0, skipped_empty = 0, skipped_too_long = 0;
+};
+/// Pairs with an empty side, or with more than `max_pieces` pieces on one, are left out and counted.
+/// `kept_indices`, if given, receives the pairs that stayed.
+std::vector<Example> encode(const text::ParallelCorpus& corpus, const text::Tokenizer& tokenizer,
+                            std::int64_t max_pieces, EncodeReport* report,
+                            std::vector<std::size_t>* kept_indices = nullptr);
+
+/// The text a translation is compared with: the target line, "@@ " joined for a whitespace tokenizer.
+std::string reference_text(const std::string& target, const text::Tokenizer& tokenizer);
+
+/// Training and validation data in one. BLEU uses 13a, or none where the text comes already split.
+Data make_data(const text::ParallelCorpus& train, const text::ParallelCorpus& valid,
+               const text::Tokenizer& tokenizer, std::int64_t max_pieces, EncodeReport* train_report);
+
+}  // namespace fovea::train

@@ -1,0 +1,55 @@
+// A trained model with its tokenizer: text in, text and alignments out.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fovea/models/decoding.h"
+#include "fovea/text/alignment.h"
+#include "fovea/text/tokenizer.h"
+
+namespace fovea::train {
+
+struct Translation {
+  std::string text;
+  double log_probability = 0.0, score = 0.0;
+  std::vector<std::string> source_words, target_words;  ///< the source's end with </s>
+  /// [target_words, source_words], sub-words merged; empty without attention.
+  text::AlignmentWeights weights;
+};
+
+/// For each target word the source word of largest weight; none where that is </s>. Requires attention.
+text::Alignment hard_alignment(const Translation& translation);
+
+class Translator {
+ public:
+  /// The folder that `fovea train` wrote. Throws FileError.
+  static Translator load(const std::string& folder);
+  Translator(std::unique_ptr<models::SequenceToSequence> model, std::unique_ptr<text::Tokenizer> tokenizer);
+
+  models::SequenceToSequence& model() noexcept { return *model_; }
+  const text::Tokenizer& tokenizer() const noexcept { return *tokenizer_; }
+
+  /// For each line its n-best translations, best first; an empty line gives one empty translation. Decoded in
+  /// batches of at most `batch` lines of similar length.
+  std::vector<std::vector<Translation>> translate(const std::vector<std::string>& lines,
+                                                  const models::DecodeOptions& options,
+                                                  std::size_t batch = 32,
+                                                  models::DecodeStats* stats = nullptr);
+
+  /// Teacher-forced attention of every layer and head: the model reads `source` and is given `target`. Pieces
+  /// label rows and columns.
+  struct Inspection {
+    std::vector<std::string> source_pieces, target_pieces;  ///< with </s>
+    models::Capture maps;                                   ///< batch of one
+  };
+  Inspection inspect(const std::string& source, const std::string& target);
+
+ private:
+  Translation describe(const std::vector<std::int32_t>& source, const models::Hypothesis& hypothesis) const;
+  std::unique_ptr<models::SequenceToSequence> model_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+};
+
+}  // namespace fovea::train

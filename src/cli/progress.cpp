@@ -1,0 +1,65 @@
+#include "cli/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace fovea::cli {
+namespace {
+
+std::string clock_of(double seconds) {
+  const auto whole = static_cast<long>(seconds + 0.5);
+  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+                       : fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+}  // namespace
+
+TerminalProgress::TerminalProgress(std::string label)
+    : label_(std::move(label)), terminal_(isatty(STDERR_FILENO) == 1) {}
+TerminalProgress::~TerminalProgress() {
+  clear();
+}
+
+void TerminalProgress::clear() {
+  if (drawn_) fmt::print(stderr, "\r\033[K");
+  drawn_ = false;
+}
+
+void TerminalProgress::on_step(const train::Progress& p) {
+  const double interval = terminal_ ? 0.2 : 30.0;
+  if (p.seconds - last_ < interval) return;
+  last_ = p.seconds;
+  const std::string left = p.seconds_left ? ", " + clock_of(*p.seconds_left) + " left" : "";
+  const std::string text =
+      fmt::format("{} epoch {} batch {}/{} update {}, loss {:.3f}, {:.0f} tokens/s, {}{}", label_, p.epoch,
+                  p.batch, p.batches, p.update, p.loss, p.tokens_per_second, clock_of(p.seconds), left);
+  if (!terminal_) {
+    fmt::print(stderr, "{}\n", text);
+    return;
+  }
+  constexpr int width = 20;
+  const auto done = static_cast<int>(width * p.batch / std::max<std::int64_t>(p.batches, 1));
+  std::string bar;
+  for (int i = 0; i < width; ++i) bar += i < done ? "█" : "░";
+  fmt::print(stderr, "\r\033[K{} {}", bar, text);
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+void TerminalProgress::on_validation(const train::Validation& v) {
+  clear();
+  fmt::print(
+      stderr,
+      "{} update {} ({}): train loss {:.3f}, valid cross-entropy {:.3f}, perplexity {:.2f}, BLEU {:.2f}{}\n",
+      label_, v.update, clock_of(v.seconds), v.train_loss, v.cross_entropy, v.perplexity, v.bleu,
+      v.improved ? " *" : "");
+}
+
+void TerminalProgress::on_message(const std::string& message) {
+  clear();
+  fmt::print(stderr, "{} {}\n", label_, message);
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,23 @@
+// Progress on the terminal: a bar that redraws itself, or plain lines where nobody watches.
+#pragma once
+
+#include "fovea/train/trainer.h"
+
+namespace fovea::cli {
+
+class TerminalProgress final : public train::Listener {
+ public:
+  explicit TerminalProgress(std::string label);
+  ~TerminalProgress() override;
+  void on_step(const train::Progress& progress) override;
+  void on_validation(const train::Validation& validation) override;
+  void on_message(const std::string& message) override;
+
+ private:
+  void clear();
+  std::string label_;
+  bool terminal_ = false, drawn_ = false;
+  double last_ = -1e9;
+};
+
+}  // namespace fovea::cli

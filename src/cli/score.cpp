@@ -1,0 +1,69 @@
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "fovea/text/alignment.h"
+#include "fovea/text/bleu.h"
+#include "fovea/text/corpus.h"
+
+namespace fovea::cli {
+namespace {
+
+struct Bleu {
+  std::string reference, hypothesis, tokenize = "13a";
+  bool lowercase = false;
+};
+
+void run_bleu(const Bleu& o) {
+  // A hypothesis may be empty, a line is a line: nothing is skipped here.
+  const auto references = text::read_lines(o.reference), hypotheses = text::read_lines(o.hypothesis);
+  if (references.size() != hypotheses.size()) {
+    throw InvalidArgument("fovea score bleu", "--hypothesis",
+                          std::to_string(references.size()) + " lines, as many as the reference",
+                          std::to_string(hypotheses.size()));
+  }
+  const text::BleuScore score =
+      text::bleu(hypotheses, references,
+                 {o.tokenize == "none" ? text::BleuTokenizer::none : text::BleuTokenizer::mteval_13a,
+                  o.lowercase ? text::LetterCase::lower : text::LetterCase::mixed});
+  fmt::print("{}\n{}\n", score.to_string(), score.signature());
+}
+
+struct AlignmentFiles {
+  std::string gold, hypothesis;
+};
+
+void run_alignment(const AlignmentFiles& o) {
+  const auto gold = text::read_pharaoh(o.gold), hypotheses = text::read_pharaoh(o.hypothesis);
+  if (gold.size() != hypotheses.size()) {
+    throw InvalidArgument("fovea score alignment", "--hypothesis",
+                          std::to_string(gold.size()) + " lines, as many as the gold alignment",
+                          std::to_string(hypotheses.size()));
+  }
+  std::vector<text::GoldAlignment> sure;
+  for (const text::Alignment& alignment : gold) sure.push_back({alignment, {}});
+  const text::AlignmentScore score = text::score_alignments(hypotheses, sure);
+  fmt::print("AER = {:.4f} precision = {:.4f} recall = {:.4f}\n", score.error_rate(), score.precision(),
+             score.recall());
+}
+
+}  // namespace
+
+void register_score(CLI::App& app) {
+  CLI::App* score = app.add_subcommand("score", "Score translations or alignments");
+  score->require_subcommand(1);
+  auto b = std::make_shared<Bleu>();
+  CLI::App* bleu = score->add_subcommand("bleu", "BLEU as sacreBLEU computes it");
+  bleu->add_option("--reference", b->reference)->required();
+  bleu->add_option("--hypothesis", b->hypothesis)->required();
+  bleu->add_option("--tokenize", b->tokenize)->check(CLI::IsMember({"13a", "none"}));
+  bleu->add_flag("--lowercase", b->lowercase);
+  bleu->callback([b] { run_bleu(*b); });
+  auto a = std::make_shared<AlignmentFiles>();
+  CLI::App* alignment =
+      score->add_subcommand("alignment", "Alignment error rate (Och and Ney 2003), Pharaoh files");
+  alignment->add_option("--gold", a->gold)->required();
+  alignment->add_option("--hypothesis", a->hypothesis)->required();
+  alignment->callback([a] { run_alignment(*a); });
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,244 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "cli/progress.h"
+#include "fovea/models/rnn.h"
+#include "fovea/models/transformer.h"
+#include "fovea/models/weights.h"
+#include "fovea/text/generated.h"
+#include "fovea/text/gettext.h"
+#include "fovea/train/dataset.h"
+
+namespace fovea::cli {
+namespace {
+
+struct Options {
+  std::string model = "rnn", output, corpus, language = "fr";
+  std::string train_source, train_target, train_tsv, valid_source, valid_target, valid_tsv;
+  std::string tokenizer = "bpe", bad_lines = "refuse";
+  std::int64_t vocabulary = 8000, max_length = 100, corpus_size = 30000;
+  std::string attention = "additive", query = "before", values = "states", cell = "gru", norm = "post";
+  std::int64_t embedding = 256, hidden = 256, dim = 128, feed_forward = 256, heads = 4, layers = 4;
+  double dropout = 0.1, attention_dropout = 0.0;
+  std::string schedule = "inverse-square-root", metric = "bleu";
+  double rate = 0.001, beta2 = 0.98, smoothing = 0.1, clip = 0.0, minutes = 0.0;
+  std::int64_t warmup = 1000, updates = 0, epochs = 0, batch_words = 4096, validate_every = 0,
+               save_every = 500;
+  int patience = 10, average = 0, threads = 0;
+  std::uint64_t seed = 1;
+  bool resume = false;
+};
+
+struct Corpora {
+  text::ParallelCorpus train, valid;
+};
+
+text::ReadResult read_pair(const std::string& source, const std::string& target, const std::string& tsv,
+                           const Options& options) {
+  const text::ReadOptions reading{.bad_line = options.bad_lines == "skip" ? text::BadLine::skip_and_count
+                                                                          : text::BadLine::refuse};
+  return tsv.empty() ? text::read_parallel_files(source, target, reading) : text::read_tsv(tsv, reading);
+}
+
+Corpora read_corpora(const Options& o) {
+  Corpora corpora;
+  if (o.corpus == "generated") {
+    corpora.train = text::generate_corpus({.seed = o.seed, .count = o.corpus_size});
+    corpora.valid = text::generate_corpus({.seed = o.seed + 1, .count = 500, .split = text::Split::valid});
+  } else if (o.corpus == "gettext") {
+    const text::GettextResult all = text::gettext_corpus({.language = o.language});
+    fmt::print(stderr, "gettext: {}\n", all.report.to_string());
+    for (const text::SentencePair& pair : all.corpus.pairs) {
+      const text::Split split = text::split_of(pair.source);
+      if (split == text::Split::train) corpora.train.pairs.push_back(pair);
+      if (split == text::Split::valid) corpora.valid.pairs.push_back(pair);
+    }
+    if (corpora.valid.pairs.size() > 500) corpora.valid.pairs.resize(500);
+  } else {
+    if (o.train_tsv.empty() && (o.train_source.empty() || o.train_target.empty())) {
+      throw InvalidArgument("fovea train", "--train-source, --train-target",
+                            "two files (or --train-tsv, or --corpus generated|gettext)", "none");
+    }
+    if (o.valid_tsv.empty() && (o.valid_source.empty() || o.valid_target.empty())) {
+      throw InvalidArgument("fovea train", "--valid-source, --valid-target", "two files (or --valid-tsv)",
+                            "none");
+    }
+    text::ReadResult train = read_pair(o.train_source, o.train_target, o.train_tsv, o);
+    text::ReadResult valid = read_pair(o.valid_source, o.valid_target, o.valid_tsv, o);
+    fmt::print(stderr, "train: {}\nvalid: {}\n", train.report.to_string(), valid.report.to_string());
+    corpora = {std::move(train.corpus), std::move(valid.corpus)};
+  }
+  return corpora;
+}
+
+std::unique_ptr<models::SequenceToSequence> build_model(const Options& o, std::int64_t vocabulary) {
+  if (o.model == "transformer") {
+    return models::make_transformer(
+        {.vocabulary = vocabulary,
+         .dim = o.dim,
+         .feed_forward = o.feed_forward,
+         .heads = o.heads,
+         .encoder_layers = o.layers,
+         .decoder_layers = o.layers,
+         .norm = o.norm == "pre" ? models::NormPlace::pre : models::NormPlace::post,
+         .dropout = static_cast<float>(o.dropout),
+         .attention_dropout = static_cast<float>(o.attention_dropout)},
+        o.seed);
+  }
+  const std::map<std::string, models::RnnAttention> attentions{
+      {"none", models::RnnAttention::none},
+      {"additive", models::RnnAttention::additive},
+      {"dot", models::RnnAttention::dot},
+      {"scaled-dot", models::RnnAttention::scaled_dot},
+      {"general", models::RnnAttention::general}};
+  return models::make_rnn(
+      {.vocabulary = vocabulary,
+       .embedding = o.embedding,
+       .hidden = o.hidden,
+       .cell = o.cell == "rnn" ? autograd::Cell::rnn : autograd::Cell::gru,
+       .attention = attentions.at(o.attention),
+       .query = o.query == "after" ? models::QueryState::after : models::QueryState::before,
+       .values = o.values == "projection" ? models::ValueKind::projection : models::ValueKind::states,
+       .dropout = static_cast<float>(o.dropout)},
+      o.seed);
+}
+
+train::TrainOptions training_options(const Options& o) {
+  train::TrainOptions t;
+  t.batch_words = o.batch_words;
+  if (o.schedule == "constant")
+    t.schedule = nn::Constant{o.rate};
+  else
+    t.schedule = nn::InverseSquareRoot{o.rate, o.warmup};
+  t.adam = {.beta1 = 0.9, .beta2 = o.beta2, .epsilon = 1e-8, .clip_norm = o.clip};
+  t.smoothing = static_cast<float>(o.smoothing);
+  t.max_updates = o.updates;
+  t.max_epochs = o.epochs;
+  t.max_minutes = o.minutes;
+  t.validate_every = o.validate_every;
+  t.save_every = o.save_every;
+  t.patience = o.patience;
+  t.metric = o.metric == "perplexity" ? train::Metric::perplexity : train::Metric::bleu;
+  t.average = o.average;
+  t.seed = o.seed;
+  t.folder = o.output;
+  return t;
+}
+
+void run(const Options& o) {
+  nn::use_openmp(o.threads);
+  catch_signals();
+  if (!o.resume && std::filesystem::exists(o.output + "/checkpoint.safetensors")) {
+    throw InvalidArgument("fovea train", "--output",
+                          "a folder without a training (or --resume to go on with it)", o.output);
+  }
+  const Corpora corpora = read_corpora(o);
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  if (o.resume) {
+    tokenizer = text::load_tokenizer(o.output);
+  } else {
+    tokenizer = train::build_tokenizer(
+        corpora.train,
+        {o.tokenizer == "whitespace" ? train::TokenizerKind::whitespace : train::TokenizerKind::bpe,
+         o.tokenizer == "whitespace" && o.vocabulary == 8000 ? 0 : o.vocabulary});
+    std::filesystem::create_directories(o.output);
+    tokenizer->save(o.output);
+  }
+  train::EncodeReport report;
+  const train::Data data = train::make_data(corpora.train, corpora.valid, *tokenizer, o.max_length, &report);
+  const auto model = build_model(o, tokenizer->size());
+  fmt::print(stderr,
+             "{} pairs to train on ({} empty and {} longer than {} pieces left out), {} to validate; "
+             "vocabulary {}, {:.2f} M parameters\n",
+             report.kept, report.skipped_empty, report.skipped_too_long, o.max_length, data.valid.size(),
+             tokenizer->size(), static_cast<double>(model->parameters().count()) / 1e6);
+  train::Result result;
+  {
+    TerminalProgress progress("[" + std::filesystem::path(o.output).filename().string() + "]");
+    result = train::train(*model, data, training_options(o),
+                          o.resume ? train::Start::resume : train::Start::fresh, progress, stop_requested);
+  }
+  if (result.ended == train::Ended::stopped) {
+    fmt::print(stderr, "stopped and saved; go on with --resume\n");
+    return;
+  }
+  fmt::print(stderr, "{}; best validation: BLEU {:.2f}, perplexity {:.2f}{}; model in {}\n",
+             result.ended == train::Ended::no_improvement ? "stopped early: no improvement" : "finished",
+             result.final.bleu, result.final.perplexity, result.averaged ? " (averaged)" : "", o.output);
+}
+
+}  // namespace
+
+void register_train(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("train", "Train a model on parallel text");
+  command->add_option("--model", o->model, "rnn or transformer")
+      ->check(CLI::IsMember({"rnn", "transformer"}));
+  command->add_option("--output", o->output, "folder for model, vocabulary and checkpoints")->required();
+  command->add_option("--train-source", o->train_source, "one sentence a line");
+  command->add_option("--train-target", o->train_target, "its translations, line by line");
+  command->add_option("--train-tsv", o->train_tsv, "source TAB target");
+  command->add_option("--valid-source", o->valid_source, "for validation");
+  command->add_option("--valid-target", o->valid_target, "for validation");
+  command->add_option("--valid-tsv", o->valid_tsv, "for validation");
+  command
+      ->add_option("--corpus", o->corpus,
+                   "instead of files: the built-in generator, or this machine's gettext catalogues")
+      ->check(CLI::IsMember({"generated", "gettext"}));
+  command->add_option("--corpus-size", o->corpus_size, "pairs to generate")->check(CLI::PositiveNumber);
+  command->add_option("--language", o->language, "of the gettext catalogues");
+  command->add_option("--bad-lines", o->bad_lines, "refuse, or skip and count")
+      ->check(CLI::IsMember({"refuse", "skip"}));
+  command
+      ->add_option("--tokenizer", o->tokenizer,
+                   "bpe (trained here, joint), or whitespace (already split; '@@ ' joined on output)")
+      ->check(CLI::IsMember({"bpe", "whitespace"}));
+  command->add_option("--vocab-size", o->vocabulary, "pieces at most")->check(CLI::Range(100, 1000000));
+  command->add_option("--max-length", o->max_length, "pieces of a training sentence")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--attention", o->attention, "of an RNN")
+      ->check(CLI::IsMember({"none", "additive", "dot", "scaled-dot", "general"}));
+  command->add_option("--query", o->query, "of an RNN: the state before or after the step")
+      ->check(CLI::IsMember({"before", "after"}));
+  command->add_option("--values", o->values, "of an RNN: encoder states or their projection")
+      ->check(CLI::IsMember({"states", "projection"}));
+  command->add_option("--cell", o->cell, "of an RNN")->check(CLI::IsMember({"rnn", "gru"}));
+  command->add_option("--dim-emb", o->embedding, "of an RNN")->check(CLI::Range(1, 65536));
+  command->add_option("--dim-rnn", o->hidden, "of an RNN, each direction")->check(CLI::Range(1, 65536));
+  command->add_option("--dim", o->dim, "of a Transformer")->check(CLI::Range(2, 65536));
+  command->add_option("--dim-ffn", o->feed_forward, "of a Transformer")->check(CLI::Range(1, 65536));
+  command->add_option("--heads", o->heads, "of a Transformer")->check(CLI::Range(1, 1024));
+  command->add_option("--layers", o->layers, "of a Transformer, each side")->check(CLI::Range(1, 1000));
+  command->add_option("--norm", o->norm, "of a Transformer")->check(CLI::IsMember({"pre", "post"}));
+  command->add_option("--dropout", o->dropout)->check(CLI::Range(0.0, 0.95));
+  command->add_option("--attention-dropout", o->attention_dropout, "of a Transformer's weights")
+      ->check(CLI::Range(0.0, 0.95));
+  command->add_option("--mini-batch-words", o->batch_words, "padded tokens a batch, one side")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--learn-rate,--lr", o->rate, "peak, or constant")->check(CLI::PositiveNumber);
+  command->add_option("--lr-schedule", o->schedule)
+      ->check(CLI::IsMember({"inverse-square-root", "constant"}));
+  command->add_option("--lr-warmup", o->warmup, "updates")->check(CLI::NonNegativeNumber);
+  command->add_option("--beta2", o->beta2, "of Adam")->check(CLI::Range(0.0, 0.99999));
+  command->add_option("--label-smoothing", o->smoothing)->check(CLI::Range(0.0, 0.9));
+  command->add_option("--clip-norm", o->clip, "0: off")->check(CLI::NonNegativeNumber);
+  command->add_option("--max-updates", o->updates, "0: no limit")->check(CLI::NonNegativeNumber);
+  command->add_option("--max-epochs", o->epochs, "0: no limit")->check(CLI::NonNegativeNumber);
+  command->add_option("--max-minutes", o->minutes, "0: no limit")->check(CLI::NonNegativeNumber);
+  command->add_option("--valid-freq", o->validate_every, "updates; 0: every epoch")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--save-freq", o->save_every, "updates")->check(CLI::NonNegativeNumber);
+  command->add_option("--early-stopping", o->patience, "validations without improvement; 0: never")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--early-stopping-metric", o->metric)->check(CLI::IsMember({"bleu", "perplexity"}));
+  command->add_option("--average", o->average, "of the last N validations' weights")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", o->seed);
+  command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
+  command->add_flag("--resume", o->resume, "go on where the training in --output stopped");
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace fovea::cli

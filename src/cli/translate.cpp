@@ -1,0 +1,115 @@
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iostream>
+
+#include "cli/commands.h"
+#include "fovea/inspect/terminal.h"
+#include "fovea/text/corpus.h"
+#include "fovea/train/translator.h"
+
+namespace fovea::cli {
+namespace {
+
+struct Options {
+  std::string model, input, output, alignment, reuse = "on";
+  int beam = 5, n_best = 1, threads = 0;
+  double normalize = 1.0, length_factor = 2.0;
+  std::size_t batch = 32;
+  bool show = false, stats = false;
+};
+
+std::vector<std::string> input_lines(const std::string& path) {
+  if (!path.empty()) return text::read_lines(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(std::cin, line);) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+std::string alignment_text(const train::Translation& translation, bool hard) {
+  if (translation.weights.weights.empty()) return {};
+  if (hard) return text::to_pharaoh(text::hard_alignment(translation.weights, {}));
+  std::string
+      text;  // one target word after another; source weights with commas, as Marian prints soft alignments
+  for (std::int64_t row = 0; row < translation.weights.rows; ++row) {
+    if (row > 0) text += ' ';
+    for (std::int64_t column = 0; column < translation.weights.columns; ++column) {
+      text += fmt::format(
+          "{}{:.4f}", column > 0 ? "," : "",
+          translation.weights.weights[static_cast<std::size_t>(row * translation.weights.columns + column)]);
+    }
+  }
+  return text;
+}
+
+void run(const Options& o) {
+  nn::use_openmp(o.threads);
+  train::Translator translator = train::Translator::load(o.model);
+  if ((!o.alignment.empty() || o.show) && !translator.model().attends()) {
+    throw InvalidArgument("fovea translate", "--alignment", "a model with attention", "one without");
+  }
+  const std::vector<std::string> lines = input_lines(o.input);
+  std::ofstream file;
+  if (!o.output.empty()) {
+    file.open(o.output);
+    if (!file) throw FileError(o.output, -1, "cannot be opened for writing");
+  }
+  std::ostream& out = o.output.empty() ? std::cout : file;
+  models::DecodeStats stats;
+  const auto translations =
+      translator.translate(lines,
+                           {.beam_size = o.beam,
+                            .normalize = o.normalize,
+                            .length_factor = o.length_factor,
+                            .n_best = std::min(o.n_best, o.beam),
+                            .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on},
+                           o.batch, &stats);
+  for (std::size_t i = 0; i < translations.size(); ++i) {
+    for (const train::Translation& t : translations[i]) {
+      out << (o.n_best > 1 ? fmt::format("{} ||| {} ||| {:.4f}", i, t.text, t.score) : t.text);
+      if (!o.alignment.empty()) out << " ||| " << alignment_text(t, o.alignment == "hard");
+      out << '\n';
+      if (o.show && t.weights.rows > 0)
+        out << inspect::draw_terminal({t.target_words, t.source_words, t.weights.weights}) << '\n';
+    }
+  }
+  out.flush();
+  if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
+  if (o.stats) {
+    fmt::print(stderr, "{} steps, {} tokens, {} score evaluations, {} bytes of state at most\n", stats.steps,
+               stats.tokens, stats.score_evaluations, stats.peak_state_bytes);
+  }
+}
+
+}  // namespace
+
+void register_translate(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("translate", "Translate lines with a trained model");
+  command->add_option("--model", o->model, "folder that train wrote")->required();
+  command->add_option("--input", o->input, "one sentence a line; default standard input");
+  command->add_option("--output", o->output, "default standard output");
+  command->add_option("--beam-size", o->beam, "1: greedy")->check(CLI::Range(1, 1000));
+  command->add_option("--normalize", o->normalize, "a score is log p / length^normalize")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--max-length-factor", o->length_factor, "longest output over the source's length")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--n-best", o->n_best, "translations a line, as 'line ||| text ||| score'")
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--mini-batch", o->batch, "lines at once")->check(CLI::Range(1, 100000));
+  command
+      ->add_option("--alignment", o->alignment,
+                   "after ' ||| ': hard (Pharaoh source-target pairs) or soft (weights), over words")
+      ->check(CLI::IsMember({"hard", "soft"}));
+  command->add_flag("--show", o->show, "draw the alignment matrix below each translation");
+  command->add_option("--reuse", o->reuse, "off computes every step anew, to measure what reuse gains")
+      ->check(CLI::IsMember({"on", "off"}));
+  command->add_flag("--stats", o->stats, "print steps, tokens, score evaluations and bytes");
+  command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace fovea::cli

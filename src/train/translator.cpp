@@ -1,0 +1,98 @@
+#include "fovea/train/translator.h"
+
+#include <algorithm>
+
+#include "fovea/models/weights.h"
+
+namespace fovea::train {
+
+Translator::Translator(std::unique_ptr<models::SequenceToSequence> model,
+                       std::unique_ptr<text::Tokenizer> tokenizer)
+    : model_(std::move(model)), tokenizer_(std::move(tokenizer)) {}
+
+Translator Translator::load(const std::string& folder) {
+  Translator translator(models::load_model(folder), text::load_tokenizer(folder));
+  if (translator.model_->vocabulary() != translator.tokenizer_->size()) {
+    throw FileError(folder, -1,
+                    "the model has " + std::to_string(translator.model_->vocabulary()) +
+                        " words, its tokenizer " + std::to_string(translator.tokenizer_->size()));
+  }
+  return translator;
+}
+
+std::vector<std::vector<Translation>> Translator::translate(const std::vector<std::string>& lines,
+                                                            const models::DecodeOptions& options,
+                                                            std::size_t batch, models::DecodeStats* stats) {
+  std::vector<std::vector<Translation>> result(lines.size(), std::vector<Translation>(1));
+  std::vector<std::vector<std::int32_t>> encoded;
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    encoded.push_back(tokenizer_->encode(lines[i]));
+    if (!encoded.back().empty()) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return encoded[a].size() < encoded[b].size(); });
+  models::DecodeStats total;
+  batch = std::max<std::size_t>(batch, 1);
+  for (std::size_t begin = 0; begin < order.size(); begin += batch) {
+    const std::size_t end = std::min(order.size(), begin + batch);
+    std::vector<std::vector<std::int32_t>> sources;
+    for (std::size_t i = begin; i < end; ++i) sources.push_back(encoded[order[i]]);
+    models::DecodeStats part;
+    const auto decoded = models::decode(*model_, sources, options, &part);
+    total.steps += part.steps;
+    total.tokens += part.tokens;
+    total.score_evaluations += part.score_evaluations;
+    total.peak_state_bytes = std::max(total.peak_state_bytes, part.peak_state_bytes);
+    for (std::size_t i = begin; i < end; ++i) {
+      std::vector<Translation>& translations = result[order[i]];
+      translations.clear();
+      for (const models::Hypothesis& hypothesis : decoded[i - begin])
+        translations.push_back(describe(encoded[order[i]], hypothesis));
+    }
+  }
+  if (stats) *stats = total;
+  return result;
+}
+
+Translation Translator::describe(const std::vector<std::int32_t>& source,
+                                 const models::Hypothesis& hypothesis) const {
+  std::vector<std::int32_t> source_ids = source;
+  source_ids.push_back(tokenizer_->eos_id());
+  const std::vector<std::string> source_pieces = tokenizer_->pieces(source_ids),
+                                 target_pieces = tokenizer_->pieces(hypothesis.ids);
+  Translation translation{
+      tokenizer_->decode(hypothesis.ids), hypothesis.log_probability,       hypothesis.score,
+      tokenizer_->words(source_pieces),   tokenizer_->words(target_pieces), {}};
+  if (hypothesis.alignment.empty()) return translation;
+  text::AlignmentWeights pieces{target_pieces.size(), source_pieces.size(), {}};
+  for (std::size_t row = 0; row < target_pieces.size(); ++row) {  // without the target's </s>
+    pieces.weights.insert(pieces.weights.end(), hypothesis.alignment[row].begin(),
+                          hypothesis.alignment[row].end());
+  }
+  translation.weights =
+      text::merge_pieces(pieces, tokenizer_->word_of(target_pieces), tokenizer_->word_of(source_pieces));
+  return translation;
+}
+
+text::Alignment hard_alignment(const Translation& translation) {
+  return text::hard_alignment(translation.weights, {.num_targets = translation.weights.target_len,
+                                                    .num_sources = translation.weights.source_len - 1});
+}
+
+Translator::Inspection Translator::inspect(const std::string& source, const std::string& target) {
+  std::vector<std::int32_t> source_ids = tokenizer_->encode(source), target_ids = tokenizer_->encode(target);
+  if (source_ids.empty())
+    throw InvalidArgument("Translator::inspect", "source", "at least one word", "an empty line");
+  const models::Batch batch = models::make_batch({source_ids}, {target_ids});
+  Inspection inspection;
+  nn::Context context;
+  model_->hidden(context, batch, &inspection.maps, nullptr);
+  source_ids.push_back(tokenizer_->eos_id());
+  target_ids.push_back(tokenizer_->eos_id());
+  inspection.source_pieces = tokenizer_->pieces(source_ids);
+  inspection.target_pieces = tokenizer_->pieces(target_ids);
+  return inspection;
+}
+
+}  // namespace fovea::train
