@@ -95,7 +95,8 @@ std::string assemble_page(std::string_view title, std::string_view body, std::st
   const std::string nonce = nonce_of(json, body);
   const std::string name = escape_html(title);
   std::string out;
-  out.reserve(body.size() + json.size() + kPageStyle.size() + kPageScript.size() + 2048);
+  out.reserve(body.size() + json.size() + kPageStyle.size() + kScriptMatrices.size() + kScriptViewer.size() +
+              kScriptInput.size() + 2048);
   append(out,
          {"<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n",
           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'nonce-",
@@ -123,7 +124,9 @@ std::string assemble_page(std::string_view title, std::string_view body, std::st
           "</script>\n<script nonce=\"",
           nonce,
           "\">",
-          kPageScript,
+          kScriptMatrices,
+          kScriptViewer,
+          kScriptInput,
           "</script>\n</body>\n</html>\n"});
   return out;
 }

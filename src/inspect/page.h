@@ -10,8 +10,11 @@
 
 namespace fovea::inspect {
 
-extern const std::string_view kPageStyle;   ///< CSS
-extern const std::string_view kPageScript;  ///< the viewer; reads #fovea-data and fills every .viewer
+extern const std::string_view kPageStyle;  ///< CSS
+
+/// The script in three parts, one text when joined in this order: it reads #fovea-data and fills every
+/// .viewer.
+extern const std::string_view kScriptMatrices, kScriptViewer, kScriptInput;
 
 /// Text for HTML content and quoted attributes: valid UTF-8, markup escaped, controls as visible pictures.
 std::string escape_html(std::string_view text);

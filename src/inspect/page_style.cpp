@@ -69,7 +69,7 @@ dd { margin: 0; }
 .bar .group button:first-child { border-radius: 7px 0 0 7px; margin-left: 0; }
 .bar .group button:last-child { border-radius: 0 7px 7px 0; }
 .split { display: grid; grid-template-columns: auto 290px; gap: 28px; justify-content: start; align-items: start; }
-@media (max-width: 860px) { .split { grid-template-columns: minmax(0, 1fr); } .page-head, main, footer { padding: 0 14px; } }
+@media (max-width: 860px) { .split { grid-template-columns: minmax(0, 1fr); } .page-head, main, footer { padding-left: 14px; padding-right: 14px; } }
 .stage { position: relative; min-width: 0; }
 .scroller { overflow: auto; border-radius: 6px; max-height: min(78vh, 900px); }
 .scroller:focus-visible { outline-offset: 0; }
