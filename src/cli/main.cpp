@@ -10,10 +10,11 @@ namespace {
 volatile std::sig_atomic_t signals = 0;
 
 void on_signal(int signal) {
-  if (signals++ > 0) {
+  if (signals > 0) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
+  signals = 1;
 }
 
 }  // namespace

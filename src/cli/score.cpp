@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "fovea/core/error.h"
 #include "fovea/text/alignment.h"
 #include "fovea/text/bleu.h"
 #include "fovea/text/corpus.h"
@@ -39,11 +40,7 @@ void run_alignment(const AlignmentFiles& o) {
                           std::to_string(gold.size()) + " lines, as many as the gold alignment",
                           std::to_string(hypotheses.size()));
   }
-  std::vector<text::GoldAlignment> sure;
-  for (const text::Alignment& alignment : gold) sure.push_back({alignment, {}});
-  const text::AlignmentScore score = text::score_alignments(hypotheses, sure);
-  fmt::print("AER = {:.4f} precision = {:.4f} recall = {:.4f}\n", score.error_rate(), score.precision(),
-             score.recall());
+  fmt::print("{}\n", text::score_alignments(hypotheses, text::as_gold(gold)).to_string());
 }
 
 }  // namespace

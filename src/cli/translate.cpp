@@ -29,20 +29,19 @@ std::vector<std::string> input_lines(const std::string& path) {
   return lines;
 }
 
+// Soft: one target word after another; source weights with commas, </s> last, as Marian prints them.
 std::string alignment_text(const train::Translation& translation, bool hard) {
-  if (translation.weights.weights.empty()) return {};
-  if (hard) return text::to_pharaoh(text::hard_alignment(translation.weights, {}));
-  std::string
-      text;  // one target word after another; source weights with commas, as Marian prints soft alignments
-  for (std::int64_t row = 0; row < translation.weights.rows; ++row) {
-    if (row > 0) text += ' ';
-    for (std::int64_t column = 0; column < translation.weights.columns; ++column) {
-      text += fmt::format(
-          "{}{:.4f}", column > 0 ? "," : "",
-          translation.weights.weights[static_cast<std::size_t>(row * translation.weights.columns + column)]);
+  const text::AlignmentWeights& weights = translation.weights;
+  if (weights.weights.empty()) return {};
+  if (hard) return text::to_pharaoh(train::hard_alignment(translation));
+  std::string result;
+  for (std::size_t row = 0; row < weights.target_len; ++row) {
+    if (row > 0) result += ' ';
+    for (std::size_t column = 0; column < weights.source_len; ++column) {
+      result += fmt::format("{}{:.4f}", column > 0 ? "," : "", weights.at(row, column));
     }
   }
-  return text;
+  return result;
 }
 
 void run(const Options& o) {
@@ -72,7 +71,7 @@ void run(const Options& o) {
       out << (o.n_best > 1 ? fmt::format("{} ||| {} ||| {:.4f}", i, t.text, t.score) : t.text);
       if (!o.alignment.empty()) out << " ||| " << alignment_text(t, o.alignment == "hard");
       out << '\n';
-      if (o.show && t.weights.rows > 0)
+      if (o.show && t.weights.target_len > 0)
         out << inspect::draw_terminal({t.target_words, t.source_words, t.weights.weights}) << '\n';
     }
   }
