@@ -2,6 +2,7 @@
 // count what is wrong with a file.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <filesystem>
 #include <string>

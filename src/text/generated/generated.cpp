@@ -1,6 +1,7 @@
 #include "fovea/text/generated.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <unordered_set>
 #include <utility>
 

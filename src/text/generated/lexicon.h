@@ -43,7 +43,7 @@ struct Verb {
 
 struct Preposition {
   std::string_view english,
-      french;  ///< blank-separated; word i of each is aligned where both have one, else all with all
+      french;  ///< blank-separated; all words of one are aligned with all of the other
   unsigned classes;
 };
 
