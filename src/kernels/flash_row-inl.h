@@ -1,0 +1,151 @@
+// What tiled and direct kernels share: the online softmax of a row of scores, hiding what a row may not see, dropout.
+#if defined(FOVEA_FLASH_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_ROW_INL_H_
+#undef FOVEA_FLASH_ROW_INL_H_
+#else
+#define FOVEA_FLASH_ROW_INL_H_
+#endif
+
+#include "fovea/attention/dropout.h"
+#include "kernels/flash_math-inl.h"
+#include "kernels/schedule.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+template <class T>
+constexpr T kHidden = -HUGE_VAL;  // -infinity
+
+/// Sets the scores of keys outside `spans` to -inf; scores[j - begin] belongs to key j of [begin, end).
+template <class T>
+HWY_INLINE void HideOutside(const SpanList& spans, int64_t begin, int64_t end, T* scores) {
+  int64_t at = begin;
+  for (int64_t n = 0; n < spans.count && at < end; ++n) {
+    const int64_t stop = spans.data[n].begin < end ? spans.data[n].begin : end;
+    for (; at < stop; ++at) scores[at - begin] = kHidden<T>;
+    if (spans.data[n].end > at) at = spans.data[n].end;
+  }
+  for (; at < end; ++at) scores[at - begin] = kHidden<T>;
+}
+
+template <class T>
+HWY_INLINE T MaximumOf(const T* x, int64_t n) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto best = hn::Set(d, kHidden<T>);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) best = hn::Max(best, hn::LoadU(d, x + i));
+  T result = hn::GetLane(hn::MaxOfLanes(d, best));
+  for (; i < n; ++i) result = x[i] > result ? x[i] : result;
+  return result;
+}
+
+/// x ← e^(scale·x - shift), returns the sum. `x` has room for whole vectors, whose spare lanes become 0.
+template <class T>
+HWY_INLINE T Exponentials(T scale, T shift, int64_t n, T* x) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = n; i < Padded<T>(n); ++i) x[i] = kHidden<T>;
+  auto sum = hn::Zero(d);
+  const auto factor = hn::Set(d, scale), offset = hn::Set(d, shift);
+  for (int64_t i = 0; i < n; i += lanes) {
+    const auto e = Exp(d, hn::Sub(hn::Mul(hn::LoadU(d, x + i), factor), offset));
+    hn::StoreU(e, d, x + i);
+    sum = hn::Add(sum, e);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+/// One row's running softmax (the merge law of attention/state, on weighted values kept elsewhere).
+template <class T>
+struct RowState {
+  T maximum = kHidden<T>, sum = 0;
+};
+
+/// Scores of one more piece (hidden ones -inf) become weights relative to the new maximum; returns the factor for what was gathered before. A NaN among the scores stays one.
+template <class T>
+HWY_INLINE T Absorb(T scale, int64_t n, T* scores, RowState<T>& state) {
+  T best = MaximumOf(scores, n) * scale;
+  if (scale < 0) {  // the largest score is then the smallest product
+    best = kHidden<T>;
+    for (int64_t j = 0; j < n; ++j) {
+      if (scores[j] == kHidden<T>) continue;
+      best = scores[j] * scale > best ? scores[j] * scale : best;
+    }
+  }
+  const T maximum = best > state.maximum ? best : state.maximum;
+  if (maximum == kHidden<T>) {
+    for (int64_t j = 0; j < Padded<T>(n); ++j) scores[j] = scores[j] != scores[j] ? scores[j] : T{0};
+    return 1;
+  }
+  if (scale <= 0) {  // -inf · 0 and -inf · -1 are not hidden: multiply first, hide again
+    for (int64_t j = 0; j < n; ++j) scores[j] = scores[j] == kHidden<T> ? kHidden<T> : scores[j] * scale;
+    scale = 1;
+  }
+  const T sum = Exponentials(scale, maximum, n, scores);
+  const T factor = state.maximum == maximum ? T{1} : static_cast<T>(std::exp(state.maximum - maximum));
+  state.sum = state.sum * factor + sum;
+  state.maximum = maximum;
+  return factor;
+}
+
+/// Weights e^(scale·s - lse) of one piece, 0 where hidden or where the whole row is.
+template <class T>
+HWY_INLINE void WeightsOf(T scale, T log_sum_exp, int64_t n, T* scores) {
+  if (log_sum_exp == kHidden<T>) {
+    for (int64_t j = 0; j < Padded<T>(n); ++j) scores[j] = 0;
+    return;
+  }
+  if (scale <= 0) {
+    for (int64_t j = 0; j < n; ++j) scores[j] = scores[j] == kHidden<T> ? kHidden<T> : scores[j] * scale;
+    scale = 1;
+  }
+  Exponentials(scale, log_sum_exp, n, scores);
+}
+
+/// keep[j] = the dropout factor of keys [begin, begin + n).
+template <class T>
+HWY_INLINE void DropoutFactors(const Problem<T>& p, const DropoutDecision& decision, int64_t b, int64_t h, int64_t position, int64_t begin,
+                               int64_t n, T* keep) {
+  const T scale = static_cast<T>(decision.scale);
+  for (int64_t j = begin; j < begin + n;) {
+    const auto bytes = dropout_bytes(p.dropout_seed, b, h, position, j / 16);
+    const int64_t stop = (j / 16 + 1) * 16 < begin + n ? (j / 16 + 1) * 16 : begin + n;
+    for (; j < stop; ++j) keep[j - begin] = bytes.data()[j % 16] < decision.keep_threshold ? scale : T{0};
+  }
+}
+
+template <class T>
+HWY_INLINE void MultiplyInto(const T* factors, int64_t n, T* x) {
+  for (int64_t j = 0; j < n; ++j) x[j] *= factors[j];
+}
+
+/// Output row and log-sum-exp from the finished state.
+template <class T>
+HWY_INLINE T Finish(const RowState<T>& state, int64_t n, const T* gathered, T* output) {
+  if (state.maximum == kHidden<T>) {  // nothing seen (or only NaN, which `gathered` then holds)
+    for (int64_t i = 0; i < n; ++i) output[i] = gathered[i] == gathered[i] ? T{0} : gathered[i];
+    return kHidden<T>;
+  }
+  const T inverse = T{1} / state.sum;
+  for (int64_t i = 0; i < n; ++i) output[i] = gathered[i] * inverse;
+  return state.maximum + static_cast<T>(std::log(state.sum));
+}
+
+/// Which slot of the weights output holds head h; -1: none.
+template <class T>
+HWY_INLINE int64_t WeightSlot(const ForwardOutputs<T>& out, int64_t h, int64_t from) {
+  const int64_t count = static_cast<int64_t>(out.weight_heads.size());
+  if (count == 0) return from == 0 ? h : -1;
+  for (int64_t slot = from; slot < count; ++slot) {
+    if (out.weight_heads.data()[slot] == h) return slot;
+  }
+  return -1;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif
