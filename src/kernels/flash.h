@@ -1,4 +1,5 @@
-// The fused kernels: tiled, online softmax, memory O(length), forward and backward; written once over Highway's vectors and compiled for each ISA.
+// The fused kernels: tiled, online softmax, memory O(length), forward and backward; written once over
+// Highway's vectors and compiled for each ISA.
 #pragma once
 
 #include <span>

@@ -1,5 +1,6 @@
-// Vector building blocks: exponential, hyperbolic tangent, dot products, and one small matrix product that serves all five products of attention.
-// Included once an ISA (Highway's toggle); everything lives in that ISA's namespace.
+// Vector building blocks: exponential, hyperbolic tangent, dot products, and one small matrix product that
+// serves all five products of attention. Included once an ISA (Highway's toggle); everything lives in that
+// ISA's namespace.
 #if defined(FOVEA_FLASH_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_MATH_INL_H_
 #undef FOVEA_FLASH_MATH_INL_H_
@@ -18,7 +19,8 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// e^x for x <= about 88 (709 in double); 0 below the smallest normal result, and for -inf. Relative error below 3e-7 (4e-16).
+/// e^x for x <= about 88 (709 in double); 0 below the smallest normal result, and for -inf. Relative error
+/// below 3e-7 (4e-16).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Exp(D d, V x) {
   using T = hn::TFromD<D>;
@@ -36,8 +38,16 @@ HWY_INLINE V Exp(D d, V x) {
   V p;
   if constexpr (kWide) {  // Taylor to degree 13: |r| <= 0.347 leaves 4e-18
     p = hn::Set(d, T(1.0 / 6227020800.0));
-    const T terms[] = {T(1.0 / 479001600.0), T(1.0 / 39916800.0), T(1.0 / 3628800.0), T(1.0 / 362880.0), T(1.0 / 40320.0),
-                       T(1.0 / 5040.0),      T(1.0 / 720.0),      T(1.0 / 120.0),     T(1.0 / 24.0),     T(1.0 / 6.0),
+    const T terms[] = {T(1.0 / 479001600.0),
+                       T(1.0 / 39916800.0),
+                       T(1.0 / 3628800.0),
+                       T(1.0 / 362880.0),
+                       T(1.0 / 40320.0),
+                       T(1.0 / 5040.0),
+                       T(1.0 / 720.0),
+                       T(1.0 / 120.0),
+                       T(1.0 / 24.0),
+                       T(1.0 / 6.0),
                        T(0.5)};
     for (const T term : terms) p = hn::MulAdd(p, r, hn::Set(d, term));
   } else {
@@ -49,7 +59,8 @@ HWY_INLINE V Exp(D d, V x) {
   using TI = hn::TFromD<hn::RebindToSigned<D>>;
   constexpr int kMantissa = kWide ? 52 : 23;
   constexpr TI kBias = kWide ? 1023 : 127;
-  const auto exponent = hn::Add(hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, magic)), hn::Set(di, kBias));
+  const auto exponent =
+      hn::Add(hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, magic)), hn::Set(di, kBias));
   const V scale = hn::BitCast(d, hn::ShiftLeft<kMantissa>(exponent));
   return hn::IfThenZeroElse(vanishes, hn::Mul(p, scale));
 }
@@ -93,7 +104,8 @@ HWY_INLINE void AddScaled(T f, const T* HWY_RESTRICT x, int64_t n, T* HWY_RESTRI
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto factor = hn::Set(d, f);
   int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::MulAdd(factor, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::MulAdd(factor, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
   for (; i < n; ++i) y[i] += f * x[i];
 }
 
@@ -130,8 +142,10 @@ HWY_INLINE void Micro(const ProductArgs<T>& p, int64_t m, int64_t n) {
   V sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
-      if constexpr (kAdd) sum[r][v] = hn::LoadU(d, p.c + (m + r) * p.ldc + n + v * lanes);
-      else sum[r][v] = hn::Zero(d);
+      if constexpr (kAdd)
+        sum[r][v] = hn::LoadU(d, p.c + (m + r) * p.ldc + n + v * lanes);
+      else
+        sum[r][v] = hn::Zero(d);
     }
   }
   const T* a = p.a + m * p.am;
@@ -163,12 +177,18 @@ HWY_NOINLINE void Product(int64_t m_count, int64_t n_count, const ProductArgs<T>
   int64_t m = 0;
   for (; m + 6 <= m_count; m += 6) RowsOf<6, kAdd>(p, m, n_count);
   switch (m_count - m) {
-    case 5: return RowsOf<5, kAdd>(p, m, n_count);
-    case 4: return RowsOf<4, kAdd>(p, m, n_count);
-    case 3: return RowsOf<3, kAdd>(p, m, n_count);
-    case 2: return RowsOf<2, kAdd>(p, m, n_count);
-    case 1: return RowsOf<1, kAdd>(p, m, n_count);
-    default: return;
+    case 5:
+      return RowsOf<5, kAdd>(p, m, n_count);
+    case 4:
+      return RowsOf<4, kAdd>(p, m, n_count);
+    case 3:
+      return RowsOf<3, kAdd>(p, m, n_count);
+    case 2:
+      return RowsOf<2, kAdd>(p, m, n_count);
+    case 1:
+      return RowsOf<1, kAdd>(p, m, n_count);
+    default:
+      return;
   }
 }
 

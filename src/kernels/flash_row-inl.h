@@ -1,4 +1,5 @@
-// What tiled and direct kernels share: the online softmax of a row of scores, hiding what a row may not see, dropout.
+// What tiled and direct kernels share: the online softmax of a row of scores, hiding what a row may not see,
+// dropout.
 #if defined(FOVEA_FLASH_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_ROW_INL_H_
 #undef FOVEA_FLASH_ROW_INL_H_
@@ -6,8 +7,10 @@
 #define FOVEA_FLASH_ROW_INL_H_
 #endif
 
-#include "fovea/attention/dropout.h"
+#include <cstddef>
+
 #include "kernels/flash_math-inl.h"
+#include "kernels/problem.h"
 #include "kernels/schedule.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -63,7 +66,8 @@ struct RowState {
   T maximum = kHidden<T>, sum = 0;
 };
 
-/// Scores of one more piece (hidden ones -inf) become weights relative to the new maximum; returns the factor for what was gathered before. A NaN among the scores stays one.
+/// Scores of one more piece (hidden ones -inf) become weights relative to the new maximum; returns the factor
+/// for what was gathered before. A NaN among the scores stays one.
 template <class T>
 HWY_INLINE T Absorb(T scale, int64_t n, T* scores, RowState<T>& state) {
   T best = MaximumOf(scores, n) * scale;
@@ -104,18 +108,6 @@ HWY_INLINE void WeightsOf(T scale, T log_sum_exp, int64_t n, T* scores) {
   Exponentials(scale, log_sum_exp, n, scores);
 }
 
-/// keep[j] = the dropout factor of keys [begin, begin + n).
-template <class T>
-HWY_INLINE void DropoutFactors(const Problem<T>& p, const DropoutDecision& decision, int64_t b, int64_t h, int64_t position, int64_t begin,
-                               int64_t n, T* keep) {
-  const T scale = static_cast<T>(decision.scale);
-  for (int64_t j = begin; j < begin + n;) {
-    const auto bytes = dropout_bytes(p.dropout_seed, b, h, position, j / 16);
-    const int64_t stop = (j / 16 + 1) * 16 < begin + n ? (j / 16 + 1) * 16 : begin + n;
-    for (; j < stop; ++j) keep[j - begin] = bytes.data()[j % 16] < decision.keep_threshold ? scale : T{0};
-  }
-}
-
 template <class T>
 HWY_INLINE void MultiplyInto(const T* factors, int64_t n, T* x) {
   for (int64_t j = 0; j < n; ++j) x[j] *= factors[j];
@@ -133,15 +125,55 @@ HWY_INLINE T Finish(const RowState<T>& state, int64_t n, const T* gathered, T* o
   return state.maximum + static_cast<T>(std::log(state.sum));
 }
 
-/// Which slot of the weights output holds head h; -1: none.
+/// Row r of an operand; Operand::row is a template that must not be compiled here.
 template <class T>
-HWY_INLINE int64_t WeightSlot(const ForwardOutputs<T>& out, int64_t h, int64_t from) {
-  const int64_t count = static_cast<int64_t>(out.weight_heads.size());
-  if (count == 0) return from == 0 ? h : -1;
-  for (int64_t slot = from; slot < count; ++slot) {
-    if (out.weight_heads.data()[slot] == h) return slot;
+HWY_INLINE const T* RowAt(const Operand<const T*>& x, int64_t b, int64_t h, int64_t r) {
+  return x.data + b * x.batch_stride + h * x.head_stride + r * x.row_stride;
+}
+template <class T>
+HWY_INLINE T* RowAt(const Operand<T*>& x, int64_t b, int64_t h, int64_t r) {
+  return x.data + b * x.batch_stride + h * x.head_stride + r * x.row_stride;
+}
+
+template <class T>
+HWY_INLINE void Fill(T value, int64_t n, T* x) {
+  for (int64_t i = 0; i < n; ++i) x[i] = value;
+}
+template <class T>
+HWY_INLINE void Copy(const T* from, int64_t n, T* to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+}
+
+/// Cuts the workspace into 64-byte aligned pieces; from a null base it only counts.
+class Carve {
+ public:
+  explicit Carve(std::byte* base) : base_(base) {}
+  template <class T>
+  HWY_INLINE T* Take(int64_t count) {
+    T* piece = reinterpret_cast<T*>(base_ ? base_ + used_ : nullptr);
+    used_ += (static_cast<size_t>(count) * sizeof(T) + 63) / 64 * 64;
+    return piece;
   }
-  return -1;
+  size_t Used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  size_t used_ = 0;
+};
+
+HWY_INLINE int64_t Least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+HWY_INLINE int64_t Most(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+/// Keys are split into groups by shape alone, so that backward has work for several threads and the same bits
+/// for any number of them. Each group costs one partial dQ.
+template <class T>
+HWY_INLINE int64_t KeyGroups(const Problem<T>& p, int64_t tiles) {
+  const int64_t heads = Most(p.batch * p.kv_heads, 1);
+  return Most(Least(Least((16 + heads - 1) / heads, 8), tiles), 1);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include "fovea/attention/dropout.h"
+
 namespace fovea::kernels {
 
-void BlockSchedule::build(const Mask& mask, const QueryBlock& block, std::int64_t tile, std::int64_t key_begin, std::int64_t key_end) {
+void BlockSchedule::build(const Mask& mask, const QueryBlock& block, std::int64_t tile,
+                          std::int64_t key_begin, std::int64_t key_end) {
   pieces_.clear();
   const BlockSpans spans = mask.node().spans(block);
   bool partial = false;
@@ -32,6 +35,47 @@ void BlockSchedule::build(const Mask& mask, const QueryBlock& block, std::int64_
     rows_[r] = mask.node().spans(row).some;
     visible_ = unite(visible_, rows_[r]);
   }
+}
+
+const Piece* BlockSchedule::pieces() const {
+  return pieces_.data();
+}
+std::int64_t BlockSchedule::piece_count() const {
+  return static_cast<std::int64_t>(pieces_.size());
+}
+SpanList BlockSchedule::row(std::int64_t r) const {
+  const KeySpans& spans = rows_[static_cast<std::size_t>(r)];
+  return {spans.data(), static_cast<std::int64_t>(spans.size())};
+}
+SpanList BlockSchedule::visible() const {
+  return {visible_.data(), static_cast<std::int64_t>(visible_.size())};
+}
+
+BlockSchedule& thread_schedule() {
+  thread_local BlockSchedule schedule;
+  return schedule;
+}
+
+template <class T>
+void dropout_factors(double rate, std::uint64_t seed, const Site& first, std::int64_t count, T* to) {
+  const DropoutDecision decision = DropoutDecision::for_rate(rate);
+  const std::int64_t begin = first.key, end = first.key + count;
+  for (std::int64_t j = begin; j < end;) {
+    const auto bytes = dropout_bytes(seed, first.batch, first.head, first.query, j / 16);
+    const std::int64_t stop = std::min(end, (j / 16 + 1) * 16);
+    for (; j < stop; ++j)
+      to[j - begin] = bytes[j % 16] < decision.keep_threshold ? static_cast<T>(decision.scale) : T{0};
+  }
+}
+template void dropout_factors<float>(double, std::uint64_t, const Site&, std::int64_t, float*);
+template void dropout_factors<double>(double, std::uint64_t, const Site&, std::int64_t, double*);
+
+std::int64_t weight_slot(std::span<const std::int64_t> heads, std::int64_t head, std::int64_t from) {
+  if (heads.empty()) return from == 0 ? head : -1;
+  for (auto slot = static_cast<std::size_t>(from); slot < heads.size(); ++slot) {
+    if (heads[slot] == head) return static_cast<std::int64_t>(slot);
+  }
+  return -1;
 }
 
 }  // namespace fovea::kernels

@@ -1,8 +1,9 @@
-// What the mask leaves to do for one block of queries, as plain arrays: made here, outside the per-ISA code, so that no standard template is compiled with
-// instructions that the CPU may lack.
+// What the mask leaves to do for one block of queries, as plain arrays: made here, outside the per-ISA code,
+// so that no standard template is compiled with instructions that the CPU may lack.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "fovea/attention/mask.h"
@@ -23,23 +24,35 @@ struct SpanList {
 
 class BlockSchedule {
  public:
-  /// Rows are `row_begin`.. of the call; positions add query_offset. Tiles are [n·tile, (n+1)·tile). Keys outside [key_begin, key_end) are left out.
-  void build(const Mask& mask, const QueryBlock& block, std::int64_t tile, std::int64_t key_begin, std::int64_t key_end);
+  /// Rows are `row_begin`.. of the call; positions add query_offset. Tiles are [n·tile, (n+1)·tile). Keys
+  /// outside [key_begin, key_end) are left out.
+  void build(const Mask& mask, const QueryBlock& block, std::int64_t tile, std::int64_t key_begin,
+             std::int64_t key_end);
 
-  const Piece* pieces() const { return pieces_.data(); }
-  std::int64_t piece_count() const { return static_cast<std::int64_t>(pieces_.size()); }
+  // Defined in the .cpp, like everything here that the per-ISA code calls.
+  const Piece* pieces() const;
+  std::int64_t piece_count() const;
   /// Exact; only where some piece is partial.
-  SpanList row(std::int64_t r) const {
-    const KeySpans& spans = rows_[static_cast<std::size_t>(r)];
-    return {spans.data(), static_cast<std::int64_t>(spans.size())};
-  }
-  /// Keys that at least one query of the block sees, exactly: a product must not touch the others, which may hold NaN.
-  SpanList visible() const { return {visible_.data(), static_cast<std::int64_t>(visible_.size())}; }
+  SpanList row(std::int64_t r) const;
+  /// Keys that at least one query of the block sees, exactly: a product must not touch the others, which may
+  /// hold NaN.
+  SpanList visible() const;
 
  private:
   std::vector<Piece> pieces_;
   std::vector<KeySpans> rows_;
   KeySpans visible_;
 };
+
+/// This thread's schedule: its arrays grow to the largest block met and stay.
+BlockSchedule& thread_schedule();
+
+/// to[j - begin] = what dropout multiplies the weight of key j by, for keys [begin, begin + count).
+template <class T>
+void dropout_factors(double rate, std::uint64_t seed, const Site& first, std::int64_t count, T* to);
+
+/// The first slot of `heads` at or after `from` that asks for head `head`, -1 if none. No heads means all of
+/// them.
+std::int64_t weight_slot(std::span<const std::int64_t> heads, std::int64_t head, std::int64_t from);
 
 }  // namespace fovea::kernels

@@ -1,0 +1,126 @@
+// The fused kernels, compiled once an ISA by Highway's foreach_target. Every candidate is chosen by name
+// through its table, not by Highway's own dispatch, so that FOVEA_ISA can force one.
+#include "kernels/flash.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/flash.cpp"
+// Three x86 targets: SSE4 as the baseline, AVX2, AVX-512. More would compile longer and win nothing on f32.
+#ifndef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL)
+#endif
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/flash_direct-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+/// Few queries are not worth packing keys for, and an additive score never is.
+template <class T>
+HWY_INLINE bool IsDirect(const Problem<T>& p) {
+  return p.score == ScoreKind::additive || p.query_len <= 4 || p.key_len == 0;
+}
+
+template <class T>
+size_t ForwardBytes(const Problem<T>& p, int threads) {
+  return IsDirect(p) ? DirectForwardBytes(p, threads) : TiledForwardBytes(p, threads);
+}
+template <class T>
+size_t BackwardBytes(const Problem<T>& p, int threads) {
+  return IsDirect(p) ? DirectBackwardBytes(p, threads) : TiledBackwardBytes(p, threads);
+}
+template <class T>
+void Forward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::byte* memory) {
+  IsDirect(p) ? DirectForward(p, out, executor, memory) : TiledForward(p, out, executor, memory);
+}
+template <class T>
+void Backward(const Problem<T>& p, const BackwardProblem<T>& g, Executor& executor, std::byte* memory) {
+  IsDirect(p) ? DirectBackward(p, g, executor, memory) : TiledBackward(p, g, executor, memory);
+}
+
+size_t ForwardBytes32(const Problem<float>& p, int threads) {
+  return ForwardBytes(p, threads);
+}
+size_t ForwardBytes64(const Problem<double>& p, int threads) {
+  return ForwardBytes(p, threads);
+}
+size_t BackwardBytes32(const Problem<float>& p, int threads) {
+  return BackwardBytes(p, threads);
+}
+size_t BackwardBytes64(const Problem<double>& p, int threads) {
+  return BackwardBytes(p, threads);
+}
+void Forward32(const Problem<float>& p, const ForwardOutputs<float>& out, Executor& e, std::byte* memory) {
+  Forward(p, out, e, memory);
+}
+void Forward64(const Problem<double>& p, const ForwardOutputs<double>& out, Executor& e, std::byte* memory) {
+  Forward(p, out, e, memory);
+}
+void Backward32(const Problem<float>& p, const BackwardProblem<float>& g, Executor& e, std::byte* memory) {
+  Backward(p, g, e, memory);
+}
+void Backward64(const Problem<double>& p, const BackwardProblem<double>& g, Executor& e, std::byte* memory) {
+  Backward(p, g, e, memory);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <array>
+
+namespace fovea::kernels {
+namespace {
+
+const char* accepts(ScoreKind, DType, std::int64_t, std::int64_t) {
+  return nullptr;
+}
+
+// The per-ISA entry points take a bare pointer: a span's members are templates, which must not be compiled
+// there.
+#define FOVEA_TABLE(TARGET, NAME, ISA, BIT)                                                         \
+  const KernelTable& TARGET##_table() {                                                             \
+    static const KernelTable table{                                                                 \
+        .name = NAME,                                                                               \
+        .isa = ISA,                                                                                 \
+        .forward_workspace = TARGET::ForwardBytes32,                                                \
+        .backward_workspace = TARGET::BackwardBytes32,                                              \
+        .forward_workspace_f64 = TARGET::ForwardBytes64,                                            \
+        .backward_workspace_f64 = TARGET::BackwardBytes64,                                          \
+        .forward = [](const Problem<float>& p, const ForwardOutputs<float>& out, Executor& e,       \
+                      std::span<std::byte> m) { TARGET::Forward32(p, out, e, m.data()); },          \
+        .backward = [](const Problem<float>& p, const BackwardProblem<float>& g, Executor& e,       \
+                       std::span<std::byte> m) { TARGET::Backward32(p, g, e, m.data()); },          \
+        .forward_f64 = [](const Problem<double>& p, const ForwardOutputs<double>& out, Executor& e, \
+                          std::span<std::byte> m) { TARGET::Forward64(p, out, e, m.data()); },      \
+        .backward_f64 = [](const Problem<double>& p, const BackwardProblem<double>& g, Executor& e, \
+                           std::span<std::byte> m) { TARGET::Backward64(p, g, e, m.data()); },      \
+        .supported = [] { return (hwy::SupportedTargets() & (BIT)) != 0; },                         \
+        .refuse = accepts};                                                                         \
+    return table;                                                                                   \
+  }
+
+#if HWY_ARCH_X86
+FOVEA_TABLE(N_AVX3, "avx512 flash", "avx512", HWY_AVX3)
+FOVEA_TABLE(N_AVX2, "avx2 flash", "avx2", HWY_AVX2)
+FOVEA_TABLE(N_SSE4, "baseline flash", "baseline", HWY_SSE4)
+#else
+FOVEA_TABLE(HWY_STATIC_NAMESPACE, "baseline flash", "baseline", HWY_STATIC_TARGET)
+#endif
+#undef FOVEA_TABLE
+
+}  // namespace
+
+std::span<const KernelTable* const> flash_kernels() {
+#if HWY_ARCH_X86
+  static const std::array<const KernelTable*, 3> list{&N_AVX3_table(), &N_AVX2_table(), &N_SSE4_table()};
+#else
+  static const std::array<const KernelTable*, 1> list{&HWY_STATIC_NAMESPACE_table()};
+#endif
+  return list;
+}
+
+}  // namespace fovea::kernels
+#endif

@@ -1,0 +1,257 @@
+// Additive scores, and few queries (decoding): one row at a time, straight from the operands. Nothing is
+// packed: with one query, packing would double the traffic; and an additive score costs a tanh an element,
+// beside which packing gains nothing. No [L, L, hidden] buffer: tanh is computed again in backward.
+#if defined(FOVEA_FLASH_DIRECT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_DIRECT_INL_H_
+#undef FOVEA_FLASH_DIRECT_INL_H_
+#else
+#define FOVEA_FLASH_DIRECT_INL_H_
+#endif
+
+#include "kernels/flash_tiled-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+constexpr int64_t kDirectRows = 16;
+
+/// Σ v_d tanh(q_d + k_d).
+template <class T>
+HWY_INLINE T AdditiveScore(const T* HWY_RESTRICT q, const T* HWY_RESTRICT k, const T* HWY_RESTRICT v,
+                           int64_t n) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto sum = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    sum = hn::MulAdd(hn::LoadU(d, v + i), Tanh(d, hn::Add(hn::LoadU(d, q + i), hn::LoadU(d, k + i))), sum);
+  }
+  T result = hn::GetLane(hn::SumOfLanes(d, sum));
+  for (; i < n; ++i) result += v[i] * static_cast<T>(std::tanh(q[i] + k[i]));
+  return result;
+}
+
+/// With u = ds·v∘(1 - t²): dq += u, dk += u, dv += ds·t.
+template <class T>
+HWY_INLINE void AdditiveGradient(const T* HWY_RESTRICT q, const T* HWY_RESTRICT k, const T* HWY_RESTRICT v,
+                                 T ds, int64_t n, T* HWY_RESTRICT dq, T* HWY_RESTRICT dk,
+                                 T* HWY_RESTRICT dv) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto factor = hn::Set(d, ds), one = hn::Set(d, T(1));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto t = Tanh(d, hn::Add(hn::LoadU(d, q + i), hn::LoadU(d, k + i)));
+    const auto u = hn::Mul(hn::Mul(factor, hn::LoadU(d, v + i)), hn::NegMulAdd(t, t, one));
+    hn::StoreU(hn::Add(hn::LoadU(d, dq + i), u), d, dq + i);
+    hn::StoreU(hn::Add(hn::LoadU(d, dk + i), u), d, dk + i);
+    hn::StoreU(hn::MulAdd(factor, t, hn::LoadU(d, dv + i)), d, dv + i);
+  }
+  for (; i < n; ++i) {
+    const T t = static_cast<T>(std::tanh(q[i] + k[i])), u = ds * v[i] * (1 - t * t);
+    dq[i] += u;
+    dk[i] += u;
+    dv[i] += ds * t;
+  }
+}
+
+/// Scores of keys that row r sees; the others -inf, unread.
+template <class T>
+HWY_INLINE void DirectScores(const Problem<T>& p, const BlockAt<T>& at, int64_t r,
+                             const BlockSchedule& schedule, const Piece& piece, T* scores) {
+  const T* q = RowAt(p.query, at.b, at.h, at.row + r);
+  const auto range = [&](int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j) {
+      const T* k = RowAt(p.key, at.b, at.kv, j);
+      scores[j - piece.begin] = p.score == ScoreKind::dot
+                                    ? Dot(q, k, p.score_dim)
+                                    : AdditiveScore(q, k, p.additive_vector, p.score_dim);
+    }
+  };
+  if (!piece.full) {
+    Fill(kHidden<T>, piece.end - piece.begin, scores);
+    return ForRuns(piece, schedule.row(r), range);
+  }
+  range(piece.begin, piece.end);
+}
+
+template <class T>
+struct DirectScratch {
+  T *scores, *d_scores, *gathered, *keep, *d_key, *d_vector;
+};
+
+template <class T>
+HWY_INLINE DirectScratch<T> TakeDirectScratch(const Problem<T>& p, Carve& carve) {
+  const int64_t stride = TileStride<T>(p.key_len);
+  return {carve.Take<T>(stride), carve.Take<T>(stride),      carve.Take<T>(p.value_dim),
+          carve.Take<T>(stride), carve.Take<T>(p.score_dim), carve.Take<T>(p.score_dim)};
+}
+
+template <class T>
+HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out, const BlockAt<T>& at,
+                                     const DirectScratch<T>& scratch) {
+  const BlockSchedule& schedule = ScheduleOf(p, at, 0, p.key_len);
+  const T scale = static_cast<T>(p.scale);
+  for (int64_t r = 0; r < at.rows; ++r) {
+    RowState<T> state;
+    Fill(T{0}, p.value_dim, scratch.gathered);
+    for (int64_t n = 0; n < schedule.piece_count(); ++n) {
+      const Piece& piece = schedule.pieces()[n];
+      const int64_t count = piece.end - piece.begin;
+      DirectScores(p, at, r, schedule, piece, scratch.scores);
+      const T factor = Absorb(scale, count, scratch.scores, state);
+      if (factor != T{1}) Scale(factor, p.value_dim, scratch.gathered);
+      if (p.dropout_rate > 0) {
+        dropout_factors<T>(p.dropout_rate, p.dropout_seed,
+                           {at.b, at.h, at.row + r + p.query_offset, piece.begin}, count, scratch.keep);
+        MultiplyInto(scratch.keep, count, scratch.scores);
+      }
+      for (int64_t j = 0; j < count; ++j) {
+        if (scratch.scores[j] != T{0})
+          AddScaled(scratch.scores[j], RowAt(p.value, at.b, at.kv, piece.begin + j), p.value_dim,
+                    scratch.gathered);
+      }
+    }
+    const T log_sum_exp =
+        Finish(state, p.value_dim, scratch.gathered, RowAt(out.output, at.b, at.h, at.row + r));
+    if (out.log_sum_exp)
+      out.log_sum_exp[(at.b * p.query_heads + at.h) * p.query_len + at.row + r] = log_sum_exp;
+    if (!out.weights.data) continue;
+    for (int64_t slot = weight_slot(out.weight_heads, at.h, 0); slot >= 0;
+         slot = weight_slot(out.weight_heads, at.h, slot + 1)) {
+      T* to = RowAt(out.weights, at.b, slot, at.row + r);
+      Fill(T{0}, p.key_len, to);
+      for (int64_t n = 0; n < schedule.piece_count(); ++n) {
+        const Piece& piece = schedule.pieces()[n];
+        DirectScores(p, at, r, schedule, piece, scratch.scores);
+        WeightsOf(scale, log_sum_exp, piece.end - piece.begin, scratch.scores);
+        Copy(scratch.scores, piece.end - piece.begin, to + piece.begin);
+      }
+    }
+  }
+}
+
+template <class T>
+HWY_NOINLINE size_t DirectForwardBytes(const Problem<T>& p, int threads) {
+  Carve carve(nullptr);
+  for (int t = 0; t < threads; ++t) TakeDirectScratch(p, carve);
+  return carve.Used();
+}
+
+template <class T>
+HWY_NOINLINE void DirectForward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor,
+                                std::byte* memory) {
+  Carve one(nullptr);
+  TakeDirectScratch(p, one);
+  const int64_t blocks = (p.query_len + kDirectRows - 1) / kDirectRows;
+  executor.parallel_for(p.batch * p.query_heads * blocks, [&](int64_t unit, int worker) {
+    Carve mine(memory + static_cast<size_t>(worker) * one.Used());
+    DirectForwardBlock(p, out, BlockOf(p, unit, kDirectRows), TakeDirectScratch(p, mine));
+  });
+}
+
+/// One row against one piece: adds to dq, the outputs' dK and dV, and dv.
+template <class T>
+HWY_INLINE void DirectGradientRow(const Problem<T>& p, const BackwardProblem<T>& g, const BlockAt<T>& at,
+                                  int64_t r, const Piece& piece, T mean, const T* keep, T* d_query,
+                                  const DirectScratch<T>& scratch) {
+  const T scale = static_cast<T>(p.scale);
+  const T *q = RowAt(p.query, at.b, at.h, at.row + r), *d_output = RowAt(g.d_output, at.b, at.h, at.row + r);
+  for (int64_t j = piece.begin; j < piece.end; ++j) {
+    const T weight = scratch.scores[j - piece.begin];
+    if (weight == T{0}) continue;  // hidden, or nothing to give
+    const T kept = keep ? keep[j - piece.begin] : T{1};
+    const T *k = RowAt(p.key, at.b, at.kv, j), *value = RowAt(p.value, at.b, at.kv, j);
+    if (g.d_value.data) AddScaled(weight * kept, d_output, p.value_dim, RowAt(g.d_value, at.b, at.kv, j));
+    const T ds = weight * (kept * Dot(d_output, value, p.value_dim) - mean) * scale;
+    T* d_key = g.d_key.data ? RowAt(g.d_key, at.b, at.kv, j) : scratch.d_key;
+    if (p.score == ScoreKind::dot) {
+      AddScaled(ds, k, p.score_dim, d_query);
+      AddScaled(ds, q, p.score_dim, d_key);
+    } else {
+      AdditiveGradient(q, k, p.additive_vector, ds, p.score_dim, d_query, d_key, scratch.d_vector);
+    }
+  }
+}
+
+template <class T>
+HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<T>& g,
+                                     const BackwardShape<T>& s, int64_t unit, T* partials,
+                                     const DirectScratch<T>& scratch) {
+  const int64_t group = unit % s.groups, kv = unit / s.groups % p.kv_heads, b = unit / s.groups / p.kv_heads;
+  const int64_t key_begin = group * s.group_keys, key_end = Least(p.key_len, key_begin + s.group_keys);
+  const int64_t heads = p.query_heads / p.kv_heads;
+  const T scale = static_cast<T>(p.scale);
+  for (int64_t j = key_begin; j < key_end; ++j) {
+    if (g.d_key.data) Fill(T{0}, p.score_dim, RowAt(g.d_key, b, kv, j));
+    if (g.d_value.data) Fill(T{0}, p.value_dim, RowAt(g.d_value, b, kv, j));
+  }
+  Fill(T{0}, p.score_dim, scratch.d_key);
+  for (int64_t h = kv * heads; h < (kv + 1) * heads; ++h) {
+    for (int64_t row = 0; row < p.query_len; row += kDirectRows) {
+      const BlockAt<T> at{b, h, kv, row, Least(kDirectRows, p.query_len - row)};
+      const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, Most(key_end, key_begin));
+      for (int64_t r = 0; r < at.rows; ++r) {
+        const int64_t index = (b * p.query_heads + h) * p.query_len + row + r;
+        T* d_query = partials + (group * p.batch * p.query_heads * p.query_len + index) * p.score_dim;
+        Fill(T{0}, p.score_dim, d_query);
+        if (g.log_sum_exp[index] == kHidden<T>) continue;
+        const T mean = Dot(RowAt(g.d_output, b, h, row + r), RowAt(g.output, b, h, row + r), p.value_dim);
+        for (int64_t n = 0; n < schedule.piece_count(); ++n) {
+          const Piece& piece = schedule.pieces()[n];
+          const int64_t count = piece.end - piece.begin;
+          DirectScores(p, at, r, schedule, piece, scratch.scores);
+          WeightsOf(scale, g.log_sum_exp[index], count, scratch.scores);
+          if (p.dropout_rate > 0) {
+            dropout_factors<T>(p.dropout_rate, p.dropout_seed, {b, h, row + r + p.query_offset, piece.begin},
+                               count, scratch.keep);
+          }
+          DirectGradientRow(p, g, at, r, piece, mean, p.dropout_rate > 0 ? scratch.keep : nullptr, d_query,
+                            scratch);
+        }
+      }
+    }
+  }
+}
+
+template <class T>
+HWY_NOINLINE size_t DirectBackwardBytes(const Problem<T>& p, int threads) {
+  Carve carve(nullptr);
+  const BackwardShape<T> s = BackwardShapeOf(p);
+  carve.Take<T>(PartialsSize(p, s.groups, p.score_dim));
+  carve.Take<T>(p.batch * p.kv_heads * s.groups * p.score_dim);
+  for (int t = 0; t < threads; ++t) TakeDirectScratch(p, carve);
+  return carve.Used();
+}
+
+template <class T>
+HWY_NOINLINE void DirectBackward(const Problem<T>& p, const BackwardProblem<T>& g, Executor& executor,
+                                 std::byte* memory) {
+  Carve carve(memory);
+  const BackwardShape<T> s = BackwardShapeOf(p);
+  const int64_t units = p.batch * p.kv_heads * s.groups;
+  T* partials = carve.Take<T>(PartialsSize(p, s.groups, p.score_dim));
+  T* vectors = carve.Take<T>(units * p.score_dim);
+  std::byte* scratch = memory + carve.Used();
+  Carve one(nullptr);
+  TakeDirectScratch(p, one);
+  executor.parallel_for(units, [&](int64_t unit, int worker) {
+    Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
+    DirectScratch<T> own = TakeDirectScratch(p, mine);
+    own.d_vector = vectors + unit * p.score_dim;
+    Fill(T{0}, p.score_dim, own.d_vector);
+    DirectBackwardUnit(p, g, s, unit, partials, own);
+  });
+  if (g.d_query.data) AddPartials(p, g, s.groups, p.score_dim, partials, executor);
+  if (!g.d_additive_vector) return;
+  Fill(T{0}, p.score_dim, g.d_additive_vector);
+  for (int64_t unit = 0; unit < units; ++unit)
+    AddScaled(T{1}, vectors + unit * p.score_dim, p.score_dim, g.d_additive_vector);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,434 @@
+// Dot-like scores, many queries: products on register tiles. K is transposed once a call into tiles of 128
+// keys, [head_dim][tile], so that a row of scores is contiguous and the softmax runs along vectors. Two-level
+// blocks: 48 queries (eight register tiles of 6 rows) by 128 keys.
+#if defined(FOVEA_FLASH_TILED_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_TILED_INL_H_
+#undef FOVEA_FLASH_TILED_INL_H_
+#else
+#define FOVEA_FLASH_TILED_INL_H_
+#endif
+
+#include "kernels/flash_row-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+constexpr int64_t kBlockRows = 48;
+constexpr int64_t kTileKeys = 128;
+
+/// A 4-D operand transposed by tiles of keys, or with rows padded to whole vectors.
+template <class T>
+struct Packed {
+  const T* data = nullptr;
+  int64_t heads = 0, tiles = 0, dim = 0, stride = 0;
+  HWY_INLINE const T* Tile(int64_t b, int64_t h, int64_t tile) const {
+    return data + ((b * heads + h) * tiles + tile) * dim * stride;
+  }
+};
+
+template <class T>
+HWY_INLINE int64_t TileStride(int64_t key_len) {
+  // One spare vector: a piece may begin anywhere in its tile, and rows of scores are whole vectors.
+  return Padded<T>(Least(kTileKeys, key_len)) + Padded<T>(1);
+}
+
+template <class T>
+HWY_NOINLINE void Transpose(const Operand<const T*>& x, int64_t b, int64_t h, int64_t begin, int64_t count,
+                            int64_t dim, int64_t stride, T* to) {
+  for (int64_t j = 0; j < count; ++j) {
+    const T* row = RowAt(x, b, h, begin + j);
+    for (int64_t d = 0; d < dim; ++d) to[d * stride + j] = row[d];
+  }
+  for (int64_t d = 0; d < dim; ++d) Fill(T{0}, stride - count, to + d * stride + count);
+}
+
+template <class T>
+HWY_NOINLINE void PackTransposed(const Problem<T>& p, const Operand<const T*>& x, int64_t dim, T* to,
+                                 Executor& executor, Packed<T>* packed) {
+  const int64_t tiles = (p.key_len + kTileKeys - 1) / kTileKeys, stride = TileStride<T>(p.key_len);
+  *packed = {to, p.kv_heads, tiles, dim, stride};
+  executor.parallel_for(p.batch * p.kv_heads * tiles, [&](int64_t unit, int) {
+    const int64_t tile = unit % tiles, h = unit / tiles % p.kv_heads, b = unit / tiles / p.kv_heads,
+                  begin = tile * kTileKeys;
+    Transpose(x, b, h, begin, Least(kTileKeys, p.key_len - begin), dim, stride, to + unit * dim * stride);
+  });
+}
+
+/// Rows as they are where they fill whole vectors, else copied with zeros behind.
+template <class T>
+HWY_NOINLINE Operand<const T*> PadRows(const Problem<T>& p, const Operand<const T*>& x, int64_t dim, T* to,
+                                       Executor& executor) {
+  const int64_t width = Padded<T>(dim);
+  if (width == dim) return x;
+  executor.parallel_for(p.batch * p.kv_heads, [&](int64_t unit, int) {
+    for (int64_t j = 0; j < p.key_len; ++j) {
+      T* row = to + (unit * p.key_len + j) * width;
+      Copy(RowAt(x, unit / p.kv_heads, unit % p.kv_heads, j), dim, row);
+      Fill(T{0}, width - dim, row + dim);
+    }
+  });
+  return {to, p.kv_heads * p.key_len * width, p.key_len * width, width};
+}
+
+template <class T>
+HWY_INLINE int64_t PaddedRowsSize(const Problem<T>& p, int64_t dim) {
+  return Padded<T>(dim) == dim ? 0 : p.batch * p.kv_heads * p.key_len * Padded<T>(dim);
+}
+template <class T>
+HWY_INLINE int64_t TransposedSize(const Problem<T>& p, int64_t dim) {
+  return p.batch * p.kv_heads * ((p.key_len + kTileKeys - 1) / kTileKeys) * dim * TileStride<T>(p.key_len);
+}
+
+/// One (batch, head, block of queries).
+template <class T>
+struct BlockAt {
+  int64_t b, h, kv, row, rows;
+};
+
+template <class T>
+HWY_INLINE BlockAt<T> BlockOf(const Problem<T>& p, int64_t unit, int64_t block_rows) {
+  const int64_t blocks = (p.query_len + block_rows - 1) / block_rows;
+  const int64_t row = unit % blocks * block_rows, h = unit / blocks % p.query_heads,
+                b = unit / blocks / p.query_heads;
+  return {b, h, h / (p.query_heads / p.kv_heads), row, Least(block_rows, p.query_len - row)};
+}
+
+template <class T>
+HWY_INLINE const BlockSchedule& ScheduleOf(const Problem<T>& p, const BlockAt<T>& at, int64_t key_begin,
+                                           int64_t key_end) {
+  BlockSchedule& schedule = thread_schedule();
+  QueryBlock block;
+  block.batch = at.b;
+  block.query_begin = at.row + p.query_offset;
+  block.query_end = at.row + at.rows + p.query_offset;
+  block.key_len = p.key_len;
+  block.key_lengths = p.key_lengths;
+  schedule.build(*p.mask, block, kTileKeys, key_begin, key_end);
+  return schedule;
+}
+
+/// scores[r][j - piece.begin] = q_r · k_j, hidden ones -inf.
+template <class T>
+HWY_INLINE void BlockScores(const Problem<T>& p, const Packed<T>& keys, const BlockAt<T>& at,
+                            const BlockSchedule& schedule, const Piece& piece, T* scores) {
+  const int64_t n = piece.end - piece.begin, stride = keys.stride;
+  const T* tile = keys.Tile(at.b, at.kv, piece.begin / kTileKeys) + piece.begin % kTileKeys;
+  Product<false, T>(
+      at.rows, Padded<T>(n),
+      {RowAt(p.query, at.b, at.h, at.row), p.query.row_stride, 1, tile, stride, scores, stride, p.score_dim});
+  if (piece.full) return;
+  for (int64_t r = 0; r < at.rows; ++r)
+    HideOutside(schedule.row(r), piece.begin, piece.end, scores + r * stride);
+}
+
+/// body(begin, end) for every run of keys of the piece that somebody sees.
+template <class Body>
+HWY_INLINE void ForRuns(const Piece& piece, const SpanList& visible, Body&& body) {
+  if (piece.full) return body(piece.begin, piece.end);
+  for (int64_t n = 0; n < visible.count; ++n) {
+    const int64_t begin = Most(visible.data[n].begin, piece.begin),
+                  end = Least(visible.data[n].end, piece.end);
+    if (begin < end) body(begin, end);
+  }
+}
+
+template <class T>
+HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out, const Packed<T>& keys,
+                               const BlockAt<T>& at, const BlockSchedule& schedule, const T* log_sum_exp,
+                               T* scores) {
+  const T scale = static_cast<T>(p.scale);
+  for (int64_t slot = weight_slot(out.weight_heads, at.h, 0); slot >= 0;
+       slot = weight_slot(out.weight_heads, at.h, slot + 1)) {
+    for (int64_t r = 0; r < at.rows; ++r) Fill(T{0}, p.key_len, RowAt(out.weights, at.b, slot, at.row + r));
+    for (int64_t n = 0; n < schedule.piece_count(); ++n) {
+      const Piece& piece = schedule.pieces()[n];
+      BlockScores(p, keys, at, schedule, piece, scores);
+      for (int64_t r = 0; r < at.rows; ++r) {
+        T* row = scores + r * keys.stride;
+        WeightsOf(scale, log_sum_exp[r], piece.end - piece.begin, row);
+        Copy(row, piece.end - piece.begin, RowAt(out.weights, at.b, slot, at.row + r) + piece.begin);
+      }
+    }
+  }
+}
+
+template <class T>
+struct ForwardScratch {
+  T *scores, *gathered, *keep;
+};
+
+template <class T>
+HWY_INLINE ForwardScratch<T> TakeForwardScratch(const Problem<T>& p, Carve& carve) {
+  const int64_t stride = TileStride<T>(p.key_len);
+  return {carve.Take<T>(kBlockRows * stride), carve.Take<T>(kBlockRows * Padded<T>(p.value_dim)),
+          carve.Take<T>(stride)};
+}
+
+template <class T>
+HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out, const Packed<T>& keys,
+                               const Operand<const T*>& values, const BlockAt<T>& at,
+                               const ForwardScratch<T>& scratch) {
+  const int64_t width = Padded<T>(p.value_dim), stride = keys.stride;
+  const T scale = static_cast<T>(p.scale);
+  const BlockSchedule& schedule = ScheduleOf(p, at, 0, p.key_len);
+  RowState<T> states[kBlockRows];
+  Fill(T{0}, at.rows * width, scratch.gathered);
+  for (int64_t n = 0; n < schedule.piece_count(); ++n) {
+    const Piece& piece = schedule.pieces()[n];
+    const int64_t count = piece.end - piece.begin;
+    BlockScores(p, keys, at, schedule, piece, scratch.scores);
+    for (int64_t r = 0; r < at.rows; ++r) {
+      T* row = scratch.scores + r * stride;
+      const T factor = Absorb(scale, count, row, states[r]);
+      if (factor != T{1}) Scale(factor, width, scratch.gathered + r * width);
+      if (p.dropout_rate > 0) {
+        dropout_factors<T>(p.dropout_rate, p.dropout_seed,
+                           {at.b, at.h, at.row + r + p.query_offset, piece.begin}, count, scratch.keep);
+        MultiplyInto(scratch.keep, count, row);
+      }
+    }
+    ForRuns(piece, schedule.visible(), [&](int64_t begin, int64_t end) {
+      Product<true, T>(at.rows, width,
+                       {scratch.scores + (begin - piece.begin), stride, 1, RowAt(values, at.b, at.kv, begin),
+                        values.row_stride, scratch.gathered, width, end - begin});
+    });
+  }
+  T log_sum_exp[kBlockRows];
+  for (int64_t r = 0; r < at.rows; ++r) {
+    log_sum_exp[r] = Finish(states[r], p.value_dim, scratch.gathered + r * width,
+                            RowAt(out.output, at.b, at.h, at.row + r));
+  }
+  if (out.log_sum_exp)
+    Copy(log_sum_exp, at.rows, out.log_sum_exp + (at.b * p.query_heads + at.h) * p.query_len + at.row);
+  if (out.weights.data) WriteWeights(p, out, keys, at, schedule, log_sum_exp, scratch.scores);
+}
+
+template <class T>
+HWY_NOINLINE size_t TiledForwardBytes(const Problem<T>& p, int threads) {
+  Carve carve(nullptr);
+  carve.Take<T>(TransposedSize(p, p.score_dim));
+  carve.Take<T>(PaddedRowsSize(p, p.value_dim));
+  for (int t = 0; t < threads; ++t) TakeForwardScratch(p, carve);
+  return carve.Used();
+}
+
+template <class T>
+HWY_NOINLINE void TiledForward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor,
+                               std::byte* memory) {
+  Carve carve(memory);
+  Packed<T> keys;
+  PackTransposed(p, p.key, p.score_dim, carve.Take<T>(TransposedSize(p, p.score_dim)), executor, &keys);
+  const Operand<const T*> values =
+      PadRows(p, p.value, p.value_dim, carve.Take<T>(PaddedRowsSize(p, p.value_dim)), executor);
+  std::byte* scratch = memory + carve.Used();
+  Carve one(nullptr);
+  TakeForwardScratch(p, one);
+  const int64_t blocks = (p.query_len + kBlockRows - 1) / kBlockRows;
+  executor.parallel_for(p.batch * p.query_heads * blocks, [&](int64_t unit, int worker) {
+    Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
+    ForwardBlock(p, out, keys, values, BlockOf(p, unit, kBlockRows), TakeForwardScratch(p, mine));
+  });
+}
+
+// ---- backward: unit (batch, kv head, key group); five products; dQ in one partial a group, added up in
+// group order.
+
+template <class T>
+struct BackwardScratch {
+  T *scores, *d_scores, *query, *d_output, *keep, *d_key, *d_value;
+};
+
+template <class T>
+struct BackwardShape {
+  int64_t tiles, groups, group_keys, dim, value_dim;  // dims padded
+};
+
+template <class T>
+HWY_INLINE BackwardShape<T> BackwardShapeOf(const Problem<T>& p) {
+  const int64_t tiles = (p.key_len + kTileKeys - 1) / kTileKeys, groups = KeyGroups(p, tiles);
+  return {tiles, groups, (tiles + groups - 1) / groups * kTileKeys, Padded<T>(p.score_dim),
+          Padded<T>(p.value_dim)};
+}
+
+template <class T>
+HWY_INLINE BackwardScratch<T> TakeBackwardScratch(const Problem<T>& p, const BackwardShape<T>& s,
+                                                  Carve& carve) {
+  const int64_t stride = TileStride<T>(p.key_len), keys = Least(s.group_keys, p.key_len);
+  return {carve.Take<T>(kBlockRows * stride),
+          carve.Take<T>(kBlockRows * stride),
+          carve.Take<T>(kBlockRows * s.dim),
+          carve.Take<T>(kBlockRows * s.value_dim),
+          carve.Take<T>(stride),
+          carve.Take<T>(keys * s.dim),
+          carve.Take<T>(keys * s.value_dim)};
+}
+
+/// scores ← dropped weights P∘keep, d_scores ← dS = P∘(keep∘dP - D)·scale, exactly 0 where P is (there dP may
+/// hold NaN).
+template <class T>
+HWY_INLINE void ScoreGradientRow(int64_t n, T mean, T scale, const T* keep, T* weights, T* d_scores) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto zero = hn::Zero(d), center = hn::Set(d, mean), factor = hn::Set(d, scale);
+  for (int64_t j = 0; j < n; j += lanes) {
+    const auto weight = hn::LoadU(d, weights + j);
+    auto gradient = hn::LoadU(d, d_scores + j);
+    if (keep) {
+      const auto kept = hn::LoadU(d, keep + j);
+      gradient = hn::Mul(gradient, kept);
+      hn::StoreU(hn::Mul(weight, kept), d, weights + j);
+    }
+    const auto ds = hn::Mul(hn::Mul(weight, factor), hn::Sub(gradient, center));
+    hn::StoreU(hn::IfThenZeroElse(hn::Eq(weight, zero), ds), d, d_scores + j);
+  }
+}
+
+template <class T>
+struct BackwardOperands {
+  Packed<T> keys_transposed, values_transposed;
+  Operand<const T*> keys;
+  T* d_query;  // [groups][batch, query_heads, query_len, dim]
+};
+
+template <class T>
+HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g,
+                                const BackwardOperands<T>& in, const BackwardShape<T>& s,
+                                const BlockAt<T>& at, int64_t key_begin, int64_t key_end, T* d_query,
+                                const BackwardScratch<T>& scratch) {
+  const int64_t stride = in.keys_transposed.stride;
+  const T scale = static_cast<T>(p.scale);
+  T mean[kBlockRows];
+  for (int64_t r = 0; r < at.rows; ++r) {
+    const T* d_output = RowAt(g.d_output, at.b, at.h, at.row + r);
+    mean[r] = Dot(d_output, RowAt(g.output, at.b, at.h, at.row + r), p.value_dim);
+    Copy(d_output, p.value_dim, scratch.d_output + r * s.value_dim);
+    Fill(T{0}, s.value_dim - p.value_dim, scratch.d_output + r * s.value_dim + p.value_dim);
+    Copy(RowAt(p.query, at.b, at.h, at.row + r), p.score_dim, scratch.query + r * s.dim);
+    Fill(T{0}, s.dim - p.score_dim, scratch.query + r * s.dim + p.score_dim);
+  }
+  const T* log_sum_exp = g.log_sum_exp + (at.b * p.query_heads + at.h) * p.query_len + at.row;
+  const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, key_end);
+  for (int64_t n = 0; n < schedule.piece_count(); ++n) {
+    const Piece& piece = schedule.pieces()[n];
+    const int64_t count = piece.end - piece.begin, padded = Padded<T>(count);
+    BlockScores(p, in.keys_transposed, at, schedule, piece, scratch.scores);
+    const T* values =
+        in.values_transposed.Tile(at.b, at.kv, piece.begin / kTileKeys) + piece.begin % kTileKeys;
+    Product<false, T>(
+        at.rows, padded,
+        {scratch.d_output, s.value_dim, 1, values, stride, scratch.d_scores, stride, p.value_dim});
+    for (int64_t r = 0; r < at.rows; ++r) {
+      WeightsOf(scale, log_sum_exp[r], count, scratch.scores + r * stride);
+      const bool drops = p.dropout_rate > 0;
+      if (drops) {
+        Fill(T{0}, padded, scratch.keep);
+        dropout_factors<T>(p.dropout_rate, p.dropout_seed,
+                           {at.b, at.h, at.row + r + p.query_offset, piece.begin}, count, scratch.keep);
+      }
+      ScoreGradientRow(padded, mean[r], scale, drops ? scratch.keep : nullptr, scratch.scores + r * stride,
+                       scratch.d_scores + r * stride);
+    }
+    const int64_t first = piece.begin - key_begin;
+    if (g.d_value.data) {
+      Product<true, T>(count, s.value_dim,
+                       {scratch.scores, 1, stride, scratch.d_output, s.value_dim,
+                        scratch.d_value + first * s.value_dim, s.value_dim, at.rows});
+    }
+    if (g.d_key.data) {
+      Product<true, T>(
+          count, s.dim,
+          {scratch.d_scores, 1, stride, scratch.query, s.dim, scratch.d_key + first * s.dim, s.dim, at.rows});
+    }
+    if (!g.d_query.data) continue;
+    ForRuns(piece, schedule.visible(), [&](int64_t begin, int64_t end) {
+      Product<true, T>(at.rows, s.dim,
+                       {scratch.d_scores + (begin - piece.begin), stride, 1,
+                        RowAt(in.keys, at.b, at.kv, begin), in.keys.row_stride, d_query, s.dim, end - begin});
+    });
+  }
+}
+
+template <class T>
+HWY_NOINLINE void BackwardUnit(const Problem<T>& p, const BackwardProblem<T>& g,
+                               const BackwardOperands<T>& in, const BackwardShape<T>& s, int64_t unit,
+                               const BackwardScratch<T>& scratch) {
+  const int64_t group = unit % s.groups, kv = unit / s.groups % p.kv_heads, b = unit / s.groups / p.kv_heads;
+  const int64_t key_begin = group * s.group_keys, key_end = Least(p.key_len, key_begin + s.group_keys);
+  const int64_t keys = Most(key_end - key_begin, 0), heads = p.query_heads / p.kv_heads;
+  Fill(T{0}, keys * s.dim, scratch.d_key);
+  Fill(T{0}, keys * s.value_dim, scratch.d_value);
+  for (int64_t h = kv * heads; h < (kv + 1) * heads; ++h) {
+    T* d_query = in.d_query + (((group * p.batch + b) * p.query_heads + h) * p.query_len) * s.dim;
+    if (g.d_query.data) Fill(T{0}, p.query_len * s.dim, d_query);
+    for (int64_t row = 0; keys > 0 && row < p.query_len; row += kBlockRows) {
+      const BlockAt<T> at{b, h, kv, row, Least(kBlockRows, p.query_len - row)};
+      BackwardBlock(p, g, in, s, at, key_begin, key_end, d_query + row * s.dim, scratch);
+    }
+  }
+  for (int64_t j = 0; j < keys; ++j) {
+    if (g.d_key.data) Copy(scratch.d_key + j * s.dim, p.score_dim, RowAt(g.d_key, b, kv, key_begin + j));
+    if (g.d_value.data)
+      Copy(scratch.d_value + j * s.value_dim, p.value_dim, RowAt(g.d_value, b, kv, key_begin + j));
+  }
+}
+
+/// d_query = Σ partials, in group order.
+template <class T>
+HWY_NOINLINE void AddPartials(const Problem<T>& p, const BackwardProblem<T>& g, int64_t groups, int64_t width,
+                              const T* partials, Executor& executor) {
+  const int64_t size = p.batch * p.query_heads * p.query_len * width;
+  executor.parallel_for(p.batch * p.query_heads, [&](int64_t unit, int) {
+    for (int64_t r = 0; r < p.query_len; ++r) {
+      const T* from = partials + (unit * p.query_len + r) * width;
+      T* to = RowAt(g.d_query, unit / p.query_heads, unit % p.query_heads, r);
+      Copy(from, p.score_dim, to);
+      for (int64_t group = 1; group < groups; ++group) AddScaled(T{1}, from + group * size, p.score_dim, to);
+    }
+  });
+}
+
+template <class T>
+HWY_INLINE int64_t PartialsSize(const Problem<T>& p, int64_t groups, int64_t width) {
+  return groups * p.batch * p.query_heads * p.query_len * width;
+}
+
+template <class T>
+HWY_NOINLINE size_t TiledBackwardBytes(const Problem<T>& p, int threads) {
+  Carve carve(nullptr);
+  const BackwardShape<T> s = BackwardShapeOf(p);
+  carve.Take<T>(TransposedSize(p, p.score_dim));
+  carve.Take<T>(TransposedSize(p, p.value_dim));
+  carve.Take<T>(PaddedRowsSize(p, p.score_dim));
+  carve.Take<T>(PartialsSize(p, s.groups, s.dim));
+  for (int t = 0; t < threads; ++t) TakeBackwardScratch(p, s, carve);
+  return carve.Used();
+}
+
+template <class T>
+HWY_NOINLINE void TiledBackward(const Problem<T>& p, const BackwardProblem<T>& g, Executor& executor,
+                                std::byte* memory) {
+  Carve carve(memory);
+  const BackwardShape<T> s = BackwardShapeOf(p);
+  BackwardOperands<T> in;
+  PackTransposed(p, p.key, p.score_dim, carve.Take<T>(TransposedSize(p, p.score_dim)), executor,
+                 &in.keys_transposed);
+  PackTransposed(p, p.value, p.value_dim, carve.Take<T>(TransposedSize(p, p.value_dim)), executor,
+                 &in.values_transposed);
+  in.keys = PadRows(p, p.key, p.score_dim, carve.Take<T>(PaddedRowsSize(p, p.score_dim)), executor);
+  in.d_query = carve.Take<T>(PartialsSize(p, s.groups, s.dim));
+  std::byte* scratch = memory + carve.Used();
+  Carve one(nullptr);
+  TakeBackwardScratch(p, s, one);
+  executor.parallel_for(p.batch * p.kv_heads * s.groups, [&](int64_t unit, int worker) {
+    Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
+    BackwardUnit(p, g, in, s, unit, TakeBackwardScratch(p, s, mine));
+  });
+  if (g.d_query.data) AddPartials(p, g, s.groups, s.dim, in.d_query, executor);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif
