@@ -66,7 +66,11 @@ void weight_gradient(const RowSizes& s, const Projection<T>& p, const kernels::O
     for (std::int64_t b = 0; b < s.batch; ++b) {
       for (std::int64_t h = p.head_stride > 0 ? matrix : 0; h < (p.head_stride > 0 ? matrix + 1 : s.heads);
            ++h) {
-        for (std::int64_t r = 0; r < s.rows; ++r) add_scaled(dy.row(b, h, r)[o], x.row(b, h, r), p.in, row);
+        for (std::int64_t r = 0; r < s.rows; ++r) {
+          // A key that no query sees has gradient 0 and may hold NaN: it must not be multiplied.
+          if (const T factor = dy.row(b, h, r)[o]; factor != T{0})
+            add_scaled(factor, x.row(b, h, r), p.in, row);
+        }
       }
     }
   });

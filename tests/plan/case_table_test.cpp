@@ -1,0 +1,176 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "plan/cases.h"
+
+namespace fovea::testing {
+namespace {
+
+// Operands lie in [-1, 1): |s| <= dim, so a score carries dim·eps of absolute error, a weight the same
+// relative one, and a gradient sums at most `keys` (or queries) such terms through one more product of length
+// `dim`. The factor 16 covers the exponential (3 eps) and projections of length <= 67.
+double tolerance(const Case& c, DType dtype) {
+  const double eps = dtype == DType::f64   ? 0x1p-52
+                     : dtype == DType::f32 ? 0x1p-23
+                     : dtype == DType::f16 ? 0x1p-10
+                                           : 0x1p-7;
+  const auto& s = c.shape;
+  const auto longest = static_cast<double>(std::max({s.query_len, s.key_len, s.head_dim, s.value_dim}));
+  return 16.0 * eps * longest;
+}
+
+void expect_close(const Results& got, const Results& want, double tolerance, const std::string& name) {
+  const auto a = got.all(), b = want.all();
+  for (std::size_t n = 0; n < a.size(); ++n) {
+    if (!a[n].second) continue;
+    double largest = 1.0;
+    for (std::int64_t i = 0; i < b[n].second.count(); ++i) {
+      if (std::isfinite(element(b[n].second, i)))
+        largest = std::max(largest, std::abs(element(b[n].second, i)));
+    }
+    for (std::int64_t i = 0; i < a[n].second.count(); ++i) {
+      const double x = element(a[n].second, i), y = element(b[n].second, i);
+      if (x == y) continue;  // infinities too
+      ASSERT_NEAR(x, y, tolerance * largest) << name << ": " << a[n].first << "[" << i << "]";
+    }
+  }
+}
+
+class EveryKernel : public ::testing::TestWithParam<std::tuple<const char*, DType>> {};
+
+TEST_P(EveryKernel, AgreesWithTheReference) {
+  const auto [kernel, dtype] = GetParam();
+  for (const KernelInfo& info : list_kernels()) {
+    if (info.name.starts_with(kernel) && !info.available)
+      GTEST_SKIP() << kernel << " not run: this CPU lacks it";
+  }
+  for (const Case& c : case_table()) {
+    const Operands o(c, dtype);
+    expect_close(run_case(c, o, dtype, kernel), run_case(c, o, dtype, "reference"), tolerance(c, dtype),
+                 c.name);
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, EveryKernel,
+                         ::testing::Combine(::testing::Values("avx512", "avx2", "baseline"),
+                                            ::testing::Values(DType::f32, DType::f64, DType::bf16,
+                                                              DType::f16)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" +
+                                  std::string(to_string(std::get<1>(info.param)));
+                         });
+
+// Central differences in double, against the reference itself: every operand and every parameter.
+TEST(Reference, GradientsAreDerivatives) {
+  for (const Case& c : case_table()) {
+    if (c.shape.query_len > 5 || c.shape.key_len > 33) continue;
+    const Operands o(c, DType::f64);
+    const Results r = run_case(c, o, DType::f64, "reference");
+    const auto loss = [&] {
+      const AttentionPlan plan = make_plan(c.spec, c.shape, {.dtype = DType::f64, .kernel = "reference"});
+      Tensor out(DType::f64, o.d_output.shape());
+      attend(plan, o.inputs(c), {.output = out});
+      double sum = 0.0;
+      for (std::int64_t i = 0; i < out.count(); ++i) sum += element(out, i) * element(o.d_output, i);
+      return sum;
+    };
+    const std::vector<std::pair<Tensor, Tensor>> pairs{
+        {o.query, r.d_query}, {o.key, r.d_key}, {o.value, r.d_value}, {o.W, r.dW},
+        {o.U, r.dU},          {o.v, r.dv},      {o.b, r.db}};
+    for (std::size_t n = 0; n < pairs.size(); ++n) {
+      const auto& [operand, gradient] = pairs[n];
+      for (std::int64_t i = 0; operand && i < operand.count(); i += 1 + operand.count() / 5) {
+        const double at = element(operand, i), h = 1e-5;
+        set_element(operand, i, at + h);
+        const double up = loss();
+        set_element(operand, i, at - h);
+        const double down = loss();
+        set_element(operand, i, at);
+        // h² times a third derivative of order 10², plus rounding eps·|loss|/h.
+        ASSERT_NEAR((up - down) / (2 * h), element(gradient, i), 1e-7 * (1 + std::abs(element(gradient, i))))
+            << c.name << " operand " << n;
+      }
+    }
+  }
+}
+
+TEST(EveryCase, SameBitsForEveryThreadCount) {
+  for (const char* kernel : {"", "reference"}) {
+    for (const Case& c : case_table()) {
+      const Operands o(c, DType::f32);
+      const Results one = run_case(c, o, DType::f32, kernel, &serial_executor());
+      for (const int threads : {2, 3, 5}) {
+        const auto pool = make_thread_pool(threads);
+        const auto a = one.all(), b = run_case(c, o, DType::f32, kernel, pool.get()).all();
+        for (std::size_t n = 0; n < a.size(); ++n) {
+          if (!a[n].second) continue;
+          ASSERT_EQ(std::memcmp(a[n].second.raw(), b[n].second.raw(), a[n].second.bytes()), 0)
+              << c.name << " " << a[n].first << " " << threads;
+        }
+      }
+    }
+  }
+}
+
+// Keys that no query may see hold NaN: nothing changes, forward or backward, in any kernel.
+TEST(EveryCase, HiddenKeysNeverMatter) {
+  for (const KernelInfo& info : list_kernels()) {
+    if (!info.available) continue;
+    const std::string kernel = info.name.substr(0, info.name.find(' '));
+    for (const Case& c : case_table()) {
+      Operands o(c, DType::f32);
+      const Results clean = run_case(c, o, DType::f32, kernel);
+      const AttentionShape& s = c.shape;
+      const std::int64_t offset = c.query_offset.value_or(s.key_len - s.query_len);
+      for (std::int64_t b = 0; b < s.batch; ++b) {
+        const QueryBlock block{b, 0, 1, s.key_len, o.key_lengths};
+        for (std::int64_t j = 0; j < s.key_len; ++j) {
+          bool seen = false;
+          for (std::int64_t i = 0; i < s.query_len; ++i)
+            seen = seen || c.spec.mask.node().allows({b, 0, i + offset, j}, block);
+          if (seen) continue;
+          for (std::int64_t h = 0; h < s.num_kv_heads; ++h) {
+            for (const Tensor& t : {o.key, o.value}) {
+              for (std::int64_t d = 0; d < t.size(3); ++d) {
+                t.data<float>()[((b * s.num_kv_heads + h) * s.key_len + j) * t.size(3) + d] =
+                    std::numeric_limits<float>::quiet_NaN();
+              }
+            }
+          }
+        }
+      }
+      const Results poisoned = run_case(c, o, DType::f32, kernel);
+      for (std::size_t n = 0; n < clean.all().size(); ++n) {
+        const auto [name, want] = clean.all()[n];
+        if (!want) continue;
+        const Tensor got = poisoned.all()[n].second;
+        for (std::int64_t i = 0; i < want.count(); ++i)
+          ASSERT_EQ(element(got, i), element(want, i)) << kernel << ": " << c.name << ": " << name;
+      }
+    }
+  }
+}
+
+TEST(EveryCase, FullyMaskedRowsAreZero) {
+  for (const Case& c : case_table()) {
+    const Operands o(c, DType::f32);
+    const Results r = run_case(c, o, DType::f32, "");
+    const AttentionShape& s = c.shape;
+    for (std::int64_t row = 0; row < r.log_sum_exp.count(); ++row) {
+      if (element(r.log_sum_exp, row) != -std::numeric_limits<double>::infinity()) continue;
+      for (std::int64_t d = 0; d < s.value_dim; ++d)
+        ASSERT_EQ(element(r.output, row * s.value_dim + d), 0.0) << c.name;
+      for (std::int64_t d = 0; d < s.head_dim; ++d)
+        ASSERT_EQ(element(r.d_query, row * s.head_dim + d), 0.0) << c.name;
+    }
+    for (const auto& [name, tensor] : r.all()) {
+      for (std::int64_t i = 0; tensor && i < tensor.count(); ++i)
+        ASSERT_FALSE(std::isnan(element(tensor, i))) << c.name << ": " << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fovea::testing

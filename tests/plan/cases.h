@@ -1,0 +1,215 @@
+// The shared case table: scores × masks × heads × shapes × dropout. One case gives correctness forward and
+// backward, and a name to run it alone by.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "fovea/core/philox.h"
+#include "fovea/plan/plan.h"
+
+namespace fovea::testing {
+
+struct Case {
+  std::string name;
+  AttentionSpec spec;
+  AttentionShape shape;
+  std::vector<std::int64_t> key_lengths;  // for KeyLengths{}
+  std::optional<std::int64_t> query_offset;
+};
+
+inline std::vector<Case> case_table() {
+  struct Named {
+    const char* name;
+    Mask mask;
+  };
+  const std::vector<Named> masks{
+      {"everything", Everything{}},
+      {"causal", Causal{}},
+      {"window", SlidingWindow{.lookback = 7, .lookahead = 3}},
+      {"causal&window|global", (Causal{} & SlidingWindow{.lookback = 20}) | GlobalTokens{0, 5}},
+      {"lengths", KeyLengths{}},
+      {"~window&lengths", ~SlidingWindow{.lookback = 2, .lookahead = 2} & KeyLengths{}},
+      {"nothing", ~Mask(Everything{})}};
+  struct Size {
+    std::int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
+  };
+  const std::vector<Size> sizes{{2, 2, 2, 5, 7, 8, 8},       {1, 4, 2, 1, 33, 16, 24},
+                                {1, 1, 1, 49, 129, 17, 5},   {2, 2, 1, 64, 64, 32, 32},
+                                {1, 2, 2, 130, 260, 12, 40}, {1, 1, 1, 3, 1, 1, 1},
+                                {1, 2, 1, 97, 31, 64, 64}};
+  const std::vector<std::pair<const char*, Score>> scores{
+      {"scaled-dot", ScaledDot{}}, {"dot", Dot{}}, {"bilinear", Bilinear{}}, {"additive", Additive{}}};
+  std::vector<Case> cases;
+  std::size_t n = 0;
+  for (const auto& [score_name, score] : scores) {
+    for (const Named& mask : masks) {
+      for (const Size& s : sizes) {
+        Case c;
+        c.spec = {.score = score, .mask = mask.mask};
+        if (n % 3 == 1) c.spec.dropout.rate = 0.25;
+        if (n % 5 == 2) c.query_offset = 0;
+        if (n % 7 == 3) c.spec.scale = -0.3;
+        const bool own_key_dim = score.index() >= 2;
+        c.shape = {s.batch,
+                   s.heads,
+                   s.kv_heads,
+                   s.queries,
+                   s.keys,
+                   s.dim,
+                   s.value_dim,
+                   own_key_dim ? s.dim + 3 : 0,
+                   score.index() == 3 ? 11 : 0};
+        for (std::int64_t b = 0; b < s.batch; ++b)
+          c.key_lengths.push_back(b == 0 ? std::max<std::int64_t>(s.keys - 2, 0) : s.keys / 2);
+        c.name = std::string(score_name) + " " + mask.name + " q" + std::to_string(s.queries) + " k" +
+                 std::to_string(s.keys) + " d" + std::to_string(s.dim) +
+                 (c.spec.dropout.rate > 0 ? " dropout" : "") + (c.query_offset ? " offset 0" : "");
+        cases.push_back(c);
+        ++n;
+      }
+    }
+  }
+  return cases;
+}
+
+/// Uniform in [-1, 1), a function of the seed.
+inline Tensor random_tensor(DType dtype, Shape shape, std::uint64_t seed) {
+  Tensor tensor(dtype, shape);
+  PhiloxStream random(seed);
+  for (std::int64_t i = 0; i < tensor.count(); ++i) {
+    const double value = 2.0 * random.next_uniform() - 1.0;
+    if (dtype == DType::f64) tensor.data<double>()[i] = value;
+    if (dtype == DType::f32) tensor.data<float>()[i] = static_cast<float>(value);
+    if (dtype == DType::bf16) tensor.data<bfloat16>()[i] = bfloat16(static_cast<float>(value));
+    if (dtype == DType::f16) tensor.data<float16>()[i] = float16(static_cast<float>(value));
+  }
+  return tensor;
+}
+
+inline double element(const Tensor& t, std::int64_t i) {
+  switch (t.dtype()) {
+    case DType::f32:
+      return t.data<float>()[i];
+    case DType::f64:
+      return t.data<double>()[i];
+    case DType::bf16:
+      return static_cast<double>(static_cast<float>(t.data<bfloat16>()[i]));
+    case DType::f16:
+      return static_cast<double>(static_cast<float>(t.data<float16>()[i]));
+  }
+  return 0.0;
+}
+inline void set_element(const Tensor& t, std::int64_t i, double value) {
+  switch (t.dtype()) {
+    case DType::f32:
+      t.data<float>()[i] = static_cast<float>(value);
+      break;
+    case DType::f64:
+      t.data<double>()[i] = value;
+      break;
+    case DType::bf16:
+      t.data<bfloat16>()[i] = bfloat16(static_cast<float>(value));
+      break;
+    case DType::f16:
+      t.data<float16>()[i] = float16(static_cast<float>(value));
+      break;
+  }
+}
+
+struct Operands {
+  Tensor query, key, value, W, U, v, b, d_output;
+  std::vector<std::int64_t> key_lengths;
+
+  Operands(const Case& c, DType dtype) : key_lengths(c.key_lengths) {
+    const AttentionShape& s = c.shape;
+    const std::int64_t key_dim = s.key_dim ? s.key_dim : s.head_dim;
+    const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
+    query = random_tensor(dtype, {s.batch, s.num_query_heads, s.query_len, s.head_dim}, 1);
+    key = random_tensor(dtype, {s.batch, s.num_kv_heads, s.key_len, key_dim}, 2);
+    value = random_tensor(dtype, {s.batch, s.num_kv_heads, s.key_len, s.value_dim}, 3);
+    d_output = random_tensor(dtype, {s.batch, s.num_query_heads, s.query_len, s.value_dim}, 4);
+    if (std::holds_alternative<Bilinear>(c.spec.score)) {
+      W = s.num_query_heads > 2 ? random_tensor(wide, {s.num_query_heads, key_dim, s.head_dim}, 5)
+                                : random_tensor(wide, {key_dim, s.head_dim}, 5);
+    }
+    if (std::holds_alternative<Additive>(c.spec.score)) {
+      W = random_tensor(wide, {s.hidden, s.head_dim}, 5);
+      U = random_tensor(wide, {s.hidden, key_dim}, 6);
+      v = random_tensor(wide, {s.hidden}, 7);
+      b = random_tensor(wide, {s.hidden}, 8);
+    }
+  }
+  AttentionInputs inputs(const Case& c) const {
+    AttentionInputs in{.query = query,
+                       .key = key,
+                       .value = value,
+                       .key_lengths = key_lengths,
+                       .query_offset = c.query_offset,
+                       .dropout_seed = 42};
+    if (W) in.parameters.W = W;
+    if (U) in.parameters.U = U;
+    if (v) in.parameters.v = v;
+    if (b) in.parameters.b = b;
+    return in;
+  }
+};
+
+struct Results {
+  Tensor output, log_sum_exp, weights, d_query, d_key, d_value, dW, dU, dv, db;
+  std::vector<std::pair<const char*, Tensor>> all() const {
+    return {{"output", output},   {"log_sum_exp", log_sum_exp},
+            {"weights", weights}, {"d_query", d_query},
+            {"d_key", d_key},     {"d_value", d_value},
+            {"score.W", dW},      {"score.U", dU},
+            {"score.v", dv},      {"score.b", db}};
+  }
+};
+
+/// Forward and backward. Results begin as NaN, so that an element never written is seen.
+inline Results run_case(const Case& c, const Operands& o, DType dtype, const std::string& kernel,
+                        Executor* executor = nullptr) {
+  const AttentionPlan plan = make_plan(c.spec, c.shape, {.dtype = dtype, .kernel = kernel});
+  const AttentionShape& s = c.shape;
+  const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto like = [&](const Tensor& t) {
+    if (!t) return Tensor();
+    Tensor result(t.dtype(), t.shape());
+    result.fill(nan);
+    return result;
+  };
+  Results r;
+  r.output = like(o.d_output);
+  r.log_sum_exp = Tensor(wide, {s.batch, s.num_query_heads, s.query_len});
+  r.log_sum_exp.fill(nan);
+  r.weights = Tensor(wide, {s.batch, s.num_query_heads, s.query_len, s.key_len});
+  r.weights.fill(nan);
+  // The workspace is exactly as large as promised (and full of NaN), so that a sanitizer sees a kernel that
+  // takes more.
+  const int threads = executor ? executor->thread_count() : default_executor().thread_count();
+  std::vector<std::byte> memory(
+      std::max(workspace_bytes(plan, threads), backward_workspace_bytes(plan, threads)) + 63,
+      std::byte{0xff});
+  const CallResources resources{executor, memory};
+  attend(plan, o.inputs(c), {.output = r.output, .log_sum_exp = r.log_sum_exp, .weights = r.weights},
+         resources);
+  r.d_query = like(o.query);
+  r.d_key = like(o.key);
+  r.d_value = like(o.value);
+  r.dW = like(o.W);
+  r.dU = like(o.U);
+  r.dv = like(o.v);
+  r.db = like(o.b);
+  AttentionGradients g{.query = r.d_query, .key = r.d_key, .value = r.d_value};
+  if (r.dW) g.W = r.dW;
+  if (r.dU) g.U = r.dU;
+  if (r.dv) g.v = r.dv;
+  if (r.db) g.b = r.db;
+  attend_backward(plan, o.inputs(c), r.output, r.log_sum_exp, o.d_output, g, resources);
+  return r;
+}
+
+}  // namespace fovea::testing
