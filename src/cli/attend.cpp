@@ -1,0 +1,130 @@
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/npy.h"
+#include "fovea/attention/expression.h"
+#include "fovea/plan/plan.h"
+
+namespace fovea::cli {
+namespace {
+
+struct Options {
+  std::string query, key, value, out, weights, lse, score = "scaled-dot", mask = "everything";
+  std::string bilinear, additive_query, additive_key, additive_vector;
+  std::optional<double> scale;
+  std::optional<std::int64_t> query_offset;
+  int threads = 0;
+  bool explain = false;
+};
+
+Tensor read_four(const std::string& path, const char* flag) {
+  Tensor tensor = read_npy(path);
+  if (tensor.rank() != 4)
+    throw InvalidArgument("fovea attend", flag, "4 axes [batch, heads, length, dim]",
+                          to_string(tensor.shape()));
+  return tensor;
+}
+
+Mask mask_of(const std::string& text) {
+  try {
+    return parse_mask(text);
+  } catch (const ExpressionError& error) {
+    throw Error(fmt::format("--mask, column {}: expected {}, got {}\n  {}\n  {:>{}}", error.column(),
+                            error.expected(), error.got(), text, "^", error.column()));
+  }
+}
+
+struct Parameters {
+  Tensor W, U, v;
+};
+
+Parameters read_parameters(const Options& o) {
+  Parameters p;
+  if (o.score == "bilinear") {
+    if (o.bilinear.empty())
+      throw InvalidArgument("fovea attend", "--bilinear", "a file with W for --score bilinear", "none");
+    p.W = read_npy(o.bilinear);
+  }
+  if (o.score == "additive") {
+    if (o.additive_vector.empty())
+      throw InvalidArgument("fovea attend", "--additive-vector", "a file with v for --score additive",
+                            "none");
+    p.v = read_npy(o.additive_vector);
+    if (!o.additive_query.empty()) p.W = read_npy(o.additive_query);
+    if (!o.additive_key.empty()) p.U = read_npy(o.additive_key);
+  }
+  return p;
+}
+
+void run(const Options& o) {
+  const Tensor query = read_four(o.query, "--query"), key = read_four(o.key, "--key"),
+               value = read_four(o.value, "--value");
+  const Parameters parameters = read_parameters(o);
+  AttentionSpec spec{.scale = o.scale, .mask = mask_of(o.mask)};
+  if (o.score == "dot") spec.score = Dot{};
+  if (o.score == "bilinear") spec.score = Bilinear{};
+  if (o.score == "additive") spec.score = Additive{};
+  const AttentionShape shape{.batch = query.size(0),
+                             .num_query_heads = query.size(1),
+                             .num_kv_heads = key.size(1),
+                             .query_len = query.size(2),
+                             .key_len = key.size(2),
+                             .head_dim = query.size(3),
+                             .value_dim = value.size(3),
+                             .key_dim = key.size(3),
+                             .hidden = parameters.v ? parameters.v.count() : 0};
+  const AttentionPlan plan = make_plan(spec, shape, {.dtype = query.dtype()});
+  if (o.explain) fmt::print("{}\n", explain(plan));
+  std::unique_ptr<Executor> pool;
+  if (o.threads > 0) pool = make_thread_pool(o.threads);
+  const DType dtype = query.dtype();
+  const Tensor out(dtype, {shape.batch, shape.num_query_heads, shape.query_len, shape.value_dim});
+  Tensor lse, weights;
+  AttentionOutputs outputs{.output = out};
+  if (!o.lse.empty())
+    outputs.log_sum_exp = lse = Tensor(dtype, {shape.batch, shape.num_query_heads, shape.query_len});
+  if (!o.weights.empty())
+    outputs.weights = weights =
+        Tensor(dtype, {shape.batch, shape.num_query_heads, shape.query_len, shape.key_len});
+  AttentionInputs inputs{.query = query, .key = key, .value = value, .query_offset = o.query_offset};
+  if (parameters.W) inputs.parameters.W = parameters.W;
+  if (parameters.U) inputs.parameters.U = parameters.U;
+  if (parameters.v) inputs.parameters.v = parameters.v;
+  attend(plan, inputs, outputs, {.executor = pool.get()});
+  write_npy(o.out, out);
+  if (lse) write_npy(o.lse, lse);
+  if (weights) write_npy(o.weights, weights);
+}
+
+}  // namespace
+
+void register_attend(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "attend", "Run the attention engine on NumPy files (f32, f64; [batch, heads, length, dim])");
+  command->add_option("--query", o->query)->required();
+  command->add_option("--key", o->key)->required();
+  command->add_option("--value", o->value)->required();
+  command->add_option("--out", o->out, "output [batch, heads, query_len, value_dim]")->required();
+  command->add_option("--weights", o->weights, "attention weights [batch, heads, query_len, key_len]");
+  command->add_option("--lse", o->lse, "log-sum-exp [batch, heads, query_len]");
+  command->add_option("--score", o->score)
+      ->check(CLI::IsMember({"scaled-dot", "dot", "bilinear", "additive"}));
+  command->add_option("--bilinear", o->bilinear, "W [key_dim, query_dim] of s = k'Wq");
+  command->add_option("--additive-query", o->additive_query, "W [hidden, query_dim] of s = v'tanh(Wq + Uk)");
+  command->add_option("--additive-key", o->additive_key, "U [hidden, key_dim]");
+  command->add_option("--additive-vector", o->additive_vector, "v [hidden]");
+  command->add_option("--scale", o->scale,
+                      "multiplies the score; default 1/sqrt(head_dim) for scaled-dot, else 1");
+  command->add_option(
+      "--mask", o->mask,
+      "causal, window(LOOKBACK,LOOKAHEAD), global(I,...), lengths(N,...), everything, & | ~ ( )");
+  command->add_option("--query-offset", o->query_offset,
+                      "position of query row 0; default key_len - query_len");
+  command->add_option("--threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
+  command->add_flag("--explain", o->explain,
+                    "print the kernel, why better ones refused, and the tiles the mask skips");
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,74 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <numeric>
+
+#include "cli/commands.h"
+#include "fovea/models/decoding.h"
+#include "fovea/models/rnn.h"
+#include "fovea/models/transformer.h"
+
+namespace fovea::cli {
+namespace {
+
+struct Options {
+  std::vector<std::int64_t> lengths{32, 64, 128, 256, 512};
+  int threads = 0;
+};
+
+struct Timed {
+  std::vector<std::int32_t> ids;
+  models::DecodeStats stats;
+  double seconds = 0.0;
+};
+
+Timed decode_once(models::SequenceToSequence& model, std::int64_t length, models::Reuse reuse) {
+  std::vector<std::int32_t> source(static_cast<std::size_t>(length) - 1);
+  for (std::size_t i = 0; i < source.size(); ++i) source[i] = 4 + static_cast<std::int32_t>(i * 7919 % 990);
+  const auto begin = std::chrono::steady_clock::now();
+  Timed timed;
+  const auto result = models::decode(model, {source}, {.exact_length = length, .reuse = reuse}, &timed.stats);
+  timed.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  timed.ids = result[0][0].ids;
+  return timed;
+}
+
+void run_decode(const Options& o) {
+  nn::use_openmp(o.threads);
+  const std::pair<const char*, std::unique_ptr<models::SequenceToSequence>> list[] = {
+      {"rnn none", models::make_rnn({.vocabulary = 1000, .attention = models::RnnAttention::none}, 1)},
+      {"rnn additive", models::make_rnn({.vocabulary = 1000}, 1)},
+      {"transformer", models::make_transformer({.vocabulary = 1000}, 1)}};
+  fmt::print(
+      "Decoding one sentence, greedy, source and target of the same length. Models are untrained: time does "
+      "not depend on the weights.\n");
+  fmt::print("{:<13} {:>6} {:>6} {:>10} {:>11} {:>8} {:>12} {:>14} {:>14}\n", "model", "length", "same",
+             "tok/s on", "tok/s off", "ratio", "state bytes", "scores on", "scores off");
+  for (const auto& [name, model] : list) {
+    for (const std::int64_t length : o.lengths) {
+      decode_once(*model, std::min<std::int64_t>(length, 32), models::Reuse::on);
+      const Timed on = decode_once(*model, length, models::Reuse::on),
+                  off = decode_once(*model, length, models::Reuse::off);
+      const auto tokens = static_cast<double>(length);
+      fmt::print("{:<13} {:>6} {:>6} {:>10.0f} {:>11.0f} {:>8.1f} {:>12} {:>14} {:>14}\n", name, length,
+                 on.ids == off.ids ? "yes" : "NO", tokens / on.seconds, tokens / off.seconds,
+                 off.seconds / on.seconds, on.stats.peak_state_bytes, on.stats.score_evaluations,
+                 off.stats.score_evaluations);
+    }
+  }
+}
+
+}  // namespace
+
+void register_bench(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure, as ratios within one run");
+  bench->require_subcommand(1);
+  auto o = std::make_shared<Options>();
+  CLI::App* decode =
+      bench->add_subcommand("decode", "Decoding with and without reuse of keys, values and states");
+  decode->add_option("--lengths", o->lengths, "source and target lengths")->check(CLI::Range(2, 100000));
+  decode->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
+  decode->callback([o] { run_decode(*o); });
+}
+
+}  // namespace fovea::cli

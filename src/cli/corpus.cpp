@@ -1,0 +1,79 @@
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "cli/commands.h"
+#include "fovea/text/alignment.h"
+#include "fovea/text/generated.h"
+#include "fovea/text/gettext.h"
+
+namespace fovea::cli {
+namespace {
+
+struct Options {
+  std::string output, language = "fr";
+  std::int64_t count = 30000, held_out = 1000;
+  int min_words = 3, max_words = 60;
+  std::uint64_t seed = 1;
+};
+
+void write(const text::ParallelCorpus& corpus, const std::string& prefix, const std::string& language) {
+  text::write_parallel_files(corpus, prefix + ".en", prefix + "." + language);
+  fmt::print("{}.en, {}.{}: {} pairs\n", prefix, prefix, language, corpus.size());
+  if (!corpus.has_alignments()) return;
+  std::ofstream file(prefix + ".align");
+  for (const text::Alignment& alignment : corpus.alignments) file << text::to_pharaoh(alignment) << '\n';
+  file.flush();
+  if (!file) throw FileError(prefix + ".align", -1, "cannot be written");
+}
+
+void run_generated(const Options& o) {
+  const auto split = [&](text::Split which, std::int64_t count, text::LengthShape lengths) {
+    return text::generate_corpus({.seed = o.seed,
+                                  .count = count,
+                                  .min_words = o.min_words,
+                                  .max_words = o.max_words,
+                                  .lengths = lengths,
+                                  .split = which});
+  };
+  write(split(text::Split::train, o.count, text::LengthShape::mostly_short), o.output + ".train", "fr");
+  write(split(text::Split::valid, o.held_out, text::LengthShape::mostly_short), o.output + ".valid", "fr");
+  write(split(text::Split::test, o.held_out, text::LengthShape::uniform), o.output + ".test", "fr");
+}
+
+void run_gettext(const Options& o) {
+  const text::GettextResult all = text::gettext_corpus({.language = o.language});
+  fmt::print("{}\n", all.report.to_string());
+  text::ParallelCorpus parts[3];
+  for (const text::SentencePair& pair : all.corpus.pairs)
+    parts[static_cast<int>(text::split_of(pair.source))].pairs.push_back(pair);
+  write(parts[0], o.output + ".train", o.language);
+  write(parts[1], o.output + ".valid", o.language);
+  write(parts[2], o.output + ".test", o.language);
+}
+
+}  // namespace
+
+void register_corpus(CLI::App& app) {
+  CLI::App* corpus = app.add_subcommand(
+      "corpus", "Write a parallel corpus: generated, or from this machine's gettext catalogues");
+  corpus->require_subcommand(1);
+  auto g = std::make_shared<Options>();
+  CLI::App* generated =
+      corpus->add_subcommand("generated", "English-French from a grammar, with gold word alignments");
+  generated->add_option("--output", g->output, "prefix of the files")->required();
+  generated->add_option("--count", g->count, "training pairs")->check(CLI::Range(1, 10000000));
+  generated->add_option("--held-out", g->held_out, "pairs for validation and for test")
+      ->check(CLI::Range(1, 100000));
+  generated->add_option("--min-words", g->min_words)->check(CLI::Range(3, 60));
+  generated->add_option("--max-words", g->max_words)->check(CLI::Range(3, 60));
+  generated->add_option("--seed", g->seed);
+  generated->callback([g] { run_generated(*g); });
+  auto c = std::make_shared<Options>();
+  CLI::App* gettext = corpus->add_subcommand("gettext", "The translations of installed programs' messages");
+  gettext->add_option("--output", c->output, "prefix of the files")->required();
+  gettext->add_option("--language", c->language);
+  gettext->callback([c] { run_gettext(*c); });
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,257 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "cli/progress.h"
+#include "cli/views.h"
+#include "fovea/inspect/png.h"
+#include "fovea/inspect/report.h"
+#include "fovea/inspect/terminal.h"
+#include "fovea/models/rnn.h"
+#include "fovea/models/transformer.h"
+#include "fovea/models/weights.h"
+#include "fovea/text/generated.h"
+#include "fovea/train/dataset.h"
+
+namespace fovea::cli {
+namespace {
+
+struct Options {
+  std::string output = "demo";
+  double minutes = 0.9;  // a model
+  std::int64_t pairs = 30000;
+  int threads = 0;
+  std::uint64_t seed = 1;
+};
+
+struct Contender {
+  std::string name, folder;
+  models::RnnAttention attention = models::RnnAttention::none;
+  bool transformer = false;
+};
+
+const std::vector<Contender> contenders{
+    {"RNN without attention", "rnn-none", models::RnnAttention::none},
+    {"RNN with attention", "rnn-additive", models::RnnAttention::additive},
+    {"Transformer", "transformer", models::RnnAttention::none, true}};
+
+struct Bucket {
+  const char* name;
+  int least, most;
+};
+constexpr Bucket buckets[] = {{"up to 15", 3, 15}, {"16-25", 16, 25}, {"26-39", 26, 39}, {"40-60", 40, 60}};
+
+// Half of the pairs short, half of every length: the long ones must be learnt too, in under a minute.
+text::ParallelCorpus mixed(const Options& o, std::int64_t count, text::Split split) {
+  text::ParallelCorpus corpus = text::generate_corpus({.seed = o.seed, .count = count / 2, .split = split});
+  const text::ParallelCorpus every = text::generate_corpus({.seed = o.seed + 7,
+                                                            .count = count - count / 2,
+                                                            .lengths = text::LengthShape::uniform,
+                                                            .split = split});
+  corpus.pairs.insert(corpus.pairs.end(), every.pairs.begin(), every.pairs.end());
+  corpus.alignments.clear();
+  return corpus;
+}
+
+std::unique_ptr<models::SequenceToSequence> build(const Contender& c, std::int64_t vocabulary,
+                                                  std::uint64_t seed) {
+  if (c.transformer) {
+    return models::make_transformer({.vocabulary = vocabulary,
+                                     .dim = 128,
+                                     .feed_forward = 256,
+                                     .heads = 4,
+                                     .encoder_layers = 2,
+                                     .decoder_layers = 2,
+                                     .norm = models::NormPlace::pre,
+                                     .dropout = 0.0f},
+                                    seed);
+  }
+  return models::make_rnn({.vocabulary = vocabulary,
+                           .embedding = 96,
+                           .hidden = 128,
+                           .attention = c.attention,
+                           .query = models::QueryState::after},
+                          seed);
+}
+
+train::TrainOptions options_of(const Options& o, const Contender& c) {
+  train::TrainOptions t;
+  t.batch_words = 1600;
+  t.schedule = nn::InverseSquareRoot{.peak = c.transformer ? 0.002 : 0.003, .warmup = 200};
+  t.adam = {.beta1 = 0.9, .beta2 = 0.98, .epsilon = 1e-8, .clip_norm = 1.0};
+  t.smoothing = 0.0f;
+  t.max_minutes = o.minutes;
+  t.validate_every = 100;
+  t.save_every = 0;
+  t.seed = o.seed;
+  t.folder = o.output + "/" + c.folder;
+  return t;
+}
+
+struct Trained {
+  train::Result result;
+  train::Translator translator;
+  std::vector<double> bleu;  // a bucket
+  double error_rate = -1.0;
+};
+
+std::vector<double> bleu_by_length(train::Translator& translator, const Options& o) {
+  std::vector<double> scores;
+  for (const Bucket& bucket : buckets) {
+    const text::ParallelCorpus test = text::generate_corpus({.seed = o.seed + 3,
+                                                             .count = 100,
+                                                             .min_words = bucket.least,
+                                                             .max_words = bucket.most,
+                                                             .lengths = text::LengthShape::uniform,
+                                                             .split = text::Split::test});
+    std::vector<std::string> hypotheses;
+    for (const auto& translations :
+         translator.translate(text::lines_of(test, text::Side::source), {.beam_size = 1}, 50)) {
+      hypotheses.push_back(translations[0].text);
+    }
+    scores.push_back(text::bleu(hypotheses, text::lines_of(test, text::Side::target),
+                                {.tokenizer = text::BleuTokenizer::none})
+                         .score);
+  }
+  return scores;
+}
+
+// The reference is given to the model, so that every model is judged on the same words.
+double alignment_error_rate(train::Translator& translator, const Options& o) {
+  const text::ParallelCorpus test = text::generate_corpus({.seed = o.seed + 4,
+                                                           .count = 200,
+                                                           .lengths = text::LengthShape::mostly_short,
+                                                           .split = text::Split::test});
+  std::vector<text::Alignment> proposed;
+  for (const text::SentencePair& pair : test.pairs) {
+    const auto seen = translator.inspect(pair.source, pair.target);
+    const Tensor weights = models::alignment_of(seen.maps, translator.model());
+    const float* values = weights.data<float>();
+    proposed.push_back(text::hard_alignment(
+        {seen.target_pieces.size(), seen.source_pieces.size(), {values, values + weights.count()}},
+        {.num_targets = seen.target_pieces.size() - 1, .num_sources = seen.source_pieces.size() - 1}));
+  }
+  return text::score_alignments(proposed, text::as_gold(test.alignments)).error_rate();
+}
+
+void print_table(const std::vector<Trained>& trained) {
+  fmt::print("\nBLEU on held-out sentences, by length of the source (words)\n{:<24}", "");
+  for (const Bucket& bucket : buckets) fmt::print("{:>10}", bucket.name);
+  fmt::print("{:>18}\n", "alignment errors");
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    fmt::print("{:<24}", contenders[i].name);
+    for (const double score : trained[i].bleu) fmt::print("{:>10.1f}", score);
+    fmt::print("{:>18}\n", trained[i].error_rate < 0 ? "-" : fmt::format("{:.3f}", trained[i].error_rate));
+  }
+}
+
+void show_sentences(std::vector<Trained>& trained, inspect::ReportData& report, const Options& o) {
+  for (const text::SentencePair& pair : text::held_out_sentences().pairs) {
+    fmt::print("\n{}\n", text::detokenize(pair.source));
+    for (std::size_t i = 0; i < trained.size(); ++i) {
+      const train::Translation t = trained[i].translator.translate({pair.source}, {.beam_size = 5})[0][0];
+      fmt::print("  {:<22} {}\n", contenders[i].name, text::detokenize(t.text));
+      if (!trained[i].translator.model().attends()) continue;
+      if (!contenders[i].transformer)
+        fmt::print("\n{}\n", inspect::draw_terminal({t.target_words, t.source_words, t.weights.weights}));
+      report.pages.push_back(page_of(trained[i].translator,
+                                     contenders[i].name + ": " + text::detokenize(pair.source), pair.source,
+                                     t.text));
+      if (!contenders[i].transformer)
+        inspect::write_png(fmt::format("{}/alignment-{}.png", o.output, report.pages.size()),
+                           report.pages.back());
+    }
+  }
+}
+
+void fill_report(const std::vector<Trained>& trained, inspect::ReportData& report) {
+  report.title = "Fovea: three models learn to translate";
+  report.notes = {
+      "An RNN without attention, an RNN with additive attention and a Transformer, each trained for the same "
+      "time on the built-in "
+      "English-French corpus. Without attention the decoder has one fixed vector for the whole sentence: it "
+      "breaks on long ones."};
+  inspect::BarChart bars{"BLEU by sentence length", "words of the source", "BLEU", {}, {}};
+  inspect::LineChart bleu{"Validation BLEU", "seconds of training", "BLEU", {}},
+      loss{"Validation cross-entropy", "seconds of training", "nats a word", {}};
+  inspect::Table table{"Held-out sentences", {"model"}, {}};
+  for (const Bucket& bucket : buckets) {
+    bars.buckets.push_back(bucket.name);
+    table.header.push_back(std::string("BLEU ") + bucket.name);
+  }
+  table.header.push_back("alignment error rate");
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    const std::string& name = contenders[i].name;
+    bars.series.push_back({name, trained[i].bleu});
+    inspect::Curve scores{name, {}}, losses{name, {}};
+    for (const train::Validation& v : trained[i].result.curve) {
+      scores.points.push_back({v.seconds, v.bleu});
+      losses.points.push_back({v.seconds, v.cross_entropy});
+    }
+    bleu.curves.push_back(scores);
+    loss.curves.push_back(losses);
+    std::vector<std::string> row{name};
+    for (const double score : trained[i].bleu) row.push_back(fmt::format("{:.1f}", score));
+    row.push_back(trained[i].error_rate < 0 ? "" : fmt::format("{:.3f}", trained[i].error_rate));
+    table.rows.push_back(row);
+  }
+  report.bars = {bars};
+  report.charts = {bleu, loss};
+  report.tables = {table};
+}
+
+void run(const Options& o) {
+  nn::use_openmp(o.threads);
+  catch_signals();
+  const auto begin = std::chrono::steady_clock::now();
+  const text::ParallelCorpus corpus = mixed(o, o.pairs, text::Split::train),
+                             valid = mixed(o, 150, text::Split::valid);
+  std::vector<Trained> trained;
+  for (const Contender& contender : contenders) {
+    const train::TrainOptions training = options_of(o, contender);
+    std::filesystem::remove_all(training.folder);
+    std::filesystem::create_directories(training.folder);
+    auto tokenizer = train::build_tokenizer(corpus, {train::TokenizerKind::whitespace, 0});
+    tokenizer->save(training.folder);
+    const train::Data data = train::make_data(corpus, valid, *tokenizer, 100, nullptr);
+    auto model = build(contender, tokenizer->size(), o.seed);
+    fmt::print(stderr, "{}: {:.2f} M parameters, {:.0f} s on {} pairs\n", contender.name,
+               static_cast<double>(model->parameters().count()) / 1e6, o.minutes * 60, data.train.size());
+    TerminalProgress progress(contender.name);
+    train::Result result =
+        train::train(*model, data, training, train::Start::fresh, progress, stop_requested);
+    if (result.ended == train::Ended::stopped) {
+      fmt::print(stderr, "stopped\n");
+      return;
+    }
+    Trained one{std::move(result), train::Translator(std::move(model), std::move(tokenizer)), {}, -1.0};
+    one.bleu = bleu_by_length(one.translator, o);
+    if (one.translator.model().attends()) one.error_rate = alignment_error_rate(one.translator, o);
+    trained.push_back(std::move(one));
+  }
+  print_table(trained);
+  inspect::ReportData report;
+  show_sentences(trained, report, o);
+  fill_report(trained, report);
+  inspect::write_report(o.output + "/report.html", report);
+  fmt::print("\n{:.0f} s in all. Learning curves, BLEU by length and every matrix: {}/report.html\n",
+             std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), o.output);
+}
+
+}  // namespace
+
+void register_demo(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("demo", "Train three models side by side and show what attention cures");
+  command->add_option("--output", o->output, "folder for models and report");
+  command->add_option("--minutes", o->minutes, "of training a model")->check(CLI::PositiveNumber);
+  command->add_option("--pairs", o->pairs, "of the generated corpus")->check(CLI::Range(100, 1000000));
+  command->add_option("--seed", o->seed);
+  command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace fovea::cli

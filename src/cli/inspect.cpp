@@ -1,0 +1,44 @@
+#include <fmt/format.h>
+
+#include "cli/commands.h"
+#include "cli/views.h"
+#include "fovea/inspect/html.h"
+#include "fovea/inspect/png.h"
+
+namespace fovea::cli {
+namespace {
+
+struct Options {
+  std::string model, source, target, html, png;
+};
+
+void run(const Options& o) {
+  if (o.html.empty() && o.png.empty())
+    throw InvalidArgument("fovea inspect", "--html, --png", "at least one file to write", "none");
+  train::Translator translator = train::Translator::load(o.model);
+  if (!translator.model().attends())
+    throw InvalidArgument("fovea inspect", "--model", "a model with attention", "one without");
+  const std::string target =
+      o.target.empty() ? translator.translate({o.source}, {.beam_size = 5})[0][0].text : o.target;
+  inspect::InspectPage page = page_of(translator, "Fovea: attention", o.source, target);
+  page.facts = {{"model", o.model}, {"parameters", std::to_string(translator.model().parameters().count())}};
+  if (!o.html.empty()) inspect::write_html(o.html, page);
+  if (!o.png.empty()) inspect::write_png(o.png, page);
+  fmt::print("{}\n", target);
+}
+
+}  // namespace
+
+void register_inspect(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Write every layer's and head's attention matrix as a page and a picture");
+  command->add_option("--model", o->model, "folder that train wrote")->required();
+  command->add_option("--source", o->source, "the sentence to read")->required();
+  command->add_option("--target", o->target, "the sentence to write; default: the model's own translation");
+  command->add_option("--html", o->html, "one self-contained page");
+  command->add_option("--png", o->png, "one picture");
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,129 @@
+#include "cli/npy.h"
+
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+namespace fovea::cli {
+namespace {
+
+// The header is a Python dictionary: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }.
+class Header {
+ public:
+  Header(const std::string& path, std::string text) : path_(path), text_(std::move(text)) {}
+
+  DType dtype() const {
+    const std::string descr = value_of("descr");
+    if (descr.starts_with("'<f4'") || descr.starts_with("\"<f4\"")) return DType::f32;
+    if (descr.starts_with("'<f8'") || descr.starts_with("\"<f8\"")) return DType::f64;
+    fail("expected dtype '<f4' or '<f8', got " + descr.substr(0, 12));
+  }
+  void check_order() const {
+    if (!value_of("fortran_order").starts_with("False")) fail("expected C order (fortran_order: False)");
+  }
+  Shape shape() const {
+    const std::string text = value_of("shape");
+    std::vector<std::int64_t> sizes;
+    if (text.empty() || text[0] != '(') fail("expected a shape (…)");
+    const char *at = text.data() + 1, *end = text.data() + text.size();
+    const auto skip = [&] {
+      while (at < end && (*at == ' ' || *at == ',')) ++at;
+    };
+    for (skip(); at < end && *at != ')'; skip()) {
+      std::int64_t size = 0;
+      const auto [next, status] = std::from_chars(at, end, size);
+      if (status != std::errc() || size < 0) fail("expected sizes of at least 0 in the shape");
+      sizes.push_back(size);
+      at = next;
+    }
+    if (at == end) fail("expected a shape that ends with ')'");
+    if (sizes.size() > static_cast<std::size_t>(max_rank))
+      fail("expected at most " + std::to_string(max_rank) + " axes");
+    try {
+      return Shape(sizes);
+    } catch (const InvalidArgument& error) {
+      fail(error.what());
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& reason) const { throw FileError(path_, 10, reason); }
+  std::string value_of(const std::string& key) const {
+    for (const char quote : {'\'', '"'}) {
+      const std::size_t at = text_.find(quote + key + quote);
+      if (at == std::string::npos) continue;
+      const std::size_t colon = text_.find(':', at);
+      if (colon == std::string::npos) break;
+      const std::size_t begin = text_.find_first_not_of(' ', colon + 1);
+      return begin == std::string::npos ? std::string() : text_.substr(begin);
+    }
+    fail("the header has no '" + key + "'");
+  }
+  std::string path_, text_;
+};
+
+}  // namespace
+
+Tensor read_npy(const std::string& path) {
+  std::error_code error;
+  const bool regular = std::filesystem::is_regular_file(path, error);
+  std::ifstream stream(path, std::ios::binary);
+  if (!regular || !stream) throw FileError(path, -1, "cannot be opened for reading");
+  const std::uint64_t size = std::filesystem::file_size(path, error);
+  unsigned char start[12] = {};
+  if (size < 10 || !stream.read(reinterpret_cast<char*>(start), 10) ||
+      std::memcmp(start, "\x93NUMPY", 6) != 0) {
+    throw FileError(path, 0, "is no .npy file (its first bytes are not \\x93NUMPY)");
+  }
+  if (start[6] < 1 || start[6] > 3)
+    throw FileError(path, 6, "expected format version 1 to 3, got " + std::to_string(start[6]));
+  std::uint64_t header_size = start[8] + 256u * start[9], begin = 10;
+  if (start[6] > 1) {
+    if (!stream.read(reinterpret_cast<char*>(start) + 10, 2))
+      throw FileError(path, 10, "ends inside its header");
+    header_size += (std::uint64_t{start[10]} << 16) + (std::uint64_t{start[11]} << 24);
+    begin = 12;
+  }
+  if (header_size > size - begin || header_size > (1u << 20))
+    throw FileError(path, 8, "a header of " + std::to_string(header_size) + " bytes does not fit");
+  std::string text(header_size, '\0');
+  if (!stream.read(text.data(), static_cast<std::streamsize>(header_size)))
+    throw FileError(path, 10, "ends inside its header");
+  const Header header(path, text);
+  header.check_order();
+  const DType dtype = header.dtype();
+  const Shape shape = header.shape();
+  const std::uint64_t room = size - begin - header_size, element = size_of(dtype);
+  if (static_cast<std::uint64_t>(shape.count()) > room / element ||
+      static_cast<std::uint64_t>(shape.count()) * element != room) {
+    throw FileError(path, static_cast<std::int64_t>(begin + header_size),
+                    "expected " + to_string(shape) + " elements of " + std::to_string(element) +
+                        " bytes, got " + std::to_string(room) + " bytes");
+  }
+  Tensor tensor(dtype, shape);
+  if (room > 0 && !stream.read(reinterpret_cast<char*>(tensor.raw()), static_cast<std::streamsize>(room)))
+    throw FileError(path, -1, "ends early");
+  return tensor;
+}
+
+void write_npy(const std::string& path, const Tensor& tensor) {
+  std::string shape = "(";
+  for (const std::int64_t size : tensor.shape().sizes()) shape += std::to_string(size) + ", ";
+  std::string header = std::string("{'descr': '") + (tensor.dtype() == DType::f64 ? "<f8" : "<f4") +
+                       "', 'fortran_order': False, 'shape': " + shape + "), }";
+  header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 11, ' ');  // data begins at a multiple of 64
+  header += '\n';
+  std::ofstream stream(path, std::ios::binary);
+  stream.write("\x93NUMPY\x01\x00", 8);
+  const unsigned char bytes[2] = {static_cast<unsigned char>(header.size() % 256),
+                                  static_cast<unsigned char>(header.size() / 256)};
+  stream.write(reinterpret_cast<const char*>(bytes), 2);
+  stream << header;
+  stream.write(reinterpret_cast<const char*>(tensor.raw()), static_cast<std::streamsize>(tensor.bytes()));
+  stream.flush();
+  if (!stream) throw FileError(path, -1, "cannot be written");
+}
+
+}  // namespace fovea::cli
