@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "cli/commands.h"
+#include "fovea/core/error.h"
 #include "fovea/text/alignment.h"
 #include "fovea/text/generated.h"
 #include "fovea/text/gettext.h"
