@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "fovea/core/executor.h"
+#include "fovea/core/philox.h"
+#include "fovea/core/tensor.h"
+
+namespace fovea {
+namespace {
+
+// The known answers of Random123 (kat_vectors, philox4x32 10 rounds).
+TEST(Philox, KnownAnswers) {
+  using Words = std::array<std::uint32_t, 4>;
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  const std::uint32_t f = 0xffffffff;
+  EXPECT_EQ(philox4x32({f, f, f, f}, 0xffffffffffffffffu),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822u),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Philox, StreamGoesOnFromItsPosition) {
+  PhiloxStream whole(7);
+  for (int i = 0; i < 5; ++i) whole.next_u32();
+  PhiloxStream later(7, whole.position());
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(later.next_u32(), whole.next_u32());
+}
+
+TEST(Float16, EveryValueGoesThroughFloatAndBack) {
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    float16 half;
+    half.bits = static_cast<std::uint16_t>(bits);
+    const auto wide = static_cast<float>(half);
+    if (std::isnan(wide)) {
+      EXPECT_TRUE(std::isnan(static_cast<float>(float16(wide))));
+    } else {
+      ASSERT_EQ(float16(wide).bits, bits);
+    }
+  }
+  EXPECT_EQ(float16(65519.0f).bits, 0x7bff);  // the largest finite value, below half way to the next
+  EXPECT_EQ(float16(65520.0f).bits, 0x7c00);
+  EXPECT_EQ(float16(1.0f + 0x1p-11f).bits, 0x3c00);  // a tie goes to even
+}
+
+TEST(BFloat16, RoundsToNearestEvenAndKeepsNan) {
+  EXPECT_EQ(bfloat16(1.0f + 0x1p-8f).bits, 0x3f80);
+  EXPECT_EQ(bfloat16(1.0f + 3 * 0x1p-8f).bits, 0x3f82);
+  EXPECT_TRUE(std::isnan(static_cast<float>(bfloat16(std::nanf("1")))));
+}
+
+TEST(Shape, RefusesWhatItCannotHold) {
+  EXPECT_THROW(Shape({2, -1}), InvalidArgument);
+  EXPECT_THROW((Shape{std::int64_t{1} << 40, std::int64_t{1} << 40}), InvalidArgument);
+  EXPECT_THROW((Shape{1, 1, 1, 1, 1, 1, 1}), InvalidArgument);
+  EXPECT_EQ(to_string(Shape{2, 3}), "[2, 3]");
+}
+
+TEST(Tensor, CopiesShareAndClonesDoNot) {
+  Tensor a = Tensor::zeros(DType::f32, {2, 3});
+  const Tensor b = a, c = a.clone();
+  a.data<float>()[4] = 5.0f;
+  EXPECT_EQ(b.data<float>()[4], 5.0f);
+  EXPECT_EQ(c.data<float>()[4], 0.0f);
+  EXPECT_THROW(a.data<double>(), InvalidArgument);
+  EXPECT_THROW(a.reshape({7}), InvalidArgument);
+  EXPECT_THROW(a.view().slice(1, 2, 2), InvalidArgument);
+}
+
+TEST(Tensor, CopyOfAStridedViewIsContiguous) {
+  std::vector<float> values(24);
+  std::iota(values.begin(), values.end(), 0.0f);
+  const std::int64_t strides[] = {1, 6};
+  const Tensor copy = Tensor::copy_of(
+      ConstTensorView(reinterpret_cast<const std::byte*>(values.data()), DType::f32, {3, 4}, strides));
+  for (int i = 0; i < 3; ++i) {
+    for (int j = 0; j < 4; ++j) EXPECT_EQ(copy.data<float>()[i * 4 + j], static_cast<float>(i + 6 * j));
+  }
+}
+
+TEST(Executor, RunsEveryUnitOnceAndRethrows) {
+  for (const int threads : {1, 2, 3, 7}) {
+    const auto pool = make_thread_pool(threads);
+    std::vector<std::atomic<int>> count(1000);
+    pool->parallel_for(1000, [&](std::int64_t unit, int worker) {
+      EXPECT_LT(worker, threads);
+      ++count[static_cast<std::size_t>(unit)];
+      pool->parallel_for(2, [](std::int64_t, int) {});  // from inside: serial, and no deadlock
+    });
+    for (const auto& n : count) EXPECT_EQ(n, 1);
+    EXPECT_THROW(pool->parallel_for(100,
+                                    [](std::int64_t unit, int) {
+                                      if (unit == 50) throw Error("here");
+                                    }),
+                 Error);
+    pool->parallel_for(3, [](std::int64_t, int) {});  // still usable
+  }
+  EXPECT_THROW(make_thread_pool(0), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace fovea
