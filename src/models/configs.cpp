@@ -69,7 +69,11 @@ const char* name_of(Enum value, const Names<Enum, n>& names) {
 
 constexpr std::int64_t most_words = 10'000'000, most_dim = 65'536, most_layers = 1'000;
 
-}  // namespace
+// A key that other libraries vary and this one does not: absent, or this value.
+void require(const json& object, const char* key, const json& value) {
+  const auto found = object.find(key);
+  if (found != object.end() && *found != value) refuse(key, value.dump(), found->dump());
+}
 
 RnnConfig read_rnn_config(const json& json) {
   return {.vocabulary = size_field(json, "vocab_size", most_words),
@@ -83,15 +87,53 @@ RnnConfig read_rnn_config(const json& json) {
 }
 
 TransformerConfig read_transformer_config(const json& json) {
-  return {.vocabulary = size_field(json, "vocab_size", most_words),
-          .dim = size_field(json, "d_model", most_dim),
-          .feed_forward = size_field(json, "encoder_ffn_dim", most_dim),
-          .heads = size_field(json, "encoder_attention_heads", most_dim),
-          .encoder_layers = size_field(json, "encoder_layers", most_layers),
-          .decoder_layers = size_field(json, "decoder_layers", most_layers),
-          .norm = enum_field(json, "norm", norm_names),
-          .dropout = rate_field(json, "dropout"),
-          .attention_dropout = rate_field(json, "attention_dropout")};
+  for (const char* side : {"ffn_dim", "attention_heads"}) {
+    require(json, (std::string("decoder_") + side).c_str(),
+            field(json, (std::string("encoder_") + side).c_str()));
+  }
+  require(json, "activation_function", "relu");
+  require(json, "scale_embedding", true);
+  require(json, "tie_word_embeddings", true);
+  const TransformerConfig config{.vocabulary = size_field(json, "vocab_size", most_words),
+                                 .dim = size_field(json, "d_model", most_dim),
+                                 .feed_forward = size_field(json, "encoder_ffn_dim", most_dim),
+                                 .heads = size_field(json, "encoder_attention_heads", most_dim),
+                                 .encoder_layers = size_field(json, "encoder_layers", most_layers),
+                                 .decoder_layers = size_field(json, "decoder_layers", most_layers),
+                                 .norm = enum_field(json, "norm", norm_names),
+                                 .dropout = rate_field(json, "dropout"),
+                                 .attention_dropout = rate_field(json, "attention_dropout")};
+  if (config.dim % config.heads != 0)
+    refuse("encoder_attention_heads", "a divisor of d_model " + std::to_string(config.dim),
+           std::to_string(config.heads));
+  return config;
+}
+
+std::int64_t least(const RnnConfig& c) {
+  const std::int64_t cells = 3 * autograd::gate_count(c.cell) * c.hidden * (c.embedding + c.hidden);
+  return c.vocabulary * (c.embedding + 1) + cells + 2 * c.hidden * c.hidden;
+}
+
+std::int64_t least(const TransformerConfig& c) {
+  const std::int64_t attention = 4 * c.dim * c.dim, inner = 2 * c.dim * c.feed_forward;
+  return c.vocabulary * (c.dim + 1) + c.encoder_layers * (attention + inner) +
+         c.decoder_layers * (2 * attention + inner);
+}
+
+}  // namespace
+
+ModelConfig read_config(const std::string& text) {
+  const auto json = json::parse(text, nullptr, false);
+  if (!json.is_object()) throw InvalidArgument("make_model", "config", "a JSON object", text.substr(0, 40));
+  const auto type = json.find("model_type");
+  if (type != json.end() && *type == "fovea-rnn") return read_rnn_config(json);
+  if (type != json.end() && *type == "fovea-transformer") return read_transformer_config(json);
+  throw InvalidArgument("make_model", "config.model_type", "\"fovea-rnn\" or \"fovea-transformer\"",
+                        type == json.end() ? "none" : type->dump());
+}
+
+std::int64_t least_elements(const ModelConfig& config) {
+  return std::visit([](const auto& c) { return least(c); }, config);
 }
 
 std::string write_config(const RnnConfig& config) {

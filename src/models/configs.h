@@ -1,16 +1,21 @@
 // Configs as JSON, in the shape of a Hugging Face config.json.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <cstdint>
 #include <string>
+#include <variant>
 
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
 
 namespace fovea::models {
 
-RnnConfig read_rnn_config(const nlohmann::json& json);
-TransformerConfig read_transformer_config(const nlohmann::json& json);
+using ModelConfig = std::variant<RnnConfig, TransformerConfig>;
+/// Throws InvalidArgument for what is missing, out of range, or asks for a variation this library lacks.
+ModelConfig read_config(const std::string& text);
+/// A lower bound of the elements of all parameters, within a small factor: a reader compares it with the size
+/// of the weights before it allocates by a config's numbers.
+std::int64_t least_elements(const ModelConfig& config);
 std::string write_config(const RnnConfig& config);
 std::string write_config(const TransformerConfig& config);
 

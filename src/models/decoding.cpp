@@ -14,7 +14,13 @@ struct Live {
   std::size_t sentence = 0;
   std::vector<std::int32_t> ids;
   double log_probability = 0.0;
-  std::vector<std::vector<float>> alignment;
+};
+
+// Alignment of one step, and which rows the next step's rows continue. Hypotheses are traced back through
+// these when they finish, so that growing one copies no weights.
+struct Past {
+  Tensor alignment;                   // [rows, source_len]
+  std::vector<std::int64_t> parents;  // one a row of the next step
 };
 
 struct Candidate {
@@ -57,13 +63,8 @@ class Stepper {
     if (state_) state_->reorder(index);
   }
 
-  std::vector<float> alignment(std::size_t row, std::size_t sentence) const {
-    if (!alignment_) return {};
-    const std::int64_t width = alignment_.size(1);
-    const float* from = alignment_.data<float>() + static_cast<std::int64_t>(row) * width;
-    return {from, from + sources_[sentence].size() + 1};
-  }
-
+  /// Of the last step: [rows, source_len]; empty without attention.
+  const Tensor& alignment() const { return alignment_; }
   std::int64_t bytes() const { return bytes_; }
   std::int64_t score_evaluations() const { return state_ ? state_->score_evaluations : evaluations_; }
 
@@ -79,6 +80,7 @@ class Stepper {
     batch = make_batch(sources, prefixes, options_.bos, options_.eos);
     nn::Context context;
     Capture capture;
+    capture.scope = Capture::Scope::alignment;
     const Tensor hidden = model_.hidden(context, batch, &capture, &evaluations_).value();
     const std::int64_t steps = batch.target_len, dim = hidden.size(1), count = batch.size;
     Tensor last(DType::f32, {count, dim});
@@ -111,7 +113,7 @@ class Search {
   Search(SequenceToSequence& model, const std::vector<std::vector<std::int32_t>>& sources,
          const DecodeOptions& options)
       : sources_(sources), options_(options), stepper_(model, sources, options), finished_(sources.size()) {
-    for (std::size_t i = 0; i < sources.size(); ++i) live_.push_back({i, {}, 0.0, {}});
+    for (std::size_t i = 0; i < sources.size(); ++i) live_.push_back({i, {}, 0.0});
   }
 
   std::vector<std::vector<Hypothesis>> run(DecodeStats* stats) {
@@ -152,6 +154,7 @@ class Search {
     std::vector<Candidate> best;
     for (std::int32_t token = 0; token < classes; ++token) {
       const double value = live_[index].log_probability + static_cast<double>(row[token]);
+      if (std::isnan(value)) continue;  // a model that diverged: NaN has no order to sort by
       if ((best.size() == wanted && value <= best.back().log_probability) || forbidden(token)) continue;
       const Candidate candidate{value, index, token};
       best.insert(std::upper_bound(best.begin(), best.end(), candidate), candidate);
@@ -160,18 +163,32 @@ class Search {
     all.insert(all.end(), best.begin(), best.end());
   }
 
-  void finish(const Live& parent, std::size_t row, double log_probability, std::int32_t token) {
-    Hypothesis done{parent.ids, log_probability, 0.0, parent.alignment};
-    if (token != options_.eos) done.ids.push_back(token);
-    if (auto weights = stepper_.alignment(row, parent.sentence); !weights.empty())
-      done.alignment.push_back(std::move(weights));
-    done.score = log_probability / std::pow(static_cast<double>(parent.ids.size() + 1), options_.normalize);
+  // Weights that wrote each token of the hypothesis whose last token comes from `row` of this step.
+  std::vector<std::vector<float>> trace(std::size_t sentence, std::size_t row) const {
+    if (!past_.back().alignment) return {};
+    std::vector<std::vector<float>> rows(past_.size());
+    for (std::size_t step = past_.size(); step-- > 0;) {
+      const Tensor& weights = past_[step].alignment;
+      const float* from = weights.data<float>() + static_cast<std::int64_t>(row) * weights.size(1);
+      rows[step].assign(from, from + sources_[sentence].size() + 1);
+      if (step > 0) row = static_cast<std::size_t>(past_[step - 1].parents[row]);
+    }
+    return rows;
+  }
+
+  void finish(const Candidate& last) {
+    const Live& parent = live_[last.row];
+    Hypothesis done{parent.ids, last.log_probability, 0.0, trace(parent.sentence, last.row)};
+    if (last.token != options_.eos) done.ids.push_back(last.token);
+    done.score =
+        last.log_probability / std::pow(static_cast<double>(parent.ids.size() + 1), options_.normalize);
     finished_[parent.sentence].push_back(std::move(done));
   }
 
   void advance(const Tensor& log_probabilities) {
     std::vector<Live> next;
     std::vector<std::int64_t> index;
+    past_.push_back({stepper_.alignment(), {}});
     const auto beam = static_cast<std::size_t>(options_.beam_size);
     for (std::size_t begin = 0, end = 0; begin < live_.size(); begin = end) {
       const std::size_t sentence = live_[begin].sentence;
@@ -181,21 +198,24 @@ class Search {
             log_probabilities.data<float>() + static_cast<std::int64_t>(end) * log_probabilities.size(1),
             log_probabilities.size(1), end, candidates);
       }
+      if (candidates.empty()) {
+        throw InvalidArgument("decode", "model",
+                              "log-probabilities that are numbers, and a token that may follow",
+                              "none at step " + std::to_string(past_.size()));
+      }
       std::sort(candidates.begin(), candidates.end());
       const bool last = static_cast<std::int64_t>(live_[begin].ids.size()) + 1 >= longest(sentence);
       const std::size_t first = next.size();
       for (std::size_t rank = 0; rank < candidates.size() && next.size() - first < beam; ++rank) {
         const Candidate& c = candidates[rank];
         if (c.token == options_.eos || last) {
-          if (rank < beam) finish(live_[c.row], c.row, c.log_probability, c.token);
+          if (rank < beam) finish(c);
           if (last && rank + 1 >= beam) break;
           continue;
         }
         Live longer = live_[c.row];
         longer.ids.push_back(c.token);
         longer.log_probability = c.log_probability;
-        if (auto weights = stepper_.alignment(c.row, sentence); !weights.empty())
-          longer.alignment.push_back(std::move(weights));
         next.push_back(std::move(longer));
         index.push_back(static_cast<std::int64_t>(c.row));
       }
@@ -206,12 +226,14 @@ class Search {
     }
     live_ = std::move(next);
     if (!live_.empty()) stepper_.reorder(index);
+    past_.back().parents = std::move(index);
   }
 
   const std::vector<std::vector<std::int32_t>>& sources_;
   const DecodeOptions& options_;
   Stepper stepper_;
   std::vector<Live> live_;
+  std::vector<Past> past_;
   std::vector<std::vector<Hypothesis>> finished_;
 };
 

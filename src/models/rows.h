@@ -29,6 +29,15 @@ inline Tensor gather_entries(const Tensor& tensor, std::span<const std::int64_t>
   return result;
 }
 
+inline void check_index(std::span<const std::int64_t> index, std::int64_t rows) {
+  for (const std::int64_t i : index) {
+    if (i < 0 || i >= rows) {
+      throw InvalidArgument("DecoderState::reorder", "index", "rows in [0, " + std::to_string(rows) + ")",
+                            std::to_string(i));
+    }
+  }
+}
+
 /// True where row i of the result comes from row i of as many: nothing need move.
 inline bool is_identity(std::span<const std::int64_t> index, std::int64_t rows) {
   if (static_cast<std::int64_t>(index.size()) != rows) return false;

@@ -1,7 +1,6 @@
 #include "fovea/models/sequence_to_sequence.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
@@ -24,14 +23,9 @@ Tensor SequenceToSequence::log_probabilities(const nn::Var& hidden) {
 }
 
 std::unique_ptr<SequenceToSequence> make_model(const std::string& config, std::uint64_t seed) {
-  const auto json = nlohmann::json::parse(config, nullptr, false);
-  if (!json.is_object()) throw InvalidArgument("make_model", "config", "a JSON object", config.substr(0, 40));
-  const auto type = json.find("model_type");
-  if (type != json.end() && *type == "fovea-rnn") return make_rnn(read_rnn_config(json), seed);
-  if (type != json.end() && *type == "fovea-transformer")
-    return make_transformer(read_transformer_config(json), seed);
-  throw InvalidArgument("make_model", "config.model_type", "\"fovea-rnn\" or \"fovea-transformer\"",
-                        type == json.end() ? "none" : type->dump());
+  const ModelConfig read = read_config(config);
+  if (const auto* rnn = std::get_if<RnnConfig>(&read)) return make_rnn(*rnn, seed);
+  return make_transformer(std::get<TransformerConfig>(read), seed);
 }
 
 Tensor alignment_of(const Capture& capture, const SequenceToSequence& model) {
@@ -40,7 +34,8 @@ Tensor alignment_of(const Capture& capture, const SequenceToSequence& model) {
     if (captured.name.starts_with("decoder.cross")) cross.push_back(&captured);
   }
   if (cross.empty() || !model.attends()) return {};
-  // The last layer but one aligns best in a Transformer (Garg et al. 2019, arXiv 1909.02074, section 4.1).
+  // A capture of the alignment alone holds one; of all layers, the last but one aligns best in a Transformer
+  // (Garg et al. 2019, arXiv 1909.02074, section 4.1).
   const Tensor& weights = cross[cross.size() >= 2 ? cross.size() - 2 : 0]->weights;
   const std::int64_t batch = weights.size(0), heads = weights.size(1),
                      block = weights.size(2) * weights.size(3);

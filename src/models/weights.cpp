@@ -35,12 +35,22 @@ const char* dtype_name(DType dtype) {
   return "";
 }
 
+// Only regular files: opening a pipe would wait for its writer.
+std::ifstream open_regular(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    throw FileError(path, -1, "is not a file that can be read");
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) throw FileError(path, -1, "cannot be opened for reading");
+  return stream;
+}
+
 class Reader {
  public:
-  explicit Reader(const std::string& path) : path_(path), stream_(path, std::ios::binary) {
+  explicit Reader(const std::string& path) : path_(path), stream_(open_regular(path)) {
     std::error_code error;
-    size_ = std::filesystem::is_regular_file(path, error) ? std::filesystem::file_size(path, error) : 0;
-    if (!stream_ || error) throw FileError(path, -1, "cannot be opened for reading");
+    size_ = std::filesystem::file_size(path, error);
+    if (error) throw FileError(path, -1, "cannot be measured: " + error.message());
   }
 
   TensorFile read() {
@@ -55,26 +65,50 @@ class Reader {
     std::string text(header_size, '\0');
     take(text.data(), header_size);
     data_begin_ = 8 + header_size;
-    const auto header = nlohmann::json::parse(text, nullptr, false);
-    if (!header.is_object()) fail(8, "the header is not a JSON object");
+    const auto header = parse(text);
     TensorFile file;
     for (const auto& [name, entry] : header.items()) {
       if (name == "__metadata__") {
         read_metadata(entry, file);
       } else {
-        file.tensors.push_back({name, read_tensor(name, entry)});
+        entries_.push_back(read_entry(name, entry));
       }
     }
+    // Before anything is allocated: overlapping tensors could ask for far more memory than the file has
+    // bytes.
     check_spans();
+    for (const Entry& entry : entries_) file.tensors.push_back({entry.name, read_data(entry)});
     return file;
   }
 
  private:
+  struct Entry {
+    std::string name;
+    DType dtype;
+    Shape shape;
+    std::uint64_t begin, end;  // in the data
+  };
+
   [[noreturn]] void fail(std::uint64_t offset, const std::string& reason) {
     throw FileError(path_, static_cast<std::int64_t>(offset), reason);
   }
   void take(char* to, std::uint64_t bytes) {
     if (!stream_.read(to, static_cast<std::streamsize>(bytes))) fail(size_, "ends early");
+  }
+  // The parser alone would keep the last of two entries of one name.
+  nlohmann::json parse(const std::string& text) {
+    std::set<std::string> names;
+    std::string twice;
+    const auto on_event = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+      if (depth == 1 && event == nlohmann::json::parse_event_t::key &&
+          !names.insert(value.get<std::string>()).second)
+        twice = value.get<std::string>();
+      return true;
+    };
+    auto header = nlohmann::json::parse(text, on_event, false);
+    if (!header.is_object()) fail(8, "the header is not a JSON object");
+    if (!twice.empty()) fail(8, "two entries are named '" + twice + "'");
+    return header;
   }
   void read_metadata(const nlohmann::json& entry, TensorFile& file) {
     if (!entry.is_object()) fail(8, "__metadata__ is not an object");
@@ -106,7 +140,7 @@ class Reader {
     }
     return Shape(sizes);
   }
-  Tensor read_tensor(const std::string& name, const nlohmann::json& entry) {
+  Entry read_entry(const std::string& name, const nlohmann::json& entry) {
     if (!entry.is_object()) fail(8, "tensor '" + name + "': expected an object");
     const DType dtype = dtype_of_entry(name, entry);
     const Shape shape = shape_of_entry(name, entry);
@@ -122,24 +156,32 @@ class Reader {
                             std::to_string(end) + ") are not " + std::to_string(bytes) +
                             " bytes inside the file");
     }
-    spans_.insert({begin, end});
-    Tensor tensor(dtype, shape);
-    stream_.seekg(static_cast<std::streamoff>(data_begin_ + begin));
-    take(reinterpret_cast<char*>(tensor.raw()), bytes);
+    return {name, dtype, shape, begin, end};
+  }
+  Tensor read_data(const Entry& entry) {
+    Tensor tensor(entry.dtype, entry.shape);
+    stream_.seekg(static_cast<std::streamoff>(data_begin_ + entry.begin));
+    take(reinterpret_cast<char*>(tensor.raw()), entry.end - entry.begin);
     return tensor;
   }
+  // The format allows neither overlaps nor gaps: every byte of the data belongs to one tensor.
   void check_spans() {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> spans;
+    for (const Entry& entry : entries_) spans.emplace_back(entry.begin, entry.end);
+    std::sort(spans.begin(), spans.end());
     std::uint64_t reached = 0;
-    for (const auto& [begin, end] : spans_) {
+    for (const auto& [begin, end] : spans) {
       if (begin < reached) fail(data_begin_ + begin, "two tensors overlap");
+      if (begin > reached) fail(data_begin_ + reached, "bytes that belong to no tensor");
       reached = end;
     }
+    if (reached != size_ - data_begin_) fail(data_begin_ + reached, "bytes that belong to no tensor");
   }
 
   std::string path_;
   std::ifstream stream_;
   std::uint64_t size_ = 0, data_begin_ = 0;
-  std::multiset<std::pair<std::uint64_t, std::uint64_t>> spans_;
+  std::vector<Entry> entries_;
 };
 
 // Writes pieces to `path`.partial, syncs, renames.
@@ -169,6 +211,14 @@ void write_atomically(const std::string& path,
     ::unlink(partial.c_str());
     throw FileError(path, -1, std::string("cannot be renamed into place: ") + std::strerror(errno));
   }
+  // The new name lives in the folder: without this a power cut could bring the old file back. Some file
+  // systems cannot sync a folder; the file itself is whole either way.
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const int opened = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (opened >= 0) {
+    ::fsync(opened);
+    ::close(opened);
+  }
 }
 
 }  // namespace
@@ -190,12 +240,18 @@ void save_safetensors(const std::string& path, const TensorFile& file) {
   std::uint64_t offset = 0;
   for (const NamedTensor& named : file.tensors) {
     const std::uint64_t bytes = named.tensor.bytes();
+    if (!named.tensor)
+      throw InvalidArgument("save_safetensors", "file.tensors", "tensors that are set",
+                            named.name + " empty");
+    if (header.contains(named.name) || named.name == "__metadata__")
+      throw InvalidArgument("save_safetensors", "file.tensors", "distinct names", named.name + " again");
     header[named.name] = {{"dtype", dtype_name(named.tensor.dtype())},
                           {"shape", named.tensor.shape().sizes()},
                           {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
-  std::string text = header.dump();
+  // A name that is not UTF-8 is written with replacement characters, rather than not at all.
+  std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   text.resize((text.size() + 7) / 8 * 8, ' ');  // data 8-byte aligned, as readers that map the file expect
   const std::uint64_t size = text.size();
   std::vector<std::pair<const void*, std::size_t>> pieces{{&size, 8}, {text.data(), text.size()}};
@@ -208,60 +264,14 @@ void write_file_atomically(const std::string& path, const std::string& bytes) {
 }
 
 std::string read_file(const std::string& path, std::size_t limit) {
+  std::ifstream stream = open_regular(path);
   std::error_code error;
-  const bool regular = std::filesystem::is_regular_file(path, error);
-  std::ifstream stream(path, std::ios::binary);
-  if (!regular || !stream) throw FileError(path, -1, "cannot be opened for reading");
   const auto size = std::filesystem::file_size(path, error);
   if (error || size > limit)
     throw FileError(path, -1, "larger than the " + std::to_string(limit) + " bytes allowed here");
   std::string bytes(size, '\0');
   if (!stream.read(bytes.data(), static_cast<std::streamsize>(size))) throw FileError(path, -1, "ends early");
   return bytes;
-}
-
-void save_model(const std::string& folder, const SequenceToSequence& model) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw FileError(folder, -1, "cannot be made: " + error.message());
-  TensorFile file;
-  file.metadata["format"] = "pt";  // what readers of the format look for: plain row-major tensors
-  for (const nn::Parameter& parameter : model.parameters().all())
-    file.tensors.push_back({parameter.name, parameter.value});
-  save_safetensors(folder + "/model.safetensors", file);
-  write_file_atomically(folder + "/config.json", model.config());
-}
-
-std::unique_ptr<SequenceToSequence> load_model(const std::string& folder) {
-  const std::string config = folder + "/config.json", weights = folder + "/model.safetensors";
-  std::unique_ptr<SequenceToSequence> model;
-  try {
-    model = make_model(read_file(config, 1u << 20), 0);
-  } catch (const InvalidArgument& error) {
-    throw FileError(config, -1, error.what());
-  }
-  const TensorFile file = load_safetensors(weights);
-  assign_parameters(weights, file, "", model->parameters());
-  for (const NamedTensor& named : file.tensors) {
-    if (!model->parameters().contains(named.name))
-      throw FileError(weights, -1, "tensor '" + named.name + "' belongs to no parameter of the model");
-  }
-  return model;
-}
-
-void assign_parameters(const std::string& path, const TensorFile& file, const std::string& prefix,
-                       nn::ParameterSet& parameters) {
-  for (nn::Parameter& parameter : parameters.all()) {
-    const Tensor* tensor = file.find(prefix + parameter.name);
-    if (!tensor) throw FileError(path, -1, "tensor '" + prefix + parameter.name + "' is missing");
-    if (!(tensor->shape() == parameter.value.shape()) || tensor->dtype() != DType::f32) {
-      throw FileError(path, -1,
-                      "tensor '" + prefix + parameter.name + "': expected F32 " +
-                          to_string(parameter.value.shape()) + ", got " +
-                          std::string(to_string(tensor->dtype())) + " " + to_string(tensor->shape()));
-    }
-    std::memcpy(parameter.value.raw(), tensor->raw(), parameter.value.bytes());
-  }
 }
 
 }  // namespace fovea::models

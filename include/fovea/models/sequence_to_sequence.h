@@ -29,7 +29,11 @@ struct CapturedWeights {
   int layer = 0;
   Tensor weights;  ///< [batch, heads, query_len, key_len]
 };
-using Capture = std::vector<CapturedWeights>;
+/// What a forward leaves of its weights.
+struct Capture : std::vector<CapturedWeights> {
+  enum class Scope : std::uint8_t { every_layer, alignment };  ///< `alignment`: only what alignment_of reads
+  Scope scope = Scope::every_layer;
+};
 
 /// What a decoder has computed so far for a set of rows (hypotheses).
 class DecoderState {
@@ -38,7 +42,8 @@ class DecoderState {
   virtual std::unique_ptr<DecoderState> clone() const = 0;
   /// Bytes of keys, values and recurrent states kept from step to step.
   virtual std::int64_t bytes() const = 0;
-  /// Row i of the result is row index[i] of now; fewer or more rows are allowed.
+  /// Row i of the result is row index[i] of now; fewer or more rows are allowed. Throws InvalidArgument for
+  /// an index outside [0, rows).
   virtual void reorder(std::span<const std::int64_t> index) = 0;
 
   std::int64_t rows = 0;
@@ -65,7 +70,7 @@ class SequenceToSequence {
   virtual bool attends() const = 0;
 
   /// What the output layer reads: [size * target_len, dim]. With `capture`, the weights of every layer and
-  /// head. `evaluations`, if given, is increased by the query-key pairs scored.
+  /// head (or of its scope). `evaluations`, if given, is increased by the query-key pairs scored.
   virtual nn::Var hidden(nn::Context& context, const Batch& batch, Capture* capture,
                          std::int64_t* evaluations) = 0;
   virtual nn::Var output_weight(nn::Context& context) = 0;

@@ -23,7 +23,8 @@ struct TensorFile {
   const Tensor* find(const std::string& name) const;
 };
 
-/// Throws FileError with the offset for anything that is not a well-formed file. Dtypes F32, F64, F16, BF16.
+/// Throws FileError with the offset for anything that is not a well-formed file: sizes, JSON, names twice,
+/// overlaps, gaps. Dtypes F32, F64, F16, BF16. Never allocates more than a small multiple of the file's size.
 TensorFile load_safetensors(const std::string& path);
 /// Writes `path`.partial, syncs it and renames it, so that a crash leaves the old file or the new one. Throws
 /// FileError.
@@ -37,8 +38,8 @@ std::string read_file(const std::string& path, std::size_t limit);
 void save_model(const std::string& folder, const SequenceToSequence& model);
 /// Throws FileError: missing, unexpected or wrongly shaped tensors are named.
 std::unique_ptr<SequenceToSequence> load_model(const std::string& folder);
-/// Copies tensors named `prefix` + parameter name into the parameters; each must be there, of the right
-/// shape.
+/// Copies tensors named `prefix` + parameter name into the parameters, converted to f32; each must be there,
+/// of the right shape. Throws FileError.
 void assign_parameters(const std::string& path, const TensorFile& file, const std::string& prefix,
                        nn::ParameterSet& parameters);
 

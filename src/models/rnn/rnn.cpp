@@ -31,6 +31,7 @@ struct RnnState final : DecoderState {
                                      (keys ? keys.bytes() : 0) + (values ? values.bytes() : 0));
   }
   void reorder(std::span<const std::int64_t> index) override {
+    check_index(index, rows);
     if (is_identity(index, rows)) return;
     std::vector<std::int64_t> sources, lengths;
     for (const std::int64_t i : index) {

@@ -39,8 +39,10 @@ struct TransformerState final : DecoderState {
 
   std::unique_ptr<DecoderState> clone() const override {
     auto copy = std::make_unique<TransformerState>(*this);
-    for (nn::ProjectedKeys& keys : copy->self)
-      keys = {keys.key.clone(), keys.value.clone(), keys.length};  // appended to in place
+    for (nn::ProjectedKeys& keys : copy->self) {
+      if (keys.length > 0)
+        keys = {keys.key.clone(), keys.value.clone(), keys.length};  // appended to in place
+    }
     return copy;
   }
   std::int64_t bytes() const override {
@@ -54,6 +56,7 @@ struct TransformerState final : DecoderState {
     return static_cast<std::int64_t>(total);
   }
   void reorder(std::span<const std::int64_t> index) override {
+    check_index(index, rows);
     if (is_identity(index, rows)) return;
     std::vector<std::int64_t> sources, lengths;
     for (const std::int64_t i : index) {
@@ -160,8 +163,8 @@ class TransformerModel final : public SequenceToSequence {
     auto& s = static_cast<TransformerState&>(base);
     Context context;
     Var x = embed(context, previous, s.rows, 1, s.steps);
-    const std::size_t aligning = decoder_.size() >= 2 ? decoder_.size() - 2 : 0;
-    Tensor weights;
+    Capture capture;
+    capture.scope = Capture::Scope::alignment;
     for (std::size_t i = 0; i < decoder_.size(); ++i) {
       const DecoderLayer& layer = decoder_[i];
       x = residual(context, layer.self_norm, x, [&](const Var& y) {
@@ -172,7 +175,7 @@ class TransformerModel final : public SequenceToSequence {
         return layer.cross.attend_projected(context, y, s.cross[i],
                                             {.mask = KeyLengths{},
                                              .key_lengths = s.source_lengths,
-                                             .weights = i == aligning ? &weights : nullptr});
+                                             .weights = slot(&capture, "decoder.cross", i)});
       });
       x = residual(context, layer.final_norm, x,
                    [&](const Var& y) { return layer.feed_forward(context, y); });
@@ -181,14 +184,20 @@ class TransformerModel final : public SequenceToSequence {
     ++s.steps;
     for (const std::int64_t length : s.source_lengths)
       s.score_evaluations += config_.heads * config_.decoder_layers * (s.steps + length);
-    s.alignment = alignment_of({{"decoder.cross", 0, weights}}, *this).reshape({s.rows, s.source_len});
+    s.alignment = alignment_of(capture, *this).reshape({s.rows, s.source_len});
     return reshape(x, {s.rows, config_.dim});
   }
 
  private:
-  static Tensor* slot(Capture* capture, const std::string& name, std::size_t layer) {
+  // As alignment_of chooses.
+  std::size_t alignment_layer() const { return decoder_.size() >= 2 ? decoder_.size() - 2 : 0; }
+
+  // Where an attention call leaves its weights. Good until the next slot is asked for.
+  Tensor* slot(Capture* capture, const std::string& name, std::size_t layer) const {
     if (!capture) return nullptr;
-    // Reserved for every layer at once by encode(), so that earlier slots stay where they are.
+    if (capture->scope == Capture::Scope::alignment &&
+        (name != "decoder.cross" || layer != alignment_layer()))
+      return nullptr;
     capture->push_back({name + " layer " + std::to_string(layer + 1), static_cast<int>(layer), {}});
     return &capture->back().weights;
   }
@@ -210,7 +219,6 @@ class TransformerModel final : public SequenceToSequence {
 
   Var encode(Context& context, std::span<const std::int32_t> source, std::int64_t batch, std::int64_t length,
              std::span<const std::int64_t> lengths, Capture* capture, std::int64_t* evaluations) const {
-    if (capture) capture->reserve(encoder_.size() + 2 * decoder_.size());
     Var x = embed(context, source, batch, length, 0);
     for (std::size_t i = 0; i < encoder_.size(); ++i) {
       const EncoderLayer& layer = encoder_[i];
