@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "fovea/nn/layers.h"
+#include "fovea/nn/optimizer.h"
+
+namespace fovea::nn {
+namespace {
+
+TEST(Adam, FirstStepsByHand) {
+  ParameterSet set(1);
+  Parameter& p = set.constant("p", {1}, 1.0f);
+  Adam adam(set, {.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8});
+  double m = 0.0, v = 0.0, x = 1.0;
+  for (int t = 1; t <= 5; ++t) {
+    const double g = 0.3 * t - 0.7;
+    p.gradient.data<float>()[0] = static_cast<float>(g);
+    EXPECT_NEAR(adam.step(0.1), std::abs(g), 1e-6);
+    m = 0.9 * m + 0.1 * g;
+    v = 0.99 * v + 0.01 * g * g;
+    x -= 0.1 * (m / (1 - std::pow(0.9, t))) / (std::sqrt(v / (1 - std::pow(0.99, t))) + 1e-8);
+    EXPECT_NEAR(p.value.data<float>()[0], x, 1e-5);
+    EXPECT_EQ(p.gradient.data<float>()[0], 0.0f);
+  }
+}
+
+TEST(Adam, ClipsTheGlobalNormAndStopsAtNan) {
+  ParameterSet set(1);
+  Parameter &a = set.constant("a", {2}, 0.0f), &b = set.constant("b", {1}, 0.0f);
+  Adam adam(set, {.beta1 = 0.0, .beta2 = 0.0, .clip_norm = 1.0});
+  a.gradient.data<float>()[0] = 3.0f;
+  b.gradient.data<float>()[0] = 4.0f;
+  EXPECT_NEAR(adam.step(0.0), 5.0, 1e-6);
+  EXPECT_NEAR(adam.first_moments()[0].data<float>()[0], 0.6, 1e-6);
+  EXPECT_NEAR(adam.first_moments()[1].data<float>()[0], 0.8, 1e-6);
+  b.gradient.data<float>()[0] = std::nanf("");
+  EXPECT_FALSE(std::isfinite(adam.step(1.0)));
+  EXPECT_EQ(adam.first_bad_gradient(), "b");
+  EXPECT_EQ(b.value.data<float>()[0], 0.0f);
+}
+
+TEST(Schedule, WarmsUpThenFallsWithTheRoot) {
+  const Schedule schedule = InverseSquareRoot{.peak = 0.5, .warmup = 100};
+  EXPECT_NEAR(learning_rate(schedule, 50), 0.25, 1e-12);
+  EXPECT_NEAR(learning_rate(schedule, 100), 0.5, 1e-12);
+  EXPECT_NEAR(learning_rate(schedule, 400), 0.25, 1e-12);
+  EXPECT_EQ(learning_rate(Constant{0.1}, 7), 0.1);
+}
+
+TEST(ParameterSet, ValuesFollowSeedAndNameAlone) {
+  ParameterSet one(5), other(5), different(6);
+  one.xavier("a", {4, 4});
+  const Tensor b = one.xavier("b", {4, 4}).value, same = other.xavier("b", {4, 4}).value,
+               not_same = different.xavier("b", {4, 4}).value;
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(b.data<float>()[i], same.data<float>()[i]);
+  EXPECT_NE(b.data<float>()[0], not_same.data<float>()[0]);
+  EXPECT_THROW(one.constant("a", {1}, 0.0f), InvalidArgument);
+  EXPECT_THROW(one.at("c"), InvalidArgument);
+}
+
+// Keys kept from step to step give what one causal call over the whole sequence gives.
+TEST(MultiHeadAttention, StepsOverKeptKeysAreTheCausalCall) {
+  ParameterSet set(2);
+  const MultiHeadAttention layer(set, "x", 12, 3, 0.0f);
+  const Tensor input = set.normal("input", {2, 70, 12}, 1.0f).value;
+  Context context;
+  const Tensor whole = layer(context, Var(input), Var(input), {.mask = Causal{}}).value();
+  ProjectedKeys keys;
+  for (std::int64_t t = 0; t < 70; ++t) {
+    const Var row = autograd::slice(Var(input), 1, t, 1);
+    layer.append(context, row, keys, 4);
+    const Tensor step = layer.attend_projected(context, row, keys, {.mask = Everything{}}).value();
+    for (std::int64_t b = 0; b < 2; ++b) {
+      for (std::int64_t d = 0; d < 12; ++d)
+        ASSERT_NEAR(step.data<float>()[b * 12 + d], whole.data<float>()[(b * 70 + t) * 12 + d], 1e-5);
+    }
+  }
+  EXPECT_THROW(MultiHeadAttention(set, "y", 10, 3, 0.0f), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace fovea::nn
