@@ -1,6 +1,10 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <numeric>
+#include <string>
+#include <vector>
 
 #include "cli/commands.h"
 
@@ -17,7 +21,47 @@ void on_signal(int signal) {
   signals = 1;
 }
 
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+// The command that was asked for, as deep as it was understood.
+const CLI::App& innermost(const CLI::App& app) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  return chosen.empty() ? app : innermost(*chosen.front());
+}
+
 }  // namespace
+
+// The option or command nearest to each word that was not understood, if one is near.
+static void suggest(const CLI::App& app) {
+  const CLI::App& command = innermost(app);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (const CLI::App* below : command.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(below->get_name());
+  for (const std::string& word : app.remaining(true)) {
+    const std::string bare = word.substr(0, word.find('='));
+    const auto near = std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+      return edit_distance(a, bare) < edit_distance(b, bare);
+    });
+    if (near != names.end() && edit_distance(*near, bare) <= 1 + bare.size() / 4)
+      std::fprintf(stderr, "'%s': did you mean %s?\n", bare.c_str(), near->c_str());
+  }
+}
 
 bool stop_requested() noexcept {
   return signals > 0;
@@ -47,11 +91,17 @@ int main(int argc, char** argv) {
     return 0;
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
+    if (code != 0) fovea::cli::suggest(app);
     return code == 0 ? 0 : 2;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "fovea: memory ran out\n");
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "fovea: %s\n", error.what());
+    // One line, whatever a file's content brought into the message.
+    std::string line = error.what();
+    std::replace_if(
+        line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; },
+        ' ');
+    std::fprintf(stderr, "fovea: %s\n", line.c_str());
   }
   return 1;
 }

@@ -15,16 +15,19 @@ struct Options {
   std::string model, input, output, alignment, reuse = "on";
   int beam = 5, n_best = 1, threads = 0;
   double normalize = 1.0, length_factor = 2.0;
-  std::size_t batch = 32;
+  std::size_t batch = 32, max_length = 1000;
   bool show = false, stats = false;
 };
 
-std::vector<std::string> input_lines(const std::string& path) {
-  if (!path.empty()) return text::read_lines(path);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(std::cin, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    lines.push_back(std::move(line));
+// Standard input is checked like a file: a line that is no text is named, not translated.
+std::vector<std::string> input_lines(const Options& o, const text::Tokenizer& tokenizer) {
+  const std::vector<std::string> lines = text::read_lines(o.input.empty() ? "/dev/stdin" : o.input);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::size_t pieces = tokenizer.encode(lines[i]).size();
+    if (pieces > o.max_length) {
+      throw FileError(o.input.empty() ? "standard input" : o.input, static_cast<std::int64_t>(i) + 1,
+                      fmt::format("{} pieces, more than --max-length {}", pieces, o.max_length), "line");
+    }
   }
   return lines;
 }
@@ -50,7 +53,7 @@ void run(const Options& o) {
   if ((!o.alignment.empty() || o.show) && !translator.model().attends()) {
     throw InvalidArgument("fovea translate", "--alignment", "a model with attention", "one without");
   }
-  const std::vector<std::string> lines = input_lines(o.input);
+  const std::vector<std::string> lines = input_lines(o, translator.tokenizer());
   std::ofstream file;
   if (!o.output.empty()) {
     file.open(o.output);
@@ -96,6 +99,8 @@ void register_translate(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   command->add_option("--max-length-factor", o->length_factor, "longest output over the source's length")
       ->check(CLI::PositiveNumber);
+  command->add_option("--max-length", o->max_length, "pieces of a line at most; a longer one is refused")
+      ->check(CLI::Range(1, 100000));
   command->add_option("--n-best", o->n_best, "translations a line, as 'line ||| text ||| score'")
       ->check(CLI::Range(1, 1000));
   command->add_option("--mini-batch", o->batch, "lines at once")->check(CLI::Range(1, 100000));

@@ -1,0 +1,129 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "fovea/models/weights.h"
+#include "train/checkpoint.h"
+#include "train/tiny.h"
+
+namespace fovea::train {
+namespace {
+
+// Everything of a checkpoint but the time it took.
+void expect_equal_checkpoints(const std::string& a, const std::string& b) {
+  const models::TensorFile left = models::load_safetensors(checkpoint_path(a)),
+                           right = models::load_safetensors(checkpoint_path(b));
+  ASSERT_EQ(left.tensors.size(), right.tensors.size());
+  for (std::size_t i = 0; i < left.tensors.size(); ++i) {
+    ASSERT_EQ(left.tensors[i].name, right.tensors[i].name);
+    EXPECT_EQ(0, std::memcmp(left.tensors[i].tensor.raw(), right.tensors[i].tensor.raw(),
+                             left.tensors[i].tensor.bytes()))
+        << left.tensors[i].name;
+  }
+}
+
+void expect_equal_curves(const std::vector<Validation>& a, const std::vector<Validation>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].update, b[i].update);
+    EXPECT_EQ(a[i].train_loss, b[i].train_loss);
+    EXPECT_EQ(a[i].cross_entropy, b[i].cross_entropy);
+    EXPECT_EQ(a[i].bleu, b[i].bleu);
+    EXPECT_EQ(a[i].improved, b[i].improved);
+  }
+}
+
+TEST(Resume, GivesTheBitsOfAnUnbrokenTrainingWhereverItStops) {
+  Tiny tiny;
+  Listener silent;
+  const auto unbroken = tiny.model();
+  const Result expected = train(*unbroken, tiny.data, tiny.options("unbroken"), Start::fresh, silent, never);
+  ASSERT_EQ(expected.ended, Ended::finished);
+  for (const int stop_after : {0, 1, 8, 13, 19}) {
+    SCOPED_TRACE("stopped after " + std::to_string(stop_after));
+    const std::string name = "broken-" + std::to_string(stop_after);
+    const TrainOptions options = tiny.options(name);
+    int asked = 0;
+    const auto first = tiny.model();
+    const Result stopped =
+        train(*first, tiny.data, options, Start::fresh, silent, [&] { return asked++ == stop_after; });
+    ASSERT_EQ(stopped.ended, Ended::stopped);
+    const auto second = tiny.model();  // a new process starts from fresh weights
+    const Result resumed = train(*second, tiny.data, options, Start::resume, silent, never);
+    EXPECT_EQ(resumed.ended, Ended::finished);
+    expect_equal_checkpoints(tiny.options("unbroken").folder, options.folder);
+    expect_equal_curves(expected.curve, resumed.curve);
+    EXPECT_EQ(bytes_of(tiny.path("unbroken") / "model.safetensors"),
+              bytes_of(tiny.path(name) / "model.safetensors"));
+    EXPECT_EQ(expected.averaged, resumed.averaged);
+  }
+}
+
+TEST(Resume, AFinishedTrainingGoesOnWithAHigherLimit) {
+  Tiny tiny;
+  Listener silent;
+  const auto unbroken = tiny.model();
+  train(*unbroken, tiny.data, tiny.options("unbroken"), Start::fresh, silent, never);
+  // Stops at a validation's update, so that the curve has the same points.
+  TrainOptions options = tiny.options("longer");
+  options.max_updates = 16;
+  const auto first = tiny.model();
+  train(*first, tiny.data, options, Start::fresh, silent, never);
+  options.max_updates = 20;
+  const auto second = tiny.model();
+  train(*second, tiny.data, options, Start::resume, silent, never);
+  expect_equal_checkpoints(tiny.options("unbroken").folder, options.folder);
+}
+
+TEST(Resume, DamagedCheckpointsAreRefusedByName) {
+  Tiny tiny;
+  Listener silent;
+  TrainOptions options = tiny.options("damaged");
+  options.max_updates = 3;
+  const auto model = tiny.model();
+  train(*model, tiny.data, options, Start::fresh, silent, never);
+  const std::string path = checkpoint_path(options.folder), whole = bytes_of(path);
+  ASSERT_GT(whole.size(), 1000u);
+  const auto expect_refused = [&](const std::string& bytes, const std::string& what) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+    const auto fresh = tiny.model();
+    try {
+      train(*fresh, tiny.data, options, Start::resume, silent, never);
+      ADD_FAILURE() << what << " was accepted";
+    } catch (const FileError& error) {
+      EXPECT_EQ(error.file(), path) << what;
+    }
+    EXPECT_EQ(bytes_of(path), bytes) << "the file is left for its owner to look at";
+  };
+  for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{8},
+                                   std::size_t{200}, whole.size() / 2, whole.size() - 1}) {
+    expect_refused(whole.substr(0, length), "cut to " + std::to_string(length));
+  }
+  expect_refused(whole + "x", "a byte too many");
+  std::string junk(4096, '\0');
+  for (std::size_t i = 0; i < junk.size(); ++i) junk[i] = static_cast<char>(i * 37 + i / 256);
+  expect_refused(junk, "junk");
+  std::string huge = whole;
+  huge[7] = '\x7f';  // the header's size, near 2^63
+  expect_refused(huge, "a header larger than the file");
+}
+
+TEST(Resume, AnotherTrainingsCheckpointIsRefused) {
+  Tiny tiny;
+  Listener silent;
+  TrainOptions options = tiny.options("other");
+  options.max_updates = 2;
+  const auto model = tiny.model();
+  train(*model, tiny.data, options, Start::fresh, silent, never);
+  TrainOptions seed = options;
+  seed.seed = 6;
+  EXPECT_THROW(train(*model, tiny.data, seed, Start::resume, silent, never), FileError);
+  Data fewer = tiny.data;
+  fewer.train.pop_back();
+  EXPECT_THROW(train(*model, fewer, options, Start::resume, silent, never), FileError);
+  TrainOptions nowhere = tiny.options("nowhere");
+  EXPECT_THROW(train(*model, tiny.data, nowhere, Start::resume, silent, never), FileError);
+}
+
+}  // namespace
+}  // namespace fovea::train

@@ -1,0 +1,137 @@
+#include "fovea/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "fovea/models/weights.h"
+#include "train/checkpoint.h"
+#include "train/tiny.h"
+
+namespace fovea::train {
+namespace {
+
+TEST(Trainer, LearnsAndReportsEveryStep) {
+  Tiny tiny;
+  struct Recorder : Listener {
+    void on_step(const Progress& p) override { steps.push_back(p); }
+    void on_validation(const Validation& v) override { validations.push_back(v); }
+    std::vector<Progress> steps;
+    std::vector<Validation> validations;
+  } recorder;
+  TrainOptions options = tiny.options("learns");
+  options.max_updates = 60;
+  const auto model = tiny.model();
+  const Result result = train(*model, tiny.data, options, Start::fresh, recorder, never);
+  ASSERT_EQ(recorder.steps.size(), 60u);
+  EXPECT_EQ(recorder.validations.size(), 60u / 8u + 1u);  // and one at the end
+  // An untrained model is uniform over the words: log of the vocabulary.
+  EXPECT_NEAR(recorder.steps.front().loss, std::log(static_cast<double>(model->vocabulary())), 0.5);
+  EXPECT_LT(result.curve.back().cross_entropy, recorder.steps.front().loss - 1.0);
+  EXPECT_NEAR(result.curve.back().perplexity, std::exp(result.curve.back().cross_entropy), 1e-6);
+  EXPECT_EQ(recorder.steps[4].learning_rate, 0.01);  // the end of the warm-up
+}
+
+TEST(Trainer, PatienceEndsATrainingThatDoesNotImprove) {
+  Tiny tiny;
+  Listener silent;
+  TrainOptions options = tiny.options("patience");
+  options.schedule = nn::Constant{0.0};  // every validation is equal, none but the first an improvement
+  options.validate_every = 2;
+  options.patience = 3;
+  options.average = 0;
+  const auto model = tiny.model();
+  const Result result = train(*model, tiny.data, options, Start::fresh, silent, never);
+  EXPECT_EQ(result.ended, Ended::no_improvement);
+  EXPECT_EQ(result.curve.size(), 4u);
+  EXPECT_TRUE(result.curve[0].improved);
+  EXPECT_EQ(result.final.update, 2);
+}
+
+TEST(Trainer, TheFolderHoldsTheBestOfSingleAndAveragedWeights) {
+  Tiny tiny;
+  Listener silent;
+  TrainOptions options = tiny.options("average");
+  options.metric = Metric::perplexity;
+  const auto model = tiny.model();
+  const Result result = train(*model, tiny.data, options, Start::fresh, silent, never);
+  ASSERT_EQ(result.curve.size(), 3u);
+  // Only the last two snapshots stay, and the weights are their mean if that is the better model.
+  EXPECT_FALSE(std::filesystem::exists(snapshot_path(options.folder, 8)));
+  const models::TensorFile a = models::load_safetensors(snapshot_path(options.folder, 16)),
+                           b = models::load_safetensors(snapshot_path(options.folder, 20));
+  const auto mean = tiny.model();
+  for (nn::Parameter& parameter : mean->parameters().all()) {
+    const float *x = a.find(parameter.name)->data<float>(), *y = b.find(parameter.name)->data<float>();
+    for (std::int64_t i = 0; i < parameter.value.count(); ++i)
+      parameter.value.data<float>()[i] = x[i] / 2 + y[i] / 2;
+  }
+  const auto cross_entropy = [&](models::SequenceToSequence& m) {
+    const auto stats = evaluate(m, tiny.data.valid, 64);
+    return -stats.log_likelihood / static_cast<double>(stats.tokens);
+  };
+  const double averaged = cross_entropy(*mean);
+  double best = result.curve[0].cross_entropy;
+  for (const Validation& v : result.curve) best = std::min(best, v.cross_entropy);
+  EXPECT_EQ(result.averaged, averaged < best);
+  const auto loaded = models::load_model(options.folder);
+  EXPECT_NEAR(cross_entropy(*loaded), std::min(best, averaged), 1e-6);
+  EXPECT_NEAR(cross_entropy(*model), std::min(best, averaged), 1e-6);
+}
+
+TEST(Trainer, AValueThatIsNotFiniteStopsWithTheStepAndTheLayer) {
+  Tiny tiny;
+  TrainOptions options = tiny.options("nan");
+  const auto model = tiny.model();
+  struct Poison : Listener {
+    explicit Poison(nn::ParameterSet& set) : set(set) {}
+    void on_step(const Progress& p) override {
+      if (p.update == 4) set.all().back().value.data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+    }
+    nn::ParameterSet& set;
+  } poison(model->parameters());
+  try {
+    train(*model, tiny.data, options, Start::fresh, poison, never);
+    FAIL() << "trained on";
+  } catch (const TrainingError& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find("update 5"), std::string::npos) << what;
+    bool named = false;
+    for (const nn::Parameter& parameter : model->parameters().all())
+      named = named || what.find(parameter.name) != std::string::npos;
+    EXPECT_TRUE(named) << what;
+  }
+  // The checkpoint of update 3 is whole: the training goes on from there.
+  Listener silent;
+  const auto again = tiny.model();
+  const Result result = train(*again, tiny.data, options, Start::resume, silent, never);
+  EXPECT_EQ(result.ended, Ended::finished);
+  EXPECT_TRUE(std::isfinite(result.final.cross_entropy));
+}
+
+TEST(Trainer, NothingToTrainOnIsRefused) {
+  Tiny tiny;
+  Listener silent;
+  const auto model = tiny.model();
+  Data none = tiny.data;
+  none.train.clear();
+  EXPECT_THROW(train(*model, none, tiny.options("none"), Start::fresh, silent, never), InvalidArgument);
+  none = tiny.data;
+  none.valid.clear();
+  EXPECT_THROW(train(*model, none, tiny.options("none"), Start::fresh, silent, never), InvalidArgument);
+}
+
+TEST(TranslateAll, AnswersInTheOrderOfTheSources) {
+  Tiny tiny;
+  const auto model = tiny.model();
+  std::vector<std::vector<std::int32_t>> sources;
+  for (const Example& example : tiny.data.valid) sources.push_back(example.source);
+  const auto together = translate_all(*model, sources, *tiny.data.tokenizer, 1, 1.0);
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    EXPECT_EQ(translate_all(*model, {sources[i]}, *tiny.data.tokenizer, 1, 1.0)[0], together[i]) << i;
+  EXPECT_EQ(translate_all(*model, {{}}, *tiny.data.tokenizer, 1, 1.0)[0], "");
+}
+
+}  // namespace
+}  // namespace fovea::train

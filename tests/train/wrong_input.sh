@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# wrong_input.sh FOVEA: what a person can get wrong is answered with one clear line and the right exit code.
+set -uo pipefail
+fovea=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failed=0
+
+# refused CODE PATTERN COMMAND...: exit code, and a line on stderr that matches; with code 1 the error is one line, the
+# last one (what was read so far may be reported before it)
+refused() {
+  local code=$1 pattern=$2 got error
+  shift 2
+  timeout 60 "$fovea" "$@" <"${input:-/dev/null}" >out 2>err
+  got=$?
+  error=$(if [[ $code == 1 ]]; then tail -n 1 err; else cat err; fi)
+  if [[ $got != "$code" ]] || ! grep -Eq -- "$pattern" <<<"$error" || [[ $code == 1 && $error != "fovea: "* ]]; then
+    echo "wrong_input: fovea $*: exit $got (expected $code), stderr (expected '$pattern'):" >&2
+    head -c 600 err >&2
+    failed=1
+  fi
+}
+
+"$fovea" corpus generated --output data --count 200 --held-out 10 --max-words 8 >/dev/null || exit 1
+small=(--model rnn --dim-emb 8 --dim-rnn 8 --tokenizer whitespace --mini-batch-words 128 --max-updates 4 --cpu-threads 1)
+valid=(--valid-source data.valid.en --valid-target data.valid.fr)
+"$fovea" train "${small[@]}" --train-source data.train.en --train-target data.train.fr "${valid[@]}" --output good \
+  2>err || { cat err >&2; exit 1; }
+
+# Corpora.
+head -n 100 data.train.fr >short.fr
+head -c 20000 /dev/urandom >junk.en
+head -c 1000000 /dev/zero | tr '\0' 'a' >long.en
+{ head -n 199 data.train.en; cat long.en; echo; } >with_long.en
+: >empty.en
+on() { # on PATTERN SOURCE TARGET
+  refused 1 "$1" train "${small[@]}" "${valid[@]}" --output bad --train-source "$2" --train-target "$3"
+}
+on 'nowhere\.en' nowhere.en data.train.fr
+on 'short\.fr|data\.train\.en' data.train.en short.fr
+on 'junk\.en' junk.en data.train.fr
+on 'with_long\.en.*200' with_long.en data.train.fr
+on 'empty|at least one' empty.en empty.en
+on '\.' . data.train.fr
+refused 1 'train-source' train "${small[@]}" --output bad
+refused 1 'resume' train "${small[@]}" --train-source data.train.en --train-target data.train.fr "${valid[@]}" --output good
+refused 1 'bad' train "${small[@]}" --train-source data.train.en --train-target data.train.fr "${valid[@]}" --output bad --resume
+cp -r good cut && truncate -s 3000 cut/checkpoint.safetensors
+refused 1 'cut/checkpoint' train "${small[@]}" --train-source data.train.en --train-target data.train.fr "${valid[@]}" \
+  --output cut --resume
+
+# Models.
+refused 1 'nowhere' translate --model nowhere
+for file in config.json vocab.json model.safetensors; do
+  for damage in missing cut junk; do
+    rm -rf hurt && cp -r good hurt
+    case $damage in
+      missing) rm "hurt/$file" ;;
+      cut) truncate -s 50 "hurt/$file" ;;
+      junk) cp junk.en "hurt/$file" ;;
+    esac
+    refused 1 'hurt' translate --model hurt
+  done
+done
+
+# Text to translate.
+input=junk.en refused 1 'line' translate --model good
+input=long.en refused 1 'line' translate --model good
+yes word | head -n 5000 | tr '\n' ' ' >many.en
+input=many.en refused 1 'line 1|max-length' translate --model good
+refused 1 'nowhere\.txt' translate --model good --input nowhere.txt
+refused 1 'no/such/place' translate --model good --output no/such/place
+
+# Scores.
+refused 1 'nowhere' score bleu --reference nowhere --hypothesis data.test.fr
+refused 1 'lines' score bleu --reference data.test.fr --hypothesis short.fr
+refused 1 'junk\.en' score bleu --reference junk.en --hypothesis junk.en
+refused 1 'junk\.en|data\.test\.fr' score alignment --gold data.test.fr --hypothesis data.test.fr
+
+# Usage.
+refused 2 '--output' train
+refused 2 'did you mean --beam-size' translate --model good --beam-sise 3
+refused 2 'did you mean translate' translat --model good
+refused 2 'gated' train --model gated --output bad
+refused 2 'beam-size' translate --model good --beam-size many
+exit "$failed"
