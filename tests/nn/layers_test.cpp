@@ -1,0 +1,178 @@
+// Layers against naive loops in double.
+#include "fovea/nn/layers.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+namespace fovea::nn {
+namespace {
+
+// Row r of x [rows, width].
+const float* row_of(const Tensor& x, std::int64_t r, std::int64_t width) {
+  return x.data<float>() + r * width;
+}
+
+std::vector<double> naive_linear(const Parameter& weight, const Parameter& bias, const float* x) {
+  const std::int64_t out = weight.value.size(0), in = weight.value.size(1);
+  std::vector<double> y(static_cast<std::size_t>(out));
+  for (std::int64_t o = 0; o < out; ++o) {
+    double sum = static_cast<double>(bias.value.data<float>()[o]);
+    for (std::int64_t i = 0; i < in; ++i)
+      sum += static_cast<double>(weight.value.data<float>()[o * in + i]) * static_cast<double>(x[i]);
+    y[static_cast<std::size_t>(o)] = sum;
+  }
+  return y;
+}
+
+// Sums of n products of values of order 1 in f32: n·2^-24 for each, n <= 32 here, some layers deep.
+constexpr double tolerance = 2e-5;
+
+TEST(Layers, LinearAndLayerNormAreTheirFormulas) {
+  ParameterSet set(3);
+  const Linear linear(set, "linear", 9, 5), without(set, "without", 9, 5, Linear::Bias::without);
+  LayerNorm norm(set, "norm", 9);
+  linear.bias->value = set.normal("b", {5}, 1.0f).value;
+  norm.gamma->value = set.normal("g", {9}, 1.0f).value;
+  norm.beta->value = set.normal("s", {9}, 1.0f).value;
+  const Tensor x = set.normal("x", {2, 3, 9}, 2.0f).value;
+  Context context;
+  const Tensor y = linear(context, x).value(), z = without(context, x).value(), n = norm(context, x).value();
+  EXPECT_EQ(y.shape(), (Shape{2, 3, 5}));
+  EXPECT_FALSE(set.contains("without.bias"));
+  const Parameter no_bias{"", Tensor::zeros(DType::f32, {5}), Tensor()};
+  for (std::int64_t r = 0; r < 6; ++r) {
+    const float* from = row_of(x, r, 9);
+    const auto expected = naive_linear(*linear.weight, *linear.bias, from);
+    const auto plain = naive_linear(*without.weight, no_bias, from);
+    double mean = 0.0, variance = 0.0;
+    for (int i = 0; i < 9; ++i) mean += static_cast<double>(from[i]) / 9.0;
+    for (int i = 0; i < 9; ++i) variance += std::pow(static_cast<double>(from[i]) - mean, 2) / 9.0;
+    for (std::size_t o = 0; o < 5; ++o) {
+      EXPECT_NEAR(row_of(y, r, 5)[o], expected[o], tolerance);
+      EXPECT_NEAR(row_of(z, r, 5)[o], plain[o], tolerance);
+    }
+    for (int i = 0; i < 9; ++i) {
+      const double normal = (static_cast<double>(from[i]) - mean) / std::sqrt(variance + 1e-5);
+      const double gamma = norm.gamma->value.data<float>()[i], beta = norm.beta->value.data<float>()[i];
+      EXPECT_NEAR(row_of(n, r, 9)[i], normal * gamma + beta, tolerance);
+    }
+  }
+}
+
+// PyTorch's GRU: gates in the order reset, update, new; the reset gate acts on R h + b.
+TEST(Layers, RecurrentIsThePublishedCell) {
+  ParameterSet set(4);
+  const std::int64_t in = 6, hidden = 5;
+  const std::vector<std::int64_t> lengths{3, 1};
+  for (const auto cell : {autograd::Cell::rnn, autograd::Cell::gru}) {
+    const bool gru = cell == autograd::Cell::gru;
+    const std::string name = gru ? "gru" : "rnn";
+    const Recurrent layer(set, name, cell, in, hidden);
+    layer.input.bias->value = set.normal(name + ".bi", {(gru ? 3 : 1) * hidden}, 1.0f).value;
+    layer.bias->value = set.normal(name + ".bh", {(gru ? 3 : 1) * hidden}, 1.0f).value;
+    const Tensor x = set.normal(name + ".x", {2, 3, in}, 1.0f).value;
+    Context context;
+    const Tensor states = layer.sequence(context, x, autograd::Direction::forward, Var(), lengths).value();
+    for (std::int64_t b = 0; b < 2; ++b) {
+      std::vector<float> state(hidden, 0.0f);
+      for (std::int64_t t = 0; t < 3; ++t) {
+        const auto gate = naive_linear(*layer.input.weight, *layer.input.bias, row_of(x, b * 3 + t, in));
+        const auto memory = naive_linear(*layer.weight, *layer.bias, state.data());
+        for (std::size_t i = 0; t < lengths[static_cast<std::size_t>(b)] && i < state.size(); ++i) {
+          if (!gru) {
+            state[i] = static_cast<float>(std::tanh(gate[i] + memory[i]));
+            continue;
+          }
+          const double r = 1.0 / (1.0 + std::exp(-gate[i] - memory[i]));
+          const double z = 1.0 / (1.0 + std::exp(-gate[5 + i] - memory[5 + i]));
+          const double n = std::tanh(gate[10 + i] + r * memory[10 + i]);
+          state[i] = static_cast<float>((1.0 - z) * n + z * static_cast<double>(state[i]));
+        }
+        for (std::size_t i = 0; i < state.size(); ++i)
+          ASSERT_NEAR(row_of(states, b * 3 + t, hidden)[i], state[i], tolerance) << name << " step " << t;
+      }
+    }
+  }
+}
+
+// softmax(q kᵀ / sqrt(dim)) v by heads, over the first `length` keys.
+TEST(Layers, MultiHeadAttentionIsItsFormula) {
+  ParameterSet set(5);
+  const std::int64_t dim = 8, heads = 2, size = dim / heads, rows = 3, keys = 4;
+  const MultiHeadAttention layer(set, "attention", dim, heads, 0.5f);
+  const Tensor x = set.normal("x", {2, rows, dim}, 1.0f).value,
+               memory = set.normal("m", {2, keys, dim}, 1.0f).value;
+  const std::vector<std::int64_t> lengths{4, 2};
+  Context context;
+  Tensor weights;
+  const Tensor y =
+      layer(context, x, memory, {.mask = KeyLengths{}, .key_lengths = lengths, .weights = &weights}).value();
+  EXPECT_EQ(weights.shape(), (Shape{2, heads, rows, keys}));
+  for (std::int64_t b = 0; b < 2; ++b) {
+    for (std::int64_t t = 0; t < rows; ++t) {
+      std::vector<float> mixed(static_cast<std::size_t>(dim), 0.0f);
+      const auto q = naive_linear(*layer.query.weight, *layer.query.bias, row_of(x, b * rows + t, dim));
+      for (std::int64_t h = 0; h < heads; ++h) {
+        std::vector<double> exponentials;
+        double sum = 0.0;
+        for (std::int64_t j = 0; j < lengths[static_cast<std::size_t>(b)]; ++j) {
+          const auto k = naive_linear(*layer.key.weight, *layer.key.bias, row_of(memory, b * keys + j, dim));
+          double score = 0.0;
+          for (std::int64_t i = h * size; i < (h + 1) * size; ++i)
+            score += q[static_cast<std::size_t>(i)] * k[static_cast<std::size_t>(i)];
+          exponentials.push_back(std::exp(score / std::sqrt(static_cast<double>(size))));
+          sum += exponentials.back();
+        }
+        for (std::int64_t j = 0; j < keys; ++j) {
+          const auto at = static_cast<std::size_t>(j);
+          const double weight = at < exponentials.size() ? exponentials[at] / sum : 0.0;
+          EXPECT_NEAR(row_of(weights, (b * heads + h) * rows + t, keys)[j], weight, tolerance);
+          const auto v =
+              naive_linear(*layer.value.weight, *layer.value.bias, row_of(memory, b * keys + j, dim));
+          for (auto i = static_cast<std::size_t>(h * size); i < static_cast<std::size_t>((h + 1) * size); ++i)
+            mixed[i] += static_cast<float>(weight * v[i]);
+        }
+      }
+      const auto expected = naive_linear(*layer.output.weight, *layer.output.bias, mixed.data());
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        EXPECT_NEAR(row_of(y, b * rows + t, dim)[i], expected[i], tolerance);
+    }
+  }
+}
+
+TEST(Layers, AttentionDropsWeightsInTrainingOnly) {
+  ParameterSet set(6);
+  const MultiHeadAttention layer(set, "attention", 8, 2, 0.5f);
+  const Tensor x = set.normal("x", {1, 6, 8}, 1.0f).value;
+  const auto value_of = [&](Context context) {
+    const Tensor y = layer(context, x, x, {}).value();
+    return std::vector<float>(y.data<float>(), y.data<float>() + y.count());
+  };
+  autograd::Tape tape;
+  EXPECT_EQ(value_of({}), value_of({}));
+  EXPECT_NE(value_of({}), value_of({.tape = &tape, .dropout_seed = 1}));
+  EXPECT_EQ(value_of({.tape = &tape, .dropout_seed = 1}), value_of({.tape = &tape, .dropout_seed = 1}));
+  EXPECT_NE(value_of({.tape = &tape, .dropout_seed = 1}), value_of({.tape = &tape, .dropout_seed = 2}));
+}
+
+TEST(Positions, AreSinesThenCosines) {
+  const Tensor table = sinusoidal_positions(3, 4, 10);
+  for (std::int64_t t = 0; t < 4; ++t) {
+    for (int i = 0; i < 5; ++i) {
+      const double angle = static_cast<double>(3 + t) / std::pow(10000.0, 2.0 * i / 10.0);
+      EXPECT_NEAR(row_of(table, t, 10)[i], std::sin(angle), 1e-7);
+      EXPECT_NEAR(row_of(table, t, 10)[5 + i], std::cos(angle), 1e-7);
+    }
+  }
+  Tensor x(DType::f32, {2, 4, 10});
+  x.fill(2.0);
+  const Tensor y = add_positions(x, table).value();
+  for (std::int64_t i = 0; i < 80; ++i) EXPECT_EQ(y.data<float>()[i], 2.0f + table.data<float>()[i % 40]);
+  EXPECT_THROW(add_positions(x, sinusoidal_positions(0, 5, 10)), InvalidArgument);
+  EXPECT_THROW(add_positions(Tensor::zeros(DType::f32, {4, 10}), table), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace fovea::nn

@@ -1,0 +1,128 @@
+// Adam over several units of work against the paper's algorithm in double; what a checkpoint and a bad
+// gradient need.
+#include "fovea/nn/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "fovea/core/philox.h"
+
+namespace fovea::nn {
+namespace {
+
+void set_gradient(Parameter& parameter, std::uint64_t seed) {
+  PhiloxStream random(seed);
+  for (std::int64_t i = 0; i < parameter.gradient.count(); ++i)
+    parameter.gradient.data<float>()[i] = 2.0f * random.next_uniform() - 1.0f;
+}
+
+TEST(AdamState, FollowsThePaperForManyElements) {
+  ParameterSet set(1);
+  Parameter& p = set.normal("p", {33, 1000}, 1.0f);  // more than one unit of work
+  const AdamOptions options{.beta1 = 0.9, .beta2 = 0.98, .epsilon = 1e-9};
+  Adam adam(set, options);
+  const auto count = static_cast<std::size_t>(p.value.count());
+  std::vector<double> value(p.value.data<float>(), p.value.data<float>() + count), m(count), v(count);
+  constexpr double rate = 0.01, scale = 0.5;
+  constexpr int steps = 5;
+  for (int t = 1; t <= steps; ++t) {
+    set_gradient(p, static_cast<std::uint64_t>(t));
+    double sum = 0.0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const double g = scale * static_cast<double>(p.gradient.data<float>()[i]);
+      sum += g * g;
+      m[i] = options.beta1 * m[i] + (1.0 - options.beta1) * g;
+      v[i] = options.beta2 * v[i] + (1.0 - options.beta2) * g * g;
+      const double m_hat = m[i] / (1.0 - std::pow(options.beta1, t));
+      const double v_hat = v[i] / (1.0 - std::pow(options.beta2, t));
+      value[i] -= rate * m_hat / (std::sqrt(v_hat) + options.epsilon);
+    }
+    EXPECT_NEAR(adam.step(rate, scale), std::sqrt(sum), 1e-6 * std::sqrt(sum));
+    EXPECT_EQ(adam.steps(), t);
+    for (std::size_t i = 0; i < count; ++i) {
+      // A step rounds the value once (eps/2 of |value| < 4) and moves it by at most about rate/(1-beta1) with
+      // a relative error of some eps, most of it from 1 - beta2 in f32: 1e-5.
+      EXPECT_NEAR(static_cast<double>(p.value.data<float>()[i]), value[i], t * (2.4e-7 + 1e-5 * rate));
+      EXPECT_EQ(p.gradient.data<float>()[i], 0.0f);
+    }
+  }
+}
+
+TEST(AdamState, ScalesGradientsBeforeItClips) {
+  // With beta1 = 0 the first moment is the gradient that was used.
+  ParameterSet set(1);
+  Parameter &a = set.constant("a", {2}, 0.0f), &b = set.constant("b", {1}, 0.0f);
+  a.gradient.data<float>()[0] = 3.0f;
+  a.gradient.data<float>()[1] = 0.0f;
+  b.gradient.data<float>()[0] = 4.0f;
+  Adam adam(set, {.beta1 = 0.0, .clip_norm = 1.0});
+  EXPECT_NEAR(adam.step(0.1), 5.0, 1e-6);  // the norm before clipping
+  EXPECT_NEAR(adam.first_moments()[0].data<float>()[0], 0.6, 1e-6);
+  EXPECT_NEAR(adam.first_moments()[1].data<float>()[0], 0.8, 1e-6);
+  // Below the limit nothing is scaled; gradient_scale acts before clipping.
+  a.gradient.data<float>()[0] = 3.0f;
+  b.gradient.data<float>()[0] = 4.0f;
+  EXPECT_NEAR(adam.step(0.1, 0.1), 0.5, 1e-6);
+  EXPECT_NEAR(adam.first_moments()[0].data<float>()[0], 0.3, 1e-6);
+  EXPECT_NEAR(adam.first_moments()[1].data<float>()[0], 0.4, 1e-6);
+}
+
+TEST(AdamState, ABadGradientChangesNothingAndIsNamed) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    ParameterSet set(1);
+    Parameter& good = set.normal("encoder.good", {5}, 1.0f);
+    Parameter& culprit = set.normal("decoder.culprit", {70000}, 1.0f);  // more than one unit of work
+    Adam adam(set, {.clip_norm = 1.0});
+    set_gradient(good, 1);
+    set_gradient(culprit, 2);
+    EXPECT_EQ(adam.first_bad_gradient(), "");
+    culprit.gradient.data<float>()[69999] = bad;
+    const Tensor before = good.value.clone();
+    EXPECT_FALSE(std::isfinite(adam.step(0.1)));
+    EXPECT_EQ(adam.first_bad_gradient(), "decoder.culprit");
+    EXPECT_EQ(adam.steps(), 0);
+    for (int i = 0; i < 5; ++i) {
+      EXPECT_EQ(good.value.data<float>()[i], before.data<float>()[i]);
+      EXPECT_EQ(adam.first_moments()[0].data<float>()[i], 0.0f);
+    }
+  }
+}
+
+TEST(AdamState, ContinuesFromItsSavedState) {
+  const auto run = [](int steps, Adam& adam, Parameter& p, int from) {
+    for (int t = from; t < from + steps; ++t) {
+      set_gradient(p, static_cast<std::uint64_t>(t));
+      adam.step(0.01);
+    }
+  };
+  ParameterSet whole_set(3), first_set(3), second_set(3);
+  Parameter &whole = whole_set.normal("p", {9}, 1.0f), &first = first_set.normal("p", {9}, 1.0f),
+            &second = second_set.normal("p", {9}, 1.0f);
+  Adam unbroken(whole_set, {}), before(first_set, {}), after(second_set, {});
+  run(6, unbroken, whole, 0);
+  run(3, before, first, 0);
+  second.value = first.value.clone();
+  after.first_moments()[0] = before.first_moments()[0].clone();
+  after.second_moments()[0] = before.second_moments()[0].clone();
+  after.set_steps(before.steps());
+  run(3, after, second, 3);
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(second.value.data<float>()[i], whole.value.data<float>()[i]);
+}
+
+// Vaswani et al. 2017, eq. 3: dim^-0.5 · min(step^-0.5, step · warmup^-1.5) has the same shape.
+TEST(LearningRate, HasTheShapeOfThePaper) {
+  const InverseSquareRoot decay{.peak = 8e-4, .warmup = 100};
+  for (const std::int64_t step : {1, 7, 99, 100, 101, 5000}) {
+    const auto t = static_cast<double>(step);
+    const double shape = std::min(std::pow(t, -0.5), t * std::pow(100.0, -1.5)) * std::sqrt(100.0);
+    EXPECT_NEAR(learning_rate(decay, step), 8e-4 * shape, 1e-15);
+  }
+  EXPECT_GT(learning_rate(InverseSquareRoot{.peak = 1.0, .warmup = 0}, 1), 0.0);
+}
+
+}  // namespace
+}  // namespace fovea::nn
