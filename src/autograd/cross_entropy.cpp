@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "autograd/gemm.h"
+#include "autograd/record.h"
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/executor.h"
@@ -109,13 +110,11 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
                          CrossEntropyStats* stats) {
   check(x, weight, bias, targets);
   const std::int64_t rows = x.size(0), dim = x.size(1), classes = weight.size(0);
-  Tape* tape = x.recorded() ? x.node()->tape : weight.recorded() ? weight.node()->tape : nullptr;
+  Tape* tape = tape_of({&x, &weight, &bias});
   const auto gradients = std::make_shared<Gradients>();
-  if (tape) {
-    gradients->x = Tensor(DType::f32, x.shape());
-    gradients->weight = Tensor::zeros(DType::f32, weight.shape());
-    if (!bias.empty()) gradients->bias = Tensor::zeros(DType::f32, {classes});
-  }
+  if (x.recorded()) gradients->x = Tensor(DType::f32, x.shape());
+  if (weight.recorded()) gradients->weight = Tensor::zeros(DType::f32, weight.shape());
+  if (bias.recorded()) gradients->bias = Tensor::zeros(DType::f32, {classes});
   Tensor logits(DType::f32, {std::min(rows, chunk_rows), classes});
   std::vector<RowLoss> losses(static_cast<std::size_t>(rows));
   for (std::int64_t begin = 0; begin < rows; begin += chunk_rows) {
@@ -133,12 +132,15 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
       if (targets[begin + r] < 0) return static_cast<void>(std::fill_n(row, classes, 0.0f));
       losses[begin + r] = row_loss(row, classes, targets[begin + r], smoothing, loss_scale);
     });
-    if (!tape) continue;
-    gemm(count, dim, classes, {chunk, classes}, {weight.value().data<float>(), dim}, 0.0f,
-         gradients->x.data<float>() + begin * dim, dim);
-    gemm(classes, dim, count, {chunk, classes, Transpose::yes}, {input, dim}, 1.0f,
-         gradients->weight.data<float>(), dim);
-    if (!bias.empty()) add_columns(chunk, count, classes, gradients->bias.data<float>());
+    if (gradients->x) {
+      gemm(count, dim, classes, {chunk, classes}, {weight.value().data<float>(), dim}, 0.0f,
+           gradients->x.data<float>() + begin * dim, dim);
+    }
+    if (gradients->weight) {
+      gemm(classes, dim, count, {chunk, classes, Transpose::yes}, {input, dim}, 1.0f,
+           gradients->weight.data<float>(), dim);
+    }
+    if (gradients->bias) add_columns(chunk, count, classes, gradients->bias.data<float>());
   }
   CrossEntropyStats total;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -159,11 +161,13 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
             }
             accumulate(x, std::move(gradients->x));
             accumulate(weight, std::move(gradients->weight));
-            if (!bias.empty()) accumulate(bias, std::move(gradients->bias));
+            accumulate(bias, std::move(gradients->bias));
           })};
 }
 
 void log_softmax_rows(Tensor& logits) {
+  if (logits.rank() != 2)
+    throw InvalidArgument("log_softmax_rows", "logits", "[N, V]", to_string(logits.shape()));
   const std::int64_t classes = logits.size(1);
   default_executor().parallel_for(logits.size(0), [&](std::int64_t r, int) {
     float* row = logits.data<float>() + r * classes;

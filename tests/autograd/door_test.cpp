@@ -1,0 +1,213 @@
+// What ops refuse, tensors without rows, what the tape releases, and sums that no thread count changes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fovea/autograd/ops.h"
+#include "fovea/core/executor.h"
+#include "fovea/core/philox.h"
+
+namespace fovea::autograd {
+namespace {
+
+Tensor random_tensor(Shape shape, std::uint64_t seed) {
+  Tensor x(DType::f32, shape);
+  PhiloxStream random(seed);
+  for (std::int64_t i = 0; i < x.count(); ++i) x.data<float>()[i] = 2.0f * random.next_uniform() - 1.0f;
+  return x;
+}
+
+Var zeros(Shape shape) {
+  return Tensor::zeros(DType::f32, shape);
+}
+
+// The call throws, and names its own function.
+template <class Call>
+void expect_refused(const std::string& function, Call&& call) {
+  try {
+    call();
+    ADD_FAILURE() << function << " accepted it";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.function(), function) << error.what();
+  }
+}
+
+TEST(Door, ElementWiseAndShapes) {
+  expect_refused("add", [] { add(zeros({2, 3}), zeros({3, 2})); });
+  expect_refused("multiply", [] { multiply(zeros({2}), zeros({1})); });
+  for (const float rate : {-0.1f, 1.0f, std::nanf("")})
+    expect_refused("dropout", [=] { dropout(zeros({2}), rate, 1, 1); });
+  expect_refused("Tensor::reshape", [] { reshape(zeros({2, 3}), {7}); });
+  expect_refused("concat", [] { concat({}, 0); });
+  const Var parts[] = {zeros({2, 3}), zeros({2, 4})};
+  expect_refused("concat", [&] { concat(parts, 0); });
+  expect_refused("concat", [&] { concat(parts, 2); });
+  expect_refused("slice", [] { slice(zeros({2, 3}), 1, 2, 2); });
+  expect_refused("slice", [] { slice(zeros({2, 3}), 1, -1, 1); });
+  expect_refused("slice", [] { slice(zeros({2, 3}), -3, 0, 1); });
+  const std::int64_t one[] = {0}, outside[] = {0, 3};
+  expect_refused("gather_rows", [&] { gather_rows(zeros({2, 3, 4}), one); });
+  expect_refused("gather_rows", [&] { gather_rows(zeros({2, 3, 4}), outside); });
+  const float mask[] = {1, 0};
+  expect_refused("blend_rows", [&] { blend_rows(mask, zeros({3, 1}), zeros({3, 1})); });
+  expect_refused("blend_rows", [&] { blend_rows(mask, zeros({2, 1}), zeros({2, 2})); });
+}
+
+TEST(Door, Layers) {
+  expect_refused("linear", [] { linear(zeros({2, 3}), zeros({4, 2}), Var()); });
+  expect_refused("linear", [] { linear(zeros({2, 3}), zeros({3}), Var()); });
+  expect_refused("linear", [] { linear(zeros({2, 3}), zeros({4, 3}), zeros({3})); });
+  const std::int32_t high[] = {5}, negative[] = {-1};
+  expect_refused("embedding", [&] { embedding(zeros({5, 2}), high); });
+  expect_refused("embedding", [&] { embedding(zeros({5, 2}), negative); });
+  expect_refused("layer_norm", [] { layer_norm(zeros({2, 3}), zeros({4}), zeros({3}), 1e-5f); });
+  expect_refused("layer_norm", [] { layer_norm(zeros({2, 3}), zeros({3}), zeros({4}), 1e-5f); });
+  const std::int32_t targets[] = {0, 4};
+  const auto loss = [&](const Var& x, const Var& weight, const Var& bias, std::size_t count) {
+    linear_cross_entropy(x, weight, bias, std::span(targets, count), 0.0f, 1.0f, nullptr);
+  };
+  const std::string name = "linear_cross_entropy";
+  expect_refused(name, [&] { loss(zeros({2, 3}), zeros({4, 3}), Var(), 2); });  // class 4 of 4
+  expect_refused(name, [&] { loss(zeros({2, 3}), zeros({5, 3}), Var(), 1); });
+  expect_refused(name, [&] { loss(zeros({2, 3}), zeros({5, 2}), Var(), 2); });
+  expect_refused(name, [&] { loss(zeros({2, 3}), zeros({5, 3}), zeros({4}), 2); });
+  expect_refused("log_softmax_rows", [] {
+    Tensor logits = Tensor::zeros(DType::f32, {3});
+    log_softmax_rows(logits);
+  });
+  expect_refused(name, [&] { loss(zeros({2, 1, 3}), zeros({5, 3}), Var(), 2); });
+}
+
+TEST(Door, CellsAndAttention) {
+  const auto step = [](Shape gates, Shape state, Shape weight, Shape bias) {
+    cell_step(Cell::gru, zeros(gates), zeros(state), zeros(weight), zeros(bias));
+  };
+  EXPECT_NO_THROW(step({2, 9}, {2, 3}, {9, 3}, {9}));
+  EXPECT_THROW(step({2, 3}, {2, 3}, {9, 3}, {9}), InvalidArgument);
+  EXPECT_THROW(step({2, 9}, {3, 3}, {9, 3}, {9}), InvalidArgument);
+  EXPECT_THROW(step({2, 9}, {2, 3}, {6, 3}, {9}), InvalidArgument);
+  EXPECT_THROW(step({2, 9}, {2, 3}, {9, 3}, {6}), InvalidArgument);
+  const std::int64_t lengths[] = {1};
+  expect_refused("cell_sequence", [&] {
+    cell_sequence(Cell::rnn, Direction::forward, zeros({2, 4, 3}), Var(), zeros({3, 3}), zeros({3}), lengths);
+  });
+  const AttentionCall two{.num_query_heads = 2, .num_kv_heads = 2};
+  expect_refused("attention", [&] { attention(two, zeros({1, 3, 5}), zeros({1, 3, 4}), zeros({1, 3, 4})); });
+  expect_refused("attention", [&] { attention(two, zeros({1, 3, 4}), zeros({2, 3, 4}), zeros({1, 3, 4})); });
+  expect_refused("attention", [&] { attention(two, zeros({3, 4}), zeros({1, 3, 4}), zeros({1, 3, 4})); });
+}
+
+TEST(Empty, RowsThatAreNotThereGiveNothing) {
+  Parameter weight{"w", random_tensor({4, 3}, 1), Tensor::zeros(DType::f32, {4, 3})};
+  Tape tape;
+  const Var w = tape.use(weight);
+  const Var y = linear(zeros({0, 3}), w, Var());
+  EXPECT_EQ(y.shape(), (Shape{0, 4}));
+  const std::vector<std::int32_t> ignored{-1, -1};
+  CrossEntropyStats stats;
+  const Var loss = linear_cross_entropy(random_tensor({2, 3}, 2), w, Var(), ignored, 0.1f, 1.0f, &stats);
+  EXPECT_EQ(loss.value().data<float>()[0], 0.0f);
+  EXPECT_EQ(stats.tokens, 0);
+  // The rows that are not there pass their gradient on, too: a product over no rows adds nothing.
+  Node* root = tape.record([y, loss](const Tensor& d) {
+    accumulate(y, Tensor::zeros(DType::f32, {0, 4}));
+    accumulate(loss, d.clone());
+  });
+  tape.backward(Var(Tensor::zeros(DType::f32, {1}), root));
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(weight.gradient.data<float>()[i], 0.0f);
+}
+
+TEST(CrossEntropy, TrainsABiasAlone) {
+  Parameter bias{"b", random_tensor({5}, 1), Tensor::zeros(DType::f32, {5})};
+  const std::int32_t targets[] = {2};
+  Tape tape;
+  tape.backward(
+      linear_cross_entropy(zeros({1, 3}), zeros({5, 3}), tape.use(bias), targets, 0.0f, 1.0f, nullptr));
+  double sum = 0.0;
+  for (int i = 0; i < 5; ++i) sum += std::exp(static_cast<double>(bias.value.data<float>()[i]));
+  for (int i = 0; i < 5; ++i) {  // softmax - one hot
+    const double p = std::exp(static_cast<double>(bias.value.data<float>()[i])) / sum;
+    EXPECT_NEAR(bias.gradient.data<float>()[i], p - (i == 2), 1e-6);
+  }
+}
+
+TEST(CrossEntropy, CountsWhatIsRightAndItsLikelihood) {
+  const float rows[] = {0, 3, 0, 1, 0, 0};
+  const float identity[] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
+  const std::int32_t targets[] = {1, 2};
+  CrossEntropyStats stats;
+  const Var loss =
+      linear_cross_entropy(Tensor::from<float>(rows, {2, 3}), Tensor::from<float>(identity, {3, 3}), Var(),
+                           targets, 0.3f, 2.0f, &stats);
+  const double first = std::log(std::exp(3.0) + 2.0), second = std::log(std::exp(1.0) + 2.0);
+  EXPECT_EQ(stats.correct, 1);
+  EXPECT_NEAR(stats.log_likelihood, 3.0 - first - second, 1e-6);  // without smoothing
+  EXPECT_NEAR(stats.loss, (first - 0.7 * 3.0 - 0.1 * 3.0) + (second - 0.1), 1e-6);
+  EXPECT_NEAR(loss.value().data<float>()[0], 2.0 * stats.loss, 1e-5);
+  Tensor logits = Tensor::from<float>(rows, {2, 3}).clone();
+  log_softmax_rows(logits);
+  EXPECT_NEAR(logits.data<float>()[1], 3.0 - first, 1e-6);
+  EXPECT_NEAR(logits.data<float>()[5], -second, 1e-6);
+}
+
+// What a later op kept is gone by the time an earlier op's backward runs.
+TEST(Tape, ReleasesNodesWhileBackwardGoesOn) {
+  Tape tape;
+  auto kept = std::make_shared<int>(1);
+  const std::weak_ptr<int> watch = kept;
+  bool released = false;
+  const Var x(Tensor::zeros(DType::f32, {1}),
+              tape.record([&](const Tensor&) { released = watch.expired(); }));
+  const Var y(Tensor::zeros(DType::f32, {1}),
+              tape.record([x, kept = std::move(kept)](const Tensor& d) { accumulate(x, d.clone()); }));
+  EXPECT_FALSE(watch.expired());
+  tape.backward(y);
+  EXPECT_TRUE(released);
+}
+
+TEST(Tape, AddsUpOverUsesAndOverSteps) {
+  Parameter p{"p", random_tensor({1}, 3), Tensor::zeros(DType::f32, {1})};
+  const float value = p.value.data<float>()[0];
+  Tape tape;
+  EXPECT_EQ(tape.use(p).node(), tape.use(p).node());
+  tape.clear();
+  for (int step = 1; step <= 2; ++step) {  // one tape serves every step; gradients add until they are zeroed
+    tape.backward(multiply(tape.use(p), tape.use(p)));
+    EXPECT_FLOAT_EQ(p.gradient.data<float>()[0], static_cast<float>(step) * 2.0f * value);
+  }
+}
+
+// Every op whose sums run over rows, large enough to be cut; oneDNN's products are left out, whose bits may
+// follow the thread count.
+TEST(Threads, NoCountChangesABit) {
+  const auto run = [](Executor* executor) {
+    set_default_executor(executor);
+    std::vector<Parameter> p;
+    for (const Shape& shape : {Shape{4, 100, 200}, Shape{200}, Shape{200}})
+      p.push_back({"p", random_tensor(shape, 10 + p.size()), Tensor::zeros(DType::f32, shape)});
+    Tape tape;
+    const Var x = tape.use(p[0]);
+    const Var normal = layer_norm(x, tape.use(p[1]), tape.use(p[2]), 1e-5f);
+    const Var dropped = dropout(tanh(add(sigmoid(normal), relu(x))), 0.2f, 3, 4);
+    const AttentionCall call{.num_query_heads = 5, .num_kv_heads = 5};
+    const Var y = multiply(attention(call, dropped, x, normal), scale(x, 0.5f));
+    Node* root = tape.record([y](const Tensor&) { accumulate(y, random_tensor(y.shape(), 20)); });
+    tape.backward(Var(Tensor::zeros(DType::f32, {1}), root));
+    std::vector<Tensor> results{y.value()};
+    for (const Parameter& q : p) results.push_back(q.gradient);
+    set_default_executor(nullptr);
+    return results;
+  };
+  const auto three_threads = make_thread_pool(3);
+  const auto expected = run(&serial_executor()), got = run(three_threads.get());
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_EQ(std::memcmp(expected[i].raw(), got[i].raw(), expected[i].bytes()), 0) << "result " << i;
+}
+
+}  // namespace
+}  // namespace fovea::autograd
