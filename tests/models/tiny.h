@@ -1,0 +1,100 @@
+// Models small enough for a test, one of every kind, and sentences for them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "fovea/core/philox.h"
+#include "fovea/models/decoding.h"
+#include "fovea/models/rnn.h"
+#include "fovea/models/transformer.h"
+
+namespace fovea::models {
+
+using Sentences = std::vector<std::vector<std::int32_t>>;
+
+inline constexpr std::int64_t tiny_vocabulary = 13;
+inline constexpr std::int32_t first_word = 4;
+
+/// `count` sentences of 1 to `longest` words.
+inline Sentences random_sentences(std::size_t count, std::uint32_t longest, std::uint64_t seed) {
+  PhiloxStream random(seed);
+  Sentences sentences(count);
+  for (auto& sentence : sentences) {
+    sentence.resize(1 + random.next_below(longest));
+    for (auto& word : sentence)
+      word = first_word + static_cast<std::int32_t>(random.next_below(tiny_vocabulary - first_word));
+  }
+  return sentences;
+}
+
+struct Kind {
+  std::string name;
+  std::function<std::unique_ptr<SequenceToSequence>(float dropout, std::uint64_t seed)> make;
+};
+inline void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.name;
+}
+
+inline Kind rnn_kind(std::string name, RnnConfig config) {
+  config.vocabulary = tiny_vocabulary;
+  config.embedding = 6;
+  config.hidden = 8;
+  return {std::move(name), [config](float dropout, std::uint64_t seed) mutable {
+            config.dropout = dropout;
+            return make_rnn(config, seed);
+          }};
+}
+
+inline Kind transformer_kind(std::string name, NormPlace norm) {
+  return {std::move(name), [norm](float dropout, std::uint64_t seed) {
+            return make_transformer({.vocabulary = tiny_vocabulary,
+                                     .dim = 8,
+                                     .feed_forward = 12,
+                                     .heads = 2,
+                                     .encoder_layers = 2,
+                                     .decoder_layers = 3,
+                                     .norm = norm,
+                                     .dropout = dropout,
+                                     .attention_dropout = dropout},
+                                    seed);
+          }};
+}
+
+/// Every attention, every place of the query, both kinds of values, both cells, both norms.
+inline std::vector<Kind> every_kind() {
+  using enum RnnAttention;
+  std::vector<Kind> kinds{
+      rnn_kind("rnn_none", {.attention = none}),
+      rnn_kind("rnn_none_simple_cell", {.cell = autograd::Cell::rnn, .attention = none}),
+      rnn_kind("rnn_additive_simple_cell", {.cell = autograd::Cell::rnn, .attention = additive}),
+      transformer_kind("transformer_post", NormPlace::post),
+      transformer_kind("transformer_pre", NormPlace::pre)};
+  const std::vector<std::pair<std::string, RnnAttention>> scores{
+      {"additive", additive}, {"dot", dot}, {"scaled_dot", scaled_dot}, {"general", general}};
+  for (const auto& [name, attention] : scores) {
+    for (const QueryState query : {QueryState::before, QueryState::after}) {
+      for (const ValueKind values : {ValueKind::states, ValueKind::projection}) {
+        kinds.push_back(rnn_kind("rnn_" + name + (query == QueryState::before ? "_before" : "_after") +
+                                     (values == ValueKind::states ? "_states" : "_projection"),
+                                 {.attention = attention, .query = query, .values = values}));
+      }
+    }
+  }
+  return kinds;
+}
+
+/// Weights away from their initial zeros (biases) and ones (norms), where mistakes could cancel.
+inline void perturb(SequenceToSequence& model, std::uint64_t seed, float amount = 0.2f) {
+  PhiloxStream random(seed);
+  for (nn::Parameter& parameter : model.parameters().all()) {
+    for (std::int64_t i = 0; i < parameter.value.count(); ++i)
+      parameter.value.data<float>()[i] += amount * (2.0f * random.next_uniform() - 1.0f);
+  }
+}
+
+}  // namespace fovea::models
