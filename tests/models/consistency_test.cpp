@@ -1,0 +1,142 @@
+// What a decoder keeps, moves and hides.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "models/tiny.h"
+
+namespace fovea::models {
+namespace {
+
+class Consistency : public testing::TestWithParam<Kind> {};
+
+struct Learned {
+  double loss = 0.0;
+  std::vector<std::vector<float>> gradients;
+};
+
+Learned learn(const Kind& kind, const Batch& batch) {
+  const auto model = kind.make(0.0f, 31);
+  perturb(*model, 32);
+  autograd::Tape tape;
+  nn::Context context{.tape = &tape};
+  autograd::CrossEntropyStats stats;
+  tape.backward(model->loss(context, batch, {}, &stats));
+  Learned learned{stats.loss, {}};
+  for (const nn::Parameter& parameter : model->parameters().all()) {
+    const float* g = parameter.gradient.data<float>();
+    learned.gradients.emplace_back(g, g + parameter.gradient.count());
+  }
+  return learned;
+}
+
+// Not nearly: padded positions take part in nothing, so another word there changes no bit of the loss or of
+// any gradient.
+TEST_P(Consistency, WhatStandsInThePaddingChangesNoBit) {
+  const Batch clean = make_batch({{4, 5, 6, 7, 8}, {9, 10}, {11}}, {{4}, {5, 6, 7, 8}, {9, 10}});
+  Batch dirty = clean;
+  const auto soil = [](std::vector<std::int32_t>& ids, std::int64_t width,
+                       const std::vector<std::int64_t>& lengths) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      if (at % width >= lengths[static_cast<std::size_t>(at / width)]) ids[i] = tiny_vocabulary - 1;
+    }
+  };
+  soil(dirty.source, dirty.source_len, dirty.source_lengths);
+  soil(dirty.target_input, dirty.target_len, dirty.target_lengths);
+  ASSERT_NE(clean.source, dirty.source);
+  ASSERT_NE(clean.target_input, dirty.target_input);
+  const Learned a = learn(GetParam(), clean), b = learn(GetParam(), dirty);
+  EXPECT_EQ(a.loss, b.loss);
+  EXPECT_EQ(a.gradients, b.gradients);
+}
+
+std::vector<float> step(SequenceToSequence& model, DecoderState& state,
+                        const std::vector<std::int32_t>& previous) {
+  const Tensor rows = model.log_probabilities(model.advance(state, previous));
+  return {rows.data<float>(), rows.data<float>() + rows.count()};
+}
+
+TEST_P(Consistency, ReorderedRowsGoOnAsThoseTheyCopied) {
+  const auto model = GetParam().make(0.0f, 41);
+  perturb(*model, 42);
+  const Sentences sources{{4, 5, 6}, {7}, {8, 9}};
+  const Batch batch = make_batch(sources, {});
+  const auto state = model->start(batch.source, batch.source_len, batch.source_lengths);
+  step(*model, *state, {2, 2, 2});
+  const auto other = state->clone();
+  const auto before = step(*model, *other, {4, 5, 6});
+  // Twice the last, then the first, none of the second; then again, after the keys have grown.
+  state->reorder(std::vector<std::int64_t>{2, 2, 0});
+  EXPECT_EQ(state->rows, 3);
+  const auto after = step(*model, *state, {6, 6, 4});
+  const auto row = [&](const std::vector<float>& all, std::int64_t i) {
+    return std::vector<float>(all.begin() + i * tiny_vocabulary, all.begin() + (i + 1) * tiny_vocabulary);
+  };
+  const auto near = [](const std::vector<float>& a, const std::vector<float>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5);
+  };
+  near(row(after, 0), row(before, 2));
+  near(row(after, 1), row(before, 2));
+  near(row(after, 2), row(before, 0));
+  state->reorder(std::vector<std::int64_t>{2});
+  EXPECT_EQ(state->source_lengths, (std::vector<std::int64_t>{4}));
+  near(step(*model, *state, {9}), row(step(*model, *other, {9, 9, 9}), 0));
+  EXPECT_THROW(state->reorder(std::vector<std::int64_t>{1}), InvalidArgument);
+  EXPECT_THROW(state->reorder(std::vector<std::int64_t>{-1}), InvalidArgument);
+}
+
+TEST_P(Consistency, ACloneGoesItsOwnWay) {
+  const auto model = GetParam().make(0.0f, 51);
+  perturb(*model, 52);
+  const Batch batch = make_batch({{4, 5, 6}}, {});
+  const auto fresh = model->start(batch.source, batch.source_len, batch.source_lengths);
+  const auto copy = fresh->clone();  // before any step
+  const auto first = step(*model, *fresh, {2});
+  EXPECT_EQ(step(*model, *copy, {2}), first);
+  const auto branch = copy->clone();
+  step(*model, *branch, {7});
+  step(*model, *branch, {8});
+  const auto expected = step(*model, *fresh, {9});
+  EXPECT_EQ(step(*model, *copy, {9}), expected);
+  EXPECT_EQ(copy->steps, 2);
+  EXPECT_EQ(copy->bytes(), fresh->bytes());
+  EXPECT_EQ(copy->score_evaluations, fresh->score_evaluations);
+}
+
+TEST_P(Consistency, CapturesEveryLayerAndHeadAsWeights) {
+  const auto model = GetParam().make(0.0f, 61);
+  const Batch batch = make_batch({{4, 5, 6}, {7}}, {{8}, {9, 10}});
+  nn::Context context;
+  Capture capture, alignment;
+  alignment.scope = Capture::Scope::alignment;
+  std::int64_t evaluations = 0;
+  model->hidden(context, batch, &capture, &evaluations);
+  model->hidden(context, batch, &alignment, nullptr);
+  const bool transformer = GetParam().name.starts_with("transformer");
+  ASSERT_EQ(capture.size(), transformer ? 2u + 3u + 3u : model->attends() ? 1u : 0u);
+  EXPECT_EQ(alignment.size(), model->attends() ? 1u : 0u);
+  EXPECT_EQ(evaluations > 0, model->attends());
+  for (const CapturedWeights& captured : capture) {
+    const Tensor& w = captured.weights;
+    ASSERT_EQ(w.rank(), 4) << captured.name;
+    EXPECT_EQ(w.size(1), transformer ? 2 : 1);
+    for (std::int64_t row = 0; row < w.count() / w.size(3); ++row) {
+      double sum = 0.0;
+      for (std::int64_t k = 0; k < w.size(3); ++k)
+        sum += static_cast<double>(w.data<float>()[row * w.size(3) + k]);
+      EXPECT_NEAR(sum, 1.0, 1e-5) << captured.name;
+    }
+  }
+  const Tensor a = alignment_of(capture, *model), b = alignment_of(alignment, *model);
+  ASSERT_EQ(a.empty(), b.empty());
+  if (a) EXPECT_TRUE(std::equal(a.data<float>(), a.data<float>() + a.count(), b.data<float>()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Consistency, testing::ValuesIn(every_kind()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace fovea::models

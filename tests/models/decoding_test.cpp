@@ -1,0 +1,211 @@
+// Search against oracles that share nothing with it: all sequences tried one by one, a greedy loop of three
+// lines, teacher-forced scores.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "models/tiny.h"
+
+namespace fovea::models {
+namespace {
+
+class Decoding : public testing::TestWithParam<Kind> {};
+
+constexpr std::int32_t bos = 2, eos = 3;
+
+// log p(target, EOS | source), teacher-forced; with Ending::open without the EOS.
+enum class Ending { closed, open };
+double log_probability(SequenceToSequence& model, const std::vector<std::int32_t>& source,
+                       const std::vector<std::int32_t>& target, Ending ending) {
+  const Batch batch = make_batch({source}, {target});
+  nn::Context context;
+  const Tensor rows = model.log_probabilities(model.hidden(context, batch, nullptr, nullptr));
+  double total = 0.0;
+  const std::size_t count = target.size() + (ending == Ending::closed ? 1 : 0);
+  for (std::size_t t = 0; t < count; ++t) {
+    total += static_cast<double>(
+        rows.data<float>()[static_cast<std::int64_t>(t) * rows.size(1) + batch.target_output[t]]);
+  }
+  return total;
+}
+
+// Rounding of the sum of a few log-probabilities of f32 models of a few layers.
+constexpr double close = 1e-4;
+
+// A sharper output, so that hypotheses differ by more than rounding.
+std::unique_ptr<SequenceToSequence> sharp(const Kind& kind) {
+  auto model = kind.make(0.0f, 21);
+  perturb(*model, 22, 0.6f);
+  return model;
+}
+
+TEST_P(Decoding, AWideBeamFindsTheBestOfAllSequences) {
+  const auto model = sharp(GetParam());
+  const std::vector<std::int32_t> source{5, 9};
+  const std::int64_t longest = 3;
+  double best = -std::numeric_limits<double>::infinity();
+  std::vector<std::int32_t> best_ids;
+  // All outputs of up to `longest` tokens; one of exactly so many may stand without EOS, as the search cuts
+  // it.
+  const auto grow = [&](const auto& self, std::vector<std::int32_t>& ids) -> void {
+    const bool full = static_cast<std::int64_t>(ids.size()) == longest;
+    const double value = log_probability(*model, source, ids, full ? Ending::open : Ending::closed) /
+                         std::pow(static_cast<double>(ids.size() + (full ? 0 : 1)), 0.7);
+    if (value > best) best = value, best_ids = ids;
+    if (full) return;
+    for (std::int32_t token = 1; token < tiny_vocabulary; ++token) {
+      if (token == bos || token == eos) continue;
+      ids.push_back(token);
+      self(self, ids);
+      ids.pop_back();
+    }
+  };
+  std::vector<std::int32_t> ids;
+  grow(grow, ids);
+  const auto found = decode(
+      *model, {source},
+      {.beam_size = 2000, .normalize = 0.7, .length_factor = 0.0, .length_extra = longest, .n_best = 3});
+  EXPECT_EQ(found[0][0].ids, best_ids);
+  EXPECT_NEAR(found[0][0].score, best, close);
+  EXPECT_GE(found[0][0].score, found[0][1].score);
+  EXPECT_GE(found[0][1].score, found[0][2].score);
+}
+
+TEST_P(Decoding, ABeamOfOneIsGreedy) {
+  const auto model = sharp(GetParam());
+  for (const auto& source : random_sentences(4, 6, 3)) {
+    const std::size_t longest = 2 * source.size() + 10;
+    const Batch batch = make_batch({source}, {});
+    const auto state = model->start(batch.source, batch.source_len, batch.source_lengths);
+    std::vector<std::int32_t> ids;
+    for (std::int32_t token = bos; ids.size() < longest;) {
+      const Tensor row = model->log_probabilities(model->advance(*state, std::vector{token}));
+      float* p = row.data<float>();
+      p[0] = p[bos] = -std::numeric_limits<float>::infinity();
+      token = static_cast<std::int32_t>(std::max_element(p, p + row.size(1)) - p);
+      if (token == eos) break;
+      ids.push_back(token);
+    }
+    EXPECT_EQ(decode(*model, {source}, {})[0][0].ids, ids);
+  }
+}
+
+TEST_P(Decoding, ScoresAreThoseOfTheModel) {
+  const auto model = sharp(GetParam());
+  const auto sources = random_sentences(3, 5, 4);
+  const DecodeOptions options{.beam_size = 4, .normalize = 0.6, .n_best = 4};
+  const auto found = decode(*model, sources, options);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    for (const Hypothesis& hypothesis : found[i]) {
+      const bool cut = hypothesis.ids.size() == 2 * sources[i].size() + 10;
+      const double expected =
+          log_probability(*model, sources[i], hypothesis.ids, cut ? Ending::open : Ending::closed);
+      EXPECT_NEAR(hypothesis.log_probability, expected, close);
+      EXPECT_DOUBLE_EQ(hypothesis.score,
+                       hypothesis.log_probability /
+                           std::pow(static_cast<double>(hypothesis.ids.size() + (cut ? 0 : 1)), 0.6));
+    }
+  }
+}
+
+// Beams swap rows and sentences end at different steps: a hypothesis must still get its own weights.
+TEST_P(Decoding, AlignmentIsThatOfTeacherForcing) {
+  const auto model = sharp(GetParam());
+  const auto sources = random_sentences(3, 5, 6);
+  for (const Reuse reuse : {Reuse::on, Reuse::off}) {
+    const auto found = decode(*model, sources, {.beam_size = 3, .n_best = 3, .reuse = reuse});
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      for (const Hypothesis& hypothesis : found[i]) {
+        if (!model->attends()) {
+          EXPECT_TRUE(hypothesis.alignment.empty());
+          continue;
+        }
+        nn::Context context;
+        Capture capture;
+        model->hidden(context, make_batch({sources[i]}, {hypothesis.ids}), &capture, nullptr);
+        const Tensor expected = alignment_of(capture, *model);
+        const bool cut = hypothesis.ids.size() == 2 * sources[i].size() + 10;
+        ASSERT_EQ(hypothesis.alignment.size(), hypothesis.ids.size() + (cut ? 0 : 1));
+        for (std::size_t t = 0; t < hypothesis.alignment.size(); ++t) {
+          ASSERT_EQ(hypothesis.alignment[t].size(), sources[i].size() + 1);
+          for (std::size_t s = 0; s <= sources[i].size(); ++s) {
+            ASSERT_NEAR(
+                hypothesis.alignment[t][s],
+                (expected.view().at<float>({0, static_cast<std::int64_t>(t), static_cast<std::int64_t>(s)})),
+                close);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Decoding, ABatchGivesWhatItsSentencesGiveAlone) {
+  const auto model = sharp(GetParam());
+  const auto sources = random_sentences(6, 7, 8);
+  const DecodeOptions options{.beam_size = 3, .n_best = 2};
+  const auto together = decode(*model, sources, options);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto alone = decode(*model, {sources[i]}, options);
+    ASSERT_EQ(together[i].size(), alone[0].size());
+    for (std::size_t n = 0; n < alone[0].size(); ++n) {
+      EXPECT_EQ(together[i][n].ids, alone[0][n].ids);
+      EXPECT_NEAR(together[i][n].score, alone[0][n].score, close);
+    }
+  }
+}
+
+// What `fovea bench decode` measures: with attention the pairs grow as source × target.
+TEST_P(Decoding, CountsWhatItScores) {
+  const auto model = sharp(GetParam());
+  const std::vector<std::int32_t> source(6, 5);
+  DecodeStats on, off;
+  decode(*model, {source}, {.exact_length = 5}, &on);
+  decode(*model, {source}, {.exact_length = 5, .reuse = Reuse::off}, &off);
+  EXPECT_EQ(on.steps, 5);
+  EXPECT_EQ(on.tokens, 5);
+  EXPECT_GT(on.peak_state_bytes, 0);
+  const std::int64_t keys = 7, steps = 5, again = steps * (steps + 1) / 2;
+  if (!model->attends()) {
+    EXPECT_EQ(on.score_evaluations, 0);
+    EXPECT_EQ(off.score_evaluations, 0);
+  } else if (GetParam().name.starts_with("rnn")) {
+    EXPECT_EQ(on.score_evaluations, keys * steps);
+    EXPECT_EQ(off.score_evaluations, keys * again);  // 1 + 2 + ... + 5 steps
+  } else {
+    const std::int64_t encoder = 2 * 2 * keys * keys;  // heads, layers
+    EXPECT_EQ(on.score_evaluations, encoder + 2 * 3 * (keys * steps + again));
+    std::int64_t total = 0;
+    for (std::int64_t t = 1; t <= steps; ++t) total += encoder + 2 * 3 * (keys * t + t * (t + 1) / 2);
+    EXPECT_EQ(off.score_evaluations, total);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Decoding, testing::ValuesIn(every_kind()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(DecodingErrors, AreNamed) {
+  const auto model = every_kind().front().make(0.0f, 1);
+  const Sentences good{{5, 6}};
+  EXPECT_THROW(decode(*model, good, {.beam_size = 0}), InvalidArgument);
+  EXPECT_THROW(decode(*model, good, {.n_best = 0}), InvalidArgument);
+  EXPECT_THROW(decode(*model, {{5}, {}}, {}), InvalidArgument);
+  EXPECT_THROW(decode(*model, {{5, tiny_vocabulary}}, {}), InvalidArgument);
+  EXPECT_THROW(decode(*model, {{-1}}, {}), InvalidArgument);
+  EXPECT_TRUE(decode(*model, {}, {}).empty());
+  EXPECT_THROW(make_batch({{5}}, {{5}, {6}}), InvalidArgument);
+}
+
+// A model that diverged scores everything NaN, which has no order: an error, not a crash of the sort.
+TEST(DecodingErrors, NotANumber) {
+  for (const Kind& kind : every_kind()) {
+    const auto model = kind.make(0.0f, 1);
+    model->parameters().all().back().value.fill(std::numeric_limits<double>::quiet_NaN());
+    EXPECT_THROW(decode(*model, {{5, 6}}, {.beam_size = 3}), InvalidArgument) << kind.name;
+  }
+}
+
+}  // namespace
+}  // namespace fovea::models
