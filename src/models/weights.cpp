@@ -45,6 +45,33 @@ std::ifstream open_regular(const std::string& path) {
   return stream;
 }
 
+// Finds two entries of one name, of which the parser alone would keep the last. A pass of its own, because
+// the parser's callbacks look through all siblings at the end of each object: quadratic in the entries.
+struct TopLevelNames final : nlohmann::json_sax<nlohmann::json> {
+  std::set<std::string> seen;
+  std::string twice;
+  int depth = 0;
+
+  bool key(string_t& name) override {
+    if (depth == 1 && !seen.insert(name).second) twice = name;
+    return true;
+  }
+  bool start_object(std::size_t) override { return ++depth > 0; }
+  bool end_object() override { return --depth >= 0; }
+  bool start_array(std::size_t) override { return ++depth > 0; }
+  bool end_array() override { return --depth >= 0; }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;  // the parse that follows reports it
+  }
+};
+
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path), stream_(open_regular(path)) {
@@ -95,19 +122,12 @@ class Reader {
   void take(char* to, std::uint64_t bytes) {
     if (!stream_.read(to, static_cast<std::streamsize>(bytes))) fail(size_, "ends early");
   }
-  // The parser alone would keep the last of two entries of one name.
   nlohmann::json parse(const std::string& text) {
-    std::set<std::string> names;
-    std::string twice;
-    const auto on_event = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-      if (depth == 1 && event == nlohmann::json::parse_event_t::key &&
-          !names.insert(value.get<std::string>()).second)
-        twice = value.get<std::string>();
-      return true;
-    };
-    auto header = nlohmann::json::parse(text, on_event, false);
+    TopLevelNames names;
+    nlohmann::json::sax_parse(text, &names);
+    if (!names.twice.empty()) fail(8, "two entries are named '" + names.twice + "'");
+    auto header = nlohmann::json::parse(text, nullptr, false);
     if (!header.is_object()) fail(8, "the header is not a JSON object");
-    if (!twice.empty()) fail(8, "two entries are named '" + twice + "'");
     return header;
   }
   void read_metadata(const nlohmann::json& entry, TensorFile& file) {
