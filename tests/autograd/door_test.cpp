@@ -182,6 +182,22 @@ TEST(Tape, AddsUpOverUsesAndOverSteps) {
   }
 }
 
+// Byte i % 16 of block i / 16 decides on element i, over the ends of vectors and of units of work, and for
+// every word of seed and stream.
+TEST(Dropout, DecidesByTheDocumentedByte) {
+  const std::uint64_t seed = 0x0123456789abcdefu, stream = 0xfedcba9876543210u;
+  const float rate = 0.25f, scale = 256.0f / 192.0f;
+  for (const std::int64_t count : {1, 15, 17, 255, 257, 32768, 70003}) {
+    const Tensor x = random_tensor({count}, 5), y = dropout(x, rate, seed, stream).value();
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto block = static_cast<std::uint32_t>(i / 16);
+      const auto words = philox4x32({block, 0, 0x76543210u, 0xfedcba98u}, seed);
+      const std::uint32_t byte = words[static_cast<std::size_t>(i % 16 / 4)] >> (8 * (i % 4)) & 0xffu;
+      ASSERT_EQ(y.data<float>()[i], byte < 192 ? x.data<float>()[i] * scale : 0.0f) << count << " at " << i;
+    }
+  }
+}
+
 // Every op whose sums run over rows, large enough to be cut; oneDNN's products are left out, whose bits may
 // follow the thread count.
 TEST(Threads, NoCountChangesABit) {
