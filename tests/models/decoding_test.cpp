@@ -73,6 +73,64 @@ TEST_P(Decoding, AWideBeamFindsTheBestOfAllSequences) {
   EXPECT_GE(found[0][1].score, found[0][2].score);
 }
 
+// Beam search as it is defined: every continuation of every row, sorted; an EOS finishes among the first
+// `beam` of them, the first `beam` others live on; it ends when `beam` are finished.
+std::vector<Hypothesis> narrow_beam(SequenceToSequence& model, const std::vector<std::int32_t>& source,
+                                    std::size_t beam, std::size_t longest) {
+  std::vector<Hypothesis> live{{}}, finished;
+  while (finished.size() < beam && !live.empty()) {
+    std::vector<Hypothesis> all;
+    for (const Hypothesis& row : live) {
+      for (std::int32_t token = 1; token < tiny_vocabulary; ++token) {
+        if (token == bos) continue;
+        Hypothesis longer = row;
+        longer.ids.push_back(token);
+        std::vector<std::int32_t> written = longer.ids;
+        const bool closed = token == eos;
+        if (closed) written.pop_back();
+        longer.log_probability =
+            log_probability(model, source, written, closed ? Ending::closed : Ending::open);
+        all.push_back(longer);
+      }
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.log_probability > b.log_probability; });
+    live.clear();
+    for (std::size_t rank = 0; rank < all.size() && live.size() < beam; ++rank) {
+      Hypothesis& next = all[rank];
+      next.score = next.log_probability / static_cast<double>(next.ids.size());
+      if (next.ids.back() != eos && next.ids.size() < longest) {
+        live.push_back(next);
+      } else if (rank < beam) {
+        if (next.ids.back() == eos) next.ids.pop_back();
+        finished.push_back(next);
+      }
+    }
+  }
+  std::stable_sort(finished.begin(), finished.end(),
+                   [](const auto& a, const auto& b) { return a.score > b.score; });
+  return finished;
+}
+
+TEST_P(Decoding, ANarrowBeamFollowsItsDefinition) {
+  const auto model = sharp(GetParam());
+  model->parameters().all().back().value.data<float>()[eos] +=
+      1.5f;  // so that many hypotheses end, at all ranks
+  for (const auto& source : random_sentences(4, 4, 12)) {
+    for (const std::size_t beam : {2u, 3u}) {
+      const auto expected = narrow_beam(*model, source, beam, 6);
+      const auto found = decode(
+          *model, {source},
+          {.beam_size = static_cast<int>(beam), .length_factor = 0.0, .length_extra = 6, .n_best = 100})[0];
+      ASSERT_EQ(found.size(), expected.size());
+      for (std::size_t n = 0; n < found.size(); ++n) {
+        EXPECT_EQ(found[n].ids, expected[n].ids);
+        EXPECT_NEAR(found[n].score, expected[n].score, close);
+      }
+    }
+  }
+}
+
 TEST_P(Decoding, ABeamOfOneIsGreedy) {
   const auto model = sharp(GetParam());
   for (const auto& source : random_sentences(4, 6, 3)) {
