@@ -104,6 +104,12 @@ TEST_P(Consistency, ACloneGoesItsOwnWay) {
   EXPECT_EQ(copy->steps, 2);
   EXPECT_EQ(copy->bytes(), fresh->bytes());
   EXPECT_EQ(copy->score_evaluations, fresh->score_evaluations);
+  // In turns: neither may write into what the other still reads.
+  const auto one = copy->clone(), two = copy->clone();
+  step(*model, *one, {4});
+  step(*model, *two, {5});
+  step(*model, *fresh, {4});
+  EXPECT_EQ(step(*model, *one, {6}), step(*model, *fresh, {6}));
 }
 
 TEST_P(Consistency, CapturesEveryLayerAndHeadAsWeights) {
