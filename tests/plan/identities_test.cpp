@@ -1,0 +1,243 @@
+// Identities that hold whatever the implementation (mechanisms: permutations, prefixes, merging, shifts,
+// uniform averages).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "plan/cases.h"
+
+namespace fovea::testing {
+namespace {
+
+struct Out {
+  Tensor output, log_sum_exp, weights;
+};
+
+Out run(const AttentionSpec& spec, const Tensor& q, const Tensor& k, const Tensor& v,
+        AttentionInputs extra = {}, std::vector<std::int64_t> heads = {}) {
+  const AttentionShape shape{.batch = q.size(0),
+                             .num_query_heads = q.size(1),
+                             .num_kv_heads = k.size(1),
+                             .query_len = q.size(2),
+                             .key_len = k.size(2),
+                             .head_dim = q.size(3),
+                             .value_dim = v.size(3),
+                             .key_dim = k.size(3),
+                             .hidden = extra.parameters.v ? extra.parameters.v.count() : 0};
+  const std::int64_t slots = heads.empty() ? q.size(1) : static_cast<std::int64_t>(heads.size());
+  Out out{Tensor(DType::f32, {q.size(0), q.size(1), q.size(2), v.size(3)}),
+          Tensor(DType::f32, {q.size(0), q.size(1), q.size(2)}),
+          Tensor(DType::f32, {q.size(0), slots, q.size(2), k.size(2)})};
+  extra.query = q;
+  extra.key = k;
+  extra.value = v;
+  attend(
+      make_plan(spec, shape), extra,
+      {.output = out.output, .log_sum_exp = out.log_sum_exp, .weights = out.weights, .weight_heads = heads});
+  return out;
+}
+
+Tensor random(Shape shape, std::uint64_t seed) {
+  return random_tensor(DType::f32, shape, seed);
+}
+
+void expect_near(const Tensor& a, const Tensor& b, double tolerance) {
+  ASSERT_EQ(a.count(), b.count());
+  for (std::int64_t i = 0; i < a.count(); ++i) ASSERT_NEAR(element(a, i), element(b, i), tolerance) << i;
+}
+
+constexpr double tight = 3e-5;  // 16 · eps · length 97, rounded up
+
+// A copy of [1, H, L, D] with rows taken in another order.
+Tensor permuted(const Tensor& x, const std::vector<std::int64_t>& order) {
+  Tensor y(DType::f32, x.shape());
+  const std::int64_t rows = x.size(2), dim = x.size(3);
+  for (std::int64_t h = 0; h < x.size(1); ++h) {
+    for (std::int64_t r = 0; r < rows; ++r)
+      std::memcpy(y.data<float>() + (h * rows + r) * dim, x.data<float>() + (h * rows + order[r]) * dim,
+                  4 * dim);
+  }
+  return y;
+}
+
+TEST(Identity, OrderOfKeysDoesNotMatterOrderOfQueriesCarriesOver) {
+  const Tensor q = random({1, 2, 50, 8}, 1), k = random({1, 2, 50, 8}, 2), v = random({1, 2, 50, 8}, 3);
+  std::vector<std::int64_t> order(50);
+  for (std::int64_t i = 0; i < 50; ++i) order[i] = (i * 7 + 3) % 50;
+  const Tensor plain = run({}, q, k, v).output;
+  expect_near(run({}, q, permuted(k, order), permuted(v, order)).output, plain, tight);
+  expect_near(run({}, permuted(q, order), k, v).output, permuted(plain, order), 0.0);
+}
+
+TEST(Identity, CausalPrefixIsBitIdentical) {
+  const Tensor q = random({1, 1, 97, 16}, 1), k = random({1, 1, 97, 16}, 2), v = random({1, 1, 97, 16}, 3);
+  const Tensor before = run({.mask = Causal{}}, q, k, v).output;
+  for (std::int64_t i = 60 * 16; i < 97 * 16; ++i) k.data<float>()[i] = v.data<float>()[i] = 9.0f;
+  const Tensor after = run({.mask = Causal{}}, q, k, v).output;
+  EXPECT_EQ(std::memcmp(before.raw(), after.raw(), 60 * 16 * 4), 0);
+  EXPECT_NE(std::memcmp(before.raw(), after.raw(), before.bytes()), 0);
+}
+
+TEST(Identity, PartsMergeByLogSumExp) {
+  const Tensor q = random({1, 1, 20, 8}, 1), k = random({1, 1, 97, 8}, 2), v = random({1, 1, 97, 8}, 3);
+  const Out whole = run({}, q, k, v);
+  const Out a = run({.mask = KeyLengths{{40}}}, q, k, v), b = run({.mask = ~Mask(KeyLengths{{40}})}, q, k, v);
+  for (std::int64_t r = 0; r < 20; ++r) {
+    const double la = element(a.log_sum_exp, r), lb = element(b.log_sum_exp, r),
+                 l = std::log(std::exp(la) + std::exp(lb));
+    EXPECT_NEAR(l, element(whole.log_sum_exp, r), tight);
+    for (std::int64_t d = 0; d < 8; ++d) {
+      EXPECT_NEAR(
+          std::exp(la - l) * element(a.output, r * 8 + d) + std::exp(lb - l) * element(b.output, r * 8 + d),
+          element(whole.output, r * 8 + d), tight);
+    }
+  }
+}
+
+TEST(Identity, ShiftsOfValuesAndKeys) {
+  const Tensor q = random({1, 1, 20, 8}, 1), k = random({1, 1, 60, 8}, 2), v = random({1, 1, 60, 8}, 3);
+  const Tensor plain = run({}, q, k, v).output, shifted_v = v.clone(), shifted_k = k.clone();
+  for (std::int64_t i = 0; i < v.count(); ++i) shifted_v.data<float>()[i] += 3.0f;
+  for (std::int64_t i = 0; i < k.count(); ++i)
+    shifted_k.data<float>()[i] += 0.5f;  // adds q·c to every score of a row
+  const Tensor by_v = run({}, q, k, shifted_v).output;
+  for (std::int64_t i = 0; i < plain.count(); ++i)
+    EXPECT_NEAR(element(by_v, i), element(plain, i) + 3.0, 4 * tight);
+  expect_near(run({}, q, shifted_k, v).output, plain, tight);
+}
+
+TEST(Identity, GroupedHeadsAreRepeatedKeys) {
+  const Tensor q = random({1, 4, 30, 8}, 1), k = random({1, 2, 40, 8}, 2), v = random({1, 2, 40, 8}, 3);
+  Tensor k4(DType::f32, {1, 4, 40, 8}), v4(DType::f32, {1, 4, 40, 8});
+  for (std::int64_t h = 0; h < 4; ++h) {
+    std::memcpy(k4.data<float>() + h * 320, k.data<float>() + h / 2 * 320, 1280);
+    std::memcpy(v4.data<float>() + h * 320, v.data<float>() + h / 2 * 320, 1280);
+  }
+  expect_near(run({}, q, k, v).output, run({}, q, k4, v4).output, 0.0);
+}
+
+TEST(Identity, AdditiveWithoutVectorIsTheMean) {
+  const Tensor q = random({1, 1, 9, 8}, 1), k = random({1, 1, 60, 8}, 2), v = random({1, 1, 60, 5}, 3),
+               zero = Tensor::zeros(DType::f32, {8});
+  AttentionInputs extra;
+  extra.parameters.v = zero;
+  const Tensor out = run({.score = Additive{}}, q, k, v, extra).output;
+  for (std::int64_t d = 0; d < 5; ++d) {
+    double mean = 0.0;
+    for (std::int64_t j = 0; j < 60; ++j) mean += element(v, j * 5 + d) / 60;
+    for (std::int64_t r = 0; r < 9; ++r) EXPECT_NEAR(element(out, r * 5 + d), mean, tight);
+  }
+}
+
+TEST(Identity, WindowsAtTheirEnds) {
+  const Tensor q = random({1, 1, 60, 8}, 1), k = random({1, 1, 60, 8}, 2), v = random({1, 1, 60, 8}, 3);
+  expect_near(run({.mask = SlidingWindow{60, 60}}, q, k, v).output, run({}, q, k, v).output, 0.0);
+  expect_near(run({.mask = SlidingWindow{0, 0}}, q, k, v).output, v, 1e-6);
+}
+
+TEST(Weights, RowsSumToOneAndChosenHeadsAreTheirs) {
+  const Tensor q = random({2, 4, 60, 8}, 1), k = random({2, 2, 70, 8}, 2), v = random({2, 2, 70, 8}, 3);
+  const Out all = run({.mask = Causal{}}, q, k, v), some = run({.mask = Causal{}}, q, k, v, {}, {3, 1, 3});
+  for (std::int64_t row = 0; row < 2 * 4 * 60; ++row) {
+    double sum = 0.0;
+    for (std::int64_t j = 0; j < 70; ++j) sum += element(all.weights, row * 70 + j);
+    EXPECT_NEAR(sum, 1.0, tight);
+  }
+  const std::int64_t block = 60 * 70 * 4, chosen[] = {3, 1, 3};
+  for (std::int64_t b = 0; b < 2; ++b) {
+    for (std::int64_t s = 0; s < 3; ++s)
+      EXPECT_EQ(std::memcmp(some.weights.raw() + (b * 3 + s) * block,
+                            all.weights.raw() + (b * 4 + chosen[s]) * block, block),
+                0);
+  }
+}
+
+TEST(Dropout, TheMeanOfManyIsThePlainOutput) {
+  const Tensor q = random({1, 1, 3, 8}, 1), k = random({1, 1, 40, 8}, 2), v = random({1, 1, 40, 4}, 3);
+  const Tensor plain = run({}, q, k, v).output;
+  std::vector<double> sum(12), square(12);
+  constexpr int trials = 3000;
+  for (int seed = 0; seed < trials; ++seed) {
+    AttentionInputs extra;
+    extra.dropout_seed = static_cast<std::uint64_t>(seed);
+    const Tensor out = run({.dropout = {0.5}}, q, k, v, extra).output;
+    for (std::int64_t i = 0; i < 12; ++i) {
+      sum[i] += element(out, i);
+      square[i] += element(out, i) * element(out, i);
+    }
+  }
+  for (std::int64_t i = 0; i < 12; ++i) {
+    const double mean = sum[i] / trials, deviation = std::sqrt((square[i] / trials - mean * mean) / trials);
+    EXPECT_NEAR(mean, element(plain, i), 5 * deviation);
+  }
+}
+
+TEST(Plan, CapacityServesSmallerCalls) {
+  const AttentionPlan plan = make_plan(
+      {.mask = Causal{}}, {.batch = 3, .query_len = 64, .key_len = 128, .head_dim = 8, .value_dim = 8});
+  for (const std::int64_t keys : {1, 5, 128}) {
+    const Tensor q = random({2, 1, 1, 8}, 1), k = random({2, 1, keys, 8}, 2), v = random({2, 1, keys, 8}, 3),
+                 out(DType::f32, {2, 1, 1, 8});
+    attend(plan, q, k, v, out);
+    expect_near(out, run({.mask = Causal{}}, q, k, v).output, 0.0);
+  }
+  const Tensor q = random({4, 1, 1, 8}, 1), k = random({4, 1, 2, 8}, 2), out(DType::f32, {4, 1, 1, 8});
+  EXPECT_THROW(attend(plan, q, k, k, out), InvalidArgument);
+}
+
+TEST(Plan, RefusesAtTheDoor) {
+  const AttentionShape good{.query_len = 4, .key_len = 4, .head_dim = 8, .value_dim = 8};
+  const auto refused = [](const AttentionSpec& spec, const AttentionShape& shape, const PlanOptions& options,
+                          const std::string& argument) {
+    try {
+      make_plan(spec, shape, options);
+      ADD_FAILURE() << "accepted: " << argument;
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(error.argument().find(argument), std::string::npos) << error.what();
+      EXPECT_FALSE(error.expected().empty());
+      EXPECT_FALSE(error.got().empty());
+    }
+  };
+  AttentionShape bad = good;
+  bad.num_query_heads = 3;
+  bad.num_kv_heads = 2;
+  refused({}, bad, {}, "num_kv_heads");
+  bad = good;
+  bad.head_dim = 0;
+  refused({}, bad, {}, "head_dim");
+  bad = good;
+  bad.key_dim = 5;
+  refused({}, bad, {}, "key_dim");
+  refused({.score = Additive{}}, good, {}, "hidden");
+  refused({.mask = SlidingWindow{-1, 0}}, good, {}, "mask");
+  refused({.mask = KeyLengths{{1, 2}}}, good, {}, "mask");
+  refused({.dropout = {1.0}}, good, {}, "dropout");
+  refused({}, good, {.kernel = "avx1024"}, "kernel");
+  ::setenv("FOVEA_ISA", "sse9", 1);
+  refused({}, good, {}, "FOVEA_ISA");
+  ::setenv("FOVEA_ISA", "reference", 1);
+  EXPECT_EQ(make_plan({}, good).kernel(), "reference");
+  ::unsetenv("FOVEA_ISA");
+  EXPECT_NE(explain(make_plan({.mask = Causal{}}, good)).find("causal"), std::string::npos);
+}
+
+TEST(Call, RefusesWhatDoesNotFit) {
+  const AttentionPlan plan = make_plan({}, {.query_len = 4, .key_len = 4, .head_dim = 8, .value_dim = 8});
+  const Tensor x = random({1, 1, 4, 8}, 1), out(DType::f32, {1, 1, 4, 8}), wide(DType::f64, {1, 1, 4, 8});
+  EXPECT_THROW(attend(plan, x, x, x, x), InvalidArgument);       // output over input
+  EXPECT_THROW(attend(plan, wide, x, x, out), InvalidArgument);  // dtype
+  EXPECT_THROW(attend(plan, x, x, x, Tensor(DType::f32, {1, 1, 4, 7})), InvalidArgument);
+  EXPECT_THROW(attend(plan, ConstTensorView(), x, x, out), InvalidArgument);
+  std::vector<std::byte> small(8);
+  EXPECT_THROW(
+      attend(plan, AttentionInputs{.query = x, .key = x, .value = x}, {.output = out}, {.workspace = small}),
+      InvalidArgument);
+  const std::int64_t strides[] = {32, 32, 1, 4};
+  EXPECT_THROW(attend(plan, ConstTensorView(x.raw(), DType::f32, {1, 1, 4, 8}, strides), x, x, out),
+               InvalidArgument);
+}
+
+}  // namespace
+}  // namespace fovea::testing
