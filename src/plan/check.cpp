@@ -146,7 +146,7 @@ void check_output(const char* function, const char* argument, const TensorView& 
                   const Shape& shape, const AttentionInputs& inputs) {
   check_view(function, argument, view, dtype, shape);
   for (int axis = 0; axis < view.rank(); ++axis) {
-    if (view.size(axis) > 1 && view.stride(axis) == 0) {
+    if (view.count() > 0 && view.size(axis) > 1 && view.stride(axis) == 0) {
       throw InvalidArgument(function, argument, "elements of its own",
                             "stride 0 on axis " + std::to_string(axis));
     }

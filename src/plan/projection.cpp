@@ -58,14 +58,13 @@ void project_back(const RowSizes& sizes, const Projection<T>& p, const kernels::
 template <class T>
 void weight_gradient(const RowSizes& s, const Projection<T>& p, const kernels::Operand<const T*>& dy,
                      const kernels::Operand<const T*>& x, T* d_weight, Executor& executor) {
-  const std::int64_t matrices = p.head_stride > 0 ? s.heads : 1;
+  const std::int64_t matrices = p.each_head ? s.heads : 1;
   executor.parallel_for(matrices * p.out, [&](std::int64_t unit, int) {
     const std::int64_t o = unit % p.out, matrix = unit / p.out;
     T* row = d_weight + unit * p.in;
     std::fill_n(row, p.in, T{0});
     for (std::int64_t b = 0; b < s.batch; ++b) {
-      for (std::int64_t h = p.head_stride > 0 ? matrix : 0; h < (p.head_stride > 0 ? matrix + 1 : s.heads);
-           ++h) {
+      for (std::int64_t h = p.each_head ? matrix : 0; h < (p.each_head ? matrix + 1 : s.heads); ++h) {
         for (std::int64_t r = 0; r < s.rows; ++r) {
           // A key that no query sees has gradient 0 and may hold NaN: it must not be multiplied.
           if (const T factor = dy.row(b, h, r)[o]; factor != T{0})

@@ -20,6 +20,7 @@ struct Projection {
   const T* weight = nullptr;
   std::int64_t out = 0, in = 0, row_stride = 0, head_stride = 0;
   const T* bias = nullptr;
+  bool each_head = false;  // one matrix a head, even where a head_stride of 0 shows every head the same one
 };
 
 /// y = W x + b for every row.
@@ -30,7 +31,7 @@ void project(const RowSizes& sizes, const Projection<T>& projection, const kerne
 template <class T>
 void project_back(const RowSizes& sizes, const Projection<T>& projection,
                   const kernels::Operand<const T*>& dy, const kernels::Operand<T*>& dx, Executor& executor);
-/// dW = Σ dy xᵀ into contiguous [out, in] (or one a head where head_stride > 0), summed in an order fixed by
+/// dW = Σ dy xᵀ into contiguous [out, in] (or one a head), summed in an order fixed by
 /// shape.
 template <class T>
 void weight_gradient(const RowSizes& sizes, const Projection<T>& projection,

@@ -1,0 +1,113 @@
+"""fovea attend against NumPy in double: scores, masks, grouped heads, log-sum-exp, weights; and damaged files."""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+random = np.random.default_rng(1)
+
+
+def mask_bits(name, batch, queries, keys, offset):
+    p = np.arange(queries)[:, None] + offset
+    j = np.arange(keys)[None, :]
+    causal = j <= p
+    window = (j >= p - 3) & (j <= p + 1)
+    is_global = np.isin(j, [0, 5]) | np.isin(p, [0, 5])
+    lengths = np.stack([np.broadcast_to(j < n, (queries, keys)) for n in (keys - 1, keys // 2)[:batch]])
+    table = {
+        "everything": np.ones((queries, keys), bool),
+        "causal": causal,
+        "window(3,1)": window,
+        "causal & window(3,1) | global(0,5)": (causal & window) | is_global,
+        "~(causal | global(0,5))": ~(causal | is_global),
+    }
+    bits = lengths if name.startswith("lengths") else table[name]
+    return np.broadcast_to(bits, (batch, queries, keys))[:, None]
+
+
+def attention(q, k, v, score, parameters, scale, bits):
+    repeat = q.shape[1] // k.shape[1]
+    k, v = np.repeat(k, repeat, 1), np.repeat(v, repeat, 1)
+    if score == "bilinear":
+        s = np.einsum("bhjd,de,bhie->bhij", k, parameters["bilinear"], q)
+    elif score == "additive":
+        wq = q @ parameters["additive-query"].T
+        uk = k @ parameters["additive-key"].T
+        s = np.tanh(wq[:, :, :, None] + uk[:, :, None]) @ parameters["additive-vector"]
+    else:
+        s = q @ k.swapaxes(-1, -2)
+        scale = q.shape[-1] ** -0.5 if scale is None and score == "scaled-dot" else scale
+    s = s * (1.0 if scale is None else scale)
+    s = np.where(bits, s, -np.inf)
+    top = s.max(-1, keepdims=True, initial=-np.inf)
+    e = np.where(np.isneginf(top), 0.0, np.exp(s - np.where(np.isneginf(top), 0.0, top)))
+    total = e.sum(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        lse = np.where(total > 0, top + np.log(total), -np.inf)[..., 0]
+    weights = np.divide(e, total, out=np.zeros_like(e), where=total > 0)
+    return weights @ v, lse, weights
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fovea", required=True)
+    fovea = parser.parse_args().fovea
+    cases = 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = lambda name: str(Path(folder) / f"{name}.npy")
+        for score in ("scaled-dot", "dot", "bilinear", "additive"):
+            for mask in ("everything", "causal", "window(3,1)", "causal & window(3,1) | global(0,5)", "~(causal | global(0,5))", "lengths"):
+                for dtype in (np.float32, np.float64):
+                    batch, heads, kv_heads, queries, keys, dim, value_dim, hidden = 2, 4, 2, int(random.integers(1, 70)), int(random.integers(6, 150)), 12, 7, 9
+                    offset = None if cases % 2 else 2
+                    scale = None if cases % 3 else 0.7
+                    data = {"q": (batch, heads, queries, dim), "k": (batch, kv_heads, keys, dim), "v": (batch, kv_heads, keys, value_dim)}
+                    shapes = {"bilinear": {"bilinear": (dim, dim)},
+                              "additive": {"additive-query": (hidden, dim), "additive-key": (hidden, dim), "additive-vector": (hidden,)}}.get(score, {})
+                    arrays = {name: random.uniform(-1, 1, shape).astype(dtype) for name, shape in {**data, **shapes}.items()}
+                    for name, array in arrays.items():
+                        np.save(path(name), array)
+                    expression = f"lengths({keys - 1},{keys // 2})" if mask == "lengths" else mask
+                    command = [fovea, "attend", "--query", path("q"), "--key", path("k"), "--value", path("v"), "--out", path("o"), "--lse", path("l"),
+                               "--weights", path("w"), "--score", score, "--mask", expression, "--threads", "2"]
+                    command += [part for name in shapes for part in ("--" + name, path(name))]
+                    command += [] if offset is None else ["--query-offset", str(offset)]
+                    command += [] if scale is None else ["--scale", str(scale)]
+                    subprocess.run(command, check=True)
+                    bits = mask_bits(mask, batch, queries, keys, keys - queries if offset is None else offset)
+                    wide = {name: array.astype(np.float64) for name, array in arrays.items()}
+                    expected = attention(wide["q"], wide["k"], wide["v"], score, wide, scale, bits)
+                    # |score| <= dim, so a score is off by at most dim·eps per term, a weight by as much relatively; 8 for exp and sums.
+                    bound = 8 * dim * keys ** 0.5 * np.finfo(dtype).eps
+                    for name, want in zip("olw", expected):
+                        got = np.load(path(name))
+                        assert got.dtype == dtype and got.shape == want.shape, (name, got.dtype, got.shape, want.shape)
+                        with np.errstate(invalid="ignore"):  # -inf - -inf, where == already says that they agree
+                            error = np.abs(got - want)
+                        same = (got == want) | (error <= bound * np.maximum(1, np.abs(want)))
+                        assert same.all(), (score, mask, dtype, name, np.nanmax(error))
+                    cases += 1
+        good = Path(path("q")).read_bytes()
+        np.save(path("fortran"), np.asfortranarray(random.uniform(size=(2, 3, 4, 5))))
+        np.save(path("integers"), np.zeros((1, 1, 2, 2), np.int32))
+        np.save(path("three"), np.zeros((1, 2, 2), np.float32))
+        damaged = {"empty": b"", "junk": bytes(random.integers(0, 256, 500, dtype=np.uint8)), "short": good[: len(good) // 2], "header": good[:40],
+                   "long": good + b"x", "huge": good.replace(b"(2,", b"(2000000000000,", 1)}
+        for name, content in damaged.items():
+            Path(path(name)).write_bytes(content)
+        for name in [*damaged, "fortran", "integers", "three", "absent"]:
+            run = subprocess.run([fovea, "attend", "--query", path(name), "--key", path("k"), "--value", path("v"), "--out", path("o")],
+                                 capture_output=True, text=True)
+            assert run.returncode == 1 and run.stderr.startswith("fovea: ") and run.stderr.count("\n") == 1, (name, run)
+        run = subprocess.run([fovea, "attend", "--query", path("q"), "--key", path("k"), "--value", path("v"), "--out", path("o"), "--mask", "causal & windw(1,2)"],
+                             capture_output=True, text=True)
+        assert run.returncode == 1 and "column 10" in run.stderr, run
+    print(f"{cases} cases agree with NumPy; damaged files are refused")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

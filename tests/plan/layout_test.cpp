@@ -1,0 +1,208 @@
+// Layouts and sizes a caller may bring: strided operands, shared parameters, smaller calls, empty ones, long
+// masks.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "plan/cases.h"
+
+namespace fovea::testing {
+namespace {
+
+// The elements of `packed` [B, H, L, D] in memory as [B, L, H, D + 3], as a fused projection leaves them.
+struct Interleaved {
+  Tensor memory;
+  TensorView view;
+
+  explicit Interleaved(const Tensor& packed)
+      : memory(packed.dtype(), {packed.size(0), packed.size(2), packed.size(1), packed.size(3) + 3}) {
+    memory.fill(std::numeric_limits<double>::quiet_NaN());
+    const std::int64_t width = packed.size(3) + 3, heads = packed.size(1), rows = packed.size(2);
+    const std::int64_t strides[] = {rows * heads * width, width, heads * width, 1};
+    view = TensorView(memory.raw(), packed.dtype(), packed.shape(), strides);
+    copy(packed, true);
+  }
+  Tensor packed() const {
+    Tensor result(view.dtype(), view.shape());
+    copy(result, false);
+    return result;
+  }
+  // Elements outside the view are still NaN.
+  bool untouched() const {
+    const std::int64_t width = memory.size(3);
+    for (std::int64_t i = 0; i < memory.count(); ++i) {
+      if (i % width >= width - 3 && !std::isnan(element(memory, i))) return false;
+    }
+    return true;
+  }
+
+ private:
+  void copy(const Tensor& other, bool in) const {
+    const std::size_t size = size_of(view.dtype()), row = view.size(3) * size;
+    std::byte* flat = other.raw();
+    for (std::int64_t b = 0; b < view.size(0); ++b) {
+      for (std::int64_t h = 0; h < view.size(1); ++h) {
+        for (std::int64_t r = 0; r < view.size(2); ++r, flat += row) {
+          std::byte* at = view.raw() + (b * view.stride(0) + h * view.stride(1) + r * view.stride(2)) * size;
+          std::memcpy(in ? at : flat, in ? flat : at, row);
+        }
+      }
+    }
+  }
+};
+
+void expect_same(const Tensor& a, const Tensor& b, const std::string& name) {
+  ASSERT_EQ(std::memcmp(a.raw(), b.raw(), a.bytes()), 0) << name;
+}
+
+TEST(Layout, StridedOperandsGiveTheBitsOfPackedOnes) {
+  for (const char* kernel : {"", "reference"}) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      for (const Case& c : case_table()) {
+        const Operands o(c, dtype);
+        const Results packed = run_case(c, o, dtype, kernel);
+        const Interleaved query(o.query), key(o.key), value(o.value), d_output(o.d_output),
+            output(packed.output), d_query(packed.d_query), d_key(packed.d_key), d_value(packed.d_value);
+        AttentionInputs in = o.inputs(c);
+        in.query = query.view;
+        in.key = key.view;
+        in.value = value.view;
+        const AttentionPlan plan = make_plan(c.spec, c.shape, {.dtype = dtype, .kernel = kernel});
+        Tensor lse(packed.log_sum_exp.dtype(), packed.log_sum_exp.shape());
+        attend(plan, in, {.output = output.view, .log_sum_exp = lse});
+        attend_backward(plan, in, output.view, lse, d_output.view,
+                        {.query = d_query.view, .key = d_key.view, .value = d_value.view});
+        expect_same(output.packed(), packed.output, c.name + " output");
+        expect_same(lse, packed.log_sum_exp, c.name + " log_sum_exp");
+        expect_same(d_query.packed(), packed.d_query, c.name + " d_query");
+        expect_same(d_key.packed(), packed.d_key, c.name + " d_key");
+        expect_same(d_value.packed(), packed.d_value, c.name + " d_value");
+        for (const Interleaved* x : {&output, &d_query, &d_key, &d_value})
+          ASSERT_TRUE(x->untouched()) << c.name << ": written outside the view";
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// One bilinear W seen by every head through a stride of 0: the output of a shared W, one gradient a head that
+// add up to the shared one's.
+TEST(Layout, OneParameterSeenByEveryHead) {
+  const AttentionShape shape{
+      .num_query_heads = 3, .num_kv_heads = 3, .query_len = 9, .key_len = 20, .head_dim = 8, .value_dim = 8};
+  Case c{.name = "shared", .spec = {.score = Bilinear{}}, .shape = shape};
+  const Operands o(c, DType::f64);
+  const AttentionPlan plan = make_plan(c.spec, shape, {.dtype = DType::f64});
+  const Tensor shared = random_tensor(DType::f64, {8, 8}, 5);
+  const std::int64_t strides[] = {0, 8, 1};
+  struct Run {
+    Tensor output, d_query, dW;
+  };
+  const auto run = [&](const ConstTensorView& W, const Shape& gradient) {
+    Run r{Tensor(DType::f64, o.d_output.shape()), Tensor(DType::f64, o.query.shape()),
+          Tensor(DType::f64, gradient)};
+    r.dW.fill(std::numeric_limits<double>::quiet_NaN());
+    Tensor lse(DType::f64, {1, 3, 9});
+    AttentionInputs in = o.inputs(c);
+    in.parameters.W = W;
+    attend(plan, in, {.output = r.output, .log_sum_exp = lse});
+    AttentionGradients g{.query = r.d_query};
+    g.W = r.dW;
+    attend_backward(plan, in, r.output, lse, o.d_output, g);
+    return r;
+  };
+  const Run one = run(shared, {8, 8}),
+            each = run(ConstTensorView(shared.raw(), DType::f64, {3, 8, 8}, strides), {3, 8, 8});
+  expect_same(each.output, one.output, "output");
+  expect_same(each.d_query, one.d_query, "d_query");
+  for (std::int64_t i = 0; i < 64; ++i) {
+    double sum = 0.0;
+    for (std::int64_t h = 0; h < 3; ++h) sum += element(each.dW, h * 64 + i);
+    EXPECT_NEAR(sum, element(one.dW, i), 1e-12);
+  }
+}
+
+// The workspace promised for the plan's shape serves every smaller call.
+TEST(Layout, PromisedWorkspaceServesSmallerCalls) {
+  for (const char* kernel : {"", "reference"}) {
+    for (const Case& c : case_table()) {
+      const AttentionPlan plan = make_plan(c.spec, c.shape, {.kernel = kernel});
+      const auto pool = make_thread_pool(3);
+      std::vector<std::byte> forward(workspace_bytes(plan, 3) + 63),
+          backward(backward_workspace_bytes(plan, 3) + 63);
+      for (const std::int64_t queries : {std::int64_t{1}, c.shape.query_len / 2, c.shape.query_len}) {
+        for (const std::int64_t keys : {std::int64_t{1}, c.shape.key_len / 2, c.shape.key_len}) {
+          Case smaller = c;
+          smaller.shape.query_len = queries;
+          smaller.shape.key_len = keys;
+          for (std::int64_t& length : smaller.key_lengths) length = std::min(length, keys);
+          const Operands o(smaller, DType::f32);
+          Tensor out(DType::f32, o.d_output.shape()),
+              lse(DType::f32, {c.shape.batch, c.shape.num_query_heads, queries}),
+              d_query(DType::f32, o.query.shape());
+          ASSERT_NO_THROW(
+              attend(plan, o.inputs(smaller), {.output = out, .log_sum_exp = lse}, {pool.get(), forward}))
+              << c.name << " " << queries << " " << keys;
+          ASSERT_NO_THROW(attend_backward(plan, o.inputs(smaller), out, lse, o.d_output, {.query = d_query},
+                                          {pool.get(), backward}))
+              << c.name << " " << queries << " " << keys;
+        }
+      }
+    }
+  }
+}
+
+TEST(Layout, NothingToSeeOrNobodyToLook) {
+  const AttentionPlan plan = make_plan(
+      {.mask = Causal{}}, {.batch = 2, .query_len = 4, .key_len = 6, .head_dim = 8, .value_dim = 8});
+  struct Sizes {
+    std::int64_t batch, queries, keys;
+  };
+  for (const Sizes& s : {Sizes{2, 4, 0}, Sizes{2, 0, 6}, Sizes{0, 4, 6}}) {
+    const Tensor q = random_tensor(DType::f32, {s.batch, 1, s.queries, 8}, 1),
+                 k = random_tensor(DType::f32, {s.batch, 1, s.keys, 8}, 2);
+    Tensor out(DType::f32, q.shape()), lse(DType::f32, {s.batch, 1, s.queries}),
+        d_query(DType::f32, q.shape()), d_key(DType::f32, k.shape());
+    for (Tensor t : {out, lse, d_query, d_key}) t.fill(7.0);
+    attend(plan, {.query = q, .key = k, .value = k}, {.output = out, .log_sum_exp = lse});
+    attend_backward(plan, {.query = q, .key = k, .value = k}, out, lse, out,
+                    {.query = d_query, .key = d_key});
+    for (const Tensor& t : {out, d_query, d_key}) {
+      for (std::int64_t i = 0; i < t.count(); ++i) EXPECT_EQ(element(t, i), 0.0);
+    }
+    for (std::int64_t i = 0; i < lse.count(); ++i)
+      EXPECT_EQ(element(lse, i), -std::numeric_limits<double>::infinity());
+  }
+}
+
+TEST(Layout, GradientsOverOperandsAreRefused) {
+  const AttentionPlan plan = make_plan({}, {.query_len = 4, .key_len = 4, .head_dim = 8, .value_dim = 8});
+  const Tensor x = random_tensor(DType::f32, {1, 1, 4, 8}, 1);
+  Tensor out(DType::f32, x.shape()), lse(DType::f32, {1, 1, 4}), d(DType::f32, x.shape());
+  const AttentionInputs in{.query = x, .key = x, .value = x};
+  attend(plan, in, {.output = out, .log_sum_exp = lse});
+  EXPECT_THROW(attend_backward(plan, in, out, lse, out, {.query = x}), InvalidArgument);
+  EXPECT_THROW(attend_backward(plan, in, out, lse, out, {.query = d, .key = d}), InvalidArgument);
+  EXPECT_THROW(attend_backward(plan, in, out, lse, out, {.query = out}), InvalidArgument);
+  EXPECT_THROW(attend_backward(plan, in, out, lse, out, {.query = lse}), InvalidArgument);
+}
+
+// A mask of many parts costs time, never memory or a wrong answer: 2,000 windows of one key are a causal
+// mask.
+TEST(Layout, LongMasks) {
+  Mask many = ~Mask(Everything{});
+  for (std::int64_t i = 1; i < 2000; ++i)
+    many = many | (SlidingWindow{.lookback = i, .lookahead = 0} &
+                   ~Mask(SlidingWindow{.lookback = i - 1, .lookahead = 0}));
+  many = many | SlidingWindow{.lookback = 0, .lookahead = 0};
+  const AttentionShape shape{.query_len = 40, .key_len = 40, .head_dim = 4, .value_dim = 4};
+  const Tensor q = random_tensor(DType::f32, {1, 1, 40, 4}, 1),
+               k = random_tensor(DType::f32, {1, 1, 40, 4}, 2);
+  Tensor a(DType::f32, q.shape()), b(DType::f32, q.shape());
+  attend(make_plan({.mask = many}, shape), q, k, k, a);
+  attend(make_plan({.mask = Causal{}}, shape), q, k, k, b);
+  expect_same(a, b, "2,000 windows");
+}
+
+}  // namespace
+}  // namespace fovea::testing
