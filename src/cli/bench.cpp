@@ -1,3 +1,5 @@
+#include "cli/bench.h"
+
 #include <fmt/format.h>
 
 #include <chrono>
@@ -63,6 +65,7 @@ void run_decode(const Options& o) {
 void register_bench(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Measure, as ratios within one run");
   bench->require_subcommand(1);
+  register_bench_attention(*bench);
   auto o = std::make_shared<Options>();
   CLI::App* decode =
       bench->add_subcommand("decode", "Decoding with and without reuse of keys, values and states");

@@ -1,0 +1,10 @@
+// What `fovea bench` gathers: each file registers its own benchmark.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace fovea::cli {
+
+void register_bench_attention(CLI::App& bench);
+
+}  // namespace fovea::cli
