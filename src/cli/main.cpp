@@ -75,7 +75,7 @@ void catch_signals() noexcept {
 
 int main(int argc, char** argv) {
   CLI::App app{"fovea: train, run and look inside attention models; run the attention engine on NumPy files"};
-  app.set_version_flag("--version", "fovea 0.1.0");
+  app.set_version_flag("--version", "fovea " FOVEA_VERSION);
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();
   fovea::cli::register_train(app);

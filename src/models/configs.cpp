@@ -1,6 +1,7 @@
 #include "models/configs.h"
 
 #include <array>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -65,6 +66,16 @@ const char* name_of(Enum value, const Names<Enum, n>& names) {
     if (meaning == value) return name;
   }
   return "";
+}
+
+// The double nearest to the shortest decimal that reads back as this float: 0.1, where a plain widening would
+// write 0.10000000149011612.
+double shortest(float value) {
+  char digits[32];
+  const auto [end, error] = std::to_chars(digits, digits + sizeof digits, value);
+  double wide = value;
+  if (error == std::errc()) std::from_chars(digits, end, wide);
+  return wide;
 }
 
 constexpr std::int64_t most_words = 10'000'000, most_dim = 65'536, most_layers = 1'000;
@@ -145,7 +156,7 @@ std::string write_config(const RnnConfig& config) {
               {"attention", name_of(config.attention, attention_names)},
               {"query", name_of(config.query, query_names)},
               {"values", name_of(config.values, value_names)},
-              {"dropout", config.dropout}}
+              {"dropout", shortest(config.dropout)}}
              .dump(2) +
          "\n";
 }
@@ -164,8 +175,8 @@ std::string write_config(const TransformerConfig& config) {
               {"activation_function", "relu"},
               {"scale_embedding", true},
               {"tie_word_embeddings", true},
-              {"dropout", config.dropout},
-              {"attention_dropout", config.attention_dropout}}
+              {"dropout", shortest(config.dropout)},
+              {"attention_dropout", shortest(config.attention_dropout)}}
              .dump(2) +
          "\n";
 }

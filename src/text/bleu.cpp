@@ -14,7 +14,7 @@ namespace fovea::text {
 namespace {
 
 constexpr std::size_t kOrders = 4;
-constexpr const char* kVersion = "fovea-0.1.0";
+constexpr const char* kVersion = "fovea-" FOVEA_VERSION;
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
