@@ -20,7 +20,7 @@ namespace {
 
 struct Options {
   std::string output = "demo";
-  double minutes = 0.9;  // a model
+  double minutes = 1.0;  // a model
   std::int64_t pairs = 30000;
   int threads = 0;
   std::uint64_t seed = 1;
@@ -83,7 +83,8 @@ std::unique_ptr<models::SequenceToSequence> build(const Contender& c, std::int64
 train::TrainOptions options_of(const Options& o, const Contender& c) {
   train::TrainOptions t;
   t.batch_words = 800;
-  t.schedule = nn::InverseSquareRoot{.peak = c.transformer ? 0.002 : 0.003, .warmup = 300};
+  t.schedule = c.transformer ? nn::InverseSquareRoot{.peak = 0.003, .warmup = 300}
+                             : nn::InverseSquareRoot{.peak = 0.004, .warmup = 150};
   t.adam = {.beta1 = 0.9, .beta2 = 0.98, .epsilon = 1e-8, .clip_norm = 1.0};
   t.smoothing = 0.0f;
   t.max_minutes = o.minutes;
