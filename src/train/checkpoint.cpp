@@ -1,5 +1,6 @@
 #include "train/checkpoint.h"
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -78,6 +79,19 @@ void save_checkpoint(const std::string& folder, const TrainState& state, const s
   models::save_safetensors(checkpoint_path(folder), file);
 }
 
+namespace {
+
+// The comma-separated entry of `text` in which `at` lies: a fingerprint is long, and one entry says what
+// changed.
+std::string entry_at(const std::string& text, std::size_t at) {
+  const std::size_t comma = at == 0 ? std::string::npos : text.rfind(',', at - 1),
+                    begin = text.find_first_not_of(" \n{", comma == std::string::npos ? 0 : comma + 1),
+                    end = text.find_first_of(",\n", std::max(at, begin));
+  return begin == std::string::npos ? "" : text.substr(begin, end == std::string::npos ? end : end - begin);
+}
+
+}  // namespace
+
 TrainState load_checkpoint(const std::string& folder, const std::string& fingerprint,
                            nn::ParameterSet& parameters, nn::Adam& adam) {
   const std::string path = checkpoint_path(folder);
@@ -86,8 +100,13 @@ TrainState load_checkpoint(const std::string& folder, const std::string& fingerp
   if (kept == file.metadata.end() || record == file.metadata.end())
     throw FileError(path, -1, "is no checkpoint of a training");
   if (kept->second != fingerprint) {
+    const std::size_t at = static_cast<std::size_t>(
+        std::mismatch(fingerprint.begin(), fingerprint.end(), kept->second.begin(), kept->second.end())
+            .first -
+        fingerprint.begin());
     throw FileError(path, -1,
-                    "belongs to another training: expected " + fingerprint + ", got " + kept->second);
+                    "belongs to another training: expected " + entry_at(fingerprint, at) + ", got " +
+                        entry_at(kept->second, at));
   }
   TrainState state;
   try {
