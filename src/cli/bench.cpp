@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "cli/commands.h"
+#include "cli/memory.h"
 #include "fovea/models/decoding.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
@@ -21,16 +22,18 @@ struct Options {
 struct Timed {
   std::vector<std::int32_t> ids;
   models::DecodeStats stats;
-  double seconds = 0.0;
+  double seconds = 0.0, megabytes = 0.0;
 };
 
 Timed decode_once(models::SequenceToSequence& model, std::int64_t length, models::Reuse reuse) {
   std::vector<std::int32_t> source(static_cast<std::size_t>(length) - 1);
   for (std::size_t i = 0; i < source.size(); ++i) source[i] = 4 + static_cast<std::int32_t>(i * 7919 % 990);
+  reset_peak_memory();
   const auto begin = std::chrono::steady_clock::now();
   Timed timed;
   const auto result = models::decode(model, {source}, {.exact_length = length, .reuse = reuse}, &timed.stats);
   timed.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  timed.megabytes = peak_memory();
   timed.ids = result[0][0].ids;
   return timed;
 }
@@ -43,19 +46,23 @@ void run_decode(const Options& o) {
       {"transformer", models::make_transformer({.vocabulary = 1000}, 1)}};
   fmt::print(
       "Decoding one sentence, greedy, source and target of the same length. Models are untrained: time does "
-      "not depend on the weights.\n");
-  fmt::print("{:<13} {:>6} {:>6} {:>10} {:>11} {:>8} {:>10} {:>10} {:>12} {:>12}\n", "model", "length",
-             "same", "tok/s on", "tok/s off", "ratio", "bytes on", "bytes off", "scores on", "scores off");
+      "not depend on the weights. Bytes are the keys, values and states kept from one step to the next; MB "
+      "is the "
+      "peak resident size of the whole process.\n");
+  fmt::print("{:<13} {:>6} {:>5} {:>9} {:>9} {:>6} {:>9} {:>9} {:>6} {:>6} {:>10} {:>11}\n", "model",
+             "length", "same", "tok/s on", "tok/s off", "ratio", "bytes on", "bytes off", "MB on", "MB off",
+             "scores on", "scores off");
   for (const auto& [name, model] : list) {
     for (const std::int64_t length : o.lengths) {
       decode_once(*model, std::min<std::int64_t>(length, 32), models::Reuse::on);
       const Timed on = decode_once(*model, length, models::Reuse::on),
                   off = decode_once(*model, length, models::Reuse::off);
       const auto tokens = static_cast<double>(length);
-      fmt::print("{:<13} {:>6} {:>6} {:>10.0f} {:>11.0f} {:>8.1f} {:>10} {:>10} {:>12} {:>12}\n", name,
-                 length, on.ids == off.ids ? "yes" : "NO", tokens / on.seconds, tokens / off.seconds,
-                 off.seconds / on.seconds, on.stats.peak_state_bytes, off.stats.peak_state_bytes,
-                 on.stats.score_evaluations, off.stats.score_evaluations);
+      fmt::print(
+          "{:<13} {:>6} {:>5} {:>9.0f} {:>9.0f} {:>6.1f} {:>9} {:>9} {:>6.1f} {:>6.1f} {:>10} {:>11}\n", name,
+          length, on.ids == off.ids ? "yes" : "NO", tokens / on.seconds, tokens / off.seconds,
+          off.seconds / on.seconds, on.stats.peak_state_bytes, off.stats.peak_state_bytes, on.megabytes,
+          off.megabytes, on.stats.score_evaluations, off.stats.score_evaluations);
     }
   }
 }

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 
 #include "autograd/gemm.h"
 #include "cli/bench.h"
+#include "cli/memory.h"
 #include "fovea/attention/expression.h"
 #include "fovea/core/philox.h"
 #include "fovea/nn/module.h"
@@ -52,20 +52,6 @@ double product_gflops() {
   return 2e-9 * n * n * n / seconds;
 }
 
-// Linux keeps the highest resident size of the whole process, and forgets it on request; elsewhere it is
-// unknown.
-void reset_peak_memory() {
-  std::ofstream("/proc/self/clear_refs") << "5";
-}
-std::string peak_memory() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    double kibibytes = 0.0;
-    if (word == "VmHWM:" && status >> kibibytes) return fmt::format("{:.1f}", kibibytes * 1024 / 1e6);
-  }
-  return "?";
-}
-
 // Pairs of a query and a key that the mask lets meet, in one batch entry and head.
 std::int64_t visible_pairs(const Mask& mask, std::int64_t length) {
   std::int64_t pairs = 0;
@@ -97,7 +83,7 @@ void measure(const Options& o, const AttentionSpec& spec, std::int64_t length, d
   if (std::holds_alternative<Bilinear>(spec.score)) in.parameters.W = matrix;
   const double forward =
       best_seconds(o.repeat, [&] { attend(plan, in, {.output = output, .log_sum_exp = lse}); });
-  const std::string forward_memory = peak_memory();
+  const double forward_memory = peak_memory();
   const Tensor d_output = random(queries, 6), d_q(DType::f32, queries), d_k(DType::f32, keys),
                d_v(DType::f32, keys);
   const double backward = best_seconds(o.repeat, [&] {
@@ -106,7 +92,7 @@ void measure(const Options& o, const AttentionSpec& spec, std::int64_t length, d
   // Two products forward, five backward (the scores once more, dP, dV, dQ, dK), of 2·dim operations a pair.
   const double pair =
       2e-9 * static_cast<double>(visible_pairs(spec.mask, length) * o.batch * o.heads * o.dim);
-  fmt::print("{:<16} {:>7} {:>10.2f} {:>8.1f} {:>6.0f}% {:>9} {:>11.2f} {:>8.1f} {:>6.0f}% {:>9}\n",
+  fmt::print("{:<16} {:>7} {:>10.2f} {:>8.1f} {:>6.0f}% {:>9.1f} {:>11.2f} {:>8.1f} {:>6.0f}% {:>9.1f}\n",
              to_string(spec.mask), length, 1e3 * forward, 2 * pair / forward, 200 * pair / forward / limit,
              forward_memory, 1e3 * backward, 5 * pair / backward, 500 * pair / backward / limit,
              peak_memory());

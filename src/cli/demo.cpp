@@ -153,6 +153,7 @@ void print_table(const std::vector<Trained>& trained) {
 }
 
 void show_sentences(std::vector<Trained>& trained, inspect::ReportData& report, const Options& o) {
+  int pictures = 0;
   for (const text::SentencePair& pair : text::held_out_sentences().pairs) {
     fmt::print("\n{}\n", text::detokenize(pair.source));
     for (std::size_t i = 0; i < trained.size(); ++i) {
@@ -165,8 +166,7 @@ void show_sentences(std::vector<Trained>& trained, inspect::ReportData& report, 
                                      contenders[i].name + ": " + text::detokenize(pair.source), pair.source,
                                      t.text));
       if (!contenders[i].transformer)
-        inspect::write_png(fmt::format("{}/alignment-{}.png", o.output, report.pages.size()),
-                           report.pages.back());
+        inspect::write_png(fmt::format("{}/alignment-{}.png", o.output, ++pictures), report.pages.back());
     }
   }
 }
