@@ -3,6 +3,9 @@
 // nowhere else.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -20,8 +23,42 @@ struct KeySpan {
   std::int64_t begin = 0, end = 0;
   friend bool operator==(const KeySpan&, const KeySpan&) = default;
 };
-/// Sorted by begin, disjoint, not touching, none empty.
-using KeySpans = std::vector<KeySpan>;
+/// A list of spans, sorted by begin, disjoint, not touching, none empty. Up to six, which is what a sensible
+/// mask has in a query block, stand in the object itself: a call then takes nothing from the heap. More go
+/// there.
+class KeySpans {
+ public:
+  KeySpans() = default;
+  KeySpans(std::initializer_list<KeySpan> spans) {
+    for (const KeySpan& span : spans) push_back(span);
+  }
+  std::size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  const KeySpan* data() const noexcept { return size_ > near_.size() ? far_.data() : near_.data(); }
+  KeySpan* data() noexcept { return size_ > near_.size() ? far_.data() : near_.data(); }
+  const KeySpan* begin() const noexcept { return data(); }
+  const KeySpan* end() const noexcept { return data() + size_; }
+  const KeySpan& operator[](std::size_t i) const noexcept { return data()[i]; }
+  KeySpan& back() noexcept { return data()[size_ - 1]; }
+  void push_back(const KeySpan& span) {
+    if (size_ < near_.size()) {
+      near_[size_++] = span;
+      return;
+    }
+    if (size_ == near_.size()) far_.assign(near_.begin(), near_.end());
+    far_.push_back(span);
+    ++size_;
+  }
+  void clear() noexcept { size_ = 0; }
+  friend bool operator==(const KeySpans& a, const KeySpans& b) noexcept {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+
+ private:
+  std::array<KeySpan, 6> near_{};
+  std::vector<KeySpan> far_;  // all of them, once there are more
+  std::size_t size_ = 0;
+};
 
 /// One score: `query` is the query's position in key coordinates (row + query_offset), `key` the key's.
 struct Site {

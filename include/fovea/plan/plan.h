@@ -81,6 +81,8 @@ struct AttentionOutputs {
 };
 
 /// What a call borrows. An empty workspace means this thread's own arena; executor nullptr the default one.
+/// With a workspace a call of a fused kernel takes nothing from the heap, once its threads have met blocks of
+/// this size (and as long as the mask leaves at most six spans of keys to a block of queries).
 struct CallResources {
   Executor* executor = nullptr;
   std::span<std::byte> workspace = {};

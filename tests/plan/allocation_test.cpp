@@ -1,0 +1,80 @@
+// A call with a caller's workspace takes nothing from the heap, the reference kernel aside: every operator
+// new of this program is counted.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "plan/cases.h"
+
+namespace {
+
+std::atomic<std::int64_t> allocations{0};
+
+void* counted(std::size_t size, std::size_t alignment) {
+  ++allocations;
+  void* memory =
+      std::aligned_alloc(alignment, (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+  return counted(size, alignof(std::max_align_t));
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return counted(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace fovea::testing {
+namespace {
+
+TEST(Allocation, NoneWithACallersWorkspace) {
+  for (const KernelInfo& info : list_kernels()) {
+    const std::string kernel = info.name.substr(0, info.name.find(' '));
+    // The reference is written to be read: it may allocate.
+    if (!info.available || kernel == "reference") continue;
+    for (const Case& c : case_table()) {
+      const AttentionPlan plan = make_plan(c.spec, c.shape, {.kernel = kernel});
+      const auto pool = make_thread_pool(2);
+      std::vector<std::byte> memory(std::max(workspace_bytes(plan, 2), backward_workspace_bytes(plan, 2)) +
+                                    63);
+      const Operands o(c, DType::f32);
+      const AttentionInputs in = o.inputs(c);
+      const Tensor out(DType::f32, o.d_output.shape()),
+          lse(DType::f32, {c.shape.batch, c.shape.num_query_heads, c.shape.query_len}),
+          d_query(DType::f32, o.query.shape());
+      const auto call = [&] {
+        attend(plan, in, {.output = out, .log_sum_exp = lse}, {pool.get(), memory});
+        attend_backward(plan, in, out, lse, o.d_output, {.query = d_query}, {pool.get(), memory});
+      };
+      // The lists of tiles of a thread grow to the largest block that it meets, and which thread meets which
+      // is chance, so the first calls may allocate; one that allocates by nature never stops.
+      std::int64_t fewest = 1;
+      for (int attempt = 0; attempt < 50 && fewest > 0; ++attempt) {
+        const std::int64_t before = allocations;
+        call();
+        fewest = std::min(fewest, allocations - before);
+      }
+      ASSERT_EQ(fewest, 0) << c.name << " " << kernel;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fovea::testing
