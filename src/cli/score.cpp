@@ -40,6 +40,7 @@ void run_alignment(const AlignmentFiles& o) {
                           std::to_string(gold.size()) + " lines, as many as the gold alignment",
                           std::to_string(hypotheses.size()));
   }
+  if (gold.empty()) throw InvalidArgument("fovea score alignment", "--gold", "at least one line", "none");
   fmt::print("{}\n", text::score_alignments(hypotheses, text::as_gold(gold)).to_string());
 }
 

@@ -12,7 +12,7 @@ namespace fovea::cli {
 namespace {
 
 struct Options {
-  std::string model, input, output, alignment, reuse = "on";
+  std::string model, input, target, output, alignment, reuse = "on";
   int beam = 5, n_best = 1, threads = 0;
   double normalize = 1.0, length_factor = 2.0;
   std::size_t batch = 32, max_length = 1000;
@@ -20,12 +20,13 @@ struct Options {
 };
 
 // Standard input is checked like a file: a line that is no text is named, not translated.
-std::vector<std::string> input_lines(const Options& o, const text::Tokenizer& tokenizer) {
-  const std::vector<std::string> lines = text::read_lines(o.input.empty() ? "/dev/stdin" : o.input);
+std::vector<std::string> input_lines(const Options& o, const std::string& path,
+                                     const text::Tokenizer& tokenizer) {
+  const std::vector<std::string> lines = text::read_lines(path.empty() ? "/dev/stdin" : path);
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const std::size_t pieces = tokenizer.encode(lines[i]).size();
     if (pieces > o.max_length) {
-      throw FileError(o.input.empty() ? "standard input" : o.input, static_cast<std::int64_t>(i) + 1,
+      throw FileError(path.empty() ? "standard input" : path, static_cast<std::int64_t>(i) + 1,
                       fmt::format("{} pieces, more than --max-length {}", pieces, o.max_length), "line");
     }
   }
@@ -47,26 +48,53 @@ std::string alignment_text(const train::Translation& translation, bool hard) {
   return result;
 }
 
+// Alignments of given translations, a line each, as `fovea score alignment` reads them.
+void align_lines(const Options& o, train::Translator& translator, std::ostream& out) {
+  const std::vector<std::string> sources = input_lines(o, o.input, translator.tokenizer()),
+                                 targets = input_lines(o, o.target, translator.tokenizer());
+  if (sources.size() != targets.size())
+    throw InvalidArgument("fovea translate", "--target",
+                          std::to_string(sources.size()) + " lines, as many as the source",
+                          std::to_string(targets.size()));
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const train::Translation t = translator.align(sources[i], targets[i]);
+    if (!o.alignment.empty()) out << alignment_text(t, o.alignment == "hard") << '\n';
+    if (o.show && t.weights.target_len > 0)
+      out << inspect::draw_terminal({t.target_words, t.source_words, t.weights.weights}) << '\n';
+  }
+}
+
 void run(const Options& o) {
   nn::use_openmp(o.threads);
   train::Translator translator = train::Translator::load(o.model);
   if ((!o.alignment.empty() || o.show) && !translator.model().attends()) {
     throw InvalidArgument("fovea translate", "--alignment", "a model with attention", "one without");
   }
-  const std::vector<std::string> lines = input_lines(o, translator.tokenizer());
+  if (!o.target.empty() && o.alignment.empty() && !o.show)
+    throw InvalidArgument("fovea translate", "--target", "--alignment or --show beside it", "neither");
+  if (o.n_best > o.beam)
+    throw InvalidArgument("fovea translate", "--n-best", "at most --beam-size " + std::to_string(o.beam),
+                          std::to_string(o.n_best));
   std::ofstream file;
   if (!o.output.empty()) {
     file.open(o.output);
     if (!file) throw FileError(o.output, -1, "cannot be opened for writing");
   }
   std::ostream& out = o.output.empty() ? std::cout : file;
+  if (!o.target.empty()) {
+    align_lines(o, translator, out);
+    out.flush();
+    if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
+    return;
+  }
+  const std::vector<std::string> lines = input_lines(o, o.input, translator.tokenizer());
   models::DecodeStats stats;
   const auto translations =
       translator.translate(lines,
                            {.beam_size = o.beam,
                             .normalize = o.normalize,
                             .length_factor = o.length_factor,
-                            .n_best = std::min(o.n_best, o.beam),
+                            .n_best = o.n_best,
                             .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on},
                            o.batch, &stats);
   for (std::size_t i = 0; i < translations.size(); ++i) {
@@ -93,12 +121,15 @@ void register_translate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("translate", "Translate lines with a trained model");
   command->add_option("--model", o->model, "folder that train wrote")->required();
   command->add_option("--input", o->input, "one sentence a line; default standard input");
+  command->add_option(
+      "--target", o->target,
+      "translations given, line by line: they are aligned with the source, and nothing is translated");
   command->add_option("--output", o->output, "default standard output");
   command->add_option("--beam-size", o->beam, "1: greedy")->check(CLI::Range(1, 1000));
   command->add_option("--normalize", o->normalize, "a score is log p / length^normalize")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--max-length-factor", o->length_factor, "longest output over the source's length")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(0.01, 1000.0));
   command->add_option("--max-length", o->max_length, "pieces of a line at most; a longer one is refused")
       ->check(CLI::Range(1, 100000));
   command->add_option("--n-best", o->n_best, "translations a line, as 'line ||| text ||| score'")

@@ -166,6 +166,8 @@ const std::string& SentencePieceTokenizer::serialized() const noexcept {
 
 void SentencePieceTokenizer::save(const std::filesystem::path& folder, const std::string& prefix) const {
   write_bytes(folder / (prefix + "spm.model"), model_->serialized);
+  std::error_code ignored;
+  std::filesystem::remove(folder / (prefix + "vocab.json"), ignored);
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, const std::string& prefix) {

@@ -88,6 +88,8 @@ std::string WhitespaceTokenizer::surface(const std::string& piece) const {
 
 void WhitespaceTokenizer::save(const std::filesystem::path& folder, const std::string& prefix) const {
   vocabulary_.save(folder / (prefix + "vocab.json"));
+  std::error_code ignored;  // one folder, one tokenizer: the other kind's file would be loaded instead
+  std::filesystem::remove(folder / (prefix + "spm.model"), ignored);
 }
 
 }  // namespace fovea::text

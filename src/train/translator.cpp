@@ -1,6 +1,9 @@
 #include "fovea/train/translator.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
+#include <sstream>
 
 #include "fovea/models/weights.h"
 
@@ -48,18 +51,36 @@ std::vector<std::vector<Translation>> Translator::translate(const std::vector<st
       std::vector<Translation>& translations = result[order[i]];
       translations.clear();
       for (const models::Hypothesis& hypothesis : decoded[i - begin])
-        translations.push_back(describe(encoded[order[i]], hypothesis));
+        translations.push_back(describe(lines[order[i]], encoded[order[i]], hypothesis));
     }
   }
   if (stats) *stats = total;
   return result;
 }
 
-Translation Translator::describe(const std::vector<std::int32_t>& source,
+namespace {
+
+// Pieces as they stand in the line: a word that the vocabulary lacks is shown as itself, not as <unk>.
+std::vector<std::string> pieces_of(const text::Tokenizer& tokenizer, const std::string& line,
+                                   const std::vector<std::int32_t>& ids) {
+  if (tokenizer.kind() == "whitespace") {
+    std::istringstream stream(line);
+    std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
+    if (words.size() + 1 == ids.size()) {
+      words.push_back(tokenizer.pieces(std::span(ids).last(1))[0]);
+      return words;
+    }
+  }
+  return tokenizer.pieces(ids);
+}
+
+}  // namespace
+
+Translation Translator::describe(const std::string& line, const std::vector<std::int32_t>& source,
                                  const models::Hypothesis& hypothesis) const {
   std::vector<std::int32_t> source_ids = source;
   source_ids.push_back(tokenizer_->eos_id());
-  const std::vector<std::string> source_pieces = tokenizer_->pieces(source_ids),
+  const std::vector<std::string> source_pieces = pieces_of(*tokenizer_, line, source_ids),
                                  target_pieces = tokenizer_->pieces(hypothesis.ids);
   Translation translation{
       tokenizer_->decode(hypothesis.ids), hypothesis.log_probability,       hypothesis.score,
@@ -80,6 +101,26 @@ text::Alignment hard_alignment(const Translation& translation) {
                                                     .num_sources = translation.weights.source_len - 1});
 }
 
+Translation Translator::align(const std::string& source, const std::string& target) {
+  if (!model_->attends())
+    throw InvalidArgument("Translator::align", "model", "a model with attention", "one without");
+  const std::vector<std::int32_t> source_ids = tokenizer_->encode(source);
+  models::Hypothesis given{.ids = tokenizer_->encode(target)};
+  if (source_ids.empty() || given.ids.empty()) return {};
+  models::Capture maps;
+  nn::Context context;
+  model_->hidden(context, models::make_batch({source_ids}, {given.ids}), &maps, nullptr);
+  const Tensor weights = models::alignment_of(maps, *model_);
+  const auto width = static_cast<std::int64_t>(source_ids.size()) + 1;
+  for (std::int64_t row = 0; row <= static_cast<std::int64_t>(given.ids.size()); ++row) {
+    const float* begin = weights.data<float>() + row * width;
+    given.alignment.emplace_back(begin, begin + width);
+  }
+  Translation translation = describe(source, source_ids, given);
+  translation.text = target;
+  return translation;
+}
+
 Translator::Inspection Translator::inspect(const std::string& source, const std::string& target) {
   std::vector<std::int32_t> source_ids = tokenizer_->encode(source), target_ids = tokenizer_->encode(target);
   if (source_ids.empty())
@@ -90,8 +131,8 @@ Translator::Inspection Translator::inspect(const std::string& source, const std:
   model_->hidden(context, batch, &inspection.maps, nullptr);
   source_ids.push_back(tokenizer_->eos_id());
   target_ids.push_back(tokenizer_->eos_id());
-  inspection.source_pieces = tokenizer_->pieces(source_ids);
-  inspection.target_pieces = tokenizer_->pieces(target_ids);
+  inspection.source_pieces = pieces_of(*tokenizer_, source, source_ids);
+  inspection.target_pieces = pieces_of(*tokenizer_, target, target_ids);
   return inspection;
 }
 

@@ -38,6 +38,10 @@ class Translator {
                                                   std::size_t batch = 32,
                                                   models::DecodeStats* stats = nullptr);
 
+  /// `target` as if the model had written it: its alignment with `source`, for gold alignments and texts of
+  /// others. An empty line on either side gives no weights. Requires attention.
+  Translation align(const std::string& source, const std::string& target);
+
   /// Teacher-forced attention of every layer and head: the model reads `source` and is given `target`. Pieces
   /// label rows and columns.
   struct Inspection {
@@ -47,7 +51,8 @@ class Translator {
   Inspection inspect(const std::string& source, const std::string& target);
 
  private:
-  Translation describe(const std::vector<std::int32_t>& source, const models::Hypothesis& hypothesis) const;
+  Translation describe(const std::string& line, const std::vector<std::int32_t>& source,
+                       const models::Hypothesis& hypothesis) const;
   std::unique_ptr<models::SequenceToSequence> model_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
 };
