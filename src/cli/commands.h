@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 namespace fovea::cli {
 
@@ -14,8 +15,15 @@ void register_attend(CLI::App& app);
 void register_bench(CLI::App& app);
 void register_demo(CLI::App& app);
 
-/// Ctrl-C and SIGTERM set this; a second one ends the process at once.
+/// From now on Ctrl-C and SIGTERM only set stop_requested; a second one ends the process at once. To be
+/// called before anything starts a thread.
+void catch_signals();
 bool stop_requested() noexcept;
-void catch_signals() noexcept;
+
+/// A command that did what it was asked by a signal: the message goes out and the exit code is 128 + the
+/// signal, so that a script does not go on as if it had finished.
+struct Stopped {
+  std::string message;
+};
 
 }  // namespace fovea::cli

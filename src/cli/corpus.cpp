@@ -45,12 +45,9 @@ void run_generated(const Options& o) {
 void run_gettext(const Options& o) {
   const text::GettextResult all = text::gettext_corpus({.language = o.language});
   fmt::print("{}\n", all.report.to_string());
-  text::ParallelCorpus parts[3];
-  for (const text::SentencePair& pair : all.corpus.pairs)
-    parts[static_cast<int>(text::split_of(pair.source))].pairs.push_back(pair);
-  write(parts[0], o.output + ".train", o.language);
-  write(parts[1], o.output + ".valid", o.language);
-  write(parts[2], o.output + ".test", o.language);
+  write(text::select_split(all.corpus, text::Split::train), o.output + ".train", o.language);
+  write(text::select_split(all.corpus, text::Split::valid), o.output + ".valid", o.language);
+  write(text::select_split(all.corpus, text::Split::test), o.output + ".test", o.language);
 }
 
 }  // namespace

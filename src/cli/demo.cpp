@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 
 #include "cli/commands.h"
 #include "cli/progress.h"
@@ -132,12 +133,7 @@ double alignment_error_rate(train::Translator& translator, const Options& o) {
                                                            .split = text::Split::test});
   std::vector<text::Alignment> proposed;
   for (const text::SentencePair& pair : test.pairs) {
-    const auto seen = translator.inspect(pair.source, pair.target);
-    const Tensor weights = models::alignment_of(seen.maps, translator.model());
-    const float* values = weights.data<float>();
-    proposed.push_back(text::hard_alignment(
-        {seen.target_pieces.size(), seen.source_pieces.size(), {values, values + weights.count()}},
-        {.num_targets = seen.target_pieces.size() - 1, .num_sources = seen.source_pieces.size() - 1}));
+    proposed.push_back(train::hard_alignment(translator.align(pair.source, pair.target)));
   }
   return text::score_alignments(proposed, text::as_gold(test.alignments)).error_rate();
 }
@@ -208,9 +204,23 @@ void fill_report(const std::vector<Trained>& trained, inspect::ReportData& repor
   report.tables = {table};
 }
 
+// The demo replaces what is in its folder: only an empty one, or one that an earlier demo wrote.
+void claim_folder(const std::string& folder) {
+  namespace fs = std::filesystem;
+  const fs::path marker = fs::path(folder) / ".fovea-demo";
+  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)) && !fs::exists(marker)) {
+    throw InvalidArgument("fovea demo", "--output", "no folder yet, an empty one, or that of an earlier demo",
+                          folder);
+  }
+  fs::create_directories(folder);
+  if (!(std::ofstream(marker) << "fovea demo replaces what is here\n"))
+    throw FileError(marker.string(), -1, "cannot be written");
+}
+
 void run(const Options& o) {
-  nn::use_openmp(o.threads);
   catch_signals();
+  nn::use_openmp(o.threads);
+  claim_folder(o.output);
   const auto begin = std::chrono::steady_clock::now();
   const text::ParallelCorpus corpus = mixed(o, o.pairs, text::Split::train),
                              valid = mixed(o, 150, text::Split::valid);
@@ -228,10 +238,7 @@ void run(const Options& o) {
     TerminalProgress progress(contender.name);
     train::Result result =
         train::train(*model, data, training, train::Start::fresh, progress, stop_requested);
-    if (result.ended == train::Ended::stopped) {
-      fmt::print(stderr, "stopped\n");
-      return;
-    }
+    if (result.ended == train::Ended::stopped) throw Stopped{"stopped"};
     Trained one{std::move(result), train::Translator(std::move(model), std::move(tokenizer)), {}, -1.0};
     one.bleu = bleu_by_length(one.translator, o);
     if (one.translator.model().attends()) one.error_rate = alignment_error_rate(one.translator, o);

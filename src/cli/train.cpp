@@ -28,7 +28,7 @@ struct Options {
                save_every = 500;
   int patience = 10, average = 0, threads = 0;
   std::uint64_t seed = 1;
-  bool resume = false;
+  bool resume = false, vocabulary_given = false;
 };
 
 struct Corpora {
@@ -50,11 +50,8 @@ Corpora read_corpora(const Options& o) {
   } else if (o.corpus == "gettext") {
     const text::GettextResult all = text::gettext_corpus({.language = o.language});
     fmt::print(stderr, "gettext: {}\n", all.report.to_string());
-    for (const text::SentencePair& pair : all.corpus.pairs) {
-      const text::Split split = text::split_of(pair.source);
-      if (split == text::Split::train) corpora.train.pairs.push_back(pair);
-      if (split == text::Split::valid) corpora.valid.pairs.push_back(pair);
-    }
+    corpora = {text::select_split(all.corpus, text::Split::train),
+               text::select_split(all.corpus, text::Split::valid)};
     if (corpora.valid.pairs.size() > 500) corpora.valid.pairs.resize(500);
   } else {
     if (o.train_tsv.empty() && (o.train_source.empty() || o.train_target.empty())) {
@@ -128,8 +125,8 @@ train::TrainOptions training_options(const Options& o) {
 }
 
 void run(const Options& o) {
-  nn::use_openmp(o.threads);
   catch_signals();
+  nn::use_openmp(o.threads);
   if (!o.resume && std::filesystem::exists(o.output + "/checkpoint.safetensors")) {
     throw InvalidArgument("fovea train", "--output",
                           "a folder without a training (or --resume to go on with it)", o.output);
@@ -142,31 +139,57 @@ void run(const Options& o) {
     tokenizer = train::build_tokenizer(
         corpora.train,
         {o.tokenizer == "whitespace" ? train::TokenizerKind::whitespace : train::TokenizerKind::bpe,
-         o.tokenizer == "whitespace" && o.vocabulary == 8000 ? 0 : o.vocabulary});
+         o.tokenizer == "whitespace" && !o.vocabulary_given ? 0 : o.vocabulary});
     std::filesystem::create_directories(o.output);
     tokenizer->save(o.output);
   }
   train::EncodeReport report;
   const train::Data data = train::make_data(corpora.train, corpora.valid, *tokenizer, o.max_length, &report);
   const auto model = build_model(o, tokenizer->size());
-  fmt::print(stderr,
-             "{} pairs to train on ({} empty and {} longer than {} pieces left out), {} to validate; "
-             "vocabulary {}, {:.2f} M parameters\n",
-             report.kept, report.skipped_empty, report.skipped_too_long, o.max_length, data.valid.size(),
-             tokenizer->size(), static_cast<double>(model->parameters().count()) / 1e6);
+  fmt::print(
+      stderr,
+      "{} pairs to train on ({} empty and {} longer than {} pieces left out), {} to validate ({} left out); "
+      "vocabulary {}, {:.2f} M parameters\n",
+      report.kept, report.skipped_empty, report.skipped_too_long, o.max_length, data.valid.size(),
+      corpora.valid.pairs.size() - data.valid.size(), tokenizer->size(),
+      static_cast<double>(model->parameters().count()) / 1e6);
   train::Result result;
   {
     TerminalProgress progress("[" + std::filesystem::path(o.output).filename().string() + "]");
     result = train::train(*model, data, training_options(o),
                           o.resume ? train::Start::resume : train::Start::fresh, progress, stop_requested);
   }
-  if (result.ended == train::Ended::stopped) {
-    fmt::print(stderr, "stopped and saved; go on with --resume\n");
-    return;
-  }
+  if (result.ended == train::Ended::stopped) throw Stopped{"stopped and saved; go on with --resume"};
   fmt::print(stderr, "{}; best validation: BLEU {:.2f}, perplexity {:.2f}{}; model in {}\n",
              result.ended == train::Ended::no_improvement ? "stopped early: no improvement" : "finished",
              result.final.bleu, result.final.perplexity, result.averaged ? " (averaged)" : "", o.output);
+}
+
+}  // namespace
+
+namespace {
+
+// An option that this training would not look at is a misunderstanding: say so.
+void refuse_unused(const CLI::App& command, const Options& o) {
+  const auto refuse = [&](const std::string& reason, std::initializer_list<const char*> options) {
+    for (const char* option : options) {
+      if (command.get_option(option)->count() > 0)
+        throw InvalidArgument("fovea train", option, "no such option with " + reason, "one");
+    }
+  };
+  if (o.model == "transformer") {
+    refuse("--model transformer", {"--attention", "--query", "--values", "--cell", "--dim-emb", "--dim-rnn"});
+  } else {
+    refuse("--model rnn", {"--dim", "--dim-ffn", "--heads", "--layers", "--norm", "--attention-dropout"});
+    if (o.attention == "none") refuse("--attention none", {"--query", "--values"});
+  }
+  if (!o.corpus.empty()) {
+    refuse("--corpus", {"--train-source", "--train-target", "--train-tsv", "--valid-source", "--valid-target",
+                        "--valid-tsv"});
+  }
+  if (o.resume) refuse("--resume: the folder has its tokenizer", {"--vocab-size"});
+  if (o.average == 1)
+    throw InvalidArgument("fovea train", "--average", "0, or at least 2 validations to average", "1");
 }
 
 }  // namespace
@@ -238,7 +261,11 @@ void register_train(CLI::App& app) {
   command->add_option("--seed", o->seed);
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
   command->add_flag("--resume", o->resume, "go on where the training in --output stopped");
-  command->callback([o] { run(*o); });
+  command->callback([o, command] {
+    o->vocabulary_given = command->get_option("--vocab-size")->count() > 0;
+    refuse_unused(*command, *o);
+    run(*o);
+  });
 }
 
 }  // namespace fovea::cli

@@ -1,7 +1,9 @@
 #include "train/checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace fovea::train {
@@ -9,24 +11,60 @@ namespace {
 
 using nlohmann::json;
 
+// JSON has no infinity and no NaN, which a training gone wrong has: text then.
+json number(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+double number_of(const json& j) {
+  for (const double value :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
+        -std::numeric_limits<double>::infinity()}) {
+    if (j == number(value)) return value;
+  }
+  return j;
+}
+
 json to_json(const Validation& v) {
   return {{"update", v.update},
           {"epoch", v.epoch},
           {"seconds", v.seconds},
-          {"train_loss", v.train_loss},
-          {"cross_entropy", v.cross_entropy},
-          {"perplexity", v.perplexity},
+          {"train_loss", number(v.train_loss)},
+          {"cross_entropy", number(v.cross_entropy)},
+          {"perplexity", number(v.perplexity)},
           {"bleu", v.bleu},
           {"improved", v.improved}};
+}
+
+// What no training writes: it would index out of range, or say that nothing was ever best.
+void check(const std::string& path, const TrainState& state, std::int64_t adam_steps) {
+  const auto refuse = [&](const std::string& name) {
+    throw FileError(path, -1, "its state makes no sense: " + name);
+  };
+  const auto count = [&](const char* name, std::int64_t value) {
+    if (value < 0) refuse(std::string(name) + " is " + std::to_string(value));
+  };
+  count("update", state.update);
+  count("epoch", state.epoch);
+  count("batch", state.batch);
+  count("loss_tokens", state.loss_tokens);
+  count("without_improvement", state.without_improvement);
+  count("adam_steps", adam_steps);
+  if (!std::isfinite(state.seconds) || state.seconds < 0)
+    refuse("seconds is " + std::to_string(state.seconds));
+  for (const std::int64_t snapshot : state.snapshots) count("a snapshot", snapshot);
+  if (!state.curve.empty() && !state.curve.front().improved)
+    refuse("the first validation was not the best so far");
+  for (const Validation& v : state.curve) count("a validation's update", v.update);
 }
 
 Validation validation_of(const json& j) {
   return {.update = j.at("update"),
           .epoch = j.at("epoch"),
           .seconds = j.at("seconds"),
-          .train_loss = j.at("train_loss"),
-          .cross_entropy = j.at("cross_entropy"),
-          .perplexity = j.at("perplexity"),
+          .train_loss = number_of(j.at("train_loss")),
+          .cross_entropy = number_of(j.at("cross_entropy")),
+          .perplexity = number_of(j.at("perplexity")),
           .bleu = j.at("bleu"),
           .improved = j.at("improved")};
 }
@@ -64,6 +102,7 @@ void save_checkpoint(const std::string& folder, const TrainState& state, const s
                     {"loss_tokens", state.loss_tokens},
                     {"without_improvement", state.without_improvement},
                     {"curve", curve},
+                    {"validation_due", state.validation_due},
                     {"snapshots", state.snapshots},
                     {"adam_steps", adam.steps()}};
   models::TensorFile file;
@@ -119,9 +158,12 @@ TrainState load_checkpoint(const std::string& folder, const std::string& fingerp
              .loss_tokens = j.at("loss_tokens"),
              .without_improvement = j.at("without_improvement"),
              .curve = {},
+             .validation_due = j.value("validation_due", false),
              .snapshots = j.at("snapshots")};
     for (const json& v : j.at("curve")) state.curve.push_back(validation_of(v));
-    adam.set_steps(j.at("adam_steps"));
+    const std::int64_t adam_steps = j.at("adam_steps");
+    check(path, state, adam_steps);
+    adam.set_steps(adam_steps);
   } catch (const json::exception& error) {
     throw FileError(path, -1, std::string("its state cannot be read: ") + error.what());
   }

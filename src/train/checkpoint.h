@@ -19,6 +19,7 @@ struct TrainState {
   std::int64_t loss_tokens = 0;
   int without_improvement = 0;
   std::vector<Validation> curve;
+  bool validation_due = false;          ///< stopped inside a validation, which is to come first
   std::vector<std::int64_t> snapshots;  ///< updates of the snapshots kept, oldest first
 };
 

@@ -52,7 +52,7 @@ Data make_data(const text::ParallelCorpus& train, const text::ParallelCorpus& va
   data.tokenizer = &tokenizer;
   data.train = encode(train, tokenizer, max_pieces, train_report);
   std::vector<std::size_t> kept;
-  data.valid = encode(valid, tokenizer, 0, nullptr, &kept);
+  data.valid = encode(valid, tokenizer, max_pieces, nullptr, &kept);
   for (const std::size_t i : kept)
     data.valid_references.push_back(reference_text(valid.pairs[i].target, tokenizer));
   if (tokenizer.kind() == "whitespace") data.bleu.tokenizer = text::BleuTokenizer::none;

@@ -66,16 +66,32 @@ class Trainer {
                            std::to_string(state_.epoch + 1));
     }
     started_ = now() - state_.seconds;
-    Ended ended = loop();
-    if (ended == Ended::stopped) {
-      save();
-      return {ended, state_.curve, state_.curve.empty() ? Validation{} : state_.curve.back(), false};
+    try {
+      if (state_.validation_due) validate();
+      // Killed while finishing after patience had run out: finish again, and train no further.
+      const Ended ended = out_of_patience() ? Ended::no_improvement : loop();
+      if (ended == Ended::stopped) return stopped(true);
+      if (state_.curve.empty() || state_.curve.back().update != state_.update) validate();
+      return finish(ended);
+    } catch (const StopRequested&) {
+      return stopped(state_.validation_due);
     }
-    if (state_.curve.empty() || state_.curve.back().update != state_.update) validate();
-    return finish(ended);
   }
 
  private:
+  // Thrown out of a validation, caught in run.
+  struct StopRequested {};
+
+  // While finishing the parameters may be averaged ones, and all else was saved by the last validation.
+  Result stopped(bool to_save) {
+    if (to_save) save();
+    return {Ended::stopped, state_.curve, state_.curve.empty() ? Validation{} : state_.curve.back(), false};
+  }
+
+  bool out_of_patience() const {
+    return options_.patience > 0 && state_.without_improvement >= options_.patience;
+  }
+
   Ended loop() {
     for (; !limit_reached(); ++state_.epoch, state_.batch = 0) {
       const auto batches = make_batches(data_.train, options_.batch_words, options_.seed, state_.epoch);
@@ -91,7 +107,7 @@ class Trainer {
       if (options_.validate_every == 0) {
         ++state_.epoch;  // the checkpoint of an epoch's end stands at the next one's beginning
         state_.batch = 0;
-        const bool stop = validate();
+        const bool stop = validate();  // and where a stop comes out of it, the state stands there too
         --state_.epoch;
         if (stop) return Ended::no_improvement;
       }
@@ -133,10 +149,10 @@ class Trainer {
     state_.seconds = now() - started_;
     listener_.on_step({state_.update, state_.epoch + 1, state_.batch, batches,
                        stats.loss / static_cast<double>(stats.tokens), rate, norm, speed_, state_.seconds,
-                       seconds_left()});
+                       seconds_left(batches)});
   }
 
-  std::optional<double> seconds_left() const {
+  std::optional<double> seconds_left(std::int64_t batches) const {
     std::optional<double> left;
     const auto consider = [&](double seconds) { left = left ? std::min(*left, seconds) : seconds; };
     if (options_.max_minutes > 0) consider(std::max(0.0, options_.max_minutes * 60.0 - state_.seconds));
@@ -144,14 +160,22 @@ class Trainer {
       consider(state_.seconds / static_cast<double>(state_.update) *
                static_cast<double>(options_.max_updates - state_.update));
     }
+    if (options_.max_epochs > 0 && state_.update > 0) {
+      const double done = static_cast<double>(state_.epoch) +
+                          static_cast<double>(state_.batch) / static_cast<double>(batches);
+      consider(state_.seconds / done * std::max(0.0, static_cast<double>(options_.max_epochs) - done));
+    }
     return left;
   }
 
   Validation measure() {
-    const autograd::CrossEntropyStats stats = evaluate(model_, data_.valid, options_.batch_words);
+    const auto between = [this] {
+      if (should_stop_()) throw StopRequested{};
+    };
+    const autograd::CrossEntropyStats stats = evaluate(model_, data_.valid, options_.batch_words, between);
     std::vector<std::vector<std::int32_t>> sources;
     for (const Example& example : data_.valid) sources.push_back(example.source);
-    const auto hypotheses = translate_all(model_, sources, *data_.tokenizer, 1, 1.0);
+    const auto hypotheses = translate_all(model_, sources, *data_.tokenizer, 1, 1.0, between);
     Validation v{.update = state_.update, .epoch = state_.epoch};
     v.cross_entropy = -stats.log_likelihood / static_cast<double>(std::max<std::int64_t>(stats.tokens, 1));
     v.perplexity = std::exp(v.cross_entropy);
@@ -173,7 +197,9 @@ class Trainer {
 
   // True: patience has run out.
   bool validate() {
+    state_.validation_due = true;
     Validation v = measure();
+    state_.validation_due = false;
     v.train_loss = state_.loss_tokens > 0 ? state_.loss_sum / static_cast<double>(state_.loss_tokens) : 0.0;
     v.seconds = state_.seconds = now() - started_;
     v.improved = !best() || better(v, *best());
@@ -185,7 +211,7 @@ class Trainer {
     snapshot();
     save();
     listener_.on_validation(v);
-    return options_.patience > 0 && state_.without_improvement >= options_.patience;
+    return out_of_patience();
   }
 
   void snapshot() {
@@ -265,9 +291,10 @@ Result train(models::SequenceToSequence& model, const Data& data, const TrainOpt
 }
 
 autograd::CrossEntropyStats evaluate(models::SequenceToSequence& model, const std::vector<Example>& examples,
-                                     std::int64_t batch_words) {
+                                     std::int64_t batch_words, const std::function<void()>& between) {
   autograd::CrossEntropyStats total;
   for (const auto& indices : make_batches(examples, batch_words, 0, 0)) {
+    if (between) between();
     nn::Context context;
     autograd::CrossEntropyStats stats;
     model.loss(context, gather_batch(examples, indices), {0.0f, 1.0f}, &stats);
@@ -281,7 +308,8 @@ autograd::CrossEntropyStats evaluate(models::SequenceToSequence& model, const st
 
 std::vector<std::string> translate_all(models::SequenceToSequence& model,
                                        const std::vector<std::vector<std::int32_t>>& sources,
-                                       const text::Tokenizer& tokenizer, int beam_size, double normalize) {
+                                       const text::Tokenizer& tokenizer, int beam_size, double normalize,
+                                       const std::function<void()>& between) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     if (!sources[i].empty()) order.push_back(i);
@@ -291,6 +319,7 @@ std::vector<std::string> translate_all(models::SequenceToSequence& model,
   std::vector<std::string> result(sources.size());
   constexpr std::size_t rows = 64;
   for (std::size_t begin = 0; begin < order.size(); begin += rows) {
+    if (between) between();
     std::vector<std::vector<std::int32_t>> batch;
     const std::size_t end = std::min(order.size(), begin + rows);
     for (std::size_t i = begin; i < end; ++i) batch.push_back(sources[order[i]]);

@@ -50,12 +50,23 @@ check_log
 cmp "$work/unbroken/model.safetensors" "$work/broken/model.safetensors" || fail "the models differ"
 [[ -z $(find "$work/broken" -name '*.partial') ]] || fail "partial files are left: $(ls "$work/broken")"
 
-# SIGTERM saves and exits cleanly, and that too is resumed to the same bits.
-(start "$work/ended") &
-training=$!
-sleep "$(awk -v took="$took" 'BEGIN { print took / 2 }')"
-kill -TERM "$training" 2>/dev/null
-wait "$training" || fail "SIGTERM: exit code $?: $(cat "$work/ended.log")"
-(start "$work/ended" --resume) || fail "after SIGTERM: $(cat "$work/ended.log")"
+# SIGTERM saves, wherever it falls, and says so in the exit code; that too is resumed to the same bits.
+resume() { [[ -f $work/ended/checkpoint.safetensors ]] && echo --resume; }
+stopped=0
+for ((round = 0; round < 4; ++round)); do
+  (start "$work/ended" $(resume)) &
+  training=$!
+  sleep "$(awk -v seed="$RANDOM" -v took="$took" 'BEGIN { srand(seed); print 0.1 + rand() * took / 4 }')"
+  kill -TERM "$training" 2>/dev/null
+  wait "$training"
+  code=$?
+  case $code in
+    143) ((++stopped)) ;;
+    0) ;;
+    *) fail "SIGTERM: exit code $code: $(cat "$work/ended.log")" ;;
+  esac
+done
+(start "$work/ended" $(resume)) || fail "after SIGTERM: $(cat "$work/ended.log")"
+((stopped > 0)) || fail "no training was stopped"
 cmp "$work/unbroken/model.safetensors" "$work/ended/model.safetensors" || fail "the models differ after SIGTERM"
-echo "kill_resume: $killed of $rounds rounds killed; same bits"
+echo "kill_resume: $killed of $rounds rounds killed, $stopped of 4 stopped; same bits"

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "fovea/models/weights.h"
 #include "train/checkpoint.h"
@@ -37,9 +39,12 @@ TEST(Resume, GivesTheBitsOfAnUnbrokenTrainingWhereverItStops) {
   Tiny tiny;
   Listener silent;
   const auto unbroken = tiny.model();
-  const Result expected = train(*unbroken, tiny.data, tiny.options("unbroken"), Start::fresh, silent, never);
+  int times = 0;  // once a step, and between the batches of validations, the averaged one included
+  const Result expected = train(*unbroken, tiny.data, tiny.options("unbroken"), Start::fresh, silent,
+                                [&] { return ++times < 0; });
   ASSERT_EQ(expected.ended, Ended::finished);
-  for (const int stop_after : {0, 1, 8, 13, 19}) {
+  ASSERT_GT(times, 25);
+  for (int stop_after = times - 1; stop_after >= 0; stop_after -= 4) {
     SCOPED_TRACE("stopped after " + std::to_string(stop_after));
     const std::string name = "broken-" + std::to_string(stop_after);
     const TrainOptions options = tiny.options(name);
@@ -73,6 +78,72 @@ TEST(Resume, AFinishedTrainingGoesOnWithAHigherLimit) {
   const auto second = tiny.model();
   train(*second, tiny.data, options, Start::resume, silent, never);
   expect_equal_checkpoints(tiny.options("unbroken").folder, options.folder);
+}
+
+TEST(Resume, PatienceThatRanOutStaysRunOut) {
+  Tiny tiny;
+  Listener silent;
+  TrainOptions options = tiny.options("patient");
+  options.schedule = nn::Constant{0.0};  // nothing is learnt, so the second validation is no better
+  options.patience = 1;
+  const auto first = tiny.model();
+  const Result ended = train(*first, tiny.data, options, Start::fresh, silent, never);
+  ASSERT_EQ(ended.ended, Ended::no_improvement);
+  ASSERT_EQ(ended.curve.back().update, 16);
+  const auto second = tiny.model();
+  const Result again = train(*second, tiny.data, options, Start::resume, silent, never);
+  EXPECT_EQ(again.ended, Ended::no_improvement);
+  expect_equal_curves(ended.curve, again.curve);
+  options.patience = 5;
+  const auto third = tiny.model();
+  const Result on = train(*third, tiny.data, options, Start::resume, silent, never);
+  EXPECT_EQ(on.ended, Ended::finished);
+  EXPECT_EQ(on.curve.back().update, 20);
+}
+
+TEST(Resume, ACurveThatWentToInfinityComesBack) {
+  Tiny tiny;
+  const double infinity = std::numeric_limits<double>::infinity();
+  const auto model = tiny.model();
+  nn::Adam adam(model->parameters(), {});
+  const std::string folder = tiny.path("infinite").string();
+  std::filesystem::create_directories(folder);
+  const TrainState state{.update = 4,
+                         .curve = {{.update = 4,
+                                    .train_loss = -infinity,
+                                    .cross_entropy = infinity,
+                                    .perplexity = std::nan(""),
+                                    .improved = true}}};
+  save_checkpoint(folder, state, "a fingerprint", model->parameters(), adam);
+  const TrainState back = load_checkpoint(folder, "a fingerprint", model->parameters(), adam);
+  ASSERT_EQ(back.curve.size(), 1u);
+  EXPECT_EQ(back.curve[0].train_loss, -infinity);
+  EXPECT_EQ(back.curve[0].cross_entropy, infinity);
+  EXPECT_TRUE(std::isnan(back.curve[0].perplexity));
+}
+
+TEST(Resume, AStateThatNoTrainingWritesIsRefused) {
+  Tiny tiny;
+  const auto model = tiny.model();
+  nn::Adam adam(model->parameters(), {});
+  const std::string folder = tiny.path("senseless").string();
+  std::filesystem::create_directories(folder);
+  const auto refused = [&](const TrainState& state, const std::string& named) {
+    save_checkpoint(folder, state, "a fingerprint", model->parameters(), adam);
+    try {
+      load_checkpoint(folder, "a fingerprint", model->parameters(), adam);
+      ADD_FAILURE() << named << " was accepted";
+    } catch (const FileError& error) {
+      EXPECT_NE(std::string(error.what()).find(named), std::string::npos) << error.what();
+    }
+  };
+  refused({.update = -1}, "update is -1");
+  refused({.epoch = -7}, "epoch is -7");
+  refused({.batch = -2}, "batch is -2");
+  refused({.seconds = -1.0}, "seconds is -1");
+  refused({.without_improvement = -1}, "without_improvement is -1");
+  refused({.curve = {{.update = 4}}}, "the first validation was not the best");
+  refused({.snapshots = {8, -8}}, "a snapshot is -8");
 }
 
 TEST(Resume, DamagedCheckpointsAreRefusedByName) {

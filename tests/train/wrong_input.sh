@@ -78,10 +78,33 @@ refused 1 'lines' score bleu --reference data.test.fr --hypothesis short.fr
 refused 1 'junk\.en' score bleu --reference junk.en --hypothesis junk.en
 refused 1 'junk\.en|data\.test\.fr' score alignment --gold data.test.fr --hypothesis data.test.fr
 
+# Options that would not be looked at, or that do not go together.
+files=(--train-source data.train.en --train-target data.train.fr "${valid[@]}" --output unused)
+refused 1 '--dim-rnn' train --model transformer --dim-rnn 64 "${files[@]}"
+refused 1 '--heads' train --model rnn --heads 4 "${files[@]}"
+refused 1 '--query' train --model rnn --attention none --query before "${files[@]}"
+refused 1 '--train-source' train --corpus generated "${files[@]}"
+refused 1 '--average' train --model rnn --average 1 "${files[@]}"
+refused 1 '--vocab-size' train "${small[@]}" "${files[@]/unused/good}" --resume --vocab-size 500
+refused 1 '--n-best.*--beam-size 2' translate --model good --beam-size 2 --n-best 3
+refused 1 '--target' translate --model good --target data.test.fr
+input=data.test.en refused 1 '--target.*lines' translate --model good --target short.fr --alignment hard
+refused 1 '--source.*UTF-8' inspect --model good --html p.html --source $'\xff'
+refused 1 '--source.*500 pieces' inspect --model good --html p.html --source "$(cat many.en)"
+refused 1 'at least one line' score alignment --gold empty.en --hypothesis empty.en
+mkdir kept && touch kept/thesis.tex
+refused 1 '--output.*folder' demo --output kept
+
 # Usage.
 refused 2 '--output' train
 refused 2 'did you mean --beam-size' translate --model good --beam-sise 3
 refused 2 'did you mean translate' translat --model good
 refused 2 'gated' train --model gated --output bad
 refused 2 'beam-size' translate --model good --beam-size many
+
+# A full disk is an error, not a success.
+if [[ -c /dev/full ]]; then
+  "$fovea" corpus generated --help >/dev/full 2>err
+  [[ $? == 1 ]] || { echo "wrong_input: a full standard output was taken for a success" >&2; failed=1; }
+fi
 exit "$failed"

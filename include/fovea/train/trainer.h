@@ -88,18 +88,20 @@ class TrainingError : public Error {
 };
 
 /// Trains `model` and leaves the best weights in options.folder as a model. `should_stop` is asked once a
-/// step: true saves a checkpoint and returns. With `resume`, the checkpoint in the folder is loaded first
-/// (FileError if there is none or it does not fit).
+/// step and between the batches of a validation: true saves a checkpoint and returns. With `resume`, the
+/// checkpoint in the folder is loaded first (FileError if there is none or it does not fit).
 enum class Start : std::uint8_t { fresh, resume };
 Result train(models::SequenceToSequence& model, const Data& data, const TrainOptions& options, Start start,
              Listener& listener, const std::function<bool()>& should_stop);
 
-/// Cross-entropy (nats a token) over examples, without smoothing.
+/// Cross-entropy (nats a token) over examples, without smoothing. `between` is called before every batch and
+/// may throw.
 autograd::CrossEntropyStats evaluate(models::SequenceToSequence& model, const std::vector<Example>& examples,
-                                     std::int64_t batch_words);
+                                     std::int64_t batch_words, const std::function<void()>& between = {});
 /// Greedy (or beam) translations in the order of `sources`, batched by length.
 std::vector<std::string> translate_all(models::SequenceToSequence& model,
                                        const std::vector<std::vector<std::int32_t>>& sources,
-                                       const text::Tokenizer& tokenizer, int beam_size, double normalize);
+                                       const text::Tokenizer& tokenizer, int beam_size, double normalize,
+                                       const std::function<void()>& between = {});
 
 }  // namespace fovea::train
