@@ -102,10 +102,17 @@ const char* accepts(ScoreKind, DType, std::int64_t, std::int64_t) {
     return table;                                                                                   \
   }
 
+// A build for one machine (-march=native) leaves out the targets below its own.
 #if HWY_ARCH_X86
+#if HWY_TARGETS & HWY_AVX3
 FOVEA_TABLE(N_AVX3, "avx512 flash", "avx512", HWY_AVX3)
+#endif
+#if HWY_TARGETS & HWY_AVX2
 FOVEA_TABLE(N_AVX2, "avx2 flash", "avx2", HWY_AVX2)
+#endif
+#if HWY_TARGETS & HWY_SSE4
 FOVEA_TABLE(N_SSE4, "baseline flash", "baseline", HWY_SSE4)
+#endif
 #else
 FOVEA_TABLE(HWY_STATIC_NAMESPACE, "baseline flash", "baseline", HWY_STATIC_TARGET)
 #endif
@@ -115,9 +122,19 @@ FOVEA_TABLE(HWY_STATIC_NAMESPACE, "baseline flash", "baseline", HWY_STATIC_TARGE
 
 std::span<const KernelTable* const> flash_kernels() {
 #if HWY_ARCH_X86
-  static const std::array<const KernelTable*, 3> list{&N_AVX3_table(), &N_AVX2_table(), &N_SSE4_table()};
+  static const std::array list {
+#if HWY_TARGETS & HWY_AVX3
+    &N_AVX3_table(),
+#endif
+#if HWY_TARGETS & HWY_AVX2
+        &N_AVX2_table(),
+#endif
+#if HWY_TARGETS & HWY_SSE4
+        &N_SSE4_table(),
+#endif
+  };
 #else
-  static const std::array<const KernelTable*, 1> list{&HWY_STATIC_NAMESPACE_table()};
+  static const std::array list{&HWY_STATIC_NAMESPACE_table()};
 #endif
   return list;
 }

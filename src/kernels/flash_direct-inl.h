@@ -125,7 +125,7 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
       for (int64_t n = 0; n < schedule.piece_count(); ++n) {
         const Piece& piece = schedule.pieces()[n];
         DirectScores(p, at, r, schedule, piece, scratch.scores);
-        WeightsOf(scale, log_sum_exp, piece.end - piece.begin, scratch.scores);
+        WeightsOf(scale, state, piece.end - piece.begin, scratch.scores);
         Copy(scratch.scores, piece.end - piece.begin, to + piece.begin);
       }
     }

@@ -20,6 +20,15 @@ namespace HWY_NAMESPACE {
 template <class T>
 constexpr T kHidden = -HUGE_VAL;  // -infinity
 
+template <class T>
+HWY_INLINE void Fill(T value, int64_t n, T* x) {
+  for (int64_t i = 0; i < n; ++i) x[i] = value;
+}
+template <class T>
+HWY_INLINE void Copy(const T* from, int64_t n, T* to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+}
+
 /// Sets the scores of keys outside `spans` to -inf; scores[j - begin] belongs to key j of [begin, end).
 template <class T>
 HWY_INLINE void HideOutside(const SpanList& spans, int64_t begin, int64_t end, T* scores) {
@@ -44,8 +53,11 @@ HWY_INLINE T MaximumOf(const T* x, int64_t n) {
   return result;
 }
 
-/// x ← e^(scale·x - shift), returns the sum. `x` has room for whole vectors, whose spare lanes become 0.
-template <class T>
+/// x ← e^(scale·x - shift), returns the sum. `x` has room for whole vectors, whose spare lanes become 0. The
+/// exponents are at most 0, or with `kClamp` made so. That holds for the scores a maximum was taken of only
+/// as long as both round scale·x alike: this file is compiled without contraction (CMakeLists.txt), for a
+/// fused multiply-subtract is off by half an ulp of the score, e^(64) at a score of 2^30.
+template <bool kClamp, class T>
 HWY_INLINE T Exponentials(T scale, T shift, int64_t n, T* x) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -53,21 +65,24 @@ HWY_INLINE T Exponentials(T scale, T shift, int64_t n, T* x) {
   auto sum = hn::Zero(d);
   const auto factor = hn::Set(d, scale), offset = hn::Set(d, shift);
   for (int64_t i = 0; i < n; i += lanes) {
-    const auto e = Exp(d, hn::Sub(hn::Mul(hn::LoadU(d, x + i), factor), offset));
+    auto exponent = hn::Sub(hn::Mul(hn::LoadU(d, x + i), factor), offset);
+    if constexpr (kClamp) exponent = hn::IfThenZeroElse(hn::Gt(exponent, hn::Zero(d)), exponent);
+    const auto e = Exp(d, exponent);
     hn::StoreU(e, d, x + i);
     sum = hn::Add(sum, e);
   }
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-/// One row's running softmax (the merge law of attention/state, on weighted values kept elsewhere).
+/// One row's running softmax (the merge law of attention/state, on weighted values kept elsewhere). A NaN
+/// among the scores makes the sum NaN, and with it all that the row gives.
 template <class T>
 struct RowState {
   T maximum = kHidden<T>, sum = 0;
 };
 
 /// Scores of one more piece (hidden ones -inf) become weights relative to the new maximum; returns the factor
-/// for what was gathered before. A NaN among the scores stays one.
+/// for what was gathered before.
 template <class T>
 HWY_INLINE T Absorb(T scale, int64_t n, T* scores, RowState<T>& state) {
   T best = MaximumOf(scores, n) * scale;
@@ -80,32 +95,50 @@ HWY_INLINE T Absorb(T scale, int64_t n, T* scores, RowState<T>& state) {
   }
   const T maximum = best > state.maximum ? best : state.maximum;
   if (maximum == kHidden<T>) {
-    for (int64_t j = 0; j < Padded<T>(n); ++j) scores[j] = scores[j] != scores[j] ? scores[j] : T{0};
+    for (int64_t j = 0; j < n; ++j) {
+      if (scores[j] != scores[j]) state.sum = scores[j];
+    }
+    Fill(T{0}, Padded<T>(n), scores);
     return 1;
   }
   if (scale <= 0) {  // -inf · 0 and -inf · -1 are not hidden: multiply first, hide again
     for (int64_t j = 0; j < n; ++j) scores[j] = scores[j] == kHidden<T> ? kHidden<T> : scores[j] * scale;
     scale = 1;
   }
-  const T sum = Exponentials(scale, maximum, n, scores);
+  const T sum = Exponentials<false>(scale, maximum, n, scores);
   const T factor = state.maximum == maximum ? T{1} : static_cast<T>(std::exp(state.maximum - maximum));
   state.sum = state.sum * factor + sum;
   state.maximum = maximum;
   return factor;
 }
 
-/// Weights e^(scale·s - lse) of one piece, 0 where hidden or where the whole row is.
+/// Weights factor·e^(scale·s - shift) of one piece, 0 where hidden or where the whole row is. Of a row that
+/// saw a NaN they are NaN, but 0 where hidden.
 template <class T>
-HWY_INLINE void WeightsOf(T scale, T log_sum_exp, int64_t n, T* scores) {
-  if (log_sum_exp == kHidden<T>) {
-    for (int64_t j = 0; j < Padded<T>(n); ++j) scores[j] = 0;
-    return;
+HWY_INLINE void WeightsOf(T scale, T shift, T factor, int64_t n, T* scores) {
+  const T poison = shift + factor;
+  if (poison != poison) {
+    for (int64_t j = 0; j < n; ++j) scores[j] = scores[j] == kHidden<T> ? T{0} : poison;
+    return Fill(T{0}, Padded<T>(n) - n, scores + n);
   }
+  if (shift == kHidden<T>) return Fill(T{0}, Padded<T>(n), scores);
   if (scale <= 0) {
     for (int64_t j = 0; j < n; ++j) scores[j] = scores[j] == kHidden<T> ? kHidden<T> : scores[j] * scale;
     scale = 1;
   }
-  Exponentials(scale, log_sum_exp, n, scores);
+  Exponentials<true>(scale, shift, n, scores);
+  if (factor != T{1}) Scale(factor, n, scores);
+}
+/// By the running softmax: exact to the last bits however large the scores are.
+template <class T>
+HWY_INLINE void WeightsOf(T scale, const RowState<T>& state, int64_t n, T* scores) {
+  if (state.maximum == kHidden<T> && state.sum == T{0}) return Fill(T{0}, Padded<T>(n), scores);
+  WeightsOf(scale, state.maximum, T{1} / state.sum, n, scores);
+}
+/// By the log-sum-exp, which has rounded the logarithm of the sum away by |lse|·eps: never above 1.
+template <class T>
+HWY_INLINE void WeightsOf(T scale, T log_sum_exp, int64_t n, T* scores) {
+  WeightsOf(scale, log_sum_exp, T{1}, n, scores);
 }
 
 template <class T>
@@ -116,8 +149,10 @@ HWY_INLINE void MultiplyInto(const T* factors, int64_t n, T* x) {
 /// Output row and log-sum-exp from the finished state.
 template <class T>
 HWY_INLINE T Finish(const RowState<T>& state, int64_t n, const T* gathered, T* output) {
-  if (state.maximum == kHidden<T>) {  // nothing seen (or only NaN, which `gathered` then holds)
-    for (int64_t i = 0; i < n; ++i) output[i] = gathered[i] == gathered[i] ? T{0} : gathered[i];
+  // Nothing seen. Not gathered · 0: other rows of the block may have seen a NaN value, and 0 · NaN was
+  // gathered.
+  if (state.maximum == kHidden<T> && state.sum == T{0}) {
+    Fill(T{0}, n, output);
     return kHidden<T>;
   }
   const T inverse = T{1} / state.sum;
@@ -133,15 +168,6 @@ HWY_INLINE const T* RowAt(const Operand<const T*>& x, int64_t b, int64_t h, int6
 template <class T>
 HWY_INLINE T* RowAt(const Operand<T*>& x, int64_t b, int64_t h, int64_t r) {
   return x.data + b * x.batch_stride + h * x.head_stride + r * x.row_stride;
-}
-
-template <class T>
-HWY_INLINE void Fill(T value, int64_t n, T* x) {
-  for (int64_t i = 0; i < n; ++i) x[i] = value;
-}
-template <class T>
-HWY_INLINE void Copy(const T* from, int64_t n, T* to) {
-  for (int64_t i = 0; i < n; ++i) to[i] = from[i];
 }
 
 /// Cuts the workspace into 64-byte aligned pieces; from a null base it only counts.

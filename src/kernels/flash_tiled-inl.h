@@ -135,7 +135,7 @@ HWY_INLINE void ForRuns(const Piece& piece, const SpanList& visible, Body&& body
 
 template <class T>
 HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out, const Packed<T>& keys,
-                               const BlockAt<T>& at, const BlockSchedule& schedule, const T* log_sum_exp,
+                               const BlockAt<T>& at, const BlockSchedule& schedule, const RowState<T>* states,
                                T* scores) {
   const T scale = static_cast<T>(p.scale);
   for (int64_t slot = weight_slot(out.weight_heads, at.h, 0); slot >= 0;
@@ -146,7 +146,7 @@ HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out
       BlockScores(p, keys, at, schedule, piece, scores);
       for (int64_t r = 0; r < at.rows; ++r) {
         T* row = scores + r * keys.stride;
-        WeightsOf(scale, log_sum_exp[r], piece.end - piece.begin, row);
+        WeightsOf(scale, states[r], piece.end - piece.begin, row);
         Copy(row, piece.end - piece.begin, RowAt(out.weights, at.b, slot, at.row + r) + piece.begin);
       }
     }
@@ -201,7 +201,7 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
   }
   if (out.log_sum_exp)
     Copy(log_sum_exp, at.rows, out.log_sum_exp + (at.b * p.query_heads + at.h) * p.query_len + at.row);
-  if (out.weights.data) WriteWeights(p, out, keys, at, schedule, log_sum_exp, scratch.scores);
+  if (out.weights.data) WriteWeights(p, out, keys, at, schedule, states, scratch.scores);
 }
 
 template <class T>
@@ -299,7 +299,14 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
   const int64_t stride = in.keys_transposed.stride;
   const T scale = static_cast<T>(p.scale);
   T mean[kBlockRows];
+  const T* log_sum_exp = g.log_sum_exp + (at.b * p.query_heads + at.h) * p.query_len + at.row;
   for (int64_t r = 0; r < at.rows; ++r) {
+    if (log_sum_exp[r] == kHidden<T>) {  // a NaN in such a row is nobody's: the products below read 0
+      mean[r] = 0;
+      Fill(T{0}, s.value_dim, scratch.d_output + r * s.value_dim);
+      Fill(T{0}, s.dim, scratch.query + r * s.dim);
+      continue;
+    }
     const T* d_output = RowAt(g.d_output, at.b, at.h, at.row + r);
     mean[r] = Dot(d_output, RowAt(g.output, at.b, at.h, at.row + r), p.value_dim);
     Copy(d_output, p.value_dim, scratch.d_output + r * s.value_dim);
@@ -307,7 +314,6 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
     Copy(RowAt(p.query, at.b, at.h, at.row + r), p.score_dim, scratch.query + r * s.dim);
     Fill(T{0}, s.dim - p.score_dim, scratch.query + r * s.dim + p.score_dim);
   }
-  const T* log_sum_exp = g.log_sum_exp + (at.b * p.query_heads + at.h) * p.query_len + at.row;
   const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, key_end);
   for (int64_t n = 0; n < schedule.piece_count(); ++n) {
     const Piece& piece = schedule.pieces()[n];

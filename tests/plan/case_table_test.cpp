@@ -153,6 +153,64 @@ TEST(EveryCase, HiddenKeysNeverMatter) {
   }
 }
 
+// Scores near 2^30: an ulp is 64, so one rounded otherwise than the maximum gives weights of e^64. The
+// operands are small integers, whose products are exact in float, so that the reference's weights are ours to
+// the last bits.
+TEST(EveryCase, HugeScoresStillSumToOne) {
+  for (const KernelInfo& info : list_kernels()) {
+    if (!info.available) continue;
+    const std::string kernel = info.name.substr(0, info.name.find(' '));
+    for (Case c : case_table()) {
+      if (!std::holds_alternative<Dot>(c.spec.score)) continue;
+      c.spec.scale = c.spec.scale.value_or(1.0) < 0 ? -1e9 / 3 : 1e9 / 3;
+      const Operands o(c, DType::f32);
+      for (const Tensor& t : {o.query, o.key}) {
+        for (std::int64_t i = 0; i < t.count(); ++i) set_element(t, i, std::round(2.0 * element(t, i)));
+      }
+      const Results got = run_case(c, o, DType::f32, kernel), want = run_case(c, o, DType::f32, "reference");
+      for (std::int64_t i = 0; i < want.weights.count(); ++i)
+        ASSERT_NEAR(element(got.weights, i), element(want.weights, i), 0x1p-21) << kernel << ": " << c.name;
+      for (std::int64_t i = 0; i < want.output.count(); ++i)
+        ASSERT_NEAR(element(got.output, i), element(want.output, i), tolerance(c, DType::f32))
+            << kernel << ": " << c.name;
+      for (const auto& [name, tensor] : got.all()) {
+        for (std::int64_t i = 0; tensor && i < tensor.count(); ++i)
+          ASSERT_FALSE(std::isnan(element(tensor, i))) << kernel << ": " << c.name << ": " << name;
+      }
+    }
+  }
+}
+
+// A NaN that a row sees is never lost. In the results of forward it reaches the rows that see it and no
+// other; in gradients it may reach more (0 · NaN inside one block), never fewer.
+TEST(EveryCase, AVisibleNanStaysOne) {
+  for (const KernelInfo& info : list_kernels()) {
+    if (!info.available) continue;
+    const std::string kernel = info.name.substr(0, info.name.find(' '));
+    for (const Case& c : case_table()) {
+      if (c.shape.query_len == 0 || c.shape.key_len == 0) continue;
+      for (const bool in_query : {true, false}) {
+        const Operands o(c, DType::f32);
+        // The last row of the first head; one element, in the vectors' tail where they have one.
+        const Tensor& t = in_query ? o.query : o.key;
+        set_element(t, t.size(2) * t.size(3) - 1, std::numeric_limits<double>::quiet_NaN());
+        const Results got = run_case(c, o, DType::f32, kernel),
+                      want = run_case(c, o, DType::f32, "reference");
+        for (std::size_t n = 0; n < want.all().size(); ++n) {
+          const auto [name, expected] = want.all()[n];
+          const Tensor result = got.all()[n].second;
+          for (std::int64_t i = 0; expected && i < expected.count(); ++i) {
+            const bool nan = std::isnan(element(result, i)), must = std::isnan(element(expected, i));
+            ASSERT_TRUE(n < 3 ? nan == must : nan || !must)
+                << kernel << ": " << c.name << ": " << name << "[" << i << "], NaN in the "
+                << (in_query ? "query" : "key");
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(EveryCase, FullyMaskedRowsAreZero) {
   for (const Case& c : case_table()) {
     const Operands o(c, DType::f32);
@@ -168,6 +226,35 @@ TEST(EveryCase, FullyMaskedRowsAreZero) {
     for (const auto& [name, tensor] : r.all()) {
       for (std::int64_t i = 0; tensor && i < tensor.count(); ++i)
         ASSERT_FALSE(std::isnan(element(tensor, i))) << c.name << ": " << name;
+    }
+  }
+}
+
+// A row that sees nothing gives nothing either, whatever its query and its output's gradient hold.
+TEST(EveryCase, FullyMaskedRowsNeverMatter) {
+  for (const KernelInfo& info : list_kernels()) {
+    if (!info.available) continue;
+    const std::string kernel = info.name.substr(0, info.name.find(' '));
+    for (const Case& c : case_table()) {
+      const Operands o(c, DType::f32);
+      const Results clean = run_case(c, o, DType::f32, kernel);
+      bool any = false;
+      for (std::int64_t row = 0; row < clean.log_sum_exp.count(); ++row) {
+        if (element(clean.log_sum_exp, row) != -std::numeric_limits<double>::infinity()) continue;
+        any = true;
+        for (const Tensor& t : {o.query, o.d_output}) {
+          for (std::int64_t d = 0; d < t.size(3); ++d)
+            set_element(t, row * t.size(3) + d, std::numeric_limits<double>::quiet_NaN());
+        }
+      }
+      if (!any) continue;
+      const Results poisoned = run_case(c, o, DType::f32, kernel);
+      for (std::size_t n = 0; n < clean.all().size(); ++n) {
+        const auto [name, want] = clean.all()[n];
+        for (std::int64_t i = 0; want && i < want.count(); ++i)
+          ASSERT_EQ(element(poisoned.all()[n].second, i), element(want, i))
+              << kernel << ": " << c.name << ": " << name;
+      }
     }
   }
 }

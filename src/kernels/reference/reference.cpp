@@ -44,7 +44,8 @@ Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i) 
     row.weights.push_back(score(p, b, h, kv, i, j));
     if (!(row.weights.back() <= best)) best = row.weights.back();
   }
-  if (row.keys.empty()) return row;
+  // Scores of -infinity alone hide as a mask does: 0/0 would make NaN of them.
+  if (best == -std::numeric_limits<double>::infinity()) return {};
   double sum = 0.0;
   for (const double s : row.weights) sum += std::exp(s - best);
   row.log_sum_exp = best + std::log(sum);
