@@ -6,8 +6,9 @@
 namespace fovea {
 namespace {
 
-// Deeper nesting than this is refused: the parser recurses, and the stack is finite.
-constexpr int deepest = 200;
+// Deeper nesting than this is refused: the parser recurses, and the stack is finite. So is the depth of what
+// it builds: each operator may add one.
+constexpr int deepest = 200, most_operators = deepest_mask - 1;
 
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
@@ -44,9 +45,15 @@ class MaskParser {
     std::size_t end = at;
     while (end < text_.size() && (is_letter(text_[end]) || is_digit(text_[end])) && end - at < 40) ++end;
     if (end == at && at < text_.size()) ++end;
+    while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xc0) == 0x80) ++end;  // UTF-8
     throw ExpressionError(
         text_, at + 1, expected,
         at == text_.size() ? "the end" : "'" + std::string(text_.substr(at, end - at)) + "'");
+  }
+  bool take_operator(char c) {
+    if (skip_space() == text_.size() || text_[at_] != c) return false;
+    if (++operators_ > most_operators) fail("at most " + std::to_string(most_operators) + " operators");
+    return take(c);
   }
   void need(char c) {
     if (!take(c)) fail(std::string("'") + c + "'");
@@ -54,17 +61,17 @@ class MaskParser {
 
   Mask either(int depth) {
     Mask left = both(depth);
-    while (take('|')) left = left | both(depth);
+    while (take_operator('|')) left = left | both(depth);
     return left;
   }
   Mask both(int depth) {
     Mask left = factor(depth);
-    while (take('&')) left = left & factor(depth);
+    while (take_operator('&')) left = left & factor(depth);
     return left;
   }
   Mask factor(int depth) {
     if (depth > deepest) fail("at most " + std::to_string(deepest) + " nested '~' and '('");
-    if (take('~')) return ~factor(depth + 1);
+    if (take_operator('~')) return ~factor(depth + 1);
     if (take('(')) {
       const Mask inner = either(depth + 1);
       if (!take(')')) fail("'&', '|' or ')'");
@@ -126,6 +133,7 @@ class MaskParser {
 
   std::string_view text_;
   std::size_t at_ = 0;
+  int operators_ = 0;
 };
 
 }  // namespace

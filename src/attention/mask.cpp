@@ -89,6 +89,7 @@ class GlobalNode final : public MaskNode {
     std::sort(positions_.begin(), positions_.end());
     positions_.erase(std::unique(positions_.begin(), positions_.end()), positions_.end());
     for (const std::int64_t position : positions_) {
+      if (position >= far) break;  // beyond every key; position + 1 need not exist
       if (!keys_.empty() && keys_.back().end == position) {
         ++keys_.back().end;
       } else {
@@ -182,10 +183,12 @@ class PairNode final : public MaskNode {
     b_->validate(batch, key_len);
   }
   bool needs_key_lengths() const override { return a_->needs_key_lengths() || b_->needs_key_lengths(); }
+  int depth() const override { return depth_; }
 
  private:
   Kind kind_;
   std::shared_ptr<const MaskNode> a_, b_;
+  int depth_ = 1 + std::max(a_->depth(), b_->depth());
 };
 
 class NotNode final : public MaskNode {
@@ -201,9 +204,11 @@ class NotNode final : public MaskNode {
   std::string print(int) const override { return "~" + inner_->print(binds_not); }
   void validate(std::int64_t batch, std::int64_t key_len) const override { inner_->validate(batch, key_len); }
   bool needs_key_lengths() const override { return inner_->needs_key_lengths(); }
+  int depth() const override { return depth_; }
 
  private:
   std::shared_ptr<const MaskNode> inner_;
+  int depth_ = 1 + inner_->depth();
 };
 
 }  // namespace
@@ -213,6 +218,15 @@ Mask::Mask(Causal) : node_(std::make_shared<CausalNode>()) {}
 Mask::Mask(SlidingWindow window) : node_(std::make_shared<WindowNode>(window)) {}
 Mask::Mask(GlobalTokens tokens) : node_(std::make_shared<GlobalNode>(std::move(tokens.positions))) {}
 Mask::Mask(KeyLengths lengths) : node_(std::make_shared<LengthsNode>(std::move(lengths.lengths))) {}
+
+Mask::Mask(std::shared_ptr<const MaskNode> node) : node_(std::move(node)) {
+  if (!node_) throw InvalidArgument("Mask", "node", "a mask", "a null pointer");
+  if (node_->depth() > deepest_mask) {
+    throw InvalidArgument("Mask", "node",
+                          "at most " + std::to_string(deepest_mask) + " masks inside one another",
+                          std::to_string(node_->depth()));
+  }
+}
 
 Mask operator&(const Mask& a, const Mask& b) {
   return Mask(std::make_shared<PairNode>(PairNode::Kind::both, a.shared(), b.shared()));

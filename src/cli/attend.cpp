@@ -29,8 +29,8 @@ Mask mask_of(const std::string& text) {
   try {
     return parse_mask(text);
   } catch (const ExpressionError& error) {
-    throw Error(fmt::format("--mask, column {}: expected {}, got {}\n  {}\n  {:>{}}", error.column(),
-                            error.expected(), error.got(), text, "^", error.column()));
+    throw Error(
+        fmt::format("--mask, column {}: expected {}, got {}", error.column(), error.expected(), error.got()));
   }
 }
 
@@ -40,6 +40,14 @@ struct Parameters {
 
 Parameters read_parameters(const Options& o) {
   Parameters p;
+  const auto unused = [&](const std::string& path, const char* flag, const char* score) {
+    if (!path.empty() && o.score != score)
+      throw InvalidArgument("fovea attend", flag, std::string("--score ") + score, "--score " + o.score);
+  };
+  unused(o.bilinear, "--bilinear", "bilinear");
+  unused(o.additive_query, "--additive-query", "additive");
+  unused(o.additive_key, "--additive-key", "additive");
+  unused(o.additive_vector, "--additive-vector", "additive");
   if (o.score == "bilinear") {
     if (o.bilinear.empty())
       throw InvalidArgument("fovea attend", "--bilinear", "a file with W for --score bilinear", "none");
@@ -56,9 +64,36 @@ Parameters read_parameters(const Options& o) {
   return p;
 }
 
+// One file for two results would keep the last one written.
+void check_outputs(const Options& o) {
+  const std::pair<const char*, const std::string*> files[] = {
+      {"--out", &o.out}, {"--weights", &o.weights}, {"--lse", &o.lse}};
+  for (const auto& [flag, path] : files) {
+    for (const auto& [other, other_path] : files) {
+      if (flag != other && !path->empty() && *path == *other_path)
+        throw InvalidArgument("fovea attend", flag, std::string("a file other than that of ") + other, *path);
+    }
+  }
+}
+
+void check_shapes(const Tensor& query, const Tensor& key, const Tensor& value) {
+  const auto check = [](const char* flag, const Tensor& tensor, int axis, const char* what,
+                        std::int64_t expected) {
+    if (tensor.size(axis) != expected)
+      throw InvalidArgument("fovea attend", flag, fmt::format("a {} of {}", what, expected),
+                            to_string(tensor.shape()));
+  };
+  check("--key", key, 0, "batch, as --query has,", query.size(0));
+  check("--value", value, 0, "batch, as --query has,", query.size(0));
+  check("--value", value, 1, "number of heads, as --key has,", key.size(1));
+  check("--value", value, 2, "length, as --key has,", key.size(2));
+}
+
 void run(const Options& o) {
+  check_outputs(o);
   const Tensor query = read_four(o.query, "--query"), key = read_four(o.key, "--key"),
                value = read_four(o.value, "--value");
+  check_shapes(query, key, value);
   const Parameters parameters = read_parameters(o);
   AttentionSpec spec{.scale = o.scale, .mask = mask_of(o.mask)};
   if (o.score == "dot") spec.score = Dot{};

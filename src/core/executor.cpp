@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -38,16 +39,17 @@ class SerialExecutor final : public Executor {
 class ThreadPool final : public Executor {
  public:
   explicit ThreadPool(int threads) {
-    for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
-  }
-  ~ThreadPool() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
+    try {
+      for (int worker = 1; worker < threads; ++worker)
+        workers_.emplace_back([this, worker] { work(worker); });
+    } catch (const std::system_error& error) {
+      const std::size_t started = workers_.size();
+      stop();
+      throw Error("make_thread_pool: thread " + std::to_string(started + 2) + " of " +
+                  std::to_string(threads) + " could not be started: " + error.what());
     }
-    wake_.notify_all();
-    for (std::thread& thread : workers_) thread.join();
   }
+  ~ThreadPool() override { stop(); }
   int thread_count() const noexcept override { return static_cast<int>(workers_.size()) + 1; }
 
   void parallel_for(std::int64_t count, ParallelBody body) override {
@@ -72,6 +74,15 @@ class ThreadPool final : public Executor {
   }
 
  private:
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : workers_) thread.join();
+  }
+
   void work(int worker) {
     std::uint64_t seen = 0;
     for (;;) {

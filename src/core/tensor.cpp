@@ -42,10 +42,10 @@ Shape::Shape(std::span<const std::int64_t> sizes) : rank_(static_cast<int>(sizes
     throw InvalidArgument("Shape", "sizes", "at most " + std::to_string(max_rank) + " axes",
                           std::to_string(sizes.size()));
   }
-  std::int64_t room = std::int64_t{1} << 62;
+  std::int64_t room = std::int64_t{1} << 59;  // bytes of doubles then stay below 2^63
   for (std::size_t axis = 0; axis < sizes.size(); ++axis) {
     if (sizes[axis] < 0 || sizes[axis] > room) {
-      throw InvalidArgument("Shape", "sizes", "sizes of at least 0 and at most 2^62 elements in all",
+      throw InvalidArgument("Shape", "sizes", "sizes of at least 0 and at most 2^59 elements in all",
                             std::to_string(sizes[axis]) + " at axis " + std::to_string(axis));
     }
     if (sizes[axis] > 0) room /= sizes[axis];
@@ -71,6 +71,7 @@ Tensor Tensor::zeros(DType dtype, Shape shape) {
 }
 
 Tensor Tensor::copy_of(ConstTensorView view) {
+  if (view.empty()) return {};
   Tensor result(view.dtype(), view.shape());
   if (view.contiguous()) {
     if (result.bytes() > 0) std::memcpy(result.raw(), view.raw(), result.bytes());

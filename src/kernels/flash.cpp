@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 /// Few queries are not worth packing keys for, and an additive score never is.
 template <class T>
 HWY_INLINE bool IsDirect(const Problem<T>& p) {
-  return p.score == ScoreKind::additive || p.query_len <= 4 || p.key_len == 0;
+  return p.score == ScoreKind::additive || p.query_len <= most_direct_queries || p.key_len == 0;
 }
 
 template <class T>

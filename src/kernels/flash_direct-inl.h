@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t kDirectRows = 16;
+constexpr int64_t kDirectRows = direct_queries;
 
 /// Σ v_d tanh(q_d + k_d).
 template <class T>
@@ -219,8 +219,9 @@ template <class T>
 HWY_NOINLINE size_t DirectBackwardBytes(const Problem<T>& p, int threads) {
   Carve carve(nullptr);
   const BackwardShape<T> s = BackwardShapeOf(p);
-  carve.Take<T>(PartialsSize(p, s.groups, p.score_dim));
-  carve.Take<T>(p.batch * p.kv_heads * s.groups * p.score_dim);
+  const int64_t units = MostUnits(p, s.tiles);
+  carve.Take<T>(PartialsSize(p, units, p.score_dim));
+  carve.Take<T>(units * p.score_dim);
   for (int t = 0; t < threads; ++t) TakeDirectScratch(p, carve);
   return carve.Used();
 }
@@ -231,7 +232,7 @@ HWY_NOINLINE void DirectBackward(const Problem<T>& p, const BackwardProblem<T>& 
   Carve carve(memory);
   const BackwardShape<T> s = BackwardShapeOf(p);
   const int64_t units = p.batch * p.kv_heads * s.groups;
-  T* partials = carve.Take<T>(PartialsSize(p, s.groups, p.score_dim));
+  T* partials = carve.Take<T>(PartialsSize(p, units, p.score_dim));
   T* vectors = carve.Take<T>(units * p.score_dim);
   std::byte* scratch = memory + carve.Used();
   Carve one(nullptr);

@@ -196,10 +196,18 @@ HWY_INLINE int64_t Most(int64_t a, int64_t b) {
 
 /// Keys are split into groups by shape alone, so that backward has work for several threads and the same bits
 /// for any number of them. Each group costs one partial dQ.
+constexpr int64_t kUnits = 16, kGroups = 8;
 template <class T>
 HWY_INLINE int64_t KeyGroups(const Problem<T>& p, int64_t tiles) {
   const int64_t heads = Most(p.batch * p.kv_heads, 1);
-  return Most(Least(Least((16 + heads - 1) / heads, 8), tiles), 1);
+  return Most(Least(Least(kUnits / heads, kGroups), tiles), 1);
+}
+/// At least batch · kv_heads · KeyGroups, of this problem and of every smaller one: a workspace for the
+/// largest call of a plan serves all its calls.
+template <class T>
+HWY_INLINE int64_t MostUnits(const Problem<T>& p, int64_t tiles) {
+  const int64_t heads = Most(p.batch * p.kv_heads, 1);
+  return Least(heads * Most(Least(kGroups, tiles), 1), Most(kUnits, heads));
 }
 
 }  // namespace HWY_NAMESPACE

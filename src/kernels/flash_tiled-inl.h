@@ -14,8 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t kBlockRows = 48;
-constexpr int64_t kTileKeys = 128;
+constexpr int64_t kBlockRows = tiled_queries;
+constexpr int64_t kTileKeys = tile_keys;
 
 /// A 4-D operand transposed by tiles of keys, or with rows padded to whole vectors.
 template <class T>
@@ -395,8 +395,8 @@ HWY_NOINLINE void AddPartials(const Problem<T>& p, const BackwardProblem<T>& g, 
 }
 
 template <class T>
-HWY_INLINE int64_t PartialsSize(const Problem<T>& p, int64_t groups, int64_t width) {
-  return groups * p.batch * p.query_heads * p.query_len * width;
+HWY_INLINE int64_t PartialsSize(const Problem<T>& p, int64_t units, int64_t width) {
+  return units * (p.query_heads / p.kv_heads) * p.query_len * width;
 }
 
 template <class T>
@@ -406,7 +406,7 @@ HWY_NOINLINE size_t TiledBackwardBytes(const Problem<T>& p, int threads) {
   carve.Take<T>(TransposedSize(p, p.score_dim));
   carve.Take<T>(TransposedSize(p, p.value_dim));
   carve.Take<T>(PaddedRowsSize(p, p.score_dim));
-  carve.Take<T>(PartialsSize(p, s.groups, s.dim));
+  carve.Take<T>(PartialsSize(p, MostUnits(p, s.tiles), s.dim));
   for (int t = 0; t < threads; ++t) TakeBackwardScratch(p, s, carve);
   return carve.Used();
 }
@@ -422,7 +422,7 @@ HWY_NOINLINE void TiledBackward(const Problem<T>& p, const BackwardProblem<T>& g
   PackTransposed(p, p.value, p.value_dim, carve.Take<T>(TransposedSize(p, p.value_dim)), executor,
                  &in.values_transposed);
   in.keys = PadRows(p, p.key, p.score_dim, carve.Take<T>(PaddedRowsSize(p, p.score_dim)), executor);
-  in.d_query = carve.Take<T>(PartialsSize(p, s.groups, s.dim));
+  in.d_query = carve.Take<T>(PartialsSize(p, p.batch * p.kv_heads * s.groups, s.dim));
   std::byte* scratch = memory + carve.Used();
   Carve one(nullptr);
   TakeBackwardScratch(p, s, one);

@@ -15,6 +15,12 @@ namespace fovea::kernels {
 
 enum class ScoreKind : std::uint8_t { dot, additive };
 
+/// Blocks of the fused kernels: tiled ones take 48 queries (eight register tiles of 6 rows) by 128 keys, the
+/// ones for few queries and additive scores 16.
+inline constexpr std::int64_t tiled_queries = 48, direct_queries = 16, tile_keys = 128;
+/// Up to so many queries are not worth packing the keys for.
+inline constexpr std::int64_t most_direct_queries = 4;
+
 /// A 4-D operand [batch, heads, rows, dim], innermost contiguous; strides in elements.
 template <class Pointer>
 struct Operand {

@@ -212,35 +212,6 @@ void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, ConstTe
   if (scratch.value.scratch) store<T>(plan, readable<T>(scratch.value.kernel), g.value);
 }
 
-// What a call writes must not be what it reads or writes elsewhere. Views of one packed [B, L, 3, H, D]
-// buffer are interleaved but apart, so extents alone refuse only contiguous views.
-bool certainly_overlap(const ConstTensorView& a, const ConstTensorView& b) {
-  if (!a || !b || a.count() == 0 || b.count() == 0) return false;
-  if (a.raw() == b.raw()) return true;
-  const auto end = [](const ConstTensorView& x) {
-    return x.raw() + x.count() * static_cast<std::int64_t>(size_of(x.dtype()));
-  };
-  return a.contiguous() && b.contiguous() && a.raw() < end(b) && b.raw() < end(a);
-}
-
-void check_apart(const AttentionGradients& g, const ScoreParameters& given, const ConstTensorView& output,
-                 const ConstTensorView& log_sum_exp, const ConstTensorView& d_output) {
-  const std::pair<const char*, ConstTensorView> views[] = {
-      {"gradients.query", g.query}, {"gradients.key", g.key},  {"gradients.value", g.value},
-      {"gradients.W", g.W},         {"gradients.U", g.U},      {"gradients.v", g.v},
-      {"gradients.b", g.b},         {"output", output},        {"log_sum_exp", log_sum_exp},
-      {"d_output", d_output},       {"parameters.W", given.W}, {"parameters.U", given.U},
-      {"parameters.v", given.v},    {"parameters.b", given.b}};
-  constexpr std::size_t written = 7;
-  for (std::size_t i = 0; i < written; ++i) {
-    for (std::size_t j = i + 1; j < std::size(views); ++j) {
-      if (certainly_overlap(views[i].second, views[j].second))
-        throw InvalidArgument(function, views[i].first, std::string("memory apart from ") + views[j].first,
-                              "overlapping memory");
-    }
-  }
-}
-
 void check_gradients(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
                      const AttentionGradients& g) {
   const auto check = [&](const char* argument, const TensorView& view, const ConstTensorView& like,
@@ -317,7 +288,15 @@ void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, C
   const CallSizes sizes = check_inputs(function, impl, inputs);
   check_saved(impl, sizes, output, log_sum_exp, d_output);
   check_gradients(impl, inputs, gradients);
-  check_apart(gradients, inputs.parameters, output, log_sum_exp, d_output);
+  const AttentionGradients& g = gradients;
+  const ScoreParameters& given = inputs.parameters;
+  const NamedView views[] = {
+      {"gradients.query", g.query}, {"gradients.key", g.key},  {"gradients.value", g.value},
+      {"gradients.W", g.W},         {"gradients.U", g.U},      {"gradients.v", g.v},
+      {"gradients.b", g.b},         {"output", output},        {"log_sum_exp", log_sum_exp},
+      {"d_output", d_output},       {"parameters.W", given.W}, {"parameters.U", given.U},
+      {"parameters.v", given.v},    {"parameters.b", given.b}};
+  check_apart(function, views, 7);
   if (sizes.batch == 0 || sizes.query_len == 0 || sizes.key_len == 0) {
     for (const TensorView* view : {&gradients.query, &gradients.key, &gradients.value, &gradients.W,
                                    &gradients.U, &gradients.v, &gradients.b}) {

@@ -215,6 +215,12 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
     check_output(function, "weights", outputs.weights, plan.compute_dtype(),
                  {sizes.batch, heads, sizes.query_len, sizes.key_len}, inputs);
   }
+  const ScoreParameters& given = inputs.parameters;
+  const NamedView views[] = {{"output", outputs.output},   {"log_sum_exp", outputs.log_sum_exp},
+                             {"weights", outputs.weights}, {"parameters.W", given.W},
+                             {"parameters.U", given.U},    {"parameters.v", given.v},
+                             {"parameters.b", given.b}};
+  check_apart(function, views, 3);
 }
 
 CallSizes capacity(const AttentionPlan::Impl& plan) {

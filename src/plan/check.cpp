@@ -1,4 +1,7 @@
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <new>
 
 #include "plan/impl.h"
@@ -45,6 +48,34 @@ bool overlap(const ConstTensorView& a, const ConstTensorView& b) {
   const auto [a_begin, a_end] = extent(a);
   const auto [b_begin, b_end] = extent(b);
   return a_begin < b_end && b_begin < a_end;
+}
+
+// Each stride beyond all that the smaller ones reach: enough, and what every sensible layout has.
+bool overlaps_itself(const ConstTensorView& view) {
+  if (view.count() == 0) return false;
+  std::array<std::pair<std::int64_t, std::int64_t>, max_rank> axes;  // (|stride|, size)
+  int rank = 0;
+  for (int axis = 0; axis < view.rank(); ++axis) {
+    if (view.size(axis) > 1) axes[rank++] = {std::abs(view.stride(axis)), view.size(axis)};
+  }
+  std::int64_t reach = 0;
+  for (int axis = 0; axis < rank; ++axis) {
+    std::iter_swap(axes.begin() + axis, std::min_element(axes.begin() + axis, axes.begin() + rank));
+    if (axes[axis].first <= reach) return true;
+    reach += axes[axis].first * (axes[axis].second - 1);
+  }
+  return false;
+}
+
+// What a call writes must not be what it reads or writes elsewhere. Views of one packed [B, L, 3, H, D]
+// buffer are interleaved but apart, so extents alone refuse only contiguous views.
+bool certainly_overlap(const ConstTensorView& a, const ConstTensorView& b) {
+  if (!a || !b || a.count() == 0 || b.count() == 0) return false;
+  if (a.raw() == b.raw()) return true;
+  const auto end = [](const ConstTensorView& x) {
+    return x.raw() + x.count() * static_cast<std::int64_t>(size_of(x.dtype()));
+  };
+  return a.contiguous() && b.contiguous() && a.raw() < end(b) && b.raw() < end(a);
 }
 
 void check_vector(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
@@ -145,16 +176,24 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
 void check_output(const char* function, const char* argument, const TensorView& view, DType dtype,
                   const Shape& shape, const AttentionInputs& inputs) {
   check_view(function, argument, view, dtype, shape);
-  for (int axis = 0; axis < view.rank(); ++axis) {
-    if (view.count() > 0 && view.size(axis) > 1 && view.stride(axis) == 0) {
-      throw InvalidArgument(function, argument, "elements of its own",
-                            "stride 0 on axis " + std::to_string(axis));
-    }
+  if (overlaps_itself(view)) {
+    throw InvalidArgument(function, argument, "elements that do not share memory",
+                          "strides smaller than the axes inside them");
   }
   for (const ConstTensorView* input : {&inputs.query, &inputs.key, &inputs.value}) {
     if (overlap(view, *input))
       throw InvalidArgument(function, argument, "memory apart from query, key and value",
                             "overlapping memory");
+  }
+}
+
+void check_apart(const char* function, std::span<const NamedView> views, std::size_t written) {
+  for (std::size_t i = 0; i < written; ++i) {
+    for (std::size_t j = i + 1; j < views.size(); ++j) {
+      if (certainly_overlap(views[i].view, views[j].view))
+        throw InvalidArgument(function, views[i].name, std::string("memory apart from ") + views[j].name,
+                              "overlapping memory");
+    }
   }
 }
 

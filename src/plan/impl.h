@@ -78,6 +78,13 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
 void check_output(const char* function, const char* argument, const TensorView& view, DType dtype,
                   const Shape& shape, const AttentionInputs& inputs);
 
+struct NamedView {
+  const char* name;
+  ConstTensorView view;
+};
+/// The first `written` views share no memory with each other or with the rest; empty ones share with none.
+void check_apart(const char* function, std::span<const NamedView> views, std::size_t written);
+
 template <class T>
 kernels::Operand<T*> operand_of(const TensorView& view) {
   return {view.data<T>(), view.stride(0), view.stride(1), view.stride(2)};

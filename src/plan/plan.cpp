@@ -1,6 +1,7 @@
 #include "fovea/plan/plan.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
@@ -16,7 +17,6 @@ constexpr const char* function = "make_plan";
 }
 
 void at_least(std::int64_t value, std::int64_t least, const char* argument) {
-  // 2^40 elements an axis keeps every product of two sizes inside 64 bits.
   if (value < least || value > (std::int64_t{1} << 40)) {
     refuse(argument, "a size of at least " + std::to_string(least) + " and at most 2^40",
            std::to_string(value));
@@ -39,6 +39,21 @@ AttentionShape checked_shape(const AttentionSpec& spec, AttentionShape shape) {
   at_least(shape.key_dim, 1, "shape.key_dim");
   const bool additive = std::holds_alternative<Additive>(spec.score);
   if (additive) at_least(shape.hidden, 1, "shape.hidden");
+  // Workspaces are a few operands and a few partial sums: 2^48 elements each leave room in 63 bits for their
+  // bytes.
+  std::int64_t room = std::int64_t{1} << 48;
+  const std::int64_t widest = std::max({shape.head_dim, shape.key_dim, shape.value_dim, shape.hidden});
+  for (const std::int64_t size :
+       {std::max<std::int64_t>(shape.batch, 1), std::max(shape.num_query_heads, shape.num_kv_heads),
+        std::max<std::int64_t>({shape.query_len, shape.key_len, 1}), widest}) {
+    if (size > room) {
+      refuse("shape", "operands of at most 2^48 elements",
+             "a batch of " + std::to_string(shape.batch) + ", " + std::to_string(shape.num_query_heads) +
+                 " heads, lengths " + std::to_string(shape.query_len) + " and " +
+                 std::to_string(shape.key_len) + ", up to " + std::to_string(widest) + " elements a row");
+    }
+    room /= size;
+  }
   if (!additive && !std::holds_alternative<Bilinear>(spec.score) && shape.key_dim != shape.head_dim) {
     refuse("shape.key_dim", "head_dim " + std::to_string(shape.head_dim) + " for a dot score",
            std::to_string(shape.key_dim));
@@ -79,28 +94,64 @@ std::string score_name(const Score& score) {
   return names[score.index()];
 }
 
-// Shares of the tiles, by the block sizes of the fused kernels.
-std::string tile_share(const AttentionPlan::Impl& plan) {
-  constexpr std::int64_t rows = 64, keys = 128;
-  const AttentionShape& shape = plan.shape;
-  const std::vector<std::int64_t> lengths(static_cast<std::size_t>(shape.batch), shape.key_len);
-  std::int64_t count[3] = {}, offset = shape.key_len - shape.query_len;
-  for (std::int64_t b = 0; b < std::min<std::int64_t>(shape.batch, 1); ++b) {
-    for (std::int64_t row = 0; row < shape.query_len; row += rows) {
-      const QueryBlock block{b, row + offset, std::min(row + rows, shape.query_len) + offset, shape.key_len,
-                             lengths};
-      const BlockSpans spans = plan.spec.mask.node().spans(block);
-      for (std::int64_t key = 0; key < shape.key_len; key += keys) {
-        ++count[static_cast<int>(classify(spans, key, std::min(key + keys, shape.key_len)))];
-      }
-    }
+// Tiles of one block of queries that some of its queries see, and that all of them see.
+struct Tiles {
+  std::int64_t seen = 0, full = 0;
+};
+
+Tiles count_tiles(const BlockSpans& spans, std::int64_t key_len) {
+  constexpr std::int64_t tile = kernels::tile_keys;
+  Tiles count;
+  std::int64_t next = 0;  // tiles before this one are counted
+  for (const KeySpan& span : spans.some) {
+    const std::int64_t begin = std::max(span.begin / tile, next), end = (span.end - 1) / tile + 1;
+    count.seen += std::max<std::int64_t>(end - begin, 0);
+    next = std::max(next, end);
   }
-  const std::int64_t total = std::max<std::int64_t>(count[0] + count[1] + count[2], 1);
+  for (const KeySpan& span : spans.all) {
+    const std::int64_t begin = (span.begin + tile - 1) / tile,
+                       end = span.end == key_len ? (key_len - 1) / tile + 1 : span.end / tile;
+    count.full += std::max<std::int64_t>(end - begin, 0);
+  }
+  return count;
+}
+
+// Shares of the tiles, by the block sizes of the fused kernels. Of more than 4,096 blocks as many are looked
+// at, evenly spread.
+std::string tile_share(const AttentionPlan::Impl& plan) {
+  const AttentionShape& shape = plan.shape;
+  const bool direct = plan.additive() || shape.query_len <= kernels::most_direct_queries;
+  const std::int64_t rows = direct ? kernels::direct_queries : kernels::tiled_queries,
+                     blocks = (shape.query_len + rows - 1) / rows, offset = shape.key_len - shape.query_len;
+  const MaskNode& mask = plan.spec.mask.node();
+  // Lengths that come with a call are unknown here, and entries differ in nothing else but the lengths in the
+  // mask.
+  const std::vector<std::int64_t> lengths(static_cast<std::size_t>(shape.batch), shape.key_len);
+  const std::int64_t units = shape.batch * blocks, step = std::max<std::int64_t>(1, units / 4096);
+  std::int64_t total = 0;
+  Tiles sum;
+  for (std::int64_t unit = 0; unit < units; unit += step) {
+    const std::int64_t row = unit % blocks * rows;
+    const QueryBlock block{unit / blocks, row + offset, std::min(row + rows, shape.query_len) + offset,
+                           shape.key_len, lengths};
+    const Tiles tiles = count_tiles(mask.spans(block), shape.key_len);
+    sum.seen += tiles.seen;
+    sum.full += tiles.full;
+    total += (shape.key_len + kernels::tile_keys - 1) / kernels::tile_keys;
+  }
   const auto percent = [total](std::int64_t n) {
-    return std::to_string((100 * n + total / 2) / total) + " %";
+    return std::to_string(total == 0 ? 0 : (100 * n + total / 2) / total) + " %";
   };
-  return "tiles of 64 queries x 128 keys: " + percent(count[0]) + " skipped, " + percent(count[1]) +
-         " partial, " + percent(count[2]) + " full";
+  return "tiles of " + std::to_string(rows) + " queries x " + std::to_string(kernels::tile_keys) +
+         " keys: " + percent(total - sum.seen) + " skipped, " + percent(sum.seen - sum.full) + " partial, " +
+         percent(sum.full) + " full" + (step > 1 ? " (of 4,096 blocks)" : "") +
+         (mask.needs_key_lengths() ? ", where no key length is shorter" : "");
+}
+
+// The shortest text that reads back as the same number.
+std::string shortest(double value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
 }  // namespace
@@ -131,6 +182,8 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
     refuse("spec.scale", "a finite number", std::to_string(*spec.scale));
   const bool scaled = std::holds_alternative<ScaledDot>(spec.score);
   plan->scale = spec.scale.value_or(scaled ? 1.0 / std::sqrt(static_cast<double>(shape.head_dim)) : 1.0);
+  if (plan->dtype != DType::f64 && !std::isfinite(static_cast<float>(plan->scale)))
+    refuse("spec.scale", "a number that a float holds", shortest(plan->scale));
   choose(*plan, wanted_kernel(options), options.kernel.empty() ? "FOVEA_ISA" : "options.kernel");
   return AttentionPlan(plan);
 }
@@ -140,9 +193,9 @@ std::string explain(const AttentionPlan& plan) {
   const AttentionShape& s = impl.shape;
   std::string text = impl.kernel->name;
   for (const std::string& refusal : impl.refusals) text += "; refused " + refusal;
-  text += "\n" + score_name(impl.spec.score) + " x " + std::to_string(impl.scale) + " -> " +
+  text += "\n" + score_name(impl.spec.score) + " x " + shortest(impl.scale) + " -> " +
           to_string(impl.spec.mask) + " -> softmax";
-  if (impl.spec.dropout.rate > 0) text += " -> dropout " + std::to_string(impl.spec.dropout.rate);
+  if (impl.spec.dropout.rate > 0) text += " -> dropout " + shortest(impl.spec.dropout.rate);
   text += "\nbatch " + std::to_string(s.batch) + ", heads " + std::to_string(s.num_query_heads) + "/" +
           std::to_string(s.num_kv_heads) + ", queries " + std::to_string(s.query_len) + ", keys " +
           std::to_string(s.key_len) + ", head_dim " + std::to_string(s.head_dim) + ", value_dim " +
@@ -153,7 +206,7 @@ std::string explain(const AttentionPlan& plan) {
 std::vector<KernelInfo> list_kernels() {
   std::vector<KernelInfo> list;
   for (const kernels::KernelTable* table : kernels::candidates())
-    list.push_back({table->name, table->supported()});
+    list.push_back({table->isa, table->name, table->supported()});
   return list;
 }
 

@@ -105,7 +105,8 @@ Translation Translator::align(const std::string& source, const std::string& targ
   if (!model_->attends())
     throw InvalidArgument("Translator::align", "model", "a model with attention", "one without");
   const std::vector<std::int32_t> source_ids = tokenizer_->encode(source);
-  models::Hypothesis given{.ids = tokenizer_->encode(target)};
+  models::Hypothesis given;
+  given.ids = tokenizer_->encode(target);
   if (source_ids.empty() || given.ids.empty()) return {};
   models::Capture maps;
   nn::Context context;

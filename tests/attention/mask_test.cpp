@@ -132,6 +132,45 @@ TEST(Expression, MistakesNameTheColumn) {
   EXPECT_EQ(column("window(99999999999999999999,0)"), 8u);
 }
 
+TEST(Expression, WhatStandsThereIsShownWhole) {
+  try {
+    parse_mask("causal & \xc3\xa9t\xc3\xa9");
+    FAIL();
+  } catch (const ExpressionError& error) {
+    EXPECT_EQ(error.got(), "'\xc3\xa9'");
+  }
+}
+
+TEST(Mask, DepthIsLimited) {
+  Mask deep = Causal{};
+  for (int i = 1; i < deepest_mask; ++i) deep = i % 2 ? ~deep : deep | Causal{};
+  EXPECT_FALSE(to_string(deep).empty());
+  const QueryBlock block{0, 3, 4, 9, {}};
+  const BlockSpans spans = deep.node().spans(block);
+  for (std::int64_t key = 0; key < 9; ++key) {
+    EXPECT_EQ(classify(spans, key, key + 1) == TileClass::full, deep.node().allows({0, 0, 3, key}, block));
+  }
+  EXPECT_THROW(~deep, InvalidArgument);
+  EXPECT_THROW(deep & Mask(Causal{}), InvalidArgument);
+  EXPECT_THROW(Mask(std::shared_ptr<const MaskNode>()), InvalidArgument);
+  // A long text is refused at the operator that is one too many.
+  std::string text = "causal";
+  for (int i = 1; i < deepest_mask; ++i) text += "|causal";
+  EXPECT_NO_THROW(parse_mask(text));
+  try {
+    parse_mask(text + "|causal");
+    FAIL();
+  } catch (const ExpressionError& error) {
+    EXPECT_EQ(error.column(), text.size() + 1);
+  }
+}
+
+TEST(Mask, PositionsToTheEndOfTheNumbers) {
+  const Mask mask = GlobalTokens{2, std::numeric_limits<std::int64_t>::max()};
+  const BlockSpans spans = mask.node().spans({0, 0, 2, 9, {}});
+  EXPECT_EQ(spans.some, (KeySpans{{2, 3}}));
+}
+
 TEST(Expression, NoTextCrashesTheParser) {
   PhiloxStream random(4);
   const std::string letters = "causlwindogbleth()&|~,0123 \t\xc3\x00";

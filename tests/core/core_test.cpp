@@ -70,6 +70,15 @@ TEST(Tensor, CopiesShareAndClonesDoNot) {
   EXPECT_THROW(a.view().slice(1, 2, 2), InvalidArgument);
 }
 
+TEST(Tensor, WhatCannotBeIsRefused) {
+  EXPECT_FALSE(Tensor().clone());
+  EXPECT_THROW(Tensor(DType::f64, {std::int64_t{1} << 60}), InvalidArgument);  // 2^63 bytes
+  const Tensor tensor = Tensor::zeros(DType::f32, {4, 2});
+  EXPECT_THROW(tensor.view().slice(0, 1, std::numeric_limits<std::int64_t>::max()), InvalidArgument);
+  EXPECT_THROW(tensor.view().slice(0, 5, 0), InvalidArgument);
+  EXPECT_EQ(tensor.view().slice(0, 4, 0).count(), 0);
+}
+
 TEST(Tensor, CopyOfAStridedViewIsContiguous) {
   std::vector<float> values(24);
   std::iota(values.begin(), values.end(), 0.0f);

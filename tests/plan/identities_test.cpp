@@ -214,6 +214,10 @@ TEST(Plan, RefusesAtTheDoor) {
   refused({.mask = SlidingWindow{-1, 0}}, good, {}, "mask");
   refused({.mask = KeyLengths{{1, 2}}}, good, {}, "mask");
   refused({.dropout = {1.0}}, good, {}, "dropout");
+  refused({.scale = 1e39}, good, {}, "scale");
+  bad = good;
+  bad.batch = bad.query_len = std::int64_t{1} << 30;
+  refused({}, bad, {}, "shape");
   refused({}, good, {.kernel = "avx1024"}, "kernel");
   ::setenv("FOVEA_ISA", "sse9", 1);
   refused({}, good, {}, "FOVEA_ISA");
@@ -221,6 +225,32 @@ TEST(Plan, RefusesAtTheDoor) {
   EXPECT_EQ(make_plan({}, good).kernel(), "reference");
   ::unsetenv("FOVEA_ISA");
   EXPECT_NE(explain(make_plan({.mask = Causal{}}, good)).find("causal"), std::string::npos);
+}
+
+// The shares that explain prints, against every tile classified alone.
+TEST(Plan, ExplainCountsTheTiles) {
+  const AttentionShape shape{.batch = 2, .query_len = 500, .key_len = 700, .head_dim = 8, .value_dim = 8};
+  for (const Mask& mask : {Mask(Everything{}), Mask(Causal{}), Causal{} & SlidingWindow{.lookback = 100},
+                           (Causal{} & SlidingWindow{.lookback = 60}) | GlobalTokens{0, 5, 300},
+                           Mask(KeyLengths{{130, 700}}), ~Mask(Everything{})}) {
+    const AttentionPlan plan = make_plan({.mask = mask}, shape);
+    std::int64_t count[3] = {};
+    for (std::int64_t b = 0; b < shape.batch; ++b) {
+      for (std::int64_t row = 200; row < 700; row += 48) {
+        const BlockSpans spans = mask.node().spans({b, row, std::min<std::int64_t>(row + 48, 700), 700, {}});
+        for (std::int64_t key = 0; key < 700; key += 128)
+          ++count[static_cast<int>(classify(spans, key, std::min<std::int64_t>(key + 128, 700)))];
+      }
+    }
+    const std::int64_t total = count[0] + count[1] + count[2];
+    const auto percent = [total](std::int64_t n) {
+      return std::to_string((100 * n + total / 2) / total) + " %";
+    };
+    EXPECT_NE(explain(plan).find("tiles of 48 queries x 128 keys: " + percent(count[0]) + " skipped, " +
+                                 percent(count[1]) + " partial, " + percent(count[2]) + " full"),
+              std::string::npos)
+        << explain(plan);
+  }
 }
 
 TEST(Call, RefusesWhatDoesNotFit) {
@@ -236,6 +266,20 @@ TEST(Call, RefusesWhatDoesNotFit) {
       InvalidArgument);
   const std::int64_t strides[] = {32, 32, 1, 4};
   EXPECT_THROW(attend(plan, ConstTensorView(x.raw(), DType::f32, {1, 1, 4, 8}, strides), x, x, out),
+               InvalidArgument);
+  // One element would be written by two rows; a result over another; a result over a parameter.
+  const std::int64_t folded[] = {16, 16, 4, 1};
+  EXPECT_THROW(attend(plan, x, x, x, TensorView(out.raw(), DType::f32, {1, 1, 4, 8}, folded)),
+               InvalidArgument);
+  const AttentionInputs in{.query = x, .key = x, .value = x};
+  EXPECT_THROW(attend(plan, in, {.output = out, .log_sum_exp = TensorView(out.raw(), DType::f32, {1, 1, 4})}),
+               InvalidArgument);
+  const AttentionPlan bilinear = make_plan({.score = Bilinear{}}, plan.shape());
+  const Tensor W = random({8, 8}, 2);
+  AttentionInputs with_parameter = in;
+  with_parameter.parameters.W = W;
+  EXPECT_NO_THROW(attend(bilinear, with_parameter, {.output = out}));
+  EXPECT_THROW(attend(bilinear, with_parameter, {.output = TensorView(W.raw(), DType::f32, {1, 1, 4, 8})}),
                InvalidArgument);
 }
 

@@ -90,6 +90,8 @@ class MaskNode {
   virtual void validate(std::int64_t batch, std::int64_t key_len) const = 0;
   /// True where the mask reads QueryBlock::key_lengths.
   virtual bool needs_key_lengths() const { return false; }
+  /// 1 + that of the deepest part.
+  virtual int depth() const { return 1; }
 };
 
 /// Every key: the mask of plain attention.
@@ -120,6 +122,10 @@ struct KeyLengths {
   std::vector<std::int64_t> lengths;
 };
 
+/// Masks nest at most this deep (`&`, `|` and `~` throw InvalidArgument beyond): everything that walks one
+/// recurses, and the stack is finite.
+inline constexpr int deepest_mask = 1000;
+
 /// A mask expression: a small immutable value, cheap to copy.
 class Mask {
  public:
@@ -129,7 +135,8 @@ class Mask {
   Mask(SlidingWindow window);  // NOLINT(google-explicit-constructor)
   Mask(GlobalTokens tokens);   // NOLINT(google-explicit-constructor)
   Mask(KeyLengths lengths);    // NOLINT(google-explicit-constructor)
-  explicit Mask(std::shared_ptr<const MaskNode> node) : node_(std::move(node)) {}
+  /// A mask type of your own. Throws InvalidArgument for nullptr, and below deepest_mask.
+  explicit Mask(std::shared_ptr<const MaskNode> node);
 
   const MaskNode& node() const noexcept { return *node_; }
   const std::shared_ptr<const MaskNode>& shared() const noexcept { return node_; }

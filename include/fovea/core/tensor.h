@@ -22,7 +22,7 @@ inline constexpr int max_rank = 6;
 class Shape {
  public:
   Shape() = default;
-  /// Throws InvalidArgument for more than max_rank sizes, a negative size, or an element count above 2^62.
+  /// Throws InvalidArgument for more than max_rank sizes, a negative size, or an element count above 2^59.
   Shape(std::initializer_list<std::int64_t> sizes) : Shape(std::span(sizes.begin(), sizes.size())) {}
   explicit Shape(std::span<const std::int64_t> sizes);
 
@@ -126,10 +126,11 @@ class BasicTensorView {
   /// Axis `axis` cut to [begin, begin + length).
   BasicTensorView slice(int axis, std::int64_t begin, std::int64_t length) const {
     if (axis < 0) axis += rank();
-    if (axis < 0 || axis >= rank() || begin < 0 || length < 0 || begin + length > shape_[axis]) {
-      throw InvalidArgument("TensorView::slice", "begin, length", "a range inside " + to_string(shape_),
-                            "axis " + std::to_string(axis) + " [" + std::to_string(begin) + ", " +
-                                std::to_string(begin + length) + ")");
+    if (axis < 0 || axis >= rank() || begin < 0 || length < 0 || length > shape_[axis] ||
+        begin > shape_[axis] - length) {
+      throw InvalidArgument(
+          "TensorView::slice", "begin, length", "a range inside " + to_string(shape_),
+          "axis " + std::to_string(axis) + ", " + std::to_string(length) + " from " + std::to_string(begin));
     }
     std::array<std::int64_t, max_rank> sizes{};
     std::copy(shape_.sizes().begin(), shape_.sizes().end(), sizes.begin());
@@ -166,7 +167,7 @@ class Tensor {
     std::copy(values.begin(), values.end(), result.data<T>());
     return result;
   }
-  /// A contiguous copy of `view`.
+  /// A contiguous copy of `view`; of an empty view, an empty tensor.
   static Tensor copy_of(ConstTensorView view);
 
   bool empty() const noexcept { return storage_ == nullptr; }

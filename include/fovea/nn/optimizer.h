@@ -33,8 +33,9 @@ struct AdamOptions {
 class Adam {
  public:
   Adam(ParameterSet& parameters, AdamOptions options);
-  /// Scales all gradients by `gradient_scale`, clips, updates values and zeroes gradients. Returns the global norm
-  /// after scaling, before clipping. A norm that is not finite changes nothing: first_bad_gradient tells whose it is.
+  /// Scales all gradients by `gradient_scale`, clips, updates values and zeroes gradients. Returns the global
+  /// norm after scaling, before clipping. A norm that is not finite changes nothing: first_bad_gradient tells
+  /// whose it is.
   double step(double rate, double gradient_scale = 1.0);
   std::int64_t steps() const noexcept { return steps_; }
   void set_steps(std::int64_t steps) noexcept { steps_ = steps; }

@@ -48,13 +48,14 @@ class AttentionPlan {
 AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape,
                         const PlanOptions& options = {});
 
-/// One line: the kernel, and each refusal with its reason; then spec, shape, and the share of tiles the mask
-/// lets skip.
+/// Four lines: the kernel, and each refusal with its reason; the spec; the shape; the share of tiles that the
+/// mask lets skip.
 std::string explain(const AttentionPlan& plan);
 
 /// Kernels compiled in, best first, with whether this CPU runs them.
 struct KernelInfo {
-  std::string name;
+  std::string isa;   ///< what PlanOptions::kernel and FOVEA_ISA take: "avx512"
+  std::string name;  ///< what AttentionPlan::kernel says: "avx512 flash"
   bool available = false;
 };
 std::vector<KernelInfo> list_kernels();
@@ -92,9 +93,12 @@ struct CallResources {
 std::size_t workspace_bytes(const AttentionPlan& plan, int threads);
 std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads);
 
-/// outputs ← attention(inputs). A fully masked row gives 0 and -inf; keys that no query may see are never
-/// read into a result. Same bits for every thread count. Throws InvalidArgument for shapes, dtypes or strides
-/// that do not fit the plan.
+/// outputs ← attention(inputs). A row that sees no key, or only scores of -inf, gives 0 and a log-sum-exp of
+/// -inf; keys that no query may see are never read into a result, whatever they hold. A row that sees a NaN
+/// score is NaN (0 where a key is hidden, in `weights`), and so may be rows that share its block where a NaN
+/// is in a value or in gradients. Same bits for every thread count. One call never splits a row's keys over
+/// threads: a single query of a single head runs on one. Throws InvalidArgument for shapes, dtypes, strides
+/// or memory shared with an input that do not fit the plan.
 void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,
             const CallResources& resources = {});
 void attend(const AttentionPlan& plan, ConstTensorView query, ConstTensorView key, ConstTensorView value,
