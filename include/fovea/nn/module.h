@@ -59,7 +59,8 @@ struct Context {
 
 /// Installs the OpenMP executor as fovea's default, so that engine and oneDNN share one set of threads;
 /// `threads` 0 leaves the count to OpenMP. Also keeps freed tensor memory in the process (glibc would give
-/// large blocks back to the kernel after every op, and page faults cost a third of a step).
+/// large blocks back to the kernel after every op, and page faults cost a third of a step). Signal handlers
+/// need an alternate stack beside oneDNN: docs/decisions/0006.
 void use_openmp(int threads);
 
 }  // namespace fovea::nn
