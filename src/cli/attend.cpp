@@ -70,8 +70,13 @@ void check_outputs(const Options& o) {
       {"--out", &o.out}, {"--weights", &o.weights}, {"--lse", &o.lse}};
   for (const auto& [flag, path] : files) {
     for (const auto& [other, other_path] : files) {
-      if (flag != other && !path->empty() && *path == *other_path)
+      if (flag != other && !path->empty() && !other_path->empty() && same_file(*path, *other_path))
         throw InvalidArgument("fovea attend", flag, std::string("a file other than that of ") + other, *path);
+    }
+    for (const std::string* read :
+         {&o.query, &o.key, &o.value, &o.bilinear, &o.additive_query, &o.additive_key, &o.additive_vector}) {
+      if (!path->empty() && !read->empty() && same_file(*path, *read))
+        throw InvalidArgument("fovea attend", flag, "a file other than those it reads", *path);
     }
   }
 }
@@ -109,7 +114,7 @@ void run(const Options& o) {
                              .key_dim = key.size(3),
                              .hidden = parameters.v ? parameters.v.count() : 0};
   const AttentionPlan plan = make_plan(spec, shape, {.dtype = query.dtype()});
-  if (o.explain) fmt::print("{}\n", explain(plan));
+  if (o.explain) fmt::print("{}\n", explain(plan, o.query_offset));
   std::unique_ptr<Executor> pool;
   if (o.threads > 0) pool = make_thread_pool(o.threads);
   const DType dtype = query.dtype();

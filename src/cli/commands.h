@@ -15,6 +15,12 @@ void register_attend(CLI::App& app);
 void register_bench(CLI::App& app);
 void register_demo(CLI::App& app);
 
+/// A number, and not the nan or inf that would pass any range.
+CLI::Validator finite();
+
+/// Whether two paths name one file, however they are spelt.
+bool same_file(const std::string& a, const std::string& b);
+
 /// From now on Ctrl-C and SIGTERM only set stop_requested; a second one ends the process at once. To be
 /// called before anything starts a thread.
 void catch_signals();

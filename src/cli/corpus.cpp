@@ -43,6 +43,8 @@ void run_generated(const Options& o) {
 }
 
 void run_gettext(const Options& o) {
+  if (o.language == "en")
+    throw InvalidArgument("fovea corpus gettext", "--language", "another language than the source's", "en");
   const text::GettextResult all = text::gettext_corpus({.language = o.language});
   fmt::print("{}\n", all.report.to_string());
   write(text::select_split(all.corpus, text::Split::train), o.output + ".train", o.language);

@@ -241,6 +241,7 @@ void run(const Options& o) {
     if (result.ended == train::Ended::stopped) throw Stopped{"stopped"};
     Trained one{std::move(result), train::Translator(std::move(model), std::move(tokenizer)), {}, -1.0};
     one.bleu = bleu_by_length(one.translator, o);
+    if (stop_requested()) throw Stopped{"stopped"};
     if (one.translator.model().attends()) one.error_rate = alignment_error_rate(one.translator, o);
     trained.push_back(std::move(one));
   }

@@ -28,6 +28,8 @@ void run(const Options& o) {
   check_line("--target", o.target);
   if (o.html.empty() && o.png.empty())
     throw InvalidArgument("fovea inspect", "--html, --png", "at least one file to write", "none");
+  if (!o.html.empty() && !o.png.empty() && same_file(o.html, o.png))
+    throw InvalidArgument("fovea inspect", "--png", "a file other than that of --html", o.png);
   train::Translator translator = train::Translator::load(o.model);
   if (!translator.model().attends())
     throw InvalidArgument("fovea inspect", "--model", "a model with attention", "one without");

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -15,6 +18,17 @@ namespace fovea::cli {
 namespace {
 
 std::atomic<int> caught{0};
+
+CLI::Validator not_finite_refused() {
+  return CLI::Validator(
+      [](std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        return end != text.c_str() && !std::isfinite(value) ? "Value " + text + " is no finite number"
+                                                            : std::string();
+      },
+      "");
+}
 
 // A second signal ends the process the way it would have without us.
 [[noreturn]] void end_by(int signal) {
@@ -69,6 +83,19 @@ static void suggest(const CLI::App& app) {
     if (near != names.end() && edit_distance(*near, bare) <= 1 + bare.size() / 4)
       std::fprintf(stderr, "'%s': did you mean %s?\n", bare.c_str(), near->c_str());
   }
+}
+
+CLI::Validator finite() {
+  return not_finite_refused();
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code error;
+  if (std::filesystem::equivalent(a, b, error)) return true;
+  const auto whole = [](const std::string& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
+  };
+  return whole(a) == whole(b);
 }
 
 bool stop_requested() noexcept {

@@ -28,7 +28,7 @@ struct Options {
                save_every = 500;
   int patience = 10, average = 0, threads = 0;
   std::uint64_t seed = 1;
-  bool resume = false, vocabulary_given = false;
+  bool resume = false, vocabulary_given = false, tokenizer_given = false;
 };
 
 struct Corpora {
@@ -135,6 +135,10 @@ void run(const Options& o) {
   std::unique_ptr<text::Tokenizer> tokenizer;
   if (o.resume) {
     tokenizer = text::load_tokenizer(o.output);
+    const std::string kind = tokenizer->kind() == "whitespace" ? "whitespace" : "bpe";
+    if (o.tokenizer_given && o.tokenizer != kind)
+      throw InvalidArgument("fovea train", "--tokenizer", kind + ", as the training in --output has",
+                            o.tokenizer);
   } else {
     tokenizer = train::build_tokenizer(
         corpora.train,
@@ -187,7 +191,15 @@ void refuse_unused(const CLI::App& command, const Options& o) {
     refuse("--corpus", {"--train-source", "--train-target", "--train-tsv", "--valid-source", "--valid-target",
                         "--valid-tsv"});
   }
-  if (o.resume) refuse("--resume: the folder has its tokenizer", {"--vocab-size"});
+  if (o.corpus == "generated") {
+    refuse("--corpus generated", {"--language", "--bad-lines"});
+  } else {
+    refuse(o.corpus.empty() ? "files" : "--corpus gettext", {"--corpus-size"});
+  }
+  if (o.corpus.empty()) refuse("files", {"--language"});
+  if (!o.train_tsv.empty()) refuse("--train-tsv", {"--train-source", "--train-target"});
+  if (!o.valid_tsv.empty()) refuse("--valid-tsv", {"--valid-source", "--valid-target"});
+  if (o.schedule == "constant") refuse("--lr-schedule constant", {"--lr-warmup"});
   if (o.average == 1)
     throw InvalidArgument("fovea train", "--average", "0, or at least 2 validations to average", "1");
 }
@@ -235,21 +247,26 @@ void register_train(CLI::App& app) {
   command->add_option("--heads", o->heads, "of a Transformer")->check(CLI::Range(1, 1024));
   command->add_option("--layers", o->layers, "of a Transformer, each side")->check(CLI::Range(1, 1000));
   command->add_option("--norm", o->norm, "of a Transformer")->check(CLI::IsMember({"pre", "post"}));
-  command->add_option("--dropout", o->dropout)->check(CLI::Range(0.0, 0.95));
+  command->add_option("--dropout", o->dropout)->check(finite())->check(CLI::Range(0.0, 0.95));
   command->add_option("--attention-dropout", o->attention_dropout, "of a Transformer's weights")
+      ->check(finite())
       ->check(CLI::Range(0.0, 0.95));
   command->add_option("--mini-batch-words", o->batch_words, "padded tokens a batch, one side")
       ->check(CLI::PositiveNumber);
-  command->add_option("--learn-rate,--lr", o->rate, "peak, or constant")->check(CLI::PositiveNumber);
+  command->add_option("--learn-rate,--lr", o->rate, "peak, or constant")
+      ->check(finite())
+      ->check(CLI::PositiveNumber);
   command->add_option("--lr-schedule", o->schedule)
       ->check(CLI::IsMember({"inverse-square-root", "constant"}));
   command->add_option("--lr-warmup", o->warmup, "updates")->check(CLI::NonNegativeNumber);
-  command->add_option("--beta2", o->beta2, "of Adam")->check(CLI::Range(0.0, 0.99999));
-  command->add_option("--label-smoothing", o->smoothing)->check(CLI::Range(0.0, 0.9));
-  command->add_option("--clip-norm", o->clip, "0: off")->check(CLI::NonNegativeNumber);
+  command->add_option("--beta2", o->beta2, "of Adam")->check(finite())->check(CLI::Range(0.0, 0.99999));
+  command->add_option("--label-smoothing", o->smoothing)->check(finite())->check(CLI::Range(0.0, 0.9));
+  command->add_option("--clip-norm", o->clip, "0: off")->check(finite())->check(CLI::NonNegativeNumber);
   command->add_option("--max-updates", o->updates, "0: no limit")->check(CLI::NonNegativeNumber);
   command->add_option("--max-epochs", o->epochs, "0: no limit")->check(CLI::NonNegativeNumber);
-  command->add_option("--max-minutes", o->minutes, "0: no limit")->check(CLI::NonNegativeNumber);
+  command->add_option("--max-minutes", o->minutes, "0: no limit")
+      ->check(finite())
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--valid-freq", o->validate_every, "updates; 0: every epoch")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--save-freq", o->save_every, "updates")->check(CLI::NonNegativeNumber);
@@ -262,6 +279,7 @@ void register_train(CLI::App& app) {
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
   command->add_flag("--resume", o->resume, "go on where the training in --output stopped");
   command->callback([o, command] {
+    o->tokenizer_given = command->get_option("--tokenizer")->count() > 0;
     o->vocabulary_given = command->get_option("--vocab-size")->count() > 0;
     refuse_unused(*command, *o);
     run(*o);

@@ -49,13 +49,8 @@ std::string alignment_text(const train::Translation& translation, bool hard) {
 }
 
 // Alignments of given translations, a line each, as `fovea score alignment` reads them.
-void align_lines(const Options& o, train::Translator& translator, std::ostream& out) {
-  const std::vector<std::string> sources = input_lines(o, o.input, translator.tokenizer()),
-                                 targets = input_lines(o, o.target, translator.tokenizer());
-  if (sources.size() != targets.size())
-    throw InvalidArgument("fovea translate", "--target",
-                          std::to_string(sources.size()) + " lines, as many as the source",
-                          std::to_string(targets.size()));
+void align_lines(const Options& o, train::Translator& translator, const std::vector<std::string>& sources,
+                 const std::vector<std::string>& targets, std::ostream& out) {
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const train::Translation t = translator.align(sources[i], targets[i]);
     if (!o.alignment.empty()) out << alignment_text(t, o.alignment == "hard") << '\n';
@@ -75,6 +70,18 @@ void run(const Options& o) {
   if (o.n_best > o.beam)
     throw InvalidArgument("fovea translate", "--n-best", "at most --beam-size " + std::to_string(o.beam),
                           std::to_string(o.n_best));
+  for (const std::string* read : {&o.input, &o.target}) {
+    if (!o.output.empty() && !read->empty() && same_file(o.output, *read))
+      throw InvalidArgument("fovea translate", "--output", "a file other than those it reads", o.output);
+  }
+  // All is read before the output is opened, which empties it.
+  const std::vector<std::string> lines = input_lines(o, o.input, translator.tokenizer());
+  const std::vector<std::string> targets =
+      o.target.empty() ? std::vector<std::string>() : input_lines(o, o.target, translator.tokenizer());
+  if (!o.target.empty() && lines.size() != targets.size())
+    throw InvalidArgument("fovea translate", "--target",
+                          std::to_string(lines.size()) + " lines, as many as the source",
+                          std::to_string(targets.size()));
   std::ofstream file;
   if (!o.output.empty()) {
     file.open(o.output);
@@ -82,12 +89,11 @@ void run(const Options& o) {
   }
   std::ostream& out = o.output.empty() ? std::cout : file;
   if (!o.target.empty()) {
-    align_lines(o, translator, out);
+    align_lines(o, translator, lines, targets, out);
     out.flush();
     if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
     return;
   }
-  const std::vector<std::string> lines = input_lines(o, o.input, translator.tokenizer());
   models::DecodeStats stats;
   const auto translations =
       translator.translate(lines,
@@ -127,8 +133,10 @@ void register_translate(CLI::App& app) {
   command->add_option("--output", o->output, "default standard output");
   command->add_option("--beam-size", o->beam, "1: greedy")->check(CLI::Range(1, 1000));
   command->add_option("--normalize", o->normalize, "a score is log p / length^normalize")
+      ->check(finite())
       ->check(CLI::NonNegativeNumber);
   command->add_option("--max-length-factor", o->length_factor, "longest output over the source's length")
+      ->check(finite())
       ->check(CLI::Range(0.01, 1000.0));
   command->add_option("--max-length", o->max_length, "pieces of a line at most; a longer one is refused")
       ->check(CLI::Range(1, 100000));
@@ -144,7 +152,16 @@ void register_translate(CLI::App& app) {
       ->check(CLI::IsMember({"on", "off"}));
   command->add_flag("--stats", o->stats, "print steps, tokens, score evaluations and bytes");
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
-  command->callback([o] { run(*o); });
+  command->callback([o, command] {
+    for (const char* option : {"--n-best", "--beam-size", "--normalize", "--max-length-factor", "--reuse",
+                               "--mini-batch", "--stats"}) {
+      if (!o->target.empty() && command->get_option_no_throw(option) &&
+          command->get_option(option)->count() > 0)
+        throw InvalidArgument("fovea translate", option,
+                              "no such option with --target: nothing is translated", "one");
+    }
+    run(*o);
+  });
 }
 
 }  // namespace fovea::cli

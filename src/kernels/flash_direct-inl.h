@@ -68,6 +68,7 @@ HWY_INLINE void DirectScores(const Problem<T>& p, const BlockAt<T>& at, int64_t 
                                     ? Dot(q, k, p.score_dim)
                                     : AdditiveScore(q, k, p.additive_vector, p.score_dim);
     }
+    ScaleEarly(p, end - begin, scores + (begin - piece.begin));
   };
   if (!piece.full) {
     Fill(kHidden<T>, piece.end - piece.begin, scores);
@@ -92,7 +93,7 @@ template <class T>
 HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out, const BlockAt<T>& at,
                                      const DirectScratch<T>& scratch) {
   const BlockSchedule& schedule = ScheduleOf(p, at, 0, p.key_len);
-  const T scale = static_cast<T>(p.scale);
+  const T scale = ScaleOf(p);
   for (int64_t r = 0; r < at.rows; ++r) {
     RowState<T> state;
     Fill(T{0}, p.value_dim, scratch.gathered);
@@ -182,7 +183,6 @@ HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<
   const int64_t group = unit % s.groups, kv = unit / s.groups % p.kv_heads, b = unit / s.groups / p.kv_heads;
   const int64_t key_begin = group * s.group_keys, key_end = Least(p.key_len, key_begin + s.group_keys);
   const int64_t heads = p.query_heads / p.kv_heads;
-  const T scale = static_cast<T>(p.scale);
   for (int64_t j = key_begin; j < key_end; ++j) {
     if (g.d_key.data) Fill(T{0}, p.score_dim, RowAt(g.d_key, b, kv, j));
     if (g.d_value.data) Fill(T{0}, p.value_dim, RowAt(g.d_value, b, kv, j));
@@ -202,7 +202,7 @@ HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<
           const Piece& piece = schedule.pieces()[n];
           const int64_t count = piece.end - piece.begin;
           DirectScores(p, at, r, schedule, piece, scratch.scores);
-          WeightsOf(scale, g.log_sum_exp[index], count, scratch.scores);
+          WeightsOf(ScaleOf(p), g.log_sum_exp[index], count, scratch.scores);
           if (p.dropout_rate > 0) {
             dropout_factors<T>(p.dropout_rate, p.dropout_seed, {b, h, row + r + p.query_offset, piece.begin},
                                count, scratch.keep);

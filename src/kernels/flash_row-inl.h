@@ -53,6 +53,19 @@ HWY_INLINE T MaximumOf(const T* x, int64_t n) {
   return result;
 }
 
+/// Positive scales are applied with the exponential, which costs nothing. Others turn the order of scores
+/// round or make all of them 0, and 0·-inf is not hidden: there the products are scaled before anything is
+/// hidden, and 1 is left.
+template <class T>
+HWY_INLINE T ScaleOf(const Problem<T>& p) {
+  return p.scale > 0 ? static_cast<T>(p.scale) : T{1};
+}
+template <class T>
+HWY_INLINE void ScaleEarly(const Problem<T>& p, int64_t n, T* products) {
+  if (p.scale > 0) return;
+  for (int64_t j = 0; j < n; ++j) products[j] *= static_cast<T>(p.scale);
+}
+
 /// x ← e^(scale·x - shift), returns the sum. `x` has room for whole vectors, whose spare lanes become 0. The
 /// exponents are at most 0, or with `kClamp` made so. That holds for the scores a maximum was taken of only
 /// as long as both round scale·x alike: this file is compiled without contraction (CMakeLists.txt), for a
@@ -85,14 +98,7 @@ struct RowState {
 /// for what was gathered before.
 template <class T>
 HWY_INLINE T Absorb(T scale, int64_t n, T* scores, RowState<T>& state) {
-  T best = MaximumOf(scores, n) * scale;
-  if (scale < 0) {  // the largest score is then the smallest product
-    best = kHidden<T>;
-    for (int64_t j = 0; j < n; ++j) {
-      if (scores[j] == kHidden<T>) continue;
-      best = scores[j] * scale > best ? scores[j] * scale : best;
-    }
-  }
+  const T best = MaximumOf(scores, n) * scale;
   const T maximum = best > state.maximum ? best : state.maximum;
   if (maximum == kHidden<T>) {
     for (int64_t j = 0; j < n; ++j) {
@@ -100,10 +106,6 @@ HWY_INLINE T Absorb(T scale, int64_t n, T* scores, RowState<T>& state) {
     }
     Fill(T{0}, Padded<T>(n), scores);
     return 1;
-  }
-  if (scale <= 0) {  // -inf · 0 and -inf · -1 are not hidden: multiply first, hide again
-    for (int64_t j = 0; j < n; ++j) scores[j] = scores[j] == kHidden<T> ? kHidden<T> : scores[j] * scale;
-    scale = 1;
   }
   const T sum = Exponentials<false>(scale, maximum, n, scores);
   const T factor = state.maximum == maximum ? T{1} : static_cast<T>(std::exp(state.maximum - maximum));
@@ -122,10 +124,6 @@ HWY_INLINE void WeightsOf(T scale, T shift, T factor, int64_t n, T* scores) {
     return Fill(T{0}, Padded<T>(n) - n, scores + n);
   }
   if (shift == kHidden<T>) return Fill(T{0}, Padded<T>(n), scores);
-  if (scale <= 0) {
-    for (int64_t j = 0; j < n; ++j) scores[j] = scores[j] == kHidden<T> ? kHidden<T> : scores[j] * scale;
-    scale = 1;
-  }
   Exponentials<true>(scale, shift, n, scores);
   if (factor != T{1}) Scale(factor, n, scores);
 }

@@ -117,6 +117,7 @@ HWY_INLINE void BlockScores(const Problem<T>& p, const Packed<T>& keys, const Bl
   Product<false, T>(
       at.rows, Padded<T>(n),
       {RowAt(p.query, at.b, at.h, at.row), p.query.row_stride, 1, tile, stride, scores, stride, p.score_dim});
+  for (int64_t r = 0; r < at.rows; ++r) ScaleEarly(p, n, scores + r * stride);
   if (piece.full) return;
   for (int64_t r = 0; r < at.rows; ++r)
     HideOutside(schedule.row(r), piece.begin, piece.end, scores + r * stride);
@@ -137,7 +138,7 @@ template <class T>
 HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out, const Packed<T>& keys,
                                const BlockAt<T>& at, const BlockSchedule& schedule, const RowState<T>* states,
                                T* scores) {
-  const T scale = static_cast<T>(p.scale);
+  const T scale = ScaleOf(p);
   for (int64_t slot = weight_slot(out.weight_heads, at.h, 0); slot >= 0;
        slot = weight_slot(out.weight_heads, at.h, slot + 1)) {
     for (int64_t r = 0; r < at.rows; ++r) Fill(T{0}, p.key_len, RowAt(out.weights, at.b, slot, at.row + r));
@@ -170,7 +171,7 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
                                const Operand<const T*>& values, const BlockAt<T>& at,
                                const ForwardScratch<T>& scratch) {
   const int64_t width = Padded<T>(p.value_dim), stride = keys.stride;
-  const T scale = static_cast<T>(p.scale);
+  const T scale = ScaleOf(p);
   const BlockSchedule& schedule = ScheduleOf(p, at, 0, p.key_len);
   RowState<T> states[kBlockRows];
   Fill(T{0}, at.rows * width, scratch.gathered);
@@ -325,7 +326,7 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
         at.rows, padded,
         {scratch.d_output, s.value_dim, 1, values, stride, scratch.d_scores, stride, p.value_dim});
     for (int64_t r = 0; r < at.rows; ++r) {
-      WeightsOf(scale, log_sum_exp[r], count, scratch.scores + r * stride);
+      WeightsOf(ScaleOf(p), log_sum_exp[r], count, scratch.scores + r * stride);
       const bool drops = p.dropout_rate > 0;
       if (drops) {
         Fill(T{0}, padded, scratch.keep);

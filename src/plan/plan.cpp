@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <numeric>
 
 #include "plan/impl.h"
 
@@ -117,17 +118,20 @@ Tiles count_tiles(const BlockSpans& spans, std::int64_t key_len) {
 }
 
 // Shares of the tiles, by the block sizes of the fused kernels. Of more than 4,096 blocks as many are looked
-// at, evenly spread.
-std::string tile_share(const AttentionPlan::Impl& plan) {
+// at, each n-th with n odd to the blocks of an entry, so that no row is left out.
+std::string tile_share(const AttentionPlan::Impl& plan, std::optional<std::int64_t> query_offset) {
   const AttentionShape& shape = plan.shape;
   const bool direct = plan.additive() || shape.query_len <= kernels::most_direct_queries;
   const std::int64_t rows = direct ? kernels::direct_queries : kernels::tiled_queries,
-                     blocks = (shape.query_len + rows - 1) / rows, offset = shape.key_len - shape.query_len;
+                     blocks = (shape.query_len + rows - 1) / rows,
+                     offset = query_offset.value_or(shape.key_len - shape.query_len);
   const MaskNode& mask = plan.spec.mask.node();
   // Lengths that come with a call are unknown here, and entries differ in nothing else but the lengths in the
   // mask.
   const std::vector<std::int64_t> lengths(static_cast<std::size_t>(shape.batch), shape.key_len);
-  const std::int64_t units = shape.batch * blocks, step = std::max<std::int64_t>(1, units / 4096);
+  const std::int64_t units = shape.batch * blocks;
+  std::int64_t step = (units + 4095) / 4096;
+  while (step > 1 && std::gcd(step, blocks) != 1) ++step;
   std::int64_t total = 0;
   Tiles sum;
   for (std::int64_t unit = 0; unit < units; unit += step) {
@@ -144,7 +148,7 @@ std::string tile_share(const AttentionPlan::Impl& plan) {
   };
   return "tiles of " + std::to_string(rows) + " queries x " + std::to_string(kernels::tile_keys) +
          " keys: " + percent(total - sum.seen) + " skipped, " + percent(sum.seen - sum.full) + " partial, " +
-         percent(sum.full) + " full" + (step > 1 ? " (of 4,096 blocks)" : "") +
+         percent(sum.full) + " full" + (step > 1 ? " (one block in " + std::to_string(step) + ")" : "") +
          (mask.needs_key_lengths() ? ", where no key length is shorter" : "");
 }
 
@@ -188,7 +192,7 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
   return AttentionPlan(plan);
 }
 
-std::string explain(const AttentionPlan& plan) {
+std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query_offset) {
   const AttentionPlan::Impl& impl = plan.impl();
   const AttentionShape& s = impl.shape;
   std::string text = impl.kernel->name;
@@ -200,7 +204,7 @@ std::string explain(const AttentionPlan& plan) {
           std::to_string(s.num_kv_heads) + ", queries " + std::to_string(s.query_len) + ", keys " +
           std::to_string(s.key_len) + ", head_dim " + std::to_string(s.head_dim) + ", value_dim " +
           std::to_string(s.value_dim) + ", " + std::string(to_string(impl.dtype));
-  return text + "\n" + tile_share(impl);
+  return text + "\n" + tile_share(impl, query_offset);
 }
 
 std::vector<KernelInfo> list_kernels() {

@@ -42,7 +42,8 @@ void check(const std::string& path, const TrainState& state, std::int64_t adam_s
     throw FileError(path, -1, "its state makes no sense: " + name);
   };
   const auto count = [&](const char* name, std::int64_t value) {
-    if (value < 0) refuse(std::string(name) + " is " + std::to_string(value));
+    if (value < 0 || value > std::int64_t{1} << 53)
+      refuse(std::string(name) + " is " + std::to_string(value));
   };
   count("update", state.update);
   count("epoch", state.epoch);
@@ -55,7 +56,12 @@ void check(const std::string& path, const TrainState& state, std::int64_t adam_s
   for (const std::int64_t snapshot : state.snapshots) count("a snapshot", snapshot);
   if (!state.curve.empty() && !state.curve.front().improved)
     refuse("the first validation was not the best so far");
-  for (const Validation& v : state.curve) count("a validation's update", v.update);
+  if (adam_steps != state.update)
+    refuse("adam_steps is " + std::to_string(adam_steps) + ", update " + std::to_string(state.update));
+  for (const Validation& v : state.curve) {
+    count("a validation's update", v.update);
+    if (v.update > state.update) refuse("a validation's update is " + std::to_string(v.update));
+  }
 }
 
 Validation validation_of(const json& j) {
@@ -150,6 +156,12 @@ TrainState load_checkpoint(const std::string& folder, const std::string& fingerp
   TrainState state;
   try {
     const json j = json::parse(record->second);
+    for (const char* name :
+         {"update", "epoch", "batch", "loss_tokens", "without_improvement", "adam_steps"}) {
+      if (!j.at(name).is_number_integer())
+        throw FileError(path, -1,
+                        std::string("its state makes no sense: ") + name + " is " + j.at(name).dump());
+    }
     state = {.update = j.at("update"),
              .epoch = j.at("epoch"),
              .batch = j.at("batch"),

@@ -173,6 +173,8 @@ class Trainer {
       if (should_stop_()) throw StopRequested{};
     };
     const autograd::CrossEntropyStats stats = evaluate(model_, data_.valid, options_.batch_words, between);
+    if (!std::isfinite(stats.log_likelihood))
+      throw TrainingError(state_.update, "the loss of the validation");
     std::vector<std::vector<std::int32_t>> sources;
     for (const Example& example : data_.valid) sources.push_back(example.source);
     const auto hypotheses = translate_all(model_, sources, *data_.tokenizer, 1, 1.0, between);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -227,6 +228,20 @@ TEST(Plan, RefusesAtTheDoor) {
   EXPECT_NE(explain(make_plan({.mask = Causal{}}, good)).find("causal"), std::string::npos);
 }
 
+struct Shares {
+  std::int64_t skipped = 0, partial = 0, full = 0;  // per cent
+};
+
+Shares shares_of(const AttentionPlan& plan, std::optional<std::int64_t> offset = std::nullopt) {
+  const std::string text = explain(plan, offset);
+  Shares s;
+  EXPECT_EQ(std::sscanf(text.c_str() + text.find("keys: ", text.find("tiles of")),
+                        "keys: %ld %% skipped, %ld %% partial, %ld %% full", &s.skipped, &s.partial, &s.full),
+            3)
+      << text;
+  return s;
+}
+
 // The shares that explain prints, against every tile classified alone.
 TEST(Plan, ExplainCountsTheTiles) {
   const AttentionShape shape{.batch = 2, .query_len = 500, .key_len = 700, .head_dim = 8, .value_dim = 8};
@@ -234,22 +249,37 @@ TEST(Plan, ExplainCountsTheTiles) {
                            (Causal{} & SlidingWindow{.lookback = 60}) | GlobalTokens{0, 5, 300},
                            Mask(KeyLengths{{130, 700}}), ~Mask(Everything{})}) {
     const AttentionPlan plan = make_plan({.mask = mask}, shape);
-    std::int64_t count[3] = {};
-    for (std::int64_t b = 0; b < shape.batch; ++b) {
-      for (std::int64_t row = 200; row < 700; row += 48) {
-        const BlockSpans spans = mask.node().spans({b, row, std::min<std::int64_t>(row + 48, 700), 700, {}});
-        for (std::int64_t key = 0; key < 700; key += 128)
-          ++count[static_cast<int>(classify(spans, key, std::min<std::int64_t>(key + 128, 700)))];
+    for (const std::int64_t offset : {200, 0, -30}) {
+      std::int64_t count[3] = {};
+      for (std::int64_t b = 0; b < shape.batch; ++b) {
+        for (std::int64_t row = offset; row < offset + 500; row += 48) {
+          const QueryBlock block{b, row, std::min(row + 48, offset + 500), 700, {}};
+          const BlockSpans spans = mask.node().spans(block);
+          for (std::int64_t key = 0; key < 700; key += 128)
+            ++count[static_cast<int>(classify(spans, key, std::min<std::int64_t>(key + 128, 700)))];
+        }
       }
+      const std::int64_t total = count[0] + count[1] + count[2];
+      const Shares s = offset == 200 ? shares_of(plan) : shares_of(plan, offset);
+      EXPECT_EQ(s.skipped, (100 * count[0] + total / 2) / total) << to_string(mask) << " " << offset;
+      EXPECT_EQ(s.partial, (100 * count[1] + total / 2) / total) << to_string(mask) << " " << offset;
+      EXPECT_EQ(s.full, (100 * count[2] + total / 2) / total) << to_string(mask) << " " << offset;
     }
-    const std::int64_t total = count[0] + count[1] + count[2];
-    const auto percent = [total](std::int64_t n) {
-      return std::to_string((100 * n + total / 2) / total) + " %";
-    };
-    EXPECT_NE(explain(plan).find("tiles of 48 queries x 128 keys: " + percent(count[0]) + " skipped, " +
-                                 percent(count[1]) + " partial, " + percent(count[2]) + " full"),
-              std::string::npos)
-        << explain(plan);
+  }
+}
+
+// Where only some blocks are looked at, they are a fair sample: batches of one sentence all look alike.
+TEST(Plan, ExplainSamplesFairly) {
+  const auto shares = [](std::int64_t batch) {
+    return shares_of(
+        make_plan({.mask = Causal{}},
+                  {.batch = batch, .query_len = 480, .key_len = 480, .head_dim = 8, .value_dim = 8}));
+  };
+  const Shares one = shares(1);
+  for (const std::int64_t batch : {100, 409, 410, 411, 4095, 4096, 8192, 100000}) {
+    const Shares many = shares(batch);
+    EXPECT_NEAR(static_cast<double>(many.skipped), static_cast<double>(one.skipped), 1.0) << batch;
+    EXPECT_NEAR(static_cast<double>(many.full), static_cast<double>(one.full), 1.0) << batch;
   }
 }
 

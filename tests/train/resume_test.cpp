@@ -80,6 +80,36 @@ TEST(Resume, AFinishedTrainingGoesOnWithAHigherLimit) {
   expect_equal_checkpoints(tiny.options("unbroken").folder, options.folder);
 }
 
+// Killed between two saves, a training loses the steps since the last one and no more.
+TEST(Resume, AKilledTrainingLosesTheStepsSinceTheLastSave) {
+  struct Kill {};
+  struct Witness : Listener {
+    int kill_at = 0;
+    std::int64_t resumed_at = -1;
+    void on_step(const Progress& progress) override {
+      if (progress.update == kill_at) throw Kill();
+    }
+    void on_message(const std::string& message) override {
+      const std::string words = "resumed at update ";
+      if (message.starts_with(words)) resumed_at = std::stoll(message.substr(words.size()));
+    }
+  };
+  for (int kill_at = 4; kill_at < 20; ++kill_at) {
+    Tiny tiny;
+    const TrainOptions options =
+        tiny.options("killed");  // saves every 3 updates, and at validations, 8 and 16
+    Witness witness;
+    witness.kill_at = kill_at;
+    const auto first = tiny.model();
+    EXPECT_THROW(train(*first, tiny.data, options, Start::fresh, witness, never), Kill);
+    witness.kill_at = kill_at + 1;
+    const auto second = tiny.model();
+    EXPECT_THROW(train(*second, tiny.data, options, Start::resume, witness, never), Kill);
+    const int before = kill_at - 1;  // the step that was killed had not saved yet
+    EXPECT_EQ(witness.resumed_at, std::max({before / 3 * 3, before / 8 * 8, 0})) << "killed at " << kill_at;
+  }
+}
+
 TEST(Resume, PatienceThatRanOutStaysRunOut) {
   Tiny tiny;
   Listener silent;
@@ -108,6 +138,7 @@ TEST(Resume, ACurveThatWentToInfinityComesBack) {
   nn::Adam adam(model->parameters(), {});
   const std::string folder = tiny.path("infinite").string();
   std::filesystem::create_directories(folder);
+  adam.set_steps(4);
   const TrainState state{.update = 4,
                          .curve = {{.update = 4,
                                     .train_loss = -infinity,
@@ -144,6 +175,9 @@ TEST(Resume, AStateThatNoTrainingWritesIsRefused) {
   refused({.without_improvement = -1}, "without_improvement is -1");
   refused({.curve = {{.update = 4}}}, "the first validation was not the best");
   refused({.snapshots = {8, -8}}, "a snapshot is -8");
+  refused({.update = 3}, "adam_steps is 0, update 3");
+  refused({.curve = {{.update = 1, .improved = true}}}, "a validation's update is 1");
+  refused({.epoch = std::int64_t{1} << 60}, "epoch is");
 }
 
 TEST(Resume, DamagedCheckpointsAreRefusedByName) {

@@ -85,13 +85,26 @@ refused 1 '--heads' train --model rnn --heads 4 "${files[@]}"
 refused 1 '--query' train --model rnn --attention none --query before "${files[@]}"
 refused 1 '--train-source' train --corpus generated "${files[@]}"
 refused 1 '--average' train --model rnn --average 1 "${files[@]}"
-refused 1 '--vocab-size' train "${small[@]}" "${files[@]/unused/good}" --resume --vocab-size 500
+refused 1 '--corpus-size' train --model rnn --corpus-size 5 "${files[@]}"
+refused 1 '--language' train --model rnn --corpus generated --language de --output unused
+refused 1 '--train-source' train --model rnn --train-tsv both.tsv "${files[@]}"
+refused 1 '--lr-warmup' train --model rnn --lr-schedule constant --lr-warmup 5 "${files[@]}"
+refused 1 '--tokenizer' train --model rnn --dim-emb 8 --dim-rnn 8 --tokenizer bpe "${files[@]/unused/good}" --resume
+refused 2 'finite' train --model rnn --lr nan "${files[@]}"
+refused 2 'finite' train --model rnn --max-minutes inf "${files[@]}"
+refused 1 '--language' corpus gettext --language en --output same
 refused 1 '--n-best.*--beam-size 2' translate --model good --beam-size 2 --n-best 3
 refused 1 '--target' translate --model good --target data.test.fr
 input=data.test.en refused 1 '--target.*lines' translate --model good --target short.fr --alignment hard
 refused 1 '--source.*UTF-8' inspect --model good --html p.html --source $'\xff'
 refused 1 '--source.*500 pieces' inspect --model good --html p.html --source "$(cat many.en)"
 refused 1 'at least one line' score alignment --gold empty.en --hypothesis empty.en
+refused 1 '--beam-size' translate --model good --target data.test.fr --alignment hard --beam-size 2
+cp data.test.en both && refused 1 '--output' translate --model good --input both --output ./both
+cmp -s both data.test.en || { echo "wrong_input: the input was overwritten" >&2; failed=1; }
+echo before >after && input=junk.en refused 1 'line' translate --model good --output after
+[[ $(cat after) == before ]] || { echo "wrong_input: the output was emptied for nothing" >&2; failed=1; }
+refused 1 '--png' inspect --model good --source a --html page --png ./page
 mkdir kept && touch kept/thesis.tex
 refused 1 '--output.*folder' demo --output kept
 

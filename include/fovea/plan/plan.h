@@ -49,8 +49,8 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape,
                         const PlanOptions& options = {});
 
 /// Four lines: the kernel, and each refusal with its reason; the spec; the shape; the share of tiles that the
-/// mask lets skip.
-std::string explain(const AttentionPlan& plan);
+/// mask lets skip, for calls with that query offset.
+std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query_offset = std::nullopt);
 
 /// Kernels compiled in, best first, with whether this CPU runs them.
 struct KernelInfo {
