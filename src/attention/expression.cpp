@@ -3,6 +3,8 @@
 #include <charconv>
 #include <vector>
 
+#include "attention/mask_names.h"
+
 namespace fovea {
 namespace {
 
@@ -84,41 +86,40 @@ class MaskParser {
     std::size_t end = begin;
     while (end < text_.size() && is_letter(text_[end])) ++end;
     const std::string_view name = text_.substr(begin, end - begin);
-    const bool known =
-        name == "everything" || name == "causal" || name == "window" || name == "global" || name == "lengths";
-    if (!known) fail("a mask (everything, causal, window, global, lengths), '~' or '('");
-    at_ = end;
-    if (name == "everything") return Everything{};
-    if (name == "causal") return Causal{};
-    if (name == "window") return window();
-    if (name == "global") return GlobalTokens(list());
-    return KeyLengths{list()};
+    std::string known;
+    for (const MaskName& row : mask_names()) {
+      known += (known.empty() ? "" : ", ") + std::string(row.name);
+      if (row.name != name) continue;
+      at_ = end;
+      const std::vector<std::int64_t> numbers = *row.numbers ? list(row) : std::vector<std::int64_t>();
+      try {
+        return row.make(numbers);
+      } catch (const InvalidArgument& error) {
+        throw ExpressionError(text_, begin + 1, std::string(name) + " with " + error.expected(),
+                              error.argument() + " " + error.got());
+      }
+    }
+    fail("a mask (" + known + "), '~' or '('");
   }
-  Mask window() {
+  std::vector<std::int64_t> list(const MaskName& row) {
+    std::vector<std::int64_t> numbers;
     need('(');
-    SlidingWindow window;
-    window.lookback = side();
-    need(',');
-    window.lookahead = side();
-    need(')');
-    return window;
+    if (row.least == 0 && take(')')) return numbers;
+    do numbers.push_back(side(row));
+    while (numbers.size() < row.most && take(','));
+    if (numbers.size() < row.least) fail(std::string("',': ") + row.numbers);
+    if (!take(')')) fail(numbers.size() < row.most ? "',' or ')'" : "')'");
+    return numbers;
   }
-  std::int64_t side() {
+  // 'all' is a number where it can mean something: in the sides of a window.
+  std::int64_t side(const MaskName& row) {
     skip_space();
-    if (text_.substr(at_, 3) == "all" && (at_ + 3 == text_.size() || !is_letter(text_[at_ + 3]))) {
+    const bool sides = std::string_view(row.numbers).starts_with("lookback");
+    if (sides && text_.substr(at_, 3) == "all" && (at_ + 3 == text_.size() || !is_letter(text_[at_ + 3]))) {
       at_ += 3;
       return SlidingWindow::unlimited;
     }
-    return number("a count of at least 0, or 'all'");
-  }
-  std::vector<std::int64_t> list() {
-    std::vector<std::int64_t> numbers;
-    need('(');
-    if (take(')')) return numbers;
-    do numbers.push_back(number("a number of at least 0"));
-    while (take(','));
-    if (!take(')')) fail("',' or ')'");
-    return numbers;
+    return number(sides ? "a count of at least 0, or 'all'" : "a number of at least 0");
   }
   std::int64_t number(const char* expected) {
     std::int64_t value = 0;

@@ -3,27 +3,69 @@
 #include <gtest/gtest.h>
 
 #include "fovea/attention/expression.h"
+#include "fovea/attention/masks.h"
 #include "fovea/core/philox.h"
 
 namespace fovea {
 namespace {
 
+Mask random_table(PhiloxStream& random) {
+  const std::int64_t columns = 1 + random.next_below(5), rows = random.next_below(5);
+  BlockTable table{1 + random.next_below(6), columns, {}};
+  for (std::int64_t bit = 0; bit < rows * columns; ++bit) table.visible.push_back(random.next_below(2) == 1);
+  return table;
+}
+
+Mask random_numbers(PhiloxStream& random, bool tree) {
+  std::vector<std::int64_t> numbers;
+  for (std::uint32_t n = random.next_below(24) + 1, i = 0; i < n; ++i)
+    numbers.push_back(tree ? random.next_below(i + 1) : random.next_below(4));
+  if (tree) return Tree{numbers};
+  return Groups{numbers};
+}
+
+Mask random_documents(PhiloxStream& random) {
+  std::vector<std::int64_t> boundaries{random.next_below(4)};
+  for (std::uint32_t n = random.next_below(5); n > 0; --n)
+    boundaries.push_back(boundaries.back() + random.next_below(9));
+  return Documents{boundaries};
+}
+
+std::int64_t random_side(PhiloxStream& random) {
+  return random.next_below(4) == 0 ? SlidingWindow::unlimited : random.next_below(6);
+}
+
 Mask random_mask(PhiloxStream& random, int depth) {
-  switch (depth > 0 ? random.next_below(8) : random.next_below(5)) {
-    case 0:
-      return Everything{};
-    case 1:
-      return Causal{};
-    case 2:
-      return SlidingWindow{random.next_below(6),
-                           random.next_below(4) == 0 ? SlidingWindow::unlimited : random.next_below(6)};
+  switch (depth > 0 ? random.next_below(16) : 3 + random.next_below(13)) {
     case 3:
-      return GlobalTokens{random.next_below(20), random.next_below(20)};
+      return Prefix{{random.next_below(21), random.next_below(21)}};
     case 4:
-      return KeyLengths{{random.next_below(21), random.next_below(21)}};
+      return random_documents(random);
     case 5:
-      return random_mask(random, depth - 1) & random_mask(random, depth - 1);
+      return Chunked{1 + random.next_below(9)};
     case 6:
+      return Strided{1 + random.next_below(9)};
+    case 7:
+      return Dilated{random_side(random), random_side(random), 1 + random.next_below(5)};
+    case 8:
+      return random_table(random);
+    case 9:
+      return random_numbers(random, true);
+    case 10:
+      return random_numbers(random, false);
+    case 11:
+      return Everything{};
+    case 12:
+      return Causal{};
+    case 13:
+      return SlidingWindow{random.next_below(6), random_side(random)};
+    case 14:
+      return GlobalTokens{random.next_below(20), random.next_below(20)};
+    case 15:
+      return KeyLengths{{random.next_below(21), random.next_below(21)}};
+    case 0:
+      return random_mask(random, depth - 1) & random_mask(random, depth - 1);
+    case 1:
       return random_mask(random, depth - 1) | random_mask(random, depth - 1);
     default:
       return ~random_mask(random, depth - 1);
@@ -70,7 +112,7 @@ void check(const Mask& mask, const QueryBlock& block, bool tight) {
 
 TEST(Mask, SpansAgainstBruteForce) {
   PhiloxStream random(1);
-  for (int trial = 0; trial < 4000; ++trial) {
+  for (int trial = 0; trial < 12000; ++trial) {
     const bool single = trial % 2 == 0;
     const Mask mask = random_mask(random, single ? 0 : 3);
     const std::int64_t begin = static_cast<std::int64_t>(random.next_below(30)) - 6;
@@ -98,6 +140,87 @@ TEST(Mask, ClassifyIsSound) {
       }
     }
   }
+}
+
+TEST(Mask, APredicateIsAskedOnceForEachSite) {
+  std::int64_t asked = 0;
+  const Predicate odd("odd", {.batch = 2, .query_begin = -1, .query_end = 6, .key_len = 9},
+                      [&](std::int64_t batch, std::int64_t query, std::int64_t key) {
+                        ++asked;
+                        return (batch + query + key) % 3 != 0;
+                      });
+  EXPECT_EQ(asked, 2 * 7 * 9);
+  const Mask mask = odd;
+  for (std::int64_t batch = 0; batch < 2; ++batch) {
+    for (std::int64_t begin = -2; begin < 6; ++begin) {
+      for (std::int64_t end = begin + 1; end < 8; ++end) check(mask, {batch, begin, end, 9}, true);
+    }
+  }
+  EXPECT_EQ(asked, 2 * 7 * 9);
+  EXPECT_FALSE(mask.node().allows({0, 0, 6, 1}, {}));  // outside the sites
+  EXPECT_TRUE(mask.node().allows({0, 0, 1, 1}, {}));
+  EXPECT_THROW(mask.node().validate(3, 9), InvalidArgument);
+  EXPECT_THROW(mask.node().validate(2, 10), InvalidArgument);
+  // The same as spans of one's own; spans that lie are refused.
+  const Predicate spans("mine", {.query_end = 2, .key_len = 5}, {{{0, 2}, {3, 5}}, {}});
+  EXPECT_TRUE(Mask(spans).node().allows({0, 0, 0, 4}, {}));
+  EXPECT_FALSE(Mask(spans).node().allows({0, 0, 0, 2}, {}));
+  EXPECT_THROW(Predicate("bad", {.query_end = 1, .key_len = 5}, {{{0, 2}, {1, 5}}}), InvalidArgument);
+  EXPECT_THROW(Predicate("bad", {.query_end = 1, .key_len = 5}, {{{0, 6}}}), InvalidArgument);
+}
+
+// Definitions by their formulas, apart from spans.
+TEST(Mask, Formulas) {
+  const QueryBlock block{1, 0, 1, 30, {}};
+  const auto sees = [&](const Mask& mask, std::int64_t query, std::int64_t key) {
+    return mask.node().allows({1, 0, query, key}, block);
+  };
+  const std::vector<std::int64_t> documents{2, 5, 5, 9}, groups{0, 0, 2, 1, 1}, parents{0, 0, 1, 0, 3};
+  for (std::int64_t p = 0; p < 12; ++p) {
+    for (std::int64_t j = 0; j < 12; ++j) {
+      EXPECT_EQ(sees(Prefix{{9, 4}}, p, j), j < 4 || j <= p);
+      const bool same = (p >= 2 && p < 5 && j >= 2 && j < 5) || (p >= 5 && p < 9 && j >= 5 && j < 9);
+      EXPECT_EQ(sees(Documents{documents}, p, j), same);
+      EXPECT_EQ(sees(Chunked{5}, p, j), p / 5 == j / 5);
+      EXPECT_EQ(sees(Strided{3}, p, j), (p - j) % 3 == 0);
+      EXPECT_EQ(sees(Dilated{2, 1, 3}, p, j), j == p || j == p - 3 || j == p - 6 || j == p + 3);
+      EXPECT_EQ(sees(Groups{groups}, p, j), p < 5 && j < 5 && groups[j] <= groups[p]);
+      EXPECT_EQ(sees(BlockTable{2, 3, {true, false, true, false, true, false}}, p, j),
+                p < 4 && j < 6 && (p / 2 + j / 2) % 2 == 0);
+    }
+  }
+  const std::vector<std::vector<std::int64_t>> paths{{0}, {0, 1}, {0, 1, 2}, {0, 3}, {0, 3, 4}};
+  for (std::int64_t p = 0; p < 5; ++p) {
+    for (std::int64_t j = 0; j < 6; ++j)
+      EXPECT_EQ(sees(Tree{parents}, p, j), std::count(paths[p].begin(), paths[p].end(), j) == 1);
+  }
+  // BigBird: its window, its global blocks, and no more than `random` blocks besides.
+  const BlockTable table =
+      block_table({.length = 200, .size = 10, .window = 1, .global = 2, .random = 3, .seed = 5});
+  ASSERT_EQ(table.columns, 20);
+  for (std::int64_t row = 0; row < 20; ++row) {
+    std::int64_t extra = 0;
+    for (std::int64_t column = 0; column < 20; ++column) {
+      const bool must = std::abs(row - column) <= 1 || row < 2 || column < 2,
+                 bit = table.visible[row * 20 + column];
+      if (must) EXPECT_TRUE(bit);
+      extra += bit && !must;
+    }
+    EXPECT_LE(extra, 3);
+  }
+}
+
+TEST(Mask, SensesNoNonsense) {
+  EXPECT_THROW(Mask(Chunked{0}), InvalidArgument);
+  EXPECT_THROW(Mask(Strided{0}), InvalidArgument);
+  EXPECT_THROW(Mask(Dilated{1, 1, 0}), InvalidArgument);
+  EXPECT_THROW(Mask(Documents{{3, 2}}), InvalidArgument);
+  EXPECT_THROW(Mask(Tree{{0, 2}}), InvalidArgument);
+  EXPECT_THROW(Mask(Prefix{}), InvalidArgument);
+  EXPECT_THROW(Mask(BlockTable{4, 2, {true, false, true}}), InvalidArgument);
+  EXPECT_THROW(parse_mask("chunked(0)"), ExpressionError);
+  EXPECT_THROW(parse_mask("blocks(1,2,1)"), ExpressionError);
+  EXPECT_THROW(parse_mask("tree(1)"), ExpressionError);
 }
 
 TEST(Expression, ParseOfPrintIsTheSame) {

@@ -1,10 +1,13 @@
 // The one text form of the algebra: the command line, explain and case names share it. parse(print(x)) == x.
 //
-//   expression := term ('|' term)*      term := factor ('&' factor)*      factor := '~' factor | '('
-//   expression ')' | name name := 'everything' | 'causal' | 'window(' lookback ',' lookahead ')' | 'global('
-//   position,... ')' | 'lengths(' length,... ')'
+//   expression := term ('|' term)*
+//   term       := factor ('&' factor)*
+//   factor     := '~' factor | '(' expression ')' | name | name '(' number,... ')'
+//   name       := 'everything' | 'causal' | 'window' | 'global' | 'lengths' | 'prefix' | 'documents' |
+//   'chunked' |
+//                 'strided' | 'dilated' | 'blocks' | 'tree' | 'groups'
 //
-// A window side is a count or 'all'.
+// The numbers of each name are in mask.h and masks.h. A side of a window is a count or 'all'.
 #pragma once
 
 #include <string>

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -126,10 +127,21 @@ struct KeyLengths {
 /// recurses, and the stack is finite.
 inline constexpr int deepest_mask = 1000;
 
+class Mask;
+/// What has a to_mask (masks.h; yours, found by argument-dependent look-up) is a mask too.
+template <class T>
+concept HasToMask = requires(const T& mask) {
+  { to_mask(mask) } -> std::same_as<Mask>;
+};
+
 /// A mask expression: a small immutable value, cheap to copy.
 class Mask {
  public:
   Mask() : Mask(Everything{}) {}
+  template <class T>
+  requires(!std::is_base_of_v<Mask, T> && HasToMask<T>)
+      Mask(const T& mask)  // NOLINT(google-explicit-constructor)
+      : Mask(to_mask(mask)) {}
   Mask(Everything);            // NOLINT(google-explicit-constructor)
   Mask(Causal);                // NOLINT(google-explicit-constructor)
   Mask(SlidingWindow window);  // NOLINT(google-explicit-constructor)
@@ -153,7 +165,8 @@ class Mask {
 /// either.
 template <class T>
 concept MaskLike = std::is_same_v<T, Mask> || std::is_same_v<T, Everything> || std::is_same_v<T, Causal> ||
-    std::is_same_v<T, SlidingWindow> || std::is_same_v<T, GlobalTokens> || std::is_same_v<T, KeyLengths>;
+    std::is_same_v<T, SlidingWindow> || std::is_same_v<T, GlobalTokens> || std::is_same_v<T, KeyLengths> ||
+    HasToMask<T>;
 
 template <MaskLike A, MaskLike B>
 requires(!std::is_same_v<A, Mask> || !std::is_same_v<B, Mask>) Mask operator&(const A& a, const B& b) {
