@@ -59,7 +59,8 @@ HWY_INLINE void AdditiveGradient(const T* HWY_RESTRICT q, const T* HWY_RESTRICT 
 /// Scores of keys that row r sees; the others -inf, unread.
 template <class T>
 HWY_INLINE void DirectScores(const Problem<T>& p, const BlockAt<T>& at, int64_t r,
-                             const BlockSchedule& schedule, const Piece& piece, T* scores) {
+                             const BlockSchedule& schedule, const Piece& piece, T* scores,
+                             const ModBuffers<T>& mods) {
   const T* q = RowAt(p.query, at.b, at.h, at.row + r);
   const auto range = [&](int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
@@ -70,23 +71,30 @@ HWY_INLINE void DirectScores(const Problem<T>& p, const BlockAt<T>& at, int64_t 
     }
     ScaleEarly(p, end - begin, scores + (begin - piece.begin));
   };
-  if (!piece.full) {
-    Fill(kHidden<T>, piece.end - piece.begin, scores);
-    return ForRuns(piece, schedule.row(r), range);
-  }
-  range(piece.begin, piece.end);
+  const int64_t n = piece.end - piece.begin;
+  if (!piece.full) Fill(p.has_mods ? T{0} : kHidden<T>, n, scores);
+  piece.full ? range(piece.begin, piece.end) : ForRuns(piece, schedule.row(r), range);
+  if (!p.has_mods) return;
+  apply_mods<T>(p, {at.b, at.h, at.row + r, 1, piece.begin, n}, scores, n, mods);
+  if (!piece.full) HideOutside(schedule.row(r), piece.begin, piece.end, scores);
 }
 
 template <class T>
 struct DirectScratch {
   T *scores, *d_scores, *gathered, *keep, *d_key, *d_vector;
+  ModBuffers<T> mods;
 };
 
 template <class T>
-HWY_INLINE DirectScratch<T> TakeDirectScratch(const Problem<T>& p, Carve& carve) {
+HWY_INLINE DirectScratch<T> TakeDirectScratch(const Problem<T>& p, bool backward, Carve& carve) {
   const int64_t stride = TileStride<T>(p.key_len);
-  return {carve.Take<T>(stride), carve.Take<T>(stride),      carve.Take<T>(p.value_dim),
-          carve.Take<T>(stride), carve.Take<T>(p.score_dim), carve.Take<T>(p.score_dim)};
+  return {carve.Take<T>(stride),
+          carve.Take<T>(stride),
+          carve.Take<T>(p.value_dim),
+          carve.Take<T>(stride),
+          carve.Take<T>(p.score_dim),
+          carve.Take<T>(p.score_dim),
+          TakeModBuffers(p, 1, backward, carve)};
 }
 
 template <class T>
@@ -100,7 +108,7 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
     for (int64_t n = 0; n < schedule.piece_count(); ++n) {
       const Piece& piece = schedule.pieces()[n];
       const int64_t count = piece.end - piece.begin;
-      DirectScores(p, at, r, schedule, piece, scratch.scores);
+      DirectScores(p, at, r, schedule, piece, scratch.scores, scratch.mods);
       const T factor = Absorb(scale, count, scratch.scores, state);
       if (factor != T{1}) Scale(factor, p.value_dim, scratch.gathered);
       if (p.dropout_rate > 0) {
@@ -125,7 +133,7 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
       Fill(T{0}, p.key_len, to);
       for (int64_t n = 0; n < schedule.piece_count(); ++n) {
         const Piece& piece = schedule.pieces()[n];
-        DirectScores(p, at, r, schedule, piece, scratch.scores);
+        DirectScores(p, at, r, schedule, piece, scratch.scores, scratch.mods);
         WeightsOf(scale, state, piece.end - piece.begin, scratch.scores);
         Copy(scratch.scores, piece.end - piece.begin, to + piece.begin);
       }
@@ -136,7 +144,7 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
 template <class T>
 HWY_NOINLINE size_t DirectForwardBytes(const Problem<T>& p, int threads) {
   Carve carve(nullptr);
-  for (int t = 0; t < threads; ++t) TakeDirectScratch(p, carve);
+  for (int t = 0; t < threads; ++t) TakeDirectScratch(p, false, carve);
   return carve.Used();
 }
 
@@ -144,11 +152,11 @@ template <class T>
 HWY_NOINLINE void DirectForward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor,
                                 std::byte* memory) {
   Carve one(nullptr);
-  TakeDirectScratch(p, one);
+  TakeDirectScratch(p, false, one);
   const int64_t blocks = (p.query_len + kDirectRows - 1) / kDirectRows;
   executor.parallel_for(p.batch * p.query_heads * blocks, [&](int64_t unit, int worker) {
     Carve mine(memory + static_cast<size_t>(worker) * one.Used());
-    DirectForwardBlock(p, out, BlockOf(p, unit, kDirectRows), TakeDirectScratch(p, mine));
+    DirectForwardBlock(p, out, BlockOf(p, unit, kDirectRows), TakeDirectScratch(p, false, mine));
   });
 }
 
@@ -156,16 +164,27 @@ HWY_NOINLINE void DirectForward(const Problem<T>& p, const ForwardOutputs<T>& ou
 template <class T>
 HWY_INLINE void DirectGradientRow(const Problem<T>& p, const BackwardProblem<T>& g, const BlockAt<T>& at,
                                   int64_t r, const Piece& piece, T mean, const T* keep, T* d_query,
-                                  const DirectScratch<T>& scratch) {
-  const T scale = static_cast<T>(p.scale);
+                                  int64_t group, const ModSums<T>& sums, const DirectScratch<T>& scratch) {
+  const T scale = GradientScale(p);
   const T *q = RowAt(p.query, at.b, at.h, at.row + r), *d_output = RowAt(g.d_output, at.b, at.h, at.row + r);
   for (int64_t j = piece.begin; j < piece.end; ++j) {
     const T weight = scratch.scores[j - piece.begin];
+    scratch.d_scores[j - piece.begin] = 0;
     if (weight == T{0}) continue;  // hidden, or nothing to give
     const T kept = keep ? keep[j - piece.begin] : T{1};
-    const T *k = RowAt(p.key, at.b, at.kv, j), *value = RowAt(p.value, at.b, at.kv, j);
     if (g.d_value.data) AddScaled(weight * kept, d_output, p.value_dim, RowAt(g.d_value, at.b, at.kv, j));
-    const T ds = weight * (kept * Dot(d_output, value, p.value_dim) - mean) * scale;
+    scratch.d_scores[j - piece.begin] =
+        weight * (kept * Dot(d_output, RowAt(p.value, at.b, at.kv, j), p.value_dim) - mean) * scale;
+  }
+  if (p.has_mods) {
+    const int64_t n = piece.end - piece.begin;
+    mods_gradient<T>(p, {at.b, at.h, at.row + r, 1, piece.begin, n, group}, scratch.d_scores, n, scratch.mods,
+                     sums);
+  }
+  for (int64_t j = piece.begin; j < piece.end; ++j) {
+    if (scratch.scores[j - piece.begin] == T{0}) continue;
+    const T ds = scratch.d_scores[j - piece.begin];
+    const T* k = RowAt(p.key, at.b, at.kv, j);
     T* d_key = g.d_key.data ? RowAt(g.d_key, at.b, at.kv, j) : scratch.d_key;
     if (p.score == ScoreKind::dot) {
       AddScaled(ds, k, p.score_dim, d_query);
@@ -179,7 +198,7 @@ HWY_INLINE void DirectGradientRow(const Problem<T>& p, const BackwardProblem<T>&
 template <class T>
 HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<T>& g,
                                      const BackwardShape<T>& s, int64_t unit, T* partials,
-                                     const DirectScratch<T>& scratch) {
+                                     const ModSums<T>& sums, const DirectScratch<T>& scratch) {
   const int64_t group = unit % s.groups, kv = unit / s.groups % p.kv_heads, b = unit / s.groups / p.kv_heads;
   const int64_t key_begin = group * s.group_keys, key_end = Least(p.key_len, key_begin + s.group_keys);
   const int64_t heads = p.query_heads / p.kv_heads;
@@ -201,14 +220,14 @@ HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<
         for (int64_t n = 0; n < schedule.piece_count(); ++n) {
           const Piece& piece = schedule.pieces()[n];
           const int64_t count = piece.end - piece.begin;
-          DirectScores(p, at, r, schedule, piece, scratch.scores);
+          DirectScores(p, at, r, schedule, piece, scratch.scores, scratch.mods);
           WeightsOf(ScaleOf(p), g.log_sum_exp[index], count, scratch.scores);
           if (p.dropout_rate > 0) {
             dropout_factors<T>(p.dropout_rate, p.dropout_seed, {b, h, row + r + p.query_offset, piece.begin},
                                count, scratch.keep);
           }
           DirectGradientRow(p, g, at, r, piece, mean, p.dropout_rate > 0 ? scratch.keep : nullptr, d_query,
-                            scratch);
+                            group, sums, scratch);
         }
       }
     }
@@ -222,7 +241,8 @@ HWY_NOINLINE size_t DirectBackwardBytes(const Problem<T>& p, int threads) {
   const int64_t units = MostUnits(p, s.tiles);
   carve.Take<T>(PartialsSize(p, units, p.score_dim));
   carve.Take<T>(units * p.score_dim);
-  for (int t = 0; t < threads; ++t) TakeDirectScratch(p, carve);
+  carve.Take<T>(most_mod_sum_elements(p, units));
+  for (int t = 0; t < threads; ++t) TakeDirectScratch(p, true, carve);
   return carve.Used();
 }
 
@@ -234,17 +254,20 @@ HWY_NOINLINE void DirectBackward(const Problem<T>& p, const BackwardProblem<T>& 
   const int64_t units = p.batch * p.kv_heads * s.groups;
   T* partials = carve.Take<T>(PartialsSize(p, units, p.score_dim));
   T* vectors = carve.Take<T>(units * p.score_dim);
+  const ModSums<T> sums = TakeModSums(p, s.groups, carve);
+  if (p.has_mods) begin_mod_gradients<T>(p, sums, s.groups);
   std::byte* scratch = memory + carve.Used();
   Carve one(nullptr);
-  TakeDirectScratch(p, one);
-  executor.parallel_for(units, [&](int64_t unit, int worker) {
+  TakeDirectScratch(p, true, one);
+  ForUnits(p, s.groups, executor, [&](int64_t unit, int worker) {
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
-    DirectScratch<T> own = TakeDirectScratch(p, mine);
+    DirectScratch<T> own = TakeDirectScratch(p, true, mine);
     own.d_vector = vectors + unit * p.score_dim;
     Fill(T{0}, p.score_dim, own.d_vector);
-    DirectBackwardUnit(p, g, s, unit, partials, own);
+    DirectBackwardUnit(p, g, s, unit, partials, sums, own);
   });
   if (g.d_query.data) AddPartials(p, g, s.groups, p.score_dim, partials, executor);
+  if (p.has_mods) finish_mod_gradients<T>(p, sums, s.groups);
   if (!g.d_additive_vector) return;
   Fill(T{0}, p.score_dim, g.d_additive_vector);
   for (int64_t unit = 0; unit < units; ++unit)

@@ -58,11 +58,16 @@ HWY_INLINE T MaximumOf(const T* x, int64_t n) {
 /// hidden, and 1 is left.
 template <class T>
 HWY_INLINE T ScaleOf(const Problem<T>& p) {
-  return p.scale > 0 ? static_cast<T>(p.scale) : T{1};
+  return p.scale > 0 && !p.has_mods ? static_cast<T>(p.scale) : T{1};
+}
+/// What the derivative by a product is of that by a score, where no mod multiplies it in.
+template <class T>
+HWY_INLINE T GradientScale(const Problem<T>& p) {
+  return p.has_mods ? T{1} : static_cast<T>(p.scale);
 }
 template <class T>
 HWY_INLINE void ScaleEarly(const Problem<T>& p, int64_t n, T* products) {
-  if (p.scale > 0) return;
+  if (p.scale > 0 || p.has_mods) return;
   for (int64_t j = 0; j < n; ++j) products[j] *= static_cast<T>(p.scale);
 }
 
@@ -192,20 +197,49 @@ HWY_INLINE int64_t Most(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
+template <class T>
+HWY_INLINE ModBuffers<T> TakeModBuffers(const Problem<T>& p, int64_t rows, bool backward, Carve& carve) {
+  const ModBufferSizes sizes = mod_buffer_sizes(p.mods, rows, backward);
+  ModBuffers<T> buffers;
+  buffers.stages = carve.Take<T>(sizes.stages);
+  buffers.arguments = carve.Take<T>(sizes.arguments);
+  if (backward) {
+    buffers.d_scores = carve.Take<T>(sizes.d_scores);
+    buffers.d_arguments = carve.Take<T>(sizes.d_arguments);
+  }
+  buffers.rows = rows;
+  return buffers;
+}
+
+template <class T>
+HWY_NOINLINE ModSums<T> TakeModSums(const Problem<T>& p, int64_t groups, Carve& carve) {
+  ModSums<T> sums;
+  for (size_t n = 0; n < p.mods.count; ++n) {
+    for (size_t k = 0; k < p.mods.list[n].count; ++k)
+      sums.regions[n][k] = carve.Take<T>(mod_sum_elements(p, p.mods.list[n], k, groups));
+  }
+  return sums;
+}
+
 /// Keys are split into groups by shape alone, so that backward has work for several threads and the same bits
 /// for any number of them. Each group costs one partial dQ.
 constexpr int64_t kUnits = 16, kGroups = 8;
+/// Where heads add to one dense gradient they take turns, and groups of keys are all there is to share out.
+/// Each costs a partial dQ of all heads: four, not eight.
+constexpr int64_t kSharedGroups = 4;
 template <class T>
 HWY_INLINE int64_t KeyGroups(const Problem<T>& p, int64_t tiles) {
   const int64_t heads = Most(p.batch * p.kv_heads, 1);
+  if (p.shared_dense_gradient) return Most(Least(kSharedGroups, tiles), 1);
   return Most(Least(Least(kUnits / heads, kGroups), tiles), 1);
 }
 /// At least batch · kv_heads · KeyGroups, of this problem and of every smaller one: a workspace for the
 /// largest call of a plan serves all its calls.
 template <class T>
 HWY_INLINE int64_t MostUnits(const Problem<T>& p, int64_t tiles) {
-  const int64_t heads = Most(p.batch * p.kv_heads, 1);
-  return Least(heads * Most(Least(kGroups, tiles), 1), Most(kUnits, heads));
+  const int64_t heads = Most(p.batch * p.kv_heads, 1), most = Most(Least(kGroups, tiles), 1);
+  const int64_t units = Least(heads * most, Most(kUnits, heads));
+  return p.has_mods ? Most(units, heads * Least(most, kSharedGroups)) : units;
 }
 
 }  // namespace HWY_NAMESPACE

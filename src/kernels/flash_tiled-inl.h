@@ -111,12 +111,14 @@ HWY_INLINE const BlockSchedule& ScheduleOf(const Problem<T>& p, const BlockAt<T>
 /// scores[r][j - piece.begin] = q_r · k_j, hidden ones -inf.
 template <class T>
 HWY_INLINE void BlockScores(const Problem<T>& p, const Packed<T>& keys, const BlockAt<T>& at,
-                            const BlockSchedule& schedule, const Piece& piece, T* scores) {
+                            const BlockSchedule& schedule, const Piece& piece, T* scores,
+                            const ModBuffers<T>& mods) {
   const int64_t n = piece.end - piece.begin, stride = keys.stride;
   const T* tile = keys.Tile(at.b, at.kv, piece.begin / kTileKeys) + piece.begin % kTileKeys;
   Product<false, T>(
       at.rows, Padded<T>(n),
       {RowAt(p.query, at.b, at.h, at.row), p.query.row_stride, 1, tile, stride, scores, stride, p.score_dim});
+  if (p.has_mods) apply_mods<T>(p, {at.b, at.h, at.row, at.rows, piece.begin, n}, scores, stride, mods);
   for (int64_t r = 0; r < at.rows; ++r) ScaleEarly(p, n, scores + r * stride);
   if (piece.full) return;
   for (int64_t r = 0; r < at.rows; ++r)
@@ -137,14 +139,14 @@ HWY_INLINE void ForRuns(const Piece& piece, const SpanList& visible, Body&& body
 template <class T>
 HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out, const Packed<T>& keys,
                                const BlockAt<T>& at, const BlockSchedule& schedule, const RowState<T>* states,
-                               T* scores) {
+                               T* scores, const ModBuffers<T>& mods) {
   const T scale = ScaleOf(p);
   for (int64_t slot = weight_slot(out.weight_heads, at.h, 0); slot >= 0;
        slot = weight_slot(out.weight_heads, at.h, slot + 1)) {
     for (int64_t r = 0; r < at.rows; ++r) Fill(T{0}, p.key_len, RowAt(out.weights, at.b, slot, at.row + r));
     for (int64_t n = 0; n < schedule.piece_count(); ++n) {
       const Piece& piece = schedule.pieces()[n];
-      BlockScores(p, keys, at, schedule, piece, scores);
+      BlockScores(p, keys, at, schedule, piece, scores, mods);
       for (int64_t r = 0; r < at.rows; ++r) {
         T* row = scores + r * keys.stride;
         WeightsOf(scale, states[r], piece.end - piece.begin, row);
@@ -157,13 +159,14 @@ HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out
 template <class T>
 struct ForwardScratch {
   T *scores, *gathered, *keep;
+  ModBuffers<T> mods;
 };
 
 template <class T>
 HWY_INLINE ForwardScratch<T> TakeForwardScratch(const Problem<T>& p, Carve& carve) {
   const int64_t stride = TileStride<T>(p.key_len);
   return {carve.Take<T>(kBlockRows * stride), carve.Take<T>(kBlockRows * Padded<T>(p.value_dim)),
-          carve.Take<T>(stride)};
+          carve.Take<T>(stride), TakeModBuffers(p, kBlockRows, false, carve)};
 }
 
 template <class T>
@@ -178,7 +181,7 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
   for (int64_t n = 0; n < schedule.piece_count(); ++n) {
     const Piece& piece = schedule.pieces()[n];
     const int64_t count = piece.end - piece.begin;
-    BlockScores(p, keys, at, schedule, piece, scratch.scores);
+    BlockScores(p, keys, at, schedule, piece, scratch.scores, scratch.mods);
     for (int64_t r = 0; r < at.rows; ++r) {
       T* row = scratch.scores + r * stride;
       const T factor = Absorb(scale, count, row, states[r]);
@@ -202,7 +205,7 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
   }
   if (out.log_sum_exp)
     Copy(log_sum_exp, at.rows, out.log_sum_exp + (at.b * p.query_heads + at.h) * p.query_len + at.row);
-  if (out.weights.data) WriteWeights(p, out, keys, at, schedule, states, scratch.scores);
+  if (out.weights.data) WriteWeights(p, out, keys, at, schedule, states, scratch.scores, scratch.mods);
 }
 
 template <class T>
@@ -238,6 +241,7 @@ HWY_NOINLINE void TiledForward(const Problem<T>& p, const ForwardOutputs<T>& out
 template <class T>
 struct BackwardScratch {
   T *scores, *d_scores, *query, *d_output, *keep, *d_key, *d_value;
+  ModBuffers<T> mods;
 };
 
 template <class T>
@@ -262,7 +266,8 @@ HWY_INLINE BackwardScratch<T> TakeBackwardScratch(const Problem<T>& p, const Bac
           carve.Take<T>(kBlockRows * s.value_dim),
           carve.Take<T>(stride),
           carve.Take<T>(keys * s.dim),
-          carve.Take<T>(keys * s.value_dim)};
+          carve.Take<T>(keys * s.value_dim),
+          TakeModBuffers(p, kBlockRows, true, carve)};
 }
 
 /// scores ← dropped weights P∘keep, d_scores ← dS = P∘(keep∘dP - D)·scale, exactly 0 where P is (there dP may
@@ -290,6 +295,7 @@ struct BackwardOperands {
   Packed<T> keys_transposed, values_transposed;
   Operand<const T*> keys;
   T* d_query;  // [groups][batch, query_heads, query_len, dim]
+  ModSums<T> sums;
 };
 
 template <class T>
@@ -298,7 +304,7 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
                                 const BlockAt<T>& at, int64_t key_begin, int64_t key_end, T* d_query,
                                 const BackwardScratch<T>& scratch) {
   const int64_t stride = in.keys_transposed.stride;
-  const T scale = static_cast<T>(p.scale);
+  const T scale = GradientScale(p);
   T mean[kBlockRows];
   const T* log_sum_exp = g.log_sum_exp + (at.b * p.query_heads + at.h) * p.query_len + at.row;
   for (int64_t r = 0; r < at.rows; ++r) {
@@ -319,7 +325,7 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
   for (int64_t n = 0; n < schedule.piece_count(); ++n) {
     const Piece& piece = schedule.pieces()[n];
     const int64_t count = piece.end - piece.begin, padded = Padded<T>(count);
-    BlockScores(p, in.keys_transposed, at, schedule, piece, scratch.scores);
+    BlockScores(p, in.keys_transposed, at, schedule, piece, scratch.scores, scratch.mods);
     const T* values =
         in.values_transposed.Tile(at.b, at.kv, piece.begin / kTileKeys) + piece.begin % kTileKeys;
     Product<false, T>(
@@ -335,6 +341,10 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
       }
       ScoreGradientRow(padded, mean[r], scale, drops ? scratch.keep : nullptr, scratch.scores + r * stride,
                        scratch.d_scores + r * stride);
+    }
+    if (p.has_mods) {
+      mods_gradient<T>(p, {at.b, at.h, at.row, at.rows, piece.begin, count, key_begin / s.group_keys},
+                       scratch.d_scores, stride, scratch.mods, in.sums);
     }
     const int64_t first = piece.begin - key_begin;
     if (g.d_value.data) {
@@ -380,6 +390,17 @@ HWY_NOINLINE void BackwardUnit(const Problem<T>& p, const BackwardProblem<T>& g,
   }
 }
 
+/// body(unit, worker) for every (batch, kv head, group of keys): all at once, or one head after the other
+/// where heads add to one dense gradient, whose columns the groups share out.
+template <class T, class Body>
+HWY_INLINE void ForUnits(const Problem<T>& p, int64_t groups, Executor& executor, Body&& body) {
+  const int64_t heads = p.batch * p.kv_heads;
+  if (!p.shared_dense_gradient) return executor.parallel_for(heads * groups, body);
+  executor.parallel_for(groups, [&](int64_t group, int worker) {
+    for (int64_t head = 0; head < heads; ++head) body(head * groups + group, worker);
+  });
+}
+
 /// d_query = Σ partials, in group order.
 template <class T>
 HWY_NOINLINE void AddPartials(const Problem<T>& p, const BackwardProblem<T>& g, int64_t groups, int64_t width,
@@ -408,6 +429,7 @@ HWY_NOINLINE size_t TiledBackwardBytes(const Problem<T>& p, int threads) {
   carve.Take<T>(TransposedSize(p, p.value_dim));
   carve.Take<T>(PaddedRowsSize(p, p.score_dim));
   carve.Take<T>(PartialsSize(p, MostUnits(p, s.tiles), s.dim));
+  carve.Take<T>(most_mod_sum_elements(p, MostUnits(p, s.tiles)));
   for (int t = 0; t < threads; ++t) TakeBackwardScratch(p, s, carve);
   return carve.Used();
 }
@@ -424,14 +446,17 @@ HWY_NOINLINE void TiledBackward(const Problem<T>& p, const BackwardProblem<T>& g
                  &in.values_transposed);
   in.keys = PadRows(p, p.key, p.score_dim, carve.Take<T>(PaddedRowsSize(p, p.score_dim)), executor);
   in.d_query = carve.Take<T>(PartialsSize(p, p.batch * p.kv_heads * s.groups, s.dim));
+  in.sums = TakeModSums(p, s.groups, carve);
+  if (p.has_mods) begin_mod_gradients<T>(p, in.sums, s.groups);
   std::byte* scratch = memory + carve.Used();
   Carve one(nullptr);
   TakeBackwardScratch(p, s, one);
-  executor.parallel_for(p.batch * p.kv_heads * s.groups, [&](int64_t unit, int worker) {
+  ForUnits(p, s.groups, executor, [&](int64_t unit, int worker) {
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
     BackwardUnit(p, g, in, s, unit, TakeBackwardScratch(p, s, mine));
   });
   if (g.d_query.data) AddPartials(p, g, s.groups, s.dim, in.d_query, executor);
+  if (p.has_mods) finish_mod_gradients<T>(p, in.sums, s.groups);
 }
 
 }  // namespace HWY_NAMESPACE

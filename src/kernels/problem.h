@@ -10,6 +10,7 @@
 #include "fovea/attention/mask.h"
 #include "fovea/core/dtype.h"
 #include "fovea/core/executor.h"
+#include "kernels/mods.h"
 
 namespace fovea::kernels {
 
@@ -44,6 +45,9 @@ struct Problem {
   const Mask* mask = nullptr;          ///< never null
   std::span<const std::int64_t> key_lengths;
   std::int64_t query_offset = 0;
+  bool has_mods = false,
+       shared_dense_gradient = false;  ///< of `mods`, for code that may not call its members
+  ProblemMods<T> mods;
   double dropout_rate = 0.0;  ///< see attention/dropout: keep threshold and scale are derived there
   std::uint64_t dropout_seed = 0;
 };

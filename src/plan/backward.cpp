@@ -168,7 +168,7 @@ void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, ConstTe
          ConstTensorView log_sum_exp, ConstTensorView d_output, const AttentionGradients& g,
          const CallSizes& sizes, Executor& executor, std::span<std::byte> memory) {
   Carver carver(memory);
-  const auto prepared = prepare<T>(plan, inputs, sizes, carver, &executor);
+  const auto prepared = prepare<T>(plan, inputs, sizes, carver, &executor, function, g.mod_arguments);
   Scratch<T> scratch = scratch_of<T>(plan, inputs, g, sizes, carver, false);
   const AttentionShape& s = plan.shape;
   if (plan.dtype == DType::bf16) {
@@ -234,6 +234,8 @@ void check_gradients(const AttentionPlan::Impl& plan, const AttentionInputs& inp
   parameter("gradients.U", g.U, inputs.parameters.U);
   parameter("gradients.v", g.v, inputs.parameters.v);
   parameter("gradients.b", g.b, inputs.parameters.b);
+  for (std::size_t n = 0; n < std::min(g.mod_arguments.size(), inputs.mod_arguments.size()); ++n)
+    check("gradients.mod_arguments", g.mod_arguments[n], inputs.mod_arguments[n], plan.compute_dtype());
 }
 
 void check_saved(const AttentionPlan::Impl& plan, const CallSizes& sizes, const ConstTensorView& output,
@@ -297,11 +299,23 @@ void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, C
       {"d_output", d_output},       {"parameters.W", given.W}, {"parameters.U", given.U},
       {"parameters.v", given.v},    {"parameters.b", given.b}};
   check_apart(function, views, 7);
+  for (const TensorView& view : g.mod_arguments) {
+    for (const NamedView& other : views) {
+      const NamedView pair[] = {{"gradients.mod_arguments", view}, other};
+      check_apart(function, pair, 1);
+    }
+    for (const TensorView& other : g.mod_arguments) {
+      const NamedView pair[] = {{"gradients.mod_arguments", view},
+                                {"another of gradients.mod_arguments", other}};
+      if (&other != &view) check_apart(function, pair, 1);
+    }
+  }
   if (sizes.batch == 0 || sizes.query_len == 0 || sizes.key_len == 0) {
     for (const TensorView* view : {&gradients.query, &gradients.key, &gradients.value, &gradients.W,
                                    &gradients.U, &gradients.v, &gradients.b}) {
       zero(*view);
     }
+    for (const TensorView& view : gradients.mod_arguments) zero(view);
     return;
   }
   Executor& executor = resources.executor ? *resources.executor : default_executor();

@@ -83,9 +83,14 @@ const T* data_or_null(const ConstTensorView& view) {
 
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const CallSizes& sizes,
-                    Carver& carver, Executor* executor) {
+                    Carver& carver, Executor* executor, const char* function,
+                    std::span<const TensorView> mod_gradients) {
   const AttentionShape& s = plan.shape;
   Prepared<T> result;
+  result.problem.mods =
+      executor ? mods_of<T>(function, plan, sizes, inputs.mod_arguments, mod_gradients) : mods_of<T>(plan);
+  result.problem.has_mods = !result.problem.mods.empty();
+  result.problem.shared_dense_gradient = result.problem.mods.shared_dense_gradient();
   result.query = widened<T>(plan, inputs.query, s.num_query_heads, sizes.query_len, s.head_dim, sizes.batch,
                             carver, executor);
   result.key =
@@ -140,9 +145,10 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
 }
 
 template Prepared<float> prepare<float>(const AttentionPlan::Impl&, const AttentionInputs&, const CallSizes&,
-                                        Carver&, Executor*);
+                                        Carver&, Executor*, const char*, std::span<const TensorView>);
 template Prepared<double> prepare<double>(const AttentionPlan::Impl&, const AttentionInputs&,
-                                          const CallSizes&, Carver&, Executor*);
+                                          const CallSizes&, Carver&, Executor*, const char*,
+                                          std::span<const TensorView>);
 
 namespace {
 

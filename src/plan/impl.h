@@ -68,10 +68,20 @@ struct Prepared {
 /// Takes from `carver` what widening and projecting need. With a counting carver nothing is read or computed.
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const CallSizes& sizes,
-                    Carver& carver, Executor* executor);
+                    Carver& carver, Executor* executor, const char* function = "attend",
+                    std::span<const TensorView> mod_gradients = {});
 
 /// Checks the inputs against the plan in O(batch). Throws InvalidArgument.
 CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs);
+
+/// Arguments of the plan's mods, by name in errors; gradients where `gradients` has them.
+template <class T>
+kernels::ProblemMods<T> mods_of(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
+                                std::span<const ConstTensorView> arguments,
+                                std::span<const TensorView> gradients);
+/// The same for counting bytes: nothing is read.
+template <class T>
+kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan);
 
 /// `view` is a writable [sizes...] of `dtype` with contiguous innermost axis that shares no memory with the
 /// inputs.

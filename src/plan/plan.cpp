@@ -182,6 +182,11 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
   if (!(spec.dropout.rate >= 0.0 && spec.dropout.rate < 1.0)) {
     refuse("spec.dropout.rate", "a rate in [0, 1)", std::to_string(spec.dropout.rate));
   }
+  if (spec.mods.size() > kernels::max_mods)
+    refuse("spec.mods", "at most " + std::to_string(kernels::max_mods), std::to_string(spec.mods.size()));
+  if (!spec.mods.empty() && std::max(shape.query_len, shape.key_len) > std::int64_t{1} << 30)
+    refuse("shape", "lengths of at most 2^30 with mods",
+           std::to_string(std::max(shape.query_len, shape.key_len)));
   if (spec.scale && !std::isfinite(*spec.scale))
     refuse("spec.scale", "a finite number", std::to_string(*spec.scale));
   const bool scaled = std::holds_alternative<ScaledDot>(spec.score);
@@ -197,8 +202,9 @@ std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query
   const AttentionShape& s = impl.shape;
   std::string text = impl.kernel->name;
   for (const std::string& refusal : impl.refusals) text += "; refused " + refusal;
-  text += "\n" + score_name(impl.spec.score) + " x " + shortest(impl.scale) + " -> " +
-          to_string(impl.spec.mask) + " -> softmax";
+  text += "\n" + score_name(impl.spec.score) + " x " + shortest(impl.scale);
+  for (const Mod& mod : impl.spec.mods) text += " -> " + to_string(mod);
+  text += " -> " + to_string(impl.spec.mask) + " -> softmax";
   if (impl.spec.dropout.rate > 0) text += " -> dropout " + shortest(impl.spec.dropout.rate);
   text += "\nbatch " + std::to_string(s.batch) + ", heads " + std::to_string(s.num_query_heads) + "/" +
           std::to_string(s.num_kv_heads) + ", queries " + std::to_string(s.query_len) + ", keys " +

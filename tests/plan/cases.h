@@ -5,8 +5,10 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "fovea/attention/masks.h"
 #include "fovea/core/philox.h"
 #include "fovea/plan/plan.h"
 
@@ -18,7 +20,62 @@ struct Case {
   AttentionShape shape;
   std::vector<std::int64_t> key_lengths;  // for KeyLengths{}
   std::optional<std::int64_t> query_offset;
+  std::vector<Shape> mod_arguments;  // sizes of each argument of spec.mods
 };
+
+// Lists of mods by number: every built-in alone, arguments shared in every way, chains, and mods of one's
+// own.
+inline void add_mods(Case& c, std::size_t n) {
+  const std::int64_t B = c.shape.batch, H = c.shape.num_query_heads, Q = c.shape.query_len,
+                     K = c.shape.key_len;
+  // A gate a query and a gate a key; the derivatives by all three need the others.
+  const Mod gates = make_mod("gates", {"query", "key"}, [](auto score, ModSite at, auto query, auto key) {
+    return elementwise::sigmoid(query + key) * score +
+           elementwise::where(at.query < at.key, query * key, key);
+  });
+  switch (n % 10) {
+    case 0:
+      c.spec.mods = {SoftCap{1.5}};
+      return;
+    case 1:
+      c.spec.mods = {AlibiBias{}};
+      c.mod_arguments = {{1, H, 1, 1}};
+      return;
+    case 2:
+      c.spec.mods = {DenseBias{}};
+      c.mod_arguments = {{B, H, Q, K}};
+      return;
+    case 3:
+      c.spec.mods = {DenseBias{}};
+      c.mod_arguments = {{1, 1, Q, K}};
+      return;
+    case 4:
+      c.spec.mods = {RelativeBias{8, 20}};
+      c.mod_arguments = {{1, H, 1, 8}};
+      return;
+    case 5:
+      c.spec.mods = {SoftCap{2}, AlibiBias{}, DenseBias{}};
+      c.mod_arguments = {{B, 1, 1, 1}, {1, 1, 1, K}};
+      return;
+    case 6:
+      c.spec.mods = {gates};
+      c.mod_arguments = {{B, H, Q, 1}, {B, H, 1, K}};
+      return;
+    case 7:
+      c.spec.mods = {DenseBias{}, gates, SoftCap{3}};
+      c.mod_arguments = {{1, H, Q, K}, {1, 1, Q, 1}, {B, 1, 1, 1}};
+      return;
+    case 8:
+      c.spec.mods = {RelativeBias{6, 10, RelativeBias::Direction::causal}, DenseBias{}};
+      c.mod_arguments = {{B, 1, 1, 6}, {1, H, Q, 1}};
+      return;
+    default:
+      c.spec.mods = {make_mod("log", [](auto score, ModSite) {
+        return elementwise::log(elementwise::exp(score) + 1.0) * elementwise::abs(score - 0.1);
+      })};
+      return;
+  }
+}
 
 inline std::vector<Case> case_table() {
   struct Named {
@@ -42,10 +99,32 @@ inline std::vector<Case> case_table() {
                                 {1, 2, 1, 97, 31, 64, 64}};
   const std::vector<std::pair<const char*, Score>> scores{
       {"scaled-dot", ScaledDot{}}, {"dot", Dot{}}, {"bilinear", Bilinear{}}, {"additive", Additive{}}};
+  // Mods and the other masks, crossed with everything above in turn.
+  const std::vector<Named> with_mods{
+      {"everything", Everything{}},
+      {"causal", Causal{}},
+      {"~window&lengths", ~SlidingWindow{.lookback = 2, .lookahead = 2} & KeyLengths{}},
+      {"nothing", ~Mask(Everything{})},
+      {"prefix", Prefix{{9}}},
+      {"documents", Documents{{3, 20, 20, 70, 140}}},
+      {"chunked", Chunked{24}},
+      {"strided&causal", Strided{5} & Causal{}},
+      {"dilated", Dilated{4, 2, 3}},
+      {"blocks", BigBird{.length = 260, .size = 16, .window = 1, .global = 1, .random = 2, .seed = 3}},
+      {"tree|global", Tree{{0, 0, 0, 1, 1, 2, 5}} | GlobalTokens{0}},
+      {"groups", Groups{{0, 0, 0, 0, 1, 1, 2, 2, 3, 4}}}};
   std::vector<Case> cases;
   std::size_t n = 0;
+  std::vector<std::tuple<std::string, Score, Named, bool>> rows;
   for (const auto& [score_name, score] : scores) {
-    for (const Named& mask : masks) {
+    for (const Named& mask : masks) rows.emplace_back(score_name, score, mask, false);
+  }
+  for (std::size_t m = 0; m < with_mods.size(); ++m) {
+    const auto& [score_name, score] = scores[m % scores.size()];
+    rows.emplace_back(score_name, score, with_mods[m], true);
+  }
+  for (const auto& [score_name, score, mask, mods] : rows) {
+    {
       for (const Size& s : sizes) {
         Case c;
         c.spec = {.score = score, .mask = mask.mask};
@@ -64,7 +143,10 @@ inline std::vector<Case> case_table() {
                    score.index() == 3 ? 11 : 0};
         for (std::int64_t b = 0; b < s.batch; ++b)
           c.key_lengths.push_back(b == 0 ? std::max<std::int64_t>(s.keys - 2, 0) : s.keys / 2);
-        c.name = std::string(score_name) + " " + mask.name + " q" + std::to_string(s.queries) + " k" +
+        if (mods) add_mods(c, n);
+        std::string mod_names;
+        for (const Mod& mod : c.spec.mods) mod_names += " " + to_string(mod);
+        c.name = score_name + mod_names + " " + mask.name + " q" + std::to_string(s.queries) + " k" +
                  std::to_string(s.keys) + " d" + std::to_string(s.dim) +
                  (c.spec.dropout.rate > 0 ? " dropout" : "") + (c.query_offset ? " offset 0" : "");
         cases.push_back(c);
@@ -122,6 +204,8 @@ inline void set_element(const Tensor& t, std::int64_t i, double value) {
 struct Operands {
   Tensor query, key, value, W, U, v, b, d_output;
   std::vector<std::int64_t> key_lengths;
+  std::vector<Tensor> mod_arguments;
+  std::vector<ConstTensorView> mod_views;
 
   Operands(const Case& c, DType dtype) : key_lengths(c.key_lengths) {
     const AttentionShape& s = c.shape;
@@ -141,6 +225,10 @@ struct Operands {
       v = random_tensor(wide, {s.hidden}, 7);
       b = random_tensor(wide, {s.hidden}, 8);
     }
+    for (const Shape& sizes : c.mod_arguments) {
+      mod_arguments.push_back(random_tensor(wide, sizes, 20 + mod_arguments.size()));
+      mod_views.push_back(mod_arguments.back());
+    }
   }
   AttentionInputs inputs(const Case& c) const {
     AttentionInputs in{.query = query,
@@ -153,18 +241,23 @@ struct Operands {
     if (U) in.parameters.U = U;
     if (v) in.parameters.v = v;
     if (b) in.parameters.b = b;
+    in.mod_arguments = mod_views;
     return in;
   }
 };
 
 struct Results {
   Tensor output, log_sum_exp, weights, d_query, d_key, d_value, dW, dU, dv, db;
+  std::vector<Tensor> d_mods;
   std::vector<std::pair<const char*, Tensor>> all() const {
-    return {{"output", output},   {"log_sum_exp", log_sum_exp},
-            {"weights", weights}, {"d_query", d_query},
-            {"d_key", d_key},     {"d_value", d_value},
-            {"score.W", dW},      {"score.U", dU},
-            {"score.v", dv},      {"score.b", db}};
+    std::vector<std::pair<const char*, Tensor>> list{{"output", output},   {"log_sum_exp", log_sum_exp},
+                                                     {"weights", weights}, {"d_query", d_query},
+                                                     {"d_key", d_key},     {"d_value", d_value},
+                                                     {"score.W", dW},      {"score.U", dU},
+                                                     {"score.v", dv},      {"score.b", db}};
+    static constexpr const char* names[] = {"mod argument 0", "mod argument 1", "mod argument 2"};
+    for (std::size_t n = 0; n < d_mods.size(); ++n) list.emplace_back(names[n], d_mods[n]);
+    return list;
   }
 };
 
@@ -208,6 +301,12 @@ inline Results run_case(const Case& c, const Operands& o, DType dtype, const std
   if (r.dU) g.U = r.dU;
   if (r.dv) g.v = r.dv;
   if (r.db) g.b = r.db;
+  std::vector<TensorView> mod_views;
+  for (const Tensor& argument : o.mod_arguments) {
+    r.d_mods.push_back(like(argument));
+    mod_views.push_back(r.d_mods.back());
+  }
+  g.mod_arguments = mod_views;
   attend_backward(plan, o.inputs(c), r.output, r.log_sum_exp, o.d_output, g, resources);
   return r;
 }

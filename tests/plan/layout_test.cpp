@@ -135,6 +135,10 @@ TEST(Layout, PromisedWorkspaceServesSmallerCalls) {
           Case smaller = c;
           smaller.shape.query_len = queries;
           smaller.shape.key_len = keys;
+          for (Shape& sizes : smaller.mod_arguments) {
+            sizes = {sizes[0], sizes[1], sizes[2] == c.shape.query_len ? queries : sizes[2],
+                     sizes[3] == c.shape.key_len ? keys : sizes[3]};
+          }
           for (std::int64_t& length : smaller.key_lengths) length = std::min(length, keys);
           const Operands o(smaller, DType::f32);
           Tensor out(DType::f32, o.d_output.shape()),

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "fovea/attention/mask.h"
+#include "fovea/attention/mod.h"
 #include "fovea/attention/score.h"
 
 namespace fovea {
@@ -23,11 +24,13 @@ struct Dropout {
   friend bool operator==(const Dropout&, const Dropout&) = default;
 };
 
-/// score·scale → mask → normalise → dropout → aggregate.
+/// score·scale → mods in their order → mask → normalise → dropout → aggregate.
 struct AttentionSpec {
   Score score = ScaledDot{};
   /// Multiplies the score; by default 1/sqrt(head_dim) for ScaledDot and 1 for every other score.
   std::optional<double> scale = std::nullopt;
+  /// At most 8. `{SoftCap{50}, AlibiBias{}}`.
+  Mods mods = {};
   Mask mask = Everything{};
   Normalizer normalizer = Softmax{};
   Dropout dropout = {};

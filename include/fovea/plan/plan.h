@@ -65,6 +65,10 @@ struct AttentionInputs {
   ConstTensorView key;    ///< [batch, num_kv_heads, key_len, key_dim]
   ConstTensorView value;  ///< [batch, num_kv_heads, key_len, value_dim]
   ScoreParameters parameters = {};
+  /// Arguments of spec.mods, all of the first mod's, then the second's: [batch, heads, query_len, key_len]
+  /// each, any axis 1 where it is shared, in f32 (f64 for f64), any strides. A table has its entries on the
+  /// last axis.
+  std::span<const ConstTensorView> mod_arguments = {};
   /// For KeyLengths{} without lengths of its own: one a batch entry, each in [0, key_len].
   std::span<const std::int64_t> key_lengths = {};
   /// Position of query row 0 in key coordinates; default key_len - query_len (aligned at the end).
@@ -109,6 +113,8 @@ void attend(const AttentionPlan& plan, ConstTensorView query, ConstTensorView ke
 struct AttentionGradients {
   TensorView query, key, value;
   TensorView W, U, v, b;  ///< "score.W", "score.U", "score.v", "score.b"
+  /// "mods[0].slope" and so on: as many as inputs.mod_arguments, or none; an empty view is "not wanted".
+  std::span<const TensorView> mod_arguments = {};
 };
 
 /// Gradients of a scalar loss whose derivative by the output is `d_output`; `output` and `log_sum_exp` are

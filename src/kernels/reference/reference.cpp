@@ -1,6 +1,7 @@
 #include "kernels/reference/reference.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -23,6 +24,126 @@ double score(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t k
   return sum * p.scale;
 }
 
+// The mods one site at a time, in double; what each of them got, for the derivatives.
+template <class T>
+struct Chain {
+  std::array<double, max_mods + 1> scores{};  // before each mod, and after the last
+  std::array<std::array<double, max_mod_arguments>, max_mods> arguments{};
+};
+
+template <class T>
+std::int64_t index_of(const Problem<T>& p, const ProblemMod<T>& mod, const ModStrides& strides,
+                      std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
+  if (mod.node->entries() > 0)
+    return b * strides[0] + h * strides[1] + mod.node->entry(i + p.query_offset - j) * strides[3];
+  return b * strides[0] + h * strides[1] + i * strides[2] + j * strides[3];
+}
+
+// A tile of one score.
+struct One {
+  std::array<double, mod_lanes> score{}, result{}, d_result{}, d_score{};
+  std::array<std::array<double, mod_lanes>, max_mod_arguments> arguments{}, d_arguments{};
+  ModTile<double> tile;
+  template <class T>
+  One(const Problem<T>& p, const Chain<T>& chain, std::size_t n, std::int64_t b, std::int64_t h,
+      std::int64_t i, std::int64_t j) {
+    score.fill(chain.scores[n]);
+    tile.rows = tile.count = 1;
+    tile.stride = mod_lanes;
+    tile.first = {static_cast<std::int32_t>(b), static_cast<std::int32_t>(h),
+                  static_cast<std::int32_t>(i + p.query_offset), static_cast<std::int32_t>(j)};
+    tile.scores = score.data();
+    tile.result = result.data();
+    for (std::size_t k = 0; k < p.mods.list[n].count; ++k) {
+      arguments[k].fill(chain.arguments[n][k]);
+      tile.arguments[k] = {arguments[k].data(), 0};
+      tile.d_arguments[k] = d_arguments[k].data();
+    }
+    tile.d_result = d_result.data();
+    tile.d_scores = d_score.data();
+  }
+};
+
+template <class T>
+Chain<T> chain_of(const Problem<T>& p, double score, std::int64_t b, std::int64_t h, std::int64_t i,
+                  std::int64_t j) {
+  Chain<T> chain;
+  chain.scores[0] = score;
+  for (std::size_t n = 0; n < p.mods.count; ++n) {
+    const ProblemMod<T>& mod = p.mods.list[n];
+    for (std::size_t k = 0; k < mod.count; ++k) {
+      const ModArgument<T>& x = mod.arguments[k];
+      chain.arguments[n][k] = static_cast<double>(x.data[index_of(p, mod, x.strides, b, h, i, j)]);
+    }
+    One one(p, chain, n, b, h, i, j);
+    mod.node->code_f64(ModIsa::any).apply(mod.node->self(), one.tile);
+    chain.scores[n + 1] = one.result[0];
+  }
+  return chain;
+}
+
+// Gradients of mod arguments in double, in the order of the arguments, elements as in the caller's tensors.
+template <class T>
+using ModDoubles = std::array<std::array<std::vector<double>, max_mod_arguments>, max_mods>;
+
+// The derivative of the loss by the score before the mods; what the arguments get is added to `sums`.
+template <class T>
+double back_through(const Problem<T>& p, const Chain<T>& chain, double d_result, std::int64_t b,
+                    std::int64_t h, std::int64_t i, std::int64_t j, ModDoubles<T>& sums) {
+  for (std::size_t n = p.mods.count; n-- > 0;) {
+    const ProblemMod<T>& mod = p.mods.list[n];
+    One one(p, chain, n, b, h, i, j);
+    one.d_result.fill(d_result);
+    mod.node->code_f64(ModIsa::any).gradient(mod.node->self(), one.tile);
+    for (std::size_t k = 0; k < mod.count; ++k) {
+      const ModArgument<T>& x = mod.arguments[k];
+      if (!x.gradient) continue;
+      // Row-major over the argument's own sizes.
+      const std::int64_t last = mod.node->entries() > 0 ? mod.node->entry(i + p.query_offset - j) : j;
+      const std::int64_t at[4] = {b, h, i, last};
+      std::int64_t index = 0;
+      for (std::size_t axis = 0; axis < 4; ++axis)
+        index = index * x.sizes[axis] + (x.sizes[axis] > 1 ? at[axis] : 0);
+      sums[n][k][static_cast<std::size_t>(index)] += one.d_arguments[k][0];
+    }
+    d_result = one.d_score[0];
+  }
+  return d_result;
+}
+
+template <class T>
+ModDoubles<T> mod_doubles(const Problem<T>& p) {
+  ModDoubles<T> sums;
+  for (std::size_t n = 0; n < p.mods.count; ++n) {
+    for (std::size_t k = 0; k < p.mods.list[n].count; ++k) {
+      const ModArgument<T>& x = p.mods.list[n].arguments[k];
+      if (x.gradient)
+        sums[n][k].resize(static_cast<std::size_t>(x.sizes[0] * x.sizes[1] * x.sizes[2] * x.sizes[3]));
+    }
+  }
+  return sums;
+}
+
+template <class T>
+void store_mod_gradients(const Problem<T>& p, const std::vector<ModDoubles<T>>& units) {
+  for (std::size_t n = 0; n < p.mods.count; ++n) {
+    for (std::size_t k = 0; k < p.mods.list[n].count; ++k) {
+      const ModArgument<T>& x = p.mods.list[n].arguments[k];
+      if (!x.gradient) continue;
+      for (std::int64_t e = 0; e < x.sizes[0] * x.sizes[1] * x.sizes[2] * x.sizes[3]; ++e) {
+        double sum = 0.0;
+        for (const ModDoubles<T>& unit : units) sum += unit[n][k][static_cast<std::size_t>(e)];
+        std::int64_t rest = e, at = 0;
+        for (std::size_t axis = 4; axis-- > 0;) {
+          at += rest % x.sizes[axis] * x.gradient_strides[axis];
+          rest /= x.sizes[axis];
+        }
+        x.gradient[at] = static_cast<T>(sum);
+      }
+    }
+  }
+}
+
 // One query's row: the keys it sees, their weights before dropout, what dropout makes of each, and the
 // log-sum-exp.
 struct Row {
@@ -41,7 +162,7 @@ Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i) 
   for (std::int64_t j = 0; j < p.key_len; ++j) {
     if (!p.mask->node().allows({b, h, position, j}, block)) continue;  // a hidden key is not even read
     row.keys.push_back(j);
-    row.weights.push_back(score(p, b, h, kv, i, j));
+    row.weights.push_back(chain_of(p, score(p, b, h, kv, i, j), b, h, i, j).scores[p.mods.count]);
     if (!(row.weights.back() <= best)) best = row.weights.back();
   }
   // Scores of -infinity alone hide as a mask does: 0/0 would make NaN of them.
@@ -129,7 +250,7 @@ void store(const Operand<T*>& to, std::int64_t b, std::int64_t h, std::int64_t r
 // One (batch, kv head): serial, in a fixed order.
 template <class T>
 void backward_unit(const Problem<T>& p, const BackwardProblem<T>& g, std::int64_t b, std::int64_t kv,
-                   std::vector<double>& d_vector) {
+                   std::vector<double>& d_vector, ModDoubles<T>& d_mods) {
   const std::int64_t group = p.query_heads / p.kv_heads;
   Sums dk(p.key_len, p.score_dim), dv(p.key_len, p.value_dim);
   for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
@@ -148,8 +269,11 @@ void backward_unit(const Problem<T>& p, const BackwardProblem<T>& g, std::int64_
         mean += row.weights[n] * dp[n];
       }
       for (std::size_t n = 0; n < row.keys.size(); ++n) {
-        score_gradient(p, p.query.row(b, h, i), p.key.row(b, kv, row.keys[n]),
-                       row.weights[n] * (dp[n] - mean) * p.scale, dq.row(i), dk.row(row.keys[n]),
+        const std::int64_t j = row.keys[n];
+        double ds = row.weights[n] * (dp[n] - mean);
+        if (p.mods.count > 0)
+          ds = back_through(p, chain_of(p, score(p, b, h, kv, i, j), b, h, i, j), ds, b, h, i, j, d_mods);
+        score_gradient(p, p.query.row(b, h, i), p.key.row(b, kv, j), ds * p.scale, dq.row(i), dk.row(j),
                        d_vector.data());
       }
     }
@@ -164,9 +288,11 @@ void backward(const Problem<T>& p, const BackwardProblem<T>& g, Executor& execut
   const std::int64_t units = p.batch * p.kv_heads;
   std::vector<std::vector<double>> d_vector(static_cast<std::size_t>(units),
                                             std::vector<double>(static_cast<std::size_t>(p.score_dim)));
+  std::vector<ModDoubles<T>> d_mods(static_cast<std::size_t>(units), mod_doubles(p));
   executor.parallel_for(units, [&](std::int64_t unit, int) {
-    backward_unit(p, g, unit / p.kv_heads, unit % p.kv_heads, d_vector[unit]);
+    backward_unit(p, g, unit / p.kv_heads, unit % p.kv_heads, d_vector[unit], d_mods[unit]);
   });
+  store_mod_gradients(p, d_mods);
   if (!g.d_additive_vector) return;
   for (std::int64_t d = 0; d < p.score_dim; ++d) {
     double sum = 0.0;

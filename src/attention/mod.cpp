@@ -1,0 +1,116 @@
+#include "fovea/attention/mod.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "fovea/core/error.h"
+
+namespace fovea {
+namespace {
+
+std::string shortest(double value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+auto add_bias() {
+  return [](auto score, ModSite, auto bias) { return score + bias; };
+}
+using AddBias = decltype(add_bias());
+
+class RelativeBiasMod final : public mod_detail::LambdaMod<AddBias, 1> {
+ public:
+  explicit RelativeBiasMod(const RelativeBias& bias)
+      : LambdaMod("relative(" + std::to_string(bias.buckets) + "," + std::to_string(bias.max_distance) +
+                      (bias.direction == RelativeBias::Direction::causal ? ",causal)" : ",bidirectional)"),
+                  {"table"}, add_bias()),
+        bias_(bias) {
+    for (std::int64_t distance = -bias.max_distance; distance <= bias.max_distance; ++distance)
+      entries_.push_back(relative_bucket(bias, distance));
+  }
+  std::int64_t entries() const override { return bias_.buckets; }
+  std::int64_t entry(std::int64_t distance) const override {
+    const std::int64_t far = bias_.max_distance;  // from there on every distance has the last bucket
+    return entries_[static_cast<std::size_t>(std::clamp(distance, -far, far) + far)];
+  }
+
+ private:
+  RelativeBias bias_;
+  std::vector<std::int64_t> entries_;
+};
+
+}  // namespace
+
+Mod::Mod(std::shared_ptr<const ModNode> node) : node_(std::move(node)) {
+  if (!node_) throw InvalidArgument("Mod", "node", "a mod", "a null pointer");
+  if (node_->arguments().size() > static_cast<std::size_t>(max_mod_arguments))
+    throw InvalidArgument("Mod", "node", "at most " + std::to_string(max_mod_arguments) + " arguments",
+                          std::to_string(node_->arguments().size()));
+}
+
+std::string to_string(const Mod& mod) {
+  return mod.node().print();
+}
+
+std::vector<double> alibi_slopes(std::int64_t num_heads) {
+  if (num_heads < 1)
+    throw InvalidArgument("alibi_slopes", "num_heads", "at least 1", std::to_string(num_heads));
+  std::int64_t power = 1;
+  while (power * 2 <= num_heads) power *= 2;
+  std::vector<double> slopes;
+  for (std::int64_t h = 1; h <= power; ++h)
+    slopes.push_back(std::exp2(-8.0 * static_cast<double>(h) / static_cast<double>(power)));
+  for (std::int64_t h = 1; static_cast<std::int64_t>(slopes.size()) < num_heads; h += 2)
+    slopes.push_back(std::exp2(-4.0 * static_cast<double>(h) / static_cast<double>(power)));
+  return slopes;
+}
+
+std::int64_t relative_bucket(const RelativeBias& bias, std::int64_t distance) {
+  std::int64_t buckets = bias.buckets, first = 0;
+  if (bias.direction == RelativeBias::Direction::bidirectional) {
+    buckets /= 2;
+    if (distance < 0) first = buckets;  // keys ahead of the query
+    distance = std::abs(distance);
+  } else {
+    distance = std::max<std::int64_t>(distance, 0);
+  }
+  const std::int64_t near = buckets / 2;
+  if (distance < near) return first + distance;
+  const double position = std::log(static_cast<double>(distance) / static_cast<double>(near)) /
+                          std::log(static_cast<double>(bias.max_distance) / static_cast<double>(near));
+  const auto far = near + static_cast<std::int64_t>(position * static_cast<double>(buckets - near));
+  return first + std::min(far, buckets - 1);
+}
+
+Mod to_mod(const SoftCap& cap) {
+  if (!(cap.cap > 0) || !std::isfinite(cap.cap))
+    throw InvalidArgument("SoftCap", "cap", "a positive number", shortest(cap.cap));
+  return make_mod("softcap(" + shortest(cap.cap) + ")", [cap = cap.cap](auto score, ModSite) {
+    using T = elementwise::Scalar<decltype(score)>;
+    return elementwise::tanh(score * T(1.0 / cap)) * T(cap);
+  });
+}
+
+Mod to_mod(AlibiBias) {
+  return make_mod("alibi", {"slope"},
+                  [](auto score, ModSite at, auto slope) { return score - slope * (at.query - at.key); });
+}
+
+Mod to_mod(DenseBias) {
+  return make_mod("bias", {"bias"}, add_bias());
+}
+
+Mod to_mod(const RelativeBias& bias) {
+  const std::int64_t least = bias.direction == RelativeBias::Direction::bidirectional ? 4 : 2;
+  if (bias.buckets < least || bias.buckets > 1 << 20)
+    throw InvalidArgument("RelativeBias", "buckets", "at least " + std::to_string(least),
+                          std::to_string(bias.buckets));
+  if (bias.max_distance <= bias.buckets)
+    throw InvalidArgument("RelativeBias", "max_distance",
+                          "more than the buckets, " + std::to_string(bias.buckets),
+                          std::to_string(bias.max_distance));
+  return Mod(std::make_shared<RelativeBiasMod>(bias));
+}
+
+}  // namespace fovea

@@ -1,0 +1,326 @@
+#include "kernels/mods.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/problem.h"
+
+namespace fovea::kernels {
+namespace {
+
+enum class Sum : std::uint8_t { table, scalar, rows, columns, dense };
+
+template <class T>
+Sum sum_of(const ProblemMod<T>& mod, const ModArgument<T>& argument) {
+  if (mod.node->entries() > 0) return Sum::table;
+  const bool queries = argument.sizes[2] > 1, keys = argument.sizes[3] > 1;
+  return queries ? keys ? Sum::dense : Sum::rows : keys ? Sum::columns : Sum::scalar;
+}
+
+// Entries of a table by distance, once a tile: a diagonal shares one.
+struct Entries {
+  std::array<std::int64_t, 64 + 128> list;
+  std::int64_t least = 0;  // distance of list[0]
+  Entries(const ModNode& node, const ModPlace& at, std::int64_t query_offset) {
+    least = at.row + query_offset - at.key - (at.count - 1);
+    for (std::int64_t n = 0; n < at.rows + at.count - 1; ++n)
+      list[static_cast<std::size_t>(n)] = node.entry(least + n);
+  }
+  // Of row r and key j of the tile.
+  std::int64_t at(const ModPlace& place, std::int64_t r, std::int64_t j) const {
+    return list[static_cast<std::size_t>(r + place.count - 1 - j)];
+  }
+};
+
+template <class T>
+bool wanted(const ModArgument<T>& argument) {
+  return argument.gradient != nullptr;
+}
+
+// Argument values of a tile, a contiguous row each; one row where all share it.
+template <class T>
+typename ModTile<T>::Argument load(const Problem<T>& p, const ProblemMod<T>& mod, const ModArgument<T>& x,
+                                   const ModPlace& at, T* to) {
+  const T* base = x.data + at.batch * x.strides[0] + at.head * x.strides[1];
+  if (mod.node->entries() > 0) {
+    const Entries entries(*mod.node, at, p.query_offset);
+    for (std::int64_t r = 0; r < at.rows; ++r) {
+      T* row = to + r * mod_stride;
+      for (std::int64_t j = 0; j < at.count; ++j) row[j] = base[entries.at(at, r, j) * x.strides[3]];
+      std::fill(row + at.count, row + mod_stride, row[at.count - 1]);
+    }
+    return {to, mod_stride};
+  }
+  const std::int64_t rows = x.strides[2] != 0 ? at.rows : 1;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    T* row = to + r * mod_stride;
+    const T* from = base + (at.row + r) * x.strides[2] + at.key * x.strides[3];
+    for (std::int64_t j = 0; j < at.count; ++j) row[j] = from[j * x.strides[3]];
+    std::fill(row + at.count, row + mod_stride, row[at.count - 1]);  // the last valid site, repeated
+  }
+  return {to, rows > 1 ? mod_stride : 0};
+}
+
+template <class T>
+ModTile<T> tile_of(const Problem<T>& p, const ProblemMod<T>& mod, const ModPlace& at,
+                   const ModBuffers<T>& buffers) {
+  ModTile<T> tile;
+  tile.rows = at.rows;
+  tile.count = at.count;
+  tile.stride = mod_stride;
+  tile.first = {static_cast<std::int32_t>(at.batch), static_cast<std::int32_t>(at.head),
+                static_cast<std::int32_t>(at.row + p.query_offset), static_cast<std::int32_t>(at.key)};
+  for (std::size_t k = 0; k < mod.count; ++k) {
+    tile.arguments[k] = load(p, mod, mod.arguments[k], at,
+                             buffers.arguments + static_cast<std::int64_t>(k) * buffers.rows * mod_stride);
+  }
+  return tile;
+}
+
+template <class T>
+T total(const T* x, std::int64_t n) {
+  T sum{0};
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < n; ++i) sum += x[i];
+  return sum;
+}
+
+template <class T>
+void add(const T* x, std::int64_t n, T* y) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
+}
+
+template <class T>
+void add_up(const Problem<T>& p, const ProblemMod<T>& mod, const ModArgument<T>& x, const ModPlace& at,
+            const T* values, T* region) {
+  const std::int64_t head = at.batch * p.query_heads + at.head,
+                     group_head = at.group * p.batch * p.query_heads + head;
+  switch (sum_of(mod, x)) {
+    case Sum::table: {
+      T* to = region + group_head * mod.node->entries();
+      const Entries entries(*mod.node, at, p.query_offset);
+      for (std::int64_t r = 0; r < at.rows; ++r) {
+        for (std::int64_t j = 0; j < at.count; ++j) to[entries.at(at, r, j)] += values[r * mod_stride + j];
+      }
+      return;
+    }
+    case Sum::scalar:
+      for (std::int64_t r = 0; r < at.rows; ++r)
+        region[group_head] += total(values + r * mod_stride, at.count);
+      return;
+    case Sum::rows:
+      for (std::int64_t r = 0; r < at.rows; ++r)
+        region[group_head * p.query_len + at.row + r] += total(values + r * mod_stride, at.count);
+      return;
+    case Sum::columns:
+      for (std::int64_t r = 0; r < at.rows; ++r)
+        add(values + r * mod_stride, at.count, region + head * p.key_len + at.key);
+      return;
+    case Sum::dense: {
+      const ModStrides& s = x.gradient_strides;
+      for (std::int64_t r = 0; r < at.rows; ++r) {
+        T* to = x.gradient + at.batch * s[0] + at.head * s[1] + (at.row + r) * s[2] + at.key * s[3];
+        for (std::int64_t j = 0; j < at.count; ++j) to[j * s[3]] += values[r * mod_stride + j];
+      }
+      return;
+    }
+  }
+}
+
+// body(argument's own index of batch, head, query, key) for every element of a gradient.
+template <class T, class Body>
+void for_elements(const ModArgument<T>& x, Body&& body) {
+  for (std::int64_t b = 0; b < x.sizes[0]; ++b) {
+    for (std::int64_t h = 0; h < x.sizes[1]; ++h) {
+      for (std::int64_t i = 0; i < x.sizes[2]; ++i) {
+        for (std::int64_t j = 0; j < x.sizes[3]; ++j) {
+          const ModStrides& s = x.gradient_strides;
+          body(b, h, i, j, x.gradient[b * s[0] + h * s[1] + i * s[2] + j * s[3]]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+std::size_t ProblemMods<T>::most_arguments() const {
+  std::size_t most = 0;
+  for (const ProblemMod<T>& mod : all()) most = std::max(most, mod.count);
+  return most;
+}
+
+template <class T>
+bool ProblemMods<T>::shared_dense_gradient() const {
+  for (const ProblemMod<T>& mod : all()) {
+    for (std::size_t k = 0; k < mod.count; ++k) {
+      const ModArgument<T>& x = mod.arguments[k];
+      if (wanted(x) && sum_of(mod, x) == Sum::dense &&
+          (x.gradient_strides[0] == 0 || x.gradient_strides[1] == 0))
+        return true;
+    }
+  }
+  return false;
+}
+
+template <class T>
+ModBufferSizes mod_buffer_sizes(const ProblemMods<T>& mods, std::int64_t rows, bool backward) {
+  if (mods.empty()) return {};
+  const std::int64_t tile = rows * mod_stride, arguments = static_cast<std::int64_t>(mods.most_arguments());
+  return {.stages = tile * static_cast<std::int64_t>(mods.count),
+          .arguments = tile * arguments,
+          .d_scores = backward ? tile : 0,
+          .d_arguments = backward ? tile * arguments : 0};
+}
+
+template <class T>
+void apply_mods(const Problem<T>& p, const ModPlace& at, T* scores, std::int64_t stride,
+                const ModBuffers<T>& buffers) {
+  const T scale = static_cast<T>(p.scale);
+  const std::int64_t tile_size = buffers.rows * mod_stride;
+  for (std::int64_t r = 0; r < at.rows; ++r) {
+    T* row = buffers.stages + r * mod_stride;
+    for (std::int64_t j = 0; j < at.count; ++j) row[j] = scores[r * stride + j] * scale;
+    std::fill(row + at.count, row + mod_stride, row[at.count - 1]);
+  }
+  const auto mods = p.mods.all();
+  for (std::size_t n = 0; n < mods.size(); ++n) {
+    ModTile<T> tile = tile_of(p, mods[n], at, buffers);
+    T* stage = buffers.stages + static_cast<std::int64_t>(n) * tile_size;
+    tile.scores = stage;
+    // Backward still needs the last mod's input.
+    const bool last = n + 1 == mods.size();
+    tile.result = !last ? stage + tile_size : buffers.d_scores ? buffers.d_scores : stage;
+    mods[n].code.apply(mods[n].node->self(), tile);
+    for (std::int64_t r = 0; last && r < at.rows; ++r)
+      std::copy_n(tile.result + r * mod_stride, at.count, scores + r * stride);
+  }
+}
+
+template <class T>
+std::int64_t mod_sum_elements(const Problem<T>& p, const ProblemMod<T>& mod, std::size_t argument,
+                              std::int64_t groups) {
+  const ModArgument<T>& x = mod.arguments[argument];
+  if (!wanted(x)) return 0;
+  const std::int64_t heads = p.batch * p.query_heads;
+  switch (sum_of(mod, x)) {
+    case Sum::table:
+      return groups * heads * mod.node->entries();
+    case Sum::scalar:
+      return groups * heads;
+    case Sum::rows:
+      return groups * heads * p.query_len;
+    case Sum::columns:
+      return heads * p.key_len;
+    case Sum::dense:
+      break;
+  }
+  return 0;
+}
+
+template <class T>
+std::int64_t most_mod_sum_elements(const Problem<T>& p, std::int64_t units) {
+  const std::int64_t group_heads = units * (p.query_heads / p.kv_heads);
+  std::int64_t sum = 0;
+  for (const ProblemMod<T>& mod : p.mods.all()) {
+    const std::int64_t longest = std::max<std::int64_t>({p.query_len, mod.node->entries(), 1});
+    // 64 more an argument: regions begin on cache lines.
+    sum += static_cast<std::int64_t>(mod.count) *
+           (group_heads * longest + p.batch * p.query_heads * p.key_len + 64);
+  }
+  return sum;
+}
+
+template <class T>
+void begin_mod_gradients(const Problem<T>& p, const ModSums<T>& sums, std::int64_t groups) {
+  const auto mods = p.mods.all();
+  for (std::size_t n = 0; n < mods.size(); ++n) {
+    for (std::size_t k = 0; k < mods[n].count; ++k) {
+      const ModArgument<T>& x = mods[n].arguments[k];
+      if (!wanted(x)) continue;
+      if (sum_of(mods[n], x) == Sum::dense)
+        for_elements(x, [](auto, auto, auto, auto, T& element) { element = T{0}; });
+      else
+        std::fill_n(sums.regions[n][k], mod_sum_elements(p, mods[n], k, groups), T{0});
+    }
+  }
+}
+
+template <class T>
+void mods_gradient(const Problem<T>& p, const ModPlace& at, T* d_scores, std::int64_t stride,
+                   const ModBuffers<T>& buffers, const ModSums<T>& sums) {
+  const auto mods = p.mods.all();
+  const std::int64_t tile_size = buffers.rows * mod_stride;
+  for (std::int64_t r = 0; r < at.rows; ++r) {
+    T* row = buffers.d_scores + r * mod_stride;
+    std::copy_n(d_scores + r * stride, at.count, row);
+    std::fill(row + at.count, row + mod_stride, T{0});
+  }
+  for (std::size_t n = mods.size(); n-- > 0;) {
+    const ProblemMod<T>& mod = mods[n];
+    ModTile<T> tile = tile_of(p, mod, at, buffers);
+    tile.scores = buffers.stages + static_cast<std::int64_t>(n) * tile_size;
+    tile.d_result = tile.d_scores = buffers.d_scores;
+    for (std::size_t k = 0; k < mod.count; ++k) {
+      if (wanted(mod.arguments[k]))
+        tile.d_arguments[k] = buffers.d_arguments + static_cast<std::int64_t>(k) * tile_size;
+    }
+    mod.code.gradient(mod.node->self(), tile);
+    for (std::size_t k = 0; k < mod.count; ++k) {
+      if (tile.d_arguments[k]) add_up(p, mod, mod.arguments[k], at, tile.d_arguments[k], sums.regions[n][k]);
+    }
+  }
+  const T scale = static_cast<T>(p.scale);
+  for (std::int64_t r = 0; r < at.rows; ++r) {
+    for (std::int64_t j = 0; j < at.count; ++j)
+      d_scores[r * stride + j] = buffers.d_scores[r * mod_stride + j] * scale;
+  }
+}
+
+template <class T>
+void finish_mod_gradients(const Problem<T>& p, const ModSums<T>& sums, std::int64_t groups) {
+  const auto mods = p.mods.all();
+  for (std::size_t n = 0; n < mods.size(); ++n) {
+    for (std::size_t k = 0; k < mods[n].count; ++k) {
+      const ModArgument<T>& x = mods[n].arguments[k];
+      const Sum kind = wanted(x) ? sum_of(mods[n], x) : Sum::dense;
+      if (kind == Sum::dense) continue;
+      const std::int64_t length = kind == Sum::table     ? mods[n].node->entries()
+                                  : kind == Sum::rows    ? p.query_len
+                                  : kind == Sum::columns ? p.key_len
+                                                         : 1;
+      const T* region = sums.regions[n][k];
+      for_elements(x, [&](std::int64_t b0, std::int64_t h0, std::int64_t i, std::int64_t j, T& element) {
+        T sum{0};
+        for (std::int64_t group = 0; group < (kind == Sum::columns ? 1 : groups); ++group) {
+          for (std::int64_t b = x.sizes[0] > 1 ? b0 : 0; b < (x.sizes[0] > 1 ? b0 + 1 : p.batch); ++b) {
+            for (std::int64_t h = x.sizes[1] > 1 ? h0 : 0; h < (x.sizes[1] > 1 ? h0 + 1 : p.query_heads);
+                 ++h) {
+              const std::int64_t at = kind == Sum::rows ? i : j;
+              sum += region[((group * p.batch + b) * p.query_heads + h) * length + at];
+            }
+          }
+        }
+        element = sum;
+      });
+    }
+  }
+}
+
+#define FOVEA_INSTANTIATE(T)                                                                                 \
+  template struct ProblemMods<T>;                                                                            \
+  template ModBufferSizes mod_buffer_sizes<T>(const ProblemMods<T>&, std::int64_t, bool);                    \
+  template void apply_mods<T>(const Problem<T>&, const ModPlace&, T*, std::int64_t, const ModBuffers<T>&);   \
+  template std::int64_t mod_sum_elements<T>(const Problem<T>&, const ProblemMod<T>&, std::size_t,            \
+                                            std::int64_t);                                                   \
+  template std::int64_t most_mod_sum_elements<T>(const Problem<T>&, std::int64_t);                           \
+  template void begin_mod_gradients<T>(const Problem<T>&, const ModSums<T>&, std::int64_t);                  \
+  template void mods_gradient<T>(const Problem<T>&, const ModPlace&, T*, std::int64_t, const ModBuffers<T>&, \
+                                 const ModSums<T>&);                                                         \
+  template void finish_mod_gradients<T>(const Problem<T>&, const ModSums<T>&, std::int64_t);
+FOVEA_INSTANTIATE(float)
+FOVEA_INSTANTIATE(double)
+#undef FOVEA_INSTANTIATE
+
+}  // namespace fovea::kernels
