@@ -22,17 +22,12 @@ bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-class MaskParser {
+// Where in a text a parser stands, and what it can ask there.
+class Reader {
  public:
-  explicit MaskParser(std::string_view text) : text_(text) {}
+  Reader(std::string_view text, const char* function) : text_(text), function_(function) {}
 
-  Mask whole() {
-    const Mask mask = either(0);
-    if (skip_space() != text_.size()) fail("'&', '|' or the end");
-    return mask;
-  }
-
- private:
+ protected:
   std::size_t skip_space() {
     while (at_ < text_.size() && is_space(text_[at_])) ++at_;
     return at_;
@@ -49,18 +44,49 @@ class MaskParser {
     if (end == at && at < text_.size()) ++end;
     while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xc0) == 0x80) ++end;  // UTF-8
     throw ExpressionError(
-        text_, at + 1, expected,
+        function_, at + 1, expected,
         at == text_.size() ? "the end" : "'" + std::string(text_.substr(at, end - at)) + "'");
   }
+  void need(char c) {
+    if (!take(c)) fail(std::string("'") + c + "'");
+  }
+  std::int64_t number(const char* expected) {
+    std::int64_t value = 0;
+    skip_space();
+    const char* begin = text_.data() + at_;
+    const auto [end, status] = std::from_chars(begin, text_.data() + text_.size(), value);
+    // The largest value is the name of "unlimited", so that it cannot be written as a number too.
+    if (status != std::errc() || value < 0 || value == SlidingWindow::unlimited) fail(expected);
+    at_ += static_cast<std::size_t>(end - begin);
+    return value;
+  }
+  std::string_view word() const {
+    std::size_t end = at_;
+    while (end < text_.size() && is_letter(text_[end])) ++end;
+    return text_.substr(at_, end - at_);
+  }
+
+  std::string_view text_;
+  const char* function_;
+  std::size_t at_ = 0;
+};
+
+class MaskParser : private Reader {
+ public:
+  explicit MaskParser(std::string_view text) : Reader(text, "parse_mask") {}
+
+  Mask whole() {
+    const Mask mask = either(0);
+    if (skip_space() != text_.size()) fail("'&', '|' or the end");
+    return mask;
+  }
+
+ private:
   bool take_operator(char c) {
     if (skip_space() == text_.size() || text_[at_] != c) return false;
     if (++operators_ > most_operators) fail("at most " + std::to_string(most_operators) + " operators");
     return take(c);
   }
-  void need(char c) {
-    if (!take(c)) fail(std::string("'") + c + "'");
-  }
-
   Mask either(int depth) {
     Mask left = both(depth);
     while (take_operator('|')) left = left | both(depth);
@@ -83,19 +109,17 @@ class MaskParser {
   }
   Mask named() {
     const std::size_t begin = skip_space();
-    std::size_t end = begin;
-    while (end < text_.size() && is_letter(text_[end])) ++end;
-    const std::string_view name = text_.substr(begin, end - begin);
+    const std::string_view name = word();
     std::string known;
     for (const MaskName& row : mask_names()) {
       known += (known.empty() ? "" : ", ") + std::string(row.name);
       if (row.name != name) continue;
-      at_ = end;
+      at_ += name.size();
       const std::vector<std::int64_t> numbers = *row.numbers ? list(row) : std::vector<std::int64_t>();
       try {
         return row.make(numbers);
       } catch (const InvalidArgument& error) {
-        throw ExpressionError(text_, begin + 1, std::string(name) + " with " + error.expected(),
+        throw ExpressionError(function_, begin + 1, std::string(name) + " with " + error.expected(),
                               error.argument() + " " + error.got());
       }
     }
@@ -121,31 +145,85 @@ class MaskParser {
     }
     return number(sides ? "a count of at least 0, or 'all'" : "a number of at least 0");
   }
-  std::int64_t number(const char* expected) {
-    std::int64_t value = 0;
+  int operators_ = 0;
+};
+
+class ModParser : private Reader {
+ public:
+  explicit ModParser(std::string_view text) : Reader(text, "parse_mod") {}
+
+  Mod whole() {
+    const std::size_t begin = skip_space();
+    try {
+      Mod mod = named();
+      if (skip_space() != text_.size()) fail("the end");
+      return mod;
+    } catch (const ExpressionError&) {
+      throw;
+    } catch (const InvalidArgument& error) {
+      throw ExpressionError(function_, begin + 1, error.argument() + " to be " + error.expected(),
+                            error.got());
+    }
+  }
+
+ private:
+  Mod named() {
+    const std::string_view name = word();
+    const auto is = [&](std::string_view known) {
+      if (name != known) return false;
+      at_ += name.size();
+      return true;
+    };
+    if (is("alibi")) return AlibiBias{};
+    if (is("bias")) return DenseBias{};
+    if (is("softcap")) {
+      need('(');
+      const SoftCap cap{real()};
+      need(')');
+      return cap;
+    }
+    if (is("relative")) {
+      RelativeBias bias;
+      need('(');
+      bias.buckets = number("a number of buckets");
+      need(',');
+      bias.max_distance = number("a distance");
+      need(',');
+      skip_space();
+      const std::string_view direction = word();
+      if (direction != "causal" && direction != "bidirectional") fail("'bidirectional' or 'causal'");
+      at_ += direction.size();
+      if (direction == "causal") bias.direction = RelativeBias::Direction::causal;
+      need(')');
+      return bias;
+    }
+    fail("a mod (softcap, alibi, bias, relative)");
+  }
+  double real() {
+    double value = 0.0;
     skip_space();
     const char* begin = text_.data() + at_;
     const auto [end, status] = std::from_chars(begin, text_.data() + text_.size(), value);
-    // The largest value is the name of "unlimited", so that it cannot be written as a number too.
-    if (status != std::errc() || value < 0 || value == SlidingWindow::unlimited) fail(expected);
+    if (status != std::errc()) fail("a number");
     at_ += static_cast<std::size_t>(end - begin);
     return value;
   }
-
-  std::string_view text_;
-  std::size_t at_ = 0;
-  int operators_ = 0;
 };
 
 }  // namespace
 
-ExpressionError::ExpressionError(std::string_view, std::size_t column, std::string expected, std::string got)
-    : InvalidArgument("parse_mask", "expression, column " + std::to_string(column), std::move(expected),
-                      std::move(got)),
+ExpressionError::ExpressionError(std::string function, std::size_t column, std::string expected,
+                                 std::string got)
+    : InvalidArgument(std::move(function), "expression, column " + std::to_string(column),
+                      std::move(expected), std::move(got)),
       column_(column) {}
 
 Mask parse_mask(std::string_view text) {
   return MaskParser(text).whole();
+}
+
+Mod parse_mod(std::string_view text) {
+  return ModParser(text).whole();
 }
 
 }  // namespace fovea

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "cli/commands.h"
 #include "cli/npy.h"
 #include "fovea/attention/expression.h"
@@ -10,7 +12,8 @@ namespace {
 
 struct Options {
   std::string query, key, value, out, weights, lse, score = "scaled-dot", mask = "everything";
-  std::string bilinear, additive_query, additive_key, additive_vector;
+  std::string bilinear, additive_query, additive_key, additive_vector, grad, grad_out;
+  std::vector<std::string> mods;
   std::optional<double> scale;
   std::optional<std::int64_t> query_offset;
   int threads = 0;
@@ -64,6 +67,92 @@ Parameters read_parameters(const Options& o) {
   return p;
 }
 
+struct ModOptions {
+  Mods mods;
+  std::vector<Tensor> arguments;
+  std::vector<std::string> names;  // of each argument: "mods[0].slope"
+};
+
+// An argument of fewer axes than four: [heads] of slopes, [heads, buckets] of a table, [query_len, key_len]
+// of a bias, [heads, query_len, key_len].
+Tensor four_axes(const ModNode& node, const Tensor& given) {
+  const auto one = [&](int axis) { return given.rank() > axis ? given.size(axis) : 1; };
+  switch (given.rank()) {
+    case 1:
+      return given.reshape(node.entries() > 0 ? Shape{1, 1, 1, one(0)} : Shape{1, one(0), 1, 1});
+    case 2:
+      return given.reshape(node.entries() > 0 ? Shape{1, one(0), 1, one(1)} : Shape{1, 1, one(0), one(1)});
+    case 3:
+      return given.reshape({1, one(0), one(1), one(2)});
+    default:
+      return given;
+  }
+}
+
+// "alibi" alone has the slopes of its paper.
+Tensor default_slopes(std::int64_t heads, DType dtype) {
+  Tensor slopes(dtype, {1, heads, 1, 1});
+  const std::vector<double> values = alibi_slopes(heads);
+  for (std::size_t h = 0; h < values.size(); ++h) {
+    if (dtype == DType::f64)
+      slopes.data<double>()[h] = values[h];
+    else
+      slopes.data<float>()[h] = static_cast<float>(values[h]);
+  }
+  return slopes;
+}
+
+ModOptions read_mods(const Options& o, const Tensor& query) {
+  ModOptions result;
+  for (const std::string& text : o.mods) {
+    const std::size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals),
+                      path = equals == std::string::npos ? "" : text.substr(equals + 1);
+    try {
+      result.mods.push_back(parse_mod(name));
+    } catch (const ExpressionError& error) {
+      throw Error(fmt::format("--mod, column {}: expected {}, got {}", error.column(), error.expected(),
+                              error.got()));
+    }
+    const ModNode& node = result.mods.back().node();
+    if (node.arguments().empty() != path.empty() && !(name == "alibi" && path.empty())) {
+      throw InvalidArgument("fovea attend", "--mod " + name,
+                            node.arguments().empty() ? "no file" : "=FILE with its " + node.arguments()[0],
+                            path.empty() ? "none" : path);
+    }
+    if (node.arguments().empty()) continue;
+    result.names.push_back(fmt::format("mods[{}].{}", result.mods.size() - 1, node.arguments()[0]));
+    result.arguments.push_back(path.empty() ? default_slopes(query.size(1), query.dtype())
+                                            : four_axes(node, read_npy(path)));
+  }
+  return result;
+}
+
+// Gradients of everything that was given, as files of a folder.
+void write_gradients(const Options& o, const AttentionPlan& plan, const AttentionInputs& inputs,
+                     const AttentionOutputs& outputs, const ModOptions& mods, Executor* executor) {
+  const Tensor d_output = read_npy(o.grad);
+  std::vector<std::pair<std::string, Tensor>> results;
+  const auto like = [&](const std::string& name, const ConstTensorView& view) {
+    if (!view) return TensorView();
+    return results.emplace_back(name, Tensor(view.dtype(), view.shape())).second.view();
+  };
+  AttentionGradients g{.query = like("query", inputs.query),
+                       .key = like("key", inputs.key),
+                       .value = like("value", inputs.value),
+                       .W = like("score.W", inputs.parameters.W),
+                       .U = like("score.U", inputs.parameters.U),
+                       .v = like("score.v", inputs.parameters.v),
+                       .b = {}};
+  std::vector<TensorView> d_mods;
+  for (std::size_t n = 0; n < mods.arguments.size(); ++n)
+    d_mods.push_back(like(mods.names[n], mods.arguments[n]));
+  g.mod_arguments = d_mods;
+  attend_backward(plan, inputs, outputs.output, outputs.log_sum_exp, d_output, g, {.executor = executor});
+  std::filesystem::create_directories(o.grad_out);
+  for (const auto& [name, tensor] : results) write_npy(o.grad_out + "/" + name + ".npy", tensor);
+}
+
 // One file for two results would keep the last one written.
 void check_outputs(const Options& o) {
   const std::pair<const char*, const std::string*> files[] = {
@@ -100,7 +189,8 @@ void run(const Options& o) {
                value = read_four(o.value, "--value");
   check_shapes(query, key, value);
   const Parameters parameters = read_parameters(o);
-  AttentionSpec spec{.scale = o.scale, .mask = mask_of(o.mask)};
+  const ModOptions mods = read_mods(o, query);
+  AttentionSpec spec{.scale = o.scale, .mods = mods.mods, .mask = mask_of(o.mask)};
   if (o.score == "dot") spec.score = Dot{};
   if (o.score == "bilinear") spec.score = Bilinear{};
   if (o.score == "additive") spec.score = Additive{};
@@ -121,7 +211,7 @@ void run(const Options& o) {
   const Tensor out(dtype, {shape.batch, shape.num_query_heads, shape.query_len, shape.value_dim});
   Tensor lse, weights;
   AttentionOutputs outputs{.output = out};
-  if (!o.lse.empty())
+  if (!o.lse.empty() || !o.grad.empty())
     outputs.log_sum_exp = lse = Tensor(dtype, {shape.batch, shape.num_query_heads, shape.query_len});
   if (!o.weights.empty())
     outputs.weights = weights =
@@ -130,9 +220,12 @@ void run(const Options& o) {
   if (parameters.W) inputs.parameters.W = parameters.W;
   if (parameters.U) inputs.parameters.U = parameters.U;
   if (parameters.v) inputs.parameters.v = parameters.v;
+  const std::vector<ConstTensorView> mod_arguments(mods.arguments.begin(), mods.arguments.end());
+  inputs.mod_arguments = mod_arguments;
   attend(plan, inputs, outputs, {.executor = pool.get()});
+  if (!o.grad.empty()) write_gradients(o, plan, inputs, outputs, mods, pool.get());
   write_npy(o.out, out);
-  if (lse) write_npy(o.lse, lse);
+  if (!o.lse.empty()) write_npy(o.lse, lse);
   if (weights) write_npy(o.weights, weights);
 }
 
@@ -159,6 +252,19 @@ void register_attend(CLI::App& app) {
   command->add_option(
       "--mask", o->mask,
       "causal, window(LOOKBACK,LOOKAHEAD), global(I,...), lengths(N,...), everything, & | ~ ( )");
+  command
+      ->add_option("--mod", o->mods,
+                   "softcap(CAP), alibi[=SLOPES.npy], bias=BIAS.npy, "
+                   "relative(BUCKETS,MAX_DISTANCE,causal|bidirectional)"
+                   "=TABLE.npy; again for the next one")
+      ->allow_extra_args(false);
+  auto* grad =
+      command->add_option("--grad", o->grad, "dO [batch, heads, query_len, value_dim]: write gradients too");
+  auto* folder =
+      command->add_option("--grad-out", o->grad_out,
+                          "folder of query.npy, key.npy, value.npy, score.W.npy, mods[0].slope.npy ...");
+  grad->needs(folder);
+  folder->needs(grad);
   command->add_option("--query-offset", o->query_offset,
                       "position of query row 0; default key_len - query_len");
   command->add_option("--threads", o->threads, "0: all")->check(CLI::Range(0, 1024));

@@ -52,6 +52,68 @@ def attention(q, k, v, score, parameters, scale, bits):
     return weights @ v, lse, weights
 
 
+def mod_scores(s, mods, p, j):
+    for name, argument in mods:
+        if name.startswith("softcap"):
+            cap = float(name[8:-1])
+            s = cap * np.tanh(s / cap)
+        elif name == "alibi":
+            s = s - argument[..., None, None] * (p - j)
+        elif name == "bias":
+            s = s + argument
+        else:  # T5's buckets, from the paper's description
+            buckets, far, direction = name[9:-1].split(",")
+            buckets, far, d = int(buckets), int(far), p - j
+            first = 0
+            if direction == "bidirectional":
+                buckets //= 2
+                first = np.where(d < 0, buckets, 0)
+                d = np.abs(d)
+            else:
+                d = np.maximum(d, 0)
+            near = buckets // 2
+            with np.errstate(divide="ignore"):
+                large = near + (np.log(np.maximum(d, 1) / near) / np.log(far / near) * (buckets - near)).astype(int)
+            s = s + argument[:, first + np.where(d < near, d, np.minimum(large, buckets - 1))]
+    return s
+
+
+def check_mods(fovea, path):
+    """Mods in their order, and the gradient of each tensor along a random direction by central differences."""
+    batch, heads, queries, keys, dim = 2, 2, 30, 50, 8
+    shapes = {"q": (batch, heads, queries, dim), "k": (batch, heads, keys, dim), "v": (batch, heads, keys, dim), "do": (batch, heads, queries, dim)}
+    p, j = np.arange(queries)[:, None] + keys - queries, np.arange(keys)[None, :]
+    bits = np.broadcast_to(j <= p, (batch, 1, queries, keys))
+    lists = [[("softcap(0.5)", None)], [("alibi", (heads,))], [("bias", (queries, keys))], [("bias", (heads, queries, keys))],
+             [("relative(8,20,bidirectional)", (heads, 8))], [("relative(6,40,causal)", (heads, 6)), ("softcap(2)", None), ("alibi", (heads,))]]
+    for mods in lists:
+        arrays = {name: random.uniform(-1, 1, shape) for name, shape in shapes.items()}
+        arrays |= {f"m{n}": random.uniform(-1, 1, shape) for n, (_, shape) in enumerate(mods) if shape}
+        for name, array in arrays.items():
+            np.save(path(name), array)
+        flags = [part for n, (name, shape) in enumerate(mods) for part in ("--mod", f"{name}={path(f'm{n}')}" if shape else name)]
+        folder = str(Path(path("o")).parent / "gradients")
+        subprocess.run([fovea, "attend", "--query", path("q"), "--key", path("k"), "--value", path("v"), "--out", path("o"), "--mask", "causal",
+                        "--grad", path("do"), "--grad-out", folder, *flags], check=True)
+
+        def output(a):
+            s = mod_scores(a["q"] @ a["k"].swapaxes(-1, -2) / dim**0.5, [(name, a.get(f"m{n}")) for n, (name, _) in enumerate(mods)], p, j)
+            s = np.where(bits, s, -np.inf)
+            e = np.exp(s - s.max(-1, keepdims=True))
+            return e / e.sum(-1, keepdims=True) @ a["v"]
+
+        assert np.allclose(np.load(path("o")), output(arrays), rtol=0, atol=1e-12), mods
+        files = {"q": "query", "k": "key", "v": "value"} | {f"m{n}": f"mods[{n}].{'slope' if name == 'alibi' else 'table' if name.startswith('rel') else 'bias'}"
+                                                            for n, (name, shape) in enumerate(mods) if shape}
+        for name, file in files.items():
+            gradient, step = np.load(f"{folder}/{file}.npy").reshape(arrays[name].shape), 1e-5
+            direction = random.uniform(-1, 1, arrays[name].shape)
+            up, down = ((output({**arrays, name: arrays[name] + sign * step * direction}) * arrays["do"]).sum() for sign in (1, -1))
+            numeric = (up - down) / (2 * step)
+            assert abs(numeric - (gradient * direction).sum()) < 1e-7 * max(1, abs(numeric)), (mods, file, numeric)
+    return len(lists)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--fovea", required=True)
@@ -91,6 +153,11 @@ def main():
                         same = (got == want) | (error <= bound * np.maximum(1, np.abs(want)))
                         assert same.all(), (score, mask, dtype, name, np.nanmax(error))
                     cases += 1
+        cases += check_mods(fovea, path)
+        for flags, words in ((["--mod", "softcap(0)"], "--mod, column 1"), (["--mod", "alibi=" + path("q")], "mods[0].slope"), (["--mod", "bias"], "bias"),
+                             (["--mod", "softcap(2)=" + path("q")], "no file")):
+            run = subprocess.run([fovea, "attend", "--query", path("q"), "--key", path("k"), "--value", path("v"), "--out", path("o"), *flags], capture_output=True, text=True)
+            assert run.returncode == 1 and words in run.stderr and run.stderr.count("\n") == 1, (flags, run)
         good = Path(path("q")).read_bytes()
         np.save(path("fortran"), np.asfortranarray(random.uniform(size=(2, 3, 4, 5))))
         np.save(path("integers"), np.zeros((1, 1, 2, 2), np.int32))

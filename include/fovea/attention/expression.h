@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "fovea/attention/mask.h"
+#include "fovea/attention/mod.h"
 #include "fovea/core/error.h"
 
 namespace fovea {
@@ -21,7 +22,7 @@ namespace fovea {
 /// What could not be read: `column` counts characters from 1.
 class ExpressionError : public InvalidArgument {
  public:
-  ExpressionError(std::string_view text, std::size_t column, std::string expected, std::string got);
+  ExpressionError(std::string function, std::size_t column, std::string expected, std::string got);
   std::size_t column() const noexcept { return column_; }
 
  private:
@@ -30,5 +31,9 @@ class ExpressionError : public InvalidArgument {
 
 /// Throws ExpressionError naming the column and what was expected there.
 Mask parse_mask(std::string_view text);
+
+/// One built-in mod: softcap(CAP), alibi, bias, relative(BUCKETS,MAX_DISTANCE,bidirectional|causal). The
+/// names of other mods cannot be read back. Throws ExpressionError.
+Mod parse_mod(std::string_view text);
 
 }  // namespace fovea
