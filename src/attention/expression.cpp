@@ -60,6 +60,15 @@ class Reader {
     at_ += static_cast<std::size_t>(end - begin);
     return value;
   }
+  double real() {
+    double value = 0.0;
+    skip_space();
+    const char* begin = text_.data() + at_;
+    const auto [end, status] = std::from_chars(begin, text_.data() + text_.size(), value);
+    if (status != std::errc()) fail("a number");
+    at_ += static_cast<std::size_t>(end - begin);
+    return value;
+  }
   std::string_view word() const {
     std::size_t end = at_;
     while (end < text_.size() && is_letter(text_[end])) ++end;
@@ -148,6 +157,30 @@ class MaskParser : private Reader {
   int operators_ = 0;
 };
 
+class NormalizerParser : private Reader {
+ public:
+  explicit NormalizerParser(std::string_view text) : Reader(text, "parse_normalizer") {}
+
+  Normalizer whole() {
+    Normalizer result;
+    skip_space();
+    const std::string_view name = word();
+    if (name != "softmax" && name != "sink" && name != "sigmoid") fail("softmax, sink or sigmoid");
+    at_ += name.size();
+    if (name == "sink") result = SoftmaxWithSink{};
+    if (name == "sigmoid") result = Sigmoid{take('(') ? bias() : 0.0};
+    if (skip_space() != text_.size()) fail("the end");
+    return result;
+  }
+
+ private:
+  double bias() {
+    const double value = real();
+    need(')');
+    return value;
+  }
+};
+
 class ModParser : private Reader {
  public:
   explicit ModParser(std::string_view text) : Reader(text, "parse_mod") {}
@@ -199,15 +232,6 @@ class ModParser : private Reader {
     }
     fail("a mod (softcap, alibi, bias, relative)");
   }
-  double real() {
-    double value = 0.0;
-    skip_space();
-    const char* begin = text_.data() + at_;
-    const auto [end, status] = std::from_chars(begin, text_.data() + text_.size(), value);
-    if (status != std::errc()) fail("a number");
-    at_ += static_cast<std::size_t>(end - begin);
-    return value;
-  }
 };
 
 }  // namespace
@@ -220,6 +244,19 @@ ExpressionError::ExpressionError(std::string function, std::size_t column, std::
 
 Mask parse_mask(std::string_view text) {
   return MaskParser(text).whole();
+}
+
+Normalizer parse_normalizer(std::string_view text) {
+  return NormalizerParser(text).whole();
+}
+
+std::string to_string(const Normalizer& normalizer) {
+  if (std::holds_alternative<SoftmaxWithSink>(normalizer)) return "sink";
+  const auto* sigmoid = std::get_if<Sigmoid>(&normalizer);
+  if (!sigmoid) return "softmax";
+  if (sigmoid->bias == 0.0) return "sigmoid";
+  char text[32];
+  return "sigmoid(" + std::string(text, std::to_chars(text, text + sizeof text, sigmoid->bias).ptr) + ")";
 }
 
 Mod parse_mod(std::string_view text) {

@@ -109,7 +109,7 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
       const Piece& piece = schedule.pieces()[n];
       const int64_t count = piece.end - piece.begin;
       DirectScores(p, at, r, schedule, piece, scratch.scores, scratch.mods);
-      const T factor = Absorb(scale, count, scratch.scores, state);
+      const T factor = Normalize(p, scale, count, scratch.scores, state);
       if (factor != T{1}) Scale(factor, p.value_dim, scratch.gathered);
       if (p.dropout_rate > 0) {
         dropout_factors<T>(p.dropout_rate, p.dropout_seed,
@@ -122,8 +122,8 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
                     scratch.gathered);
       }
     }
-    const T log_sum_exp =
-        Finish(state, p.value_dim, scratch.gathered, RowAt(out.output, at.b, at.h, at.row + r));
+    const T log_sum_exp = Finish(state, SinkOf(p, at.h), p.value_dim, scratch.gathered,
+                                 RowAt(out.output, at.b, at.h, at.row + r));
     if (out.log_sum_exp)
       out.log_sum_exp[(at.b * p.query_heads + at.h) * p.query_len + at.row + r] = log_sum_exp;
     if (!out.weights.data) continue;
@@ -134,7 +134,7 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
       for (int64_t n = 0; n < schedule.piece_count(); ++n) {
         const Piece& piece = schedule.pieces()[n];
         DirectScores(p, at, r, schedule, piece, scratch.scores, scratch.mods);
-        WeightsOf(scale, state, piece.end - piece.begin, scratch.scores);
+        FinalWeights(p, scale, state, SinkOf(p, at.h), piece.end - piece.begin, scratch.scores);
         Copy(scratch.scores, piece.end - piece.begin, to + piece.begin);
       }
     }
@@ -167,6 +167,7 @@ HWY_INLINE void DirectGradientRow(const Problem<T>& p, const BackwardProblem<T>&
                                   int64_t group, const ModSums<T>& sums, const DirectScratch<T>& scratch) {
   const T scale = GradientScale(p);
   const T *q = RowAt(p.query, at.b, at.h, at.row + r), *d_output = RowAt(g.d_output, at.b, at.h, at.row + r);
+  const bool sigmoid = p.normalizer == NormalizerKind::sigmoid;
   for (int64_t j = piece.begin; j < piece.end; ++j) {
     const T weight = scratch.scores[j - piece.begin];
     scratch.d_scores[j - piece.begin] = 0;
@@ -174,7 +175,9 @@ HWY_INLINE void DirectGradientRow(const Problem<T>& p, const BackwardProblem<T>&
     const T kept = keep ? keep[j - piece.begin] : T{1};
     if (g.d_value.data) AddScaled(weight * kept, d_output, p.value_dim, RowAt(g.d_value, at.b, at.kv, j));
     scratch.d_scores[j - piece.begin] =
-        weight * (kept * Dot(d_output, RowAt(p.value, at.b, at.kv, j), p.value_dim) - mean) * scale;
+        weight * scale *
+        (sigmoid ? (T{1} - weight) * kept * Dot(d_output, RowAt(p.value, at.b, at.kv, j), p.value_dim)
+                 : kept * Dot(d_output, RowAt(p.value, at.b, at.kv, j), p.value_dim) - mean);
   }
   if (p.has_mods) {
     const int64_t n = piece.end - piece.begin;
@@ -221,7 +224,7 @@ HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<
           const Piece& piece = schedule.pieces()[n];
           const int64_t count = piece.end - piece.begin;
           DirectScores(p, at, r, schedule, piece, scratch.scores, scratch.mods);
-          WeightsOf(ScaleOf(p), g.log_sum_exp[index], count, scratch.scores);
+          SavedWeights(p, ScaleOf(p), g.log_sum_exp[index], SinkOf(p, h), count, scratch.scores);
           if (p.dropout_rate > 0) {
             dropout_factors<T>(p.dropout_rate, p.dropout_seed, {b, h, row + r + p.query_offset, piece.begin},
                                count, scratch.keep);

@@ -132,16 +132,90 @@ HWY_INLINE void WeightsOf(T scale, T shift, T factor, int64_t n, T* scores) {
   Exponentials<true>(scale, shift, n, scores);
   if (factor != T{1}) Scale(factor, n, scores);
 }
-/// By the running softmax: exact to the last bits however large the scores are.
+
+/// x ← 1 / (1 + e^-(scale·x + bias)), exactly 0 where hidden.
 template <class T>
-HWY_INLINE void WeightsOf(T scale, const RowState<T>& state, int64_t n, T* scores) {
+HWY_INLINE void SigmoidRow(T scale, T bias, int64_t n, T* x) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = n; i < Padded<T>(n); ++i) x[i] = kHidden<T>;
+  const auto factor = hn::Set(d, -scale), offset = hn::Set(d, bias), hidden = hn::Set(d, kHidden<T>),
+             most = hn::Set(d, T(sizeof(T) == 8 ? 709 : 88)), one = hn::Set(d, T(1));
+  for (int64_t i = 0; i < n; i += lanes) {
+    const auto score = hn::LoadU(d, x + i);
+    auto exponent = hn::Sub(hn::Mul(score, factor), offset);
+    exponent = hn::IfThenElse(hn::Gt(exponent, most), most, exponent);
+    const auto weight = hn::Div(one, hn::Add(one, Exp(d, exponent)));
+    hn::StoreU(hn::IfThenZeroElse(hn::Eq(score, hidden), weight), d, x + i);
+  }
+}
+
+/// The share of a row that is not its head's sink: 1 / (1 + e^(sink - lse)).
+template <class T>
+HWY_INLINE T ShareOf(T log_sum_exp, const T* sink) {
+  return sink ? T{1} / (T{1} + static_cast<T>(std::exp(*sink - log_sum_exp))) : T{1};
+}
+
+template <class T>
+HWY_INLINE const T* SinkOf(const Problem<T>& p, int64_t head) {
+  return p.sink ? p.sink + head : nullptr;
+}
+
+/// Scores of one more piece → weights, by the problem's normaliser; returns the factor for what was gathered
+/// before.
+template <class T>
+HWY_INLINE T Normalize(const Problem<T>& p, T scale, int64_t n, T* scores, RowState<T>& state) {
+  if (p.normalizer == NormalizerKind::softmax) return Absorb(scale, n, scores, state);
+  for (int64_t j = 0; j < n; ++j) {
+    if (scores[j] != kHidden<T>) {
+      state.maximum = 0;  // what Finish makes a 0 of, and -inf of a row that sees nothing
+      state.sum = 1;
+    }
+  }
+  SigmoidRow(scale, static_cast<T>(p.sigmoid_bias), n, scores);
+  return 1;
+}
+
+/// Weights of one piece by the running softmax: exact to the last bits however large the scores are.
+template <class T>
+HWY_INLINE void FinalWeights(const Problem<T>& p, T scale, const RowState<T>& state, const T* sink, int64_t n,
+                             T* scores) {
+  if (p.normalizer == NormalizerKind::sigmoid)
+    return SigmoidRow(scale, static_cast<T>(p.sigmoid_bias), n, scores);
   if (state.maximum == kHidden<T> && state.sum == T{0}) return Fill(T{0}, Padded<T>(n), scores);
-  WeightsOf(scale, state.maximum, T{1} / state.sum, n, scores);
+  const T share = ShareOf(state.maximum + static_cast<T>(std::log(state.sum)), sink);
+  WeightsOf(scale, state.maximum, share / state.sum, n, scores);
 }
 /// By the log-sum-exp, which has rounded the logarithm of the sum away by |lse|·eps: never above 1.
 template <class T>
-HWY_INLINE void WeightsOf(T scale, T log_sum_exp, int64_t n, T* scores) {
-  WeightsOf(scale, log_sum_exp, T{1}, n, scores);
+HWY_INLINE void SavedWeights(const Problem<T>& p, T scale, T log_sum_exp, const T* sink, int64_t n,
+                             T* scores) {
+  if (p.normalizer == NormalizerKind::sigmoid)
+    return SigmoidRow(scale, static_cast<T>(p.sigmoid_bias), n, scores);
+  WeightsOf(scale, log_sum_exp, ShareOf(log_sum_exp, sink), n, scores);
+}
+
+/// scores ← dropped weights P∘keep, d_scores ← dS, exactly 0 where P is (there dP may hold NaN): softmax
+/// P∘(keep∘dP - D)·scale, sigmoid P∘(1 - P)∘keep∘dP·scale.
+template <class T>
+HWY_INLINE void ScoreGradientRow(const Problem<T>& p, int64_t n, T mean, T scale, const T* keep, T* weights,
+                                 T* d_scores) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const bool sigmoid = p.normalizer == NormalizerKind::sigmoid;
+  const auto zero = hn::Zero(d), center = hn::Set(d, sigmoid ? T{0} : mean), factor = hn::Set(d, scale);
+  for (int64_t j = 0; j < n; j += lanes) {
+    const auto weight = hn::LoadU(d, weights + j);
+    auto gradient = hn::LoadU(d, d_scores + j);
+    if (keep) {
+      const auto kept = hn::LoadU(d, keep + j);
+      gradient = hn::Mul(gradient, kept);
+      hn::StoreU(hn::Mul(weight, kept), d, weights + j);
+    }
+    auto ds = hn::Mul(hn::Mul(weight, factor), hn::Sub(gradient, center));
+    if (sigmoid) ds = hn::NegMulAdd(ds, weight, ds);
+    hn::StoreU(hn::IfThenZeroElse(hn::Eq(weight, zero), ds), d, d_scores + j);
+  }
 }
 
 template <class T>
@@ -151,16 +225,17 @@ HWY_INLINE void MultiplyInto(const T* factors, int64_t n, T* x) {
 
 /// Output row and log-sum-exp from the finished state.
 template <class T>
-HWY_INLINE T Finish(const RowState<T>& state, int64_t n, const T* gathered, T* output) {
+HWY_INLINE T Finish(const RowState<T>& state, const T* sink, int64_t n, const T* gathered, T* output) {
   // Nothing seen. Not gathered · 0: other rows of the block may have seen a NaN value, and 0 · NaN was
   // gathered.
   if (state.maximum == kHidden<T> && state.sum == T{0}) {
     Fill(T{0}, n, output);
     return kHidden<T>;
   }
-  const T inverse = T{1} / state.sum;
+  const T log_sum_exp = state.maximum + static_cast<T>(std::log(state.sum));
+  const T inverse = ShareOf(log_sum_exp, sink) / state.sum;
   for (int64_t i = 0; i < n; ++i) output[i] = gathered[i] * inverse;
-  return state.maximum + static_cast<T>(std::log(state.sum));
+  return log_sum_exp;
 }
 
 /// Row r of an operand; Operand::row is a template that must not be compiled here.

@@ -149,7 +149,7 @@ HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out
       BlockScores(p, keys, at, schedule, piece, scores, mods);
       for (int64_t r = 0; r < at.rows; ++r) {
         T* row = scores + r * keys.stride;
-        WeightsOf(scale, states[r], piece.end - piece.begin, row);
+        FinalWeights(p, scale, states[r], SinkOf(p, at.h), piece.end - piece.begin, row);
         Copy(row, piece.end - piece.begin, RowAt(out.weights, at.b, slot, at.row + r) + piece.begin);
       }
     }
@@ -184,7 +184,7 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
     BlockScores(p, keys, at, schedule, piece, scratch.scores, scratch.mods);
     for (int64_t r = 0; r < at.rows; ++r) {
       T* row = scratch.scores + r * stride;
-      const T factor = Absorb(scale, count, row, states[r]);
+      const T factor = Normalize(p, scale, count, row, states[r]);
       if (factor != T{1}) Scale(factor, width, scratch.gathered + r * width);
       if (p.dropout_rate > 0) {
         dropout_factors<T>(p.dropout_rate, p.dropout_seed,
@@ -200,7 +200,7 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
   }
   T log_sum_exp[kBlockRows];
   for (int64_t r = 0; r < at.rows; ++r) {
-    log_sum_exp[r] = Finish(states[r], p.value_dim, scratch.gathered + r * width,
+    log_sum_exp[r] = Finish(states[r], SinkOf(p, at.h), p.value_dim, scratch.gathered + r * width,
                             RowAt(out.output, at.b, at.h, at.row + r));
   }
   if (out.log_sum_exp)
@@ -270,26 +270,6 @@ HWY_INLINE BackwardScratch<T> TakeBackwardScratch(const Problem<T>& p, const Bac
           TakeModBuffers(p, kBlockRows, true, carve)};
 }
 
-/// scores ← dropped weights P∘keep, d_scores ← dS = P∘(keep∘dP - D)·scale, exactly 0 where P is (there dP may
-/// hold NaN).
-template <class T>
-HWY_INLINE void ScoreGradientRow(int64_t n, T mean, T scale, const T* keep, T* weights, T* d_scores) {
-  const hn::ScalableTag<T> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto zero = hn::Zero(d), center = hn::Set(d, mean), factor = hn::Set(d, scale);
-  for (int64_t j = 0; j < n; j += lanes) {
-    const auto weight = hn::LoadU(d, weights + j);
-    auto gradient = hn::LoadU(d, d_scores + j);
-    if (keep) {
-      const auto kept = hn::LoadU(d, keep + j);
-      gradient = hn::Mul(gradient, kept);
-      hn::StoreU(hn::Mul(weight, kept), d, weights + j);
-    }
-    const auto ds = hn::Mul(hn::Mul(weight, factor), hn::Sub(gradient, center));
-    hn::StoreU(hn::IfThenZeroElse(hn::Eq(weight, zero), ds), d, d_scores + j);
-  }
-}
-
 template <class T>
 struct BackwardOperands {
   Packed<T> keys_transposed, values_transposed;
@@ -332,14 +312,14 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
         at.rows, padded,
         {scratch.d_output, s.value_dim, 1, values, stride, scratch.d_scores, stride, p.value_dim});
     for (int64_t r = 0; r < at.rows; ++r) {
-      WeightsOf(ScaleOf(p), log_sum_exp[r], count, scratch.scores + r * stride);
+      SavedWeights(p, ScaleOf(p), log_sum_exp[r], SinkOf(p, at.h), count, scratch.scores + r * stride);
       const bool drops = p.dropout_rate > 0;
       if (drops) {
         Fill(T{0}, padded, scratch.keep);
         dropout_factors<T>(p.dropout_rate, p.dropout_seed,
                            {at.b, at.h, at.row + r + p.query_offset, piece.begin}, count, scratch.keep);
       }
-      ScoreGradientRow(padded, mean[r], scale, drops ? scratch.keep : nullptr, scratch.scores + r * stride,
+      ScoreGradientRow(p, padded, mean[r], scale, drops ? scratch.keep : nullptr, scratch.scores + r * stride,
                        scratch.d_scores + r * stride);
     }
     if (p.has_mods) {

@@ -22,6 +22,8 @@ inline constexpr std::int64_t tiled_queries = 48, direct_queries = 16, tile_keys
 /// Up to so many queries are not worth packing the keys for.
 inline constexpr std::int64_t most_direct_queries = 4;
 
+enum class NormalizerKind : std::uint8_t { softmax, sigmoid };
+
 /// A 4-D operand [batch, heads, rows, dim], innermost contiguous; strides in elements.
 template <class Pointer>
 struct Operand {
@@ -45,6 +47,9 @@ struct Problem {
   const Mask* mask = nullptr;          ///< never null
   std::span<const std::int64_t> key_lengths;
   std::int64_t query_offset = 0;
+  NormalizerKind normalizer = NormalizerKind::softmax;
+  const T* sink = nullptr;    ///< softmax: [query_heads], one more term of each row's sum; null: none
+  double sigmoid_bias = 0.0;  ///< sigmoid: added to the score
   bool has_mods = false,
        shared_dense_gradient = false;  ///< of `mods`, for code that may not call its members
   ProblemMods<T> mods;

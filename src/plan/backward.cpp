@@ -1,6 +1,8 @@
 // attend_backward: the kernel's gradients of projected queries and keys, carried back through the
 // projections.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "plan/impl.h"
 #include "plan/projection.h"
@@ -163,6 +165,27 @@ Projection<T> projection_of(const ConstTensorView& weight, std::int64_t out, std
           weight.rank() == 3};
 }
 
+// d sink_h = -Σ (weight of the sink) · ⟨dO, O⟩ over the rows of the head, in their order.
+template <class T>
+void sink_gradient(const CallSizes& sizes, std::int64_t heads, std::int64_t dim, const T* sink,
+                   const T* log_sum_exp, const kernels::Operand<const T*>& output,
+                   const kernels::Operand<const T*>& d_output, T* gradient, Executor& executor) {
+  executor.parallel_for(heads, [&](std::int64_t h, int) {
+    T sum{0};
+    for (std::int64_t b = 0; b < sizes.batch; ++b) {
+      for (std::int64_t r = 0; r < sizes.query_len; ++r) {
+        const T lse = log_sum_exp[(b * heads + h) * sizes.query_len + r];
+        if (lse == -std::numeric_limits<T>::infinity()) continue;  // O is 0, and dO may be NaN
+        const T *o = output.row(b, h, r), *d = d_output.row(b, h, r);
+        T dot{0};
+        for (std::int64_t e = 0; e < dim; ++e) dot += o[e] * d[e];
+        sum -= dot / (T{1} + std::exp(lse - sink[h]));
+      }
+    }
+    gradient[h] = sum;
+  });
+}
+
 template <class T>
 void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, ConstTensorView output,
          ConstTensorView log_sum_exp, ConstTensorView d_output, const AttentionGradients& g,
@@ -193,6 +216,10 @@ void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, ConstTe
   else
     plan.kernel->backward_f64(prepared.problem, backward, executor, carver.rest());
 
+  if (g.sink) {
+    sink_gradient<T>(sizes, s.num_query_heads, s.value_dim, inputs.sink.data<T>(), log_sum_exp.data<T>(),
+                     scratch.output, scratch.d_output, g.sink.data<T>(), executor);
+  }
   const RowSizes queries{sizes.batch, s.num_query_heads, sizes.query_len},
       keys{sizes.batch, s.num_kv_heads, sizes.key_len};
   finish_side<T>(plan,
@@ -234,6 +261,7 @@ void check_gradients(const AttentionPlan::Impl& plan, const AttentionInputs& inp
   parameter("gradients.U", g.U, inputs.parameters.U);
   parameter("gradients.v", g.v, inputs.parameters.v);
   parameter("gradients.b", g.b, inputs.parameters.b);
+  parameter("gradients.sink", g.sink, inputs.sink);
   for (std::size_t n = 0; n < std::min(g.mod_arguments.size(), inputs.mod_arguments.size()); ++n)
     check("gradients.mod_arguments", g.mod_arguments[n], inputs.mod_arguments[n], plan.compute_dtype());
 }
@@ -297,8 +325,13 @@ void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, C
       {"gradients.W", g.W},         {"gradients.U", g.U},      {"gradients.v", g.v},
       {"gradients.b", g.b},         {"output", output},        {"log_sum_exp", log_sum_exp},
       {"d_output", d_output},       {"parameters.W", given.W}, {"parameters.U", given.U},
-      {"parameters.v", given.v},    {"parameters.b", given.b}};
+      {"parameters.v", given.v},    {"parameters.b", given.b}, {"sink", inputs.sink},
+      {"gradients.sink", g.sink}};
   check_apart(function, views, 7);
+  for (const NamedView& other : std::span(views).first(std::size(views) - 1)) {
+    const NamedView pair[] = {{"gradients.sink", g.sink}, other};
+    check_apart(function, pair, 1);
+  }
   for (const TensorView& view : g.mod_arguments) {
     for (const NamedView& other : views) {
       const NamedView pair[] = {{"gradients.mod_arguments", view}, other};
@@ -312,7 +345,7 @@ void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, C
   }
   if (sizes.batch == 0 || sizes.query_len == 0 || sizes.key_len == 0) {
     for (const TensorView* view : {&gradients.query, &gradients.key, &gradients.value, &gradients.W,
-                                   &gradients.U, &gradients.v, &gradients.b}) {
+                                   &gradients.U, &gradients.v, &gradients.b, &gradients.sink}) {
       zero(*view);
     }
     for (const TensorView& view : gradients.mod_arguments) zero(view);

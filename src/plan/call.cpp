@@ -136,6 +136,11 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
     }
   }
   p.scale = plan.scale;
+  p.sink = data_or_null<T>(inputs.sink);
+  if (const auto* sigmoid = std::get_if<Sigmoid>(&plan.spec.normalizer)) {
+    p.normalizer = kernels::NormalizerKind::sigmoid;
+    p.sigmoid_bias = sigmoid->bias;
+  }
   p.mask = &plan.spec.mask;
   p.key_lengths = inputs.key_lengths;
   p.query_offset = inputs.query_offset.value_or(sizes.key_len - sizes.query_len);

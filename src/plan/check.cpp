@@ -152,6 +152,10 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
   check_view(function, "value", inputs.value, plan.dtype,
              {sizes.batch, s.num_kv_heads, sizes.key_len, s.value_dim});
   check_parameters(function, plan, inputs.parameters);
+  if (std::holds_alternative<SoftmaxWithSink>(plan.spec.normalizer))
+    check_vector(function, "sink", inputs.sink, plan.compute_dtype(), s.num_query_heads);
+  else if (inputs.sink)
+    throw InvalidArgument(function, "sink", "nothing: this normaliser has none", described(inputs.sink));
   if (plan.spec.mask.node().needs_key_lengths()) {
     if (static_cast<std::int64_t>(inputs.key_lengths.size()) != sizes.batch) {
       throw InvalidArgument(function, "key_lengths", "one a batch entry, " + std::to_string(sizes.batch),

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "fovea/attention/expression.h"
 #include "plan/impl.h"
 
 namespace fovea {
@@ -187,6 +188,9 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
   if (!spec.mods.empty() && std::max(shape.query_len, shape.key_len) > std::int64_t{1} << 30)
     refuse("shape", "lengths of at most 2^30 with mods",
            std::to_string(std::max(shape.query_len, shape.key_len)));
+  if (const auto* sigmoid = std::get_if<Sigmoid>(&spec.normalizer);
+      sigmoid && !(std::abs(sigmoid->bias) < 1e30))
+    refuse("spec.normalizer", "a sigmoid's bias that a float holds", shortest(sigmoid->bias));
   if (spec.scale && !std::isfinite(*spec.scale))
     refuse("spec.scale", "a finite number", std::to_string(*spec.scale));
   const bool scaled = std::holds_alternative<ScaledDot>(spec.score);
@@ -204,7 +208,7 @@ std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query
   for (const std::string& refusal : impl.refusals) text += "; refused " + refusal;
   text += "\n" + score_name(impl.spec.score) + " x " + shortest(impl.scale);
   for (const Mod& mod : impl.spec.mods) text += " -> " + to_string(mod);
-  text += " -> " + to_string(impl.spec.mask) + " -> softmax";
+  text += " -> " + to_string(impl.spec.mask) + " -> " + to_string(impl.spec.normalizer);
   if (impl.spec.dropout.rate > 0) text += " -> dropout " + shortest(impl.spec.dropout.rate);
   text += "\nbatch " + std::to_string(s.batch) + ", heads " + std::to_string(s.num_query_heads) + "/" +
           std::to_string(s.num_kv_heads) + ", queries " + std::to_string(s.query_len) + ", keys " +

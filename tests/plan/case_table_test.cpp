@@ -78,6 +78,7 @@ TEST(Reference, GradientsAreDerivatives) {
     std::vector<std::pair<Tensor, Tensor>> pairs{{o.query, r.d_query}, {o.key, r.d_key}, {o.value, r.d_value},
                                                  {o.W, r.dW},          {o.U, r.dU},      {o.v, r.dv},
                                                  {o.b, r.db}};
+    pairs.emplace_back(o.sink, r.d_sink);
     for (std::size_t k = 0; k < r.d_mods.size(); ++k) pairs.emplace_back(o.mod_arguments[k], r.d_mods[k]);
     for (std::size_t n = 0; n < pairs.size(); ++n) {
       const auto& [operand, gradient] = pairs[n];

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "fovea/attention/expression.h"
 #include "fovea/attention/masks.h"
 #include "fovea/core/philox.h"
 #include "fovea/plan/plan.h"
@@ -144,7 +145,9 @@ inline std::vector<Case> case_table() {
         for (std::int64_t b = 0; b < s.batch; ++b)
           c.key_lengths.push_back(b == 0 ? std::max<std::int64_t>(s.keys - 2, 0) : s.keys / 2);
         if (mods) add_mods(c, n);
-        std::string mod_names;
+        if (mods && n % 4 == 1) c.spec.normalizer = SoftmaxWithSink{};
+        if (mods && n % 4 == 2) c.spec.normalizer = Sigmoid{-1.5};
+        std::string mod_names = c.spec.normalizer.index() == 0 ? "" : " " + to_string(c.spec.normalizer);
         for (const Mod& mod : c.spec.mods) mod_names += " " + to_string(mod);
         c.name = score_name + mod_names + " " + mask.name + " q" + std::to_string(s.queries) + " k" +
                  std::to_string(s.keys) + " d" + std::to_string(s.dim) +
@@ -204,6 +207,7 @@ inline void set_element(const Tensor& t, std::int64_t i, double value) {
 struct Operands {
   Tensor query, key, value, W, U, v, b, d_output;
   std::vector<std::int64_t> key_lengths;
+  Tensor sink;
   std::vector<Tensor> mod_arguments;
   std::vector<ConstTensorView> mod_views;
 
@@ -225,6 +229,8 @@ struct Operands {
       v = random_tensor(wide, {s.hidden}, 7);
       b = random_tensor(wide, {s.hidden}, 8);
     }
+    if (std::holds_alternative<SoftmaxWithSink>(c.spec.normalizer))
+      sink = random_tensor(wide, {s.num_query_heads}, 9);
     for (const Shape& sizes : c.mod_arguments) {
       mod_arguments.push_back(random_tensor(wide, sizes, 20 + mod_arguments.size()));
       mod_views.push_back(mod_arguments.back());
@@ -241,20 +247,27 @@ struct Operands {
     if (U) in.parameters.U = U;
     if (v) in.parameters.v = v;
     if (b) in.parameters.b = b;
+    if (sink) in.sink = sink;
     in.mod_arguments = mod_views;
     return in;
   }
 };
 
 struct Results {
-  Tensor output, log_sum_exp, weights, d_query, d_key, d_value, dW, dU, dv, db;
+  Tensor output, log_sum_exp, weights, d_query, d_key, d_value, dW, dU, dv, db, d_sink;
   std::vector<Tensor> d_mods;
   std::vector<std::pair<const char*, Tensor>> all() const {
-    std::vector<std::pair<const char*, Tensor>> list{{"output", output},   {"log_sum_exp", log_sum_exp},
-                                                     {"weights", weights}, {"d_query", d_query},
-                                                     {"d_key", d_key},     {"d_value", d_value},
-                                                     {"score.W", dW},      {"score.U", dU},
-                                                     {"score.v", dv},      {"score.b", db}};
+    std::vector<std::pair<const char*, Tensor>> list{{"output", output},
+                                                     {"log_sum_exp", log_sum_exp},
+                                                     {"weights", weights},
+                                                     {"d_query", d_query},
+                                                     {"d_key", d_key},
+                                                     {"d_value", d_value},
+                                                     {"score.W", dW},
+                                                     {"score.U", dU},
+                                                     {"score.v", dv},
+                                                     {"score.b", db},
+                                                     {"normalizer.sink", d_sink}};
     static constexpr const char* names[] = {"mod argument 0", "mod argument 1", "mod argument 2"};
     for (std::size_t n = 0; n < d_mods.size(); ++n) list.emplace_back(names[n], d_mods[n]);
     return list;
@@ -301,6 +314,8 @@ inline Results run_case(const Case& c, const Operands& o, DType dtype, const std
   if (r.dU) g.U = r.dU;
   if (r.dv) g.v = r.dv;
   if (r.db) g.b = r.db;
+  r.d_sink = like(o.sink);
+  if (r.d_sink) g.sink = r.d_sink;
   std::vector<TensorView> mod_views;
   for (const Tensor& argument : o.mod_arguments) {
     r.d_mods.push_back(like(argument));

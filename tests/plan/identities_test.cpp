@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 #include "plan/cases.h"
 
@@ -130,6 +131,176 @@ TEST(Identity, AdditiveWithoutVectorIsTheMean) {
     for (std::int64_t j = 0; j < 60; ++j) mean += element(v, j * 5 + d) / 60;
     for (std::int64_t r = 0; r < 9; ++r) EXPECT_NEAR(element(out, r * 5 + d), mean, tight);
   }
+}
+
+TEST(Identity, ASinkTakesItsShare) {
+  const Tensor q = random({2, 3, 40, 16}, 1), k = random({2, 3, 60, 16}, 2), v = random({2, 3, 60, 8}, 3);
+  const Out plain = run({.mask = Causal{}}, q, k, v);
+  for (const double sink : {-1e4, -1.0, 0.5, 8.0, 1e4}) {
+    Tensor sinks(DType::f32, {3});
+    sinks.fill(sink);
+    AttentionInputs in;
+    in.sink = sinks;
+    const Out with = run({.mask = Causal{}, .normalizer = SoftmaxWithSink{}}, q, k, v, in);
+    expect_near(with.log_sum_exp, plain.log_sum_exp, 0.0);  // the sink is left out of it
+    for (std::int64_t row = 0; row < plain.log_sum_exp.count(); ++row) {
+      const double share = 1.0 / (1.0 + std::exp(sink - element(plain.log_sum_exp, row)));
+      for (std::int64_t d = 0; d < 8; ++d)
+        ASSERT_NEAR(element(with.output, row * 8 + d), share * element(plain.output, row * 8 + d), tight);
+      for (std::int64_t j = 0; j < 60; ++j)
+        ASSERT_NEAR(element(with.weights, row * 60 + j), share * element(plain.weights, row * 60 + j), tight);
+    }
+  }
+}
+
+TEST(Identity, SigmoidPartsAddUp) {
+  const Tensor q = random({1, 2, 30, 16}, 1), k = random({1, 2, 90, 16}, 2), v = random({1, 2, 90, 8}, 3);
+  const auto part = [&](std::int64_t first, std::int64_t last) {
+    Mask mask = SlidingWindow{.lookback = SlidingWindow::unlimited, .lookahead = SlidingWindow::unlimited};
+    mask = ~Mask(KeyLengths{{first}}) & KeyLengths{{last}};
+    return run({.mask = mask, .normalizer = Sigmoid{-0.5}}, q, k, v);
+  };
+  const Out whole = part(0, 90), a = part(0, 37), b = part(37, 90);
+  for (std::int64_t i = 0; i < whole.output.count(); ++i)
+    ASSERT_NEAR(element(whole.output, i), element(a.output, i) + element(b.output, i), tight);
+}
+
+// mechanisms 6, 9, 11: a bias of log n is a key repeated n times, a cap far away is none, a slope over
+// distance is one over keys.
+TEST(Identity, Mods) {
+  const Tensor q = random({1, 2, 20, 8}, 1), k = random({1, 2, 30, 8}, 2), v = random({1, 2, 30, 8}, 3);
+  const Out plain = run({}, q, k, v);
+  expect_near(run({.mods = {SoftCap{1e4}}}, q, k, v).output, plain.output, tight);
+  const auto with = [&](Mods mods, const Tensor& argument, const Tensor& keys, const Tensor& values) {
+    const ConstTensorView views[] = {argument};
+    AttentionInputs in;
+    in.mod_arguments = views;
+    return run({.mods = std::move(mods)}, q, keys, values, in);
+  };
+  // Keys 3 and 17, three times and twice.
+  std::vector<std::int64_t> order(30);
+  std::iota(order.begin(), order.end(), 0);
+  Tensor logs = Tensor::zeros(DType::f32, {1, 1, 1, 30});
+  set_element(logs, 3, std::log(3.0));
+  set_element(logs, 17, std::log(2.0));
+  for (const std::int64_t again : {3, 3, 17}) order.push_back(again);
+  const auto repeated = [&](const Tensor& x) {
+    Tensor y(DType::f32, {1, 2, 33, 8});
+    for (std::int64_t h = 0; h < 2; ++h) {
+      for (std::size_t r = 0; r < order.size(); ++r)
+        std::memcpy(y.data<float>() + (h * 33 + static_cast<std::int64_t>(r)) * 8,
+                    x.data<float>() + (h * 30 + order[r]) * 8, 32);
+    }
+    return y;
+  };
+  expect_near(with({DenseBias{}}, logs, k, v).output, run({}, q, repeated(k), repeated(v)).output, tight);
+  // -m(i - j) = -m·i + m·j, and a row's softmax does not see -m·i.
+  Tensor slopes(DType::f32, {1, 2, 1, 1}), ramp(DType::f32, {1, 2, 1, 30});
+  for (std::int64_t h = 0; h < 2; ++h) {
+    set_element(slopes, h, 0.25 * static_cast<double>(h + 1));
+    for (std::int64_t j = 0; j < 30; ++j)
+      set_element(ramp, h * 30 + j, 0.25 * static_cast<double>((h + 1) * j));
+  }
+  expect_near(with({AlibiBias{}}, slopes, k, v).output, with({DenseBias{}}, ramp, k, v).output, tight);
+}
+
+// Against the standard library in double: errors in units of the last place of the result.
+TEST(Elementwise, Accuracy) {
+  const auto check = [](auto zero, double bound) {
+    using T = decltype(zero);
+    PhiloxStream random(3);
+    double exp_error = 0, tanh_error = 0, log_error = 0;
+    for (int trial = 0; trial < 200000; ++trial) {
+      const double range = trial % 3 == 0 ? 80 : trial % 3 == 1 ? 1 : 1e-3;
+      const T x = static_cast<T>((2 * random.next_uniform() - 1) * range);
+      const auto exact = static_cast<double>(x);
+      const auto relative = [](double got, double want) {
+        return want == 0 ? std::abs(got) : std::abs(got - want) / std::abs(want);
+      };
+      exp_error = std::max(exp_error, relative(static_cast<double>(elementwise::exp(x)), std::exp(exact)));
+      tanh_error =
+          std::max(tanh_error, relative(static_cast<double>(elementwise::tanh(x)), std::tanh(exact)));
+      const T positive = static_cast<T>(std::exp(exact));
+      log_error = std::max(log_error, std::abs(static_cast<double>(elementwise::log(positive)) -
+                                               std::log(static_cast<double>(positive))) /
+                                          std::max(1.0, std::abs(exact)));
+    }
+    EXPECT_LT(exp_error, bound);
+    EXPECT_LT(tanh_error, bound);
+    EXPECT_LT(log_error, bound);
+    const T infinity = std::numeric_limits<T>::infinity();
+    EXPECT_EQ(elementwise::exp(-infinity), T(0));
+    EXPECT_EQ(elementwise::exp(infinity), infinity);
+    EXPECT_EQ(elementwise::tanh(infinity), T(1));
+    EXPECT_EQ(elementwise::tanh(-infinity), T(-1));
+    for (const T nan = std::numeric_limits<T>::quiet_NaN();
+         const T y : {elementwise::exp(nan), elementwise::tanh(nan)})
+      EXPECT_TRUE(std::isnan(y));
+  };
+  check(0.0f, 3e-7);
+  check(0.0, 7e-16);
+}
+
+TEST(Mod, AsTheirPapersHaveThem) {
+  // Press et al. 2022, section 3: 8 heads, 1/2 to 1/256; other counts from the next powers of two.
+  const std::vector<double> eight = alibi_slopes(8), six = alibi_slopes(6);
+  for (std::size_t h = 0; h < 8; ++h) EXPECT_DOUBLE_EQ(eight[h], std::exp2(-static_cast<double>(h + 1)));
+  const double expected[] = {0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125};
+  for (std::size_t h = 0; h < 6; ++h) EXPECT_DOUBLE_EQ(six[h], expected[h]);
+  // T5: 32 buckets, distance 128; 16 a direction, the first 8 exact.
+  const RelativeBias t5;
+  for (std::int64_t d = 0; d < 8; ++d) {
+    EXPECT_EQ(relative_bucket(t5, d), d);
+    if (d > 0) EXPECT_EQ(relative_bucket(t5, -d), 16 + d);
+  }
+  EXPECT_EQ(relative_bucket(t5, 8), 8);
+  EXPECT_EQ(relative_bucket(t5, 127), 15);
+  EXPECT_EQ(relative_bucket(t5, 100000), 15);
+  EXPECT_EQ(relative_bucket(t5, -100000), 31);
+  const RelativeBias causal{.direction = RelativeBias::Direction::causal};
+  EXPECT_EQ(relative_bucket(causal, -5), 0);
+  EXPECT_EQ(relative_bucket(causal, 15), 15);
+  EXPECT_EQ(relative_bucket(causal, 1000), 31);
+}
+
+TEST(Mod, ArgumentsAreCheckedByName) {
+  const AttentionShape shape{.batch = 2,
+                             .num_query_heads = 2,
+                             .num_kv_heads = 2,
+                             .query_len = 4,
+                             .key_len = 5,
+                             .head_dim = 8,
+                             .value_dim = 8};
+  const Tensor q = random({2, 2, 4, 8}, 1), k = random({2, 2, 5, 8}, 2), out(DType::f32, q.shape());
+  const auto refused = [&](const Mods& mods, const std::vector<ConstTensorView>& arguments,
+                           const char* name) {
+    AttentionInputs in{.query = q, .key = k, .value = k};
+    in.mod_arguments = arguments;
+    try {
+      attend(make_plan({.mods = mods}, shape), in, {.output = out});
+      ADD_FAILURE() << name;
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.argument(), name);
+    }
+  };
+  const Tensor slope = random({1, 2, 1, 1}, 3), wide(DType::f64, {1, 2, 1, 1}),
+               three = random({1, 3, 1, 1}, 4);
+  refused({AlibiBias{}}, {}, "mod_arguments");
+  refused({SoftCap{}}, {slope}, "mod_arguments");
+  refused({SoftCap{}, AlibiBias{}}, {wide}, "mods[1].slope");
+  refused({AlibiBias{}}, {three}, "mods[0].slope");
+  refused({AlibiBias{}}, {ConstTensorView()}, "mods[0].slope");
+  refused({RelativeBias{8, 20}}, {slope}, "mods[0].table");
+  EXPECT_THROW(make_plan({.mods = Mods(9, Mod(SoftCap{}))}, shape), InvalidArgument);
+  EXPECT_THROW(Mod(SoftCap{-1}), InvalidArgument);
+  EXPECT_THROW(Mod(RelativeBias{.buckets = 8, .max_distance = 8}), InvalidArgument);
+  // A sink belongs to its normaliser, and to no other.
+  AttentionInputs in{.query = q, .key = k, .value = k};
+  EXPECT_THROW(attend(make_plan({.normalizer = SoftmaxWithSink{}}, shape), in, {.output = out}),
+               InvalidArgument);
+  in.sink = ConstTensorView(slope.data<float>(), {2});
+  EXPECT_NO_THROW(attend(make_plan({.normalizer = SoftmaxWithSink{}}, shape), in, {.output = out}));
+  EXPECT_THROW(attend(make_plan({}, shape), in, {.output = out}), InvalidArgument);
 }
 
 TEST(Identity, WindowsAtTheirEnds) {

@@ -112,12 +112,30 @@ inline T exp(T x) {
                     : result;
 }
 
-/// tanh x: absolute error below 2e-7 (1e-15).
+/// tanh x: relative error below 3e-7 (6e-16 in double), near 0 too, where a soft cap of small scores lies.
 template <class T>
 requires std::is_floating_point_v<T>
 inline T tanh(T x) {
+  // Near 0 the minimax forms of the Cephes library (Moshier 1989), elsewhere 1 - 2 / (e^2x + 1).
+  const T z = x * x;
+  T near;
+  if constexpr (sizeof(T) == 8) {
+    const T p =
+        (T(-9.64399179425052238628e-1) * z - T(9.92877231001918586564e1)) * z - T(1.61468768441708447952e3);
+    const T q = ((z + T(1.12811678491632931402e2)) * z + T(2.23548839060100448583e3)) * z +
+                T(4.84406305325125486048e3);
+    near = x + x * z * (p / q);
+  } else {
+    T p = T(-5.70498872745e-3);
+    p = p * z + T(2.06390887954e-2);
+    p = p * z - T(5.37397155531e-2);
+    p = p * z + T(1.33314422036e-1);
+    p = p * z - T(3.33332819422e-1);
+    near = x + x * z * p;
+  }
   const T inside = x < T(-20) ? T(-20) : x > T(20) ? T(20) : x;
-  return T(1) - T(2) / (elementwise::exp(inside * T(2)) + T(1));
+  const T far = T(1) - T(2) / (elementwise::exp(inside * T(2)) + T(1));
+  return z < T(0.390625) ? near : far;  // |x| < 0.625
 }
 
 /// ln x for positive, normal x: relative error below 3e-7 (1e-15 in double), absolute near 1. What comes of

@@ -15,6 +15,7 @@
 
 #include "fovea/attention/mask.h"
 #include "fovea/attention/mod.h"
+#include "fovea/attention/spec.h"
 #include "fovea/core/error.h"
 
 namespace fovea {
@@ -31,6 +32,10 @@ class ExpressionError : public InvalidArgument {
 
 /// Throws ExpressionError naming the column and what was expected there.
 Mask parse_mask(std::string_view text);
+
+/// softmax, sink (SoftmaxWithSink), sigmoid or sigmoid(BIAS). Throws ExpressionError.
+Normalizer parse_normalizer(std::string_view text);
+std::string to_string(const Normalizer& normalizer);
 
 /// One built-in mod: softcap(CAP), alibi, bias, relative(BUCKETS,MAX_DISTANCE,bidirectional|causal). The
 /// names of other mods cannot be read back. Throws ExpressionError.

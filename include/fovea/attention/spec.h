@@ -15,7 +15,20 @@ namespace fovea {
 struct Softmax {
   friend bool operator==(const Softmax&, const Softmax&) = default;
 };
-using Normalizer = std::variant<Softmax>;
+/// P = exp(s) / (exp(sink) + Σ exp(s)), a learned sink a query head: weight that goes to no key (gpt-oss;
+/// Xiao et al. 2023, arXiv 2309.17453, section 3.2, "sink token"). The log-sum-exp leaves the sink out, so
+/// that parts still merge.
+struct SoftmaxWithSink {
+  friend bool operator==(const SoftmaxWithSink&, const SoftmaxWithSink&) = default;
+};
+/// P = 1 / (1 + exp(-(s + bias))): rows do not sum to 1; a bias near -ln key_len begins as softmax does
+/// (Ramapuram et al. 2024, arXiv 2409.04431). In the place of the log-sum-exp stands 0, -inf for a row that
+/// sees no key.
+struct Sigmoid {
+  double bias = 0.0;
+  friend bool operator==(const Sigmoid&, const Sigmoid&) = default;
+};
+using Normalizer = std::variant<Softmax, SoftmaxWithSink, Sigmoid>;
 
 /// Weights kept with probability 1 - rate and divided by it. Decisions are 8-bit, so the rate is rounded to
 /// k/256 and the scale is that of the rounded rate: the mean is exact.

@@ -65,6 +65,8 @@ struct AttentionInputs {
   ConstTensorView key;    ///< [batch, num_kv_heads, key_len, key_dim]
   ConstTensorView value;  ///< [batch, num_kv_heads, key_len, value_dim]
   ScoreParameters parameters = {};
+  /// SoftmaxWithSink: [num_query_heads], f32 (f64 for f64).
+  ConstTensorView sink = {};
   /// Arguments of spec.mods, all of the first mod's, then the second's: [batch, heads, query_len, key_len]
   /// each, any axis 1 where it is shared, in f32 (f64 for f64), any strides. A table has its entries on the
   /// last axis.
@@ -113,6 +115,7 @@ void attend(const AttentionPlan& plan, ConstTensorView query, ConstTensorView ke
 struct AttentionGradients {
   TensorView query, key, value;
   TensorView W, U, v, b;  ///< "score.W", "score.U", "score.v", "score.b"
+  TensorView sink = {};   ///< "normalizer.sink"
   /// "mods[0].slope" and so on: as many as inputs.mod_arguments, or none; an empty view is "not wanted".
   std::span<const TensorView> mod_arguments = {};
 };

@@ -153,10 +153,18 @@ struct Row {
 };
 
 template <class T>
+void keep(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t position, Row& row) {
+  const DropoutDecision decision = DropoutDecision::for_rate(p.dropout_rate);
+  for (const std::int64_t key : row.keys) {
+    const auto bytes = dropout_bytes(p.dropout_seed, b, h, position, key / 16);
+    row.kept.push_back(bytes[key % 16] < decision.keep_threshold ? decision.scale : 0.0);
+  }
+}
+
+template <class T>
 Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i) {
   const std::int64_t kv = h / (p.query_heads / p.kv_heads), position = i + p.query_offset;
   const QueryBlock block{b, position, position + 1, p.key_len, p.key_lengths};
-  const DropoutDecision decision = DropoutDecision::for_rate(p.dropout_rate);
   Row row;
   double best = -std::numeric_limits<double>::infinity();
   for (std::int64_t j = 0; j < p.key_len; ++j) {
@@ -165,16 +173,22 @@ Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i) 
     row.weights.push_back(chain_of(p, score(p, b, h, kv, i, j), b, h, i, j).scores[p.mods.count]);
     if (!(row.weights.back() <= best)) best = row.weights.back();
   }
+  if (p.normalizer == NormalizerKind::sigmoid && !row.keys.empty()) {
+    row.log_sum_exp = 0.0;
+    for (double& s : row.weights) s = 1.0 / (1.0 + std::exp(-(s + p.sigmoid_bias)));
+    keep(p, b, h, position, row);
+    return row;
+  }
   // Scores of -infinity alone hide as a mask does: 0/0 would make NaN of them.
   if (best == -std::numeric_limits<double>::infinity()) return {};
   double sum = 0.0;
   for (const double s : row.weights) sum += std::exp(s - best);
   row.log_sum_exp = best + std::log(sum);
-  for (std::size_t n = 0; n < row.keys.size(); ++n) {
-    row.weights[n] = std::exp(row.weights[n] - row.log_sum_exp);
-    const auto bytes = dropout_bytes(p.dropout_seed, b, h, position, row.keys[n] / 16);
-    row.kept.push_back(bytes[row.keys[n] % 16] < decision.keep_threshold ? decision.scale : 0.0);
-  }
+  // The sink is a key of that score and value 0; the log-sum-exp leaves it out.
+  if (p.sink) sum += std::exp(static_cast<double>(p.sink[h]) - best);
+  const double total = best + std::log(sum);
+  for (double& s : row.weights) s = std::exp(s - total);
+  keep(p, b, h, position, row);
   return row;
 }
 
@@ -270,7 +284,9 @@ void backward_unit(const Problem<T>& p, const BackwardProblem<T>& g, std::int64_
       }
       for (std::size_t n = 0; n < row.keys.size(); ++n) {
         const std::int64_t j = row.keys[n];
-        double ds = row.weights[n] * (dp[n] - mean);
+        const double weight = row.weights[n];
+        double ds = p.normalizer == NormalizerKind::sigmoid ? weight * (1.0 - weight) * dp[n]
+                                                            : weight * (dp[n] - mean);
         if (p.mods.count > 0)
           ds = back_through(p, chain_of(p, score(p, b, h, kv, i, j), b, h, i, j), ds, b, h, i, j, d_mods);
         score_gradient(p, p.query.row(b, h, i), p.key.row(b, kv, j), ds * p.scale, dq.row(i), dk.row(j),
