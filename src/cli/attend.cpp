@@ -13,6 +13,7 @@ namespace {
 struct Options {
   std::string query, key, value, out, weights, lse, score = "scaled-dot", mask = "everything";
   std::string bilinear, additive_query, additive_key, additive_vector, grad, grad_out;
+  std::string normalizer = "softmax", sink;
   std::vector<std::string> mods;
   std::optional<double> scale;
   std::optional<std::int64_t> query_offset;
@@ -128,6 +129,22 @@ ModOptions read_mods(const Options& o, const Tensor& query) {
   return result;
 }
 
+// The normaliser, and its sink where it has one.
+Tensor read_normalizer(const Options& o, AttentionSpec& spec) {
+  try {
+    spec.normalizer = parse_normalizer(o.normalizer);
+  } catch (const ExpressionError& error) {
+    throw Error(fmt::format("--normalizer, column {}: expected {}, got {}", error.column(), error.expected(),
+                            error.got()));
+  }
+  const bool wanted = std::holds_alternative<SoftmaxWithSink>(spec.normalizer);
+  if (wanted == o.sink.empty())
+    throw InvalidArgument("fovea attend", "--sink",
+                          wanted ? "a file with a sink a head" : "--normalizer sink beside it",
+                          wanted ? "none" : o.normalizer);
+  return wanted ? read_npy(o.sink) : Tensor();
+}
+
 // Gradients of everything that was given, as files of a folder.
 void write_gradients(const Options& o, const AttentionPlan& plan, const AttentionInputs& inputs,
                      const AttentionOutputs& outputs, const ModOptions& mods, Executor* executor) {
@@ -143,7 +160,8 @@ void write_gradients(const Options& o, const AttentionPlan& plan, const Attentio
                        .W = like("score.W", inputs.parameters.W),
                        .U = like("score.U", inputs.parameters.U),
                        .v = like("score.v", inputs.parameters.v),
-                       .b = {}};
+                       .b = {},
+                       .sink = like("normalizer.sink", inputs.sink)};
   std::vector<TensorView> d_mods;
   for (std::size_t n = 0; n < mods.arguments.size(); ++n)
     d_mods.push_back(like(mods.names[n], mods.arguments[n]));
@@ -191,6 +209,7 @@ void run(const Options& o) {
   const Parameters parameters = read_parameters(o);
   const ModOptions mods = read_mods(o, query);
   AttentionSpec spec{.scale = o.scale, .mods = mods.mods, .mask = mask_of(o.mask)};
+  const Tensor sink = read_normalizer(o, spec);
   if (o.score == "dot") spec.score = Dot{};
   if (o.score == "bilinear") spec.score = Bilinear{};
   if (o.score == "additive") spec.score = Additive{};
@@ -222,6 +241,7 @@ void run(const Options& o) {
   if (parameters.v) inputs.parameters.v = parameters.v;
   const std::vector<ConstTensorView> mod_arguments(mods.arguments.begin(), mods.arguments.end());
   inputs.mod_arguments = mod_arguments;
+  if (sink) inputs.sink = sink;
   attend(plan, inputs, outputs, {.executor = pool.get()});
   if (!o.grad.empty()) write_gradients(o, plan, inputs, outputs, mods, pool.get());
   write_npy(o.out, out);
@@ -258,6 +278,8 @@ void register_attend(CLI::App& app) {
                    "relative(BUCKETS,MAX_DISTANCE,causal|bidirectional)"
                    "=TABLE.npy; again for the next one")
       ->allow_extra_args(false);
+  command->add_option("--normalizer", o->normalizer, "softmax, sink (with --sink), sigmoid(BIAS)");
+  command->add_option("--sink", o->sink, "learned sinks [heads]");
   auto* grad =
       command->add_option("--grad", o->grad, "dO [batch, heads, query_len, value_dim]: write gradients too");
   auto* folder =

@@ -6,5 +6,6 @@
 namespace fovea::cli {
 
 void register_bench_attention(CLI::App& bench);
+void register_bench_mods(CLI::App& bench);
 
 }  // namespace fovea::cli

@@ -84,14 +84,19 @@ def check_mods(fovea, path):
     shapes = {"q": (batch, heads, queries, dim), "k": (batch, heads, keys, dim), "v": (batch, heads, keys, dim), "do": (batch, heads, queries, dim)}
     p, j = np.arange(queries)[:, None] + keys - queries, np.arange(keys)[None, :]
     bits = np.broadcast_to(j <= p, (batch, 1, queries, keys))
+    normalizers = [["softmax"], ["sink"], ["sigmoid(-0.5)"]]
     lists = [[("softcap(0.5)", None)], [("alibi", (heads,))], [("bias", (queries, keys))], [("bias", (heads, queries, keys))],
              [("relative(8,20,bidirectional)", (heads, 8))], [("relative(6,40,causal)", (heads, 6)), ("softcap(2)", None), ("alibi", (heads,))]]
-    for mods in lists:
+    for turn, mods in enumerate(lists):
+        (normalizer,) = normalizers[turn % 3]
         arrays = {name: random.uniform(-1, 1, shape) for name, shape in shapes.items()}
         arrays |= {f"m{n}": random.uniform(-1, 1, shape) for n, (_, shape) in enumerate(mods) if shape}
+        if normalizer == "sink":
+            arrays["sink"] = random.uniform(-1, 1, heads)
         for name, array in arrays.items():
             np.save(path(name), array)
-        flags = [part for n, (name, shape) in enumerate(mods) for part in ("--mod", f"{name}={path(f'm{n}')}" if shape else name)]
+        flags = ["--normalizer", normalizer] + (["--sink", path("sink")] if normalizer == "sink" else [])
+        flags += [part for n, (name, shape) in enumerate(mods) for part in ("--mod", f"{name}={path(f'm{n}')}" if shape else name)]
         folder = str(Path(path("o")).parent / "gradients")
         subprocess.run([fovea, "attend", "--query", path("q"), "--key", path("k"), "--value", path("v"), "--out", path("o"), "--mask", "causal",
                         "--grad", path("do"), "--grad-out", folder, *flags], check=True)
@@ -99,12 +104,16 @@ def check_mods(fovea, path):
         def output(a):
             s = mod_scores(a["q"] @ a["k"].swapaxes(-1, -2) / dim**0.5, [(name, a.get(f"m{n}")) for n, (name, _) in enumerate(mods)], p, j)
             s = np.where(bits, s, -np.inf)
-            e = np.exp(s - s.max(-1, keepdims=True))
-            return e / e.sum(-1, keepdims=True) @ a["v"]
+            if normalizer.startswith("sigmoid"):
+                return 1 / (1 + np.exp(-(s - 0.5))) @ a["v"]
+            e = np.exp(s)
+            extra = np.exp(a["sink"])[None, :, None, None] if "sink" in a else 0.0
+            return e / (e.sum(-1, keepdims=True) + extra) @ a["v"]
 
         assert np.allclose(np.load(path("o")), output(arrays), rtol=0, atol=1e-12), mods
         files = {"q": "query", "k": "key", "v": "value"} | {f"m{n}": f"mods[{n}].{'slope' if name == 'alibi' else 'table' if name.startswith('rel') else 'bias'}"
                                                             for n, (name, shape) in enumerate(mods) if shape}
+        files |= {"sink": "normalizer.sink"} if normalizer == "sink" else {}
         for name, file in files.items():
             gradient, step = np.load(f"{folder}/{file}.npy").reshape(arrays[name].shape), 1e-5
             direction = random.uniform(-1, 1, arrays[name].shape)

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 namespace fovea::elementwise {
@@ -50,14 +51,21 @@ template <class T, Constant<T> N> inline Dual<T> operator*(N a, Dual<T> b) { ret
 template <class T, Constant<T> N> inline Dual<T> operator/(N a, Dual<T> b) { return {T(a) / b.value, -T(a) * b.derivative / (b.value * b.value)}; }
 // clang-format on
 
-/// condition ? a : b; both are computed.
 template <class T>
+using BitsOf = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
+
+/// condition ? a : b; both are computed. By bits: GCC moves the arithmetic of a ?: into its arms, and then
+/// will not vectorise arms that might trap (0 vector instructions against 91 for a tanh on AVX2).
+template <class T>
+requires std::is_floating_point_v<T>
 inline T where(bool condition, T a, T b) {
-  return condition ? a : b;
+  const auto mask = static_cast<BitsOf<T>>(-static_cast<BitsOf<T>>(condition));
+  return std::bit_cast<T>(
+      static_cast<BitsOf<T>>((std::bit_cast<BitsOf<T>>(a) & mask) | (std::bit_cast<BitsOf<T>>(b) & ~mask)));
 }
 template <class T>
 inline Dual<T> where(bool condition, Dual<T> a, Dual<T> b) {
-  return {condition ? a.value : b.value, condition ? a.derivative : b.derivative};
+  return {where(condition, a.value, b.value), where(condition, a.derivative, b.derivative)};
 }
 template <class T>
 inline Scalar<T> value_of(T x) {
@@ -76,7 +84,7 @@ inline T exp(T x) {
   constexpr T low = wide ? T(-708) : T(-87), high = wide ? T(709) : T(88);
   // n = round(x / ln 2), by adding 1.5·2^(mantissa bits).
   constexpr T magic = wide ? T(6755399441055744.0) : T(12582912.0);
-  const T inside = x < low ? low : x > high ? high : x;
+  const T inside = where(x < low, low, where(x > high, high, x));
   const T shifted = inside * T(1.4426950408889634) + magic, n = shifted - magic;
   T r = inside - n * (wide ? T(6.93147180369123816490e-01) : T(0.693145752));
   r = r - n * (wide ? T(1.90821492927058770002e-10) : T(1.42860677e-6));
@@ -107,9 +115,8 @@ inline T exp(T x) {
   const Bits exponent = std::bit_cast<Bits>(shifted) - std::bit_cast<Bits>(magic) + Bits(wide ? 1023 : 127);
   const T scale = std::bit_cast<T>(static_cast<Bits>(exponent << mantissa));
   const T result = p * scale;
-  return x < low    ? T(0)
-         : x > high ? std::bit_cast<T>(wide ? Bits(0x7ff0000000000000) : Bits(0x7f800000))
-                    : result;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  return where(x < low, T(0), where(x > high, infinity, result));
 }
 
 /// tanh x: relative error below 3e-7 (6e-16 in double), near 0 too, where a soft cap of small scores lies.
@@ -133,9 +140,9 @@ inline T tanh(T x) {
     p = p * z - T(3.33332819422e-1);
     near = x + x * z * p;
   }
-  const T inside = x < T(-20) ? T(-20) : x > T(20) ? T(20) : x;
+  const T inside = where(x < T(-20), T(-20), where(x > T(20), T(20), x));
   const T far = T(1) - T(2) / (elementwise::exp(inside * T(2)) + T(1));
-  return z < T(0.390625) ? near : far;  // |x| < 0.625
+  return where(z < T(0.390625), near, far);  // |x| < 0.625
 }
 
 /// ln x for positive, normal x: relative error below 3e-7 (1e-15 in double), absolute near 1. What comes of
@@ -193,11 +200,10 @@ template <class T>
 inline T abs(T x) {
   if constexpr (IsDual<T>) {
     using S = Scalar<T>;
-    return {x.value < 0 ? -x.value : x.value, x.value < 0   ? -x.derivative
-                                              : x.value > 0 ? x.derivative
-                                                            : S(0)};
+    return {where(x.value < 0, -x.value, x.value),
+            where(x.value < 0, -x.derivative, where(x.value > 0, x.derivative, S(0)))};
   } else {
-    return x < 0 ? -x : x;
+    return where(x < 0, -x, x);
   }
 }
 template <class T>
