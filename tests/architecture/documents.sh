@@ -13,11 +13,11 @@ documents=(README.md README.zh.md CONTRIBUTING.md CHANGELOG.md docs/*.md docs/de
 for document in "${documents[@]}"; do
   [[ -f $document ]] || { breach "$document: missing"; continue; }
   folder=$(dirname "$document")
-  # [text](path), relative to the document.
+  # [text](path), relative to the document; a lambda in a block of code is no link.
   while read -r path; do
     [[ $path == http* || $path == mailto:* || -z $path ]] || [[ -e $folder/$path ]] ||
       breach "$document: link to $path, which is not there"
-  done < <(grep -oE '\]\([^)#]+' "$document" | sed 's/^](//' || true)
+  done < <(awk '/^```/ { code = !code; next } !code' "$document" | grep -oE '\]\([^)#]+' | sed 's/^](//' || true)
   # `path/in/the/tree`, from the root; with * or <...> it is a pattern, not a file.
   while read -r path; do
     [[ -e $path ]] || breach "$document: names $path, which is not there"
@@ -35,6 +35,9 @@ for readme in README.md README.zh.md; do
   diff <(sed -n '/^```cpp$/,/^```$/p' "$readme" | sed '1d;$d') examples/attend/main.cpp >/dev/null ||
     breach "$readme: its C++ program is not examples/attend/main.cpp"
 done
+
+diff <(sed -n '/^\/\/ Three parts/,/^```$/p' docs/algebra.md | sed '$d') examples/algebra/main.cpp >/dev/null ||
+  breach "docs/algebra.md: its program is not examples/algebra/main.cpp"
 
 if ((breaches)); then
   echo "$breaches breach(es)"

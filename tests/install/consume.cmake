@@ -32,6 +32,15 @@ function(run_attend)
   endif()
 endfunction()
 
+# A mod compiled outside the library, at -O2, and trained; a predicate; a printed schedule.
+function(run_algebra)
+  build_and_run("${SOURCE}/examples/algebra" algebra -D CMAKE_CXX_FLAGS_RELEASE=-O2)
+  message(STATUS "algebra printed:\n${output}")
+  if(NOT output MATCHES "learned a decay of 1\\.(49|50)[0-9]\nmeans of neighbours: 0\\.50 1\\.75 2\\.00 3\\.00 2\\.67\ntiles of 48")
+    message(FATAL_ERROR "examples/algebra printed something else than docs/algebra.md says")
+  endif()
+endfunction()
+
 file(REMOVE_RECURSE "${WORK}")
 if(FROM STREQUAL "engine")
   step("configuring the engine" ${CMAKE_COMMAND} -S "${SOURCE}" -B "${WORK}/engine" -G Ninja
@@ -55,6 +64,7 @@ if(FROM STREQUAL "engine")
 else()
   step("installing" ${CMAKE_COMMAND} --install "${BUILD}" --prefix "${WORK}/prefix")
   run_attend()
+  run_algebra()
   build_and_run("${SOURCE}/tests/install/layers" layers)
   # The package must not lean on the tree it was built from.
   file(GLOB_RECURSE package_files "${WORK}/prefix/*.cmake")
