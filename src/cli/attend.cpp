@@ -12,7 +12,8 @@ namespace {
 
 struct Options {
   std::string query, key, value, out, weights, lse, score = "scaled-dot", mask = "everything";
-  std::string bilinear, additive_query, additive_key, additive_vector, grad, grad_out;
+  std::string bilinear, additive_query, additive_key, additive_vector, low_rank_query, low_rank_key, grad,
+      grad_out;
   std::string normalizer = "softmax", sink;
   std::vector<std::string> mods;
   std::optional<double> scale;
@@ -52,6 +53,15 @@ Parameters read_parameters(const Options& o) {
   unused(o.additive_query, "--additive-query", "additive");
   unused(o.additive_key, "--additive-key", "additive");
   unused(o.additive_vector, "--additive-vector", "additive");
+  unused(o.low_rank_query, "--low-rank-query", "low-rank");
+  unused(o.low_rank_key, "--low-rank-key", "low-rank");
+  if (o.score == "low-rank") {
+    if (o.low_rank_query.empty() || o.low_rank_key.empty())
+      throw InvalidArgument("fovea attend", "--low-rank-query, --low-rank-key",
+                            "two files for --score low-rank", "fewer");
+    p.W = read_npy(o.low_rank_query);
+    p.U = read_npy(o.low_rank_key);
+  }
   if (o.score == "bilinear") {
     if (o.bilinear.empty())
       throw InvalidArgument("fovea attend", "--bilinear", "a file with W for --score bilinear", "none");
@@ -181,7 +191,8 @@ void check_outputs(const Options& o) {
         throw InvalidArgument("fovea attend", flag, std::string("a file other than that of ") + other, *path);
     }
     for (const std::string* read :
-         {&o.query, &o.key, &o.value, &o.bilinear, &o.additive_query, &o.additive_key, &o.additive_vector}) {
+         {&o.query, &o.key, &o.value, &o.bilinear, &o.additive_query, &o.additive_key, &o.additive_vector,
+          &o.low_rank_query, &o.low_rank_key}) {
       if (!path->empty() && !read->empty() && same_file(*path, *read))
         throw InvalidArgument("fovea attend", flag, "a file other than those it reads", *path);
     }
@@ -213,6 +224,7 @@ void run(const Options& o) {
   if (o.score == "dot") spec.score = Dot{};
   if (o.score == "bilinear") spec.score = Bilinear{};
   if (o.score == "additive") spec.score = Additive{};
+  if (o.score == "low-rank") spec.score = LowRankBilinear{};
   const AttentionShape shape{.batch = query.size(0),
                              .num_query_heads = query.size(1),
                              .num_kv_heads = key.size(1),
@@ -221,7 +233,9 @@ void run(const Options& o) {
                              .head_dim = query.size(3),
                              .value_dim = value.size(3),
                              .key_dim = key.size(3),
-                             .hidden = parameters.v ? parameters.v.count() : 0};
+                             .hidden = parameters.v            ? parameters.v.count()
+                                       : o.score == "low-rank" ? parameters.W.size(0)
+                                                               : 0};
   const AttentionPlan plan = make_plan(spec, shape, {.dtype = query.dtype()});
   if (o.explain) fmt::print("{}\n", explain(plan, o.query_offset));
   std::unique_ptr<Executor> pool;
@@ -262,11 +276,13 @@ void register_attend(CLI::App& app) {
   command->add_option("--weights", o->weights, "attention weights [batch, heads, query_len, key_len]");
   command->add_option("--lse", o->lse, "log-sum-exp [batch, heads, query_len]");
   command->add_option("--score", o->score)
-      ->check(CLI::IsMember({"scaled-dot", "dot", "bilinear", "additive"}));
+      ->check(CLI::IsMember({"scaled-dot", "dot", "bilinear", "additive", "low-rank"}));
   command->add_option("--bilinear", o->bilinear, "W [key_dim, query_dim] of s = k'Wq");
   command->add_option("--additive-query", o->additive_query, "W [hidden, query_dim] of s = v'tanh(Wq + Uk)");
   command->add_option("--additive-key", o->additive_key, "U [hidden, key_dim]");
   command->add_option("--additive-vector", o->additive_vector, "v [hidden]");
+  command->add_option("--low-rank-query", o->low_rank_query, "W [rank, query_dim] of s = (Uk)'(Wq)");
+  command->add_option("--low-rank-key", o->low_rank_key, "U [rank, key_dim]");
   command->add_option("--scale", o->scale,
                       "multiplies the score; default 1/sqrt(head_dim) for scaled-dot, else 1");
   command->add_option(

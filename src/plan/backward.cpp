@@ -45,8 +45,8 @@ Scratch<T> scratch_of(const AttentionPlan::Impl& plan, const AttentionInputs& in
   const RowSizes queries{sizes.batch, s.num_query_heads, sizes.query_len},
       keys{sizes.batch, s.num_kv_heads, sizes.key_len};
   const bool query_projected =
-      everything ? plan.bilinear() || plan.additive() : bool(inputs.parameters.W) || g.b;
-  const bool key_projected = everything ? plan.additive() : bool(inputs.parameters.U);
+      everything ? plan.bilinear() || plan.additive() || plan.low_rank() : bool(inputs.parameters.W) || g.b;
+  const bool key_projected = everything ? plan.additive() || plan.low_rank() : bool(inputs.parameters.U);
   Scratch<T> scratch;
   scratch.query = target_of<T>(g.query, !narrowed && !query_projected, queries, plan.score_dim(), carver);
   scratch.key = target_of<T>(g.key, !narrowed && !key_projected, keys, plan.score_dim(), carver);

@@ -117,8 +117,8 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
                            {data_or_null<T>(given.W), s.key_dim, s.head_dim,
                             executor ? given.W.stride(-2) : 0, each_head ? given.W.stride(0) : 0},
                            result.query, carver, executor);
-  } else if (plan.additive()) {
-    p.score = kernels::ScoreKind::additive;
+  } else if (plan.additive() || plan.low_rank()) {
+    if (plan.additive()) p.score = kernels::ScoreKind::additive;
     p.additive_vector = data_or_null<T>(given.v);
     const T* bias = data_or_null<T>(given.b);
     if (!executor || given.W) {

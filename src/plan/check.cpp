@@ -97,6 +97,13 @@ void check_parameters(const char* function, const AttentionPlan::Impl& plan, con
                             "none, with " + std::to_string(size) + " elements");
     }
   };
+  if (plan.low_rank()) {
+    check_view(function, "parameters.W", given.W, dtype, {s.hidden, s.head_dim});
+    check_view(function, "parameters.U", given.U, dtype, {s.hidden, s.key_dim});
+    unused(given.v, "parameters.v");
+    unused(given.b, "parameters.b");
+    return;
+  }
   if (plan.additive()) {
     if (given.W)
       check_view(function, "parameters.W", given.W, dtype, {s.hidden, s.head_dim});

@@ -21,8 +21,9 @@ struct AttentionPlan::Impl {
 
   bool bilinear() const { return std::holds_alternative<Bilinear>(spec.score); }
   bool additive() const { return std::holds_alternative<Additive>(spec.score); }
+  bool low_rank() const { return std::holds_alternative<LowRankBilinear>(spec.score); }
   /// Elements of query and key once they reach the kernel.
-  std::int64_t score_dim() const { return additive() ? shape.hidden : shape.key_dim; }
+  std::int64_t score_dim() const { return additive() || low_rank() ? shape.hidden : shape.key_dim; }
   DType compute_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 };
 

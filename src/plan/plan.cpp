@@ -39,8 +39,9 @@ AttentionShape checked_shape(const AttentionSpec& spec, AttentionShape shape) {
   }
   if (shape.key_dim == 0) shape.key_dim = shape.head_dim;
   at_least(shape.key_dim, 1, "shape.key_dim");
-  const bool additive = std::holds_alternative<Additive>(spec.score);
-  if (additive) at_least(shape.hidden, 1, "shape.hidden");
+  const bool projected =
+      std::holds_alternative<Additive>(spec.score) || std::holds_alternative<LowRankBilinear>(spec.score);
+  if (projected) at_least(shape.hidden, 1, "shape.hidden");
   // Workspaces are a few operands and a few partial sums: 2^48 elements each leave room in 63 bits for their
   // bytes.
   std::int64_t room = std::int64_t{1} << 48;
@@ -56,7 +57,7 @@ AttentionShape checked_shape(const AttentionSpec& spec, AttentionShape shape) {
     }
     room /= size;
   }
-  if (!additive && !std::holds_alternative<Bilinear>(spec.score) && shape.key_dim != shape.head_dim) {
+  if (!projected && !std::holds_alternative<Bilinear>(spec.score) && shape.key_dim != shape.head_dim) {
     refuse("shape.key_dim", "head_dim " + std::to_string(shape.head_dim) + " for a dot score",
            std::to_string(shape.key_dim));
   }
@@ -92,7 +93,7 @@ void choose(AttentionPlan::Impl& plan, const std::string& wanted, const char* ar
 }
 
 std::string score_name(const Score& score) {
-  static constexpr const char* names[] = {"scaled-dot", "dot", "bilinear", "additive"};
+  static constexpr const char* names[] = {"scaled-dot", "dot", "bilinear", "additive", "low-rank"};
   return names[score.index()];
 }
 

@@ -72,7 +72,7 @@ inline void add_mods(Case& c, std::size_t n) {
       return;
     default:
       c.spec.mods = {make_mod("log", [](auto score, ModSite) {
-        return elementwise::log(elementwise::exp(score) + 1.0) * elementwise::abs(score - 0.1);
+        return elementwise::log(elementwise::exp(0.1 * score) + 1.0) * elementwise::abs(0.1 * score - 0.1);
       })};
       return;
   }
@@ -98,8 +98,11 @@ inline std::vector<Case> case_table() {
                                 {1, 1, 1, 49, 129, 17, 5},   {2, 2, 1, 64, 64, 32, 32},
                                 {1, 2, 2, 130, 260, 12, 40}, {1, 1, 1, 3, 1, 1, 1},
                                 {1, 2, 1, 97, 31, 64, 64}};
-  const std::vector<std::pair<const char*, Score>> scores{
-      {"scaled-dot", ScaledDot{}}, {"dot", Dot{}}, {"bilinear", Bilinear{}}, {"additive", Additive{}}};
+  const std::vector<std::pair<const char*, Score>> scores{{"scaled-dot", ScaledDot{}},
+                                                          {"dot", Dot{}},
+                                                          {"bilinear", Bilinear{}},
+                                                          {"additive", Additive{}},
+                                                          {"low-rank", LowRankBilinear{}}};
   // Mods and the other masks, crossed with everything above in turn.
   const std::vector<Named> with_mods{
       {"everything", Everything{}},
@@ -141,7 +144,7 @@ inline std::vector<Case> case_table() {
                    s.dim,
                    s.value_dim,
                    own_key_dim ? s.dim + 3 : 0,
-                   score.index() == 3 ? 11 : 0};
+                   score.index() >= 3 ? 11 : 0};
         for (std::int64_t b = 0; b < s.batch; ++b)
           c.key_lengths.push_back(b == 0 ? std::max<std::int64_t>(s.keys - 2, 0) : s.keys / 2);
         if (mods) add_mods(c, n);
@@ -231,6 +234,10 @@ struct Operands {
     }
     if (std::holds_alternative<SoftmaxWithSink>(c.spec.normalizer))
       sink = random_tensor(wide, {s.num_query_heads}, 9);
+    if (std::holds_alternative<LowRankBilinear>(c.spec.score)) {
+      W = random_tensor(wide, {s.hidden, s.head_dim}, 5);
+      U = random_tensor(wide, {s.hidden, key_dim}, 6);
+    }
     for (const Shape& sizes : c.mod_arguments) {
       mod_arguments.push_back(random_tensor(wide, sizes, 20 + mod_arguments.size()));
       mod_views.push_back(mod_arguments.back());

@@ -33,16 +33,31 @@ struct Additive {
   friend bool operator==(const Additive&, const Additive&) = default;
 };
 
-using Score = std::variant<ScaledDot, Dot, Bilinear, Additive>;
+/// s = (U k)ᵀ(W q), a bilinear score whose matrix has rank `hidden` (Kim et al. 2016, arXiv 1610.04325): W is
+/// [hidden, query_dim], U [hidden, key_dim]. Not symmetric in q and k.
+struct LowRankBilinear {
+  friend bool operator==(const LowRankBilinear&, const LowRankBilinear&) = default;
+};
+
+using Score = std::variant<ScaledDot, Dot, Bilinear, Additive, LowRankBilinear>;
 
 /// The tensors of a score; an empty view is "not given". Names of their gradients: "score.W", "score.U",
 /// "score.v", "score.b".
 struct ScoreParameters {
-  ConstTensorView
-      W;  ///< Bilinear: [key_dim, query_dim] (or one a query head). Additive: [hidden, query_dim].
-  ConstTensorView U;  ///< Additive: [hidden, key_dim].
+  ConstTensorView W;  ///< Bilinear: [key_dim, query_dim] (or one a query head). Additive, LowRankBilinear:
+                      ///< [hidden, query_dim].
+  ConstTensorView U;  ///< Additive, LowRankBilinear: [hidden, key_dim].
   ConstTensorView v;  ///< Additive: [hidden].
   ConstTensorView b;  ///< Additive: [hidden], optional.
 };
+
+/// The concat score, vᵀ tanh(W [q; k]) (Luong et al. 2015, arXiv 1508.04025), is the additive one with W
+/// [hidden, query_dim + key_dim] cut in two. Views, so gradients go the same way.
+inline ScoreParameters concat_parameters(ConstTensorView W, ConstTensorView v, std::int64_t query_dim) {
+  if (W.rank() != 2 || query_dim < 0 || query_dim > W.size(1))
+    throw InvalidArgument("concat_parameters", "query_dim",
+                          "at most the columns of W " + to_string(W.shape()), std::to_string(query_dim));
+  return {.W = W.slice(1, 0, query_dim), .U = W.slice(1, query_dim, W.size(1) - query_dim), .v = v, .b = {}};
+}
 
 }  // namespace fovea
