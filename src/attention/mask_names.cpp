@@ -21,7 +21,7 @@ constexpr MaskName names[] = {
     {"lengths", "a length a batch entry, or none", 0, any,
      [](const Numbers& n) -> Mask { return KeyLengths{n}; }},
     {"prefix", "a length, or one a batch entry", 1, any, [](const Numbers& n) -> Mask { return Prefix{n}; }},
-    {"documents", "boundaries", 1, any, [](const Numbers& n) -> Mask { return Documents{n}; }},
+    {"documents", "boundaries", 0, any, [](const Numbers& n) -> Mask { return Documents{n}; }},
     {"chunked", "a size", 1, 1, [](const Numbers& n) -> Mask { return Chunked{n[0]}; }},
     {"strided", "a stride", 1, 1, [](const Numbers& n) -> Mask { return Strided{n[0]}; }},
     {"dilated", "lookback, lookahead, step", 3, 3,
@@ -32,8 +32,8 @@ constexpr MaskName names[] = {
      [](const Numbers& n) -> Mask {
        return BlockTable{n[0], n[1], std::vector<bool>(n.begin() + 2, n.end())};
      }},
-    {"tree", "a parent a position", 1, any, [](const Numbers& n) -> Mask { return Tree{n}; }},
-    {"groups", "a group a position", 1, any, [](const Numbers& n) -> Mask { return Groups{n}; }},
+    {"tree", "a parent a position", 0, any, [](const Numbers& n) -> Mask { return Tree{n}; }},
+    {"groups", "a group a position", 0, any, [](const Numbers& n) -> Mask { return Groups{n}; }},
 };
 
 }  // namespace

@@ -16,9 +16,11 @@ constexpr std::int64_t far = std::numeric_limits<std::int64_t>::max() / 4;
   throw InvalidArgument(mask, argument, expected, got);
 }
 
-void at_least(const char* mask, const char* argument, std::int64_t value, std::int64_t least) {
-  if (value < least || value > far)
-    refuse(mask, argument, "a number of at least " + std::to_string(least), std::to_string(value));
+void at_least(const char* mask, const char* argument, std::int64_t value, std::int64_t least,
+              std::int64_t most = far) {
+  if (value < least || value > most)
+    refuse(mask, argument, "a number in [" + std::to_string(least) + ", " + std::to_string(most) + "]",
+           std::to_string(value));
 }
 
 KeySpans span_within(std::int64_t begin, std::int64_t end, std::int64_t key_len) {
@@ -210,8 +212,9 @@ class DilatedNode final : public MaskNode {
 class BlockTableNode final : public MaskNode {
  public:
   explicit BlockTableNode(BlockTable table) : table_(std::move(table)) {
-    at_least("BlockTable", "size", table_.size, 1);
-    at_least("BlockTable", "columns", table_.columns, 1);
+    constexpr std::int64_t most = std::int64_t{1} << 30;  // their product is a position
+    at_least("BlockTable", "size", table_.size, 1, most);
+    at_least("BlockTable", "columns", table_.columns, 1, most);
     const auto bits = static_cast<std::int64_t>(table_.visible.size());
     if (bits % table_.columns != 0)
       refuse("BlockTable", "visible", "whole rows of " + std::to_string(table_.columns) + " columns",
@@ -295,7 +298,9 @@ class TreeNode final : public MaskNode {
 
 class GroupsNode final : public MaskNode {
  public:
-  explicit GroupsNode(std::vector<std::int64_t> groups) : groups_(std::move(groups)) {}
+  explicit GroupsNode(std::vector<std::int64_t> groups) : groups_(std::move(groups)) {
+    for (const std::int64_t group : groups_) at_least("Groups", "groups", group, 0);
+  }
   bool allows(const Site& site, const QueryBlock&) const override {
     return inside(site.query) && inside(site.key) && group(site.key) <= group(site.query);
   }
@@ -359,8 +364,10 @@ class PredicateNode final : public MaskNode {
 };
 
 const Predicate::Sites& checked(const Predicate::Sites& sites) {
-  at_least("Predicate", "sites.batch", sites.batch, 1);
-  at_least("Predicate", "sites.query_end", sites.query_end, sites.query_begin);
+  constexpr std::int64_t most = std::int64_t{1} << 30;  // the number of rows is a product
+  at_least("Predicate", "sites.batch", sites.batch, 1, most);
+  at_least("Predicate", "sites.query_begin", sites.query_begin, -most, most);
+  at_least("Predicate", "sites.query_end", sites.query_end, sites.query_begin, most);
   at_least("Predicate", "sites.key_len", sites.key_len, 0);
   return sites;
 }
@@ -372,8 +379,9 @@ BlockTable block_table(const BigBird& pattern) {
   at_least("BigBird", "size", pattern.size, 1);
   at_least("BigBird", "window", pattern.window, 0);
   at_least("BigBird", "global", pattern.global, 0);
-  at_least("BigBird", "random", pattern.random, 0);
-  const std::int64_t blocks = std::max<std::int64_t>((pattern.length + pattern.size - 1) / pattern.size, 1);
+  const std::int64_t blocks = std::max<std::int64_t>((pattern.length - 1) / pattern.size + 1, 1);
+  at_least("BigBird", "length / size", blocks, 0, 1 << 14);  // 2^28 bits
+  at_least("BigBird", "random", pattern.random, 0, blocks);
   BlockTable table{pattern.size, blocks, std::vector<bool>(static_cast<std::size_t>(blocks * blocks))};
   PhiloxStream random(pattern.seed);
   for (std::int64_t row = 0; row < blocks; ++row) {

@@ -47,6 +47,9 @@ Mod::Mod(std::shared_ptr<const ModNode> node) : node_(std::move(node)) {
   if (node_->arguments().size() > static_cast<std::size_t>(max_mod_arguments))
     throw InvalidArgument("Mod", "node", "at most " + std::to_string(max_mod_arguments) + " arguments",
                           std::to_string(node_->arguments().size()));
+  if (node_->entries() > 0 && node_->arguments().size() != 1)
+    throw InvalidArgument("Mod", "node", "one argument where it is a table",
+                          std::to_string(node_->arguments().size()));
 }
 
 std::string to_string(const Mod& mod) {
@@ -79,13 +82,14 @@ std::int64_t relative_bucket(const RelativeBias& bias, std::int64_t distance) {
   if (distance < near) return first + distance;
   const double position = std::log(static_cast<double>(distance) / static_cast<double>(near)) /
                           std::log(static_cast<double>(bias.max_distance) / static_cast<double>(near));
-  const auto far = near + static_cast<std::int64_t>(position * static_cast<double>(buckets - near));
+  const auto far = near + static_cast<std::int64_t>(position * static_cast<double>(buckets - near) +
+                                                    1e-9);  // exact powers too
   return first + std::min(far, buckets - 1);
 }
 
 Mod to_mod(const SoftCap& cap) {
-  if (!(cap.cap > 0) || !std::isfinite(cap.cap))
-    throw InvalidArgument("SoftCap", "cap", "a positive number", shortest(cap.cap));
+  if (!(cap.cap >= 1e-30) || !(cap.cap <= 1e30))  // both it and its inverse have to be floats
+    throw InvalidArgument("SoftCap", "cap", "a number in [1e-30, 1e30]", shortest(cap.cap));
   return make_mod("softcap(" + shortest(cap.cap) + ")", [cap = cap.cap](auto score, ModSite) {
     using T = elementwise::Scalar<decltype(score)>;
     return elementwise::tanh(score * T(1.0 / cap)) * T(cap);
@@ -102,14 +106,17 @@ Mod to_mod(DenseBias) {
 }
 
 Mod to_mod(const RelativeBias& bias) {
-  const std::int64_t least = bias.direction == RelativeBias::Direction::bidirectional ? 4 : 2;
-  if (bias.buckets < least || bias.buckets > 1 << 20)
-    throw InvalidArgument("RelativeBias", "buckets", "at least " + std::to_string(least),
+  constexpr std::int64_t most = 1 << 20;
+  const std::int64_t ways = bias.direction == RelativeBias::Direction::bidirectional ? 2 : 1;
+  if (bias.buckets < 2 * ways || bias.buckets > most)
+    throw InvalidArgument("RelativeBias", "buckets", "a number in [" + std::to_string(2 * ways) + ", 2^20]",
                           std::to_string(bias.buckets));
-  if (bias.max_distance <= bias.buckets)
-    throw InvalidArgument("RelativeBias", "max_distance",
-                          "more than the buckets, " + std::to_string(bias.buckets),
-                          std::to_string(bias.max_distance));
+  const std::int64_t near = bias.buckets / ways / 2;
+  if (bias.max_distance <= near || bias.max_distance > most)
+    throw InvalidArgument(
+        "RelativeBias", "max_distance",
+        "more than the " + std::to_string(near) + " distances with a bucket each, at most 2^20",
+        std::to_string(bias.max_distance));
   return Mod(std::make_shared<RelativeBiasMod>(bias));
 }
 

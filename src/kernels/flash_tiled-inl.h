@@ -404,7 +404,11 @@ HWY_INLINE int64_t PartialsSize(const Problem<T>& p, int64_t units, int64_t widt
 template <class T>
 HWY_NOINLINE size_t TiledBackwardBytes(const Problem<T>& p, int threads) {
   Carve carve(nullptr);
-  const BackwardShape<T> s = BackwardShapeOf(p);
+  BackwardShape<T> s = BackwardShapeOf(p);
+  if (p.has_mods) {  // a call whose gradients are shared has fewer groups, of more keys each
+    const int64_t groups = Most(Least(s.groups, kSharedGroups), 1);
+    s.group_keys = (s.tiles + groups - 1) / groups * kTileKeys;
+  }
   carve.Take<T>(TransposedSize(p, p.score_dim));
   carve.Take<T>(TransposedSize(p, p.value_dim));
   carve.Take<T>(PaddedRowsSize(p, p.score_dim));

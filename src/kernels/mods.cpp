@@ -152,12 +152,11 @@ std::size_t ProblemMods<T>::most_arguments() const {
 }
 
 template <class T>
-bool ProblemMods<T>::shared_dense_gradient() const {
+bool ProblemMods<T>::shared_dense_gradient(std::int64_t batch, std::int64_t heads) const {
   for (const ProblemMod<T>& mod : all()) {
     for (std::size_t k = 0; k < mod.count; ++k) {
       const ModArgument<T>& x = mod.arguments[k];
-      if (wanted(x) && sum_of(mod, x) == Sum::dense &&
-          (x.gradient_strides[0] == 0 || x.gradient_strides[1] == 0))
+      if (wanted(x) && sum_of(mod, x) == Sum::dense && (x.sizes[0] < batch || x.sizes[1] < heads))
         return true;
     }
   }

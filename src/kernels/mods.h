@@ -48,7 +48,7 @@ struct ProblemMods {
   bool empty() const { return count == 0; }
   std::size_t most_arguments() const;
   /// A gradient that several batch entries or heads share in every score: they then have to take turns.
-  bool shared_dense_gradient() const;
+  bool shared_dense_gradient(std::int64_t batch, std::int64_t heads) const;
   bool has_arguments() const { return most_arguments() > 0; }
 };
 

@@ -316,6 +316,7 @@ void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, C
                      const AttentionGradients& gradients, const CallResources& resources) {
   const AttentionPlan::Impl& impl = plan.impl();
   const CallSizes sizes = check_inputs(function, impl, inputs);
+  check_mods(function, impl, sizes, inputs.mod_arguments, gradients.mod_arguments);
   check_saved(impl, sizes, output, log_sum_exp, d_output);
   check_gradients(impl, inputs, gradients);
   const AttentionGradients& g = gradients;
@@ -332,7 +333,20 @@ void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, C
     const NamedView pair[] = {{"gradients.sink", g.sink}, other};
     check_apart(function, pair, 1);
   }
+  const std::span<const NamedView> written = std::span(views).first(7);
+  for (const ConstTensorView& argument : inputs.mod_arguments) {
+    for (const NamedView& view : written) {
+      const NamedView pair[] = {view, {"mod_arguments", argument}};
+      check_apart(function, pair, 1);
+    }
+    const NamedView sink[] = {{"gradients.sink", g.sink}, {"mod_arguments", argument}};
+    check_apart(function, sink, 1);
+  }
   for (const TensorView& view : g.mod_arguments) {
+    for (const ConstTensorView& argument : inputs.mod_arguments) {
+      const NamedView pair[] = {{"gradients.mod_arguments", view}, {"mod_arguments", argument}};
+      check_apart(function, pair, 1);
+    }
     for (const NamedView& other : views) {
       const NamedView pair[] = {{"gradients.mod_arguments", view}, other};
       check_apart(function, pair, 1);

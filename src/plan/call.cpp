@@ -90,7 +90,8 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
   result.problem.mods =
       executor ? mods_of<T>(function, plan, sizes, inputs.mod_arguments, mod_gradients) : mods_of<T>(plan);
   result.problem.has_mods = !result.problem.mods.empty();
-  result.problem.shared_dense_gradient = result.problem.mods.shared_dense_gradient();
+  result.problem.shared_dense_gradient =
+      result.problem.mods.shared_dense_gradient(sizes.batch, s.num_query_heads);
   result.query = widened<T>(plan, inputs.query, s.num_query_heads, sizes.query_len, s.head_dim, sizes.batch,
                             carver, executor);
   result.key =
@@ -232,6 +233,14 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
                              {"parameters.U", given.U},    {"parameters.v", given.v},
                              {"parameters.b", given.b}};
   check_apart(function, views, 3);
+  for (const NamedView& written : std::span(views).first(3)) {
+    const NamedView sink[] = {written, {"sink", inputs.sink}};
+    check_apart(function, sink, 1);
+    for (const ConstTensorView& argument : inputs.mod_arguments) {
+      const NamedView pair[] = {written, {"mod_arguments", argument}};
+      check_apart(function, pair, 1);
+    }
+  }
 }
 
 CallSizes capacity(const AttentionPlan::Impl& plan) {
@@ -250,6 +259,7 @@ void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const Atte
             const CallResources& resources) {
   const AttentionPlan::Impl& impl = plan.impl();
   const CallSizes sizes = check_inputs("attend", impl, inputs);
+  check_mods("attend", impl, sizes, inputs.mod_arguments, {});
   check_outputs(impl, inputs, outputs, sizes);
   if (sizes.batch == 0 || sizes.query_len == 0) return;
   Executor& executor = resources.executor ? *resources.executor : default_executor();

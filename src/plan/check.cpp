@@ -176,10 +176,11 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
       }
     }
   }
-  constexpr std::int64_t farthest = std::int64_t{1} << 40;
-  if (inputs.query_offset && (*inputs.query_offset > farthest || *inputs.query_offset < -farthest)) {
-    throw InvalidArgument(function, "query_offset", "an offset within 2^40",
-                          std::to_string(*inputs.query_offset));
+  const int farthest = plan.spec.mods.empty() ? 40 : 30;  // a ModSite has 32 bits
+  const std::int64_t offset = inputs.query_offset.value_or(0);
+  if (offset > std::int64_t{1} << farthest || offset < -(std::int64_t{1} << farthest)) {
+    throw InvalidArgument(function, "query_offset", "an offset within 2^" + std::to_string(farthest),
+                          std::to_string(offset));
   }
   return sizes;
 }

@@ -80,6 +80,9 @@ template <class T>
 kernels::ProblemMods<T> mods_of(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
                                 std::span<const ConstTensorView> arguments,
                                 std::span<const TensorView> gradients);
+/// Throws what mods_of would.
+void check_mods(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
+                std::span<const ConstTensorView> arguments, std::span<const TensorView> gradients);
 /// The same for counting bytes: nothing is read.
 template <class T>
 kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan);

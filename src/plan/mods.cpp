@@ -33,7 +33,7 @@ std::string name_of(const ModNode& node, std::size_t mod, std::size_t argument) 
 
 // Texts are made only where something is wrong: a call takes nothing from the heap.
 bool fits(const ConstTensorView& view, DType dtype, const std::array<std::int64_t, 4>& full, bool table) {
-  if (view.rank() != 4 || view.dtype() != dtype || view.empty()) return false;
+  if (view.rank() != 4 || view.dtype() != dtype || (view.empty() && view.count() > 0)) return false;
   for (int axis = 0; axis < 4; ++axis) {
     const std::int64_t size = view.size(axis), whole = full[static_cast<std::size_t>(axis)];
     if (size != whole && (size != 1 || (table && axis >= 2))) return false;
@@ -104,6 +104,14 @@ kernels::ProblemMods<T> mods_of(const char* function, const AttentionPlan::Impl&
     }
   }
   return result;
+}
+
+void check_mods(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
+                std::span<const ConstTensorView> arguments, std::span<const TensorView> gradients) {
+  if (plan.compute_dtype() == DType::f64)
+    mods_of<double>(function, plan, sizes, arguments, gradients);
+  else
+    mods_of<float>(function, plan, sizes, arguments, gradients);
 }
 
 #define FOVEA_INSTANTIATE(T)                                                                             \

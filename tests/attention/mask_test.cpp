@@ -218,6 +218,15 @@ TEST(Mask, SensesNoNonsense) {
   EXPECT_THROW(Mask(Tree{{0, 2}}), InvalidArgument);
   EXPECT_THROW(Mask(Prefix{}), InvalidArgument);
   EXPECT_THROW(Mask(BlockTable{4, 2, {true, false, true}}), InvalidArgument);
+  constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
+  EXPECT_THROW(Mask(BlockTable{huge / 4, 6, std::vector<bool>(6)}), InvalidArgument);
+  EXPECT_THROW(Mask(BigBird{.length = std::int64_t{1} << 38}), InvalidArgument);
+  EXPECT_THROW(Mask(BigBird{.length = 100, .random = std::int64_t{1} << 60}), InvalidArgument);
+  EXPECT_THROW(Predicate("huge", {.batch = std::int64_t{1} << 60, .query_end = 16}, std::vector<KeySpans>()),
+               InvalidArgument);
+  EXPECT_THROW(Mask(Groups{{-1}}), InvalidArgument);
+  for (const Mask& empty : {Mask(Documents{}), Mask(Tree{}), Mask(Groups{}), Mask(BlockTable{2, 3, {}})})
+    EXPECT_EQ(to_string(parse_mask(to_string(empty))), to_string(empty));
   EXPECT_THROW(parse_mask("chunked(0)"), ExpressionError);
   EXPECT_THROW(parse_mask("blocks(1,2,1)"), ExpressionError);
   EXPECT_THROW(parse_mask("tree(1)"), ExpressionError);

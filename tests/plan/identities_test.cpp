@@ -255,6 +255,11 @@ TEST(Mod, AsTheirPapersHaveThem) {
   }
   EXPECT_EQ(relative_bucket(t5, 8), 8);
   EXPECT_EQ(relative_bucket(t5, 127), 15);
+  // Where the logarithm is a whole number: 5 near buckets of 10, distances 10, 20, 40, 80 = 5·2^n.
+  const RelativeBias exact{.buckets = 20, .max_distance = 160};
+  EXPECT_EQ(relative_bucket(exact, 10), 6);
+  EXPECT_EQ(relative_bucket(exact, 20), 7);
+  EXPECT_EQ(relative_bucket(exact, 80), 9);
   EXPECT_EQ(relative_bucket(t5, 100000), 15);
   EXPECT_EQ(relative_bucket(t5, -100000), 31);
   const RelativeBias causal{.direction = RelativeBias::Direction::causal};
@@ -293,7 +298,27 @@ TEST(Mod, ArgumentsAreCheckedByName) {
   refused({RelativeBias{8, 20}}, {slope}, "mods[0].table");
   EXPECT_THROW(make_plan({.mods = Mods(9, Mod(SoftCap{}))}, shape), InvalidArgument);
   EXPECT_THROW(Mod(SoftCap{-1}), InvalidArgument);
-  EXPECT_THROW(Mod(RelativeBias{.buckets = 8, .max_distance = 8}), InvalidArgument);
+  EXPECT_THROW(Mod(SoftCap{1e39}), InvalidArgument);
+  EXPECT_THROW(Mod(RelativeBias{.buckets = 8, .max_distance = std::int64_t{1} << 40}), InvalidArgument);
+  {
+    // A site has 32 bits; no lane ever stands behind the last key.
+    std::int32_t farthest = 0;
+    const Mod looks = make_mod("looks", [&farthest](auto score, ModSite at) {
+      farthest = std::max(farthest, at.key);
+      return score;
+    });
+    AttentionInputs far{.query = q, .key = k, .value = k};
+    for (const KernelInfo& info : list_kernels()) {
+      if (!info.available) continue;
+      attend(make_plan({.mods = {looks}}, shape, {.kernel = info.isa}), far, {.output = out},
+             {.executor = &serial_executor()});
+      EXPECT_EQ(farthest, 4) << info.isa;
+    }
+    far.query_offset = std::int64_t{1} << 31;
+    EXPECT_THROW(attend(make_plan({.mods = {looks}}, shape), far, {.output = out}), InvalidArgument);
+    EXPECT_NO_THROW(attend(make_plan({}, shape), far, {.output = out}));
+  }
+  EXPECT_THROW(Mod(RelativeBias{.buckets = 8, .max_distance = 2}), InvalidArgument);
   // A sink belongs to its normaliser, and to no other.
   AttentionInputs in{.query = q, .key = k, .value = k};
   EXPECT_THROW(attend(make_plan({.normalizer = SoftmaxWithSink{}}, shape), in, {.output = out}),

@@ -136,8 +136,8 @@ TEST(Layout, PromisedWorkspaceServesSmallerCalls) {
           smaller.shape.query_len = queries;
           smaller.shape.key_len = keys;
           for (Shape& sizes : smaller.mod_arguments) {
-            sizes = {sizes[0], sizes[1], sizes[2] == c.shape.query_len ? queries : sizes[2],
-                     sizes[3] == c.shape.key_len ? keys : sizes[3]};
+            sizes = {sizes[0], sizes[1], sizes[2] > 1 ? queries : sizes[2],
+                     sizes[3] > 1 && sizes[3] == c.shape.key_len ? keys : sizes[3]};
           }
           for (std::int64_t& length : smaller.key_lengths) length = std::min(length, keys);
           const Operands o(smaller, DType::f32);
@@ -150,6 +150,49 @@ TEST(Layout, PromisedWorkspaceServesSmallerCalls) {
           ASSERT_NO_THROW(attend_backward(plan, o.inputs(smaller), out, lse, o.d_output, {.query = d_query},
                                           {pool.get(), backward}))
               << c.name << " " << queries << " " << keys;
+        }
+      }
+    }
+  }
+}
+
+// Many groups of keys, where counting cannot know yet whether a dense gradient will be shared: nothing is
+// written behind the promised bytes.
+TEST(Layout, NothingBehindTheWorkspace) {
+  for (const KernelInfo& info : list_kernels()) {
+    if (!info.available) continue;
+    for (const std::int64_t batch : {1, 2}) {
+      for (const std::int64_t kv_heads : {1, 3}) {
+        for (const bool shared : {true, false}) {
+          Case c{.name = "dense", .spec = {.mods = {DenseBias{}}}, .shape = {}};
+          c.shape = {.batch = batch,
+                     .num_query_heads = kv_heads,
+                     .num_kv_heads = kv_heads,
+                     .query_len = 6,
+                     .key_len = 1500,
+                     .head_dim = 32,
+                     .value_dim = 32};
+          c.mod_arguments = {shared ? Shape{1, 1, 6, 1500} : Shape{batch, kv_heads, 6, 1500}};
+          const Operands o(c, DType::f32);
+          const AttentionPlan plan = make_plan(c.spec, c.shape, {.kernel = info.isa});
+          for (const int threads : {1, 3}) {
+            const auto pool = make_thread_pool(threads);
+            const std::size_t bytes =
+                std::max(workspace_bytes(plan, threads), backward_workspace_bytes(plan, threads)) + 63;
+            std::vector<std::byte> memory(bytes + (1 << 20), std::byte{0x5a});
+            const CallResources resources{pool.get(), std::span(memory).first(bytes)};
+            Tensor out(DType::f32, o.query.shape()), lse(DType::f32, {batch, kv_heads, 6}),
+                dq(DType::f32, o.query.shape()), dk(DType::f32, o.key.shape()), dv(DType::f32, o.key.shape()),
+                db(DType::f32, c.mod_arguments[0]);
+            const TensorView d_mods[] = {db};
+            AttentionGradients g{.query = dq, .key = dk, .value = dv};
+            g.mod_arguments = d_mods;
+            attend(plan, o.inputs(c), {.output = out, .log_sum_exp = lse}, resources);
+            attend_backward(plan, o.inputs(c), out, lse, o.d_output, g, resources);
+            for (std::size_t i = bytes; i < memory.size(); ++i)
+              ASSERT_EQ(memory[i], std::byte{0x5a})
+                  << info.isa << " byte " << i - bytes << " behind " << bytes;
+          }
         }
       }
     }
@@ -208,6 +251,40 @@ TEST(Layout, NothingToSeeOrNobodyToLook) {
     for (std::int64_t i = 0; i < lse.count(); ++i)
       EXPECT_EQ(element(lse, i), -std::numeric_limits<double>::infinity());
   }
+}
+
+TEST(Layout, ResultsOverModArgumentsAreRefused) {
+  const AttentionPlan plan = make_plan({.mods = {DenseBias{}}, .normalizer = SoftmaxWithSink{}},
+                                       {.query_len = 8, .key_len = 8, .head_dim = 8, .value_dim = 8});
+  const Tensor x = random_tensor(DType::f32, {1, 1, 8, 8}, 1),
+               bias = random_tensor(DType::f32, {1, 1, 8, 8}, 2), sink = random_tensor(DType::f32, {1}, 3),
+               lse(DType::f32, {1, 1, 8}), out(DType::f32, x.shape()), d(DType::f32, x.shape());
+  const ConstTensorView arguments[] = {bias};
+  AttentionInputs in{.query = x, .key = x, .value = x};
+  in.sink = sink;
+  in.mod_arguments = arguments;
+  attend(plan, in, {.output = out, .log_sum_exp = lse});
+  EXPECT_THROW(attend(plan, in, {.output = bias}), InvalidArgument);
+  EXPECT_THROW(
+      attend(plan, in, {.output = out, .log_sum_exp = TensorView(bias.raw(), DType::f32, {1, 1, 8})}),
+      InvalidArgument);
+  const auto refused = [&](const TensorView& d_query, const TensorView& d_bias, const TensorView& d_sink) {
+    const TensorView d_mods[] = {d_bias};
+    AttentionGradients g{.query = d_query};
+    g.mod_arguments = d_mods;
+    g.sink = d_sink;
+    EXPECT_THROW(attend_backward(plan, in, out, lse, d, g), InvalidArgument);
+  };
+  refused(d, bias, {});   // over its own argument
+  refused(bias, {}, {});  // another gradient over an argument
+  refused(d, d, {});      // over another gradient (and d_output)
+  refused({}, x, {});     // over an operand
+  refused({}, {}, sink);  // over the sink
+  const TensorView two[] = {TensorView(), TensorView()};
+  AttentionGradients g;
+  g.mod_arguments = two;
+  EXPECT_THROW(attend_backward(plan, in, out, lse, out, g),
+               InvalidArgument);  // two gradients for one argument
 }
 
 TEST(Layout, GradientsOverOperandsAreRefused) {

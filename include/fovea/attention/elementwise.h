@@ -112,8 +112,10 @@ inline T exp(T x) {
   }
   p = (r * r) * p + r + T(1);
   constexpr int mantissa = wide ? 52 : 23;
-  const Bits exponent = std::bit_cast<Bits>(shifted) - std::bit_cast<Bits>(magic) + Bits(wide ? 1023 : 127);
-  const T scale = std::bit_cast<T>(static_cast<Bits>(exponent << mantissa));
+  using Unsigned = std::make_unsigned_t<Bits>;  // wraps for NaN, whose scale does not matter
+  const Unsigned exponent =
+      std::bit_cast<Unsigned>(shifted) - std::bit_cast<Unsigned>(magic) + Unsigned(wide ? 1023 : 127);
+  const T scale = std::bit_cast<T>(static_cast<Unsigned>(exponent << mantissa));
   const T result = p * scale;
   constexpr T infinity = std::numeric_limits<T>::infinity();
   return where(x < low, T(0), where(x > high, infinity, result));
@@ -155,7 +157,8 @@ inline T log(T x) {
   constexpr int mantissa = wide ? 52 : 23;
   // x = 2^n · m with m in [sqrt(1/2), sqrt(2)); ln m by 2·artanh((m - 1) / (m + 1)).
   constexpr Bits root = std::bit_cast<Bits>(T(0.7071067811865476));
-  const Bits bits = std::bit_cast<Bits>(x) - root;
+  using Unsigned = std::make_unsigned_t<Bits>;  // wraps for what is no number to take the logarithm of
+  const Bits bits = static_cast<Bits>(std::bit_cast<Unsigned>(x) - static_cast<Unsigned>(root));
   const Bits n = bits >> mantissa;
   const T m = std::bit_cast<T>(static_cast<Bits>((bits & ((Bits(1) << mantissa) - 1)) + root));
   const T f = (m - T(1)) / (m + T(1)), s = f * f;

@@ -15,6 +15,7 @@
 // up, in an order fixed by the shape alone.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -74,8 +75,8 @@ class ModNode {
   /// "softcap(50)".
   virtual std::string print() const = 0;
   virtual const std::vector<std::string>& arguments() const = 0;
-  /// Entries of argument 0 where it is a table [batch or 1, heads or 1, 1, entries] looked up by distance; 0:
-  /// it is not one.
+  /// Entries of the mod's one argument where it is a table [batch or 1, heads or 1, 1, entries] looked up by
+  /// distance; 0: there is none.
   virtual std::int64_t entries() const { return 0; }
   /// The entry for query - key.
   virtual std::int64_t entry(std::int64_t distance) const {
@@ -127,8 +128,9 @@ FOVEA_MOD_INLINE void apply(const F& f, const ModTile<T>& t, std::index_sequence
       (std::memcpy(a[I], t.arguments[I].values + r * t.arguments[I].row_stride + j, sizeof a[I]), ...);
       const auto query = static_cast<std::int32_t>(t.first.query + r),
                  key = static_cast<std::int32_t>(t.first.key + j);
+      const auto last = static_cast<std::int32_t>(t.count - j - 1);  // lanes behind it stand at the last site
       for (std::int32_t l = 0; l < mod_lanes; ++l)
-        y[l] = f(x[l], ModSite{t.first.batch, t.first.head, query, key + l}, a[I][l]...);
+        y[l] = f(x[l], ModSite{t.first.batch, t.first.head, query, key + std::min(l, last)}, a[I][l]...);
       std::memcpy(t.result + r * t.stride + j, y, sizeof y);
     }
   }
@@ -146,10 +148,11 @@ FOVEA_MOD_INLINE void derivative(const F& f, const ModTile<T>& t, T* to, std::in
       (std::memcpy(a[I], t.arguments[I].values + r * t.arguments[I].row_stride + j, sizeof a[I]), ...);
       const auto query = static_cast<std::int32_t>(t.first.query + r),
                  key = static_cast<std::int32_t>(t.first.key + j);
+      const auto last = static_cast<std::int32_t>(t.count - j - 1);  // lanes behind it stand at the last site
       for (std::int32_t l = 0; l < mod_lanes; ++l) {
-        const Dual<T> result =
-            f(Dual<T>(x[l], Seed == 0 ? T(1) : T(0)), ModSite{t.first.batch, t.first.head, query, key + l},
-              Dual<T>(a[I][l], Seed == I + 1 ? T(1) : T(0))...);
+        const Dual<T> result = f(Dual<T>(x[l], Seed == 0 ? T(1) : T(0)),
+                                 ModSite{t.first.batch, t.first.head, query, key + std::min(l, last)},
+                                 Dual<T>(a[I][l], Seed == I + 1 ? T(1) : T(0))...);
         y[l] = elementwise::where(g[l] == T(0), T(0), g[l] * result.derivative);  // a hidden score may be NaN
       }
       std::memcpy(to + r * t.stride + j, y, sizeof y);

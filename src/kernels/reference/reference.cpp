@@ -173,14 +173,14 @@ Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i) 
     row.weights.push_back(chain_of(p, score(p, b, h, kv, i, j), b, h, i, j).scores[p.mods.count]);
     if (!(row.weights.back() <= best)) best = row.weights.back();
   }
-  if (p.normalizer == NormalizerKind::sigmoid && !row.keys.empty()) {
+  // Scores of -infinity alone hide as a mask does: 0/0 would make NaN of them.
+  if (best == -std::numeric_limits<double>::infinity()) return {};
+  if (p.normalizer == NormalizerKind::sigmoid) {
     row.log_sum_exp = 0.0;
     for (double& s : row.weights) s = 1.0 / (1.0 + std::exp(-(s + p.sigmoid_bias)));
     keep(p, b, h, position, row);
     return row;
   }
-  // Scores of -infinity alone hide as a mask does: 0/0 would make NaN of them.
-  if (best == -std::numeric_limits<double>::infinity()) return {};
   double sum = 0.0;
   for (const double s : row.weights) sum += std::exp(s - best);
   row.log_sum_exp = best + std::log(sum);
