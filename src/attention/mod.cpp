@@ -105,6 +105,11 @@ Mod to_mod(DenseBias) {
   return make_mod("bias", {"bias"}, add_bias());
 }
 
+Mod to_mod(ForgetGate) {
+  return make_mod("forget", {"query", "key"},
+                  [](auto score, ModSite, auto query, auto key) { return score + (query - key); });
+}
+
 Mod to_mod(const RelativeBias& bias) {
   constexpr std::int64_t most = 1 << 20;
   const std::int64_t ways = bias.direction == RelativeBias::Direction::bidirectional ? 2 : 1;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "fovea/plan/forget.h"
 #include "plan/cases.h"
 
 namespace fovea::testing {
@@ -165,6 +166,44 @@ TEST(Identity, SigmoidPartsAddUp) {
     ASSERT_NEAR(element(whole.output, i), element(a.output, i) + element(b.output, i), tight);
 }
 
+// W = UᵀV gives the low-rank score; a concat matrix cut in two gives the additive one.
+TEST(Identity, LowRankAndConcat) {
+  const Tensor q = random({1, 2, 20, 6}, 1), k = random({1, 2, 30, 7}, 2), v = random({1, 2, 30, 8}, 3);
+  const Tensor V = random({3, 6}, 4), U = random({3, 7}, 5);
+  Tensor W = Tensor::zeros(DType::f32, {7, 6});
+  for (std::int64_t i = 0; i < 7; ++i) {
+    for (std::int64_t j = 0; j < 6; ++j) {
+      double sum = 0.0;
+      for (std::int64_t r = 0; r < 3; ++r) sum += element(U, r * 7 + i) * element(V, r * 6 + j);
+      set_element(W, i * 6 + j, sum);
+    }
+  }
+  const auto output = [&](const AttentionSpec& spec, const ScoreParameters& parameters, std::int64_t hidden) {
+    Tensor out(DType::f32, {1, 2, 20, 8});
+    AttentionInputs in{.query = q, .key = k, .value = v, .parameters = parameters};
+    attend(make_plan(spec, {.num_query_heads = 2,
+                            .num_kv_heads = 2,
+                            .query_len = 20,
+                            .key_len = 30,
+                            .head_dim = 6,
+                            .value_dim = 8,
+                            .key_dim = 7,
+                            .hidden = hidden}),
+           in, {.output = out});
+    return out;
+  };
+  expect_near(output({.score = LowRankBilinear{}}, {.W = V, .U = U, .v = {}, .b = {}}, 3),
+              output({.score = Bilinear{}}, {.W = W, .U = {}, .v = {}, .b = {}}, 0), tight);
+  const Tensor joint = random({5, 13}, 6), vector = random({5}, 7);
+  const ScoreParameters cut = concat_parameters(joint, vector, 6);
+  const Tensor left = Tensor::copy_of(cut.W), right = Tensor::copy_of(cut.U);
+  expect_near(output({.score = Additive{}}, cut, 5),
+              output({.score = Additive{}}, {.W = left, .U = right, .v = vector, .b = {}}, 5), 0.0);
+  EXPECT_EQ(element(left, 6), element(joint, 13));
+  EXPECT_EQ(element(right, 7), element(joint, 13 + 6));
+  EXPECT_THROW(concat_parameters(joint, vector, 14), InvalidArgument);
+}
+
 // mechanisms 6, 9, 11: a bias of log n is a key repeated n times, a cap far away is none, a slope over
 // distance is one over keys.
 TEST(Identity, Mods) {
@@ -239,6 +278,65 @@ TEST(Elementwise, Accuracy) {
   };
   check(0.0f, 3e-7);
   check(0.0, 7e-16);
+}
+
+// Mechanism 11: a constant gate f is ALiBi with slope -log f; and the derivative by log f against central
+// differences.
+TEST(Mod, ForgettingGate) {
+  const std::int64_t B = 2, H = 2, Q = 9, K = 12, offset = 3;
+  const AttentionShape shape{.batch = B,
+                             .num_query_heads = H,
+                             .num_kv_heads = H,
+                             .query_len = Q,
+                             .key_len = K,
+                             .head_dim = 4,
+                             .value_dim = 4};
+  const Tensor q = random_tensor(DType::f64, {B, H, Q, 4}, 1), k = random_tensor(DType::f64, {B, H, K, 4}, 2),
+               v = random_tensor(DType::f64, {B, H, K, 4}, 3),
+               d_output = random_tensor(DType::f64, {B, H, Q, 4}, 4),
+               log_f = random_tensor(DType::f64, {B, H, K}, 5), output(DType::f64, q.shape()),
+               lse(DType::f64, {B, H, Q});
+  const AttentionPlan plan =
+      make_plan({.mods = {ForgetGate{}}, .mask = Causal{}}, shape, {.dtype = DType::f64});
+  AttentionInputs in{.query = q, .key = k, .value = v};
+  const auto loss = [&](const Tensor& gates) {
+    const Tensor sums = forget_sums(gates);
+    const ConstTensorView arguments[] = {forget_queries(sums, Q, offset), sums};
+    in.mod_arguments = arguments;
+    attend(plan, in, {.output = output, .log_sum_exp = lse});
+    double sum = 0.0;
+    for (std::int64_t n = 0; n < output.count(); ++n) sum += element(output, n) * element(d_output, n);
+    return sum;
+  };
+  loss(log_f);
+  const Tensor sums = forget_sums(log_f), d_query(DType::f64, {B, H, Q, 1}), d_key(DType::f64, {B, H, 1, K});
+  const ConstTensorView arguments[] = {forget_queries(sums, Q, offset), sums};
+  in.mod_arguments = arguments;
+  const TensorView d_arguments[] = {d_query, d_key};
+  AttentionGradients g;
+  g.mod_arguments = d_arguments;
+  attend_backward(plan, in, output, lse, d_output, g);
+  const Tensor d_log_f = forget_gradient(d_query, d_key, offset);
+  for (std::int64_t n = 0; n < log_f.count(); ++n) {
+    const double at = element(log_f, n), h = 1e-5;
+    set_element(log_f, n, at + h);
+    const double up = loss(log_f);
+    set_element(log_f, n, at - h);
+    const double down = loss(log_f);
+    set_element(log_f, n, at);
+    ASSERT_NEAR((up - down) / (2 * h), element(d_log_f, n), 1e-8) << n;
+  }
+  Tensor constant(DType::f64, {B, H, K}), slope(DType::f64, {1, 1, 1, 1}), alibi(DType::f64, q.shape());
+  constant.fill(std::log(0.8));
+  slope.fill(-std::log(0.8));
+  loss(constant);
+  const ConstTensorView slopes[] = {slope};
+  in.mod_arguments = slopes;
+  attend(make_plan({.mods = {AlibiBias{}}, .mask = Causal{}}, shape, {.dtype = DType::f64}), in,
+         {.output = alibi});
+  for (std::int64_t n = 0; n < output.count(); ++n) ASSERT_NEAR(element(output, n), element(alibi, n), 1e-13);
+  EXPECT_THROW(forget_queries(sums, Q, 4), InvalidArgument);
+  EXPECT_THROW(forget_sums(q), InvalidArgument);
 }
 
 TEST(Mod, AsTheirPapersHaveThem) {

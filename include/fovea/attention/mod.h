@@ -266,9 +266,15 @@ struct RelativeBias {
 };
 std::int64_t relative_bucket(const RelativeBias& bias, std::int64_t distance);
 
+/// score + Σ_{l = j+1..p} log f_l: what lies far back is forgotten, by gates that the data set (FoX, Lin et
+/// al. 2025, arXiv 2503.02130). Arguments "query" [.., query_len, 1] and "key" [.., 1, key_len], both the
+/// running sums of log f, from plan/forget.h. Only behind a causal mask.
+struct ForgetGate {};
+
 Mod to_mod(const SoftCap& cap);
 Mod to_mod(AlibiBias);
 Mod to_mod(DenseBias);
+Mod to_mod(ForgetGate);
 Mod to_mod(const RelativeBias& bias);
 
 }  // namespace fovea
