@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "attention/mask_names.h"
+#include "core/shortest.h"
 
 namespace fovea {
 namespace {
@@ -255,8 +256,7 @@ std::string to_string(const Normalizer& normalizer) {
   const auto* sigmoid = std::get_if<Sigmoid>(&normalizer);
   if (!sigmoid) return "softmax";
   if (sigmoid->bias == 0.0) return "sigmoid";
-  char text[32];
-  return "sigmoid(" + std::string(text, std::to_chars(text, text + sizeof text, sigmoid->bias).ptr) + ")";
+  return "sigmoid(" + shortest(sigmoid->bias) + ")";
 }
 
 Mod parse_mod(std::string_view text) {

@@ -1,18 +1,13 @@
 #include "fovea/attention/mod.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
+#include "core/shortest.h"
 #include "fovea/core/error.h"
 
 namespace fovea {
 namespace {
-
-std::string shortest(double value) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
 
 auto add_bias() {
   return [](auto score, ModSite, auto bias) { return score + bias; };

@@ -30,12 +30,14 @@ Tensor read_four(const std::string& path, const char* flag) {
   return tensor;
 }
 
-Mask mask_of(const std::string& text) {
+// A text of the algebra's grammar, its mistake told by the flag it came with.
+template <class Parse>
+auto parsed(const char* flag, Parse parse, const std::string& text) {
   try {
-    return parse_mask(text);
+    return parse(text);
   } catch (const ExpressionError& error) {
-    throw Error(
-        fmt::format("--mask, column {}: expected {}, got {}", error.column(), error.expected(), error.got()));
+    throw Error(fmt::format("{}, column {}: expected {}, got {}", flag, error.column(), error.expected(),
+                            error.got()));
   }
 }
 
@@ -119,12 +121,7 @@ ModOptions read_mods(const Options& o, const Tensor& query) {
     const std::size_t equals = text.find('=');
     const std::string name = text.substr(0, equals),
                       path = equals == std::string::npos ? "" : text.substr(equals + 1);
-    try {
-      result.mods.push_back(parse_mod(name));
-    } catch (const ExpressionError& error) {
-      throw Error(fmt::format("--mod, column {}: expected {}, got {}", error.column(), error.expected(),
-                              error.got()));
-    }
+    result.mods.push_back(parsed("--mod", parse_mod, name));
     const ModNode& node = result.mods.back().node();
     if (node.arguments().empty() != path.empty() && !(name == "alibi" && path.empty())) {
       throw InvalidArgument("fovea attend", "--mod " + name,
@@ -141,12 +138,7 @@ ModOptions read_mods(const Options& o, const Tensor& query) {
 
 // The normaliser, and its sink where it has one.
 Tensor read_normalizer(const Options& o, AttentionSpec& spec) {
-  try {
-    spec.normalizer = parse_normalizer(o.normalizer);
-  } catch (const ExpressionError& error) {
-    throw Error(fmt::format("--normalizer, column {}: expected {}, got {}", error.column(), error.expected(),
-                            error.got()));
-  }
+  spec.normalizer = parsed("--normalizer", parse_normalizer, o.normalizer);
   const bool wanted = std::holds_alternative<SoftmaxWithSink>(spec.normalizer);
   if (wanted == o.sink.empty())
     throw InvalidArgument("fovea attend", "--sink",
@@ -219,7 +211,7 @@ void run(const Options& o) {
   check_shapes(query, key, value);
   const Parameters parameters = read_parameters(o);
   const ModOptions mods = read_mods(o, query);
-  AttentionSpec spec{.scale = o.scale, .mods = mods.mods, .mask = mask_of(o.mask)};
+  AttentionSpec spec{.scale = o.scale, .mods = mods.mods, .mask = parsed("--mask", parse_mask, o.mask)};
   const Tensor sink = read_normalizer(o, spec);
   if (o.score == "dot") spec.score = Dot{};
   if (o.score == "bilinear") spec.score = Bilinear{};

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <numeric>
 
 #include "cli/commands.h"
 #include "cli/memory.h"
+#include "fovea/core/philox.h"
 #include "fovea/models/decoding.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
@@ -68,6 +71,24 @@ void run_decode(const Options& o) {
 }
 
 }  // namespace
+
+Tensor random_operand(Shape shape, std::uint64_t seed) {
+  Tensor tensor(DType::f32, shape);
+  PhiloxStream stream(seed);
+  for (std::int64_t i = 0; i < tensor.count(); ++i)
+    tensor.data<float>()[i] = static_cast<float>(2.0 * stream.next_uniform() - 1.0);
+  return tensor;
+}
+
+double best_seconds(std::int64_t repeat, const std::function<void()>& body) {
+  double best = std::numeric_limits<double>::infinity();
+  for (std::int64_t i = 0; i < repeat; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    body();
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return best;
+}
 
 void register_bench(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Measure, as ratios within one run");

@@ -2,8 +2,18 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+
+#include "fovea/core/tensor.h"
 
 namespace fovea::cli {
+
+/// Uniform in [-1, 1), f32.
+Tensor random_operand(Shape shape, std::uint64_t seed);
+
+/// The best of `repeat` runs.
+double best_seconds(std::int64_t repeat, const std::function<void()>& body);
 
 void register_bench_attention(CLI::App& bench);
 void register_bench_mods(CLI::App& bench);

@@ -24,28 +24,9 @@ struct Options {
   int threads = 0;
 };
 
-Tensor random(Shape shape, std::uint64_t seed) {
-  Tensor tensor(DType::f32, shape);
-  PhiloxStream stream(seed);
-  for (std::int64_t i = 0; i < tensor.count(); ++i)
-    tensor.data<float>()[i] = static_cast<float>(2.0 * stream.next_uniform() - 1.0);
-  return tensor;
-}
-
-template <class Body>
-double best_seconds(std::int64_t repeat, const Body& body) {
-  double best = 1e30;
-  for (std::int64_t i = 0; i < repeat; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    body();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  }
-  return best;
-}
-
 double product_gflops() {
   constexpr std::int64_t n = 1536;
-  const Tensor a = random({n, n}, 1), b = random({n, n}, 2), c(DType::f32, {n, n});
+  const Tensor a = random_operand({n, n}, 1), b = random_operand({n, n}, 2), c(DType::f32, {n, n});
   const double seconds = best_seconds(5, [&] {
     autograd::gemm(n, n, n, {a.data<float>(), n}, {b.data<float>(), n}, 0.0f, c.data<float>(), n);
   });
@@ -75,16 +56,16 @@ void measure(const Options& o, const AttentionSpec& spec, std::int64_t length, d
   const AttentionPlan plan = make_plan(spec, shape, {.kernel = o.kernel});
   reset_peak_memory();
   const Shape queries{o.batch, o.heads, length, o.dim}, keys{o.batch, kv_heads, length, o.dim};
-  const Tensor q = random(queries, 1), k = random(keys, 2), v = random(keys, 3), vector = random({o.dim}, 4),
-               matrix = random({o.dim, o.dim}, 5), output(DType::f32, queries),
-               lse(DType::f32, {o.batch, o.heads, length});
+  const Tensor q = random_operand(queries, 1), k = random_operand(keys, 2), v = random_operand(keys, 3),
+               vector = random_operand({o.dim}, 4), matrix = random_operand({o.dim, o.dim}, 5),
+               output(DType::f32, queries), lse(DType::f32, {o.batch, o.heads, length});
   AttentionInputs in{.query = q, .key = k, .value = v};
   if (std::holds_alternative<Additive>(spec.score)) in.parameters.v = vector;
   if (std::holds_alternative<Bilinear>(spec.score)) in.parameters.W = matrix;
   const double forward =
       best_seconds(o.repeat, [&] { attend(plan, in, {.output = output, .log_sum_exp = lse}); });
   const double forward_memory = peak_memory();
-  const Tensor d_output = random(queries, 6), d_q(DType::f32, queries), d_k(DType::f32, keys),
+  const Tensor d_output = random_operand(queries, 6), d_q(DType::f32, queries), d_k(DType::f32, keys),
                d_v(DType::f32, keys);
   const double backward = best_seconds(o.repeat, [&] {
     attend_backward(plan, in, output, lse, d_output, {.query = d_q, .key = d_k, .value = d_v});

@@ -21,14 +21,6 @@ struct Options {
   int threads = 0;
 };
 
-Tensor random(Shape shape, std::uint64_t seed) {
-  Tensor tensor(DType::f32, shape);
-  PhiloxStream stream(seed);
-  for (std::int64_t i = 0; i < tensor.count(); ++i)
-    tensor.data<float>()[i] = static_cast<float>(2.0 * stream.next_uniform() - 1.0);
-  return tensor;
-}
-
 struct Row {
   std::string name;
   Mods mods;
@@ -36,14 +28,14 @@ struct Row {
 };
 
 struct Times {
-  double forward = 1e30, backward = 1e30;
+  double forward = 0.0, backward = 0.0;
 };
 
 Times measure(const Options& o, const Row& row) {
   const Shape shape{1, o.heads, o.length, o.dim};
-  const Tensor q = random(shape, 1), k = random(shape, 2), v = random(shape, 3), d_output = random(shape, 4),
-               out(DType::f32, shape), d_q(DType::f32, shape), d_k(DType::f32, shape), d_v(DType::f32, shape),
-               lse(DType::f32, {1, o.heads, o.length});
+  const Tensor q = random_operand(shape, 1), k = random_operand(shape, 2), v = random_operand(shape, 3),
+               d_output = random_operand(shape, 4), out(DType::f32, shape), d_q(DType::f32, shape),
+               d_k(DType::f32, shape), d_v(DType::f32, shape), lse(DType::f32, {1, o.heads, o.length});
   const AttentionPlan plan = make_plan({.mods = row.mods},
                                        {.num_query_heads = o.heads,
                                         .num_kv_heads = o.heads,
@@ -61,23 +53,14 @@ Times measure(const Options& o, const Row& row) {
   AttentionGradients g{.query = d_q, .key = d_k, .value = d_v};
   g.mod_arguments = d_arguments;
   Times best;
-  const auto seconds = [](const auto& body) {
-    const auto begin = std::chrono::steady_clock::now();
-    body();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
-  for (std::int64_t n = 0; n < o.repeat; ++n) {
-    best.forward =
-        std::min(best.forward, seconds([&] { attend(plan, in, {.output = out, .log_sum_exp = lse}); }));
-    best.backward =
-        std::min(best.backward, seconds([&] { attend_backward(plan, in, out, lse, d_output, g); }));
-  }
+  best.forward = best_seconds(o.repeat, [&] { attend(plan, in, {.output = out, .log_sum_exp = lse}); });
+  best.backward = best_seconds(o.repeat, [&] { attend_backward(plan, in, out, lse, d_output, g); });
   return best;
 }
 
 void run(const Options& o) {
   nn::use_openmp(o.threads);
-  const Tensor slopes = random({1, o.heads, 1, 1}, 5);
+  const Tensor slopes = random_operand({1, o.heads, 1, 1}, 5);
   const Mod own = make_mod("alibi as a lambda", {"slope"}, [](auto score, ModSite at, auto slope) {
     return score - slope * (at.query - at.key);
   });
@@ -90,9 +73,9 @@ void run(const Options& o) {
       {"alibi", {AlibiBias{}}, {slopes}},
       {"alibi as a lambda", {own}, {slopes}},
       {"lambda of exp and sigmoid", {decay}, {slopes}},
-      {"relative, 32 buckets", {RelativeBias{}}, {random({1, o.heads, 1, 32}, 6)}},
-      {"dense bias a head", {DenseBias{}}, {random({1, o.heads, o.length, o.length}, 7)}},
-      {"dense bias, shared", {DenseBias{}}, {random({1, 1, o.length, o.length}, 8)}}};
+      {"relative, 32 buckets", {RelativeBias{}}, {random_operand({1, o.heads, 1, 32}, 6)}},
+      {"dense bias a head", {DenseBias{}}, {random_operand({1, o.heads, o.length, o.length}, 7)}},
+      {"dense bias, shared", {DenseBias{}}, {random_operand({1, 1, o.length, o.length}, 8)}}};
   fmt::print(
       "Score mods, length {}, {} heads of {}, f32, {} threads; gradients of their arguments included.\n",
       o.length, o.heads, o.dim, default_executor().thread_count());

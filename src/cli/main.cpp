@@ -19,17 +19,6 @@ namespace {
 
 std::atomic<int> caught{0};
 
-CLI::Validator not_finite_refused() {
-  return CLI::Validator(
-      [](std::string& text) {
-        char* end = nullptr;
-        const double value = std::strtod(text.c_str(), &end);
-        return end != text.c_str() && !std::isfinite(value) ? "Value " + text + " is no finite number"
-                                                            : std::string();
-      },
-      "");
-}
-
 // A second signal ends the process the way it would have without us.
 [[noreturn]] void end_by(int signal) {
   struct sigaction plain = {};
@@ -86,7 +75,14 @@ static void suggest(const CLI::App& app) {
 }
 
 CLI::Validator finite() {
-  return not_finite_refused();
+  return CLI::Validator(
+      [](std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        return end != text.c_str() && !std::isfinite(value) ? "Value " + text + " is no finite number"
+                                                            : std::string();
+      },
+      "");
 }
 
 bool same_file(const std::string& a, const std::string& b) {
@@ -110,7 +106,7 @@ static int end_of_output() {
 }
 
 // No handler: Debian's oneDNN 2.6.3 points the stack pointer into its workspace inside a product, and a
-// handler's frame there overwrites the heap (a plain handler aborted 3 products of 3 under a 2 ms timer). The
+// handler's frame there overwrites the heap. The
 // signals are blocked before any other thread starts, which inherits that, and one thread waits for them.
 void catch_signals() {
   sigset_t set;

@@ -266,6 +266,25 @@ void check_gradients(const AttentionPlan::Impl& plan, const AttentionInputs& inp
     check("gradients.mod_arguments", g.mod_arguments[n], inputs.mod_arguments[n], plan.compute_dtype());
 }
 
+void check_apart(const AttentionInputs& inputs, const AttentionGradients& g, const ConstTensorView& output,
+                 const ConstTensorView& log_sum_exp, const ConstTensorView& d_output) {
+  Apart apart(function);
+  apart.writes("gradients.query", g.query);
+  apart.writes("gradients.key", g.key);
+  apart.writes("gradients.value", g.value);
+  apart.writes("gradients.W", g.W);
+  apart.writes("gradients.U", g.U);
+  apart.writes("gradients.v", g.v);
+  apart.writes("gradients.b", g.b);
+  apart.writes("gradients.sink", g.sink);
+  for (const TensorView& view : g.mod_arguments) apart.writes("gradients.mod_arguments", view);
+  apart.reads("output", output);
+  apart.reads("log_sum_exp", log_sum_exp);
+  apart.reads("d_output", d_output);
+  apart.reads(inputs);
+  apart.check();
+}
+
 void check_saved(const AttentionPlan::Impl& plan, const CallSizes& sizes, const ConstTensorView& output,
                  const ConstTensorView& log_sum_exp, const ConstTensorView& d_output) {
   const AttentionShape& s = plan.shape;
@@ -319,44 +338,7 @@ void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, C
   check_mods(function, impl, sizes, inputs.mod_arguments, gradients.mod_arguments);
   check_saved(impl, sizes, output, log_sum_exp, d_output);
   check_gradients(impl, inputs, gradients);
-  const AttentionGradients& g = gradients;
-  const ScoreParameters& given = inputs.parameters;
-  const NamedView views[] = {
-      {"gradients.query", g.query}, {"gradients.key", g.key},  {"gradients.value", g.value},
-      {"gradients.W", g.W},         {"gradients.U", g.U},      {"gradients.v", g.v},
-      {"gradients.b", g.b},         {"output", output},        {"log_sum_exp", log_sum_exp},
-      {"d_output", d_output},       {"parameters.W", given.W}, {"parameters.U", given.U},
-      {"parameters.v", given.v},    {"parameters.b", given.b}, {"sink", inputs.sink},
-      {"gradients.sink", g.sink}};
-  check_apart(function, views, 7);
-  for (const NamedView& other : std::span(views).first(std::size(views) - 1)) {
-    const NamedView pair[] = {{"gradients.sink", g.sink}, other};
-    check_apart(function, pair, 1);
-  }
-  const std::span<const NamedView> written = std::span(views).first(7);
-  for (const ConstTensorView& argument : inputs.mod_arguments) {
-    for (const NamedView& view : written) {
-      const NamedView pair[] = {view, {"mod_arguments", argument}};
-      check_apart(function, pair, 1);
-    }
-    const NamedView sink[] = {{"gradients.sink", g.sink}, {"mod_arguments", argument}};
-    check_apart(function, sink, 1);
-  }
-  for (const TensorView& view : g.mod_arguments) {
-    for (const ConstTensorView& argument : inputs.mod_arguments) {
-      const NamedView pair[] = {{"gradients.mod_arguments", view}, {"mod_arguments", argument}};
-      check_apart(function, pair, 1);
-    }
-    for (const NamedView& other : views) {
-      const NamedView pair[] = {{"gradients.mod_arguments", view}, other};
-      check_apart(function, pair, 1);
-    }
-    for (const TensorView& other : g.mod_arguments) {
-      const NamedView pair[] = {{"gradients.mod_arguments", view},
-                                {"another of gradients.mod_arguments", other}};
-      if (&other != &view) check_apart(function, pair, 1);
-    }
-  }
+  check_apart(inputs, gradients, output, log_sum_exp, d_output);
   if (sizes.batch == 0 || sizes.query_len == 0 || sizes.key_len == 0) {
     for (const TensorView* view : {&gradients.query, &gradients.key, &gradients.value, &gradients.W,
                                    &gradients.U, &gradients.v, &gradients.b, &gradients.sink}) {

@@ -227,20 +227,12 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
     check_output(function, "weights", outputs.weights, plan.compute_dtype(),
                  {sizes.batch, heads, sizes.query_len, sizes.key_len}, inputs);
   }
-  const ScoreParameters& given = inputs.parameters;
-  const NamedView views[] = {{"output", outputs.output},   {"log_sum_exp", outputs.log_sum_exp},
-                             {"weights", outputs.weights}, {"parameters.W", given.W},
-                             {"parameters.U", given.U},    {"parameters.v", given.v},
-                             {"parameters.b", given.b}};
-  check_apart(function, views, 3);
-  for (const NamedView& written : std::span(views).first(3)) {
-    const NamedView sink[] = {written, {"sink", inputs.sink}};
-    check_apart(function, sink, 1);
-    for (const ConstTensorView& argument : inputs.mod_arguments) {
-      const NamedView pair[] = {written, {"mod_arguments", argument}};
-      check_apart(function, pair, 1);
-    }
-  }
+  Apart apart(function);
+  apart.writes("output", outputs.output);
+  apart.writes("log_sum_exp", outputs.log_sum_exp);
+  apart.writes("weights", outputs.weights);
+  apart.reads(inputs);
+  apart.check();
 }
 
 CallSizes capacity(const AttentionPlan::Impl& plan) {

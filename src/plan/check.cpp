@@ -199,13 +199,25 @@ void check_output(const char* function, const char* argument, const TensorView& 
   }
 }
 
-void check_apart(const char* function, std::span<const NamedView> views, std::size_t written) {
-  for (std::size_t i = 0; i < written; ++i) {
-    for (std::size_t j = i + 1; j < views.size(); ++j) {
-      if (certainly_overlap(views[i].view, views[j].view))
-        throw InvalidArgument(function, views[i].name, std::string("memory apart from ") + views[j].name,
-                              "overlapping memory");
-    }
+void Apart::reads(const AttentionInputs& inputs) {
+  reads("parameters.W", inputs.parameters.W);
+  reads("parameters.U", inputs.parameters.U);
+  reads("parameters.v", inputs.parameters.v);
+  reads("parameters.b", inputs.parameters.b);
+  reads("sink", inputs.sink);
+  for (const ConstTensorView& argument : inputs.mod_arguments) reads("mod_arguments", argument);
+}
+
+void Apart::check(const Named& written, const Named& other) const {
+  if (certainly_overlap(written.view, other.view))
+    throw InvalidArgument(function_, written.argument, std::string("memory apart from ") + other.argument,
+                          "overlapping memory");
+}
+
+void Apart::check() const {
+  for (std::size_t i = 0; i < written_count_; ++i) {
+    for (std::size_t j = i + 1; j < written_count_; ++j) check(written_[i], written_[j]);
+    for (std::size_t j = 0; j < read_count_; ++j) check(written_[i], read_[j]);
   }
 }
 

@@ -1,6 +1,7 @@
 // What a plan keeps, and what the files of this room share.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -92,12 +93,38 @@ kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan);
 void check_output(const char* function, const char* argument, const TensorView& view, DType dtype,
                   const Shape& shape, const AttentionInputs& inputs);
 
-struct NamedView {
-  const char* name;
-  ConstTensorView view;
+/// Views of one call: what it writes may share memory neither with what it reads nor with what else it
+/// writes. Empty ones share with none. Has room for every view of a call, so that it takes nothing from the
+/// heap.
+class Apart {
+ public:
+  explicit Apart(const char* function) : function_(function) {}
+  /// `argument` of a view among many: "mod_arguments".
+  void writes(const char* argument, const ConstTensorView& view) {
+    add(written_, written_count_, argument, view);
+  }
+  void reads(const char* argument, const ConstTensorView& view) { add(read_, read_count_, argument, view); }
+  /// The parameters, the sink and the arguments of mods; query, key and value are check_output's.
+  void reads(const AttentionInputs& inputs);
+  /// Throws InvalidArgument naming both.
+  void check() const;
+
+ private:
+  static constexpr std::size_t most = 16 + kernels::max_mods * max_mod_arguments;
+  struct Named {
+    const char* argument = nullptr;
+    ConstTensorView view;
+  };
+  using List = std::array<Named, most>;
+  static void add(List& list, std::size_t& count, const char* argument, const ConstTensorView& view) {
+    if (view) list[count++] = {argument, view};
+  }
+  void check(const Named& written, const Named& other) const;
+
+  const char* function_;
+  List written_, read_;
+  std::size_t written_count_ = 0, read_count_ = 0;
 };
-/// The first `written` views share no memory with each other or with the rest; empty ones share with none.
-void check_apart(const char* function, std::span<const NamedView> views, std::size_t written);
 
 template <class T>
 kernels::Operand<T*> operand_of(const TensorView& view) {

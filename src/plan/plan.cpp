@@ -1,11 +1,11 @@
 #include "fovea/plan/plan.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
 
+#include "core/shortest.h"
 #include "fovea/attention/expression.h"
 #include "plan/impl.h"
 
@@ -152,12 +152,6 @@ std::string tile_share(const AttentionPlan::Impl& plan, std::optional<std::int64
          " keys: " + percent(total - sum.seen) + " skipped, " + percent(sum.seen - sum.full) + " partial, " +
          percent(sum.full) + " full" + (step > 1 ? " (one block in " + std::to_string(step) + ")" : "") +
          (mask.needs_key_lengths() ? ", where no key length is shorter" : "");
-}
-
-// The shortest text that reads back as the same number.
-std::string shortest(double value) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
 }  // namespace

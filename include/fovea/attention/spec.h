@@ -23,7 +23,7 @@ struct SoftmaxWithSink {
 };
 /// P = 1 / (1 + exp(-(s + bias))): rows do not sum to 1; a bias near -ln key_len begins as softmax does
 /// (Ramapuram et al. 2024, arXiv 2409.04431). In the place of the log-sum-exp stands 0, -inf for a row that
-/// sees no key.
+/// sees no key, or only scores of -inf.
 struct Sigmoid {
   double bias = 0.0;
   friend bool operator==(const Sigmoid&, const Sigmoid&) = default;
