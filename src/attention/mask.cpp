@@ -1,36 +1,24 @@
 #include "fovea/attention/mask.h"
 
 #include <algorithm>
-#include <limits>
 
+#include "attention/mask_parts.h"
 #include "fovea/core/error.h"
 
 namespace fovea {
 namespace {
 
-constexpr std::int64_t far = std::numeric_limits<std::int64_t>::max() / 4;
+using namespace mask_parts;
 
 // Sides of a window are counts up to "unlimited": keep sums away from overflow.
 std::int64_t bounded(std::int64_t count) {
   return std::min(count, far);
 }
 
-KeySpans span_within(std::int64_t begin, std::int64_t end, std::int64_t key_len) {
-  begin = std::max<std::int64_t>(begin, 0);
-  end = std::min(end, key_len);
-  return begin < end ? KeySpans{{begin, end}} : KeySpans{};
-}
-
 enum Binding : int { binds_or = 1, binds_and = 2, binds_not = 3 };
 
 std::string parenthesised(std::string text, bool needed) {
   return needed ? "(" + text + ")" : text;
-}
-
-std::string list_of(const std::vector<std::int64_t>& numbers) {
-  std::string text;
-  for (const std::int64_t number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
-  return text;
 }
 
 class EverythingNode final : public MaskNode {
@@ -76,9 +64,6 @@ class WindowNode final : public MaskNode {
   }
 
  private:
-  static std::string side(std::int64_t count) {
-    return count == SlidingWindow::unlimited ? "all" : std::to_string(count);
-  }
   SlidingWindow window_;
   std::int64_t back_, ahead_;
 };
