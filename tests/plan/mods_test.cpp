@@ -1,0 +1,198 @@
+// Score mods: the arithmetic they are written in, the papers' definitions, and the checks of their arguments.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "fovea/plan/forget.h"
+#include "plan/cases.h"
+
+namespace fovea::testing {
+namespace {
+
+// Against the standard library in double: errors in units of the last place of the result.
+TEST(Elementwise, Accuracy) {
+  const auto check = [](auto zero, double bound) {
+    using T = decltype(zero);
+    PhiloxStream random(3);
+    double exp_error = 0, tanh_error = 0, log_error = 0;
+    for (int trial = 0; trial < 200000; ++trial) {
+      const double range = trial % 3 == 0 ? 80 : trial % 3 == 1 ? 1 : 1e-3;
+      const T x = static_cast<T>((2 * random.next_uniform() - 1) * range);
+      const auto exact = static_cast<double>(x);
+      const auto relative = [](double got, double want) {
+        return want == 0 ? std::abs(got) : std::abs(got - want) / std::abs(want);
+      };
+      exp_error = std::max(exp_error, relative(static_cast<double>(elementwise::exp(x)), std::exp(exact)));
+      tanh_error =
+          std::max(tanh_error, relative(static_cast<double>(elementwise::tanh(x)), std::tanh(exact)));
+      const T positive = static_cast<T>(std::exp(exact));
+      log_error = std::max(log_error, std::abs(static_cast<double>(elementwise::log(positive)) -
+                                               std::log(static_cast<double>(positive))) /
+                                          std::max(1.0, std::abs(exact)));
+    }
+    EXPECT_LT(exp_error, bound);
+    EXPECT_LT(tanh_error, bound);
+    EXPECT_LT(log_error, bound);
+    const T infinity = std::numeric_limits<T>::infinity();
+    EXPECT_EQ(elementwise::exp(-infinity), T(0));
+    EXPECT_EQ(elementwise::exp(infinity), infinity);
+    EXPECT_EQ(elementwise::tanh(infinity), T(1));
+    EXPECT_EQ(elementwise::tanh(-infinity), T(-1));
+    for (const T nan = std::numeric_limits<T>::quiet_NaN();
+         const T y : {elementwise::exp(nan), elementwise::tanh(nan)})
+      EXPECT_TRUE(std::isnan(y));
+  };
+  check(0.0f, 3e-7);
+  check(0.0, 7e-16);
+}
+
+// Mechanism 11: a constant gate f is ALiBi with slope -log f; and the derivative by log f against central
+// differences.
+TEST(Mod, ForgettingGate) {
+  const std::int64_t B = 2, H = 2, Q = 9, K = 12, offset = 3;
+  const AttentionShape shape{.batch = B,
+                             .num_query_heads = H,
+                             .num_kv_heads = H,
+                             .query_len = Q,
+                             .key_len = K,
+                             .head_dim = 4,
+                             .value_dim = 4};
+  const Tensor q = random_tensor(DType::f64, {B, H, Q, 4}, 1), k = random_tensor(DType::f64, {B, H, K, 4}, 2),
+               v = random_tensor(DType::f64, {B, H, K, 4}, 3),
+               d_output = random_tensor(DType::f64, {B, H, Q, 4}, 4),
+               log_f = random_tensor(DType::f64, {B, H, K}, 5), output(DType::f64, q.shape()),
+               lse(DType::f64, {B, H, Q});
+  const AttentionPlan plan =
+      make_plan({.mods = {ForgetGate{}}, .mask = Causal{}}, shape, {.dtype = DType::f64});
+  AttentionInputs in{.query = q, .key = k, .value = v};
+  const auto loss = [&](const Tensor& gates) {
+    const Tensor sums = forget_sums(gates);
+    const ConstTensorView arguments[] = {forget_queries(sums, Q, offset), sums};
+    in.mod_arguments = arguments;
+    attend(plan, in, {.output = output, .log_sum_exp = lse});
+    double sum = 0.0;
+    for (std::int64_t n = 0; n < output.count(); ++n) sum += element(output, n) * element(d_output, n);
+    return sum;
+  };
+  loss(log_f);
+  const Tensor sums = forget_sums(log_f), d_query(DType::f64, {B, H, Q, 1}), d_key(DType::f64, {B, H, 1, K});
+  const ConstTensorView arguments[] = {forget_queries(sums, Q, offset), sums};
+  in.mod_arguments = arguments;
+  const TensorView d_arguments[] = {d_query, d_key};
+  AttentionGradients g;
+  g.mod_arguments = d_arguments;
+  attend_backward(plan, in, output, lse, d_output, g);
+  const Tensor d_log_f = forget_gradient(d_query, d_key, offset);
+  for (std::int64_t n = 0; n < log_f.count(); ++n) {
+    const double at = element(log_f, n), h = 1e-5;
+    set_element(log_f, n, at + h);
+    const double up = loss(log_f);
+    set_element(log_f, n, at - h);
+    const double down = loss(log_f);
+    set_element(log_f, n, at);
+    ASSERT_NEAR((up - down) / (2 * h), element(d_log_f, n), 1e-8) << n;
+  }
+  Tensor constant(DType::f64, {B, H, K}), slope(DType::f64, {1, 1, 1, 1}), alibi(DType::f64, q.shape());
+  constant.fill(std::log(0.8));
+  slope.fill(-std::log(0.8));
+  loss(constant);
+  const ConstTensorView slopes[] = {slope};
+  in.mod_arguments = slopes;
+  attend(make_plan({.mods = {AlibiBias{}}, .mask = Causal{}}, shape, {.dtype = DType::f64}), in,
+         {.output = alibi});
+  for (std::int64_t n = 0; n < output.count(); ++n) ASSERT_NEAR(element(output, n), element(alibi, n), 1e-13);
+  EXPECT_THROW(forget_queries(sums, Q, 4), InvalidArgument);
+  EXPECT_THROW(forget_sums(q), InvalidArgument);
+}
+
+TEST(Mod, AsTheirPapersHaveThem) {
+  // Press et al. 2022, section 3: 8 heads, 1/2 to 1/256; other counts from the next powers of two.
+  const std::vector<double> eight = alibi_slopes(8), six = alibi_slopes(6);
+  for (std::size_t h = 0; h < 8; ++h) EXPECT_DOUBLE_EQ(eight[h], std::exp2(-static_cast<double>(h + 1)));
+  const double expected[] = {0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125};
+  for (std::size_t h = 0; h < 6; ++h) EXPECT_DOUBLE_EQ(six[h], expected[h]);
+  // T5: 32 buckets, distance 128; 16 a direction, the first 8 exact.
+  const RelativeBias t5;
+  for (std::int64_t d = 0; d < 8; ++d) {
+    EXPECT_EQ(relative_bucket(t5, d), d);
+    if (d > 0) EXPECT_EQ(relative_bucket(t5, -d), 16 + d);
+  }
+  EXPECT_EQ(relative_bucket(t5, 8), 8);
+  EXPECT_EQ(relative_bucket(t5, 127), 15);
+  // Where the logarithm is a whole number: 5 near buckets of 10, distances 10, 20, 40, 80 = 5·2^n.
+  const RelativeBias exact{.buckets = 20, .max_distance = 160};
+  EXPECT_EQ(relative_bucket(exact, 10), 6);
+  EXPECT_EQ(relative_bucket(exact, 20), 7);
+  EXPECT_EQ(relative_bucket(exact, 80), 9);
+  EXPECT_EQ(relative_bucket(t5, 100000), 15);
+  EXPECT_EQ(relative_bucket(t5, -100000), 31);
+  const RelativeBias causal{.direction = RelativeBias::Direction::causal};
+  EXPECT_EQ(relative_bucket(causal, -5), 0);
+  EXPECT_EQ(relative_bucket(causal, 15), 15);
+  EXPECT_EQ(relative_bucket(causal, 1000), 31);
+}
+
+TEST(Mod, ArgumentsAreCheckedByName) {
+  const AttentionShape shape{.batch = 2,
+                             .num_query_heads = 2,
+                             .num_kv_heads = 2,
+                             .query_len = 4,
+                             .key_len = 5,
+                             .head_dim = 8,
+                             .value_dim = 8};
+  const Tensor q = random_tensor(DType::f32, {2, 2, 4, 8}, 1), k = random_tensor(DType::f32, {2, 2, 5, 8}, 2),
+               out(DType::f32, q.shape());
+  const auto refused = [&](const Mods& mods, const std::vector<ConstTensorView>& arguments,
+                           const char* name) {
+    AttentionInputs in{.query = q, .key = k, .value = k};
+    in.mod_arguments = arguments;
+    try {
+      attend(make_plan({.mods = mods}, shape), in, {.output = out});
+      ADD_FAILURE() << name;
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.argument(), name);
+    }
+  };
+  const Tensor slope = random_tensor(DType::f32, {1, 2, 1, 1}, 3), wide(DType::f64, {1, 2, 1, 1}),
+               three = random_tensor(DType::f32, {1, 3, 1, 1}, 4);
+  refused({AlibiBias{}}, {}, "mod_arguments");
+  refused({SoftCap{}}, {slope}, "mod_arguments");
+  refused({SoftCap{}, AlibiBias{}}, {wide}, "mods[1].slope");
+  refused({AlibiBias{}}, {three}, "mods[0].slope");
+  refused({AlibiBias{}}, {ConstTensorView()}, "mods[0].slope");
+  refused({RelativeBias{8, 20}}, {slope}, "mods[0].table");
+  EXPECT_THROW(make_plan({.mods = Mods(9, Mod(SoftCap{}))}, shape), InvalidArgument);
+  EXPECT_THROW(Mod(SoftCap{-1}), InvalidArgument);
+  EXPECT_THROW(Mod(SoftCap{1e39}), InvalidArgument);
+  EXPECT_THROW(Mod(RelativeBias{.buckets = 8, .max_distance = std::int64_t{1} << 40}), InvalidArgument);
+  {
+    // A site has 32 bits; no lane ever stands behind the last key.
+    std::int32_t farthest = 0;
+    const Mod looks = make_mod("looks", [&farthest](auto score, ModSite at) {
+      farthest = std::max(farthest, at.key);
+      return score;
+    });
+    AttentionInputs far{.query = q, .key = k, .value = k};
+    for (const KernelInfo& info : list_kernels()) {
+      if (!info.available) continue;
+      attend(make_plan({.mods = {looks}}, shape, {.kernel = info.isa}), far, {.output = out},
+             {.executor = &serial_executor()});
+      EXPECT_EQ(farthest, 4) << info.isa;
+    }
+    far.query_offset = std::int64_t{1} << 31;
+    EXPECT_THROW(attend(make_plan({.mods = {looks}}, shape), far, {.output = out}), InvalidArgument);
+    EXPECT_NO_THROW(attend(make_plan({}, shape), far, {.output = out}));
+  }
+  EXPECT_THROW(Mod(RelativeBias{.buckets = 8, .max_distance = 2}), InvalidArgument);
+  // A sink belongs to its normaliser, and to no other.
+  AttentionInputs in{.query = q, .key = k, .value = k};
+  EXPECT_THROW(attend(make_plan({.normalizer = SoftmaxWithSink{}}, shape), in, {.output = out}),
+               InvalidArgument);
+  in.sink = ConstTensorView(slope.data<float>(), {2});
+  EXPECT_NO_THROW(attend(make_plan({.normalizer = SoftmaxWithSink{}}, shape), in, {.output = out}));
+  EXPECT_THROW(attend(make_plan({}, shape), in, {.output = out}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace fovea::testing
