@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "fovea/attention/masks.h"
+#include "fovea/attention/streaming_sinks.h"
 
 namespace fovea {
 namespace {
@@ -21,6 +22,7 @@ constexpr MaskName names[] = {
     {"lengths", "a length a batch entry, or none", 0, any,
      [](const Numbers& n) -> Mask { return KeyLengths{n}; }},
     {"prefix", "a length, or one a batch entry", 1, any, [](const Numbers& n) -> Mask { return Prefix{n}; }},
+    {"sinks", "a count", 1, 1, [](const Numbers& n) -> Mask { return StreamingSinks{n[0]}; }},
     {"documents", "boundaries", 0, any, [](const Numbers& n) -> Mask { return Documents{n}; }},
     {"chunked", "a size", 1, 1, [](const Numbers& n) -> Mask { return Chunked{n[0]}; }},
     {"strided", "a stride", 1, 1, [](const Numbers& n) -> Mask { return Strided{n[0]}; }},

@@ -4,6 +4,7 @@
 
 #include "fovea/attention/expression.h"
 #include "fovea/attention/masks.h"
+#include "fovea/attention/streaming_sinks.h"
 #include "fovea/core/philox.h"
 
 namespace fovea {
@@ -36,7 +37,9 @@ std::int64_t random_side(PhiloxStream& random) {
 }
 
 Mask random_mask(PhiloxStream& random, int depth) {
-  switch (depth > 0 ? random.next_below(16) : 3 + random.next_below(13)) {
+  switch (depth > 0 ? random.next_below(17) : 3 + random.next_below(14)) {
+    case 16:
+      return StreamingSinks{random.next_below(21)};
     case 3:
       return Prefix{{random.next_below(21), random.next_below(21)}};
     case 4:
@@ -182,6 +185,7 @@ TEST(Mask, Formulas) {
       const bool same = (p >= 2 && p < 5 && j >= 2 && j < 5) || (p >= 5 && p < 9 && j >= 5 && j < 9);
       EXPECT_EQ(sees(Documents{documents}, p, j), same);
       EXPECT_EQ(sees(Chunked{5}, p, j), p / 5 == j / 5);
+      EXPECT_EQ(sees(StreamingSinks{3}, p, j), j < 3);
       EXPECT_EQ(sees(Strided{3}, p, j), (p - j) % 3 == 0);
       EXPECT_EQ(sees(Dilated{2, 1, 3}, p, j), j == p || j == p - 3 || j == p - 6 || j == p + 3);
       EXPECT_EQ(sees(Groups{groups}, p, j), p < 5 && j < 5 && groups[j] <= groups[p]);
@@ -217,6 +221,7 @@ TEST(Mask, SensesNoNonsense) {
   EXPECT_THROW(Mask(Documents{{3, 2}}), InvalidArgument);
   EXPECT_THROW(Mask(Tree{{0, 2}}), InvalidArgument);
   EXPECT_THROW(Mask(Prefix{}), InvalidArgument);
+  EXPECT_THROW(Mask(StreamingSinks{-1}), InvalidArgument);
   EXPECT_THROW(Mask(BlockTable{4, 2, {true, false, true}}), InvalidArgument);
   constexpr std::int64_t huge = std::numeric_limits<std::int64_t>::max();
   EXPECT_THROW(Mask(BlockTable{huge / 4, 6, std::vector<bool>(6)}), InvalidArgument);

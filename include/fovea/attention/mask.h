@@ -128,6 +128,20 @@ struct KeyLengths {
 inline constexpr int deepest_mask = 1000;
 
 class Mask;
+
+/// A type that is a mask by itself, all in its header (streaming_sinks.h is one): `allows` for one pair,
+/// `spans` for a block of queries, `print` for its text, and `validate`, which throws InvalidArgument for
+/// parameters that make no sense. For masks that read neither call-time lengths nor other masks.
+template <class T>
+concept MaskDefinition = requires(const T& mask, const Site& site, const QueryBlock& block) {
+  { mask.allows(site) } -> std::same_as<bool>;
+  { mask.spans(block) } -> std::same_as<BlockSpans>;
+  { mask.print() } -> std::same_as<std::string>;
+  mask.validate();
+};
+template <MaskDefinition T>
+Mask to_mask(const T& definition);
+
 /// What has a to_mask (masks.h; yours, found by argument-dependent look-up) is a mask too.
 template <class T>
 concept HasToMask = requires(const T& mask) {
@@ -160,6 +174,22 @@ class Mask {
  private:
   std::shared_ptr<const MaskNode> node_;
 };
+
+template <MaskDefinition T>
+Mask to_mask(const T& definition) {
+  class Node final : public MaskNode {
+   public:
+    explicit Node(const T& mask) : mask_(mask) { mask_.validate(); }
+    bool allows(const Site& site, const QueryBlock&) const override { return mask_.allows(site); }
+    BlockSpans spans(const QueryBlock& block) const override { return mask_.spans(block); }
+    std::string print(int) const override { return mask_.print(); }
+    void validate(std::int64_t, std::int64_t) const override {}
+
+   private:
+    T mask_;
+  };
+  return Mask(std::make_shared<Node>(definition));
+}
 
 /// What may stand in a mask expression. `Causal{} & SlidingWindow{.lookback = 127}` needs no Mask around
 /// either.

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+
+#include "fovea/attention/mask.h"
+#include "fovea/core/error.h"
+
+namespace fovea {
+
+/// Key j is visible to every query iff j < count: the first keys, at which a model that was trained without
+/// a window has learned to leave the weight it has no use for. `Causal{} & (SlidingWindow{.lookback = 1023} |
+/// StreamingSinks{4})` streams at a window's cost (Xiao et al. 2023, arXiv 2309.17453, section 3.2). As text
+/// `sinks(4)`. count >= 0.
+struct StreamingSinks {
+  std::int64_t count = 4;
+
+  bool allows(const Site& site) const { return site.key < count; }
+  BlockSpans spans(const QueryBlock& block) const {
+    const std::int64_t end = std::min(count, block.key_len);
+    const KeySpans first = end > 0 ? KeySpans{{0, end}} : KeySpans{};
+    return {first, first};
+  }
+  std::string print() const { return "sinks(" + std::to_string(count) + ")"; }
+  void validate() const {
+    if (count < 0) throw InvalidArgument("StreamingSinks", "count", "at least 0", std::to_string(count));
+  }
+};
+
+}  // namespace fovea
