@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/shortest.h"
 #include "fovea/core/error.h"
@@ -34,6 +35,31 @@ class RelativeBiasMod final : public mod_detail::LambdaMod<AddBias, 1> {
   RelativeBias bias_;
   std::vector<std::int64_t> entries_;
 };
+
+}  // namespace
+
+namespace {
+
+class RelativeKeyMod final : public mod_detail::LambdaMod<AddBias, 1> {
+ public:
+  explicit RelativeKeyMod(std::int64_t farthest)
+      : LambdaMod("relative-key(" + std::to_string(farthest) + ")", {"table"}, add_bias()),
+        farthest_(farthest) {}
+  std::int64_t entries() const override { return 2 * farthest_ + 1; }
+  bool table_by_query() const override { return true; }
+  std::int64_t entry(std::int64_t distance) const override {
+    return std::clamp(distance, -farthest_, farthest_) + farthest_;
+  }
+
+ private:
+  std::int64_t farthest_;
+};
+
+double positive(const char* mod, const char* argument, double value) {
+  if (!(value >= 1e-30) || !(value <= 1e30))  // both it and its inverse have to be floats
+    throw InvalidArgument(mod, argument, "a number in [1e-30, 1e30]", shortest(value));
+  return value;
+}
 
 }  // namespace
 
@@ -83,12 +109,53 @@ std::int64_t relative_bucket(const RelativeBias& bias, std::int64_t distance) {
 }
 
 Mod to_mod(const SoftCap& cap) {
-  if (!(cap.cap >= 1e-30) || !(cap.cap <= 1e30))  // both it and its inverse have to be floats
-    throw InvalidArgument("SoftCap", "cap", "a number in [1e-30, 1e30]", shortest(cap.cap));
-  return make_mod("softcap(" + shortest(cap.cap) + ")", [cap = cap.cap](auto score, ModSite) {
-    using T = elementwise::Scalar<decltype(score)>;
-    return elementwise::tanh(score * T(1.0 / cap)) * T(cap);
+  return make_mod("softcap(" + shortest(cap.cap) + ")",
+                  [cap = positive("SoftCap", "cap", cap.cap)](auto score, ModSite) {
+                    using T = elementwise::Scalar<decltype(score)>;
+                    return elementwise::tanh(score * T(1.0 / cap)) * T(cap);
+                  });
+}
+
+Mod to_mod(const Temperature& temperature) {
+  const double inverse = 1.0 / positive("Temperature", "value", temperature.value);
+  return make_mod("temperature(" + shortest(temperature.value) + ")", [inverse](auto score, ModSite) {
+    return score * elementwise::Scalar<decltype(score)>(inverse);
   });
+}
+
+Mod to_mod(LearnedTemperature) {
+  return make_mod("temperature", {"temperature"},
+                  [](auto score, ModSite, auto temperature) { return score / temperature; });
+}
+
+Mod to_mod(const RelativeKeyBias& bias) {
+  if (bias.max_distance < 0 || bias.max_distance > 1 << 20)
+    throw InvalidArgument("RelativeKeyBias", "max_distance", "a distance in [0, 2^20]",
+                          std::to_string(bias.max_distance));
+  return Mod(std::make_shared<RelativeKeyMod>(bias.max_distance));
+}
+
+Mod to_mod(const LocalWindow& window) {
+  if (!(window.reach >= 0.0) || !(window.reach <= 1e30))
+    throw InvalidArgument("LocalWindow", "reach", "a number in [0, 1e30]", shortest(window.reach));
+  return make_mod("local(" + shortest(window.reach) + ")", {"center"},
+                  [reach = window.reach](auto score, ModSite at, auto center) {
+                    using Number = decltype(score);
+                    using T = elementwise::Scalar<Number>;
+                    const T away = elementwise::abs(T(at.key) - elementwise::value_of(center));
+                    return elementwise::where(away <= T(reach), score,
+                                              Number(-std::numeric_limits<T>::infinity()));
+                  });
+}
+
+Mod to_mod(const LocalGaussian& gaussian) {
+  const double deviation = positive("LocalGaussian", "deviation", gaussian.deviation);
+  return make_mod("gaussian(" + shortest(deviation) + ")", {"center"},
+                  [factor = -0.5 / (deviation * deviation)](auto weight, ModSite at, auto center) {
+                    using T = elementwise::Scalar<decltype(weight)>;
+                    const auto away = center - T(at.key);
+                    return weight * elementwise::exp(away * away * T(factor));
+                  });
 }
 
 Mod to_mod(AlibiBias) {

@@ -10,7 +10,7 @@
 #endif
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/flash_direct-inl.h"
+#include "kernels/flash_rows_backward-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -19,23 +19,39 @@ namespace HWY_NAMESPACE {
 /// Few queries are not worth packing keys for, and an additive score never is.
 template <class T>
 HWY_INLINE bool IsDirect(const Problem<T>& p) {
-  return p.score == ScoreKind::additive || p.query_len <= most_direct_queries || p.key_len == 0;
+  return p.score != ScoreKind::dot || p.query_len <= most_direct_queries || p.key_len == 0;
 }
 
 template <class T>
 size_t ForwardBytes(const Problem<T>& p, int threads) {
+  if (p.whole_row) {
+    const size_t direct =
+        RowsForwardBytes<false>(p, threads);  // chosen rows are, however many queries there are
+    const size_t tiled = IsDirect(p) ? 0 : RowsForwardBytes<true>(p, threads);
+    return direct > tiled ? direct : tiled;
+  }
   return IsDirect(p) ? DirectForwardBytes(p, threads) : TiledForwardBytes(p, threads);
 }
 template <class T>
 size_t BackwardBytes(const Problem<T>& p, int threads) {
+  if (p.whole_row)
+    return IsDirect(p) ? RowsBackwardBytes<false>(p, threads) : RowsBackwardBytes<true>(p, threads);
   return IsDirect(p) ? DirectBackwardBytes(p, threads) : TiledBackwardBytes(p, threads);
 }
 template <class T>
 void Forward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::byte* memory) {
+  if (p.whole_row) {
+    const bool direct = IsDirect(p) || (!out.output.data && list_size(out.weight_rows) > 0);
+    return direct ? RowsForward<false>(p, out, executor, memory)
+                  : RowsForward<true>(p, out, executor, memory);
+  }
   IsDirect(p) ? DirectForward(p, out, executor, memory) : TiledForward(p, out, executor, memory);
 }
 template <class T>
 void Backward(const Problem<T>& p, const BackwardProblem<T>& g, Executor& executor, std::byte* memory) {
+  if (p.whole_row)
+    return IsDirect(p) ? RowsBackward<false>(p, g, executor, memory)
+                       : RowsBackward<true>(p, g, executor, memory);
   IsDirect(p) ? DirectBackward(p, g, executor, memory) : TiledBackward(p, g, executor, memory);
 }
 

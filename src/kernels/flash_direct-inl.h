@@ -56,27 +56,48 @@ HWY_INLINE void AdditiveGradient(const T* HWY_RESTRICT q, const T* HWY_RESTRICT 
   }
 }
 
-/// Scores of keys that row r sees; the others -inf, unread.
+/// Σ v_d tanh(q_d + k_d + w_d·seen): `seen` is how much earlier queries looked at the key.
+template <class T>
+HWY_INLINE T CoverageScore(const T* HWY_RESTRICT q, const T* HWY_RESTRICT k, const T* HWY_RESTRICT v,
+                           const T* HWY_RESTRICT w, T seen, int64_t n) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto factor = hn::Set(d, seen);
+  auto sum = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto inner =
+        hn::MulAdd(factor, hn::LoadU(d, w + i), hn::Add(hn::LoadU(d, q + i), hn::LoadU(d, k + i)));
+    sum = hn::MulAdd(hn::LoadU(d, v + i), Tanh(d, inner), sum);
+  }
+  T result = hn::GetLane(hn::SumOfLanes(d, sum));
+  for (; i < n; ++i) result += v[i] * static_cast<T>(std::tanh(q[i] + k[i] + w[i] * seen));
+  return result;
+}
+
+/// Scores of keys that row r sees; the others -inf, unread. The schedule counts its rows from `schedule_row`
+/// rows before `at`. `seen`: coverage of each key, else null.
 template <class T>
 HWY_INLINE void DirectScores(const Problem<T>& p, const BlockAt<T>& at, int64_t r,
                              const BlockSchedule& schedule, const Piece& piece, T* scores,
-                             const ModBuffers<T>& mods) {
+                             const ModBuffers<T>& mods, const T* seen = nullptr, int64_t schedule_row = 0) {
   const T* q = RowAt(p.query, at.b, at.h, at.row + r);
   const auto range = [&](int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
       const T* k = RowAt(p.key, at.b, at.kv, j);
-      scores[j - piece.begin] = p.score == ScoreKind::dot
-                                    ? Dot(q, k, p.score_dim)
-                                    : AdditiveScore(q, k, p.additive_vector, p.score_dim);
+      scores[j - piece.begin] =
+          p.score == ScoreKind::dot ? Dot(q, k, p.score_dim)
+          : seen ? CoverageScore(q, k, p.additive_vector, p.coverage_vector, seen[j], p.score_dim)
+                 : AdditiveScore(q, k, p.additive_vector, p.score_dim);
     }
     ScaleEarly(p, end - begin, scores + (begin - piece.begin));
   };
   const int64_t n = piece.end - piece.begin;
   if (!piece.full) Fill(p.has_mods ? T{0} : kHidden<T>, n, scores);
-  piece.full ? range(piece.begin, piece.end) : ForRuns(piece, schedule.row(r), range);
+  piece.full ? range(piece.begin, piece.end) : ForRuns(piece, schedule.row(schedule_row + r), range);
   if (!p.has_mods) return;
   apply_mods<T>(p, {at.b, at.h, at.row + r, 1, piece.begin, n}, scores, n, mods);
-  if (!piece.full) HideOutside(schedule.row(r), piece.begin, piece.end, scores);
+  if (!piece.full) HideOutside(schedule.row(schedule_row + r), piece.begin, piece.end, scores);
 }
 
 template <class T>
@@ -94,7 +115,7 @@ HWY_INLINE DirectScratch<T> TakeDirectScratch(const Problem<T>& p, bool backward
           carve.Take<T>(stride),
           carve.Take<T>(p.score_dim),
           carve.Take<T>(p.score_dim),
-          TakeModBuffers(p, 1, backward, carve)};
+          TakeModBuffers(p.mods, 1, backward, carve)};
 }
 
 template <class T>
@@ -244,7 +265,7 @@ HWY_NOINLINE size_t DirectBackwardBytes(const Problem<T>& p, int threads) {
   const int64_t units = MostUnits(p, s.tiles);
   carve.Take<T>(PartialsSize(p, units, p.score_dim));
   carve.Take<T>(units * p.score_dim);
-  carve.Take<T>(most_mod_sum_elements(p, units));
+  carve.Take<T>(most_mod_sum_elements(p, p.mods, units));
   for (int t = 0; t < threads; ++t) TakeDirectScratch(p, true, carve);
   return carve.Used();
 }
@@ -257,8 +278,8 @@ HWY_NOINLINE void DirectBackward(const Problem<T>& p, const BackwardProblem<T>& 
   const int64_t units = p.batch * p.kv_heads * s.groups;
   T* partials = carve.Take<T>(PartialsSize(p, units, p.score_dim));
   T* vectors = carve.Take<T>(units * p.score_dim);
-  const ModSums<T> sums = TakeModSums(p, s.groups, carve);
-  if (p.has_mods) begin_mod_gradients<T>(p, sums, s.groups);
+  const ModSums<T> sums = TakeModSums(p, p.mods, s.groups, carve);
+  if (p.has_mods) begin_mod_gradients<T>(p, p.mods, sums, s.groups);
   std::byte* scratch = memory + carve.Used();
   Carve one(nullptr);
   TakeDirectScratch(p, true, one);
@@ -270,7 +291,7 @@ HWY_NOINLINE void DirectBackward(const Problem<T>& p, const BackwardProblem<T>& 
     DirectBackwardUnit(p, g, s, unit, partials, sums, own);
   });
   if (g.d_query.data) AddPartials(p, g, s.groups, p.score_dim, partials, executor);
-  if (p.has_mods) finish_mod_gradients<T>(p, sums, s.groups);
+  if (p.has_mods) finish_mod_gradients<T>(p, p.mods, sums, s.groups);
   if (!g.d_additive_vector) return;
   Fill(T{0}, p.score_dim, g.d_additive_vector);
   for (int64_t unit = 0; unit < units; ++unit)

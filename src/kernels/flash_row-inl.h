@@ -273,8 +273,9 @@ HWY_INLINE int64_t Most(int64_t a, int64_t b) {
 }
 
 template <class T>
-HWY_INLINE ModBuffers<T> TakeModBuffers(const Problem<T>& p, int64_t rows, bool backward, Carve& carve) {
-  const ModBufferSizes sizes = mod_buffer_sizes(p.mods, rows, backward);
+HWY_INLINE ModBuffers<T> TakeModBuffers(const ProblemMods<T>& mods, int64_t rows, bool backward,
+                                        Carve& carve) {
+  const ModBufferSizes sizes = mod_buffer_sizes(mods, rows, backward);
   ModBuffers<T> buffers;
   buffers.stages = carve.Take<T>(sizes.stages);
   buffers.arguments = carve.Take<T>(sizes.arguments);
@@ -287,11 +288,12 @@ HWY_INLINE ModBuffers<T> TakeModBuffers(const Problem<T>& p, int64_t rows, bool 
 }
 
 template <class T>
-HWY_NOINLINE ModSums<T> TakeModSums(const Problem<T>& p, int64_t groups, Carve& carve) {
+HWY_NOINLINE ModSums<T> TakeModSums(const Problem<T>& p, const ProblemMods<T>& mods, int64_t groups,
+                                    Carve& carve) {
   ModSums<T> sums;
-  for (size_t n = 0; n < p.mods.count; ++n) {
-    for (size_t k = 0; k < p.mods.list[n].count; ++k)
-      sums.regions[n][k] = carve.Take<T>(mod_sum_elements(p, p.mods.list[n], k, groups));
+  for (size_t n = 0; n < mods.count; ++n) {
+    for (size_t k = 0; k < mods.list[n].count; ++k)
+      sums.regions[n][k] = carve.Take<T>(mod_sum_elements(p, mods.list[n], k, groups));
   }
   return sums;
 }
@@ -314,7 +316,7 @@ template <class T>
 HWY_INLINE int64_t MostUnits(const Problem<T>& p, int64_t tiles) {
   const int64_t heads = Most(p.batch * p.kv_heads, 1), most = Most(Least(kGroups, tiles), 1);
   const int64_t units = Least(heads * most, Most(kUnits, heads));
-  return p.has_mods ? Most(units, heads * Least(most, kSharedGroups)) : units;
+  return p.has_mods || p.has_weight_mods ? Most(units, heads * Least(most, kSharedGroups)) : units;
 }
 
 }  // namespace HWY_NAMESPACE

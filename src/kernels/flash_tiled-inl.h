@@ -108,21 +108,22 @@ HWY_INLINE const BlockSchedule& ScheduleOf(const Problem<T>& p, const BlockAt<T>
   return schedule;
 }
 
-/// scores[r][j - piece.begin] = q_r · k_j, hidden ones -inf.
+/// scores[r][j - piece.begin] = q_r · k_j, hidden ones -inf; rows of scores `to_stride` apart, each with room
+/// for whole vectors.
 template <class T>
 HWY_INLINE void BlockScores(const Problem<T>& p, const Packed<T>& keys, const BlockAt<T>& at,
-                            const BlockSchedule& schedule, const Piece& piece, T* scores,
+                            const BlockSchedule& schedule, const Piece& piece, T* scores, int64_t to_stride,
                             const ModBuffers<T>& mods) {
   const int64_t n = piece.end - piece.begin, stride = keys.stride;
   const T* tile = keys.Tile(at.b, at.kv, piece.begin / kTileKeys) + piece.begin % kTileKeys;
-  Product<false, T>(
-      at.rows, Padded<T>(n),
-      {RowAt(p.query, at.b, at.h, at.row), p.query.row_stride, 1, tile, stride, scores, stride, p.score_dim});
-  if (p.has_mods) apply_mods<T>(p, {at.b, at.h, at.row, at.rows, piece.begin, n}, scores, stride, mods);
-  for (int64_t r = 0; r < at.rows; ++r) ScaleEarly(p, n, scores + r * stride);
+  Product<false, T>(at.rows, Padded<T>(n),
+                    {RowAt(p.query, at.b, at.h, at.row), p.query.row_stride, 1, tile, stride, scores,
+                     to_stride, p.score_dim});
+  if (p.has_mods) apply_mods<T>(p, {at.b, at.h, at.row, at.rows, piece.begin, n}, scores, to_stride, mods);
+  for (int64_t r = 0; r < at.rows; ++r) ScaleEarly(p, n, scores + r * to_stride);
   if (piece.full) return;
   for (int64_t r = 0; r < at.rows; ++r)
-    HideOutside(schedule.row(r), piece.begin, piece.end, scores + r * stride);
+    HideOutside(schedule.row(r), piece.begin, piece.end, scores + r * to_stride);
 }
 
 /// body(begin, end) for every run of keys of the piece that somebody sees.
@@ -146,7 +147,7 @@ HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out
     for (int64_t r = 0; r < at.rows; ++r) Fill(T{0}, p.key_len, RowAt(out.weights, at.b, slot, at.row + r));
     for (int64_t n = 0; n < schedule.piece_count(); ++n) {
       const Piece& piece = schedule.pieces()[n];
-      BlockScores(p, keys, at, schedule, piece, scores, mods);
+      BlockScores(p, keys, at, schedule, piece, scores, keys.stride, mods);
       for (int64_t r = 0; r < at.rows; ++r) {
         T* row = scores + r * keys.stride;
         FinalWeights(p, scale, states[r], SinkOf(p, at.h), piece.end - piece.begin, row);
@@ -166,7 +167,7 @@ template <class T>
 HWY_INLINE ForwardScratch<T> TakeForwardScratch(const Problem<T>& p, Carve& carve) {
   const int64_t stride = TileStride<T>(p.key_len);
   return {carve.Take<T>(kBlockRows * stride), carve.Take<T>(kBlockRows * Padded<T>(p.value_dim)),
-          carve.Take<T>(stride), TakeModBuffers(p, kBlockRows, false, carve)};
+          carve.Take<T>(stride), TakeModBuffers(p.mods, kBlockRows, false, carve)};
 }
 
 template <class T>
@@ -181,7 +182,7 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
   for (int64_t n = 0; n < schedule.piece_count(); ++n) {
     const Piece& piece = schedule.pieces()[n];
     const int64_t count = piece.end - piece.begin;
-    BlockScores(p, keys, at, schedule, piece, scratch.scores, scratch.mods);
+    BlockScores(p, keys, at, schedule, piece, scratch.scores, stride, scratch.mods);
     for (int64_t r = 0; r < at.rows; ++r) {
       T* row = scratch.scores + r * stride;
       const T factor = Normalize(p, scale, count, row, states[r]);
@@ -267,7 +268,7 @@ HWY_INLINE BackwardScratch<T> TakeBackwardScratch(const Problem<T>& p, const Bac
           carve.Take<T>(stride),
           carve.Take<T>(keys * s.dim),
           carve.Take<T>(keys * s.value_dim),
-          TakeModBuffers(p, kBlockRows, true, carve)};
+          TakeModBuffers(p.mods, kBlockRows, true, carve)};
 }
 
 template <class T>
@@ -305,7 +306,7 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
   for (int64_t n = 0; n < schedule.piece_count(); ++n) {
     const Piece& piece = schedule.pieces()[n];
     const int64_t count = piece.end - piece.begin, padded = Padded<T>(count);
-    BlockScores(p, in.keys_transposed, at, schedule, piece, scratch.scores, scratch.mods);
+    BlockScores(p, in.keys_transposed, at, schedule, piece, scratch.scores, stride, scratch.mods);
     const T* values =
         in.values_transposed.Tile(at.b, at.kv, piece.begin / kTileKeys) + piece.begin % kTileKeys;
     Product<false, T>(
@@ -413,7 +414,7 @@ HWY_NOINLINE size_t TiledBackwardBytes(const Problem<T>& p, int threads) {
   carve.Take<T>(TransposedSize(p, p.value_dim));
   carve.Take<T>(PaddedRowsSize(p, p.score_dim));
   carve.Take<T>(PartialsSize(p, MostUnits(p, s.tiles), s.dim));
-  carve.Take<T>(most_mod_sum_elements(p, MostUnits(p, s.tiles)));
+  carve.Take<T>(most_mod_sum_elements(p, p.mods, MostUnits(p, s.tiles)));
   for (int t = 0; t < threads; ++t) TakeBackwardScratch(p, s, carve);
   return carve.Used();
 }
@@ -430,8 +431,8 @@ HWY_NOINLINE void TiledBackward(const Problem<T>& p, const BackwardProblem<T>& g
                  &in.values_transposed);
   in.keys = PadRows(p, p.key, p.score_dim, carve.Take<T>(PaddedRowsSize(p, p.score_dim)), executor);
   in.d_query = carve.Take<T>(PartialsSize(p, p.batch * p.kv_heads * s.groups, s.dim));
-  in.sums = TakeModSums(p, s.groups, carve);
-  if (p.has_mods) begin_mod_gradients<T>(p, in.sums, s.groups);
+  in.sums = TakeModSums(p, p.mods, s.groups, carve);
+  if (p.has_mods) begin_mod_gradients<T>(p, p.mods, in.sums, s.groups);
   std::byte* scratch = memory + carve.Used();
   Carve one(nullptr);
   TakeBackwardScratch(p, s, one);
@@ -440,7 +441,7 @@ HWY_NOINLINE void TiledBackward(const Problem<T>& p, const BackwardProblem<T>& g
     BackwardUnit(p, g, in, s, unit, TakeBackwardScratch(p, s, mine));
   });
   if (g.d_query.data) AddPartials(p, g, s.groups, s.dim, in.d_query, executor);
-  if (p.has_mods) finish_mod_gradients<T>(p, in.sums, s.groups);
+  if (p.has_mods) finish_mod_gradients<T>(p, p.mods, in.sums, s.groups);
 }
 
 }  // namespace HWY_NAMESPACE

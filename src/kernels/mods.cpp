@@ -12,7 +12,7 @@ enum class Sum : std::uint8_t { table, scalar, rows, columns, dense };
 
 template <class T>
 Sum sum_of(const ProblemMod<T>& mod, const ModArgument<T>& argument) {
-  if (mod.node->entries() > 0) return Sum::table;
+  if (mod.node->entries() > 0) return argument.sizes[2] > 1 ? Sum::dense : Sum::table;
   const bool queries = argument.sizes[2] > 1, keys = argument.sizes[3] > 1;
   return queries ? keys ? Sum::dense : Sum::rows : keys ? Sum::columns : Sum::scalar;
 }
@@ -46,7 +46,8 @@ typename ModTile<T>::Argument load(const Problem<T>& p, const ProblemMod<T>& mod
     const Entries entries(*mod.node, at, p.query_offset);
     for (std::int64_t r = 0; r < at.rows; ++r) {
       T* row = to + r * mod_stride;
-      for (std::int64_t j = 0; j < at.count; ++j) row[j] = base[entries.at(at, r, j) * x.strides[3]];
+      const T* from = base + (at.row + r) * x.strides[2];
+      for (std::int64_t j = 0; j < at.count; ++j) row[j] = from[entries.at(at, r, j) * x.strides[3]];
       std::fill(row + at.count, row + mod_stride, row[at.count - 1]);
     }
     return {to, mod_stride};
@@ -90,6 +91,26 @@ void add(const T* x, std::int64_t n, T* y) {
   for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
 }
 
+// Straight into the caller's tensor, whose elements are one unit's at a time.
+template <class T>
+void add_dense(const Problem<T>& p, const ProblemMod<T>& mod, const ModArgument<T>& x, const ModPlace& at,
+               const T* values) {
+  const ModStrides& s = x.gradient_strides;
+  T* base = x.gradient + at.batch * s[0] + at.head * s[1] + at.row * s[2];
+  if (mod.node->entries() > 0) {
+    const Entries entries(*mod.node, at, p.query_offset);
+    for (std::int64_t r = 0; r < at.rows; ++r) {
+      for (std::int64_t j = 0; j < at.count; ++j)
+        base[r * s[2] + entries.at(at, r, j) * s[3]] += values[r * mod_stride + j];
+    }
+    return;
+  }
+  for (std::int64_t r = 0; r < at.rows; ++r) {
+    T* to = base + r * s[2] + at.key * s[3];
+    for (std::int64_t j = 0; j < at.count; ++j) to[j * s[3]] += values[r * mod_stride + j];
+  }
+}
+
 template <class T>
 void add_up(const Problem<T>& p, const ProblemMod<T>& mod, const ModArgument<T>& x, const ModPlace& at,
             const T* values, T* region) {
@@ -114,16 +135,11 @@ void add_up(const Problem<T>& p, const ProblemMod<T>& mod, const ModArgument<T>&
       return;
     case Sum::columns:
       for (std::int64_t r = 0; r < at.rows; ++r)
-        add(values + r * mod_stride, at.count, region + head * p.key_len + at.key);
+        add(values + r * mod_stride, at.count,
+            region + (p.whole_row ? group_head : head) * p.key_len + at.key);
       return;
-    case Sum::dense: {
-      const ModStrides& s = x.gradient_strides;
-      for (std::int64_t r = 0; r < at.rows; ++r) {
-        T* to = x.gradient + at.batch * s[0] + at.head * s[1] + (at.row + r) * s[2] + at.key * s[3];
-        for (std::int64_t j = 0; j < at.count; ++j) to[j * s[3]] += values[r * mod_stride + j];
-      }
-      return;
-    }
+    case Sum::dense:
+      return add_dense(p, mod, x, at, values);
   }
 }
 
@@ -138,6 +154,52 @@ void for_elements(const ModArgument<T>& x, Body&& body) {
           body(b, h, i, j, x.gradient[b * s[0] + h * s[1] + i * s[2] + j * s[3]]);
         }
       }
+    }
+  }
+}
+
+// The chain over a tile whose first stage is filled; `to` gets its result.
+template <class T>
+void run_chain(const Problem<T>& p, const ProblemMods<T>& list, const ModPlace& at, T* to,
+               std::int64_t stride, const ModBuffers<T>& buffers) {
+  const std::int64_t tile_size = buffers.rows * mod_stride;
+  const auto mods = list.all();
+  for (std::size_t n = 0; n < mods.size(); ++n) {
+    ModTile<T> tile = tile_of(p, mods[n], at, buffers);
+    T* stage = buffers.stages + static_cast<std::int64_t>(n) * tile_size;
+    tile.scores = stage;
+    // Backward still needs the last mod's input.
+    const bool last = n + 1 == mods.size();
+    tile.result = !last ? stage + tile_size : buffers.d_scores ? buffers.d_scores : stage;
+    mods[n].code.apply(mods[n].node->self(), tile);
+    for (std::int64_t r = 0; last && r < at.rows; ++r)
+      std::copy_n(tile.result + r * mod_stride, at.count, to + r * stride);
+  }
+}
+
+// Back through the chain; buffers.d_scores becomes the derivative by the first stage.
+template <class T>
+void run_chain_back(const Problem<T>& p, const ProblemMods<T>& list, const ModPlace& at, const T* d_result,
+                    std::int64_t stride, const ModBuffers<T>& buffers, const ModSums<T>& sums) {
+  const auto mods = list.all();
+  const std::int64_t tile_size = buffers.rows * mod_stride;
+  for (std::int64_t r = 0; r < at.rows; ++r) {
+    T* row = buffers.d_scores + r * mod_stride;
+    std::copy_n(d_result + r * stride, at.count, row);
+    std::fill(row + at.count, row + mod_stride, T{0});
+  }
+  for (std::size_t n = mods.size(); n-- > 0;) {
+    const ProblemMod<T>& mod = mods[n];
+    ModTile<T> tile = tile_of(p, mod, at, buffers);
+    tile.scores = buffers.stages + static_cast<std::int64_t>(n) * tile_size;
+    tile.d_result = tile.d_scores = buffers.d_scores;
+    for (std::size_t k = 0; k < mod.count; ++k) {
+      if (wanted(mod.arguments[k]))
+        tile.d_arguments[k] = buffers.d_arguments + static_cast<std::int64_t>(k) * tile_size;
+    }
+    mod.code.gradient(mod.node->self(), tile);
+    for (std::size_t k = 0; k < mod.count; ++k) {
+      if (tile.d_arguments[k]) add_up(p, mod, mod.arguments[k], at, tile.d_arguments[k], sums.regions[n][k]);
     }
   }
 }
@@ -177,24 +239,19 @@ template <class T>
 void apply_mods(const Problem<T>& p, const ModPlace& at, T* scores, std::int64_t stride,
                 const ModBuffers<T>& buffers) {
   const T scale = static_cast<T>(p.scale);
-  const std::int64_t tile_size = buffers.rows * mod_stride;
   for (std::int64_t r = 0; r < at.rows; ++r) {
     T* row = buffers.stages + r * mod_stride;
     for (std::int64_t j = 0; j < at.count; ++j) row[j] = scores[r * stride + j] * scale;
     std::fill(row + at.count, row + mod_stride, row[at.count - 1]);
   }
-  const auto mods = p.mods.all();
-  for (std::size_t n = 0; n < mods.size(); ++n) {
-    ModTile<T> tile = tile_of(p, mods[n], at, buffers);
-    T* stage = buffers.stages + static_cast<std::int64_t>(n) * tile_size;
-    tile.scores = stage;
-    // Backward still needs the last mod's input.
-    const bool last = n + 1 == mods.size();
-    tile.result = !last ? stage + tile_size : buffers.d_scores ? buffers.d_scores : stage;
-    mods[n].code.apply(mods[n].node->self(), tile);
-    for (std::int64_t r = 0; last && r < at.rows; ++r)
-      std::copy_n(tile.result + r * mod_stride, at.count, scores + r * stride);
-  }
+  run_chain(p, p.mods, at, scores, stride, buffers);
+}
+
+template <class T>
+void apply_weight_mods(const Problem<T>& p, const ModPlace& at, T* factors, std::int64_t stride,
+                       const ModBuffers<T>& buffers) {
+  std::fill_n(buffers.stages, at.rows * mod_stride, T{1});
+  run_chain(p, p.weight_mods, at, factors, stride, buffers);
 }
 
 template <class T>
@@ -211,7 +268,7 @@ std::int64_t mod_sum_elements(const Problem<T>& p, const ProblemMod<T>& mod, std
     case Sum::rows:
       return groups * heads * p.query_len;
     case Sum::columns:
-      return heads * p.key_len;
+      return (p.whole_row ? groups : 1) * heads * p.key_len;
     case Sum::dense:
       break;
   }
@@ -219,11 +276,12 @@ std::int64_t mod_sum_elements(const Problem<T>& p, const ProblemMod<T>& mod, std
 }
 
 template <class T>
-std::int64_t most_mod_sum_elements(const Problem<T>& p, std::int64_t units) {
+std::int64_t most_mod_sum_elements(const Problem<T>& p, const ProblemMods<T>& mods, std::int64_t units) {
   const std::int64_t group_heads = units * (p.query_heads / p.kv_heads);
   std::int64_t sum = 0;
-  for (const ProblemMod<T>& mod : p.mods.all()) {
-    const std::int64_t longest = std::max<std::int64_t>({p.query_len, mod.node->entries(), 1});
+  for (const ProblemMod<T>& mod : mods.all()) {
+    const std::int64_t longest =
+        std::max<std::int64_t>({p.query_len, mod.node->entries(), p.whole_row ? p.key_len : 0, 1});
     // 64 more an argument: regions begin on cache lines.
     sum += static_cast<std::int64_t>(mod.count) *
            (group_heads * longest + p.batch * p.query_heads * p.key_len + 64);
@@ -232,8 +290,9 @@ std::int64_t most_mod_sum_elements(const Problem<T>& p, std::int64_t units) {
 }
 
 template <class T>
-void begin_mod_gradients(const Problem<T>& p, const ModSums<T>& sums, std::int64_t groups) {
-  const auto mods = p.mods.all();
+void begin_mod_gradients(const Problem<T>& p, const ProblemMods<T>& list, const ModSums<T>& sums,
+                         std::int64_t groups) {
+  const auto mods = list.all();
   for (std::size_t n = 0; n < mods.size(); ++n) {
     for (std::size_t k = 0; k < mods[n].count; ++k) {
       const ModArgument<T>& x = mods[n].arguments[k];
@@ -249,27 +308,7 @@ void begin_mod_gradients(const Problem<T>& p, const ModSums<T>& sums, std::int64
 template <class T>
 void mods_gradient(const Problem<T>& p, const ModPlace& at, T* d_scores, std::int64_t stride,
                    const ModBuffers<T>& buffers, const ModSums<T>& sums) {
-  const auto mods = p.mods.all();
-  const std::int64_t tile_size = buffers.rows * mod_stride;
-  for (std::int64_t r = 0; r < at.rows; ++r) {
-    T* row = buffers.d_scores + r * mod_stride;
-    std::copy_n(d_scores + r * stride, at.count, row);
-    std::fill(row + at.count, row + mod_stride, T{0});
-  }
-  for (std::size_t n = mods.size(); n-- > 0;) {
-    const ProblemMod<T>& mod = mods[n];
-    ModTile<T> tile = tile_of(p, mod, at, buffers);
-    tile.scores = buffers.stages + static_cast<std::int64_t>(n) * tile_size;
-    tile.d_result = tile.d_scores = buffers.d_scores;
-    for (std::size_t k = 0; k < mod.count; ++k) {
-      if (wanted(mod.arguments[k]))
-        tile.d_arguments[k] = buffers.d_arguments + static_cast<std::int64_t>(k) * tile_size;
-    }
-    mod.code.gradient(mod.node->self(), tile);
-    for (std::size_t k = 0; k < mod.count; ++k) {
-      if (tile.d_arguments[k]) add_up(p, mod, mod.arguments[k], at, tile.d_arguments[k], sums.regions[n][k]);
-    }
-  }
+  run_chain_back(p, p.mods, at, d_scores, stride, buffers, sums);
   const T scale = static_cast<T>(p.scale);
   for (std::int64_t r = 0; r < at.rows; ++r) {
     for (std::int64_t j = 0; j < at.count; ++j)
@@ -278,8 +317,15 @@ void mods_gradient(const Problem<T>& p, const ModPlace& at, T* d_scores, std::in
 }
 
 template <class T>
-void finish_mod_gradients(const Problem<T>& p, const ModSums<T>& sums, std::int64_t groups) {
-  const auto mods = p.mods.all();
+void weight_mods_gradient(const Problem<T>& p, const ModPlace& at, const T* d_factors, std::int64_t stride,
+                          const ModBuffers<T>& buffers, const ModSums<T>& sums) {
+  run_chain_back(p, p.weight_mods, at, d_factors, stride, buffers, sums);
+}
+
+template <class T>
+void finish_mod_gradients(const Problem<T>& p, const ProblemMods<T>& list, const ModSums<T>& sums,
+                          std::int64_t groups) {
+  const auto mods = list.all();
   for (std::size_t n = 0; n < mods.size(); ++n) {
     for (std::size_t k = 0; k < mods[n].count; ++k) {
       const ModArgument<T>& x = mods[n].arguments[k];
@@ -292,7 +338,7 @@ void finish_mod_gradients(const Problem<T>& p, const ModSums<T>& sums, std::int6
       const T* region = sums.regions[n][k];
       for_elements(x, [&](std::int64_t b0, std::int64_t h0, std::int64_t i, std::int64_t j, T& element) {
         T sum{0};
-        for (std::int64_t group = 0; group < (kind == Sum::columns ? 1 : groups); ++group) {
+        for (std::int64_t group = 0; group < (kind == Sum::columns && !p.whole_row ? 1 : groups); ++group) {
           for (std::int64_t b = x.sizes[0] > 1 ? b0 : 0; b < (x.sizes[0] > 1 ? b0 + 1 : p.batch); ++b) {
             for (std::int64_t h = x.sizes[1] > 1 ? h0 : 0; h < (x.sizes[1] > 1 ? h0 + 1 : p.query_heads);
                  ++h) {
@@ -311,13 +357,19 @@ void finish_mod_gradients(const Problem<T>& p, const ModSums<T>& sums, std::int6
   template struct ProblemMods<T>;                                                                            \
   template ModBufferSizes mod_buffer_sizes<T>(const ProblemMods<T>&, std::int64_t, bool);                    \
   template void apply_mods<T>(const Problem<T>&, const ModPlace&, T*, std::int64_t, const ModBuffers<T>&);   \
+  template void apply_weight_mods<T>(const Problem<T>&, const ModPlace&, T*, std::int64_t,                   \
+                                     const ModBuffers<T>&);                                                  \
   template std::int64_t mod_sum_elements<T>(const Problem<T>&, const ProblemMod<T>&, std::size_t,            \
                                             std::int64_t);                                                   \
-  template std::int64_t most_mod_sum_elements<T>(const Problem<T>&, std::int64_t);                           \
-  template void begin_mod_gradients<T>(const Problem<T>&, const ModSums<T>&, std::int64_t);                  \
+  template std::int64_t most_mod_sum_elements<T>(const Problem<T>&, const ProblemMods<T>&, std::int64_t);    \
+  template void begin_mod_gradients<T>(const Problem<T>&, const ProblemMods<T>&, const ModSums<T>&,          \
+                                       std::int64_t);                                                        \
   template void mods_gradient<T>(const Problem<T>&, const ModPlace&, T*, std::int64_t, const ModBuffers<T>&, \
                                  const ModSums<T>&);                                                         \
-  template void finish_mod_gradients<T>(const Problem<T>&, const ModSums<T>&, std::int64_t);
+  template void weight_mods_gradient<T>(const Problem<T>&, const ModPlace&, const T*, std::int64_t,          \
+                                        const ModBuffers<T>&, const ModSums<T>&);                            \
+  template void finish_mod_gradients<T>(const Problem<T>&, const ProblemMods<T>&, const ModSums<T>&,         \
+                                        std::int64_t);
 FOVEA_INSTANTIATE(float)
 FOVEA_INSTANTIATE(double)
 #undef FOVEA_INSTANTIATE

@@ -76,30 +76,41 @@ ModBufferSizes mod_buffer_sizes(const ProblemMods<T>& mods, std::int64_t rows, b
 template <class T>
 void apply_mods(const Problem<T>& p, const ModPlace& at, T* scores, std::int64_t stride,
                 const ModBuffers<T>& buffers);
+/// factors ← weight_mods(1).
+template <class T>
+void apply_weight_mods(const Problem<T>& p, const ModPlace& at, T* factors, std::int64_t stride,
+                       const ModBuffers<T>& buffers);
 
 /// Sums over a call, one region an argument whose gradient is wanted (and not dense).
 template <class T>
 struct ModSums {
   std::array<std::array<T*, max_mod_arguments>, max_mods> regions{};
 };
-/// Elements of one region, for `groups` groups of keys.
+/// Elements of one region, for `groups` groups of keys (of queries, where p.whole_row).
 template <class T>
 std::int64_t mod_sum_elements(const Problem<T>& p, const ProblemMod<T>& mod, std::size_t argument,
                               std::int64_t groups);
 /// At least the elements of all regions of this problem and every smaller one, where `units` is at least
 /// batch · kv_heads · groups.
 template <class T>
-std::int64_t most_mod_sum_elements(const Problem<T>& p, std::int64_t units);
+std::int64_t most_mod_sum_elements(const Problem<T>& p, const ProblemMods<T>& mods, std::int64_t units);
 
-/// Sets what is added to: dense gradients in the caller's tensors, and the sums.
+/// Sets what is added to: dense gradients in the caller's tensors, and the sums. `mods` is p.mods or
+/// p.weight_mods.
 template <class T>
-void begin_mod_gradients(const Problem<T>& p, const ModSums<T>& sums, std::int64_t groups);
+void begin_mod_gradients(const Problem<T>& p, const ProblemMods<T>& mods, const ModSums<T>& sums,
+                         std::int64_t groups);
 /// d_scores: in, by the result of the chain; out, by the raw score. Adds to the sums of the arguments.
 template <class T>
 void mods_gradient(const Problem<T>& p, const ModPlace& at, T* d_scores, std::int64_t stride,
                    const ModBuffers<T>& buffers, const ModSums<T>& sums);
+/// d_factors: the derivative by the factors; only adds to the sums of the weight mods' arguments.
+template <class T>
+void weight_mods_gradient(const Problem<T>& p, const ModPlace& at, const T* d_factors, std::int64_t stride,
+                          const ModBuffers<T>& buffers, const ModSums<T>& sums);
 /// Sums → the caller's tensors, in an order fixed by the shape.
 template <class T>
-void finish_mod_gradients(const Problem<T>& p, const ModSums<T>& sums, std::int64_t groups);
+void finish_mod_gradients(const Problem<T>& p, const ProblemMods<T>& mods, const ModSums<T>& sums,
+                          std::int64_t groups);
 
 }  // namespace fovea::kernels

@@ -14,7 +14,7 @@
 
 namespace fovea::kernels {
 
-enum class ScoreKind : std::uint8_t { dot, additive };
+enum class ScoreKind : std::uint8_t { dot, additive, coverage };
 
 /// Blocks of the fused kernels: tiled ones take 48 queries (eight register tiles of 6 rows) by 128 keys, the
 /// ones for few queries and additive scores 16.
@@ -22,7 +22,7 @@ inline constexpr std::int64_t tiled_queries = 48, direct_queries = 16, tile_keys
 /// Up to so many queries are not worth packing the keys for.
 inline constexpr std::int64_t most_direct_queries = 4;
 
-enum class NormalizerKind : std::uint8_t { softmax, sigmoid };
+enum class NormalizerKind : std::uint8_t { softmax, sigmoid, entmax, argmax, sample, gumbel, chain };
 
 /// A 4-D operand [batch, heads, rows, dim], innermost contiguous; strides in elements.
 template <class Pointer>
@@ -44,25 +44,36 @@ struct Problem {
   double scale = 1.0;
   Operand<const T*> query, key, value;
   const T* additive_vector = nullptr;  ///< v [score_dim]; W q + b and U k are already in query and key
+  const T* coverage_vector = nullptr;  ///< coverage: w [score_dim]
   const Mask* mask = nullptr;          ///< never null
   std::span<const std::int64_t> key_lengths;
   std::int64_t query_offset = 0;
   NormalizerKind normalizer = NormalizerKind::softmax;
   const T* sink = nullptr;    ///< softmax: [query_heads], one more term of each row's sum; null: none
   double sigmoid_bias = 0.0;  ///< sigmoid: added to the score
-  bool has_mods = false,
-       shared_dense_gradient = false;  ///< of `mods`, for code that may not call its members
-  ProblemMods<T> mods;
+  double entmax_alpha = 2.0;  ///< entmax; 2 is sparsemax
+  double temperature = 1.0;   ///< gumbel: of the gradient's softmax
+  std::uint64_t sample_seed = 0;
+  const T* transitions = nullptr;  ///< chain: [2, 2] at transition_stride · head
+  std::int64_t transition_stride = 0;
+  /// A row's scores are all needed at once: by the normaliser, by weight mods, by coverage, or by gradients
+  /// of the weights. Such problems have kernels of their own (flash_rows-inl.h), whose backward splits
+  /// queries, not keys, into groups.
+  bool whole_row = false;
+  bool has_mods = false, has_weight_mods = false,
+       shared_dense_gradient = false;  ///< of the mods, for code that may not call their members
+  ProblemMods<T> mods, weight_mods;
   double dropout_rate = 0.0;  ///< see attention/dropout: keep threshold and scale are derived there
   std::uint64_t dropout_seed = 0;
 };
 
 template <class T>
 struct ForwardOutputs {
-  Operand<T*> output;
+  Operand<T*> output;                          ///< data null: not wanted
   T* log_sum_exp = nullptr;                    ///< [batch, query_heads, query_len] contiguous; may be null
-  Operand<T*> weights;                         ///< row r of head slot h; data null: not wanted
+  Operand<T*> weights;                         ///< row slot r of head slot h; data null: not wanted
   std::span<const std::int64_t> weight_heads;  ///< empty: all heads
+  std::span<const std::int64_t> weight_rows;   ///< empty: all query rows
 };
 
 template <class T>
@@ -71,6 +82,13 @@ struct BackwardProblem {
   const T* log_sum_exp = nullptr;       ///< [batch, query_heads, query_len]
   Operand<T*> d_query, d_key, d_value;  ///< data null: not wanted
   T* d_additive_vector = nullptr;       ///< [score_dim]; null: not wanted
+  // Whole-row problems only.
+  T* d_coverage_vector = nullptr;  ///< [score_dim]
+  T* d_transitions = nullptr;      ///< [query_heads, 2, 2]
+  T* mean = nullptr;               ///< [batch, query_heads, query_len]: Σ P·dP of each row, for the sink
+  const T* advantage = nullptr;    ///< sample: [batch, query_heads, query_len]
+  Operand<const T*> d_weights;     ///< derivative by the returned weights; data null: none
+  std::span<const std::int64_t> weight_heads, weight_rows;  ///< of d_weights, as in ForwardOutputs
 };
 
 /// One kernel: a name and what it can do. Candidates stand in one ordered list (candidates.cpp), best first,

@@ -78,4 +78,11 @@ std::int64_t weight_slot(std::span<const std::int64_t> heads, std::int64_t head,
   return -1;
 }
 
+std::int64_t list_size(std::span<const std::int64_t> list) {
+  return static_cast<std::int64_t>(list.size());
+}
+std::int64_t list_at(std::span<const std::int64_t> list, std::int64_t n) {
+  return list[static_cast<std::size_t>(n)];
+}
+
 }  // namespace fovea::kernels

@@ -54,5 +54,8 @@ void dropout_factors(double rate, std::uint64_t seed, const Site& first, std::in
 /// The first slot of `heads` at or after `from` that asks for head `head`, -1 if none. No heads means all of
 /// them.
 std::int64_t weight_slot(std::span<const std::int64_t> heads, std::int64_t head, std::int64_t from);
+/// A span's own members are templates, which the per-ISA code must not compile.
+std::int64_t list_size(std::span<const std::int64_t> list);
+std::int64_t list_at(std::span<const std::int64_t> list, std::int64_t n);
 
 }  // namespace fovea::kernels

@@ -25,7 +25,12 @@ struct Scratch {
   Target<T> query, key, value;
   T *query_back = nullptr, *key_back = nullptr;  // after the projection, before narrowing
   kernels::Operand<const T*> output, d_output;
+  T *mean = nullptr, *transitions = nullptr;  // of whole rows: Σ P·dP of each; [num_query_heads, 2, 2]
 };
+
+bool whole_row(const AttentionPlan::Impl& plan, LossOf loss_of) {
+  return plan.whole_row_backward() || loss_of == LossOf::weights;
+}
 
 template <class T>
 Target<T> target_of(const TensorView& wanted, bool direct, const RowSizes& rows, std::int64_t dim,
@@ -39,18 +44,24 @@ Target<T> target_of(const TensorView& wanted, bool direct, const RowSizes& rows,
 // given.
 template <class T>
 Scratch<T> scratch_of(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
-                      const AttentionGradients& g, const CallSizes& sizes, Carver& carver, bool everything) {
+                      const AttentionGradients& g, const CallSizes& sizes, Carver& carver, bool everything,
+                      bool whole_row) {
   const AttentionShape& s = plan.shape;
   const bool narrowed = plan.dtype != plan.compute_dtype();
   const RowSizes queries{sizes.batch, s.num_query_heads, sizes.query_len},
       keys{sizes.batch, s.num_kv_heads, sizes.key_len};
   const bool query_projected =
       everything ? plan.bilinear() || plan.additive() || plan.low_rank() : bool(inputs.parameters.W) || g.b;
-  const bool key_projected = everything ? plan.additive() || plan.low_rank() : bool(inputs.parameters.U);
+  const bool key_projected = everything ? plan.additive() || plan.low_rank() || plan.location()
+                                        : inputs.parameters.U || plan.location();
   Scratch<T> scratch;
   scratch.query = target_of<T>(g.query, !narrowed && !query_projected, queries, plan.score_dim(), carver);
   scratch.key = target_of<T>(g.key, !narrowed && !key_projected, keys, plan.score_dim(), carver);
   scratch.value = target_of<T>(g.value, !narrowed, keys, s.value_dim, carver);
+  if (whole_row) {
+    scratch.mean = carver.take<T>(queries.batch * queries.heads * queries.rows);
+    scratch.transitions = carver.take<T>(s.num_query_heads * 4);
+  }
   if (narrowed) {
     scratch.query_back = carver.take<T>(queries.batch * queries.heads * queries.rows * s.head_dim);
     scratch.key_back = carver.take<T>(keys.batch * keys.heads * keys.rows * s.key_dim);
@@ -71,11 +82,18 @@ std::size_t kernel_workspace(const AttentionPlan::Impl& plan, const kernels::Pro
 }
 
 template <class T>
-std::size_t backward_bytes(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads) {
+std::size_t bytes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads, LossOf loss_of) {
   Carver counting;
-  const auto prepared = prepare<T>(plan, {}, sizes, counting, nullptr);
-  scratch_of<T>(plan, {}, {}, sizes, counting, true);
+  auto prepared = prepare<T>(plan, {}, sizes, counting, nullptr);
+  prepared.problem.whole_row = whole_row(plan, loss_of);
+  scratch_of<T>(plan, {}, {}, sizes, counting, true, prepared.problem.whole_row);
   return counting.used() + 128 + kernel_workspace<T>(plan, prepared.problem, threads);
+}
+
+std::size_t backward_bytes(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
+                           LossOf loss_of) {
+  return plan.compute_dtype() == DType::f64 ? bytes_of<double>(plan, sizes, threads, loss_of)
+                                            : bytes_of<float>(plan, sizes, threads, loss_of);
 }
 
 template <class T>
@@ -165,78 +183,148 @@ Projection<T> projection_of(const ConstTensorView& weight, std::int64_t out, std
           weight.rank() == 3};
 }
 
-// d sink_h = -Σ (weight of the sink) · ⟨dO, O⟩ over the rows of the head, in their order.
+// d sink_h = -Σ (weight of the sink) · D over the rows of the head, in their order. D is ⟨dO, O⟩, or as the
+// kernel found it in `mean`.
 template <class T>
 void sink_gradient(const CallSizes& sizes, std::int64_t heads, std::int64_t dim, const T* sink,
-                   const T* log_sum_exp, const kernels::Operand<const T*>& output,
-                   const kernels::Operand<const T*>& d_output, T* gradient, Executor& executor) {
+                   const T* log_sum_exp, const Scratch<T>& scratch, T* gradient, Executor& executor) {
   executor.parallel_for(heads, [&](std::int64_t h, int) {
     T sum{0};
     for (std::int64_t b = 0; b < sizes.batch; ++b) {
       for (std::int64_t r = 0; r < sizes.query_len; ++r) {
-        const T lse = log_sum_exp[(b * heads + h) * sizes.query_len + r];
+        const std::int64_t row = (b * heads + h) * sizes.query_len + r;
+        const T lse = log_sum_exp[row];
         if (lse == -std::numeric_limits<T>::infinity()) continue;  // O is 0, and dO may be NaN
-        const T *o = output.row(b, h, r), *d = d_output.row(b, h, r);
-        T dot{0};
-        for (std::int64_t e = 0; e < dim; ++e) dot += o[e] * d[e];
-        sum -= dot / (T{1} + std::exp(lse - sink[h]));
+        T mean = scratch.mean ? scratch.mean[row] : T{0};
+        if (!scratch.mean) {
+          const T *o = scratch.output.row(b, h, r), *d = scratch.d_output.row(b, h, r);
+          for (std::int64_t e = 0; e < dim; ++e) mean += o[e] * d[e];
+        }
+        sum -= mean / (T{1} + std::exp(lse - sink[h]));
       }
     }
     gradient[h] = sum;
   });
 }
 
-template <class T>
-void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, ConstTensorView output,
-         ConstTensorView log_sum_exp, ConstTensorView d_output, const AttentionGradients& g,
-         const CallSizes& sizes, Executor& executor, std::span<std::byte> memory) {
-  Carver carver(memory);
-  const auto prepared = prepare<T>(plan, inputs, sizes, carver, &executor, function, g.mod_arguments);
-  Scratch<T> scratch = scratch_of<T>(plan, inputs, g, sizes, carver, false);
-  const AttentionShape& s = plan.shape;
-  if (plan.dtype == DType::bf16) {
-    copy_wide<bfloat16>(output, const_cast<T*>(scratch.output.data));
-    copy_wide<bfloat16>(d_output, const_cast<T*>(scratch.d_output.data));
-  } else if (plan.dtype == DType::f16) {
-    copy_wide<float16>(output, const_cast<T*>(scratch.output.data));
-    copy_wide<float16>(d_output, const_cast<T*>(scratch.d_output.data));
-  } else {
-    scratch.output = operand_of<T>(output);
-    scratch.d_output = operand_of<T>(d_output);
+// A call without queries has gradients of 0, which no kernel would write.
+void zero(const TensorView& view) {
+  if (!view || view.count() == 0) return;
+  const std::int64_t width = view.rank() > 0 ? view.size(-1) : 1, rows = view.count() / width;
+  const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
+  for (std::int64_t n = 0; n < rows; ++n) {
+    std::int64_t offset = 0, rest = n;
+    for (int axis = view.rank() - 2; axis >= 0; --axis) {
+      offset += rest % view.size(axis) * view.stride(axis);
+      rest /= view.size(axis);
+    }
+    std::fill_n(view.raw() + offset * element, width * element, std::byte{0});
   }
-  const kernels::BackwardProblem<T> backward{.output = scratch.output,
-                                             .d_output = scratch.d_output,
-                                             .log_sum_exp = log_sum_exp.data<T>(),
-                                             .d_query = scratch.query.kernel,
-                                             .d_key = scratch.key.kernel,
-                                             .d_value = scratch.value.kernel,
-                                             .d_additive_vector = g.v ? g.v.data<T>() : nullptr};
+}
+
+// Output and its derivative as the kernel reads them: widened, or the caller's.
+template <class T>
+void take_outputs(const AttentionPlan::Impl& plan, const AttentionLoss& loss, Scratch<T>& scratch) {
+  const auto take = [&](const ConstTensorView& view, kernels::Operand<const T*>& to) {
+    if (!view) {
+      to = {};
+    } else if (plan.dtype == DType::bf16) {
+      copy_wide<bfloat16>(view, const_cast<T*>(to.data));
+    } else if (plan.dtype == DType::f16) {
+      copy_wide<float16>(view, const_cast<T*>(to.data));
+    } else {
+      to = operand_of<T>(view);
+    }
+  };
+  take(loss.output, scratch.output);
+  take(loss.d_output, scratch.d_output);
+}
+
+// dW of a location score: row j is what key j got, over batch entries and heads in their order.
+template <class T>
+void location_gradient(const CallSizes& sizes, std::int64_t heads, std::int64_t dim,
+                       const kernels::Operand<T*>& d_key, const TensorView& d_weight, Executor& executor) {
+  executor.parallel_for(d_weight.size(0), [&](std::int64_t j, int) {
+    T* to = d_weight.data<T>() + j * dim;
+    std::fill_n(to, dim, T{0});
+    for (std::int64_t n = 0; j < sizes.key_len && n < sizes.batch * heads; ++n) {
+      const T* from = d_key.row(n / heads, n % heads, j);
+      for (std::int64_t d = 0; d < dim; ++d) to[d] += from[d];
+    }
+  });
+}
+
+template <class T>
+void transition_gradient(std::int64_t heads, const T* each_head, const TensorView& to) {
+  T* sum = to.data<T>();
+  std::copy_n(each_head, to.count(), sum);
+  for (std::int64_t n = to.count(); n < heads * 4; ++n) sum[n % 4] += each_head[n];
+}
+
+template <class T>
+void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const AttentionLoss& loss,
+         const AttentionGradients& g, const CallSizes& sizes, Executor& executor,
+         std::span<std::byte> memory) {
+  Carver carver(memory);
+  auto prepared = prepare<T>(plan, inputs, sizes, carver, &executor, &g);
+  prepared.problem.whole_row = whole_row(plan, loss.d_weights ? LossOf::weights : LossOf::output);
+  Scratch<T> scratch = scratch_of<T>(plan, inputs, g, sizes, carver, false, prepared.problem.whole_row);
+  const AttentionShape& s = plan.shape;
+  take_outputs(plan, loss, scratch);
+  const T* log_sum_exp = loss.log_sum_exp ? loss.log_sum_exp.data<T>() : nullptr;
+  kernels::BackwardProblem<T> backward{
+      .output = scratch.output,
+      .d_output = scratch.d_output,
+      .log_sum_exp = log_sum_exp,
+      .d_query = scratch.query.kernel,
+      .d_key = scratch.key.kernel,
+      .d_value = loss.d_output ? scratch.value.kernel : kernels::Operand<T*>(),
+      .d_additive_vector = g.v ? g.v.data<T>() : nullptr,
+      .d_coverage_vector = g.w ? g.w.data<T>() : nullptr,
+      .d_transitions = g.transitions ? scratch.transitions : nullptr,
+      .mean = scratch.mean,
+      .advantage = loss.advantage ? loss.advantage.data<T>() : nullptr,
+      .d_weights = {},
+      .weight_heads = loss.weight_heads,
+      .weight_rows = loss.weight_rows};
+  if (loss.d_weights) backward.d_weights = operand_of<T>(loss.d_weights);
   if constexpr (std::is_same_v<T, float>)
     plan.kernel->backward(prepared.problem, backward, executor, carver.rest());
   else
     plan.kernel->backward_f64(prepared.problem, backward, executor, carver.rest());
 
   if (g.sink) {
-    sink_gradient<T>(sizes, s.num_query_heads, s.value_dim, inputs.sink.data<T>(), log_sum_exp.data<T>(),
-                     scratch.output, scratch.d_output, g.sink.data<T>(), executor);
+    sink_gradient<T>(sizes, s.num_query_heads, s.value_dim, inputs.sink.data<T>(), log_sum_exp, scratch,
+                     g.sink.data<T>(), executor);
   }
+  if (g.transitions) transition_gradient<T>(s.num_query_heads, scratch.transitions, g.transitions);
   const RowSizes queries{sizes.batch, s.num_query_heads, sizes.query_len},
       keys{sizes.batch, s.num_kv_heads, sizes.key_len};
-  finish_side<T>(plan,
-                 {queries, projection_of<T>(inputs.parameters.W, plan.score_dim(), s.head_dim),
-                  prepared.query, &scratch.query, scratch.query_back, g.query, g.W, g.b},
-                 executor);
-  finish_side<T>(plan,
-                 {keys,
-                  projection_of<T>(inputs.parameters.U, plan.score_dim(), s.key_dim),
-                  prepared.key,
-                  &scratch.key,
-                  scratch.key_back,
-                  g.key,
-                  g.U,
-                  {}},
-                 executor);
-  if (scratch.value.scratch) store<T>(plan, readable<T>(scratch.value.kernel), g.value);
+  const ScoreParameters& given = inputs.parameters;
+  if (plan.location()) {
+    finish_side<T>(plan, {queries, {}, prepared.query, &scratch.query, scratch.query_back, g.query, {}, {}},
+                   executor);
+    if (g.W) location_gradient<T>(sizes, s.num_kv_heads, s.head_dim, scratch.key.kernel, g.W, executor);
+  } else {
+    finish_side<T>(plan,
+                   {queries, projection_of<T>(given.W, plan.score_dim(), s.head_dim), prepared.query,
+                    &scratch.query, scratch.query_back, g.query, g.W, g.b},
+                   executor);
+    finish_side<T>(plan,
+                   {keys,
+                    projection_of<T>(given.U, plan.score_dim(), s.key_dim),
+                    prepared.key,
+                    &scratch.key,
+                    scratch.key_back,
+                    g.key,
+                    g.U,
+                    {}},
+                   executor);
+  }
+  if (!loss.d_output)
+    zero(g.value);
+  else if (scratch.value.scratch)
+    store<T>(plan, readable<T>(scratch.value.kernel), g.value);
 }
 
 void check_gradients(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
@@ -261,13 +349,36 @@ void check_gradients(const AttentionPlan::Impl& plan, const AttentionInputs& inp
   parameter("gradients.U", g.U, inputs.parameters.U);
   parameter("gradients.v", g.v, inputs.parameters.v);
   parameter("gradients.b", g.b, inputs.parameters.b);
+  parameter("gradients.w", g.w, inputs.parameters.w);
   parameter("gradients.sink", g.sink, inputs.sink);
+  parameter("gradients.transitions", g.transitions, inputs.transitions);
   for (std::size_t n = 0; n < std::min(g.mod_arguments.size(), inputs.mod_arguments.size()); ++n)
     check("gradients.mod_arguments", g.mod_arguments[n], inputs.mod_arguments[n], plan.compute_dtype());
+  const auto& weight = g.weight_mod_arguments;
+  const auto& like = inputs.weight_mod_arguments;
+  for (std::size_t n = 0; n < std::min(weight.size(), like.size()); ++n)
+    check("gradients.weight_mod_arguments", weight[n], like[n], plan.compute_dtype());
 }
 
-void check_apart(const AttentionInputs& inputs, const AttentionGradients& g, const ConstTensorView& output,
-                 const ConstTensorView& log_sum_exp, const ConstTensorView& d_output) {
+// Derivatives that a normaliser does not have, or not without help.
+void check_differentiable(const AttentionPlan::Impl& plan, const AttentionLoss& loss,
+                          const AttentionGradients& g) {
+  const auto given = [](const TensorView& view) { return bool(view); };
+  const bool of_scores = g.query || g.key || g.W || g.U || g.v || g.b || g.w || g.sink ||
+                         std::any_of(g.mod_arguments.begin(), g.mod_arguments.end(), given);
+  if (!of_scores) return;
+  if (std::holds_alternative<HardArgmax>(plan.spec.normalizer))
+    throw InvalidArgument(function, "gradients",
+                          "those of values and weight mods alone: the weights of HardArgmax are constant "
+                          "wherever they have a derivative by the scores",
+                          "one by the scores");
+  if (std::holds_alternative<HardSample>(plan.spec.normalizer) && !loss.advantage)
+    throw InvalidArgument(function, "loss.advantage",
+                          "the loss of each row less a baseline, by which HardSample's estimate is weighted",
+                          "nothing");
+}
+
+void check_apart(const AttentionInputs& inputs, const AttentionGradients& g, const AttentionLoss& loss) {
   Apart apart(function);
   apart.writes("gradients.query", g.query);
   apart.writes("gradients.key", g.key);
@@ -276,19 +387,24 @@ void check_apart(const AttentionInputs& inputs, const AttentionGradients& g, con
   apart.writes("gradients.U", g.U);
   apart.writes("gradients.v", g.v);
   apart.writes("gradients.b", g.b);
+  apart.writes("gradients.w", g.w);
   apart.writes("gradients.sink", g.sink);
+  apart.writes("gradients.transitions", g.transitions);
   for (const TensorView& view : g.mod_arguments) apart.writes("gradients.mod_arguments", view);
-  apart.reads("output", output);
-  apart.reads("log_sum_exp", log_sum_exp);
-  apart.reads("d_output", d_output);
+  for (const TensorView& view : g.weight_mod_arguments) apart.writes("gradients.weight_mod_arguments", view);
+  apart.reads("output", loss.output);
+  apart.reads("log_sum_exp", loss.log_sum_exp);
+  apart.reads("d_output", loss.d_output);
+  apart.reads("d_weights", loss.d_weights);
+  apart.reads("advantage", loss.advantage);
   apart.reads(inputs);
   apart.check();
 }
 
-void check_saved(const AttentionPlan::Impl& plan, const CallSizes& sizes, const ConstTensorView& output,
-                 const ConstTensorView& log_sum_exp, const ConstTensorView& d_output) {
+void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const AttentionLoss& loss) {
   const AttentionShape& s = plan.shape;
-  const Shape outputs{sizes.batch, s.num_query_heads, sizes.query_len, s.value_dim};
+  const Shape outputs{sizes.batch, s.num_query_heads, sizes.query_len, s.value_dim},
+      rows{sizes.batch, s.num_query_heads, sizes.query_len};
   const auto check = [&](const char* argument, const ConstTensorView& view, DType dtype, const Shape& shape) {
     const bool fits =
         view.dtype() == dtype && view.shape() == shape && (view.empty() ? shape.count() == 0 : true);
@@ -299,62 +415,67 @@ void check_saved(const AttentionPlan::Impl& plan, const CallSizes& sizes, const 
           std::string(to_string(view.dtype())) + " " + to_string(view.shape()));
     }
   };
-  check("output", output, plan.dtype, outputs);
-  check("d_output", d_output, plan.dtype, outputs);
-  check("log_sum_exp", log_sum_exp, plan.compute_dtype(), {sizes.batch, s.num_query_heads, sizes.query_len});
-  if (!log_sum_exp.contiguous())
-    throw InvalidArgument(function, "log_sum_exp", "a contiguous tensor", "a strided one");
-}
-
-// A call without queries has gradients of 0, which no kernel would write.
-void zero(const TensorView& view) {
-  if (!view || view.count() == 0) return;
-  const std::int64_t width = view.rank() > 0 ? view.size(-1) : 1, rows = view.count() / width;
-  const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
-  for (std::int64_t n = 0; n < rows; ++n) {
-    std::int64_t offset = 0, rest = n;
-    for (int axis = view.rank() - 2; axis >= 0; --axis) {
-      offset += rest % view.size(axis) * view.stride(axis);
-      rest /= view.size(axis);
-    }
-    std::fill_n(view.raw() + offset * element, width * element, std::byte{0});
-  }
+  const auto contiguous = [&](const char* argument, const ConstTensorView& view) {
+    check(argument, view, plan.compute_dtype(), rows);
+    if (!view.contiguous()) throw InvalidArgument(function, argument, "a contiguous tensor", "a strided one");
+  };
+  // What attend wrote is needed where rows of scores are not made whole again, and the log-sum-exp by sinks.
+  const bool whole = whole_row(plan, loss.d_weights ? LossOf::weights : LossOf::output);
+  const bool sink = std::holds_alternative<SoftmaxWithSink>(plan.spec.normalizer);
+  if (!whole || loss.output) check("output", loss.output, plan.dtype, outputs);
+  if (!whole || sink || loss.log_sum_exp) contiguous("log_sum_exp", loss.log_sum_exp);
+  if (!whole || loss.d_output || !loss.d_weights) check("d_output", loss.d_output, plan.dtype, outputs);
+  if (loss.advantage) contiguous("advantage", loss.advantage);
+  if (!loss.d_weights) return;
+  check_chosen(function, "weight_heads", loss.weight_heads, s.num_query_heads);
+  check_chosen(function, "weight_rows", loss.weight_rows, sizes.query_len);
+  check("d_weights", loss.d_weights, plan.compute_dtype(),
+        weights_shape(plan, sizes, loss.weight_heads, loss.weight_rows));
 }
 
 }  // namespace
 
-std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads) {
+std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads, LossOf loss_of) {
   const AttentionPlan::Impl& impl = plan.impl();
-  const CallSizes sizes{impl.shape.batch, impl.shape.query_len, impl.shape.key_len};
-  return impl.compute_dtype() == DType::f64 ? backward_bytes<double>(impl, sizes, threads)
-                                            : backward_bytes<float>(impl, sizes, threads);
+  return backward_bytes(impl, {impl.shape.batch, impl.shape.query_len, impl.shape.key_len}, threads, loss_of);
+}
+
+void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionLoss& loss,
+                     const AttentionGradients& gradients, const CallResources& resources) {
+  const AttentionPlan::Impl& impl = plan.impl();
+  const CallSizes sizes = check_inputs(function, impl, inputs);
+  check_mods(function, impl, sizes, inputs, &gradients);
+  check_loss(impl, sizes, loss);
+  check_gradients(impl, inputs, gradients);
+  check_differentiable(impl, loss, gradients);
+  check_apart(inputs, gradients, loss);
+  if (sizes.batch == 0 || sizes.query_len == 0 || sizes.key_len == 0) {
+    for (const TensorView* view :
+         {&gradients.query, &gradients.key, &gradients.value, &gradients.W, &gradients.U, &gradients.v,
+          &gradients.b, &gradients.w, &gradients.sink, &gradients.transitions}) {
+      zero(*view);
+    }
+    for (const auto& list : {gradients.mod_arguments, gradients.weight_mod_arguments}) {
+      for (const TensorView& view : list) zero(view);
+    }
+    return;
+  }
+  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  const std::size_t bytes =
+      backward_bytes(impl, sizes, executor.thread_count(), loss.d_weights ? LossOf::weights : LossOf::output);
+  const std::span<std::byte> memory = workspace_of(function, resources, bytes);
+  impl.compute_dtype() == DType::f64 ? run<double>(impl, inputs, loss, gradients, sizes, executor, memory)
+                                     : run<float>(impl, inputs, loss, gradients, sizes, executor, memory);
 }
 
 void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, ConstTensorView output,
                      ConstTensorView log_sum_exp, ConstTensorView d_output,
                      const AttentionGradients& gradients, const CallResources& resources) {
-  const AttentionPlan::Impl& impl = plan.impl();
-  const CallSizes sizes = check_inputs(function, impl, inputs);
-  check_mods(function, impl, sizes, inputs.mod_arguments, gradients.mod_arguments);
-  check_saved(impl, sizes, output, log_sum_exp, d_output);
-  check_gradients(impl, inputs, gradients);
-  check_apart(inputs, gradients, output, log_sum_exp, d_output);
-  if (sizes.batch == 0 || sizes.query_len == 0 || sizes.key_len == 0) {
-    for (const TensorView* view : {&gradients.query, &gradients.key, &gradients.value, &gradients.W,
-                                   &gradients.U, &gradients.v, &gradients.b, &gradients.sink}) {
-      zero(*view);
-    }
-    for (const TensorView& view : gradients.mod_arguments) zero(view);
-    return;
-  }
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
-  const int threads = executor.thread_count();
-  const bool wide = impl.compute_dtype() == DType::f64;
-  const std::size_t bytes =
-      wide ? backward_bytes<double>(impl, sizes, threads) : backward_bytes<float>(impl, sizes, threads);
-  const std::span<std::byte> memory = workspace_of(function, resources, bytes);
-  wide ? run<double>(impl, inputs, output, log_sum_exp, d_output, gradients, sizes, executor, memory)
-       : run<float>(impl, inputs, output, log_sum_exp, d_output, gradients, sizes, executor, memory);
+  AttentionLoss loss;
+  loss.output = output;
+  loss.log_sum_exp = log_sum_exp;
+  loss.d_output = d_output;
+  attend_backward(plan, inputs, loss, gradients, resources);
 }
 
 }  // namespace fovea

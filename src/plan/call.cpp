@@ -1,5 +1,6 @@
 // attend: check, widen, project, run.
 #include <algorithm>
+#include <iterator>
 
 #include "plan/impl.h"
 #include "plan/projection.h"
@@ -79,23 +80,52 @@ const T* data_or_null(const ConstTensorView& view) {
   return view ? view.data<T>() : nullptr;
 }
 
+template <class T>
+void set_mods(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const CallSizes& sizes,
+              bool reading, const AttentionGradients* gradients, kernels::Problem<T>& p) {
+  const char* function = gradients ? "attend_backward" : "attend";
+  const auto list = [&](const ModCall& call) {
+    return reading ? mods_of<T>(function, plan, sizes, call) : mods_of<T>(plan, *call.mods);
+  };
+  p.mods = list(score_mods(plan, inputs, gradients));
+  p.weight_mods = list(weight_mods(plan, inputs, gradients));
+  p.has_mods = !p.mods.empty();
+  p.has_weight_mods = !p.weight_mods.empty();
+  const std::int64_t heads = plan.shape.num_query_heads;
+  p.shared_dense_gradient = p.mods.shared_dense_gradient(sizes.batch, heads) ||
+                            p.weight_mods.shared_dense_gradient(sizes.batch, heads);
+}
+
+template <class T>
+void set_normalizer(const Normalizer& normalizer, const AttentionInputs& inputs, kernels::Problem<T>& p) {
+  using kernels::NormalizerKind;
+  constexpr NormalizerKind kinds[] = {
+      NormalizerKind::softmax, NormalizerKind::softmax, NormalizerKind::sigmoid,
+      NormalizerKind::entmax,  NormalizerKind::entmax,  NormalizerKind::argmax,
+      NormalizerKind::sample,  NormalizerKind::gumbel,  NormalizerKind::chain};
+  static_assert(std::size(kinds) == std::variant_size_v<Normalizer>);
+  p.normalizer = kinds[normalizer.index()];
+  if (const auto* sigmoid = std::get_if<Sigmoid>(&normalizer)) p.sigmoid_bias = sigmoid->bias;
+  if (const auto* entmax = std::get_if<Entmax>(&normalizer)) p.entmax_alpha = entmax->alpha;
+  if (const auto* gumbel = std::get_if<GumbelSample>(&normalizer)) p.temperature = gumbel->temperature;
+  p.sample_seed = inputs.sample_seed;
+  p.transitions = data_or_null<T>(inputs.transitions);
+  p.transition_stride = inputs.transitions && inputs.transitions.rank() == 3 ? 4 : 0;
+}
+
 }  // namespace
 
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const CallSizes& sizes,
-                    Carver& carver, Executor* executor, const char* function,
-                    std::span<const TensorView> mod_gradients) {
+                    Carver& carver, Executor* executor, const AttentionGradients* gradients) {
   const AttentionShape& s = plan.shape;
   Prepared<T> result;
-  result.problem.mods =
-      executor ? mods_of<T>(function, plan, sizes, inputs.mod_arguments, mod_gradients) : mods_of<T>(plan);
-  result.problem.has_mods = !result.problem.mods.empty();
-  result.problem.shared_dense_gradient =
-      result.problem.mods.shared_dense_gradient(sizes.batch, s.num_query_heads);
+  set_mods(plan, inputs, sizes, executor != nullptr, gradients, result.problem);
   result.query = widened<T>(plan, inputs.query, s.num_query_heads, sizes.query_len, s.head_dim, sizes.batch,
                             carver, executor);
-  result.key =
-      widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver, executor);
+  if (!plan.location())
+    result.key =
+        widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver, executor);
   kernels::Problem<T>& p = result.problem;
   p.batch = sizes.batch;
   p.query_heads = s.num_query_heads;
@@ -104,23 +134,28 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
   p.key_len = sizes.key_len;
   p.score_dim = plan.score_dim();
   p.value_dim = s.value_dim;
-  p.value = widened<T>(plan, inputs.value, s.num_kv_heads, sizes.key_len, s.value_dim, sizes.batch, carver,
-                       executor);
+  if (s.value_dim > 0)
+    p.value = widened<T>(plan, inputs.value, s.num_kv_heads, sizes.key_len, s.value_dim, sizes.batch, carver,
+                         executor);
   p.query = result.query;
   p.key = result.key;
   const ScoreParameters& given = inputs.parameters;
   const RowSizes queries{sizes.batch, s.num_query_heads, sizes.query_len},
       keys{sizes.batch, s.num_kv_heads, sizes.key_len};
   // With a counting carver the parameters are unknown: count as if all were given.
-  if (plan.bilinear()) {
+  if (plan.location()) {  // row j of W stands for key j, whatever the batch entry and the head
+    p.key = {data_or_null<T>(given.W), 0, 0, executor ? given.W.stride(0) : 0};
+  } else if (plan.bilinear()) {
     const bool each_head = given.W.rank() == 3;
     p.query = projected<T>(queries,
                            {data_or_null<T>(given.W), s.key_dim, s.head_dim,
                             executor ? given.W.stride(-2) : 0, each_head ? given.W.stride(0) : 0},
                            result.query, carver, executor);
   } else if (plan.additive() || plan.low_rank()) {
-    if (plan.additive()) p.score = kernels::ScoreKind::additive;
+    if (plan.additive())
+      p.score = plan.coverage() ? kernels::ScoreKind::coverage : kernels::ScoreKind::additive;
     p.additive_vector = data_or_null<T>(given.v);
+    p.coverage_vector = data_or_null<T>(given.w);
     const T* bias = data_or_null<T>(given.b);
     if (!executor || given.W) {
       p.query = projected<T>(
@@ -138,10 +173,8 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
   }
   p.scale = plan.scale;
   p.sink = data_or_null<T>(inputs.sink);
-  if (const auto* sigmoid = std::get_if<Sigmoid>(&plan.spec.normalizer)) {
-    p.normalizer = kernels::NormalizerKind::sigmoid;
-    p.sigmoid_bias = sigmoid->bias;
-  }
+  set_normalizer(plan.spec.normalizer, inputs, p);
+  p.whole_row = gradients ? plan.whole_row_backward() : plan.whole_row();
   p.mask = &plan.spec.mask;
   p.key_lengths = inputs.key_lengths;
   p.query_offset = inputs.query_offset.value_or(sizes.key_len - sizes.query_len);
@@ -151,10 +184,9 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
 }
 
 template Prepared<float> prepare<float>(const AttentionPlan::Impl&, const AttentionInputs&, const CallSizes&,
-                                        Carver&, Executor*, const char*, std::span<const TensorView>);
+                                        Carver&, Executor*, const AttentionGradients*);
 template Prepared<double> prepare<double>(const AttentionPlan::Impl&, const AttentionInputs&,
-                                          const CallSizes&, Carver&, Executor*, const char*,
-                                          std::span<const TensorView>);
+                                          const CallSizes&, Carver&, Executor*, const AttentionGradients*);
 
 namespace {
 
@@ -168,38 +200,83 @@ std::size_t kernel_workspace(const AttentionPlan::Impl& plan, const kernels::Pro
 }
 
 template <class T>
-std::size_t forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads) {
+std::size_t forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
+                          bool whole_row) {
   Carver counting;
-  const auto prepared = prepare<T>(plan, {}, sizes, counting, nullptr);
+  auto prepared = prepare<T>(plan, {}, sizes, counting, nullptr);
+  prepared.problem.whole_row = prepared.problem.whole_row || whole_row;
   if (plan.dtype != plan.compute_dtype())
     counting.take<T>(sizes.batch * plan.shape.num_query_heads * sizes.query_len * plan.shape.value_dim);
   return counting.used() + 128 + kernel_workspace<T>(plan, prepared.problem, threads);
+}
+
+std::size_t bytes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads, bool whole_row) {
+  return plan.compute_dtype() == DType::f64 ? forward_bytes<double>(plan, sizes, threads, whole_row)
+                                            : forward_bytes<float>(plan, sizes, threads, whole_row);
+}
+
+// Weights without the rest: with no output, or of some rows only.
+bool weights_apart(const AttentionOutputs& outputs) {
+  return outputs.weights && (!outputs.output || !outputs.weight_rows.empty());
+}
+
+template <class T>
+void run_kernel(const AttentionPlan::Impl& plan, const kernels::Problem<T>& problem,
+                const kernels::ForwardOutputs<T>& out, Executor& executor, std::span<std::byte> memory) {
+  if constexpr (std::is_same_v<T, float>)
+    plan.kernel->forward(problem, out, executor, memory);
+  else
+    plan.kernel->forward_f64(problem, out, executor, memory);
 }
 
 template <class T>
 void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,
          const CallSizes& sizes, Executor& executor, std::span<std::byte> memory) {
   Carver carver(memory);
-  const auto prepared = prepare<T>(plan, inputs, sizes, carver, &executor);
+  auto prepared = prepare<T>(plan, inputs, sizes, carver, &executor);
   kernels::ForwardOutputs<T> out;
-  const bool narrowed = plan.dtype != plan.compute_dtype();
+  const bool narrowed = outputs.output && plan.dtype != plan.compute_dtype();
   T* wide = nullptr;
   if (narrowed) {
     wide = carver.take<T>(outputs.output.count());
     out.output = packed<T*>(wide, plan.shape.num_query_heads, sizes.query_len, plan.shape.value_dim);
-  } else {
+  } else if (outputs.output) {
     out.output = operand_of<T>(outputs.output);
   }
   if (outputs.log_sum_exp) out.log_sum_exp = outputs.log_sum_exp.data<T>();
   if (outputs.weights) out.weights = operand_of<T>(outputs.weights);
   out.weight_heads = outputs.weight_heads;
+  out.weight_rows = outputs.weight_rows;
+  // Weights of chosen rows, and weights alone, are a call of the whole-row kernels, which compute no more.
+  const bool apart = !prepared.problem.whole_row && weights_apart(outputs);
+  if (outputs.output || !apart) {
+    kernels::ForwardOutputs<T> first = out;
+    if (apart) first.weights = {};
+    run_kernel(plan, prepared.problem, first, executor, carver.rest());
+  }
+  if (apart) {
+    prepared.problem.whole_row = true;
+    out.output = {};
+    if (outputs.output) out.log_sum_exp = nullptr;
+    run_kernel(plan, prepared.problem, out, executor, carver.rest());
+  }
   if constexpr (std::is_same_v<T, float>) {
-    plan.kernel->forward(prepared.problem, out, executor, carver.rest());
     if (narrowed)
       plan.dtype == DType::bf16 ? narrow<bfloat16>(wide, outputs.output)
                                 : narrow<float16>(wide, outputs.output);
-  } else {
-    plan.kernel->forward_f64(prepared.problem, out, executor, carver.rest());
+  }
+}
+
+void check_forward_output(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
+                          const AttentionOutputs& outputs, const CallSizes& sizes) {
+  const AttentionShape& s = plan.shape;
+  if (s.value_dim > 0) {
+    check_output("attend", "output", outputs.output, plan.dtype,
+                 {sizes.batch, s.num_query_heads, sizes.query_len, s.value_dim}, inputs);
+  } else if (outputs.output || !outputs.weights) {
+    throw InvalidArgument("attend", outputs.output ? "output" : "weights",
+                          "weights and no output: the plan has no values (value_dim 0)",
+                          outputs.output ? to_string(outputs.output.shape()) : "nothing");
   }
 }
 
@@ -207,25 +284,19 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
                    const AttentionOutputs& outputs, const CallSizes& sizes) {
   const char* function = "attend";
   const AttentionShape& s = plan.shape;
-  check_output(function, "output", outputs.output, plan.dtype,
-               {sizes.batch, s.num_query_heads, sizes.query_len, s.value_dim}, inputs);
+  if (outputs.output || !outputs.weights || s.value_dim == 0)
+    check_forward_output(plan, inputs, outputs, sizes);
   if (outputs.log_sum_exp) {
     check_output(function, "log_sum_exp", outputs.log_sum_exp, plan.compute_dtype(),
                  {sizes.batch, s.num_query_heads, sizes.query_len}, inputs);
     if (!outputs.log_sum_exp.contiguous())
       throw InvalidArgument(function, "log_sum_exp", "a contiguous tensor", "a strided one");
   }
-  for (const std::int64_t head : outputs.weight_heads) {
-    if (head < 0 || head >= s.num_query_heads) {
-      throw InvalidArgument(function, "weight_heads",
-                            "heads in [0, " + std::to_string(s.num_query_heads) + ")", std::to_string(head));
-    }
-  }
+  check_chosen(function, "weight_heads", outputs.weight_heads, s.num_query_heads);
+  check_chosen(function, "weight_rows", outputs.weight_rows, sizes.query_len);
   if (outputs.weights) {
-    const auto heads = outputs.weight_heads.empty() ? s.num_query_heads
-                                                    : static_cast<std::int64_t>(outputs.weight_heads.size());
     check_output(function, "weights", outputs.weights, plan.compute_dtype(),
-                 {sizes.batch, heads, sizes.query_len, sizes.key_len}, inputs);
+                 weights_shape(plan, sizes, outputs.weight_heads, outputs.weight_rows), inputs);
   }
   Apart apart(function);
   apart.writes("output", outputs.output);
@@ -243,21 +314,22 @@ CallSizes capacity(const AttentionPlan::Impl& plan) {
 
 std::size_t workspace_bytes(const AttentionPlan& plan, int threads) {
   const AttentionPlan::Impl& impl = plan.impl();
-  return impl.compute_dtype() == DType::f64 ? forward_bytes<double>(impl, capacity(impl), threads)
-                                            : forward_bytes<float>(impl, capacity(impl), threads);
+  return std::max(bytes_of(impl, capacity(impl), threads, false),
+                  bytes_of(impl, capacity(impl), threads, true));
 }
 
 void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,
             const CallResources& resources) {
   const AttentionPlan::Impl& impl = plan.impl();
   const CallSizes sizes = check_inputs("attend", impl, inputs);
-  check_mods("attend", impl, sizes, inputs.mod_arguments, {});
+  check_mods("attend", impl, sizes, inputs, nullptr);
   check_outputs(impl, inputs, outputs, sizes);
   if (sizes.batch == 0 || sizes.query_len == 0) return;
   Executor& executor = resources.executor ? *resources.executor : default_executor();
   const bool wide = impl.compute_dtype() == DType::f64;
-  const std::size_t bytes = wide ? forward_bytes<double>(impl, sizes, executor.thread_count())
-                                 : forward_bytes<float>(impl, sizes, executor.thread_count());
+  const int threads = executor.thread_count();
+  std::size_t bytes = bytes_of(impl, sizes, threads, false);
+  if (weights_apart(outputs)) bytes = std::max(bytes, bytes_of(impl, sizes, threads, true));
   const std::span<std::byte> memory = workspace_of("attend", resources, bytes);
   wide ? run<double>(impl, inputs, outputs, sizes, executor, memory)
        : run<float>(impl, inputs, outputs, sizes, executor, memory);

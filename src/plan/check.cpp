@@ -83,13 +83,10 @@ void check_vector(const char* function, const char* argument, const ConstTensorV
   check_view(function, argument, view, dtype, Shape{size});
 }
 
-void check_parameters(const char* function, const AttentionPlan::Impl& plan, const ScoreParameters& given) {
+// The tensors of a score that a tanh of projections makes.
+void check_additive(const char* function, const AttentionPlan::Impl& plan, const ScoreParameters& given) {
   const DType dtype = plan.compute_dtype();
   const AttentionShape& s = plan.shape;
-  const auto unused = [&](const ConstTensorView& view, const char* argument) {
-    if (view)
-      throw InvalidArgument(function, argument, "nothing: this score has no such parameter", described(view));
-  };
   const auto projected = [&](std::int64_t size, const char* what) {
     if (size != s.hidden) {
       throw InvalidArgument(function, what,
@@ -97,36 +94,78 @@ void check_parameters(const char* function, const AttentionPlan::Impl& plan, con
                             "none, with " + std::to_string(size) + " elements");
     }
   };
-  if (plan.low_rank()) {
+  if (given.W)
     check_view(function, "parameters.W", given.W, dtype, {s.hidden, s.head_dim});
+  else
+    projected(s.head_dim, "parameters.W");
+  if (given.U)
     check_view(function, "parameters.U", given.U, dtype, {s.hidden, s.key_dim});
-    unused(given.v, "parameters.v");
-    unused(given.b, "parameters.b");
-    return;
-  }
-  if (plan.additive()) {
-    if (given.W)
-      check_view(function, "parameters.W", given.W, dtype, {s.hidden, s.head_dim});
-    else
-      projected(s.head_dim, "parameters.W");
-    if (given.U)
-      check_view(function, "parameters.U", given.U, dtype, {s.hidden, s.key_dim});
-    else
-      projected(s.key_dim, "parameters.U");
-    check_vector(function, "parameters.v", given.v, dtype, s.hidden);
-    if (given.b) check_vector(function, "parameters.b", given.b, dtype, s.hidden);
-    return;
-  }
-  if (plan.bilinear()) {
-    const bool each_head = given.W.rank() == 3;
-    check_view(function, "parameters.W", given.W, dtype,
-               each_head ? Shape{s.num_query_heads, s.key_dim, s.head_dim} : Shape{s.key_dim, s.head_dim});
-  } else {
-    unused(given.W, "parameters.W");
-  }
-  unused(given.U, "parameters.U");
+  else
+    projected(s.key_dim, "parameters.U");
+  check_vector(function, "parameters.v", given.v, dtype, s.hidden);
+  if (given.b) check_vector(function, "parameters.b", given.b, dtype, s.hidden);
+  if (plan.coverage()) check_vector(function, "parameters.w", given.w, dtype, s.hidden);
+}
+
+void check_location(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
+                    const ScoreParameters& given) {
+  if (given.W.rank() == 2 && given.W.size(0) >= sizes.key_len)
+    return check_view(function, "parameters.W", given.W, plan.compute_dtype(),
+                      {given.W.size(0), plan.shape.head_dim});
+  throw InvalidArgument(function, "parameters.W",
+                        "[at least " + std::to_string(sizes.key_len) + ", " +
+                            std::to_string(plan.shape.head_dim) + "], a row a key",
+                        given.W ? described(given.W) : "nothing");
+}
+
+void check_parameters(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
+                      const ScoreParameters& given) {
+  const DType dtype = plan.compute_dtype();
+  const AttentionShape& s = plan.shape;
+  const auto unused = [&](const ConstTensorView& view, const char* argument) {
+    if (view)
+      throw InvalidArgument(function, argument, "nothing: this score has no such parameter", described(view));
+  };
+  if (!plan.coverage()) unused(given.w, "parameters.w");
+  if (plan.additive()) return check_additive(function, plan, given);
   unused(given.v, "parameters.v");
   unused(given.b, "parameters.b");
+  if (plan.low_rank()) {
+    check_view(function, "parameters.W", given.W, dtype, {s.hidden, s.head_dim});
+    return check_view(function, "parameters.U", given.U, dtype, {s.hidden, s.key_dim});
+  }
+  unused(given.U, "parameters.U");
+  if (plan.location()) return check_location(function, plan, sizes, given);
+  if (!plan.bilinear()) return unused(given.W, "parameters.W");
+  const bool each_head = given.W.rank() == 3;
+  check_view(function, "parameters.W", given.W, dtype,
+             each_head ? Shape{s.num_query_heads, s.key_dim, s.head_dim} : Shape{s.key_dim, s.head_dim});
+}
+
+void check_normalizer(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs) {
+  const std::int64_t heads = plan.shape.num_query_heads;
+  const auto unused = [&](const ConstTensorView& view, const char* argument) {
+    if (view) throw InvalidArgument(function, argument, "nothing: this normaliser has none", described(view));
+  };
+  if (std::holds_alternative<SoftmaxWithSink>(plan.spec.normalizer))
+    check_vector(function, "sink", inputs.sink, plan.compute_dtype(), heads);
+  else
+    unused(inputs.sink, "sink");
+  if (!std::holds_alternative<LinearChain>(plan.spec.normalizer))
+    return unused(inputs.transitions, "transitions");
+  check_view(function, "transitions", inputs.transitions, plan.compute_dtype(),
+             inputs.transitions.rank() == 3 ? Shape{heads, 2, 2} : Shape{2, 2});
+  if (!inputs.transitions.contiguous())
+    throw InvalidArgument(function, "transitions", "a contiguous tensor", "a strided one");
+}
+
+// Lengths of the call: of the keys by whichever of key, value and W tells them.
+CallSizes sizes_of(const AttentionPlan::Impl& plan, const AttentionInputs& inputs) {
+  const std::int64_t keys = !plan.location()                 ? inputs.key.size(2)
+                            : plan.shape.value_dim > 0       ? inputs.value.size(2)
+                            : inputs.parameters.W.rank() > 0 ? inputs.parameters.W.size(0)
+                                                             : 0;
+  return {inputs.query.size(0), inputs.query.size(2), keys};
 }
 
 void check_capacity(const char* function, const char* argument, std::int64_t size, std::int64_t capacity,
@@ -146,23 +185,30 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
     if (view.rank() != 4)
       throw InvalidArgument(function, argument, "[batch, heads, length, dim]", described(view));
   };
+  const auto none = [&](const ConstTensorView& view, const char* argument, const char* why) {
+    if (view) throw InvalidArgument(function, argument, why, described(view));
+  };
   four(inputs.query, "query");
-  four(inputs.key, "key");
-  const CallSizes sizes{inputs.query.size(0), inputs.query.size(2), inputs.key.size(2)};
+  if (!plan.location()) four(inputs.key, "key");
+  if (s.value_dim > 0) four(inputs.value, "value");
+  const CallSizes sizes = sizes_of(plan, inputs);
   check_capacity(function, "query", sizes.batch, s.batch, "a batch");
   check_capacity(function, "query", sizes.query_len, s.query_len, "a query_len");
   check_capacity(function, "key", sizes.key_len, s.key_len, "a key_len");
   check_view(function, "query", inputs.query, plan.dtype,
              {sizes.batch, s.num_query_heads, sizes.query_len, s.head_dim});
-  check_view(function, "key", inputs.key, plan.dtype,
-             {sizes.batch, s.num_kv_heads, sizes.key_len, s.key_dim});
-  check_view(function, "value", inputs.value, plan.dtype,
-             {sizes.batch, s.num_kv_heads, sizes.key_len, s.value_dim});
-  check_parameters(function, plan, inputs.parameters);
-  if (std::holds_alternative<SoftmaxWithSink>(plan.spec.normalizer))
-    check_vector(function, "sink", inputs.sink, plan.compute_dtype(), s.num_query_heads);
-  else if (inputs.sink)
-    throw InvalidArgument(function, "sink", "nothing: this normaliser has none", described(inputs.sink));
+  if (plan.location())
+    none(inputs.key, "key", "nothing: a location score reads no keys");
+  else
+    check_view(function, "key", inputs.key, plan.dtype,
+               {sizes.batch, s.num_kv_heads, sizes.key_len, s.key_dim});
+  if (s.value_dim > 0)
+    check_view(function, "value", inputs.value, plan.dtype,
+               {sizes.batch, s.num_kv_heads, sizes.key_len, s.value_dim});
+  else
+    none(inputs.value, "value", "nothing: the plan has no values (value_dim 0)");
+  check_parameters(function, plan, sizes, inputs.parameters);
+  check_normalizer(function, plan, inputs);
   if (plan.spec.mask.node().needs_key_lengths()) {
     if (static_cast<std::int64_t>(inputs.key_lengths.size()) != sizes.batch) {
       throw InvalidArgument(function, "key_lengths", "one a batch entry, " + std::to_string(sizes.batch),
@@ -176,13 +222,29 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
       }
     }
   }
-  const int farthest = plan.spec.mods.empty() ? 40 : 30;  // a ModSite has 32 bits
+  const int farthest =
+      plan.spec.mods.empty() && plan.spec.weight_mods.empty() ? 40 : 30;  // a ModSite has 32 bits
   const std::int64_t offset = inputs.query_offset.value_or(0);
   if (offset > std::int64_t{1} << farthest || offset < -(std::int64_t{1} << farthest)) {
     throw InvalidArgument(function, "query_offset", "an offset within 2^" + std::to_string(farthest),
                           std::to_string(offset));
   }
   return sizes;
+}
+
+Shape weights_shape(const AttentionPlan::Impl& plan, const CallSizes& sizes,
+                    std::span<const std::int64_t> heads, std::span<const std::int64_t> rows) {
+  return {sizes.batch, heads.empty() ? plan.shape.num_query_heads : static_cast<std::int64_t>(heads.size()),
+          rows.empty() ? sizes.query_len : static_cast<std::int64_t>(rows.size()), sizes.key_len};
+}
+
+void check_chosen(const char* function, const char* argument, std::span<const std::int64_t> chosen,
+                  std::int64_t count) {
+  for (const std::int64_t index : chosen) {
+    if (index < 0 || index >= count)
+      throw InvalidArgument(function, argument, "numbers in [0, " + std::to_string(count) + ")",
+                            std::to_string(index));
+  }
 }
 
 void check_output(const char* function, const char* argument, const TensorView& view, DType dtype,
@@ -193,7 +255,7 @@ void check_output(const char* function, const char* argument, const TensorView& 
                           "strides smaller than the axes inside them");
   }
   for (const ConstTensorView* input : {&inputs.query, &inputs.key, &inputs.value}) {
-    if (overlap(view, *input))
+    if (*input && overlap(view, *input))
       throw InvalidArgument(function, argument, "memory apart from query, key and value",
                             "overlapping memory");
   }
@@ -204,8 +266,11 @@ void Apart::reads(const AttentionInputs& inputs) {
   reads("parameters.U", inputs.parameters.U);
   reads("parameters.v", inputs.parameters.v);
   reads("parameters.b", inputs.parameters.b);
+  reads("parameters.w", inputs.parameters.w);
   reads("sink", inputs.sink);
+  reads("transitions", inputs.transitions);
   for (const ConstTensorView& argument : inputs.mod_arguments) reads("mod_arguments", argument);
+  for (const ConstTensorView& argument : inputs.weight_mod_arguments) reads("weight_mod_arguments", argument);
 }
 
 void Apart::check(const Named& written, const Named& other) const {

@@ -1,6 +1,7 @@
 // What a plan keeps, and what the files of this room share.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -21,10 +22,19 @@ struct AttentionPlan::Impl {
   std::vector<std::string> refusals;  // "avx512 flash: this CPU has no AVX-512"
 
   bool bilinear() const { return std::holds_alternative<Bilinear>(spec.score); }
-  bool additive() const { return std::holds_alternative<Additive>(spec.score); }
+  bool coverage() const { return std::holds_alternative<Coverage>(spec.score); }
+  bool location() const { return std::holds_alternative<Location>(spec.score); }
+  /// Additive in its tensors: a tanh of projected queries and keys.
+  bool additive() const { return std::holds_alternative<Additive>(spec.score) || coverage(); }
   bool low_rank() const { return std::holds_alternative<LowRankBilinear>(spec.score); }
   /// Elements of query and key once they reach the kernel.
   std::int64_t score_dim() const { return additive() || low_rank() ? shape.hidden : shape.key_dim; }
+  /// Whole rows of scores are needed (kernels/problem.h): forward, and backward.
+  bool whole_row() const { return is_whole_row(spec.normalizer) || !spec.weight_mods.empty() || coverage(); }
+  bool whole_row_backward() const {
+    return whole_row() || std::any_of(spec.mods.begin(), spec.mods.end(),
+                                      [](const Mod& mod) { return mod.node().table_by_query(); });
+  }
   DType compute_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 };
 
@@ -68,25 +78,43 @@ struct Prepared {
 };
 
 /// Takes from `carver` what widening and projecting need. With a counting carver nothing is read or computed.
+/// `gradients`: those wanted, of a backward call.
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const CallSizes& sizes,
-                    Carver& carver, Executor* executor, const char* function = "attend",
-                    std::span<const TensorView> mod_gradients = {});
+                    Carver& carver, Executor* executor, const AttentionGradients* gradients = nullptr);
 
 /// Checks the inputs against the plan in O(batch). Throws InvalidArgument.
 CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs);
 
-/// Arguments of the plan's mods, by name in errors; gradients where `gradients` has them.
+/// One of the plan's two lists of mods, with what a call brings for it.
+struct ModCall {
+  const Mods* mods = nullptr;
+  const char* list = "mods";  ///< "mods[0].slope" in errors
+  std::span<const ConstTensorView> arguments;
+  std::span<const TensorView> gradients;
+};
+ModCall score_mods(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
+                   const AttentionGradients* gradients);
+ModCall weight_mods(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
+                    const AttentionGradients* gradients);
+
+/// The mods with their arguments, by name in errors; gradients where the call has them.
 template <class T>
 kernels::ProblemMods<T> mods_of(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
-                                std::span<const ConstTensorView> arguments,
-                                std::span<const TensorView> gradients);
+                                const ModCall& call);
 /// Throws what mods_of would.
 void check_mods(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
-                std::span<const ConstTensorView> arguments, std::span<const TensorView> gradients);
-/// The same for counting bytes: nothing is read.
+                const AttentionInputs& inputs, const AttentionGradients* gradients);
+/// For counting bytes: nothing is read.
 template <class T>
-kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan);
+kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan, const Mods& mods);
+
+/// [batch, heads chosen, rows chosen, key_len].
+Shape weights_shape(const AttentionPlan::Impl& plan, const CallSizes& sizes,
+                    std::span<const std::int64_t> heads, std::span<const std::int64_t> rows);
+/// Throws InvalidArgument where an index is not in [0, count).
+void check_chosen(const char* function, const char* argument, std::span<const std::int64_t> chosen,
+                  std::int64_t count);
 
 /// `view` is a writable [sizes...] of `dtype` with contiguous innermost axis that shares no memory with the
 /// inputs.
@@ -110,7 +138,7 @@ class Apart {
   void check() const;
 
  private:
-  static constexpr std::size_t most = 16 + kernels::max_mods * max_mod_arguments;
+  static constexpr std::size_t most = 20 + 2 * kernels::max_mods * max_mod_arguments;
   struct Named {
     const char* argument = nullptr;
     ConstTensorView view;

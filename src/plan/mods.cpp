@@ -6,6 +6,8 @@
 namespace fovea {
 namespace {
 
+constexpr const char *score_list = "mods", *weight_list = "weight_mods";
+
 template <class T>
 ModCode<T> code_of(const ModNode& node, std::string_view isa) {
   const ModIsa which = isa == "avx512" ? ModIsa::avx512 : isa == "avx2" ? ModIsa::avx2 : ModIsa::any;
@@ -27,25 +29,38 @@ kernels::ModStrides strides_of(const ConstTensorView& view) {
   return strides;
 }
 
-std::string name_of(const ModNode& node, std::size_t mod, std::size_t argument) {
-  return "mods[" + std::to_string(mod) + "]." + node.arguments()[argument];
+std::string name_of(const char* list, const ModNode& node, std::size_t mod, std::size_t argument) {
+  return std::string(list) + "[" + std::to_string(mod) + "]." + node.arguments()[argument];
+}
+
+// Which axes a mod's arguments have, and which may be 1.
+struct Axes {
+  std::array<std::int64_t, 4> full;
+  std::array<bool, 4> may_be_one{true, true, true, true};
+};
+
+Axes axes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, const ModNode& node) {
+  const bool table = node.entries() > 0, by_query = node.table_by_query();
+  return {{sizes.batch, plan.shape.num_query_heads, table && !by_query ? 1 : sizes.query_len,
+           table ? node.entries() : sizes.key_len},
+          {true, true, true, !table}};
 }
 
 // Texts are made only where something is wrong: a call takes nothing from the heap.
-bool fits(const ConstTensorView& view, DType dtype, const std::array<std::int64_t, 4>& full, bool table) {
+bool fits(const ConstTensorView& view, DType dtype, const Axes& axes) {
   if (view.rank() != 4 || view.dtype() != dtype || (view.empty() && view.count() > 0)) return false;
-  for (int axis = 0; axis < 4; ++axis) {
-    const std::int64_t size = view.size(axis), whole = full[static_cast<std::size_t>(axis)];
-    if (size != whole && (size != 1 || (table && axis >= 2))) return false;
+  for (std::size_t axis = 0; axis < 4; ++axis) {
+    const std::int64_t size = view.size(static_cast<int>(axis));
+    if (size != axes.full[axis] && (size != 1 || !axes.may_be_one[axis])) return false;
   }
   return true;
 }
 
-std::string wanted(DType dtype, const std::array<std::int64_t, 4>& full, bool table) {
+std::string wanted(DType dtype, const Axes& axes) {
   std::string text = std::string(to_string(dtype)) + " [";
   for (std::size_t axis = 0; axis < 4; ++axis) {
-    const bool exact = (table && axis >= 2) || full[axis] == 1;
-    text += (axis ? ", " : "") + std::to_string(full[axis]) + (exact ? "" : " or 1");
+    const bool exact = !axes.may_be_one[axis] || axes.full[axis] == 1;
+    text += (axis ? ", " : "") + std::to_string(axes.full[axis]) + (exact ? "" : " or 1");
   }
   return text + "]";
 }
@@ -53,9 +68,9 @@ std::string wanted(DType dtype, const std::array<std::int64_t, 4>& full, bool ta
 }  // namespace
 
 template <class T>
-kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan) {
+kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan, const Mods& mods) {
   kernels::ProblemMods<T> result;
-  for (const Mod& mod : plan.spec.mods) {
+  for (const Mod& mod : mods) {
     kernels::ProblemMod<T>& to = result.list[result.count++];
     to.node = &mod.node();
     to.code = code_of<T>(mod.node(), plan.kernel->isa);
@@ -66,29 +81,26 @@ kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan) {
 
 template <class T>
 kernels::ProblemMods<T> mods_of(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
-                                std::span<const ConstTensorView> arguments,
-                                std::span<const TensorView> gradients) {
-  kernels::ProblemMods<T> result = mods_of<T>(plan);
+                                const ModCall& call) {
+  const auto& [mods, list, arguments, gradients] = call;
+  kernels::ProblemMods<T> result = mods_of<T>(plan, *mods);
+  const char* field = list == score_list ? "mod_arguments" : "weight_mod_arguments";
   std::size_t count = 0;
   for (const kernels::ProblemMod<T>& mod : result.all()) count += mod.count;
   if (arguments.size() != count)
-    throw InvalidArgument(function, "mod_arguments",
-                          std::to_string(count) + " tensors, as many as the mods have",
+    throw InvalidArgument(function, field, std::to_string(count) + " tensors, as many as the mods have",
                           std::to_string(arguments.size()));
   if (!gradients.empty() && gradients.size() != count)
-    throw InvalidArgument(function, "gradients.mod_arguments", "none, or " + std::to_string(count) + " views",
-                          std::to_string(gradients.size()));
+    throw InvalidArgument(function, std::string("gradients.") + field,
+                          "none, or " + std::to_string(count) + " views", std::to_string(gradients.size()));
   std::size_t at = 0;
   for (std::size_t n = 0; n < result.count; ++n) {
     kernels::ProblemMod<T>& mod = result.list[n];
-    const bool table = mod.node->entries() > 0;
-    const std::array<std::int64_t, 4> full{sizes.batch, plan.shape.num_query_heads,
-                                           table ? 1 : sizes.query_len,
-                                           table ? mod.node->entries() : sizes.key_len};
+    const Axes axes = axes_of(plan, sizes, *mod.node);
     for (std::size_t k = 0; k < mod.count; ++k, ++at) {
       const ConstTensorView& view = arguments[at];
-      if (!fits(view, plan.compute_dtype(), full, table))
-        throw InvalidArgument(function, name_of(*mod.node, n, k), wanted(plan.compute_dtype(), full, table),
+      if (!fits(view, plan.compute_dtype(), axes))
+        throw InvalidArgument(function, name_of(list, *mod.node, n, k), wanted(plan.compute_dtype(), axes),
                               view.empty() ? "nothing" : sizes_text(view));
       kernels::ModArgument<T>& to = mod.arguments[k];
       to.data = view.template data<T>();
@@ -97,7 +109,7 @@ kernels::ProblemMods<T> mods_of(const char* function, const AttentionPlan::Impl&
       if (gradients.empty() || !gradients[at]) continue;
       const TensorView& gradient = gradients[at];
       if (gradient.dtype() != plan.compute_dtype() || !(gradient.shape() == view.shape()))
-        throw InvalidArgument(function, "gradients." + name_of(*mod.node, n, k), sizes_text(view),
+        throw InvalidArgument(function, "gradients." + name_of(list, *mod.node, n, k), sizes_text(view),
                               sizes_text(gradient));
       to.gradient = gradient.template data<T>();
       to.gradient_strides = strides_of(gradient);
@@ -106,19 +118,31 @@ kernels::ProblemMods<T> mods_of(const char* function, const AttentionPlan::Impl&
   return result;
 }
 
+ModCall score_mods(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
+                   const AttentionGradients* gradients) {
+  return {&plan.spec.mods, score_list, inputs.mod_arguments,
+          gradients ? gradients->mod_arguments : std::span<const TensorView>()};
+}
+ModCall weight_mods(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
+                    const AttentionGradients* gradients) {
+  return {&plan.spec.weight_mods, weight_list, inputs.weight_mod_arguments,
+          gradients ? gradients->weight_mod_arguments : std::span<const TensorView>()};
+}
+
 void check_mods(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
-                std::span<const ConstTensorView> arguments, std::span<const TensorView> gradients) {
-  if (plan.compute_dtype() == DType::f64)
-    mods_of<double>(function, plan, sizes, arguments, gradients);
-  else
-    mods_of<float>(function, plan, sizes, arguments, gradients);
+                const AttentionInputs& inputs, const AttentionGradients* gradients) {
+  for (const ModCall& call : {score_mods(plan, inputs, gradients), weight_mods(plan, inputs, gradients)}) {
+    if (plan.compute_dtype() == DType::f64)
+      mods_of<double>(function, plan, sizes, call);
+    else
+      mods_of<float>(function, plan, sizes, call);
+  }
 }
 
 #define FOVEA_INSTANTIATE(T)                                                                             \
-  template kernels::ProblemMods<T> mods_of<T>(const AttentionPlan::Impl&);                               \
+  template kernels::ProblemMods<T> mods_of<T>(const AttentionPlan::Impl&, const Mods&);                  \
   template kernels::ProblemMods<T> mods_of<T>(const char*, const AttentionPlan::Impl&, const CallSizes&, \
-                                              std::span<const ConstTensorView>,                          \
-                                              std::span<const TensorView>);
+                                              const ModCall&);
 FOVEA_INSTANTIATE(float)
 FOVEA_INSTANTIATE(double)
 #undef FOVEA_INSTANTIATE

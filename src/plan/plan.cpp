@@ -32,15 +32,16 @@ AttentionShape checked_shape(const AttentionSpec& spec, AttentionShape shape) {
   at_least(shape.query_len, 0, "shape.query_len");
   at_least(shape.key_len, 0, "shape.key_len");
   at_least(shape.head_dim, 1, "shape.head_dim");
-  at_least(shape.value_dim, 1, "shape.value_dim");
+  at_least(shape.value_dim, 0, "shape.value_dim");
   if (shape.num_query_heads % shape.num_kv_heads != 0) {
     refuse("shape.num_kv_heads", "a divisor of num_query_heads " + std::to_string(shape.num_query_heads),
            std::to_string(shape.num_kv_heads));
   }
   if (shape.key_dim == 0) shape.key_dim = shape.head_dim;
   at_least(shape.key_dim, 1, "shape.key_dim");
-  const bool projected =
-      std::holds_alternative<Additive>(spec.score) || std::holds_alternative<LowRankBilinear>(spec.score);
+  const bool projected = std::holds_alternative<Additive>(spec.score) ||
+                         std::holds_alternative<Coverage>(spec.score) ||
+                         std::holds_alternative<LowRankBilinear>(spec.score);
   if (projected) at_least(shape.hidden, 1, "shape.hidden");
   // Workspaces are a few operands and a few partial sums: 2^48 elements each leave room in 63 bits for their
   // bytes.
@@ -77,11 +78,12 @@ void choose(AttentionPlan::Impl& plan, const std::string& wanted, const char* ar
     names += (names.empty() ? "" : ", ") + std::string(table->isa);
     if (!wanted.empty() && wanted != table->isa) continue;
     known = true;
-    const char* reason =
-        !table->supported()
-            ? "this CPU lacks the instructions"
-            : table->refuse(plan.additive() ? kernels::ScoreKind::additive : kernels::ScoreKind::dot,
-                            plan.dtype, plan.score_dim(), plan.shape.value_dim);
+    const char* reason = !table->supported()
+                             ? "this CPU lacks the instructions"
+                             : table->refuse(plan.coverage()   ? kernels::ScoreKind::coverage
+                                             : plan.additive() ? kernels::ScoreKind::additive
+                                                               : kernels::ScoreKind::dot,
+                                             plan.dtype, plan.score_dim(), plan.shape.value_dim);
     if (!reason) {
       plan.kernel = table;
       return;
@@ -93,7 +95,8 @@ void choose(AttentionPlan::Impl& plan, const std::string& wanted, const char* ar
 }
 
 std::string score_name(const Score& score) {
-  static constexpr const char* names[] = {"scaled-dot", "dot", "bilinear", "additive", "low-rank"};
+  static constexpr const char* names[] = {"scaled-dot", "dot",      "bilinear", "additive",
+                                          "low-rank",   "location", "coverage"};
   return names[score.index()];
 }
 
@@ -154,6 +157,40 @@ std::string tile_share(const AttentionPlan::Impl& plan, std::optional<std::int64
          (mask.needs_key_lengths() ? ", where no key length is shorter" : "");
 }
 
+// Parameters of the normaliser, and what nobody could compute with it.
+void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
+  const Normalizer& normalizer = spec.normalizer;
+  if (const auto* sigmoid = std::get_if<Sigmoid>(&normalizer); sigmoid && !(std::abs(sigmoid->bias) < 1e30))
+    refuse("spec.normalizer", "a sigmoid's bias that a float holds", shortest(sigmoid->bias));
+  if (const auto* entmax = std::get_if<Entmax>(&normalizer);
+      entmax && !(entmax->alpha >= 1.01 && entmax->alpha <= 2.0))
+    refuse("spec.normalizer", "an alpha of entmax in [1.01, 2]; Softmax is what it tends to at 1",
+           shortest(entmax->alpha));
+  if (const auto* gumbel = std::get_if<GumbelSample>(&normalizer);
+      gumbel && !(gumbel->temperature >= 1e-3 && gumbel->temperature <= 1e6))
+    refuse("spec.normalizer", "a temperature in [1e-3, 1e6]", shortest(gumbel->temperature));
+  if (options.derivatives == Derivatives::required && std::holds_alternative<HardArgmax>(normalizer))
+    refuse(
+        "spec.normalizer",
+        "a normaliser with a derivative by the scores (the weights of an argmax are constant wherever they "
+        "have one; HardSample and GumbelSample estimate it)",
+        to_string(normalizer));
+  if (options.keys == Keys::all) return;
+  if (is_whole_row(normalizer))
+    refuse("spec.normalizer",
+           "one whose results for parts of the keys can be merged: softmax or sigmoid; the others need whole "
+           "rows",
+           to_string(normalizer));
+  if (std::holds_alternative<SoftmaxWithSink>(normalizer))
+    refuse(
+        "spec.normalizer",
+        "softmax: a sink belongs to the whole row, and each part would count it again (multiply the merged "
+        "output by 1 / (1 + exp(sink - lse)) instead)",
+        to_string(normalizer));
+  if (std::holds_alternative<Coverage>(spec.score))
+    refuse("spec.score", "a score of its own query: coverage sums weights of whole rows", "coverage");
+}
+
 }  // namespace
 
 const AttentionSpec& AttentionPlan::spec() const noexcept {
@@ -178,14 +215,16 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
   if (!(spec.dropout.rate >= 0.0 && spec.dropout.rate < 1.0)) {
     refuse("spec.dropout.rate", "a rate in [0, 1)", std::to_string(spec.dropout.rate));
   }
-  if (spec.mods.size() > kernels::max_mods)
-    refuse("spec.mods", "at most " + std::to_string(kernels::max_mods), std::to_string(spec.mods.size()));
-  if (!spec.mods.empty() && std::max(shape.query_len, shape.key_len) > std::int64_t{1} << 30)
+  for (const auto& [mods, name] :
+       {std::pair(&spec.mods, "spec.mods"), {&spec.weight_mods, "spec.weight_mods"}}) {
+    if (mods->size() > kernels::max_mods)
+      refuse(name, "at most " + std::to_string(kernels::max_mods), std::to_string(mods->size()));
+  }
+  if (!(spec.mods.empty() && spec.weight_mods.empty()) &&
+      std::max(shape.query_len, shape.key_len) > std::int64_t{1} << 30)
     refuse("shape", "lengths of at most 2^30 with mods",
            std::to_string(std::max(shape.query_len, shape.key_len)));
-  if (const auto* sigmoid = std::get_if<Sigmoid>(&spec.normalizer);
-      sigmoid && !(std::abs(sigmoid->bias) < 1e30))
-    refuse("spec.normalizer", "a sigmoid's bias that a float holds", shortest(sigmoid->bias));
+  check_normalizer(spec, options);
   if (spec.scale && !std::isfinite(*spec.scale))
     refuse("spec.scale", "a finite number", std::to_string(*spec.scale));
   const bool scaled = std::holds_alternative<ScaledDot>(spec.score);
@@ -204,6 +243,7 @@ std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query
   text += "\n" + score_name(impl.spec.score) + " x " + shortest(impl.scale);
   for (const Mod& mod : impl.spec.mods) text += " -> " + to_string(mod);
   text += " -> " + to_string(impl.spec.mask) + " -> " + to_string(impl.spec.normalizer);
+  for (const Mod& mod : impl.spec.weight_mods) text += " -> weights " + to_string(mod);
   if (impl.spec.dropout.rate > 0) text += " -> dropout " + shortest(impl.spec.dropout.rate);
   text += "\nbatch " + std::to_string(s.batch) + ", heads " + std::to_string(s.num_query_heads) + "/" +
           std::to_string(s.num_kv_heads) + ", queries " + std::to_string(s.query_len) + ", keys " +

@@ -13,6 +13,9 @@
 // that -O2 turns into vector instructions; write it with the functions of elementwise.h (libm's do not
 // vectorise) and without branches (`where`). Its derivatives come from dual numbers. The library adds them
 // up, in an order fixed by the shape alone.
+//
+// The same value serves as a weight mod (AttentionSpec::weight_mods): it then gets 1 for a score, and what it
+// makes of it multiplies the weight.
 #pragma once
 
 #include <algorithm>
@@ -78,6 +81,8 @@ class ModNode {
   /// Entries of the mod's one argument where it is a table [batch or 1, heads or 1, 1, entries] looked up by
   /// distance; 0: there is none.
   virtual std::int64_t entries() const { return 0; }
+  /// True where the table has a row a query: [batch or 1, heads or 1, query_len or 1, entries].
+  virtual bool table_by_query() const { return false; }
   /// The entry for query - key.
   virtual std::int64_t entry(std::int64_t distance) const {
     static_cast<void>(distance);
@@ -271,7 +276,39 @@ std::int64_t relative_bucket(const RelativeBias& bias, std::int64_t distance);
 /// running sums of log f, from plan/forget.h. Only behind a causal mask.
 struct ForgetGate {};
 
+/// score / value; towards 0 softmax becomes the argmax. value > 0.
+struct Temperature {
+  double value = 1.0;
+};
+/// score / temperature, learned. Argument "temperature", usually [1, heads, 1, 1].
+struct LearnedTemperature {};
+
+/// score + table[query row][distance], distances cut to [-max_distance, max_distance], entry max_distance +
+/// query - key: a score that depends on the query and on how far the key is (Shaw et al. 2018, arXiv
+/// 1803.02155; with the table (q + w)·r of plan/relative_key.h Transformer-XL's, Dai et al. 2019, arXiv
+/// 1901.02860). Argument "table", [batch or 1, heads or 1, query_len or 1, 2·max_distance + 1].
+struct RelativeKeyBias {
+  std::int64_t max_distance = 128;
+};
+
+/// Keeps keys within `reach` of a centre that the query chose, hides the others (Luong et al. 2015, arXiv
+/// 1508.04025, section 3.2, local-p). Argument "center", [batch, heads or 1, query_len, 1], a position in key
+/// coordinates, from plan/local.h. The last of the mods, for it makes scores of -inf. reach >= 0.
+struct LocalWindow {
+  double reach = 10.0;
+};
+/// A weight mod: weight · exp(-(key - center)² / 2·deviation²) (same section, eq. 10; the paper's deviation
+/// is reach / 2). Argument "center", as above, and its gradient goes to what predicted it. deviation > 0.
+struct LocalGaussian {
+  double deviation = 5.0;
+};
+
 Mod to_mod(const SoftCap& cap);
+Mod to_mod(const Temperature& temperature);
+Mod to_mod(LearnedTemperature);
+Mod to_mod(const RelativeKeyBias& bias);
+Mod to_mod(const LocalWindow& window);
+Mod to_mod(const LocalGaussian& gaussian);
 Mod to_mod(AlibiBias);
 Mod to_mod(DenseBias);
 Mod to_mod(ForgetGate);

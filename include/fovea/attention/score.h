@@ -39,16 +39,30 @@ struct LowRankBilinear {
   friend bool operator==(const LowRankBilinear&, const LowRankBilinear&) = default;
 };
 
-using Score = std::variant<ScaledDot, Dot, Bilinear, Additive, LowRankBilinear>;
+/// s_ij = (W q_i)_j: no keys are read (Luong et al. 2015, arXiv 1508.04025, "location"). W is [keys at most,
+/// query_dim]; inputs.key stays empty.
+struct Location {
+  friend bool operator==(const Location&, const Location&) = default;
+};
+
+/// s_ij = vᵀ tanh(W q_i + U k_j + b + w c_ij), c_ij = Σ_{i' < i} P_i'j: what earlier queries of the call
+/// looked at (See et al. 2017, arXiv 1704.04368, eq. 11). The rows of a head follow one another, backward
+/// through them as through time. Tensors as for Additive, and w [hidden].
+struct Coverage {
+  friend bool operator==(const Coverage&, const Coverage&) = default;
+};
+
+using Score = std::variant<ScaledDot, Dot, Bilinear, Additive, LowRankBilinear, Location, Coverage>;
 
 /// The tensors of a score; an empty view is "not given". Names of their gradients: "score.W", "score.U",
-/// "score.v", "score.b".
+/// "score.v", "score.b", "score.w".
 struct ScoreParameters {
   ConstTensorView W;  ///< Bilinear: [key_dim, query_dim] (or one a query head). Additive, LowRankBilinear:
-                      ///< [hidden, query_dim].
+                      ///< [hidden, query_dim]. Location: [at least key_len, query_dim].
   ConstTensorView U;  ///< Additive, LowRankBilinear: [hidden, key_dim].
   ConstTensorView v;  ///< Additive: [hidden].
   ConstTensorView b;  ///< Additive: [hidden], optional.
+  ConstTensorView w = {};  ///< Coverage: [hidden].
 };
 
 /// The concat score, vᵀ tanh(W [q; k]) (Luong et al. 2015, arXiv 1508.04025), is the additive one with W

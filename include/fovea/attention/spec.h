@@ -28,7 +28,49 @@ struct Sigmoid {
   double bias = 0.0;
   friend bool operator==(const Sigmoid&, const Sigmoid&) = default;
 };
-using Normalizer = std::variant<Softmax, SoftmaxWithSink, Sigmoid>;
+/// P = [(alpha - 1) s - tau]₊^(1 / (alpha - 1)), where tau makes a row sum to 1: scores far below the best
+/// get a weight of exactly 0 (Peters et al. 2019, arXiv 1905.05702). alpha in (1, 2]: towards 1 it is
+/// softmax, at 2 sparsemax. Whole-row, like all that follow: tau stands in the place of the log-sum-exp, and
+/// parts of the keys do not merge. Of alpha = 1.5 and 2 no power is taken; others cost one a score.
+struct Entmax {
+  double alpha = 1.5;
+  friend bool operator==(const Entmax&, const Entmax&) = default;
+};
+/// Entmax at alpha = 2: the Euclidean projection of the scores onto the simplex (Martins and Astudillo 2016,
+/// arXiv 1602.02068).
+struct Sparsemax {
+  friend bool operator==(const Sparsemax&, const Sparsemax&) = default;
+};
+/// All weight on the best key, equal shares among several best. The weights have no derivative by the scores;
+/// values have theirs. The best score stands in the place of the log-sum-exp.
+struct HardArgmax {
+  friend bool operator==(const HardArgmax&, const HardArgmax&) = default;
+};
+/// One key drawn from the softmax, by inputs.sample_seed and the site (attention/sample.h). The gradient by
+/// the scores is the score function's: advantage · d ln P(key), with an advantage (the row's loss less a
+/// baseline) for each row (Williams 1992; Xu et al. 2015, arXiv 1502.03044, eq. 11).
+struct HardSample {
+  friend bool operator==(const HardSample&, const HardSample&) = default;
+};
+/// One key drawn from the softmax; the gradient by the scores is that of softmax((s + noise) / temperature),
+/// whose largest element was drawn (straight-through Gumbel-softmax; Jang et al. 2016, arXiv 1611.01144).
+struct GumbelSample {
+  double temperature = 1.0;
+  friend bool operator==(const GumbelSample&, const GumbelSample&) = default;
+};
+/// P_ij = p(z_j = 1) of a chain of binary variables over the keys that the query sees, in their order: scores
+/// are the potentials of z_j = 1, inputs.transitions those of neighbours (structured attention; Kim et al.
+/// 2017, arXiv 1702.00887, section 3.1). Rows do not sum to 1; zero transitions give Sigmoid. ln Z stands in
+/// the place of the log-sum-exp.
+struct LinearChain {
+  friend bool operator==(const LinearChain&, const LinearChain&) = default;
+};
+using Normalizer = std::variant<Softmax, SoftmaxWithSink, Sigmoid, Sparsemax, Entmax, HardArgmax, HardSample,
+                                GumbelSample, LinearChain>;
+/// True where weights of a part of the keys cannot be merged with those of the rest.
+inline bool is_whole_row(const Normalizer& normalizer) {
+  return normalizer.index() >= 3;
+}
 
 /// Weights kept with probability 1 - rate and divided by it. Decisions are 8-bit, so the rate is rounded to
 /// k/256 and the scale is that of the rounded rate: the mean is exact.
@@ -37,7 +79,7 @@ struct Dropout {
   friend bool operator==(const Dropout&, const Dropout&) = default;
 };
 
-/// score·scale → mods in their order → mask → normalise → dropout → aggregate.
+/// score·scale → mods in their order → mask → normalise → weight mods → dropout → aggregate.
 struct AttentionSpec {
   Score score = ScaledDot{};
   /// Multiplies the score; by default 1/sqrt(head_dim) for ScaledDot and 1 for every other score.
@@ -46,6 +88,9 @@ struct AttentionSpec {
   Mods mods = {};
   Mask mask = Everything{};
   Normalizer normalizer = Softmax{};
+  /// Each multiplies the weight by what it makes of 1, or of what the one before made; nothing is normalised
+  /// again. At most 8. `{LocalGaussian{5}}`.
+  Mods weight_mods = {};
   Dropout dropout = {};
 };
 
@@ -59,9 +104,10 @@ struct AttentionShape {
   std::int64_t query_len = 0;
   std::int64_t key_len = 0;
   std::int64_t head_dim = 0;   ///< elements of a query
-  std::int64_t value_dim = 0;  ///< elements of a value
-  std::int64_t key_dim = 0;  ///< elements of a key; 0 means head_dim. Differs only for Bilinear and Additive.
-  std::int64_t hidden = 0;   ///< Additive only: the length of v.
+  std::int64_t value_dim = 0;  ///< elements of a value; 0: no values and no output, weights alone (pointers)
+  std::int64_t key_dim =
+      0;  ///< elements of a key; 0 means head_dim. Differs only where the score has matrices.
+  std::int64_t hidden = 0;  ///< Additive, Coverage, LowRankBilinear: the length of v, the rank.
 };
 
 }  // namespace fovea

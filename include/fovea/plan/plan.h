@@ -18,12 +18,21 @@
 
 namespace fovea {
 
+/// Gradients of a spec's weights by its scores: HardArgmax has none, and HardSample's is an estimate.
+enum class Derivatives : std::uint8_t { where_defined, required };
+/// The keys of one call: all there are, or some of them.
+enum class Keys : std::uint8_t { all, part };
+
 struct PlanOptions {
   /// Of query, key, value and output. Accumulation is f32 (f64 for f64).
   DType dtype = DType::f32;
   /// Forces a kernel by name ("reference", "baseline", "avx2", "avx512"); empty: the environment's FOVEA_ISA,
   /// else the best one. A name this machine cannot run, or that does not exist, is an error.
   std::string kernel = {};
+  /// What attend_backward will be asked for, and whether calls will bring parts of the keys, to be merged by
+  /// their log-sum-exps (merge.h): make_plan refuses specs that cannot give it, with the reason.
+  Derivatives derivatives = Derivatives::where_defined;
+  Keys keys = Keys::all;
 };
 
 /// Immutable, cheap to copy, shareable between threads.
@@ -62,8 +71,8 @@ std::vector<KernelInfo> list_kernels();
 
 struct AttentionInputs {
   ConstTensorView query;  ///< [batch, num_query_heads, query_len, head_dim]
-  ConstTensorView key;    ///< [batch, num_kv_heads, key_len, key_dim]
-  ConstTensorView value;  ///< [batch, num_kv_heads, key_len, value_dim]
+  ConstTensorView key;    ///< [batch, num_kv_heads, key_len, key_dim]; Location: none
+  ConstTensorView value;  ///< [batch, num_kv_heads, key_len, value_dim]; none where value_dim is 0
   ScoreParameters parameters = {};
   /// SoftmaxWithSink: [num_query_heads], f32 (f64 for f64).
   ConstTensorView sink = {};
@@ -71,20 +80,29 @@ struct AttentionInputs {
   /// each, any axis 1 where it is shared, in f32 (f64 for f64), any strides. A table has its entries on the
   /// last axis.
   std::span<const ConstTensorView> mod_arguments = {};
+  /// The same of spec.weight_mods.
+  std::span<const ConstTensorView> weight_mod_arguments = {};
+  /// LinearChain: potentials of (z_j, z_j+1), [2, 2] or [num_query_heads, 2, 2], f32 (f64 for f64),
+  /// contiguous, finite.
+  ConstTensorView transitions = {};
   /// For KeyLengths{} without lengths of its own: one a batch entry, each in [0, key_len].
   std::span<const std::int64_t> key_lengths = {};
   /// Position of query row 0 in key coordinates; default key_len - query_len (aligned at the end).
   std::optional<std::int64_t> query_offset = std::nullopt;
   std::uint64_t dropout_seed = 0;
+  std::uint64_t sample_seed = 0;  ///< HardSample, GumbelSample
 };
 
 struct AttentionOutputs {
-  TensorView output;            ///< [batch, num_query_heads, query_len, value_dim]
+  TensorView output;  ///< [batch, num_query_heads, query_len, value_dim]; may be empty where weights
+                      ///< are not: then only the heads and rows chosen are computed
   TensorView log_sum_exp = {};  ///< optional, f32 (f64 for f64): [batch, num_query_heads, query_len]; natural
                                 ///< log, -inf for a fully masked row
   TensorView weights = {};      ///< optional, before dropout, dtype of log_sum_exp: [batch, num_query_heads,
-                                ///< query_len, key_len], or [batch, weight_heads.size(), ...]
+                                ///< query_len, key_len], or [batch, weight_heads.size(), weight_rows.size(),
+                                ///< key_len]
   std::span<const std::int64_t> weight_heads = {};  ///< the query heads whose weights are wanted; empty: all
+  std::span<const std::int64_t> weight_rows = {};   ///< the query rows; empty: all
 };
 
 /// What a call borrows. An empty workspace means this thread's own arena; executor nullptr the default one.
@@ -95,9 +113,12 @@ struct CallResources {
   std::span<std::byte> workspace = {};
 };
 
+/// What a loss depends on: the output alone, or the returned weights too.
+enum class LossOf : std::uint8_t { output, weights };
+
 /// Bytes of workspace that forward (backward) calls of this plan need, for an executor of that many threads.
 std::size_t workspace_bytes(const AttentionPlan& plan, int threads);
-std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads);
+std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads, LossOf loss_of = LossOf::output);
 
 /// outputs ← attention(inputs). A row that sees no key, or only scores of -inf, gives 0 and a log-sum-exp of
 /// -inf; keys that no query may see are never read into a result, whatever they hold. A row that sees a NaN
@@ -115,13 +136,33 @@ void attend(const AttentionPlan& plan, ConstTensorView query, ConstTensorView ke
 struct AttentionGradients {
   TensorView query, key, value;
   TensorView W, U, v, b;  ///< "score.W", "score.U", "score.v", "score.b"
+  TensorView w = {};      ///< "score.w"
   TensorView sink = {};   ///< "normalizer.sink"
+  /// "normalizer.transitions"
+  TensorView transitions = {};
   /// "mods[0].slope" and so on: as many as inputs.mod_arguments, or none; an empty view is "not wanted".
   std::span<const TensorView> mod_arguments = {};
+  /// "weight_mods[0].center" and so on.
+  std::span<const TensorView> weight_mod_arguments = {};
 };
 
-/// Gradients of a scalar loss whose derivative by the output is `d_output`; `output` and `log_sum_exp` are
-/// those that attend wrote.
+/// What attend wrote, and the derivatives of a scalar loss by it.
+struct AttentionLoss {
+  ConstTensorView output, log_sum_exp;  ///< as attend wrote them; neither is read where the loss depends on
+                                        ///< weights, or where the plan needs whole rows
+  ConstTensorView d_output;             ///< empty: the loss does not depend on the output
+  /// By the weights, shaped as attend would write them for weight_heads and weight_rows (pointer networks, a
+  /// loss on alignments). Costs as much memory as the rows of a few blocks.
+  ConstTensorView d_weights = {};
+  std::span<const std::int64_t> weight_heads = {}, weight_rows = {};
+  /// HardSample: the loss of each row less a baseline, [batch, num_query_heads, query_len] in f32 (f64 for
+  /// f64).
+  ConstTensorView advantage = {};
+};
+void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionLoss& loss,
+                     const AttentionGradients& gradients, const CallResources& resources = {});
+
+/// The same for a loss of the output alone, whose derivative by it is `d_output`.
 void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, ConstTensorView output,
                      ConstTensorView log_sum_exp, ConstTensorView d_output,
                      const AttentionGradients& gradients, const CallResources& resources = {});

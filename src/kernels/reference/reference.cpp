@@ -7,19 +7,24 @@
 #include <vector>
 
 #include "fovea/attention/dropout.h"
+#include "fovea/attention/sample.h"
+#include "kernels/reference/normalizers.h"
 
 namespace fovea::kernels {
 namespace {
 
 template <class T>
 double score(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t kv, std::int64_t i,
-             std::int64_t j) {
+             std::int64_t j, double seen) {
   const T *q = p.query.row(b, h, i), *k = p.key.row(b, kv, j);
   double sum = 0.0;
   for (std::int64_t d = 0; d < p.score_dim; ++d) {
     const auto qd = static_cast<double>(q[d]), kd = static_cast<double>(k[d]);
-    sum +=
-        p.score == ScoreKind::dot ? qd * kd : static_cast<double>(p.additive_vector[d]) * std::tanh(qd + kd);
+    const double coverage =
+        p.score == ScoreKind::coverage ? static_cast<double>(p.coverage_vector[d]) * seen : 0.0;
+    sum += p.score == ScoreKind::dot
+               ? qd * kd
+               : static_cast<double>(p.additive_vector[d]) * std::tanh(qd + kd + coverage);
   }
   return sum * p.scale;
 }
@@ -35,7 +40,8 @@ template <class T>
 std::int64_t index_of(const Problem<T>& p, const ProblemMod<T>& mod, const ModStrides& strides,
                       std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
   if (mod.node->entries() > 0)
-    return b * strides[0] + h * strides[1] + mod.node->entry(i + p.query_offset - j) * strides[3];
+    return b * strides[0] + h * strides[1] + i * strides[2] +
+           mod.node->entry(i + p.query_offset - j) * strides[3];
   return b * strides[0] + h * strides[1] + i * strides[2] + j * strides[3];
 }
 
@@ -45,8 +51,8 @@ struct One {
   std::array<std::array<double, mod_lanes>, max_mod_arguments> arguments{}, d_arguments{};
   ModTile<double> tile;
   template <class T>
-  One(const Problem<T>& p, const Chain<T>& chain, std::size_t n, std::int64_t b, std::int64_t h,
-      std::int64_t i, std::int64_t j) {
+  One(const Problem<T>& p, const ProblemMods<T>& mods, const Chain<T>& chain, std::size_t n, std::int64_t b,
+      std::int64_t h, std::int64_t i, std::int64_t j) {
     score.fill(chain.scores[n]);
     tile.rows = tile.count = 1;
     tile.stride = mod_lanes;
@@ -54,7 +60,7 @@ struct One {
                   static_cast<std::int32_t>(i + p.query_offset), static_cast<std::int32_t>(j)};
     tile.scores = score.data();
     tile.result = result.data();
-    for (std::size_t k = 0; k < p.mods.list[n].count; ++k) {
+    for (std::size_t k = 0; k < mods.list[n].count; ++k) {
       arguments[k].fill(chain.arguments[n][k]);
       tile.arguments[k] = {arguments[k].data(), 0};
       tile.d_arguments[k] = d_arguments[k].data();
@@ -65,17 +71,17 @@ struct One {
 };
 
 template <class T>
-Chain<T> chain_of(const Problem<T>& p, double score, std::int64_t b, std::int64_t h, std::int64_t i,
-                  std::int64_t j) {
+Chain<T> chain_of(const Problem<T>& p, const ProblemMods<T>& mods, double score, std::int64_t b,
+                  std::int64_t h, std::int64_t i, std::int64_t j) {
   Chain<T> chain;
   chain.scores[0] = score;
-  for (std::size_t n = 0; n < p.mods.count; ++n) {
-    const ProblemMod<T>& mod = p.mods.list[n];
+  for (std::size_t n = 0; n < mods.count; ++n) {
+    const ProblemMod<T>& mod = mods.list[n];
     for (std::size_t k = 0; k < mod.count; ++k) {
       const ModArgument<T>& x = mod.arguments[k];
       chain.arguments[n][k] = static_cast<double>(x.data[index_of(p, mod, x.strides, b, h, i, j)]);
     }
-    One one(p, chain, n, b, h, i, j);
+    One one(p, mods, chain, n, b, h, i, j);
     mod.node->code_f64(ModIsa::any).apply(mod.node->self(), one.tile);
     chain.scores[n + 1] = one.result[0];
   }
@@ -88,11 +94,11 @@ using ModDoubles = std::array<std::array<std::vector<double>, max_mod_arguments>
 
 // The derivative of the loss by the score before the mods; what the arguments get is added to `sums`.
 template <class T>
-double back_through(const Problem<T>& p, const Chain<T>& chain, double d_result, std::int64_t b,
-                    std::int64_t h, std::int64_t i, std::int64_t j, ModDoubles<T>& sums) {
-  for (std::size_t n = p.mods.count; n-- > 0;) {
-    const ProblemMod<T>& mod = p.mods.list[n];
-    One one(p, chain, n, b, h, i, j);
+double back_through(const Problem<T>& p, const ProblemMods<T>& mods, const Chain<T>& chain, double d_result,
+                    std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j, ModDoubles<T>& sums) {
+  for (std::size_t n = mods.count; n-- > 0;) {
+    const ProblemMod<T>& mod = mods.list[n];
+    One one(p, mods, chain, n, b, h, i, j);
     one.d_result.fill(d_result);
     mod.node->code_f64(ModIsa::any).gradient(mod.node->self(), one.tile);
     for (std::size_t k = 0; k < mod.count; ++k) {
@@ -112,11 +118,11 @@ double back_through(const Problem<T>& p, const Chain<T>& chain, double d_result,
 }
 
 template <class T>
-ModDoubles<T> mod_doubles(const Problem<T>& p) {
+ModDoubles<T> mod_doubles(const ProblemMods<T>& mods) {
   ModDoubles<T> sums;
-  for (std::size_t n = 0; n < p.mods.count; ++n) {
-    for (std::size_t k = 0; k < p.mods.list[n].count; ++k) {
-      const ModArgument<T>& x = p.mods.list[n].arguments[k];
+  for (std::size_t n = 0; n < mods.count; ++n) {
+    for (std::size_t k = 0; k < mods.list[n].count; ++k) {
+      const ModArgument<T>& x = mods.list[n].arguments[k];
       if (x.gradient)
         sums[n][k].resize(static_cast<std::size_t>(x.sizes[0] * x.sizes[1] * x.sizes[2] * x.sizes[3]));
     }
@@ -124,105 +130,113 @@ ModDoubles<T> mod_doubles(const Problem<T>& p) {
   return sums;
 }
 
-template <class T>
-void store_mod_gradients(const Problem<T>& p, const std::vector<ModDoubles<T>>& units) {
-  for (std::size_t n = 0; n < p.mods.count; ++n) {
-    for (std::size_t k = 0; k < p.mods.list[n].count; ++k) {
-      const ModArgument<T>& x = p.mods.list[n].arguments[k];
-      if (!x.gradient) continue;
-      for (std::int64_t e = 0; e < x.sizes[0] * x.sizes[1] * x.sizes[2] * x.sizes[3]; ++e) {
-        double sum = 0.0;
-        for (const ModDoubles<T>& unit : units) sum += unit[n][k][static_cast<std::size_t>(e)];
-        std::int64_t rest = e, at = 0;
-        for (std::size_t axis = 4; axis-- > 0;) {
-          at += rest % x.sizes[axis] * x.gradient_strides[axis];
-          rest /= x.sizes[axis];
-        }
-        x.gradient[at] = static_cast<T>(sum);
-      }
-    }
-  }
-}
-
-// One query's row: the keys it sees, their weights before dropout, what dropout makes of each, and the
-// log-sum-exp.
+// One query's row: the keys it sees, their scores, noise, weights, factors of the weight mods, what dropout
+// makes of each, and the log-sum-exp or what stands for it.
 struct Row {
   std::vector<std::int64_t> keys;
-  std::vector<double> weights, kept;
+  std::vector<double> scores, noise, weights, factors, kept;
   double log_sum_exp = -std::numeric_limits<double>::infinity();
+  double returned(std::size_t n) const { return weights[n] * factors[n]; }
 };
 
 template <class T>
-void keep(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t position, Row& row) {
-  const DropoutDecision decision = DropoutDecision::for_rate(p.dropout_rate);
-  for (const std::int64_t key : row.keys) {
-    const auto bytes = dropout_bytes(p.dropout_seed, b, h, position, key / 16);
-    row.kept.push_back(bytes[key % 16] < decision.keep_threshold ? decision.scale : 0.0);
-  }
+RowLaw law_of(const Problem<T>& p, std::int64_t h) {
+  RowLaw law{.kind = p.normalizer,
+             .sink = {},
+             .sigmoid_bias = p.sigmoid_bias,
+             .alpha = p.entmax_alpha,
+             .temperature = p.temperature,
+             .transitions = {}};
+  if (p.sink) law.sink = static_cast<double>(p.sink[h]);
+  for (int n = 0; p.transitions && n < 4; ++n)
+    law.transitions[static_cast<std::size_t>(n)] =
+        static_cast<double>(p.transitions[h * p.transition_stride + n]);
+  return law;
 }
 
+// What earlier queries of a head looked at, a number a key.
+using Seen = std::vector<double>;
+
 template <class T>
-Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i) {
+Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, const Seen& seen) {
   const std::int64_t kv = h / (p.query_heads / p.kv_heads), position = i + p.query_offset;
   const QueryBlock block{b, position, position + 1, p.key_len, p.key_lengths};
+  const DropoutDecision decision = DropoutDecision::for_rate(p.dropout_rate);
   Row row;
-  double best = -std::numeric_limits<double>::infinity();
   for (std::int64_t j = 0; j < p.key_len; ++j) {
     if (!p.mask->node().allows({b, h, position, j}, block)) continue;  // a hidden key is not even read
     row.keys.push_back(j);
-    row.weights.push_back(chain_of(p, score(p, b, h, kv, i, j), b, h, i, j).scores[p.mods.count]);
-    if (!(row.weights.back() <= best)) best = row.weights.back();
+    const double s = score(p, b, h, kv, i, j, seen[static_cast<std::size_t>(j)]);
+    row.scores.push_back(chain_of(p, p.mods, s, b, h, i, j).scores[p.mods.count]);
+    row.noise.push_back(gumbel_noise(p.sample_seed, b, h, position, j / 4)[static_cast<std::size_t>(j % 4)]);
+    row.factors.push_back(chain_of(p, p.weight_mods, 1.0, b, h, i, j).scores[p.weight_mods.count]);
+    const auto bytes = dropout_bytes(p.dropout_seed, b, h, position, j / 16);
+    row.kept.push_back(bytes[static_cast<std::size_t>(j % 16)] < decision.keep_threshold ? decision.scale
+                                                                                         : 0.0);
   }
-  // Scores of -infinity alone hide as a mask does: 0/0 would make NaN of them.
-  if (best == -std::numeric_limits<double>::infinity()) return {};
-  if (p.normalizer == NormalizerKind::sigmoid) {
-    row.log_sum_exp = 0.0;
-    for (double& s : row.weights) s = 1.0 / (1.0 + std::exp(-(s + p.sigmoid_bias)));
-    keep(p, b, h, position, row);
-    return row;
-  }
-  double sum = 0.0;
-  for (const double s : row.weights) sum += std::exp(s - best);
-  row.log_sum_exp = best + std::log(sum);
-  // The sink is a key of that score and value 0; the log-sum-exp leaves it out.
-  if (p.sink) sum += std::exp(static_cast<double>(p.sink[h]) - best);
-  const double total = best + std::log(sum);
-  for (double& s : row.weights) s = std::exp(s - total);
-  keep(p, b, h, position, row);
+  row.log_sum_exp = solve(law_of(p, h), row.scores, row.noise, row.weights);
   return row;
 }
 
 template <class T>
-void write_weights(const Problem<T>& p, const ForwardOutputs<T>& out, const Row& row, std::int64_t b,
-                   std::int64_t h, std::int64_t i) {
-  const auto heads = out.weight_heads;
-  for (std::int64_t slot = 0;
-       slot < (heads.empty() ? p.query_heads : static_cast<std::int64_t>(heads.size())); ++slot) {
-    if ((heads.empty() ? slot : heads[slot]) != h) continue;
-    T* to = out.weights.row(b, slot, i);
-    std::fill_n(to, p.key_len, T{0});
-    for (std::size_t n = 0; n < row.keys.size(); ++n) to[row.keys[n]] = static_cast<T>(row.weights[n]);
+void look(const Problem<T>& p, const Row& row, Seen& seen) {
+  if (p.score != ScoreKind::coverage) return;
+  for (std::size_t n = 0; n < row.keys.size(); ++n)
+    seen[static_cast<std::size_t>(row.keys[n])] += row.returned(n);
+}
+
+// body(slot of the head, slot of the row) wherever the row's weights are asked for.
+template <class Body>
+void for_slots(std::span<const std::int64_t> heads, std::span<const std::int64_t> rows, std::int64_t h,
+               std::int64_t i, std::int64_t all_heads, std::int64_t all_rows, Body&& body) {
+  const auto size = [](std::span<const std::int64_t> list, std::int64_t all) {
+    return list.empty() ? all : static_cast<std::int64_t>(list.size());
+  };
+  for (std::int64_t a = 0; a < size(heads, all_heads); ++a) {
+    for (std::int64_t r = 0; r < size(rows, all_rows); ++r) {
+      if ((heads.empty() ? a : heads[static_cast<std::size_t>(a)]) == h &&
+          (rows.empty() ? r : rows[static_cast<std::size_t>(r)]) == i)
+        body(a, r);
+    }
   }
 }
 
 template <class T>
-void forward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::span<std::byte>) {
-  const std::int64_t rows = p.batch * p.query_heads * p.query_len;
-  executor.parallel_for(rows, [&](std::int64_t unit, int) {
-    const std::int64_t i = unit % p.query_len, h = unit / p.query_len % p.query_heads,
-                       b = unit / p.query_len / p.query_heads;
-    const std::int64_t kv = h / (p.query_heads / p.kv_heads);
-    const Row row = row_of(p, b, h, i);
+void write_row(const Problem<T>& p, const ForwardOutputs<T>& out, const Row& row, std::int64_t b,
+               std::int64_t h, std::int64_t i) {
+  const std::int64_t kv = h / (p.query_heads / p.kv_heads);
+  if (out.output.data) {
     std::vector<double> sum(static_cast<std::size_t>(p.value_dim));
     for (std::size_t n = 0; n < row.keys.size(); ++n) {
       const T* v = p.value.row(b, kv, row.keys[n]);
       for (std::int64_t d = 0; d < p.value_dim; ++d)
-        sum[d] += row.weights[n] * row.kept[n] * static_cast<double>(v[d]);
+        sum[d] += row.returned(n) * row.kept[n] * static_cast<double>(v[d]);
     }
     T* o = out.output.row(b, h, i);
     for (std::int64_t d = 0; d < p.value_dim; ++d) o[d] = static_cast<T>(sum[d]);
-    if (out.log_sum_exp) out.log_sum_exp[unit] = static_cast<T>(row.log_sum_exp);
-    if (out.weights.data) write_weights(p, out, row, b, h, i);
+  }
+  if (out.log_sum_exp)
+    out.log_sum_exp[(b * p.query_heads + h) * p.query_len + i] = static_cast<T>(row.log_sum_exp);
+  if (!out.weights.data) return;
+  for_slots(out.weight_heads, out.weight_rows, h, i, p.query_heads, p.query_len,
+            [&](std::int64_t head, std::int64_t slot) {
+              T* to = out.weights.row(b, head, slot);
+              std::fill_n(to, p.key_len, T{0});
+              for (std::size_t n = 0; n < row.keys.size(); ++n)
+                to[row.keys[n]] = static_cast<T>(row.returned(n));
+            });
+}
+
+template <class T>
+void forward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::span<std::byte>) {
+  executor.parallel_for(p.batch * p.query_heads, [&](std::int64_t unit, int) {
+    const std::int64_t h = unit % p.query_heads, b = unit / p.query_heads;
+    Seen seen(static_cast<std::size_t>(p.key_len));
+    for (std::int64_t i = 0; i < p.query_len; ++i) {
+      const Row row = row_of(p, b, h, i, seen);
+      write_row(p, out, row, b, h, i);
+      look(p, row, seen);
+    }
   });
 }
 
@@ -234,23 +248,28 @@ struct Sums {
   double* row(std::int64_t r) { return values.data() + r * dim; }
 };
 
-// dS times the derivative of the score, by query, key and v.
+// dS times the derivative of the score, by query, key, v and w; returns that by the coverage.
 template <class T>
-void score_gradient(const Problem<T>& p, const T* q, const T* k, double ds, double* dq, double* dk,
-                    double* dv) {
+double score_gradient(const Problem<T>& p, const T* q, const T* k, double seen, double ds, double* dq,
+                      double* dk, double* dv, double* dw) {
+  double d_seen = 0.0;
   for (std::int64_t d = 0; d < p.score_dim; ++d) {
     const auto qd = static_cast<double>(q[d]), kd = static_cast<double>(k[d]);
     if (p.score == ScoreKind::dot) {
       dq[d] += ds * kd;
       dk[d] += ds * qd;
-    } else {
-      const double t = std::tanh(qd + kd),
-                   through = ds * static_cast<double>(p.additive_vector[d]) * (1.0 - t * t);
-      dq[d] += through;
-      dk[d] += through;
-      dv[d] += ds * t;
+      continue;
     }
+    const double w = p.score == ScoreKind::coverage ? static_cast<double>(p.coverage_vector[d]) : 0.0;
+    const double t = std::tanh(qd + kd + w * seen),
+                 through = ds * static_cast<double>(p.additive_vector[d]) * (1.0 - t * t);
+    dq[d] += through;
+    dk[d] += through;
+    dv[d] += ds * t;
+    dw[d] += seen * through;
+    d_seen += through * w;
   }
+  return d_seen;
 }
 
 template <class T>
@@ -261,36 +280,103 @@ void store(const Operand<T*>& to, std::int64_t b, std::int64_t h, std::int64_t r
   }
 }
 
-// One (batch, kv head): serial, in a fixed order.
+// What one (batch, kv head) adds up.
+template <class T>
+struct UnitSums {
+  std::vector<double> vector, coverage, transitions;
+  ModDoubles<T> mods, weight_mods;
+  explicit UnitSums(const Problem<T>& p)
+      : vector(static_cast<std::size_t>(p.score_dim)),
+        coverage(static_cast<std::size_t>(p.score_dim)),
+        transitions(static_cast<std::size_t>(p.query_heads * 4)),
+        mods(mod_doubles(p.mods)),
+        weight_mods(mod_doubles(p.weight_mods)) {}
+};
+
+template <class T>
+void store_mod_gradients(const ProblemMods<T>& mods, const std::vector<UnitSums<T>>& units,
+                         ModDoubles<T> UnitSums<T>::*part) {
+  for (std::size_t n = 0; n < mods.count; ++n) {
+    for (std::size_t k = 0; k < mods.list[n].count; ++k) {
+      const ModArgument<T>& x = mods.list[n].arguments[k];
+      if (!x.gradient) continue;
+      for (std::int64_t e = 0; e < x.sizes[0] * x.sizes[1] * x.sizes[2] * x.sizes[3]; ++e) {
+        double sum = 0.0;
+        for (const UnitSums<T>& unit : units) sum += (unit.*part)[n][k][static_cast<std::size_t>(e)];
+        std::int64_t rest = e, at = 0;
+        for (std::size_t axis = 4; axis-- > 0;) {
+          at += rest % x.sizes[axis] * x.gradient_strides[axis];
+          rest /= x.sizes[axis];
+        }
+        x.gradient[at] = static_cast<T>(sum);
+      }
+    }
+  }
+}
+
+// One row: derivatives by its scores, those by what it gave to the values added to dv.
+template <class T>
+std::vector<double> row_gradient(const Problem<T>& p, const BackwardProblem<T>& g, const Row& row,
+                                 std::int64_t b, std::int64_t h, std::int64_t i, const Seen& later, Sums& dv,
+                                 UnitSums<T>& sums) {
+  const std::int64_t kv = h / (p.query_heads / p.kv_heads), index = (b * p.query_heads + h) * p.query_len + i;
+  std::vector<double> d_returned(row.keys.size());
+  for (std::size_t n = 0; n < row.keys.size(); ++n) {
+    d_returned[n] = later[static_cast<std::size_t>(row.keys[n])];
+    for (std::int64_t d = 0; g.d_output.data && d < p.value_dim; ++d) {
+      const auto dod = static_cast<double>(g.d_output.row(b, h, i)[d]);
+      d_returned[n] += row.kept[n] * dod * static_cast<double>(p.value.row(b, kv, row.keys[n])[d]);
+      dv.row(row.keys[n])[d] += row.returned(n) * row.kept[n] * dod;
+    }
+  }
+  if (g.d_weights.data) {
+    for_slots(g.weight_heads, g.weight_rows, h, i, p.query_heads, p.query_len,
+              [&](std::int64_t head, std::int64_t slot) {
+                for (std::size_t n = 0; n < row.keys.size(); ++n)
+                  d_returned[n] += static_cast<double>(g.d_weights.row(b, head, slot)[row.keys[n]]);
+              });
+  }
+  std::vector<double> gradient(row.keys.size());
+  for (std::size_t n = 0; n < row.keys.size(); ++n) {
+    const std::int64_t j = row.keys[n];
+    back_through(p, p.weight_mods, chain_of(p, p.weight_mods, 1.0, b, h, i, j),
+                 row.weights[n] * d_returned[n], b, h, i, j, sums.weight_mods);
+    gradient[n] = row.factors[n] * d_returned[n];
+  }
+  const double advantage = g.advantage ? static_cast<double>(g.advantage[index]) : 0.0;
+  const double mean = solve_gradient(law_of(p, h), row.scores, row.noise, row.weights, advantage, gradient,
+                                     sums.transitions.data() + h * 4);
+  if (g.mean) g.mean[index] = static_cast<T>(mean);
+  return gradient;
+}
+
+// One (batch, kv head): serial, in a fixed order; the rows of a head backwards, as coverage needs it.
 template <class T>
 void backward_unit(const Problem<T>& p, const BackwardProblem<T>& g, std::int64_t b, std::int64_t kv,
-                   std::vector<double>& d_vector, ModDoubles<T>& d_mods) {
+                   UnitSums<T>& sums) {
   const std::int64_t group = p.query_heads / p.kv_heads;
   Sums dk(p.key_len, p.score_dim), dv(p.key_len, p.value_dim);
   for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
     Sums dq(p.query_len, p.score_dim);
+    std::vector<Seen> seen{Seen(static_cast<std::size_t>(p.key_len))};
     for (std::int64_t i = 0; i < p.query_len; ++i) {
-      const Row row = row_of(p, b, h, i);
-      const T* d_output = g.d_output.row(b, h, i);
-      std::vector<double> dp(row.keys.size());
-      double mean = 0.0;  // D = Σ P·dP, which equals ⟨dO, O⟩
-      for (std::size_t n = 0; n < row.keys.size(); ++n) {
-        const T* v = p.value.row(b, kv, row.keys[n]);
-        for (std::int64_t d = 0; d < p.value_dim; ++d) {
-          dp[n] += row.kept[n] * static_cast<double>(d_output[d]) * static_cast<double>(v[d]);
-          dv.row(row.keys[n])[d] += row.weights[n] * row.kept[n] * static_cast<double>(d_output[d]);
-        }
-        mean += row.weights[n] * dp[n];
-      }
+      seen.push_back(seen.back());
+      if (p.score == ScoreKind::coverage)
+        look(p, row_of(p, b, h, i, seen[static_cast<std::size_t>(i)]), seen.back());
+    }
+    Seen later(static_cast<std::size_t>(p.key_len));
+    for (std::int64_t i = p.query_len; i-- > 0;) {
+      const Seen& before = seen[static_cast<std::size_t>(i)];
+      const Row row = row_of(p, b, h, i, before);
+      const std::vector<double> gradient = row_gradient(p, g, row, b, h, i, later, dv, sums);
       for (std::size_t n = 0; n < row.keys.size(); ++n) {
         const std::int64_t j = row.keys[n];
-        const double weight = row.weights[n];
-        double ds = p.normalizer == NormalizerKind::sigmoid ? weight * (1.0 - weight) * dp[n]
-                                                            : weight * (dp[n] - mean);
-        if (p.mods.count > 0)
-          ds = back_through(p, chain_of(p, score(p, b, h, kv, i, j), b, h, i, j), ds, b, h, i, j, d_mods);
-        score_gradient(p, p.query.row(b, h, i), p.key.row(b, kv, j), ds * p.scale, dq.row(i), dk.row(j),
-                       d_vector.data());
+        const double covered = before[static_cast<std::size_t>(j)];
+        const Chain<T> chain = chain_of(p, p.mods, score(p, b, h, kv, i, j, covered), b, h, i, j);
+        const double ds = back_through(p, p.mods, chain, gradient[n], b, h, i, j, sums.mods);
+        later[static_cast<std::size_t>(j)] +=
+            score_gradient(p, p.query.row(b, h, i), p.key.row(b, kv, j), covered, ds * p.scale, dq.row(i),
+                           dk.row(j), sums.vector.data(), sums.coverage.data());
       }
     }
     store(g.d_query, b, h, p.query_len, dq);
@@ -300,21 +386,26 @@ void backward_unit(const Problem<T>& p, const BackwardProblem<T>& g, std::int64_
 }
 
 template <class T>
-void backward(const Problem<T>& p, const BackwardProblem<T>& g, Executor& executor, std::span<std::byte>) {
-  const std::int64_t units = p.batch * p.kv_heads;
-  std::vector<std::vector<double>> d_vector(static_cast<std::size_t>(units),
-                                            std::vector<double>(static_cast<std::size_t>(p.score_dim)));
-  std::vector<ModDoubles<T>> d_mods(static_cast<std::size_t>(units), mod_doubles(p));
-  executor.parallel_for(units, [&](std::int64_t unit, int) {
-    backward_unit(p, g, unit / p.kv_heads, unit % p.kv_heads, d_vector[unit], d_mods[unit]);
-  });
-  store_mod_gradients(p, d_mods);
-  if (!g.d_additive_vector) return;
-  for (std::int64_t d = 0; d < p.score_dim; ++d) {
+void add_units(const std::vector<UnitSums<T>>& units, std::vector<double> UnitSums<T>::*part, T* to) {
+  if (!to) return;
+  for (std::size_t d = 0; d < (units[0].*part).size(); ++d) {
     double sum = 0.0;
-    for (const auto& part : d_vector) sum += part[d];
-    g.d_additive_vector[d] = static_cast<T>(sum);
+    for (const UnitSums<T>& unit : units) sum += (unit.*part)[d];
+    to[d] = static_cast<T>(sum);
   }
+}
+
+template <class T>
+void backward(const Problem<T>& p, const BackwardProblem<T>& g, Executor& executor, std::span<std::byte>) {
+  std::vector<UnitSums<T>> units(static_cast<std::size_t>(p.batch * p.kv_heads), UnitSums<T>(p));
+  executor.parallel_for(p.batch * p.kv_heads, [&](std::int64_t unit, int) {
+    backward_unit(p, g, unit / p.kv_heads, unit % p.kv_heads, units[static_cast<std::size_t>(unit)]);
+  });
+  store_mod_gradients(p.mods, units, &UnitSums<T>::mods);
+  store_mod_gradients(p.weight_mods, units, &UnitSums<T>::weight_mods);
+  add_units(units, &UnitSums<T>::vector, g.d_additive_vector);
+  add_units(units, &UnitSums<T>::coverage, g.d_coverage_vector);
+  add_units(units, &UnitSums<T>::transitions, g.d_transitions);
 }
 
 template <class T>

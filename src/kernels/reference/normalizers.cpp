@@ -1,0 +1,227 @@
+#include "kernels/reference/normalizers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace fovea::kernels {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+using Numbers = std::vector<double>;
+
+// NaN where one of them is.
+double largest(const Numbers& x) {
+  double best = -infinity;
+  for (const double value : x) {
+    if (!(value <= best)) best = value;
+    if (std::isnan(best)) return best;
+  }
+  return best;
+}
+
+double log_sum_exp(const Numbers& x) {
+  const double best = largest(x);
+  double sum = 0.0;
+  for (const double value : x) sum += std::exp(value - best);
+  return best + std::log(sum);
+}
+
+// By bisection: the sum falls from at least 1 at best - 1 to 0 at best, all times alpha - 1.
+double entmax_threshold(double alpha, const Numbers& scores) {
+  const double power = 1.0 / (alpha - 1.0), best = (alpha - 1.0) * largest(scores);
+  double low = best - 1.0, high = best;
+  for (int round = 0; round < 200; ++round) {
+    const double tau = 0.5 * (low + high);
+    double sum = 0.0;
+    for (const double s : scores) sum += std::pow(std::max((alpha - 1.0) * s - tau, 0.0), power);
+    (sum >= 1.0 ? low : high) = tau;
+  }
+  return low;
+}
+
+// The chain's distribution by sums over all ways, with some variables held: allowed[j][z].
+struct Chain {
+  const Numbers& potentials;
+  const std::array<double, 4>& transitions;
+  using Allowed = std::vector<std::array<bool, 2>>;
+
+  // One way along the keys: [j][z], the ln of the weight of everything up to key j with z_j = z (`forward`),
+  // or of everything behind it.
+  std::vector<std::array<double, 2>> messages(const Allowed& allowed, bool forward) const {
+    const std::size_t n = potentials.size();
+    std::vector<std::array<double, 2>> result(n, {-infinity, -infinity});
+    std::size_t last = n;
+    for (std::size_t step = 0; step < n; ++step) {
+      const std::size_t j = forward ? step : n - 1 - step;
+      if (potentials[j] == -infinity) continue;
+      for (std::size_t z = 0; z < 2; ++z) {
+        double sum = 0.0;
+        if (last < n) {
+          std::array<double, 2> ways{};
+          for (std::size_t y = 0; y < 2; ++y)
+            ways[y] = result[last][y] +
+                      (forward ? transitions[2 * y + z] : own(allowed, last, y) + transitions[2 * z + y]);
+          sum = std::max(ways[0], ways[1]) == -infinity ? -infinity : log_sum_exp({ways[0], ways[1]});
+        }
+        result[j][z] = forward ? sum + own(allowed, j, z) : sum;
+      }
+      last = j;
+    }
+    return result;
+  }
+  double own(const Allowed& allowed, std::size_t j, std::size_t z) const {
+    return !allowed[j][z] ? -infinity : z == 1 ? potentials[j] : 0.0;
+  }
+  // ln of the weight of all assignments that `allowed` leaves.
+  double log_weight(const Allowed& allowed) const {
+    const auto upto = messages(allowed, true);
+    for (std::size_t j = potentials.size(); j-- > 0;) {
+      if (potentials[j] == -infinity) continue;
+      return std::max(upto[j][0], upto[j][1]) == -infinity ? -infinity
+                                                           : log_sum_exp({upto[j][0], upto[j][1]});
+    }
+    return -infinity;
+  }
+  // p(z_j = 1) under what is allowed.
+  Numbers marginals(const Allowed& allowed) const {
+    const auto upto = messages(allowed, true), behind = messages(allowed, false);
+    const double total = log_weight(allowed);
+    Numbers p(potentials.size());
+    for (std::size_t j = 0; j < p.size(); ++j) {
+      if (potentials[j] != -infinity) p[j] = std::exp(upto[j][1] + behind[j][1] - total);
+    }
+    return p;
+  }
+  Allowed free() const { return Allowed(potentials.size(), {true, true}); }
+};
+
+// d p_j / d potential_i = p_i (p(j | i = 1) - p_j), and likewise for a transition taken between neighbours.
+void chain_gradient(const Chain& chain, const Numbers& p, Numbers& gradient, double* d_transitions) {
+  const auto centered = [&](const Chain::Allowed& held, const Numbers& d) {
+    const double weight = std::exp(chain.log_weight(held) - chain.log_weight(chain.free()));
+    const Numbers given = chain.marginals(held);
+    double sum = 0.0;
+    for (std::size_t j = 0; j < p.size(); ++j) sum += d[j] * (given[j] - p[j]);
+    return weight * sum;
+  };
+  Numbers result(p.size());
+  std::size_t last = p.size();
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    if (chain.potentials[i] == -infinity) continue;
+    Chain::Allowed one = chain.free();
+    one[i][0] = false;
+    result[i] = centered(one, gradient);
+    for (std::size_t n = 0; last < p.size() && n < 4; ++n) {
+      Chain::Allowed pair = chain.free();
+      pair[last][1 - n / 2] = false;
+      pair[i][1 - n % 2] = false;
+      d_transitions[n] += centered(pair, gradient);
+    }
+    last = i;
+  }
+  gradient = result;
+}
+
+Numbers softmax(const Numbers& x, double total) {
+  Numbers p;
+  for (const double value : x) p.push_back(std::exp(value - total));
+  return p;
+}
+
+}  // namespace
+
+double solve(const RowLaw& law, const Numbers& scores, const Numbers& noise, Numbers& weights) {
+  weights.assign(scores.size(), 0.0);
+  const double best = largest(scores);
+  // Scores of -infinity alone hide as a mask does: 0/0 would make NaN of them.
+  if (best == -infinity) return -infinity;
+  if (law.kind == NormalizerKind::sigmoid) {
+    for (std::size_t j = 0; j < scores.size(); ++j)
+      weights[j] = scores[j] == -infinity ? 0.0 : 1.0 / (1.0 + std::exp(-(scores[j] + law.sigmoid_bias)));
+    return 0.0;
+  }
+  if (std::isnan(best) || (best == infinity && law.kind != NormalizerKind::argmax)) {
+    for (std::size_t j = 0; j < scores.size(); ++j)
+      if (scores[j] != -infinity) weights[j] = std::numeric_limits<double>::quiet_NaN();
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+  Numbers contest = scores;
+  switch (law.kind) {
+    case NormalizerKind::entmax: {
+      const double tau = entmax_threshold(law.alpha, scores);
+      for (std::size_t j = 0; j < scores.size(); ++j)
+        weights[j] = std::pow(std::max((law.alpha - 1.0) * scores[j] - tau, 0.0), 1.0 / (law.alpha - 1.0));
+      return tau;
+    }
+    case NormalizerKind::sample:
+    case NormalizerKind::gumbel:
+      for (std::size_t j = 0; j < scores.size(); ++j) contest[j] += noise[j];
+      [[fallthrough]];
+    case NormalizerKind::argmax: {
+      const double winner = largest(contest);
+      const auto count = static_cast<double>(std::count(contest.begin(), contest.end(), winner));
+      for (std::size_t j = 0; j < scores.size(); ++j) weights[j] = contest[j] == winner ? 1.0 / count : 0.0;
+      return law.kind == NormalizerKind::argmax ? best : log_sum_exp(scores);
+    }
+    case NormalizerKind::chain: {
+      const Chain chain{scores, law.transitions};
+      weights = chain.marginals(chain.free());
+      return chain.log_weight(chain.free());
+    }
+    default: {
+      // The sink is a key of that score and value 0; the log-sum-exp leaves it out.
+      const double total = log_sum_exp(scores);
+      weights = softmax(scores, law.sink ? log_sum_exp({total, *law.sink}) : total);
+      return total;
+    }
+  }
+}
+
+double solve_gradient(const RowLaw& law, const Numbers& scores, const Numbers& noise, const Numbers& weights,
+                      double advantage, Numbers& gradient, double* d_transitions) {
+  if (largest(scores) == -infinity) {
+    gradient.assign(gradient.size(), 0.0);
+    return 0.0;
+  }
+  Numbers slope = weights;
+  double factor = 1.0;
+  switch (law.kind) {
+    case NormalizerKind::sigmoid:
+      for (std::size_t j = 0; j < scores.size(); ++j) gradient[j] *= weights[j] * (1.0 - weights[j]);
+      return 0.0;
+    case NormalizerKind::argmax:
+      gradient.assign(gradient.size(), 0.0);
+      return 0.0;
+    case NormalizerKind::sample: {
+      const Numbers soft = softmax(scores, log_sum_exp(scores));
+      for (std::size_t j = 0; j < scores.size(); ++j) gradient[j] = advantage * (weights[j] - soft[j]);
+      return 0.0;
+    }
+    case NormalizerKind::chain:
+      chain_gradient({scores, law.transitions}, weights, gradient, d_transitions);
+      return 0.0;
+    case NormalizerKind::entmax:
+      for (double& s : slope) s = s > 0.0 ? std::pow(s, 2.0 - law.alpha) : 0.0;
+      break;
+    case NormalizerKind::gumbel:
+      factor = 1.0 / law.temperature;
+      for (std::size_t j = 0; j < scores.size(); ++j) slope[j] = (scores[j] + noise[j]) * factor;
+      slope = softmax(slope, log_sum_exp(slope));
+      break;
+    default:
+      break;
+  }
+  // dS = slope ∘ (dP - D), D the mean of dP under the slopes; a softmax with a sink has slopes that sum to
+  // less than 1, and its D is not divided.
+  double mean = 0.0, total = 0.0;
+  for (std::size_t j = 0; j < scores.size(); ++j) {
+    mean += slope[j] * gradient[j];
+    total += slope[j];
+  }
+  if (law.kind == NormalizerKind::entmax) mean /= total;
+  for (std::size_t j = 0; j < scores.size(); ++j) gradient[j] = factor * slope[j] * (gradient[j] - mean);
+  return mean;
+}
+
+}  // namespace fovea::kernels
