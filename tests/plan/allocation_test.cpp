@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "plan/cases.h"
+#include "plan/case_table.h"
 
 namespace {
 

@@ -1,0 +1,299 @@
+// The shared case table: scores × mods × masks × normalisers × dtypes × layouts × shapes × scales × dropout ×
+// offsets. A level of a factor is one row here, which every test of the table then meets with every level of
+// every other factor. FOVEA_CASES=full crosses the first six completely; FOVEA_CASE=TEXT keeps the cases
+// whose names hold the text.
+#pragma once
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fovea/attention/elementwise.h"
+#include "fovea/attention/masks.h"
+#include "plan/cases.h"
+#include "plan/covering.h"
+
+namespace fovea::testing {
+
+struct Level {
+  std::string name;
+  std::function<void(Case&)> apply;
+  /// Whether it may stand beside a level of another factor; nullptr: beside all.
+  bool (*allows)(std::string_view factor, std::string_view level) = nullptr;
+};
+struct Factor {
+  std::string name;
+  std::vector<Level> levels;
+};
+
+enum class Shapes {
+  all,      ///< of the pairwise table
+  cheap,    ///< of the full cross: both kernels, whole tiles and the rows behind them
+  cheapest  ///< for central differences
+};
+
+// Sizes come first: what follows asks for them.
+inline Factor shape_factor(Shapes shapes) {
+  struct Sizes {
+    std::int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
+  };
+  // Tiles are 48 queries (16, where there are at most 4 or the score is no product) and 128 keys. No length
+  // is 6 or 8, the sizes of the mods' tables.
+  static constexpr Sizes all[]{
+      {2, 2, 2, 5, 7, 8, 8},      {1, 4, 2, 1, 33, 16, 24},    {1, 1, 1, 49, 129, 17, 5},
+      {2, 2, 1, 64, 64, 32, 32},  {1, 2, 2, 130, 260, 12, 40}, {1, 1, 1, 3, 1, 1, 1},
+      {1, 2, 1, 97, 31, 64, 64},  {1, 2, 2, 0, 9, 8, 8},       {2, 1, 1, 4, 0, 8, 4},
+      {1, 1, 1, 15, 127, 16, 16}, {2, 2, 1, 16, 128, 7, 9},    {1, 3, 3, 17, 17, 24, 24},
+      {1, 2, 2, 47, 49, 8, 12},   {2, 1, 1, 48, 127, 16, 3},   {1, 4, 1, 4, 256, 24, 8},
+      {1, 1, 1, 16, 129, 4, 20},  {1, 6, 2, 17, 15, 12, 12},   {2, 2, 2, 48, 48, 8, 8},
+      {1, 2, 2, 49, 128, 33, 16}, {3, 1, 1, 2, 127, 8, 8},     {1, 1, 1, 1, 1, 2, 3}};
+  static constexpr Sizes cheap[]{{2, 2, 2, 5, 7, 8, 8},    {1, 4, 2, 1, 33, 4, 6},  {1, 1, 1, 3, 1, 1, 1},
+                                 {1, 1, 1, 49, 129, 5, 3}, {1, 2, 1, 17, 17, 6, 9}, {1, 1, 1, 16, 129, 4, 4},
+                                 {2, 1, 1, 48, 20, 17, 2}, {1, 2, 2, 3, 130, 5, 7}};
+  static constexpr Sizes cheapest[]{{2, 2, 2, 5, 7, 8, 8}, {1, 4, 2, 1, 33, 4, 6}, {1, 1, 1, 3, 1, 1, 1},
+                                    {2, 2, 1, 5, 5, 3, 3}, {1, 2, 1, 4, 17, 5, 2}, {1, 2, 2, 2, 9, 17, 8}};
+  const std::span<const Sizes> lists[]{all, cheap, cheapest};
+  Factor factor{"shape", {}};
+  for (const Sizes& s : lists[static_cast<int>(shapes)]) {
+    const auto apply = [s](Case& c) {
+      c.shape = {s.batch, s.heads, s.kv_heads, s.queries, s.keys, s.dim, s.value_dim};
+      for (std::int64_t b = 0; b < s.batch; ++b)
+        c.key_lengths.push_back(b == 0 ? std::max<std::int64_t>(s.keys - 2, 0) : s.keys / 2);
+    };
+    const auto text = [](std::int64_t n) { return std::to_string(n); };
+    factor.levels.push_back({"b" + text(s.batch) + " h" + text(s.heads) + "/" + text(s.kv_heads) + " q" +
+                                 text(s.queries) + " k" + text(s.keys) + " d" + text(s.dim) + "/" +
+                                 text(s.value_dim),
+                             apply});
+  }
+  return factor;
+}
+
+inline Factor score_factor() {
+  const auto level = [](const char* name, Score score) {
+    return Level{name, [score](Case& c) {
+                   c.spec.score = score;
+                   const bool projected = score.index() >= 3;
+                   if (projected || std::holds_alternative<Bilinear>(score))
+                     c.shape.key_dim = c.shape.head_dim + 3;
+                   if (projected) c.shape.hidden = 11;
+                 }};
+  };
+  return {"score",
+          {level("scaled-dot", ScaledDot{}), level("dot", Dot{}), level("bilinear", Bilinear{}),
+           level("additive", Additive{}), level("low-rank", LowRankBilinear{})}};
+}
+
+// Every built-in alone, arguments shared in every way, chains, and mods of one's own.
+inline Factor mod_factor() {
+  struct Sizes {
+    std::int64_t B, H, Q, K;
+  };
+  const auto level = [](const char* name, Mods mods, std::vector<Shape> (*arguments)(const Sizes&)) {
+    return Level{name, [mods, arguments](Case& c) {
+                   c.spec.mods = mods;
+                   c.mod_arguments = arguments(
+                       {c.shape.batch, c.shape.num_query_heads, c.shape.query_len, c.shape.key_len});
+                 }};
+  };
+  // A gate a query and a gate a key; the derivatives by all three need the others.
+  const Mod gates = make_mod("gates", {"query", "key"}, [](auto score, ModSite at, auto query, auto key) {
+    return elementwise::sigmoid(query + key) * score +
+           elementwise::where(at.query < at.key, query * key, key);
+  });
+  const Mod log = make_mod("log", [](auto score, ModSite) {
+    return elementwise::log(elementwise::exp(0.1 * score) + 1.0) * elementwise::abs(0.1 * score - 0.1);
+  });
+  using Shapes = std::vector<Shape>;
+  const auto causal = RelativeBias::Direction::causal;
+  return {"mods",
+          {level("no-mods", {}, [](const Sizes&) { return Shapes{}; }),
+           level("softcap", {SoftCap{1.5}}, [](const Sizes&) { return Shapes{}; }),
+           level("alibi", {AlibiBias{}},
+                 [](const Sizes& s) {
+                   return Shapes{{1, s.H, 1, 1}};
+                 }),
+           level("dense", {DenseBias{}},
+                 [](const Sizes& s) {
+                   return Shapes{{s.B, s.H, s.Q, s.K}};
+                 }),
+           level("dense-shared", {DenseBias{}},
+                 [](const Sizes& s) {
+                   return Shapes{{1, 1, s.Q, s.K}};
+                 }),
+           level("relative", {RelativeBias{8, 20}},
+                 [](const Sizes& s) {
+                   return Shapes{{1, s.H, 1, 8}};
+                 }),
+           level("softcap-alibi-dense", {SoftCap{2}, AlibiBias{}, DenseBias{}},
+                 [](const Sizes& s) {
+                   return Shapes{{s.B, 1, 1, 1}, {1, 1, 1, s.K}};
+                 }),
+           level("gates", {gates},
+                 [](const Sizes& s) {
+                   return Shapes{{s.B, s.H, s.Q, 1}, {s.B, s.H, 1, s.K}};
+                 }),
+           level("dense-gates-softcap", {DenseBias{}, gates, SoftCap{3}},
+                 [](const Sizes& s) {
+                   return Shapes{{1, s.H, s.Q, s.K}, {1, 1, s.Q, 1}, {s.B, 1, 1, 1}};
+                 }),
+           level("relative-dense", {RelativeBias{6, 10, causal}, DenseBias{}},
+                 [](const Sizes& s) {
+                   return Shapes{{s.B, 1, 1, 6}, {1, s.H, s.Q, 1}};
+                 }),
+           level("log", {log}, [](const Sizes&) { return Shapes{}; })}};
+}
+
+inline Factor mask_factor() {
+  const auto level = [](const char* name, Mask mask) {
+    return Level{name, [mask](Case& c) { c.spec.mask = mask; }};
+  };
+  const BigBird blocks{.length = 260, .size = 16, .window = 1, .global = 1, .random = 2, .seed = 3};
+  return {"mask",
+          {level("everything", Everything{}), level("causal", Causal{}),
+           level("window", SlidingWindow{.lookback = 7, .lookahead = 3}),
+           level("causal&window|global", (Causal{} & SlidingWindow{.lookback = 20}) | GlobalTokens{0, 5}),
+           level("lengths", KeyLengths{}),
+           level("~window&lengths", ~SlidingWindow{.lookback = 2, .lookahead = 2} & KeyLengths{}),
+           level("nothing", ~Mask(Everything{})), level("prefix", Prefix{{9}}),
+           level("documents", Documents{{3, 20, 20, 70, 140}}), level("chunked", Chunked{24}),
+           level("strided&causal", Strided{5} & Causal{}), level("dilated", Dilated{4, 2, 3}),
+           level("blocks", blocks), level("tree|global", Tree{{0, 0, 0, 1, 1, 2, 5}} | GlobalTokens{0}),
+           level("groups", Groups{{0, 0, 0, 0, 1, 1, 2, 2, 3, 4}})}};
+}
+
+// One that has no gradient by its scores sets c.score_gradients to false; one that not every mask or mod may
+// stand beside says so in a third member.
+inline Factor normalizer_factor() {
+  return {"normalizer",
+          {{"softmax", [](Case& c) { c.spec.normalizer = Softmax{}; }},
+           {"sink", [](Case& c) { c.spec.normalizer = SoftmaxWithSink{}; }},
+           {"sigmoid", [](Case& c) { c.spec.normalizer = Sigmoid{-1.5}; }}}};
+}
+
+/// All factors; the first, of sizes, is what the others build on.
+inline std::vector<Factor> case_factors(Shapes shapes) {
+  const Factor dtype{"dtype",
+                     {{"f32", [](Case& c) { c.dtype = DType::f32; }},
+                      {"f64", [](Case& c) { c.dtype = DType::f64; }},
+                      {"bf16", [](Case& c) { c.dtype = DType::bf16; }},
+                      {"f16", [](Case& c) { c.dtype = DType::f16; }}}};
+  const Factor layout{"layout",
+                      {{"contiguous", [](Case& c) { c.layout = Layout::contiguous; }},
+                       {"heads-inside", [](Case& c) { c.layout = Layout::heads_inside; }},
+                       {"packed", [](Case& c) { c.layout = Layout::packed; }},
+                       {"reversed", [](Case& c) { c.layout = Layout::reversed; }}}};
+  const Factor scale{"scale",
+                     {{"default-scale", [](Case&) {}}, {"scale-0.3", [](Case& c) { c.spec.scale = -0.3; }}}};
+  const Factor dropout{
+      "dropout", {{"no-dropout", [](Case&) {}}, {"dropout", [](Case& c) { c.spec.dropout.rate = 0.25; }}}};
+  const Factor offset{"offset",
+                      {{"at-the-end", [](Case&) {}},
+                       {"offset-0", [](Case& c) { c.query_offset = 0; }},
+                       {"offset-11", [](Case& c) { c.query_offset = 11; }}}};
+  return {shape_factor(shapes),
+          score_factor(),
+          mod_factor(),
+          mask_factor(),
+          normalizer_factor(),
+          dtype,
+          layout,
+          scale,
+          dropout,
+          offset};
+}
+
+inline bool allowed(const std::vector<Factor>& factors, int a, int i, int b, int j) {
+  const Level &x = factors[a].levels[i], &y = factors[b].levels[j];
+  return (!x.allows || x.allows(factors[b].name, y.name)) && (!y.allows || y.allows(factors[a].name, x.name));
+}
+
+inline Case make_case(const std::vector<Factor>& factors, const CoveringRow& row) {
+  Case c;
+  for (std::size_t f = 0; f < factors.size(); ++f) {
+    const Level& level = factors[f].levels[row[f]];
+    level.apply(c);
+    c.name += (f == 0 ? "" : " ") + level.name;
+  }
+  return c;
+}
+
+/// Those whose name holds FOVEA_CASE, where it is set.
+inline std::vector<Case> chosen(std::vector<Case> cases) {
+  if (const char* text = std::getenv("FOVEA_CASE"))
+    std::erase_if(cases, [&](const Case& c) { return c.name.find(text) == std::string::npos; });
+  return cases;
+}
+
+inline std::vector<Case> pairwise_cases(const std::vector<Factor>& factors) {
+  std::vector<int> levels;
+  for (const Factor& factor : factors) levels.push_back(static_cast<int>(factor.levels.size()));
+  std::vector<Case> cases;
+  for (const CoveringRow& row :
+       covering_array(levels, [&](int a, int i, int b, int j) { return allowed(factors, a, i, b, j); }))
+    cases.push_back(make_case(factors, row));
+  return chosen(std::move(cases));
+}
+
+/// Scores, mods, masks, normalisers, dtypes and layouts in every combination; each draws the rest.
+inline std::vector<Case> full_cases(const std::vector<Factor>& factors) {
+  const auto count = static_cast<int>(factors.size());
+  constexpr int crossed_begin = 1, crossed_end = 7;
+  const auto levels = [&](int f) { return static_cast<int>(factors[f].levels.size()); };
+  const auto fits = [&](const CoveringRow& row) {
+    for (int a = 0; a < count; ++a) {
+      for (int b = a + 1; b < count; ++b) {
+        if (!allowed(factors, a, row[a], b, row[b])) return false;
+      }
+    }
+    return true;
+  };
+  std::vector<Case> cases;
+  PhiloxStream random(1);
+  CoveringRow row(factors.size(), 0);
+  for (int turned = crossed_begin; turned < crossed_end;) {
+    bool fit = false;
+    for (int attempt = 0; attempt < 50 && !fit; ++attempt) {
+      for (int f = 0; f < count; ++f) {
+        if (f < crossed_begin || f >= crossed_end)
+          row[f] = static_cast<int>(random.next_below(static_cast<std::uint32_t>(levels(f))));
+      }
+      fit = fits(row);
+    }
+    if (fit) cases.push_back(make_case(factors, row));
+    for (turned = crossed_begin; turned < crossed_end && ++row[turned] == levels(turned); ++turned)
+      row[turned] = 0;
+  }
+  return chosen(std::move(cases));
+}
+
+/// Every two levels of every two factors.
+inline const std::vector<Case>& case_table() {
+  static const std::vector<Case> cases = pairwise_cases(case_factors(Shapes::all));
+  return cases;
+}
+inline const std::vector<Case>& full_case_table() {
+  static const std::vector<Case> cases = full_cases(case_factors(Shapes::cheap));
+  return cases;
+}
+
+inline bool full_cases_wanted() {
+  const char* text = std::getenv("FOVEA_CASES");
+  return text && std::string_view(text) == "full";
+}
+/// The table that the environment asks for.
+inline const std::vector<Case>& chosen_case_table() {
+  return full_cases_wanted() ? full_case_table() : case_table();
+}
+/// For a test that forces a dtype: not every combination once a dtype.
+inline std::vector<Case> chosen_case_table(DType forced, Shapes shapes = Shapes::all) {
+  if (!full_cases_wanted()) return pairwise_cases(case_factors(shapes));
+  std::vector<Case> cases = shapes == Shapes::cheapest ? full_cases(case_factors(shapes)) : full_case_table();
+  std::erase_if(cases, [&](const Case& c) { return c.dtype != forced; });
+  return cases;
+}
+
+}  // namespace fovea::testing
