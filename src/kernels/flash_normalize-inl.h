@@ -161,6 +161,10 @@ struct RowGradient {
 template <class T>
 HWY_INLINE T NormalizerGradient(const Problem<T>& p, const WholeRow<T>& row, const RowGradient<T>& g,
                                 T* gradient) {
+  if (g.log_sum_exp != g.log_sum_exp) {  // a NaN among the scores, or no weights to speak of
+    for (int64_t j = 0; j < row.n; ++j) gradient[j] = g.scores[j] == kHidden<T> ? T{0} : g.log_sum_exp;
+    return g.log_sum_exp;
+  }
   switch (p.normalizer) {
     case NormalizerKind::sigmoid:
       for (int64_t j = 0; j < row.n; ++j) gradient[j] *= g.weights[j] * (T{1} - g.weights[j]);

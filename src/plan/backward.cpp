@@ -50,8 +50,8 @@ Scratch<T> scratch_of(const AttentionPlan::Impl& plan, const AttentionInputs& in
   const bool narrowed = plan.dtype != plan.compute_dtype();
   const RowSizes queries{sizes.batch, s.num_query_heads, sizes.query_len},
       keys{sizes.batch, s.num_kv_heads, sizes.key_len};
-  const bool query_projected =
-      everything ? plan.bilinear() || plan.additive() || plan.low_rank() : bool(inputs.parameters.W) || g.b;
+  const bool query_projected = everything ? plan.bilinear() || plan.additive() || plan.low_rank()
+                                          : (inputs.parameters.W && !plan.location()) || g.b;
   const bool key_projected = everything ? plan.additive() || plan.low_rank() || plan.location()
                                         : inputs.parameters.U || plan.location();
   Scratch<T> scratch;

@@ -58,16 +58,18 @@ TEST(Allocation, NoneWithACallersWorkspace) {
       if (many) continue;
       const AttentionPlan plan = make_plan(c.spec, c.shape, {.kernel = kernel});
       const auto pool = make_thread_pool(2);
-      std::vector<std::byte> memory(std::max(workspace_bytes(plan, 2), backward_workspace_bytes(plan, 2)) +
-                                    63);
+      std::vector<std::byte> memory(
+          std::max(workspace_bytes(plan, 2), backward_workspace_bytes(plan, 2, c.loss_of())) + 63);
       const Operands o(c, DType::f32);
       const AttentionInputs in = o.inputs(c);
       const Tensor out(DType::f32, o.d_output.shape()),
           lse(DType::f32, {c.shape.batch, c.shape.num_query_heads, c.shape.query_len}),
-          d_query(DType::f32, o.query.shape());
+          d_query(DType::f32, o.query.shape()), d_value(DType::f32, o.value.shape());
+      const AttentionGradients g =
+          c.score_gradients ? AttentionGradients{.query = d_query} : AttentionGradients{.value = d_value};
       const auto call = [&] {
         attend(plan, in, {.output = out, .log_sum_exp = lse}, {pool.get(), memory});
-        attend_backward(plan, in, out, lse, o.d_output, {.query = d_query}, {pool.get(), memory});
+        attend_backward(plan, in, o.loss(c, out, lse), g, {pool.get(), memory});
       };
       // The lists of tiles of a thread grow to the largest block that it meets, and which thread meets which
       // is chance, so the first calls may allocate; one that allocates by nature never stops.

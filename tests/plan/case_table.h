@@ -13,6 +13,7 @@
 
 #include "fovea/attention/elementwise.h"
 #include "fovea/attention/masks.h"
+#include "fovea/attention/streaming_sinks.h"
 #include "plan/cases.h"
 #include "plan/covering.h"
 
@@ -41,7 +42,7 @@ inline Factor shape_factor(Shapes shapes) {
     std::int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
   };
   // Tiles are 48 queries (16, where there are at most 4 or the score is no product) and 128 keys. No length
-  // is 6 or 8, the sizes of the mods' tables.
+  // of keys is 3, 5, 6, 8 or 11, the sizes of the mods' tables.
   static constexpr Sizes all[]{
       {2, 2, 2, 5, 7, 8, 8},      {1, 4, 2, 1, 33, 16, 24},    {1, 1, 1, 49, 129, 17, 5},
       {2, 2, 1, 64, 64, 32, 32},  {1, 2, 2, 130, 260, 12, 40}, {1, 1, 1, 3, 1, 1, 1},
@@ -76,7 +77,8 @@ inline Factor score_factor() {
   const auto level = [](const char* name, Score score) {
     return Level{name, [score](Case& c) {
                    c.spec.score = score;
-                   const bool projected = score.index() >= 3;
+                   const bool location = std::holds_alternative<Location>(score),
+                              projected = score.index() >= 3 && !location;
                    if (projected || std::holds_alternative<Bilinear>(score))
                      c.shape.key_dim = c.shape.head_dim + 3;
                    if (projected) c.shape.hidden = 11;
@@ -84,7 +86,8 @@ inline Factor score_factor() {
   };
   return {"score",
           {level("scaled-dot", ScaledDot{}), level("dot", Dot{}), level("bilinear", Bilinear{}),
-           level("additive", Additive{}), level("low-rank", LowRankBilinear{})}};
+           level("additive", Additive{}), level("low-rank", LowRankBilinear{}), level("location", Location{}),
+           level("coverage", Coverage{})}};
 }
 
 // Every built-in alone, arguments shared in every way, chains, and mods of one's own.
@@ -144,7 +147,53 @@ inline Factor mod_factor() {
                  [](const Sizes& s) {
                    return Shapes{{s.B, 1, 1, 6}, {1, s.H, s.Q, 1}};
                  }),
-           level("log", {log}, [](const Sizes&) { return Shapes{}; })}};
+           level("log", {log}, [](const Sizes&) { return Shapes{}; }),
+           level("temperatures", {Temperature{0.7}, LearnedTemperature{}},
+                 [](const Sizes& s) {
+                   return Shapes{{1, s.H, 1, 1}};
+                 }),
+           level("relative-key", {RelativeKeyBias{5}},
+                 [](const Sizes& s) {
+                   return Shapes{{s.B, s.H, s.Q, 11}};
+                 }),
+           level("relative-key-shared", {RelativeKeyBias{2}, RelativeKeyBias{1}},
+                 [](const Sizes& s) {
+                   return Shapes{{1, 1, s.Q, 5}, {1, s.H, 1, 3}};
+                 }),
+           level("local", {LocalWindow{4.3}}, [](const Sizes& s) {
+             return Shapes{{s.B, 1, s.Q, 1}};
+           })}};
+}
+
+// Of the weights: none, and arguments shared in every way.
+inline Factor weight_mod_factor() {
+  const Mod tilt = make_mod("tilt", {"row", "column"}, [](auto weight, ModSite at, auto row, auto column) {
+    return (row * column + 1.5f) * elementwise::where(at.key % 3 == 1, weight * 0.8f, weight);
+  });
+  const auto none = [](Case&) {};
+  const auto gaussian = [](Case& c) {
+    c.spec.weight_mods = {LocalGaussian{6}};
+    c.weight_mod_arguments = {{c.shape.batch, 1, c.shape.query_len, 1}};
+  };
+  const auto tilted = [tilt](Case& c) {
+    c.spec.weight_mods = {tilt, SoftCap{2}, DenseBias{}};
+    c.weight_mod_arguments = {{1, c.shape.num_query_heads, c.shape.query_len, 1},
+                              {c.shape.batch, 1, 1, c.shape.key_len},
+                              {1, 1, c.shape.query_len, c.shape.key_len}};
+  };
+  return {"weight-mods", {{"no-weight-mods", none}, {"gaussian", gaussian}, {"tilted", tilted}}};
+}
+
+inline Factor loss_factor() {
+  const auto chosen = [](Case& c) {
+    c.loss_of_weights = true;
+    if (c.shape.query_len > 1) c.weight_rows = {c.shape.query_len - 1, 0, c.shape.query_len - 1};
+    c.weight_heads = {c.shape.num_query_heads - 1};
+  };
+  return {"loss",
+          {{"of-output", [](Case&) {}},
+           {"of-weights", [](Case& c) { c.loss_of_weights = true; }},
+           {"of-chosen-weights", chosen}}};
 }
 
 inline Factor mask_factor() {
@@ -153,8 +202,8 @@ inline Factor mask_factor() {
   };
   const BigBird blocks{.length = 260, .size = 16, .window = 1, .global = 1, .random = 2, .seed = 3};
   return {"mask",
-          {level("everything", Everything{}), level("causal", Causal{}),
-           level("window", SlidingWindow{.lookback = 7, .lookahead = 3}),
+          {level("sinks&causal", StreamingSinks{3} & Causal{}), level("everything", Everything{}),
+           level("causal", Causal{}), level("window", SlidingWindow{.lookback = 7, .lookahead = 3}),
            level("causal&window|global", (Causal{} & SlidingWindow{.lookback = 20}) | GlobalTokens{0, 5}),
            level("lengths", KeyLengths{}),
            level("~window&lengths", ~SlidingWindow{.lookback = 2, .lookahead = 2} & KeyLengths{}),
@@ -165,13 +214,30 @@ inline Factor mask_factor() {
            level("groups", Groups{{0, 0, 0, 0, 1, 1, 2, 2, 3, 4}})}};
 }
 
+// The chain's reference takes the square of the keys for a row.
+inline bool short_keys(std::string_view factor, std::string_view level) {
+  return factor != "shape" || level.find(" k2") == std::string_view::npos ||
+         level.find(" k20 ") != level.npos;
+}
+
 // One that has no gradient by its scores sets c.score_gradients to false; one that not every mask or mod may
 // stand beside says so in a third member.
 inline Factor normalizer_factor() {
   return {"normalizer",
           {{"softmax", [](Case& c) { c.spec.normalizer = Softmax{}; }},
            {"sink", [](Case& c) { c.spec.normalizer = SoftmaxWithSink{}; }},
-           {"sigmoid", [](Case& c) { c.spec.normalizer = Sigmoid{-1.5}; }}}};
+           {"sigmoid", [](Case& c) { c.spec.normalizer = Sigmoid{-1.5}; }},
+           {"sparsemax", [](Case& c) { c.spec.normalizer = Sparsemax{}; }},
+           {"entmax(1.5)", [](Case& c) { c.spec.normalizer = Entmax{1.5}; }},
+           {"entmax(1.2)", [](Case& c) { c.spec.normalizer = Entmax{1.2}; }},
+           {"argmax",
+            [](Case& c) {
+              c.spec.normalizer = HardArgmax{};
+              c.score_gradients = false;
+            }},
+           {"sample", [](Case& c) { c.spec.normalizer = HardSample{}; }},
+           {"gumbel", [](Case& c) { c.spec.normalizer = GumbelSample{0.8}; }},
+           {"chain", [](Case& c) { c.spec.normalizer = LinearChain{}; }, short_keys}}};
 }
 
 /// All factors; the first, of sizes, is what the others build on.
@@ -203,7 +269,9 @@ inline std::vector<Factor> case_factors(Shapes shapes) {
           layout,
           scale,
           dropout,
-          offset};
+          offset,
+          weight_mod_factor(),
+          loss_factor()};
 }
 
 inline bool allowed(const std::vector<Factor>& factors, int a, int i, int b, int j) {

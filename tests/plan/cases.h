@@ -1,6 +1,7 @@
 // One case of the shared case table (case_table.h), its operands, and a call forward and backward of it.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -22,6 +23,30 @@ struct Case {
   DType dtype = DType::f32;
   Layout layout = Layout::contiguous;  // of query, key, value, output and their gradients
   bool score_gradients = true;  // false: of values only, since the weights do not change with the scores
+  std::vector<Shape> weight_mod_arguments;
+  // A loss of the returned weights too: of all of them, or of heads and rows chosen.
+  bool loss_of_weights = false;
+  std::vector<std::int64_t> weight_heads, weight_rows;
+
+  /// The same with fewer queries and keys.
+  Case with_lengths(std::int64_t queries, std::int64_t keys) const {
+    Case smaller = *this;
+    smaller.shape.query_len = queries;
+    smaller.shape.key_len = keys;
+    for (std::vector<Shape>* list : {&smaller.mod_arguments, &smaller.weight_mod_arguments}) {
+      for (Shape& sizes : *list) {
+        sizes = {sizes[0], sizes[1], sizes[2] > 1 ? queries : sizes[2],
+                 sizes[3] > 1 && sizes[3] == shape.key_len ? keys : sizes[3]};
+      }
+    }
+    for (std::int64_t& length : smaller.key_lengths) length = std::min(length, keys);
+    for (std::int64_t& row : smaller.weight_rows) row = std::min(row, queries - 1);
+    return smaller;
+  }
+  LossOf loss_of() const { return loss_of_weights ? LossOf::weights : LossOf::output; }
+  std::int64_t weight_slots(const std::vector<std::int64_t>& list, std::int64_t all) const {
+    return list.empty() ? all : static_cast<std::int64_t>(list.size());
+  }
 };
 
 /// Uniform in [-1, 1), a function of the seed.
@@ -71,23 +96,39 @@ inline void set_element(const Tensor& t, std::int64_t i, double value) {
 struct Operands {
   Tensor query, key, value, W, U, v, b, d_output;
   std::vector<std::int64_t> key_lengths;
-  Tensor sink;
-  std::vector<Tensor> mod_arguments;
-  std::vector<ConstTensorView> mod_views;
+  Tensor sink, w, transitions, advantage, d_weights;
+  std::vector<Tensor> mod_arguments, weight_mod_arguments;
+  std::vector<ConstTensorView> mod_views, weight_mod_views;
 
   Operands(const Case& c, DType dtype) : key_lengths(c.key_lengths) {
     const AttentionShape& s = c.shape;
     const std::int64_t key_dim = s.key_dim ? s.key_dim : s.head_dim;
     const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
     query = random_tensor(dtype, {s.batch, s.num_query_heads, s.query_len, s.head_dim}, 1);
-    key = random_tensor(dtype, {s.batch, s.num_kv_heads, s.key_len, key_dim}, 2);
+    if (std::holds_alternative<Location>(c.spec.score))
+      W = random_tensor(wide, {s.key_len + 2, s.head_dim}, 5);
+    else
+      key = random_tensor(dtype, {s.batch, s.num_kv_heads, s.key_len, key_dim}, 2);
     value = random_tensor(dtype, {s.batch, s.num_kv_heads, s.key_len, s.value_dim}, 3);
     d_output = random_tensor(dtype, {s.batch, s.num_query_heads, s.query_len, s.value_dim}, 4);
     if (std::holds_alternative<Bilinear>(c.spec.score)) {
       W = s.num_query_heads > 2 ? random_tensor(wide, {s.num_query_heads, key_dim, s.head_dim}, 5)
                                 : random_tensor(wide, {key_dim, s.head_dim}, 5);
     }
-    if (std::holds_alternative<Additive>(c.spec.score)) {
+    const bool coverage = std::holds_alternative<Coverage>(c.spec.score);
+    if (coverage) w = random_tensor(wide, {s.hidden}, 10);
+    if (std::holds_alternative<LinearChain>(c.spec.normalizer))
+      transitions =
+          random_tensor(wide, s.num_query_heads > 1 ? Shape{s.num_query_heads, 2, 2} : Shape{2, 2}, 11);
+    if (std::holds_alternative<HardSample>(c.spec.normalizer))
+      advantage = random_tensor(wide, {s.batch, s.num_query_heads, s.query_len}, 12);
+    if (c.loss_of_weights) {
+      d_weights = random_tensor(wide,
+                                {s.batch, c.weight_slots(c.weight_heads, s.num_query_heads),
+                                 c.weight_slots(c.weight_rows, s.query_len), s.key_len},
+                                13);
+    }
+    if (coverage || std::holds_alternative<Additive>(c.spec.score)) {
       W = random_tensor(wide, {s.hidden, s.head_dim}, 5);
       U = random_tensor(wide, {s.hidden, key_dim}, 6);
       v = random_tensor(wide, {s.hidden}, 7);
@@ -103,27 +144,53 @@ struct Operands {
       mod_arguments.push_back(random_tensor(wide, sizes, 20 + mod_arguments.size()));
       mod_views.push_back(mod_arguments.back());
     }
+    // Temperatures are divided by: in [0.5, 2.5) they multiply errors by 2 at most.
+    if (!c.spec.mods.empty() && to_string(c.spec.mods.back()) == "temperature") {
+      const Tensor& temperature = mod_arguments.back();
+      for (std::int64_t i = 0; i < temperature.count(); ++i)
+        set_element(temperature, i, 1.5 + element(temperature, i));
+    }
+    for (const Shape& sizes : c.weight_mod_arguments) {
+      weight_mod_arguments.push_back(random_tensor(wide, sizes, 40 + weight_mod_arguments.size()));
+      weight_mod_views.push_back(weight_mod_arguments.back());
+    }
+  }
+  /// Of a call that wrote `output` and `log_sum_exp`.
+  AttentionLoss loss(const Case& c, ConstTensorView output, ConstTensorView log_sum_exp) const {
+    AttentionLoss loss;
+    loss.output = output;
+    loss.log_sum_exp = log_sum_exp;
+    loss.d_output = d_output;
+    if (d_weights) loss.d_weights = d_weights;
+    loss.weight_heads = c.weight_heads;
+    loss.weight_rows = c.weight_rows;
+    if (advantage) loss.advantage = advantage;
+    return loss;
   }
   AttentionInputs inputs(const Case& c) const {
     AttentionInputs in{.query = query,
-                       .key = key,
+                       .key = key ? ConstTensorView(key) : ConstTensorView(),
                        .value = value,
                        .key_lengths = key_lengths,
                        .query_offset = c.query_offset,
-                       .dropout_seed = 42};
+                       .dropout_seed = 42,
+                       .sample_seed = 43};
     if (W) in.parameters.W = W;
     if (U) in.parameters.U = U;
     if (v) in.parameters.v = v;
     if (b) in.parameters.b = b;
     if (sink) in.sink = sink;
+    if (w) in.parameters.w = w;
+    if (transitions) in.transitions = transitions;
     in.mod_arguments = mod_views;
+    in.weight_mod_arguments = weight_mod_views;
     return in;
   }
 };
 
 struct Results {
-  Tensor output, log_sum_exp, weights, d_query, d_key, d_value, dW, dU, dv, db, d_sink;
-  std::vector<Tensor> d_mods;
+  Tensor output, log_sum_exp, weights, d_query, d_key, d_value, dW, dU, dv, db, d_sink, dw, d_transitions;
+  std::vector<Tensor> d_mods, d_weight_mods;
   std::vector<std::pair<const char*, Tensor>> all() const {
     std::vector<std::pair<const char*, Tensor>> list{{"output", output},
                                                      {"log_sum_exp", log_sum_exp},
@@ -135,9 +202,15 @@ struct Results {
                                                      {"score.U", dU},
                                                      {"score.v", dv},
                                                      {"score.b", db},
-                                                     {"normalizer.sink", d_sink}};
+                                                     {"normalizer.sink", d_sink},
+                                                     {"score.w", dw},
+                                                     {"normalizer.transitions", d_transitions}};
     static constexpr const char* names[] = {"mod argument 0", "mod argument 1", "mod argument 2"};
     for (std::size_t n = 0; n < d_mods.size(); ++n) list.emplace_back(names[n], d_mods[n]);
+    static constexpr const char* weight_names[] = {"weight mod argument 0", "weight mod argument 1",
+                                                   "weight mod argument 2"};
+    for (std::size_t n = 0; n < d_weight_mods.size(); ++n)
+      list.emplace_back(weight_names[n], d_weight_mods[n]);
     return list;
   }
 };
@@ -159,36 +232,48 @@ inline Results run_case(const Case& c, const Operands& o, DType dtype, const std
   r.output = like(o.d_output);
   r.log_sum_exp = Tensor(wide, {s.batch, s.num_query_heads, s.query_len});
   r.log_sum_exp.fill(nan);
-  r.weights = Tensor(wide, {s.batch, s.num_query_heads, s.query_len, s.key_len});
+  r.weights = Tensor(wide, {s.batch, c.weight_slots(c.weight_heads, s.num_query_heads),
+                            c.weight_slots(c.weight_rows, s.query_len), s.key_len});
   r.weights.fill(nan);
   // The workspace is exactly as large as promised (and full of NaN), so that a sanitizer sees a kernel that
   // takes more.
   const int threads = executor ? executor->thread_count() : default_executor().thread_count();
   std::vector<std::byte> memory(
-      std::max(workspace_bytes(plan, threads), backward_workspace_bytes(plan, threads)) + 63,
+      std::max(workspace_bytes(plan, threads), backward_workspace_bytes(plan, threads, c.loss_of())) + 63,
       std::byte{0xff});
   const CallResources resources{executor, memory};
-  const Placement operands(c.layout, {o.query, o.key, o.value}), output(c.layout, {r.output}),
+  const auto there = [](const Tensor& tensor, const Tensor& other) {
+    return tensor ? tensor : other.clone();
+  };
+  const Placement operands(c.layout, {o.query, there(o.key, o.value), o.value}), output(c.layout, {r.output}),
       d_output(c.layout, {o.d_output});
   AttentionInputs in = o.inputs(c);
   in.query = operands.view(0);
-  in.key = operands.view(1);
+  if (o.key) in.key = operands.view(1);
   in.value = operands.view(2);
-  attend(plan, in, {.output = output.view(0), .log_sum_exp = r.log_sum_exp, .weights = r.weights}, resources);
+  attend(plan, in,
+         {.output = output.view(0),
+          .log_sum_exp = r.log_sum_exp,
+          .weights = r.weights,
+          .weight_heads = c.weight_heads,
+          .weight_rows = c.weight_rows},
+         resources);
   output.read_back();
   r.d_query = like(o.query);
   r.d_key = like(o.key);
   r.d_value = like(o.value);
-  const Placement gradients(c.layout, {r.d_query, r.d_key, r.d_value});
+  const Placement gradients(c.layout, {r.d_query, there(r.d_key, r.d_value), r.d_value});
   AttentionGradients g{.value = gradients.view(2)};
   if (c.score_gradients) {
     g.query = gradients.view(0);
-    g.key = gradients.view(1);
+    if (o.key) g.key = gradients.view(1);
     r.dW = like(o.W);
     r.dU = like(o.U);
     r.dv = like(o.v);
     r.db = like(o.b);
     r.d_sink = like(o.sink);
+    r.dw = like(o.w);
+    r.d_transitions = like(o.transitions);
   } else {
     r.d_query = r.d_key = Tensor();
   }
@@ -197,6 +282,8 @@ inline Results run_case(const Case& c, const Operands& o, DType dtype, const std
   if (r.dv) g.v = r.dv;
   if (r.db) g.b = r.db;
   if (r.d_sink) g.sink = r.d_sink;
+  if (r.dw) g.w = r.dw;
+  if (r.d_transitions) g.transitions = r.d_transitions;
   std::vector<TensorView> mod_views;
   for (const Tensor& argument : o.mod_arguments) {
     if (!c.score_gradients) break;
@@ -204,7 +291,15 @@ inline Results run_case(const Case& c, const Operands& o, DType dtype, const std
     mod_views.push_back(r.d_mods.back());
   }
   g.mod_arguments = mod_views;
-  attend_backward(plan, in, output.view(0), r.log_sum_exp, d_output.view(0), g, resources);
+  std::vector<TensorView> weight_mod_views;
+  for (const Tensor& argument : o.weight_mod_arguments) {
+    r.d_weight_mods.push_back(like(argument));
+    weight_mod_views.push_back(r.d_weight_mods.back());
+  }
+  g.weight_mod_arguments = weight_mod_views;
+  AttentionLoss loss = o.loss(c, output.view(0), r.log_sum_exp);
+  loss.d_output = d_output.view(0);
+  attend_backward(plan, in, loss, g, resources);
   gradients.read_back();
   return r;
 }

@@ -110,27 +110,22 @@ TEST(Layout, PromisedWorkspaceServesSmallerCalls) {
       const AttentionPlan plan = make_plan(c.spec, c.shape, {.kernel = kernel});
       const auto pool = make_thread_pool(3);
       std::vector<std::byte> forward(workspace_bytes(plan, 3) + 63),
-          backward(backward_workspace_bytes(plan, 3) + 63);
+          backward(backward_workspace_bytes(plan, 3, c.loss_of()) + 63);
       for (const std::int64_t queries : {std::int64_t{1}, c.shape.query_len / 2, c.shape.query_len}) {
         for (const std::int64_t keys : {std::int64_t{1}, c.shape.key_len / 2, c.shape.key_len}) {
           if (queries > c.shape.query_len || keys > c.shape.key_len) continue;
-          Case smaller = c;
-          smaller.shape.query_len = queries;
-          smaller.shape.key_len = keys;
-          for (Shape& sizes : smaller.mod_arguments) {
-            sizes = {sizes[0], sizes[1], sizes[2] > 1 ? queries : sizes[2],
-                     sizes[3] > 1 && sizes[3] == c.shape.key_len ? keys : sizes[3]};
-          }
-          for (std::int64_t& length : smaller.key_lengths) length = std::min(length, keys);
+          const Case smaller = c.with_lengths(queries, keys);
           const Operands o(smaller, DType::f32);
           Tensor out(DType::f32, o.d_output.shape()),
               lse(DType::f32, {c.shape.batch, c.shape.num_query_heads, queries}),
-              d_query(DType::f32, o.query.shape());
+              d_query(DType::f32, o.query.shape()), d_value(DType::f32, o.value.shape());
           ASSERT_NO_THROW(
               attend(plan, o.inputs(smaller), {.output = out, .log_sum_exp = lse}, {pool.get(), forward}))
               << c.name << " " << queries << " " << keys;
-          ASSERT_NO_THROW(attend_backward(plan, o.inputs(smaller), out, lse, o.d_output, {.query = d_query},
-                                          {pool.get(), backward}))
+          const AttentionGradients g =
+              c.score_gradients ? AttentionGradients{.query = d_query} : AttentionGradients{.value = d_value};
+          ASSERT_NO_THROW(
+              attend_backward(plan, o.inputs(smaller), o.loss(smaller, out, lse), g, {pool.get(), backward}))
               << c.name << " " << queries << " " << keys;
         }
       }

@@ -175,6 +175,8 @@ Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, 
                                                                                          : 0.0);
   }
   row.log_sum_exp = solve(law_of(p, h), row.scores, row.noise, row.weights);
+  // Scores of -infinity alone hide as a mask does, and keys that nobody sees get nothing back.
+  if (row.log_sum_exp == -std::numeric_limits<double>::infinity()) return {};
   return row;
 }
 
@@ -374,9 +376,10 @@ void backward_unit(const Problem<T>& p, const BackwardProblem<T>& g, std::int64_
         const double covered = before[static_cast<std::size_t>(j)];
         const Chain<T> chain = chain_of(p, p.mods, score(p, b, h, kv, i, j, covered), b, h, i, j);
         const double ds = back_through(p, p.mods, chain, gradient[n], b, h, i, j, sums.mods);
-        later[static_cast<std::size_t>(j)] +=
+        const double by_coverage =
             score_gradient(p, p.query.row(b, h, i), p.key.row(b, kv, j), covered, ds * p.scale, dq.row(i),
                            dk.row(j), sums.vector.data(), sums.coverage.data());
+        if (p.score == ScoreKind::coverage) later[static_cast<std::size_t>(j)] += by_coverage;
       }
     }
     store(g.d_query, b, h, p.query_len, dq);
