@@ -20,17 +20,20 @@ namespace {
 struct Options {
   std::vector<std::int64_t> lengths{1024, 4096};
   std::vector<std::string> masks{"everything", "causal", "window(255,0)"};
-  std::string score = "scaled-dot", kernel;
+  std::string score = "scaled-dot", kernel, clock = "wall";
   std::int64_t batch = 1, heads = 16, kv_heads = 0, dim = 64, repeat = 3, rounds = 1;
   int threads = 0;
 };
 
-double product_gflops() {
+double product_gflops(Clock clock) {
   constexpr std::int64_t n = 1536;
   const Tensor a = random_operand({n, n}, 1), b = random_operand({n, n}, 2), c(DType::f32, {n, n});
-  const double seconds = best_seconds(5, [&] {
-    autograd::gemm(n, n, n, {a.data<float>(), n}, {b.data<float>(), n}, 0.0f, c.data<float>(), n);
-  });
+  const double seconds = best_seconds(
+      5,
+      [&] {
+        autograd::gemm(n, n, n, {a.data<float>(), n}, {b.data<float>(), n}, 0.0f, c.data<float>(), n);
+      },
+      clock);
   return 2e-9 * n * n * n / seconds;
 }
 
@@ -65,14 +68,16 @@ Row measure(const Options& o, const AttentionPlan& plan, std::int64_t length) {
   if (std::holds_alternative<Additive>(spec.score)) in.parameters.v = vector;
   if (std::holds_alternative<Bilinear>(spec.score)) in.parameters.W = matrix;
   Row row;
-  row.forward.seconds =
-      best_seconds(o.repeat, [&] { attend(plan, in, {.output = output, .log_sum_exp = lse}); });
+  const Clock clock = o.clock == "cpu" ? Clock::cpu : Clock::wall;
+  row.forward.seconds = best_seconds(
+      o.repeat, [&] { attend(plan, in, {.output = output, .log_sum_exp = lse}); }, clock);
   row.forward.megabytes = peak_memory() - before;
   const Tensor d_output = random_operand(queries, 6), d_q(DType::f32, queries), d_k(DType::f32, keys),
                d_v(DType::f32, keys);
-  row.backward.seconds = best_seconds(o.repeat, [&] {
-    attend_backward(plan, in, output, lse, d_output, {.query = d_q, .key = d_k, .value = d_v});
-  });
+  row.backward.seconds = best_seconds(
+      o.repeat,
+      [&] { attend_backward(plan, in, output, lse, d_output, {.query = d_q, .key = d_k, .value = d_v}); },
+      clock);
   row.backward.megabytes = peak_memory() - before;
   return row;
 }
@@ -162,14 +167,16 @@ void run(const Options& o) {
   if (o.score == "additive") spec.score = Additive{};
   std::vector<Mask> masks;
   for (const std::string& text : o.masks) masks.push_back(parse_mask(text));
-  const double limit = in_own_process([] { return std::vector<double>{product_gflops()}; }).at(0);
+  const Clock clock = o.clock == "cpu" ? Clock::cpu : Clock::wall;
+  const double limit = in_own_process([clock] { return std::vector<double>{product_gflops(clock)}; }).at(0);
   const AttentionPlan named = make_plan(spec, shape_of(o, 1), {.kernel = o.kernel});
   fmt::print(
       "{}, {} score, batch {}, heads {}/{}, head_dim {}, f32, {} threads. Limit: a 1536^3 f32 product, "
-      "{:.0f} GFLOP/s.\nGFLOP/s count the pairs that the mask keeps; /pair is the time a pair kept, where "
+      "{:.0f} GFLOP/s. Times of the {} clock.\nGFLOP/s count the pairs that the mask keeps; /pair is the "
+      "time a pair kept, where "
       "everything takes 1; MB is what the process of the row grew by: operands, results, workspace.\n",
       named.kernel(), o.score, o.batch, o.heads, o.kv_heads ? o.kv_heads : o.heads, o.dim,
-      default_executor().thread_count(), limit);
+      default_executor().thread_count(), limit, o.clock);
   std::size_t width = 4;
   for (const std::string& text : o.masks) width = std::max(width, text.size());
   fmt::print("{:<{}} {:>7} {:>7}", "mask", width, "length", "kept");
@@ -198,6 +205,8 @@ void register_bench_attention(CLI::App& bench) {
   command->add_option("--repeat", o->repeat, "the best of so many runs counts")->check(CLI::Range(1, 1000));
   command->add_option("--rounds", o->rounds, "all rows so many times over, the best of each counts")
       ->check(CLI::Range(1, 1000));
+  command->add_option("--clock", o->clock, "cpu: time that the process used, all threads together")
+      ->check(CLI::IsMember({"wall", "cpu"}));
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
   command->callback([o] { run(*o); });
 }
