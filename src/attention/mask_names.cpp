@@ -34,6 +34,10 @@ constexpr MaskName names[] = {
      [](const Numbers& n) -> Mask {
        return BlockTable{n[0], n[1], std::vector<bool>(n.begin() + 2, n.end())};
      }},
+    {"bigbird", "length, size, window, global, random, seed", 6, 6,
+     [](const Numbers& n) -> Mask {
+       return BigBird{n[0], n[1], n[2], n[3], n[4], static_cast<std::uint64_t>(n[5])};
+     }},
     {"tree", "a parent a position", 0, any, [](const Numbers& n) -> Mask { return Tree{n}; }},
     {"groups", "a group a position", 0, any, [](const Numbers& n) -> Mask { return Groups{n}; }},
 };

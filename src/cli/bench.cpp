@@ -1,6 +1,7 @@
 #include "cli/bench.h"
 
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -80,12 +81,17 @@ Tensor random_operand(Shape shape, std::uint64_t seed) {
   return tensor;
 }
 
-double best_seconds(std::int64_t repeat, const std::function<void()>& body) {
+double best_seconds(std::int64_t repeat, const std::function<void()>& body, Clock clock) {
+  const auto now = [clock] {
+    timespec time{};
+    clock_gettime(clock == Clock::cpu ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
   double best = std::numeric_limits<double>::infinity();
   for (std::int64_t i = 0; i < repeat; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = now();
     body();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    best = std::min(best, now() - begin);
   }
   return best;
 }

@@ -212,6 +212,7 @@ TEST(Mask, Formulas) {
     }
     EXPECT_LE(extra, 3);
   }
+  EXPECT_EQ(to_string(parse_mask("bigbird(200,10,1,2,3,5)")), to_string(Mask(table)));
 }
 
 TEST(Mask, SensesNoNonsense) {

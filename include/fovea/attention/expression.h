@@ -4,8 +4,7 @@
 //   term       := factor ('&' factor)*
 //   factor     := '~' factor | '(' expression ')' | name | name '(' number,... ')'
 //   name       := 'everything' | 'causal' | 'window' | 'global' | 'lengths' | 'prefix' | 'sinks' |
-//   'documents' | 'chunked' |
-//                 'strided' | 'dilated' | 'blocks' | 'tree' | 'groups'
+//                 'documents' | 'chunked' | 'strided' | 'dilated' | 'blocks' | 'bigbird' | 'tree' | 'groups'
 //
 // The numbers of each name are in mask.h and masks.h. A side of a window is a count or 'all'.
 #pragma once

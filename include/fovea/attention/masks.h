@@ -52,7 +52,8 @@ struct BlockTable {
 
 /// The block table of BigBird (Zaheer et al. 2020, arXiv 2007.14062): a window of `window` blocks to either
 /// side, the first `global` blocks seen by all and seeing all, and `random` more blocks a row, drawn by
-/// `seed`. Queries and keys are `length` positions each.
+/// `seed`. Queries and keys are `length` positions each. `bigbird(LENGTH,SIZE,WINDOW,GLOBAL,RANDOM,SEED)` is
+/// read, and printed as the table it makes.
 struct BigBird {
   std::int64_t length = 0, size = 64;
   std::int64_t window = 1, global = 1, random = 3;
