@@ -88,6 +88,14 @@ void check_mods(const char* function, const AttentionPlan::Impl& plan, const Cal
 template <class T>
 kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan);
 
+/// `view` is a [sizes...] of `dtype` with contiguous innermost axis, and its elements are somewhere.
+void check_view(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
+                const Shape& shape);
+/// Do the bytes from the first to the last element of each meet? Interleaved views that are apart do too.
+bool overlap(const ConstTensorView& a, const ConstTensorView& b);
+/// Is a stride not beyond all that the smaller ones reach? Every sensible layout without shared elements says
+/// no.
+bool overlaps_itself(const ConstTensorView& view);
 /// `view` is a writable [sizes...] of `dtype` with contiguous innermost axis that shares no memory with the
 /// inputs.
 void check_output(const char* function, const char* argument, const TensorView& view, DType dtype,
