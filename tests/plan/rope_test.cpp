@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <complex>
-#include <numbers>
 #include <numeric>
 
 #include "plan/cases.h"
@@ -84,80 +83,6 @@ double dot(const Tensor& a, const Tensor& b) {
 void expect_same(const Tensor& a, const Tensor& b) {
   ASSERT_EQ(a.shape(), b.shape());
   for (std::int64_t n = 0; n < a.count(); ++n) ASSERT_EQ(element(a, n), element(b, n)) << n;
-}
-
-TEST(RopeFunction, FrequenciesOfTheirPapers) {
-  for (const std::int64_t d : {4, 12, 64, 128}) {
-    const auto frequencies = [&](RopeScaling scaling, std::int64_t sequence_len = 0) {
-      return rope_frequencies({.rotary_dim = d, .scaling = scaling}, sequence_len);
-    };
-    const std::vector<double> plain = frequencies(NoScaling{}).inverse,
-                              linear = frequencies(LinearScaling{4}).inverse,
-                              ntk = frequencies(NtkScaling{4}).inverse;
-    ASSERT_EQ(plain.size(), static_cast<std::size_t>(d / 2));
-    for (std::size_t i = 0; i < plain.size(); ++i) {
-      const double exponent = static_cast<double>(i) / static_cast<double>(d / 2);
-      EXPECT_NEAR(plain[i] * std::exp(std::log(10000.0) * exponent), 1.0, 1e-14);
-      EXPECT_DOUBLE_EQ(linear[i], plain[i] / 4.0);
-      // A geometric sequence still, from 1 to a quarter of what the last one was.
-      EXPECT_NEAR(ntk[i] / plain[i], std::pow(0.25, static_cast<double>(i) / static_cast<double>(d / 2 - 1)),
-                  1e-14);
-    }
-    EXPECT_EQ(frequencies(DynamicNtkScaling{2, 100}, 100).inverse, plain);
-    EXPECT_EQ(frequencies(DynamicNtkScaling{2, 100}, 250).inverse, frequencies(NtkScaling{4}).inverse);
-
-    const double pi = std::numbers::pi;
-    const std::vector<double> llama = frequencies(Llama3Scaling{8, 1, 4, 8192}).inverse;
-    for (std::size_t i = 0; i < plain.size(); ++i) {
-      const double wavelength = 2 * pi / plain[i], smooth = (8192 / wavelength - 1) / 3;
-      const double want = wavelength < 8192.0 / 4   ? plain[i]
-                          : wavelength > 8192.0 / 1 ? plain[i] / 8
-                                                    : (1 - smooth) * plain[i] / 8 + smooth * plain[i];
-      EXPECT_NEAR(llama[i] / want, 1.0, 1e-14) << i;
-    }
-  }
-}
-
-TEST(RopeFunction, Yarn) {
-  const Rope rope{.rotary_dim = 128, .scaling = YarnScaling{.factor = 16, .original_max_positions = 4096}};
-  Rope exact = rope, plain = rope;
-  std::get<YarnScaling>(exact.scaling).ends = YarnScaling::Ends::exact;
-  plain.scaling = NoScaling{};
-  const std::vector<double> before = rope_frequencies(plain).inverse;
-  for (const Rope& yarn : {rope, exact}) {
-    const std::vector<double> after = rope_frequencies(yarn).inverse;
-    std::vector<double> kept;  // 1: stays, 0: divided by the factor
-    for (std::size_t i = 0; i < before.size(); ++i)
-      kept.push_back((after[i] / before[i] - 1.0 / 16) / (1.0 - 1.0 / 16));
-    const auto turns = [&](std::size_t i) { return 4096 * before[i] / (2 * std::numbers::pi); };
-    std::size_t inside = 0;
-    for (std::size_t i = 1; i + 1 < kept.size(); ++i) {
-      if (turns(i - 1) < 1) EXPECT_NEAR(kept[i], 0.0, 1e-14) << i;
-      if (turns(i + 1) > 32) EXPECT_NEAR(kept[i], 1.0, 1e-14) << i;
-      if (kept[i - 1] > 1 - 1e-9 || kept[i + 1] < 1e-9) continue;
-      ++inside;
-      EXPECT_NEAR(kept[i - 1] - kept[i], kept[i] - kept[i + 1], 1e-12) << i;
-    }
-    // From 32 turns to 1 the base's logarithm falls by ln 32: 128 ln 32 / (2 ln 10000) = 24.08 pairs.
-    EXPECT_NEAR(static_cast<double>(inside), 24.0, 2.0);
-  }
-  EXPECT_NE(rope_frequencies(rope).inverse, rope_frequencies(exact).inverse);
-  EXPECT_DOUBLE_EQ(rope_frequencies(rope).attention_factor, 0.1 * std::log(16.0) + 1.0);
-  std::get<YarnScaling>(exact.scaling).attention_factor = 0.5;
-  EXPECT_EQ(rope_frequencies(exact).attention_factor, 0.5);
-  EXPECT_EQ(rope_frequencies(plain).attention_factor, 1.0);
-  // Ends of the ramp on one pair, or beyond all of them: a step, never a division by 0.
-  for (const std::int64_t positions : {1, 7, 100, 1 << 30}) {
-    for (const double beta : {1e-3, 1.0, 1e3}) {
-      const std::vector<double> step =
-          rope_frequencies({.rotary_dim = 8, .scaling = YarnScaling{2, positions, beta, beta}}).inverse;
-      for (std::size_t i = 0; i < step.size(); ++i) {
-        const double whole = std::pow(10000.0, -static_cast<double>(i) / 4);
-        EXPECT_LE(step[i], whole * (1 + 1e-14));
-        EXPECT_GE(step[i], whole / 2 * (1 - 1e-14));
-      }
-    }
-  }
 }
 
 // Every dtype, scaling, layout, way to give positions, and strides against the definition.
@@ -295,23 +220,6 @@ TEST(RopeFunction, LayoutsArePermutations) {
     EXPECT_EQ(element(y, n), element(z, n / D * D + place(n % D))) << n;
 }
 
-// An angle rounded to f32 would be wrong by 0.03 here.
-TEST(RopeFunction, FarPositionsAreExact) {
-  const std::int64_t positions = 1 << 20;
-  const RopeTable wide({.rotary_dim = 4}, positions, DType::f64),
-      table({.rotary_dim = 4}, positions, DType::bf16);
-  ASSERT_EQ(table.cosines().dtype(), DType::f32);
-  for (std::int64_t p = positions - 1000; p < positions; ++p) {
-    for (std::int64_t i = 0; i < 2; ++i) {
-      const long double angle = static_cast<long double>(p) * (i == 0 ? 1.0L : 0.01L);
-      EXPECT_NEAR(wide.cosines().at<double>({p, i}), static_cast<double>(std::cos(angle)), 1e-10);
-      EXPECT_NEAR(wide.sines().at<double>({p, i}), static_cast<double>(std::sin(angle)), 1e-10);
-      EXPECT_EQ(table.cosines().at<float>({p, i}), static_cast<float>(wide.cosines().at<double>({p, i})));
-      EXPECT_EQ(table.sines().at<float>({p, i}), static_cast<float>(wide.sines().at<double>({p, i})));
-    }
-  }
-}
-
 // Many units: more rows than one takes, and as many threads as there are.
 TEST(RopeFunction, ThreadsDoNotChangeBits) {
   const auto pool = make_thread_pool(4);
@@ -328,14 +236,7 @@ TEST(RopeFunction, ThreadsDoNotChangeBits) {
     EXPECT_NEAR(element(y, x.count() - 80 + e), last[static_cast<std::size_t>(e)], 1e-6);
 }
 
-TEST(RopeFunction, WhatNoTableIs) {
-  EXPECT_THROW(RopeTable({.rotary_dim = 7}, 10, DType::f32), InvalidArgument);
-  EXPECT_THROW(RopeTable({.rotary_dim = 8}, -1, DType::f32), InvalidArgument);
-  EXPECT_THROW(RopeTable({.rotary_dim = 8}, std::int64_t{1} << 41, DType::f32), InvalidArgument);
-  EXPECT_THROW(rope_frequencies({.rotary_dim = 8, .base = std::numeric_limits<double>::infinity()}),
-               InvalidArgument);
-  EXPECT_THROW(rope_frequencies({.rotary_dim = 8}, -1), InvalidArgument);
-  // Nothing to turn is turned by an empty table too.
+TEST(RopeFunction, NothingToTurn) {
   const RopeTable none({.rotary_dim = 8}, 0, DType::f32);
   const Tensor empty(DType::f32, {2, 3, 0, 8}), no_batch(DType::f32, {0, 3, 0, 8});
   EXPECT_NO_THROW(rope_forward(none, empty, 0, empty));
