@@ -1,9 +1,9 @@
 #include "fovea/attention/expression.h"
 
-#include <charconv>
 #include <vector>
 
 #include "attention/mask_names.h"
+#include "attention/reader.h"
 #include "core/shortest.h"
 
 namespace fovea {
@@ -12,74 +12,6 @@ namespace {
 // Deeper nesting than this is refused: the parser recurses, and the stack is finite. So is the depth of what
 // it builds: each operator may add one.
 constexpr int deepest = 200, most_operators = deepest_mask - 1;
-
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-bool is_space(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
-// Where in a text a parser stands, and what it can ask there.
-class Reader {
- public:
-  Reader(std::string_view text, const char* function) : text_(text), function_(function) {}
-
- protected:
-  std::size_t skip_space() {
-    while (at_ < text_.size() && is_space(text_[at_])) ++at_;
-    return at_;
-  }
-  bool take(char c) {
-    if (skip_space() == text_.size() || text_[at_] != c) return false;
-    ++at_;
-    return true;
-  }
-  [[noreturn]] void fail(const std::string& expected) {
-    const std::size_t at = skip_space();
-    std::size_t end = at;
-    while (end < text_.size() && (is_letter(text_[end]) || is_digit(text_[end])) && end - at < 40) ++end;
-    if (end == at && at < text_.size()) ++end;
-    while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xc0) == 0x80) ++end;  // UTF-8
-    throw ExpressionError(
-        function_, at + 1, expected,
-        at == text_.size() ? "the end" : "'" + std::string(text_.substr(at, end - at)) + "'");
-  }
-  void need(char c) {
-    if (!take(c)) fail(std::string("'") + c + "'");
-  }
-  std::int64_t number(const char* expected) {
-    std::int64_t value = 0;
-    skip_space();
-    const char* begin = text_.data() + at_;
-    const auto [end, status] = std::from_chars(begin, text_.data() + text_.size(), value);
-    // The largest value is the name of "unlimited", so that it cannot be written as a number too.
-    if (status != std::errc() || value < 0 || value == SlidingWindow::unlimited) fail(expected);
-    at_ += static_cast<std::size_t>(end - begin);
-    return value;
-  }
-  double real() {
-    double value = 0.0;
-    skip_space();
-    const char* begin = text_.data() + at_;
-    const auto [end, status] = std::from_chars(begin, text_.data() + text_.size(), value);
-    if (status != std::errc()) fail("a number");
-    at_ += static_cast<std::size_t>(end - begin);
-    return value;
-  }
-  std::string_view word() const {
-    std::size_t end = at_;
-    while (end < text_.size() && is_letter(text_[end])) ++end;
-    return text_.substr(at_, end - at_);
-  }
-
-  std::string_view text_;
-  const char* function_;
-  std::size_t at_ = 0;
-};
 
 class MaskParser : private Reader {
  public:

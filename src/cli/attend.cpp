@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "cli/commands.h"
 #include "cli/npy.h"
 #include "fovea/attention/expression.h"
 #include "fovea/plan/plan.h"
+#include "fovea/plan/rope.h"
 
 namespace fovea::cli {
 namespace {
@@ -14,7 +16,7 @@ struct Options {
   std::string query, key, value, out, weights, lse, score = "scaled-dot", mask = "everything";
   std::string bilinear, additive_query, additive_key, additive_vector, low_rank_query, low_rank_key, grad,
       grad_out;
-  std::string normalizer = "softmax", sink;
+  std::string normalizer = "softmax", sink, rope;
   std::vector<std::string> mods;
   std::optional<double> scale;
   std::optional<std::int64_t> query_offset;
@@ -147,9 +149,34 @@ Tensor read_normalizer(const Options& o, AttentionSpec& spec) {
   return wanted ? read_npy(o.sink) : Tensor();
 }
 
+// --rope: query and key are turned where they stand, and so are their gradients, back.
+struct Rotation {
+  std::optional<RopeTable> table;
+  std::int64_t query_offset = 0;
+};
+
+Rotation rotate(const Options& o, const Tensor& query, const Tensor& key, Executor* executor) {
+  if (o.rope.empty()) return {};
+  const Rope rope = parsed("--rope", parse_rope, o.rope);
+  const std::int64_t head_dim = std::min(query.size(3), key.size(3)),
+                     offset = o.query_offset.value_or(key.size(2) - query.size(2));
+  if (rope.rotary_dim > head_dim)
+    throw InvalidArgument("fovea attend", "--rope",
+                          fmt::format("at most the {} elements of a head", head_dim), o.rope);
+  if (offset < 0 || offset > std::int64_t{1} << 40)
+    throw InvalidArgument("fovea attend", "--query-offset", "an offset in [0, 2^40] with --rope",
+                          std::to_string(offset));
+  const Rotation rotation{
+      RopeTable(rope, std::max(key.size(2), offset + query.size(2)), query.dtype(), executor), offset};
+  rope_forward(*rotation.table, query, offset, query, executor);
+  rope_forward(*rotation.table, key, 0, key, executor);
+  return rotation;
+}
+
 // Gradients of everything that was given, as files of a folder.
 void write_gradients(const Options& o, const AttentionPlan& plan, const AttentionInputs& inputs,
-                     const AttentionOutputs& outputs, const ModOptions& mods, Executor* executor) {
+                     const AttentionOutputs& outputs, const ModOptions& mods, const Rotation& rotation,
+                     Executor* executor) {
   const Tensor d_output = read_npy(o.grad);
   std::vector<std::pair<std::string, Tensor>> results;
   const auto like = [&](const std::string& name, const ConstTensorView& view) {
@@ -169,6 +196,10 @@ void write_gradients(const Options& o, const AttentionPlan& plan, const Attentio
     d_mods.push_back(like(mods.names[n], mods.arguments[n]));
   g.mod_arguments = d_mods;
   attend_backward(plan, inputs, outputs.output, outputs.log_sum_exp, d_output, g, {.executor = executor});
+  if (rotation.table) {
+    rope_backward(*rotation.table, g.query, rotation.query_offset, g.query, executor);
+    rope_backward(*rotation.table, g.key, 0, g.key, executor);
+  }
   std::filesystem::create_directories(o.grad_out);
   for (const auto& [name, tensor] : results) write_npy(o.grad_out + "/" + name + ".npy", tensor);
 }
@@ -248,8 +279,9 @@ void run(const Options& o) {
   const std::vector<ConstTensorView> mod_arguments(mods.arguments.begin(), mods.arguments.end());
   inputs.mod_arguments = mod_arguments;
   if (sink) inputs.sink = sink;
+  const Rotation rotation = rotate(o, query, key, pool.get());
   attend(plan, inputs, outputs, {.executor = pool.get()});
-  if (!o.grad.empty()) write_gradients(o, plan, inputs, outputs, mods, pool.get());
+  if (!o.grad.empty()) write_gradients(o, plan, inputs, outputs, mods, rotation, pool.get());
   write_npy(o.out, out);
   if (!o.lse.empty()) write_npy(o.lse, lse);
   if (weights) write_npy(o.weights, weights);
@@ -288,6 +320,11 @@ void register_attend(CLI::App& app) {
       ->allow_extra_args(false);
   command->add_option("--normalizer", o->normalizer, "softmax, sink (with --sink), sigmoid(BIAS)");
   command->add_option("--sink", o->sink, "learned sinks [heads]");
+  command->add_option(
+      "--rope", o->rope,
+      "turn query and key by their positions: rope(ROTARY_DIM,base=BASE,interleaved,SCALING), "
+      "SCALING linear(F), ntk(F), dynamic(F,POSITIONS), yarn(F,POSITIONS), "
+      "llama3(F,LOW,HIGH,POSITIONS)");
   auto* grad =
       command->add_option("--grad", o->grad, "dO [batch, heads, query_len, value_dim]: write gradients too");
   auto* folder =

@@ -17,6 +17,20 @@ bool innermost_contiguous(const ConstTensorView& view) {
   return view.rank() == 0 || view.size(-1) <= 1 || view.stride(-1) == 1;
 }
 
+// First and one-past-last byte that a view can touch.
+std::pair<std::uintptr_t, std::uintptr_t> extent(const ConstTensorView& view) {
+  const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
+  std::int64_t low = 0, high = view.count() > 0 ? element : 0;
+  for (int axis = 0; axis < view.rank() && high > 0; ++axis) {
+    const std::int64_t reach = (view.size(axis) - 1) * view.stride(axis) * element;
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto base = reinterpret_cast<std::uintptr_t>(view.raw());
+  return {base + static_cast<std::uintptr_t>(low), base + static_cast<std::uintptr_t>(high)};
+}
+
+}  // namespace
+
 void check_view(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
                 const Shape& shape) {
   if (view.dtype() != dtype || !(view.shape() == shape)) {
@@ -31,18 +45,6 @@ void check_view(const char* function, const char* argument, const ConstTensorVie
     throw InvalidArgument(function, argument, "data of " + to_string(shape), "a null pointer");
 }
 
-// First and one-past-last byte that a view can touch.
-std::pair<std::uintptr_t, std::uintptr_t> extent(const ConstTensorView& view) {
-  const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
-  std::int64_t low = 0, high = view.count() > 0 ? element : 0;
-  for (int axis = 0; axis < view.rank() && high > 0; ++axis) {
-    const std::int64_t reach = (view.size(axis) - 1) * view.stride(axis) * element;
-    (reach < 0 ? low : high) += reach;
-  }
-  const auto base = reinterpret_cast<std::uintptr_t>(view.raw());
-  return {base + static_cast<std::uintptr_t>(low), base + static_cast<std::uintptr_t>(high)};
-}
-
 bool overlap(const ConstTensorView& a, const ConstTensorView& b) {
   if (a.count() == 0 || b.count() == 0) return false;
   const auto [a_begin, a_end] = extent(a);
@@ -50,7 +52,6 @@ bool overlap(const ConstTensorView& a, const ConstTensorView& b) {
   return a_begin < b_end && b_begin < a_end;
 }
 
-// Each stride beyond all that the smaller ones reach: enough, and what every sensible layout has.
 bool overlaps_itself(const ConstTensorView& view) {
   if (view.count() == 0) return false;
   std::array<std::pair<std::int64_t, std::int64_t>, max_rank> axes;  // (|stride|, size)
@@ -66,6 +67,8 @@ bool overlaps_itself(const ConstTensorView& view) {
   }
   return false;
 }
+
+namespace {
 
 // What a call writes must not be what it reads or writes elsewhere. Views of one packed [B, L, 3, H, D]
 // buffer are interleaved but apart, so extents alone refuse only contiguous views.

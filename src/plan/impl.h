@@ -116,6 +116,14 @@ Shape weights_shape(const AttentionPlan::Impl& plan, const CallSizes& sizes,
 void check_chosen(const char* function, const char* argument, std::span<const std::int64_t> chosen,
                   std::int64_t count);
 
+/// `view` is a [sizes...] of `dtype` with contiguous innermost axis, and its elements are somewhere.
+void check_view(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
+                const Shape& shape);
+/// Do the bytes from the first to the last element of each meet? Interleaved views that are apart do too.
+bool overlap(const ConstTensorView& a, const ConstTensorView& b);
+/// Is a stride not beyond all that the smaller ones reach? Every sensible layout without shared elements says
+/// no.
+bool overlaps_itself(const ConstTensorView& view);
 /// `view` is a writable [sizes...] of `dtype` with contiguous innermost axis that shares no memory with the
 /// inputs.
 void check_output(const char* function, const char* argument, const TensorView& view, DType dtype,

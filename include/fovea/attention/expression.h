@@ -7,6 +7,15 @@
 //                 'documents' | 'chunked' | 'strided' | 'dilated' | 'blocks' | 'bigbird' | 'tree' | 'groups'
 //
 // The numbers of each name are in mask.h and masks.h. A side of a window is a count or 'all'.
+//
+//   rope       := 'rope' '(' rotary_dim (',' (part | scaling))* ')'
+//   part       := 'base' '=' number | 'half' | 'interleaved'
+//   scaling    := 'linear' '(' factor ')' | 'ntk' '(' factor ')' | 'dynamic' '(' factor ',' positions ')' |
+//                 'yarn' '(' factor ',' positions (',' ramp)* ')' |
+//                 'llama3' '(' factor ',' low_freq_factor ',' high_freq_factor ',' positions ')'
+//   ramp       := ('beta_fast' | 'beta_slow' | 'attention') '=' number | 'exact'
+//
+// Each part at most once; `positions` are those of the training.
 #pragma once
 
 #include <string>
@@ -14,6 +23,7 @@
 
 #include "fovea/attention/mask.h"
 #include "fovea/attention/mod.h"
+#include "fovea/attention/rope.h"
 #include "fovea/attention/spec.h"
 #include "fovea/core/error.h"
 
@@ -39,5 +49,9 @@ std::string to_string(const Normalizer& normalizer);
 /// One built-in mod: softcap(CAP), alibi, bias, relative(BUCKETS,MAX_DISTANCE,bidirectional|causal). The
 /// names of other mods cannot be read back. Throws ExpressionError.
 Mod parse_mod(std::string_view text);
+
+/// "rope(64,base=500000,interleaved,llama3(8,1,4,8192))". Throws ExpressionError.
+Rope parse_rope(std::string_view text);
+std::string to_string(const Rope& rope);
 
 }  // namespace fovea

@@ -1,0 +1,133 @@
+// Frequencies of rotary position embeddings against their papers' formulas, and the table of their angles.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "fovea/plan/rope.h"
+
+namespace fovea::testing {
+namespace {
+
+TEST(RopeTables, FrequenciesOfTheirPapers) {
+  for (const std::int64_t d : {4, 12, 64, 128}) {
+    const auto frequencies = [&](RopeScaling scaling, std::int64_t sequence_len = 0) {
+      return rope_frequencies({.rotary_dim = d, .scaling = scaling}, sequence_len);
+    };
+    const std::vector<double> plain = frequencies(NoScaling{}).inverse,
+                              linear = frequencies(LinearScaling{4}).inverse,
+                              ntk = frequencies(NtkScaling{4}).inverse;
+    ASSERT_EQ(plain.size(), static_cast<std::size_t>(d / 2));
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      const double exponent = static_cast<double>(i) / static_cast<double>(d / 2);
+      EXPECT_NEAR(plain[i] * std::exp(std::log(10000.0) * exponent), 1.0, 1e-14);
+      EXPECT_DOUBLE_EQ(linear[i], plain[i] / 4.0);
+      // A geometric sequence still, from 1 to a quarter of what the last one was.
+      EXPECT_NEAR(ntk[i] / plain[i], std::pow(0.25, static_cast<double>(i) / static_cast<double>(d / 2 - 1)),
+                  1e-14);
+    }
+    for (const std::int64_t within : {0, 50, 100})
+      EXPECT_EQ(frequencies(DynamicNtkScaling{2, 100}, within).inverse, plain);
+    EXPECT_EQ(frequencies(DynamicNtkScaling{2, 100}, 250).inverse, frequencies(NtkScaling{4}).inverse);
+
+    const double pi = std::numbers::pi;
+    const std::vector<double> llama = frequencies(Llama3Scaling{8, 1, 4, 8192}).inverse;
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      const double wavelength = 2 * pi / plain[i], smooth = (8192 / wavelength - 1) / 3;
+      const double want = wavelength < 8192.0 / 4   ? plain[i]
+                          : wavelength > 8192.0 / 1 ? plain[i] / 8
+                                                    : (1 - smooth) * plain[i] / 8 + smooth * plain[i];
+      EXPECT_NEAR(llama[i] / want, 1.0, 1e-14) << i;
+    }
+  }
+}
+
+// 1 where a pair stays, 0 where it is divided by the factor.
+std::vector<double> kept_of(const Rope& rope) {
+  Rope plain = rope;
+  plain.scaling = NoScaling{};
+  const double slow = 1.0 / std::get<YarnScaling>(rope.scaling).factor;
+  std::vector<double> kept = rope_frequencies(rope).inverse;
+  const std::vector<double> before = rope_frequencies(plain).inverse;
+  for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = (kept[i] / before[i] - slow) / (1.0 - slow);
+  return kept;
+}
+
+TEST(RopeTables, YarnSlowsByTurns) {
+  const Rope rope{.rotary_dim = 128, .scaling = YarnScaling{.factor = 16, .original_max_positions = 4096}};
+  Rope exact = rope;
+  std::get<YarnScaling>(exact.scaling).ends = YarnScaling::Ends::exact;
+  // Turns of pair i within 4096 positions are 651.9 · 10^(-i/16): 32 at i = 20.94, 1 at 45.03.
+  const double log_base = std::log(10000.0) / 64;
+  const auto pair_of = [&](double turns) {
+    return std::log(4096 / (2 * std::numbers::pi * turns)) / log_base;
+  };
+  const std::vector<double> kept = kept_of(rope), kept_exactly = kept_of(exact);
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const auto n = static_cast<double>(i);
+    EXPECT_NEAR(kept[i], std::clamp((46 - n) / (46 - 20), 0.0, 1.0), 1e-13) << i;
+    EXPECT_NEAR(kept_exactly[i], std::clamp((pair_of(1) - n) / (pair_of(1) - pair_of(32)), 0.0, 1.0), 1e-13);
+  }
+  // The ramp begins at pair 0 though 100 positions never make 32 turns, and ends at rotary_dim - 1.
+  const std::vector<double> few =
+      kept_of({.rotary_dim = 8, .scaling = YarnScaling{.factor = 2, .original_max_positions = 100}});
+  const std::vector<double> low_base = kept_of(
+      {.rotary_dim = 8, .base = 10, .scaling = YarnScaling{.factor = 2, .original_max_positions = 1000}});
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_NEAR(few[i], (std::array{1.0, 0.5, 0.0, 0.0})[i], 1e-14) << i;
+    EXPECT_NEAR(low_base[i], (std::array{1.0, 1.0, 1.0, 0.8})[i], 1e-14) << i;
+  }
+  // Both ends on one pair, or beyond all of them: a step, never a division by 0.
+  for (const std::int64_t positions : {1, 7, 100, 1 << 30}) {
+    for (const double beta : {1e-3, 1.0, 1e3}) {
+      for (const double share :
+           kept_of({.rotary_dim = 8, .scaling = YarnScaling{2, positions, beta, beta}})) {
+        EXPECT_GE(share, -1e-14);
+        EXPECT_LE(share, 1 + 1e-14);
+      }
+    }
+  }
+}
+
+TEST(RopeTables, YarnMultipliesScores) {
+  const auto factor = [](const RopeScaling& scaling) {
+    return rope_frequencies({.rotary_dim = 8, .scaling = scaling}).attention_factor;
+  };
+  EXPECT_DOUBLE_EQ(factor(YarnScaling{.factor = 16, .original_max_positions = 10}),
+                   0.1 * std::log(16.0) + 1.0);
+  EXPECT_EQ(factor(YarnScaling{.factor = 1, .original_max_positions = 10}), 1.0);
+  EXPECT_EQ(factor(YarnScaling{.factor = 16, .original_max_positions = 10, .attention_factor = 0.5}), 0.5);
+  EXPECT_EQ(factor(NoScaling{}), 1.0);
+}
+
+// An angle rounded to f32 would be wrong by 0.03 here.
+TEST(RopeTables, FarPositionsAreExact) {
+  const std::int64_t positions = 1 << 20;
+  const RopeTable wide({.rotary_dim = 4}, positions, DType::f64),
+      table({.rotary_dim = 4}, positions, DType::bf16);
+  ASSERT_EQ(table.cosines().dtype(), DType::f32);
+  for (std::int64_t p = positions - 1000; p < positions; ++p) {
+    for (std::int64_t i = 0; i < 2; ++i) {
+      const long double angle = static_cast<long double>(p) * (i == 0 ? 1.0L : 0.01L);
+      EXPECT_NEAR(wide.cosines().at<double>({p, i}), static_cast<double>(std::cos(angle)), 1e-10);
+      EXPECT_NEAR(wide.sines().at<double>({p, i}), static_cast<double>(std::sin(angle)), 1e-10);
+      EXPECT_EQ(table.cosines().at<float>({p, i}), static_cast<float>(wide.cosines().at<double>({p, i})));
+      EXPECT_EQ(table.sines().at<float>({p, i}), static_cast<float>(wide.sines().at<double>({p, i})));
+    }
+  }
+}
+
+TEST(RopeTables, WhatNoTableIs) {
+  EXPECT_THROW(RopeTable({.rotary_dim = 7}, 10, DType::f32), InvalidArgument);
+  EXPECT_THROW(RopeTable({.rotary_dim = 8}, -1, DType::f32), InvalidArgument);
+  EXPECT_THROW(RopeTable({.rotary_dim = 8}, std::int64_t{1} << 41, DType::f32), InvalidArgument);
+  EXPECT_THROW(rope_frequencies({.rotary_dim = 8, .base = std::numeric_limits<double>::infinity()}),
+               InvalidArgument);
+  EXPECT_THROW(rope_frequencies({.rotary_dim = 8}, -1), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace fovea::testing
