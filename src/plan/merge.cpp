@@ -13,10 +13,6 @@ namespace {
 
 constexpr const char* function = "merge_attention";
 
-bool same_view(const ConstTensorView& a, const ConstTensorView& b) {
-  return a.raw() == b.raw() && a.shape() == b.shape() && std::ranges::equal(a.strides(), b.strides());
-}
-
 void check(std::span<const AttentionPart> parts, const TensorView& output, const TensorView& log_sum_exp) {
   check_four_axes(function, "output", output, "[batch, heads, query_len, value_dim]");
   const DType wide = wide_dtype(output.dtype());

@@ -1,5 +1,6 @@
 #include "plan/rows.h"
 
+#include <algorithm>
 #include <array>
 
 namespace fovea {
@@ -65,6 +66,10 @@ void check_contiguous(const char* function, const char* argument, const ConstTen
 void check_four_axes(const char* function, const char* argument, const ConstTensorView& view,
                      const char* axes) {
   if (view.rank() != 4) throw InvalidArgument(function, argument, axes, described(view));
+}
+
+bool same_view(const ConstTensorView& a, const ConstTensorView& b) {
+  return a.raw() == b.raw() && a.shape() == b.shape() && std::ranges::equal(a.strides(), b.strides());
 }
 
 void copy_rows(const ConstTensorView& from, const TensorView& to, Executor& executor) {

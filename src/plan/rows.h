@@ -50,6 +50,9 @@ void check_contiguous(const char* function, const char* argument, const ConstTen
 void check_four_axes(const char* function, const char* argument, const ConstTensorView& view,
                      const char* axes);
 
+/// The same elements in the same places.
+bool same_view(const ConstTensorView& a, const ConstTensorView& b);
+
 inline RowSizes rows_of(const ConstTensorView& view) {
   return {view.size(0), view.size(1), view.size(2)};
 }
