@@ -1,6 +1,5 @@
 #include "fovea/plan/differential.h"
 
-#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -40,12 +39,14 @@ Shape output_shape(const AttentionPlan& plan, const DifferentialInputs& inputs) 
           plan.shape().value_dim};
 }
 
-void check_inputs(const char* function, const AttentionPlan& plan, const DifferentialInputs& inputs) {
+void check_inputs(const char* function, const AttentionPlan& plan, const DifferentialInputs& inputs,
+                  std::span<const TensorView> mod_gradients = {}) {
   check_heads(function, "query", inputs.attention.query, plan.shape().num_query_heads);
   check_heads(function, "key", inputs.attention.key, plan.shape().num_kv_heads);
   check_contiguous(function, "lambda", inputs.lambda, wide_dtype(plan.dtype()),
                    {plan.shape().num_query_heads});
-  fovea::check_inputs(function, plan.impl(), half_of(inputs.attention, 0));
+  const CallSizes sizes = fovea::check_inputs(function, plan.impl(), half_of(inputs.attention, 0));
+  check_mods(function, plan.impl(), sizes, inputs.attention.mod_arguments, mod_gradients);
 }
 
 // to = first - lambda_h · second; without a first one, -lambda_h · second.
@@ -121,7 +122,7 @@ class SharedGradients {
 void check_backward(const char* function, const AttentionPlan& plan, const DifferentialInputs& inputs,
                     const DifferentialState& state, const ConstTensorView& d_output,
                     const DifferentialGradients& gradients) {
-  check_inputs(function, plan, inputs);
+  check_inputs(function, plan, inputs, gradients.attention.mod_arguments);
   const Shape outputs = output_shape(plan, inputs);
   const DType wide = wide_dtype(plan.dtype());
   for (int half = 0; half < 2; ++half) {

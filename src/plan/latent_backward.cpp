@@ -184,7 +184,7 @@ void attend_latent_backward(const LatentPlan& plan, const LatentInputs& inputs, 
                             ConstTensorView d_output, const LatentGradients& gradients,
                             const CallResources& resources) {
   const char* function = "attend_latent_backward";
-  const latent::Sizes s = latent::check_inputs(function, plan, inputs);
+  const latent::Sizes s = latent::check_inputs(function, plan, inputs, gradients.mod_arguments);
   latent::check_backward(function, plan, inputs, s, state, d_output, gradients);
   with_wide_type(plan.dtype, [&](auto zero) {
     latent::backward<decltype(zero)>(plan, inputs, s, state, d_output, gradients, resources);

@@ -209,6 +209,10 @@ TEST(Differential, RefusesAtTheDoor) {
     expect_refused(forward(in, run.output), name, "lambda");
   }
   expect_refused(forward(run.inputs(false), run.value), name, "output");
+  const std::vector<ConstTensorView> many(1000, run.slope);  // more than a plan could have
+  in = run.inputs(false);
+  in.attention.mod_arguments = many;
+  expect_refused(forward(in, run.output), name, "mod_arguments");
   const DifferentialState state = attend_differential(plan, run.inputs(false), run.output);
   const auto backward = [&](const DifferentialState& s, const Tensor& d_output, const Tensor& d_query,
                             const Tensor& d_lambda) {

@@ -306,6 +306,8 @@ TEST(Latent, RefusesAtTheDoor) {
   refused([&](LatentInputs& in) { in.W_UK = wide; }, "W_UK");
   refused([&](LatentInputs& in) { in.W_UV = e.W_UK; }, "W_UV");
   refused([&](LatentInputs& in) { in.attention.key = odd; }, "attention.key");
+  const std::vector<ConstTensorView> many(1000, e.slope);  // more than a plan could have
+  refused([&](LatentInputs& in) { in.attention.mod_arguments = many; }, "mod_arguments");
   expect_refused([&] { attend_latent(plan, e.inputs(), odd); }, "attend_latent", "output");
 
   const LatentState state = attend_latent(plan, e.inputs(), e.output);
@@ -313,6 +315,10 @@ TEST(Latent, RefusesAtTheDoor) {
     return [&plan, &e, s, d_output, g] { attend_latent_backward(plan, e.inputs(), s, d_output, g); };
   };
   const char* name = "attend_latent_backward";
+  const std::vector<TensorView> many_gradients(1000, e.slope);
+  LatentGradients too_many;
+  too_many.mod_arguments = many_gradients;
+  expect_refused(backward(state, e.d_output, too_many), name, "gradients.mod_arguments");
   expect_refused(backward({}, e.d_output, {}), name, "state.output");
   expect_refused(backward({e.output, state.log_sum_exp}, e.d_output, {}), name, "state.output");
   expect_refused(backward(state, odd, {}), name, "d_output");
