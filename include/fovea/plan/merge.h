@@ -10,6 +10,7 @@
 // Backward: the weight of a key is exp(score - log_sum_exp of the whole), and D = ⟨dO, O⟩ is the whole's too.
 // So attend_backward, called for each part with the *merged* output and log-sum-exp and the whole's d_output,
 // gives that part's d_key and d_value, and shares of d_query and of the gradients of parameters that add up.
+// Not with the kernel "reference", which makes weights of its own from what one call sees.
 #pragma once
 
 #include <span>
