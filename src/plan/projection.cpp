@@ -19,18 +19,6 @@ void add_scaled(T factor, const T* __restrict x, std::int64_t n, T* __restrict y
   for (std::int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
 }
 
-// body(b, h, row) for every row; a unit of work is a group of rows of one head.
-template <class Body>
-void for_rows(const RowSizes& s, Executor& executor, Body&& body) {
-  constexpr std::int64_t group = 32;
-  const std::int64_t groups = (s.rows + group - 1) / group;
-  executor.parallel_for(s.batch * s.heads * groups, [&](std::int64_t unit, int) {
-    const std::int64_t begin = unit % groups * group, h = unit / groups % s.heads,
-                       b = unit / groups / s.heads;
-    for (std::int64_t r = begin; r < std::min(s.rows, begin + group); ++r) body(b, h, r);
-  });
-}
-
 }  // namespace
 
 template <class T>

@@ -3,6 +3,7 @@
 // enough.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "fovea/core/executor.h"
@@ -13,6 +14,18 @@ namespace fovea {
 struct RowSizes {
   std::int64_t batch = 0, heads = 0, rows = 0;
 };
+
+/// body(b, h, row) for every row; a unit of work is a group of rows of one head.
+template <class Body>
+void for_rows(const RowSizes& s, Executor& executor, Body&& body) {
+  constexpr std::int64_t group = 32;
+  const std::int64_t groups = (s.rows + group - 1) / group;
+  executor.parallel_for(s.batch * s.heads * groups, [&](std::int64_t unit, int) {
+    const std::int64_t begin = unit % groups * group, h = unit / groups % s.heads,
+                       b = unit / groups / s.heads;
+    for (std::int64_t r = begin; r < std::min(s.rows, begin + group); ++r) body(b, h, r);
+  });
+}
 
 /// W [out, in], or one a head at `head_stride` elements; bias [out] or null.
 template <class T>

@@ -1,0 +1,106 @@
+#include "plan/rows.h"
+
+#include <algorithm>
+#include <array>
+
+namespace fovea {
+namespace {
+
+// Axes of size 1 in front.
+template <class Byte>
+BasicTensorView<Byte> of_four_axes(const BasicTensorView<Byte>& view) {
+  std::array<std::int64_t, 4> sizes{1, 1, 1, 1}, strides{};
+  const int missing = 4 - view.rank();
+  for (int axis = 0; axis < view.rank(); ++axis) {
+    sizes[static_cast<std::size_t>(axis + missing)] = view.size(axis);
+    strides[static_cast<std::size_t>(axis + missing)] = view.stride(axis);
+  }
+  return {view.raw(), view.dtype(), Shape(std::span<const std::int64_t>(sizes)), strides};
+}
+
+template <class T>
+auto* row_of(T* data, std::span<const std::int64_t> strides, std::int64_t b, std::int64_t h, std::int64_t r) {
+  return data + b * strides[0] + h * strides[1] + r * strides[2];
+}
+
+template <class From, class To, class Each>
+void each_element(const ConstTensorView& from, const TensorView& to, Executor& executor, Each each) {
+  const From* source = from.data<From>();
+  To* target = to.data<To>();
+  const std::int64_t dim = from.size(3), step = from.stride(3), stride = to.stride(3);
+  for_rows(rows_of(from), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
+    const From* x = row_of(source, from.strides(), b, h, r);
+    To* y = row_of(target, to.strides(), b, h, r);
+    if (step == 1 && stride == 1) {
+      for (std::int64_t d = 0; d < dim; ++d) each(x[d], y[d]);
+    } else {
+      for (std::int64_t d = 0; d < dim; ++d) each(x[d * step], y[d * stride]);
+    }
+  });
+}
+
+}  // namespace
+
+std::string described(const ConstTensorView& view) {
+  return std::string(to_string(view.dtype())) + " " + to_string(view.shape());
+}
+
+void check_operand(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
+                   const Shape& shape) {
+  const std::string wanted = std::string(to_string(dtype)) + " " + to_string(shape);
+  if (view.dtype() != dtype || !(view.shape() == shape))
+    throw InvalidArgument(function, argument, wanted, described(view));
+  if (view.rank() > 0 && view.size(-1) > 1 && view.stride(-1) != 1)
+    throw InvalidArgument(function, argument, "a contiguous innermost axis",
+                          "stride " + std::to_string(view.stride(-1)));
+  if (view.count() > 0 && view.empty())
+    throw InvalidArgument(function, argument, "data of " + wanted, "a null pointer");
+}
+
+void check_contiguous(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
+                      const Shape& shape) {
+  check_operand(function, argument, view, dtype, shape);
+  if (!view.contiguous()) throw InvalidArgument(function, argument, "a contiguous tensor", "a strided one");
+}
+
+void check_four_axes(const char* function, const char* argument, const ConstTensorView& view,
+                     const char* axes) {
+  if (view.rank() != 4) throw InvalidArgument(function, argument, axes, described(view));
+}
+
+bool same_view(const ConstTensorView& a, const ConstTensorView& b) {
+  return a.raw() == b.raw() && a.shape() == b.shape() && std::ranges::equal(a.strides(), b.strides());
+}
+
+void copy_rows(const ConstTensorView& from, const TensorView& to, Executor& executor) {
+  with_type(from.dtype(), [&](auto source) {
+    with_type(to.dtype(), [&](auto target) {
+      using From = decltype(source);
+      using To = decltype(target);
+      each_element<From, To>(from, to, executor, [](const From& x, To& y) {
+        if constexpr (std::is_same_v<From, To>)
+          y = x;
+        else
+          y = static_cast<To>(static_cast<Wide<To>>(static_cast<Wide<From>>(x)));
+      });
+    });
+  });
+}
+
+void add_rows(const ConstTensorView& from, const TensorView& to, Executor& executor) {
+  with_type(from.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    each_element<T, T>(of_four_axes(from), of_four_axes(to), executor, [](const T& x, T& y) {
+      y = static_cast<T>(static_cast<Wide<T>>(x) + static_cast<Wide<T>>(y));
+    });
+  });
+}
+
+ConstTensorView widened(const ConstTensorView& view, Tensor& copy, Executor& executor) {
+  if (view.dtype() == wide_dtype(view.dtype())) return view;
+  copy = Tensor(wide_dtype(view.dtype()), view.shape());
+  copy_rows(view, copy, executor);
+  return copy;
+}
+
+}  // namespace fovea
