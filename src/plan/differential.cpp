@@ -40,13 +40,13 @@ Shape output_shape(const AttentionPlan& plan, const DifferentialInputs& inputs) 
 }
 
 void check_inputs(const char* function, const AttentionPlan& plan, const DifferentialInputs& inputs,
-                  std::span<const TensorView> mod_gradients = {}) {
+                  const AttentionGradients* gradients = nullptr) {
   check_heads(function, "query", inputs.attention.query, plan.shape().num_query_heads);
   check_heads(function, "key", inputs.attention.key, plan.shape().num_kv_heads);
   check_contiguous(function, "lambda", inputs.lambda, wide_dtype(plan.dtype()),
                    {plan.shape().num_query_heads});
   const CallSizes sizes = fovea::check_inputs(function, plan.impl(), half_of(inputs.attention, 0));
-  check_mods(function, plan.impl(), sizes, inputs.attention.mod_arguments, mod_gradients);
+  check_mods(function, plan.impl(), sizes, inputs.attention, gradients);
 }
 
 // to = first - lambda_h · second; without a first one, -lambda_h · second.
@@ -93,15 +93,19 @@ void lambda_gradient(const DifferentialState& state, const ConstTensorView& d_ou
 // Gradients that both halves add to: the caller's, which the first half writes, and the second half's own.
 class SharedGradients {
  public:
-  explicit SharedGradients(const AttentionGradients& first) : mods_(first.mod_arguments.size()) {
+  explicit SharedGradients(const AttentionGradients& first) {
     second_.value = own(first.value);
     second_.W = own(first.W);
     second_.U = own(first.U);
     second_.v = own(first.v);
     second_.b = own(first.b);
+    second_.w = own(first.w);
     second_.sink = own(first.sink);
-    for (std::size_t n = 0; n < mods_.size(); ++n) mods_[n] = own(first.mod_arguments[n]);
+    second_.transitions = own(first.transitions);
+    for (const TensorView& view : first.mod_arguments) mods_.push_back(own(view));
+    for (const TensorView& view : first.weight_mod_arguments) weight_mods_.push_back(own(view));
     second_.mod_arguments = mods_;
+    second_.weight_mod_arguments = weight_mods_;
   }
   const AttentionGradients& second() const { return second_; }
   void add(Executor& executor) const {
@@ -115,14 +119,14 @@ class SharedGradients {
     return pairs_.back().second;
   }
   std::vector<std::pair<TensorView, Tensor>> pairs_;
-  std::vector<TensorView> mods_;
+  std::vector<TensorView> mods_, weight_mods_;
   AttentionGradients second_;
 };
 
 void check_backward(const char* function, const AttentionPlan& plan, const DifferentialInputs& inputs,
                     const DifferentialState& state, const ConstTensorView& d_output,
                     const DifferentialGradients& gradients) {
-  check_inputs(function, plan, inputs, gradients.attention.mod_arguments);
+  check_inputs(function, plan, inputs, &gradients.attention);
   const Shape outputs = output_shape(plan, inputs);
   const DType wide = wide_dtype(plan.dtype());
   for (int half = 0; half < 2; ++half) {

@@ -56,7 +56,7 @@ void decompress(const LatentInputs& in, const Sizes& s, Operands& o, Executor& e
 }  // namespace
 
 Sizes check_inputs(const char* function, const LatentPlan& plan, const LatentInputs& in,
-                   std::span<const TensorView> mod_gradients) {
+                   const AttentionGradients* gradients) {
   const LatentShape& p = plan.shape;
   check_four_axes(function, "query_content", in.query_content,
                   "[batch, num_query_heads, query_len, content_dim]");
@@ -86,8 +86,7 @@ Sizes check_inputs(const char* function, const LatentPlan& plan, const LatentInp
   check_unused(function, "attention.query", in.attention.query);
   check_unused(function, "attention.key", in.attention.key);
   check_unused(function, "attention.value", in.attention.value);
-  check_mods(function, plan.attention.impl(), {s.batch, s.queries, s.keys}, in.attention.mod_arguments,
-             mod_gradients);
+  check_mods(function, plan.attention.impl(), {s.batch, s.queries, s.keys}, in.attention, gradients);
   return s;
 }
 

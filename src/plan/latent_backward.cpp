@@ -53,7 +53,9 @@ void run_inside(Backward& c, const ConstTensorView& d_output, const CallResource
   if (c.d_key) inside.key = c.d_key;
   if (c.d_value) inside.value = c.d_value;
   inside.sink = g.sink;
+  inside.transitions = g.transitions;
   inside.mod_arguments = g.mod_arguments;
+  inside.weight_mod_arguments = g.weight_mod_arguments;
   attend_backward(c.plan.attention, c.operands.inputs(c.inputs), c.state.output, c.state.log_sum_exp,
                   d_output, inside, resources);
   if (g.query_rotary && c.sizes.rotary > 0) {
@@ -153,7 +155,9 @@ void check_backward(const char* function, const LatentPlan& plan, const LatentIn
     if (view) check_contiguous(function, argument, view, wide, view.shape());
   }
   apart.writes("gradients.sink", g.sink);
+  apart.writes("gradients.transitions", g.transitions);
   for (const TensorView& view : g.mod_arguments) apart.writes("gradients.mod_arguments", view);
+  for (const TensorView& view : g.weight_mod_arguments) apart.writes("gradients.weight_mod_arguments", view);
   apart.reads("W_UK", in.W_UK);
   apart.reads("W_UV", in.W_UV);
   apart.reads("state.output", state.output);
@@ -184,7 +188,10 @@ void attend_latent_backward(const LatentPlan& plan, const LatentInputs& inputs, 
                             ConstTensorView d_output, const LatentGradients& gradients,
                             const CallResources& resources) {
   const char* function = "attend_latent_backward";
-  const latent::Sizes s = latent::check_inputs(function, plan, inputs, gradients.mod_arguments);
+  AttentionGradients inside;
+  inside.mod_arguments = gradients.mod_arguments;
+  inside.weight_mod_arguments = gradients.weight_mod_arguments;
+  const latent::Sizes s = latent::check_inputs(function, plan, inputs, &inside);
   latent::check_backward(function, plan, inputs, s, state, d_output, gradients);
   with_wide_type(plan.dtype, [&](auto zero) {
     latent::backward<decltype(zero)>(plan, inputs, s, state, d_output, gradients, resources);

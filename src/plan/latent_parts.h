@@ -20,7 +20,7 @@ struct Sizes {
 
 /// Throws InvalidArgument in O(batch).
 Sizes check_inputs(const char* function, const LatentPlan& plan, const LatentInputs& inputs,
-                   std::span<const TensorView> mod_gradients = {});
+                   const AttentionGradients* gradients = nullptr);
 
 /// [batch, keys, dim] seen as `heads` heads with the same rows.
 template <class Byte>

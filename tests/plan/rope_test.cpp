@@ -7,6 +7,7 @@
 #include <complex>
 #include <numeric>
 
+#include "fovea/attention/expression.h"
 #include "plan/cases.h"
 
 namespace fovea::testing {

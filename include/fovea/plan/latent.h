@@ -80,9 +80,9 @@ LatentState attend_latent(const LatentPlan& plan, const LatentInputs& inputs, Te
 /// Each in the shape and dtype of its input; an empty view is "not wanted". W_UK, W_UV and sink contiguous.
 struct LatentGradients {
   TensorView query_content, query_rotary, cache, W_UK, W_UV;
-  TensorView sink = {};
   /// As in AttentionGradients.
-  std::span<const TensorView> mod_arguments = {};
+  TensorView sink = {}, transitions = {};
+  std::span<const TensorView> mod_arguments = {}, weight_mod_arguments = {};
 };
 
 /// Gradients of a scalar loss whose derivative by the output is `d_output`; `state` is what attend_latent
