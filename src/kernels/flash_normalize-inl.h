@@ -163,6 +163,7 @@ HWY_INLINE T NormalizerGradient(const Problem<T>& p, const WholeRow<T>& row, con
                                 T* gradient) {
   if (g.log_sum_exp != g.log_sum_exp) {  // a NaN among the scores, or no weights to speak of
     for (int64_t j = 0; j < row.n; ++j) gradient[j] = g.scores[j] == kHidden<T> ? T{0} : g.log_sum_exp;
+    for (int n = 0; g.d_transitions && n < 4; ++n) g.d_transitions[n] = g.log_sum_exp;
     return g.log_sum_exp;
   }
   switch (p.normalizer) {
