@@ -149,7 +149,8 @@ inline Factor mod_factor() {
                    return Shapes{{s.B, 1, 1, 6}, {1, s.H, s.Q, 1}};
                  }),
            level("log", {log}, [](const Sizes&) { return Shapes{}; }),
-           level("temperatures", {Temperature{0.7}, LearnedTemperature{}},
+           level("cooled", {Temperature{0.7}}, [](const Sizes&) { return Shapes{}; }),
+           level("temperature", {LearnedTemperature{}},
                  [](const Sizes& s) {
                    return Shapes{{1, s.H, 1, 1}};
                  }),
