@@ -153,7 +153,7 @@ void check_gradients(const char* function, const LocalInputs& in, const ConstTen
   apart.reads("v", in.v);
   apart.reads("d_centres", d_centres);
   if (const ConstTensorView& before = gradients.query_before; before) {
-    check_operand(function, "gradients.query_before", before, in.query.dtype(), in.query.shape());
+    check_view(function, "gradients.query_before", before, in.query.dtype(), in.query.shape());
     if (!same_view(before, gradients.query)) apart.reads("gradients.query_before", before);
   }
   apart.check();
