@@ -9,7 +9,7 @@ import torch
 
 # A result sums at most about 2^13 products (keys · queries · dim), each of a weight that came through some 2^6 roundings
 # of exp, tanh and sums: 2^19 times the half-width of a double, relative to the size of what is compared.
-ROUNDINGS = 2.0**19
+BOUND = 2.0**19 * np.finfo(np.float64).eps / 2
 OPERANDS = ("query", "key", "value")
 
 
@@ -64,10 +64,9 @@ class Engine:
         assert run.returncode == 0, (" ".join(command), run.stderr)
         return {name: np.load(self.path(f"result-{name}")) for name in results}, {file.stem: np.load(file) for file in gradients.glob("*.npy")}
 
-    def compare(self, what, given, flags, law, files=None, results=("out", "lse", "weights"), loss=("out",), dtype=np.float64, bound=None):
+    def compare(self, what, given, flags, law, files=None, results=("out", "lse", "weights"), loss=("out",), dtype=np.float64, bound=BOUND):
         """One case. `given`: tensors by name, of which the operands have their flags already; `law(given)`: the wanted results by
         name; `files`: the gradient's file of each further name; `loss`: the results that the random loss depends on."""
-        bound = ROUNDINGS * np.finfo(np.float64).eps / 2 if bound is None else bound
         given = {name: torch.from_numpy(np.array(np.asarray(tensor, dtype), np.float64)) for name, tensor in given.items()}
         files = {name: name for name in OPERANDS if name in given} | (files or {})
         leaves = {name: tensor.clone().requires_grad_(bool(loss) and name in files) for name, tensor in given.items()}

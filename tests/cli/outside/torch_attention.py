@@ -8,7 +8,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from outside.engine import masks
+from outside.engine import BOUND, masks
 
 
 def sizes(engine, turn):
@@ -46,7 +46,7 @@ def check_sdpa(engine):
             law = lambda t: live_rows(t, bits, lambda q, k, v, m, rows: scaled_dot_product_attention(q, k, v, attn_mask=m, scale=scale, enable_gqa=True))
             for dtype in (np.float64, np.float32):
                 # |q k| <= 3·dim, off by so many eps; the softmax and its backward pass that on to 8 sums of at most `keys` terms.
-                bound = None if dtype == np.float64 else 8 * 3 * dim * keys**0.5 * np.finfo(dtype).eps
+                bound = BOUND if dtype == np.float64 else 8 * 3 * dim * keys**0.5 * np.finfo(dtype).eps
                 engine.compare(f"sdpa {mask.text}", given, flags, law, dtype=dtype, bound=bound)
 
 
