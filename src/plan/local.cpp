@@ -123,11 +123,14 @@ void backward(const LocalInputs& in, const Sizes& s, const T* d_centres, const L
   if (gradients.W)
     weight_gradient(s.queries(), hidden.projection, d_hidden, hidden.query, gradients.W.data<T>(), executor);
   if (!gradients.query) return;
-  const bool narrow = gradients.query.dtype() != dtype_of<T>;
-  const Tensor wide = narrow ? Tensor(dtype_of<T>, in.query.shape()) : Tensor();
-  const TensorView to = narrow ? wide.view() : gradients.query;
+  const ConstTensorView& before = gradients.query_before;
+  const bool detour = before || gradients.query.dtype() != dtype_of<T>;
+  const Tensor wide = detour ? Tensor(dtype_of<T>, in.query.shape()) : Tensor();
+  const TensorView to = detour ? wide.view() : gradients.query;
   project_back(s.queries(), hidden.projection, d_hidden, operand_of<T>(to), executor);
-  if (narrow) copy_rows(to, gradients.query, executor);
+  Tensor wide_before;
+  if (before) add_rows(widened(before, wide_before, executor), to, executor);
+  if (detour) copy_rows(to, gradients.query, executor);
 }
 
 void check_gradients(const char* function, const LocalInputs& in, const ConstTensorView& d_centres,
@@ -149,6 +152,10 @@ void check_gradients(const char* function, const LocalInputs& in, const ConstTen
   apart.reads("W", in.W);
   apart.reads("v", in.v);
   apart.reads("d_centres", d_centres);
+  if (const ConstTensorView& before = gradients.query_before; before) {
+    check_operand(function, "gradients.query_before", before, in.query.dtype(), in.query.shape());
+    if (!same_view(before, gradients.query)) apart.reads("gradients.query_before", before);
+  }
   apart.check();
 }
 
