@@ -10,7 +10,7 @@ import sys
 import tempfile
 from importlib import metadata
 
-MODULES = ("torch_attention", "paper_scores", "normalizers", "transformers_models")
+MODULES = ("torch_attention", "paper_scores", "normalizers", "transformers_models", "compositions")
 PACKAGES = ("torch", "entmax", "torch-struct", "transformers", "fla-core")
 
 

@@ -97,7 +97,7 @@ def check_dead_rows(engine):
 
 def check_flex(engine):
     """score_mod comes after the scale and before mask_mod, as our mods do. Backward is CUDA's alone there."""
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
     mods = (("softcap(1.5)",), ("alibi=@slope",), ("softcap(0.7)", "alibi=@slope"), ("alibi=@slope", "softcap(2)"), ())
     for turn in range(16):
@@ -122,9 +122,10 @@ def check_flex(engine):
             with warnings.catch_warnings(), contextlib.suppress(UserWarning), torch.no_grad():
                 warnings.simplefilter("ignore")  # it says that eager is slow
                 blocks = create_block_mask(lambda b, h, i, j: mask.rule(b, i + start, j), batch, None, queries, keys, device="cpu")
-                out = flex_attention(t["query"], t["key"], t["value"], score_mod=mod, block_mask=blocks, scale=scale, enable_gqa=True)
-            out = torch.where(bits.any(-1, keepdim=True), out, 0.0)
-            return {"out": out}
+                out, more = flex_attention(t["query"], t["key"], t["value"], score_mod=mod, block_mask=blocks, scale=scale, enable_gqa=True,
+                                           return_aux=AuxRequest(lse=True))
+            live = bits.any(-1)
+            return {"out": torch.where(live[..., None], out, 0.0), "lse": torch.where(live, more.lse, -torch.inf)}
 
         flags = ["--mask", mask.text, "--scale", str(scale), *(part for name in names for part in ("--mod", name))]
         engine.compare(f"flex {names} {mask.text}", given, flags + ([] if offset is None else ["--query-offset", str(offset)]), law, loss=())
