@@ -142,38 +142,10 @@ void chain_gradient(const T* transitions, std::int64_t count, const T* potential
   for (int n = 0; d_transitions && n < 4; ++n) d_transitions[n] += sums[n];
 }
 
-template <class T>
-T entmax_threshold(double power, std::int64_t count, const T* y) {
-  T tau{-1};
-  for (int round = 0; round < 100; ++round) {
-    T sum{0}, slope{0};
-    for (std::int64_t j = 0; j < count; ++j) {
-      const T above = y[j] - tau;
-      if (!(above > T{0})) continue;
-      if (power == 1.0) {
-        sum += above;
-        slope += T{1};
-      } else if (power == 2.0) {
-        sum += above * above;
-        slope += T{2} * above;
-      } else {
-        const T raised = std::pow(above, static_cast<T>(power - 1.0));
-        sum += raised * above;
-        slope += static_cast<T>(power) * raised;
-      }
-    }
-    const T next = tau + (sum - T{1}) / slope;
-    if (!(next > tau)) return tau;  // risen as far as rounding lets it
-    tau = next;
-  }
-  return tau;
-}
-
-#define FOVEA_INSTANTIATE(T)                                                     \
-  template void gumbel_row<T>(std::uint64_t, const Site&, std::int64_t, T*);     \
-  template T chain_marginals<T>(const T*, std::int64_t, T*, T*);                 \
-  template void chain_gradient<T>(const T*, std::int64_t, const T*, T*, T*, T*); \
-  template T entmax_threshold<T>(double, std::int64_t, const T*);
+#define FOVEA_INSTANTIATE(T)                                                 \
+  template void gumbel_row<T>(std::uint64_t, const Site&, std::int64_t, T*); \
+  template T chain_marginals<T>(const T*, std::int64_t, T*, T*);             \
+  template void chain_gradient<T>(const T*, std::int64_t, const T*, T*, T*, T*);
 FOVEA_INSTANTIATE(float)
 FOVEA_INSTANTIATE(double)
 #undef FOVEA_INSTANTIATE

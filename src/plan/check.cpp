@@ -9,10 +9,6 @@
 namespace fovea {
 namespace {
 
-std::string described(const ConstTensorView& view) {
-  return std::string(to_string(view.dtype())) + " " + to_string(view.shape());
-}
-
 bool innermost_contiguous(const ConstTensorView& view) {
   return view.rank() == 0 || view.size(-1) <= 1 || view.stride(-1) == 1;
 }
@@ -30,6 +26,10 @@ std::pair<std::uintptr_t, std::uintptr_t> extent(const ConstTensorView& view) {
 }
 
 }  // namespace
+
+std::string described(const ConstTensorView& view) {
+  return std::string(to_string(view.dtype())) + " " + to_string(view.shape());
+}
 
 void check_view(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
                 const Shape& shape) {

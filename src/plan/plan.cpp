@@ -233,7 +233,7 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
 std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query_offset) {
   const AttentionPlan::Impl& impl = plan.impl();
   const AttentionShape& s = impl.shape;
-  std::string text = impl.kernel->name;
+  std::string text = std::string(impl.kernel->name) + (impl.whole_row() ? ", whole rows" : "");
   for (const std::string& refusal : impl.refusals) text += "; refused " + refusal;
   text += "\n" + to_string(impl.spec.score) + " x " + shortest(impl.scale);
   for (const Mod& mod : impl.spec.mods) text += " -> " + to_string(mod);

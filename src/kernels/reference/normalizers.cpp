@@ -27,6 +27,11 @@ double log_sum_exp(const Numbers& x) {
   return best + std::log(sum);
 }
 
+double log_add(double a, double b) {
+  const double best = std::max(a, b);
+  return best == -infinity ? best : best + std::log1p(std::exp(-std::abs(a - b)));
+}
+
 // By bisection: the sum falls from at least 1 at best - 1 to 0 at best, all times alpha - 1.
 double entmax_threshold(double alpha, const Numbers& scores) {
   const double power = 1.0 / (alpha - 1.0), best = (alpha - 1.0) * largest(scores);
@@ -62,7 +67,7 @@ struct Chain {
           for (std::size_t y = 0; y < 2; ++y)
             ways[y] = result[last][y] +
                       (forward ? transitions[2 * y + z] : own(allowed, last, y) + transitions[2 * z + y]);
-          sum = std::max(ways[0], ways[1]) == -infinity ? -infinity : log_sum_exp({ways[0], ways[1]});
+          sum = log_add(ways[0], ways[1]);
         }
         result[j][z] = forward ? sum + own(allowed, j, z) : sum;
       }
@@ -78,8 +83,7 @@ struct Chain {
     const auto upto = messages(allowed, true);
     for (std::size_t j = potentials.size(); j-- > 0;) {
       if (potentials[j] == -infinity) continue;
-      return std::max(upto[j][0], upto[j][1]) == -infinity ? -infinity
-                                                           : log_sum_exp({upto[j][0], upto[j][1]});
+      return log_add(upto[j][0], upto[j][1]);
     }
     return -infinity;
   }
