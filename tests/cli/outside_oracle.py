@@ -26,6 +26,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--fovea", required=True)
     parser.add_argument("--only", default="", help="run the parts whose line contains this, whatever FOVEA_CASES says")
+    parser.add_argument("--seed", type=int, default=3, help="of shapes and numbers")
     arguments = parser.parse_args()
     if os.environ.get("FOVEA_CASES") != "full" and not arguments.only:
         print("not run: ./run test --full compares with outside packages")
@@ -46,7 +47,7 @@ def main():
             if arguments.only not in line:
                 continue
             with tempfile.TemporaryDirectory() as folder:
-                engine = Engine(arguments.fovea, folder)
+                engine = Engine(arguments.fovea, folder, arguments.seed)
                 try:
                     check(engine)
                     ran += 1

@@ -47,7 +47,7 @@ class Draw:
         entry = (self.away.clamp(-far, far) + far).expand(self.batch, self.heads, -1, -1)
         return lambda s, t: s + t[name].gather(-1, entry)
 
-    def around(self, n):
+    def around(self):
         """Luong's window and Gaussian around centres that are given: the last mod, and a weight mod."""
         self.flags += ["--mod", "local(4.5)=@centre", "--weight-mod", "gaussian(2)=@centre"]
         self.tensor("centre", "weight_mods[0].center", self.batch, self.heads, self.queries, 1, low=0.0, high=float(self.keys))
@@ -91,7 +91,7 @@ def check_compositions(engine):
         kinds = [KINDS[n] for n in engine.rng.permutation(len(KINDS))[: engine.integer(1, 4)]]
         steps = [draw.mod(kind, n) for n, kind in enumerate(kinds)]
         if turn % 3 == 0:
-            draw.around(len(steps))
+            draw.around()
         normalizer = draw.normalizer(NORMALIZERS[turn // 2 % 4])
 
         def law(t):
@@ -103,7 +103,9 @@ def check_compositions(engine):
                 weights = step(weights, t)
             return {"out": weights @ expand(t["value"], draw.heads), "weights": weights}
 
-        engine.compare(f"composition {turn}", draw.given, draw.flags, law, draw.files, loss=("out", "weights") if turn % 4 == 3 else ("out",))
+        _, gradients = engine.compare(f"composition {turn}", draw.given, draw.flags, law, draw.files, loss=("out", "weights") if turn % 4 == 3 else ("out",))
+        window = gradients.get(f"mods[{len(steps)}].center")  # keys come and go with it, but nothing depends on it smoothly
+        assert (window is not None and not window.any()) == (turn % 3 == 0)
 
 
 def check_chosen_rows(engine):

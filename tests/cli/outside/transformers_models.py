@@ -51,12 +51,14 @@ def check_alibi(engine):
         (batch, heads, queries, dim), keys = given["query"].shape, given["key"].shape[2]
         bias = build_alibi_tensor(torch.ones(batch, keys, dtype=torch.long), heads, torch.float64).reshape(batch, heads, 1, keys)
         given["slope"] = bias[0, :, 0, 1]
+        assert torch.equal(bias, (given["slope"][:, None, None] * torch.arange(keys)).expand(bias.shape))
 
         def law(t):
-            s = t["query"] @ expand(t["key"], heads).mT / dim**0.5 + bias
-            return {"out": masked_softmax(s, bits)[0] @ expand(t["value"], heads)}
+            s = t["query"] @ expand(t["key"], heads).mT / dim**0.5 + t["slope"][:, None, None] * torch.arange(keys)
+            weights = masked_softmax(s, bits)[0]
+            return {"out": weights @ expand(t["value"], heads), "weights": weights}
 
-        engine.compare("alibi", given, flags + ["--mod", "alibi=@slope"], law)
+        engine.compare("alibi", given, flags + ["--mod", "alibi=@slope"], law, {"slope": "mods[0].slope"})
 
 
 def bucket_by_definition(buckets, farthest, bidirectional, distance):
@@ -125,7 +127,8 @@ def check_sinks(engine):
         def law(t):
             module = types.SimpleNamespace(num_key_value_groups=heads // kv_heads, sinks=t["sink"], training=False)
             out, weights = modeling_gpt_oss.eager_attention_forward(module, t["query"], t["key"], t["value"], additive(bits), dim**-0.5)
-            return {"out": out.transpose(1, 2), "weights": weights}
+            visible = (t["query"] @ expand(t["key"], heads).mT / dim**0.5).detach().masked_fill(~bits, -torch.inf)
+            return {"out": out.transpose(1, 2), "weights": weights, "lse": torch.logsumexp(visible, -1)}  # without the sink
 
         engine.compare("sinks", given, flags + ["--normalizer", "sink", "--sink", "@sink"], law, {"sink": "normalizer.sink"},
                        loss=("out",))
