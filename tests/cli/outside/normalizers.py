@@ -173,8 +173,10 @@ def chain_case(engine, turn, weigh, keys=None):
         weights = by_visible_keys(scores(t), bits, lambda s, head: weigh(s, t["transitions"].expand(heads, 2, 2)[head]))
         return {"out": weights @ expand(t["value"], heads), "weights": weights}
 
+    # A marginal is exp of a difference of sums over all keys, and off relatively by what those are off absolutely.
+    bound = BOUND * given["key"].shape[2]
     got, _ = engine.compare(f"chain {flags}", given, flags + SCALE + ["--normalizer", "chain", "--transitions", "@transitions"], law,
-                            {"transitions": "normalizer.transitions"}, loss=("out", "weights") if turn % 2 else ("out",))
+                            {"transitions": "normalizer.transitions"}, loss=("out", "weights") if turn % 2 else ("out",), bound=bound)
     return given, bits, got
 
 
