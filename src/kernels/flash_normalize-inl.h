@@ -55,14 +55,15 @@ HWY_NOINLINE T EntmaxThreshold(T power, int64_t count, T* y) {
         slopes = hn::Add(slopes, hn::Add(above, above));
       }
     }
-    T sum = hn::GetLane(hn::SumOfLanes(d, sums)), slope = hn::GetLane(hn::SumOfLanes(d, slopes));
+    double sum = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sums))),
+           slope = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, slopes)));
     for (int64_t j = 0; power != T{1} && power != T{2} && j < count; ++j) {
       if (!(y[j] > tau)) continue;
       const T raised = static_cast<T>(std::pow(y[j] - tau, power - T{1}));
-      sum += raised * (y[j] - tau);
-      slope += power * raised;
+      sum += static_cast<double>(raised * (y[j] - tau));
+      slope += static_cast<double>(power * raised);
     }
-    const T next = tau + (sum - T{1}) / slope;
+    const T next = static_cast<T>(static_cast<double>(tau) + (sum - 1.0) / slope);
     if (!(next > tau)) break;
     tau = next;
   }
@@ -96,11 +97,23 @@ HWY_NOINLINE T EntmaxRow(const Problem<T>& p, const WholeRow<T>& row, T best, T*
   return tau + slope * best;
 }
 
-/// x ← shares of the largest elements of x + noise (of x without noise), where hidden ones are -inf.
+/// x ← 1 at the first of the largest of x + noise, else 0. Noise is added to what is left beside the best: a
+/// large score would swallow it.
 template <class T>
-HWY_INLINE void BestShares(const WholeRow<T>& row, T* x) {
-  for (int64_t j = 0; row.noise && j < row.n; ++j) x[j] += row.noise[j];
-  const T best = MaximumOf(x, row.n);
+HWY_INLINE void DrawnKey(const WholeRow<T>& row, T best, T* x) {
+  for (int64_t j = 0; j < row.n; ++j) x[j] = (x[j] - best) + row.noise[j];
+  const T winner = MaximumOf(x, row.n);
+  bool drawn = false;
+  for (int64_t j = 0; j < row.n; ++j) {
+    const bool wins = !drawn && x[j] == winner;
+    x[j] = wins ? T{1} : T{0};
+    drawn = drawn || wins;
+  }
+}
+
+/// x ← equal shares of its largest elements.
+template <class T>
+HWY_INLINE void BestShares(const WholeRow<T>& row, T best, T* x) {
   T count{0};
   for (int64_t j = 0; j < row.n; ++j) count += x[j] == best ? T{1} : T{0};
   for (int64_t j = 0; j < row.n; ++j) x[j] = x[j] == best ? T{1} / count : T{0};
@@ -136,12 +149,12 @@ HWY_INLINE T SolveRow(const Problem<T>& p, const WholeRow<T>& row, T* x) {
     case NormalizerKind::entmax:
       return EntmaxRow(p, row, best, x);
     case NormalizerKind::argmax:
-      BestShares(row, x);
+      BestShares(row, best, x);
       return best;
     case NormalizerKind::sample:
     case NormalizerKind::gumbel: {
       const T log_sum_exp = LogSumExp(row, best, x);
-      BestShares(row, x);
+      DrawnKey(row, best, x);
       return log_sum_exp;
     }
     case NormalizerKind::chain:
@@ -217,7 +230,8 @@ HWY_INLINE T NormalizerGradient(const Problem<T>& p, const WholeRow<T>& row, con
       return 0;
     case NormalizerKind::gumbel: {
       const T inverse = static_cast<T>(1.0 / p.temperature);
-      for (int64_t j = 0; j < row.n; ++j) row.spare[j] = (g.scores[j] + row.noise[j]) * inverse;
+      const T top = MaximumOf(g.scores, row.n);
+      for (int64_t j = 0; j < row.n; ++j) row.spare[j] = ((g.scores[j] - top) + row.noise[j]) * inverse;
       const T best = MaximumOf(row.spare, row.n);
       const T total = best == kHidden<T> ? T{0} : Exponentials<false>(T{1}, best, row.n, row.spare);
       if (total == T{0}) return 0;

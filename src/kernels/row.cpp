@@ -30,8 +30,13 @@ template <class T>
 struct Step {
   T stay0, rise, fall, stay1;  // t00, t01, t10, t11
   explicit Step(const T* t) : stay0(t[0]), rise(t[1]), fall(t[2]), stay1(t[3]) {}
-  T forward(T odds) const { return log_add(rise, odds + stay1) - log_add(stay0, odds + fall); }
-  T backward(T odds) const { return log_add(fall, odds + stay1) - log_add(stay0, odds + rise); }
+  T forward(T odds) const { return step(odds, rise, fall); }
+  T backward(T odds) const { return step(odds, fall, rise); }
+  // Large odds are taken out of both sides: their difference would swallow the transitions.
+  T step(T odds, T up, T down) const {
+    return odds > T{0} ? log_add(up - odds, stay1) - log_add(stay0 - odds, down)
+                       : log_add(up, odds + stay1) - log_add(stay0, odds + down);
+  }
 };
 
 // The odds of what lies at and before each key (`before`), and behind it (`behind`). Returns ln Z.

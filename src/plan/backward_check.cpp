@@ -97,9 +97,22 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const A
   const bool sink = std::holds_alternative<SoftmaxWithSink>(plan.spec.normalizer);
   if (!whole || loss.output) check("output", loss.output, plan.dtype, outputs);
   if (!whole || sink || loss.log_sum_exp) contiguous("log_sum_exp", loss.log_sum_exp);
-  if (!whole || loss.d_output || !loss.d_weights) check("d_output", loss.d_output, plan.dtype, outputs);
+  const bool sampled = std::holds_alternative<HardSample>(plan.spec.normalizer);
+  const bool without_output = whole && (loss.d_weights || (sampled && loss.advantage));
+  if (!without_output || loss.d_output) check("d_output", loss.d_output, plan.dtype, outputs);
   if (loss.advantage) contiguous("advantage", loss.advantage);
-  if (!loss.d_weights) return;
+  if (loss.advantage && !sampled)
+    throw InvalidArgument(function, "advantage", "nothing: only HardSample's estimate takes one",
+                          described(loss.advantage));
+  if (!loss.d_weights) {
+    if (!loss.weight_heads.empty() || !loss.weight_rows.empty())
+      throw InvalidArgument(function, "d_weights", "the derivative by the heads and rows chosen", "nothing");
+    return;
+  }
+  if (plan.keys == Keys::part)
+    throw InvalidArgument(function, "d_weights",
+                          "nothing: the plan is one of parts of the keys, and weights are of whole rows",
+                          described(loss.d_weights));
   check_chosen(function, "weight_heads", loss.weight_heads, s.num_query_heads);
   check_chosen(function, "weight_rows", loss.weight_rows, sizes.query_len);
   check("d_weights", loss.d_weights, plan.compute_dtype(),

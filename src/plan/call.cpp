@@ -264,6 +264,8 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
   }
   check_chosen(function, "weight_heads", outputs.weight_heads, s.num_query_heads);
   check_chosen(function, "weight_rows", outputs.weight_rows, sizes.query_len);
+  if (!outputs.weights && !outputs.weight_rows.empty())
+    throw InvalidArgument(function, "weights", "room for the weights of the rows chosen", "nothing");
   if (outputs.weights) {
     check_output(function, "weights", outputs.weights, plan.compute_dtype(),
                  weights_shape(plan, sizes, outputs.weight_heads, outputs.weight_rows), inputs);

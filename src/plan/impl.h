@@ -18,6 +18,7 @@ struct AttentionPlan::Impl {
   AttentionSpec spec;
   AttentionShape shape;  // key_dim filled in
   DType dtype = DType::f32;
+  Keys keys = Keys::all;
   double scale = 1.0;
   const kernels::KernelTable* kernel = nullptr;
   std::vector<std::string> refusals;  // "avx512 flash: this CPU has no AVX-512"

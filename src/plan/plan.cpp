@@ -184,6 +184,13 @@ void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
   if (std::holds_alternative<Coverage>(spec.score))
     refuse("spec.score", "a score of its own query: coverage sums weights of whole rows",
            to_string(spec.score));
+  // Forward they would merge; backward makes the row again, from the keys of the part alone.
+  for (const Mod& mod : spec.mods) {
+    if (mod.node().table_by_query())
+      refuse("spec.mods", "mods whose gradient needs no whole row", to_string(mod));
+  }
+  if (!spec.weight_mods.empty())
+    refuse("spec.weight_mods", "none: their gradient needs whole rows", to_string(spec.weight_mods.front()));
 }
 
 }  // namespace
@@ -206,6 +213,7 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
   plan->spec = spec;
   plan->shape = checked_shape(spec, shape);
   plan->dtype = options.dtype;
+  plan->keys = options.keys;
   spec.mask.node().validate(shape.batch, shape.key_len);
   if (!(spec.dropout.rate >= 0.0 && spec.dropout.rate < 1.0)) {
     refuse("spec.dropout.rate", "a rate in [0, 1)", std::to_string(spec.dropout.rate));

@@ -160,13 +160,16 @@ double solve(const RowLaw& law, const Numbers& scores, const Numbers& noise, Num
     }
     case NormalizerKind::sample:
     case NormalizerKind::gumbel:
-      for (std::size_t j = 0; j < scores.size(); ++j) contest[j] += noise[j];
-      [[fallthrough]];
+      // One key, the first of several: (s - best) + noise, as the noise would be lost in a large s.
+      for (std::size_t j = 0; j < scores.size(); ++j) contest[j] = (contest[j] - best) + noise[j];
+      weights[static_cast<std::size_t>(std::max_element(contest.begin(), contest.end()) - contest.begin())] =
+          1.0;
+      return log_sum_exp(scores);
     case NormalizerKind::argmax: {
       const double winner = largest(contest);
       const auto count = static_cast<double>(std::count(contest.begin(), contest.end(), winner));
       for (std::size_t j = 0; j < scores.size(); ++j) weights[j] = contest[j] == winner ? 1.0 / count : 0.0;
-      return law.kind == NormalizerKind::argmax ? best : log_sum_exp(scores);
+      return best;
     }
     case NormalizerKind::chain: {
       const Chain chain{scores, law.transitions};
@@ -210,7 +213,8 @@ double solve_gradient(const RowLaw& law, const Numbers& scores, const Numbers& n
       break;
     case NormalizerKind::gumbel:
       factor = 1.0 / law.temperature;
-      for (std::size_t j = 0; j < scores.size(); ++j) slope[j] = (scores[j] + noise[j]) * factor;
+      for (std::size_t j = 0; j < scores.size(); ++j)
+        slope[j] = ((scores[j] - largest(scores)) + noise[j]) * factor;
       slope = softmax(slope, log_sum_exp(slope));
       break;
     default:
