@@ -1,0 +1,299 @@
+// What holds of normalisers whatever the implementation: sinks, shifts, rows without keys, saturation
+// (mechanisms: identities 4, 5, 17, 22), on random calls.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "fovea/attention/expression.h"
+#include "plan/draws.h"
+
+namespace fovea::testing {
+namespace {
+
+// Identity 4: a sink takes its share of every row.
+TEST(Normalizer, ASinkTakesItsShare) {
+  for_draws(30, [](const Draw& draw) {
+    const AttentionInputs plain = draw.inputs();
+    AttentionInputs in = plain;
+    const Forward want = draw.forward({.mask = draw.mask}, plain);
+    for (const double at : {-1e30, -1.0, 0.5, 8.0, 1e4}) {
+      Tensor sink = draw.tensor({draw.heads});
+      for (std::int64_t h = 0; h < draw.heads; ++h) set_element(sink, h, at + element(sink, h));
+      in.sink = sink;
+      const Forward got = draw.forward({.mask = draw.mask, .normalizer = SoftmaxWithSink{}}, in);
+      // It is left out of the log-sum-exp.
+      expect_near(got.log_sum_exp, want.log_sum_exp, draw.tolerance(), "log_sum_exp");
+      draw.each_row([&](auto, std::int64_t h, auto, std::int64_t row) {
+        const double share = 1.0 / (1.0 + std::exp(element(sink, h) - element(want.log_sum_exp, row)));
+        const auto shared = [&](const Tensor& x, const Tensor& of, std::int64_t width) {
+          for (std::int64_t i = row * width; i < (row + 1) * width; ++i)
+            ASSERT_NEAR(element(x, i), share * element(of, i), draw.tolerance()) << at << " " << i;
+        };
+        shared(got.output, want.output, draw.value_dim);
+        shared(got.weights, want.weights, draw.key_len);
+      });
+    }
+  });
+}
+
+// Identity 4: the sink is one more key, whose score is the sink and whose value is 0; gradients too.
+TEST(Normalizer, ASinkIsAKeyOfValueZero) {
+  for_draws(30, [](const Draw& draw) {
+    const std::int64_t K = draw.key_len, H = draw.heads;
+    const Tensor sink = draw.tensor({H}), bias = Tensor::zeros(draw.dtype, {1, H, 1, K + 1});
+    for (std::int64_t h = 0; h < H; ++h) set_element(bias, h * (K + 1) + K, element(sink, h));
+    std::vector<std::int64_t> first(static_cast<std::size_t>(K));
+    for (std::int64_t j = 0; j < K; ++j) first[static_cast<std::size_t>(j)] = j;
+    const Tensor key = given_back(draw.key, 2, first, K + 1), value = given_back(draw.value, 2, first, K + 1);
+    AttentionInputs in = draw.inputs(), longer = in;
+    in.sink = sink;
+    longer.key = key;
+    longer.value = value;
+    const ConstTensorView arguments[] = {bias};
+    longer.mod_arguments = arguments;
+    const AttentionSpec spec{.mask = draw.mask, .normalizer = SoftmaxWithSink{}},
+        with_key{.mods = {DenseBias{}}, .mask = draw.mask_of(K + 1, [&](auto b, auto row, std::int64_t j) {
+                   return j == K || draw.visible(b, row, j);
+                 })};
+    const Forward got = draw.forward(spec, in), want = draw.forward(with_key, longer);
+    expect_near(got.output, want.output, draw.tolerance(), "output");
+    expect_near(got.weights, taken(want.weights, 3, first), draw.tolerance(), "weights");
+    const Backward d_got = draw.backward(spec, in, got, draw.d_output),
+                   d_want = draw.backward(with_key, longer, want, draw.d_output);
+    const double tolerance = draw.gradient_tolerance();
+    expect_near(d_got.query, d_want.query, tolerance, "d_query");
+    expect_near(d_got.key, taken(d_want.key, 2, first), tolerance, "d_key");
+    expect_near(d_got.value, taken(d_want.value, 2, first), tolerance, "d_value");
+    for (std::int64_t h = 0; h < H; ++h)
+      ASSERT_NEAR(element(d_got.sink, h), element(d_want.mods[0], h * (K + 1) + K),
+                  tolerance * static_cast<double>(draw.batch * draw.query_len));
+  });
+}
+
+struct Law {
+  Normalizer normalizer;
+  Mods weight_mods = {};
+  bool sums_to_one = true;
+};
+const Law laws[] = {{Softmax{}},
+                    {Sparsemax{}},
+                    {Entmax{1.5}},
+                    {Entmax{1.3}},
+                    {HardArgmax{}},
+                    {HardSample{}},
+                    {GumbelSample{}},
+                    {SoftmaxWithSink{}, {}, false},
+                    {Sigmoid{}, {}, false},
+                    {LinearChain{}, {}, false},
+                    {Softmax{}, {LocalGaussian{2}}, false}};
+
+// What the law needs beside query, key and value.
+struct LawInputs {
+  Tensor sink, transitions, center, advantage;
+  std::vector<ConstTensorView> weight_mods;
+  LawInputs(const Draw& draw, const Law& law, AttentionInputs& in)
+      : sink(draw.tensor({draw.heads})),
+        transitions(draw.tensor({2, 2})),
+        center(draw.tensor({1, draw.heads, 1, 1})),
+        advantage(draw.tensor({draw.batch, draw.heads, draw.query_len})) {
+    if (std::holds_alternative<SoftmaxWithSink>(law.normalizer)) in.sink = sink;
+    if (std::holds_alternative<LinearChain>(law.normalizer)) in.transitions = transitions;
+    if (!law.weight_mods.empty()) weight_mods = {center};
+    in.weight_mod_arguments = weight_mods;
+  }
+};
+
+// Identity 5: V + c gives O + c·(sum of the row), and the sum is 1 where the law says so, and only there.
+TEST(Normalizer, ShiftsOfValues) {
+  for (const Law& law : laws) {
+    SCOPED_TRACE(to_string(law.normalizer));
+    double farthest = 0.0;  // of a sum from 1
+    for_draws(30, [&](const Draw& draw) {
+      AttentionInputs in = draw.inputs();
+      const LawInputs more(draw, law, in);
+      const AttentionSpec spec{
+          .mask = draw.mask, .normalizer = law.normalizer, .weight_mods = law.weight_mods};
+      const Forward plain = draw.forward(spec, in);
+      const Tensor value = shifted(draw.value, 3.0);
+      in.value = value;
+      const Forward got = draw.forward(spec, in);
+      draw.each_row([&](std::int64_t b, auto, std::int64_t r, std::int64_t row) {
+        double sum = 0.0;
+        for (std::int64_t j = 0; j < draw.key_len; ++j) sum += element(plain.weights, row * draw.key_len + j);
+        if (draw.seen(b, r) > 0) farthest = std::max(farthest, std::abs(sum - 1.0));
+        if (law.sums_to_one) {
+          ASSERT_NEAR(sum, draw.seen(b, r) > 0 ? 1.0 : 0.0, 10 * draw.tolerance()) << row;
+        }
+        for (std::int64_t i = row * draw.value_dim; i < (row + 1) * draw.value_dim; ++i)
+          ASSERT_NEAR(element(got.output, i), element(plain.output, i) + 3.0 * sum,
+                      10 * draw.tolerance() * (1 + sum))
+              << row;
+      });
+    });
+    if (!law.sums_to_one) {
+      EXPECT_GT(farthest, 0.1);
+    }
+  }
+}
+
+// Identity 5: K + const adds one number to all scores of a row, where scores are products.
+TEST(Normalizer, ShiftsOfKeys) {
+  struct Spec {
+    Score score;
+    Mods mods;
+    Normalizer normalizer;
+    bool stays = true;
+  };
+  const Spec specs[] = {{ScaledDot{}, {}, Softmax{}},
+                        {Dot{}, {AlibiBias{}}, Sparsemax{}},
+                        {Bilinear{}, {}, Entmax{1.5}},
+                        {LowRankBilinear{}, {}, Softmax{}},
+                        {ScaledDot{}, {SoftCap{1}}, Softmax{}, false},
+                        {Additive{}, {}, Softmax{}, false},
+                        {ScaledDot{}, {}, Sigmoid{}, false},
+                        {ScaledDot{}, {}, SoftmaxWithSink{}, false}};
+  for (const Spec& s : specs) {
+    SCOPED_TRACE(s.score.index());
+    double farthest = 0.0;
+    for_draws(20, [&](const Draw& draw) {
+      constexpr std::int64_t hidden = 4;
+      const std::int64_t D = draw.head_dim;
+      const Tensor slope = draw.tensor({1, draw.heads, 1, 1}), sink = draw.tensor({draw.heads}),
+                   square = draw.tensor({D, D}), W = draw.tensor({hidden, D}), U = draw.tensor({hidden, D}),
+                   v = draw.tensor({hidden}), c = draw.tensor({D});
+      for (std::int64_t h = 0; h < draw.heads; ++h) set_element(slope, h, 0.02 * element(slope, h));
+      AttentionInputs in = draw.inputs();
+      const ConstTensorView arguments[] = {slope};
+      if (!s.mods.empty() && to_string(s.mods[0]) == "alibi") in.mod_arguments = arguments;
+      if (std::holds_alternative<Bilinear>(s.score)) in.parameters.W = square;
+      if (std::holds_alternative<LowRankBilinear>(s.score) || std::holds_alternative<Additive>(s.score))
+        in.parameters = {.W = W, .U = U, .v = {}, .b = {}};
+      if (std::holds_alternative<Additive>(s.score)) in.parameters.v = v;
+      if (std::holds_alternative<SoftmaxWithSink>(s.normalizer)) in.sink = sink;
+      const AttentionSpec spec{
+          .score = s.score, .mods = s.mods, .mask = draw.mask, .normalizer = s.normalizer};
+      const Forward plain = draw.forward(spec, in);
+      const Tensor key = draw.key.clone();
+      for (std::int64_t i = 0; i < key.count(); ++i) set_element(key, i, element(key, i) + element(c, i % D));
+      in.key = key;
+      const Forward got = draw.forward(spec, in);
+      // Scores of a bilinear form are sums of head_dim² products.
+      if (s.stays)
+        expect_near(got.output, plain.output, draw.tolerance() * static_cast<double>(1 + D), "output");
+      farthest = std::max(farthest, distance_of(got.output, plain.output));
+    });
+    if (!s.stays) {
+      EXPECT_GT(farthest, 0.01);
+    }
+  }
+}
+
+// Identity 17, for every normaliser: rows without a key are 0, -inf and without a gradient, and the others do
+// not know of them. Hidden by the mask, or by scores of -inf.
+TEST(Normalizer, RowsWithoutKeys) {
+  for (const Law& law : laws) {
+    SCOPED_TRACE(to_string(law.normalizer));
+    for_draws(20, [&](const Draw& draw) {
+      // The reference's chain takes the cube of the keys for a row.
+      if (std::holds_alternative<LinearChain>(law.normalizer) && draw.key_len > 20) return;
+      std::vector<bool> blind;
+      for (std::int64_t r = 0; r < draw.query_len; ++r) blind.push_back(draw.below(3) == 0);
+      const Tensor bias = Tensor::zeros(draw.dtype, {1, 1, draw.query_len, 1}),
+                   d_output = draw.d_output.clone();
+      const bool by_scores = draw.below(2) == 1;
+      draw.each_row([&](auto, auto, std::int64_t r, std::int64_t row) {
+        if (!blind[static_cast<std::size_t>(r)]) return;
+        if (by_scores) set_element(bias, r, minus_infinity);
+        for (std::int64_t d = 0; d < draw.value_dim; ++d)
+          set_element(d_output, row * draw.value_dim + d, 0.0);
+      });
+      AttentionInputs in = draw.inputs(), free = in;
+      const LawInputs more(draw, law, in);
+      free = in;
+      const Tensor zero = Tensor::zeros(draw.dtype, bias.shape());
+      const ConstTensorView arguments[] = {bias}, none[] = {zero};
+      in.mod_arguments = arguments;
+      free.mod_arguments = none;
+      AttentionSpec spec{.mods = {DenseBias{}},
+                         .mask = draw.mask,
+                         .normalizer = law.normalizer,
+                         .weight_mods = law.weight_mods},
+          plain = spec;
+      if (!by_scores) {
+        spec.mask = draw.mask_of(draw.key_len, [&](auto b, std::int64_t row, auto j) {
+          return !blind[static_cast<std::size_t>(row)] && draw.visible(b, row, j);
+        });
+      }
+      const Forward got = draw.forward(spec, in), want = draw.forward(plain, free);
+      Tensor advantage = more.advantage.clone();
+      draw.each_row([&](auto, auto, std::int64_t r, std::int64_t row) {
+        if (blind[static_cast<std::size_t>(r)]) set_element(advantage, row, 0.0);
+      });
+      const Backward d_got = draw.backward(spec, in, got, draw.d_output, more.advantage),
+                     d_want = draw.backward(plain, free, want, d_output, advantage);
+      const auto rows = [&](const Tensor& x, const Tensor& of, double nothing, double tolerance) {
+        if (!x) return;
+        const std::int64_t width = x.count() / (draw.batch * draw.heads * draw.query_len);
+        for (std::int64_t i = 0; i < x.count(); ++i) {
+          const bool hidden = blind[static_cast<std::size_t>(i / width % draw.query_len)];
+          if (hidden || element(of, i) == element(x, i)) {
+            ASSERT_EQ(element(x, i), hidden ? nothing : element(of, i)) << i;
+          } else
+            ASSERT_NEAR(element(x, i), element(of, i), tolerance) << i;
+        }
+      };
+      rows(got.output, want.output, 0.0, draw.tolerance());
+      rows(got.weights, want.weights, 0.0, draw.tolerance());
+      rows(got.log_sum_exp, want.log_sum_exp, minus_infinity, draw.tolerance());
+      const double tolerance = draw.gradient_tolerance();
+      rows(d_got.query, d_want.query, 0.0, tolerance);
+      if (d_got.key) expect_near(d_got.key, d_want.key, tolerance, "d_key");
+      expect_near(d_got.value, d_want.value, tolerance, "d_value");
+    });
+  }
+}
+
+// Identity 22: products of d numbers of variance 1 have variance d, and softmax of them is all but constant.
+TEST(Normalizer, UnscaledProductsSaturateIt) {
+  constexpr std::int64_t Q = 200, K = 64;
+  double scaled = 0.0, last = 10.0;
+  for (const std::int64_t d : {16, 64, 256, 1024}) {
+    const Tensor query = random_tensor(DType::f32, {1, 1, Q, d}, 1),
+                 key = random_tensor(DType::f32, {1, 1, K, d}, 2),
+                 value = random_tensor(DType::f32, {1, 1, K, 8}, 3),
+                 d_output = random_tensor(DType::f32, {1, 1, Q, 8}, 4), output = unwritten_like(d_output),
+                 lse(DType::f32, {1, 1, Q}), bias = Tensor::zeros(DType::f32, {1, 1, Q, K});
+    for (const Tensor& x : {query, key}) {
+      for (std::int64_t i = 0; i < x.count(); ++i) set_element(x, i, std::sqrt(3.0) * element(x, i));
+    }
+    const ConstTensorView arguments[] = {bias};
+    AttentionInputs in{.query = query, .key = key, .value = value};
+    in.mod_arguments = arguments;
+    // Of the median row: a few rows have two best keys.
+    const auto norm = [&](const Score& score) {
+      const AttentionPlan plan = make_plan({.score = score, .mods = {DenseBias{}}},
+                                           {.query_len = Q, .key_len = K, .head_dim = d, .value_dim = 8});
+      attend(plan, in, {.output = output, .log_sum_exp = lse});
+      const Tensor d_scores = unwritten_like(bias);
+      const TensorView wanted[] = {d_scores};
+      AttentionGradients g;
+      g.mod_arguments = wanted;
+      attend_backward(plan, in, output, lse, d_output, g);
+      std::vector<double> norms(Q);
+      for (std::int64_t i = 0; i < Q * K; ++i)
+        norms[static_cast<std::size_t>(i / K)] += element(d_scores, i) * element(d_scores, i);
+      std::nth_element(norms.begin(), norms.begin() + Q / 2, norms.end());
+      return std::sqrt(norms[Q / 2]);
+    };
+    const double of_scaled = norm(ScaledDot{}), of_plain = norm(Dot{});
+    if (d == 16) scaled = of_scaled;
+    EXPECT_NEAR(of_scaled, scaled, 0.3 * scaled) << d;
+    EXPECT_LT(of_plain, last) << d;
+    last = of_plain;
+  }
+  EXPECT_LT(last, 1e-2 * scaled);
+}
+
+}  // namespace
+}  // namespace fovea::testing

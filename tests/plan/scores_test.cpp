@@ -1,0 +1,229 @@
+// Scores against each other and against plain loops: location, coverage, low-rank, concat, bilinear, local-p.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "fovea/plan/local.h"
+#include "plan/draws.h"
+
+namespace fovea::testing {
+namespace {
+
+// Row j of W is what every head and batch entry has for key j; its gradient is the sum of theirs.
+TEST(Score, LocationIsAProductWithTheRowsOfW) {
+  for_draws(30, [](const Draw& draw) {
+    const Tensor W = draw.tensor({draw.key_len + 2, draw.head_dim});
+    const std::vector<std::int64_t> entries(static_cast<std::size_t>(draw.batch)),
+        heads(static_cast<std::size_t>(draw.kv_heads));  // all 0
+    std::vector<std::int64_t> rows;
+    for (std::int64_t j = 0; j < draw.key_len; ++j) rows.push_back(j);
+    const Tensor one = taken(W, 0, rows).reshape({1, 1, draw.key_len, draw.head_dim}),
+                 key = taken(taken(one, 1, heads), 0, entries);
+    AttentionInputs location = draw.inputs(), dot = location;
+    location.key = {};
+    location.parameters.W = W;
+    dot.key = key;
+    const Normalizer normalizer = draw.below(2) ? Normalizer(Softmax{}) : Normalizer(Sparsemax{});
+    const AttentionSpec by_place{.score = Location{}, .mask = draw.mask, .normalizer = normalizer},
+        by_product{.score = Dot{}, .mask = draw.mask, .normalizer = normalizer};
+    const Forward got = draw.forward(by_place, location), want = draw.forward(by_product, dot);
+    expect_near(got, want, draw.tolerance());
+    const Backward d_got = draw.backward(by_place, location, got, draw.d_output),
+                   d_want = draw.backward(by_product, dot, want, draw.d_output);
+    const double tolerance = draw.gradient_tolerance();
+    expect_near(d_got.query, d_want.query, tolerance, "d_query");
+    expect_near(d_got.value, d_want.value, tolerance, "d_value");
+    const Tensor sum = given_back(given_back(d_want.key, 0, entries, 1), 1, heads, 1);
+    expect_near(d_got.W, given_back(sum.reshape({draw.key_len, draw.head_dim}), 0, rows, draw.key_len + 2),
+                tolerance * static_cast<double>(draw.batch * draw.kv_heads), "d_W");
+  });
+}
+
+TEST(Score, CoverageWithoutItsVectorIsAdditive) {
+  for_draws(30, [](const Draw& draw) {
+    constexpr std::int64_t hidden = 5;
+    const Tensor W = draw.tensor({hidden, draw.head_dim}), U = draw.tensor({hidden, draw.head_dim}),
+                 v = draw.tensor({hidden}), b = draw.tensor({hidden}),
+                 w = Tensor::zeros(draw.dtype, {hidden});
+    AttentionInputs additive = draw.inputs();
+    additive.parameters = {.W = W, .U = U, .v = v, .b = b};
+    AttentionInputs coverage = additive;
+    coverage.parameters.w = w;
+    const AttentionSpec spec{.score = Additive{}, .mask = draw.mask},
+        covered{.score = Coverage{}, .mask = draw.mask};
+    const Forward got = draw.forward(covered, coverage), want = draw.forward(spec, additive);
+    expect_near(got, want, draw.tolerance());
+    const Backward d_got = draw.backward(covered, coverage, got, draw.d_output),
+                   d_want = draw.backward(spec, additive, want, draw.d_output);
+    const double tolerance = draw.gradient_tolerance() * hidden;
+    expect_near(d_got.query, d_want.query, tolerance, "d_query");
+    expect_near(d_got.key, d_want.key, tolerance, "d_key");
+    expect_near(d_got.value, d_want.value, tolerance, "d_value");
+    const double of_all = tolerance * static_cast<double>(draw.batch * draw.heads * draw.query_len);
+    expect_near(d_got.W, d_want.W, of_all, "d_W");
+    expect_near(d_got.U, d_want.U, of_all, "d_U");
+    expect_near(d_got.v, d_want.v, of_all, "d_v");
+    expect_near(d_got.b, d_want.b, of_all, "d_b");
+  });
+}
+
+// See et al. 2017, eq. 11, row after row: what earlier rows looked at.
+TEST(Score, CoverageIsItsDefinition) {
+  for_draws(20, [](const Draw& draw) {
+    if (draw.key_len > 12 || draw.query_len > 12) return;
+    const std::int64_t D = draw.head_dim, K = draw.key_len;
+    const Tensor v = draw.tensor({D}), w = draw.tensor({D});
+    for (std::int64_t d = 0; d < D; ++d) set_element(w, d, 3 * element(w, d));
+    AttentionInputs in = draw.inputs();
+    in.parameters = {.W = {}, .U = {}, .v = v, .b = {}, .w = w};
+    const Forward got = draw.forward({.score = Coverage{}, .mask = draw.mask}, in);
+    std::vector<double> seen;
+    draw.each_row([&](std::int64_t b, std::int64_t h, std::int64_t r, std::int64_t row) {
+      if (r == 0) seen.assign(static_cast<std::size_t>(K), 0.0);
+      const std::int64_t kv = b * draw.kv_heads + h / (draw.heads / draw.kv_heads);
+      std::vector<double> scores(static_cast<std::size_t>(K), minus_infinity);
+      for (std::int64_t j = 0; j < K; ++j) {
+        if (!draw.visible(b, r, j)) continue;
+        double& score = scores[static_cast<std::size_t>(j)] = 0.0;
+        for (std::int64_t d = 0; d < D; ++d)
+          score += element(v, d) *
+                   std::tanh(element(draw.query, row * D + d) + element(draw.key, (kv * K + j) * D + d) +
+                             element(w, d) * seen[static_cast<std::size_t>(j)]);
+      }
+      const std::vector<double> weights = softmax(scores);
+      for (std::int64_t j = 0; j < K; ++j) {
+        seen[static_cast<std::size_t>(j)] += weights[static_cast<std::size_t>(j)];
+        // Errors of a row enter all later ones, times w.
+        ASSERT_NEAR(element(got.weights, row * K + j), weights[static_cast<std::size_t>(j)],
+                    draw.tolerance() * static_cast<double>(D * (r + 1)))
+            << row << " " << j;
+      }
+    });
+  });
+}
+
+// W = UᵀV gives the low-rank score; a concat matrix cut in two gives the additive one.
+TEST(Score, LowRankAndConcat) {
+  for_draws(20, [](const Draw& draw) {
+    constexpr std::int64_t rank = 3;
+    const std::int64_t D = draw.head_dim, E = D + 2;
+    const Tensor key = draw.tensor({draw.batch, draw.kv_heads, draw.key_len, E}), V = draw.tensor({rank, D}),
+                 U = draw.tensor({rank, E}), W = Tensor::zeros(draw.dtype, {E, D});
+    for (std::int64_t i = 0; i < E * D; ++i) {
+      double sum = 0.0;
+      for (std::int64_t r = 0; r < rank; ++r) sum += element(U, r * E + i / D) * element(V, r * D + i % D);
+      set_element(W, i, sum);
+    }
+    AttentionInputs in = draw.inputs();
+    in.key = key;
+    const auto with = [&](const Score& score, const ScoreParameters& parameters) {
+      in.parameters = parameters;
+      return draw.forward({.score = score, .scale = 1 / static_cast<double>(D), .mask = draw.mask}, in);
+    };
+    expect_near(with(LowRankBilinear{}, {.W = V, .U = U, .v = {}, .b = {}}),
+                with(Bilinear{}, {.W = W, .U = {}, .v = {}, .b = {}}), 4 * draw.tolerance());
+    const Tensor joint = draw.tensor({5, D + E}), vector = draw.tensor({5});
+    const ScoreParameters cut = concat_parameters(joint, vector, D);
+    const Tensor left = Tensor::copy_of(cut.W), right = Tensor::copy_of(cut.U);
+    expect_near(with(Additive{}, cut), with(Additive{}, {.W = left, .U = right, .v = vector, .b = {}}), 0.0);
+    EXPECT_EQ(element(left, D), element(joint, D + E));
+    EXPECT_EQ(element(right, E), element(joint, D + E + D));
+    EXPECT_THROW(concat_parameters(joint, vector, D + E + 1), InvalidArgument);
+  });
+}
+
+// Identity 21: who asks and who answers is not the same, unless W is symmetric. A sigmoid shows each score.
+TEST(Score, BilinearIsNotSymmetric) {
+  for_draws(20, [](const Draw& draw) {
+    const std::int64_t D = draw.head_dim, n = draw.key_len;
+    if (D < 2) return;
+    const Tensor W = draw.tensor({D, D}), symmetric(draw.dtype, {D, D}), x = draw.tensor({1, 1, n, D}),
+                 y = draw.tensor({1, 1, n, D});
+    for (std::int64_t i = 0; i < D * D; ++i)
+      set_element(symmetric, i, 0.5 * (element(W, i) + element(W, i % D * D + i / D)));
+    const auto weights = [&](const Tensor& query, const Tensor& key, const Tensor& matrix) {
+      AttentionInputs in{.query = query, .key = key, .value = key};
+      in.parameters.W = matrix;
+      return draw.forward({.score = Bilinear{}, .normalizer = Sigmoid{}}, in).weights;
+    };
+    const auto transposed = [n](const Tensor& x) {
+      const Tensor t = unwritten_like(x);
+      for (std::int64_t i = 0; i < n * n; ++i) set_element(t, i, element(x, i % n * n + i / n));
+      return t;
+    };
+    expect_near(weights(x, y, symmetric), transposed(weights(y, x, symmetric)),
+                draw.tolerance() * static_cast<double>(D), "symmetric");
+    EXPECT_GT(distance_of(weights(x, y, W), transposed(weights(y, x, W))), 1e-3);
+    EXPECT_GT(distance_of(weights(x, y, W), weights(y, x, W)), 1e-3);
+  });
+}
+
+// Luong et al. 2015, section 3.2: softmax over |j - p| <= D, and a Gaussian around p that nothing normalises.
+struct LocalExample {
+  static constexpr std::int64_t hidden = 3;
+  const Draw& draw;
+  Tensor W, v;
+  explicit LocalExample(const Draw& d) : draw(d), W(d.tensor({hidden, d.head_dim})), v(d.tensor({hidden})) {}
+  LocalInputs centres() const { return {.query = draw.query, .W = W, .v = v, .key_len = draw.key_len}; }
+  AttentionSpec spec(double reach) const {
+    return {.mods = {LocalWindow{reach}}, .mask = draw.mask, .weight_mods = {LocalGaussian{reach / 2}}};
+  }
+};
+
+TEST(Score, LocalIsItsDefinition) {
+  for_draws(30, [](const Draw& draw) {
+    const double reach = 1.0 + static_cast<double>(draw.below(4));
+    const LocalExample e(draw);
+    const Tensor centres = local_centres(e.centres());
+    AttentionInputs in = draw.inputs();
+    const ConstTensorView arguments[] = {centres};
+    in.mod_arguments = in.weight_mod_arguments = arguments;
+    const Forward got = draw.forward(e.spec(reach), in);
+    const std::vector<double> scores = products(draw, 1 / std::sqrt(static_cast<double>(draw.head_dim)));
+    draw.each_row([&](std::int64_t b, auto, std::int64_t r, std::int64_t row) {
+      const double p = element(centres, row);
+      std::vector<double> local;
+      for (std::int64_t j = 0; j < draw.key_len; ++j)
+        local.push_back(draw.visible(b, r, j) && std::abs(static_cast<double>(j) - p) <= reach
+                            ? scores[static_cast<std::size_t>(row * draw.key_len + j)]
+                            : minus_infinity);
+      const std::vector<double> soft = softmax(local);
+      for (std::int64_t j = 0; j < draw.key_len; ++j) {
+        const double away = static_cast<double>(j) - p,
+                     want = soft[static_cast<std::size_t>(j)] * std::exp(-2 * away * away / (reach * reach));
+        ASSERT_NEAR(element(got.weights, row * draw.key_len + j), want, draw.tolerance()) << row << " " << j;
+      }
+    });
+  });
+}
+
+// By query (through the scores and through the centre), W and v.
+TEST(Score, LocalGradientsAreDerivatives) {
+  for_draws(12, [](const Draw& draw) {
+    if (draw.dtype != DType::f64 || draw.key_len > 20) return;
+    const LocalExample e(draw);
+    const AttentionSpec spec = e.spec(3.0);
+    AttentionInputs in = draw.inputs();
+    Tensor centres;
+    std::vector<ConstTensorView> arguments;
+    Forward result;
+    const auto loss = [&] {
+      centres = local_centres(e.centres());
+      arguments = {centres};
+      in.mod_arguments = in.weight_mod_arguments = arguments;
+      result = draw.forward(spec, in);
+      return inner_product(result.output, draw.d_output);
+    };
+    loss();
+    const Backward d = draw.backward(spec, in, result, draw.d_output);
+    const Tensor d_query = unwritten_like(draw.query), dW = unwritten_like(e.W), dv = unwritten_like(e.v);
+    expect_near(d.mods[0], Tensor::zeros(DType::f64, centres.shape()), 0.0, "a window's edge has none");
+    local_centres_backward(e.centres(), d.weight_mods[0], {.query = d_query, .W = dW, .v = dv});
+    for (std::int64_t i = 0; i < d_query.count(); ++i)
+      set_element(d_query, i, element(d_query, i) + element(d.query, i));
+    expect_derivatives(loss, {{"query", draw.query, d_query}, {"W", e.W, dW}, {"v", e.v, dv}}, 12);
+  });
+}
+
+}  // namespace
+}  // namespace fovea::testing
