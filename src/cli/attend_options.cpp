@@ -35,7 +35,16 @@ class Group {
     return add(flag, to, help)->allow_extra_args(false)->type_name("MOD")->default_str("");
   }
   CLI::Option* numbers(const std::string& flag, std::vector<std::int64_t>& to, const std::string& help) {
-    return add(flag, to, help)->delimiter(',')->allow_extra_args(false)->type_name("N,...")->default_str("");
+    const auto not_empty = [](const std::string& text) {
+      return text.empty() ? std::string("expected numbers with commas between them, got nothing")
+                          : std::string();
+    };
+    return add(flag, to, help)
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->type_name("N,...")
+        ->default_str("")
+        ->check(not_empty);
   }
 
  private:

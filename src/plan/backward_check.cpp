@@ -95,6 +95,10 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const A
   // What attend wrote is needed where rows of scores are not made whole again, and the log-sum-exp by sinks.
   const bool whole = whole_row(plan, loss.d_weights ? LossOf::weights : LossOf::output);
   const bool sink = std::holds_alternative<SoftmaxWithSink>(plan.spec.normalizer);
+  if (whole && plan.keys == Keys::part)
+    throw InvalidArgument(function, "plan",
+                          "one whose gradients need no whole rows, as calls on parts of the keys have none",
+                          loss.d_weights ? "a loss of weights" : "weight mods, or a table by query");
   if (!whole || loss.output) check("output", loss.output, plan.dtype, outputs);
   if (!whole || sink || loss.log_sum_exp) contiguous("log_sum_exp", loss.log_sum_exp);
   const bool sampled = std::holds_alternative<HardSample>(plan.spec.normalizer);
@@ -109,10 +113,6 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const A
       throw InvalidArgument(function, "d_weights", "the derivative by the heads and rows chosen", "nothing");
     return;
   }
-  if (plan.keys == Keys::part)
-    throw InvalidArgument(function, "d_weights",
-                          "nothing: the plan is one of parts of the keys, and weights are of whole rows",
-                          described(loss.d_weights));
   check_chosen(function, "weight_heads", loss.weight_heads, s.num_query_heads);
   check_chosen(function, "weight_rows", loss.weight_rows, sizes.query_len);
   check("d_weights", loss.d_weights, plan.compute_dtype(),

@@ -184,7 +184,8 @@ void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
   if (std::holds_alternative<Coverage>(spec.score))
     refuse("spec.score", "a score of its own query: coverage sums weights of whole rows",
            to_string(spec.score));
-  // Forward they would merge; backward makes the row again, from the keys of the part alone.
+  // Forward these merge; backward makes the row again, from the keys of the part alone.
+  if (options.derivatives != Derivatives::required) return;
   for (const Mod& mod : spec.mods) {
     if (mod.node().table_by_query())
       refuse("spec.mods", "mods whose gradient needs no whole row", to_string(mod));

@@ -33,7 +33,7 @@ Sizes check_inputs(const char* function, const RelativeKeyInputs& in) {
                           described(in.offsets));
   s.entries = in.offsets.size(1);
   check_view(function, "offsets", in.offsets, wide,
-                {in.offsets.size(0) == 1 ? 1 : s.heads, s.entries, s.dim});
+             {in.offsets.size(0) == 1 ? 1 : s.heads, s.entries, s.dim});
   if (in.bias) check_view(function, "bias", in.bias, wide, {s.heads, s.dim});
   s.scale = in.scale.value_or(1.0 / std::sqrt(static_cast<double>(std::max<std::int64_t>(s.dim, 1))));
   if (!std::isfinite(s.scale) || (wide == DType::f32 && !std::isfinite(static_cast<float>(s.scale))))

@@ -44,7 +44,14 @@ TEST(Refusals, WhatPartsOfTheKeysCannotMake) {
       plan_refused({.normalizer = normalizer}, part, "spec.normalizer");
   }
   plan_refused({.score = Coverage{}}, part, "spec.score");
-  EXPECT_NO_THROW(make_plan({.score = Additive{}, .weight_mods = {LocalGaussian{}}}, small, part));
+  // These merge forward; it is their gradient that needs whole rows.
+  const AttentionSpec local{.score = Additive{}, .weight_mods = {LocalGaussian{}}},
+      relative{.mods = {RelativeKeyBias{2}}};
+  EXPECT_NO_THROW(make_plan(local, small, part));
+  EXPECT_NO_THROW(make_plan(relative, small, part));
+  const PlanOptions both{.derivatives = Derivatives::required, .keys = Keys::part};
+  plan_refused(local, both, "spec.weight_mods");
+  plan_refused(relative, both, "spec.mods");
 }
 
 TEST(Refusals, ParametersOfNormalizers) {

@@ -1,0 +1,127 @@
+// Where numbers leave the ordinary: what mods make of hidden sites, noise and transitions beside huge scores,
+// calls that take another path than the plan's largest.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "plan/cases.h"
+#include "plan/differences.h"
+
+namespace fovea::testing {
+namespace {
+
+Tensor filled(const Shape& shape, const std::vector<double>& values, DType dtype = DType::f32) {
+  Tensor tensor(dtype, shape);
+  for (std::int64_t i = 0; i < tensor.count(); ++i)
+    set_element(tensor, i, values[static_cast<std::size_t>(i) % values.size()]);
+  return tensor;
+}
+
+// A weight mod that is infinite at the first key ahead of the query, under a causal mask.
+TEST(Edges, WeightModsOfHiddenKeysNeverMatter) {
+  const Mod pole = make_mod("pole", [](auto weight, ModSite at) {
+    using T = elementwise::Scalar<decltype(weight)>;
+    return weight / (T(at.query - at.key) + T(1));
+  });
+  for (const KernelInfo& info : list_kernels()) {
+    if (!info.available) continue;
+    for (const std::int64_t length : {3, 20, 150}) {
+      for (const Score& score : {Score(ScaledDot{}), Score(Coverage{})}) {
+        Case c{.name = "pole",
+               .spec = {.score = score, .mask = Causal{}, .weight_mods = {pole}},
+               .shape = {.query_len = length, .key_len = length, .head_dim = 8, .value_dim = 4, .hidden = 8}};
+        const Operands o(c, DType::f32);
+        for (const auto& [name, tensor] : run_case(c, o, DType::f32, info.isa).all()) {
+          for (std::int64_t i = 0; tensor && i < tensor.count(); ++i)
+            ASSERT_TRUE(std::isfinite(element(tensor, i))) << info.isa << " " << length << " " << name;
+        }
+      }
+    }
+  }
+}
+
+// Noise is added to what a score is beside the best: one key is drawn, however large the scores, and as
+// often.
+TEST(Edges, SamplesBesideHugeScores) {
+  const std::int64_t rows = 4000;
+  const Tensor zeros = Tensor::zeros(DType::f32, {1, 1, rows, 1}), weights(DType::f32, {1, 1, rows, 4});
+  const double expected[] = {0.0321, 0.0871, 0.2369, 0.6439};  // softmax(0, 1, 2, 3)
+  for (const double base : {0.0, 1e5, 1e7}) {
+    const Tensor bias = filled({1, 1, 1, 4}, {base, base + 1, base + 2, base + 3}), keys = zeros;
+    const ConstTensorView arguments[] = {bias};
+    AttentionInputs in{.query = zeros, .key = ConstTensorView(zeros).slice(2, 0, 4), .value = {}};
+    in.mod_arguments = arguments;
+    in.sample_seed = 7;
+    attend(make_plan({.mods = {DenseBias{}}, .normalizer = HardSample{}},
+                     {.query_len = rows, .key_len = 4, .head_dim = 1, .value_dim = 0}),
+           in, {.output = {}, .weights = weights});
+    double count[4] = {};
+    for (std::int64_t i = 0; i < weights.count(); ++i) {
+      ASSERT_TRUE(element(weights, i) == 0.0 || element(weights, i) == 1.0) << base;
+      count[i % 4] += element(weights, i);
+    }
+    for (int j = 0; j < 4; ++j) {
+      const double deviation = std::sqrt(expected[j] * (1 - expected[j]) / static_cast<double>(rows));
+      EXPECT_NEAR(count[j] / static_cast<double>(rows), expected[j], 5 * deviation) << base;
+    }
+  }
+}
+
+// A neighbour that is certain leaves sigmoid(transition): potentials of any size do not swallow it.
+TEST(Edges, TransitionsBesideHugePotentials) {
+  const double transition = 0.37, expected = 1.0 / (1.0 + std::exp(-transition));
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const double potential : {1e2, 1e4, 1e6, 1e8}) {
+      for (const bool first : {true, false}) {
+        const Tensor zeros = Tensor::zeros(dtype, {1, 1, 1, 1}), keys = Tensor::zeros(dtype, {1, 1, 2, 1}),
+                     weights(dtype, {1, 1, 1, 2}),
+                     bias = filled({1, 1, 1, 2}, {first ? potential : 0.0, first ? 0.0 : potential}, dtype),
+                     transitions = filled({2, 2}, {0, 0, 0, transition}, dtype);
+        const ConstTensorView arguments[] = {bias};
+        AttentionInputs in{.query = zeros, .key = keys, .value = {}};
+        in.mod_arguments = arguments;
+        in.transitions = transitions;
+        attend(make_plan({.mods = {DenseBias{}}, .normalizer = LinearChain{}},
+                         {.query_len = 1, .key_len = 2, .head_dim = 1, .value_dim = 0}, {.dtype = dtype}),
+               in, {.output = {}, .weights = weights});
+        EXPECT_NEAR(element(weights, first ? 1 : 0), expected, 1e-6) << potential << " " << first;
+      }
+    }
+  }
+}
+
+// A call of few queries runs on another kernel than the plan's largest: the promise holds for it too.
+TEST(Edges, WorkspaceOfADirectCallOfATiledPlan) {
+  const AttentionShape shape{.query_len = 5, .key_len = 16, .head_dim = 4096, .value_dim = 1};
+  const AttentionPlan plan = make_plan({}, shape);
+  const auto pool = make_thread_pool(16);
+  std::vector<std::byte> memory(workspace_bytes(plan, 16) + 63),
+      back(backward_workspace_bytes(plan, 16) + 63);
+  const Case one{
+      .name = "one", .spec = {}, .shape = {.query_len = 1, .key_len = 16, .head_dim = 4096, .value_dim = 1}};
+  const Operands o(one, DType::f32);
+  const Tensor out(DType::f32, {1, 1, 1, 1}), lse(DType::f32, {1, 1, 1}),
+      d_query(DType::f32, o.query.shape());
+  EXPECT_NO_THROW(attend(plan, o.inputs(one), {.output = out, .log_sum_exp = lse}, {pool.get(), memory}));
+  EXPECT_NO_THROW(
+      attend_backward(plan, o.inputs(one), out, lse, o.d_output, {.query = d_query}, {pool.get(), back}));
+}
+
+// Equal keys, many of them: rows of entmax still sum to 1.
+TEST(Edges, EntmaxOfManyEqualKeys) {
+  const std::int64_t keys = 100000;
+  const Tensor zero = Tensor::zeros(DType::f32, {1, 1, keys, 1}), weights(DType::f32, {1, 1, 1, keys});
+  for (const double alpha : {1.01, 1.2, 1.5, 2.0}) {
+    attend(make_plan({.normalizer = Entmax{alpha}},
+                     {.query_len = 1, .key_len = keys, .head_dim = 1, .value_dim = 0}),
+           {.query = ConstTensorView(zero).slice(2, 0, 1), .key = zero, .value = {}},
+           {.output = {}, .weights = weights});
+    double sum = 0.0;
+    for (std::int64_t j = 0; j < keys; ++j) sum += element(weights, j);
+    // Each weight is a power of a number near 1e-5 (alpha 2) with eps of it in doubt.
+    EXPECT_NEAR(sum, 1.0, 2e-4) << alpha;
+  }
+}
+
+}  // namespace
+}  // namespace fovea::testing
