@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "attention/mask_names.h"
+#include "attention/names.h"
 #include "attention/reader.h"
 #include "core/shortest.h"
 
@@ -51,21 +52,14 @@ class MaskParser : private Reader {
   }
   Mask named() {
     const std::size_t begin = skip_space();
-    const std::string_view name = word();
-    std::string known;
-    for (const MaskName& row : mask_names()) {
-      known += (known.empty() ? "" : ", ") + std::string(row.name);
-      if (row.name != name) continue;
-      at_ += name.size();
-      const std::vector<std::int64_t> numbers = *row.numbers ? list(row) : std::vector<std::int64_t>();
-      try {
-        return row.make(numbers);
-      } catch (const InvalidArgument& error) {
-        throw ExpressionError(function_, begin + 1, std::string(name) + " with " + error.expected(),
-                              error.argument() + " " + error.got());
-      }
+    const MaskName& name = row(mask_names(), "a mask", ", '~' or '('");
+    const std::vector<std::int64_t> numbers = *name.numbers ? list(name) : std::vector<std::int64_t>();
+    try {
+      return name.make(numbers);
+    } catch (const InvalidArgument& error) {
+      throw ExpressionError(function_, begin + 1, std::string(name.name) + " with " + error.expected(),
+                            error.argument() + " " + error.got());
     }
-    fail("a mask (" + known + "), '~' or '('");
   }
   std::vector<std::int64_t> list(const MaskName& row) {
     std::vector<std::int64_t> numbers;
@@ -90,27 +84,30 @@ class MaskParser : private Reader {
   int operators_ = 0;
 };
 
+class ScoreParser : private Reader {
+ public:
+  explicit ScoreParser(std::string_view text) : Reader(text, "parse_score") {}
+
+  Score whole() {
+    const Score score = row(score_names(), "a score").score;
+    if (skip_space() != text_.size()) fail("the end");
+    return score;
+  }
+};
+
 class NormalizerParser : private Reader {
  public:
   explicit NormalizerParser(std::string_view text) : Reader(text, "parse_normalizer") {}
 
   Normalizer whole() {
-    Normalizer result;
-    skip_space();
-    const std::string_view name = word();
-    if (name != "softmax" && name != "sink" && name != "sigmoid") fail("softmax, sink or sigmoid");
-    at_ += name.size();
-    if (name == "sink") result = SoftmaxWithSink{};
-    if (name == "sigmoid") result = Sigmoid{take('(') ? bias() : 0.0};
+    const NormalizerName& name = row(normalizer_names(), "a normaliser");
+    double number = name.absent;
+    if (name.number && take('(')) {
+      number = real(name.number);
+      need(')');
+    }
     if (skip_space() != text_.size()) fail("the end");
-    return result;
-  }
-
- private:
-  double bias() {
-    const double value = real();
-    need(')');
-    return value;
+    return name.make(number);
   }
 };
 
@@ -121,7 +118,9 @@ class ModParser : private Reader {
   Mod whole() {
     const std::size_t begin = skip_space();
     try {
-      Mod mod = named();
+      const ModName& name = row(mod_names(), "a mod");
+      const bool bare = !name.make || (name.bare && !(skip_space() < text_.size() && text_[at_] == '('));
+      const Mod mod = bare ? name.bare() : name.make(numbers(name));
       if (skip_space() != text_.size()) fail("the end");
       return mod;
     } catch (const ExpressionError&) {
@@ -133,37 +132,25 @@ class ModParser : private Reader {
   }
 
  private:
-  Mod named() {
+  ModNumbers numbers(const ModName& name) {
+    ModNumbers numbers;
+    need('(');
+    for (std::size_t n = 0; n < name.numbers.size() && name.numbers[n].what; ++n) {
+      if (n > 0) need(',');
+      const ModNumber& wanted = name.numbers[n];
+      if (wanted.kind == ModNumber::Kind::real) numbers.real[n] = real(wanted.what);
+      if (wanted.kind == ModNumber::Kind::count) numbers.count[n] = number(wanted.what);
+      if (wanted.kind == ModNumber::Kind::direction) numbers.direction = direction();
+    }
+    need(')');
+    return numbers;
+  }
+  RelativeBias::Direction direction() {
+    skip_space();
     const std::string_view name = word();
-    const auto is = [&](std::string_view known) {
-      if (name != known) return false;
-      at_ += name.size();
-      return true;
-    };
-    if (is("alibi")) return AlibiBias{};
-    if (is("bias")) return DenseBias{};
-    if (is("softcap")) {
-      need('(');
-      const SoftCap cap{real()};
-      need(')');
-      return cap;
-    }
-    if (is("relative")) {
-      RelativeBias bias;
-      need('(');
-      bias.buckets = number("a number of buckets");
-      need(',');
-      bias.max_distance = number("a distance");
-      need(',');
-      skip_space();
-      const std::string_view direction = word();
-      if (direction != "causal" && direction != "bidirectional") fail("'bidirectional' or 'causal'");
-      at_ += direction.size();
-      if (direction == "causal") bias.direction = RelativeBias::Direction::causal;
-      need(')');
-      return bias;
-    }
-    fail("a mod (softcap, alibi, bias, relative)");
+    if (name != "causal" && name != "bidirectional") fail("'bidirectional' or 'causal'");
+    at_ += name.size();
+    return name == "causal" ? RelativeBias::Direction::causal : RelativeBias::Direction::bidirectional;
   }
 };
 
@@ -179,16 +166,29 @@ Mask parse_mask(std::string_view text) {
   return MaskParser(text).whole();
 }
 
+Score parse_score(std::string_view text) {
+  return ScoreParser(text).whole();
+}
+
+std::string to_string(const Score& score) {
+  for (const ScoreName& row : score_names()) {
+    if (row.score == score) return row.name;
+  }
+  return {};  // no score is without a row
+}
+
 Normalizer parse_normalizer(std::string_view text) {
   return NormalizerParser(text).whole();
 }
 
 std::string to_string(const Normalizer& normalizer) {
-  if (std::holds_alternative<SoftmaxWithSink>(normalizer)) return "sink";
-  const auto* sigmoid = std::get_if<Sigmoid>(&normalizer);
-  if (!sigmoid) return "softmax";
-  if (sigmoid->bias == 0.0) return "sigmoid";
-  return "sigmoid(" + shortest(sigmoid->bias) + ")";
+  for (const NormalizerName& row : normalizer_names()) {
+    const std::optional<double> number = row.read(normalizer);
+    if (!number) continue;
+    const bool bare = !row.number || *number == row.absent;
+    return bare ? row.name : std::string(row.name) + "(" + shortest(*number) + ")";
+  }
+  return {};  // no normaliser is without a row
 }
 
 Mod parse_mod(std::string_view text) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <charconv>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -37,7 +38,9 @@ class Reader {
   [[noreturn]] void fail(const std::string& expected) {
     const std::size_t at = skip_space();
     std::size_t end = at;
-    while (end < text_.size() && (is_letter(text_[end]) || is_digit(text_[end])) && end - at < 40) ++end;
+    while (end < text_.size() && (is_letter(text_[end]) || is_digit(text_[end]) || hyphen(end)) &&
+           end - at < 40)
+      ++end;
     if (end == at && at < text_.size()) ++end;
     while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xc0) == 0x80) ++end;  // UTF-8
     throw ExpressionError(
@@ -57,14 +60,35 @@ class Reader {
     at_ += static_cast<std::size_t>(end - begin);
     return value;
   }
-  double real() {
+  double real(const char* expected = "a number") {
     double value = 0.0;
     skip_space();
     const char* begin = text_.data() + at_;
     const auto [end, status] = std::from_chars(begin, text_.data() + text_.size(), value);
-    if (status != std::errc()) fail("a number");
+    if (status != std::errc()) fail(expected);
     at_ += static_cast<std::size_t>(end - begin);
     return value;
+  }
+  // The row of a table whose name stands here; names may hold '-' between letters.
+  template <class Row>
+  const Row& row(std::span<const Row> rows, const char* what, const char* or_else = "") {
+    skip_space();
+    std::size_t end = at_;
+    while (end < text_.size() && (is_letter(text_[end]) || hyphen(end))) ++end;
+    const std::string_view name = text_.substr(at_, end - at_);
+    std::string known;
+    for (const Row& candidate : rows) {
+      if (candidate.name == name) {
+        at_ = end;
+        return candidate;
+      }
+      known += (known.empty() ? "" : ", ") + std::string(candidate.name);
+    }
+    fail(std::string(what) + " (" + known + ")" + or_else);
+  }
+  bool hyphen(std::size_t at) const {
+    return text_[at] == '-' && at > at_ && is_letter(text_[at - 1]) && at + 1 < text_.size() &&
+           is_letter(text_[at + 1]);
   }
   std::string_view word() const {
     std::size_t end = at_;

@@ -1,13 +1,14 @@
-// fovea bench mods: what a score mod costs beside plain attention, built-in ones beside a lambda of one's
-// own.
+// fovea bench mods: what mods of scores and weights and normalisers cost beside plain attention, built-in
+// mods beside a lambda of one's own.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <optional>
 
 #include "cli/bench.h"
 #include "cli/commands.h"
 #include "fovea/attention/elementwise.h"
+#include "fovea/attention/expression.h"
 #include "fovea/core/philox.h"
 #include "fovea/nn/module.h"
 #include "fovea/plan/plan.h"
@@ -23,12 +24,24 @@ struct Options {
 
 struct Row {
   std::string name;
-  Mods mods;
-  std::vector<Tensor> arguments;
+  AttentionSpec spec = {};
+  std::vector<Tensor> arguments = {}, weight_arguments = {};  // of the mods
+  Tensor transitions = {}, advantage = {};
 };
 
 struct Times {
   double forward = 0.0, backward = 0.0;
+};
+
+// Arguments as a call takes them, and room for their gradients.
+struct Gradients {
+  explicit Gradients(const std::vector<Tensor>& tensors) : arguments(tensors.begin(), tensors.end()) {
+    for (const Tensor& tensor : tensors) owned.emplace_back(DType::f32, tensor.shape());
+    views.assign(owned.begin(), owned.end());
+  }
+  std::vector<ConstTensorView> arguments;
+  std::vector<Tensor> owned;
+  std::vector<TensorView> views;
 };
 
 Times measure(const Options& o, const Row& row) {
@@ -36,7 +49,7 @@ Times measure(const Options& o, const Row& row) {
   const Tensor q = random_operand(shape, 1), k = random_operand(shape, 2), v = random_operand(shape, 3),
                d_output = random_operand(shape, 4), out(DType::f32, shape), d_q(DType::f32, shape),
                d_k(DType::f32, shape), d_v(DType::f32, shape), lse(DType::f32, {1, o.heads, o.length});
-  const AttentionPlan plan = make_plan({.mods = row.mods},
+  const AttentionPlan plan = make_plan(row.spec,
                                        {.num_query_heads = o.heads,
                                         .num_kv_heads = o.heads,
                                         .query_len = o.length,
@@ -44,17 +57,26 @@ Times measure(const Options& o, const Row& row) {
                                         .head_dim = o.dim,
                                         .value_dim = o.dim},
                                        {.kernel = o.kernel});
-  const std::vector<ConstTensorView> arguments(row.arguments.begin(), row.arguments.end());
-  std::vector<Tensor> gradients;
-  for (const Tensor& argument : row.arguments) gradients.emplace_back(DType::f32, argument.shape());
-  const std::vector<TensorView> d_arguments(gradients.begin(), gradients.end());
+  const Gradients mods(row.arguments), weight_mods(row.weight_arguments);
   AttentionInputs in{.query = q, .key = k, .value = v};
-  in.mod_arguments = arguments;
-  AttentionGradients g{.query = d_q, .key = d_k, .value = d_v};
-  g.mod_arguments = d_arguments;
+  in.mod_arguments = mods.arguments;
+  in.weight_mod_arguments = weight_mods.arguments;
+  if (row.transitions) in.transitions = row.transitions;
+  AttentionGradients g{.value = d_v};
+  if (!std::holds_alternative<HardArgmax>(row.spec.normalizer)) {
+    g.query = d_q;
+    g.key = d_k;
+    g.mod_arguments = mods.views;
+  }
+  g.weight_mod_arguments = weight_mods.views;
+  AttentionLoss loss;
+  loss.output = out;
+  loss.log_sum_exp = lse;
+  loss.d_output = d_output;
+  if (row.advantage) loss.advantage = row.advantage;
   Times best;
   best.forward = best_seconds(o.repeat, [&] { attend(plan, in, {.output = out, .log_sum_exp = lse}); });
-  best.backward = best_seconds(o.repeat, [&] { attend_backward(plan, in, out, lse, d_output, g); });
+  best.backward = best_seconds(o.repeat, [&] { attend_backward(plan, in, loss, g); });
   return best;
 }
 
@@ -67,25 +89,38 @@ void run(const Options& o) {
   const Mod decay = make_mod("decay", {"slope"}, [](auto score, ModSite at, auto slope) {
     return score * elementwise::exp(-elementwise::sigmoid(slope) * 0.01 * (at.query - at.key));
   });
-  const std::vector<Row> rows{
-      {"none", {}, {}},
-      {"soft cap", {SoftCap{50}}, {}},
-      {"alibi", {AlibiBias{}}, {slopes}},
-      {"alibi as a lambda", {own}, {slopes}},
-      {"lambda of exp and sigmoid", {decay}, {slopes}},
-      {"relative, 32 buckets", {RelativeBias{}}, {random_operand({1, o.heads, 1, 32}, 6)}},
-      {"dense bias a head", {DenseBias{}}, {random_operand({1, o.heads, o.length, o.length}, 7)}},
-      {"dense bias, shared", {DenseBias{}}, {random_operand({1, 1, o.length, o.length}, 8)}}};
+  const Tensor centers = random_operand({1, 1, o.length, 1}, 9);
+  std::vector<Row> rows{
+      {"none"},
+      {"soft cap", {.mods = {SoftCap{50}}}},
+      {"alibi", {.mods = {AlibiBias{}}}, {slopes}},
+      {"alibi as a lambda", {.mods = {own}}, {slopes}},
+      {"lambda of exp and sigmoid", {.mods = {decay}}, {slopes}},
+      {"relative, 32 buckets", {.mods = {RelativeBias{}}}, {random_operand({1, o.heads, 1, 32}, 6)}},
+      {"dense bias a head", {.mods = {DenseBias{}}}, {random_operand({1, o.heads, o.length, o.length}, 7)}},
+      {"dense bias, shared", {.mods = {DenseBias{}}}, {random_operand({1, 1, o.length, o.length}, 8)}},
+      {"weights: gaussian", {.weight_mods = {LocalGaussian{500}}}, {}, {centers}}};
+  for (const Normalizer& normalizer :
+       std::initializer_list<Normalizer>{Sigmoid{-7.6}, Sparsemax{}, Entmax{1.5}, Entmax{1.25}, HardArgmax{},
+                                         HardSample{}, GumbelSample{}, LinearChain{}})
+    rows.push_back({to_string(normalizer), {.normalizer = normalizer}});
+  for (Row& row : rows) {
+    if (std::holds_alternative<LinearChain>(row.spec.normalizer))
+      row.transitions = random_operand({2, 2}, 10);
+    if (std::holds_alternative<HardSample>(row.spec.normalizer))
+      row.advantage = random_operand({1, o.heads, o.length}, 11);
+  }
   fmt::print(
-      "Score mods, length {}, {} heads of {}, f32, {} threads; gradients of their arguments included.\n",
+      "Mods and normalisers, length {}, {} heads of {}, f32, {} threads; gradients of arguments included.\n",
       o.length, o.heads, o.dim, default_executor().thread_count());
-  fmt::print("{:<26} {:>10} {:>6} {:>11} {:>6}\n", "mod", "forward ms", "ratio", "backward ms", "ratio");
-  Times plain;
+  fmt::print("{:<26} {:>10} {:>6} {:>11} {:>6}\n", "beside softmax alone", "forward ms", "ratio",
+             "backward ms", "ratio");
+  std::optional<Times> plain;
   for (const Row& row : rows) {
     const Times times = measure(o, row);
-    if (row.mods.empty()) plain = times;
+    if (!plain) plain = times;
     fmt::print("{:<26} {:>10.2f} {:>6.2f} {:>11.2f} {:>6.2f}\n", row.name, 1e3 * times.forward,
-               times.forward / plain.forward, 1e3 * times.backward, times.backward / plain.backward);
+               times.forward / plain->forward, 1e3 * times.backward, times.backward / plain->backward);
     std::fflush(stdout);
   }
 }
@@ -94,7 +129,7 @@ void run(const Options& o) {
 
 void register_bench_mods(CLI::App& bench) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = bench.add_subcommand("mods", "What score mods cost beside plain attention");
+  CLI::App* command = bench.add_subcommand("mods", "What mods and normalisers cost beside plain softmax");
   command->add_option("--length", o->length, "of queries and keys")->check(CLI::Range(1, 1 << 15));
   command->add_option("--heads", o->heads)->check(CLI::Range(1, 1024));
   command->add_option("--head-dim", o->dim)->check(CLI::Range(1, 4096));

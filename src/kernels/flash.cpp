@@ -30,13 +30,17 @@ size_t ForwardBytes(const Problem<T>& p, int threads) {
     const size_t tiled = IsDirect(p) ? 0 : RowsForwardBytes<true>(p, threads);
     return direct > tiled ? direct : tiled;
   }
-  return IsDirect(p) ? DirectForwardBytes(p, threads) : TiledForwardBytes(p, threads);
+  // A smaller call may be direct where this one is tiled.
+  const size_t direct = DirectForwardBytes(p, threads),
+               tiled = IsDirect(p) ? 0 : TiledForwardBytes(p, threads);
+  return direct > tiled ? direct : tiled;
 }
 template <class T>
 size_t BackwardBytes(const Problem<T>& p, int threads) {
-  if (p.whole_row)
-    return IsDirect(p) ? RowsBackwardBytes<false>(p, threads) : RowsBackwardBytes<true>(p, threads);
-  return IsDirect(p) ? DirectBackwardBytes(p, threads) : TiledBackwardBytes(p, threads);
+  const size_t direct = p.whole_row ? RowsBackwardBytes<false>(p, threads) : DirectBackwardBytes(p, threads);
+  if (IsDirect(p)) return direct;
+  const size_t tiled = p.whole_row ? RowsBackwardBytes<true>(p, threads) : TiledBackwardBytes(p, threads);
+  return direct > tiled ? direct : tiled;
 }
 template <class T>
 void Forward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::byte* memory) {

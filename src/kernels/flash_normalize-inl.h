@@ -34,6 +34,42 @@ HWY_INLINE T EntmaxPower(const Problem<T>& p) {
   return static_cast<T>(1.0 / (p.entmax_alpha - 1.0));
 }
 
+/// The threshold tau of Σ (y - tau)₊^power = 1, from the y above -1, of which the largest is 0. By Newton's
+/// method from -1, below the root, from where the sum is convex: tau rises until rounding stops it.
+template <class T>
+HWY_NOINLINE T EntmaxThreshold(T power, int64_t count, T* y) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t j = count; j < Padded<T>(count); ++j) y[j] = T{-1};
+  T tau{-1};
+  for (int round = 0; round < 100; ++round) {
+    const auto threshold = hn::Set(d, tau), zero = hn::Zero(d), one = hn::Set(d, T(1));
+    auto sums = zero, slopes = zero;
+    for (int64_t j = 0; j < count; j += lanes) {
+      const auto above = hn::Max(hn::Sub(hn::LoadU(d, y + j), threshold), zero);
+      if (power == T{1}) {
+        sums = hn::Add(sums, above);
+        slopes = hn::Add(slopes, hn::IfThenElseZero(hn::Gt(above, zero), one));
+      } else if (power == T{2}) {
+        sums = hn::MulAdd(above, above, sums);
+        slopes = hn::Add(slopes, hn::Add(above, above));
+      }
+    }
+    double sum = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sums))),
+           slope = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, slopes)));
+    for (int64_t j = 0; power != T{1} && power != T{2} && j < count; ++j) {
+      if (!(y[j] > tau)) continue;
+      const T raised = static_cast<T>(std::pow(y[j] - tau, power - T{1}));
+      sum += static_cast<double>(raised * (y[j] - tau));
+      slope += static_cast<double>(power * raised);
+    }
+    const T next = static_cast<T>(static_cast<double>(tau) + (sum - 1.0) / slope);
+    if (!(next > tau)) break;
+    tau = next;
+  }
+  return tau;
+}
+
 /// x ← Entmax weights; returns tau. `best` is the finite maximum.
 template <class T>
 HWY_NOINLINE T EntmaxRow(const Problem<T>& p, const WholeRow<T>& row, T best, T* x) {
@@ -49,7 +85,7 @@ HWY_NOINLINE T EntmaxRow(const Problem<T>& p, const WholeRow<T>& row, T best, T*
     hn::StoreU(y, d, x + j);
     count += static_cast<int64_t>(hn::CompressStore(y, hn::Gt(y, out), d, row.spare + count));
   }
-  const T tau = entmax_threshold<T>(1.0 / (p.entmax_alpha - 1.0), count, row.spare);
+  const T tau = EntmaxThreshold(power, count, row.spare);
   const auto threshold = hn::Set(d, tau);
   for (int64_t j = 0; j < n; j += lanes) {
     const auto above = hn::Max(hn::Sub(hn::LoadU(d, x + j), threshold), hn::Zero(d));
@@ -61,11 +97,23 @@ HWY_NOINLINE T EntmaxRow(const Problem<T>& p, const WholeRow<T>& row, T best, T*
   return tau + slope * best;
 }
 
-/// x ← shares of the largest elements of x + noise (of x without noise), where hidden ones are -inf.
+/// x ← 1 at the first of the largest of x + noise, else 0. Noise is added to what is left beside the best: a
+/// large score would swallow it.
 template <class T>
-HWY_INLINE void BestShares(const WholeRow<T>& row, T* x) {
-  for (int64_t j = 0; row.noise && j < row.n; ++j) x[j] += row.noise[j];
-  const T best = MaximumOf(x, row.n);
+HWY_INLINE void DrawnKey(const WholeRow<T>& row, T best, T* x) {
+  for (int64_t j = 0; j < row.n; ++j) x[j] = (x[j] - best) + row.noise[j];
+  const T winner = MaximumOf(x, row.n);
+  bool drawn = false;
+  for (int64_t j = 0; j < row.n; ++j) {
+    const bool wins = !drawn && x[j] == winner;
+    x[j] = wins ? T{1} : T{0};
+    drawn = drawn || wins;
+  }
+}
+
+/// x ← equal shares of its largest elements.
+template <class T>
+HWY_INLINE void BestShares(const WholeRow<T>& row, T best, T* x) {
   T count{0};
   for (int64_t j = 0; j < row.n; ++j) count += x[j] == best ? T{1} : T{0};
   for (int64_t j = 0; j < row.n; ++j) x[j] = x[j] == best ? T{1} / count : T{0};
@@ -101,12 +149,12 @@ HWY_INLINE T SolveRow(const Problem<T>& p, const WholeRow<T>& row, T* x) {
     case NormalizerKind::entmax:
       return EntmaxRow(p, row, best, x);
     case NormalizerKind::argmax:
-      BestShares(row, x);
+      BestShares(row, best, x);
       return best;
     case NormalizerKind::sample:
     case NormalizerKind::gumbel: {
       const T log_sum_exp = LogSumExp(row, best, x);
-      BestShares(row, x);
+      DrawnKey(row, best, x);
       return log_sum_exp;
     }
     case NormalizerKind::chain:
@@ -163,6 +211,7 @@ HWY_INLINE T NormalizerGradient(const Problem<T>& p, const WholeRow<T>& row, con
                                 T* gradient) {
   if (g.log_sum_exp != g.log_sum_exp) {  // a NaN among the scores, or no weights to speak of
     for (int64_t j = 0; j < row.n; ++j) gradient[j] = g.scores[j] == kHidden<T> ? T{0} : g.log_sum_exp;
+    for (int n = 0; g.d_transitions && n < 4; ++n) g.d_transitions[n] = g.log_sum_exp;
     return g.log_sum_exp;
   }
   switch (p.normalizer) {
@@ -181,7 +230,8 @@ HWY_INLINE T NormalizerGradient(const Problem<T>& p, const WholeRow<T>& row, con
       return 0;
     case NormalizerKind::gumbel: {
       const T inverse = static_cast<T>(1.0 / p.temperature);
-      for (int64_t j = 0; j < row.n; ++j) row.spare[j] = (g.scores[j] + row.noise[j]) * inverse;
+      const T top = MaximumOf(g.scores, row.n);
+      for (int64_t j = 0; j < row.n; ++j) row.spare[j] = ((g.scores[j] - top) + row.noise[j]) * inverse;
       const T best = MaximumOf(row.spare, row.n);
       const T total = best == kHidden<T> ? T{0} : Exponentials<false>(T{1}, best, row.n, row.spare);
       if (total == T{0}) return 0;

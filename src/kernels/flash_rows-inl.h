@@ -22,16 +22,27 @@ struct Panel {
   BlockAt<T> at;     ///< the rows of the panel
   int64_t in_block;  ///< the first of them, counted in the block of the schedule
   const BlockSchedule* schedule;
+  int64_t row_slot = -1;  ///< where its weights go, one row of weight_rows; -1: wherever they are asked for
 };
 
 template <class T>
 struct RowsScratch {
   T *scores, *factors, *keep, *noise, *spare, *gathered;
   T *weights = nullptr, *d_scores = nullptr, *query = nullptr, *d_output = nullptr, *d_query = nullptr;
-  T *seen = nullptr, *later = nullptr;  ///< coverage: of each key so far; derivative by what comes later
+  /// Coverage: of each key so far; derivative by what comes later; at the first row of each segment.
+  T *seen = nullptr, *later = nullptr, *checkpoints = nullptr;
   ModBuffers<T> mods, weight_mods;
   int64_t stride = 0;
 };
+
+/// Backward through coverage keeps what had been seen at the first row of each segment, and of each row of
+/// the segment at hand: about √queries rows of either, whole blocks.
+template <class T>
+HWY_INLINE int64_t CoverageSegment(const Problem<T>& p) {
+  int64_t rows = kDirectRows;
+  while (rows * rows < p.query_len) rows += kDirectRows;
+  return rows;
+}
 
 template <class T>
 HWY_INLINE int64_t RowStride(const Problem<T>& p) {
@@ -52,14 +63,17 @@ HWY_NOINLINE RowsScratch<T> TakeRowsScratch(const Problem<T>& p, bool tiled, boo
   s.gathered = carve.Take<T>(rows * Padded<T>(p.value_dim));
   s.mods = TakeModBuffers(p.mods, rows, backward, carve);
   s.weight_mods = TakeModBuffers(p.weight_mods, rows, backward, carve);
-  if (coverage) s.seen = carve.Take<T>((backward ? p.query_len + 1 : 1) * p.key_len);
+  if (coverage) s.seen = carve.Take<T>((backward ? CoverageSegment(p) + 1 : 1) * p.key_len);
   if (!backward) return s;
   s.weights = carve.Take<T>(panel);
   s.d_scores = carve.Take<T>(panel);
   s.query = carve.Take<T>(rows * Padded<T>(p.score_dim));
   s.d_output = carve.Take<T>(rows * Padded<T>(p.value_dim));
   s.d_query = carve.Take<T>(rows * Padded<T>(p.score_dim));
-  if (coverage) s.later = carve.Take<T>(p.key_len);
+  if (coverage) {
+    s.later = carve.Take<T>(p.key_len);
+    s.checkpoints = carve.Take<T>((p.query_len / CoverageSegment(p) + 1) * p.key_len);
+  }
   return s;
 }
 
@@ -127,12 +141,18 @@ HWY_INLINE void DropoutRow(const Problem<T>& p, const Panel<T>& panel, int64_t r
   });
 }
 
-/// factors ← weight mods, whose stages stay for one piece only.
+/// factors ← weight mods, whose stages stay for one piece only; 0 where s.scores still say that a key is
+/// hidden, for there the mods may make anything.
 template <class T>
-HWY_INLINE void PanelFactors(const Problem<T>& p, const Panel<T>& panel, const RowsScratch<T>& s) {
+HWY_INLINE void PanelFactors(const Problem<T>& p, const Panel<T>& panel, int64_t n, const RowsScratch<T>& s) {
   ForPieces(*panel.schedule, [&](const Piece& piece, int64_t offset) {
     apply_weight_mods<T>(p, PlaceOf(panel, piece, 0), s.factors + offset, s.stride, s.weight_mods);
   });
+  for (int64_t r = 0; r < panel.at.rows; ++r) {
+    const T* scores = s.scores + r * s.stride;
+    T* factors = s.factors + r * s.stride;
+    for (int64_t j = 0; j < n; ++j) factors[j] = scores[j] == kHidden<T> ? T{0} : factors[j];
+  }
 }
 
 /// body(slot of the head, slot of the row) wherever row `row` of head `head` is asked for.
@@ -148,6 +168,7 @@ template <class T>
 HWY_INLINE void WriteRow(const Problem<T>& p, const ForwardOutputs<T>& out, const Panel<T>& panel, int64_t r,
                          const T* weights) {
   ForSlots(out.weight_heads, out.weight_rows, panel.at.h, panel.at.row + r, [&](int64_t head, int64_t row) {
+    if (panel.row_slot >= 0 && row != panel.row_slot) return;
     T* to = RowAt(out.weights, panel.at.b, head, row);
     Fill(T{0}, p.key_len, to);
     ForPieces(*panel.schedule, [&](const Piece& piece, int64_t offset) {
@@ -162,7 +183,7 @@ HWY_NOINLINE void RowsForwardPanel(const Problem<T>& p, const ForwardOutputs<T>&
                                    const RowsScratch<T>& s) {
   const BlockAt<T>& at = panel.at;
   const int64_t n = PanelScores<kTiled>(p, keys, panel, s, s.seen), width = Padded<T>(p.value_dim);
-  if (p.has_weight_mods) PanelFactors(p, panel, s);
+  if (p.has_weight_mods) PanelFactors(p, panel, n, s);
   for (int64_t r = 0; r < at.rows; ++r) {
     T* row = s.scores + r * s.stride;
     const T log_sum_exp = SolveRow(p, RowOf(p, panel, r, n, s), row);
@@ -261,9 +282,10 @@ HWY_NOINLINE void RowsForward(const Problem<T>& p, const ForwardOutputs<T>& out,
     const int64_t end = Least(p.query_len, first + rows), step = kTiled ? kBlockRows : kDirectRows;
     if (s.seen) Fill(T{0}, p.key_len, s.seen);
     for (int64_t row = first; row < end; row += step) {
-      ForPanels<kTiled>(
-          p, BlockAt<T>{b, h, kv, row, Least(step, end - row)}, false,
-          [&](const Panel<T>& panel) { RowsForwardPanel<kTiled>(p, out, keys, values, panel, s); });
+      ForPanels<kTiled>(p, BlockAt<T>{b, h, kv, row, Least(step, end - row)}, false, [&](Panel<T> panel) {
+        if (chosen > 0) panel.row_slot = block;
+        RowsForwardPanel<kTiled>(p, out, keys, values, panel, s);
+      });
     }
   });
 }

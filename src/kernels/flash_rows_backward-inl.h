@@ -240,12 +240,28 @@ HWY_INLINE void DirectProducts(const Problem<T>& p, const BackwardProblem<T>& g,
   });
 }
 
+/// Rows that the loss does not depend on: it is one of some weights alone, and of none of theirs.
+template <class T>
+HWY_INLINE bool Untouched(const Problem<T>& p, const BackwardProblem<T>& g, const BlockAt<T>& at) {
+  if (g.d_output.data || g.advantage || p.score == ScoreKind::coverage) return false;
+  bool asked = false;
+  for (int64_t r = 0; r < at.rows; ++r)
+    ForSlots(g.weight_heads, g.weight_rows, at.h, at.row + r, [&](int64_t, int64_t) { asked = true; });
+  return !asked;
+}
+
 template <bool kTiled, class T>
 HWY_NOINLINE void RowsBackwardPanel(const Problem<T>& p, const BackwardProblem<T>& g,
-                                    const RowsOperands<T>& in, const Panel<T>& panel, const RowsTarget<T>& to,
-                                    const RowsScratch<T>& s) {
+                                    const RowsOperands<T>& in, const Panel<T>& panel, const T* seen,
+                                    const RowsTarget<T>& to, const RowsScratch<T>& s) {
   const BlockAt<T>& at = panel.at;
-  const T* seen = s.seen ? s.seen + at.row * p.key_len : nullptr;
+  if (Untouched(p, g, at)) {
+    for (int64_t r = 0; r < at.rows; ++r) {
+      if (g.d_query.data) Fill(T{0}, p.score_dim, RowAt(g.d_query, at.b, at.h, at.row + r));
+      if (g.mean) g.mean[(at.b * p.query_heads + at.h) * p.query_len + at.row + r] = 0;
+    }
+    return;
+  }
   const int64_t n = PanelScores<kTiled>(p, in.keys_transposed, panel, s, seen);
   T log_sum_exp[kBlockRows];
   for (int64_t r = 0; r < at.rows; ++r) {
@@ -263,7 +279,7 @@ HWY_NOINLINE void RowsBackwardPanel(const Problem<T>& p, const BackwardProblem<T
     }
   }
   PanelValueGradient<kTiled>(p, g, in, panel, n, s);
-  if (p.has_weight_mods) PanelFactors(p, panel, s);
+  if (p.has_weight_mods) PanelFactors(p, panel, n, s);
   for (int64_t r = 0; r < at.rows; ++r) RowGradients(p, g, panel, r, n, log_sum_exp[r], to.d_transitions, s);
   if (p.has_mods || p.has_weight_mods) PanelModGradients<kTiled>(p, in, panel, to.group, s, seen);
   if constexpr (kTiled)
@@ -274,25 +290,56 @@ HWY_NOINLINE void RowsBackwardPanel(const Problem<T>& p, const BackwardProblem<T
     Copy(s.d_query + r * to.dim, p.score_dim, RowAt(g.d_query, at.b, at.h, at.row + r));
 }
 
-/// Coverage before each row of head h: forward once more, keeping what each row had seen.
+/// Forward once more through rows [row, end) of a head, from what had been seen before them, which stands in
+/// the first row of s.seen. `keep`: what each row had seen stays, row after row; else the last alone.
 template <class T>
-HWY_NOINLINE void CoverageOfRows(const Problem<T>& p, int64_t b, int64_t h, int64_t kv,
+HWY_NOINLINE void CoverageOfRows(const Problem<T>& p, BlockAt<T> at, int64_t end, bool keep,
                                  const RowsScratch<T>& s) {
-  Fill(T{0}, p.key_len, s.seen);
-  Fill(T{0}, p.key_len, s.later);
-  for (int64_t row = 0; row < p.query_len; row += kDirectRows) {
-    const BlockAt<T> at{b, h, kv, row, Least(kDirectRows, p.query_len - row)};
+  T* seen = s.seen;
+  for (; at.row < end; at.row += kDirectRows) {
+    at.rows = Least(kDirectRows, end - at.row);
     ForPanels<false>(p, at, false, [&](const Panel<T>& panel) {
-      T *seen = s.seen + panel.at.row * p.key_len, *next = seen + p.key_len;
+      T* next = keep ? seen + p.key_len : seen;
       const int64_t n = PanelScores<false>(p, Packed<T>(), panel, s, seen);
-      if (p.has_weight_mods) PanelFactors(p, panel, s);
+      if (p.has_weight_mods) PanelFactors(p, panel, n, s);
       SolveRow(p, RowOf(p, panel, int64_t{0}, n, s), s.scores);
       if (p.has_weight_mods) MultiplyInto(s.factors, n, s.scores);
-      Copy(seen, p.key_len, next);
+      if (keep) Copy(seen, p.key_len, next);
       ForPieces(*panel.schedule, [&](const Piece& piece, int64_t offset) {
         AddScaled(T{1}, s.scores + offset, piece.end - piece.begin, next + piece.begin);
       });
+      seen = next;
     });
+  }
+}
+
+/// One head with coverage: forward for the checkpoints, then segment by segment back.
+template <class T>
+HWY_NOINLINE void CoverageBackward(const Problem<T>& p, const BackwardProblem<T>& g,
+                                   const RowsOperands<T>& in, BlockAt<T> at, const RowsTarget<T>& to,
+                                   const RowsScratch<T>& s) {
+  const int64_t segment = CoverageSegment(p), count = (p.query_len + segment - 1) / segment;
+  Fill(T{0}, p.key_len, s.seen);
+  Fill(T{0}, p.key_len, s.later);
+  for (int64_t n = 0; n < count; ++n) {
+    Copy(s.seen, p.key_len, s.checkpoints + n * p.key_len);
+    at.row = n * segment;
+    if (n + 1 < count) CoverageOfRows(p, at, at.row + segment, false, s);
+  }
+  for (int64_t n = count; n-- > 0;) {
+    const int64_t first = n * segment, end = Least(p.query_len, first + segment);
+    Copy(s.checkpoints + n * p.key_len, p.key_len, s.seen);
+    at.row = first;
+    CoverageOfRows(p, at, end, true, s);
+    for (int64_t row = (end - 1 - first) / kDirectRows * kDirectRows + first; row >= first;
+         row -= kDirectRows) {
+      at.row = row;
+      at.rows = Least(kDirectRows, end - row);
+      ForPanels<false>(p, at, true, [&](const Panel<T>& panel) {
+        const T* seen = s.seen + (panel.at.row - first) * p.key_len;
+        RowsBackwardPanel<false>(p, g, in, panel, seen, to, s);
+      });
+    }
   }
 }
 
@@ -315,15 +362,18 @@ HWY_NOINLINE void RowsBackwardUnit(const Problem<T>& p, const BackwardProblem<T>
   Fill(T{0}, p.score_dim, to.d_vector);
   Fill(T{0}, p.score_dim, to.d_coverage);
   Fill(T{0}, heads * 4, to.d_transitions);
-  const bool coverage = p.score == ScoreKind::coverage;
   const int64_t first = group * shape.group_blocks, last = Least(shape.blocks, first + shape.group_blocks);
   for (int64_t h = kv * heads; h < (kv + 1) * heads; ++h) {
-    if (coverage) CoverageOfRows(p, b, h, kv, s);
-    for (int64_t n = 0; n < last - first; ++n) {
-      const int64_t row = (coverage ? last - 1 - n : first + n) * shape.block_rows;
-      const BlockAt<T> at{b, h, kv, row, Least(shape.block_rows, p.query_len - row)};
-      ForPanels<kTiled>(p, at, coverage,
-                        [&](const Panel<T>& panel) { RowsBackwardPanel<kTiled>(p, g, in, panel, to, s); });
+    if (p.score == ScoreKind::coverage) {
+      if constexpr (!kTiled) CoverageBackward(p, g, in, BlockAt<T>{b, h, kv, 0, 0}, to, s);
+    } else {
+      for (int64_t block = first; block < last; ++block) {
+        const int64_t row = block * shape.block_rows;
+        const BlockAt<T> at{b, h, kv, row, Least(shape.block_rows, p.query_len - row)};
+        ForPanels<kTiled>(p, at, false, [&](const Panel<T>& panel) {
+          RowsBackwardPanel<kTiled>(p, g, in, panel, static_cast<const T*>(nullptr), to, s);
+        });
+      }
     }
     to.d_transitions += 4;
   }

@@ -87,6 +87,11 @@ struct BlockAt {
 };
 
 template <class T>
+HWY_INLINE int64_t QueryBlocks(const Problem<T>& p) {
+  return (p.query_len + kBlockRows - 1) / kBlockRows;
+}
+
+template <class T>
 HWY_INLINE BlockAt<T> BlockOf(const Problem<T>& p, int64_t unit, int64_t block_rows) {
   const int64_t blocks = (p.query_len + block_rows - 1) / block_rows;
   const int64_t row = unit % blocks * block_rows, h = unit / blocks % p.query_heads,
@@ -275,7 +280,8 @@ template <class T>
 struct BackwardOperands {
   Packed<T> keys_transposed, values_transposed;
   Operand<const T*> keys;
-  T* d_query;  // [groups][batch, query_heads, query_len, dim]
+  T* d_query;     // [groups][batch, query_heads, query_len, dim]
+  bool* touched;  // [groups][batch, query_heads, blocks]: where d_query has been written
   ModSums<T> sums;
 };
 
@@ -283,7 +289,13 @@ template <class T>
 HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g,
                                 const BackwardOperands<T>& in, const BackwardShape<T>& s,
                                 const BlockAt<T>& at, int64_t key_begin, int64_t key_end, T* d_query,
-                                const BackwardScratch<T>& scratch) {
+                                bool* touched, const BackwardScratch<T>& scratch) {
+  const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, key_end);
+  // A block that sees no key of the group is left alone, its partial sums too: under a window most are, and
+  // memory never written is never taken.
+  *touched = schedule.piece_count() > 0;
+  if (!*touched) return;
+  if (g.d_query.data) Fill(T{0}, at.rows * s.dim, d_query);
   const int64_t stride = in.keys_transposed.stride;
   const T scale = GradientScale(p);
   T mean[kBlockRows];
@@ -302,7 +314,6 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
     Copy(RowAt(p.query, at.b, at.h, at.row + r), p.score_dim, scratch.query + r * s.dim);
     Fill(T{0}, s.dim - p.score_dim, scratch.query + r * s.dim + p.score_dim);
   }
-  const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, key_end);
   for (int64_t n = 0; n < schedule.piece_count(); ++n) {
     const Piece& piece = schedule.pieces()[n];
     const int64_t count = piece.end - piece.begin, padded = Padded<T>(count);
@@ -357,11 +368,13 @@ HWY_NOINLINE void BackwardUnit(const Problem<T>& p, const BackwardProblem<T>& g,
   Fill(T{0}, keys * s.dim, scratch.d_key);
   Fill(T{0}, keys * s.value_dim, scratch.d_value);
   for (int64_t h = kv * heads; h < (kv + 1) * heads; ++h) {
-    T* d_query = in.d_query + (((group * p.batch + b) * p.query_heads + h) * p.query_len) * s.dim;
-    if (g.d_query.data) Fill(T{0}, p.query_len * s.dim, d_query);
-    for (int64_t row = 0; keys > 0 && row < p.query_len; row += kBlockRows) {
+    const int64_t head = (group * p.batch + b) * p.query_heads + h;
+    T* d_query = in.d_query + head * p.query_len * s.dim;
+    bool* touched = in.touched + head * QueryBlocks(p);
+    for (int64_t row = 0; row < p.query_len; row += kBlockRows) {
       const BlockAt<T> at{b, h, kv, row, Least(kBlockRows, p.query_len - row)};
-      BackwardBlock(p, g, in, s, at, key_begin, key_end, d_query + row * s.dim, scratch);
+      BackwardBlock(p, g, in, s, at, key_begin, Most(key_end, key_begin), d_query + row * s.dim,
+                    touched + row / kBlockRows, scratch);
     }
   }
   for (int64_t j = 0; j < keys; ++j) {
@@ -382,21 +395,31 @@ HWY_INLINE void ForUnits(const Problem<T>& p, int64_t groups, Executor& executor
   });
 }
 
-/// d_query = Σ partials, in group order.
+/// d_query = Σ partials, in group order; of those written, where `touched` says so.
 template <class T>
 HWY_NOINLINE void AddPartials(const Problem<T>& p, const BackwardProblem<T>& g, int64_t groups, int64_t width,
-                              const T* partials, Executor& executor) {
-  const int64_t size = p.batch * p.query_heads * p.query_len * width;
-  executor.parallel_for(p.batch * p.query_heads, [&](int64_t unit, int) {
+                              const T* partials, const bool* touched, Executor& executor) {
+  const int64_t heads = p.batch * p.query_heads, blocks = QueryBlocks(p);
+  executor.parallel_for(heads, [&](int64_t unit, int) {
     for (int64_t r = 0; r < p.query_len; ++r) {
-      const T* from = partials + (unit * p.query_len + r) * width;
       T* to = RowAt(g.d_query, unit / p.query_heads, unit % p.query_heads, r);
-      Copy(from, p.score_dim, to);
-      for (int64_t group = 1; group < groups; ++group) AddScaled(T{1}, from + group * size, p.score_dim, to);
+      bool first = true;
+      for (int64_t group = 0; group < groups; ++group) {
+        const int64_t head = group * heads + unit;
+        if (touched && !touched[head * blocks + r / kBlockRows]) continue;
+        const T* from = partials + (head * p.query_len + r) * width;
+        first ? Copy(from, p.score_dim, to) : AddScaled(T{1}, from, p.score_dim, to);
+        first = false;
+      }
+      if (first) Fill(T{0}, p.score_dim, to);
     }
   });
 }
 
+template <class T>
+HWY_INLINE int64_t TouchedSize(const Problem<T>& p, int64_t units) {
+  return units * (p.query_heads / p.kv_heads) * QueryBlocks(p);
+}
 template <class T>
 HWY_INLINE int64_t PartialsSize(const Problem<T>& p, int64_t units, int64_t width) {
   return units * (p.query_heads / p.kv_heads) * p.query_len * width;
@@ -414,6 +437,7 @@ HWY_NOINLINE size_t TiledBackwardBytes(const Problem<T>& p, int threads) {
   carve.Take<T>(TransposedSize(p, p.value_dim));
   carve.Take<T>(PaddedRowsSize(p, p.score_dim));
   carve.Take<T>(PartialsSize(p, MostUnits(p, s.tiles), s.dim));
+  carve.Take<bool>(TouchedSize(p, MostUnits(p, s.tiles)));
   carve.Take<T>(most_mod_sum_elements(p, p.mods, MostUnits(p, s.tiles)));
   for (int t = 0; t < threads; ++t) TakeBackwardScratch(p, s, carve);
   return carve.Used();
@@ -431,6 +455,7 @@ HWY_NOINLINE void TiledBackward(const Problem<T>& p, const BackwardProblem<T>& g
                  &in.values_transposed);
   in.keys = PadRows(p, p.key, p.score_dim, carve.Take<T>(PaddedRowsSize(p, p.score_dim)), executor);
   in.d_query = carve.Take<T>(PartialsSize(p, p.batch * p.kv_heads * s.groups, s.dim));
+  in.touched = carve.Take<bool>(TouchedSize(p, p.batch * p.kv_heads * s.groups));
   in.sums = TakeModSums(p, p.mods, s.groups, carve);
   if (p.has_mods) begin_mod_gradients<T>(p, p.mods, in.sums, s.groups);
   std::byte* scratch = memory + carve.Used();
@@ -440,7 +465,7 @@ HWY_NOINLINE void TiledBackward(const Problem<T>& p, const BackwardProblem<T>& g
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
     BackwardUnit(p, g, in, s, unit, TakeBackwardScratch(p, s, mine));
   });
-  if (g.d_query.data) AddPartials(p, g, s.groups, s.dim, in.d_query, executor);
+  if (g.d_query.data) AddPartials(p, g, s.groups, s.dim, in.d_query, in.touched, executor);
   if (p.has_mods) finish_mod_gradients<T>(p, p.mods, in.sums, s.groups);
 }
 

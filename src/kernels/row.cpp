@@ -30,8 +30,13 @@ template <class T>
 struct Step {
   T stay0, rise, fall, stay1;  // t00, t01, t10, t11
   explicit Step(const T* t) : stay0(t[0]), rise(t[1]), fall(t[2]), stay1(t[3]) {}
-  T forward(T odds) const { return log_add(rise, odds + stay1) - log_add(stay0, odds + fall); }
-  T backward(T odds) const { return log_add(fall, odds + stay1) - log_add(stay0, odds + rise); }
+  T forward(T odds) const { return step(odds, rise, fall); }
+  T backward(T odds) const { return step(odds, fall, rise); }
+  // Large odds are taken out of both sides: their difference would swallow the transitions.
+  T step(T odds, T up, T down) const {
+    return odds > T{0} ? log_add(up - odds, stay1) - log_add(stay0 - odds, down)
+                       : log_add(up, odds + stay1) - log_add(stay0, odds + down);
+  }
 };
 
 // The odds of what lies at and before each key (`before`), and behind it (`behind`). Returns ln Z.
@@ -142,38 +147,10 @@ void chain_gradient(const T* transitions, std::int64_t count, const T* potential
   for (int n = 0; d_transitions && n < 4; ++n) d_transitions[n] += sums[n];
 }
 
-template <class T>
-T entmax_threshold(double power, std::int64_t count, const T* y) {
-  T tau{-1};
-  for (int round = 0; round < 100; ++round) {
-    T sum{0}, slope{0};
-    for (std::int64_t j = 0; j < count; ++j) {
-      const T above = y[j] - tau;
-      if (!(above > T{0})) continue;
-      if (power == 1.0) {
-        sum += above;
-        slope += T{1};
-      } else if (power == 2.0) {
-        sum += above * above;
-        slope += T{2} * above;
-      } else {
-        const T raised = std::pow(above, static_cast<T>(power - 1.0));
-        sum += raised * above;
-        slope += static_cast<T>(power) * raised;
-      }
-    }
-    const T next = tau + (sum - T{1}) / slope;
-    if (!(next > tau)) return tau;  // risen as far as rounding lets it
-    tau = next;
-  }
-  return tau;
-}
-
-#define FOVEA_INSTANTIATE(T)                                                     \
-  template void gumbel_row<T>(std::uint64_t, const Site&, std::int64_t, T*);     \
-  template T chain_marginals<T>(const T*, std::int64_t, T*, T*);                 \
-  template void chain_gradient<T>(const T*, std::int64_t, const T*, T*, T*, T*); \
-  template T entmax_threshold<T>(double, std::int64_t, const T*);
+#define FOVEA_INSTANTIATE(T)                                                 \
+  template void gumbel_row<T>(std::uint64_t, const Site&, std::int64_t, T*); \
+  template T chain_marginals<T>(const T*, std::int64_t, T*, T*);             \
+  template void chain_gradient<T>(const T*, std::int64_t, const T*, T*, T*, T*);
 FOVEA_INSTANTIATE(float)
 FOVEA_INSTANTIATE(double)
 #undef FOVEA_INSTANTIATE

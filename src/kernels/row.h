@@ -24,9 +24,4 @@ template <class T>
 void chain_gradient(const T* transitions, std::int64_t count, const T* potentials, T* d_marginals,
                     T* d_transitions, T* spare);
 
-/// The threshold tau, relative to the largest, of Σ (y - tau)₊^power = 1, from the y that may lie above it
-/// (those above -1; the largest is 0). By Newton's method from below, where the sum is convex.
-template <class T>
-T entmax_threshold(double power, std::int64_t count, const T* y);
-
 }  // namespace fovea::kernels

@@ -1,11 +1,13 @@
 // attend_backward: the kernel's gradients of projected queries and keys, carried back through the
 // projections.
+#include "plan/backward.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "plan/impl.h"
 #include "plan/projection.h"
+#include "plan/rows.h"
 
 namespace fovea {
 namespace {
@@ -24,13 +26,10 @@ template <class T>
 struct Scratch {
   Target<T> query, key, value;
   T *query_back = nullptr, *key_back = nullptr;  // after the projection, before narrowing
+  kernels::Operand<T*> wide_output, wide_d_output;
   kernels::Operand<const T*> output, d_output;
   T *mean = nullptr, *transitions = nullptr;  // of whole rows: Σ P·dP of each; [num_query_heads, 2, 2]
 };
-
-bool whole_row(const AttentionPlan::Impl& plan, LossOf loss_of) {
-  return plan.whole_row_backward() || loss_of == LossOf::weights;
-}
 
 template <class T>
 Target<T> target_of(const TensorView& wanted, bool direct, const RowSizes& rows, std::int64_t dim,
@@ -66,8 +65,8 @@ Scratch<T> scratch_of(const AttentionPlan::Impl& plan, const AttentionInputs& in
     scratch.query_back = carver.take<T>(queries.batch * queries.heads * queries.rows * s.head_dim);
     scratch.key_back = carver.take<T>(keys.batch * keys.heads * keys.rows * s.key_dim);
     const std::int64_t count = queries.batch * queries.heads * queries.rows * s.value_dim;
-    scratch.output = packed<const T*>(carver.take<T>(count), queries.heads, queries.rows, s.value_dim);
-    scratch.d_output = packed<const T*>(carver.take<T>(count), queries.heads, queries.rows, s.value_dim);
+    scratch.wide_output = packed<T*>(carver.take<T>(count), queries.heads, queries.rows, s.value_dim);
+    scratch.wide_d_output = packed<T*>(carver.take<T>(count), queries.heads, queries.rows, s.value_dim);
   }
   return scratch;
 }
@@ -97,48 +96,8 @@ std::size_t backward_bytes(const AttentionPlan::Impl& plan, const CallSizes& siz
 }
 
 template <class T>
-float as_float(T value) {
-  return static_cast<float>(value);
-}
-
-template <class Narrow, class T>
-void convert(const kernels::Operand<const T*>& from, const TensorView& to) {
-  const auto target = operand_of<Narrow>(to);
-  for (std::int64_t b = 0; b < to.size(0); ++b) {
-    for (std::int64_t h = 0; h < to.size(1); ++h) {
-      for (std::int64_t r = 0; r < to.size(2); ++r) {
-        for (std::int64_t d = 0; d < to.size(3); ++d)
-          target.row(b, h, r)[d] = Narrow(as_float(from.row(b, h, r)[d]));
-      }
-    }
-  }
-}
-
-template <class Narrow, class T>
-void copy_wide(const ConstTensorView& from, T* to) {
-  const auto source = operand_of<Narrow>(from);
-  for (std::int64_t b = 0; b < from.size(0); ++b) {
-    for (std::int64_t h = 0; h < from.size(1); ++h) {
-      for (std::int64_t r = 0; r < from.size(2); ++r) {
-        for (std::int64_t d = 0; d < from.size(3); ++d)
-          *to++ = static_cast<T>(static_cast<float>(source.row(b, h, r)[d]));
-      }
-    }
-  }
-}
-
-template <class T>
-void store(const AttentionPlan::Impl& plan, const kernels::Operand<const T*>& from, const TensorView& to) {
-  if (!to) return;
-  if (plan.dtype == DType::bf16) return convert<bfloat16>(from, to);
-  if (plan.dtype == DType::f16) return convert<float16>(from, to);
-  const auto target = operand_of<T>(to);
-  for (std::int64_t b = 0; b < to.size(0); ++b) {
-    for (std::int64_t h = 0; h < to.size(1); ++h) {
-      for (std::int64_t r = 0; r < to.size(2); ++r)
-        std::copy_n(from.row(b, h, r), to.size(3), target.row(b, h, r));
-    }
-  }
+void store(const kernels::Operand<T*>& from, const TensorView& to, Executor& executor) {
+  if (to) copy_rows(view_of(from, to.shape()), to, executor);
 }
 
 template <class T>
@@ -163,7 +122,7 @@ void finish_side(const AttentionPlan::Impl& plan, const Side<T>& side, Executor&
   const auto d_projected = readable<T>(side.from->kernel);
   if (side.d_bias) bias_gradient<T>(side.rows, plan.score_dim(), d_projected, side.d_bias.template data<T>());
   if (!side.projection.weight) {
-    if (side.from->scratch) store<T>(plan, d_projected, side.wanted);
+    if (side.from->scratch) store<T>(side.from->kernel, side.wanted, executor);
     return;
   }
   if (side.d_weight)
@@ -173,7 +132,7 @@ void finish_side(const AttentionPlan::Impl& plan, const Side<T>& side, Executor&
   const auto target = side.back ? packed<T*>(side.back, side.rows.heads, side.rows.rows, side.projection.in)
                                 : operand_of<T>(side.wanted);
   project_back<T>(side.rows, side.projection, d_projected, target, executor);
-  if (side.back) store<T>(plan, readable<T>(target), side.wanted);
+  if (side.back) store<T>(target, side.wanted, executor);
 }
 
 template <class T>
@@ -224,20 +183,16 @@ void zero(const TensorView& view) {
 
 // Output and its derivative as the kernel reads them: widened, or the caller's.
 template <class T>
-void take_outputs(const AttentionPlan::Impl& plan, const AttentionLoss& loss, Scratch<T>& scratch) {
-  const auto take = [&](const ConstTensorView& view, kernels::Operand<const T*>& to) {
-    if (!view) {
-      to = {};
-    } else if (plan.dtype == DType::bf16) {
-      copy_wide<bfloat16>(view, const_cast<T*>(to.data));
-    } else if (plan.dtype == DType::f16) {
-      copy_wide<float16>(view, const_cast<T*>(to.data));
-    } else {
-      to = operand_of<T>(view);
-    }
+void take_outputs(const AttentionPlan::Impl& plan, const AttentionLoss& loss, Scratch<T>& scratch,
+                  Executor& executor) {
+  const auto take = [&](const ConstTensorView& view, kernels::Operand<T*>& widened) {
+    if (!view) return kernels::Operand<const T*>();
+    if (plan.dtype == plan.compute_dtype()) return operand_of<T>(view);
+    copy_rows(view, view_of(widened, view.shape()), executor);
+    return readable<T>(widened);
   };
-  take(loss.output, scratch.output);
-  take(loss.d_output, scratch.d_output);
+  scratch.output = take(loss.output, scratch.wide_output);
+  scratch.d_output = take(loss.d_output, scratch.wide_d_output);
 }
 
 // dW of a location score: row j is what key j got, over batch entries and heads in their order.
@@ -270,7 +225,7 @@ void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const A
   prepared.problem.whole_row = whole_row(plan, loss.d_weights ? LossOf::weights : LossOf::output);
   Scratch<T> scratch = scratch_of<T>(plan, inputs, g, sizes, carver, false, prepared.problem.whole_row);
   const AttentionShape& s = plan.shape;
-  take_outputs(plan, loss, scratch);
+  take_outputs(plan, loss, scratch, executor);
   const T* log_sum_exp = loss.log_sum_exp ? loss.log_sum_exp.data<T>() : nullptr;
   kernels::BackwardProblem<T> backward{
       .output = scratch.output,
@@ -324,113 +279,7 @@ void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const A
   if (!loss.d_output)
     zero(g.value);
   else if (scratch.value.scratch)
-    store<T>(plan, readable<T>(scratch.value.kernel), g.value);
-}
-
-void check_gradients(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
-                     const AttentionGradients& g) {
-  const auto check = [&](const char* argument, const TensorView& view, const ConstTensorView& like,
-                         DType dtype) {
-    if (!view) return;
-    if (!like)
-      throw InvalidArgument(function, argument, "no gradient of a parameter that was not given",
-                            to_string(view.shape()));
-    check_output(function, argument, view, dtype, like.shape(), inputs);
-  };
-  check("gradients.query", g.query, inputs.query, plan.dtype);
-  check("gradients.key", g.key, inputs.key, plan.dtype);
-  check("gradients.value", g.value, inputs.value, plan.dtype);
-  const auto parameter = [&](const char* argument, const TensorView& view, const ConstTensorView& like) {
-    check(argument, view, like, plan.compute_dtype());
-    if (view && !view.contiguous())
-      throw InvalidArgument(function, argument, "a contiguous tensor", "a strided one");
-  };
-  parameter("gradients.W", g.W, inputs.parameters.W);
-  parameter("gradients.U", g.U, inputs.parameters.U);
-  parameter("gradients.v", g.v, inputs.parameters.v);
-  parameter("gradients.b", g.b, inputs.parameters.b);
-  parameter("gradients.w", g.w, inputs.parameters.w);
-  parameter("gradients.sink", g.sink, inputs.sink);
-  parameter("gradients.transitions", g.transitions, inputs.transitions);
-  for (std::size_t n = 0; n < std::min(g.mod_arguments.size(), inputs.mod_arguments.size()); ++n)
-    check("gradients.mod_arguments", g.mod_arguments[n], inputs.mod_arguments[n], plan.compute_dtype());
-  const auto& weight = g.weight_mod_arguments;
-  const auto& like = inputs.weight_mod_arguments;
-  for (std::size_t n = 0; n < std::min(weight.size(), like.size()); ++n)
-    check("gradients.weight_mod_arguments", weight[n], like[n], plan.compute_dtype());
-}
-
-// Derivatives that a normaliser does not have, or not without help.
-void check_differentiable(const AttentionPlan::Impl& plan, const AttentionLoss& loss,
-                          const AttentionGradients& g) {
-  const auto given = [](const TensorView& view) { return bool(view); };
-  const bool of_scores = g.query || g.key || g.W || g.U || g.v || g.b || g.w || g.sink ||
-                         std::any_of(g.mod_arguments.begin(), g.mod_arguments.end(), given);
-  if (!of_scores) return;
-  if (std::holds_alternative<HardArgmax>(plan.spec.normalizer))
-    throw InvalidArgument(function, "gradients",
-                          "those of values and weight mods alone: the weights of HardArgmax are constant "
-                          "wherever they have a derivative by the scores",
-                          "one by the scores");
-  if (std::holds_alternative<HardSample>(plan.spec.normalizer) && !loss.advantage)
-    throw InvalidArgument(function, "loss.advantage",
-                          "the loss of each row less a baseline, by which HardSample's estimate is weighted",
-                          "nothing");
-}
-
-void check_apart(const AttentionInputs& inputs, const AttentionGradients& g, const AttentionLoss& loss) {
-  Apart apart(function);
-  apart.writes("gradients.query", g.query);
-  apart.writes("gradients.key", g.key);
-  apart.writes("gradients.value", g.value);
-  apart.writes("gradients.W", g.W);
-  apart.writes("gradients.U", g.U);
-  apart.writes("gradients.v", g.v);
-  apart.writes("gradients.b", g.b);
-  apart.writes("gradients.w", g.w);
-  apart.writes("gradients.sink", g.sink);
-  apart.writes("gradients.transitions", g.transitions);
-  for (const TensorView& view : g.mod_arguments) apart.writes("gradients.mod_arguments", view);
-  for (const TensorView& view : g.weight_mod_arguments) apart.writes("gradients.weight_mod_arguments", view);
-  apart.reads("output", loss.output);
-  apart.reads("log_sum_exp", loss.log_sum_exp);
-  apart.reads("d_output", loss.d_output);
-  apart.reads("d_weights", loss.d_weights);
-  apart.reads("advantage", loss.advantage);
-  apart.reads(inputs);
-  apart.check();
-}
-
-void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const AttentionLoss& loss) {
-  const AttentionShape& s = plan.shape;
-  const Shape outputs{sizes.batch, s.num_query_heads, sizes.query_len, s.value_dim},
-      rows{sizes.batch, s.num_query_heads, sizes.query_len};
-  const auto check = [&](const char* argument, const ConstTensorView& view, DType dtype, const Shape& shape) {
-    const bool fits =
-        view.dtype() == dtype && view.shape() == shape && (view.empty() ? shape.count() == 0 : true);
-    if (!fits || (view.rank() > 0 && view.size(-1) > 1 && view.stride(-1) != 1)) {
-      throw InvalidArgument(
-          function, argument,
-          std::string(to_string(dtype)) + " " + to_string(shape) + ", innermost axis contiguous",
-          std::string(to_string(view.dtype())) + " " + to_string(view.shape()));
-    }
-  };
-  const auto contiguous = [&](const char* argument, const ConstTensorView& view) {
-    check(argument, view, plan.compute_dtype(), rows);
-    if (!view.contiguous()) throw InvalidArgument(function, argument, "a contiguous tensor", "a strided one");
-  };
-  // What attend wrote is needed where rows of scores are not made whole again, and the log-sum-exp by sinks.
-  const bool whole = whole_row(plan, loss.d_weights ? LossOf::weights : LossOf::output);
-  const bool sink = std::holds_alternative<SoftmaxWithSink>(plan.spec.normalizer);
-  if (!whole || loss.output) check("output", loss.output, plan.dtype, outputs);
-  if (!whole || sink || loss.log_sum_exp) contiguous("log_sum_exp", loss.log_sum_exp);
-  if (!whole || loss.d_output || !loss.d_weights) check("d_output", loss.d_output, plan.dtype, outputs);
-  if (loss.advantage) contiguous("advantage", loss.advantage);
-  if (!loss.d_weights) return;
-  check_chosen(function, "weight_heads", loss.weight_heads, s.num_query_heads);
-  check_chosen(function, "weight_rows", loss.weight_rows, sizes.query_len);
-  check("d_weights", loss.d_weights, plan.compute_dtype(),
-        weights_shape(plan, sizes, loss.weight_heads, loss.weight_rows));
+    store<T>(scratch.value.kernel, g.value, executor);
 }
 
 }  // namespace
@@ -445,10 +294,7 @@ void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, c
   const AttentionPlan::Impl& impl = plan.impl();
   const CallSizes sizes = check_inputs(function, impl, inputs);
   check_mods(function, impl, sizes, inputs, &gradients);
-  check_loss(impl, sizes, loss);
-  check_gradients(impl, inputs, gradients);
-  check_differentiable(impl, loss, gradients);
-  check_apart(inputs, gradients, loss);
+  check_backward(impl, sizes, inputs, loss, gradients);
   if (sizes.batch == 0 || sizes.query_len == 0 || sizes.key_len == 0) {
     for (const TensorView* view :
          {&gradients.query, &gradients.key, &gradients.value, &gradients.W, &gradients.U, &gradients.v,

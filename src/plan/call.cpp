@@ -4,34 +4,12 @@
 
 #include "plan/impl.h"
 #include "plan/projection.h"
+#include "plan/rows.h"
 
 namespace fovea {
 namespace {
 
 // 16-bit operands become f32 rows; the kernels know f32 and f64 only, so nothing multiplies.
-template <class Narrow>
-void widen(const ConstTensorView& from, float* to, Executor& executor) {
-  const std::int64_t rows = from.size(2), dim = from.size(3), heads = from.size(1);
-  const auto source = operand_of<Narrow>(from);
-  executor.parallel_for(from.size(0) * heads, [&](std::int64_t unit, int) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const Narrow* row = source.row(unit / heads, unit % heads, r);
-      float* wide = to + (unit * rows + r) * dim;
-      for (std::int64_t d = 0; d < dim; ++d) wide[d] = static_cast<float>(row[d]);
-    }
-  });
-}
-
-template <class Narrow>
-void narrow(const float* from, const TensorView& to) {
-  const auto target = operand_of<Narrow>(to);
-  const std::int64_t heads = to.size(1), rows = to.size(2), dim = to.size(3);
-  for (std::int64_t n = 0; n < to.size(0) * heads * rows; ++n) {
-    Narrow* row = target.row(n / rows / heads, n / rows % heads, n % rows);
-    for (std::int64_t d = 0; d < dim; ++d) row[d] = Narrow(from[n * dim + d]);
-  }
-}
-
 template <class T>
 kernels::Operand<const T*> widened(const AttentionPlan::Impl& plan, const ConstTensorView& view,
                                    std::int64_t heads, std::int64_t rows, std::int64_t dim,
@@ -39,11 +17,7 @@ kernels::Operand<const T*> widened(const AttentionPlan::Impl& plan, const ConstT
   if (plan.dtype == plan.compute_dtype())
     return executor ? operand_of<T>(view) : kernels::Operand<const T*>{};
   T* wide = carver.take<T>(batch * heads * rows * dim);
-  if constexpr (std::is_same_v<T, float>) {
-    if (executor)
-      plan.dtype == DType::bf16 ? widen<bfloat16>(view, wide, *executor)
-                                : widen<float16>(view, wide, *executor);
-  }
+  if (executor) copy_rows(view, view_of(packed<T*>(wide, heads, rows, dim), view.shape()), *executor);
   return packed<const T*>(wide, heads, rows, dim);
 }
 
@@ -236,10 +210,9 @@ void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const A
   auto prepared = prepare<T>(plan, inputs, sizes, carver, &executor);
   kernels::ForwardOutputs<T> out;
   const bool narrowed = outputs.output && plan.dtype != plan.compute_dtype();
-  T* wide = nullptr;
   if (narrowed) {
-    wide = carver.take<T>(outputs.output.count());
-    out.output = packed<T*>(wide, plan.shape.num_query_heads, sizes.query_len, plan.shape.value_dim);
+    out.output = packed<T*>(carver.take<T>(outputs.output.count()), plan.shape.num_query_heads,
+                            sizes.query_len, plan.shape.value_dim);
   } else if (outputs.output) {
     out.output = operand_of<T>(outputs.output);
   }
@@ -247,6 +220,7 @@ void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const A
   if (outputs.weights) out.weights = operand_of<T>(outputs.weights);
   out.weight_heads = outputs.weight_heads;
   out.weight_rows = outputs.weight_rows;
+  const kernels::Operand<T*> output = out.output;
   // Weights of chosen rows, and weights alone, are a call of the whole-row kernels, which compute no more.
   const bool apart = !prepared.problem.whole_row && weights_apart(outputs);
   if (outputs.output || !apart) {
@@ -260,11 +234,7 @@ void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const A
     if (outputs.output) out.log_sum_exp = nullptr;
     run_kernel(plan, prepared.problem, out, executor, carver.rest());
   }
-  if constexpr (std::is_same_v<T, float>) {
-    if (narrowed)
-      plan.dtype == DType::bf16 ? narrow<bfloat16>(wide, outputs.output)
-                                : narrow<float16>(wide, outputs.output);
-  }
+  if (narrowed) copy_rows(view_of(output, outputs.output.shape()), outputs.output, executor);
 }
 
 void check_forward_output(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
@@ -294,6 +264,8 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
   }
   check_chosen(function, "weight_heads", outputs.weight_heads, s.num_query_heads);
   check_chosen(function, "weight_rows", outputs.weight_rows, sizes.query_len);
+  if (!outputs.weights && !outputs.weight_rows.empty())
+    throw InvalidArgument(function, "weights", "room for the weights of the rows chosen", "nothing");
   if (outputs.weights) {
     check_output(function, "weights", outputs.weights, plan.compute_dtype(),
                  weights_shape(plan, sizes, outputs.weight_heads, outputs.weight_rows), inputs);

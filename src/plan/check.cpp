@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
@@ -8,10 +9,6 @@
 
 namespace fovea {
 namespace {
-
-std::string described(const ConstTensorView& view) {
-  return std::string(to_string(view.dtype())) + " " + to_string(view.shape());
-}
 
 bool innermost_contiguous(const ConstTensorView& view) {
   return view.rank() == 0 || view.size(-1) <= 1 || view.stride(-1) == 1;
@@ -30,6 +27,10 @@ std::pair<std::uintptr_t, std::uintptr_t> extent(const ConstTensorView& view) {
 }
 
 }  // namespace
+
+std::string described(const ConstTensorView& view) {
+  return std::string(to_string(view.dtype())) + " " + to_string(view.shape());
+}
 
 void check_view(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
                 const Shape& shape) {
@@ -160,6 +161,14 @@ void check_normalizer(const char* function, const AttentionPlan::Impl& plan, con
              inputs.transitions.rank() == 3 ? Shape{heads, 2, 2} : Shape{2, 2});
   if (!inputs.transitions.contiguous())
     throw InvalidArgument(function, "transitions", "a contiguous tensor", "a strided one");
+  for (std::int64_t n = 0; n < inputs.transitions.count(); ++n) {
+    const double potential = plan.compute_dtype() == DType::f64
+                                 ? inputs.transitions.data<double>()[n]
+                                 : static_cast<double>(inputs.transitions.data<float>()[n]);
+    if (!std::isfinite(potential))
+      throw InvalidArgument(function, "transitions", "finite potentials (-1e4 forbids as well)",
+                            std::to_string(potential));
+  }
 }
 
 // Lengths of the call: of the keys by whichever of key, value and W tells them.

@@ -134,7 +134,7 @@ void check_backward(const char* function, const AttentionPlan& plan, const Diffe
     check_contiguous(function, "state.log_sum_exp", state.log_sum_exp[half], wide,
                      {outputs[0], outputs[1], outputs[2]});
   }
-  check_operand(function, "d_output", d_output, plan.dtype(), outputs);
+  check_view(function, "d_output", d_output, plan.dtype(), outputs);
   if (const TensorView& query = gradients.attention.query; query)
     check_output(function, "gradients.query", query, plan.dtype(), inputs.attention.query.shape(),
                  inputs.attention);

@@ -24,11 +24,10 @@ struct SigmoidAt {
 
 void check_inputs(const char* function, const ConstTensorView& output, const ConstTensorView& gate) {
   check_four_axes(function, "output", output, "[batch, heads, query_len, value_dim]");
-  check_operand(function, "output", output, output.dtype(), output.shape());
+  check_view(function, "output", output, output.dtype(), output.shape());
   check_four_axes(function, "gate", gate, "[batch, heads, query_len, value_dim or 1]");
   const std::int64_t width = gate.size(3) == 1 ? 1 : output.size(3);
-  check_operand(function, "gate", gate, output.dtype(),
-                {output.size(0), output.size(1), output.size(2), width});
+  check_view(function, "gate", gate, output.dtype(), {output.size(0), output.size(1), output.size(2), width});
 }
 
 // An element is read before it is written, so the very same view may be both.
@@ -100,7 +99,7 @@ void gate_output_backward(ConstTensorView output, ConstTensorView gate, ConstTen
                           const GateGradients& gradients, const CallResources& resources) {
   const char* function = "gate_output_backward";
   check_inputs(function, output, gate);
-  check_operand(function, "d_gated", d_gated, output.dtype(), output.shape());
+  check_view(function, "d_gated", d_gated, output.dtype(), output.shape());
   if (gradients.output)
     check_written(
         function, "gradients.output", gradients.output, output, d_gated,

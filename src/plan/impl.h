@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "fovea/plan/plan.h"
@@ -17,6 +18,7 @@ struct AttentionPlan::Impl {
   AttentionSpec spec;
   AttentionShape shape;  // key_dim filled in
   DType dtype = DType::f32;
+  Keys keys = Keys::all;
   double scale = 1.0;
   const kernels::KernelTable* kernel = nullptr;
   std::vector<std::string> refusals;  // "avx512 flash: this CPU has no AVX-512"
@@ -116,6 +118,8 @@ Shape weights_shape(const AttentionPlan::Impl& plan, const CallSizes& sizes,
 void check_chosen(const char* function, const char* argument, std::span<const std::int64_t> chosen,
                   std::int64_t count);
 
+/// "f32 [2, 4]".
+std::string described(const ConstTensorView& view);
 /// `view` is a [sizes...] of `dtype` with contiguous innermost axis, and its elements are somewhere.
 void check_view(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
                 const Shape& shape);
@@ -169,6 +173,15 @@ kernels::Operand<T*> operand_of(const TensorView& view) {
 template <class T>
 kernels::Operand<const T*> operand_of(const ConstTensorView& view) {
   return {view.data<T>(), view.stride(0), view.stride(1), view.stride(2)};
+}
+/// The other way round: rows of `shape` as an operand has them.
+template <class Pointer>
+auto view_of(const kernels::Operand<Pointer>& operand, const Shape& shape) {
+  using T = std::remove_pointer_t<Pointer>;
+  using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+  const std::array<std::int64_t, 4> strides{operand.batch_stride, operand.head_stride, operand.row_stride, 1};
+  return BasicTensorView<Byte>(reinterpret_cast<Byte*>(operand.data), dtype_of<std::remove_const_t<T>>, shape,
+                               strides);
 }
 /// Contiguous [batch, heads, rows, dim].
 template <class Pointer>

@@ -75,14 +75,14 @@ Sizes check_inputs(const char* function, const LatentPlan& plan, const LatentInp
   check_capacity(function, "query_content", s.queries, p.query_len);
   check_capacity(function, "cache", s.keys, p.key_len);
   const DType wide = wide_dtype(plan.dtype);
-  check_operand(function, "query_content", in.query_content, plan.dtype,
-                {s.batch, s.heads, s.queries, s.content});
+  check_view(function, "query_content", in.query_content, plan.dtype,
+             {s.batch, s.heads, s.queries, s.content});
   if (s.rotary > 0 || in.query_rotary)
-    check_operand(function, "query_rotary", in.query_rotary, plan.dtype,
-                  {s.batch, s.heads, s.queries, s.rotary});
-  check_operand(function, "cache", in.cache, plan.dtype, {s.batch, s.keys, s.latent + s.rotary});
-  check_operand(function, "W_UK", in.W_UK, wide, {s.heads, s.content, s.latent});
-  check_operand(function, "W_UV", in.W_UV, wide, {s.heads, s.value, s.latent});
+    check_view(function, "query_rotary", in.query_rotary, plan.dtype,
+               {s.batch, s.heads, s.queries, s.rotary});
+  check_view(function, "cache", in.cache, plan.dtype, {s.batch, s.keys, s.latent + s.rotary});
+  check_view(function, "W_UK", in.W_UK, wide, {s.heads, s.content, s.latent});
+  check_view(function, "W_UV", in.W_UV, wide, {s.heads, s.value, s.latent});
   check_unused(function, "attention.query", in.attention.query);
   check_unused(function, "attention.key", in.attention.key);
   check_unused(function, "attention.value", in.attention.value);

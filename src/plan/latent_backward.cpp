@@ -137,7 +137,7 @@ void check_backward(const char* function, const LatentPlan& plan, const LatentIn
   check_contiguous(function, "state.output", state.output, wide,
                    {s.batch, s.heads, s.queries, s.inner_value(plan.execution)});
   check_contiguous(function, "state.log_sum_exp", state.log_sum_exp, wide, {s.batch, s.heads, s.queries});
-  check_operand(function, "d_output", d_output, plan.dtype, {s.batch, s.heads, s.queries, s.value});
+  check_view(function, "d_output", d_output, plan.dtype, {s.batch, s.heads, s.queries, s.value});
   Apart apart(function);
   const auto check = [&](const char* argument, const TensorView& view, const ConstTensorView& like) {
     if (!view) return;

@@ -16,14 +16,14 @@ struct Sizes {
 
 Sizes check_inputs(const char* function, const LocalInputs& in) {
   check_four_axes(function, "query", in.query, "[batch, heads, query_len, head_dim]");
-  check_operand(function, "query", in.query, in.query.dtype(), in.query.shape());
+  check_view(function, "query", in.query, in.query.dtype(), in.query.shape());
   if (in.W.rank() != 2 && in.W.rank() != 3)
     throw InvalidArgument(function, "W", "[hidden, head_dim] or [heads, hidden, head_dim]", described(in.W));
   const Sizes s{in.query.size(0), in.query.size(1), in.query.size(2), in.query.size(3), in.W.size(-2)};
   const DType wide = wide_dtype(in.query.dtype());
-  check_operand(function, "W", in.W, wide,
-                in.W.rank() == 3 ? Shape{s.heads, s.hidden, s.dim} : Shape{s.hidden, s.dim});
-  check_operand(function, "v", in.v, wide, in.v.rank() == 2 ? Shape{s.heads, s.hidden} : Shape{s.hidden});
+  check_view(function, "W", in.W, wide,
+             in.W.rank() == 3 ? Shape{s.heads, s.hidden, s.dim} : Shape{s.hidden, s.dim});
+  check_view(function, "v", in.v, wide, in.v.rank() == 2 ? Shape{s.heads, s.hidden} : Shape{s.hidden});
   if (in.key_len < 0 || in.key_len > std::int64_t{1} << 40)
     throw InvalidArgument(function, "key_len", "a length in [0, 2^40]", std::to_string(in.key_len));
   if (!in.key_lengths.empty() && static_cast<std::int64_t>(in.key_lengths.size()) != s.batch)
@@ -123,11 +123,14 @@ void backward(const LocalInputs& in, const Sizes& s, const T* d_centres, const L
   if (gradients.W)
     weight_gradient(s.queries(), hidden.projection, d_hidden, hidden.query, gradients.W.data<T>(), executor);
   if (!gradients.query) return;
-  const bool narrow = gradients.query.dtype() != dtype_of<T>;
-  const Tensor wide = narrow ? Tensor(dtype_of<T>, in.query.shape()) : Tensor();
-  const TensorView to = narrow ? wide.view() : gradients.query;
+  const ConstTensorView& before = gradients.query_before;
+  const bool detour = before || gradients.query.dtype() != dtype_of<T>;
+  const Tensor wide = detour ? Tensor(dtype_of<T>, in.query.shape()) : Tensor();
+  const TensorView to = detour ? wide.view() : gradients.query;
   project_back(s.queries(), hidden.projection, d_hidden, operand_of<T>(to), executor);
-  if (narrow) copy_rows(to, gradients.query, executor);
+  Tensor wide_before;
+  if (before) add_rows(widened(before, wide_before, executor), to, executor);
+  if (detour) copy_rows(to, gradients.query, executor);
 }
 
 void check_gradients(const char* function, const LocalInputs& in, const ConstTensorView& d_centres,
@@ -149,6 +152,10 @@ void check_gradients(const char* function, const LocalInputs& in, const ConstTen
   apart.reads("W", in.W);
   apart.reads("v", in.v);
   apart.reads("d_centres", d_centres);
+  if (const ConstTensorView& before = gradients.query_before; before) {
+    check_view(function, "gradients.query_before", before, in.query.dtype(), in.query.shape());
+    if (!same_view(before, gradients.query)) apart.reads("gradients.query_before", before);
+  }
   apart.check();
 }
 

@@ -21,8 +21,8 @@ void check(std::span<const AttentionPart> parts, const TensorView& output, const
   if (log_sum_exp) check_output(function, "log_sum_exp", log_sum_exp, wide, rows, {});
   for (std::size_t n = 0; n < parts.size(); ++n) {
     const std::string name = "parts[" + std::to_string(n) + "]";
-    check_operand(function, (name + ".output").c_str(), parts[n].output, output.dtype(), output.shape());
-    check_operand(function, (name + ".log_sum_exp").c_str(), parts[n].log_sum_exp, wide, rows);
+    check_view(function, (name + ".output").c_str(), parts[n].output, output.dtype(), output.shape());
+    check_view(function, (name + ".log_sum_exp").c_str(), parts[n].log_sum_exp, wide, rows);
     Apart apart(function);
     apart.writes("output", output);
     apart.writes("log_sum_exp", log_sum_exp);

@@ -17,10 +17,6 @@ ModCode<T> code_of(const ModNode& node, std::string_view isa) {
     return node.code_f64(which);
 }
 
-std::string sizes_text(const ConstTensorView& view) {
-  return std::string(to_string(view.dtype())) + " " + to_string(view.shape());
-}
-
 // Strides with 0 where an axis of size 1 stands for all.
 kernels::ModStrides strides_of(const ConstTensorView& view) {
   kernels::ModStrides strides{};
@@ -101,7 +97,7 @@ kernels::ProblemMods<T> mods_of(const char* function, const AttentionPlan::Impl&
       const ConstTensorView& view = arguments[at];
       if (!fits(view, plan.compute_dtype(), axes))
         throw InvalidArgument(function, name_of(list, *mod.node, n, k), wanted(plan.compute_dtype(), axes),
-                              view.empty() ? "nothing" : sizes_text(view));
+                              view.empty() ? "nothing" : described(view));
       kernels::ModArgument<T>& to = mod.arguments[k];
       to.data = view.template data<T>();
       to.strides = strides_of(view);
@@ -109,8 +105,8 @@ kernels::ProblemMods<T> mods_of(const char* function, const AttentionPlan::Impl&
       if (gradients.empty() || !gradients[at]) continue;
       const TensorView& gradient = gradients[at];
       if (gradient.dtype() != plan.compute_dtype() || !(gradient.shape() == view.shape()))
-        throw InvalidArgument(function, "gradients." + name_of(list, *mod.node, n, k), sizes_text(view),
-                              sizes_text(gradient));
+        throw InvalidArgument(function, "gradients." + name_of(list, *mod.node, n, k), described(view),
+                              described(gradient));
       to.gradient = gradient.template data<T>();
       to.gradient_strides = strides_of(gradient);
     }

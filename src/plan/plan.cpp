@@ -94,12 +94,6 @@ void choose(AttentionPlan::Impl& plan, const std::string& wanted, const char* ar
   refuse(argument, "a kernel that can run here", plan.refusals.empty() ? "none" : plan.refusals.back());
 }
 
-std::string score_name(const Score& score) {
-  static constexpr const char* names[] = {"scaled-dot", "dot",      "bilinear", "additive",
-                                          "low-rank",   "location", "coverage"};
-  return names[score.index()];
-}
-
 // Tiles of one block of queries that some of its queries see, and that all of them see.
 struct Tiles {
   std::int64_t seen = 0, full = 0;
@@ -188,7 +182,15 @@ void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
         "output by 1 / (1 + exp(sink - lse)) instead)",
         to_string(normalizer));
   if (std::holds_alternative<Coverage>(spec.score))
-    refuse("spec.score", "a score of its own query: coverage sums weights of whole rows", "coverage");
+    refuse("spec.score", "a score of its own query: coverage sums weights of whole rows",
+           to_string(spec.score));
+  // Forward they would merge; backward makes the row again, from the keys of the part alone.
+  for (const Mod& mod : spec.mods) {
+    if (mod.node().table_by_query())
+      refuse("spec.mods", "mods whose gradient needs no whole row", to_string(mod));
+  }
+  if (!spec.weight_mods.empty())
+    refuse("spec.weight_mods", "none: their gradient needs whole rows", to_string(spec.weight_mods.front()));
 }
 
 }  // namespace
@@ -211,6 +213,7 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
   plan->spec = spec;
   plan->shape = checked_shape(spec, shape);
   plan->dtype = options.dtype;
+  plan->keys = options.keys;
   spec.mask.node().validate(shape.batch, shape.key_len);
   if (!(spec.dropout.rate >= 0.0 && spec.dropout.rate < 1.0)) {
     refuse("spec.dropout.rate", "a rate in [0, 1)", std::to_string(spec.dropout.rate));
@@ -238,9 +241,9 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
 std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query_offset) {
   const AttentionPlan::Impl& impl = plan.impl();
   const AttentionShape& s = impl.shape;
-  std::string text = impl.kernel->name;
+  std::string text = std::string(impl.kernel->name) + (impl.whole_row() ? ", whole rows" : "");
   for (const std::string& refusal : impl.refusals) text += "; refused " + refusal;
-  text += "\n" + score_name(impl.spec.score) + " x " + shortest(impl.scale);
+  text += "\n" + to_string(impl.spec.score) + " x " + shortest(impl.scale);
   for (const Mod& mod : impl.spec.mods) text += " -> " + to_string(mod);
   text += " -> " + to_string(impl.spec.mask) + " -> " + to_string(impl.spec.normalizer);
   for (const Mod& mod : impl.spec.weight_mods) text += " -> weights " + to_string(mod);

@@ -21,7 +21,7 @@ struct Sizes {
 
 void check_query(const char* function, const char* argument, const ConstTensorView& query) {
   check_four_axes(function, argument, query, query_axes);
-  check_operand(function, argument, query, query.dtype(), query.shape());
+  check_view(function, argument, query, query.dtype(), query.shape());
 }
 
 Sizes check_inputs(const char* function, const RelativeKeyInputs& in) {
@@ -32,9 +32,9 @@ Sizes check_inputs(const char* function, const RelativeKeyInputs& in) {
     throw InvalidArgument(function, "offsets", "[heads or 1, 2·max_distance + 1, head_dim]",
                           described(in.offsets));
   s.entries = in.offsets.size(1);
-  check_operand(function, "offsets", in.offsets, wide,
-                {in.offsets.size(0) == 1 ? 1 : s.heads, s.entries, s.dim});
-  if (in.bias) check_operand(function, "bias", in.bias, wide, {s.heads, s.dim});
+  check_view(function, "offsets", in.offsets, wide,
+             {in.offsets.size(0) == 1 ? 1 : s.heads, s.entries, s.dim});
+  if (in.bias) check_view(function, "bias", in.bias, wide, {s.heads, s.dim});
   s.scale = in.scale.value_or(1.0 / std::sqrt(static_cast<double>(std::max<std::int64_t>(s.dim, 1))));
   if (!std::isfinite(s.scale) || (wide == DType::f32 && !std::isfinite(static_cast<float>(s.scale))))
     throw InvalidArgument(function, "scale", "a finite number of the table's dtype", shortest(s.scale));
@@ -107,7 +107,11 @@ void backward(const RelativeKeyInputs& in, const Sizes& s, const ConstTensorView
     for (std::int64_t d = 0; d < s.dim; ++d) row[d] *= static_cast<T>(s.scale);
   });
   if (gradients.bias) sum_rows<T>(shifted.memory, gradients.bias.data<T>(), executor);
-  if (gradients.query) copy_rows(shifted.memory, gradients.query, executor);
+  if (!gradients.query) return;
+  Tensor before;
+  if (gradients.query_before)
+    add_rows(widened(gradients.query_before, before, executor), shifted.memory, executor);
+  copy_rows(shifted.memory, gradients.query, executor);
 }
 
 void check_gradients(const char* function, const RelativeKeyInputs& in, const ConstTensorView& d_table,
@@ -131,6 +135,10 @@ void check_gradients(const char* function, const RelativeKeyInputs& in, const Co
   apart.reads("offsets", in.offsets);
   apart.reads("bias", in.bias);
   apart.reads("d_table", d_table);
+  if (const ConstTensorView& before = gradients.query_before; before) {
+    check_view(function, "gradients.query_before", before, in.query.dtype(), in.query.shape());
+    if (!same_view(before, gradients.query)) apart.reads("gradients.query_before", before);
+  }
   apart.check();
 }
 
@@ -167,7 +175,7 @@ void relative_key_table_backward(const RelativeKeyInputs& inputs, ConstTensorVie
 Tensor shifted_query(ConstTensorView query, ConstTensorView bias, const CallResources& resources) {
   const char* function = "shifted_query";
   check_query(function, "query", query);
-  check_operand(function, "bias", bias, wide_dtype(query.dtype()), {query.size(1), query.size(3)});
+  check_view(function, "bias", bias, wide_dtype(query.dtype()), {query.size(1), query.size(3)});
   Tensor shifted(query.dtype(), query.shape());
   with_type(query.dtype(), [&](auto zero) {
     using T = decltype(zero);

@@ -41,25 +41,9 @@ void each_element(const ConstTensorView& from, const TensorView& to, Executor& e
 
 }  // namespace
 
-std::string described(const ConstTensorView& view) {
-  return std::string(to_string(view.dtype())) + " " + to_string(view.shape());
-}
-
-void check_operand(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
-                   const Shape& shape) {
-  const std::string wanted = std::string(to_string(dtype)) + " " + to_string(shape);
-  if (view.dtype() != dtype || !(view.shape() == shape))
-    throw InvalidArgument(function, argument, wanted, described(view));
-  if (view.rank() > 0 && view.size(-1) > 1 && view.stride(-1) != 1)
-    throw InvalidArgument(function, argument, "a contiguous innermost axis",
-                          "stride " + std::to_string(view.stride(-1)));
-  if (view.count() > 0 && view.empty())
-    throw InvalidArgument(function, argument, "data of " + wanted, "a null pointer");
-}
-
 void check_contiguous(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
                       const Shape& shape) {
-  check_operand(function, argument, view, dtype, shape);
+  check_view(function, argument, view, dtype, shape);
   if (!view.contiguous()) throw InvalidArgument(function, argument, "a contiguous tensor", "a strided one");
 }
 

@@ -8,6 +8,7 @@
 
 #include "fovea/core/executor.h"
 #include "fovea/core/tensor.h"
+#include "plan/impl.h"
 #include "plan/projection.h"
 
 namespace fovea {
@@ -38,12 +39,7 @@ inline DType wide_dtype(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
-/// "f32 [2, 4]".
-std::string described(const ConstTensorView& view);
-/// `view` is a readable [sizes...] of `dtype` with contiguous innermost axis. Throws InvalidArgument.
-void check_operand(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
-                   const Shape& shape);
-/// The same, contiguous.
+/// check_view, and contiguous.
 void check_contiguous(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
                       const Shape& shape);
 /// `view` has four axes, `axes` in words.

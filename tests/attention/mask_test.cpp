@@ -270,25 +270,6 @@ TEST(Expression, MistakesNameTheColumn) {
   EXPECT_EQ(column("window(99999999999999999999,0)"), 8u);
 }
 
-TEST(Expression, ModsAreReadBack) {
-  for (const char* text : {"softcap(50)", "softcap(0.1)", "softcap(1e+30)", "alibi", "bias",
-                           "relative(32,128,causal)", "relative(8,20,bidirectional)"})
-    EXPECT_EQ(to_string(parse_mod(text)), text);
-  EXPECT_EQ(to_string(parse_mod(" softcap ( 2.50 ) ")), "softcap(2.5)");
-  for (const auto& [text, column] :
-       {std::pair("", 1), std::pair("softcap", 8), std::pair("softcap(x)", 9), std::pair("softcap(0)", 1),
-        std::pair("softcap(inf)", 1), std::pair("alibi(2)", 6), std::pair("relative(8,20)", 14),
-        std::pair("relative(8,20,both)", 15), std::pair("relative(8,4,causal)", 1), std::pair("soft", 1)}) {
-    try {
-      parse_mod(text);
-      ADD_FAILURE() << text;
-    } catch (const ExpressionError& error) {
-      EXPECT_EQ(error.column(), static_cast<std::size_t>(column)) << text << ": " << error.what();
-      EXPECT_EQ(error.function(), "parse_mod");
-    }
-  }
-}
-
 TEST(Expression, WhatStandsThereIsShownWhole) {
   try {
     parse_mask("causal & \xc3\xa9t\xc3\xa9");

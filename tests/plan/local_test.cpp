@@ -76,6 +76,27 @@ TEST(Local, GradientsAreDerivatives) {
   }
 }
 
+// What came along another way is added, in place or from elsewhere.
+TEST(Local, GradientsOfTheQueryAddUp) {
+  for (const auto& [dtype, tolerance] :
+       {std::pair{DType::f64, 1e-15}, {DType::f32, 1e-6}, {DType::f16, 2e-2}}) {
+    Example e(dtype, false);
+    e.backward();
+    const Tensor before = random_tensor(dtype, {B, H, Q, D}, 5), sum = before.clone(),
+                 apart = unwritten_like(before);
+    local_centres_backward(e.inputs(), e.d_centres, {.query = sum, .W = {}, .v = {}, .query_before = sum});
+    local_centres_backward(e.inputs(), e.d_centres,
+                           {.query = apart, .W = {}, .v = {}, .query_before = before});
+    expect_same_bits({sum}, {apart});
+    for (std::int64_t i = 0; i < sum.count(); ++i)
+      ASSERT_NEAR(element(sum, i), element(before, i) + element(e.d_query, i), tolerance * 8) << i;
+    const Tensor wrong(dtype, {B, H, Q, D + 1});
+    EXPECT_THROW(local_centres_backward(e.inputs(), e.d_centres,
+                                        {.query = sum, .W = {}, .v = {}, .query_before = wrong}),
+                 InvalidArgument);
+  }
+}
+
 TEST(Local, NarrowGradientsFollowTheWideOnes) {
   Example wide(DType::f64, true);
   for (const auto& [dtype, tolerance] :

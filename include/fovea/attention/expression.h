@@ -8,6 +8,16 @@
 //
 // The numbers of each name are in mask.h and masks.h. A side of a window is a count or 'all'.
 //
+//   mod        := 'softcap' '(' cap ')' | 'temperature' '(' value ')' | 'temperature' | 'alibi' | 'bias' |
+//                 'relative' '(' buckets ',' max_distance ',' ('bidirectional' | 'causal') ')' |
+//                 'relative-key' '(' max_distance ')' | 'forget' | 'local' '(' reach ')' |
+//                 'gaussian' '(' deviation ')'
+//   normalizer := 'softmax' | 'sink' | 'sigmoid' ['(' bias ')'] | 'sparsemax' | 'entmax' ['(' alpha ')'] |
+//                 'argmax' | 'sample' | 'gumbel' ['(' temperature ')'] | 'chain'
+//
+// 'temperature' alone is the learned one; 'sigmoid', 'entmax' and 'gumbel' alone have the numbers of a value
+// made by default.
+//
 //   rope       := 'rope' '(' rotary_dim (',' (part | scaling))* ')'
 //   part       := 'base' '=' number | 'half' | 'interleaved'
 //   scaling    := 'linear' '(' factor ')' | 'ntk' '(' factor ')' | 'dynamic' '(' factor ',' positions ')' |
@@ -42,13 +52,17 @@ class ExpressionError : public InvalidArgument {
 /// Throws ExpressionError naming the column and what was expected there.
 Mask parse_mask(std::string_view text);
 
-/// softmax, sink (SoftmaxWithSink), sigmoid or sigmoid(BIAS). Throws ExpressionError.
+/// scaled-dot, dot, bilinear, additive, low-rank, location or coverage. Throws ExpressionError.
+Score parse_score(std::string_view text);
+std::string to_string(const Score& score);
+
+/// One built-in mod, of scores or of weights. Names of other mods cannot be read back. Throws
+/// ExpressionError.
+Mod parse_mod(std::string_view text);
+
+/// The range of a number is checked by make_plan. Throws ExpressionError.
 Normalizer parse_normalizer(std::string_view text);
 std::string to_string(const Normalizer& normalizer);
-
-/// One built-in mod: softcap(CAP), alibi, bias, relative(BUCKETS,MAX_DISTANCE,bidirectional|causal). The
-/// names of other mods cannot be read back. Throws ExpressionError.
-Mod parse_mod(std::string_view text);
 
 /// "rope(64,base=500000,interleaved,llama3(8,1,4,8192))". Throws ExpressionError.
 Rope parse_rope(std::string_view text);

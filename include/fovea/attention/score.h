@@ -47,7 +47,8 @@ struct Location {
 
 /// s_ij = vᵀ tanh(W q_i + U k_j + b + w c_ij), c_ij = Σ_{i' < i} P_i'j: what earlier queries of the call
 /// looked at (See et al. 2017, arXiv 1704.04368, eq. 11). The rows of a head follow one another, backward
-/// through them as through time. Tensors as for Additive, and w [hidden].
+/// through them as through time, keeping about 2·√queries rows of keys a thread. Tensors as for Additive, and
+/// w [hidden].
 struct Coverage {
   friend bool operator==(const Coverage&, const Coverage&) = default;
 };

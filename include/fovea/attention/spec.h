@@ -31,7 +31,8 @@ struct Sigmoid {
 /// P = [(alpha - 1) s - tau]₊^(1 / (alpha - 1)), where tau makes a row sum to 1: scores far below the best
 /// get a weight of exactly 0 (Peters et al. 2019, arXiv 1905.05702). alpha in (1, 2]: towards 1 it is
 /// softmax, at 2 sparsemax. Whole-row, like all that follow: tau stands in the place of the log-sum-exp, and
-/// parts of the keys do not merge. Of alpha = 1.5 and 2 no power is taken; others cost one a score.
+/// parts of the keys do not merge. At alpha = 1.5 and 2 no power is taken; others
+/// cost several a score.
 struct Entmax {
   double alpha = 1.5;
   friend bool operator==(const Entmax&, const Entmax&) = default;

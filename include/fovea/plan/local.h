@@ -30,6 +30,9 @@ Tensor local_centres(const LocalInputs& inputs, const CallResources& resources =
 struct LocalGradients {
   TensorView query;  ///< in the dtype of the query
   TensorView W, v;   ///< f32 (f64 for f64)
+  /// Added to what is written to `query`: the derivative by the same query along another way, such as its
+  /// scores. May be the very view of `query`; empty: nothing.
+  ConstTensorView query_before = {};
 };
 
 /// Gradients of a scalar loss whose derivative by the centres is `d_centres`, as attend_backward gives it for

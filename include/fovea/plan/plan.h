@@ -152,7 +152,7 @@ struct AttentionLoss {
                                         ///< weights, or where the plan needs whole rows
   ConstTensorView d_output;             ///< empty: the loss does not depend on the output
   /// By the weights, shaped as attend would write them for weight_heads and weight_rows (pointer networks, a
-  /// loss on alignments). Costs as much memory as the rows of a few blocks.
+  /// loss on alignments). Takes whole rows: see LossOf.
   ConstTensorView d_weights = {};
   std::span<const std::int64_t> weight_heads = {}, weight_rows = {};
   /// HardSample: the loss of each row less a baseline, [batch, num_query_heads, query_len] in f32 (f64 for

@@ -27,6 +27,11 @@ double log_sum_exp(const Numbers& x) {
   return best + std::log(sum);
 }
 
+double log_add(double a, double b) {
+  const double best = std::max(a, b);
+  return best == -infinity ? best : best + std::log1p(std::exp(-std::abs(a - b)));
+}
+
 // By bisection: the sum falls from at least 1 at best - 1 to 0 at best, all times alpha - 1.
 double entmax_threshold(double alpha, const Numbers& scores) {
   const double power = 1.0 / (alpha - 1.0), best = (alpha - 1.0) * largest(scores);
@@ -62,7 +67,7 @@ struct Chain {
           for (std::size_t y = 0; y < 2; ++y)
             ways[y] = result[last][y] +
                       (forward ? transitions[2 * y + z] : own(allowed, last, y) + transitions[2 * z + y]);
-          sum = std::max(ways[0], ways[1]) == -infinity ? -infinity : log_sum_exp({ways[0], ways[1]});
+          sum = log_add(ways[0], ways[1]);
         }
         result[j][z] = forward ? sum + own(allowed, j, z) : sum;
       }
@@ -78,8 +83,7 @@ struct Chain {
     const auto upto = messages(allowed, true);
     for (std::size_t j = potentials.size(); j-- > 0;) {
       if (potentials[j] == -infinity) continue;
-      return std::max(upto[j][0], upto[j][1]) == -infinity ? -infinity
-                                                           : log_sum_exp({upto[j][0], upto[j][1]});
+      return log_add(upto[j][0], upto[j][1]);
     }
     return -infinity;
   }
@@ -156,13 +160,16 @@ double solve(const RowLaw& law, const Numbers& scores, const Numbers& noise, Num
     }
     case NormalizerKind::sample:
     case NormalizerKind::gumbel:
-      for (std::size_t j = 0; j < scores.size(); ++j) contest[j] += noise[j];
-      [[fallthrough]];
+      // One key, the first of several: (s - best) + noise, as the noise would be lost in a large s.
+      for (std::size_t j = 0; j < scores.size(); ++j) contest[j] = (contest[j] - best) + noise[j];
+      weights[static_cast<std::size_t>(std::max_element(contest.begin(), contest.end()) - contest.begin())] =
+          1.0;
+      return log_sum_exp(scores);
     case NormalizerKind::argmax: {
       const double winner = largest(contest);
       const auto count = static_cast<double>(std::count(contest.begin(), contest.end(), winner));
       for (std::size_t j = 0; j < scores.size(); ++j) weights[j] = contest[j] == winner ? 1.0 / count : 0.0;
-      return law.kind == NormalizerKind::argmax ? best : log_sum_exp(scores);
+      return best;
     }
     case NormalizerKind::chain: {
       const Chain chain{scores, law.transitions};
@@ -206,7 +213,8 @@ double solve_gradient(const RowLaw& law, const Numbers& scores, const Numbers& n
       break;
     case NormalizerKind::gumbel:
       factor = 1.0 / law.temperature;
-      for (std::size_t j = 0; j < scores.size(); ++j) slope[j] = (scores[j] + noise[j]) * factor;
+      for (std::size_t j = 0; j < scores.size(); ++j)
+        slope[j] = ((scores[j] - largest(scores)) + noise[j]) * factor;
       slope = softmax(slope, log_sum_exp(slope));
       break;
     default:

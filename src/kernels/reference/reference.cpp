@@ -372,6 +372,8 @@ void backward_unit(const Problem<T>& p, const BackwardProblem<T>& g, std::int64_
       const Row row = row_of(p, b, h, i, before);
       const std::vector<double> gradient = row_gradient(p, g, row, b, h, i, later, dv, sums);
       for (std::size_t n = 0; n < row.keys.size(); ++n) {
+        if (row.scores[n] == -std::numeric_limits<double>::infinity())
+          continue;  // as hidden: gets nothing back
         const std::int64_t j = row.keys[n];
         const double covered = before[static_cast<std::size_t>(j)];
         const Chain<T> chain = chain_of(p, p.mods, score(p, b, h, kv, i, j, covered), b, h, i, j);

@@ -1,0 +1,68 @@
+// What one run of `fovea attend` read: the spec, the sizes and every tensor, and a call of the engine out of
+// them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/attend_options.h"
+#include "fovea/attention/expression.h"
+#include "fovea/plan/plan.h"
+#include "fovea/plan/rope.h"
+
+namespace fovea::cli {
+
+/// One argument of a mod, and the file its gradient goes to.
+struct ModArgument {
+  enum class Gradient : std::uint8_t {
+    own,           ///< a file of its own
+    log_forget,    ///< with that of the next argument the gradient by log f
+    local_centre,  ///< goes on to what predicted the centres
+    none
+  };
+  Tensor memory;
+  ConstTensorView view;
+  Gradient gradient = Gradient::own;
+  std::string name;  ///< "mods[0].slope"
+  Shape shape;       ///< of what was read
+};
+
+struct AttendCall {
+  AttentionSpec spec;
+  AttentionShape shape;
+  std::int64_t query_offset = 0;
+  Tensor query, key, value;  ///< as read; key of latent attention is the cache
+  std::optional<RopeTable> rope;
+  Tensor turned_query, turned_key;
+  Tensor W, U, v, b, w;  ///< of the score; W of concat is the matrix that was cut
+  std::vector<ModArgument> mods, weight_mods;
+  Tensor sink, transitions;
+  Tensor local_W, local_v;
+  Tensor lambda, gate, W_UK, W_UV, query_rotary;
+  Tensor d_output, d_weights, advantage;
+
+  /// For the engine: views of the above. Latent attention finds no operands there.
+  AttentionInputs inputs;
+  std::vector<ConstTensorView> mod_views, weight_mod_views;
+
+  /// False where weights are constant wherever they have a derivative by the scores.
+  bool differentiable_by_scores() const { return !std::holds_alternative<HardArgmax>(spec.normalizer); }
+};
+
+/// `score` and `normalizer` are those of the options, read. Throws FileError, InvalidArgument.
+AttendCall read_attend_call(const AttendOptions& options, const Score& score, const Normalizer& normalizer,
+                            Executor* executor);
+
+/// A text of the algebra's grammar, its mistake told by the flag it came with.
+template <class Parse>
+auto parse_flag(const std::string& flag, Parse parse, const std::string& text) {
+  try {
+    return parse(text);
+  } catch (const ExpressionError& error) {
+    throw Error(flag + ", column " + std::to_string(error.column()) + ": expected " + error.expected() +
+                ", got " + error.got());
+  }
+}
+
+}  // namespace fovea::cli

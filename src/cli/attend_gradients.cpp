@@ -1,0 +1,132 @@
+#include "cli/attend_gradients.h"
+
+#include <algorithm>
+
+#include "fovea/plan/forget.h"
+#include "fovea/plan/gate.h"
+#include "fovea/plan/local.h"
+
+namespace fovea::cli {
+namespace {
+
+// The gradients of one list's arguments, an empty one where none is wanted.
+struct ModGradients {
+  std::vector<Tensor> tensors;
+  std::vector<TensorView> views;
+
+  ModGradients(const std::vector<ModArgument>& arguments, bool wanted) {
+    for (std::size_t n = 0; n < arguments.size(); ++n) {
+      const bool of_gates = n > 0 && arguments[n - 1].gradient == ModArgument::Gradient::log_forget;
+      const bool used = arguments[n].gradient != ModArgument::Gradient::none || of_gates;
+      const ConstTensorView& view = arguments[n].view;
+      tensors.push_back(wanted && used ? Tensor(view.dtype(), view.shape()) : Tensor());
+      views.push_back(tensors.back() ? tensors.back().view() : TensorView());
+    }
+  }
+};
+
+void add_files(const std::vector<ModArgument>& arguments, const ModGradients& gradients, std::int64_t offset,
+               GradientFiles& files) {
+  using Gradient = ModArgument::Gradient;
+  for (std::size_t n = 0; n < arguments.size(); ++n) {
+    const ModArgument& argument = arguments[n];
+    if (!gradients.tensors[n]) continue;
+    if (argument.gradient == Gradient::own)
+      files.add(argument.name, gradients.tensors[n].reshape(argument.shape));
+    if (argument.gradient == Gradient::log_forget)
+      files.add(argument.name, forget_gradient(gradients.tensors[n], gradients.tensors[n + 1], offset));
+  }
+}
+
+// [rows, columns] of a and of b beside each other.
+Tensor beside(const Tensor& a, const Tensor& b) {
+  Tensor whole(a.dtype(), {a.size(0), a.size(1) + b.size(1)});
+  const auto element = static_cast<std::int64_t>(size_of(a.dtype()));
+  const std::int64_t first = a.size(1) * element, second = b.size(1) * element;
+  for (std::int64_t row = 0; row < a.size(0); ++row) {
+    std::byte* to = whole.raw() + row * (first + second);
+    std::copy_n(a.raw() + row * first, first, to);
+    std::copy_n(b.raw() + row * second, second, to + first);
+  }
+  return whole;
+}
+
+// Gradients by what the scores are made of, and by values. Those of a concat matrix come in two parts.
+struct EngineGradients {
+  AttentionGradients list;
+  Tensor concat_query, concat_key;
+
+  EngineGradients(const AttendOptions& o, const AttendCall& call, GradientFiles& files) {
+    const AttentionInputs& in = call.inputs;
+    list.value = files.like("value", in.value);
+    if (!call.differentiable_by_scores()) return;
+    list.query = files.like("query", in.query);
+    list.key = files.like("key", in.key);
+    const ScoreParameters& p = in.parameters;
+    if (o.score == "concat") {
+      list.W = concat_query = Tensor(p.W.dtype(), p.W.shape());
+      list.U = concat_key = Tensor(p.U.dtype(), p.U.shape());
+    } else {
+      list.W = files.like("score.W", p.W);
+      list.U = files.like("score.U", p.U);
+    }
+    list.v = files.like("score.v", p.v);
+    list.b = files.like("score.b", p.b);
+    list.w = files.like("score.w", p.w);
+    list.sink = files.like("normalizer.sink", in.sink);
+    list.transitions = files.like("normalizer.transitions", in.transitions);
+  }
+};
+
+// Back through what was done to queries and keys before the scores.
+void finish_operands(const AttendCall& call, const ModGradients& weight_mods, GradientFiles& files,
+                     Executor* executor) {
+  const TensorView query = files.find("query");
+  if (const TensorView key = files.find("key"); call.rope && query) {
+    rope_backward(*call.rope, query, call.query_offset, query, executor);
+    rope_backward(*call.rope, key, 0, key, executor);
+  }
+  if (!call.local_W) return;
+  local_centres_backward(
+      {.query = call.query, .W = call.local_W, .v = call.local_v, .key_len = call.shape.key_len},
+      weight_mods.tensors.back(),
+      {.query = query,
+       .W = files.like("local.W", call.local_W),
+       .v = files.like("local.v", call.local_v),
+       .query_before = query},
+      {.executor = executor});
+}
+
+}  // namespace
+
+GradientFiles attend_gradients(const AttendOptions& o, const AttendCall& call, Mechanism& mechanism,
+                               const AttendResults& results, Executor* executor) {
+  GradientFiles files;
+  EngineGradients engine(o, call, files);
+  const ModGradients mods(call.mods, call.differentiable_by_scores()), weight_mods(call.weight_mods, true);
+  engine.list.mod_arguments = mods.views;
+  engine.list.weight_mod_arguments = weight_mods.views;
+  AttentionLoss loss;
+  if (results.output) loss.output = results.output;
+  if (results.log_sum_exp) loss.log_sum_exp = results.log_sum_exp;
+  if (call.d_output) loss.d_output = call.d_output;
+  if (call.d_weights) loss.d_weights = call.d_weights;
+  if (call.advantage) loss.advantage = call.advantage;
+  loss.weight_heads = o.weight_heads;
+  loss.weight_rows = o.weight_rows;
+  Tensor d_ungated;
+  if (call.gate && call.d_output) {
+    loss.d_output = d_ungated = Tensor(results.output.dtype(), results.output.shape());
+    gate_output_backward(results.output, call.gate, call.d_output,
+                         {.output = d_ungated, .gate = files.like("gate", call.gate)},
+                         {.executor = executor});
+  }
+  mechanism.backward(loss, engine.list, files, executor);
+  if (engine.concat_query) files.add("score.W", beside(engine.concat_query, engine.concat_key));
+  add_files(call.mods, mods, call.query_offset, files);
+  add_files(call.weight_mods, weight_mods, call.query_offset, files);
+  finish_operands(call, weight_mods, files, executor);
+  return files;
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,117 @@
+#include "cli/attend_mods.h"
+
+#include <fmt/format.h>
+
+#include "cli/npy.h"
+#include "fovea/plan/forget.h"
+#include "fovea/plan/local.h"
+
+namespace fovea::cli {
+namespace {
+
+// One of the two lists of mods, as it grows.
+struct ModList {
+  const char *flag, *name;
+  Mods& mods;
+  std::vector<ModArgument>& arguments;
+
+  std::string argument_name(const std::string& argument) const {
+    return fmt::format("{}[{}].{}", name, mods.size() - 1, argument);
+  }
+};
+
+// An argument of fewer axes than four: [heads] of slopes, [heads, buckets] of a table, [query_len, key_len]
+// of a bias, [heads, query_len, key_len].
+Tensor four_axes(const ModNode& node, const Tensor& given) {
+  const auto one = [&](int axis) { return given.rank() > axis ? given.size(axis) : 1; };
+  switch (given.rank()) {
+    case 1:
+      return given.reshape(node.entries() > 0 ? Shape{1, 1, 1, one(0)} : Shape{1, one(0), 1, 1});
+    case 2:
+      return given.reshape(node.entries() > 0 ? Shape{1, one(0), 1, one(1)} : Shape{1, 1, one(0), one(1)});
+    case 3:
+      return given.reshape({1, one(0), one(1), one(2)});
+    default:
+      return given;
+  }
+}
+
+// "alibi" alone has the slopes of its paper.
+Tensor default_slopes(std::int64_t heads, DType dtype) {
+  Tensor slopes(dtype, {heads});
+  const std::vector<double> values = alibi_slopes(heads);
+  for (std::size_t h = 0; h < values.size(); ++h) {
+    if (dtype == DType::f64)
+      slopes.data<double>()[h] = values[h];
+    else
+      slopes.data<float>()[h] = static_cast<float>(values[h]);
+  }
+  return slopes;
+}
+
+// Log gates [batch, heads, key_len] become both arguments of the mod.
+void read_forget(const ModList& list, const AttendCall& call, const std::string& path) {
+  using Gradient = ModArgument::Gradient;
+  const Tensor gates = read_npy(path);
+  if (gates.rank() != 3 || gates.size(2) != call.shape.key_len)
+    refuse(std::string(list.flag) + " forget",
+           fmt::format("log gates [batch, heads, {}]", call.shape.key_len), to_string(gates.shape()));
+  try {
+    const Tensor sums = forget_sums(gates);
+    const ConstTensorView queries = forget_queries(sums, call.shape.query_len, call.query_offset);
+    list.arguments.push_back(
+        {sums, queries, Gradient::log_forget, list.argument_name("log_forget"), gates.shape()});
+    list.arguments.push_back({sums, sums, Gradient::none, "", {}});
+  } catch (const InvalidArgument& error) {
+    refuse(std::string(list.flag) + " forget", error.expected(), error.got());
+  }
+}
+
+void read_mod(const ModList& list, const AttendCall& call, const std::string& text) {
+  const auto [name, path] = split_mod(text);
+  list.mods.push_back(parse_flag(list.flag, parse_mod, name));
+  const ModNode& node = list.mods.back().node();
+  const std::string printed = node.print();
+  const bool has_default = printed == "alibi", forget = printed == "forget";
+  if (node.arguments().empty() != path.empty() && !(has_default && path.empty())) {
+    refuse(std::string(list.flag) + " " + printed,
+           node.arguments().empty() ? "no file"
+                                    : "=FILE with its " + (forget ? "log gates" : node.arguments()[0]),
+           path.empty() ? "none" : path);
+  }
+  if (forget) return read_forget(list, call, path);
+  if (node.arguments().empty()) return;
+  const Tensor given =
+      path.empty() ? default_slopes(call.shape.num_query_heads, call.query.dtype()) : read_npy(path);
+  const Tensor argument = four_axes(node, given);
+  list.arguments.push_back({argument, argument, ModArgument::Gradient::own,
+                            list.argument_name(node.arguments()[0]), given.shape()});
+}
+
+// Centres, the window around them as the last mod, and the Gaussian as the last weight mod.
+void read_local(const AttendOptions& o, AttendCall& call, Executor* executor) {
+  using Gradient = ModArgument::Gradient;
+  call.local_W = read_npy(o.local_query);
+  call.local_v = read_npy(o.local_vector);
+  const Tensor centres = local_centres(
+      {.query = call.query, .W = call.local_W, .v = call.local_v, .key_len = call.shape.key_len},
+      {.executor = executor});
+  call.spec.mods.push_back(LocalWindow{*o.local_reach});
+  call.spec.weight_mods.push_back(LocalGaussian{*o.local_reach / 2});
+  call.mods.push_back({centres, centres, Gradient::none, "", {}});
+  call.weight_mods.push_back({centres, centres, Gradient::local_centre, "", centres.shape()});
+}
+
+}  // namespace
+
+void read_mods(const AttendOptions& o, AttendCall& call, Executor* executor) {
+  const ModList mods{"--mod", "mods", call.spec.mods, call.mods},
+      weight_mods{"--weight-mod", "weight_mods", call.spec.weight_mods, call.weight_mods};
+  for (const std::string& text : o.mods) read_mod(mods, call, text);
+  for (const std::string& text : o.weight_mods) read_mod(weight_mods, call, text);
+  if (o.local_reach) read_local(o, call, executor);
+  for (const ModArgument& argument : call.mods) call.mod_views.push_back(argument.view);
+  for (const ModArgument& argument : call.weight_mods) call.weight_mod_views.push_back(argument.view);
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,318 @@
+#include "cli/attend_options.h"
+
+namespace fovea::cli {
+namespace {
+
+// Lines of at most 88 characters, beside the 30 of the option's name.
+std::string wrapped(std::string text) {
+  std::size_t line = 0, space = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == ' ') space = at;
+    if (at - line < 88 || space <= line) continue;
+    text[space] = '\n';
+    line = space;
+  }
+  return text;
+}
+
+// Adds options to one group of --help.
+class Group {
+ public:
+  Group(CLI::App& command, AttendOptions& options, std::string name)
+      : command_(command), options_(options), name_(std::move(name)) {}
+
+  template <class T>
+  CLI::Option* add(const std::string& flag, T& to, const std::string& help) {
+    return command_.add_option(flag, to, wrapped(help))->group(name_);
+  }
+  /// A file that is read.
+  CLI::Option* file(const std::string& flag, std::string& to, const std::string& help) {
+    options_.inputs.emplace_back(flag, &to);
+    return add(flag, to, help)->type_name("FILE");
+  }
+  /// May be given again.
+  CLI::Option* repeated(const std::string& flag, std::vector<std::string>& to, const std::string& help) {
+    return add(flag, to, help)->allow_extra_args(false)->type_name("MOD")->default_str("");
+  }
+  CLI::Option* numbers(const std::string& flag, std::vector<std::int64_t>& to, const std::string& help) {
+    return add(flag, to, help)->delimiter(',')->allow_extra_args(false)->type_name("N,...")->default_str("");
+  }
+
+ private:
+  CLI::App& command_;
+  AttendOptions& options_;
+  std::string name_;
+};
+
+void add_operands(CLI::App& command, AttendOptions& o) {
+  Group group(command, o, "Operands (.npy, f32 or f64)");
+  group.file("--query", o.query, "[batch, heads, query_len, head_dim]")->required();
+  group.file("--key", o.key, "[batch, kv_heads, key_len, key_dim]; none with --score location");
+  group.file("--value", o.value, "[batch, kv_heads, key_len, value_dim]; none: weights alone");
+  group.add("--rope", o.rope,
+            "turn query and key by their positions: rope(ROTARY_DIM,base=BASE,interleaved,SCALING), SCALING "
+            "linear(F), ntk(F), dynamic(F,POSITIONS), yarn(F,POSITIONS), llama3(F,LOW,HIGH,POSITIONS)");
+  group.add("--query-offset", o.query_offset, "position of query row 0; default key_len - query_len");
+}
+
+void add_score(CLI::App& command, AttendOptions& o) {
+  Group group(command, o, "Score");
+  group.add("--score", o.score,
+            "scaled-dot, dot, bilinear, additive, concat, low-rank, location, coverage (what earlier queries "
+            "looked at)");
+  group.add("--scale", o.scale, "multiplies the score; default 1/sqrt(head_dim) for scaled-dot, else 1");
+  group.file("--bilinear", o.bilinear, "W [key_dim, query_dim] of s = k'Wq, or one a head");
+  group.file("--additive-query", o.additive_query, "W [hidden, query_dim] of s = v'tanh(Wq + Uk + b)");
+  group.file("--additive-key", o.additive_key, "U [hidden, key_dim]");
+  group.file("--additive-vector", o.additive_vector, "v [hidden]; of concat too");
+  group.file("--additive-bias", o.additive_bias, "b [hidden]; of concat too");
+  group.file("--coverage-vector", o.coverage_vector,
+             "w [hidden] of the additive score with coverage, s = v'tanh(Wq + Uk + b + w c)");
+  group.file("--concat-matrix", o.concat_matrix, "W [hidden, query_dim + key_dim] of s = v'tanh(W[q; k])");
+  group.file("--low-rank-query", o.low_rank_query, "W [rank, query_dim] of s = (Uk)'(Wq)");
+  group.file("--low-rank-key", o.low_rank_key, "U [rank, key_dim]");
+  group.file("--location", o.location, "W [key_len or more, query_dim] of s = Wq");
+}
+
+void add_mods(CLI::App& command, AttendOptions& o) {
+  Group group(command, o, "Mods, in the order given");
+  group.repeated(
+      "--mod", o.mods,
+      "softcap(CAP), temperature(T), temperature=T.npy, alibi[=SLOPES.npy], bias=BIAS.npy, "
+      "relative(BUCKETS,MAX_DISTANCE,causal|bidirectional)=TABLE.npy, "
+      "relative-key(MAX_DISTANCE)=TABLE.npy, forget=LOG_F.npy, local(REACH)=CENTERS.npy; again for "
+      "the next one");
+  group.repeated("--weight-mod", o.weight_mods,
+                 "the same for weights, behind the normaliser: gaussian(DEVIATION)=CENTERS.npy");
+  group
+      .add("--local-p", o.local_reach,
+           "Luong's local-p: centres S*sigmoid(v'tanh(Wq)), keys within REACH of them, weights times a "
+           "Gaussian of deviation REACH/2")
+      ->type_name("REACH");
+  group.file("--local-query", o.local_query, "W [hidden, query_dim] of the centres, or one a head");
+  group.file("--local-vector", o.local_vector, "v [hidden] of the centres, or one a head");
+}
+
+void add_normalizer(CLI::App& command, AttendOptions& o) {
+  Group mask(command, o, "Mask");
+  mask.add("--mask", o.mask,
+           "everything, causal, window(LOOKBACK,LOOKAHEAD), global(I,...), lengths(N,...), prefix(N), "
+           "documents(I,...), chunked(N) ...; & | ~ ( )");
+  Group group(command, o, "Normaliser and dropout");
+  group.add("--normalizer", o.normalizer,
+            "softmax, sink, sigmoid(BIAS), sparsemax, entmax(ALPHA), argmax, sample, gumbel(TEMPERATURE), "
+            "chain");
+  group.file("--sink", o.sink, "of sink: learned sinks [heads]");
+  group.file("--transitions", o.transitions, "of chain: potentials of neighbours [2, 2], or one a head");
+  group.add("--sample-seed", o.sample_seed, "of sample and gumbel; default 0");
+  group.add("--dropout", o.dropout, "drop weights with this probability")->type_name("RATE");
+  group.add("--dropout-seed", o.dropout_seed, "default 0");
+}
+
+void add_mechanisms(CLI::App& command, AttendOptions& o) {
+  Group group(command, o, "Mechanisms around it");
+  group.file("--differential", o.differential,
+             "lambda [heads]: the difference of two attentions; query and key carry twice the heads");
+  group.file("--gate", o.gate,
+             "times sigmoid(gate): [batch, heads, query_len, value_dim], or 1 for value_dim");
+  group.file(
+      "--latent-key", o.latent_key,
+      "latent attention, W_UK [heads, content_dim, latent_dim]: --query is the content part, --key the "
+      "cache [batch, key_len, latent_dim + rotary_dim]");
+  group.file("--latent-value", o.latent_value, "W_UV [heads, value_dim, latent_dim]");
+  group.file("--query-rotary", o.query_rotary, "[batch, heads, query_len, rotary_dim], already turned");
+  group.add("--latent-execution", o.latent_execution, "absorbed (default) or naive")
+      ->check(CLI::IsMember({"absorbed", "naive"}));
+}
+
+void add_results(CLI::App& command, AttendOptions& o) {
+  Group outputs(command, o, "Outputs");
+  outputs.add("--out", o.out, "[batch, heads, query_len, value_dim]")->type_name("FILE");
+  outputs.add("--weights", o.weights, "[batch, heads, query_len, key_len]")->type_name("FILE");
+  outputs.numbers("--weight-heads", o.weight_heads, "the heads of --weights and --grad-weights; default all");
+  outputs.numbers("--weight-rows", o.weight_rows, "their query rows; default all");
+  outputs.add("--lse", o.lse, "log-sum-exp [batch, heads, query_len]")->type_name("FILE");
+  Group gradients(command, o, "Gradients");
+  gradients.file("--grad", o.grad, "derivative of the loss by the output, of the same shape");
+  gradients.file("--grad-weights", o.grad_weights, "by the weights, of the same shape");
+  gradients
+      .add("--grad-out", o.grad_out,
+           "folder for query.npy, key.npy, value.npy, score.W.npy, mods[0].slope.npy, "
+           "normalizer.sink.npy ...")
+      ->type_name("FOLDER");
+  gradients.file("--advantage", o.advantage,
+                 "of sample: the loss of each row less a baseline, [batch, heads, query_len]");
+  Group how(command, o, "How it runs");
+  how.add("--kernel", o.kernel, "avx512, avx2, baseline, reference; default the best one that can run here");
+  how.add("--threads", o.threads, "0: all")->check(CLI::Range(0, 1024));
+  command
+      .add_flag("--explain", o.explain,
+                "print the kernel, why better ones refused, and the tiles the mask skips")
+      ->group("How it runs");
+}
+
+// A flag that means something only where `holds`; `needed` in the words of the error.
+struct Condition {
+  const char* flag;
+  bool given, holds;
+  const char* needed;
+};
+
+void check_conditions(std::initializer_list<Condition> conditions, const std::string& got) {
+  for (const Condition& c : conditions) {
+    if (c.given && !c.holds) refuse(c.flag, c.needed, got);
+  }
+}
+
+void check_score(const AttendOptions& o) {
+  const auto is = [&](auto... names) { return ((o.score == names) || ...); };
+  const bool matrices = is("additive", "coverage");
+  check_conditions({{"--bilinear", !o.bilinear.empty(), is("bilinear"), "--score bilinear"},
+                    {"--additive-query", !o.additive_query.empty(), matrices, "--score additive or coverage"},
+                    {"--additive-key", !o.additive_key.empty(), matrices, "--score additive or coverage"},
+                    {"--additive-vector", !o.additive_vector.empty(), matrices || is("concat"),
+                     "--score additive, concat or coverage"},
+                    {"--additive-bias", !o.additive_bias.empty(), matrices || is("concat"),
+                     "--score additive, concat or coverage"},
+                    {"--coverage-vector", !o.coverage_vector.empty(), is("coverage"), "--score coverage"},
+                    {"--concat-matrix", !o.concat_matrix.empty(), is("concat"), "--score concat"},
+                    {"--low-rank-query", !o.low_rank_query.empty(), is("low-rank"), "--score low-rank"},
+                    {"--low-rank-key", !o.low_rank_key.empty(), is("low-rank"), "--score low-rank"},
+                    {"--location", !o.location.empty(), is("location"), "--score location"},
+                    {"--key", !o.key.empty(), !is("location"), "nothing: --score location reads no keys"},
+                    {"--rope", !o.rope.empty(), !is("location"), "a score of queries and keys"}},
+                   "--score " + o.score);
+  const auto needs = [&](const char* score, const char* flag, const std::string& path) {
+    if (is(score) && path.empty()) refuse(flag, std::string("a file for --score ") + score, "none");
+  };
+  needs("bilinear", "--bilinear", o.bilinear);
+  needs("additive", "--additive-vector", o.additive_vector);
+  needs("coverage", "--additive-vector", o.additive_vector);
+  needs("coverage", "--coverage-vector", o.coverage_vector);
+  needs("concat", "--concat-matrix", o.concat_matrix);
+  needs("concat", "--additive-vector", o.additive_vector);
+  needs("low-rank", "--low-rank-query", o.low_rank_query);
+  needs("low-rank", "--low-rank-key", o.low_rank_key);
+  needs("location", "--location", o.location);
+  if (!is("location") && o.key.empty()) refuse("--key", "a file", "none");
+}
+
+void check_normalizer(const AttendOptions& o, const Normalizer& normalizer) {
+  const bool sink = std::holds_alternative<SoftmaxWithSink>(normalizer),
+             chain = std::holds_alternative<LinearChain>(normalizer),
+             sample = std::holds_alternative<HardSample>(normalizer),
+             gumbel = std::holds_alternative<GumbelSample>(normalizer);
+  check_conditions({{"--sink", !o.sink.empty(), sink, "--normalizer sink beside it"},
+                    {"--transitions", !o.transitions.empty(), chain, "--normalizer chain beside it"},
+                    {"--sample-seed", o.sample_seed.has_value(), sample || gumbel,
+                     "--normalizer sample or gumbel beside it"},
+                    {"--advantage", !o.advantage.empty(), sample, "--normalizer sample beside it"}},
+                   "--normalizer " + o.normalizer);
+  if (sink && o.sink.empty()) refuse("--sink", "a file with a sink a head for --normalizer sink", "none");
+  if (chain && o.transitions.empty())
+    refuse("--transitions", "a file [2, 2] or [heads, 2, 2] for --normalizer chain", "none");
+  if (sample && o.has_gradients() && o.advantage.empty())
+    refuse("--advantage", "a file [batch, heads, query_len] for gradients with --normalizer sample", "none");
+  check_conditions(
+      {{"--dropout-seed", o.dropout_seed.has_value(), o.dropout.has_value(), "--dropout beside it"},
+       {"--advantage", !o.advantage.empty(), o.has_gradients(), "--grad or --grad-weights beside it"}},
+      "none");
+}
+
+void check_mechanisms(const AttendOptions& o) {
+  const bool latent = o.is_latent(), differential = !o.differential.empty();
+  check_conditions(
+      {{"--latent-key", latent, !o.latent_key.empty(), "a file beside --latent-value"},
+       {"--latent-value", latent, !o.latent_value.empty(), "a file beside --latent-key"},
+       {"--query-rotary", !o.query_rotary.empty(), latent, "--latent-key beside it"},
+       {"--latent-execution", !o.latent_execution.empty(), latent, "--latent-key beside it"},
+       {"--local-p", !o.local_query.empty() || !o.local_vector.empty(), o.local_reach.has_value(),
+        "a reach beside --local-query and --local-vector"},
+       {"--local-query", o.local_reach.has_value(), !o.local_query.empty(), "a file for --local-p"},
+       {"--local-vector", o.local_reach.has_value(), !o.local_vector.empty(), "a file for --local-p"}},
+      "none");
+  if (o.local_reach && !(*o.local_reach > 0.0))
+    refuse("--local-p", "a reach above 0", std::to_string(*o.local_reach));
+  check_conditions({{"--differential", differential, !latent, "no latent attention beside it"},
+                    {"--value", !o.value.empty(), !latent, "nothing: values come from the latents"},
+                    {"--rope", !o.rope.empty(), !latent, "--query-rotary and the cache turned already"},
+                    {"--score", o.score != "scaled-dot", !latent, "scaled-dot: latent attention sets it"},
+                    {"--scale", o.scale.has_value(), !latent, "none: latent attention sets it"}},
+                   "--latent-key");
+  check_conditions({{"--score", o.score == "location", !differential, "a score of queries and keys"},
+                    {"--local-p", o.local_reach.has_value(), !differential, "one attention, not two"},
+                    {"--lse", !o.lse.empty(), !differential, "one attention, not two"}},
+                   "--differential");
+  for (const auto& [flag, given] : {std::pair("--weights", !o.weights.empty()),
+                                    {"--grad-weights", !o.grad_weights.empty()},
+                                    {"--advantage", !o.advantage.empty()}}) {
+    if (given && (latent || differential))
+      refuse(flag, "one attention over plain keys", latent ? "--latent-key" : "--differential");
+  }
+}
+
+void check_results(const AttendOptions& o) {
+  const bool chosen = !o.weights.empty() || !o.grad_weights.empty(),
+             value = !o.value.empty() || o.is_latent();
+  if (o.out.empty() && o.weights.empty()) refuse("--out", "a file, or one for --weights", "neither");
+  check_conditions(
+      {{"--value", !o.out.empty(), value, "a file for --out"},
+       {"--value", !o.grad.empty(), value, "a file for --grad"},
+       {"--gate", !o.gate.empty(), o.has_output(), "--out or --grad beside it"},
+       {"--weight-heads", !o.weight_heads.empty(), chosen, "--weights or --grad-weights beside it"},
+       {"--weight-rows", !o.weight_rows.empty(), chosen, "--weights or --grad-weights beside it"},
+       {"--grad-out", o.has_gradients(), !o.grad_out.empty(), "a folder beside --grad or --grad-weights"},
+       {"--grad", !o.grad_out.empty(), o.has_gradients(),
+        "a file, or one for --grad-weights, beside --grad-out"}},
+      "none");
+}
+
+}  // namespace
+
+void refuse(const std::string& flag, const std::string& expected, const std::string& got) {
+  throw InvalidArgument("fovea attend", flag, expected, got);
+}
+
+std::pair<std::string, std::string> split_mod(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos) return {text, ""};
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+void add_attend_options(CLI::App& command, AttendOptions& options) {
+  add_operands(command, options);
+  add_score(command, options);
+  add_mods(command, options);
+  add_normalizer(command, options);
+  add_mechanisms(command, options);
+  add_results(command, options);
+}
+
+void check_attend_options(const AttendOptions& options, const Normalizer& normalizer) {
+  check_mechanisms(options);
+  check_score(options);
+  check_normalizer(options, normalizer);
+  check_results(options);
+}
+
+void check_attend_files(const AttendOptions& options,
+                        const std::vector<std::pair<std::string, std::string>>& outputs) {
+  std::vector<std::string> read;
+  for (const auto& [flag, path] : options.inputs) read.push_back(*path);
+  for (const auto* list : {&options.mods, &options.weight_mods}) {
+    for (const std::string& mod : *list) read.push_back(split_mod(mod).second);
+  }
+  for (std::size_t n = 0; n < outputs.size(); ++n) {
+    const auto& [flag, path] = outputs[n];
+    if (path.empty()) continue;
+    for (std::size_t other = 0; other < n; ++other) {
+      if (!outputs[other].second.empty() && same_file(path, outputs[other].second))
+        refuse(flag, "a file other than that of " + outputs[other].first, path);
+    }
+    for (const std::string& input : read) {
+      if (!input.empty() && same_file(path, input)) refuse(flag, "a file other than those it reads", path);
+    }
+  }
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,63 @@
+// The options of `fovea attend`, and what is wrong with them before a file is read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+#include "fovea/attention/spec.h"
+
+namespace fovea::cli {
+
+struct AttendOptions {
+  std::string query, key, value;
+  std::string score = "scaled-dot", bilinear, low_rank_query, low_rank_key, location;
+  std::string additive_query, additive_key, additive_vector, additive_bias, coverage_vector, concat_matrix;
+  std::optional<double> scale;
+  std::string rope;
+  std::vector<std::string> mods, weight_mods;
+  std::optional<double> local_reach;
+  std::string local_query, local_vector;
+  std::string mask = "everything";
+  std::optional<std::int64_t> query_offset;
+  std::string normalizer = "softmax", sink, transitions;
+  std::optional<std::uint64_t> sample_seed, dropout_seed;
+  std::optional<double> dropout;
+  std::string differential, gate;
+  std::string latent_key, latent_value, query_rotary, latent_execution;
+  std::string out, weights, lse;
+  std::vector<std::int64_t> weight_heads, weight_rows;
+  std::string grad, grad_weights, advantage, grad_out;
+  std::string kernel;
+  int threads = 0;
+  bool explain = false;
+
+  /// Flags that name a file to be read, and where its path stands. Files of mods are not among them.
+  std::vector<std::pair<std::string, const std::string*>> inputs;
+
+  bool is_latent() const { return !latent_key.empty() || !latent_value.empty(); }
+  bool has_gradients() const { return !grad.empty() || !grad_weights.empty(); }
+  bool has_output() const { return !out.empty() || !grad.empty(); }
+};
+
+/// `options` has to outlive the command.
+void add_attend_options(CLI::App& command, AttendOptions& options);
+
+/// Throws InvalidArgument that names a flag: one that is missing, or that means nothing beside the others.
+void check_attend_options(const AttendOptions& options, const Normalizer& normalizer);
+
+/// One file for two results would keep the last one written, and none may take the place of what is read.
+/// `outputs` are flags with their paths; empty paths are skipped.
+void check_attend_files(const AttendOptions& options,
+                        const std::vector<std::pair<std::string, std::string>>& outputs);
+
+/// Throws InvalidArgument of `fovea attend`.
+[[noreturn]] void refuse(const std::string& flag, const std::string& expected, const std::string& got);
+
+/// A mod's "NAME=FILE": the name, and the path or nothing.
+std::pair<std::string, std::string> split_mod(const std::string& text);
+
+}  // namespace fovea::cli
