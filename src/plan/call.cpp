@@ -13,21 +13,22 @@ namespace {
 template <class T>
 kernels::Operand<const T*> widened(const AttentionPlan::Impl& plan, const ConstTensorView& view,
                                    std::int64_t heads, std::int64_t rows, std::int64_t dim,
-                                   std::int64_t batch, Carver& carver, Executor* executor) {
+                                   std::int64_t batch, Carver& carver, Executor* executor,
+                                   const Asked& asked) {
   if (plan.dtype == plan.compute_dtype())
     return executor ? operand_of<T>(view) : kernels::Operand<const T*>{};
   T* wide = carver.take<T>(batch * heads * rows * dim);
-  if (executor) copy_rows(view, view_of(packed<T*>(wide, heads, rows, dim), view.shape()), *executor);
+  if (executor) copy_rows(view, view_of(packed<T*>(wide, heads, rows, dim), view.shape()), *executor, asked);
   return packed<const T*>(wide, heads, rows, dim);
 }
 
 template <class T>
 kernels::Operand<const T*> projected(const RowSizes& rows, const Projection<T>& projection,
-                                     const kernels::Operand<const T*>& x, Carver& carver,
-                                     Executor* executor) {
+                                     const kernels::Operand<const T*>& x, Carver& carver, Executor* executor,
+                                     const Asked& asked) {
   T* y = carver.take<T>(rows.batch * rows.heads * rows.rows * projection.out);
   const auto target = packed<T*>(y, rows.heads, rows.rows, projection.out);
-  if (executor) project(rows, projection, x, target, *executor);
+  if (executor) project(rows, projection, x, target, *executor, asked);
   return packed<const T*>(y, rows.heads, rows.rows, projection.out);
 }
 
@@ -87,19 +88,31 @@ void set_normalizer(const Normalizer& normalizer, const AttentionInputs& inputs,
   p.transition_stride = inputs.transitions && inputs.transitions.rank() == 3 ? 4 : 0;
 }
 
+// Queries and keys that a call for weights alone needs. A long list of rows costs more to look through than
+// it saves, and coverage needs the rows before.
+std::pair<Asked, Asked> asked_of(const AttentionPlan::Impl& plan, const AttentionOutputs* weights) {
+  if (!weights || weights->log_sum_exp) return {};
+  const auto rows = plan.coverage() || weights->weight_rows.size() > 64 ? std::span<const std::int64_t>()
+                                                                        : weights->weight_rows;
+  const std::int64_t group = plan.shape.num_query_heads / plan.shape.num_kv_heads;
+  return {{.heads = weights->weight_heads, .rows = rows}, {.heads = weights->weight_heads, .group = group}};
+}
+
 }  // namespace
 
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const CallSizes& sizes,
-                    Carver& carver, Executor* executor, const AttentionGradients* gradients) {
+                    Carver& carver, Executor* executor, const AttentionGradients* gradients,
+                    const AttentionOutputs* weights) {
   const AttentionShape& s = plan.shape;
   Prepared<T> result;
+  const auto [asked_queries, asked_keys] = asked_of(plan, weights);
   set_mods(plan, inputs, sizes, executor != nullptr, gradients, result.problem);
   result.query = widened<T>(plan, inputs.query, s.num_query_heads, sizes.query_len, s.head_dim, sizes.batch,
-                            carver, executor);
+                            carver, executor, asked_queries);
   if (!plan.location())
-    result.key =
-        widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver, executor);
+    result.key = widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver,
+                            executor, asked_keys);
   kernels::Problem<T>& p = result.problem;
   p.batch = sizes.batch;
   p.query_heads = s.num_query_heads;
@@ -108,9 +121,9 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
   p.key_len = sizes.key_len;
   p.score_dim = plan.score_dim();
   p.value_dim = s.value_dim;
-  if (s.value_dim > 0)
+  if (s.value_dim > 0 && !weights)
     p.value = widened<T>(plan, inputs.value, s.num_kv_heads, sizes.key_len, s.value_dim, sizes.batch, carver,
-                         executor);
+                         executor, {});
   p.query = result.query;
   p.key = result.key;
   const ScoreParameters& given = inputs.parameters;
@@ -124,7 +137,7 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
     p.query = projected<T>(queries,
                            {data_or_null<T>(given.W), s.key_dim, s.head_dim,
                             executor ? given.W.stride(-2) : 0, each_head ? given.W.stride(0) : 0},
-                           result.query, carver, executor);
+                           result.query, carver, executor, asked_queries);
   } else if (plan.additive() || plan.low_rank()) {
     if (plan.additive())
       p.score = plan.coverage() ? kernels::ScoreKind::coverage : kernels::ScoreKind::additive;
@@ -135,14 +148,14 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
       p.query = projected<T>(
           queries,
           {data_or_null<T>(given.W), s.hidden, s.head_dim, executor ? given.W.stride(0) : 0, 0, bias},
-          result.query, carver, executor);
+          result.query, carver, executor, asked_queries);
     } else if (bias) {
       p.query = shifted<T>(queries, bias, s.hidden, result.query, carver, executor);
     }
     if (!executor || given.U) {
       p.key = projected<T>(
           keys, {data_or_null<T>(given.U), s.hidden, s.key_dim, executor ? given.U.stride(0) : 0, 0},
-          result.key, carver, executor);
+          result.key, carver, executor, asked_keys);
     }
   }
   p.scale = plan.scale;
@@ -158,9 +171,11 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
 }
 
 template Prepared<float> prepare<float>(const AttentionPlan::Impl&, const AttentionInputs&, const CallSizes&,
-                                        Carver&, Executor*, const AttentionGradients*);
+                                        Carver&, Executor*, const AttentionGradients*,
+                                        const AttentionOutputs*);
 template Prepared<double> prepare<double>(const AttentionPlan::Impl&, const AttentionInputs&,
-                                          const CallSizes&, Carver&, Executor*, const AttentionGradients*);
+                                          const CallSizes&, Carver&, Executor*, const AttentionGradients*,
+                                          const AttentionOutputs*);
 
 namespace {
 
@@ -207,7 +222,8 @@ template <class T>
 void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,
          const CallSizes& sizes, Executor& executor, std::span<std::byte> memory) {
   Carver carver(memory);
-  auto prepared = prepare<T>(plan, inputs, sizes, carver, &executor);
+  auto prepared =
+      prepare<T>(plan, inputs, sizes, carver, &executor, nullptr, outputs.output ? nullptr : &outputs);
   kernels::ForwardOutputs<T> out;
   const bool narrowed = outputs.output && plan.dtype != plan.compute_dtype();
   if (narrowed) {

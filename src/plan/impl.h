@@ -80,10 +80,12 @@ struct Prepared {
 };
 
 /// Takes from `carver` what widening and projecting need. With a counting carver nothing is read or computed.
-/// `gradients`: those wanted, of a backward call.
+/// `gradients`: those wanted, of a backward call. `weights`: the call wants these weights and nothing else,
+/// and no more than they need is widened and projected.
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const CallSizes& sizes,
-                    Carver& carver, Executor* executor, const AttentionGradients* gradients = nullptr);
+                    Carver& carver, Executor* executor, const AttentionGradients* gradients = nullptr,
+                    const AttentionOutputs* weights = nullptr);
 
 /// Checks the inputs against the plan in O(batch). Throws InvalidArgument.
 CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs);

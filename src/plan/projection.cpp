@@ -23,8 +23,9 @@ void add_scaled(T factor, const T* __restrict x, std::int64_t n, T* __restrict y
 
 template <class T>
 void project(const RowSizes& sizes, const Projection<T>& p, const kernels::Operand<const T*>& x,
-             const kernels::Operand<T*>& y, Executor& executor) {
+             const kernels::Operand<T*>& y, Executor& executor, const Asked& asked) {
   for_rows(sizes, executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
+    if (!asked.has(h, r)) return;
     const T *from = x.row(b, h, r), *weight = p.weight + h * p.head_stride;
     T* to = y.row(b, h, r);
     for (std::int64_t o = 0; o < p.out; ++o)
@@ -75,7 +76,7 @@ void bias_gradient(const RowSizes& s, std::int64_t out, const kernels::Operand<c
 
 #define FOVEA_INSTANTIATE(T)                                                                                 \
   template void project<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&,         \
-                           const kernels::Operand<T*>&, Executor&);                                          \
+                           const kernels::Operand<T*>&, Executor&, const Asked&);                            \
   template void project_back<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&,    \
                                 const kernels::Operand<T*>&, Executor&);                                     \
   template void weight_gradient<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&, \

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "fovea/core/executor.h"
 #include "kernels/problem.h"
@@ -13,6 +14,19 @@ namespace fovea {
 
 struct RowSizes {
   std::int64_t batch = 0, heads = 0, rows = 0;
+};
+
+/// Heads and rows that a call asks for; an empty list: all. What others have made of nothing is not read.
+struct Asked {
+  std::span<const std::int64_t> heads = {}, rows = {};
+  std::int64_t group = 1;  ///< query heads a head of the operand serves
+  bool has(std::int64_t head, std::int64_t row) const {
+    const auto named = [](std::span<const std::int64_t> list, auto&& match) {
+      return list.empty() || std::any_of(list.begin(), list.end(), match);
+    };
+    return named(heads, [&](std::int64_t h) { return h / group == head; }) &&
+           named(rows, [&](std::int64_t r) { return r == row; });
+  }
 };
 
 /// body(b, h, row) for every row; a unit of work is a group of rows of one head.
@@ -36,10 +50,10 @@ struct Projection {
   bool each_head = false;  // one matrix a head, even where a head_stride of 0 shows every head the same one
 };
 
-/// y = W x + b for every row.
+/// y = W x + b for every row asked for.
 template <class T>
 void project(const RowSizes& sizes, const Projection<T>& projection, const kernels::Operand<const T*>& x,
-             const kernels::Operand<T*>& y, Executor& executor);
+             const kernels::Operand<T*>& y, Executor& executor, const Asked& asked = {});
 /// dx = Wᵀ dy for every row.
 template <class T>
 void project_back(const RowSizes& sizes, const Projection<T>& projection,

@@ -24,11 +24,13 @@ auto* row_of(T* data, std::span<const std::int64_t> strides, std::int64_t b, std
 }
 
 template <class From, class To, class Each>
-void each_element(const ConstTensorView& from, const TensorView& to, Executor& executor, Each each) {
+void each_element(const ConstTensorView& from, const TensorView& to, Executor& executor, const Asked& asked,
+                  Each each) {
   const From* source = from.data<From>();
   To* target = to.data<To>();
   const std::int64_t dim = from.size(3), step = from.stride(3), stride = to.stride(3);
   for_rows(rows_of(from), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
+    if (!asked.has(h, r)) return;
     const From* x = row_of(source, from.strides(), b, h, r);
     To* y = row_of(target, to.strides(), b, h, r);
     if (step == 1 && stride == 1) {
@@ -56,12 +58,12 @@ bool same_view(const ConstTensorView& a, const ConstTensorView& b) {
   return a.raw() == b.raw() && a.shape() == b.shape() && std::ranges::equal(a.strides(), b.strides());
 }
 
-void copy_rows(const ConstTensorView& from, const TensorView& to, Executor& executor) {
+void copy_rows(const ConstTensorView& from, const TensorView& to, Executor& executor, const Asked& asked) {
   with_type(from.dtype(), [&](auto source) {
     with_type(to.dtype(), [&](auto target) {
       using From = decltype(source);
       using To = decltype(target);
-      each_element<From, To>(from, to, executor, [](const From& x, To& y) {
+      each_element<From, To>(from, to, executor, asked, [](const From& x, To& y) {
         if constexpr (std::is_same_v<From, To>)
           y = x;
         else
@@ -74,7 +76,7 @@ void copy_rows(const ConstTensorView& from, const TensorView& to, Executor& exec
 void add_rows(const ConstTensorView& from, const TensorView& to, Executor& executor) {
   with_type(from.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    each_element<T, T>(of_four_axes(from), of_four_axes(to), executor, [](const T& x, T& y) {
+    each_element<T, T>(of_four_axes(from), of_four_axes(to), executor, {}, [](const T& x, T& y) {
       y = static_cast<T>(static_cast<Wide<T>>(x) + static_cast<Wide<T>>(y));
     });
   });

@@ -53,8 +53,9 @@ inline RowSizes rows_of(const ConstTensorView& view) {
   return {view.size(0), view.size(1), view.size(2)};
 }
 
-/// to ← from, both of four axes and one shape, any dtypes and strides.
-void copy_rows(const ConstTensorView& from, const TensorView& to, Executor& executor);
+/// to ← from, both of four axes and one shape, any dtypes and strides; the rows asked for.
+void copy_rows(const ConstTensorView& from, const TensorView& to, Executor& executor,
+               const Asked& asked = {});
 /// to ← to + from, both of at most four axes, one shape and one dtype, any strides; sums of 16-bit elements
 /// are rounded once.
 void add_rows(const ConstTensorView& from, const TensorView& to, Executor& executor);
