@@ -96,8 +96,8 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const A
   const bool whole = whole_row(plan, loss.d_weights ? LossOf::weights : LossOf::output);
   const bool sink = std::holds_alternative<SoftmaxWithSink>(plan.spec.normalizer);
   if (whole && plan.keys == Keys::part)
-    throw InvalidArgument(function, "plan",
-                          "one whose gradients need no whole rows, as calls on parts of the keys have none",
+    throw InvalidArgument(function, loss.d_weights ? "d_weights" : "plan",
+                          "gradients that need no whole rows: calls on parts of the keys have none",
                           loss.d_weights ? "a loss of weights" : "weight mods, or a table by query");
   if (!whole || loss.output) check("output", loss.output, plan.dtype, outputs);
   if (!whole || sink || loss.log_sum_exp) contiguous("log_sum_exp", loss.log_sum_exp);

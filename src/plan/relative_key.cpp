@@ -107,7 +107,11 @@ void backward(const RelativeKeyInputs& in, const Sizes& s, const ConstTensorView
     for (std::int64_t d = 0; d < s.dim; ++d) row[d] *= static_cast<T>(s.scale);
   });
   if (gradients.bias) sum_rows<T>(shifted.memory, gradients.bias.data<T>(), executor);
-  if (gradients.query) copy_rows(shifted.memory, gradients.query, executor);
+  if (!gradients.query) return;
+  Tensor before;
+  if (gradients.query_before)
+    add_rows(widened(gradients.query_before, before, executor), shifted.memory, executor);
+  copy_rows(shifted.memory, gradients.query, executor);
 }
 
 void check_gradients(const char* function, const RelativeKeyInputs& in, const ConstTensorView& d_table,
@@ -131,6 +135,10 @@ void check_gradients(const char* function, const RelativeKeyInputs& in, const Co
   apart.reads("offsets", in.offsets);
   apart.reads("bias", in.bias);
   apart.reads("d_table", d_table);
+  if (const ConstTensorView& before = gradients.query_before; before) {
+    check_view(function, "gradients.query_before", before, in.query.dtype(), in.query.shape());
+    if (!same_view(before, gradients.query)) apart.reads("gradients.query_before", before);
+  }
   apart.check();
 }
 

@@ -217,7 +217,8 @@ struct Draw {
     loss.output = result.output;
     loss.log_sum_exp = result.log_sum_exp;
     loss.d_output = by_output;
-    if (std::holds_alternative<HardSample>(spec.normalizer)) loss.advantage = advantage;
+    if (std::holds_alternative<HardSample>(spec.normalizer))
+      loss.advantage = advantage;  // no other takes one
     attend_backward(plan(spec, in), in, loss, g);
     return all;
   }

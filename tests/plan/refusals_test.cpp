@@ -1,10 +1,9 @@
 // What scores, normalisers, weight mods and losses refuse, by the name of the argument.
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <cmath>
 
-#include "plan/cases.h"
-#include "plan/differences.h"
+#include "plan/draws.h"
 
 namespace fovea::testing {
 namespace {
@@ -46,12 +45,13 @@ TEST(Refusals, WhatPartsOfTheKeysCannotMake) {
   plan_refused({.score = Coverage{}}, part, "spec.score");
   // These merge forward; it is their gradient that needs whole rows.
   const AttentionSpec local{.score = Additive{}, .weight_mods = {LocalGaussian{}}},
-      relative{.mods = {RelativeKeyBias{2}}};
+      relative{.mods = {AlibiBias{}, RelativeKeyBias{2}}};
   EXPECT_NO_THROW(make_plan(local, small, part));
   EXPECT_NO_THROW(make_plan(relative, small, part));
   const PlanOptions both{.derivatives = Derivatives::required, .keys = Keys::part};
   plan_refused(local, both, "spec.weight_mods");
   plan_refused(relative, both, "spec.mods");
+  EXPECT_NO_THROW(make_plan({.score = Additive{}, .mods = {AlibiBias{}}}, small, both));
 }
 
 TEST(Refusals, ParametersOfNormalizers) {
@@ -100,6 +100,12 @@ TEST(Refusals, Transitions) {
   e.refused({}, in, "transitions");  // nobody reads them
   const Tensor wide(DType::f64, {2, 2}), three(DType::f32, {3, 2, 2}), flat(DType::f32, {4});
   for (const Tensor& wrong : {wide, three, flat}) {
+    in.transitions = wrong;
+    e.refused(chain, in, "transitions");
+  }
+  for (const double potential : {minus_infinity, -minus_infinity, std::nan("")}) {
+    const Tensor wrong = e.transitions.clone();
+    set_element(wrong, 5, potential);
     in.transitions = wrong;
     e.refused(chain, in, "transitions");
   }
@@ -174,6 +180,18 @@ TEST(Refusals, ChosenHeadsAndRows) {
     const std::string name = argument == std::string("weights") ? "d_weights" : argument;
     expect_refused([&] { attend_backward(plan, e.inputs(), loss, {}); }, "attend_backward", name);
   };
+  AttentionLoss nothing;
+  const std::int64_t first[] = {0};
+  nothing.output = nothing.d_output = e.d_output;
+  nothing.log_sum_exp = e.lse;
+  nothing.weight_heads = first;
+  expect_refused([&] { attend_backward(plan, e.inputs(), nothing, {}); }, "attend_backward", "d_weights");
+  nothing.weight_heads = {};
+  EXPECT_NO_THROW(attend_backward(plan, e.inputs(), nothing, {}));
+  nothing.d_weights = e.weights;
+  expect_refused(
+      [&] { attend_backward(make_plan({}, small, {.keys = Keys::part}), e.inputs(), nothing, {}); },
+      "attend_backward", "d_weights");
   const Tensor one_head(DType::f32, {2, 1, 4, 5}), one_row(DType::f32, {2, 2, 1, 5});
   for (const std::int64_t wrong : {-1, 2}) chosen({wrong}, {}, one_head, "weight_heads");
   for (const std::int64_t wrong : {-1, 4}) chosen({}, {wrong}, one_row, "weight_rows");
@@ -205,6 +223,9 @@ TEST(Refusals, LossesOfNormalizersWithoutADerivative) {
     if (std::holds_alternative<HardArgmax>(normalizer)) continue;
     loss.advantage = e.lse;
     EXPECT_NO_THROW(attend_backward(plan, in, loss, by_scores));
+    // No other normaliser takes one.
+    const AttentionPlan soft = make_plan({.mods = {DenseBias{}}}, small);
+    expect_refused([&] { attend_backward(soft, in, loss, by_scores); }, "attend_backward", "advantage");
     const Tensor wrong(DType::f32, {2, 2, 5});
     loss.advantage = wrong;
     expect_refused([&] { attend_backward(plan, in, loss, by_scores); }, "attend_backward", "advantage");

@@ -93,12 +93,16 @@ TEST(RelativeKey, GradientsAreDerivatives) {
         [&](const AttentionInputs& in) { return draw.backward(e.spec(), in, result, draw.d_output); });
     const Tensor d_query = unwritten_like(draw.query), dr = unwritten_like(e.r), du = unwritten_like(e.u),
                  dw = unwritten_like(e.w);
-    relative_key_table_backward(
-        e.inputs(), d.mods[0],
-        {.query = d_query, .offsets = dr, .bias = e.biased ? dw.view() : TensorView()});
+    relative_key_table_backward(e.inputs(), d.mods[0],
+                                {.query = d_query,
+                                 .offsets = dr,
+                                 .bias = e.biased ? dw.view() : TensorView(),
+                                 .query_before = d.query});
     shifted_query_backward(d.query, du);
-    for (std::int64_t i = 0; i < d_query.count(); ++i)
-      set_element(d_query, i, element(d_query, i) + element(d.query, i));
+    const Tensor in_place = d.query.clone();
+    relative_key_table_backward(e.inputs(), d.mods[0],
+                                {.query = in_place, .offsets = {}, .bias = {}, .query_before = in_place});
+    expect_same_bits({in_place}, {d_query});
     std::vector<Derivative> derivatives{{"query", draw.query, d_query},
                                         {"r", e.r, dr},
                                         {"u", e.u, du},
@@ -184,7 +188,8 @@ TEST(RelativeKey, QueriesThatDoNotMatter) {
 TEST(RelativeKey, RefusesAtTheDoor) {
   const Tensor query(DType::f32, {2, 3, 4, 5}), r(DType::f32, {3, 7, 5}), w(DType::f32, {3, 5}),
       even(DType::f32, {3, 6, 5}), two(DType::f32, {2, 7, 5}), wide(DType::f64, {3, 7, 5}),
-      wide_bias(DType::f64, {3, 5}), d_table(DType::f32, {2, 3, 4, 7});
+      wide_bias(DType::f64, {3, 5}), d_table(DType::f32, {2, 3, 4, 7}), longer(DType::f32, {2, 3, 5, 5});
+  const TensorView d_query = longer.view().slice(2, 0, 4), aside(longer.raw(), DType::f32, {2, 3, 4, 5});
   const auto refused = [&](auto&& change, const char* argument) {
     RelativeKeyInputs in{.query = query, .offsets = r, .bias = w};
     change(in);
@@ -210,6 +215,10 @@ TEST(RelativeKey, RefusesAtTheDoor) {
   expect_refused(backward(query, {}), name, "d_table");
   expect_refused(backward(d_table, {.query = r, .offsets = {}, .bias = {}}), name, "gradients.query");
   expect_refused(backward(d_table, {.query = query, .offsets = {}, .bias = {}}), name, "gradients.query");
+  expect_refused(backward(d_table, {.query = d_query, .offsets = {}, .bias = {}, .query_before = r}), name,
+                 "gradients.query_before");
+  expect_refused(backward(d_table, {.query = d_query, .offsets = {}, .bias = {}, .query_before = aside}),
+                 name, "gradients.query");
   expect_refused(backward(d_table, {.query = {}, .offsets = two, .bias = {}}), name, "gradients.offsets");
   expect_refused(backward(d_table, {.query = {}, .offsets = r, .bias = {}}), name, "gradients.offsets");
   expect_refused(backward(d_table, {.query = {}, .offsets = {}, .bias = w.view()}, false), name,

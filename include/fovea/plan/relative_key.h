@@ -11,8 +11,8 @@
 // Without u and w it is Shaw et al. 2018 (arXiv 1803.02155), eq. 5. Mods come after the scale, so the table
 // is scaled here, by what scales the products: the score is scale·(q + u)·k + scale·(q + w)·r.
 //
-// Backward: attend_backward gives d_shifted and, for the mod's argument, d_table; d_query is d_shifted plus
-// the query gradient of relative_key_table_backward.
+// Backward: attend_backward gives d_shifted and, for the mod's argument, d_table;
+// relative_key_table_backward with d_shifted as its query_before then gives the whole d_query.
 #pragma once
 
 #include <optional>
@@ -41,6 +41,9 @@ Tensor relative_key_table(const RelativeKeyInputs& inputs, const CallResources& 
 struct RelativeKeyGradients {
   TensorView query;          ///< in the dtype of the query
   TensorView offsets, bias;  ///< f32 (f64 for f64)
+  /// Added to what is written to `query`: d_shifted, the derivative along the products. May be the very view
+  /// of `query`; empty: nothing.
+  ConstTensorView query_before = {};
 };
 
 /// Gradients of a scalar loss whose derivative by the table is `d_table`, in the table's shape and dtype,
