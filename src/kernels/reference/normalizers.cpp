@@ -32,14 +32,18 @@ double log_add(double a, double b) {
   return best == -infinity ? best : best + std::log1p(std::exp(-std::abs(a - b)));
 }
 
-// By bisection: the sum falls from at least 1 at best - 1 to 0 at best, all times alpha - 1.
+double entmax_weight(double alpha, double score, double tau) {
+  return std::pow(std::max((alpha - 1.0) * score - tau, 0.0), 1.0 / (alpha - 1.0));
+}
+
+// Of scores whose largest is 0: beside scores of 1e10 a threshold of their size would have errors of 1e-6. By
+// bisection: the sum falls from at least 1 at -1 to 0 at 0.
 double entmax_threshold(double alpha, const Numbers& scores) {
-  const double power = 1.0 / (alpha - 1.0), best = (alpha - 1.0) * largest(scores);
-  double low = best - 1.0, high = best;
+  double low = -1.0, high = 0.0;
   for (int round = 0; round < 200; ++round) {
     const double tau = 0.5 * (low + high);
     double sum = 0.0;
-    for (const double s : scores) sum += std::pow(std::max((alpha - 1.0) * s - tau, 0.0), power);
+    for (const double s : scores) sum += entmax_weight(alpha, s, tau);
     (sum >= 1.0 ? low : high) = tau;
   }
   return low;
@@ -52,8 +56,9 @@ struct Chain {
   using Allowed = std::vector<std::array<bool, 2>>;
 
   // One way along the keys: [j][z], the ln of the weight of everything up to key j with z_j = z (`forward`),
-  // or of everything behind it.
-  std::vector<std::array<double, 2>> messages(const Allowed& allowed, bool forward) const {
+  // or of everything behind it. What both z of a key share is taken out, and added to `shared`: it would grow
+  // with the keys, and marginals, which come of differences, lose as many bits.
+  std::vector<std::array<double, 2>> messages(const Allowed& allowed, bool forward, double& shared) const {
     const std::size_t n = potentials.size();
     std::vector<std::array<double, 2>> result(n, {-infinity, -infinity});
     std::size_t last = n;
@@ -71,6 +76,9 @@ struct Chain {
         }
         result[j][z] = forward ? sum + own(allowed, j, z) : sum;
       }
+      const double most = std::max(result[j][0], result[j][1]);
+      for (double& message : result[j]) message -= most;
+      shared += most;
       last = j;
     }
     return result;
@@ -80,21 +88,36 @@ struct Chain {
   }
   // ln of the weight of all assignments that `allowed` leaves.
   double log_weight(const Allowed& allowed) const {
-    const auto upto = messages(allowed, true);
+    double shared = 0.0;
+    const auto upto = messages(allowed, true, shared);
     for (std::size_t j = potentials.size(); j-- > 0;) {
       if (potentials[j] == -infinity) continue;
-      return log_add(upto[j][0], upto[j][1]);
+      return shared + log_add(upto[j][0], upto[j][1]);
     }
     return -infinity;
   }
   // p(z_j = 1) under what is allowed.
   Numbers marginals(const Allowed& allowed) const {
-    const auto upto = messages(allowed, true), behind = messages(allowed, false);
-    const double total = log_weight(allowed);
+    double shared = 0.0;
+    const auto upto = messages(allowed, true, shared), behind = messages(allowed, false, shared);
     Numbers p(potentials.size());
     for (std::size_t j = 0; j < p.size(); ++j) {
-      if (potentials[j] != -infinity) p[j] = std::exp(upto[j][1] + behind[j][1] - total);
+      if (potentials[j] == -infinity) continue;
+      const double one = upto[j][1] + behind[j][1];
+      p[j] = std::exp(one - log_add(upto[j][0] + behind[j][0], one));
     }
+    return p;
+  }
+  // p(z_i = a, z_j = b), [2a + b], of neighbours i and j.
+  std::array<double, 4> pair(std::size_t i, std::size_t j) const {
+    double shared = 0.0;
+    const auto upto = messages(free(), true, shared), behind = messages(free(), false, shared);
+    Numbers ways(4);
+    for (std::size_t n = 0; n < 4; ++n)
+      ways[n] = upto[i][n / 2] + transitions[n] + own(free(), j, n % 2) + behind[j][n % 2];
+    const double total = log_sum_exp(ways);
+    std::array<double, 4> p{};
+    for (std::size_t n = 0; n < 4; ++n) p[n] = std::exp(ways[n] - total);
     return p;
   }
   Allowed free() const { return Allowed(potentials.size(), {true, true}); }
@@ -102,8 +125,7 @@ struct Chain {
 
 // d p_j / d potential_i = p_i (p(j | i = 1) - p_j), and likewise for a transition taken between neighbours.
 void chain_gradient(const Chain& chain, const Numbers& p, Numbers& gradient, double* d_transitions) {
-  const auto centered = [&](const Chain::Allowed& held, const Numbers& d) {
-    const double weight = std::exp(chain.log_weight(held) - chain.log_weight(chain.free()));
+  const auto centered = [&](double weight, const Chain::Allowed& held, const Numbers& d) {
     const Numbers given = chain.marginals(held);
     double sum = 0.0;
     for (std::size_t j = 0; j < p.size(); ++j) sum += d[j] * (given[j] - p[j]);
@@ -115,12 +137,13 @@ void chain_gradient(const Chain& chain, const Numbers& p, Numbers& gradient, dou
     if (chain.potentials[i] == -infinity) continue;
     Chain::Allowed one = chain.free();
     one[i][0] = false;
-    result[i] = centered(one, gradient);
+    result[i] = centered(p[i], one, gradient);
+    const auto taken = last < p.size() ? chain.pair(last, i) : std::array<double, 4>{};
     for (std::size_t n = 0; last < p.size() && n < 4; ++n) {
       Chain::Allowed pair = chain.free();
       pair[last][1 - n / 2] = false;
       pair[i][1 - n % 2] = false;
-      d_transitions[n] += centered(pair, gradient);
+      d_transitions[n] += centered(taken[n], pair, gradient);
     }
     last = i;
   }
@@ -153,10 +176,10 @@ double solve(const RowLaw& law, const Numbers& scores, const Numbers& noise, Num
   Numbers contest = scores;
   switch (law.kind) {
     case NormalizerKind::entmax: {
-      const double tau = entmax_threshold(law.alpha, scores);
-      for (std::size_t j = 0; j < scores.size(); ++j)
-        weights[j] = std::pow(std::max((law.alpha - 1.0) * scores[j] - tau, 0.0), 1.0 / (law.alpha - 1.0));
-      return tau;
+      for (double& s : contest) s -= best;
+      const double tau = entmax_threshold(law.alpha, contest);
+      for (std::size_t j = 0; j < scores.size(); ++j) weights[j] = entmax_weight(law.alpha, contest[j], tau);
+      return (law.alpha - 1.0) * best + tau;
     }
     case NormalizerKind::sample:
     case NormalizerKind::gumbel:
