@@ -341,6 +341,8 @@ std::vector<double> row_gradient(const Problem<T>& p, const BackwardProblem<T>& 
   std::vector<double> gradient(row.keys.size());
   for (std::size_t n = 0; n < row.keys.size(); ++n) {
     const std::int64_t j = row.keys[n];
+    // A score of -infinity hides as a mask does: nothing comes back, not even a later row's NaN.
+    if (row.scores[n] == -std::numeric_limits<double>::infinity()) d_returned[n] = 0.0;
     back_through(p, p.weight_mods, chain_of(p, p.weight_mods, 1.0, b, h, i, j),
                  row.weights[n] * d_returned[n], b, h, i, j, sums.weight_mods);
     gradient[n] = row.factors[n] * d_returned[n];

@@ -1,0 +1,102 @@
+"""Fovea: attention for CPUs. One algebra for every mechanism, fused kernels, gradients.
+
+    import numpy as np, fovea
+
+    q, k, v = (np.random.randn(1, 8, 512, 64).astype("f4") for _ in range(3))
+    out = fovea.attention(q, k, v, mask=fovea.Causal() & fovea.SlidingWindow(127), mods=[fovea.SoftCap(50)])
+
+`fovea.torch` has PyTorch's `scaled_dot_product_attention` and a context manager that puts it under a model;
+`fovea.nn` has `MultiheadAttention`. Neither is imported before it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ._call import Plan, attention, explain, gradients, plan
+from ._core import get_num_threads, set_num_threads
+from ._errors import InvalidArgument
+from .masks import (
+    ArrayMask,
+    BigBird,
+    BlockTable,
+    Causal,
+    Chunked,
+    Dilated,
+    Documents,
+    Everything,
+    GlobalTokens,
+    Groups,
+    KeyLengths,
+    Mask,
+    Predicate,
+    Prefix,
+    SlidingWindow,
+    StreamingSinks,
+    Strided,
+    Tree,
+)
+from .mods import (
+    AlibiBias,
+    DenseBias,
+    ForgetGate,
+    LearnedTemperature,
+    LocalGaussian,
+    LocalWindow,
+    Mod,
+    RelativeBias,
+    RelativeKeyBias,
+    SoftCap,
+    Temperature,
+    alibi_slopes,
+)
+from .normalizers import (
+    Entmax,
+    GumbelSample,
+    HardArgmax,
+    HardSample,
+    LinearChain,
+    Normalizer,
+    Sigmoid,
+    Softmax,
+    SoftmaxWithSink,
+    Sparsemax,
+)
+from .scores import (
+    Additive,
+    Bilinear,
+    Concat,
+    Coverage,
+    Dot,
+    Location,
+    LowRankBilinear,
+    ScaledDot,
+    Score,
+)
+
+__all__ = [name for name in dir() if not name.startswith("_") and name not in ("annotations", "importlib")]
+
+
+def list_kernels() -> list[tuple[str, str, bool]]:
+    """(what `kernel=` and FOVEA_ISA take, what `Plan.kernel` says, whether this CPU runs it), best first.
+
+    >>> fovea.list_kernels()[-1]
+    ('reference', 'reference', True)
+    """
+    from . import _core
+
+    return _core.list_kernels()
+
+
+__all__ += ["list_kernels"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("torch", "nn"):
+        return importlib.import_module(f".{name}", __name__)
+    if name == "__version__":
+        from importlib import metadata
+
+        return metadata.version("fovea")
+    raise AttributeError(f"module 'fovea' has no attribute {name!r}")

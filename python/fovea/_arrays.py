@@ -1,0 +1,119 @@
+"""What differs between NumPy, PyTorch and other libraries of arrays."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ._errors import InvalidArgument
+
+_NAMES = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f16"}
+_OF_NAME = {short: long for long, short in _NAMES.items()}
+
+
+def dtype_name(array: Any, argument: str) -> str:
+    """ "f32", "f64", "bf16" or "f16"."""
+    name = str(getattr(array, "dtype", "")).rsplit(".", 1)[-1]
+    if name not in _NAMES or not hasattr(array, "shape"):
+        raise InvalidArgument(
+            "attention",
+            argument,
+            "an array of f32, f64, bf16 or f16 (NumPy, or with __dlpack__)",
+            described(array),
+        )
+    return _NAMES[name]
+
+
+def described(x: Any) -> str:
+    if hasattr(x, "shape") and hasattr(x, "dtype"):
+        return f"{x.dtype} {list(x.shape)}"
+    return type(x).__name__
+
+
+def compute_dtype(name: str) -> str:
+    """In what a plan of this dtype adds up, and has its parameters."""
+    return "f64" if name == "f64" else "f32"
+
+
+class NumPy:
+    """Also the fallback for what knows __dlpack__ alone."""
+
+    @staticmethod
+    def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
+        import numpy as np
+
+        if dtype == "bf16":
+            return np.empty(shape, like.dtype)  # ml_dtypes' own
+        return np.empty(shape, _OF_NAME[dtype])
+
+    @staticmethod
+    def operand(x: Any) -> Any:
+        """With a contiguous innermost axis: a copy where it has none."""
+        import numpy as np
+
+        if isinstance(x, np.ndarray) and x.ndim and x.shape[-1] > 1 and x.strides[-1] != x.itemsize:
+            return np.ascontiguousarray(x)
+        return x
+
+    @staticmethod
+    def parameter(x: Any, dtype: str, argument: str) -> Any:
+        """In the dtype that the plan adds up in: numbers and lists too."""
+        import numpy as np
+
+        if isinstance(x, np.ndarray) and x.dtype == _OF_NAME[dtype]:
+            return NumPy.operand(x)
+        try:
+            made = np.asarray(x, dtype=_OF_NAME[dtype])
+        except (TypeError, ValueError, RuntimeError, BufferError):
+            raise InvalidArgument("attention", argument, "an array of numbers", described(x)) from None
+        return NumPy.operand(made)
+
+    @staticmethod
+    def result(x: Any, like: Any) -> Any:
+        """As an array of the library that `like` comes from."""
+        import numpy as np
+
+        if isinstance(like, np.ndarray):
+            return x
+        namespace = getattr(like, "__array_namespace__", None)
+        return namespace().from_dlpack(x) if namespace else x
+
+
+class Torch:
+    @staticmethod
+    def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
+        import torch
+
+        return torch.empty(shape, dtype=getattr(torch, _OF_NAME[dtype]))
+
+    @staticmethod
+    def operand(x: Any) -> Any:
+        import torch
+
+        if not isinstance(x, torch.Tensor):
+            return x
+        x = x.detach()
+        return x.contiguous() if x.ndim and x.shape[-1] > 1 and x.stride(-1) != 1 else x
+
+    @staticmethod
+    def parameter(x: Any, dtype: str, argument: str) -> Any:
+        """Keeps the way back to what it was made of."""
+        import torch
+
+        try:
+            return torch.as_tensor(x, dtype=getattr(torch, _OF_NAME[dtype]))
+        except (TypeError, ValueError, RuntimeError):
+            raise InvalidArgument("attention", argument, "an array of numbers", described(x)) from None
+
+    @staticmethod
+    def result(x: Any, like: Any) -> Any:
+        return x
+
+
+def is_torch(x: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def library_of(x: Any) -> type:
+    return Torch if is_torch(x) else NumPy

@@ -1,0 +1,444 @@
+"""Calls: attention, its gradients, and plans for many of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any, Optional, Sequence
+
+from . import _core, masks
+from ._arrays import compute_dtype, dtype_name, is_torch, library_of
+from ._errors import InvalidArgument
+from ._spec import Call, PlanKey, Shape, make_plan, offset_of, plan_for, take_apart
+from ._value import integer, integers
+
+__all__ = ["attention", "gradients", "explain", "plan", "Plan"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What a call is asked for besides its output, and what it brings besides arrays."""
+
+    query_offset: Optional[int] = None
+    seed: int = 0
+    weight_heads: tuple[int, ...] = ()
+    weight_rows: tuple[int, ...] = ()
+    lse: bool = False
+    weights: bool = False
+
+    def options(self, key_lengths: Sequence[int]) -> "_core.CallOptions":
+        return _core.CallOptions(
+            self.query_offset,
+            list(key_lengths),
+            list(self.weight_heads),
+            list(self.weight_rows),
+            self.seed,
+            self.seed,
+        )
+
+    def weights_shape(self, shape: Shape) -> tuple[int, int, int, int]:
+        return (
+            shape.batch,
+            len(self.weight_heads) or shape.num_query_heads,
+            len(self.weight_rows) or shape.query_len,
+            shape.key_len,
+        )
+
+
+def asked(
+    query_offset: Any = None,
+    seed: Any = None,
+    weight_heads: Any = None,
+    weight_rows: Any = None,
+    lse: bool = False,
+    weights: bool = False,
+) -> Asked:
+    if seed is None:
+        seed = random.getrandbits(63)
+    seed = int(integer(seed, "attention.seed"))
+    if not 0 <= seed < 1 << 64:
+        raise InvalidArgument("attention", "seed", "a number in [0, 2^64)", str(seed))
+    return Asked(
+        offset_of(query_offset),
+        seed,
+        () if weight_heads is None else integers(weight_heads, "attention.weight_heads"),
+        () if weight_rows is None else integers(weight_rows, "attention.weight_rows"),
+        bool(lse),
+        bool(weights),
+    )
+
+
+def operands(call: Call, query: Any, key: Any, value: Any, dtype: str) -> dict[str, Any]:
+    """By the engine's names, in layouts and dtypes that it takes."""
+    library = library_of(query)
+    found = {"query": query, "key": key, "value": value}
+    result = {name: library.operand(x) for name, x in found.items() if x is not None}
+    for name, x in call.parameters.items():
+        result[name] = library.operand(library.parameter(x, compute_dtype(dtype), name))
+    return result
+
+
+def forward(
+    plan: "_core.Plan",
+    call: Call,
+    inputs: dict[str, Any],
+    shape: Shape,
+    dtype: str,
+    ask: Asked,
+    out: Any = None,
+) -> dict[str, Any]:
+    """ "output", "log_sum_exp" and "weights", those that are asked for."""
+    library, query = library_of(inputs["query"]), inputs["query"]
+    outputs: dict[str, Any] = {}
+    sizes = (shape.batch, shape.num_query_heads, shape.query_len, shape.value_dim)
+    if shape.value_dim:
+        outputs["output"] = library.empty(sizes, dtype, query) if out is None else out
+    if ask.lse:
+        outputs["log_sum_exp"] = library.empty(sizes[:3], compute_dtype(dtype), query)
+    if ask.weights or not shape.value_dim:
+        outputs["weights"] = library.empty(ask.weights_shape(shape), compute_dtype(dtype), query)
+    plan.attend(
+        "attention", inputs, outputs, dict(call.structure.axes), ask.options(call.key_lengths)
+    )
+    return outputs
+
+
+def backward(
+    plan: "_core.Plan",
+    call: Call,
+    inputs: dict[str, Any],
+    loss: dict[str, Any],
+    wanted: Sequence[str],
+    ask: Asked,
+) -> dict[str, Any]:
+    """Derivatives by the inputs named in `wanted`."""
+    library, query = library_of(inputs["query"]), inputs["query"]
+    dtype = dtype_name(query, "query")
+    results = {}
+    for name in wanted:
+        own = dtype if name in ("query", "key", "value") else compute_dtype(dtype)
+        results[name] = library.empty(tuple(inputs[name].shape), own, query)
+    plan.attend_backward(
+        "gradients", inputs, loss, results, dict(call.structure.axes), ask.options(call.key_lengths)
+    )
+    return results
+
+
+def _results(outputs: dict[str, Any], like: Any, ask: Asked) -> Any:
+    names = [
+        *(["output"] if "output" in outputs else []),
+        *(["log_sum_exp"] if ask.lse else []),
+        *(["weights"] if "weights" in outputs else []),
+    ]
+    library = library_of(like)
+    found = tuple(library.result(outputs[name], like) for name in names)
+    return found[0] if len(found) == 1 else found
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    *,
+    score: Any = None,
+    mods: Sequence[Any] = (),
+    mask: Any = None,
+    normalizer: Any = None,
+    scale: Optional[float] = None,
+    dropout: float = 0.0,
+    precision: str = "full",
+    return_lse: bool = False,
+    return_weights: bool = False,
+    weight_mods: Sequence[Any] = (),
+    weight_heads: Optional[Sequence[int]] = None,
+    weight_rows: Optional[Sequence[int]] = None,
+    query_offset: Optional[int] = None,
+    seed: Optional[int] = None,
+    out: Any = None,
+) -> Any:
+    """score·scale → mods in their order → mask → normaliser → weight mods → dropout → Σ weights·values.
+
+    Args:
+        query: [batch, num_query_heads, query_len, head_dim] of f32, f64, bf16 or f16: a NumPy array, a PyTorch
+            tensor, or anything with `__dlpack__`. Any strides; an innermost axis that is not contiguous costs
+            a copy.
+        key: [batch, num_kv_heads, key_len, key_dim]; kv head of query head h is
+            h // (num_query_heads // num_kv_heads).
+        value: [batch, num_kv_heads, key_len, value_dim], or None: weights alone (pointers).
+        score: `Dot()`, `Additive(W, U, v)`, ...; None: `ScaledDot()`.
+        mods: `[SoftCap(50), AlibiBias(slopes)]`, in the order given.
+        mask: `Causal() & SlidingWindow(127)`; an array of truth values (True: visible) or of numbers to be
+            added, that broadcasts to [batch, num_query_heads, query_len, key_len]; or a function
+            (batch, head, i, j), see `Predicate`.
+        normalizer: `Sparsemax()`, ...; None: `Softmax()`.
+        scale: multiplies the score; None: 1/sqrt(head_dim) for ScaledDot, 1 for others.
+        dropout: the share of weights dropped, rounded to k/256.
+        precision: the least precise products of f32 that will do: "full", "high" or "medium". All are computed
+            in full today.
+        return_lse: also return the log-sum-exp, [batch, num_query_heads, query_len], natural; -inf for a row
+            that sees no key. In its place stands what the normaliser says.
+        return_weights: also return the weights, [batch, num_query_heads, query_len, key_len], before dropout.
+        weight_mods: mods of the weights: `[LocalGaussian(5, center)]`.
+        weight_heads: the query heads whose weights are returned; None: all.
+        weight_rows: the rows of queries whose weights are returned; None: all.
+        query_offset: position of the first query, counted in keys; None: key_len - query_len.
+        seed: of dropout and samples, in [0, 2^64); None: drawn anew (from PyTorch's generator for its tensors).
+        out: an array for the output, apart from the inputs.
+
+    Returns:
+        The output, [batch, num_query_heads, query_len, value_dim], in the library and dtype of the query; with
+        `return_lse` or `return_weights` a tuple of those asked for, in this order. A row that sees no key gives
+        0.
+
+    Raises:
+        InvalidArgument: naming the argument, what it had to be, and what came.
+
+    PyTorch tensors get gradients: query, key, value and every array of a score, mod, mask or normaliser. So
+    does a plan: see `Plan`. Other threads run while this one computes.
+
+    >>> import numpy as np
+    >>> q = k = v = np.ones((1, 2, 4, 8), np.float32)
+    >>> out, lse = fovea.attention(q, k, v, mask=fovea.Causal(), return_lse=True)
+    >>> out.shape, lse.shape
+    ((1, 2, 4, 8), (1, 2, 4))
+    """
+    call = take_apart(
+        query,
+        score=score,
+        mods=mods,
+        mask=mask,
+        normalizer=normalizer,
+        scale=scale,
+        dropout=dropout,
+        precision=precision,
+        weight_mods=weight_mods,
+    )
+    if is_torch(query) and out is None:
+        from .torch import _op
+
+        return _op.attention(
+            call,
+            query,
+            key,
+            value,
+            lambda own: asked(query_offset, own if seed is None else seed, weight_heads, weight_rows, return_lse, return_weights),
+            seed is None,
+        )
+    ask = asked(query_offset, seed, weight_heads, weight_rows, return_lse, return_weights)
+    dtype = dtype_name(query, "query")
+    shape = Shape.of(query, key, value, call)
+    chosen = plan_for(call, shape, dtype, ask.query_offset)
+    outputs = forward(chosen, call, operands(call, query, key, value, dtype), shape, dtype, ask, out)
+    return _results(outputs, query, ask)
+
+
+def gradients(
+    query: Any,
+    key: Any,
+    value: Any,
+    d_output: Any,
+    *,
+    score: Any = None,
+    mods: Sequence[Any] = (),
+    mask: Any = None,
+    normalizer: Any = None,
+    scale: Optional[float] = None,
+    dropout: float = 0.0,
+    weight_mods: Sequence[Any] = (),
+    weight_heads: Optional[Sequence[int]] = None,
+    weight_rows: Optional[Sequence[int]] = None,
+    query_offset: Optional[int] = None,
+    seed: Optional[int] = None,
+    d_weights: Any = None,
+    advantage: Any = None,
+) -> dict[str, Any]:
+    """Derivatives of a loss by everything that `attention` was given, for those without PyTorch.
+
+    Args:
+        d_output: the loss's derivative by the output, in its shape and dtype; None where it depends on the
+            weights alone.
+        d_weights: by the returned weights, in their shape, f32 (f64 for f64); None where it does not.
+        advantage: of HardSample, [batch, num_query_heads, query_len].
+        seed: the one of the call of `attention`, where that drew anything.
+        The others: as `attention` took them.
+
+    Returns:
+        Arrays by name: "query", "key", "value", and those of parameters, "score.W", "mods[0].slope",
+        "normalizer.sink", in the shapes they were given.
+
+    >>> import numpy as np
+    >>> q = k = v = np.ones((1, 2, 4, 8), np.float32)
+    >>> bias = fovea.AlibiBias(np.ones(2, np.float32))
+    >>> sorted(fovea.gradients(q, k, v, np.ones_like(v), mods=[bias]))
+    ['key', 'mods[0].slope', 'query', 'value']
+    """
+    call = take_apart(
+        query,
+        score=score,
+        mods=mods,
+        mask=mask,
+        normalizer=normalizer,
+        scale=scale,
+        dropout=dropout,
+        weight_mods=weight_mods,
+    )
+    ask = asked(query_offset, seed, weight_heads, weight_rows, lse=True)
+    dtype = dtype_name(query, "query")
+    shape = Shape.of(query, key, value, call)
+    chosen = plan_for(call, shape, dtype, ask.query_offset)
+    inputs = operands(call, query, key, value, dtype)
+    library = library_of(query)
+    loss: dict[str, Any] = {}
+    if d_output is not None:
+        loss["d_output"] = library.operand(d_output)
+        loss.update(forward(chosen, call, inputs, shape, dtype, ask))
+    for name, array in (("d_weights", d_weights), ("advantage", advantage)):
+        if array is not None:
+            loss[name] = library.operand(array)
+    if not loss:
+        raise InvalidArgument("gradients", "d_output", "an array, or d_weights or advantage", "none of them")
+    results = backward(chosen, call, inputs, loss, list(inputs), ask)
+    return {name: library.result(x, query) for name, x in results.items()}
+
+
+def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
+    """What `attention` of these arguments would do: the kernel and why better ones refused, the spec, the shape,
+    and the share of tiles that the mask lets skip.
+
+    >>> print(fovea.explain(q, k, v, mask=fovea.Causal()))  # doctest: +ELLIPSIS
+    kernel: ...
+    """
+    offset = offset_of(arguments.pop("query_offset", None))
+    call = take_apart(query, **arguments)
+    shape = Shape.of(query, key, value, call)
+    return plan_for(call, shape, dtype_name(query, "query"), offset).explain(offset).rstrip("\n")
+
+
+class Plan:
+    """A spec and the largest sizes of its calls, checked once, its kernel chosen. Immutable; any number of
+    threads may call it. Arrays of the spec are read at each call, so that it sees what an optimiser did."""
+
+    def __init__(self, call: Call, plan: "_core.Plan", dtype: str):
+        self._call, self._plan, self._dtype = call, plan, dtype
+
+    @property
+    def kernel(self) -> str:
+        """The kernel that runs: "avx512 flash", "reference", ..."""
+        return self._plan.kernel
+
+    @property
+    def dtype(self) -> str:
+        """ "f32", "f64", "bf16" or "f16"."""
+        return self._dtype
+
+    def explain(self, query_offset: Optional[int] = None) -> str:
+        """See `explain`."""
+        return self._plan.explain(offset_of(query_offset)).rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"<fovea.Plan {self.kernel}, {self.dtype}>"
+
+    def __call__(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        *,
+        key_lengths: Optional[Sequence[int]] = None,
+        query_offset: Optional[int] = None,
+        seed: Optional[int] = None,
+        return_lse: bool = False,
+        return_weights: bool = False,
+        weight_heads: Optional[Sequence[int]] = None,
+        weight_rows: Optional[Sequence[int]] = None,
+        out: Any = None,
+    ) -> Any:
+        """`attention` by this plan: arguments and results are those of `attention`. Sizes are at most the
+        plan's, heads and dims exactly. Without gradients: those go through `attention`, which finds its plans
+        again by itself.
+
+        Args:
+            key_lengths: [batch], where the mask has `KeyLengths()`.
+        """
+        ask = asked(query_offset, seed, weight_heads, weight_rows, return_lse, return_weights)
+        call = self._call
+        if key_lengths is not None:
+            call = dataclasses.replace(call, key_lengths=integers(key_lengths, "attention.key_lengths"))
+        inputs = operands(call, query, key, value, self._dtype)
+        shape = Shape.of(query, key, value, call)
+        return _results(forward(self._plan, call, inputs, shape, self._dtype, ask, out), query, ask)
+
+
+def plan(
+    *,
+    batch: int = 1,
+    num_query_heads: int = 1,
+    num_kv_heads: Optional[int] = None,
+    query_len: int,
+    key_len: Optional[int] = None,
+    head_dim: int,
+    value_dim: Optional[int] = None,
+    key_dim: Optional[int] = None,
+    dtype: str = "f32",
+    kernel: str = "",
+    query_offset: Optional[int] = None,
+    **spec: Any,
+) -> Plan:
+    """A plan for repeated calls, of at most these sizes: a decoding loop never replans.
+
+    Args:
+        num_kv_heads: None: num_query_heads.
+        key_len: None: query_len.
+        value_dim: None: head_dim; 0: no values, weights alone.
+        key_dim: None: head_dim. Differs only where the score has matrices.
+        dtype: of query, key, value and output: "f32", "f64", "bf16" or "f16".
+        kernel: forces one: "reference", "baseline", "avx2", "avx512"; "": the best.
+        query_offset: for masks that functions or arrays make, which know one offset only.
+        spec: score, mods, mask, normalizer, scale, dropout, precision, weight_mods, as `attention` takes them.
+
+    Raises:
+        InvalidArgument: for sizes, specs and kernels that cannot be, with the reason.
+
+    >>> import numpy as np
+    >>> step = fovea.plan(query_len=1, key_len=64, head_dim=8, mask=fovea.Causal())
+    >>> keys = np.ones((1, 1, 64, 8), np.float32)
+    >>> step(keys[:, :, :1], keys[:, :, :9], keys[:, :, :9]).shape
+    (1, 1, 1, 8)
+    """
+    head_dim = int(integer(head_dim, "plan.head_dim"))
+
+    def size(x: Any, name: str, default: int) -> int:
+        return default if x is None else int(integer(x, f"plan.{name}"))
+
+    unknown = set(spec) - {"score", "mods", "mask", "normalizer", "scale", "dropout", "precision", "weight_mods"}
+    if unknown:
+        raise TypeError(f"plan() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+    call = take_apart(_Width(head_dim), **spec)
+    heads = size(num_query_heads, "num_query_heads", 1)
+    length = size(query_len, "query_len", 0)
+    shape = Shape(
+        batch=size(batch, "batch", 1),
+        num_query_heads=heads,
+        num_kv_heads=size(num_kv_heads, "num_kv_heads", heads),
+        query_len=length,
+        key_len=size(key_len, "key_len", length),
+        head_dim=head_dim,
+        value_dim=size(value_dim, "value_dim", head_dim),
+        key_dim=size(key_dim, "key_dim", head_dim),
+        hidden=call.structure.hidden,
+    )
+    offset = shape.key_len - length if query_offset is None else offset_of(query_offset)
+    key = PlanKey(call.structure, shape, dtype, offset or 0, kernel=kernel)
+    mask = call.structure.mask if call.array_mask is None else call.array_mask
+    return Plan(call, make_plan(key, mask), dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Width:
+    """Stands for a query whose elements alone are known."""
+
+    head_dim: int
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (self.head_dim,)

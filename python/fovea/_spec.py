@@ -1,0 +1,278 @@
+"""From what a caller writes to what the engine takes: the structure, which is text, and the arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Optional, Sequence
+
+from . import _core, masks, mods as mod_values, normalizers, scores
+from ._arrays import compute_dtype, described, dtype_name
+from ._errors import InvalidArgument
+from ._value import integer, integers, is_array
+
+_PRECISIONS = ("full", "high", "medium")
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """All of a spec but its arrays: what a plan is made of, and is looked up by."""
+
+    score: str
+    scale: Optional[float]
+    mods: tuple[str, ...]
+    mask: masks.Mask
+    normalizer: str
+    weight_mods: tuple[str, ...]
+    dropout: float
+    hidden: int
+    # The axes that each array of a mod has of "bhqk".
+    axes: tuple[tuple[str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A spec taken apart."""
+
+    structure: Structure
+    # "score.W", "mods[0].slope", ... as they were given.
+    parameters: dict[str, Any]
+    key_lengths: tuple[int, ...]
+    # The mask where arrays are part of it, which no plan is looked up by.
+    array_mask: Optional[masks.Mask]
+
+
+def take_apart(
+    query: Any,
+    *,
+    score: Any = None,
+    mods: Sequence[Any] = (),
+    mask: Any = None,
+    normalizer: Any = None,
+    scale: Any = None,
+    dropout: Any = 0.0,
+    precision: str = "full",
+    weight_mods: Sequence[Any] = (),
+) -> Call:
+    if precision not in _PRECISIONS:
+        raise InvalidArgument("attention", "precision", '"full", "high" or "medium"', repr(precision))
+    score = _checked("score", scores.ScaledDot() if score is None else score, scores.Score)
+    normalizer = _checked(
+        "normalizer", normalizers.Softmax() if normalizer is None else normalizer, normalizers.Normalizer
+    )
+    if isinstance(score, scores.Concat):
+        score = score._split(int(query.shape[-1]))
+    mods, mask = _mods_and_mask(mods, mask)
+    weight_mods = _list_of_mods("weight_mods", weight_mods)
+    parameters: dict[str, Any] = {**score._arrays(), **normalizer._arrays()}
+    axes: list[tuple[str, str]] = []
+    for name, values in (("mods", mods), ("weight_mods", weight_mods)):
+        for n, mod in enumerate(values):
+            for argument, (array, own) in mod._arrays().items():
+                parameters[f"{name}[{n}].{argument}"] = array
+                axes.append((f"{name}[{n}].{argument}", own))
+    mask, key_lengths = _dynamic_lengths(mask)
+    array_mask = mask if _any(mask, masks.ArrayMask) else None
+    structure = Structure(
+        score=score._text(),
+        scale=None if scale is None else float(scale),
+        mods=tuple(mod._text() for mod in mods),
+        mask=masks.Everything() if array_mask is not None else mask,
+        normalizer=normalizer._text(),
+        weight_mods=tuple(mod._text() for mod in weight_mods),
+        dropout=_rate(dropout),
+        hidden=score._hidden(),
+        axes=tuple(axes),
+    )
+    return Call(structure, parameters, key_lengths, array_mask)
+
+
+def _checked(argument: str, value: Any, kind: type) -> Any:
+    if isinstance(value, type) and issubclass(value, kind):
+        raise InvalidArgument(
+            "attention", argument, f"a value, fovea.{value.__name__}(...)", f"the class {value.__name__}"
+        )
+    if not isinstance(value, kind):
+        raise InvalidArgument("attention", argument, f"a {kind.__name__} of fovea", repr(value)[:80])
+    return value
+
+
+def _list_of_mods(argument: str, values: Any) -> tuple[Any, ...]:
+    if isinstance(values, mod_values.Mod):
+        values = (values,)
+    try:
+        values = tuple(values)
+    except TypeError:
+        raise InvalidArgument(
+            "attention", argument, "a sequence of fovea's mods", repr(values)[:80]
+        ) from None
+    return tuple(_checked(f"{argument}[{n}]", mod, mod_values.Mod) for n, mod in enumerate(values))
+
+
+def _mods_and_mask(mods: Any, mask: Any) -> tuple[tuple[Any, ...], masks.Mask]:
+    """An array of numbers as a mask is one more mod, the last."""
+    mods = _list_of_mods("mods", mods)
+    if mask is None:
+        return mods, masks.Everything()
+    if is_array(mask):
+        if str(mask.dtype).rsplit(".", 1)[-1] == "bool":
+            return mods, masks.ArrayMask(mask)
+        dtype_name(mask, "mask")
+        return (*mods, mod_values.DenseBias(mask)), masks.Everything()
+    if callable(mask) and not isinstance(mask, (masks.Mask, type)):
+        return mods, masks.Predicate(mask)
+    if isinstance(mask, masks.Mask):
+        return mods, mask
+    if isinstance(mask, type) and issubclass(mask, masks.Mask):
+        _checked("mask", mask, masks.Mask)
+    raise InvalidArgument(
+        "attention",
+        "mask",
+        "a mask of fovea, an array of truth values or numbers, or a function (b, h, i, j)",
+        repr(mask)[:80],
+    )
+
+
+def _any(mask: masks.Mask, kind: type) -> bool:
+    return isinstance(mask, kind) or any(_any(part, kind) for part in mask._parts())
+
+
+def _dynamic_lengths(mask: masks.Mask) -> tuple[masks.Mask, tuple[int, ...]]:
+    """Lengths that stand once come with the call, so that batches of other lengths share a plan."""
+    found: list[masks.KeyLengths] = []
+
+    def look(part: masks.Mask) -> None:
+        if isinstance(part, masks.KeyLengths):
+            found.append(part)
+        for inner in part._parts():
+            look(inner)
+
+    look(mask)
+    if len(found) != 1 or found[0].lengths is None:
+        return mask, ()
+    lengths = integers(found[0].lengths, "KeyLengths.lengths")
+
+    def without(part: masks.Mask) -> masks.Mask:
+        if isinstance(part, masks.KeyLengths):
+            return masks.KeyLengths()
+        return type(part)(*map(without, part._parts())) if part._parts() else part
+
+    return without(mask), lengths
+
+
+def _rate(dropout: Any) -> float:
+    try:
+        return float(dropout)
+    except (TypeError, ValueError):
+        raise InvalidArgument("attention", "dropout", "a rate in [0, 1)", repr(dropout)[:80]) from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """Sizes of one call, or the largest of a plan."""
+
+    batch: int
+    num_query_heads: int
+    num_kv_heads: int
+    query_len: int
+    key_len: int
+    head_dim: int
+    value_dim: int
+    key_dim: int
+    hidden: int
+
+    @staticmethod
+    def of(query: Any, key: Any, value: Any, call: Call) -> "Shape":
+        q = _four("query", query)
+        k = _four("key", key) if key is not None else None
+        v = _four("value", value) if value is not None else None
+        if k is None and v is None and call.structure.score != "location":
+            raise InvalidArgument("attention", "key", "an array [batch, heads, key_len, dim]", "None")
+        if k is None and call.structure.score != "location":
+            raise InvalidArgument("attention", "key", "an array: only a Location score has none", "None")
+        other = k or v
+        if other is None:
+            W = call.parameters["score.W"]
+            other = (q[0], q[1], int(W.shape[0]), q[3])
+        return Shape(
+            batch=q[0],
+            num_query_heads=q[1],
+            num_kv_heads=other[1],
+            query_len=q[2],
+            key_len=other[2],
+            head_dim=q[3],
+            value_dim=v[3] if v else 0,
+            key_dim=k[3] if k else 0,
+            hidden=call.structure.hidden,
+        )
+
+
+def _four(argument: str, array: Any) -> tuple[int, int, int, int]:
+    shape = tuple(int(n) for n in getattr(array, "shape", ()))
+    if len(shape) != 4 or not is_array(array):
+        raise InvalidArgument("attention", argument, "[batch, heads, length, dim]", described(array))
+    return shape  # type: ignore[return-value]
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanKey:
+    structure: Structure
+    shape: Shape
+    dtype: str
+    # What a mask that asks for sizes is told; 0 for others, which serve every offset.
+    query_offset: int = 0
+    kernel: str = ""
+    derivatives: bool = False
+    parts: bool = False
+
+
+def make_plan(key: PlanKey, mask: masks.Mask) -> "_core.Plan":
+    """Not looked up: for masks that arrays make."""
+    s, shape = key.structure, key.shape
+    sizes = masks.Sizes(
+        shape.batch, shape.num_query_heads, shape.query_len, shape.key_len, key.query_offset
+    )
+    return _core.make_plan(
+        s.score,
+        s.scale,
+        list(s.mods),
+        mask._engine(sizes),
+        s.normalizer,
+        list(s.weight_mods),
+        s.dropout,
+        list(dataclasses.astuple(shape)),
+        key.dtype,
+        key.kernel,
+        key.derivatives,
+        key.parts,
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def known_plan(key: PlanKey) -> "_core.Plan":
+    return make_plan(key, key.structure.mask)
+
+
+def plan_for(call: Call, shape: Shape, dtype: str, query_offset: Optional[int], **options: Any) -> "_core.Plan":
+    offset = shape.key_len - shape.query_len if query_offset is None else query_offset
+    by_sizes = call.array_mask is not None or _any(call.structure.mask, masks.Predicate)
+    key = PlanKey(call.structure, shape, dtype, offset if by_sizes else 0, **options)
+    return known_plan(key) if call.array_mask is None else make_plan(key, call.array_mask)
+
+
+def offset_of(query_offset: Any) -> Optional[int]:
+    return None if query_offset is None else int(integer(query_offset, "attention.query_offset"))
+
+
+__all__ = [
+    "Call",
+    "PlanKey",
+    "Shape",
+    "Structure",
+    "compute_dtype",
+    "known_plan",
+    "make_plan",
+    "offset_of",
+    "plan_for",
+    "take_apart",
+]

@@ -1,0 +1,473 @@
+"""Masks: which keys a query may see. `a & b`, `a | b` and `~a` are masks too.
+
+A query's position is counted in keys: its row + query_offset, by default key_len - query_len (aligned at the
+end, as a cache of keys needs); 0 is the top-left form. `i` stands for it, `j` for the key's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Callable, Optional, Sequence
+
+from . import _core
+from ._errors import InvalidArgument
+from ._value import Value, integer, integers
+
+__all__ = [
+    "Mask",
+    "Everything",
+    "Causal",
+    "SlidingWindow",
+    "GlobalTokens",
+    "StreamingSinks",
+    "KeyLengths",
+    "Prefix",
+    "Documents",
+    "Chunked",
+    "Strided",
+    "Dilated",
+    "BlockTable",
+    "BigBird",
+    "Tree",
+    "Groups",
+    "Predicate",
+    "ArrayMask",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """What a mask must know of a call."""
+
+    batch: int
+    heads: int
+    query_len: int
+    key_len: int
+    query_offset: int
+
+
+class Mask(Value):
+    """What `mask=` takes, besides arrays and functions."""
+
+    def _engine(self, sizes: Sizes) -> "_core.Mask":
+        """The engine's mask for calls of these sizes."""
+        return _core.Mask(self._text())
+
+    def _text(self) -> str:
+        raise NotImplementedError
+
+    def _parts(self) -> "tuple[Mask, ...]":
+        return ()
+
+    # Binds as tightly as & (2), | (1), ~ (3) do; a name most of all.
+    _strength = 4
+
+    def __and__(self, other: "Mask") -> "Mask":
+        return And(self, other) if isinstance(other, Mask) else NotImplemented
+
+    def __or__(self, other: "Mask") -> "Mask":
+        return Or(self, other) if isinstance(other, Mask) else NotImplemented
+
+    def __invert__(self) -> "Mask":
+        return Not(self)
+
+
+def _in_parentheses(mask: Mask, strength: int) -> str:
+    return repr(mask) if mask._strength >= strength else f"({mask!r})"
+
+
+class And(Mask):
+    """Visible in both: what `a & b` makes."""
+
+    a: Mask
+    b: Mask
+    _strength = 2
+
+    def _engine(self, sizes: Sizes) -> "_core.Mask":
+        return self.a._engine(sizes) & self.b._engine(sizes)
+
+    def _parts(self) -> tuple[Mask, ...]:
+        return self.a, self.b
+
+    def __repr__(self) -> str:
+        return f"{_in_parentheses(self.a, 2)} & {_in_parentheses(self.b, 3)}"
+
+
+class Or(Mask):
+    """Visible in either: what `a | b` makes."""
+
+    a: Mask
+    b: Mask
+    _strength = 1
+
+    def _engine(self, sizes: Sizes) -> "_core.Mask":
+        return self.a._engine(sizes) | self.b._engine(sizes)
+
+    def _parts(self) -> tuple[Mask, ...]:
+        return self.a, self.b
+
+    def __repr__(self) -> str:
+        return f"{_in_parentheses(self.a, 1)} | {_in_parentheses(self.b, 2)}"
+
+
+class Not(Mask):
+    """Visible where the mask hides: what `~a` makes."""
+
+    a: Mask
+    _strength = 3
+
+    def _engine(self, sizes: Sizes) -> "_core.Mask":
+        return ~self.a._engine(sizes)
+
+    def _parts(self) -> tuple[Mask, ...]:
+        return (self.a,)
+
+    def __repr__(self) -> str:
+        return f"~{_in_parentheses(self.a, 3)}"
+
+
+class Everything(Mask):
+    """Every key: what `mask=None` is."""
+
+    def _text(self) -> str:
+        return "everything"
+
+
+class Causal(Mask):
+    """j <= i.
+
+    >>> fovea.attention(q, k, v, mask=fovea.Causal()).shape
+    (1, 2, 4, 8)
+    """
+
+    def _text(self) -> str:
+        return "causal"
+
+
+class SlidingWindow(Mask):
+    """i - lookback <= j <= i + lookahead: counts *other* tokens, the query's own position is always inside.
+
+    Args:
+        lookback: at least 0; None: no end to that side.
+        lookahead: likewise.
+
+    >>> fovea.Causal() & fovea.SlidingWindow(lookback=127)
+    fovea.Causal() & fovea.SlidingWindow(127)
+    """
+
+    lookback: Optional[int] = 0
+    lookahead: Optional[int] = None
+
+    def _text(self) -> str:
+        sides = (
+            "all" if side is None else integer(side, f"SlidingWindow.{name}")
+            for name, side in self._fields().items()
+        )
+        return f"window({','.join(sides)})"
+
+
+class _Integers(Mask):
+    """A mask that a list of whole numbers makes."""
+
+    def _list(self, values: Any, field: str, name: str) -> str:
+        return f"{name}({','.join(map(str, integers(values, f'{type(self).__name__}.{field}')))})"
+
+
+class GlobalTokens(_Integers):
+    """These positions are seen by every query and, as queries, see every key (Beltagy et al. 2020, arXiv
+    2004.05150).
+
+    >>> fovea.SlidingWindow(2, 2) | fovea.GlobalTokens([0])
+    fovea.SlidingWindow(2, 2) | fovea.GlobalTokens([0])
+    """
+
+    positions: Sequence[int]
+
+    def _text(self) -> str:
+        return self._list(self.positions, "positions", "global")
+
+
+class StreamingSinks(Mask):
+    """j < count: the first keys, at which a model that was trained without a window has learned to leave the
+    weight it has no use for (Xiao et al. 2023, arXiv 2309.17453, section 3.2)."""
+
+    count: int = 4
+
+    def _text(self) -> str:
+        return f"sinks({integer(self.count, 'StreamingSinks.count')})"
+
+
+class KeyLengths(_Integers):
+    """j < lengths[b]: padded batches. Without lengths here, they come with each call of a plan.
+
+    Args:
+        lengths: [batch], each in [0, key_len], or None.
+    """
+
+    lengths: Optional[Sequence[int]] = None
+
+    def _text(self) -> str:
+        return "lengths" if self.lengths is None else self._list(self.lengths, "lengths", "lengths")
+
+
+class Prefix(_Integers):
+    """j < length or j <= i: a prefix that everybody sees, causal behind it (prefix LM; Raffel et al. 2020,
+    arXiv 1910.10683).
+
+    Args:
+        lengths: one for all, or one a batch entry.
+    """
+
+    lengths: Any
+
+    def _text(self) -> str:
+        lengths = self.lengths if hasattr(self.lengths, "__len__") else [self.lengths]
+        return self._list(lengths, "lengths", "prefix")
+
+
+class Documents(_Integers):
+    """i and j lie in the same document; document d is [boundaries[d], boundaries[d + 1]), the cumulative
+    lengths of packed sequences ("cu_seqlens").
+
+    >>> mask = fovea.Causal() & fovea.Documents([0, 5, 9])
+    """
+
+    boundaries: Sequence[int]
+
+    def _text(self) -> str:
+        return self._list(self.boundaries, "boundaries", "documents")
+
+
+class Chunked(Mask):
+    """i // size == j // size."""
+
+    size: int
+
+    def _text(self) -> str:
+        return f"chunked({integer(self.size, 'Chunked.size')})"
+
+
+class Strided(Mask):
+    """(i - j) % stride == 0 (Child et al. 2019, arXiv 1904.10509)."""
+
+    stride: int
+
+    def _text(self) -> str:
+        return f"strided({integer(self.stride, 'Strided.stride')})"
+
+
+class Dilated(Mask):
+    """j = i + n·step with -lookback <= n <= lookahead: a window with holes. None: no end to that side."""
+
+    lookback: Optional[int] = 0
+    lookahead: Optional[int] = None
+    step: int = 1
+
+    def _text(self) -> str:
+        sides = (
+            "all" if side is None else integer(side, f"Dilated.{name}")
+            for name, side in self._fields().items()
+        )
+        return f"dilated({','.join(sides)})"
+
+
+class BlockTable(Mask):
+    """Bit (i // size, j // size) of a table; what lies outside it is hidden.
+
+    Args:
+        size: of a block.
+        visible: [rows, columns] of truth values.
+    """
+
+    size: int
+    visible: Any
+
+    def _text(self) -> str:
+        rows = self.visible.tolist() if hasattr(self.visible, "tolist") else self.visible
+        try:
+            columns = len(rows[0]) if len(rows) else 0
+            bits = [str(int(bool(bit))) for row in rows for bit in row]
+            if len(bits) != columns * len(rows):
+                raise TypeError
+        except (TypeError, IndexError):
+            raise InvalidArgument(
+                "BlockTable", "visible", "[rows, columns] of truth values", repr(self.visible)
+            ) from None
+        return f"blocks({','.join([integer(self.size, 'BlockTable.size'), str(columns), *bits])})"
+
+
+class BigBird(Mask):
+    """The block table of BigBird (Zaheer et al. 2020, arXiv 2007.14062): `window` blocks to either side, the
+    first `global_blocks` seen by all and seeing all, and `random` more a row, drawn by `seed`.
+
+    Args:
+        length: of queries and of keys.
+        size: of a block.
+    """
+
+    length: int
+    size: int = 64
+    window: int = 1
+    global_blocks: int = 1
+    random: int = 3
+    seed: int = 0
+
+    def _text(self) -> str:
+        numbers = (integer(x, f"BigBird.{name}") for name, x in self._fields().items())
+        return f"bigbird({','.join(numbers)})"
+
+
+class Tree(_Integers):
+    """j is i or an ancestor of i (speculative decoding, trees of thoughts).
+
+    Args:
+        parents: parents[n] <= n; a root is its own parent.
+    """
+
+    parents: Sequence[int]
+
+    def _text(self) -> str:
+        return self._list(self.parents, "parents", "tree")
+
+
+class Groups(_Integers):
+    """groups[j] <= groups[i]: bidirectional inside a group, causal from group to group. A
+    vision-language-action policy has group 0 for image and instruction and one for each action."""
+
+    groups: Sequence[int]
+
+    def _text(self) -> str:
+        return self._list(self.groups, "groups", "groups")
+
+
+# Sites that a predicate is asked for at a time: 4 MiB of truth values.
+_MOST_SITES = 1 << 22
+
+
+class Predicate(Mask):
+    """Whatever a function says. It is asked once for each size of call, in blocks of whole index arrays, and
+    its answers are kept as spans: calls pay for no Python.
+
+    Args:
+        visible: (batch, head, i, j) → truth values that broadcast to their common shape. The four are NumPy
+            arrays of whole numbers with four axes; i is in key coordinates. Asked again only for other sizes.
+
+    >>> every_third = fovea.Predicate(lambda b, h, i, j: (i - j) % 3 == 0)
+    >>> fovea.attention(q, k, v, mask=fovea.Causal() & every_third).shape
+    (1, 2, 4, 8)
+    """
+
+    visible: Callable[[Any, Any, Any, Any], Any]
+
+    def _engine(self, sizes: Sizes) -> "_core.Mask":
+        known: dict[Sizes, _core.Mask] = self.__dict__.setdefault("_known", {})
+        if sizes not in known:
+            while len(known) >= 16:
+                known.pop(next(iter(known)))
+            known[sizes] = self._ask(sizes)
+        return known[sizes]
+
+    def _text(self) -> str:
+        return f"predicate({getattr(self.visible, '__name__', type(self.visible).__name__)})"
+
+    def _ask(self, sizes: Sizes) -> "_core.Mask":
+        import numpy as np
+
+        def asked(batch: Any, head: Any, begin: int, end: int) -> Any:
+            i = np.arange(begin, end)[None, None, :, None] + sizes.query_offset
+            j = np.arange(sizes.key_len)[None, None, None, :]
+            answer = np.asarray(self.visible(batch, head, i, j))
+            full = (batch.shape[0], head.shape[1], end - begin, sizes.key_len)
+            if answer.dtype != np.bool_ or answer.ndim > 4 or not _broadcasts(answer.shape, full):
+                raise InvalidArgument(
+                    "Predicate",
+    "ArrayMask",
+                    "visible",
+                    f"truth values that broadcast to {list(full)}",
+                    f"{answer.dtype} {list(answer.shape)}",
+                )
+            # Axes that the answer does not depend on stay 1: batch entries and heads share the spans.
+            shape = (1,) * (4 - answer.ndim) + answer.shape
+            return np.broadcast_to(answer, (shape[0], shape[1], *full[2:]))
+
+        batch = np.arange(sizes.batch)[:, None, None, None]
+        head = np.arange(sizes.heads)[None, :, None, None]
+        probe = asked(batch, head, 0, min(1, sizes.query_len))
+        batches = batch[: probe.shape[0]] if probe.shape[0] == 1 else batch
+        heads = head[:, : probe.shape[1]] if probe.shape[1] == 1 else head
+        rows = max(1, _MOST_SITES // max(1, sizes.key_len))
+        spans = _core.PredicateRows()
+        for b in range(len(batches)):
+            for h in range(heads.shape[1]):
+                for begin in range(0, sizes.query_len, rows):
+                    end = min(begin + rows, sizes.query_len)
+                    spans.append(asked(batches[b : b + 1], heads[:, h : h + 1], begin, end))
+        return spans.finish(
+            self._text()[10:-1],
+            len(batches),
+            heads.shape[1],
+            sizes.query_offset,
+            sizes.query_offset + sizes.query_len,
+            sizes.key_len,
+        )
+
+
+def _broadcasts(shape: Sequence[int], full: Sequence[int]) -> bool:
+    return all(a in (1, b) for a, b in zip(reversed(shape), reversed(full)))
+
+
+class ArrayMask(Mask):
+    """j is visible where an array says so: what `mask=array` of truth values is, to be combined with others.
+
+    Args:
+        visible: truth values, [batch or 1, heads or 1, query_len or 1, key_len or 1], leading axes may be
+            missing. Rows stand for queries, whatever their offset.
+
+    >>> import numpy as np
+    >>> fovea.attention(q, k, v, mask=fovea.Causal() & fovea.ArrayMask(np.eye(4, dtype=bool))).shape
+    (1, 2, 4, 8)
+    """
+
+    visible: Any
+
+    def _engine(self, sizes: Sizes) -> "_core.Mask":
+        wanted = (sizes.batch, sizes.heads, sizes.query_len, sizes.key_len)
+        shape = tuple(int(n) for n in getattr(self.visible, "shape", ()))
+        if str(getattr(self.visible, "dtype", "")).rsplit(".", 1)[-1] != "bool" or len(shape) > 4:
+            raise InvalidArgument(
+                "attention", "mask", "truth values of at most 4 axes", _described(self.visible)
+            )
+        if not _broadcasts(shape, wanted):
+            raise InvalidArgument(
+                "attention", "mask", f"truth values that broadcast to {list(wanted)}", _described(self.visible)
+            )
+        four = self.visible.reshape((1,) * (4 - len(shape)) + shape)
+        shape = tuple(four.shape)
+        visible = four if shape[2:] == wanted[2:] else _expand(four, (*shape[:2], *wanted[2:]))
+        spans = _core.PredicateRows()
+        spans.append(visible)
+        return spans.finish(
+            "array",
+            shape[0],
+            shape[1],
+            sizes.query_offset,
+            sizes.query_offset + sizes.query_len,
+            sizes.key_len,
+        )
+
+    def _text(self) -> str:
+        return "predicate(array)"
+
+
+def _expand(array: Any, shape: Sequence[int]) -> Any:
+    if hasattr(array, "expand"):
+        return array.expand(*shape)
+    import numpy as np
+
+    return np.broadcast_to(np.asarray(array), shape)
+
+
+def _described(x: Any) -> str:
+    if hasattr(x, "shape") and hasattr(x, "dtype"):
+        return f"{x.dtype} {list(x.shape)}"
+    return type(x).__name__

@@ -1,0 +1,234 @@
+"""Mods: element-wise changes of a score after its scale and before the mask, any number (at most 8), in the
+order given. As `weight_mods` they change weights instead, after they are normalised: what a mod makes of 1
+multiplies the weight.
+
+An array of a mod may be of fewer axes than named: a number serves all heads, [query_len, key_len] all batch
+entries and heads.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Sequence
+
+from . import _core
+from ._value import Value, integer, number
+
+__all__ = [
+    "Mod",
+    "SoftCap",
+    "AlibiBias",
+    "alibi_slopes",
+    "DenseBias",
+    "RelativeBias",
+    "RelativeKeyBias",
+    "ForgetGate",
+    "Temperature",
+    "LearnedTemperature",
+    "LocalWindow",
+    "LocalGaussian",
+]
+
+
+class Mod(Value):
+    """What `mods=` and `weight_mods=` take."""
+
+    # The engine's name of each array → the field that holds it and the axes it has of batch, heads, query, key.
+    _parameters: ClassVar[dict[str, tuple[str, str]]] = {}
+
+    def _text(self) -> str:
+        raise NotImplementedError
+
+    def _arrays(self) -> dict[str, tuple[Any, str]]:
+        return {
+            argument: (getattr(self, field), axes)
+            for argument, (field, axes) in self._parameters.items()
+        }
+
+
+class SoftCap(Mod):
+    """cap·tanh(score / cap): scores stay inside (-cap, cap) (Gemma 2, arXiv 2408.00118).
+
+    >>> fovea.attention(q, k, v, mods=[fovea.SoftCap(50)]).shape
+    (1, 2, 4, 8)
+    """
+
+    cap: float
+
+    def _text(self) -> str:
+        return f"softcap({number(self.cap, 'SoftCap.cap')})"
+
+
+class AlibiBias(Mod):
+    """score - slope·(query - key), positions counted in keys (Press et al. 2022, arXiv 2108.12409).
+
+    Args:
+        slopes: [heads], or one number; `alibi_slopes(heads)` gives the paper's. May be learned.
+
+    >>> fovea.attention(q, k, v, mods=[fovea.AlibiBias(fovea.alibi_slopes(2))], mask=fovea.Causal()).shape
+    (1, 2, 4, 8)
+    """
+
+    slopes: Any
+    _parameters = {"slope": ("slopes", "h")}
+
+    def _text(self) -> str:
+        return "alibi"
+
+
+def alibi_slopes(num_heads: int) -> list[float]:
+    """The paper's slopes: 2^(-8/n), 2^(-16/n), ... for a power of two, and those of the next powers of two
+    interleaved for other numbers of heads.
+
+    >>> fovea.alibi_slopes(4)
+    [0.25, 0.0625, 0.015625, 0.00390625]
+    """
+    return _core.alibi_slopes(int(integer(num_heads, "alibi_slopes.num_heads")))
+
+
+class DenseBias(Mod):
+    """score + bias; -inf hides.
+
+    Args:
+        bias: [batch or 1, heads or 1, query_len or 1, key_len or 1], leading axes may be missing.
+    """
+
+    bias: Any
+    _parameters = {"bias": ("bias", "bhqk")}
+
+    def _text(self) -> str:
+        return "bias"
+
+
+class RelativeBias(Mod):
+    """score + table[bucket(query - key)]: near distances have a bucket each, far ones share one
+    logarithmically (T5, Raffel et al. 2020, arXiv 1910.10683).
+
+    Args:
+        table: [heads, buckets] or [buckets]. T5's own layout is the transpose.
+        max_distance: from here on all distances share the last bucket.
+        direction: "bidirectional" halves the buckets between the two directions; "causal" gives keys ahead of
+            the query the bucket of distance 0.
+    """
+
+    table: Any
+    max_distance: int = 128
+    direction: str = "bidirectional"
+    _parameters = {"table": ("table", "hk")}
+
+    def _text(self) -> str:
+        from ._errors import InvalidArgument
+
+        if self.direction not in ("bidirectional", "causal"):
+            raise InvalidArgument(
+                "RelativeBias", "direction", '"bidirectional" or "causal"', repr(self.direction)
+            )
+        distance = integer(self.max_distance, "RelativeBias.max_distance")
+        return f"relative({_last_size(self.table, 'RelativeBias')},{distance},{self.direction})"
+
+
+class RelativeKeyBias(Mod):
+    """score + table[query][distance], distances query - key cut to ±max_distance (Shaw et al. 2018, arXiv
+    1803.02155; with the right table Transformer-XL's, Dai et al. 2019, arXiv 1901.02860).
+
+    Args:
+        table: [batch or 1, heads or 1, query_len or 1, 2·max_distance + 1], leading axes may be missing.
+    """
+
+    table: Any
+    _parameters = {"table": ("table", "bhqk")}
+
+    def _text(self) -> str:
+        return f"relative-key({(_last_size(self.table, 'RelativeKeyBias') - 1) // 2})"
+
+
+class ForgetGate(Mod):
+    """score + Σ_{l = key+1..query} log f_l: what lies far back is forgotten by gates that the data set (FoX,
+    Lin et al. 2025, arXiv 2503.02130). Only behind a causal mask.
+
+    Args:
+        query: [batch or 1, heads or 1, query_len], the running sum of log f at each query.
+        key: [batch or 1, heads or 1, key_len], the same at each key. `ForgetGate.of(log_f)` makes both.
+    """
+
+    query: Any
+    key: Any
+    _parameters = {"query": ("query", "bhq"), "key": ("key", "bhk")}
+
+    def _text(self) -> str:
+        return "forget"
+
+    @classmethod
+    def of(cls, log_f: Any) -> "ForgetGate":
+        """From log f, [batch, heads, length], of as many queries as keys."""
+        sums = log_f.cumsum(-1)
+        return cls(sums, sums)
+
+
+class Temperature(Mod):
+    """score / value; towards 0 softmax becomes the argmax. value > 0."""
+
+    value: float
+
+    def _text(self) -> str:
+        return f"temperature({number(self.value, 'Temperature.value')})"
+
+
+class LearnedTemperature(Mod):
+    """score / temperature, learned.
+
+    Args:
+        temperature: [heads], or one number.
+    """
+
+    temperature: Any
+    _parameters = {"temperature": ("temperature", "h")}
+
+    def _text(self) -> str:
+        return "temperature"
+
+
+class LocalWindow(Mod):
+    """Keeps keys within `reach` of a centre that the query chose, hides the others (Luong et al. 2015, arXiv
+    1508.04025, section 3.2, local-p). The last of the mods, for it makes scores of -inf.
+
+    Args:
+        reach: in keys, at least 0.
+        center: [batch, heads or 1, query_len], a position counted in keys.
+    """
+
+    reach: float
+    center: Any
+    _parameters = {"center": ("center", "bhq")}
+
+    def _text(self) -> str:
+        return f"local({number(self.reach, 'LocalWindow.reach')})"
+
+
+class LocalGaussian(Mod):
+    """A weight mod: weight · exp(-(key - center)² / 2·deviation²) (same section, eq. 10; the paper's
+    deviation is reach / 2).
+
+    Args:
+        deviation: in keys, above 0.
+        center: as in LocalWindow; its gradient goes to what predicted it.
+    """
+
+    deviation: float
+    center: Any
+    _parameters = {"center": ("center", "bhq")}
+
+    def _text(self) -> str:
+        return f"gaussian({number(self.deviation, 'LocalGaussian.deviation')})"
+
+
+def _last_size(table: Any, name: str) -> int:
+    from ._errors import InvalidArgument
+
+    shape: Sequence[int] = getattr(table, "shape", ())
+    if len(shape) > 0:
+        return int(shape[-1])
+    while isinstance(table, (list, tuple)) and table and isinstance(table[0], (list, tuple)):
+        table = table[0]
+    if isinstance(table, (list, tuple)) and table:
+        return len(table)
+    raise InvalidArgument(name, "table", "an array of at least one axis", repr(table))

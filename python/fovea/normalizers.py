@@ -1,0 +1,128 @@
+"""Normalisers: what makes weights of a row's scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._value import Value, number
+
+__all__ = [
+    "Normalizer",
+    "Softmax",
+    "SoftmaxWithSink",
+    "Sigmoid",
+    "Sparsemax",
+    "Entmax",
+    "HardArgmax",
+    "HardSample",
+    "GumbelSample",
+    "LinearChain",
+]
+
+
+class Normalizer(Value):
+    """What `normalizer=` takes."""
+
+    def _text(self) -> str:
+        raise NotImplementedError
+
+    def _arrays(self) -> dict[str, Any]:
+        return {}
+
+
+class Softmax(Normalizer):
+    """P = exp(s) / Σ exp(s): what `normalizer=None` is."""
+
+    def _text(self) -> str:
+        return "softmax"
+
+
+class SoftmaxWithSink(Normalizer):
+    """P = exp(s) / (exp(sink) + Σ exp(s)): weight that goes to no key (gpt-oss; Xiao et al. 2023, arXiv
+    2309.17453). The log-sum-exp leaves the sink out.
+
+    Args:
+        sink: [heads].
+    """
+
+    sink: Any
+
+    def _text(self) -> str:
+        return "sink"
+
+    def _arrays(self) -> dict[str, Any]:
+        return {"normalizer.sink": self.sink}
+
+
+class Sigmoid(Normalizer):
+    """P = 1 / (1 + exp(-(s + bias))): rows do not sum to 1; a bias near -ln key_len begins as softmax does
+    (Ramapuram et al. 2024, arXiv 2409.04431)."""
+
+    bias: float = 0.0
+
+    def _text(self) -> str:
+        return f"sigmoid({number(self.bias, 'Sigmoid.bias')})"
+
+
+class Sparsemax(Normalizer):
+    """The Euclidean projection of the scores onto the simplex: scores far below the best get a weight of
+    exactly 0 (Martins and Astudillo 2016, arXiv 1602.02068).
+
+    >>> fovea.attention(q, k, v, normalizer=fovea.Sparsemax()).shape
+    (1, 2, 4, 8)
+    """
+
+    def _text(self) -> str:
+        return "sparsemax"
+
+
+class Entmax(Normalizer):
+    """P = [(alpha - 1) s - tau]₊^(1 / (alpha - 1)) (Peters et al. 2019, arXiv 1905.05702): towards alpha 1 it
+    is softmax, at 2 sparsemax. alpha in (1, 2]."""
+
+    alpha: float = 1.5
+
+    def _text(self) -> str:
+        return f"entmax({number(self.alpha, 'Entmax.alpha')})"
+
+
+class HardArgmax(Normalizer):
+    """All weight on the best key, equal shares among several best. Scores get no gradient."""
+
+    def _text(self) -> str:
+        return "argmax"
+
+
+class HardSample(Normalizer):
+    """One key drawn from the softmax, by `seed`. Scores get the score function's gradient: `advantage` ·
+    d ln P(key) (Williams 1992; Xu et al. 2015, arXiv 1502.03044, eq. 11), with `gradients(..., advantage=)`."""
+
+    def _text(self) -> str:
+        return "sample"
+
+
+class GumbelSample(Normalizer):
+    """One key drawn from the softmax, by `seed`; scores get the gradient of softmax((s + noise) /
+    temperature) (straight-through Gumbel-softmax; Jang et al. 2016, arXiv 1611.01144)."""
+
+    temperature: float = 1.0
+
+    def _text(self) -> str:
+        return f"gumbel({number(self.temperature, 'GumbelSample.temperature')})"
+
+
+class LinearChain(Normalizer):
+    """P_ij = p(z_j = 1) of a chain of binary variables over the keys (structured attention; Kim et al. 2017,
+    arXiv 1702.00887, section 3.1). Rows do not sum to 1.
+
+    Args:
+        transitions: potentials of neighbours (z_j, z_j+1), [2, 2] or [heads, 2, 2], finite.
+    """
+
+    transitions: Any
+
+    def _text(self) -> str:
+        return "chain"
+
+    def _arrays(self) -> dict[str, Any]:
+        return {"normalizer.transitions": self.transitions}

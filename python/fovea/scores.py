@@ -1,0 +1,164 @@
+"""Scores: s(q, k), one number for a query and a key. `dim` stands for head_dim, `hidden` for a score's own width."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Optional
+
+from ._value import Value
+
+__all__ = [
+    "Score",
+    "Dot",
+    "ScaledDot",
+    "Bilinear",
+    "Additive",
+    "Concat",
+    "LowRankBilinear",
+    "Location",
+    "Coverage",
+]
+
+
+class Score(Value):
+    """What `score=` takes."""
+
+    _name: ClassVar[str] = ""
+
+    def _text(self) -> str:
+        return self._name
+
+    def _arrays(self) -> dict[str, Any]:
+        """The engine's names for the arrays that are given."""
+        return {
+            "score." + name: value for name, value in self._fields().items() if value is not None
+        }
+
+    def _hidden(self) -> int:
+        return 0
+
+
+class Dot(Score):
+    """s = q·k (Luong et al. 2015, arXiv 1508.04025, "dot"); its default scale is 1.
+
+    >>> fovea.attention(q, k, v, score=fovea.Dot()).shape
+    (1, 2, 4, 8)
+    """
+
+    _name = "dot"
+
+
+class ScaledDot(Score):
+    """s = q·k / sqrt(dim) (Vaswani et al. 2017, arXiv 1706.03762, eq. 1): what `score=None` is."""
+
+    _name = "scaled-dot"
+
+
+class Bilinear(Score):
+    """s = kᵀ W q (Luong's "general", whose W_a is Wᵀ). Not symmetric in q and k.
+
+    Args:
+        W: [key_dim, query_dim], or [heads, key_dim, query_dim], f32 (f64 beside f64).
+    """
+
+    W: Any
+    _name = "bilinear"
+
+
+class Additive(Score):
+    """s = vᵀ tanh(W q + U k + b) (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2).
+
+    Leave W (or U) out, None, where the queries (or keys) are already projected: their dim is then `hidden`.
+
+    Args:
+        W: [hidden, query_dim].
+        U: [hidden, key_dim].
+        v: [hidden].
+        b: [hidden], or None.
+
+    >>> import numpy as np
+    >>> W, U, w = np.ones((5, 8), "f4"), np.ones((5, 8), "f4"), np.ones(5, "f4")
+    >>> fovea.attention(q, k, v, score=fovea.Additive(W, U, w)).shape
+    (1, 2, 4, 8)
+    """
+
+    W: Any
+    U: Any
+    v: Any
+    b: Any = None
+    _name = "additive"
+
+    def _hidden(self) -> int:
+        return _length(self.v)
+
+
+class Concat(Score):
+    """s = vᵀ tanh(W [q; k]) (Luong et al. 2015, "concat"): the additive score with W cut in two.
+
+    Args:
+        W: [hidden, query_dim + key_dim].
+        v: [hidden].
+    """
+
+    W: Any
+    v: Any
+    _name = "additive"
+
+    def _hidden(self) -> int:
+        return _length(self.v)
+
+    def _split(self, query_dim: int) -> "Additive":
+        return Additive(self.W[:, :query_dim], self.W[:, query_dim:], self.v)
+
+
+class LowRankBilinear(Score):
+    """s = (U k)ᵀ(W q), a bilinear score of rank `hidden` (Kim et al. 2016, arXiv 1610.04325).
+
+    Args:
+        W: [hidden, query_dim].
+        U: [hidden, key_dim].
+    """
+
+    W: Any
+    U: Any
+    _name = "low-rank"
+
+    def _hidden(self) -> int:
+        return _length(self.W)
+
+
+class Location(Score):
+    """s_ij = (W q_i)_j: no keys are read, pass `key=None` (Luong et al. 2015, "location").
+
+    Args:
+        W: [at least key_len, query_dim].
+    """
+
+    W: Any
+    _name = "location"
+
+
+class Coverage(Score):
+    """s_ij = vᵀ tanh(W q_i + U k_j + b + w c_ij), c_ij the weight that earlier queries of the call gave key j
+    (See et al. 2017, arXiv 1704.04368, eq. 11). The queries of a head follow one another.
+
+    Args:
+        W: [hidden, query_dim], or None as for Additive.
+        U: [hidden, key_dim], or None.
+        v: [hidden].
+        w: [hidden].
+        b: [hidden], or None.
+    """
+
+    W: Any
+    U: Any
+    v: Any
+    w: Any
+    b: Any = None
+    _name = "coverage"
+
+    def _hidden(self) -> int:
+        return _length(self.v)
+
+
+def _length(array: Optional[Any]) -> int:
+    return 0 if array is None or not len(getattr(array, "shape", (0,))) else int(len(array))

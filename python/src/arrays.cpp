@@ -1,0 +1,117 @@
+#include "arrays.h"
+
+#include <nanobind/stl/string.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace fovea::python {
+namespace {
+
+std::optional<DType> dtype_of_array(const nb::dlpack::dtype& dtype) {
+  if (dtype.lanes != 1) return std::nullopt;
+  const auto code = static_cast<nb::dlpack::dtype_code>(dtype.code);
+  if (code == nb::dlpack::dtype_code::Bfloat && dtype.bits == 16) return DType::bf16;
+  if (code != nb::dlpack::dtype_code::Float) return std::nullopt;
+  switch (dtype.bits) {
+    case 16:
+      return DType::f16;
+    case 32:
+      return DType::f32;
+    case 64:
+      return DType::f64;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::string described(nb::handle array) {
+  std::string text = nb::cast<std::string>(array.type().attr("__name__"));
+  if (nb::hasattr(array, "dtype")) text += " of " + nb::cast<std::string>(nb::str(array.attr("dtype")));
+  if (nb::hasattr(array, "device")) {
+    const auto device = nb::cast<std::string>(nb::str(array.attr("device")));
+    if (device != "cpu") text += " on " + device;
+  }
+  return text;
+}
+
+// ml_dtypes' bfloat16, whose NumPy arrays no protocol exports: their bits, then.
+bool is_numpy_bf16(nb::handle array) {
+  return nb::hasattr(array, "dtype") && nb::hasattr(array, "view") &&
+         nb::cast<std::string>(nb::str(array.attr("dtype"))) == "bfloat16";
+}
+
+template <class Array>
+Array imported(nb::handle array, const std::string& function, const std::string& argument, bool& as_bf16) {
+  Array result;
+  as_bf16 = false;
+  if (nb::try_cast(array, result, false)) return result;
+  PyErr_Clear();
+  if (is_numpy_bf16(array)) {
+    as_bf16 = true;
+    try {
+      if (nb::try_cast(array.attr("view")("uint16"), result, false)) return result;
+    } catch (nb::python_error&) {  // falls through to the refusal
+    }
+    PyErr_Clear();
+  }
+  const bool writable = !Array::ReadOnly;
+  throw InvalidArgument(function, argument,
+                        std::string(writable ? "a writable" : "an") +
+                            " array of f32, f64, bf16 or f16 in memory (NumPy, or with __dlpack__)",
+                        described(array));
+}
+
+}  // namespace
+
+template <class Array>
+TensorView Arrays::view(const Array& array, bool as_bf16, const std::string& argument) const {
+  const auto refuse = [&](const std::string& expected, const std::string& got) {
+    throw InvalidArgument(function_, argument, expected, got);
+  };
+  if (array.device_type() != nb::device::cpu::value)
+    refuse("an array in this machine's memory",
+           "one on a device of DLPack type " + std::to_string(array.device_type()));
+  const std::optional<DType> dtype = as_bf16 ? DType::bf16 : dtype_of_array(array.dtype());
+  if (!dtype)
+    refuse("f32, f64, bf16 or f16", "DLPack type " + std::to_string(array.dtype().code) + " of " +
+                                        std::to_string(array.dtype().bits) + " bits");
+  if (array.ndim() > max_rank)
+    refuse("at most " + std::to_string(max_rank) + " axes", std::to_string(array.ndim()));
+  std::int64_t sizes[max_rank] = {}, strides[max_rank] = {};
+  const auto element = static_cast<std::int64_t>(size_of(*dtype));
+  std::int64_t reach = 0;
+  for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
+    sizes[axis] = static_cast<std::int64_t>(array.shape(axis));
+    strides[axis] = array.stride(axis);
+    // The offset of the last element, in bytes: one that does not fit cannot lie in any memory.
+    std::int64_t step = 0;
+    if (sizes[axis] > 1 &&
+        (__builtin_mul_overflow(sizes[axis] - 1, strides[axis] < 0 ? -strides[axis] : strides[axis], &step) ||
+         __builtin_mul_overflow(step, element, &step) || __builtin_add_overflow(reach, step, &reach)))
+      refuse("strides that stay inside memory", "stride " + std::to_string(strides[axis]));
+  }
+  auto* data = const_cast<std::byte*>(static_cast<const std::byte*>(array.data()));
+  if (reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(element) != 0)
+    refuse("elements aligned to their size", "an address that is no multiple of " + std::to_string(element));
+  // No elements, no address: an empty view would read as "not given".
+  static std::byte nothing{};
+  return TensorView(data ? data : &nothing, *dtype, Shape(std::span<const std::int64_t>(sizes, array.ndim())),
+                    std::span<const std::int64_t>(strides, array.ndim()));
+}
+
+ConstTensorView Arrays::read(nb::handle array, const std::string& argument) {
+  if (array.is_none()) return {};
+  bool as_bf16 = false;
+  read_.push_back(imported<nb::ndarray<nb::ro>>(array, function_, argument, as_bf16));
+  return view(read_.back(), as_bf16, argument);
+}
+
+TensorView Arrays::write(nb::handle array, const std::string& argument) {
+  if (array.is_none()) return {};
+  bool as_bf16 = false;
+  written_.push_back(imported<nb::ndarray<>>(array, function_, argument, as_bf16));
+  return view(written_.back(), as_bf16, argument);
+}
+
+}  // namespace fovea::python

@@ -1,0 +1,60 @@
+// Arrays of any library as views: through DLPack or the buffer protocol, without a copy.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <deque>
+#include <string>
+#include <string_view>
+
+#include "fovea/core/tensor.h"
+
+namespace fovea::python {
+
+namespace nb = nanobind;
+
+/// Views of what a caller gave; keeps the arrays alive as long as itself. Make and destroy it with the
+/// interpreter lock held.
+class Arrays {
+ public:
+  explicit Arrays(std::string function) : function_(std::move(function)) {}
+
+  /// None gives an empty view. Throws InvalidArgument naming `argument` for what is no array of f32, f64,
+  /// bf16 or f16 in this machine's memory, aligned to its elements.
+  ConstTensorView read(nb::handle array, const std::string& argument);
+  /// The same of an array that may be written to.
+  TensorView write(nb::handle array, const std::string& argument);
+
+  const std::string& function() const noexcept { return function_; }
+
+ private:
+  template <class Array>
+  TensorView view(const Array& array, bool as_bf16, const std::string& argument) const;
+
+  std::string function_;
+  std::deque<nb::ndarray<nb::ro>> read_;
+  std::deque<nb::ndarray<>> written_;
+};
+
+/// `view` as the four axes [batch, heads, query_len, key_len] that a mod's argument has. `axes` says which of
+/// them the array's own are, the last ones of "bhqk" subsets such as "h" (a number a head) or "bhq": an array
+/// of fewer axes has the last of these. Throws InvalidArgument for one of more.
+template <class View>
+View as_four_axes(const Arrays& arrays, const View& view, std::string_view axes,
+                  const std::string& argument) {
+  if (!view) return view;
+  if (view.rank() > static_cast<int>(axes.size()))
+    throw InvalidArgument(arrays.function(), argument, "at most " + std::to_string(axes.size()) + " axes",
+                          to_string(view.shape()));
+  std::int64_t sizes[4] = {1, 1, 1, 1}, strides[4] = {};
+  axes.remove_prefix(axes.size() - static_cast<std::size_t>(view.rank()));
+  for (int axis = 0; axis < view.rank(); ++axis) {
+    const std::size_t to = std::string_view("bhqk").find(axes[static_cast<std::size_t>(axis)]);
+    sizes[to] = view.size(axis);
+    strides[to] = view.stride(axis);
+  }
+  return View(view.raw(), view.dtype(), Shape(sizes), strides);
+}
+
+}  // namespace fovea::python

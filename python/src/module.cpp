@@ -1,0 +1,62 @@
+#include "module.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "fovea/attention/mod.h"
+#include "fovea/core/error.h"
+#include "fovea/core/executor.h"
+
+namespace fovea::python {
+namespace {
+
+namespace nb = nanobind;
+
+// Fovea's exceptions as the package's own, with their four parts.
+void translate(const std::exception_ptr& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const InvalidArgument& error) {
+    const nb::object type = nb::module_::import_("fovea._errors").attr("InvalidArgument");
+    const nb::object value = type(error.function(), error.argument(), error.expected(), error.got());
+    PyErr_SetObject(type.ptr(), value.ptr());
+  } catch (const Error& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+}
+
+// Pools are kept: a call on another thread may still be running on the one before.
+void set_num_threads(int threads) {
+  static std::mutex mutex;
+  static std::map<int, std::unique_ptr<Executor>> pools;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<Executor>& pool = pools[threads];
+  if (!pool) {
+    try {
+      pool = make_thread_pool(threads);
+    } catch (...) {
+      pools.erase(threads);
+      throw;
+    }
+  }
+  set_default_executor(pool.get());
+}
+
+}  // namespace
+}  // namespace fovea::python
+
+NB_MODULE(_core, module) {
+  namespace nb = nanobind;
+  module.doc() = "The engine: thin bindings, no arithmetic. The package fovea is what people use.";
+  nb::register_exception_translator(fovea::python::translate);
+  fovea::python::bind_masks(module);
+  fovea::python::bind_plan(module);
+  module.def("set_num_threads", fovea::python::set_num_threads);
+  module.def("get_num_threads", [] { return fovea::default_executor().thread_count(); });
+  module.def("alibi_slopes", fovea::alibi_slopes);
+}

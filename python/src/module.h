@@ -1,0 +1,17 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+
+#include "fovea/core/dtype.h"
+
+namespace fovea::python {
+
+void bind_masks(nanobind::module_& module);
+void bind_plan(nanobind::module_& module);
+
+/// Throws InvalidArgument for anything but "f32", "f64", "bf16", "f16".
+DType dtype_named(const std::string& name);
+
+}  // namespace fovea::python

@@ -1,0 +1,269 @@
+// Plans and their calls. Arrays come by name, the names of the gradients: "query", "score.W",
+// "normalizer.sink", "mods[0].slope".
+#include "fovea/plan/plan.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "fovea/attention/expression.h"
+#include "module.h"
+
+namespace fovea::python {
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+// The views of a call, taken by name; what nobody took is an error.
+template <class View>
+class Named {
+ public:
+  Named(Arrays& arrays, nb::dict given) : arrays_(arrays) {
+    for (const auto& [key, value] : given) {
+      const auto name = nb::cast<std::string>(key);
+      if constexpr (std::is_same_v<View, TensorView>)
+        views_[name] = arrays.write(value, name);
+      else
+        views_[name] = arrays.read(value, name);
+    }
+  }
+  View take(const std::string& name) {
+    const auto found = views_.find(name);
+    if (found == views_.end()) return {};
+    const View view = found->second;
+    views_.erase(found);
+    return view;
+  }
+  // One view for each argument of each mod. An array has the axes that `axes` gives for its name.
+  std::vector<View> take_arguments(const std::string& list, const Mods& mods, const nb::dict& axes) {
+    std::vector<View> result;
+    for (std::size_t n = 0; n < mods.size(); ++n) {
+      for (const std::string& argument : mods[n].node().arguments()) {
+        const std::string name = list + "[" + std::to_string(n) + "]." + argument;
+        const std::string own =
+            axes.contains(name.c_str()) ? nb::cast<std::string>(axes[name.c_str()]) : "bhqk";
+        result.push_back(as_four_axes(arrays_, take(name), own, name));
+      }
+    }
+    return result;
+  }
+  void done() const {
+    if (!views_.empty())
+      throw InvalidArgument(arrays_.function(), views_.begin()->first, "nothing: the plan has no such array",
+                            "an array");
+  }
+
+ private:
+  Arrays& arrays_;
+  std::map<std::string, View> views_;
+};
+
+// AttentionInputs and what they borrow.
+struct Inputs {
+  AttentionInputs call;
+  std::vector<ConstTensorView> mod_arguments, weight_mod_arguments;
+  Integers key_lengths;
+
+  Inputs(const AttentionSpec& spec, Named<ConstTensorView>& arrays, const nb::dict& axes) {
+    call.query = arrays.take("query");
+    call.key = arrays.take("key");
+    call.value = arrays.take("value");
+    call.parameters = {.W = arrays.take("score.W"),
+                       .U = arrays.take("score.U"),
+                       .v = arrays.take("score.v"),
+                       .b = arrays.take("score.b"),
+                       .w = arrays.take("score.w")};
+    call.sink = arrays.take("normalizer.sink");
+    call.transitions = arrays.take("normalizer.transitions");
+    mod_arguments = arrays.take_arguments("mods", spec.mods, axes);
+    weight_mod_arguments = arrays.take_arguments("weight_mods", spec.weight_mods, axes);
+    call.mod_arguments = mod_arguments;
+    call.weight_mod_arguments = weight_mod_arguments;
+  }
+};
+
+AttentionPlan make(const std::string& score, std::optional<double> scale,
+                   const std::vector<std::string>& mods, const Mask& mask, const std::string& normalizer,
+                   const std::vector<std::string>& weight_mods, double dropout,
+                   const std::array<std::int64_t, 9>& sizes, const std::string& dtype,
+                   const std::string& kernel, bool derivatives, bool parts) {
+  AttentionSpec spec{.score = parse_score(score),
+                     .scale = scale,
+                     .mods = {},
+                     .mask = mask,
+                     .normalizer = parse_normalizer(normalizer),
+                     .weight_mods = {},
+                     .dropout = {dropout}};
+  for (const std::string& mod : mods) spec.mods.push_back(parse_mod(mod));
+  for (const std::string& mod : weight_mods) spec.weight_mods.push_back(parse_mod(mod));
+  const AttentionShape shape{.batch = sizes[0],
+                             .num_query_heads = sizes[1],
+                             .num_kv_heads = sizes[2],
+                             .query_len = sizes[3],
+                             .key_len = sizes[4],
+                             .head_dim = sizes[5],
+                             .value_dim = sizes[6],
+                             .key_dim = sizes[7],
+                             .hidden = sizes[8]};
+  return make_plan(spec, shape,
+                   {.dtype = dtype_named(dtype),
+                    .kernel = kernel,
+                    .derivatives = derivatives ? Derivatives::required : Derivatives::where_defined,
+                    .keys = parts ? Keys::part : Keys::all});
+}
+
+struct CallOptions {
+  std::optional<std::int64_t> query_offset;
+  Integers key_lengths, weight_heads, weight_rows;
+  std::uint64_t dropout_seed = 0, sample_seed = 0;
+
+  void set(Inputs& inputs) const {
+    inputs.call.query_offset = query_offset;
+    inputs.call.key_lengths = key_lengths;
+    inputs.call.dropout_seed = dropout_seed;
+    inputs.call.sample_seed = sample_seed;
+  }
+};
+
+void run(const AttentionPlan& plan, const std::string& function, const nb::dict& given,
+         const nb::dict& wanted, const nb::dict& axes, const CallOptions& options) {
+  Arrays arrays(function);
+  Named<ConstTensorView> in(arrays, given);
+  Named<TensorView> out(arrays, wanted);
+  Inputs inputs(plan.spec(), in, axes);
+  options.set(inputs);
+  const AttentionOutputs outputs{.output = out.take("output"),
+                                 .log_sum_exp = out.take("log_sum_exp"),
+                                 .weights = out.take("weights"),
+                                 .weight_heads = options.weight_heads,
+                                 .weight_rows = options.weight_rows};
+  in.done();
+  out.done();
+  const nb::gil_scoped_release released;
+  attend(plan, inputs.call, outputs);
+}
+
+void run_backward(const AttentionPlan& plan, const std::string& function, const nb::dict& given,
+                  const nb::dict& loss_given, const nb::dict& wanted, const nb::dict& axes,
+                  const CallOptions& options) {
+  Arrays arrays(function);
+  Named<ConstTensorView> in(arrays, given), of(arrays, loss_given);
+  Named<TensorView> out(arrays, wanted);
+  Inputs inputs(plan.spec(), in, axes);
+  options.set(inputs);
+  const AttentionLoss loss{.output = of.take("output"),
+                           .log_sum_exp = of.take("log_sum_exp"),
+                           .d_output = of.take("d_output"),
+                           .d_weights = of.take("d_weights"),
+                           .weight_heads = options.weight_heads,
+                           .weight_rows = options.weight_rows,
+                           .advantage = of.take("advantage")};
+  const std::vector<TensorView> mods = out.take_arguments("mods", plan.spec().mods, axes),
+                                weight_mods =
+                                    out.take_arguments("weight_mods", plan.spec().weight_mods, axes);
+  const AttentionGradients gradients{.query = out.take("query"),
+                                     .key = out.take("key"),
+                                     .value = out.take("value"),
+                                     .W = out.take("score.W"),
+                                     .U = out.take("score.U"),
+                                     .v = out.take("score.v"),
+                                     .b = out.take("score.b"),
+                                     .w = out.take("score.w"),
+                                     .sink = out.take("normalizer.sink"),
+                                     .transitions = out.take("normalizer.transitions"),
+                                     .mod_arguments = mods,
+                                     .weight_mod_arguments = weight_mods};
+  in.done();
+  of.done();
+  out.done();
+  const nb::gil_scoped_release released;
+  attend_backward(plan, inputs.call, loss, gradients);
+}
+
+// "mods[0].slope" and so on: the arrays that the mods of a plan want.
+std::vector<std::string> argument_names(const AttentionPlan& plan) {
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& list, const Mods& mods) {
+    for (std::size_t n = 0; n < mods.size(); ++n) {
+      for (const std::string& argument : mods[n].node().arguments())
+        names.push_back(list + "[" + std::to_string(n) + "]." + argument);
+    }
+  };
+  add("mods", plan.spec().mods);
+  add("weight_mods", plan.spec().weight_mods);
+  return names;
+}
+
+}  // namespace
+
+DType dtype_named(const std::string& name) {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    if (name == to_string(dtype)) return dtype;
+  }
+  throw InvalidArgument("make_plan", "dtype", "f32, f64, bf16 or f16", name);
+}
+
+void bind_plan(nb::module_& module) {
+  nb::class_<CallOptions>(module, "CallOptions", "What a call brings besides arrays.")
+      .def(
+          "__init__",
+          [](CallOptions* self, std::optional<std::int64_t> query_offset, Integers key_lengths,
+             Integers weight_heads, Integers weight_rows, std::uint64_t dropout_seed,
+             std::uint64_t sample_seed) {
+            new (self) CallOptions{query_offset,           std::move(key_lengths), std::move(weight_heads),
+                                   std::move(weight_rows), dropout_seed,           sample_seed};
+          },
+          nb::arg("query_offset").none() = nb::none(), nb::arg("key_lengths") = Integers{},
+          nb::arg("weight_heads") = Integers{}, nb::arg("weight_rows") = Integers{},
+          nb::arg("dropout_seed") = 0, nb::arg("sample_seed") = 0);
+
+  nb::class_<AttentionPlan>(module, "Plan", "make_plan's result: a spec, a shape, and the kernel that runs.")
+      .def_prop_ro("kernel", [](const AttentionPlan& plan) { return std::string(plan.kernel()); })
+      .def_prop_ro("argument_names", argument_names)
+      .def(
+          "explain",
+          [](const AttentionPlan& plan, std::optional<std::int64_t> query_offset) {
+            return explain(plan, query_offset);
+          },
+          nb::arg("query_offset").none() = nb::none())
+      .def("attend", run, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("axes"),
+           nb::arg("options"))
+      .def("attend_backward", run_backward, nb::arg("function"), nb::arg("inputs"), nb::arg("loss"),
+           nb::arg("gradients"), nb::arg("axes"), nb::arg("options"));
+
+  module.def(
+      "make_plan",
+      [](const std::string& score, std::optional<double> scale, const std::vector<std::string>& mods,
+         const Mask& mask, const std::string& normalizer, const std::vector<std::string>& weight_mods,
+         double dropout, const std::vector<std::int64_t>& sizes, const std::string& dtype,
+         const std::string& kernel, bool derivatives, bool parts) {
+        std::array<std::int64_t, 9> nine{};
+        if (sizes.size() != nine.size())
+          throw InvalidArgument("make_plan", "sizes", "9 sizes", std::to_string(sizes.size()));
+        std::copy(sizes.begin(), sizes.end(), nine.begin());
+        const nb::gil_scoped_release released;
+        return make(score, scale, mods, mask, normalizer, weight_mods, dropout, nine, dtype, kernel,
+                    derivatives, parts);
+      },
+      nb::arg("score"), nb::arg("scale").none(), nb::arg("mods"), nb::arg("mask"), nb::arg("normalizer"),
+      nb::arg("weight_mods"), nb::arg("dropout"), nb::arg("sizes"), nb::arg("dtype"), nb::arg("kernel"),
+      nb::arg("derivatives"), nb::arg("parts"));
+
+  module.def("list_kernels", [] {
+    nb::list result;
+    for (const KernelInfo& info : list_kernels())
+      result.append(nb::make_tuple(info.isa, info.name, info.available));
+    return result;
+  });
+}
+
+}  // namespace fovea::python
