@@ -92,7 +92,7 @@ class Torch:
 
         if not isinstance(x, torch.Tensor):
             return x
-        x = x.detach()
+        x = x.detach().resolve_neg()  # which DLPack knows nothing of
         return x.contiguous() if x.ndim and x.shape[-1] > 1 and x.stride(-1) != 1 else x
 
     @staticmethod

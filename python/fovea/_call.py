@@ -26,10 +26,10 @@ class Asked:
     lse: bool = False
     weights: bool = False
 
-    def options(self, key_lengths: Sequence[int]) -> "_core.CallOptions":
+    def options(self, key_lengths: Any) -> "_core.CallOptions":
         return _core.CallOptions(
             self.query_offset,
-            list(key_lengths),
+            list(integers(key_lengths, "KeyLengths.lengths")),
             list(self.weight_heads),
             list(self.weight_rows),
             self.seed,
@@ -213,17 +213,13 @@ def attention(
         precision=precision,
         weight_mods=weight_mods,
     )
-    if is_torch(query) and out is None:
+    if is_torch(query):
         from .torch import _op
 
-        return _op.attention(
-            call,
-            query,
-            key,
-            value,
-            lambda own: asked(query_offset, own if seed is None else seed, weight_heads, weight_rows, return_lse, return_weights),
-            seed is None,
-        )
+        # PyTorch's generator draws the seed, or a tensor is it, and a graph must not look into that.
+        number = 0 if seed is None or is_torch(seed) else seed
+        ask = asked(query_offset, number, weight_heads, weight_rows, return_lse, return_weights)
+        return _op.attention(call, query, key, value, ask, seed, out)
     ask = asked(query_offset, seed, weight_heads, weight_rows, return_lse, return_weights)
     dtype = dtype_name(query, "query")
     shape = Shape.of(query, key, value, call)

@@ -7,7 +7,7 @@ import functools
 from typing import Any, Optional, Sequence
 
 from . import _core, masks, mods as mod_values, normalizers, scores
-from ._arrays import compute_dtype, described, dtype_name
+from ._arrays import compute_dtype, described, dtype_name, is_torch
 from ._errors import InvalidArgument
 from ._value import integer, integers, is_array
 
@@ -37,7 +37,8 @@ class Call:
     structure: Structure
     # "score.W", "mods[0].slope", ... as they were given.
     parameters: dict[str, Any]
-    key_lengths: tuple[int, ...]
+    # Whole numbers, or a tensor of them.
+    key_lengths: Any
     # The mask where arrays are part of it, which no plan is looked up by.
     array_mask: Optional[masks.Mask]
 
@@ -137,7 +138,7 @@ def _any(mask: masks.Mask, kind: type) -> bool:
     return isinstance(mask, kind) or any(_any(part, kind) for part in mask._parts())
 
 
-def _dynamic_lengths(mask: masks.Mask) -> tuple[masks.Mask, tuple[int, ...]]:
+def _dynamic_lengths(mask: masks.Mask) -> tuple[masks.Mask, Any]:
     """Lengths that stand once come with the call, so that batches of other lengths share a plan."""
     found: list[masks.KeyLengths] = []
 
@@ -150,7 +151,9 @@ def _dynamic_lengths(mask: masks.Mask) -> tuple[masks.Mask, tuple[int, ...]]:
     look(mask)
     if len(found) != 1 or found[0].lengths is None:
         return mask, ()
-    lengths = integers(found[0].lengths, "KeyLengths.lengths")
+    # A tensor is looked into by those who may: a graph that torch.compile follows may not.
+    given = found[0].lengths
+    lengths = given if is_torch(given) else integers(given, "KeyLengths.lengths")
 
     def without(part: masks.Mask) -> masks.Mask:
         if isinstance(part, masks.KeyLengths):
@@ -261,7 +264,10 @@ def plan_for(call: Call, shape: Shape, dtype: str, query_offset: Optional[int], 
 
 
 def offset_of(query_offset: Any) -> Optional[int]:
-    return None if query_offset is None else int(integer(query_offset, "attention.query_offset"))
+    # A number is left as it came: in a graph it may stand for a size that is not known yet.
+    if query_offset is None or (isinstance(query_offset, int) and not isinstance(query_offset, bool)):
+        return query_offset
+    return int(integer(query_offset, "attention.query_offset"))
 
 
 __all__ = [

@@ -87,7 +87,7 @@ def number(x: Any, name: str) -> str:
 
     if isinstance(x, bool) or not hasattr(x, "__float__") or is_array(x) and getattr(x, "ndim", 0):
         raise InvalidArgument(name.split(".")[0], name.split(".")[-1], "a number", repr(x))
-    text = repr(float(x))
+    text = f"{float(x)}"  # repr, but torch.compile can follow it for a number that it made a variable
     return text[:-2] if text.endswith(".0") else text
 
 

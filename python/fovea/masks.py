@@ -381,7 +381,6 @@ class Predicate(Mask):
             if answer.dtype != np.bool_ or answer.ndim > 4 or not _broadcasts(answer.shape, full):
                 raise InvalidArgument(
                     "Predicate",
-    "ArrayMask",
                     "visible",
                     f"truth values that broadcast to {list(full)}",
                     f"{answer.dtype} {list(answer.shape)}",

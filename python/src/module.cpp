@@ -52,6 +52,8 @@ void set_num_threads(int threads) {
 
 NB_MODULE(_core, module) {
   namespace nb = nanobind;
+  // Plans that a cache or a traceback still holds when the interpreter ends are no leak to tell of.
+  nb::set_leak_warnings(false);
   module.doc() = "The engine: thin bindings, no arithmetic. The package fovea is what people use.";
   nb::register_exception_translator(fovea::python::translate);
   fovea::python::bind_masks(module);

@@ -1,0 +1,1 @@
+"""Fovea under PyTorch."""

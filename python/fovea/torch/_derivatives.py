@@ -1,0 +1,162 @@
+"""Derivatives of a call on tensors: what the engine gives for outputs and weights, and made of it for the
+log-sum-exp."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from .. import _core
+from .._arrays import Torch, dtype_name
+from .._call import Asked, backward
+from .._errors import InvalidArgument
+from .._spec import Call, Shape, Structure, plan_for
+
+Tensors = dict[str, Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """Derivatives of a loss by what `attention` returned; None: it does not depend on that."""
+
+    output: Optional[Tensor]
+    log_sum_exp: Optional[Tensor]
+    weights: Optional[Tensor]
+
+
+def is_of_scores(name: str) -> bool:
+    """Does the loss reach this argument through the scores? Values and weight mods come behind them."""
+    return name != "value" and not name.startswith("weight_mods[")
+
+
+def check_lse_differentiable(structure: Structure) -> None:
+    """Throws for a log-sum-exp that has no derivative here.
+
+    By the scores it is the softmax for Softmax, and for SoftmaxWithSink, whose log-sum-exp leaves the sink out.
+    Other normalisers write something of their own in its place; and scores that hang on the weights of other
+    rows, or come of a table that each query has to itself, take whole rows, whose backward makes its row means
+    anew, while the way below hands them in.
+    """
+    why = None
+    if structure.normalizer not in ("softmax", "sink"):
+        why = f"normalizer {structure.normalizer}"
+    elif structure.score == "coverage":
+        why = "score coverage"
+    elif any(mod.startswith("relative-key") for mod in structure.mods):
+        why = "a mod RelativeKeyBias"
+    if why:
+        raise InvalidArgument(
+            "attention",
+            "log_sum_exp",
+            "no gradient from it (detach it): it has one for Softmax and SoftmaxWithSink, but with the score "
+            "Coverage or the mod RelativeKeyBias",
+            why,
+        )
+
+
+def derivatives(
+    plan: "_core.Plan",
+    call: Call,
+    inputs: Tensors,
+    ask: Asked,
+    output: Optional[Tensor],
+    log_sum_exp: Optional[Tensor],
+    loss: Loss,
+    wanted: Sequence[str],
+) -> Tensors:
+    """By the arguments named in `wanted`; those that the loss does not reach are left out.
+
+    Args:
+        inputs: as `_call.operands` gives them.
+        output, log_sum_exp: as `_call.forward` wrote them.
+    """
+    results: Tensors = {}
+    if loss.output is not None or loss.weights is not None:
+        results = _of_output_and_weights(plan, call, inputs, ask, output, log_sum_exp, loss, wanted)
+    if loss.log_sum_exp is not None:
+        assert log_sum_exp is not None
+        more = _of_log_sum_exp(call, inputs, ask, log_sum_exp, loss.log_sum_exp, wanted)
+        for name, x in more.items():
+            results[name] = results[name] + x if name in results else x
+    return results
+
+
+def _of_output_and_weights(
+    plan: "_core.Plan",
+    call: Call,
+    inputs: Tensors,
+    ask: Asked,
+    output: Optional[Tensor],
+    log_sum_exp: Optional[Tensor],
+    loss: Loss,
+    wanted: Sequence[str],
+) -> Tensors:
+    normalizer = call.structure.normalizer
+    if normalizer == "argmax":
+        # Constant wherever the weights have a derivative.
+        wanted = [name for name in wanted if not is_of_scores(name)]
+    if normalizer == "sample" and any(map(is_of_scores, wanted)):
+        raise InvalidArgument(
+            "attention",
+            "normalizer",
+            "a normaliser whose weights have a derivative by the scores (HardSample's is an estimate: detach "
+            "what makes the scores, and add fovea.torch.score_function of the same seed to the loss)",
+            "HardSample()",
+        )
+    if loss.output is None:
+        wanted = [name for name in wanted if name != "value"]
+    if not wanted:
+        return {}
+    given = {"output": output, "log_sum_exp": log_sum_exp, "d_output": loss.output, "d_weights": loss.weights}
+    arrays = {name: Torch.operand(x) for name, x in given.items() if x is not None}
+    if loss.weights is None:
+        ask = dataclasses.replace(ask, weight_heads=(), weight_rows=())
+    return backward(plan, call, inputs, arrays, wanted, ask)
+
+
+def _of_log_sum_exp(
+    call: Call,
+    inputs: Tensors,
+    ask: Asked,
+    log_sum_exp: Tensor,
+    d_lse: Tensor,
+    wanted: Sequence[str],
+) -> Tensors:
+    """d lse / d s = P, and the engine gives dS = P·(dP - D) with dP = d_output · valueᵀ and D = <d_output,
+    output>. So a call with values of 0, one wide, d_output of 1 and "output" -d_lse gives dS = P·d_lse, in all
+    arguments of the scores, at the cost of a second pass."""
+    check_lse_differentiable(call.structure)
+    of_lse = lambda name: is_of_scores(name) and not name.startswith("normalizer.")  # noqa: E731
+    wanted = [name for name in wanted if of_lse(name)]
+    if not wanted:
+        return {}
+    structure = dataclasses.replace(
+        call.structure,
+        normalizer="softmax",
+        weight_mods=(),
+        dropout=0.0,
+        axes=tuple(pair for pair in call.structure.axes if not pair[0].startswith("weight_mods[")),
+    )
+    call = dataclasses.replace(call, structure=structure)
+    # 16 bits would round d_lse, and may not hold it.
+    own = inputs["query"].dtype
+    wide = torch.float64 if own == torch.float64 else torch.float32
+    inputs = {name: x.to(wide) for name, x in inputs.items() if of_lse(name)}
+    query, key = inputs["query"], inputs.get("key")
+    heads, keys = (query.shape[1], inputs["score.W"].shape[0]) if key is None else (key.shape[1], key.shape[2])
+    inputs["value"] = query.new_zeros(()).expand(query.shape[0], heads, keys, 1)
+    # A row that sees no key has no derivative, whatever the caller's formula made of its -inf.
+    d_lse = torch.where(log_sum_exp == -torch.inf, 0.0, d_lse.to(wide))
+    loss = {
+        "output": -d_lse.unsqueeze(-1).contiguous(),
+        "log_sum_exp": log_sum_exp.contiguous(),
+        "d_output": torch.ones_like(d_lse).unsqueeze(-1),
+    }
+    ask = dataclasses.replace(ask, weight_heads=(), weight_rows=())
+    shape = Shape.of(query, key, inputs["value"], call)
+    plan = plan_for(call, shape, dtype_name(query, "query"), ask.query_offset)
+    found = backward(plan, call, inputs, loss, wanted, ask)
+    return {name: x.to(own) if name in ("query", "key") else x for name, x in found.items()}

@@ -1,0 +1,271 @@
+"""`fovea.attention` on tensors: which way a call takes.
+
+Three ways, one arithmetic. Without gradients: straight to the engine. With gradients: an autograd function
+around it. Under torch.compile, torch.export, functorch and dispatch modes: the operator fovea::attend, which
+costs more a call and can be seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .. import masks
+from .._arrays import Torch, compute_dtype, described, dtype_name
+from .._call import Asked, backward, forward, operands
+from .._errors import InvalidArgument
+from .._spec import Call, Shape, Structure, plan_for
+from .._value import integers
+from . import _text
+from ._derivatives import Loss, derivatives
+from . import _operator  # noqa: F401  defines fovea::attend
+
+_FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def draws(structure: Structure) -> bool:
+    """Does a call depend on its seed?"""
+    return structure.dropout > 0 or structure.normalizer == "sample" or structure.normalizer.startswith("gumbel")
+
+
+def new_seed() -> Tensor:
+    """From PyTorch's generator of the CPU, also where the call is part of a graph."""
+    return torch.randint(0, 2**63 - 1, (), dtype=torch.int64)
+
+
+def attention(
+    call: Call, query: Tensor, key: Any, value: Any, ask: Asked, seed: Any, out: Optional[Tensor] = None
+) -> Any:
+    """See `fovea.attention`. `ask.seed` is not read: `seed` is None, a number or a tensor of one."""
+    query, key, value = _autocast(
+        _checked("query", query), _checked("key", key), _checked("value", value)
+    )
+    call = dataclasses.replace(call, parameters=_parameters(call, query.dtype))
+    if not _is_plain(query, key, value, *call.parameters.values()):
+        if out is not None:
+            raise InvalidArgument("attention", "out", "None in a graph", described(out))
+        return _through_operator(call, query, key, value, ask, seed)
+    if draws(call.structure):
+        ask = dataclasses.replace(ask, seed=_number(new_seed() if seed is None else seed))
+    if not isinstance(call.key_lengths, tuple):
+        call = dataclasses.replace(call, key_lengths=integers(call.key_lengths, "KeyLengths.lengths"))
+    tensors = (query, key, value, *call.parameters.values())
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+        if out is not None:
+            raise InvalidArgument("attention", "out", "None where gradients are wanted", described(out))
+        outputs = _Attention.apply(call, ask, *tensors)
+    else:
+        outputs = _run(call, ask, query, key, value, out)[1]
+    return _chosen(outputs, ask, value is not None)
+
+
+def _checked(argument: str, x: Any) -> Any:
+    if x is None and argument != "query":
+        return None
+    if not isinstance(x, Tensor):
+        raise InvalidArgument("attention", argument, "a tensor of PyTorch, as the query is one", described(x))
+    if x.device.type != "cpu":
+        raise InvalidArgument("attention", argument, "a tensor on the CPU", f"one on {x.device}")
+    if x.layout is not torch.strided or x.dtype not in _FLOATS:
+        got = described(x) if x.layout is torch.strided else f"{x.layout} {described(x)}"
+        raise InvalidArgument("attention", argument, "a dense tensor of f32, f64, bf16 or f16", got)
+    return x
+
+
+def _autocast(*tensors: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
+    """As PyTorch's own attention under autocast: all in its dtype, but f64. Otherwise all of one dtype."""
+    if torch.is_autocast_enabled("cpu"):
+        to = torch.get_autocast_dtype("cpu")
+        tensors = tuple(x if x is None or x.dtype == torch.float64 else x.to(to) for x in tensors)
+    query = tensors[0]
+    for name, x in zip(("key", "value"), tensors[1:]):
+        if x is not None and x.dtype != query.dtype:
+            raise InvalidArgument("attention", name, f"the dtype of the query, {query.dtype}", described(x))
+    return tensors
+
+
+def _parameters(call: Call, dtype: torch.dtype) -> dict[str, Tensor]:
+    """In the dtype that the engine adds up in; the way back to what they were made of is kept."""
+    found = {}
+    to = "f64" if dtype == torch.float64 else "f32"
+    for name, x in call.parameters.items():
+        made = Torch.parameter(x, to, name)
+        if made.device.type != "cpu":
+            raise InvalidArgument("attention", name, "a tensor on the CPU", f"one on {made.device}")
+        found[name] = made
+    return found
+
+
+def _is_plain(*tensors: Optional[Tensor]) -> bool:
+    """Do all tensors have memory of their own, and is nobody watching what is done with them?"""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None or torch._C._get_tracing_state() is not None:
+        return False
+    return all(x is None or type(x) in _PLAIN for x in tensors)
+
+
+def _number(seed: Any) -> int:
+    if isinstance(seed, Tensor):
+        if seed.numel() != 1 or seed.is_floating_point() or seed.is_complex():
+            raise InvalidArgument("attention", "seed", "a whole number", described(seed))
+        return int(seed.item()) % (1 << 64)
+    return int(seed)
+
+
+def _chosen(outputs: tuple[Any, Any, Any], ask: Asked, has_value: bool) -> Any:
+    found = [
+        *([outputs[0]] if has_value else []),
+        *([outputs[1]] if ask.lse else []),
+        *([outputs[2]] if ask.weights or not has_value else []),
+    ]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _run(
+    call: Call, ask: Asked, query: Tensor, key: Any, value: Any, out: Any = None
+) -> tuple[Any, tuple[Any, Any, Any]]:
+    """(the plan, (output, log-sum-exp, weights))."""
+    dtype = dtype_name(query, "query")
+    shape = Shape.of(query, key, value, call)
+    plan = plan_for(call, shape, dtype, ask.query_offset)
+    outputs = forward(plan, call, operands(call, query, key, value, dtype), shape, dtype, ask, out)
+    return plan, (outputs.get("output"), outputs.get("log_sum_exp"), outputs.get("weights"))
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: Call, ask: Asked, *tensors: Optional[Tensor]) -> tuple[Any, Any, Any]:
+        ctx.set_materialize_grads(False)
+        query, key, value = tensors[:3]
+        own = dataclasses.replace(call, parameters=dict(zip(call.parameters, tensors[3:])))
+        plan, outputs = _run(own, dataclasses.replace(ask, lse=True), query, key, value)
+        # The arrays of parameters come back from where autograd guards them against being written over.
+        ctx.call, ctx.ask, ctx.plan = dataclasses.replace(call, parameters={}), ask, plan
+        ctx.names = ("query", "key", "value", *call.parameters)
+        ctx.save_for_backward(*tensors, *outputs[:2])
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_output: Any, d_log_sum_exp: Any, d_weights: Any) -> tuple[Any, ...]:
+        *tensors, output, log_sum_exp = ctx.saved_tensors
+        given = dict(zip(ctx.names, tensors))
+        call = dataclasses.replace(ctx.call, parameters=dict(list(given.items())[3:]))
+        query, key, value = tensors[:3]
+        inputs = operands(call, query, key, value, dtype_name(query, "query"))
+        wanted = [name for name, need in zip(ctx.names, ctx.needs_input_grad[2:]) if need]
+        loss = Loss(d_output, d_log_sum_exp, d_weights)
+        found = derivatives(ctx.plan, call, inputs, ctx.ask, output, log_sum_exp, loss, wanted)
+        return (None, None, *(found.get(name) for name in ctx.names))
+
+
+def _through_operator(call: Call, query: Tensor, key: Any, value: Any, ask: Asked, seed: Any) -> Any:
+    call = _without_predicates(call, query, key, value, ask.query_offset)
+    text, arrays = _text.write(call, ask)
+    lengths = call.key_lengths
+    if isinstance(lengths, tuple):
+        lengths = torch.tensor(lengths, dtype=torch.int64) if lengths else None
+    drawn = None
+    if draws(call.structure):
+        drawn = new_seed() if seed is None else seed
+        if not isinstance(drawn, Tensor):
+            drawn = torch.full((), drawn - (1 << 64) if drawn >= 1 << 63 else drawn, dtype=torch.int64)
+    outputs = torch.ops.fovea.attend(
+        query,
+        key,
+        value,
+        list(call.parameters.values()),
+        [torch.as_tensor(x) for x in arrays],
+        lengths,
+        drawn,
+        ask.query_offset,
+        text,
+    )
+    return _chosen(outputs, ask, value is not None)
+
+
+def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, offset: Optional[int]) -> Call:
+    """A function has no text, so its answers go along as an array. Inside a graph it is followed like any code
+    of PyTorch: its four index arrays are tensors there."""
+    mask = call.structure.mask if call.array_mask is None else call.array_mask
+    if not _has_predicate(mask):
+        return call
+    other = key if key is not None else value
+    if other is None:
+        raise InvalidArgument("attention", "mask", "no function in a graph without keys and values", "one")
+    batch, heads, rows, keys = query.shape[0], query.shape[1], query.shape[2], other.shape[2]
+    first = keys - rows if offset is None else offset
+    b = torch.arange(batch).reshape(-1, 1, 1, 1)
+    h = torch.arange(heads).reshape(1, -1, 1, 1)
+    i = torch.arange(rows).reshape(1, 1, -1, 1) + first
+    j = torch.arange(keys).reshape(1, 1, 1, -1)
+
+    def answered(part: masks.Mask) -> masks.Mask:
+        if isinstance(part, masks.Predicate):
+            return masks.ArrayMask(torch.as_tensor(part.visible(b, h, i, j)))
+        if isinstance(part, masks.Not):
+            return masks.Not(answered(part.a))
+        if isinstance(part, masks.And):
+            return masks.And(answered(part.a), answered(part.b))
+        if isinstance(part, masks.Or):
+            return masks.Or(answered(part.a), answered(part.b))
+        return part
+
+    return dataclasses.replace(
+        call,
+        structure=dataclasses.replace(call.structure, mask=masks.Everything()),
+        array_mask=answered(mask),
+    )
+
+
+def _has_predicate(mask: masks.Mask) -> bool:
+    return isinstance(mask, masks.Predicate) or any(_has_predicate(part) for part in mask._parts())
+
+
+def score_function(
+    call: Call, query: Tensor, key: Any, value: Any, advantage: Any, ask: Asked, seed: Any
+) -> Tensor:
+    """See `fovea.torch.score_function`."""
+    query, key, value = _autocast(
+        _checked("query", query), _checked("key", key), _checked("value", value)
+    )
+    call = dataclasses.replace(call, parameters=_parameters(call, query.dtype))
+    advantage = _checked("advantage", advantage).detach()
+    ask = dataclasses.replace(ask, seed=_number(seed))
+    return _ScoreFunction.apply(call, ask, advantage, query, key, value, *call.parameters.values())
+
+
+class _ScoreFunction(torch.autograd.Function):
+    """0, with a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, ask: Asked, advantage: Tensor, *tensors: Optional[Tensor]) -> Tensor:
+        ctx.call, ctx.ask = dataclasses.replace(call, parameters={}), ask
+        ctx.names = ("query", "key", "value", *call.parameters)
+        ctx.save_for_backward(advantage, *tensors)
+        return advantage.new_zeros(())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_result: Tensor) -> tuple[Any, ...]:
+        advantage, *tensors = ctx.saved_tensors
+        given = dict(zip(ctx.names, tensors))
+        call = dataclasses.replace(ctx.call, parameters=dict(list(given.items())[3:]))
+        query, key, value = tensors[:3]
+        dtype = dtype_name(query, "query")
+        wide = getattr(torch, "float64" if compute_dtype(dtype) == "f64" else "float32")
+        plan = plan_for(call, Shape.of(query, key, value, call), dtype, ctx.ask.query_offset)
+        wanted = [n for n, need in zip(ctx.names, ctx.needs_input_grad[3:]) if need and n != "value"]
+        loss = {"advantage": (advantage.to(wide) * d_result.to(wide)).contiguous()}
+        inputs = operands(call, query, key, value, dtype)
+        found = backward(plan, call, inputs, loss, wanted, ctx.ask) if wanted else {}
+        return (None, None, None, *(found.get(name) for name in ctx.names))
+
+
+__all__ = ["attention", "draws", "score_function"]

@@ -1,0 +1,197 @@
+"""fovea::attend and fovea::attend_backward: what torch.compile, torch.export and dispatch modes see of a call.
+
+Opaque: a graph holds one node for a call, and its arrays are that node's tensors, so that a mask that is a new
+array in every step keeps nothing alive.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from .._arrays import compute_dtype, dtype_name
+from .._call import forward, operands
+from .._spec import Shape, plan_for
+from ._derivatives import Loss, derivatives
+from ._text import Known, read
+
+_INPUTS = (
+    "Tensor query, Tensor? key, Tensor? value, Tensor[] parameters, Tensor[] masks, Tensor? key_lengths, "
+    "Tensor? seed, SymInt? query_offset, str spec"
+)
+torch.library.define("fovea::attend", f"({_INPUTS}) -> (Tensor output, Tensor log_sum_exp, Tensor weights)")
+# Gradients of those of query, key, value, parameters that are `wanted`, in this order.
+torch.library.define(
+    "fovea::attend_backward",
+    "(Tensor? d_output, Tensor? d_log_sum_exp, Tensor? d_weights, Tensor output, Tensor log_sum_exp, "
+    f"{_INPUTS}, bool[] wanted) -> Tensor[]",
+)
+
+
+class _Ready:
+    """A call as the engine takes it, from what the operators take."""
+
+    def __init__(
+        self,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        parameters: Sequence[Tensor],
+        masks: Sequence[Tensor],
+        key_lengths: Optional[Tensor],
+        seed: Optional[Tensor],
+        query_offset: Optional[int],
+        spec: str,
+    ):
+        known = read(spec)
+        lengths = () if key_lengths is None else tuple(key_lengths.tolist())
+        self.call = known.call(parameters, masks, lengths)
+        # The bits of 64 of a number that a tensor can hold.
+        drawn = 0 if seed is None else int(seed.item()) % (1 << 64)
+        self.ask = dataclasses.replace(known.ask, query_offset=query_offset, seed=drawn, lse=True)
+        self.dtype = dtype_name(query, "query")
+        self.shape = Shape.of(query, key, value, self.call)
+        self.plan = plan_for(self.call, self.shape, self.dtype, query_offset)
+        self.inputs = operands(self.call, query, key, value, self.dtype)
+        self.names = arguments(known)
+
+
+def arguments(known: Known) -> tuple[str, ...]:
+    return ("query", "key", "value", *known.parameters)
+
+
+@torch.library.impl("fovea::attend", "CPU")
+def _attend(query: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    ready = _Ready(query, *rest)
+    outputs = forward(ready.plan, ready.call, ready.inputs, ready.shape, ready.dtype, ready.ask)
+    nothing = query.new_empty
+    return (
+        outputs["output"] if "output" in outputs else nothing(0),
+        outputs["log_sum_exp"],
+        outputs["weights"] if "weights" in outputs else nothing(0),
+    )
+
+
+@torch.library.register_fake("fovea::attend")
+def _attend_fake(
+    query: Tensor,
+    key: Optional[Tensor],
+    value: Optional[Tensor],
+    parameters: Sequence[Tensor],
+    masks: Sequence[Tensor],
+    key_lengths: Optional[Tensor],
+    seed: Optional[Tensor],
+    query_offset: Optional[int],
+    spec: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    known = read(spec)
+    batch, heads, rows = query.shape[0], query.shape[1], query.shape[2]
+    wide = torch.float64 if query.dtype == torch.float64 else torch.float32
+    if key is not None:
+        keys = key.shape[2]
+    elif value is not None:
+        keys = value.shape[2]
+    else:
+        keys = parameters[known.parameters.index("score.W")].shape[0]
+    output = query.new_empty(0) if value is None else query.new_empty(batch, heads, rows, value.shape[3])
+    weights = query.new_empty(0)
+    if known.ask.weights or value is None:
+        sizes = (len(known.ask.weight_heads) or heads, len(known.ask.weight_rows) or rows)
+        weights = query.new_empty(batch, *sizes, keys, dtype=wide)
+    return output, query.new_empty(batch, heads, rows, dtype=wide), weights
+
+
+@torch.library.impl("fovea::attend_backward", "CPU")
+def _attend_backward(
+    d_output: Optional[Tensor],
+    d_log_sum_exp: Optional[Tensor],
+    d_weights: Optional[Tensor],
+    output: Tensor,
+    log_sum_exp: Tensor,
+    *inputs_and_wanted: Any,
+) -> list[Tensor]:
+    *inputs, wanted = inputs_and_wanted
+    ready = _Ready(*inputs)
+    # A graph hands in zeros for what it returns and no loss uses: those need no pass, nor a derivative.
+    if d_log_sum_exp is not None and not d_log_sum_exp.any():
+        d_log_sum_exp = None
+    if d_weights is not None and not d_weights.any():
+        d_weights = None
+    names = [name for name, want in zip(ready.names, wanted) if want]
+    found = derivatives(
+        ready.plan,
+        ready.call,
+        ready.inputs,
+        ready.ask,
+        output if ready.shape.value_dim else None,
+        log_sum_exp,
+        Loss(d_output, d_log_sum_exp, d_weights),
+        names,
+    )
+    wide = getattr(torch, "float64" if compute_dtype(ready.dtype) == "f64" else "float32")
+    return [
+        found[name] if name in found else _zeros(ready.inputs[name], ready.inputs["query"].dtype, wide, name)
+        for name in names
+    ]
+
+
+def _zeros(like: Tensor, narrow: torch.dtype, wide: torch.dtype, name: str) -> Tensor:
+    return like.new_zeros(like.shape, dtype=narrow if name in ("query", "key", "value") else wide)
+
+
+@torch.library.register_fake("fovea::attend_backward")
+def _attend_backward_fake(
+    d_output: Optional[Tensor],
+    d_log_sum_exp: Optional[Tensor],
+    d_weights: Optional[Tensor],
+    output: Tensor,
+    log_sum_exp: Tensor,
+    query: Tensor,
+    key: Optional[Tensor],
+    value: Optional[Tensor],
+    parameters: Sequence[Tensor],
+    *rest: Any,
+) -> list[Tensor]:
+    found = zip((query, key, value, *parameters), rest[-1])
+    return [x.new_empty(x.shape) for x, want in found if want and x is not None]
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    query, key, value, parameters, masks, key_lengths, seed, query_offset, spec = inputs
+    ctx.set_materialize_grads(False)
+    ctx.spec, ctx.query_offset = spec, query_offset
+    ctx.counts = (len(parameters), len(masks))
+    ctx.save_for_backward(query, key, value, key_lengths, seed, output[0], output[1], *parameters, *masks)
+
+
+def _backward(
+    ctx: Any, d_output: Optional[Tensor], d_lse: Optional[Tensor], d_weights: Optional[Tensor]
+) -> tuple[Any, ...]:
+    query, key, value, key_lengths, seed, output, lse, *rest = ctx.saved_tensors
+    count = ctx.counts[0]
+    parameters, masks = rest[:count], rest[count:]
+    own = [bool(need) for need in ctx.needs_input_grad[3]] if count else []
+    wanted = [bool(need) for need in ctx.needs_input_grad[:3]] + own
+    inputs = (query, key, value, parameters, masks, key_lengths, seed, ctx.query_offset, ctx.spec)
+    if d_output is None and d_lse is None and d_weights is None:
+        return (None,) * 9
+    if value is None:
+        d_output = None
+    found = iter(torch.ops.fovea.attend_backward(d_output, d_lse, d_weights, output, lse, *inputs, wanted))
+    of = [next(found) if want else None for want in wanted]
+    return (*of[:3], of[3:], [None] * len(masks), None, None, None, None)
+
+
+torch.library.register_autograd("fovea::attend", _backward, setup_context=_setup_context)
+
+
+def _twice(ctx: Any, *grads: Any) -> None:
+    raise RuntimeError("fovea: no second derivatives: attention was differentiated with create_graph=True")
+
+
+torch.library.register_autograd("fovea::attend_backward", _twice, setup_context=lambda ctx, inputs, output: None)
+
+

@@ -1,0 +1,125 @@
+"""A call as a text and tensors, which is what an operator of PyTorch may take; reads back."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Optional, Sequence
+
+from .._call import Asked
+from .._spec import Call, Structure
+from ..masks import And, ArrayMask, Mask, Not, Or
+
+
+class _Written(Mask):
+    """A mask of the engine by its text."""
+
+    text: str
+
+    def _text(self) -> str:
+        return self.text
+
+
+class _Numbered(Mask):
+    """Stands for the array of this number that came with a call."""
+
+    number: int
+
+
+# Masks are written with the operator ahead: "& causal ~ array:0". The text of no mask has a space.
+def _mask_text(mask: Mask, arrays: list[Any]) -> str:
+    if isinstance(mask, And):
+        return "& " + _mask_text(mask.a, arrays) + " " + _mask_text(mask.b, arrays)
+    if isinstance(mask, Or):
+        return "| " + _mask_text(mask.a, arrays) + " " + _mask_text(mask.b, arrays)
+    if isinstance(mask, Not):
+        return "~ " + _mask_text(mask.a, arrays)
+    if isinstance(mask, ArrayMask):
+        arrays.append(mask.visible)
+        return "array:" + str(len(arrays) - 1)
+    return mask._text()
+
+
+def _read_mask(words: list[str]) -> Mask:
+    word = words.pop(0)
+    if word == "~":
+        return Not(_read_mask(words))
+    if word in ("&", "|"):
+        first = _read_mask(words)
+        return (And if word == "&" else Or)(first, _read_mask(words))
+    if word.startswith("array:"):
+        return _Numbered(int(word[6:]))
+    return _Written(word)
+
+
+def _filled(mask: Mask, arrays: Sequence[Any]) -> Mask:
+    if isinstance(mask, _Numbered):
+        return ArrayMask(arrays[mask.number])
+    return type(mask)(*(_filled(part, arrays) for part in mask._parts())) if mask._parts() else mask
+
+
+def write(call: Call, ask: Asked) -> tuple[str, list[Any]]:
+    """(text, arrays of the mask). Lines of a name and a value; plain enough for torch.compile to follow."""
+    s = call.structure
+    arrays: list[Any] = []
+    lines = ["score " + s.score]
+    if s.scale is not None:
+        lines.append(f"scale {s.scale}")
+    lines += ["mod " + mod for mod in s.mods]
+    lines.append("mask " + _mask_text(s.mask if call.array_mask is None else call.array_mask, arrays))
+    lines.append("normalizer " + s.normalizer)
+    lines += ["weight_mod " + mod for mod in s.weight_mods]
+    lines.append(f"dropout {s.dropout}")
+    lines.append(f"hidden {s.hidden}")
+    lines += ["axes " + name + " " + own for name, own in s.axes]
+    lines += ["parameter " + name for name in call.parameters]
+    lines += ["head " + str(n) for n in ask.weight_heads]
+    lines += ["row " + str(n) for n in ask.weight_rows]
+    if ask.lse:
+        lines.append("lse 1")
+    if ask.weights:
+        lines.append("weights 1")
+    return "\n".join(lines), arrays
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What a text says."""
+
+    structure: Structure
+    # Where arrays are part of the mask.
+    numbered_mask: Optional[Mask]
+    parameters: tuple[str, ...]
+    ask: Asked
+
+    def call(self, parameters: Sequence[Any], arrays: Sequence[Any], key_lengths: tuple[int, ...]) -> Call:
+        mask = None if self.numbered_mask is None else _filled(self.numbered_mask, arrays)
+        return Call(self.structure, dict(zip(self.parameters, parameters)), key_lengths, mask)
+
+
+@functools.lru_cache(maxsize=256)
+def read(text: str) -> Known:
+    found: dict[str, list[str]] = {}
+    for line in text.split("\n"):
+        name, value = line.split(" ", 1)
+        found.setdefault(name, []).append(value)
+    mask = _read_mask(found["mask"][0].split(" "))
+    has_arrays = "array:" in found["mask"][0]
+    structure = Structure(
+        score=found["score"][0],
+        scale=float(found["scale"][0]) if "scale" in found else None,
+        mods=tuple(found.get("mod", ())),
+        mask=_Written("everything") if has_arrays else mask,
+        normalizer=found["normalizer"][0],
+        weight_mods=tuple(found.get("weight_mod", ())),
+        dropout=float(found["dropout"][0]),
+        hidden=int(found["hidden"][0]),
+        axes=tuple((line.split(" ")[0], line.split(" ")[1]) for line in found.get("axes", ())),
+    )
+    ask = Asked(
+        weight_heads=tuple(map(int, found.get("head", ()))),
+        weight_rows=tuple(map(int, found.get("row", ()))),
+        lse="lse" in found,
+        weights="weights" in found,
+    )
+    return Known(structure, mask if has_arrays else None, tuple(found.get("parameter", ())), ask)
