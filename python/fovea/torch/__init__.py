@@ -1,1 +1,55 @@
-"""Fovea under PyTorch."""
+"""Fovea under PyTorch: its scaled_dot_product_attention, and a way to put it under a model.
+
+`fovea.attention` takes tensors by itself; this is for code that was written for PyTorch's function.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+from .._call import asked
+from .._spec import take_apart
+from ..normalizers import HardSample
+from . import _op
+from ._patch import patched
+from ._sdpa import scaled_dot_product_attention
+
+__all__ = ["patched", "scaled_dot_product_attention", "score_function"]
+
+
+def score_function(
+    query: Any,
+    key: Any,
+    value: Any,
+    advantage: Any,
+    *,
+    seed: int,
+    score: Any = None,
+    mods: Sequence[Any] = (),
+    mask: Any = None,
+    scale: Optional[float] = None,
+    query_offset: Optional[int] = None,
+) -> Any:
+    """0, whose gradient is Σ advantage · d ln P(key that `HardSample` drew): what a loss is added, so that hard
+    attention's scores learn (Williams 1992; Xu et al. 2015, arXiv 1502.03044, eq. 11).
+
+    Args:
+        query, key, value, score, mods, mask, scale, query_offset, seed: those of the call of `attention` with
+            `normalizer=HardSample()`, whose own scores get no gradient: detach what they are made of there.
+        advantage: [batch, num_query_heads, query_len], the loss of each row less a baseline; a constant here.
+
+    Returns:
+        A number, 0.
+
+    >>> import torch, fovea.torch
+    >>> q = torch.ones(1, 1, 2, 4, requires_grad=True)
+    >>> k = torch.randn(1, 1, 3, 4)
+    >>> out = fovea.attention(q.detach(), k, k, normalizer=fovea.HardSample(), seed=1)
+    >>> fovea.torch.score_function(q, k, k, out.sum(-1), seed=1).backward()
+    >>> q.grad.shape
+    torch.Size([1, 1, 2, 4])
+    """
+    call = take_apart(
+        query, score=score, mods=mods, mask=mask, normalizer=HardSample(), scale=scale
+    )
+    return _op.score_function(call, query, key, value, advantage, asked(query_offset, 0), seed)

@@ -1,0 +1,244 @@
+"""PyTorch's scaled_dot_product_attention on Fovea's engine."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from .._arrays import described
+from .._call import Asked
+from .._errors import InvalidArgument
+from .._spec import Call, Structure
+from ..masks import ArrayMask, Causal, Everything, Mask
+from ._op import attention
+
+_FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+# Rows of PyTorch's masks are positions: row 0 sees key 0, however many keys there are.
+_TOP_LEFT = Asked(query_offset=0)
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Optional[Tensor] = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: Optional[float] = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """`torch.nn.functional.scaled_dot_product_attention`, argument by argument, for tensors on the CPU.
+
+    Args:
+        query: [..., heads, query_len, head_dim] of f32, f64, bf16 or f16, 2 axes or more.
+        key: [..., heads, key_len, head_dim]. Leading axes broadcast, those of the three against each other.
+        value: [..., heads, key_len, value_dim].
+        attn_mask: broadcasts to [..., heads, query_len, key_len]. Truth values (True: the key is seen), or
+            numbers to be added to scaled scores, which get a gradient where they want one.
+        dropout_p: the share of weights dropped, rounded to k/256; also in evaluation, as in PyTorch.
+        is_causal: key j is seen by row i where j <= i (top-left, as in PyTorch, where `fovea.Causal()` counts
+            from the end). Not beside a mask.
+        scale: None: 1/sqrt(head_dim).
+        enable_gqa: heads of key and value may be fewer, by a whole factor: each serves that many of the query.
+
+    Returns:
+        [..., heads, query_len, value_dim] in the query's dtype. A row that sees no key gives 0, where PyTorch's
+        kernels give 0 for truth values and NaN for an additive mask of -inf.
+
+    Raises:
+        InvalidArgument: naming the argument, for what cannot be, and what `patched` would leave to PyTorch.
+
+    Under autocast the three are cast as PyTorch casts them; an additive mask is added in f32 (f64).
+
+    >>> import torch, fovea.torch
+    >>> q = torch.ones(2, 4, 8)
+    >>> fovea.torch.scaled_dot_product_attention(q, q, q, is_causal=True).shape
+    torch.Size([2, 4, 8])
+    """
+    why = refusal(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+    if why is not None:
+        raise InvalidArgument("scaled_dot_product_attention", *why)
+    return run(query, key, value, attn_mask, dropout_p, is_causal, scale)
+
+
+def refusal(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any,
+    dropout_p: float,
+    is_causal: bool,
+    enable_gqa: bool,
+) -> Optional[tuple[str, str, str]]:
+    """(argument, what it must be, what came), or None: this call can be served."""
+    for name, x in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
+        if x is None and name == "attn_mask":
+            continue
+        if not isinstance(x, Tensor):
+            return name, "a tensor", type(x).__name__
+        if x.device.type != "cpu" or x.layout is not torch.strided or x.is_nested:
+            return name, "a dense tensor on the CPU", f"{x.layout} on {x.device}"
+        if x.dtype not in _FLOATS and not (name == "attn_mask" and x.dtype == torch.bool):
+            return name, "a tensor of f32, f64, bf16 or f16", described(x)
+        if x.dim() < 2 and name != "attn_mask":
+            return name, "[..., heads, length, dim]", described(x)
+    if not torch.is_autocast_enabled("cpu"):
+        for name, x in (("key", key), ("value", value)):
+            if x.dtype != query.dtype:
+                return name, f"the dtype of the query, {query.dtype}", described(x)
+    if is_causal and attn_mask is not None:
+        return "is_causal", "False beside attn_mask", "True"
+    if not 0 <= dropout_p < 1:
+        return "dropout_p", "a rate in [0, 1)", f"{dropout_p}"
+    return _shape_refusal(query, key, value, attn_mask, enable_gqa)
+
+
+def _shape_refusal(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], enable_gqa: bool
+) -> Optional[tuple[str, str, str]]:
+    if query.shape[-1] != key.shape[-1]:
+        return "key", f"head_dim {query.shape[-1]}, the query's", described(key)
+    if key.shape[-2] != value.shape[-2]:
+        return "value", f"key_len {key.shape[-2]}, the key's", described(value)
+    lead = _leading(query, key, value, enable_gqa)
+    if lead is None:
+        if enable_gqa:
+            return "key", "heads that divide the query's, and leading axes that broadcast", described(key)
+        return "key", "leading axes that broadcast with the query's and the value's", described(key)
+    if attn_mask is not None:
+        full = (*lead, query.shape[-2], key.shape[-2])
+        if attn_mask.dim() > len(full) or not _fits(attn_mask.shape, full):
+            return "attn_mask", f"a tensor that broadcasts to {list(full)}", described(attn_mask)
+    return None
+
+
+def _fits(shape: Any, full: Any) -> bool:
+    return all(a == 1 or a == b for a, b in zip(reversed(shape), reversed(full)))
+
+
+def _broadcast(shapes: Any) -> Optional[tuple[int, ...]]:
+    """As torch.broadcast_shapes, which raises; None: they do not."""
+    result: list[int] = []
+    for axis in range(1, max(len(shape) for shape in shapes) + 1):
+        size = 1
+        for shape in shapes:
+            if len(shape) >= axis and shape[-axis] != 1:
+                if size != 1 and shape[-axis] != size:
+                    return None
+                size = shape[-axis]
+        result.insert(0, size)
+    return tuple(result)
+
+
+def _leading(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> Optional[tuple[int, ...]]:
+    """All axes of the output before its last two."""
+    shapes = [x.shape[:-2] for x in (query, key, value)]
+    if not enable_gqa:
+        return _broadcast(shapes)
+    if any(len(shape) < 1 for shape in shapes):
+        return None
+    heads = query.shape[-3]
+    for x in (key, value):
+        if x.shape[-3] == 0 or heads % x.shape[-3]:
+            return None
+    if key.shape[-3] != value.shape[-3]:
+        return None
+    batch = _broadcast([shape[:-1] for shape in shapes])
+    return None if batch is None else (*batch, heads)
+
+
+def run(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Optional[Tensor],
+    dropout_p: float,
+    is_causal: bool,
+    scale: Optional[float],
+) -> Tensor:
+    """A call that `refusal` let through."""
+    bias = attn_mask if attn_mask is not None and attn_mask.dtype != torch.bool else None
+    visible = attn_mask if bias is None else None
+    mask: Mask = Causal() if is_causal else Everything()
+    lead: Optional[tuple[int, ...]] = None
+    if not (query.dim() == key.dim() == value.dim() == 4 and _four_fit(query, key, value)):
+        lead = _leading(query, key, value, _is_grouped(query, key))
+        assert lead is not None
+        query, key, value = _as_four(query, key, value, lead)
+    if bias is not None:
+        bias = _mask_as_four(bias, lead)
+    if visible is not None:
+        visible = _mask_as_four(visible, lead)
+    structure = _structure(mask, None if scale is None else float(scale), float(dropout_p), bias is not None)
+    call = Call(
+        structure,
+        {} if bias is None else {"mods[0].bias": bias},
+        (),
+        None if visible is None else ArrayMask(visible),
+    )
+    result = attention(call, query, key, value, _TOP_LEFT, None)
+    return result if lead is None else result.reshape(*lead, *result.shape[-2:])
+
+
+def _structure(mask: Mask, scale: Optional[float], dropout: float, biased: bool) -> Structure:
+    return Structure(
+        score="scaled-dot",
+        scale=scale,
+        mods=("bias",) if biased else (),
+        mask=mask,
+        normalizer="softmax",
+        weight_mods=(),
+        dropout=dropout,
+        hidden=0,
+        axes=(("mods[0].bias", "bhqk"),) if biased else (),
+    )
+
+
+def _is_grouped(query: Tensor, key: Tensor) -> bool:
+    """Heads that differ and do not broadcast: `refusal` has seen that they may."""
+    if query.dim() < 3 or key.dim() < 3:
+        return False
+    return query.shape[-3] != key.shape[-3] and query.shape[-3] != 1 and key.shape[-3] != 1
+
+
+def _four_fit(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """The engine's own form: heads of keys and values alike, serving whole groups of the query's."""
+    if not query.shape[0] == key.shape[0] == value.shape[0] or key.shape[1] != value.shape[1]:
+        return False
+    return key.shape[1] == query.shape[1] or (key.shape[1] > 0 and query.shape[1] % key.shape[1] == 0)
+
+
+def _as_four(query: Tensor, key: Tensor, value: Tensor, lead: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """[batch, heads, length, dim], without copies where the leading axes need no joining."""
+    batch, heads = (lead[:-1], lead[-1]) if lead else ((), 1)
+    rows = 1
+    for n in batch:
+        rows *= n
+
+    def four(x: Tensor, own: int) -> Tensor:
+        x = x.expand(*batch, own, *x.shape[-2:])
+        return x if len(batch) == 1 else x.reshape(rows, own, *x.shape[-2:])
+
+    def heads_of(x: Tensor) -> int:
+        return x.shape[-3] if x.dim() > 2 else 1
+
+    kv = heads_of(key) if heads_of(key) == heads_of(value) and heads_of(key) != 0 else heads
+    return four(query, heads), four(key, kv), four(value, kv)
+
+
+def _mask_as_four(mask: Tensor, lead: Optional[tuple[int, ...]]) -> Tensor:
+    """At most four axes that broadcast to [batch, heads, query_len, key_len]."""
+    if lead is None or mask.dim() <= min(3, len(lead) + 2):
+        return mask
+    batch = lead[:-1]
+    if len(batch) == 1:
+        return mask
+    own = mask.shape[:-3]
+    if all(n == 1 for n in own):
+        return mask.reshape(1, *mask.shape[-3:])
+    rows = 1
+    for n in batch:
+        rows *= n
+    return mask.expand(*batch, *mask.shape[-3:]).reshape(rows, *mask.shape[-3:])
