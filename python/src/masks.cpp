@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,23 @@ class PredicateRows {
   std::vector<KeySpans> rows_;
 };
 
+// Queries at positions from query_begin on. Axes of stride 0 are shared, not stored again.
+Mask mask_of_array(const Visible& visible, std::int64_t query_begin) {
+  const auto size = [&](std::size_t axis) { return static_cast<std::int64_t>(visible.shape(axis)); };
+  const nb::gil_scoped_release released;
+  return Predicate("array",
+                   {.batch = size(0),
+                    .heads = size(1),
+                    .query_begin = query_begin,
+                    .query_end = query_begin + size(2),
+                    .key_len = size(3)},
+                   reinterpret_cast<const std::uint8_t*>(visible.data()),
+                   {.batch = visible.stride(0),
+                    .head = visible.stride(1),
+                    .query = visible.stride(2),
+                    .key = visible.stride(3)});
+}
+
 }  // namespace
 
 void bind_masks(nb::module_& module) {
@@ -71,6 +89,8 @@ void bind_masks(nb::module_& module) {
       .def(nb::init<>())
       .def("append", [](PredicateRows& self, const Visible& visible) { self.append(visible); })
       .def("finish", &PredicateRows::finish);
+
+  module.def("mask_of_array", mask_of_array);
 }
 
 }  // namespace fovea::python
