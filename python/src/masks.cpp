@@ -40,7 +40,11 @@ class PredicateRows {
   Mask finish(const std::string& name, std::int64_t batch, std::int64_t heads, std::int64_t query_begin,
               std::int64_t query_end, std::int64_t key_len) {
     return Predicate(name,
-                     {.batch = batch, .query_begin = query_begin, .query_end = query_end, .key_len = key_len},
+                     {.batch = batch,
+                      .heads = heads,
+                      .query_begin = query_begin,
+                      .query_end = query_end,
+                      .key_len = key_len},
                      std::move(rows_));
   }
 
