@@ -17,6 +17,7 @@ from typing import Any
 from ._call import Plan, attention, explain, gradients, plan
 from ._core import get_num_threads, set_num_threads
 from ._errors import InvalidArgument
+from ._merge import merge
 from .masks import (
     ArrayMask,
     BigBird,
@@ -62,6 +63,16 @@ from .normalizers import (
     Softmax,
     SoftmaxWithSink,
     Sparsemax,
+)
+from .rope import (
+    DynamicNtkScaling,
+    LinearScaling,
+    Llama3Scaling,
+    NtkScaling,
+    Rope,
+    RopeScaling,
+    YarnScaling,
+    rotate,
 )
 from .scores import (
     Additive,

@@ -105,6 +105,7 @@ HWY_INLINE const BlockSchedule& ScheduleOf(const Problem<T>& p, const BlockAt<T>
   BlockSchedule& schedule = thread_schedule();
   QueryBlock block;
   block.batch = at.b;
+  block.head = at.h;
   block.query_begin = at.row + p.query_offset;
   block.query_end = at.row + at.rows + p.query_offset;
   block.key_len = p.key_len;
