@@ -207,7 +207,7 @@ class KeyLengths(_Integers):
     lengths: Optional[Sequence[int]] = None
 
     def _text(self) -> str:
-        return "lengths" if self.lengths is None else self._list(self.lengths, "lengths", "lengths")
+        return "lengths()" if self.lengths is None else self._list(self.lengths, "lengths", "lengths")
 
 
 class Prefix(_Integers):
