@@ -69,6 +69,13 @@ class NumPy:
         return NumPy.operand(made)
 
     @staticmethod
+    def joined(a: Any, b: Any) -> Any:
+        """Side by side."""
+        import numpy as np
+
+        return np.concatenate([a, b], axis=-1)
+
+    @staticmethod
     def result(x: Any, like: Any) -> Any:
         """As an array of the library that `like` comes from."""
         import numpy as np
@@ -104,6 +111,12 @@ class Torch:
             return torch.as_tensor(x, dtype=getattr(torch, _OF_NAME[dtype]))
         except (TypeError, ValueError, RuntimeError):
             raise InvalidArgument("attention", argument, "an array of numbers", described(x)) from None
+
+    @staticmethod
+    def joined(a: Any, b: Any) -> Any:
+        import torch
+
+        return torch.cat([a, b], -1)
 
     @staticmethod
     def result(x: Any, like: Any) -> Any:

@@ -128,7 +128,7 @@ MASKS: dict[str, Make] = {
     "lengths of 0": lambda r, s: fovea.KeyLengths([0] * s.batch),
     "prefix": lambda r, s: fovea.Prefix(3),
     "prefixes": lambda r, s: fovea.Prefix([3 + b for b in range(s.batch)]),
-    "documents": lambda r, s: fovea.Documents([0, 3, 5, s.columns]),
+    "documents": lambda r, s: fovea.Documents([0, 2, 3, s.columns]),
     "chunked": lambda r, s: fovea.Chunked(3),
     "strided": lambda r, s: fovea.Strided(3),
     "dilated": lambda r, s: fovea.Dilated(2, 1, 2),
