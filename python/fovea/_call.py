@@ -61,11 +61,22 @@ def asked(
     return Asked(
         offset_of(query_offset),
         seed,
-        () if weight_heads is None else integers(weight_heads, "attention.weight_heads"),
-        () if weight_rows is None else integers(weight_rows, "attention.weight_rows"),
+        _some(weight_heads, "weight_heads"),
+        _some(weight_rows, "weight_rows"),
         bool(lse),
         bool(weights),
     )
+
+
+def _some(chosen: Any, argument: str) -> tuple[int, ...]:
+    if chosen is None:
+        return ()
+    found = integers(chosen, f"attention.{argument}")
+    if not found or not all(0 <= n < 1 << 40 for n in found):
+        raise InvalidArgument(
+            "attention", argument, "numbers of at least 0, one or more; None for all", str(list(found))[:80]
+        )
+    return found
 
 
 def operands(call: Call, query: Any, key: Any, value: Any, dtype: str) -> dict[str, Any]:

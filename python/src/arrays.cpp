@@ -74,7 +74,7 @@ Array imported(nb::handle array, const std::string& function, const std::string&
 }  // namespace
 
 template <class Array>
-TensorView Arrays::view(const Array& array, bool as_bf16, const std::string& argument) const {
+TensorView Arrays::view(const Array& array, nb::handle given, bool as_bf16, const std::string& argument) const {
   const auto refuse = [&](const std::string& expected, const std::string& got) {
     throw InvalidArgument(function_, argument, expected, got);
   };
@@ -83,8 +83,7 @@ TensorView Arrays::view(const Array& array, bool as_bf16, const std::string& arg
            "one on a device of DLPack type " + std::to_string(array.device_type()));
   const std::optional<DType> dtype = as_bf16 ? DType::bf16 : dtype_of_array(array.dtype());
   if (!dtype)
-    refuse("f32, f64, bf16 or f16", "DLPack type " + std::to_string(array.dtype().code) + " of " +
-                                        std::to_string(array.dtype().bits) + " bits");
+    refuse("an array of f32, f64, bf16 or f16", described(given));
   if (array.ndim() > max_rank)
     refuse("at most " + std::to_string(max_rank) + " axes", std::to_string(array.ndim()));
   std::int64_t sizes[max_rank] = {}, strides[max_rank] = {};
@@ -122,14 +121,14 @@ ConstTensorView Arrays::read(nb::handle array, const std::string& argument) {
   if (array.is_none()) return {};
   bool as_bf16 = false;
   read_.push_back(imported<nb::ndarray<nb::ro>>(array, function_, argument, as_bf16));
-  return view(read_.back(), as_bf16, argument);
+  return view(read_.back(), array, as_bf16, argument);
 }
 
 TensorView Arrays::write(nb::handle array, const std::string& argument) {
   if (array.is_none()) return {};
   bool as_bf16 = false;
   written_.push_back(imported<nb::ndarray<>>(array, function_, argument, as_bf16));
-  return view(written_.back(), as_bf16, argument);
+  return view(written_.back(), array, as_bf16, argument);
 }
 
 }  // namespace fovea::python
