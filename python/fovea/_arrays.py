@@ -63,10 +63,21 @@ class NumPy:
         if isinstance(x, np.ndarray) and x.dtype == _OF_NAME[dtype]:
             return NumPy.operand(x)
         try:
-            made = np.asarray(x, dtype=_OF_NAME[dtype])
-        except (TypeError, ValueError, RuntimeError, BufferError):
+            # What NumPy would make numbers of: nothing (NaN), texts, dates, half of a complex number.
+            made = x if isinstance(x, np.ndarray) else np.asarray(x)
+            if x is None or made.dtype.kind in "cSUmM":
+                raise TypeError
+            made = made.astype(_OF_NAME[dtype])
+        except Exception:  # whatever an object's __array__ or __float__ raises
             raise InvalidArgument("attention", argument, "an array of numbers", described(x)) from None
         return NumPy.operand(made)
+
+    @staticmethod
+    def joined(a: Any, b: Any) -> Any:
+        """Side by side."""
+        import numpy as np
+
+        return np.concatenate([a, b], axis=-1)
 
     @staticmethod
     def result(x: Any, like: Any) -> Any:
@@ -104,6 +115,12 @@ class Torch:
             return torch.as_tensor(x, dtype=getattr(torch, _OF_NAME[dtype]))
         except (TypeError, ValueError, RuntimeError):
             raise InvalidArgument("attention", argument, "an array of numbers", described(x)) from None
+
+    @staticmethod
+    def joined(a: Any, b: Any) -> Any:
+        import torch
+
+        return torch.cat([a, b], -1)
 
     @staticmethod
     def result(x: Any, like: Any) -> Any:

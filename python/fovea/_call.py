@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from typing import Any, Optional, Sequence
+from typing import Any, Iterable, Optional, Sequence
 
-from . import _core, masks
+from . import _core, scores
 from ._arrays import compute_dtype, dtype_name, is_torch, library_of
 from ._errors import InvalidArgument
 from ._spec import Call, PlanKey, Shape, make_plan, offset_of, plan_for, take_apart
@@ -61,11 +61,22 @@ def asked(
     return Asked(
         offset_of(query_offset),
         seed,
-        () if weight_heads is None else integers(weight_heads, "attention.weight_heads"),
-        () if weight_rows is None else integers(weight_rows, "attention.weight_rows"),
+        _some(weight_heads, "weight_heads"),
+        _some(weight_rows, "weight_rows"),
         bool(lse),
         bool(weights),
     )
+
+
+def _some(chosen: Any, argument: str) -> tuple[int, ...]:
+    if chosen is None:
+        return ()
+    found = integers(chosen, f"attention.{argument}")
+    if not found or not all(0 <= n < 1 << 40 for n in found):
+        raise InvalidArgument(
+            "attention", argument, "numbers of at least 0, one or more; None for all", str(list(found))[:80]
+        )
+    return found
 
 
 def operands(call: Call, query: Any, key: Any, value: Any, dtype: str) -> dict[str, Any]:
@@ -260,7 +271,8 @@ def gradients(
 
     Returns:
         Arrays by name: "query", "key", "value", and those of parameters, "score.W", "mods[0].slope",
-        "normalizer.sink", in the shapes they were given.
+        "normalizer.sink", in the shapes they were given. An array of numbers as mask is the last of the mods,
+        "mods[0].bias". HardArgmax leaves "value" and "weight_mods[...]": scores have no derivative.
 
     >>> import numpy as np
     >>> q = k = v = np.ones((1, 2, 4, 8), np.float32)
@@ -293,8 +305,17 @@ def gradients(
             loss[name] = library.operand(array)
     if not loss:
         raise InvalidArgument("gradients", "d_output", "an array, or d_weights or advantage", "none of them")
-    results = backward(chosen, call, inputs, loss, list(inputs), ask)
+    results = backward(chosen, call, inputs, loss, _differentiable(call, inputs), ask)
+    if isinstance(score, scores.Concat):
+        results["score.W"] = library.joined(results["score.W"], results.pop("score.U"))
     return {name: library.result(x, query) for name, x in results.items()}
+
+
+def _differentiable(call: Call, names: Iterable[str]) -> list[str]:
+    """The inputs that a derivative goes to: none goes through an argmax to the scores."""
+    if call.structure.normalizer != "argmax":
+        return list(names)
+    return [name for name in names if name == "value" or name.startswith("weight_mods")]
 
 
 def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = ["InvalidArgument"]
 
 _PYTHON_NAMES = {
     "attend": "attention",
     "attend_backward": "gradients",
     "make_plan": "attention",
+}
+
+_ARGUMENTS = {
+    "sink": "normalizer.sink",
+    "transitions": "normalizer.transitions",
+    "dropout.rate": "dropout",
+    "output": "out",
 }
 
 
@@ -18,10 +27,11 @@ def _argument(name: str) -> str:
         ("inputs.", ""),
         ("loss.", ""),
         ("spec.", ""),
+        ("shape.", ""),
     ):
         if name.startswith(prefix):
             return replacement + name[len(prefix) :]
-    return {"sink": "normalizer.sink", "transitions": "normalizer.transitions"}.get(name, name)
+    return _ARGUMENTS.get(name, name)
 
 
 class InvalidArgument(ValueError):
@@ -41,5 +51,5 @@ class InvalidArgument(ValueError):
         self.got = got
         super().__init__(f"{self.function}: {self.argument}: expected {expected}, got {got}")
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return type(self), (self.function, self.argument, self.expected, self.got)

@@ -9,8 +9,9 @@ from typing import Any, Optional, Sequence
 from . import _core, masks, mods as mod_values, normalizers, scores
 from ._arrays import compute_dtype, described, dtype_name, is_torch
 from ._errors import InvalidArgument
-from ._value import integer, integers, is_array
+from ._value import integer, integers, is_array, real, shown
 
+_MOST_OFFSET = 1 << 40
 _PRECISIONS = ("full", "high", "medium")
 
 
@@ -55,8 +56,8 @@ def take_apart(
     precision: str = "full",
     weight_mods: Sequence[Any] = (),
 ) -> Call:
-    if precision not in _PRECISIONS:
-        raise InvalidArgument("attention", "precision", '"full", "high" or "medium"', repr(precision))
+    if not isinstance(precision, str) or precision not in _PRECISIONS:
+        raise InvalidArgument("attention", "precision", '"full", "high" or "medium"', shown(precision))
     score = _checked("score", scores.ScaledDot() if score is None else score, scores.Score)
     normalizer = _checked(
         "normalizer", normalizers.Softmax() if normalizer is None else normalizer, normalizers.Normalizer
@@ -76,12 +77,12 @@ def take_apart(
     array_mask = mask if _any(mask, masks.ArrayMask) else None
     structure = Structure(
         score=score._text(),
-        scale=None if scale is None else float(scale),
+        scale=None if scale is None else real(scale, "attention.scale"),
         mods=tuple(mod._text() for mod in mods),
         mask=masks.Everything() if array_mask is not None else mask,
         normalizer=normalizer._text(),
         weight_mods=tuple(mod._text() for mod in weight_mods),
-        dropout=_rate(dropout),
+        dropout=real(dropout, "attention.dropout"),
         hidden=score._hidden(),
         axes=tuple(axes),
     )
@@ -94,7 +95,7 @@ def _checked(argument: str, value: Any, kind: type) -> Any:
             "attention", argument, f"a value, fovea.{value.__name__}(...)", f"the class {value.__name__}"
         )
     if not isinstance(value, kind):
-        raise InvalidArgument("attention", argument, f"a {kind.__name__} of fovea", repr(value)[:80])
+        raise InvalidArgument("attention", argument, f"a {kind.__name__} of fovea", shown(value))
     return value
 
 
@@ -105,7 +106,7 @@ def _list_of_mods(argument: str, values: Any) -> tuple[Any, ...]:
         values = tuple(values)
     except TypeError:
         raise InvalidArgument(
-            "attention", argument, "a sequence of fovea's mods", repr(values)[:80]
+            "attention", argument, "a sequence of fovea's mods", shown(values)
         ) from None
     return tuple(_checked(f"{argument}[{n}]", mod, mod_values.Mod) for n, mod in enumerate(values))
 
@@ -118,7 +119,10 @@ def _mods_and_mask(mods: Any, mask: Any) -> tuple[tuple[Any, ...], masks.Mask]:
     if is_array(mask):
         if str(mask.dtype).rsplit(".", 1)[-1] == "bool":
             return mods, masks.ArrayMask(mask)
-        dtype_name(mask, "mask")
+        if str(mask.dtype).rsplit(".", 1)[-1] not in ("float32", "float64", "bfloat16", "float16"):
+            raise InvalidArgument(
+                "attention", "mask", "truth values, or numbers to be added in f32, f64, bf16 or f16", described(mask)
+            )
         return (*mods, mod_values.DenseBias(mask)), masks.Everything()
     if callable(mask) and not isinstance(mask, (masks.Mask, type)):
         return mods, masks.Predicate(mask)
@@ -130,7 +134,7 @@ def _mods_and_mask(mods: Any, mask: Any) -> tuple[tuple[Any, ...], masks.Mask]:
         "attention",
         "mask",
         "a mask of fovea, an array of truth values or numbers, or a function (b, h, i, j)",
-        repr(mask)[:80],
+        shown(mask),
     )
 
 
@@ -163,13 +167,6 @@ def _dynamic_lengths(mask: masks.Mask) -> tuple[masks.Mask, Any]:
     return without(mask), lengths
 
 
-def _rate(dropout: Any) -> float:
-    try:
-        return float(dropout)
-    except (TypeError, ValueError):
-        raise InvalidArgument("attention", "dropout", "a rate in [0, 1)", repr(dropout)[:80]) from None
-
-
 @dataclasses.dataclass(frozen=True)
 class Shape:
     """Sizes of one call, or the largest of a plan."""
@@ -196,7 +193,7 @@ class Shape:
         other = k or v
         if other is None:
             W = call.parameters["score.W"]
-            other = (q[0], q[1], int(W.shape[0]), q[3])
+            other = (q[0], q[1], scores.length(W, "score.W"), q[3])
         return Shape(
             batch=q[0],
             num_query_heads=q[1],
@@ -211,7 +208,12 @@ class Shape:
 
 
 def _four(argument: str, array: Any) -> tuple[int, int, int, int]:
-    shape = tuple(int(n) for n in getattr(array, "shape", ()))
+    try:
+        shape = tuple(int(n) for n in getattr(array, "shape", ()))
+    except (TypeError, ValueError):
+        shape = ()
+    if hasattr(array, "filled"):
+        raise InvalidArgument("attention", argument, "an array without a mask in it: mask= has one", "a masked array")
     if len(shape) != 4 or not is_array(array):
         raise InvalidArgument("attention", argument, "[batch, heads, length, dim]", described(array))
     return shape  # type: ignore[return-value]
@@ -264,10 +266,14 @@ def plan_for(call: Call, shape: Shape, dtype: str, query_offset: Optional[int], 
 
 
 def offset_of(query_offset: Any) -> Optional[int]:
+    if query_offset is None:
+        return None
     # A number is left as it came: in a graph it may stand for a size that is not known yet.
-    if query_offset is None or (isinstance(query_offset, int) and not isinstance(query_offset, bool)):
-        return query_offset
-    return int(integer(query_offset, "attention.query_offset"))
+    whole = isinstance(query_offset, int) and not isinstance(query_offset, bool)
+    offset = query_offset if whole else int(integer(query_offset, "attention.query_offset"))
+    if not -_MOST_OFFSET <= offset <= _MOST_OFFSET:
+        raise InvalidArgument("attention", "query_offset", "an offset within 2^40", str(offset))
+    return offset
 
 
 __all__ = [

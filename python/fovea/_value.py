@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
+
+from ._errors import InvalidArgument
 
 _MOST_ELEMENTS = 1000
 
@@ -12,26 +15,38 @@ def is_array(x: Any) -> bool:
     return hasattr(x, "shape") and hasattr(x, "dtype")
 
 
+def _plain(x: Any) -> Any:
+    """Numbers, strings and lists of them: what is compared, whether it came as an array, a tuple or a list."""
+    if is_array(x) and hasattr(x, "tolist"):
+        return x.tolist()
+    if isinstance(x, (list, tuple)):
+        return [_plain(e) for e in x]
+    return x
+
+
 def _equal(a: Any, b: Any) -> bool:
-    if a is b:
-        return True
-    if is_array(a) or is_array(b):
-        a, b = (x.tolist() if hasattr(x, "tolist") else x for x in (a, b))
-        return a == b
-    return type(a) is type(b) and a == b
+    return a is b or bool(_plain(a) == _plain(b))
 
 
 def _text(x: Any) -> str:
     if is_array(x):
-        size = 1
-        for n in x.shape:
-            size *= int(n)
-        if size <= _MOST_ELEMENTS and hasattr(x, "tolist"):
-            return repr(x.detach().tolist() if hasattr(x, "detach") else x.tolist())
-        return f"<{x.dtype} {list(x.shape)}>"
-    if isinstance(x, tuple) and len(x) != 1:
-        return "[" + ", ".join(_text(e) for e in x) + "]"
+        if math.prod(int(n) for n in x.shape) > _MOST_ELEMENTS or not hasattr(x, "tolist"):
+            return f"<{x.dtype} {list(x.shape)}>"
+        return _text((x.detach() if hasattr(x, "detach") else x).tolist())
+    if isinstance(x, (list, tuple)):
+        return "[" + ", ".join(map(_text, x)) + "]"
+    if isinstance(x, float) and not math.isfinite(x):
+        return f"float('{x}')"
     return repr(x)
+
+
+def frozen(x: Any) -> Any:
+    """A list, or an array of NumPy's, as a tuple of its own: later changes of what was given change nothing."""
+    if isinstance(x, (list, tuple)):
+        return tuple(map(frozen, x))
+    if is_array(x) and type(x).__module__ == "numpy":
+        return frozen(x.tolist())
+    return x
 
 
 class Value:
@@ -55,7 +70,9 @@ class Value:
         return all(_equal(value, theirs[name]) for name, value in self._fields().items())
 
     def __hash__(self) -> int:
-        return hash((type(self), *(None if is_array(x) else _hashable(x) for x in self._fields().values())))
+        # Without what may be an array, whose elements an optimiser changes.
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return hash((type(self), *(_hashable(getattr(self, f.name)) for f in fields if f.type != "Any")))
 
     def __repr__(self) -> str:
         parts = []
@@ -72,8 +89,11 @@ class Value:
 
 
 def _hashable(x: Any) -> Any:
-    if isinstance(x, list):
-        return tuple(_hashable(e) for e in x)
+    """What is the same for all that is `_equal`."""
+    if isinstance(x, (list, tuple)):
+        return tuple(map(_hashable, x))
+    if is_array(x):
+        return _hashable(x.tolist()) if type(x).__module__ == "numpy" else None
     try:
         hash(x)
     except TypeError:
@@ -81,34 +101,62 @@ def _hashable(x: Any) -> Any:
     return x
 
 
+def shown(x: Any) -> str:
+    """What came, for an error, however long it is and whatever its repr does."""
+    if is_array(x) and getattr(x, "shape", None) != ():
+        return f"{x.dtype} {list(x.shape)}"
+    try:
+        text = repr(x)
+    except Exception:
+        text = f"a {type(x).__name__}"
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _refuse(name: str, expected: str, x: Any) -> "InvalidArgument":
+    function, _, argument = name.rpartition(".")
+    return InvalidArgument(function, argument, expected, shown(x))
+
+
+def real(x: Any, name: str) -> float:
+    """`name` is "function.argument"."""
+    try:
+        if isinstance(x, (bool, str, bytes)) or is_array(x) and len(x.shape):
+            raise TypeError
+        return float(x)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        raise _refuse(name, "a number", x) from None
+
+
 def number(x: Any, name: str) -> str:
     """A number in the grammar's text, which reads back to the bit."""
-    from ._errors import InvalidArgument
-
-    if isinstance(x, bool) or not hasattr(x, "__float__") or is_array(x) and getattr(x, "ndim", 0):
-        raise InvalidArgument(name.split(".")[0], name.split(".")[-1], "a number", repr(x))
-    text = f"{float(x)}"  # repr, but torch.compile can follow it for a number that it made a variable
+    # What repr gives, but torch.compile can follow it for a number that it made a variable.
+    text = f"{real(x, name)}"
     return text[:-2] if text.endswith(".0") else text
 
 
 def integer(x: Any, name: str) -> str:
-    from ._errors import InvalidArgument
-
     try:
         if isinstance(x, bool):
             raise TypeError
         return str(x.__index__())
-    except (TypeError, AttributeError):
-        raise InvalidArgument(name.split(".")[0], name.split(".")[-1], "a whole number", repr(x)) from None
+    except (TypeError, AttributeError, RuntimeError):
+        raise _refuse(name, "a whole number", x) from None
+
+
+def count(x: Any, name: str) -> str:
+    """A whole number that the grammar can write: none below 0, and the largest is the name of "all"."""
+    text = integer(x, name)
+    if not 0 <= int(text) < (1 << 63) - 1:
+        raise _refuse(name, "a whole number in [0, 2^63 - 1)", x)
+    return text
 
 
 def integers(x: Any, name: str) -> tuple[int, ...]:
     """A sequence or array of whole numbers as a tuple."""
-    from ._errors import InvalidArgument
-
     try:
-        return tuple(int(integer(e, name)) for e in (x.tolist() if hasattr(x, "tolist") else x))
+        if isinstance(x, (str, bytes)):
+            raise TypeError
+        elements = tuple(x.tolist() if hasattr(x, "tolist") else x)
     except TypeError:
-        raise InvalidArgument(
-            name.split(".")[0], name.split(".")[-1], "a sequence of whole numbers", repr(x)
-        ) from None
+        raise _refuse(name, "a sequence of whole numbers", x) from None
+    return tuple(int(integer(e, name)) for e in elements)

@@ -7,11 +7,12 @@ end, as a cache of keys needs); 0 is the top-left form. `i` stands for it, `j` f
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Optional, Sequence
+import threading
+from typing import Any, Callable, Optional, Sequence, Union
 
 from . import _core
 from ._errors import InvalidArgument
-from ._value import Value, integer, integers
+from ._value import Value, count, frozen, integers, shown
 
 __all__ = [
     "Mask",
@@ -51,7 +52,22 @@ class Mask(Value):
 
     def _engine(self, sizes: Sizes) -> "_core.Mask":
         """The engine's mask for calls of these sizes."""
-        return _core.Mask(self._text())
+        try:
+            return _core.Mask(self._text())
+        except InvalidArgument as error:
+            raise self._said(error) from None
+
+    def _said(self, error: InvalidArgument) -> InvalidArgument:
+        """What the reader of the text found wrong, in the words of who wrote a value."""
+        own = type(self).__name__
+        if error.function != "parse_mask":
+            return error
+        what, _, expected = error.expected.partition(" with ")
+        argument, _, got = error.got.rpartition(" ")
+        argument, _, remark = argument.partition(", ")
+        if not expected or argument not in self._fields():
+            return InvalidArgument(own, ", ".join(self._fields()), error.expected, error.got)
+        return InvalidArgument(own, argument, f"{expected} ({remark})" if remark else expected, got)
 
     def _text(self) -> str:
         raise NotImplementedError
@@ -72,6 +88,22 @@ class Mask(Value):
         return Not(self)
 
 
+# Hashing, comparing and printing go down a mask as deep as this.
+_MOST_LEVELS = 100
+
+
+def _levels(mask: Any, name: str) -> int:
+    """How deep a mask is: checks what stands beside & and |."""
+    if not isinstance(mask, Mask):
+        raise InvalidArgument(name, "a", "a mask of fovea", shown(mask))
+    levels: int = mask.__dict__.get("_levels", 0)
+    if levels >= _MOST_LEVELS:
+        raise InvalidArgument(
+            name, "a", f"a mask of at most {_MOST_LEVELS} levels: an array or a predicate holds more", f"{levels} levels"
+        )
+    return levels + 1
+
+
 def _in_parentheses(mask: Mask, strength: int) -> str:
     return repr(mask) if mask._strength >= strength else f"({mask!r})"
 
@@ -82,6 +114,9 @@ class And(Mask):
     a: Mask
     b: Mask
     _strength = 2
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_levels", max(_levels(self.a, "And"), _levels(self.b, "And")))
 
     def _engine(self, sizes: Sizes) -> "_core.Mask":
         return self.a._engine(sizes) & self.b._engine(sizes)
@@ -100,6 +135,9 @@ class Or(Mask):
     b: Mask
     _strength = 1
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_levels", max(_levels(self.a, "Or"), _levels(self.b, "Or")))
+
     def _engine(self, sizes: Sizes) -> "_core.Mask":
         return self.a._engine(sizes) | self.b._engine(sizes)
 
@@ -115,6 +153,9 @@ class Not(Mask):
 
     a: Mask
     _strength = 3
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_levels", _levels(self.a, "Not"))
 
     def _engine(self, sizes: Sizes) -> "_core.Mask":
         return ~self.a._engine(sizes)
@@ -160,17 +201,22 @@ class SlidingWindow(Mask):
 
     def _text(self) -> str:
         sides = (
-            "all" if side is None else integer(side, f"SlidingWindow.{name}")
+            "all" if side is None else count(side, f"SlidingWindow.{name}")
             for name, side in self._fields().items()
         )
         return f"window({','.join(sides)})"
 
 
 class _Integers(Mask):
-    """A mask that a list of whole numbers makes."""
+    """A mask that a list of whole numbers makes, a copy of the one given."""
+
+    def __post_init__(self) -> None:
+        for name, value in self._fields().items():
+            object.__setattr__(self, name, frozen(value))
 
     def _list(self, values: Any, field: str, name: str) -> str:
-        return f"{name}({','.join(map(str, integers(values, f'{type(self).__name__}.{field}')))})"
+        own = f"{type(self).__name__}.{field}"
+        return f"{name}({','.join(count(n, own) for n in integers(values, own))})"
 
 
 class GlobalTokens(_Integers):
@@ -194,7 +240,7 @@ class StreamingSinks(Mask):
     count: int = 4
 
     def _text(self) -> str:
-        return f"sinks({integer(self.count, 'StreamingSinks.count')})"
+        return f"sinks({count(self.count, 'StreamingSinks.count')})"
 
 
 class KeyLengths(_Integers):
@@ -207,7 +253,7 @@ class KeyLengths(_Integers):
     lengths: Optional[Sequence[int]] = None
 
     def _text(self) -> str:
-        return "lengths" if self.lengths is None else self._list(self.lengths, "lengths", "lengths")
+        return "lengths()" if self.lengths is None else self._list(self.lengths, "lengths", "lengths")
 
 
 class Prefix(_Integers):
@@ -218,7 +264,7 @@ class Prefix(_Integers):
         lengths: one for all, or one a batch entry.
     """
 
-    lengths: Any
+    lengths: Union[int, Sequence[int]]
 
     def _text(self) -> str:
         lengths = self.lengths if hasattr(self.lengths, "__len__") else [self.lengths]
@@ -244,7 +290,7 @@ class Chunked(Mask):
     size: int
 
     def _text(self) -> str:
-        return f"chunked({integer(self.size, 'Chunked.size')})"
+        return f"chunked({count(self.size, 'Chunked.size')})"
 
 
 class Strided(Mask):
@@ -253,7 +299,7 @@ class Strided(Mask):
     stride: int
 
     def _text(self) -> str:
-        return f"strided({integer(self.stride, 'Strided.stride')})"
+        return f"strided({count(self.stride, 'Strided.stride')})"
 
 
 class Dilated(Mask):
@@ -265,7 +311,7 @@ class Dilated(Mask):
 
     def _text(self) -> str:
         sides = (
-            "all" if side is None else integer(side, f"Dilated.{name}")
+            "all" if side is None else count(side, f"Dilated.{name}")
             for name, side in self._fields().items()
         )
         return f"dilated({','.join(sides)})"
@@ -280,7 +326,10 @@ class BlockTable(Mask):
     """
 
     size: int
-    visible: Any
+    visible: Sequence[Sequence[bool]]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "visible", frozen(self.visible))
 
     def _text(self) -> str:
         rows = self.visible.tolist() if hasattr(self.visible, "tolist") else self.visible
@@ -293,7 +342,7 @@ class BlockTable(Mask):
             raise InvalidArgument(
                 "BlockTable", "visible", "[rows, columns] of truth values", repr(self.visible)
             ) from None
-        return f"blocks({','.join([integer(self.size, 'BlockTable.size'), str(columns), *bits])})"
+        return f"blocks({','.join([count(self.size, 'BlockTable.size'), str(columns), *bits])})"
 
 
 class BigBird(Mask):
@@ -313,7 +362,7 @@ class BigBird(Mask):
     seed: int = 0
 
     def _text(self) -> str:
-        numbers = (integer(x, f"BigBird.{name}") for name, x in self._fields().items())
+        numbers = (count(x, f"BigBird.{name}") for name, x in self._fields().items())
         return f"bigbird({','.join(numbers)})"
 
 
@@ -340,6 +389,8 @@ class Groups(_Integers):
         return self._list(self.groups, "groups", "groups")
 
 
+# So that threads that come together ask once. A predicate may call attention itself.
+_asking = threading.RLock()
 # Sites that a predicate is asked for at a time: 4 MiB of truth values.
 _MOST_SITES = 1 << 22
 
@@ -360,12 +411,18 @@ class Predicate(Mask):
     visible: Callable[[Any, Any, Any, Any], Any]
 
     def _engine(self, sizes: Sizes) -> "_core.Mask":
-        known: dict[Sizes, _core.Mask] = self.__dict__.setdefault("_known", {})
-        if sizes not in known:
-            while len(known) >= 16:
-                known.pop(next(iter(known)))
-            known[sizes] = self._ask(sizes)
-        return known[sizes]
+        if not callable(self.visible):
+            raise InvalidArgument("Predicate", "visible", "a function (batch, head, i, j)", shown(self.visible))
+        with _asking:
+            known: dict[Sizes, _core.Mask] = self.__dict__.setdefault("_known", {})
+            if sizes not in known:
+                while len(known) >= 16:
+                    known.pop(next(iter(known)))
+                known[sizes] = self._ask(sizes)
+            return known[sizes]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._fields()  # what it said can be asked again
 
     def _text(self) -> str:
         return f"predicate({getattr(self.visible, '__name__', type(self.visible).__name__)})"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Optional
+from typing import Any, ClassVar
 
-from ._value import Value
+from ._errors import InvalidArgument
+from ._value import Value, shown
 
 __all__ = [
     "Score",
@@ -88,7 +89,7 @@ class Additive(Score):
     _name = "additive"
 
     def _hidden(self) -> int:
-        return _length(self.v)
+        return length(self.v, "score.v")
 
 
 class Concat(Score):
@@ -104,10 +105,17 @@ class Concat(Score):
     _name = "additive"
 
     def _hidden(self) -> int:
-        return _length(self.v)
+        return length(self.v, "score.v")
 
     def _split(self, query_dim: int) -> "Additive":
-        return Additive(self.W[:, :query_dim], self.W[:, query_dim:], self.v)
+        W = self.W
+        if isinstance(W, (list, tuple)):
+            import numpy as np
+
+            W = np.asarray(W)
+        if len(getattr(W, "shape", ())) != 2:
+            raise InvalidArgument("attention", "score.W", "[hidden, query_dim + key_dim]", shown(self.W))
+        return Additive(W[:, :query_dim], W[:, query_dim:], self.v)
 
 
 class LowRankBilinear(Score):
@@ -123,7 +131,7 @@ class LowRankBilinear(Score):
     _name = "low-rank"
 
     def _hidden(self) -> int:
-        return _length(self.W)
+        return length(self.W, "score.W")
 
 
 class Location(Score):
@@ -157,8 +165,14 @@ class Coverage(Score):
     _name = "coverage"
 
     def _hidden(self) -> int:
-        return _length(self.v)
+        return length(self.v, "score.v")
 
 
-def _length(array: Optional[Any]) -> int:
-    return 0 if array is None or not len(getattr(array, "shape", (0,))) else int(len(array))
+def length(array: Any, argument: str) -> int:
+    """Of its first axis."""
+    try:
+        return int(array.shape[0]) if hasattr(array, "shape") else len(array)
+    except (TypeError, IndexError):
+        raise InvalidArgument(
+            "attention", argument, "an array of at least one axis", "None" if array is None else type(array).__name__
+        ) from None

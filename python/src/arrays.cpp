@@ -2,7 +2,9 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 namespace fovea::python {
@@ -25,20 +27,27 @@ std::optional<DType> dtype_of_array(const nb::dlpack::dtype& dtype) {
   }
 }
 
+// What str() of an attribute says; "" where there is none, or where asking for it raised.
+std::string attribute(nb::handle object, const char* name) {
+  const nb::object found = nb::steal(PyObject_GetAttrString(object.ptr(), name));
+  const nb::object text = nb::steal(found.is_valid() ? PyObject_Str(found.ptr()) : nullptr);
+  const char* characters = text.is_valid() ? PyUnicode_AsUTF8(text.ptr()) : nullptr;
+  std::string result = characters ? characters : "";
+  PyErr_Clear();
+  return result;
+}
+
 std::string described(nb::handle array) {
-  std::string text = nb::cast<std::string>(array.type().attr("__name__"));
-  if (nb::hasattr(array, "dtype")) text += " of " + nb::cast<std::string>(nb::str(array.attr("dtype")));
-  if (nb::hasattr(array, "device")) {
-    const auto device = nb::cast<std::string>(nb::str(array.attr("device")));
-    if (device != "cpu") text += " on " + device;
-  }
+  std::string text = Py_TYPE(array.ptr())->tp_name;
+  const std::string dtype = attribute(array, "dtype"), device = attribute(array, "device");
+  if (!dtype.empty()) text += " of " + dtype;
+  if (!device.empty() && device != "cpu") text += " on " + device;
   return text;
 }
 
 // ml_dtypes' bfloat16, whose NumPy arrays no protocol exports: their bits, then.
 bool is_numpy_bf16(nb::handle array) {
-  return nb::hasattr(array, "dtype") && nb::hasattr(array, "view") &&
-         nb::cast<std::string>(nb::str(array.attr("dtype"))) == "bfloat16";
+  return PyObject_HasAttrString(array.ptr(), "view") && attribute(array, "dtype") == "bfloat16";
 }
 
 template <class Array>
@@ -65,7 +74,7 @@ Array imported(nb::handle array, const std::string& function, const std::string&
 }  // namespace
 
 template <class Array>
-TensorView Arrays::view(const Array& array, bool as_bf16, const std::string& argument) const {
+TensorView Arrays::view(const Array& array, nb::handle given, bool as_bf16, const std::string& argument) const {
   const auto refuse = [&](const std::string& expected, const std::string& got) {
     throw InvalidArgument(function_, argument, expected, got);
   };
@@ -74,22 +83,30 @@ TensorView Arrays::view(const Array& array, bool as_bf16, const std::string& arg
            "one on a device of DLPack type " + std::to_string(array.device_type()));
   const std::optional<DType> dtype = as_bf16 ? DType::bf16 : dtype_of_array(array.dtype());
   if (!dtype)
-    refuse("f32, f64, bf16 or f16", "DLPack type " + std::to_string(array.dtype().code) + " of " +
-                                        std::to_string(array.dtype().bits) + " bits");
+    refuse("an array of f32, f64, bf16 or f16", described(given));
   if (array.ndim() > max_rank)
     refuse("at most " + std::to_string(max_rank) + " axes", std::to_string(array.ndim()));
   std::int64_t sizes[max_rank] = {}, strides[max_rank] = {};
   const auto element = static_cast<std::int64_t>(size_of(*dtype));
+  constexpr std::int64_t max_stride = std::numeric_limits<std::int64_t>::max();
   std::int64_t reach = 0;
   for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
     sizes[axis] = static_cast<std::int64_t>(array.shape(axis));
     strides[axis] = array.stride(axis);
     // The offset of the last element, in bytes: one that does not fit cannot lie in any memory.
     std::int64_t step = 0;
+    const std::int64_t length = strides[axis] < 0 ? -std::max(strides[axis], -max_stride) : strides[axis];
     if (sizes[axis] > 1 &&
-        (__builtin_mul_overflow(sizes[axis] - 1, strides[axis] < 0 ? -strides[axis] : strides[axis], &step) ||
-         __builtin_mul_overflow(step, element, &step) || __builtin_add_overflow(reach, step, &reach)))
+        (__builtin_mul_overflow(sizes[axis] - 1, length, &step) || __builtin_mul_overflow(step, element, &step) ||
+         __builtin_add_overflow(reach, step, &reach)))
       refuse("strides that stay inside memory", "stride " + std::to_string(strides[axis]));
+  }
+  // Strides of axes of one element, or of arrays of none, say nothing, and libraries write there what they like.
+  std::int64_t contiguous = 1;
+  const bool none = std::find(sizes, sizes + array.ndim(), 0) != sizes + array.ndim();
+  for (std::size_t axis = array.ndim(); axis-- > 0;) {
+    if (none || sizes[axis] == 1) strides[axis] = contiguous;
+    if (none || sizes[axis] != 1) contiguous = sizes[axis] * strides[axis];
   }
   auto* data = const_cast<std::byte*>(static_cast<const std::byte*>(array.data()));
   if (reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(element) != 0)
@@ -104,14 +121,14 @@ ConstTensorView Arrays::read(nb::handle array, const std::string& argument) {
   if (array.is_none()) return {};
   bool as_bf16 = false;
   read_.push_back(imported<nb::ndarray<nb::ro>>(array, function_, argument, as_bf16));
-  return view(read_.back(), as_bf16, argument);
+  return view(read_.back(), array, as_bf16, argument);
 }
 
 TensorView Arrays::write(nb::handle array, const std::string& argument) {
   if (array.is_none()) return {};
   bool as_bf16 = false;
   written_.push_back(imported<nb::ndarray<>>(array, function_, argument, as_bf16));
-  return view(written_.back(), as_bf16, argument);
+  return view(written_.back(), array, as_bf16, argument);
 }
 
 }  // namespace fovea::python

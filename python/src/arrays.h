@@ -30,7 +30,7 @@ class Arrays {
 
  private:
   template <class Array>
-  TensorView view(const Array& array, bool as_bf16, const std::string& argument) const;
+  TensorView view(const Array& array, nb::handle given, bool as_bf16, const std::string& argument) const;
 
   std::string function_;
   std::deque<nb::ndarray<nb::ro>> read_;

@@ -91,6 +91,18 @@ struct Inputs {
   }
 };
 
+// The text is the package's, so that what is wrong in it is a number that the caller wrote.
+void parse_mods(const std::string& list, const std::vector<std::string>& texts, Mods& mods) {
+  for (const std::string& text : texts) {
+    try {
+      mods.push_back(parse_mod(text));
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument("make_plan", list + "[" + std::to_string(mods.size()) + "]", error.expected(),
+                            error.got());
+    }
+  }
+}
+
 AttentionPlan make(const std::string& score, std::optional<double> scale,
                    const std::vector<std::string>& mods, const Mask& mask, const std::string& normalizer,
                    const std::vector<std::string>& weight_mods, double dropout,
@@ -103,8 +115,8 @@ AttentionPlan make(const std::string& score, std::optional<double> scale,
                      .normalizer = parse_normalizer(normalizer),
                      .weight_mods = {},
                      .dropout = {dropout}};
-  for (const std::string& mod : mods) spec.mods.push_back(parse_mod(mod));
-  for (const std::string& mod : weight_mods) spec.weight_mods.push_back(parse_mod(mod));
+  parse_mods("mods", mods, spec.mods);
+  parse_mods("weight_mods", weight_mods, spec.weight_mods);
   const AttentionShape shape{.batch = sizes[0],
                              .num_query_heads = sizes[1],
                              .num_kv_heads = sizes[2],
