@@ -119,6 +119,8 @@ def _refuse(name: str, expected: str, x: Any) -> "InvalidArgument":
 
 def real(x: Any, name: str) -> float:
     """`name` is "function.argument"."""
+    if isinstance(x, float):  # also one that torch.compile made a variable, which may be asked nothing else
+        return float(x)
     try:
         if isinstance(x, (bool, str, bytes)) or is_array(x) and len(x.shape):
             raise TypeError

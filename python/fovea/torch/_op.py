@@ -12,7 +12,6 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import masks
 from .._arrays import Torch, compute_dtype, described, dtype_name
@@ -22,7 +21,7 @@ from .._spec import Call, Shape, Structure, plan_for
 from .._value import integers
 from . import _text
 from ._derivatives import Loss, derivatives
-from . import _operator  # noqa: F401  defines fovea::attend
+from ._operator import NO_SECOND
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -152,8 +151,16 @@ class _Attention(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_output: Any, d_log_sum_exp: Any, d_weights: Any) -> tuple[Any, ...]:
+        with torch.no_grad():
+            found = _Attention._gradients(ctx, d_output, d_log_sum_exp, d_weights)
+        if torch.is_grad_enabled() and found:
+            came = [x for x in (d_output, d_log_sum_exp, d_weights) if x is not None]
+            found = dict(zip(found, _Once.apply(len(found), *found.values(), *came, *ctx.saved_tensors)))
+        return (None, None, *(found.get(name) for name in ctx.names))
+
+    @staticmethod
+    def _gradients(ctx: Any, d_output: Any, d_log_sum_exp: Any, d_weights: Any) -> dict[str, Tensor]:
         *tensors, output, log_sum_exp = ctx.saved_tensors
         given = dict(zip(ctx.names, tensors))
         call = dataclasses.replace(ctx.call, parameters=dict(list(given.items())[3:]))
@@ -161,8 +168,19 @@ class _Attention(torch.autograd.Function):
         inputs = operands(call, query, key, value, dtype_name(query, "query"))
         wanted = [name for name, need in zip(ctx.names, ctx.needs_input_grad[2:]) if need]
         loss = Loss(d_output, d_log_sum_exp, d_weights)
-        found = derivatives(ctx.plan, call, inputs, ctx.ask, output, log_sum_exp, loss, wanted)
-        return (None, None, *(found.get(name) for name in ctx.names))
+        return derivatives(ctx.plan, call, inputs, ctx.ask, output, log_sum_exp, loss, wanted)
+
+
+class _Once(torch.autograd.Function):
+    """Gradients as they are, of which no gradient must be taken: it would be missing, and nobody would know."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Optional[Tensor]) -> tuple[Any, ...]:
+        return tuple(x.detach() for x in tensors[:count])  # type: ignore[union-attr]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> None:
+        raise RuntimeError(NO_SECOND)
 
 
 def _through_operator(call: Call, query: Tensor, key: Any, value: Any, ask: Asked, seed: Any) -> Any:
@@ -252,7 +270,6 @@ class _ScoreFunction(torch.autograd.Function):
         return advantage.new_zeros(())
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_result: Tensor) -> tuple[Any, ...]:
         advantage, *tensors = ctx.saved_tensors
         given = dict(zip(ctx.names, tensors))

@@ -188,8 +188,11 @@ def _backward(
 torch.library.register_autograd("fovea::attend", _backward, setup_context=_setup_context)
 
 
+NO_SECOND = "fovea: attention has no second derivatives (a gradient of it, made with create_graph=True, was differentiated)"
+
+
 def _twice(ctx: Any, *grads: Any) -> None:
-    raise RuntimeError("fovea: no second derivatives: attention was differentiated with create_graph=True")
+    raise RuntimeError(NO_SECOND)
 
 
 torch.library.register_autograd("fovea::attend_backward", _twice, setup_context=lambda ctx, inputs, output: None)
