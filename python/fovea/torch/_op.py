@@ -104,7 +104,14 @@ def _is_plain(*tensors: Optional[Tensor]) -> bool:
     """Do all tensors have memory of their own, and is nobody watching what is done with them?"""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None or torch._C._get_tracing_state() is not None:
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise InvalidArgument(
+            "attention",
+            "query",
+            "a call outside the transforms of torch.func (autograd has its gradients; batch entries are an axis)",
+            "one inside vmap, grad or another of functorch",
+        )
+    if torch._C._get_tracing_state() is not None:
         return False
     return all(x is None or type(x) in _PLAIN for x in tensors)
 

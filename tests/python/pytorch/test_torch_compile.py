@@ -80,7 +80,7 @@ def same(compiled_call, call, arrays):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_graph_of_everything(backend, dynamic):
-    slope, sink, table = tensors((H,), (H,), (H, 6), grad=True)
+    slope, sink, table = tensors((H,), (H,), (H, 10), grad=True)
     run = compiled(everything, backend=backend, dynamic=dynamic)
     lengths = torch.tensor([9, 4])
     same(run, everything, [*qkv(), slope, sink, lengths, table])
@@ -219,14 +219,12 @@ def test_dispatch_modes_see_the_operator():
     assert torch.equal(inside, fovea.attention(q, k, v, mask=fovea.Causal()))
 
 
-def test_functorch_grad_works_and_vmap_says_no():
+def test_functorch_is_refused():
     q, k, v = qkv(grad=False)
-    total = lambda q: fovea.attention(q, k, v).sum()  # noqa: E731
-    found = torch.func.grad(total)(q)
-    q.requires_grad_()
-    assert torch.allclose(found, torch.autograd.grad(total(q), q)[0])
-    with pytest.raises((RuntimeError, fovea.InvalidArgument), match="vmap|functorch"):
-        torch.func.vmap(lambda q: fovea.attention(q, k, v))(q[None].detach())
+    with pytest.raises(fovea.InvalidArgument, match="torch.func"):
+        torch.func.vmap(lambda q: fovea.attention(q, k, v))(q[None])
+    with pytest.raises(fovea.InvalidArgument, match="torch.func"):
+        torch.func.grad(lambda q: fovea.attention(q, k, v).sum())(q)
 
 
 def test_masks_of_every_step_leave_nothing():
