@@ -90,6 +90,8 @@ class Value:
 
 def _hashable(x: Any) -> Any:
     """What is the same for all that is `_equal`."""
+    if isinstance(x, Value):
+        return x  # trying its hash here as well would double the work at each level of a mask
     if isinstance(x, (list, tuple)):
         return tuple(map(_hashable, x))
     if is_array(x):
