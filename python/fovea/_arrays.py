@@ -13,7 +13,10 @@ _OF_NAME = {short: long for long, short in _NAMES.items()}
 
 def dtype_name(array: Any, argument: str) -> str:
     """ "f32", "f64", "bf16" or "f16"."""
-    name = str(getattr(array, "dtype", "")).rsplit(".", 1)[-1]
+    try:
+        name = str(array.dtype).rsplit(".", 1)[-1]
+    except Exception:  # of an object that only looks like an array, anything
+        name = ""
     if name not in _NAMES or not hasattr(array, "shape"):
         raise InvalidArgument(
             "attention",
@@ -25,9 +28,10 @@ def dtype_name(array: Any, argument: str) -> str:
 
 
 def described(x: Any) -> str:
-    if hasattr(x, "shape") and hasattr(x, "dtype"):
+    try:
         return f"{x.dtype} {list(x.shape)}"
-    return type(x).__name__
+    except Exception:
+        return type(x).__name__
 
 
 def compute_dtype(name: str) -> str:

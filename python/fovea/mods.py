@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Sequence
 
 from . import _core
-from ._value import Value, integer, number
+from ._value import Value, count, number
 
 __all__ = [
     "Mod",
@@ -82,7 +82,7 @@ def alibi_slopes(num_heads: int) -> list[float]:
     >>> fovea.alibi_slopes(4)
     [0.25, 0.0625, 0.015625, 0.00390625]
     """
-    return _core.alibi_slopes(int(integer(num_heads, "alibi_slopes.num_heads")))
+    return _core.alibi_slopes(int(count(num_heads, "alibi_slopes.num_heads")))
 
 
 class DenseBias(Mod):
@@ -122,7 +122,7 @@ class RelativeBias(Mod):
             raise InvalidArgument(
                 "RelativeBias", "direction", '"bidirectional" or "causal"', repr(self.direction)
             )
-        distance = integer(self.max_distance, "RelativeBias.max_distance")
+        distance = count(self.max_distance, "RelativeBias.max_distance")
         return f"relative({_last_size(self.table, 'RelativeBias')},{distance},{self.direction})"
 
 
