@@ -475,7 +475,10 @@ def plan(
     head_dim = int(integer(head_dim, "plan.head_dim"))
 
     def size(x: Any, name: str, default: int) -> int:
-        return default if x is None else int(integer(x, f"plan.{name}"))
+        n = default if x is None else int(integer(x, f"plan.{name}"))
+        if not 0 <= n <= 1 << 40:  # a mask may ask for arrays of sizes before the engine looks at them
+            raise InvalidArgument("plan", name, "a size in [0, 2^40]", str(n))
+        return n
 
     for name, text in (("dtype", dtype), ("kernel", kernel)):
         if not isinstance(text, str):

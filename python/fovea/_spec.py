@@ -62,7 +62,7 @@ def take_apart(
         "normalizer", normalizers.Softmax() if normalizer is None else normalizer, normalizers.Normalizer
     )
     if isinstance(score, scores.Concat):
-        score = score._split(int(query.shape[-1]))
+        score = score._split(_four("query", query)[-1] if not hasattr(query, "head_dim") else query.head_dim)
     mods, mask = _mods_and_mask(mods, mask)
     weight_mods = _list_of_mods("weight_mods", weight_mods)
     parameters: dict[str, Any] = {**score._arrays(), **normalizer._arrays()}

@@ -341,7 +341,7 @@ class BlockTable(Mask):
                 raise TypeError
         except (TypeError, IndexError):
             raise InvalidArgument(
-                "BlockTable", "visible", "[rows, columns] of truth values", repr(self.visible)
+                "BlockTable", "visible", "[rows, columns] of truth values", shown(self.visible)
             ) from None
         return f"blocks({','.join([count(self.size, 'BlockTable.size'), str(columns), *bits])})"
 

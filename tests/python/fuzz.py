@@ -94,7 +94,7 @@ def main(seed: int = 0, seconds: float = 60) -> None:
             _call(r)
             good += 1
         except fovea.InvalidArgument as error:
-            assert "std::" not in str(error) and "column" not in str(error), f"{state[1][-1]}: {error}"
+            assert "std::" not in str(error) and "expression, column" not in str(error), f"{state[1][-1]}: {error}"
         except TypeError as error:
             assert "unexpected keyword" in str(error) or "argument" in str(error), error
             assert "incompatible function" not in str(error), error
