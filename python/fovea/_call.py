@@ -472,14 +472,13 @@ def plan(
     >>> step(keys[:, :, :1], keys[:, :, :9], keys[:, :, :9]).shape
     (1, 1, 1, 8)
     """
-    head_dim = int(integer(head_dim, "plan.head_dim"))
-
     def size(x: Any, name: str, default: int) -> int:
         n = default if x is None else int(integer(x, f"plan.{name}"))
         if not 0 <= n <= 1 << 40:  # a mask may ask for arrays of sizes before the engine looks at them
             raise InvalidArgument("plan", name, "a size in [0, 2^40]", str(n))
         return n
 
+    head_dim = size(-1 if head_dim is None else head_dim, "head_dim", 0)
     for name, text in (("dtype", dtype), ("kernel", kernel)):
         if not isinstance(text, str):
             raise InvalidArgument("plan", name, "a string", shown(text))
