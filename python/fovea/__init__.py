@@ -14,8 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ._call import Plan, attention, explain, gradients, plan
-from ._core import get_num_threads, set_num_threads
+from ._call import Plan, attention, explain, get_num_threads, gradients, plan, set_num_threads
 from ._errors import InvalidArgument
 from ._merge import merge
 from .masks import (
@@ -86,7 +85,7 @@ from .scores import (
     Score,
 )
 
-__all__ = [name for name in dir() if not name.startswith("_") and name not in ("annotations", "importlib")]
+__all__ = [name for name in dir() if not name.startswith("_") and name not in ("annotations", "importlib", "Any")]
 
 
 def list_kernels() -> list[tuple[str, str, bool]]:

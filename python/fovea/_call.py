@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
-from typing import Any, Iterable, Optional, Sequence
+from typing import Any, Callable, Iterable, Optional, Sequence, TypeVar
 
 from . import _core, scores
-from ._arrays import compute_dtype, dtype_name, is_torch, library_of
+from ._arrays import compute_dtype, described, dtype_name, is_torch, library_of
 from ._errors import InvalidArgument
-from ._spec import Call, PlanKey, Shape, make_plan, offset_of, plan_for, take_apart
-from ._value import integer, integers
+from ._spec import Call, PlanKey, Shape, make_plan, offset_of, any_part, plan_for, take_apart
+from ._value import integer, integers, shown
+from .masks import KeyLengths
 
-__all__ = ["attention", "gradients", "explain", "plan", "Plan"]
+__all__ = ["attention", "gradients", "explain", "plan", "Plan", "set_num_threads", "get_num_threads"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +57,7 @@ def asked(
 ) -> Asked:
     if seed is None:
         seed = random.getrandbits(63)
-    seed = int(integer(seed, "attention.seed"))
+    seed = int(integer(seed, "attention.seed", bits=64))
     if not 0 <= seed < 1 << 64:
         raise InvalidArgument("attention", "seed", "a number in [0, 2^64)", str(seed))
     return Asked(
@@ -63,9 +65,16 @@ def asked(
         seed,
         _some(weight_heads, "weight_heads"),
         _some(weight_rows, "weight_rows"),
-        bool(lse),
-        bool(weights),
+        _truth(lse, "return_lse"),
+        _truth(weights, "return_weights"),
     )
+
+
+def _truth(x: Any, argument: str) -> bool:
+    try:
+        return bool(x)
+    except Exception:  # an array of several elements has none
+        raise InvalidArgument("attention", argument, "True or False", shown(x)) from None
 
 
 def _some(chosen: Any, argument: str) -> tuple[int, ...]:
@@ -108,9 +117,8 @@ def forward(
         outputs["log_sum_exp"] = library.empty(sizes[:3], compute_dtype(dtype), query)
     if ask.weights or not shape.value_dim:
         outputs["weights"] = library.empty(ask.weights_shape(shape), compute_dtype(dtype), query)
-    plan.attend(
-        "attention", inputs, outputs, dict(call.structure.axes), ask.options(call.key_lengths)
-    )
+    given, axes = library.handed(inputs), dict(call.structure.axes)
+    plan.attend("attention", given, library.handed(outputs), axes, ask.options(call.key_lengths))
     return outputs
 
 
@@ -129,10 +137,15 @@ def backward(
     for name in wanted:
         own = dtype if name in ("query", "key", "value") else compute_dtype(dtype)
         results[name] = library.empty(tuple(inputs[name].shape), own, query)
-    plan.attend_backward(
-        "gradients", inputs, loss, results, dict(call.structure.axes), ask.options(call.key_lengths)
-    )
+    given, of, wanted_of = library.handed(inputs), library.handed(loss), library.handed(results)
+    axes = dict(call.structure.axes)
+    plan.attend_backward("gradients", given, of, wanted_of, axes, ask.options(call.key_lengths))
     return results
+
+
+def _no_output(value: Any, out: Any) -> None:
+    if value is None and out is not None:
+        raise InvalidArgument("attention", "out", "None: without values there is no output", described(out))
 
 
 def _results(outputs: dict[str, Any], like: Any, ask: Asked) -> Any:
@@ -234,11 +247,34 @@ def attention(
     ask = asked(query_offset, seed, weight_heads, weight_rows, return_lse, return_weights)
     dtype = dtype_name(query, "query")
     shape = Shape.of(query, key, value, call)
+    _no_output(value, out)
     chosen = plan_for(call, shape, dtype, ask.query_offset)
     outputs = forward(chosen, call, operands(call, query, key, value, dtype), shape, dtype, ask, out)
     return _results(outputs, query, ask)
 
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _named(name: str) -> Callable[[_Function], _Function]:
+    """Errors of what a function shares with `attention` name the one that was called."""
+
+    def wrap(function: _Function) -> _Function:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except InvalidArgument as error:
+                if error.function != "attention":
+                    raise
+                raise InvalidArgument(name, error.argument, error.expected, error.got) from None
+
+        return call  # type: ignore[return-value]
+
+    return wrap
+
+
+@_named("gradients")
 def gradients(
     query: Any,
     key: Any,
@@ -318,6 +354,7 @@ def _differentiable(call: Call, names: Iterable[str]) -> list[str]:
     return [name for name in names if name == "value" or name.startswith("weight_mods")]
 
 
+@_named("explain")
 def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
     """What `attention` of these arguments would do: the kernel and why better ones refused, the spec, the shape,
     and the share of tiles that the mask lets skip.
@@ -337,6 +374,8 @@ class Plan:
 
     def __init__(self, call: Call, plan: "_core.Plan", dtype: str):
         self._call, self._plan, self._dtype = call, plan, dtype
+        mask = call.structure.mask if call.array_mask is None else call.array_mask
+        self._has_lengths = any_part(mask, KeyLengths)
 
     @property
     def kernel(self) -> str:
@@ -379,13 +418,19 @@ class Plan:
         """
         ask = asked(query_offset, seed, weight_heads, weight_rows, return_lse, return_weights)
         call = self._call
+        _no_output(value, out)
         if key_lengths is not None:
+            if not self._has_lengths:
+                raise InvalidArgument(
+                    "attention", "key_lengths", "None: the plan's mask has no KeyLengths()", shown(key_lengths)
+                )
             call = dataclasses.replace(call, key_lengths=integers(key_lengths, "attention.key_lengths"))
         inputs = operands(call, query, key, value, self._dtype)
         shape = Shape.of(query, key, value, call)
         return _results(forward(self._plan, call, inputs, shape, self._dtype, ask, out), query, ask)
 
 
+@_named("plan")
 def plan(
     *,
     batch: int = 1,
@@ -422,11 +467,16 @@ def plan(
     >>> step(keys[:, :, :1], keys[:, :, :9], keys[:, :, :9]).shape
     (1, 1, 1, 8)
     """
-    head_dim = int(integer(head_dim, "plan.head_dim"))
-
     def size(x: Any, name: str, default: int) -> int:
-        return default if x is None else int(integer(x, f"plan.{name}"))
+        n = default if x is None else int(integer(x, f"plan.{name}"))
+        if not 0 <= n <= 1 << 40:  # a mask may ask for arrays of sizes before the engine looks at them
+            raise InvalidArgument("plan", name, "a size in [0, 2^40]", str(n))
+        return n
 
+    head_dim = size(-1 if head_dim is None else head_dim, "head_dim", 0)
+    for name, text in (("dtype", dtype), ("kernel", kernel)):
+        if not isinstance(text, str):
+            raise InvalidArgument("plan", name, "a string", shown(text))
     unknown = set(spec) - {"score", "mods", "mask", "normalizer", "scale", "dropout", "precision", "weight_mods"}
     if unknown:
         raise TypeError(f"plan() got an unexpected keyword argument {sorted(unknown)[0]!r}")
@@ -459,3 +509,32 @@ class _Width:
     @property
     def shape(self) -> tuple[int]:
         return (self.head_dim,)
+
+
+_MOST_THREADS = 4096
+
+
+def set_num_threads(threads: int) -> None:
+    """How many threads share each call from now on, on all threads of Python: the caller's own and others. Results
+    are the same bits for every number.
+
+    Args:
+        threads: at least 1.
+
+    >>> fovea.set_num_threads(2)
+    >>> fovea.get_num_threads()
+    2
+    """
+    n = int(integer(threads, "set_num_threads.threads"))
+    if not 1 <= n <= _MOST_THREADS:
+        raise InvalidArgument("set_num_threads", "threads", f"a number in [1, {_MOST_THREADS}]", str(n))
+    _core.set_num_threads(n)
+
+
+def get_num_threads() -> int:
+    """How many threads share a call: as many as the machine has for this process, or what `set_num_threads` said.
+
+    >>> fovea.get_num_threads() >= 1
+    True
+    """
+    return _core.get_num_threads()

@@ -30,7 +30,8 @@ def _argument(name: str) -> str:
         ("shape.", ""),
     ):
         if name.startswith(prefix):
-            return replacement + name[len(prefix) :]
+            name = replacement + name[len(prefix) :]
+            break
     return _ARGUMENTS.get(name, name)
 
 

@@ -63,7 +63,7 @@ def take_apart(
         "normalizer", normalizers.Softmax() if normalizer is None else normalizer, normalizers.Normalizer
     )
     if isinstance(score, scores.Concat):
-        score = score._split(int(query.shape[-1]))
+        score = score._split(_four("query", query)[-1] if not hasattr(query, "head_dim") else query.head_dim)
     mods, mask = _mods_and_mask(mods, mask)
     weight_mods = _list_of_mods("weight_mods", weight_mods)
     parameters: dict[str, Any] = {**score._arrays(), **normalizer._arrays()}
@@ -74,7 +74,7 @@ def take_apart(
                 parameters[f"{name}[{n}].{argument}"] = array
                 axes.append((f"{name}[{n}].{argument}", own))
     mask, key_lengths = _dynamic_lengths(mask)
-    array_mask = mask if _any(mask, masks.ArrayMask) else None
+    array_mask = mask if any_part(mask, masks.ArrayMask) else None
     structure = Structure(
         score=score._text(),
         scale=None if scale is None else real(scale, "attention.scale"),
@@ -138,8 +138,8 @@ def _mods_and_mask(mods: Any, mask: Any) -> tuple[tuple[Any, ...], masks.Mask]:
     )
 
 
-def _any(mask: masks.Mask, kind: type) -> bool:
-    return isinstance(mask, kind) or any(_any(part, kind) for part in mask._parts())
+def any_part(mask: masks.Mask, kind: type) -> bool:
+    return isinstance(mask, kind) or any(any_part(part, kind) for part in mask._parts())
 
 
 def _dynamic_lengths(mask: masks.Mask) -> tuple[masks.Mask, Any]:
@@ -212,7 +212,7 @@ def _four(argument: str, array: Any) -> tuple[int, int, int, int]:
         shape = tuple(int(n) for n in getattr(array, "shape", ()))
     except (TypeError, ValueError):
         shape = ()
-    if hasattr(array, "filled"):
+    if hasattr(array, "filled") and hasattr(array, "mask"):
         raise InvalidArgument("attention", argument, "an array without a mask in it: mask= has one", "a masked array")
     if len(shape) != 4 or not is_array(array):
         raise InvalidArgument("attention", argument, "[batch, heads, length, dim]", described(array))
@@ -260,7 +260,7 @@ def known_plan(key: PlanKey) -> "_core.Plan":
 
 def plan_for(call: Call, shape: Shape, dtype: str, query_offset: Optional[int], **options: Any) -> "_core.Plan":
     offset = shape.key_len - shape.query_len if query_offset is None else query_offset
-    by_sizes = call.array_mask is not None or _any(call.structure.mask, masks.Predicate)
+    by_sizes = call.array_mask is not None or any_part(call.structure.mask, masks.Predicate)
     key = PlanKey(call.structure, shape, dtype, offset if by_sizes else 0, **options)
     return known_plan(key) if call.array_mask is None else make_plan(key, call.array_mask)
 
@@ -278,6 +278,7 @@ def offset_of(query_offset: Any) -> Optional[int]:
 
 __all__ = [
     "Call",
+    "any_part",
     "PlanKey",
     "Shape",
     "Structure",

@@ -90,6 +90,8 @@ class Value:
 
 def _hashable(x: Any) -> Any:
     """What is the same for all that is `_equal`."""
+    if isinstance(x, Value):
+        return x  # trying its hash here as well would double the work at each level of a mask
     if isinstance(x, (list, tuple)):
         return tuple(map(_hashable, x))
     if is_array(x):
@@ -103,10 +105,8 @@ def _hashable(x: Any) -> Any:
 
 def shown(x: Any) -> str:
     """What came, for an error, however long it is and whatever its repr does."""
-    if is_array(x) and getattr(x, "shape", None) != ():
-        return f"{x.dtype} {list(x.shape)}"
     try:
-        text = repr(x)
+        text = f"{x.dtype} {list(x.shape)}" if is_array(x) and x.shape != () and not isinstance(x, type) else repr(x)
     except Exception:
         text = f"a {type(x).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."
@@ -136,13 +136,17 @@ def number(x: Any, name: str) -> str:
     return text[:-2] if text.endswith(".0") else text
 
 
-def integer(x: Any, name: str) -> str:
+def integer(x: Any, name: str, bits: int = 63) -> str:
+    """A whole number of so many bits and a sign, as text."""
     try:
         if isinstance(x, bool):
             raise TypeError
-        return str(x.__index__())
+        n = x.__index__()
     except (TypeError, AttributeError, RuntimeError):
         raise _refuse(name, "a whole number", x) from None
+    if not -1 << bits <= n < 1 << bits:
+        raise _refuse(name, f"a whole number in [-2^{bits}, 2^{bits})", x)
+    return str(n)
 
 
 def count(x: Any, name: str) -> str:

@@ -11,6 +11,7 @@ import threading
 from typing import Any, Callable, Optional, Sequence, Union
 
 from . import _core
+from ._arrays import described
 from ._errors import InvalidArgument
 from ._value import Value, count, frozen, integers, shown
 
@@ -340,7 +341,7 @@ class BlockTable(Mask):
                 raise TypeError
         except (TypeError, IndexError):
             raise InvalidArgument(
-                "BlockTable", "visible", "[rows, columns] of truth values", repr(self.visible)
+                "BlockTable", "visible", "[rows, columns] of truth values", shown(self.visible)
             ) from None
         return f"blocks({','.join([count(self.size, 'BlockTable.size'), str(columns), *bits])})"
 
@@ -433,7 +434,11 @@ class Predicate(Mask):
         def asked(batch: Any, head: Any, begin: int, end: int) -> Any:
             i = np.arange(begin, end)[None, None, :, None] + sizes.query_offset
             j = np.arange(sizes.key_len)[None, None, None, :]
-            answer = np.asarray(self.visible(batch, head, i, j))
+            said = self.visible(batch, head, i, j)
+            try:
+                answer = np.asarray(said)
+            except Exception:
+                raise InvalidArgument("Predicate", "visible", "truth values", shown(said)) from None
             full = (batch.shape[0], head.shape[1], end - begin, sizes.key_len)
             if answer.dtype != np.bool_ or answer.ndim > 4 or not _broadcasts(answer.shape, full):
                 raise InvalidArgument(
@@ -491,11 +496,11 @@ class ArrayMask(Mask):
         shape = tuple(int(n) for n in getattr(self.visible, "shape", ()))
         if str(getattr(self.visible, "dtype", "")).rsplit(".", 1)[-1] != "bool" or len(shape) > 4:
             raise InvalidArgument(
-                "attention", "mask", "truth values of at most 4 axes", _described(self.visible)
+                "attention", "mask", "truth values of at most 4 axes", described(self.visible)
             )
         if not _broadcasts(shape, wanted):
             raise InvalidArgument(
-                "attention", "mask", f"truth values that broadcast to {list(wanted)}", _described(self.visible)
+                "attention", "mask", f"truth values that broadcast to {list(wanted)}", described(self.visible)
             )
         four = self.visible.reshape((1,) * (4 - len(shape)) + shape)
         shape = tuple(four.shape)
@@ -512,9 +517,3 @@ def _expand(array: Any, shape: Sequence[int]) -> Any:
     import numpy as np
 
     return np.broadcast_to(np.asarray(array), shape)
-
-
-def _described(x: Any) -> str:
-    if hasattr(x, "shape") and hasattr(x, "dtype"):
-        return f"{x.dtype} {list(x.shape)}"
-    return type(x).__name__

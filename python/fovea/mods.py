@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Sequence
 
 from . import _core
-from ._value import Value, integer, number
+from ._value import Value, count, number, shown
 
 __all__ = [
     "Mod",
@@ -82,7 +82,7 @@ def alibi_slopes(num_heads: int) -> list[float]:
     >>> fovea.alibi_slopes(4)
     [0.25, 0.0625, 0.015625, 0.00390625]
     """
-    return _core.alibi_slopes(int(integer(num_heads, "alibi_slopes.num_heads")))
+    return _core.alibi_slopes(int(count(num_heads, "alibi_slopes.num_heads")))
 
 
 class DenseBias(Mod):
@@ -118,11 +118,11 @@ class RelativeBias(Mod):
     def _text(self) -> str:
         from ._errors import InvalidArgument
 
-        if self.direction not in ("bidirectional", "causal"):
+        if not isinstance(self.direction, str) or self.direction not in ("bidirectional", "causal"):
             raise InvalidArgument(
-                "RelativeBias", "direction", '"bidirectional" or "causal"', repr(self.direction)
+                "RelativeBias", "direction", '"bidirectional" or "causal"', shown(self.direction)
             )
-        distance = integer(self.max_distance, "RelativeBias.max_distance")
+        distance = count(self.max_distance, "RelativeBias.max_distance")
         return f"relative({_last_size(self.table, 'RelativeBias')},{distance},{self.direction})"
 
 
@@ -231,4 +231,4 @@ def _last_size(table: Any, name: str) -> int:
         table = table[0]
     if isinstance(table, (list, tuple)) and table:
         return len(table)
-    raise InvalidArgument(name, "table", "an array of at least one axis", repr(table))
+    raise InvalidArgument(name, "table", "an array of at least one axis", shown(table))

@@ -90,20 +90,21 @@ TensorView Arrays::view(const Array& array, nb::handle given, bool as_bf16, cons
   const auto element = static_cast<std::int64_t>(size_of(*dtype));
   constexpr std::int64_t max_stride = std::numeric_limits<std::int64_t>::max();
   std::int64_t reach = 0;
+  bool none = false;
+  for (std::size_t axis = 0; axis < array.ndim(); ++axis) none = none || array.shape(axis) == 0;
   for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
     sizes[axis] = static_cast<std::int64_t>(array.shape(axis));
     strides[axis] = array.stride(axis);
     // The offset of the last element, in bytes: one that does not fit cannot lie in any memory.
     std::int64_t step = 0;
     const std::int64_t length = strides[axis] < 0 ? -std::max(strides[axis], -max_stride) : strides[axis];
-    if (sizes[axis] > 1 &&
+    if (!none && sizes[axis] > 1 &&
         (__builtin_mul_overflow(sizes[axis] - 1, length, &step) || __builtin_mul_overflow(step, element, &step) ||
          __builtin_add_overflow(reach, step, &reach)))
       refuse("strides that stay inside memory", "stride " + std::to_string(strides[axis]));
   }
   // Strides of axes of one element, or of arrays of none, say nothing, and libraries write there what they like.
   std::int64_t contiguous = 1;
-  const bool none = std::find(sizes, sizes + array.ndim(), 0) != sizes + array.ndim();
   for (std::size_t axis = array.ndim(); axis-- > 0;) {
     if (none || sizes[axis] == 1) strides[axis] = contiguous;
     if (none || sizes[axis] != 1) contiguous = sizes[axis] * strides[axis];

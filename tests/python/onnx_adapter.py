@@ -1,0 +1,116 @@
+"""ONNX's Attention operator (opsets 23 to 25, the newest semantics) in calls of `fovea.attention`."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+import numpy as np
+
+import fovea
+
+
+def attention(
+    Q: Any,
+    K: Any,
+    V: Any,
+    attn_mask: Any = None,
+    past_key: Any = None,
+    past_value: Any = None,
+    nonpad_kv_seqlen: Any = None,
+    *,
+    scale: Optional[float] = None,
+    is_causal: int = 0,
+    q_num_heads: int = 0,
+    kv_num_heads: int = 0,
+    softmax_precision: Optional[int] = None,
+    softcap: float = 0.0,
+    qk_matmul_output_mode: int = 0,
+    left_window_size: int = -1,
+    right_window_size: int = -1,
+    wanted: int = 4,
+) -> tuple[Any, ...]:
+    """Y, present_key, present_value and qk_matmul_output, the first `wanted` of them."""
+    flat = Q.ndim == 3
+    if flat:
+        Q, K, V = _heads(Q, q_num_heads), _heads(K, kv_num_heads), _heads(V, kv_num_heads)
+    if past_key is not None:
+        K, V = np.concatenate([past_key, K], axis=2), np.concatenate([past_value, V], axis=2)
+    rows, columns = Q.shape[2], K.shape[2]
+    lengths = None if nonpad_kv_seqlen is None else nonpad_kv_seqlen.reshape(-1)
+    # Positions are counted in keys: behind those of the cache, or at the end of a batch entry's own keys.
+    offset = 0 if past_key is None else past_key.shape[2]
+    back, ahead = (None if n < 0 else n for n in (left_window_size, right_window_size))
+    mods: list[Any] = [fovea.SoftCap(softcap)] if softcap > 0 else []
+    capped = list(mods)
+    mask: fovea.Mask = fovea.Everything()
+    if lengths is None:
+        if is_causal:
+            mask = mask & fovea.Causal()
+        if (back, ahead) != (None, None):
+            mask = mask & fovea.SlidingWindow(back, ahead)
+    else:
+        mask = mask & fovea.KeyLengths(lengths)
+        mask = mask & fovea.Predicate(_behind(lengths - rows, 0 if is_causal else None, back, ahead))
+    bias = None
+    if attn_mask is not None:
+        bias = _to_length(attn_mask, columns)
+        if bias.dtype == np.bool_:
+            bias = np.where(bias, np.float32(0), np.float32(-np.inf))
+        mods.append(fovea.DenseBias(bias))
+    given: dict[str, Any] = dict(scale=scale, mask=mask, query_offset=offset)
+    mode = qk_matmul_output_mode
+    # softmax_precision: the engine's is f32 (f64 beside f64) whatever is asked for.
+    if wanted == 4 and mode == 3:
+        Y, products = fovea.attention(Q, K, V, mods=mods, return_weights=True, **given)
+    else:
+        Y = fovea.attention(Q, K, V, mods=mods, **given)
+        products = _scores(Q, K, scale, capped if mode else []) if wanted == 4 else None
+        if products is not None and mode == 2:
+            hidden = ~_visible(mask, offset, products.shape)
+            products = np.where(hidden, -np.inf, products + (0 if bias is None else bias.astype(np.float32)))
+    if flat:
+        Y = Y.transpose(0, 2, 1, 3).reshape(Y.shape[0], rows, -1)
+    results = (Y, K, V, None if products is None else products.astype(Q.dtype))
+    return results[:wanted]
+
+
+def _heads(x: Any, heads: int) -> Any:
+    return x.reshape(x.shape[0], x.shape[1], heads, -1).transpose(0, 2, 1, 3)
+
+
+def _to_length(mask: Any, columns: int) -> Any:
+    """A mask may know fewer keys than there are: the others are hidden."""
+    missing = columns - mask.shape[-1]
+    fill = False if mask.dtype == np.bool_ else mask.dtype.type(-np.inf)
+    return np.concatenate([mask, np.full((*mask.shape[:-1], missing), fill, mask.dtype)], axis=-1)
+
+
+def _behind(offsets: Any, causal: Optional[int], back: Optional[int], ahead: Optional[int]) -> Callable[..., Any]:
+    """A window of positions that each batch entry counts from an offset of its own."""
+
+    def visible(b: Any, h: Any, i: Any, j: Any) -> Any:
+        distance = j - (i + offsets[b])
+        seen = np.ones(np.broadcast_shapes(distance.shape), bool)
+        for most in (causal, ahead):
+            if most is not None:
+                seen = seen & (distance <= most)
+        return seen if back is None else seen & (distance >= -back)
+
+    return visible
+
+
+def _scores(Q: Any, K: Any, scale: Optional[float], mods: list[Any]) -> Any:
+    """The log-sum-exp over one key is its score: every key becomes a batch entry of its own."""
+    batch, heads, rows, dim = Q.shape
+    columns = K.shape[2]
+    one = K.transpose(0, 2, 1, 3).reshape(batch * columns, K.shape[1], 1, dim)
+    all_rows = np.broadcast_to(Q[:, None], (batch, columns, heads, rows, dim)).reshape(batch * columns, heads, rows, dim)
+    lse, _ = fovea.attention(all_rows, one, None, scale=scale, mods=mods, return_lse=True)
+    return lse.reshape(batch, columns, heads, rows).transpose(0, 2, 3, 1)
+
+
+def _visible(mask: Any, offset: int, shape: tuple[int, ...]) -> Any:
+    """Which keys a mask shows: those that get weight where all scores are 0."""
+    batch, heads, rows, columns = shape
+    zero = np.zeros((batch, heads, rows, 1), np.float32), np.zeros((batch, heads, columns, 1), np.float32)
+    return fovea.attention(*zero, None, mask=mask, query_offset=offset) > 0
