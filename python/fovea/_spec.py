@@ -30,6 +30,15 @@ class Structure:
     # The axes that each array of a mod has of "bhqk".
     axes: tuple[tuple[str, str], ...]
 
+    def __hash__(self) -> int:
+        # Once: those of calls that come again and again are looked up by it each time.
+        known: Optional[int] = self.__dict__.get("_hash")
+        if known is None:
+            fields = dataclasses.fields(self)
+            known = hash(tuple(getattr(self, field.name) for field in fields))
+            object.__setattr__(self, "_hash", known)
+        return known
+
 
 @dataclasses.dataclass(frozen=True)
 class Call:

@@ -44,7 +44,8 @@ def attention(
     query, key, value = _autocast(
         _checked("query", query), _checked("key", key), _checked("value", value)
     )
-    call = dataclasses.replace(call, parameters=_parameters(call, query.dtype))
+    if call.parameters:
+        call = dataclasses.replace(call, parameters=_parameters(call, query.dtype))
     if not _is_plain(query, key, value, *call.parameters.values()):
         if out is not None:
             raise InvalidArgument("attention", "out", "None in a graph", described(out))

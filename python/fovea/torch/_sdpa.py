@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Optional
 
 import torch
@@ -17,6 +18,7 @@ from ._op import attention
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 # Rows of PyTorch's masks are positions: row 0 sees key 0, however many keys there are.
 _TOP_LEFT = Asked(query_offset=0)
+_CAUSAL, _EVERYTHING = Causal(), Everything()
 
 
 def scaled_dot_product_attention(
@@ -102,6 +104,8 @@ def _shape_refusal(
         return "key", f"head_dim {query.shape[-1]}, the query's", described(key)
     if key.shape[-2] != value.shape[-2]:
         return "value", f"key_len {key.shape[-2]}, the key's", described(value)
+    if attn_mask is None and query.dim() == 4 and query.shape[:2] == key.shape[:2] == value.shape[:2]:
+        return None  # what most calls are
     lead = _leading(query, key, value, enable_gqa)
     if lead is None:
         if enable_gqa:
@@ -161,7 +165,7 @@ def run(
     """A call that `refusal` let through."""
     bias = attn_mask if attn_mask is not None and attn_mask.dtype != torch.bool else None
     visible = attn_mask if bias is None else None
-    mask: Mask = Causal() if is_causal else Everything()
+    mask = _CAUSAL if is_causal else _EVERYTHING
     lead: Optional[tuple[int, ...]] = None
     if not (query.dim() == key.dim() == value.dim() == 4 and _four_fit(query, key, value)):
         lead = _leading(query, key, value, _is_grouped(query, key))
@@ -171,7 +175,8 @@ def run(
         bias = _mask_as_four(bias, lead)
     if visible is not None:
         visible = _mask_as_four(visible, lead)
-    structure = _structure(mask, None if scale is None else float(scale), float(dropout_p), bias is not None)
+    make = _structure if torch.compiler.is_compiling() else _known_structure
+    structure = make(mask, None if scale is None else float(scale), float(dropout_p), bias is not None)
     call = Call(
         structure,
         {} if bias is None else {"mods[0].bias": bias},
@@ -194,6 +199,9 @@ def _structure(mask: Mask, scale: Optional[float], dropout: float, biased: bool)
         hidden=0,
         axes=(("mods[0].bias", "bhqk"),) if biased else (),
     )
+
+
+_known_structure = functools.lru_cache(maxsize=64)(_structure)
 
 
 def _is_grouped(query: Tensor, key: Tensor) -> bool:
