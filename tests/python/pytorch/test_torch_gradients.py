@@ -148,6 +148,24 @@ def test_log_sum_exp_of_every_score(name):
     checked(call, *qkv(), *params(*shapes))
 
 
+@pytest.mark.parametrize("as_numbers", [False, True])
+def test_a_loss_of_all_three(as_numbers):
+    """gradcheck looks at one output at a time."""
+    q, k, v = qkv()
+    visible = torch.tensor([[True] * M, [False] * M, [True] * M])
+    mask = torch.zeros(N, M, dtype=F64).masked_fill(~visible, -torch.inf) if as_numbers else visible
+    output, lse, weights = fovea.attention(q, k, v, mask=mask, return_lse=True, return_weights=True)
+    # What a formula makes of the -inf of a row that sees nothing stays without effect.
+    rows = torch.tensor([2.0, torch.nan, -1.0], dtype=F64).expand(B, H, N)
+    along = (torch.ones_like(output), rows, weights.detach().cos())
+    found = torch.autograd.grad((output, lse, weights), (q, k, v), along)
+    output, weights, lse = plain(q, k, v, visible=lambda i, j: visible)
+    seen = visible.any(1)
+    total = output[:, :, seen].sum() + (lse * rows)[:, :, seen].sum() + (weights * along[2])[:, :, seen].sum()
+    wanted = torch.autograd.grad(total, (q, k, v))
+    assert all(torch.allclose(x, y.nan_to_num(), atol=1e-12) for x, y in zip(found, wanted))
+
+
 def test_log_sum_exp_beside_a_sink():
     (sink,) = params((H,))
 
@@ -181,14 +199,21 @@ def test_log_sum_exp_that_has_no_gradient_says_so(arguments):
         lse.sum().backward()
 
 
-def test_only_what_is_wanted_is_computed():
+def test_only_what_is_wanted_is_computed(monkeypatch):
+    from fovea.torch import _derivatives
+
     q, k, v = qkv()
+    asked = []
+    engine = _derivatives.backward
+    monkeypatch.setattr(_derivatives, "backward", lambda *given: asked.append(list(given[4])) or engine(*given))
     for wanted in ([q], [k], [v], [q, v]):
         for x in (q, k, v):
             x.requires_grad_(any(x is y for y in wanted))
             x.grad = None
         fovea.attention(q, k, v).sum().backward()
         assert [x.grad is not None for x in (q, k, v)] == [x.requires_grad for x in (q, k, v)]
+        names = [name for name, x in zip(("query", "key", "value"), (q, k, v)) if x.requires_grad]
+        assert asked.pop() == names and not asked
 
 
 def test_parameters_of_another_dtype_get_theirs():

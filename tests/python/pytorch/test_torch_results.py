@@ -131,10 +131,9 @@ def test_every_stride_is_right():
         "sliced": base[1:3, ::2, 1:, :],
         "expanded": base[:1, :1].expand(3, 2, 5, 2),
         "last axis expanded": base[..., :1].expand(4, 6, 5, 8),
-        "negated view": torch.complex(base, base).conj().imag,
+        "negated view": torch._neg_view(base),
     }
     for name, x in views.items():
-        x = x.requires_grad_() if x.is_leaf else x
         found = fovea.attention(x, x, x, mask=fovea.Causal())
         copy = x.detach().clone(memory_format=torch.contiguous_format).resolve_neg()
         expected = fovea.attention(copy, copy, copy, mask=fovea.Causal())
