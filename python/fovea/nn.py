@@ -98,7 +98,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     def _narrow(self) -> None:
         """Projections of keys and values for fewer heads."""
         width = self.num_kv_heads * self.head_dim
-        like = {"device": self.out_proj.weight.device, "dtype": self.out_proj.weight.dtype}
+        like: dict[str, Any] = {"device": self.out_proj.weight.device, "dtype": self.out_proj.weight.dtype}
 
         def parameter(*sizes: int) -> torch.nn.Parameter:
             return torch.nn.Parameter(torch.empty(*sizes, **like))
@@ -210,7 +210,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             self._by_head(F.linear(x, w, b)) for x, w, b in zip((query, key, value), weights, biases)
         )
 
-    def _by_head(self, x: Tensor) -> Tensor:
+    def _by_head(self, x: Any) -> Tensor:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
     def _masks(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 import statistics
 import time
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Mapping
 
 __all__ = ["Row", "attention_rows", "gpt_rows", "interleaved"]
 
@@ -24,7 +25,7 @@ class Row:
         return self.seconds[way] / self.seconds["torch"]
 
 
-def interleaved(ways: dict[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
+def interleaved(ways: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
     """Median seconds a call of each, called in turn for about so long in all, so that they share what else the
     machine does. In a new order each time: threads of the one before may still be spinning."""
     samples: dict[str, list[float]] = {name: [] for name in ways}
@@ -71,16 +72,17 @@ def attention_rows(seconds: float, shapes: Any = _SHAPES) -> Iterator[Row]:
             }
             label = f"{str(dtype)[6:]} {[*sizes[0]]} of {[*sizes[1]]}{', causal' if causal else ''}"
             with torch.no_grad():
-                ways = {name: (lambda call=call: call(q, k, v)) for name, call in calls.items()}
+                ways = {name: functools.partial(call, q, k, v) for name, call in calls.items()}
                 yield Row(f"forward {label}", interleaved(ways, seconds))
             if rows == 1:
                 continue
             leaves = [x.requires_grad_() for x in (q, k, v)]
             along = torch.randn(sizes[0], generator=generator).to(dtype)
-            ways = {
-                name: (lambda call=call: torch.autograd.grad(call(*leaves), leaves, along))
-                for name, call in calls.items()
-            }
+
+            def both(call: Callable[..., Any]) -> Any:
+                return torch.autograd.grad(call(*leaves), leaves, along)
+
+            ways = {name: functools.partial(both, call) for name, call in calls.items()}
             yield Row(f"forward and backward {label}", interleaved(ways, seconds))
 
 

@@ -70,7 +70,9 @@ class Run:
     seconds: list[float] = dataclasses.field(default_factory=list)
 
 
-def train_both(steps: int, batch: int = 8, context: int = 128, dtype: Any = torch.float32, **size: int) -> tuple[Run, Run]:
+def train_both(
+    steps: int, batch: int = 8, context: int = 128, dtype: Any = torch.float32, **size: int
+) -> tuple[Run, Run]:
     """(PyTorch's attention, Fovea's): the same model, data and seed, a step of one and a step of the other in turn.
 
     Args:

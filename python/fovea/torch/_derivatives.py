@@ -148,8 +148,7 @@ def _of_log_sum_exp(
     query, key = inputs["query"], inputs.get("key")
     heads, keys = (query.shape[1], inputs["score.W"].shape[0]) if key is None else (key.shape[1], key.shape[2])
     inputs["value"] = query.new_zeros(()).expand(query.shape[0], heads, keys, 1)
-    # A row that sees no key has no derivative, whatever the caller's formula made of its -inf.
-    d_lse = torch.where(log_sum_exp == -torch.inf, 0.0, d_lse.to(wide))
+    d_lse = d_lse.to(wide)
     loss = {
         "output": -d_lse.unsqueeze(-1).contiguous(),
         "log_sum_exp": log_sum_exp.contiguous(),

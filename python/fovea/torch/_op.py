@@ -77,7 +77,7 @@ def _checked(argument: str, x: Any) -> Any:
     return x
 
 
-def _autocast(*tensors: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
+def _autocast(*tensors: Any) -> tuple[Any, ...]:
     """As PyTorch's own attention under autocast: all in its dtype, but f64. Otherwise all of one dtype."""
     if torch.is_autocast_enabled("cpu"):
         to = torch.get_autocast_dtype("cpu")
@@ -135,7 +135,7 @@ def _chosen(outputs: tuple[Any, Any, Any], ask: Asked, has_value: bool) -> Any:
 
 
 def _run(
-    call: Call, ask: Asked, query: Tensor, key: Any, value: Any, out: Any = None
+    call: Call, ask: Asked, query: Any, key: Any, value: Any, out: Any = None
 ) -> tuple[Any, tuple[Any, Any, Any]]:
     """(the plan, (output, log-sum-exp, weights))."""
     dtype = dtype_name(query, "query")

@@ -188,7 +188,10 @@ def _backward(
 torch.library.register_autograd("fovea::attend", _backward, setup_context=_setup_context)
 
 
-NO_SECOND = "fovea: attention has no second derivatives (a gradient of it, made with create_graph=True, was differentiated)"
+NO_SECOND = (
+    "fovea: attention has no second derivatives (a gradient of it, made with create_graph=True, was "
+    "differentiated)"
+)
 
 
 def _twice(ctx: Any, *grads: Any) -> None:
