@@ -76,15 +76,14 @@ class Value:
 
     def __repr__(self) -> str:
         parts = []
-        required = True
+        in_order = True  # no field before was left out
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             default = field.default if field.default is not dataclasses.MISSING else ...
             if default is not ... and _equal(value, default):
-                required = False
+                in_order = False
                 continue
-            required = required and default is ...
-            parts.append(_text(value) if required else f"{field.name}={_text(value)}")
+            parts.append(_text(value) if in_order else f"{field.name}={_text(value)}")
         return f"fovea.{type(self).__name__}({', '.join(parts)})"
 
 
