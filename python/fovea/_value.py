@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_):
+        return lambda cls: cls
+
 
 _MOST_ELEMENTS = 1000
 
@@ -49,6 +57,7 @@ def frozen(x: Any) -> Any:
     return x
 
 
+@dataclass_transform(frozen_default=True, eq_default=False)
 class Value:
     """What scores, mods, masks and normalisers have in common.
 
@@ -66,7 +75,7 @@ class Value:
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        theirs = other._fields()  # type: ignore[attr-defined]
+        theirs = other._fields()
         return all(_equal(value, theirs[name]) for name, value in self._fields().items())
 
     def __hash__(self) -> int:
