@@ -57,6 +57,26 @@ def frozen(x: Any) -> Any:
     return x
 
 
+class _Signature:
+    """What help() shows of a class, made when it asks."""
+
+    def __get__(self, _: Any, cls: Any) -> Any:
+        import inspect
+
+        empty, kind = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature(
+            [
+                inspect.Parameter(
+                    field.name,
+                    kind,
+                    default=empty if field.default is dataclasses.MISSING else field.default,
+                    annotation=field.type,
+                )
+                for field in (dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ())
+            ]
+        )
+
+
 @dataclass_transform(frozen_default=True, eq_default=False)
 class Value:
     """What scores, mods, masks and normalisers have in common.
@@ -65,9 +85,39 @@ class Value:
     and shape, which does not.
     """
 
+    __signature__ = _Signature()
+
+    # What dataclass would compile for each of forty classes takes most of the package's time to import.
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
-        dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+        dataclasses.dataclass(init=False, eq=False, repr=False)(cls)
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, *args, **kwargs):
+            name, fields = type(self).__name__, dataclasses.fields(self)
+            if len(args) > len(fields):
+                raise TypeError(f"{name}() takes {len(fields)} arguments but {len(args)} were given")
+            for field, value in zip(fields, args):
+                if field.name in kwargs:
+                    raise TypeError(f"{name}() got multiple values for argument {field.name!r}")
+                kwargs[field.name] = value
+            for field in fields:
+                if field.name not in kwargs and field.default is dataclasses.MISSING:
+                    raise TypeError(f"{name}() missing the required argument {field.name!r}")
+                object.__setattr__(self, field.name, kwargs.pop(field.name, field.default))
+            if kwargs:
+                raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(kwargs))!r}")
+            self.__post_init__()
+
+        def __setattr__(self, name, value):
+            raise dataclasses.FrozenInstanceError(f"cannot assign to {name!r}: values of fovea do not change")
+
+        def __delattr__(self, name):
+            raise dataclasses.FrozenInstanceError(f"cannot delete {name!r}: values of fovea do not change")
+
+    def __post_init__(self) -> None:
+        pass
 
     def _fields(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
