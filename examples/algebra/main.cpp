@@ -51,13 +51,12 @@ void time_decay() {
   std::printf("learned a decay of %.3f\n", *rate.data<float>());
 }
 
-// A mask is whatever a function of two positions says, asked once; what nobody sees is not computed.
+// A mask is whatever a function of the site says, asked once; what nobody sees is not computed.
 void graph_neighbourhood() {
   const std::set<std::pair<std::int64_t, std::int64_t>> edges{{0, 1}, {1, 2}, {2, 3}, {3, 4}, {1, 4}};
-  const Predicate neighbours("graph", {.query_end = 5, .key_len = 5},
-                             [&](std::int64_t, std::int64_t i, std::int64_t j) {
-                               return i == j || edges.contains({i, j}) || edges.contains({j, i});
-                             });
+  const Predicate neighbours("graph", {.query_end = 5, .key_len = 5}, [&](const Site& at) {
+    return at.query == at.key || edges.contains({at.query, at.key}) || edges.contains({at.key, at.query});
+  });
   const AttentionPlan plan =
       make_plan({.mask = neighbours}, {.query_len = 5, .key_len = 5, .head_dim = 1, .value_dim = 1});
   Tensor zeros = Tensor::zeros(DType::f32, {1, 1, 5, 1}), nodes(DType::f32, {1, 1, 5, 1}),

@@ -16,6 +16,7 @@ from typing import Any
 
 from ._call import Plan, attention, explain, get_num_threads, gradients, plan, set_num_threads
 from ._errors import InvalidArgument
+from ._merge import merge
 from .masks import (
     ArrayMask,
     BigBird,
@@ -61,6 +62,16 @@ from .normalizers import (
     Softmax,
     SoftmaxWithSink,
     Sparsemax,
+)
+from .rope import (
+    DynamicNtkScaling,
+    LinearScaling,
+    Llama3Scaling,
+    NtkScaling,
+    Rope,
+    RopeScaling,
+    YarnScaling,
+    rotate,
 )
 from .scores import (
     Additive,

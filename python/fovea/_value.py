@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ._errors import InvalidArgument
 
@@ -85,29 +85,35 @@ class Value:
     and shape, which does not.
     """
 
+    _names: ClassVar[tuple[str, ...]] = ()
+    _defaults: ClassVar[dict[str, Any]] = {}
     __signature__ = _Signature()
 
     # What dataclass would compile for each of forty classes takes most of the package's time to import.
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(init=False, eq=False, repr=False)(cls)
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        cls._names = tuple(field.name for field in fields)
+        cls._defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
 
     if not TYPE_CHECKING:
 
-        def __init__(self, *args, **kwargs):
-            name, fields = type(self).__name__, dataclasses.fields(self)
-            if len(args) > len(fields):
-                raise TypeError(f"{name}() takes {len(fields)} arguments but {len(args)} were given")
-            for field, value in zip(fields, args):
-                if field.name in kwargs:
-                    raise TypeError(f"{name}() got multiple values for argument {field.name!r}")
-                kwargs[field.name] = value
-            for field in fields:
-                if field.name not in kwargs and field.default is dataclasses.MISSING:
-                    raise TypeError(f"{name}() missing the required argument {field.name!r}")
-                object.__setattr__(self, field.name, kwargs.pop(field.name, field.default))
-            if kwargs:
-                raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(kwargs))!r}")
+        def __init__(self, *args, **kwargs):  # plainly, for torch.compile goes through it
+            name, names, defaults = type(self).__name__, self._names, self._defaults
+            if len(args) > len(names):
+                raise TypeError(f"{name}() takes {len(names)} arguments but {len(args)} were given")
+            given = dict(zip(names, args))
+            for key in kwargs:
+                if key in given:
+                    raise TypeError(f"{name}() got multiple values for argument {key!r}")
+                if key not in names:
+                    raise TypeError(f"{name}() got an unexpected keyword argument {key!r}")
+            given.update(kwargs)
+            for key in names:
+                if key not in given and key not in defaults:
+                    raise TypeError(f"{name}() missing the required argument {key!r}")
+                object.__setattr__(self, key, given[key] if key in given else defaults[key])
             self.__post_init__()
 
         def __setattr__(self, name, value):

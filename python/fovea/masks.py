@@ -546,16 +546,7 @@ class ArrayMask(Mask):
         four = self.visible.reshape((1,) * (4 - len(shape)) + shape)
         shape = tuple(four.shape)
         visible = four if shape[2:] == wanted[2:] else _expand(four, (*shape[:2], *wanted[2:]))
-        spans = _core.PredicateRows()
-        spans.append(visible)
-        return spans.finish(
-            "array",
-            shape[0],
-            shape[1],
-            sizes.query_offset,
-            sizes.query_offset + sizes.query_len,
-            sizes.key_len,
-        )
+        return _core.mask_of_array(visible, sizes.query_offset)
 
     def _text(self) -> str:
         return "predicate(array)"

@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,10 +37,14 @@ class PredicateRows {
       }
     }
   }
-  Mask finish(const std::string& name, std::int64_t batch, std::int64_t heads, std::int64_t query_begin, std::int64_t query_end,
-              std::int64_t key_len) {
+  Mask finish(const std::string& name, std::int64_t batch, std::int64_t heads, std::int64_t query_begin,
+              std::int64_t query_end, std::int64_t key_len) {
     return Predicate(name,
-                     {.batch = batch, .query_begin = query_begin, .query_end = query_end, .key_len = key_len},
+                     {.batch = batch,
+                      .heads = heads,
+                      .query_begin = query_begin,
+                      .query_end = query_end,
+                      .key_len = key_len},
                      std::move(rows_));
   }
 
@@ -57,6 +62,23 @@ class PredicateRows {
   std::vector<KeySpans> rows_;
 };
 
+// Queries at positions from query_begin on. Axes of stride 0 are shared, not stored again.
+Mask mask_of_array(const Visible& visible, std::int64_t query_begin) {
+  const auto size = [&](std::size_t axis) { return static_cast<std::int64_t>(visible.shape(axis)); };
+  const nb::gil_scoped_release released;
+  return Predicate("array",
+                   {.batch = size(0),
+                    .heads = size(1),
+                    .query_begin = query_begin,
+                    .query_end = query_begin + size(2),
+                    .key_len = size(3)},
+                   reinterpret_cast<const std::uint8_t*>(visible.data()),
+                   {.batch = visible.stride(0),
+                    .head = visible.stride(1),
+                    .query = visible.stride(2),
+                    .key = visible.stride(3)});
+}
+
 }  // namespace
 
 void bind_masks(nb::module_& module) {
@@ -71,6 +93,8 @@ void bind_masks(nb::module_& module) {
       .def(nb::init<>())
       .def("append", [](PredicateRows& self, const Visible& visible) { self.append(visible); })
       .def("finish", &PredicateRows::finish);
+
+  module.def("mask_of_array", mask_of_array);
 }
 
 }  // namespace fovea::python

@@ -56,6 +56,7 @@ NB_MODULE(_core, module) {
   nb::register_exception_translator(fovea::python::translate);
   fovea::python::bind_masks(module);
   fovea::python::bind_plan(module);
+  fovea::python::bind_rope(module);
   module.def("set_num_threads", fovea::python::set_num_threads);
   module.def("get_num_threads", [] { return fovea::default_executor().thread_count(); });
   module.def("alibi_slopes", fovea::alibi_slopes);

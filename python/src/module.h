@@ -10,6 +10,7 @@ namespace fovea::python {
 
 void bind_masks(nanobind::module_& module);
 void bind_plan(nanobind::module_& module);
+void bind_rope(nanobind::module_& module);
 
 /// Throws InvalidArgument for anything but "f32", "f64", "bf16", "f16".
 DType dtype_named(const std::string& name);

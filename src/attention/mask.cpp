@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/mask_parts.h"
+#include "fovea/attention/spec.h"
 #include "fovea/core/error.h"
 
 namespace fovea {
@@ -29,7 +30,7 @@ class EverythingNode final : public MaskNode {
     return {whole, whole};
   }
   std::string print(int) const override { return "everything"; }
-  void validate(std::int64_t, std::int64_t) const override {}
+  void validate(const AttentionShape&) const override {}
 };
 
 class CausalNode final : public MaskNode {
@@ -40,7 +41,7 @@ class CausalNode final : public MaskNode {
             span_within(0, block.query_begin + 1, block.key_len)};
   }
   std::string print(int) const override { return "causal"; }
-  void validate(std::int64_t, std::int64_t) const override {}
+  void validate(const AttentionShape&) const override {}
 };
 
 class WindowNode final : public MaskNode {
@@ -57,7 +58,7 @@ class WindowNode final : public MaskNode {
   std::string print(int) const override {
     return "window(" + side(window_.lookback) + "," + side(window_.lookahead) + ")";
   }
-  void validate(std::int64_t, std::int64_t) const override {
+  void validate(const AttentionShape&) const override {
     if (window_.lookback < 0 || window_.lookahead < 0) {
       throw InvalidArgument("make_plan", "spec.mask", "window sides of at least 0", print(0));
     }
@@ -94,7 +95,7 @@ class GlobalNode final : public MaskNode {
     return {globals > 0 ? whole : keys, globals == queries ? whole : keys};
   }
   std::string print(int) const override { return "global(" + list_of(positions_) + ")"; }
-  void validate(std::int64_t, std::int64_t) const override {
+  void validate(const AttentionShape&) const override {
     if (!positions_.empty() && positions_.front() < 0) {
       throw InvalidArgument("make_plan", "spec.mask", "global positions of at least 0", print(0));
     }
@@ -119,16 +120,16 @@ class LengthsNode final : public MaskNode {
     return {keys, keys};
   }
   std::string print(int) const override { return "lengths(" + list_of(lengths_) + ")"; }
-  void validate(std::int64_t batch, std::int64_t key_len) const override {
+  void validate(const AttentionShape& shape) const override {
     if (lengths_.empty()) return;
-    if (static_cast<std::int64_t>(lengths_.size()) != batch) {
-      throw InvalidArgument("make_plan", "spec.mask", "one length a batch entry, " + std::to_string(batch),
-                            print(0));
+    if (static_cast<std::int64_t>(lengths_.size()) != shape.batch) {
+      throw InvalidArgument("make_plan", "spec.mask",
+                            "one length a batch entry, " + std::to_string(shape.batch), print(0));
     }
     for (const std::int64_t length : lengths_) {
-      if (length < 0 || length > key_len) {
+      if (length < 0 || length > shape.key_len) {
         throw InvalidArgument("make_plan", "spec.mask",
-                              "lengths in [0, key_len " + std::to_string(key_len) + "]", print(0));
+                              "lengths in [0, key_len " + std::to_string(shape.key_len) + "]", print(0));
       }
     }
   }
@@ -163,11 +164,12 @@ class PairNode final : public MaskNode {
     return parenthesised(a_->print(own) + (kind_ == Kind::both ? " & " : " | ") + b_->print(own + 1),
                          own < parent);
   }
-  void validate(std::int64_t batch, std::int64_t key_len) const override {
-    a_->validate(batch, key_len);
-    b_->validate(batch, key_len);
+  void validate(const AttentionShape& shape) const override {
+    a_->validate(shape);
+    b_->validate(shape);
   }
   bool needs_key_lengths() const override { return a_->needs_key_lengths() || b_->needs_key_lengths(); }
+  bool by_head() const override { return a_->by_head() || b_->by_head(); }
   int depth() const override { return depth_; }
 
  private:
@@ -187,8 +189,9 @@ class NotNode final : public MaskNode {
     return {complement(inner.all, block.key_len), complement(inner.some, block.key_len)};
   }
   std::string print(int) const override { return "~" + inner_->print(binds_not); }
-  void validate(std::int64_t batch, std::int64_t key_len) const override { inner_->validate(batch, key_len); }
+  void validate(const AttentionShape& shape) const override { inner_->validate(shape); }
   bool needs_key_lengths() const override { return inner_->needs_key_lengths(); }
+  bool by_head() const override { return inner_->by_head(); }
   int depth() const override { return depth_; }
 
  private:

@@ -1,4 +1,4 @@
-// Masks that are given by a table: of blocks, parents, groups, or answers of a predicate.
+// Masks that are given by a table: of blocks, parents or groups.
 #include "attention/mask_parts.h"
 #include "fovea/attention/masks.h"
 #include "fovea/core/philox.h"
@@ -46,7 +46,7 @@ class BlockTableNode final : public MaskNode {
     return "blocks(" + std::to_string(table_.size) + "," + std::to_string(table_.columns) +
            (table_.visible.empty() ? "" : ",") + list_of(table_.visible) + ")";
   }
-  void validate(std::int64_t, std::int64_t) const override {}
+  void validate(const AttentionShape&) const override {}
 
  private:
   bool bit(std::int64_t row, std::int64_t column) const {
@@ -85,7 +85,7 @@ class TreeNode final : public MaskNode {
     });
   }
   std::string print(int) const override { return "tree(" + list_of(parents_) + ")"; }
-  void validate(std::int64_t, std::int64_t) const override {}
+  void validate(const AttentionShape&) const override {}
 
  private:
   bool inside(std::int64_t position) const {
@@ -112,7 +112,7 @@ class GroupsNode final : public MaskNode {
     return {up_to(*most, block.key_len), whole ? up_to(*least, block.key_len) : KeySpans{}};
   }
   std::string print(int) const override { return "groups(" + list_of(groups_) + ")"; }
-  void validate(std::int64_t, std::int64_t) const override {}
+  void validate(const AttentionShape&) const override {}
 
  private:
   bool inside(std::int64_t position) const {
@@ -129,47 +129,6 @@ class GroupsNode final : public MaskNode {
   }
   std::vector<std::int64_t> groups_;
 };
-
-class PredicateNode final : public MaskNode {
- public:
-  explicit PredicateNode(Predicate predicate) : predicate_(std::move(predicate)) {}
-  bool allows(const Site& site, const QueryBlock&) const override {
-    const KeySpans* row = predicate_.row(site.batch, site.query);
-    if (!row) return false;
-    const auto span =
-        std::partition_point(row->begin(), row->end(), [&](const KeySpan& s) { return s.end <= site.key; });
-    return span != row->end() && span->begin <= site.key;
-  }
-  BlockSpans spans(const QueryBlock& block) const override {
-    const KeySpans keys = span_within(0, block.key_len, block.key_len);
-    return by_rows(block, [&](std::int64_t query) {
-      const KeySpans* row = predicate_.row(block.batch, query);
-      return row ? intersect(*row, keys) : KeySpans{};
-    });
-  }
-  std::string print(int) const override { return "predicate(" + predicate_.name() + ")"; }
-  void validate(std::int64_t batch, std::int64_t key_len) const override {
-    const Predicate::Sites& sites = predicate_.sites();
-    if (sites.batch != 1 && sites.batch != batch)
-      refuse("make_plan", "spec.mask", "a predicate of batch 1 or " + std::to_string(batch),
-             std::to_string(sites.batch));
-    if (sites.key_len < key_len)
-      refuse("make_plan", "spec.mask", "a predicate over at least " + std::to_string(key_len) + " keys",
-             std::to_string(sites.key_len));
-  }
-
- private:
-  Predicate predicate_;
-};
-
-const Predicate::Sites& checked(const Predicate::Sites& sites) {
-  constexpr std::int64_t most = std::int64_t{1} << 30;  // the number of rows is a product
-  at_least("Predicate", "sites.batch", sites.batch, 1, most);
-  at_least("Predicate", "sites.query_begin", sites.query_begin, -most, most);
-  at_least("Predicate", "sites.query_end", sites.query_end, sites.query_begin, most);
-  at_least("Predicate", "sites.key_len", sites.key_len, 0);
-  return sites;
-}
 
 }  // namespace
 
@@ -197,41 +156,6 @@ BlockTable block_table(const BigBird& pattern) {
   return table;
 }
 
-Predicate::Predicate(std::string name, const Sites& sites, const Visible& visible)
-    : name_(std::move(name)), sites_(checked(sites)) {
-  for (std::int64_t batch = 0; batch < sites.batch; ++batch) {
-    for (std::int64_t query = sites.query_begin; query < sites.query_end; ++query) {
-      KeySpans& row = rows_.emplace_back();
-      for (std::int64_t key = 0; key < sites.key_len; ++key) {
-        if (visible(batch, query, key)) append(row, key, key + 1, sites.key_len);
-      }
-    }
-  }
-}
-
-Predicate::Predicate(std::string name, const Sites& sites, std::vector<KeySpans> rows)
-    : name_(std::move(name)), sites_(checked(sites)), rows_(std::move(rows)) {
-  const std::int64_t wanted = sites.batch * (sites.query_end - sites.query_begin);
-  if (static_cast<std::int64_t>(rows_.size()) != wanted)
-    refuse("Predicate", "rows", std::to_string(wanted) + " rows", std::to_string(rows_.size()));
-  for (const KeySpans& row : rows_) {
-    std::int64_t last = -1;
-    for (const KeySpan& span : row) {
-      if (span.begin <= last || span.end <= span.begin || span.end > sites.key_len)
-        refuse("Predicate", "rows", "spans inside the keys, sorted, apart and none empty",
-               "[" + std::to_string(span.begin) + ", " + std::to_string(span.end) + ")");
-      last = span.end;
-    }
-  }
-}
-
-const KeySpans* Predicate::row(std::int64_t batch, std::int64_t query) const noexcept {
-  if (query < sites_.query_begin || query >= sites_.query_end) return nullptr;
-  const std::int64_t entry = sites_.batch == 1 ? 0 : batch;
-  return &rows_[static_cast<std::size_t>(entry * (sites_.query_end - sites_.query_begin) + query -
-                                         sites_.query_begin)];
-}
-
 Mask to_mask(const BlockTable& table) {
   return Mask(std::make_shared<BlockTableNode>(table));
 }
@@ -243,9 +167,6 @@ Mask to_mask(const Tree& tree) {
 }
 Mask to_mask(const Groups& groups) {
   return Mask(std::make_shared<GroupsNode>(groups.groups));
-}
-Mask to_mask(const Predicate& predicate) {
-  return Mask(std::make_shared<PredicateNode>(predicate));
 }
 
 }  // namespace fovea

@@ -1,6 +1,7 @@
 #include "fovea/attention/masks.h"
 
 #include "attention/mask_parts.h"
+#include "fovea/attention/spec.h"
 
 namespace fovea {
 namespace {
@@ -22,9 +23,9 @@ class PrefixNode final : public MaskNode {
             span_within(0, std::max(prefix, block.query_begin + 1), block.key_len)};
   }
   std::string print(int) const override { return "prefix(" + list_of(lengths_) + ")"; }
-  void validate(std::int64_t batch, std::int64_t) const override {
-    if (lengths_.size() > 1 && static_cast<std::int64_t>(lengths_.size()) != batch)
-      refuse("make_plan", "spec.mask", "one prefix, or one a batch entry, " + std::to_string(batch),
+  void validate(const AttentionShape& shape) const override {
+    if (lengths_.size() > 1 && static_cast<std::int64_t>(lengths_.size()) != shape.batch)
+      refuse("make_plan", "spec.mask", "one prefix, or one a batch entry, " + std::to_string(shape.batch),
              print(0));
   }
 
@@ -57,7 +58,7 @@ class DocumentsNode final : public MaskNode {
             one ? span_within(begin.begin, begin.end, block.key_len) : KeySpans{}};
   }
   std::string print(int) const override { return "documents(" + list_of(boundaries_) + ")"; }
-  void validate(std::int64_t, std::int64_t) const override {}
+  void validate(const AttentionShape&) const override {}
 
  private:
   KeySpan document_of(std::int64_t position) const {
@@ -81,7 +82,7 @@ class ChunkedNode final : public MaskNode {
     return {some, first == last ? some : KeySpans{}};
   }
   std::string print(int) const override { return "chunked(" + std::to_string(size_) + ")"; }
-  void validate(std::int64_t, std::int64_t) const override {}
+  void validate(const AttentionShape&) const override {}
 
  private:
   std::int64_t size_;
@@ -104,7 +105,7 @@ class StridedNode final : public MaskNode {
     return {some, rows == 1 ? some : KeySpans{}};
   }
   std::string print(int) const override { return "strided(" + std::to_string(stride_) + ")"; }
-  void validate(std::int64_t, std::int64_t) const override {}
+  void validate(const AttentionShape&) const override {}
 
  private:
   std::int64_t stride_;
@@ -142,7 +143,7 @@ class DilatedNode final : public MaskNode {
     return "dilated(" + side(window_.lookback) + "," + side(window_.lookahead) + "," +
            std::to_string(window_.step) + ")";
   }
-  void validate(std::int64_t, std::int64_t) const override {}
+  void validate(const AttentionShape&) const override {}
 
  private:
   Dilated window_;

@@ -41,7 +41,8 @@ double product_gflops(Clock clock) {
 std::int64_t visible_pairs(const Mask& mask, std::int64_t length) {
   std::int64_t pairs = 0;
   for (std::int64_t row = 0; row < length; ++row) {
-    for (const KeySpan& span : mask.node().spans({0, row, row + 1, length, {}}).some)
+    for (const KeySpan& span :
+         mask.node().spans({.query_begin = row, .query_end = row + 1, .key_len = length}).some)
       pairs += span.end - span.begin;
   }
   return pairs;

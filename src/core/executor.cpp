@@ -4,14 +4,19 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #ifdef __linux__
 #include <sched.h>
+#endif
+#if __has_include(<pthread.h>)
+#include <pthread.h>
 #endif
 
 #include "fovea/core/error.h"
@@ -36,26 +41,49 @@ class SerialExecutor final : public Executor {
   }
 };
 
-class ThreadPool final : public Executor {
- public:
-  explicit ThreadPool(int threads) {
-    try {
-      for (int worker = 1; worker < threads; ++worker)
-        workers_.emplace_back([this, worker] { work(worker); });
-    } catch (const std::system_error& error) {
-      const std::size_t started = workers_.size();
-      stop();
-      throw Error("make_thread_pool: thread " + std::to_string(started + 2) + " of " +
-                  std::to_string(threads) + " could not be started: " + error.what());
-    }
-  }
-  ~ThreadPool() override { stop(); }
-  int thread_count() const noexcept override { return static_cast<int>(workers_.size()) + 1; }
+// Not inside a function: the guard of a local static may be held by another thread at the moment of a fork.
+constinit SerialExecutor serial;
 
-  void parallel_for(std::int64_t count, ParallelBody body) override {
-    if (count <= 0) return;
-    if (count == 1 || workers_.empty() || inside_body) return serial_executor().parallel_for(count, body);
+// Held while the default pool is made; by a fork too, so that no child finds it half made by a thread that it
+// has not.
+std::mutex default_pool_mutex;
+
+// How many forks this process is away from the one that loaded the library. A process id would say the same,
+// for a system call at each parallel_for.
+std::atomic<std::uint64_t> forks{0};
+
+#if __has_include(<pthread.h>)
+// While the library is loaded, before there are threads: registering takes a lock of libc's that a fork holds
+// when it waits for default_pool_mutex.
+[[maybe_unused]] const int handlers_registered =
+    pthread_atfork([] { default_pool_mutex.lock(); }, [] { default_pool_mutex.unlock(); },
+                   [] {
+                     forks.fetch_add(1, std::memory_order_relaxed);
+                     default_pool_mutex.unlock();
+                   });
+#endif
+
+// The threads of a pool in one process, and what they share.
+class Team {
+ public:
+  ~Team() { stop(); }
+  bool of_this_process() const { return born_ == forks.load(std::memory_order_relaxed); }
+
+  // Workers 1 to threads - 1. Throws std::system_error; what has started stays.
+  void start(int threads) {
+    started_ = true;
+    for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
+  }
+  std::size_t started() const { return workers_.size(); }
+
+  void run(int threads, std::int64_t count, const ParallelBody& body) {
     const std::lock_guard one_caller(callers_);
+    if (!started_) {
+      try {
+        start(threads);
+      } catch (const std::system_error&) {  // fewer threads: the results are the same
+      }
+    }
     {
       const std::lock_guard lock(mutex_);
       body_ = &body;
@@ -71,6 +99,15 @@ class ThreadPool final : public Executor {
     done_.wait(lock, [this] { return running_ == 0; });
     body_ = nullptr;
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+
+  // Takes a team of a parent's out of use. It can neither be used nor destroyed: its threads are not there to
+  // be joined, its locks may be held by them, and destroying a condition waits for those that wait on it. So
+  // it stays, in a list, where tools that look for leaks see that it is meant.
+  static void abandon(Team* team) {
+    team->next_abandoned_ = abandoned.load(std::memory_order_relaxed);
+    while (!abandoned.compare_exchange_weak(team->next_abandoned_, team, std::memory_order_relaxed)) {
+    }
   }
 
  private:
@@ -110,6 +147,10 @@ class ThreadPool final : public Executor {
     }
   }
 
+  static inline std::atomic<Team*> abandoned{nullptr};
+  Team* next_abandoned_ = nullptr;
+  const std::uint64_t born_ = forks.load(std::memory_order_relaxed);
+  bool started_ = false;
   std::vector<std::thread> workers_;
   std::mutex callers_, mutex_;
   std::condition_variable wake_, done_;
@@ -122,6 +163,49 @@ class ThreadPool final : public Executor {
   std::exception_ptr failure_;
 };
 
+class ThreadPool final : public Executor {
+ public:
+  explicit ThreadPool(int threads) : threads_(threads) {
+    auto team = std::make_unique<Team>();
+    try {
+      team->start(threads);
+    } catch (const std::system_error& error) {
+      throw Error("make_thread_pool: thread " + std::to_string(team->started() + 2) + " of " +
+                  std::to_string(threads) + " could not be started: " + error.what());
+    }
+    team_ = team.release();
+  }
+  ~ThreadPool() override {
+    Team* team = team_.load(std::memory_order_acquire);
+    if (team->of_this_process())
+      delete team;
+    else
+      Team::abandon(team);
+  }
+  int thread_count() const noexcept override { return threads_; }
+
+  void parallel_for(std::int64_t count, ParallelBody body) override {
+    if (count <= 0) return;
+    if (count == 1 || threads_ == 1 || inside_body) return serial.parallel_for(count, body);
+    team().run(threads_, count, body);
+  }
+
+ private:
+  // In a forked child the first call makes a team of the child's own. Without a lock, which a fork might find
+  // held: of those that come first together one's team stays, and no thread has started in the others.
+  Team& team() {
+    Team* now = team_.load(std::memory_order_acquire);
+    if (now->of_this_process()) return *now;
+    auto fresh = std::make_unique<Team>();
+    if (!team_.compare_exchange_strong(now, fresh.get(), std::memory_order_acq_rel)) return *now;
+    Team::abandon(now);
+    return *fresh.release();
+  }
+
+  const int threads_;
+  std::atomic<Team*> team_{nullptr};
+};
+
 // Cores this process may use, not cores the machine has: containers and taskset give fewer.
 int usable_cores() {
 #ifdef __linux__
@@ -131,13 +215,12 @@ int usable_cores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-std::atomic<Executor*> installed{nullptr};
+std::atomic<Executor*> installed{nullptr}, own_pool{nullptr};
 
 }  // namespace
 
 Executor& serial_executor() noexcept {
-  static SerialExecutor executor;
-  return executor;
+  return serial;
 }
 
 std::unique_ptr<Executor> make_thread_pool(int threads) {
@@ -148,7 +231,10 @@ std::unique_ptr<Executor> make_thread_pool(int threads) {
 
 Executor& default_executor() {
   if (Executor* executor = installed.load(std::memory_order_acquire)) return *executor;
+  if (Executor* executor = own_pool.load(std::memory_order_acquire)) return *executor;
+  const std::lock_guard lock(default_pool_mutex);
   static ThreadPool pool(usable_cores());
+  own_pool.store(&pool, std::memory_order_release);
   return pool;
 }
 

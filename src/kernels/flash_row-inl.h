@@ -22,11 +22,20 @@ constexpr T kHidden = -HUGE_VAL;  // -infinity
 
 template <class T>
 HWY_INLINE void Fill(T value, int64_t n, T* x) {
-  for (int64_t i = 0; i < n; ++i) x[i] = value;
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto values = hn::Set(d, value);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(values, d, x + i);
+  for (; i < n; ++i) x[i] = value;
 }
 template <class T>
 HWY_INLINE void Copy(const T* from, int64_t n, T* to) {
-  for (int64_t i = 0; i < n; ++i) to[i] = from[i];
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
+  for (; i < n; ++i) to[i] = from[i];
 }
 
 /// Sets the scores of keys outside `spans` to -inf; scores[j - begin] belongs to key j of [begin, end).
@@ -35,10 +44,13 @@ HWY_INLINE void HideOutside(const SpanList& spans, int64_t begin, int64_t end, T
   int64_t at = begin;
   for (int64_t n = 0; n < spans.count && at < end; ++n) {
     const int64_t stop = spans.data[n].begin < end ? spans.data[n].begin : end;
-    for (; at < stop; ++at) scores[at - begin] = kHidden<T>;
+    if (stop > at) {
+      Fill(kHidden<T>, stop - at, scores + (at - begin));
+      at = stop;
+    }
     if (spans.data[n].end > at) at = spans.data[n].end;
   }
-  for (; at < end; ++at) scores[at - begin] = kHidden<T>;
+  if (at < end) Fill(kHidden<T>, end - at, scores + (at - begin));
 }
 
 template <class T>
@@ -220,7 +232,12 @@ HWY_INLINE void ScoreGradientRow(const Problem<T>& p, int64_t n, T mean, T scale
 
 template <class T>
 HWY_INLINE void MultiplyInto(const T* factors, int64_t n, T* x) {
-  for (int64_t j = 0; j < n; ++j) x[j] *= factors[j];
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t j = 0;
+  for (; j + lanes <= n; j += lanes)
+    hn::StoreU(hn::Mul(hn::LoadU(d, x + j), hn::LoadU(d, factors + j)), d, x + j);
+  for (; j < n; ++j) x[j] *= factors[j];
 }
 
 /// Output row and log-sum-exp from the finished state.

@@ -97,10 +97,13 @@ HWY_INLINE ModPlace PlaceOf(const Panel<T>& panel, const Piece& piece, int64_t g
 template <bool kTiled, class T>
 HWY_INLINE void PieceScores(const Problem<T>& p, const Packed<T>& keys, const Panel<T>& panel,
                             const Piece& piece, T* scores, const RowsScratch<T>& s, const T* seen) {
-  if constexpr (kTiled)
-    BlockScores(p, keys, panel.at, *panel.schedule, piece, scores, s.stride, s.mods);
-  else
+  if constexpr (kTiled) {
+    KeyRange ranges[kBlockRows];
+    RangesOf<T>(*panel.schedule, piece, panel.at.rows, ranges);
+    BlockScores(p, keys, panel.at, *panel.schedule, piece, ranges, scores, s.stride, s.mods);
+  } else {
     DirectScores(p, panel.at, int64_t{0}, *panel.schedule, piece, scores, s.mods, seen, panel.in_block);
+  }
 }
 
 /// Scores of the panel, scaled, hidden ones -inf; returns the packed length.

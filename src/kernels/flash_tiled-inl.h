@@ -105,6 +105,7 @@ HWY_INLINE const BlockSchedule& ScheduleOf(const Problem<T>& p, const BlockAt<T>
   BlockSchedule& schedule = thread_schedule();
   QueryBlock block;
   block.batch = at.b;
+  block.head = at.h;
   block.query_begin = at.row + p.query_offset;
   block.query_end = at.row + at.rows + p.query_offset;
   block.key_len = p.key_len;
@@ -113,17 +114,124 @@ HWY_INLINE const BlockSchedule& ScheduleOf(const Problem<T>& p, const BlockAt<T>
   return schedule;
 }
 
+/// Rows of a register tile.
+constexpr int64_t kStrip = 6;
+
+/// Keys [begin, end) of a piece, counted from its begin.
+struct KeyRange {
+  int64_t begin = 0, end = 0;
+};
+HWY_INLINE KeyRange Hull(const KeyRange* ranges, int64_t count) {
+  KeyRange hull = ranges[0];
+  for (int64_t n = 1; n < count; ++n) {
+    if (ranges[n].begin == ranges[n].end) continue;
+    if (hull.begin == hull.end) hull = ranges[n];
+    hull = {Least(hull.begin, ranges[n].begin), Most(hull.end, ranges[n].end)};
+  }
+  return hull;
+}
+
+/// Between which keys of the piece each row sees some: at the edges of a window rows see little of it, and
+/// all that is done a strip of rows at a time keeps to what the strip sees.
+template <class T>
+HWY_INLINE void RangesOf(const BlockSchedule& schedule, const Piece& piece, int64_t rows, KeyRange* ranges) {
+  for (int64_t r = 0; r < rows; ++r) {
+    ranges[r] = {0, piece.end - piece.begin};
+    if (piece.full) continue;
+    const SpanList spans = schedule.row(r);
+    int64_t first = 0, last = spans.count;
+    while (first < last && spans.data[first].end <= piece.begin) ++first;
+    while (last > first && spans.data[last - 1].begin >= piece.end) --last;
+    ranges[r] = {};
+    if (first < last)
+      ranges[r] = {Most(spans.data[first].begin, piece.begin) - piece.begin,
+                   Least(spans.data[last - 1].end, piece.end) - piece.begin};
+  }
+}
+
+/// body(first row, rows, hull) for each strip of rows that sees some key; all rows at once where the piece is
+/// full.
+template <class Body>
+HWY_INLINE void ForStrips(const Piece& piece, int64_t rows, const KeyRange* ranges, Body&& body) {
+  if (piece.full) return body(int64_t{0}, rows, KeyRange{0, piece.end - piece.begin});
+  for (int64_t r = 0; r < rows; r += kStrip) {
+    const int64_t count = Least(kStrip, rows - r);
+    const KeyRange hull = Hull(ranges + r, count);
+    if (hull.begin < hull.end) body(r, count, hull);
+  }
+}
+
+/// body(first key, keys, first row, rows) for each strip of keys that some row sees, with the rows between
+/// the first and the last that do; all at once where the piece is full.
+template <class Body>
+HWY_INLINE void ForKeyStrips(const Piece& piece, int64_t rows, const KeyRange* ranges, Body&& body) {
+  const int64_t count = piece.end - piece.begin;
+  if (piece.full) return body(int64_t{0}, count, int64_t{0}, rows);
+  for (int64_t key = 0; key < count; key += kStrip) {
+    const int64_t keys = Least(kStrip, count - key);
+    int64_t first = rows, last = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      if (ranges[r].begin >= key + keys || ranges[r].end <= key) continue;
+      if (first == rows) first = r;
+      last = r + 1;
+    }
+    if (first < last) body(key, keys, first, last - first);
+  }
+}
+
+/// The range widened to whole vectors from the piece's begin on.
+template <class T>
+HWY_INLINE KeyRange WholeVectors(const KeyRange& range) {
+  const int64_t lanes = Padded<T>(1);
+  return {range.begin / lanes * lanes, Padded<T>(range.end)};
+}
+
+/// C(r, j) = rows · tile, for what each strip sees; `b` is the tile at the piece's begin.
+template <class T>
+HWY_INLINE void StripProducts(const Piece& piece, int64_t rows, const KeyRange* ranges,
+                              const ProductArgs<T>& p) {
+  ForStrips(piece, rows, ranges, [&](int64_t r, int64_t count, const KeyRange& hull) {
+    const KeyRange whole = WholeVectors<T>(hull);
+    Product<false, T>(
+        count, whole.end - whole.begin,
+        {p.a + r * p.am, p.am, p.ak, p.b + whole.begin, p.ldb, p.c + r * p.ldc + whole.begin, p.ldc, p.k});
+  });
+}
+
+/// Row r of a piece's scores where it sees something, begin and count by whole vectors; the rest becomes 0.
+/// Returns the range.
+template <class T>
+HWY_INLINE KeyRange SeenPart(const KeyRange& range, int64_t count, T* row) {
+  if (range.begin == range.end) {
+    Fill(T{0}, Padded<T>(count), row);
+    return {};
+  }
+  const KeyRange whole = WholeVectors<T>(range);
+  Fill(T{0}, whole.begin, row);
+  Fill(T{0}, Padded<T>(count) - whole.end, row + whole.end);
+  return {whole.begin, Least(whole.end, count)};
+}
+
 /// scores[r][j - piece.begin] = q_r · k_j, hidden ones -inf; rows of scores `to_stride` apart, each with room
-/// for whole vectors.
+/// for whole vectors. `ranges` are RangesOf the piece.
 template <class T>
 HWY_INLINE void BlockScores(const Problem<T>& p, const Packed<T>& keys, const BlockAt<T>& at,
-                            const BlockSchedule& schedule, const Piece& piece, T* scores, int64_t to_stride,
-                            const ModBuffers<T>& mods) {
+                            const BlockSchedule& schedule, const Piece& piece, const KeyRange* ranges,
+                            T* scores, int64_t to_stride, const ModBuffers<T>& mods) {
   const int64_t n = piece.end - piece.begin, stride = keys.stride;
   const T* tile = keys.Tile(at.b, at.kv, piece.begin / kTileKeys) + piece.begin % kTileKeys;
-  Product<false, T>(at.rows, Padded<T>(n),
-                    {RowAt(p.query, at.b, at.h, at.row), p.query.row_stride, 1, tile, stride, scores,
-                     to_stride, p.score_dim});
+  const ProductArgs<T> product{RowAt(p.query, at.b, at.h, at.row),
+                               p.query.row_stride,
+                               1,
+                               tile,
+                               stride,
+                               scores,
+                               to_stride,
+                               p.score_dim};
+  if (p.has_mods)
+    Product<false, T>(at.rows, Padded<T>(n), product);  // a mod runs over all, and must find numbers there
+  else
+    StripProducts(piece, at.rows, ranges, product);
   if (p.has_mods) apply_mods<T>(p, {at.b, at.h, at.row, at.rows, piece.begin, n}, scores, to_stride, mods);
   for (int64_t r = 0; r < at.rows; ++r) ScaleEarly(p, n, scores + r * to_stride);
   if (piece.full) return;
@@ -131,15 +239,20 @@ HWY_INLINE void BlockScores(const Problem<T>& p, const Packed<T>& keys, const Bl
     HideOutside(schedule.row(r), piece.begin, piece.end, scores + r * to_stride);
 }
 
-/// body(begin, end) for every run of keys of the piece that somebody sees.
+/// body(begin, end) for every run of keys of the piece, inside `hull`, that somebody sees.
 template <class Body>
-HWY_INLINE void ForRuns(const Piece& piece, const SpanList& visible, Body&& body) {
+HWY_INLINE void ForRuns(const Piece& piece, const SpanList& visible, const KeyRange& hull, Body&& body) {
   if (piece.full) return body(piece.begin, piece.end);
   for (int64_t n = 0; n < visible.count; ++n) {
-    const int64_t begin = Most(visible.data[n].begin, piece.begin),
-                  end = Least(visible.data[n].end, piece.end);
+    const int64_t begin = Most(visible.data[n].begin, piece.begin + hull.begin),
+                  end = Least(visible.data[n].end, piece.begin + hull.end);
     if (begin < end) body(begin, end);
   }
+}
+
+template <class Body>
+HWY_INLINE void ForRuns(const Piece& piece, const SpanList& visible, Body&& body) {
+  ForRuns(piece, visible, {0, piece.end - piece.begin}, body);
 }
 
 template <class T>
@@ -152,7 +265,9 @@ HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out
     for (int64_t r = 0; r < at.rows; ++r) Fill(T{0}, p.key_len, RowAt(out.weights, at.b, slot, at.row + r));
     for (int64_t n = 0; n < schedule.piece_count(); ++n) {
       const Piece& piece = schedule.pieces()[n];
-      BlockScores(p, keys, at, schedule, piece, scores, keys.stride, mods);
+      KeyRange ranges[kBlockRows];
+      RangesOf<T>(schedule, piece, at.rows, ranges);
+      BlockScores(p, keys, at, schedule, piece, ranges, scores, keys.stride, mods);
       for (int64_t r = 0; r < at.rows; ++r) {
         T* row = scores + r * keys.stride;
         FinalWeights(p, scale, states[r], SinkOf(p, at.h), piece.end - piece.begin, row);
@@ -187,10 +302,14 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
   for (int64_t n = 0; n < schedule.piece_count(); ++n) {
     const Piece& piece = schedule.pieces()[n];
     const int64_t count = piece.end - piece.begin;
-    BlockScores(p, keys, at, schedule, piece, scratch.scores, stride, scratch.mods);
+    KeyRange ranges[kBlockRows];
+    RangesOf<T>(schedule, piece, at.rows, ranges);
+    BlockScores(p, keys, at, schedule, piece, ranges, scratch.scores, stride, scratch.mods);
     for (int64_t r = 0; r < at.rows; ++r) {
       T* row = scratch.scores + r * stride;
-      const T factor = Normalize(p, scale, count, row, states[r]);
+      const KeyRange seen = SeenPart(ranges[r], count, row);
+      if (seen.begin == seen.end) continue;
+      const T factor = Normalize(p, scale, seen.end - seen.begin, row + seen.begin, states[r]);
       if (factor != T{1}) Scale(factor, width, scratch.gathered + r * width);
       if (p.dropout_rate > 0) {
         dropout_factors<T>(p.dropout_rate, p.dropout_seed,
@@ -198,10 +317,13 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
         MultiplyInto(scratch.keep, count, row);
       }
     }
-    ForRuns(piece, schedule.visible(), [&](int64_t begin, int64_t end) {
-      Product<true, T>(at.rows, width,
-                       {scratch.scores + (begin - piece.begin), stride, 1, RowAt(values, at.b, at.kv, begin),
-                        values.row_stride, scratch.gathered, width, end - begin});
+    ForStrips(piece, at.rows, ranges, [&](int64_t row, int64_t rows, const KeyRange& hull) {
+      ForRuns(piece, schedule.visible(), hull, [&](int64_t begin, int64_t end) {
+        Product<true, T>(rows, width,
+                         {scratch.scores + row * stride + (begin - piece.begin), stride, 1,
+                          RowAt(values, at.b, at.kv, begin), values.row_stride,
+                          scratch.gathered + row * width, width, end - begin});
+      });
     });
   }
   T log_sum_exp[kBlockRows];
@@ -317,43 +439,57 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
   for (int64_t n = 0; n < schedule.piece_count(); ++n) {
     const Piece& piece = schedule.pieces()[n];
     const int64_t count = piece.end - piece.begin, padded = Padded<T>(count);
-    BlockScores(p, in.keys_transposed, at, schedule, piece, scratch.scores, stride, scratch.mods);
+    KeyRange ranges[kBlockRows];
+    RangesOf<T>(schedule, piece, at.rows, ranges);
+    BlockScores(p, in.keys_transposed, at, schedule, piece, ranges, scratch.scores, stride, scratch.mods);
     const T* values =
         in.values_transposed.Tile(at.b, at.kv, piece.begin / kTileKeys) + piece.begin % kTileKeys;
-    Product<false, T>(
-        at.rows, padded,
+    StripProducts<T>(
+        piece, at.rows, ranges,
         {scratch.d_output, s.value_dim, 1, values, stride, scratch.d_scores, stride, p.value_dim});
     for (int64_t r = 0; r < at.rows; ++r) {
-      SavedWeights(p, ScaleOf(p), log_sum_exp[r], SinkOf(p, at.h), count, scratch.scores + r * stride);
+      const KeyRange seen = SeenPart(ranges[r], count, scratch.scores + r * stride);
+      SeenPart(ranges[r], count, scratch.d_scores + r * stride);
+      if (seen.begin == seen.end) continue;
+      SavedWeights(p, ScaleOf(p), log_sum_exp[r], SinkOf(p, at.h), seen.end - seen.begin,
+                   scratch.scores + r * stride + seen.begin);
       const bool drops = p.dropout_rate > 0;
       if (drops) {
         Fill(T{0}, padded, scratch.keep);
         dropout_factors<T>(p.dropout_rate, p.dropout_seed,
                            {at.b, at.h, at.row + r + p.query_offset, piece.begin}, count, scratch.keep);
       }
-      ScoreGradientRow(p, padded, mean[r], scale, drops ? scratch.keep : nullptr, scratch.scores + r * stride,
-                       scratch.d_scores + r * stride);
+      const int64_t from = r * stride + seen.begin;
+      ScoreGradientRow(p, Padded<T>(seen.end) - seen.begin, mean[r], scale,
+                       drops ? scratch.keep + seen.begin : nullptr, scratch.scores + from,
+                       scratch.d_scores + from);
     }
     if (p.has_mods) {
       mods_gradient<T>(p, {at.b, at.h, at.row, at.rows, piece.begin, count, key_begin / s.group_keys},
                        scratch.d_scores, stride, scratch.mods, in.sums);
     }
     const int64_t first = piece.begin - key_begin;
-    if (g.d_value.data) {
-      Product<true, T>(count, s.value_dim,
-                       {scratch.scores, 1, stride, scratch.d_output, s.value_dim,
-                        scratch.d_value + first * s.value_dim, s.value_dim, at.rows});
-    }
-    if (g.d_key.data) {
-      Product<true, T>(
-          count, s.dim,
-          {scratch.d_scores, 1, stride, scratch.query, s.dim, scratch.d_key + first * s.dim, s.dim, at.rows});
-    }
+    ForKeyStrips(piece, at.rows, ranges, [&](int64_t key, int64_t keys, int64_t row, int64_t rows) {
+      const int64_t from = row * stride + key, to = first + key;
+      if (g.d_value.data) {
+        Product<true, T>(keys, s.value_dim,
+                         {scratch.scores + from, 1, stride, scratch.d_output + row * s.value_dim, s.value_dim,
+                          scratch.d_value + to * s.value_dim, s.value_dim, rows});
+      }
+      if (g.d_key.data) {
+        Product<true, T>(keys, s.dim,
+                         {scratch.d_scores + from, 1, stride, scratch.query + row * s.dim, s.dim,
+                          scratch.d_key + to * s.dim, s.dim, rows});
+      }
+    });
     if (!g.d_query.data) continue;
-    ForRuns(piece, schedule.visible(), [&](int64_t begin, int64_t end) {
-      Product<true, T>(at.rows, s.dim,
-                       {scratch.d_scores + (begin - piece.begin), stride, 1,
-                        RowAt(in.keys, at.b, at.kv, begin), in.keys.row_stride, d_query, s.dim, end - begin});
+    ForStrips(piece, at.rows, ranges, [&](int64_t row, int64_t rows, const KeyRange& hull) {
+      ForRuns(piece, schedule.visible(), hull, [&](int64_t begin, int64_t end) {
+        Product<true, T>(rows, s.dim,
+                         {scratch.d_scores + row * stride + (begin - piece.begin), stride, 1,
+                          RowAt(in.keys, at.b, at.kv, begin), in.keys.row_stride, d_query + row * s.dim,
+                          s.dim, end - begin});
+      });
     });
   }
 }

@@ -117,7 +117,7 @@ Tiles count_tiles(const BlockSpans& spans, std::int64_t key_len) {
 }
 
 // Shares of the tiles, by the block sizes of the fused kernels. Of more than 4,096 blocks as many are looked
-// at, each n-th with n odd to the blocks of an entry, so that no row is left out.
+// at, each n-th with n odd to the blocks of an entry, so that no row and no head is left out.
 std::string tile_share(const AttentionPlan::Impl& plan, std::optional<std::int64_t> query_offset) {
   const AttentionShape& shape = plan.shape;
   const bool direct = plan.additive() || shape.query_len <= kernels::most_direct_queries;
@@ -125,18 +125,22 @@ std::string tile_share(const AttentionPlan::Impl& plan, std::optional<std::int64
                      blocks = (shape.query_len + rows - 1) / rows,
                      offset = query_offset.value_or(shape.key_len - shape.query_len);
   const MaskNode& mask = plan.spec.mask.node();
-  // Lengths that come with a call are unknown here, and entries differ in nothing else but the lengths in the
-  // mask.
+  // Lengths that come with a call are unknown here; entries and heads differ in the mask alone.
   const std::vector<std::int64_t> lengths(static_cast<std::size_t>(shape.batch), shape.key_len);
-  const std::int64_t units = shape.batch * blocks;
+  const std::int64_t heads = mask.by_head() ? shape.num_query_heads : 1, of_entry = heads * blocks,
+                     units = shape.batch * of_entry;
   std::int64_t step = (units + 4095) / 4096;
-  while (step > 1 && std::gcd(step, blocks) != 1) ++step;
+  while (step > 1 && std::gcd(step, of_entry) != 1) ++step;
   std::int64_t total = 0;
   Tiles sum;
   for (std::int64_t unit = 0; unit < units; unit += step) {
     const std::int64_t row = unit % blocks * rows;
-    const QueryBlock block{unit / blocks, row + offset, std::min(row + rows, shape.query_len) + offset,
-                           shape.key_len, lengths};
+    const QueryBlock block{.batch = unit / of_entry,
+                           .head = unit / blocks % heads,
+                           .query_begin = row + offset,
+                           .query_end = std::min(row + rows, shape.query_len) + offset,
+                           .key_len = shape.key_len,
+                           .key_lengths = lengths};
     const Tiles tiles = count_tiles(mask.spans(block), shape.key_len);
     sum.seen += tiles.seen;
     sum.full += tiles.full;
@@ -215,7 +219,7 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
   plan->shape = checked_shape(spec, shape);
   plan->dtype = options.dtype;
   plan->keys = options.keys;
-  spec.mask.node().validate(shape.batch, shape.key_len);
+  spec.mask.node().validate(shape);
   if (!(spec.dropout.rate >= 0.0 && spec.dropout.rate < 1.0)) {
     refuse("spec.dropout.rate", "a rate in [0, 1)", std::to_string(spec.dropout.rate));
   }

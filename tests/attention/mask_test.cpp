@@ -2,116 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "attention/drawn_masks.h"
 #include "fovea/attention/expression.h"
-#include "fovea/attention/masks.h"
-#include "fovea/attention/streaming_sinks.h"
-#include "fovea/core/philox.h"
 
 namespace fovea {
 namespace {
 
-Mask random_table(PhiloxStream& random) {
-  const std::int64_t columns = 1 + random.next_below(5), rows = random.next_below(5);
-  BlockTable table{1 + random.next_below(6), columns, {}};
-  for (std::int64_t bit = 0; bit < rows * columns; ++bit) table.visible.push_back(random.next_below(2) == 1);
-  return table;
-}
-
-Mask random_numbers(PhiloxStream& random, bool tree) {
-  std::vector<std::int64_t> numbers;
-  for (std::uint32_t n = random.next_below(24) + 1, i = 0; i < n; ++i)
-    numbers.push_back(tree ? random.next_below(i + 1) : random.next_below(4));
-  if (tree) return Tree{numbers};
-  return Groups{numbers};
-}
-
-Mask random_documents(PhiloxStream& random) {
-  std::vector<std::int64_t> boundaries{random.next_below(4)};
-  for (std::uint32_t n = random.next_below(5); n > 0; --n)
-    boundaries.push_back(boundaries.back() + random.next_below(9));
-  return Documents{boundaries};
-}
-
-std::int64_t random_side(PhiloxStream& random) {
-  return random.next_below(4) == 0 ? SlidingWindow::unlimited : random.next_below(6);
-}
-
-Mask random_mask(PhiloxStream& random, int depth) {
-  switch (depth > 0 ? random.next_below(17) : 3 + random.next_below(14)) {
-    case 16:
-      return StreamingSinks{random.next_below(21)};
-    case 3:
-      return Prefix{{random.next_below(21), random.next_below(21)}};
-    case 4:
-      return random_documents(random);
-    case 5:
-      return Chunked{1 + random.next_below(9)};
-    case 6:
-      return Strided{1 + random.next_below(9)};
-    case 7:
-      return Dilated{random_side(random), random_side(random), 1 + random.next_below(5)};
-    case 8:
-      return random_table(random);
-    case 9:
-      return random_numbers(random, true);
-    case 10:
-      return random_numbers(random, false);
-    case 11:
-      return Everything{};
-    case 12:
-      return Causal{};
-    case 13:
-      return SlidingWindow{random.next_below(6), random_side(random)};
-    case 14:
-      return GlobalTokens{random.next_below(20), random.next_below(20)};
-    case 15:
-      return KeyLengths{{random.next_below(21), random.next_below(21)}};
-    case 0:
-      return random_mask(random, depth - 1) & random_mask(random, depth - 1);
-    case 1:
-      return random_mask(random, depth - 1) | random_mask(random, depth - 1);
-    default:
-      return ~random_mask(random, depth - 1);
-  }
-}
-
-bool holds(const KeySpans& spans, std::int64_t key) {
-  for (const KeySpan& span : spans) {
-    if (key >= span.begin && key < span.end) return true;
-  }
-  return false;
-}
-
-void expect_canonical(const KeySpans& spans, std::int64_t key_len) {
-  std::int64_t last = -1;
-  for (const KeySpan& span : spans) {
-    EXPECT_GT(span.begin, last);  // sorted, disjoint and not touching
-    EXPECT_LT(span.begin, span.end);
-    last = span.end;
-  }
-  EXPECT_LE(last, key_len);
-}
-
-// Against brute force: sound always; exact for one query; tight for single masks.
-void check(const Mask& mask, const QueryBlock& block, bool tight) {
-  const BlockSpans spans = mask.node().spans(block);
-  expect_canonical(spans.some, block.key_len);
-  expect_canonical(spans.all, block.key_len);
-  for (std::int64_t key = 0; key < block.key_len; ++key) {
-    bool some = false, all = true;
-    for (std::int64_t query = block.query_begin; query < block.query_end; ++query) {
-      const bool seen = mask.node().allows({block.batch, 0, query, key}, block);
-      some = some || seen;
-      all = all && seen;
-    }
-    if (some) ASSERT_TRUE(holds(spans.some, key)) << to_string(mask) << " key " << key;
-    if (!all) ASSERT_FALSE(holds(spans.all, key)) << to_string(mask) << " key " << key;
-    if (tight || block.query_end - block.query_begin == 1) {
-      ASSERT_EQ(holds(spans.some, key), some) << to_string(mask) << " key " << key;
-      ASSERT_EQ(holds(spans.all, key), all) << to_string(mask) << " key " << key;
-    }
-  }
-}
+using testing::check;
+using testing::random_mask;
 
 TEST(Mask, SpansAgainstBruteForce) {
   PhiloxStream random(1);
@@ -119,8 +17,10 @@ TEST(Mask, SpansAgainstBruteForce) {
     const bool single = trial % 2 == 0;
     const Mask mask = random_mask(random, single ? 0 : 3);
     const std::int64_t begin = static_cast<std::int64_t>(random.next_below(30)) - 6;
-    const QueryBlock block{random.next_below(2), begin, begin + 1 + random.next_below(9),
-                           random.next_below(21)};
+    const QueryBlock block{.batch = random.next_below(2),
+                           .query_begin = begin,
+                           .query_end = begin + 1 + random.next_below(9),
+                           .key_len = random.next_below(21)};
     check(mask, block, single);
     if (HasFatalFailure()) return;
   }
@@ -130,7 +30,7 @@ TEST(Mask, ClassifyIsSound) {
   PhiloxStream random(2);
   for (int trial = 0; trial < 2000; ++trial) {
     const Mask mask = random_mask(random, 2);
-    const QueryBlock block{0, 3, 9, 20};
+    const QueryBlock block{.query_begin = 3, .query_end = 9, .key_len = 20};
     const BlockSpans spans = mask.node().spans(block);
     const std::int64_t begin = random.next_below(20),
                        end = begin + 1 + random.next_below(static_cast<std::uint32_t>(20 - begin));
@@ -145,36 +45,9 @@ TEST(Mask, ClassifyIsSound) {
   }
 }
 
-TEST(Mask, APredicateIsAskedOnceForEachSite) {
-  std::int64_t asked = 0;
-  const Predicate odd("odd", {.batch = 2, .query_begin = -1, .query_end = 6, .key_len = 9},
-                      [&](std::int64_t batch, std::int64_t query, std::int64_t key) {
-                        ++asked;
-                        return (batch + query + key) % 3 != 0;
-                      });
-  EXPECT_EQ(asked, 2 * 7 * 9);
-  const Mask mask = odd;
-  for (std::int64_t batch = 0; batch < 2; ++batch) {
-    for (std::int64_t begin = -2; begin < 6; ++begin) {
-      for (std::int64_t end = begin + 1; end < 8; ++end) check(mask, {batch, begin, end, 9}, true);
-    }
-  }
-  EXPECT_EQ(asked, 2 * 7 * 9);
-  EXPECT_FALSE(mask.node().allows({0, 0, 6, 1}, {}));  // outside the sites
-  EXPECT_TRUE(mask.node().allows({0, 0, 1, 1}, {}));
-  EXPECT_THROW(mask.node().validate(3, 9), InvalidArgument);
-  EXPECT_THROW(mask.node().validate(2, 10), InvalidArgument);
-  // The same as spans of one's own; spans that lie are refused.
-  const Predicate spans("mine", {.query_end = 2, .key_len = 5}, {{{0, 2}, {3, 5}}, {}});
-  EXPECT_TRUE(Mask(spans).node().allows({0, 0, 0, 4}, {}));
-  EXPECT_FALSE(Mask(spans).node().allows({0, 0, 0, 2}, {}));
-  EXPECT_THROW(Predicate("bad", {.query_end = 1, .key_len = 5}, {{{0, 2}, {1, 5}}}), InvalidArgument);
-  EXPECT_THROW(Predicate("bad", {.query_end = 1, .key_len = 5}, {{{0, 6}}}), InvalidArgument);
-}
-
 // Definitions by their formulas, apart from spans.
 TEST(Mask, Formulas) {
-  const QueryBlock block{1, 0, 1, 30, {}};
+  const QueryBlock block{.batch = 1, .query_end = 1, .key_len = 30};
   const auto sees = [&](const Mask& mask, std::int64_t query, std::int64_t key) {
     return mask.node().allows({1, 0, query, key}, block);
   };
@@ -228,8 +101,6 @@ TEST(Mask, SensesNoNonsense) {
   EXPECT_THROW(Mask(BlockTable{huge / 4, 6, std::vector<bool>(6)}), InvalidArgument);
   EXPECT_THROW(Mask(BigBird{.length = std::int64_t{1} << 38}), InvalidArgument);
   EXPECT_THROW(Mask(BigBird{.length = 100, .random = std::int64_t{1} << 60}), InvalidArgument);
-  EXPECT_THROW(Predicate("huge", {.batch = std::int64_t{1} << 60, .query_end = 16}, std::vector<KeySpans>()),
-               InvalidArgument);
   EXPECT_THROW(Mask(Groups{{-1}}), InvalidArgument);
   for (const Mask& empty : {Mask(Documents{}), Mask(Tree{}), Mask(Groups{}), Mask(BlockTable{2, 3, {}})})
     EXPECT_EQ(to_string(parse_mask(to_string(empty))), to_string(empty));
@@ -283,7 +154,7 @@ TEST(Mask, DepthIsLimited) {
   Mask deep = Causal{};
   for (int i = 1; i < deepest_mask; ++i) deep = i % 2 ? ~deep : deep | Causal{};
   EXPECT_FALSE(to_string(deep).empty());
-  const QueryBlock block{0, 3, 4, 9, {}};
+  const QueryBlock block{.query_begin = 3, .query_end = 4, .key_len = 9};
   const BlockSpans spans = deep.node().spans(block);
   for (std::int64_t key = 0; key < 9; ++key) {
     EXPECT_EQ(classify(spans, key, key + 1) == TileClass::full, deep.node().allows({0, 0, 3, key}, block));
@@ -305,7 +176,7 @@ TEST(Mask, DepthIsLimited) {
 
 TEST(Mask, PositionsToTheEndOfTheNumbers) {
   const Mask mask = GlobalTokens{2, std::numeric_limits<std::int64_t>::max()};
-  const BlockSpans spans = mask.node().spans({0, 0, 2, 9, {}});
+  const BlockSpans spans = mask.node().spans({.query_end = 2, .key_len = 9});
   EXPECT_EQ(spans.some, (KeySpans{{2, 3}}));
 }
 

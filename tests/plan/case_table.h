@@ -198,9 +198,43 @@ inline Factor loss_factor() {
            {"of-chosen-weights", chosen}}};
 }
 
+// Heads that see all of another part each: what is behind them, a window, what no other sees, nothing.
+inline bool seen_by_head(const Site& at) {
+  switch (at.head % 4) {
+    case 0:
+      return at.key <= at.query;
+    case 1:
+      return (at.query + at.key) % 3 == 0 && at.key < 60;
+    case 2:
+      return at.key >= 40 || at.key == at.query % 5 + at.batch;
+    default:
+      return false;
+  }
+}
+
 inline Factor mask_factor() {
   const auto level = [](const char* name, Mask mask) {
     return Level{name, [mask](Case& c) { c.spec.mask = mask; }};
+  };
+  // Of all positions that an offset may lead to.
+  const auto sites = [](const Case& c) {
+    const AttentionShape& s = c.shape;
+    return Predicate::Sites{.batch = s.batch,
+                            .heads = s.num_query_heads,
+                            .query_begin = -s.query_len,
+                            .query_end = s.query_len + s.key_len + 11,
+                            .key_len = s.key_len};
+  };
+  const auto by_head = [sites](Case& c) { c.spec.mask = Predicate("by-head", sites(c), seen_by_head); };
+  // One table for all entries, which ends before the longest calls do; no length of keys is a multiple of 37.
+  const auto bytes_by_head = [](Case& c) {
+    const std::int64_t heads = c.shape.num_query_heads, keys = c.shape.key_len, queries = 40;
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(heads * queries * keys));
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = i % 37 < 16 ? 0 : 1;
+    c.spec.mask =
+        (Causal{} & ~Mask(Predicate("bytes", {.heads = heads, .query_end = queries, .key_len = keys},
+                                    bytes.data(), {.head = queries * keys, .query = keys}))) |
+        GlobalTokens{1};
   };
   const BigBird blocks{.length = 260, .size = 16, .window = 1, .global = 1, .random = 2, .seed = 3};
   return {"mask",
@@ -213,7 +247,8 @@ inline Factor mask_factor() {
            level("documents", Documents{{3, 20, 20, 70, 140}}), level("chunked", Chunked{24}),
            level("strided&causal", Strided{5} & Causal{}), level("dilated", Dilated{4, 2, 3}),
            level("blocks", blocks), level("tree|global", Tree{{0, 0, 0, 1, 1, 2, 5}} | GlobalTokens{0}),
-           level("groups", Groups{{0, 0, 0, 0, 1, 1, 2, 2, 3, 4}})}};
+           level("groups", Groups{{0, 0, 0, 0, 1, 1, 2, 2, 3, 4}}), Level{"by-head", by_head},
+           Level{"causal&~bytes-by-head|global", bytes_by_head}}};
 }
 
 // The chain's reference takes the square of the keys for a row: sizes where that is not much.

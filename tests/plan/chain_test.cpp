@@ -58,7 +58,7 @@ TEST(Chain, IsTheSumOverAllAssignments) {
       std::vector<double> potentials, ways;
       for (std::int64_t j = 0; j < draw.key_len; ++j) {
         const bool hidden =
-            element(bias, (b * draw.query_len + r) * draw.key_len + j) < 0.0 || !draw.visible(b, r, j);
+            element(bias, (b * draw.query_len + r) * draw.key_len + j) < 0.0 || !draw.visible(b, h, r, j);
         if (hidden) continue;
         gaps += !keys.empty() && keys.back() + 1 < j ? 1 : 0;
         keys.push_back(j);

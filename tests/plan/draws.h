@@ -28,13 +28,9 @@ struct Backward {
   std::vector<Tensor> mods, weight_mods;
 };
 
-/// Does the query at `position` see key j?
-inline bool sees(const Mask& mask, std::int64_t batch, std::int64_t position, std::int64_t key,
-                 std::int64_t key_len) {
-  return mask.node().allows({batch, 0, position, key}, {batch, position, position + 1, key_len, {}});
-}
-
-inline Mask drawn_mask(PhiloxStream& random, std::int64_t batch, std::int64_t key_len) {
+/// Over these sites; outside them it may see nothing.
+inline Mask drawn_mask(PhiloxStream& random, const Predicate::Sites& sites) {
+  const std::int64_t batch = sites.batch, key_len = sites.key_len;
   const auto below = [&](std::int64_t bound) {
     return static_cast<std::int64_t>(random.next_below(static_cast<std::uint32_t>(bound)));
   };
@@ -58,6 +54,8 @@ inline Mask drawn_mask(PhiloxStream& random, std::int64_t batch, std::int64_t ke
     }
     case 7:
       return ~Mask(SlidingWindow{.lookback = below(3), .lookahead = below(3)});
+    case 8:
+      return Predicate("by-head", sites, [&](const Site& at) { return below(2 + at.head) == 0; });
     default:
       return Everything{};
   }
@@ -86,7 +84,11 @@ struct Draw {
     value_dim = 1 + below(20);
     const std::int64_t offsets[] = {key_len - query_len, 0, below(key_len + 8) - 4};
     offset = offsets[below(3)];
-    mask = drawn_mask(random, batch, key_len);
+    mask = drawn_mask(random, {.batch = batch,
+                               .heads = heads,
+                               .query_begin = std::min<std::int64_t>(offset, 0),
+                               .query_end = std::max<std::int64_t>(offset, 0) + query_len,
+                               .key_len = key_len});
     query = tensor({batch, heads, query_len, head_dim});
     key = tensor({batch, kv_heads, key_len, head_dim});
     value = tensor({batch, kv_heads, key_len, value_dim});
@@ -124,13 +126,13 @@ struct Draw {
            "/" + std::to_string(value_dim) + " offset " + std::to_string(offset) + " " + to_string(mask);
   }
 
-  bool visible(std::int64_t b, std::int64_t row, std::int64_t j) const {
-    return sees(mask, b, row + offset, j, key_len);
+  bool visible(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t j) const {
+    return mask.node().allows({b, h, row + offset, j}, {.batch = b, .head = h, .key_len = key_len});
   }
   /// Keys that a row sees.
-  std::int64_t seen(std::int64_t b, std::int64_t row) const {
+  std::int64_t seen(std::int64_t b, std::int64_t h, std::int64_t row) const {
     std::int64_t count = 0;
-    for (std::int64_t j = 0; j < key_len; ++j) count += visible(b, row, j) ? 1 : 0;
+    for (std::int64_t j = 0; j < key_len; ++j) count += visible(b, h, row, j) ? 1 : 0;
     return count;
   }
   /// f(batch entry, head, row, number of the row among all) for every row.
@@ -143,13 +145,21 @@ struct Draw {
       }
     }
   }
-  /// A mask over `keys` keys by rows of the call: visible(batch entry, row, key).
+  /// A mask over `keys` keys by rows of the call, the first at `position`: visible(batch entry, head, row,
+  /// key).
+  template <class F>
+  Mask mask_of(std::int64_t keys, F&& visible, std::int64_t position) const {
+    return Predicate("drawn",
+                     {.batch = batch,
+                      .heads = heads,
+                      .query_begin = position,
+                      .query_end = position + query_len,
+                      .key_len = keys},
+                     [&](const Site& at) { return visible(at.batch, at.head, at.query - position, at.key); });
+  }
   template <class F>
   Mask mask_of(std::int64_t keys, F&& visible) const {
-    return Predicate("drawn", {batch, offset, offset + query_len, keys},
-                     [&](std::int64_t b, std::int64_t position, std::int64_t j) {
-                       return visible(b, position - offset, j);
-                     });
+    return mask_of(keys, visible, offset);
   }
 
   AttentionInputs inputs() const {

@@ -26,9 +26,10 @@ TEST(Identity, OrderOfKeysDoesNotMatter) {
     const Tensor key = taken(draw.key, 2, order), value = taken(draw.value, 2, order);
     in.key = key;
     in.value = value;
-    const AttentionSpec spec{.mask = draw.mask_of(draw.key_len, [&](auto b, auto row, std::int64_t j) {
-      return draw.visible(b, row, order[static_cast<std::size_t>(j)]);
-    })};
+    const AttentionSpec spec{.mask =
+                                 draw.mask_of(draw.key_len, [&](auto b, auto h, auto row, std::int64_t j) {
+                                   return draw.visible(b, h, row, order[static_cast<std::size_t>(j)]);
+                                 })};
     const Forward got = draw.forward(spec, in);
     expect_near(got, {want.output, want.log_sum_exp, taken(want.weights, 3, order)}, draw.tolerance());
     const Backward d_got = draw.backward(spec, in, got, draw.d_output);
@@ -47,9 +48,10 @@ TEST(Identity, OrderOfQueriesCarriesOver) {
     const Backward d_want = draw.backward(plain, in, want, draw.d_output);
     const Tensor query = taken(draw.query, 2, order);
     in.query = query;
-    const AttentionSpec spec{.mask = draw.mask_of(draw.key_len, [&](auto b, std::int64_t row, auto j) {
-      return draw.visible(b, order[static_cast<std::size_t>(row)], j);
-    })};
+    const AttentionSpec spec{.mask =
+                                 draw.mask_of(draw.key_len, [&](auto b, auto h, std::int64_t row, auto j) {
+                                   return draw.visible(b, h, order[static_cast<std::size_t>(row)], j);
+                                 })};
     const Forward got = draw.forward(spec, in);
     expect_near(
         got, {taken(want.output, 2, order), taken(want.log_sum_exp, 2, order), taken(want.weights, 2, order)},
@@ -110,11 +112,10 @@ Forward part_of(const Draw& draw, const AttentionSpec& spec, const Tensor& slope
   const ConstTensorView slopes[] = {slope};
   in.mod_arguments = slopes;
   AttentionSpec part = spec;
-  part.mask =
-      Predicate("part", {draw.batch, *in.query_offset, *in.query_offset + draw.query_len, end - begin},
-                [&](std::int64_t b, std::int64_t position, std::int64_t j) {
-                  return draw.visible(b, position - *in.query_offset, begin + j);
-                });
+  part.mask = draw.mask_of(
+      end - begin,
+      [&](auto b, auto h, auto row, std::int64_t j) { return draw.visible(b, h, row, begin + j); },
+      *in.query_offset);
   return draw.forward(part, in);
 }
 
@@ -174,8 +175,8 @@ TEST(Identity, ABiasOfALogarithmRepeatsAKey) {
     repeated.key = key;
     repeated.value = value;
     const AttentionSpec biased{.mods = {DenseBias{}}, .mask = draw.mask},
-        plain{.mask = draw.mask_of(count, [&](auto b, auto row, std::int64_t j) {
-          return draw.visible(b, row, order[static_cast<std::size_t>(j)]);
+        plain{.mask = draw.mask_of(count, [&](auto b, auto h, auto row, std::int64_t j) {
+          return draw.visible(b, h, row, order[static_cast<std::size_t>(j)]);
         })};
     const Forward got = draw.forward(biased, in), want = draw.forward(plain, repeated);
     const double tolerance = 3 * draw.tolerance(), of_gradients = 3 * draw.gradient_tolerance();
@@ -205,11 +206,11 @@ TEST(Identity, AScoreWithoutKeysIsTheMean) {
     const Score score = coverage ? Score(Coverage{}) : Score(Additive{});
     const Forward got = draw.forward({.score = score, .mask = draw.mask}, in);
     draw.each_row([&](std::int64_t n, std::int64_t h, std::int64_t r, std::int64_t row) {
-      const std::int64_t count = draw.seen(n, r), kv = h / (draw.heads / draw.kv_heads);
+      const std::int64_t count = draw.seen(n, h, r), kv = h / (draw.heads / draw.kv_heads);
       for (std::int64_t d = 0; d < draw.value_dim; ++d) {
         double mean = 0.0;
         for (std::int64_t j = 0; j < draw.key_len; ++j) {
-          if (draw.visible(n, r, j))
+          if (draw.visible(n, h, r, j))
             mean += element(draw.value, ((n * draw.kv_heads + kv) * draw.key_len + j) * draw.value_dim + d) /
                     static_cast<double>(count);
         }
@@ -264,6 +265,51 @@ TEST(Identity, GroupedHeadsAreRepeatedKeys) {
     expect_near(d_got.query, d_want.query, tolerance, "d_query");
     expect_near(d_got.key, given_back(d_want.key, 1, group, draw.kv_heads), tolerance, "d_key");
     expect_near(d_got.value, given_back(d_want.value, 1, group, draw.kv_heads), tolerance, "d_value");
+  });
+}
+
+// What a head sees is its own: a call of one head alone, with its part of the mask, gives what it gives.
+TEST(Identity, HeadsAloneUnderTheirMask) {
+  for_draws(30, [](const Draw& draw) {
+    const AttentionSpec spec{.mask = draw.mask_of(draw.key_len, [&](auto b, auto h, auto row, auto j) {
+      return draw.visible(b, h, row, j) && (b + h * row + j) % (2 + h) != 0;
+    })};
+    const AttentionInputs in = draw.inputs();
+    const Forward all = draw.forward(spec, in);
+    const Backward d_all = draw.backward(spec, in, all, draw.d_output);
+    const std::int64_t group = draw.heads / draw.kv_heads;
+    Tensor d_key = Tensor::zeros(draw.dtype, draw.key.shape());
+    for (std::int64_t h = 0; h < draw.heads; ++h) {
+      const std::vector<std::int64_t> mine{h}, shared{h / group};
+      const Tensor query = taken(draw.query, 1, mine), key = taken(draw.key, 1, shared),
+                   value = taken(draw.value, 1, shared);
+      AttentionInputs alone = in;
+      alone.query = query;
+      alone.key = key;
+      alone.value = value;
+      const Predicate part("part",
+                           {.batch = draw.batch,
+                            .query_begin = draw.offset,
+                            .query_end = draw.offset + draw.query_len,
+                            .key_len = draw.key_len},
+                           [&](const Site& at) {
+                             const std::int64_t row = at.query - draw.offset;
+                             return draw.visible(at.batch, h, row, at.key) &&
+                                    (at.batch + h * row + at.key) % (2 + h) != 0;
+                           });
+      const Forward got = draw.forward({.mask = part}, alone);
+      expect_near(got,
+                  {taken(all.output, 1, mine), taken(all.log_sum_exp, 1, mine), taken(all.weights, 1, mine)},
+                  draw.tolerance());
+      const Backward d_got = draw.backward({.mask = part}, alone, got, taken(draw.d_output, 1, mine));
+      expect_near(d_got.query, taken(d_all.query, 1, mine), draw.gradient_tolerance(), "d_query");
+      const std::int64_t size = draw.key_len * draw.head_dim;
+      for (std::int64_t i = 0; i < d_got.key.count(); ++i) {
+        const std::int64_t to = (i / size * draw.kv_heads + h / group) * size + i % size;
+        set_element(d_key, to, element(d_key, to) + element(d_got.key, i));
+      }
+    }
+    expect_near(d_all.key, d_key, draw.gradient_tolerance() * static_cast<double>(group), "d_key");
   });
 }
 

@@ -53,8 +53,9 @@ TEST(Normalizer, ASinkIsAKeyOfValueZero) {
     const ConstTensorView arguments[] = {bias};
     longer.mod_arguments = arguments;
     const AttentionSpec spec{.mask = draw.mask, .normalizer = SoftmaxWithSink{}},
-        with_key{.mods = {DenseBias{}}, .mask = draw.mask_of(K + 1, [&](auto b, auto row, std::int64_t j) {
-                   return j == K || draw.visible(b, row, j);
+        with_key{.mods = {DenseBias{}},
+                 .mask = draw.mask_of(K + 1, [&](auto b, auto h, auto row, std::int64_t j) {
+                   return j == K || draw.visible(b, h, row, j);
                  })};
     const Forward got = draw.forward(spec, in), want = draw.forward(with_key, longer);
     expect_near(got.output, want.output, draw.tolerance(), "output");
@@ -118,12 +119,12 @@ TEST(Normalizer, ShiftsOfValues) {
       const Tensor value = shifted(draw.value, 3.0);
       in.value = value;
       const Forward got = draw.forward(spec, in);
-      draw.each_row([&](std::int64_t b, auto, std::int64_t r, std::int64_t row) {
+      draw.each_row([&](std::int64_t b, auto h, std::int64_t r, std::int64_t row) {
         double sum = 0.0;
         for (std::int64_t j = 0; j < draw.key_len; ++j) sum += element(plain.weights, row * draw.key_len + j);
-        if (draw.seen(b, r) > 0) farthest = std::max(farthest, std::abs(sum - 1.0));
+        if (draw.seen(b, h, r) > 0) farthest = std::max(farthest, std::abs(sum - 1.0));
         if (law.sums_to_one) {
-          ASSERT_NEAR(sum, draw.seen(b, r) > 0 ? 1.0 : 0.0, 10 * draw.tolerance()) << row;
+          ASSERT_NEAR(sum, draw.seen(b, h, r) > 0 ? 1.0 : 0.0, 10 * draw.tolerance()) << row;
         }
         for (std::int64_t i = row * draw.value_dim; i < (row + 1) * draw.value_dim; ++i)
           ASSERT_NEAR(element(got.output, i), element(plain.output, i) + 3.0 * sum,
@@ -221,8 +222,8 @@ TEST(Normalizer, RowsWithoutKeys) {
                          .weight_mods = law.weight_mods},
           plain = spec;
       if (!by_scores) {
-        spec.mask = draw.mask_of(draw.key_len, [&](auto b, std::int64_t row, auto j) {
-          return !blind[static_cast<std::size_t>(row)] && draw.visible(b, row, j);
+        spec.mask = draw.mask_of(draw.key_len, [&](auto b, auto h, std::int64_t row, auto j) {
+          return !blind[static_cast<std::size_t>(row)] && draw.visible(b, h, row, j);
         });
       }
       const Forward got = draw.forward(spec, in), want = draw.forward(plain, free);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "fovea/attention/masks.h"
 #include "plan/cases.h"
 #include "plan/differences.h"
 
@@ -58,6 +59,9 @@ TEST(Plan, RefusesAtTheDoor) {
   refused({.score = Additive{}}, good, {}, "hidden");
   refused({.mask = SlidingWindow{-1, 0}}, good, {}, "mask");
   refused({.mask = KeyLengths{{1, 2}}}, good, {}, "mask");
+  refused({.mask = Predicate("by-head", {.heads = good.num_query_heads + 1, .key_len = good.key_len},
+                             std::vector<KeySpans>())},
+          good, {}, "mask");
   refused({.dropout = {1.0}}, good, {}, "dropout");
   refused({.scale = 1e39}, good, {}, "scale");
   bad = good;
@@ -88,16 +92,24 @@ Shares shares_of(const AttentionPlan& plan, std::optional<std::int64_t> offset =
 
 // The shares that explain prints, against every tile classified alone.
 TEST(Plan, ExplainCountsTheTiles) {
-  const AttentionShape shape{.batch = 2, .query_len = 500, .key_len = 700, .head_dim = 8, .value_dim = 8};
+  const AttentionShape shape{.batch = 2,
+                             .num_query_heads = 4,
+                             .num_kv_heads = 2,
+                             .query_len = 500,
+                             .key_len = 700,
+                             .head_dim = 8,
+                             .value_dim = 8};
+  const Predicate by_head("by-head", {.heads = 4, .query_end = 800, .key_len = 700},
+                          [](const Site& at) { return at.key < 200 * at.head && at.key <= at.query; });
   for (const Mask& mask : {Mask(Everything{}), Mask(Causal{}), Causal{} & SlidingWindow{.lookback = 100},
                            (Causal{} & SlidingWindow{.lookback = 60}) | GlobalTokens{0, 5, 300},
-                           Mask(KeyLengths{{130, 700}}), ~Mask(Everything{})}) {
+                           Mask(KeyLengths{{130, 700}}), ~Mask(Everything{}), by_head | GlobalTokens{3}}) {
     const AttentionPlan plan = make_plan({.mask = mask}, shape);
     for (const std::int64_t offset : {200, 0, -30}) {
       std::int64_t count[3] = {};
-      for (std::int64_t b = 0; b < shape.batch; ++b) {
+      for (std::int64_t unit = 0; unit < shape.batch * shape.num_query_heads; ++unit) {
         for (std::int64_t row = offset; row < offset + 500; row += 48) {
-          const QueryBlock block{b, row, std::min(row + 48, offset + 500), 700, {}};
+          const QueryBlock block{unit / 4, unit % 4, row, std::min(row + 48, offset + 500), 700};
           const BlockSpans spans = mask.node().spans(block);
           for (std::int64_t key = 0; key < 700; key += 128)
             ++count[static_cast<int>(classify(spans, key, std::min<std::int64_t>(key + 128, 700)))];
@@ -125,6 +137,18 @@ TEST(Plan, ExplainSamplesFairly) {
     EXPECT_NEAR(static_cast<double>(many.skipped), static_cast<double>(one.skipped), 1.0) << batch;
     EXPECT_NEAR(static_cast<double>(many.full), static_cast<double>(one.full), 1.0) << batch;
   }
+  // Heads too: every fourth sees all, the others nothing.
+  const Predicate fourth("fourth", {.heads = 8, .query_end = 48, .key_len = 48},
+                         [](const Site& at) { return at.head % 4 == 0; });
+  const Shares some = shares_of(make_plan({.mask = fourth}, {.batch = 1000,
+                                                             .num_query_heads = 8,
+                                                             .num_kv_heads = 8,
+                                                             .query_len = 48,
+                                                             .key_len = 48,
+                                                             .head_dim = 8,
+                                                             .value_dim = 8}));
+  EXPECT_NEAR(static_cast<double>(some.full), 25.0, 1.0);
+  EXPECT_NEAR(static_cast<double>(some.skipped), 75.0, 1.0);
 }
 
 TEST(Call, RefusesWhatDoesNotFit) {

@@ -72,7 +72,7 @@ TEST(RelativeKey, IsItsDefinition) {
           score += (q + element(e.u, h * D + d)) * element(draw.key, (kv * K + j) * D + d);
           score += (q + (e.biased ? element(e.w, h * D + d) : 0.0)) * element(e.r, entry + d);
         }
-        scores.push_back(draw.visible(b, i, j) ? scale * score : minus_infinity);
+        scores.push_back(draw.visible(b, h, i, j) ? scale * score : minus_infinity);
       }
       const std::vector<double> weights = softmax(scores);
       for (std::int64_t j = 0; j < K; ++j)

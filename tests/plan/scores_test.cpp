@@ -83,7 +83,7 @@ TEST(Score, CoverageIsItsDefinition) {
       const std::int64_t kv = b * draw.kv_heads + h / (draw.heads / draw.kv_heads);
       std::vector<double> scores(static_cast<std::size_t>(K), minus_infinity);
       for (std::int64_t j = 0; j < K; ++j) {
-        if (!draw.visible(b, r, j)) continue;
+        if (!draw.visible(b, h, r, j)) continue;
         double& score = scores[static_cast<std::size_t>(j)] = 0.0;
         for (std::int64_t d = 0; d < D; ++d)
           score += element(v, d) *
@@ -180,11 +180,11 @@ TEST(Score, LocalIsItsDefinition) {
     in.mod_arguments = in.weight_mod_arguments = arguments;
     const Forward got = draw.forward(e.spec(reach), in);
     const std::vector<double> scores = products(draw, 1 / std::sqrt(static_cast<double>(draw.head_dim)));
-    draw.each_row([&](std::int64_t b, auto, std::int64_t r, std::int64_t row) {
+    draw.each_row([&](std::int64_t b, auto h, std::int64_t r, std::int64_t row) {
       const double p = element(centres, row);
       std::vector<double> local;
       for (std::int64_t j = 0; j < draw.key_len; ++j)
-        local.push_back(draw.visible(b, r, j) && std::abs(static_cast<double>(j) - p) <= reach
+        local.push_back(draw.visible(b, h, r, j) && std::abs(static_cast<double>(j) - p) <= reach
                             ? scores[static_cast<std::size_t>(row * draw.key_len + j)]
                             : minus_infinity);
       const std::vector<double> soft = softmax(local);

@@ -22,12 +22,12 @@ TEST(Sparse, TemperatureTowardsZeroIsTheArgmax) {
     const Forward hard = draw.forward({.score = Dot{}, .mask = draw.mask, .normalizer = HardArgmax{}}, in),
                   cold = draw.forward({.score = Dot{}, .mods = {Temperature{0x1p-6}}, .mask = draw.mask}, in);
     const std::vector<double> scores = products(draw, 1.0);
-    draw.each_row([&](std::int64_t b, auto, std::int64_t r, std::int64_t row) {
+    draw.each_row([&](std::int64_t b, auto h, std::int64_t r, std::int64_t row) {
       double best = minus_infinity;
       std::int64_t count = 0;
       for (std::int64_t j = 0; j < draw.key_len; ++j) {
-        const double s =
-            draw.visible(b, r, j) ? scores[static_cast<std::size_t>(row * draw.key_len + j)] : minus_infinity;
+        const double s = draw.visible(b, h, r, j) ? scores[static_cast<std::size_t>(row * draw.key_len + j)]
+                                                  : minus_infinity;
         if (s > best) count = 0;
         if (s >= best && s > minus_infinity) ++count;
         best = std::max(best, s);
@@ -36,7 +36,7 @@ TEST(Sparse, TemperatureTowardsZeroIsTheArgmax) {
       ASSERT_EQ(element(hard.log_sum_exp, row), best);
       for (std::int64_t j = 0; j < draw.key_len; ++j) {
         const std::int64_t at = row * draw.key_len + j;
-        const bool wins = draw.visible(b, r, j) && scores[static_cast<std::size_t>(at)] == best;
+        const bool wins = draw.visible(b, h, r, j) && scores[static_cast<std::size_t>(at)] == best;
         ASSERT_NEAR(element(hard.weights, at), wins ? 1.0 / static_cast<double>(count) : 0.0, 1e-7) << at;
       }
     });
@@ -69,17 +69,17 @@ TEST(Sparse, EntmaxIsShiftInvariantAndSparse) {
     expect_near(got.output, want.output, tolerance, "output");
     expect_near(got.weights, want.weights, tolerance, "weights");
     const std::vector<double> scores = products(draw, scale);
-    draw.each_row([&](std::int64_t b, auto, std::int64_t r, std::int64_t row) {
+    draw.each_row([&](std::int64_t b, auto h, std::int64_t r, std::int64_t row) {
       double best = minus_infinity, sum = 0.0;
       for (std::int64_t j = 0; j < draw.key_len; ++j) {
-        if (draw.visible(b, r, j))
+        if (draw.visible(b, h, r, j))
           best = std::max(best, scores[static_cast<std::size_t>(row * draw.key_len + j)]);
       }
       for (std::int64_t j = 0; j < draw.key_len; ++j) {
         const std::int64_t at = row * draw.key_len + j;
         const double w = element(want.weights, at);
         ASSERT_GE(w, 0.0);
-        if (!draw.visible(b, r, j) ||
+        if (!draw.visible(b, h, r, j) ||
             (alpha - 1) * (best - scores[static_cast<std::size_t>(at)]) > 1 + tolerance)
           ASSERT_EQ(w, 0.0) << at;
         sum += w;
@@ -108,15 +108,15 @@ TEST(Sparse, EntmaxTendsToSoftmax) {
     const Forward sparse = draw.forward({.mask = draw.mask, .normalizer = Entmax{1 + e}}, in),
                   soft = draw.forward({.mask = draw.mask}, in);
     const std::vector<double> scores = products(draw, 1 / std::sqrt(static_cast<double>(draw.head_dim)));
-    draw.each_row([&](std::int64_t b, auto, std::int64_t r, std::int64_t row) {
-      if (draw.seen(b, r) == 0) return;
+    draw.each_row([&](std::int64_t b, auto h, std::int64_t r, std::int64_t row) {
+      if (draw.seen(b, h, r) == 0) return;
       double best = minus_infinity, worst = -minus_infinity;
       for (std::int64_t j = 0; j < draw.key_len; ++j) {
-        if (!draw.visible(b, r, j)) continue;
+        if (!draw.visible(b, h, r, j)) continue;
         best = std::max(best, scores[static_cast<std::size_t>(row * draw.key_len + j)]);
         worst = std::min(worst, scores[static_cast<std::size_t>(row * draw.key_len + j)]);
       }
-      const double R = best - worst + std::log(static_cast<double>(draw.seen(b, r))),
+      const double R = best - worst + std::log(static_cast<double>(draw.seen(b, h, r))),
                    factor = std::exp(e * R * R / (2 * (1 - e * R))), rounding = draw.tolerance() / e;
       for (std::int64_t at = row * draw.key_len; at < (row + 1) * draw.key_len; ++at) {
         const double got = element(sparse.weights, at), want = element(soft.weights, at);

@@ -110,10 +110,10 @@ TEST(Weights, PointersLearnByTheirLogarithm) {
                  d_query = unwritten_like(draw.query), d_key = unwritten_like(draw.key);
     // dS: 0 in a row that sees nothing, and so has no gold.
     std::vector<double> d_scores(static_cast<std::size_t>(pointers.count()));
-    draw.each_row([&](std::int64_t b, auto, std::int64_t r, std::int64_t row) {
+    draw.each_row([&](std::int64_t b, auto h, std::int64_t r, std::int64_t row) {
       std::vector<std::int64_t> keys;
       for (std::int64_t j = 0; j < draw.key_len; ++j) {
-        if (draw.visible(b, r, j)) keys.push_back(row * draw.key_len + j);
+        if (draw.visible(b, h, r, j)) keys.push_back(row * draw.key_len + j);
       }
       if (keys.empty()) return;
       const std::int64_t gold =

@@ -19,6 +19,8 @@
 
 namespace fovea {
 
+struct AttentionShape;  // spec.h
+
 /// Keys [begin, end).
 struct KeySpan {
   std::int64_t begin = 0, end = 0;
@@ -61,14 +63,16 @@ class KeySpans {
   std::size_t size_ = 0;
 };
 
-/// One score: `query` is the query's position in key coordinates (row + query_offset), `key` the key's.
+/// One score: `head` is the query's head, `query` its position in key coordinates (row + query_offset), `key`
+/// the key's.
 struct Site {
   std::int64_t batch = 0, head = 0, query = 0, key = 0;
 };
 
-/// Queries at positions [query_begin, query_end) of one batch entry, against keys [0, key_len).
+/// Queries at positions [query_begin, query_end) of one batch entry and query head, against keys [0,
+/// key_len).
 struct QueryBlock {
-  std::int64_t batch = 0, query_begin = 0, query_end = 0, key_len = 0;
+  std::int64_t batch = 0, head = 0, query_begin = 0, query_end = 0, key_len = 0;
   /// Lengths that arrived with the call, one a batch entry; for KeyLengths{} without lengths of its own.
   std::span<const std::int64_t> key_lengths = {};
 };
@@ -88,9 +92,11 @@ class MaskNode {
   /// The expression grammar's text, binding strength `parent` around it: parse(print(x)) == x.
   virtual std::string print(int parent) const = 0;
   /// Throws InvalidArgument(function "make_plan") where the mask cannot serve such a call.
-  virtual void validate(std::int64_t batch, std::int64_t key_len) const = 0;
+  virtual void validate(const AttentionShape& shape) const = 0;
   /// True where the mask reads QueryBlock::key_lengths.
   virtual bool needs_key_lengths() const { return false; }
+  /// True where the mask reads Site::head and QueryBlock::head: what it says of one head is not said of all.
+  virtual bool by_head() const { return false; }
   /// 1 + that of the deepest part.
   virtual int depth() const { return 1; }
 };
@@ -131,7 +137,8 @@ class Mask;
 
 /// A type that is a mask by itself, all in its header (streaming_sinks.h is one): `allows` for one pair,
 /// `spans` for a block of queries, `print` for its text, and `validate`, which throws InvalidArgument for
-/// parameters that make no sense. For masks that read neither call-time lengths nor other masks.
+/// parameters that make no sense. One that reads the head says so by `bool by_head() const`. For masks that
+/// read neither call-time lengths nor other masks.
 template <class T>
 concept MaskDefinition = requires(const T& mask, const Site& site, const QueryBlock& block) {
   { mask.allows(site) } -> std::same_as<bool>;
@@ -183,7 +190,11 @@ Mask to_mask(const T& definition) {
     bool allows(const Site& site, const QueryBlock&) const override { return mask_.allows(site); }
     BlockSpans spans(const QueryBlock& block) const override { return mask_.spans(block); }
     std::string print(int) const override { return mask_.print(); }
-    void validate(std::int64_t, std::int64_t) const override {}
+    void validate(const AttentionShape&) const override {}
+    bool by_head() const override {
+      if constexpr (requires { mask_.by_head(); }) return mask_.by_head();
+      return false;
+    }
 
    private:
     T mask_;

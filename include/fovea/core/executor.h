@@ -38,7 +38,9 @@ class Executor {
   virtual void parallel_for(std::int64_t count, ParallelBody body) = 0;
 };
 
-/// A pool of `threads` workers, the caller among them. Throws InvalidArgument for fewer than 1.
+/// A pool of `threads` workers, the caller among them. Throws InvalidArgument for fewer than 1. In a process
+/// forked from this one it works too, with threads that it starts there at the first call; a child that is
+/// forked from inside a body must not return from that body.
 std::unique_ptr<Executor> make_thread_pool(int threads);
 
 /// Runs everything on the calling thread.

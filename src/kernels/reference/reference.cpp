@@ -160,7 +160,7 @@ using Seen = std::vector<double>;
 template <class T>
 Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, const Seen& seen) {
   const std::int64_t kv = h / (p.query_heads / p.kv_heads), position = i + p.query_offset;
-  const QueryBlock block{b, position, position + 1, p.key_len, p.key_lengths};
+  const QueryBlock block{b, h, position, position + 1, p.key_len, p.key_lengths};
   const DropoutDecision decision = DropoutDecision::for_rate(p.dropout_rate);
   Row row;
   for (std::int64_t j = 0; j < p.key_len; ++j) {

@@ -1,0 +1,42 @@
+"""The merge law: attention over disjoint sets of keys combines, by log-sum-exp, into attention over all of them."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+from . import _core
+from ._arrays import compute_dtype, dtype_name, library_of
+from ._errors import InvalidArgument
+
+__all__ = ["merge"]
+
+
+def merge(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+    """(output, log-sum-exp) of the whole out of those of parts of the keys (Milakov and Gimelshein 2018, arXiv
+    1805.02867, section 3.1): keys split over threads or machines, a prefix that many queries share, pages of a
+    cache. Associative; (0, -inf) changes nothing. Without gradients.
+
+    A part that begins at key n counts its keys from 0: its call takes `query_offset` less n.
+
+    Args:
+        parts: what `attention(..., return_lse=True)` returned for each, by softmax; at least one.
+
+    >>> near = fovea.attention(q, k[:, :, 2:], v[:, :, 2:], query_offset=-2, mask=fovea.Causal(), return_lse=True)
+    >>> far = fovea.attention(q, k[:, :, :2], v[:, :, :2], query_offset=0, mask=fovea.Causal(), return_lse=True)
+    >>> whole, lse = fovea.merge([near, far])
+    >>> bool(abs(whole - fovea.attention(q, k, v, mask=fovea.Causal())).max() < 1e-6)
+    True
+    """
+    try:
+        pairs = [(output, lse) for output, lse in parts]
+    except (TypeError, ValueError):
+        pairs = []
+    if not pairs:
+        raise InvalidArgument("merge", "parts", "at least one pair (output, log-sum-exp)", repr(parts)[:80])
+    like = pairs[0][0]
+    dtype, library = dtype_name(like, "parts[0][0]"), library_of(like)
+    shape = tuple(int(n) for n in like.shape)
+    output = library.empty(shape, dtype, like)
+    log_sum_exp = library.empty(shape[:-1], compute_dtype(dtype), like)
+    _core.merge([[library.operand(x) for x in pair] for pair in pairs], output, log_sum_exp)
+    return library.result(output, like), library.result(log_sum_exp, like)
