@@ -85,7 +85,66 @@ from .scores import (
     Score,
 )
 
-__all__ = [name for name in dir() if not name.startswith("_") and name not in ("annotations", "importlib", "Any")]
+__all__ = [
+    "Additive",
+    "AlibiBias",
+    "ArrayMask",
+    "BigBird",
+    "Bilinear",
+    "BlockTable",
+    "Causal",
+    "Chunked",
+    "Concat",
+    "Coverage",
+    "DenseBias",
+    "Dilated",
+    "Documents",
+    "Dot",
+    "Entmax",
+    "Everything",
+    "ForgetGate",
+    "GlobalTokens",
+    "Groups",
+    "GumbelSample",
+    "HardArgmax",
+    "HardSample",
+    "InvalidArgument",
+    "KeyLengths",
+    "LearnedTemperature",
+    "LinearChain",
+    "LocalGaussian",
+    "LocalWindow",
+    "Location",
+    "LowRankBilinear",
+    "Mask",
+    "Mod",
+    "Normalizer",
+    "Plan",
+    "Predicate",
+    "Prefix",
+    "RelativeBias",
+    "RelativeKeyBias",
+    "ScaledDot",
+    "Score",
+    "Sigmoid",
+    "SlidingWindow",
+    "SoftCap",
+    "Softmax",
+    "SoftmaxWithSink",
+    "Sparsemax",
+    "StreamingSinks",
+    "Strided",
+    "Temperature",
+    "Tree",
+    "alibi_slopes",
+    "attention",
+    "explain",
+    "get_num_threads",
+    "gradients",
+    "list_kernels",
+    "plan",
+    "set_num_threads",
+]
 
 
 def list_kernels() -> list[tuple[str, str, bool]]:
@@ -97,9 +156,6 @@ def list_kernels() -> list[tuple[str, str, bool]]:
     from . import _core
 
     return _core.list_kernels()
-
-
-__all__ += ["list_kernels"]
 
 
 def __getattr__(name: str) -> Any:

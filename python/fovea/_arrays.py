@@ -149,5 +149,5 @@ def is_torch(x: Any) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
-def library_of(x: Any) -> type:
+def library_of(x: Any) -> Any:
     return Torch if is_torch(x) else NumPy

@@ -359,8 +359,11 @@ def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
     """What `attention` of these arguments would do: the kernel and why better ones refused, the spec, the shape,
     and the share of tiles that the mask lets skip.
 
-    >>> print(fovea.explain(q, k, v, mask=fovea.Causal()))  # doctest: +ELLIPSIS
-    kernel: ...
+    >>> kernel, rest = fovea.explain(q, k, v, mask=fovea.Causal()).split("\\n", 1)
+    >>> print(rest)  # doctest: +ELLIPSIS
+    scaled-dot x 0.35355339059327373 -> causal -> softmax
+    batch 1, heads 2/2, queries 4, keys 4, head_dim 8, value_dim 8, f32
+    ...
     """
     offset = offset_of(arguments.pop("query_offset", None))
     call = take_apart(query, **arguments)

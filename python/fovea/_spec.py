@@ -225,7 +225,7 @@ def _four(argument: str, array: Any) -> tuple[int, int, int, int]:
         raise InvalidArgument("attention", argument, "an array without a mask in it: mask= has one", "a masked array")
     if len(shape) != 4 or not is_array(array):
         raise InvalidArgument("attention", argument, "[batch, heads, length, dim]", described(array))
-    return shape  # type: ignore[return-value]
+    return shape
 
 
 @dataclasses.dataclass(frozen=True)

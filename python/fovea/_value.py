@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ._errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_):
+        return lambda cls: cls
+
 
 _MOST_ELEMENTS = 1000
 
@@ -49,6 +57,27 @@ def frozen(x: Any) -> Any:
     return x
 
 
+class _Signature:
+    """What help() shows of a class, made when it asks."""
+
+    def __get__(self, _: Any, cls: Any) -> Any:
+        import inspect
+
+        empty, kind = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature(
+            [
+                inspect.Parameter(
+                    field.name,
+                    kind,
+                    default=empty if field.default is dataclasses.MISSING else field.default,
+                    annotation=field.type,
+                )
+                for field in (dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ())
+            ]
+        )
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
 class Value:
     """What scores, mods, masks and normalisers have in common.
 
@@ -56,9 +85,45 @@ class Value:
     and shape, which does not.
     """
 
+    _names: ClassVar[tuple[str, ...]] = ()
+    _defaults: ClassVar[dict[str, Any]] = {}
+    __signature__ = _Signature()
+
+    # What dataclass would compile for each of forty classes takes most of the package's time to import.
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
-        dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+        dataclasses.dataclass(init=False, eq=False, repr=False)(cls)
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        cls._names = tuple(field.name for field in fields)
+        cls._defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, *args, **kwargs):  # plainly, for torch.compile goes through it
+            name, names, defaults = type(self).__name__, self._names, self._defaults
+            if len(args) > len(names):
+                raise TypeError(f"{name}() takes {len(names)} arguments but {len(args)} were given")
+            given = dict(zip(names, args))
+            for key in kwargs:
+                if key in given:
+                    raise TypeError(f"{name}() got multiple values for argument {key!r}")
+                if key not in names:
+                    raise TypeError(f"{name}() got an unexpected keyword argument {key!r}")
+            given.update(kwargs)
+            for key in names:
+                if key not in given and key not in defaults:
+                    raise TypeError(f"{name}() missing the required argument {key!r}")
+                object.__setattr__(self, key, given[key] if key in given else defaults[key])
+            self.__post_init__()
+
+        def __setattr__(self, name, value):
+            raise dataclasses.FrozenInstanceError(f"cannot assign to {name!r}: values of fovea do not change")
+
+        def __delattr__(self, name):
+            raise dataclasses.FrozenInstanceError(f"cannot delete {name!r}: values of fovea do not change")
+
+    def __post_init__(self) -> None:
+        pass
 
     def _fields(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
@@ -66,7 +131,7 @@ class Value:
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        theirs = other._fields()  # type: ignore[attr-defined]
+        theirs = other._fields()
         return all(_equal(value, theirs[name]) for name, value in self._fields().items())
 
     def __hash__(self) -> int:
@@ -76,15 +141,14 @@ class Value:
 
     def __repr__(self) -> str:
         parts = []
-        required = True
+        in_order = True  # no field before was left out
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             default = field.default if field.default is not dataclasses.MISSING else ...
             if default is not ... and _equal(value, default):
-                required = False
+                in_order = False
                 continue
-            required = required and default is ...
-            parts.append(_text(value) if required else f"{field.name}={_text(value)}")
+            parts.append(_text(value) if in_order else f"{field.name}={_text(value)}")
         return f"fovea.{type(self).__name__}({', '.join(parts)})"
 
 

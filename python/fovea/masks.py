@@ -169,7 +169,11 @@ class Not(Mask):
 
 
 class Everything(Mask):
-    """Every key: what `mask=None` is."""
+    """Every key: what `mask=None` is.
+
+    >>> fovea.attention(q, k, v, mask=fovea.Everything()).shape
+    (1, 2, 4, 8)
+    """
 
     def _text(self) -> str:
         return "everything"
@@ -236,7 +240,11 @@ class GlobalTokens(_Integers):
 
 class StreamingSinks(Mask):
     """j < count: the first keys, at which a model that was trained without a window has learned to leave the
-    weight it has no use for (Xiao et al. 2023, arXiv 2309.17453, section 3.2)."""
+    weight it has no use for (Xiao et al. 2023, arXiv 2309.17453, section 3.2).
+
+    >>> fovea.Causal() & (fovea.SlidingWindow(127) | fovea.StreamingSinks(4))
+    fovea.Causal() & (fovea.SlidingWindow(127) | fovea.StreamingSinks())
+    """
 
     count: int = 4
 
@@ -249,6 +257,11 @@ class KeyLengths(_Integers):
 
     Args:
         lengths: [batch], each in [0, key_len], or None.
+
+    >>> import numpy as np
+    >>> two = [np.concatenate([x, x]) for x in (q, k, v)]
+    >>> fovea.attention(*two, mask=fovea.KeyLengths([4, 2])).shape
+    (2, 2, 4, 8)
     """
 
     lengths: Optional[Sequence[int]] = None
@@ -263,6 +276,9 @@ class Prefix(_Integers):
 
     Args:
         lengths: one for all, or one a batch entry.
+
+    >>> fovea.attention(q, k, None, mask=fovea.Prefix(2))[0, 0, 0] > 0
+    array([ True,  True, False, False])
     """
 
     lengths: Union[int, Sequence[int]]
@@ -286,7 +302,11 @@ class Documents(_Integers):
 
 
 class Chunked(Mask):
-    """i // size == j // size."""
+    """i // size == j // size.
+
+    >>> fovea.attention(q, k, None, mask=fovea.Chunked(2))[0, 0, 3] > 0
+    array([False, False,  True,  True])
+    """
 
     size: int
 
@@ -295,7 +315,11 @@ class Chunked(Mask):
 
 
 class Strided(Mask):
-    """(i - j) % stride == 0 (Child et al. 2019, arXiv 1904.10509)."""
+    """(i - j) % stride == 0 (Child et al. 2019, arXiv 1904.10509).
+
+    >>> fovea.attention(q, k, None, mask=fovea.Strided(2))[0, 0, 3] > 0
+    array([False,  True, False,  True])
+    """
 
     stride: int
 
@@ -304,7 +328,11 @@ class Strided(Mask):
 
 
 class Dilated(Mask):
-    """j = i + n·step with -lookback <= n <= lookahead: a window with holes. None: no end to that side."""
+    """j = i + n·step with -lookback <= n <= lookahead: a window with holes. None: no end to that side.
+
+    >>> fovea.attention(q, k, None, mask=fovea.Dilated(1, 0, step=2))[0, 0, 3] > 0
+    array([False,  True, False,  True])
+    """
 
     lookback: Optional[int] = 0
     lookahead: Optional[int] = None
@@ -324,6 +352,9 @@ class BlockTable(Mask):
     Args:
         size: of a block.
         visible: [rows, columns] of truth values.
+
+    >>> fovea.attention(q, k, None, mask=fovea.BlockTable(2, [[1, 0], [1, 1]]))[0, 0, 0] > 0
+    array([ True,  True, False, False])
     """
 
     size: int
@@ -353,6 +384,9 @@ class BigBird(Mask):
     Args:
         length: of queries and of keys.
         size: of a block.
+
+    >>> fovea.attention(q, k, v, mask=fovea.BigBird(4, size=2, random=1)).shape
+    (1, 2, 4, 8)
     """
 
     length: int
@@ -372,6 +406,9 @@ class Tree(_Integers):
 
     Args:
         parents: parents[n] <= n; a root is its own parent.
+
+    >>> fovea.attention(q, k, None, mask=fovea.Tree([0, 0, 0, 1]))[0, 0, 3] > 0
+    array([ True,  True, False,  True])
     """
 
     parents: Sequence[int]
@@ -382,7 +419,11 @@ class Tree(_Integers):
 
 class Groups(_Integers):
     """groups[j] <= groups[i]: bidirectional inside a group, causal from group to group. A
-    vision-language-action policy has group 0 for image and instruction and one for each action."""
+    vision-language-action policy has group 0 for image and instruction and one for each action.
+
+    >>> fovea.attention(q, k, None, mask=fovea.Groups([0, 0, 1, 2]))[0, 0, 1] > 0
+    array([ True,  True, False, False])
+    """
 
     groups: Sequence[int]
 

@@ -90,6 +90,10 @@ class DenseBias(Mod):
 
     Args:
         bias: [batch or 1, heads or 1, query_len or 1, key_len or 1], leading axes may be missing.
+
+    >>> import numpy as np
+    >>> fovea.attention(q, k, v, mods=[fovea.DenseBias(np.zeros((4, 4)))]).shape
+    (1, 2, 4, 8)
     """
 
     bias: Any
@@ -108,6 +112,10 @@ class RelativeBias(Mod):
         max_distance: from here on all distances share the last bucket.
         direction: "bidirectional" halves the buckets between the two directions; "causal" gives keys ahead of
             the query the bucket of distance 0.
+
+    >>> import numpy as np
+    >>> fovea.attention(q, k, v, mods=[fovea.RelativeBias(np.zeros((2, 32)))]).shape
+    (1, 2, 4, 8)
     """
 
     table: Any
@@ -132,6 +140,10 @@ class RelativeKeyBias(Mod):
 
     Args:
         table: [batch or 1, heads or 1, query_len or 1, 2·max_distance + 1], leading axes may be missing.
+
+    >>> import numpy as np
+    >>> fovea.attention(q, k, v, mods=[fovea.RelativeKeyBias(np.zeros((4, 2 * 3 + 1)))]).shape
+    (1, 2, 4, 8)
     """
 
     table: Any
@@ -148,6 +160,11 @@ class ForgetGate(Mod):
     Args:
         query: [batch or 1, heads or 1, query_len], the running sum of log f at each query.
         key: [batch or 1, heads or 1, key_len], the same at each key. `ForgetGate.of(log_f)` makes both.
+
+    >>> import numpy as np
+    >>> gate = fovea.ForgetGate.of(np.log(np.full((1, 2, 4), 0.9)))
+    >>> fovea.attention(q, k, v, mods=[gate], mask=fovea.Causal()).shape
+    (1, 2, 4, 8)
     """
 
     query: Any
@@ -165,7 +182,11 @@ class ForgetGate(Mod):
 
 
 class Temperature(Mod):
-    """score / value; towards 0 softmax becomes the argmax. value > 0."""
+    """score / value; towards 0 softmax becomes the argmax. value > 0.
+
+    >>> fovea.attention(q, k, v, mods=[fovea.Temperature(0.5)]).shape
+    (1, 2, 4, 8)
+    """
 
     value: float
 
@@ -178,6 +199,9 @@ class LearnedTemperature(Mod):
 
     Args:
         temperature: [heads], or one number.
+
+    >>> fovea.attention(q, k, v, mods=[fovea.LearnedTemperature([0.5, 2.0])]).shape
+    (1, 2, 4, 8)
     """
 
     temperature: Any
@@ -194,6 +218,10 @@ class LocalWindow(Mod):
     Args:
         reach: in keys, at least 0.
         center: [batch, heads or 1, query_len], a position counted in keys.
+
+    >>> import numpy as np
+    >>> fovea.attention(q, k, None, mods=[fovea.LocalWindow(1, np.full((1, 1, 4), 2.5))])[0, 0, 0] > 0
+    array([False, False,  True,  True])
     """
 
     reach: float
@@ -211,6 +239,10 @@ class LocalGaussian(Mod):
     Args:
         deviation: in keys, above 0.
         center: as in LocalWindow; its gradient goes to what predicted it.
+
+    >>> import numpy as np
+    >>> fovea.attention(q, k, v, weight_mods=[fovea.LocalGaussian(2, np.full((1, 1, 4), 2.5))]).shape
+    (1, 2, 4, 8)
     """
 
     deviation: float

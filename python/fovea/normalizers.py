@@ -31,7 +31,11 @@ class Normalizer(Value):
 
 
 class Softmax(Normalizer):
-    """P = exp(s) / Σ exp(s): what `normalizer=None` is."""
+    """P = exp(s) / Σ exp(s): what `normalizer=None` is.
+
+    >>> fovea.attention(q, k, v, normalizer=fovea.Softmax()).shape
+    (1, 2, 4, 8)
+    """
 
     def _text(self) -> str:
         return "softmax"
@@ -43,6 +47,9 @@ class SoftmaxWithSink(Normalizer):
 
     Args:
         sink: [heads].
+
+    >>> fovea.attention(q, k, v, normalizer=fovea.SoftmaxWithSink([0.0, 1.0])).shape
+    (1, 2, 4, 8)
     """
 
     sink: Any
@@ -56,7 +63,12 @@ class SoftmaxWithSink(Normalizer):
 
 class Sigmoid(Normalizer):
     """P = 1 / (1 + exp(-(s + bias))): rows do not sum to 1; a bias near -ln key_len begins as softmax does
-    (Ramapuram et al. 2024, arXiv 2409.04431)."""
+    (Ramapuram et al. 2024, arXiv 2409.04431).
+
+    >>> import numpy as np
+    >>> fovea.attention(q, k, v, normalizer=fovea.Sigmoid(-np.log(4))).shape
+    (1, 2, 4, 8)
+    """
 
     bias: float = 0.0
 
@@ -78,7 +90,11 @@ class Sparsemax(Normalizer):
 
 class Entmax(Normalizer):
     """P = [(alpha - 1) s - tau]₊^(1 / (alpha - 1)) (Peters et al. 2019, arXiv 1905.05702): towards alpha 1 it
-    is softmax, at 2 sparsemax. alpha in (1, 2]."""
+    is softmax, at 2 sparsemax. alpha in (1, 2].
+
+    >>> fovea.attention(q, k, v, normalizer=fovea.Entmax(1.5)).shape
+    (1, 2, 4, 8)
+    """
 
     alpha: float = 1.5
 
@@ -87,7 +103,12 @@ class Entmax(Normalizer):
 
 
 class HardArgmax(Normalizer):
-    """All weight on the best key, equal shares among several best. Scores get no gradient."""
+    """All weight on the best key, equal shares among several best. Scores get no gradient.
+
+    >>> import numpy as np
+    >>> np.unique(fovea.attention(q, k, None, normalizer=fovea.HardArgmax()))
+    array([0., 1.], dtype=float32)
+    """
 
     def _text(self) -> str:
         return "argmax"
@@ -95,7 +116,12 @@ class HardArgmax(Normalizer):
 
 class HardSample(Normalizer):
     """One key drawn from the softmax, by `seed`. Scores get the score function's gradient: `advantage` ·
-    d ln P(key) (Williams 1992; Xu et al. 2015, arXiv 1502.03044, eq. 11), with `gradients(..., advantage=)`."""
+    d ln P(key) (Williams 1992; Xu et al. 2015, arXiv 1502.03044, eq. 11), with `gradients(..., advantage=)`.
+
+    >>> import numpy as np
+    >>> np.unique(fovea.attention(q, k, None, normalizer=fovea.HardSample(), seed=1))
+    array([0., 1.], dtype=float32)
+    """
 
     def _text(self) -> str:
         return "sample"
@@ -103,7 +129,11 @@ class HardSample(Normalizer):
 
 class GumbelSample(Normalizer):
     """One key drawn from the softmax, by `seed`; scores get the gradient of softmax((s + noise) /
-    temperature) (straight-through Gumbel-softmax; Jang et al. 2016, arXiv 1611.01144)."""
+    temperature) (straight-through Gumbel-softmax; Jang et al. 2016, arXiv 1611.01144).
+
+    >>> fovea.attention(q, k, v, normalizer=fovea.GumbelSample(0.5), seed=1).shape
+    (1, 2, 4, 8)
+    """
 
     temperature: float = 1.0
 
@@ -117,6 +147,9 @@ class LinearChain(Normalizer):
 
     Args:
         transitions: potentials of neighbours (z_j, z_j+1), [2, 2] or [heads, 2, 2], finite.
+
+    >>> fovea.attention(q, k, v, normalizer=fovea.LinearChain([[0.5, 0.0], [0.0, 0.5]])).shape
+    (1, 2, 4, 8)
     """
 
     transitions: Any

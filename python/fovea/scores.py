@@ -49,7 +49,11 @@ class Dot(Score):
 
 
 class ScaledDot(Score):
-    """s = q·k / sqrt(dim) (Vaswani et al. 2017, arXiv 1706.03762, eq. 1): what `score=None` is."""
+    """s = q·k / sqrt(dim) (Vaswani et al. 2017, arXiv 1706.03762, eq. 1): what `score=None` is.
+
+    >>> fovea.attention(q, k, v, score=fovea.ScaledDot()).shape
+    (1, 2, 4, 8)
+    """
 
     _name = "scaled-dot"
 
@@ -59,6 +63,10 @@ class Bilinear(Score):
 
     Args:
         W: [key_dim, query_dim], or [heads, key_dim, query_dim], f32 (f64 beside f64).
+
+    >>> import numpy as np
+    >>> fovea.attention(q, k, v, score=fovea.Bilinear(np.eye(8))).shape
+    (1, 2, 4, 8)
     """
 
     W: Any
@@ -98,6 +106,10 @@ class Concat(Score):
     Args:
         W: [hidden, query_dim + key_dim].
         v: [hidden].
+
+    >>> import numpy as np
+    >>> fovea.attention(q, k, v, score=fovea.Concat(np.ones((5, 16)), np.ones(5))).shape
+    (1, 2, 4, 8)
     """
 
     W: Any
@@ -124,6 +136,10 @@ class LowRankBilinear(Score):
     Args:
         W: [hidden, query_dim].
         U: [hidden, key_dim].
+
+    >>> import numpy as np
+    >>> fovea.attention(q, k, v, score=fovea.LowRankBilinear(np.ones((3, 8)), np.ones((3, 8)))).shape
+    (1, 2, 4, 8)
     """
 
     W: Any
@@ -139,6 +155,10 @@ class Location(Score):
 
     Args:
         W: [at least key_len, query_dim].
+
+    >>> import numpy as np
+    >>> fovea.attention(q, None, v, score=fovea.Location(np.ones((4, 8)))).shape
+    (1, 2, 4, 8)
     """
 
     W: Any
@@ -155,6 +175,11 @@ class Coverage(Score):
         v: [hidden].
         w: [hidden].
         b: [hidden], or None.
+
+    >>> import numpy as np
+    >>> W, U, w = np.ones((5, 8)), np.ones((5, 8)), np.ones(5)
+    >>> fovea.attention(q, k, v, score=fovea.Coverage(W, U, w, w)).shape
+    (1, 2, 4, 8)
     """
 
     W: Any

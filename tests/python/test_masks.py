@@ -57,8 +57,6 @@ def test_arrays_broadcast(rng: Any, shape: Any) -> None:
     assert np.allclose(fovea.attention(q, k, v, mask=np.asarray(numbers)), wanted, atol=1e-13)
 
 
-# The engine's predicates know no heads before the change that brings them.
-@pytest.mark.xfail(strict=False, raises=fovea.InvalidArgument, reason="predicates of the engine know no heads yet")
 @pytest.mark.parametrize("shape", [(4, 5, 7), (2, 4, 5, 7), (4, 1, 7)], ids=str)
 def test_arrays_with_heads(rng: Any, shape: Any) -> None:
     q, k, v = cases.arrays(rng, Sizes(), np.float64)

@@ -121,7 +121,6 @@ def _child(queue: Any) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.xfail(strict=False, reason="hangs before the engine's pools know of forks")
 def test_a_forked_child_computes() -> None:
     fovea.set_num_threads(2)
     x = np.ones((1, 4, 256, 16), np.float32)

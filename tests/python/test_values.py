@@ -156,6 +156,22 @@ def test_arrays_are_read_at_each_call() -> None:
     assert not np.array_equal(before, fovea.attention(q, q, q, mask=mask))
 
 
+def test_signatures() -> None:
+    import inspect
+
+    assert str(inspect.signature(fovea.RelativeBias)) == (
+        "(table: 'Any', max_distance: 'int' = 128, direction: 'str' = 'bidirectional')"
+    )
+    assert fovea.RelativeBias([1.0], direction="causal") == fovea.RelativeBias([1.0], 128, "causal")
+    for wrong in (dict(), dict(cap=1, cup=2)):
+        with pytest.raises(TypeError, match="SoftCap"):
+            fovea.SoftCap(**wrong)
+    with pytest.raises(TypeError, match="multiple values"):
+        fovea.SoftCap(1, cap=2)  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        del fovea.SoftCap(1).cap
+
+
 def test_long_arrays_print_short() -> None:
     assert repr(fovea.DenseBias(np.zeros((100, 100)))) == "fovea.DenseBias(<float64 [100, 100]>)"
 

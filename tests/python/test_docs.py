@@ -1,0 +1,93 @@
+"""Examples run: those of docstrings, and every block of docs/python.md."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import importlib
+import importlib.util
+import inspect
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fovea
+
+MODULES = ["fovea", *(f"fovea.{name}" for name in ("_call", "masks", "mods", "normalizers", "scores"))]
+TUTORIAL = Path(__file__).parents[2] / "docs" / "python.md"
+HAS_TORCH = importlib.util.find_spec("torch") is not None and importlib.util.find_spec("fovea.nn") is not None
+
+
+def _globals() -> dict[str, Any]:
+    q, k, v = (np.random.default_rng(n).standard_normal((1, 2, 4, 8)).astype("f4") for n in range(3))
+    return {"fovea": fovea, "q": q, "k": k, "v": v}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str) -> None:
+    module = importlib.import_module(name)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for test in doctest.DocTestFinder(exclude_empty=True).find(module, name, extraglobs=_globals()):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            runner.run(test, out=said.write)
+        assert not runner.failures, said.getvalue()
+    assert runner.tries >= 1
+
+
+PUBLIC = [name for name in fovea.__all__ if not inspect.ismodule(getattr(fovea, name))]
+# What is made by functions of others, or stands for a whole family.
+BASES = {"Mask", "Mod", "Normalizer", "Score", "InvalidArgument", "Plan"}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_everything_public_has_an_example(name: str) -> None:
+    doc = inspect.getdoc(getattr(fovea, name))
+    assert doc and len(doc) >= 20
+    assert not doc.startswith(f"{name}("), "a dataclass's own text"
+    assert name in BASES or ">>>" in doc, f"{name} has no example"
+
+
+def _blocks() -> list[tuple[int, str, str]]:
+    """(line, what stands behind ``` , code)"""
+    text = TUTORIAL.read_text()
+    found = re.finditer(r"^```(python[^\n]*)\n(.*?)^```$", text, re.M | re.S)
+    return [(text[: m.start()].count("\n") + 2, m.group(1), m.group(2)) for m in found]
+
+
+def test_the_tutorial_runs() -> None:
+    """From top to bottom, as a reader would; blocks that need PyTorch where it is."""
+    shared: dict[str, Any] = {}
+    ran = 0
+    for line, kind, code in _blocks():
+        assert kind in ("python", "python torch"), f"line {line}"
+        if kind == "python torch" and not HAS_TORCH:
+            continue
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile("\n" * (line - 1) + code, str(TUTORIAL), "exec"), shared)
+        ran += 1
+    assert ran >= 12
+
+
+def test_the_tutorial_shows_what_is_printed() -> None:
+    """The error behind "Errors": machines differ in what explain says, errors do not."""
+    with pytest.raises(fovea.InvalidArgument) as caught:
+        q = np.ones((1, 8, 512, 64), np.float32)
+        fovea.attention(q, q[..., :32], q)
+    assert f"    {caught.value}\n" in TUTORIAL.read_text()
+
+
+def test_the_tutorial_names_what_there_is() -> None:
+    named = set(re.findall(r"`(?:fovea\.)?([A-Z]\w+)\(", TUTORIAL.read_text()))
+    assert len(named) > 30 and all(hasattr(fovea, name) for name in named), named
+    linked = re.findall(r"\]\(#([^)]+)\)", TUTORIAL.read_text())
+    headings = {
+        re.sub(r"[^\w\- ]", "", line.lstrip("# ").lower()).replace(" ", "-")
+        for line in TUTORIAL.read_text().splitlines()
+        if line.startswith("#")
+    }
+    assert set(linked) <= headings

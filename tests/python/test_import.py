@@ -1,0 +1,52 @@
+"""Importing fovea is quick, and imports nothing that its user did not."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import fovea
+
+ROOT = str(Path(fovea.__file__).parents[1])
+
+
+def _said(code: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_imports_no_other_package() -> None:
+    before = "import sys, numpy; before = set(sys.modules); import fovea; "
+    new = _said(before + "print(*sorted({m.split('.')[0] for m in set(sys.modules) - before}))").split()
+    foreign = [name for name in new if name not in sys.stdlib_module_names and name not in ("fovea", "nanobind")]
+    assert not foreign
+    assert not {"torch", "ml_dtypes", "onnx", "asyncio", "unittest", "doctest", "multiprocessing"} & set(new)
+
+
+def test_import_time() -> None:
+    """Beyond NumPy's; measured with a generous factor, for machines are busy."""
+    code = (
+        "import time, numpy; t = time.perf_counter(); import fovea; print(time.perf_counter() - t)"
+    )
+    seconds = [float(_said(code)) for _ in range(7)]
+    assert min(seconds) < 0.05, f"{1000 * statistics.median(seconds):.0f} ms"
+
+
+def test_names() -> None:
+    for name in fovea.__all__:
+        assert getattr(fovea, name) is not None
+    for name in ("Any", "annotations", "importlib"):
+        assert name not in fovea.__all__
+    assert len(set(fovea.__all__)) == len(fovea.__all__) > 50
+    namespace: dict[str, object] = {}
+    exec("from fovea import *", namespace)
+    assert "attention" in namespace and "sys" not in namespace
+    try:
+        fovea.no_such_name
+    except AttributeError as error:
+        assert "no_such_name" in str(error)

@@ -1,0 +1,82 @@
+"""The package passes `mypy --strict`, and what it says of its values holds their users to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fovea
+
+pytest.importorskip("mypy")
+PACKAGE = Path(fovea.__file__).parent
+
+RIGHT = """
+import fovea
+mask: fovea.Mask = fovea.Causal() & (fovea.SlidingWindow(127) | ~fovea.Documents([0, 4]))
+mods: list[fovea.Mod] = [fovea.SoftCap(50), fovea.AlibiBias([0.5]), fovea.RelativeBias([[0.0] * 32], direction="causal")]
+score: fovea.Score = fovea.Additive(None, None, [1.0])
+normalizer: fovea.Normalizer = fovea.Entmax(alpha=1.25)
+step: fovea.Plan = fovea.plan(query_len=1, key_len=8, head_dim=4, mask=mask, mods=mods)
+kernel: str = step.kernel
+said: str = fovea.explain(None, None, None)
+"""
+WRONG = [
+    "fovea.SoftCap('50')",
+    "fovea.SoftCap()",
+    "fovea.SoftCap(50, 3)",
+    "fovea.SlidingWindow(lookbehind=3)",
+    "fovea.SlidingWindow(1.5)",
+    "fovea.Causal() & 3",
+    "fovea.SoftCap(50).cap = 3",
+    "fovea.attention(1, 2, 3, maks=None)",
+    "fovea.attention(1, 2)",
+    "fovea.plan(query_len='1', head_dim=3)",
+    "fovea.set_num_threads('2')",
+]
+
+
+def _mypy(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--ignore-missing-imports", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MYPYPATH": str(PACKAGE.parent)},
+    )
+
+
+def test_the_package_is_typed(tmp_path: Path) -> None:
+    files = sorted(str(file) for file in PACKAGE.glob("*.py") if file.name != "nn.py")  # which needs PyTorch
+    done = _mypy("--cache-dir", str(tmp_path), *files, str(PACKAGE / "_core.pyi"))
+    assert done.returncode == 0, done.stdout
+    assert (PACKAGE / "py.typed").exists()
+
+
+def test_users_are_told(tmp_path: Path) -> None:
+    code = tmp_path / "user.py"
+    code.write_text(RIGHT)
+    done = _mypy("--cache-dir", str(tmp_path), str(code))
+    assert done.returncode == 0, done.stdout
+    code.write_text("import fovea\n" + "\n".join(WRONG) + "\n")
+    said = _mypy("--cache-dir", str(tmp_path), str(code)).stdout
+    lines = {int(line.split(":")[1]) for line in said.splitlines() if ": error:" in line}
+    missed = [WRONG[n - 2] for n in range(2, len(WRONG) + 2) if n not in lines]
+    assert not missed, said
+
+
+def test_the_stub_is_the_module() -> None:
+    """What the stub names is there, and what is there it names."""
+    import ast
+
+    from fovea import _core
+
+    tree = ast.parse((PACKAGE / "_core.pyi").read_text())
+    named = {node.name: node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    assert set(named) == {name for name in dir(_core) if not name.startswith("_")}
+    for name, node in named.items():
+        if isinstance(node, ast.ClassDef):
+            methods = {f.name for f in node.body if isinstance(f, ast.FunctionDef) and not f.name.startswith("__")}
+            assert methods == {m for m in dir(getattr(_core, name)) if not m.startswith("_")}
