@@ -49,7 +49,8 @@ def _mypy(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_the_package_is_typed(tmp_path: Path) -> None:
-    files = sorted(str(file) for file in PACKAGE.glob("*.py") if file.name != "nn.py")  # which needs PyTorch
+    # All but what is made of PyTorch's own types, which are not strict.
+    files = sorted(str(file) for file in PACKAGE.glob("*.py") if file.name != "nn.py")
     done = _mypy("--cache-dir", str(tmp_path), *files, str(PACKAGE / "_core.pyi"))
     assert done.returncode == 0, done.stdout
     assert (PACKAGE / "py.typed").exists()
