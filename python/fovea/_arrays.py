@@ -110,7 +110,7 @@ class Torch:
     def handed(arrays: dict[str, Any]) -> dict[str, Any]:
         """To the engine. What `__dlpack__` gives in the end, without what it asks before: a third of the time of
         a small call."""
-        from torch.utils.dlpack import to_dlpack
+        from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined, unused-ignore]
 
         return {name: to_dlpack(x) for name, x in arrays.items()}
 

@@ -435,6 +435,8 @@ class Groups(_Integers):
 _asking = threading.RLock()
 # Sites that a predicate is asked for at a time: 4 MiB of truth values.
 _MOST_SITES = 1 << 22
+# A row keeps 128 bytes and more; all sites take minutes.
+_MOST_ROWS, _MOST_KEYS, _MOST_ASKED = 1 << 24, 1 << 28, 1 << 36
 
 
 class Predicate(Mask):
@@ -492,11 +494,26 @@ class Predicate(Mask):
             shape = (1,) * (4 - answer.ndim) + answer.shape
             return np.broadcast_to(answer, (shape[0], shape[1], *full[2:]))
 
-        batch = np.arange(sizes.batch)[:, None, None, None]
-        head = np.arange(sizes.heads)[None, :, None, None]
-        probe = asked(batch, head, 0, min(1, sizes.query_len))
-        batches = batch[: probe.shape[0]] if probe.shape[0] == 1 else batch
-        heads = head[:, : probe.shape[1]] if probe.shape[1] == 1 else head
+        def check(batch: int, heads: int) -> None:
+            queries = batch * heads * sizes.query_len
+            if queries > _MOST_ROWS or queries * sizes.key_len > _MOST_ASKED or sizes.key_len > _MOST_KEYS:
+                raise InvalidArgument(
+                    "Predicate",
+                    "visible",
+                    "at most 2^24 rows of 2^28 keys and 2^36 sites to ask for",
+                    f"{[batch, heads, sizes.query_len, sizes.key_len]}",
+                )
+
+        check(1, 1)
+        # Two entries and two heads show whether the answer depends on them.
+        some = [np.arange(min(2, n)) for n in (sizes.batch, sizes.heads)]
+        probe = asked(some[0][:, None, None, None], some[1][None, :, None, None], 0, min(1, sizes.query_len))
+        batch, head = (
+            1 if width == 1 else n for width, n in zip(probe.shape, (sizes.batch, sizes.heads))
+        )
+        check(batch, head)
+        batches = np.arange(batch)[:, None, None, None]
+        heads = np.arange(head)[None, :, None, None]
         rows = max(1, _MOST_SITES // max(1, sizes.key_len))
         spans = _core.PredicateRows()
         for b in range(len(batches)):

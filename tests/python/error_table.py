@@ -292,6 +292,11 @@ PLANS: list[Row] = [
         for name in ("query_len", "key_len", "batch", "num_query_heads")
         for x in (-1, 1.5, "a", 2**70)
     ),
+    *(
+        (f"predicate of {name} {x}", planned(mask=lambda b, h, i, j: (b + h + i) >= j, **{name: x}), "visible")
+        for name in ("query_len", "key_len", "batch", "num_query_heads")
+        for x in (2**31, 2**40)
+    ),
     ("plan 3 kv heads", planned(num_query_heads=4, num_kv_heads=3), "plan: num_kv_heads"),
     ("plan value_dim -1", planned(value_dim=-1), "value_dim"),
     *((f"plan dtype {x!r}", planned(dtype=x), "dtype") for x in ("f3", "float32", 3, None, np.float32)),
