@@ -74,7 +74,8 @@ Array imported(nb::handle array, const std::string& function, const std::string&
 }  // namespace
 
 template <class Array>
-TensorView Arrays::view(const Array& array, nb::handle given, bool as_bf16, const std::string& argument) const {
+TensorView Arrays::view(const Array& array, nb::handle given, bool as_bf16,
+                        const std::string& argument) const {
   const auto refuse = [&](const std::string& expected, const std::string& got) {
     throw InvalidArgument(function_, argument, expected, got);
   };
@@ -82,8 +83,7 @@ TensorView Arrays::view(const Array& array, nb::handle given, bool as_bf16, cons
     refuse("an array in this machine's memory",
            "one on a device of DLPack type " + std::to_string(array.device_type()));
   const std::optional<DType> dtype = as_bf16 ? DType::bf16 : dtype_of_array(array.dtype());
-  if (!dtype)
-    refuse("an array of f32, f64, bf16 or f16", described(given));
+  if (!dtype) refuse("an array of f32, f64, bf16 or f16", described(given));
   if (array.ndim() > max_rank)
     refuse("at most " + std::to_string(max_rank) + " axes", std::to_string(array.ndim()));
   std::int64_t sizes[max_rank] = {}, strides[max_rank] = {};
@@ -99,11 +99,12 @@ TensorView Arrays::view(const Array& array, nb::handle given, bool as_bf16, cons
     std::int64_t step = 0;
     const std::int64_t length = strides[axis] < 0 ? -std::max(strides[axis], -max_stride) : strides[axis];
     if (!none && sizes[axis] > 1 &&
-        (__builtin_mul_overflow(sizes[axis] - 1, length, &step) || __builtin_mul_overflow(step, element, &step) ||
-         __builtin_add_overflow(reach, step, &reach)))
+        (__builtin_mul_overflow(sizes[axis] - 1, length, &step) ||
+         __builtin_mul_overflow(step, element, &step) || __builtin_add_overflow(reach, step, &reach)))
       refuse("strides that stay inside memory", "stride " + std::to_string(strides[axis]));
   }
-  // Strides of axes of one element, or of arrays of none, say nothing, and libraries write there what they like.
+  // Strides of axes of one element, or of arrays of none, say nothing, and libraries write there what they
+  // like.
   std::int64_t contiguous = 1;
   for (std::size_t axis = array.ndim(); axis-- > 0;) {
     if (none || sizes[axis] == 1) strides[axis] = contiguous;
