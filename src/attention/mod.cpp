@@ -135,17 +135,36 @@ Mod to_mod(const RelativeKeyBias& bias) {
   return Mod(std::make_shared<RelativeKeyMod>(bias.max_distance));
 }
 
+namespace {
+
+// A mod as it is, but known to hide.
+class HidingMod final : public ModNode {
+ public:
+  explicit HidingMod(Mod mod) : mod_(std::move(mod)) {}
+  ModCode<float> code_f32(ModIsa isa) const override { return mod_.node().code_f32(isa); }
+  ModCode<double> code_f64(ModIsa isa) const override { return mod_.node().code_f64(isa); }
+  const void* self() const override { return mod_.node().self(); }
+  std::string print() const override { return mod_.node().print(); }
+  const std::vector<std::string>& arguments() const override { return mod_.node().arguments(); }
+  bool hides() const override { return true; }
+
+ private:
+  Mod mod_;
+};
+
+}  // namespace
+
 Mod to_mod(const LocalWindow& window) {
   if (!(window.reach >= 0.0) || !(window.reach <= 1e30))
     throw InvalidArgument("LocalWindow", "reach", "a number in [0, 1e30]", shortest(window.reach));
-  return make_mod("local(" + shortest(window.reach) + ")", {"center"},
-                  [reach = window.reach](auto score, ModSite at, auto center) {
-                    using Number = decltype(score);
-                    using T = elementwise::Scalar<Number>;
-                    const T away = elementwise::abs(T(at.key) - elementwise::value_of(center));
-                    return elementwise::where(away <= T(reach), score,
-                                              Number(-std::numeric_limits<T>::infinity()));
-                  });
+  return Mod(std::make_shared<HidingMod>(make_mod(
+      "local(" + shortest(window.reach) + ")", {"center"},
+      [reach = window.reach](auto score, ModSite at, auto center) {
+        using Number = decltype(score);
+        using T = elementwise::Scalar<Number>;
+        const T away = elementwise::abs(T(at.key) - elementwise::value_of(center));
+        return elementwise::where(away <= T(reach), score, Number(-std::numeric_limits<T>::infinity()));
+      })));
 }
 
 Mod to_mod(const LocalGaussian& gaussian) {

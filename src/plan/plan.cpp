@@ -228,6 +228,12 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
     if (mods->size() > kernels::max_mods)
       refuse(name, "at most " + std::to_string(kernels::max_mods), std::to_string(mods->size()));
   }
+  for (std::size_t n = 1; n < spec.mods.size(); ++n) {
+    if (spec.mods[n - 1].node().hides() && !spec.mods[n].node().hides())
+      refuse("spec.mods[" + std::to_string(n) + "]",
+             "nothing behind " + to_string(spec.mods[n - 1]) + ", which hides keys by scores of -infinity",
+             to_string(spec.mods[n]));
+  }
   if (!(spec.mods.empty() && spec.weight_mods.empty()) &&
       std::max(shape.query_len, shape.key_len) > std::int64_t{1} << 30)
     refuse("shape", "lengths of at most 2^30 with mods",

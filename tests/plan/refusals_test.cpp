@@ -72,6 +72,8 @@ TEST(Refusals, ParametersOfNormalizers) {
   for (const std::int64_t distance : {-1, (1 << 20) + 1})
     expect_refused([&] { Mod(RelativeKeyBias{distance}); }, "RelativeKeyBias", "max_distance");
   plan_refused({.weight_mods = Mods(9, Mod(SoftCap{}))}, {}, "spec.weight_mods");
+  plan_refused({.mods = {LocalWindow{2}, SoftCap{5}}}, {}, "spec.mods[1]");
+  EXPECT_NO_THROW(make_plan({.mods = {SoftCap{5}, LocalWindow{2}, LocalWindow{3}}}, small));
 }
 
 // Operands of a call of `small`, and what each test spoils.

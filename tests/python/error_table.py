@@ -302,6 +302,7 @@ PLANS: list[Row] = [
     *((f"plan dtype {x!r}", planned(dtype=x), "dtype") for x in ("f3", "float32", 3, None, np.float32)),
     *((f"plan kernel {x!r}", planned(kernel=x), "kernel") for x in ("fast", 3, None)),
     ("plan mods", planned(mods=[3]), "mods[0]"),
+    ("plan a cap behind a window", planned(mods=[fovea.LocalWindow(2, [0.0]), fovea.SoftCap(5)]), "mods[1]"),
     ("plan scale", planned(scale=NAN), "plan: scale"),
     ("plan offset", planned(query_offset=2**70), "query_offset"),
     ("plan of a ragged mask", planned(mask=np.ones((3, 3), bool)), "mask"),

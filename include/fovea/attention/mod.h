@@ -83,6 +83,9 @@ class ModNode {
   virtual std::int64_t entries() const { return 0; }
   /// True where the table has a row a query: [batch or 1, heads or 1, query_len or 1, entries].
   virtual bool table_by_query() const { return false; }
+  /// True where the mod hides keys by scores of -infinity, of which a later mod may make numbers again: then
+  /// none may follow but such as hide too.
+  virtual bool hides() const { return false; }
   /// The entry for query - key.
   virtual std::int64_t entry(std::int64_t distance) const {
     static_cast<void>(distance);
