@@ -175,14 +175,17 @@ class Surrogate {
                          h = row / s.query_len % s.num_query_heads, b = row / s.query_len / s.num_query_heads;
       set_element(noise_, i, gumbel_noise(43, b, h, query + offset, j / 4)[static_cast<std::size_t>(j % 4)]);
     }
-    spec_.mods.push_back(DenseBias{});
-    spec_.mods.push_back(Temperature{std::get<GumbelSample>(c.spec.normalizer).temperature});
+    // Before what hides keys, behind which nothing may stand.
+    while (hiding_ < spec_.mods.size() && spec_.mods[spec_.mods.size() - 1 - hiding_].node().hides())
+      ++hiding_;
+    const Mods noisy{DenseBias{}, Temperature{std::get<GumbelSample>(c.spec.normalizer).temperature}};
+    spec_.mods.insert(spec_.mods.end() - static_cast<std::ptrdiff_t>(hiding_), noisy.begin(), noisy.end());
   }
   double loss() const {
     if (noise_) {
       AttentionInputs in = operands_.inputs(case_);
       std::vector<ConstTensorView> arguments = operands_.mod_views;
-      arguments.push_back(noise_);
+      arguments.insert(arguments.end() - static_cast<std::ptrdiff_t>(hiding_), noise_);  // one a hiding mod
       in.mod_arguments = arguments;
       return loss_of(case_, operands_, spec_, in);
     }
@@ -214,6 +217,7 @@ class Surrogate {
   const Operands& operands_;
   AttentionSpec spec_;
   Tensor drawn_, noise_;
+  std::size_t hiding_ = 0;  // mods at the end that hide
 };
 
 // Central differences in double, against the reference itself: every operand and every parameter.
