@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterable, Optional, Sequence, TypeVar
 from . import _core, scores
 from ._arrays import compute_dtype, described, dtype_name, is_torch, library_of
 from ._errors import InvalidArgument
-from ._spec import Call, PlanKey, Shape, make_plan, offset_of, any_part, plan_for, take_apart
+from ._spec import Call, PlanKey, Shape, any_part, by_sizes, make_plan, offset_of, plan_for, take_apart
 from ._value import integer, integers, shown
 from .masks import KeyLengths
 
@@ -47,6 +47,13 @@ class Asked:
         )
 
 
+# The arguments that a spec is made of.
+_SPEC = frozenset({"score", "mods", "mask", "normalizer", "scale", "dropout", "precision", "weight_mods"})
+
+# Not the stream of `random` that a program may have seeded for itself.
+_SEEDS = random.SystemRandom()
+
+
 def asked(
     query_offset: Any = None,
     seed: Any = None,
@@ -56,7 +63,7 @@ def asked(
     weights: bool = False,
 ) -> Asked:
     if seed is None:
-        seed = random.getrandbits(63)
+        seed = _SEEDS.getrandbits(63)
     seed = int(integer(seed, "attention.seed", bits=64))
     if not 0 <= seed < 1 << 64:
         raise InvalidArgument("attention", "seed", "a number in [0, 2^64)", str(seed))
@@ -366,6 +373,11 @@ def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
     ...
     """
     offset = offset_of(arguments.pop("query_offset", None))
+    for name in ("return_lse", "return_weights", "weight_heads", "weight_rows", "seed", "out"):
+        arguments.pop(name, None)  # no plan depends on them
+    unknown = set(arguments) - _SPEC
+    if unknown:
+        raise TypeError(f"explain() got an unexpected keyword argument {sorted(unknown)[0]!r}")
     call = take_apart(query, **arguments)
     shape = Shape.of(query, key, value, call)
     return plan_for(call, shape, dtype_name(query, "query"), offset).explain(offset).rstrip("\n")
@@ -375,8 +387,8 @@ class Plan:
     """A spec and the largest sizes of its calls, checked once, its kernel chosen. Immutable; any number of
     threads may call it. Arrays of the spec are read at each call, so that it sees what an optimiser did."""
 
-    def __init__(self, call: Call, plan: "_core.Plan", dtype: str):
-        self._call, self._plan, self._dtype = call, plan, dtype
+    def __init__(self, call: Call, plan: "_core.Plan", dtype: str, forced: str = ""):
+        self._call, self._plan, self._dtype, self._forced = call, plan, dtype, forced
         mask = call.structure.mask if call.array_mask is None else call.array_mask
         self._has_lengths = any_part(mask, KeyLengths)
 
@@ -430,7 +442,10 @@ class Plan:
             call = dataclasses.replace(call, key_lengths=integers(key_lengths, "attention.key_lengths"))
         inputs = operands(call, query, key, value, self._dtype)
         shape = Shape.of(query, key, value, call)
-        return _results(forward(self._plan, call, inputs, shape, self._dtype, ask, out), query, ask)
+        plan = self._plan
+        if by_sizes(call):  # whose masks know the sizes of one call
+            plan = plan_for(call, shape, self._dtype, ask.query_offset, kernel=self._forced)
+        return _results(forward(plan, call, inputs, shape, self._dtype, ask, out), query, ask)
 
 
 @_named("plan")
@@ -458,7 +473,8 @@ def plan(
         key_dim: None: head_dim. Differs only where the score has matrices.
         dtype: of query, key, value and output: "f32", "f64", "bf16" or "f16".
         kernel: forces one: "reference", "baseline", "avx2", "avx512"; "": the best.
-        query_offset: for masks that functions or arrays make, which know one offset only.
+        query_offset: of the mask that is checked now. Masks that functions or arrays make know the sizes of one call:
+            functions are asked again for others, arrays must broadcast to them.
         spec: score, mods, mask, normalizer, scale, dropout, precision, weight_mods, as `attention` takes them.
 
     Raises:
@@ -480,7 +496,7 @@ def plan(
     for name, text in (("dtype", dtype), ("kernel", kernel)):
         if not isinstance(text, str):
             raise InvalidArgument("plan", name, "a string", shown(text))
-    unknown = set(spec) - {"score", "mods", "mask", "normalizer", "scale", "dropout", "precision", "weight_mods"}
+    unknown = set(spec) - _SPEC
     if unknown:
         raise TypeError(f"plan() got an unexpected keyword argument {sorted(unknown)[0]!r}")
     call = take_apart(_Width(head_dim), **spec)
@@ -500,7 +516,7 @@ def plan(
     offset = shape.key_len - length if query_offset is None else offset_of(query_offset)
     key = PlanKey(call.structure, shape, dtype, offset or 0, kernel=kernel)
     mask = call.structure.mask if call.array_mask is None else call.array_mask
-    return Plan(call, make_plan(key, mask), dtype)
+    return Plan(call, make_plan(key, mask), dtype, kernel)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,11 @@ _PYTHON_NAMES = {
     "attend": "attention",
     "attend_backward": "gradients",
     "make_plan": "attention",
+    "RopeTable": "rotate",
+    "rope_forward": "rotate",
+    "rope_backward": "rotate",
+    "parse_rope": "Rope",
+    "merge_attention": "merge",
 }
 
 _ARGUMENTS = {
@@ -17,6 +22,7 @@ _ARGUMENTS = {
     "transitions": "normalizer.transitions",
     "dropout.rate": "dropout",
     "output": "out",
+    "input": "x",
 }
 
 

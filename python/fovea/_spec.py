@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from . import _core, masks, mods as mod_values, normalizers, scores
 from ._arrays import compute_dtype, described, dtype_name, is_torch
@@ -162,18 +162,27 @@ def _dynamic_lengths(mask: masks.Mask) -> tuple[masks.Mask, Any]:
             look(inner)
 
     look(mask)
-    if len(found) != 1 or found[0].lengths is None:
+    if len(found) > 1:  # part of the plan then, as what they hold now
+        return _rebuilt(mask, _lengths_now), ()
+    if not found or found[0].lengths is None:
         return mask, ()
     # A tensor is looked into by those who may: a graph that torch.compile follows may not.
     given = found[0].lengths
     lengths = given if is_torch(given) else integers(given, "KeyLengths.lengths")
 
-    def without(part: masks.Mask) -> masks.Mask:
-        if isinstance(part, masks.KeyLengths):
-            return masks.KeyLengths()
-        return type(part)(*map(without, part._parts())) if part._parts() else part
+    return _rebuilt(mask, lambda own: masks.KeyLengths()), lengths
 
-    return without(mask), lengths
+
+def _lengths_now(mask: masks.KeyLengths) -> masks.KeyLengths:
+    return masks.KeyLengths(integers(mask.lengths, "KeyLengths.lengths")) if is_torch(mask.lengths) else mask
+
+
+def _rebuilt(mask: masks.Mask, lengths: Callable[[masks.KeyLengths], masks.Mask]) -> masks.Mask:
+    """The mask with others in the place of its KeyLengths."""
+    if isinstance(mask, masks.KeyLengths):
+        return lengths(mask)
+    parts = mask._parts()
+    return type(mask)(*(_rebuilt(part, lengths) for part in parts)) if parts else mask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,11 +276,24 @@ def known_plan(key: PlanKey) -> "_core.Plan":
     return make_plan(key, key.structure.mask)
 
 
+# Few: a predicate's answers take up to 128 bytes a query and more, and hold what its function holds.
+@functools.lru_cache(maxsize=16)
+def _known_predicate_plan(key: PlanKey) -> "_core.Plan":
+    return make_plan(key, key.structure.mask)
+
+
+def by_sizes(call: Call) -> bool:
+    """Is the mask made of arrays or functions, and so for one size and offset alone?"""
+    return call.array_mask is not None or any_part(call.structure.mask, masks.Predicate)
+
+
 def plan_for(call: Call, shape: Shape, dtype: str, query_offset: Optional[int], **options: Any) -> "_core.Plan":
     offset = shape.key_len - shape.query_len if query_offset is None else query_offset
-    by_sizes = call.array_mask is not None or any_part(call.structure.mask, masks.Predicate)
-    key = PlanKey(call.structure, shape, dtype, offset if by_sizes else 0, **options)
-    return known_plan(key) if call.array_mask is None else make_plan(key, call.array_mask)
+    if call.array_mask is not None:
+        return make_plan(PlanKey(call.structure, shape, dtype, offset, **options), call.array_mask)
+    if by_sizes(call):
+        return _known_predicate_plan(PlanKey(call.structure, shape, dtype, offset, **options))
+    return known_plan(PlanKey(call.structure, shape, dtype, **options))
 
 
 def offset_of(query_offset: Any) -> Optional[int]:

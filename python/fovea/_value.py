@@ -49,10 +49,10 @@ def _text(x: Any) -> str:
 
 
 def frozen(x: Any) -> Any:
-    """A list, or an array of NumPy's, as a tuple of its own: later changes of what was given change nothing."""
+    """A list or an array as a tuple of its own: later changes of what was given change nothing."""
     if isinstance(x, (list, tuple)):
         return tuple(map(frozen, x))
-    if is_array(x) and type(x).__module__ == "numpy":
+    if is_array(x) and hasattr(x, "tolist"):
         return frozen(x.tolist())
     return x
 

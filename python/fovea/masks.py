@@ -7,11 +7,10 @@ end, as a cache of keys needs); 0 is the top-left form. `i` stands for it, `j` f
 from __future__ import annotations
 
 import dataclasses
-import threading
 from typing import Any, Callable, Optional, Sequence, Union
 
 from . import _core
-from ._arrays import described
+from ._arrays import described, is_torch
 from ._errors import InvalidArgument
 from ._value import Value, count, frozen, integers, shown
 
@@ -89,20 +88,28 @@ class Mask(Value):
         return Not(self)
 
 
-# Hashing, comparing and printing go down a mask as deep as this.
-_MOST_LEVELS = 100
+# Hashing, comparing, printing and the engine go down a mask as deep as this, to as many parts: `m & m` twice is four.
+_MOST_LEVELS, _MOST_PARTS = 100, 4096
 
 
-def _levels(mask: Any, name: str) -> int:
-    """How deep a mask is: checks what stands beside & and |."""
-    if not isinstance(mask, Mask):
-        raise InvalidArgument(name, "a", "a mask of fovea", shown(mask))
-    levels: int = mask.__dict__.get("_levels", 0)
-    if levels >= _MOST_LEVELS:
+def _count_parts(whole: Mask, *parts: Any) -> None:
+    """Checks what stands beside & and |, and keeps how deep and how large the whole is."""
+    name = type(whole).__name__
+    levels, size = 0, 1
+    for mask in parts:
+        if not isinstance(mask, Mask):
+            raise InvalidArgument(name, "a", "a mask of fovea", shown(mask))
+        levels = max(levels, mask.__dict__.get("_levels", 0) + 1)
+        size += mask.__dict__.get("_size", 1)
+    if levels > _MOST_LEVELS or size > _MOST_PARTS:
         raise InvalidArgument(
-            name, "a", f"a mask of at most {_MOST_LEVELS} levels: an array or a predicate holds more", f"{levels} levels"
+            name,
+            "a",
+            f"a mask of at most {_MOST_LEVELS} levels and {_MOST_PARTS} parts: an array or a predicate holds more",
+            f"{levels} levels of {size} parts",
         )
-    return levels + 1
+    object.__setattr__(whole, "_levels", levels)
+    object.__setattr__(whole, "_size", size)
 
 
 def _in_parentheses(mask: Mask, strength: int) -> str:
@@ -117,7 +124,7 @@ class And(Mask):
     _strength = 2
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_levels", max(_levels(self.a, "And"), _levels(self.b, "And")))
+        _count_parts(self, self.a, self.b)
 
     def _engine(self, sizes: Sizes) -> "_core.Mask":
         return self.a._engine(sizes) & self.b._engine(sizes)
@@ -137,7 +144,7 @@ class Or(Mask):
     _strength = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_levels", max(_levels(self.a, "Or"), _levels(self.b, "Or")))
+        _count_parts(self, self.a, self.b)
 
     def _engine(self, sizes: Sizes) -> "_core.Mask":
         return self.a._engine(sizes) | self.b._engine(sizes)
@@ -156,7 +163,7 @@ class Not(Mask):
     _strength = 3
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_levels", _levels(self.a, "Not"))
+        _count_parts(self, self.a)
 
     def _engine(self, sizes: Sizes) -> "_core.Mask":
         return ~self.a._engine(sizes)
@@ -213,7 +220,7 @@ class SlidingWindow(Mask):
 
 
 class _Integers(Mask):
-    """A mask that a list of whole numbers makes, a copy of the one given."""
+    """A mask that a list of whole numbers makes, a copy of the one given (but a tensor of KeyLengths)."""
 
     def __post_init__(self) -> None:
         for name, value in self._fields().items():
@@ -265,6 +272,11 @@ class KeyLengths(_Integers):
     """
 
     lengths: Optional[Sequence[int]] = None
+
+    def __post_init__(self) -> None:
+        # A tensor comes with the call: a graph that torch.compile follows may not look into it.
+        if not is_torch(self.lengths):
+            super().__post_init__()
 
     def _text(self) -> str:
         return "lengths()" if self.lengths is None else self._list(self.lengths, "lengths", "lengths")
@@ -431,8 +443,6 @@ class Groups(_Integers):
         return self._list(self.groups, "groups", "groups")
 
 
-# So that threads that come together ask once. A predicate may call attention itself.
-_asking = threading.RLock()
 # Sites that a predicate is asked for at a time: 4 MiB of truth values.
 _MOST_SITES = 1 << 22
 # A row keeps 128 bytes and more; all sites take minutes.
@@ -457,13 +467,16 @@ class Predicate(Mask):
     def _engine(self, sizes: Sizes) -> "_core.Mask":
         if not callable(self.visible):
             raise InvalidArgument("Predicate", "visible", "a function (batch, head, i, j)", shown(self.visible))
-        with _asking:
-            known: dict[Sizes, _core.Mask] = self.__dict__.setdefault("_known", {})
-            if sizes not in known:
-                while len(known) >= 16:
-                    known.pop(next(iter(known)))
-                known[sizes] = self._ask(sizes)
-            return known[sizes]
+        # No lock: the function is anybody's code, which may wait for other threads or fork. Threads that come
+        # together may each ask.
+        known: dict[Sizes, _core.Mask] = self.__dict__.setdefault("_known", {})
+        mask = known.get(sizes)
+        if mask is None:
+            mask = self._ask(sizes)
+            if len(known) >= 16:
+                known.clear()
+            known[sizes] = mask
+        return mask
 
     def __getstate__(self) -> dict[str, Any]:
         return self._fields()  # what it said can be asked again
@@ -548,6 +561,12 @@ class ArrayMask(Mask):
     """
 
     visible: Any
+
+    def __post_init__(self) -> None:
+        if isinstance(self.visible, (list, tuple)):
+            import numpy as np
+
+            object.__setattr__(self, "visible", np.asarray(self.visible))
 
     def _engine(self, sizes: Sizes) -> "_core.Mask":
         wanted = (sizes.batch, sizes.heads, sizes.query_len, sizes.key_len)

@@ -24,7 +24,11 @@ __all__ = [
 
 
 class RopeScaling(Value):
-    """What `Rope(scaling=)` takes."""
+    """What `Rope(scaling=)` takes.
+
+    >>> isinstance(fovea.LinearScaling(2), fovea.RopeScaling)
+    True
+    """
 
     _name: ClassVar[str] = ""
 
@@ -39,7 +43,13 @@ class RopeScaling(Value):
 
 
 class LinearScaling(RopeScaling):
-    """Position interpolation: every frequency divided by `factor` (Chen et al. 2023, arXiv 2306.15595)."""
+    """Position interpolation: every frequency divided by `factor`, at least 1 (Chen et al. 2023, arXiv 2306.15595).
+
+    >>> near = fovea.rotate(q, fovea.Rope(8), positions=[0, 1, 2, 3])
+    >>> far = fovea.rotate(q, fovea.Rope(8, scaling=fovea.LinearScaling(2)), positions=[0, 2, 4, 6])
+    >>> bool(abs(near - far).max() < 1e-6)
+    True
+    """
 
     factor: float
     _name = "linear"
@@ -47,7 +57,11 @@ class LinearScaling(RopeScaling):
 
 class NtkScaling(RopeScaling):
     """base · factor^(d / (d - 2)): the slowest pair is slowed by `factor`, the fastest not at all (Peng et al.
-    2023, arXiv 2309.00071, section 3.1)."""
+    2023, arXiv 2309.00071, section 3.1).
+
+    >>> fovea.rotate(q, fovea.Rope(8, scaling=fovea.NtkScaling(4))).shape
+    (1, 2, 4, 8)
+    """
 
     factor: float
     _name = "ntk"
@@ -55,7 +69,12 @@ class NtkScaling(RopeScaling):
 
 class DynamicNtkScaling(RopeScaling):
     """NtkScaling by what a sequence has more than the training's positions; queries and keys have to be turned
-    with the same `sequence_len`."""
+    with the same `sequence_len`.
+
+    >>> rope = fovea.Rope(8, scaling=fovea.DynamicNtkScaling(2, original_max_positions=16))
+    >>> bool((fovea.rotate(q, rope, sequence_len=16) == fovea.rotate(q, fovea.Rope(8))).all())
+    True
+    """
 
     factor: float
     original_max_positions: int
@@ -69,6 +88,9 @@ class YarnScaling(RopeScaling):
     Args:
         attention_factor: multiplies cos and sin; None: 0.1 ln(factor) + 1.
         exact: the ends of the ramp are not rounded to whole pairs (gpt-oss).
+
+    >>> fovea.rotate(q, fovea.Rope(8, scaling=fovea.YarnScaling(4, 32))).shape
+    (1, 2, 4, 8)
     """
 
     factor: float
@@ -92,7 +114,11 @@ class YarnScaling(RopeScaling):
 
 
 class Llama3Scaling(RopeScaling):
-    """Llama 3.1: pairs of short wavelengths stay, those of long ones are divided by `factor`."""
+    """Llama 3.1: pairs of short wavelengths stay, those of long ones are divided by `factor`.
+
+    >>> fovea.rotate(q, fovea.Rope(8, scaling=fovea.Llama3Scaling(8, 1, 4, 8192))).shape
+    (1, 2, 4, 8)
+    """
 
     factor: float
     low_freq_factor: float
@@ -130,9 +156,20 @@ class Rope(Value):
         return f"rope({','.join(parts)})"
 
 
+# Cosines and sines together: 4 GiB of f32.
+_MOST_TABLE = 1 << 30
+
+
 @functools.lru_cache(maxsize=32)
 def _table(rope: str, positions: int, dtype: str) -> "_core.RopeTable":
-    return _core.RopeTable(rope, positions, dtype)
+    try:
+        return _core.RopeTable(rope, positions, dtype)
+    except InvalidArgument as error:
+        # The grammar names a column of its text, and says of which number behind "expected".
+        name, _, wanted = error.expected.partition(" to be ")
+        if error.argument.startswith("expression") and wanted:
+            raise InvalidArgument("Rope", name, wanted, error.got) from None
+        raise
 
 
 def rotate(
@@ -165,6 +202,14 @@ def rotate(
         dynamic = isinstance(rope.scaling, DynamicNtkScaling)
         sequence_len = max(needed, 0) if dynamic else 1 << max(needed - 1, 0).bit_length()
     size = int(integer(sequence_len, "rotate.sequence_len"))
+    most = _MOST_TABLE // max(1, int(integer(rope.rotary_dim, "Rope.rotary_dim")))
+    if size > most:
+        raise InvalidArgument(
+            "rotate",
+            "positions",
+            f"positions below {most}, all of which a table holds",
+            str(size),
+        )
     if is_torch(x):
         from .torch import _rope
 
