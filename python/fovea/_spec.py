@@ -125,6 +125,10 @@ def _mods_and_mask(mods: Any, mask: Any) -> tuple[tuple[Any, ...], masks.Mask]:
     mods = _list_of_mods("mods", mods)
     if mask is None:
         return mods, masks.Everything()
+    if is_torch(mask):
+        from .torch._kinds import own_mask
+
+        mask = own_mask(mask)
     if is_array(mask):
         if str(mask.dtype).rsplit(".", 1)[-1] == "bool":
             return mods, masks.ArrayMask(mask)

@@ -9,6 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from . import _sdpa
+from ._kinds import CausalBias, has_tangent, is_transformed
 
 # The builtin that every import of it is, wherever and whenever it was made.
 _THEIRS = torch.nn.functional.scaled_dot_product_attention
@@ -25,11 +26,26 @@ def _instead(
     enable_gqa: bool = False,
 ) -> Any:
     """Fovea's where it serves the call, PyTorch's where it does not: for other devices, and for its own errors."""
-    if _sdpa.refusal(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa) is None:
+    tensors = (query, key, value, attn_mask)
+    if (
+        not is_transformed()
+        and _sdpa.refusal(*tensors, dropout_p, is_causal, scale, enable_gqa) is None
+        and _takes_mask(query, attn_mask)
+        and not has_tangent(*tensors)
+    ):
         return _sdpa.run(query, key, value, attn_mask, dropout_p, is_causal, scale)
     return _THEIRS(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
+
+
+def _takes_mask(query: Any, mask: Any) -> bool:
+    """Would PyTorch take a mask of this dtype? Autocast makes all of one, but f64."""
+    if mask is None or isinstance(mask, CausalBias) or mask.dtype in (torch.bool, query.dtype):
+        return True
+    if torch.is_autocast_enabled("cpu"):
+        return torch.float64 not in (mask.dtype, query.dtype)
+    return mask.dtype == torch.float32
 
 
 def _multi_head_over_fovea() -> Callable[..., Any]:
