@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import masks
-from .._arrays import Torch, compute_dtype, described, dtype_name
+from .._arrays import Torch, compute_dtype, described, dtype_name, wants_gradient
 from .._call import Asked, backward, forward, operands
 from .._errors import InvalidArgument
 from .._spec import Call, Shape, Structure, plan_for
@@ -62,6 +62,27 @@ def attention(
     else:
         outputs = _run(call, ask, query, key, value, out)[1]
     return _chosen(outputs, ask, value is not None)
+
+
+def checked_for_plan(call: Call, query: Tensor, key: Any, value: Any, seed: Any) -> int:
+    """The seed; what came is what a plan takes."""
+    tensors = {"query": query, "key": key, "value": value}
+    for name, x in tensors.items():
+        _checked(name, x)
+    tensors.update((name, x) for name, x in call.parameters.items() if isinstance(x, Tensor))
+    for name, x in tensors.items():
+        if x is not None and wants_gradient(x):
+            raise InvalidArgument(
+                "attention",
+                name,
+                "a tensor that wants no gradient (a plan gives none: fovea.attention does, or detach it)",
+                "one that requires grad",
+            )
+    if not _is_plain(*tensors.values()):
+        raise InvalidArgument("attention", "query", "tensors of memory (a graph has fovea.attention)", "a graph's")
+    if seed is None and not draws(call.structure):
+        return 0
+    return _number(new_seed() if seed is None else seed)
 
 
 def _checked(argument: str, x: Any) -> Any:
