@@ -149,5 +149,12 @@ def is_torch(x: Any) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
+def wants_gradient(x: Any) -> bool:
+    """Would PyTorch follow what is made of it?"""
+    if not is_torch(x) or not x.requires_grad:
+        return False
+    return bool(sys.modules["torch"].is_grad_enabled())
+
+
 def library_of(x: Any) -> Any:
     return Torch if is_torch(x) else NumPy

@@ -99,6 +99,11 @@ def operands(call: Call, query: Any, key: Any, value: Any, dtype: str) -> dict[s
     """By the engine's names, in layouts and dtypes that it takes."""
     library = library_of(query)
     found = {"query": query, "key": key, "value": value}
+    if not is_torch(query):
+        for name, x in found.items():
+            if is_torch(x):  # whose gradients would be lost, and nobody would know
+                expected = "an array of the query's library (torch.from_numpy makes the query a tensor)"
+                raise InvalidArgument("attention", name, expected, f"a tensor of PyTorch, {described(x)}")
     result = {name: library.operand(x) for name, x in found.items() if x is not None}
     for name, x in call.parameters.items():
         result[name] = library.operand(library.parameter(x, compute_dtype(dtype), name))
@@ -224,8 +229,8 @@ def attention(
     Raises:
         InvalidArgument: naming the argument, what it had to be, and what came.
 
-    PyTorch tensors get gradients: query, key, value and every array of a score, mod, mask or normaliser. So
-    does a plan: see `Plan`. Other threads run while this one computes.
+    PyTorch tensors get gradients: query, key, value and every array of a score, mod, mask or normaliser.
+    Other threads run while this one computes.
 
     >>> import numpy as np
     >>> q = k = v = np.ones((1, 2, 4, 8), np.float32)
@@ -425,14 +430,18 @@ class Plan:
         out: Any = None,
     ) -> Any:
         """`attention` by this plan: arguments and results are those of `attention`. Sizes are at most the
-        plan's, heads and dims exactly. Without gradients: those go through `attention`, which finds its plans
-        again by itself.
+        plan's, heads and dims exactly. Without gradients: tensors that want some are refused, and go through
+        `attention`, which finds its plans again by itself.
 
         Args:
             key_lengths: [batch], where the mask has `KeyLengths()`.
         """
-        ask = asked(query_offset, seed, weight_heads, weight_rows, return_lse, return_weights)
         call = self._call
+        if is_torch(query):
+            from .torch import _op
+
+            seed = _op.checked_for_plan(call, query, key, value, seed)
+        ask = asked(query_offset, seed, weight_heads, weight_rows, return_lse, return_weights)
         _no_output(value, out)
         if key_lengths is not None:
             if not self._has_lengths:
@@ -444,7 +453,8 @@ class Plan:
         shape = Shape.of(query, key, value, call)
         plan = self._plan
         if by_sizes(call):  # whose masks know the sizes of one call
-            plan = plan_for(call, shape, self._dtype, ask.query_offset, kernel=self._forced)
+            told = dataclasses.replace(call, tensors=is_torch(query))
+            plan = plan_for(told, shape, self._dtype, ask.query_offset, kernel=self._forced)
         return _results(forward(plan, call, inputs, shape, self._dtype, ask, out), query, ask)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from . import _core
-from ._arrays import compute_dtype, dtype_name, library_of
+from ._arrays import compute_dtype, dtype_name, library_of, wants_gradient
 from ._errors import InvalidArgument
 
 __all__ = ["merge"]
@@ -14,7 +14,7 @@ __all__ = ["merge"]
 def merge(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     """(output, log-sum-exp) of the whole out of those of parts of the keys (Milakov and Gimelshein 2018, arXiv
     1805.02867, section 3.1): keys split over threads or machines, a prefix that many queries share, pages of a
-    cache. Associative; (0, -inf) changes nothing. Without gradients.
+    cache. Associative; (0, -inf) changes nothing. Without gradients: tensors that want some are refused.
 
     A part that begins at key n counts its keys from 0: its call takes `query_offset` less n.
 
@@ -34,6 +34,10 @@ def merge(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     if not pairs:
         raise InvalidArgument("merge", "parts", "at least one pair (output, log-sum-exp)", repr(parts)[:80])
     like = pairs[0][0]
+    if any(wants_gradient(x) for pair in pairs for x in pair):
+        raise InvalidArgument(
+            "merge", "parts", "tensors that want no gradient, which merge has not: detach them", "one that requires grad"
+        )
     dtype, library = dtype_name(like, "parts[0][0]"), library_of(like)
     shape = tuple(int(n) for n in like.shape)
     output = library.empty(shape, dtype, like)

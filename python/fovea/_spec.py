@@ -51,6 +51,8 @@ class Call:
     key_lengths: Any
     # The mask where arrays are part of it, which no plan is looked up by.
     array_mask: Optional[masks.Mask]
+    # Is the query one of PyTorch's tensors?
+    tensors: bool = False
 
 
 def take_apart(
@@ -95,7 +97,7 @@ def take_apart(
         hidden=score._hidden(),
         axes=tuple(axes),
     )
-    return Call(structure, parameters, key_lengths, array_mask)
+    return Call(structure, parameters, key_lengths, array_mask, is_torch(query))
 
 
 def _checked(argument: str, value: Any, kind: type) -> Any:
@@ -125,6 +127,10 @@ def _mods_and_mask(mods: Any, mask: Any) -> tuple[tuple[Any, ...], masks.Mask]:
     mods = _list_of_mods("mods", mods)
     if mask is None:
         return mods, masks.Everything()
+    if is_torch(mask):
+        from .torch._kinds import own_mask
+
+        mask = own_mask(mask)
     if is_array(mask):
         if str(mask.dtype).rsplit(".", 1)[-1] == "bool":
             return mods, masks.ArrayMask(mask)
@@ -133,6 +139,10 @@ def _mods_and_mask(mods: Any, mask: Any) -> tuple[tuple[Any, ...], masks.Mask]:
                 "attention", "mask", "truth values, or numbers to be added in f32, f64, bf16 or f16", described(mask)
             )
         return (*mods, mod_values.DenseBias(mask)), masks.Everything()
+    if hasattr(mask, "mask_mod") and hasattr(mask, "kv_num_blocks"):
+        raise InvalidArgument(
+            "attention", "mask", "the function that a BlockMask was made of: mask=block_mask.mask_mod", "a BlockMask"
+        )
     if callable(mask) and not isinstance(mask, (masks.Mask, type)):
         return mods, masks.Predicate(mask)
     if isinstance(mask, masks.Mask):
@@ -244,6 +254,7 @@ class PlanKey:
     dtype: str
     # What a mask that asks for sizes is told; 0 for others, which serve every offset.
     query_offset: int = 0
+    tensors: bool = False
     kernel: str = ""
     derivatives: bool = False
     parts: bool = False
@@ -253,7 +264,7 @@ def make_plan(key: PlanKey, mask: masks.Mask) -> "_core.Plan":
     """Not looked up: for masks that arrays make."""
     s, shape = key.structure, key.shape
     sizes = masks.Sizes(
-        shape.batch, shape.num_query_heads, shape.query_len, shape.key_len, key.query_offset
+        shape.batch, shape.num_query_heads, shape.query_len, shape.key_len, key.query_offset, key.tensors
     )
     return _core.make_plan(
         s.score,
@@ -289,11 +300,10 @@ def by_sizes(call: Call) -> bool:
 
 def plan_for(call: Call, shape: Shape, dtype: str, query_offset: Optional[int], **options: Any) -> "_core.Plan":
     offset = shape.key_len - shape.query_len if query_offset is None else query_offset
-    if call.array_mask is not None:
-        return make_plan(PlanKey(call.structure, shape, dtype, offset, **options), call.array_mask)
-    if by_sizes(call):
-        return _known_predicate_plan(PlanKey(call.structure, shape, dtype, offset, **options))
-    return known_plan(PlanKey(call.structure, shape, dtype, **options))
+    if not by_sizes(call):
+        return known_plan(PlanKey(call.structure, shape, dtype, 0, False, **options))
+    key = PlanKey(call.structure, shape, dtype, offset, call.tensors, **options)
+    return _known_predicate_plan(key) if call.array_mask is None else make_plan(key, call.array_mask)
 
 
 def offset_of(query_offset: Any) -> Optional[int]:

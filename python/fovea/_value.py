@@ -50,6 +50,8 @@ def _text(x: Any) -> str:
 
 def frozen(x: Any) -> Any:
     """A list or an array as a tuple of its own: later changes of what was given change nothing."""
+    if isinstance(x, int):  # first: one that torch.compile made a variable may be asked nothing else
+        return x
     if isinstance(x, (list, tuple)):
         return tuple(map(frozen, x))
     if is_array(x) and hasattr(x, "tolist"):
@@ -229,4 +231,9 @@ def integers(x: Any, name: str) -> tuple[int, ...]:
         elements = tuple(x.tolist() if hasattr(x, "tolist") else x)
     except TypeError:
         raise _refuse(name, "a sequence of whole numbers", x) from None
-    return tuple(int(integer(e, name)) for e in elements)
+    # A number is left as it came: in a graph it may stand for one that is not known yet.
+    return tuple(e if _is_short(e) else int(integer(e, name)) for e in elements)
+
+
+def _is_short(x: Any) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool) and -1 << 63 <= x < 1 << 63

@@ -45,6 +45,8 @@ class Sizes:
     query_len: int
     key_len: int
     query_offset: int
+    # Functions are asked with tensors of PyTorch, as the query is one.
+    tensors: bool = False
 
 
 class Mask(Value):
@@ -454,8 +456,10 @@ class Predicate(Mask):
     its answers are kept as spans: calls pay for no Python.
 
     Args:
-        visible: (batch, head, i, j) → truth values that broadcast to their common shape. The four are NumPy
-            arrays of whole numbers with four axes; i is in key coordinates. Asked again only for other sizes.
+        visible: (batch, head, i, j) → truth values that broadcast to their common shape. The four are
+            arrays of whole numbers with four axes, tensors where the query is one of PyTorch and NumPy's
+            otherwise (`plan` too); i is in key coordinates. Asked again only for other sizes. A mask_mod of
+            PyTorch's FlexAttention is such a function.
 
     >>> every_third = fovea.Predicate(lambda b, h, i, j: (i - j) % 3 == 0)
     >>> fovea.attention(q, k, v, mask=fovea.Causal() & every_third).shape
@@ -490,7 +494,7 @@ class Predicate(Mask):
         def asked(batch: Any, head: Any, begin: int, end: int) -> Any:
             i = np.arange(begin, end)[None, None, :, None] + sizes.query_offset
             j = np.arange(sizes.key_len)[None, None, None, :]
-            said = self.visible(batch, head, i, j)
+            said = self.visible(*_indices(sizes, batch, head, i, j))
             try:
                 answer = np.asarray(said)
             except Exception:
@@ -542,6 +546,16 @@ class Predicate(Mask):
             sizes.query_offset + sizes.query_len,
             sizes.key_len,
         )
+
+
+def _indices(sizes: Sizes, *arrays: Any) -> tuple[Any, ...]:
+    """In the library that the call is of: what was written for PyTorch asks methods of tensors of them, or
+    compares them with tensors."""
+    if not sizes.tensors:
+        return arrays
+    import torch
+
+    return tuple(torch.from_numpy(x.astype("int64")) for x in arrays)
 
 
 def _broadcasts(shape: Sequence[int], full: Sequence[int]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Optional, Sequence
 
 import torch
@@ -16,6 +17,16 @@ from .mods import DenseBias, Mod
 from .normalizers import Normalizer
 
 __all__ = ["MultiheadAttention"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Template:
+    """A value of fovea less its parameters."""
+
+    kind: Any
+    fields: dict[str, Any]
+    # What the layer calls the others.
+    names: dict[str, str]
 
 
 class MultiheadAttention(torch.nn.MultiheadAttention):
@@ -83,17 +94,43 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             self._narrow()
         # PyTorch's layers ask this before they take a path of their own past `forward`, which must not be.
         self._qkv_same_embed_dim = False
-        self.mods, self.mask, self.normalizer = tuple(mods), mask, normalizer
-        if (self.mods or mask is not None) and (add_bias_kv or add_zero_attn):
+        own, self.mask = tuple(mods), mask
+        if (own or mask is not None) and (add_bias_kv or add_zero_attn):
             raise InvalidArgument(
                 "MultiheadAttention",
-                "mods" if self.mods else "mask",
+                "mods" if own else "mask",
                 "none with add_bias_kv or add_zero_attn, whose keys have no position",
-                repr(self.mods or mask)[:80],
+                repr(own or mask)[:80],
             )
-        found = [x for value in (*self.mods, normalizer) if value is not None for x in value._fields().values()]
-        for n, x in enumerate(x for x in found if isinstance(x, torch.nn.Parameter)):
-            self.register_parameter(f"extra_{n}", x)
+        self._extras = 0
+        self._mods = tuple(map(self._without_parameters, own))
+        self._normalizer = None if normalizer is None else self._without_parameters(normalizer)
+
+    def _without_parameters(self, value: Any) -> "_Template":
+        """Registers them. Values hold a tensor for good, and the layer's parameters may be replaced."""
+        fields = dict(value._fields())
+        names = {}
+        for field, x in list(fields.items()):
+            if isinstance(x, torch.nn.Parameter):
+                names[field] = f"extra_{self._extras}"
+                self.register_parameter(names[field], x)
+                self._extras += 1
+                del fields[field]
+        return _Template(type(value), fields, names)
+
+    def _value(self, template: "_Template") -> Any:
+        own = {field: getattr(self, name) for field, name in template.names.items()}
+        return template.kind(**template.fields, **own)
+
+    @property
+    def mods(self) -> tuple[Mod, ...]:
+        """With the layer's parameters of this time in them."""
+        return tuple(map(self._value, self._mods))
+
+    @property
+    def normalizer(self) -> Optional[Normalizer]:
+        """Likewise."""
+        return None if self._normalizer is None else self._value(self._normalizer)
 
     def _narrow(self) -> None:
         """Projections of keys and values for fewer heads."""

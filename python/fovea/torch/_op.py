@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 from .. import masks
-from .._arrays import Torch, compute_dtype, described, dtype_name
+from .._arrays import Torch, compute_dtype, described, dtype_name, wants_gradient
 from .._call import Asked, backward, forward, operands
 from .._errors import InvalidArgument
 from .._spec import Call, Shape, Structure, plan_for
 from .._value import integers
 from . import _text
 from ._derivatives import Loss, derivatives
+from ._kinds import PLAIN, has_tangent, is_known, is_transformed
 from ._operator import NO_SECOND
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def draws(structure: Structure) -> bool:
@@ -64,11 +64,34 @@ def attention(
     return _chosen(outputs, ask, value is not None)
 
 
+def checked_for_plan(call: Call, query: Tensor, key: Any, value: Any, seed: Any) -> int:
+    """The seed; what came is what a plan takes."""
+    tensors = {"query": query, "key": key, "value": value}
+    for name, x in tensors.items():
+        _checked(name, x)
+    tensors.update((name, x) for name, x in call.parameters.items() if isinstance(x, Tensor))
+    for name, x in tensors.items():
+        if x is not None and wants_gradient(x):
+            raise InvalidArgument(
+                "attention",
+                name,
+                "a tensor that wants no gradient (a plan gives none: fovea.attention does, or detach it)",
+                "one that requires grad",
+            )
+    if not _is_plain(*tensors.values()):
+        raise InvalidArgument("attention", "query", "tensors of memory (a graph has fovea.attention)", "a graph's")
+    if seed is None and not draws(call.structure):
+        return 0
+    return _number(new_seed() if seed is None else seed)
+
+
 def _checked(argument: str, x: Any) -> Any:
     if x is None and argument != "query":
         return None
     if not isinstance(x, Tensor):
         raise InvalidArgument("attention", argument, "a tensor of PyTorch, as the query is one", described(x))
+    if not is_known(x):
+        raise InvalidArgument("attention", argument, "a tensor of PyTorch's own class", f"a {type(x).__name__}")
     if x.device.type != "cpu":
         raise InvalidArgument("attention", argument, "a tensor on the CPU", f"one on {x.device}")
     if x.layout is not torch.strided or x.dtype not in _FLOATS:
@@ -94,6 +117,8 @@ def _parameters(call: Call, dtype: torch.dtype) -> dict[str, Tensor]:
     found = {}
     to = "f64" if dtype == torch.float64 else "f32"
     for name, x in call.parameters.items():
+        if isinstance(x, Tensor) and not is_known(x):
+            raise InvalidArgument("attention", name, "a tensor of PyTorch's own class", f"a {type(x).__name__}")
         made = Torch.parameter(x, to, name)
         if made.device.type != "cpu":
             raise InvalidArgument("attention", name, "a tensor on the CPU", f"one on {made.device}")
@@ -105,16 +130,23 @@ def _is_plain(*tensors: Optional[Tensor]) -> bool:
     """Do all tensors have memory of their own, and is nobody watching what is done with them?"""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if is_transformed():
         raise InvalidArgument(
             "attention",
             "query",
             "a call outside the transforms of torch.func (autograd has its gradients; batch entries are an axis)",
             "one inside vmap, grad or another of functorch",
         )
+    if has_tangent(*tensors):
+        raise InvalidArgument(
+            "attention",
+            "query",
+            "tensors without forward-mode derivatives, which attention has not (backward it has)",
+            "a dual tensor of torch.autograd.forward_ad",
+        )
     if torch._C._get_tracing_state() is not None:
         return False
-    return all(x is None or type(x) in _PLAIN for x in tensors)
+    return all(x is None or type(x) in PLAIN for x in tensors)
 
 
 def _number(seed: Any) -> int:

@@ -9,6 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from . import _sdpa
+from ._kinds import CausalBias, has_tangent, is_transformed
 
 # The builtin that every import of it is, wherever and whenever it was made.
 _THEIRS = torch.nn.functional.scaled_dot_product_attention
@@ -25,11 +26,26 @@ def _instead(
     enable_gqa: bool = False,
 ) -> Any:
     """Fovea's where it serves the call, PyTorch's where it does not: for other devices, and for its own errors."""
-    if _sdpa.refusal(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa) is None:
+    tensors = (query, key, value, attn_mask)
+    if (
+        not is_transformed()
+        and _sdpa.refusal(*tensors, dropout_p, is_causal, scale, enable_gqa) is None
+        and _takes_mask(query, attn_mask)
+        and not has_tangent(*tensors)
+    ):
         return _sdpa.run(query, key, value, attn_mask, dropout_p, is_causal, scale)
     return _THEIRS(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
+
+
+def _takes_mask(query: Any, mask: Any) -> bool:
+    """Would PyTorch take a mask of this dtype? Autocast makes all of one, but f64."""
+    if mask is None or isinstance(mask, CausalBias) or mask.dtype in (torch.bool, query.dtype):
+        return True
+    if torch.is_autocast_enabled("cpu"):
+        return torch.float64 not in (mask.dtype, query.dtype)
+    return mask.dtype == torch.float32
 
 
 def _multi_head_over_fovea() -> Callable[..., Any]:
@@ -39,20 +55,46 @@ def _multi_head_over_fovea() -> Callable[..., Any]:
     A mode is off while it answers for a function, and this one takes part in the protocol of modes as a whole:
     what it calls inside would never be seen.
     """
-    theirs = torch.nn.functional.multi_head_attention_forward
-    sight = {
-        **theirs.__globals__,
-        "scaled_dot_product_attention": _instead,
-        "has_torch_function": lambda tensors: False,
-    }
+    return _with(
+        torch.nn.functional.multi_head_attention_forward,
+        scaled_dot_product_attention=_instead,
+        has_torch_function=lambda tensors: False,
+    )
+
+
+def _with(theirs: Callable[..., Any], **seen: Any) -> Callable[..., Any]:
+    """A function of PyTorch's that sees something else by these names."""
+    sight = {**theirs.__globals__, **seen}
     ours = types.FunctionType(theirs.__code__, sight, theirs.__name__, theirs.__defaults__, theirs.__closure__)
     ours.__kwdefaults__ = theirs.__kwdefaults__
     return ours
 
 
+_engine: Any = getattr(torch.autograd, "_engine_run_backward", None)
+
+
+def _engine_inside(*args: Any, **kwargs: Any) -> Any:
+    """The backward pass under the mode, which is off where it answers for `backward` and `grad`: a checkpoint
+    calls the forward functions again there, and must get the same of them."""
+    with patched():
+        return _engine(*args, **kwargs)
+
+
+_backward = _with(torch.autograd.backward, _engine_run_backward=_engine_inside)
+
+
+def _tensor_backward(
+    tensor: Any, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None
+) -> None:
+    _backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
+
+
 _INSTEAD: dict[Any, Callable[..., Any]] = {
     _THEIRS: _instead,
     torch.nn.functional.multi_head_attention_forward: _multi_head_over_fovea(),
+    torch.autograd.backward: _backward,
+    torch.autograd.grad: _with(torch.autograd.grad, _engine_run_backward=_engine_inside),
+    torch.Tensor.backward: _tensor_backward,
 }
 
 
@@ -67,7 +109,8 @@ class patched(TorchFunctionMode):
 
     Nothing of PyTorch is overwritten: it is a mode, of this thread alone (another thread, `DataParallel`'s say,
     enters its own), which may nest, ends with its block however that ends, and which torch.compile follows.
-    Recomputation in the backward pass (`torch.utils.checkpoint`) calls attention again: call `backward` inside.
+    Recomputation in the backward pass (`torch.utils.checkpoint`) calls attention again: `backward` and `grad`
+    called inside go through Fovea's once more, as they must; called behind the block they would not.
     Attention weights (`need_weights=True`) are computed by PyTorch without this function, there as here.
 
     >>> import torch, fovea.torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, Optional
 
 import torch
@@ -12,12 +13,15 @@ from .._arrays import described
 from .._call import Asked
 from .._errors import InvalidArgument
 from .._spec import Call, Structure
+from .._value import shown
 from ..masks import ArrayMask, Causal, Everything, Mask
+from ._kinds import CausalBias, is_known, is_upper_left
 from ._op import attention
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 # Rows of PyTorch's masks are positions: row 0 sees key 0, however many keys there are.
 _TOP_LEFT = Asked(query_offset=0)
+_LOWER_RIGHT = Asked()
 _CAUSAL, _EVERYTHING = Causal(), Everything()
 
 
@@ -38,7 +42,8 @@ def scaled_dot_product_attention(
         key: [..., heads, key_len, head_dim]. Leading axes broadcast, those of the three against each other.
         value: [..., heads, key_len, value_dim].
         attn_mask: broadcasts to [..., heads, query_len, key_len]. Truth values (True: the key is seen), or
-            numbers to be added to scaled scores, which get a gradient where they want one.
+            numbers to be added to scaled scores, which get a gradient where they want one; or what
+            `torch.nn.attention.bias` makes, of this call's lengths.
         dropout_p: the share of weights dropped, rounded to k/256; also in evaluation, as in PyTorch.
         is_causal: key j is seen by row i where j <= i (top-left, as in PyTorch, where `fovea.Causal()` counts
             from the end). Not beside a mask.
@@ -59,7 +64,7 @@ def scaled_dot_product_attention(
     >>> fovea.torch.scaled_dot_product_attention(q, q, q, is_causal=True).shape
     torch.Size([2, 4, 8])
     """
-    why = refusal(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+    why = refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if why is not None:
         raise InvalidArgument("scaled_dot_product_attention", *why)
     return run(query, key, value, attn_mask, dropout_p, is_causal, scale)
@@ -70,9 +75,10 @@ def refusal(
     key: Any,
     value: Any,
     attn_mask: Any,
-    dropout_p: float,
-    is_causal: bool,
-    enable_gqa: bool,
+    dropout_p: Any,
+    is_causal: Any,
+    scale: Any,
+    enable_gqa: Any,
 ) -> Optional[tuple[str, str, str]]:
     """(argument, what it must be, what came), or None: this call can be served."""
     for name, x in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
@@ -80,6 +86,10 @@ def refusal(
             continue
         if not isinstance(x, Tensor):
             return name, "a tensor", type(x).__name__
+        if name == "attn_mask" and isinstance(x, CausalBias):
+            continue
+        if not is_known(x):
+            return name, "a tensor of PyTorch's own class", f"a {type(x).__name__}"
         if x.device.type != "cpu" or x.layout is not torch.strided or x.is_nested:
             return name, "a dense tensor on the CPU", f"{x.layout} on {x.device}"
         if x.dtype not in _FLOATS and not (name == "attn_mask" and x.dtype == torch.bool):
@@ -90,11 +100,26 @@ def refusal(
         for name, x in (("key", key), ("value", value)):
             if x.dtype != query.dtype:
                 return name, f"the dtype of the query, {query.dtype}", described(x)
+    return _number_refusal(attn_mask, dropout_p, is_causal, scale, enable_gqa) or _shape_refusal(query, key, value, attn_mask, enable_gqa)
+
+
+def _number_refusal(
+    attn_mask: Any, dropout_p: Any, is_causal: Any, scale: Any, enable_gqa: Any
+) -> Optional[tuple[str, str, str]]:
+    for name, truth in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
+        if not isinstance(truth, (bool, int)):
+            return name, "True or False", shown(truth)
     if is_causal and attn_mask is not None:
         return "is_causal", "False beside attn_mask", "True"
-    if not 0 <= dropout_p < 1:
-        return "dropout_p", "a rate in [0, 1)", f"{dropout_p}"
-    return _shape_refusal(query, key, value, attn_mask, enable_gqa)
+    if not isinstance(dropout_p, (int, float)) or not 0 <= dropout_p < 1:
+        return "dropout_p", "a rate in [0, 1)", shown(dropout_p)
+    if scale is None:
+        return None
+    if not isinstance(scale, (int, float, Tensor)) or isinstance(scale, Tensor) and scale.numel() != 1:
+        return "scale", "a number or None", shown(scale)
+    if not torch.compiler.is_compiling() and not math.isfinite(float(scale)):
+        return "scale", "a finite number", shown(scale)
+    return None
 
 
 def _shape_refusal(
@@ -104,6 +129,9 @@ def _shape_refusal(
         return "key", f"head_dim {query.shape[-1]}, the query's", described(key)
     if key.shape[-2] != value.shape[-2]:
         return "value", f"key_len {key.shape[-2]}, the key's", described(value)
+    for name, x in (("query", query), ("value", value)):
+        if x.shape[-1] == 0 or x.dim() > 2 and x.shape[-3] == 0:
+            return name, "heads and dims of at least 1", described(x)
     if attn_mask is None and query.dim() == 4 and query.shape[:2] == key.shape[:2] == value.shape[:2]:
         return None  # what most calls are
     lead = _leading(query, key, value, enable_gqa)
@@ -111,7 +139,11 @@ def _shape_refusal(
         if enable_gqa:
             return "key", "heads that divide the query's, and leading axes that broadcast", described(key)
         return "key", "leading axes that broadcast with the query's and the value's", described(key)
-    if attn_mask is not None:
+    if isinstance(attn_mask, CausalBias):
+        lengths, own = [query.shape[-2], key.shape[-2]], [attn_mask.seq_len_q, attn_mask.seq_len_kv]
+        if own != lengths:
+            return "attn_mask", f"a causal bias of {lengths}", f"one of {own}"
+    elif attn_mask is not None:
         full = (*lead, query.shape[-2], key.shape[-2])
         if attn_mask.dim() > len(full) or not _fits(attn_mask.shape, full):
             return "attn_mask", f"a tensor that broadcasts to {list(full)}", described(attn_mask)
@@ -163,6 +195,10 @@ def run(
     scale: Optional[float],
 ) -> Tensor:
     """A call that `refusal` let through."""
+    where = _TOP_LEFT
+    if isinstance(attn_mask, CausalBias):
+        where = _TOP_LEFT if is_upper_left(attn_mask) else _LOWER_RIGHT
+        attn_mask, is_causal = None, True
     bias = attn_mask if attn_mask is not None and attn_mask.dtype != torch.bool else None
     visible = attn_mask if bias is None else None
     mask = _CAUSAL if is_causal else _EVERYTHING
@@ -183,7 +219,7 @@ def run(
         (),
         None if visible is None else ArrayMask(visible),
     )
-    result = attention(call, query, key, value, _TOP_LEFT, None)
+    result = attention(call, query, key, value, where, None)
     return result if lead is None else result.reshape(*lead, *result.shape[-2:])
 
 

@@ -243,3 +243,14 @@ def test_masks_of_every_step_leave_nothing():
 def test_float64_stays():
     q, k, v = qkv(grad=False)
     assert compiled(sdpa, backend="aot_eager")(q, k, v).dtype == F64
+
+
+def test_lengths_as_a_list_that_changes():
+    torch._dynamo.reset()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    call = lambda q, lengths: fovea.attention(q, q, q, mask=fovea.Causal() & fovea.KeyLengths(lengths))  # noqa: E731
+    (q,) = tensors((B, H, 16, D))
+    graph = torch.compile(call, fullgraph=True, backend=counter)
+    for n in range(12):
+        assert torch.equal(graph(q, [n + 2, n + 1]), call(q, [n + 2, n + 1]))
+    assert counter.frame_count <= 3

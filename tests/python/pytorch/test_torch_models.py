@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import pickle
 
 import pytest
 from torch_support import F64, tensors, torch
@@ -215,3 +216,76 @@ def test_a_small_gpt_learns_the_same():
     theirs, ours = train_both(15, batch=2, context=48, dtype=F64, width=48, heads=3, layers=2)
     assert theirs.losses[-1] < theirs.losses[0] - 0.5
     assert max(abs(a - b) for a, b in zip(theirs.losses, ours.losses)) < 1e-9
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("how", ["a tensor's backward", "backward", "grad"])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_recompute_under_the_mode(served, reentrant, nested, how):
+    if reentrant and how == "grad":
+        pytest.skip("PyTorch's reentrant checkpoints know backward alone")
+    from torch.utils.checkpoint import checkpoint
+
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(E, E, dtype=F64)
+    (x,) = tensors((1, 2, 8, E), grad=True)
+
+    def attend(x):
+        y = linear(x)
+        return torch.nn.functional.scaled_dot_product_attention(y, y, y, dropout_p=0.3, is_causal=True)
+
+    def gradients(call):
+        linear.zero_grad()
+        torch.manual_seed(3)
+        with fovea.torch.patched():
+            loss = call(x).square().sum()
+            if how == "grad":
+                return torch.autograd.grad(loss, list(linear.parameters()))
+            loss.backward() if how == "a tensor's backward" else torch.autograd.backward(loss)
+        return [p.grad for p in linear.parameters()]
+
+    def kept(x):
+        return checkpoint(attend, x, use_reentrant=reentrant)
+
+    if nested:
+        inner = kept
+        kept = lambda x: checkpoint(inner, x, use_reentrant=reentrant)  # noqa: E731
+    expected = gradients(attend)
+    assert len(served) == 1
+    served.clear()
+    found = gradients(kept)
+    assert len(served) == (3 if nested and reentrant else 2)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected))
+    with pytest.raises(RuntimeError), fovea.torch.patched():
+        torch.autograd.grad(expected[0].sum(), x)
+    torch.nn.functional.scaled_dot_product_attention(x, x, x)
+    assert len(served) == (3 if nested and reentrant else 2)
+
+
+def test_parameters_of_mods_may_be_replaced():
+    (x,) = tensors((2, 6, E))
+    values = torch.rand(HEADS, dtype=F64)
+
+    def layer(numbers, device=None):
+        torch.manual_seed(0)
+        own = [torch.nn.Parameter(numbers.to(device or "cpu", copy=True)) for _ in range(2)]
+        options = {"mods": [fovea.AlibiBias(own[0]), fovea.SoftCap(9.0)], "normalizer": fovea.SoftmaxWithSink(own[1])}
+        return fovea.nn.MultiheadAttention(E, HEADS, batch_first=True, dtype=F64, device=device, **options)
+
+    first, second = layer(values), layer(values + 3)
+    expected = second(x, x, x)[0]
+    assert not torch.allclose(first(x, x, x)[0], expected)
+    state = {name: p.detach() for name, p in second.named_parameters()}
+    assert torch.equal(torch.func.functional_call(first, state, (x, x, x))[0], expected)
+    empty = layer(values, "meta").to_empty(device="cpu")
+    assert empty.mods[0].slopes is empty.extra_0 and empty.normalizer.sink is empty.extra_1
+    for other, options in [(empty, {}), (copy.deepcopy(first), {"assign": True}), (layer(values, "meta"), {"assign": True})]:
+        other.load_state_dict(second.state_dict(), **options)
+        assert torch.equal(other(x, x, x)[0], expected)
+    twin = pickle.loads(pickle.dumps(second))
+    assert twin.mods[0].slopes is twin.extra_0 and torch.equal(twin(x, x, x)[0], expected)
+    compiled = torch.compile(first, backend="aot_eager", fullgraph=True)
+    compiled(x, x, x)
+    first.load_state_dict(second.state_dict(), assign=True)
+    assert torch.allclose(compiled(x, x, x)[0], expected, atol=1e-13)

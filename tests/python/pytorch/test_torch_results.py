@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from torch_support import F64, bound, math_sdpa, plain, tensors, torch
 
@@ -211,3 +212,104 @@ def test_grid_is_a_grid():
     for (a, f), (b, g) in itertools.permutations(mods.items(), 2):
         expected = plain(q, k, v, lambda s, h, i, j: g(f(s, h, i, j), h, i, j))[0]
         assert torch.allclose(fovea.attention(q, k, v, mods=[a, b]), expected, atol=1e-13)
+
+
+def mask_mods():
+    flex = torch.nn.attention.flex_attention
+    lengths = torch.tensor([5, 3])
+    kinds = torch.tensor([0, 1] * 4)
+
+    def causal(b, h, i, j):
+        return j <= i
+
+    def near(b, h, i, j):
+        return i - j < 3
+
+    return {
+        "and": flex.and_masks(causal, near),
+        "or": flex.or_masks(causal, near),
+        "none": flex.noop_mask,
+        "lengths": lambda b, h, i, j: j < lengths[b],
+        "kinds, NumPy's": lambda b, h, i, j: kinds.numpy()[i] == kinds.numpy()[j],
+        "kinds": lambda b, h, i, j: (kinds[i] == kinds[j]) & (h > 0),
+        "logical_and": lambda b, h, i, j: torch.logical_and(i >= j, j.clamp(max=3) < 3),
+        "where": lambda b, h, i, j: torch.where(i > j, True, False),
+        "NumPy": lambda b, h, i, j: np.logical_and(i >= j, i - j < 3),
+    }
+
+
+@pytest.mark.parametrize("name", mask_mods())
+def test_mask_mods_of_flex_attention(name):
+    q, k, v = tensors((2, 4, 8, 8), (2, 4, 8, 8), (2, 4, 8, 8))
+    mod = mask_mods()[name]
+    b, h, i, j = (torch.arange(n) for n in (2, 4, 8, 8))
+    index = b.reshape(-1, 1, 1, 1), h.reshape(1, -1, 1, 1), i.reshape(1, 1, -1, 1), j.reshape(1, 1, 1, -1)
+    said = torch.as_tensor(mod(*index)).expand(2, 4, 8, 8)
+    expected = fovea.attention(q, k, v, mask=said)
+    assert torch.equal(fovea.attention(q, k, v, mask=mod), expected)
+    assert torch.equal(fovea.attention(q, k, v, mask=fovea.Predicate(mod) & fovea.Everything()), expected)
+    (gradient,) = torch.autograd.grad(fovea.attention(q.requires_grad_(), k, v, mask=mod).sum(), q)
+    (also,) = torch.autograd.grad(fovea.attention(q, k, v, mask=said).sum(), q)
+    assert torch.equal(gradient, also)
+
+
+def test_indices_are_of_the_querys_library():
+    kinds = set()
+    near = fovea.Predicate(lambda b, h, i, j: kinds.update(map(type, (b, h, i, j))) or (i - j < 2))
+    (q,) = tensors((2, 4, 8, 8))
+    found = fovea.attention(q, q, q, mask=near)
+    assert kinds == {torch.Tensor}
+    kinds.clear()
+    assert np.array_equal(fovea.attention(*[q.numpy()] * 3, mask=near), found.numpy())
+    assert kinds == {np.ndarray}
+
+
+def test_a_block_mask_is_refused_with_the_way_out():
+    flex = torch.nn.attention.flex_attention
+    blocks = flex.create_block_mask(lambda b, h, i, j: j <= i, 2, 4, 8, 8, device="cpu")
+    (q,) = tensors((2, 4, 8, 8))
+    with pytest.raises(fovea.InvalidArgument, match="block_mask.mask_mod"):
+        fovea.attention(q, q, q, mask=blocks)
+    assert torch.equal(fovea.attention(q, q, q, mask=blocks.mask_mod), fovea.attention(q, q, q, mask=fovea.Causal()))
+
+
+def test_what_has_no_gradients_refuses_what_wants_them():
+    q, k, v = tensors((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8))
+    slopes = torch.ones(2, dtype=F64, requires_grad=True)
+    made = fovea.plan(num_query_heads=2, query_len=4, head_dim=8, dtype="f64")
+    sloped = fovea.plan(num_query_heads=2, query_len=4, head_dim=8, dtype="f64", mods=[fovea.AlibiBias(slopes)])
+    wants = k.clone().requires_grad_()
+    pair = fovea.attention(q, wants, v, return_lse=True)
+    for call, argument in [
+        (lambda: made(q, wants, v), "key"),
+        (lambda: sloped(q, k, v), "mods[0].slope"),
+        (lambda: fovea.merge([pair, pair]), "parts"),
+        (lambda: fovea.attention(q.numpy(), wants, v), "key"),
+        (lambda: fovea.attention(q.numpy(), k.numpy(), v), "value"),
+        (lambda: made(q, k.to_sparse(), v), "key"),
+        (lambda: made(q.to("meta"), k, v), "query"),
+        (lambda: made(q, k, v.long()), "value"),
+        (lambda: made(q, k.numpy(), v), "key"),
+    ]:
+        with pytest.raises(fovea.InvalidArgument) as caught:
+            call()
+        assert caught.value.argument == argument
+        if argument == "parts":
+            assert "detach" in str(caught.value)
+    with torch.no_grad():
+        assert torch.equal(made(q, wants, v), fovea.attention(q, k, v))
+        fovea.merge([pair, pair])
+        assert torch.equal(sloped(q, k, v), fovea.attention(q, k, v, mods=[fovea.AlibiBias(slopes)]))
+    assert torch.equal(made(q, wants.detach(), v), fovea.attention(q, k, v))
+
+
+def test_plans_draw_from_pytorchs_generator():
+    q, k, v = tensors((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8))
+    made = fovea.plan(num_query_heads=2, query_len=4, head_dim=8, dtype="f64", dropout=0.5)
+    torch.manual_seed(0)
+    first, second = made(q, k, v), made(q, k, v)
+    torch.manual_seed(0)
+    assert torch.equal(made(q, k, v), first) and not torch.equal(first, second)
+    torch.manual_seed(0)
+    assert torch.equal(fovea.attention(q, k, v, dropout=0.5), first)
+    assert torch.equal(made(q, k, v, seed=3), fovea.attention(q, k, v, dropout=0.5, seed=3))

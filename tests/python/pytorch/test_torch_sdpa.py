@@ -268,3 +268,101 @@ def test_the_interpreter_lock_is_released():
         ticks.append(1)
     thread.join()
     assert len(ticks) >= 3
+
+
+class OfSomebody(torch.Tensor):
+    pass
+
+
+@pytest.mark.filterwarnings("ignore:Lower right")
+@pytest.mark.parametrize("make", ["causal_upper_left", "causal_lower_right"])
+@pytest.mark.parametrize("lengths", [(6, 8), (8, 6), (7, 7)], ids=str)
+def test_causal_biases_of_pytorch(make, lengths):
+    """Tensors without memory of their own: what they say must not be read from it."""
+    n, m = lengths
+    bias = getattr(torch.nn.attention.bias, make)(n, m)
+    q, k, v = tensors((2, 4, n, 8), (2, 4, m, 8), (2, 4, m, 8))
+    expected = math_sdpa(q, k, v, bias._materialize()).nan_to_num()
+    found = [ours(q, k, v, bias), fovea.attention(q, k, v, mask=bias)]
+    found.append(fovea.attention(q, k, v, mask=bias, query_offset=3))
+    with fovea.torch.patched():
+        found.append(imported_before(q, k, v, attn_mask=bias))
+    assert all(torch.allclose(x, expected, atol=1e-13) for x in found)
+    with pytest.raises(fovea.InvalidArgument, match="attn_mask"):
+        ours(q, k[:, :, :-1], v[:, :, :-1], bias)
+
+
+def test_subclasses_of_tensors_are_refused():
+    q, k, v = tensors((2, 4, 5, 8), (2, 4, 7, 8), (2, 4, 7, 8))
+    other = torch.zeros(5, 7, dtype=F64).as_subclass(OfSomebody)
+    for call in (lambda: ours(q, k, v, other), lambda: fovea.attention(q, k, v, mask=other)):
+        with pytest.raises(fovea.InvalidArgument, match="mask: .* got a OfSomebody"):
+            call()
+    for call in (ours, fovea.attention):
+        with pytest.raises(fovea.InvalidArgument, match="key: .* got a OfSomebody"):
+            call(q, k.as_subclass(OfSomebody), v)
+    with fovea.torch.patched():
+        found = imported_before(q, k, v, other)
+    assert torch.allclose(found.as_subclass(torch.Tensor), math_sdpa(q, k, v), atol=1e-13)
+    assert torch.equal(ours(torch.nn.Parameter(q), k, v), ours(q, k, v))
+
+
+NOT_SERVED = {
+    "head_dim 0": lambda f, q: f(q[..., :0], q[..., :0], q),
+    "value_dim 0": lambda f, q: f(q, q, q[..., :0]),
+    "no heads": lambda f, q: f(q[:, :0], q[:, :0], q[:, :0]),
+    "an infinite scale": lambda f, q: f(q, q, q, scale=float("inf")),
+    "a scale of NaN": lambda f, q: f(q, q, q, scale=float("nan")),
+    "a scale of text": lambda f, q: f(q, q, q, scale="a"),
+    "no rate": lambda f, q: f(q, q, q, dropout_p=None),
+    "a tensor for a truth": lambda f, q: f(q, q, q, is_causal=torch.tensor([True, False])),
+    "a mask of whole numbers": lambda f, q: f(q, q, q, torch.ones(5, 5, dtype=torch.int32)),
+    "a mask of f16": lambda f, q: f(q, q, q, torch.ones(5, 5, dtype=torch.float16)),
+    "vmap": lambda f, q: torch.vmap(lambda x: f(x, x, x))(q[None].expand(3, -1, -1, -1, -1)),
+    "grad of torch.func": lambda f, q: torch.func.grad(lambda x: f(x, x, x).square().sum())(q),
+    "jvp of torch.func": lambda f, q: torch.func.jvp(lambda x: f(x, x, x), (q,), (q,))[1],
+}
+
+
+@pytest.mark.parametrize("name", NOT_SERVED)
+def test_patched_gives_what_it_does_not_serve_to_pytorch(name):
+    (q,) = tensors((2, 4, 5, 8))
+
+    def outcome():
+        try:
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+                return NOT_SERVED[name](imported_before, q)
+        except Exception as error:
+            return type(error).__name__ + str(error)
+
+    expected = outcome()
+    with fovea.torch.patched():
+        found = outcome()
+    if isinstance(expected, str):
+        assert found == expected
+    else:
+        assert torch.equal(found.nan_to_num(), expected.nan_to_num())
+
+
+@pytest.mark.parametrize("name", ["an infinite scale", "a scale of text", "no rate", "a tensor for a truth"])
+def test_numbers_that_are_none_are_refused(name):
+    with pytest.raises(fovea.InvalidArgument, match="scale|dropout_p|is_causal"):
+        NOT_SERVED[name](ours, *tensors((2, 4, 5, 8)))
+
+
+def test_forward_mode():
+    import torch.autograd.forward_ad as forward
+
+    (q,) = tensors((2, 4, 5, 8))
+    for grad in (False, True):
+        with forward.dual_level(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            dual = forward.make_dual(q.clone().requires_grad_(grad), torch.ones_like(q))
+            expected = forward.unpack_dual(imported_before(dual, q, q)).tangent
+            with fovea.torch.patched():
+                found = forward.unpack_dual(imported_before(dual, q, q)).tangent
+            assert torch.equal(found, expected)
+            with pytest.raises(fovea.InvalidArgument, match="forward-mode"):
+                fovea.attention(dual, q, q)
+            with pytest.raises(fovea.InvalidArgument, match="forward-mode"):
+                ours(q, q, dual)
+            fovea.attention(q, q, q)
