@@ -497,6 +497,8 @@ class Predicate(Mask):
             said = self.visible(*_indices(sizes, batch, head, i, j))
             try:
                 answer = np.asarray(said)
+                if sizes.tensors and answer.dtype == np.uint8:
+                    answer = answer.astype(np.bool_)  # NumPy's truth values of tensors come back as these
             except Exception:
                 raise InvalidArgument("Predicate", "visible", "truth values", shown(said)) from None
             full = (batch.shape[0], head.shape[1], end - begin, sizes.key_len)

@@ -266,7 +266,9 @@ def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, offset:
 
     def answered(part: masks.Mask) -> masks.Mask:
         if isinstance(part, masks.Predicate):
-            return masks.ArrayMask(torch.as_tensor(part.visible(b, h, i, j)))
+            said = torch.as_tensor(part.visible(b, h, i, j))
+            # NumPy's truth values of tensors come back as uint8.
+            return masks.ArrayMask(said.bool() if said.dtype == torch.uint8 else said)
         if isinstance(part, masks.Not):
             return masks.Not(answered(part.a))
         if isinstance(part, masks.And):

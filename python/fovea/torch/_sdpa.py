@@ -100,7 +100,8 @@ def refusal(
         for name, x in (("key", key), ("value", value)):
             if x.dtype != query.dtype:
                 return name, f"the dtype of the query, {query.dtype}", described(x)
-    return _number_refusal(attn_mask, dropout_p, is_causal, scale, enable_gqa) or _shape_refusal(query, key, value, attn_mask, enable_gqa)
+    why = _number_refusal(attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    return why or _shape_refusal(query, key, value, attn_mask, enable_gqa)
 
 
 def _number_refusal(

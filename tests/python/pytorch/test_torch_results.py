@@ -238,13 +238,14 @@ def mask_mods():
     }
 
 
+@pytest.mark.filterwarnings("ignore:__array_wrap__")
 @pytest.mark.parametrize("name", mask_mods())
 def test_mask_mods_of_flex_attention(name):
     q, k, v = tensors((2, 4, 8, 8), (2, 4, 8, 8), (2, 4, 8, 8))
     mod = mask_mods()[name]
     b, h, i, j = (torch.arange(n) for n in (2, 4, 8, 8))
     index = b.reshape(-1, 1, 1, 1), h.reshape(1, -1, 1, 1), i.reshape(1, 1, -1, 1), j.reshape(1, 1, 1, -1)
-    said = torch.as_tensor(mod(*index)).expand(2, 4, 8, 8)
+    said = torch.as_tensor(mod(*index)).bool().expand(2, 4, 8, 8)
     expected = fovea.attention(q, k, v, mask=said)
     assert torch.equal(fovea.attention(q, k, v, mask=mod), expected)
     assert torch.equal(fovea.attention(q, k, v, mask=fovea.Predicate(mod) & fovea.Everything()), expected)
