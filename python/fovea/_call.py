@@ -11,7 +11,7 @@ from . import _core, scores
 from ._arrays import compute_dtype, described, dtype_name, is_torch, library_of
 from ._errors import InvalidArgument
 from ._spec import Call, PlanKey, Shape, any_part, by_sizes, make_plan, offset_of, plan_for, take_apart
-from ._value import integer, integers, shown
+from ._value import integer, integers, is_array, shown
 from .masks import KeyLengths
 
 __all__ = ["attention", "gradients", "explain", "plan", "Plan", "set_num_threads", "get_num_threads"]
@@ -93,6 +93,20 @@ def _some(chosen: Any, argument: str) -> tuple[int, ...]:
             "attention", argument, "numbers of at least 0, one or more; None for all", str(list(found))[:80]
         )
     return found
+
+
+def seen(x: Any) -> Any:
+    """What offers `__dlpack__` and nothing else, as an array of NumPy's on the same memory."""
+    if x is None:
+        return x
+    try:
+        if is_array(x) or not hasattr(x, "__dlpack__"):
+            return x
+        import numpy as np
+
+        return np.from_dlpack(x)
+    except Exception:  # not in this machine's memory, of a dtype that NumPy lacks, or no array: refused by name
+        return x
 
 
 def operands(call: Call, query: Any, key: Any, value: Any, dtype: str) -> dict[str, Any]:
@@ -238,6 +252,7 @@ def attention(
     >>> out.shape, lse.shape
     ((1, 2, 4, 8), (1, 2, 4))
     """
+    query, key, value = seen(query), seen(key), seen(value)
     call = take_apart(
         query,
         score=score,
@@ -328,6 +343,7 @@ def gradients(
     >>> sorted(fovea.gradients(q, k, v, np.ones_like(v), mods=[bias]))
     ['key', 'mods[0].slope', 'query', 'value']
     """
+    query, key, value = seen(query), seen(key), seen(value)
     call = take_apart(
         query,
         score=score,
@@ -383,6 +399,7 @@ def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
     unknown = set(arguments) - _SPEC
     if unknown:
         raise TypeError(f"explain() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+    query, key, value = seen(query), seen(key), seen(value)
     call = take_apart(query, **arguments)
     shape = Shape.of(query, key, value, call)
     return plan_for(call, shape, dtype_name(query, "query"), offset).explain(offset).rstrip("\n")
@@ -436,6 +453,7 @@ class Plan:
         Args:
             key_lengths: [batch], where the mask has `KeyLengths()`.
         """
+        query, key, value = seen(query), seen(key), seen(value)
         call = self._call
         if is_torch(query):
             from .torch import _op

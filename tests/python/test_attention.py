@@ -304,3 +304,26 @@ def test_big_bird_is_a_window_globals_and_some_more(rng: Any) -> None:
     assert table[near].all() and table[0].all() and table[:, 0].all()
     drawn = (table & ~near)[1:, 1:].sum(1)  # one that is drawn may be seen already
     assert drawn.max() == 2 and drawn.sum() > 15
+
+
+class OnlyDlpack:
+    """What any library of arrays has to offer."""
+
+    def __init__(self, x: Any):
+        self.x = x
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self.x.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> Any:
+        return self.x.__dlpack_device__()
+
+
+def test_dlpack_alone_is_enough() -> None:
+    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 4, 8), np.float32)
+    want = fovea.attention(q, k, v, mask=fovea.Causal())
+    given = [OnlyDlpack(x) for x in (q, k, v)]
+    assert np.array_equal(fovea.attention(*given, mask=fovea.Causal()), want)
+    assert fovea.explain(*given) == fovea.explain(q, k, v)
+    with pytest.raises(fovea.InvalidArgument, match="query"):
+        fovea.attention(OnlyDlpack(q.astype(int)), k, v)
