@@ -32,7 +32,8 @@ class PredicateRows {
           const bool* row = visible.data() + static_cast<std::int64_t>(b) * visible.stride(0) +
                             static_cast<std::int64_t>(h) * visible.stride(1) +
                             static_cast<std::int64_t>(i) * visible.stride(2);
-          append(row, visible.stride(3), static_cast<std::int64_t>(visible.shape(3)));
+          rows_.push_back(spans_of(reinterpret_cast<const std::uint8_t*>(row),
+                                   static_cast<std::int64_t>(visible.shape(3)), visible.stride(3)));
         }
       }
     }
@@ -49,16 +50,6 @@ class PredicateRows {
   }
 
  private:
-  void append(const bool* row, std::int64_t stride, std::int64_t count) {
-    KeySpans& spans = rows_.emplace_back();
-    for (std::int64_t j = 0; j < count;) {
-      while (j < count && !row[j * stride]) ++j;
-      const std::int64_t begin = j;
-      while (j < count && row[j * stride]) ++j;
-      if (j > begin) spans.push_back({begin, j});
-    }
-  }
-
   std::vector<KeySpans> rows_;
 };
 

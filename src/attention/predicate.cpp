@@ -79,7 +79,7 @@ std::uint64_t word_of(const std::uint8_t* bytes, std::int64_t count) {
 }
 
 // Eight bytes at a time: only the ends of a run cost more than a few operations a word.
-KeySpans spans_of(const std::uint8_t* bytes, std::int64_t count) {
+KeySpans contiguous_spans(const std::uint8_t* bytes, std::int64_t count) {
   constexpr std::uint64_t low = 0x7f7f7f7f7f7f7f7f, high = ~low;
   KeySpans spans;
   std::int64_t begin = 0;
@@ -103,6 +103,14 @@ KeySpans spans_of(const std::uint8_t* bytes, std::int64_t count) {
 }
 
 }  // namespace
+
+KeySpans spans_of(const std::uint8_t* visible, std::int64_t count, std::int64_t stride) {
+  if (stride == 1) return contiguous_spans(visible, count);
+  std::vector<std::uint8_t> gathered(static_cast<std::size_t>(count));
+  for (std::int64_t key = 0; key < count; ++key)
+    gathered[static_cast<std::size_t>(key)] = visible[key * stride];
+  return contiguous_spans(gathered.data(), count);
+}
 
 std::int64_t Predicate::lay_out(const Strides& strides) {
   std::int64_t rows = 1;
@@ -139,14 +147,10 @@ Predicate::Predicate(std::string name, const Sites& sites, const std::uint8_t* v
   const std::int64_t rows = lay_out(strides);
   if (!visible && rows > 0 && sites.key_len > 0) refuse("Predicate", "visible", "a table", "a null pointer");
   rows_.reserve(static_cast<std::size_t>(rows));
-  std::vector<std::uint8_t> gathered(strides.key == 1 ? 0 : static_cast<std::size_t>(sites.key_len));
   const auto row_at = [&](std::int64_t batch, std::int64_t head, std::int64_t query) {
     if (sites.key_len == 0) return KeySpans{};
     const std::uint8_t* from = visible + batch * strides.batch + head * strides.head + query * strides.query;
-    if (strides.key == 1) return spans_of(from, sites.key_len);
-    for (std::int64_t key = 0; key < sites.key_len; ++key)
-      gathered[static_cast<std::size_t>(key)] = from[key * strides.key];
-    return spans_of(gathered.data(), sites.key_len);
+    return spans_of(from, sites.key_len, strides.key);
   };
   const auto rows_along = [](std::int64_t size, std::int64_t step) { return step == 0 ? 1 : size; };
   const std::int64_t queries =

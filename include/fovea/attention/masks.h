@@ -112,6 +112,10 @@ class Predicate {
   std::vector<KeySpans> rows_;
 };
 
+/// The runs of keys whose byte is not 0, of `count` bytes `stride` apart (contiguous ones are read eight at a
+/// time).
+KeySpans spans_of(const std::uint8_t* visible, std::int64_t count, std::int64_t stride = 1);
+
 Mask to_mask(const Prefix& prefix);
 Mask to_mask(const Documents& documents);
 Mask to_mask(const Chunked& chunked);
