@@ -1,6 +1,7 @@
 // Attention as an op: the engine's forward and backward on strided views of [B, L, heads * dim].
 #include <memory>
 
+#include "autograd/record.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/plan/plan.h"
 
@@ -30,11 +31,13 @@ struct Saved {
   std::vector<std::int64_t> key_lengths;
 };
 
+// `value` is empty where the weights are the result.
 AttentionInputs inputs_of(const AttentionCall& call, const Saved& saved, const Var& query, const Var& key,
                           const Var& value) {
   AttentionInputs inputs{.query = heads_of(query.value(), call.num_query_heads),
                          .key = heads_of(key.value(), call.num_kv_heads),
-                         .value = heads_of(value.value(), call.num_kv_heads),
+                         .value = value.empty() ? ConstTensorView()
+                                                : ConstTensorView(heads_of(value.value(), call.num_kv_heads)),
                          .key_lengths = saved.key_lengths,
                          .query_offset = call.query_offset,
                          .dropout_seed = call.dropout_seed};
@@ -50,8 +53,9 @@ Tensor like(const Var& x) {
   return x.recorded() ? Tensor(x.value().dtype(), x.shape()) : Tensor();
 }
 
+// `gradient`: of the output, or of the weights where there is no value.
 void backward(const AttentionCall& call, const Saved& saved, const Var& query, const Var& key,
-              const Var& value, const Tensor& d_output) {
+              const Var& value, const Tensor& gradient) {
   const Tensor dq = like(query), dk = like(key), dv = like(value);
   const Tensor dW = like(call.W), dU = like(call.U), d_v = like(call.v), db = like(call.b);
   AttentionGradients gradients;
@@ -62,9 +66,15 @@ void backward(const AttentionCall& call, const Saved& saved, const Var& query, c
   if (dU) gradients.U = dU;
   if (d_v) gradients.v = d_v;
   if (db) gradients.b = db;
-  attend_backward(saved.plan, inputs_of(call, saved, query, key, value),
-                  heads_of(saved.output, call.num_query_heads), saved.log_sum_exp,
-                  heads_of(d_output, call.num_query_heads), gradients);
+  const AttentionInputs inputs = inputs_of(call, saved, query, key, value);
+  if (value.empty()) {
+    AttentionLoss loss{};
+    loss.d_weights = gradient;
+    attend_backward(saved.plan, inputs, loss, gradients);
+  } else {
+    attend_backward(saved.plan, inputs, heads_of(saved.output, call.num_query_heads), saved.log_sum_exp,
+                    heads_of(gradient, call.num_query_heads), gradients);
+  }
   accumulate(query, dq);
   accumulate(key, dk);
   accumulate(value, dv);
@@ -74,28 +84,47 @@ void backward(const AttentionCall& call, const Saved& saved, const Var& query, c
   accumulate(call.b, db);
 }
 
+AttentionShape shape_of(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
+  const std::int64_t batch = query.shape().rank() == 3 ? query.size(0) : 0;
+  check("query", query, call.num_query_heads, batch);
+  check("key", key, call.num_kv_heads, batch);
+  if (!value.empty()) check("value", value, call.num_kv_heads, batch);
+  return {.batch = batch,
+          .num_query_heads = call.num_query_heads,
+          .num_kv_heads = call.num_kv_heads,
+          .query_len = query.size(1),
+          .key_len = key.size(1),
+          .head_dim = query.size(2) / call.num_query_heads,
+          .value_dim = value.empty() ? 0 : value.size(2) / call.num_kv_heads,
+          .key_dim = key.size(2) / call.num_kv_heads,
+          .hidden = call.v.empty() ? 0 : call.v.value().size(-1)};
+}
+
+Tape* tape_of(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
+  return autograd::tape_of({&query, &key, &value, &call.W, &call.U, &call.v, &call.b});
+}
+
+std::shared_ptr<Saved> save(const AttentionCall& call, const AttentionShape& shape) {
+  const auto saved = std::make_shared<Saved>(Saved{make_plan(call.spec, shape), Tensor(), Tensor(), {}});
+  saved->key_lengths.assign(call.key_lengths.begin(), call.key_lengths.end());
+  return saved;
+}
+
+// What backward keeps of a call: not what belongs to the caller and is gone by then. `saved` holds the
+// lengths.
+AttentionCall kept(AttentionCall call) {
+  call.weights = nullptr;
+  call.key_lengths = {};
+  return call;
+}
+
 }  // namespace
 
 Var attention(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
-  const std::int64_t batch = query.size(0), rows = query.size(1);
-  check("query", query, call.num_query_heads, batch);
-  check("key", key, call.num_kv_heads, batch);
-  check("value", value, call.num_kv_heads, batch);
-  const AttentionShape shape{.batch = batch,
-                             .num_query_heads = call.num_query_heads,
-                             .num_kv_heads = call.num_kv_heads,
-                             .query_len = rows,
-                             .key_len = key.size(1),
-                             .head_dim = query.size(2) / call.num_query_heads,
-                             .value_dim = value.size(2) / call.num_kv_heads,
-                             .key_dim = key.size(2) / call.num_kv_heads,
-                             .hidden = call.v.empty() ? 0 : call.v.value().size(-1)};
-  Tape* tape = nullptr;
-  for (const Var* input : {&query, &key, &value, &call.W, &call.U, &call.v, &call.b}) {
-    if (input->recorded()) tape = input->node()->tape;
-  }
-  const auto saved = std::make_shared<Saved>(Saved{make_plan(call.spec, shape), Tensor(), Tensor(), {}});
-  saved->key_lengths.assign(call.key_lengths.begin(), call.key_lengths.end());
+  const AttentionShape shape = shape_of(call, query, key, value);
+  const std::int64_t batch = shape.batch, rows = shape.query_len;
+  Tape* tape = tape_of(call, query, key, value);
+  const auto saved = save(call, shape);
   saved->output = Tensor(DType::f32, {batch, rows, call.num_query_heads * shape.value_dim});
   AttentionOutputs outputs{.output = heads_of(saved->output, call.num_query_heads)};
   if (tape) {
@@ -108,11 +137,27 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
   }
   attend(saved->plan, inputs_of(call, *saved, query, key, value), outputs);
   if (!tape) return saved->output;
-  AttentionCall kept = call;
-  kept.weights = nullptr;  // the caller's, gone by the time of backward
-  kept.key_lengths = {};   // saved holds them
-  return {saved->output,
-          tape->record([=](const Tensor& d_output) { backward(kept, *saved, query, key, value, d_output); })};
+  return {saved->output, tape->record([=, call = kept(call)](const Tensor& d_output) {
+            backward(call, *saved, query, key, value, d_output);
+          })};
+}
+
+Var attention_weights(const AttentionCall& call, const Var& query, const Var& key) {
+  if (call.spec.dropout.rate > 0.0f) {
+    throw InvalidArgument("attention_weights", "call.spec.dropout", "none: weights are taken before dropout",
+                          std::to_string(call.spec.dropout.rate));
+  }
+  const AttentionShape shape = shape_of(call, query, key, {});
+  Tape* tape = tape_of(call, query, key, {});
+  const auto saved = save(call, shape);
+  const Tensor weights(DType::f32, {shape.batch, shape.num_query_heads, shape.query_len, shape.key_len});
+  AttentionOutputs outputs{};
+  outputs.weights = weights;
+  attend(saved->plan, inputs_of(call, *saved, query, key, {}), outputs);
+  if (call.weights) *call.weights = weights;
+  return result_of(tape, weights, [=, call = kept(call)](const Tensor& d_weights) {
+    backward(call, *saved, query, key, {}, d_weights);
+  });
 }
 
 }  // namespace fovea::autograd

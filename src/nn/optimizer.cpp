@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "fovea/core/executor.h"
 
@@ -50,8 +51,18 @@ void update(float* __restrict value, float* __restrict gradient, float* __restri
 
 double learning_rate(const Schedule& schedule, std::int64_t step) {
   if (const auto* constant = std::get_if<Constant>(&schedule)) return constant->rate;
-  const auto& decay = std::get<InverseSquareRoot>(schedule);
   const auto now = static_cast<double>(std::max<std::int64_t>(step, 1));
+  if (const auto* cosine = std::get_if<WarmupCosine>(&schedule)) {
+    if (cosine->updates < 1)
+      throw InvalidArgument("learning_rate", "schedule.updates", "at least 1",
+                            std::to_string(cosine->updates));
+    const auto first = static_cast<double>(std::clamp<std::int64_t>(cosine->warmup, 0, cosine->updates));
+    if (now < first) return cosine->peak * now / first;
+    const double left = static_cast<double>(cosine->updates) - first;
+    const double passed = left > 0.0 ? std::min(1.0, (now - first) / left) : 1.0;
+    return cosine->peak * 0.5 * (1.0 + std::cos(std::numbers::pi * passed));
+  }
+  const auto& decay = std::get<InverseSquareRoot>(schedule);
   const auto warmup = static_cast<double>(std::max<std::int64_t>(decay.warmup, 1));
   return now < warmup ? decay.peak * now / warmup : decay.peak * std::sqrt(warmup / now);
 }

@@ -283,11 +283,10 @@ class Trainer {
 }  // namespace
 
 TrainingError::TrainingError(std::int64_t update, const std::string& layer)
-    : Error(
-          "training stopped at update " + std::to_string(update) + ": a value that is not finite, first in " +
-          layer +
-          "; a checkpoint written before is kept. A lower learning rate or gradient clipping usually helps") {
-}
+    : Error("training stopped at update " + std::to_string(update) +
+            ": a value that is not finite, first in " + layer +
+            "; a checkpoint, where one was written before, is kept. A lower learning rate or gradient "
+            "clipping usually helps") {}
 
 Result train(models::SequenceToSequence& model, const Data& data, const TrainOptions& options, Start start,
              Listener& listener, const std::function<bool()>& should_stop) {

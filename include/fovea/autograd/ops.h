@@ -32,6 +32,17 @@ Var gather_rows(const Var& x, std::span<const std::int64_t> index);
 /// a where mask[b] is 1, b where it is 0; a, b [B, ...], one mask entry a row.
 Var blend_rows(std::span<const float> mask, const Var& a, const Var& b);
 
+// -- reductions and products
+Var sum(const Var& x);  ///< of all elements: [1]
+enum class Pool : std::uint8_t { mean, max };
+/// x [B, T, D] -> [B, D]: over the first lengths[b] rows of entry b (none given: all T). A maximum passes its
+/// gradient to the first row that holds it. Throws InvalidArgument for a length outside [1, T].
+Var pool(Pool kind, const Var& x, std::span<const std::int64_t> lengths);
+/// a [B, M, D], b [B, N, D] -> [B, M, N]: ⟨a_m, b_n⟩ within each entry.
+Var inner_products(const Var& a, const Var& b);
+/// x [..., D] -> the same, each row divided by its Euclidean length (or by `epsilon` where that is more).
+Var normalize_rows(const Var& x, float epsilon = 1e-6f);
+
 // -- layers
 /// x [..., in], weight [out, in], bias [out] or empty -> [..., out].
 Var linear(const Var& x, const Var& weight, const Var& bias);
@@ -71,6 +82,10 @@ struct AttentionCall {
 /// views, nothing is transposed.
 Var attention(const AttentionCall& call, const Var& query, const Var& key, const Var& value);
 
+/// The weights themselves (pointer networks, losses on alignments): [B, Hq, Lq, Lk], differentiable by query,
+/// key and score parameters. Throws InvalidArgument for a spec with dropout.
+Var attention_weights(const AttentionCall& call, const Var& query, const Var& key);
+
 // -- losses
 struct CrossEntropyStats {
   double loss = 0.0;  ///< sum over tokens of the smoothed loss, nats
@@ -86,6 +101,18 @@ struct CrossEntropyStats {
 Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
                          std::span<const std::int32_t> targets, float smoothing, float loss_scale,
                          CrossEntropyStats* stats);
+
+/// Σ_n row_weights[n] · -log softmax(logits_n)[target_n] over the rows whose target >= 0: [1]. logits [N, V];
+/// row_weights: one a row, of any sign (REINFORCE's advantage), none given: 1 each. `stats` counts rows
+/// without their weights.
+Var cross_entropy(const Var& logits, std::span<const std::int32_t> targets,
+                  std::span<const float> row_weights = {}, CrossEntropyStats* stats = nullptr);
+/// Σ_n row_weights[n] · -log p_n[target_n] for rows that are probabilities already, as attention_weights
+/// gives them: [1]. probabilities [N, V]; one below 1e-30 counts as 1e-30.
+Var negative_log_likelihood(const Var& probabilities, std::span<const std::int32_t> targets,
+                            std::span<const float> row_weights = {}, CrossEntropyStats* stats = nullptr);
+/// Σ weights_i (x_i - target_i)²: [1]. target and weights have x's shape; weights may be empty: 1 each.
+Var squared_error(const Var& x, const Tensor& target, const Tensor& weights = {});
 
 /// log softmax of each row of `logits` [N, V], in place; for decoding, not recorded.
 void log_softmax_rows(Tensor& logits);

@@ -2,12 +2,11 @@
 #pragma once
 
 #include "fovea/models/sequence_to_sequence.h"
+#include "fovea/nn/transformer.h"
 
 namespace fovea::models {
 
-/// Where layer norm stands: after the residual sum, as in the paper, or before each sub-layer, which trains
-/// without warm-up (Xiong et al. 2020, arXiv 2002.04745).
-enum class NormPlace : std::uint8_t { pre, post };
+using nn::NormPlace;
 
 struct TransformerConfig {
   std::int64_t vocabulary = 0;

@@ -19,8 +19,16 @@ struct InverseSquareRoot {
   double peak = 5e-4;
   std::int64_t warmup = 4000;
 };
-using Schedule = std::variant<Constant, InverseSquareRoot>;
-/// Learning rate of step `step`, counted from 1.
+/// Linear warm-up to `peak` over `warmup` steps, then half a cosine down to 0 at step `updates` (Loshchilov &
+/// Hutter 2017, arXiv 1608.03983, without restarts). For trainings whose length is known: it ends lower than
+/// the inverse square root after as many steps.
+struct WarmupCosine {
+  double peak = 1e-3;
+  std::int64_t warmup = 100;
+  std::int64_t updates = 0;  ///< 0: train::fit puts its own in
+};
+using Schedule = std::variant<Constant, InverseSquareRoot, WarmupCosine>;
+/// Learning rate of step `step`, counted from 1. Throws InvalidArgument for a WarmupCosine that has no end.
 double learning_rate(const Schedule& schedule, std::int64_t step);
 
 struct AdamOptions {

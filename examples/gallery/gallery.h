@@ -1,0 +1,79 @@
+// What the examples of the gallery share besides the library: one way to be called, to say how far they are,
+// to state their figures and to leave a page.
+//
+//   int main(int argc, char** argv) {
+//     return gallery::run(argc, argv, {.name = "point", .title = "Pointing at the input"}, example);
+//   }
+//
+// where `void example(gallery::Run& run)` is called once a seed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fovea/inspect/png.h"
+#include "fovea/inspect/report.h"
+#include "fovea/train/fit.h"
+
+namespace gallery {
+
+struct About {
+  std::string name;   ///< the folder under examples/
+  std::string title;  ///< of the page
+  std::string data;   ///< what --data takes; empty: the example takes none
+};
+
+/// How a figure is written, and whether a run repeats it to the digit.
+enum class Unit { percent, number, points, seconds, per_second, ratio, bytes, bits };
+
+/// One number of the result. Equal `what` on every seed: a table has a row a figure and a column a seed.
+struct Figure {
+  std::string what;    ///< "exact, 10 points"
+  std::string of;      ///< whose: "pointer network", "without attention (baseline)"
+  double value = 0.0;  ///< percent: a share in [0, 1]
+  Unit unit = Unit::percent;
+  std::optional<double> at_least = {}, at_most = {};  ///< what the page promises of it, in the same unit
+};
+
+class Run {
+ public:
+  std::uint64_t seed() const;
+  /// A test's run: everything happens, on a scale of seconds, and no figure is held to its promise.
+  bool quick() const;
+  /// `full`, or `little` in a quick run: updates, held-out examples, lengths.
+  std::int64_t scaled(std::int64_t full, std::int64_t little) const;
+  /// --data, where the example takes it; empty: the generated default.
+  const std::string& data() const;
+  /// The folder of this seed's files; exists.
+  const std::string& folder() const;
+
+  /// A line on standard error, "point, seed 1: ...".
+  void say(const std::string& line);
+  /// For train::fit: says now and then how far the training of `what` is, and keeps its loss for the page.
+  std::function<void(const fovea::train::FitStep&)> progress(const std::string& what);
+
+  void figure(const Figure& figure);
+  /// The page's picture, of the first seed: picture.png.
+  void picture(const fovea::inspect::Picture& picture);
+  /// What the page (report.html) shows besides figures, losses and the picture.
+  fovea::inspect::ReportData& report();
+
+ private:
+  friend int run(int, char**, const About&, const std::function<void(Run&)>&);
+  struct State;
+  explicit Run(State& state) : state_(&state) {}
+  State* state_;
+};
+
+/// Options: --seeds 1,2,3 (default 1), --quick, --output FOLDER (default gallery/NAME), --data PATH,
+/// --threads N (default 1: small models gain little from a second core, and two examples run beside each
+/// other),
+/// --page FILE (writes the table of figures into a page, between its markers). Prints the table on standard
+/// output. Returns 0, 1 where a promised figure was missed or something went wrong, 2 for a wrong call.
+int run(int argc, char** argv, const About& about, const std::function<void(Run&)>& example);
+
+}  // namespace gallery
