@@ -55,6 +55,28 @@ std::vector<std::vector<std::size_t>> make_batches(const std::vector<Example>& e
   return batches;
 }
 
+ShuffledBatches::ShuffledBatches(std::size_t examples, std::size_t batch_size, std::uint64_t seed)
+    : batch_size_(std::min(batch_size, examples)), seed_(seed), order_(examples) {
+  if (batch_size_ == 0) {
+    throw InvalidArgument("ShuffledBatches", "examples, batch_size", "at least 1 each",
+                          std::to_string(examples) + " and " + std::to_string(batch_size));
+  }
+}
+
+std::span<const std::size_t> ShuffledBatches::operator()(std::int64_t update) {
+  if (update < 1) throw InvalidArgument("ShuffledBatches", "update", "at least 1", std::to_string(update));
+  const auto a_epoch = static_cast<std::int64_t>(order_.size() / batch_size_);
+  const std::int64_t epoch = (update - 1) / a_epoch;
+  if (epoch != epoch_) {
+    PhiloxStream random(seed_ ^ 0x94D049BB133111EBu, static_cast<std::uint64_t>(epoch) << 34);
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    shuffle(order_, random);
+    epoch_ = epoch;
+  }
+  return std::span(order_).subspan(static_cast<std::size_t>((update - 1) % a_epoch) * batch_size_,
+                                   batch_size_);
+}
+
 models::Batch gather_batch(const std::vector<Example>& examples, const std::vector<std::size_t>& indices) {
   std::vector<std::vector<std::int32_t>> sources, targets;
   for (const std::size_t i : indices) {

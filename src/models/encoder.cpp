@@ -1,0 +1,49 @@
+#include "fovea/models/encoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace fovea::models {
+
+Padded pad(std::span<const std::vector<std::int32_t>> sequences, std::int32_t pad_id) {
+  if (sequences.empty()) throw InvalidArgument("pad", "sequences", "at least one", "none");
+  Padded padded{.size = static_cast<std::int64_t>(sequences.size())};
+  for (const auto& sequence : sequences) {
+    if (sequence.empty())
+      throw InvalidArgument("pad", "sequences", "at least one id in each", "an empty one");
+    padded.lengths.push_back(static_cast<std::int64_t>(sequence.size()));
+    padded.length = std::max(padded.length, padded.lengths.back());
+  }
+  padded.ids.assign(static_cast<std::size_t>(padded.size * padded.length), pad_id);
+  for (std::size_t b = 0; b < sequences.size(); ++b) {
+    std::copy(sequences[b].begin(), sequences[b].end(),
+              padded.ids.begin() + static_cast<std::ptrdiff_t>(b) * padded.length);
+  }
+  return padded;
+}
+
+Encoder::Encoder(nn::ParameterSet& set, const std::string& name, const EncoderConfig& config)
+    : config_(config),
+      embedding_(set, name + ".embed_tokens", config.vocabulary, config.dim),
+      stack_(set, name,
+             {.layers = config.layers,
+              .dim = config.dim,
+              .feed_forward = config.feed_forward,
+              .heads = config.heads,
+              .dropout = config.dropout,
+              .attention_dropout = config.attention_dropout}) {}
+
+nn::Var Encoder::embed(nn::Context& context, const Padded& tokens) const {
+  const nn::Var words = embedding_(context, tokens.ids, std::sqrt(static_cast<float>(config_.dim)));
+  return context.dropout(nn::add_positions(reshape(words, {tokens.size, tokens.length, config_.dim}),
+                                           nn::sinusoidal_positions(0, tokens.length, config_.dim)),
+                         config_.dropout);
+}
+
+nn::Var Encoder::operator()(nn::Context& context, const Padded& tokens,
+                            const std::function<Tensor*(std::string_view, std::size_t)>& weights) const {
+  return stack_(context, embed(context, tokens),
+                {.mask = KeyLengths{}, .lengths = tokens.lengths, .weights = weights});
+}
+
+}  // namespace fovea::models
