@@ -7,16 +7,17 @@ namespace gallery {
 namespace {
 
 using Colour = std::array<double, 3>;
-constexpr std::array<Colour, kColours.size()> kPaint{{{0.90, 0.16, 0.16},
-                                                      {0.16, 0.68, 0.22},
-                                                      {0.20, 0.32, 0.92},
-                                                      {0.92, 0.84, 0.18},
-                                                      {0.66, 0.22, 0.74},
-                                                      {0.22, 0.82, 0.84}}};
+constexpr std::array<Colour, kColours.size()> kPaint{{{1.00, 0.35, 0.35},
+                                                      {0.35, 0.85, 0.40},
+                                                      {0.40, 0.45, 1.00},
+                                                      {0.95, 0.95, 0.40},
+                                                      {0.80, 0.40, 0.95},
+                                                      {0.35, 0.95, 0.95},
+                                                      {0.95, 0.95, 0.95}}};
 
 // Whether (u, v), in units of the radius from the centre, v downwards, lies on the shape.
 bool covers(int shape, double u, double v) {
-  const double from_centre = std::hypot(u, v);
+  const double from_centre = std::sqrt(u * u + v * v);
   switch (shape) {
     case 0:
       return from_centre <= 1.0;
@@ -25,9 +26,9 @@ bool covers(int shape, double u, double v) {
     case 2:
       return v <= 0.9 && v >= -1.0 && std::abs(u) <= (v + 1.0) / 1.9;
     case 3:
-      return std::min(std::abs(u), std::abs(v)) <= 0.32 && std::max(std::abs(u), std::abs(v)) <= 1.0;
-    default:
       return from_centre <= 1.0 && from_centre >= 0.55;
+    default:
+      return std::min(std::abs(u), std::abs(v)) <= 0.32 && std::max(std::abs(u), std::abs(v)) <= 1.0;
   }
 }
 
@@ -45,7 +46,7 @@ double coverage(const Sprite& sprite, int column, int row) {
 
 Image draw(int side, const std::vector<Sprite>& sprites, const Light& light, fovea::PhiloxStream& random) {
   Image image{.side = side};
-  const auto ground = static_cast<float>(0.25 * random.next_uniform());
+  const auto ground = static_cast<float>(0.15 * random.next_uniform());
   image.pixels.assign(static_cast<std::size_t>(side) * side * 3, ground);
   for (const Sprite& sprite : sprites) {
     Colour colour = kPaint[static_cast<std::size_t>(sprite.colour)];

@@ -11,8 +11,9 @@
 
 namespace gallery {
 
-inline constexpr std::array<std::string_view, 5> kShapes{"circle", "square", "triangle", "cross", "ring"};
-inline constexpr std::array<std::string_view, 6> kColours{"red", "green", "blue", "yellow", "purple", "cyan"};
+inline constexpr std::array<std::string_view, 5> kShapes{"circle", "square", "triangle", "ring", "cross"};
+inline constexpr std::array<std::string_view, 7> kColours{"red",    "green", "blue", "yellow",
+                                                          "purple", "cyan",  "white"};
 
 /// A shape on an image: inside the square [x - radius, x + radius] × [y - radius, y + radius], in pixels from
 /// the upper left corner.

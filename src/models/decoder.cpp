@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "fovea/core/philox.h"
+
 namespace fovea::models {
 
 using nn::Context;
@@ -40,6 +42,17 @@ nn::TransformerStack::Call Decoder::call(const DecoderMemory& memory) const {
   return call;
 }
 
+namespace {
+
+void hide_words(Padded& inputs, const DecoderConfig& config, std::uint64_t seed, std::uint64_t stream) {
+  PhiloxStream random(seed ^ (0x9E3779B97F4A7C15u * stream));
+  for (std::int32_t& id : inputs.ids) {
+    if (random.next_uniform() < config.word_dropout && id != config.begin) id = config.unknown;
+  }
+}
+
+}  // namespace
+
 Var Decoder::loss(Context& context, std::span<const std::vector<std::int32_t>> sequences,
                   const DecoderMemory& memory, autograd::CrossEntropyStats* stats) const {
   if (static_cast<std::int64_t>(sequences.size()) != memory.rows.size(0)) {
@@ -54,7 +67,9 @@ Var Decoder::loss(Context& context, std::span<const std::vector<std::int32_t>> s
     shifted.back().insert(shifted.back().end(), sequence.begin(), sequence.end());
     tokens += static_cast<std::int64_t>(shifted.back().size());
   }
-  const Padded inputs = pad(shifted);
+  Padded inputs = pad(shifted);
+  if (context.training() && config_.word_dropout > 0.0f)
+    hide_words(inputs, config_, context.dropout_seed, ++context.dropout_stream);
   std::vector<std::int32_t> targets(inputs.ids.size(), -1);
   for (std::size_t b = 0; b < sequences.size(); ++b) {
     const auto row = targets.begin() + static_cast<std::ptrdiff_t>(b) * inputs.length;

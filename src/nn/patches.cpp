@@ -4,21 +4,26 @@
 
 namespace fovea::nn {
 
-Tensor cut_patches(const Tensor& images, std::int64_t patch) {
+Tensor cut_patches(const Tensor& images, std::int64_t patch, std::int64_t margin) {
   if (images.rank() != 4 || patch < 1 || images.size(1) % patch != 0 || images.size(2) % patch != 0) {
     throw InvalidArgument("cut_patches", "images",
                           "[B, height, width, channels], sides whole patches of " + std::to_string(patch),
                           to_string(images.shape()));
   }
-  const std::int64_t batch = images.size(0), width = images.size(2), channels = images.size(3);
-  const std::int64_t rows = images.size(1) / patch, columns = width / patch, line = patch * channels;
-  Tensor result(DType::f32, {batch, rows * columns, patch * line});
-  const float* from = images.data<float>();
+  if (margin < 0) throw InvalidArgument("cut_patches", "margin", "at least 0", std::to_string(margin));
+  const std::int64_t batch = images.size(0), height = images.size(1), width = images.size(2);
+  const std::int64_t channels = images.size(3), window = patch + 2 * margin;
+  const std::int64_t rows = height / patch, columns = width / patch;
+  Tensor result = Tensor::zeros(DType::f32, {batch, rows * columns, window * window * channels});
   float* to = result.data<float>();
-  for (std::int64_t row = 0; row < batch * rows; ++row) {
-    for (std::int64_t column = 0; column < columns; ++column) {
-      for (std::int64_t y = 0; y < patch; ++y, to += line)
-        std::copy_n(from + (row * patch + y) * width * channels + column * line, line, to);
+  for (std::int64_t i = 0; i < batch * rows * columns; ++i) {
+    const float* image = images.data<float>() + i / (rows * columns) * height * width * channels;
+    const std::int64_t top = i / columns % rows * patch - margin, left = i % columns * patch - margin;
+    const std::int64_t begin = std::max<std::int64_t>(left, 0), end = std::min(left + window, width);
+    for (std::int64_t y = top; y < top + window; ++y, to += window * channels) {
+      if (y < 0 || y >= height) continue;
+      std::copy_n(image + (y * width + begin) * channels, (end - begin) * channels,
+                  to + (begin - left) * channels);
     }
   }
   return result;
@@ -38,13 +43,15 @@ Tensor grid_positions(std::int64_t rows, std::int64_t columns, std::int64_t dim)
   return result;
 }
 
-PatchEmbedding::PatchEmbedding(ParameterSet& set, const std::string& name, std::int64_t side,
-                               std::int64_t channels, std::int64_t dim)
-    : projection(set, name, side * side * channels, dim), patch(side) {}
+PatchEmbedding::PatchEmbedding(ParameterSet& set, const std::string& name, const PatchOptions& with)
+    : projection(set, name, (with.side + 2 * with.margin) * (with.side + 2 * with.margin) * with.channels,
+                 with.dim),
+      options(with) {}
 
 Var PatchEmbedding::operator()(Context& context, const Tensor& images) const {
-  const Var rows = projection(context, Var(cut_patches(images, patch)));
-  return add_positions(rows, grid_positions(images.size(1) / patch, images.size(2) / patch, rows.size(2)));
+  const Var rows = projection(context, Var(cut_patches(images, options.side, options.margin)));
+  return add_positions(
+      rows, grid_positions(images.size(1) / options.side, images.size(2) / options.side, options.dim));
 }
 
 }  // namespace fovea::nn

@@ -27,6 +27,22 @@ TEST(CutPatches, EveryPixelStandsInItsPatch) {
   EXPECT_THROW(cut_patches(images.reshape({batch, height, width * channels}), 2), InvalidArgument);
 }
 
+// A margin sees what the neighbouring patches hold, and nothing beyond the image.
+TEST(CutPatches, AWindowReachesIntoTheNeighbours) {
+  Tensor image(DType::f32, {1, 4, 6, 1});
+  for (std::int64_t i = 0; i < image.count(); ++i) image.data<float>()[i] = static_cast<float>(i + 1);
+  const Tensor cut = cut_patches(image, 2, 1);
+  EXPECT_EQ(cut.shape(), (Shape{1, 6, 16}));
+  for (std::int64_t i = 0; i < 6; ++i) {
+    for (std::int64_t place = 0; place < 16; ++place) {
+      const std::int64_t y = i / 3 * 2 - 1 + place / 4, x = i % 3 * 2 - 1 + place % 4;
+      const bool inside = y >= 0 && y < 4 && x >= 0 && x < 6;
+      EXPECT_EQ(cut.view().at<float>({0, i, place}), inside ? static_cast<float>(y * 6 + x + 1) : 0.0f);
+    }
+  }
+  EXPECT_THROW(cut_patches(image, 2, -1), InvalidArgument);
+}
+
 TEST(GridPositions, RowsAndColumnsHaveTheirOwnHalf) {
   const Tensor grid = grid_positions(3, 5, 8), line = sinusoidal_positions(0, 5, 4);
   for (std::int64_t i = 0; i < 15; ++i) {
@@ -41,7 +57,7 @@ TEST(GridPositions, RowsAndColumnsHaveTheirOwnHalf) {
 // A patch's row is its pixels' projection plus its place, whatever its neighbours hold.
 TEST(PatchEmbedding, ProjectsEachPatchAlone) {
   ParameterSet set(3);
-  const PatchEmbedding embed(set, "patches", 2, 1, 8);
+  const PatchEmbedding embed(set, "patches", {.side = 2, .channels = 1, .dim = 8});
   Tensor image = set.normal("image", {1, 4, 4, 1}, 1.0f).value;
   Context context;
   const Tensor before = embed(context, image).value().clone();

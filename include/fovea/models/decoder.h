@@ -17,7 +17,10 @@ struct DecoderConfig {
   std::int64_t vocabulary = 0;
   std::int64_t dim = 64, feed_forward = 128, heads = 4, layers = 2;
   float dropout = 0.0f, attention_dropout = 0.0f;
-  std::int32_t begin = 2, end = 3;  ///< ids that stand before the first and after the last
+  /// Share of the ids before each that are hidden while training, put as `unknown`: who cannot rely on what
+  /// was said must look at what is there (Bowman et al. 2016, arXiv 1511.06349, section 3.1).
+  float word_dropout = 0.0f;
+  std::int32_t unknown = 1, begin = 2, end = 3;  ///< ids that stand before the first and after the last
 };
 
 /// What a decoder reads: rows [B, M, dim], of which entry b has lengths[b] (none given: all).
