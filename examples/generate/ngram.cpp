@@ -1,14 +1,13 @@
 #include "ngram.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+
+#include "fovea/core/error.h"
 
 namespace generate {
 namespace {
-
-std::uint64_t low_bytes(std::uint64_t code, int count) {
-  return count >= 8 ? code : code & ((std::uint64_t{1} << (8 * count)) - 1);
-}
 
 std::size_t kind(double count) {
   return static_cast<std::size_t>(std::min(count, 3.0)) - 1;
@@ -16,93 +15,91 @@ std::size_t kind(double count) {
 
 }  // namespace
 
-NGram::Order NGram::count(std::vector<std::uint64_t> codes) {
+std::uint64_t NGram::last(std::uint64_t code, std::size_t symbols) const {
+  const auto kept = static_cast<int>(symbols) * width_;
+  return kept >= 64 ? code : code & ((std::uint64_t{1} << kept) - 1);
+}
+
+NGram::Order NGram::count(std::vector<std::uint64_t> codes) const {
   Order order;
   std::sort(codes.begin(), codes.end());
   std::array<double, 5> with_count{};  // grams that were seen once, twice, ...
   for (std::size_t i = 0, end = 0; i < codes.size(); i = end) {
     while (end < codes.size() && codes[end] == codes[i]) ++end;
     const auto times = static_cast<std::uint32_t>(end - i);
+    const std::uint64_t context = codes[i] >> width_;
     order.grams.push_back(codes[i]);
     order.counts.push_back(times);
     if (times < with_count.size()) with_count[times] += 1.0;
-    if (order.contexts.empty() || order.contexts.back().code != codes[i] >> 8)
-      order.contexts.push_back({.code = codes[i] >> 8});
+    if (order.contexts.empty() || order.contexts.back().code != context)
+      order.contexts.push_back({.code = context});
     order.contexts.back().total += times;
     order.contexts.back().of_count[kind(times)] += 1.0;
   }
-  // Equation 26 of Chen & Goodman; a text too small for it gets halves.
+  // Equation 26 of Chen & Goodman, which presumes that some were seen once and some twice.
   const double y = with_count[1] / std::max(1.0, with_count[1] + 2.0 * with_count[2]);
   for (std::size_t i = 1; i <= 3; ++i) {
     const double next = with_count[i] > 0.0 ? with_count[i + 1] / with_count[i] : 0.5;
-    const double most = static_cast<double>(i);
+    const auto most = static_cast<double>(i);
     order.discounts[i - 1] = std::clamp(most - (most + 1.0) * y * next, 0.1, most);
   }
   return order;
 }
 
-NGram::NGram(std::string_view text, int context) {
+NGram::NGram(std::span<const std::int32_t> symbols, std::int64_t alphabet, int context)
+    : alphabet_(alphabet), width_(std::bit_width(static_cast<std::uint64_t>(alphabet - 1))) {
+  if (context < 0 || (context + 1) * width_ > 64) {
+    throw fovea::InvalidArgument("NGram", "context", "0 to " + std::to_string(64 / width_ - 1),
+                                 std::to_string(context));
+  }
+  const auto length = static_cast<std::size_t>(context) + 1;
   std::vector<std::uint64_t> codes;
   std::uint64_t code = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    code = code << 8 | static_cast<unsigned char>(text[i]);
-    if (static_cast<int>(i) >= context) codes.push_back(low_bytes(code, context + 1));
+  for (std::size_t i = 0; i < symbols.size(); ++i) {
+    code = code << width_ | static_cast<std::uint64_t>(symbols[i]);
+    if (i + 1 >= length) codes.push_back(last(code, length));
   }
-  orders_.resize(static_cast<std::size_t>(context) + 1);
-  for (int n = context; n >= 0; --n) {
-    Order& order = orders_[static_cast<std::size_t>(n)] = count(std::move(codes));
+  orders_.resize(length);
+  for (std::size_t n = length; n-- > 0;) {
+    orders_[n] = count(std::move(codes));
     codes.clear();
-    for (const std::uint64_t gram : order.grams) codes.push_back(low_bytes(gram, n));
+    for (const std::uint64_t gram : orders_[n].grams) codes.push_back(last(gram, n));
   }
 }
 
-double NGram::probability(std::string_view before, unsigned char next) const {
-  double p = 1.0 / 256.0;
+double NGram::probability(std::span<const std::int32_t> before, std::int32_t next) const {
+  double p = 1.0 / static_cast<double>(alphabet_);
   std::uint64_t code = 0;
-  for (std::size_t n = 0; n < orders_.size() && n <= before.size(); ++n) {
-    if (n > 0) code |= std::uint64_t{static_cast<unsigned char>(before[before.size() - n])} << (8 * (n - 1));
+  for (std::size_t n = 0; n <= before.size(); ++n) {
+    if (n > 0) {
+      code |= static_cast<std::uint64_t>(before[before.size() - n])
+              << (static_cast<std::size_t>(width_) * (n - 1));
+    }
     const Order& order = orders_[n];
-    const auto context = std::lower_bound(order.contexts.begin(), order.contexts.end(), code,
-                                          [](const Context& c, std::uint64_t wanted) { return c.code < wanted; });
+    const auto context =
+        std::lower_bound(order.contexts.begin(), order.contexts.end(), code,
+                         [](const Context& c, std::uint64_t wanted) { return c.code < wanted; });
     if (context == order.contexts.end() || context->code != code) break;
     double taken = 0.0, kept = 0.0;
-    for (std::size_t i = 0; i < 3; ++i)
-      taken += std::min(order.factor * order.discounts[i], i + 1.0) * context->of_count[i];
-    const std::uint64_t gram = code << 8 | next;
+    for (std::size_t i = 0; i < 3; ++i) taken += order.discounts[i] * context->of_count[i];
+    const std::uint64_t gram = code << width_ | static_cast<std::uint64_t>(next);
     const auto found = std::lower_bound(order.grams.begin(), order.grams.end(), gram);
     if (found != order.grams.end() && *found == gram) {
       const double times = order.counts[static_cast<std::size_t>(found - order.grams.begin())];
-      kept = times - std::min(order.factor * order.discounts[kind(times)], kind(times) + 1.0);
+      kept = times - order.discounts[kind(times)];
     }
     p = (kept + taken * p) / context->total;
   }
   return p;
 }
 
-double NGram::bits_per_character(std::string_view text) const {
-  double bits = 0.0;
-  for (std::size_t i = 1; i < text.size(); ++i) {
+std::vector<double> NGram::bits(std::span<const std::int32_t> symbols) const {
+  std::vector<double> bits;
+  for (std::size_t i = 1; i < symbols.size(); ++i) {
     const std::size_t reach = std::min(i, orders_.size() - 1);
-    bits -= std::log2(probability(text.substr(i - reach, reach), static_cast<unsigned char>(text[i])));
+    bits.push_back(-std::log2(probability(symbols.subspan(i - reach, reach), symbols[i])));
   }
-  return bits / static_cast<double>(text.size() - 1);
-}
-
-void NGram::tune(std::string_view valid) {
-  for (int sweep = 0; sweep < 2; ++sweep) {
-    for (auto order = orders_.rbegin(); order != orders_.rend(); ++order) {
-      double best = bits_per_character(valid), chosen = order->factor;
-      for (const double factor : {0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4}) {
-        order->factor = factor;
-        const double bits = bits_per_character(valid);
-        if (bits < best) {
-          best = bits;
-          chosen = factor;
-        }
-      }
-      order->factor = chosen;
-    }
-  }
+  return bits;
 }
 
 }  // namespace generate

@@ -1,44 +1,44 @@
-// The baseline: the distribution of a character after the few before it, counted.
+// The baseline: the distribution of a symbol after the few before it, counted.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <string_view>
+#include <span>
 #include <vector>
 
 namespace generate {
 
-/// Interpolated Kneser-Ney smoothing with three discounts an order (Chen & Goodman 1999, "An empirical study
-/// of smoothing techniques for language modeling"): the longest context has the counts of the text, every
-/// shorter one counts in how many different places a character stood, and what the discounts take is given
-/// to the next shorter context, in the end to all 256 bytes alike.
+/// Interpolated Kneser-Ney smoothing with three discounts an order (Chen & Goodman 1999, "An empirical study of
+/// smoothing techniques for language modeling"): the longest context has the counts of the text, every shorter one
+/// counts after how many different symbols a pair was seen, and what the discounts take is given to the next shorter
+/// context, in the end to the whole alphabet alike.
 class NGram {
  public:
-  /// Counts `text`; a character is predicted from `context` characters before it, 0 to 7.
-  NGram(std::string_view text, int context);
-  /// Multiplies each order's discounts by what gives `valid` the fewest bits.
-  void tune(std::string_view valid);
-  /// Of every character but the first, given those before it; the mean, in bits.
-  double bits_per_character(std::string_view text) const;
-  /// Different (context, character) pairs of the longest order.
-  std::size_t size() const { return orders_.back().grams.size(); }
+  /// Counts `symbols`, each in [0, alphabet); one is predicted from the `context` symbols before it.
+  /// Throws InvalidArgument where context + 1 symbols do not fit into 64 bits.
+  NGram(std::span<const std::int32_t> symbols, std::int64_t alphabet, int context);
+  /// -log2 p of every symbol but the first, given those before it.
+  std::vector<double> bits(std::span<const std::int32_t> symbols) const;
 
  private:
   struct Context {
     std::uint64_t code = 0;
     double total = 0.0;
-    std::array<double, 3> of_count{};  ///< characters seen once, twice, more often
+    std::array<double, 3> of_count{};  ///< symbols seen once, twice, more often
   };
   struct Order {
-    std::vector<std::uint64_t> grams;  ///< sorted; the last character in the lowest byte
+    std::vector<std::uint64_t> grams;  ///< sorted; the last symbol in the lowest bits
     std::vector<std::uint32_t> counts;
     std::vector<Context> contexts;  ///< sorted
     std::array<double, 3> discounts{};
-    double factor = 1.0;
   };
-  static Order count(std::vector<std::uint64_t> codes);
-  double probability(std::string_view before, unsigned char next) const;
-  std::vector<Order> orders_;  ///< [n]: after n characters
+  Order count(std::vector<std::uint64_t> codes) const;
+  std::uint64_t last(std::uint64_t code, std::size_t symbols) const;
+  double probability(std::span<const std::int32_t> before, std::int32_t next) const;
+
+  std::int64_t alphabet_;
+  int width_;                  // bits a symbol
+  std::vector<Order> orders_;  // [n]: after n symbols
 };
 
 }  // namespace generate

@@ -48,18 +48,34 @@ std::vector<std::string> installed() {
   return paths;
 }
 
-// Stretches of lines that are not empty.
+// A line as words with one blank between them; empty for a line that only underlines the one above. What is no
+// printable ASCII becomes a question mark.
+std::string words_of(std::string_view line) {
+  std::string words;
+  for (const char c : line) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (!std::isspace(byte)) {
+      words += byte > ' ' && byte < 127 ? c : '?';
+    } else if (!words.empty() && words.back() != ' ') {
+      words += ' ';
+    }
+  }
+  if (words.ends_with(' ')) words.pop_back();
+  const bool underline = words.size() >= 3 && words.find_first_not_of(words[0]) == std::string::npos;
+  return underline ? std::string() : words;
+}
+
+// Stretches of lines that are not empty, each as one line.
 std::vector<std::string> paragraphs_of(std::string_view text) {
   std::vector<std::string> paragraphs(1);
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
+    const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    const std::size_t last = line.find_last_not_of(" \t\r\f");
-    line = line.substr(0, last == std::string_view::npos ? 0 : last + 1);
-    if (!line.empty()) {
-      paragraphs.back().append(line).append("\n");
-    } else if (!paragraphs.back().empty()) {
+    const std::string words = words_of(line);
+    if (!words.empty()) {
+      paragraphs.back() += (paragraphs.back().empty() ? "" : " ") + words;
+    } else if (line.find_first_not_of(" \t\r\f") == std::string_view::npos && !paragraphs.back().empty()) {
       paragraphs.emplace_back();
     }
   }
@@ -103,8 +119,7 @@ class Collection {
       return;
     }
     own_.insert(own_.end(), runs.begin(), runs.end());
-    if (!document_.empty()) document_ += '\n';
-    document_ += paragraph;
+    document_ += paragraph + '\n';
   }
 
   void finish_document() {
@@ -112,7 +127,7 @@ class Collection {
     using fovea::text::Split;
     const Split split = fovea::text::split_of(document_);
     std::string& part = split == Split::train ? texts_.train : split == Split::valid ? texts_.valid : texts_.test;
-    part += document_mark + document_;
+    part += '\n' + document_;
     earlier_.insert(own_.begin(), own_.end());
     own_.clear();
     document_.clear();
@@ -133,7 +148,6 @@ Texts read_texts(const std::string& file) {
   for (const std::string& path : file.empty() ? installed() : std::vector<std::string>{file}) {
     const std::string text = fovea::models::read_file(path, longest_file);
     texts.sources.push_back({path, text.size()});
-    texts.bytes += text.size();
     for (const std::string& paragraph : paragraphs_of(text)) collection.add(paragraph);
     collection.finish_document();
   }
@@ -142,7 +156,6 @@ Texts read_texts(const std::string& file) {
       throw fovea::FileError(file.empty() ? "/usr/share/common-licenses" : file, -1,
                              "too little text: a part of it has fewer than 2,000 characters");
     }
-    *part += document_mark;
   }
   return texts;
 }
