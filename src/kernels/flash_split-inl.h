@@ -87,14 +87,14 @@ HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<
     // Behind the last key it is the last again: its sums are thrown away.
     const S* rows[kKeys];
     FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) rows[k] = keys.at(j + k < count ? j + k : count - 1);
+    // Key after key, so that memory is read in order: side by side, several rows are streams of their own,
+    // which the prefetcher follows at half the rate.
     int64_t i = 0;
-    for (; i + lanes <= dim; i += lanes) {
-      V query[kRows];
-      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) query[r] = hn::LoadU(d, queries + r * padded + i);
-      FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
+    FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
+      for (i = 0; i + lanes <= dim; i += lanes) {
         const V key = LoadWide(d, rows[k] + i);
         FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r * kKeys + k] =
-            hn::MulAdd(query[r], key, sums[r * kKeys + k]);
+            hn::MulAdd(hn::LoadU(d, queries + r * padded + i), key, sums[r * kKeys + k]);
       }
     }
     if (i < dim) {
@@ -127,6 +127,9 @@ HWY_INLINE void AddStored(T weight, const S* value, int64_t dim, T* gathered) {
                gathered + i);
 }
 
+/// Rows of values fetched ahead of their use: four streams side by side are more than the prefetcher follows.
+constexpr int64_t kAhead = 16;
+
 /// gathered[r] += Σ_j weights[r · weight_stride + j] · value j for kRows rows of `padded` elements, four
 /// values at a time. A weight of 0 reads nothing: its key may be hidden, and its value NaN.
 template <int kRows, class T, class S>
@@ -157,7 +160,10 @@ HWY_INLINE void AddStoredRows(const T* weights, int64_t weight_stride, const Sto
     for (int64_t i = 0; i < dim; i += lanes) {
       V value[4];
       if (i < whole) {
-        FOVEA_UNROLL for (int k = 0; k < 4; ++k) value[k] = LoadWide(d, values.at(j + k) + i);
+        FOVEA_UNROLL for (int k = 0; k < 4; ++k) {
+          hwy::Prefetch(values.at(j + k + kAhead) + i);
+          value[k] = LoadWide(d, values.at(j + k) + i);
+        }
       } else {
         for (int k = 0; k < 4; ++k) value[k] = LoadWideN(d, values.at(j + k) + i, dim - i);
       }
