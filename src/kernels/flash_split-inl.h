@@ -42,27 +42,6 @@ HWY_INLINE hn::Vec<D> LoadWideN(D d, const S* from, int64_t n) {
   return LoadWide(d, lanes);
 }
 
-/// to[i] = sum of the lanes of sums[i]. Pairs of vectors fold into one, whose halves hold a part of each,
-/// until every lane is one sum: 3 instructions a sum where a reduction of each vector takes 10.
-template <int kCount, int kParts, class D, class V = hn::Vec<D>, class T>
-HWY_INLINE void FoldSums(D d, V* sums, T* to) {
-#if HWY_TARGET == HWY_SCALAR
-  for (int i = 0; i < kCount; ++i) hn::StoreU(sums[i], d, to + i);
-#else
-  if constexpr (kParts == 1) {
-    FOVEA_UNROLL for (int i = 0; i < kCount; ++i)
-        hn::StoreU(sums[i], d, to + i * static_cast<int64_t>(hn::Lanes(d)));
-  } else if constexpr (kCount == 1) {
-    sums[0] = hn::Add(hn::ConcatEven(d, sums[0], sums[0]), hn::ConcatOdd(d, sums[0], sums[0]));
-    FoldSums<1, kParts / 2>(d, sums, to);
-  } else {
-    FOVEA_UNROLL for (int i = 0; i < kCount / 2; ++i) sums[i] = hn::Add(
-        hn::ConcatEven(d, sums[2 * i + 1], sums[2 * i]), hn::ConcatOdd(d, sums[2 * i + 1], sums[2 * i]));
-    FoldSums<kCount / 2, kParts / 2>(d, sums, to);
-  }
-#endif
-}
-
 /// Keys or values of one head as they are stored.
 template <class S>
 struct StoredRows {
@@ -176,18 +155,6 @@ HWY_INLINE void AddStoredRows(const T* weights, int64_t weight_stride, const Sto
   }
 }
 #undef FOVEA_UNROLL
-
-/// body.operator()<kRows>(first row) over `rows` rows, four at a time and then what is left.
-template <class Body>
-HWY_INLINE void ForRowGroups(int64_t rows, Body&& body) {
-  int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) body.template operator()<4>(r);
-  if (r + 2 <= rows) {
-    body.template operator()<2>(r);
-    r += 2;
-  }
-  if (r < rows) body.template operator()<1>(r);
-}
 
 /// How the keys are cut. Enough chunks for 32 units of work, 256 keys each at least: a chunk costs a state
 /// and a row of values to merge, a hundredth of reading 256 keys.
