@@ -75,6 +75,7 @@ struct AttentionCall {
   std::span<const std::int64_t> key_lengths = {};  ///< for KeyLengths{} in the mask
   std::int64_t query_offset = 0;
   std::uint64_t dropout_seed = 0;
+  std::uint64_t sample_seed = 0;  ///< of HardSample and GumbelSample
   Var W = {}, U = {}, v = {}, b = {};  ///< score parameters (ScoreParameters)
   Tensor* weights = nullptr;           ///< if given, receives [B, Hq, Lq, Lk]
 };
