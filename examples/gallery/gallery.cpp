@@ -37,7 +37,10 @@ std::string text_of(double value, Unit unit) {
     case Unit::points:
       return fmt::format("{:.1f} points", 100.0 * value);
     case Unit::seconds:
-      return value < 0.1 ? fmt::format("{:.2g} ms", 1e3 * value) : fmt::format("{:.3g} s", value);
+      return value < 1e-6   ? fmt::format("{:.3g} ns", 1e9 * value)
+             : value < 1e-3 ? fmt::format("{:.3g} µs", 1e6 * value)
+             : value < 1.0  ? fmt::format("{:.3g} ms", 1e3 * value)
+                            : fmt::format("{:.3g} s", value);
     case Unit::per_second:
       return fmt::format("{:.0f} / s", value);
     case Unit::ratio:

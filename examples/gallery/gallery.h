@@ -22,9 +22,9 @@
 namespace gallery {
 
 struct About {
-  std::string name;   ///< the folder under examples/
-  std::string title;  ///< of the page
-  std::string data;   ///< what --data takes; empty: the example takes none
+  std::string name;       ///< the folder under examples/
+  std::string title;      ///< of the page
+  std::string data = {};  ///< what --data takes; empty: the example takes none
 };
 
 /// How a figure is written, and whether a run repeats it to the digit.

@@ -85,11 +85,9 @@ std::unique_ptr<models::SequenceToSequence> build_model(const Options& o, std::i
         o.seed);
   }
   const std::map<std::string, models::RnnAttention> attentions{
-      {"none", models::RnnAttention::none},
-      {"additive", models::RnnAttention::additive},
-      {"dot", models::RnnAttention::dot},
-      {"scaled-dot", models::RnnAttention::scaled_dot},
-      {"general", models::RnnAttention::general}};
+      {"none", models::RnnAttention::none},       {"additive", models::RnnAttention::additive},
+      {"dot", models::RnnAttention::dot},         {"scaled-dot", models::RnnAttention::scaled_dot},
+      {"general", models::RnnAttention::general}, {"low-rank", models::RnnAttention::low_rank}};
   return models::make_rnn(
       {.vocabulary = vocabulary,
        .embedding = o.embedding,
@@ -234,7 +232,7 @@ void register_train(CLI::App& app) {
   command->add_option("--max-length", o->max_length, "pieces of a training sentence")
       ->check(CLI::PositiveNumber);
   command->add_option("--attention", o->attention, "of an RNN")
-      ->check(CLI::IsMember({"none", "additive", "dot", "scaled-dot", "general"}));
+      ->check(CLI::IsMember({"none", "additive", "dot", "scaled-dot", "general", "low-rank"}));
   command->add_option("--query", o->query, "of an RNN: the state before or after the step")
       ->check(CLI::IsMember({"before", "after"}));
   command->add_option("--values", o->values, "of an RNN: encoder states or their projection")

@@ -38,11 +38,12 @@ float rate_field(const json& object, const char* key) {
 template <class Enum, std::size_t n>
 using Names = std::array<std::pair<const char*, Enum>, n>;
 
-constexpr Names<RnnAttention, 5> attention_names{{{"none", RnnAttention::none},
+constexpr Names<RnnAttention, 6> attention_names{{{"none", RnnAttention::none},
                                                   {"additive", RnnAttention::additive},
                                                   {"dot", RnnAttention::dot},
                                                   {"scaled-dot", RnnAttention::scaled_dot},
-                                                  {"general", RnnAttention::general}}};
+                                                  {"general", RnnAttention::general},
+                                                  {"low-rank", RnnAttention::low_rank}}};
 constexpr Names<QueryState, 2> query_names{{{"before", QueryState::before}, {"after", QueryState::after}}};
 constexpr Names<ValueKind, 2> value_names{
     {{"states", ValueKind::states}, {"projection", ValueKind::projection}}};
@@ -87,14 +88,16 @@ void require(const json& object, const char* key, const json& value) {
 }
 
 RnnConfig read_rnn_config(const json& json) {
-  return {.vocabulary = size_field(json, "vocab_size", most_words),
-          .embedding = size_field(json, "embedding_size", most_dim),
-          .hidden = size_field(json, "hidden_size", most_dim),
-          .cell = enum_field(json, "cell", cell_names),
-          .attention = enum_field(json, "attention", attention_names),
-          .query = enum_field(json, "query", query_names),
-          .values = enum_field(json, "values", value_names),
-          .dropout = rate_field(json, "dropout")};
+  RnnConfig config{.vocabulary = size_field(json, "vocab_size", most_words),
+                   .embedding = size_field(json, "embedding_size", most_dim),
+                   .hidden = size_field(json, "hidden_size", most_dim),
+                   .cell = enum_field(json, "cell", cell_names),
+                   .attention = enum_field(json, "attention", attention_names),
+                   .query = enum_field(json, "query", query_names),
+                   .values = enum_field(json, "values", value_names),
+                   .dropout = rate_field(json, "dropout")};
+  if (config.attention == RnnAttention::low_rank) config.rank = size_field(json, "attention_rank", most_dim);
+  return config;
 }
 
 TransformerConfig read_transformer_config(const json& json) {
@@ -122,7 +125,8 @@ TransformerConfig read_transformer_config(const json& json) {
 
 std::int64_t least(const RnnConfig& c) {
   const std::int64_t cells = 3 * autograd::gate_count(c.cell) * c.hidden * (c.embedding + c.hidden);
-  return c.vocabulary * (c.embedding + 1) + cells + 2 * c.hidden * c.hidden;
+  const std::int64_t scores = c.attention == RnnAttention::low_rank ? 3 * c.hidden * c.rank : 0;
+  return c.vocabulary * (c.embedding + 1) + cells + scores + 2 * c.hidden * c.hidden;
 }
 
 std::int64_t least(const TransformerConfig& c) {
@@ -148,7 +152,7 @@ std::int64_t least_elements(const ModelConfig& config) {
 }
 
 std::string write_config(const RnnConfig& config) {
-  return json{{"model_type", "fovea-rnn"},
+  json object{{"model_type", "fovea-rnn"},
               {"vocab_size", config.vocabulary},
               {"embedding_size", config.embedding},
               {"hidden_size", config.hidden},
@@ -156,9 +160,9 @@ std::string write_config(const RnnConfig& config) {
               {"attention", name_of(config.attention, attention_names)},
               {"query", name_of(config.query, query_names)},
               {"values", name_of(config.values, value_names)},
-              {"dropout", shortest(config.dropout)}}
-             .dump(2) +
-         "\n";
+              {"dropout", shortest(config.dropout)}};
+  if (config.attention == RnnAttention::low_rank) object["attention_rank"] = config.rank;
+  return object.dump(2) + "\n";
 }
 
 std::string write_config(const TransformerConfig& config) {

@@ -7,7 +7,8 @@ namespace fovea::models {
 
 Padded pad(std::span<const std::vector<std::int32_t>> sequences, std::int32_t pad_id) {
   if (sequences.empty()) throw InvalidArgument("pad", "sequences", "at least one", "none");
-  Padded padded{.size = static_cast<std::int64_t>(sequences.size())};
+  Padded padded;
+  padded.size = static_cast<std::int64_t>(sequences.size());
   for (const auto& sequence : sequences) {
     if (sequence.empty())
       throw InvalidArgument("pad", "sequences", "at least one id in each", "an empty one");

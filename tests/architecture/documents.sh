@@ -9,7 +9,7 @@ breach() {
   breaches=$((breaches + 1))
 }
 
-documents=(README.md README.zh.md CONTRIBUTING.md CHANGELOG.md docs/*.md docs/decisions/*.md)
+documents=(README.md README.zh.md CONTRIBUTING.md CHANGELOG.md docs/*.md docs/decisions/*.md examples/*/README.md)
 for document in "${documents[@]}"; do
   [[ -f $document ]] || { breach "$document: missing"; continue; }
   folder=$(dirname "$document")
@@ -38,6 +38,13 @@ done
 
 diff <(sed -n '/^\/\/ Three parts/,/^```$/p' docs/algebra.md | sed '$d') examples/algebra/main.cpp >/dev/null ||
   breach "docs/algebra.md: its program is not examples/algebra/main.cpp"
+
+# The gallery: what its page says the examples promise is what their pages say.
+collected=$(mktemp)
+cp docs/gallery.md "$collected"
+bash examples/gallery/collect.sh "$collected"
+diff docs/gallery.md "$collected" || breach "docs/gallery.md: not what examples/gallery/collect.sh makes of the pages"
+rm -f "$collected"
 
 if ((breaches)); then
   echo "$breaches breach(es)"

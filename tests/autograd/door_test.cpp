@@ -83,6 +83,29 @@ TEST(Door, Layers) {
   expect_refused(name, [&] { loss(zeros({2, 1, 3}), zeros({5, 3}), Var(), 2); });
 }
 
+TEST(Door, ReductionsAndLosses) {
+  const std::int64_t none[] = {0, 1}, beyond[] = {1, 4}, one[] = {1};
+  for (const auto lengths : {std::span<const std::int64_t>(none), std::span<const std::int64_t>(beyond),
+                             std::span<const std::int64_t>(one)})
+    expect_refused("pool", [=] { pool(Pool::max, zeros({2, 3, 4}), lengths); });
+  expect_refused("pool", [] { pool(Pool::mean, zeros({3, 4}), {}); });
+  expect_refused("inner_products", [] { inner_products(zeros({2, 3, 4}), zeros({2, 3, 5})); });
+  expect_refused("inner_products", [] { inner_products(zeros({2, 3, 4}), zeros({1, 3, 4})); });
+  expect_refused("inner_products", [] { inner_products(zeros({3, 4}), zeros({3, 4})); });
+  const std::vector<std::int32_t> targets{0, 4};
+  const std::vector<float> weight{1.0f};
+  for (const auto& [name, loss] : {std::pair{"cross_entropy", &cross_entropy},
+                                   std::pair{"negative_log_likelihood", &negative_log_likelihood}}) {
+    expect_refused(name, [&, loss = loss] { loss(zeros({2, 4}), targets, {}, nullptr); });  // class 4 of 4
+    expect_refused(name, [&, loss = loss] { loss(zeros({3, 5}), targets, {}, nullptr); });
+    expect_refused(name, [&, loss = loss] { loss(zeros({2, 5}), targets, weight, nullptr); });
+    expect_refused(name, [&, loss = loss] { loss(zeros({2, 5, 1}), targets, {}, nullptr); });
+  }
+  const auto tensor = [](Shape shape) { return Tensor::zeros(DType::f32, shape); };
+  expect_refused("squared_error", [&] { squared_error(zeros({2, 3}), tensor({3, 2})); });
+  expect_refused("squared_error", [&] { squared_error(zeros({2, 3}), tensor({2, 3}), tensor({2})); });
+}
+
 TEST(Door, CellsAndAttention) {
   const auto step = [](Shape gates, Shape state, Shape weight, Shape bias) {
     cell_step(Cell::gru, zeros(gates), zeros(state), zeros(weight), zeros(bias));

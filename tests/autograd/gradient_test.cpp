@@ -177,6 +177,94 @@ TEST(Gradient, Attention) {
   });
 }
 
+// Softmax weights sum to 1, so a constant added to their derivative must change nothing: `weigh` draws
+// different ones.
+TEST(Gradient, AttentionWeights) {
+  const std::vector<std::int64_t> lengths{5, 3};
+  const auto sized = [](std::int64_t length, std::int64_t width, std::uint64_t seed) {
+    return parameter({2, length, width}, seed);
+  };
+  check({sized(3, 8, 1), sized(5, 4, 2)}, [=](const auto& v) {
+    return attention_weights(
+        {.spec = {.mask = KeyLengths{}}, .num_query_heads = 2, .num_kv_heads = 1, .key_lengths = lengths},
+        v[0], v[1]);
+  });
+  check({sized(3, 4, 1), sized(5, 4, 2), parameter({4}, 3)}, [](const auto& v) {
+    AttentionCall call{.spec = {.score = Additive{}}};
+    call.v = v[2];
+    return attention_weights(call, v[0], v[1]);
+  });
+  EXPECT_THROW(attention_weights({.spec = {.dropout = {0.5}}}, Tensor::zeros(DType::f32, {1, 1, 2}),
+                                 Tensor::zeros(DType::f32, {1, 1, 2})),
+               InvalidArgument);
+}
+
+TEST(AttentionWeights, TimesTheValuesAreTheOutput) {
+  const Tensor q = parameter({2, 3, 8}, 1).value, k = parameter({2, 6, 8}, 2).value,
+               v = parameter({2, 6, 8}, 3).value;
+  const AttentionCall call{
+      .spec = {.mask = Causal{}}, .num_query_heads = 2, .num_kv_heads = 2, .query_offset = 2};
+  const Tensor weights = attention_weights(call, q, k).value(), output = attention(call, q, k, v).value();
+  for (std::int64_t b = 0; b < 2; ++b) {
+    for (std::int64_t h = 0; h < 2; ++h) {
+      for (std::int64_t i = 0; i < 3; ++i) {
+        for (std::int64_t d = 0; d < 4; ++d) {
+          double sum = 0.0;
+          for (std::int64_t j = 0; j < 6; ++j)
+            sum += weights.view().at<float>({b, h, i, j}) * v.view().at<float>({b, j, h * 4 + d});
+          EXPECT_NEAR(sum, output.view().at<float>({b, i, h * 4 + d}), 1e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST(Gradient, Reductions) {
+  check({parameter({3, 5}, 1)}, [](const auto& v) { return sum(multiply(v[0], v[0])); });
+  const std::vector<std::int64_t> lengths{4, 2};
+  for (const Pool kind : {Pool::mean, Pool::max}) {
+    check({parameter({2, 4, 3}, 1)}, [=](const auto& v) { return pool(kind, v[0], lengths); });
+    check({parameter({2, 4, 3}, 1)}, [=](const auto& v) { return pool(kind, v[0], {}); });
+  }
+  check({parameter({2, 3, 4}, 1), parameter({2, 5, 4}, 2)},
+        [](const auto& v) { return inner_products(v[0], v[1]); });
+  check({parameter({2, 3, 4}, 1)}, [](const auto& v) { return inner_products(v[0], v[0]); });
+  check({parameter({3, 4}, 1, 0.2f)}, [](const auto& v) { return normalize_rows(v[0]); });
+  // Below epsilon a row is only divided.
+  check({parameter({3, 4}, 1)}, [](const auto& v) { return normalize_rows(v[0], 100.0f); });
+}
+
+TEST(Gradient, Losses) {
+  const std::vector<std::int32_t> targets{0, 6, -1, 3};
+  const std::vector<float> weights{1.0f, -0.5f, 3.0f, 2.0f};
+  check({parameter({4, 7}, 1)}, [=](const auto& v) { return cross_entropy(v[0], targets); });
+  check({parameter({4, 7}, 1)},
+        [=](const auto& v) { return scale(cross_entropy(v[0], targets, weights), 2.0f); });
+  const AttentionCall pointer{};
+  check({parameter({1, 4, 3}, 1), parameter({1, 7, 3}, 2)}, [=](const auto& v) {
+    return negative_log_likelihood(reshape(attention_weights(pointer, v[0], v[1]), {4, 7}), targets, weights);
+  });
+  const Tensor target = parameter({3, 2}, 4).value, some = parameter({3, 2}, 5).value;
+  check({parameter({3, 2}, 1)}, [=](const auto& v) { return squared_error(v[0], target); });
+  check({parameter({3, 2}, 1)},
+        [=](const auto& v) { return scale(squared_error(v[0], target, some), 0.5f); });
+}
+
+// A pointer is a softmax over keys: both roads to its loss are one number.
+TEST(Losses, APointerIsASoftmaxOverInnerProducts) {
+  const Tensor q = parameter({1, 4, 3}, 1).value, k = parameter({1, 7, 3}, 2).value;
+  const std::vector<std::int32_t> targets{0, 6, -1, 3};
+  CrossEntropyStats pointer, logits;
+  negative_log_likelihood(attention_weights({.spec = {.score = Dot{}}}, q, k).value().reshape({4, 7}),
+                          targets, {}, &pointer);
+  cross_entropy(inner_products(q, k).value().reshape({4, 7}), targets, {}, &logits);
+  EXPECT_NEAR(pointer.loss, logits.loss, 1e-5 * logits.loss);
+  EXPECT_EQ(pointer.tokens, 3);
+  EXPECT_EQ(logits.tokens, 3);
+  EXPECT_EQ(pointer.correct, logits.correct);
+  EXPECT_EQ(logits.log_likelihood, -logits.loss);
+}
+
 TEST(Gradient, LinearCrossEntropy) {
   const std::vector<std::int32_t> targets{0, 6, -1, 3};
   for (const float smoothing : {0.0f, 0.1f}) {

@@ -24,8 +24,9 @@ struct Named {
 
 std::vector<Named> every_model(std::int64_t vocabulary = 13) {
   std::vector<Named> list;
-  for (const RnnAttention attention : {RnnAttention::none, RnnAttention::additive, RnnAttention::dot,
-                                       RnnAttention::scaled_dot, RnnAttention::general}) {
+  for (const RnnAttention attention :
+       {RnnAttention::none, RnnAttention::additive, RnnAttention::dot, RnnAttention::scaled_dot,
+        RnnAttention::general, RnnAttention::low_rank}) {
     for (const QueryState query : {QueryState::before, QueryState::after}) {
       const bool other = attention == RnnAttention::dot || attention == RnnAttention::general;
       list.push_back({"rnn " + std::to_string(static_cast<int>(attention)) +

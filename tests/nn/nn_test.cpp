@@ -48,6 +48,16 @@ TEST(Schedule, WarmsUpThenFallsWithTheRoot) {
   EXPECT_EQ(learning_rate(Constant{0.1}, 7), 0.1);
 }
 
+TEST(Schedule, WarmsUpThenFallsAsHalfACosine) {
+  const Schedule schedule = WarmupCosine{.peak = 0.4, .warmup = 100, .updates = 300};
+  EXPECT_NEAR(learning_rate(schedule, 25), 0.1, 1e-12);
+  EXPECT_NEAR(learning_rate(schedule, 100), 0.4, 1e-12);
+  EXPECT_NEAR(learning_rate(schedule, 200), 0.2, 1e-12);
+  EXPECT_NEAR(learning_rate(schedule, 300), 0.0, 1e-12);
+  EXPECT_EQ(learning_rate(schedule, 500), learning_rate(schedule, 300));
+  EXPECT_THROW(learning_rate(WarmupCosine{}, 1), InvalidArgument);
+}
+
 TEST(ParameterSet, ValuesFollowSeedAndNameAlone) {
   ParameterSet one(5), other(5), different(6);
   one.xavier("a", {4, 4});

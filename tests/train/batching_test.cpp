@@ -39,6 +39,34 @@ TEST(Batching, EveryPairOnceAnEpochWithinTheLimit) {
   }
 }
 
+TEST(ShuffledBatches, EachExampleOnceAnEpochInAnOrderOfItsOwn) {
+  ShuffledBatches batches(103, 10, 7);
+  std::vector<std::vector<std::size_t>> epochs;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    std::vector<std::size_t> seen;
+    for (int i = 0; i < 10; ++i) {
+      const auto batch = batches(epoch * 10 + i + 1);
+      ASSERT_EQ(batch.size(), 10u);
+      seen.insert(seen.end(), batch.begin(), batch.end());
+    }
+    epochs.push_back(seen);
+    std::sort(seen.begin(), seen.end());
+    EXPECT_EQ(std::adjacent_find(seen.begin(), seen.end()), seen.end());
+    EXPECT_LT(seen.back(), 103u);
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+  // A function of seed and update alone: asked backwards, it answers the same.
+  ShuffledBatches again(103, 10, 7), other(103, 10, 8);
+  const auto last = again(20), first = again(1);
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), epochs[0].begin()));
+  EXPECT_NE(std::vector(first.begin(), first.end()), std::vector(other(1).begin(), other(1).end()));
+  EXPECT_EQ(last.size(), 10u);
+  EXPECT_EQ(ShuffledBatches(3, 10, 1)(5).size(), 3u);
+  EXPECT_THROW(ShuffledBatches(0, 10, 1), InvalidArgument);
+  EXPECT_THROW(ShuffledBatches(3, 0, 1), InvalidArgument);
+  EXPECT_THROW(ShuffledBatches(3, 1, 1)(0), InvalidArgument);
+}
+
 TEST(Batching, AnExampleBeyondTheLimitStandsAlone) {
   const auto examples = examples_of(50);
   std::size_t seen = 0;

@@ -34,11 +34,11 @@ struct AlignmentMatrix {
 /// One sentence seen through one model.
 struct InspectPage {
   std::string title;
-  std::string source;  ///< the sentence that was read; may be empty
-  std::string output;  ///< the sentence that was written; may be empty
-  std::vector<std::pair<std::string, std::string>>
-      facts;                       ///< {"model", "transformer-tiny"}, {"beam size", "4"}
-  std::vector<AttentionMap> maps;  ///< shown in this order
+  std::string source = {};  ///< the sentence that was read; may be empty
+  std::string output = {};  ///< the sentence that was written; may be empty
+  std::vector<std::pair<std::string, std::string>> facts =
+      {};                               ///< {"model", "transformer-tiny"}, {"beam size", "4"}
+  std::vector<AttentionMap> maps = {};  ///< shown in this order
 };
 
 /// Throws InvalidArgument, in the name of `function`, unless weights.size() == heads * rows * columns.

@@ -6,7 +6,7 @@
 
 namespace fovea::models {
 
-enum class RnnAttention : std::uint8_t { none, additive, dot, scaled_dot, general };
+enum class RnnAttention : std::uint8_t { none, additive, dot, scaled_dot, general, low_rank };
 /// The query: the decoder's state before the step, s_{t-1}, whose context the step reads (Bahdanau), or after
 /// it, s_t, whose context joins the output (Luong).
 enum class QueryState : std::uint8_t { before, after };
@@ -22,6 +22,7 @@ struct RnnConfig {
   QueryState query = QueryState::before;
   ValueKind values = ValueKind::states;
   float dropout = 0.0f;
+  std::int64_t rank = 32;  ///< of the low-rank bilinear score
 };
 
 std::unique_ptr<SequenceToSequence> make_rnn(const RnnConfig& config, std::uint64_t seed);

@@ -79,6 +79,10 @@ class RnnModel final : public SequenceToSequence {
       case RnnAttention::scaled_dot:
         key_ = nn::Linear(set, "attention.key", 2 * h, h, Bias::without);
         break;
+      case RnnAttention::low_rank:
+        query_ = nn::Linear(set, "attention.query", h, config.rank, Bias::without);
+        key_ = nn::Linear(set, "attention.key", 2 * h, config.rank, Bias::without);
+        break;
       case RnnAttention::general:
         bilinear_ = &set.xavier("attention.bilinear", {2 * h, h});
         break;
@@ -207,6 +211,9 @@ class RnnModel final : public SequenceToSequence {
         call.spec.score = Additive{};
         call.v = context.use(*vector_);
         break;
+      // Both sides are projected already, the keys once a sentence and not once a step: (U k)ᵀ(W q) is then a
+      // dot product.
+      case RnnAttention::low_rank:
       case RnnAttention::dot:
         call.spec.score = Dot{};
         break;
@@ -218,7 +225,9 @@ class RnnModel final : public SequenceToSequence {
         call.W = context.use(*bilinear_);
         break;
     }
-    const Var projected = config_.attention == RnnAttention::additive ? query_(context, query) : query;
+    const bool projects =
+        config_.attention == RnnAttention::additive || config_.attention == RnnAttention::low_rank;
+    const Var projected = projects ? query_(context, query) : query;
     return autograd::attention(call, projected, memory.keys, memory.values);
   }
 

@@ -1,0 +1,128 @@
+#include "fovea/nn/transformer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "fovea/attention/masks.h"
+
+namespace fovea::nn {
+namespace {
+
+constexpr std::int64_t kDim = 12, kRows = 9;
+
+struct Stacks : testing::TestWithParam<NormPlace> {
+  ParameterSet set{3};
+  TransformerStack plain{set, "plain", options(StackOptions::Reads::itself)};
+  TransformerStack reading{set, "reading", options(StackOptions::Reads::memory)};
+  Tensor x = set.normal("x", {2, kRows, kDim}, 1.0f).value;
+  Tensor memory = set.normal("memory", {2, 5, kDim}, 1.0f).value;
+  std::vector<std::int64_t> memory_lengths{5, 3};
+  Context context;
+
+  static StackOptions options(StackOptions::Reads reads) {
+    return {.layers = 2, .dim = kDim, .feed_forward = 16, .heads = 3, .reads = reads, .norm = GetParam()};
+  }
+  TransformerStack::Call call(Mask mask) const {
+    return {.mask = std::move(mask),
+            .memory = memory,
+            .memory_mask = KeyLengths{},
+            .memory_lengths = memory_lengths};
+  }
+};
+
+// However the rows come, one by one or in blocks, they are what one call over all of them gives: the products
+// sum in another order, so by 1e-5 of values of order 1.
+TEST_P(Stacks, ExtendedRowByRowAreTheWholeCall) {
+  for (const Mask& mask : {Mask(Causal{}), Mask(Causal{} & SlidingWindow{.lookback = 3})}) {
+    const Tensor whole = reading(context, x, call(mask)).value();
+    for (const std::int64_t block : {1, 2, 4}) {
+      TransformerStack::Cache cache = reading.start(context, memory);
+      for (std::int64_t begin = 0; begin < kRows; begin += block) {
+        const std::int64_t count = std::min(block, kRows - begin);
+        const Tensor rows =
+            reading.extend(context, autograd::slice(x, 1, begin, count), cache, call(mask), 2).value();
+        for (std::int64_t b = 0; b < 2; ++b) {
+          for (std::int64_t t = 0; t < count; ++t) {
+            for (std::int64_t d = 0; d < kDim; ++d)
+              ASSERT_NEAR(rows.view().at<float>({b, t, d}), whole.view().at<float>({b, begin + t, d}), 1e-5);
+          }
+        }
+      }
+      EXPECT_EQ(cache.length, kRows);
+      // Two layers of keys and values: of the rows, and of the memory.
+      EXPECT_EQ(cache.bytes(), 2 * 2 * 2 * (kRows + 5) * kDim * 4);
+    }
+  }
+}
+
+TEST_P(Stacks, MasksReachTheAttention) {
+  Tensor changed = x.clone();
+  for (std::int64_t b = 0; b < 2; ++b) {
+    for (std::int64_t d = 0; d < kDim; ++d) changed.view().at<float>({b, kRows - 1, d}) += 1.0f;
+  }
+  const Tensor causal = plain(context, x, {.mask = Causal{}}).value();
+  const Tensor causal_changed = plain(context, changed, {.mask = Causal{}}).value();
+  const std::vector<std::int64_t> lengths{kRows - 1, kRows - 1};
+  const TransformerStack::Call shorter{.mask = KeyLengths{}, .lengths = lengths};
+  const Tensor hidden = plain(context, x, shorter).value();
+  const Tensor hidden_changed = plain(context, changed, shorter).value();
+  for (std::int64_t b = 0; b < 2; ++b) {
+    const std::size_t bytes = (kRows - 1) * kDim * sizeof(float);
+    const auto row = [&](const Tensor& t) { return t.data<float>() + b * kRows * kDim; };
+    EXPECT_EQ(std::memcmp(row(causal), row(causal_changed), bytes), 0);
+    EXPECT_EQ(std::memcmp(row(hidden), row(hidden_changed), bytes), 0);
+    EXPECT_NE(std::memcmp(row(causal), row(hidden), bytes), 0);
+  }
+}
+
+TEST_P(Stacks, LeaveTheirWeightsWhereTheyAreAsked) {
+  std::vector<Tensor> self(2), cross(2);
+  TransformerStack::Call asked = call(Causal{});
+  asked.weights = [&](std::string_view place, std::size_t layer) -> Tensor* {
+    return layer == 0 && place == "self" ? nullptr : &(place == "self" ? self : cross).at(layer);
+  };
+  reading(context, x, asked);
+  EXPECT_FALSE(self[0]);
+  ASSERT_TRUE(self[1]);
+  for (const Tensor& weights : cross) {
+    ASSERT_EQ(weights.shape(), Shape({2, 3, kRows, 5}));
+    double sum = 0.0;
+    for (std::int64_t j = 0; j < 5; ++j) sum += weights.view().at<float>({1, 2, 4, j});
+    EXPECT_NEAR(sum, 1.0, 1e-6);
+    EXPECT_EQ(weights.view().at<float>({1, 2, 4, 3}), 0.0f);  // beyond the second entry's length
+  }
+}
+
+TEST_P(Stacks, RefuseWhatDoesNotFit) {
+  EXPECT_THROW(reading(context, x, {}), InvalidArgument);
+  EXPECT_THROW(reading.start(context), InvalidArgument);
+  TransformerStack::Cache foreign;
+  EXPECT_THROW(plain.extend(context, x, foreign, {}), InvalidArgument);
+}
+
+INSTANTIATE_TEST_SUITE_P(Norms, Stacks, testing::Values(NormPlace::pre, NormPlace::post),
+                         [](const auto& info) { return info.param == NormPlace::pre ? "pre" : "post"; });
+
+TEST(AttentionPooling, IsAttentionOfItsQueries) {
+  ParameterSet set(4);
+  const AttentionPooling pooling(set, "pool", 8, 2, 3);
+  const Tensor x = set.normal("x", {2, 5, 8}, 1.0f).value;
+  const std::vector<std::int64_t> lengths{5, 2};
+  Context context;
+  Tensor weights;
+  const Tensor pooled = pooling(context, x, lengths, &weights).value();
+  ASSERT_EQ(pooled.shape(), Shape({2, 3, 8}));
+  ASSERT_EQ(weights.shape(), Shape({2, 2, 3, 5}));
+  EXPECT_EQ(weights.view().at<float>({1, 0, 0, 2}), 0.0f);
+  Tensor repeated(DType::f32, {2, 3, 8});
+  for (int b = 0; b < 2; ++b)
+    std::memcpy(repeated.data<float>() + b * 24, pooling.query->value.data<float>(), 24 * sizeof(float));
+  const Tensor expected =
+      pooling.attention(context, repeated, x, {.mask = KeyLengths{}, .key_lengths = lengths}).value();
+  EXPECT_EQ(std::memcmp(pooled.raw(), expected.raw(), pooled.bytes()), 0);
+}
+
+}  // namespace
+}  // namespace fovea::nn
