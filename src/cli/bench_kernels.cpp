@@ -2,21 +2,15 @@
 // run. Peaks are probed and all ways of a row run in turns, so that what else the machine does falls on all
 // of them alike.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <filesystem>
+#include <cmath>
 #include <fstream>
-#include <functional>
-#include <iostream>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <thread>
 
 #include "cli/bench.h"
-#include "cli/bench_call.h"
 #include "cli/bench_cases.h"
+#include "cli/bench_measure.h"
 #include "cli/bench_print.h"
 #include "cli/commands.h"
 #include "cli/probes.h"
@@ -36,40 +30,6 @@ struct Options {
   std::vector<std::string> only, without;
 };
 
-// Removed with all that is in it.
-class WorkFolder {
- public:
-  WorkFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "fovea-bench-XXXXXX").string();
-    if (!mkdtemp(name.data())) throw FileError(name, 0, "cannot be made");
-    path_ = name;
-  }
-  ~WorkFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-struct Bench {
-  const Options& options;
-  Executor& executor;
-  Rivals& rivals;
-  const WorkFolder& folder;
-  Rates peaks = {};  // of all threads, at the start
-};
-
-// One of the ways that a row's numbers are computed in.
-struct Way {
-  std::string name;
-  std::function<std::vector<double>(std::int64_t)> run;
-  double estimate = 0;
-  std::vector<double> samples = {};
-};
-
 json peaks_of(const Options& o, int threads, Rates& all) {
   json peaks;
   for (const Probe probe : all_probes) {
@@ -87,177 +47,17 @@ json peaks_of(const Options& o, int threads, Rates& all) {
   return peaks;
 }
 
-json request_of(const BenchCase& c, const BenchCall& call, const std::filesystem::path& folder) {
-  json tensors;
-  for (const auto& [name, tensor] : call.tensors()) {
-    const std::filesystem::path path = folder / (name + ".raw");
-    write_raw(path, tensor);
-    json shape = json::array();
-    for (const std::int64_t size : tensor.shape().sizes()) shape.push_back(size);
-    tensors[name] = {{"file", path.string()}, {"dtype", to_string(tensor.dtype())}, {"shape", shape}};
-  }
-  return {{"do", "prepare"},
-          {"pass", to_string(c.pass)},
-          {"score", c.score},
-          {"mask", c.mask},
-          {"dtype", to_string(c.dtype)},
-          {"shape",
-           {c.shape.batch, c.shape.query_heads, c.shape.kv_heads, c.shape.query_len, c.shape.key_len,
-            c.shape.head_dim}},
-          {"tensors", tensors}};
-}
-
-// Relative Frobenius norm of the difference that two right computations may have: some roundings of the
-// dtype.
-double tolerance_of(DType dtype) {
-  return dtype == DType::f32 ? 256 * 0x1p-24 : dtype == DType::bf16 ? 8 * 0x1p-8 : 8 * 0x1p-11;
-}
-
-// Those that agree become ways; the row keeps why the others did not.
-json take_rivals(const Bench& b, const BenchCase& c, const BenchCall& call, std::vector<Way>& ways) {
-  json all = json::array();
-  if (!b.rivals.any()) return all;
-  for (json rival : b.rivals.prepare(request_of(c, call, b.folder.path()))) {
-    const auto name = rival.at("name").get<std::string>();
-    if (!rival.contains("refused") && !(rival.at("error").get<double>() <= tolerance_of(c.dtype)))
-      rival["refused"] = fmt::format("disagrees: relative error above {:.1e}", tolerance_of(c.dtype));
-    if (!rival.contains("refused")) {
-      ways.push_back({name, [&b, name](std::int64_t count) { return b.rivals.run(name, count); },
-                      rival.at("seconds").get<double>()});
-    }
-    rival.erase("seconds");
-    all.push_back(rival);
-  }
-  return all;
-}
-
-// A turn of every probe and every way, over and over. Ways of more than one process never run at once; the
-// pause lets threads of the one before stop spinning.
-void interleave(const Bench& b, const BenchCase& c, std::int64_t footprint, std::vector<Way>& ways,
-                std::vector<Rates>& rates) {
-  double turn = 0;
-  for (const Way& way : ways) turn += way.estimate;
-  const std::int64_t rounds =
-      std::clamp<std::int64_t>(static_cast<std::int64_t>(b.options.seconds / turn), b.options.rounds,
-                               std::max<std::int64_t>(9, b.options.rounds));
-  const double burst =
-      b.options.seconds / static_cast<double>(rounds * static_cast<std::int64_t>(ways.size()));
-  const auto pause = [&b] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(b.options.quick ? 0 : 10));
-  };
-  for (std::int64_t round = 0; round < rounds; ++round) {
-    Rates& now = rates.emplace_back();
-    pause();
-    for (const Probe probe : probes_of(c)) {
-      now.of[static_cast<std::size_t>(probe)] = measure(
-          probe,
-          {.threads = b.executor.thread_count(), .seconds = b.options.probe_seconds, .footprint = footprint});
-    }
-    for (std::size_t n = 0; n < ways.size(); ++n) {
-      Way& way = ways[(n + static_cast<std::size_t>(round)) % ways.size()];
-      pause();
-      const auto count = std::clamp<std::int64_t>(static_cast<std::int64_t>(burst / way.estimate), 1, 2000);
-      const std::vector<double> seconds = way.run(count);
-      way.samples.insert(way.samples.end(), seconds.begin(), seconds.end());
-    }
-  }
-}
-
-Rates median_of(const std::vector<Rates>& rates) {
-  Rates middle;
-  for (std::size_t probe = 0; probe < std::size(all_probes); ++probe) {
-    std::vector<double> values;
-    for (const Rates& each : rates) values.push_back(each.of[probe]);
-    middle.of[probe] = median(values);
-  }
-  return middle;
-}
-
-json spread_of(const std::vector<double>& samples) {
-  return {{"median", median(samples)},
-          {"lower_quartile", quantile(samples, 0.25)},
-          {"upper_quartile", quantile(samples, 0.75)},
-          {"runs", samples.size()}};
-}
-
-void fill_row(const BenchCase& c, const Work& work, const std::vector<Way>& ways,
-              const std::vector<Rates>& rates, json& row) {
-  const Rates middle = median_of(rates);
-  const Limit limit = limit_of(c, work, middle);
-  const double seconds = median(ways[0].samples);
-  row["seconds"] = spread_of(ways[0].samples);
-  for (const Probe probe : probes_of(c)) row["probes"][to_string(probe)] = middle[probe];
-  row["limit"] = {{"seconds", limit.seconds()},
-                  {"bound", limit.bound()},
-                  {"product_seconds", limit.product},
-                  {limit.tanh ? "tanh_seconds" : "exponential_seconds", limit.exponential},
-                  {"byte_seconds", limit.bytes}};
-  row["share"] = limit.seconds() / seconds;
-  for (const Way& way : ways) {
-    if (way.name == "beside")
-      row["beside"] = {
-          {"name", c.beside_name}, {"shape", to_string(c.beside)}, {"ratio", seconds / median(way.samples)}};
-    for (json& rival : row["rivals"]) {
-      if (rival.at("name") != way.name) continue;
-      if (way.samples.empty()) {
-        rival["refused"] = "failed while it was timed";
-      } else {
-        rival["seconds"] = spread_of(way.samples);
-        rival["ratio"] = median(way.samples) / seconds;
-      }
-    }
-  }
-}
-
-json measure_row(const Bench& b, const BenchCase& c) {
-  const Work work = work_of(c);
-  json row{{"name", c.name()},
-           {"group", c.group},
-           {"dtype", to_string(c.dtype)},
-           {"pass", to_string(c.pass)},
-           {"score", c.score},
-           {"mask", c.mask},
-           {"shape", to_string(c.shape)},
-           {"pairs", work.pairs},
-           {"flops", work.flops},
-           {"bytes", work.bytes},
-           {"rivals", json::array()}};
-  try {
-    BenchCall call(c, b.options.kernel, b.executor);
-    row["kernel"] = call.kernel();
-    call.run(1);
-    std::vector<Way> ways{{"fovea", [&call](std::int64_t count) { return call.run(count); }, call.run(1)[0]}};
-    std::optional<BenchCall> beside;
-    if (!c.beside_name.empty()) {
-      BenchCase other = c;
-      other.shape = c.beside;
-      other.mask = "everything";
-      beside.emplace(other, b.options.kernel, b.executor);
-      beside->run(1);
-      ways.push_back(
-          {"beside", [&beside](std::int64_t count) { return beside->run(count); }, beside->run(1)[0]});
-    }
-    row["rivals"] = take_rivals(b, c, call, ways);
-    std::vector<Rates> rates;
-    interleave(b, c, static_cast<std::int64_t>(work.bytes), ways, rates);
-    fill_row(c, work, ways, rates, row);
-  } catch (const InvalidArgument& refusal) {
-    row["absent"] = refusal.what();
-  }
-  b.rivals.drop();
-  return row;
-}
-
 // Guessed from the peaks: Fovea at half its limit, the way beside it as long, each rival three times as long.
-double estimated_seconds(const Bench& b, const std::vector<BenchCase>& cases) {
+double estimated_seconds(const Options& o, const json& rival_list, const Rates& peaks,
+                         const std::vector<BenchCase>& cases) {
   std::int64_t rivals = 0;
-  for (const json& rival : b.rivals.list()) rivals += !rival.contains("absent");
+  for (const json& rival : rival_list) rivals += !rival.contains("absent");
   double total = 0;
   for (const BenchCase& c : cases) {
-    const double limit = limit_of(c, work_of(c), b.peaks).seconds(),
+    const double limit = limit_of(c, work_of(c), peaks).seconds(),
                  turn = 2 * limit * (c.beside_name.empty() ? 1 : 2) + 6 * limit * static_cast<double>(rivals);
-    total += 2 * turn + std::max(b.options.seconds, static_cast<double>(b.options.rounds) * turn) +
-             static_cast<double>(rivals);
+    total +=
+        2 * turn + std::max(o.seconds, static_cast<double>(o.rounds) * turn) + static_cast<double>(rivals);
   }
   return total;
 }
@@ -315,22 +115,30 @@ json measure_all(const Options& o, bool printing) {
                  .without = o.without,
                  .threads = threads});
   const WorkFolder folder;
-  Bench bench{.options = o, .executor = *pool, .rivals = rivals, .folder = folder};
+  const Measuring measuring{.executor = *pool,
+                            .rivals = rivals,
+                            .folder = folder,
+                            .kernel = o.kernel,
+                            .seconds = o.seconds,
+                            .probe_seconds = o.probe_seconds,
+                            .rounds = o.rounds,
+                            .pause_ms = o.quick ? 0 : 10};
+  Rates peaks;
   json report{{"version", FOVEA_VERSION},
               {"threads", threads},
               {"machine", {{"cpu", cpu_name()}, {"kernels", kernel_names()}}},
               {"seconds_a_row", o.seconds},
               {"rivals", rivals.list()},
               {"rows", json::array()}};
-  report["peaks"] = peaks_of(o, threads, bench.peaks);
+  report["peaks"] = peaks_of(o, threads, peaks);
   if (printing) {
     fmt::print("{}{} rows, about {:.0f} minutes (compiling FlexAttention not counted).\n{}",
-               peaks_text(report), cases.size(), std::ceil(estimated_seconds(bench, cases) / 60),
-               header_text(report));
+               peaks_text(report), cases.size(),
+               std::ceil(estimated_seconds(o, rivals.list(), peaks, cases) / 60), header_text(report));
     std::fflush(stdout);
   }
   for (const BenchCase& c : cases) {
-    report["rows"].push_back(measure_row(bench, c));
+    report["rows"].push_back(measure_row(measuring, c));
     if (printing) fmt::print("{}", row_text(report, report["rows"].back()));
     std::fflush(stdout);
     if (!o.json_path.empty() && o.json_path != "-")
