@@ -66,9 +66,10 @@ BenchCall::BenchCall(const BenchCase& c, const std::string& kernel, Executor& ex
   if (c.score == "additive") vector_ = normal(DType::f32, {s.head_dim}, 4);
   const bool backward = c.pass == Pass::backward;
   const int threads = executor_.thread_count();
-  workspace_.resize(backward
-                        ? std::max(workspace_bytes(plan_, threads), backward_workspace_bytes(plan_, threads))
-                        : workspace_bytes(plan_, threads));
+  std::size_t bytes = workspace_bytes(plan_, threads);
+  if (backward) bytes = std::max(bytes, backward_workspace_bytes(plan_, threads));
+  memory_ = Tensor(DType::f32, {static_cast<std::int64_t>(bytes / sizeof(float) + 1)});
+  workspace_ = {memory_.raw(), memory_.bytes()};
   if (!backward) return;
   log_sum_exp_ = Tensor(DType::f32, {s.batch, s.query_heads, s.query_len});
   d_output_ = normal(c.dtype, queries, 5);

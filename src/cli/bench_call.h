@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,8 @@ class BenchCall {
   AttentionPlan plan_;
   Executor& executor_;
   Tensor query_, key_, value_, vector_, output_, log_sum_exp_, d_output_, d_query_, d_key_, d_value_;
-  std::vector<std::byte> workspace_;
+  Tensor memory_;  // 64-byte aligned, as workspaces have to be
+  std::span<std::byte> workspace_;
 };
 
 /// Elements as they lie in memory.

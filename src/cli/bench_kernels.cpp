@@ -47,7 +47,8 @@ json peaks_of(const Options& o, int threads, Rates& all) {
   return peaks;
 }
 
-// Guessed from the peaks: Fovea at half its limit, the way beside it as long, each rival three times as long.
+// Guessed from the peaks: Fovea at half its limit, the way beside it as long, rivals, half of which refuse
+// a row, three times as long.
 double estimated_seconds(const Options& o, const json& rival_list, const Rates& peaks,
                          const std::vector<BenchCase>& cases) {
   std::int64_t rivals = 0;
@@ -55,7 +56,7 @@ double estimated_seconds(const Options& o, const json& rival_list, const Rates& 
   double total = 0;
   for (const BenchCase& c : cases) {
     const double limit = limit_of(c, work_of(c), peaks).seconds(),
-                 turn = 2 * limit * (c.beside_name.empty() ? 1 : 2) + 6 * limit * static_cast<double>(rivals);
+                 turn = 2 * limit * (c.beside_name.empty() ? 1 : 2) + 3 * limit * static_cast<double>(rivals);
     total +=
         2 * turn + std::max(o.seconds, static_cast<double>(o.rounds) * turn) + static_cast<double>(rivals);
   }

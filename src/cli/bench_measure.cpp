@@ -57,7 +57,9 @@ double tolerance_of(DType dtype) {
 json take_rivals(const Measuring& m, const BenchCase& c, const BenchCall& call, std::vector<Way>& ways) {
   json all = json::array();
   if (!m.rivals.any()) return all;
-  for (json rival : m.rivals.prepare(request_of(c, call, m.folder.path()))) {
+  const json prepared = m.rivals.prepare(request_of(c, call, m.folder.path()));
+  for (const auto& read : std::filesystem::directory_iterator(m.folder.path())) std::filesystem::remove(read);
+  for (json rival : prepared) {
     const auto name = rival.at("name").get<std::string>();
     if (!rival.contains("refused") && !(rival.at("error").get<double>() <= tolerance_of(c.dtype)))
       rival["refused"] = fmt::format("disagrees: relative error above {:.1e}", tolerance_of(c.dtype));

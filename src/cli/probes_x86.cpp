@@ -101,7 +101,7 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) double dot_bf16_
   const __m512bh a = (__m512bh)_mm512_set1_epi32(0x3f803f80), b = (__m512bh)_mm512_set1_epi32(0x2f802f80);
   __m512 sum[sums];
 #pragma GCC unroll 12
-  for (int i = 0; i < sums; ++i) sum[i] = _mm512_setzero_ps();
+  for (int i = 0; i < sums; ++i) sum[i] = _mm512_set1_ps(static_cast<float>(i));  // equal ones would be one
   for (int n = 0; n < steps; ++n) {
 #pragma GCC unroll 12
     for (int i = 0; i < sums; ++i) sum[i] = _mm512_dpbf16_ps(sum[i], a, b);

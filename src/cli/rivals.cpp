@@ -13,7 +13,7 @@
 namespace fovea::cli {
 namespace {
 
-constexpr const char* known[] = {"torch sdpa", "torch flex", "torch eager", "onnxruntime", "onednn"};
+constexpr const char* known[] = {"torch sdpa", "torch flex", "torch eager", "ort mha", "ort gqa", "onednn"};
 
 nlohmann::json all_absent(const std::string& reason) {
   nlohmann::json list = nlohmann::json::array();
