@@ -429,8 +429,10 @@ class Server:
         return float(np.linalg.norm((found - wanted).ravel()) / max(float(np.linalg.norm(wanted.ravel())), 1e-30))
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        call = self.calls[request["name"]]
-        return {"seconds": [_seconds(call) for _ in range(request["count"])]}
+        call, count = self.calls[request["name"]], request["count"]
+        if count > 1:
+            call()  # threads that slept since the last burst, caches that others filled: not timed
+        return {"seconds": [_seconds(call) for _ in range(count)]}
 
     def drop(self, _: dict[str, Any]) -> dict[str, Any]:
         self.calls.clear()

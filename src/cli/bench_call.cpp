@@ -93,6 +93,7 @@ void BenchCall::call() {
 
 std::vector<double> BenchCall::run(std::int64_t count) {
   std::vector<double> seconds;
+  if (count > 1) call();
   for (std::int64_t n = 0; n < count; ++n) {
     const auto begin = std::chrono::steady_clock::now();
     call();

@@ -20,7 +20,8 @@ class BenchCall {
   /// Standard normal operands, the same ones in every run. Throws what make_plan throws.
   BenchCall(const BenchCase& c, const std::string& kernel, Executor& executor);
 
-  /// Seconds of each of `count` calls with a ready plan and the caller's workspace.
+  /// Seconds of each of `count` calls with a ready plan and the caller's workspace, one that is not timed
+  /// before more than one: threads and caches are then warm, as they are for the rivals.
   std::vector<double> run(std::int64_t count);
   std::string kernel() const { return std::string(plan_.kernel()); }
   /// Operands and results, contiguous in the row's dtype: "query", "key", "value", "output"; additive "v";
