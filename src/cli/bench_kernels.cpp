@@ -60,8 +60,12 @@ double estimated_seconds(const Options& o, const json& rival_list, const Rates& 
   }
   double total = 0;
   for (const BenchCase& c : cases) {
+    BenchCase dense = c;  // what a rival computes that is given a mask as a matrix
+    if (c.mask != "causal") dense.mask = "everything";
     const double limit = limit_of(c, work_of(c), peaks).seconds(),
-                 turn = 2 * limit * (c.beside_name.empty() ? 1 : 2) + 3 * limit * static_cast<double>(rivals);
+                 theirs = limit_of(dense, work_of(dense), peaks).seconds(),
+                 turn =
+                     2 * limit * (c.beside_name.empty() ? 1 : 2) + 3 * theirs * static_cast<double>(rivals);
     total += 2 * turn + std::max(o.seconds, static_cast<double>(o.rounds) * turn) +
              0.2 * static_cast<double>(rivals);
     if (c.pass == Pass::forward && c.score != "additive") total += compile;

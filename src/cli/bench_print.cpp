@@ -43,7 +43,7 @@ const char* meaning_of(Probe probe) {
 
 std::string machine_text(const json& report) {
   const json& machine = report.at("machine");
-  return fmt::format("fovea {} on {}; {} threads; kernels: {}.", report.at("version").get<std::string>(),
+  return fmt::format("fovea {} on {}; threads: {}; kernels: {}.", report.at("version").get<std::string>(),
                      machine.at("cpu").get<std::string>(), report.at("threads").get<int>(),
                      machine.at("kernels").get<std::string>());
 }
