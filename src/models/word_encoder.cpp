@@ -7,10 +7,6 @@
 
 namespace fovea::models {
 
-static double env(const char* n, double d) {
-  const char* e = getenv(n);
-  return e ? atof(e) : d;
-}
 PaddedWords pad(std::span<const FeatureSentence> sentences, std::span<const std::size_t> index) {
   const auto refuse = [](const char* argument, const std::string& expected, const std::string& got) {
     throw InvalidArgument("pad", argument, expected, got);
@@ -37,10 +33,17 @@ PaddedWords pad(std::span<const FeatureSentence> sentences, std::span<const std:
   return padded;
 }
 
+namespace {
+
+// A third of Embedding's: a feature that training never meets keeps its first values, and should say little.
+constexpr float first_deviation = 0.3f;
+
+}  // namespace
+
 WordEncoder::WordEncoder(nn::ParameterSet& set, const std::string& name, const WordEncoderConfig& config)
     : config_(config),
       table_(&set.normal(name + ".embed_features.weight", {config.features, config.dim},
-                         (float)env("INIT", 0.3) / std::sqrt(static_cast<float>(config.dim)))),
+                         first_deviation / std::sqrt(static_cast<float>(config.dim)))),
       stack_(set, name,
              {.layers = config.layers,
               .dim = config.dim,

@@ -48,6 +48,11 @@ Var normalize_rows(const Var& x, float epsilon = 1e-6f);
 Var linear(const Var& x, const Var& weight, const Var& bias);
 /// table [V, D], ids (each in [0, V)) -> [ids.size(), D], times `factor`.
 Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor = 1.0f);
+/// Σ of the rows of table [V, D] that ids names, each times its weight, over groups that stand one after the
+/// other in `ids`: group g has counts[g] of them (0: a row of zeros) -> [counts.size(), D]. A word as the sum
+/// of its parts: Bojanowski et al. 2017, arXiv 1607.04606. `weights` one an id, or none: 1 each.
+Var embedding_sums(const Var& table, std::span<const std::int32_t> ids, std::span<const std::int64_t> counts,
+                   std::span<const float> weights = {});
 /// x [..., D], gamma [D], beta [D]. Ba et al. 2016, arXiv 1607.06450.
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon);
 
@@ -114,6 +119,8 @@ Var negative_log_likelihood(const Var& probabilities, std::span<const std::int32
 /// Σ weights_i (x_i - target_i)²: [1]. target and weights have x's shape; weights may be empty: 1 each.
 Var squared_error(const Var& x, const Tensor& target, const Tensor& weights = {});
 
+/// The first of the largest elements of each row of `rows` [N, V].
+std::vector<std::int32_t> argmax_rows(const Tensor& rows);
 /// log softmax of each row of `logits` [N, V], in place; for decoding, not recorded.
 void log_softmax_rows(Tensor& logits);
 
