@@ -40,7 +40,8 @@ AttentionInputs inputs_of(const AttentionCall& call, const Saved& saved, const V
                                                 : ConstTensorView(heads_of(value.value(), call.num_kv_heads)),
                          .key_lengths = saved.key_lengths,
                          .query_offset = call.query_offset,
-                         .dropout_seed = call.dropout_seed};
+                         .dropout_seed = call.dropout_seed,
+                         .sample_seed = call.sample_seed};
   if (!call.W.empty()) inputs.parameters.W = call.W.value();
   if (!call.U.empty()) inputs.parameters.U = call.U.value();
   if (!call.v.empty()) inputs.parameters.v = call.v.value();

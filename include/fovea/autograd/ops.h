@@ -29,6 +29,9 @@ Var concat(std::span<const Var> parts, int axis);
 Var slice(const Var& x, int axis, std::int64_t begin, std::int64_t length);
 /// x [B, T, D], index [B] -> [B, D]: row index[b] of entry b.
 Var gather_rows(const Var& x, std::span<const std::int64_t> index);
+/// x [B, T, D], index [B * count] -> [B, count, D]: rows index[b * count + i] of entry b, any of them more
+/// than once.
+Var gather_rows(const Var& x, std::span<const std::int64_t> index, std::int64_t count);
 /// a where mask[b] is 1, b where it is 0; a, b [B, ...], one mask entry a row.
 Var blend_rows(std::span<const float> mask, const Var& a, const Var& b);
 
@@ -80,6 +83,7 @@ struct AttentionCall {
   std::span<const std::int64_t> key_lengths = {};  ///< for KeyLengths{} in the mask
   std::int64_t query_offset = 0;
   std::uint64_t dropout_seed = 0;
+  std::uint64_t sample_seed = 0;  ///< of HardSample and GumbelSample
   Var W = {}, U = {}, v = {}, b = {};  ///< score parameters (ScoreParameters)
   Tensor* weights = nullptr;           ///< if given, receives [B, Hq, Lq, Lk]
 };
