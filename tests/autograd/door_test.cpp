@@ -79,8 +79,6 @@ TEST(Door, Layers) {
   expect_refused("embedding_sums", [&] { embedding_sums(zeros({5, 2}), inside, none); });
   expect_refused("embedding_sums", [&] { embedding_sums(zeros({5, 2}), inside, below_zero); });
   expect_refused("embedding_sums", [&] { embedding_sums(zeros({5, 2}), inside, one_id, two_weights); });
-  expect_refused("argmax_rows", [] { argmax_rows(zeros({5}).value()); });
-  expect_refused("argmax_rows", [] { argmax_rows(zeros({5, 0}).value()); });
   expect_refused("layer_norm", [] { layer_norm(zeros({2, 3}), zeros({4}), zeros({3}), 1e-5f); });
   expect_refused("layer_norm", [] { layer_norm(zeros({2, 3}), zeros({3}), zeros({4}), 1e-5f); });
   const std::int32_t targets[] = {0, 4};

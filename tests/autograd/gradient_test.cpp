@@ -121,12 +121,6 @@ TEST(EmbeddingSums, AreSumsOfEmbeddings) {
   }
 }
 
-TEST(ArgmaxRows, FirstOfTheLargest) {
-  const float values[] = {1, 3, 2, 5, 5, 0, -1, -2, -3};
-  const Tensor rows = Tensor::from(std::span<const float>(values), {3, 3});
-  EXPECT_EQ(argmax_rows(rows), (std::vector<std::int32_t>{1, 0, 0}));
-}
-
 TEST(Gradient, Layers) {
   check({parameter({4, 5}, 1), parameter({3, 5}, 2), parameter({3}, 3)},
         [](const auto& v) { return linear(v[0], v[1], v[2]); });
