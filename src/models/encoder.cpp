@@ -32,7 +32,8 @@ Encoder::Encoder(nn::ParameterSet& set, const std::string& name, const EncoderCo
               .feed_forward = config.feed_forward,
               .heads = config.heads,
               .dropout = config.dropout,
-              .attention_dropout = config.attention_dropout}) {}
+              .attention_dropout = config.attention_dropout,
+              .start = config.start}) {}
 
 nn::Var Encoder::embed(nn::Context& context, const Padded& tokens) const {
   const nn::Var words = embedding_(context, tokens.ids, std::sqrt(static_cast<float>(config_.dim)));

@@ -1,5 +1,6 @@
 #include "fovea/nn/transformer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fovea::nn {
@@ -9,6 +10,27 @@ FeedForward::FeedForward(ParameterSet& set, const std::string& name, std::int64_
 
 Var FeedForward::operator()(Context& context, const Var& x) const {
   return second(context, autograd::relu(first(context, x)));
+}
+
+void start_alike(const Linear& query, const Linear& key) {
+  if (query.weight->value.shape() != key.weight->value.shape()) {
+    throw InvalidArgument("start_alike", "key", "a weight " + to_string(query.weight->value.shape()),
+                          to_string(key.weight->value.shape()));
+  }
+  std::copy_n(query.weight->value.data<float>(), query.weight->value.count(),
+              key.weight->value.data<float>());
+}
+
+void start_alike(const MultiHeadAttention& attention) {
+  start_alike(attention.query, attention.key);
+  // Not the identity alone: what differs between heads and layers begins in the random part.
+  constexpr float random = 0.3f, same = 0.7f;
+  for (const Linear* linear : {&attention.value, &attention.output}) {
+    float* weight = linear->weight->value.data<float>();
+    const std::int64_t rows = linear->weight->value.size(0), columns = linear->weight->value.size(1);
+    for (std::int64_t i = 0; i < rows * columns; ++i)
+      weight[i] = random * weight[i] + (i / columns == i % columns ? same : 0.0f);
+  }
 }
 
 TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, const StackOptions& options)
@@ -23,6 +45,10 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
     const bool reads_memory = options.reads == StackOptions::Reads::memory;
     made.self = attention(layer + ".self_attn");
     if (reads_memory) made.memory = attention(layer + ".encoder_attn");
+    if (options.start == Start::alike) {
+      start_alike(made.self);
+      if (made.memory) start_alike(*made.memory);
+    }
     made.self_norm = norm(layer + ".self_attn_layer_norm");
     if (reads_memory) made.memory_norm = norm(layer + ".encoder_attn_layer_norm");
     made.final_norm = norm(layer + ".final_layer_norm");

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -122,6 +123,39 @@ TEST(AttentionPooling, IsAttentionOfItsQueries) {
   const Tensor expected =
       pooling.attention(context, repeated, x, {.mask = KeyLengths{}, .key_lengths = lengths}).value();
   EXPECT_EQ(std::memcmp(pooled.raw(), expected.raw(), pooled.bytes()), 0);
+}
+
+// Rows that are alike find each other before any training: of memory rows that are orthogonal to each other,
+// a query attends most to its own copy, and takes it over. A random start has no such preference.
+TEST(Start, AlikeRowsAttendToEachOther) {
+  constexpr std::int64_t dim = 32, rows = 8;
+  Tensor x = Tensor::zeros(DType::f32, {1, rows, dim});
+  for (std::int64_t r = 0; r < rows; ++r) x.data<float>()[r * dim + 3 * r] = std::sqrt(float{dim});
+  const auto own_weight = [&](Start start) {
+    ParameterSet set(5);
+    MultiHeadAttention attention(set, "attention", dim, 1, 0.0f);
+    if (start == Start::alike) start_alike(attention);
+    Context context;
+    Tensor weights;
+    const Tensor y = attention(context, x, x, {.mask = Everything{}, .weights = &weights}).value();
+    float least = 1.0f;
+    for (std::int64_t r = 0; r < rows; ++r) least = std::min(least, weights.data<float>()[r * rows + r]);
+    if (start == Start::alike) {
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const float* row = y.data<float>() + r * dim;
+        EXPECT_EQ(std::max_element(row, row + dim) - row, 3 * r);
+      }
+    }
+    return least;
+  };
+  EXPECT_GT(own_weight(Start::alike), 0.5f);
+  EXPECT_LT(own_weight(Start::random), 0.5f);
+}
+
+TEST(Start, PointersOfDifferentShapesAreRefused) {
+  ParameterSet set(5);
+  const Linear query(set, "query", 8, 4), key(set, "key", 6, 4);
+  EXPECT_THROW(start_alike(query, key), InvalidArgument);
 }
 
 }  // namespace

@@ -25,6 +25,16 @@ struct FeedForward {
   Var operator()(Context& context, const Var& x) const;
 };
 
+/// How attention begins. `alike`: keys are made as queries are, and what is attended to passes nearly as it
+/// is, so that a row takes over rows that are like it from the first update on, as trained attention does
+/// (Trockman and Kolter 2023, arXiv 2305.09828). Where equal things must find each other (a name in a
+/// question and in a story), a random start stays long before it sees that they are equal.
+enum class Start : std::uint8_t { random, alike };
+/// Makes the parameters of `attention` so. Queries and memory must have the same width, and mean the same.
+void start_alike(const MultiHeadAttention& attention);
+/// A key that begins as the query does: for pointers made of two Linear.
+void start_alike(const Linear& query, const Linear& key);
+
 struct StackOptions {
   std::int64_t layers = 2, dim = 64, feed_forward = 128, heads = 4;
   /// What a layer attends to besides its own sequence: nothing, or a memory (an encoder's output).
@@ -32,6 +42,7 @@ struct StackOptions {
   Reads reads = Reads::itself;
   NormPlace norm = NormPlace::pre;
   float dropout = 0.0f, attention_dropout = 0.0f;
+  Start start = Start::random;
 };
 
 /// Layers of self-attention, attention to a memory where there is one, and a feed-forward part, each inside a
