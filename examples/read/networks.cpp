@@ -19,12 +19,7 @@ Ids choose(const Var& query, const Var& key, Var& weights) {
   weights = reshape(attention_weights({}, queries, key), {rows, keys});
   const autograd::AttentionCall hard{.spec = {.normalizer = HardArgmax{}}};
   const Tensor taken = attention_weights(hard, queries.value(), key.value()).value();
-  Ids places;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const float* row = taken.data<float>() + r * keys;
-    places.push_back(static_cast<std::int32_t>(std::max_element(row, row + keys) - row));
-  }
-  return places;
+  return autograd::argmax_rows(taken.reshape({rows, keys}));
 }
 
 }  // namespace
@@ -36,9 +31,7 @@ Chooser::Chooser(nn::ParameterSet& set, std::int64_t vocabulary)
       second_hidden_(set, "second.hidden", 2 * glance_dim, glance_dim),
       second_query_(set, "second.query", glance_dim, glance_dim),
       second_key_(set, "second.key", glance_dim, glance_dim),
-      enough_(&set.normal("second.enough", {1, glance_dim}, 1.0f)) {
-  nn::start_alike(first_query_, first_key_);
-}
+      enough_(&set.normal("second.enough", {1, glance_dim}, 1.0f)) {}
 
 Var Chooser::glance(nn::Context& context, const std::vector<Ids>& texts) const {
   const models::Padded padded = models::pad(texts);
@@ -74,11 +67,7 @@ Chooser::Choice Chooser::operator()(nn::Context& context, std::span<const Questi
 
 Reader::Reader(nn::ParameterSet& set, std::int64_t vocabulary)
     : encoder_(set, "reader",
-               {.vocabulary = vocabulary,
-                .dim = reader_dim,
-                .feed_forward = 128,
-                .layers = 3,
-                .start = nn::Start::alike}),
+               {.vocabulary = vocabulary, .dim = reader_dim, .feed_forward = 128, .layers = 3}),
       answer_(set, "answer", reader_dim, vocabulary) {}
 
 Var Reader::operator()(nn::Context& context, const std::vector<Ids>& texts) const {

@@ -96,11 +96,9 @@ Result evaluate(const std::vector<Question>& questions, const Answer& answer) {
     const auto began = std::chrono::steady_clock::now();
     const Tensor logits = answer(context, part, places).value();
     result.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    for (std::size_t i = 0; i < part.size(); ++i) {
-      const float* row = logits.data<float>() + static_cast<std::int64_t>(i) * logits.size(1);
-      const bool right = std::max_element(row, row + logits.size(1)) - row == part[i].answer;
-      judge(part[i], right, places.empty() ? nullptr : &places[i], result, of);
-    }
+    const Ids answers = autograd::argmax_rows(logits);
+    for (std::size_t i = 0; i < part.size(); ++i)
+      judge(part[i], answers[i] == part[i].answer, places.empty() ? nullptr : &places[i], result, of);
   }
   const auto count = static_cast<double>(questions.size());
   for (double* mean : {&result.exact, &result.found, &result.read, &result.seconds}) *mean /= count;

@@ -75,10 +75,8 @@ Result evaluate(const std::vector<Program>& programs, const text::Vocabulary& wo
     const std::span part(programs.data() + begin, std::min(at_once, programs.size() - begin));
     nn::Context context;
     const Tensor likely = tracer(context, batch_of(part, words, random)).value();
-    for (std::size_t i = 0; i < part.size(); ++i) {
-      const float* row = likely.data<float>() + static_cast<std::int64_t>(i) * kLines;
-      right.push_back(std::max_element(row, row + kLines) - row == part[i].wrote);
-    }
+    const std::vector<std::int32_t> lines = autograd::argmax_rows(likely);
+    for (std::size_t i = 0; i < part.size(); ++i) right.push_back(lines[i] == part[i].wrote);
   }
   return result_of(programs, right);
 }

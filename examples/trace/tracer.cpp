@@ -1,6 +1,7 @@
 #include "tracer.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "fovea/attention/masks.h"
 
@@ -63,16 +64,21 @@ Tracer::Tracer(nn::ParameterSet& set, std::int64_t vocabulary, Message message)
              .dim = dim,
              .feed_forward = 128,
              .reads = message == Message::crossed ? nn::StackOptions::Reads::memory
-                                                  : nn::StackOptions::Reads::itself,
-             .start = nn::Start::alike}),
-      query_(set, "pointer.query", kLineWords * dim, pointer_dim),
-      key_(set, "pointer.key", kLineWords * dim, pointer_dim) {
-  nn::start_alike(above_);
-  nn::start_alike(query_, key_);
-  // A line begins as the sum of its words.
+                                                  : nn::StackOptions::Reads::itself}),
+      query_(set, "pointer.q_proj", kLineWords * dim, pointer_dim),
+      key_(set, "pointer.k_proj", kLineWords * dim, pointer_dim) {
+  nn::start_alike(set);
+  if (std::getenv("LINE")) {
   float* weight = line_.weight->value.data<float>();
   for (std::int64_t i = 0; i < dim * kLineWords * dim; ++i)
     weight[i] += i / (kLineWords * dim) == i % dim ? 0.4f : 0.0f;
+  }
+  if (std::getenv("OV"))
+  for (const char* part : {"above.v_proj.weight", "above.out_proj.weight"}) {
+    float* weight = set.at(part).value.data<float>();
+    for (std::int64_t i = 0; i < dim * dim; ++i)
+      weight[i] = 0.3f * weight[i] + (i % (dim + 1) == 0 ? 0.7f : 0.0f);
+  }
 }
 
 Var Tracer::operator()(nn::Context& context, const Batch& batch, Tensor* weights) const {

@@ -165,6 +165,17 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
           })};
 }
 
+std::vector<std::int32_t> argmax_rows(const Tensor& rows) {
+  if (rows.rank() != 2 || rows.size(1) < 1)
+    throw InvalidArgument("argmax_rows", "rows", "[N, V] with V at least 1", to_string(rows.shape()));
+  std::vector<std::int32_t> best(static_cast<std::size_t>(rows.size(0)));
+  for (std::size_t n = 0; n < best.size(); ++n) {
+    const float* row = rows.data<float>() + static_cast<std::int64_t>(n) * rows.size(1);
+    best[n] = static_cast<std::int32_t>(std::max_element(row, row + rows.size(1)) - row);
+  }
+  return best;
+}
+
 void log_softmax_rows(Tensor& logits) {
   if (logits.rank() != 2)
     throw InvalidArgument("log_softmax_rows", "logits", "[N, V]", to_string(logits.shape()));

@@ -107,27 +107,36 @@ Var slice(const Var& x, int axis, std::int64_t begin, std::int64_t length) {
 }
 
 Var gather_rows(const Var& x, std::span<const std::int64_t> index) {
-  if (x.shape().rank() != 3 || static_cast<std::int64_t>(index.size()) != x.size(0)) {
-    throw InvalidArgument("gather_rows", "x, index", "x [B, T, D] and B indices",
-                          to_string(x.shape()) + " and " + std::to_string(index.size()) + " indices");
+  if (x.shape().rank() != 3) throw InvalidArgument("gather_rows", "x", "[B, T, D]", to_string(x.shape()));
+  return reshape(gather_rows(x, index, 1), {x.size(0), x.size(2)});
+}
+
+Var gather_rows(const Var& x, std::span<const std::int64_t> index, std::int64_t count) {
+  const std::int64_t gathered = static_cast<std::int64_t>(index.size());
+  // Divided and not multiplied: a product of what the caller gave could run over.
+  if (x.shape().rank() != 3 || count < 1 || gathered % count != 0 || gathered / count != x.size(0)) {
+    throw InvalidArgument("gather_rows", "x, index", "x [B, T, D] and count indices an entry, at least 1",
+                          to_string(x.shape()) + " and " + std::to_string(gathered) + " indices, count " +
+                              std::to_string(count));
   }
-  const std::int64_t batch = x.size(0), length = x.size(1), dim = x.size(2);
-  Tensor out(DType::f32, {batch, dim});
-  for (std::int64_t b = 0; b < batch; ++b) {
-    if (index[b] < 0 || index[b] >= length) {
+  const std::int64_t length = x.size(1), dim = x.size(2);
+  std::vector<std::int64_t> rows(index.begin(), index.end());  // of x as [B * T, D]
+  for (std::int64_t i = 0; i < gathered; ++i) {
+    if (rows[i] < 0 || rows[i] >= length) {
       throw InvalidArgument("gather_rows", "index", "rows in [0, " + std::to_string(length) + ")",
-                            std::to_string(index[b]));
+                            std::to_string(rows[i]));
     }
-    std::copy_n(x.value().data<float>() + (b * length + index[b]) * dim, dim, out.data<float>() + b * dim);
+    rows[i] += i / count * length;
   }
-  return result_of(tape_of({&x}), out,
-                   [=, rows = std::vector<std::int64_t>(index.begin(), index.end())](const Tensor& d) {
-                     float* to = gradient_of(x).data<float>();
-                     for (std::int64_t b = 0; b < batch; ++b) {
-                       for (std::int64_t i = 0; i < dim; ++i)
-                         to[(b * length + rows[b]) * dim + i] += d.data<float>()[b * dim + i];
-                     }
-                   });
+  Tensor out(DType::f32, {x.size(0), count, dim});
+  for (std::int64_t i = 0; i < gathered; ++i)
+    std::copy_n(x.value().data<float>() + rows[i] * dim, dim, out.data<float>() + i * dim);
+  return result_of(tape_of({&x}), out, [=](const Tensor& d) {
+    float* to = gradient_of(x).data<float>();
+    for (std::int64_t i = 0; i < gathered; ++i) {
+      for (std::int64_t j = 0; j < dim; ++j) to[rows[i] * dim + j] += d.data<float>()[i * dim + j];
+    }
+  });
 }
 
 Var blend_rows(std::span<const float> mask, const Var& a, const Var& b) {

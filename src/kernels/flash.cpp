@@ -11,6 +11,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/flash_rows_backward-inl.h"
+#include "kernels/flash_split-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -22,6 +23,12 @@ HWY_INLINE bool IsDirect(const Problem<T>& p) {
   return p.score != ScoreKind::dot || p.query_len <= most_direct_queries || p.key_len == 0;
 }
 
+/// A few queries of a dot-like score under a normaliser whose states merge: flash_split-inl.h.
+template <class T>
+HWY_INLINE bool IsSplit(const Problem<T>& p) {
+  return p.score == ScoreKind::dot && p.query_len <= most_direct_queries && p.key_len > 0 && !p.whole_row;
+}
+
 template <class T>
 size_t ForwardBytes(const Problem<T>& p, int threads) {
   if (p.whole_row) {
@@ -30,10 +37,11 @@ size_t ForwardBytes(const Problem<T>& p, int threads) {
     const size_t tiled = IsDirect(p) ? 0 : RowsForwardBytes<true>(p, threads);
     return direct > tiled ? direct : tiled;
   }
-  // A smaller call may be direct where this one is tiled.
-  const size_t direct = DirectForwardBytes(p, threads),
+  // A smaller call may be direct or split where this one is tiled.
+  const size_t direct = DirectForwardBytes(p, threads), split = SplitForwardBytes(p, threads),
                tiled = IsDirect(p) ? 0 : TiledForwardBytes(p, threads);
-  return direct > tiled ? direct : tiled;
+  const size_t few = direct > split ? direct : split;
+  return few > tiled ? few : tiled;
 }
 template <class T>
 size_t BackwardBytes(const Problem<T>& p, int threads) {
@@ -42,12 +50,39 @@ size_t BackwardBytes(const Problem<T>& p, int threads) {
   const size_t tiled = p.whole_row ? RowsBackwardBytes<true>(p, threads) : TiledBackwardBytes(p, threads);
   return direct > tiled ? direct : tiled;
 }
+/// Keys and values in the 16 bits they are stored in.
+HWY_NOINLINE void StoredForward(const Problem<float>& p, const ForwardOutputs<float>& out, Executor& executor,
+                                std::byte* memory) {
+  const auto as = [](const Operand<const uint16_t*>& x, auto stored) {
+    using S = decltype(stored);
+    return Operand<const S*>{reinterpret_cast<const S*>(x.data), x.batch_stride, x.head_stride, x.row_stride};
+  };
+  if (p.stored == DType::bf16) {
+    return SplitForward(p, out, as(p.stored_key, hwy::bfloat16_t()), as(p.stored_value, hwy::bfloat16_t()),
+                        executor, memory);
+  }
+  SplitForward(p, out, as(p.stored_key, hwy::float16_t()), as(p.stored_value, hwy::float16_t()), executor,
+               memory);
+}
+
 template <class T>
 void Forward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::byte* memory) {
   if (p.whole_row) {
     const bool direct = IsDirect(p) || (!out.output.data && list_size(out.weight_rows) > 0);
     return direct ? RowsForward<false>(p, out, executor, memory)
                   : RowsForward<true>(p, out, executor, memory);
+  }
+  if (IsSplit(p)) {
+    // Weights come from a pass of their own, so that asking for them changes no bit of the output.
+    ForwardOutputs<T> weights = out, rest = out;
+    weights.output.data = nullptr;
+    weights.log_sum_exp = nullptr;
+    rest.weights.data = nullptr;
+    if (out.weights.data) DirectForward(p, weights, executor, memory);
+    if constexpr (sizeof(T) == 4) {
+      if (p.stored_key.data) return StoredForward(p, rest, executor, memory);
+    }
+    return SplitForward(p, rest, p.key, p.value, executor, memory);
   }
   IsDirect(p) ? DirectForward(p, out, executor, memory) : TiledForward(p, out, executor, memory);
 }
@@ -94,6 +129,10 @@ HWY_AFTER_NAMESPACE();
 namespace fovea::kernels {
 namespace {
 
+bool reads_stored(const Problem<float>& p) {
+  return p.score == ScoreKind::dot && p.query_len <= most_direct_queries && p.key_len > 0 && !p.whole_row;
+}
+
 const char* accepts(ScoreKind, DType, std::int64_t, std::int64_t) {
   return nullptr;
 }
@@ -117,6 +156,7 @@ const char* accepts(ScoreKind, DType, std::int64_t, std::int64_t) {
                           std::span<std::byte> m) { TARGET::Forward64(p, out, e, m.data()); },      \
         .backward_f64 = [](const Problem<double>& p, const BackwardProblem<double>& g, Executor& e, \
                            std::span<std::byte> m) { TARGET::Backward64(p, g, e, m.data()); },      \
+        .reads_stored = reads_stored,                                                               \
         .supported = [] { return (hwy::SupportedTargets() & (BIT)) != 0; },                         \
         .refuse = accepts};                                                                         \
     return table;                                                                                   \

@@ -8,6 +8,7 @@
 #define FOVEA_FLASH_DIRECT_INL_H_
 #endif
 
+#include "kernels/flash_additive-inl.h"
 #include "kernels/flash_tiled-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -76,13 +77,21 @@ HWY_INLINE T CoverageScore(const T* HWY_RESTRICT q, const T* HWY_RESTRICT k, con
 }
 
 /// Scores of keys that row r sees; the others -inf, unread. The schedule counts its rows from `schedule_row`
-/// rows before `at`. `seen`: coverage of each key, else null.
+/// rows before `at`. `seen`: coverage of each key, else null. `fast`: of an additive score.
 template <class T>
 HWY_INLINE void DirectScores(const Problem<T>& p, const BlockAt<T>& at, int64_t r,
                              const BlockSchedule& schedule, const Piece& piece, T* scores,
-                             const ModBuffers<T>& mods, const T* seen = nullptr, int64_t schedule_row = 0) {
+                             const ModBuffers<T>& mods, const T* seen = nullptr, int64_t schedule_row = 0,
+                             const AdditiveQuery<T>& fast = {}) {
   const T* q = RowAt(p.query, at.b, at.h, at.row + r);
+  const int64_t padded = Padded<T>(p.score_dim);
   const auto range = [&](int64_t begin, int64_t end) {
+    if (fast.row && AllSmall(*fast.keys, fast.head_row, begin, end)) {
+      AdditiveScores<1>(fast.row, fast.keys->rows + (fast.head_row + begin) * padded, padded,
+                        fast.keys->vector, fast.keys->sum, end - begin, scores + (begin - piece.begin),
+                        int64_t{0});
+      return ScaleEarly(p, end - begin, scores + (begin - piece.begin));
+    }
     for (int64_t j = begin; j < end; ++j) {
       const T* k = RowAt(p.key, at.b, at.kv, j);
       scores[j - piece.begin] =
@@ -100,51 +109,113 @@ HWY_INLINE void DirectScores(const Problem<T>& p, const BlockAt<T>& at, int64_t 
   if (!piece.full) HideOutside(schedule.row(schedule_row + r), piece.begin, piece.end, scores);
 }
 
+/// f.operator()<kRows>(first row) over `rows` rows, four at a time and then what is left.
+template <class F>
+HWY_INLINE void ForRowGroups(int64_t rows, F&& f) {
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) f.template operator()<4>(r);
+  if (r + 2 <= rows) {
+    f.template operator()<2>(r);
+    r += 2;
+  }
+  if (r < rows) f.template operator()<1>(r);
+}
+
 template <class T>
 struct DirectScratch {
   T *scores, *d_scores, *gathered, *keep, *d_key, *d_vector;
+  T* additive_queries;  ///< E of the block's queries, Padded<T>(score_dim) apart
+  RowState<T>* states;
   ModBuffers<T> mods;
 };
 
 template <class T>
 HWY_INLINE DirectScratch<T> TakeDirectScratch(const Problem<T>& p, bool backward, Carve& carve) {
-  const int64_t stride = TileStride<T>(p.key_len);
-  return {carve.Take<T>(stride),
+  const int64_t stride = TileStride<T>(p.key_len),
+                rows = backward ? 1 : Least(kDirectRows, Most(p.query_len, 1)),
+                padded = Padded<T>(p.score_dim);
+  return {carve.Take<T>(rows * stride),
           carve.Take<T>(stride),
-          carve.Take<T>(p.value_dim),
+          carve.Take<T>(rows * p.value_dim),
           carve.Take<T>(stride),
-          carve.Take<T>(p.score_dim),
-          carve.Take<T>(p.score_dim),
+          carve.Take<T>(padded),
+          carve.Take<T>(padded),
+          carve.Take<T>(p.score == ScoreKind::additive ? rows * padded : 0),
+          carve.Take<RowState<T>>(rows),
           TakeModBuffers(p.mods, 1, backward, carve)};
+}
+
+/// Row r's E into slot `slot` of the scratch.
+template <class T>
+HWY_INLINE AdditiveQuery<T> AdditiveQueryOf(const Problem<T>& p, const AdditiveKeys<T>& keys,
+                                            const BlockAt<T>& at, int64_t r, int64_t slot,
+                                            const DirectScratch<T>& scratch) {
+  if (!keys.rows) return {};
+  T* row = scratch.additive_queries + slot * Padded<T>(p.score_dim);
+  const bool small = AdditiveRow(RowAt(p.query, at.b, at.h, at.row + r), p.score_dim, row);
+  return {&keys, small ? row : nullptr, (at.b * p.kv_heads + at.kv) * p.key_len};
+}
+
+/// Scores of all rows of a block against one piece, row r at r · stride.
+template <class T>
+HWY_INLINE void DirectPieceScores(const Problem<T>& p, const BlockAt<T>& at, const BlockSchedule& schedule,
+                                  const Piece& piece, const AdditiveQuery<T>* fast, int64_t stride,
+                                  const DirectScratch<T>& scratch) {
+  const int64_t n = piece.end - piece.begin, padded = Padded<T>(p.score_dim);
+  bool together = piece.full && !p.has_mods && fast[0].keys &&
+                  AllSmall(*fast[0].keys, fast[0].head_row, piece.begin, piece.end);
+  for (int64_t r = 0; r < at.rows && together; ++r) together = fast[r].row != nullptr;
+  if (!together) {
+    for (int64_t r = 0; r < at.rows; ++r)
+      DirectScores(p, at, r, schedule, piece, scratch.scores + r * stride, scratch.mods,
+                   static_cast<const T*>(nullptr), int64_t{0}, fast[r]);
+    return;
+  }
+  const AdditiveKeys<T>& keys = *fast[0].keys;
+  ForRowGroups(at.rows, [&]<int kRows>(int64_t r) {
+    AdditiveScores<kRows>(scratch.additive_queries + r * padded,
+                          keys.rows + (fast[0].head_row + piece.begin) * padded, padded, keys.vector,
+                          keys.sum, n, scratch.scores + r * stride, stride);
+  });
+  for (int64_t r = 0; r < at.rows; ++r) ScaleEarly(p, n, scratch.scores + r * stride);
 }
 
 template <class T>
 HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out, const BlockAt<T>& at,
-                                     const DirectScratch<T>& scratch) {
+                                     const AdditiveKeys<T>& keys, const DirectScratch<T>& scratch) {
   const BlockSchedule& schedule = ScheduleOf(p, at, 0, p.key_len);
+  const int64_t stride = TileStride<T>(p.key_len);
   const T scale = ScaleOf(p);
+  AdditiveQuery<T> fast[kDirectRows];
   for (int64_t r = 0; r < at.rows; ++r) {
-    RowState<T> state;
-    Fill(T{0}, p.value_dim, scratch.gathered);
-    for (int64_t n = 0; n < schedule.piece_count(); ++n) {
-      const Piece& piece = schedule.pieces()[n];
-      const int64_t count = piece.end - piece.begin;
-      DirectScores(p, at, r, schedule, piece, scratch.scores, scratch.mods);
-      const T factor = Normalize(p, scale, count, scratch.scores, state);
-      if (factor != T{1}) Scale(factor, p.value_dim, scratch.gathered);
+    fast[r] = AdditiveQueryOf(p, keys, at, r, r, scratch);
+    scratch.states[r] = RowState<T>();
+    Fill(T{0}, p.value_dim, scratch.gathered + r * p.value_dim);
+  }
+  for (int64_t n = 0; n < schedule.piece_count(); ++n) {
+    const Piece& piece = schedule.pieces()[n];
+    const int64_t count = piece.end - piece.begin;
+    DirectPieceScores(p, at, schedule, piece, fast, stride, scratch);
+    for (int64_t r = 0; r < at.rows; ++r) {
+      T *scores = scratch.scores + r * stride, *gathered = scratch.gathered + r * p.value_dim;
+      const T factor = Normalize(p, scale, count, scores, scratch.states[r]);
+      if (!out.output.data) continue;  // weights alone
+      if (factor != T{1}) Scale(factor, p.value_dim, gathered);
       if (p.dropout_rate > 0) {
         dropout_factors<T>(p.dropout_rate, p.dropout_seed,
                            {at.b, at.h, at.row + r + p.query_offset, piece.begin}, count, scratch.keep);
-        MultiplyInto(scratch.keep, count, scratch.scores);
+        MultiplyInto(scratch.keep, count, scores);
       }
       for (int64_t j = 0; j < count; ++j) {
-        if (scratch.scores[j] != T{0})
-          AddScaled(scratch.scores[j], RowAt(p.value, at.b, at.kv, piece.begin + j), p.value_dim,
-                    scratch.gathered);
+        if (scores[j] != T{0})
+          AddScaled(scores[j], RowAt(p.value, at.b, at.kv, piece.begin + j), p.value_dim, gathered);
       }
     }
-    const T log_sum_exp = Finish(state, SinkOf(p, at.h), p.value_dim, scratch.gathered,
-                                 RowAt(out.output, at.b, at.h, at.row + r));
+  }
+  for (int64_t r = 0; r < at.rows; ++r) {
+    T* gathered = scratch.gathered + r * p.value_dim;
+    const T log_sum_exp = Finish(scratch.states[r], SinkOf(p, at.h), p.value_dim, gathered,
+                                 out.output.data ? RowAt(out.output, at.b, at.h, at.row + r) : gathered);
     if (out.log_sum_exp)
       out.log_sum_exp[(at.b * p.query_heads + at.h) * p.query_len + at.row + r] = log_sum_exp;
     if (!out.weights.data) continue;
@@ -154,8 +225,9 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
       Fill(T{0}, p.key_len, to);
       for (int64_t n = 0; n < schedule.piece_count(); ++n) {
         const Piece& piece = schedule.pieces()[n];
-        DirectScores(p, at, r, schedule, piece, scratch.scores, scratch.mods);
-        FinalWeights(p, scale, state, SinkOf(p, at.h), piece.end - piece.begin, scratch.scores);
+        DirectScores(p, at, r, schedule, piece, scratch.scores, scratch.mods, static_cast<const T*>(nullptr),
+                     int64_t{0}, fast[r]);
+        FinalWeights(p, scale, scratch.states[r], SinkOf(p, at.h), piece.end - piece.begin, scratch.scores);
         Copy(scratch.scores, piece.end - piece.begin, to + piece.begin);
       }
     }
@@ -165,6 +237,7 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
 template <class T>
 HWY_NOINLINE size_t DirectForwardBytes(const Problem<T>& p, int threads) {
   Carve carve(nullptr);
+  TakeAdditiveKeys(p, carve);
   for (int t = 0; t < threads; ++t) TakeDirectScratch(p, false, carve);
   return carve.Used();
 }
@@ -172,12 +245,15 @@ HWY_NOINLINE size_t DirectForwardBytes(const Problem<T>& p, int threads) {
 template <class T>
 HWY_NOINLINE void DirectForward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor,
                                 std::byte* memory) {
-  Carve one(nullptr);
+  Carve carve(memory), one(nullptr);
+  AdditiveKeys<T> keys = TakeAdditiveKeys(p, carve);
+  FillAdditiveKeys(p, executor, keys);
+  std::byte* scratch = memory + carve.Used();
   TakeDirectScratch(p, false, one);
   const int64_t blocks = (p.query_len + kDirectRows - 1) / kDirectRows;
   executor.parallel_for(p.batch * p.query_heads * blocks, [&](int64_t unit, int worker) {
-    Carve mine(memory + static_cast<size_t>(worker) * one.Used());
-    DirectForwardBlock(p, out, BlockOf(p, unit, kDirectRows), TakeDirectScratch(p, false, mine));
+    Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
+    DirectForwardBlock(p, out, BlockOf(p, unit, kDirectRows), keys, TakeDirectScratch(p, false, mine));
   });
 }
 
@@ -185,8 +261,10 @@ HWY_NOINLINE void DirectForward(const Problem<T>& p, const ForwardOutputs<T>& ou
 template <class T>
 HWY_INLINE void DirectGradientRow(const Problem<T>& p, const BackwardProblem<T>& g, const BlockAt<T>& at,
                                   int64_t r, const Piece& piece, T mean, const T* keep, T* d_query,
-                                  int64_t group, const ModSums<T>& sums, const DirectScratch<T>& scratch) {
+                                  int64_t group, const ModSums<T>& sums, const AdditiveQuery<T>& fast,
+                                  const DirectScratch<T>& scratch) {
   const T scale = GradientScale(p);
+  const int64_t padded = Padded<T>(p.score_dim);
   const T *q = RowAt(p.query, at.b, at.h, at.row + r), *d_output = RowAt(g.d_output, at.b, at.h, at.row + r);
   const bool sigmoid = p.normalizer == NormalizerKind::sigmoid;
   for (int64_t j = piece.begin; j < piece.end; ++j) {
@@ -213,6 +291,9 @@ HWY_INLINE void DirectGradientRow(const Problem<T>& p, const BackwardProblem<T>&
     if (p.score == ScoreKind::dot) {
       AddScaled(ds, k, p.score_dim, d_query);
       AddScaled(ds, q, p.score_dim, d_key);
+    } else if (fast.row && fast.keys->small[fast.head_row + j]) {
+      AdditivePairGradient(fast.row, fast.keys->rows + (fast.head_row + j) * padded, fast.keys->vector, ds,
+                           p.score_dim, d_query, d_key, scratch.d_vector);
     } else {
       AdditiveGradient(q, k, p.additive_vector, ds, p.score_dim, d_query, d_key, scratch.d_vector);
     }
@@ -222,7 +303,8 @@ HWY_INLINE void DirectGradientRow(const Problem<T>& p, const BackwardProblem<T>&
 template <class T>
 HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<T>& g,
                                      const BackwardShape<T>& s, int64_t unit, T* partials,
-                                     const ModSums<T>& sums, const DirectScratch<T>& scratch) {
+                                     const ModSums<T>& sums, const AdditiveKeys<T>& keys,
+                                     const DirectScratch<T>& scratch) {
   const int64_t group = unit % s.groups, kv = unit / s.groups % p.kv_heads, b = unit / s.groups / p.kv_heads;
   const int64_t key_begin = group * s.group_keys, key_end = Least(p.key_len, key_begin + s.group_keys);
   const int64_t heads = p.query_heads / p.kv_heads;
@@ -241,17 +323,19 @@ HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<
         Fill(T{0}, p.score_dim, d_query);
         if (g.log_sum_exp[index] == kHidden<T>) continue;
         const T mean = Dot(RowAt(g.d_output, b, h, row + r), RowAt(g.output, b, h, row + r), p.value_dim);
+        const AdditiveQuery<T> fast = AdditiveQueryOf(p, keys, at, r, int64_t{0}, scratch);
         for (int64_t n = 0; n < schedule.piece_count(); ++n) {
           const Piece& piece = schedule.pieces()[n];
           const int64_t count = piece.end - piece.begin;
-          DirectScores(p, at, r, schedule, piece, scratch.scores, scratch.mods);
+          DirectScores(p, at, r, schedule, piece, scratch.scores, scratch.mods,
+                       static_cast<const T*>(nullptr), int64_t{0}, fast);
           SavedWeights(p, ScaleOf(p), g.log_sum_exp[index], SinkOf(p, h), count, scratch.scores);
           if (p.dropout_rate > 0) {
             dropout_factors<T>(p.dropout_rate, p.dropout_seed, {b, h, row + r + p.query_offset, piece.begin},
                                count, scratch.keep);
           }
           DirectGradientRow(p, g, at, r, piece, mean, p.dropout_rate > 0 ? scratch.keep : nullptr, d_query,
-                            group, sums, scratch);
+                            group, sums, fast, scratch);
         }
       }
     }
@@ -266,6 +350,7 @@ HWY_NOINLINE size_t DirectBackwardBytes(const Problem<T>& p, int threads) {
   carve.Take<T>(PartialsSize(p, units, p.score_dim));
   carve.Take<T>(units * p.score_dim);
   carve.Take<T>(most_mod_sum_elements(p, p.mods, units));
+  TakeAdditiveKeys(p, carve);
   for (int t = 0; t < threads; ++t) TakeDirectScratch(p, true, carve);
   return carve.Used();
 }
@@ -280,6 +365,8 @@ HWY_NOINLINE void DirectBackward(const Problem<T>& p, const BackwardProblem<T>& 
   T* vectors = carve.Take<T>(units * p.score_dim);
   const ModSums<T> sums = TakeModSums(p, p.mods, s.groups, carve);
   if (p.has_mods) begin_mod_gradients<T>(p, p.mods, sums, s.groups);
+  AdditiveKeys<T> keys = TakeAdditiveKeys(p, carve);
+  FillAdditiveKeys(p, executor, keys);
   std::byte* scratch = memory + carve.Used();
   Carve one(nullptr);
   TakeDirectScratch(p, true, one);
@@ -288,7 +375,7 @@ HWY_NOINLINE void DirectBackward(const Problem<T>& p, const BackwardProblem<T>& 
     DirectScratch<T> own = TakeDirectScratch(p, true, mine);
     own.d_vector = vectors + unit * p.score_dim;
     Fill(T{0}, p.score_dim, own.d_vector);
-    DirectBackwardUnit(p, g, s, unit, partials, sums, own);
+    DirectBackwardUnit(p, g, s, unit, partials, sums, keys, own);
   });
   if (g.d_query.data) AddPartials(p, g, s.groups, p.score_dim, partials, nullptr, executor);
   if (p.has_mods) finish_mod_gradients<T>(p, p.mods, sums, s.groups);

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -118,6 +119,30 @@ HWY_INLINE void Scale(T f, int64_t n, T* y) {
   for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, y + i), factor), d, y + i);
   for (; i < n; ++i) y[i] *= f;
 }
+
+#define FOVEA_UNROLL _Pragma("GCC unroll 16")
+/// to[i] = sum of the lanes of sums[i]. Pairs of vectors fold into one, whose halves hold a part of each,
+/// until every lane is one sum: 3 instructions a sum where a reduction of each vector takes 10.
+template <int kCount, int kParts, class D, class V = hn::Vec<D>, class T>
+HWY_INLINE void FoldSums(D d, V* sums, T* to) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int i = 0; i < kCount; ++i) hn::StoreU(sums[i], d, to + i);
+#else
+  if constexpr (kParts == 1) {
+    FOVEA_UNROLL for (int i = 0; i < kCount; ++i)
+        hn::StoreU(sums[i], d, to + i * static_cast<int64_t>(hn::Lanes(d)));
+  } else if constexpr (kCount == 1) {
+    sums[0] = hn::Add(hn::ConcatEven(d, sums[0], sums[0]), hn::ConcatOdd(d, sums[0], sums[0]));
+    FoldSums<1, kParts / 2>(d, sums, to);
+  } else {
+    FOVEA_UNROLL for (int i = 0; i < kCount / 2; ++i) sums[i] = hn::Add(
+        hn::ConcatEven(d, sums[2 * i + 1], sums[2 * i]), hn::ConcatOdd(d, sums[2 * i + 1], sums[2 * i]));
+    FoldSums<kCount / 2, kParts / 2>(d, sums, to);
+  }
+#endif
+}
+
+#undef FOVEA_UNROLL
 
 /// Elements of a row rounded up to whole vectors.
 template <class T>

@@ -34,7 +34,8 @@ struct Operand {
   }
 };
 
-/// T is float or double: 16-bit inputs are widened by the plan's caller layer before a kernel sees them.
+/// T is float or double: 16-bit inputs are widened by the plan's caller layer before a kernel sees them, but
+/// for keys and values of problems that reads_stored says yes to.
 template <class T>
 struct Problem {
   std::int64_t batch = 0, query_heads = 0, kv_heads = 0, query_len = 0, key_len = 0;
@@ -43,6 +44,9 @@ struct Problem {
   ScoreKind score = ScoreKind::dot;
   double scale = 1.0;
   Operand<const T*> query, key, value;
+  /// Keys and values as they are stored, where that is bf16 or f16: then key.data and value.data are null.
+  Operand<const std::uint16_t*> stored_key, stored_value;
+  DType stored = DType::f32;
   const T* additive_vector = nullptr;  ///< v [score_dim]; W q + b and U k are already in query and key
   const T* coverage_vector = nullptr;  ///< coverage: w [score_dim]
   const Mask* mask = nullptr;          ///< never null
@@ -108,6 +112,8 @@ struct KernelTable {
                       std::span<std::byte>) = nullptr;
   void (*backward_f64)(const Problem<double>&, const BackwardProblem<double>&, Executor&,
                        std::span<std::byte>) = nullptr;
+  /// Does forward take such a problem's 16-bit keys and values as they are stored? nullptr: never.
+  bool (*reads_stored)(const Problem<float>&) = nullptr;
   bool (*supported)() = nullptr;  ///< does this CPU run it
   /// nullptr when accepted, else the reason for the refusal.
   const char* (*refuse)(ScoreKind score, DType dtype, std::int64_t score_dim,

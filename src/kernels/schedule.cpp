@@ -70,6 +70,10 @@ void dropout_factors(double rate, std::uint64_t seed, const Site& first, std::in
 template void dropout_factors<float>(double, std::uint64_t, const Site&, std::int64_t, float*);
 template void dropout_factors<double>(double, std::uint64_t, const Site&, std::int64_t, double*);
 
+bool mask_reads_head(const Mask& mask) {
+  return mask.node().by_head();
+}
+
 std::int64_t weight_slot(std::span<const std::int64_t> heads, std::int64_t head, std::int64_t from) {
   if (heads.empty()) return from == 0 ? head : -1;
   for (auto slot = static_cast<std::size_t>(from); slot < heads.size(); ++slot) {

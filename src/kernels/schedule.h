@@ -51,6 +51,9 @@ BlockSchedule& thread_schedule();
 template <class T>
 void dropout_factors(double rate, std::uint64_t seed, const Site& first, std::int64_t count, T* to);
 
+/// Do heads of one block see different keys?
+bool mask_reads_head(const Mask& mask);
+
 /// The first slot of `heads` at or after `from` that asks for head `head`, -1 if none. No heads means all of
 /// them.
 std::int64_t weight_slot(std::span<const std::int64_t> heads, std::int64_t head, std::int64_t from);

@@ -185,4 +185,50 @@ std::string write_config(const TransformerConfig& config) {
          "\n";
 }
 
+LanguageModelConfig read_language_config(const std::string& text) {
+  const auto json = json::parse(text, nullptr, false);
+  if (!json.is_object()) throw InvalidArgument("config.json", "text", "a JSON object", text.substr(0, 40));
+  require(json, "model_type", "xglm");
+  field(json, "model_type");
+  require(json, "activation_function", "relu");
+  field(json, "activation_function");  // where it is absent, XGLM means another
+  require(json, "scale_embedding", true);
+  require(json, "tie_word_embeddings", true);
+  const LanguageModelConfig config{.vocabulary = size_field(json, "vocab_size", most_words),
+                                   .dim = size_field(json, "d_model", most_dim),
+                                   .feed_forward = size_field(json, "ffn_dim", most_dim),
+                                   .heads = size_field(json, "attention_heads", most_dim),
+                                   .layers = size_field(json, "num_layers", most_layers),
+                                   .dropout = rate_field(json, "dropout"),
+                                   .attention_dropout = rate_field(json, "attention_dropout")};
+  if (config.dim % config.heads != 0)
+    refuse("attention_heads", "a divisor of d_model " + std::to_string(config.dim),
+           std::to_string(config.heads));
+  return config;
+}
+
+std::int64_t least_elements(const LanguageModelConfig& c) {
+  return c.vocabulary * c.dim + c.layers * (4 * c.dim * c.dim + 2 * c.dim * c.feed_forward);
+}
+
+std::string write_config(const LanguageModelConfig& config) {
+  return json{{"model_type", "xglm"},
+              {"architectures", {"XGLMForCausalLM"}},
+              {"vocab_size", config.vocabulary},
+              {"d_model", config.dim},
+              {"ffn_dim", config.feed_forward},
+              {"attention_heads", config.heads},
+              {"num_layers", config.layers},
+              {"activation_function", "relu"},
+              {"scale_embedding", true},
+              {"tie_word_embeddings", true},
+              {"dropout", shortest(config.dropout)},
+              {"attention_dropout", shortest(config.attention_dropout)},
+              {"activation_dropout", 0.0},
+              // Positions are computed, so that this bounds nothing; readers make a table of this size.
+              {"max_position_embeddings", 2048}}
+             .dump(2) +
+         "\n";
+}
+
 }  // namespace fovea::models

@@ -5,6 +5,7 @@
 #include <string>
 #include <variant>
 
+#include "fovea/models/language_model.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
 
@@ -18,5 +19,10 @@ ModelConfig read_config(const std::string& text);
 std::int64_t least_elements(const ModelConfig& config);
 std::string write_config(const RnnConfig& config);
 std::string write_config(const TransformerConfig& config);
+
+/// The same for a language model, whose config.json is an XGLMConfig.
+LanguageModelConfig read_language_config(const std::string& text);
+std::int64_t least_elements(const LanguageModelConfig& config);
+std::string write_config(const LanguageModelConfig& config);
 
 }  // namespace fovea::models

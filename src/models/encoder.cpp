@@ -32,8 +32,7 @@ Encoder::Encoder(nn::ParameterSet& set, const std::string& name, const EncoderCo
               .feed_forward = config.feed_forward,
               .heads = config.heads,
               .dropout = config.dropout,
-              .attention_dropout = config.attention_dropout,
-              .start = config.start}) {}
+              .attention_dropout = config.attention_dropout}) {}
 
 nn::Var Encoder::embed(nn::Context& context, const Padded& tokens) const {
   const nn::Var words = embedding_(context, tokens.ids, std::sqrt(static_cast<float>(config_.dim)));

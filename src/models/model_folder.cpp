@@ -26,44 +26,68 @@ void convert(const Tensor& from, Tensor& to) {
   }
 }
 
-}  // namespace
-
-void save_model(const std::string& folder, const SequenceToSequence& model) {
+void save(const std::string& folder, const nn::ParameterSet& parameters, const std::string& config) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw FileError(folder, -1, "cannot be made: " + error.message());
   TensorFile file;
   file.metadata["format"] = "pt";  // what readers of the format look for: plain row-major tensors
-  for (const nn::Parameter& parameter : model.parameters().all())
+  for (const nn::Parameter& parameter : parameters.all())
     file.tensors.push_back({parameter.name, parameter.value});
   save_safetensors(folder + "/model.safetensors", file);
-  write_file_atomically(folder + "/config.json", model.config());
+  write_file_atomically(folder + "/config.json", config);
 }
 
-std::unique_ptr<SequenceToSequence> load_model(const std::string& folder) {
-  const std::string config = folder + "/config.json", weights = folder + "/model.safetensors";
-  const std::string text = read_file(config, 1u << 20);
+// The model of a folder: `read` makes a config of config.json's text, `make` a model of the config.
+template <class Read, class Make>
+auto load(const std::string& folder, Read&& read, Make&& make) {
+  const std::string config_path = folder + "/config.json", weights = folder + "/model.safetensors";
+  const std::string text = read_file(config_path, 1u << 20);
   const TensorFile file = load_safetensors(weights);
   std::int64_t elements = 0;
   for (const NamedTensor& named : file.tensors) elements += named.tensor.count();
-  std::unique_ptr<SequenceToSequence> model;
-  try {
-    const std::int64_t least = least_elements(read_config(text));
-    if (least > elements) {
-      throw FileError(weights, -1,
-                      "holds " + std::to_string(elements) +
-                          " elements, and the model of config.json at least " + std::to_string(least));
+  auto model = [&] {
+    try {
+      const auto config = read(text);
+      const std::int64_t least = least_elements(config);
+      if (least > elements) {
+        throw FileError(weights, -1,
+                        "holds " + std::to_string(elements) +
+                            " elements, and the model of config.json at least " + std::to_string(least));
+      }
+      return make(text, config);
+    } catch (const InvalidArgument& error) {
+      throw FileError(config_path, -1, error.what());
     }
-    model = make_model(text, 0);
-  } catch (const InvalidArgument& error) {
-    throw FileError(config, -1, error.what());
-  }
+  }();
   assign_parameters(weights, file, "", model->parameters());
   for (const NamedTensor& named : file.tensors) {
     if (!model->parameters().contains(named.name))
       throw FileError(weights, -1, "tensor '" + named.name + "' belongs to no parameter of the model");
   }
   return model;
+}
+
+}  // namespace
+
+void save_model(const std::string& folder, const SequenceToSequence& model) {
+  save(folder, model.parameters(), model.config());
+}
+
+std::unique_ptr<SequenceToSequence> load_model(const std::string& folder) {
+  return load(folder, read_config,
+              [](const std::string& text, const ModelConfig&) { return make_model(text, 0); });
+}
+
+void save_model(const std::string& folder, const LanguageModel& model) {
+  save(folder, model.parameters(), write_config(model.config()));
+}
+
+LanguageModel load_language_model(const std::string& folder) {
+  return std::move(
+      *load(folder, read_language_config, [](const std::string&, const LanguageModelConfig& config) {
+        return std::make_unique<LanguageModel>(config, 0);
+      }));
 }
 
 void assign_parameters(const std::string& path, const TensorFile& file, const std::string& prefix,

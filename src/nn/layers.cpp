@@ -163,6 +163,15 @@ void MultiHeadAttention::append(Context& context, const Var& memory, ProjectedKe
   keys.length += k.size(1);
 }
 
+void start_alike(ParameterSet& set) {
+  const std::string query = ".q_proj.weight";
+  for (const Parameter& parameter : set.all()) {
+    if (!parameter.name.ends_with(query)) continue;
+    const std::string key = parameter.name.substr(0, parameter.name.size() - query.size()) + ".k_proj.weight";
+    std::copy_n(parameter.value.data<float>(), parameter.value.count(), set.at(key).value.data<float>());
+  }
+}
+
 Tensor sinusoidal_positions(std::int64_t first, std::int64_t length, std::int64_t dim) {
   Tensor table = Tensor::zeros(DType::f32, {length, dim});
   const std::int64_t half = dim / 2;

@@ -88,6 +88,23 @@ void set_normalizer(const Normalizer& normalizer, const AttentionInputs& inputs,
   p.transition_stride = inputs.transitions && inputs.transitions.rank() == 3 ? 4 : 0;
 }
 
+// Does the plan's kernel read this call's 16-bit keys and values as they are? Keys that are projected are not
+// those that are stored.
+bool reads_stored(const AttentionPlan::Impl& plan, const CallSizes& sizes) {
+  if (size_of(plan.dtype) != 2 || !plan.kernel->reads_stored || plan.location() || plan.low_rank() ||
+      plan.additive() || plan.shape.value_dim == 0)
+    return false;
+  kernels::Problem<float> p;
+  p.query_len = sizes.query_len;
+  p.key_len = sizes.key_len;
+  p.whole_row = plan.whole_row();
+  return plan.kernel->reads_stored(p);
+}
+
+kernels::Operand<const std::uint16_t*> bits_of(const ConstTensorView& view) {
+  return {reinterpret_cast<const std::uint16_t*>(view.raw()), view.stride(0), view.stride(1), view.stride(2)};
+}
+
 // Queries and keys that a call for weights alone needs. A long list of rows costs more to look through than
 // it saves, and coverage needs the rows before.
 std::pair<Asked, Asked> asked_of(const AttentionPlan::Impl& plan, const AttentionOutputs* weights) {
@@ -103,14 +120,15 @@ std::pair<Asked, Asked> asked_of(const AttentionPlan::Impl& plan, const Attentio
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const CallSizes& sizes,
                     Carver& carver, Executor* executor, const AttentionGradients* gradients,
-                    const AttentionOutputs* weights) {
+                    const AttentionOutputs* weights, Reads reads) {
   const AttentionShape& s = plan.shape;
   Prepared<T> result;
   const auto [asked_queries, asked_keys] = asked_of(plan, weights);
   set_mods(plan, inputs, sizes, executor != nullptr, gradients, result.problem);
   result.query = widened<T>(plan, inputs.query, s.num_query_heads, sizes.query_len, s.head_dim, sizes.batch,
                             carver, executor, asked_queries);
-  if (!plan.location())
+  const bool stored = reads == Reads::stored && reads_stored(plan, sizes);
+  if (!plan.location() && !stored)
     result.key = widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver,
                             executor, asked_keys);
   kernels::Problem<T>& p = result.problem;
@@ -121,7 +139,13 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
   p.key_len = sizes.key_len;
   p.score_dim = plan.score_dim();
   p.value_dim = s.value_dim;
-  if (s.value_dim > 0 && !weights)
+  if (stored) {
+    p.stored = plan.dtype;
+    if (executor) {
+      p.stored_key = bits_of(inputs.key);
+      p.stored_value = bits_of(inputs.value);
+    }
+  } else if (s.value_dim > 0 && !weights)
     p.value = widened<T>(plan, inputs.value, s.num_kv_heads, sizes.key_len, s.value_dim, sizes.batch, carver,
                          executor, {});
   p.query = result.query;
@@ -172,10 +196,10 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
 
 template Prepared<float> prepare<float>(const AttentionPlan::Impl&, const AttentionInputs&, const CallSizes&,
                                         Carver&, Executor*, const AttentionGradients*,
-                                        const AttentionOutputs*);
+                                        const AttentionOutputs*, Reads);
 template Prepared<double> prepare<double>(const AttentionPlan::Impl&, const AttentionInputs&,
                                           const CallSizes&, Carver&, Executor*, const AttentionGradients*,
-                                          const AttentionOutputs*);
+                                          const AttentionOutputs*, Reads);
 
 namespace {
 
@@ -190,18 +214,24 @@ std::size_t kernel_workspace(const AttentionPlan::Impl& plan, const kernels::Pro
 
 template <class T>
 std::size_t forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
-                          bool whole_row) {
+                          bool whole_row, Reads reads) {
   Carver counting;
-  auto prepared = prepare<T>(plan, {}, sizes, counting, nullptr);
+  auto prepared = prepare<T>(plan, {}, sizes, counting, nullptr, nullptr, nullptr, reads);
   prepared.problem.whole_row = prepared.problem.whole_row || whole_row;
   if (plan.dtype != plan.compute_dtype())
     counting.take<T>(sizes.batch * plan.shape.num_query_heads * sizes.query_len * plan.shape.value_dim);
   return counting.used() + 128 + kernel_workspace<T>(plan, prepared.problem, threads);
 }
 
-std::size_t bytes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads, bool whole_row) {
-  return plan.compute_dtype() == DType::f64 ? forward_bytes<double>(plan, sizes, threads, whole_row)
-                                            : forward_bytes<float>(plan, sizes, threads, whole_row);
+std::size_t bytes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads, bool whole_row,
+                     Reads reads) {
+  return plan.compute_dtype() == DType::f64 ? forward_bytes<double>(plan, sizes, threads, whole_row, reads)
+                                            : forward_bytes<float>(plan, sizes, threads, whole_row, reads);
+}
+
+// Weights come from kernels that take f32.
+Reads reads_of(const AttentionOutputs& outputs) {
+  return outputs.weights ? Reads::widened : Reads::stored;
 }
 
 // Weights without the rest: with no output, or of some rows only.
@@ -222,8 +252,8 @@ template <class T>
 void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,
          const CallSizes& sizes, Executor& executor, std::span<std::byte> memory) {
   Carver carver(memory);
-  auto prepared =
-      prepare<T>(plan, inputs, sizes, carver, &executor, nullptr, outputs.output ? nullptr : &outputs);
+  auto prepared = prepare<T>(plan, inputs, sizes, carver, &executor, nullptr,
+                             outputs.output ? nullptr : &outputs, reads_of(outputs));
   kernels::ForwardOutputs<T> out;
   const bool narrowed = outputs.output && plan.dtype != plan.compute_dtype();
   if (narrowed) {
@@ -302,8 +332,8 @@ CallSizes capacity(const AttentionPlan::Impl& plan) {
 
 std::size_t workspace_bytes(const AttentionPlan& plan, int threads) {
   const AttentionPlan::Impl& impl = plan.impl();
-  return std::max(bytes_of(impl, capacity(impl), threads, false),
-                  bytes_of(impl, capacity(impl), threads, true));
+  return std::max(bytes_of(impl, capacity(impl), threads, false, Reads::widened),
+                  bytes_of(impl, capacity(impl), threads, true, Reads::widened));
 }
 
 void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,
@@ -316,8 +346,8 @@ void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const Atte
   Executor& executor = resources.executor ? *resources.executor : default_executor();
   const bool wide = impl.compute_dtype() == DType::f64;
   const int threads = executor.thread_count();
-  std::size_t bytes = bytes_of(impl, sizes, threads, false);
-  if (weights_apart(outputs)) bytes = std::max(bytes, bytes_of(impl, sizes, threads, true));
+  std::size_t bytes = bytes_of(impl, sizes, threads, false, reads_of(outputs));
+  if (weights_apart(outputs)) bytes = std::max(bytes, bytes_of(impl, sizes, threads, true, Reads::widened));
   const std::span<std::byte> memory = workspace_of("attend", resources, bytes);
   wide ? run<double>(impl, inputs, outputs, sizes, executor, memory)
        : run<float>(impl, inputs, outputs, sizes, executor, memory);

@@ -79,13 +79,17 @@ struct Prepared {
   kernels::Operand<const T*> query, key;  // widened, not projected
 };
 
+/// Whether 16-bit keys and values are widened for the kernel, or handed over as they are stored where it
+/// takes them so.
+enum class Reads : std::uint8_t { widened, stored };
+
 /// Takes from `carver` what widening and projecting need. With a counting carver nothing is read or computed.
 /// `gradients`: those wanted, of a backward call. `weights`: the call wants these weights and nothing else,
 /// and no more than they need is widened and projected.
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const CallSizes& sizes,
                     Carver& carver, Executor* executor, const AttentionGradients* gradients = nullptr,
-                    const AttentionOutputs* weights = nullptr);
+                    const AttentionOutputs* weights = nullptr, Reads reads = Reads::widened);
 
 /// Checks the inputs against the plan in O(batch). Throws InvalidArgument.
 CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs);

@@ -53,6 +53,10 @@ TEST(Door, ElementWiseAndShapes) {
   const std::int64_t one[] = {0}, outside[] = {0, 3};
   expect_refused("gather_rows", [&] { gather_rows(zeros({2, 3, 4}), one); });
   expect_refused("gather_rows", [&] { gather_rows(zeros({2, 3, 4}), outside); });
+  expect_refused("gather_rows", [&] { gather_rows(zeros({2, 3}), outside); });
+  expect_refused("gather_rows", [&] { gather_rows(zeros({1, 3, 4}), outside, 2); });
+  expect_refused("gather_rows", [&] { gather_rows(zeros({2, 3, 4}), outside, 2); });
+  expect_refused("gather_rows", [&] { gather_rows(zeros({2, 3, 4}), outside, 0); });
   const float mask[] = {1, 0};
   expect_refused("blend_rows", [&] { blend_rows(mask, zeros({3, 1}), zeros({3, 1})); });
   expect_refused("blend_rows", [&] { blend_rows(mask, zeros({2, 1}), zeros({2, 2})); });

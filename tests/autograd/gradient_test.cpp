@@ -96,6 +96,10 @@ TEST(Gradient, Shapes) {
     const std::int64_t index[] = {3, 1};
     return gather_rows(v[0], index);
   });
+  check({parameter({2, 4, 3}, 1)}, [](const auto& v) {
+    const std::int64_t index[] = {3, 0, 3, 2, 1, 1};
+    return gather_rows(v[0], index, 3);
+  });
   check({parameter({3, 2}, 1), parameter({3, 2}, 2)}, [](const auto& v) {
     const float mask[] = {1, 0, 1};
     return blend_rows(mask, v[0], v[1]);

@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "fovea/attention/masks.h"
+#include "fovea/attention/streaming_sinks.h"
 
 namespace fovea::nn {
 namespace {
@@ -56,6 +56,57 @@ TEST_P(Stacks, ExtendedRowByRowAreTheWholeCall) {
       EXPECT_EQ(cache.bytes(), 2 * 2 * 2 * (kRows + 5) * kDim * 4);
     }
   }
+}
+
+// What the mask hides from all rows to come may be forgotten, and nothing else: the rows stay what one call
+// over all of them gives, and the number of rows held is counted by hand.
+TEST_P(Stacks, ForgetWhatTheMaskWillHide) {
+  struct Case {
+    Mask mask;
+    std::int64_t held;  // before the last row
+  };
+  // The second entry sees further back than the first.
+  const Mask uneven = Predicate(
+      "uneven", {.batch = 2, .query_end = kRows, .key_len = kRows},
+      [](const Site& site) { return site.key <= site.query && site.key >= site.query - 2 - 2 * site.batch; });
+  for (const auto& [mask, held] :
+       {Case{Causal{}, 8}, Case{Causal{} & SlidingWindow{.lookback = 3}, 3},
+        Case{(SlidingWindow{.lookback = 2} | GlobalTokens{0, 3}) & Causal{}, 4},
+        Case{(SlidingWindow{.lookback = 2} | GlobalTokens{7}) & Causal{}, 2},
+        Case{(SlidingWindow{.lookback = 1} | GlobalTokens{8}) & Causal{}, 8},  // the last row sees all
+        Case{uneven, 4}, Case{Causal{} & Chunked{4}, 0}, Case{Causal{} & StreamingSinks{2}, 2}}) {
+    SCOPED_TRACE(to_string(mask));
+    const Tensor whole = reading(context, x, call(mask)).value();
+    for (const std::int64_t block : {1, 2, 4}) {
+      TransformerStack::Cache cache = reading.start(context, memory);
+      for (std::int64_t begin = 0; begin < kRows; begin += block) {
+        const std::int64_t count = std::min(block, kRows - begin);
+        reading.forget(cache, mask, kRows);
+        if (begin == kRows - 1) {
+          EXPECT_EQ(cache.bytes(), 2 * 2 * 2 * (held + 5) * kDim * 4);
+        }
+        const Tensor rows =
+            reading.extend(context, autograd::slice(x, 1, begin, count), cache, call(mask), 2).value();
+        for (std::int64_t b = 0; b < 2; ++b) {
+          for (std::int64_t t = 0; t < count; ++t) {
+            for (std::int64_t d = 0; d < kDim; ++d)
+              ASSERT_NEAR(rows.view().at<float>({b, t, d}), whole.view().at<float>({b, begin + t, d}), 1e-5);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Stacks, RefuseToSeeWhatWasForgotten) {
+  TransformerStack::Cache cache = plain.start(context);
+  const Mask narrow = Causal{} & SlidingWindow{.lookback = 2};
+  plain.extend(context, autograd::slice(x, 1, 0, 6), cache, {.mask = narrow});
+  EXPECT_THROW(plain.forget(cache, KeyLengths{}, kRows), InvalidArgument);
+  plain.forget(cache, narrow, kRows);
+  const Var row = autograd::slice(x, 1, 6, 1);
+  EXPECT_THROW(plain.extend(context, row, cache, {.mask = Causal{}}), InvalidArgument);
+  EXPECT_NO_THROW(plain.extend(context, row, cache, {.mask = Causal{} & SlidingWindow{.lookback = 1}}));
 }
 
 TEST_P(Stacks, MasksReachTheAttention) {
@@ -123,39 +174,6 @@ TEST(AttentionPooling, IsAttentionOfItsQueries) {
   const Tensor expected =
       pooling.attention(context, repeated, x, {.mask = KeyLengths{}, .key_lengths = lengths}).value();
   EXPECT_EQ(std::memcmp(pooled.raw(), expected.raw(), pooled.bytes()), 0);
-}
-
-// Rows that are alike find each other before any training: of memory rows that are orthogonal to each other,
-// a query attends most to its own copy, and takes it over. A random start has no such preference.
-TEST(Start, AlikeRowsAttendToEachOther) {
-  constexpr std::int64_t dim = 32, rows = 8;
-  Tensor x = Tensor::zeros(DType::f32, {1, rows, dim});
-  for (std::int64_t r = 0; r < rows; ++r) x.data<float>()[r * dim + 3 * r] = std::sqrt(float{dim});
-  const auto own_weight = [&](Start start) {
-    ParameterSet set(5);
-    MultiHeadAttention attention(set, "attention", dim, 1, 0.0f);
-    if (start == Start::alike) start_alike(attention);
-    Context context;
-    Tensor weights;
-    const Tensor y = attention(context, x, x, {.mask = Everything{}, .weights = &weights}).value();
-    float least = 1.0f;
-    for (std::int64_t r = 0; r < rows; ++r) least = std::min(least, weights.data<float>()[r * rows + r]);
-    if (start == Start::alike) {
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const float* row = y.data<float>() + r * dim;
-        EXPECT_EQ(std::max_element(row, row + dim) - row, 3 * r);
-      }
-    }
-    return least;
-  };
-  EXPECT_GT(own_weight(Start::alike), 0.5f);
-  EXPECT_LT(own_weight(Start::random), 0.5f);
-}
-
-TEST(Start, PointersOfDifferentShapesAreRefused) {
-  ParameterSet set(5);
-  const Linear query(set, "query", 8, 4), key(set, "key", 6, 4);
-  EXPECT_THROW(start_alike(query, key), InvalidArgument);
 }
 
 }  // namespace

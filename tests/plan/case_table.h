@@ -43,7 +43,8 @@ inline Factor shape_factor(Shapes shapes) {
     std::int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
   };
   // Tiles are 48 queries (16, where there are at most 4 or the score is no product) and 128 keys. No length
-  // of keys is 3, 5, 6, 8 or 11, the sizes of the mods' tables.
+  // of keys is 3, 5, 6, 8 or 11, the sizes of the mods' tables. At most 4 queries of more than 256 keys are
+  // split.
   static constexpr Sizes all[]{
       {2, 2, 2, 5, 7, 8, 8},      {1, 4, 2, 1, 33, 16, 24},    {1, 1, 1, 49, 129, 17, 5},
       {2, 2, 1, 64, 64, 32, 32},  {1, 2, 2, 130, 260, 12, 40}, {1, 1, 1, 3, 1, 1, 1},
@@ -51,7 +52,8 @@ inline Factor shape_factor(Shapes shapes) {
       {1, 1, 1, 15, 127, 16, 16}, {2, 2, 1, 16, 128, 7, 9},    {1, 3, 3, 17, 17, 24, 24},
       {1, 2, 2, 47, 49, 8, 12},   {2, 1, 1, 48, 127, 16, 3},   {1, 4, 1, 4, 256, 24, 8},
       {1, 1, 1, 16, 129, 4, 20},  {1, 6, 2, 17, 15, 12, 12},   {2, 2, 2, 48, 48, 8, 8},
-      {1, 2, 2, 49, 128, 33, 16}, {3, 1, 1, 2, 127, 8, 8},     {1, 1, 1, 1, 1, 2, 3}};
+      {1, 2, 2, 49, 128, 33, 16}, {3, 1, 1, 2, 127, 8, 8},     {1, 1, 1, 1, 1, 2, 3},
+      {1, 6, 2, 1, 700, 24, 20},  {2, 3, 1, 3, 300, 40, 8},    {1, 1, 1, 2, 1100, 16, 16}};
   static constexpr Sizes cheap[]{{2, 2, 2, 5, 7, 8, 8},   {1, 4, 2, 1, 33, 4, 6},  {1, 1, 1, 3, 1, 1, 1},
                                  {1, 1, 1, 49, 17, 5, 3}, {1, 2, 1, 17, 17, 6, 9}, {1, 1, 1, 5, 129, 4, 4},
                                  {2, 1, 1, 48, 9, 17, 2}, {1, 2, 2, 3, 130, 5, 7}};

@@ -29,6 +29,9 @@ Var concat(std::span<const Var> parts, int axis);
 Var slice(const Var& x, int axis, std::int64_t begin, std::int64_t length);
 /// x [B, T, D], index [B] -> [B, D]: row index[b] of entry b.
 Var gather_rows(const Var& x, std::span<const std::int64_t> index);
+/// x [B, T, D], index [B * count] -> [B, count, D]: rows index[b * count + i] of entry b, any of them more
+/// than once.
+Var gather_rows(const Var& x, std::span<const std::int64_t> index, std::int64_t count);
 /// a where mask[b] is 1, b where it is 0; a, b [B, ...], one mask entry a row.
 Var blend_rows(std::span<const float> mask, const Var& a, const Var& b);
 
@@ -115,6 +118,8 @@ Var negative_log_likelihood(const Var& probabilities, std::span<const std::int32
 /// Σ weights_i (x_i - target_i)²: [1]. target and weights have x's shape; weights may be empty: 1 each.
 Var squared_error(const Var& x, const Tensor& target, const Tensor& weights = {});
 
+/// The first of the largest elements of each row of `rows` [N, V].
+std::vector<std::int32_t> argmax_rows(const Tensor& rows);
 /// log softmax of each row of `logits` [N, V], in place; for decoding, not recorded.
 void log_softmax_rows(Tensor& logits);
 

@@ -25,7 +25,6 @@ struct EncoderConfig {
   std::int64_t vocabulary = 0;
   std::int64_t dim = 64, feed_forward = 128, heads = 4, layers = 2;
   float dropout = 0.0f, attention_dropout = 0.0f;
-  nn::Start start = nn::Start::random;
 };
 
 class Encoder {

@@ -84,6 +84,12 @@ struct MultiHeadAttention {
   void append(Context& context, const Var& memory, ProjectedKeys& keys, std::int64_t capacity) const;
 };
 
+/// Lets the keys of every attention in `set` start as its queries: "<name>.k_proj.weight" becomes a copy of
+/// "<name>.q_proj.weight", before training. Equal inputs then have the largest scores from the first update
+/// on, so that a layer whose task is to find what equals the query need not find that out first (Kitaev et
+/// al. 2020, arXiv 2001.04451, section 2, keep the two equal throughout).
+void start_alike(ParameterSet& set);
+
 /// Sinusoidal positions (Vaswani et al. 2017, section 3.5): [length, dim] starting at position `first`; sines
 /// in the first half of the dimensions, cosines in the second, as Marian and fairseq store them.
 Tensor sinusoidal_positions(std::int64_t first, std::int64_t length, std::int64_t dim);

@@ -25,16 +25,6 @@ struct FeedForward {
   Var operator()(Context& context, const Var& x) const;
 };
 
-/// How attention begins. `alike`: keys are made as queries are, and what is attended to passes nearly as it
-/// is, so that a row takes over rows that are like it from the first update on, as trained attention does
-/// (Trockman and Kolter 2023, arXiv 2305.09828). Where equal things must find each other (a name in a
-/// question and in a story), a random start stays long before it sees that they are equal.
-enum class Start : std::uint8_t { random, alike };
-/// Makes the parameters of `attention` so. Queries and memory must have the same width, and mean the same.
-void start_alike(const MultiHeadAttention& attention);
-/// A key that begins as the query does: for pointers made of two Linear.
-void start_alike(const Linear& query, const Linear& key);
-
 struct StackOptions {
   std::int64_t layers = 2, dim = 64, feed_forward = 128, heads = 4;
   /// What a layer attends to besides its own sequence: nothing, or a memory (an encoder's output).
@@ -42,7 +32,6 @@ struct StackOptions {
   Reads reads = Reads::itself;
   NormPlace norm = NormPlace::pre;
   float dropout = 0.0f, attention_dropout = 0.0f;
-  Start start = Start::random;
 };
 
 /// Layers of self-attention, attention to a memory where there is one, and a feed-forward part, each inside a
@@ -70,6 +59,7 @@ class TransformerStack {
   struct Cache {
     std::vector<ProjectedKeys> self, memory;  ///< one a layer
     std::int64_t length = 0;                  ///< rows of the sequence that were read
+    KeySpans forgotten = {};                  ///< those of them that `self` holds no more
     std::int64_t bytes() const;
   };
   /// An empty cache; `memory` [B, M, dim] is projected once, for all rows to come.
@@ -78,6 +68,14 @@ class TransformerStack {
   /// for these. Positions count from cache.length, so that Causal{} and windows mean what they mean there;
   /// call.memory is not read. `room` rows are allocated at first, and doubled when full.
   Var extend(Context& context, const Var& x, Cache& cache, const Call& call, std::int64_t room = 32) const;
+
+  /// Drops from `cache` the rows that no row to come, up to position `until` of the sequence, sees under
+  /// `mask`: what a decoder may forget follows from the mask as the work does. A window leaves a window,
+  /// `(SlidingWindow{n} | GlobalTokens{...}) & Causal{}` also the global tokens, Causal{} everything.
+  /// Afterwards `extend` takes `mask`, or another that hides what was dropped: one that does not throws
+  /// InvalidArgument, and so does one that differs between heads or takes its lengths from the call. Rows
+  /// move in place: copies of `cache` go with them.
+  void forget(Cache& cache, const Mask& mask, std::int64_t until) const;
 
   std::size_t size() const noexcept { return layers_.size(); }
 

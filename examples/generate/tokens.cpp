@@ -1,0 +1,77 @@
+#include "tokens.h"
+
+#include "fovea/core/error.h"
+
+namespace generate {
+namespace {
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::unique_ptr<fovea::text::SentencePieceTokenizer> train_tokenizer(const std::string& text,
+                                                                     std::int64_t vocabulary) {
+  std::vector<std::string> lines = lines_of(text);
+  std::string every_character;
+  for (char c = '!'; c <= '~'; ++c) every_character += {c, ' '};
+  lines.push_back(every_character);
+  return fovea::text::SentencePieceTokenizer::train(lines, {.vocabulary_size = vocabulary});
+}
+
+Ids encode(const fovea::text::Tokenizer& tokenizer, const std::string& text) {
+  Ids ids;
+  for (const std::string& line : lines_of(text)) {
+    const Ids pieces = tokenizer.encode(line);
+    // Bits are counted a character of this text: pieces that stood for another would falsify them.
+    if (tokenizer.decode(pieces) != line)
+      throw fovea::InvalidArgument("encode", "text", "lines that their pieces give back", line);
+    ids.insert(ids.end(), pieces.begin(), pieces.end());
+    ids.push_back(fovea::text::kEosId);
+  }
+  return ids;
+}
+
+std::string decode(const fovea::text::Tokenizer& tokenizer, std::span<const std::int32_t> ids,
+                   const std::string& line_end) {
+  std::string text;
+  Ids line;
+  for (const std::int32_t id : ids) {
+    if (id != fovea::text::kEosId) {
+      line.push_back(id);
+      continue;
+    }
+    text += tokenizer.decode(line) + line_end;
+    line.clear();
+  }
+  return text + tokenizer.decode(line);
+}
+
+std::vector<std::int64_t> lengths(const fovea::text::Tokenizer& tokenizer,
+                                  std::span<const std::int32_t> ids) {
+  // A piece spells a blank with three bytes; the one before a line's first word stands for none.
+  constexpr std::string_view blank = "\xE2\x96\x81";
+  const std::vector<std::string> pieces = tokenizer.pieces(ids);
+  std::vector<std::int64_t> result;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    auto length = static_cast<std::int64_t>(pieces[i].size());
+    if (pieces[i].starts_with(blank)) length -= 2;
+    if (ids[i] == fovea::text::kEosId) length = 1;
+    if (i > 0 && ids[i - 1] == fovea::text::kEosId && ids[i] != fovea::text::kEosId) --length;
+    result.push_back(length);
+  }
+  return result;
+}
+
+Ids characters(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+}  // namespace generate

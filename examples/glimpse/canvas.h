@@ -1,0 +1,61 @@
+// Canvases on which a digit stands somewhere among clutter, and the three ways to look at one: all of it
+// blurred, one window of it in full, every window.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "digits.h"
+#include "fovea/core/tensor.h"
+
+namespace glimpse {
+
+inline constexpr int canvas_side = 40;
+inline constexpr int canvas_pixels = canvas_side * canvas_side;
+/// The blurred look: means of 5 x 5 pixels.
+inline constexpr int blur = 5, overview_side = canvas_side / blur, overview_values = 64;
+/// A window is 9 x 9 pixels; its upper left corner stands on a grid of 16 x 16 places, two pixels apart, so
+/// that every digit is whole in one of them.
+inline constexpr int window_side = 9, window_pixels = 81, place_step = 3, grid_side = 11, places = 121;
+
+struct Corner {
+  int row = 0, column = 0;
+};
+inline Corner corner_of(std::int32_t place) {
+  return {place / grid_side * place_step, place % grid_side * place_step};
+}
+
+struct Canvases {
+  std::int64_t size = 0;
+  std::vector<float> pixels;         ///< [size, 40, 40], in [0, 1]
+  std::vector<std::int32_t> labels;  ///< [size]
+  std::vector<Corner> digits;        ///< where the digit stands
+};
+
+/// `count` canvases that follow from `seed`. Clutter: `pieces` squares of 4 x 4 or 5 x 5 cut from other
+/// digits, half as many short strokes, and a little noise everywhere.
+Canvases draw_canvases(const std::vector<Digit>& digits, std::int64_t count, int pieces, std::uint64_t seed);
+/// Canvases [first, first + count).
+Canvases part_of(const Canvases& canvases, std::int64_t first, std::int64_t count);
+
+/// [size, 64].
+fovea::Tensor overview(const Canvases& canvases);
+/// [size, 256, 25]: what an overview [size, 64] says about each place: 5 x 5 of its values, interpolated
+/// around the window's middle, four pixels apart.
+inline constexpr int surrounding_values = 25;
+fovea::Tensor surroundings(const fovea::Tensor& overview);
+/// The window at places[b] of canvas b: [size, 81].
+fovea::Tensor windows(const Canvases& canvases, std::span<const std::int32_t> places);
+/// All windows: [size, 256, 81].
+fovea::Tensor all_windows(const Canvases& canvases);
+
+/// Where a place is: sines and cosines of its row and its column, [places.size(), 16].
+inline constexpr int where_values = 16;
+fovea::Tensor where(std::span<const std::int32_t> places);
+/// Every place as seen from past[b].back(): where it lies from there, and how much of its window has been
+/// looked at, [past.size(), 256, 17].
+inline constexpr int from_here_values = where_values + 1;
+fovea::Tensor from_here(std::span<const std::vector<std::int32_t>> past);
+
+}  // namespace glimpse

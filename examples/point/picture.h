@@ -1,0 +1,14 @@
+// The pointer at work, drawn: a scene a step, each input as dark as its weight.
+#pragma once
+
+#include <vector>
+
+#include "fovea/inspect/png.h"
+#include "network.h"
+
+namespace point {
+
+/// The steps of `network` on the first set of `sets`.
+fovea::inspect::Picture draw_steps(const Network& network, const Sets& sets);
+
+}  // namespace point

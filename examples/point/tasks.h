@@ -1,0 +1,38 @@
+// What is pointed at: sets of points with their convex hull, or of numbers with their order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "fovea/core/philox.h"
+#include "fovea/core/tensor.h"
+
+namespace point {
+
+enum class Task : std::uint8_t { hull, sorting };
+
+/// Of a number, y is 0.
+struct Place {
+  float x = 0, y = 0;
+};
+
+/// The answer for one set, as indices. Hull: its corners counter-clockwise, from the leftmost one (a place,
+/// not an index: a network that does not know in which order its inputs came can find it). Sorting: all of
+/// them, ascending.
+std::vector<std::int32_t> answer_of(Task task, const std::vector<Place>& places);
+
+/// Sets of equal size, as a network reads them. Row 0 of a set stands for "the end", row i for input i - 1.
+struct Sets {
+  std::int64_t size = 0, points = 0, steps = 0;
+  std::vector<std::vector<Place>> places = {};
+  fovea::Tensor features = {};             ///< [size, points + 1, 3]: x, y, and 1 for the end's row
+  std::vector<std::int32_t> targets = {};  ///< [size, steps]: the row to point at; 0 ends, -1 follows it
+};
+
+/// `size` sets of `points` inputs, uniform in the unit square, or interval.
+Sets draw_sets(Task task, std::int64_t size, std::int64_t points, fovea::PhiloxStream& random);
+
+/// Whether `rows` is the answer of entry `entry`; a polygon may begin at any of its corners.
+bool is_exact(Task task, const Sets& sets, std::int64_t entry, const std::vector<std::int32_t>& rows);
+
+}  // namespace point

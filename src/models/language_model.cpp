@@ -1,0 +1,110 @@
+#include "fovea/models/language_model.h"
+
+#include <cmath>
+
+namespace fovea::models {
+namespace {
+
+const LanguageModelConfig& checked(const LanguageModelConfig& config) {
+  const std::pair<const char*, std::int64_t> sizes[] = {{"vocabulary", config.vocabulary},
+                                                        {"dim", config.dim},
+                                                        {"feed_forward", config.feed_forward},
+                                                        {"heads", config.heads},
+                                                        {"layers", config.layers}};
+  for (const auto& [name, size] : sizes) {
+    if (size < 1) throw InvalidArgument("LanguageModel", name, "at least 1", std::to_string(size));
+  }
+  if (config.dim % 2 != 0 || config.dim < 4) {
+    throw InvalidArgument("LanguageModel", "dim", "even, at least 4: positions are sines and cosines",
+                          std::to_string(config.dim));
+  }
+  return config;
+}
+
+// Of fairseq and XGLM: as nn::sinusoidal_positions, but the slowest wave is the last one, 10000^-1, and
+// position 0 is row 2 of the table (1 was padding's).
+Tensor positions(std::int64_t first, std::int64_t length, std::int64_t dim) {
+  constexpr std::int64_t offset = 2;
+  const std::int64_t half = dim / 2;
+  Tensor table(DType::f32, {length, dim});
+  for (std::int64_t i = 0; i < half; ++i) {
+    const double frequency = std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(half - 1));
+    for (std::int64_t t = 0; t < length; ++t) {
+      const double angle = static_cast<double>(first + t + offset) * frequency;
+      table.data<float>()[t * dim + i] = static_cast<float>(std::sin(angle));
+      table.data<float>()[t * dim + half + i] = static_cast<float>(std::cos(angle));
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+LanguageModel::LanguageModel(const LanguageModelConfig& config, std::uint64_t seed)
+    : config_(checked(config)),
+      parameters_(std::make_unique<nn::ParameterSet>(seed)),
+      embedding_(*parameters_, "model.embed_tokens", config.vocabulary, config.dim),
+      stack_(*parameters_, "model",
+             {.layers = config.layers,
+              .dim = config.dim,
+              .feed_forward = config.feed_forward,
+              .heads = config.heads,
+              .dropout = config.dropout,
+              .attention_dropout = config.attention_dropout}) {}
+
+nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t> ids, std::int64_t size,
+                             std::int64_t first) const {
+  const auto length = static_cast<std::int64_t>(ids.size()) / size;
+  const nn::Var tokens = embedding_(context, ids, std::sqrt(static_cast<float>(config_.dim)));
+  return context.dropout(
+      nn::add_positions(reshape(tokens, {size, length, config_.dim}), positions(first, length, config_.dim)),
+      config_.dropout);
+}
+
+nn::Var LanguageModel::hidden(nn::Context& context, const Padded& tokens,
+                              const std::function<Tensor*(std::string_view, std::size_t)>& weights) {
+  return stack_(context, embed(context, tokens.ids, tokens.size, 0), {.mask = Causal{}, .weights = weights});
+}
+
+nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const LossOptions& options,
+                            autograd::CrossEntropyStats* stats) {
+  const std::int64_t read = tokens.length - 1;
+  if (read < 1) {
+    throw InvalidArgument("LanguageModel::loss", "tokens", "a sequence of two tokens at least",
+                          std::to_string(tokens.length));
+  }
+  Padded input;
+  input.size = tokens.size;
+  input.length = read;
+  std::vector<std::int32_t> targets;
+  for (std::int64_t b = 0; b < tokens.size; ++b) {
+    const std::int32_t* row = tokens.ids.data() + b * tokens.length;
+    const std::int64_t length = tokens.lengths[static_cast<std::size_t>(b)];
+    input.ids.insert(input.ids.end(), row, row + read);
+    input.lengths.push_back(std::min(length, read));
+    for (std::int64_t i = 1; i <= read; ++i) targets.push_back(i < length ? row[i] : -1);
+  }
+  const nn::Var rows = reshape(hidden(context, input), {tokens.size * read, config_.dim});
+  return autograd::linear_cross_entropy(rows, context.use(*embedding_.table), {}, targets, options.smoothing,
+                                        options.scale, stats);
+}
+
+Tensor LanguageModel::log_probabilities(const nn::Var& hidden) {
+  const Tensor rows = hidden.value().reshape({hidden.value().count() / config_.dim, config_.dim});
+  Tensor logits = autograd::linear(rows, embedding_.table->value, {}).value();
+  autograd::log_softmax_rows(logits);
+  return logits;
+}
+
+LanguageModel::Cache LanguageModel::start() {
+  nn::Context inference;
+  return stack_.start(inference);
+}
+
+nn::Var LanguageModel::extend(std::span<const std::int32_t> ids, Cache& cache, std::int64_t room) {
+  if (ids.empty()) throw InvalidArgument("LanguageModel::extend", "ids", "at least one", "none");
+  nn::Context inference;
+  return stack_.extend(inference, embed(inference, ids, 1, cache.length), cache, {.mask = Causal{}}, room);
+}
+
+}  // namespace fovea::models

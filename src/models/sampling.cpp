@@ -1,0 +1,132 @@
+// A language model's next token, and the text that follows from one after another.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "fovea/core/philox.h"
+#include "fovea/models/language_model.h"
+
+namespace fovea::models {
+namespace {
+
+void check(const SampleOptions& options) {
+  const auto refuse = [](const char* option, const char* expected, const std::string& got) {
+    throw InvalidArgument("choices", std::string("options.") + option, expected, got);
+  };
+  if (!(options.temperature >= 0.0) || std::isinf(options.temperature))
+    refuse("temperature", "a number of 0 or more", std::to_string(options.temperature));
+  if (options.top_k < 0) refuse("top_k", "0 or more", std::to_string(options.top_k));
+  if (!(options.top_p > 0.0 && options.top_p <= 1.0))
+    refuse("top_p", "in (0, 1]", std::to_string(options.top_p));
+}
+
+// Divides by the sum, taken from the smallest up.
+void normalize(std::vector<Choice>& kept) {
+  double sum = 0.0;
+  for (auto choice = kept.rbegin(); choice != kept.rend(); ++choice) sum += choice->probability;
+  for (Choice& choice : kept) choice.probability /= sum;
+}
+
+}  // namespace
+
+std::vector<Choice> choices(std::span<const float> log_probabilities, const SampleOptions& options) {
+  check(options);
+  std::vector<Choice> kept;
+  for (std::size_t i = 0; i < log_probabilities.size(); ++i) {
+    const double value = log_probabilities[i];
+    if (std::isnan(value) || value == std::numeric_limits<double>::infinity()) {
+      throw InvalidArgument("choices", "log_probabilities", "numbers or -inf",
+                            std::to_string(value) + " at " + std::to_string(i));
+    }
+    if (std::isfinite(value)) kept.push_back({static_cast<std::int32_t>(i), value});
+  }
+  if (kept.empty()) throw InvalidArgument("choices", "log_probabilities", "a token that may follow", "none");
+  std::stable_sort(kept.begin(), kept.end(),
+                   [](const Choice& a, const Choice& b) { return a.probability > b.probability; });
+  if (options.temperature == 0.0) return {{kept.front().id, 1.0}};
+  if (options.top_k > 0) kept.resize(std::min(kept.size(), static_cast<std::size_t>(options.top_k)));
+  const double best = kept.front().probability;
+  for (Choice& choice : kept)
+    choice.probability = std::exp((choice.probability - best) / options.temperature);
+  normalize(kept);
+  if (options.top_p < 1.0) {
+    double sum = 0.0;
+    std::size_t count = 0;
+    while (count < kept.size() && sum < options.top_p) sum += kept[count++].probability;
+    kept.resize(count);
+    normalize(kept);
+  }
+  return kept;
+}
+
+std::int32_t sample(std::span<const float> log_probabilities, const SampleOptions& options, double uniform) {
+  if (!(uniform >= 0.0 && uniform < 1.0))
+    throw InvalidArgument("sample", "uniform", "in [0, 1)", std::to_string(uniform));
+  const std::vector<Choice> kept = choices(log_probabilities, options);
+  double sum = 0.0;
+  for (const Choice& choice : kept) {
+    sum += choice.probability;
+    if (uniform < sum) return choice.id;
+  }
+  // The sum may end a rounding below 1: what lies beyond belongs to the last that has any probability.
+  return std::find_if(kept.rbegin(), kept.rend(), [](const Choice& c) { return c.probability > 0.0; })->id;
+}
+
+namespace {
+
+// 53 random bits of token `index`.
+double uniform_of(std::uint64_t seed, std::int64_t index) {
+  PhiloxStream random(seed ^ 0xD6E8FEB86659FD93u, 4 * static_cast<std::uint64_t>(index));
+  const std::uint64_t high = random.next_u32() >> 5, low = random.next_u32() >> 6;
+  return static_cast<double>((high << 26) | low) * 0x1p-53;
+}
+
+void check(const LanguageModel& model, std::span<const std::int32_t> prompt, const SampleOptions& options) {
+  check(options);
+  if (options.length < 0)
+    throw InvalidArgument("generate", "options.length", "0 or more", std::to_string(options.length));
+  if (prompt.empty()) throw InvalidArgument("generate", "prompt", "at least one token", "none");
+  for (const std::int32_t id : prompt) {
+    if (id < 0 || id >= model.config().vocabulary) {
+      throw InvalidArgument("generate", "prompt", "ids below " + std::to_string(model.config().vocabulary),
+                            std::to_string(id));
+    }
+  }
+}
+
+// The row that the output layer reads for the next token: [1, dim].
+Tensor last_row(const nn::Var& rows) {
+  return autograd::slice(rows, 1, rows.size(1) - 1, 1).value().reshape({1, rows.size(2)});
+}
+
+}  // namespace
+
+Generated generate(LanguageModel& model, std::span<const std::int32_t> prompt, const SampleOptions& options) {
+  check(model, prompt, options);
+  std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
+  Generated written;
+  LanguageModel::Cache cache = model.start();
+  // One place for all: nothing is moved while tokens are written.
+  const auto room = static_cast<std::int64_t>(prompt.size()) + options.length;
+  for (std::int64_t i = 0; i < options.length; ++i) {
+    Tensor row;
+    if (options.reuse == Reuse::on) {
+      row =
+          last_row(model.extend(std::span(ids).subspan(static_cast<std::size_t>(cache.length)), cache, room));
+    } else {
+      nn::Context inference;
+      const auto length = static_cast<std::int64_t>(ids.size());
+      row = last_row(model.hidden(inference, {.size = 1, .length = length, .ids = ids, .lengths = {length}}));
+    }
+    const Tensor next = model.log_probabilities(row);
+    const std::span<const float> log_p(next.data<float>(), static_cast<std::size_t>(next.count()));
+    const std::int32_t id = sample(log_p, options, uniform_of(options.seed, i));
+    ids.push_back(id);
+    written.ids.push_back(id);
+    written.log_probabilities.push_back(log_p[static_cast<std::size_t>(id)]);
+  }
+  written.cache_bytes = cache.bytes();
+  return written;
+}
+
+}  // namespace fovea::models

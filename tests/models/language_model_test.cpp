@@ -1,0 +1,248 @@
+// The decoder-only Transformer: what a row sees, cached rows against all rows, gradients, folders.
+#include "fovea/models/language_model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <numeric>
+
+#include "fovea/core/philox.h"
+#include "fovea/models/weights.h"
+
+namespace fovea::models {
+namespace {
+
+constexpr std::int64_t words = 13;
+
+LanguageModel tiny(std::uint64_t seed, float dropout = 0.0f) {
+  LanguageModel model({.vocabulary = words,
+                       .dim = 8,
+                       .feed_forward = 12,
+                       .heads = 2,
+                       .layers = 3,
+                       .dropout = dropout,
+                       .attention_dropout = dropout},
+                      seed);
+  // Away from the initial zeros (biases) and ones (norms), where mistakes could cancel.
+  PhiloxStream random(seed + 1);
+  for (nn::Parameter& parameter : model.parameters().all()) {
+    for (std::int64_t i = 0; i < parameter.value.count(); ++i)
+      parameter.value.data<float>()[i] += 0.2f * (2.0f * random.next_uniform() - 1.0f);
+  }
+  return model;
+}
+
+std::vector<std::int32_t> drawn(std::size_t count, std::uint64_t seed) {
+  PhiloxStream random(seed);
+  std::vector<std::int32_t> ids(count);
+  for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random.next_below(words));
+  return ids;
+}
+
+Tensor rows_of(LanguageModel& model, const std::vector<std::vector<std::int32_t>>& sequences) {
+  nn::Context context;
+  return model.log_probabilities(model.hidden(context, pad(sequences)));
+}
+
+// f32 sums of at most 12 terms of order 1 in each of some 30 ops one after another, and layer norms that
+// divide by deviations of order 0.1: 12 · 30 · 2^-24 / 0.1 = 2e-4 at worst; they add up at random, so a tenth
+// of that.
+constexpr double tolerance = 2e-5;
+
+TEST(LanguageModel, ALaterTokenChangesNoBitOfARowBefore) {
+  LanguageModel model = tiny(3);
+  const auto ids = drawn(9, 4);
+  const Tensor before = rows_of(model, {ids, drawn(9, 5)});
+  for (std::size_t changed = 0; changed < ids.size(); ++changed) {
+    auto other = ids;
+    other[changed] = (other[changed] + 1) % words;
+    const Tensor after = rows_of(model, {other, drawn(9, 5)});
+    for (std::size_t row = 0; row < ids.size(); ++row) {
+      const float* a = before.data<float>() + row * words;
+      const bool same = std::equal(a, a + words, after.data<float>() + row * words);
+      EXPECT_EQ(same, row < changed) << "row " << row << ", token " << changed;
+    }
+    const float* next = before.data<float>() + 9 * words;  // the neighbour in the batch
+    EXPECT_TRUE(std::equal(next, next + 9 * words, after.data<float>() + 9 * words));
+  }
+}
+
+TEST(LanguageModel, WhatStandsInThePaddingIsSeenByNoRow) {
+  LanguageModel model = tiny(6);
+  const auto ids = drawn(4, 7), longer = drawn(7, 8);
+  const auto alone = rows_of(model, {ids});
+  auto padded = pad(std::vector<std::vector<std::int32_t>>{ids, longer});
+  for (const std::int32_t filler : {0, 11}) {
+    std::fill(padded.ids.begin() + 4, padded.ids.begin() + 7, filler);
+    nn::Context context;
+    const Tensor beside = model.log_probabilities(model.hidden(context, padded));
+    for (std::int64_t i = 0; i < alone.count(); ++i)
+      EXPECT_NEAR(beside.data<float>()[i], alone.data<float>()[i], tolerance);
+  }
+}
+
+TEST(LanguageModel, RowsReadOneByOneOrInPiecesAreTheRowsOfAll) {
+  LanguageModel model = tiny(9);
+  const auto ids = drawn(11, 10);
+  const Tensor all = rows_of(model, {ids});
+  for (const std::vector<std::size_t>& pieces :
+       {std::vector<std::size_t>{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {4, 1, 6}, {11}}) {
+    LanguageModel::Cache cache = model.start();
+    std::size_t at = 0;
+    for (const std::size_t piece : pieces) {
+      const Tensor some =
+          model.log_probabilities(model.extend(std::span(ids).subspan(at, piece), cache, /*room=*/2));
+      for (std::size_t i = 0; i < piece * words; ++i)
+        EXPECT_NEAR(some.data<float>()[i], all.data<float>()[at * words + i], tolerance);
+      at += piece;
+    }
+    EXPECT_EQ(cache.length, 11);
+    EXPECT_EQ(cache.bytes(), 3 * 11 * 2 * 8 * 4);  // layers, rows, keys and values, dim, bytes
+  }
+  EXPECT_THROW(
+      {
+        auto cache = model.start();
+        model.extend({}, cache);
+      },
+      InvalidArgument);
+}
+
+TEST(LanguageModel, TheLossIsTheCrossEntropyOfItsRows) {
+  LanguageModel model = tiny(11);
+  const std::vector<std::vector<std::int32_t>> sequences{drawn(6, 12), drawn(2, 13), drawn(1, 14)};
+  const Tensor rows = rows_of(model, sequences);
+  double expected = 0.0;
+  for (std::size_t b = 0; b < sequences.size(); ++b) {
+    for (std::size_t i = 1; i < sequences[b].size(); ++i)
+      expected -= static_cast<double>(
+          rows.data<float>()[(b * 6 + i - 1) * words + static_cast<std::size_t>(sequences[b][i])]);
+  }
+  nn::Context context;
+  autograd::CrossEntropyStats stats;
+  const nn::Var loss = model.loss(context, pad(sequences), {.scale = 0.5f}, &stats);
+  EXPECT_EQ(stats.tokens, 5 + 1);
+  EXPECT_NEAR(stats.loss, expected, 6 * tolerance);
+  EXPECT_NEAR(loss.value().data<float>()[0], 0.5 * expected, 6 * tolerance);
+  EXPECT_THROW(model.loss(context, pad(std::vector<std::vector<std::int32_t>>{{1}, {2}})), InvalidArgument);
+}
+
+double loss_of(LanguageModel& model, const Padded& tokens, bool backward) {
+  autograd::Tape tape;
+  nn::Context context{.tape = &tape, .dropout_seed = 21};
+  autograd::CrossEntropyStats stats;
+  const nn::Var loss = model.loss(context, tokens, {.smoothing = 0.1f}, &stats);
+  if (backward) tape.backward(loss);
+  return stats.loss;
+}
+
+// Along the gradient, against central differences; ReLUs held open or shut, whose kinks have none.
+TEST(LanguageModel, GradientsAreThoseOfCentralDifferences) {
+  for (const float dropout : {0.0f, 0.25f}) {
+    LanguageModel model = tiny(15, dropout);
+    for (nn::Parameter& parameter : model.parameters().all()) {
+      if (!parameter.name.ends_with("fc1.bias")) continue;
+      for (std::int64_t i = 0; i < parameter.value.count(); ++i)
+        parameter.value.data<float>()[i] = i % 2 == 0 ? 6.0f : -6.0f;
+    }
+    const Padded tokens = pad(std::vector<std::vector<std::int32_t>>{drawn(7, 16), drawn(3, 17)});
+    model.parameters().zero_gradients();
+    const double at = loss_of(model, tokens, true);
+    const double noise = 4.0 * std::numeric_limits<float>::epsilon() * at;
+    for (nn::Parameter& parameter : model.parameters().all()) {
+      SCOPED_TRACE(parameter.name);
+      const Tensor kept = parameter.value.clone();
+      const float* g = parameter.gradient.data<float>();
+      double norm = 0.0;
+      for (std::int64_t i = 0; i < kept.count(); ++i) norm += static_cast<double>(g[i]) * g[i];
+      norm = std::sqrt(norm);
+      ASSERT_GT(norm, 0.0) << "the loss does not reach this parameter";
+      const auto along = [&](double step) {
+        double difference = 0.0;
+        for (const double sign : {1.0, -1.0}) {
+          for (std::int64_t i = 0; i < kept.count(); ++i) {
+            parameter.value.data<float>()[i] =
+                static_cast<float>(kept.data<float>()[i] + sign * step * g[i] / norm);
+          }
+          difference += sign * loss_of(model, tokens, false);
+        }
+        std::copy_n(kept.data<float>(), kept.count(), parameter.value.data<float>());
+        return difference / (2.0 * step);
+      };
+      // The truncation error falls with step²: the difference of the two is about three times the finer's.
+      const double step = 0.01, fine = along(step), coarse = along(2.0 * step);
+      const double bound = std::abs(coarse - fine) + noise / step;
+      EXPECT_NEAR(fine, norm, bound);
+      EXPECT_LT(bound, 0.1 * norm + 2.0 * noise / step) << "too coarse to tell right from wrong";
+    }
+  }
+}
+
+TEST(LanguageModel, RefusesSizesThatMakeNoModel) {
+  const LanguageModelConfig good{.vocabulary = 5, .dim = 8, .feed_forward = 8, .heads = 2, .layers = 1};
+  const auto refused = [&](auto&& change) {
+    LanguageModelConfig bad = good;
+    change(bad);
+    EXPECT_THROW(LanguageModel(bad, 1), InvalidArgument);
+  };
+  EXPECT_NO_THROW(LanguageModel(good, 1));
+  refused([](auto& c) { c.vocabulary = 0; });
+  refused([](auto& c) { c.dim = 7; });
+  refused([](auto& c) { c.dim = 2; });
+  refused([](auto& c) { c.heads = 3; });
+  refused([](auto& c) { c.heads = 0; });
+  refused([](auto& c) { c.layers = 0; });
+  refused([](auto& c) { c.feed_forward = -1; });
+  LanguageModel model(good, 1);
+  EXPECT_THROW(rows_of(model, {{1, 5}}), InvalidArgument);
+}
+
+class Folder : public testing::Test {
+ protected:
+  Folder() : path(std::filesystem::temp_directory_path() / "fovea_language_model_test") {
+    std::filesystem::remove_all(path);
+  }
+  ~Folder() override { std::filesystem::remove_all(path); }
+  void write_config(const std::string& text) const { std::ofstream(path / "config.json") << text; }
+  std::filesystem::path path;
+};
+
+TEST_F(Folder, BringsBackTheModelThatWasSaved) {
+  LanguageModel model = tiny(30, 0.1f);
+  save_model(path.string(), model);
+  LanguageModel loaded = load_language_model(path.string());
+  EXPECT_EQ(loaded.config().layers, 3);
+  EXPECT_EQ(loaded.config().dropout, 0.1f);
+  const auto ids = drawn(8, 31);
+  const Tensor a = rows_of(model, {ids}), b = rows_of(loaded, {ids});
+  EXPECT_TRUE(std::equal(a.data<float>(), a.data<float>() + a.count(), b.data<float>()));
+}
+
+TEST_F(Folder, RefusesWhatIsNotThisModel) {
+  save_model(path.string(), tiny(32));
+  const std::string good = read_file((path / "config.json").string(), 1 << 20);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    write_config(text.replace(at, from.size(), to));
+    EXPECT_THROW(load_language_model(path.string()), FileError) << to;
+  };
+  with("\"xglm\"", "\"gpt2\"");
+  with("\"relu\"", "\"gelu\"");
+  with("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+  with("\"vocab_size\": 13", "\"vocab_size\": 12");
+  with("\"vocab_size\": 13", "\"vocab_size\": 9000000");
+  with("\"num_layers\": 3", "\"num_layers\": 2");  // tensors are left over
+  with("\"num_layers\": 3", "\"num_layers\": 4");  // tensors are missing
+  with("\"attention_heads\": 2", "\"attention_heads\": 3");
+  with("{", "[");
+  write_config(good);
+  EXPECT_NO_THROW(load_language_model(path.string()));
+  EXPECT_THROW(load_model(path.string()), FileError);  // no translator
+}
+
+}  // namespace
+}  // namespace fovea::models
