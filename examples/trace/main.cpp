@@ -101,9 +101,10 @@ void draw_trace(gallery::Run& run, const Program& program, const text::Vocabular
   matrix.source_tokens = program.message;
   matrix.source_tokens.push_back("(points at)");
   const std::int64_t heads = weights.size(1), rows = weights.size(2), columns = weights.size(3);
+  const auto said = static_cast<std::int64_t>(program.message.size());  // shorter messages are padded
   for (std::int64_t line = 0; line < kLines; ++line) {
     // The first row stands for the kind of line; the message's words follow.
-    for (std::int64_t word = 1; word < rows; ++word) {
+    for (std::int64_t word = 1; word <= said; ++word) {
       float sum = 0.0f;
       for (std::int64_t h = 0; h < heads; ++h) {
         const float* row = weights.data<float>() + (h * rows + word) * columns + line * kLineWords;
