@@ -66,6 +66,9 @@ struct MultiHeadAttention {
   Linear query, key, value, output;
   std::int64_t num_heads = 1;
   float dropout = 0.0f;
+  /// Turns queries and keys by their positions, rows of `memory` and of a cache counted from 0 and queries
+  /// from query_offset: for a sequence that attends to itself.
+  std::optional<RopeTable> rope = {};
   MultiHeadAttention() = default;
   MultiHeadAttention(ParameterSet& set, const std::string& name, std::int64_t dim, std::int64_t num_heads,
                      float dropout);
