@@ -154,7 +154,7 @@ std::string table_of(const std::vector<std::uint64_t>& seeds,
   return text;
 }
 
-// Puts `table` between the page's markers of this example.
+// Puts `table` between the page's markers of `name`.
 void write_into_page(const std::string& page, const std::string& name, const std::string& table) {
   std::string text = fovea::models::read_file(page, std::size_t{1} << 24);
   const std::string begin = "<!-- figures " + name + " -->\n", end = "<!-- end " + name + " -->";
@@ -213,7 +213,9 @@ int run(int argc, char** argv, const About& about, const std::function<void(Run&
     }
     const std::string table = table_of(options.seeds, figures);
     fmt::print("# {}: {}\n\n{}\n", about.name, about.title, table);
-    for (const std::string& page : options.pages) write_into_page(page, about.name, table);
+    // Figures on somebody's files are a table of their own, beside that of the generated data.
+    const std::string marker = about.name + (options.data.empty() ? "" : " data");
+    for (const std::string& page : options.pages) write_into_page(page, marker, table);
     if (options.quick) return 0;
     int missed = 0;
     for (std::size_t s = 0; s < figures.size(); ++s) {

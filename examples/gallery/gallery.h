@@ -72,8 +72,10 @@ class Run {
 /// Options: --seeds 1,2,3 (default 1), --quick, --output FOLDER (default gallery/NAME), --data PATH,
 /// --threads N (default 1: small models gain little from a second core, and two examples run beside each
 /// other),
-/// --page FILE (writes the table of figures into a page, between its markers). Prints the table on standard
-/// output. Returns 0, 1 where a promised figure was missed or something went wrong, 2 for a wrong call.
+/// --page FILE (writes the table of figures into a page, between its markers: `<!-- figures NAME -->` and
+/// `<!-- end NAME -->`, or, of a run with --data, `<!-- figures NAME data -->` and `<!-- end NAME data -->`).
+/// Prints the table on standard output. Returns 0, 1 where a promised figure was missed or something went
+/// wrong, 2 for a wrong call.
 int run(int argc, char** argv, const About& about, const std::function<void(Run&)>& example);
 
 }  // namespace gallery

@@ -72,7 +72,7 @@ inspect::Picture draw_steps(const Network& network, const Sets& sets) {
     if (step > 0) frame(step - 1, "", kLine);
     if (rows[step] > 0) frame(step, share, kStrong);
     scene.caption = rows[step] > 0 ? fmt::format("step {}", step + 1)
-                                   : fmt::format("step {}: the end, {}", step + 1, share);
+                                   : fmt::format("step {}: end, {}", step + 1, share);
     scenes.push_back(std::move(scene));
   }
   return inspect::draw_scenes(

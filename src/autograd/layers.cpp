@@ -129,6 +129,63 @@ Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor)
                    });
 }
 
+namespace {
+
+void check_embedding_sums(const Var& table, std::span<const std::int32_t> ids,
+                          std::span<const std::int64_t> counts, std::span<const float> weights) {
+  const auto refuse = [](const char* argument, const std::string& expected, const std::string& got) {
+    throw InvalidArgument("embedding_sums", argument, expected, got);
+  };
+  if (table.shape().rank() != 2) refuse("table", "[V, D]", to_string(table.shape()));
+  for (const std::int32_t id : ids) {
+    if (id < 0 || id >= table.size(0))
+      refuse("ids", "ids in [0, " + std::to_string(table.size(0)) + ")", std::to_string(id));
+  }
+  std::int64_t total = 0;
+  for (const std::int64_t count : counts) {
+    const std::int64_t left = static_cast<std::int64_t>(ids.size()) - total;
+    if (count < 0 || count > left) refuse("counts", "0 to the ids that are left", std::to_string(count));
+    total += count;
+  }
+  if (total != static_cast<std::int64_t>(ids.size()))
+    refuse("counts", std::to_string(ids.size()) + " ids in all", std::to_string(total));
+  if (!weights.empty() && weights.size() != ids.size())
+    refuse("weights", std::to_string(ids.size()) + " weights, or none", std::to_string(weights.size()));
+}
+
+}  // namespace
+
+Var embedding_sums(const Var& table, std::span<const std::int32_t> ids, std::span<const std::int64_t> counts,
+                   std::span<const float> weights) {
+  check_embedding_sums(table, ids, counts, weights);
+  const std::int64_t dim = table.size(1);
+  Tensor out = Tensor::zeros(DType::f32, {static_cast<std::int64_t>(counts.size()), dim});
+  // For each id: its row of the table, its weight, its group's row of `out`.
+  const auto for_each = [dim](const auto& all_ids, const auto& all_counts, const auto& all_weights,
+                              auto&& row) {
+    std::size_t i = 0;
+    for (std::size_t group = 0; group < all_counts.size(); ++group) {
+      for (const std::size_t end = i + static_cast<std::size_t>(all_counts[group]); i < end; ++i)
+        row(all_ids[i] * dim, all_weights.empty() ? 1.0f : all_weights[i],
+            static_cast<std::int64_t>(group) * dim);
+    }
+  };
+  for_each(ids, counts, weights, [&](std::int64_t from, float weight, std::int64_t to) {
+    const float* row = table.value().data<float>() + from;
+    for (std::int64_t j = 0; j < dim; ++j) out.data<float>()[to + j] += weight * row[j];
+  });
+  return result_of(tape_of({&table}), out,
+                   [=, kept = std::vector<std::int32_t>(ids.begin(), ids.end()),
+                    groups = std::vector<std::int64_t>(counts.begin(), counts.end()),
+                    factors = std::vector<float>(weights.begin(), weights.end())](const Tensor& d) {
+                     float* gradient = gradient_of(table).data<float>();
+                     for_each(kept, groups, factors, [&](std::int64_t to, float weight, std::int64_t from) {
+                       const float* row = d.data<float>() + from;
+                       for (std::int64_t j = 0; j < dim; ++j) gradient[to + j] += weight * row[j];
+                     });
+                   });
+}
+
 // Our own loops and not oneDNN's primitive: one pass a row in L1, no primitive to build for every number of
 // rows, and the rows of a padded batch change every step.
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon) {

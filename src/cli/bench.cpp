@@ -100,6 +100,7 @@ void register_bench(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Measure, as ratios within one run");
   bench->require_subcommand(1);
   register_bench_attention(*bench);
+  register_bench_kernels(*bench);
   register_bench_mods(*bench);
   auto o = std::make_shared<Options>();
   CLI::App* decode =

@@ -19,6 +19,7 @@ enum class Clock { wall, cpu };
 double best_seconds(std::int64_t repeat, const std::function<void()>& body, Clock clock = Clock::wall);
 
 void register_bench_attention(CLI::App& bench);
+void register_bench_kernels(CLI::App& bench);
 void register_bench_mods(CLI::App& bench);
 
 }  // namespace fovea::cli

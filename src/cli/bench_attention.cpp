@@ -8,6 +8,7 @@
 
 #include "autograd/gemm.h"
 #include "cli/bench.h"
+#include "cli/bench_cases.h"
 #include "cli/memory.h"
 #include "fovea/attention/expression.h"
 #include "fovea/core/philox.h"
@@ -37,22 +38,11 @@ double product_gflops(Clock clock) {
   return 2e-9 * n * n * n / seconds;
 }
 
-// Pairs of a query and a key that the mask lets meet, in one batch entry and head.
-std::int64_t visible_pairs(const Mask& mask, std::int64_t length) {
-  std::int64_t pairs = 0;
-  for (std::int64_t row = 0; row < length; ++row) {
-    for (const KeySpan& span :
-         mask.node().spans({.query_begin = row, .query_end = row + 1, .key_len = length}).some)
-      pairs += span.end - span.begin;
-  }
-  return pairs;
-}
-
-struct Pass {
+struct Timed {
   double seconds = 0.0, megabytes = 0.0;
 };
 struct Row {
-  Pass forward, backward;
+  Timed forward, backward;
 };
 
 // In a process of its own: memory is what it grew by.
@@ -92,7 +82,7 @@ Row measure_apart(const Options& o, const AttentionPlan& plan, std::int64_t leng
   return {{numbers.at(0), numbers.at(1)}, {numbers.at(2), numbers.at(3)}};
 }
 
-AttentionShape shape_of(const Options& o, std::int64_t length) {
+AttentionShape shape_for(const Options& o, std::int64_t length) {
   return {.batch = o.batch,
           .num_query_heads = o.heads,
           .num_kv_heads = o.kv_heads ? o.kv_heads : o.heads,
@@ -104,7 +94,7 @@ AttentionShape shape_of(const Options& o, std::int64_t length) {
 }
 
 // `products` of 2·dim operations a pair; beside `full`, the row of `everything`, if there is one.
-void print_pass(const Pass& pass, int products, double pairs, const Pass* full, double all_pairs,
+void print_pass(const Timed& pass, int products, double pairs, const Timed* full, double all_pairs,
                 const Options& o, double limit) {
   const double gflops =
       2e-9 * products * pairs * static_cast<double>(o.batch * o.heads * o.dim) / pass.seconds;
@@ -113,7 +103,7 @@ void print_pass(const Pass& pass, int products, double pairs, const Pass* full, 
              pass.megabytes);
 }
 
-void better(Pass& best, const Pass& next) {
+void better(Timed& best, const Timed& next) {
   best.seconds = std::min(best.seconds, next.seconds);
   best.megabytes = std::min(best.megabytes, next.megabytes);
 }
@@ -138,7 +128,7 @@ void print_length(const Options& o, AttentionSpec spec, const std::vector<Mask>&
   std::vector<AttentionPlan> plans;
   for (const Mask& mask : masks) {
     spec.mask = mask;
-    plans.push_back(make_plan(spec, shape_of(o, length), {.kernel = o.kernel}));
+    plans.push_back(make_plan(spec, shape_for(o, length), {.kernel = o.kernel}));
   }
   const std::vector<Row> rows = measure_rounds(o, plans, length);
   const double all_pairs = static_cast<double>(length) * static_cast<double>(length);
@@ -147,7 +137,7 @@ void print_length(const Options& o, AttentionSpec spec, const std::vector<Mask>&
     if (to_string(masks[n]) == "everything") full = &rows[n];
   }
   for (std::size_t n = 0; n < rows.size(); ++n) {
-    const auto pairs = static_cast<double>(visible_pairs(masks[n], length));
+    const auto pairs = static_cast<double>(visible_pairs(masks[n], length, length));
     fmt::print("{:<{}} {:>7} {:>6.2f}%", o.masks[n], width, length, 100 * pairs / all_pairs);
     // Backward: the scores once more, dP, dV, dQ, dK.
     print_pass(rows[n].forward, 2, pairs, full ? &full->forward : nullptr, all_pairs, o, limit);
@@ -170,7 +160,7 @@ void run(const Options& o) {
   for (const std::string& text : o.masks) masks.push_back(parse_mask(text));
   const Clock clock = o.clock == "cpu" ? Clock::cpu : Clock::wall;
   const double limit = in_own_process([clock] { return std::vector<double>{product_gflops(clock)}; }).at(0);
-  const AttentionPlan named = make_plan(spec, shape_of(o, 1), {.kernel = o.kernel});
+  const AttentionPlan named = make_plan(spec, shape_for(o, 1), {.kernel = o.kernel});
   fmt::print(
       "{}, {} score, batch {}, heads {}/{}, head_dim {}, f32, {} threads. Limit: a 1536^3 f32 product, "
       "{:.0f} GFLOP/s. Times of the {} clock.\nGFLOP/s count the pairs that the mask keeps; /pair is the "

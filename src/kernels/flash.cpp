@@ -72,11 +72,17 @@ void Forward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& execut
     return direct ? RowsForward<false>(p, out, executor, memory)
                   : RowsForward<true>(p, out, executor, memory);
   }
-  if (IsSplit(p) && !out.weights.data) {
+  if (IsSplit(p)) {
+    // Weights come from a pass of their own, so that asking for them changes no bit of the output.
+    ForwardOutputs<T> weights = out, rest = out;
+    weights.output.data = nullptr;
+    weights.log_sum_exp = nullptr;
+    rest.weights.data = nullptr;
+    if (out.weights.data) DirectForward(p, weights, executor, memory);
     if constexpr (sizeof(T) == 4) {
-      if (p.stored_key.data) return StoredForward(p, out, executor, memory);
+      if (p.stored_key.data) return StoredForward(p, rest, executor, memory);
     }
-    return SplitForward(p, out, p.key, p.value, executor, memory);
+    return SplitForward(p, rest, p.key, p.value, executor, memory);
   }
   IsDirect(p) ? DirectForward(p, out, executor, memory) : TiledForward(p, out, executor, memory);
 }

@@ -199,6 +199,7 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
     for (int64_t r = 0; r < at.rows; ++r) {
       T *scores = scratch.scores + r * stride, *gathered = scratch.gathered + r * p.value_dim;
       const T factor = Normalize(p, scale, count, scores, scratch.states[r]);
+      if (!out.output.data) continue;  // weights alone
       if (factor != T{1}) Scale(factor, p.value_dim, gathered);
       if (p.dropout_rate > 0) {
         dropout_factors<T>(p.dropout_rate, p.dropout_seed,
@@ -212,9 +213,9 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
     }
   }
   for (int64_t r = 0; r < at.rows; ++r) {
-    const T log_sum_exp =
-        Finish(scratch.states[r], SinkOf(p, at.h), p.value_dim, scratch.gathered + r * p.value_dim,
-               RowAt(out.output, at.b, at.h, at.row + r));
+    T* gathered = scratch.gathered + r * p.value_dim;
+    const T log_sum_exp = Finish(scratch.states[r], SinkOf(p, at.h), p.value_dim, gathered,
+                                 out.output.data ? RowAt(out.output, at.b, at.h, at.row + r) : gathered);
     if (out.log_sum_exp)
       out.log_sum_exp[(at.b * p.query_heads + at.h) * p.query_len + at.row + r] = log_sum_exp;
     if (!out.weights.data) continue;

@@ -161,13 +161,23 @@ void append_rows(Tensor& rows, const Tensor& added, std::int64_t used) {
 void MultiHeadAttention::append(Context& context, const Var& memory, ProjectedKeys& keys,
                                 std::int64_t capacity) const {
   Var turned = key(context, memory);
-  if (rope) turned = autograd::rotate(turned, *rope, num_heads, keys.length);
+  if (rope) turned = autograd::rotate(turned, *rope, num_heads, keys.read);
   const Tensor k = turned.value(), v = value(context, memory).value();
   reserve(keys.key, k.size(0), keys.length, keys.length + k.size(1), capacity, k.size(2));
   reserve(keys.value, v.size(0), keys.length, keys.length + v.size(1), capacity, v.size(2));
   append_rows(keys.key, k, keys.length);
   append_rows(keys.value, v, keys.length);
   keys.length += k.size(1);
+  keys.read += k.size(1);
+}
+
+void start_alike(ParameterSet& set) {
+  const std::string query = ".q_proj.weight";
+  for (const Parameter& parameter : set.all()) {
+    if (!parameter.name.ends_with(query)) continue;
+    const std::string key = parameter.name.substr(0, parameter.name.size() - query.size()) + ".k_proj.weight";
+    std::copy_n(parameter.value.data<float>(), parameter.value.count(), set.at(key).value.data<float>());
+  }
 }
 
 Tensor sinusoidal_positions(std::int64_t first, std::int64_t length, std::int64_t dim) {

@@ -1,6 +1,10 @@
 #include "fovea/nn/transformer.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
+
+#include "fovea/attention/masks.h"
 
 namespace fovea::nn {
 
@@ -104,6 +108,103 @@ TransformerStack::Cache TransformerStack::start(Context& context, const Var& mem
   return cache;
 }
 
+namespace {
+
+void refuse_uneven(const Mask& mask) {
+  if (mask.node().needs_key_lengths() || mask.node().by_head())
+    throw InvalidArgument(
+        "TransformerStack", "mask",
+        "one that is the same for all heads and knows its lengths, where rows are forgotten",
+        to_string(mask));
+}
+
+// The rows of the sequence that the cache holds when `length` rows are read, in order.
+KeySpans kept_of(const TransformerStack::Cache& cache, std::int64_t length) {
+  return complement(cache.forgotten, length);
+}
+
+std::int64_t size_of(const KeySpans& spans) {
+  std::int64_t total = 0;
+  for (const KeySpan& span : spans) total += span.end - span.begin;
+  return total;
+}
+
+// The elements of `held` that lie in `part`, by their places in `held`.
+KeySpans counted_among(const KeySpans& held, const KeySpans& part) {
+  KeySpans places;
+  std::int64_t before = 0;
+  for (const KeySpan& span : held) {
+    for (const KeySpan& common : intersect(part, {span})) {
+      const std::int64_t begin = before + common.begin - span.begin, end = before + common.end - span.begin;
+      if (!places.empty() && places.back().end == begin)
+        places.back().end = end;
+      else
+        places.push_back({begin, end});
+    }
+    before += span.end - span.begin;
+  }
+  return places;
+}
+
+// `mask` for rows [cache.length, length) over the keys that are left, which moved together.
+Mask among_kept(const Mask& mask, const TransformerStack::Cache& cache, std::int64_t length) {
+  refuse_uneven(mask);
+  const KeySpans kept = kept_of(cache, length);
+  const std::int64_t batch = cache.self[0].key.size(0);
+  std::vector<KeySpans> rows;
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t row = cache.length; row < length; ++row) {
+      // Spans of a single query are exact.
+      const QueryBlock query{.batch = b, .query_begin = row, .query_end = row + 1, .key_len = length};
+      const KeySpans seen = mask.node().spans(query).some;
+      if (!intersect(seen, cache.forgotten).empty())
+        throw InvalidArgument("TransformerStack::extend", "call.mask",
+                              "one that hides the rows that were forgotten", to_string(mask));
+      rows.push_back(counted_among(kept, seen));
+    }
+  }
+  return Predicate(
+      "kept", {.batch = batch, .query_begin = cache.length, .query_end = length, .key_len = size_of(kept)},
+      std::move(rows));
+}
+
+// Moves the rows of `spans`, which count among those in use, together at the front.
+void keep(Tensor& rows, const KeySpans& spans) {
+  const std::int64_t capacity = rows.size(1), dim = rows.size(2);
+  for (std::int64_t b = 0; b < rows.size(0); ++b) {
+    float* entry = rows.data<float>() + b * capacity * dim;
+    float* end = entry;
+    for (const KeySpan& span : spans) {
+      const std::int64_t count = (span.end - span.begin) * dim;
+      std::memmove(end, entry + span.begin * dim, static_cast<std::size_t>(count) * sizeof(float));
+      end += count;
+    }
+  }
+}
+
+}  // namespace
+
+void TransformerStack::forget(Cache& cache, const Mask& mask, std::int64_t until) const {
+  if (until <= cache.length) return;
+  refuse_uneven(mask);
+  const KeySpans held = kept_of(cache, cache.length);
+  if (held.empty()) return;
+  KeySpans seen;
+  for (std::int64_t b = 0; b < cache.self[0].key.size(0); ++b) {
+    const QueryBlock rest{
+        .batch = b, .query_begin = cache.length, .query_end = until, .key_len = cache.length};
+    seen = unite(seen, mask.node().spans(rest).some);
+  }
+  if (intersect(held, seen) == held) return;
+  const KeySpans left = counted_among(held, seen);
+  for (ProjectedKeys& keys : cache.self) {
+    keep(keys.key, left);
+    keep(keys.value, left);
+    keys.length = size_of(left);
+  }
+  cache.forgotten = unite(cache.forgotten, complement(seen, cache.length));
+}
+
 Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const Call& call,
                              std::int64_t room) const {
   if (cache.self.size() != layers_.size()) {
@@ -111,12 +212,14 @@ Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const
                           "one made by start, of " + std::to_string(layers_.size()) + " layers",
                           std::to_string(cache.self.size()) + " layers");
   }
+  const Mask mask =
+      cache.forgotten.empty() ? call.mask : among_kept(call.mask, cache, cache.length + x.size(1));
   const Var y = run(
       context, x,
       [&](const Layer& layer, std::size_t i, const Var& rows) {
         layer.self.append(context, rows, cache.self[i], room);
         return layer.self.attend_projected(context, rows, cache.self[i],
-                                           {.mask = call.mask,
+                                           {.mask = mask,
                                             .key_lengths = call.lengths,
                                             .query_offset = cache.length,
                                             .weights = slot(call, "self", i)});

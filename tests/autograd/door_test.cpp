@@ -69,6 +69,16 @@ TEST(Door, Layers) {
   const std::int32_t high[] = {5}, negative[] = {-1};
   expect_refused("embedding", [&] { embedding(zeros({5, 2}), high); });
   expect_refused("embedding", [&] { embedding(zeros({5, 2}), negative); });
+  const std::int64_t one_id[] = {1}, two_ids[] = {2}, none[] = {0}, below_zero[] = {-1, 2};
+  const std::int32_t inside[] = {4};
+  const float two_weights[] = {1, 1};
+  expect_refused("embedding_sums", [&] { embedding_sums(zeros({5, 2}), high, one_id); });
+  expect_refused("embedding_sums", [&] { embedding_sums(zeros({5, 2}), negative, one_id); });
+  expect_refused("embedding_sums", [&] { embedding_sums(zeros({5}), inside, one_id); });
+  expect_refused("embedding_sums", [&] { embedding_sums(zeros({5, 2}), inside, two_ids); });
+  expect_refused("embedding_sums", [&] { embedding_sums(zeros({5, 2}), inside, none); });
+  expect_refused("embedding_sums", [&] { embedding_sums(zeros({5, 2}), inside, below_zero); });
+  expect_refused("embedding_sums", [&] { embedding_sums(zeros({5, 2}), inside, one_id, two_weights); });
   expect_refused("layer_norm", [] { layer_norm(zeros({2, 3}), zeros({4}), zeros({3}), 1e-5f); });
   expect_refused("layer_norm", [] { layer_norm(zeros({2, 3}), zeros({3}), zeros({4}), 1e-5f); });
   const std::int32_t targets[] = {0, 4};

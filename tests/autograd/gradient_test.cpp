@@ -106,12 +106,33 @@ TEST(Gradient, Shapes) {
   });
 }
 
+TEST(EmbeddingSums, AreSumsOfEmbeddings) {
+  const Parameter table = parameter({7, 3}, 1);
+  const std::int32_t ids[] = {4, 6, 2, 2};
+  const std::int64_t counts[] = {1, 0, 3};
+  const Tensor rows = embedding(table.value, ids).value();
+  const Tensor sums = embedding_sums(table.value, ids, counts).value();
+  ASSERT_EQ(sums.shape(), (Shape{3, 3}));
+  for (std::int64_t j = 0; j < 3; ++j) {
+    const auto at = [&](std::int64_t row) { return rows.data<float>()[row * 3 + j]; };
+    EXPECT_FLOAT_EQ(sums.data<float>()[j], at(0));
+    EXPECT_FLOAT_EQ(sums.data<float>()[3 + j], 0.0f);
+    EXPECT_FLOAT_EQ(sums.data<float>()[6 + j], at(1) + at(2) + at(3));
+  }
+}
+
 TEST(Gradient, Layers) {
   check({parameter({4, 5}, 1), parameter({3, 5}, 2), parameter({3}, 3)},
         [](const auto& v) { return linear(v[0], v[1], v[2]); });
   check({parameter({7, 3}, 1)}, [](const auto& v) {
     const std::int32_t ids[] = {0, 6, 2, 2};
     return embedding(v[0], ids, 1.5f);
+  });
+  check({parameter({7, 3}, 1)}, [](const auto& v) {
+    const std::int32_t ids[] = {0, 6, 2, 2};
+    const std::int64_t counts[] = {1, 0, 3};
+    const float weights[] = {1.5f, -1.0f, 0.5f, 2.0f};
+    return embedding_sums(v[0], ids, counts, weights);
   });
   check({parameter({5, 19}, 1), parameter({19}, 2), parameter({19}, 3)},
         [](const auto& v) { return layer_norm(v[0], v[1], v[2], 1e-5f); });

@@ -89,5 +89,17 @@ TEST(MultiHeadAttention, StepsOverKeptKeysAreTheCausalCall) {
   EXPECT_THROW(MultiHeadAttention(set, "y", 10, 3, 0.0f), InvalidArgument);
 }
 
+TEST(MultiHeadAttention, KeysStartAsQueriesWhereAsked) {
+  ParameterSet set(2);
+  const MultiHeadAttention layer(set, "x", 12, 3, 0.0f);
+  const Tensor query = layer.query.weight->value.clone();
+  start_alike(set);
+  for (std::int64_t i = 0; i < query.count(); ++i) {
+    EXPECT_EQ(layer.query.weight->value.data<float>()[i], query.data<float>()[i]);
+    EXPECT_EQ(layer.key.weight->value.data<float>()[i], query.data<float>()[i]);
+  }
+  EXPECT_NE(layer.value.weight->value.data<float>()[0], query.data<float>()[0]);
+}
+
 }  // namespace
 }  // namespace fovea::nn

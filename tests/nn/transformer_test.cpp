@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "fovea/attention/masks.h"
+#include "fovea/attention/streaming_sinks.h"
 
 namespace fovea::nn {
 namespace {
@@ -81,6 +82,17 @@ TEST_P(Stacks, RotaryPositionsAreDifferences) {
     expect_near(rotary.extend(context, autograd::slice(x, 1, begin, count), cache, causal, 2).value(), 0,
                 count, begin);
   }
+  // Where rows are forgotten, positions still count from the beginning.
+  const TransformerStack::Call window{.mask = Causal{} & SlidingWindow{.lookback = 2}};
+  const Tensor windowed = rotary(context, x, window).value();
+  TransformerStack::Cache short_cache = rotary.start(context);
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    rotary.forget(short_cache, window.mask, kRows);
+    const Tensor one = rotary.extend(context, autograd::slice(x, 1, row, 1), short_cache, window, 2).value();
+    for (std::int64_t d = 0; d < kDim; ++d)
+      ASSERT_NEAR(one.view().at<float>({1, 0, d}), windowed.view().at<float>({1, row, d}), 1e-5);
+  }
+  EXPECT_LT(short_cache.bytes(), cache.bytes());
   const Var twice = autograd::concat(std::vector<Var>{x, x}, 1);
   expect_near(rotary(context, twice, {.mask = Causal{} & Documents{{0, kRows, 2 * kRows}}}).value(), kRows,
               kRows, 0);
@@ -100,6 +112,57 @@ TEST_P(Stacks, RotaryPositionsAreDifferences) {
   EXPECT_LT(moved(plain), 1e-5f);
   EXPECT_GT(moved(rotary), 1e-3f);
   EXPECT_THROW(rotary(context, autograd::concat(std::vector<Var>{twice, x}, 1), causal), InvalidArgument);
+}
+
+// What the mask hides from all rows to come may be forgotten, and nothing else: the rows stay what one call
+// over all of them gives, and the number of rows held is counted by hand.
+TEST_P(Stacks, ForgetWhatTheMaskWillHide) {
+  struct Case {
+    Mask mask;
+    std::int64_t held;  // before the last row
+  };
+  // The second entry sees further back than the first.
+  const Mask uneven = Predicate(
+      "uneven", {.batch = 2, .query_end = kRows, .key_len = kRows},
+      [](const Site& site) { return site.key <= site.query && site.key >= site.query - 2 - 2 * site.batch; });
+  for (const auto& [mask, held] :
+       {Case{Causal{}, 8}, Case{Causal{} & SlidingWindow{.lookback = 3}, 3},
+        Case{(SlidingWindow{.lookback = 2} | GlobalTokens{0, 3}) & Causal{}, 4},
+        Case{(SlidingWindow{.lookback = 2} | GlobalTokens{7}) & Causal{}, 2},
+        Case{(SlidingWindow{.lookback = 1} | GlobalTokens{8}) & Causal{}, 8},  // the last row sees all
+        Case{uneven, 4}, Case{Causal{} & Chunked{4}, 0}, Case{Causal{} & StreamingSinks{2}, 2}}) {
+    SCOPED_TRACE(to_string(mask));
+    const Tensor whole = reading(context, x, call(mask)).value();
+    for (const std::int64_t block : {1, 2, 4}) {
+      TransformerStack::Cache cache = reading.start(context, memory);
+      for (std::int64_t begin = 0; begin < kRows; begin += block) {
+        const std::int64_t count = std::min(block, kRows - begin);
+        reading.forget(cache, mask, kRows);
+        if (begin == kRows - 1) {
+          EXPECT_EQ(cache.bytes(), 2 * 2 * 2 * (held + 5) * kDim * 4);
+        }
+        const Tensor rows =
+            reading.extend(context, autograd::slice(x, 1, begin, count), cache, call(mask), 2).value();
+        for (std::int64_t b = 0; b < 2; ++b) {
+          for (std::int64_t t = 0; t < count; ++t) {
+            for (std::int64_t d = 0; d < kDim; ++d)
+              ASSERT_NEAR(rows.view().at<float>({b, t, d}), whole.view().at<float>({b, begin + t, d}), 1e-5);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Stacks, RefuseToSeeWhatWasForgotten) {
+  TransformerStack::Cache cache = plain.start(context);
+  const Mask narrow = Causal{} & SlidingWindow{.lookback = 2};
+  plain.extend(context, autograd::slice(x, 1, 0, 6), cache, {.mask = narrow});
+  EXPECT_THROW(plain.forget(cache, KeyLengths{}, kRows), InvalidArgument);
+  plain.forget(cache, narrow, kRows);
+  const Var row = autograd::slice(x, 1, 6, 1);
+  EXPECT_THROW(plain.extend(context, row, cache, {.mask = Causal{}}), InvalidArgument);
+  EXPECT_NO_THROW(plain.extend(context, row, cache, {.mask = Causal{} & SlidingWindow{.lookback = 1}}));
 }
 
 TEST_P(Stacks, MasksReachTheAttention) {

@@ -52,6 +52,11 @@ Var normalize_rows(const Var& x, float epsilon = 1e-6f);
 Var linear(const Var& x, const Var& weight, const Var& bias);
 /// table [V, D], ids (each in [0, V)) -> [ids.size(), D], times `factor`.
 Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor = 1.0f);
+/// Σ of the rows of table [V, D] that ids names, each times its weight, over groups that stand one after the
+/// other in `ids`: group g has counts[g] of them (0: a row of zeros) -> [counts.size(), D]. A word as the sum
+/// of its parts: Bojanowski et al. 2017, arXiv 1607.04606. `weights` one an id, or none: 1 each.
+Var embedding_sums(const Var& table, std::span<const std::int32_t> ids, std::span<const std::int64_t> counts,
+                   std::span<const float> weights = {});
 /// x [..., D], gamma [D], beta [D]. Ba et al. 2016, arXiv 1607.06450.
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon);
 

@@ -58,6 +58,7 @@ struct Recurrent {
 struct ProjectedKeys {
   Tensor key, value;
   std::int64_t length = 0;
+  std::int64_t read = 0;  ///< rows ever appended: the position of the next, where earlier ones were forgotten
 };
 
 /// Multi-head attention (Vaswani et al. 2017, section 3.2.2) on the engine. Names: q_proj, k_proj, v_proj,
@@ -86,6 +87,12 @@ struct MultiHeadAttention {
   /// first use, grown by doubling).
   void append(Context& context, const Var& memory, ProjectedKeys& keys, std::int64_t capacity) const;
 };
+
+/// Lets the keys of every attention in `set` start as its queries: "<name>.k_proj.weight" becomes a copy of
+/// "<name>.q_proj.weight", before training. Equal inputs then have the largest scores from the first update
+/// on, so that a layer whose task is to find what equals the query need not find that out first (Kitaev et
+/// al. 2020, arXiv 2001.04451, section 2, keep the two equal throughout).
+void start_alike(ParameterSet& set);
 
 /// Sinusoidal positions (Vaswani et al. 2017, section 3.5): [length, dim] starting at position `first`; sines
 /// in the first half of the dimensions, cosines in the second, as Marian and fairseq store them.

@@ -61,6 +61,7 @@ class TransformerStack {
   struct Cache {
     std::vector<ProjectedKeys> self, memory;  ///< one a layer
     std::int64_t length = 0;                  ///< rows of the sequence that were read
+    KeySpans forgotten = {};                  ///< those of them that `self` holds no more
     std::int64_t bytes() const;
   };
   /// An empty cache; `memory` [B, M, dim] is projected once, for all rows to come.
@@ -69,6 +70,14 @@ class TransformerStack {
   /// for these. Positions count from cache.length, so that Causal{} and windows mean what they mean there;
   /// call.memory is not read. `room` rows are allocated at first, and doubled when full.
   Var extend(Context& context, const Var& x, Cache& cache, const Call& call, std::int64_t room = 32) const;
+
+  /// Drops from `cache` the rows that no row to come, up to position `until` of the sequence, sees under
+  /// `mask`: what a decoder may forget follows from the mask as the work does. A window leaves a window,
+  /// `(SlidingWindow{n} | GlobalTokens{...}) & Causal{}` also the global tokens, Causal{} everything.
+  /// Afterwards `extend` takes `mask`, or another that hides what was dropped: one that does not throws
+  /// InvalidArgument, and so does one that differs between heads or takes its lengths from the call. Rows
+  /// move in place: copies of `cache` go with them.
+  void forget(Cache& cache, const Mask& mask, std::int64_t until) const;
 
   std::size_t size() const noexcept { return layers_.size(); }
 

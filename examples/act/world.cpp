@@ -1,0 +1,231 @@
+#include "world.h"
+
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
+
+namespace {
+
+Cell step(Cell from, Action direction) {
+  constexpr std::array<Cell, 4> steps{{{-1, 0}, {1, 0}, {0, -1}, {0, 1}}};
+  const Cell by = steps.at(static_cast<std::size_t>(direction));
+  return {from.x + by.x, from.y + by.y};
+}
+
+bool inside(Cell cell) {
+  return cell.x >= 0 && cell.y >= 0 && cell.x < World::kSide && cell.y < World::kSide;
+}
+
+bool is_direction(Action action) {
+  return action < Action::grab;
+}
+
+bool is_push(Verb verb) {
+  return verb >= Verb::push_left;
+}
+
+Action direction_of(Verb verb) {
+  return static_cast<Action>(static_cast<int>(verb) - static_cast<int>(Verb::push_left));
+}
+
+std::vector<Object>::iterator object_at(World& world, Cell cell) {
+  return std::find_if(world.objects.begin(), world.objects.end(),
+                      [&](const Object& object) { return object.at == cell; });
+}
+
+bool act_on(World& world, Action action, Action direction) {
+  const Cell ahead = step(world.agent, direction);
+  const auto object = object_at(world, ahead);
+  if (object == world.objects.end()) return false;
+  if (action == Action::grab) {
+    world.objects.erase(object);
+    return true;
+  }
+  if (!world.free(step(ahead, direction))) return false;
+  object->at = step(ahead, direction);
+  world.agent = ahead;
+  return true;
+}
+
+// What is left to do at `cell`: empty where nothing can be done from there. `arrived`: nothing is left.
+struct Finish {
+  bool possible = false;
+  std::vector<Action> actions;
+};
+
+Finish finish_at(const Episode& episode, Cell cell) {
+  const Cell target = episode.world.objects[episode.object].at;
+  for (const Action direction : {Action::left, Action::right, Action::up, Action::down}) {
+    if (!(step(cell, direction) == target)) continue;
+    if (episode.verb == Verb::go_to) return {true, {}};
+    if (episode.verb == Verb::pick_up) return {true, {Action::grab, direction}};
+    if (direction == direction_of(episode.verb) && episode.world.free(step(target, direction)))
+      return {true, {Action::push, direction}};
+  }
+  return {};
+}
+
+}  // namespace
+
+bool World::free(Cell cell) const {
+  return inside(cell) && std::none_of(objects.begin(), objects.end(),
+                                      [&](const Object& object) { return object.at == cell; });
+}
+
+bool execute(World& world, const std::vector<Action>& actions) {
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    if (is_direction(actions[i])) {
+      const Cell ahead = step(world.agent, actions[i]);
+      if (!world.free(ahead)) return false;
+      world.agent = ahead;
+    } else {
+      if (i + 1 == actions.size() || !is_direction(actions[i + 1])) return false;
+      if (!act_on(world, actions[i], actions[i + 1])) return false;
+      ++i;
+    }
+  }
+  return true;
+}
+
+bool succeeds(const Episode& episode, const std::vector<Action>& actions) {
+  World after = episode.world;
+  if (!execute(after, actions)) return false;
+  std::vector<Object> wanted = episode.world.objects;
+  Object& target = wanted[episode.object];
+  const int apart = std::abs(after.agent.x - target.at.x) + std::abs(after.agent.y - target.at.y);
+  if (episode.verb == Verb::go_to) return apart == 1 && after.objects == wanted;
+  if (is_push(episode.verb)) {
+    target.at = step(target.at, direction_of(episode.verb));
+  } else {
+    wanted.erase(wanted.begin() + static_cast<std::ptrdiff_t>(episode.object));
+  }
+  return after.objects == wanted;
+}
+
+bool plan(Episode& episode) {
+  // Breadth first in the order of the actions finds the first of the shortest.
+  struct Path {
+    Cell at;
+    std::vector<Action> actions;
+  };
+  std::array<bool, World::kSide * World::kSide> seen{};
+  const auto mark = [&](Cell cell) -> bool& {
+    return seen.at(static_cast<std::size_t>(cell.y * World::kSide + cell.x));
+  };
+  std::queue<Path> open({{episode.world.agent, {}}});
+  mark(episode.world.agent) = true;
+  for (; !open.empty(); open.pop()) {
+    const Path path = open.front();
+    if (const Finish finish = finish_at(episode, path.at); finish.possible) {
+      episode.plan = path.actions;
+      episode.plan.insert(episode.plan.end(), finish.actions.begin(), finish.actions.end());
+      return true;
+    }
+    for (const Action direction : {Action::left, Action::right, Action::up, Action::down}) {
+      const Cell next = step(path.at, direction);
+      if (!episode.world.free(next) || mark(next)) continue;
+      mark(next) = true;
+      open.push({next, path.actions});
+      open.back().actions.push_back(direction);
+    }
+  }
+  return false;
+}
+
+Part Episodes::part_of(Verb verb, int colour, int shape) const {
+  const auto sum = static_cast<std::uint64_t>(static_cast<int>(verb) + colour + shape) + seed_;
+  return sum % 6 == 0 ? Part::test : sum % 6 == 3 ? Part::valid : Part::train;
+}
+
+namespace {
+
+// An object that is told of, one of its colour, one of its shape and one more: neither word alone says which.
+std::vector<Object> draw_objects(fovea::PhiloxStream& random) {
+  const auto below = [&](int bound) {
+    return static_cast<int>(random.next_below(static_cast<std::uint32_t>(bound)));
+  };
+  constexpr int colours = Episodes::kColours, shapes = Episodes::kShapes;
+  const int shape = below(shapes), colour = below(colours);
+  const int other_shape = (shape + 1 + below(shapes - 1)) % shapes;
+  const int other_colour = (colour + 1 + below(colours - 1)) % colours;
+  return {{shape, colour, {}},
+          {other_shape, colour, {}},
+          {shape, other_colour, {}},
+          {other_shape, other_colour, {}}};
+}
+
+gallery::Image picture_of(const World& world, fovea::PhiloxStream& random) {
+  std::vector<gallery::Sprite> sprites;
+  const auto add = [&](int shape, int colour, Cell at) {
+    const auto middle = [&](int cell) {
+      return (cell + 0.5) * Episodes::kPixels + random.next_uniform() - 0.5;
+    };
+    const double x = middle(at.x), y = middle(at.y);
+    sprites.push_back(
+        {.shape = shape, .colour = colour, .x = x, .y = y, .radius = 3.0 + 0.8 * random.next_uniform()});
+  };
+  for (const Object& object : world.objects) add(object.shape, object.colour, object.at);
+  add(4, 6, world.agent);
+  return gallery::draw(World::kSide * Episodes::kPixels, sprites, {}, random);
+}
+
+}  // namespace
+
+Episode Episodes::make(Part part, std::uint64_t index) const {
+  fovea::PhiloxStream random((seed_ * 3 + static_cast<std::uint64_t>(part)) << 40 | index);
+  for (;;) {
+    Episode episode{.verb = static_cast<Verb>(random.next_below(kVerbs))};
+    World& world = episode.world;
+    world.objects = draw_objects(random);
+    const Object told = world.objects[0];
+    if (part_of(episode.verb, told.colour, told.shape) != part) continue;
+    std::vector<Cell> taken;
+    const auto place = [&] {
+      Cell cell;
+      do {
+        cell = {static_cast<int>(random.next_below(World::kSide)),
+                static_cast<int>(random.next_below(World::kSide))};
+      } while (std::find(taken.begin(), taken.end(), cell) != taken.end());
+      taken.push_back(cell);
+      return cell;
+    };
+    for (Object& object : world.objects) object.at = place();
+    world.agent = place();
+    if (!plan(episode) || episode.plan.empty()) continue;
+    episode.image = picture_of(world, random);
+    return episode;
+  }
+}
+
+const fovea::text::Vocabulary& words() {
+  static const fovea::text::Vocabulary all = [] {
+    std::unordered_map<std::string, std::int64_t> counts;
+    for (const char* word : {"go", "to", "pick", "up", "push", "the", "left", "right", "down"})
+      counts[word] = 1;
+    for (const std::string_view word : gallery::kColours) counts[std::string(word)] = 1;
+    for (const std::string_view word : gallery::kShapes) counts[std::string(word)] = 1;
+    return fovea::text::Vocabulary::from_counts(counts, 1, 0);
+  }();
+  return all;
+}
+
+std::vector<std::int32_t> instruction(const Episode& episode) {
+  const Object& object = episode.world.objects[episode.object];
+  std::vector<std::string> text{"push"};
+  if (episode.verb == Verb::go_to) text = {"go", "to"};
+  if (episode.verb == Verb::pick_up) text = {"pick", "up"};
+  text.emplace_back("the");
+  text.emplace_back(gallery::kColours.at(static_cast<std::size_t>(object.colour)));
+  text.emplace_back(gallery::kShapes.at(static_cast<std::size_t>(object.shape)));
+  if (is_push(episode.verb))
+    text.emplace_back(kActions.at(static_cast<std::size_t>(direction_of(episode.verb))));
+  std::vector<std::int32_t> ids;
+  for (const std::string& word : text) ids.push_back(words().id_of(word));
+  return ids;
+}
+
+std::string sentence_of(const std::vector<std::int32_t>& ids) {
+  std::string text;
+  for (const std::int32_t id : ids) text += (text.empty() ? "" : " ") + words().piece(id);
+  return text;
+}

@@ -1,0 +1,74 @@
+// A grid world seen from above: an agent, coloured objects, what it is told to do, and a planner that does
+// it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fovea/text/vocabulary.h"
+#include "shapes.h"
+
+/// One step. grab and push act on what lies in the direction that follows them.
+enum class Action : std::int8_t { left, right, up, down, grab, push };
+inline constexpr std::array<const char*, 6> kActions{"left", "right", "up", "down", "grab", "push"};
+
+struct Cell {
+  int x = 0, y = 0;
+  bool operator==(const Cell&) const = default;
+};
+
+struct Object {
+  int shape = 0, colour = 0;  ///< into gallery::kShapes, gallery::kColours
+  Cell at;
+  bool operator==(const Object&) const = default;
+};
+
+struct World {
+  static constexpr int kSide = 6;  ///< cells
+  Cell agent;
+  std::vector<Object> objects;  ///< each in the way of the agent and of the others
+  bool free(Cell cell) const;
+};
+
+enum class Verb : std::int8_t { go_to, pick_up, push_left, push_right, push_up, push_down };
+inline constexpr int kVerbs = 6;
+
+/// A world and what is to be done in it, to one object that is alone in its shape and colour.
+struct Episode {
+  World world;
+  Verb verb = Verb::go_to;
+  std::size_t object = 0;  ///< into world.objects
+  std::vector<Action> plan;
+  gallery::Image image;
+};
+
+/// What `actions` make of `world`; false, and the world as it was then, at the first that cannot be done:
+/// into a wall, into an object, a grab at nothing, a push without room.
+bool execute(World& world, const std::vector<Action>& actions);
+/// Whether the goal is reached and nothing else was changed.
+bool succeeds(const Episode& episode, const std::vector<Action>& actions);
+/// The shortest plan; of several the first in the order of Action. False where there is none.
+bool plan(Episode& episode);
+
+/// Whose episodes: a triple of verb, colour and shape is told in one of them only.
+enum class Part { train, valid, test };
+
+class Episodes {
+ public:
+  static constexpr int kColours = 6, kShapes = 4;  ///< of objects; the agent is a white cross
+  static constexpr int kPixels = 8;                ///< a side of a cell
+
+  /// Another seed has other triples held out.
+  explicit Episodes(std::uint64_t seed) : seed_(seed) {}
+  Episode make(Part part, std::uint64_t index) const;
+  Part part_of(Verb verb, int colour, int shape) const;
+
+ private:
+  std::uint64_t seed_;
+};
+
+const fovea::text::Vocabulary& words();
+/// "push the red circle left", as ids.
+std::vector<std::int32_t> instruction(const Episode& episode);
+std::string sentence_of(const std::vector<std::int32_t>& ids);

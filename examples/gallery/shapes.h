@@ -1,0 +1,42 @@
+// Images of coloured shapes, for examples that look at something.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "fovea/core/philox.h"
+#include "fovea/core/tensor.h"
+
+namespace gallery {
+
+inline constexpr std::array<std::string_view, 5> kShapes{"circle", "square", "triangle", "ring", "cross"};
+inline constexpr std::array<std::string_view, 7> kColours{"red",    "green", "blue", "yellow",
+                                                          "purple", "cyan",  "white"};
+
+/// A shape on an image: inside the square [x - radius, x + radius] × [y - radius, y + radius], in pixels from
+/// the upper left corner.
+struct Sprite {
+  int shape = 0, colour = 0;  ///< into kShapes, kColours
+  double x = 0, y = 0, radius = 0;
+};
+
+/// A square colour image in [0, 1].
+struct Image {
+  int side = 0;
+  std::vector<float> pixels;  ///< [side, side, 3]
+};
+
+/// `sprites` on a dark ground, edges smoothed by 9 samples a pixel. Each colour is itself give or take `vary`
+/// a channel, each channel of each pixel then changed by up to ±`noise`; both, and the ground, drawn from
+/// `random`.
+struct Light {
+  double vary = 0.08, noise = 0.1;
+};
+Image draw(int side, const std::vector<Sprite>& sprites, const Light& light, fovea::PhiloxStream& random);
+
+/// Images of one size side by side: [images.size(), side, side, 3].
+fovea::Tensor stack(const std::vector<Image>& images);
+
+}  // namespace gallery

@@ -1,0 +1,44 @@
+// The network of this example, and programs as it reads them.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "fovea/models/encoder.h"
+#include "world.h"
+
+namespace trace_example {
+
+/// Programs of equally many lines.
+struct Batch {
+  std::int64_t size = 0, lines = 0;  ///< programs, lines in each
+  fovea::models::Padded words;       ///< of all lines
+  fovea::models::Padded messages;
+  std::vector<std::int32_t> wrote;
+};
+Batch batch_of(std::span<const Program> programs, const fovea::text::Vocabulary& vocabulary,
+               fovea::PhiloxStream& random);
+
+class Tracer {
+ public:
+  /// Whether the message attends to the program, or only to itself.
+  enum class Message { crossed, alone };
+  Tracer(fovea::nn::ParameterSet& set, std::int64_t vocabulary, Message message);
+  /// -> [programs, lines]: how likely each line is to have written the message. `weights`, if given, receives
+  /// those of the last cross-attention, [programs, heads, words of the message, lines * kLineWords].
+  fovea::nn::Var operator()(fovea::nn::Context& context, const Batch& batch,
+                            fovea::Tensor* weights = nullptr) const;
+
+ private:
+  Message message_;
+  fovea::nn::Embedding words_;
+  fovea::nn::Linear line_;
+  fovea::nn::LayerNorm norm_;
+  fovea::nn::MultiHeadAttention above_;
+  fovea::nn::LayerNorm resolved_norm_;
+  fovea::nn::FeedForward hidden_;
+  fovea::nn::TransformerStack read_;
+  fovea::nn::Linear query_, key_;
+};
+
+}  // namespace trace_example

@@ -1,0 +1,57 @@
+#include "fovea/nn/patches.h"
+
+#include <algorithm>
+
+namespace fovea::nn {
+
+Tensor cut_patches(const Tensor& images, std::int64_t patch, std::int64_t margin) {
+  if (images.rank() != 4 || patch < 1 || images.size(1) % patch != 0 || images.size(2) % patch != 0) {
+    throw InvalidArgument("cut_patches", "images",
+                          "[B, height, width, channels], sides whole patches of " + std::to_string(patch),
+                          to_string(images.shape()));
+  }
+  if (margin < 0) throw InvalidArgument("cut_patches", "margin", "at least 0", std::to_string(margin));
+  const std::int64_t batch = images.size(0), height = images.size(1), width = images.size(2);
+  const std::int64_t channels = images.size(3), window = patch + 2 * margin;
+  const std::int64_t rows = height / patch, columns = width / patch;
+  Tensor result = Tensor::zeros(DType::f32, {batch, rows * columns, window * window * channels});
+  float* to = result.data<float>();
+  for (std::int64_t i = 0; i < batch * rows * columns; ++i) {
+    const float* image = images.data<float>() + i / (rows * columns) * height * width * channels;
+    const std::int64_t top = i / columns % rows * patch - margin, left = i % columns * patch - margin;
+    const std::int64_t begin = std::max<std::int64_t>(left, 0), end = std::min(left + window, width);
+    for (std::int64_t y = top; y < top + window; ++y, to += window * channels) {
+      if (y < 0 || y >= height) continue;
+      std::copy_n(image + (y * width + begin) * channels, (end - begin) * channels,
+                  to + (begin - left) * channels);
+    }
+  }
+  return result;
+}
+
+Tensor grid_positions(std::int64_t rows, std::int64_t columns, std::int64_t dim) {
+  if (dim < 4 || dim % 4 != 0)
+    throw InvalidArgument("grid_positions", "dim", "a multiple of 4", std::to_string(dim));
+  const std::int64_t half = dim / 2;
+  const Tensor of_row = sinusoidal_positions(0, rows, half),
+               of_column = sinusoidal_positions(0, columns, half);
+  Tensor result(DType::f32, {rows * columns, dim});
+  for (std::int64_t i = 0; i < rows * columns; ++i) {
+    std::copy_n(of_row.data<float>() + i / columns * half, half, result.data<float>() + i * dim);
+    std::copy_n(of_column.data<float>() + i % columns * half, half, result.data<float>() + i * dim + half);
+  }
+  return result;
+}
+
+PatchEmbedding::PatchEmbedding(ParameterSet& set, const std::string& name, const PatchOptions& with)
+    : projection(set, name, (with.side + 2 * with.margin) * (with.side + 2 * with.margin) * with.channels,
+                 with.dim),
+      options(with) {}
+
+Var PatchEmbedding::operator()(Context& context, const Tensor& images) const {
+  const Var rows = projection(context, Var(cut_patches(images, options.side, options.margin)));
+  return add_positions(
+      rows, grid_positions(images.size(1) / options.side, images.size(2) / options.side, options.dim));
+}
+
+}  // namespace fovea::nn

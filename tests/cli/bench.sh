@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# bench.sh FOVEA: the form of what `fovea bench kernels` reports, not its times. Every row has a limit, a share and what
+# bounds it; every peak and every rival is measured or said to be absent.
+set -euo pipefail
+fovea=$1
+command -v python3 >/dev/null || {
+  echo "not run: no python3 to read the report"
+  exit 77
+}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+"$fovea" bench kernels --quick --cpu-threads 1 --json "$work/report.json" >"$work/table"
+printf 'before\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nafter\n' >"$work/page.md"
+"$fovea" bench kernels --from "$work/report.json" --markdown "$work/page.md" >"$work/again"
+"$fovea" bench kernels --quick --list >"$work/names"
+"$fovea" bench kernels --quick --cpu-threads 1 --only 'decode f32' --json - >"$work/decode.json"
+# A rival's process that does not answer is absent, and no error.
+"$fovea" bench kernels --quick --cpu-threads 1 --only 'decode f32' --rivals "$work/no-such-python" \
+  --rivals-script "$0" --json "$work/mute.json" >/dev/null
+# What is no report, no place for a table, and a row that does not exist are errors.
+for wrong in "--from $work/table" "--from $work/report.json --markdown $work/table" "--quick --only nothing"; do
+  if "$fovea" bench kernels $wrong >/dev/null 2>"$work/error"; then
+    echo "accepted: $wrong"
+    exit 1
+  fi
+  grep -q '^fovea: ' "$work/error"
+done
+
+python3 - "$work" <<'END'
+import json, math, pathlib, sys
+
+work = pathlib.Path(sys.argv[1])
+report = json.loads((work / "report.json").read_text())
+names = (work / "names").read_text().split("\n")[:-1]
+table = (work / "table").read_text()
+page = (work / "page.md").read_text()
+positive = lambda number: math.isfinite(number) and number > 0
+
+assert [row["name"] for row in report["rows"]] == names and len(set(names)) == len(names), "a row for every name"
+groups = {row["group"] for row in report["rows"]}
+assert groups == {"prefill", "backward", "window", "documents", "decode", "additive", "odd"}, groups
+assert {row["dtype"] for row in report["rows"]} == {"f32", "bf16", "f16"}
+for peak in report["peaks"].values():
+    assert peak.get("absent") or positive(peak["one_thread"]) and positive(peak["all_threads"]), peak
+assert positive(report["peaks"]["fma_f32"]["one_thread"]) and positive(report["peaks"]["read"]["all_threads"])
+assert len(report["rivals"]) == 6 and all(rival["absent"] for rival in report["rivals"]), "no rivals in a quick run"
+for row in report["rows"]:
+    assert row["name"] in table, row["name"]
+    assert not row.get("absent"), row
+    assert positive(row["seconds"]["median"]) and positive(row["share"]) and positive(row["pairs"]), row
+    limit = row["limit"]
+    parts = {part: limit[part + "_seconds"] for part in ("product", "exponential", "tanh", "byte") if part + "_seconds" in limit}
+    assert len(parts) == 3 and all(positive(part) for part in parts.values()), limit
+    bound = "byte" if limit["bound"] == "bytes" else limit["bound"]
+    assert limit["seconds"] == max(parts.values()) == parts[bound], limit
+    assert abs(row["share"] - limit["seconds"] / row["seconds"]["median"]) < 1e-9
+    assert ("beside" in row) == (row["mask"] != "everything" or row["group"] == "odd"), row["name"]
+    assert "beside" not in row or positive(row["beside"]["ratio"]), row
+
+# Work by the pairs that the mask keeps, worked out once more.
+def row_of(name):
+    return next(row for row in report["rows"] if row["name"] == name)
+causal = row_of("prefill f32 forward 1,2,2,96,96,64 causal")
+assert causal["pairs"] == 2 * 96 * 97 / 2 and causal["flops"] == causal["pairs"] * 4 * 64
+assert causal["bytes"] == 4 * 4 * 2 * 96 * 64
+backward = row_of("backward bf16 backward 1,4,2,64,64,128 everything")
+assert backward["flops"] == 4 * 64 * 64 * 10 * 128 and backward["bytes"] == 2 * 4 * (4 + 2) * 64 * 128
+
+assert page.startswith("before\n") and page.endswith("after\n") and "old" not in page
+assert all(row["shape"] in page for row in report["rows"])
+again = (work / "again").read_text().split("\n")
+assert set(line for line in table.split("\n") if line.startswith("prefill")) <= set(again), "the same table from a report"
+decode = json.loads((work / "decode.json").read_text())
+assert len(decode["rows"]) == 1
+mute = json.loads((work / "mute.json").read_text())
+assert all("does not answer" in rival["absent"] for rival in mute["rivals"]), mute["rivals"]
+END

@@ -1,0 +1,80 @@
+#include "fovea/models/decoder.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "fovea/nn/optimizer.h"
+
+namespace fovea::models {
+namespace {
+
+struct Small {
+  nn::ParameterSet set{7};
+  Decoder decoder{set, "d", {.vocabulary = 9, .dim = 12, .feed_forward = 16, .heads = 3, .layers = 2}};
+  Tensor memory = set.normal("memory", {3, 5, 12}, 1.0f).value;
+};
+
+TEST(Decoder, KeptKeysWriteWhatComputingAllAgainWrites) {
+  Small small;
+  const std::vector<std::int64_t> lengths{5, 2, 4};
+  const DecoderMemory memory{small.memory, lengths};
+  const Written kept = small.decoder.greedy(memory, 12), again = small.decoder.greedy(memory, 12, Reuse::off);
+  EXPECT_EQ(kept.ids, again.ids);
+  ASSERT_EQ(kept.read.size(), 2u);
+  for (std::size_t layer = 0; layer < 2; ++layer) {
+    for (std::int64_t b = 0; b < 3; ++b) {
+      for (std::size_t step = 0; step < kept.ids[static_cast<std::size_t>(b)].size(); ++step) {
+        float sum = 0.0f;
+        for (std::int64_t j = 0; j < 5; ++j) {
+          const float weight = kept.read[layer].view().at<float>({b, static_cast<std::int64_t>(step), j});
+          EXPECT_NEAR(weight, again.read[layer].view().at<float>({b, static_cast<std::int64_t>(step), j}),
+                      1e-5);
+          if (j >= lengths[static_cast<std::size_t>(b)]) {
+            EXPECT_EQ(weight, 0.0f);
+          }
+          sum += weight;
+        }
+        EXPECT_NEAR(sum, 1.0f, 1e-5);
+      }
+    }
+  }
+}
+
+// A sequence's loss is what the others around it cannot change: neither their padding nor their memory.
+TEST(Decoder, LossIsTheMeanOverTokensAndSeesNoPadding) {
+  Small small;
+  const std::vector<std::vector<std::int32_t>> three{{4, 5}, {}, {8, 7, 6, 5, 4}};
+  nn::Context context;
+  const double together = *small.decoder.loss(context, three, {small.memory}).value().data<float>();
+  double sum = 0.0;
+  for (std::int64_t b = 0; b < 3; ++b) {
+    const Tensor own = Tensor::copy_of(small.memory.view().slice(0, b, 1));
+    autograd::CrossEntropyStats stats;
+    small.decoder.loss(context, std::span(three).subspan(static_cast<std::size_t>(b), 1), {own}, &stats);
+    EXPECT_EQ(stats.tokens, static_cast<std::int64_t>(three[static_cast<std::size_t>(b)].size()) + 1);
+    sum += stats.loss;
+  }
+  EXPECT_NEAR(together, sum / 10.0, 1e-5);
+  EXPECT_THROW(small.decoder.loss(context, std::span(three).first(2), {small.memory}), InvalidArgument);
+}
+
+// What it was trained to write it writes: each memory its own sequence, and its end.
+TEST(Decoder, LearnsWhatEachMemoryStandsFor) {
+  Small small;
+  const std::vector<std::vector<std::int32_t>> three{{4, 5}, {6}, {8, 7, 6, 5, 4}};
+  autograd::Tape tape;
+  nn::Adam adam(small.set, {});
+  for (int step = 0; step < 150; ++step) {
+    nn::Context training{.tape = &tape};
+    const nn::Var loss = small.decoder.loss(training, three, {small.memory});
+    tape.backward(loss);
+    tape.clear();
+    adam.step(1e-2);
+  }
+  EXPECT_EQ(small.decoder.greedy({small.memory}, 9).ids, three);
+  EXPECT_EQ(small.decoder.greedy({small.memory}, 2).ids[2], (std::vector<std::int32_t>{8, 7}));
+}
+
+}  // namespace
+}  // namespace fovea::models

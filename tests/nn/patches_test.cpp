@@ -1,0 +1,75 @@
+#include "fovea/nn/patches.h"
+
+#include <gtest/gtest.h>
+
+namespace fovea::nn {
+namespace {
+
+// Every pixel holds its own place, so that each number of a patch says where it came from.
+TEST(CutPatches, EveryPixelStandsInItsPatch) {
+  const std::int64_t batch = 2, height = 6, width = 4, channels = 3, patch = 2;
+  Tensor images(DType::f32, {batch, height, width, channels});
+  for (std::int64_t i = 0; i < images.count(); ++i) images.data<float>()[i] = static_cast<float>(i);
+  const Tensor cut = cut_patches(images, patch);
+  EXPECT_EQ(cut.shape(), (Shape{batch, 6, 12}));
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t y = 0; y < height; ++y) {
+      for (std::int64_t x = 0; x < width; ++x) {
+        for (std::int64_t c = 0; c < channels; ++c) {
+          const std::int64_t row = y / patch * (width / patch) + x / patch;
+          const std::int64_t place = (y % patch * patch + x % patch) * channels + c;
+          EXPECT_EQ(cut.view().at<float>({b, row, place}), images.view().at<float>({b, y, x, c}));
+        }
+      }
+    }
+  }
+  EXPECT_THROW(cut_patches(images, 4), InvalidArgument);
+  EXPECT_THROW(cut_patches(images.reshape({batch, height, width * channels}), 2), InvalidArgument);
+}
+
+// A margin sees what the neighbouring patches hold, and nothing beyond the image.
+TEST(CutPatches, AWindowReachesIntoTheNeighbours) {
+  Tensor image(DType::f32, {1, 4, 6, 1});
+  for (std::int64_t i = 0; i < image.count(); ++i) image.data<float>()[i] = static_cast<float>(i + 1);
+  const Tensor cut = cut_patches(image, 2, 1);
+  EXPECT_EQ(cut.shape(), (Shape{1, 6, 16}));
+  for (std::int64_t i = 0; i < 6; ++i) {
+    for (std::int64_t place = 0; place < 16; ++place) {
+      const std::int64_t y = i / 3 * 2 - 1 + place / 4, x = i % 3 * 2 - 1 + place % 4;
+      const bool inside = y >= 0 && y < 4 && x >= 0 && x < 6;
+      EXPECT_EQ(cut.view().at<float>({0, i, place}), inside ? static_cast<float>(y * 6 + x + 1) : 0.0f);
+    }
+  }
+  EXPECT_THROW(cut_patches(image, 2, -1), InvalidArgument);
+}
+
+TEST(GridPositions, RowsAndColumnsHaveTheirOwnHalf) {
+  const Tensor grid = grid_positions(3, 5, 8), line = sinusoidal_positions(0, 5, 4);
+  for (std::int64_t i = 0; i < 15; ++i) {
+    for (std::int64_t d = 0; d < 4; ++d) {
+      EXPECT_EQ(grid.view().at<float>({i, d}), line.view().at<float>({i / 5, d}));
+      EXPECT_EQ(grid.view().at<float>({i, 4 + d}), line.view().at<float>({i % 5, d}));
+    }
+  }
+  EXPECT_THROW(grid_positions(2, 2, 6), InvalidArgument);
+}
+
+// A patch's row is its pixels' projection plus its place, whatever its neighbours hold.
+TEST(PatchEmbedding, ProjectsEachPatchAlone) {
+  ParameterSet set(3);
+  const PatchEmbedding embed(set, "patches", {.side = 2, .channels = 1, .dim = 8});
+  Tensor image = set.normal("image", {1, 4, 4, 1}, 1.0f).value;
+  Context context;
+  const Tensor before = embed(context, image).value().clone();
+  image.data<float>()[0] += 1.0f;
+  const Tensor after = embed(context, image).value();
+  for (std::int64_t i = 0; i < 4; ++i) {
+    for (std::int64_t d = 0; d < 8; ++d) {
+      const float change = i == 0 ? embed.projection.weight->value.view().at<float>({d, 0}) : 0.0f;
+      EXPECT_NEAR(after.view().at<float>({0, i, d}) - before.view().at<float>({0, i, d}), change, 1e-5);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fovea::nn

@@ -1,0 +1,168 @@
+// Few queries over many keys: keys split by shape, read as they are stored, several chunks merged.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "fovea/attention/masks.h"
+#include "plan/cases.h"
+#include "plan/differences.h"
+
+namespace fovea::testing {
+namespace {
+
+struct Call {
+  AttentionShape shape;
+  DType dtype = DType::f32;
+  AttentionSpec spec = {};
+};
+
+std::vector<Call> calls() {
+  std::vector<Call> list;
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    for (const std::int64_t queries : {1, 3}) {
+      for (const std::int64_t keys : {255, 256, 257, 1000, 2049}) {
+        const AttentionShape shape{.batch = 2,
+                                   .num_query_heads = 6,
+                                   .num_kv_heads = 2,
+                                   .query_len = queries,
+                                   .key_len = keys,
+                                   .head_dim = 20,
+                                   .value_dim = 12};
+        list.push_back({shape, dtype, {.mask = Causal{}}});
+        list.push_back(
+            {shape, dtype, {.mods = {SoftCap{2.0}}, .mask = Causal{} & SlidingWindow{.lookback = 300}}});
+        list.push_back({shape, dtype, {.normalizer = Sigmoid{}}});
+      }
+    }
+  }
+  return list;
+}
+
+struct Made {
+  Tensor query, key, value, output, log_sum_exp, weights;
+};
+
+Made made(const Call& c) {
+  const AttentionShape& s = c.shape;
+  const DType wide = c.dtype == DType::f64 ? DType::f64 : DType::f32;
+  return {random_tensor(c.dtype, {s.batch, s.num_query_heads, s.query_len, s.head_dim}, 1),
+          random_tensor(c.dtype, {s.batch, s.num_kv_heads, s.key_len, s.head_dim}, 2),
+          random_tensor(c.dtype, {s.batch, s.num_kv_heads, s.key_len, s.value_dim}, 3),
+          Tensor(c.dtype, {s.batch, s.num_query_heads, s.query_len, s.value_dim}),
+          Tensor(wide, {s.batch, s.num_query_heads, s.query_len}),
+          Tensor(wide, {s.batch, s.num_query_heads, s.query_len, s.key_len})};
+}
+
+bool same(const Tensor& a, const Tensor& b) {
+  return a.bytes() == b.bytes() && std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
+}
+
+// One bit pattern for 1, 2 and 5 threads, and whether or not the weights are asked for.
+TEST(Decoding, NeitherThreadsNorWeightsChangeABit) {
+  for (const KernelInfo& info : list_kernels()) {
+    if (!info.available) continue;
+    for (const Call& c : calls()) {
+      const AttentionPlan plan = make_plan(c.spec, c.shape, {.dtype = c.dtype, .kernel = info.isa});
+      Made one = made(c);
+      const AttentionInputs in{.query = one.query, .key = one.key, .value = one.value};
+      const auto single = make_thread_pool(1);
+      attend(plan, in, {.output = one.output, .log_sum_exp = one.log_sum_exp}, {single.get(), {}});
+      for (const int threads : {1, 2, 5}) {
+        const auto pool = make_thread_pool(threads);
+        const Made other = made(c);
+        AttentionOutputs out{.output = other.output, .log_sum_exp = other.log_sum_exp};
+        if (threads != 2) out.weights = other.weights;
+        attend(plan, in, out, {pool.get(), {}});
+        const std::string name = info.isa + " " + std::string(to_string(c.dtype)) + " " +
+                                 std::to_string(c.shape.query_len) + "x" + std::to_string(c.shape.key_len) +
+                                 " " + to_string(c.spec.mask) + ", " + std::to_string(threads) + " threads";
+        ASSERT_TRUE(same(one.output, other.output)) << name;
+        ASSERT_TRUE(same(one.log_sum_exp, other.log_sum_exp)) << name;
+      }
+    }
+  }
+}
+
+// Scores that differ by more than any exponential holds, in different chunks; -inf; and keys that nobody
+// sees, whose NaN must stay where it is.
+TEST(Decoding, ExtremesMeetAtTheMerge) {
+  const AttentionShape shape{.query_len = 1, .key_len = 1100, .head_dim = 4, .value_dim = 3};
+  for (const KernelInfo& info : list_kernels()) {
+    if (!info.available) continue;
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      Made m = made({shape, dtype});
+      for (std::int64_t j = 0; j < 1100; ++j) {
+        for (std::int64_t d = 0; d < 4; ++d) set_element(m.key, j * 4 + d, j == 700 && d == 0 ? 200.0 : 0.0);
+        for (std::int64_t d = 0; d < 3; ++d)
+          set_element(m.value, j * 3 + d, j >= 1000 ? NAN : static_cast<double>(j % 7));
+      }
+      for (std::int64_t d = 0; d < 4; ++d) set_element(m.query, d, 100.0);
+      const AttentionPlan plan =
+          make_plan({.mask = KeyLengths{{1000}}}, shape, {.dtype = dtype, .kernel = info.isa});
+      attend(plan, {.query = m.query, .key = m.key, .value = m.value},
+             {.output = m.output, .log_sum_exp = m.log_sum_exp});
+      EXPECT_EQ(element(m.output, 0), 0.0) << info.isa;  // value 700 alone: 700 % 7
+      EXPECT_NEAR(element(m.log_sum_exp, 0), 200.0 * 100.0 / 2.0, 1e-2);
+      const AttentionPlan none =
+          make_plan({.mask = KeyLengths{{0}}}, shape, {.dtype = dtype, .kernel = info.isa});
+      attend(none, {.query = m.query, .key = m.key, .value = m.value},
+             {.output = m.output, .log_sum_exp = m.log_sum_exp});
+      EXPECT_EQ(element(m.output, 1), 0.0);
+      EXPECT_EQ(element(m.log_sum_exp, 0), -std::numeric_limits<double>::infinity());
+    }
+  }
+}
+
+// An additive score whose queries or keys leave the range of e^(2x) falls back to the tanh, pair by pair.
+TEST(Additive, OfAnySizeIsItsTanh) {
+  const std::int64_t queries = 9, keys = 150, hidden = 5;
+  const AttentionShape shape{
+      .query_len = queries, .key_len = keys, .head_dim = hidden, .value_dim = 2, .hidden = hidden};
+  for (const double size : {0.5, 20.0, 30.0, 400.0, 1e30}) {
+    Case c{.name = "additive", .spec = {.score = Additive{}}, .shape = shape};
+    for (const KernelInfo& info : list_kernels()) {
+      if (!info.available) continue;
+      for (const DType dtype : {DType::f32, DType::f64}) {
+        const Tensor q = random_tensor(dtype, {1, 1, queries, hidden}, 1),
+                     k = random_tensor(dtype, {1, 1, keys, hidden}, 2),
+                     v = random_tensor(dtype, {1, 1, keys, 2}, 3), vector = random_tensor(dtype, {hidden}, 4);
+        // Every third row large, and a key the opposite of a query, so that their sum is small.
+        for (std::int64_t i = 0; i < q.count(); ++i)
+          if (i / hidden % 3 == 0) set_element(q, i, element(q, i) * size);
+        for (std::int64_t i = 0; i < hidden; ++i) set_element(k, 4 * hidden + i, 0.25 - element(q, i));
+        const Tensor weights(dtype, {1, 1, queries, keys});
+        AttentionInputs in{.query = q, .key = k, .value = v};
+        in.parameters.v = vector;
+        const Tensor output(dtype, {1, 1, queries, 2});
+        attend(make_plan(c.spec, shape, {.dtype = dtype, .kernel = info.isa}), in, {.output = output});
+        for (std::int64_t r = 0; r < queries; ++r) {
+          std::vector<double> scores;
+          double best = -1e300, sum = 0.0, gathered = 0.0;
+          for (std::int64_t j = 0; j < keys; ++j) {
+            double score = 0.0;
+            for (std::int64_t d = 0; d < hidden; ++d)
+              score +=
+                  element(vector, d) * std::tanh(element(q, r * hidden + d) + element(k, j * hidden + d));
+            scores.push_back(score);
+            best = std::max(best, score);
+          }
+          for (std::int64_t j = 0; j < keys; ++j) {
+            const double weight = std::exp(scores[static_cast<std::size_t>(j)] - best);
+            sum += weight;
+            gathered += weight * element(v, j * 2);
+          }
+          // Scores are sums of `hidden` terms of order 1, each good to 16 roundings of the sum q + k, which
+          // is rounded relative to its own size.
+          const double eps = dtype == DType::f64 ? 0x1p-52 : 0x1p-23;
+          const double tolerance = 16 * eps * static_cast<double>(hidden + keys);
+          EXPECT_NEAR(element(output, r * 2), gathered / sum, tolerance)
+              << info.isa << " " << size << " row " << r;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fovea::testing
