@@ -14,8 +14,8 @@ std::vector<double> bits(models::LanguageModel& model, std::span<const std::int3
                          std::int64_t stride) {
   const auto count = static_cast<std::int64_t>(ids.size());
   std::vector<double> result;
-  // The window that begins at `begin` reads up to `window` tokens and foretells the one after each; those that
-  // an earlier window has foretold are left out.
+  // The window that begins at `begin` reads up to `window` tokens and foretells the one after each; those
+  // that an earlier window has foretold are left out.
   for (std::int64_t begin = 0; static_cast<std::int64_t>(result.size()) + 1 < count; begin += stride) {
     const std::int64_t read = std::min(window, count - 1 - begin);
     const auto from = ids.begin() + begin;
@@ -24,7 +24,8 @@ std::vector<double> bits(models::LanguageModel& model, std::span<const std::int3
     const fovea::Tensor log_p = model.log_probabilities(model.hidden(context, tokens));
     for (std::int64_t row = static_cast<std::int64_t>(result.size()) - begin; row < read; ++row) {
       const std::int64_t target = from[row + 1];
-      result.push_back(-static_cast<double>(log_p.data<float>()[row * log_p.size(1) + target]) / std::log(2.0));
+      result.push_back(-static_cast<double>(log_p.data<float>()[row * log_p.size(1) + target]) /
+                       std::log(2.0));
     }
   }
   return result;

@@ -15,6 +15,7 @@ std::vector<double> bits(fovea::models::LanguageModel& model, std::span<const st
                          std::int64_t window, std::int64_t stride);
 
 /// Of writing exactly `length` tokens, the most probable one each time, after a prompt of one.
-double tokens_per_second(fovea::models::LanguageModel& model, std::int64_t length, fovea::models::Reuse reuse);
+double tokens_per_second(fovea::models::LanguageModel& model, std::int64_t length,
+                         fovea::models::Reuse reuse);
 
 }  // namespace generate

@@ -1,23 +1,21 @@
 #include "heads.h"
 
 #include <algorithm>
-#include <map>
 #include <string_view>
 
 namespace generate {
 
 using fovea::Tensor;
 
-std::vector<std::int64_t> continuations(std::span<const std::int32_t> ids) {
-  std::map<std::int32_t, std::int64_t> last;
-  std::vector<std::int64_t> places;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const auto at = static_cast<std::int64_t>(i);
-    const auto found = last.find(ids[i]);
-    places.push_back(found == last.end() || found->second + 1 == at ? -1 : found->second + 1);
-    last[ids[i]] = at;
+std::vector<std::size_t> places(Place place, std::span<const std::int32_t> ids, std::size_t row) {
+  if (place == Place::before) return row > 0 ? std::vector{row - 1} : std::vector<std::size_t>{};
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < row; ++i) {
+    if (ids[i] != ids[row]) continue;
+    if (place == Place::same) found.push_back(i);
+    if (place == Place::continued && i + 1 < row) found.push_back(i + 1);
   }
-  return places;
+  return found;
 }
 
 std::vector<Tensor> weights_of(fovea::models::LanguageModel& model, std::span<const std::int32_t> ids) {
@@ -29,44 +27,47 @@ std::vector<Tensor> weights_of(fovea::models::LanguageModel& model, std::span<co
   return layers;
 }
 
-std::vector<HeadWeights> measure_heads(fovea::models::LanguageModel& model, std::span<const std::int32_t> ids,
-                                       std::int64_t window) {
+Heads measure_heads(fovea::models::LanguageModel& model, std::span<const std::int32_t> ids,
+                    std::int64_t window) {
   const std::int64_t heads = model.config().heads;
-  std::vector<HeadWeights> found;
+  Heads all;
   for (std::int64_t i = 0; i < model.config().layers * heads; ++i)
-    found.push_back({.layer = i / heads, .head = i % heads});
-  double count = 0.0;
+    all.heads.push_back({.layer = i / heads, .head = i % heads});
+  std::array<double, 3> count{};
   const auto length = static_cast<std::size_t>(window);
   for (std::size_t begin = 0; begin + length <= ids.size(); begin += length) {
     const auto stretch = ids.subspan(begin, length);
-    const std::vector<std::int64_t> places = continuations(stretch);
     const std::vector<Tensor> layers = weights_of(model, stretch);
-    for (std::int64_t row = 0; row < window; ++row) {
-      const std::int64_t place = places[static_cast<std::size_t>(row)];
-      if (place < 0) continue;
-      count += 1.0;
-      for (HeadWeights& head : found) {
-        const float* weights = layers[static_cast<std::size_t>(head.layer)].data<float>();
-        head.weight += static_cast<double>(weights[(head.head * window + row) * window + place]);
-        head.uniform += 1.0 / static_cast<double>(row + 1);
+    for (std::size_t row = 0; row < length; ++row) {
+      for (std::size_t place = 0; place < count.size(); ++place) {
+        const auto found = places(static_cast<Place>(place), stretch, row);
+        if (found.empty()) continue;
+        count[place] += 1.0;
+        all.uniform[place] += static_cast<double>(found.size()) / static_cast<double>(row + 1);
+        for (HeadWeights& head : all.heads) {
+          const float* weights = layers[static_cast<std::size_t>(head.layer)].data<float>() +
+                                 (static_cast<std::size_t>(head.head) * length + row) * length;
+          for (const std::size_t at : found) head.weight[place] += static_cast<double>(weights[at]);
+        }
       }
     }
   }
-  for (HeadWeights& head : found) {
-    head.weight /= std::max(count, 1.0);
-    head.uniform /= std::max(count, 1.0);
+  for (std::size_t place = 0; place < count.size(); ++place) {
+    all.uniform[place] /= std::max(1.0, count[place]);
+    for (HeadWeights& head : all.heads) head.weight[place] /= std::max(1.0, count[place]);
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const HeadWeights& a, const HeadWeights& b) { return a.weight > b.weight; });
-  return found;
+  return all;
 }
 
 std::size_t most_repetitive(std::span<const std::int32_t> ids, std::size_t length) {
   std::size_t best = 0;
   std::ptrdiff_t most = -1;
   for (std::size_t begin = 0; begin + length <= ids.size(); begin += length / 4) {
-    const auto places = continuations(ids.subspan(begin, length));
-    const auto repeated = std::count_if(places.begin(), places.end(), [](std::int64_t p) { return p >= 0; });
+    std::vector<std::int32_t> stretch(ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                                      ids.begin() + static_cast<std::ptrdiff_t>(begin + length));
+    std::sort(stretch.begin(), stretch.end());
+    const auto different = std::unique(stretch.begin(), stretch.end()) - stretch.begin();
+    const std::ptrdiff_t repeated = static_cast<std::ptrdiff_t>(length) - different;
     if (repeated > most) {
       most = repeated;
       best = begin;

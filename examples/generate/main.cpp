@@ -1,10 +1,9 @@
-// Writing text: a Transformer that sees only what stands before learns to foretell the next sub-word of the licences
-// and manuals that a Debian system has installed, and then writes on from a prompt. It is held against n-grams,
-// which know only a few characters (or sub-words) before the next one; and its speed with a cache of keys and values
-// against its speed without.
+// Writing text: a Transformer whose rows see only what stands before them learns to foretell the next
+// sub-word of the licences and manuals that are installed with a Debian system, and then writes on from a
+// prompt. Against it stand n-grams, which know the few symbols before the next one and nothing else; and
+// beside its speed with a cache of keys and values stands its speed without.
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -20,13 +19,8 @@
 
 namespace {
 
-using namespace generate;
 using namespace fovea;
-
-double env(const char* n, double d) {
-  const char* v = std::getenv(n);
-  return v ? std::atof(v) : d;
-}
+using namespace generate;
 
 // -- data
 
@@ -37,13 +31,13 @@ struct Data {
 };
 
 Data make_data(gallery::Run& run) {
-  Data data{.texts = read_texts(run.data())};
-  Texts& texts = data.texts;
+  Data data;
+  Texts& texts = data.texts = read_texts(run.data());
   if (run.quick()) {
     for (std::string* part : {&texts.train, &texts.valid, &texts.test})
-      part->resize(part->rfind('\n', part == &texts.train ? 40'000 : 4'000) + 1);
+      part->resize(part->rfind('\n', part == &texts.train ? 40'000 : 2'000) + 1);
   }
-  data.tokenizer = train_tokenizer(texts.train, run.scaled(env("V", 2048), 256));
+  data.tokenizer = train_tokenizer(texts.train, run.scaled(2048, 256));
   data.train = encode(*data.tokenizer, texts.train);
   data.valid = encode(*data.tokenizer, texts.valid);
   data.test = encode(*data.tokenizer, texts.test);
@@ -52,54 +46,62 @@ Data make_data(gallery::Run& run) {
   return data;
 }
 
-void describe_data(gallery::Run& run, const Data& data) {
+void describe(gallery::Run& run, const Data& data) {
   std::map<std::string, std::pair<std::int64_t, std::size_t>> folders;
   std::ofstream list(run.folder() + "/sources.txt");
+  std::size_t bytes = 0;
   for (const Source& source : data.texts.sources) {
     list << source.bytes << ' ' << source.path << '\n';
-    auto& [files, bytes] = folders[std::filesystem::path(source.path).parent_path().string()];
-    ++files;
+    auto& folder = folders[std::filesystem::path(source.path).parent_path().string()];
+    ++folder.first;
+    folder.second += source.bytes;
     bytes += source.bytes;
   }
   inspect::Table table{.caption = "What was read", .header = {"folder", "files", "bytes"}, .rows = {}};
   for (const auto& [folder, sum] : folders)
     table.rows.push_back({folder, std::to_string(sum.first), std::to_string(sum.second)});
   run.report().tables.push_back(table);
-  run.figure({.what = "characters to learn from", .of = "the text", .value = double(data.texts.train.size()),
-              .unit = gallery::Unit::number});
+  run.report().notes.push_back(
+      fmt::format("{} files of {} bytes (each is named in sources.txt); {} characters of paragraphs that an "
+                  "earlier document "
+                  "has were left out, {} are for training, {} for validation, {} held out. Another system "
+                  "has other files, "
+                  "and other figures.",
+                  data.texts.sources.size(), bytes, data.texts.left_out, data.texts.train.size(),
+                  data.texts.valid.size(), data.texts.test.size()));
 }
 
 // -- model and training
 
-constexpr std::int64_t batch_size = 16;
 std::int64_t window_of(const gallery::Run& run) {
-  return run.scaled(env("T", 128), 32);
+  return run.scaled(128, 32);
 }
 
 models::LanguageModel train_model(gallery::Run& run, const Data& data) {
   models::LanguageModel model({.vocabulary = data.tokenizer->size(),
-                               .dim = run.scaled(env("D", 96), 16),
-                               .feed_forward = run.scaled(env("F", 256), 16),
-                               .heads = (int)env("H", 4),
-                               .layers = run.scaled(env("L", 3), 1),
-                               .dropout = (float)env("DR", 0)},
+                               .dim = run.scaled(96, 16),
+                               .feed_forward = run.scaled(256, 16),
+                               .heads = 4,
+                               .layers = run.scaled(3, 1),
+                               .dropout = 0.1f},
                               run.seed());
-  const std::int64_t window = window_of(run);
-  const auto last = static_cast<std::uint32_t>(static_cast<std::int64_t>(data.train.size()) - window);
+  const auto window = static_cast<std::uint32_t>(window_of(run));
+  const auto batch = static_cast<std::size_t>(run.scaled(8, 2));
+  const auto places = static_cast<std::uint32_t>(data.train.size()) - window;
   train::fit(
       model.parameters(),
-      {.updates = run.scaled((int)env("U", 1700), 4),
-       .schedule = nn::WarmupCosine{.peak = env("LR", 8e-3), .warmup = (int)env("W", 100)},
+      {.updates = run.scaled(3200, 4),
+       .schedule = nn::WarmupCosine{.peak = 8e-3, .warmup = 100},
        .seed = run.seed()},
       [&](nn::Context& context, std::int64_t update) {
         PhiloxStream random(run.seed(), static_cast<std::uint64_t>(update) << 20);
-        std::vector<Ids> windows;
-        for (std::int64_t i = 0; i < (int)env("B", 16); ++i) {
-          const auto from = data.train.begin() + random.next_below(last);
-          windows.emplace_back(from, from + window + 1);
+        std::vector<Ids> windows(batch);
+        for (Ids& ids : windows) {
+          const auto from = data.train.begin() + random.next_below(places);
+          ids.assign(from, from + window + 1);
         }
-        const auto foretold = static_cast<float>(windows.size() * window);
-        return model.loss(context, models::pad(windows), {.scale = 1.0f / foretold});
+        return model.loss(context, models::pad(windows),
+                          {.scale = 1.0f / static_cast<float>(batch * window)});
       },
       run.progress("Transformer"));
   return model;
@@ -111,77 +113,165 @@ double sum(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-// Bits a character of the test text.
-void compare(gallery::Run& run, const Data& data, models::LanguageModel& model) {
-  const std::int64_t window = window_of(run);
-  const std::string& part = env("VALID", 0) ? data.texts.valid : data.texts.test;
-  const Ids& ids = env("VALID", 0) ? data.valid : data.test;
-  const auto count = static_cast<double>(part.size() - 1);  // the first is given
-  const auto figure = [&](const std::string& of, double value) {
+// Bits a character of the held-out text; those of the n-gram of characters, one a character, are returned.
+std::vector<double> compare(gallery::Run& run, const Data& data, models::LanguageModel& model) {
+  const auto count = static_cast<double>(data.texts.test.size() - 1);  // the first is given
+  const auto figure = [&](const std::string& of, const std::vector<double>& bits) {
+    const double value = sum(bits) / count;
     run.figure({.what = "bits a character, held out", .of = of, .value = value, .unit = gallery::Unit::bits});
     return value;
   };
-  const double transformer = figure("Transformer", sum(bits(model, ids, window, window / 4)) / count);
-  const Ids letters = characters(data.texts.train), held_out = characters(part);
-  double baseline = 0.0;
-  for (const int context : {5, 8}) {
-    const NGram ngram(letters, 128, context);
-    const double value =
-        figure(fmt::format("n-gram, {} characters before (baseline)", context), sum(ngram.bits(held_out)) / count);
-    if (context == 5) baseline = value;
+  const std::int64_t window = window_of(run);
+  const double transformer = figure("Transformer", bits(model, data.test, window, window / 4));
+  const Ids letters = characters(data.texts.train), held_out = characters(data.texts.test);
+  const auto of_letters = NGram(letters, 128, 5).bits(held_out);
+  const double baseline = figure("n-gram, 5 characters before (baseline)", of_letters);
+  figure("n-gram, 8 characters before (baseline)", NGram(letters, 128, 8).bits(held_out));
+  for (const int before : {1, 2, 4}) {
+    figure(fmt::format("n-gram, {} sub-word{} before (baseline)", before, before == 1 ? "" : "s"),
+           NGram(data.train, data.tokenizer->size(), before).bits(data.test));
   }
-  for (const int context : {1, 2, 3, 4}) {
-    const NGram ngram(data.train, data.tokenizer->size(), context);
-    figure(fmt::format("n-gram, {} sub-words before (baseline)", context), sum(ngram.bits(ids)) / count);
-  }
-  run.figure({.what = "bits a character saved",
-              .of = "Transformer over 5 characters",
+  run.figure({.what = "bits a character fewer",
+              .of = "Transformer than 5 characters before",
               .value = baseline - transformer,
               .unit = gallery::Unit::bits,
-              .at_least = 0.05});
+              .at_least = 0.1});
+  return of_letters;
+}
+
+// The same bits by how much the Transformer has read: its lead over five characters should grow with it.
+void compare_by_context(gallery::Run& run, const Data& data, models::LanguageModel& model,
+                        const std::vector<double>& of_letters) {
+  const std::int64_t window = window_of(run);
+  const std::vector<double> of_pieces = bits(model, data.test, window, window);
+  const std::vector<std::int64_t> sizes = lengths(*data.tokenizer, data.test);
+  // A bucket ends where twice as much has been read.
+  std::vector<std::int64_t> ends = {window};
+  while (ends.front() > 4) ends.insert(ends.begin(), ends.front() / 2);
+  std::vector<double> model_bits(ends.size()), letter_bits(ends.size()), read(ends.size());
+  std::size_t letter = 0;
+  for (std::size_t i = 0; i < of_pieces.size(); ++i) {
+    const std::int64_t before = static_cast<std::int64_t>(i) % window + 1;
+    const auto bucket =
+        static_cast<std::size_t>(std::lower_bound(ends.begin(), ends.end(), before) - ends.begin());
+    model_bits[bucket] += of_pieces[i];
+    read[bucket] += static_cast<double>(sizes[i + 1]);
+    for (std::int64_t j = 0; j < sizes[i + 1]; ++j) letter_bits[bucket] += of_letters[letter++];
+  }
+  inspect::BarChart chart{.title = "Bits a character by how much has been read",
+                          .x_label = "sub-words read before",
+                          .y_label = "bits a character",
+                          .buckets = {},
+                          .series = {{"Transformer", {}}, {"n-gram, 5 characters before", {}}}};
+  for (std::size_t bucket = 0; bucket < ends.size(); ++bucket) {
+    chart.buckets.push_back(fmt::format("{}-{}", bucket > 0 ? ends[bucket - 1] + 1 : 1, ends[bucket]));
+    chart.series[0].values.push_back(model_bits[bucket] / read[bucket]);
+    chart.series[1].values.push_back(letter_bits[bucket] / read[bucket]);
+  }
+  run.report().bars.push_back(chart);
 }
 
 void measure_speed(gallery::Run& run, models::LanguageModel& model) {
-  for (const std::int64_t length : {64, 256, 1024, 2048}) {
-    const std::int64_t n = run.scaled(length, length / 32);
-    for (const auto reuse : {models::Reuse::on, models::Reuse::off}) {
-      const double speed = tokens_per_second(model, n, reuse);
-      run.figure({.what = fmt::format("tokens a second, writing {}", length),
-                  .of = reuse == models::Reuse::on ? "with cache" : "without cache",
+  inspect::LineChart chart{
+      .title = "Speed of writing", .x_label = "tokens written", .y_label = "tokens a second", .curves = {}};
+  tokens_per_second(model, 16, models::Reuse::on);  // the first call of a kernel also prepares it
+  for (const auto reuse : {models::Reuse::on, models::Reuse::off}) {
+    const std::string of = reuse == models::Reuse::on ? "with cache" : "without cache";
+    inspect::Curve& curve = chart.curves.emplace_back(inspect::Curve{of, {}});
+    for (const std::int64_t length : {64, 256, 1024, 2048}) {
+      const double speed = tokens_per_second(model, run.scaled(length, length / 32), reuse);
+      curve.points.push_back({static_cast<double>(length), speed});
+      run.figure({.what = fmt::format("tokens a second, {} tokens", length),
+                  .of = of,
                   .value = speed,
                   .unit = gallery::Unit::per_second});
     }
   }
+  run.figure({.what = "times as fast, 2048 tokens",
+              .of = "with cache over without",
+              .value = chart.curves[0].points.back().y / chart.curves[1].points.back().y,
+              .unit = gallery::Unit::ratio,
+              .at_least = 5.0});
+  run.report().charts.push_back(chart);
 }
 
-void write_samples(gallery::Run& run, const Data& data, models::LanguageModel& model) {
-  const Ids prompt = encode(*data.tokenizer, "\nYou may");
-  const models::SampleOptions ways[] = {{.temperature = 0.0}, {.temperature = 0.5}, {.temperature = 0.8}, {.temperature = 1.0}, {.temperature = 1.0, .top_k = 10}, {.temperature = 1.0, .top_p = 0.9}, {.temperature = 1.3}};
-  inspect::Table table{.caption = "Written after \"You may\"", .header = {"temperature", "top-k", "top-p", "text"}, .rows = {}};
+// What it writes after `prompt`, chosen in several ways.
+void write_samples(gallery::Run& run, const Data& data, models::LanguageModel& model,
+                   const std::string& prompt) {
+  Ids ids = encode(*data.tokenizer, "\n" + prompt);
+  ids.pop_back();  // the line goes on
+  const std::vector<models::SampleOptions> ways = {{.temperature = 0.0},
+                                                   {.temperature = 0.5},
+                                                   {.temperature = 0.8},
+                                                   {.temperature = 1.0},
+                                                   {.temperature = 1.0, .top_k = 10},
+                                                   {.temperature = 1.0, .top_p = 0.8},
+                                                   {.temperature = 1.3}};
+  inspect::Table table{.caption = "Written after \"" + prompt + "\" (/ ends a paragraph)",
+                       .header = {"temperature", "top-k", "top-p", "text"},
+                       .rows = {}};
   for (models::SampleOptions way : ways) {
     way.seed = run.seed();
-    way.length = run.scaled(100, 10);
-    const auto written = models::generate(model, std::span(prompt).first(prompt.size() - 1), way);
-    table.rows.push_back({fmt::format("{}", way.temperature), fmt::format("{}", way.top_k), fmt::format("{}", way.top_p), decode(*data.tokenizer, written.ids, " / ")});
-    if (env("SHOW", 0)) run.say(fmt::format("{} {} {}: {}", way.temperature, way.top_k, way.top_p, table.rows.back().back()));
+    way.length = run.scaled(80, 8);
+    const models::Generated written = models::generate(model, ids, way);
+    table.rows.push_back({fmt::format("{:g}", way.temperature), way.top_k ? std::to_string(way.top_k) : "all",
+                          fmt::format("{:g}", way.top_p), decode(*data.tokenizer, written.ids, " / ")});
   }
   run.report().tables.push_back(table);
 }
 
 // -- picture
 
+// One head over one stretch: of all heads that which looks most at earlier occurrences of the same sub-word,
+// chosen on the validation text; of all stretches of the held-out text the most repetitive one.
 void draw(gallery::Run& run, const Data& data, models::LanguageModel& model) {
-  const auto heads = measure_heads(model, std::span(data.valid).first(std::min<std::size_t>(data.valid.size(), 128 * 60)), window_of(run));
-  if (env("SHOW", 0)) for (auto& h : heads) run.say(fmt::format("layer {} head {}: {:.3f} (uniform {:.3f})", h.layer, h.head, h.weight, h.uniform));
+  const std::int64_t window = window_of(run);
+  const Heads measured = measure_heads(model, data.valid, window);
+  inspect::Table table{.caption = "Mean weight of each head on", .header = {"layer", "head"}, .rows = {}};
+  table.header.insert(table.header.end(), place_names.begin(), place_names.end());
+  const auto row = [&](const std::string& layer, const std::string& head,
+                       const std::array<double, 3>& weight) {
+    table.rows.push_back({layer, head});
+    for (const double w : weight) table.rows.back().push_back(fmt::format("{:.3f}", w));
+  };
+  for (const HeadWeights& head : measured.heads)
+    row(std::to_string(head.layer), std::to_string(head.head), head.weight);
+  row("all alike", "", measured.uniform);
+  run.report().tables.push_back(table);
+
+  constexpr auto same = static_cast<std::size_t>(Place::same);
+  const auto by_same = [](const HeadWeights& a, const HeadWeights& b) {
+    return a.weight[same] < b.weight[same];
+  };
+  const HeadWeights& chosen = *std::max_element(measured.heads.begin(), measured.heads.end(), by_same);
+  run.figure({.what = "weight on the same sub-word earlier",
+              .of = "the head that looks there most",
+              .value = chosen.weight[same]});
+  run.figure({.what = "weight on the same sub-word earlier",
+              .of = "a head that looks at all alike (baseline)",
+              .value = measured.uniform[same]});
+  const auto size = std::min<std::size_t>(40, static_cast<std::size_t>(window));
+  const auto stretch = std::span(data.test).subspan(most_repetitive(data.test, size), size);
+  const Tensor weights = weights_of(model, stretch)[static_cast<std::size_t>(chosen.layer)];
+  const float* first = weights.data<float>() + chosen.head * static_cast<std::int64_t>(size * size);
+  const std::vector<std::string> labels = data.tokenizer->pieces(stretch);
+  const inspect::AlignmentMatrix matrix{labels, labels, {first, first + size * size}};
+  run.picture(inspect::draw_picture(matrix));
+  run.report().pages.push_back({.title = fmt::format("Layer {}, head {}", chosen.layer, chosen.head),
+                                .source = decode(*data.tokenizer, stretch, " / "),
+                                .output = {},
+                                .facts = {},
+                                .maps = {inspect::as_map(matrix, "self-attention")}});
 }
 
 void example(gallery::Run& run) {
   const Data data = make_data(run);
-  describe_data(run, data);
+  describe(run, data);
   models::LanguageModel model = train_model(run, data);
-  compare(run, data, model);
-  if (!env("FAST", 0)) measure_speed(run, model);
-  write_samples(run, data, model);
+  const std::vector<double> of_letters = compare(run, data, model);
+  compare_by_context(run, data, model, of_letters);
+  measure_speed(run, model);
+  write_samples(run, data, model, "You may");
   draw(run, data, model);
   models::save_model(run.folder() + "/model", model);
   data.tokenizer->save(run.folder() + "/model");
@@ -190,6 +280,7 @@ void example(gallery::Run& run) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return gallery::run(
-      argc, argv, {.name = "generate", .title = "Writing text", .data = "a text file to learn from"}, example);
+  return gallery::run(argc, argv,
+                      {.name = "generate", .title = "Writing text", .data = "a text file to learn from"},
+                      example);
 }

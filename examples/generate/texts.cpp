@@ -15,7 +15,7 @@ namespace {
 
 namespace files = std::filesystem;
 
-constexpr std::size_t longest_file = std::size_t{1} << 26, longest_document = 16'000, run_of_words = 8;
+constexpr std::size_t longest_file = std::size_t{1} << 26, longest_document = 16'000, run_of_words = 6;
 // Shorter paragraphs are headings and the like, which may repeat.
 constexpr std::size_t shortest_paragraph = 40;
 
@@ -48,8 +48,8 @@ std::vector<std::string> installed() {
   return paths;
 }
 
-// A line as words with one blank between them; empty for a line that only underlines the one above. What is no
-// printable ASCII becomes a question mark.
+// A line as words with one blank between them; empty for a line that only underlines the one above. What is
+// no printable ASCII becomes a question mark.
 std::string words_of(std::string_view line) {
   std::string words;
   for (const char c : line) {
@@ -83,7 +83,7 @@ std::vector<std::string> paragraphs_of(std::string_view text) {
   return paragraphs;
 }
 
-// Its runs of eight words (or all its words, if they are fewer), without case and with every digit a 0.
+// Its runs of six words (or all its words, if they are fewer), without case and with every digit a 0.
 std::vector<std::string> runs_of(const std::string& paragraph) {
   std::vector<std::string> words(1);
   for (const char c : paragraph) {
@@ -114,7 +114,7 @@ class Collection {
     const std::vector<std::string> runs = runs_of(paragraph);
     const auto known = std::count_if(runs.begin(), runs.end(),
                                      [&](const std::string& run) { return earlier_.contains(run); });
-    if (paragraph.size() >= shortest_paragraph && 2 * static_cast<std::size_t>(known) > runs.size()) {
+    if (paragraph.size() >= shortest_paragraph && 4 * static_cast<std::size_t>(known) > runs.size()) {
       texts_.left_out += paragraph.size();
       return;
     }
@@ -126,7 +126,9 @@ class Collection {
     if (document_.empty()) return;
     using fovea::text::Split;
     const Split split = fovea::text::split_of(document_);
-    std::string& part = split == Split::train ? texts_.train : split == Split::valid ? texts_.valid : texts_.test;
+    std::string& part = split == Split::train   ? texts_.train
+                        : split == Split::valid ? texts_.valid
+                                                : texts_.test;
     part += '\n' + document_;
     earlier_.insert(own_.begin(), own_.end());
     own_.clear();

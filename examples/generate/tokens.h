@@ -13,8 +13,8 @@ namespace generate {
 
 using Ids = std::vector<std::int32_t>;
 
-/// Byte-pair encoding of the lines of `text`, with a piece for every printable ASCII character, so that nothing is
-/// unknown.
+/// Byte-pair encoding of the lines of `text`, with a piece for every printable ASCII character, so that
+/// nothing is unknown.
 std::unique_ptr<fovea::text::SentencePieceTokenizer> train_tokenizer(const std::string& text,
                                                                      std::int64_t vocabulary);
 /// The pieces of each line, then </s> for its end.

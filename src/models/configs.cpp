@@ -188,22 +188,29 @@ std::string write_config(const TransformerConfig& config) {
 LanguageModelConfig read_language_config(const std::string& text) {
   const auto json = json::parse(text, nullptr, false);
   if (!json.is_object()) throw InvalidArgument("config.json", "text", "a JSON object", text.substr(0, 40));
-  require(json, "model_type", "xglm");
-  field(json, "model_type");
-  require(json, "activation_function", "relu");
-  field(json, "activation_function");  // where it is absent, XGLM means another
-  require(json, "scale_embedding", true);
+  // What Starcoder2 would take for another value where these are absent must be there.
+  for (const char* key : {"model_type", "hidden_act", "num_key_value_heads"}) field(json, key);
+  require(json, "model_type", "starcoder2");
+  require(json, "hidden_act", "relu");
+  require(json, "num_key_value_heads", field(json, "num_attention_heads"));
+  require(json, "norm_epsilon", 1e-5);
+  require(json, "rope_theta", 10000.0);
+  require(json, "sliding_window", nullptr);
+  require(json, "use_bias", true);
   require(json, "tie_word_embeddings", true);
+  require(json, "embedding_dropout", field(json, "residual_dropout"));
   const LanguageModelConfig config{.vocabulary = size_field(json, "vocab_size", most_words),
-                                   .dim = size_field(json, "d_model", most_dim),
-                                   .feed_forward = size_field(json, "ffn_dim", most_dim),
-                                   .heads = size_field(json, "attention_heads", most_dim),
-                                   .layers = size_field(json, "num_layers", most_layers),
-                                   .dropout = rate_field(json, "dropout"),
+                                   .dim = size_field(json, "hidden_size", most_dim),
+                                   .feed_forward = size_field(json, "intermediate_size", most_dim),
+                                   .heads = size_field(json, "num_attention_heads", most_dim),
+                                   .layers = size_field(json, "num_hidden_layers", most_layers),
+                                   .positions = size_field(json, "max_position_embeddings", 1 << 20),
+                                   .dropout = rate_field(json, "residual_dropout"),
                                    .attention_dropout = rate_field(json, "attention_dropout")};
-  if (config.dim % config.heads != 0)
-    refuse("attention_heads", "a divisor of d_model " + std::to_string(config.dim),
+  if (config.dim % (2 * config.heads) != 0) {
+    refuse("num_attention_heads", "half a divisor of hidden_size " + std::to_string(config.dim),
            std::to_string(config.heads));
+  }
   return config;
 }
 
@@ -212,21 +219,27 @@ std::int64_t least_elements(const LanguageModelConfig& c) {
 }
 
 std::string write_config(const LanguageModelConfig& config) {
-  return json{{"model_type", "xglm"},
-              {"architectures", {"XGLMForCausalLM"}},
+  return json{{"model_type", "starcoder2"},
+              {"architectures", {"Starcoder2ForCausalLM"}},
               {"vocab_size", config.vocabulary},
-              {"d_model", config.dim},
-              {"ffn_dim", config.feed_forward},
-              {"attention_heads", config.heads},
-              {"num_layers", config.layers},
-              {"activation_function", "relu"},
-              {"scale_embedding", true},
+              {"hidden_size", config.dim},
+              {"intermediate_size", config.feed_forward},
+              {"num_attention_heads", config.heads},
+              {"num_key_value_heads", config.heads},
+              {"num_hidden_layers", config.layers},
+              {"max_position_embeddings", config.positions},
+              {"hidden_act", "relu"},
+              {"norm_epsilon", 1e-5},
+              {"rope_theta", 10000.0},
+              {"sliding_window", nullptr},
+              {"use_bias", true},
               {"tie_word_embeddings", true},
-              {"dropout", shortest(config.dropout)},
+              {"residual_dropout", shortest(config.dropout)},
+              {"embedding_dropout", shortest(config.dropout)},
               {"attention_dropout", shortest(config.attention_dropout)},
-              {"activation_dropout", 0.0},
-              // Positions are computed, so that this bounds nothing; readers make a table of this size.
-              {"max_position_embeddings", 2048}}
+              // Of the tokenizer, which is another's business; the defaults lie outside small vocabularies.
+              {"bos_token_id", nullptr},
+              {"eos_token_id", nullptr}}
              .dump(2) +
          "\n";
 }

@@ -20,7 +20,7 @@ std::int64_t least_elements(const ModelConfig& config);
 std::string write_config(const RnnConfig& config);
 std::string write_config(const TransformerConfig& config);
 
-/// The same for a language model, whose config.json is an XGLMConfig.
+/// The same for a language model, whose config.json is a Starcoder2Config.
 LanguageModelConfig read_language_config(const std::string& text);
 std::int64_t least_elements(const LanguageModelConfig& config);
 std::string write_config(const LanguageModelConfig& config);

@@ -6,36 +6,18 @@ namespace fovea::models {
 namespace {
 
 const LanguageModelConfig& checked(const LanguageModelConfig& config) {
-  const std::pair<const char*, std::int64_t> sizes[] = {{"vocabulary", config.vocabulary},
-                                                        {"dim", config.dim},
-                                                        {"feed_forward", config.feed_forward},
-                                                        {"heads", config.heads},
-                                                        {"layers", config.layers}};
+  const std::pair<const char*, std::int64_t> sizes[] = {
+      {"vocabulary", config.vocabulary}, {"dim", config.dim},       {"feed_forward", config.feed_forward},
+      {"heads", config.heads},           {"layers", config.layers}, {"positions", config.positions}};
   for (const auto& [name, size] : sizes) {
     if (size < 1) throw InvalidArgument("LanguageModel", name, "at least 1", std::to_string(size));
   }
-  if (config.dim % 2 != 0 || config.dim < 4) {
-    throw InvalidArgument("LanguageModel", "dim", "even, at least 4: positions are sines and cosines",
+  if (config.dim % (2 * config.heads) != 0) {
+    throw InvalidArgument("LanguageModel", "dim",
+                          "an even multiple of " + std::to_string(config.heads) + " heads",
                           std::to_string(config.dim));
   }
   return config;
-}
-
-// Of fairseq and XGLM: as nn::sinusoidal_positions, but the slowest wave is the last one, 10000^-1, and
-// position 0 is row 2 of the table (1 was padding's).
-Tensor positions(std::int64_t first, std::int64_t length, std::int64_t dim) {
-  constexpr std::int64_t offset = 2;
-  const std::int64_t half = dim / 2;
-  Tensor table(DType::f32, {length, dim});
-  for (std::int64_t i = 0; i < half; ++i) {
-    const double frequency = std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(half - 1));
-    for (std::int64_t t = 0; t < length; ++t) {
-      const double angle = static_cast<double>(first + t + offset) * frequency;
-      table.data<float>()[t * dim + i] = static_cast<float>(std::sin(angle));
-      table.data<float>()[t * dim + half + i] = static_cast<float>(std::cos(angle));
-    }
-  }
-  return table;
 }
 
 }  // namespace
@@ -50,20 +32,19 @@ LanguageModel::LanguageModel(const LanguageModelConfig& config, std::uint64_t se
               .feed_forward = config.feed_forward,
               .heads = config.heads,
               .dropout = config.dropout,
-              .attention_dropout = config.attention_dropout}) {}
+              .attention_dropout = config.attention_dropout,
+              .rotary_positions = config.positions}) {}
 
-nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t> ids, std::int64_t size,
-                             std::int64_t first) const {
+nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t> ids,
+                             std::int64_t size) const {
   const auto length = static_cast<std::int64_t>(ids.size()) / size;
   const nn::Var tokens = embedding_(context, ids, std::sqrt(static_cast<float>(config_.dim)));
-  return context.dropout(
-      nn::add_positions(reshape(tokens, {size, length, config_.dim}), positions(first, length, config_.dim)),
-      config_.dropout);
+  return context.dropout(reshape(tokens, {size, length, config_.dim}), config_.dropout);
 }
 
 nn::Var LanguageModel::hidden(nn::Context& context, const Padded& tokens,
                               const std::function<Tensor*(std::string_view, std::size_t)>& weights) {
-  return stack_(context, embed(context, tokens.ids, tokens.size, 0), {.mask = Causal{}, .weights = weights});
+  return stack_(context, embed(context, tokens.ids, tokens.size), {.mask = Causal{}, .weights = weights});
 }
 
 nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const LossOptions& options,
@@ -104,7 +85,7 @@ LanguageModel::Cache LanguageModel::start() {
 nn::Var LanguageModel::extend(std::span<const std::int32_t> ids, Cache& cache, std::int64_t room) {
   if (ids.empty()) throw InvalidArgument("LanguageModel::extend", "ids", "at least one", "none");
   nn::Context inference;
-  return stack_.extend(inference, embed(inference, ids, 1, cache.length), cache, {.mask = Causal{}}, room);
+  return stack_.extend(inference, embed(inference, ids, 1), cache, {.mask = Causal{}}, room);
 }
 
 }  // namespace fovea::models

@@ -1,6 +1,10 @@
 // Models on disk: a folder of config.json and model.safetensors.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "fovea/models/weights.h"
 #include "models/configs.h"
@@ -26,21 +30,61 @@ void convert(const Tensor& from, Tensor& to) {
   }
 }
 
-void save(const std::string& folder, const nn::ParameterSet& parameters, const std::string& config) {
+// How a parameter is called in the file.
+using Rename = std::string (*)(const std::string& parameter);
+
+std::string as_it_is(const std::string& parameter) {
+  return parameter;
+}
+
+// Starcoder2's names for the parts of a TransformerStack.
+std::string as_starcoder(const std::string& parameter) {
+  constexpr std::pair<std::string_view, std::string_view> parts[] = {
+      {".self_attn.out_proj.", ".self_attn.o_proj."},
+      {".self_attn_layer_norm.", ".input_layernorm."},
+      {".final_layer_norm.", ".post_attention_layernorm."},
+      {".fc1.", ".mlp.c_fc."},
+      {".fc2.", ".mlp.c_proj."},
+      {"model.layer_norm.", "model.norm."}};
+  std::string name = parameter;
+  for (const auto& [ours, theirs] : parts) {
+    const std::size_t at = name.find(ours);
+    if (at != std::string::npos) name.replace(at, ours.size(), theirs);
+  }
+  return name;
+}
+
+void save(const std::string& folder, const nn::ParameterSet& parameters, Rename rename,
+          const std::string& config) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw FileError(folder, -1, "cannot be made: " + error.message());
   TensorFile file;
   file.metadata["format"] = "pt";  // what readers of the format look for: plain row-major tensors
   for (const nn::Parameter& parameter : parameters.all())
-    file.tensors.push_back({parameter.name, parameter.value});
+    file.tensors.push_back({rename(parameter.name), parameter.value});
   save_safetensors(folder + "/model.safetensors", file);
   write_file_atomically(folder + "/config.json", config);
 }
 
+template <class Name>
+void assign(const std::string& path, const TensorFile& file, nn::ParameterSet& parameters, Name&& name_of) {
+  for (nn::Parameter& parameter : parameters.all()) {
+    const std::string name = name_of(parameter.name);
+    const Tensor* tensor = file.find(name);
+    if (!tensor) throw FileError(path, -1, "tensor '" + name + "' is missing");
+    if (!(tensor->shape() == parameter.value.shape())) {
+      throw FileError(path, -1,
+                      "tensor '" + name + "': expected shape " + to_string(parameter.value.shape()) +
+                          ", got " + to_string(tensor->shape()));
+    }
+    convert(*tensor, parameter.value);
+  }
+}
+
 // The model of a folder: `read` makes a config of config.json's text, `make` a model of the config.
 template <class Read, class Make>
-auto load(const std::string& folder, Read&& read, Make&& make) {
+auto load(const std::string& folder, Rename rename, Read&& read, Make&& make) {
   const std::string config_path = folder + "/config.json", weights = folder + "/model.safetensors";
   const std::string text = read_file(config_path, 1u << 20);
   const TensorFile file = load_safetensors(weights);
@@ -60,9 +104,11 @@ auto load(const std::string& folder, Read&& read, Make&& make) {
       throw FileError(config_path, -1, error.what());
     }
   }();
-  assign_parameters(weights, file, "", model->parameters());
+  assign(weights, file, model->parameters(), rename);
+  std::set<std::string> names;
+  for (const nn::Parameter& parameter : model->parameters().all()) names.insert(rename(parameter.name));
   for (const NamedTensor& named : file.tensors) {
-    if (!model->parameters().contains(named.name))
+    if (!names.contains(named.name))
       throw FileError(weights, -1, "tensor '" + named.name + "' belongs to no parameter of the model");
   }
   return model;
@@ -71,37 +117,57 @@ auto load(const std::string& folder, Read&& read, Make&& make) {
 }  // namespace
 
 void save_model(const std::string& folder, const SequenceToSequence& model) {
-  save(folder, model.parameters(), model.config());
+  save(folder, model.parameters(), as_it_is, model.config());
 }
 
 std::unique_ptr<SequenceToSequence> load_model(const std::string& folder) {
-  return load(folder, read_config,
+  return load(folder, as_it_is, read_config,
               [](const std::string& text, const ModelConfig&) { return make_model(text, 0); });
 }
 
+namespace {
+
+// Starcoder2's embeddings have no factor sqrt(dim). Its model is the same with embeddings that are larger by
+// it, and a last layer norm that is smaller: the logits are products of the two.
+void multiply(nn::ParameterSet& parameters, float embeddings, float last_norm) {
+  const std::pair<const char*, float> factors[] = {{"model.embed_tokens.weight", embeddings},
+                                                   {"model.layer_norm.weight", last_norm},
+                                                   {"model.layer_norm.bias", last_norm}};
+  for (const auto& [name, factor] : factors) {
+    Tensor& value = parameters.at(name).value;
+    float* x = value.data<float>();
+    std::transform(x, x + value.count(), x, [f = factor](float element) { return element * f; });
+  }
+}
+
+float embedding_factor(const LanguageModel& model) {
+  return std::sqrt(static_cast<float>(model.config().dim));
+}
+
+}  // namespace
+
 void save_model(const std::string& folder, const LanguageModel& model) {
-  save(folder, model.parameters(), write_config(model.config()));
+  nn::ParameterSet theirs(0);
+  for (const nn::Parameter& parameter : model.parameters().all())
+    theirs.constant(parameter.name, parameter.value.shape(), 0.0f).value = parameter.value.clone();
+  const float factor = embedding_factor(model);
+  multiply(theirs, factor, 1.0f / factor);
+  save(folder, theirs, as_starcoder, write_config(model.config()));
 }
 
 LanguageModel load_language_model(const std::string& folder) {
-  return std::move(
-      *load(folder, read_language_config, [](const std::string&, const LanguageModelConfig& config) {
-        return std::make_unique<LanguageModel>(config, 0);
-      }));
+  auto model = load(folder, as_starcoder, read_language_config,
+                    [](const std::string&, const LanguageModelConfig& config) {
+                      return std::make_unique<LanguageModel>(config, 0);
+                    });
+  const float factor = embedding_factor(*model);
+  multiply(model->parameters(), 1.0f / factor, factor);
+  return std::move(*model);
 }
 
 void assign_parameters(const std::string& path, const TensorFile& file, const std::string& prefix,
                        nn::ParameterSet& parameters) {
-  for (nn::Parameter& parameter : parameters.all()) {
-    const Tensor* tensor = file.find(prefix + parameter.name);
-    if (!tensor) throw FileError(path, -1, "tensor '" + prefix + parameter.name + "' is missing");
-    if (!(tensor->shape() == parameter.value.shape())) {
-      throw FileError(path, -1,
-                      "tensor '" + prefix + parameter.name + "': expected shape " +
-                          to_string(parameter.value.shape()) + ", got " + to_string(tensor->shape()));
-    }
-    convert(*tensor, parameter.value);
-  }
+  assign(path, file, parameters, [&](const std::string& name) { return prefix + name; });
 }
 
 }  // namespace fovea::models

@@ -86,15 +86,20 @@ autograd::AttentionCall engine_call(const MultiHeadAttention& layer, Context& co
 
 Var MultiHeadAttention::operator()(Context& context, const Var& x, const Var& memory,
                                    const Call& call) const {
-  return output(context, autograd::attention(engine_call(*this, context, call), query(context, x),
-                                             key(context, memory), value(context, memory)));
+  const Var q = query(context, x), k = key(context, memory);
+  const auto turned = [&](const Var& rows, std::int64_t first) {
+    return rope ? autograd::rotate(rows, *rope, num_heads, first) : rows;
+  };
+  return output(context, autograd::attention(engine_call(*this, context, call), turned(q, call.query_offset),
+                                             turned(k, 0), value(context, memory)));
 }
 
 Var MultiHeadAttention::attend_projected(Context& context, const Var& x, const ProjectedKeys& keys,
                                          const Call& call) const {
   // The rows in use of a longer buffer are contiguous only for a batch of one, so the engine is called on
   // strided views.
-  const Var q = query(context, x);
+  Var q = query(context, x);
+  if (rope) q = autograd::rotate(q, *rope, num_heads, call.query_offset);
   const std::int64_t batch = x.size(0), rows = x.size(1), dim = q.size(2), head_dim = dim / num_heads;
   const std::int64_t value_dim = keys.value.size(2) / num_heads, capacity = keys.key.size(1);
   const autograd::AttentionCall engine = engine_call(*this, context, call);
@@ -155,12 +160,15 @@ void append_rows(Tensor& rows, const Tensor& added, std::int64_t used) {
 
 void MultiHeadAttention::append(Context& context, const Var& memory, ProjectedKeys& keys,
                                 std::int64_t capacity) const {
-  const Tensor k = key(context, memory).value(), v = value(context, memory).value();
+  Var turned = key(context, memory);
+  if (rope) turned = autograd::rotate(turned, *rope, num_heads, keys.read);
+  const Tensor k = turned.value(), v = value(context, memory).value();
   reserve(keys.key, k.size(0), keys.length, keys.length + k.size(1), capacity, k.size(2));
   reserve(keys.value, v.size(0), keys.length, keys.length + v.size(1), capacity, v.size(2));
   append_rows(keys.key, k, keys.length);
   append_rows(keys.value, v, keys.length);
   keys.length += k.size(1);
+  keys.read += k.size(1);
 }
 
 void start_alike(ParameterSet& set) {

@@ -21,11 +21,15 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
     return MultiHeadAttention(set, part, options.dim, options.heads, options.attention_dropout);
   };
   const auto norm = [&](const std::string& part) { return LayerNorm(set, part, options.dim); };
+  std::optional<RopeTable> rope;  // of all layers: copies share the table
+  if (options.rotary_positions > 0 && options.heads > 0)
+    rope.emplace(Rope{.rotary_dim = options.dim / options.heads}, options.rotary_positions, DType::f32);
   for (std::int64_t i = 0; i < options.layers; ++i) {
     const std::string layer = name + ".layers." + std::to_string(i);
     Layer made;
     const bool reads_memory = options.reads == StackOptions::Reads::memory;
     made.self = attention(layer + ".self_attn");
+    made.self.rope = rope;
     if (reads_memory) made.memory = attention(layer + ".encoder_attn");
     made.self_norm = norm(layer + ".self_attn_layer_norm");
     if (reads_memory) made.memory_norm = norm(layer + ".encoder_attn_layer_norm");

@@ -139,6 +139,18 @@ TEST(Door, CellsAndAttention) {
   expect_refused("attention", [&] { attention(two, zeros({3, 4}), zeros({1, 3, 4}), zeros({1, 3, 4})); });
 }
 
+TEST(Door, Rotation) {
+  const RopeTable table({.rotary_dim = 4}, 8, DType::f32);
+  const Var x = Tensor::zeros(DType::f32, {1, 3, 8});
+  EXPECT_NO_THROW(rotate(x, table, 2, 5));
+  EXPECT_THROW(rotate(x, table, 2, 6), InvalidArgument);
+  EXPECT_THROW(rotate(x, table, 2, -1), InvalidArgument);
+  EXPECT_THROW(rotate(x, table, 3), InvalidArgument);
+  EXPECT_THROW(rotate(x, table, 0), InvalidArgument);
+  EXPECT_THROW(rotate(x, table, 4), InvalidArgument);  // heads of two, of which four are to be turned
+  EXPECT_THROW(rotate(Tensor::zeros(DType::f32, {3, 8}), table, 2), InvalidArgument);
+}
+
 TEST(Empty, RowsThatAreNotThereGiveNothing) {
   Parameter weight{"w", random_tensor({4, 3}, 1), Tensor::zeros(DType::f32, {4, 3})};
   Tape tape;

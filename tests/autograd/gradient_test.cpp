@@ -254,6 +254,8 @@ TEST(Gradient, Reductions) {
   check({parameter({2, 3, 4}, 1), parameter({2, 5, 4}, 2)},
         [](const auto& v) { return inner_products(v[0], v[1]); });
   check({parameter({2, 3, 4}, 1)}, [](const auto& v) { return inner_products(v[0], v[0]); });
+  const RopeTable table({.rotary_dim = 4}, 8, DType::f32);  // of five elements a head: one stays
+  check({parameter({2, 3, 10}, 1)}, [=](const auto& v) { return rotate(v[0], table, 2, 5); });
   check({parameter({3, 4}, 1, 0.2f)}, [](const auto& v) { return normalize_rows(v[0]); });
   // Below epsilon a row is only divided.
   check({parameter({3, 4}, 1)}, [](const auto& v) { return normalize_rows(v[0], 100.0f); });

@@ -16,6 +16,7 @@ constexpr std::int64_t kDim = 12, kRows = 9;
 struct Stacks : testing::TestWithParam<NormPlace> {
   ParameterSet set{3};
   TransformerStack plain{set, "plain", options(StackOptions::Reads::itself)};
+  TransformerStack rotary{set, "rotary", rotary_options()};
   TransformerStack reading{set, "reading", options(StackOptions::Reads::memory)};
   Tensor x = set.normal("x", {2, kRows, kDim}, 1.0f).value;
   Tensor memory = set.normal("memory", {2, 5, kDim}, 1.0f).value;
@@ -24,6 +25,11 @@ struct Stacks : testing::TestWithParam<NormPlace> {
 
   static StackOptions options(StackOptions::Reads reads) {
     return {.layers = 2, .dim = kDim, .feed_forward = 16, .heads = 3, .reads = reads, .norm = GetParam()};
+  }
+  static StackOptions rotary_options() {
+    StackOptions made = options(StackOptions::Reads::itself);
+    made.rotary_positions = 2 * kRows;
+    return made;
   }
   TransformerStack::Call call(Mask mask) const {
     return {.mask = std::move(mask),
@@ -56,6 +62,56 @@ TEST_P(Stacks, ExtendedRowByRowAreTheWholeCall) {
       EXPECT_EQ(cache.bytes(), 2 * 2 * 2 * (kRows + 5) * kDim * 4);
     }
   }
+}
+
+// Rotary positions count from the beginning of the sequence, however its rows come; only their differences
+// matter, so that a document behind another is what it is alone; and without them a row does not know in what
+// order it sees the others.
+TEST_P(Stacks, RotaryPositionsAreDifferences) {
+  const TransformerStack::Call causal{.mask = Causal{}};
+  const Tensor whole = rotary(context, x, causal).value();
+  TransformerStack::Cache cache = rotary.start(context);
+  const auto expect_near = [&](const Tensor& rows, std::int64_t from, std::int64_t count, std::int64_t at) {
+    for (std::int64_t t = 0; t < count; ++t) {
+      for (std::int64_t d = 0; d < kDim; ++d)
+        ASSERT_NEAR(rows.view().at<float>({1, from + t, d}), whole.view().at<float>({1, at + t, d}), 1e-5);
+    }
+  };
+  for (std::int64_t begin = 0; begin < kRows; begin += 2) {
+    const std::int64_t count = std::min<std::int64_t>(2, kRows - begin);
+    expect_near(rotary.extend(context, autograd::slice(x, 1, begin, count), cache, causal, 2).value(), 0,
+                count, begin);
+  }
+  // Where rows are forgotten, positions still count from the beginning.
+  const TransformerStack::Call window{.mask = Causal{} & SlidingWindow{.lookback = 2}};
+  const Tensor windowed = rotary(context, x, window).value();
+  TransformerStack::Cache short_cache = rotary.start(context);
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    rotary.forget(short_cache, window.mask, kRows);
+    const Tensor one = rotary.extend(context, autograd::slice(x, 1, row, 1), short_cache, window, 2).value();
+    for (std::int64_t d = 0; d < kDim; ++d)
+      ASSERT_NEAR(one.view().at<float>({1, 0, d}), windowed.view().at<float>({1, row, d}), 1e-5);
+  }
+  EXPECT_LT(short_cache.bytes(), cache.bytes());
+  const Var twice = autograd::concat(std::vector<Var>{x, x}, 1);
+  expect_near(rotary(context, twice, {.mask = Causal{} & Documents{{0, kRows, 2 * kRows}}}).value(), kRows,
+              kRows, 0);
+  const Var swapped =
+      autograd::concat(std::vector<Var>{autograd::slice(x, 1, 1, 1), autograd::slice(x, 1, 0, 1),
+                                        autograd::slice(x, 1, 2, kRows - 2)},
+                       1);
+  const auto moved = [&](const TransformerStack& stack) {
+    const Tensor a = stack(context, x, {}).value(), b = stack(context, swapped, {}).value();
+    float largest = 0.0f;
+    for (std::int64_t d = 0; d < kDim; ++d) {
+      largest = std::max(
+          largest, std::abs(a.view().at<float>({0, kRows - 1, d}) - b.view().at<float>({0, kRows - 1, d})));
+    }
+    return largest;
+  };
+  EXPECT_LT(moved(plain), 1e-5f);
+  EXPECT_GT(moved(rotary), 1e-3f);
+  EXPECT_THROW(rotary(context, autograd::concat(std::vector<Var>{twice, x}, 1), causal), InvalidArgument);
 }
 
 // What the mask hides from all rows to come may be forgotten, and nothing else: the rows stay what one call

@@ -9,6 +9,7 @@
 
 #include "fovea/attention/spec.h"
 #include "fovea/autograd/var.h"
+#include "fovea/plan/rope.h"
 
 namespace fovea::autograd {
 
@@ -83,7 +84,7 @@ struct AttentionCall {
   std::span<const std::int64_t> key_lengths = {};  ///< for KeyLengths{} in the mask
   std::int64_t query_offset = 0;
   std::uint64_t dropout_seed = 0;
-  std::uint64_t sample_seed = 0;  ///< of HardSample and GumbelSample
+  std::uint64_t sample_seed = 0;       ///< of HardSample and GumbelSample
   Var W = {}, U = {}, v = {}, b = {};  ///< score parameters (ScoreParameters)
   Tensor* weights = nullptr;           ///< if given, receives [B, Hq, Lq, Lk]
 };
@@ -94,6 +95,10 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
 /// The weights themselves (pointer networks, losses on alignments): [B, Hq, Lq, Lk], differentiable by query,
 /// key and score parameters. Throws InvalidArgument for a spec with dropout.
 Var attention_weights(const AttentionCall& call, const Var& query, const Var& key);
+
+/// x [B, L, num_heads * dim] -> the same, the first elements of each head of row l turned as at position
+/// `first` + l (plan/rope.h). Throws InvalidArgument for positions that are not in the table.
+Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::int64_t first = 0);
 
 // -- losses
 struct CrossEntropyStats {

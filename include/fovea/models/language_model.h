@@ -19,15 +19,16 @@ namespace fovea::models {
 struct LanguageModelConfig {
   std::int64_t vocabulary = 0;
   std::int64_t dim = 128, feed_forward = 512, heads = 4, layers = 4;
+  std::int64_t positions = 4096;  ///< the longest sequence
   float dropout = 0.0f, attention_dropout = 0.0f;
 };
 
-/// Embeddings times sqrt(dim), sinusoidal positions, causal layers, and the embeddings again as output layer
-/// (Press & Wolf 2017, arXiv 1608.05859). Layers, positions and names are those of Hugging Face's XGLM, so
-/// that both sides read each other's folders (save_model, load_language_model).
+/// Embeddings times sqrt(dim), causal layers with rotary positions (Su et al. 2021, arXiv 2104.09864), and
+/// the embeddings again as output layer (Press & Wolf 2017, arXiv 1608.05859). The layers are those of
+/// Hugging Face's Starcoder2, so that both sides read each other's folders (save_model, load_language_model).
 class LanguageModel {
  public:
-  /// Throws InvalidArgument for sizes below 1, an odd dim or one that `heads` does not divide.
+  /// Throws InvalidArgument for sizes below 1, and a dim that is no even multiple of `heads`.
   LanguageModel(const LanguageModelConfig& config, std::uint64_t seed);
 
   const LanguageModelConfig& config() const noexcept { return config_; }
@@ -54,8 +55,7 @@ class LanguageModel {
   nn::Var extend(std::span<const std::int32_t> ids, Cache& cache, std::int64_t room = 64);
 
  private:
-  nn::Var embed(nn::Context& context, std::span<const std::int32_t> ids, std::int64_t size,
-                std::int64_t first) const;
+  nn::Var embed(nn::Context& context, std::span<const std::int32_t> ids, std::int64_t size) const;
 
   LanguageModelConfig config_;
   std::unique_ptr<nn::ParameterSet> parameters_;
@@ -101,8 +101,9 @@ struct Generated {
 /// vocabulary, a negative length, and what `choices` refuses.
 Generated generate(LanguageModel& model, std::span<const std::int32_t> prompt, const SampleOptions& options);
 
-/// folder/config.json and folder/model.safetensors, as transformers' XGLMForCausalLM reads them. Throws
-/// FileError.
+/// folder/config.json and folder/model.safetensors, as transformers' Starcoder2ForCausalLM reads them. There
+/// embeddings have no factor: those of the file are multiplied by it, and the last layer norm, from which the
+/// logits are made with the same table, is divided by it; a rounding each. Throws FileError.
 void save_model(const std::string& folder, const LanguageModel& model);
 /// Throws FileError: a config that asks for what this model lacks; missing, unexpected or wrongly shaped
 /// tensors are named.

@@ -58,6 +58,7 @@ struct Recurrent {
 struct ProjectedKeys {
   Tensor key, value;
   std::int64_t length = 0;
+  std::int64_t read = 0;  ///< rows ever appended: the position of the next, where earlier ones were forgotten
 };
 
 /// Multi-head attention (Vaswani et al. 2017, section 3.2.2) on the engine. Names: q_proj, k_proj, v_proj,
@@ -66,6 +67,9 @@ struct MultiHeadAttention {
   Linear query, key, value, output;
   std::int64_t num_heads = 1;
   float dropout = 0.0f;
+  /// Turns queries and keys by their positions, rows of `memory` and of a cache counted from 0 and queries
+  /// from query_offset: for a sequence that attends to itself.
+  std::optional<RopeTable> rope = {};
   MultiHeadAttention() = default;
   MultiHeadAttention(ParameterSet& set, const std::string& name, std::int64_t dim, std::int64_t num_heads,
                      float dropout);

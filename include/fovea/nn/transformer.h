@@ -32,6 +32,8 @@ struct StackOptions {
   Reads reads = Reads::itself;
   NormPlace norm = NormPlace::pre;
   float dropout = 0.0f, attention_dropout = 0.0f;
+  /// Rotary positions in the attention of the sequence to itself, for sequences up to so long; 0: none.
+  std::int64_t rotary_positions = 0;
 };
 
 /// Layers of self-attention, attention to a memory where there is one, and a feed-forward part, each inside a
