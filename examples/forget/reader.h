@@ -1,0 +1,50 @@
+// The model of the example: a causal Transformer; the mask of its layers is given.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fovea/nn/transformer.h"
+#include "story.h"
+
+namespace forget {
+
+inline constexpr std::int64_t kDim = 64, kLayers = 2, kHeads = 4;
+/// The first layer sees only the three words before its own: it joins what stands together, "in oslo lives
+/// anna", and is the same whatever the mask of the layers above.
+inline constexpr std::int64_t kNear = 3;
+
+class Reader {
+ public:
+  Reader(std::uint64_t seed, fovea::Mask mask);
+
+  /// The mean over all questions of -log p(answer). Stories of one length.
+  fovea::nn::Var loss(fovea::nn::Context& context, const std::vector<Story>& stories) const;
+  /// The city that each question is answered with.
+  std::vector<std::int32_t> answers(const Story& story) const;
+  /// The same, word by word over a cache, which forgets what the mask hides from all words to come.
+  struct Decoded {
+    std::vector<std::int32_t> answers;
+    std::int64_t peak_bytes = 0;  ///< of keys and values, the most that were ever held
+  };
+  Decoded decode(const Story& story) const;
+  /// Weights of the last layer at one position, the mean over its heads: one a word.
+  std::vector<float> attention(const Story& story, std::int64_t position) const;
+
+  fovea::nn::ParameterSet& parameters() { return parameters_; }
+
+ private:
+  fovea::nn::Var embed(fovea::nn::Context& context, std::span<const std::int32_t> words, std::int64_t first,
+                       std::int64_t batch) const;
+  fovea::nn::Var hidden(fovea::nn::Context& context, std::span<const std::int32_t> words, std::int64_t batch,
+                        fovea::Tensor* weights = nullptr) const;
+
+  fovea::nn::ParameterSet parameters_;
+  fovea::nn::Embedding words_;
+  fovea::nn::TransformerStack near_, stack_;
+  fovea::nn::Linear answer_;
+  fovea::Mask mask_;
+};
+
+}  // namespace forget

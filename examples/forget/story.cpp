@@ -1,0 +1,131 @@
+#include "story.h"
+
+#include <algorithm>
+#include <array>
+
+#include "fovea/core/philox.h"
+
+namespace forget {
+namespace {
+
+using Words = std::vector<std::string>;
+
+const Words names{"anna", "boris", "carla", "david", "elena", "frank", "greta", "henry"};
+const Words cities{"oslo",   "rome",   "paris",  "berlin", "madrid",  "vienna", "prague", "dublin",
+                   "lisbon", "athens", "warsaw", "zagreb", "tallinn", "riga",   "sofia",  "bern"};
+const Words nouns{"train", "river", "garden", "letter", "bridge", "winter", "market", "window"};
+const Words adjectives{"old", "quiet", "bright", "narrow", "cold", "red"};
+const Words verbs{"was", "seemed", "became", "stayed"};
+const Words others{".", "the", "and", "in", "to", "lives", "flew", "wrote", "where", "is"};
+
+// All words, in the order of their ids.
+const Words& all_words() {
+  static const Words all = [] {
+    Words joined;
+    for (const Words* part : {&cities, &names, &nouns, &adjectives, &verbs, &others})
+      joined.insert(joined.end(), part->begin(), part->end());
+    return joined;
+  }();
+  return all;
+}
+
+std::int32_t id_of(const std::string& word) {
+  const Words& all = all_words();
+  return static_cast<std::int32_t>(std::find(all.begin(), all.end(), word) - all.begin());
+}
+
+// A story as words, growing.
+class Teller {
+ public:
+  explicit Teller(std::uint64_t key) : random_(key) {}
+
+  const std::string& any(const Words& words) {
+    return words[random_.next_below(static_cast<std::uint32_t>(words.size()))];
+  }
+  std::uint32_t below(std::uint32_t bound) { return random_.next_below(bound); }
+  void say(std::initializer_list<std::string> sentence) {
+    text_.insert(text_.end(), sentence.begin(), sentence.end());
+  }
+  // The first `count` of the names in a drawn order.
+  Words different_names(std::int64_t count) {
+    Words order = names;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
+      std::swap(order[i], order[i + below(static_cast<std::uint32_t>(order.size() - i))]);
+    order.resize(static_cast<std::size_t>(count));
+    return order;
+  }
+  const Words& text() const { return text_; }
+  void clear() { text_.clear(); }
+
+ private:
+  fovea::PhiloxStream random_;
+  Words text_;
+};
+
+std::string joined(const Words& words) {
+  std::string text;
+  for (const std::string& word : words) text += word + ' ';
+  return text;
+}
+
+// What is told between the questions. Half of it names people of the beginning beside cities in which they
+// do not live, drawn without looking at where they do: the wrong city is the right one as often as any other,
+// so that it says nothing.
+void fill(Teller& teller, const Words& people) {
+  switch (teller.below(6)) {
+    case 0:
+      return teller.say({"to", teller.any(cities), "flew", teller.any(people), "."});
+    case 1:
+      return teller.say({"to", teller.any(people), "wrote", teller.any(people), "."});
+    case 2:
+      return teller.say({teller.any(cities), teller.any(verbs), teller.any(adjectives), "."});
+    case 3:
+      return teller.say(
+          {"the", teller.any(adjectives), teller.any(nouns), teller.any(verbs), teller.any(adjectives), "."});
+    default:
+      return teller.say({"the", teller.any(nouns), teller.any(verbs), teller.any(adjectives), "and",
+                         teller.any(adjectives), "."});
+  }
+}
+
+}  // namespace
+
+std::int64_t vocabulary_size() {
+  return static_cast<std::int64_t>(all_words().size());
+}
+
+const std::string& word(std::int32_t id) {
+  return all_words().at(static_cast<std::size_t>(id));
+}
+
+Story tell(fovea::text::Split split, std::uint64_t seed, std::uint64_t index, const StoryShape& shape) {
+  Teller teller((seed << 40) + index);
+  Words people, homes;
+  do {
+    teller.clear();
+    homes.clear();
+    people = teller.different_names(shape.facts);
+    for (const std::string& person : people) {
+      homes.push_back(teller.any(cities));
+      teller.say({"in", homes.back(), "lives", person, "."});
+    }
+  } while (fovea::text::split_of(joined(teller.text())) != split);
+  Story story;
+  while (static_cast<std::int64_t>(teller.text().size()) < shape.length) {
+    if (teller.below(2) != 0) {
+      fill(teller, people);
+      continue;
+    }
+    const auto who = static_cast<std::size_t>(teller.below(static_cast<std::uint32_t>(shape.facts)));
+    teller.say({"where", "is", people[who]});
+    story.questions.push_back({.position = static_cast<std::int64_t>(teller.text().size()) - 1,
+                               .told = static_cast<std::int64_t>(who) * kWordsOfFact + 3,
+                               .answer = id_of(homes[who])});
+  }
+  for (const std::string& word : teller.text()) story.words.push_back(id_of(word));
+  story.words.resize(static_cast<std::size_t>(shape.length));
+  std::erase_if(story.questions, [&](const Question& q) { return q.position >= shape.length; });
+  return story;
+}
+
+}  // namespace forget
