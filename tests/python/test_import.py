@@ -29,12 +29,14 @@ def test_imports_no_other_package() -> None:
 
 
 def test_import_time() -> None:
-    """Beyond NumPy's; measured with a generous factor, for machines are busy."""
+    """A share of NumPy's own import in the same process, for a busy machine slows both: a third of it when measured
+    (30 ms), twice that allowed."""
     code = (
-        "import time, numpy; t = time.perf_counter(); import fovea; print(time.perf_counter() - t)"
+        "import time; a = time.perf_counter(); import numpy; b = time.perf_counter(); import fovea; "
+        "print((time.perf_counter() - b) / (b - a))"
     )
-    seconds = [float(_said(code)) for _ in range(7)]
-    assert min(seconds) < 0.05, f"{1000 * statistics.median(seconds):.0f} ms"
+    shares = [float(_said(code)) for _ in range(7)]
+    assert min(shares) < 0.7, f"{statistics.median(shares):.2f} of NumPy's"
 
 
 def test_names() -> None:
