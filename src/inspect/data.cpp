@@ -51,6 +51,27 @@ AlignmentMatrix mean_over_heads(const AttentionMap& map) {
   return mean;
 }
 
+std::vector<float> attended_by(ConstTensorView weights, std::int64_t entry, std::int64_t query,
+                               std::int64_t keys) {
+  if (weights.rank() != 4)
+    throw InvalidArgument("attended_by", "weights", "[B, heads, Lq, Lk]", to_string(weights.shape()));
+  const auto inside = [&](const char* argument, std::int64_t value, std::int64_t end) {
+    if (value < 0 || value >= end)
+      throw InvalidArgument("attended_by", argument, "0 to " + std::to_string(end - 1), std::to_string(value));
+  };
+  inside("entry", entry, weights.size(0));
+  inside("query", query, weights.size(2));
+  inside("keys", keys, weights.size(3) + 1);
+  std::vector<float> mean;
+  for (std::int64_t key = 0; key < keys; ++key) {
+    double sum = 0.0;
+    for (std::int64_t head = 0; head < weights.size(1); ++head)
+      sum += static_cast<double>(weights.at<float>({entry, head, query, key}));
+    mean.push_back(static_cast<float>(sum / static_cast<double>(weights.size(1))));
+  }
+  return mean;
+}
+
 AttentionMap as_map(const AlignmentMatrix& alignment, std::string name) {
   check(alignment, "as_map");
   return {.name = std::move(name),

@@ -77,6 +77,16 @@ std::span<const std::size_t> ShuffledBatches::operator()(std::int64_t update) {
                                    batch_size_);
 }
 
+std::vector<std::vector<std::size_t>> batches_in_order(std::size_t examples, std::size_t batch_size) {
+  if (batch_size == 0) throw InvalidArgument("batches_in_order", "batch_size", "at least 1", "0");
+  std::vector<std::vector<std::size_t>> batches;
+  for (std::size_t i = 0; i < examples; ++i) {
+    if (i % batch_size == 0) batches.emplace_back();
+    batches.back().push_back(i);
+  }
+  return batches;
+}
+
 models::Batch gather_batch(const std::vector<Example>& examples, const std::vector<std::size_t>& indices) {
   std::vector<std::vector<std::int32_t>> sources, targets;
   for (const std::size_t i : indices) {

@@ -7,6 +7,7 @@
 
 #include "fovea/core/error.h"
 #include "fovea/inspect/colour_map.h"
+#include "fovea/inspect/data.h"
 
 namespace fovea::inspect {
 namespace {
@@ -49,6 +50,20 @@ TEST(MarkedText, NotFinite) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const MarkedText text{.caption = {}, .words = {"a", "b"}, .weights = {nan, 0.2f}};
   EXPECT_GT(count(draw_marked_texts({text}), not_finite_colour), 100);
+}
+
+TEST(AttendedBy, MeanOverTheHeadsOfOneRow) {
+  std::vector<float> values;
+  for (int i = 0; i < 2 * 2 * 3 * 4; ++i) values.push_back(static_cast<float>(i));
+  const Tensor weights = Tensor::from<float>(values, {2, 2, 3, 4});
+  // Entry 1, query 2: heads at 24 + 8 and 24 + 12 + 8.
+  EXPECT_EQ(attended_by(weights, 1, 2, 3), (std::vector<float>{38, 39, 40}));
+  EXPECT_TRUE(attended_by(weights, 0, 0, 0).empty());
+  EXPECT_THROW(attended_by(weights, 2, 0, 1), InvalidArgument);
+  EXPECT_THROW(attended_by(weights, 0, 3, 1), InvalidArgument);
+  EXPECT_THROW(attended_by(weights, 0, 0, 5), InvalidArgument);
+  EXPECT_THROW(attended_by(weights, 0, -1, 1), InvalidArgument);
+  EXPECT_THROW(attended_by(weights.reshape({4, 3, 4}), 0, 0, 1), InvalidArgument);
 }
 
 TEST(MarkedText, Door) {

@@ -102,6 +102,14 @@ TEST(Batching, SortingKeepsPaddingSmall) {
   EXPECT_LT(sorted * 5, unsorted);
 }
 
+TEST(BatchesInOrder, TheLastOneIsShorter) {
+  using Batches = std::vector<std::vector<std::size_t>>;
+  EXPECT_EQ(batches_in_order(5, 2), (Batches{{0, 1}, {2, 3}, {4}}));
+  EXPECT_EQ(batches_in_order(4, 4), (Batches{{0, 1, 2, 3}}));
+  EXPECT_TRUE(batches_in_order(0, 3).empty());
+  EXPECT_THROW(batches_in_order(3, 0), InvalidArgument);
+}
+
 TEST(Batching, PaddingIsMarkedByLengthsAndIgnoredTargets) {
   const std::vector<Example> examples{{{7, 8, 9}, {4}}, {{5}, {6, 7}}};
   const models::Batch batch = gather_batch(examples, {0, 1});

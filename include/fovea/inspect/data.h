@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "fovea/core/tensor.h"
 
 namespace fovea::inspect {
 
@@ -50,6 +53,11 @@ AlignmentMatrix head_of(const AttentionMap& map, int head);
 
 /// The mean over the heads; a NaN in any head stays a NaN.
 AlignmentMatrix mean_over_heads(const AttentionMap& map);
+
+/// What query `query` of entry `entry` gives to the first `keys` keys, the mean over the heads. `weights`
+/// [B, heads, Lq, Lk], f32, as attention returns them. Throws InvalidArgument for a place outside.
+std::vector<float> attended_by(ConstTensorView weights, std::int64_t entry, std::int64_t query,
+                               std::int64_t keys);
 
 /// An alignment as a map of one head, so that it can stand on a page.
 AttentionMap as_map(const AlignmentMatrix& alignment, std::string name = "alignment");
