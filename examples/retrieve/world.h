@@ -1,0 +1,39 @@
+// Short reports of who gave whom what, when, and questions about one line of one of them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace retrieve {
+
+inline constexpr std::int64_t kFacts = 4;      ///< lines of a passage
+inline constexpr std::size_t kFamilySize = 8;  ///< the passage that answers, and seven that nearly do
+
+using Ids = std::vector<std::int32_t>;
+
+/// Passages of the same words, of which one answers the question.
+struct Family {
+  std::vector<Ids> passages;  ///< [kFamilySize]
+  Ids question;
+  std::size_t answer = 0;        ///< which passage
+  std::size_t answer_begin = 0;  ///< the line of it that the question is about: first word, and
+  std::size_t answer_end = 0;    ///< one past the last
+};
+
+/// In which world a family lives. Half of all pairs of people deal with each other only in one of them, the
+/// other half only in the other: no line of a held-out passage can have been read in training.
+enum class World : std::uint8_t { train, held_out };
+
+std::int64_t vocabulary_size();
+const std::string& word(std::int32_t id);
+struct FamilyShape {
+  std::int64_t lines = kFacts;  ///< of a passage
+  /// Share of the seven that are spoilt by a word that stands nowhere else in the family, instead of by an
+  /// exchange: easier, and what a model learns first. A family of one line knows no other way.
+  float replaced = 0.0f;
+};
+/// Family `index` of stream `seed`.
+Family draw_family(World world, std::uint64_t seed, std::uint64_t index, const FamilyShape& shape = {});
+
+}  // namespace retrieve
