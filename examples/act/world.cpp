@@ -132,14 +132,16 @@ bool plan(Episode& episode) {
   return false;
 }
 
-Part Episodes::part_of(Verb verb, int colour, int shape) const {
-  const auto sum = static_cast<std::uint64_t>(static_cast<int>(verb) + colour + shape) + seed_;
-  return sum % 6 == 0 ? Part::test : sum % 6 == 3 ? Part::valid : Part::train;
+bool Episodes::unseen(Verb verb, const Object& object) const {
+  // One verb in six of every pair of colour and shape.
+  return (static_cast<std::uint64_t>(static_cast<int>(verb) + object.colour + object.shape) + seed_) %
+             kVerbs ==
+         0;
 }
 
 namespace {
 
-// An object that is told of, one of its colour, one of its shape and one more: neither word alone says which.
+// An object that is told of, one of its colour and one of its shape: neither word alone says which.
 std::vector<Object> draw_objects(fovea::PhiloxStream& random) {
   const auto below = [&](int bound) {
     return static_cast<int>(random.next_below(static_cast<std::uint32_t>(bound)));
@@ -148,10 +150,7 @@ std::vector<Object> draw_objects(fovea::PhiloxStream& random) {
   const int shape = below(shapes), colour = below(colours);
   const int other_shape = (shape + 1 + below(shapes - 1)) % shapes;
   const int other_colour = (colour + 1 + below(colours - 1)) % colours;
-  return {{shape, colour, {}},
-          {other_shape, colour, {}},
-          {shape, other_colour, {}},
-          {other_shape, other_colour, {}}};
+  return {{shape, colour, {}}, {other_shape, colour, {}}, {shape, other_colour, {}}};
 }
 
 gallery::Image picture_of(const World& world, fovea::PhiloxStream& random) {
@@ -171,14 +170,16 @@ gallery::Image picture_of(const World& world, fovea::PhiloxStream& random) {
 
 }  // namespace
 
-Episode Episodes::make(Part part, std::uint64_t index) const {
-  fovea::PhiloxStream random((seed_ * 3 + static_cast<std::uint64_t>(part)) << 40 | index);
+Episode Episodes::make(Part part, std::uint64_t index, int objects) const {
+  fovea::PhiloxStream random((seed_ * 2 + static_cast<std::uint64_t>(part)) << 40 | index);
   for (;;) {
-    Episode episode{.verb = static_cast<Verb>(random.next_below(kVerbs))};
+    Episode episode;
+    episode.verb = static_cast<Verb>(random.next_below(kVerbs));
     World& world = episode.world;
     world.objects = draw_objects(random);
+    world.objects.resize(static_cast<std::size_t>(objects));
     const Object told = world.objects[0];
-    if (part_of(episode.verb, told.colour, told.shape) != part) continue;
+    if (unseen(episode.verb, told) != (part == Part::test)) continue;
     std::vector<Cell> taken;
     const auto place = [&] {
       Cell cell;

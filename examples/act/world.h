@@ -51,8 +51,8 @@ bool succeeds(const Episode& episode, const std::vector<Action>& actions);
 /// The shortest plan; of several the first in the order of Action. False where there is none.
 bool plan(Episode& episode);
 
-/// Whose episodes: a triple of verb, colour and shape is told in one of them only.
-enum class Part { train, valid, test };
+/// Whose episodes: some triples of verb, colour and shape are told in `test` alone.
+enum class Part { train, test };
 
 class Episodes {
  public:
@@ -61,8 +61,9 @@ class Episodes {
 
   /// Another seed has other triples held out.
   explicit Episodes(std::uint64_t seed) : seed_(seed) {}
-  Episode make(Part part, std::uint64_t index) const;
-  Part part_of(Verb verb, int colour, int shape) const;
+  /// Episode `index` of its part: the object that is told of, and others up to `objects`, at most three.
+  Episode make(Part part, std::uint64_t index, int objects) const;
+  bool unseen(Verb verb, const Object& object) const;
 
  private:
   std::uint64_t seed_;

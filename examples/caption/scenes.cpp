@@ -17,7 +17,7 @@ bool clear(const std::vector<Sprite>& objects) {
       const double across = std::abs(objects[i].x - objects[j].x);
       const double down = std::abs(objects[i].y - objects[j].y);
       const double apart = objects[i].radius + objects[j].radius + 1.0;
-      if (across < 4.0 || std::max(across, down) < apart || std::abs(across - down) < 4.0) return false;
+      if (across < 5.0 || std::max(across, down) < apart || std::abs(across - down) < 5.0) return false;
     }
   }
   return true;
@@ -40,7 +40,7 @@ std::vector<std::string> describe(const std::vector<Sprite>& objects) {
       if (how == "left of") text.emplace_back("of");
     }
     text.emplace_back("a");
-    text.emplace_back(objects[i].radius < 6.5 ? "small" : "large");
+    text.emplace_back(objects[i].radius < 7.0 ? "small" : "large");
     if (getenv("ORDER")) {
       text.emplace_back(kShapes[static_cast<std::size_t>(objects[i].shape)]);
       text.emplace_back("in");
@@ -55,29 +55,29 @@ std::vector<std::string> describe(const std::vector<Sprite>& objects) {
 
 }  // namespace
 
-Part Scenes::part_of(const Sprite& object) const {
-  const int colours = static_cast<int>(kColours.size());
-  const auto turn = static_cast<int>(seed_ % kColours.size());
-  const int diagonal = (object.colour - object.shape + turn + colours) % colours;
-  return diagonal == 0 ? Part::test : diagonal == 3 ? Part::valid : Part::train;
+bool Scenes::unseen(const Sprite& object) const {
+  // One colour of each shape, and of no colour more than one shape.
+  const auto place =
+      static_cast<std::uint64_t>(object.colour + static_cast<int>(kColours.size()) - object.shape);
+  return (place + seed_) % kColours.size() == 0;
 }
 
-Sprite Scenes::draw_object(Part part, fovea::PhiloxStream& random) const {
+Sprite Scenes::draw_object(bool from_unseen, fovea::PhiloxStream& random) const {
   Sprite object;
   do {
     object.shape = static_cast<int>(random.next_below(kShapes.size()));
     object.colour = static_cast<int>(random.next_below(kColours.size()));
-  } while (part_of(object) != part);
-  object.radius = (random.next_below(2) ? 7.2 : 4.5) + random.next_uniform();
+  } while (unseen(object) != from_unseen);
+  object.radius = (random.next_below(2) ? 8.0 : 5.0) + random.next_uniform();
   return object;
 }
 
 Scene Scenes::make(Part part, std::uint64_t index, int count) const {
-  fovea::PhiloxStream random((seed_ * 3 + static_cast<std::uint64_t>(part)) << 40 | index);
+  fovea::PhiloxStream random((seed_ * 2 + static_cast<std::uint64_t>(part)) << 40 | index);
   Scene scene;
   const int held_out = static_cast<int>(random.next_below(static_cast<std::uint32_t>(count)));
   for (int i = 0; i < count; ++i)
-    scene.objects.push_back(draw_object(i == held_out ? part : Part::train, random));
+    scene.objects.push_back(draw_object(part == Part::test && i == held_out, random));
   do {
     for (Sprite& object : scene.objects) {
       const double room = kSide - 2.0 * object.radius;
@@ -87,7 +87,7 @@ Scene Scenes::make(Part part, std::uint64_t index, int count) const {
   } while (!clear(scene.objects));
   std::sort(scene.objects.begin(), scene.objects.end(),
             [](const Sprite& a, const Sprite& b) { return a.x < b.x; });
-  scene.image = gallery::draw(kSide, scene.objects, {}, random);
+  scene.image = gallery::draw(kSide, scene.objects, {.vary = getenv("VARY") ? atof(getenv("VARY")) : 0.08}, random);
   scene.caption = describe(scene.objects);
   return scene;
 }

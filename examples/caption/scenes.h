@@ -8,9 +8,9 @@
 #include "fovea/text/vocabulary.h"
 #include "shapes.h"
 
-/// Whose scenes: a pair of colour and shape belongs to one of them, and a scene of `valid` or `test` holds at
-/// least one of theirs, which no other scenes hold.
-enum class Part { train, valid, test };
+/// Whose scenes: some pairs of colour and shape are in no scene of `train`; every scene of `test` holds one
+/// of them at least.
+enum class Part { train, test };
 
 struct Scene {
   std::vector<gallery::Sprite> objects;  ///< from left to right, as the sentence names them
@@ -27,10 +27,11 @@ class Scenes {
 
   /// Scene `index` of its part, with `objects` objects.
   Scene make(Part part, std::uint64_t index, int objects) const;
-  Part part_of(const gallery::Sprite& object) const;
+  /// Whether the object's pair of colour and shape is held out.
+  bool unseen(const gallery::Sprite& object) const;
 
  private:
-  gallery::Sprite draw_object(Part part, fovea::PhiloxStream& random) const;
+  gallery::Sprite draw_object(bool unseen, fovea::PhiloxStream& random) const;
   std::uint64_t seed_;
 };
 

@@ -28,11 +28,11 @@ struct Image {
   std::vector<float> pixels;  ///< [side, side, 3]
 };
 
-/// `sprites` on a dark ground, edges smoothed by 9 samples a pixel. Each colour is itself give or take `vary`
+/// `sprites` on a dark ground, edges smoothed by 4 samples a pixel. Each colour is itself give or take `vary`
 /// a channel, each channel of each pixel then changed by up to ±`noise`; both, and the ground, drawn from
 /// `random`.
 struct Light {
-  double vary = 0.08, noise = 0.1;
+  double vary = 0.08, noise = 0.08;
 };
 Image draw(int side, const std::vector<Sprite>& sprites, const Light& light, fovea::PhiloxStream& random);
 

@@ -78,7 +78,7 @@ Var Decoder::loss(Context& context, std::span<const std::vector<std::int32_t>> s
   const Var hidden = stack_(context, embed(context, inputs.ids, inputs.size, 0), call(memory));
   return autograd::linear_cross_entropy(reshape(hidden, {inputs.size * inputs.length, config_.dim}),
                                         context.use(*output_.weight), context.use(*output_.bias), targets,
-                                        0.0f, 1.0f / static_cast<float>(tokens), stats);
+                                        config_.smoothing, 1.0f / static_cast<float>(tokens), stats);
 }
 
 namespace {
@@ -96,6 +96,16 @@ void keep_last_row(const Tensor& weights, Tensor& read, std::int64_t step) {
 }
 
 }  // namespace
+
+std::span<const float> Written::row(std::size_t layer, std::size_t entry, std::size_t step) const {
+  if (layer >= read.size() || entry >= ids.size() || step > ids[entry].size()) {
+    throw InvalidArgument("Written::row", "layer, entry, step", "what was written",
+                          std::to_string(layer) + ", " + std::to_string(entry) + ", " + std::to_string(step));
+  }
+  const auto steps = static_cast<std::size_t>(read[layer].size(1));
+  const auto keys = static_cast<std::size_t>(read[layer].size(2));
+  return {read[layer].data<float>() + (entry * steps + step) * keys, keys};
+}
 
 Written Decoder::greedy(const DecoderMemory& memory, std::int64_t longest, Reuse reuse) const {
   const std::int64_t size = memory.rows.size(0), keys = memory.rows.size(1);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <vector>
 
 #include "fovea/nn/optimizer.h"
@@ -23,22 +24,22 @@ TEST(Decoder, KeptKeysWriteWhatComputingAllAgainWrites) {
   EXPECT_EQ(kept.ids, again.ids);
   ASSERT_EQ(kept.read.size(), 2u);
   for (std::size_t layer = 0; layer < 2; ++layer) {
-    for (std::int64_t b = 0; b < 3; ++b) {
-      for (std::size_t step = 0; step < kept.ids[static_cast<std::size_t>(b)].size(); ++step) {
-        float sum = 0.0f;
-        for (std::int64_t j = 0; j < 5; ++j) {
-          const float weight = kept.read[layer].view().at<float>({b, static_cast<std::int64_t>(step), j});
-          EXPECT_NEAR(weight, again.read[layer].view().at<float>({b, static_cast<std::int64_t>(step), j}),
-                      1e-5);
-          if (j >= lengths[static_cast<std::size_t>(b)]) {
-            EXPECT_EQ(weight, 0.0f);
+    for (std::size_t b = 0; b < 3; ++b) {
+      for (std::size_t step = 0; step < kept.ids[b].size(); ++step) {
+        const auto row = kept.row(layer, b, step), other = again.row(layer, b, step);
+        ASSERT_EQ(row.size(), 5u);
+        for (std::size_t j = 0; j < 5; ++j) {
+          EXPECT_NEAR(row[j], other[j], 1e-5);
+          if (static_cast<std::int64_t>(j) >= lengths[b]) {
+            EXPECT_EQ(row[j], 0.0f);
           }
-          sum += weight;
         }
-        EXPECT_NEAR(sum, 1.0f, 1e-5);
+        EXPECT_NEAR(std::accumulate(row.begin(), row.end(), 0.0f), 1.0f, 1e-5);
       }
     }
   }
+  EXPECT_THROW(kept.row(2, 0, 0), InvalidArgument);
+  EXPECT_THROW(kept.row(0, 0, 14), InvalidArgument);
 }
 
 // A sequence's loss is what the others around it cannot change: neither their padding nor their memory.

@@ -20,6 +20,7 @@ struct DecoderConfig {
   /// Share of the ids before each that are hidden while training, put as `unknown`: who cannot rely on what
   /// was said must look at what is there (Bowman et al. 2016, arXiv 1511.06349, section 3.1).
   float word_dropout = 0.0f;
+  float smoothing = 0.0f;                        ///< of the loss: autograd::linear_cross_entropy
   std::int32_t unknown = 1, begin = 2, end = 3;  ///< ids that stand before the first and after the last
 };
 
@@ -32,9 +33,11 @@ struct DecoderMemory {
 /// Sequences that a decoder wrote, one an entry of the memory.
 struct Written {
   std::vector<std::vector<std::int32_t>> ids;  ///< without `end`
-  /// One a layer, [B, steps, M]: how much of each row of the memory was read to write ids[b][step], the mean
-  /// of the heads. The step after the last id is the one that wrote `end`.
+  /// One a layer, [B, steps, M]: how much of each row of the memory was read to write an id, the mean of the
+  /// heads. The step after an entry's last id is the one that wrote `end`.
   std::vector<Tensor> read;
+  /// The M weights of `layer` with which ids[entry][step] was written.
+  std::span<const float> row(std::size_t layer, std::size_t entry, std::size_t step) const;
 };
 
 class Decoder {
