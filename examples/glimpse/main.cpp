@@ -89,7 +89,7 @@ void add_policy_losses(const Looks& looks, const Canvases& canvases, std::vector
 }
 
 void fit_hard(gallery::Run& run, HardModel& model, const Digits& digits, Choice choice) {
-  const std::int64_t updates = run.scaled(3500, 6);
+  const std::int64_t updates = run.scaled(4000, 6);
   train::fit(
       model.parameters, {.updates = updates, .schedule = nn::WarmupCosine{.peak = 5e-3}, .seed = run.seed()},
       [&](Context& context, std::int64_t update) {
@@ -106,9 +106,9 @@ void fit_hard(gallery::Run& run, HardModel& model, const Digits& digits, Choice 
 }
 
 void fit_soft(gallery::Run& run, SoftModel& model, const Digits& digits) {
-  const std::int64_t updates = run.scaled(3500, 6);
+  const std::int64_t updates = run.scaled(3000, 6);
   train::fit(
-      model.parameters, {.updates = updates, .schedule = nn::WarmupCosine{.peak = 3e-3}, .seed = run.seed()},
+      model.parameters, {.updates = updates, .schedule = nn::WarmupCosine{.peak = 6e-3}, .seed = run.seed()},
       [&](Context& context, std::int64_t update) {
         const Canvases canvases = practice(run, digits, update, updates, kSoftBatch);
         const std::vector<float> share(static_cast<std::size_t>(kSoftBatch), 1.0f / kSoftBatch);
@@ -197,7 +197,8 @@ inspect::Picture draw(const HardModel& hard, const SoftModel& soft, const Canvas
   for (const Choice choice : {Choice::best, Choice::blind}) {
     for (std::int64_t b = 0; b < canvases.size; ++b) {
       const auto at = static_cast<std::size_t>(b);
-      inspect::Scene scene{.width = canvas_side, .height = canvas_side};
+      inspect::Scene scene;
+      scene.width = scene.height = canvas_side;
       scene.pixels.assign(canvases.pixels.begin() + b * canvas_pixels,
                           canvases.pixels.begin() + (b + 1) * canvas_pixels);
       const std::string is = fmt::format("; is {}", canvases.labels[at]);
@@ -229,63 +230,67 @@ inspect::Picture draw(const HardModel& hard, const SoftModel& soft, const Canvas
 
 // -- main
 
-void example(gallery::Run& run) {
-  const Digits digits = run.data().empty() ? draw_digits() : read_digits(run.data());
-  HardModel hard(run.seed()), blind(run.seed());
-  SoftModel soft(run.seed());
-  fit_hard(run, hard, digits, Choice::drawn);
-  fit_hard(run, blind, digits, Choice::blind);
-  fit_soft(run, soft, digits);
+constexpr const char *kHard = "hard attention", *kSoft = "soft attention",
+                     *kBlind = "blind glimpses (baseline)";
 
-  const std::int64_t count = run.scaled(2000, 32);
-  const Canvases validation = draw_canvases(digits.validation, count, kPieces, seed_of(run, 3, 0));
-  const Canvases held_out = draw_canvases(digits.held_out, count, kPieces, seed_of(run, 4, 0));
-  run.say(fmt::format("on digits for choosing settings: hard {:.3f}, soft {:.3f}",
-                      evaluate(hard, validation, Choice::best, 0).right.back(), evaluate(soft, validation)));
-  const HardResult seen = evaluate(hard, held_out, Choice::best, 0);
-  const HardResult unseen = evaluate(blind, held_out, Choice::blind, seed_of(run, 5, 0));
-  const double all = evaluate(soft, held_out);
-
-  const std::string kHard = "hard attention", kSoft = "soft attention", kBlind = "blind glimpses (baseline)";
+void state_figures(gallery::Run& run, const HardResult& hard, const HardResult& blind, double soft) {
   const double read = static_cast<double>(overview_values + glimpses * window_pixels) / canvas_pixels;
-  run.figure({.what = "right", .of = kHard, .value = seen.right.back(), .at_least = 0.85});
-  run.figure({.what = "right", .of = kSoft, .value = all, .at_least = 0.90});
-  run.figure({.what = "right", .of = kBlind, .value = unseen.right.back()});
+  run.figure({.what = "right", .of = kHard, .value = hard.right.back(), .at_least = 0.85});
+  run.figure({.what = "right", .of = kSoft, .value = soft, .at_least = 0.90});
+  run.figure({.what = "right", .of = kBlind, .value = blind.right.back()});
   run.figure({.what = "right, more than blind glimpses",
               .of = kHard,
-              .value = seen.right.back() - unseen.right.back(),
+              .value = hard.right.back() - blind.right.back(),
               .unit = gallery::Unit::points,
               .at_least = 0.15});
   run.figure({.what = "numbers read, of the canvas's pixels", .of = kHard, .value = read, .at_most = 0.25});
   for (std::size_t glimpse = 0; glimpse + 1 < glimpses; ++glimpse) {
     run.figure({.what = fmt::format("right after glimpse {}", glimpse + 1),
                 .of = kHard,
-                .value = seen.right[glimpse]});
+                .value = hard.right[glimpse]});
   }
-  run.figure({.what = "digit inside a window", .of = kHard, .value = seen.found});
-  run.figure({.what = "digit inside a window", .of = kBlind, .value = unseen.found});
-  for (const auto& [of, parameters] :
-       {std::pair(kHard, hard.parameters.count()), std::pair(kSoft, soft.parameters.count())}) {
-    run.figure({.what = "parameters",
-                .of = of,
-                .value = static_cast<double>(parameters),
-                .unit = gallery::Unit::number});
-  }
+}
 
+void write_report(gallery::Run& run, const HardResult& hard, const HardResult& blind) {
   run.report().notes = {
-      "A digit stands somewhere among clutter. Hard attention reads a blurred canvas and four windows that "
-      "it chooses "
-      "one after the other; soft attention reads all windows and weighs them.",
+      "A digit stands somewhere among clutter. Hard attention reads a blurred canvas and four windows, which "
+      "it "
+      "chooses one after the other; soft attention reads all windows and weighs them.",
       "The baseline has the same network, data and updates, and looks at windows drawn blindly."};
   inspect::LineChart chart{
       .title = "Right after each glimpse", .x_label = "glimpses", .y_label = "share right", .curves = {}};
-  for (const auto& [name, result] : {std::pair(kHard, seen), std::pair(kBlind, unseen)}) {
+  for (const auto& [name, result] : {std::pair(kHard, hard), std::pair(kBlind, blind)}) {
     inspect::Curve curve{.name = name, .points = {}};
     for (std::size_t glimpse = 0; glimpse < glimpses; ++glimpse)
       curve.points.push_back({static_cast<double>(glimpse + 1), result.right[glimpse]});
     chart.curves.push_back(curve);
   }
   run.report().charts.push_back(chart);
+}
+
+void example(gallery::Run& run) {
+  const Digits digits = run.data().empty() ? draw_digits() : read_digits(run.data());
+  const std::int64_t count = run.scaled(2000, 32);
+  const Canvases validation = draw_canvases(digits.validation, count, kPieces, seed_of(run, 3, 0));
+  const Canvases held_out = draw_canvases(digits.held_out, count, kPieces, seed_of(run, 4, 0));
+  HardModel hard(run.seed()), blind(run.seed());
+  SoftModel soft(run.seed());
+  const HardResult untrained = evaluate(hard, held_out, Choice::drawn, seed_of(run, 5, 0));
+  fit_hard(run, hard, digits, Choice::drawn);
+  fit_hard(run, blind, digits, Choice::blind);
+  fit_soft(run, soft, digits);
+
+  run.say(fmt::format("on the digits kept for choosing settings: hard {:.3f}, soft {:.3f}",
+                      evaluate(hard, validation, Choice::best, 0).right.back(), evaluate(soft, validation)));
+  const HardResult of_hard = evaluate(hard, held_out, Choice::best, 0);
+  const HardResult of_blind = evaluate(blind, held_out, Choice::blind, seed_of(run, 5, 0));
+  state_figures(run, of_hard, of_blind, evaluate(soft, held_out));
+  run.figure({.what = "digit inside a window", .of = kHard, .value = of_hard.found});
+  run.figure({.what = "digit inside a window",
+              .of = fmt::format("{} before training", kHard),
+              .value = untrained.found});
+  run.figure({.what = "digit inside a window", .of = kBlind, .value = of_blind.found});
+  write_report(run, of_hard, of_blind);
   run.picture(draw(hard, soft, part_of(held_out, 0, 4)));
 }
 

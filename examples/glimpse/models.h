@@ -44,7 +44,7 @@ struct HardModel {
 
 /// Every window as a row, weighed by learned queries.
 struct SoftModel {
-  static constexpr std::int64_t dim = 64, queries = 4, hidden = 64;
+  static constexpr std::int64_t dim = 96, queries = 4, hidden = 128;
   fovea::nn::ParameterSet parameters;
   fovea::nn::Linear pixels, mixed, output;
   fovea::nn::AttentionPooling pooling;
