@@ -9,7 +9,7 @@ using nn::Var;
 
 namespace {
 
-constexpr std::int64_t glance_dim = 32, reader_dim = 64;
+constexpr std::int64_t glance_dim = 48, reader_dim = 64;
 
 // The key that each query takes: all weight is on one. `weights` are those of a softmax, which can be
 // learned.
@@ -25,13 +25,17 @@ Ids choose(const Var& query, const Var& key, Var& weights) {
 }  // namespace
 
 Chooser::Chooser(nn::ParameterSet& set, std::int64_t vocabulary)
-    : encoder_(set, "glance", {.vocabulary = vocabulary, .dim = glance_dim, .feed_forward = 64, .layers = 1}),
+    : encoder_(set, "glance", {.vocabulary = vocabulary, .dim = glance_dim, .feed_forward = 96, .layers = 1}),
       first_query_(set, "first.query", glance_dim, glance_dim),
       first_key_(set, "first.key", glance_dim, glance_dim),
       second_hidden_(set, "second.hidden", 2 * glance_dim, glance_dim),
       second_query_(set, "second.query", glance_dim, glance_dim),
       second_key_(set, "second.key", glance_dim, glance_dim),
-      enough_(&set.normal("second.enough", {1, glance_dim}, 1.0f)) {}
+      enough_(&set.normal("second.enough", {1, glance_dim}, 1.0f)) {
+  // A sentence that shares words with the question is likely to be taken from the first update on.
+  const Tensor& query = first_query_.weight->value;
+  std::copy_n(query.data<float>(), query.count(), first_key_.weight->value.data<float>());
+}
 
 Var Chooser::glance(nn::Context& context, const std::vector<Ids>& texts) const {
   const models::Padded padded = models::pad(texts);

@@ -5,14 +5,14 @@
 // Baselines: a bag of words (tf-idf), and the same network without cross-attention, which compares a summary
 // of the message with a summary of each line.
 #include <algorithm>
+#include <cstdlib>
 
 #include "fovea/train/fit.h"
 #include "gallery.h"
 #include "tracer.h"
 
-#include <cstdlib>
-namespace {
 double env(const char* n, double d) { return std::getenv(n) ? atof(std::getenv(n)) : d; }
+namespace {
 
 using namespace fovea;
 using namespace trace_example;
@@ -36,8 +36,9 @@ Batch training_batch(PhiloxStream& random, const text::Vocabulary& words, std::i
 
 void train_tracer(gallery::Run& run, const text::Vocabulary& words, nn::ParameterSet& set,
                   const Tracer& tracer, const std::string& what) {
-  const train::FitOptions options{
-      .updates = run.scaled(env("UPD",1000), 4), .schedule = nn::WarmupCosine{  .peak = env("LR",2e-3)}, .seed = run.seed()};
+  const train::FitOptions options{.updates = run.scaled(env("UPD", 1800), 4),
+                                  .schedule = nn::WarmupCosine{.peak = env("LR", 3e-3)},
+                                  .seed = run.seed()};
   const auto loss = [&](nn::Context& context, std::int64_t update) {
     PhiloxStream random((run.seed() << 40) + static_cast<std::uint64_t>(update));
     const Batch batch = training_batch(random, words, update, options.updates);
@@ -134,12 +135,16 @@ void state(gallery::Run& run, const std::string& of, const Result& result,
 void example(gallery::Run& run) {
   const text::Vocabulary words = vocabulary();
   PhiloxStream random((run.seed() << 40) + (1u << 30));
-  const std::vector<Program> held_out = programs_of(random, run.scaled(2000, 12), kLines, env("TEST",0)?text::Split::test:text::Split::valid);
+  const std::vector<Program> held_out = programs_of(random, run.scaled(2000, 12), kLines,
+                                                    env("TEST", 0) ? text::Split::test : text::Split::valid);
   nn::ParameterSet set(run.seed()), pooled_set(run.seed());
   const Tracer tracer(set, words.size(), Tracer::Message::crossed);
   const Tracer pooled(pooled_set, words.size(), Tracer::Message::alone);
   train_tracer(run, words, set, tracer, "cross-attention");
-  if (env("ONLY",0)) { state(run, "cross-attention", evaluate(held_out, words, tracer, run.seed()), 0.95); return; }
+  if (env("ONLY", 0)) {
+    state(run, "cross-attention", evaluate(held_out, words, tracer, run.seed()), 0.95);
+    return;
+  }
   train_tracer(run, words, pooled_set, pooled, "summaries");
   state(run, "cross-attention", evaluate(held_out, words, tracer, run.seed()), 0.95);
   state(run, "summaries compared (baseline)", evaluate(held_out, words, pooled, run.seed()));
