@@ -87,7 +87,8 @@ Scene Scenes::make(Part part, std::uint64_t index, int count) const {
   } while (!clear(scene.objects));
   std::sort(scene.objects.begin(), scene.objects.end(),
             [](const Sprite& a, const Sprite& b) { return a.x < b.x; });
-  scene.image = gallery::draw(kSide, scene.objects, {.vary = getenv("VARY") ? atof(getenv("VARY")) : 0.08}, random);
+  scene.image =
+      gallery::draw(kSide, scene.objects, {.vary = getenv("VARY") ? atof(getenv("VARY")) : 0.08}, random);
   scene.caption = describe(scene.objects);
   return scene;
 }

@@ -1,6 +1,7 @@
-// What is a question asking for: a reason, a person, a place, a number? An encoder reads the words; then the words
-// must become one vector, of which a linear layer makes the type. A learned query that attends to them finds the few
-// that matter among many that do not; the largest and the mean of all rows are the two ways without attention.
+// What is a question asking for: a reason, a person, a place, a number? An encoder reads the words; then the
+// words must become one vector, of which a linear layer makes the type. A learned query that attends to them
+// finds the few that matter among many that do not; the largest and the mean of all rows are the two ways
+// without attention.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +19,10 @@ namespace {
 using namespace fovea;
 using questions::Question;
 
-double env(const char* n, double d) { const char* e = getenv(n); return e ? atof(e) : d; }
+double env(const char* n, double d) {
+  const char* e = getenv(n);
+  return e ? atof(e) : d;
+}
 const std::int32_t kBuckets = env("B", 1 << 14);
 const std::int64_t kDim = env("D", 64);
 constexpr std::size_t kTypes = questions::kTypes.size();
@@ -34,7 +38,9 @@ Data encode(std::vector<Question> questions) {
   Data data{.questions = std::move(questions), .words = {}};
   for (const Question& question : data.questions) {
     auto& words = data.words.emplace_back();
-    for (const std::string& word : question.words) words.push_back(text::word_features(word, {.buckets = kBuckets, .shortest = (int)env("S", 3), .longest = (int)env("L", 4)}));
+    for (const std::string& word : question.words)
+      words.push_back(text::word_features(
+          word, {.buckets = kBuckets, .shortest = (int)env("S", 3), .longest = (int)env("L", 4)}));
   }
   return data;
 }
@@ -88,17 +94,21 @@ class Classifier {
                   .word_dropout = task.word_dropout}),
         types_(parameters, "types", kDim, std::int64_t{kTypes}) {
     if (pooling == Pooling::attention) query_.emplace(parameters, "pooling", kDim, (int)env("PH", 1));
-    if (pooling != Pooling::attention) pool_ = pooling == Pooling::max ? autograd::Pool::max : autograd::Pool::mean;
+    if (pooling != Pooling::attention)
+      pool_ = pooling == Pooling::max ? autograd::Pool::max : autograd::Pool::mean;
   }
 
   /// The scores of the types, [words.size, types]. `weights`, if given, receives the pooling's.
-  nn::Var operator()(nn::Context& context, const models::PaddedWords& words, Tensor* weights = nullptr) const {
+  nn::Var operator()(nn::Context& context, const models::PaddedWords& words,
+                     Tensor* weights = nullptr) const {
     return types_(context, pooled(context, words, weights));
   }
   /// Summed over the questions.
-  nn::Var loss(nn::Context& context, const models::PaddedWords& words, std::span<const std::int32_t> types) const {
-    return autograd::linear_cross_entropy(pooled(context, words, nullptr), context.use(*types_.weight), context.use(*types_.bias), types,
-                                          env("LS", 0), 1.0f / static_cast<float>(types.size()), nullptr);
+  nn::Var loss(nn::Context& context, const models::PaddedWords& words,
+               std::span<const std::int32_t> types) const {
+    return autograd::linear_cross_entropy(pooled(context, words, nullptr), context.use(*types_.weight),
+                                          context.use(*types_.bias), types, env("LS", 0),
+                                          1.0f / static_cast<float>(types.size()), nullptr);
   }
 
   nn::ParameterSet parameters;
@@ -106,9 +116,12 @@ class Classifier {
  private:
   nn::Var pooled(nn::Context& context, const models::PaddedWords& words, Tensor* weights) const {
     int w = env("W", 2);
-    const nn::Var read = w ? encoder_(context, words, KeyLengths{} & SlidingWindow{.lookback = w, .lookahead = w}) : encoder_(context, words);
-    const nn::Var pooled = query_ ? reshape((*query_)(context, read, words.lengths, weights), {words.size, kDim})
-                                  : autograd::pool(pool_, read, words.lengths);
+    const nn::Var read =
+        w ? encoder_(context, words, KeyLengths{} & SlidingWindow{.lookback = w, .lookahead = w})
+          : encoder_(context, words);
+    const nn::Var pooled = query_
+                               ? reshape((*query_)(context, read, words.lengths, weights), {words.size, kDim})
+                               : autograd::pool(pool_, read, words.lengths);
     return context.dropout(pooled, dropout_);
   }
 
@@ -149,8 +162,8 @@ std::vector<std::int32_t> predict(const Classifier& model, const Data& data) {
 
 // The type that most questions have whose first question word is this one's.
 std::vector<std::int32_t> by_question_word(const Data& train, const Data& test) {
-  static const std::vector<std::string> asking{"what", "which", "who",  "whom", "whose", "where",
-                                               "when", "why",   "how", "name"};
+  static const std::vector<std::string> asking{"what",  "which", "who", "whom", "whose",
+                                               "where", "when",  "why", "how",  "name"};
   const auto word_of = [](const Question& question) {
     for (std::string word : question.words) {
       word[0] = static_cast<char>(std::tolower(word[0]));
@@ -178,7 +191,10 @@ double share_right(const Data& data, const std::vector<std::int32_t>& types) {
 template <class Types>
 void score(gallery::Run& run, const std::string& of, const Task& task, Types&& types_of,
            std::optional<double> promise = {}) {
-  run.figure({.what = "right types", .of = of, .value = share_right(task.test, types_of(task.test)), .at_least = promise});
+  run.figure({.what = "right types",
+              .of = of,
+              .value = share_right(task.test, types_of(task.test)),
+              .at_least = promise});
   if (!task.longer.words.empty()) {
     run.figure({.what = "right types, among 12 sentences",
                 .of = of,
@@ -188,7 +204,9 @@ void score(gallery::Run& run, const std::string& of, const Task& task, Types&& t
 
 // How often a held-out question of one type was given another.
 inspect::Table confusions(const Data& test, const std::vector<std::int32_t>& given) {
-  inspect::Table table{.caption = "Held-out questions by their type (rows) and the type given", .header = {"type"}, .rows = {}};
+  inspect::Table table{.caption = "Held-out questions by their type (rows) and the type given",
+                       .header = {"type"},
+                       .rows = {}};
   std::array<std::array<int, kTypes>, kTypes> counts{};
   for (std::size_t i = 0; i < given.size(); ++i)
     ++counts[static_cast<std::size_t>(test.questions[i].type)][static_cast<std::size_t>(given[i])];
@@ -202,8 +220,8 @@ inspect::Table confusions(const Data& test, const std::vector<std::int32_t>& giv
 
 // -- picture
 
-// For each type the first held-out question of that many words that is rightly typed; of TREC's, most have ten words
-// or fewer.
+// For each type the first held-out question of that many words that is rightly typed; of TREC's, most have
+// ten words or fewer.
 std::vector<std::size_t> questions_to_show(const gallery::Run& run, const Data& test,
                                            const std::vector<std::int32_t>& given) {
   const std::size_t least = run.data().empty() ? 28 : 11, most = least + 8;
@@ -238,7 +256,8 @@ inspect::Picture draw(const Classifier& model, const Data& test, const std::vect
 
 void example(gallery::Run& run) {
   run.report().notes = {
-      "The type of held-out questions, by one encoder whose rows are pooled in three ways. Generated questions stand among "
+      "The type of held-out questions, by one encoder whose rows are pooled in three ways. Generated "
+      "questions stand among "
       "sentences that do not matter; 12 of them are three times what training has at most."};
   const Task task = load(run);
   std::optional<double> promise = 0.95;
@@ -259,8 +278,9 @@ void example(gallery::Run& run) {
     Classifier model(run.seed(), pooling, task, depth);
     train(run, name, model, task);
     const bool first = pooling == Pooling::attention && depth > 0;
-    score(run, name, task, [&](const Data& data) { return predict(model, data); },
-          first ? promise : std::nullopt);
+    score(
+        run, name, task, [&](const Data& data) { return predict(model, data); },
+        first ? promise : std::nullopt);
     if (!first) continue;
     const std::vector<std::int32_t> given = predict(model, task.test);
     run.report().tables.push_back(confusions(task.test, given));
@@ -273,9 +293,10 @@ void example(gallery::Run& run) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return gallery::run(argc, argv,
-                      {.name = "classify",
-                       .title = "The type of a question",
-                       .data = "a folder with train.txt and test.txt: a type from 0 to 5 and the question, a line each"},
-                      example);
+  return gallery::run(
+      argc, argv,
+      {.name = "classify",
+       .title = "The type of a question",
+       .data = "a folder with train.txt and test.txt: a type from 0 to 5 and the question, a line each"},
+      example);
 }

@@ -28,13 +28,14 @@ constexpr std::string_view kAmounts[] = {"year", "date",   "distance", "price",
 constexpr std::array<Words, 6> kNouns{kReasons, kThings, kShortForms, kPeople, kPlaces, kAmounts};
 constexpr std::string_view kVerbs[] = {"paint",  "visit", "discover", "describe", "protect", "destroy",
                                        "choose", "leave", "reach",    "own",      "buy",     "change"};
-constexpr std::string_view kPast[] = {"painted",   "visited", "discovered", "described", "protected", "destroyed",
-                                      "chose",     "left",    "reached",    "owned",     "bought",    "changed"};
-constexpr std::string_view kAdjectives[] = {"old",    "famous", "second", "largest", "northern",
+constexpr std::string_view kPast[] = {"painted",   "visited",   "discovered", "described",
+                                      "protected", "destroyed", "chose",      "left",
+                                      "reached",   "owned",     "bought",     "changed"};
+constexpr std::string_view kAdjectives[] = {"old",     "famous", "second", "largest", "northern",
                                             "unknown", "first",  "lost",   "last",    "little"};
 
-// In a pattern, a capital is drawn: N any noun that can stand in a sentence, V a verb, P its past, A an adjective
-// or nothing, T a noun of the type that is asked for, and Q a question; everything else is a word.
+// In a pattern, a capital is drawn: N any noun that can stand in a sentence, V a verb, P its past, A an
+// adjective or nothing, T a noun of the type that is asked for, and Q a question; everything else is a word.
 struct Pattern {
   std::string_view text;
   int type;  ///< -1: that of T
@@ -117,8 +118,10 @@ class Writer {
 std::vector<std::string> split_at_blanks(const std::string& text) {
   std::vector<std::string> words(1);
   for (const char letter : text) {
-    if (letter == ' ') words.emplace_back();
-    else words.back() += letter;
+    if (letter == ' ')
+      words.emplace_back();
+    else
+      words.back() += letter;
   }
   return words;
 }
@@ -156,7 +159,8 @@ std::vector<Question> read(const std::string& file) {
   std::vector<Question> made;
   for (fovea::text::LabelledLine& line : fovea::text::read_labelled_lines(file)) {
     if (line.label.size() != 1 || line.label[0] < '0' || line.label[0] > '5') {
-      throw fovea::FileError(file, line.number, "expected a type from 0 to 5, found \"" + line.label + "\"", "line");
+      throw fovea::FileError(file, line.number, "expected a type from 0 to 5, found \"" + line.label + "\"",
+                             "line");
     }
     made.push_back({.words = std::move(line.words), .type = line.label[0] - '0'});
   }

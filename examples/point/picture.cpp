@@ -71,8 +71,8 @@ inspect::Picture draw_steps(const Network& network, const Sets& sets) {
     const std::string share = fmt::format("{:.0f} %", 100 * weight[rows[step]]);
     if (step > 0) frame(step - 1, "", kLine);
     if (rows[step] > 0) frame(step, share, kStrong);
-    scene.caption = rows[step] > 0 ? fmt::format("step {}", step + 1)
-                                   : fmt::format("step {}: end, {}", step + 1, share);
+    scene.caption =
+        rows[step] > 0 ? fmt::format("step {}", step + 1) : fmt::format("step {}: end, {}", step + 1, share);
     scenes.push_back(std::move(scene));
   }
   return inspect::draw_scenes(

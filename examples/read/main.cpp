@@ -12,7 +12,9 @@
 #include "networks.h"
 #include "questions.h"
 
-double env(const char* n, double d) { return std::getenv(n) ? atof(std::getenv(n)) : d; }
+double env(const char* n, double d) {
+  return std::getenv(n) ? atof(std::getenv(n)) : d;
+}
 namespace {
 
 using namespace fovea;
@@ -34,7 +36,9 @@ std::vector<Question> batch_of(const gallery::Run& run, const text::Vocabulary& 
 // -- training
 
 train::FitOptions options_of(const gallery::Run& run) {
-  return {.updates = run.scaled(env("UPD", 1600), 8), .schedule = nn::WarmupCosine{.peak = env("LR", 3e-3)}, .seed = run.seed()};
+  return {.updates = run.scaled(env("UPD", 1600), 8),
+          .schedule = nn::WarmupCosine{.peak = env("LR", 3e-3)},
+          .seed = run.seed()};
 }
 
 Var reader_loss(nn::Context& context, const Reader& reader, const std::vector<Question>& batch,
@@ -159,12 +163,16 @@ void example(gallery::Run& run) {
   const text::Vocabulary words = vocabulary();
   PhiloxStream random((run.seed() << 40) + (1u << 30));
   const std::vector<Question> held_out =
-      draw_questions(random, words, run.scaled(2000, 12), kSentences, env("TEST", 0) ? text::Split::test : text::Split::valid);
+      draw_questions(random, words, run.scaled(2000, 12), kSentences,
+                     env("TEST", 0) ? text::Split::test : text::Split::valid);
   nn::ParameterSet set(run.seed());
   const Chooser chooser(set, words.size());
   const Reader reader(set, words.size());
   const Result two = train_two_stages(run, words, held_out, set, chooser, reader);
-  if (env("ONLY", 0)) { state_figures(run, two, two, two); return; }
+  if (env("ONLY", 0)) {
+    state_figures(run, two, two, two);
+    return;
+  }
   const Result shared = train_baseline(run, words, held_out, most_shared_words, "shared words");
   const Result all = train_baseline(run, words, held_out, whole_story, "everything");
   state_figures(run, two, all, shared);

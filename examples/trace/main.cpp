@@ -11,7 +11,9 @@
 #include "gallery.h"
 #include "tracer.h"
 
-double env(const char* n, double d) { return std::getenv(n) ? atof(std::getenv(n)) : d; }
+double env(const char* n, double d) {
+  return std::getenv(n) ? atof(std::getenv(n)) : d;
+}
 namespace {
 
 using namespace fovea;

@@ -57,7 +57,8 @@ std::vector<float> attended_by(ConstTensorView weights, std::int64_t entry, std:
     throw InvalidArgument("attended_by", "weights", "[B, heads, Lq, Lk]", to_string(weights.shape()));
   const auto inside = [&](const char* argument, std::int64_t value, std::int64_t end) {
     if (value < 0 || value >= end)
-      throw InvalidArgument("attended_by", argument, "0 to " + std::to_string(end - 1), std::to_string(value));
+      throw InvalidArgument("attended_by", argument, "0 to " + std::to_string(end - 1),
+                            std::to_string(value));
   };
   inside("entry", entry, weights.size(0));
   inside("query", query, weights.size(2));

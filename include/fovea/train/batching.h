@@ -38,8 +38,8 @@ class ShuffledBatches {
   std::vector<std::size_t> order_;
 };
 
-/// All examples in order, `batch_size` a batch, the last one shorter: what is evaluated. Throws InvalidArgument
-/// for batches of none.
+/// All examples in order, `batch_size` a batch, the last one shorter: what is evaluated. Throws
+/// InvalidArgument for batches of none.
 std::vector<std::vector<std::size_t>> batches_in_order(std::size_t examples, std::size_t batch_size);
 
 models::Batch gather_batch(const std::vector<Example>& examples, const std::vector<std::size_t>& indices);
