@@ -1,4 +1,4 @@
-// A vision-language-action policy: an image of a grid world and an instruction are read as one sequence,
+// A vision-language-action policy: an image of a table and an instruction are read as one sequence,
 // every patch and word seeing all others; actions are written one after the other, each seeing those before
 // it and, by cross-attention, all that was read, whose keys are computed once. It learns by imitation of a
 // planner and is tested by what its actions do to the world. The baseline reads one vector for image and
@@ -21,11 +21,6 @@ using namespace fovea;
 constexpr std::int64_t kDim = 64;
 constexpr std::int64_t kLongest = 24;  // actions
 constexpr std::int64_t kPatches = World::kSide * World::kSide;
-
-double env(const char* n, double d) {
-  const char* v = getenv(n);
-  return v ? atof(v) : d;
-}
 
 // -- data
 
@@ -63,19 +58,15 @@ class Policy {
       : set_(seed),
         reads_(reads),
         patches_(set_, "patches", {.side = Episodes::kPixels, .dim = kDim}),
-        encoder_(set_, "encoder",
-                 {.vocabulary = words().size(),
-                  .dim = kDim,
-                  .feed_forward = 2 * kDim,
-                  .heads = (int)env("H", 4),
-                  .layers = (int)env("EL", 2),
-                  .dropout = (float)env("DROP", 0)}),
+        encoder_(
+            set_, "encoder",
+            {.vocabulary = words().size(), .dim = kDim, .feed_forward = 2 * kDim, .heads = 4, .layers = 2}),
         decoder_(set_, "decoder",
                  {.vocabulary = text::kNumSpecialIds + static_cast<std::int64_t>(kActions.size()),
                   .dim = kDim,
                   .feed_forward = 2 * kDim,
-                  .heads = (int)env("H", 4),
-                  .layers = (int)env("DL", 2)}) {}
+                  .heads = 4,
+                  .layers = 2}) {}
 
   /// What the decoder reads of image and instruction, and how many rows of it are no padding.
   struct Read {
@@ -114,12 +105,10 @@ class Policy {
 // -- training
 
 void train(gallery::Run& run, Policy& policy, const Episodes& world, const std::string& name) {
-  const std::int64_t batch = run.scaled((int)env("B", 64), 8);
+  const std::int64_t batch = run.scaled(64, 8);
   train::fit(
       policy.parameters(),
-      {.updates = run.scaled((int)env("U", 1200), 4),
-       .schedule = nn::WarmupCosine{.peak = env("LR", 3e-3)},
-       .seed = run.seed()},
+      {.updates = run.scaled(1000, 4), .schedule = nn::WarmupCosine{.peak = 3e-3}, .seed = run.seed()},
       [&](nn::Context& context, std::int64_t update) {
         const Demonstrations drawn = collect(world, Part::train, (update - 1) * batch, update * batch, 1);
         const Policy::Read read = policy.read(context, drawn.images, drawn.instructions);
@@ -195,7 +184,6 @@ void draw(gallery::Run& run, const Policy& policy, const Episodes& world) {
                        .weights = {},
                        .boxes = {}};
   std::vector<inspect::Scene> panels{image};
-  World now = episode.world;
   const std::vector<Action> actions = actions_of(written.ids[0]);
   for (std::size_t i = 0; i < actions.size(); ++i) {
     inspect::Scene panel = image;
@@ -203,11 +191,11 @@ void draw(gallery::Run& run, const Policy& policy, const Episodes& world) {
     panel.rows = panel.columns = World::kSide;
     const std::span<const float> read = written.row(written.read.size() - 1, 0, i);
     panel.weights.assign(read.begin(), read.begin() + kPatches);
-    now = episode.world;
+    World now = episode.world;
     execute(now, {actions.begin(), actions.begin() + static_cast<std::ptrdiff_t>(i)});
-    panel.boxes.push_back({static_cast<double>(now.agent.x * Episodes::kPixels),
-                           static_cast<double>(now.agent.y * Episodes::kPixels), Episodes::kPixels,
-                           Episodes::kPixels, "agent"});
+    panel.boxes.push_back({static_cast<double>(now.gripper.x * Episodes::kPixels),
+                           static_cast<double>(now.gripper.y * Episodes::kPixels), Episodes::kPixels,
+                           Episodes::kPixels, "gripper"});
     panels.push_back(panel);
   }
   run.picture(inspect::draw_scenes(panels, {.title = "Patches read to choose an action", .columns = 4}));
@@ -256,15 +244,13 @@ void state(gallery::Run& run, const Contestant& who, const Policy& policy, const
 
 void example(gallery::Run& run) {
   run.report().notes = {
-      "Tasks in a grid world, each a verb, a colour and a shape that no training task put together. Success: "
-      "the "
+      "Tasks on a table, each a verb, a colour and a shape that no training task put together. Success: the "
       "actions, executed, reach the goal and change nothing else. Both policies have the same layers, "
-      "episodes and "
-      "updates; the baseline's decoder reads the mean of all patches and words instead of them.",
+      "episodes "
+      "and updates; the baseline's decoder reads the mean of all patches and words instead of them.",
       "The picture shows the weights of the last layer on the image, mean of its heads."};
   const Episodes world(run.seed());
   for (const Contestant& who : kContestants) {
-    if (getenv("ONLY") && atoi(getenv("ONLY")) != (int)who.reads) continue;
     Policy policy(run.seed(), who.reads);
     run.say(fmt::format("{}: {} parameters", who.name, policy.parameters().count()));
     train(run, policy, world, who.name);

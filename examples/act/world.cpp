@@ -1,7 +1,6 @@
 #include "world.h"
 
 #include <algorithm>
-#include <queue>
 #include <unordered_map>
 
 namespace {
@@ -33,36 +32,13 @@ std::vector<Object>::iterator object_at(World& world, Cell cell) {
                       [&](const Object& object) { return object.at == cell; });
 }
 
-bool act_on(World& world, Action action, Action direction) {
-  const Cell ahead = step(world.agent, direction);
+bool push(World& world, Action direction) {
+  const Cell ahead = step(world.gripper, direction), behind = step(ahead, direction);
   const auto object = object_at(world, ahead);
-  if (object == world.objects.end()) return false;
-  if (action == Action::grab) {
-    world.objects.erase(object);
-    return true;
-  }
-  if (!world.free(step(ahead, direction))) return false;
-  object->at = step(ahead, direction);
-  world.agent = ahead;
+  if (object == world.objects.end() || !world.free(behind)) return false;
+  object->at = behind;
+  world.gripper = ahead;
   return true;
-}
-
-// What is left to do at `cell`: empty where nothing can be done from there. `arrived`: nothing is left.
-struct Finish {
-  bool possible = false;
-  std::vector<Action> actions;
-};
-
-Finish finish_at(const Episode& episode, Cell cell) {
-  const Cell target = episode.world.objects[episode.object].at;
-  for (const Action direction : {Action::left, Action::right, Action::up, Action::down}) {
-    if (!(step(cell, direction) == target)) continue;
-    if (episode.verb == Verb::go_to) return {true, {}};
-    if (episode.verb == Verb::pick_up) return {true, {Action::grab, direction}};
-    if (direction == direction_of(episode.verb) && episode.world.free(step(target, direction)))
-      return {true, {Action::push, direction}};
-  }
-  return {};
 }
 
 }  // namespace
@@ -75,13 +51,15 @@ bool World::free(Cell cell) const {
 bool execute(World& world, const std::vector<Action>& actions) {
   for (std::size_t i = 0; i < actions.size(); ++i) {
     if (is_direction(actions[i])) {
-      const Cell ahead = step(world.agent, actions[i]);
-      if (!world.free(ahead)) return false;
-      world.agent = ahead;
+      const Cell ahead = step(world.gripper, actions[i]);
+      if (!inside(ahead)) return false;
+      world.gripper = ahead;
+    } else if (actions[i] == Action::grab) {
+      const auto object = object_at(world, world.gripper);
+      if (object == world.objects.end()) return false;
+      world.objects.erase(object);
     } else {
-      if (i + 1 == actions.size() || !is_direction(actions[i + 1])) return false;
-      if (!act_on(world, actions[i], actions[i + 1])) return false;
-      ++i;
+      if (++i == actions.size() || !is_direction(actions[i]) || !push(world, actions[i])) return false;
     }
   }
   return true;
@@ -92,8 +70,7 @@ bool succeeds(const Episode& episode, const std::vector<Action>& actions) {
   if (!execute(after, actions)) return false;
   std::vector<Object> wanted = episode.world.objects;
   Object& target = wanted[episode.object];
-  const int apart = std::abs(after.agent.x - target.at.x) + std::abs(after.agent.y - target.at.y);
-  if (episode.verb == Verb::go_to) return apart == 1 && after.objects == wanted;
+  if (episode.verb == Verb::go_to) return after.gripper == target.at && after.objects == wanted;
   if (is_push(episode.verb)) {
     target.at = step(target.at, direction_of(episode.verb));
   } else {
@@ -103,33 +80,23 @@ bool succeeds(const Episode& episode, const std::vector<Action>& actions) {
 }
 
 bool plan(Episode& episode) {
-  // Breadth first in the order of the actions finds the first of the shortest.
-  struct Path {
-    Cell at;
-    std::vector<Action> actions;
-  };
-  std::array<bool, World::kSide * World::kSide> seen{};
-  const auto mark = [&](Cell cell) -> bool& {
-    return seen.at(static_cast<std::size_t>(cell.y * World::kSide + cell.x));
-  };
-  std::queue<Path> open({{episode.world.agent, {}}});
-  mark(episode.world.agent) = true;
-  for (; !open.empty(); open.pop()) {
-    const Path path = open.front();
-    if (const Finish finish = finish_at(episode, path.at); finish.possible) {
-      episode.plan = path.actions;
-      episode.plan.insert(episode.plan.end(), finish.actions.begin(), finish.actions.end());
-      return true;
-    }
-    for (const Action direction : {Action::left, Action::right, Action::up, Action::down}) {
-      const Cell next = step(path.at, direction);
-      if (!episode.world.free(next) || mark(next)) continue;
-      mark(next) = true;
-      open.push({next, path.actions});
-      open.back().actions.push_back(direction);
-    }
+  const Cell object = episode.world.objects[episode.object].at;
+  Cell goal = object;
+  std::vector<Action> last;
+  if (episode.verb == Verb::pick_up) last = {Action::grab};
+  if (is_push(episode.verb)) {
+    const Action direction = direction_of(episode.verb);
+    const Cell behind = step(object, direction);
+    goal = {2 * object.x - behind.x, 2 * object.y - behind.y};
+    if (!inside(goal) || !episode.world.free(behind)) return false;
+    last = {Action::push, direction};
   }
-  return false;
+  const int right = goal.x - episode.world.gripper.x, down = goal.y - episode.world.gripper.y;
+  const auto times = [](int count) { return static_cast<std::size_t>(std::abs(count)); };
+  episode.plan.assign(times(right), right > 0 ? Action::right : Action::left);
+  episode.plan.insert(episode.plan.end(), times(down), down > 0 ? Action::down : Action::up);
+  episode.plan.insert(episode.plan.end(), last.begin(), last.end());
+  return true;
 }
 
 bool Episodes::unseen(Verb verb, const Object& object) const {
@@ -164,7 +131,7 @@ gallery::Image picture_of(const World& world, fovea::PhiloxStream& random) {
         {.shape = shape, .colour = colour, .x = x, .y = y, .radius = 3.0 + 0.8 * random.next_uniform()});
   };
   for (const Object& object : world.objects) add(object.shape, object.colour, object.at);
-  add(4, 6, world.agent);
+  add(4, 6, world.gripper);
   return gallery::draw(World::kSide * Episodes::kPixels, sprites, {}, random);
 }
 
@@ -191,8 +158,8 @@ Episode Episodes::make(Part part, std::uint64_t index, int objects) const {
       return cell;
     };
     for (Object& object : world.objects) object.at = place();
-    world.agent = place();
-    if (!plan(episode) || episode.plan.empty()) continue;
+    world.gripper = place();
+    if (!plan(episode)) continue;
     episode.image = picture_of(world, random);
     return episode;
   }

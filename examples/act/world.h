@@ -1,5 +1,4 @@
-// A grid world seen from above: an agent, coloured objects, what it is told to do, and a planner that does
-// it.
+// A table seen from above: a gripper, coloured objects, what it is told to do, and a planner that does it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,8 @@
 #include "fovea/text/vocabulary.h"
 #include "shapes.h"
 
-/// One step. grab and push act on what lies in the direction that follows them.
+/// One step. The gripper moves above all objects; grab lifts the one under it, push lowers it and moves the
+/// one that lies in the direction that follows.
 enum class Action : std::int8_t { left, right, up, down, grab, push };
 inline constexpr std::array<const char*, 6> kActions{"left", "right", "up", "down", "grab", "push"};
 
@@ -26,9 +26,9 @@ struct Object {
 
 struct World {
   static constexpr int kSide = 6;  ///< cells
-  Cell agent;
-  std::vector<Object> objects;  ///< each in the way of the agent and of the others
-  bool free(Cell cell) const;
+  Cell gripper;
+  std::vector<Object> objects;
+  bool free(Cell cell) const;  ///< on the table, and no object there
 };
 
 enum class Verb : std::int8_t { go_to, pick_up, push_left, push_right, push_up, push_down };
@@ -44,11 +44,12 @@ struct Episode {
 };
 
 /// What `actions` make of `world`; false, and the world as it was then, at the first that cannot be done:
-/// into a wall, into an object, a grab at nothing, a push without room.
+/// over the edge of the table, a grab at nothing, a push of nothing or without room.
 bool execute(World& world, const std::vector<Action>& actions);
 /// Whether the goal is reached and nothing else was changed.
 bool succeeds(const Episode& episode, const std::vector<Action>& actions);
-/// The shortest plan; of several the first in the order of Action. False where there is none.
+/// The shortest plan, to the side before up and down. False where there is none: no room to push, or to push
+/// from.
 bool plan(Episode& episode);
 
 /// Whose episodes: some triples of verb, colour and shape are told in `test` alone.
@@ -56,7 +57,7 @@ enum class Part { train, test };
 
 class Episodes {
  public:
-  static constexpr int kColours = 6, kShapes = 4;  ///< of objects; the agent is a white cross
+  static constexpr int kColours = 6, kShapes = 4;  ///< of objects; the gripper is a white cross
   static constexpr int kPixels = 8;                ///< a side of a cell
 
   /// Another seed has other triples held out.

@@ -41,14 +41,8 @@ std::vector<std::string> describe(const std::vector<Sprite>& objects) {
     }
     text.emplace_back("a");
     text.emplace_back(objects[i].radius < 7.0 ? "small" : "large");
-    if (getenv("ORDER")) {
-      text.emplace_back(kShapes[static_cast<std::size_t>(objects[i].shape)]);
-      text.emplace_back("in");
-      text.emplace_back(kColours[static_cast<std::size_t>(objects[i].colour)]);
-    } else {
-      text.emplace_back(kColours[static_cast<std::size_t>(objects[i].colour)]);
-      text.emplace_back(kShapes[static_cast<std::size_t>(objects[i].shape)]);
-    }
+    text.emplace_back(kColours[static_cast<std::size_t>(objects[i].colour)]);
+    text.emplace_back(kShapes[static_cast<std::size_t>(objects[i].shape)]);
   }
   return text;
 }
@@ -87,8 +81,7 @@ Scene Scenes::make(Part part, std::uint64_t index, int count) const {
   } while (!clear(scene.objects));
   std::sort(scene.objects.begin(), scene.objects.end(),
             [](const Sprite& a, const Sprite& b) { return a.x < b.x; });
-  scene.image =
-      gallery::draw(kSide, scene.objects, {.vary = getenv("VARY") ? atof(getenv("VARY")) : 0.08}, random);
+  scene.image = gallery::draw(kSide, scene.objects, {}, random);
   scene.caption = describe(scene.objects);
   return scene;
 }
@@ -96,8 +89,7 @@ Scene Scenes::make(Part part, std::uint64_t index, int count) const {
 const fovea::text::Vocabulary& words() {
   static const fovea::text::Vocabulary all = [] {
     std::unordered_map<std::string, std::int64_t> counts;
-    for (const char* word : {"a", "small", "large", "above", "below", "left", "of", "and", "in"})
-      counts[word] = 1;
+    for (const char* word : {"a", "small", "large", "above", "below", "left", "of", "and"}) counts[word] = 1;
     for (const std::string_view word : kColours) counts[std::string(word)] = 1;
     for (const std::string_view word : kShapes) counts[std::string(word)] = 1;
     return fovea::text::Vocabulary::from_counts(counts, 1, 0);

@@ -19,12 +19,6 @@ namespace {
 using namespace fovea;
 using questions::Question;
 
-double env(const char* n, double d) {
-  const char* e = getenv(n);
-  return e ? atof(e) : d;
-}
-const std::int32_t kBuckets = env("B", 1 << 14);
-const std::int64_t kDim = env("D", 64);
 constexpr std::size_t kTypes = questions::kTypes.size();
 
 // -- data: questions, and the same as ids
@@ -34,45 +28,59 @@ struct Data {
   std::vector<models::FeatureSentence> words;
 };
 
-Data encode(std::vector<Question> questions) {
+Data encode(std::vector<Question> questions, const text::WordFeatureOptions& features) {
   Data data{.questions = std::move(questions), .words = {}};
   for (const Question& question : data.questions) {
     auto& words = data.words.emplace_back();
-    for (const std::string& word : question.words)
-      words.push_back(text::word_features(
-          word, {.buckets = kBuckets, .shortest = (int)env("S", 3), .longest = (int)env("L", 4)}));
+    for (const std::string& word : question.words) words.push_back(text::word_features(word, features));
   }
   return data;
 }
 
-struct Task {
-  Data train, test;
-  Data longer;  ///< generated ones with more around them than training has; of files: none
-  std::int64_t updates = 0;
-  float dropout = 0.0f, word_dropout = 0.0f;
+/// Generated questions have few words and many of them; real ones many words and few questions, from which a
+/// word's parts have to tell more. Both were chosen on parts of the training questions.
+struct Settings {
+  text::WordFeatureOptions features{.buckets = 1 << 14};
+  std::int64_t dim = 64, layers = 2;
+  std::int64_t window = 2;  ///< words that a word sees to either side, in a layer
+  std::int64_t heads = 1;   ///< of the pooling
+  float dropout = 0.1f, word_dropout = 0.0f;
+  double peak = 2e-3;  ///< learning rate
+  std::int64_t updates = 500;
 };
-
 constexpr std::size_t kBatch = 32;
 
-Task load(const gallery::Run& run) {
-  if (run.data().empty()) {
-    const auto generated = [&](std::int64_t count, const questions::Options& options) {
-      return encode(questions::generate(run.seed(), count, options));
-    };
-    return {.train = generated(run.scaled(6000, 200), {}),
-            .test = generated(run.scaled(1500, 60), {.split = text::Split::test}),
-            .longer = generated(run.scaled(500, 20), {.split = text::Split::test, .least = 12, .most = 12}),
-            .updates = run.scaled((int)env("UP", 500), 10),
-            .dropout = (float)env("DROP", 0.1),
-            .word_dropout = 0.0f};
-  }
-  Task task{.train = encode(questions::read(run.data() + "/train.txt")),
-            .test = encode(questions::read(run.data() + "/test.txt")),
-            .longer = {},
-            .dropout = (float)env("DROP", 0.3f),
-            .word_dropout = (float)env("WD", 0.1f)};
-  task.updates = run.scaled(static_cast<std::int64_t>(env("EP", 8) * task.train.words.size() / kBatch), 10);
-  return task;
+struct Task {
+  Settings settings;
+  Data train, test;
+  Data longer = {};  ///< generated ones with more around them than training has; of files: none
+};
+
+Task generated_task(const gallery::Run& run) {
+  const Settings settings{.updates = run.scaled(500, 10)};
+  const auto generated = [&](std::int64_t count, const questions::Options& options) {
+    return encode(questions::generate(run.seed(), count, options), settings.features);
+  };
+  return {.settings = settings,
+          .train = generated(run.scaled(6000, 200), {}),
+          .test = generated(run.scaled(1500, 60), {.split = text::Split::test}),
+          .longer = generated(run.scaled(500, 20), {.split = text::Split::test, .least = 12, .most = 12})};
+}
+
+Task task_of_files(const gallery::Run& run) {
+  Settings settings{.features = {.buckets = 1 << 14, .shortest = 2, .longest = 6},
+                    .dim = 128,
+                    .window = 1,
+                    .heads = 4,
+                    .dropout = 0.2f,
+                    .word_dropout = 0.05f,
+                    .peak = 1e-3};
+  constexpr std::size_t kEpochs = 6;
+  std::vector<Question> train = questions::read(run.data() + "/train.txt");
+  settings.updates = run.scaled(static_cast<std::int64_t>(kEpochs * train.size() / kBatch), 10);
+  return {.settings = settings,
+          .train = encode(std::move(train), settings.features),
+          .test = encode(questions::read(run.data() + "/test.txt"), settings.features)};
 }
 
 // -- model
@@ -81,19 +89,21 @@ enum class Pooling { attention, max, mean };
 
 class Classifier {
  public:
-  Classifier(std::uint64_t seed, Pooling pooling, const Task& task, std::int64_t layers)
+  Classifier(std::uint64_t seed, Pooling pooling, const Settings& settings, std::int64_t layers)
       : parameters(seed),
-        dropout_(task.dropout),
+        dim_(settings.dim),
+        dropout_(settings.dropout),
+        near_(SlidingWindow{.lookback = settings.window, .lookahead = settings.window}),
         encoder_(parameters, "encoder",
-                 {.features = kBuckets,
-                  .dim = kDim,
-                  .feed_forward = 2 * kDim,
+                 {.features = settings.features.buckets,
+                  .dim = dim_,
+                  .feed_forward = 2 * dim_,
                   .heads = 4,
                   .layers = layers,
-                  .dropout = task.dropout,
-                  .word_dropout = task.word_dropout}),
-        types_(parameters, "types", kDim, std::int64_t{kTypes}) {
-    if (pooling == Pooling::attention) query_.emplace(parameters, "pooling", kDim, (int)env("PH", 1));
+                  .dropout = settings.dropout,
+                  .word_dropout = settings.word_dropout}),
+        types_(parameters, "types", dim_, std::int64_t{kTypes}) {
+    if (pooling == Pooling::attention) query_.emplace(parameters, "pooling", dim_, settings.heads);
     if (pooling != Pooling::attention)
       pool_ = pooling == Pooling::max ? autograd::Pool::max : autograd::Pool::mean;
   }
@@ -103,29 +113,26 @@ class Classifier {
                      Tensor* weights = nullptr) const {
     return types_(context, pooled(context, words, weights));
   }
-  /// Summed over the questions.
+  /// The mean over the questions.
   nn::Var loss(nn::Context& context, const models::PaddedWords& words,
                std::span<const std::int32_t> types) const {
-    return autograd::linear_cross_entropy(pooled(context, words, nullptr), context.use(*types_.weight),
-                                          context.use(*types_.bias), types, env("LS", 0),
-                                          1.0f / static_cast<float>(types.size()), nullptr);
+    return scale(cross_entropy((*this)(context, words), types), 1.0f / static_cast<float>(types.size()));
   }
 
   nn::ParameterSet parameters;
 
  private:
   nn::Var pooled(nn::Context& context, const models::PaddedWords& words, Tensor* weights) const {
-    int w = env("W", 2);
-    const nn::Var read =
-        w ? encoder_(context, words, KeyLengths{} & SlidingWindow{.lookback = w, .lookahead = w})
-          : encoder_(context, words);
+    const nn::Var read = encoder_(context, words, KeyLengths{} & near_);
     const nn::Var pooled = query_
-                               ? reshape((*query_)(context, read, words.lengths, weights), {words.size, kDim})
+                               ? reshape((*query_)(context, read, words.lengths, weights), {words.size, dim_})
                                : autograd::pool(pool_, read, words.lengths);
     return context.dropout(pooled, dropout_);
   }
 
+  std::int64_t dim_ = 0;
   float dropout_ = 0.0f;
+  Mask near_;
   models::WordEncoder encoder_;
   std::optional<nn::AttentionPooling> query_;
   autograd::Pool pool_ = autograd::Pool::mean;
@@ -138,7 +145,9 @@ void train(gallery::Run& run, const std::string& what, Classifier& model, const 
   train::ShuffledBatches batches(task.train.words.size(), kBatch, run.seed());
   train::fit(
       model.parameters,
-      {.updates = task.updates, .schedule = nn::WarmupCosine{.peak = env("LR", 2e-3)}, .seed = run.seed()},
+      {.updates = task.settings.updates,
+       .schedule = nn::WarmupCosine{.peak = task.settings.peak},
+       .seed = run.seed()},
       [&](nn::Context& context, std::int64_t update) {
         const auto index = batches(update);
         std::vector<std::int32_t> types;
@@ -259,28 +268,25 @@ void example(gallery::Run& run) {
       "The type of held-out questions, by one encoder whose rows are pooled in three ways. Generated "
       "questions stand among "
       "sentences that do not matter; 12 of them are three times what training has at most."};
-  const Task task = load(run);
-  std::optional<double> promise = 0.95;
+  const bool files = !run.data().empty();
+  const Task task = files ? task_of_files(run) : generated_task(run);
   // TREC's own files are known by their sizes; other files promise nothing.
-  if (!run.data().empty()) {
-    const bool trec = task.train.words.size() == 5452 && task.test.words.size() == 500;
-    promise = trec ? std::optional(0.88) : std::nullopt;
-  }
-  const std::int64_t layers = env("LAY", 2);
+  const bool trec = files && task.train.words.size() == 5452 && task.test.words.size() == 500;
+  const std::optional<double> promise = trec    ? std::optional(0.88)
+                                        : files ? std::nullopt
+                                                : std::optional(0.95);
+  const std::int64_t layers = task.settings.layers;
   const std::vector<std::tuple<std::string, Pooling, std::int64_t>> models{
       {"attention pooling", Pooling::attention, layers},
       {"max-pooling (baseline)", Pooling::max, layers},
       {"mean-pooling (baseline)", Pooling::mean, layers},
       {"attention pooling, no encoder (baseline)", Pooling::attention, 0}};
-  int k = 0;
   for (const auto& [name, pooling, depth] : models) {
-    if (!((int)env("MODELS", 15) >> k++ & 1)) continue;
-    Classifier model(run.seed(), pooling, task, depth);
+    Classifier model(run.seed(), pooling, task.settings, depth);
     train(run, name, model, task);
     const bool first = pooling == Pooling::attention && depth > 0;
-    score(
-        run, name, task, [&](const Data& data) { return predict(model, data); },
-        first ? promise : std::nullopt);
+    const auto types_of = [&](const Data& data) { return predict(model, data); };
+    score(run, name, task, types_of, first ? promise : std::nullopt);
     if (!first) continue;
     const std::vector<std::int32_t> given = predict(model, task.test);
     run.report().tables.push_back(confusions(task.test, given));

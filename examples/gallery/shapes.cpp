@@ -13,7 +13,11 @@ constexpr std::array<Colour, kColours.size()> kPaint{{{1.00, 0.35, 0.35},
                                                       {0.95, 0.95, 0.40},
                                                       {0.80, 0.40, 0.95},
                                                       {0.35, 0.95, 0.95},
-                                                      {0.95, 0.95, 0.95}}};
+                                                      {0.95, 0.95, 0.95},
+                                                      {0.55, 0.55, 0.55},
+                                                      {1.00, 0.65, 0.20},
+                                                      {0.60, 0.38, 0.20},
+                                                      {1.00, 0.65, 0.75}}};
 
 // Whether (u, v), in units of the radius from the centre, v downwards, lies on the shape.
 bool covers(int shape, double u, double v) {

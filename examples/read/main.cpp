@@ -5,16 +5,12 @@
 // Baselines: the same reader over the whole story, and over the two sentences that share most words with the
 // question.
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 
 #include "gallery.h"
 #include "networks.h"
 #include "questions.h"
 
-double env(const char* n, double d) {
-  return std::getenv(n) ? atof(std::getenv(n)) : d;
-}
 namespace {
 
 using namespace fovea;
@@ -36,9 +32,7 @@ std::vector<Question> batch_of(const gallery::Run& run, const text::Vocabulary& 
 // -- training
 
 train::FitOptions options_of(const gallery::Run& run) {
-  return {.updates = run.scaled(env("UPD", 1600), 8),
-          .schedule = nn::WarmupCosine{.peak = env("LR", 3e-3)},
-          .seed = run.seed()};
+  return {.updates = run.scaled(1600, 8), .schedule = nn::WarmupCosine{.peak = 3e-3}, .seed = run.seed()};
 }
 
 Var reader_loss(nn::Context& context, const Reader& reader, const std::vector<Question>& batch,
@@ -117,7 +111,7 @@ void draw_choices(gallery::Run& run, const text::Vocabulary& words, const Choose
       .target_tokens = chain->story.sentences, .source_tokens = {}, .weights = {}};
   matrix.target_tokens.push_back("(one is enough)");
   for (const Question& question : asked)
-    for (const char* which : {": first", ": second"})
+    for (const char* which : {": 1st", ": 2nd"})
       matrix.source_tokens.push_back(question.story.question + which);
   for (std::int64_t row = 0; row <= kSentences; ++row) {
     for (std::int64_t q = 0; q < 2; ++q) {
@@ -163,16 +157,11 @@ void example(gallery::Run& run) {
   const text::Vocabulary words = vocabulary();
   PhiloxStream random((run.seed() << 40) + (1u << 30));
   const std::vector<Question> held_out =
-      draw_questions(random, words, run.scaled(2000, 12), kSentences,
-                     env("TEST", 0) ? text::Split::test : text::Split::valid);
+      draw_questions(random, words, run.scaled(2000, 12), kSentences, text::Split::test);
   nn::ParameterSet set(run.seed());
   const Chooser chooser(set, words.size());
   const Reader reader(set, words.size());
   const Result two = train_two_stages(run, words, held_out, set, chooser, reader);
-  if (env("ONLY", 0)) {
-    state_figures(run, two, two, two);
-    return;
-  }
   const Result shared = train_baseline(run, words, held_out, most_shared_words, "shared words");
   const Result all = train_baseline(run, words, held_out, whole_story, "everything");
   state_figures(run, two, all, shared);

@@ -59,11 +59,15 @@ Reader::Read Reader::operator()(nn::Context& context, std::span<const Text> text
 }
 
 BiEncoder::BiEncoder(std::uint64_t seed)
-    : parameters_(seed), reader_(parameters_, "encoder"), out_(parameters_, "out", kDim, kDim) {}
+    : parameters_(seed),
+      reader_(parameters_, "encoder"),
+      pooling_(parameters_, "pooling", kDim, kHeads, kVector / kDim),
+      out_(parameters_, "out", kVector, kVector) {}
 
 nn::Var BiEncoder::vectors(nn::Context& context, std::span<const Text> texts) const {
   const Reader::Read read = reader_(context, texts);
-  return normalize_rows(out_(context, autograd::pool(autograd::Pool::mean, read.rows, read.lengths)));
+  const nn::Var pooled = pooling_(context, read.rows, read.lengths);
+  return normalize_rows(out_(context, reshape(pooled, {pooled.size(0), kVector})));
 }
 
 nn::Var BiEncoder::questions(nn::Context& context, std::span<const Ids> texts) const {
@@ -89,8 +93,8 @@ nn::Var BiEncoder::loss(nn::Context& context, const std::vector<Family>& familie
   }
   const auto asked = static_cast<std::int64_t>(questions.size()),
              offered = static_cast<std::int64_t>(passages.size());
-  const nn::Var similar = inner_products(reshape(this->questions(context, questions), {1, asked, kDim}),
-                                         reshape(this->passages(context, passages), {1, offered, kDim}));
+  const nn::Var similar = inner_products(reshape(this->questions(context, questions), {1, asked, kVector}),
+                                         reshape(this->passages(context, passages), {1, offered, kVector}));
   const nn::Var loss = cross_entropy(scale(reshape(similar, {asked, offered}), 1.0f / kTemperature), answers);
   return scale(loss, 1.0f / static_cast<float>(asked));
 }

@@ -11,7 +11,8 @@
 
 namespace retrieve {
 
-inline constexpr std::int64_t kDim = 64;
+inline constexpr std::int64_t kDim = 64;      ///< of a word
+inline constexpr std::int64_t kVector = 256;  ///< of a passage, from a bi-encoder
 
 /// A text of one or two parts. Which part a word stands in is added to its embedding (BERT's token types).
 struct Text {
@@ -56,6 +57,7 @@ class BiEncoder {
 
   fovea::nn::ParameterSet parameters_;
   Reader reader_;
+  fovea::nn::AttentionPooling pooling_;
   fovea::nn::Linear out_;
 };
 

@@ -57,10 +57,11 @@ struct Lesson {
 };
 
 Lesson bi_lesson(double done, std::int64_t update) {
+  if (std::getenv("EASY")) return {.families = 64, .shape = {.lines = retrieve::kFacts}, .hard = 0};
   const std::int64_t lines = std::getenv("MIX") ? 1 + update % 4 : retrieve::kFacts;
-  if (done < 0.4) return {.families = 48, .shape = {.lines = lines}, .hard = 0};
-  if (done < 0.7) return {.families = 24, .shape = {.lines = lines, .replaced = 0.4f}, .hard = 2};
-  return {.families = 12, .shape = {.lines = lines, .replaced = 0.2f}, .hard = 7};
+  if (done < 0.5) return {.families = 64, .shape = {.lines = lines}, .hard = 0};
+  if (done < 0.75) return {.families = 32, .shape = {.lines = lines, .replaced = 0.3f}, .hard = 1};
+  return {.families = 16, .shape = {.lines = lines}, .hard = 3};
 }
 
 Lesson cross_lesson(double done, std::int64_t update) {
@@ -75,6 +76,7 @@ void teach(Run& run, const std::string& name, Encoder& encoder, Plan&& plan) {
   const auto env = [](const char* n, double d) { return std::getenv(n) ? std::atof(std::getenv(n)) : d; };
   const std::int64_t updates = run.scaled(env("UPD", 1000), 10);
   nn::start_alike(encoder.parameters());
+  if (env("PASS", 1)) nn::start_passing(encoder.parameters());
   train::fit(
       encoder.parameters(),
       {.updates = updates, .schedule = nn::WarmupCosine{.peak = env("RATE", 1.5e-3), .warmup = updates / 20}},
@@ -82,7 +84,7 @@ void teach(Run& run, const std::string& name, Encoder& encoder, Plan&& plan) {
         const Lesson lesson = plan(static_cast<double>(update) / static_cast<double>(updates), update);
         return encoder.loss(
             context,
-            families_of(retrieve::World::train, run.seed(), static_cast<std::uint64_t>(update) * 64,
+            families_of(retrieve::World::train, run.seed(), static_cast<std::uint64_t>(update) * 128,
                         lesson.families, lesson.shape),
             lesson.hard);
       },
@@ -149,12 +151,12 @@ Timed search_vectors(const retrieve::BiEncoder& bi, const Collection& collection
     blocks.push_back(bi.passages(context, std::span(collection.passages).subspan(i, count)));
   }
   const auto size = static_cast<std::int64_t>(collection.passages.size());
-  const nn::Var index = reshape(autograd::concat(blocks, 0), {1, size, retrieve::kDim});
+  const nn::Var index = reshape(autograd::concat(blocks, 0), {1, size, retrieve::kVector});
   Timed timed;
   timed.once = encoding.seconds();
   const Stopwatch asking;
   for (const Ids& question : collection.questions) {
-    const nn::Var vector = reshape(bi.questions(context, {&question, 1}), {1, 1, retrieve::kDim});
+    const nn::Var vector = reshape(bi.questions(context, {&question, 1}), {1, 1, retrieve::kVector});
     const Tensor scores = inner_products(vector, index).value();
     timed.rankings.push_back(
         best_of({scores.data<float>(), static_cast<std::size_t>(scores.count())}, kCandidates));

@@ -151,29 +151,27 @@ std::vector<Tags> predict(const Tagger& tagger, const Data& data, const std::vec
   return predicted;
 }
 
-// The tag that training has most often for each word; for a word that it does not have, the one that words
-// which it has once, capital or not like this one, have most often.
+// The tag that training has most often for each word; a word that it does not have gets the one that most of
+// its words have, among those with a capital or those without, as this one is.
 std::vector<Tags> lexicon(const Data& train, const Data& test) {
-  std::map<std::string, std::map<std::string, int>> counts;
+  using Counts = std::map<std::string, int>;
+  std::map<std::string, Counts> counts;
   for (const Sentence& sentence : train.sentences) {
     for (std::size_t i = 0; i < sentence.words.size(); ++i) ++counts[sentence.words[i]][sentence.tags[i]];
   }
-  const auto best = [](const std::map<std::string, int>& of) {
+  const auto best = [](const Counts& of) {
     return std::max_element(of.begin(), of.end(), [](auto& a, auto& b) { return a.second < b.second; })
         ->first;
   };
   const auto capital = [](const std::string& word) { return word[0] >= 'A' && word[0] <= 'Z'; };
-  std::map<std::string, int> rare[2];
-  for (const auto& [word, of] : counts) {
-    if (of.size() == 1 && of.begin()->second == 1) ++rare[capital(word)][of.begin()->first];
-  }
+  Counts kinds[2] = {{{"O", 0}}, {{"O", 0}}};
+  for (const auto& [word, of] : counts) ++kinds[capital(word)][best(of)];
   std::vector<Tags> predicted;
   for (const Sentence& sentence : test.sentences) {
     Tags& of = predicted.emplace_back();
     for (const std::string& word : sentence.words) {
       const auto found = counts.find(word);
-      const auto& unknown = rare[capital(word)];
-      of.push_back(found != counts.end() ? best(found->second) : unknown.empty() ? "O" : best(unknown));
+      of.push_back(best(found != counts.end() ? found->second : kinds[capital(word)]));
     }
   }
   return predicted;
@@ -200,36 +198,50 @@ void score(gallery::Run& run, const std::string& of, const std::vector<Sentence>
 
 // -- picture
 
-// A held-out sentence for each thing that one name is, the name at its begin and rightly tagged; of the
-// names, the first that has all three. Of files: the first sentences with a name.
-void draw(gallery::Run& run, const Tagger& tagger, const Task& task, const std::vector<Tags>& predicted) {
+// Held-out sentences that begin with the same name, each time another kind, and are rightly tagged; of two
+// names. Of files: where there are such.
+std::vector<std::size_t> sentences_to_show(const Data& test, const std::vector<Tags>& predicted) {
   std::map<std::string, std::map<std::string, std::size_t>> found;
-  std::vector<std::size_t> chosen;
-  for (std::size_t i = 0; i < task.test.sentences.size() && chosen.empty(); ++i) {
-    const Sentence& sentence = task.test.sentences[i];
+  std::vector<std::size_t> shown;
+  for (std::size_t i = 0; i < test.sentences.size() && shown.size() < 6; ++i) {
+    const Sentence& sentence = test.sentences[i];
+    const std::size_t words = sentence.words.size();
     const bool begins = !sentence.names.empty() && sentence.names[0].begin == 0 && sentence.names[0].end == 1;
-    if (!begins || sentence.words.size() > 16 || predicted[i] != sentence.tags) continue;
+    if (!begins || words < 10 || words > 17 || predicted[i] != sentence.tags) continue;
     if (!sentence.hard.empty() && sentence.hard[0] != Hard::ambiguous) continue;
     auto& of_name = found[sentence.words[0]];
-    of_name.emplace(sentence.names[0].type, i);
-    if (of_name.size() < 3) continue;
-    for (const auto& [type, at] : of_name) chosen.push_back(at);
+    if (of_name.size() == 3 || !of_name.emplace(sentence.names[0].type, i).second || of_name.size() < 3)
+      continue;
+    for (const auto& [type, at] : of_name) shown.push_back(at);
   }
+  return shown;
+}
+
+// The picture has the first layer, where a name looks for what decides; the report has every head of both.
+void draw(gallery::Run& run, const Tagger& tagger, const Data& test, const std::vector<std::size_t>& shown) {
   std::vector<inspect::MarkedText> texts;
-  for (const std::size_t i : chosen) {
-    const Sentence& sentence = task.test.sentences[i];
+  for (const std::size_t i : shown) {
+    const std::vector<std::string>& words = test.sentences[i].words;
     const std::size_t index[] = {i};
-    nn::Context context;
     std::vector<Tensor> weights(kLayers);
-    tagger(context, models::pad(task.test.words, index),
+    nn::Context context;
+    tagger(context, models::pad(test.words, index),
            [&](std::string_view, std::size_t layer) { return &weights[layer]; });
-    const std::int64_t words = std::ssize(sentence.words);
-    for (int layer = 0; layer < 2; ++layer)
-      texts.push_back(
-          {.caption = sentence.words[0] + " is tagged " + predicted[i][0] + " L" + std::to_string(layer),
-           .words = sentence.words,
-           .weights = inspect::attended_by(weights[layer], 0, 0, words),
-           .who = 0});
+    texts.push_back({.caption = words[0] + " is tagged " + test.sentences[i].names[0].type,
+                     .words = words,
+                     .weights = inspect::attended_by(weights[0], 0, 0, std::ssize(words)),
+                     .who = 0});
+    inspect::InspectPage page{.title = texts.back().caption};
+    for (std::size_t layer = 0; layer < kLayers; ++layer) {
+      const float* from = weights[layer].data<float>();
+      page.maps.push_back({.name = fmt::format("layer {}", layer + 1),
+                           .layer = static_cast<int>(layer),
+                           .query_tokens = words,
+                           .key_tokens = words,
+                           .heads = static_cast<int>(weights[layer].size(1)),
+                           .weights = {from, from + weights[layer].count()}});
+    }
+    run.report().pages.push_back(page);
   }
   run.picture(inspect::draw_marked_texts(texts, {.title = "What the framed name attends to"}));
 }
@@ -238,8 +250,7 @@ void example(gallery::Run& run) {
   const Task task = load(run);
   run.report().notes = {
       "Names in held-out sentences. An ambiguous name is a person, a place or an organisation by its "
-      "sentence alone; "
-      "a name in a new role is one that training never has as what it is here."};
+      "sentence alone; a name in a new role is one that training never has as what it is here."};
 
   const Mask itself = SlidingWindow{.lookback = 0, .lookahead = 0},
              near = SlidingWindow{.lookback = 2, .lookahead = 2};
@@ -252,7 +263,7 @@ void example(gallery::Run& run) {
     train(run, name, tagger, task.train);
     const std::vector<Tags> predicted = predict(tagger, task.test, task.tags);
     score(run, name, task.test.sentences, predicted, promise);
-    if (name == "encoder") draw(run, tagger, task, predicted);
+    if (name == "encoder") draw(run, tagger, task.test, sentences_to_show(task.test, predicted));
   }
   score(run, "most frequent tag of each word (baseline)", task.test.sentences,
         lexicon(task.train, task.test));

@@ -5,6 +5,7 @@
 // Baselines: a bag of words (tf-idf), and the same network without cross-attention, which compares a summary
 // of the message with a summary of each line.
 #include <algorithm>
+#include <map>
 #include <cstdlib>
 
 #include "fovea/train/fit.h"
@@ -74,13 +75,22 @@ Result evaluate(const std::vector<Program>& programs, const text::Vocabulary& wo
   constexpr std::size_t at_once = 50;
   PhiloxStream random((seed << 40) + (1u << 31));
   std::vector<bool> right;
+  std::map<std::string, int> counts;
   for (std::size_t begin = 0; begin < programs.size(); begin += at_once) {
     const std::span part(programs.data() + begin, std::min(at_once, programs.size() - begin));
     nn::Context context;
     const Tensor likely = tracer(context, batch_of(part, words, random)).value();
     const std::vector<std::int32_t> lines = autograd::argmax_rows(likely);
     for (std::size_t i = 0; i < part.size(); ++i) right.push_back(lines[i] == part[i].wrote);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      const auto& p = part[i]; if (lines[i] == p.wrote) continue;
+      const auto& w = p.lines[p.wrote].words; const auto& g = p.lines[lines[i]].words;
+      std::string k = w[0] + " -> " + g[0];
+      if (w[0] == "call" && g[0] == "call") k += std::string(w[1] == g[1] ? " same helper" : " other helper") + (w[2] == g[2] ? " same var" : " other var");
+      ++counts[k];
+    }
   }
+  for (auto& [a, b] : counts) fprintf(stderr, "%s %d\n", a.c_str(), b);
   return result_of(programs, right);
 }
 

@@ -32,7 +32,7 @@ Batch batch_of(std::span<const Program> programs, const text::Vocabulary& vocabu
 
 namespace {
 
-constexpr std::int64_t dim = 64, pointer_dim = 128;
+const std::int64_t dim = getenv("DIM") ? atoi(getenv("DIM")) : 64, pointer_dim = 2 * dim;
 
 // All words of a line have its number as their position.
 Tensor line_numbers(std::int64_t lines) {
@@ -43,22 +43,14 @@ Tensor line_numbers(std::int64_t lines) {
   return words;
 }
 
-// What is attended to passes nearly as it is, and a line is nearly the sum of its words: with start_alike,
-// equal words have an effect on the answer from the first update on. Trockman and Kolter (2023, arXiv
-// 2305.09828) found trained attention to be like this, and trained faster from it.
-void start_passing(nn::ParameterSet& set, const nn::Linear& line) {
-  for (nn::Parameter& parameter : set.all()) {
-    if (!parameter.name.ends_with(".v_proj.weight") && !parameter.name.ends_with(".out_proj.weight"))
-      continue;
-    float* weight = parameter.value.data<float>();
-    for (std::int64_t i = 0; i < dim * dim; ++i)
-      weight[i] = 0.3f * weight[i] + (i / dim == i % dim ? 0.7f : 0.0f);
-  }
+// A line is nearly the sum of its words, so that equal words have an effect on it from the first update on.
+void start_as_sum(const nn::Linear& line) {
   float* weight = line.weight->value.data<float>();
-  constexpr std::int64_t width = kLineWords * dim;
+  const std::int64_t width = kLineWords * dim;
   for (std::int64_t i = 0; i < dim * width; ++i) weight[i] += i / width == i % width % dim ? 0.4f : 0.0f;
 }
 
+double env(const char* n, double d) { return std::getenv(n) ? atof(std::getenv(n)) : d; }
 // A word sees the lines above its own.
 Mask lines_above(std::int64_t lines) {
   return Predicate("above", {.query_end = lines * kLineWords, .key_len = lines},
@@ -72,11 +64,11 @@ Tracer::Tracer(nn::ParameterSet& set, std::int64_t vocabulary, Message message)
       words_(set, "words", vocabulary, dim),
       line_(set, "line", kLineWords * dim, dim),
       norm_(set, "norm", dim),
-      above_(set, "above", dim, 4, 0.0f),
+      above_(set, "above", dim, getenv("AH") ? atoi(getenv("AH")) : 4, 0.0f),
       resolved_norm_(set, "resolved_norm", dim),
       hidden_(set, "hidden", dim, 2 * dim),
       read_(set, "message",
-            {.layers = 2,
+            {.layers = (int)env("RL", 1),
              .dim = dim,
              .feed_forward = 128,
              .reads = message == Message::crossed ? nn::StackOptions::Reads::memory
@@ -84,7 +76,8 @@ Tracer::Tracer(nn::ParameterSet& set, std::int64_t vocabulary, Message message)
       query_(set, "pointer.q_proj", kLineWords * dim, pointer_dim),
       key_(set, "pointer.k_proj", kLineWords * dim, pointer_dim) {
   nn::start_alike(set);
-  start_passing(set, line_);
+  nn::start_passing(set);
+  start_as_sum(line_);
 }
 
 Var Tracer::operator()(nn::Context& context, const Batch& batch, Tensor* weights) const {
@@ -100,12 +93,15 @@ Var Tracer::operator()(nn::Context& context, const Batch& batch, Tensor* weights
   Var resolved = add(words, above_(context, words, line, {.mask = lines_above(lines)}));
   resolved = resolved_norm_(context, add(resolved, hidden_(context, resolved)));
 
-  const auto last = [&](std::string_view place, std::size_t layer) {
-    return place == "memory" && layer + 1 == read_.size() ? weights : nullptr;
-  };
-  const Var message = read_(
-      context, embed(batch.messages),
-      {.mask = Everything{}, .memory = message_ == Message::crossed ? resolved : Var(), .weights = last});
+  Var message = embed(batch.messages);
+  if (message_ == Message::crossed) {
+    resolved = read_(context, resolved,
+                     {.mask = Chunked{kLineWords}, .memory = message, .weights = [&](std::string_view place, std::size_t layer) {
+                       return place == "memory" && layer + 1 == read_.size() ? weights : nullptr;
+                     }});
+  } else {
+    message = read_(context, message, {});
+  }
   const Var asked = reshape(message, {size, 1, kLineWords * dim});
   const Var pointed = attention_weights({}, query_(context, asked),
                                         key_(context, reshape(resolved, {size, lines, kLineWords * dim})));

@@ -83,6 +83,9 @@ class Writer {
     std::vector<std::size_t> writing;
     for (std::size_t i = 0; i < program.lines.size(); ++i)
       if (program.lines[i].writes) writing.push_back(i);
+    if (getenv("HALF") && below(random_, 2)) {
+      std::erase_if(writing, [&](std::size_t i) { return program.lines[i].words[0] != "call"; });
+    }
     if (writing.empty()) return false;
     const std::size_t wrote = writing[below(random_, writing.size())];
     program.message.clear();

@@ -14,7 +14,7 @@ constexpr Rgb kPaper{255, 255, 255}, kInk{28, 30, 38}, kQuiet{112, 117, 130}, kF
 constexpr int kScale =
     2;  // font pixels are drawn 2 x 2: a picture is looked at on a dense screen or shrunk on a page
 constexpr int kMargin = 32, kGap = 10;
-constexpr int kLongestLabel = 264;  // 22 letters
+constexpr int kLongestRowLabel = 528, kLongestColumnLabel = 264;  // 44 letters, a line of a text; 22
 
 // What one matrix needs. The matrices of a band share it, so that their cells line up.
 struct Layout {
@@ -22,10 +22,10 @@ struct Layout {
   int rows = 0, columns = 0;
 };
 
-int longest(const std::vector<std::string>& tokens) {
+int longest(const std::vector<std::string>& tokens, int limit) {
   int length = 0;
   for (const std::string& token : tokens) length = std::max(length, text_length(token, kScale));
-  return std::min(length, kLongestLabel);
+  return std::min(length, limit);
 }
 
 // Cells of 28 pixels carry labels; matrices beyond `target` pixels a side shrink, below a label's height
@@ -36,8 +36,8 @@ Layout lay_out(const AttentionMap& map, int target) {
   layout.columns = static_cast<int>(map.columns());
   layout.cell = std::clamp(target / std::max({1, layout.rows, layout.columns}), 1, 44);
   if (layout.cell >= text_height(kScale)) {
-    layout.row_labels = longest(map.query_tokens) + kGap;
-    layout.column_labels = longest(map.key_tokens) + kGap;
+    layout.row_labels = longest(map.query_tokens, kLongestRowLabel) + kGap;
+    layout.column_labels = longest(map.key_tokens, kLongestColumnLabel) + kGap;
   }
   layout.width = layout.row_labels + layout.cell * layout.columns;
   layout.height = layout.column_labels + layout.cell * layout.rows;
@@ -69,7 +69,8 @@ Rgb cell_colour(float weight, const Scale& scale) {
 void draw_labels(Picture& picture, const AttentionMap& map, const Layout& layout, int x, int y) {
   const int inset = (layout.cell - text_height(kScale)) / 2;
   for (int row = 0; row < layout.rows; ++row) {
-    const std::string text = fit_text(map.query_tokens[static_cast<std::size_t>(row)], kLongestLabel, kScale);
+    const std::string text =
+        fit_text(map.query_tokens[static_cast<std::size_t>(row)], kLongestRowLabel, kScale);
     draw_text(picture,
               {.x = x - kGap - text_length(text, kScale),
                .y = y + row * layout.cell + inset,
@@ -79,7 +80,7 @@ void draw_labels(Picture& picture, const AttentionMap& map, const Layout& layout
   }
   for (int column = 0; column < layout.columns; ++column) {
     const std::string text =
-        fit_text(map.key_tokens[static_cast<std::size_t>(column)], kLongestLabel, kScale);
+        fit_text(map.key_tokens[static_cast<std::size_t>(column)], kLongestColumnLabel, kScale);
     draw_text(picture,
               {.x = x + column * layout.cell + inset,
                .y = y - kGap - text_length(text, kScale),
@@ -127,11 +128,13 @@ void draw_scale(Picture& picture, int x, int y, const Scale& scale) {
 
 constexpr int kScaleHeight = 56, kScaleWidth = 256 + 520;
 
-// The bands of a page: sizes first, because the picture's size must be known before the first pixel.
+// The bands of a page: sizes first, because the picture's size must be known before the first pixel. Maps of
+// one head stand beside each other where there is room.
 struct Band {
   const AttentionMap* map = nullptr;
   Layout layout;
   int per_line = 1, lines = 1;
+  int x = 0, y = 0;  // within the page's bands
 };
 
 constexpr int kPanelGap = 40, kHeading = 40, kHeadName = 32, kWidest = 2600;
@@ -148,18 +151,23 @@ int band_step(const Band& band) {
   return std::max(band.layout.width, text_length("head 00", kScale)) + kPanelGap;
 }
 
+int band_width(const Band& band) {
+  constexpr int kWithScale = 256 + 120;
+  return std::max(band_step(band) * band.per_line - kPanelGap, band.layout.row_labels + kWithScale);
+}
+
 int band_height(const Band& band) {
   return kHeading + band.lines * (kHeadName + band.layout.height + kPanelGap) + kScaleHeight;
 }
 
-void draw_band(Picture& picture, const Band& band, std::size_t index, int y) {
+void draw_band(Picture& picture, const Band& band, std::size_t index, int left, int y) {
   const AttentionMap& map = *band.map;
   const Scale scale = scale_of(map.weights);
-  draw_text(picture, {.x = kMargin, .y = y, .scale = kScale, .colour = kInk},
-            fit_text(map.name, picture.width - 2 * kMargin, kScale));
+  draw_text(picture, {.x = left, .y = y, .scale = kScale, .colour = kInk},
+            fit_text(map.name, std::min(kWidest, picture.width - kMargin - left), kScale));
   y += kHeading;
   for (int head = 0; head < map.heads; ++head) {
-    const int x = kMargin + (head % band.per_line) * band_step(band);
+    const int x = left + (head % band.per_line) * band_step(band);
     const int top = y + (head / band.per_line) * (kHeadName + band.layout.height + kPanelGap);
     if (map.heads > 1) {
       draw_text(picture, {.x = x + band.layout.row_labels, .y = top, .scale = kScale, .colour = kQuiet},
@@ -168,8 +176,37 @@ void draw_band(Picture& picture, const Band& band, std::size_t index, int y) {
     draw_panel(picture, map, band.layout, scale,
                {.map = index, .head = static_cast<std::size_t>(head), .x = x, .y = top + kHeadName});
   }
-  draw_scale(picture, kMargin + band.layout.row_labels,
+  draw_scale(picture, left + band.layout.row_labels,
              y + band.lines * (kHeadName + band.layout.height + kPanelGap) - 4, scale);
+}
+
+struct Bands {
+  std::vector<Band> all;
+  int width = kScaleWidth, height = 0;
+};
+
+Bands lay_out_bands(const std::vector<AttentionMap>& maps) {
+  Bands bands;
+  int line = 0, free = 0;  // where the current line begins, and its first free column
+  bool shared = false;     // whether it holds maps of one head only
+  for (const AttentionMap& map : maps) {
+    check(map, "draw_picture");
+    Band band = lay_out_band(map);
+    const int heading = text_length(fit_text(map.name, kWidest, kScale), kScale);
+    const int width = std::max(band_width(band), map.heads == 1 ? heading : 0);
+    if (!shared || map.heads > 1 || free + width > kWidest) {
+      line = bands.height;
+      free = 0;
+    }
+    shared = map.heads == 1;
+    band.x = free;
+    band.y = line;
+    free += width + kPanelGap;
+    bands.width = std::max(bands.width, free - kPanelGap);
+    bands.height = std::max(bands.height, line + band_height(band));
+    bands.all.push_back(band);
+  }
+  return bands;
 }
 
 }  // namespace
@@ -188,28 +225,19 @@ Picture draw_picture(const AlignmentMatrix& alignment) {
 }
 
 Picture draw_picture(const InspectPage& page) {
-  std::vector<Band> bands;
-  long width = kScaleWidth, height = 2L * kMargin;
-  for (const AttentionMap& map : page.maps) {
-    check(map, "draw_picture");
-    bands.push_back(lay_out_band(map));
-    const Band& band = bands.back();
-    width = std::max<long>(width, static_cast<long>(band_step(band)) * band.per_line - kPanelGap);
-    height += band_height(band);
-  }
+  const Bands bands = lay_out_bands(page.maps);
   const bool titled = !page.title.empty();
   constexpr int kTitleScale = 3, kTitleHeight = 64;
-  Picture picture = blank_picture(2L * kMargin + width, height + (titled ? kTitleHeight : 0), kPaper);
+  Picture picture = blank_picture(2L * kMargin + bands.width,
+                                  2L * kMargin + bands.height + (titled ? kTitleHeight : 0), kPaper);
   int y = kMargin;
   if (titled) {
     draw_text(picture, {.x = kMargin, .y = y, .scale = kTitleScale, .colour = kInk},
-              fit_text(page.title, static_cast<int>(width), kTitleScale));
+              fit_text(page.title, bands.width, kTitleScale));
     y += kTitleHeight;
   }
-  for (std::size_t i = 0; i < bands.size(); ++i) {
-    draw_band(picture, bands[i], i, y);
-    y += band_height(bands[i]);
-  }
+  for (std::size_t i = 0; i < bands.all.size(); ++i)
+    draw_band(picture, bands.all[i], i, kMargin + bands.all[i].x, y + bands.all[i].y);
   return picture;
 }
 

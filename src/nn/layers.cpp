@@ -180,13 +180,26 @@ void start_alike(ParameterSet& set) {
   }
 }
 
-Tensor sinusoidal_positions(std::int64_t first, std::int64_t length, std::int64_t dim) {
+void start_passing(ParameterSet& set) {
+  constexpr float kept = 0.3f;
+  for (Parameter& parameter : set.all()) {
+    if (!parameter.name.ends_with(".v_proj.weight") && !parameter.name.ends_with(".out_proj.weight"))
+      continue;
+    const std::int64_t dim = parameter.value.size(0);
+    if (parameter.value.size(1) != dim) continue;
+    float* weight = parameter.value.data<float>();
+    for (std::int64_t i = 0; i < dim * dim; ++i)
+      weight[i] = kept * weight[i] + (i / dim == i % dim ? 1.0f - kept : 0.0f);
+  }
+}
+
+Tensor sinusoidal_positions(std::int64_t first, std::int64_t length, std::int64_t dim, double base) {
   Tensor table = Tensor::zeros(DType::f32, {length, dim});
   const std::int64_t half = dim / 2;
   for (std::int64_t t = 0; t < length; ++t) {
     for (std::int64_t i = 0; i < half; ++i) {
       const double angle = static_cast<double>(first + t) *
-                           std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
+                           std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
       table.data<float>()[t * dim + i] = static_cast<float>(std::sin(angle));
       table.data<float>()[t * dim + half + i] = static_cast<float>(std::cos(angle));
     }

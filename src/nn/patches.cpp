@@ -33,8 +33,8 @@ Tensor grid_positions(std::int64_t rows, std::int64_t columns, std::int64_t dim)
   if (dim < 4 || dim % 4 != 0)
     throw InvalidArgument("grid_positions", "dim", "a multiple of 4", std::to_string(dim));
   const std::int64_t half = dim / 2;
-  const Tensor of_row = sinusoidal_positions(0, rows, half),
-               of_column = sinusoidal_positions(0, columns, half);
+  const Tensor of_row = sinusoidal_positions(0, rows, half, grid_base),
+               of_column = sinusoidal_positions(0, columns, half, grid_base);
   Tensor result(DType::f32, {rows * columns, dim});
   for (std::int64_t i = 0; i < rows * columns; ++i) {
     std::copy_n(of_row.data<float>() + i / columns * half, half, result.data<float>() + i * dim);
@@ -44,12 +44,20 @@ Tensor grid_positions(std::int64_t rows, std::int64_t columns, std::int64_t dim)
 }
 
 PatchEmbedding::PatchEmbedding(ParameterSet& set, const std::string& name, const PatchOptions& with)
-    : projection(set, name, (with.side + 2 * with.margin) * (with.side + 2 * with.margin) * with.channels,
-                 with.dim),
-      options(with) {}
+    : options(with) {
+  const std::int64_t window = with.side + 2 * with.margin;
+  std::int64_t values = window * window * with.channels;
+  if (with.hidden > 0) {
+    hidden.emplace(set, name + ".hidden", values, with.hidden);
+    values = with.hidden;
+  }
+  projection = Linear(set, name, values, with.dim);
+}
 
 Var PatchEmbedding::operator()(Context& context, const Tensor& images) const {
-  const Var rows = projection(context, Var(cut_patches(images, options.side, options.margin)));
+  Var rows(cut_patches(images, options.side, options.margin));
+  if (hidden) rows = autograd::relu((*hidden)(context, rows));
+  rows = projection(context, rows);
   return add_positions(
       rows, grid_positions(images.size(1) / options.side, images.size(2) / options.side, options.dim));
 }

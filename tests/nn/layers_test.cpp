@@ -159,6 +159,8 @@ TEST(Layers, AttentionDropsWeightsInTrainingOnly) {
 
 TEST(Positions, AreSinesThenCosines) {
   const Tensor table = sinusoidal_positions(3, 4, 10);
+  // The slowest of 10 dimensions turns base^-0.8 a step.
+  EXPECT_NEAR(sinusoidal_positions(1, 1, 10, 20.0).data<float>()[4], std::sin(std::pow(20.0, -0.8)), 1e-6);
   for (std::int64_t t = 0; t < 4; ++t) {
     for (int i = 0; i < 5; ++i) {
       const double angle = static_cast<double>(3 + t) / std::pow(10000.0, 2.0 * i / 10.0);

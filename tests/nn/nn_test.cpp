@@ -101,5 +101,28 @@ TEST(MultiHeadAttention, KeysStartAsQueriesWhereAsked) {
   EXPECT_NE(layer.value.weight->value.data<float>()[0], query.data<float>()[0]);
 }
 
+// One row attended to by itself comes out nearly as it went in; queries and keys are left alone.
+TEST(MultiHeadAttention, StartsPassing) {
+  ParameterSet set(2);
+  const MultiHeadAttention layer(set, "x", 64, 4, 0.0f);
+  const Tensor query = layer.query.weight->value.clone();
+  const Tensor row = set.normal("row", {1, 1, 64}, 1.0f).value;
+  const auto cosine = [&] {
+    Context context;
+    const Tensor out = layer(context, row, row, {}).value();
+    double product = 0.0, in_norm = 0.0, out_norm = 0.0;
+    for (std::int64_t i = 0; i < 64; ++i) {
+      const double in = row.data<float>()[i], of = out.data<float>()[i];
+      product += in * of, in_norm += in * in, out_norm += of * of;
+    }
+    return product / std::sqrt(in_norm * out_norm);
+  };
+  EXPECT_LT(std::abs(cosine()), 0.5);
+  start_passing(set);
+  EXPECT_GT(cosine(), 0.8);
+  for (std::int64_t i = 0; i < query.count(); ++i)
+    EXPECT_EQ(layer.query.weight->value.data<float>()[i], query.data<float>()[i]);
+}
+
 }  // namespace
 }  // namespace fovea::nn

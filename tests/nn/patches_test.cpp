@@ -44,7 +44,7 @@ TEST(CutPatches, AWindowReachesIntoTheNeighbours) {
 }
 
 TEST(GridPositions, RowsAndColumnsHaveTheirOwnHalf) {
-  const Tensor grid = grid_positions(3, 5, 8), line = sinusoidal_positions(0, 5, 4);
+  const Tensor grid = grid_positions(3, 5, 8), line = sinusoidal_positions(0, 5, 4, grid_base);
   for (std::int64_t i = 0; i < 15; ++i) {
     for (std::int64_t d = 0; d < 4; ++d) {
       EXPECT_EQ(grid.view().at<float>({i, d}), line.view().at<float>({i / 5, d}));
@@ -69,6 +69,21 @@ TEST(PatchEmbedding, ProjectsEachPatchAlone) {
       EXPECT_NEAR(after.view().at<float>({0, i, d}) - before.view().at<float>({0, i, d}), change, 1e-5);
     }
   }
+}
+
+TEST(PatchEmbedding, HasALayerBetweenWhereAsked) {
+  ParameterSet set(3);
+  const PatchEmbedding embed(set, "patches", {.side = 2, .channels = 1, .dim = 8, .hidden = 6});
+  EXPECT_EQ(set.at("patches.hidden.weight").value.shape(), (Shape{6, 4}));
+  EXPECT_EQ(set.at("patches.weight").value.shape(), (Shape{8, 6}));
+  Tensor image(DType::f32, {1, 2, 2, 1});
+  image.fill(1.0f);
+  set.at("patches.hidden.weight").value.fill(-1.0f);  // relu leaves nothing of it
+  Context context;
+  const Tensor rows = embed(context, image).value();
+  const Tensor place = grid_positions(1, 1, 8);
+  for (std::int64_t d = 0; d < 8; ++d)
+    EXPECT_EQ(rows.data<float>()[d], embed.projection.bias->value.data<float>()[d] + place.data<float>()[d]);
 }
 
 }  // namespace

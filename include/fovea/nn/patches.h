@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "fovea/nn/layers.h"
@@ -14,6 +15,10 @@ namespace fovea::nn {
 /// InvalidArgument for an image that is not whole patches.
 Tensor cut_patches(const Tensor& images, std::int64_t patch, std::int64_t margin = 0);
 
+/// The base of a grid's positions. Sides are tens of patches: with the base of sentences, 10000, three
+/// dimensions in four hardly differ between two of them.
+inline constexpr double grid_base = 20.0;
+
 /// Sinusoidal positions of a grid, [rows * columns, dim], row by row: the first half of the dimensions tells
 /// the row, the second the column. Throws InvalidArgument for a dim that is no multiple of 4.
 Tensor grid_positions(std::int64_t rows, std::int64_t columns, std::int64_t dim);
@@ -23,10 +28,16 @@ struct PatchOptions {
   std::int64_t margin = 0;  ///< overlapping patches (Wu et al. 2021, arXiv 2103.15808): what lies on a border
                             ///< is seen whole
   std::int64_t channels = 3, dim = 64;
+  /// Width of a layer with relu between pixels and row; 0: none. One linear map knows no "this colour in that
+  /// form", and the first attention has only rows that it made (Xiao et al. 2021, arXiv 2106.14881, put
+  /// layers there too, and train sooner).
+  std::int64_t hidden = 0;
 };
 
-/// One linear map of every patch, and where it stands, for images of any size. Names: those of Linear.
+/// One linear map of every patch, or two, and where it stands, for images of any size. Names: those of
+/// Linear, and "<name>.hidden" for the first of two.
 struct PatchEmbedding {
+  std::optional<Linear> hidden;
   Linear projection;
   PatchOptions options;
   PatchEmbedding() = default;
