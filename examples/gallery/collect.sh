@@ -5,15 +5,21 @@ set -euo pipefail
 page=$1
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 
+# `promised MARK NAME`: rows of the table that stands between the marks of MARK.
+promised() {
+  sed -n "/^<!-- figures $1 -->\$/,/^<!-- end $1 -->\$/p" "examples/${1%% *}/README.md" |
+    awk -F ' *\\| *' -v name="$2" 'NF == 8 && $7 ~ /[≥≤]/ {
+      printf "| %s | %s | %s | %s | %s | %s | %s |\n", name, $2, $3, $4, $5, $6, $7 }'
+}
+
 table() {
   echo '| example | figure | of | seed 1 | seed 2 | seed 3 | promised |'
   echo '|---|---|---|---:|---:|---:|---|'
   local name
   grep -oE '^\| \[[a-z]+\]\(\.\./examples/[a-z]+/README\.md\)' "$page" | sed -E 's/^\| \[([a-z]+)\].*/\1/' |
     while read -r name; do
-      sed -n "/^<!-- figures $name -->\$/,/^<!-- end $name -->\$/p" "examples/$name/README.md" |
-        awk -F ' *\\| *' -v name="$name" 'NF == 8 && $7 ~ /[≥≤]/ {
-          printf "| %s | %s | %s | %s | %s | %s | %s |\n", name, $2, $3, $4, $5, $6, $7 }'
+      promised "$name" "$name"
+      promised "$name data" "$name --data"
     done
 }
 

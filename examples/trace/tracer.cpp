@@ -78,6 +78,7 @@ Tracer::Tracer(nn::ParameterSet& set, std::int64_t vocabulary, Message message)
   nn::start_alike(set);
   nn::start_passing(set);
   start_as_sum(line_);
+  if (!getenv("NOSUM")) { start_as_sum(query_); start_as_sum(key_); }
 }
 
 Var Tracer::operator()(nn::Context& context, const Batch& batch, Tensor* weights) const {

@@ -152,7 +152,7 @@ class Writer {
     Message message;
     for (const std::string& word : helper.form)
       message.push_back(is_place(word) ? held_[name] : Values{word});
-    add(helper.name + "(" + name + ");", {"call", helper.name, name}, message, helper.form);
+    add(helper.name + "(" + name + ");", getenv("TWICE") ? Words{"call", helper.name, name, helper.name} : Words{"call", helper.name, name}, message, helper.form);
   }
   void write_log(const Words& form) {
     std::string source = "log";

@@ -39,7 +39,7 @@ void add(std::vector<BenchCase>& cases, BenchCase c) {
 
 struct Shapes {
   std::vector<BenchShape> prefill, decode, additive, odd;
-  BenchShape window;
+  BenchShape window, small;
   const char* documents;
   const char* window_mask;
 };
@@ -54,6 +54,7 @@ Shapes all_shapes() {
            .additive = {{8, 1, 1, 64, 64, 256}, {1, 1, 1, 2048, 2048, 256}},
            .odd = {},
            .window = {1, 16, 16, 16384, 16384, 64},
+           .small = {1, 1, 1, 1, 16, 64},
            .documents = four_documents,
            .window_mask = "window(255,0)"};
   for (const std::int64_t queries : {8, 12, 16, 24, 33, 48}) s.odd.push_back({1, 16, 16, queries, 4096, 64});
@@ -68,6 +69,7 @@ Shapes quick_shapes() {
           .additive = {{2, 1, 1, 16, 16, 64}},
           .odd = {{1, 2, 2, 9, 128, 64}, {1, 2, 2, 64, 64, 40}},
           .window = {1, 2, 2, 256, 256, 64},
+          .small = {1, 1, 1, 1, 16, 64},
           .documents = "documents(0,50,101,256)",
           .window_mask = "window(31,0)"};
 }
@@ -91,6 +93,7 @@ std::vector<BenchCase> bench_cases(CaseSet set) {
     add(cases, {.group = "window", .shape = s.window, .mask = s.window_mask, .dtype = dtype});
     add(cases, {.group = "documents", .shape = s.window, .mask = s.documents, .dtype = dtype});
     for (const BenchShape& shape : s.decode) add(cases, {.group = "decode", .shape = shape, .dtype = dtype});
+    add(cases, {.group = "small", .shape = s.small, .dtype = dtype});
     for (const Pass pass : {Pass::forward, Pass::backward}) {
       if (dtype == DType::f16) continue;
       for (const BenchShape& shape : s.additive)

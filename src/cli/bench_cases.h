@@ -19,7 +19,8 @@ struct BenchShape {
 };
 
 struct BenchCase {
-  std::string group;  ///< "prefill", "window", "documents", "decode", "backward", "additive", "odd"
+  std::string group;  ///< "prefill", "window", "documents", "decode", "backward", "additive", "odd",
+                      ///< "small": a call of almost no arithmetic, whose time is what a call costs
   BenchShape shape;
   std::string mask = "everything";
   std::string score = "scaled-dot";
