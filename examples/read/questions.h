@@ -42,7 +42,7 @@ struct Result {
   double exact = 0.0, exact_one = 0.0, exact_two = 0.0;  ///< of all; of those that need one, two sentences
   double found = 0.0;                                    ///< questions for which everything needed was read
   double read = 0.0;                                     ///< sentences a question
-  double seconds = 0.0;                                  ///< a question, 50 at once
+  double seconds = 0.0;                                  ///< a question, in the fastest batch of 50
 };
 
 /// Answers some questions: logits over the vocabulary, and what was read where that was chosen.

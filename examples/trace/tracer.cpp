@@ -32,7 +32,7 @@ Batch batch_of(std::span<const Program> programs, const text::Vocabulary& vocabu
 
 namespace {
 
-const std::int64_t dim = getenv("DIM") ? atoi(getenv("DIM")) : 64, pointer_dim = 2 * dim;
+constexpr std::int64_t dim = 64, pointer_dim = 2 * dim;
 
 // All words of a line have its number as their position.
 Tensor line_numbers(std::int64_t lines) {
@@ -43,14 +43,14 @@ Tensor line_numbers(std::int64_t lines) {
   return words;
 }
 
-// A line is nearly the sum of its words, so that equal words have an effect on it from the first update on.
+// What is made of a line, of its first `dim` numbers, starts nearly as the sum of its words, so that equal
+// words have an effect on it from the first update on.
 void start_as_sum(const nn::Linear& line) {
   float* weight = line.weight->value.data<float>();
-  const std::int64_t width = kLineWords * dim;
+  constexpr std::int64_t width = kLineWords * dim;
   for (std::int64_t i = 0; i < dim * width; ++i) weight[i] += i / width == i % width % dim ? 0.4f : 0.0f;
 }
 
-double env(const char* n, double d) { return std::getenv(n) ? atof(std::getenv(n)) : d; }
 // A word sees the lines above its own.
 Mask lines_above(std::int64_t lines) {
   return Predicate("above", {.query_end = lines * kLineWords, .key_len = lines},
@@ -64,11 +64,11 @@ Tracer::Tracer(nn::ParameterSet& set, std::int64_t vocabulary, Message message)
       words_(set, "words", vocabulary, dim),
       line_(set, "line", kLineWords * dim, dim),
       norm_(set, "norm", dim),
-      above_(set, "above", dim, getenv("AH") ? atoi(getenv("AH")) : 4, 0.0f),
+      above_(set, "above", dim, 4, 0.0f),
       resolved_norm_(set, "resolved_norm", dim),
       hidden_(set, "hidden", dim, 2 * dim),
       read_(set, "message",
-            {.layers = (int)env("RL", 1),
+            {.layers = 1,
              .dim = dim,
              .feed_forward = 128,
              .reads = message == Message::crossed ? nn::StackOptions::Reads::memory
@@ -78,7 +78,8 @@ Tracer::Tracer(nn::ParameterSet& set, std::int64_t vocabulary, Message message)
   nn::start_alike(set);
   nn::start_passing(set);
   start_as_sum(line_);
-  if (!getenv("NOSUM")) { start_as_sum(query_); start_as_sum(key_); }
+  start_as_sum(query_);
+  start_as_sum(key_);
 }
 
 Var Tracer::operator()(nn::Context& context, const Batch& batch, Tensor* weights) const {
@@ -97,9 +98,11 @@ Var Tracer::operator()(nn::Context& context, const Batch& batch, Tensor* weights
   Var message = embed(batch.messages);
   if (message_ == Message::crossed) {
     resolved = read_(context, resolved,
-                     {.mask = Chunked{kLineWords}, .memory = message, .weights = [&](std::string_view place, std::size_t layer) {
-                       return place == "memory" && layer + 1 == read_.size() ? weights : nullptr;
-                     }});
+                     {.mask = Chunked{kLineWords},
+                      .memory = message,
+                      .weights = [&](std::string_view place, std::size_t layer) {
+                        return place == "memory" && layer + 1 == read_.size() ? weights : nullptr;
+                      }});
   } else {
     message = read_(context, message, {});
   }

@@ -21,11 +21,11 @@ Batch batch_of(std::span<const Program> programs, const fovea::text::Vocabulary&
 
 class Tracer {
  public:
-  /// Whether the message attends to the program, or only to itself.
+  /// Whether the program's words attend to the message, or each is read by itself.
   enum class Message { crossed, alone };
   Tracer(fovea::nn::ParameterSet& set, std::int64_t vocabulary, Message message);
   /// -> [programs, lines]: how likely each line is to have written the message. `weights`, if given, receives
-  /// those of the last cross-attention, [programs, heads, words of the message, lines * kLineWords].
+  /// those of the cross-attention, [programs, heads, lines * kLineWords, kLineWords of the message].
   fovea::nn::Var operator()(fovea::nn::Context& context, const Batch& batch,
                             fovea::Tensor* weights = nullptr) const;
 

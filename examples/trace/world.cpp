@@ -83,9 +83,6 @@ class Writer {
     std::vector<std::size_t> writing;
     for (std::size_t i = 0; i < program.lines.size(); ++i)
       if (program.lines[i].writes) writing.push_back(i);
-    if (getenv("HALF") && below(random_, 2)) {
-      std::erase_if(writing, [&](std::size_t i) { return program.lines[i].words[0] != "call"; });
-    }
     if (writing.empty()) return false;
     const std::size_t wrote = writing[below(random_, writing.size())];
     program.message.clear();
@@ -152,7 +149,8 @@ class Writer {
     Message message;
     for (const std::string& word : helper.form)
       message.push_back(is_place(word) ? held_[name] : Values{word});
-    add(helper.name + "(" + name + ");", getenv("TWICE") ? Words{"call", helper.name, name, helper.name} : Words{"call", helper.name, name}, message, helper.form);
+    // The name of the helper stands where the words that it writes stand in a message: before and behind.
+    add(helper.name + "(" + name + ");", {"call", helper.name, name, helper.name}, message, helper.form);
   }
   void write_log(const Words& form) {
     std::string source = "log";
