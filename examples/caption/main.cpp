@@ -54,15 +54,16 @@ class Captioner {
         reads_(reads),
         embed_(set_, "patches", {.side = kPatch, .margin = kMargin, .dim = kDim, .hidden = (int)env("MLP", 128)}),
         encoder_(set_, "encoder",
-                 {.layers = (int)env("EL", 1), .dim = kDim, .feed_forward = 2 * kDim, .heads = kHeads, .dropout = 0.1f}),
+                 {.layers = (int)env("EL", 1), .dim = kDim, .feed_forward = 2 * kDim, .heads = kHeads, .dropout = (float)env("DROP", 0.1)}),
         decoder_(set_, "decoder",
                  {.vocabulary = words().size(),
                   .dim = kDim,
                   .feed_forward = 2 * kDim,
                   .heads = kHeads,
                   .layers = (int)env("DL", 2),
-                  .dropout = 0.1f,
-                  .smoothing = 0.1f}) {}
+                  .dropout = (float)env("DROP", 0.1),
+                  .word_dropout = (float)env("WD", 0),
+                  .smoothing = (float)env("SM", 0.1)}) {}
 
   models::DecoderMemory see(nn::Context& context, const Tensor& images) const {
     const nn::Var rows = encoder_(context, embed_(context, images), {});

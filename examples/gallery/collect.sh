@@ -19,7 +19,8 @@ table() {
   grep -oE '^\| \[[a-z]+\]\(\.\./examples/[a-z]+/README\.md\)' "$page" | sed -E 's/^\| \[([a-z]+)\].*/\1/' |
     while read -r name; do
       promised "$name" "$name"
-      promised "$name data" "$name --data"
+      # An example with a setup.sh is always run with what that fetches.
+      if [[ -x examples/$name/setup.sh ]]; then promised "$name data" "$name"; else promised "$name data" "$name --data"; fi
     done
 }
 

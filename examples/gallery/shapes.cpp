@@ -17,12 +17,7 @@ constexpr std::array<Colour, kColours.size()> kPaint{{{1.00, 0.35, 0.35},
                                                       {0.55, 0.55, 0.55},
                                                       {1.00, 0.65, 0.20},
                                                       {0.60, 0.38, 0.20},
-                                                      {1.00, 0.65, 0.75},
-                                                      {0.20, 0.25, 0.60},
-                                                      {0.55, 0.60, 0.15},
-                                                      {0.10, 0.55, 0.55},
-                                                      {0.55, 0.12, 0.22},
-                                                      {0.72, 0.70, 1.00}}};
+                                                      {1.00, 0.65, 0.75}}};
 
 // Whether (u, v), in units of the radius from the centre, v downwards, lies on the shape.
 bool covers(int shape, double u, double v) {

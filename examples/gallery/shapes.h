@@ -12,9 +12,8 @@
 namespace gallery {
 
 inline constexpr std::array<std::string_view, 5> kShapes{"circle", "square", "triangle", "ring", "cross"};
-inline constexpr std::array<std::string_view, 16> kColours{
-    "red",    "green", "blue", "yellow", "purple", "cyan", "white",  "grey",
-    "orange", "brown", "pink", "navy",   "olive",  "teal", "maroon", "lavender"};
+inline constexpr std::array<std::string_view, 11> kColours{
+    "red", "green", "blue", "yellow", "purple", "cyan", "white", "grey", "orange", "brown", "pink"};
 
 /// A shape on an image: inside the square [x - radius, x + radius] × [y - radius, y + radius], in pixels from
 /// the upper left corner.
