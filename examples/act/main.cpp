@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "fovea/inspect/scene.h"
 #include "fovea/models/decoder.h"
@@ -135,12 +134,15 @@ std::vector<Action> actions_of(const std::vector<std::int32_t>& ids) {
   return actions;
 }
 
+constexpr std::int64_t kUntrained = std::int64_t{1} << 32;  // of the episodes of Part::train, too
+
 double success(const Policy& policy, const Episodes& world, Part part, std::int64_t count,
                Blank blank = Blank::nothing) {
   std::int64_t reached = 0;
   constexpr std::int64_t kBatch = 100;
   for (std::int64_t begin = 0; begin < count; begin += kBatch) {
-    Demonstrations shown = collect(world, part, begin, std::min(count, begin + kBatch));
+    Demonstrations shown =
+        collect(world, part, kUntrained + begin, kUntrained + std::min(count, begin + kBatch));
     if (blank == Blank::image) shown.images.fill(0.0);
     for (auto& words : shown.instructions) {
       if (blank == Blank::instruction) std::fill(words.begin(), words.end(), text::kPadId);
@@ -156,16 +158,16 @@ double success(const Policy& policy, const Episodes& world, Part part, std::int6
 double seconds_to_act(const Policy& policy, const Episodes& world, std::int64_t count, models::Reuse reuse) {
   double best = 1e9;
   for (int round = 0; round < 3; ++round) {
-    std::chrono::duration<double> taken{};
+    double taken = 0.0;
     for (std::int64_t i = 0; i < count; ++i) {
       const Demonstrations one = collect(world, Part::test, i, i + 1);
       nn::Context context;
       const Policy::Read read = policy.read(context, one.images, one.instructions);
-      const auto began = std::chrono::steady_clock::now();
+      const gallery::Stopwatch acting;
       policy.decoder().greedy(read.memory(), kLongest, reuse);
-      taken += std::chrono::steady_clock::now() - began;
+      taken += acting.seconds();
     }
-    best = std::min(best, taken.count() / static_cast<double>(count));
+    best = std::min(best, taken / static_cast<double>(count));
   }
   return best;
 }
@@ -181,7 +183,7 @@ void draw(gallery::Run& run, const Policy& policy, const Episodes& world) {
   const models::Written written = policy.act(one);
   const Episode& episode = one.episodes[0];
   const int side = World::kSide * Episodes::kPixels;
-  inspect::Scene image{.caption = sentence_of(one.instructions[0]),
+  inspect::Scene image{.caption = text::joined(words(), one.instructions[0]),
                        .width = side,
                        .height = side,
                        .pixels = episode.image.pixels,

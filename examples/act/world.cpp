@@ -167,12 +167,10 @@ Episode Episodes::make(Part part, std::uint64_t index, int objects) const {
 
 const fovea::text::Vocabulary& words() {
   static const fovea::text::Vocabulary all = [] {
-    std::unordered_map<std::string, std::int64_t> counts;
-    for (const char* word : {"go", "to", "pick", "up", "push", "the", "left", "right", "down"})
-      counts[word] = 1;
-    for (const std::string_view word : gallery::kColours) counts[std::string(word)] = 1;
-    for (const std::string_view word : gallery::kShapes) counts[std::string(word)] = 1;
-    return fovea::text::Vocabulary::from_counts(counts, 1, 0);
+    std::vector<std::string> words{"go", "to", "pick", "up", "push", "the", "left", "right", "down"};
+    words.insert(words.end(), gallery::kColours.begin(), gallery::kColours.begin() + Episodes::kColours);
+    words.insert(words.end(), gallery::kShapes.begin(), gallery::kShapes.begin() + Episodes::kShapes);
+    return fovea::text::Vocabulary::of_words(words);
   }();
   return all;
 }
@@ -190,10 +188,4 @@ std::vector<std::int32_t> instruction(const Episode& episode) {
   std::vector<std::int32_t> ids;
   for (const std::string& word : text) ids.push_back(words().id_of(word));
   return ids;
-}
-
-std::string sentence_of(const std::vector<std::int32_t>& ids) {
-  std::string text;
-  for (const std::int32_t id : ids) text += (text.empty() ? "" : " ") + words().piece(id);
-  return text;
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "fovea/text/vocabulary.h"
+#include "fovea/text/words.h"
 #include "shapes.h"
 
 /// One step. The gripper moves above all objects; grab lifts the one under it, push lowers it and moves the
@@ -73,4 +73,3 @@ class Episodes {
 const fovea::text::Vocabulary& words();
 /// "push the red circle left", as ids.
 std::vector<std::int32_t> instruction(const Episode& episode);
-std::string sentence_of(const std::vector<std::int32_t>& ids);

@@ -41,7 +41,10 @@ Examples collect(const Scenes& scenes, Part part, std::int64_t begin, std::int64
 // -- model
 
 enum class Reads { patches, one_vector };
-inline double env(const char* n, double d) { const char* v = getenv(n); return v ? atof(v) : d; }
+inline double env(const char* n, double d) {
+  const char* v = getenv(n);
+  return v ? atof(v) : d;
+}
 const std::int64_t kMargin = env("MARGIN", 4);
 constexpr std::int64_t kPatch = 8, kGrid = Scenes::kSide / kPatch;
 constexpr std::int64_t kDim = 64, kHeads = 2;
@@ -52,9 +55,14 @@ class Captioner {
   Captioner(std::uint64_t seed, Reads reads)
       : set_(seed),
         reads_(reads),
-        embed_(set_, "patches", {.side = kPatch, .margin = kMargin, .dim = kDim, .hidden = (int)env("MLP", 128)}),
+        embed_(set_, "patches",
+               {.side = kPatch, .margin = kMargin, .dim = kDim, .hidden = (int)env("MLP", 128)}),
         encoder_(set_, "encoder",
-                 {.layers = (int)env("EL", 1), .dim = kDim, .feed_forward = 2 * kDim, .heads = kHeads, .dropout = (float)env("DROP", 0.1)}),
+                 {.layers = (int)env("EL", 1),
+                  .dim = kDim,
+                  .feed_forward = 2 * kDim,
+                  .heads = kHeads,
+                  .dropout = (float)env("DROP", 0.1)}),
         decoder_(set_, "decoder",
                  {.vocabulary = words().size(),
                   .dim = kDim,
@@ -93,7 +101,9 @@ void train(gallery::Run& run, Captioner& model, const Scenes& scenes, const std:
   const std::int64_t batch = run.scaled(64, 4);
   train::fit(
       model.parameters(),
-      {.updates = run.scaled(env("U", 2200), 3), .schedule = nn::WarmupCosine{.peak = 3e-3}, .seed = run.seed()},
+      {.updates = run.scaled(env("U", 2200), 3),
+       .schedule = nn::WarmupCosine{.peak = 3e-3},
+       .seed = run.seed()},
       [&](nn::Context& context, std::int64_t update) {
         const Examples drawn = collect(scenes, Part::train, (update - 1) * batch, update * batch, 1);
         return model.decoder().loss(context, drawn.captions, model.see(context, drawn.images));
@@ -111,7 +121,7 @@ bool overlaps(const gallery::Sprite& object, std::int64_t patch) {
 
 struct Score {
   double scenes = 0, exact = 0;
-  double nouns = 0, named = 0;
+  double nouns = 0;
   double looked = 0;                    ///< nouns whose most read patch lies on the object
   double by_chance = 0;                 ///< what patches drawn at random would count, on average
   double unseen = 0, unseen_named = 0;  ///< objects of a held-out pair
@@ -127,24 +137,25 @@ void count(const Scenes& scenes, const Examples& examples, const models::Written
     score.scenes += 1;
     score.exact += said == right;
     score.nouns += static_cast<double>(objects.size());
-    for (std::size_t k = 0; k < std::min(objects.size(), places.size()); ++k) {
-      const bool named = said[places[k]] == right[right_places[k]], unseen = scenes.unseen(objects[k]);
-      score.named += named;
+    for (std::size_t k = 0; k < objects.size(); ++k) {
+      const bool unseen = scenes.unseen(objects[k]);
       score.unseen += unseen;
-      score.unseen_named += unseen && named;
-      const std::span<const float> read = written.row(written.read.size() - 1, b, places[k]);
-      score.looked += overlaps(objects[k], std::max_element(read.begin(), read.end()) - read.begin());
       for (std::int64_t patch = 0; patch < kGrid * kGrid; ++patch)
         score.by_chance += static_cast<double>(overlaps(objects[k], patch)) / (kGrid * kGrid);
+      if (k >= places.size()) continue;
+      score.unseen_named += unseen && said[places[k]] == right[right_places[k]];
+      const std::span<const float> read = written.row(written.read.size() - 1, b, places[k]);
+      score.looked += overlaps(objects[k], std::max_element(read.begin(), read.end()) - read.begin());
     }
   }
 }
 
 Score evaluate(const Captioner& model, const Scenes& scenes, Part part, std::int64_t number) {
   Score score;
-  constexpr std::int64_t kBatch = 100;
+  constexpr std::int64_t kBatch = 100, kUntrained = std::int64_t{1} << 32;  // of Part::train, too
   for (std::int64_t begin = 0; begin < number; begin += kBatch) {
-    const Examples examples = collect(scenes, part, begin, std::min(number, begin + kBatch), 2);
+    const Examples examples =
+        collect(scenes, part, kUntrained + begin, kUntrained + std::min(number, begin + kBatch), 2);
     count(scenes, examples, model.describe(examples.images), score);
   }
   return score;
@@ -168,7 +179,7 @@ void draw(gallery::Run& run, const Captioner& model, const Scenes& scenes) {
   const models::Written written = model.describe(examples.images);
   for (std::size_t b = 1; b < 4; b += 2) {
     const Scene& scene = examples.scenes[b];
-    panels.push_back(scene_of(scene, sentence_of(written.ids[b])));
+    panels.push_back(scene_of(scene, text::joined(words(), written.ids[b])));
     for (const gallery::Sprite& object : scene.objects) {
       if (scenes.unseen(object))
         panels.back().boxes.push_back({object.x - object.radius, object.y - object.radius, 2 * object.radius,
@@ -201,7 +212,7 @@ void state(gallery::Run& run, const Contestant& who, const Score& unseen, const 
   figure("sentence exact, unseen pairs", unseen.exact / unseen.scenes,
          attends ? std::optional(0.95) : std::nullopt);
   figure("sentence exact, seen pairs", seen.exact / seen.scenes);
-  figure("noun right, all objects of unseen pairs", unseen.unseen_named / unseen.unseen);
+  figure("noun right, objects of unseen pairs", unseen.unseen_named / unseen.unseen);
   if (!attends) return;
   figure("most read patch lies on the object, unseen pairs", unseen.looked / unseen.nouns, 0.9);
   run.figure({.what = "most read patch lies on the object, unseen pairs",

@@ -17,7 +17,7 @@ bool clear(const std::vector<Sprite>& objects) {
       const double across = std::abs(objects[i].x - objects[j].x);
       const double down = std::abs(objects[i].y - objects[j].y);
       const double apart = objects[i].radius + objects[j].radius + 1.0;
-      if (across < 5.0 || std::max(across, down) < apart || std::abs(across - down) < 5.0) return false;
+      if (across < 5.0 || std::max(across, down) < apart || std::abs(across - down) < 6.0) return false;
     }
   }
   return true;
@@ -40,7 +40,7 @@ std::vector<std::string> describe(const std::vector<Sprite>& objects) {
       if (how == "left of") text.emplace_back("of");
     }
     text.emplace_back("a");
-    text.emplace_back(objects[i].radius < 7.0 ? "small" : "large");
+    text.emplace_back(objects[i].radius < 8.0 ? "small" : "large");
     text.emplace_back(kColours[static_cast<std::size_t>(objects[i].colour)]);
     text.emplace_back(kShapes[static_cast<std::size_t>(objects[i].shape)]);
   }
@@ -62,7 +62,7 @@ Sprite Scenes::draw_object(bool from_unseen, fovea::PhiloxStream& random) const 
     object.shape = static_cast<int>(random.next_below(kShapes.size()));
     object.colour = static_cast<int>(random.next_below(kColours.size()));
   } while (unseen(object) != from_unseen);
-  object.radius = (random.next_below(2) ? 8.0 : 5.0) + random.next_uniform();
+  object.radius = (random.next_below(2) ? 9.0 : 6.0) + random.next_uniform();
   return object;
 }
 
@@ -88,11 +88,10 @@ Scene Scenes::make(Part part, std::uint64_t index, int count) const {
 
 const fovea::text::Vocabulary& words() {
   static const fovea::text::Vocabulary all = [] {
-    std::unordered_map<std::string, std::int64_t> counts;
-    for (const char* word : {"a", "small", "large", "above", "below", "left", "of", "and"}) counts[word] = 1;
-    for (const std::string_view word : kColours) counts[std::string(word)] = 1;
-    for (const std::string_view word : kShapes) counts[std::string(word)] = 1;
-    return fovea::text::Vocabulary::from_counts(counts, 1, 0);
+    std::vector<std::string> words{"a", "small", "large", "above", "below", "left", "of", "and"};
+    words.insert(words.end(), kColours.begin(), kColours.end());
+    words.insert(words.end(), kShapes.begin(), kShapes.end());
+    return fovea::text::Vocabulary::of_words(words);
   }();
   return all;
 }
@@ -101,12 +100,6 @@ std::vector<std::int32_t> ids_of(const std::vector<std::string>& caption) {
   std::vector<std::int32_t> ids;
   for (const std::string& word : caption) ids.push_back(words().id_of(word));
   return ids;
-}
-
-std::string sentence_of(const std::vector<std::int32_t>& ids) {
-  std::string text;
-  for (const std::int32_t id : ids) text += (text.empty() ? "" : " ") + words().piece(id);
-  return text;
 }
 
 std::vector<std::size_t> nouns_in(const std::vector<std::int32_t>& ids) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "fovea/text/vocabulary.h"
+#include "fovea/text/words.h"
 #include "shapes.h"
 
 /// Whose scenes: some pairs of colour and shape are in no scene of `train`; every scene of `test` holds one
@@ -38,6 +38,5 @@ class Scenes {
 /// All words of the sentences.
 const fovea::text::Vocabulary& words();
 std::vector<std::int32_t> ids_of(const std::vector<std::string>& caption);
-std::string sentence_of(const std::vector<std::int32_t>& ids);
 /// Where in the sentence the nouns are.
 std::vector<std::size_t> nouns_in(const std::vector<std::int32_t>& ids);

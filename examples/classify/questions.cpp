@@ -7,6 +7,7 @@
 #include "fovea/core/error.h"
 #include "fovea/core/philox.h"
 #include "fovea/text/labelled.h"
+#include "fovea/text/words.h"
 
 namespace questions {
 namespace {
@@ -115,17 +116,6 @@ class Writer {
   fovea::PhiloxStream& random_;
 };
 
-std::vector<std::string> split_at_blanks(const std::string& text) {
-  std::vector<std::string> words(1);
-  for (const char letter : text) {
-    if (letter == ' ')
-      words.emplace_back();
-    else
-      words.back() += letter;
-  }
-  return words;
-}
-
 }  // namespace
 
 std::vector<Question> generate(std::uint64_t seed, std::int64_t count, const Options& options) {
@@ -149,7 +139,7 @@ std::vector<Question> generate(std::uint64_t seed, std::int64_t count, const Opt
       const auto around = [&] { return writer.fill(writer.pick(kAround), type); };
       text += (text.empty() ? "" : " ") + (i == place ? asked : writer.of(split, around));
     }
-    question.words = split_at_blanks(text);
+    question.words = fovea::text::split_at_blanks(text);
     made.push_back(std::move(question));
   }
   return made;

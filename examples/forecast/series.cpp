@@ -10,17 +10,12 @@
 namespace forecast {
 namespace {
 
-float gaussian(fovea::PhiloxStream& random) {  // Box and Muller
-  const float radius = std::sqrt(-2.0f * std::log(1.0f - random.next_uniform()));
-  return radius * std::cos(2.0f * std::numbers::pi_v<float> * random.next_uniform());
-}
-
 // One period of a season: independent values of mean 0 and deviation `amplitude`. Without a formula behind
 // it, a value can be known in one way only: from the same place of an earlier period.
 std::vector<float> season(std::int64_t period, float amplitude, fovea::PhiloxStream& random) {
   std::vector<float> profile(static_cast<std::size_t>(period));
   float mean = 0, squares = 0;
-  for (float& x : profile) mean += (x = gaussian(random)) / static_cast<float>(period);
+  for (float& x : profile) mean += (x = random.next_normal()) / static_cast<float>(period);
   for (float& x : profile) squares += (x - mean) * (x - mean) / static_cast<float>(period);
   for (float& x : profile) x = amplitude * (x - mean) / std::sqrt(squares);
   return profile;
@@ -41,10 +36,10 @@ void standardise(Window& window) {
 Window draw_series(fovea::PhiloxStream& random) {
   const std::vector<float> week = season(kShortSeason, 0.3f + 0.5f * random.next_uniform(), random),
                            day = season(kLongSeason, 0.6f + 0.6f * random.next_uniform(), random);
-  const float slope = 0.005f * gaussian(random), noise = 0.05f + 0.15f * random.next_uniform();
+  const float slope = 0.005f * random.next_normal(), noise = 0.05f + 0.15f * random.next_uniform();
   Window window;
   for (std::size_t t = 0; t < kWindow; ++t) {
-    window.noise.push_back(noise * gaussian(random));
+    window.noise.push_back(noise * random.next_normal());
     window.values.push_back(week[t % kShortSeason] + day[t % kLongSeason] + slope * static_cast<float>(t) +
                             window.noise.back());
   }

@@ -1,11 +1,11 @@
 #include "cost.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 
 #include "fovea/core/philox.h"
 #include "fovea/plan/plan.h"
+#include "gallery.h"
 
 namespace forget {
 namespace {
@@ -46,10 +46,9 @@ Cost cost_of(const Mask& mask, std::int64_t length, const HeadShape& shape, int 
             .workspace = workspace_bytes(plan, 1),
             .explanation = explain(plan)};
   for (int i = 0; i < repeats; ++i) {
-    const auto began = std::chrono::steady_clock::now();
+    const gallery::Stopwatch call;
     attend(plan, query, key, value, out);
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began;
-    cost.seconds = std::min(cost.seconds, taken.count());
+    cost.seconds = std::min(cost.seconds, call.seconds());
   }
   return cost;
 }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "fovea/core/philox.h"
+#include "fovea/text/words.h"
 
 namespace forget {
 namespace {
@@ -18,20 +19,9 @@ const Words adjectives{"old", "quiet", "bright", "narrow", "cold", "red"};
 const Words verbs{"was", "seemed", "became", "stayed"};
 const Words others{".", "the", "and", "in", "to", "lives", "flew", "wrote", "where", "is"};
 
-// All words, in the order of their ids.
-const Words& all_words() {
-  static const Words all = [] {
-    Words joined;
-    for (const Words* part : {&cities, &names, &nouns, &adjectives, &verbs, &others})
-      joined.insert(joined.end(), part->begin(), part->end());
-    return joined;
-  }();
+const fovea::text::WordList& all_words() {
+  static const fovea::text::WordList all{cities, names, nouns, adjectives, verbs, others};
   return all;
-}
-
-std::int32_t id_of(const std::string& word) {
-  const Words& all = all_words();
-  return static_cast<std::int32_t>(std::find(all.begin(), all.end(), word) - all.begin());
 }
 
 // A story as words, growing.
@@ -48,11 +38,7 @@ class Teller {
   }
   // The first `count` of the names in a drawn order.
   Words different_names(std::int64_t count) {
-    Words order = names;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
-      std::swap(order[i], order[i + below(static_cast<std::uint32_t>(order.size() - i))]);
-    order.resize(static_cast<std::size_t>(count));
-    return order;
+    return random_.draw_from(names, static_cast<std::size_t>(count));
   }
   const Words& text() const { return text_; }
   void clear() { text_.clear(); }
@@ -61,12 +47,6 @@ class Teller {
   fovea::PhiloxStream random_;
   Words text_;
 };
-
-std::string joined(const Words& words) {
-  std::string text;
-  for (const std::string& word : words) text += word + ' ';
-  return text;
-}
 
 // What is told between the questions. Half of it names people of the beginning beside cities in which they
 // do not live, drawn without looking at where they do: the wrong city is the right one as often as any other,
@@ -91,11 +71,11 @@ void fill(Teller& teller, const Words& people) {
 }  // namespace
 
 std::int64_t vocabulary_size() {
-  return static_cast<std::int64_t>(all_words().size());
+  return all_words().size();
 }
 
 const std::string& word(std::int32_t id) {
-  return all_words().at(static_cast<std::size_t>(id));
+  return all_words().word(id);
 }
 
 Story tell(fovea::text::Split split, std::uint64_t seed, std::uint64_t index, const StoryShape& shape) {
@@ -109,7 +89,7 @@ Story tell(fovea::text::Split split, std::uint64_t seed, std::uint64_t index, co
       homes.push_back(teller.any(cities));
       teller.say({"in", homes.back(), "lives", person, "."});
     }
-  } while (fovea::text::split_of(joined(teller.text())) != split);
+  } while (fovea::text::split_of(fovea::text::joined(teller.text())) != split);
   Story story;
   while (static_cast<std::int64_t>(teller.text().size()) < shape.length) {
     if (teller.below(2) != 0) {
@@ -120,9 +100,9 @@ Story tell(fovea::text::Split split, std::uint64_t seed, std::uint64_t index, co
     teller.say({"where", "is", people[who]});
     story.questions.push_back({.position = static_cast<std::int64_t>(teller.text().size()) - 1,
                                .told = static_cast<std::int64_t>(who) * kWordsOfFact + 3,
-                               .answer = id_of(homes[who])});
+                               .answer = all_words().id_of(homes[who])});
   }
-  for (const std::string& word : teller.text()) story.words.push_back(id_of(word));
+  for (const std::string& word : teller.text()) story.words.push_back(all_words().id_of(word));
   story.words.resize(static_cast<std::size_t>(shape.length));
   std::erase_if(story.questions, [&](const Question& q) { return q.position >= shape.length; });
   return story;

@@ -8,6 +8,7 @@
 // where `void example(gallery::Run& run)` is called once a seed.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -67,6 +68,17 @@ class Run {
   struct State;
   explicit Run(State& state) : state_(&state) {}
   State* state_;
+};
+
+class Stopwatch {
+ public:
+  /// Since it was made.
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
 /// Options: --seeds 1,2,3 (default 1), --quick, --output FOLDER (default gallery/NAME), --data PATH,

@@ -1,10 +1,10 @@
 #include "evaluate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "fovea/text/vocabulary.h"
+#include "gallery.h"
 
 namespace generate {
 
@@ -33,10 +33,9 @@ std::vector<double> bits(models::LanguageModel& model, std::span<const std::int3
 
 double tokens_per_second(models::LanguageModel& model, std::int64_t length, models::Reuse reuse) {
   const std::int32_t prompt[] = {fovea::text::kEosId};
-  const auto began = std::chrono::steady_clock::now();
+  const gallery::Stopwatch writing;
   models::generate(model, prompt, {.temperature = 0.0, .length = length, .reuse = reuse});
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began;
-  return static_cast<double>(length) / taken.count();
+  return static_cast<double>(length) / writing.seconds();
 }
 
 }  // namespace generate

@@ -247,8 +247,7 @@ void draw(gallery::Run& run, const Data& data, models::LanguageModel& model) {
   for (const Place place : {Place::before, Place::continued}) {
     const auto at = static_cast<std::size_t>(place);
     const std::string what = std::string("weight on ") + place_names[at];
-    run.figure(
-        {.what = what, .of = "the head that looks there most", .value = looks_most_at(at).weight[at]});
+    run.figure({.what = what, .of = "the head that looks there most", .value = looks_most_at(at).weight[at]});
     run.figure(
         {.what = what, .of = "a head that looks at all alike (baseline)", .value = measured.uniform[at]});
   }

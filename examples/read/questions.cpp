@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <numeric>
+
+#include "gallery.h"
 
 namespace read_example {
 
@@ -94,10 +95,9 @@ Result evaluate(const std::vector<Question>& questions, const Answer& answer) {
     const std::span part(questions.data() + begin, std::min(at_once, questions.size() - begin));
     nn::Context context;
     std::vector<Places> places;
-    const auto began = std::chrono::steady_clock::now();
+    const gallery::Stopwatch answering;
     const Tensor logits = answer(context, part, places).value();
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began;
-    result.seconds = std::min(result.seconds, taken.count() / static_cast<double>(part.size()));
+    result.seconds = std::min(result.seconds, answering.seconds() / static_cast<double>(part.size()));
     const Ids answers = autograd::argmax_rows(logits);
     for (std::size_t i = 0; i < part.size(); ++i)
       judge(part[i], answers[i] == part[i].answer, places.empty() ? nullptr : &places[i], result, of);

@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <set>
-#include <sstream>
 #include <unordered_map>
 
 namespace read_example {
@@ -12,6 +11,7 @@ namespace {
 
 using fovea::PhiloxStream;
 using fovea::text::Split;
+using fovea::text::split_at_blanks;
 using Words = std::vector<std::string>;
 
 const Words people{"mary", "john",  "anna", "peter", "laura", "david", "sofia", "frank", "julia", "simon",
@@ -41,13 +41,6 @@ std::string filled(std::string text, const Words& values) {
   return text;
 }
 
-Words cast(PhiloxStream& random, Words from, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i)
-    std::swap(from[i], from[i + random.next_below(static_cast<std::uint32_t>(from.size() - i))]);
-  from.resize(count);
-  return from;
-}
-
 // What is so, and which sentence said it.
 struct Fact {
   std::string value;
@@ -58,8 +51,8 @@ struct World {
   PhiloxStream& random;
   Split split;
   Words who, where, what;
-  std::map<std::string, Fact> place_of, holder_of;
-  std::vector<std::string> sentences;
+  std::map<std::string, Fact> place_of = {}, holder_of = {};
+  std::vector<std::string> sentences = {};
 
   bool may_happen(const std::string& entity, const std::string& value) const {
     const Split of_pair = fovea::text::split_of(entity + " " + value);
@@ -130,9 +123,9 @@ Story draw_story(PhiloxStream& random, int sentences, Asks asks, Split split) {
   for (;;) {
     World world{.random = random,
                 .split = split,
-                .who = cast(random, people, 4),
-                .where = cast(random, places, 5),
-                .what = cast(random, objects, 3)};
+                .who = random.draw_from(people, 4),
+                .where = random.draw_from(places, 5),
+                .what = random.draw_from(objects, 3)};
     while (world.next() < sentences) world.step();
     const std::vector<Story> possible = world.questions_of(asks);
     if (!possible.empty()) return possible[random.next_below(static_cast<std::uint32_t>(possible.size()))];
@@ -141,28 +134,23 @@ Story draw_story(PhiloxStream& random, int sentences, Asks asks, Split split) {
 
 std::vector<std::int32_t> ids_of(const fovea::text::Vocabulary& vocabulary, const std::string& sentence) {
   std::vector<std::int32_t> ids;
-  std::istringstream words(sentence);
-  for (std::string word; words >> word;) ids.push_back(vocabulary.id_of(word));
+  for (const std::string& word : split_at_blanks(sentence)) ids.push_back(vocabulary.id_of(word));
   return ids;
 }
 
 fovea::text::Vocabulary vocabulary() {
-  std::unordered_map<std::string, std::int64_t> counts;
+  Words all;
   for (const Words* list : {&people, &places, &objects, &moves, &plans, &takes, &gives, &shows, &questions}) {
-    for (const std::string& sentence : *list) {
-      std::istringstream words(sentence);
-      for (std::string word; words >> word;)
-        if (word[0] != '$') counts[word] = 1;
-    }
+    for (const std::string& word : split_at_blanks(fovea::text::joined(*list)))
+      if (word[0] != '$') all.push_back(word);
   }
-  return fovea::text::Vocabulary::from_counts(counts, 1, 0);
+  return fovea::text::Vocabulary::of_words(all);
 }
 
 int most_shared(const Story& story, const std::string& words, int except) {
   const auto set_of = [](const std::string& text) {
-    std::istringstream stream(text);
     std::set<std::string> set;
-    for (std::string word; stream >> word;)
+    for (const std::string& word : split_at_blanks(text))
       if (word != "the") set.insert(word);
     return set;
   };

@@ -11,7 +11,7 @@
 
 #include "fovea/core/philox.h"
 #include "fovea/text/generated.h"
-#include "fovea/text/vocabulary.h"
+#include "fovea/text/words.h"
 
 namespace read_example {
 

@@ -16,14 +16,12 @@ Text joined(const Ids& question, const Ids& passage) {
   return pair;
 }
 
-// The answer, then the first `hard` of the others.
-void append_offered(std::vector<Ids>& offered, const Family& family, std::size_t hard) {
-  offered.push_back(family.passages[family.answer]);
-  for (std::size_t i = 0; i < kFamilySize && hard > 0; ++i) {
-    if (i == family.answer) continue;
-    offered.push_back(family.passages[i]);
-    --hard;
-  }
+// The passages, the answer first.
+std::vector<Ids> answer_first(const Family& family) {
+  std::vector<Ids> offered{family.passages[family.answer]};
+  for (std::size_t i = 0; i < family.passages.size(); ++i)
+    if (i != family.answer) offered.push_back(family.passages[i]);
+  return offered;
 }
 
 nn::TransformerStack layer(nn::ParameterSet& set, const std::string& name) {
@@ -82,20 +80,19 @@ nn::Var BiEncoder::passages(nn::Context& context, std::span<const Ids> texts) co
   return vectors(context, marked);
 }
 
-nn::Var BiEncoder::loss(nn::Context& context, const std::vector<Family>& families, std::size_t hard) const {
+nn::Var BiEncoder::loss(nn::Context& context, const std::vector<Family>& families) const {
   constexpr float kTemperature = 0.05f;
-  std::vector<Ids> questions, passages;
-  std::vector<std::int32_t> answers;
+  std::vector<Ids> questions, answers;
+  std::vector<std::int32_t> right;
   for (const Family& family : families) {
-    answers.push_back(static_cast<std::int32_t>(passages.size()));
+    right.push_back(static_cast<std::int32_t>(answers.size()));
     questions.push_back(family.question);
-    append_offered(passages, family, hard);
+    answers.push_back(family.passages[family.answer]);
   }
-  const auto asked = static_cast<std::int64_t>(questions.size()),
-             offered = static_cast<std::int64_t>(passages.size());
+  const auto asked = static_cast<std::int64_t>(questions.size());
   const nn::Var similar = inner_products(reshape(this->questions(context, questions), {1, asked, kVector}),
-                                         reshape(this->passages(context, passages), {1, offered, kVector}));
-  const nn::Var loss = cross_entropy(scale(reshape(similar, {asked, offered}), 1.0f / kTemperature), answers);
+                                         reshape(this->passages(context, answers), {1, asked, kVector}));
+  const nn::Var loss = cross_entropy(scale(reshape(similar, {asked, asked}), 1.0f / kTemperature), right);
   return scale(loss, 1.0f / static_cast<float>(asked));
 }
 
@@ -114,20 +111,18 @@ nn::Var CrossEncoder::scores(nn::Context& context, const Ids& question, std::spa
   return reshape(scores(context, pairs, weights), {1, static_cast<std::int64_t>(pairs.size())});
 }
 
-nn::Var CrossEncoder::loss(nn::Context& context, const std::vector<Family>& families,
-                           std::size_t hard) const {
+nn::Var CrossEncoder::loss(nn::Context& context, const std::vector<Family>& families) const {
   constexpr std::size_t kForeign = 2;
   std::vector<Text> pairs;
   for (std::size_t i = 0; i < families.size(); ++i) {
-    std::vector<Ids> offered;
-    append_offered(offered, families[i], hard);
+    std::vector<Ids> offered = answer_first(families[i]);
     for (std::size_t k = 1; k <= kForeign; ++k)
       offered.push_back(families[(i + k) % families.size()].passages[k]);
     for (const Ids& passage : offered) pairs.push_back(joined(families[i].question, passage));
   }
   const auto asked = static_cast<std::int64_t>(families.size());
   const nn::Var logits =
-      reshape(scores(context, pairs, nullptr), {asked, static_cast<std::int64_t>(1 + hard + kForeign)});
+      reshape(scores(context, pairs, nullptr), {asked, static_cast<std::int64_t>(kFamilySize + kForeign)});
   const std::vector<std::int32_t> first(families.size(), 0);
   return scale(cross_entropy(logits, first), 1.0f / static_cast<float>(asked));
 }

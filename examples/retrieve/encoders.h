@@ -46,10 +46,9 @@ class BiEncoder {
   explicit BiEncoder(std::uint64_t seed);
   fovea::nn::Var questions(fovea::nn::Context& context, std::span<const Ids> texts) const;
   fovea::nn::Var passages(fovea::nn::Context& context, std::span<const Ids> texts) const;
-  /// Softmax over all passages of all families, temperature 1/20 (Karpukhin et al. 2020, arXiv 2004.04906).
-  /// Of each family, the passages are its answer and `hard` others.
-  fovea::nn::Var loss(fovea::nn::Context& context, const std::vector<Family>& families,
-                      std::size_t hard) const;
+  /// Softmax over the answers of all families, temperature 1/20 (Karpukhin et al. 2020, arXiv 2004.04906,
+  /// "in-batch negatives").
+  fovea::nn::Var loss(fovea::nn::Context& context, const std::vector<Family>& families) const;
   fovea::nn::ParameterSet& parameters() { return parameters_; }
 
  private:
@@ -69,9 +68,8 @@ class CrossEncoder {
   /// [1, passages.size()]
   fovea::nn::Var scores(fovea::nn::Context& context, const Ids& question, std::span<const Ids> passages,
                         fovea::Tensor* weights = nullptr) const;
-  /// Softmax over the answer, `hard` others of its family and two passages of other families.
-  fovea::nn::Var loss(fovea::nn::Context& context, const std::vector<Family>& families,
-                      std::size_t hard) const;
+  /// Softmax over the answer, the seven others of its family and two passages of other families.
+  fovea::nn::Var loss(fovea::nn::Context& context, const std::vector<Family>& families) const;
   fovea::nn::ParameterSet& parameters() { return parameters_; }
 
  private:

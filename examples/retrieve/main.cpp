@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <numeric>
 
@@ -53,7 +52,6 @@ struct Collection {
 struct Lesson {
   std::size_t families = 64;
   retrieve::FamilyShape shape = {};
-  std::size_t hard = 0;  ///< of the seven that nearly answer
 };
 
 struct Training {
@@ -63,7 +61,7 @@ struct Training {
   std::function<Lesson(double done, std::int64_t update)> lesson;
 };
 
-// Passages of other families alone: from those that nearly answer, one vector learns nothing.
+// A question is told apart from the passages of other families.
 Training bi_training(const Run& run) {
   return {.updates = run.scaled(1200, 5), .peak = 3e-3, .passing = true, .lesson = [](double, std::int64_t) {
             return Lesson{};
@@ -76,8 +74,7 @@ Training cross_training(const Run& run) {
     const std::int64_t most = done < 0.15 ? 1 : done < 0.4 ? 2 : done < 0.6 ? 3 : retrieve::kFacts;
     const std::int64_t lines = 1 + update % most;
     return Lesson{.families = static_cast<std::size_t>(40 / (1 + lines)),
-                  .shape = {.lines = lines, .replaced = 0.4f},
-                  .hard = retrieve::kFamilySize - 1};
+                  .shape = {.lines = lines, .replaced = 0.4f}};
   };
   return {.updates = run.scaled(1500, 10), .peak = 1.5e-3, .lesson = lesson};
 }
@@ -95,10 +92,8 @@ void teach(Run& run, const std::string& name, Encoder& encoder, const Training& 
         const double done = static_cast<double>(update) / static_cast<double>(training.updates);
         const Lesson lesson = training.lesson(done, update);
         return encoder.loss(
-            context,
-            families_of(retrieve::World::train, run.seed(), static_cast<std::uint64_t>(update * kMost),
-                        lesson.families, lesson.shape),
-            lesson.hard);
+            context, families_of(retrieve::World::train, run.seed(),
+                                 static_cast<std::uint64_t>(update * kMost), lesson.families, lesson.shape));
       },
       run.progress(name));
 }
@@ -130,16 +125,6 @@ double recall(const Rankings& rankings, const Collection& collection, std::size_
   return found / static_cast<double>(rankings.size());
 }
 
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-};
-
 Rankings search_words(const Collection& collection) {
   const retrieve::Bm25 words(collection.passages, retrieve::vocabulary_size());
   Rankings rankings;
@@ -156,7 +141,7 @@ struct Timed {
 Timed search_vectors(const retrieve::BiEncoder& bi, const Collection& collection) {
   constexpr std::size_t kBlock = 64;
   nn::Context context;
-  const Stopwatch encoding;
+  const gallery::Stopwatch encoding;
   std::vector<nn::Var> blocks;
   for (std::size_t i = 0; i < collection.passages.size(); i += kBlock) {
     const std::size_t count = std::min(kBlock, collection.passages.size() - i);
@@ -166,7 +151,7 @@ Timed search_vectors(const retrieve::BiEncoder& bi, const Collection& collection
   const nn::Var index = reshape(autograd::concat(blocks, 0), {1, size, retrieve::kVector});
   Timed timed;
   timed.once = encoding.seconds();
-  const Stopwatch asking;
+  const gallery::Stopwatch asking;
   for (const Ids& question : collection.questions) {
     const nn::Var vector = reshape(bi.questions(context, {&question, 1}), {1, 1, retrieve::kVector});
     const Tensor scores = inner_products(vector, index).value();
@@ -180,7 +165,7 @@ Timed search_vectors(const retrieve::BiEncoder& bi, const Collection& collection
 Timed rerank(const retrieve::CrossEncoder& cross, const Collection& collection, const Rankings& found) {
   nn::Context context;
   Timed timed;
-  const Stopwatch asking;
+  const gallery::Stopwatch asking;
   for (std::size_t i = 0; i < found.size(); ++i) {
     std::vector<Ids> candidates;
     for (const std::size_t place : found[i]) candidates.push_back(collection.passages[place]);

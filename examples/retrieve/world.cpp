@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "fovea/core/philox.h"
-#include "fovea/text/generated.h"
+#include "fovea/text/words.h"
 
 namespace retrieve {
 namespace {
@@ -34,24 +35,14 @@ const Words past{"sold", "gave", "lent", "sent", "showed", "brought", "threw", "
 const Words present{"sell", "give", "lend", "send", "show", "bring", "throw", "promise"};
 const Words others{".", "?", "in", "never", "who", "what", "when", "whom", "did"};
 
-const Words& all_words() {
-  static const Words all = [] {
-    Words joined;
-    for (const Words* part : {&others, &names, &things, &months, &past, &present})
-      joined.insert(joined.end(), part->begin(), part->end());
-    return joined;
-  }();
+const fovea::text::WordList& all_words() {
+  static const fovea::text::WordList all{others, names, things, months, past, present};
   return all;
-}
-
-std::int32_t id_of(const std::string& word) {
-  const Words& all = all_words();
-  return static_cast<std::int32_t>(std::find(all.begin(), all.end(), word) - all.begin());
 }
 
 void append(Ids& text, std::initializer_list<std::string> words) {
   for (const std::string& word : words)
-    if (!word.empty()) text.push_back(id_of(word));
+    if (!word.empty()) text.push_back(all_words().id_of(word));
 }
 
 // The parts of a line, each an index into its list of words.
@@ -81,12 +72,9 @@ bool all_in(World world, const Facts& facts) {
 
 // `count` different numbers below `bound`, in a drawn order.
 std::vector<std::size_t> different(fovea::PhiloxStream& random, std::size_t count, std::size_t bound) {
-  std::vector<std::size_t> order(bound);
-  for (std::size_t i = 0; i < bound; ++i) order[i] = i;
-  for (std::size_t i = 0; i < count; ++i)
-    std::swap(order[i], order[i + random.next_below(static_cast<std::uint32_t>(bound - i))]);
-  order.resize(count);
-  return order;
+  std::vector<std::size_t> all(bound);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return random.draw_from(all, count);
 }
 
 // Facts that have no word of the same part in common, half of them negated.
@@ -145,11 +133,11 @@ void tell(Ids& passage, const Fact& fact) {
 }  // namespace
 
 std::int64_t vocabulary_size() {
-  return static_cast<std::int64_t>(all_words().size());
+  return all_words().size();
 }
 
 const std::string& word(std::int32_t id) {
-  return all_words().at(static_cast<std::size_t>(id));
+  return all_words().word(id);
 }
 
 Family draw_family(World world, std::uint64_t seed, std::uint64_t index, const FamilyShape& shape) {

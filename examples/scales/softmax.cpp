@@ -1,13 +1,13 @@
 #include "softmax.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numbers>
 
 #include "fovea/attention/mod.h"
 #include "fovea/core/philox.h"
 #include "fovea/plan/plan.h"
+#include "gallery.h"
 
 namespace scales {
 namespace {
@@ -16,11 +16,8 @@ using namespace fovea;
 
 Tensor normal_tensor(Shape shape, double deviation, PhiloxStream& random) {
   Tensor tensor(DType::f32, shape);
-  for (std::int64_t i = 0; i < tensor.count(); ++i) {  // Box and Muller 1958
-    const double radius = std::sqrt(-2.0 * std::log(1.0 - random.next_uniform()));
-    const double angle = 2.0 * std::numbers::pi * random.next_uniform();
-    tensor.data<float>()[i] = static_cast<float>(deviation * radius * std::cos(angle));
-  }
+  for (std::int64_t i = 0; i < tensor.count(); ++i)
+    tensor.data<float>()[i] = static_cast<float>(deviation) * random.next_normal();
   return tensor;
 }
 
@@ -131,10 +128,9 @@ double median(std::vector<double> values) {
 
 template <class Call>
 double seconds_a_pair(Call&& call) {
-  const auto began = std::chrono::steady_clock::now();
+  const gallery::Stopwatch stopwatch;
   call();
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - began;
-  return taken.count() / static_cast<double>(kBatch * kLength * kLength);
+  return stopwatch.seconds() / static_cast<double>(kBatch * kLength * kLength);
 }
 
 }  // namespace

@@ -2,8 +2,7 @@
 // message, and a pointer over the lines is the answer. The program is read first, each line by itself and
 // then downwards, so that a variable's word knows what the variable holds there.
 //
-// Baselines: a bag of words (tf-idf), and the same network without cross-attention, which compares a summary
-// of the message with a summary of each line.
+// Baselines: a bag of words (tf-idf), and the same network without one of its two readings.
 #include <algorithm>
 
 #include "fovea/train/fit.h"
@@ -116,10 +115,8 @@ void draw_trace(gallery::Run& run, const Program& program, const text::Vocabular
     matrix.weights.push_back(pointed.data<float>()[number]);
   }
   run.picture(inspect::draw_picture(matrix));
-  std::string message;
-  for (const std::string& word : program.message) message += (message.empty() ? "" : " ") + word;
   run.report().pages.push_back({.title = "What each line finds in a message",
-                                .source = message,
+                                .source = text::joined(program.message),
                                 .output = program.lines[static_cast<std::size_t>(program.wrote)].source,
                                 .facts = {},
                                 .maps = {inspect::as_map(matrix, "lines to message")}});
@@ -136,19 +133,22 @@ void example(gallery::Run& run) {
   const text::Vocabulary words = vocabulary();
   PhiloxStream random((run.seed() << 40) + (1u << 30));
   const std::vector<Program> held_out = programs_of(random, run.scaled(2000, 12), kLines, text::Split::test);
-  nn::ParameterSet set(run.seed()), pooled_set(run.seed());
-  const Tracer tracer(set, words.size(), Tracer::Message::crossed);
-  const Tracer pooled(pooled_set, words.size(), Tracer::Message::alone);
-  train_tracer(run, words, set, tracer, "cross-attention");
-  train_tracer(run, words, pooled_set, pooled, "summaries");
-  state(run, "cross-attention", evaluate(held_out, words, tracer, run.seed()), 0.95);
-  state(run, "summaries compared (baseline)", evaluate(held_out, words, pooled, run.seed()));
+  const std::tuple<Tracer::Reads, std::string, std::optional<double>> tracers[] = {
+      {Tracer::Reads::all, "cross-attention", 0.95},
+      {Tracer::Reads::no_message, "the pointer alone compares (baseline)", {}},
+      {Tracer::Reads::no_lines_above, "without the lines above (baseline)", {}}};
+  for (const auto& [reads, name, promised] : tracers) {
+    nn::ParameterSet set(run.seed());
+    const Tracer tracer(set, words.size(), reads);
+    train_tracer(run, words, set, tracer, name);
+    state(run, name, evaluate(held_out, words, tracer, run.seed()), promised);
+    if (reads == Tracer::Reads::all) draw_trace(run, held_out.front(), words, tracer);
+  }
   state(run, "bag of words (baseline)", evaluate_bag_of_words(held_out));
   run.report().notes.push_back(
       "A message of a log, and the line of the program that wrote it. Several lines share its words; which "
       "of "
       "them it was follows from what the variables held there.");
-  draw_trace(run, held_out.front(), words, tracer);
 }
 
 }  // namespace

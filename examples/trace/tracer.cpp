@@ -59,8 +59,8 @@ Mask lines_above(std::int64_t lines) {
 
 }  // namespace
 
-Tracer::Tracer(nn::ParameterSet& set, std::int64_t vocabulary, Message message)
-    : message_(message),
+Tracer::Tracer(nn::ParameterSet& set, std::int64_t vocabulary, Reads reads)
+    : reads_(reads),
       words_(set, "words", vocabulary, dim),
       line_(set, "line", kLineWords * dim, dim),
       norm_(set, "norm", dim),
@@ -71,8 +71,8 @@ Tracer::Tracer(nn::ParameterSet& set, std::int64_t vocabulary, Message message)
             {.layers = 1,
              .dim = dim,
              .feed_forward = 128,
-             .reads = message == Message::crossed ? nn::StackOptions::Reads::memory
-                                                  : nn::StackOptions::Reads::itself}),
+             .reads = reads != Reads::no_message ? nn::StackOptions::Reads::memory
+                                                 : nn::StackOptions::Reads::itself}),
       query_(set, "pointer.q_proj", kLineWords * dim, pointer_dim),
       key_(set, "pointer.k_proj", kLineWords * dim, pointer_dim) {
   nn::start_alike(set);
@@ -92,11 +92,13 @@ Var Tracer::operator()(nn::Context& context, const Batch& batch, Tensor* weights
   const Var words =
       norm_(context, nn::add_positions(reshape(embed(batch.words), {size, count, dim}), line_numbers(lines)));
   const Var line = line_(context, reshape(words, {size, lines, kLineWords * dim}));
-  Var resolved = add(words, above_(context, words, line, {.mask = lines_above(lines)}));
+  Var resolved = words;
+  if (reads_ != Reads::no_lines_above)
+    resolved = add(words, above_(context, words, line, {.mask = lines_above(lines)}));
   resolved = resolved_norm_(context, add(resolved, hidden_(context, resolved)));
 
   Var message = embed(batch.messages);
-  if (message_ == Message::crossed) {
+  if (reads_ != Reads::no_message) {
     resolved = read_(context, resolved,
                      {.mask = Chunked{kLineWords},
                       .memory = message,

@@ -21,16 +21,17 @@ Batch batch_of(std::span<const Program> programs, const fovea::text::Vocabulary&
 
 class Tracer {
  public:
-  /// Whether the program's words attend to the message, or each is read by itself.
-  enum class Message { crossed, alone };
-  Tracer(fovea::nn::ParameterSet& set, std::int64_t vocabulary, Message message);
+  /// What attends to what besides the pointer: the program's words to the lines above and to the message; not
+  /// to the lines above; or not to the message, which is read by itself.
+  enum class Reads { all, no_lines_above, no_message };
+  Tracer(fovea::nn::ParameterSet& set, std::int64_t vocabulary, Reads reads);
   /// -> [programs, lines]: how likely each line is to have written the message. `weights`, if given, receives
   /// those of the cross-attention, [programs, heads, lines * kLineWords, kLineWords of the message].
   fovea::nn::Var operator()(fovea::nn::Context& context, const Batch& batch,
                             fovea::Tensor* weights = nullptr) const;
 
  private:
-  Message message_;
+  Reads reads_;
   fovea::nn::Embedding words_;
   fovea::nn::Linear line_;
   fovea::nn::LayerNorm norm_;

@@ -50,8 +50,7 @@ class Writer {
     for (Words* names : {&texts_, &texts_, &texts_, &numbers_, &numbers_}) names->push_back(new_name());
     for (int i = 0; i < 4; ++i) values_.push_back(new_name());
     // Two forms of the same words in another order, and one that shares a word with them.
-    Words words = said;
-    for (std::size_t i = 0; i < 4; ++i) std::swap(words[i], words[i + below(random_, words.size() - i)]);
+    const Words words = random_.draw_from(said, 4);
     forms_ = {{words[0], "$text", words[1], "$number"},
               {words[0], "$number", words[1], "$text"},
               {words[0], words[2], "$text"}};
@@ -192,12 +191,11 @@ Program draw_program(PhiloxStream& random, int lines, Split split) {
 }
 
 fovea::text::Vocabulary vocabulary() {
-  std::unordered_map<std::string, std::int64_t> counts;
-  for (const Words* list : {&said, &kinds})
-    for (const std::string& word : *list) counts[word] = 1;
-  for (int i = 0; i < kNumbers; ++i) counts[std::to_string(i)] = 1;
-  for (int i = 0; i < kSlots; ++i) counts["#" + std::to_string(i)] = 1;
-  return fovea::text::Vocabulary::from_counts(counts, 1, 0);
+  Words all = said;
+  all.insert(all.end(), kinds.begin(), kinds.end());
+  for (int i = 0; i < kNumbers; ++i) all.push_back(std::to_string(i));
+  for (int i = 0; i < kSlots; ++i) all.push_back("#" + std::to_string(i));
+  return fovea::text::Vocabulary::of_words(all);
 }
 
 Encoded encode(const Program& program, const fovea::text::Vocabulary& vocabulary, PhiloxStream& random) {

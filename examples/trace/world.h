@@ -12,7 +12,7 @@
 
 #include "fovea/core/philox.h"
 #include "fovea/text/generated.h"
-#include "fovea/text/vocabulary.h"
+#include "fovea/text/words.h"
 
 namespace trace_example {
 

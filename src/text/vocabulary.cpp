@@ -78,6 +78,12 @@ Vocabulary Vocabulary::from_counts(const std::unordered_map<std::string, std::in
   return vocabulary;
 }
 
+Vocabulary Vocabulary::of_words(std::span<const std::string> words) {
+  std::unordered_map<std::string, std::int64_t> counts;
+  for (const std::string& word : words) counts[word] = 1;
+  return from_counts(counts, 1, 0);
+}
+
 Vocabulary Vocabulary::load(const std::filesystem::path& file) {
   const std::string name = file.string();
   const std::string bytes = read_bytes(file, kMaxVocabularyBytes);

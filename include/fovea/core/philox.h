@@ -3,8 +3,13 @@
 // or the order of calls.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <numbers>
+#include <utility>
+#include <vector>
 
 namespace fovea {
 
@@ -47,6 +52,21 @@ class PhiloxStream {
   /// Uniform in [0, bound), without modulo bias worth speaking of (64-bit product).
   std::uint32_t next_below(std::uint32_t bound) noexcept {
     return static_cast<std::uint32_t>((std::uint64_t{next_u32()} * bound) >> 32);
+  }
+  /// Normal of mean 0 and deviation 1 (Box and Muller 1958), from two uniform numbers.
+  float next_normal() noexcept {
+    const float radius = std::sqrt(-2.0f * std::log(1.0f - next_uniform()));
+    return radius * std::cos(2.0f * std::numbers::pi_v<float> * next_uniform());
+  }
+  /// `count` of `items`, each place of which is drawn at most once, in a drawn order; all of them where there
+  /// are fewer.
+  template <class T>
+  std::vector<T> draw_from(std::vector<T> items, std::size_t count) {
+    count = std::min(count, items.size());
+    for (std::size_t i = 0; i < count; ++i)
+      std::swap(items[i], items[i + next_below(static_cast<std::uint32_t>(items.size() - i))]);
+    items.resize(count);
+    return items;
   }
 
  private:

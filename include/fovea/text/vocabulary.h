@@ -32,6 +32,8 @@ class Vocabulary {
   /// `max_size` entries in all (0: no limit).
   static Vocabulary from_counts(const std::unordered_map<std::string, std::int64_t>& counts,
                                 std::int64_t min_frequency, std::int64_t max_size);
+  /// The special pieces, then every word of `words` once.
+  static Vocabulary of_words(std::span<const std::string> words);
   /// Throws FileError when the file is no JSON object of distinct strings to the integers 0 .. size-1, or
   /// when the special pieces are not at their places.
   static Vocabulary load(const std::filesystem::path& file);
