@@ -250,10 +250,10 @@ void state(gallery::Run& run, const Contestant& who, const Policy& policy, const
 
 void example(gallery::Run& run) {
   run.report().notes = {
-      "Tasks on a table, each a verb, a colour and a shape that no training task put together. Success: the "
-      "actions, executed, reach the goal and change nothing else. Both policies have the same layers, "
-      "episodes "
-      "and updates; in the baseline no patch or word sees another, and the decoder reads the mean of all.",
+      "Tasks on a table, each a verb, a colour and a shape that no training task put together. "
+      "Success: the actions, executed, reach the goal and change nothing else. Both policies have "
+      "the same layers, episodes and updates; in the baseline no patch or word sees another, and the "
+      "decoder reads the mean of all.",
       "The picture shows the weights of the decoder's first layer on the image, mean of its heads."};
   const Episodes world(run.seed());
   for (const Contestant& who : kContestants) {

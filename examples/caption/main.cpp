@@ -222,10 +222,9 @@ void state(gallery::Run& run, const Contestant& who, const Score& unseen, const 
 
 void example(gallery::Run& run) {
   run.report().notes = {
-      "Sentences about scenes of two or three objects, each with a pair of colour and shape that no training "
-      "image "
-      "showed. Both models have the same layers, images and updates; the baseline's decoder reads the mean "
-      "of the patches instead of the patches.",
+      "Sentences about scenes of two or three objects, each with a pair of colour and shape that no "
+      "training image showed. Both models have the same layers, images and updates; the baseline's "
+      "decoder reads the mean of the patches instead of the patches.",
       "The picture shows the weights of the last layer, mean of its heads, when a noun is written."};
   const Scenes scenes(run.seed());
   for (const Contestant& who : kContestants) {

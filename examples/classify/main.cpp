@@ -266,8 +266,8 @@ inspect::Picture draw(const Classifier& model, const Data& test, const std::vect
 void example(gallery::Run& run) {
   run.report().notes = {
       "The type of held-out questions, by one encoder whose rows are pooled in three ways. Generated "
-      "questions stand among "
-      "sentences that do not matter; 12 of them are three times what training has at most."};
+      "questions stand among sentences that do not matter; 12 of them are three times what training "
+      "has at most."};
   const bool files = !run.data().empty();
   const Task task = files ? task_of_files(run) : generated_task(run);
   // TREC's own files are known by their sizes; other files promise nothing.

@@ -1,6 +1,6 @@
 // forget: a story begins with who lives where, and asks for it up to a thousand words later. Full attention
 // sees the beginning and keeps every word; a window is cheap and has forgotten it; a window and a few global
-// words (Beltagy et al. 2020, "Longformer", arXiv 2004.05150) are nearly as cheap and remember. The same
+// words (Beltagy et al. 2020, "Longformer", arXiv 2004.05150) are cheap too and remember. The same
 // small Transformer is trained three times and differs in nothing but its mask.
 #include <fmt/format.h>
 
@@ -285,12 +285,10 @@ void example(Run& run) {
     train_reader(run, contender.name, reader);
     accuracies.push_back(evaluate(reader, stories));
   }
-  run.report().notes.push_back(
-      fmt::format("Three Transformers of {} layers, width {} and {} parameters, which differ in their masks "
-                  "alone. A window of {} "
-                  "words a layer reaches {} words back through {} layers.",
-                  forget::kLayers, forget::kDim, readers[0].parameters().count(), kLookback + 1, kReach,
-                  forget::kLayers));
+  run.report().notes.push_back(fmt::format(
+      "Three Transformers of width {} and {} parameters, which differ in their masks alone: {} layers "
+      "above one of the {} words before. Windows of {} words reach {} words back through all of them.",
+      forget::kDim, readers[0].parameters().count(), forget::kLayers, forget::kNear, kLookback + 1, kReach));
   report_accuracy(run, all, accuracies, held_out);
   report_memory(run, all, readers);
   report_costs(run, all);

@@ -48,7 +48,7 @@ class Teller {
   Words text_;
 };
 
-// What is told between the questions. Half of it names people of the beginning beside cities in which they
+// What is told between the questions. A sixth of it names people of the beginning beside cities in which they
 // do not live, drawn without looking at where they do: the wrong city is the right one as often as any other,
 // so that it says nothing.
 void fill(Teller& teller, const Words& people) {

@@ -62,11 +62,9 @@ void describe(gallery::Run& run, const Data& data) {
     table.rows.push_back({folder, std::to_string(sum.first), std::to_string(sum.second)});
   run.report().tables.push_back(table);
   run.report().notes.push_back(
-      fmt::format("{} files of {} bytes (each is named in sources.txt); {} characters of paragraphs that an "
-                  "earlier document "
-                  "has were left out, {} are for training, {} for validation, {} held out. Another system "
-                  "has other files, "
-                  "and other figures.",
+      fmt::format("{} files of {} bytes (each is named in sources.txt); {} characters of paragraphs "
+                  "that an earlier document has were left out, {} are for training, {} for "
+                  "validation, {} held out. Another system has other files, and other figures.",
                   data.texts.sources.size(), bytes, data.texts.left_out, data.texts.train.size(),
                   data.texts.valid.size(), data.texts.test.size()));
 }

@@ -72,7 +72,7 @@ float between(const float* overview, float row, float column) {
   return sum;
 }
 
-// Sines and cosines of a distance along both axes, in steps of the grid; the longest wave is 64 pixels.
+// Sines and cosines of a distance along both axes, in steps of the grid; the longest wave is 72 pixels.
 void write_where(int rows, int columns, float* values) {
   for (int wave = 0; wave < 4; ++wave) {
     const float turn = 2 * std::numbers::pi_v<float> * static_cast<float>((1 << wave) * place_step) / 72;

@@ -15,8 +15,8 @@ inline constexpr int canvas_side = 40;
 inline constexpr int canvas_pixels = canvas_side * canvas_side;
 /// The blurred look: means of 5 x 5 pixels.
 inline constexpr int blur = 5, overview_side = canvas_side / blur, overview_values = 64;
-/// A window is 9 x 9 pixels; its upper left corner stands on a grid of 16 x 16 places, two pixels apart, so
-/// that every digit is whole in one of them.
+/// A window is 9 x 9 pixels; its upper left corner stands on a grid of 11 x 11 places, three pixels apart, so
+/// that of every digit one of them misses a row and a column at most.
 inline constexpr int window_side = 9, window_pixels = 81, place_step = 3, grid_side = 11, places = 121;
 
 struct Corner {
@@ -41,20 +41,20 @@ Canvases part_of(const Canvases& canvases, std::int64_t first, std::int64_t coun
 
 /// [size, 64].
 fovea::Tensor overview(const Canvases& canvases);
-/// [size, 256, 25]: what an overview [size, 64] says about each place: 5 x 5 of its values, interpolated
+/// [size, 121, 25]: what an overview [size, 64] says about each place: 5 x 5 of its values, interpolated
 /// around the window's middle, four pixels apart.
 inline constexpr int surrounding_values = 25;
 fovea::Tensor surroundings(const fovea::Tensor& overview);
 /// The window at places[b] of canvas b: [size, 81].
 fovea::Tensor windows(const Canvases& canvases, std::span<const std::int32_t> places);
-/// All windows: [size, 256, 81].
+/// All windows: [size, 121, 81].
 fovea::Tensor all_windows(const Canvases& canvases);
 
 /// Where a place is: sines and cosines of its row and its column, [places.size(), 16].
 inline constexpr int where_values = 16;
 fovea::Tensor where(std::span<const std::int32_t> places);
 /// Every place as seen from past[b].back(): where it lies from there, and how much of its window has been
-/// looked at, [past.size(), 256, 17].
+/// looked at, [past.size(), 121, 17].
 inline constexpr int from_here_values = where_values + 1;
 fovea::Tensor from_here(std::span<const std::vector<std::int32_t>> past);
 

@@ -56,8 +56,8 @@ std::vector<std::vector<float>> rewards_of(const Looks& looks, const Canvases& c
   return rewards;
 }
 
-// REINFORCE with a learned baseline (Williams 1992): a place gains where the reward to come, the mean of the
-// rewards from this glimpse on, was more than expected.
+// REINFORCE with a learned baseline (Williams 1992): a place gains where the reward to come, the sum of the
+// rewards from this glimpse on over the number of all, was more than expected.
 void add_policy_losses(const Looks& looks, const Canvases& canvases, std::vector<Var>& losses) {
   const auto size = static_cast<std::size_t>(canvases.size);
   const float share = 1.0f / static_cast<float>(size);
@@ -253,9 +253,9 @@ void state_figures(gallery::Run& run, const HardResult& hard, const HardResult& 
 
 void write_report(gallery::Run& run, const HardResult& hard, const HardResult& blind) {
   run.report().notes = {
-      "A digit stands somewhere among clutter. Hard attention reads a blurred canvas and four windows, which "
-      "it "
-      "chooses one after the other; soft attention reads all windows and weighs them.",
+      "A digit stands somewhere among clutter. Hard attention reads a blurred canvas and four "
+      "windows, which it chooses one after the other; soft attention reads all windows and weighs "
+      "them.",
       "The baseline has the same network, data and updates, and looks at windows drawn blindly."};
   inspect::LineChart chart{
       .title = "Right after each glimpse", .x_label = "glimpses", .y_label = "share right", .curves = {}};

@@ -1,4 +1,4 @@
-// The pointer at work, drawn: a scene a step, each input as dark as its weight.
+// The pointer at work, drawn: a scene a step, each input as magenta as its weight.
 #pragma once
 
 #include <vector>

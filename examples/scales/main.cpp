@@ -176,8 +176,7 @@ void compare_translators(gallery::Run& run) {
 void example(gallery::Run& run) {
   run.report().notes = {
       "Five scores: the gradient they leave behind a softmax, their time, and the BLEU of the same "
-      "translator "
-      "trained with each on the same sentences in the same order."};
+      "translator trained with each on the same sentences in the same order."};
   compare_widths(run);
   compare_costs(run);
   compare_translators(run);

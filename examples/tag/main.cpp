@@ -198,12 +198,12 @@ void score(gallery::Run& run, const std::string& of, const std::vector<Sentence>
 
 // -- picture
 
-// Held-out sentences that begin with the same name, each time another kind, and are rightly tagged; of two
-// names. Of files: where there are such.
+// Held-out sentences that begin with the same name, each time another kind, and are rightly tagged.
+// Of files: where there are such.
 std::vector<std::size_t> sentences_to_show(const Data& test, const std::vector<Tags>& predicted) {
   std::map<std::string, std::map<std::string, std::size_t>> found;
   std::vector<std::size_t> shown;
-  for (std::size_t i = 0; i < test.sentences.size() && shown.size() < 6; ++i) {
+  for (std::size_t i = 0; i < test.sentences.size() && shown.size() < 3; ++i) {
     const Sentence& sentence = test.sentences[i];
     const std::size_t words = sentence.words.size();
     const bool begins = !sentence.names.empty() && sentence.names[0].begin == 0 && sentence.names[0].end == 1;

@@ -14,7 +14,7 @@ namespace sentences {
 /// What makes a name of a generated sentence hard.
 enum class Hard {
   no,
-  ambiguous,  ///< training has it as a person, as a place and as an organisation
+  ambiguous,  ///< training has it as what it is here, and as something else
   new_role,   ///< training has it, but never as what it is here
   unseen,     ///< training does not have it
 };

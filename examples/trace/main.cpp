@@ -146,9 +146,8 @@ void example(gallery::Run& run) {
   }
   state(run, "bag of words (baseline)", evaluate_bag_of_words(held_out));
   run.report().notes.push_back(
-      "A message of a log, and the line of the program that wrote it. Several lines share its words; which "
-      "of "
-      "them it was follows from what the variables held there.");
+      "A message of a log, and the line of the program that wrote it. Several lines share its words; "
+      "which of them it was follows from what the variables held there.");
 }
 
 }  // namespace
