@@ -41,12 +41,7 @@ Examples collect(const Scenes& scenes, Part part, std::int64_t begin, std::int64
 // -- model
 
 enum class Reads { patches, one_vector };
-inline double env(const char* n, double d) {
-  const char* v = getenv(n);
-  return v ? atof(v) : d;
-}
-const std::int64_t kMargin = env("MARGIN", 4);
-constexpr std::int64_t kPatch = 8, kGrid = Scenes::kSide / kPatch;
+constexpr std::int64_t kPatch = 8, kMargin = 4, kGrid = Scenes::kSide / kPatch;
 constexpr std::int64_t kDim = 64, kHeads = 2;
 constexpr std::int64_t kLongest = 32;  // words
 
@@ -55,23 +50,18 @@ class Captioner {
   Captioner(std::uint64_t seed, Reads reads)
       : set_(seed),
         reads_(reads),
-        embed_(set_, "patches",
-               {.side = kPatch, .margin = kMargin, .dim = kDim, .hidden = (int)env("MLP", 128)}),
+        embed_(set_, "patches", {.side = kPatch, .margin = kMargin, .dim = kDim, .hidden = 2 * kDim}),
         encoder_(set_, "encoder",
-                 {.layers = (int)env("EL", 1),
-                  .dim = kDim,
-                  .feed_forward = 2 * kDim,
-                  .heads = kHeads,
-                  .dropout = (float)env("DROP", 0.1)}),
+                 {.layers = 1, .dim = kDim, .feed_forward = 2 * kDim, .heads = kHeads, .dropout = 0.15f}),
         decoder_(set_, "decoder",
                  {.vocabulary = words().size(),
                   .dim = kDim,
                   .feed_forward = 2 * kDim,
                   .heads = kHeads,
-                  .layers = (int)env("DL", 2),
-                  .dropout = (float)env("DROP", 0.1),
-                  .word_dropout = (float)env("WD", 0),
-                  .smoothing = (float)env("SM", 0.1)}) {}
+                  .layers = 2,
+                  .dropout = 0.15f,
+                  .word_dropout = 0.3f,
+                  .smoothing = 0.1f}) {}
 
   models::DecoderMemory see(nn::Context& context, const Tensor& images) const {
     const nn::Var rows = encoder_(context, embed_(context, images), {});
@@ -101,9 +91,7 @@ void train(gallery::Run& run, Captioner& model, const Scenes& scenes, const std:
   const std::int64_t batch = run.scaled(64, 4);
   train::fit(
       model.parameters(),
-      {.updates = run.scaled(env("U", 2200), 3),
-       .schedule = nn::WarmupCosine{.peak = 3e-3},
-       .seed = run.seed()},
+      {.updates = run.scaled(2600, 3), .schedule = nn::WarmupCosine{.peak = 3e-3}, .seed = run.seed()},
       [&](nn::Context& context, std::int64_t update) {
         const Examples drawn = collect(scenes, Part::train, (update - 1) * batch, update * batch, 1);
         return model.decoder().loss(context, drawn.captions, model.see(context, drawn.images));
@@ -228,7 +216,6 @@ void example(gallery::Run& run) {
       "The picture shows the weights of the last layer, mean of its heads, when a noun is written."};
   const Scenes scenes(run.seed());
   for (const Contestant& who : kContestants) {
-    if (env("ONLY", 0) && who.reads == Reads::one_vector) continue;
     Captioner model(run.seed(), who.reads);
     run.say(fmt::format("{}: {} parameters", who.name, model.parameters().count()));
     train(run, model, scenes, who.name);
