@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "fovea/core/error.h"
 #include "fovea/models/weights.h"
@@ -154,8 +153,12 @@ std::string table_of(const std::vector<std::uint64_t>& seeds,
   return text;
 }
 
-// Puts `table` between the page's markers of `name`.
-void write_into_page(const std::string& page, const std::string& name, const std::string& table) {
+// A page, and where in it the table of `name` stands, between its markers.
+struct Place {
+  std::string text;
+  std::size_t from = 0, to = 0;
+};
+Place find_table(const std::string& page, const std::string& name) {
   std::string text = fovea::models::read_file(page, std::size_t{1} << 24);
   const std::string begin = "<!-- figures " + name + " -->\n", end = "<!-- end " + name + " -->";
   const std::size_t from = text.find(begin);
@@ -163,8 +166,25 @@ void write_into_page(const std::string& page, const std::string& name, const std
   if (to == std::string::npos)
     throw fovea::FileError(page, 0,
                            "has no lines '" + begin.substr(0, begin.size() - 1) + "' and '" + end + "'");
-  text.replace(from + begin.size(), to - from - begin.size(), table);
-  fovea::models::write_file_atomically(page, text);
+  return {std::move(text), from + begin.size(), to};
+}
+
+void write_into_page(const std::string& page, const std::string& name, const std::string& table) {
+  Place place = find_table(page, name);
+  place.text.replace(place.from, place.to - place.from, table);
+  fovea::models::write_file_atomically(page, place.text);
+}
+
+// The page of one seed, with its figures first.
+void write_page(const std::string& folder, std::uint64_t seed, const std::vector<Figure>& figures,
+                fovea::inspect::ReportData report) {
+  fovea::inspect::Table table{.caption = fmt::format("Figures, seed {}", seed),
+                              .header = {"figure", "of", "value", "promised"},
+                              .rows = {}};
+  for (const Figure& f : figures)
+    table.rows.push_back({f.what, f.of, text_of(f.value, f.unit), promise_of(f)});
+  report.tables.insert(report.tables.begin(), table);
+  fovea::inspect::write_report(folder + "/report.html", report);
 }
 
 }  // namespace
@@ -187,7 +207,11 @@ int run(int argc, char** argv, const About& about, const std::function<void(Run&
   }
   if (options.output.empty()) options.output = "gallery/" + about.name;
   fovea::nn::use_openmp(options.threads);
+  // Figures on somebody's files are a table of their own, beside that of the generated data.
+  const std::string marker = about.name + (options.data.empty() ? "" : " data");
   try {
+    // A page that has no place for the table is refused before the training, not after it.
+    for (const std::string& page : options.pages) (void)find_table(page, marker);
     std::vector<std::vector<Figure>> figures;
     for (const std::uint64_t seed : options.seeds) {
       Run::State state{.about = about, .options = options, .seed = seed};
@@ -200,21 +224,13 @@ int run(int argc, char** argv, const About& about, const std::function<void(Run&
       const std::chrono::duration<double> taken = Clock::now() - began;
       one.say(fmt::format("done in {:.0f} s", taken.count()));
       figures.push_back(state.figures);
-      fovea::inspect::Table table{.caption = fmt::format("Figures, seed {}", seed),
-                                  .header = {"figure", "of", "value", "promised"},
-                                  .rows = {}};
-      for (const Figure& f : state.figures)
-        table.rows.push_back({f.what, f.of, text_of(f.value, f.unit), promise_of(f)});
-      state.report.tables.insert(state.report.tables.begin(), table);
       fovea::inspect::LineChart chart{.title = "Loss while training", .x_label = "update", .y_label = "loss"};
       for (const std::string& what : state.loss_order) chart.curves.push_back({what, state.losses[what]});
       if (!chart.curves.empty()) state.report.charts.push_back(chart);
-      fovea::inspect::write_report(state.folder + "/report.html", state.report);
+      write_page(state.folder, seed, state.figures, state.report);
     }
     const std::string table = table_of(options.seeds, figures);
     fmt::print("# {}: {}\n\n{}\n", about.name, about.title, table);
-    // Figures on somebody's files are a table of their own, beside that of the generated data.
-    const std::string marker = about.name + (options.data.empty() ? "" : " data");
     for (const std::string& page : options.pages) write_into_page(page, marker, table);
     if (options.quick) return 0;
     int missed = 0;

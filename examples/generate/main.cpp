@@ -256,12 +256,14 @@ void draw(gallery::Run& run, const Data& data, models::LanguageModel& model) {
   const float* first = weights.data<float>() + chosen.head * static_cast<std::int64_t>(size * size);
   const std::vector<std::string> labels = data.tokenizer->pieces(stretch);
   const inspect::AlignmentMatrix matrix{labels, labels, {first, first + size * size}};
-  run.picture(inspect::draw_picture(matrix));
-  run.report().pages.push_back({.title = fmt::format("Layer {}, head {}", chosen.layer, chosen.head),
-                                .source = decode(*data.tokenizer, stretch, " / "),
-                                .output = {},
-                                .facts = {},
-                                .maps = {inspect::as_map(matrix, "self-attention")}});
+  const inspect::InspectPage page{
+      .title = "What each sub-word attends to",
+      .source = decode(*data.tokenizer, stretch, " / "),
+      .output = {},
+      .facts = {},
+      .maps = {inspect::as_map(matrix, fmt::format("layer {}, head {}", chosen.layer, chosen.head))}};
+  run.picture(inspect::draw_picture(page));
+  run.report().pages.push_back(page);
 }
 
 void example(gallery::Run& run) {

@@ -122,12 +122,13 @@ void draw_choices(gallery::Run& run, const text::Vocabulary& words, const Choose
       matrix.weights.push_back(sentence ? second[kSentences - 1 - row] : second[kSentences]);
     }
   }
-  run.picture(inspect::draw_picture(matrix));
-  run.report().pages.push_back({.title = "What is chosen to be read, for two questions about one story",
-                                .source = {},
-                                .output = chain->story.answer,
-                                .facts = {},
-                                .maps = {inspect::as_map(matrix, "choices")}});
+  const inspect::InspectPage page{.title = "What is chosen to be read",
+                                  .source = {},
+                                  .output = chain->story.answer,
+                                  .facts = {},
+                                  .maps = {inspect::as_map(matrix, "two questions about one story")}};
+  run.picture(inspect::draw_picture(page));
+  run.report().pages.push_back(page);
 }
 
 void state_figures(gallery::Run& run, const Result& two, const Result& all, const Result& shared) {

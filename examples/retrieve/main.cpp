@@ -250,13 +250,15 @@ void draw(Run& run, const retrieve::CrossEncoder& cross, const Family& family) {
       }
     }
   }
-  const inspect::AlignmentMatrix picture{map.query_tokens, map.key_tokens, mean};
-  run.picture(inspect::draw_picture(picture));
-  run.report().pages.push_back({.title = "What a question attends to in its passage",
-                                .source = {},
-                                .output = {},
-                                .facts = {},
-                                .maps = {map}});
+  inspect::InspectPage page{.title = "What a question attends to in its passage",
+                            .source = {},
+                            .output = {},
+                            .facts = {},
+                            .maps = {map}};
+  run.report().pages.push_back(page);
+  page.maps[0].heads = 1;
+  page.maps[0].weights = mean;
+  run.picture(inspect::draw_picture(page));
 }
 
 void example(Run& run) {

@@ -4,7 +4,6 @@
 // does the same translator learn with each.
 #include <fmt/format.h>
 
-#include <filesystem>
 
 #include "fovea/models/rnn.h"
 #include "fovea/text/bleu.h"

@@ -114,12 +114,14 @@ void draw_trace(gallery::Run& run, const Program& program, const text::Vocabular
       matrix.weights.push_back(found(weights, line, number, place));
     matrix.weights.push_back(pointed.data<float>()[number]);
   }
-  run.picture(inspect::draw_picture(matrix));
-  run.report().pages.push_back({.title = "What each line finds in a message",
-                                .source = text::joined(program.message),
-                                .output = program.lines[static_cast<std::size_t>(program.wrote)].source,
-                                .facts = {},
-                                .maps = {inspect::as_map(matrix, "lines to message")}});
+  const inspect::InspectPage page{
+      .title = "What each line finds in a message",
+      .source = text::joined(program.message),
+      .output = program.lines[static_cast<std::size_t>(program.wrote)].source,
+      .facts = {},
+      .maps = {inspect::as_map(matrix, "lines (down) and the words of the message (across)")}};
+  run.picture(inspect::draw_picture(page));
+  run.report().pages.push_back(page);
 }
 
 void state(gallery::Run& run, const std::string& of, const Result& result,
