@@ -45,6 +45,7 @@ struct Settings {
   std::int64_t window = 2;  ///< words that a word sees to either side, in a layer
   std::int64_t heads = 1;   ///< of the pooling
   float dropout = 0.1f, word_dropout = 0.0f;
+  float pooled_dropout = 0.1f;  ///< of the one vector
   double peak = 2e-3;  ///< learning rate
   std::int64_t updates = 500;
 };
@@ -74,6 +75,7 @@ Task task_of_files(const gallery::Run& run) {
                     .heads = 4,
                     .dropout = 0.2f,
                     .word_dropout = 0.05f,
+                    .pooled_dropout = 0.5f,
                     .peak = 1e-3};
   constexpr std::size_t kEpochs = 6;
   std::vector<Question> train = questions::read(run.data() + "/train.txt");
@@ -92,7 +94,7 @@ class Classifier {
   Classifier(std::uint64_t seed, Pooling pooling, const Settings& settings, std::int64_t layers)
       : parameters(seed),
         dim_(settings.dim),
-        dropout_(settings.dropout),
+        dropout_(settings.pooled_dropout),
         near_(SlidingWindow{.lookback = settings.window, .lookahead = settings.window}),
         encoder_(parameters, "encoder",
                  {.features = settings.features.buckets,
