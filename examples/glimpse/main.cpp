@@ -106,7 +106,7 @@ void fit_hard(gallery::Run& run, HardModel& model, const Digits& digits, Choice 
 }
 
 void fit_soft(gallery::Run& run, SoftModel& model, const Digits& digits) {
-  const std::int64_t updates = run.scaled(4500, 6);
+  const std::int64_t updates = run.scaled(3000, 6);
   train::fit(
       model.parameters, {.updates = updates, .schedule = nn::WarmupCosine{.peak = 6e-3}, .seed = run.seed()},
       [&](Context& context, std::int64_t update) {
