@@ -45,8 +45,8 @@ struct Settings {
   std::int64_t window = 2;  ///< words that a word sees to either side, in a layer
   std::int64_t heads = 1;   ///< of the pooling
   float dropout = 0.1f, word_dropout = 0.0f;
-  float pooled_dropout = 0.1f;  ///< of the one vector
-  double peak = 2e-3;  ///< learning rate
+  float smoothing = 0.0f;  ///< of the types
+  double peak = 2e-3;      ///< learning rate
   std::int64_t updates = 500;
 };
 constexpr std::size_t kBatch = 32;
@@ -75,7 +75,7 @@ Task task_of_files(const gallery::Run& run) {
                     .heads = 4,
                     .dropout = 0.2f,
                     .word_dropout = 0.05f,
-                    .pooled_dropout = 0.5f,
+                    .smoothing = 0.1f,
                     .peak = 1e-3};
   constexpr std::size_t kEpochs = 6;
   std::vector<Question> train = questions::read(run.data() + "/train.txt");
@@ -94,7 +94,8 @@ class Classifier {
   Classifier(std::uint64_t seed, Pooling pooling, const Settings& settings, std::int64_t layers)
       : parameters(seed),
         dim_(settings.dim),
-        dropout_(settings.pooled_dropout),
+        dropout_(settings.dropout),
+        smoothing_(settings.smoothing),
         near_(SlidingWindow{.lookback = settings.window, .lookahead = settings.window}),
         encoder_(parameters, "encoder",
                  {.features = settings.features.buckets,
@@ -118,7 +119,9 @@ class Classifier {
   /// The mean over the questions.
   nn::Var loss(nn::Context& context, const models::PaddedWords& words,
                std::span<const std::int32_t> types) const {
-    return scale(cross_entropy((*this)(context, words), types), 1.0f / static_cast<float>(types.size()));
+    return linear_cross_entropy(pooled(context, words, nullptr), context.use(*types_.weight),
+                                context.use(*types_.bias), types, smoothing_,
+                                1.0f / static_cast<float>(types.size()), nullptr);
   }
 
   nn::ParameterSet parameters;
@@ -133,7 +136,7 @@ class Classifier {
   }
 
   std::int64_t dim_ = 0;
-  float dropout_ = 0.0f;
+  float dropout_ = 0.0f, smoothing_ = 0.0f;
   Mask near_;
   models::WordEncoder encoder_;
   std::optional<nn::AttentionPooling> query_;
