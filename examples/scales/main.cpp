@@ -4,7 +4,6 @@
 // does the same translator learn with each.
 #include <fmt/format.h>
 
-
 #include "fovea/models/rnn.h"
 #include "fovea/text/bleu.h"
 #include "fovea/text/generated.h"
