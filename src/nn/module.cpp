@@ -1,7 +1,6 @@
 #include "fovea/nn/module.h"
 
 #include <cmath>
-#include <numbers>
 #include <utility>
 
 #include "fovea/core/philox.h"
@@ -40,10 +39,7 @@ Parameter& ParameterSet::normal(std::string name, Shape shape, float deviation) 
   Parameter& parameter = declare(std::move(name), shape);
   PhiloxStream random(seed_ ^ hash_of(parameter.name));
   float* values = parameter.value.data<float>();
-  for (std::int64_t i = 0; i < shape.count(); ++i) {
-    const float radius = std::sqrt(-2.0f * std::log(1.0f - random.next_uniform()));  // Box-Muller
-    values[i] = deviation * radius * std::cos(2.0f * std::numbers::pi_v<float> * random.next_uniform());
-  }
+  for (std::int64_t i = 0; i < shape.count(); ++i) values[i] = random.next_normal(deviation);
   return parameter;
 }
 

@@ -1,20 +1,13 @@
 #include "fovea/text/words.h"
 
-#include <algorithm>
-
 #include "fovea/core/error.h"
+#include "text/utf8.h"
 
 namespace fovea::text {
 
 std::vector<std::string> split_at_blanks(std::string_view text) {
-  constexpr std::string_view blanks = " \t\r\n";
-  std::vector<std::string> words;
-  for (std::size_t at = text.find_first_not_of(blanks); at != std::string_view::npos;) {
-    const std::size_t end = std::min(text.find_first_of(blanks, at), text.size());
-    words.emplace_back(text.substr(at, end - at));
-    at = text.find_first_not_of(blanks, end);
-  }
-  return words;
+  const std::vector<std::string_view> words = split_words(text);
+  return {words.begin(), words.end()};
 }
 
 std::string joined(std::span<const std::string> words) {

@@ -39,6 +39,17 @@ struct Stacks : testing::TestWithParam<NormPlace> {
   }
 };
 
+// `rows` are those of `whole` from `begin` on; products that sum in another order differ by 1e-5 of values of
+// order 1.
+void expect_rows_of(const Tensor& whole, const Tensor& rows, std::int64_t begin) {
+  for (std::int64_t b = 0; b < rows.size(0); ++b) {
+    for (std::int64_t t = 0; t < rows.size(1); ++t) {
+      for (std::int64_t d = 0; d < kDim; ++d)
+        ASSERT_NEAR(rows.view().at<float>({b, t, d}), whole.view().at<float>({b, begin + t, d}), 1e-5);
+    }
+  }
+}
+
 // However the rows come, one by one or in blocks, they are what one call over all of them gives: the products
 // sum in another order, so by 1e-5 of values of order 1.
 TEST_P(Stacks, ExtendedRowByRowAreTheWholeCall) {
@@ -50,12 +61,7 @@ TEST_P(Stacks, ExtendedRowByRowAreTheWholeCall) {
         const std::int64_t count = std::min(block, kRows - begin);
         const Tensor rows =
             reading.extend(context, autograd::slice(x, 1, begin, count), cache, call(mask), 2).value();
-        for (std::int64_t b = 0; b < 2; ++b) {
-          for (std::int64_t t = 0; t < count; ++t) {
-            for (std::int64_t d = 0; d < kDim; ++d)
-              ASSERT_NEAR(rows.view().at<float>({b, t, d}), whole.view().at<float>({b, begin + t, d}), 1e-5);
-          }
-        }
+        expect_rows_of(whole, rows, begin);
       }
       EXPECT_EQ(cache.length, kRows);
       // Two layers of keys and values: of the rows, and of the memory.
@@ -143,12 +149,7 @@ TEST_P(Stacks, ForgetWhatTheMaskWillHide) {
         }
         const Tensor rows =
             reading.extend(context, autograd::slice(x, 1, begin, count), cache, call(mask), 2).value();
-        for (std::int64_t b = 0; b < 2; ++b) {
-          for (std::int64_t t = 0; t < count; ++t) {
-            for (std::int64_t d = 0; d < kDim; ++d)
-              ASSERT_NEAR(rows.view().at<float>({b, t, d}), whole.view().at<float>({b, begin + t, d}), 1e-5);
-          }
-        }
+        expect_rows_of(whole, rows, begin);
       }
     }
   }

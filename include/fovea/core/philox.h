@@ -53,10 +53,10 @@ class PhiloxStream {
   std::uint32_t next_below(std::uint32_t bound) noexcept {
     return static_cast<std::uint32_t>((std::uint64_t{next_u32()} * bound) >> 32);
   }
-  /// Normal of mean 0 and deviation 1 (Box and Muller 1958), from two uniform numbers.
-  float next_normal() noexcept {
+  /// Normal of mean 0 (Box and Muller 1958), from two uniform numbers.
+  float next_normal(float deviation = 1.0f) noexcept {
     const float radius = std::sqrt(-2.0f * std::log(1.0f - next_uniform()));
-    return radius * std::cos(2.0f * std::numbers::pi_v<float> * next_uniform());
+    return deviation * radius * std::cos(2.0f * std::numbers::pi_v<float> * next_uniform());
   }
   /// `count` of `items`, each place of which is drawn at most once, in a drawn order; all of them where there
   /// are fewer.

@@ -123,9 +123,9 @@ std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads, Los
 /// outputs ← attention(inputs). A row that sees no key, or only scores of -inf, gives 0 and a log-sum-exp of
 /// -inf; keys that no query may see are never read into a result, whatever they hold. A row that sees a NaN
 /// score is NaN (0 where a key is hidden, in `weights`), and so may be rows that share its block where a NaN
-/// is in a value or in gradients. Same bits for every thread count: keys are
-/// split over threads, where there are few queries, by shape alone. Throws InvalidArgument for shapes,
-/// dtypes, strides or memory shared with an input that do not fit the plan.
+/// is in a value or in gradients. Same bits for every thread count: where there are few queries, keys are
+/// split over threads by shape alone. Throws InvalidArgument for shapes, dtypes, strides or memory shared
+/// with an input that do not fit the plan.
 void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,
             const CallResources& resources = {});
 void attend(const AttentionPlan& plan, ConstTensorView query, ConstTensorView key, ConstTensorView value,

@@ -13,7 +13,7 @@
 
 namespace fovea::text {
 
-/// What stands between blanks (spaces, tabs and line ends); none of it is empty.
+/// What stands between ASCII blanks; none of it is empty.
 std::vector<std::string> split_at_blanks(std::string_view text);
 /// The words with one blank between two.
 std::string joined(std::span<const std::string> words);
