@@ -130,8 +130,10 @@ HWY_AFTER_NAMESPACE();
 namespace fovea::kernels {
 namespace {
 
-bool reads_stored(const Problem<float>& p) {
-  return p.score == ScoreKind::dot && p.query_len <= most_direct_queries && p.key_len > 0 && !p.whole_row;
+Stored reads_stored(const Problem<float>& p) {
+  return p.score == ScoreKind::dot && p.query_len <= most_direct_queries && p.key_len > 0 && !p.whole_row
+             ? Stored::keys_and_values
+             : Stored::none;
 }
 
 #if HWY_ARCH_X86
@@ -140,7 +142,11 @@ bool supports(std::int64_t target) {
 }
 #endif
 
-const char* accepts(ScoreKind, DType, std::int64_t, std::int64_t) {
+const char* absence_unless(bool supported) {
+  return supported ? nullptr : "this CPU lacks the instructions";
+}
+
+const char* accepts(const Request&) {
   return nullptr;
 }
 
@@ -164,7 +170,7 @@ const char* accepts(ScoreKind, DType, std::int64_t, std::int64_t) {
         .backward_f64 = [](const Problem<double>& p, const BackwardProblem<double>& g, Executor& e, \
                            std::span<std::byte> m) { TARGET::Backward64(p, g, e, m.data()); },      \
         .reads_stored = reads_stored,                                                               \
-        .supported = [] { return SUPPORTED; },                                                      \
+        .absence = [] { return absence_unless(SUPPORTED); },                                        \
         .refuse = accepts};                                                                         \
     return table;                                                                                   \
   }

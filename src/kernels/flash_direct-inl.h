@@ -377,7 +377,7 @@ HWY_NOINLINE void DirectBackward(const Problem<T>& p, const BackwardProblem<T>& 
     Fill(T{0}, p.score_dim, own.d_vector);
     DirectBackwardUnit(p, g, s, unit, partials, sums, keys, own);
   });
-  if (g.d_query.data) AddPartials(p, g, s.groups, p.score_dim, partials, nullptr, executor);
+  if (g.d_query.data) AddPartials(p, g, s.groups, p.score_dim, partials, nullptr, 1, executor);
   if (p.has_mods) finish_mod_gradients<T>(p, p.mods, sums, s.groups);
   if (!g.d_additive_vector) return;
   Fill(T{0}, p.score_dim, g.d_additive_vector);

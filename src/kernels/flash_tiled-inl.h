@@ -101,7 +101,7 @@ HWY_INLINE BlockAt<T> BlockOf(const Problem<T>& p, int64_t unit, int64_t block_r
 
 template <class T>
 HWY_INLINE const BlockSchedule& ScheduleOf(const Problem<T>& p, const BlockAt<T>& at, int64_t key_begin,
-                                           int64_t key_end) {
+                                           int64_t key_end, int64_t tile = kTileKeys) {
   BlockSchedule& schedule = thread_schedule();
   QueryBlock block;
   block.batch = at.b;
@@ -110,7 +110,7 @@ HWY_INLINE const BlockSchedule& ScheduleOf(const Problem<T>& p, const BlockAt<T>
   block.query_end = at.row + at.rows + p.query_offset;
   block.key_len = p.key_len;
   block.key_lengths = p.key_lengths;
-  schedule.build(*p.mask, block, kTileKeys, key_begin, key_end);
+  schedule.build(*p.mask, block, tile, key_begin, key_end);
   return schedule;
 }
 
@@ -534,15 +534,16 @@ HWY_INLINE void ForUnits(const Problem<T>& p, int64_t groups, Executor& executor
 /// d_query = Σ partials, in group order; of those written, where `touched` says so.
 template <class T>
 HWY_NOINLINE void AddPartials(const Problem<T>& p, const BackwardProblem<T>& g, int64_t groups, int64_t width,
-                              const T* partials, const bool* touched, Executor& executor) {
-  const int64_t heads = p.batch * p.query_heads, blocks = QueryBlocks(p);
+                              const T* partials, const bool* touched, int64_t block_rows,
+                              Executor& executor) {
+  const int64_t heads = p.batch * p.query_heads, blocks = (p.query_len + block_rows - 1) / block_rows;
   executor.parallel_for(heads, [&](int64_t unit, int) {
     for (int64_t r = 0; r < p.query_len; ++r) {
       T* to = RowAt(g.d_query, unit / p.query_heads, unit % p.query_heads, r);
       bool first = true;
       for (int64_t group = 0; group < groups; ++group) {
         const int64_t head = group * heads + unit;
-        if (touched && !touched[head * blocks + r / kBlockRows]) continue;
+        if (touched && !touched[head * blocks + r / block_rows]) continue;
         const T* from = partials + (head * p.query_len + r) * width;
         first ? Copy(from, p.score_dim, to) : AddScaled(T{1}, from, p.score_dim, to);
         first = false;
@@ -601,7 +602,7 @@ HWY_NOINLINE void TiledBackward(const Problem<T>& p, const BackwardProblem<T>& g
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
     BackwardUnit(p, g, in, s, unit, TakeBackwardScratch(p, s, mine));
   });
-  if (g.d_query.data) AddPartials(p, g, s.groups, s.dim, in.d_query, in.touched, executor);
+  if (g.d_query.data) AddPartials(p, g, s.groups, s.dim, in.d_query, in.touched, kBlockRows, executor);
   if (p.has_mods) finish_mod_gradients<T>(p, p.mods, in.sums, s.groups);
 }
 

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "fovea/attention/mask.h"
+#include "fovea/attention/precision.h"
 #include "fovea/core/dtype.h"
 #include "fovea/core/executor.h"
 #include "kernels/mods.h"
@@ -34,8 +35,11 @@ struct Operand {
   }
 };
 
+/// What of a 16-bit problem a kernel reads as it is stored; the rest is widened for it.
+enum class Stored : std::uint8_t { none, keys_and_values, all };
+
 /// T is float or double: 16-bit inputs are widened by the plan's caller layer before a kernel sees them, but
-/// for keys and values of problems that reads_stored says yes to.
+/// for what reads_stored names.
 template <class T>
 struct Problem {
   std::int64_t batch = 0, query_heads = 0, kv_heads = 0, query_len = 0, key_len = 0;
@@ -44,9 +48,12 @@ struct Problem {
   ScoreKind score = ScoreKind::dot;
   double scale = 1.0;
   Operand<const T*> query, key, value;
-  /// Keys and values as they are stored, where that is bf16 or f16: then key.data and value.data are null.
-  Operand<const std::uint16_t*> stored_key, stored_value;
+  /// Operands as they are stored, where that is bf16 or f16: then key.data and value.data are null, and with
+  /// Stored::all query.data too.
+  Operand<const std::uint16_t*> stored_query, stored_key, stored_value;
   DType stored = DType::f32;
+  DType operands = DType::f32;  ///< what query, key and value hold, widened or not
+  Precision precision = Precision::full;
   const T* additive_vector = nullptr;  ///< v [score_dim]; W q + b and U k are already in query and key
   const T* coverage_vector = nullptr;  ///< coverage: w [score_dim]
   const Mask* mask = nullptr;          ///< never null
@@ -73,7 +80,8 @@ struct Problem {
 
 template <class T>
 struct ForwardOutputs {
-  Operand<T*> output;                          ///< data null: not wanted
+  Operand<T*> output;                          ///< data null: not wanted, or
+  Operand<std::uint16_t*> stored_output;       ///< of problems with Stored::all, in their type
   T* log_sum_exp = nullptr;                    ///< [batch, query_heads, query_len] contiguous; may be null
   Operand<T*> weights;                         ///< row slot r of head slot h; data null: not wanted
   std::span<const std::int64_t> weight_heads;  ///< empty: all heads
@@ -95,6 +103,17 @@ struct BackwardProblem {
   std::span<const std::int64_t> weight_heads, weight_rows;  ///< of d_weights, as in ForwardOutputs
 };
 
+/// What make_plan knows of a call.
+struct Request {
+  ScoreKind score = ScoreKind::dot;
+  DType dtype = DType::f32;
+  Precision precision = Precision::full;
+  bool projected = false;  ///< queries or keys reach the kernel through a matrix, in f32
+  bool mods = false, whole_row = false, dropout = false;
+  NormalizerKind normalizer = NormalizerKind::softmax;
+  double scale = 1.0;
+};
+
 /// One kernel: a name and what it can do. Candidates stand in one ordered list (candidates.cpp), best first,
 /// reference last.
 struct KernelTable {
@@ -112,12 +131,13 @@ struct KernelTable {
                       std::span<std::byte>) = nullptr;
   void (*backward_f64)(const Problem<double>&, const BackwardProblem<double>&, Executor&,
                        std::span<std::byte>) = nullptr;
-  /// Does forward take such a problem's 16-bit keys and values as they are stored? nullptr: never.
-  bool (*reads_stored)(const Problem<float>&) = nullptr;
-  bool (*supported)() = nullptr;  ///< does this CPU run it
+  /// What forward takes of such a problem as it is stored. nullptr: nothing.
+  Stored (*reads_stored)(const Problem<float>&) = nullptr;
+  const char* (*absence)() = nullptr;  ///< null where this CPU runs it, else what is missing
   /// nullptr when accepted, else the reason for the refusal.
-  const char* (*refuse)(ScoreKind score, DType dtype, std::int64_t score_dim,
-                        std::int64_t value_dim) = nullptr;
+  const char* (*refuse)(const Request&) = nullptr;
+  /// Where this kernel is forced, what takes the requests that it refuses; nullptr: it refuses none.
+  const KernelTable* otherwise = nullptr;
 };
 
 /// All kernels compiled in, best first.

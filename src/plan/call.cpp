@@ -71,15 +71,19 @@ void set_mods(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, co
                             p.weight_mods.shared_dense_gradient(sizes.batch, heads);
 }
 
-template <class T>
-void set_normalizer(const Normalizer& normalizer, const AttentionInputs& inputs, kernels::Problem<T>& p) {
+kernels::NormalizerKind kind_of(const Normalizer& normalizer) {
   using kernels::NormalizerKind;
   constexpr NormalizerKind kinds[] = {
       NormalizerKind::softmax, NormalizerKind::softmax, NormalizerKind::sigmoid,
       NormalizerKind::entmax,  NormalizerKind::entmax,  NormalizerKind::argmax,
       NormalizerKind::sample,  NormalizerKind::gumbel,  NormalizerKind::chain};
   static_assert(std::size(kinds) == std::variant_size_v<Normalizer>);
-  p.normalizer = kinds[normalizer.index()];
+  return kinds[normalizer.index()];
+}
+
+template <class T>
+void set_normalizer(const Normalizer& normalizer, const AttentionInputs& inputs, kernels::Problem<T>& p) {
+  p.normalizer = kind_of(normalizer);
   if (const auto* sigmoid = std::get_if<Sigmoid>(&normalizer)) p.sigmoid_bias = sigmoid->bias;
   if (const auto* entmax = std::get_if<Entmax>(&normalizer)) p.entmax_alpha = entmax->alpha;
   if (const auto* gumbel = std::get_if<GumbelSample>(&normalizer)) p.temperature = gumbel->temperature;
@@ -88,15 +92,16 @@ void set_normalizer(const Normalizer& normalizer, const AttentionInputs& inputs,
   p.transition_stride = inputs.transitions && inputs.transitions.rank() == 3 ? 4 : 0;
 }
 
-// Does the plan's kernel read this call's 16-bit keys and values as they are? Keys that are projected are not
+// What the plan's kernel reads of this call's 16-bit operands as they are. Keys that are projected are not
 // those that are stored.
-bool reads_stored(const AttentionPlan::Impl& plan, const CallSizes& sizes) {
+kernels::Stored reads_stored(const AttentionPlan::Impl& plan, const CallSizes& sizes) {
   if (size_of(plan.dtype) != 2 || !plan.kernel->reads_stored || plan.location() || plan.low_rank() ||
       plan.additive() || plan.shape.value_dim == 0)
-    return false;
+    return kernels::Stored::none;
   kernels::Problem<float> p;
   p.query_len = sizes.query_len;
   p.key_len = sizes.key_len;
+  p.value_dim = plan.shape.value_dim;
   p.whole_row = plan.whole_row();
   return plan.kernel->reads_stored(p);
 }
@@ -117,6 +122,18 @@ std::pair<Asked, Asked> asked_of(const AttentionPlan::Impl& plan, const Attentio
 
 }  // namespace
 
+kernels::Request AttentionPlan::Impl::request() const {
+  return {.score = score_kind(),
+          .dtype = dtype,
+          .precision = precision,
+          .projected = bilinear() || low_rank() || location(),
+          .mods = !spec.mods.empty() || !spec.weight_mods.empty(),
+          .whole_row = whole_row(),
+          .dropout = spec.dropout.rate > 0,
+          .normalizer = kind_of(spec.normalizer),
+          .scale = scale};
+}
+
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const CallSizes& sizes,
                     Carver& carver, Executor* executor, const AttentionGradients* gradients,
@@ -125,10 +142,11 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
   Prepared<T> result;
   const auto [asked_queries, asked_keys] = asked_of(plan, weights);
   set_mods(plan, inputs, sizes, executor != nullptr, gradients, result.problem);
-  result.query = widened<T>(plan, inputs.query, s.num_query_heads, sizes.query_len, s.head_dim, sizes.batch,
-                            carver, executor, asked_queries);
-  const bool stored = reads == Reads::stored && reads_stored(plan, sizes);
-  if (!plan.location() && !stored)
+  const kernels::Stored stored = reads == Reads::stored ? reads_stored(plan, sizes) : kernels::Stored::none;
+  if (stored != kernels::Stored::all)
+    result.query = widened<T>(plan, inputs.query, s.num_query_heads, sizes.query_len, s.head_dim, sizes.batch,
+                              carver, executor, asked_queries);
+  if (!plan.location() && stored == kernels::Stored::none)
     result.key = widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver,
                             executor, asked_keys);
   kernels::Problem<T>& p = result.problem;
@@ -139,9 +157,12 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
   p.key_len = sizes.key_len;
   p.score_dim = plan.score_dim();
   p.value_dim = s.value_dim;
-  if (stored) {
+  p.operands = plan.dtype;
+  p.precision = plan.precision;
+  if (stored != kernels::Stored::none) {
     p.stored = plan.dtype;
     if (executor) {
+      p.stored_query = bits_of(inputs.query);
       p.stored_key = bits_of(inputs.key);
       p.stored_value = bits_of(inputs.value);
     }
@@ -255,10 +276,14 @@ void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const A
   auto prepared = prepare<T>(plan, inputs, sizes, carver, &executor, nullptr,
                              outputs.output ? nullptr : &outputs, reads_of(outputs));
   kernels::ForwardOutputs<T> out;
-  const bool narrowed = outputs.output && plan.dtype != plan.compute_dtype();
+  const bool stored = reads_of(outputs) == Reads::stored && reads_stored(plan, sizes) == kernels::Stored::all;
+  const bool narrowed = outputs.output && plan.dtype != plan.compute_dtype() && !stored;
   if (narrowed) {
     out.output = packed<T*>(carver.take<T>(outputs.output.count()), plan.shape.num_query_heads,
                             sizes.query_len, plan.shape.value_dim);
+  } else if (stored) {
+    out.stored_output = {reinterpret_cast<std::uint16_t*>(outputs.output.raw()), outputs.output.stride(0),
+                         outputs.output.stride(1), outputs.output.stride(2)};
   } else if (outputs.output) {
     out.output = operand_of<T>(outputs.output);
   }
@@ -332,8 +357,9 @@ CallSizes capacity(const AttentionPlan::Impl& plan) {
 
 std::size_t workspace_bytes(const AttentionPlan& plan, int threads) {
   const AttentionPlan::Impl& impl = plan.impl();
-  return std::max(bytes_of(impl, capacity(impl), threads, false, Reads::widened),
-                  bytes_of(impl, capacity(impl), threads, true, Reads::widened));
+  return std::max({bytes_of(impl, capacity(impl), threads, false, Reads::widened),
+                   bytes_of(impl, capacity(impl), threads, false, Reads::stored),
+                   bytes_of(impl, capacity(impl), threads, true, Reads::widened)});
 }
 
 void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,

@@ -19,6 +19,7 @@ struct AttentionPlan::Impl {
   AttentionShape shape;  // key_dim filled in
   DType dtype = DType::f32;
   Keys keys = Keys::all;
+  Precision precision = Precision::full;
   double scale = 1.0;
   const kernels::KernelTable* kernel = nullptr;
   std::vector<std::string> refusals;  // "avx512 flash: this CPU has no AVX-512"
@@ -37,6 +38,12 @@ struct AttentionPlan::Impl {
     return whole_row() || std::any_of(spec.mods.begin(), spec.mods.end(),
                                       [](const Mod& mod) { return mod.node().table_by_query(); });
   }
+  kernels::ScoreKind score_kind() const {
+    return coverage()   ? kernels::ScoreKind::coverage
+           : additive() ? kernels::ScoreKind::additive
+                        : kernels::ScoreKind::dot;
+  }
+  kernels::Request request() const;
   DType compute_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 };
 

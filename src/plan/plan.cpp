@@ -72,23 +72,24 @@ std::string wanted_kernel(const PlanOptions& options) {
 }
 
 void choose(AttentionPlan::Impl& plan, const std::string& wanted, const char* argument) {
+  const kernels::Request request = plan.request();
   std::string names;
   bool known = wanted.empty();
   for (const kernels::KernelTable* table : kernels::candidates()) {
     names += (names.empty() ? "" : ", ") + std::string(table->isa);
     if (!wanted.empty() && wanted != table->isa) continue;
     known = true;
-    const char* reason = !table->supported()
-                             ? "this CPU lacks the instructions"
-                             : table->refuse(plan.coverage()   ? kernels::ScoreKind::coverage
-                                             : plan.additive() ? kernels::ScoreKind::additive
-                                                               : kernels::ScoreKind::dot,
-                                             plan.dtype, plan.score_dim(), plan.shape.value_dim);
+    const char* absence = table->absence();
+    const char* reason = absence ? absence : table->refuse(request);
     if (!reason) {
       plan.kernel = table;
       return;
     }
     plan.refusals.push_back(std::string(table->name) + ": " + reason);
+    if (!wanted.empty() && !absence && table->otherwise) {
+      plan.kernel = table->otherwise;
+      return;
+    }
   }
   if (!known) refuse(argument, "one of " + names, "'" + wanted + "'");
   refuse(argument, "a kernel that can run here", plan.refusals.empty() ? "none" : plan.refusals.back());
@@ -219,6 +220,7 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
   plan->shape = checked_shape(spec, shape);
   plan->dtype = options.dtype;
   plan->keys = options.keys;
+  plan->precision = options.precision;
   spec.mask.node().validate(shape);
   if (!(spec.dropout.rate >= 0.0 && spec.dropout.rate < 1.0)) {
     refuse("spec.dropout.rate", "a rate in [0, 1)", std::to_string(spec.dropout.rate));
@@ -269,7 +271,7 @@ std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query
 std::vector<KernelInfo> list_kernels() {
   std::vector<KernelInfo> list;
   for (const kernels::KernelTable* table : kernels::candidates())
-    list.push_back({table->isa, table->name, table->supported()});
+    list.push_back({table->isa, table->name, !table->absence()});
   return list;
 }
 

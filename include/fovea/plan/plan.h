@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fovea/attention/precision.h"
 #include "fovea/attention/spec.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/tensor.h"
@@ -26,8 +27,12 @@ enum class Keys : std::uint8_t { all, part };
 struct PlanOptions {
   /// Of query, key, value and output. Accumulation is f32 (f64 for f64).
   DType dtype = DType::f32;
-  /// Forces a kernel by name ("reference", "baseline", "avx2", "avx512"); empty: the environment's FOVEA_ISA,
-  /// else the best one. A name this machine cannot run, or that does not exist, is an error.
+  /// Of products, where dtype is f32: how exact they must be at least.
+  Precision precision = Precision::full;
+  /// Forces a kernel by name ("reference", "baseline", "avx2", "avx512", "avx512bf16", "amx"); empty: the
+  /// environment's FOVEA_ISA, else the best one. A name this machine cannot run, or that does not exist, is
+  /// an error; what "avx512bf16" and "amx" refuse (scores of f32 at Precision::full, score mods: explain says
+  /// what) goes to "avx512".
   std::string kernel = {};
   /// What attend_backward will be asked for, and whether calls will bring parts of the keys, to be merged by
   /// their log-sum-exps (merge.h): make_plan refuses specs that cannot give it, with the reason.

@@ -434,8 +434,8 @@ const KernelTable& reference_kernel() {
       .backward = backward<float>,
       .forward_f64 = forward<double>,
       .backward_f64 = backward<double>,
-      .supported = [] { return true; },
-      .refuse = [](ScoreKind, DType, std::int64_t, std::int64_t) -> const char* { return nullptr; }};
+      .absence = []() -> const char* { return nullptr; },
+      .refuse = [](const Request&) -> const char* { return nullptr; }};
   return table;
 }
 

@@ -1,0 +1,429 @@
+// Softmax attention of dot-like scores by products of bf16 (tile_product.h): 16-bit operands, and f32 split
+// into bf16 terms. Scores stand as S^T = K·Q^T, a row a key, so that the softmax runs down vectors of
+// queries, weights come out in the pairs that O^T = V^T·P^T wants, and only V is transposed, once a call.
+//
+// The maximum that exponents are taken against is lazy: it is found where a row sees its first keys, and
+// again only where the sum of some chunk's weights says that scores have risen far beyond it. Nothing is lost
+// in between, for bf16 and f32 have exponents to spare; a pass that finds maxima costs a tenth of a call
+// (docs/performance.md).
+#if defined(FOVEA_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_TILES_INL_H_
+#undef FOVEA_TILES_INL_H_
+#else
+#define FOVEA_TILES_INL_H_
+#endif
+
+#include "kernels/tiles_pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+/// Keys between two products with values.
+constexpr int64_t kValueKeys = 256;
+/// By how much scores, in powers of 2, may pass the maximum that they are taken against, and what a chunk's
+/// weights may then sum to.
+constexpr float kHeadroom = 12.0f, kMostSum = 0x1p17f;
+constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+
+/// The lanes of a block's 64 queries.
+using TileTag = hn::CappedTag<float, 16>;
+
+/// 2^x; 0 for -inf, infinity or at least 2^100 above 100, NaN stays NaN. For one bf16 term to a
+/// relative 7.5e-5, a twenty-fifth of its rounding, where AVX-512 makes that cheap.
+template <bool kCoarse, class V>
+HWY_INLINE V PowerOf2(V x) {
+  const TileTag d;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (kCoarse) {
+    const __m512 f = _mm512_reduce_ps(x.raw, 0x01);  // x - floor(x)
+    __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(0.07802452f), f, _mm512_set1_ps(0.22606716f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.69583354f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.99992522f));
+    return V{_mm512_scalef_ps(p, x.raw)};
+  }
+#endif
+  // Of two operands one of which is NaN x86 takes the second, Arm the NaN.
+  return Exp(d, hn::Mul(hn::Min(hn::Set(d, 100.0f), x), hn::Set(d, kLn2)));
+}
+
+/// Weights of a chunk in terms, as pairs of keys: row i of `to` gets keys 2i and 2i + 1. NaN weights need not
+/// stay NaN: their sum is.
+template <int kTerms, class V>
+HWY_INLINE void StorePair(V even, V odd, const Terms<uint32_t>& to, int64_t at) {
+  const TileTag d;
+  const UnsignedOf<TileTag> du;
+  const auto high = hn::Set(du, 0xffff0000u), half = hn::Set(du, 0x8000u);
+  HWY_UNROLL(3)
+  for (int term = 0; term < kTerms; ++term) {
+    const auto low_half = hn::Add(hn::BitCast(du, even), half),
+               high_half = hn::Add(hn::BitCast(du, odd), half);
+    hn::StoreU(hn::Or(hn::ShiftRight<16>(low_half), hn::And(high_half, high)), du, to.of(term) + at);
+    if (term + 1 == kTerms) break;
+    even = hn::Sub(even, hn::BitCast(d, hn::And(low_half, high)));
+    odd = hn::Sub(odd, hn::BitCast(d, hn::And(high_half, high)));
+  }
+}
+
+/// Scores of kChunk keys [key][64] become weights 2^(factor·s - shift), stored as pairs; sums[64] of them.
+template <int kTerms>
+HWY_INLINE void ChunkWeights(const float* scores, float factor, const float* shifts, float* sums,
+                             const Terms<uint32_t>& to) {
+  const TileTag d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto slope = hn::Set(d, factor);
+  for (int64_t v = 0; v < kBlockQueries; v += lanes) {
+    const auto shift = hn::LoadU(d, shifts + v);
+    auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
+    const float* row = scores + v;
+    for (int64_t i = 0; i < kChunk / 2; ++i, row += 2 * kBlockQueries) {
+      const auto even = PowerOf2<kTerms == 1>(hn::MulSub(hn::LoadU(d, row), slope, shift));
+      const auto odd = PowerOf2<kTerms == 1>(hn::MulSub(hn::LoadU(d, row + kBlockQueries), slope, shift));
+      sum0 = hn::Add(sum0, even);
+      sum1 = hn::Add(sum1, odd);
+      StorePair<kTerms>(even, odd, to, i * kBlockQueries + v);
+    }
+    hn::StoreU(hn::Add(sum0, sum1), d, sums + v);
+  }
+}
+
+/// Running softmax of a block's queries, in powers of 2. Of a row that has seen no score above -inf the
+/// maximum is -inf and the shift 0.
+struct TileStates {
+  alignas(64) float maximum[kBlockQueries], shift[kBlockQueries], sum[kBlockQueries];
+  bool all_seen = false;
+};
+
+struct TileScratch {
+  uint16_t* query_rows;
+  uint32_t *query_pairs, *weights;
+  float *scores, *gathered, *rows;
+  uint16_t* clean;
+};
+struct TileSizes {
+  int64_t dim, value_dim;  // rounded up: the depth of scores, and rows of V^T
+};
+HWY_INLINE TileSizes TileSizesOf(const Problem<float>& p) {
+  return {RoundUp(p.score_dim, kDepth), RoundUp(p.value_dim, 16)};
+}
+HWY_INLINE TileScratch TakeTileScratch(const Problem<float>& p, const Split& split, Carve& carve) {
+  const TileSizes s = TileSizesOf(p);
+  return {carve.Take<uint16_t>(kBlockQueries * s.dim * split.terms),
+          carve.Take<uint32_t>(kBlockQueries * s.dim / 2 * split.terms),
+          carve.Take<uint32_t>(kBlockQueries * kValueKeys / 2 * split.terms),
+          carve.Take<float>(kChunk * kBlockQueries),
+          carve.Take<float>(kBlockQueries * s.value_dim),
+          carve.Take<float>(kBlockQueries * s.value_dim),
+          carve.Take<uint16_t>(s.value_dim * kChunk * split.terms)};
+}
+
+struct TileOperands {
+  Split split;
+  const TileEngine* engine;
+  PackedRows keys;
+  PackedColumns values;
+};
+
+HWY_INLINE uint64_t AllRows(int64_t rows) {
+  return rows == 64 ? ~uint64_t{0} : (uint64_t{1} << rows) - 1;
+}
+
+/// Which queries a key is hidden from: bit r of hidden[j] for key `begin` + j. Queries behind the block's
+/// last are hidden from by nothing, so that they never look like rows which have seen no key.
+HWY_NOINLINE void HiddenBits(const BlockSchedule& schedule, const Piece& piece, int64_t rows, int64_t begin,
+                             int64_t count, uint64_t* hidden) {
+  const uint64_t all = AllRows(rows);
+  for (int64_t j = 0; j < count; ++j) hidden[j] = all;
+  const int64_t from = piece.begin - begin, to = piece.end - begin;
+  if (piece.full) {
+    for (int64_t j = from; j < to; ++j) hidden[j] = 0;
+    return;
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const SpanList spans = schedule.row(r);
+    const uint64_t others = ~(uint64_t{1} << r);
+    for (int64_t n = 0; n < spans.count; ++n) {
+      const int64_t first = Most(spans.data[n].begin - begin, from),
+                    last = Least(spans.data[n].end - begin, to);
+      for (int64_t j = first; j < last; ++j) hidden[j] &= others;
+    }
+  }
+}
+
+/// Scores [kChunk][64] of hidden pairs become -inf.
+HWY_NOINLINE void HideScores(const uint64_t* hidden, float* scores) {
+  const TileTag d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  alignas(64) float bits[kBlockQueries];
+  for (int64_t j = 0; j < kChunk; ++j, scores += kBlockQueries) {
+    if (hidden[j] == 0) continue;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+    (void)bits;
+    for (int64_t v = 0; v < kBlockQueries; v += lanes)
+      _mm512_mask_storeu_ps(scores + v, static_cast<__mmask16>(hidden[j] >> v),
+                            hn::Set(d, kHidden<float>).raw);
+#else
+    for (int64_t r = 0; r < kBlockQueries; ++r) bits[r] = hidden[j] >> r & 1 ? kHidden<float> : 0.0f;
+    for (int64_t v = 0; v < kBlockQueries; v += lanes) {
+      const auto hide = hn::LoadU(d, bits + v);
+      hn::StoreU(hn::IfThenElse(hn::Lt(hide, hn::Zero(d)), hide, hn::LoadU(d, scores + v)), d, scores + v);
+    }
+#endif
+  }
+}
+
+/// A chunk of columns with 0 for keys that no query of the block sees: 0 times what they hold may be NaN.
+HWY_NOINLINE Terms<const uint16_t> CleanColumns(const PackedColumns& columns, const Split& split,
+                                                const BlockAt<float>& at, int64_t key, const uint64_t* hidden,
+                                                uint16_t* to) {
+  const uint64_t all = AllRows(at.rows);
+  const Terms<const uint16_t> from = columns.At(at.b, at.kv, key);
+  const int64_t size = columns.dim * kChunk;
+  for (int term = 0; term < split.terms; ++term) {
+    for (int64_t i = 0; i < columns.dim; ++i) {
+      for (int64_t j = 0; j < kChunk; ++j)
+        to[term * size + i * kChunk + j] =
+            hidden[j] == all ? uint16_t{0} : from.of(term)[i * columns.stride + j];
+    }
+  }
+  return {to, size};
+}
+
+/// The walk of one block of queries over its keys.
+class TileForward {
+ public:
+  TileForward(const Problem<float>& p, const TileOperands& in, const BlockAt<float>& at,
+              const TileScratch& scratch)
+      : p_(p),
+        in_(in),
+        at_(at),
+        scratch_(scratch),
+        sizes_(TileSizesOf(p)),
+        factor_(static_cast<float>(p.scale) * kLog2E) {}
+
+  HWY_INLINE void Run(const BlockSchedule& schedule) {
+    PackQueries();
+    Fill(0.0f, sizes_.value_dim * kBlockQueries, scratch_.gathered);
+    for (int64_t r = 0; r < kBlockQueries; ++r) {
+      states_.maximum[r] = kHidden<float>;
+      states_.shift[r] = states_.sum[r] = 0.0f;
+    }
+    for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, schedule.pieces()[n]);
+  }
+
+  /// Output and log-sum-exp of the block's rows.
+  HWY_INLINE void Leave(const ForwardOutputs<float>& out) {
+    TransposePairs(reinterpret_cast<const uint32_t*>(scratch_.gathered), sizes_.value_dim, kBlockQueries,
+                   kBlockQueries, reinterpret_cast<uint32_t*>(scratch_.rows), sizes_.value_dim);
+    for (int64_t r = 0; r < at_.rows; ++r) {
+      const float maximum = states_.maximum[r], sum = states_.sum[r];
+      const bool unseen = maximum == kHidden<float> && sum == 0.0f;
+      const float log_sum_exp = unseen ? kHidden<float> : states_.shift[r] * kLn2 + std::log(sum);
+      const float inverse = unseen ? 0.0f : ShareOf(log_sum_exp, SinkOf(p_, at_.h)) / sum;
+      float* row = scratch_.rows + r * sizes_.value_dim;
+      if (unseen)
+        Fill(0.0f, sizes_.value_dim, row);
+      else
+        Scale(inverse, sizes_.value_dim, row);
+      LeaveRow(out, r, row);
+      if (out.log_sum_exp)
+        out.log_sum_exp[(at_.b * p_.query_heads + at_.h) * p_.query_len + at_.row + r] = log_sum_exp;
+    }
+  }
+
+ private:
+  HWY_INLINE Terms<uint32_t> Weights() const { return {scratch_.weights, kBlockQueries * kValueKeys / 2}; }
+
+  HWY_INLINE void LeaveRow(const ForwardOutputs<float>& out, int64_t r, const float* row) {
+    if (out.output.data) return Copy(row, p_.value_dim, RowAt(out.output, at_.b, at_.h, at_.row + r));
+    if (!out.stored_output.data) return;
+    uint16_t* to = RowAt(out.stored_output, at_.b, at_.h, at_.row + r);
+    p_.stored == DType::bf16 ? NarrowRow<hwy::bfloat16_t>(row, p_.value_dim, to)
+                             : NarrowRow<hwy::float16_t>(row, p_.value_dim, to);
+  }
+
+  HWY_INLINE void PackQueries() {
+    const Terms<uint16_t> rows{scratch_.query_rows, kBlockQueries * sizes_.dim};
+    const auto pack = [&](const auto& x) {
+      PackRows(x, at_.b, at_.h, at_.row, at_.rows, kBlockQueries, p_.score_dim, sizes_.dim, in_.split.terms,
+               rows);
+    };
+    WithStored(p_, p_.query, p_.stored_query, pack);
+    for (int term = 0; term < in_.split.terms; ++term)
+      TransposePairs(reinterpret_cast<const uint32_t*>(rows.of(term)), kBlockQueries, sizes_.dim / 2,
+                     sizes_.dim / 2, scratch_.query_pairs + term * kBlockQueries * sizes_.dim / 2,
+                     kBlockQueries);
+  }
+
+  HWY_NOINLINE void RunPiece(const BlockSchedule& schedule, const Piece& piece) {
+    const int64_t begin = piece.begin / kChunk * kChunk;
+    const bool partial = !piece.full || piece.begin != begin || piece.end % kChunk != 0;
+    alignas(64) uint64_t hidden[kValueKeys];
+    if (partial) HiddenBits(schedule, piece, at_.rows, begin, RoundUp(piece.end, kChunk) - begin, hidden);
+    from_ = begin;
+    for (int64_t key = begin; key < piece.end; key += kChunk) {
+      const uint64_t* chunk = hidden + (key - begin);
+      uint64_t any = 0;
+      if (partial) {
+        for (int64_t j = 0; j < kChunk; ++j) any |= chunk[j];
+      }
+      const bool clean = any && in_.values.Wild(at_.b, at_.kv, key);
+      if (clean) Gather(key);
+      const Terms<const uint32_t> queries{scratch_.query_pairs, kBlockQueries * sizes_.dim / 2};
+      TileProduct<false>(*in_.engine, in_.split, kChunk, kBlockQueries, in_.keys.At(at_.b, at_.kv, key),
+                         queries, {in_.keys.dim, kBlockQueries, sizes_.dim, scratch_.scores, kBlockQueries});
+      if (any) HideScores(chunk, scratch_.scores);
+      Absorb(key);
+      if (clean) GatherClean(key, chunk);
+    }
+    Gather(RoundUp(piece.end, kChunk));
+  }
+
+  /// Weights of the chunk from the scores. Where the maximum is not known or too low, it is found first.
+  HWY_INLINE void Absorb(int64_t key) {
+    alignas(64) float sums[kBlockQueries];
+    if (!states_.all_seen) Raise(key);
+    Weigh(key, sums);
+    if (!Fits(sums)) {
+      Raise(key);
+      Weigh(key, sums);
+    }
+    const TileTag d;
+    for (int64_t v = 0; v < kBlockQueries; v += static_cast<int64_t>(hn::Lanes(d)))
+      hn::Store(hn::Add(hn::Load(d, states_.sum + v), hn::Load(d, sums + v)), d, states_.sum + v);
+  }
+  HWY_INLINE void Weigh(int64_t key, float* sums) {
+    const Terms<uint32_t> all = Weights(), to{all.data + (key - from_) / 2 * kBlockQueries, all.term_stride};
+    switch (in_.split.terms) {
+      case 1:
+        return ChunkWeights<1>(scratch_.scores, factor_, states_.shift, sums, to);
+      case 2:
+        return ChunkWeights<2>(scratch_.scores, factor_, states_.shift, sums, to);
+      default:
+        return ChunkWeights<3>(scratch_.scores, factor_, states_.shift, sums, to);
+    }
+  }
+  HWY_INLINE bool Fits(const float* sums) const {
+    const TileTag d;
+    const auto most = hn::Set(d, kMostSum);
+    auto fits = hn::FirstN(d, hn::Lanes(d));
+    for (int64_t v = 0; v < kBlockQueries; v += static_cast<int64_t>(hn::Lanes(d)))
+      fits = hn::And(fits, hn::Le(hn::Load(d, sums + v), most));
+    return hn::AllTrue(d, fits);
+  }
+
+  /// New maxima where a row has none, or scores have passed it by more than the headroom; what was gathered
+  /// is scaled to them. Weights of this piece that are still to be gathered belong to the old ones.
+  HWY_NOINLINE void Raise(int64_t key) {
+    const TileTag d;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    alignas(64) float factors[kBlockQueries];
+    const auto hidden = hn::Set(d, kHidden<float>), slope = hn::Set(d, factor_), zero = hn::Zero(d);
+    bool scaled = false;
+    states_.all_seen = true;
+    for (int64_t v = 0; v < kBlockQueries; v += lanes) {
+      auto best = hidden;
+      for (int64_t j = 0; j < kChunk; ++j) {
+        const auto score = hn::Mul(hn::LoadU(d, scratch_.scores + j * kBlockQueries + v), slope);
+        best = hn::IfThenElse(hn::Gt(score, best), score, best);  // a NaN is not above anything
+      }
+      const auto old = hn::Load(d, states_.maximum + v);
+      const auto unseen = hn::Eq(old, hidden);
+      const auto raise = hn::Or(unseen, hn::Gt(hn::Sub(best, old), hn::Set(d, kHeadroom)));
+      const auto now = hn::IfThenElse(raise, best, old);
+      const auto shift = hn::IfThenElse(hn::Eq(now, hidden), zero, now);
+      const auto change = hn::IfThenElse(unseen, zero, hn::Sub(old, shift));
+      hn::Store(PowerOf2<false>(change), d, factors + v);
+      hn::Store(now, d, states_.maximum + v);
+      hn::Store(shift, d, states_.shift + v);
+      scaled = scaled || !hn::AllTrue(d, hn::Eq(change, zero));
+      states_.all_seen = states_.all_seen && hn::AllFalse(d, hn::Eq(now, hidden));
+    }
+    if (!scaled) return;
+    Gather(key);
+    for (int64_t v = 0; v < kBlockQueries; v += lanes) {
+      const auto factor = hn::Load(d, factors + v);
+      hn::Store(hn::Mul(factor, hn::Load(d, states_.sum + v)), d, states_.sum + v);
+      for (int64_t i = 0; i < sizes_.value_dim; ++i) {
+        float* x = scratch_.gathered + i * kBlockQueries + v;
+        hn::StoreU(hn::Mul(factor, hn::LoadU(d, x)), d, x);
+      }
+    }
+  }
+
+  /// gathered += V^T·P^T for the weights of keys [from_, key), whose buffer is then free again.
+  HWY_INLINE void Gather(int64_t key) {
+    if (key > from_) {
+      const Terms<const uint32_t> weights{scratch_.weights, kBlockQueries * kValueKeys / 2};
+      TileProduct<true>(*in_.engine, in_.split, sizes_.value_dim, kBlockQueries,
+                        in_.values.At(at_.b, at_.kv, from_), weights,
+                        {in_.values.stride, kBlockQueries, key - from_, scratch_.gathered, kBlockQueries});
+    }
+    from_ = key;
+  }
+
+  /// Gather of one chunk with an infinity or a NaN among its values, some of which may be hidden.
+  HWY_NOINLINE void GatherClean(int64_t key, const uint64_t* hidden) {
+    const Terms<const uint16_t> clean = CleanColumns(in_.values, in_.split, at_, key, hidden, scratch_.clean);
+    const Terms<const uint32_t> weights{scratch_.weights, kBlockQueries * kValueKeys / 2};
+    TileProduct<true>(*in_.engine, in_.split, sizes_.value_dim, kBlockQueries, clean, weights,
+                      {kChunk, kBlockQueries, kChunk, scratch_.gathered, kBlockQueries});
+    from_ = key + kChunk;
+  }
+
+  const Problem<float>& p_;
+  const TileOperands& in_;
+  const BlockAt<float>& at_;
+  const TileScratch& scratch_;
+  TileSizes sizes_;
+  float factor_;
+  TileStates states_;
+  int64_t from_ = 0;  ///< the first key of the weights that wait for their values
+};
+
+/// Keys to score and values to gather, packed; with a null executor only counted.
+HWY_NOINLINE TileOperands PackTileOperands(const Problem<float>& p, const TileEngine& engine, int threads,
+                                           Carve& carve, Executor* executor) {
+  TileOperands in;
+  in.split = SplitOf(p);
+  in.engine = &engine;
+  WithStored(p, p.key, p.stored_key, [&](const auto& keys) {
+    in.keys = PackKeyRows(p, in.split, keys, p.score_dim, kDepth, carve, executor);
+  });
+  WithStored(p, p.value, p.stored_value, [&](const auto& values) {
+    in.values = PackKeyColumns(p, in.split, values, p.value_dim, kValueKeys, threads, carve, executor);
+  });
+  return in;
+}
+
+HWY_NOINLINE size_t TilesForwardBytes(const Problem<float>& p, int threads) {
+  Carve carve(nullptr);
+  const TileOperands in = PackTileOperands(p, TileEngine(), threads, carve, nullptr);
+  for (int t = 0; t < threads; ++t) TakeTileScratch(p, in.split, carve);
+  return carve.Used();
+}
+
+HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<float>& out,
+                               const TileEngine& engine, Executor& executor, std::byte* memory) {
+  Carve carve(memory), one(nullptr);
+  const TileOperands in = PackTileOperands(p, engine, executor.thread_count(), carve, &executor);
+  std::byte* scratch = memory + carve.Used();
+  TakeTileScratch(p, in.split, one);
+  const int64_t blocks = (p.query_len + kBlockQueries - 1) / kBlockQueries;
+  executor.parallel_for(p.batch * p.query_heads * blocks, [&](int64_t unit, int worker) {
+    Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
+    const TileScratch buffers = TakeTileScratch(p, in.split, mine);
+    const BlockAt<float> at = BlockOf(p, unit, kBlockQueries);
+    TileForward block(p, in, at, buffers);
+    if (engine.begin) engine.begin();
+    block.Run(ScheduleOf(p, at, 0, p.key_len, kValueKeys));
+    if (engine.end) engine.end();
+    block.Leave(out);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif
