@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "csv.h"
+#include "column.h"
 #include "fovea/core/error.h"
 
 namespace forecast {

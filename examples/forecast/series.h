@@ -32,7 +32,7 @@ struct Source {
 /// drawn, a trend, and noise.
 Source generated_series();
 
-/// Windows of one column of a CSV file (csv.h): training in its first four fifths, held-out ones in the
+/// Windows of one column of a CSV file (column.h): training in its first four fifths, held-out ones in the
 /// rest. Its season is the lag from 2 to 60 at which the training part repeats itself best. Throws
 /// FileError for a file that cannot be read, or of fewer than 5 kWindow values.
 Source series_of_file(const std::string& file);

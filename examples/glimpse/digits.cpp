@@ -1,13 +1,15 @@
 #include "digits.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "fovea/core/error.h"
 #include "fovea/core/philox.h"
-#include "fovea/models/weights.h"
+#include "fovea/text/csv.h"
 
 namespace glimpse {
 namespace {
@@ -102,32 +104,28 @@ Digit draw_digit(int label, fovea::PhiloxStream& random) {
   return digit;
 }
 
+// Of a line: pixels from 0 to 16, and the label.
+Digit digit_of(const fovea::text::CsvReader& line) {
+  if (line.cells().size() != kPixels + 1)
+    line.refuse(fmt::format("expected {} numbers and the label, with commas", kPixels));
+  const auto number = [&](std::size_t cell, float largest) {
+    const std::optional<float> value = fovea::text::finite_number(line.cells()[cell]);
+    if (!value || *value < 0 || *value > largest || *value != std::floor(*value))
+      line.refuse(fmt::format("column {}: expected a whole number from 0 to {}", cell + 1, largest));
+    return *value;
+  };
+  Digit digit;
+  for (std::size_t pixel = 0; pixel < kPixels; ++pixel) digit.pixels[pixel] = number(pixel, 16) / 16;
+  digit.label = static_cast<std::int32_t>(number(kPixels, 9));
+  return digit;
+}
+
 }  // namespace
 
 Digits read_digits(const std::string& path) {
-  const std::string text = fovea::models::read_file(path, std::size_t{1} << 24);
+  fovea::text::CsvReader lines(path);
   std::vector<Digit> all;
-  const char *at = text.data(), *const end = at + text.size();
-  while (at != end) {
-    Digit digit;
-    for (int i = 0; i <= kPixels; ++i) {
-      int value = 0;
-      const auto [next, error] = std::from_chars(at, end, value);
-      const int largest = i < kPixels ? 16 : 9;
-      const char after = i < kPixels ? ',' : '\n';
-      if (error != std::errc() || value < 0 || value > largest || next == end || *next != after) {
-        throw fovea::FileError(path, at - text.data(),
-                               "expected 64 numbers from 0 to 16 and a label from 0 to 9, with commas");
-      }
-      at = next + 1;
-      if (i < kPixels) {
-        digit.pixels[static_cast<std::size_t>(i)] = static_cast<float>(value) / 16;
-      } else {
-        digit.label = value;
-      }
-    }
-    all.push_back(digit);
-  }
+  while (lines.next()) all.push_back(digit_of(lines));
   Digits digits = split(all);
   if (digits.train.empty() || digits.validation.empty() || digits.held_out.empty())
     throw fovea::FileError(path, -1, "too few digits");

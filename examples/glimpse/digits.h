@@ -21,7 +21,8 @@ struct Digits {
   std::vector<Digit> train, validation, held_out;
 };
 
-/// scikit-learn's digits.csv: a line an image, 64 numbers from 0 to 16 and the label. Throws FileError.
+/// scikit-learn's digits.csv: a line an image, 64 numbers from 0 to 16 and the label. Throws FileError,
+/// with the line where one is another.
 Digits read_digits(const std::string& path);
 
 /// Digits drawn with a pen that trembles: the same form where there is no file.

@@ -6,27 +6,12 @@
 #include "text/utf8.h"
 
 namespace fovea::text {
-namespace {
-
-// The collections that these formats come from are older than UTF-8: a line that is none is Latin-1, whose
-// bytes are code points.
-std::string line_of(const LineReader& reader) {
-  if (reader.fault() != LineFault::bad_utf8) {
-    reader.refuse_bad();
-    return reader.line();
-  }
-  std::string line;
-  for (const char byte : reader.line()) append_utf8(line, static_cast<unsigned char>(byte));
-  return line;
-}
-
-}  // namespace
 
 std::vector<LabelledLine> read_labelled_lines(const std::filesystem::path& file) {
   std::vector<LabelledLine> lines;
   LineReader reader(file, ReadOptions{}.max_line_bytes);
   while (reader.next()) {
-    const std::string line = line_of(reader);
+    const std::string line = reader.utf8_or_latin1();
     const std::vector<std::string_view> words = split_words(line);
     if (words.empty()) continue;
     if (words.size() == 1) reader.refuse("expected: label word word ..., found the label alone");
@@ -54,7 +39,7 @@ std::vector<TaggedSentence> read_conll(const std::filesystem::path& file) {
   };
   LineReader reader(file, ReadOptions{}.max_line_bytes);
   while (reader.next()) {
-    const std::string line = line_of(reader);
+    const std::string line = reader.utf8_or_latin1();
     const std::vector<std::string_view> columns = split_words(line);
     if (columns.empty() || columns[0] == "-DOCSTART-") {
       close();

@@ -68,6 +68,12 @@ void LineReader::examine() {
   }
 }
 
+std::string LineReader::utf8_or_latin1() const {
+  if (fault_ == LineFault::bad_utf8) return latin1_to_utf8(line_);
+  refuse_bad();
+  return line_;
+}
+
 void LineReader::refuse(const std::string& reason) const {
   throw FileError(file_.string(), number_, reason, "line");
 }

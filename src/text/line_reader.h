@@ -19,6 +19,10 @@ class LineReader {
   bool next();
   /// Without line break, CR before it, and the byte order mark of the file. Cut when too long.
   const std::string& line() const noexcept { return line_; }
+  /// The line, read as Latin-1 where it is no UTF-8: older collections and spreadsheets write that. Throws
+  /// FileError if the line has another fault.
+  std::string utf8_or_latin1() const;
+  const std::filesystem::path& file() const noexcept { return file_; }
   /// From 1.
   std::int64_t number() const noexcept { return number_; }
   LineFault fault() const noexcept { return fault_; }

@@ -57,6 +57,12 @@ void append_utf8(std::string& text, char32_t value) {
   }
 }
 
+std::string latin1_to_utf8(std::string_view text) {
+  std::string result;
+  for (const char byte : text) append_utf8(result, static_cast<unsigned char>(byte));
+  return result;
+}
+
 std::vector<std::string_view> split_words(std::string_view text) {
   std::vector<std::string_view> words;
   for (std::size_t begin = text.find_first_not_of(kBlanks); begin != std::string_view::npos;) {

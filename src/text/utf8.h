@@ -20,6 +20,8 @@ CodePoint decode_utf8(std::string_view text, std::size_t at);
 /// Offset of the first byte that is not valid UTF-8, or npos.
 std::size_t find_invalid_utf8(std::string_view text);
 void append_utf8(std::string& text, char32_t value);
+/// Latin-1's bytes are code points.
+std::string latin1_to_utf8(std::string_view text);
 
 /// Words between blanks (space, tab, CR, LF, FF, VT), without empty ones.
 std::vector<std::string_view> split_words(std::string_view text);

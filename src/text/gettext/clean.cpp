@@ -131,10 +131,4 @@ bool has_control_characters(std::string_view text) {
   });
 }
 
-std::string latin1_to_utf8(std::string_view text) {
-  std::string result;
-  for (const char c : text) append_utf8(result, static_cast<unsigned char>(c));
-  return result;
-}
-
 }  // namespace fovea::text::gettext

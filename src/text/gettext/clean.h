@@ -16,6 +16,5 @@ void remove_marks(SentencePair& pair);
 /// At least half of the signs other than blanks are letters.
 bool is_mostly_letters(std::string_view text);
 bool has_control_characters(std::string_view text);
-std::string latin1_to_utf8(std::string_view text);
 
 }  // namespace fovea::text::gettext

@@ -81,8 +81,7 @@ class Collector {
   }
 
   void add_texts(const std::string& id, const std::string& translation, Charset charset) {
-    const std::string target =
-        charset == Charset::latin1 ? gettext::latin1_to_utf8(translation) : translation;
+    const std::string target = charset == Charset::latin1 ? latin1_to_utf8(translation) : translation;
     if (find_invalid_utf8(id) != std::string::npos || find_invalid_utf8(target) != std::string::npos ||
         gettext::has_control_characters(id) || gettext::has_control_characters(target)) {
       ++result_.report.skipped_bad_bytes;

@@ -1,4 +1,4 @@
-// A column of a CSV file.
+// The column of a CSV file that is forecast.
 #pragma once
 
 #include <string>
@@ -12,9 +12,8 @@ struct Column {
 };
 
 /// The last column that holds a number in the first line below the header: of the many files that give a
-/// time first and several quantities, the one to forecast stands last. Cells are separated by commas and
-/// may be quoted. Throws fovea::FileError, with line and column, for a file above 256 MiB or above 4096
-/// columns, without a header or a number, for a line of another number of cells, and for a cell of that
+/// time first and several quantities, the one to forecast stands last. Throws fovea::FileError: what
+/// text::CsvReader refuses, no number in that line or no such line, and, with line and column, a cell of the
 /// column that is no finite number.
 Column read_column(const std::string& file);
 
