@@ -59,10 +59,10 @@ void LineReader::examine() {
   if (number_ == 1 && line_.starts_with("\xEF\xBB\xBF")) line_.erase(0, 3);
   if (too_long_ || static_cast<std::int64_t>(line_.size()) > max_line_bytes_) {
     fault_ = LineFault::too_long;
+  } else if (line_.find('\0') != std::string::npos) {  // first: no Latin-1 holds it either
+    fault_ = LineFault::nul_byte;
   } else if (find_invalid_utf8(line_) != std::string::npos) {
     fault_ = LineFault::bad_utf8;
-  } else if (line_.find('\0') != std::string::npos) {
-    fault_ = LineFault::nul_byte;
   } else {
     fault_ = LineFault::none;
   }

@@ -65,6 +65,7 @@ TEST(Csv, RefusesWithTheLine) {
   EXPECT_EQ(refused("x,y\n1\n"), "2: expected 2 cells, as in the first line, found 1");
   EXPECT_EQ(refused("x\n\"a\nb\"\n"), "2: has a quoted cell without an end");
   EXPECT_EQ(refused(std::string("x,y\n1,\0\n", 8)), "2: holds a NUL byte");
+  EXPECT_EQ(refused(std::string("\xB0K\0\n", 4)), "1: holds a NUL byte");
   EXPECT_EQ(refused(""), "-1: has no lines");
   EXPECT_EQ(refused("\n\r\n"), "-1: has no lines");
   const Scratch scratch;

@@ -8,10 +8,13 @@
 #include "fovea/core/philox.h"
 #include "fovea/text/alignment.h"
 #include "fovea/text/bleu.h"
+#include "fovea/text/csv.h"
 #include "fovea/text/gettext.h"
+#include "fovea/text/labelled.h"
 #include "fovea/text/tokenizer.h"
 #include "text/mo_file.h"
 #include "text/scratch.h"
+#include "text/utf8.h"
 
 namespace fovea::text {
 namespace {
@@ -101,6 +104,60 @@ TEST(Fuzz, TsvAndPharaoh) {
                    [&](const std::string& bytes) { read_naacl_alignments(scratch.write("n", bytes)); })
                 .refused,
             0);
+}
+
+// What else may rely on: whatever the bytes were, text comes out.
+void expect_text(const std::string& text) {
+  EXPECT_EQ(find_invalid_utf8(text), std::string::npos) << ::testing::PrintToString(text);
+  EXPECT_EQ(text.find('\0'), std::string::npos) << ::testing::PrintToString(text);
+}
+
+TEST(Fuzz, LabelledLines) {
+  const Scratch scratch;
+  const Tally tally = hammer("4 Where is Rome ?\r\n\n0 café\n", 1000, [&](const std::string& bytes) {
+    for (const LabelledLine& line : read_labelled_lines(scratch.write("l", bytes))) {
+      expect_text(line.label);
+      EXPECT_FALSE(line.label.empty() || line.words.empty());
+      for (const std::string& word : line.words) expect_text(word);
+    }
+  });
+  EXPECT_GT(tally.read, 0);
+  EXPECT_GT(tally.refused, 0);
+}
+
+TEST(Fuzz, Conll) {
+  const Scratch scratch;
+  const std::string good = "-DOCSTART- -X- O\n\nJohn NNP I-PER\r\nran VBD O\n\ndéjà . B-X\n";
+  const Tally tally = hammer(good, 1000, [&](const std::string& bytes) {
+    for (const TaggedSentence& sentence : read_conll(scratch.write("c", bytes))) {
+      EXPECT_FALSE(sentence.words.empty());
+      EXPECT_EQ(sentence.words.size(), sentence.tags.size());
+      for (const std::string& word : sentence.words) expect_text(word);
+      for (const std::string& tag : sentence.tags) expect_text(tag);
+    }
+  });
+  EXPECT_GT(tally.read, 0);
+  EXPECT_GT(tally.refused, 0);
+}
+
+TEST(Fuzz, Csv) {
+  const Scratch scratch;
+  const std::string good = "\xEF\xBB\xBFtime,\"a \"\"b\"\", °C\",x\r\n1,2.5,\n\n2,\"-3\",1e3\n";
+  const Tally tally = hammer(good, 1000, [&](const std::string& bytes) {
+    CsvReader reader(scratch.write("t", bytes));
+    std::size_t columns = 0;
+    while (reader.next()) {
+      if (columns == 0) columns = reader.cells().size();
+      EXPECT_EQ(reader.cells().size(), columns);
+      for (const std::string& cell : reader.cells()) {
+        expect_text(cell);
+        finite_number(cell);
+      }
+    }
+    EXPECT_GT(columns, 0u);
+  });
+  EXPECT_GT(tally.read, 0);
+  EXPECT_GT(tally.refused, 0);
 }
 
 TEST(Fuzz, VocabularyJson) {

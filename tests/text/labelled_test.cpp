@@ -43,6 +43,7 @@ TEST(LabelledLines, RefusesWithTheLine) {
   EXPECT_EQ(refused_line([&] { read_labelled_lines(scratch.write("a", "1 x\n\n2\n")); }), 3);
   EXPECT_EQ(refused_line([&] { read_labelled_lines(scratch.write("a", std::string("1 x\n1 a\0b\n", 10))); }),
             2);
+  EXPECT_EQ(refused_line([&] { read_labelled_lines(scratch.write("a", std::string("1 \xE9\0b\n", 6))); }), 1);
   EXPECT_EQ(refused_line([&] { read_labelled_lines(scratch.write("a", "1 " + std::string(70000, 'x'))); }),
             1);
   EXPECT_EQ(refused_line([&] { read_labelled_lines(scratch.write("a", "\n \n")); }), -1);
