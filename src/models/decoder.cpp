@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "fovea/core/philox.h"
+#include "models/stack.h"
 
 namespace fovea::models {
 
@@ -13,14 +14,7 @@ using nn::Var;
 Decoder::Decoder(nn::ParameterSet& set, const std::string& name, const DecoderConfig& config)
     : config_(config),
       embedding_(set, name + ".embed_tokens", config.vocabulary, config.dim),
-      stack_(set, name,
-             {.layers = config.layers,
-              .dim = config.dim,
-              .feed_forward = config.feed_forward,
-              .heads = config.heads,
-              .reads = nn::StackOptions::Reads::memory,
-              .dropout = config.dropout,
-              .attention_dropout = config.attention_dropout}),
+      stack_(set, name, stack_options(config, {.reads = nn::StackOptions::Reads::memory})),
       output_(set, name + ".output", config.dim, config.vocabulary) {}
 
 Var Decoder::embed(Context& context, std::span<const std::int32_t> ids, std::int64_t size,

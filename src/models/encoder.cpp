@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/stack.h"
+
 namespace fovea::models {
 
 Padded pad(std::span<const std::vector<std::int32_t>> sequences, std::int32_t pad_id) {
@@ -26,13 +28,7 @@ Padded pad(std::span<const std::vector<std::int32_t>> sequences, std::int32_t pa
 Encoder::Encoder(nn::ParameterSet& set, const std::string& name, const EncoderConfig& config)
     : config_(config),
       embedding_(set, name + ".embed_tokens", config.vocabulary, config.dim),
-      stack_(set, name,
-             {.layers = config.layers,
-              .dim = config.dim,
-              .feed_forward = config.feed_forward,
-              .heads = config.heads,
-              .dropout = config.dropout,
-              .attention_dropout = config.attention_dropout}) {}
+      stack_(set, name, stack_options(config)) {}
 
 nn::Var Encoder::embed(nn::Context& context, const Padded& tokens) const {
   const nn::Var words = embedding_(context, tokens.ids, std::sqrt(static_cast<float>(config_.dim)));

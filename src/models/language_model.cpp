@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "models/stack.h"
+
 namespace fovea::models {
 namespace {
 
@@ -26,14 +28,7 @@ LanguageModel::LanguageModel(const LanguageModelConfig& config, std::uint64_t se
     : config_(checked(config)),
       parameters_(std::make_unique<nn::ParameterSet>(seed)),
       embedding_(*parameters_, "model.embed_tokens", config.vocabulary, config.dim),
-      stack_(*parameters_, "model",
-             {.layers = config.layers,
-              .dim = config.dim,
-              .feed_forward = config.feed_forward,
-              .heads = config.heads,
-              .dropout = config.dropout,
-              .attention_dropout = config.attention_dropout,
-              .rotary_positions = config.positions}) {}
+      stack_(*parameters_, "model", stack_options(config, {.rotary_positions = config.positions})) {}
 
 nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t> ids,
                              std::int64_t size) const {

@@ -6,6 +6,7 @@
 #include "fovea/nn/transformer.h"
 #include "models/configs.h"
 #include "models/rows.h"
+#include "models/stack.h"
 
 namespace fovea::models {
 namespace {
@@ -56,15 +57,8 @@ class TransformerModel final : public SequenceToSequence {
     nn::ParameterSet& set = parameters();
     embedding_ = nn::Embedding(set, "model.shared", config.vocabulary, config.dim);
     const auto stack = [&](const std::string& name, std::int64_t layers, nn::StackOptions::Reads reads) {
-      return nn::TransformerStack(set, name,
-                                  {.layers = layers,
-                                   .dim = config.dim,
-                                   .feed_forward = config.feed_forward,
-                                   .heads = config.heads,
-                                   .reads = reads,
-                                   .norm = config.norm,
-                                   .dropout = config.dropout,
-                                   .attention_dropout = config.attention_dropout});
+      return nn::TransformerStack(
+          set, name, stack_options(config, {.layers = layers, .reads = reads, .norm = config.norm}));
     };
     encoder_ = stack("model.encoder", config.encoder_layers, nn::StackOptions::Reads::itself);
     decoder_ = stack("model.decoder", config.decoder_layers, nn::StackOptions::Reads::memory);
