@@ -24,10 +24,24 @@ constexpr int kSums = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 16 : 8;
 
 template <class D, class S>
 HWY_INLINE hn::Vec<D> LoadWide(D d, const S* from) {
-  if constexpr (sizeof(S) == sizeof(hn::TFromD<D>))
+  if constexpr (sizeof(S) == sizeof(hn::TFromD<D>)) {
     return hn::LoadU(d, from);
-  else
+#if HWY_ARCH_X86 && \
+    HWY_TARGET > HWY_AVX2  // without F16C Highway's conversion makes numbers of infinity and NaN
+  } else if constexpr (hwy::IsSame<S, hwy::float16_t>()) {
+    const hn::RebindToUnsigned<D> du;
+    const auto bits =
+        hn::PromoteTo(du, hn::LoadU(hn::Rebind<uint16_t, D>(), reinterpret_cast<const uint16_t*>(from)));
+    const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fffu)));
+    const auto wild = hn::Eq(hn::And(bits, hn::Set(du, 0x7c00u)), hn::Set(du, 0x7c00u));
+    // An exponent 112 too small, or a subnormal: a product mends both.
+    const auto number = hn::BitCast(du, hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f)));
+    const auto whole = hn::Or(number, hn::IfThenElseZero(wild, hn::Set(du, 0x7f800000u)));
+    return hn::BitCast(d, hn::Or(whole, hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)))));
+#endif
+  } else {
     return hn::PromoteTo(d, hn::LoadU(hn::Rebind<S, D>(), from));
+  }
 }
 /// The first n lanes, zeros behind.
 template <class D, class S>

@@ -295,6 +295,7 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
                                const Operand<const T*>& values, const BlockAt<T>& at,
                                const ForwardScratch<T>& scratch) {
   const int64_t width = Padded<T>(p.value_dim), stride = keys.stride;
+  const bool gathers = out.output.data != nullptr;  // else its weights are all that is wanted
   const T scale = ScaleOf(p);
   const BlockSchedule& schedule = ScheduleOf(p, at, 0, p.key_len);
   RowState<T> states[kBlockRows];
@@ -317,6 +318,7 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
         MultiplyInto(scratch.keep, count, row);
       }
     }
+    if (!gathers) continue;
     ForStrips(piece, at.rows, ranges, [&](int64_t row, int64_t rows, const KeyRange& hull) {
       ForRuns(piece, schedule.visible(), hull, [&](int64_t begin, int64_t end) {
         Product<true, T>(rows, width,
@@ -328,8 +330,8 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
   }
   T log_sum_exp[kBlockRows];
   for (int64_t r = 0; r < at.rows; ++r) {
-    log_sum_exp[r] = Finish(states[r], SinkOf(p, at.h), p.value_dim, scratch.gathered + r * width,
-                            RowAt(out.output, at.b, at.h, at.row + r));
+    log_sum_exp[r] = Finish(states[r], SinkOf(p, at.h), gathers ? p.value_dim : 0,
+                            scratch.gathered + r * width, RowAt(out.output, at.b, at.h, at.row + r));
   }
   if (out.log_sum_exp)
     Copy(log_sum_exp, at.rows, out.log_sum_exp + (at.b * p.query_heads + at.h) * p.query_len + at.row);

@@ -21,21 +21,33 @@ namespace HWY_NAMESPACE {
 
 /// Keys between two products with values.
 constexpr int64_t kValueKeys = 256;
-/// By how much scores, in powers of 2, may pass the maximum that they are taken against, and what a chunk's
-/// weights may then sum to.
-constexpr float kHeadroom = 12.0f, kMostSum = 0x1p17f;
-constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+/// What the weights of a chunk may sum to before its maximum is looked for: 32 weights of e^8, or 2^12.
+constexpr float kMostSum = 0x1p17f;
+
+/// Exponents of weights. One bf16 term takes powers of 2, which cost least; more terms e^x, for the roundings
+/// of another unit would be half of what `Precision::higher` loses.
+struct Exponents {
+  float factor = 1.0f;    ///< of a product of query and key
+  float unit = 1.0f;      ///< of an exponent, in natural ones
+  float headroom = 8.0f;  ///< by how much one may pass what was the maximum
+};
+HWY_INLINE Exponents ExponentsOf(const Problem<float>& p, const Split& split) {
+  const float scale = static_cast<float>(p.scale);
+  if (split.terms > 1) return {scale, 1.0f, 8.0f};
+  return {scale * 1.44269504f, 0.693147181f, 12.0f};
+}
 
 /// The lanes of a block's 64 queries.
 using TileTag = hn::CappedTag<float, 16>;
 
-/// 2^x; 0 for -inf, infinity or at least 2^100 above 100, NaN stays NaN. For one bf16 term to a
-/// relative 7.5e-5, a twenty-fifth of its rounding, where AVX-512 makes that cheap.
-template <bool kCoarse, class V>
-HWY_INLINE V PowerOf2(V x) {
+/// e^x, with kTwo 2^x; 0 for -inf, at least e^80 above 80, NaN stays NaN. Powers of 2 are those of weights in
+/// one bf16 term: where AVX-512 makes that cheap, to a relative 7.5e-5, a twenty-fifth of the term's
+/// rounding.
+template <bool kTwo, class V>
+HWY_INLINE V Power(V x) {
   const TileTag d;
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  if constexpr (kCoarse) {
+  if constexpr (kTwo) {
     const __m512 f = _mm512_reduce_ps(x.raw, 0x01);  // x - floor(x)
     __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(0.07802452f), f, _mm512_set1_ps(0.22606716f));
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.69583354f));
@@ -44,7 +56,8 @@ HWY_INLINE V PowerOf2(V x) {
   }
 #endif
   // Of two operands one of which is NaN x86 takes the second, Arm the NaN.
-  return Exp(d, hn::Mul(hn::Min(hn::Set(d, 100.0f), x), hn::Set(d, kLn2)));
+  if constexpr (kTwo) x = hn::Mul(x, hn::Set(d, 0.693147181f));
+  return Exp(d, hn::Min(hn::Set(d, 80.0f), x));
 }
 
 /// Weights of a chunk in terms, as pairs of keys: row i of `to` gets keys 2i and 2i + 1. NaN weights need not
@@ -65,7 +78,8 @@ HWY_INLINE void StorePair(V even, V odd, const Terms<uint32_t>& to, int64_t at) 
   }
 }
 
-/// Scores of kChunk keys [key][64] become weights 2^(factor·s - shift), stored as pairs; sums[64] of them.
+/// Scores of kChunk keys [key][64] become weights, powers of factor·s - shift, stored as pairs; sums[64] of
+/// them.
 template <int kTerms>
 HWY_INLINE void ChunkWeights(const float* scores, float factor, const float* shifts, float* sums,
                              const Terms<uint32_t>& to) {
@@ -77,8 +91,8 @@ HWY_INLINE void ChunkWeights(const float* scores, float factor, const float* shi
     auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
     const float* row = scores + v;
     for (int64_t i = 0; i < kChunk / 2; ++i, row += 2 * kBlockQueries) {
-      const auto even = PowerOf2<kTerms == 1>(hn::MulSub(hn::LoadU(d, row), slope, shift));
-      const auto odd = PowerOf2<kTerms == 1>(hn::MulSub(hn::LoadU(d, row + kBlockQueries), slope, shift));
+      const auto even = Power<kTerms == 1>(hn::MulSub(hn::LoadU(d, row), slope, shift));
+      const auto odd = Power<kTerms == 1>(hn::MulSub(hn::LoadU(d, row + kBlockQueries), slope, shift));
       sum0 = hn::Add(sum0, even);
       sum1 = hn::Add(sum1, odd);
       StorePair<kTerms>(even, odd, to, i * kBlockQueries + v);
@@ -87,8 +101,8 @@ HWY_INLINE void ChunkWeights(const float* scores, float factor, const float* shi
   }
 }
 
-/// Running softmax of a block's queries, in powers of 2. Of a row that has seen no score above -inf the
-/// maximum is -inf and the shift 0.
+/// Running softmax of a block's queries, in units of Exponents. Of a row that has seen no score above -inf
+/// the maximum is -inf and the shift 0.
 struct TileStates {
   alignas(64) float maximum[kBlockQueries], shift[kBlockQueries], sum[kBlockQueries];
   bool all_seen = false;
@@ -97,7 +111,7 @@ struct TileStates {
 struct TileScratch {
   uint16_t* query_rows;
   uint32_t *query_pairs, *weights;
-  float *scores, *gathered, *rows;
+  float *scores, *gathered, *spare;
   uint16_t* clean;
 };
 struct TileSizes {
@@ -150,6 +164,14 @@ HWY_NOINLINE void HiddenBits(const BlockSchedule& schedule, const Piece& piece, 
   }
 }
 
+/// Is some key of the chunk hidden from all queries of the block?
+HWY_INLINE bool HidesFromAll(const uint64_t* hidden, int64_t rows) {
+  for (int64_t j = 0; j < kChunk; ++j) {
+    if (hidden[j] == AllRows(rows)) return true;
+  }
+  return false;
+}
+
 /// Scores [kChunk][64] of hidden pairs become -inf.
 HWY_NOINLINE void HideScores(const uint64_t* hidden, float* scores) {
   const TileTag d;
@@ -199,7 +221,7 @@ class TileForward {
         at_(at),
         scratch_(scratch),
         sizes_(TileSizesOf(p)),
-        factor_(static_cast<float>(p.scale) * kLog2E) {}
+        exponents_(ExponentsOf(p, in.split)) {}
 
   HWY_INLINE void Run(const BlockSchedule& schedule) {
     PackQueries();
@@ -214,13 +236,13 @@ class TileForward {
   /// Output and log-sum-exp of the block's rows.
   HWY_INLINE void Leave(const ForwardOutputs<float>& out) {
     TransposePairs(reinterpret_cast<const uint32_t*>(scratch_.gathered), sizes_.value_dim, kBlockQueries,
-                   kBlockQueries, reinterpret_cast<uint32_t*>(scratch_.rows), sizes_.value_dim);
+                   kBlockQueries, reinterpret_cast<uint32_t*>(scratch_.spare), sizes_.value_dim);
     for (int64_t r = 0; r < at_.rows; ++r) {
       const float maximum = states_.maximum[r], sum = states_.sum[r];
       const bool unseen = maximum == kHidden<float> && sum == 0.0f;
-      const float log_sum_exp = unseen ? kHidden<float> : states_.shift[r] * kLn2 + std::log(sum);
+      const float log_sum_exp = unseen ? kHidden<float> : states_.shift[r] * exponents_.unit + std::log(sum);
       const float inverse = unseen ? 0.0f : ShareOf(log_sum_exp, SinkOf(p_, at_.h)) / sum;
-      float* row = scratch_.rows + r * sizes_.value_dim;
+      float* row = scratch_.spare + r * sizes_.value_dim;
       if (unseen)
         Fill(0.0f, sizes_.value_dim, row);
       else
@@ -267,14 +289,15 @@ class TileForward {
       if (partial) {
         for (int64_t j = 0; j < kChunk; ++j) any |= chunk[j];
       }
-      const bool clean = any && in_.values.Wild(at_.b, at_.kv, key);
-      if (clean) Gather(key);
+      // Whether sums are cut here must not depend on what hidden keys hold.
+      const bool apart = any && HidesFromAll(chunk, at_.rows);
+      if (apart) Gather(key);
       const Terms<const uint32_t> queries{scratch_.query_pairs, kBlockQueries * sizes_.dim / 2};
-      TileProduct<false>(*in_.engine, in_.split, kChunk, kBlockQueries, in_.keys.At(at_.b, at_.kv, key),
-                         queries, {in_.keys.dim, kBlockQueries, sizes_.dim, scratch_.scores, kBlockQueries});
+      TileProduct(*in_.engine, in_.split, kChunk, kBlockQueries, in_.keys.At(at_.b, at_.kv, key), queries,
+                  {in_.keys.dim, kBlockQueries, sizes_.dim, scratch_.scores, kBlockQueries});
       if (any) HideScores(chunk, scratch_.scores);
       Absorb(key);
-      if (clean) GatherClean(key, chunk);
+      if (apart) in_.values.Wild(at_.b, at_.kv, key) ? GatherClean(key, chunk) : Gather(key + kChunk);
     }
     Gather(RoundUp(piece.end, kChunk));
   }
@@ -296,11 +319,11 @@ class TileForward {
     const Terms<uint32_t> all = Weights(), to{all.data + (key - from_) / 2 * kBlockQueries, all.term_stride};
     switch (in_.split.terms) {
       case 1:
-        return ChunkWeights<1>(scratch_.scores, factor_, states_.shift, sums, to);
+        return ChunkWeights<1>(scratch_.scores, exponents_.factor, states_.shift, sums, to);
       case 2:
-        return ChunkWeights<2>(scratch_.scores, factor_, states_.shift, sums, to);
+        return ChunkWeights<2>(scratch_.scores, exponents_.factor, states_.shift, sums, to);
       default:
-        return ChunkWeights<3>(scratch_.scores, factor_, states_.shift, sums, to);
+        return ChunkWeights<3>(scratch_.scores, exponents_.factor, states_.shift, sums, to);
     }
   }
   HWY_INLINE bool Fits(const float* sums) const {
@@ -318,7 +341,7 @@ class TileForward {
     const TileTag d;
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
     alignas(64) float factors[kBlockQueries];
-    const auto hidden = hn::Set(d, kHidden<float>), slope = hn::Set(d, factor_), zero = hn::Zero(d);
+    const auto hidden = hn::Set(d, kHidden<float>), slope = hn::Set(d, exponents_.factor), zero = hn::Zero(d);
     bool scaled = false;
     states_.all_seen = true;
     for (int64_t v = 0; v < kBlockQueries; v += lanes) {
@@ -329,11 +352,11 @@ class TileForward {
       }
       const auto old = hn::Load(d, states_.maximum + v);
       const auto unseen = hn::Eq(old, hidden);
-      const auto raise = hn::Or(unseen, hn::Gt(hn::Sub(best, old), hn::Set(d, kHeadroom)));
+      const auto raise = hn::Or(unseen, hn::Gt(hn::Sub(best, old), hn::Set(d, exponents_.headroom)));
       const auto now = hn::IfThenElse(raise, best, old);
       const auto shift = hn::IfThenElse(hn::Eq(now, hidden), zero, now);
       const auto change = hn::IfThenElse(unseen, zero, hn::Sub(old, shift));
-      hn::Store(PowerOf2<false>(change), d, factors + v);
+      hn::Store(Power<false>(hn::Mul(change, hn::Set(d, exponents_.unit))), d, factors + v);
       hn::Store(now, d, states_.maximum + v);
       hn::Store(shift, d, states_.shift + v);
       scaled = scaled || !hn::AllTrue(d, hn::Eq(change, zero));
@@ -355,9 +378,10 @@ class TileForward {
   HWY_INLINE void Gather(int64_t key) {
     if (key > from_) {
       const Terms<const uint32_t> weights{scratch_.weights, kBlockQueries * kValueKeys / 2};
-      TileProduct<true>(*in_.engine, in_.split, sizes_.value_dim, kBlockQueries,
-                        in_.values.At(at_.b, at_.kv, from_), weights,
-                        {in_.values.stride, kBlockQueries, key - from_, scratch_.gathered, kBlockQueries});
+      AddTileProduct(*in_.engine, in_.split, sizes_.value_dim, kBlockQueries,
+                     in_.values.At(at_.b, at_.kv, from_), weights,
+                     {in_.values.stride, kBlockQueries, key - from_, scratch_.gathered, kBlockQueries},
+                     scratch_.spare);
     }
     from_ = key;
   }
@@ -366,8 +390,8 @@ class TileForward {
   HWY_NOINLINE void GatherClean(int64_t key, const uint64_t* hidden) {
     const Terms<const uint16_t> clean = CleanColumns(in_.values, in_.split, at_, key, hidden, scratch_.clean);
     const Terms<const uint32_t> weights{scratch_.weights, kBlockQueries * kValueKeys / 2};
-    TileProduct<true>(*in_.engine, in_.split, sizes_.value_dim, kBlockQueries, clean, weights,
-                      {kChunk, kBlockQueries, kChunk, scratch_.gathered, kBlockQueries});
+    AddTileProduct(*in_.engine, in_.split, sizes_.value_dim, kBlockQueries, clean, weights,
+                   {kChunk, kBlockQueries, kChunk, scratch_.gathered, kBlockQueries}, scratch_.spare);
     from_ = key + kChunk;
   }
 
@@ -376,7 +400,7 @@ class TileForward {
   const BlockAt<float>& at_;
   const TileScratch& scratch_;
   TileSizes sizes_;
-  float factor_;
+  Exponents exponents_;
   TileStates states_;
   int64_t from_ = 0;  ///< the first key of the weights that wait for their values
 };

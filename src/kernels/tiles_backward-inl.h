@@ -46,8 +46,8 @@ HWY_INLINE void StoreTerms(V x, const Terms<uint16_t>& to, int64_t at, VU* halve
   }
 }
 
-/// From products S^T and dP^T of kChunk keys: P = share·2^min(factor·s - shift, 0), dS = P∘(dP - D)·scale,
-/// exactly 0 where P is: there dP may hold NaN.
+/// From products S^T and dP^T of kChunk keys: P = share·(power of min(factor·s - shift, 0)), dS = P∘(dP -
+/// D)·scale, exactly 0 where P is: there dP may hold NaN.
 template <int kTerms>
 HWY_NOINLINE void GradientsOfChunk(const float* scores, const float* d_weights, const TileRows& rows,
                                    float factor, float scale, const ChunkGradients& to) {
@@ -65,7 +65,7 @@ HWY_NOINLINE void GradientsOfChunk(const float* scores, const float* d_weights, 
       for (int64_t i = 0; i < 2; ++i) {
         const int64_t at = (j + i) * kBlockQueries + v;
         const auto exponent = hn::Min(zero, hn::MulSub(hn::LoadU(d, scores + at), slope, shift));
-        const auto weight = hn::Mul(share, PowerOf2<kTerms == 1>(exponent));
+        const auto weight = hn::Mul(share, Power<kTerms == 1>(exponent));
         const auto gradient = hn::Mul(hn::Mul(weight, outer), hn::Sub(hn::LoadU(d, d_weights + at), mean));
         StoreTerms<kTerms>(weight, to.weights, at, halves[i]);
         StoreTerms<kTerms>(hn::IfThenZeroElse(hn::Eq(weight, zero), gradient), to.d_scores, at, halves[i]);
@@ -101,7 +101,7 @@ struct TileBackwardScratch {
   float *scores, *d_weights;                   // [kChunk][64]
   uint16_t *weights, *d_scores;                // [kTileKeys][64]
   uint32_t* d_score_pairs;                     // [kTileKeys / 2][64]
-  float *d_query, *rows;                       // [dim][64], and its transpose
+  float *d_query, *spare;                      // [dim][64]; its transpose, and products to be added
   uint16_t* clean;
 };
 HWY_INLINE TileBackwardScratch TakeTileBackwardScratch(const Problem<float>& p, const TileBackwardShape& s,
@@ -121,7 +121,7 @@ HWY_INLINE TileBackwardScratch TakeTileBackwardScratch(const Problem<float>& p, 
           carve.Take<uint16_t>(kTileKeys * kBlockQueries * terms),
           carve.Take<uint32_t>(kTileKeys / 2 * kBlockQueries * terms),
           carve.Take<float>(s.dim * kBlockQueries),
-          carve.Take<float>(s.dim * kBlockQueries),
+          carve.Take<float>(kTileKeys * Most(s.dim, s.value_dim)),
           carve.Take<uint16_t>(s.dim * kChunk * terms)};
 }
 
@@ -139,7 +139,7 @@ class TileBackward {
  public:
   TileBackward(const Problem<float>& p, const BackwardProblem<float>& g, const TileBackwardOperands& in,
                const TileBackwardShape& shape, const TileBackwardScratch& scratch)
-      : p_(p), g_(g), in_(in), s_(shape), scratch_(scratch), factor_(static_cast<float>(p.scale) * kLog2E) {}
+      : p_(p), g_(g), in_(in), s_(shape), scratch_(scratch), exponents_(ExponentsOf(p, in.split)) {}
 
   HWY_NOINLINE void Run(int64_t unit) {
     const int64_t group = unit % s_.groups, kv = unit / s_.groups % p_.kv_heads,
@@ -174,8 +174,8 @@ class TileBackward {
     for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, schedule.pieces()[n], at);
     if (!g_.d_query.data) return true;
     TransposePairs(reinterpret_cast<const uint32_t*>(scratch_.d_query), s_.dim, kBlockQueries, kBlockQueries,
-                   reinterpret_cast<uint32_t*>(scratch_.rows), s_.dim);
-    Copy(scratch_.rows, at.rows * s_.dim, d_query);
+                   reinterpret_cast<uint32_t*>(scratch_.spare), s_.dim);
+    Copy(scratch_.spare, at.rows * s_.dim, d_query);
     return true;
   }
 
@@ -195,7 +195,7 @@ class TileBackward {
     const float* log_sum_exp = g_.log_sum_exp + (at.b * p_.query_heads + at.h) * p_.query_len + at.row;
     for (int64_t r = 0; r < kBlockQueries; ++r) {
       const bool seen = r < at.rows && log_sum_exp[r] != kHidden<float>;
-      rows_.shift[r] = seen ? Plain(log_sum_exp[r] * kLog2E) : -kHidden<float>;
+      rows_.shift[r] = seen ? Plain(log_sum_exp[r] / exponents_.unit) : -kHidden<float>;
       rows_.share[r] = seen ? ShareOf(log_sum_exp[r], SinkOf(p_, at.h)) : 1.0f;
       rows_.mean[r] = seen ? Plain(Dot(RowAt(g_.d_output, at.b, at.h, at.row + r),
                                        RowAt(g_.output, at.b, at.h, at.row + r), p_.value_dim))
@@ -226,12 +226,12 @@ class TileBackward {
     const bool partial = !piece.full || piece.begin != first || piece.end != last;
     alignas(64) uint64_t hidden[kTileKeys];
     if (partial) HiddenBits(schedule, piece, at.rows, first, keys, hidden);
-    bool wild = false;
+    bool apart = false;  // as in TileForward: by the mask alone
     for (int64_t key = first; key < last; key += kChunk) {
       uint64_t any = 0;
       for (int64_t j = 0; partial && j < kChunk; ++j) any |= hidden[key - first + j];
       Chunk(at, key, key - first, any ? hidden + (key - first) : nullptr);
-      wild = wild || (any && in_.key_columns.Wild(at.b, at.kv, key));
+      apart = apart || (any && HidesFromAll(hidden + (key - first), at.rows));
     }
     const Terms<const uint16_t> weights{scratch_.weights, kTileKeys * kBlockQueries},
         d_scores{scratch_.d_scores, kTileKeys * kBlockQueries};
@@ -239,34 +239,35 @@ class TileBackward {
         d_outputs{scratch_.d_output_pairs, kBlockQueries / 2 * s_.value_depth},
         pairs{scratch_.d_score_pairs, kTileKeys / 2 * kBlockQueries};
     if (g_.d_value.data)
-      TileProduct<true>(*in_.engine, in_.split, keys, s_.value_dim, weights, d_outputs,
-                        {kBlockQueries, s_.value_depth, kBlockQueries,
-                         scratch_.d_value + (first - begin_) * s_.value_dim, s_.value_dim});
+      AddTileProduct(*in_.engine, in_.split, keys, s_.value_dim, weights, d_outputs,
+                     {kBlockQueries, s_.value_depth, kBlockQueries,
+                      scratch_.d_value + (first - begin_) * s_.value_dim, s_.value_dim},
+                     scratch_.spare);
     if (g_.d_key.data)
-      TileProduct<true>(
+      AddTileProduct(
           *in_.engine, in_.split, keys, s_.dim, d_scores, queries,
-          {kBlockQueries, s_.depth, kBlockQueries, scratch_.d_key + (first - begin_) * s_.dim, s_.dim});
+          {kBlockQueries, s_.depth, kBlockQueries, scratch_.d_key + (first - begin_) * s_.dim, s_.dim},
+          scratch_.spare);
     if (!g_.d_query.data) return;
-    if (!wild)
-      return TileProduct<true>(
+    if (!apart)
+      return AddTileProduct(
           *in_.engine, in_.split, s_.dim, kBlockQueries, in_.key_columns.At(at.b, at.kv, first), pairs,
-          {in_.key_columns.stride, kBlockQueries, keys, scratch_.d_query, kBlockQueries});
+          {in_.key_columns.stride, kBlockQueries, keys, scratch_.d_query, kBlockQueries}, scratch_.spare);
     for (int64_t key = first; key < last; key += kChunk)
-      TileProduct<true>(
+      AddTileProduct(
           *in_.engine, in_.split, s_.dim, kBlockQueries,
           CleanColumns(in_.key_columns, in_.split, at, key, hidden + (key - first), scratch_.clean),
           Terms<const uint32_t>{pairs.data + (key - first) / 2 * kBlockQueries, pairs.term_stride},
-          {kChunk, kBlockQueries, kChunk, scratch_.d_query, kBlockQueries});
+          {kChunk, kBlockQueries, kChunk, scratch_.d_query, kBlockQueries}, scratch_.spare);
   }
 
   HWY_INLINE void Chunk(const BlockAt<float>& at, int64_t key, int64_t offset, const uint64_t* hidden) {
     const Terms<const uint32_t> queries{scratch_.query_columns, kBlockQueries / 2 * s_.depth},
         d_outputs{scratch_.d_output_columns, kBlockQueries / 2 * s_.value_depth};
-    TileProduct<false>(*in_.engine, in_.split, kChunk, kBlockQueries, in_.keys.At(at.b, at.kv, key), queries,
-                       {s_.depth, kBlockQueries, s_.depth, scratch_.scores, kBlockQueries});
-    TileProduct<false>(*in_.engine, in_.split, kChunk, kBlockQueries, in_.values.At(at.b, at.kv, key),
-                       d_outputs,
-                       {s_.value_depth, kBlockQueries, s_.value_depth, scratch_.d_weights, kBlockQueries});
+    TileProduct(*in_.engine, in_.split, kChunk, kBlockQueries, in_.keys.At(at.b, at.kv, key), queries,
+                {s_.depth, kBlockQueries, s_.depth, scratch_.scores, kBlockQueries});
+    TileProduct(*in_.engine, in_.split, kChunk, kBlockQueries, in_.values.At(at.b, at.kv, key), d_outputs,
+                {s_.value_depth, kBlockQueries, s_.value_depth, scratch_.d_weights, kBlockQueries});
     if (hidden) HideScores(hidden, scratch_.scores);
     const int64_t size = kTileKeys * kBlockQueries;
     const ChunkGradients to{{scratch_.weights + offset * kBlockQueries, size},
@@ -275,11 +276,11 @@ class TileBackward {
     const float scale = static_cast<float>(p_.scale);
     switch (in_.split.terms) {
       case 1:
-        return GradientsOfChunk<1>(scratch_.scores, scratch_.d_weights, rows_, factor_, scale, to);
+        return GradientsOfChunk<1>(scratch_.scores, scratch_.d_weights, rows_, exponents_.factor, scale, to);
       case 2:
-        return GradientsOfChunk<2>(scratch_.scores, scratch_.d_weights, rows_, factor_, scale, to);
+        return GradientsOfChunk<2>(scratch_.scores, scratch_.d_weights, rows_, exponents_.factor, scale, to);
       default:
-        return GradientsOfChunk<3>(scratch_.scores, scratch_.d_weights, rows_, factor_, scale, to);
+        return GradientsOfChunk<3>(scratch_.scores, scratch_.d_weights, rows_, exponents_.factor, scale, to);
     }
   }
 
@@ -288,7 +289,7 @@ class TileBackward {
   const TileBackwardOperands& in_;
   const TileBackwardShape& s_;
   const TileBackwardScratch& scratch_;
-  float factor_;
+  Exponents exponents_;
   int64_t begin_ = 0;
   TileRows rows_;
 };

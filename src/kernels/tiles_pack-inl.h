@@ -39,26 +39,43 @@ struct Terms {
   HWY_INLINE E* of(int term) const { return data + term * term_stride; }
 };
 
-/// The products of terms, smallest sum of indices first.
+/// The products of terms, smallest first: added to what is large already, they would each round it again.
 HWY_INLINE void FactorsOf(const Split& split, const Terms<const uint16_t>& a, const Terms<const uint32_t>& b,
                           PairFactors* factors) {
-  constexpr int left[] = {0, 0, 1, 1, 0, 2}, right[] = {0, 1, 0, 1, 2, 0};
-  for (int i = 0; i < split.products; ++i) factors[i] = {a.of(left[i]), b.of(right[i])};
+  constexpr int left[] = {2, 0, 1, 1, 0, 0}, right[] = {0, 2, 1, 0, 1, 0};
+  const int first = kMostProducts - split.products;
+  for (int i = 0; i < split.products; ++i) factors[i] = {a.of(left[first + i]), b.of(right[first + i])};
 }
 
-/// C (+)= A·B over all products of terms.
+/// C = A·B over all products of terms.
 struct TileArgs {
   int64_t lda, ldb, k;
   float* c;
   int64_t ldc;
 };
-template <bool kAdd>
 HWY_INLINE void TileProduct(const TileEngine& engine, const Split& split, int64_t m, int64_t n,
                             const Terms<const uint16_t>& a, const Terms<const uint32_t>& b,
                             const TileArgs& args) {
   PairFactors factors[kMostProducts];
   FactorsOf(split, a, b, factors);
-  engine.product(m, n, {factors, split.products, args.lda, args.ldb, args.k, args.c, args.ldc, kAdd});
+  engine.product(m, n, {factors, split.products, args.lda, args.ldb, args.k, args.c, args.ldc, false});
+}
+/// C += A·B. Of several products the sum comes first, in `spare` with room for m·n, so that C is rounded
+/// once.
+HWY_INLINE void AddTileProduct(const TileEngine& engine, const Split& split, int64_t m, int64_t n,
+                               const Terms<const uint16_t>& a, const Terms<const uint32_t>& b,
+                               const TileArgs& args, float* spare) {
+  PairFactors factors[kMostProducts];
+  FactorsOf(split, a, b, factors);
+  if (split.products == 1)
+    return engine.product(m, n, {factors, 1, args.lda, args.ldb, args.k, args.c, args.ldc, true});
+  engine.product(m, n, {factors, split.products, args.lda, args.ldb, args.k, spare, n, false});
+  const hn::CappedTag<float, 16> d;
+  for (int64_t i = 0; i < m; ++i) {
+    float* c = args.c + i * args.ldc;
+    for (int64_t j = 0; j < n; j += static_cast<int64_t>(hn::Lanes(d)))
+      hn::StoreU(hn::Add(hn::LoadU(d, c + j), hn::LoadU(d, spare + i * n + j)), d, c + j);
+  }
 }
 
 HWY_INLINE int64_t RoundUp(int64_t n, int64_t step) {
@@ -176,6 +193,12 @@ HWY_INLINE bool HasInfinityOrNan(const uint16_t* x, int64_t n) {
 /// A finished row in 16 bits.
 template <class S>
 HWY_INLINE void NarrowRow(const float* row, int64_t n, uint16_t* to) {
+#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2  // without F16C Highway's conversion does not round
+  if constexpr (hwy::IsSame<S, hwy::float16_t>()) {
+    for (int64_t i = 0; i < n; ++i) to[i] = float16(row[i]).bits;
+    return;
+  }
+#endif
   const hn::CappedTag<float, 16> d;
   const UnsignedOf<decltype(d)> du;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));

@@ -56,7 +56,8 @@ TEST(Allocation, NoneWithACallersWorkspace) {
       for (const char* name : {"strided", "dilated", "blocks", "tree", "predicate"})
         many = many || mask.find(name) != std::string::npos;
       if (many) continue;
-      const AttentionPlan plan = make_plan(c.spec, c.shape, {.kernel = kernel});
+      const AttentionPlan plan =
+          make_plan(c.spec, c.shape, {.precision = Precision::higher, .kernel = kernel});
       const auto pool = make_thread_pool(2);
       std::vector<std::byte> memory(
           std::max(workspace_bytes(plan, 2), backward_workspace_bytes(plan, 2, c.loss_of())) + 63);

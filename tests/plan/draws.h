@@ -183,7 +183,7 @@ struct Draw {
                       .hidden = v   ? v.size(0)
                                 : U ? U.size(0)
                                     : 0},
-                     {.dtype = dtype, .kernel = kernel});
+                     {.dtype = dtype, .precision = Precision::higher, .kernel = kernel});
   }
   Forward forward(const AttentionSpec& spec, const AttentionInputs& in) const {
     const AttentionPlan plan = this->plan(spec, in);

@@ -50,7 +50,7 @@ TEST(Layout, OneEntrySeenByTheWholeBatch) {
   for (const KernelInfo& info : list_kernels()) {
     if (!info.available) continue;
     const Results want = run_case(c, o, DType::f32, info.isa);
-    const AttentionPlan plan = make_plan(c.spec, shape, {.kernel = info.isa});
+    const AttentionPlan plan = make_plan(c.spec, shape, {.precision = Precision::higher, .kernel = info.isa});
     AttentionInputs in = o.inputs(c);
     in.key = ConstTensorView(o.key.raw(), DType::f32, o.key.shape(), strides);
     in.value = ConstTensorView(o.value.raw(), DType::f32, o.value.shape(), strides);
@@ -107,7 +107,8 @@ TEST(Layout, OneParameterSeenByEveryHead) {
 TEST(Layout, PromisedWorkspaceServesSmallerCalls) {
   for (const char* kernel : {"", "reference"}) {
     for (const Case& c : case_table()) {
-      const AttentionPlan plan = make_plan(c.spec, c.shape, {.kernel = kernel});
+      const AttentionPlan plan =
+          make_plan(c.spec, c.shape, {.precision = Precision::higher, .kernel = kernel});
       const auto pool = make_thread_pool(3);
       std::vector<std::byte> forward(workspace_bytes(plan, 3) + 63),
           backward(backward_workspace_bytes(plan, 3, c.loss_of()) + 63);
@@ -151,7 +152,8 @@ TEST(Layout, NothingBehindTheWorkspace) {
                      .value_dim = 32};
           c.mod_arguments = {shared ? Shape{1, 1, 6, 1500} : Shape{batch, kv_heads, 6, 1500}};
           const Operands o(c, DType::f32);
-          const AttentionPlan plan = make_plan(c.spec, c.shape, {.kernel = info.isa});
+          const AttentionPlan plan =
+              make_plan(c.spec, c.shape, {.precision = Precision::higher, .kernel = info.isa});
           for (const int threads : {1, 3}) {
             const auto pool = make_thread_pool(threads);
             const std::size_t bytes =
@@ -197,7 +199,7 @@ TEST(Layout, WorkspacesGrowWithTheShape) {
       large.hidden = small.hidden = 5;
       AttentionSpec spec;
       if (trial % 2 == 1) spec.score = Additive{};
-      const PlanOptions options{.kernel = info.isa};
+      const PlanOptions options{.precision = Precision::higher, .kernel = info.isa};
       const AttentionPlan whole = make_plan(spec, large, options), part = make_plan(spec, small, options);
       ASSERT_LE(workspace_bytes(part, 2), workspace_bytes(whole, 2)) << info.isa << " trial " << trial;
       ASSERT_LE(backward_workspace_bytes(part, 2), backward_workspace_bytes(whole, 2))
