@@ -129,7 +129,7 @@ void amx_product(std::int64_t m_count, std::int64_t n_count, const PairProduct& 
 }
 
 #define FOVEA_DOT_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
-#define FOVEA_UNROLL _Pragma("GCC unroll 8")
+#define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
 // kRows × kVectors accumulators, which GCC keeps in registers only where it unrolls what runs over them.
 template <int kRows, int kVectors>
@@ -163,25 +163,31 @@ FOVEA_DOT_TARGET inline void dot_block(const PairProduct& p, std::int64_t m, std
 
 template <int kVectors>
 FOVEA_DOT_TARGET void dot_rows(std::int64_t m_count, const PairProduct& p, std::int64_t n) {
-  // Of 16 rows: 6 + 6 + 4 with four vectors, which leaves 8 registers of 32 for B and A; 8 + 8 with fewer.
+  // Sixes with four vectors, which leaves 8 registers of 32 for B and A, and fours at the end, for two rows
+  // would wait for each other's sums. With fewer vectors eights, and sixteens with one.
   if constexpr (kVectors == 4) {
     std::int64_t m = 0;
-    for (; m + 6 <= m_count; m += 6) dot_block<6, 4>(p, m, n);
-    if (m_count - m == 4) dot_block<4, 4>(p, m, n);
-    if (m_count - m == 2) dot_block<2, 4>(p, m, n);
+    for (; m_count - m >= 6 && m_count - m != 8; m += 6) dot_block<6, 4>(p, m, n);
+    for (; m < m_count; m += 4) dot_block<4, 4>(p, m, n);
   } else {
-    for (std::int64_t m = 0; m < m_count; m += 8) dot_block<8, kVectors>(p, m, n);
+    constexpr int rows = kVectors == 1 ? 16 : 8;
+    for (std::int64_t m = 0; m < m_count; m += rows) dot_block<rows, kVectors>(p, m, n);
   }
 }
 
 FOVEA_DOT_TARGET void dot_product(std::int64_t m_count, std::int64_t n_count, const PairProduct& p) {
   std::int64_t n = 0;
   for (; n + 64 <= n_count; n += 64) dot_rows<4>(m_count, p, n);
-  if (n + 32 <= n_count) {
-    dot_rows<2>(m_count, p, n);
-    n += 32;
+  switch ((n_count - n) / 16) {
+    case 3:
+      return dot_rows<3>(m_count, p, n);
+    case 2:
+      return dot_rows<2>(m_count, p, n);
+    case 1:
+      return dot_rows<1>(m_count, p, n);
+    default:
+      return;
   }
-  if (n < n_count) dot_rows<1>(m_count, p, n);
 }
 #undef FOVEA_UNROLL
 #undef FOVEA_DOT_TARGET

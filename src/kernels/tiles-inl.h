@@ -78,15 +78,15 @@ HWY_INLINE void StorePair(V even, V odd, const Terms<uint32_t>& to, int64_t at) 
   }
 }
 
-/// Scores of kChunk keys [key][64] become weights, powers of factor·s - shift, stored as pairs; sums[64] of
-/// them.
+/// Scores of kChunk keys [key][64], of which `columns` are in use, become weights, powers of factor·s -
+/// shift, stored as pairs; sums[64] of them.
 template <int kTerms>
-HWY_INLINE void ChunkWeights(const float* scores, float factor, const float* shifts, float* sums,
-                             const Terms<uint32_t>& to) {
+HWY_INLINE void ChunkWeights(const float* scores, int64_t columns, float factor, const float* shifts,
+                             float* sums, const Terms<uint32_t>& to) {
   const TileTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto slope = hn::Set(d, factor);
-  for (int64_t v = 0; v < kBlockQueries; v += lanes) {
+  for (int64_t v = 0; v < columns; v += lanes) {
     const auto shift = hn::LoadU(d, shifts + v);
     auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
     const float* row = scores + v;
@@ -147,20 +147,24 @@ HWY_INLINE uint64_t AllRows(int64_t rows) {
 HWY_NOINLINE void HiddenBits(const BlockSchedule& schedule, const Piece& piece, int64_t rows, int64_t begin,
                              int64_t count, uint64_t* hidden) {
   const uint64_t all = AllRows(rows);
-  for (int64_t j = 0; j < count; ++j) hidden[j] = all;
+  for (int64_t j = 0; j <= count; ++j) hidden[j] = 0;
   const int64_t from = piece.begin - begin, to = piece.end - begin;
-  if (piece.full) {
-    for (int64_t j = from; j < to; ++j) hidden[j] = 0;
-    return;
-  }
+  // First where each row begins and ceases to see, then what that makes of every key.
   for (int64_t r = 0; r < rows; ++r) {
-    const SpanList spans = schedule.row(r);
-    const uint64_t others = ~(uint64_t{1} << r);
-    for (int64_t n = 0; n < spans.count; ++n) {
-      const int64_t first = Most(spans.data[n].begin - begin, from),
-                    last = Least(spans.data[n].end - begin, to);
-      for (int64_t j = first; j < last; ++j) hidden[j] &= others;
+    const uint64_t row = uint64_t{1} << r;
+    const SpanList spans = piece.full ? SpanList() : schedule.row(r);
+    for (int64_t n = 0; n < (piece.full ? 1 : spans.count); ++n) {
+      const int64_t first = piece.full ? from : Most(spans.data[n].begin - begin, from),
+                    last = piece.full ? to : Least(spans.data[n].end - begin, to);
+      if (first >= last) continue;
+      hidden[first] ^= row;
+      hidden[last] ^= row;
     }
+  }
+  uint64_t seen = 0;
+  for (int64_t j = 0; j < count; ++j) {
+    seen ^= hidden[j];
+    hidden[j] = all & ~seen;
   }
 }
 
@@ -221,6 +225,7 @@ class TileForward {
         at_(at),
         scratch_(scratch),
         sizes_(TileSizesOf(p)),
+        columns_(RoundUp(at.rows, 16)),
         exponents_(ExponentsOf(p, in.split)) {}
 
   HWY_INLINE void Run(const BlockSchedule& schedule) {
@@ -235,7 +240,7 @@ class TileForward {
 
   /// Output and log-sum-exp of the block's rows.
   HWY_INLINE void Leave(const ForwardOutputs<float>& out) {
-    TransposePairs(reinterpret_cast<const uint32_t*>(scratch_.gathered), sizes_.value_dim, kBlockQueries,
+    TransposePairs(reinterpret_cast<const uint32_t*>(scratch_.gathered), sizes_.value_dim, columns_,
                    kBlockQueries, reinterpret_cast<uint32_t*>(scratch_.spare), sizes_.value_dim);
     for (int64_t r = 0; r < at_.rows; ++r) {
       const float maximum = states_.maximum[r], sum = states_.sum[r];
@@ -280,7 +285,7 @@ class TileForward {
   HWY_NOINLINE void RunPiece(const BlockSchedule& schedule, const Piece& piece) {
     const int64_t begin = piece.begin / kChunk * kChunk;
     const bool partial = !piece.full || piece.begin != begin || piece.end % kChunk != 0;
-    alignas(64) uint64_t hidden[kValueKeys];
+    alignas(64) uint64_t hidden[kValueKeys + 1];
     if (partial) HiddenBits(schedule, piece, at_.rows, begin, RoundUp(piece.end, kChunk) - begin, hidden);
     from_ = begin;
     for (int64_t key = begin; key < piece.end; key += kChunk) {
@@ -293,8 +298,8 @@ class TileForward {
       const bool apart = any && HidesFromAll(chunk, at_.rows);
       if (apart) Gather(key);
       const Terms<const uint32_t> queries{scratch_.query_pairs, kBlockQueries * sizes_.dim / 2};
-      TileProduct(*in_.engine, in_.split, kChunk, kBlockQueries, in_.keys.At(at_.b, at_.kv, key), queries,
-                  {in_.keys.dim, kBlockQueries, sizes_.dim, scratch_.scores, kBlockQueries});
+      TileProduct(*in_.engine, in_.split, kChunk, columns_, in_.keys.At(at_.b, at_.kv, key), queries,
+                  {in_.keys.stride, kBlockQueries, sizes_.dim, scratch_.scores, kBlockQueries});
       if (any) HideScores(chunk, scratch_.scores);
       Absorb(key);
       if (apart) in_.values.Wild(at_.b, at_.kv, key) ? GatherClean(key, chunk) : Gather(key + kChunk);
@@ -312,25 +317,25 @@ class TileForward {
       Weigh(key, sums);
     }
     const TileTag d;
-    for (int64_t v = 0; v < kBlockQueries; v += static_cast<int64_t>(hn::Lanes(d)))
+    for (int64_t v = 0; v < columns_; v += static_cast<int64_t>(hn::Lanes(d)))
       hn::Store(hn::Add(hn::Load(d, states_.sum + v), hn::Load(d, sums + v)), d, states_.sum + v);
   }
   HWY_INLINE void Weigh(int64_t key, float* sums) {
     const Terms<uint32_t> all = Weights(), to{all.data + (key - from_) / 2 * kBlockQueries, all.term_stride};
     switch (in_.split.terms) {
       case 1:
-        return ChunkWeights<1>(scratch_.scores, exponents_.factor, states_.shift, sums, to);
+        return ChunkWeights<1>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
       case 2:
-        return ChunkWeights<2>(scratch_.scores, exponents_.factor, states_.shift, sums, to);
+        return ChunkWeights<2>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
       default:
-        return ChunkWeights<3>(scratch_.scores, exponents_.factor, states_.shift, sums, to);
+        return ChunkWeights<3>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
     }
   }
   HWY_INLINE bool Fits(const float* sums) const {
     const TileTag d;
     const auto most = hn::Set(d, kMostSum);
     auto fits = hn::FirstN(d, hn::Lanes(d));
-    for (int64_t v = 0; v < kBlockQueries; v += static_cast<int64_t>(hn::Lanes(d)))
+    for (int64_t v = 0; v < columns_; v += static_cast<int64_t>(hn::Lanes(d)))
       fits = hn::And(fits, hn::Le(hn::Load(d, sums + v), most));
     return hn::AllTrue(d, fits);
   }
@@ -344,7 +349,7 @@ class TileForward {
     const auto hidden = hn::Set(d, kHidden<float>), slope = hn::Set(d, exponents_.factor), zero = hn::Zero(d);
     bool scaled = false;
     states_.all_seen = true;
-    for (int64_t v = 0; v < kBlockQueries; v += lanes) {
+    for (int64_t v = 0; v < columns_; v += lanes) {
       auto best = hidden;
       for (int64_t j = 0; j < kChunk; ++j) {
         const auto score = hn::Mul(hn::LoadU(d, scratch_.scores + j * kBlockQueries + v), slope);
@@ -364,7 +369,7 @@ class TileForward {
     }
     if (!scaled) return;
     Gather(key);
-    for (int64_t v = 0; v < kBlockQueries; v += lanes) {
+    for (int64_t v = 0; v < columns_; v += lanes) {
       const auto factor = hn::Load(d, factors + v);
       hn::Store(hn::Mul(factor, hn::Load(d, states_.sum + v)), d, states_.sum + v);
       for (int64_t i = 0; i < sizes_.value_dim; ++i) {
@@ -378,10 +383,9 @@ class TileForward {
   HWY_INLINE void Gather(int64_t key) {
     if (key > from_) {
       const Terms<const uint32_t> weights{scratch_.weights, kBlockQueries * kValueKeys / 2};
-      AddTileProduct(*in_.engine, in_.split, sizes_.value_dim, kBlockQueries,
-                     in_.values.At(at_.b, at_.kv, from_), weights,
-                     {in_.values.stride, kBlockQueries, key - from_, scratch_.gathered, kBlockQueries},
-                     scratch_.spare);
+      AddTileProduct(
+          *in_.engine, in_.split, sizes_.value_dim, columns_, in_.values.At(at_.b, at_.kv, from_), weights,
+          {in_.values.stride, kBlockQueries, key - from_, scratch_.gathered, kBlockQueries}, scratch_.spare);
     }
     from_ = key;
   }
@@ -390,7 +394,7 @@ class TileForward {
   HWY_NOINLINE void GatherClean(int64_t key, const uint64_t* hidden) {
     const Terms<const uint16_t> clean = CleanColumns(in_.values, in_.split, at_, key, hidden, scratch_.clean);
     const Terms<const uint32_t> weights{scratch_.weights, kBlockQueries * kValueKeys / 2};
-    AddTileProduct(*in_.engine, in_.split, sizes_.value_dim, kBlockQueries, clean, weights,
+    AddTileProduct(*in_.engine, in_.split, sizes_.value_dim, columns_, clean, weights,
                    {kChunk, kBlockQueries, kChunk, scratch_.gathered, kBlockQueries}, scratch_.spare);
     from_ = key + kChunk;
   }
@@ -400,6 +404,7 @@ class TileForward {
   const BlockAt<float>& at_;
   const TileScratch& scratch_;
   TileSizes sizes_;
+  int64_t columns_;  ///< of the block's 64 that are multiplied: whole tiles
   Exponents exponents_;
   TileStates states_;
   int64_t from_ = 0;  ///< the first key of the weights that wait for their values
@@ -412,7 +417,7 @@ HWY_NOINLINE TileOperands PackTileOperands(const Problem<float>& p, const TileEn
   in.split = SplitOf(p);
   in.engine = &engine;
   WithStored(p, p.key, p.stored_key, [&](const auto& keys) {
-    in.keys = PackKeyRows(p, in.split, keys, p.score_dim, kDepth, carve, executor);
+    in.keys = PackKeyRows(p, in.split, keys, p.score_dim, carve, executor);
   });
   WithStored(p, p.value, p.stored_value, [&](const auto& values) {
     in.values = PackKeyColumns(p, in.split, values, p.value_dim, kValueKeys, threads, carve, executor);

@@ -224,7 +224,7 @@ class TileBackward {
     const int64_t first = piece.begin / kChunk * kChunk, last = RoundUp(piece.end, kChunk),
                   keys = last - first;
     const bool partial = !piece.full || piece.begin != first || piece.end != last;
-    alignas(64) uint64_t hidden[kTileKeys];
+    alignas(64) uint64_t hidden[kTileKeys + 1];
     if (partial) HiddenBits(schedule, piece, at.rows, first, keys, hidden);
     bool apart = false;  // as in TileForward: by the mask alone
     for (int64_t key = first; key < last; key += kChunk) {
@@ -265,9 +265,9 @@ class TileBackward {
     const Terms<const uint32_t> queries{scratch_.query_columns, kBlockQueries / 2 * s_.depth},
         d_outputs{scratch_.d_output_columns, kBlockQueries / 2 * s_.value_depth};
     TileProduct(*in_.engine, in_.split, kChunk, kBlockQueries, in_.keys.At(at.b, at.kv, key), queries,
-                {s_.depth, kBlockQueries, s_.depth, scratch_.scores, kBlockQueries});
+                {in_.keys.stride, kBlockQueries, s_.depth, scratch_.scores, kBlockQueries});
     TileProduct(*in_.engine, in_.split, kChunk, kBlockQueries, in_.values.At(at.b, at.kv, key), d_outputs,
-                {s_.value_depth, kBlockQueries, s_.value_depth, scratch_.d_weights, kBlockQueries});
+                {in_.values.stride, kBlockQueries, s_.value_depth, scratch_.d_weights, kBlockQueries});
     if (hidden) HideScores(hidden, scratch_.scores);
     const int64_t size = kTileKeys * kBlockQueries;
     const ChunkGradients to{{scratch_.weights + offset * kBlockQueries, size},
@@ -301,8 +301,8 @@ HWY_NOINLINE TileBackwardOperands TakeTileBackwardOperands(const Problem<float>&
   TileBackwardOperands in;
   in.split = SplitOf(p);
   in.engine = &engine;
-  in.keys = PackKeyRows(p, in.split, p.key, p.score_dim, kDepth, carve, executor);
-  in.values = PackKeyRows(p, in.split, p.value, p.value_dim, kDepth, carve, executor);
+  in.keys = PackKeyRows(p, in.split, p.key, p.score_dim, carve, executor);
+  in.values = PackKeyRows(p, in.split, p.value, p.value_dim, carve, executor);
   in.key_columns = PackKeyColumns(p, in.split, p.key, p.score_dim, kTileKeys, threads, carve, executor);
   // A call of a smaller batch may have more groups.
   const int64_t tiles = (p.key_len + kTileKeys - 1) / kTileKeys, heads = p.query_heads / p.kv_heads,

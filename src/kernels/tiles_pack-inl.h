@@ -82,6 +82,8 @@ HWY_INLINE int64_t RoundUp(int64_t n, int64_t step) {
   return (n + step - 1) / step * step;
 }
 
+#define FOVEA_UNROLL_16 _Pragma("GCC unroll 16")
+
 template <class D32>
 using UnsignedOf = hn::RebindToUnsigned<D32>;
 
@@ -108,6 +110,13 @@ HWY_INLINE void StoreHalves([[maybe_unused]] DU du, VU x, uint16_t* to) {
 HWY_INLINE void ZeroHalves(int64_t n, uint16_t* x) {
   for (int64_t i = 0; i < n; ++i) x[i] = 0;
 }
+HWY_INLINE void CopyHalves(const uint16_t* from, int64_t n, uint16_t* to) {
+  const hn::CappedTag<uint16_t, 32> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
+  for (; i < n; ++i) to[i] = from[i];
+}
 
 /// n elements of x in terms, zeros behind up to `padded` (a multiple of 16). Where a term is not finite, so
 /// that it leaves nothing to split, the rest are 0.
@@ -132,14 +141,58 @@ HWY_INLINE void PackRow(const S* x, int64_t n, int64_t padded, int terms, const 
 template <class S>
 HWY_NOINLINE void PackRows(const Operand<const S*>& x, int64_t b, int64_t h, int64_t row, int64_t count,
                            int64_t rows, int64_t dim, int64_t padded, int terms, const Terms<uint16_t>& to) {
-  for (int64_t r = 0; r < count; ++r) PackRow(RowAt(x, b, h, row + r), dim, padded, terms, to, r * padded);
+  for (int64_t r = 0; r < count; ++r) {
+    const S* from = RowAt(x, b, h, row + r);
+    if constexpr (hwy::IsSame<S, hwy::bfloat16_t>()) {
+      if (terms == 1) {  // as it is
+        CopyHalves(reinterpret_cast<const uint16_t*>(from), dim, to.data + r * padded);
+        ZeroHalves(padded - dim, to.data + r * padded + dim);
+        continue;
+      }
+    }
+    PackRow(from, dim, padded, terms, to, r * padded);
+  }
   for (int term = 0; term < terms; ++term) ZeroHalves((rows - count) * padded, to.of(term) + count * padded);
 }
 
-/// to[c][r] = from[r][c]; rows a multiple of 4, columns of 16.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+/// Sixteen by sixteen in registers: by fours as below, then the blocks of four rows of each group of columns.
+HWY_INLINE void TransposeSquare(const uint32_t* from, int64_t from_stride, uint32_t* to, int64_t to_stride) {
+  const hn::CappedTag<uint32_t, 16> d;
+  hn::Vec<decltype(d)> part[4][4];  // [rows 4g..][columns i, i + 4, i + 8, i + 12]
+  FOVEA_UNROLL_16 for (int g = 0; g < 4; ++g) {
+    const uint32_t* row = from + 4 * g * from_stride;
+    const auto v0 = hn::LoadU(d, row), v1 = hn::LoadU(d, row + from_stride),
+               v2 = hn::LoadU(d, row + 2 * from_stride), v3 = hn::LoadU(d, row + 3 * from_stride);
+    const auto low0 = hn::InterleaveLower(d, v0, v2), low1 = hn::InterleaveLower(d, v1, v3),
+               high0 = hn::InterleaveUpper(d, v0, v2), high1 = hn::InterleaveUpper(d, v1, v3);
+    part[g][0] = hn::InterleaveLower(d, low0, low1);
+    part[g][1] = hn::InterleaveUpper(d, low0, low1);
+    part[g][2] = hn::InterleaveLower(d, high0, high1);
+    part[g][3] = hn::InterleaveUpper(d, high0, high1);
+  }
+  FOVEA_UNROLL_16 for (int i = 0; i < 4; ++i) {
+    const __m512i first = _mm512_shuffle_i32x4(part[0][i].raw, part[1][i].raw, 0x88),  // blocks 0, 2 of each
+        second = _mm512_shuffle_i32x4(part[2][i].raw, part[3][i].raw, 0x88),
+                  third = _mm512_shuffle_i32x4(part[0][i].raw, part[1][i].raw, 0xdd),  // blocks 1, 3
+        fourth = _mm512_shuffle_i32x4(part[2][i].raw, part[3][i].raw, 0xdd);
+    _mm512_storeu_si512(to + i * to_stride, _mm512_shuffle_i32x4(first, second, 0x88));
+    _mm512_storeu_si512(to + (i + 4) * to_stride, _mm512_shuffle_i32x4(third, fourth, 0x88));
+    _mm512_storeu_si512(to + (i + 8) * to_stride, _mm512_shuffle_i32x4(first, second, 0xdd));
+    _mm512_storeu_si512(to + (i + 12) * to_stride, _mm512_shuffle_i32x4(third, fourth, 0xdd));
+  }
+}
+#endif
+
+/// to[c][r] = from[r][c]; rows and columns multiples of 16.
 HWY_NOINLINE void TransposePairs(const uint32_t* from, int64_t rows, int64_t columns, int64_t from_stride,
                                  uint32_t* to, int64_t to_stride) {
-#if HWY_TARGET == HWY_SCALAR
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  for (int64_t r = 0; r < rows; r += 16) {
+    for (int64_t c = 0; c < columns; c += 16)
+      TransposeSquare(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
+  }
+#elif HWY_TARGET == HWY_SCALAR
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) to[c * to_stride + r] = from[r * from_stride + c];
   }
@@ -233,10 +286,10 @@ HWY_INLINE void WithStored(const Problem<float>& p, const Operand<const float*>&
 /// transpose by blocks of keys, both in terms. Blocks' rows are a cache line and a half apart beyond their
 /// length: a power of two would put the rows of a tile into one set of the cache.
 struct PackedRows {
-  Terms<const uint16_t> rows;  // [batch, kv_heads, keys rounded up to chunks][dim rounded up to `step`]
-  int64_t heads = 0, keys = 0, dim = 0;
+  Terms<const uint16_t> rows;  // [batch, kv_heads, keys rounded up to chunks][dim rounded up to `kDepth`]
+  int64_t batch_stride = 0, head_stride = 0, stride = 0;
   HWY_INLINE Terms<const uint16_t> At(int64_t b, int64_t h, int64_t key) const {
-    return {rows.data + ((b * heads + h) * keys + key) * dim, rows.term_stride};
+    return {rows.data + b * batch_stride + h * head_stride + key * stride, rows.term_stride};
   }
 };
 struct PackedColumns {
@@ -258,20 +311,22 @@ HWY_INLINE int64_t PackedKeys(const Problem<float>& p) {
 
 template <class S>
 HWY_NOINLINE PackedRows PackKeyRows(const Problem<float>& p, const Split& split, const Operand<const S*>& x,
-                                    int64_t dim, int64_t step, Carve& carve, Executor* executor) {
-  PackedRows packed;
-  packed.heads = p.kv_heads;
-  packed.keys = PackedKeys(p);
-  packed.dim = RoundUp(dim, step);
-  const int64_t size = p.batch * p.kv_heads * packed.keys * packed.dim;
+                                    int64_t dim, Carve& carve, Executor* executor) {
+  if constexpr (hwy::IsSame<S, hwy::bfloat16_t>()) {  // rows of whole tiles are multiplied where they lie
+    if (executor && split.terms == 1 && dim % kDepth == 0 && p.key_len % kChunk == 0)
+      return {{reinterpret_cast<const uint16_t*>(x.data), 0}, x.batch_stride, x.head_stride, x.row_stride};
+  }
+  const int64_t keys = PackedKeys(p), width = RoundUp(dim, kDepth),
+                size = p.batch * p.kv_heads * keys * width;
+  PackedRows packed{{}, p.kv_heads * keys * width, keys * width, width};
   uint16_t* to = carve.Take<uint16_t>(size * split.terms);
   packed.rows = {to, size};
   if (!executor) return packed;
-  const int64_t chunks = packed.keys / kChunk;
+  const int64_t chunks = keys / kChunk;
   executor->parallel_for(p.batch * p.kv_heads * chunks, [&](int64_t unit, int) {
     const int64_t begin = unit % chunks * kChunk, head = unit / chunks;
     PackRows(x, head / p.kv_heads, head % p.kv_heads, begin, Least(kChunk, p.key_len - begin), kChunk, dim,
-             packed.dim, split.terms, Terms<uint16_t>{to + (head * packed.keys + begin) * packed.dim, size});
+             width, split.terms, Terms<uint16_t>{to + (head * keys + begin) * width, size});
   });
   return packed;
 }

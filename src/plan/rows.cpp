@@ -34,6 +34,7 @@ void each_element(const ConstTensorView& from, const TensorView& to, Executor& e
     const From* x = row_of(source, from.strides(), b, h, r);
     To* y = row_of(target, to.strides(), b, h, r);
     if (step == 1 && stride == 1) {
+#pragma omp simd
       for (std::int64_t d = 0; d < dim; ++d) each(x[d], y[d]);
     } else {
       for (std::int64_t d = 0; d < dim; ++d) each(x[d * step], y[d * stride]);
