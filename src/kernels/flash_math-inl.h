@@ -20,10 +20,31 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+/// Exp of sixteen floats by AVX-512's own instructions, which take a fraction and scale by a power of 2: 12
+/// instead of 18. 2^r is 1 + r times a polynomial of degree 4, minimax on [-1/2, 1/2] to a relative 9.2e-8.
+HWY_INLINE __m512 ExpByScaling(__m512 x) {
+  const auto constant = [](float value) { return _mm512_set1_ps(value); };
+  const __mmask16 counts = _mm512_cmp_ps_mask(x, constant(-87.0f), _CMP_NLT_UQ);  // of a NaN too
+  const __m512 log2e = constant(1.44269502f), t = _mm512_mul_ps(x, log2e);
+  const __m512 lost = _mm512_fmadd_ps(x, constant(1.92596303e-8f), _mm512_fmsub_ps(x, log2e, t));
+  const __m512 r = _mm512_add_ps(_mm512_reduce_ps(t, 0x00), lost);  // t - nearest integer
+  __m512 p = _mm512_fmadd_ps(constant(0.00132647273f), r, constant(0.00967151299f));
+  p = _mm512_fmadd_ps(p, r, constant(0.0555073358f));
+  p = _mm512_fmadd_ps(p, r, constant(0.240222424f));
+  p = _mm512_fmadd_ps(p, r, constant(0.693147004f));
+  p = _mm512_fmadd_ps(p, r, constant(1.0f));
+  return _mm512_maskz_scalef_ps(counts, p, _mm512_roundscale_ps(t, 0x00));
+}
+#endif
+
 /// e^x for x <= 88 (709 in double), which the caller sees to; 0 below the smallest normal result, and for
 /// -inf; NaN stays NaN. Relative error below 3e-7 (4e-16).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Exp(D d, V x) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (sizeof(V) == 64 && sizeof(hn::TFromD<D>) == 4) return V{ExpByScaling(x.raw)};
+#endif
   using T = hn::TFromD<D>;
   const hn::RebindToSigned<D> di;
   constexpr bool kWide = sizeof(T) == 8;
