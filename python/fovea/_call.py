@@ -223,8 +223,8 @@ def attention(
         normalizer: `Sparsemax()`, ...; None: `Softmax()`.
         scale: multiplies the score; None: 1/sqrt(head_dim) for ScaledDot, 1 for others.
         dropout: the share of weights dropped, rounded to k/256.
-        precision: the least precise products of f32 that will do: "full", "high" or "medium". All are computed
-            in full today.
+        precision: the least precise products of f32 that will do: "full", "higher" (three bf16 terms of each
+            number: as exact), "high" (two) or "medium" (one). A CPU without bf16 tiles (AMX) computes more exactly.
         return_lse: also return the log-sum-exp, [batch, num_query_heads, query_len], natural; -inf for a row
             that sees no key. In its place stands what the normaliser says.
         return_weights: also return the weights, [batch, num_query_heads, query_len, key_len], before dropout.

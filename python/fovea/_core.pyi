@@ -86,6 +86,7 @@ def make_plan(
     dropout: float,
     sizes: Sequence[int],
     dtype: str,
+    precision: str,
     kernel: str,
     derivatives: bool,
     parts: bool,

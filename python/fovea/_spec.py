@@ -26,6 +26,7 @@ class Structure:
     normalizer: str
     weight_mods: tuple[str, ...]
     dropout: float
+    precision: str
     hidden: int
     # The axes that each array of a mod has of "bhqk".
     axes: tuple[tuple[str, str], ...]
@@ -68,7 +69,7 @@ def take_apart(
     weight_mods: Sequence[Any] = (),
 ) -> Call:
     if not isinstance(precision, str) or precision not in _PRECISIONS:
-        raise InvalidArgument("attention", "precision", '"full", "high" or "medium"', shown(precision))
+        raise InvalidArgument("attention", "precision", '"full", "higher", "high" or "medium"', shown(precision))
     score = _checked("score", scores.ScaledDot() if score is None else score, scores.Score)
     normalizer = _checked(
         "normalizer", normalizers.Softmax() if normalizer is None else normalizer, normalizers.Normalizer
@@ -94,6 +95,7 @@ def take_apart(
         normalizer=normalizer._text(),
         weight_mods=tuple(mod._text() for mod in weight_mods),
         dropout=real(dropout, "attention.dropout"),
+        precision=precision,
         hidden=score._hidden(),
         axes=tuple(axes),
     )
@@ -276,6 +278,7 @@ def make_plan(key: PlanKey, mask: masks.Mask) -> "_core.Plan":
         s.dropout,
         list(dataclasses.astuple(shape)),
         key.dtype,
+        s.precision,
         key.kernel,
         key.derivatives,
         key.parts,

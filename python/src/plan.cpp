@@ -107,7 +107,7 @@ AttentionPlan make(const std::string& score, std::optional<double> scale,
                    const std::vector<std::string>& mods, const Mask& mask, const std::string& normalizer,
                    const std::vector<std::string>& weight_mods, double dropout,
                    const std::array<std::int64_t, 9>& sizes, const std::string& dtype,
-                   const std::string& kernel, bool derivatives, bool parts) {
+                   const std::string& precision, const std::string& kernel, bool derivatives, bool parts) {
   AttentionSpec spec{.score = parse_score(score),
                      .scale = scale,
                      .mods = {},
@@ -128,6 +128,7 @@ AttentionPlan make(const std::string& score, std::optional<double> scale,
                              .hidden = sizes[8]};
   return make_plan(spec, shape,
                    {.dtype = dtype_named(dtype),
+                    .precision = parse_precision(precision),
                     .kernel = kernel,
                     .derivatives = derivatives ? Derivatives::required : Derivatives::where_defined,
                     .keys = parts ? Keys::part : Keys::all});
@@ -257,18 +258,18 @@ void bind_plan(nb::module_& module) {
       [](const std::string& score, std::optional<double> scale, const std::vector<std::string>& mods,
          const Mask& mask, const std::string& normalizer, const std::vector<std::string>& weight_mods,
          double dropout, const std::vector<std::int64_t>& sizes, const std::string& dtype,
-         const std::string& kernel, bool derivatives, bool parts) {
+         const std::string& precision, const std::string& kernel, bool derivatives, bool parts) {
         std::array<std::int64_t, 9> nine{};
         if (sizes.size() != nine.size())
           throw InvalidArgument("make_plan", "sizes", "9 sizes", std::to_string(sizes.size()));
         std::copy(sizes.begin(), sizes.end(), nine.begin());
         const nb::gil_scoped_release released;
-        return make(score, scale, mods, mask, normalizer, weight_mods, dropout, nine, dtype, kernel,
-                    derivatives, parts);
+        return make(score, scale, mods, mask, normalizer, weight_mods, dropout, nine, dtype, precision,
+                    kernel, derivatives, parts);
       },
       nb::arg("score"), nb::arg("scale").none(), nb::arg("mods"), nb::arg("mask"), nb::arg("normalizer"),
-      nb::arg("weight_mods"), nb::arg("dropout"), nb::arg("sizes"), nb::arg("dtype"), nb::arg("kernel"),
-      nb::arg("derivatives"), nb::arg("parts"));
+      nb::arg("weight_mods"), nb::arg("dropout"), nb::arg("sizes"), nb::arg("dtype"), nb::arg("precision"),
+      nb::arg("kernel"), nb::arg("derivatives"), nb::arg("parts"));
 
   module.def("list_kernels", [] {
     nb::list result;

@@ -7,7 +7,7 @@ namespace fovea::cli {
 namespace {
 
 PlanOptions plan_options(const AttendOptions& o, const AttendCall& call) {
-  return {.dtype = call.query.dtype(), .kernel = o.kernel};
+  return {.dtype = call.query.dtype(), .precision = parse_precision(o.precision), .kernel = o.kernel};
 }
 
 Tensor empty_output(const AttendCall& call) {

@@ -152,7 +152,13 @@ void add_results(CLI::App& command, AttendOptions& o) {
   gradients.file("--advantage", o.advantage,
                  "of sample: the loss of each row less a baseline, [batch, heads, query_len]");
   Group how(command, o, "How it runs");
-  how.add("--kernel", o.kernel, "avx512, avx2, baseline, reference; default the best one that can run here");
+  how.add(
+      "--kernel", o.kernel,
+      "amx, avx512bf16, avx512, avx2, baseline, tiles, reference; default the best one that can run here");
+  how.add("--precision", o.precision,
+          "of products of f32, at least: full, higher (three bf16 terms of each number), high (two), medium "
+          "(one)")
+      ->check(CLI::IsMember({"full", "higher", "high", "medium"}));
   how.add("--threads", o.threads, "0: all")->check(CLI::Range(0, 1024));
   command
       .add_flag("--explain", o.explain,

@@ -31,7 +31,7 @@ struct AttendOptions {
   std::string out, weights, lse;
   std::vector<std::int64_t> weight_heads, weight_rows;
   std::string grad, grad_weights, advantage, grad_out;
-  std::string kernel;
+  std::string kernel, precision = "full";
   int threads = 0;
   bool explain = false;
 

@@ -54,7 +54,8 @@ Tensor normal(DType dtype, Shape shape, std::size_t seed) {
 
 BenchCall::BenchCall(const BenchCase& c, const std::string& kernel, Executor& executor)
     : case_(c),
-      plan_(make_plan(spec_of(c), shape_of(c.shape), {.dtype = c.dtype, .kernel = kernel})),
+      plan_(make_plan(spec_of(c), shape_of(c.shape),
+                      {.dtype = c.dtype, .precision = c.precision, .kernel = kernel})),
       executor_(executor) {
   const BenchShape& s = c.shape;
   const Shape queries{s.batch, s.query_heads, s.query_len, s.head_dim},
@@ -100,6 +101,29 @@ std::vector<double> BenchCall::run(std::int64_t count) {
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   }
   return seconds;
+}
+
+double BenchCall::error() const {
+  const BenchShape& s = case_.shape;
+  BenchCase one = case_;
+  one.shape.batch = one.shape.query_heads = one.shape.kv_heads = 1;
+  const auto first = [](const Tensor& x, std::int64_t rows, std::int64_t dim) {
+    Tensor wide(DType::f64, {1, 1, rows, dim});
+    for (std::int64_t i = 0; i < wide.count(); ++i) wide.data<double>()[i] = x.data<float>()[i];
+    return wide;
+  };
+  const Tensor q = first(query_, s.query_len, s.head_dim), k = first(key_, s.key_len, s.head_dim),
+               v = first(value_, s.key_len, s.head_dim), got = first(output_, s.query_len, s.head_dim);
+  const Tensor want(DType::f64, got.shape());
+  attend(make_plan(spec_of(one), shape_of(one.shape), {.dtype = DType::f64}),
+         {.query = q, .key = k, .value = v}, {.output = want}, {.executor = &executor_});
+  double difference = 0, size = 0;
+  for (std::int64_t i = 0; i < want.count(); ++i) {
+    const double x = want.data<double>()[i], e = got.data<double>()[i] - x;
+    difference += e * e;
+    size += x * x;
+  }
+  return std::sqrt(difference / size);
 }
 
 std::map<std::string, Tensor> BenchCall::tensors() const {

@@ -24,6 +24,8 @@ class BenchCall {
   /// before more than one: threads and caches are then warm, as they are for the rivals.
   std::vector<double> run(std::int64_t count);
   std::string kernel() const { return std::string(plan_.kernel()); }
+  /// Of the last run's output, in one head: relative Frobenius norm of what double says beside it.
+  double error() const;
   /// Operands and results, contiguous in the row's dtype: "query", "key", "value", "output"; additive "v";
   /// backward "d_output", "d_query", "d_key", "d_value". Results are those of the last run.
   std::map<std::string, Tensor> tensors() const;

@@ -34,6 +34,10 @@ void add(std::vector<BenchCase>& cases, BenchCase c) {
     c.beside = next_tile(c.shape);
     c.beside_name = "tile";
   }
+  if (c.precision != Precision::full) {
+    c.beside = c.shape;
+    c.beside_name = "full";
+  }
   cases.push_back(std::move(c));
 }
 
@@ -88,6 +92,17 @@ std::vector<BenchCase> bench_cases(CaseSet set) {
                       .mask = mask,
                       .dtype = dtype,
                       .pass = pass});
+      }
+    }
+    for (const Precision precision : {Precision::high, Precision::higher}) {
+      for (const BenchShape& shape : s.prefill) {
+        for (const char* mask : {"causal", "everything"}) {
+          if (dtype != DType::f32) continue;
+          add(cases, {.group = std::string(to_string(precision)),
+                      .shape = shape,
+                      .mask = mask,
+                      .precision = precision});
+        }
       }
     }
     add(cases, {.group = "window", .shape = s.window, .mask = s.window_mask, .dtype = dtype});
@@ -165,10 +180,12 @@ Work work_of(const BenchCase& c) {
   return work;
 }
 
-std::vector<Probe> product_probes(DType dtype) {
-  if (dtype == DType::f32) return {Probe::fma_f32};
-  if (dtype == DType::f16) return {Probe::fma_f32, Probe::amx_bf16};
-  return {Probe::fma_f32, Probe::dot_bf16, Probe::amx_bf16};
+std::vector<Engine> product_engines(const BenchCase& c) {
+  if (c.dtype == DType::bf16) return {{Probe::fma_f32}, {Probe::dot_bf16}, {Probe::amx_bf16}};
+  if (c.dtype == DType::f16 || c.precision == Precision::high)
+    return {{Probe::fma_f32}, {Probe::amx_bf16, 3}};
+  if (c.precision == Precision::higher) return {{Probe::fma_f32}, {Probe::amx_bf16, 6}};
+  return {{Probe::fma_f32}};
 }
 
 std::vector<Probe> exponential_probes(DType dtype) {
@@ -177,7 +194,8 @@ std::vector<Probe> exponential_probes(DType dtype) {
 }
 
 std::vector<Probe> probes_of(const BenchCase& c) {
-  std::vector<Probe> probes = product_probes(c.dtype);
+  std::vector<Probe> probes;
+  for (const Engine& engine : product_engines(c)) probes.push_back(engine.probe);
   if (c.score == "additive") {
     probes.push_back(Probe::tanh);
   } else {
@@ -203,8 +221,10 @@ Limit limit_of(const BenchCase& c, const Work& work, const Rates& rates) {
     for (const Probe probe : probes) rate = std::max(rate, rates[probe]);
     return rate;
   };
-  Limit limit{.product = work.flops / best(product_probes(c.dtype)),
-              .bytes = work.bytes / rates[Probe::read]};
+  double products = 0;
+  for (const Engine& engine : product_engines(c))
+    products = std::max(products, rates[engine.probe] / engine.products);
+  Limit limit{.product = work.flops / products, .bytes = work.bytes / rates[Probe::read]};
   limit.tanh = c.score == "additive";
   limit.exponential =
       limit.tanh ? work.tanhs / rates[Probe::tanh] : work.exponentials / best(exponential_probes(c.dtype));

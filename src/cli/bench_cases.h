@@ -20,15 +20,18 @@ struct BenchShape {
 
 struct BenchCase {
   std::string group;  ///< "prefill", "window", "documents", "decode", "backward", "additive", "odd",
-                      ///< "small": a call of almost no arithmetic, whose time is what a call costs
+                      ///< "high" and "higher": prefill in f32 at that precision; "small": a call of almost no
+                      ///< arithmetic, whose time is what a call costs
   BenchShape shape;
   std::string mask = "everything";
   std::string score = "scaled-dot";
   DType dtype = DType::f32;
   Pass pass = Pass::forward;
+  /// Of f32; then `beside` is the same call in full.
+  Precision precision = Precision::full;
   /// What Fovea's time is also compared with: the dense call of as many pairs, or the next tile's multiple.
   BenchShape beside = {};
-  std::string beside_name = {};  ///< "dense", "tile"; empty: none
+  std::string beside_name = {};  ///< "dense", "tile", "full"; empty: none
 
   /// "prefill bf16 forward 1,16,16,1024,1024,64 causal".
   std::string name() const;
@@ -62,8 +65,13 @@ struct Rates {
   double of[std::size(all_probes)] = {};
   double operator[](Probe probe) const { return of[static_cast<std::size_t>(probe)]; }
 };
-/// The engines that a dtype's products and exponentials may use at best.
-std::vector<Probe> product_probes(DType dtype);
+/// An engine that a case's products may use at best, and how many of its products one takes.
+struct Engine {
+  Probe probe;
+  int products = 1;
+};
+std::vector<Engine> product_engines(const BenchCase& c);
+/// Those that its exponentials may use.
 std::vector<Probe> exponential_probes(DType dtype);
 /// The probes that the limit of a case needs.
 std::vector<Probe> probes_of(const BenchCase& c);

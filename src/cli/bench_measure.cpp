@@ -146,6 +146,15 @@ void fill_row(const BenchCase& c, const Work& work, const std::vector<Way>& ways
   }
 }
 
+// Does a row that asks for less than full precision get no less?
+bool runs_in_full(const Measuring& m, const BenchCase& c, const BenchCall& call) {
+  if (c.precision == Precision::full) return false;
+  BenchCase full = c;
+  full.precision = Precision::full;
+  return make_plan(spec_of(full), shape_of(full.shape), {.dtype = full.dtype, .kernel = m.kernel}).kernel() ==
+         call.kernel();
+}
+
 }  // namespace
 
 json measure_row(const Measuring& m, const BenchCase& c) {
@@ -164,13 +173,21 @@ json measure_row(const Measuring& m, const BenchCase& c) {
   try {
     BenchCall call(c, m.kernel, m.executor);
     row["kernel"] = call.kernel();
+    if (runs_in_full(m, c, call)) {
+      row["absent"] = "no kernel here takes f32 in bf16 terms";
+      return row;
+    }
     call.run(1);
+    if (c.precision != Precision::full) row["error"] = call.error();
     std::vector<Way> ways{{"fovea", [&call](std::int64_t count) { return call.run(count); }, call.run(1)[0]}};
     std::optional<BenchCall> beside;
     if (!c.beside_name.empty()) {
       BenchCase other = c;
       other.shape = c.beside;
-      other.mask = "everything";
+      if (c.beside_name == "full")
+        other.precision = Precision::full;
+      else
+        other.mask = "everything";
       beside.emplace(other, m.kernel, m.executor);
       beside->run(1);
       ways.push_back(

@@ -86,6 +86,7 @@ Cells cells_of(const json& report, const json& row) {
     cells.ms = fmt::format("{:.4g}", 1e3 * row.at("seconds").at("median").get<double>());
     cells.share = fmt::format("{:.0f} %", 100 * row.at("share").get<double>());
     cells.bound = row.at("limit").at("bound").get<std::string>();
+    if (row.contains("error")) cells.bound += fmt::format(", error {:.1e}", row.at("error").get<double>());
     cells.beside = row.contains("beside")
                        ? fmt::format("{:.2f} {}", row.at("beside").at("ratio").get<double>(),
                                      row.at("beside").at("name").get<std::string>())

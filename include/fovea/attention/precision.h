@@ -24,4 +24,7 @@ constexpr std::string_view to_string(Precision precision) noexcept {
   return names[static_cast<int>(precision)];
 }
 
+/// The reverse. Throws InvalidArgument.
+Precision parse_precision(std::string_view text);
+
 }  // namespace fovea
