@@ -86,14 +86,24 @@ HWY_INLINE V Exp(D d, V x) {
   return hn::IfThenZeroElse(vanishes, hn::Mul(p, scale));
 }
 
-/// tanh x by e^(2x): absolute error below 2e-7 (1e-15). NaN stays NaN: of two operands one of which is NaN,
-/// x86 gives the second and Arm the NaN.
+/// x kept on one side of a bound; NaN stays NaN. Of two operands one of which is NaN, x86's minimum and
+/// maximum are the second, Arm's the number.
+template <class V>
+HWY_INLINE V AtMost(V bound, V x) {
+  return HWY_ARCH_X86 ? hn::Min(bound, x) : hn::IfThenElse(hn::Gt(x, bound), bound, x);
+}
+template <class V>
+HWY_INLINE V AtLeast(V bound, V x) {
+  return HWY_ARCH_X86 ? hn::Max(bound, x) : hn::IfThenElse(hn::Lt(x, bound), bound, x);
+}
+
+/// tanh x by e^(2x): absolute error below 2e-7 (1e-15). NaN stays NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Tanh(D d, V x) {
   using T = hn::TFromD<D>;
   const V one = hn::Set(d, T(1)), two = hn::Set(d, T(2));
   const V bound = hn::Set(d, T(20));
-  const V clamped = hn::Max(hn::Neg(bound), hn::Min(bound, x));  // beyond 20, tanh is 1 to the last bit
+  const V clamped = AtLeast(hn::Neg(bound), AtMost(bound, x));  // beyond 20, tanh is 1 to the last bit
   return hn::Sub(one, hn::Div(two, hn::Add(Exp(d, hn::Mul(clamped, two)), one)));
 }
 

@@ -55,9 +55,8 @@ HWY_INLINE V Power(V x) {
     return V{_mm512_scalef_ps(p, x.raw)};
   }
 #endif
-  // Of two operands one of which is NaN x86 takes the second, Arm the NaN.
   if constexpr (kTwo) x = hn::Mul(x, hn::Set(d, 0.693147181f));
-  return Exp(d, hn::Min(hn::Set(d, 80.0f), x));
+  return Exp(d, AtMost(hn::Set(d, 80.0f), x));
 }
 
 /// Weights of a chunk in terms, as pairs of keys: row i of `to` gets keys 2i and 2i + 1. NaN weights need not

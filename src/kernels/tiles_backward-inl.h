@@ -64,7 +64,7 @@ HWY_NOINLINE void GradientsOfChunk(const float* scores, const float* d_weights, 
       HWY_UNROLL(2)
       for (int64_t i = 0; i < 2; ++i) {
         const int64_t at = (j + i) * kBlockQueries + v;
-        const auto exponent = hn::Min(zero, hn::MulSub(hn::LoadU(d, scores + at), slope, shift));
+        const auto exponent = AtMost(zero, hn::MulSub(hn::LoadU(d, scores + at), slope, shift));
         const auto weight = hn::Mul(share, Power<kTerms == 1>(exponent));
         const auto gradient = hn::Mul(hn::Mul(weight, outer), hn::Sub(hn::LoadU(d, d_weights + at), mean));
         StoreTerms<kTerms>(weight, to.weights, at, halves[i]);

@@ -225,5 +225,26 @@ TEST(Score, LocalGradientsAreDerivatives) {
   });
 }
 
+// Whatever an ISA's minimum makes of one.
+TEST(Score, ANanGoesThroughATanh) {
+  for (const KernelInfo& info : list_kernels()) {
+    if (!info.available) continue;
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      const Tensor query = random_tensor(dtype, {1, 1, 6, 20}, 1),
+                   key = random_tensor(dtype, {1, 1, 30, 20}, 2), v = random_tensor(dtype, {20}, 3),
+                   output(dtype, {1, 1, 6, 20});
+      set_element(query, 2 * 20 + 7, std::nan(""));
+      AttentionInputs in{.query = query, .key = key, .value = key};
+      in.parameters.v = v;
+      attend(make_plan({.score = Additive{}},
+                       {.query_len = 6, .key_len = 30, .head_dim = 20, .value_dim = 20, .hidden = 20},
+                       {.dtype = dtype, .kernel = info.isa}),
+             in, {.output = output});
+      for (std::int64_t i = 0; i < output.count(); ++i)
+        ASSERT_EQ(std::isnan(element(output, i)), i / 20 == 2) << info.isa << " " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fovea::testing
