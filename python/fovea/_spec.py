@@ -12,7 +12,7 @@ from ._errors import InvalidArgument
 from ._value import integer, integers, is_array, real, shown
 
 _MOST_OFFSET = 1 << 40
-_PRECISIONS = ("full", "high", "medium")
+_PRECISIONS = ("full", "higher", "high", "medium")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -138,6 +138,8 @@ struct KernelTable {
   const char* (*refuse)(const Request&) = nullptr;
   /// Where this kernel is forced, what takes the requests that it refuses; nullptr: it refuses none.
   const KernelTable* otherwise = nullptr;
+  /// Blocks of queries and tiles of keys of calls with many queries.
+  std::int64_t block_queries = tiled_queries, block_keys = tile_keys;
 };
 
 /// All kernels compiled in, best first.

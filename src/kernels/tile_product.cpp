@@ -204,7 +204,7 @@ const TileEngine* dot_engine() {
 }
 
 const char* amx_absence() {
-  if (amx_assumed) return nullptr;
+  if (amx_assumed && has_avx512()) return nullptr;
   static const char* const reason = [] {
     const unsigned edx = leaf_7(0).edx;
     if (!has_avx512() || !(edx >> 22 & 1) || !(edx >> 24 & 1)) return "this CPU has no AMX-BF16";

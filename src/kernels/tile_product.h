@@ -27,7 +27,8 @@ struct PairProduct {
 
 struct TileEngine {
   void (*product)(std::int64_t m, std::int64_t n, const PairProduct& p) = nullptr;
-  /// Around all products of a piece of work on one thread; null: nothing to do.
+  /// Around the products of a block of queries on one thread, and nothing that users wrote; null: nothing to
+  /// do.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
 };

@@ -231,7 +231,9 @@ class TileForward {
     PackQueries();
     Fill(0.0f, sizes_.value_dim * kBlockQueries, scratch_.gathered);
     for (int64_t r = 0; r < kBlockQueries; ++r) {
-      states_.maximum[r] = kHidden<float>;
+      // Where there is no query nothing is ever looked for: hidden keys must not decide what happens to
+      // others.
+      states_.maximum[r] = r < at_.rows ? kHidden<float> : 0.0f;
       states_.shift[r] = states_.sum[r] = 0.0f;
     }
     for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, schedule.pieces()[n]);
@@ -321,14 +323,13 @@ class TileForward {
   }
   HWY_INLINE void Weigh(int64_t key, float* sums) {
     const Terms<uint32_t> all = Weights(), to{all.data + (key - from_) / 2 * kBlockQueries, all.term_stride};
-    switch (in_.split.terms) {
-      case 1:
-        return ChunkWeights<1>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
-      case 2:
-        return ChunkWeights<2>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
-      default:
-        return ChunkWeights<3>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
-    }
+    if (in_.split.terms == 1)
+      ChunkWeights<1>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
+    else if (in_.split.terms == 2)
+      ChunkWeights<2>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
+    else
+      ChunkWeights<3>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
+    for (int64_t r = at_.rows; r < columns_; ++r) sums[r] = 0.0f;
   }
   HWY_INLINE bool Fits(const float* sums) const {
     const TileTag d;
@@ -443,8 +444,10 @@ HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<flo
     const TileScratch buffers = TakeTileScratch(p, in.split, mine);
     const BlockAt<float> at = BlockOf(p, unit, kBlockQueries);
     TileForward block(p, in, at, buffers);
+    const BlockSchedule& schedule =
+        ScheduleOf(p, at, 0, p.key_len, kValueKeys);  // may run or throw what users wrote
     if (engine.begin) engine.begin();
-    block.Run(ScheduleOf(p, at, 0, p.key_len, kValueKeys));
+    block.Run(schedule);
     if (engine.end) engine.end();
     block.Leave(out);
   });

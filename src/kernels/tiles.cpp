@@ -52,8 +52,9 @@ const char* refusal(const Request& request, bool splits) {
   if (request.score != ScoreKind::dot) return "its score is no product of queries and keys";
   if (request.dtype == DType::f64) return "f64";
   if (request.dtype == DType::f32 && request.precision == Precision::full) return "f32 at Precision::full";
-  if (!splits && request.dtype != DType::bf16 && request.precision != Precision::medium)
-    return "several products of bf16 cost more here than one of f32";
+  const bool one_term =
+      request.dtype == DType::bf16 || (request.dtype == DType::f32 && request.precision == Precision::medium);
+  if (!splits && !one_term) return "several products of bf16 cost more here than one of f32";
   if (request.projected && size_of(request.dtype) == 2) return "projected operands are f32";
   if (request.mods) return "score mods";
   if (request.whole_row) return "whole rows";
@@ -68,16 +69,18 @@ bool takes(const Problem<float>& p) {
   return !p.whole_row && p.query_len > most_direct_queries && p.key_len > 0 && p.value_dim > 0;
 }
 
-const KernelTable& flash_kernel(std::string_view isa) {
-  const auto list = flash_kernels();
-  return **std::find_if(list.begin(), list.end(),
-                        [&](const KernelTable* table) { return table->isa == isa; });
+/// Null in builds for one machine, which leave out the targets below its own.
+const KernelTable* flash_kernel(std::string_view isa) {
+  for (const KernelTable* table : flash_kernels()) {
+    if (table->isa == isa) return table;
+  }
+  return nullptr;
 }
 
 // One table over the walk of TARGET; what `takes` says no to, and weights, are the business of BASE.
 #define FOVEA_TILE_TABLE(FUNCTION, TARGET, NAME, ISA, ENGINE, ABSENCE, SPLITS, BASE)               \
   const KernelTable& FUNCTION() {                                                                  \
-    static const KernelTable& base = flash_kernel(BASE);                                           \
+    static const KernelTable& base = *flash_kernel(BASE);                                          \
     static const KernelTable table{                                                                \
         .name = NAME,                                                                              \
         .isa = ISA,                                                                                \
@@ -117,7 +120,9 @@ const KernelTable& flash_kernel(std::string_view isa) {
             [](const Problem<float>& p) { return takes(p) ? Stored::all : base.reads_stored(p); }, \
         .absence = ABSENCE,                                                                        \
         .refuse = [](const Request& request) { return refusal(request, SPLITS); },                 \
-        .otherwise = &base};                                                                       \
+        .otherwise = &base,                                                                        \
+        .block_queries = 64,                                                                       \
+        .block_keys = 256};                                                                        \
     return table;                                                                                  \
   }
 
@@ -146,8 +151,7 @@ std::span<const KernelTable* const> tile_kernels() {
   static const std::vector<const KernelTable*> list = [] {
     std::vector<const KernelTable*> all;
 #if HWY_ARCH_X86 && (HWY_TARGETS & HWY_AVX3)
-    all.push_back(&amx_table());
-    all.push_back(&dot_table());
+    if (flash_kernel("avx512")) all = {&amx_table(), &dot_table()};
 #endif
     return all;
   }();
@@ -156,7 +160,7 @@ std::span<const KernelTable* const> tile_kernels() {
 
 const KernelTable* portable_tile_kernel() {
 #if !HWY_ARCH_X86 || (HWY_TARGETS & HWY_SSE4)
-  return &portable_table();
+  return flash_kernel("baseline") ? &portable_table() : nullptr;
 #else
   return nullptr;
 #endif

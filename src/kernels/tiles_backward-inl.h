@@ -59,13 +59,15 @@ HWY_NOINLINE void GradientsOfChunk(const float* scores, const float* d_weights, 
   for (int64_t v = 0; v < kBlockQueries; v += lanes) {
     const auto shift = hn::Load(d, rows.shift + v), mean = hn::Load(d, rows.mean + v),
                share = hn::Load(d, rows.share + v);
+    const auto absent = hn::Eq(shift, hn::Set(d, -kHidden<float>));
     for (int64_t j = 0; j < kChunk; j += 2) {
       VU halves[2][kTerms];
       HWY_UNROLL(2)
       for (int64_t i = 0; i < 2; ++i) {
         const int64_t at = (j + i) * kBlockQueries + v;
         const auto exponent = AtMost(zero, hn::MulSub(hn::LoadU(d, scores + at), slope, shift));
-        const auto weight = hn::Mul(share, Power<kTerms == 1>(exponent));
+        // Where there is no query the product is 0, or NaN where the key holds one.
+        const auto weight = hn::IfThenZeroElse(absent, hn::Mul(share, Power<kTerms == 1>(exponent)));
         const auto gradient = hn::Mul(hn::Mul(weight, outer), hn::Sub(hn::LoadU(d, d_weights + at), mean));
         StoreTerms<kTerms>(weight, to.weights, at, halves[i]);
         StoreTerms<kTerms>(hn::IfThenZeroElse(hn::Eq(weight, zero), gradient), to.d_scores, at, halves[i]);
@@ -171,7 +173,9 @@ class TileBackward {
     if (schedule.piece_count() == 0) return false;
     PackBlock(at);
     Fill(0.0f, s_.dim * kBlockQueries, scratch_.d_query);
+    if (in_.engine->begin) in_.engine->begin();
     for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, schedule.pieces()[n], at);
+    if (in_.engine->end) in_.engine->end();
     if (!g_.d_query.data) return true;
     TransposePairs(reinterpret_cast<const uint32_t*>(scratch_.d_query), s_.dim, kBlockQueries, kBlockQueries,
                    reinterpret_cast<uint32_t*>(scratch_.spare), s_.dim);
@@ -332,9 +336,7 @@ HWY_NOINLINE void TilesBackward(const Problem<float>& p, const BackwardProblem<f
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
     const TileBackwardScratch buffers = TakeTileBackwardScratch(p, s, in.split, mine);
     TileBackward walk(p, g, in, s, buffers);
-    if (engine.begin) engine.begin();
     walk.Run(unit);
-    if (engine.end) engine.end();
   });
   if (g.d_query.data) AddPartials(p, g, s.groups, s.dim, in.d_query, in.touched, kBlockQueries, executor);
 }

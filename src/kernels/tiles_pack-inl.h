@@ -26,9 +26,10 @@ struct Split {
   int terms = 1, products = 1;
 };
 HWY_INLINE Split SplitOf(const Problem<float>& p) {
-  if (p.operands == DType::bf16 || p.precision == Precision::medium) return {1, 1};
-  if (p.operands == DType::f16 || p.precision == Precision::high) return {2, 3};
-  return {3, 6};
+  if (p.operands == DType::bf16) return {1, 1};
+  if (p.operands == DType::f16) return {2, 3};
+  if (p.precision == Precision::medium) return {1, 1};
+  return p.precision == Precision::high ? Split{2, 3} : Split{3, 6};
 }
 
 /// A matrix in terms, `term_stride` elements apart.
@@ -132,7 +133,7 @@ HWY_INLINE void PackRow(const S* x, int64_t n, int64_t padded, int terms, const 
       const auto half = NearestBf16(d, rest);
       StoreHalves(du, half, to.of(term) + at + i);
       const auto left = hn::Sub(rest, WideBf16(d, half));
-      rest = hn::IfThenElseZero(hn::Eq(left, left), left);
+      rest = hn::IfThenElseZero(hn::Lt(hn::Abs(left), hn::Set(d, -kHidden<float>)), left);
     }
   }
 }

@@ -79,8 +79,11 @@ void choose(AttentionPlan::Impl& plan, const std::string& wanted, const char* ar
     names += (names.empty() ? "" : ", ") + std::string(table->isa);
     if (!wanted.empty() && wanted != table->isa) continue;
     known = true;
-    const char* absence = table->absence();
+    // Asking for AMX is asking the system to give this process its registers: not for a call that has no use
+    // for them, unless somebody wants it by name.
+    const char* absence = wanted.empty() ? nullptr : table->absence();
     const char* reason = absence ? absence : table->refuse(request);
+    if (!reason && wanted.empty()) reason = table->absence();
     if (!reason) {
       plan.kernel = table;
       return;
@@ -100,8 +103,7 @@ struct Tiles {
   std::int64_t seen = 0, full = 0;
 };
 
-Tiles count_tiles(const BlockSpans& spans, std::int64_t key_len) {
-  constexpr std::int64_t tile = kernels::tile_keys;
+Tiles count_tiles(const BlockSpans& spans, std::int64_t key_len, std::int64_t tile) {
   Tiles count;
   std::int64_t next = 0;  // tiles before this one are counted
   for (const KeySpan& span : spans.some) {
@@ -122,7 +124,8 @@ Tiles count_tiles(const BlockSpans& spans, std::int64_t key_len) {
 std::string tile_share(const AttentionPlan::Impl& plan, std::optional<std::int64_t> query_offset) {
   const AttentionShape& shape = plan.shape;
   const bool direct = plan.additive() || shape.query_len <= kernels::most_direct_queries;
-  const std::int64_t rows = direct ? kernels::direct_queries : kernels::tiled_queries,
+  const std::int64_t rows = direct ? kernels::direct_queries : plan.kernel->block_queries,
+                     keys = direct ? kernels::tile_keys : plan.kernel->block_keys,
                      blocks = (shape.query_len + rows - 1) / rows,
                      offset = query_offset.value_or(shape.key_len - shape.query_len);
   const MaskNode& mask = plan.spec.mask.node();
@@ -142,15 +145,15 @@ std::string tile_share(const AttentionPlan::Impl& plan, std::optional<std::int64
                            .query_end = std::min(row + rows, shape.query_len) + offset,
                            .key_len = shape.key_len,
                            .key_lengths = lengths};
-    const Tiles tiles = count_tiles(mask.spans(block), shape.key_len);
+    const Tiles tiles = count_tiles(mask.spans(block), shape.key_len, keys);
     sum.seen += tiles.seen;
     sum.full += tiles.full;
-    total += (shape.key_len + kernels::tile_keys - 1) / kernels::tile_keys;
+    total += (shape.key_len + keys - 1) / keys;
   }
   const auto percent = [total](std::int64_t n) {
     return std::to_string(total == 0 ? 0 : (100 * n + total / 2) / total) + " %";
   };
-  return "tiles of " + std::to_string(rows) + " queries x " + std::to_string(kernels::tile_keys) +
+  return "tiles of " + std::to_string(rows) + " queries x " + std::to_string(keys) +
          " keys: " + percent(total - sum.seen) + " skipped, " + percent(sum.seen - sum.full) + " partial, " +
          percent(sum.full) + " full" + (step > 1 ? " (one block in " + std::to_string(step) + ")" : "") +
          (mask.needs_key_lengths() ? ", where no key length is shorter" : "");

@@ -111,15 +111,16 @@ void product(int c, int a, int b) {
       tiles.bytes_a_row[c] != tiles.bytes_a_row[b])
     give_up("AMX emulator: tiles that do not fit\n");
   for (int m = 0; m < tiles.rows[a]; ++m) {
-    for (int k = 0; k < tiles.rows[b]; ++k) {
-      for (int n = 0; n < tiles.bytes_a_row[b] / 4; ++n) {
+    for (int n = 0; n < tiles.bytes_a_row[b] / 4; ++n) {
+      float even = 0.0f, odd = 0.0f, sum;
+      for (int k = 0; k < tiles.rows[b]; ++k) {
         const std::uint32_t x = tiles.data[a][m][k], y = tiles.data[b][k][n];
-        float sum;
-        std::memcpy(&sum, &tiles.data[c][m][n], sizeof(sum));
-        sum = flushed(sum + wide(x & 0xffff) * wide(y & 0xffff));
-        sum = flushed(sum + wide(x >> 16) * wide(y >> 16));
-        std::memcpy(&tiles.data[c][m][n], &sum, sizeof(sum));
+        even = flushed(even + wide(x & 0xffff) * wide(y & 0xffff));  // a product of two bf16 is exact
+        odd = flushed(odd + wide(x >> 16) * wide(y >> 16));
       }
+      std::memcpy(&sum, &tiles.data[c][m][n], sizeof(sum));
+      sum = flushed(sum + flushed(even + odd));
+      std::memcpy(&tiles.data[c][m][n], &sum, sizeof(sum));
     }
   }
 }

@@ -216,7 +216,8 @@ TEST(Tiles, InfinitiesAndNans) {
     for (const std::string& kernel : tile_kernels_here()) {
       const Outcome got = run(c, kernel, Precision::higher), want = run(clean, kernel, Precision::higher);
       for (const auto& [a, b] : {std::pair(got.output, want.output), std::pair(got.d_query, want.d_query),
-                                 std::pair(got.log_sum_exp, want.log_sum_exp)}) {
+                                 std::pair(got.log_sum_exp, want.log_sum_exp),
+                                 std::pair(got.d_key, want.d_key), std::pair(got.d_value, want.d_value)}) {
         for (std::int64_t i = 0; i < b.count(); ++i)
           ASSERT_EQ(element(a, i), element(b, i)) << kernel << " " << to_string(dtype) << " " << i;
       }
@@ -234,6 +235,16 @@ TEST(Tiles, InfinitiesAndNans) {
       EXPECT_TRUE(std::isnan(element(run(poisoned, kernel, Precision::higher).output, 0)))
           << kernel << " " << to_string(dtype);
     }
+  }
+}
+
+// Of f16 no precision takes anything away.
+TEST(Tiles, PrecisionIsOfF32Alone) {
+  const Call c = normal_call(DType::f16);
+  for (const std::string& kernel : kernels_here({"amx", "avx512bf16", "tiles"})) {
+    const Outcome full = run(c, kernel, Precision::full), medium = run(c, kernel, Precision::medium);
+    for (std::int64_t i = 0; i < full.output.count(); ++i)
+      ASSERT_EQ(element(full.output, i), element(medium.output, i)) << kernel;
   }
 }
 

@@ -197,3 +197,12 @@ def test_errors_pickle() -> None:
             error.got,
         )
         assert str(again) == str(error) and isinstance(error, ValueError)
+
+
+def test_every_precision_is_at_least_as_exact_as_it_says() -> None:
+    random = np.random.default_rng(1)
+    q, k, v = (random.standard_normal((1, 2, 40, 32)).astype(np.float32) for _ in range(3))
+    exact = fovea.attention(*(x.astype(np.float64) for x in (q, k, v)))
+    for precision, most in {"full": 1e-6, "higher": 1e-6, "high": 1e-5, "medium": 2**-7}.items():
+        off = fovea.attention(q, k, v, precision=precision) - exact
+        assert np.linalg.norm(off) <= most * np.linalg.norm(exact), precision
