@@ -500,7 +500,7 @@ def plan(
         value_dim: None: head_dim; 0: no values, weights alone.
         key_dim: None: head_dim. Differs only where the score has matrices.
         dtype: of query, key, value and output: "f32", "f64", "bf16" or "f16".
-        kernel: forces one: "reference", "baseline", "avx2", "avx512"; "": the best.
+        kernel: forces one, as `list_kernels` names them: "reference", "avx2", "avx512", ...; "": the best.
         query_offset: of the mask that is checked now. Masks that functions or arrays make know the sizes of one call:
             functions are asked again for others, arrays must broadcast to them.
         spec: score, mods, mask, normalizer, scale, dropout, precision, weight_mods, as `attention` takes them.

@@ -201,7 +201,8 @@ void register_bench_kernels(CLI::App& bench) {
                     "small shapes, short times, no rivals unless --rivals: to see that it works");
   command->add_option("--cpu-threads", o->threads, "of Fovea, of the rivals and of the probes; 0: all")
       ->check(CLI::Range(0, 1024));
-  command->add_option("--kernel", o->kernel, "avx512, avx2, baseline or reference; default: the best");
+  command->add_option("--kernel", o->kernel,
+                      "amx, avx512bf16, avx512, avx2, baseline, tiles or reference; default: the best");
   command->add_option(
       "--rivals", o->python,
       "the Python that has the rivals' packages, or none; default: .venv/bin/python, else python3");
