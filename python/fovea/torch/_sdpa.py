@@ -233,6 +233,7 @@ def _structure(mask: Mask, scale: Optional[float], dropout: float, biased: bool)
         normalizer="softmax",
         weight_mods=(),
         dropout=dropout,
+        precision="full",
         hidden=0,
         axes=(("mods[0].bias", "bhqk"),) if biased else (),
     )
