@@ -70,7 +70,8 @@ def write(call: Call, ask: Asked) -> tuple[str, list[Any]]:
     lines.append("normalizer " + s.normalizer)
     lines += ["weight_mod " + mod for mod in s.weight_mods]
     lines.append(f"dropout {s.dropout}")
-    lines.append("precision " + s.precision)
+    if s.precision != "full":
+        lines.append("precision " + s.precision)
     lines.append(f"hidden {s.hidden}")
     lines += ["axes " + name + " " + own for name, own in s.axes]
     lines += ["parameter " + name for name in call.parameters]
@@ -114,7 +115,7 @@ def read(text: str) -> Known:
         normalizer=found["normalizer"][0],
         weight_mods=tuple(found.get("weight_mod", ())),
         dropout=float(found["dropout"][0]),
-        precision=found["precision"][0],
+        precision=found.get("precision", ["full"])[0],
         hidden=int(found["hidden"][0]),
         axes=tuple((line.split(" ")[0], line.split(" ")[1]) for line in found.get("axes", ())),
     )
