@@ -75,7 +75,7 @@ void robot() {
   const auto length = static_cast<std::int64_t>(groups.size());
   const AttentionPlan plan = make_plan(
       {.mask = Groups{groups}}, {.query_len = length, .key_len = length, .head_dim = 64, .value_dim = 64});
-  std::printf("%s\n", explain(plan).substr(explain(plan).find("tiles")).c_str());
+  std::printf("%s\n", explain(plan).substr(explain(plan).find("tiles of")).c_str());
 }
 
 int main() {
