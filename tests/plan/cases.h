@@ -219,7 +219,8 @@ struct Results {
 inline Results run_case(const Case& c, const Operands& o, DType dtype, const std::string& kernel,
                         Executor* executor = nullptr) {
   // As exact as f32: the tile kernels then take f32 too, in six products, and the others do what they do.
-  const AttentionPlan plan = make_plan(c.spec, c.shape, {.dtype = dtype, .precision = Precision::higher, .kernel = kernel});
+  const AttentionPlan plan =
+      make_plan(c.spec, c.shape, {.dtype = dtype, .precision = Precision::higher, .kernel = kernel});
   const AttentionShape& s = c.shape;
   const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
   const double nan = std::numeric_limits<double>::quiet_NaN();

@@ -8,9 +8,9 @@ namespace fovea {
 
 /// Of products of f32 operands; sums are f32 always. On a CPU with bf16 tiles (AMX) the lower ones split each
 /// operand into bf16 terms and sum the products of terms, which is several times faster; any other computes
-/// more exactly than asked. Finite operands alone can be split, as f16 is there too: what meets an infinite one may become NaN.
-/// Operands of 16 bits are multiplied exactly (but weights are rounded like them), and f64 ones in f64,
-/// whatever this says.
+/// more exactly than asked. Finite operands alone can be split, as f16 is there too: what meets an infinite
+/// one may become NaN. Operands of 16 bits are multiplied exactly (but weights are rounded like them), and
+/// f64 ones in f64, whatever this says.
 enum class Precision : std::uint8_t {
   full,    ///< f32 multiply-adds
   higher,  ///< three terms, six products: as exact as `full`

@@ -423,19 +423,18 @@ std::size_t no_workspace(const Problem<T>&, int) {
 }  // namespace
 
 const KernelTable& reference_kernel() {
-  static const KernelTable table{
-      .name = "reference",
-      .isa = "reference",
-      .forward_workspace = no_workspace<float>,
-      .backward_workspace = no_workspace<float>,
-      .forward_workspace_f64 = no_workspace<double>,
-      .backward_workspace_f64 = no_workspace<double>,
-      .forward = forward<float>,
-      .backward = backward<float>,
-      .forward_f64 = forward<double>,
-      .backward_f64 = backward<double>,
-      .absence = []() -> const char* { return nullptr; },
-      .refuse = [](const Request&) -> const char* { return nullptr; }};
+  static const KernelTable table{.name = "reference",
+                                 .isa = "reference",
+                                 .forward_workspace = no_workspace<float>,
+                                 .backward_workspace = no_workspace<float>,
+                                 .forward_workspace_f64 = no_workspace<double>,
+                                 .backward_workspace_f64 = no_workspace<double>,
+                                 .forward = forward<float>,
+                                 .backward = backward<float>,
+                                 .forward_f64 = forward<double>,
+                                 .backward_f64 = backward<double>,
+                                 .absence = []() -> const char* { return nullptr; },
+                                 .refuse = [](const Request&) -> const char* { return nullptr; }};
   return table;
 }
 
