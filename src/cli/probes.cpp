@@ -9,6 +9,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/flash_math-inl.h"
+#include "kernels/tile_product.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::cli {
@@ -188,9 +189,9 @@ const char* unit_of(Probe probe) noexcept {
 }
 
 std::string absence_of(Probe probe) {
-  const char* reason = probe == Probe::amx_bf16         ? amx_absence()
-                       : probe == Probe::dot_bf16       ? dot_bf16_absence()
-                       : probe == Probe::exponential_16 ? avx512_absence()
+  const char* reason = probe == Probe::amx_bf16         ? kernels::amx_absence()
+                       : probe == Probe::dot_bf16       ? kernels::dot_absence()
+                       : probe == Probe::exponential_16 ? kernels::avx512_absence()
                                                         : nullptr;
   return reason ? reason : "";
 }

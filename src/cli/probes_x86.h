@@ -3,12 +3,7 @@
 
 namespace fovea::cli {
 
-/// Reasons of absence; nullptr where this CPU and this system have it.
-const char* amx_absence() noexcept;
-const char* dot_bf16_absence() noexcept;
-const char* avx512_absence() noexcept;
-
-/// Operations done. Only where it is not absent.
+/// Operations done. Only where kernels/tile_product.h knows of no absence.
 double amx_step() noexcept;
 double dot_bf16_step() noexcept;
 /// Elements: 2^x of `count` of them, a multiple of 64.

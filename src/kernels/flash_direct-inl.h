@@ -9,7 +9,7 @@
 #endif
 
 #include "kernels/flash_additive-inl.h"
-#include "kernels/flash_tiled-inl.h"
+#include "kernels/flash_tiled_backward-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {

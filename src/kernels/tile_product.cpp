@@ -213,6 +213,9 @@ const char* amx_absence() {
   }();
   return reason;
 }
+const char* avx512_absence() {
+  return has_avx512() ? nullptr : "this CPU has no AVX-512";
+}
 const char* dot_absence() {
   static const bool present = has_avx512() && (leaf_7(1).eax >> 5 & 1);
   return present ? nullptr : "this CPU has no AVX512_BF16";
@@ -228,6 +231,9 @@ const TileEngine* dot_engine() {
 }
 const char* amx_absence() {
   return "this CPU has no AMX-BF16";
+}
+const char* avx512_absence() {
+  return "this CPU has no AVX-512";
 }
 const char* dot_absence() {
   return "this CPU has no AVX512_BF16";

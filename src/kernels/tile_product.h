@@ -42,6 +42,8 @@ const TileEngine* dot_engine();
 /// system on the first call.
 const char* amx_absence();
 const char* dot_absence();
+/// The same of AVX-512 with what the kernels use of it.
+const char* avx512_absence();
 
 /// For tests on machines without AMX, which trap its instructions and carry them out.
 void assume_amx(bool present);

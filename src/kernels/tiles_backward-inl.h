@@ -129,7 +129,7 @@ HWY_INLINE TileBackwardScratch TakeTileBackwardScratch(const Problem<float>& p, 
 
 struct TileBackwardOperands {
   Split split;
-  const TileEngine* engine;
+  const TileEngine* engine = nullptr;
   PackedRows keys, values;
   PackedColumns key_columns;
   float* d_query;  // [groups][batch, query_heads, query_len, dim]
@@ -299,12 +299,10 @@ class TileBackward {
 };
 
 HWY_NOINLINE TileBackwardOperands TakeTileBackwardOperands(const Problem<float>& p,
-                                                           const TileBackwardShape& s,
-                                                           const TileEngine& engine, int threads,
+                                                           const TileBackwardShape& s, int threads,
                                                            Carve& carve, Executor* executor) {
   TileBackwardOperands in;
   in.split = SplitOf(p);
-  in.engine = &engine;
   in.keys = PackKeyRows(p, in.split, p.key, p.score_dim, carve, executor);
   in.values = PackKeyRows(p, in.split, p.value, p.value_dim, carve, executor);
   in.key_columns = PackKeyColumns(p, in.split, p.key, p.score_dim, kTileKeys, threads, carve, executor);
@@ -319,7 +317,7 @@ HWY_NOINLINE TileBackwardOperands TakeTileBackwardOperands(const Problem<float>&
 HWY_NOINLINE size_t TilesBackwardBytes(const Problem<float>& p, int threads) {
   Carve carve(nullptr);
   const TileBackwardShape s = TileBackwardShapeOf(p);
-  TakeTileBackwardOperands(p, s, TileEngine(), threads, carve, nullptr);
+  TakeTileBackwardOperands(p, s, threads, carve, nullptr);
   for (int t = 0; t < threads; ++t) TakeTileBackwardScratch(p, s, SplitOf(p), carve);
   return carve.Used();
 }
@@ -328,8 +326,8 @@ HWY_NOINLINE void TilesBackward(const Problem<float>& p, const BackwardProblem<f
                                 const TileEngine& engine, Executor& executor, std::byte* memory) {
   Carve carve(memory), one(nullptr);
   const TileBackwardShape s = TileBackwardShapeOf(p);
-  const TileBackwardOperands in =
-      TakeTileBackwardOperands(p, s, engine, executor.thread_count(), carve, &executor);
+  TileBackwardOperands in = TakeTileBackwardOperands(p, s, executor.thread_count(), carve, &executor);
+  in.engine = &engine;
   std::byte* scratch = memory + carve.Used();
   TakeTileBackwardScratch(p, s, in.split, one);
   executor.parallel_for(p.batch * p.kv_heads * s.groups, [&](int64_t unit, int worker) {

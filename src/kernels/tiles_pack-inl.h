@@ -374,7 +374,7 @@ HWY_NOINLINE PackedColumns PackKeyColumns(const Problem<float>& p, const Split& 
   return packed;
 }
 
-/// One matrix as every engine can read it where it has no instructions of its own: pairs widened to f32.
+/// The portable engine's product: pairs widened to f32.
 HWY_NOINLINE void PortableProduct(int64_t m_count, int64_t n_count, const PairProduct& p) {
   const hn::CappedTag<float, 16> d;
   const UnsignedOf<decltype(d)> du;
@@ -397,6 +397,8 @@ HWY_NOINLINE void PortableProduct(int64_t m_count, int64_t n_count, const PairPr
     }
   }
 }
+
+#undef FOVEA_UNROLL_16
 
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea::kernels
