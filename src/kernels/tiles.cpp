@@ -13,6 +13,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/tiles_backward-inl.h"
+#include "kernels/tiles_decode-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -35,6 +36,17 @@ void TilesBackward32(const Problem<float>& p, const BackwardProblem<float>& g, c
   const TileEngine portable{PortableProduct, nullptr, nullptr};
   TilesBackward(p, g, engine ? *engine : portable, executor, memory);
 }
+/// A few queries over keys and values that are stored in bf16.
+#if HWY_TARGET == HWY_AVX3
+void DecodeDots(const Problem<float>& p, const ForwardOutputs<float>& out, Executor& executor,
+                std::byte* memory) {
+  const auto as = [](const Operand<const uint16_t*>& x) {
+    return Operand<const DotBf16*>{reinterpret_cast<const DotBf16*>(x.data), x.batch_stride, x.head_stride,
+                                   x.row_stride};
+  };
+  SplitForward(p, out, as(p.stored_key), as(p.stored_value), executor, memory);
+}
+#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea::kernels
@@ -69,6 +81,12 @@ bool takes(const Problem<float>& p) {
   return !p.whole_row && p.query_len > most_direct_queries && p.key_len > 0 && p.value_dim > 0;
 }
 
+using Decode = void (*)(const Problem<float>&, const ForwardOutputs<float>&, Executor&, std::byte*);
+bool decodes(const Problem<float>& p, const ForwardOutputs<float>& out) {
+  return p.stored == DType::bf16 && p.stored_key.data && p.query_len <= most_direct_queries && !p.whole_row &&
+         !out.weights.data && !dot_absence();
+}
+
 /// Null in builds for one machine, which leave out the targets below its own.
 const KernelTable* flash_kernel(std::string_view isa) {
   for (const KernelTable* table : flash_kernels()) {
@@ -78,7 +96,7 @@ const KernelTable* flash_kernel(std::string_view isa) {
 }
 
 // One table over the walk of TARGET; what `takes` says no to, and weights, are the business of BASE.
-#define FOVEA_TILE_TABLE(FUNCTION, TARGET, NAME, ISA, ENGINE, ABSENCE, SPLITS, BASE)               \
+#define FOVEA_TILE_TABLE(FUNCTION, TARGET, NAME, ISA, ENGINE, ABSENCE, SPLITS, BASE, DECODE)       \
   const KernelTable& FUNCTION() {                                                                  \
     static const KernelTable& base = *flash_kernel(BASE);                                          \
     static const KernelTable table{                                                                \
@@ -99,6 +117,8 @@ const KernelTable* flash_kernel(std::string_view isa) {
         .forward =                                                                                 \
             [](const Problem<float>& p, const ForwardOutputs<float>& out, Executor& e,             \
                std::span<std::byte> m) {                                                           \
+              const Decode decode = DECODE;                                                        \
+              if (decode && decodes(p, out)) return decode(p, out, e, m.data());                   \
               if (!takes(p) || !(out.output.data || out.stored_output.data))                       \
                 return base.forward(p, out, e, m);                                                 \
               ForwardOutputs<float> weights = out, rest = out;                                     \
@@ -132,16 +152,18 @@ const char* never_absent() {
 
 #if HWY_ARCH_X86
 #if HWY_TARGETS & HWY_AVX3
-FOVEA_TILE_TABLE(amx_table, N_AVX3, "amx tiles", "amx", amx_engine(), amx_absence, true, "avx512")
+FOVEA_TILE_TABLE(amx_table, N_AVX3, "amx tiles", "amx", amx_engine(), amx_absence, true, "avx512",
+                 N_AVX3::DecodeDots)
 FOVEA_TILE_TABLE(dot_table, N_AVX3, "avx512 bf16 dots", "avx512bf16", dot_engine(), dot_absence, false,
-                 "avx512")
+                 "avx512", N_AVX3::DecodeDots)
 #endif
 #if HWY_TARGETS & HWY_SSE4
-FOVEA_TILE_TABLE(portable_table, N_SSE4, "portable tiles", "tiles", nullptr, never_absent, true, "baseline")
+FOVEA_TILE_TABLE(portable_table, N_SSE4, "portable tiles", "tiles", nullptr, never_absent, true, "baseline",
+                 nullptr)
 #endif
 #else
 FOVEA_TILE_TABLE(portable_table, HWY_NAMESPACE, "portable tiles", "tiles", nullptr, never_absent, true,
-                 "baseline")
+                 "baseline", nullptr)
 #endif
 #undef FOVEA_TILE_TABLE
 

@@ -1,0 +1,171 @@
+// Decoding from bf16 keys and values by AVX512_BF16's dot products of pairs: half the instructions of
+// widening them to f32 first. Weights are rounded to bf16, as in the other kernels of bf16 (tiles-inl.h).
+#if defined(FOVEA_TILES_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_TILES_DECODE_INL_H_
+#undef FOVEA_TILES_DECODE_INL_H_
+#else
+#define FOVEA_TILES_DECODE_INL_H_
+#endif
+
+#include "kernels/tiles_pack-inl.h"
+
+#if HWY_TARGET == HWY_AVX3
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+#define FOVEA_UNROLL _Pragma("GCC unroll 16")
+
+using PairTag = hn::ScalableTag<uint16_t>;  // 32 elements, 16 pairs
+using Pairs = hn::Vec<PairTag>;
+using PairSums = hn::Vec<hn::ScalableTag<float>>;
+constexpr int64_t kPairLanes = static_cast<int64_t>(hn::MaxLanes(PairTag()));
+
+/// A bf16 number that is to be multiplied as it is: the operands of AddDots, where hwy::bfloat16_t is
+/// widened.
+struct DotBf16 {
+  uint16_t bits;
+};
+
+/// sums[i] += a[2i]·b[2i] + a[2i + 1]·b[2i + 1]. In assembly: the target that Highway 1.0 compiles this for
+/// has no AVX512_BF16, and GCC inlines no function into one with fewer instructions.
+HWY_INLINE void AddDots(PairSums& sums, Pairs a, Pairs b) {
+  asm("vdpbf16ps %2, %1, %0" : "+v"(sums.raw) : "v"(a.raw), "v"(b.raw));
+}
+/// The first n elements, zeros behind; n may be more than there are lanes.
+HWY_INLINE Pairs LoadPairs(const uint16_t* from, int64_t n) {
+  const PairTag d;
+  return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, from);
+}
+
+/// In bf16, whose room is half of the row's; exact, for queries were bf16.
+HWY_INLINE void LoadQuery(DotBf16, const float* from, int64_t dim, int64_t, float* to) {
+  PackRow(from, dim, RoundUp(dim, kPairLanes), 1, Terms<uint16_t>{reinterpret_cast<uint16_t*>(to), 0}, 0);
+}
+
+template <int kRows>
+HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredRows<DotBf16>& keys,
+                             int64_t dim, int64_t count, bool fetch, float* scores, int64_t score_stride) {
+  const hn::ScalableTag<float> d;
+  constexpr int kKeys = kSums / kRows;
+  const PairTag pairs;
+  const int64_t ahead = RowsAhead<DotBf16>(dim);
+  for (int64_t j = 0; j < count; j += kKeys) {
+    PairSums sums[kSums];
+    FOVEA_UNROLL for (int i = 0; i < kSums; ++i) sums[i] = hn::Zero(d);
+    FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
+      if (fetch) keys.Fetch(j + k + ahead, dim);
+      const uint16_t* row = &keys.at(j + k < count ? j + k : count - 1)->bits;
+      for (int64_t i = 0; i < dim; i += kPairLanes) {
+        const Pairs key = i + kPairLanes <= dim ? hn::LoadU(pairs, row + i) : LoadPairs(row + i, dim - i);
+        FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
+            AddDots(sums[r * kKeys + k],
+                    hn::LoadU(pairs, reinterpret_cast<const uint16_t*>(queries + r * padded) + i), key);
+      }
+    }
+    alignas(64) float folded[kSums];
+    FoldSums<kSums, kSums>(d, sums, folded);
+    for (int r = 0; r < kRows; ++r) {
+      for (int k = 0; k < kKeys && j + k < count; ++k)
+        scores[r * score_stride + j + k] = folded[r * kKeys + k];
+    }
+  }
+}
+
+/// gathered += weight · value in the order of AddStoredRows.
+HWY_INLINE void AddStored(float weight, const DotBf16* value, int64_t dim, float* gathered) {
+  const hn::ScalableTag<float> d;
+  const PairTag pairs;
+  const auto factor = hn::Set(d, weight);
+  for (int64_t i = 0; i < dim; i += kPairLanes) {
+    const Pairs bits = LoadPairs(&value->bits + i, dim - i);
+    for (int half = 0; half < 2; ++half) {
+      const auto wide = hn::BitCast(d, half ? hn::InterleaveUpper(pairs, hn::Zero(pairs), bits)
+                                            : hn::InterleaveLower(pairs, hn::Zero(pairs), bits));
+      float* to = gathered + i + half * 16;
+      hn::StoreU(hn::MulAdd(factor, wide, hn::LoadU(d, to)), d, to);
+    }
+  }
+}
+
+/// Eight values at a time, two in each pair. What is gathered of 32 elements stands in the order that
+/// interleaving gives, see Unravel.
+template <int kRows>
+HWY_INLINE void AddStoredRows(const float* weights, int64_t weight_stride, const StoredRows<DotBf16>& values,
+                              int64_t dim, int64_t count, bool fetch, float* gathered, int64_t padded) {
+  constexpr int kTwos = 4, kValues = 2 * kTwos;
+  // The dot products take what is smaller for 0, and 0 · infinity is NaN.
+  constexpr float kSmallest = 0x1p-126f;
+  const hn::ScalableTag<float> d;
+  const hn::CappedTag<float, kValues> d8;
+  const PairTag pairs;
+  const hn::RepartitionToWide<PairTag> du;
+  const int64_t ahead = RowsAhead<DotBf16>(dim);
+  for (int64_t j = 0; j < count; j += kValues) {
+    if (fetch) {
+      for (int64_t k = 0; k < kValues; ++k) values.Fetch(j + k + ahead, dim);
+    }
+    bool all = j + kValues <= count;
+    alignas(16) uint32_t twos[kRows][kTwos];
+    for (int r = 0; r < kRows && all; ++r) {
+      const auto eight = hn::LoadU(d8, weights + r * weight_stride + j);
+      all = hn::AllFalse(d8, hn::Lt(eight, hn::Set(d8, kSmallest)));
+      StoreHalves(UnsignedOf<decltype(d8)>(), NearestBf16(d8, eight), reinterpret_cast<uint16_t*>(twos[r]));
+    }
+    if (!all) {
+      for (int64_t k = j; k < j + kValues && k < count; ++k) {
+        for (int r = 0; r < kRows; ++r) {
+          const float weight = weights[r * weight_stride + k];
+          if (weight != 0.0f) AddStored(weight, values.at(k), dim, gathered + r * padded);
+        }
+      }
+      continue;
+    }
+    Pairs factor[kRows][kTwos];
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      FOVEA_UNROLL for (int k = 0; k < kTwos; ++k) factor[r][k] = hn::BitCast(pairs, hn::Set(du, twos[r][k]));
+    }
+    for (int64_t i = 0; i < dim; i += kPairLanes) {
+      PairSums low[kRows], high[kRows];
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+        low[r] = hn::LoadU(d, gathered + r * padded + i);
+        high[r] = hn::LoadU(d, gathered + r * padded + i + 16);
+      }
+      FOVEA_UNROLL for (int k = 0; k < kTwos; ++k) {
+        const uint16_t *even = &values.at(j + 2 * k)->bits + i, *odd = &values.at(j + 2 * k + 1)->bits + i;
+        const bool whole = i + kPairLanes <= dim;
+        const Pairs a = whole ? hn::LoadU(pairs, even) : LoadPairs(even, dim - i),
+                    b = whole ? hn::LoadU(pairs, odd) : LoadPairs(odd, dim - i);
+        const Pairs lower = hn::InterleaveLower(pairs, a, b), upper = hn::InterleaveUpper(pairs, a, b);
+        FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+          AddDots(low[r], factor[r][k], lower);
+          AddDots(high[r], factor[r][k], upper);
+        }
+      }
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+        hn::StoreU(low[r], d, gathered + r * padded + i);
+        hn::StoreU(high[r], d, gathered + r * padded + i + 16);
+      }
+    }
+  }
+}
+
+/// Of 32 elements, InterleaveLower left 0-3, 8-11, 16-19, 24-27 in the first half.
+HWY_INLINE void Unravel(DotBf16, int64_t width, float* gathered) {
+  for (int64_t i = 0; i < width; i += kPairLanes) {
+    alignas(64) float rows[kPairLanes];
+    hwy::CopyBytes<sizeof(rows)>(gathered + i, rows);
+    for (int64_t block = 0; block < 4; ++block) {
+      hwy::CopyBytes<16>(rows + 4 * block, gathered + i + 8 * block);
+      hwy::CopyBytes<16>(rows + 16 + 4 * block, gathered + i + 8 * block + 4);
+    }
+  }
+}
+#undef FOVEA_UNROLL
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+#endif
+
+#endif
