@@ -152,6 +152,16 @@ HWY_INLINE void Scale(T f, int64_t n, T* y) {
 }
 
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
+/// Sums of neighbouring lanes, those of `a` before those of `b`.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V FoldPair([[maybe_unused]] D d, V a, V b) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Add(a, b);
+#else
+  return hn::Add(hn::ConcatEven(d, b, a), hn::ConcatOdd(d, b, a));
+#endif
+}
+
 /// to[i] = sum of the lanes of sums[i]. Pairs of vectors fold into one, whose halves hold a part of each,
 /// until every lane is one sum: 3 instructions a sum where a reduction of each vector takes 10.
 template <int kCount, int kParts, class D, class V = hn::Vec<D>, class T>
@@ -163,11 +173,10 @@ HWY_INLINE void FoldSums(D d, V* sums, T* to) {
     FOVEA_UNROLL for (int i = 0; i < kCount; ++i)
         hn::StoreU(sums[i], d, to + i * static_cast<int64_t>(hn::Lanes(d)));
   } else if constexpr (kCount == 1) {
-    sums[0] = hn::Add(hn::ConcatEven(d, sums[0], sums[0]), hn::ConcatOdd(d, sums[0], sums[0]));
+    sums[0] = FoldPair(d, sums[0], sums[0]);
     FoldSums<1, kParts / 2>(d, sums, to);
   } else {
-    FOVEA_UNROLL for (int i = 0; i < kCount / 2; ++i) sums[i] = hn::Add(
-        hn::ConcatEven(d, sums[2 * i + 1], sums[2 * i]), hn::ConcatOdd(d, sums[2 * i + 1], sums[2 * i]));
+    FOVEA_UNROLL for (int i = 0; i < kCount / 2; ++i) sums[i] = FoldPair(d, sums[2 * i], sums[2 * i + 1]);
     FoldSums<kCount / 2, kParts / 2>(d, sums, to);
   }
 #endif

@@ -43,9 +43,81 @@ HWY_INLINE void LoadQuery(DotBf16, const float* from, int64_t dim, int64_t, floa
   PackRow(from, dim, RoundUp(dim, kPairLanes), 1, Terms<uint16_t>{reinterpret_cast<uint16_t*>(to), 0}, 0);
 }
 
+/// The sums of kRows queries and 16 / kRows keys, of which `count` are there. A masked store, for GCC makes a
+/// call of memcpy of a loop, and saves all registers around it.
+template <int kRows>
+HWY_INLINE void LeaveScores(const float* sums, int64_t count, float* scores, int64_t score_stride) {
+  constexpr int kKeys = kSums / kRows;
+  const hn::CappedTag<float, kKeys> d;
+  const auto there = hn::FirstN(d, static_cast<size_t>(count));
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
+      hn::BlendedStore(hn::LoadU(d, sums + r * kKeys), there, d, scores + r * score_stride);
+}
+
+/// Vectors of a query that stay in registers while keys pass by: four rows of four leave 16 for two keys'
+/// sums, folded pairs and the key.
+constexpr int kKeptVectors = 4;
+
+/// StoredScores of rows of kVectors vectors, the last of `last` elements.
+template <int kRows, int kVectors>
+HWY_INLINE void KeptScores(const float* queries, int64_t padded, const StoredRows<DotBf16>& keys,
+                           int64_t last, int64_t count, bool fetch, float* scores, int64_t score_stride) {
+  constexpr int kKeys = kSums / kRows, kTwos = kKeys / 2;
+  const hn::ScalableTag<float> d;
+  const PairTag pairs;
+  const int64_t dim = (kVectors - 1) * kPairLanes + last, ahead = RowsAhead<DotBf16>(dim);
+  const auto there = hn::FirstN(pairs, static_cast<size_t>(last));
+  Pairs query[kRows][kVectors];
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) query[r][v] =
+        hn::LoadU(pairs, reinterpret_cast<const uint16_t*>(queries + r * padded) + v * kPairLanes);
+  }
+  for (int64_t j = 0; j < count; j += kKeys) {
+    PairSums folded[kSums / 2];
+    FOVEA_UNROLL for (int two = 0; two < kTwos; ++two) {
+      PairSums sums[kRows][2];
+      FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
+        const int64_t k = j + 2 * two + i;
+        if (fetch) {
+          FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) hwy::Prefetch(keys.at(k + ahead) + v * kPairLanes);
+        }
+        // Behind the last key it is the last again: its sums are thrown away.
+        const uint16_t* row = &keys.at(k < count ? k : count - 1)->bits;
+        FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][i] = hn::Zero(d);
+        FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+          const Pairs key = v + 1 < kVectors ? hn::LoadU(pairs, row + v * kPairLanes)
+                                             : hn::MaskedLoad(there, pairs, row + v * kPairLanes);
+          FOVEA_UNROLL for (int r = 0; r < kRows; ++r) AddDots(sums[r][i], query[r][v], key);
+        }
+      }
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) folded[r * kTwos + two] =
+          FoldPair(d, sums[r][0], sums[r][1]);
+    }
+    alignas(64) float all[kSums];
+    FoldSums<kSums / 2, kSums / 2>(d, folded, all);
+    LeaveScores<kRows>(all, count - j, scores + j, score_stride);
+  }
+}
+
 template <int kRows>
 HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredRows<DotBf16>& keys,
                              int64_t dim, int64_t count, bool fetch, float* scores, int64_t score_stride) {
+  const auto kept = [&]<int kVectors>() HWY_ATTR {
+    KeptScores<kRows, kVectors>(queries, padded, keys, dim - (kVectors - 1) * kPairLanes, count, fetch,
+                                scores, score_stride);
+  };
+  switch ((dim + kPairLanes - 1) / kPairLanes) {
+    case 1:
+      return kept.template operator()<1>();
+    case 2:
+      return kept.template operator()<2>();
+    case 3:
+      return kept.template operator()<3>();
+    case kKeptVectors:
+      return kept.template operator()<kKeptVectors>();
+    default:
+      break;
+  }
   const hn::ScalableTag<float> d;
   constexpr int kKeys = kSums / kRows;
   const PairTag pairs;
@@ -57,18 +129,15 @@ HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredR
       if (fetch) keys.Fetch(j + k + ahead, dim);
       const uint16_t* row = &keys.at(j + k < count ? j + k : count - 1)->bits;
       for (int64_t i = 0; i < dim; i += kPairLanes) {
-        const Pairs key = i + kPairLanes <= dim ? hn::LoadU(pairs, row + i) : LoadPairs(row + i, dim - i);
+        const Pairs key = LoadPairs(row + i, dim - i);
         FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
             AddDots(sums[r * kKeys + k],
                     hn::LoadU(pairs, reinterpret_cast<const uint16_t*>(queries + r * padded) + i), key);
       }
     }
-    alignas(64) float folded[kSums];
-    FoldSums<kSums, kSums>(d, sums, folded);
-    for (int r = 0; r < kRows; ++r) {
-      for (int k = 0; k < kKeys && j + k < count; ++k)
-        scores[r * score_stride + j + k] = folded[r * kKeys + k];
-    }
+    alignas(64) float all[kSums];
+    FoldSums<kSums, kSums>(d, sums, all);
+    LeaveScores<kRows>(all, count - j, scores + j, score_stride);
   }
 }
 
