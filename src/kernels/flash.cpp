@@ -27,7 +27,7 @@ HWY_INLINE bool IsDirect(const Problem<T>& p) {
 /// A few queries of a dot-like score under a normaliser whose states merge: flash_split-inl.h.
 template <class T>
 HWY_INLINE bool IsSplit(const Problem<T>& p) {
-  return p.score == ScoreKind::dot && p.query_len <= most_direct_queries && p.key_len > 0 && !p.whole_row;
+  return p.score == ScoreKind::dot && p.query_len <= MostSplit(p) && p.key_len > 0 && !p.whole_row;
 }
 
 template <class T>
@@ -85,7 +85,15 @@ void Forward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& execut
     }
     return SplitForward(p, rest, p.key, p.value, executor, memory);
   }
-  IsDirect(p) ? DirectForward(p, out, executor, memory) : TiledForward(p, out, executor, memory);
+  if (IsDirect(p)) return DirectForward(p, out, executor, memory);
+  if (!out.weights.data || !out.output.data || TiledChunks(p).count == 1)
+    return TiledForward(p, out, executor, memory);
+  ForwardOutputs<T> weights = out, rest = out;
+  weights.output.data = nullptr;
+  weights.log_sum_exp = nullptr;
+  rest.weights.data = nullptr;
+  TiledForward(p, weights, executor, memory);
+  TiledForward(p, rest, executor, memory);
 }
 template <class T>
 void Backward(const Problem<T>& p, const BackwardProblem<T>& g, Executor& executor, std::byte* memory) {
@@ -131,7 +139,7 @@ namespace fovea::kernels {
 namespace {
 
 Stored reads_stored(const Problem<float>& p) {
-  return p.score == ScoreKind::dot && p.query_len <= most_direct_queries && p.key_len > 0 && !p.whole_row
+  return p.score == ScoreKind::dot && p.query_len <= most_split_16_bit && p.key_len > 0 && !p.whole_row
              ? Stored::keys_and_values
              : Stored::none;
 }

@@ -11,6 +11,7 @@
 #endif
 
 #include "kernels/flash_direct-inl.h"
+#include "kernels/flash_load-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -21,40 +22,6 @@ namespace HWY_NAMESPACE {
 /// Products that are summed side by side: 16 accumulators, 4 queries and a key fit the 32 registers of
 /// AVX-512 and Arm, 8 the 16 of the others.
 constexpr int kSums = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 16 : 8;
-
-template <class D, class S>
-HWY_INLINE hn::Vec<D> LoadWide(D d, const S* from) {
-  if constexpr (sizeof(S) == sizeof(hn::TFromD<D>)) {
-    return hn::LoadU(d, from);
-#if HWY_ARCH_X86 && \
-    HWY_TARGET > HWY_AVX2  // without F16C Highway's conversion makes numbers of infinity and NaN
-  } else if constexpr (hwy::IsSame<S, hwy::float16_t>()) {
-    const hn::RebindToUnsigned<D> du;
-    const auto bits =
-        hn::PromoteTo(du, hn::LoadU(hn::Rebind<uint16_t, D>(), reinterpret_cast<const uint16_t*>(from)));
-    const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fffu)));
-    const auto wild = hn::Eq(hn::And(bits, hn::Set(du, 0x7c00u)), hn::Set(du, 0x7c00u));
-    // An exponent 112 too small, or a subnormal: a product mends both.
-    const auto number = hn::BitCast(du, hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f)));
-    const auto whole = hn::Or(number, hn::IfThenElseZero(wild, hn::Set(du, 0x7f800000u)));
-    return hn::BitCast(d, hn::Or(whole, hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)))));
-#endif
-  } else {
-    return hn::PromoteTo(d, hn::LoadU(hn::Rebind<S, D>(), from));
-  }
-}
-/// The first n lanes, zeros behind.
-template <class D, class S>
-HWY_INLINE hn::Vec<D> LoadWideN(D d, const S* from, int64_t n) {
-  alignas(64) S lanes[hn::MaxLanes(D())];
-  for (int64_t i = 0; i < static_cast<int64_t>(hn::Lanes(d)); ++i) {
-    if (i < n)
-      hwy::CopyBytes<sizeof(S)>(from + i, lanes + i);
-    else
-      hwy::ZeroBytes<sizeof(S)>(lanes + i);
-  }
-  return LoadWide(d, lanes);
-}
 
 /// Keys or values of one head as they are stored.
 template <class S>
@@ -202,25 +169,14 @@ HWY_INLINE int64_t SplitWidth(const Problem<T>& p) {
   return 2 * Padded<T>((p.value_dim + 1) / 2);
 }
 
-/// How the keys are cut. Enough chunks for 32 units of work, 256 keys each at least: a chunk costs a state
-/// and a row of values to merge, a hundredth of reading 256 keys.
-constexpr int64_t kSplitUnits = 32, kChunkKeys = 256;
-struct Chunks {
-  int64_t count, keys;
-};
 template <class T>
-HWY_INLINE Chunks ChunksOf(const Problem<T>& p) {
-  const int64_t heads = Most(p.batch * p.kv_heads, 1);
-  const int64_t wanted = Least((kSplitUnits + heads - 1) / heads, (p.key_len + kChunkKeys - 1) / kChunkKeys);
-  const int64_t keys = (Most(p.key_len, 1) + wanted - 1) / Most(wanted, 1);
-  const int64_t rounded = (keys + kTileKeys - 1) / kTileKeys * kTileKeys;
-  return {(p.key_len + rounded - 1) / rounded, rounded};
+HWY_INLINE int64_t MostSplit(const Problem<T>& p) {
+  return p.operands == DType::bf16 || p.operands == DType::f16 ? most_split_16_bit : most_split_queries;
 }
-
 /// Rows that share a key: the queries of all heads of a group, head by head.
 template <class T>
 HWY_INLINE int64_t GroupRows(const Problem<T>& p) {
-  return p.query_heads / p.kv_heads * Least(p.query_len, most_direct_queries);
+  return p.query_heads / p.kv_heads * Least(p.query_len, MostSplit(p));
 }
 
 template <class T>
@@ -238,12 +194,6 @@ HWY_INLINE SplitScratch<T> TakeSplitScratch(const Problem<T>& p, Carve& carve) {
           carve.Take<T>(stride),
           carve.Take<RowState<T>>(rows),
           TakeModBuffers(p.mods, 1, false, carve)};
-}
-
-/// One chunk's states and unfinished values, a row of [maximum, sum, values] each.
-template <class T>
-HWY_INLINE int64_t PartialWidth(const Problem<T>& p) {
-  return 2 + p.value_dim;
 }
 
 /// Scores of one piece for the rows of `heads` heads from at.h on: rows of `scratch.scores`, as the score
@@ -302,7 +252,7 @@ HWY_NOINLINE void SplitBlock(const Problem<T>& p, const StoredRows<S>& keys, con
     for (int64_t r = 0; r < rows; ++r) {
       T* scores = scratch.scores + r * stride;
       const T factor = Normalize(p, scale, count, scores, scratch.states[r]);
-      if (factor != T{1}) Scale(factor, p.value_dim, scratch.gathered + r * width);
+      if (factor != T{1}) Scale(factor, width, scratch.gathered + r * width);
       if (p.dropout_rate > 0) {
         dropout_factors<T>(p.dropout_rate, p.dropout_seed,
                            {at.b, at.h + r / at.rows, at.row + r % at.rows + p.query_offset, piece.begin},
@@ -319,32 +269,10 @@ HWY_NOINLINE void SplitBlock(const Problem<T>& p, const StoredRows<S>& keys, con
   for (int64_t r = 0; r < rows; ++r) Unravel(S(), width, scratch.gathered + r * width);
 }
 
-/// What row r of a head of a unit has gathered: finished where the keys are one chunk, else kept for the
-/// merge.
-template <class T>
-HWY_INLINE void LeaveRow(const Problem<T>& p, const ForwardOutputs<T>& out, const BlockAt<T>& at, int64_t r,
-                         const RowState<T>& state, const T* gathered, T* partial) {
-  if (partial) {
-    partial[0] = state.maximum;
-    partial[1] = state.sum;
-    return Copy(gathered, p.value_dim, partial + 2);
-  }
-  const T log_sum_exp =
-      Finish(state, SinkOf(p, at.h), p.value_dim, gathered, RowAt(out.output, at.b, at.h, at.row + r));
-  if (out.log_sum_exp)
-    out.log_sum_exp[(at.b * p.query_heads + at.h) * p.query_len + at.row + r] = log_sum_exp;
-}
-
-/// Row (b, h, r) of chunk `chunk` among the partial results.
-template <class T>
-HWY_INLINE T* PartialAt(const Problem<T>& p, T* partials, int64_t chunks, int64_t chunk, int64_t row) {
-  return partials + (row * chunks + chunk) * PartialWidth(p);
-}
-
 template <class T, class S>
 HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, const Operand<const S*>& keys,
-                            const Operand<const S*>& values, const Chunks& chunks, int64_t unit, T* partials,
-                            const SplitScratch<T>& scratch) {
+                            const Operand<const S*>& values, const Chunks& chunks, int64_t unit,
+                            const Partials<T>& partials, const SplitScratch<T>& scratch) {
   const int64_t chunk = unit % chunks.count, kv = unit / chunks.count % p.kv_heads,
                 b = unit / chunks.count / p.kv_heads;
   const int64_t key_begin = chunk * chunks.keys, key_end = Least(p.key_len, key_begin + chunks.keys);
@@ -358,57 +286,21 @@ HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, c
     BlockAt<T> at{b, kv * heads + first, kv, 0, p.query_len};
     SplitBlock(p, key_rows, value_rows, at, together, key_begin, key_end, scratch);
     for (int64_t r = 0; r < together * p.query_len; ++r) {
-      const BlockAt<T> row{b, at.h + r / p.query_len, kv, 0, p.query_len};
-      const int64_t index = (b * p.query_heads + row.h) * p.query_len + r % p.query_len;
-      LeaveRow(p, out, row, r % p.query_len, scratch.states[r], scratch.gathered + r * width,
-               partials ? PartialAt(p, partials, chunks.count, chunk, index) : nullptr);
+      const int64_t h = at.h + r / p.query_len, row = r % p.query_len;
+      const T* gathered = scratch.gathered + r * width;
+      if (partials.data)
+        LeavePartial(p, scratch.states[r], gathered,
+                     partials.At((b * p.query_heads + h) * p.query_len + row, chunk));
+      else
+        LeaveRow(p, out, b, h, row, scratch.states[r], gathered);
     }
   }
-}
-
-/// The merge law of attention/state over one row's chunks, in order. Of a sigmoid the values add, and its
-/// states only say whether anything was seen.
-template <class T>
-HWY_NOINLINE void MergeRow(const Problem<T>& p, const ForwardOutputs<T>& out, int64_t chunks, int64_t index,
-                           T* partials) {
-  RowState<T> whole;
-  for (int64_t c = 0; c < chunks; ++c) {
-    const T maximum = *PartialAt(p, partials, chunks, c, index);
-    whole.maximum = maximum > whole.maximum ? maximum : whole.maximum;
-  }
-  T* gathered = PartialAt(p, partials, chunks, 0, index) + 2;
-  for (int64_t c = 0; c < chunks; ++c) {
-    T* partial = PartialAt(p, partials, chunks, c, index);
-    const T factor =
-        partial[0] == whole.maximum ? T{1} : static_cast<T>(std::exp(partial[0] - whole.maximum));
-    if (p.normalizer == NormalizerKind::sigmoid) {
-      whole.sum = partial[1] > whole.sum ? partial[1] : whole.sum;
-    } else {
-      whole.sum += factor * partial[1];
-    }
-    if (c == 0) {
-      if (factor != T{1}) Scale(factor, p.value_dim, gathered);
-    } else if (factor != T{0}) {
-      AddScaled(factor, partial + 2, p.value_dim, gathered);
-    }
-  }
-  const int64_t r = index % p.query_len, h = index / p.query_len % p.query_heads,
-                b = index / p.query_len / p.query_heads;
-  LeaveRow(p, out, BlockAt<T>{b, h, h / (p.query_heads / p.kv_heads), 0, p.query_len}, r, whole, gathered,
-           static_cast<T*>(nullptr));
-}
-
-/// What a row of partial results takes, for a call of at most this size: a smaller batch has more chunks.
-template <class T>
-HWY_INLINE int64_t PartialElements(const Problem<T>& p) {
-  if (p.key_len <= kChunkKeys) return 0;
-  return (kSplitUnits + p.batch * p.kv_heads) * GroupRows(p) * PartialWidth(p);
 }
 
 template <class T>
 HWY_NOINLINE size_t SplitForwardBytes(const Problem<T>& p, int threads) {
   Carve carve(nullptr);
-  carve.Take<T>(PartialElements(p));
+  carve.Take<T>(PartialElements(p, p.batch * p.kv_heads, GroupRows(p)));
   for (int t = 0; t < threads; ++t) TakeSplitScratch(p, carve);
   return carve.Used();
 }
@@ -418,17 +310,21 @@ HWY_NOINLINE void SplitForward(const Problem<T>& p, const ForwardOutputs<T>& out
                                const Operand<const S*>& keys, const Operand<const S*>& values,
                                Executor& executor, std::byte* memory) {
   Carve carve(memory), one(nullptr);
-  const Chunks chunks = ChunksOf(p);
-  T* partials = chunks.count > 1 ? carve.Take<T>(PartialElements(p)) : nullptr;
+  const int64_t units = p.batch * p.kv_heads;
+  const Chunks chunks = ChunksOf(p, units);
+  Partials<T> partials{nullptr, chunks.count, PartialWidth(p)};
+  if (chunks.count > 1) partials.data = carve.Take<T>(PartialElements(p, units, GroupRows(p)));
   std::byte* scratch = memory + carve.Used();
   TakeSplitScratch(p, one);
-  executor.parallel_for(p.batch * p.kv_heads * chunks.count, [&](int64_t unit, int worker) {
+  executor.parallel_for(units * chunks.count, [&](int64_t unit, int worker) {
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
     SplitUnit(p, out, keys, values, chunks, unit, partials, TakeSplitScratch(p, mine));
   });
-  if (!partials) return;
-  executor.parallel_for(p.batch * p.query_heads * p.query_len,
-                        [&](int64_t index, int) { MergeRow(p, out, chunks.count, index, partials); });
+  if (!partials.data) return;
+  ForMergedRows(p, partials, executor,
+                [&](int64_t b, int64_t h, int64_t row, const RowState<T>& state, const T* gathered) {
+                  LeaveRow(p, out, b, h, row, state, gathered);
+                });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,6 +1,8 @@
 // Dot-like scores, many queries: products on register tiles. K is transposed once a call into tiles of 128
 // keys, [head_dim][tile], so that a row of scores is contiguous and the softmax runs along vectors. Two-level
-// blocks: 48 queries (eight register tiles of 6 rows) by 128 keys.
+// blocks: 48 queries (eight register tiles of 6 rows) by 128 keys. Where blocks are too few for the threads,
+// their keys are split into chunks (flash_chunks-inl.h); where a key is read by one block or two, each
+// transposes its own tiles as it comes to them, in the cache.
 #if defined(FOVEA_FLASH_TILED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_TILED_INL_H_
 #undef FOVEA_FLASH_TILED_INL_H_
@@ -8,7 +10,8 @@
 #define FOVEA_FLASH_TILED_INL_H_
 #endif
 
-#include "kernels/flash_row-inl.h"
+#include "kernels/flash_chunks-inl.h"
+#include "kernels/flash_transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -22,8 +25,9 @@ template <class T>
 struct Packed {
   const T* data = nullptr;
   int64_t heads = 0, tiles = 0, dim = 0, stride = 0;
+  bool one = false;  ///< there is but the tile that is asked for: OwnTiles
   HWY_INLINE const T* Tile(int64_t b, int64_t h, int64_t tile) const {
-    return data + ((b * heads + h) * tiles + tile) * dim * stride;
+    return one ? data : data + ((b * heads + h) * tiles + tile) * dim * stride;
   }
 };
 
@@ -31,16 +35,6 @@ template <class T>
 HWY_INLINE int64_t TileStride(int64_t key_len) {
   // One spare vector: a piece may begin anywhere in its tile, and rows of scores are whole vectors.
   return Padded<T>(Least(kTileKeys, key_len)) + Padded<T>(1);
-}
-
-template <class T>
-HWY_NOINLINE void Transpose(const Operand<const T*>& x, int64_t b, int64_t h, int64_t begin, int64_t count,
-                            int64_t dim, int64_t stride, T* to) {
-  for (int64_t j = 0; j < count; ++j) {
-    const T* row = RowAt(x, b, h, begin + j);
-    for (int64_t d = 0; d < dim; ++d) to[d * stride + j] = row[d];
-  }
-  for (int64_t d = 0; d < dim; ++d) Fill(T{0}, stride - count, to + d * stride + count);
 }
 
 template <class T>
@@ -54,6 +48,40 @@ HWY_NOINLINE void PackTransposed(const Problem<T>& p, const Operand<const T*>& x
     Transpose(x, b, h, begin, Least(kTileKeys, p.key_len - begin), dim, stride, to + unit * dim * stride);
   });
 }
+
+/// One (batch, head, block of queries).
+template <class T>
+struct BlockAt {
+  int64_t b, h, kv, row, rows;
+};
+
+template <class T>
+HWY_INLINE int64_t QueryBlocks(const Problem<T>& p) {
+  return (p.query_len + kBlockRows - 1) / kBlockRows;
+}
+
+/// Whether blocks transpose tiles for themselves: packing all is a pass over memory that pays from the third
+/// reader of a key on.
+template <class T>
+HWY_INLINE bool PacksOwn(const Problem<T>& p) {
+  return QueryBlocks(p) * (p.query_heads / Most(p.kv_heads, 1)) <= 2;
+}
+/// The tiles of one block's keys.
+template <class T>
+struct BlockKeys {
+  Packed<T> packed;
+  T* own;  ///< room for a tile; null: all are packed
+  int64_t tile = -1;
+  HWY_INLINE const Packed<T>& At(const Problem<T>& p, const BlockAt<T>& at, int64_t key) {
+    if (own && tile != key / kTileKeys) {
+      tile = key / kTileKeys;
+      const int64_t begin = tile * kTileKeys;
+      Transpose(p.key, at.b, at.kv, begin, Least(kTileKeys, p.key_len - begin), p.score_dim, packed.stride,
+                own);
+    }
+    return packed;
+  }
+};
 
 /// Rows as they are where they fill whole vectors, else copied with zeros behind.
 template <class T>
@@ -78,17 +106,6 @@ HWY_INLINE int64_t PaddedRowsSize(const Problem<T>& p, int64_t dim) {
 template <class T>
 HWY_INLINE int64_t TransposedSize(const Problem<T>& p, int64_t dim) {
   return p.batch * p.kv_heads * ((p.key_len + kTileKeys - 1) / kTileKeys) * dim * TileStride<T>(p.key_len);
-}
-
-/// One (batch, head, block of queries).
-template <class T>
-struct BlockAt {
-  int64_t b, h, kv, row, rows;
-};
-
-template <class T>
-HWY_INLINE int64_t QueryBlocks(const Problem<T>& p) {
-  return (p.query_len + kBlockRows - 1) / kBlockRows;
 }
 
 template <class T>
@@ -256,10 +273,11 @@ HWY_INLINE void ForRuns(const Piece& piece, const SpanList& visible, Body&& body
 }
 
 template <class T>
-HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out, const Packed<T>& keys,
+HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out, BlockKeys<T>& keys,
                                const BlockAt<T>& at, const BlockSchedule& schedule, const RowState<T>* states,
                                T* scores, const ModBuffers<T>& mods) {
   const T scale = ScaleOf(p);
+  const int64_t stride = keys.packed.stride;
   for (int64_t slot = weight_slot(out.weight_heads, at.h, 0); slot >= 0;
        slot = weight_slot(out.weight_heads, at.h, slot + 1)) {
     for (int64_t r = 0; r < at.rows; ++r) Fill(T{0}, p.key_len, RowAt(out.weights, at.b, slot, at.row + r));
@@ -267,9 +285,9 @@ HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out
       const Piece& piece = schedule.pieces()[n];
       KeyRange ranges[kBlockRows];
       RangesOf<T>(schedule, piece, at.rows, ranges);
-      BlockScores(p, keys, at, schedule, piece, ranges, scores, keys.stride, mods);
+      BlockScores(p, keys.At(p, at, piece.begin), at, schedule, piece, ranges, scores, stride, mods);
       for (int64_t r = 0; r < at.rows; ++r) {
-        T* row = scores + r * keys.stride;
+        T* row = scores + r * stride;
         FinalWeights(p, scale, states[r], SinkOf(p, at.h), piece.end - piece.begin, row);
         Copy(row, piece.end - piece.begin, RowAt(out.weights, at.b, slot, at.row + r) + piece.begin);
       }
@@ -280,6 +298,7 @@ HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out
 template <class T>
 struct ForwardScratch {
   T *scores, *gathered, *keep;
+  T* tile;  ///< where blocks pack their own; there too where this call's do not, for a smaller one's may
   ModBuffers<T> mods;
 };
 
@@ -287,17 +306,22 @@ template <class T>
 HWY_INLINE ForwardScratch<T> TakeForwardScratch(const Problem<T>& p, Carve& carve) {
   const int64_t stride = TileStride<T>(p.key_len);
   return {carve.Take<T>(kBlockRows * stride), carve.Take<T>(kBlockRows * Padded<T>(p.value_dim)),
-          carve.Take<T>(stride), TakeModBuffers(p.mods, kBlockRows, false, carve)};
+          carve.Take<T>(stride), carve.Take<T>(p.score_dim * stride),
+          TakeModBuffers(p.mods, kBlockRows, false, carve)};
 }
 
+/// A block against keys [key_begin, key_end): all, or a chunk of them.
 template <class T>
-HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out, const Packed<T>& keys,
-                               const Operand<const T*>& values, const BlockAt<T>& at,
-                               const ForwardScratch<T>& scratch) {
-  const int64_t width = Padded<T>(p.value_dim), stride = keys.stride;
+HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out, const Packed<T>& packed,
+                               const Operand<const T*>& values, const BlockAt<T>& at, const Chunks& chunks,
+                               int64_t chunk, const Partials<T>& partials, const ForwardScratch<T>& scratch) {
+  const int64_t width = Padded<T>(p.value_dim), stride = packed.stride;
   const bool gathers = out.output.data != nullptr;  // else its weights are all that is wanted
   const T scale = ScaleOf(p);
-  const BlockSchedule& schedule = ScheduleOf(p, at, 0, p.key_len);
+  const int64_t key_begin = chunk * chunks.keys, key_end = Least(p.key_len, key_begin + chunks.keys);
+  const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, key_end);
+  BlockKeys<T> keys{packed, packed.one ? scratch.tile : nullptr};
+  if (keys.own) keys.packed.data = keys.own;
   RowState<T> states[kBlockRows];
   Fill(T{0}, at.rows * width, scratch.gathered);
   for (int64_t n = 0; n < schedule.piece_count(); ++n) {
@@ -305,7 +329,8 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
     const int64_t count = piece.end - piece.begin;
     KeyRange ranges[kBlockRows];
     RangesOf<T>(schedule, piece, at.rows, ranges);
-    BlockScores(p, keys, at, schedule, piece, ranges, scratch.scores, stride, scratch.mods);
+    BlockScores(p, keys.At(p, at, piece.begin), at, schedule, piece, ranges, scratch.scores, stride,
+                scratch.mods);
     for (int64_t r = 0; r < at.rows; ++r) {
       T* row = scratch.scores + r * stride;
       const KeyRange seen = SeenPart(ranges[r], count, row);
@@ -328,21 +353,33 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
       });
     });
   }
-  T log_sum_exp[kBlockRows];
   for (int64_t r = 0; r < at.rows; ++r) {
-    log_sum_exp[r] = Finish(states[r], SinkOf(p, at.h), gathers ? p.value_dim : 0,
-                            scratch.gathered + r * width, RowAt(out.output, at.b, at.h, at.row + r));
+    const T* gathered = scratch.gathered + r * width;
+    if (partials.data)
+      LeavePartial(p, states[r], gathered,
+                   partials.At((at.b * p.query_heads + at.h) * p.query_len + at.row + r, chunk));
+    else
+      LeaveRow(p, out, at.b, at.h, at.row + r, states[r], gathered);
   }
-  if (out.log_sum_exp)
-    Copy(log_sum_exp, at.rows, out.log_sum_exp + (at.b * p.query_heads + at.h) * p.query_len + at.row);
   if (out.weights.data) WriteWeights(p, out, keys, at, schedule, states, scratch.scores, scratch.mods);
+}
+
+/// Chunks of a tiled call. Weights need the sums of whole rows.
+template <class T>
+HWY_INLINE Chunks TiledChunks(const Problem<T>& p) {
+  return ChunksOf(p, p.batch * p.query_heads * QueryBlocks(p));
+}
+template <class T>
+HWY_INLINE int64_t TiledPartials(const Problem<T>& p) {
+  return PartialElements(p, p.batch * p.query_heads * QueryBlocks(p), Least(p.query_len, kBlockRows));
 }
 
 template <class T>
 HWY_NOINLINE size_t TiledForwardBytes(const Problem<T>& p, int threads) {
   Carve carve(nullptr);
-  carve.Take<T>(TransposedSize(p, p.score_dim));
+  carve.Take<T>(PacksOwn(p) ? 0 : TransposedSize(p, p.score_dim));
   carve.Take<T>(PaddedRowsSize(p, p.value_dim));
+  carve.Take<T>(TiledPartials(p));
   for (int t = 0; t < threads; ++t) TakeForwardScratch(p, carve);
   return carve.Used();
 }
@@ -351,18 +388,29 @@ template <class T>
 HWY_NOINLINE void TiledForward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor,
                                std::byte* memory) {
   Carve carve(memory);
-  Packed<T> keys;
-  PackTransposed(p, p.key, p.score_dim, carve.Take<T>(TransposedSize(p, p.score_dim)), executor, &keys);
+  Packed<T> keys{nullptr, p.kv_heads, 0, p.score_dim, TileStride<T>(p.key_len), true};
+  if (!PacksOwn(p))
+    PackTransposed(p, p.key, p.score_dim, carve.Take<T>(TransposedSize(p, p.score_dim)), executor, &keys);
   const Operand<const T*> values =
       PadRows(p, p.value, p.value_dim, carve.Take<T>(PaddedRowsSize(p, p.value_dim)), executor);
+  const int64_t blocks = p.batch * p.query_heads * QueryBlocks(p);
+  const bool whole = !out.output.data || out.weights.data;
+  const Chunks chunks = whole ? Chunks{1, Most(p.key_len, 1)} : TiledChunks(p);
+  Partials<T> partials{nullptr, chunks.count, PartialWidth(p)};
+  if (chunks.count > 1) partials.data = carve.Take<T>(TiledPartials(p));
   std::byte* scratch = memory + carve.Used();
   Carve one(nullptr);
   TakeForwardScratch(p, one);
-  const int64_t blocks = (p.query_len + kBlockRows - 1) / kBlockRows;
-  executor.parallel_for(p.batch * p.query_heads * blocks, [&](int64_t unit, int worker) {
+  executor.parallel_for(blocks * chunks.count, [&](int64_t unit, int worker) {
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
-    ForwardBlock(p, out, keys, values, BlockOf(p, unit, kBlockRows), TakeForwardScratch(p, mine));
+    ForwardBlock(p, out, keys, values, BlockOf(p, unit / chunks.count, kBlockRows), chunks,
+                 unit % chunks.count, partials, TakeForwardScratch(p, mine));
   });
+  if (!partials.data) return;
+  ForMergedRows(p, partials, executor,
+                [&](int64_t b, int64_t h, int64_t row, const RowState<T>& state, const T* gathered) {
+                  LeaveRow(p, out, b, h, row, state, gathered);
+                });
 }
 
 }  // namespace HWY_NAMESPACE

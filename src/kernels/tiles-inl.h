@@ -61,6 +61,17 @@ struct TileOperands {
   PackedColumns values;
 };
 
+/// LeaveRow, where the output may be in 16 bits. Changes the values.
+HWY_INLINE void LeaveTileRow(const Problem<float>& p, const ForwardOutputs<float>& out, int64_t b, int64_t h,
+                             int64_t row, const RowState<float>& state, float* values) {
+  if (!out.stored_output.data) return LeaveRow(p, out, b, h, row, state, values);
+  const float log_sum_exp = Finish(state, SinkOf(p, h), p.value_dim, values, values);
+  uint16_t* to = RowAt(out.stored_output, b, h, row);
+  p.stored == DType::bf16 ? NarrowRow<hwy::bfloat16_t>(values, p.value_dim, to)
+                          : NarrowRow<hwy::float16_t>(values, p.value_dim, to);
+  if (out.log_sum_exp) out.log_sum_exp[(b * p.query_heads + h) * p.query_len + row] = log_sum_exp;
+}
+
 /// The walk of one block of queries over its keys.
 class TileForward {
  public:
@@ -86,36 +97,25 @@ class TileForward {
     for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, schedule.pieces()[n]);
   }
 
-  /// Output and log-sum-exp of the block's rows.
-  HWY_INLINE void Leave(const ForwardOutputs<float>& out) {
-    TransposePairs(reinterpret_cast<const uint32_t*>(scratch_.gathered), sizes_.value_dim, columns_,
-                   kBlockQueries, reinterpret_cast<uint32_t*>(scratch_.spare), sizes_.value_dim);
+  /// What the block's rows have come to, or what this chunk of the keys adds to it.
+  HWY_INLINE void Leave(const ForwardOutputs<float>& out, const Partials<float>& partials, int64_t chunk) {
+    TransposeBlocks(reinterpret_cast<const uint32_t*>(scratch_.gathered), sizes_.value_dim, columns_,
+                    kBlockQueries, reinterpret_cast<uint32_t*>(scratch_.spare), sizes_.value_dim);
     for (int64_t r = 0; r < at_.rows; ++r) {
-      const float maximum = states_.maximum[r], sum = states_.sum[r];
-      const bool unseen = maximum == kHidden<float> && sum == 0.0f;
-      const float log_sum_exp = unseen ? kHidden<float> : states_.shift[r] * exponents_.unit + std::log(sum);
-      const float inverse = unseen ? 0.0f : ShareOf(log_sum_exp, SinkOf(p_, at_.h)) / sum;
-      float* row = scratch_.spare + r * sizes_.value_dim;
-      if (unseen)
-        Fill(0.0f, sizes_.value_dim, row);
+      const bool unseen = states_.maximum[r] == kHidden<float> && states_.sum[r] == 0.0f;
+      const RowState<float> state{unseen ? kHidden<float> : states_.shift[r] * exponents_.unit,
+                                  states_.sum[r]};
+      float* values = scratch_.spare + r * sizes_.value_dim;
+      if (partials.data)
+        LeavePartial(p_, state, values,
+                     partials.At((at_.b * p_.query_heads + at_.h) * p_.query_len + at_.row + r, chunk));
       else
-        Scale(inverse, sizes_.value_dim, row);
-      LeaveRow(out, r, row);
-      if (out.log_sum_exp)
-        out.log_sum_exp[(at_.b * p_.query_heads + at_.h) * p_.query_len + at_.row + r] = log_sum_exp;
+        LeaveTileRow(p_, out, at_.b, at_.h, at_.row + r, state, values);
     }
   }
 
  private:
   HWY_INLINE Terms<uint32_t> Weights() const { return {scratch_.weights, kBlockQueries * kValueKeys / 2}; }
-
-  HWY_INLINE void LeaveRow(const ForwardOutputs<float>& out, int64_t r, const float* row) {
-    if (out.output.data) return Copy(row, p_.value_dim, RowAt(out.output, at_.b, at_.h, at_.row + r));
-    if (!out.stored_output.data) return;
-    uint16_t* to = RowAt(out.stored_output, at_.b, at_.h, at_.row + r);
-    p_.stored == DType::bf16 ? NarrowRow<hwy::bfloat16_t>(row, p_.value_dim, to)
-                             : NarrowRow<hwy::float16_t>(row, p_.value_dim, to);
-  }
 
   HWY_INLINE void PackQueries() {
     const Terms<uint16_t> rows{scratch_.query_rows, kBlockQueries * sizes_.dim};
@@ -125,9 +125,9 @@ class TileForward {
     };
     WithStored(p_, p_.query, p_.stored_query, pack);
     for (int term = 0; term < in_.split.terms; ++term)
-      TransposePairs(reinterpret_cast<const uint32_t*>(rows.of(term)), kBlockQueries, sizes_.dim / 2,
-                     sizes_.dim / 2, scratch_.query_pairs + term * kBlockQueries * sizes_.dim / 2,
-                     kBlockQueries);
+      TransposeBlocks(reinterpret_cast<const uint32_t*>(rows.of(term)), kBlockQueries, sizes_.dim / 2,
+                      sizes_.dim / 2, scratch_.query_pairs + term * kBlockQueries * sizes_.dim / 2,
+                      kBlockQueries);
   }
 
   HWY_NOINLINE void RunPiece(const BlockSchedule& schedule, const Piece& piece) {
@@ -271,9 +271,17 @@ HWY_NOINLINE TileOperands PackTileOperands(const Problem<float>& p, int threads,
   return in;
 }
 
+HWY_INLINE int64_t TileUnits(const Problem<float>& p) {
+  return p.batch * p.query_heads * ((p.query_len + kBlockQueries - 1) / kBlockQueries);
+}
+HWY_INLINE int64_t TilePartials(const Problem<float>& p) {
+  return PartialElements(p, TileUnits(p), Least(p.query_len, kBlockQueries));
+}
+
 HWY_NOINLINE size_t TilesForwardBytes(const Problem<float>& p, int threads) {
   Carve carve(nullptr);
   const TileOperands in = PackTileOperands(p, threads, carve, nullptr);
+  carve.Take<float>(TilePartials(p));
   for (int t = 0; t < threads; ++t) TakeTileScratch(p, in.split, carve);
   return carve.Used();
 }
@@ -283,21 +291,30 @@ HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<flo
   Carve carve(memory), one(nullptr);
   TileOperands in = PackTileOperands(p, executor.thread_count(), carve, &executor);
   in.engine = &engine;
+  const int64_t units = TileUnits(p);
+  const Chunks chunks = ChunksOf(p, units, kValueKeys);
+  Partials<float> partials{nullptr, chunks.count, PartialWidth(p)};
+  if (chunks.count > 1) partials.data = carve.Take<float>(TilePartials(p));
   std::byte* scratch = memory + carve.Used();
   TakeTileScratch(p, in.split, one);
-  const int64_t blocks = (p.query_len + kBlockQueries - 1) / kBlockQueries;
-  executor.parallel_for(p.batch * p.query_heads * blocks, [&](int64_t unit, int worker) {
+  executor.parallel_for(units * chunks.count, [&](int64_t unit, int worker) {
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
     const TileScratch buffers = TakeTileScratch(p, in.split, mine);
-    const BlockAt<float> at = BlockOf(p, unit, kBlockQueries);
+    const int64_t chunk = unit % chunks.count, begin = chunk * chunks.keys;
+    const BlockAt<float> at = BlockOf(p, unit / chunks.count, kBlockQueries);
     TileForward block(p, in, at, buffers);
-    const BlockSchedule& schedule =
-        ScheduleOf(p, at, 0, p.key_len, kValueKeys);  // may run or throw what users wrote
+    const BlockSchedule& schedule = ScheduleOf(p, at, begin, Least(p.key_len, begin + chunks.keys),
+                                               kValueKeys);  // may run or throw what users wrote
     if (engine.begin) engine.begin();
     block.Run(schedule);
     if (engine.end) engine.end();
-    block.Leave(out);
+    block.Leave(out, partials, chunk);
   });
+  if (!partials.data) return;
+  ForMergedRows(p, partials, executor,
+                [&](int64_t b, int64_t h, int64_t row, const RowState<float>& state, float* values) {
+                  LeaveTileRow(p, out, b, h, row, state, values);
+                });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -36,15 +36,19 @@ void TilesBackward32(const Problem<float>& p, const BackwardProblem<float>& g, c
   const TileEngine portable{PortableProduct, nullptr, nullptr};
   TilesBackward(p, g, engine ? *engine : portable, executor, memory);
 }
-/// A few queries over keys and values that are stored in bf16.
+/// A few queries of bf16.
 #if HWY_TARGET == HWY_AVX3
 void DecodeDots(const Problem<float>& p, const ForwardOutputs<float>& out, Executor& executor,
                 std::byte* memory) {
-  const auto as = [](const Operand<const uint16_t*>& x) {
-    return Operand<const DotBf16*>{reinterpret_cast<const DotBf16*>(x.data), x.batch_stride, x.head_stride,
-                                   x.row_stride};
+  const auto decode = [&](const auto& keys, const auto& values, auto element) {
+    using S = decltype(element);
+    const auto as = [](const auto& x) {
+      return Operand<const S*>{reinterpret_cast<const S*>(x.data), x.batch_stride, x.head_stride,
+                               x.row_stride};
+    };
+    SplitForward(p, out, as(keys), as(values), executor, memory);
   };
-  SplitForward(p, out, as(p.stored_key), as(p.stored_value), executor, memory);
+  p.stored_key.data ? decode(p.stored_key, p.stored_value, DotBf16()) : decode(p.key, p.value, WidenedBf16());
 }
 #endif
 
@@ -76,15 +80,19 @@ const char* refusal(const Request& request, bool splits) {
   return nullptr;
 }
 
-// A few queries are not worth packing for.
-bool takes(const Problem<float>& p) {
-  return !p.whole_row && p.query_len > most_direct_queries && p.key_len > 0 && p.value_dim > 0;
-}
-
+// Few queries of bf16 are decoded by dot products.
 using Decode = void (*)(const Problem<float>&, const ForwardOutputs<float>&, Executor&, std::byte*);
-bool decodes(const Problem<float>& p, const ForwardOutputs<float>& out) {
-  return p.stored == DType::bf16 && p.stored_key.data && p.query_len <= most_direct_queries && !p.whole_row &&
-         !out.weights.data && !dot_absence();
+bool decodes(const Problem<float>& p, Decode decode) {
+  return decode && p.operands == DType::bf16 && p.query_len <= most_split_dots && p.key_len > 0 &&
+         p.value_dim > 0 && !p.whole_row && !dot_absence();
+}
+// Others are not worth packing for.
+bool takes(const Problem<float>& p, Decode decode) {
+  return !p.whole_row && p.query_len > most_split_queries && p.key_len > 0 && p.value_dim > 0 &&
+         !decodes(p, decode);
+}
+bool takes_backward(const Problem<float>& p) {
+  return !p.whole_row && p.query_len > most_direct_queries && p.key_len > 0 && p.value_dim > 0;
 }
 
 /// Null in builds for one machine, which leave out the targets below its own.
@@ -96,54 +104,58 @@ const KernelTable* flash_kernel(std::string_view isa) {
 }
 
 // One table over the walk of TARGET; what `takes` says no to, and weights, are the business of BASE.
-#define FOVEA_TILE_TABLE(FUNCTION, TARGET, NAME, ISA, ENGINE, ABSENCE, SPLITS, BASE, DECODE)       \
-  const KernelTable& FUNCTION() {                                                                  \
-    static const KernelTable& base = *flash_kernel(BASE);                                          \
-    static const KernelTable table{                                                                \
-        .name = NAME,                                                                              \
-        .isa = ISA,                                                                                \
-        .forward_workspace =                                                                       \
-            [](const Problem<float>& p, int threads) {                                             \
-              const std::size_t few = base.forward_workspace(p, threads);                          \
-              return takes(p) ? std::max(few, TARGET::TilesForwardWorkspace(p, threads)) : few;    \
-            },                                                                                     \
-        .backward_workspace =                                                                      \
-            [](const Problem<float>& p, int threads) {                                             \
-              const std::size_t few = base.backward_workspace(p, threads);                         \
-              return takes(p) ? std::max(few, TARGET::TilesBackwardWorkspace(p, threads)) : few;   \
-            },                                                                                     \
-        .forward_workspace_f64 = base.forward_workspace_f64,                                       \
-        .backward_workspace_f64 = base.backward_workspace_f64,                                     \
-        .forward =                                                                                 \
-            [](const Problem<float>& p, const ForwardOutputs<float>& out, Executor& e,             \
-               std::span<std::byte> m) {                                                           \
-              const Decode decode = DECODE;                                                        \
-              if (decode && decodes(p, out)) return decode(p, out, e, m.data());                   \
-              if (!takes(p) || !(out.output.data || out.stored_output.data))                       \
-                return base.forward(p, out, e, m);                                                 \
-              ForwardOutputs<float> weights = out, rest = out;                                     \
-              weights.output.data = nullptr;                                                       \
-              weights.log_sum_exp = nullptr;                                                       \
-              rest.weights.data = nullptr;                                                         \
-              if (out.weights.data) base.forward(p, weights, e, m);                                \
-              TARGET::TilesForward32(p, rest, ENGINE, e, m.data());                                \
-            },                                                                                     \
-        .backward =                                                                                \
-            [](const Problem<float>& p, const BackwardProblem<float>& g, Executor& e,              \
-               std::span<std::byte> m) {                                                           \
-              if (!takes(p)) return base.backward(p, g, e, m);                                     \
-              TARGET::TilesBackward32(p, g, ENGINE, e, m.data());                                  \
-            },                                                                                     \
-        .forward_f64 = base.forward_f64,                                                           \
-        .backward_f64 = base.backward_f64,                                                         \
-        .reads_stored =                                                                            \
-            [](const Problem<float>& p) { return takes(p) ? Stored::all : base.reads_stored(p); }, \
-        .absence = ABSENCE,                                                                        \
-        .refuse = [](const Request& request) { return refusal(request, SPLITS); },                 \
-        .otherwise = &base,                                                                        \
-        .block_queries = 64,                                                                       \
-        .block_keys = 256};                                                                        \
-    return table;                                                                                  \
+#define FOVEA_TILE_TABLE(FUNCTION, TARGET, NAME, ISA, ENGINE, ABSENCE, SPLITS, BASE, DECODE)              \
+  const KernelTable& FUNCTION() {                                                                         \
+    static const KernelTable& base = *flash_kernel(BASE);                                                 \
+    static const KernelTable table{                                                                       \
+        .name = NAME,                                                                                     \
+        .isa = ISA,                                                                                       \
+        .forward_workspace =                                                                              \
+            [](const Problem<float>& p, int threads) {                                                    \
+              const std::size_t few = base.forward_workspace(p, threads);                                 \
+              return takes(p, DECODE) ? std::max(few, TARGET::TilesForwardWorkspace(p, threads)) : few;   \
+            },                                                                                            \
+        .backward_workspace =                                                                             \
+            [](const Problem<float>& p, int threads) {                                                    \
+              const std::size_t few = base.backward_workspace(p, threads);                                \
+              return takes_backward(p) ? std::max(few, TARGET::TilesBackwardWorkspace(p, threads)) : few; \
+            },                                                                                            \
+        .forward_workspace_f64 = base.forward_workspace_f64,                                              \
+        .backward_workspace_f64 = base.backward_workspace_f64,                                            \
+        .forward =                                                                                        \
+            [](const Problem<float>& p, const ForwardOutputs<float>& out, Executor& e,                    \
+               std::span<std::byte> m) {                                                                  \
+              const Decode decode = DECODE;                                                               \
+              const bool few = decodes(p, decode);                                                        \
+              if (!(few || takes(p, decode)) || !(out.output.data || out.stored_output.data))             \
+                return base.forward(p, out, e, m);                                                        \
+              ForwardOutputs<float> weights = out, rest = out;                                            \
+              weights.output.data = nullptr;                                                              \
+              weights.log_sum_exp = nullptr;                                                              \
+              rest.weights.data = nullptr;                                                                \
+              if (out.weights.data) base.forward(p, weights, e, m);                                       \
+              few ? decode(p, rest, e, m.data()) : TARGET::TilesForward32(p, rest, ENGINE, e, m.data());  \
+            },                                                                                            \
+        .backward =                                                                                       \
+            [](const Problem<float>& p, const BackwardProblem<float>& g, Executor& e,                     \
+               std::span<std::byte> m) {                                                                  \
+              if (!takes_backward(p)) return base.backward(p, g, e, m);                                   \
+              TARGET::TilesBackward32(p, g, ENGINE, e, m.data());                                         \
+            },                                                                                            \
+        .forward_f64 = base.forward_f64,                                                                  \
+        .backward_f64 = base.backward_f64,                                                                \
+        .reads_stored =                                                                                   \
+            [](const Problem<float>& p) {                                                                 \
+              return decodes(p, DECODE) ? Stored::keys_and_values                                         \
+                     : takes(p, DECODE) ? Stored::all                                                     \
+                                        : base.reads_stored(p);                                           \
+            },                                                                                            \
+        .absence = ABSENCE,                                                                               \
+        .refuse = [](const Request& request) { return refusal(request, SPLITS); },                        \
+        .otherwise = &base,                                                                               \
+        .block_queries = 64,                                                                              \
+        .block_keys = 256};                                                                               \
+    return table;                                                                                         \
   }
 
 const char* never_absent() {

@@ -177,8 +177,8 @@ class TileBackward {
     for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, schedule.pieces()[n], at);
     if (in_.engine->end) in_.engine->end();
     if (!g_.d_query.data) return true;
-    TransposePairs(reinterpret_cast<const uint32_t*>(scratch_.d_query), s_.dim, kBlockQueries, kBlockQueries,
-                   reinterpret_cast<uint32_t*>(scratch_.spare), s_.dim);
+    TransposeBlocks(reinterpret_cast<const uint32_t*>(scratch_.d_query), s_.dim, kBlockQueries, kBlockQueries,
+                    reinterpret_cast<uint32_t*>(scratch_.spare), s_.dim);
     Copy(scratch_.spare, at.rows * s_.dim, d_query);
     return true;
   }
@@ -219,8 +219,8 @@ class TileBackward {
     }
   }
   static HWY_INLINE void Spread(const uint16_t* rows, int64_t depth, uint32_t* columns, uint32_t* pairs) {
-    TransposePairs(reinterpret_cast<const uint32_t*>(rows), kBlockQueries, depth / 2, depth / 2, columns,
-                   kBlockQueries);
+    TransposeBlocks(reinterpret_cast<const uint32_t*>(rows), kBlockQueries, depth / 2, depth / 2, columns,
+                    kBlockQueries);
     ZipRows(rows, kBlockQueries, depth, depth, pairs, depth);
   }
 

@@ -26,6 +26,12 @@ constexpr int64_t kPairLanes = static_cast<int64_t>(hn::MaxLanes(PairTag()));
 struct DotBf16 {
   uint16_t bits;
 };
+/// One that has been widened, for calls that ask for weights too: the same bits come of it.
+struct WidenedBf16 {
+  float value;
+};
+template <class S>
+concept Dots = hwy::IsSame<S, DotBf16>() || hwy::IsSame<S, WidenedBf16>();
 
 /// sums[i] += a[2i]·b[2i] + a[2i + 1]·b[2i + 1]. In assembly: the target that Highway 1.0 compiles this for
 /// has no AVX512_BF16, and GCC inlines no function into one with fewer instructions.
@@ -33,13 +39,23 @@ HWY_INLINE void AddDots(PairSums& sums, Pairs a, Pairs b) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(sums.raw) : "v"(a.raw), "v"(b.raw));
 }
 /// The first n elements, zeros behind; n may be more than there are lanes.
-HWY_INLINE Pairs LoadPairs(const uint16_t* from, int64_t n) {
+HWY_INLINE Pairs LoadPairs(const DotBf16* from, int64_t n) {
   const PairTag d;
-  return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, from);
+  return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, &from->bits);
+}
+HWY_INLINE Pairs LoadPairs(const WidenedBf16* from, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const PairTag pairs;
+  const auto first = hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, &from->value),
+             second = n <= 16
+                          ? hn::Zero(d)
+                          : hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n - 16)), d, &from->value + 16);
+  return hn::ConcatOdd(pairs, hn::BitCast(pairs, second), hn::BitCast(pairs, first));
 }
 
 /// In bf16, whose room is half of the row's; exact, for queries were bf16.
-HWY_INLINE void LoadQuery(DotBf16, const float* from, int64_t dim, int64_t, float* to) {
+template <Dots S>
+HWY_INLINE void LoadQuery(S, const float* from, int64_t dim, int64_t, float* to) {
   PackRow(from, dim, RoundUp(dim, kPairLanes), 1, Terms<uint16_t>{reinterpret_cast<uint16_t*>(to), 0}, 0);
 }
 
@@ -59,14 +75,13 @@ HWY_INLINE void LeaveScores(const float* sums, int64_t count, float* scores, int
 constexpr int kKeptVectors = 4;
 
 /// StoredScores of rows of kVectors vectors, the last of `last` elements.
-template <int kRows, int kVectors>
-HWY_INLINE void KeptScores(const float* queries, int64_t padded, const StoredRows<DotBf16>& keys,
-                           int64_t last, int64_t count, bool fetch, float* scores, int64_t score_stride) {
+template <int kRows, int kVectors, class S>
+HWY_INLINE void KeptScores(const float* queries, int64_t padded, const StoredRows<S>& keys, int64_t last,
+                           int64_t count, bool fetch, float* scores, int64_t score_stride) {
   constexpr int kKeys = kSums / kRows, kTwos = kKeys / 2;
   const hn::ScalableTag<float> d;
   const PairTag pairs;
-  const int64_t dim = (kVectors - 1) * kPairLanes + last, ahead = RowsAhead<DotBf16>(dim);
-  const auto there = hn::FirstN(pairs, static_cast<size_t>(last));
+  const int64_t dim = (kVectors - 1) * kPairLanes + last, ahead = RowsAhead<S>(dim);
   Pairs query[kRows][kVectors];
   FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) query[r][v] =
@@ -82,11 +97,10 @@ HWY_INLINE void KeptScores(const float* queries, int64_t padded, const StoredRow
           FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) hwy::Prefetch(keys.at(k + ahead) + v * kPairLanes);
         }
         // Behind the last key it is the last again: its sums are thrown away.
-        const uint16_t* row = &keys.at(k < count ? k : count - 1)->bits;
+        const S* row = keys.at(k < count ? k : count - 1);
         FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][i] = hn::Zero(d);
         FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
-          const Pairs key = v + 1 < kVectors ? hn::LoadU(pairs, row + v * kPairLanes)
-                                             : hn::MaskedLoad(there, pairs, row + v * kPairLanes);
+          const Pairs key = LoadPairs(row + v * kPairLanes, v + 1 < kVectors ? kPairLanes : last);
           FOVEA_UNROLL for (int r = 0; r < kRows; ++r) AddDots(sums[r][i], query[r][v], key);
         }
       }
@@ -99,9 +113,9 @@ HWY_INLINE void KeptScores(const float* queries, int64_t padded, const StoredRow
   }
 }
 
-template <int kRows>
-HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredRows<DotBf16>& keys,
-                             int64_t dim, int64_t count, bool fetch, float* scores, int64_t score_stride) {
+template <int kRows, Dots S>
+HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredRows<S>& keys, int64_t dim,
+                             int64_t count, bool fetch, float* scores, int64_t score_stride) {
   const auto kept = [&]<int kVectors>() HWY_ATTR {
     KeptScores<kRows, kVectors>(queries, padded, keys, dim - (kVectors - 1) * kPairLanes, count, fetch,
                                 scores, score_stride);
@@ -121,13 +135,13 @@ HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredR
   const hn::ScalableTag<float> d;
   constexpr int kKeys = kSums / kRows;
   const PairTag pairs;
-  const int64_t ahead = RowsAhead<DotBf16>(dim);
+  const int64_t ahead = RowsAhead<S>(dim);
   for (int64_t j = 0; j < count; j += kKeys) {
     PairSums sums[kSums];
     FOVEA_UNROLL for (int i = 0; i < kSums; ++i) sums[i] = hn::Zero(d);
     FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
       if (fetch) keys.Fetch(j + k + ahead, dim);
-      const uint16_t* row = &keys.at(j + k < count ? j + k : count - 1)->bits;
+      const S* row = keys.at(j + k < count ? j + k : count - 1);
       for (int64_t i = 0; i < dim; i += kPairLanes) {
         const Pairs key = LoadPairs(row + i, dim - i);
         FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
@@ -142,12 +156,13 @@ HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredR
 }
 
 /// gathered += weight · value in the order of AddStoredRows.
-HWY_INLINE void AddStored(float weight, const DotBf16* value, int64_t dim, float* gathered) {
+template <Dots S>
+HWY_INLINE void AddStored(float weight, const S* value, int64_t dim, float* gathered) {
   const hn::ScalableTag<float> d;
   const PairTag pairs;
   const auto factor = hn::Set(d, weight);
   for (int64_t i = 0; i < dim; i += kPairLanes) {
-    const Pairs bits = LoadPairs(&value->bits + i, dim - i);
+    const Pairs bits = LoadPairs(value + i, dim - i);
     for (int half = 0; half < 2; ++half) {
       const auto wide = hn::BitCast(d, half ? hn::InterleaveUpper(pairs, hn::Zero(pairs), bits)
                                             : hn::InterleaveLower(pairs, hn::Zero(pairs), bits));
@@ -159,8 +174,8 @@ HWY_INLINE void AddStored(float weight, const DotBf16* value, int64_t dim, float
 
 /// Eight values at a time, two in each pair. What is gathered of 32 elements stands in the order that
 /// interleaving gives, see Unravel.
-template <int kRows>
-HWY_INLINE void AddStoredRows(const float* weights, int64_t weight_stride, const StoredRows<DotBf16>& values,
+template <int kRows, Dots S>
+HWY_INLINE void AddStoredRows(const float* weights, int64_t weight_stride, const StoredRows<S>& values,
                               int64_t dim, int64_t count, bool fetch, float* gathered, int64_t padded) {
   constexpr int kTwos = 4, kValues = 2 * kTwos;
   // The dot products take what is smaller for 0, and 0 · infinity is NaN.
@@ -169,7 +184,7 @@ HWY_INLINE void AddStoredRows(const float* weights, int64_t weight_stride, const
   const hn::CappedTag<float, kValues> d8;
   const PairTag pairs;
   const hn::RepartitionToWide<PairTag> du;
-  const int64_t ahead = RowsAhead<DotBf16>(dim);
+  const int64_t ahead = RowsAhead<S>(dim);
   for (int64_t j = 0; j < count; j += kValues) {
     if (fetch) {
       for (int64_t k = 0; k < kValues; ++k) values.Fetch(j + k + ahead, dim);
@@ -201,10 +216,8 @@ HWY_INLINE void AddStoredRows(const float* weights, int64_t weight_stride, const
         high[r] = hn::LoadU(d, gathered + r * padded + i + 16);
       }
       FOVEA_UNROLL for (int k = 0; k < kTwos; ++k) {
-        const uint16_t *even = &values.at(j + 2 * k)->bits + i, *odd = &values.at(j + 2 * k + 1)->bits + i;
-        const bool whole = i + kPairLanes <= dim;
-        const Pairs a = whole ? hn::LoadU(pairs, even) : LoadPairs(even, dim - i),
-                    b = whole ? hn::LoadU(pairs, odd) : LoadPairs(odd, dim - i);
+        const Pairs a = LoadPairs(values.at(j + 2 * k) + i, dim - i),
+                    b = LoadPairs(values.at(j + 2 * k + 1) + i, dim - i);
         const Pairs lower = hn::InterleaveLower(pairs, a, b), upper = hn::InterleaveUpper(pairs, a, b);
         FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
           AddDots(low[r], factor[r][k], lower);
@@ -220,7 +233,8 @@ HWY_INLINE void AddStoredRows(const float* weights, int64_t weight_stride, const
 }
 
 /// Of 32 elements, InterleaveLower left 0-3, 8-11, 16-19, 24-27 in the first half.
-HWY_INLINE void Unravel(DotBf16, int64_t width, float* gathered) {
+template <Dots S>
+HWY_INLINE void Unravel(S, int64_t width, float* gathered) {
   for (int64_t i = 0; i < width; i += kPairLanes) {
     alignas(64) float rows[kPairLanes];
     hwy::CopyBytes<sizeof(rows)>(gathered + i, rows);

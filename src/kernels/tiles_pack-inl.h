@@ -83,8 +83,6 @@ HWY_INLINE int64_t RoundUp(int64_t n, int64_t step) {
   return (n + step - 1) / step * step;
 }
 
-#define FOVEA_UNROLL_16 _Pragma("GCC unroll 16")
-
 template <class D32>
 using UnsignedOf = hn::RebindToUnsigned<D32>;
 
@@ -156,71 +154,6 @@ HWY_NOINLINE void PackRows(const Operand<const S*>& x, int64_t b, int64_t h, int
   for (int term = 0; term < terms; ++term) ZeroHalves((rows - count) * padded, to.of(term) + count * padded);
 }
 
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-/// Sixteen by sixteen in registers: by fours as below, then the blocks of four rows of each group of columns.
-HWY_INLINE void TransposeSquare(const uint32_t* from, int64_t from_stride, uint32_t* to, int64_t to_stride) {
-  const hn::CappedTag<uint32_t, 16> d;
-  hn::Vec<decltype(d)> part[4][4];  // [rows 4g..][columns i, i + 4, i + 8, i + 12]
-  FOVEA_UNROLL_16 for (int g = 0; g < 4; ++g) {
-    const uint32_t* row = from + 4 * g * from_stride;
-    const auto v0 = hn::LoadU(d, row), v1 = hn::LoadU(d, row + from_stride),
-               v2 = hn::LoadU(d, row + 2 * from_stride), v3 = hn::LoadU(d, row + 3 * from_stride);
-    const auto low0 = hn::InterleaveLower(d, v0, v2), low1 = hn::InterleaveLower(d, v1, v3),
-               high0 = hn::InterleaveUpper(d, v0, v2), high1 = hn::InterleaveUpper(d, v1, v3);
-    part[g][0] = hn::InterleaveLower(d, low0, low1);
-    part[g][1] = hn::InterleaveUpper(d, low0, low1);
-    part[g][2] = hn::InterleaveLower(d, high0, high1);
-    part[g][3] = hn::InterleaveUpper(d, high0, high1);
-  }
-  FOVEA_UNROLL_16 for (int i = 0; i < 4; ++i) {
-    const __m512i first = _mm512_shuffle_i32x4(part[0][i].raw, part[1][i].raw, 0x88),  // blocks 0, 2 of each
-        second = _mm512_shuffle_i32x4(part[2][i].raw, part[3][i].raw, 0x88),
-                  third = _mm512_shuffle_i32x4(part[0][i].raw, part[1][i].raw, 0xdd),  // blocks 1, 3
-        fourth = _mm512_shuffle_i32x4(part[2][i].raw, part[3][i].raw, 0xdd);
-    _mm512_storeu_si512(to + i * to_stride, _mm512_shuffle_i32x4(first, second, 0x88));
-    _mm512_storeu_si512(to + (i + 4) * to_stride, _mm512_shuffle_i32x4(third, fourth, 0x88));
-    _mm512_storeu_si512(to + (i + 8) * to_stride, _mm512_shuffle_i32x4(first, second, 0xdd));
-    _mm512_storeu_si512(to + (i + 12) * to_stride, _mm512_shuffle_i32x4(third, fourth, 0xdd));
-  }
-}
-#endif
-
-/// to[c][r] = from[r][c]; rows and columns multiples of 16.
-HWY_NOINLINE void TransposePairs(const uint32_t* from, int64_t rows, int64_t columns, int64_t from_stride,
-                                 uint32_t* to, int64_t to_stride) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  for (int64_t r = 0; r < rows; r += 16) {
-    for (int64_t c = 0; c < columns; c += 16)
-      TransposeSquare(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
-  }
-#elif HWY_TARGET == HWY_SCALAR
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) to[c * to_stride + r] = from[r * from_stride + c];
-  }
-#else
-  const hn::CappedTag<uint32_t, 16> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  alignas(64) uint32_t out[4][16];
-  for (int64_t r = 0; r < rows; r += 4) {
-    const uint32_t* row = from + r * from_stride;
-    for (int64_t c = 0; c < columns; c += lanes) {
-      const auto v0 = hn::LoadU(d, row + c), v1 = hn::LoadU(d, row + from_stride + c),
-                 v2 = hn::LoadU(d, row + 2 * from_stride + c), v3 = hn::LoadU(d, row + 3 * from_stride + c);
-      const auto low0 = hn::InterleaveLower(d, v0, v2), low1 = hn::InterleaveLower(d, v1, v3),
-                 high0 = hn::InterleaveUpper(d, v0, v2), high1 = hn::InterleaveUpper(d, v1, v3);
-      hn::Store(hn::InterleaveLower(d, low0, low1), d, out[0]);
-      hn::Store(hn::InterleaveUpper(d, low0, low1), d, out[1]);
-      hn::Store(hn::InterleaveLower(d, high0, high1), d, out[2]);
-      hn::Store(hn::InterleaveUpper(d, high0, high1), d, out[3]);
-      for (int64_t block = 0; block < lanes; block += 4) {
-        for (int64_t i = 0; i < 4; ++i)
-          hwy::CopyBytes<16>(out[i] + block, to + (c + block + i) * to_stride + r);
-      }
-    }
-  }
-#endif
-}
-
 /// Rows 2i and 2i + 1 of `from` side by side: to[i][c] = from[2i][c] | from[2i + 1][c] << 16. Columns a
 /// multiple of 16.
 HWY_NOINLINE void ZipRows(const uint16_t* from, int64_t rows, int64_t columns, int64_t from_stride,
@@ -257,13 +190,14 @@ HWY_INLINE void NarrowRow(const float* row, int64_t n, uint16_t* to) {
   const UnsignedOf<decltype(d)> du;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   alignas(64) uint16_t last[16];
-  for (int64_t i = 0; i < n; i += lanes) {  // rows have room for whole vectors
+  for (int64_t i = 0; i < n; i += lanes) {
     uint16_t* at = i + lanes <= n ? to + i : last;
+    const auto wide = i + lanes <= n ? hn::LoadU(d, row + i) : LoadWideN(d, row + i, n - i);
     if constexpr (hwy::IsSame<S, hwy::bfloat16_t>()) {
-      StoreHalves(du, NearestBf16(d, hn::LoadU(d, row + i)), at);
+      StoreHalves(du, NearestBf16(d, wide), at);
     } else {
       const hn::Rebind<hwy::float16_t, decltype(d)> d16;
-      hn::StoreU(hn::DemoteTo(d16, hn::LoadU(d, row + i)), d16, reinterpret_cast<hwy::float16_t*>(at));
+      hn::StoreU(hn::DemoteTo(d16, wide), d16, reinterpret_cast<hwy::float16_t*>(at));
     }
     for (int64_t j = i; at == last && j < n; ++j) to[j] = last[j - i];
   }
@@ -367,8 +301,8 @@ HWY_NOINLINE PackedColumns PackKeyColumns(const Problem<float>& p, const Split& 
     for (int term = 0; term < split.terms; ++term) {
       ZipRows(rows + term * count, kChunk, packed.dim, packed.dim, pairs, packed.dim);
       auto* columns = const_cast<uint16_t*>(packed.At(b, h, key).of(term));
-      TransposePairs(pairs, kChunk / 2, packed.dim, packed.dim, reinterpret_cast<uint32_t*>(columns),
-                     packed.stride / 2);
+      TransposeBlocks(pairs, kChunk / 2, packed.dim, packed.dim, reinterpret_cast<uint32_t*>(columns),
+                      packed.stride / 2);
     }
   });
   return packed;
@@ -397,8 +331,6 @@ HWY_NOINLINE void PortableProduct(int64_t m_count, int64_t n_count, const PairPr
     }
   }
 }
-
-#undef FOVEA_UNROLL_16
 
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea::kernels

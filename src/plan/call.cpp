@@ -103,6 +103,7 @@ kernels::Stored reads_stored(const AttentionPlan::Impl& plan, const CallSizes& s
   p.key_len = sizes.key_len;
   p.value_dim = plan.shape.value_dim;
   p.whole_row = plan.whole_row();
+  p.operands = plan.dtype;
   return plan.kernel->reads_stored(p);
 }
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
+
+#include "kernels/convert.h"
 
 namespace fovea {
 namespace {
@@ -23,6 +26,29 @@ auto* row_of(T* data, std::span<const std::int64_t> strides, std::int64_t b, std
   return data + b * strides[0] + h * strides[1] + r * strides[2];
 }
 
+template <class From, class To>
+struct Convert {
+  void operator()(const From& x, To& y) const {
+    if constexpr (std::is_same_v<From, To>)
+      y = x;
+    else
+      y = static_cast<To>(static_cast<Wide<To>>(static_cast<Wide<From>>(x)));
+  }
+};
+
+// Elements that lie side by side.
+template <class From, class To, class Each>
+void each_of_row(std::int64_t dim, const From* x, To* y, Each each) {
+  if constexpr (std::is_same_v<Each, Convert<float16, float>>) {
+    kernels::widen(x, dim, y);
+  } else if constexpr (std::is_same_v<Each, Convert<float, float16>>) {
+    kernels::narrow(x, dim, y);
+  } else {
+#pragma omp simd
+    for (std::int64_t d = 0; d < dim; ++d) each(x[d], y[d]);
+  }
+}
+
 template <class From, class To, class Each>
 void each_element(const ConstTensorView& from, const TensorView& to, Executor& executor, const Asked& asked,
                   Each each) {
@@ -34,8 +60,7 @@ void each_element(const ConstTensorView& from, const TensorView& to, Executor& e
     const From* x = row_of(source, from.strides(), b, h, r);
     To* y = row_of(target, to.strides(), b, h, r);
     if (step == 1 && stride == 1) {
-#pragma omp simd
-      for (std::int64_t d = 0; d < dim; ++d) each(x[d], y[d]);
+      each_of_row(dim, x, y, each);
     } else {
       for (std::int64_t d = 0; d < dim; ++d) each(x[d * step], y[d * stride]);
     }
@@ -64,12 +89,7 @@ void copy_rows(const ConstTensorView& from, const TensorView& to, Executor& exec
     with_type(to.dtype(), [&](auto target) {
       using From = decltype(source);
       using To = decltype(target);
-      each_element<From, To>(from, to, executor, asked, [](const From& x, To& y) {
-        if constexpr (std::is_same_v<From, To>)
-          y = x;
-        else
-          y = static_cast<To>(static_cast<Wide<To>>(static_cast<Wide<From>>(x)));
-      });
+      each_element<From, To>(from, to, executor, asked, Convert<From, To>());
     });
   });
 }

@@ -21,6 +21,24 @@ inline double inner_product(const Tensor& x, const Tensor& y) {
   return sum;
 }
 
+/// The same numbers in f64.
+inline Tensor in_double(const Tensor& x) {
+  Tensor wide(DType::f64, x.shape());
+  for (std::int64_t i = 0; i < x.count(); ++i) set_element(wide, i, element(x, i));
+  return wide;
+}
+
+/// ‖got - want‖ / ‖want‖, Frobenius.
+inline double relative_distance(const Tensor& got, const Tensor& want) {
+  double difference = 0, size = 0;
+  for (std::int64_t i = 0; i < want.count(); ++i) {
+    const double x = element(want, i), e = element(got, i) - x;
+    difference += e * e;
+    size += x * x;
+  }
+  return std::sqrt(difference / size);
+}
+
 /// Not yet written, which a test then sees.
 inline Tensor unwritten(DType dtype, Shape shape) {
   Tensor tensor(dtype, shape);

@@ -7,6 +7,7 @@
 
 #include "fovea/attention/masks.h"
 #include "plan/cases.h"
+#include "plan/differences.h"
 
 namespace fovea::testing {
 namespace {
@@ -33,12 +34,6 @@ Tensor normal_tensor(DType dtype, Shape shape, std::uint64_t seed, double deviat
     set_element(tensor, i, random.next_normal(static_cast<float>(deviation)));
   return tensor;
 }
-Tensor in_double(const Tensor& x) {
-  Tensor wide(DType::f64, x.shape());
-  for (std::int64_t i = 0; i < x.count(); ++i) set_element(wide, i, element(x, i));
-  return wide;
-}
-
 struct Call {
   AttentionSpec spec;
   AttentionShape shape;
@@ -76,17 +71,6 @@ Outcome exact(const Call& c) {
   return run(wide, "reference", Precision::full);
 }
 
-// ‖got - want‖ / ‖want‖, Frobenius.
-double distance(const Tensor& got, const Tensor& want) {
-  double difference = 0, size = 0;
-  for (std::int64_t i = 0; i < want.count(); ++i) {
-    const double x = element(want, i), e = element(got, i) - x;
-    difference += e * e;
-    size += x * x;
-  }
-  return std::sqrt(difference / size);
-}
-
 Call normal_call(DType dtype) {
   return Call({.mask = Causal{}},
               {.batch = 1,
@@ -107,7 +91,7 @@ TEST(Tiles, OutputsOfBf16AreWithinTheirRoundings) {
   const Outcome want = exact(c);
   for (const std::string& kernel : tile_kernels_here()) {
     const Outcome got = run(c, kernel, Precision::full);
-    EXPECT_LT(distance(got.output, want.output), 0x1p-8 * std::sqrt(2.0 / 3.0)) << kernel;
+    EXPECT_LT(relative_distance(got.output, want.output), 0x1p-8 * std::sqrt(2.0 / 3.0)) << kernel;
     for (std::int64_t i = 0; i < want.log_sum_exp.count(); ++i)
       ASSERT_NEAR(element(got.log_sum_exp, i), element(want.log_sum_exp, i), 1e-5) << kernel;
   }
@@ -119,9 +103,14 @@ TEST(Tiles, GradientsOfBf16AreWithinTheirRoundings) {
   const Outcome want = exact(c), beside = run(c, "baseline", Precision::full);
   for (const std::string& kernel : tile_kernels_here()) {
     const Outcome got = run(c, kernel, Precision::full);
-    EXPECT_LT(distance(got.d_query, want.d_query), distance(beside.d_query, want.d_query) + 0x1p-8) << kernel;
-    EXPECT_LT(distance(got.d_key, want.d_key), distance(beside.d_key, want.d_key) + 0x1p-8) << kernel;
-    EXPECT_LT(distance(got.d_value, want.d_value), distance(beside.d_value, want.d_value) + 0x1p-8) << kernel;
+    EXPECT_LT(relative_distance(got.d_query, want.d_query),
+              relative_distance(beside.d_query, want.d_query) + 0x1p-8)
+        << kernel;
+    EXPECT_LT(relative_distance(got.d_key, want.d_key), relative_distance(beside.d_key, want.d_key) + 0x1p-8)
+        << kernel;
+    EXPECT_LT(relative_distance(got.d_value, want.d_value),
+              relative_distance(beside.d_value, want.d_value) + 0x1p-8)
+        << kernel;
   }
 }
 
@@ -131,10 +120,16 @@ TEST(Tiles, OfF16NothingIsLost) {
   const Outcome want = exact(c), beside = run(c, "baseline", Precision::full);
   for (const std::string& kernel : kernels_here({"amx", "tiles"})) {
     const Outcome got = run(c, kernel, Precision::full);
-    EXPECT_LT(distance(got.output, want.output), 1.1 * distance(beside.output, want.output)) << kernel;
-    EXPECT_LT(distance(got.d_query, want.d_query), 1.1 * distance(beside.d_query, want.d_query)) << kernel;
-    EXPECT_LT(distance(got.d_key, want.d_key), 1.1 * distance(beside.d_key, want.d_key)) << kernel;
-    EXPECT_LT(distance(got.d_value, want.d_value), 1.1 * distance(beside.d_value, want.d_value)) << kernel;
+    EXPECT_LT(relative_distance(got.output, want.output), 1.1 * relative_distance(beside.output, want.output))
+        << kernel;
+    EXPECT_LT(relative_distance(got.d_query, want.d_query),
+              1.1 * relative_distance(beside.d_query, want.d_query))
+        << kernel;
+    EXPECT_LT(relative_distance(got.d_key, want.d_key), 1.1 * relative_distance(beside.d_key, want.d_key))
+        << kernel;
+    EXPECT_LT(relative_distance(got.d_value, want.d_value),
+              1.1 * relative_distance(beside.d_value, want.d_value))
+        << kernel;
   }
 }
 
@@ -143,19 +138,25 @@ TEST(Tiles, PrecisionsOfF32KeepWhatTheySay) {
   const Outcome want = exact(c), full = run(c, "baseline", Precision::full);
   for (const std::string& kernel : kernels_here({"amx", "tiles"})) {
     const auto off = [&](Precision precision) {
-      return distance(run(c, kernel, precision).output, want.output);
+      return relative_distance(run(c, kernel, precision).output, want.output);
     };
     EXPECT_LT(off(Precision::medium), 0x1p-7) << kernel;
     EXPECT_LT(off(Precision::high), 1e-5) << kernel;
-    EXPECT_GT(off(Precision::high), 4 * distance(full.output, want.output)) << kernel << ": not split?";
-    EXPECT_LT(off(Precision::higher), 1.1 * distance(full.output, want.output)) << kernel;
+    EXPECT_GT(off(Precision::high), 4 * relative_distance(full.output, want.output))
+        << kernel << ": not split?";
+    EXPECT_LT(off(Precision::higher), 1.1 * relative_distance(full.output, want.output)) << kernel;
     const Outcome high = run(c, kernel, Precision::high), higher = run(c, kernel, Precision::higher);
-    EXPECT_LT(distance(high.d_query, want.d_query), 2e-5) << kernel;
-    EXPECT_LT(distance(high.d_key, want.d_key), 2e-5) << kernel;
-    EXPECT_LT(distance(high.d_value, want.d_value), 1e-5) << kernel;
-    EXPECT_LT(distance(higher.d_query, want.d_query), 1.2 * distance(full.d_query, want.d_query)) << kernel;
-    EXPECT_LT(distance(higher.d_key, want.d_key), 1.2 * distance(full.d_key, want.d_key)) << kernel;
-    EXPECT_LT(distance(higher.d_value, want.d_value), 1.2 * distance(full.d_value, want.d_value)) << kernel;
+    EXPECT_LT(relative_distance(high.d_query, want.d_query), 2e-5) << kernel;
+    EXPECT_LT(relative_distance(high.d_key, want.d_key), 2e-5) << kernel;
+    EXPECT_LT(relative_distance(high.d_value, want.d_value), 1e-5) << kernel;
+    EXPECT_LT(relative_distance(higher.d_query, want.d_query),
+              1.2 * relative_distance(full.d_query, want.d_query))
+        << kernel;
+    EXPECT_LT(relative_distance(higher.d_key, want.d_key), 1.2 * relative_distance(full.d_key, want.d_key))
+        << kernel;
+    EXPECT_LT(relative_distance(higher.d_value, want.d_value),
+              1.2 * relative_distance(full.d_value, want.d_value))
+        << kernel;
   }
 }
 
