@@ -29,6 +29,9 @@ class EverythingNode final : public MaskNode {
     const KeySpans whole = span_within(0, block.key_len, block.key_len);
     return {whole, whole};
   }
+  std::optional<KeyBand> band(const QueryBlock& block) const override {
+    return KeyBand{-far, far, 0, block.key_len};
+  }
   std::string print(int) const override { return "everything"; }
   void validate(const AttentionShape&) const override {}
 };
@@ -39,6 +42,9 @@ class CausalNode final : public MaskNode {
   BlockSpans spans(const QueryBlock& block) const override {
     return {span_within(0, block.query_end, block.key_len),
             span_within(0, block.query_begin + 1, block.key_len)};
+  }
+  std::optional<KeyBand> band(const QueryBlock& block) const override {
+    return KeyBand{-far, 1, 0, block.key_len};
   }
   std::string print(int) const override { return "causal"; }
   void validate(const AttentionShape&) const override {}
@@ -54,6 +60,9 @@ class WindowNode final : public MaskNode {
   BlockSpans spans(const QueryBlock& block) const override {
     return {span_within(block.query_begin - back_, block.query_end + ahead_, block.key_len),
             span_within(block.query_end - 1 - back_, block.query_begin + ahead_ + 1, block.key_len)};
+  }
+  std::optional<KeyBand> band(const QueryBlock& block) const override {
+    return KeyBand{-back_, ahead_ + 1, 0, block.key_len};
   }
   std::string print(int) const override {
     return "window(" + side(window_.lookback) + "," + side(window_.lookahead) + ")";
@@ -119,6 +128,9 @@ class LengthsNode final : public MaskNode {
     const KeySpans keys = span_within(0, length(block.batch, block), block.key_len);
     return {keys, keys};
   }
+  std::optional<KeyBand> band(const QueryBlock& block) const override {
+    return KeyBand{-far, far, 0, std::min(length(block.batch, block), block.key_len)};
+  }
   std::string print(int) const override { return "lengths(" + list_of(lengths_) + ")"; }
   void validate(const AttentionShape& shape) const override {
     if (lengths_.empty()) return;
@@ -156,6 +168,13 @@ class PairNode final : public MaskNode {
     const BlockSpans a = a_->spans(block), b = b_->spans(block);
     if (kind_ == Kind::both) return {intersect(a.some, b.some), intersect(a.all, b.all)};
     return {unite(a.some, b.some), unite(a.all, b.all)};
+  }
+  std::optional<KeyBand> band(const QueryBlock& block) const override {
+    if (kind_ != Kind::both) return std::nullopt;
+    const std::optional<KeyBand> a = a_->band(block), b = a ? b_->band(block) : std::nullopt;
+    if (!a || !b) return std::nullopt;
+    return KeyBand{std::max(a->first, b->first), std::min(a->last, b->last), std::max(a->begin, b->begin),
+                   std::min(a->end, b->end)};
   }
   std::string print(int parent) const override {
     const int own = kind_ == Kind::both ? binds_and : binds_or;

@@ -28,12 +28,27 @@ void BlockSchedule::build(const Mask& mask, const QueryBlock& block, std::int64_
   const auto count = static_cast<std::size_t>(block.query_end - block.query_begin);
   rows_.resize(count);
   visible_.clear();
+  if (const std::optional<KeyBand> band = mask.node().band(block)) return build_rows(*band, block);
   for (std::size_t r = 0; r < count; ++r) {
     QueryBlock row = block;
     row.query_begin = block.query_begin + static_cast<std::int64_t>(r);
     row.query_end = row.query_begin + 1;
     rows_[r] = mask.node().spans(row).some;
     visible_ = unite(visible_, rows_[r]);
+  }
+}
+
+void BlockSchedule::build_rows(const KeyBand& band, const QueryBlock& block) {
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    const std::int64_t query = block.query_begin + static_cast<std::int64_t>(r);
+    const KeySpan span{std::max(query + band.first, band.begin), std::min(query + band.last, band.end)};
+    rows_[r].clear();
+    if (span.begin >= span.end) continue;
+    rows_[r].push_back(span);
+    if (!visible_.empty() && span.begin <= visible_.back().end)
+      visible_.back().end = std::max(visible_.back().end, span.end);
+    else
+      visible_.push_back(span);
   }
 }
 

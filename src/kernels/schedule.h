@@ -39,6 +39,8 @@ class BlockSchedule {
   SpanList visible() const;
 
  private:
+  void build_rows(const KeyBand& band, const QueryBlock& block);
+
   std::vector<Piece> pieces_;
   std::vector<KeySpans> rows_;
   KeySpans visible_;

@@ -82,7 +82,8 @@ class TileForward {
         at_(at),
         scratch_(scratch),
         sizes_(TileSizesOf(p)),
-        columns_(RoundUp(at.rows, 16)),
+        all_{0, RoundUp(at.rows, 16)},
+        columns_(all_),
         exponents_(ExponentsOf(p, in.split)) {}
 
   HWY_INLINE void Run(const BlockSchedule& schedule) {
@@ -99,7 +100,7 @@ class TileForward {
 
   /// What the block's rows have come to, or what this chunk of the keys adds to it.
   HWY_INLINE void Leave(const ForwardOutputs<float>& out, const Partials<float>& partials, int64_t chunk) {
-    TransposeBlocks(reinterpret_cast<const uint32_t*>(scratch_.gathered), sizes_.value_dim, columns_,
+    TransposeBlocks(reinterpret_cast<const uint32_t*>(scratch_.gathered), sizes_.value_dim, all_.end,
                     kBlockQueries, reinterpret_cast<uint32_t*>(scratch_.spare), sizes_.value_dim);
     for (int64_t r = 0; r < at_.rows; ++r) {
       const bool unseen = states_.maximum[r] == kHidden<float> && states_.sum[r] == 0.0f;
@@ -142,17 +143,31 @@ class TileForward {
       if (partial) {
         for (int64_t j = 0; j < kChunk; ++j) any |= chunk[j];
       }
+      See(key, any ? SeeingColumns(chunk, at_.rows, all_) : all_);
+      if (columns_.Count() == 0) {
+        from_ = key + kChunk;
+        continue;
+      }
       // Whether sums are cut here must not depend on what hidden keys hold.
       const bool apart = any && HidesFromAll(chunk, at_.rows);
       if (apart) Gather(key);
-      const Terms<const uint32_t> queries{scratch_.query_pairs, kBlockQueries * sizes_.dim / 2};
-      TileProduct(*in_.engine, in_.split, kChunk, columns_, in_.keys.At(at_.b, at_.kv, key), queries,
-                  {in_.keys.stride, kBlockQueries, sizes_.dim, scratch_.scores, kBlockQueries});
+      const Terms<const uint32_t> queries{scratch_.query_pairs + columns_.begin,
+                                          kBlockQueries * sizes_.dim / 2};
+      TileProduct(
+          *in_.engine, in_.split, kChunk, columns_.Count(), in_.keys.At(at_.b, at_.kv, key), queries,
+          {in_.keys.stride, kBlockQueries, sizes_.dim, scratch_.scores + columns_.begin, kBlockQueries});
       if (any) HideScores(chunk, scratch_.scores);
       Absorb(key);
       if (apart) in_.values.Wild(at_.b, at_.kv, key) ? GatherClean(key, chunk) : Gather(key + kChunk);
     }
     Gather(RoundUp(piece.end, kChunk));
+  }
+
+  /// From this key on, these columns alone are computed; what waits for values is of those before.
+  HWY_INLINE void See(int64_t key, const Columns& columns) {
+    if (columns == columns_) return;
+    Gather(key);
+    columns_ = columns;
   }
 
   /// Weights of the chunk from the scores. Where the maximum is not known or too low, it is found first.
@@ -165,7 +180,7 @@ class TileForward {
       Weigh(key, sums);
     }
     const TileTag d;
-    for (int64_t v = 0; v < columns_; v += static_cast<int64_t>(hn::Lanes(d)))
+    for (int64_t v = columns_.begin; v < columns_.end; v += static_cast<int64_t>(hn::Lanes(d)))
       hn::Store(hn::Add(hn::Load(d, states_.sum + v), hn::Load(d, sums + v)), d, states_.sum + v);
   }
   HWY_INLINE void Weigh(int64_t key, float* sums) {
@@ -176,13 +191,13 @@ class TileForward {
       ChunkWeights<2>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
     else
       ChunkWeights<3>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
-    for (int64_t r = at_.rows; r < columns_; ++r) sums[r] = 0.0f;
+    for (int64_t r = Most(at_.rows, columns_.begin); r < columns_.end; ++r) sums[r] = 0.0f;
   }
   HWY_INLINE bool Fits(const float* sums) const {
     const TileTag d;
     const auto most = hn::Set(d, kMostSum);
     auto fits = hn::FirstN(d, hn::Lanes(d));
-    for (int64_t v = 0; v < columns_; v += static_cast<int64_t>(hn::Lanes(d)))
+    for (int64_t v = columns_.begin; v < columns_.end; v += static_cast<int64_t>(hn::Lanes(d)))
       fits = hn::And(fits, hn::Le(hn::Load(d, sums + v), most));
     return hn::AllTrue(d, fits);
   }
@@ -196,7 +211,11 @@ class TileForward {
     const auto hidden = hn::Set(d, kHidden<float>), slope = hn::Set(d, exponents_.factor), zero = hn::Zero(d);
     bool scaled = false;
     states_.all_seen = true;
-    for (int64_t v = 0; v < columns_; v += lanes) {
+    for (int64_t r = 0; r < all_.end; ++r) {
+      if (r < columns_.begin || r >= columns_.end)
+        states_.all_seen = states_.all_seen && states_.maximum[r] != kHidden<float>;
+    }
+    for (int64_t v = columns_.begin; v < columns_.end; v += lanes) {
       auto best = hidden;
       for (int64_t j = 0; j < kChunk; ++j) {
         const auto score = hn::Mul(hn::LoadU(d, scratch_.scores + j * kBlockQueries + v), slope);
@@ -216,7 +235,7 @@ class TileForward {
     }
     if (!scaled) return;
     Gather(key);
-    for (int64_t v = 0; v < columns_; v += lanes) {
+    for (int64_t v = columns_.begin; v < columns_.end; v += lanes) {
       const auto factor = hn::Load(d, factors + v);
       hn::Store(hn::Mul(factor, hn::Load(d, states_.sum + v)), d, states_.sum + v);
       for (int64_t i = 0; i < sizes_.value_dim; ++i) {
@@ -229,10 +248,12 @@ class TileForward {
   /// gathered += V^T·P^T for the weights of keys [from_, key), whose buffer is then free again.
   HWY_INLINE void Gather(int64_t key) {
     if (key > from_) {
-      const Terms<const uint32_t> weights{scratch_.weights, kBlockQueries * kValueKeys / 2};
+      const Terms<const uint32_t> weights{scratch_.weights + columns_.begin, kBlockQueries * kValueKeys / 2};
       AddTileProduct(
-          *in_.engine, in_.split, sizes_.value_dim, columns_, in_.values.At(at_.b, at_.kv, from_), weights,
-          {in_.values.stride, kBlockQueries, key - from_, scratch_.gathered, kBlockQueries}, scratch_.spare);
+          *in_.engine, in_.split, sizes_.value_dim, columns_.Count(), in_.values.At(at_.b, at_.kv, from_),
+          weights,
+          {in_.values.stride, kBlockQueries, key - from_, scratch_.gathered + columns_.begin, kBlockQueries},
+          scratch_.spare);
     }
     from_ = key;
   }
@@ -240,9 +261,10 @@ class TileForward {
   /// Gather of one chunk with an infinity or a NaN among its values, some of which may be hidden.
   HWY_NOINLINE void GatherClean(int64_t key, const uint64_t* hidden) {
     const Terms<const uint16_t> clean = CleanColumns(in_.values, in_.split, at_, key, hidden, scratch_.clean);
-    const Terms<const uint32_t> weights{scratch_.weights, kBlockQueries * kValueKeys / 2};
-    AddTileProduct(*in_.engine, in_.split, sizes_.value_dim, columns_, clean, weights,
-                   {kChunk, kBlockQueries, kChunk, scratch_.gathered, kBlockQueries}, scratch_.spare);
+    const Terms<const uint32_t> weights{scratch_.weights + columns_.begin, kBlockQueries * kValueKeys / 2};
+    AddTileProduct(*in_.engine, in_.split, sizes_.value_dim, columns_.Count(), clean, weights,
+                   {kChunk, kBlockQueries, kChunk, scratch_.gathered + columns_.begin, kBlockQueries},
+                   scratch_.spare);
     from_ = key + kChunk;
   }
 
@@ -251,7 +273,7 @@ class TileForward {
   const BlockAt<float>& at_;
   const TileScratch& scratch_;
   TileSizes sizes_;
-  int64_t columns_;  ///< of the block's 64 that are multiplied: whole tiles
+  Columns all_, columns_;  ///< of the block's 64 that hold queries, and that see keys of this chunk
   Exponents exponents_;
   TileStates states_;
   int64_t from_ = 0;  ///< the first key of the weights that wait for their values

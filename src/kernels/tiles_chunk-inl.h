@@ -67,15 +67,22 @@ HWY_INLINE void StorePair(V even, V odd, const Terms<uint32_t>& to, int64_t at) 
   }
 }
 
-/// Scores of kChunk keys [key][64], of which `columns` are in use, become weights, powers of factor·s -
-/// shift, stored as pairs; sums[64] of them.
+/// Queries of a block, by whole tiles.
+struct Columns {
+  int64_t begin = 0, end = 0;
+  HWY_INLINE int64_t Count() const { return end - begin; }
+  HWY_INLINE bool operator==(const Columns& other) const { return begin == other.begin && end == other.end; }
+};
+
+/// Scores of kChunk keys [key][64] become weights, powers of factor·s - shift, stored as pairs; sums[64] of
+/// them.
 template <int kTerms>
-HWY_INLINE void ChunkWeights(const float* scores, int64_t columns, float factor, const float* shifts,
+HWY_INLINE void ChunkWeights(const float* scores, const Columns& columns, float factor, const float* shifts,
                              float* sums, const Terms<uint32_t>& to) {
   const TileTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto slope = hn::Set(d, factor);
-  for (int64_t v = 0; v < columns; v += lanes) {
+  for (int64_t v = columns.begin; v < columns.end; v += lanes) {
     const auto shift = hn::LoadU(d, shifts + v);
     auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
     const float* row = scores + v;
@@ -118,6 +125,18 @@ HWY_NOINLINE void HiddenBits(const BlockSchedule& schedule, const Piece& piece, 
     seen ^= hidden[j];
     hidden[j] = all & ~seen;
   }
+}
+
+/// The columns of `all` that see some key of the chunk.
+HWY_INLINE Columns SeeingColumns(const uint64_t* hidden, int64_t rows, const Columns& all) {
+  uint64_t none = AllRows(rows);  // sees nothing
+  for (int64_t j = 0; j < kChunk; ++j) none &= hidden[j];
+  const uint64_t some = AllRows(rows) & ~none;
+  Columns seeing;
+  while (seeing.begin < all.end && !(some >> seeing.begin & 0xffffu)) seeing.begin += 16;
+  for (seeing.end = all.end; seeing.end > seeing.begin && !(some >> (seeing.end - 16) & 0xffffu);)
+    seeing.end -= 16;
+  return seeing;
 }
 
 /// Is some key of the chunk hidden from all queries of the block?

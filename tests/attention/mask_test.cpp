@@ -26,6 +26,33 @@ TEST(Mask, SpansAgainstBruteForce) {
   }
 }
 
+// What is between the diagonals, and nothing else, is what each query sees.
+TEST(Mask, BandsAgainstBruteForce) {
+  PhiloxStream random(3);
+  int bands = 0;
+  for (int trial = 0; trial < 4000; ++trial) {
+    const Mask mask = random_mask(random, trial % 3);
+    const std::int64_t begin = static_cast<std::int64_t>(random.next_below(30)) - 6;
+    const QueryBlock block{.batch = random.next_below(2),
+                           .query_begin = begin,
+                           .query_end = begin + 1 + random.next_below(9),
+                           .key_len = random.next_below(21)};
+    const std::optional<KeyBand> band = mask.node().band(block);
+    if (!band) continue;
+    ++bands;
+    for (std::int64_t query = block.query_begin; query < block.query_end; ++query) {
+      for (std::int64_t key = 0; key < block.key_len; ++key) {
+        const bool inside = key >= std::max(query + band->first, band->begin) &&
+                            key < std::min(query + band->last, band->end);
+        ASSERT_EQ(inside, mask.node().allows({block.batch, 0, query, key}, block)) << to_string(mask);
+      }
+    }
+    EXPECT_GE(band->begin, 0);
+    EXPECT_LE(band->end, block.key_len);
+  }
+  EXPECT_GT(bands, 500);
+}
+
 TEST(Mask, ClassifyIsSound) {
   PhiloxStream random(2);
   for (int trial = 0; trial < 2000; ++trial) {

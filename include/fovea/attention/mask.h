@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -83,12 +84,20 @@ struct BlockSpans {
   KeySpans some, all;
 };
 
+/// Keys between two diagonals: the query at position p sees [max(p + first, begin), min(p + last, end)).
+struct KeyBand {
+  std::int64_t first = 0, last = 0, begin = 0, end = 0;
+};
+
 /// What a mask type provides; immutable.
 class MaskNode {
  public:
   virtual ~MaskNode() = default;
   virtual bool allows(const Site& site, const QueryBlock& block) const = 0;
   virtual BlockSpans spans(const QueryBlock& block) const = 0;
+  /// What the block's queries see where that is a band, for kernels that would else ask for the spans of each
+  /// query alone.
+  virtual std::optional<KeyBand> band(const QueryBlock&) const { return std::nullopt; }
   /// The expression grammar's text, binding strength `parent` around it: parse(print(x)) == x.
   virtual std::string print(int parent) const = 0;
   /// Throws InvalidArgument(function "make_plan") where the mask cannot serve such a call.
