@@ -98,6 +98,19 @@ class TileForward {
     for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, schedule.pieces()[n]);
   }
 
+  /// Asks for what the next block will read and this one does not: its queries, and as many keys more. Under
+  /// a window of 256 that is 5 % of a call, elsewhere nothing.
+  HWY_INLINE void FetchNext(const BlockSchedule& schedule) const {
+    if (schedule.piece_count() == 0) return;
+    const int64_t key = schedule.pieces()[schedule.piece_count() - 1].end, row = at_.row + kBlockQueries;
+    WithStored(p_, p_.query, p_.stored_query, [&](const auto& x) {
+      FetchRows(x, at_.b, at_.h, row, Least(kBlockQueries, p_.query_len - row), p_.score_dim);
+    });
+    WithStored(p_, p_.key, p_.stored_key, [&](const auto& x) {
+      FetchRows(x, at_.b, at_.kv, key, Least(kBlockQueries, p_.key_len - key), p_.score_dim);
+    });
+  }
+
   /// What the block's rows have come to, or what this chunk of the keys adds to it.
   HWY_INLINE void Leave(const ForwardOutputs<float>& out, const Partials<float>& partials, int64_t chunk) {
     TransposeBlocks(reinterpret_cast<const uint32_t*>(scratch_.gathered), sizes_.value_dim, all_.end,
@@ -327,6 +340,7 @@ HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<flo
     TileForward block(p, in, at, buffers);
     const BlockSchedule& schedule = ScheduleOf(p, at, begin, Least(p.key_len, begin + chunks.keys),
                                                kValueKeys);  // may run or throw what users wrote
+    block.FetchNext(schedule);
     if (engine.begin) engine.begin();
     block.Run(schedule);
     if (engine.end) engine.end();

@@ -136,6 +136,17 @@ HWY_INLINE void PackRow(const S* x, int64_t n, int64_t padded, int terms, const 
   }
 }
 
+/// Rows [row, row + count) of x into the second-level cache.
+template <class S>
+HWY_INLINE void FetchRows(const Operand<const S*>& x, int64_t b, int64_t h, int64_t row, int64_t count,
+                          int64_t dim) {
+  for (int64_t r = 0; r < count; ++r) {
+    const S* from = RowAt(x, b, h, row + r);
+    for (int64_t i = 0; i < dim; i += 64 / static_cast<int64_t>(sizeof(S)))
+      __builtin_prefetch(from + i, 0, 2);
+  }
+}
+
 /// Rows [row, row + count) of x, then zeros up to `rows`, each of `padded` elements.
 template <class S>
 HWY_NOINLINE void PackRows(const Operand<const S*>& x, int64_t b, int64_t h, int64_t row, int64_t count,
@@ -171,10 +182,16 @@ HWY_NOINLINE void ZipRows(const uint16_t* from, int64_t rows, int64_t columns, i
   }
 }
 
-HWY_INLINE bool HasInfinityOrNan(const uint16_t* x, int64_t n) {
-  unsigned any = 0;
-  for (int64_t i = 0; i < n; ++i) any |= (x[i] & 0x7f80u) == 0x7f80u ? 1u : 0u;
-  return any != 0;
+/// Is there one among `rows` rows of n bf16 elements? n is a multiple of 16.
+HWY_NOINLINE bool HasInfinityOrNan(const uint16_t* x, int64_t rows, int64_t n, int64_t stride) {
+  const hn::CappedTag<uint16_t, 16> d;
+  const auto exponent = hn::Set(d, uint16_t{0x7f80});
+  auto largest = hn::Zero(d);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < n; i += static_cast<int64_t>(hn::Lanes(d)))
+      largest = hn::Max(largest, hn::And(hn::LoadU(d, x + r * stride + i), exponent));
+  }
+  return !hn::AllFalse(d, hn::Eq(largest, exponent));
 }
 
 /// A finished row in 16 bits.
@@ -293,13 +310,24 @@ HWY_NOINLINE PackedColumns PackKeyColumns(const Problem<float>& p, const Split& 
   executor->parallel_for(p.batch * p.kv_heads * packed.chunks, [&](int64_t unit, int worker) {
     const int64_t key = unit % packed.chunks * kChunk, head = unit / packed.chunks;
     const int64_t b = head / p.kv_heads, h = head % p.kv_heads, count = kChunk * packed.dim;
-    auto* rows = reinterpret_cast<uint16_t*>(scratch + worker * one);
-    auto* pairs = reinterpret_cast<uint32_t*>(rows + count * split.terms);
-    PackRows(x, b, h, key, Least(kChunk, p.key_len - key), kChunk, dim, packed.dim, split.terms,
-             Terms<uint16_t>{rows, count});
-    wild[unit] = HasInfinityOrNan(rows, count);
+    const int64_t there = Least(kChunk, p.key_len - key);
+    auto* own = reinterpret_cast<uint16_t*>(scratch + worker * one);
+    auto* pairs = reinterpret_cast<uint32_t*>(own + count * split.terms);
+    const uint16_t* rows = own;
+    int64_t stride = packed.dim;
+    bool in_place = false;
+    if constexpr (hwy::IsSame<S, hwy::bfloat16_t>()) {  // whole tiles are read where they lie
+      if (split.terms == 1 && there == kChunk && dim == packed.dim) {
+        rows = reinterpret_cast<const uint16_t*>(RowAt(x, b, h, key));
+        stride = x.row_stride;
+        in_place = true;
+      }
+    }
+    if (!in_place)
+      PackRows(x, b, h, key, there, kChunk, dim, packed.dim, split.terms, Terms<uint16_t>{own, count});
+    wild[unit] = HasInfinityOrNan(rows, kChunk, packed.dim, stride);
     for (int term = 0; term < split.terms; ++term) {
-      ZipRows(rows + term * count, kChunk, packed.dim, packed.dim, pairs, packed.dim);
+      ZipRows(rows + term * count, kChunk, packed.dim, stride, pairs, packed.dim);
       auto* columns = const_cast<uint16_t*>(packed.At(b, h, key).of(term));
       TransposeBlocks(pairs, kChunk / 2, packed.dim, packed.dim, reinterpret_cast<uint32_t*>(columns),
                       packed.stride / 2);
