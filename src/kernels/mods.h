@@ -5,7 +5,9 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <type_traits>
 
 #include "fovea/attention/mod.h"
 
@@ -38,13 +40,26 @@ struct ProblemMod {
 template <class T>
 struct Problem;
 
-/// The mods of a problem. A plan that only counts bytes gives mods without data.
+/// The mods of a problem. A plan that only counts bytes gives mods without data. Those that are not there are
+/// neither made nor copied: eight empty ones took half of a small call's microsecond.
 template <class T>
 struct ProblemMods {
-  std::array<ProblemMod<T>, max_mods> list;
+  union {
+    ProblemMod<T> list[max_mods];
+  };
   std::size_t count = 0;
 
-  std::span<const ProblemMod<T>> all() const { return {list.data(), count}; }
+  ProblemMods() {}
+  ProblemMods(const ProblemMods& other) { *this = other; }
+  ProblemMods& operator=(const ProblemMods& other) {
+    if (this == &other) return *this;
+    for (count = 0; count < other.count; ++count) std::construct_at(list + count, other.list[count]);
+    return *this;
+  }
+  static_assert(std::is_trivially_destructible_v<ProblemMod<T>>);
+
+  ProblemMod<T>& add() { return *std::construct_at(list + count++); }
+  std::span<const ProblemMod<T>> all() const { return {list, count}; }
   bool empty() const { return count == 0; }
   std::size_t most_arguments() const;
   /// A gradient that several batch entries or heads share in every score: they then have to take turns.

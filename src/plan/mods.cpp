@@ -67,7 +67,7 @@ template <class T>
 kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan, const Mods& mods) {
   kernels::ProblemMods<T> result;
   for (const Mod& mod : mods) {
-    kernels::ProblemMod<T>& to = result.list[result.count++];
+    kernels::ProblemMod<T>& to = result.add();
     to.node = &mod.node();
     to.code = code_of<T>(mod.node(), plan.kernel->isa);
     to.count = mod.node().arguments().size();
