@@ -3,7 +3,8 @@ JSON, a request and an answer each.
 
 {"do": "list", "without": [NAME, ...]}
     {"rivals": [{"name", "library", "version"} or {"name", "absent": reason}, ...]}
-{"do": "prepare", "pass", "score", "mask", "dtype", "shape", "tensors": {NAME: {"file", "dtype", "shape"}}}
+{"do": "prepare", "pass", "score", "mask", "dtype", "shape", "tensors": {NAME: {"file", "dtype", "shape"}}, "without": [NAME, ...]}
+    {"preparing": NAME} before each, so that it is known who ended the process if it ends
     {"prepared": [{"name", "error", "seconds"} or {"name", "refused": reason}, ...]}: how far its results are from Fovea's
     (relative Frobenius norm, the worst of output or gradients), and a first guess of its time
 {"do": "run", "name", "count"}
@@ -21,7 +22,7 @@ import os
 import resource
 import sys
 import time
-from typing import Any, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import numpy as np
 
@@ -68,8 +69,9 @@ def _seconds(call: Call) -> float:
 
 
 class Server:
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, tell: Callable[[dict[str, Any]], None]) -> None:
         self.threads = threads
+        self.tell = tell
         self.rivals: list[Rival] = []
         self.calls: dict[str, Call] = {}
 
@@ -91,7 +93,12 @@ class Server:
     def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
         _limit_memory()
         case = _read_case(request)
-        return {"prepared": [self._prepare(rival, case) for rival in self.rivals]}
+        prepared = []
+        for rival in self.rivals:
+            if rival.name not in request.get("without", []):
+                self.tell({"preparing": rival.name})
+                prepared.append(self._prepare(rival, case))
+        return {"prepared": prepared}
 
     def _prepare(self, rival: Rival, case: Case) -> dict[str, Any]:
         answer: dict[str, Any] = {"name": rival.name}
@@ -135,14 +142,18 @@ def main() -> int:
     os.dup2(2, 1)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")
-    server = Server(int(sys.argv[1]))
+
+    def tell(answer: Optional[dict[str, Any]]) -> None:
+        print(json.dumps(answer), file=answers, flush=True)
+
+    server = Server(int(sys.argv[1]), tell)
     doing = {"list": server.list_all, "prepare": server.prepare, "run": server.run, "drop": server.drop}
     for request in _requests(sys.stdin):
         try:
             answer: Optional[dict[str, Any]] = doing[request["do"]](request)
         except Exception as error:
             answer = {"failed": _reason(error)}
-        print(json.dumps(answer), file=answers, flush=True)
+        tell(answer)
     return 0
 
 

@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #endif
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace fovea::cli {
@@ -89,26 +90,44 @@ nlohmann::json Rivals::ask(const nlohmann::json& request) {
   std::fflush(to_);
   char* line = nullptr;
   std::size_t room = 0;
-  const bool got = getline(&line, &room, from_) > 0;
-  nlohmann::json answer =
-      got ? nlohmann::json::parse(line, nullptr, false) : nlohmann::json(nlohmann::json::value_t::discarded);
+  nlohmann::json answer;
+  do {
+    const bool got = getline(&line, &room, from_) > 0;
+    answer = got ? nlohmann::json::parse(line, nullptr, false)
+                 : nlohmann::json(nlohmann::json::value_t::discarded);
+    if (answer.is_object() && answer.contains("preparing")) preparing_ = answer["preparing"];
+  } while (answer.is_object() && answer.contains("preparing"));
   std::free(line);
   if (answer.is_object()) return answer;
   end();
   return nlohmann::json::object();
 }
 
-nlohmann::json Rivals::prepare(const nlohmann::json& request) {
-  if (!to_ && starts_ > 0 && starts_ < most_starts) start();
-  const nlohmann::json answer = ask(request);
-  if (answer.contains("prepared")) return answer["prepared"];
-  nlohmann::json refused = nlohmann::json::array();
-  for (const nlohmann::json& rival : list_) {
-    if (!rival.contains("absent"))
-      refused.push_back(
-          {{"name", rival["name"]}, {"refused", answer.value("failed", "the process of the rivals ended")}});
+nlohmann::json Rivals::prepare(nlohmann::json request) {
+  const auto refused = [](const nlohmann::json& name, const std::string& reason) {
+    return nlohmann::json{{"name", name}, {"refused", reason}};
+  };
+  nlohmann::json ended = nlohmann::json::array();  // those that took the process with them
+  request["without"] = nlohmann::json::array();
+  nlohmann::json answer;
+  for (;;) {
+    if (!to_ && starts_ > 0 && starts_ < most_starts) start();
+    preparing_ = nullptr;
+    answer = ask(request);
+    if (to_ || preparing_.is_null()) break;
+    request["without"].push_back(preparing_);
+    ended.push_back(refused(preparing_, "its process ended, for want of memory or by its own fault"));
   }
-  return refused;
+  nlohmann::json all = answer.value("prepared", nlohmann::json::array());
+  if (!answer.contains("prepared")) {
+    for (const nlohmann::json& rival : list_) {
+      const auto same = [&](const nlohmann::json& other) { return other["name"] == rival["name"]; };
+      if (!rival.contains("absent") && std::none_of(ended.begin(), ended.end(), same))
+        all.push_back(refused(rival["name"], answer.value("failed", "the process of the rivals ended")));
+    }
+  }
+  all.insert(all.end(), ended.begin(), ended.end());
+  return all;
 }
 
 std::vector<double> Rivals::run(const std::string& name, std::int64_t count) {

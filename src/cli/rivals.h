@@ -35,16 +35,15 @@ class Rivals {
 
   /// Every rival's preparation of a case, a warm-up and a comparison with `output` included: [{"name",
   /// "error", "seconds"} or {"name", "refused": reason}, ...]. Absent rivals are not among them. Empty where
-  /// no process answers: one that ended in an earlier row, for want of memory say, is started again, three
-  /// times in all.
-  nlohmann::json prepare(const nlohmann::json& request);
+  /// no process answers. One that ends is started again, without the rival that it was preparing.
+  nlohmann::json prepare(nlohmann::json request);
   /// Seconds of each of `count` runs; empty where it fails, which ends the rival's part in this row.
   std::vector<double> run(const std::string& name, std::int64_t count);
   /// Lets go of the case.
   void drop();
 
  private:
-  static constexpr int most_starts = 3;
+  static constexpr int most_starts = 30;  // in all: each costs the rivals' imports
   void start();
   void end();
   nlohmann::json ask(const nlohmann::json& request);
@@ -52,6 +51,7 @@ class Rivals {
   RivalsOptions options_;
   int starts_ = 0;
   pid_t child_ = -1;
+  nlohmann::json preparing_;  // the name of the rival that is being prepared
   std::FILE *to_ = nullptr, *from_ = nullptr;
   nlohmann::json list_ = nlohmann::json::array();
 };

@@ -20,6 +20,30 @@ printf 'before\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nafter\n' >"$work/
 # A rival's process that does not answer is absent, and no error.
 "$fovea" bench kernels --quick --cpu-threads 1 --only 'decode f32' --rivals "$work/no-such-python" \
   --rivals-script "$0" --json "$work/mute.json" >/dev/null
+# One that takes the process with it is left out of that row, and the others are measured.
+cat >"$work/rivals.py" <<'END'
+import json, os, sys
+names = ["torch sdpa", "onednn"]
+for line in sys.stdin:
+    request = json.loads(line)
+    answer = {}
+    if request["do"] == "list":
+        answer = {"rivals": [{"name": name, "library": "none", "version": "0"} for name in names]}
+    elif request["do"] == "prepare":
+        answer = {"prepared": []}
+        for name in names:
+            if name in request["without"]:
+                continue
+            print(json.dumps({"preparing": name}), flush=True)
+            if name == "torch sdpa":
+                os._exit(1)
+            answer["prepared"].append({"name": name, "error": 0.0, "seconds": 1e-3})
+    elif request["do"] == "run":
+        answer = {"seconds": [1e-3] * request["count"]}
+    print(json.dumps(answer), flush=True)
+END
+"$fovea" bench kernels --quick --cpu-threads 1 --only 'decode f32' --rivals python3 \
+  --rivals-script "$work/rivals.py" --json "$work/ended.json" >/dev/null
 # What is no report, no place for a table, and a row that does not exist are errors.
 for wrong in "--from $work/table" "--from $work/report.json --markdown $work/table" "--quick --only nothing"; do
   if "$fovea" bench kernels $wrong >/dev/null 2>"$work/error"; then
@@ -82,5 +106,8 @@ assert all(row["beside"]["name"] == "full" and row["kernel"] == "portable tiles"
 decode = json.loads((work / "decode.json").read_text())
 assert len(decode["rows"]) == 1
 mute = json.loads((work / "mute.json").read_text())
+ended = {rival["name"]: rival for rival in json.loads((work / "ended.json").read_text())["rows"][0]["rivals"]}
+assert "its process ended" in ended["torch sdpa"]["refused"], ended
+assert positive(ended["onednn"]["ratio"]), ended
 assert all("does not answer" in rival["absent"] for rival in mute["rivals"]), mute["rivals"]
 END
