@@ -251,7 +251,12 @@ HWY_INLINE T Finish(const RowState<T>& state, const T* sink, int64_t n, const T*
   }
   const T log_sum_exp = state.maximum + static_cast<T>(std::log(state.sum));
   const T inverse = ShareOf(log_sum_exp, sink) / state.sum;
-  for (int64_t i = 0; i < n; ++i) output[i] = gathered[i] * inverse;
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::Mul(hn::LoadU(d, gathered + i), hn::Set(d, inverse)), d, output + i);
+  for (; i < n; ++i) output[i] = gathered[i] * inverse;
   return log_sum_exp;
 }
 

@@ -295,9 +295,60 @@ HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out
   }
 }
 
+/// What a row's weights of one piece may sum to, lane by lane, before its maximum is looked for.
+template <class T>
+constexpr T kMostLaneSum = T(0x1p14);
+
+/// Scores of a piece that all rows see become weights relative to the maxima that the rows have, whatever the
+/// scores are now: no pass looks for new ones, which would cost 7 % of a call. Lanes of the rows' sums are
+/// left in `sums`. False where a score is far above its row's maximum, or NaN: then the scores are gone, and
+/// are to be made again.
+template <class T>
+HWY_INLINE bool LazyWeights(T scale, int64_t rows, int64_t n, const RowState<T>* states, int64_t stride,
+                            T* scores, T* sums) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto factor = hn::Set(d, scale), top = hn::Set(d, T{80}), most = hn::Set(d, kMostLaneSum<T>);
+  auto fits = hn::Eq(top, top);
+  for (int64_t r = 0; r < rows; ++r) {
+    T* x = scores + r * stride;
+    for (int64_t i = n; i < Padded<T>(n); ++i) x[i] = kHidden<T>;
+    const auto shift = hn::Set(d, states[r].maximum);
+    auto sum = hn::Zero(d);
+    for (int64_t i = 0; i < n; i += lanes) {
+      const auto e = Exp(d, AtMost(top, hn::Sub(hn::Mul(hn::LoadU(d, x + i), factor), shift)));
+      hn::StoreU(e, d, x + i);
+      sum = hn::Add(sum, e);
+    }
+    hn::StoreU(sum, d, sums + r * lanes);
+    fits = hn::And(fits, hn::Le(sum, most));
+  }
+  return hn::AllTrue(d, fits);
+}
+
+template <class T>
+HWY_INLINE bool AllSeen(int64_t rows, const RowState<T>* states) {
+  for (int64_t r = 0; r < rows; ++r) {
+    if (states[r].maximum == kHidden<T>) return false;
+  }
+  return true;
+}
+
+/// The lanes' sums of a block's rows, added up where a row's state is wanted.
+template <class T>
+HWY_INLINE void FoldLanes(int64_t rows, RowState<T>* states, T* sums) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t r = 0; r < rows; ++r) {
+    states[r].sum += hn::GetLane(hn::SumOfLanes(d, hn::LoadU(d, sums + r * lanes)));
+    hn::StoreU(hn::Zero(d), d, sums + r * lanes);
+  }
+}
+
 template <class T>
 struct ForwardScratch {
   T *scores, *gathered, *keep;
+  T *sums, *piece_sums;  ///< lanes of each row's
   T* tile;  ///< where blocks pack their own; there too where this call's do not, for a smaller one's may
   ModBuffers<T> mods;
 };
@@ -305,8 +356,12 @@ struct ForwardScratch {
 template <class T>
 HWY_INLINE ForwardScratch<T> TakeForwardScratch(const Problem<T>& p, Carve& carve) {
   const int64_t stride = TileStride<T>(p.key_len);
-  return {carve.Take<T>(kBlockRows * stride), carve.Take<T>(kBlockRows * Padded<T>(p.value_dim)),
-          carve.Take<T>(stride), carve.Take<T>(p.score_dim * stride),
+  return {carve.Take<T>(kBlockRows * stride),
+          carve.Take<T>(kBlockRows * Padded<T>(p.value_dim)),
+          carve.Take<T>(stride),
+          carve.Take<T>(kBlockRows * Padded<T>(1)),
+          carve.Take<T>(kBlockRows * Padded<T>(1)),
+          carve.Take<T>(p.score_dim * stride),
           TakeModBuffers(p.mods, kBlockRows, false, carve)};
 }
 
@@ -323,20 +378,41 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
   BlockKeys<T> keys{packed, packed.one ? scratch.tile : nullptr};
   if (keys.own) keys.packed.data = keys.own;
   RowState<T> states[kBlockRows];
+  const int64_t lanes = Padded<T>(1);
+  // Mods such as ALiBi may raise scores from key to key; and once a block's scores have risen, they may
+  // again.
+  bool may_be_lazy = p.normalizer == NormalizerKind::softmax && !p.has_mods;
   Fill(T{0}, at.rows * width, scratch.gathered);
+  Fill(T{0}, at.rows * lanes, scratch.sums);
   for (int64_t n = 0; n < schedule.piece_count(); ++n) {
     const Piece& piece = schedule.pieces()[n];
     const int64_t count = piece.end - piece.begin;
     KeyRange ranges[kBlockRows];
     RangesOf<T>(schedule, piece, at.rows, ranges);
-    BlockScores(p, keys.At(p, at, piece.begin), at, schedule, piece, ranges, scratch.scores, stride,
-                scratch.mods);
+    const auto score = [&]() HWY_ATTR {
+      BlockScores(p, keys.At(p, at, piece.begin), at, schedule, piece, ranges, scratch.scores, stride,
+                  scratch.mods);
+    };
+    score();
+    bool lazy = may_be_lazy && piece.full && AllSeen(at.rows, states);
+    if (lazy) {
+      lazy = LazyWeights(scale, at.rows, count, states, stride, scratch.scores, scratch.piece_sums);
+      if (lazy) {
+        AddScaled(T{1}, scratch.piece_sums, at.rows * lanes, scratch.sums);
+      } else {
+        may_be_lazy = false;
+        score();
+      }
+    }
+    if (!lazy) FoldLanes(at.rows, states, scratch.sums);
     for (int64_t r = 0; r < at.rows; ++r) {
       T* row = scratch.scores + r * stride;
-      const KeyRange seen = SeenPart(ranges[r], count, row);
-      if (seen.begin == seen.end) continue;
-      const T factor = Normalize(p, scale, seen.end - seen.begin, row + seen.begin, states[r]);
-      if (factor != T{1}) Scale(factor, width, scratch.gathered + r * width);
+      if (!lazy) {
+        const KeyRange seen = SeenPart(ranges[r], count, row);
+        if (seen.begin == seen.end) continue;
+        const T factor = Normalize(p, scale, seen.end - seen.begin, row + seen.begin, states[r]);
+        if (factor != T{1}) Scale(factor, width, scratch.gathered + r * width);
+      }
       if (p.dropout_rate > 0) {
         dropout_factors<T>(p.dropout_rate, p.dropout_seed,
                            {at.b, at.h, at.row + r + p.query_offset, piece.begin}, count, scratch.keep);
@@ -353,6 +429,7 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
       });
     });
   }
+  FoldLanes(at.rows, states, scratch.sums);
   for (int64_t r = 0; r < at.rows; ++r) {
     const T* gathered = scratch.gathered + r * width;
     if (partials.data)

@@ -161,7 +161,8 @@ TEST(Tiles, PrecisionsOfF32KeepWhatTheySay) {
 }
 
 // Scores that a lazy maximum could lose: they rise by more than its headroom with every chunk of keys, or
-// fall as fast, or leap once, or stay where they are, near nothing and far out.
+// fall as fast, or leap once, or stay where they are, near nothing and far out. One head's keys are split,
+// those of sixteen are not.
 TEST(Tiles, ScoresThatRiseFallAndLeap) {
   constexpr std::int64_t keys = 700;
   const std::vector<std::pair<const char*, double (*)(std::int64_t)>> courses{
@@ -172,13 +173,21 @@ TEST(Tiles, ScoresThatRiseFallAndLeap) {
       {"deep", [](std::int64_t) { return -3e4; }},
       {"up and down", [](std::int64_t j) { return j / 32 % 2 ? 60.0 : -60.0; }}};
   for (const auto& [name, course] : courses) {
-    for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
-      Call c({.scale = 1.0}, {.query_len = 70, .key_len = keys, .head_dim = 16, .value_dim = 8}, dtype, 0.0);
-      for (std::int64_t i = 0; i < 70; ++i) set_element(c.query, i * 16, 1.0);
+    for (const auto& [dtype, heads] : {std::pair<DType, std::int64_t>{DType::bf16, 1},
+                                       {DType::f16, 1},
+                                       {DType::f32, 1},
+                                       {DType::bf16, 16},
+                                       {DType::f32, 16},
+                                       {DType::f64, 16}}) {
+      Call c({.scale = 1.0},
+             {.num_query_heads = heads, .query_len = 70, .key_len = keys, .head_dim = 16, .value_dim = 8},
+             dtype, 0.0);
+      for (std::int64_t i = 0; i < 70 * heads; ++i) set_element(c.query, i * 16, 1.0);
       for (std::int64_t j = 0; j < keys; ++j) set_element(c.key, j * 16, course(j));
       const Outcome want = exact(c);
-      for (const std::string& kernel : tile_kernels_here()) {
-        const Outcome got = run(c, kernel, Precision::higher);
+      for (const std::string& kernel :
+           kernels_here({"amx", "avx512bf16", "tiles", "avx512", "avx2", "baseline"})) {
+        const Outcome got = run(c, kernel, dtype == DType::f64 ? Precision::full : Precision::higher);
         const double eps = dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-10 : 0x1p-18;
         for (std::int64_t i = 0; i < want.output.count(); ++i)
           ASSERT_NEAR(element(got.output, i), element(want.output, i), 4 * eps) << kernel << ", " << name;
