@@ -25,7 +25,7 @@ void Widen(const float16* from, int64_t count, float* to) {
 
 void Narrow(const float* from, int64_t count, float16* to) {
   int64_t i = 0;
-#if !HWY_ARCH_X86 || HWY_TARGET <= HWY_AVX2  // without F16C Highway's conversion does not round
+#if FOVEA_NATIVE_F16
   const hn::ScalableTag<float> d;
   const hn::Rebind<hwy::float16_t, decltype(d)> d16;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));

@@ -80,6 +80,7 @@ void Forward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& execut
     weights.log_sum_exp = nullptr;
     rest.weights.data = nullptr;
     if (out.weights.data) DirectForward(p, weights, executor, memory);
+    if (!rest.output.data && !rest.log_sum_exp) return;
     if constexpr (sizeof(T) == 4) {
       if (p.stored_key.data) return StoredForward(p, rest, executor, memory);
     }
@@ -138,6 +139,10 @@ HWY_AFTER_NAMESPACE();
 namespace fovea::kernels {
 namespace {
 
+std::int64_t few_queries(DType dtype) {
+  return size_of(dtype) == 2 ? most_split_16_bit : most_split_queries;
+}
+
 Stored reads_stored(const Problem<float>& p) {
   return p.score == ScoreKind::dot && p.query_len <= most_split_16_bit && p.key_len > 0 && !p.whole_row
              ? Stored::keys_and_values
@@ -179,7 +184,8 @@ const char* accepts(const Request&) {
                            std::span<std::byte> m) { TARGET::Backward64(p, g, e, m.data()); },      \
         .reads_stored = reads_stored,                                                               \
         .absence = [] { return absence_unless(SUPPORTED); },                                        \
-        .refuse = accepts};                                                                         \
+        .refuse = accepts,                                                                          \
+        .few_queries = few_queries};                                                                \
     return table;                                                                                   \
   }
 

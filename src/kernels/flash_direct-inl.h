@@ -1,6 +1,7 @@
-// Additive scores, and few queries (decoding): one row at a time, straight from the operands. Nothing is
-// packed: with one query, packing would double the traffic; and an additive score costs a tanh an element,
-// beside which packing gains nothing. No [L, L, hidden] buffer: tanh is computed again in backward.
+// Additive scores; and of few queries with other scores the weights, and backward: one row at a time,
+// straight from the operands. Nothing is packed: with one query, packing would double the traffic; and an
+// additive score costs an exponential or a tanh an element, beside which packing gains nothing. No [L, L,
+// hidden] buffer: tanh is computed again in backward.
 #if defined(FOVEA_FLASH_DIRECT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_DIRECT_INL_H_
 #undef FOVEA_FLASH_DIRECT_INL_H_

@@ -8,6 +8,15 @@
 
 #include "kernels/flash_row-inl.h"
 
+/// Whether Highway 1.0 converts f16 by the processor's instructions. Its other conversions make numbers of
+/// infinity and NaN, and do not round.
+#undef FOVEA_NATIVE_F16
+#if HWY_ARCH_X86
+#define FOVEA_NATIVE_F16 (HWY_TARGET <= HWY_AVX2)
+#else
+#define FOVEA_NATIVE_F16 (HWY_ARCH_ARM_A64 && HWY_TARGET != HWY_SCALAR)
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
@@ -16,8 +25,7 @@ template <class D, class S>
 HWY_INLINE hn::Vec<D> LoadWide(D d, const S* from) {
   if constexpr (sizeof(S) == sizeof(hn::TFromD<D>)) {
     return hn::LoadU(d, from);
-#if HWY_ARCH_X86 && \
-    HWY_TARGET > HWY_AVX2  // without F16C Highway's conversion makes numbers of infinity and NaN
+#if !FOVEA_NATIVE_F16
   } else if constexpr (hwy::IsSame<S, hwy::float16_t>()) {
     const hn::RebindToUnsigned<D> du;
     const auto bits =

@@ -225,7 +225,7 @@ HWY_INLINE T NormalizerGradient(const Problem<T>& p, const WholeRow<T>& row, con
       return 0;
     case NormalizerKind::sample:
       Copy(g.scores, row.n, row.spare);
-      WeightsOf(T{1}, g.log_sum_exp, T{1}, row.n, row.spare);
+      WeightsOf<true>(T{1}, g.log_sum_exp, T{1}, row.n, row.spare);
       for (int64_t j = 0; j < row.n; ++j) gradient[j] = g.advantage * (g.weights[j] - row.spare[j]);
       return 0;
     case NormalizerKind::gumbel: {

@@ -133,7 +133,7 @@ HWY_INLINE T Absorb(T scale, int64_t n, T* scores, RowState<T>& state) {
 
 /// Weights factor·e^(scale·s - shift) of one piece, 0 where hidden or where the whole row is. Of a row that
 /// saw a NaN they are NaN, but 0 where hidden.
-template <class T>
+template <bool kClamp, class T>
 HWY_INLINE void WeightsOf(T scale, T shift, T factor, int64_t n, T* scores) {
   const T poison = shift + factor;
   if (poison != poison) {
@@ -141,7 +141,7 @@ HWY_INLINE void WeightsOf(T scale, T shift, T factor, int64_t n, T* scores) {
     return Fill(T{0}, Padded<T>(n) - n, scores + n);
   }
   if (shift == kHidden<T>) return Fill(T{0}, Padded<T>(n), scores);
-  Exponentials<true>(scale, shift, n, scores);
+  Exponentials<kClamp>(scale, shift, n, scores);
   if (factor != T{1}) Scale(factor, n, scores);
 }
 
@@ -188,7 +188,8 @@ HWY_INLINE T Normalize(const Problem<T>& p, T scale, int64_t n, T* scores, RowSt
   return 1;
 }
 
-/// Weights of one piece by the running softmax: exact to the last bits however large the scores are.
+/// Weights of one piece by the running softmax: exact to the last bits however large the scores are. They may
+/// be above the maximum, by as little as a lazy one lets pass.
 template <class T>
 HWY_INLINE void FinalWeights(const Problem<T>& p, T scale, const RowState<T>& state, const T* sink, int64_t n,
                              T* scores) {
@@ -196,7 +197,7 @@ HWY_INLINE void FinalWeights(const Problem<T>& p, T scale, const RowState<T>& st
     return SigmoidRow(scale, static_cast<T>(p.sigmoid_bias), n, scores);
   if (state.maximum == kHidden<T> && state.sum == T{0}) return Fill(T{0}, Padded<T>(n), scores);
   const T share = ShareOf(state.maximum + static_cast<T>(std::log(state.sum)), sink);
-  WeightsOf(scale, state.maximum, share / state.sum, n, scores);
+  WeightsOf<false>(scale, state.maximum, share / state.sum, n, scores);
 }
 /// By the log-sum-exp, which has rounded the logarithm of the sum away by |lse|·eps: never above 1.
 template <class T>
@@ -204,7 +205,7 @@ HWY_INLINE void SavedWeights(const Problem<T>& p, T scale, T log_sum_exp, const 
                              T* scores) {
   if (p.normalizer == NormalizerKind::sigmoid)
     return SigmoidRow(scale, static_cast<T>(p.sigmoid_bias), n, scores);
-  WeightsOf(scale, log_sum_exp, ShareOf(log_sum_exp, sink), n, scores);
+  WeightsOf<true>(scale, log_sum_exp, ShareOf(log_sum_exp, sink), n, scores);
 }
 
 /// scores ← dropped weights P∘keep, d_scores ← dS, exactly 0 where P is (there dP may hold NaN): softmax

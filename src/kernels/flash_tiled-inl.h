@@ -25,7 +25,7 @@ template <class T>
 struct Packed {
   const T* data = nullptr;
   int64_t heads = 0, tiles = 0, dim = 0, stride = 0;
-  bool one = false;  ///< there is but the tile that is asked for: OwnTiles
+  bool one = false;  ///< there is but the tile that is asked for: BlockKeys
   HWY_INLINE const T* Tile(int64_t b, int64_t h, int64_t tile) const {
     return one ? data : data + ((b * heads + h) * tiles + tile) * dim * stride;
   }

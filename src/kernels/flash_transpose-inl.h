@@ -53,7 +53,8 @@ inline HWY_NOINLINE void TransposeBlocks(const uint32_t* from, int64_t rows, int
   }
 #elif HWY_TARGET == HWY_SCALAR
   for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) to[c * to_stride + r] = from[r * from_stride + c];
+    for (int64_t c = 0; c < columns; ++c)
+      hwy::CopyBytes<4>(from + r * from_stride + c, to + c * to_stride + r);
   }
 #else
   const hn::CappedTag<uint32_t, 16> d;

@@ -144,6 +144,8 @@ struct KernelTable {
   const KernelTable* otherwise = nullptr;
   /// Blocks of queries and tiles of keys of calls with many queries.
   std::int64_t block_queries = tiled_queries, block_keys = tile_keys;
+  /// Up to so many queries of this type are one block, by tiles of tile_keys; null: none.
+  std::int64_t (*few_queries)(DType) = nullptr;
 };
 
 /// All kernels compiled in, best first.

@@ -82,17 +82,22 @@ const char* refusal(const Request& request, bool splits) {
 
 // Few queries of bf16 are decoded by dot products.
 using Decode = void (*)(const Problem<float>&, const ForwardOutputs<float>&, Executor&, std::byte*);
-bool decodes(const Problem<float>& p, Decode decode) {
-  return decode && p.operands == DType::bf16 && p.query_len <= most_split_dots && p.key_len > 0 &&
-         p.value_dim > 0 && !p.whole_row && !dot_absence();
+std::int64_t few_queries(DType dtype, Decode decode) {
+  return decode && dtype == DType::bf16 && !dot_absence() ? most_split_dots : most_split_queries;
 }
-// Others are not worth packing for.
+bool decodes(const Problem<float>& p, Decode decode) {
+  return decode && p.operands == DType::bf16 && p.query_len <= few_queries(p.operands, decode) &&
+         p.key_len > 0 && p.value_dim > 0 && !p.whole_row && !dot_absence();
+}
+// Few others are read as they lie by the flash kernel.
 bool takes(const Problem<float>& p, Decode decode) {
   return !p.whole_row && p.query_len > most_split_queries && p.key_len > 0 && p.value_dim > 0 &&
          !decodes(p, decode);
 }
+// Of f32 in bf16 terms the weights are to be made of the scores that forward made them of.
 bool takes_backward(const Problem<float>& p) {
-  return !p.whole_row && p.query_len > most_direct_queries && p.key_len > 0 && p.value_dim > 0;
+  const std::int64_t most = p.operands == DType::f32 ? most_split_queries : most_direct_queries;
+  return !p.whole_row && p.query_len > most && p.key_len > 0 && p.value_dim > 0;
 }
 
 /// Null in builds for one machine, which leave out the targets below its own.
@@ -103,7 +108,8 @@ const KernelTable* flash_kernel(std::string_view isa) {
   return nullptr;
 }
 
-// One table over the walk of TARGET; what `takes` says no to, and weights, are the business of BASE.
+// One table over the walk of TARGET. Few queries of bf16 are DECODE's business; what else `takes` says no to,
+// and weights, that of BASE.
 #define FOVEA_TILE_TABLE(FUNCTION, TARGET, NAME, ISA, ENGINE, ABSENCE, SPLITS, BASE, DECODE)              \
   const KernelTable& FUNCTION() {                                                                         \
     static const KernelTable& base = *flash_kernel(BASE);                                                 \
@@ -154,7 +160,8 @@ const KernelTable* flash_kernel(std::string_view isa) {
         .refuse = [](const Request& request) { return refusal(request, SPLITS); },                        \
         .otherwise = &base,                                                                               \
         .block_queries = 64,                                                                              \
-        .block_keys = 256};                                                                               \
+        .block_keys = 256,                                                                                \
+        .few_queries = [](DType dtype) { return few_queries(dtype, DECODE); }};                           \
     return table;                                                                                         \
   }
 

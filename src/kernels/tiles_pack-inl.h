@@ -136,17 +136,6 @@ HWY_INLINE void PackRow(const S* x, int64_t n, int64_t padded, int terms, const 
   }
 }
 
-/// Rows [row, row + count) of x into the second-level cache.
-template <class S>
-HWY_INLINE void FetchRows(const Operand<const S*>& x, int64_t b, int64_t h, int64_t row, int64_t count,
-                          int64_t dim) {
-  for (int64_t r = 0; r < count; ++r) {
-    const S* from = RowAt(x, b, h, row + r);
-    for (int64_t i = 0; i < dim; i += 64 / static_cast<int64_t>(sizeof(S)))
-      __builtin_prefetch(from + i, 0, 2);
-  }
-}
-
 /// Rows [row, row + count) of x, then zeros up to `rows`, each of `padded` elements.
 template <class S>
 HWY_NOINLINE void PackRows(const Operand<const S*>& x, int64_t b, int64_t h, int64_t row, int64_t count,
@@ -197,7 +186,7 @@ HWY_NOINLINE bool HasInfinityOrNan(const uint16_t* x, int64_t rows, int64_t n, i
 /// A finished row in 16 bits.
 template <class S>
 HWY_INLINE void NarrowRow(const float* row, int64_t n, uint16_t* to) {
-#if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2  // without F16C Highway's conversion does not round
+#if !FOVEA_NATIVE_F16
   if constexpr (hwy::IsSame<S, hwy::float16_t>()) {
     for (int64_t i = 0; i < n; ++i) to[i] = float16(row[i]).bits;
     return;

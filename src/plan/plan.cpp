@@ -123,9 +123,14 @@ Tiles count_tiles(const BlockSpans& spans, std::int64_t key_len, std::int64_t ti
 // at, each n-th with n odd to the blocks of an entry, so that no row and no head is left out.
 std::string tile_share(const AttentionPlan::Impl& plan, std::optional<std::int64_t> query_offset) {
   const AttentionShape& shape = plan.shape;
-  const bool direct = plan.additive() || shape.query_len <= kernels::most_direct_queries;
-  const std::int64_t rows = direct ? kernels::direct_queries : plan.kernel->block_queries,
-                     keys = direct ? kernels::tile_keys : plan.kernel->block_keys,
+  const std::int64_t most = plan.whole_row() || !plan.kernel->few_queries
+                                ? kernels::most_direct_queries
+                                : plan.kernel->few_queries(plan.dtype);
+  const bool few = shape.query_len <= most;
+  const std::int64_t rows = plan.additive() ? kernels::direct_queries
+                            : few           ? std::max<std::int64_t>(shape.query_len, 1)
+                                            : plan.kernel->block_queries,
+                     keys = plan.additive() || few ? kernels::tile_keys : plan.kernel->block_keys,
                      blocks = (shape.query_len + rows - 1) / rows,
                      offset = query_offset.value_or(shape.key_len - shape.query_len);
   const MaskNode& mask = plan.spec.mask.node();

@@ -30,7 +30,10 @@ std::vector<Call> calls(const std::vector<std::int64_t>& queries_of_call,
                                    .num_kv_heads = queries % 2 == 0 ? 6 : 2,
                                    .query_len = queries,
                                    .key_len = keys,
-                                   .head_dim = queries < 5 ? 20 : 40,
+                                   .head_dim = queries < 5    ? 20
+                                               : queries < 10 ? 96
+                                               : queries < 15 ? 160
+                                                              : 40,
                                    .value_dim = queries < 5 ? 12 : 72};
         list.push_back({shape, dtype, {.scale = 3.0, .mask = Causal{}}});
         list.push_back(

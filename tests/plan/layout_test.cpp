@@ -199,7 +199,11 @@ TEST(Layout, WorkspacesGrowWithTheShape) {
       large.hidden = small.hidden = 5;
       AttentionSpec spec;
       if (trial % 2 == 1) spec.score = Additive{};
-      const PlanOptions options{.precision = Precision::higher, .kernel = info.isa};
+      const DType dtypes[] = {DType::f32, DType::bf16, DType::f16};
+      const DType dtype = dtypes[trial % 3];
+      const PlanOptions options{.dtype = dtype,
+                                .precision = dtype == DType::f32 ? Precision::higher : Precision::full,
+                                .kernel = info.isa};
       const AttentionPlan whole = make_plan(spec, large, options), part = make_plan(spec, small, options);
       ASSERT_LE(workspace_bytes(part, 2), workspace_bytes(whole, 2)) << info.isa << " trial " << trial;
       ASSERT_LE(backward_workspace_bytes(part, 2), backward_workspace_bytes(whole, 2))

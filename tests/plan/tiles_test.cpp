@@ -201,6 +201,27 @@ TEST(Tiles, ScoresThatRiseFallAndLeap) {
   }
 }
 
+// One key has a weight of 1 whatever the precision, in backward too: which of two ways a call takes by its
+// count of queries must be the same forward and backward.
+TEST(Tiles, ForwardAndBackwardMakeTheSameWeights) {
+  for (const std::int64_t queries : {4, 5, 8, 9, 16, 17}) {
+    for (const Precision precision :
+         {Precision::medium, Precision::high, Precision::higher, Precision::full}) {
+      Call c({.scale = 1.0}, {.query_len = queries, .key_len = 1, .head_dim = 64, .value_dim = 4},
+             DType::f32);
+      for (std::int64_t i = 0; i < c.query.count(); ++i) set_element(c.query, i, 0.7515);
+      for (std::int64_t i = 0; i < c.key.count(); ++i) set_element(c.key, i, 1.0019);
+      for (std::int64_t i = 0; i < c.d_output.count(); ++i) set_element(c.d_output, i, 1.0);
+      for (const KernelInfo& info : list_kernels()) {
+        if (!info.available || info.isa == "reference") continue;
+        const Outcome got = run(c, info.isa, precision);
+        EXPECT_NEAR(element(got.d_value, 0), static_cast<double>(queries), 1e-3)
+            << info.isa << " " << queries << " queries";
+      }
+    }
+  }
+}
+
 // Rows that see only scores of -infinity, keys that nobody sees and that hold whatever they hold, a NaN that
 // somebody sees, an infinite score.
 TEST(Tiles, InfinitiesAndNans) {

@@ -10,6 +10,30 @@
 namespace fovea::testing {
 namespace {
 
+// Over several tiles of keys, whose scores pass the first one's maximum by a little and by much.
+TEST(Weights, RowsSumToOneHoweverScoresRise) {
+  const AttentionShape shape{.query_len = 60, .key_len = 600, .head_dim = 16, .value_dim = 3};
+  for (const double size : {1.0, 6.0, 100.0}) {
+    for (const KernelInfo& info : list_kernels()) {
+      if (!info.available) continue;
+      const Tensor q = random_tensor(DType::f32, {1, 1, 60, 16}, 1),
+                   k = random_tensor(DType::f32, {1, 1, 600, 16}, 2),
+                   v = random_tensor(DType::f32, {1, 1, 600, 3}, 3), weights(DType::f32, {1, 1, 60, 600}),
+                   output(DType::f32, {1, 1, 60, 3});
+      attend(make_plan({.scale = size}, shape, {.kernel = info.isa}), {.query = q, .key = k, .value = v},
+             {.output = output, .weights = weights});
+      for (std::int64_t r = 0; r < 60; ++r) {
+        double sum = 0;
+        for (std::int64_t j = 0; j < 600; ++j) {
+          sum += element(weights, r * 600 + j);
+          EXPECT_LE(element(weights, r * 600 + j), 1.0 + 0x1p-22) << info.isa;
+        }
+        EXPECT_NEAR(sum, 1.0, 1e-5) << info.isa << " row " << r << ", scale " << size;
+      }
+    }
+  }
+}
+
 // Heads or rows of a call, in any order, some of them twice.
 std::vector<std::int64_t> chosen(const Draw& draw, std::int64_t count) {
   std::vector<std::int64_t> list;
