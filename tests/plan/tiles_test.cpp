@@ -83,6 +83,16 @@ Call normal_call(DType dtype) {
               dtype);
 }
 
+// Every gradient as near to `want` as `beside` is, times `factor` and plus `more`.
+void expect_gradients_beside(const Outcome& got, const Outcome& want, const Outcome& beside, double factor,
+                             double more, const std::string& name) {
+  for (const auto& [gradient, of] : {std::pair{&Outcome::d_query, "query"}, std::pair{&Outcome::d_key, "key"},
+                                     std::pair{&Outcome::d_value, "value"}})
+    EXPECT_LT(relative_distance(got.*gradient, want.*gradient),
+              factor * relative_distance(beside.*gradient, want.*gradient) + more)
+        << name << ", " << of;
+}
+
 // Rounding the output to bf16 and each weight before its product loses 2^-8 at most, spread evenly: in the
 // mean a root of a third of that, and the two add as squares. What the coarse powers of 2 leave is nothing
 // beside it.
@@ -103,14 +113,7 @@ TEST(Tiles, GradientsOfBf16AreWithinTheirRoundings) {
   const Outcome want = exact(c), beside = run(c, "baseline", Precision::full);
   for (const std::string& kernel : tile_kernels_here()) {
     const Outcome got = run(c, kernel, Precision::full);
-    EXPECT_LT(relative_distance(got.d_query, want.d_query),
-              relative_distance(beside.d_query, want.d_query) + 0x1p-8)
-        << kernel;
-    EXPECT_LT(relative_distance(got.d_key, want.d_key), relative_distance(beside.d_key, want.d_key) + 0x1p-8)
-        << kernel;
-    EXPECT_LT(relative_distance(got.d_value, want.d_value),
-              relative_distance(beside.d_value, want.d_value) + 0x1p-8)
-        << kernel;
+    expect_gradients_beside(got, want, beside, 1.0, 0x1p-8, kernel);
   }
 }
 
@@ -122,14 +125,7 @@ TEST(Tiles, OfF16NothingIsLost) {
     const Outcome got = run(c, kernel, Precision::full);
     EXPECT_LT(relative_distance(got.output, want.output), 1.1 * relative_distance(beside.output, want.output))
         << kernel;
-    EXPECT_LT(relative_distance(got.d_query, want.d_query),
-              1.1 * relative_distance(beside.d_query, want.d_query))
-        << kernel;
-    EXPECT_LT(relative_distance(got.d_key, want.d_key), 1.1 * relative_distance(beside.d_key, want.d_key))
-        << kernel;
-    EXPECT_LT(relative_distance(got.d_value, want.d_value),
-              1.1 * relative_distance(beside.d_value, want.d_value))
-        << kernel;
+    expect_gradients_beside(got, want, beside, 1.1, 0.0, kernel);
   }
 }
 
@@ -149,14 +145,7 @@ TEST(Tiles, PrecisionsOfF32KeepWhatTheySay) {
     EXPECT_LT(relative_distance(high.d_query, want.d_query), 2e-5) << kernel;
     EXPECT_LT(relative_distance(high.d_key, want.d_key), 2e-5) << kernel;
     EXPECT_LT(relative_distance(high.d_value, want.d_value), 1e-5) << kernel;
-    EXPECT_LT(relative_distance(higher.d_query, want.d_query),
-              1.2 * relative_distance(full.d_query, want.d_query))
-        << kernel;
-    EXPECT_LT(relative_distance(higher.d_key, want.d_key), 1.2 * relative_distance(full.d_key, want.d_key))
-        << kernel;
-    EXPECT_LT(relative_distance(higher.d_value, want.d_value),
-              1.2 * relative_distance(full.d_value, want.d_value))
-        << kernel;
+    expect_gradients_beside(higher, want, full, 1.2, 0.0, kernel);
   }
 }
 
