@@ -4,8 +4,8 @@ import itertools
 import threading
 
 import pytest
-from torch.nn.functional import scaled_dot_product_attention as imported_before
 from torch_support import F64, bound, math_sdpa, tensors, torch
+from torch_support import theirs as imported_before
 
 import fovea
 import fovea.torch
