@@ -30,10 +30,7 @@ void time_decay() {
   const Tensor q = random_tensor(rows, 1), k = random_tensor(rows, 2), v = random_tensor(rows, 3);
   Tensor rate(DType::f32, {1, 1, 1, 1}), d_rate(DType::f32, {1, 1, 1, 1});
   Tensor output(DType::f32, rows), target(DType::f32, rows), lse(DType::f32, {1, 1, length});
-  const ConstTensorView arguments[] = {rate};
-  const TensorView gradients[] = {d_rate};
-  AttentionInputs inputs{.query = q, .key = k, .value = v};
-  inputs.mod_arguments = arguments;
+  const AttentionInputs inputs{.query = q, .key = k, .value = v, .arguments = {{"mods[0].rate", rate}}};
 
   rate.fill(1.5);  // the decay to be found
   attend(plan, inputs, {.output = target});
@@ -43,9 +40,7 @@ void time_decay() {
     Tensor difference(DType::f32, rows);  // the derivative of half the squared distance
     for (std::int64_t i = 0; i < output.count(); ++i)
       difference.data<float>()[i] = output.data<float>()[i] - target.data<float>()[i];
-    AttentionGradients wanted;
-    wanted.mod_arguments = gradients;
-    attend_backward(plan, inputs, output, lse, difference, wanted);
+    attend_backward(plan, inputs, output, lse, difference, {.arguments = {{"mods[0].rate", d_rate}}});
     *rate.data<float>() -= 0.02f * *d_rate.data<float>();
   }
   std::printf("learned a decay of %.3f\n", *rate.data<float>());

@@ -48,17 +48,14 @@ Saturation saturation(const Score& score, std::int64_t dim, std::uint64_t seed) 
     const auto length = static_cast<float>(length_of(row, kKeys));
     for (std::int64_t j = 0; j < kKeys; ++j) row[j] /= length;
   }
-  const ConstTensorView arguments[] = {bias};
-  AttentionInputs inputs{.query = q, .key = k, .value = v};
-  inputs.mod_arguments = arguments;
+  const AttentionInputs inputs{
+      .query = q, .key = k, .value = v, .arguments = {{"mods[0].bias", bias}}};
   AttentionOutputs outputs{.output = output};
   outputs.weights = weights;
   attend(plan, inputs, outputs);
   AttentionLoss loss{};
   loss.d_weights = d_weights;
-  const TensorView wanted[] = {d_bias};
-  AttentionGradients gradients;
-  gradients.mod_arguments = wanted;
+  const AttentionGradients gradients{.arguments = {{"mods[0].bias", d_bias}}};
   attend_backward(plan, inputs, loss, gradients);
   Saturation mean;
   for (std::int64_t r = 0; r < kRows; ++r) {
@@ -97,14 +94,14 @@ struct Subject {
     if (const std::int64_t hidden = hidden_of(score); hidden > 0) {
       W = normal_tensor({hidden, kWidth}, deviation, random);
       U = normal_tensor({hidden, kWidth}, deviation, random);
-      inputs.parameters = {.W = W, .U = U, .v = {}, .b = {}};
+      inputs.arguments = {{"score.W", W}, {"score.U", U}};
       if (std::holds_alternative<Additive>(score)) {
         vector = normal_tensor({hidden}, deviation, random);
-        inputs.parameters.v = vector;
+        inputs.arguments.set("score.v", vector);
       }
     } else if (std::holds_alternative<Bilinear>(score)) {
       W = normal_tensor({kWidth, kWidth}, deviation, random);
-      inputs.parameters.W = W;
+      inputs.arguments.set("score.W", W);
     }
   }
   static std::int64_t hidden_of(const Score& score) {

@@ -171,10 +171,7 @@ Score parse_score(std::string_view text) {
 }
 
 std::string to_string(const Score& score) {
-  for (const ScoreName& row : score_names()) {
-    if (row.score == score) return row.name;
-  }
-  return {};  // no score is without a row
+  return definition(score).name;
 }
 
 Normalizer parse_normalizer(std::string_view text) {

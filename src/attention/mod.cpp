@@ -73,6 +73,24 @@ Mod::Mod(std::shared_ptr<const ModNode> node) : node_(std::move(node)) {
                           std::to_string(node_->arguments().size()));
 }
 
+std::vector<ArgumentDeclaration> declarations(const ModNode& mod) {
+  using Fit = ArgumentAxis::Fit;
+  using Sizes = ArgumentSizes;
+  const ArgumentAxis query{.size = &Sizes::query_len, .fit = Fit::or_one}, one{.number = 1},
+      key{.size = &Sizes::key_len, .fit = Fit::or_one}, entries{.number = mod.entries()};
+  const bool table = mod.entries() > 0;
+  std::vector<ArgumentDeclaration> list;
+  for (const std::string& name : mod.arguments()) {
+    list.push_back({.name = name,
+                    .axes = {{.size = &Sizes::batch, .fit = Fit::or_one},
+                             {.size = &Sizes::num_query_heads, .fit = Fit::or_one},
+                             table && !mod.table_by_query() ? one : query,
+                             table ? entries : key},
+                    .layout = ArgumentDeclaration::Layout::any});
+  }
+  return list;
+}
+
 std::string to_string(const Mod& mod) {
   return mod.node().print();
 }

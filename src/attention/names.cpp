@@ -1,15 +1,15 @@
 #include "attention/names.h"
 
+#include <utility>
+
 namespace fovea {
 namespace {
 
-const ScoreName scores[] = {
-    {"scaled-dot", ScaledDot{}},     {"dot", Dot{}},
-    {"bilinear", Bilinear{}},        {"additive", Additive{}},
-    {"low-rank", LowRankBilinear{}}, {"location", Location{}},
-    {"coverage", Coverage{}},
-};
-static_assert(std::size(scores) == std::variant_size_v<Score>);
+template <std::size_t... I>
+std::array<ScoreName, sizeof...(I)> score_rows(std::index_sequence<I...>) {
+  return {ScoreName{std::variant_alternative_t<I, Score>::definition().name,
+                    std::variant_alternative_t<I, Score>{}}...};
+}
 
 using Kind = ModNumber::Kind;
 
@@ -51,42 +51,35 @@ const ModName mods[] = {
 };
 
 template <class N>
-constexpr NormalizerName plain(const char* name) {
-  return {
-      name, nullptr, 0.0, [](double) -> Normalizer { return N{}; },
-      [](const Normalizer& n) { return std::holds_alternative<N>(n) ? std::optional(0.0) : std::nullopt; }};
+NormalizerName normalizer_row() {
+  if constexpr (requires { N::number; }) {
+    return {N::name, N::number_text, N{}.*N::number,
+            [](double value) -> Normalizer {
+              N result;
+              result.*N::number = value;
+              return result;
+            },
+            [](const Normalizer& n) {
+              const N* given = std::get_if<N>(&n);
+              return given ? std::optional(given->*N::number) : std::nullopt;
+            }};
+  } else {
+    return {N::name, nullptr, 0.0, [](double) -> Normalizer { return N{}; },
+            [](const Normalizer& n) {
+              return std::holds_alternative<N>(n) ? std::optional(0.0) : std::nullopt;
+            }};
+  }
 }
-template <auto Member, class N>
-constexpr NormalizerName with(const char* name, const char* number, N absent) {
-  return {name, number, absent.*Member,
-          [](double value) -> Normalizer {
-            N result;
-            result.*Member = value;
-            return result;
-          },
-          [](const Normalizer& n) {
-            const N* given = std::get_if<N>(&n);
-            return given ? std::optional(given->*Member) : std::nullopt;
-          }};
+template <std::size_t... I>
+std::array<NormalizerName, sizeof...(I)> normalizer_rows(std::index_sequence<I...>) {
+  return {normalizer_row<std::variant_alternative_t<I, Normalizer>>()...};
 }
-
-constexpr NormalizerName normalizers[] = {
-    plain<Softmax>("softmax"),
-    plain<SoftmaxWithSink>("sink"),
-    with<&Sigmoid::bias>("sigmoid", "a bias", Sigmoid{}),
-    plain<Sparsemax>("sparsemax"),
-    with<&Entmax::alpha>("entmax", "an alpha", Entmax{}),
-    plain<HardArgmax>("argmax"),
-    plain<HardSample>("sample"),
-    with<&GumbelSample::temperature>("gumbel", "a temperature", GumbelSample{}),
-    plain<LinearChain>("chain"),
-};
-static_assert(std::size(normalizers) == std::variant_size_v<Normalizer>);
 
 }  // namespace
 
 std::span<const ScoreName> score_names() {
-  return scores;
+  static const auto rows = score_rows(std::make_index_sequence<std::variant_size_v<Score>>());
+  return rows;
 }
 
 std::span<const ModName> mod_names() {
@@ -94,7 +87,8 @@ std::span<const ModName> mod_names() {
 }
 
 std::span<const NormalizerName> normalizer_names() {
-  return normalizers;
+  static const auto rows = normalizer_rows(std::make_index_sequence<std::variant_size_v<Normalizer>>());
+  return rows;
 }
 
 }  // namespace fovea

@@ -31,6 +31,14 @@ struct Saved {
   std::vector<std::int64_t> key_lengths;
 };
 
+Arguments given(const AttentionCall& call) {
+  Arguments arguments;
+  for (const AttentionArgument& argument : call.arguments) {
+    if (!argument.value.empty()) arguments.set(argument.name, argument.value.value());
+  }
+  return arguments;
+}
+
 // `value` is empty where the weights are the result.
 AttentionInputs inputs_of(const AttentionCall& call, const Saved& saved, const Var& query, const Var& key,
                           const Var& value) {
@@ -38,14 +46,11 @@ AttentionInputs inputs_of(const AttentionCall& call, const Saved& saved, const V
                          .key = heads_of(key.value(), call.num_kv_heads),
                          .value = value.empty() ? ConstTensorView()
                                                 : ConstTensorView(heads_of(value.value(), call.num_kv_heads)),
+                         .arguments = given(call),
                          .key_lengths = saved.key_lengths,
                          .query_offset = call.query_offset,
                          .dropout_seed = call.dropout_seed,
                          .sample_seed = call.sample_seed};
-  if (!call.W.empty()) inputs.parameters.W = call.W.value();
-  if (!call.U.empty()) inputs.parameters.U = call.U.value();
-  if (!call.v.empty()) inputs.parameters.v = call.v.value();
-  if (!call.b.empty()) inputs.parameters.b = call.b.value();
   return inputs;
 }
 
@@ -58,15 +63,15 @@ Tensor like(const Var& x) {
 void backward(const AttentionCall& call, const Saved& saved, const Var& query, const Var& key,
               const Var& value, const Tensor& gradient) {
   const Tensor dq = like(query), dk = like(key), dv = like(value);
-  const Tensor dW = like(call.W), dU = like(call.U), d_v = like(call.v), db = like(call.b);
+  std::vector<Tensor> d_arguments;
   AttentionGradients gradients;
   if (dq) gradients.query = heads_of(dq, call.num_query_heads);
   if (dk) gradients.key = heads_of(dk, call.num_kv_heads);
   if (dv) gradients.value = heads_of(dv, call.num_kv_heads);
-  if (dW) gradients.W = dW;
-  if (dU) gradients.U = dU;
-  if (d_v) gradients.v = d_v;
-  if (db) gradients.b = db;
+  for (const AttentionArgument& argument : call.arguments) {
+    d_arguments.push_back(like(argument.value));
+    if (d_arguments.back()) gradients.arguments.set(argument.name, d_arguments.back());
+  }
   const AttentionInputs inputs = inputs_of(call, saved, query, key, value);
   if (value.empty()) {
     AttentionLoss loss{};
@@ -79,10 +84,7 @@ void backward(const AttentionCall& call, const Saved& saved, const Var& query, c
   accumulate(query, dq);
   accumulate(key, dk);
   accumulate(value, dv);
-  accumulate(call.W, dW);
-  accumulate(call.U, dU);
-  accumulate(call.v, d_v);
-  accumulate(call.b, db);
+  for (std::size_t n = 0; n < d_arguments.size(); ++n) accumulate(call.arguments[n].value, d_arguments[n]);
 }
 
 AttentionShape shape_of(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
@@ -98,11 +100,15 @@ AttentionShape shape_of(const AttentionCall& call, const Var& query, const Var& 
           .head_dim = query.size(2) / call.num_query_heads,
           .value_dim = value.empty() ? 0 : value.size(2) / call.num_kv_heads,
           .key_dim = key.size(2) / call.num_kv_heads,
-          .hidden = call.v.empty() ? 0 : call.v.value().size(-1)};
+          .hidden = hidden_of(call.spec.score, given(call))};
 }
 
 Tape* tape_of(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
-  return autograd::tape_of({&query, &key, &value, &call.W, &call.U, &call.v, &call.b});
+  Tape* tape = autograd::tape_of({&query, &key, &value});
+  for (const AttentionArgument& argument : call.arguments) {
+    if (!tape) tape = autograd::tape_of({&argument.value});
+  }
+  return tape;
 }
 
 std::shared_ptr<Saved> save(const AttentionCall& call, const AttentionShape& shape) {

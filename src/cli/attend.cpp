@@ -24,7 +24,7 @@ Score read_score_name(AttendOptions& o) {
 // The engine names arguments of functions; here they came by flags.
 std::string flag_of(const AttendOptions& o, const InvalidArgument& error) {
   std::string argument = error.argument();
-  for (const char* prefix : {"parameters.", "loss.", "spec.", "attention."})
+  for (const char* prefix : {"score.", "normalizer.", "loss.", "spec.", "attention."})
     if (argument.starts_with(prefix)) argument.erase(0, std::string(prefix).size());
   if (argument.starts_with("mods[")) return "--mod (" + argument + ")";
   if (argument.starts_with("weight_mods[")) return "--weight-mod (" + argument + ")";
@@ -75,6 +75,7 @@ std::string flag_of(const AttendOptions& o, const InvalidArgument& error) {
   for (const auto& [name, flag] : flags) {
     if (argument == name) return flag;
   }
+  if (argument != error.argument()) return "--argument " + error.argument();
   return {};
 }
 

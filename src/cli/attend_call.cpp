@@ -37,8 +37,6 @@ void read_operands(const AttendOptions& o, AttendCall& call) {
   call.W_UV = read_axes(o.latent_value, "--latent-value", 3, "[heads, value_dim, latent_dim]");
   call.lambda = read_if(o.differential);
   call.gate = read_if(o.gate);
-  call.sink = read_if(o.sink);
-  call.transitions = read_if(o.transitions);
   call.d_output = read_if(o.grad);
   call.d_weights = read_if(o.grad_weights);
   call.advantage = read_if(o.advantage);
@@ -52,28 +50,30 @@ void read_operands(const AttendOptions& o, AttendCall& call) {
   expect_size("--value", call.value, 2, "length, as --key has,", call.key.size(2));
 }
 
-void read_score(const AttendOptions& o, AttendCall& call) {
-  ScoreParameters& p = call.inputs.parameters;
-  for (const std::string* path :
-       {&o.bilinear, &o.additive_query, &o.low_rank_query, &o.location, &o.concat_matrix})
-    if (!path->empty()) call.W = read_npy(*path);
-  for (const std::string* path : {&o.additive_key, &o.low_rank_key})
-    if (!path->empty()) call.U = read_npy(*path);
-  call.v = read_if(o.additive_vector);
-  call.b = read_if(o.additive_bias);
-  call.w = read_if(o.coverage_vector);
-  if (call.W) p.W = call.W;
-  if (call.U) p.U = call.U;
-  if (call.v) p.v = call.v;
-  if (!o.concat_matrix.empty()) {
-    const std::int64_t columns = call.query.size(3) + call.key.size(3);
-    if (call.W.rank() != 2 || call.W.size(1) != columns)
-      refuse("--concat-matrix", fmt::format("[hidden, {}], the elements of a query and a key", columns),
-             to_string(call.W.shape()));
-    p = concat_parameters(call.W, call.v, call.query.size(3));
+// Flags that name an argument of the score or of the normaliser, and --argument, which names any.
+void read_arguments(const AttendOptions& o, AttendCall& call) {
+  Arguments& arguments = call.inputs.arguments;
+  const std::pair<const std::string*, const char*> files[] = {
+      {&o.bilinear, "score.W"},         {&o.additive_query, "score.W"},  {&o.low_rank_query, "score.W"},
+      {&o.location, "score.W"},         {&o.additive_key, "score.U"},    {&o.low_rank_key, "score.U"},
+      {&o.additive_vector, "score.v"},  {&o.additive_bias, "score.b"},   {&o.coverage_vector, "score.w"},
+      {&o.sink, "normalizer.sink"},     {&o.transitions, "normalizer.transitions"}};
+  for (const auto& [path, name] : files) {
+    if (!path->empty()) arguments.set(name, read_npy(*path));
   }
-  if (call.b) p.b = call.b;
-  if (call.w) p.w = call.w;
+  for (const std::string& text : o.arguments) {
+    const auto [name, path] = split_mod(text);
+    if (name.empty() || path.empty()) refuse("--argument", "NAME=FILE, such as score.W=w.npy", text);
+    arguments.set(name, read_npy(path));
+  }
+  if (o.concat_matrix.empty()) return;
+  call.concat = read_npy(o.concat_matrix);
+  const std::int64_t columns = call.query.size(3) + call.key.size(3);
+  if (call.concat.rank() != 2 || call.concat.size(1) != columns)
+    refuse("--concat-matrix", fmt::format("[hidden, {}], the elements of a query and a key", columns),
+           to_string(call.concat.shape()));
+  const Arguments parts = concat_arguments(call.concat, arguments["score.v"], call.query.size(3));
+  for (const char* name : {"score.W", "score.U"}) arguments.set(name, parts[name]);
 }
 
 AttentionShape shape_of(const AttendOptions& o, const AttendCall& call) {
@@ -101,10 +101,10 @@ AttentionShape shape_of(const AttendOptions& o, const AttendCall& call) {
     shape.key_dim = k.size(3);
   } else {
     if (v) shape.num_kv_heads = v.size(1);
-    shape.key_len = v ? v.size(2) : call.W.size(0);
+    const ConstTensorView rows = call.inputs.arguments["score.W"];
+    shape.key_len = v ? v.size(2) : rows.rank() > 0 ? rows.size(0) : 0;
   }
-  if (call.v) shape.hidden = call.v.count();
-  if (std::holds_alternative<LowRankBilinear>(call.spec.score)) shape.hidden = call.W.size(0);
+  shape.hidden = hidden_of(call.spec.score, call.inputs.arguments);
   return shape;
 }
 
@@ -138,7 +138,7 @@ AttendCall read_attend_call(const AttendOptions& o, const Score& score, const No
   call.spec.normalizer = normalizer;
   call.spec.dropout.rate = o.dropout.value_or(0.0);
   read_operands(o, call);
-  read_score(o, call);
+  read_arguments(o, call);
   call.shape = shape_of(o, call);
   call.query_offset = o.query_offset.value_or(call.shape.key_len - call.shape.query_len);
   read_mods(o, call, executor);
@@ -149,10 +149,6 @@ AttendCall read_attend_call(const AttendOptions& o, const Score& score, const No
     if (call.turned_key) in.key = call.turned_key;
     if (call.value) in.value = call.value;
   }
-  if (call.sink) in.sink = call.sink;
-  if (call.transitions) in.transitions = call.transitions;
-  in.mod_arguments = call.mod_views;
-  in.weight_mod_arguments = call.weight_mod_views;
   in.query_offset = o.query_offset;
   in.dropout_seed = o.dropout_seed.value_or(0);
   in.sample_seed = o.sample_seed.value_or(0);

@@ -24,8 +24,9 @@ struct ModArgument {
   Tensor memory;
   ConstTensorView view;
   Gradient gradient = Gradient::own;
-  std::string name;  ///< "mods[0].slope"
-  Shape shape;       ///< of what was read
+  std::string argument;  ///< the engine's name: "mods[0].slope"
+  std::string name;      ///< of the gradient's file, usually the same
+  Shape shape;           ///< of what was read
 };
 
 struct AttendCall {
@@ -35,16 +36,14 @@ struct AttendCall {
   Tensor query, key, value;  ///< as read; key of latent attention is the cache
   std::optional<RopeTable> rope;
   Tensor turned_query, turned_key;
-  Tensor W, U, v, b, w;  ///< of the score; W of concat is the matrix that was cut
   std::vector<ModArgument> mods, weight_mods;
-  Tensor sink, transitions;
+  Tensor concat;  ///< the matrix that was cut in two
   Tensor local_W, local_v;
   Tensor lambda, gate, W_UK, W_UV, query_rotary;
   Tensor d_output, d_weights, advantage;
 
-  /// For the engine: views of the above. Latent attention finds no operands there.
+  /// For the engine: views of the above, and the arguments. Latent attention finds no operands there.
   AttentionInputs inputs;
-  std::vector<ConstTensorView> mod_views, weight_mod_views;
 
   /// False where weights are constant wherever they have a derivative by the scores.
   bool differentiable_by_scores() const { return !std::holds_alternative<HardArgmax>(spec.normalizer); }

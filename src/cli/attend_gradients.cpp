@@ -12,7 +12,6 @@ namespace {
 // The gradients of one list's arguments, an empty one where none is wanted.
 struct ModGradients {
   std::vector<Tensor> tensors;
-  std::vector<TensorView> views;
 
   ModGradients(const std::vector<ModArgument>& arguments, bool wanted) {
     for (std::size_t n = 0; n < arguments.size(); ++n) {
@@ -20,7 +19,6 @@ struct ModGradients {
       const bool used = arguments[n].gradient != ModArgument::Gradient::none || of_gates;
       const ConstTensorView& view = arguments[n].view;
       tensors.push_back(wanted && used ? Tensor(view.dtype(), view.shape()) : Tensor());
-      views.push_back(tensors.back() ? tensors.back().view() : TensorView());
     }
   }
 };
@@ -56,25 +54,22 @@ struct EngineGradients {
   AttentionGradients list;
   Tensor concat_query, concat_key;
 
-  EngineGradients(const AttendOptions& o, const AttendCall& call, GradientFiles& files) {
+  EngineGradients(const AttendCall& call, GradientFiles& files) {
     const AttentionInputs& in = call.inputs;
     list.value = files.like("value", in.value);
     if (!call.differentiable_by_scores()) return;
     list.query = files.like("query", in.query);
     list.key = files.like("key", in.key);
-    const ScoreParameters& p = in.parameters;
-    if (o.score == "concat") {
-      list.W = concat_query = Tensor(p.W.dtype(), p.W.shape());
-      list.U = concat_key = Tensor(p.U.dtype(), p.U.shape());
-    } else {
-      list.W = files.like("score.W", p.W);
-      list.U = files.like("score.U", p.U);
+    for (const NamedArgument<ConstTensorView>& argument : in.arguments.all()) {
+      if (argument.name.starts_with("mods[") || argument.name.starts_with("weight_mods[")) continue;
+      const bool cut = call.concat && (argument.name == "score.W" || argument.name == "score.U");
+      if (!cut) list.arguments.set(argument.name, files.like(argument.name, argument.view));
     }
-    list.v = files.like("score.v", p.v);
-    list.b = files.like("score.b", p.b);
-    list.w = files.like("score.w", p.w);
-    list.sink = files.like("normalizer.sink", in.sink);
-    list.transitions = files.like("normalizer.transitions", in.transitions);
+    if (!call.concat) return;
+    concat_query = Tensor(call.concat.dtype(), in.arguments["score.W"].shape());
+    concat_key = Tensor(call.concat.dtype(), in.arguments["score.U"].shape());
+    list.arguments.set("score.W", concat_query);
+    list.arguments.set("score.U", concat_key);
   }
 };
 
@@ -102,10 +97,14 @@ void finish_operands(const AttendCall& call, const ModGradients& weight_mods, Gr
 GradientFiles attend_gradients(const AttendOptions& o, const AttendCall& call, Mechanism& mechanism,
                                const AttendResults& results, Executor* executor) {
   GradientFiles files;
-  EngineGradients engine(o, call, files);
+  EngineGradients engine(call, files);
   const ModGradients mods(call.mods, call.differentiable_by_scores()), weight_mods(call.weight_mods, true);
-  engine.list.mod_arguments = mods.views;
-  engine.list.weight_mod_arguments = weight_mods.views;
+  const auto want = [&](const std::vector<ModArgument>& arguments, const ModGradients& gradients) {
+    for (std::size_t n = 0; n < arguments.size(); ++n)
+      engine.list.arguments.set(arguments[n].argument, gradients.tensors[n]);
+  };
+  want(call.mods, mods);
+  want(call.weight_mods, weight_mods);
   AttentionLoss loss;
   if (results.output) loss.output = results.output;
   if (results.log_sum_exp) loss.log_sum_exp = results.log_sum_exp;

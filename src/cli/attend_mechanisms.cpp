@@ -25,7 +25,7 @@ class Plain final : public Mechanism {
     const AttentionShape& s = call_.shape;
     const DType dtype = call_.query.dtype();
     // A loss on weights makes whole rows anew; only a sink's gradient asks for the log-sum-exp then.
-    const bool needs_lse = !o_.lse.empty() || (o_.has_gradients() && (o_.grad_weights.empty() || call_.sink)),
+    const bool needs_lse = !o_.lse.empty() || (o_.has_gradients() && (o_.grad_weights.empty() || call_.inputs.arguments["normalizer.sink"])),
                chosen = !o_.weight_heads.empty() || !o_.weight_rows.empty();
     AttendResults results;
     AttentionOutputs outputs;
@@ -111,10 +111,7 @@ class Latent final : public Mechanism {
                            .cache = {},
                            .W_UK = {},
                            .W_UV = files.like("latent.W_UV", call_.W_UV),
-                           .sink = g.sink,
-                           .transitions = g.transitions,
-                           .mod_arguments = g.mod_arguments,
-                           .weight_mod_arguments = g.weight_mod_arguments};
+                           .arguments = g.arguments};
     if (call_.differentiable_by_scores()) {
       wanted.query_content = files.like("query", call_.query);
       if (call_.query_rotary) wanted.query_rotary = files.like("query_rotary", call_.query_rotary);

@@ -59,9 +59,9 @@ void read_forget(const ModList& list, const AttendCall& call, const std::string&
   try {
     const Tensor sums = forget_sums(gates);
     const ConstTensorView queries = forget_queries(sums, call.shape.query_len, call.query_offset);
-    list.arguments.push_back(
-        {sums, queries, Gradient::log_forget, list.argument_name("log_forget"), gates.shape()});
-    list.arguments.push_back({sums, sums, Gradient::none, "", {}});
+    list.arguments.push_back({sums, queries, Gradient::log_forget, list.argument_name("query"),
+                              list.argument_name("log_forget"), gates.shape()});
+    list.arguments.push_back({sums, sums, Gradient::none, list.argument_name("key"), "", {}});
   } catch (const InvalidArgument& error) {
     refuse(std::string(list.flag) + " forget", error.expected(), error.got());
   }
@@ -84,8 +84,9 @@ void read_mod(const ModList& list, const AttendCall& call, const std::string& te
   const Tensor given =
       path.empty() ? default_slopes(call.shape.num_query_heads, call.query.dtype()) : read_npy(path);
   const Tensor argument = four_axes(node, given);
-  list.arguments.push_back({argument, argument, ModArgument::Gradient::own,
-                            list.argument_name(node.arguments()[0]), given.shape()});
+  const std::string full_name = list.argument_name(node.arguments()[0]);
+  list.arguments.push_back(
+      {argument, argument, ModArgument::Gradient::own, full_name, full_name, given.shape()});
 }
 
 // Centres, the window around them as the last mod, and the Gaussian as the last weight mod.
@@ -98,8 +99,12 @@ void read_local(const AttendOptions& o, AttendCall& call, Executor* executor) {
       {.executor = executor});
   call.spec.mods.push_back(LocalWindow{*o.local_reach});
   call.spec.weight_mods.push_back(LocalGaussian{*o.local_reach / 2});
-  call.mods.push_back({centres, centres, Gradient::none, "", {}});
-  call.weight_mods.push_back({centres, centres, Gradient::local_centre, "", centres.shape()});
+  const auto center_of = [](const char* list, const Mods& mods) {
+    return fmt::format("{}[{}].center", list, mods.size() - 1);
+  };
+  call.mods.push_back({centres, centres, Gradient::none, center_of("mods", call.spec.mods), "", {}});
+  call.weight_mods.push_back({centres, centres, Gradient::local_centre,
+                              center_of("weight_mods", call.spec.weight_mods), "", centres.shape()});
 }
 
 }  // namespace
@@ -110,8 +115,9 @@ void read_mods(const AttendOptions& o, AttendCall& call, Executor* executor) {
   for (const std::string& text : o.mods) read_mod(mods, call, text);
   for (const std::string& text : o.weight_mods) read_mod(weight_mods, call, text);
   if (o.local_reach) read_local(o, call, executor);
-  for (const ModArgument& argument : call.mods) call.mod_views.push_back(argument.view);
-  for (const ModArgument& argument : call.weight_mods) call.weight_mod_views.push_back(argument.view);
+  for (const auto* list : {&call.mods, &call.weight_mods}) {
+    for (const ModArgument& argument : *list) call.inputs.arguments.set(argument.argument, argument.view);
+  }
 }
 
 }  // namespace fovea::cli

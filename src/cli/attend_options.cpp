@@ -81,6 +81,12 @@ void add_score(CLI::App& command, AttendOptions& o) {
   group.file("--low-rank-query", o.low_rank_query, "W [rank, query_dim] of s = (Uk)'(Wq)");
   group.file("--low-rank-key", o.low_rank_key, "U [rank, key_dim]");
   group.file("--location", o.location, "W [key_len or more, query_dim] of s = Wq");
+  group
+      .add("--argument", o.arguments,
+           "any argument by its name, NAME=FILE.npy: score.W, normalizer.sink; again for the next one")
+      ->allow_extra_args(false)
+      ->type_name("NAME=FILE")
+      ->default_str("");
 }
 
 void add_mods(CLI::App& command, AttendOptions& o) {
@@ -198,7 +204,8 @@ void check_score(const AttendOptions& o) {
                     {"--rope", !o.rope.empty(), !is("location"), "a score of queries and keys"}},
                    "--score " + o.score);
   const auto needs = [&](const char* score, const char* flag, const std::string& path) {
-    if (is(score) && path.empty()) refuse(flag, std::string("a file for --score ") + score, "none");
+    // An argument may also have come by its name; the engine says which one is missing.
+    if (is(score) && path.empty() && o.arguments.empty()) refuse(flag, std::string("a file for --score ") + score, "none");
   };
   needs("bilinear", "--bilinear", o.bilinear);
   needs("additive", "--additive-vector", o.additive_vector);
@@ -314,7 +321,7 @@ void check_attend_files(const AttendOptions& options,
                         const std::vector<std::pair<std::string, std::string>>& outputs) {
   std::vector<std::string> read;
   for (const auto& [flag, path] : options.inputs) read.push_back(*path);
-  for (const auto* list : {&options.mods, &options.weight_mods}) {
+  for (const auto* list : {&options.mods, &options.weight_mods, &options.arguments}) {
     for (const std::string& mod : *list) read.push_back(split_mod(mod).second);
   }
   for (std::size_t n = 0; n < outputs.size(); ++n) {

@@ -16,6 +16,7 @@ struct AttendOptions {
   std::string query, key, value;
   std::string score = "scaled-dot", bilinear, low_rank_query, low_rank_key, location;
   std::string additive_query, additive_key, additive_vector, additive_bias, coverage_vector, concat_matrix;
+  std::vector<std::string> arguments;
   std::optional<double> scale;
   std::string rope;
   std::vector<std::string> mods, weight_mods;
@@ -57,7 +58,7 @@ void check_attend_files(const AttendOptions& options,
 /// Throws InvalidArgument of `fovea attend`.
 [[noreturn]] void refuse(const std::string& flag, const std::string& expected, const std::string& got);
 
-/// A mod's "NAME=FILE": the name, and the path or nothing.
+/// "NAME=FILE" of a mod or an argument: the name, and the path or nothing.
 std::pair<std::string, std::string> split_mod(const std::string& text);
 
 }  // namespace fovea::cli

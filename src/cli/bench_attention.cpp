@@ -56,8 +56,8 @@ Row measure(const Options& o, const AttentionPlan& plan, std::int64_t length) {
                vector = random_operand({o.dim}, 4), matrix = random_operand({o.dim, o.dim}, 5),
                output(DType::f32, queries), lse(DType::f32, {o.batch, o.heads, length});
   AttentionInputs in{.query = q, .key = k, .value = v};
-  if (std::holds_alternative<Additive>(spec.score)) in.parameters.v = vector;
-  if (std::holds_alternative<Bilinear>(spec.score)) in.parameters.W = matrix;
+  if (std::holds_alternative<Additive>(spec.score)) in.arguments.set("score.v", vector);
+  if (std::holds_alternative<Bilinear>(spec.score)) in.arguments.set("score.W", matrix);
   Row row;
   const Clock clock = o.clock == "cpu" ? Clock::cpu : Clock::wall;
   row.forward.seconds = best_seconds(

@@ -77,15 +77,14 @@ BenchCall::BenchCall(const BenchCase& c, const std::string& kernel, Executor& ex
   d_query_ = Tensor(c.dtype, queries);
   d_key_ = Tensor(c.dtype, keys);
   d_value_ = Tensor(c.dtype, keys);
-  AttentionInputs in{.query = query_, .key = key_, .value = value_};
-  if (vector_) in.parameters.v = vector_;
-  attend(plan_, in, {.output = output_, .log_sum_exp = log_sum_exp_},
+  inputs_ = {.query = query_, .key = key_, .value = value_};
+  if (vector_) inputs_.arguments.set("score.v", vector_);
+  attend(plan_, inputs_, {.output = output_, .log_sum_exp = log_sum_exp_},
          {.executor = &executor_, .workspace = workspace_});
 }
 
 void BenchCall::call() {
-  AttentionInputs in{.query = query_, .key = key_, .value = value_};
-  if (vector_) in.parameters.v = vector_;
+  const AttentionInputs& in = inputs_;
   const CallResources resources{.executor = &executor_, .workspace = workspace_};
   if (case_.pass == Pass::forward) return attend(plan_, in, {.output = output_}, resources);
   attend_backward(plan_, in, output_, log_sum_exp_, d_output_,

@@ -39,6 +39,7 @@ class BenchCall {
   Tensor query_, key_, value_, vector_, output_, log_sum_exp_, d_output_, d_query_, d_key_, d_value_;
   Tensor memory_;  // 64-byte aligned, as workspaces have to be
   std::span<std::byte> workspace_;
+  AttentionInputs inputs_;
 };
 
 /// Elements as they lie in memory.

@@ -25,23 +25,12 @@ struct Options {
 struct Row {
   std::string name;
   AttentionSpec spec = {};
-  std::vector<Tensor> arguments = {}, weight_arguments = {};  // of the mods
-  Tensor transitions = {}, advantage = {};
+  std::vector<std::pair<std::string, Tensor>> arguments = {};
+  Tensor advantage = {};
 };
 
 struct Times {
   double forward = 0.0, backward = 0.0;
-};
-
-// Arguments as a call takes them, and room for their gradients.
-struct Gradients {
-  explicit Gradients(const std::vector<Tensor>& tensors) : arguments(tensors.begin(), tensors.end()) {
-    for (const Tensor& tensor : tensors) owned.emplace_back(DType::f32, tensor.shape());
-    views.assign(owned.begin(), owned.end());
-  }
-  std::vector<ConstTensorView> arguments;
-  std::vector<Tensor> owned;
-  std::vector<TensorView> views;
 };
 
 Times measure(const Options& o, const Row& row) {
@@ -57,18 +46,18 @@ Times measure(const Options& o, const Row& row) {
                                         .head_dim = o.dim,
                                         .value_dim = o.dim},
                                        {.kernel = o.kernel});
-  const Gradients mods(row.arguments), weight_mods(row.weight_arguments);
+  const bool by_scores = !std::holds_alternative<HardArgmax>(row.spec.normalizer);
   AttentionInputs in{.query = q, .key = k, .value = v};
-  in.mod_arguments = mods.arguments;
-  in.weight_mod_arguments = weight_mods.arguments;
-  if (row.transitions) in.transitions = row.transitions;
   AttentionGradients g{.value = d_v};
-  if (!std::holds_alternative<HardArgmax>(row.spec.normalizer)) {
+  if (by_scores) {
     g.query = d_q;
     g.key = d_k;
-    g.mod_arguments = mods.views;
   }
-  g.weight_mod_arguments = weight_mods.views;
+  for (const auto& [name, argument] : row.arguments) {
+    in.arguments.set(name, argument);
+    if (by_scores || name.starts_with("weight_mods"))
+      g.arguments.set(name, Tensor(DType::f32, argument.shape()));
+  }
   AttentionLoss loss;
   loss.output = out;
   loss.log_sum_exp = lse;
@@ -93,20 +82,20 @@ void run(const Options& o) {
   std::vector<Row> rows{
       {"none"},
       {"soft cap", {.mods = {SoftCap{50}}}},
-      {"alibi", {.mods = {AlibiBias{}}}, {slopes}},
-      {"alibi as a lambda", {.mods = {own}}, {slopes}},
-      {"lambda of exp and sigmoid", {.mods = {decay}}, {slopes}},
-      {"relative, 32 buckets", {.mods = {RelativeBias{}}}, {random_operand({1, o.heads, 1, 32}, 6)}},
-      {"dense bias a head", {.mods = {DenseBias{}}}, {random_operand({1, o.heads, o.length, o.length}, 7)}},
-      {"dense bias, shared", {.mods = {DenseBias{}}}, {random_operand({1, 1, o.length, o.length}, 8)}},
-      {"weights: gaussian", {.weight_mods = {LocalGaussian{500}}}, {}, {centers}}};
+      {"alibi", {.mods = {AlibiBias{}}}, {{"mods[0].slope", slopes}}},
+      {"alibi as a lambda", {.mods = {own}}, {{"mods[0].slope", slopes}}},
+      {"lambda of exp and sigmoid", {.mods = {decay}}, {{"mods[0].slope", slopes}}},
+      {"relative, 32 buckets", {.mods = {RelativeBias{}}}, {{"mods[0].table", random_operand({1, o.heads, 1, 32}, 6)}}},
+      {"dense bias a head", {.mods = {DenseBias{}}}, {{"mods[0].bias", random_operand({1, o.heads, o.length, o.length}, 7)}}},
+      {"dense bias, shared", {.mods = {DenseBias{}}}, {{"mods[0].bias", random_operand({1, 1, o.length, o.length}, 8)}}},
+      {"weights: gaussian", {.weight_mods = {LocalGaussian{500}}}, {{"weight_mods[0].center", centers}}}};
   for (const Normalizer& normalizer :
        std::initializer_list<Normalizer>{Sigmoid{-7.6}, Sparsemax{}, Entmax{1.5}, Entmax{1.25}, HardArgmax{},
                                          HardSample{}, GumbelSample{}, LinearChain{}})
     rows.push_back({to_string(normalizer), {.normalizer = normalizer}});
   for (Row& row : rows) {
     if (std::holds_alternative<LinearChain>(row.spec.normalizer))
-      row.transitions = random_operand({2, 2}, 10);
+      row.arguments = {{"normalizer.transitions", random_operand({2, 2}, 10)}};
     if (std::holds_alternative<HardSample>(row.spec.normalizer))
       row.advantage = random_operand({1, o.heads, o.length}, 11);
   }

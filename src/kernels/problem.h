@@ -8,6 +8,7 @@
 #include <span>
 
 #include "fovea/attention/mask.h"
+#include "fovea/attention/normalizer.h"
 #include "fovea/attention/precision.h"
 #include "fovea/core/dtype.h"
 #include "fovea/core/executor.h"
@@ -26,8 +27,6 @@ inline constexpr std::int64_t most_direct_queries = 4;
 /// threads: 8 queries take 1.0 ms so and 1.1 packed, 16 take 1.8 and 1.7), of 16 bits, which would have to be
 /// widened before (f16: 32 take 3.3 and 5), and by dot products of bf16 (16: 0.8 and 1.1; 32: 1.6 and 1.5).
 inline constexpr std::int64_t most_split_queries = 8, most_split_16_bit = 32, most_split_dots = 16;
-
-enum class NormalizerKind : std::uint8_t { softmax, sigmoid, entmax, argmax, sample, gumbel, chain };
 
 /// A 4-D operand [batch, heads, rows, dim], innermost contiguous; strides in elements.
 template <class Pointer>

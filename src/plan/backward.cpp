@@ -29,6 +29,7 @@ struct Scratch {
   kernels::Operand<T*> wide_output, wide_d_output;
   kernels::Operand<const T*> output, d_output;
   T *mean = nullptr, *transitions = nullptr;  // of whole rows: Σ P·dP of each; [num_query_heads, 2, 2]
+  T* gains = nullptr;                         // [num_query_heads, score_dim], of one side after the other
 };
 
 template <class T>
@@ -42,17 +43,21 @@ Target<T> target_of(const TensorView& wanted, bool direct, const RowSizes& rows,
 // Counts (or takes) all scratch; `everything` counts as if every gradient were wanted and every parameter
 // given.
 template <class T>
-Scratch<T> scratch_of(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
-                      const AttentionGradients& g, const CallSizes& sizes, Carver& carver, bool everything,
-                      bool whole_row) {
+Scratch<T> scratch_of(const AttentionPlan::Impl& plan, const Call& call, const AttentionGradients& g,
+                      const CallSizes& sizes, Carver& carver, bool everything, bool whole_row) {
   const AttentionShape& s = plan.shape;
+  const ScoreDefinition& score = plan.score();
   const bool narrowed = plan.dtype != plan.compute_dtype();
   const RowSizes queries{sizes.batch, s.num_query_heads, sizes.query_len},
       keys{sizes.batch, s.num_kv_heads, sizes.key_len};
-  const bool query_projected = everything ? plan.bilinear() || plan.additive() || plan.low_rank()
-                                          : (inputs.parameters.W && !plan.location()) || g.b;
-  const bool key_projected = everything ? plan.additive() || plan.low_rank() || plan.location()
-                                        : inputs.parameters.U || plan.location();
+  // A matrix that the call leaves out changes nothing, so its side needs no scratch.
+  const auto is_mapped = [&](const RowMap& map) {
+    if (everything || map.norm != RowMap::Norm::none)
+      return map.matrix >= 0 || map.bias >= 0 || map.norm != RowMap::Norm::none;
+    return bool(call.arguments[map.matrix]) || bool(call.gradients[map.bias]);
+  };
+  const bool query_projected = is_mapped(score.query),
+             key_projected = is_mapped(score.key) || score.key_rows >= 0;
   Scratch<T> scratch;
   scratch.query = target_of<T>(g.query, !narrowed && !query_projected, queries, plan.score_dim(), carver);
   scratch.key = target_of<T>(g.key, !narrowed && !key_projected, keys, plan.score_dim(), carver);
@@ -61,6 +66,8 @@ Scratch<T> scratch_of(const AttentionPlan::Impl& plan, const AttentionInputs& in
     scratch.mean = carver.take<T>(queries.batch * queries.heads * queries.rows);
     scratch.transitions = carver.take<T>(s.num_query_heads * 4);
   }
+  if (score.query.gain >= 0 || score.key.gain >= 0)
+    scratch.gains = carver.take<T>(s.num_query_heads * plan.score_dim());
   if (narrowed) {
     scratch.query_back = carver.take<T>(queries.batch * queries.heads * queries.rows * s.head_dim);
     scratch.key_back = carver.take<T>(keys.batch * keys.heads * keys.rows * s.key_dim);
@@ -83,9 +90,9 @@ std::size_t kernel_workspace(const AttentionPlan::Impl& plan, const kernels::Pro
 template <class T>
 std::size_t bytes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads, LossOf loss_of) {
   Carver counting;
-  auto prepared = prepare<T>(plan, {}, sizes, counting, nullptr);
+  auto prepared = prepare<T>(plan, {.inputs = {}, .backward = true}, sizes, counting, nullptr);
   prepared.problem.whole_row = whole_row(plan, loss_of);
-  scratch_of<T>(plan, {}, {}, sizes, counting, true, prepared.problem.whole_row);
+  scratch_of<T>(plan, {.inputs = {}}, {}, sizes, counting, true, prepared.problem.whole_row);
   return counting.used() + 128 + kernel_workspace<T>(plan, prepared.problem, threads);
 }
 
@@ -105,41 +112,52 @@ kernels::Operand<const T*> readable(const kernels::Operand<T*>& operand) {
   return {operand.data, operand.batch_stride, operand.head_stride, operand.row_stride};
 }
 
-// One side of the score: gradient of the projected operand -> gradient of the operand, of the matrix and of
-// the bias.
-template <class T>
-struct Side {
-  RowSizes rows;
-  Projection<T> projection;  // weight null: none
-  kernels::Operand<const T*> operand;
-  const Target<T>* from;
-  T* back;
-  TensorView wanted, d_weight, d_bias;
-};
-
-template <class T>
-void finish_side(const AttentionPlan::Impl& plan, const Side<T>& side, Executor& executor) {
-  const auto d_projected = readable<T>(side.from->kernel);
-  if (side.d_bias) bias_gradient<T>(side.rows, plan.score_dim(), d_projected, side.d_bias.template data<T>());
-  if (!side.projection.weight) {
-    if (side.from->scratch) store<T>(side.from->kernel, side.wanted, executor);
-    return;
-  }
-  if (side.d_weight)
-    weight_gradient<T>(side.rows, side.projection, d_projected, side.operand,
-                       side.d_weight.template data<T>(), executor);
-  if (!side.wanted) return;
-  const auto target = side.back ? packed<T*>(side.back, side.rows.heads, side.rows.rows, side.projection.in)
-                                : operand_of<T>(side.wanted);
-  project_back<T>(side.rows, side.projection, d_projected, target, executor);
-  if (side.back) store<T>(target, side.wanted, executor);
-}
-
 template <class T>
 Projection<T> projection_of(const ConstTensorView& weight, std::int64_t out, std::int64_t in) {
   if (!weight) return {};
   return {weight.data<T>(),  out, in, weight.stride(-2), weight.rank() == 3 ? weight.stride(0) : 0, nullptr,
           weight.rank() == 3};
+}
+
+// One side of the score: gradient of what the kernel saw -> gradient of the operand and of its arguments.
+template <class T>
+struct Side {
+  const RowMap& map;
+  RowSizes rows;
+  std::int64_t dim;  // elements of a row of the operand
+  kernels::Operand<const T*> operand;
+  const Target<T>* from;
+  T* back;
+  TensorView wanted;
+};
+
+template <class T>
+void finish_side(const AttentionPlan::Impl& plan, const Call& call, const Side<T>& side, T* gains,
+                 Executor& executor) {
+  const RowMap& map = side.map;
+  const auto d_mapped = readable<T>(side.from->kernel);
+  if (const TensorView& d_bias = call.gradients[map.bias])
+    bias_gradient<T>(side.rows, plan.score_dim(), d_mapped, d_bias.data<T>());
+  const ConstTensorView& matrix = call.arguments[map.matrix];
+  const bool normalized = map.norm != RowMap::Norm::none;
+  if (!matrix && !normalized) {
+    if (side.from->scratch) store<T>(side.from->kernel, side.wanted, executor);
+    return;
+  }
+  const RowNorm norm{map, side.dim, call.arguments[map.gain]};
+  const Projection<T> projection = projection_of<T>(matrix, plan.score_dim(), side.dim);
+  if (const TensorView& d_matrix = call.gradients[map.matrix])
+    weight_gradient<T>(side.rows, projection, d_mapped, side.operand, d_matrix.data<T>(), executor);
+  if (const TensorView& d_gain = call.gradients[map.gain])
+    gain_gradient<T>(side.rows, norm, side.operand, d_mapped, gains, d_gain, executor);
+  if (!side.wanted) return;
+  const auto target = side.back ? packed<T*>(side.back, side.rows.heads, side.rows.rows, side.dim)
+                                : operand_of<T>(side.wanted);
+  if (normalized)
+    normalize_rows_back<T>(side.rows, norm, side.operand, d_mapped, target, executor);
+  else
+    project_back<T>(side.rows, projection, d_mapped, target, executor);
+  if (side.back) store<T>(target, side.wanted, executor);
 }
 
 // d sink_h = -Σ (weight of the sink) · D over the rows of the head, in their order. D is ⟨dO, O⟩, or as the
@@ -195,12 +213,12 @@ void take_outputs(const AttentionPlan::Impl& plan, const AttentionLoss& loss, Sc
   scratch.d_output = take(loss.d_output, scratch.wide_d_output);
 }
 
-// dW of a location score: row j is what key j got, over batch entries and heads in their order.
+// Of the argument in the place of keys: row j is what key j got, over batch entries and heads in their order.
 template <class T>
-void location_gradient(const CallSizes& sizes, std::int64_t heads, std::int64_t dim,
-                       const kernels::Operand<T*>& d_key, const TensorView& d_weight, Executor& executor) {
-  executor.parallel_for(d_weight.size(0), [&](std::int64_t j, int) {
-    T* to = d_weight.data<T>() + j * dim;
+void key_rows_gradient(const CallSizes& sizes, std::int64_t heads, std::int64_t dim,
+                       const kernels::Operand<T*>& d_key, const TensorView& d_rows, Executor& executor) {
+  executor.parallel_for(d_rows.size(0), [&](std::int64_t j, int) {
+    T* to = d_rows.data<T>() + j * dim;
     std::fill_n(to, dim, T{0});
     for (std::int64_t n = 0; j < sizes.key_len && n < sizes.batch * heads; ++n) {
       const T* from = d_key.row(n / heads, n % heads, j);
@@ -217,14 +235,23 @@ void transition_gradient(std::int64_t heads, const T* each_head, const TensorVie
 }
 
 template <class T>
-void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const AttentionLoss& loss,
+T* data_or_null(const TensorView& view) {
+  return view ? view.data<T>() : nullptr;
+}
+
+template <class T>
+void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss& loss,
          const AttentionGradients& g, const CallSizes& sizes, Executor& executor,
          std::span<std::byte> memory) {
   Carver carver(memory);
-  auto prepared = prepare<T>(plan, inputs, sizes, carver, &executor, &g);
+  auto prepared = prepare<T>(plan, call, sizes, carver, &executor);
   prepared.problem.whole_row = whole_row(plan, loss.d_weights ? LossOf::weights : LossOf::output);
-  Scratch<T> scratch = scratch_of<T>(plan, inputs, g, sizes, carver, false, prepared.problem.whole_row);
+  Scratch<T> scratch = scratch_of<T>(plan, call, g, sizes, carver, false, prepared.problem.whole_row);
   const AttentionShape& s = plan.shape;
+  const ScoreDefinition& score = plan.score();
+  const TensorView& d_normalizer = call.gradients[plan.first_normalizer_argument];
+  const TensorView d_sink = prepared.problem.sink ? d_normalizer : TensorView(),
+                   d_transitions = prepared.problem.transitions ? d_normalizer : TensorView();
   take_outputs(plan, loss, scratch, executor);
   const T* log_sum_exp = loss.log_sum_exp ? loss.log_sum_exp.data<T>() : nullptr;
   kernels::BackwardProblem<T> backward{
@@ -234,9 +261,9 @@ void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const A
       .d_query = scratch.query.kernel,
       .d_key = scratch.key.kernel,
       .d_value = loss.d_output ? scratch.value.kernel : kernels::Operand<T*>(),
-      .d_additive_vector = g.v ? g.v.data<T>() : nullptr,
-      .d_coverage_vector = g.w ? g.w.data<T>() : nullptr,
-      .d_transitions = g.transitions ? scratch.transitions : nullptr,
+      .d_additive_vector = data_or_null<T>(call.gradients[score.vector]),
+      .d_coverage_vector = data_or_null<T>(call.gradients[score.coverage]),
+      .d_transitions = d_transitions ? scratch.transitions : nullptr,
       .mean = scratch.mean,
       .advantage = loss.advantage ? loss.advantage.data<T>() : nullptr,
       .d_weights = {},
@@ -248,33 +275,24 @@ void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const A
   else
     plan.kernel->backward_f64(prepared.problem, backward, executor, carver.rest());
 
-  if (g.sink) {
-    sink_gradient<T>(sizes, s.num_query_heads, s.value_dim, inputs.sink.data<T>(), log_sum_exp, scratch,
-                     g.sink.data<T>(), executor);
+  if (d_sink) {
+    sink_gradient<T>(sizes, s.num_query_heads, s.value_dim, prepared.problem.sink, log_sum_exp, scratch,
+                     d_sink.data<T>(), executor);
   }
-  if (g.transitions) transition_gradient<T>(s.num_query_heads, scratch.transitions, g.transitions);
+  if (d_transitions) transition_gradient<T>(s.num_query_heads, scratch.transitions, d_transitions);
   const RowSizes queries{sizes.batch, s.num_query_heads, sizes.query_len},
       keys{sizes.batch, s.num_kv_heads, sizes.key_len};
-  const ScoreParameters& given = inputs.parameters;
-  if (plan.location()) {
-    finish_side<T>(plan, {queries, {}, prepared.query, &scratch.query, scratch.query_back, g.query, {}, {}},
-                   executor);
-    if (g.W) location_gradient<T>(sizes, s.num_kv_heads, s.head_dim, scratch.key.kernel, g.W, executor);
+  finish_side<T>(
+      plan, call,
+      {score.query, queries, s.head_dim, prepared.query, &scratch.query, scratch.query_back, g.query},
+      scratch.gains, executor);
+  if (score.key_rows >= 0) {
+    if (const TensorView& d_rows = call.gradients[score.key_rows])
+      key_rows_gradient<T>(sizes, s.num_kv_heads, s.head_dim, scratch.key.kernel, d_rows, executor);
   } else {
-    finish_side<T>(plan,
-                   {queries, projection_of<T>(given.W, plan.score_dim(), s.head_dim), prepared.query,
-                    &scratch.query, scratch.query_back, g.query, g.W, g.b},
-                   executor);
-    finish_side<T>(plan,
-                   {keys,
-                    projection_of<T>(given.U, plan.score_dim(), s.key_dim),
-                    prepared.key,
-                    &scratch.key,
-                    scratch.key_back,
-                    g.key,
-                    g.U,
-                    {}},
-                   executor);
+    finish_side<T>(plan, call,
+                   {score.key, keys, s.key_dim, prepared.key, &scratch.key, scratch.key_back, g.key},
+                   scratch.gains, executor);
   }
   if (!loss.d_output)
     zero(g.value);
@@ -292,26 +310,20 @@ std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads, Los
 void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionLoss& loss,
                      const AttentionGradients& gradients, const CallResources& resources) {
   const AttentionPlan::Impl& impl = plan.impl();
-  const CallSizes sizes = check_inputs(function, impl, inputs);
-  check_mods(function, impl, sizes, inputs, &gradients);
-  check_backward(impl, sizes, inputs, loss, gradients);
+  const Call call = call_of(function, impl, inputs, &gradients);
+  const CallSizes sizes = check_inputs(function, impl, call);
+  check_backward(impl, sizes, call, loss, gradients);
   if (sizes.batch == 0 || sizes.query_len == 0 || sizes.key_len == 0) {
-    for (const TensorView* view :
-         {&gradients.query, &gradients.key, &gradients.value, &gradients.W, &gradients.U, &gradients.v,
-          &gradients.b, &gradients.w, &gradients.sink, &gradients.transitions}) {
-      zero(*view);
-    }
-    for (const auto& list : {gradients.mod_arguments, gradients.weight_mod_arguments}) {
-      for (const TensorView& view : list) zero(view);
-    }
+    for (const TensorView* view : {&gradients.query, &gradients.key, &gradients.value}) zero(*view);
+    for (const NamedArgument<TensorView>& gradient : gradients.arguments.all()) zero(gradient.view);
     return;
   }
   Executor& executor = resources.executor ? *resources.executor : default_executor();
   const std::size_t bytes =
       backward_bytes(impl, sizes, executor.thread_count(), loss.d_weights ? LossOf::weights : LossOf::output);
   const std::span<std::byte> memory = workspace_of(function, resources, bytes);
-  impl.compute_dtype() == DType::f64 ? run<double>(impl, inputs, loss, gradients, sizes, executor, memory)
-                                     : run<float>(impl, inputs, loss, gradients, sizes, executor, memory);
+  impl.compute_dtype() == DType::f64 ? run<double>(impl, call, loss, gradients, sizes, executor, memory)
+                                     : run<float>(impl, call, loss, gradients, sizes, executor, memory);
 }
 
 void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, ConstTensorView output,

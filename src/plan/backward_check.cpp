@@ -7,45 +7,28 @@ namespace {
 
 constexpr const char* function = "attend_backward";
 
-void check_gradients(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
-                     const AttentionGradients& g) {
-  const auto check = [&](const char* argument, const TensorView& view, const ConstTensorView& like,
-                         DType dtype) {
-    if (!view) return;
-    if (!like)
-      throw InvalidArgument(function, argument, "no gradient of a parameter that was not given",
-                            to_string(view.shape()));
-    check_output(function, argument, view, dtype, like.shape(), inputs);
-  };
-  check("gradients.query", g.query, inputs.query, plan.dtype);
-  check("gradients.key", g.key, inputs.key, plan.dtype);
-  check("gradients.value", g.value, inputs.value, plan.dtype);
-  const auto parameter = [&](const char* argument, const TensorView& view, const ConstTensorView& like) {
-    check(argument, view, like, plan.compute_dtype());
-    if (view && !view.contiguous())
-      throw InvalidArgument(function, argument, "a contiguous tensor", "a strided one");
-  };
-  parameter("gradients.W", g.W, inputs.parameters.W);
-  parameter("gradients.U", g.U, inputs.parameters.U);
-  parameter("gradients.v", g.v, inputs.parameters.v);
-  parameter("gradients.b", g.b, inputs.parameters.b);
-  parameter("gradients.w", g.w, inputs.parameters.w);
-  parameter("gradients.sink", g.sink, inputs.sink);
-  parameter("gradients.transitions", g.transitions, inputs.transitions);
-  for (std::size_t n = 0; n < std::min(g.mod_arguments.size(), inputs.mod_arguments.size()); ++n)
-    check("gradients.mod_arguments", g.mod_arguments[n], inputs.mod_arguments[n], plan.compute_dtype());
-  const auto& weight = g.weight_mod_arguments;
-  const auto& like = inputs.weight_mod_arguments;
-  for (std::size_t n = 0; n < std::min(weight.size(), like.size()); ++n)
-    check("gradients.weight_mod_arguments", weight[n], like[n], plan.compute_dtype());
+void check_gradient(const char* caller, const std::string& argument, const TensorView& view,
+                    const ConstTensorView& like, DType dtype, const AttentionInputs& inputs) {
+  if (!view) return;
+  if (!is_given(like))
+    throw InvalidArgument(caller, argument, "no gradient of an argument that was not given",
+                          to_string(view.shape()));
+  check_output(caller, argument.c_str(), view, dtype, like.shape(), inputs);
+}
+
+void check_gradients(const AttentionPlan::Impl& plan, const Call& call, const AttentionGradients& g) {
+  const AttentionInputs& inputs = call.inputs;
+  check_gradient(function, "gradients.query", g.query, inputs.query, plan.dtype, inputs);
+  check_gradient(function, "gradients.key", g.key, inputs.key, plan.dtype, inputs);
+  check_gradient(function, "gradients.value", g.value, inputs.value, plan.dtype, inputs);
+  check_argument_gradients(function, plan, call);
 }
 
 // Derivatives that a normaliser does not have, or not without help.
-void check_differentiable(const AttentionPlan::Impl& plan, const AttentionLoss& loss,
+void check_differentiable(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss& loss,
                           const AttentionGradients& g) {
-  const auto given = [](const TensorView& view) { return bool(view); };
-  const bool of_scores = g.query || g.key || g.W || g.U || g.v || g.b || g.w || g.sink ||
-                         std::any_of(g.mod_arguments.begin(), g.mod_arguments.end(), given);
+  bool of_scores = g.query || g.key;
+  for (int n = 0; n < plan.first_weight_mod_argument; ++n) of_scores = of_scores || call.gradients[n];
   if (!of_scores) return;
   if (std::holds_alternative<HardArgmax>(plan.spec.normalizer))
     throw InvalidArgument(function, "gradients",
@@ -63,21 +46,13 @@ void check_apart(const AttentionInputs& inputs, const AttentionGradients& g, con
   apart.writes("gradients.query", g.query);
   apart.writes("gradients.key", g.key);
   apart.writes("gradients.value", g.value);
-  apart.writes("gradients.W", g.W);
-  apart.writes("gradients.U", g.U);
-  apart.writes("gradients.v", g.v);
-  apart.writes("gradients.b", g.b);
-  apart.writes("gradients.w", g.w);
-  apart.writes("gradients.sink", g.sink);
-  apart.writes("gradients.transitions", g.transitions);
-  for (const TensorView& view : g.mod_arguments) apart.writes("gradients.mod_arguments", view);
-  for (const TensorView& view : g.weight_mod_arguments) apart.writes("gradients.weight_mod_arguments", view);
+  apart.writes(g.arguments);
   apart.reads("output", loss.output);
   apart.reads("log_sum_exp", loss.log_sum_exp);
   apart.reads("d_output", loss.d_output);
   apart.reads("d_weights", loss.d_weights);
   apart.reads("advantage", loss.advantage);
-  apart.reads(inputs);
+  apart.reads(inputs.arguments);
   apart.check();
 }
 
@@ -121,16 +96,30 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const A
 
 }  // namespace
 
+void check_argument_gradients(const char* caller, const AttentionPlan::Impl& plan, const Call& call) {
+  for (int n = 0; n < call.gradients.count(); ++n) {
+    const TensorView& view = call.gradients[n];
+    if (!view) continue;
+    const DeclaredArgument& argument = plan.arguments[static_cast<std::size_t>(n)];
+    const std::string name = "gradients." + argument.name;
+    if (!argument.declaration.learned)
+      throw InvalidArgument(caller, name, "nothing: this argument has no gradient", described(view));
+    check_gradient(caller, name, view, call.arguments[n], plan.compute_dtype(), call.inputs);
+    if (argument.declaration.layout != ArgumentDeclaration::Layout::any && !view.contiguous())
+      throw InvalidArgument(caller, name, "a contiguous tensor", "a strided one");
+  }
+}
+
 bool whole_row(const AttentionPlan::Impl& plan, LossOf loss_of) {
   return plan.whole_row_backward() || loss_of == LossOf::weights;
 }
 
-void check_backward(const AttentionPlan::Impl& plan, const CallSizes& sizes, const AttentionInputs& inputs,
+void check_backward(const AttentionPlan::Impl& plan, const CallSizes& sizes, const Call& call,
                     const AttentionLoss& loss, const AttentionGradients& gradients) {
   check_loss(plan, sizes, loss);
-  check_gradients(plan, inputs, gradients);
-  check_differentiable(plan, loss, gradients);
-  check_apart(inputs, gradients, loss);
+  check_gradients(plan, call, gradients);
+  check_differentiable(plan, call, loss, gradients);
+  check_apart(call.inputs, gradients, loss);
 }
 
 }  // namespace fovea

@@ -56,14 +56,13 @@ const T* data_or_null(const ConstTensorView& view) {
 }
 
 template <class T>
-void set_mods(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const CallSizes& sizes,
-              bool reading, const AttentionGradients* gradients, kernels::Problem<T>& p) {
-  const char* function = gradients ? "attend_backward" : "attend";
-  const auto list = [&](const ModCall& call) {
-    return reading ? mods_of<T>(function, plan, sizes, call) : mods_of<T>(plan, *call.mods);
+void set_mods(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes, bool reading,
+              kernels::Problem<T>& p) {
+  const auto list = [&](const Mods& mods, int first_argument) {
+    return reading ? mods_of<T>(plan, mods, first_argument, call) : mods_of<T>(plan, mods);
   };
-  p.mods = list(score_mods(plan, inputs, gradients));
-  p.weight_mods = list(weight_mods(plan, inputs, gradients));
+  p.mods = list(plan.spec.mods, plan.first_mod_argument);
+  p.weight_mods = list(plan.spec.weight_mods, plan.first_weight_mod_argument);
   p.has_mods = !p.mods.empty();
   p.has_weight_mods = !p.weight_mods.empty();
   const std::int64_t heads = plan.shape.num_query_heads;
@@ -71,32 +70,27 @@ void set_mods(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, co
                             p.weight_mods.shared_dense_gradient(sizes.batch, heads);
 }
 
-kernels::NormalizerKind kind_of(const Normalizer& normalizer) {
-  using kernels::NormalizerKind;
-  constexpr NormalizerKind kinds[] = {
-      NormalizerKind::softmax, NormalizerKind::softmax, NormalizerKind::sigmoid,
-      NormalizerKind::entmax,  NormalizerKind::entmax,  NormalizerKind::argmax,
-      NormalizerKind::sample,  NormalizerKind::gumbel,  NormalizerKind::chain};
-  static_assert(std::size(kinds) == std::variant_size_v<Normalizer>);
-  return kinds[normalizer.index()];
-}
-
 template <class T>
-void set_normalizer(const Normalizer& normalizer, const AttentionInputs& inputs, kernels::Problem<T>& p) {
+void set_normalizer(const AttentionPlan::Impl& plan, const Call& call, kernels::Problem<T>& p) {
+  const Normalizer& normalizer = plan.spec.normalizer;
   p.normalizer = kind_of(normalizer);
   if (const auto* sigmoid = std::get_if<Sigmoid>(&normalizer)) p.sigmoid_bias = sigmoid->bias;
   if (const auto* entmax = std::get_if<Entmax>(&normalizer)) p.entmax_alpha = entmax->alpha;
   if (const auto* gumbel = std::get_if<GumbelSample>(&normalizer)) p.temperature = gumbel->temperature;
-  p.sample_seed = inputs.sample_seed;
-  p.transitions = data_or_null<T>(inputs.transitions);
-  p.transition_stride = inputs.transitions && inputs.transitions.rank() == 3 ? 4 : 0;
+  p.sample_seed = call.inputs.sample_seed;
+  const ConstTensorView& argument = call.arguments[plan.first_normalizer_argument];
+  if (std::holds_alternative<SoftmaxWithSink>(normalizer)) p.sink = data_or_null<T>(argument);
+  if (std::holds_alternative<LinearChain>(normalizer)) {
+    p.transitions = data_or_null<T>(argument);
+    p.transition_stride = argument.rank() == 3 ? 4 : 0;
+  }
 }
 
 // What the plan's kernel reads of this call's 16-bit operands as they are. Keys that are projected are not
 // those that are stored.
 kernels::Stored reads_stored(const AttentionPlan::Impl& plan, const CallSizes& sizes) {
-  if (size_of(plan.dtype) != 2 || !plan.kernel->reads_stored || plan.location() || plan.low_rank() ||
-      plan.additive() || plan.shape.value_dim == 0)
+  if (size_of(plan.dtype) != 2 || !plan.kernel->reads_stored || plan.key_mapped() || plan.additive() ||
+      plan.shape.value_dim == 0)
     return kernels::Stored::none;
   kernels::Problem<float> p;
   p.query_len = sizes.query_len;
@@ -127,7 +121,7 @@ kernels::Request AttentionPlan::Impl::request() const {
   return {.score = score_kind(),
           .dtype = dtype,
           .precision = precision,
-          .projected = bilinear() || low_rank() || location(),
+          .projected = !additive() && (query_mapped() || key_mapped()),
           .mods = !spec.mods.empty() || !spec.weight_mods.empty(),
           .whole_row = whole_row(),
           .dropout = spec.dropout.rate > 0,
@@ -135,19 +129,58 @@ kernels::Request AttentionPlan::Impl::request() const {
           .scale = scale};
 }
 
+namespace {
+
+// One operand of the score: the rows given, and what the definition of the score makes of them.
 template <class T>
-Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const CallSizes& sizes,
-                    Carver& carver, Executor* executor, const AttentionGradients* gradients,
-                    const AttentionOutputs* weights, Reads reads) {
+struct Side {
+  const RowMap& map;
+  RowSizes rows;
+  std::int64_t dim = 0;  // elements of a row that is given
+  const Asked& asked;
+};
+
+// With a counting carver arguments are unknown: what is counted is enough for any of them.
+template <class T>
+kernels::Operand<const T*> mapped(const AttentionPlan::Impl& plan, const Call& call, const Side<T>& side,
+                                  const kernels::Operand<const T*>& x, Carver& carver, Executor* executor) {
+  const RowMap& map = side.map;
+  if (map.norm != RowMap::Norm::none) {
+    T* y = carver.take<T>(side.rows.batch * side.rows.heads * side.rows.rows * side.dim);
+    const auto target = packed<T*>(y, side.rows.heads, side.rows.rows, side.dim);
+    if (executor)
+      normalize_rows<T>(side.rows, {map, side.dim, call.arguments[map.gain]}, x, target, *executor, side.asked);
+    return packed<const T*>(y, side.rows.heads, side.rows.rows, side.dim);
+  }
+  const ConstTensorView &matrix = call.arguments[map.matrix], &bias = call.arguments[map.bias];
+  if (map.matrix >= 0 && (!executor || matrix)) {
+    const bool each_head = matrix.rank() == 3;
+    return projected<T>(side.rows,
+                        {data_or_null<T>(matrix), plan.matrix_rows(map.matrix), side.dim,
+                         executor ? matrix.stride(-2) : 0, each_head ? matrix.stride(0) : 0,
+                         data_or_null<T>(bias), each_head},
+                        x, carver, executor, side.asked);
+  }
+  if (executor && bias) return shifted<T>(side.rows, bias.template data<T>(), side.dim, x, carver, executor);
+  return x;
+}
+
+}  // namespace
+
+template <class T>
+Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes, Carver& carver,
+                    Executor* executor, const AttentionOutputs* weights, Reads reads) {
   const AttentionShape& s = plan.shape;
+  const AttentionInputs& inputs = call.inputs;
+  const ScoreDefinition& score = plan.score();
   Prepared<T> result;
   const auto [asked_queries, asked_keys] = asked_of(plan, weights);
-  set_mods(plan, inputs, sizes, executor != nullptr, gradients, result.problem);
+  set_mods(plan, call, sizes, executor != nullptr, result.problem);
   const kernels::Stored stored = reads == Reads::stored ? reads_stored(plan, sizes) : kernels::Stored::none;
   if (stored != kernels::Stored::all)
     result.query = widened<T>(plan, inputs.query, s.num_query_heads, sizes.query_len, s.head_dim, sizes.batch,
                               carver, executor, asked_queries);
-  if (!plan.location() && stored == kernels::Stored::none)
+  if (score.key_rows < 0 && stored == kernels::Stored::none)
     result.key = widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver,
                             executor, asked_keys);
   kernels::Problem<T>& p = result.problem;
@@ -156,6 +189,7 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
   p.kv_heads = s.num_kv_heads;
   p.query_len = sizes.query_len;
   p.key_len = sizes.key_len;
+  p.score = plan.score_kind();
   p.score_dim = plan.score_dim();
   p.value_dim = s.value_dim;
   p.operands = plan.dtype;
@@ -170,44 +204,23 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
   } else if (s.value_dim > 0 && !weights)
     p.value = widened<T>(plan, inputs.value, s.num_kv_heads, sizes.key_len, s.value_dim, sizes.batch, carver,
                          executor, {});
-  p.query = result.query;
-  p.key = result.key;
-  const ScoreParameters& given = inputs.parameters;
-  const RowSizes queries{sizes.batch, s.num_query_heads, sizes.query_len},
-      keys{sizes.batch, s.num_kv_heads, sizes.key_len};
-  // With a counting carver the parameters are unknown: count as if all were given.
-  if (plan.location()) {  // row j of W stands for key j, whatever the batch entry and the head
-    p.key = {data_or_null<T>(given.W), 0, 0, executor ? given.W.stride(0) : 0};
-  } else if (plan.bilinear()) {
-    const bool each_head = given.W.rank() == 3;
-    p.query = projected<T>(queries,
-                           {data_or_null<T>(given.W), s.key_dim, s.head_dim,
-                            executor ? given.W.stride(-2) : 0, each_head ? given.W.stride(0) : 0},
-                           result.query, carver, executor, asked_queries);
-  } else if (plan.additive() || plan.low_rank()) {
-    if (plan.additive())
-      p.score = plan.coverage() ? kernels::ScoreKind::coverage : kernels::ScoreKind::additive;
-    p.additive_vector = data_or_null<T>(given.v);
-    p.coverage_vector = data_or_null<T>(given.w);
-    const T* bias = data_or_null<T>(given.b);
-    if (!executor || given.W) {
-      p.query = projected<T>(
-          queries,
-          {data_or_null<T>(given.W), s.hidden, s.head_dim, executor ? given.W.stride(0) : 0, 0, bias},
-          result.query, carver, executor, asked_queries);
-    } else if (bias) {
-      p.query = shifted<T>(queries, bias, s.hidden, result.query, carver, executor);
-    }
-    if (!executor || given.U) {
-      p.key = projected<T>(
-          keys, {data_or_null<T>(given.U), s.hidden, s.key_dim, executor ? given.U.stride(0) : 0, 0},
-          result.key, carver, executor, asked_keys);
-    }
+  p.query = mapped<T>(
+      plan, call,
+      {score.query, {sizes.batch, s.num_query_heads, sizes.query_len}, s.head_dim, asked_queries},
+      result.query, carver, executor);
+  if (score.key_rows >= 0) {  // row j stands for key j, whatever the batch entry and the head
+    const ConstTensorView& rows = call.arguments[score.key_rows];
+    p.key = {data_or_null<T>(rows), 0, 0, executor ? rows.stride(0) : 0};
+  } else {
+    p.key = mapped<T>(plan, call,
+                      {score.key, {sizes.batch, s.num_kv_heads, sizes.key_len}, s.key_dim, asked_keys},
+                      result.key, carver, executor);
   }
+  p.additive_vector = data_or_null<T>(call.arguments[score.vector]);
+  p.coverage_vector = data_or_null<T>(call.arguments[score.coverage]);
   p.scale = plan.scale;
-  p.sink = data_or_null<T>(inputs.sink);
-  set_normalizer(plan.spec.normalizer, inputs, p);
-  p.whole_row = gradients ? plan.whole_row_backward() : plan.whole_row();
+  set_normalizer(plan, call, p);
+  p.whole_row = call.backward ? plan.whole_row_backward() : plan.whole_row();
   p.mask = &plan.spec.mask;
   p.key_lengths = inputs.key_lengths;
   p.query_offset = inputs.query_offset.value_or(sizes.key_len - sizes.query_len);
@@ -216,12 +229,10 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inpu
   return result;
 }
 
-template Prepared<float> prepare<float>(const AttentionPlan::Impl&, const AttentionInputs&, const CallSizes&,
-                                        Carver&, Executor*, const AttentionGradients*,
-                                        const AttentionOutputs*, Reads);
-template Prepared<double> prepare<double>(const AttentionPlan::Impl&, const AttentionInputs&,
-                                          const CallSizes&, Carver&, Executor*, const AttentionGradients*,
-                                          const AttentionOutputs*, Reads);
+template Prepared<float> prepare<float>(const AttentionPlan::Impl&, const Call&, const CallSizes&, Carver&,
+                                        Executor*, const AttentionOutputs*, Reads);
+template Prepared<double> prepare<double>(const AttentionPlan::Impl&, const Call&, const CallSizes&, Carver&,
+                                          Executor*, const AttentionOutputs*, Reads);
 
 namespace {
 
@@ -238,7 +249,7 @@ template <class T>
 std::size_t forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
                           bool whole_row, Reads reads) {
   Carver counting;
-  auto prepared = prepare<T>(plan, {}, sizes, counting, nullptr, nullptr, nullptr, reads);
+  auto prepared = prepare<T>(plan, {.inputs = {}}, sizes, counting, nullptr, nullptr, reads);
   prepared.problem.whole_row = prepared.problem.whole_row || whole_row;
   if (plan.dtype != plan.compute_dtype())
     counting.take<T>(sizes.batch * plan.shape.num_query_heads * sizes.query_len * plan.shape.value_dim);
@@ -271,11 +282,11 @@ void run_kernel(const AttentionPlan::Impl& plan, const kernels::Problem<T>& prob
 }
 
 template <class T>
-void run(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,
+void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutputs& outputs,
          const CallSizes& sizes, Executor& executor, std::span<std::byte> memory) {
   Carver carver(memory);
-  auto prepared = prepare<T>(plan, inputs, sizes, carver, &executor, nullptr,
-                             outputs.output ? nullptr : &outputs, reads_of(outputs));
+  auto prepared = prepare<T>(plan, call, sizes, carver, &executor, outputs.output ? nullptr : &outputs,
+                             reads_of(outputs));
   kernels::ForwardOutputs<T> out;
   const bool stored = reads_of(outputs) == Reads::stored && reads_stored(plan, sizes) == kernels::Stored::all;
   const bool narrowed = outputs.output && plan.dtype != plan.compute_dtype() && !stored;
@@ -346,7 +357,7 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
   apart.writes("output", outputs.output);
   apart.writes("log_sum_exp", outputs.log_sum_exp);
   apart.writes("weights", outputs.weights);
-  apart.reads(inputs);
+  apart.reads(inputs.arguments);
   apart.check();
 }
 
@@ -366,8 +377,8 @@ std::size_t workspace_bytes(const AttentionPlan& plan, int threads) {
 void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,
             const CallResources& resources) {
   const AttentionPlan::Impl& impl = plan.impl();
-  const CallSizes sizes = check_inputs("attend", impl, inputs);
-  check_mods("attend", impl, sizes, inputs, nullptr);
+  const Call call = call_of("attend", impl, inputs);
+  const CallSizes sizes = check_inputs("attend", impl, call);
   check_outputs(impl, inputs, outputs, sizes);
   if (sizes.batch == 0 || sizes.query_len == 0) return;
   Executor& executor = resources.executor ? *resources.executor : default_executor();
@@ -376,8 +387,8 @@ void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const Atte
   std::size_t bytes = bytes_of(impl, sizes, threads, false, reads_of(outputs));
   if (weights_apart(outputs)) bytes = std::max(bytes, bytes_of(impl, sizes, threads, true, Reads::widened));
   const std::span<std::byte> memory = workspace_of("attend", resources, bytes);
-  wide ? run<double>(impl, inputs, outputs, sizes, executor, memory)
-       : run<float>(impl, inputs, outputs, sizes, executor, memory);
+  wide ? run<double>(impl, call, outputs, sizes, executor, memory)
+       : run<float>(impl, call, outputs, sizes, executor, memory);
 }
 
 void attend(const AttentionPlan& plan, ConstTensorView query, ConstTensorView key, ConstTensorView value,

@@ -82,101 +82,84 @@ bool certainly_overlap(const ConstTensorView& a, const ConstTensorView& b) {
   return a.contiguous() && b.contiguous() && a.raw() < end(b) && b.raw() < end(a);
 }
 
-void check_vector(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
-                  std::int64_t size) {
-  check_view(function, argument, view, dtype, Shape{size});
+// A matrix that stands for the identity where it is left out has two equal sizes.
+void check_absent(const char* function, const DeclaredArgument& argument, const ArgumentSizes& sizes,
+                  DType dtype) {
+  using Absent = ArgumentDeclaration::Absent;
+  const ArgumentDeclaration& declaration = argument.declaration;
+  if (declaration.absent == Absent::refused) {
+    throw InvalidArgument(function, argument.name,
+                          std::string(to_string(dtype)) + " " + shape_text(declaration, sizes), "nothing");
+  }
+  if (declaration.absent != Absent::identity) return;
+  const std::int64_t out = declaration.axes[0].of(sizes), in = declaration.axes[1].of(sizes);
+  if (out != in) {
+    throw InvalidArgument(function, argument.name,
+                          "a matrix " + shape_text(declaration, sizes) +
+                              ", or operands already projected to hidden " + std::to_string(out),
+                          "nothing, with operands of " + std::to_string(in) + " elements");
+  }
 }
 
-// The tensors of a score that a tanh of projections makes.
-void check_additive(const char* function, const AttentionPlan::Impl& plan, const ScoreParameters& given) {
+template <class T>
+void check_finite(const char* function, const std::string& name, const ConstTensorView& view) {
+  for (std::int64_t n = 0; n < view.count(); ++n) {
+    if (const T element = view.data<T>()[n]; !std::isfinite(element))
+      throw InvalidArgument(function, name, "finite numbers (-1e4 forbids as well as -infinity)",
+                            std::to_string(element));
+  }
+}
+
+void check_layout(const char* function, const std::string& name, ArgumentDeclaration::Layout layout,
+                  const ConstTensorView& view) {
+  using Layout = ArgumentDeclaration::Layout;
+  if (layout == Layout::contiguous && !view.contiguous())
+    throw InvalidArgument(function, name, "a contiguous tensor", "a strided one");
+  if (layout == Layout::contiguous_rows && !innermost_contiguous(view))
+    throw InvalidArgument(function, name, "a contiguous innermost axis",
+                          "stride " + std::to_string(view.stride(-1)));
+}
+
+}  // namespace
+
+void check_arguments(const char* function, const AttentionPlan::Impl& plan, const CallSizes& call_sizes,
+                     const Call& call) {
   const DType dtype = plan.compute_dtype();
-  const AttentionShape& s = plan.shape;
-  const auto projected = [&](std::int64_t size, const char* what) {
-    if (size != s.hidden) {
-      throw InvalidArgument(function, what,
-                            "a matrix, or operands already projected to hidden " + std::to_string(s.hidden),
-                            "none, with " + std::to_string(size) + " elements");
+  const ArgumentSizes sizes = argument_sizes(plan, call_sizes);
+  for (int n = 0; n < call.arguments.count(); ++n) {
+    const DeclaredArgument& argument = plan.arguments[static_cast<std::size_t>(n)];
+    const ConstTensorView& view = call.arguments[n];
+    if (!is_given(view)) {
+      check_absent(function, argument, sizes, dtype);
+      continue;
     }
-  };
-  if (given.W)
-    check_view(function, "parameters.W", given.W, dtype, {s.hidden, s.head_dim});
-  else
-    projected(s.head_dim, "parameters.W");
-  if (given.U)
-    check_view(function, "parameters.U", given.U, dtype, {s.hidden, s.key_dim});
-  else
-    projected(s.key_dim, "parameters.U");
-  check_vector(function, "parameters.v", given.v, dtype, s.hidden);
-  if (given.b) check_vector(function, "parameters.b", given.b, dtype, s.hidden);
-  if (plan.coverage()) check_vector(function, "parameters.w", given.w, dtype, s.hidden);
-}
-
-void check_location(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
-                    const ScoreParameters& given) {
-  if (given.W.rank() == 2 && given.W.size(0) >= sizes.key_len)
-    return check_view(function, "parameters.W", given.W, plan.compute_dtype(),
-                      {given.W.size(0), plan.shape.head_dim});
-  throw InvalidArgument(function, "parameters.W",
-                        "[at least " + std::to_string(sizes.key_len) + ", " +
-                            std::to_string(plan.shape.head_dim) + "], a row a key",
-                        given.W ? described(given.W) : "nothing");
-}
-
-void check_parameters(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
-                      const ScoreParameters& given) {
-  const DType dtype = plan.compute_dtype();
-  const AttentionShape& s = plan.shape;
-  const auto unused = [&](const ConstTensorView& view, const char* argument) {
-    if (view)
-      throw InvalidArgument(function, argument, "nothing: this score has no such parameter", described(view));
-  };
-  if (!plan.coverage()) unused(given.w, "parameters.w");
-  if (plan.additive()) return check_additive(function, plan, given);
-  unused(given.v, "parameters.v");
-  unused(given.b, "parameters.b");
-  if (plan.low_rank()) {
-    check_view(function, "parameters.W", given.W, dtype, {s.hidden, s.head_dim});
-    return check_view(function, "parameters.U", given.U, dtype, {s.hidden, s.key_dim});
-  }
-  unused(given.U, "parameters.U");
-  if (plan.location()) return check_location(function, plan, sizes, given);
-  if (!plan.bilinear()) return unused(given.W, "parameters.W");
-  const bool each_head = given.W.rank() == 3;
-  check_view(function, "parameters.W", given.W, dtype,
-             each_head ? Shape{s.num_query_heads, s.key_dim, s.head_dim} : Shape{s.key_dim, s.head_dim});
-}
-
-void check_normalizer(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs) {
-  const std::int64_t heads = plan.shape.num_query_heads;
-  const auto unused = [&](const ConstTensorView& view, const char* argument) {
-    if (view) throw InvalidArgument(function, argument, "nothing: this normaliser has none", described(view));
-  };
-  if (std::holds_alternative<SoftmaxWithSink>(plan.spec.normalizer))
-    check_vector(function, "sink", inputs.sink, plan.compute_dtype(), heads);
-  else
-    unused(inputs.sink, "sink");
-  if (!std::holds_alternative<LinearChain>(plan.spec.normalizer))
-    return unused(inputs.transitions, "transitions");
-  check_view(function, "transitions", inputs.transitions, plan.compute_dtype(),
-             inputs.transitions.rank() == 3 ? Shape{heads, 2, 2} : Shape{2, 2});
-  if (!inputs.transitions.contiguous())
-    throw InvalidArgument(function, "transitions", "a contiguous tensor", "a strided one");
-  for (std::int64_t n = 0; n < inputs.transitions.count(); ++n) {
-    const double potential = plan.compute_dtype() == DType::f64
-                                 ? inputs.transitions.data<double>()[n]
-                                 : static_cast<double>(inputs.transitions.data<float>()[n]);
-    if (!std::isfinite(potential))
-      throw InvalidArgument(function, "transitions", "finite potentials (-1e4 forbids as well)",
-                            std::to_string(potential));
+    if (view.dtype() != dtype || !fits(argument.declaration, sizes, view.shape())) {
+      throw InvalidArgument(
+          function, argument.name,
+          std::string(to_string(dtype)) + " " + shape_text(argument.declaration, sizes), described(view));
+    }
+    if (view.empty() && view.count() > 0)
+      throw InvalidArgument(function, argument.name, "data of " + to_string(view.shape()), "a null pointer");
+    check_layout(function, argument.name, argument.declaration.layout, view);
+    if (!argument.declaration.finite) continue;
+    if (dtype == DType::f64)
+      check_finite<double>(function, argument.name, view);
+    else
+      check_finite<float>(function, argument.name, view);
   }
 }
 
-// Lengths of the call: of the keys by whichever of key, value and W tells them.
-CallSizes sizes_of(const AttentionPlan::Impl& plan, const AttentionInputs& inputs) {
-  const std::int64_t keys = !plan.location()                 ? inputs.key.size(2)
-                            : plan.shape.value_dim > 0       ? inputs.value.size(2)
-                            : inputs.parameters.W.rank() > 0 ? inputs.parameters.W.size(0)
-                                                             : 0;
+namespace {
+
+// Lengths of the call: of the keys by whichever of key, value and the argument in the place of keys tells
+// them.
+CallSizes sizes_of(const AttentionPlan::Impl& plan, const Call& call) {
+  const AttentionInputs& inputs = call.inputs;
+  const int rows = plan.score().key_rows;
+  const std::int64_t keys = rows < 0                          ? inputs.key.size(2)
+                            : plan.shape.value_dim > 0        ? inputs.value.size(2)
+                            : call.arguments[rows].rank() > 0 ? call.arguments[rows].size(0)
+                                                              : 0;
   return {inputs.query.size(0), inputs.query.size(2), keys};
 }
 
@@ -191,7 +174,9 @@ void check_capacity(const char* function, const char* argument, std::int64_t siz
 
 }  // namespace
 
-CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs) {
+CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const Call& call) {
+  const AttentionInputs& inputs = call.inputs;
+  const bool keyless = plan.score().key_rows >= 0;
   const AttentionShape& s = plan.shape;
   const auto four = [&](const ConstTensorView& view, const char* argument) {
     if (view.rank() != 4)
@@ -201,16 +186,16 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
     if (view) throw InvalidArgument(function, argument, why, described(view));
   };
   four(inputs.query, "query");
-  if (!plan.location()) four(inputs.key, "key");
+  if (!keyless) four(inputs.key, "key");
   if (s.value_dim > 0) four(inputs.value, "value");
-  const CallSizes sizes = sizes_of(plan, inputs);
+  const CallSizes sizes = sizes_of(plan, call);
   check_capacity(function, "query", sizes.batch, s.batch, "a batch");
   check_capacity(function, "query", sizes.query_len, s.query_len, "a query_len");
   check_capacity(function, "key", sizes.key_len, s.key_len, "a key_len");
   check_view(function, "query", inputs.query, plan.dtype,
              {sizes.batch, s.num_query_heads, sizes.query_len, s.head_dim});
-  if (plan.location())
-    none(inputs.key, "key", "nothing: a location score reads no keys");
+  if (keyless)
+    none(inputs.key, "key", "nothing: this score reads no keys");
   else
     check_view(function, "key", inputs.key, plan.dtype,
                {sizes.batch, s.num_kv_heads, sizes.key_len, s.key_dim});
@@ -219,8 +204,7 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
                {sizes.batch, s.num_kv_heads, sizes.key_len, s.value_dim});
   else
     none(inputs.value, "value", "nothing: the plan has no values (value_dim 0)");
-  check_parameters(function, plan, sizes, inputs.parameters);
-  check_normalizer(function, plan, inputs);
+  check_arguments(function, plan, sizes, call);
   if (plan.spec.mask.node().needs_key_lengths()) {
     if (static_cast<std::int64_t>(inputs.key_lengths.size()) != sizes.batch) {
       throw InvalidArgument(function, "key_lengths", "one a batch entry, " + std::to_string(sizes.batch),
@@ -243,6 +227,43 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
   }
   return sizes;
 }
+
+ArgumentSizes argument_sizes(const AttentionPlan::Impl& plan, const CallSizes& sizes) {
+  return {.batch = sizes.batch,
+          .num_query_heads = plan.shape.num_query_heads,
+          .query_len = sizes.query_len,
+          .key_len = sizes.key_len,
+          .query_dim = plan.shape.head_dim,
+          .key_dim = plan.shape.key_dim,
+          .hidden = plan.shape.hidden};
+}
+
+template <class View>
+Resolved<View>::Resolved(const char* function, const char* prefix, const AttentionPlan::Impl& plan,
+                         const NamedArguments<View>& given)
+    : count_(static_cast<int>(plan.arguments.size())) {
+  std::fill_n(views_.begin(), count_, nullptr);
+  int next = 0;  // arguments that come in the plan's order are found at once
+  for (const NamedArgument<View>& argument : given.all()) {
+    int tried = 0;
+    while (tried < count_ && plan.arguments[static_cast<std::size_t>(next)].name != argument.name) {
+      ++tried;
+      next = next + 1 == count_ ? 0 : next + 1;
+    }
+    if (tried == count_) {
+      std::string known;
+      for (const DeclaredArgument& one : plan.arguments) known += (known.empty() ? "" : ", ") + one.name;
+      throw InvalidArgument(function, prefix + argument.name,
+                            known.empty() ? "no argument: this spec has none" : "one of " + known,
+                            "an argument that this spec does not have");
+    }
+    const View*& to = views_[static_cast<std::size_t>(next)];
+    if (to) throw InvalidArgument(function, prefix + argument.name, "this argument once", "twice");
+    to = &argument.view;
+  }
+}
+template class Resolved<ConstTensorView>;
+template class Resolved<TensorView>;
 
 Shape weights_shape(const AttentionPlan::Impl& plan, const CallSizes& sizes,
                     std::span<const std::int64_t> heads, std::span<const std::int64_t> rows) {
@@ -273,16 +294,14 @@ void check_output(const char* function, const char* argument, const TensorView& 
   }
 }
 
-void Apart::reads(const AttentionInputs& inputs) {
-  reads("parameters.W", inputs.parameters.W);
-  reads("parameters.U", inputs.parameters.U);
-  reads("parameters.v", inputs.parameters.v);
-  reads("parameters.b", inputs.parameters.b);
-  reads("parameters.w", inputs.parameters.w);
-  reads("sink", inputs.sink);
-  reads("transitions", inputs.transitions);
-  for (const ConstTensorView& argument : inputs.mod_arguments) reads("mod_arguments", argument);
-  for (const ConstTensorView& argument : inputs.weight_mod_arguments) reads("weight_mod_arguments", argument);
+void Apart::reads(const Arguments& arguments) {
+  for (const NamedArgument<ConstTensorView>& argument : arguments.all())
+    reads(argument.name.c_str(), argument.view);
+}
+
+void Apart::writes(const ArgumentGradients& gradients) {
+  for (const NamedArgument<TensorView>& gradient : gradients.all())
+    writes(gradient.name.c_str(), gradient.view);
 }
 
 void Apart::check(const Named& written, const Named& other) const {

@@ -45,8 +45,10 @@ void check_inputs(const char* function, const AttentionPlan& plan, const Differe
   check_heads(function, "key", inputs.attention.key, plan.shape().num_kv_heads);
   check_contiguous(function, "lambda", inputs.lambda, wide_dtype(plan.dtype()),
                    {plan.shape().num_query_heads});
-  const CallSizes sizes = fovea::check_inputs(function, plan.impl(), half_of(inputs.attention, 0));
-  check_mods(function, plan.impl(), sizes, inputs.attention, gradients);
+  const AttentionInputs half = half_of(inputs.attention, 0);
+  const Call call = call_of(function, plan.impl(), half, gradients);
+  fovea::check_inputs(function, plan.impl(), call);
+  if (gradients) check_argument_gradients(function, plan.impl(), call);
 }
 
 // to = first - lambda_h · second; without a first one, -lambda_h · second.
@@ -95,17 +97,8 @@ class SharedGradients {
  public:
   explicit SharedGradients(const AttentionGradients& first) {
     second_.value = own(first.value);
-    second_.W = own(first.W);
-    second_.U = own(first.U);
-    second_.v = own(first.v);
-    second_.b = own(first.b);
-    second_.w = own(first.w);
-    second_.sink = own(first.sink);
-    second_.transitions = own(first.transitions);
-    for (const TensorView& view : first.mod_arguments) mods_.push_back(own(view));
-    for (const TensorView& view : first.weight_mod_arguments) weight_mods_.push_back(own(view));
-    second_.mod_arguments = mods_;
-    second_.weight_mod_arguments = weight_mods_;
+    for (const NamedArgument<TensorView>& gradient : first.arguments.all())
+      second_.arguments.set(gradient.name, own(gradient.view));
   }
   const AttentionGradients& second() const { return second_; }
   void add(Executor& executor) const {
@@ -119,7 +112,6 @@ class SharedGradients {
     return pairs_.back().second;
   }
   std::vector<std::pair<TensorView, Tensor>> pairs_;
-  std::vector<TensorView> mods_, weight_mods_;
   AttentionGradients second_;
 };
 
@@ -169,7 +161,7 @@ DifferentialState attend_differential(const AttentionPlan& plan, const Different
   Apart apart(function);
   apart.writes("output", output);
   apart.reads("lambda", inputs.lambda);
-  apart.reads(inputs.attention);
+  apart.reads(inputs.attention.arguments);
   apart.check();
   DifferentialState state;
   for (int half = 0; half < 2; ++half) {

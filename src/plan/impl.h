@@ -24,14 +24,27 @@ struct AttentionPlan::Impl {
   const kernels::KernelTable* kernel = nullptr;
   std::vector<std::string> refusals;  // "avx512 flash: this CPU has no AVX-512"
 
-  bool bilinear() const { return std::holds_alternative<Bilinear>(spec.score); }
-  bool coverage() const { return std::holds_alternative<Coverage>(spec.score); }
-  bool location() const { return std::holds_alternative<Location>(spec.score); }
-  /// Additive in its tensors: a tanh of projected queries and keys.
-  bool additive() const { return std::holds_alternative<Additive>(spec.score) || coverage(); }
-  bool low_rank() const { return std::holds_alternative<LowRankBilinear>(spec.score); }
+  /// Every argument of the spec, in the order of declared_arguments; where each part's begin.
+  std::vector<DeclaredArgument> arguments;
+  int first_mod_argument = 0, first_normalizer_argument = 0, first_weight_mod_argument = 0;
+
+  const ScoreDefinition& score() const { return definition(spec.score); }
+  bool coverage() const { return score().pair == PairKind::coverage; }
+  /// A score that is no product: a tanh of rows of queries and keys.
+  bool additive() const { return score().pair != PairKind::product; }
+  /// Rows of queries, or of keys, are made of those given before a kernel sees them.
+  bool query_mapped() const { return is_mapped(score().query); }
+  bool key_mapped() const { return is_mapped(score().key) || score().key_rows >= 0; }
   /// Elements of query and key once they reach the kernel.
-  std::int64_t score_dim() const { return additive() || low_rank() ? shape.hidden : shape.key_dim; }
+  std::int64_t score_dim() const {
+    const RowMap& query = score().query;
+    return query.matrix < 0 ? shape.key_dim : matrix_rows(query.matrix);
+  }
+  /// Elements that an argument of the score makes of a row.
+  std::int64_t matrix_rows(int argument) const {
+    return score().arguments[static_cast<std::size_t>(argument)].axes[0].of(
+        {.query_dim = shape.head_dim, .key_dim = shape.key_dim, .hidden = shape.hidden});
+  }
   /// Whole rows of scores are needed (kernels/problem.h): forward, and backward.
   bool whole_row() const { return is_whole_row(spec.normalizer) || !spec.weight_mods.empty() || coverage(); }
   bool whole_row_backward() const {
@@ -45,7 +58,59 @@ struct AttentionPlan::Impl {
   }
   kernels::Request request() const;
   DType compute_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+ private:
+  static bool is_mapped(const RowMap& map) {
+    return map.matrix >= 0 || map.bias >= 0 || map.norm != RowMap::Norm::none;
+  }
 };
+
+/// Of a score, of both lists of mods, and of the normaliser.
+inline constexpr std::size_t most_arguments = 8 + 2 * kernels::max_mods * max_mod_arguments;
+
+/// What a call gives for each argument of the plan, in the plan's order. Made once a call, without the heap.
+template <class View>
+class Resolved {
+ public:
+  Resolved() = default;
+  /// Throws InvalidArgument for a name that the plan does not have, or that is given twice. `prefix` stands
+  /// before names in the error: "gradients.".
+  Resolved(const char* function, const char* prefix, const AttentionPlan::Impl& plan,
+           const NamedArguments<View>& given);
+  /// An empty view where nothing is given, and for -1.
+  const View& operator[](int argument) const {
+    static const View none;
+    return argument < 0 || argument >= count_ || !views_[static_cast<std::size_t>(argument)]
+               ? none
+               : *views_[static_cast<std::size_t>(argument)];
+  }
+  int count() const { return count_; }
+
+ private:
+  std::array<const View*, most_arguments> views_;
+  int count_ = 0;
+};
+
+/// A call, its arguments found. `backward`: attend_backward's; `gradients` are those wanted.
+struct Call {
+  const AttentionInputs& inputs;
+  Resolved<ConstTensorView> arguments = {};
+  Resolved<TensorView> gradients = {};
+  bool backward = false;
+};
+/// Throws InvalidArgument for arguments, or gradients of them, that the plan does not have.
+inline Call call_of(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
+                    const AttentionGradients* gradients = nullptr) {
+  Call call{.inputs = inputs, .arguments = {function, "", plan, inputs.arguments}};
+  if (!gradients) return call;
+  call.gradients = {function, "gradients.", plan, gradients->arguments};
+  call.backward = true;
+  return call;
+}
+/// True for a view with a shape: one of no elements may have no memory either.
+inline bool is_given(const ConstTensorView& view) {
+  return bool(view) || view.rank() > 0;
+}
 
 /// Cuts a span into 64-byte aligned pieces. With a null span it only counts.
 class Carver {
@@ -91,35 +156,27 @@ struct Prepared {
 enum class Reads : std::uint8_t { widened, stored };
 
 /// Takes from `carver` what widening and projecting need. With a counting carver nothing is read or computed.
-/// `gradients`: those wanted, of a backward call. `weights`: the call wants these weights and nothing else,
-/// and no more than they need is widened and projected.
+/// `weights`: the call wants these weights and nothing else, and no more than they need is widened and
+/// projected.
 template <class T>
-Prepared<T> prepare(const AttentionPlan::Impl& plan, const AttentionInputs& inputs, const CallSizes& sizes,
-                    Carver& carver, Executor* executor, const AttentionGradients* gradients = nullptr,
-                    const AttentionOutputs* weights = nullptr, Reads reads = Reads::widened);
+Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes, Carver& carver,
+                    Executor* executor, const AttentionOutputs* weights = nullptr,
+                    Reads reads = Reads::widened);
 
 /// Checks the inputs against the plan in O(batch). Throws InvalidArgument.
-CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs);
+CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const Call& call);
+/// The arguments of a call against their declarations. Throws InvalidArgument.
+void check_arguments(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
+                     const Call& call);
+/// The gradients of arguments that a call wants: each has the shape of its argument. Throws InvalidArgument.
+void check_argument_gradients(const char* function, const AttentionPlan::Impl& plan, const Call& call);
+/// Sizes as declarations of arguments name them.
+ArgumentSizes argument_sizes(const AttentionPlan::Impl& plan, const CallSizes& sizes);
 
-/// One of the plan's two lists of mods, with what a call brings for it.
-struct ModCall {
-  const Mods* mods = nullptr;
-  const char* list = "mods";  ///< "mods[0].slope" in errors
-  std::span<const ConstTensorView> arguments;
-  std::span<const TensorView> gradients;
-};
-ModCall score_mods(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
-                   const AttentionGradients* gradients);
-ModCall weight_mods(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
-                    const AttentionGradients* gradients);
-
-/// The mods with their arguments, by name in errors; gradients where the call has them.
+/// One of the plan's two lists of mods with the arguments and the gradients of a call, all checked before.
 template <class T>
-kernels::ProblemMods<T> mods_of(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
-                                const ModCall& call);
-/// Throws what mods_of would.
-void check_mods(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
-                const AttentionInputs& inputs, const AttentionGradients* gradients);
+kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan, const Mods& mods, int first_argument,
+                                const Call& call);
 /// For counting bytes: nothing is read.
 template <class T>
 kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan, const Mods& mods);
@@ -156,14 +213,15 @@ class Apart {
   void writes(const char* argument, const ConstTensorView& view) {
     add(written_, written_count_, argument, view);
   }
+  void writes(const ArgumentGradients& gradients);
   void reads(const char* argument, const ConstTensorView& view) { add(read_, read_count_, argument, view); }
-  /// The parameters, the sink and the arguments of mods; query, key and value are check_output's.
-  void reads(const AttentionInputs& inputs);
+  /// The arguments; query, key and value are check_output's.
+  void reads(const Arguments& arguments);
   /// Throws InvalidArgument naming both.
   void check() const;
 
  private:
-  static constexpr std::size_t most = 20 + 2 * kernels::max_mods * max_mod_arguments;
+  static constexpr std::size_t most = 16 + most_arguments;
   struct Named {
     const char* argument = nullptr;
     ConstTensorView view;

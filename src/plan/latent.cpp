@@ -86,7 +86,10 @@ Sizes check_inputs(const char* function, const LatentPlan& plan, const LatentInp
   check_unused(function, "attention.query", in.attention.query);
   check_unused(function, "attention.key", in.attention.key);
   check_unused(function, "attention.value", in.attention.value);
-  check_mods(function, plan.attention.impl(), {s.batch, s.queries, s.keys}, in.attention, gradients);
+  const AttentionPlan::Impl& inner = plan.attention.impl();
+  const Call call = call_of(function, inner, in.attention, gradients);
+  check_arguments(function, inner, {s.batch, s.queries, s.keys}, call);
+  if (gradients) check_argument_gradients(function, inner, call);
   return s;
 }
 
@@ -191,7 +194,7 @@ LatentState attend_latent(const LatentPlan& plan, const LatentInputs& inputs, Te
   apart.writes("output", output);
   apart.reads("W_UK", inputs.W_UK);
   apart.reads("W_UV", inputs.W_UV);
-  apart.reads(inputs.attention);
+  apart.reads(inputs.attention.arguments);
   apart.check();
   return with_wide_type(plan.dtype, [&](auto zero) {
     return latent::forward<decltype(zero)>(plan, inputs, s, output, resources);

@@ -38,7 +38,7 @@ kernels::Operand<const T*> columns(const Tensor& tensor, std::int64_t begin, std
   return operand_of<T>(ConstTensorView(tensor).slice(3, begin, count));
 }
 
-// The rotated query's part of the query's gradient, and the gradients of what the mods and the sink take,
+// The rotated query's part of the query's gradient, and the gradients of the arguments,
 // need no matrix.
 template <class T>
 void run_inside(Backward& c, const ConstTensorView& d_output, const CallResources& resources) {
@@ -52,10 +52,7 @@ void run_inside(Backward& c, const ConstTensorView& d_output, const CallResource
   if (c.d_query) inside.query = c.d_query;
   if (c.d_key) inside.key = c.d_key;
   if (c.d_value) inside.value = c.d_value;
-  inside.sink = g.sink;
-  inside.transitions = g.transitions;
-  inside.mod_arguments = g.mod_arguments;
-  inside.weight_mod_arguments = g.weight_mod_arguments;
+  inside.arguments = g.arguments;
   attend_backward(c.plan.attention, c.operands.inputs(c.inputs), c.state.output, c.state.log_sum_exp,
                   d_output, inside, resources);
   if (g.query_rotary && c.sizes.rotary > 0) {
@@ -154,16 +151,13 @@ void check_backward(const char* function, const LatentPlan& plan, const LatentIn
        {std::pair{"gradients.W_UK", g.W_UK}, std::pair{"gradients.W_UV", g.W_UV}}) {
     if (view) check_contiguous(function, argument, view, wide, view.shape());
   }
-  apart.writes("gradients.sink", g.sink);
-  apart.writes("gradients.transitions", g.transitions);
-  for (const TensorView& view : g.mod_arguments) apart.writes("gradients.mod_arguments", view);
-  for (const TensorView& view : g.weight_mod_arguments) apart.writes("gradients.weight_mod_arguments", view);
+  apart.writes(g.arguments);
   apart.reads("W_UK", in.W_UK);
   apart.reads("W_UV", in.W_UV);
   apart.reads("state.output", state.output);
   apart.reads("state.log_sum_exp", state.log_sum_exp);
   apart.reads("d_output", d_output);
-  apart.reads(in.attention);
+  apart.reads(in.attention.arguments);
   apart.check();
 }
 
@@ -189,8 +183,7 @@ void attend_latent_backward(const LatentPlan& plan, const LatentInputs& inputs, 
                             const CallResources& resources) {
   const char* function = "attend_latent_backward";
   AttentionGradients inside;
-  inside.mod_arguments = gradients.mod_arguments;
-  inside.weight_mod_arguments = gradients.weight_mod_arguments;
+  inside.arguments = gradients.arguments;
   const latent::Sizes s = latent::check_inputs(function, plan, inputs, &inside);
   latent::check_backward(function, plan, inputs, s, state, d_output, gradients);
   with_wide_type(plan.dtype, [&](auto zero) {

@@ -39,10 +39,8 @@ AttentionShape checked_shape(const AttentionSpec& spec, AttentionShape shape) {
   }
   if (shape.key_dim == 0) shape.key_dim = shape.head_dim;
   at_least(shape.key_dim, 1, "shape.key_dim");
-  const bool projected = std::holds_alternative<Additive>(spec.score) ||
-                         std::holds_alternative<Coverage>(spec.score) ||
-                         std::holds_alternative<LowRankBilinear>(spec.score);
-  if (projected) at_least(shape.hidden, 1, "shape.hidden");
+  const ScoreDefinition& score = definition(spec.score);
+  if (score.has_hidden()) at_least(shape.hidden, 1, "shape.hidden");
   // Workspaces are a few operands and a few partial sums: 2^48 elements each leave room in 63 bits for their
   // bytes.
   std::int64_t room = std::int64_t{1} << 48;
@@ -58,7 +56,7 @@ AttentionShape checked_shape(const AttentionSpec& spec, AttentionShape shape) {
     }
     room /= size;
   }
-  if (!projected && !std::holds_alternative<Bilinear>(spec.score) && shape.key_dim != shape.head_dim) {
+  if (!score.has_matrix() && shape.key_dim != shape.head_dim) {
     refuse("shape.key_dim", "head_dim " + std::to_string(shape.head_dim) + " for a dot score",
            std::to_string(shape.key_dim));
   }
@@ -194,7 +192,7 @@ void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
         "softmax: a sink belongs to the whole row, and each part would count it again (multiply the merged "
         "output by 1 / (1 + exp(sink - lse)) instead)",
         to_string(normalizer));
-  if (std::holds_alternative<Coverage>(spec.score))
+  if (definition(spec.score).pair == PairKind::coverage)
     refuse("spec.score", "a score of its own query: coverage sums weights of whole rows",
            to_string(spec.score));
   // Forward these merge; backward makes the row again, from the keys of the part alone.
@@ -205,6 +203,20 @@ void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
   }
   if (!spec.weight_mods.empty())
     refuse("spec.weight_mods", "none: their gradient needs whole rows", to_string(spec.weight_mods.front()));
+}
+
+void set_arguments(AttentionPlan::Impl& plan) {
+  const AttentionSpec& spec = plan.spec;
+  plan.arguments = declared_arguments(spec);
+  const auto count = [](const Mods& mods) {
+    int sum = 0;
+    for (const Mod& mod : mods) sum += static_cast<int>(mod.node().arguments().size());
+    return sum;
+  };
+  plan.first_mod_argument = static_cast<int>(definition(spec.score).arguments.size());
+  plan.first_normalizer_argument = plan.first_mod_argument + count(spec.mods);
+  plan.first_weight_mod_argument =
+      plan.first_normalizer_argument + static_cast<int>(arguments(spec.normalizer).size());
 }
 
 }  // namespace
@@ -249,9 +261,10 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
     refuse("shape", "lengths of at most 2^30 with mods",
            std::to_string(std::max(shape.query_len, shape.key_len)));
   check_normalizer(spec, options);
+  set_arguments(*plan);
   if (spec.scale && !std::isfinite(*spec.scale))
     refuse("spec.scale", "a finite number", std::to_string(*spec.scale));
-  const bool scaled = std::holds_alternative<ScaledDot>(spec.score);
+  const bool scaled = definition(spec.score).scaled_by_dim;
   plan->scale = spec.scale.value_or(scaled ? 1.0 / std::sqrt(static_cast<double>(shape.head_dim)) : 1.0);
   if (plan->dtype != DType::f64 && !std::isfinite(static_cast<float>(plan->scale)))
     refuse("spec.scale", "a number that a float holds", shortest(plan->scale));

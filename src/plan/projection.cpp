@@ -1,6 +1,7 @@
 #include "plan/projection.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace fovea {
 namespace {
@@ -74,6 +75,120 @@ void bias_gradient(const RowSizes& s, std::int64_t out, const kernels::Operand<c
   }
 }
 
+namespace {
+
+// 1 / norm(x), and its derivative's factor: d(x / n) = dx / n - x ⟨x, dx⟩ · pull.
+template <class T>
+struct Inverse {
+  T length{0}, pull{0};
+};
+
+template <class T>
+Inverse<T> inverse_norm(RowMap::Norm norm, const T* x, std::int64_t dim) {
+  const T squares = dot(x, x, dim);
+  if (norm == RowMap::Norm::root_mean_square) {
+    const T inverse = T{1} / std::sqrt(squares / static_cast<T>(dim) + T(1e-6));
+    return {inverse, inverse * inverse * inverse / static_cast<T>(dim)};
+  }
+  const T length = std::sqrt(squares);
+  constexpr T smallest = T(1e-12);
+  if (!(length > smallest)) return {T{1} / smallest, T{0}};  // the clamped length is a constant
+  const T inverse = T{1} / length;
+  return {inverse, inverse * inverse * inverse};
+}
+
+// The gain of a head: a number for all elements, or one an element.
+template <class T>
+struct HeadGain {
+  T all{1};
+  const T* each = nullptr;
+  T of(std::int64_t element) const { return each ? each[element] : all; }
+};
+
+constexpr double smallest_divisor = 0.01;
+
+template <class T>
+HeadGain<T> gain_of(const RowNorm& norm, std::int64_t head) {
+  if (!norm.gain) return {};
+  const T* values = norm.gain.data<T>();
+  if (norm.map.gain_is == RowMap::Gain::divisor)
+    return {T{1} / std::max(values[head * norm.gain.stride(0)], static_cast<T>(smallest_divisor))};
+  return {T{1}, values + (norm.gain.rank() == 2 ? head * norm.gain.stride(0) : 0)};
+}
+
+template <class T>
+bool all_zero(const T* x, std::int64_t n) {
+  return std::all_of(x, x + n, [](T element) { return element == T{0}; });
+}
+
+}  // namespace
+
+template <class T>
+void normalize_rows(const RowSizes& sizes, const RowNorm& norm, const kernels::Operand<const T*>& x,
+                    const kernels::Operand<T*>& y, Executor& executor, const Asked& asked) {
+  for_rows(sizes, executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
+    if (!asked.has(h, r)) return;
+    const T* from = x.row(b, h, r);
+    T* to = y.row(b, h, r);
+    const T inverse = inverse_norm(norm.map.norm, from, norm.dim).length;
+    const HeadGain<T> gain = gain_of<T>(norm, h);
+    for (std::int64_t d = 0; d < norm.dim; ++d) to[d] = from[d] * inverse * gain.of(d);
+  });
+}
+
+template <class T>
+void normalize_rows_back(const RowSizes& sizes, const RowNorm& norm, const kernels::Operand<const T*>& x,
+                         const kernels::Operand<const T*>& dy, const kernels::Operand<T*>& dx,
+                         Executor& executor) {
+  for_rows(sizes, executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
+    const T *row = x.row(b, h, r), *from = dy.row(b, h, r);
+    T* to = dx.row(b, h, r);
+    // A key that no query sees has gradient 0 and may hold NaN: it must not be multiplied.
+    if (all_zero(from, norm.dim)) {
+      std::fill_n(to, norm.dim, T{0});
+      return;
+    }
+    const Inverse<T> inverse = inverse_norm(norm.map.norm, row, norm.dim);
+    const HeadGain<T> gain = gain_of<T>(norm, h);
+    T along{0};
+    for (std::int64_t d = 0; d < norm.dim; ++d) along += gain.of(d) * from[d] * row[d];
+    for (std::int64_t d = 0; d < norm.dim; ++d)
+      to[d] = gain.of(d) * from[d] * inverse.length - row[d] * along * inverse.pull;
+  });
+}
+
+template <class T>
+void gain_gradient(const RowSizes& s, const RowNorm& norm, const kernels::Operand<const T*>& x,
+                   const kernels::Operand<const T*>& dy, T* by_head, const TensorView& d_gain,
+                   Executor& executor) {
+  executor.parallel_for(s.heads, [&](std::int64_t h, int) {
+    T* sum = by_head + h * norm.dim;
+    std::fill_n(sum, norm.dim, T{0});
+    for (std::int64_t b = 0; b < s.batch; ++b) {
+      for (std::int64_t r = 0; r < s.rows; ++r) {
+        const T *row = x.row(b, h, r), *from = dy.row(b, h, r);
+        if (all_zero(from, norm.dim)) continue;
+        const T inverse = inverse_norm(norm.map.norm, row, norm.dim).length;
+        for (std::int64_t d = 0; d < norm.dim; ++d) sum[d] += from[d] * row[d] * inverse;
+      }
+    }
+  });
+  T* to = d_gain.data<T>();
+  if (norm.map.gain_is == RowMap::Gain::divisor) {
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const T divisor = norm.gain.data<T>()[h * norm.gain.stride(0)];
+      T sum{0};
+      for (std::int64_t d = 0; d < norm.dim; ++d) sum += by_head[h * norm.dim + d];
+      to[h] = divisor > static_cast<T>(smallest_divisor) ? -sum / (divisor * divisor) : T{0};
+    }
+    return;
+  }
+  const bool shared = d_gain.rank() == 1;
+  std::fill_n(to, d_gain.count(), T{0});
+  for (std::int64_t h = 0; h < s.heads; ++h)
+    add_scaled(T{1}, by_head + h * norm.dim, norm.dim, to + (shared ? 0 : h * norm.dim));
+}
+
 #define FOVEA_INSTANTIATE(T)                                                                                 \
   template void project<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&,         \
                            const kernels::Operand<T*>&, Executor&, const Asked&);                            \
@@ -81,7 +196,14 @@ void bias_gradient(const RowSizes& s, std::int64_t out, const kernels::Operand<c
                                 const kernels::Operand<T*>&, Executor&);                                     \
   template void weight_gradient<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&, \
                                    const kernels::Operand<const T*>&, T*, Executor&);                        \
-  template void bias_gradient<T>(const RowSizes&, std::int64_t, const kernels::Operand<const T*>&, T*);
+  template void bias_gradient<T>(const RowSizes&, std::int64_t, const kernels::Operand<const T*>&, T*);       \
+  template void normalize_rows<T>(const RowSizes&, const RowNorm&, const kernels::Operand<const T*>&,        \
+                                  const kernels::Operand<T*>&, Executor&, const Asked&);                     \
+  template void normalize_rows_back<T>(const RowSizes&, const RowNorm&, const kernels::Operand<const T*>&,   \
+                                       const kernels::Operand<const T*>&, const kernels::Operand<T*>&,       \
+                                       Executor&);                                                           \
+  template void gain_gradient<T>(const RowSizes&, const RowNorm&, const kernels::Operand<const T*>&,         \
+                                 const kernels::Operand<const T*>&, T*, const TensorView&, Executor&);
 FOVEA_INSTANTIATE(float)
 FOVEA_INSTANTIATE(double)
 #undef FOVEA_INSTANTIATE

@@ -1,4 +1,5 @@
-// Small matrix products for bilinear and additive scores. The engine depends on nothing that has a gemm, and
+// What scores make of the rows of queries and keys before a kernel sees them (RowMap in score.h): small matrix
+// products for bilinear and additive scores, norms for cosine scores and QK-norm. The engine depends on nothing that has a gemm, and
 // these are O(length) beside the O(length²) of the scores, so plain loops that the compiler vectorises are
 // enough.
 #pragma once
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "fovea/attention/score.h"
 #include "fovea/core/executor.h"
 #include "kernels/problem.h"
 
@@ -67,5 +69,27 @@ void weight_gradient(const RowSizes& sizes, const Projection<T>& projection,
 /// db = Σ dy.
 template <class T>
 void bias_gradient(const RowSizes& sizes, std::int64_t out, const kernels::Operand<const T*>& dy, T* d_bias);
+
+/// A norm and its gain, which is empty where there is none.
+struct RowNorm {
+  const RowMap& map;
+  std::int64_t dim = 0;
+  ConstTensorView gain = {};
+};
+
+/// y = gain ∘ x / norm(x) for every row asked for.
+template <class T>
+void normalize_rows(const RowSizes& sizes, const RowNorm& norm, const kernels::Operand<const T*>& x,
+                    const kernels::Operand<T*>& y, Executor& executor, const Asked& asked = {});
+/// dx of dy; x as normalize_rows got it. dx and x may not share memory.
+template <class T>
+void normalize_rows_back(const RowSizes& sizes, const RowNorm& norm, const kernels::Operand<const T*>& x,
+                         const kernels::Operand<const T*>& dy, const kernels::Operand<T*>& dx,
+                         Executor& executor);
+/// The gain's gradient, summed in an order fixed by shape. `by_head`: scratch of heads · dim elements.
+template <class T>
+void gain_gradient(const RowSizes& sizes, const RowNorm& norm, const kernels::Operand<const T*>& x,
+                   const kernels::Operand<const T*>& dy, T* by_head, const TensorView& d_gain,
+                   Executor& executor);
 
 }  // namespace fovea

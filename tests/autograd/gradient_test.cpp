@@ -189,12 +189,12 @@ TEST(Gradient, Attention) {
         [=](const auto& v) { return attention(call, v[0], v[1], v[2]); });
   check({sized(3, 4, 1), sized(5, 6, 2), sized(5, 6, 3), parameter({6, 4}, 4)}, [=](const auto& v) {
     AttentionCall c{.spec = {.score = Bilinear{}, .mask = KeyLengths{}}, .key_lengths = lengths};
-    c.W = v[3];
+    c.arguments = {{"score.W", v[3]}};
     return attention(c, v[0], v[1], v[2]);
   });
   check({sized(3, 4, 1), sized(5, 4, 2), sized(5, 6, 3), parameter({4}, 4)}, [=](const auto& v) {
     AttentionCall c{.spec = {.score = Additive{}, .mask = KeyLengths{}}, .key_lengths = lengths};
-    c.v = v[3];
+    c.arguments = {{"score.v", v[3]}};
     return attention(c, v[0], v[1], v[2]);
   });
   check({sized(6, 4, 1), sized(6, 4, 2), sized(6, 4, 3)}, [](const auto& v) {
@@ -216,7 +216,7 @@ TEST(Gradient, AttentionWeights) {
   });
   check({sized(3, 4, 1), sized(5, 4, 2), parameter({4}, 3)}, [](const auto& v) {
     AttentionCall call{.spec = {.score = Additive{}}};
-    call.v = v[2];
+    call.arguments = {{"score.v", v[2]}};
     return attention_weights(call, v[0], v[1]);
   });
   EXPECT_THROW(attention_weights({.spec = {.dropout = {0.5}}}, Tensor::zeros(DType::f32, {1, 1, 2}),

@@ -80,11 +80,9 @@ inline Factor score_factor() {
   const auto level = [](const char* name, Score score) {
     return Level{name, [score](Case& c) {
                    c.spec.score = score;
-                   const bool location = std::holds_alternative<Location>(score),
-                              projected = score.index() >= 3 && !location;
-                   if (projected || std::holds_alternative<Bilinear>(score))
-                     c.shape.key_dim = c.shape.head_dim + 3;
-                   if (projected) c.shape.hidden = 11;
+                   const ScoreDefinition& of = definition(score);
+                   if (of.has_matrix()) c.shape.key_dim = c.shape.head_dim + 3;
+                   if (of.has_hidden()) c.shape.hidden = 11;
                  }};
   };
   return {"score",

@@ -184,9 +184,19 @@ class Surrogate {
   double loss() const {
     if (noise_) {
       AttentionInputs in = operands_.inputs(case_);
-      std::vector<ConstTensorView> arguments = operands_.mod_views;
-      arguments.insert(arguments.end() - static_cast<std::ptrdiff_t>(hiding_), noise_);  // one a hiding mod
-      in.mod_arguments = arguments;
+      // Noise and temperature stand before the hiding mods, which have one argument each: those move back.
+      const std::size_t before = case_.spec.mods.size() - hiding_;
+      Arguments moved;
+      for (const auto& [name, argument] : operands_.arguments) {
+        std::size_t mod = 0;
+        const bool of_mod = std::sscanf(name.c_str(), "mods[%zu]", &mod) == 1;
+        moved.set(of_mod && mod >= before
+                      ? "mods[" + std::to_string(mod + 2) + "]" + name.substr(name.find('.'))
+                      : name,
+                  argument);
+      }
+      moved.set("mods[" + std::to_string(before) + "].bias", noise_);
+      in.arguments = moved;
       return loss_of(case_, operands_, spec_, in);
     }
     AttentionSpec plain = spec_;
@@ -207,7 +217,10 @@ class Surrogate {
     const AttentionShape& s = case_.shape;
     Tensor result(DType::f64, {s.batch, s.num_query_heads, s.query_len, s.key_len});
     AttentionInputs in = operands_.inputs(case_);
-    in.weight_mod_arguments = {};
+    in.arguments = {};
+    for (const auto& [name, argument] : operands_.arguments) {
+      if (!name.starts_with("weight_mods[")) in.arguments.set(name, argument);
+    }
     attend(make_plan(spec, s, {.dtype = DType::f64, .kernel = "reference"}), in,
            {.output = {}, .weights = result});
     return result;
@@ -255,21 +268,16 @@ TEST(Reference, GradientsAreDerivatives) {
       }
     };
     check("value", o.value, r.d_value, direct);
-    for (std::size_t k = 0; k < r.d_weight_mods.size(); ++k)
-      check("weight mod argument", o.weight_mod_arguments[k], r.d_weight_mods[k], direct);
-    const std::vector<std::tuple<const char*, Tensor, Tensor>> scores{
-        {"query", o.query, r.d_query},
-        {"key", o.key, r.d_key},
-        {"W", o.W, r.dW},
-        {"U", o.U, r.dU},
-        {"v", o.v, r.dv},
-        {"b", o.b, r.db},
-        {"w", o.w, r.dw},
-        {"sink", o.sink, r.d_sink},
-        {"transitions", o.transitions, r.d_transitions}};
-    for (const auto& [name, operand, gradient] : scores) check(name, operand, gradient, by_scores);
-    for (std::size_t k = 0; k < r.d_mods.size(); ++k)
-      check("mod argument", o.mod_arguments[k], r.d_mods[k], by_scores);
+    check("query", o.query, r.d_query, by_scores);
+    check("key", o.key, r.d_key, by_scores);
+    for (const auto& [name, gradient] : r.d_arguments) {
+      const auto of = std::find_if(o.arguments.begin(), o.arguments.end(),
+                                   [&](const auto& argument) { return argument.first == name; });
+      if (name.starts_with("weight_mods["))
+        check(name.c_str(), of->second, gradient, direct);
+      else
+        check(name.c_str(), of->second, gradient, by_scores);
+    }
     if (HasFatalFailure()) return;
   }
 }

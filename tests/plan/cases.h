@@ -93,33 +93,44 @@ inline void set_element(const Tensor& t, std::int64_t i, double value) {
   }
 }
 
+/// Sizes as declarations of arguments name them.
+inline ArgumentSizes argument_sizes(const AttentionShape& s) {
+  return {.batch = s.batch,
+          .num_query_heads = s.num_query_heads,
+          .query_len = s.query_len,
+          .key_len = s.key_len,
+          .query_dim = s.head_dim,
+          .key_dim = s.key_dim ? s.key_dim : s.head_dim,
+          .hidden = s.hidden};
+}
+
+/// A shape that the declaration allows: one tensor a query head where that may be and there are several, and
+/// two rows more than needed where more may be.
+inline Shape argument_shape(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes) {
+  std::vector<std::int64_t> axes;
+  if (declaration.by_head && sizes.num_query_heads > 1) axes.push_back(sizes.num_query_heads);
+  for (const ArgumentAxis& axis : declaration.axes)
+    axes.push_back(axis.of(sizes) + (axis.fit == ArgumentAxis::Fit::at_least ? 2 : 0));
+  return Shape(std::span<const std::int64_t>(axes));
+}
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
 struct Operands {
-  Tensor query, key, value, W, U, v, b, d_output;
+  Tensor query, key, value, d_output;
   std::vector<std::int64_t> key_lengths;
-  Tensor sink, w, transitions, advantage, d_weights;
-  std::vector<Tensor> mod_arguments, weight_mod_arguments;
-  std::vector<ConstTensorView> mod_views, weight_mod_views;
+  Tensor advantage, d_weights;
+  NamedTensors arguments;  // in the order of declared_arguments
 
   Operands(const Case& c, DType dtype) : key_lengths(c.key_lengths) {
     const AttentionShape& s = c.shape;
     const std::int64_t key_dim = s.key_dim ? s.key_dim : s.head_dim;
     const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
     query = random_tensor(dtype, {s.batch, s.num_query_heads, s.query_len, s.head_dim}, 1);
-    if (std::holds_alternative<Location>(c.spec.score))
-      W = random_tensor(wide, {s.key_len + 2, s.head_dim}, 5);
-    else
+    if (definition(c.spec.score).key_rows < 0)
       key = random_tensor(dtype, {s.batch, s.num_kv_heads, s.key_len, key_dim}, 2);
     value = random_tensor(dtype, {s.batch, s.num_kv_heads, s.key_len, s.value_dim}, 3);
     d_output = random_tensor(dtype, {s.batch, s.num_query_heads, s.query_len, s.value_dim}, 4);
-    if (std::holds_alternative<Bilinear>(c.spec.score)) {
-      W = s.num_query_heads > 2 ? random_tensor(wide, {s.num_query_heads, key_dim, s.head_dim}, 5)
-                                : random_tensor(wide, {key_dim, s.head_dim}, 5);
-    }
-    const bool coverage = std::holds_alternative<Coverage>(c.spec.score);
-    if (coverage) w = random_tensor(wide, {s.hidden}, 10);
-    if (std::holds_alternative<LinearChain>(c.spec.normalizer))
-      transitions =
-          random_tensor(wide, s.num_query_heads > 1 ? Shape{s.num_query_heads, 2, 2} : Shape{2, 2}, 11);
     if (std::holds_alternative<HardSample>(c.spec.normalizer))
       advantage = random_tensor(wide, {s.batch, s.num_query_heads, s.query_len}, 12);
     if (c.loss_of_weights) {
@@ -128,31 +139,18 @@ struct Operands {
                                  c.weight_slots(c.weight_rows, s.query_len), s.key_len},
                                 13);
     }
-    if (coverage || std::holds_alternative<Additive>(c.spec.score)) {
-      W = random_tensor(wide, {s.hidden, s.head_dim}, 5);
-      U = random_tensor(wide, {s.hidden, key_dim}, 6);
-      v = random_tensor(wide, {s.hidden}, 7);
-      b = random_tensor(wide, {s.hidden}, 8);
-    }
-    if (std::holds_alternative<SoftmaxWithSink>(c.spec.normalizer))
-      sink = random_tensor(wide, {s.num_query_heads}, 9);
-    if (std::holds_alternative<LowRankBilinear>(c.spec.score)) {
-      W = random_tensor(wide, {s.hidden, s.head_dim}, 5);
-      U = random_tensor(wide, {s.hidden, key_dim}, 6);
-    }
-    for (const Shape& sizes : c.mod_arguments) {
-      mod_arguments.push_back(random_tensor(wide, sizes, 20 + mod_arguments.size()));
-      mod_views.push_back(mod_arguments.back());
-    }
-    // Temperatures are divided by: in [0.5, 2.5) they multiply errors by 2 at most.
-    if (!c.spec.mods.empty() && to_string(c.spec.mods.back()) == "temperature") {
-      const Tensor& temperature = mod_arguments.back();
+    // The arguments of mods have the shapes that the case says: shared in one way or another.
+    std::size_t mod = 0, weight_mod = 0;
+    for (const DeclaredArgument& argument : declared_arguments(c.spec)) {
+      const Shape shape = argument.name.starts_with("mods[")          ? c.mod_arguments.at(mod++)
+                          : argument.name.starts_with("weight_mods[") ? c.weight_mod_arguments.at(weight_mod++)
+                              : argument_shape(argument.declaration, argument_sizes(s));
+      arguments.emplace_back(argument.name, random_tensor(wide, shape, 20 + arguments.size()));
+      // Temperatures are divided by: in [0.5, 2.5) they multiply errors by 2 at most.
+      if (!argument.name.ends_with(".temperature")) continue;
+      const Tensor& temperature = arguments.back().second;
       for (std::int64_t i = 0; i < temperature.count(); ++i)
         set_element(temperature, i, 1.5 + element(temperature, i));
-    }
-    for (const Shape& sizes : c.weight_mod_arguments) {
-      weight_mod_arguments.push_back(random_tensor(wide, sizes, 40 + weight_mod_arguments.size()));
-      weight_mod_views.push_back(weight_mod_arguments.back());
     }
   }
   /// Of a call that wrote `output` and `log_sum_exp`.
@@ -175,42 +173,18 @@ struct Operands {
                        .query_offset = c.query_offset,
                        .dropout_seed = 42,
                        .sample_seed = 43};
-    if (W) in.parameters.W = W;
-    if (U) in.parameters.U = U;
-    if (v) in.parameters.v = v;
-    if (b) in.parameters.b = b;
-    if (sink) in.sink = sink;
-    if (w) in.parameters.w = w;
-    if (transitions) in.transitions = transitions;
-    in.mod_arguments = mod_views;
-    in.weight_mod_arguments = weight_mod_views;
+    for (const auto& [name, argument] : arguments) in.arguments.set(name, argument);
     return in;
   }
 };
 
 struct Results {
-  Tensor output, log_sum_exp, weights, d_query, d_key, d_value, dW, dU, dv, db, d_sink, dw, d_transitions;
-  std::vector<Tensor> d_mods, d_weight_mods;
-  std::vector<std::pair<const char*, Tensor>> all() const {
-    std::vector<std::pair<const char*, Tensor>> list{{"output", output},
-                                                     {"log_sum_exp", log_sum_exp},
-                                                     {"weights", weights},
-                                                     {"d_query", d_query},
-                                                     {"d_key", d_key},
-                                                     {"d_value", d_value},
-                                                     {"score.W", dW},
-                                                     {"score.U", dU},
-                                                     {"score.v", dv},
-                                                     {"score.b", db},
-                                                     {"normalizer.sink", d_sink},
-                                                     {"score.w", dw},
-                                                     {"normalizer.transitions", d_transitions}};
-    static constexpr const char* names[] = {"mod argument 0", "mod argument 1", "mod argument 2"};
-    for (std::size_t n = 0; n < d_mods.size(); ++n) list.emplace_back(names[n], d_mods[n]);
-    static constexpr const char* weight_names[] = {"weight mod argument 0", "weight mod argument 1",
-                                                   "weight mod argument 2"};
-    for (std::size_t n = 0; n < d_weight_mods.size(); ++n)
-      list.emplace_back(weight_names[n], d_weight_mods[n]);
+  Tensor output, log_sum_exp, weights, d_query, d_key, d_value;
+  NamedTensors d_arguments;  // of those that have a gradient
+  NamedTensors all() const {
+    NamedTensors list{{"output", output},   {"log_sum_exp", log_sum_exp}, {"weights", weights},
+                      {"d_query", d_query}, {"d_key", d_key},             {"d_value", d_value}};
+    list.insert(list.end(), d_arguments.begin(), d_arguments.end());
     return list;
   }
 };
@@ -269,36 +243,14 @@ inline Results run_case(const Case& c, const Operands& o, DType dtype, const std
   if (c.score_gradients) {
     g.query = gradients.view(0);
     if (o.key) g.key = gradients.view(1);
-    r.dW = like(o.W);
-    r.dU = like(o.U);
-    r.dv = like(o.v);
-    r.db = like(o.b);
-    r.d_sink = like(o.sink);
-    r.dw = like(o.w);
-    r.d_transitions = like(o.transitions);
   } else {
     r.d_query = r.d_key = Tensor();
   }
-  if (r.dW) g.W = r.dW;
-  if (r.dU) g.U = r.dU;
-  if (r.dv) g.v = r.dv;
-  if (r.db) g.b = r.db;
-  if (r.d_sink) g.sink = r.d_sink;
-  if (r.dw) g.w = r.dw;
-  if (r.d_transitions) g.transitions = r.d_transitions;
-  std::vector<TensorView> mod_views;
-  for (const Tensor& argument : o.mod_arguments) {
-    if (!c.score_gradients) break;
-    r.d_mods.push_back(like(argument));
-    mod_views.push_back(r.d_mods.back());
+  for (const auto& [name, argument] : o.arguments) {
+    if (!c.score_gradients && !name.starts_with("weight_mods[")) continue;
+    r.d_arguments.emplace_back(name, like(argument));
+    g.arguments.set(name, r.d_arguments.back().second);
   }
-  g.mod_arguments = mod_views;
-  std::vector<TensorView> weight_mod_views;
-  for (const Tensor& argument : o.weight_mod_arguments) {
-    r.d_weight_mods.push_back(like(argument));
-    weight_mod_views.push_back(r.d_weight_mods.back());
-  }
-  g.weight_mod_arguments = weight_mod_views;
   AttentionLoss loss = o.loss(c, output.view(0), r.log_sum_exp);
   loss.d_output = d_output.view(0);
   attend_backward(plan, in, loss, g, resources);

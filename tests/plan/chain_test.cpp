@@ -45,10 +45,9 @@ TEST(Chain, IsTheSumOverAllAssignments) {
                  bias = Tensor::zeros(draw.dtype, {draw.batch, 1, draw.query_len, draw.key_len});
     for (std::int64_t i = 0; i < bias.count(); ++i)
       set_element(bias, i, draw.below(5) == 0 ? minus_infinity : 0.0);
-    const ConstTensorView arguments[] = {bias};
     AttentionInputs in = draw.inputs();
-    in.transitions = transitions;
-    in.mod_arguments = arguments;
+    in.arguments.set("normalizer.transitions", transitions);
+    in.arguments.set("mods[0].bias", bias);
     const Forward got = draw.forward(
         {.score = Dot{}, .scale = 0.5, .mods = {DenseBias{}}, .mask = draw.mask, .normalizer = LinearChain{}},
         in);
@@ -97,7 +96,7 @@ TEST(Chain, WithoutTransitionsIsTheSigmoid) {
     const Tensor zero = Tensor::zeros(draw.dtype, {2, 2});
     const AttentionInputs plain = draw.inputs();
     AttentionInputs in = plain;
-    in.transitions = zero;
+    in.arguments.set("normalizer.transitions", zero);
     const AttentionSpec chain{.mask = draw.mask, .normalizer = LinearChain{}},
         sigmoid{.mask = draw.mask, .normalizer = Sigmoid{}};
     const Forward got = draw.forward(chain, in), want = draw.forward(sigmoid, plain);
@@ -121,10 +120,9 @@ TEST(Chain, WeightsAreTheGradientOfLogZ) {
     if (draw.dtype != DType::f64) return;
     const Tensor transitions = draw.tensor({2, 2}),
                  bias = draw.tensor({draw.batch, draw.heads, draw.query_len, draw.key_len});
-    const ConstTensorView arguments[] = {bias};
     AttentionInputs in = draw.inputs();
-    in.transitions = transitions;
-    in.mod_arguments = arguments;
+    in.arguments.set("normalizer.transitions", transitions);
+    in.arguments.set("mods[0].bias", bias);
     const AttentionSpec spec{.mods = {DenseBias{}}, .mask = draw.mask, .normalizer = LinearChain{}};
     const Forward got = draw.forward(spec, in);
     for (int trial = 0; trial < 5; ++trial) {

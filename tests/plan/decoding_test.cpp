@@ -171,7 +171,7 @@ TEST(Additive, OfAnySizeIsItsTanh) {
         for (std::int64_t i = 0; i < hidden; ++i) set_element(k, 4 * hidden + i, 0.25 - element(q, i));
         const Tensor weights(dtype, {1, 1, queries, keys});
         AttentionInputs in{.query = q, .key = k, .value = v};
-        in.parameters.v = vector;
+        in.arguments.set("score.v", vector);
         const Tensor output(dtype, {1, 1, queries, 2});
         attend(make_plan(c.spec, shape, {.dtype = dtype, .kernel = info.isa}), in, {.output = output});
         for (std::int64_t r = 0; r < queries; ++r) {

@@ -28,7 +28,6 @@ const AttentionSpec shared_spec{.score = Bilinear{},
 struct Example {
   DType dtype, wide;
   Tensor query, key, value, lambda, W, sink, slope, bias, d_output;
-  std::vector<ConstTensorView> mods;
   Tensor output, d_query, d_key, d_value, d_lambda, dW, d_sink, d_slope, d_bias;
 
   explicit Example(DType type) : dtype(type), wide(type == DType::f64 ? DType::f64 : DType::f32) {
@@ -41,15 +40,15 @@ struct Example {
     sink = random_tensor(wide, {H}, 7);
     slope = random_tensor(wide, {1, H, 1, 1}, 8);
     bias = random_tensor(wide, {1, 1, Q, K}, 9);
-    mods = {slope, bias};
     output = unwritten_like(d_output);
   }
   DifferentialInputs inputs(bool everything) const {
     DifferentialInputs in{.attention = {.query = query, .key = key, .value = value}, .lambda = lambda};
     if (everything) {
-      in.attention.parameters.W = W;
-      in.attention.sink = sink;
-      in.attention.mod_arguments = mods;
+      in.attention.arguments.set("score.W", W);
+      in.attention.arguments.set("normalizer.sink", sink);
+      in.attention.arguments.set("mods[0].slope", slope);
+      in.attention.arguments.set("mods[1].bias", bias);
       in.attention.dropout_seed = 11;
     }
     return in;
@@ -66,12 +65,12 @@ struct Example {
     d_sink = unwritten_like(sink);
     d_slope = unwritten_like(slope);
     d_bias = unwritten_like(bias);
-    const TensorView d_mods[] = {d_slope, d_bias};
     DifferentialGradients g{.attention = {.query = d_query, .key = d_key, .value = d_value},
                             .lambda = d_lambda};
-    g.attention.W = dW;
-    g.attention.sink = d_sink;
-    g.attention.mod_arguments = d_mods;
+    g.attention.arguments.set("score.W", dW);
+    g.attention.arguments.set("normalizer.sink", d_sink);
+    g.attention.arguments.set("mods[0].slope", d_slope);
+    g.attention.arguments.set("mods[1].bias", d_bias);
     attend_differential_backward(plan, inputs(true), state, d_output, g, {.executor = &executor});
   }
 };
@@ -209,10 +208,9 @@ TEST(Differential, RefusesAtTheDoor) {
     expect_refused(forward(in, run.output), name, "lambda");
   }
   expect_refused(forward(run.inputs(false), run.value), name, "output");
-  const std::vector<ConstTensorView> many(1000, run.slope);  // more than a plan could have
   in = run.inputs(false);
-  in.attention.mod_arguments = many;
-  expect_refused(forward(in, run.output), name, "mod_arguments");
+  in.attention.arguments.set("mods[7].slope", run.slope);
+  expect_refused(forward(in, run.output), name, "mods[7].slope");
   const DifferentialState state = attend_differential(plan, run.inputs(false), run.output);
   const auto backward = [&](const DifferentialState& s, const Tensor& d_output, const Tensor& d_query,
                             const Tensor& d_lambda) {

@@ -6,7 +6,9 @@
 
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,8 +26,15 @@ struct Forward {
 };
 /// Of everything that the inputs hold.
 struct Backward {
-  Tensor query, key, value, W, U, v, b, w, sink, transitions;
-  std::vector<Tensor> mods, weight_mods;
+  Tensor query, key, value;
+  NamedTensors arguments;
+  /// "score.W", "mods[0].slope"
+  const Tensor& operator[](std::string_view name) const {
+    for (const auto& [known, tensor] : arguments) {
+      if (known == name) return tensor;
+    }
+    throw std::out_of_range(std::string(name));
+  }
 };
 
 /// Over these sites; outside them it may see nothing.
@@ -170,7 +179,6 @@ struct Draw {
   }
   /// A plan of the sizes that the inputs have.
   AttentionPlan plan(const AttentionSpec& spec, const AttentionInputs& in) const {
-    const ConstTensorView &v = in.parameters.v, &U = in.parameters.U;
     return make_plan(spec,
                      {.batch = in.query.size(0),
                       .num_query_heads = in.query.size(1),
@@ -180,9 +188,7 @@ struct Draw {
                       .head_dim = in.query.size(3),
                       .value_dim = in.value ? in.value.size(3) : 0,
                       .key_dim = in.key ? in.key.size(3) : 0,
-                      .hidden = v   ? v.size(0)
-                                : U ? U.size(0)
-                                    : 0},
+                      .hidden = hidden_of(spec.score, in.arguments)},
                      {.dtype = dtype, .precision = Precision::higher, .kernel = kernel});
   }
   Forward forward(const AttentionSpec& spec, const AttentionInputs& in) const {
@@ -205,23 +211,16 @@ struct Draw {
     };
     AttentionGradients g;
     g.value = wanted(in.value, all.value);
-    std::vector<TensorView> mods, weight_mods;
-    for (const ConstTensorView& argument : in.weight_mod_arguments)
-      weight_mods.push_back(wanted(argument, all.weight_mods.emplace_back()));
-    g.weight_mod_arguments = weight_mods;
-    if (!std::holds_alternative<HardArgmax>(spec.normalizer)) {
+    const bool by_scores = !std::holds_alternative<HardArgmax>(spec.normalizer);
+    if (by_scores) {
       g.query = wanted(in.query, all.query);
       g.key = wanted(in.key, all.key);
-      g.W = wanted(in.parameters.W, all.W);
-      g.U = wanted(in.parameters.U, all.U);
-      g.v = wanted(in.parameters.v, all.v);
-      g.b = wanted(in.parameters.b, all.b);
-      g.w = wanted(in.parameters.w, all.w);
-      g.sink = wanted(in.sink, all.sink);
-      g.transitions = wanted(in.transitions, all.transitions);
-      for (const ConstTensorView& argument : in.mod_arguments)
-        mods.push_back(wanted(argument, all.mods.emplace_back()));
-      g.mod_arguments = mods;
+    }
+    for (const NamedArgument<ConstTensorView>& argument : in.arguments.all()) {
+      if (!by_scores && !argument.name.starts_with("weight_mods[")) continue;
+      Tensor gradient;
+      g.arguments.set(argument.name, wanted(argument.view, gradient));
+      all.arguments.emplace_back(argument.name, gradient);
     }
     AttentionLoss loss;
     loss.output = result.output;

@@ -48,9 +48,8 @@ TEST(Edges, SamplesBesideHugeScores) {
   const double expected[] = {0.0321, 0.0871, 0.2369, 0.6439};  // softmax(0, 1, 2, 3)
   for (const double base : {0.0, 1e5, 1e7}) {
     const Tensor bias = filled({1, 1, 1, 4}, {base, base + 1, base + 2, base + 3}), keys = zeros;
-    const ConstTensorView arguments[] = {bias};
     AttentionInputs in{.query = zeros, .key = ConstTensorView(zeros).slice(2, 0, 4), .value = {}};
-    in.mod_arguments = arguments;
+    in.arguments.set("mods[0].bias", bias);
     in.sample_seed = 7;
     attend(make_plan({.mods = {DenseBias{}}, .normalizer = HardSample{}},
                      {.query_len = rows, .key_len = 4, .head_dim = 1, .value_dim = 0}),
@@ -77,10 +76,9 @@ TEST(Edges, TransitionsBesideHugePotentials) {
                      weights(dtype, {1, 1, 1, 2}),
                      bias = filled({1, 1, 1, 2}, {first ? potential : 0.0, first ? 0.0 : potential}, dtype),
                      transitions = filled({2, 2}, {0, 0, 0, transition}, dtype);
-        const ConstTensorView arguments[] = {bias};
-        AttentionInputs in{.query = zeros, .key = keys, .value = {}};
-        in.mod_arguments = arguments;
-        in.transitions = transitions;
+            AttentionInputs in{.query = zeros, .key = keys, .value = {}};
+        in.arguments.set("mods[0].bias", bias);
+        in.arguments.set("normalizer.transitions", transitions);
         attend(make_plan({.mods = {DenseBias{}}, .normalizer = LinearChain{}},
                          {.query_len = 1, .key_len = 2, .head_dim = 1, .value_dim = 0}, {.dtype = dtype}),
                in, {.output = {}, .weights = weights});

@@ -109,8 +109,7 @@ Forward part_of(const Draw& draw, const AttentionSpec& spec, const Tensor& slope
   in.key = in.key.slice(2, begin, end - begin);
   in.value = in.value.slice(2, begin, end - begin);
   in.query_offset = draw.offset - begin;
-  const ConstTensorView slopes[] = {slope};
-  in.mod_arguments = slopes;
+  in.arguments = {{"mods[0].slope", slope}};
   AttentionSpec part = spec;
   part.mask = draw.mask_of(
       end - begin,
@@ -168,9 +167,8 @@ TEST(Identity, ABiasOfALogarithmRepeatsAKey) {
       order.insert(order.end(), static_cast<std::size_t>(times), j);
     }
     const auto count = static_cast<std::int64_t>(order.size());
-    const ConstTensorView arguments[] = {logs};
     AttentionInputs in = draw.inputs(), repeated = in;
-    in.mod_arguments = arguments;
+    in.arguments = {{"mods[0].bias", logs}};
     const Tensor key = taken(draw.key, 2, order), value = taken(draw.value, 2, order);
     repeated.key = key;
     repeated.value = value;
@@ -201,8 +199,8 @@ TEST(Identity, AScoreWithoutKeysIsTheMean) {
                  v = no_vector ? zero({hidden}) : draw.tensor({hidden}), b = draw.tensor({hidden}),
                  w = no_vector ? draw.tensor({hidden}) : zero({hidden});
     AttentionInputs in = draw.inputs();
-    in.parameters = {.W = W, .U = U, .v = v, .b = b};
-    if (coverage) in.parameters.w = w;
+    in.arguments = {{"score.W", W}, {"score.U", U}, {"score.v", v}, {"score.b", b}};
+    if (coverage) in.arguments.set("score.w", w);
     const Score score = coverage ? Score(Coverage{}) : Score(Additive{});
     const Forward got = draw.forward({.score = score, .mask = draw.mask}, in);
     draw.each_row([&](std::int64_t n, std::int64_t h, std::int64_t r, std::int64_t row) {
@@ -327,12 +325,12 @@ TEST(Identity, ASlopeOverDistancesIsARampOverKeys) {
     }
     for (std::int64_t i = 0; i < log_f.count(); ++i) set_element(log_f, i, -element(slopes, i / K % H));
     AttentionInputs in = draw.inputs();
-    const auto with = [&](const Mod& mod, const Mask& mask, std::vector<ConstTensorView> arguments) {
-      in.mod_arguments = arguments;
+    const auto with = [&](const Mod& mod, const Mask& mask, const Arguments& arguments) {
+      in.arguments = arguments;
       return draw.forward({.mods = {mod}, .mask = mask}, in);
     };
-    const Forward alibi = with(AlibiBias{}, draw.mask, {slopes}),
-                  ramped = with(DenseBias{}, draw.mask, {ramp});
+    const Forward alibi = with(AlibiBias{}, draw.mask, {{"mods[0].slope", slopes}}),
+                  ramped = with(DenseBias{}, draw.mask, {{"mods[0].bias", ramp}});
     // Scores are up to 0.1·(positions) now.
     const double tolerance = draw.tolerance() * (1 + 0.1 * static_cast<double>(K + draw.query_len));
     expect_near(alibi.output, ramped.output, tolerance, "output");

@@ -49,7 +49,6 @@ struct Example {
     bias = random_tensor(wide, {1, 1, queries, keys}, 8);
     d_output = random_tensor(dtype, {batch, heads, queries, shape.value_dim}, 9);
     output = unwritten_like(d_output);
-    mods = {slope, bias};
     for (std::int64_t b = 0; b < batch; ++b) lengths.push_back(std::max<std::int64_t>(keys - b, 0));
   }
   LatentPlan plan(LatentExecution execution) const {
@@ -61,8 +60,12 @@ struct Example {
                     .cache = cache,
                     .W_UK = W_UK,
                     .W_UV = W_UV};
-    if (std::holds_alternative<SoftmaxWithSink>(spec.normalizer)) in.attention.sink = sink;
-    if (!spec.mods.empty()) in.attention.mod_arguments = mods;
+    if (std::holds_alternative<SoftmaxWithSink>(spec.normalizer))
+      in.attention.arguments.set("normalizer.sink", sink);
+    if (!spec.mods.empty()) {
+      in.attention.arguments.set("mods[0].slope", slope);
+      in.attention.arguments.set("mods[1].bias", bias);
+    }
     in.attention.key_lengths = lengths;
     in.attention.dropout_seed = 5;
     return in;
@@ -78,10 +81,12 @@ struct Example {
     const LatentState state = attend_latent(plan(execution), inputs(), output, resources);
     gradients.clear();
     for (const Tensor& operand : operands()) gradients.push_back(unwritten_like(operand));
-    const TensorView d_mods[] = {gradients[6], gradients[7]};
     LatentGradients g{gradients[0], gradients[1], gradients[2], gradients[3], gradients[4]};
-    if (inputs().attention.sink) g.sink = gradients[5];
-    if (!spec.mods.empty()) g.mod_arguments = d_mods;
+    if (inputs().attention.arguments["normalizer.sink"]) g.arguments.set("normalizer.sink", gradients[5]);
+    if (!spec.mods.empty()) {
+      g.arguments.set("mods[0].slope", gradients[6]);
+      g.arguments.set("mods[1].bias", gradients[7]);
+    }
     attend_latent_backward(plan(execution), inputs(), state, d_output, g, resources);
   }
 };
@@ -306,8 +311,7 @@ TEST(Latent, RefusesAtTheDoor) {
   refused([&](LatentInputs& in) { in.W_UK = wide; }, "W_UK");
   refused([&](LatentInputs& in) { in.W_UV = e.W_UK; }, "W_UV");
   refused([&](LatentInputs& in) { in.attention.key = odd; }, "attention.key");
-  const std::vector<ConstTensorView> many(1000, e.slope);  // more than a plan could have
-  refused([&](LatentInputs& in) { in.attention.mod_arguments = many; }, "mod_arguments");
+  refused([&](LatentInputs& in) { in.attention.arguments.set("mods[7].slope", e.slope); }, "mods[7].slope");
   expect_refused([&] { attend_latent(plan, e.inputs(), odd); }, "attend_latent", "output");
 
   const LatentState state = attend_latent(plan, e.inputs(), e.output);
@@ -315,10 +319,9 @@ TEST(Latent, RefusesAtTheDoor) {
     return [&plan, &e, s, d_output, g] { attend_latent_backward(plan, e.inputs(), s, d_output, g); };
   };
   const char* name = "attend_latent_backward";
-  const std::vector<TensorView> many_gradients(1000, e.slope);
-  LatentGradients too_many;
-  too_many.mod_arguments = many_gradients;
-  expect_refused(backward(state, e.d_output, too_many), name, "gradients.mod_arguments");
+  LatentGradients unknown;
+  unknown.arguments = {{"mods[7].slope", e.slope}};
+  expect_refused(backward(state, e.d_output, unknown), name, "gradients.mods[7].slope");
   expect_refused(backward({}, e.d_output, {}), name, "state.output");
   expect_refused(backward({e.output, state.log_sum_exp}, e.d_output, {}), name, "state.output");
   expect_refused(backward(state, odd, {}), name, "d_output");

@@ -85,10 +85,10 @@ TEST(Layout, OneParameterSeenByEveryHead) {
     r.dW.fill(std::numeric_limits<double>::quiet_NaN());
     Tensor lse(DType::f64, {1, 3, 9});
     AttentionInputs in = o.inputs(c);
-    in.parameters.W = W;
+    in.arguments.set("score.W", W);
     attend(plan, in, {.output = r.output, .log_sum_exp = lse});
     AttentionGradients g{.query = r.d_query};
-    g.W = r.dW;
+    g.arguments = {{"score.W", r.dW}};
     attend_backward(plan, in, r.output, lse, o.d_output, g);
     return r;
   };
@@ -163,9 +163,8 @@ TEST(Layout, NothingBehindTheWorkspace) {
             Tensor out(DType::f32, o.query.shape()), lse(DType::f32, {batch, kv_heads, 6}),
                 dq(DType::f32, o.query.shape()), dk(DType::f32, o.key.shape()), dv(DType::f32, o.key.shape()),
                 db(DType::f32, c.mod_arguments[0]);
-            const TensorView d_mods[] = {db};
             AttentionGradients g{.query = dq, .key = dk, .value = dv};
-            g.mod_arguments = d_mods;
+            g.arguments = {{"mods[0].bias", db}};
             attend(plan, o.inputs(c), {.output = out, .log_sum_exp = lse}, resources);
             attend_backward(plan, o.inputs(c), out, lse, o.d_output, g, resources);
             for (std::size_t i = bytes; i < memory.size(); ++i)
@@ -242,20 +241,18 @@ TEST(Layout, ResultsOverModArgumentsAreRefused) {
   const Tensor x = random_tensor(DType::f32, {1, 1, 8, 8}, 1),
                bias = random_tensor(DType::f32, {1, 1, 8, 8}, 2), sink = random_tensor(DType::f32, {1}, 3),
                lse(DType::f32, {1, 1, 8}), out(DType::f32, x.shape()), d(DType::f32, x.shape());
-  const ConstTensorView arguments[] = {bias};
   AttentionInputs in{.query = x, .key = x, .value = x};
-  in.sink = sink;
-  in.mod_arguments = arguments;
+  in.arguments.set("normalizer.sink", sink);
+  in.arguments.set("mods[0].bias", bias);
   attend(plan, in, {.output = out, .log_sum_exp = lse});
   EXPECT_THROW(attend(plan, in, {.output = bias}), InvalidArgument);
   EXPECT_THROW(
       attend(plan, in, {.output = out, .log_sum_exp = TensorView(bias.raw(), DType::f32, {1, 1, 8})}),
       InvalidArgument);
   const auto refused = [&](const TensorView& d_query, const TensorView& d_bias, const TensorView& d_sink) {
-    const TensorView d_mods[] = {d_bias};
     AttentionGradients g{.query = d_query};
-    g.mod_arguments = d_mods;
-    g.sink = d_sink;
+    g.arguments.set("mods[0].bias", d_bias);
+    g.arguments.set("normalizer.sink", d_sink);
     EXPECT_THROW(attend_backward(plan, in, out, lse, d, g), InvalidArgument);
   };
   refused(d, bias, {});   // over its own argument
@@ -263,10 +260,9 @@ TEST(Layout, ResultsOverModArgumentsAreRefused) {
   refused(d, d, {});      // over another gradient (and d_output)
   refused({}, x, {});     // over an operand
   refused({}, {}, sink);  // over the sink
-  const TensorView two[] = {TensorView(), TensorView()};
-  AttentionGradients g;
-  g.mod_arguments = two;
-  EXPECT_THROW(attend_backward(plan, in, out, lse, out, g),
+  const TensorView other(x.raw(), DType::f32, x.shape());
+  EXPECT_THROW(attend_backward(plan, in, out, lse, out,
+                               {.arguments = {{"mods[0].bias", other}, {"mods[0].bias", other}}}),
                InvalidArgument);  // two gradients for one argument
 }
 

@@ -63,11 +63,10 @@ struct Sequence {
   template <class F>
   void with_keys(std::int64_t begin, std::int64_t end, F&& f) const {
     const ConstTensorView all_keys = key, all_values = value, all_biases = bias;
-    const ConstTensorView mods[] = {slope, all_biases.slice(3, begin, end - begin)};
     AttentionInputs in{.query = query,
                        .key = all_keys.slice(2, begin, end - begin),
                        .value = all_values.slice(2, begin, end - begin)};
-    in.mod_arguments = mods;
+    in.arguments = {{"mods[0].slope", slope}, {"mods[1].bias", all_biases.slice(3, begin, end - begin)}};
     in.query_offset = K - Q - begin;
     f(in);
   }
@@ -199,9 +198,8 @@ Gradients backward(const Sequence& s, std::int64_t begin, std::int64_t end, cons
   Gradients g{unwritten_like(s.query), unwritten(s.dtype, {Sequence::B, Sequence::Hkv, keys, Sequence::D}),
               unwritten(s.dtype, {Sequence::B, Sequence::Hkv, keys, Sequence::Dv}), unwritten_like(s.slope),
               unwritten(s.wide, {1, 1, 1, keys})};
-  const TensorView mods[] = {g.slope, g.bias};
   AttentionGradients wanted{.query = g.query, .key = g.key, .value = g.value};
-  wanted.mod_arguments = mods;
+  wanted.arguments = {{"mods[0].slope", g.slope}, {"mods[1].bias", g.bias}};
   s.with_keys(begin, end, [&](const AttentionInputs& in) {
     attend_backward(s.plan(), in, whole.output, whole.log_sum_exp, s.d_output, wanted);
   });
@@ -260,7 +258,7 @@ TEST(Merge, ASinkEntersOnce) {
   const Part whole = merged({part(0, 4), part(4, 5)});
   const Part want = unwritten_part(DType::f64, q.shape());
   AttentionInputs in{.query = q, .key = k, .value = k};
-  in.sink = sink;
+  in.arguments.set("normalizer.sink", sink);
   attend(make_plan({.normalizer = SoftmaxWithSink{}}, shape, {.dtype = DType::f64}), in,
          {.output = want.output, .log_sum_exp = want.log_sum_exp});
   expect_near(whole.log_sum_exp, want.log_sum_exp, 1e-14, "log_sum_exp");

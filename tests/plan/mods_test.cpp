@@ -68,8 +68,7 @@ TEST(Mod, ForgettingGate) {
   AttentionInputs in{.query = q, .key = k, .value = v};
   const auto loss = [&](const Tensor& gates) {
     const Tensor sums = forget_sums(gates);
-    const ConstTensorView arguments[] = {forget_queries(sums, Q, offset), sums};
-    in.mod_arguments = arguments;
+    in.arguments = {{"mods[0].query", forget_queries(sums, Q, offset)}, {"mods[0].key", sums}};
     attend(plan, in, {.output = output, .log_sum_exp = lse});
     double sum = 0.0;
     for (std::int64_t n = 0; n < output.count(); ++n) sum += element(output, n) * element(d_output, n);
@@ -77,11 +76,9 @@ TEST(Mod, ForgettingGate) {
   };
   loss(log_f);
   const Tensor sums = forget_sums(log_f), d_query(DType::f64, {B, H, Q, 1}), d_key(DType::f64, {B, H, 1, K});
-  const ConstTensorView arguments[] = {forget_queries(sums, Q, offset), sums};
-  in.mod_arguments = arguments;
-  const TensorView d_arguments[] = {d_query, d_key};
+  in.arguments = {{"mods[0].query", forget_queries(sums, Q, offset)}, {"mods[0].key", sums}};
   AttentionGradients g;
-  g.mod_arguments = d_arguments;
+  g.arguments = {{"mods[0].query", d_query}, {"mods[0].key", d_key}};
   attend_backward(plan, in, output, lse, d_output, g);
   const Tensor d_log_f = forget_gradient(d_query, d_key, offset);
   for (std::int64_t n = 0; n < log_f.count(); ++n) {
@@ -97,8 +94,7 @@ TEST(Mod, ForgettingGate) {
   constant.fill(std::log(0.8));
   slope.fill(-std::log(0.8));
   loss(constant);
-  const ConstTensorView slopes[] = {slope};
-  in.mod_arguments = slopes;
+  in.arguments = {{"mods[0].slope", slope}};
   attend(make_plan({.mods = {AlibiBias{}}, .mask = Causal{}}, shape, {.dtype = DType::f64}), in,
          {.output = alibi});
   for (std::int64_t n = 0; n < output.count(); ++n) ASSERT_NEAR(element(output, n), element(alibi, n), 1e-13);
@@ -143,10 +139,9 @@ TEST(Mod, ArgumentsAreCheckedByName) {
                              .value_dim = 8};
   const Tensor q = random_tensor(DType::f32, {2, 2, 4, 8}, 1), k = random_tensor(DType::f32, {2, 2, 5, 8}, 2),
                out(DType::f32, q.shape());
-  const auto refused = [&](const Mods& mods, const std::vector<ConstTensorView>& arguments,
-                           const char* name) {
+  const auto refused = [&](const Mods& mods, const Arguments& arguments, const char* name) {
     AttentionInputs in{.query = q, .key = k, .value = k};
-    in.mod_arguments = arguments;
+    in.arguments = arguments;
     try {
       attend(make_plan({.mods = mods}, shape), in, {.output = out});
       ADD_FAILURE() << name;
@@ -156,12 +151,14 @@ TEST(Mod, ArgumentsAreCheckedByName) {
   };
   const Tensor slope = random_tensor(DType::f32, {1, 2, 1, 1}, 3), wide(DType::f64, {1, 2, 1, 1}),
                three = random_tensor(DType::f32, {1, 3, 1, 1}, 4);
-  refused({AlibiBias{}}, {}, "mod_arguments");
-  refused({SoftCap{}}, {slope}, "mod_arguments");
-  refused({SoftCap{}, AlibiBias{}}, {wide}, "mods[1].slope");
-  refused({AlibiBias{}}, {three}, "mods[0].slope");
-  refused({AlibiBias{}}, {ConstTensorView()}, "mods[0].slope");
-  refused({RelativeBias{8, 20}}, {slope}, "mods[0].table");
+  refused({AlibiBias{}}, {}, "mods[0].slope");
+  refused({SoftCap{}}, {{"mods[0].slope", slope}}, "mods[0].slope");
+  refused({AlibiBias{}}, {{"mods[0].slope", slope}, {"mods[1].slope", slope}}, "mods[1].slope");
+  refused({AlibiBias{}}, {{"mods[0].slope", slope}, {"mods[0].slope", slope}}, "mods[0].slope");
+  refused({SoftCap{}, AlibiBias{}}, {{"mods[1].slope", wide}}, "mods[1].slope");
+  refused({AlibiBias{}}, {{"mods[0].slope", three}}, "mods[0].slope");
+  refused({AlibiBias{}}, {{"mods[0].slope", ConstTensorView()}}, "mods[0].slope");
+  refused({RelativeBias{8, 20}}, {{"mods[0].table", slope}}, "mods[0].table");
   EXPECT_THROW(make_plan({.mods = Mods(9, Mod(SoftCap{}))}, shape), InvalidArgument);
   EXPECT_THROW(Mod(SoftCap{-1}), InvalidArgument);
   EXPECT_THROW(Mod(SoftCap{1e39}), InvalidArgument);
@@ -189,7 +186,7 @@ TEST(Mod, ArgumentsAreCheckedByName) {
   AttentionInputs in{.query = q, .key = k, .value = k};
   EXPECT_THROW(attend(make_plan({.normalizer = SoftmaxWithSink{}}, shape), in, {.output = out}),
                InvalidArgument);
-  in.sink = ConstTensorView(slope.data<float>(), {2});
+  in.arguments.set("normalizer.sink", ConstTensorView(slope.data<float>(), {2}));
   EXPECT_NO_THROW(attend(make_plan({.normalizer = SoftmaxWithSink{}}, shape), in, {.output = out}));
   EXPECT_THROW(attend(make_plan({}, shape), in, {.output = out}), InvalidArgument);
 }

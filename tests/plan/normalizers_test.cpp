@@ -20,7 +20,7 @@ TEST(Normalizer, ASinkTakesItsShare) {
     for (const double at : {-1e30, -1.0, 0.5, 8.0, 1e4}) {
       Tensor sink = draw.tensor({draw.heads});
       for (std::int64_t h = 0; h < draw.heads; ++h) set_element(sink, h, at + element(sink, h));
-      in.sink = sink;
+      in.arguments.set("normalizer.sink", sink);
       const Forward got = draw.forward({.mask = draw.mask, .normalizer = SoftmaxWithSink{}}, in);
       // It is left out of the log-sum-exp.
       expect_near(got.log_sum_exp, want.log_sum_exp, draw.tolerance(), "log_sum_exp");
@@ -47,11 +47,10 @@ TEST(Normalizer, ASinkIsAKeyOfValueZero) {
     for (std::int64_t j = 0; j < K; ++j) first[static_cast<std::size_t>(j)] = j;
     const Tensor key = given_back(draw.key, 2, first, K + 1), value = given_back(draw.value, 2, first, K + 1);
     AttentionInputs in = draw.inputs(), longer = in;
-    in.sink = sink;
+    in.arguments.set("normalizer.sink", sink);
     longer.key = key;
     longer.value = value;
-    const ConstTensorView arguments[] = {bias};
-    longer.mod_arguments = arguments;
+    longer.arguments = {{"mods[0].bias", bias}};
     const AttentionSpec spec{.mask = draw.mask, .normalizer = SoftmaxWithSink{}},
         with_key{.mods = {DenseBias{}},
                  .mask = draw.mask_of(K + 1, [&](auto b, auto h, auto row, std::int64_t j) {
@@ -67,7 +66,8 @@ TEST(Normalizer, ASinkIsAKeyOfValueZero) {
     expect_near(d_got.key, taken(d_want.key, 2, first), tolerance, "d_key");
     expect_near(d_got.value, taken(d_want.value, 2, first), tolerance, "d_value");
     for (std::int64_t h = 0; h < H; ++h)
-      ASSERT_NEAR(element(d_got.sink, h), element(d_want.mods[0], h * (K + 1) + K),
+      ASSERT_NEAR(element(d_got["normalizer.sink"], h),
+                  element(d_want["mods[0].bias"], h * (K + 1) + K),
                   tolerance * static_cast<double>(draw.batch * draw.query_len));
   });
 }
@@ -92,16 +92,14 @@ const Law laws[] = {{Softmax{}},
 // What the law needs beside query, key and value.
 struct LawInputs {
   Tensor sink, transitions, center, advantage;
-  std::vector<ConstTensorView> weight_mods;
   LawInputs(const Draw& draw, const Law& law, AttentionInputs& in)
       : sink(draw.tensor({draw.heads})),
         transitions(draw.tensor({2, 2})),
         center(draw.tensor({1, draw.heads, 1, 1})),
         advantage(draw.tensor({draw.batch, draw.heads, draw.query_len})) {
-    if (std::holds_alternative<SoftmaxWithSink>(law.normalizer)) in.sink = sink;
-    if (std::holds_alternative<LinearChain>(law.normalizer)) in.transitions = transitions;
-    if (!law.weight_mods.empty()) weight_mods = {center};
-    in.weight_mod_arguments = weight_mods;
+    if (std::holds_alternative<SoftmaxWithSink>(law.normalizer)) in.arguments.set("normalizer.sink", sink);
+    if (std::holds_alternative<LinearChain>(law.normalizer)) in.arguments.set("normalizer.transitions", transitions);
+    if (!law.weight_mods.empty()) in.arguments.set("weight_mods[0].center", center);
   }
 };
 
@@ -165,13 +163,12 @@ TEST(Normalizer, ShiftsOfKeys) {
                    v = draw.tensor({hidden}), c = draw.tensor({D});
       for (std::int64_t h = 0; h < draw.heads; ++h) set_element(slope, h, 0.02 * element(slope, h));
       AttentionInputs in = draw.inputs();
-      const ConstTensorView arguments[] = {slope};
-      if (!s.mods.empty() && to_string(s.mods[0]) == "alibi") in.mod_arguments = arguments;
-      if (std::holds_alternative<Bilinear>(s.score)) in.parameters.W = square;
+      if (!s.mods.empty() && to_string(s.mods[0]) == "alibi") in.arguments.set("mods[0].slope", slope);
+      if (std::holds_alternative<Bilinear>(s.score)) in.arguments.set("score.W", square);
       if (std::holds_alternative<LowRankBilinear>(s.score) || std::holds_alternative<Additive>(s.score))
-        in.parameters = {.W = W, .U = U, .v = {}, .b = {}};
-      if (std::holds_alternative<Additive>(s.score)) in.parameters.v = v;
-      if (std::holds_alternative<SoftmaxWithSink>(s.normalizer)) in.sink = sink;
+        in.arguments = {{"score.W", W}, {"score.U", U}};
+      if (std::holds_alternative<Additive>(s.score)) in.arguments.set("score.v", v);
+      if (std::holds_alternative<SoftmaxWithSink>(s.normalizer)) in.arguments.set("normalizer.sink", sink);
       const AttentionSpec spec{
           .score = s.score, .mods = s.mods, .mask = draw.mask, .normalizer = s.normalizer};
       const Forward plain = draw.forward(spec, in);
@@ -213,9 +210,8 @@ TEST(Normalizer, RowsWithoutKeys) {
       const LawInputs more(draw, law, in);
       free = in;
       const Tensor zero = Tensor::zeros(draw.dtype, bias.shape());
-      const ConstTensorView arguments[] = {bias}, none[] = {zero};
-      in.mod_arguments = arguments;
-      free.mod_arguments = none;
+      in.arguments.set("mods[0].bias", bias);
+      free.arguments.set("mods[0].bias", zero);
       AttentionSpec spec{.mods = {DenseBias{}},
                          .mask = draw.mask,
                          .normalizer = law.normalizer,
@@ -268,19 +264,15 @@ TEST(Normalizer, UnscaledProductsSaturateIt) {
     for (const Tensor& x : {query, key}) {
       for (std::int64_t i = 0; i < x.count(); ++i) set_element(x, i, std::sqrt(3.0) * element(x, i));
     }
-    const ConstTensorView arguments[] = {bias};
-    AttentionInputs in{.query = query, .key = key, .value = value};
-    in.mod_arguments = arguments;
+    const AttentionInputs in{
+        .query = query, .key = key, .value = value, .arguments = {{"mods[0].bias", bias}}};
     // Of the median row: a few rows have two best keys.
     const auto norm = [&](const Score& score) {
       const AttentionPlan plan = make_plan({.score = score, .mods = {DenseBias{}}},
                                            {.query_len = Q, .key_len = K, .head_dim = d, .value_dim = 8});
       attend(plan, in, {.output = output, .log_sum_exp = lse});
       const Tensor d_scores = unwritten_like(bias);
-      const TensorView wanted[] = {d_scores};
-      AttentionGradients g;
-      g.mod_arguments = wanted;
-      attend_backward(plan, in, output, lse, d_output, g);
+      attend_backward(plan, in, output, lse, d_output, {.arguments = {{"mods[0].bias", d_scores}}});
       std::vector<double> norms(Q);
       for (std::int64_t i = 0; i < Q * K; ++i)
         norms[static_cast<std::size_t>(i / K)] += element(d_scores, i) * element(d_scores, i);

@@ -175,7 +175,7 @@ TEST(Call, RefusesWhatDoesNotFit) {
   const AttentionPlan bilinear = make_plan({.score = Bilinear{}}, plan.shape());
   const Tensor W = random({8, 8}, 2);
   AttentionInputs with_parameter = in;
-  with_parameter.parameters.W = W;
+  with_parameter.arguments.set("score.W", W);
   EXPECT_NO_THROW(attend(bilinear, with_parameter, {.output = out}));
   EXPECT_THROW(attend(bilinear, with_parameter, {.output = TensorView(W.raw(), DType::f32, {1, 1, 4, 8})}),
                InvalidArgument);

@@ -96,56 +96,56 @@ TEST(Refusals, Transitions) {
   const Example e;
   const AttentionSpec chain{.normalizer = LinearChain{}};
   AttentionInputs in = e.inputs();
-  e.refused(chain, in, "transitions");
-  in.transitions = e.transitions;
+  e.refused(chain, in, "normalizer.transitions");
+  in.arguments.set("normalizer.transitions", e.transitions);
   EXPECT_NO_THROW(attend(make_plan(chain, small), in, {.output = e.output}));
-  e.refused({}, in, "transitions");  // nobody reads them
+  e.refused({}, in, "normalizer.transitions");  // nobody reads them
   const Tensor wide(DType::f64, {2, 2}), three(DType::f32, {3, 2, 2}), flat(DType::f32, {4});
   for (const Tensor& wrong : {wide, three, flat}) {
-    in.transitions = wrong;
-    e.refused(chain, in, "transitions");
+    in.arguments.set("normalizer.transitions", wrong);
+    e.refused(chain, in, "normalizer.transitions");
   }
   for (const double potential : {minus_infinity, -minus_infinity, std::nan("")}) {
     const Tensor wrong = e.transitions.clone();
     set_element(wrong, 5, potential);
-    in.transitions = wrong;
-    e.refused(chain, in, "transitions");
+    in.arguments.set("normalizer.transitions", wrong);
+    e.refused(chain, in, "normalizer.transitions");
   }
   const std::int64_t apart[] = {8, 2, 1};
   const Tensor memory(DType::f32, {16});
-  in.transitions = ConstTensorView(memory.raw(), DType::f32, {2, 2, 2}, apart);
-  e.refused(chain, in, "transitions");
+  in.arguments.set("normalizer.transitions", ConstTensorView(memory.raw(), DType::f32, {2, 2, 2}, apart));
+  e.refused(chain, in, "normalizer.transitions");
 }
 
 TEST(Refusals, ParametersOfScores) {
   const Example e;
   AttentionInputs in = e.inputs();
-  in.parameters = {.W = e.W, .U = e.U, .v = e.v, .b = {}};
+  in.arguments = {{"score.W", e.W}, {"score.U", e.U}, {"score.v", e.v}};
   const AttentionSpec coverage{.score = Coverage{}};
-  e.refused(coverage, in, "parameters.w");
-  in.parameters.w = e.v;
+  e.refused(coverage, in, "score.w");
+  in.arguments.set("score.w", e.v);
   EXPECT_NO_THROW(attend(make_plan(coverage, small), in, {.output = e.output}));
-  e.refused({.score = Additive{}}, in, "parameters.w");
-  in.parameters = {.W = {}, .U = {}, .v = {}, .b = {}, .w = e.v};
-  e.refused({}, in, "parameters.w");
+  e.refused({.score = Additive{}}, in, "score.w");
+  in.arguments = {{"score.w", e.v}};
+  e.refused({}, in, "score.w");
   const Tensor four(DType::f32, {4});
-  in.parameters = {.W = e.W, .U = e.U, .v = e.v, .b = {}, .w = four};
-  e.refused(coverage, in, "parameters.w");
+  in.arguments = {{"score.W", e.W}, {"score.U", e.U}, {"score.v", e.v}, {"score.w", four}};
+  e.refused(coverage, in, "score.w");
 
   AttentionInputs location = e.inputs();
-  location.parameters.W = e.rows;
+  location.arguments.set("score.W", e.rows);
   e.refused({.score = Location{}}, location, "key");
   location.key = {};
   EXPECT_NO_THROW(attend(make_plan({.score = Location{}}, small), location, {.output = e.output}));
-  location.parameters.W = {};
-  e.refused({.score = Location{}}, location, "parameters.W");
+  location.arguments = {};
+  e.refused({.score = Location{}}, location, "score.W");
   const Tensor short_rows(DType::f32, {4, 8}), narrow(DType::f32, {5, 7});
   for (const Tensor& wrong : {short_rows, narrow}) {
-    location.parameters.W = wrong;
-    e.refused({.score = Location{}}, location, "parameters.W");
+    location.arguments.set("score.W", wrong);
+    e.refused({.score = Location{}}, location, "score.W");
   }
-  location.parameters = {.W = e.rows, .U = e.U, .v = {}, .b = {}};
-  e.refused({.score = Location{}}, location, "parameters.U");
+  location.arguments = {{"score.W", e.rows}, {"score.U", e.U}};
+  e.refused({.score = Location{}}, location, "score.U");
 }
 
 TEST(Refusals, WeightsAlone) {
@@ -206,11 +206,9 @@ TEST(Refusals, LossesOfNormalizersWithoutADerivative) {
   const Tensor d_query(DType::f32, {2, 2, 4, 8}), d_value(DType::f32, {2, 2, 5, 6}),
       d_bias(DType::f32, {1, 1, 1, 5}), bias = random_tensor(DType::f32, {1, 1, 1, 5}, 9);
   AttentionInputs in = e.inputs();
-  const ConstTensorView arguments[] = {bias};
-  const TensorView d_arguments[] = {d_bias};
-  in.mod_arguments = arguments;
-  AttentionGradients by_scores{.query = d_query}, by_values{.value = d_value}, by_mods;
-  by_mods.mod_arguments = d_arguments;
+  in.arguments = {{"mods[0].bias", bias}};
+  AttentionGradients by_scores{.query = d_query}, by_values{.value = d_value},
+      by_mods{.arguments = {{"mods[0].bias", d_bias}}};
   for (const auto& [normalizer, argument] :
        {std::pair<Normalizer, const char*>{HardArgmax{}, "gradients"}, {HardSample{}, "loss.advantage"}}) {
     const AttentionPlan plan = make_plan({.mods = {DenseBias{}}, .normalizer = normalizer}, small);
@@ -238,11 +236,10 @@ TEST(Refusals, WeightModsByName) {
   const Example e;
   AttentionInputs in = e.inputs();
   const AttentionSpec spec{.weight_mods = {LocalGaussian{}}};
-  e.refused(spec, in, "weight_mod_arguments");
+  e.refused(spec, in, "weight_mods[0].center");
   const Tensor wide(DType::f64, {2, 1, 4, 1}), three(DType::f32, {3, 1, 4, 1});
   for (const Tensor& wrong : {wide, three}) {
-    const ConstTensorView arguments[] = {wrong};
-    in.weight_mod_arguments = arguments;
+    in.arguments.set("weight_mods[0].center", wrong);
     e.refused(spec, in, "weight_mods[0].center");
   }
 }

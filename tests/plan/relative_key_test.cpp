@@ -42,10 +42,9 @@ struct Example {
   auto compose(F&& f) {
     shifted = shifted_query(draw.query, u);
     table = relative_key_table(inputs());
-    const ConstTensorView arguments[] = {table};
     AttentionInputs in = draw.inputs();
     in.query = shifted;
-    in.mod_arguments = arguments;
+    in.arguments = {{"mods[0].table", table}};
     return f(in);
   }
   Forward forward() {
@@ -93,14 +92,14 @@ TEST(RelativeKey, GradientsAreDerivatives) {
         [&](const AttentionInputs& in) { return draw.backward(e.spec(), in, result, draw.d_output); });
     const Tensor d_query = unwritten_like(draw.query), dr = unwritten_like(e.r), du = unwritten_like(e.u),
                  dw = unwritten_like(e.w);
-    relative_key_table_backward(e.inputs(), d.mods[0],
+    relative_key_table_backward(e.inputs(), d["mods[0].table"],
                                 {.query = d_query,
                                  .offsets = dr,
                                  .bias = e.biased ? dw.view() : TensorView(),
                                  .query_before = d.query});
     shifted_query_backward(d.query, du);
     const Tensor in_place = d.query.clone();
-    relative_key_table_backward(e.inputs(), d.mods[0],
+    relative_key_table_backward(e.inputs(), d["mods[0].table"],
                                 {.query = in_place, .offsets = {}, .bias = {}, .query_before = in_place});
     expect_same_bits({in_place}, {d_query});
     std::vector<Derivative> derivatives{{"query", draw.query, d_query},

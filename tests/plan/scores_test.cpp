@@ -21,7 +21,7 @@ TEST(Score, LocationIsAProductWithTheRowsOfW) {
                  key = taken(taken(one, 1, heads), 0, entries);
     AttentionInputs location = draw.inputs(), dot = location;
     location.key = {};
-    location.parameters.W = W;
+    location.arguments.set("score.W", W);
     dot.key = key;
     const Normalizer normalizer = draw.below(2) ? Normalizer(Softmax{}) : Normalizer(Sparsemax{});
     const AttentionSpec by_place{.score = Location{}, .mask = draw.mask, .normalizer = normalizer},
@@ -34,7 +34,7 @@ TEST(Score, LocationIsAProductWithTheRowsOfW) {
     expect_near(d_got.query, d_want.query, tolerance, "d_query");
     expect_near(d_got.value, d_want.value, tolerance, "d_value");
     const Tensor sum = given_back(given_back(d_want.key, 0, entries, 1), 1, heads, 1);
-    expect_near(d_got.W, given_back(sum.reshape({draw.key_len, draw.head_dim}), 0, rows, draw.key_len + 2),
+    expect_near(d_got["score.W"], given_back(sum.reshape({draw.key_len, draw.head_dim}), 0, rows, draw.key_len + 2),
                 tolerance * static_cast<double>(draw.batch * draw.kv_heads), "d_W");
   });
 }
@@ -46,9 +46,9 @@ TEST(Score, CoverageWithoutItsVectorIsAdditive) {
                  v = draw.tensor({hidden}), b = draw.tensor({hidden}),
                  w = Tensor::zeros(draw.dtype, {hidden});
     AttentionInputs additive = draw.inputs();
-    additive.parameters = {.W = W, .U = U, .v = v, .b = b};
+    additive.arguments = {{"score.W", W}, {"score.U", U}, {"score.v", v}, {"score.b", b}};
     AttentionInputs coverage = additive;
-    coverage.parameters.w = w;
+    coverage.arguments.set("score.w", w);
     const AttentionSpec spec{.score = Additive{}, .mask = draw.mask},
         covered{.score = Coverage{}, .mask = draw.mask};
     const Forward got = draw.forward(covered, coverage), want = draw.forward(spec, additive);
@@ -60,10 +60,10 @@ TEST(Score, CoverageWithoutItsVectorIsAdditive) {
     expect_near(d_got.key, d_want.key, tolerance, "d_key");
     expect_near(d_got.value, d_want.value, tolerance, "d_value");
     const double of_all = tolerance * static_cast<double>(draw.batch * draw.heads * draw.query_len);
-    expect_near(d_got.W, d_want.W, of_all, "d_W");
-    expect_near(d_got.U, d_want.U, of_all, "d_U");
-    expect_near(d_got.v, d_want.v, of_all, "d_v");
-    expect_near(d_got.b, d_want.b, of_all, "d_b");
+    expect_near(d_got["score.W"], d_want["score.W"], of_all, "d_W");
+    expect_near(d_got["score.U"], d_want["score.U"], of_all, "d_U");
+    expect_near(d_got["score.v"], d_want["score.v"], of_all, "d_v");
+    expect_near(d_got["score.b"], d_want["score.b"], of_all, "d_b");
   });
 }
 
@@ -75,7 +75,7 @@ TEST(Score, CoverageIsItsDefinition) {
     const Tensor v = draw.tensor({D}), w = draw.tensor({D});
     for (std::int64_t d = 0; d < D; ++d) set_element(w, d, 3 * element(w, d));
     AttentionInputs in = draw.inputs();
-    in.parameters = {.W = {}, .U = {}, .v = v, .b = {}, .w = w};
+    in.arguments = {{"score.v", v}, {"score.w", w}};
     const Forward got = draw.forward({.score = Coverage{}, .mask = draw.mask}, in);
     std::vector<double> seen;
     draw.each_row([&](std::int64_t b, std::int64_t h, std::int64_t r, std::int64_t row) {
@@ -116,19 +116,20 @@ TEST(Score, LowRankAndConcat) {
     }
     AttentionInputs in = draw.inputs();
     in.key = key;
-    const auto with = [&](const Score& score, const ScoreParameters& parameters) {
-      in.parameters = parameters;
+    const auto with = [&](const Score& score, const Arguments& arguments) {
+      in.arguments = arguments;
       return draw.forward({.score = score, .scale = 1 / static_cast<double>(D), .mask = draw.mask}, in);
     };
-    expect_near(with(LowRankBilinear{}, {.W = V, .U = U, .v = {}, .b = {}}),
-                with(Bilinear{}, {.W = W, .U = {}, .v = {}, .b = {}}), 4 * draw.tolerance());
+    expect_near(with(LowRankBilinear{}, {{"score.W", V}, {"score.U", U}}),
+                with(Bilinear{}, {{"score.W", W}}), 4 * draw.tolerance());
     const Tensor joint = draw.tensor({5, D + E}), vector = draw.tensor({5});
-    const ScoreParameters cut = concat_parameters(joint, vector, D);
-    const Tensor left = Tensor::copy_of(cut.W), right = Tensor::copy_of(cut.U);
-    expect_near(with(Additive{}, cut), with(Additive{}, {.W = left, .U = right, .v = vector, .b = {}}), 0.0);
+    const Arguments cut = concat_arguments(joint, vector, D);
+    const Tensor left = Tensor::copy_of(cut["score.W"]), right = Tensor::copy_of(cut["score.U"]);
+    expect_near(with(Additive{}, cut),
+                with(Additive{}, {{"score.W", left}, {"score.U", right}, {"score.v", vector}}), 0.0);
     EXPECT_EQ(element(left, D), element(joint, D + E));
     EXPECT_EQ(element(right, E), element(joint, D + E + D));
-    EXPECT_THROW(concat_parameters(joint, vector, D + E + 1), InvalidArgument);
+    EXPECT_THROW(concat_arguments(joint, vector, D + E + 1), InvalidArgument);
   });
 }
 
@@ -143,7 +144,7 @@ TEST(Score, BilinearIsNotSymmetric) {
       set_element(symmetric, i, 0.5 * (element(W, i) + element(W, i % D * D + i / D)));
     const auto weights = [&](const Tensor& query, const Tensor& key, const Tensor& matrix) {
       AttentionInputs in{.query = query, .key = key, .value = key};
-      in.parameters.W = matrix;
+      in.arguments.set("score.W", matrix);
       return draw.forward({.score = Bilinear{}, .normalizer = Sigmoid{}}, in).weights;
     };
     const auto transposed = [n](const Tensor& x) {
@@ -176,8 +177,7 @@ TEST(Score, LocalIsItsDefinition) {
     const LocalExample e(draw);
     const Tensor centres = local_centres(e.centres());
     AttentionInputs in = draw.inputs();
-    const ConstTensorView arguments[] = {centres};
-    in.mod_arguments = in.weight_mod_arguments = arguments;
+    in.arguments = {{"mods[0].center", centres}, {"weight_mods[0].center", centres}};
     const Forward got = draw.forward(e.spec(reach), in);
     const std::vector<double> scores = products(draw, 1 / std::sqrt(static_cast<double>(draw.head_dim)));
     draw.each_row([&](std::int64_t b, auto h, std::int64_t r, std::int64_t row) {
@@ -205,20 +205,18 @@ TEST(Score, LocalGradientsAreDerivatives) {
     const AttentionSpec spec = e.spec(3.0);
     AttentionInputs in = draw.inputs();
     Tensor centres;
-    std::vector<ConstTensorView> arguments;
     Forward result;
     const auto loss = [&] {
       centres = local_centres(e.centres());
-      arguments = {centres};
-      in.mod_arguments = in.weight_mod_arguments = arguments;
+      in.arguments = {{"mods[0].center", centres}, {"weight_mods[0].center", centres}};
       result = draw.forward(spec, in);
       return inner_product(result.output, draw.d_output);
     };
     loss();
     const Backward d = draw.backward(spec, in, result, draw.d_output);
     const Tensor d_query = unwritten_like(draw.query), dW = unwritten_like(e.W), dv = unwritten_like(e.v);
-    expect_near(d.mods[0], Tensor::zeros(DType::f64, centres.shape()), 0.0, "a window's edge has none");
-    local_centres_backward(e.centres(), d.weight_mods[0], {.query = d_query, .W = dW, .v = dv});
+    expect_near(d["mods[0].center"], Tensor::zeros(DType::f64, centres.shape()), 0.0, "a window's edge has none");
+    local_centres_backward(e.centres(), d["weight_mods[0].center"], {.query = d_query, .W = dW, .v = dv});
     for (std::int64_t i = 0; i < d_query.count(); ++i)
       set_element(d_query, i, element(d_query, i) + element(d.query, i));
     expect_derivatives(loss, {{"query", draw.query, d_query}, {"W", e.W, dW}, {"v", e.v, dv}}, 12);
@@ -235,7 +233,7 @@ TEST(Score, ANanGoesThroughATanh) {
                    output(dtype, {1, 1, 6, 20});
       set_element(query, 2 * 20 + 7, std::nan(""));
       AttentionInputs in{.query = query, .key = key, .value = key};
-      in.parameters.v = v;
+      in.arguments.set("score.v", v);
       attend(make_plan({.score = Additive{}},
                        {.query_len = 6, .key_len = 30, .head_dim = 20, .value_dim = 20, .hidden = 20},
                        {.dtype = dtype, .kernel = info.isa}),

@@ -60,10 +60,9 @@ TEST(Sparse, EntmaxIsShiftInvariantAndSparse) {
     const Forward want = draw.forward(plain, in);
     AttentionSpec biased = plain;
     biased.mods = {DenseBias{}};
-    const ConstTensorView arguments[] = {shifts};
-    in.mod_arguments = arguments;
+    in.arguments = {{"mods[0].bias", shifts}};
     const Forward got = draw.forward(biased, in);
-    in.mod_arguments = {};
+    in.arguments = {};
     // Errors of scores up to scale·head_dim, under a slope of 1 in each weight (but 1 / (alpha - 1) at most).
     const double tolerance = scale * draw.tolerance() / (alpha - 1) * static_cast<double>(draw.head_dim);
     expect_near(got.output, want.output, tolerance, "output");

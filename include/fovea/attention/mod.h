@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "fovea/attention/argument.h"
 #include "fovea/attention/elementwise.h"
 
 namespace fovea {
@@ -110,6 +111,10 @@ class Mod {
 };
 
 using Mods = std::vector<Mod>;
+
+/// The mod's arguments in their order: four axes each, every one of which may be 1. The last axis of a table
+/// has its entries.
+std::vector<ArgumentDeclaration> declarations(const ModNode& mod);
 
 /// "softcap(50)", "alibi", "relative(32,128,causal)", or the name of your own.
 std::string to_string(const Mod& mod);

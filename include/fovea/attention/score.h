@@ -1,27 +1,74 @@
-// Scores: s(q, k), one number for a query and a key. A dot-like score (Dot, ScaledDot, Bilinear) is a matrix
-// product; a pair score (Additive) has a kernel of its own. Parameters are tensors and arrive with each call
-// (ScoreParameters), so that a plan can be shared while a model learns.
+// Scores: s(q, k), one number for a query and a key. Each is a struct whose definition says what belongs to it:
+// its name in the text form of the algebra, its arguments, what happens to the rows of queries and keys before
+// a kernel sees them, and what the kernel makes of two rows. Nothing else lists the scores. Arguments are
+// tensors that arrive with each call (argument.h), so that a plan can be shared while a model learns.
 #pragma once
 
+#include <cstdint>
 #include <variant>
+#include <vector>
 
-#include "fovea/core/tensor.h"
+#include "fovea/attention/argument.h"
 
 namespace fovea {
 
+/// What a kernel computes of a row x made of the query and a row y made of the key.
+enum class PairKind : std::uint8_t {
+  product,   ///< x·y
+  additive,  ///< vᵀ tanh(x + y), v the argument `vector`
+  coverage   ///< vᵀ tanh(x + y + w c), w the argument `coverage`, c what earlier queries looked at
+};
+
+/// What becomes of the rows of one operand before the kernel sees them: a matrix, a norm, or nothing. The
+/// numbers are indices into ScoreDefinition::arguments; -1: there is none.
+struct RowMap {
+  enum class Norm : std::uint8_t {
+    none,
+    unit_length,      ///< x / max(|x|, 1e-12)
+    root_mean_square  ///< x / sqrt(mean x² + 1e-6) (Zhang and Sennrich 2019, arXiv 1910.07467)
+  };
+  enum class Gain : std::uint8_t {
+    factor,  ///< the normalised row times the gain, [row_dim] or one a query head
+    divisor  ///< the normalised row over max(gain, 0.01), the gain a number a query head
+  };
+  int matrix = -1;  ///< W [out, in]: x becomes W x
+  int bias = -1;    ///< b [out], added
+  Norm norm = Norm::none;
+  int gain = -1;
+  Gain gain_is = Gain::factor;
+};
+
+struct ScoreDefinition {
+  const char* name = "";  ///< in the text form
+  PairKind pair = PairKind::product;
+  bool scaled_by_dim = false;  ///< the default scale is 1/sqrt(head_dim), not 1
+  std::vector<ArgumentDeclaration> arguments = {};
+  RowMap query = {}, key = {};
+  int vector = -1, coverage = -1;  ///< of PairKind
+  int key_rows = -1;  ///< the argument whose rows stand in the place of keys; the call then has no key
+
+  /// Has queries or keys of its own width, so that key_dim may differ from head_dim.
+  bool has_matrix() const { return query.matrix >= 0 || key.matrix >= 0; }
+  /// Has an argument whose shape depends on AttentionShape::hidden.
+  bool has_hidden() const;
+};
+
 /// s = q·k (Luong et al. 2015, arXiv 1508.04025, "dot"). Query and key have head_dim elements.
 struct Dot {
+  static const ScoreDefinition& definition();
   friend bool operator==(const Dot&, const Dot&) = default;
 };
 
 /// s = q·k / sqrt(head_dim) (Vaswani et al. 2017, arXiv 1706.03762, eq. 1).
 struct ScaledDot {
+  static const ScoreDefinition& definition();
   friend bool operator==(const ScaledDot&, const ScaledDot&) = default;
 };
 
 /// s = kᵀ W q; W is [key_dim, query_dim], or [num_query_heads, key_dim, query_dim]. Luong's "general" W_a is
 /// Wᵀ. Not symmetric in q and k.
 struct Bilinear {
+  static const ScoreDefinition& definition();
   friend bool operator==(const Bilinear&, const Bilinear&) = default;
 };
 
@@ -30,18 +77,21 @@ struct Bilinear {
 /// are already projected: then query_dim (or key_dim) is `hidden`, and a decoder pays for U k once a sentence
 /// instead of once a step.
 struct Additive {
+  static const ScoreDefinition& definition();
   friend bool operator==(const Additive&, const Additive&) = default;
 };
 
 /// s = (U k)ᵀ(W q), a bilinear score whose matrix has rank `hidden` (Kim et al. 2016, arXiv 1610.04325): W is
 /// [hidden, query_dim], U [hidden, key_dim]. Not symmetric in q and k.
 struct LowRankBilinear {
+  static const ScoreDefinition& definition();
   friend bool operator==(const LowRankBilinear&, const LowRankBilinear&) = default;
 };
 
 /// s_ij = (W q_i)_j: no keys are read (Luong et al. 2015, arXiv 1508.04025, "location"). W is [keys at most,
-/// query_dim]; inputs.key stays empty.
+/// query_dim]; the call has no key.
 struct Location {
+  static const ScoreDefinition& definition();
   friend bool operator==(const Location&, const Location&) = default;
 };
 
@@ -50,29 +100,28 @@ struct Location {
 /// through them as through time, keeping about 2·√queries rows of keys a thread. Tensors as for Additive, and
 /// w [hidden].
 struct Coverage {
+  static const ScoreDefinition& definition();
   friend bool operator==(const Coverage&, const Coverage&) = default;
 };
 
 using Score = std::variant<ScaledDot, Dot, Bilinear, Additive, LowRankBilinear, Location, Coverage>;
 
-/// The tensors of a score; an empty view is "not given". Names of their gradients: "score.W", "score.U",
-/// "score.v", "score.b", "score.w".
-struct ScoreParameters {
-  ConstTensorView W;  ///< Bilinear: [key_dim, query_dim] (or one a query head). Additive, LowRankBilinear:
-                      ///< [hidden, query_dim]. Location: [at least key_len, query_dim].
-  ConstTensorView U;  ///< Additive, LowRankBilinear: [hidden, key_dim].
-  ConstTensorView v;  ///< Additive: [hidden].
-  ConstTensorView b;  ///< Additive: [hidden], optional.
-  ConstTensorView w = {};  ///< Coverage: [hidden].
-};
+inline const ScoreDefinition& definition(const Score& score) {
+  return std::visit([]<class S>(const S&) -> const ScoreDefinition& { return S::definition(); }, score);
+}
 
-/// The concat score, vᵀ tanh(W [q; k]) (Luong et al. 2015, arXiv 1508.04025), is the additive one with W
+/// AttentionShape::hidden as the arguments given for a score have it; 0 where none of them does.
+std::int64_t hidden_of(const Score& score, const Arguments& given);
+
+/// Arguments of Additive for the concat score, vᵀ tanh(W [q; k]) (Luong et al. 2015, arXiv 1508.04025): W
 /// [hidden, query_dim + key_dim] cut in two. Views, so gradients go the same way.
-inline ScoreParameters concat_parameters(ConstTensorView W, ConstTensorView v, std::int64_t query_dim) {
+inline Arguments concat_arguments(ConstTensorView W, ConstTensorView v, std::int64_t query_dim) {
   if (W.rank() != 2 || query_dim < 0 || query_dim > W.size(1))
-    throw InvalidArgument("concat_parameters", "query_dim",
+    throw InvalidArgument("concat_arguments", "query_dim",
                           "at most the columns of W " + to_string(W.shape()), std::to_string(query_dim));
-  return {.W = W.slice(1, 0, query_dim), .U = W.slice(1, query_dim, W.size(1) - query_dim), .v = v, .b = {}};
+  return {{"score.W", W.slice(1, 0, query_dim)},
+          {"score.U", W.slice(1, query_dim, W.size(1) - query_dim)},
+          {"score.v", v}};
 }
 
 }  // namespace fovea

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "fovea/attention/spec.h"
@@ -77,6 +78,12 @@ Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& s
                   const Var& bias, std::span<const std::int64_t> lengths);
 
 // -- attention, on the engine
+/// An argument of a call by its full name (attention/argument.h): {"score.W", W}, {"mods[0].slope", slopes}.
+/// An empty Var is "not given". One that is recorded gets its gradient.
+struct AttentionArgument {
+  std::string name;
+  Var value;
+};
 struct AttentionCall {
   AttentionSpec spec;
   std::int64_t num_query_heads = 1;
@@ -84,16 +91,17 @@ struct AttentionCall {
   std::span<const std::int64_t> key_lengths = {};  ///< for KeyLengths{} in the mask
   std::int64_t query_offset = 0;
   std::uint64_t dropout_seed = 0;
-  std::uint64_t sample_seed = 0;       ///< of HardSample and GumbelSample
-  Var W = {}, U = {}, v = {}, b = {};  ///< score parameters (ScoreParameters)
-  Tensor* weights = nullptr;           ///< if given, receives [B, Hq, Lq, Lk]
+  std::uint64_t sample_seed = 0;                  ///< of HardSample and GumbelSample
+  std::vector<AttentionArgument> arguments = {};  ///< of the spec, in f32
+  Tensor* weights = nullptr;                      ///< if given, receives [B, Hq, Lq, Lk]
 };
 /// query [B, Lq, Hq*dq], key [B, Lk, Hkv*dk], value [B, Lk, Hkv*dv] -> [B, Lq, Hq*dv]: heads are strided
-/// views, nothing is transposed.
+/// views, nothing is transposed. Throws what make_plan and attend throw: for an argument that the spec does
+/// not have, or that is missing or of another shape.
 Var attention(const AttentionCall& call, const Var& query, const Var& key, const Var& value);
 
 /// The weights themselves (pointer networks, losses on alignments): [B, Hq, Lq, Lk], differentiable by query,
-/// key and score parameters. Throws InvalidArgument for a spec with dropout.
+/// key and arguments. Throws InvalidArgument for a spec with dropout.
 Var attention_weights(const AttentionCall& call, const Var& query, const Var& key);
 
 /// x [B, L, num_heads * dim] -> the same, the first elements of each head of row l turned as at position

@@ -59,8 +59,8 @@ struct LatentInputs {
   ConstTensorView cache;  ///< [batch, key_len, latent_dim + rotary_dim]: the latent, then the rotated key
   ConstTensorView W_UK;   ///< [num_query_heads, content_dim, latent_dim], f32 (f64 for f64)
   ConstTensorView W_UV;   ///< [num_query_heads, value_dim, latent_dim], f32 (f64 for f64)
-  /// What else a call of attend brings: sink, mod_arguments, key_lengths, query_offset, dropout_seed.
-  /// Operands and parameters stay empty.
+  /// What else a call of attend brings: arguments, key_lengths, query_offset, dropout_seed. Query, key and
+  /// value stay empty.
   AttentionInputs attention = {};
 };
 
@@ -77,12 +77,10 @@ struct LatentState {
 LatentState attend_latent(const LatentPlan& plan, const LatentInputs& inputs, TensorView output,
                           const CallResources& resources = {});
 
-/// Each in the shape and dtype of its input; an empty view is "not wanted". W_UK, W_UV and sink contiguous.
+/// Each in the shape and dtype of its input; an empty view is "not wanted". W_UK and W_UV contiguous.
 struct LatentGradients {
   TensorView query_content, query_rotary, cache, W_UK, W_UV;
-  /// As in AttentionGradients.
-  TensorView sink = {}, transitions = {};
-  std::span<const TensorView> mod_arguments = {}, weight_mod_arguments = {};
+  ArgumentGradients arguments = {};  ///< as in AttentionGradients
 };
 
 /// Gradients of a scalar loss whose derivative by the output is `d_output`; `state` is what attend_latent

@@ -76,20 +76,11 @@ std::vector<KernelInfo> list_kernels();
 
 struct AttentionInputs {
   ConstTensorView query;  ///< [batch, num_query_heads, query_len, head_dim]
-  ConstTensorView key;    ///< [batch, num_kv_heads, key_len, key_dim]; Location: none
+  ConstTensorView key;    ///< [batch, num_kv_heads, key_len, key_dim]; none for Location
   ConstTensorView value;  ///< [batch, num_kv_heads, key_len, value_dim]; none where value_dim is 0
-  ScoreParameters parameters = {};
-  /// SoftmaxWithSink: [num_query_heads], f32 (f64 for f64).
-  ConstTensorView sink = {};
-  /// Arguments of spec.mods, all of the first mod's, then the second's: [batch, heads, query_len, key_len]
-  /// each, any axis 1 where it is shared, in f32 (f64 for f64), any strides. A table has its entries on the
-  /// last axis.
-  std::span<const ConstTensorView> mod_arguments = {};
-  /// The same of spec.weight_mods.
-  std::span<const ConstTensorView> weight_mod_arguments = {};
-  /// LinearChain: potentials of (z_j, z_j+1), [2, 2] or [num_query_heads, 2, 2], f32 (f64 for f64),
-  /// contiguous, finite.
-  ConstTensorView transitions = {};
+  /// Of the score, the mods, the normaliser and the weight mods, by name (attention/argument.h), in f32 (f64
+  /// for f64): `{{"score.W", W}, {"mods[0].slope", slopes}}`.
+  Arguments arguments = {};
   /// For KeyLengths{} without lengths of its own: one a batch entry, each in [0, key_len].
   std::span<const std::int64_t> key_lengths = {};
   /// Position of query row 0 in key coordinates; default key_len - query_len (aligned at the end).
@@ -136,19 +127,11 @@ void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const Atte
 void attend(const AttentionPlan& plan, ConstTensorView query, ConstTensorView key, ConstTensorView value,
             TensorView output);
 
-/// Gradients wanted; an empty view is "not wanted". All are overwritten, none is added to. Parameter
-/// gradients have the shape of the parameter, in f32 (f64 for f64).
+/// Gradients wanted; an empty view is "not wanted". All are overwritten, none is added to. A gradient has
+/// the shape of what it is the gradient of; those of arguments are in f32 (f64 for f64).
 struct AttentionGradients {
-  TensorView query, key, value;
-  TensorView W, U, v, b;  ///< "score.W", "score.U", "score.v", "score.b"
-  TensorView w = {};      ///< "score.w"
-  TensorView sink = {};   ///< "normalizer.sink"
-  /// "normalizer.transitions"
-  TensorView transitions = {};
-  /// "mods[0].slope" and so on: as many as inputs.mod_arguments, or none; an empty view is "not wanted".
-  std::span<const TensorView> mod_arguments = {};
-  /// "weight_mods[0].center" and so on.
-  std::span<const TensorView> weight_mod_arguments = {};
+  TensorView query = {}, key = {}, value = {};
+  ArgumentGradients arguments = {};  ///< by the names of the inputs: "score.W", "mods[0].slope"
 };
 
 /// What attend wrote, and the derivatives of a scalar loss by it.

@@ -209,7 +209,7 @@ class RnnModel final : public SequenceToSequence {
         break;
       case RnnAttention::additive:
         call.spec.score = Additive{};
-        call.v = context.use(*vector_);
+        call.arguments = {{"score.v", context.use(*vector_)}};
         break;
       // Both sides are projected already, the keys once a sentence and not once a step: (U k)ᵀ(W q) is then a
       // dot product.
@@ -222,7 +222,7 @@ class RnnModel final : public SequenceToSequence {
         break;
       case RnnAttention::general:
         call.spec.score = Bilinear{};
-        call.W = context.use(*bilinear_);
+        call.arguments = {{"score.W", context.use(*bilinear_)}};
         break;
     }
     const bool projects =

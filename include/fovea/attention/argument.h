@@ -1,0 +1,123 @@
+// Arguments: the tensors that the parts of a spec take with each call, such as the matrix of a bilinear score
+// or the slopes of ALiBi. A part declares each of its arguments once: name, shape, what happens where the
+// argument is left out, and whether it is learned. That declaration drives the checks of a call, the
+// gradients, the texts of errors, the Python package, the layers and the tests.
+//
+// A call gives an argument by its full name: the part, a point, the argument's own name. Parts are "score",
+// "mods[0]", "normalizer" and "weight_mods[0]".
+//
+//   attend(plan, {.query = q, .key = k, .value = v, .arguments = {{"score.W", W}, {"mods[0].slope", slopes}}},
+//          {.output = output});
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/core/tensor.h"
+
+namespace fovea {
+
+/// The sizes of a call that shapes of arguments are made of.
+struct ArgumentSizes {
+  std::int64_t batch = 0, num_query_heads = 0, query_len = 0, key_len = 0;
+  std::int64_t query_dim = 0, key_dim = 0, hidden = 0;
+};
+
+/// One axis of an argument: a size of the call, or a number.
+struct ArgumentAxis {
+  enum class Fit : std::uint8_t {
+    exact,
+    or_one,   ///< 1 stands for "the same for all"
+    at_least  ///< what lies behind the size of the call is not read, and its gradient is 0
+  };
+  std::int64_t ArgumentSizes::*size = nullptr;  ///< nullptr: `number`
+  std::int64_t number = 1;
+  Fit fit = Fit::exact;
+
+  std::int64_t of(const ArgumentSizes& sizes) const { return size ? sizes.*size : number; }
+};
+
+/// What a part of a spec says of one of its arguments.
+struct ArgumentDeclaration {
+  /// What a call means that leaves the argument out.
+  enum class Absent : std::uint8_t {
+    refused,
+    zero,     ///< a bias of 0
+    identity  ///< a matrix that changes nothing: its two sizes have to be equal
+  };
+  enum class Layout : std::uint8_t { contiguous_rows, contiguous, any };
+
+  std::string name;  ///< "W"; the full name has the part before it
+  std::vector<ArgumentAxis> axes;
+  Absent absent = Absent::refused;
+  Layout layout = Layout::contiguous_rows;
+  bool by_head = false;  ///< may have an axis of num_query_heads before `axes`: one tensor a query head
+  bool learned = true;   ///< false: it has no gradient
+  bool finite = false;   ///< infinities and NaN are refused: the elements are read when a call is checked
+};
+
+/// "[hidden, query_dim]" in the numbers of a call: "[8, 64]", "[2 or 1, 4 or 1, 1, 32]".
+std::string shape_text(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes);
+/// Whether a tensor of this shape fits; makes no text and takes nothing from the heap.
+bool fits(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes, const Shape& shape);
+
+/// A declaration under its full name: "score.W", "mods[0].slope".
+struct DeclaredArgument {
+  std::string name;
+  ArgumentDeclaration declaration;
+};
+
+/// One argument of a call. A tensor is kept alive by it; of a view the caller keeps the elements.
+template <class View>
+struct NamedArgument {
+  std::string name;
+  View view;
+  Tensor owner;
+
+  NamedArgument(std::string full_name, View elements) : name(std::move(full_name)), view(elements) {}
+  NamedArgument(std::string full_name, const Tensor& tensor)
+      : name(std::move(full_name)), view(tensor ? View(tensor.view()) : View()), owner(tensor) {}
+};
+
+/// The arguments of a call, in any order. An empty view is "not given".
+template <class View>
+class NamedArguments {
+ public:
+  NamedArguments() = default;
+  NamedArguments(std::initializer_list<NamedArgument<View>> list) : list_(list) {}
+
+  /// Adds, or replaces the one of that name.
+  void set(std::string name, View view) { put({std::move(name), view}); }
+  void set(std::string name, const Tensor& tensor) { put({std::move(name), tensor}); }
+  /// An empty view where the name is not given.
+  View operator[](std::string_view name) const {
+    for (const NamedArgument<View>& argument : list_) {
+      if (argument.name == name) return argument.view;
+    }
+    return {};
+  }
+  std::span<const NamedArgument<View>> all() const noexcept { return list_; }
+  bool empty() const noexcept { return list_.empty(); }
+
+ private:
+  void put(NamedArgument<View> argument) {
+    for (NamedArgument<View>& known : list_) {
+      if (known.name == argument.name) {
+        known = std::move(argument);
+        return;
+      }
+    }
+    list_.push_back(std::move(argument));
+  }
+  std::vector<NamedArgument<View>> list_;
+};
+
+/// What a call reads, and where the gradients of what it read go.
+using Arguments = NamedArguments<ConstTensorView>;
+using ArgumentGradients = NamedArguments<TensorView>;
+
+}  // namespace fovea

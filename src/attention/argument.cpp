@@ -1,0 +1,63 @@
+#include "fovea/attention/argument.h"
+
+#include "fovea/attention/spec.h"
+
+namespace fovea {
+namespace {
+
+using Fit = ArgumentAxis::Fit;
+
+bool axis_fits(const ArgumentAxis& axis, const ArgumentSizes& sizes, std::int64_t size) {
+  const std::int64_t wanted = axis.of(sizes);
+  return size == wanted || (axis.fit == Fit::or_one && size == 1) ||
+         (axis.fit == Fit::at_least && size > wanted);
+}
+
+std::string axes_text(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes, bool by_head) {
+  std::string text = "[";
+  if (by_head) text += std::to_string(sizes.num_query_heads);
+  for (const ArgumentAxis& axis : declaration.axes) {
+    const std::string number = std::to_string(axis.of(sizes));
+    if (text.size() > 1) text += ", ";
+    if (axis.fit == Fit::at_least) text += "at least ";
+    text += number;
+    if (axis.fit == Fit::or_one && number != "1") text += " or 1";
+  }
+  return text + "]";
+}
+
+}  // namespace
+
+std::string shape_text(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes) {
+  const std::string text = axes_text(declaration, sizes, false);
+  return declaration.by_head ? text + " or " + axes_text(declaration, sizes, true) : text;
+}
+
+bool fits(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes, const Shape& shape) {
+  const int rank = static_cast<int>(declaration.axes.size());
+  const int heads = declaration.by_head && shape.rank() == rank + 1 ? 1 : 0;
+  if (shape.rank() != rank + heads || (heads && shape[0] != sizes.num_query_heads)) return false;
+  for (int axis = 0; axis < rank; ++axis) {
+    if (!axis_fits(declaration.axes[static_cast<std::size_t>(axis)], sizes, shape[axis + heads])) return false;
+  }
+  return true;
+}
+
+std::vector<DeclaredArgument> declared_arguments(const AttentionSpec& spec) {
+  std::vector<DeclaredArgument> all;
+  const auto add = [&](const std::string& part, std::span<const ArgumentDeclaration> declarations) {
+    for (const ArgumentDeclaration& declaration : declarations)
+      all.push_back({part + "." + declaration.name, declaration});
+  };
+  const auto add_mods = [&](const std::string& list, const Mods& mods) {
+    for (std::size_t n = 0; n < mods.size(); ++n)
+      add(list + "[" + std::to_string(n) + "]", declarations(mods[n].node()));
+  };
+  add("score", definition(spec.score).arguments);
+  add_mods("mods", spec.mods);
+  add("normalizer", arguments(spec.normalizer));
+  add_mods("weight_mods", spec.weight_mods);
+  return all;
+}
+
+}  // namespace fovea

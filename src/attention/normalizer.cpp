@@ -1,0 +1,23 @@
+#include "fovea/attention/normalizer.h"
+
+#include <vector>
+
+namespace fovea {
+
+std::span<const ArgumentDeclaration> SoftmaxWithSink::arguments() {
+  static const std::vector<ArgumentDeclaration> list{
+      {.name = "sink", .axes = {{.size = &ArgumentSizes::num_query_heads}}}};
+  return list;
+}
+
+std::span<const ArgumentDeclaration> LinearChain::arguments() {
+  // Potentials of (z_j, z_j+1). An infinite one would make sums of infinities; -1e4 forbids as well.
+  static const std::vector<ArgumentDeclaration> list{{.name = "transitions",
+                                                      .axes = {{.number = 2}, {.number = 2}},
+                                                      .layout = ArgumentDeclaration::Layout::contiguous,
+                                                      .by_head = true,
+                                                      .finite = true}};
+  return list;
+}
+
+}  // namespace fovea

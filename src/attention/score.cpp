@@ -1,0 +1,105 @@
+#include "fovea/attention/score.h"
+
+#include <algorithm>
+
+namespace fovea {
+namespace {
+
+using Sizes = ArgumentSizes;
+using Absent = ArgumentDeclaration::Absent;
+
+// W of kᵀ W q.
+ArgumentDeclaration bilinear_matrix() {
+  return {.name = "W", .axes = {{.size = &Sizes::key_dim}, {.size = &Sizes::query_dim}}, .by_head = true};
+}
+ArgumentDeclaration to_hidden(const char* name, std::int64_t Sizes::*from, Absent absent) {
+  return {.name = name, .axes = {{.size = &Sizes::hidden}, {.size = from}}, .absent = absent};
+}
+ArgumentDeclaration of_hidden(const char* name, Absent absent = Absent::refused) {
+  return {.name = name, .axes = {{.size = &Sizes::hidden}}, .absent = absent};
+}
+
+ScoreDefinition additive(const char* name, PairKind pair) {
+  return {.name = name,
+          .pair = pair,
+          .arguments = {to_hidden("W", &Sizes::query_dim, Absent::identity),
+                        to_hidden("U", &Sizes::key_dim, Absent::identity), of_hidden("v"),
+                        of_hidden("b", Absent::zero)},
+          .query = {.matrix = 0, .bias = 3},
+          .key = {.matrix = 1},
+          .vector = 2};
+}
+
+}  // namespace
+
+bool ScoreDefinition::has_hidden() const {
+  return std::any_of(arguments.begin(), arguments.end(), [](const ArgumentDeclaration& argument) {
+    return std::any_of(argument.axes.begin(), argument.axes.end(),
+                       [](const ArgumentAxis& axis) { return axis.size == &Sizes::hidden; });
+  });
+}
+
+std::int64_t hidden_of(const Score& score, const Arguments& given) {
+  for (const ArgumentDeclaration& declaration : definition(score).arguments) {
+    const ConstTensorView view = given["score." + declaration.name];
+    const int rank = static_cast<int>(declaration.axes.size());
+    if (!view || view.rank() != rank) continue;
+    for (int axis = 0; axis < rank; ++axis) {
+      if (declaration.axes[static_cast<std::size_t>(axis)].size == &Sizes::hidden) return view.size(axis);
+    }
+  }
+  return 0;
+}
+
+const ScoreDefinition& ScaledDot::definition() {
+  static const ScoreDefinition it{.name = "scaled-dot", .scaled_by_dim = true};
+  return it;
+}
+
+const ScoreDefinition& Dot::definition() {
+  static const ScoreDefinition it{.name = "dot"};
+  return it;
+}
+
+const ScoreDefinition& Bilinear::definition() {
+  static const ScoreDefinition it{
+      .name = "bilinear", .arguments = {bilinear_matrix()}, .query = {.matrix = 0}};
+  return it;
+}
+
+const ScoreDefinition& Additive::definition() {
+  static const ScoreDefinition it = additive("additive", PairKind::additive);
+  return it;
+}
+
+const ScoreDefinition& LowRankBilinear::definition() {
+  static const ScoreDefinition it{
+      .name = "low-rank",
+      .arguments = {to_hidden("W", &Sizes::query_dim, Absent::refused),
+                    to_hidden("U", &Sizes::key_dim, Absent::refused)},
+      .query = {.matrix = 0},
+      .key = {.matrix = 1}};
+  return it;
+}
+
+const ScoreDefinition& Location::definition() {
+  static const ScoreDefinition it{
+      .name = "location",
+      .arguments = {{.name = "W",
+                     .axes = {{.size = &Sizes::key_len, .fit = ArgumentAxis::Fit::at_least},
+                              {.size = &Sizes::query_dim}}}},
+      .key_rows = 0};
+  return it;
+}
+
+const ScoreDefinition& Coverage::definition() {
+  static const ScoreDefinition it = [] {
+    ScoreDefinition coverage = additive("coverage", PairKind::coverage);
+    coverage.arguments.push_back(of_hidden("w"));
+    coverage.coverage = 4;
+    return coverage;
+  }();
+  return it;
+}
+
+}  // namespace fovea
