@@ -447,13 +447,13 @@ class Groups(_Integers):
 
 # Sites that a predicate is asked for at a time: 4 MiB of truth values.
 _MOST_SITES = 1 << 22
-# A row keeps 128 bytes and more; all sites take minutes.
+# A row keeps about 150 bytes and at most a bit a key; all sites take minutes.
 _MOST_ROWS, _MOST_KEYS, _MOST_ASKED = 1 << 24, 1 << 28, 1 << 36
 
 
 class Predicate(Mask):
     """Whatever a function says. It is asked once for each size of call, in blocks of whole index arrays, and
-    its answers are kept as spans: calls pay for no Python.
+    its answers are kept, at most a bit a key, until the function itself is gone: calls pay for no Python.
 
     Args:
         visible: (batch, head, i, j) → truth values that broadcast to their common shape. The four are
