@@ -11,7 +11,7 @@ _NAMES = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f1
 _OF_NAME = {short: long for long, short in _NAMES.items()}
 
 
-def dtype_name(array: Any, argument: str) -> str:
+def dtype_name(array: Any, argument: str, function: str = "attention") -> str:
     """ "f32", "f64", "bf16" or "f16"."""
     try:
         name = str(array.dtype).rsplit(".", 1)[-1]
@@ -19,7 +19,7 @@ def dtype_name(array: Any, argument: str) -> str:
         name = ""
     if name not in _NAMES or not hasattr(array, "shape"):
         raise InvalidArgument(
-            "attention",
+            function,
             argument,
             "an array of f32, f64, bf16 or f16 (NumPy, or with __dlpack__)",
             described(array),
@@ -60,7 +60,7 @@ class NumPy:
         return x
 
     @staticmethod
-    def parameter(x: Any, dtype: str, argument: str) -> Any:
+    def parameter(x: Any, dtype: str, argument: str, function: str = "attention") -> Any:
         """In the dtype that the plan adds up in: numbers and lists too."""
         import numpy as np
 
@@ -73,7 +73,7 @@ class NumPy:
                 raise TypeError
             made = made.astype(_OF_NAME[dtype])
         except Exception:  # whatever an object's __array__ or __float__ raises
-            raise InvalidArgument("attention", argument, "an array of numbers", described(x)) from None
+            raise InvalidArgument(function, argument, "an array of numbers", described(x)) from None
         return NumPy.operand(made)
 
     @staticmethod
@@ -124,14 +124,14 @@ class Torch:
         return x.contiguous() if x.ndim and x.shape[-1] > 1 and x.stride(-1) != 1 else x
 
     @staticmethod
-    def parameter(x: Any, dtype: str, argument: str) -> Any:
+    def parameter(x: Any, dtype: str, argument: str, function: str = "attention") -> Any:
         """Keeps the way back to what it was made of."""
         import torch
 
         try:
             return torch.as_tensor(x, dtype=getattr(torch, _OF_NAME[dtype]))
         except (TypeError, ValueError, RuntimeError):
-            raise InvalidArgument("attention", argument, "an array of numbers", described(x)) from None
+            raise InvalidArgument(function, argument, "an array of numbers", described(x)) from None
 
     @staticmethod
     def joined(a: Any, b: Any) -> Any:

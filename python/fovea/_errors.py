@@ -23,6 +23,8 @@ _ARGUMENTS = {
     "dropout.rate": "dropout",
     "output": "out",
     "input": "x",
+    "cosines": "cos",
+    "sines": "sin",
 }
 
 
@@ -34,6 +36,7 @@ def _argument(name: str) -> str:
         ("loss.", ""),
         ("spec.", ""),
         ("shape.", ""),
+        ("options.", ""),
     ):
         if name.startswith(prefix):
             name = replacement + name[len(prefix) :]

@@ -41,6 +41,10 @@ class Structure:
             object.__setattr__(self, "_hash", known)
         return known
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process has other hashes of the same texts.
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+
 
 @dataclasses.dataclass(frozen=True)
 class Call:

@@ -17,7 +17,7 @@ import pytest
 
 import fovea
 
-MODULES = ["fovea", *(f"fovea.{name}" for name in ("_call", "masks", "mods", "normalizers", "scores"))]
+MODULES = ["fovea", *(f"fovea.{name}" for name in ("_call", "masks", "mods", "normalizers", "rope", "scores"))]
 TUTORIAL = Path(__file__).parents[2] / "docs" / "python.md"
 HAS_TORCH = importlib.util.find_spec("torch") is not None and importlib.util.find_spec("fovea.nn") is not None
 

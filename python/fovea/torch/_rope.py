@@ -7,9 +7,10 @@ from typing import Any, Optional, Sequence
 import torch
 from torch import Tensor
 
-from .._arrays import Torch, described, dtype_name
+from .. import _core
+from .._arrays import Torch, described, dtype_name, wants_gradient
 from .._errors import InvalidArgument
-from ..rope import _table
+from ..rope import _check_shape, _positions, _table
 
 
 @torch.library.custom_op("fovea::rotate", mutates_args=())
@@ -45,8 +46,65 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
 _rotate.register_autograd(_backward, setup_context=_setup)
 
 
+@torch.library.custom_op("fovea::rotate_by_tables", mutates_args=())
+def _rotate_by_tables(
+    x: Tensor, cos: Tensor, sin: Tensor, positions: Optional[Tensor], first: int, interleaved: bool, backward: bool
+) -> Tensor:
+    out = torch.empty(x.shape, dtype=x.dtype)
+    listed = None if positions is None else positions.reshape(-1).tolist()
+    cos, sin = Torch.operand(cos), Torch.operand(sin)
+    _core.rotate_by_tables(cos, sin, interleaved, Torch.operand(x), first, listed, out, backward)
+    return out
+
+
+@_rotate_by_tables.register_fake
+def _(x: Tensor, *rest: Any) -> Tensor:
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def _setup_tables(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, cos, sin, positions, *ctx.how = inputs
+    ctx.save_for_backward(cos, sin, positions)
+
+
+def _backward_by_tables(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+    first, interleaved, turned_back = ctx.how
+    return (
+        _rotate_by_tables(gradient, *ctx.saved_tensors, first, interleaved, not turned_back),
+        *(None,) * 6,
+    )
+
+
+_rotate_by_tables.register_autograd(_backward_by_tables, setup_context=_setup_tables)
+
+
 def rotate(x: Tensor, rope: str, table_positions: int, first: int, positions: Optional[Sequence[int]]) -> Tensor:
     """See `fovea.rotate`."""
-    if x.device.type != "cpu":
-        raise InvalidArgument("rotate", "x", "a tensor on the CPU", f"{described(x)} on {x.device}")
+    _on_cpu("x", x)
     return _rotate(x, rope, table_positions, first, positions, False)
+
+
+def rotate_by_tables(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, positions: Any) -> Tensor:
+    """See `fovea.rotate`. Positions that are a tensor stay one: a graph does not look into it."""
+    for name, tensor in (("x", x), ("cos", cos), ("sin", sin)):
+        _on_cpu(name, tensor)
+    for name, table in (("cos", cos), ("sin", sin)):
+        if wants_gradient(table):
+            raise InvalidArgument(
+                "rotate", name, "a table that wants no gradient (detach it)", "a tensor that requires grad"
+            )
+    first, listed = 0, None
+    if isinstance(positions, Tensor) and positions.ndim:
+        _check_shape(tuple(positions.shape), x.shape[0], x.shape[2])
+        if positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool:
+            raise InvalidArgument("rotate", "positions", "whole numbers", described(positions))
+        listed = positions
+    else:
+        first, numbers = _positions(positions, x.shape[0], x.shape[2])
+        listed = None if numbers is None else torch.tensor(numbers, dtype=torch.int64)
+    return _rotate_by_tables(x, cos, sin, listed, first, interleaved, False)
+
+
+def _on_cpu(name: str, x: Tensor) -> None:
+    if x.device.type != "cpu":
+        raise InvalidArgument("rotate", name, "a tensor on the CPU", f"{described(x)} on {x.device}")
