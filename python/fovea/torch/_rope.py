@@ -10,9 +10,14 @@ from torch import Tensor
 from .._arrays import Torch, described, dtype_name
 from .._errors import InvalidArgument
 from ..rope import _table
+from ._batches import legacy_rule, vmap_rule
+from ._kinds import is_transformed
+from ._registry import as_it_now_is, is_registered, register_batched
 
+_ROTATE = (
+    "(Tensor x, str rope, SymInt table_positions, SymInt first, SymInt[]? positions, bool backward) -> Tensor"
+)
 
-@torch.library.custom_op("fovea::rotate", mutates_args=())
 def _rotate(
     x: Tensor,
     rope: str,
@@ -28,8 +33,7 @@ def _rotate(
     return out
 
 
-@_rotate.register_fake
-def _(x: Tensor, *rest: Any) -> Tensor:
+def _fake(x: Tensor, *rest: Any) -> Tensor:
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
@@ -39,14 +43,48 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     *how, turned_back = ctx.arguments
-    return _rotate(gradient, *how, not turned_back), None, None, None, None, None
+    return torch.ops.fovea.rotate(gradient, *how, not turned_back), None, None, None, None, None
 
 
-_rotate.register_autograd(_backward, setup_context=_setup)
+def _register() -> None:
+    define = torch.library.custom_op("fovea::rotate", mutates_args=(), schema=_ROTATE)
+    operator = define(as_it_now_is(_rotate))
+    operator.register_fake(as_it_now_is(_fake))
+    operator.register_autograd(as_it_now_is(_backward), setup_context=as_it_now_is(_setup))
+    operator.register_vmap(vmap_rule(torch.ops.fovea.rotate))
+    register_batched("rotate", legacy_rule(torch.ops.fovea.rotate))
+
+
+if not is_registered("rotate"):
+    _register()
+
+
+class _Rotate(torch.autograd.Function):
+    """The operator for transforms of torch.func, which PyTorch's registered gradients do not follow."""
+
+    @staticmethod
+    def forward(x: Tensor, *how: Any) -> Tensor:
+        rotated: Tensor = torch.ops.fovea.rotate(x, *how)
+        return rotated
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.arguments = inputs[1:]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        *how, turned_back = ctx.arguments
+        return _Rotate.apply(gradient, *how, not turned_back), None, None, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
+        return vmap_rule(_Rotate.apply)(info, in_dims, *arguments)
 
 
 def rotate(x: Tensor, rope: str, table_positions: int, first: int, positions: Optional[Sequence[int]]) -> Tensor:
     """See `fovea.rotate`."""
     if x.device.type != "cpu":
         raise InvalidArgument("rotate", "x", "a tensor on the CPU", f"{described(x)} on {x.device}")
-    return _rotate(x, rope, table_positions, first, positions, False)
+    call = _Rotate.apply if is_transformed() else torch.ops.fovea.rotate
+    rotated: Tensor = call(x, rope, table_positions, first, positions, False)
+    return rotated
