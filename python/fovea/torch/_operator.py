@@ -15,7 +15,6 @@ from torch import Tensor
 from .._arrays import Torch, compute_dtype, dtype_name
 from .._call import forward, operands
 from .._spec import Shape, plan_for
-from . import _checkpoint
 from ._batches import legacy_rule, vmap_rule
 from ._derivatives import Loss, derivatives
 from ._registry import as_it_now_is, is_registered, register_batched
@@ -66,8 +65,6 @@ def arguments(known: Known) -> tuple[str, ...]:
 
 
 def _attend(query: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    if torch._C._len_torch_function_stack() > 0:  # a graph that was compiled under `patched`, in a checkpoint
-        _checkpoint.remember()
     ready = _Ready(query, *rest)
     outputs = forward(ready.plan, ready.call, ready.inputs, ready.shape, ready.dtype, ready.ask)
     nothing = query.new_empty

@@ -131,7 +131,8 @@ class patched(_checkpoint.RememberedMode):
     enters its own), which may nest, ends with its block however that ends, and which torch.compile follows.
     A checkpoint (`torch.utils.checkpoint`) calls attention again in the backward pass: Fovea's if the checkpoint was
     called inside, PyTorch's if it was not, wherever `backward` is called. Other functions that compute again what
-    they did not keep are not known to Fovea: call `backward` where you called them, inside or outside.
+    they did not keep, and graphs of torch.compile in a checkpoint, are not known to Fovea: call `backward` where
+    you called them, inside or outside.
     Attention weights (`need_weights=True`) are computed by PyTorch without this function, there as here.
 
     >>> import torch, fovea.torch

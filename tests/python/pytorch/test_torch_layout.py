@@ -51,17 +51,15 @@ def masks(*lead, rows, keys):
 @pytest.mark.parametrize("grad", [False, True])
 def test_four_axes(order, grad):
     heads = [(4, 4, 4), (4, 2, 2), (4, 1, 1), (1, 1, 1), (1, 3, 3), (4, 1, 4)]
-    widths = [(8, 8), (8, 6), (1, 1)]
+    widths = [(8, 8), (8, 6)]
     followed = 0
-    for batch, (h, g, e), (n, m), (d, w) in itertools.product((0, 1, 2), heads, [(5, 5), (5, 7), (1, 7)], widths):
-        q, k, v = (
-            lying(shape, order, grad=grad) for shape in ((batch, h, n, d), (batch, g, m, d), (batch, e, m, w))
-        )
+    for (h, g, e), (n, m), (d, w) in itertools.product(heads, [(5, 7), (1, 7)], widths):
+        q, k, v = (lying(shape, order, grad=grad) for shape in ((2, h, n, d), (2, g, m, d), (2, e, m, w)))
         grouped = h != 1 and g == e != h
-        for options in [*masks(batch, h, rows=n, keys=m), {"is_causal": True}, {"dropout_p": 0.1}]:
+        for options in [*masks(2, h, rows=n, keys=m), {"is_causal": True}, {"dropout_p": 0.1}]:
             y = lies_as_pytorchs(q, k, v, enable_gqa=grouped, **options)
             followed += not y.is_contiguous()
-    assert (followed > 50) == (order not in (ROWS, (0, 1, 3, 2), (3, 0, 1, 2)))
+    assert (followed > 10) == (order not in (ROWS, (0, 1, 3, 2), (3, 0, 1, 2)))
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (0, 2, 1)], ids=str)
@@ -89,6 +87,8 @@ def test_other_axes_and_broadcasts():
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         lies_as_pytorchs(q, k, v)
     lies_as_pytorchs(q, k, v, attn_mask=torch.nn.attention.bias.causal_upper_left(5, 5))
+    lies_as_pytorchs(q[:0], k[:0], v[:0])
+    assert ours(q[:0], k[:0], v[:0]).transpose(1, 2).view(0, 5, 32).shape == (0, 5, 32)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
