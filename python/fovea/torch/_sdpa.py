@@ -232,7 +232,10 @@ def _follows_query(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Ten
     one behind the other. A `.view` of the result that is possible there must be possible here, so these are the
     conditions of that kernel (aten/src/ATen/native/transformers/sdp_utils_cpp.cpp, PyTorch 2.15)."""
     tensors = (query, key, value)
-    if dropout_p > 0 or query.dim() not in (3, 4) or not torch.backends.cuda.flash_sdp_enabled():
+    if dropout_p > 0 or query.dim() not in (3, 4):
+        return False
+    # torch.compile cannot follow the question, and a graph takes the kernel to be allowed.
+    if not torch.compiler.is_compiling() and not torch.backends.cuda.flash_sdp_enabled():
         return False
     if not query.dim() == key.dim() == value.dim() or any(x.stride(-1) != 1 for x in tensors):
         return False
