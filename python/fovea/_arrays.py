@@ -51,6 +51,17 @@ class NumPy:
         return np.empty(shape, _OF_NAME[dtype])
 
     @staticmethod
+    def output(shape: tuple[int, ...], dtype: str, query: Any, row_major: bool) -> Any:
+        return NumPy.empty(shape, dtype, query)
+
+    @staticmethod
+    def like(x: Any) -> Any:
+        """Uninitialised, row by row."""
+        import numpy as np
+
+        return np.empty(x.shape, x.dtype)
+
+    @staticmethod
     def operand(x: Any) -> Any:
         """With a contiguous innermost axis: a copy where it has none."""
         import numpy as np
@@ -105,6 +116,36 @@ class Torch:
         import torch
 
         return torch.empty(shape, dtype=getattr(torch, _OF_NAME[dtype]))
+
+    @staticmethod
+    def output(shape: tuple[int, ...], dtype: str, query: Any, row_major: bool) -> Any:
+        """For the attention of a query that `operand` gave."""
+        if row_major or query.is_contiguous():
+            return Torch.empty(shape, dtype, query)
+        return Torch.following(query, shape[-1])
+
+    @staticmethod
+    def like(x: Any) -> Any:
+        """Uninitialised, with the axes in the order that they have in x's memory, the innermost one contiguous."""
+        import torch
+
+        if x.ndim and x.shape[-1] > 1 and x.stride(-1) != 1:
+            return x.new_empty(x.shape)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def following(query: Any, value_dim: int) -> Any:
+        """Uninitialised, [..., value_dim], otherwise like the query: a user's `y.transpose(1, 2).view(...)` of a
+        transposed query then needs no copy, nor does the view fail."""
+        import torch
+
+        if value_dim == query.shape[-1]:
+            return Torch.like(query)
+        if query.shape[-1] > 1 and query.stride(-1) != 1:
+            return query.new_empty((*query.shape[:-1], value_dim))
+        strides = torch.empty_like(query[..., :1]).stride()
+        wider = (*(stride * value_dim for stride in strides[:-1]), 1)
+        return query.new_empty_strided((*query.shape[:-1], value_dim), wider)
 
     @staticmethod
     def handed(arrays: dict[str, Any]) -> dict[str, Any]:

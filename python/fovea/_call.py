@@ -28,6 +28,8 @@ class Asked:
     weight_rows: tuple[int, ...] = ()
     lse: bool = False
     weights: bool = False
+    # The output row by row in memory, however the query lies there. Otherwise a tensor's output follows its query.
+    row_major: bool = False
 
     def options(self, key_lengths: Any) -> "_core.CallOptions":
         return _core.CallOptions(
@@ -139,7 +141,7 @@ def forward(
     outputs: dict[str, Any] = {}
     sizes = (shape.batch, shape.num_query_heads, shape.query_len, shape.value_dim)
     if shape.value_dim:
-        outputs["output"] = library.empty(sizes, dtype, query) if out is None else out
+        outputs["output"] = library.output(sizes, dtype, query, ask.row_major) if out is None else out
     if ask.lse:
         outputs["log_sum_exp"] = library.empty(sizes[:3], compute_dtype(dtype), query)
     if ask.weights or not shape.value_dim:
@@ -162,8 +164,10 @@ def backward(
     dtype = dtype_name(query, "query")
     results = {}
     for name in wanted:
-        own = dtype if name in ("query", "key", "value") else compute_dtype(dtype)
-        results[name] = library.empty(tuple(inputs[name].shape), own, query)
+        if name in ("query", "key", "value"):
+            results[name] = library.like(inputs[name])
+        else:
+            results[name] = library.empty(tuple(inputs[name].shape), compute_dtype(dtype), query)
     given, of, wanted_of = library.handed(inputs), library.handed(loss), library.handed(results)
     axes = dict(call.structure.axes)
     plan.attend_backward("gradients", given, of, wanted_of, axes, ask.options(call.key_lengths))

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 import torch
 from torch.overrides import TorchFunctionMode
 
-from . import _sdpa
+from . import _checkpoint, _sdpa
 from ._kinds import CausalBias, has_tangent, is_transformed
 
 # The builtin that every import of it is, wherever and whenever it was made.
@@ -74,9 +74,9 @@ _engine: Any = getattr(torch.autograd, "_engine_run_backward", None)
 
 
 def _engine_inside(*args: Any, **kwargs: Any) -> Any:
-    """The backward pass under the mode, which is off where it answers for `backward` and `grad`: a checkpoint
-    calls the forward functions again there, and must get the same of them."""
-    with patched():
+    """The backward pass under a mode, for the one of `patched` is off where it answers for `backward` and `grad`:
+    what calls the forward functions again there must get the same of them."""
+    with _recomputing():
         return _engine(*args, **kwargs)
 
 
@@ -89,6 +89,7 @@ def _tensor_backward(
     _backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
 
 
+_ATTENTION = (_THEIRS, torch.nn.functional.multi_head_attention_forward)
 _INSTEAD: dict[Any, Callable[..., Any]] = {
     _THEIRS: _instead,
     torch.nn.functional.multi_head_attention_forward: _multi_head_over_fovea(),
@@ -98,7 +99,26 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
 }
 
 
-class patched(TorchFunctionMode):
+class _recomputing(_checkpoint.RememberedMode):
+    """Fovea's attention in what a backward pass inside `patched` computes again, but for checkpoints that were made
+    outside. Those made inside enter `patched` by themselves, wherever the backward pass is."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _INSTEAD and (torch.compiler.is_compiling() or not _checkpoint.recomputes()):
+            return _run_instead(self, func, args, kwargs)
+        return func(*args, **(kwargs or {}))
+
+    def again(self) -> TorchFunctionMode:
+        return patched()
+
+
+def _run_instead(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    if func in _ATTENTION and not torch.compiler.is_compiling():
+        _checkpoint.remember(mode)
+    return _INSTEAD[func](*args, **(kwargs or {}))
+
+
+class patched(_checkpoint.RememberedMode):
     """`with fovea.torch.patched():` puts Fovea's attention under a model that was never told.
 
     Inside, each call of `torch.nn.functional.scaled_dot_product_attention`, by whatever name it was imported
@@ -109,8 +129,10 @@ class patched(TorchFunctionMode):
 
     Nothing of PyTorch is overwritten: it is a mode, of this thread alone (another thread, `DataParallel`'s say,
     enters its own), which may nest, ends with its block however that ends, and which torch.compile follows.
-    Recomputation in the backward pass (`torch.utils.checkpoint`) calls attention again: `backward` and `grad`
-    called inside go through Fovea's once more, as they must; called behind the block they would not.
+    A checkpoint (`torch.utils.checkpoint`) calls attention again in the backward pass: Fovea's if the checkpoint was
+    called inside, PyTorch's if it was not, wherever `backward` is called. Other functions that compute again what
+    they did not keep, and graphs of torch.compile in a checkpoint, are not known to Fovea: call `backward` where
+    you called them, inside or outside.
     Attention weights (`need_weights=True`) are computed by PyTorch without this function, there as here.
 
     >>> import torch, fovea.torch
@@ -122,4 +144,9 @@ class patched(TorchFunctionMode):
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _INSTEAD.get(func, func)(*args, **(kwargs or {}))
+        if func in _INSTEAD:
+            return _run_instead(self, func, args, kwargs)
+        return func(*args, **(kwargs or {}))
+
+    def again(self) -> TorchFunctionMode:
+        return patched()
