@@ -12,9 +12,10 @@ from .._spec import take_apart
 from ..normalizers import HardSample
 from . import _op
 from ._patch import patched
+from ._report import Report
 from ._sdpa import scaled_dot_product_attention
 
-__all__ = ["patched", "scaled_dot_product_attention", "score_function"]
+__all__ = ["Report", "patched", "scaled_dot_product_attention", "score_function"]
 
 
 def score_function(

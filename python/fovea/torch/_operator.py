@@ -15,6 +15,7 @@ from torch import Tensor
 from .._arrays import compute_dtype, dtype_name
 from .._call import forward, operands
 from .._spec import Shape, plan_for
+from . import _report
 from ._derivatives import Loss, derivatives
 from ._text import Known, read
 
@@ -66,6 +67,7 @@ def arguments(known: Known) -> tuple[str, ...]:
 @torch.library.impl("fovea::attend", "CPU")
 def _attend(query: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     ready = _Ready(query, *rest)
+    _report.ran_in_graph()
     outputs = forward(ready.plan, ready.call, ready.inputs, ready.shape, ready.dtype, ready.ask)
     nothing = query.new_empty
     return (
