@@ -14,8 +14,9 @@ from . import _op
 from ._patch import patched
 from ._report import Report
 from ._sdpa import scaled_dot_product_attention
+from ._transformers import register_with_transformers
 
-__all__ = ["Report", "patched", "scaled_dot_product_attention", "score_function"]
+__all__ = ["Report", "patched", "register_with_transformers", "scaled_dot_product_attention", "score_function"]
 
 
 def score_function(
