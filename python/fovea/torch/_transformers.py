@@ -89,9 +89,7 @@ def make_mask(
     first_query = int(q_offset) - int(kv_offset)
     mask = _reader(masking_utils).name(function, int(kv_offset))
     if mask is not None and attention_mask is not None:
-        # Keys behind the last query are hidden anyway; a static cache has them, and calls them padding.
-        reach = first_query + q_length if _is_causal(mask) else kv_length
-        mask = _joined([mask, _padding_of(attention_mask, int(kv_offset), kv_length, reach)])
+        mask = _joined([mask, _padding_of(attention_mask, int(kv_offset), kv_length)])
     return NamedMask(Visible((batch_size, 1, q_length, kv_length), mask, first_query, dense), dtype)
 
 
@@ -114,19 +112,11 @@ def _reader(masking_utils: Any) -> Reader:
     return _readers[id(masking_utils)]
 
 
-def _is_causal(mask: Mask) -> bool:
-    """Joined by & alone, as `Reader` joins: one causal part makes the whole so."""
-    return isinstance(mask, Causal) or any(map(_is_causal, mask._parts()))
-
-
-def _padding_of(attention_mask: Tensor, first_key: int, keys: int, reach: int) -> Optional[Mask]:
+def _padding_of(attention_mask: Tensor, first_key: int, keys: int) -> Optional[Mask]:
     """By name, of a 2-D mask that counts positions from 0 and may end before the last key."""
     seen = attention_mask[:, first_key : first_key + keys].bool()
     if seen.shape[1] < keys:
         seen = torch.nn.functional.pad(seen, (0, keys - seen.shape[1]))
-    if reach < keys:
-        # As long as the keys, so that lengths fit them; what is behind the reach follows the last key within it.
-        seen = torch.cat([seen[:, :reach], seen[:, reach - 1 : reach].expand(-1, keys - reach)], 1)
     return padding(seen)
 
 
