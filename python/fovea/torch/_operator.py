@@ -15,6 +15,7 @@ from torch import Tensor
 from .._arrays import Torch, compute_dtype, dtype_name
 from .._call import forward, operands
 from .._spec import Shape, plan_for
+from . import _report
 from ._batches import legacy_rule, vmap_rule
 from ._derivatives import Loss, derivatives
 from ._registry import as_it_now_is, is_registered, register_batched
@@ -66,6 +67,7 @@ def arguments(known: Known) -> tuple[str, ...]:
 
 def _attend(query: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     ready = _Ready(query, *rest)
+    _report.ran_in_graph()
     outputs = forward(ready.plan, ready.call, ready.inputs, ready.shape, ready.dtype, ready.ask)
     nothing = query.new_empty
     return (

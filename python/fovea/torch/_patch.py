@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import types
-from typing import Any, Callable, Optional
+import warnings
+from contextlib import AbstractContextManager
+from typing import Any, Callable, Literal, Optional, Union, overload
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from . import _checkpoint, _sdpa
+from .._errors import InvalidArgument
+from .._value import shown
+from . import _checkpoint, _report, _sdpa
 from ._kinds import CausalBias, has_tangent, is_transformed
 
 # The builtin that every import of it is, wherever and whenever it was made.
@@ -26,17 +30,26 @@ def _instead(
     enable_gqa: bool = False,
 ) -> Any:
     """Fovea's where it serves the call, PyTorch's where it does not: for other devices, and for its own errors."""
-    tensors = (query, key, value, attn_mask)
-    if (
-        not is_transformed()
-        and _sdpa.refusal(*tensors, dropout_p, is_causal, scale, enable_gqa) is None
-        and _takes_mask(query, attn_mask)
-        and not has_tangent(*tensors)
-    ):
-        return _sdpa.run(query, key, value, attn_mask, dropout_p, is_causal, scale)
-    return _THEIRS(
-        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-    )
+    why = _why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if why is None:
+        return _report.serve(_report.SDPA, _sdpa.run, query, key, value, attn_mask, dropout_p, is_causal, scale)
+    options = {"scale": scale, "enable_gqa": enable_gqa}
+    return _report.pass_on(why, _THEIRS, query, key, value, attn_mask, dropout_p, is_causal, **options)
+
+
+def _why_not(query: Any, key: Any, value: Any, attn_mask: Any, *numbers: Any) -> Optional[str]:
+    """Why PyTorch has to serve this call, in words; None: Fovea does."""
+    if is_transformed():
+        return "inside vmap, grad or another transform of torch.func"
+    found = _sdpa.refusal(query, key, value, attn_mask, *numbers)
+    if found is not None:
+        argument, expected, got = found
+        return f"{argument}: Fovea takes {expected}, got {got}"
+    if not _takes_mask(query, attn_mask):
+        return f"attn_mask: PyTorch takes truth values or the query's dtype {query.dtype}, got {attn_mask.dtype}"
+    if has_tangent(query, key, value, attn_mask):
+        return "tensors with forward-mode derivatives, which Fovea has not"
+    return None
 
 
 def _takes_mask(query: Any, mask: Any) -> bool:
@@ -109,7 +122,7 @@ class _recomputing(_checkpoint.RememberedMode):
         return func(*args, **(kwargs or {}))
 
     def again(self) -> TorchFunctionMode:
-        return patched()
+        return _Patched()
 
 
 def _run_instead(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -118,7 +131,53 @@ def _run_instead(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return _INSTEAD[func](*args, **(kwargs or {}))
 
 
-class patched(_checkpoint.RememberedMode):
+class _Patched(_checkpoint.RememberedMode):
+    """Without `__enter__` and `__exit__` of its own: torch.compile follows only modes that have PyTorch's."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _INSTEAD:
+            return _run_instead(self, func, args, kwargs)
+        return func(*args, **(kwargs or {}))
+
+    def again(self) -> TorchFunctionMode:
+        return _Patched()
+
+
+class _Reporting:
+    """The mode and a report of what it met."""
+
+    def __init__(self, report: _report.Report) -> None:
+        self.report = report
+        self._entered: list[tuple[_Patched, _report.Watch]] = []
+
+    def __enter__(self) -> _report.Report:
+        mode, watch = _Patched(), _report.Watch(self.report)
+        mode.__enter__()
+        watch.__enter__()  # last, so that it sees a function before the mode answers for it
+        self._entered.append((mode, watch))
+        return self.report
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        mode, watch = self._entered.pop()
+        watch.__exit__(kind, error, trace)
+        mode.__exit__(kind, error, trace)
+        if kind is None and self.report.served == 0:
+            warnings.warn(f"fovea.torch.patched: {self.report}", stacklevel=2)
+
+
+@overload
+def patched() -> TorchFunctionMode: ...
+
+
+@overload
+def patched(report: Literal[False]) -> TorchFunctionMode: ...
+
+
+@overload
+def patched(report: Union[Literal[True], _report.Report]) -> "AbstractContextManager[_report.Report]": ...
+
+
+def patched(report: Union[bool, _report.Report] = False) -> Any:
     """`with fovea.torch.patched():` puts Fovea's attention under a model that was never told.
 
     Inside, each call of `torch.nn.functional.scaled_dot_product_attention`, by whatever name it was imported
@@ -135,18 +194,23 @@ class patched(_checkpoint.RememberedMode):
     you called them, inside or outside.
     Attention weights (`need_weights=True`) are computed by PyTorch without this function, there as here.
 
+    Args:
+        report: True: the block binds a `fovea.torch.Report`, which counts the calls that Fovea served, those that
+            were passed on and why, and attention that never came near. A block that served no call and ends
+            without an error warns with the report's text. The report of another block: the counts are added to
+            it. False: nothing is counted.
+
     >>> import torch, fovea.torch
     >>> layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
     >>> x = torch.ones(1, 4, 8)
-    >>> with fovea.torch.patched():
+    >>> with fovea.torch.patched(report=True) as report:
     ...     layer(x, x, x, need_weights=False)[0].shape
     torch.Size([1, 4, 8])
+    >>> report.served, report.passed_on
+    (1, 0)
     """
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _INSTEAD:
-            return _run_instead(self, func, args, kwargs)
-        return func(*args, **(kwargs or {}))
-
-    def again(self) -> TorchFunctionMode:
-        return patched()
+    if not isinstance(report, (bool, _report.Report)):
+        raise InvalidArgument("patched", "report", "True, False or a fovea.torch.Report", shown(report))
+    if report is False:
+        return _Patched()
+    return _Reporting(_report.Report() if report is True else report)
