@@ -70,6 +70,7 @@ from .rope import (
     NtkScaling,
     Rope,
     RopeScaling,
+    RopeTables,
     YarnScaling,
     rotate,
 )
@@ -130,6 +131,7 @@ __all__ = [
     "RelativeKeyBias",
     "Rope",
     "RopeScaling",
+    "RopeTables",
     "ScaledDot",
     "Score",
     "Sigmoid",

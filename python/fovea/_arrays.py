@@ -11,7 +11,7 @@ _NAMES = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f1
 _OF_NAME = {short: long for long, short in _NAMES.items()}
 
 
-def dtype_name(array: Any, argument: str) -> str:
+def dtype_name(array: Any, argument: str, function: str = "attention") -> str:
     """ "f32", "f64", "bf16" or "f16"."""
     try:
         name = str(array.dtype).rsplit(".", 1)[-1]
@@ -19,7 +19,7 @@ def dtype_name(array: Any, argument: str) -> str:
         name = ""
     if name not in _NAMES or not hasattr(array, "shape"):
         raise InvalidArgument(
-            "attention",
+            function,
             argument,
             "an array of f32, f64, bf16 or f16 (NumPy, or with __dlpack__)",
             described(array),
@@ -51,6 +51,17 @@ class NumPy:
         return np.empty(shape, _OF_NAME[dtype])
 
     @staticmethod
+    def output(shape: tuple[int, ...], dtype: str, query: Any, row_major: bool) -> Any:
+        return NumPy.empty(shape, dtype, query)
+
+    @staticmethod
+    def like(x: Any) -> Any:
+        """Uninitialised, row by row."""
+        import numpy as np
+
+        return np.empty(x.shape, x.dtype)
+
+    @staticmethod
     def operand(x: Any) -> Any:
         """With a contiguous innermost axis: a copy where it has none."""
         import numpy as np
@@ -60,7 +71,7 @@ class NumPy:
         return x
 
     @staticmethod
-    def parameter(x: Any, dtype: str, argument: str) -> Any:
+    def parameter(x: Any, dtype: str, argument: str, function: str = "attention") -> Any:
         """In the dtype that the plan adds up in: numbers and lists too."""
         import numpy as np
 
@@ -73,7 +84,7 @@ class NumPy:
                 raise TypeError
             made = made.astype(_OF_NAME[dtype])
         except Exception:  # whatever an object's __array__ or __float__ raises
-            raise InvalidArgument("attention", argument, "an array of numbers", described(x)) from None
+            raise InvalidArgument(function, argument, "an array of numbers", described(x)) from None
         return NumPy.operand(made)
 
     @staticmethod
@@ -107,6 +118,36 @@ class Torch:
         return torch.empty(shape, dtype=getattr(torch, _OF_NAME[dtype]))
 
     @staticmethod
+    def output(shape: tuple[int, ...], dtype: str, query: Any, row_major: bool) -> Any:
+        """For the attention of a query that `operand` gave."""
+        if row_major or query.is_contiguous():
+            return Torch.empty(shape, dtype, query)
+        return Torch.following(query, shape[-1])
+
+    @staticmethod
+    def like(x: Any) -> Any:
+        """Uninitialised, with the axes in the order that they have in x's memory, the innermost one contiguous."""
+        import torch
+
+        if x.ndim and x.shape[-1] > 1 and x.stride(-1) != 1:
+            return x.new_empty(x.shape)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def following(query: Any, value_dim: int) -> Any:
+        """Uninitialised, [..., value_dim], otherwise like the query: a user's `y.transpose(1, 2).view(...)` of a
+        transposed query then needs no copy, nor does the view fail."""
+        import torch
+
+        if value_dim == query.shape[-1]:
+            return Torch.like(query)
+        if query.shape[-1] > 1 and query.stride(-1) != 1:
+            return query.new_empty((*query.shape[:-1], value_dim))
+        strides = torch.empty_like(query[..., :1]).stride()
+        wider = (*(stride * value_dim for stride in strides[:-1]), 1)
+        return query.new_empty_strided((*query.shape[:-1], value_dim), wider)
+
+    @staticmethod
     def handed(arrays: dict[str, Any]) -> dict[str, Any]:
         """To the engine. What `__dlpack__` gives in the end, without what it asks before: a third of the time of
         a small call."""
@@ -124,14 +165,14 @@ class Torch:
         return x.contiguous() if x.ndim and x.shape[-1] > 1 and x.stride(-1) != 1 else x
 
     @staticmethod
-    def parameter(x: Any, dtype: str, argument: str) -> Any:
+    def parameter(x: Any, dtype: str, argument: str, function: str = "attention") -> Any:
         """Keeps the way back to what it was made of."""
         import torch
 
         try:
             return torch.as_tensor(x, dtype=getattr(torch, _OF_NAME[dtype]))
         except (TypeError, ValueError, RuntimeError):
-            raise InvalidArgument("attention", argument, "an array of numbers", described(x)) from None
+            raise InvalidArgument(function, argument, "an array of numbers", described(x)) from None
 
     @staticmethod
     def joined(a: Any, b: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import random
@@ -27,6 +28,8 @@ class Asked:
     weight_rows: tuple[int, ...] = ()
     lse: bool = False
     weights: bool = False
+    # The output row by row in memory, however the query lies there. Otherwise a tensor's output follows its query.
+    row_major: bool = False
 
     def options(self, key_lengths: Any) -> "_core.CallOptions":
         return _core.CallOptions(
@@ -64,12 +67,12 @@ def asked(
 ) -> Asked:
     if seed is None:
         seed = _SEEDS.getrandbits(63)
-    seed = int(integer(seed, "attention.seed", bits=64))
-    if not 0 <= seed < 1 << 64:
-        raise InvalidArgument("attention", "seed", "a number in [0, 2^64)", str(seed))
+    number = seed if isinstance(seed, int) and not isinstance(seed, bool) else int(integer(seed, "attention.seed", bits=64))
+    if not 0 <= number < 1 << 64:
+        raise InvalidArgument("attention", "seed", "a number in [0, 2^64)", shown(number))
     return Asked(
         offset_of(query_offset),
-        seed,
+        number,
         _some(weight_heads, "weight_heads"),
         _some(weight_rows, "weight_rows"),
         _truth(lse, "return_lse"),
@@ -138,7 +141,7 @@ def forward(
     outputs: dict[str, Any] = {}
     sizes = (shape.batch, shape.num_query_heads, shape.query_len, shape.value_dim)
     if shape.value_dim:
-        outputs["output"] = library.empty(sizes, dtype, query) if out is None else out
+        outputs["output"] = library.output(sizes, dtype, query, ask.row_major) if out is None else out
     if ask.lse:
         outputs["log_sum_exp"] = library.empty(sizes[:3], compute_dtype(dtype), query)
     if ask.weights or not shape.value_dim:
@@ -161,12 +164,21 @@ def backward(
     dtype = dtype_name(query, "query")
     results = {}
     for name in wanted:
-        own = dtype if name in ("query", "key", "value") else compute_dtype(dtype)
-        results[name] = library.empty(tuple(inputs[name].shape), own, query)
+        if name in ("query", "key", "value"):
+            results[name] = library.like(inputs[name])
+        else:
+            results[name] = library.empty(tuple(inputs[name].shape), compute_dtype(dtype), query)
     given, of, wanted_of = library.handed(inputs), library.handed(loss), library.handed(results)
     axes = dict(call.structure.axes)
     plan.attend_backward("gradients", given, of, wanted_of, axes, ask.options(call.key_lengths))
     return results
+
+
+def _choice_is_asked(ask: Asked, asks: bool, what: str) -> None:
+    """Heads and rows chosen of weights that nobody asks for are a mistake."""
+    for name, chosen in (("weight_heads", ask.weight_heads), ("weight_rows", ask.weight_rows)):
+        if chosen and not asks:
+            raise InvalidArgument("attention", name, f"None without {what}", shown(list(chosen)))
 
 
 def _no_output(value: Any, out: Any) -> None:
@@ -270,8 +282,10 @@ def attention(
         # PyTorch's generator draws the seed, or a tensor is it, and a graph must not look into that.
         number = 0 if seed is None or is_torch(seed) else seed
         ask = asked(query_offset, number, weight_heads, weight_rows, return_lse, return_weights)
+        _choice_is_asked(ask, ask.weights or value is None, "return_weights=True")
         return _op.attention(call, query, key, value, ask, seed, out)
     ask = asked(query_offset, seed, weight_heads, weight_rows, return_lse, return_weights)
+    _choice_is_asked(ask, ask.weights or value is None, "return_weights=True")
     dtype = dtype_name(query, "query")
     shape = Shape.of(query, key, value, call)
     _no_output(value, out)
@@ -407,12 +421,29 @@ def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
 
 class Plan:
     """A spec and the largest sizes of its calls, checked once, its kernel chosen. Immutable; any number of
-    threads may call it. Arrays of the spec are read at each call, so that it sees what an optimiser did."""
+    threads may call it. Arrays of the spec are read at each call, so that it sees what an optimiser did.
 
-    def __init__(self, call: Call, plan: "_core.Plan", dtype: str, forced: str = ""):
-        self._call, self._plan, self._dtype, self._forced = call, plan, dtype, forced
+    Plans pickle, and are planned again where they are read, by the best kernel there unless one is forced. A mask
+    that is a function has to pickle itself.
+
+    >>> import pickle
+    >>> step = pickle.loads(pickle.dumps(fovea.plan(query_len=1, key_len=64, head_dim=8, mask=fovea.Causal())))
+    """
+
+    def __init__(self, call: Call, key: PlanKey, plan: Optional["_core.Plan"] = None):
         mask = call.structure.mask if call.array_mask is None else call.array_mask
+        self._call, self._key = call, key
+        self._plan = make_plan(key, mask) if plan is None else plan
         self._has_lengths = any_part(mask, KeyLengths)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._call, self._key)
+
+    def __copy__(self) -> "Plan":
+        return self  # it does not change
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Plan":
+        return type(self)(*copy.deepcopy((self._call, self._key), memo), self._plan)
 
     @property
     def kernel(self) -> str:
@@ -422,7 +453,7 @@ class Plan:
     @property
     def dtype(self) -> str:
         """ "f32", "f64", "bf16" or "f16"."""
-        return self._dtype
+        return self._key.dtype
 
     def explain(self, query_offset: Optional[int] = None) -> str:
         """See `explain`."""
@@ -460,6 +491,7 @@ class Plan:
 
             seed = _op.checked_for_plan(call, query, key, value, seed)
         ask = asked(query_offset, seed, weight_heads, weight_rows, return_lse, return_weights)
+        _choice_is_asked(ask, ask.weights or value is None, "return_weights=True")
         _no_output(value, out)
         if key_lengths is not None:
             if not self._has_lengths:
@@ -467,13 +499,13 @@ class Plan:
                     "attention", "key_lengths", "None: the plan's mask has no KeyLengths()", shown(key_lengths)
                 )
             call = dataclasses.replace(call, key_lengths=integers(key_lengths, "attention.key_lengths"))
-        inputs = operands(call, query, key, value, self._dtype)
+        inputs = operands(call, query, key, value, self.dtype)
         shape = Shape.of(query, key, value, call)
         plan = self._plan
         if by_sizes(call):  # whose masks know the sizes of one call
             told = dataclasses.replace(call, tensors=is_torch(query))
-            plan = plan_for(told, shape, self._dtype, ask.query_offset, kernel=self._forced)
-        return _results(forward(plan, call, inputs, shape, self._dtype, ask, out), query, ask)
+            plan = plan_for(told, shape, self.dtype, ask.query_offset, kernel=self._key.kernel)
+        return _results(forward(plan, call, inputs, shape, self.dtype, ask, out), query, ask)
 
 
 @_named("plan")
@@ -543,8 +575,7 @@ def plan(
     )
     offset = shape.key_len - length if query_offset is None else offset_of(query_offset)
     key = PlanKey(call.structure, shape, dtype, offset or 0, kernel=kernel)
-    mask = call.structure.mask if call.array_mask is None else call.array_mask
-    return Plan(call, make_plan(key, mask), dtype, kernel)
+    return Plan(call, key)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,6 +35,17 @@ class RopeTable:
         self, input: Any, first: int, list: Optional[Sequence[int]], output: Any, backward: bool
     ) -> None: ...
 
+def rotate_by_tables(
+    cos: Any,
+    sin: Any,
+    interleaved: bool,
+    input: Any,
+    first: int,
+    list: Optional[Sequence[int]],
+    output: Any,
+    backward: bool,
+) -> None: ...
+
 @final
 class CallOptions:
     """What a call brings besides arrays."""

@@ -23,6 +23,8 @@ _ARGUMENTS = {
     "dropout.rate": "dropout",
     "output": "out",
     "input": "x",
+    "cosines": "cos",
+    "sines": "sin",
 }
 
 
@@ -34,11 +36,22 @@ def _argument(name: str) -> str:
         ("loss.", ""),
         ("spec.", ""),
         ("shape.", ""),
+        ("options.", ""),
     ):
         if name.startswith(prefix):
             name = replacement + name[len(prefix) :]
             break
     return _ARGUMENTS.get(name, name)
+
+
+# The longest text that this package composes itself stays below these, as in src/core/error.cpp. What is longer has a
+# caller's value in it.
+_LONGEST_VALUE, _LONGEST_EXPECTED, _SHOWN = 400, 2000, 60
+
+
+def excerpt(text: str, most: int = _SHOWN) -> str:
+    """`text`, or where it has more than `most` characters its first 60 and its length."""
+    return text if len(text) <= most else f"{text[:_SHOWN]}… ({len(text):,} characters)"
 
 
 class InvalidArgument(ValueError):
@@ -48,7 +61,7 @@ class InvalidArgument(ValueError):
         function: the function, as its caller spells it ("attention").
         argument: the argument or part of one ("key", "mods[0].slope").
         expected: what it had to be.
-        got: what came.
+        got: what came, whole; the message has an excerpt of a long one.
     """
 
     def __init__(self, function: str, argument: str, expected: str, got: str):
@@ -56,7 +69,10 @@ class InvalidArgument(ValueError):
         self.argument = _argument(argument)
         self.expected = expected
         self.got = got
-        super().__init__(f"{self.function}: {self.argument}: expected {expected}, got {got}")
+        super().__init__(
+            f"{self.function}: {excerpt(self.argument, _LONGEST_VALUE)}: "
+            f"expected {excerpt(expected, _LONGEST_EXPECTED)}, got {excerpt(got, _LONGEST_VALUE)}"
+        )
 
     def __reduce__(self) -> Any:
         return type(self), (self.function, self.argument, self.expected, self.got)

@@ -10,6 +10,7 @@ from . import _core, masks, mods as mod_values, normalizers, scores
 from ._arrays import compute_dtype, described, dtype_name, is_torch
 from ._errors import InvalidArgument
 from ._value import integer, integers, is_array, real, shown
+from ._weak import watches, weakly
 
 _MOST_OFFSET = 1 << 40
 _PRECISIONS = ("full", "higher", "high", "medium")
@@ -39,6 +40,10 @@ class Structure:
             known = hash(tuple(getattr(self, field.name) for field in fields))
             object.__setattr__(self, "_hash", known)
         return known
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process has other hashes of the same texts.
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,10 +295,30 @@ def known_plan(key: PlanKey) -> "_core.Plan":
     return make_plan(key, key.structure.mask)
 
 
-# Few: a predicate's answers take up to 128 bytes a query and more, and hold what its function holds.
-@functools.lru_cache(maxsize=16)
+# Plans of masks that functions make, in the order they came; few, because a predicate's answers take a bit a pair. A
+# function that a caller writes inside a call is a new one each time: its plan goes when it goes, with all that it
+# captured. Each step below is one operation of a dict: threads that come together may each make a plan.
+_MOST_PREDICATE_PLANS = 16
+_predicate_plans: "dict[PlanKey, _core.Plan]" = {}
+
+
 def _known_predicate_plan(key: PlanKey) -> "_core.Plan":
-    return make_plan(key, key.structure.mask)
+    mask = key.structure.mask
+    known = dataclasses.replace(key, structure=dataclasses.replace(key.structure, mask=weakly(mask, _forget)))
+    plan = _predicate_plans.get(known)
+    if plan is not None:
+        return plan
+    plan = _predicate_plans[known] = make_plan(key, mask)
+    while len(_predicate_plans) > _MOST_PREDICATE_PLANS:
+        _predicate_plans.pop(list(_predicate_plans)[0], None)
+    return plan
+
+
+def _forget(reference: Any) -> None:
+    """A function is gone: its plans go too."""
+    for key in list(_predicate_plans):
+        if watches(key.structure.mask, reference):
+            _predicate_plans.pop(key, None)
 
 
 def by_sizes(call: Call) -> bool:

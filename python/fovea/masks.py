@@ -6,12 +6,14 @@ end, as a cache of keys needs); 0 is the top-left form. `i` stands for it, `j` f
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any, Callable, Optional, Sequence, Union
 
 from . import _core
 from ._arrays import described, is_torch
 from ._errors import InvalidArgument
+from ._pickle import check_function
 from ._value import Value, count, frozen, integers, shown
 
 __all__ = [
@@ -67,7 +69,7 @@ class Mask(Value):
         what, _, expected = error.expected.partition(" with ")
         argument, _, got = error.got.rpartition(" ")
         argument, _, remark = argument.partition(", ")
-        if not expected or argument not in self._fields():
+        if not expected or not argument:
             return InvalidArgument(own, ", ".join(self._fields()), error.expected, error.got)
         return InvalidArgument(own, argument, f"{expected} ({remark})" if remark else expected, got)
 
@@ -447,13 +449,13 @@ class Groups(_Integers):
 
 # Sites that a predicate is asked for at a time: 4 MiB of truth values.
 _MOST_SITES = 1 << 22
-# A row keeps 128 bytes and more; all sites take minutes.
+# A row keeps about 150 bytes and at most a bit a key; all sites take minutes.
 _MOST_ROWS, _MOST_KEYS, _MOST_ASKED = 1 << 24, 1 << 28, 1 << 36
 
 
 class Predicate(Mask):
     """Whatever a function says. It is asked once for each size of call, in blocks of whole index arrays, and
-    its answers are kept as spans: calls pay for no Python.
+    its answers are kept, at most a bit a key, until the function itself is gone: calls pay for no Python.
 
     Args:
         visible: (batch, head, i, j) → truth values that broadcast to their common shape. The four are
@@ -482,8 +484,15 @@ class Predicate(Mask):
             known[sizes] = mask
         return mask
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self._fields()  # what it said can be asked again
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        check_function(self.visible, "Predicate", "visible")
+        return type(self), (self.visible,)  # what it said can be asked again
+
+    def __copy__(self) -> "Predicate":
+        return self  # which also keeps what it said
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Predicate":
+        return type(self)(copy.deepcopy(self.visible, memo))
 
     def _text(self) -> str:
         return f"predicate({getattr(self.visible, '__name__', type(self.visible).__name__)})"

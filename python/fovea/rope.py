@@ -4,15 +4,16 @@ their positions, before `attention` and when keys enter a cache."""
 from __future__ import annotations
 
 import functools
-from typing import Any, ClassVar, Optional
+from typing import Any, ClassVar, Optional, Union
 
 from . import _core
-from ._arrays import dtype_name, is_torch, library_of
+from ._arrays import compute_dtype, described, dtype_name, is_torch, library_of
 from ._errors import InvalidArgument
-from ._value import Value, integer, integers, number
+from ._value import Value, integer, integers, number, shown
 
 __all__ = [
     "Rope",
+    "RopeTables",
     "RopeScaling",
     "LinearScaling",
     "NtkScaling",
@@ -156,6 +157,28 @@ class Rope(Value):
         return f"rope({','.join(parts)})"
 
 
+class RopeTables(Value):
+    """Cosines and sines that were made elsewhere: what `rotate` takes where a model brings its own tables.
+
+    Args:
+        cos: [positions, rotary_dim / 2], or [batch, positions, rotary_dim / 2] where every batch entry has its own;
+            numbers of any dtype, which are read in f32 (f64 beside an x of f64). Tables that hold every number twice,
+            as those of transformers do, are given by halves: `cos[..., : rotary_dim // 2]`.
+        sin: in the shape of cos.
+        interleaved: as in `Rope`.
+
+    >>> import numpy as np
+    >>> angles = np.arange(16)[:, None] * 10000.0 ** (-np.arange(4) / 4)
+    >>> tables = fovea.RopeTables(np.cos(angles), np.sin(angles))
+    >>> bool(abs(fovea.rotate(q, tables, 3) - fovea.rotate(q, fovea.Rope(8), 3)).max() < 1e-6)
+    True
+    """
+
+    cos: Any
+    sin: Any
+    interleaved: bool = False
+
+
 # Cosines and sines together: 4 GiB of f32.
 _MOST_TABLE = 1 << 30
 
@@ -173,43 +196,34 @@ def _table(rope: str, positions: int, dtype: str) -> "_core.RopeTable":
 
 
 def rotate(
-    x: Any, rope: Rope, positions: Any = 0, *, sequence_len: Optional[int] = None
+    x: Any, rope: Union[Rope, RopeTables], positions: Any = 0, *, sequence_len: Optional[int] = None
 ) -> Any:
     """Turns every row of x by its position.
 
     Args:
         x: [batch, heads, length, head_dim] of f32, f64, bf16 or f16; the last axis is copied where it is not
             contiguous.
+        rope: the angles, as a `Rope` says them, or `RopeTables` of their cosines and sines.
         positions: of the first row, the others following it; or one a row, [length] or [batch, length].
         sequence_len: the positions that a table is made for, at least those needed: the sequence's length for
             DynamicNtkScaling, and worth giving in a decoding loop. None: as many as are needed, rounded up to a
-            power of two (with DynamicNtkScaling not rounded).
+            power of two (with DynamicNtkScaling not rounded). RopeTables have their own.
 
     Returns:
-        An array like x. PyTorch tensors get its gradient.
+        An array like x. PyTorch tensors get its gradient; tables get none.
 
     >>> fovea.rotate(q, fovea.Rope(8), positions=3).shape
     (1, 2, 4, 8)
     """
-    if not isinstance(rope, Rope):
-        raise InvalidArgument("rotate", "rope", "a fovea.Rope", repr(rope)[:80])
-    dtype = dtype_name(x, "x")
+    if not isinstance(rope, (Rope, RopeTables)):
+        raise InvalidArgument("rotate", "rope", "a fovea.Rope or fovea.RopeTables", shown(rope))
+    dtype = dtype_name(x, "x", "rotate")
     if len(x.shape) != 4:
         raise InvalidArgument("rotate", "x", "[batch, heads, length, head_dim]", f"{list(x.shape)}")
+    if isinstance(rope, RopeTables):
+        return _by_tables(x, rope, positions, sequence_len, dtype)
     first, listed = _positions(positions, int(x.shape[0]), int(x.shape[2]))
-    needed = 1 + (max(listed, default=0) if listed is not None else first + int(x.shape[2]) - 1)
-    if sequence_len is None:
-        dynamic = isinstance(rope.scaling, DynamicNtkScaling)
-        sequence_len = max(needed, 0) if dynamic else 1 << max(needed - 1, 0).bit_length()
-    size = int(integer(sequence_len, "rotate.sequence_len"))
-    most = _MOST_TABLE // max(1, int(integer(rope.rotary_dim, "Rope.rotary_dim")))
-    if size > most:
-        raise InvalidArgument(
-            "rotate",
-            "positions",
-            f"positions below {most}, all of which a table holds",
-            str(size),
-        )
+    size = _table_size(rope, first, listed, int(x.shape[2]), sequence_len)
     if is_torch(x):
         from .torch import _rope
 
@@ -221,16 +235,82 @@ def rotate(
     return library.result(out, x)
 
 
-def _positions(positions: Any, batch: int, length: int) -> tuple[int, Optional[list[int]]]:
-    shape = tuple(getattr(positions, "shape", ())) or (
-        (len(positions),) if isinstance(positions, (list, tuple)) else ()
+def _table_size(rope: Rope, first: int, listed: Optional[list[int]], length: int, sequence_len: Any) -> int:
+    """How many positions a table has that serves a call."""
+    least, last = (first, first + length - 1) if listed is None else (min(listed, default=0), max(listed, default=-1))
+    if least < 0:
+        raise InvalidArgument("rotate", "positions", "positions of at least 0", str(least))
+    most = _MOST_TABLE // max(1, int(integer(rope.rotary_dim, "Rope.rotary_dim")))
+    if last >= most:
+        got = str(last) if listed is not None or length < 2 else f"{first} and the {length - 1} after it"
+        raise InvalidArgument("rotate", "positions", f"positions below {most}, all of which a table holds", got)
+    if sequence_len is None:
+        if isinstance(rope.scaling, DynamicNtkScaling):
+            return last + 1
+        return min(1 << max(last, 0).bit_length(), most)
+    size = int(integer(sequence_len, "rotate.sequence_len"))
+    if not last < size <= most:
+        raise InvalidArgument(
+            "rotate", "sequence_len", f"a number in [{last + 1}, {most}], above every position", str(size)
+        )
+    return size
+
+
+def _by_tables(x: Any, tables: RopeTables, positions: Any, sequence_len: Any, dtype: str) -> Any:
+    if sequence_len is not None:
+        raise InvalidArgument("rotate", "sequence_len", "None: the tables have their own length", shown(sequence_len))
+    library = library_of(x)
+    cos, sin = (
+        library.parameter(table, compute_dtype(dtype), name, "rotate")
+        for name, table in (("cos", tables.cos), ("sin", tables.sin))
     )
+    shape, batch, dim = tuple(cos.shape), int(x.shape[0]), int(x.shape[3])
+    if len(shape) not in (2, 3) or not 1 <= shape[-1] <= dim // 2 or (len(shape) == 3 and shape[0] not in (1, batch)):
+        half = f" (cos[..., : {dim // 2}]: each number once)" if shape and shape[-1] == dim else ""
+        raise InvalidArgument(
+            "rotate",
+            "cos",
+            f"[positions, n] or [{batch}, positions, n] with an n of at most {dim // 2}, half of head_dim{half}",
+            described(cos),
+        )
+    if tuple(sin.shape) != shape:
+        raise InvalidArgument("rotate", "sin", f"{list(shape)}, the shape of cos", described(sin))
+    if len(shape) == 3 and shape[0] == 1:
+        cos, sin = cos[0], sin[0]
+    if is_torch(x):
+        from .torch import _rope
+
+        return _rope.rotate_by_tables(x, cos, sin, bool(tables.interleaved), positions)
+    first, listed = _positions(positions, batch, int(x.shape[2]))
+    out = library.empty(tuple(x.shape), dtype, x)
+    _core.rotate_by_tables(cos, sin, bool(tables.interleaved), library.operand(x), first, listed, out, False)
+    return library.result(out, x)
+
+
+def _positions(positions: Any, batch: int, length: int) -> tuple[int, Optional[list[int]]]:
+    """The first row's and None, or those of all rows."""
+    shape = _shape_of(positions)
     if not shape:
         return int(integer(positions, "rotate.positions")), None
+    _check_shape(shape, batch, length)
     if hasattr(positions, "reshape"):
-        if shape not in ((length,), (batch, length)):
-            raise InvalidArgument(
-                "rotate", "positions", f"a number, [{length}] or [{batch}, {length}]", f"{list(shape)}"
-            )
         positions = positions.reshape(-1)
+    elif len(shape) == 2:
+        positions = [n for row in positions for n in row]
     return 0, list(integers(positions, "rotate.positions"))
+
+
+def _shape_of(positions: Any) -> tuple[int, ...]:
+    if not isinstance(positions, (list, tuple)):
+        return tuple(getattr(positions, "shape", ()))
+    rows = [row for row in positions if isinstance(row, (list, tuple))]
+    if rows and len(rows) == len(positions) and len({len(row) for row in rows}) == 1:
+        return len(rows), len(rows[0])
+    return (len(positions),)
+
+
+def _check_shape(shape: tuple[int, ...], batch: int, length: int) -> None:
+    if shape not in ((length,), (batch, length)):
+        raise InvalidArgument(
+            "rotate", "positions", f"a number, [{length}] or [{batch}, {length}]", f"{list(shape)}"
+        )

@@ -101,7 +101,7 @@ TensorView Arrays::view(const Array& array, nb::handle given, bool as_bf16,
     if (!none && sizes[axis] > 1 &&
         (__builtin_mul_overflow(sizes[axis] - 1, length, &step) ||
          __builtin_mul_overflow(step, element, &step) || __builtin_add_overflow(reach, step, &reach)))
-      refuse("strides that stay inside memory", "stride " + std::to_string(strides[axis]));
+      refuse("strides that stay inside memory", "a stride of " + std::to_string(strides[axis]) + " elements");
   }
   // Strides of axes of one element, or of arrays of none, say nothing, and libraries write there what they
   // like.

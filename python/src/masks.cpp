@@ -32,25 +32,25 @@ class PredicateRows {
           const bool* row = visible.data() + static_cast<std::int64_t>(b) * visible.stride(0) +
                             static_cast<std::int64_t>(h) * visible.stride(1) +
                             static_cast<std::int64_t>(i) * visible.stride(2);
-          rows_.push_back(spans_of(reinterpret_cast<const std::uint8_t*>(row),
-                                   static_cast<std::int64_t>(visible.shape(3)), visible.stride(3)));
+          rows_.emplace_back(reinterpret_cast<const std::uint8_t*>(row),
+                             static_cast<std::int64_t>(visible.shape(3)), visible.stride(3));
         }
       }
     }
   }
   Mask finish(const std::string& name, std::int64_t batch, std::int64_t heads, std::int64_t query_begin,
               std::int64_t query_end, std::int64_t key_len) {
-    return Predicate(name,
-                     {.batch = batch,
-                      .heads = heads,
-                      .query_begin = query_begin,
-                      .query_end = query_end,
-                      .key_len = key_len},
-                     std::move(rows_));
+    return Predicate::of_rows(name,
+                              {.batch = batch,
+                               .heads = heads,
+                               .query_begin = query_begin,
+                               .query_end = query_end,
+                               .key_len = key_len},
+                              std::move(rows_));
   }
 
  private:
-  std::vector<KeySpans> rows_;
+  std::vector<KeyRow> rows_;
 };
 
 // Queries at positions from query_begin on. Axes of stride 0 are shared, not stored again.

@@ -52,6 +52,14 @@ void set_num_threads(int threads) {
 
 NB_MODULE(_core, module) {
   namespace nb = nanobind;
+  // A program may delete the package from sys.modules and import it again, and Python then makes a module anew.
+  // nanobind knows the types of the first one for good, and would refuse or double them: both share what it has.
+  static PyObject* first = nullptr;  // borrowed by nobody else, and kept until the process ends
+  PyObject* own = PyModule_GetDict(module.ptr());
+  if (first) {
+    if (PyDict_Merge(own, first, /*override=*/0) != 0) throw nb::python_error();
+    return;
+  }
   // Plans that a cache or a traceback still holds when the interpreter ends are no leak to tell of.
   nb::set_leak_warnings(false);
   module.doc() = "The engine: thin bindings, no arithmetic. The package fovea is what people use.";
@@ -62,4 +70,6 @@ NB_MODULE(_core, module) {
   module.def("set_num_threads", fovea::python::set_num_threads);
   module.def("get_num_threads", [] { return fovea::default_executor().thread_count(); });
   module.def("alibi_slopes", fovea::alibi_slopes);
+  Py_INCREF(own);
+  first = own;
 }

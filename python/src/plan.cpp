@@ -16,6 +16,7 @@
 
 #include "arrays.h"
 #include "fovea/attention/expression.h"
+#include "interrupt.h"
 #include "module.h"
 
 namespace fovea::python {
@@ -161,8 +162,7 @@ void run(const AttentionPlan& plan, const std::string& function, const nb::dict&
                                  .weight_rows = options.weight_rows};
   in.done();
   out.done();
-  const nb::gil_scoped_release released;
-  attend(plan, inputs.call, outputs);
+  interruptible([&](Executor& executor) { attend(plan, inputs.call, outputs, {.executor = &executor}); });
 }
 
 void run_backward(const AttentionPlan& plan, const std::string& function, const nb::dict& given,
@@ -198,8 +198,9 @@ void run_backward(const AttentionPlan& plan, const std::string& function, const 
   in.done();
   of.done();
   out.done();
-  const nb::gil_scoped_release released;
-  attend_backward(plan, inputs.call, loss, gradients);
+  interruptible([&](Executor& executor) {
+    attend_backward(plan, inputs.call, loss, gradients, {.executor = &executor});
+  });
 }
 
 // "mods[0].slope" and so on: the arrays that the mods of a plan want.

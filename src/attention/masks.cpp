@@ -25,8 +25,8 @@ class PrefixNode final : public MaskNode {
   std::string print(int) const override { return "prefix(" + list_of(lengths_) + ")"; }
   void validate(const AttentionShape& shape) const override {
     if (lengths_.size() > 1 && static_cast<std::int64_t>(lengths_.size()) != shape.batch)
-      refuse("make_plan", "spec.mask", "one prefix, or one a batch entry, " + std::to_string(shape.batch),
-             print(0));
+      refuse("make_plan", "spec.mask",
+             "one length, or as many as batch entries, " + std::to_string(shape.batch), print(0));
   }
 
  private:

@@ -1,10 +1,10 @@
-// A mask that is given by its answers: of a function, or in a table of bytes.
-#include <bit>
-#include <cstring>
+#include "fovea/attention/predicate.h"
+
+#include <algorithm>
 #include <utility>
 
+#include "attention/key_bits.h"
 #include "attention/mask_parts.h"
-#include "fovea/attention/masks.h"
 #include "fovea/attention/spec.h"
 
 namespace fovea {
@@ -16,24 +16,25 @@ class PredicateNode final : public MaskNode {
  public:
   explicit PredicateNode(Predicate predicate) : predicate_(std::move(predicate)) {}
   bool allows(const Site& site, const QueryBlock&) const override {
-    const KeySpans* row = predicate_.row(site.batch, site.head, site.query);
-    if (!row) return false;
-    const auto span =
-        std::partition_point(row->begin(), row->end(), [&](const KeySpan& s) { return s.end <= site.key; });
-    return span != row->end() && span->begin <= site.key;
+    const KeyRow* row = predicate_.row(site.batch, site.head, site.query);
+    return row && row->sees(site.key);
   }
   BlockSpans spans(const QueryBlock& block) const override {
     const auto row_at = [&](std::int64_t query) { return predicate_.row(block.batch, block.head, query); };
-    const KeySpans keys = span_within(0, block.key_len, block.key_len);
     // One query, or a table without queries (which keys are padding): the same row for all of them.
-    const KeySpans* first = row_at(block.query_begin);
-    if (first && first == row_at(block.query_end - 1)) {
-      const KeySpans row = intersect(*first, keys);
+    const KeyRow* first = row_at(block.query_begin);
+    const bool same = first && first == row_at(block.query_end - 1);
+    if (same && (!first->by_bits() || block.query_end - block.query_begin == 1)) {
+      const KeySpans row = within(first->spans(), block.key_len);
       return {row, row};
     }
+    const std::int64_t last = same ? block.query_begin + 1 : block.query_end;
+    for (std::int64_t query = block.query_begin; query < last; ++query) {
+      if (const KeyRow* row = row_at(query); row && row->by_bits()) return by_bits(block, last);
+    }
     return by_rows(block, [&](std::int64_t query) {
-      const KeySpans* row = row_at(query);
-      return row ? intersect(*row, keys) : KeySpans{};
+      const KeyRow* row = row_at(query);
+      return row ? within(row->spans(), block.key_len) : KeySpans{};
     });
   }
   std::string print(int) const override { return "predicate(" + predicate_.name() + ")"; }
@@ -53,6 +54,35 @@ class PredicateNode final : public MaskNode {
   bool by_head() const override { return predicate_.by_head(); }
 
  private:
+  KeySpans within(KeySpans spans, std::int64_t key_len) const {
+    if (key_len >= predicate_.sites().key_len) return spans;  // the usual case, which copies nothing
+    return intersect(spans, span_within(0, key_len, key_len));
+  }
+
+  // For rows of many spans, some a bit a key: 64 keys at a time. Tiles are made of these spans, and one of a
+  // key or two costs as much as one of a hundred; so gaps shorter than `coarse` are closed in `some`, and
+  // spans as short are left out of `all`. Which keys a row sees is asked row by row, and exact.
+  BlockSpans by_bits(const QueryBlock& block, std::int64_t query_end) const {
+    constexpr std::int64_t coarse = 32;
+    BlockSpans result;
+    SpanWriter some(result.some, coarse, 1), all(result.all, 1, coarse);
+    const std::int64_t key_len = std::min(block.key_len, predicate_.sites().key_len);
+    for (std::int64_t n = 0; 64 * n < key_len; ++n) {
+      std::uint64_t any = 0, each = ~std::uint64_t{0};
+      for (std::int64_t query = block.query_begin; query < query_end; ++query) {
+        const KeyRow* row = predicate_.row(block.batch, block.head, query);
+        const std::uint64_t word = row ? row->word(n) : 0;
+        any |= word;
+        each &= word;
+      }
+      some.add(any, 64 * n, key_len);
+      all.add(each, 64 * n, key_len);
+    }
+    some.finish(key_len);
+    all.finish(key_len);
+    return result;
+  }
+
   Predicate predicate_;
 };
 
@@ -67,50 +97,12 @@ const Predicate::Sites& checked(const Predicate::Sites& sites) {
   return sites;
 }
 
-// Eight bytes as a number whose lowest byte is the first.
-std::uint64_t word_of(const std::uint8_t* bytes, std::int64_t count) {
-  std::uint64_t word = 0;
-  if (count >= 8)
-    std::memcpy(&word, bytes, 8);
-  else
-    std::memcpy(&word, bytes, static_cast<std::size_t>(count));
-  if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
-  return word;
-}
-
-// Eight bytes at a time: only the ends of a run cost more than a few operations a word.
-KeySpans contiguous_spans(const std::uint8_t* bytes, std::int64_t count) {
-  constexpr std::uint64_t low = 0x7f7f7f7f7f7f7f7f, high = ~low;
-  KeySpans spans;
-  std::int64_t begin = 0;
-  bool inside = false;
-  for (std::int64_t j = 0; j < count; j += 8) {
-    const std::uint64_t word = word_of(bytes + j, count - j);
-    const std::uint64_t seen =
-        (((word & low) + low) | word) & high;                        // the top bit of each byte that is not 0
-    const std::uint64_t before = seen << 8 | (inside ? 0x80u : 0u);  // whether the byte before was one
-    for (std::uint64_t turns = seen ^ before; turns != 0; turns &= turns - 1) {
-      const std::int64_t key = j + std::countr_zero(turns) / 8;
-      if (inside)
-        spans.push_back({begin, key});
-      else
-        begin = key;
-      inside = !inside;
-    }
-  }
-  if (inside) spans.push_back({begin, count});
-  return spans;
+void check_rows(std::int64_t wanted, std::size_t got) {
+  if (static_cast<std::int64_t>(got) != wanted)
+    refuse("Predicate", "rows", std::to_string(wanted) + " rows", std::to_string(got));
 }
 
 }  // namespace
-
-KeySpans spans_of(const std::uint8_t* visible, std::int64_t count, std::int64_t stride) {
-  if (stride == 1) return contiguous_spans(visible, count);
-  std::vector<std::uint8_t> gathered(static_cast<std::size_t>(count));
-  for (std::int64_t key = 0; key < count; ++key)
-    gathered[static_cast<std::size_t>(key)] = visible[key * stride];
-  return contiguous_spans(gathered.data(), count);
-}
 
 std::int64_t Predicate::lay_out(const Strides& strides) {
   std::int64_t rows = 1;
@@ -128,14 +120,14 @@ std::int64_t Predicate::lay_out(const Strides& strides) {
 
 Predicate::Predicate(std::string name, const Sites& sites, const Visible& visible)
     : name_(std::move(name)), sites_(checked(sites)) {
-  lay_out({1, 1, 1});
+  rows_.reserve(static_cast<std::size_t>(lay_out({1, 1, 1})));
+  std::vector<std::uint8_t> seen(static_cast<std::size_t>(sites.key_len));
   for (std::int64_t batch = 0; batch < sites.batch; ++batch) {
     for (std::int64_t head = 0; head < sites.heads; ++head) {
       for (std::int64_t query = sites.query_begin; query < sites.query_end; ++query) {
-        KeySpans& row = rows_.emplace_back();
-        for (std::int64_t key = 0; key < sites.key_len; ++key) {
-          if (visible(Site{batch, head, query, key})) append(row, key, key + 1, sites.key_len);
-        }
+        for (std::int64_t key = 0; key < sites.key_len; ++key)
+          seen[static_cast<std::size_t>(key)] = visible(Site{batch, head, query, key}) ? 1 : 0;
+        rows_.emplace_back(seen.data(), sites.key_len);
       }
     }
   }
@@ -147,27 +139,25 @@ Predicate::Predicate(std::string name, const Sites& sites, const std::uint8_t* v
   const std::int64_t rows = lay_out(strides);
   if (!visible && rows > 0 && sites.key_len > 0) refuse("Predicate", "visible", "a table", "a null pointer");
   rows_.reserve(static_cast<std::size_t>(rows));
-  const auto row_at = [&](std::int64_t batch, std::int64_t head, std::int64_t query) {
-    if (sites.key_len == 0) return KeySpans{};
-    const std::uint8_t* from = visible + batch * strides.batch + head * strides.head + query * strides.query;
-    return spans_of(from, sites.key_len, strides.key);
+  const auto add_row = [&](std::int64_t batch, std::int64_t head, std::int64_t query) {
+    const std::int64_t offset = batch * strides.batch + head * strides.head + query * strides.query;
+    rows_.emplace_back(sites.key_len == 0 ? nullptr : visible + offset, sites.key_len, strides.key);
   };
   const auto rows_along = [](std::int64_t size, std::int64_t step) { return step == 0 ? 1 : size; };
   const std::int64_t queries =
       rows == 0 ? 0 : rows_along(sites.query_end - sites.query_begin, row_step_.query);
   for (std::int64_t batch = 0; batch < rows_along(sites.batch, row_step_.batch); ++batch) {
     for (std::int64_t head = 0; head < rows_along(sites.heads, row_step_.head); ++head) {
-      for (std::int64_t query = 0; query < queries; ++query) rows_.push_back(row_at(batch, head, query));
+      for (std::int64_t query = 0; query < queries; ++query) add_row(batch, head, query);
     }
   }
 }
 
-Predicate::Predicate(std::string name, const Sites& sites, std::vector<KeySpans> rows)
-    : name_(std::move(name)), sites_(checked(sites)), rows_(std::move(rows)) {
-  const std::int64_t wanted = lay_out({1, 1, 1});
-  if (static_cast<std::int64_t>(rows_.size()) != wanted)
-    refuse("Predicate", "rows", std::to_string(wanted) + " rows", std::to_string(rows_.size()));
-  for (const KeySpans& row : rows_) {
+Predicate::Predicate(std::string name, const Sites& sites, const std::vector<KeySpans>& rows)
+    : name_(std::move(name)), sites_(checked(sites)) {
+  check_rows(lay_out({1, 1, 1}), rows.size());
+  rows_.reserve(rows.size());
+  for (const KeySpans& row : rows) {
     std::int64_t last = -1;
     for (const KeySpan& span : row) {
       if (span.begin <= last || span.end <= span.begin || span.end > sites.key_len)
@@ -175,10 +165,20 @@ Predicate::Predicate(std::string name, const Sites& sites, std::vector<KeySpans>
                "[" + std::to_string(span.begin) + ", " + std::to_string(span.end) + ")");
       last = span.end;
     }
+    rows_.emplace_back(row, sites.key_len);
   }
 }
 
-const KeySpans* Predicate::row(std::int64_t batch, std::int64_t head, std::int64_t query) const noexcept {
+Predicate::Predicate(std::string name, const Sites& sites) : name_(std::move(name)), sites_(checked(sites)) {}
+
+Predicate Predicate::of_rows(std::string name, const Sites& sites, std::vector<KeyRow> rows) {
+  Predicate predicate(std::move(name), sites);
+  check_rows(predicate.lay_out({1, 1, 1}), rows.size());
+  predicate.rows_ = std::move(rows);
+  return predicate;
+}
+
+const KeyRow* Predicate::row(std::int64_t batch, std::int64_t head, std::int64_t query) const noexcept {
   if (query < sites_.query_begin || query >= sites_.query_end) return nullptr;
   return &rows_[static_cast<std::size_t>(batch * row_step_.batch + head * row_step_.head +
                                          (query - sites_.query_begin) * row_step_.query)];

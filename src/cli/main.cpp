@@ -7,12 +7,15 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <iostream>
 #include <numeric>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "cli/commands.h"
+#include "core/excerpt.h"
 
 namespace fovea::cli {
 namespace {
@@ -70,7 +73,7 @@ static void suggest(const CLI::App& app) {
       return edit_distance(a, bare) < edit_distance(b, bare);
     });
     if (near != names.end() && edit_distance(*near, bare) <= 1 + bare.size() / 4)
-      std::fprintf(stderr, "'%s': did you mean %s?\n", bare.c_str(), near->c_str());
+      std::fprintf(stderr, "'%s': did you mean %s?\n", fovea::excerpt(bare).c_str(), near->c_str());
   }
 }
 
@@ -143,8 +146,11 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", stopped.message.c_str());
     return 128 + fovea::cli::caught;
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
+    // The message repeats the value, and an argument may be of any length.
+    std::ostringstream message;
+    const int code = app.exit(error, std::cout, message);
     if (code == 0) return fovea::cli::end_of_output();  // --help, --version
+    std::fprintf(stderr, "%s", fovea::excerpt_words(message.str(), 200).c_str());
     fovea::cli::suggest(app);
     return 2;
   } catch (const std::bad_alloc&) {

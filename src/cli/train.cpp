@@ -268,14 +268,27 @@ void register_train(CLI::App& app) {
   command->add_option("--valid-freq", o->validate_every, "updates; 0: every epoch")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--save-freq", o->save_every, "updates")->check(CLI::NonNegativeNumber);
-  command->add_option("--early-stopping", o->patience, "validations without improvement; 0: never")
+  command
+      ->add_option(
+          "--early-stopping", o->patience,
+          "stop after so many validations in a row that improved neither the metric nor the validation "
+          "cross-entropy; 0: never")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--early-stopping-metric", o->metric)->check(CLI::IsMember({"bleu", "perplexity"}));
+  command
+      ->add_option("--early-stopping-metric", o->metric,
+                   "what the best model is chosen by (BLEU to two decimals, then cross-entropy)")
+      ->check(CLI::IsMember({"bleu", "perplexity"}));
   command->add_option("--average", o->average, "of the last N validations' weights")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--seed", o->seed);
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
-  command->add_flag("--resume", o->resume, "go on where the training in --output stopped");
+  command->add_flag(
+      "--resume", o->resume,
+      "go on where the training in --output stopped. Its training.json is compared with the options: data, "
+      "model, --seed, --mini-batch-words, learning rate and schedule, --beta2, --clip-norm, "
+      "--label-smoothing and --early-stopping-metric must be the same, else an error names them; for limits, "
+      "--early-stopping, --valid-freq, --save-freq and --average the command line wins. The tokenizer is "
+      "the one in --output, and --vocab-size is not looked at");
   command->callback([o, command] {
     o->tokenizer_given = command->get_option("--tokenizer")->count() > 0;
     o->vocabulary_given = command->get_option("--vocab-size")->count() > 0;

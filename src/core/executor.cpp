@@ -20,6 +20,7 @@
 #include <pthread.h>
 #endif
 
+#include "fovea/core/cancellation.h"
 #include "fovea/core/error.h"
 
 namespace fovea {
@@ -114,7 +115,7 @@ class Team {
   std::size_t started() const { return workers_.size(); }
 
   void run(int threads, std::int64_t count, const ParallelBody& body) {
-    const std::lock_guard one_caller(callers_);
+    const std::unique_lock one_caller = turn();
     if (!started_) {
       try {
         start(threads);
@@ -150,6 +151,17 @@ class Team {
   }
 
  private:
+  // Callers take turns. One that waits for another's call can be cancelled too; it looks every 20 ms, which
+  // is soon for a person who presses Ctrl-C and costs the core nothing.
+  std::unique_lock<std::timed_mutex> turn() {
+    std::unique_lock lock(callers_, std::try_to_lock);
+    while (!lock.owns_lock()) {
+      throw_if_cancelled();
+      (void)lock.try_lock_for(std::chrono::milliseconds(20));
+    }
+    return lock;
+  }
+
   void stop() {
     {
       const std::lock_guard lock(mutex_);
@@ -194,7 +206,8 @@ class Team {
   const std::uint64_t born_ = forks.load(std::memory_order_relaxed);
   bool started_ = false;
   std::vector<std::thread> workers_;
-  std::mutex callers_, mutex_;
+  std::timed_mutex callers_;
+  std::mutex mutex_;
   std::condition_variable wake_, done_;
   std::atomic<std::int64_t> next_{0};
   const ParallelBody* body_ = nullptr;

@@ -86,7 +86,7 @@ class TileForward {
         columns_(all_),
         exponents_(ExponentsOf(p, in.split)) {}
 
-  HWY_INLINE void Run(const BlockSchedule& schedule) {
+  HWY_INLINE void Run(const BlockSchedule& schedule, const Piece* pieces) {
     PackQueries();
     Fill(0.0f, sizes_.value_dim * kBlockQueries, scratch_.gathered);
     for (int64_t r = 0; r < kBlockQueries; ++r) {
@@ -95,7 +95,7 @@ class TileForward {
       states_.maximum[r] = r < at_.rows ? kHidden<float> : 0.0f;
       states_.shift[r] = states_.sum[r] = 0.0f;
     }
-    for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, schedule.pieces()[n]);
+    for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, pieces[n]);
   }
 
   /// Asks for the keys that the next blocks will read and this one does not. Under a window of 256 that is 5
@@ -339,8 +339,9 @@ HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<flo
     const BlockSchedule& schedule = ScheduleOf(p, at, begin, Least(p.key_len, begin + chunks.keys),
                                                kValueKeys);  // may run or throw what users wrote
     block.FetchNext(schedule);
+    const Piece* pieces = schedule.pieces();  // throws in a cancelled call, and then end() would not run
     if (engine.begin) engine.begin();
-    block.Run(schedule);
+    block.Run(schedule, pieces);
     if (engine.end) engine.end();
     block.Leave(out, partials, chunk);
   });

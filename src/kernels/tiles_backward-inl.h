@@ -173,8 +173,9 @@ class TileBackward {
     if (schedule.piece_count() == 0) return false;
     PackBlock(at);
     Fill(0.0f, s_.dim * kBlockQueries, scratch_.d_query);
+    const Piece* pieces = schedule.pieces();  // throws in a cancelled call, and then end() would not run
     if (in_.engine->begin) in_.engine->begin();
-    for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, schedule.pieces()[n], at);
+    for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, pieces[n], at);
     if (in_.engine->end) in_.engine->end();
     if (!g_.d_query.data) return true;
     TransposeBlocks(reinterpret_cast<const uint32_t*>(scratch_.d_query), s_.dim, kBlockQueries, kBlockQueries,

@@ -5,6 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/excerpt.h"
+#include "core/json_scanner.h"
+
 namespace fovea::models {
 namespace {
 
@@ -20,18 +23,33 @@ const json& field(const json& object, const char* key) {
   return *found;
 }
 
+// A value of a config in an error: dump() would write all of it.
+std::string shown(const json& value) {
+  return excerpt(value.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+// `function` and `argument` are those of the error. load_model has checked the text before, to name its file.
+json parse_object(const std::string& text, const char* function, const char* argument) {
+  try {
+    check_json_object("JSON", text, config_depth);
+  } catch (const FileError& error) {
+    throw InvalidArgument(function, argument, "a JSON object", error.what());
+  }
+  return json::parse(text);
+}
+
 // No model of this kind is larger; a corrupt file must not make us allocate by its numbers.
 std::int64_t size_field(const json& object, const char* key, std::int64_t most) {
   const json& value = field(object, key);
   if (!value.is_number_integer() || value < 1 || value > most) {
-    refuse(key, "a whole number from 1 to " + std::to_string(most), value.dump());
+    refuse(key, "a whole number from 1 to " + std::to_string(most), shown(value));
   }
   return value.get<std::int64_t>();
 }
 
 float rate_field(const json& object, const char* key) {
   const json& value = field(object, key);
-  if (!value.is_number() || value < 0 || value >= 1) refuse(key, "a rate in [0, 1)", value.dump());
+  if (!value.is_number() || value < 0 || value >= 1) refuse(key, "a rate in [0, 1)", shown(value));
   return value.get<float>();
 }
 
@@ -58,7 +76,7 @@ Enum enum_field(const json& object, const char* key, const Names<Enum, n>& names
     if (value.is_string() && value == name) return meaning;
     expected += (expected.empty() ? "" : ", ") + std::string(name);
   }
-  refuse(key, "one of " + expected, value.dump());
+  refuse(key, "one of " + expected, shown(value));
 }
 
 template <class Enum, std::size_t n>
@@ -84,7 +102,7 @@ constexpr std::int64_t most_words = 10'000'000, most_dim = 65'536, most_layers =
 // A key that other libraries vary and this one does not: absent, or this value.
 void require(const json& object, const char* key, const json& value) {
   const auto found = object.find(key);
-  if (found != object.end() && *found != value) refuse(key, value.dump(), found->dump());
+  if (found != object.end() && *found != value) refuse(key, shown(value), shown(*found));
 }
 
 RnnConfig read_rnn_config(const json& json) {
@@ -138,13 +156,12 @@ std::int64_t least(const TransformerConfig& c) {
 }  // namespace
 
 ModelConfig read_config(const std::string& text) {
-  const auto json = json::parse(text, nullptr, false);
-  if (!json.is_object()) throw InvalidArgument("make_model", "config", "a JSON object", text.substr(0, 40));
+  const auto json = parse_object(text, "make_model", "config");
   const auto type = json.find("model_type");
   if (type != json.end() && *type == "fovea-rnn") return read_rnn_config(json);
   if (type != json.end() && *type == "fovea-transformer") return read_transformer_config(json);
   throw InvalidArgument("make_model", "config.model_type", "\"fovea-rnn\" or \"fovea-transformer\"",
-                        type == json.end() ? "none" : type->dump());
+                        type == json.end() ? "none" : shown(*type));
 }
 
 std::int64_t least_elements(const ModelConfig& config) {
@@ -186,8 +203,7 @@ std::string write_config(const TransformerConfig& config) {
 }
 
 LanguageModelConfig read_language_config(const std::string& text) {
-  const auto json = json::parse(text, nullptr, false);
-  if (!json.is_object()) throw InvalidArgument("config.json", "text", "a JSON object", text.substr(0, 40));
+  const auto json = parse_object(text, "config.json", "text");
   // What Starcoder2 would take for another value where these are absent must be there.
   for (const char* key : {"model_type", "hidden_act", "num_key_value_heads"}) field(json, key);
   require(json, "model_type", "starcoder2");

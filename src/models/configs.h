@@ -12,6 +12,9 @@
 namespace fovea::models {
 
 using ModelConfig = std::variant<RnnConfig, TransformerConfig>;
+/// A config of Hugging Face's has a few levels: objects in lists in an object.
+inline constexpr int config_depth = 32;
+
 /// Throws InvalidArgument for what is missing, out of range, or asks for a variation this library lacks.
 ModelConfig read_config(const std::string& text);
 /// A lower bound of the elements of all parameters, within a small factor: a reader compares it with the size

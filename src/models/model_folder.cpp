@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/excerpt.h"
+#include "core/json_scanner.h"
 #include "fovea/models/weights.h"
 #include "models/configs.h"
 
@@ -69,9 +71,18 @@ void save(const std::string& folder, const nn::ParameterSet& parameters, Rename 
 
 template <class Name>
 void assign(const std::string& path, const TensorFile& file, nn::ParameterSet& parameters, Name&& name_of) {
+  // A file of a million tensors must not be searched from its beginning for each parameter.
+  std::vector<const NamedTensor*> by_name;
+  by_name.reserve(file.tensors.size());
+  for (const NamedTensor& named : file.tensors) by_name.push_back(&named);
+  std::sort(by_name.begin(), by_name.end(),
+            [](const NamedTensor* a, const NamedTensor* b) { return a->name < b->name; });
   for (nn::Parameter& parameter : parameters.all()) {
     const std::string name = name_of(parameter.name);
-    const Tensor* tensor = file.find(name);
+    const auto found =
+        std::lower_bound(by_name.begin(), by_name.end(), name,
+                         [](const NamedTensor* a, const std::string& b) { return a->name < b; });
+    const Tensor* tensor = found != by_name.end() && (*found)->name == name ? &(*found)->tensor : nullptr;
     if (!tensor) throw FileError(path, -1, "tensor '" + name + "' is missing");
     if (!(tensor->shape() == parameter.value.shape())) {
       throw FileError(path, -1,
@@ -87,6 +98,7 @@ template <class Read, class Make>
 auto load(const std::string& folder, Rename rename, Read&& read, Make&& make) {
   const std::string config_path = folder + "/config.json", weights = folder + "/model.safetensors";
   const std::string text = read_file(config_path, 1u << 20);
+  check_json_object(config_path, text, config_depth);
   const TensorFile file = load_safetensors(weights);
   std::int64_t elements = 0;
   for (const NamedTensor& named : file.tensors) elements += named.tensor.count();
@@ -109,7 +121,8 @@ auto load(const std::string& folder, Rename rename, Read&& read, Make&& make) {
   for (const nn::Parameter& parameter : model->parameters().all()) names.insert(rename(parameter.name));
   for (const NamedTensor& named : file.tensors) {
     if (!names.contains(named.name))
-      throw FileError(weights, -1, "tensor '" + named.name + "' belongs to no parameter of the model");
+      throw FileError(weights, -1,
+                      "tensor '" + excerpt(named.name) + "' belongs to no parameter of the model");
   }
   return model;
 }

@@ -10,7 +10,8 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <set>
+
+#include "models/safetensors_header.h"
 
 namespace fovea::models {
 namespace {
@@ -18,22 +19,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "safetensors is little-endian, and so is this code");
 
-// Headers of the largest public models are below 10 MB.
-constexpr std::uint64_t longest_header = 64u << 20;
-
-const char* dtype_name(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "F32";
-    case DType::f64:
-      return "F64";
-    case DType::bf16:
-      return "BF16";
-    case DType::f16:
-      return "F16";
-  }
-  return "";
-}
+// The format's own limit. Headers of the largest public models are below 10 MB.
+constexpr std::uint64_t longest_header = 100'000'000;
 
 // Only regular files: opening a pipe would wait for its writer.
 std::ifstream open_regular(const std::string& path) {
@@ -44,33 +31,6 @@ std::ifstream open_regular(const std::string& path) {
   if (!stream) throw FileError(path, -1, "cannot be opened for reading");
   return stream;
 }
-
-// Finds two entries of one name, of which the parser alone would keep the last. A pass of its own, because
-// the parser's callbacks look through all siblings at the end of each object: quadratic in the entries.
-struct TopLevelNames final : nlohmann::json_sax<nlohmann::json> {
-  std::set<std::string> seen;
-  std::string twice;
-  int depth = 0;
-
-  bool key(string_t& name) override {
-    if (depth == 1 && !seen.insert(name).second) twice = name;
-    return true;
-  }
-  bool start_object(std::size_t) override { return ++depth > 0; }
-  bool end_object() override { return --depth >= 0; }
-  bool start_array(std::size_t) override { return ++depth > 0; }
-  bool end_array() override { return --depth >= 0; }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
-    return false;  // the parse that follows reports it
-  }
-};
 
 class Reader {
  public:
@@ -87,121 +47,40 @@ class Reader {
     take(reinterpret_cast<char*>(&header_size), 8);
     if (header_size > longest_header || header_size > size_ - 8) {
       fail(0, "a header of " + std::to_string(header_size) + " bytes does not fit a file of " +
-                  std::to_string(size_));
+                  std::to_string(size_) +
+                  (header_size > longest_header && header_size <= size_ - 8
+                       ? ": the format allows at most 100,000,000"
+                       : ""));
     }
     std::string text(header_size, '\0');
     take(text.data(), header_size);
-    data_begin_ = 8 + header_size;
-    const auto header = parse(text);
+    const std::uint64_t data_begin = 8 + header_size;
+    // Nothing of a tensor is allocated before the whole header has been checked: overlapping tensors could
+    // ask for far more memory than the file has bytes.
+    SafetensorsHeader header = read_safetensors_header(path_, text, size_ - data_begin);
     TensorFile file;
-    for (const auto& [name, entry] : header.items()) {
-      if (name == "__metadata__") {
-        read_metadata(entry, file);
-      } else {
-        entries_.push_back(read_entry(name, entry));
-      }
+    file.metadata = std::move(header.metadata);
+    file.tensors.reserve(header.entries.size());
+    for (const SafetensorsEntry& entry : header.entries) {
+      Tensor tensor(entry.dtype, shape_of(entry, text));
+      stream_.seekg(static_cast<std::streamoff>(data_begin + entry.begin));
+      take(reinterpret_cast<char*>(tensor.raw()), entry.end - entry.begin);
+      file.tensors.push_back({std::string(entry.name(text)), std::move(tensor)});
     }
-    // Before anything is allocated: overlapping tensors could ask for far more memory than the file has
-    // bytes.
-    check_spans();
-    for (const Entry& entry : entries_) file.tensors.push_back({entry.name, read_data(entry)});
     return file;
   }
 
  private:
-  struct Entry {
-    std::string name;
-    DType dtype;
-    Shape shape;
-    std::uint64_t begin, end;  // in the data
-  };
-
   [[noreturn]] void fail(std::uint64_t offset, const std::string& reason) {
     throw FileError(path_, static_cast<std::int64_t>(offset), reason);
   }
   void take(char* to, std::uint64_t bytes) {
     if (!stream_.read(to, static_cast<std::streamsize>(bytes))) fail(size_, "ends early");
   }
-  nlohmann::json parse(const std::string& text) {
-    TopLevelNames names;
-    nlohmann::json::sax_parse(text, &names);
-    if (!names.twice.empty()) fail(8, "two entries are named '" + names.twice + "'");
-    auto header = nlohmann::json::parse(text, nullptr, false);
-    if (!header.is_object()) fail(8, "the header is not a JSON object");
-    return header;
-  }
-  void read_metadata(const nlohmann::json& entry, TensorFile& file) {
-    if (!entry.is_object()) fail(8, "__metadata__ is not an object");
-    for (const auto& [key, value] : entry.items()) {
-      if (!value.is_string()) fail(8, "metadata '" + key + "' is not text");
-      file.metadata[key] = value.get<std::string>();
-    }
-  }
-  DType dtype_of_entry(const std::string& name, const nlohmann::json& entry) {
-    const auto found = entry.find("dtype");
-    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
-      if (found != entry.end() && *found == dtype_name(dtype)) return dtype;
-    }
-    fail(8, "tensor '" + name + "': expected dtype F32, F64, BF16 or F16, got " +
-                (found == entry.end() ? "none" : found->dump()));
-  }
-  Shape shape_of_entry(const std::string& name, const nlohmann::json& entry) {
-    const auto found = entry.find("shape");
-    std::vector<std::int64_t> sizes;
-    if (found == entry.end() || !found->is_array() || found->size() > static_cast<std::size_t>(max_rank)) {
-      fail(8, "tensor '" + name + "': expected a shape of at most " + std::to_string(max_rank) + " sizes");
-    }
-    std::uint64_t room = size_ + 1;  // no tensor has more elements than the file has bytes
-    for (const auto& size : *found) {
-      if (!size.is_number_unsigned() || size.get<std::uint64_t>() > room)
-        fail(8, "tensor '" + name + "': a size that does not fit the file");
-      sizes.push_back(size.get<std::int64_t>());
-      if (sizes.back() > 0) room /= static_cast<std::uint64_t>(sizes.back());
-    }
-    return Shape(sizes);
-  }
-  Entry read_entry(const std::string& name, const nlohmann::json& entry) {
-    if (!entry.is_object()) fail(8, "tensor '" + name + "': expected an object");
-    const DType dtype = dtype_of_entry(name, entry);
-    const Shape shape = shape_of_entry(name, entry);
-    const auto offsets = entry.find("data_offsets");
-    if (offsets == entry.end() || !offsets->is_array() || offsets->size() != 2 ||
-        !(*offsets)[0].is_number_unsigned() || !(*offsets)[1].is_number_unsigned()) {
-      fail(8, "tensor '" + name + "': expected data_offsets [begin, end]");
-    }
-    const auto begin = (*offsets)[0].get<std::uint64_t>(), end = (*offsets)[1].get<std::uint64_t>();
-    const auto bytes = static_cast<std::uint64_t>(shape.count()) * size_of(dtype);
-    if (begin > end || end > size_ - data_begin_ || end - begin != bytes) {
-      fail(data_begin_, "tensor '" + name + "': bytes [" + std::to_string(begin) + ", " +
-                            std::to_string(end) + ") are not " + std::to_string(bytes) +
-                            " bytes inside the file");
-    }
-    return {name, dtype, shape, begin, end};
-  }
-  Tensor read_data(const Entry& entry) {
-    Tensor tensor(entry.dtype, entry.shape);
-    stream_.seekg(static_cast<std::streamoff>(data_begin_ + entry.begin));
-    take(reinterpret_cast<char*>(tensor.raw()), entry.end - entry.begin);
-    return tensor;
-  }
-  // The format allows neither overlaps nor gaps: every byte of the data belongs to one tensor.
-  void check_spans() {
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> spans;
-    for (const Entry& entry : entries_) spans.emplace_back(entry.begin, entry.end);
-    std::sort(spans.begin(), spans.end());
-    std::uint64_t reached = 0;
-    for (const auto& [begin, end] : spans) {
-      if (begin < reached) fail(data_begin_ + begin, "two tensors overlap");
-      if (begin > reached) fail(data_begin_ + reached, "bytes that belong to no tensor");
-      reached = end;
-    }
-    if (reached != size_ - data_begin_) fail(data_begin_ + reached, "bytes that belong to no tensor");
-  }
 
   std::string path_;
   std::ifstream stream_;
-  std::uint64_t size_ = 0, data_begin_ = 0;
-  std::vector<Entry> entries_;
+  std::uint64_t size_ = 0;
 };
 
 // Writes pieces to `path`.partial, syncs, renames.
@@ -265,7 +144,7 @@ void save_safetensors(const std::string& path, const TensorFile& file) {
                             named.name + " empty");
     if (header.contains(named.name) || named.name == "__metadata__")
       throw InvalidArgument("save_safetensors", "file.tensors", "distinct names", named.name + " again");
-    header[named.name] = {{"dtype", dtype_name(named.tensor.dtype())},
+    header[named.name] = {{"dtype", safetensors_name(named.tensor.dtype())},
                           {"shape", named.tensor.shape().sizes()},
                           {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;

@@ -207,7 +207,8 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
   check_arguments(function, plan, sizes, call);
   if (plan.spec.mask.node().needs_key_lengths()) {
     if (static_cast<std::int64_t>(inputs.key_lengths.size()) != sizes.batch) {
-      throw InvalidArgument(function, "key_lengths", "one a batch entry, " + std::to_string(sizes.batch),
+      throw InvalidArgument(function, "key_lengths",
+                            "as many lengths as batch entries, " + std::to_string(sizes.batch),
                             std::to_string(inputs.key_lengths.size()));
     }
     for (const std::int64_t length : inputs.key_lengths) {

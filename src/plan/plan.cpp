@@ -243,7 +243,7 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
   plan->precision = options.precision;
   spec.mask.node().validate(shape);
   if (!(spec.dropout.rate >= 0.0 && spec.dropout.rate < 1.0)) {
-    refuse("spec.dropout.rate", "a rate in [0, 1)", std::to_string(spec.dropout.rate));
+    refuse("spec.dropout.rate", "a rate in [0, 1)", shortest(spec.dropout.rate));
   }
   for (const auto& [mods, name] :
        {std::pair(&spec.mods, "spec.mods"), {&spec.weight_mods, "spec.weight_mods"}}) {

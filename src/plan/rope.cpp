@@ -11,6 +11,7 @@ namespace fovea {
 namespace {
 
 constexpr std::int64_t most_positions = std::int64_t{1} << 40;
+constexpr std::int64_t most_rotary_dim = 65536;
 // Elements a parallel unit turns, about: some microseconds of work.
 constexpr std::int64_t unit_elements = 32768;
 
@@ -116,15 +117,28 @@ void turn_row(const T* from, const Compute* cosines, const Compute* sines, std::
   }
 }
 
+template <class Compute>
+struct TableRows {
+  const Compute* data;
+  std::int64_t entry_stride, row_stride;
+  explicit TableRows(const ConstTensorView& table)
+      : data(table.data<Compute>()),
+        entry_stride(table.rank() == 3 ? table.stride(0) : 0),
+        row_stride(table.stride(table.rank() - 2)) {}
+  const Compute* row(std::int64_t entry, std::int64_t position) const {
+    return data + entry * entry_stride + position * row_stride;
+  }
+};
+
 template <RopeLayout layout, Direction direction, class T>
 void turn(const RopeTable& table, const ConstTensorView& input, const RopePositions& positions,
           const TensorView& output, Executor& executor) {
   using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const std::int64_t batch = input.size(0), heads = input.size(1), length = input.size(2),
-                     dim = input.size(3), pairs = table.rope().rotary_dim / 2;
+                     dim = input.size(3), pairs = table.rotary_dim() / 2;
   const auto from = operand_of<T>(input);
   const auto to = operand_of<T>(output);
-  const auto *cosines = table.cosines().data<Compute>(), *sines = table.sines().data<Compute>();
+  const TableRows<Compute> cosines(table.cosines()), sines(table.sines());
   const std::span<const std::int64_t> list = positions.list();
   const std::int64_t list_stride = static_cast<std::int64_t>(list.size()) == length ? 0 : length;
   // A unit is a block of rows of all heads, which share the rows of the table.
@@ -140,7 +154,7 @@ void turn(const RopeTable& table, const ConstTensorView& input, const RopePositi
                                           : positions.first() + l;
         const T* source = from.row(entry, h, l);
         T* result = to.row(entry, h, l);
-        turn_row<layout, direction>(source, cosines + position * pairs, sines + position * pairs, pairs,
+        turn_row<layout, direction>(source, cosines.row(entry, position), sines.row(entry, position), pairs,
                                     result);
         if (source != result) std::copy(source + 2 * pairs, source + dim, result + 2 * pairs);
       }
@@ -157,7 +171,8 @@ void check_positions(const char* function, const RopeTable& table, const RopePos
   };
   if (!positions.listed()) {
     if (positions.first() < 0 || length > table.positions() || positions.first() > table.positions() - length)
-      outside(std::to_string(length) + " from " + std::to_string(positions.first()));
+      outside(std::to_string(positions.first()) +
+              (length > 1 ? " and the " + std::to_string(length - 1) + " after it" : ""));
     return;
   }
   const auto count = static_cast<std::int64_t>(positions.list().size());
@@ -185,7 +200,7 @@ struct Names {
 
 void check(const Names& names, const RopeTable& table, const ConstTensorView& input,
            const RopePositions& positions, const TensorView& output) {
-  const std::int64_t rotary_dim = table.rope().rotary_dim;
+  const std::int64_t rotary_dim = table.rotary_dim();
   const DType dtype = input.dtype(), held = table.cosines().dtype();
   if (input.rank() != 4 || input.size(3) < rotary_dim) {
     throw InvalidArgument(names.function, names.input,
@@ -199,6 +214,11 @@ void check(const Names& names, const RopeTable& table, const ConstTensorView& in
         held == DType::f64 ? "f64, as the table has" : "f32, bf16 or f16: the table has f32",
         std::string(to_string(dtype)));
   }
+  if (table.cosines().rank() == 3 && table.cosines().size(0) != input.size(0)) {
+    throw InvalidArgument(names.function, "cosines",
+                          "tables of " + std::to_string(input.size(0)) + " batch entries, as the input has",
+                          to_string(table.cosines().shape()));
+  }
   check_view(names.function, names.input, input, dtype, input.shape());
   check_view(names.function, names.output, output, dtype, input.shape());
   if (overlaps_itself(output)) {
@@ -208,6 +228,10 @@ void check(const Names& names, const RopeTable& table, const ConstTensorView& in
   if (!same_view(input, output) && overlap(input, output)) {
     throw InvalidArgument(names.function, names.output,
                           std::string("the view ") + names.input + " itself, or memory apart from it",
+                          "overlapping memory");
+  }
+  if (overlap(table.cosines(), output) || overlap(table.sines(), output)) {
+    throw InvalidArgument(names.function, names.output, "memory apart from the table's",
                           "overlapping memory");
   }
   check_positions(names.function, table, positions, input.size(0), input.size(2));
@@ -221,7 +245,7 @@ void run(const Names& names, const RopeTable& table, const ConstTensorView& inpu
   Executor& workers = executor ? *executor : default_executor();
   const auto typed = [&](auto element) {
     using T = decltype(element);
-    if (table.rope().layout == RopeLayout::half_split)
+    if (table.layout() == RopeLayout::half_split)
       turn<RopeLayout::half_split, direction, T>(table, input, positions, output, workers);
     else
       turn<RopeLayout::interleaved, direction, T>(table, input, positions, output, workers);
@@ -249,18 +273,35 @@ RopeFrequencies rope_frequencies(const Rope& rope, std::int64_t sequence_len) {
 }
 
 RopeTable::RopeTable(const Rope& rope, std::int64_t positions, DType dtype, Executor* executor)
-    : rope_(rope) {
+    : layout_(rope.layout) {
   check_length("RopeTable", "positions", positions);
   const RopeFrequencies frequencies = rope_frequencies(rope, positions);
   const DType held = dtype == DType::f64 ? DType::f64 : DType::f32;
   const Shape shape{positions, rope.rotary_dim / 2};
-  cosines_ = Tensor(held, shape);
-  sines_ = Tensor(held, shape);
+  cosines_ = own_cosines_ = Tensor(held, shape);
+  sines_ = own_sines_ = Tensor(held, shape);
   Executor& workers = executor ? *executor : default_executor();
   if (held == DType::f64)
-    fill(frequencies, positions, cosines_.data<double>(), sines_.data<double>(), workers);
+    fill(frequencies, positions, own_cosines_.data<double>(), own_sines_.data<double>(), workers);
   else
-    fill(frequencies, positions, cosines_.data<float>(), sines_.data<float>(), workers);
+    fill(frequencies, positions, own_cosines_.data<float>(), own_sines_.data<float>(), workers);
+}
+
+RopeTable::RopeTable(ConstTensorView cosines, ConstTensorView sines, RopeLayout layout)
+    : layout_(layout), cosines_(cosines), sines_(sines) {
+  const int rank = cosines.rank();
+  const std::int64_t pairs = rank > 0 ? cosines.size(rank - 1) : 0;
+  if (!cosines || rank < 2 || rank > 3 || pairs < 1 || pairs > most_rotary_dim / 2) {
+    throw InvalidArgument(
+        "RopeTable", "cosines",
+        "[positions, rotary_dim / 2] or [batch, positions, rotary_dim / 2], with a rotary_dim in [2, 65536]",
+        to_string(cosines.shape()));
+  }
+  if (cosines.dtype() != DType::f32 && cosines.dtype() != DType::f64) {
+    throw InvalidArgument("RopeTable", "cosines", "f32 or f64", std::string(to_string(cosines.dtype())));
+  }
+  check_view("RopeTable", "cosines", cosines, cosines.dtype(), cosines.shape());
+  check_view("RopeTable", "sines", sines, cosines.dtype(), cosines.shape());
 }
 
 void rope_forward(const RopeTable& table, ConstTensorView input, RopePositions positions, TensorView output,

@@ -5,6 +5,11 @@
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/excerpt.h"
+#include "core/json_scanner.h"
+#include "train/validation_json.h"
 
 namespace fovea::train {
 namespace {
@@ -25,6 +30,8 @@ double number_of(const json& j) {
   return j;
 }
 
+}  // namespace
+
 json to_json(const Validation& v) {
   return {{"update", v.update},
           {"epoch", v.epoch},
@@ -35,6 +42,8 @@ json to_json(const Validation& v) {
           {"bleu", v.bleu},
           {"improved", v.improved}};
 }
+
+namespace {
 
 // What no training writes: it would index out of range, or say that nothing was ever best.
 void check(const std::string& path, const TrainState& state, std::int64_t adam_steps) {
@@ -135,6 +144,33 @@ std::string entry_at(const std::string& text, std::size_t at) {
   return begin == std::string::npos ? "" : text.substr(begin, end == std::string::npos ? end : end - begin);
 }
 
+// The members of the state but for the curve, which grows with the training and is read validation by
+// validation: a document made of all of a hostile state would take 20 times its size.
+json read_state(const std::string& path, std::string text, std::vector<Validation>& curve) {
+  constexpr std::size_t longest_value = 4096;  // of snapshots, one number for each that is averaged
+  constexpr int depth = 2;
+  JsonScanner scanner(path, text, JsonScanner::Position::line);
+  const auto value = [&] {
+    const std::string_view raw = scanner.raw_value(depth);
+    if (raw.size() > longest_value) scanner.fail("its state makes no sense: a value of more than 4096 bytes");
+    return json::parse(raw);
+  };
+  json state = json::object();
+  scanner.open_object("the state of a training");
+  for (std::string_view key; scanner.next_member(key);) {
+    if (state.size() > 32 || state.contains(key) || key.size() > 32)
+      scanner.fail("its state makes no sense: '" + excerpt(key) + "' is no part of it, or is there twice");
+    if (key == "curve") {
+      state["curve"] = true;
+      for (scanner.open_array(); scanner.next_element();) curve.push_back(validation_of(value()));
+    } else {
+      state[std::string(key)] = value();
+    }
+  }
+  scanner.finish();
+  return state;
+}
+
 }  // namespace
 
 TrainState load_checkpoint(const std::string& folder, const std::string& fingerprint,
@@ -151,16 +187,16 @@ TrainState load_checkpoint(const std::string& folder, const std::string& fingerp
         fingerprint.begin());
     throw FileError(path, -1,
                     "belongs to another training: expected " + entry_at(fingerprint, at) + ", got " +
-                        entry_at(kept->second, at));
+                        excerpt(entry_at(kept->second, at)));
   }
   TrainState state;
   try {
-    const json j = json::parse(record->second);
+    const json j = read_state(path, record->second, state.curve);
     for (const char* name :
          {"update", "epoch", "batch", "loss_tokens", "without_improvement", "adam_steps"}) {
       if (!j.at(name).is_number_integer())
-        throw FileError(path, -1,
-                        std::string("its state makes no sense: ") + name + " is " + j.at(name).dump());
+        throw FileError(
+            path, -1, std::string("its state makes no sense: ") + name + " is " + excerpt(j.at(name).dump()));
     }
     state = {.update = j.at("update"),
              .epoch = j.at("epoch"),
@@ -169,15 +205,20 @@ TrainState load_checkpoint(const std::string& folder, const std::string& fingerp
              .loss_sum = j.at("loss_sum"),
              .loss_tokens = j.at("loss_tokens"),
              .without_improvement = j.at("without_improvement"),
-             .curve = {},
+             .curve = std::move(state.curve),
              .validation_due = j.value("validation_due", false),
              .snapshots = j.at("snapshots")};
-    for (const json& v : j.at("curve")) state.curve.push_back(validation_of(v));
     const std::int64_t adam_steps = j.at("adam_steps");
     check(path, state, adam_steps);
     adam.set_steps(adam_steps);
   } catch (const json::exception& error) {
-    throw FileError(path, -1, std::string("its state cannot be read: ") + error.what());
+    throw FileError(path, -1, "its state cannot be read: " + excerpt_words(error.what()));
+  }
+  // The search of a tensor by its name goes through all of them.
+  if (file.tensors.size() != 3 * parameters.all().size()) {
+    throw FileError(path, -1,
+                    "holds " + std::to_string(file.tensors.size()) + " tensors, and the training has " +
+                        std::to_string(3 * parameters.all().size()));
   }
   std::size_t index = 0;
   for (const nn::Parameter& parameter : parameters.all()) {
@@ -187,22 +228,6 @@ TrainState load_checkpoint(const std::string& folder, const std::string& fingerp
     ++index;
   }
   return state;
-}
-
-void save_report(const std::string& folder, const TrainState& state, const TrainOptions& options) {
-  json curve = json::array();
-  for (const Validation& v : state.curve) curve.push_back(to_json(v));
-  const json report{{"updates", state.update},
-                    {"epochs", state.epoch},
-                    {"seconds", state.seconds},
-                    {"curve", curve},
-                    {"options",
-                     {{"batch_words", options.batch_words},
-                      {"smoothing", options.smoothing},
-                      {"seed", options.seed},
-                      {"average", options.average},
-                      {"patience", options.patience}}}};
-  models::write_file_atomically(folder + "/training.json", report.dump(1) + "\n");
 }
 
 }  // namespace fovea::train

@@ -32,7 +32,4 @@ void save_checkpoint(const std::string& folder, const TrainState& state, const s
 TrainState load_checkpoint(const std::string& folder, const std::string& fingerprint,
                            nn::ParameterSet& parameters, nn::Adam& adam);
 
-/// Curves and options for people and reports: folder/training.json.
-void save_report(const std::string& folder, const TrainState& state, const TrainOptions& options);
-
 }  // namespace fovea::train

@@ -10,6 +10,8 @@
 #include "fovea/core/philox.h"
 #include "fovea/models/decoding.h"
 #include "train/checkpoint.h"
+#include "train/early_stopping.h"
+#include "train/record.h"
 
 namespace fovea::train {
 namespace {
@@ -55,12 +57,17 @@ class Trainer {
     std::error_code error;
     std::filesystem::create_directories(options.folder, error);
     if (error) throw FileError(options.folder, -1, "cannot be made: " + error.message());
+    record_ = record_of(options, hash_of(data.train), hash_of(data.valid));
     fingerprint_ = "data " + std::to_string(hash_of(data.train)) + ", seed " + std::to_string(options.seed) +
                    ", batch words " + std::to_string(options.batch_words) + ", model " + model.config();
   }
 
   Result run(Start start) {
+    // Before the first checkpoint, so that every checkpoint has its record beside it, wherever a training is
+    // killed.
+    if (start == Start::fresh) save_record(options_.folder, record_, state_);
     if (start == Start::resume) {
+      for (const std::string& change : check_record(options_.folder, record_)) listener_.on_message(change);
       state_ = load_checkpoint(options_.folder, fingerprint_, model_.parameters(), adam_);
       listener_.on_message("resumed at update " + std::to_string(state_.update) + ", epoch " +
                            std::to_string(state_.epoch + 1));
@@ -185,18 +192,6 @@ class Trainer {
     return v;
   }
 
-  bool better(const Validation& a, const Validation& b) const {
-    return options_.metric == Metric::bleu ? a.bleu > b.bleu : a.cross_entropy < b.cross_entropy;
-  }
-
-  const Validation* best() const {
-    const Validation* best = nullptr;
-    for (const Validation& v : state_.curve) {
-      if (v.improved) best = &v;
-    }
-    return best;
-  }
-
   // True: patience has run out.
   bool validate() {
     state_.validation_due = true;
@@ -204,10 +199,10 @@ class Trainer {
     state_.validation_due = false;
     v.train_loss = state_.loss_tokens > 0 ? state_.loss_sum / static_cast<double>(state_.loss_tokens) : 0.0;
     v.seconds = state_.seconds = now() - started_;
-    v.improved = !best() || better(v, *best());
     state_.loss_sum = 0.0;
     state_.loss_tokens = 0;
-    state_.without_improvement = v.improved ? 0 : state_.without_improvement + 1;
+    state_.without_improvement =
+        count_validation(state_.curve, state_.without_improvement, options_.metric, v);
     state_.curve.push_back(v);
     if (v.improved) models::save_model(options_.folder, model_);
     snapshot();
@@ -232,17 +227,17 @@ class Trainer {
 
   void save() {
     save_checkpoint(options_.folder, state_, fingerprint_, model_.parameters(), adam_);
-    save_report(options_.folder, state_, options_);
+    save_record(options_.folder, record_, state_);
   }
 
   // The mean of the snapshots, if it is better than the best single one.
   Result finish(Ended ended) {
-    Result result{ended, state_.curve, *best(), false};
+    Result result{ended, state_.curve, *best_of(state_.curve), false};
     if (state_.snapshots.size() >= 2) {
       average_snapshots();
       Validation v = measure();
       v.seconds = state_.seconds;
-      if (better(v, result.final)) {
+      if (better(v, result.final, options_.metric)) {
         models::save_model(options_.folder, model_);
         result.final = v;
         result.averaged = true;
@@ -277,6 +272,7 @@ class Trainer {
   nn::Adam adam_;
   TrainState state_;
   std::string fingerprint_;
+  TrainingRecord record_;
   double started_ = 0.0, speed_ = 0.0;
 };
 

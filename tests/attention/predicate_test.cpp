@@ -141,7 +141,13 @@ TEST(Predicate, ATableOfBytes) {
                                             at.key * strides[3])] != 0;
     });
     EXPECT_EQ(table.by_head(), sites.heads > 1 && strides[1] != 0);
-    check_all(table, sites, true);
+    // Rows of many runs are bits, whose spans for several queries are coarse.
+    bool bits = false;
+    for (std::int64_t query = sites.query_begin; query < sites.query_end; ++query) {
+      for (std::int64_t head = 0; head < sites.batch * sites.heads; ++head)
+        bits = bits || table.row(head / sites.heads, head % sites.heads, query)->by_bits();
+    }
+    check_all(table, sites, !bits);
     if (HasFatalFailure()) return;
   }
 }
@@ -153,8 +159,71 @@ TEST(Predicate, SharedRowsAreKeptOnce) {
                           {.batch = 3});
   EXPECT_EQ(padding.row(1, 0, 0), padding.row(1, 4, (1 << 20) - 1));
   EXPECT_NE(padding.row(0, 0, 0), padding.row(1, 0, 0));
-  EXPECT_EQ(*padding.row(0, 2, 7), (KeySpans{{0, 2}}));
-  EXPECT_EQ(*padding.row(1, 2, 7), (KeySpans{{0, 1}}));
+  EXPECT_EQ(padding.row(0, 2, 7)->spans(), (KeySpans{{0, 2}}));
+  EXPECT_EQ(padding.row(1, 2, 7)->spans(), (KeySpans{{0, 1}}));
+}
+
+// A row of many spans is a bit a key, and a block of such rows has few spans: a kernel makes a tile of each.
+TEST(Predicate, ManySpansBecomeBits) {
+  constexpr std::int64_t length = 1024;
+  const Predicate::Sites sites{.query_end = length, .key_len = length};
+  const auto board = [](const Site& at) { return ((at.query ^ at.key) & 1) == 0; };
+  const auto stripes = [](const Site& at) { return at.key % 3 == 0; };
+  const auto halves = [](const Site& at) { return at.key < 300 ? at.key % 2 == 0 : at.key < 700; };
+  const auto runs = [](const Site& at) { return at.key / 100 % 2 == at.query % 2; };
+  for (const Predicate::Visible& visible : {Predicate::Visible(board), Predicate::Visible(stripes),
+                                            Predicate::Visible(halves), Predicate::Visible(runs)}) {
+    const Predicate mine("mine", sites, visible);
+    const Mask mask = mine;
+    for (std::int64_t query : {0, 1, 500}) {
+      const BlockSpans block = mask.node().spans({0, 0, query, query + 48, length});
+      EXPECT_LE(block.some.size(), length / 33);
+      EXPECT_LE(block.all.size(), length / 33);
+      check(mask, {0, 0, query, query + 48, length}, false);
+      check(mask, {0, 0, query, query + 1, length}, true);
+      check(mask, {0, 0, query, query + 48, length - 5}, false);
+      check(mask, {0, 0, query, query + 1, length - 5}, true);
+      check(mask, {0, 0, query, query + 1, length + 70}, true);
+      check(mask, {0, 0, length - 3, length + 3, length}, false);
+    }
+    expect_says(Predicate("few", {.query_end = 3, .key_len = length}, visible), visible);
+  }
+  const Predicate dense("dense", sites, board), sparse("sparse", sites, runs);
+  EXPECT_TRUE(dense.row(0, 0, 7)->by_bits());
+  EXPECT_FALSE(sparse.row(0, 0, 7)->by_bits());
+  // What all rows see is whole: no bits need be looked at inside.
+  const Predicate half("half", sites, halves);
+  EXPECT_EQ(Mask(half).node().spans({0, 0, 0, 48, length}).all, (KeySpans{{300, 700}}));
+  EXPECT_EQ(Mask(half).node().spans({0, 0, 0, 48, length}).some, (KeySpans{{0, 700}}));
+}
+
+// The same row however it came, at lengths around a word, cut or not.
+TEST(Predicate, RowsOfBitsAndOfSpansAgree) {
+  PhiloxStream random(8);
+  for (int trial = 0; trial < 300; ++trial) {
+    const std::int64_t length = random.next_below(300);
+    const std::uint32_t among = 1 + random.next_below(20);
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(length));
+    bool seen = false;
+    for (std::uint8_t& byte : bytes) {
+      if (random.next_below(among) == 0) seen = !seen;
+      byte = seen ? 255 : 0;
+    }
+    const KeyRow row(bytes.data(), length);
+    const KeySpans spans = row.spans();
+    EXPECT_EQ(spans, spans_of(bytes.data(), length));
+    EXPECT_EQ(KeyRow(spans, length).spans(), spans);
+    EXPECT_EQ(KeyRow(spans, length).by_bits(), row.by_bits());
+    EXPECT_EQ(row.by_bits(),
+              static_cast<std::int64_t>(spans.size()) > std::max<std::int64_t>(6, length / 128));
+    for (std::int64_t key = -1; key <= length + 64; ++key) {
+      const bool wanted = key >= 0 && key < length && bytes[static_cast<std::size_t>(key)] != 0;
+      ASSERT_EQ(row.sees(key), wanted) << key << " of " << length;
+      if (key >= 0) {
+        ASSERT_EQ((row.word(key / 64) >> key % 64 & 1) != 0, wanted) << key << " of " << length;
+      }
+    }
+  }
 }
 
 TEST(Predicate, AsSpans) {

@@ -274,6 +274,39 @@ TEST_F(Files, AHugeConfigIsRefusedBeforeItIsBelieved) {
   }
 }
 
+// What load_model says of a folder with this config.json.
+std::string config_refusal(const std::string& folder, const std::string& config) {
+  save_model(folder, *every_kind().front().make(0.0f, 1));
+  std::ofstream(folder + "/config.json", std::ios::binary | std::ios::trunc) << config;
+  try {
+    load_model(folder);
+  } catch (const FileError& error) {
+    EXPECT_EQ(error.file(), folder + "/config.json");
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(Files, AMalformedConfigIsRefusedWithItsLineAndColumn) {
+  const auto says = [&](const std::string& config, const std::string& words) {
+    const std::string what = config_refusal(path("m"), config);
+    EXPECT_NE(what.find(words), std::string::npos) << what;
+    EXPECT_LT(what.size(), 1000u);
+  };
+  says("{\n \"model_type\": \"fovea-rnn\",\n \"vocab_size\" 13}",
+       "config.json (line 3, column 15): syntax error: expected ':', got '1'");
+  says("", "config.json (line 1, column 1): syntax error");
+  says("[]", "(line 1, column 1): expected a JSON object, got an array");
+  says("{\"dropout\": 1e999}", "(line 1, column 13): expected a number that is finite");
+  says("{\"a\": " + std::string(100'000, '['), "nest too deep");
+  says("{\"a\": 1,\n\"a\": 2}", "(line 2, column 1): two values of 'a'");
+  auto config = nlohmann::json::parse(every_kind().front().make(0.0f, 1)->config());
+  config["cell"] = std::string(100'000, 'x');
+  says(config.dump(), "… (100,002 characters)");
+  says(R"({"model_type": ")" + std::string(100'000, 'x') + "\"}", "… (100,002 characters)");
+  EXPECT_THROW(make_model("{", 1), InvalidArgument);
+}
+
 TEST(Config, RoundTrip) {
   for (const Kind& kind : every_kind()) {
     const auto model = kind.make(0.3f, 1);

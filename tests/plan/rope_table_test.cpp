@@ -120,6 +120,27 @@ TEST(RopeTables, FarPositionsAreExact) {
   }
 }
 
+TEST(RopeTables, WhatNoBorrowedTableIs) {
+  const Tensor good(DType::f32, {5, 4});
+  const auto refused = [&](const std::string& argument, const Tensor& cosines, const Tensor& sines) {
+    try {
+      RopeTable(cosines, sines, RopeLayout::half_split);
+      ADD_FAILURE() << argument;
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.function(), "RopeTable");
+      EXPECT_EQ(error.argument(), argument) << error.what();
+    }
+  };
+  EXPECT_NO_THROW(RopeTable(good, good, RopeLayout::interleaved));
+  for (const Shape shape : {Shape{4}, Shape{5, 0}, Shape{1, 2, 5, 4}, Shape{1, 32769}, Shape{}})
+    refused("cosines", Tensor(DType::f32, shape), good);
+  refused("cosines", Tensor(DType::f16, {5, 4}), good);
+  for (const Shape shape : {Shape{5, 3}, Shape{4, 4}, Shape{1, 5, 4}})
+    refused("sines", good, Tensor(DType::f32, shape));
+  refused("sines", good, Tensor(DType::f64, {5, 4}));
+  EXPECT_THROW(RopeTable(ConstTensorView(), good, RopeLayout::half_split), InvalidArgument);
+}
+
 TEST(RopeTables, WhatNoTableIs) {
   EXPECT_THROW(RopeTable({.rotary_dim = 7}, 10, DType::f32), InvalidArgument);
   EXPECT_THROW(RopeTable({.rotary_dim = 8}, -1, DType::f32), InvalidArgument);

@@ -237,6 +237,58 @@ TEST(RopeFunction, ThreadsDoNotChangeBits) {
     EXPECT_NEAR(element(y, x.count() - 80 + e), last[static_cast<std::size_t>(e)], 1e-6);
 }
 
+double number_at(const ConstTensorView& table, std::int64_t position, std::int64_t pair) {
+  if (table.dtype() == DType::f64) return table.at<double>({position, pair});
+  return static_cast<double>(table.at<float>({position, pair}));
+}
+
+// Tables that were made elsewhere turn as those of a Rope do, also with strides of their own.
+TEST(RopeFunction, BorrowedTables) {
+  for_each_rope([](const Rope& rope) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      const RopeTable own(rope, 40, dtype);
+      const Tensor wide(own.cosines().dtype(), {40, 13});
+      const TensorView cosines = wide.view().slice(1, 0, 6), sines = wide.view().slice(1, 7, 6);
+      for (std::int64_t p = 0; p < 40; ++p) {
+        for (std::int64_t i = 0; i < 6; ++i) {
+          set_element(wide, p * 13 + i, number_at(own.cosines(), p, i));
+          set_element(wide, p * 13 + 7 + i, number_at(own.sines(), p, i));
+        }
+      }
+      const RopeTable borrowed(cosines, sines, rope.layout);
+      EXPECT_EQ(borrowed.rotary_dim(), rope.rotary_dim);
+      EXPECT_EQ(borrowed.positions(), 40);
+      const Tensor x = random_tensor(dtype, {2, 3, 7, 14}, 3), y = like(x), z = like(x);
+      const std::vector<std::int64_t> listed{39, 0, 3, 3, 8, 20, 1};
+      for (const auto function : {rope_forward, rope_backward}) {
+        for (const RopePositions positions : {RopePositions(33), RopePositions(std::span(listed))}) {
+          function(own, x, positions, y, nullptr);
+          function(borrowed, x, positions, z, nullptr);
+          for (std::int64_t n = 0; n < x.count(); ++n) ASSERT_EQ(element(y, n), element(z, n));
+        }
+      }
+    }
+  });
+}
+
+TEST(RopeFunction, TablesOfEachBatchEntry) {
+  const RopeTable all({.rotary_dim = 8}, 20, DType::f32);
+  // Entry b's table begins at position 10·b.
+  const std::int64_t strides[] = {40, 4, 1};
+  const ConstTensorView cosines(all.cosines().raw(), DType::f32, Shape{2, 10, 4}, strides),
+      sines(all.sines().raw(), DType::f32, Shape{2, 10, 4}, strides);
+  const RopeTable each(cosines, sines, RopeLayout::half_split);
+  EXPECT_EQ(each.positions(), 10);
+  const Tensor x = random_tensor(DType::f32, {2, 3, 4, 8}, 5), y = like(x), z = like(x);
+  const std::vector<std::int64_t> listed{0, 9, 2, 2, 5, 6, 7, 0}, shifted{0, 9, 2, 2, 15, 16, 17, 10};
+  rope_forward(each, x, RopePositions(listed), y);
+  rope_forward(all, x, RopePositions(shifted), z);
+  for (std::int64_t n = 0; n < x.count(); ++n) ASSERT_EQ(element(y, n), element(z, n));
+  const Tensor three(DType::f32, {3, 3, 4, 8});
+  EXPECT_THROW(rope_forward(each, three, 0, three), InvalidArgument);
+  EXPECT_THROW(rope_forward(each, x, 7, y), InvalidArgument);
+}
+
 TEST(RopeFunction, NothingToTurn) {
   const RopeTable none({.rotary_dim = 8}, 0, DType::f32);
   const Tensor empty(DType::f32, {2, 3, 0, 8}), no_batch(DType::f32, {0, 3, 0, 8});
@@ -281,6 +333,10 @@ TEST(RopeFunction, ArgumentsAreCheckedByName) {
   refused("input", x, 0, y, &wide);
   refused("input", ConstTensorView(nullptr, DType::f32, x.shape()), 0, y);
   refused("output", x, 0, Tensor(DType::bf16, x.shape()));
+  const Tensor memory = Tensor::zeros(DType::f32, {240});
+  const RopeTable inside(ConstTensorView(memory.raw(), DType::f32, Shape{20, 4}),
+                         ConstTensorView(memory.raw(), DType::f32, Shape{20, 4}), RopeLayout::half_split);
+  refused("output", x, 0, TensorView(memory.raw(), DType::f32, x.shape()), &inside);
   refused("output", x, 0, Tensor(DType::f32, {2, 2, 6, 12}));
   const std::int64_t apart[] = {240, 120, 20, 2}, repeated[] = {120, 60, 0, 1}, swapped[] = {60, 120, 10, 1};
   const Tensor large = Tensor::zeros(DType::f32, {1000});

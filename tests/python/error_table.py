@@ -267,7 +267,7 @@ MASKS: list[Row] = [
     *(_mask(fovea.Prefix(x), "prefix" if x == [1, 2, 3] else "lengths") for x in ([1, 2, 3], "abc", -1, None, 1.5)),
     *(_mask(fovea.Tree(x), "parents") for x in ([1], [0, 5], [0, -1], None)),
     _mask(fovea.GlobalTokens([-4]), "positions"),
-    *(_mask(fovea.BlockTable(2, x), "visible") for x in ([[1], [1, 2]], 3, None, [])),  # type: ignore[arg-type]
+    *(_mask(fovea.BlockTable(2, x), "visible") for x in ([[1], [1, 2]], 3, None)),  # type: ignore[arg-type]
     _mask(fovea.BlockTable(0, [[True]]), "size"),
     *(_mask(fovea.BigBird(8, 4, seed=x), "seed") for x in (-1, 2**64, None)),
     _mask(fovea.BigBird(-1), "length"),
@@ -329,7 +329,59 @@ PLANS: list[Row] = [
     ("sample without advantage", gradients(normalizer=fovea.HardSample(), seed=1), "advantage"),
 ]
 
-ROWS = ARRAYS + OUTPUTS + NUMBERS + PARAMETERS + MASKS + PLANS
+COS = np.ones((9, 4))
+
+
+def rotated(*arguments: Any, x: Any = Q, **more: Any) -> Callable[[], Any]:
+    return lambda: fovea.rotate(x, *(arguments or (fovea.Rope(8),)), **more)
+
+
+def by_tables(cos: Any = COS, sin: Any = COS, **more: Any) -> Callable[[], Any]:
+    return lambda: fovea.rotate(Q, fovea.RopeTables(cos, sin), **more)
+
+
+# What is said to have come is what came.
+ROPES: list[Row] = [
+    ("position 2**30", rotated(positions=2**30), "below 134217728, all of which a table holds, got 1073741824 and the 3 after it"),
+    ("positions of a list beyond", rotated(positions=[0, 2**30, 1, 2]), "got 1073741824"),
+    ("position -1", rotated(positions=-1), "positions of at least 0, got -1"),
+    ("position -3 of a list", rotated(positions=[0, 1, -3, 2]), "positions of at least 0, got -3"),
+    ("positions of another length", rotated(positions=[0, 1]), "a number, [4] or [1, 4], got [2]"),
+    ("ragged positions", rotated(positions=[[0, 1], [2]]), "positions"),
+    ("position 1.5", rotated(positions=1.5), "a whole number, got 1.5"),
+    ("sequence_len 4 behind 5", rotated(positions=5, sequence_len=4), "sequence_len: expected a number in [9, 134217728], above every position, got 4"),
+    ("sequence_len 2**40", rotated(sequence_len=2**40), "got 1099511627776"),
+    ("sequence_len -1", rotated(sequence_len=-1), "got -1"),
+    ("odd rotary_dim", rotated(fovea.Rope(7)), "Rope: rotary_dim: expected an even number in [2, 65536], got 7"),
+    ("no rope", rotated(3), "a fovea.Rope or fovea.RopeTables, got 3"),
+    ("rotate of int", rotated(x=Q.astype("i4")), "rotate: x"),
+    ("rotate of 3 axes", rotated(x=Q[0]), "rotate: x: expected [batch, heads, length, head_dim], got [2, 4, 8]"),
+    ("cos of 1 axis", by_tables(COS[0]), "rotate: cos: expected [positions, n]"),
+    ("cos of every number twice", by_tables(np.ones((9, 8)), np.ones((9, 8))), "(cos[..., : 4]: each number once), got float32 [9, 8]"),
+    ("cos of 2 batch entries", by_tables(np.ones((2, 9, 4)), np.ones((2, 9, 4))), "rotate: cos: expected [positions, n] or [1, positions, n]"),
+    ("cos of no columns", by_tables(COS[:, :0], COS[:, :0]), "rotate: cos"),
+    ("cos text", by_tables("a"), "rotate: cos: expected an array of numbers, got str"),
+    ("sin None", by_tables(sin=None), "rotate: sin: expected an array of numbers, got NoneType"),
+    ("sin of another shape", by_tables(sin=COS[:, :3]), "rotate: sin: expected [9, 4], the shape of cos, got float32 [9, 3]"),
+    ("position behind the tables", by_tables(positions=6), "positions in [0, 9), those of the table, got 6 and the 3 after it"),
+    ("listed position behind the tables", by_tables(positions=[0, 1, 2, 9]), "got 9"),
+    ("sequence_len of tables", by_tables(sequence_len=9), "sequence_len: expected None: the tables have their own length, got 9"),
+]
+
+TEXTS: list[Row] = [
+    ("rows of weights unasked", call(weight_rows=[1]), "weight_rows: expected None without return_weights=True, got [1]"),
+    ("heads of weights unasked", call(weight_heads=[0, 1]), "weight_heads: expected None without return_weights=True, got [0, 1]"),
+    ("step rows unasked", stepped(weight_rows=[1]), "weight_rows: expected None without return_weights=True, got [1]"),
+    ("dropout as it came", call(dropout=-0.1), "got -0.1"),
+    ("seed as it came", call(seed=2**64), "seed: expected a number in [0, 2^64), got 18446744073709551616"),
+    ("kernel as it is called", planned(kernel="fast"), "plan: kernel: expected one of"),
+    ("strides in elements", call(query=huge_strides()), "a stride of 1152921504606846976 elements"),
+    ("lengths by batch entry", call(mask=fovea.KeyLengths([1, 2])), "as many lengths as batch entries, 1, got 2"),
+    ("a table of no columns", call(mask=fovea.BlockTable(2, [])), "BlockTable: columns: expected"),
+    ("far too many blocks", call(mask=fovea.BigBird(2**40, 1)), "BigBird: length / size: expected a number in [0, 16384]"),
+]
+
+ROWS = ARRAYS + OUTPUTS + NUMBERS + PARAMETERS + MASKS + PLANS + ROPES + TEXTS
 
 # Python's own refusals of what a signature does not have.
 SIGNATURES: list[tuple[str, Callable[[], Any]]] = [

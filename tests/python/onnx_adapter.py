@@ -1,4 +1,5 @@
-"""ONNX's Attention operator (opsets 23 to 25, the newest semantics) in calls of `fovea.attention`."""
+"""ONNX's operators Attention (opsets 23 to 25, the newest semantics) in calls of `fovea.attention`, and RotaryEmbedding
+(opset 23) in one of `fovea.rotate`."""
 
 from __future__ import annotations
 
@@ -72,6 +73,24 @@ def attention(
         Y = Y.transpose(0, 2, 1, 3).reshape(Y.shape[0], rows, -1)
     results = (Y, K, V, None if products is None else products.astype(Q.dtype))
     return results[:wanted]
+
+
+def rotary_embedding(
+    X: Any,
+    cos_cache: Any,
+    sin_cache: Any,
+    position_ids: Any = None,
+    *,
+    interleaved: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+) -> Any:
+    """rotary_embedding_dim says again what the caches show: twice their last axis."""
+    x = _heads(X, num_heads) if X.ndim == 3 else X
+    assert rotary_embedding_dim in (0, 2 * cos_cache.shape[-1])
+    tables = fovea.RopeTables(cos_cache, sin_cache, interleaved=bool(interleaved))
+    turned = fovea.rotate(x, tables, 0 if position_ids is None else position_ids)
+    return turned.transpose(0, 2, 1, 3).reshape(X.shape) if X.ndim == 3 else turned
 
 
 def _heads(x: Any, heads: int) -> Any:

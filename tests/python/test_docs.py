@@ -17,9 +17,14 @@ import pytest
 
 import fovea
 
-MODULES = ["fovea", *(f"fovea.{name}" for name in ("_call", "masks", "mods", "normalizers", "scores"))]
+MODULES = ["fovea", *(f"fovea.{name}" for name in ("_call", "masks", "mods", "normalizers", "rope", "scores"))]
 TUTORIAL = Path(__file__).parents[2] / "docs" / "python.md"
 HAS_TORCH = importlib.util.find_spec("torch") is not None and importlib.util.find_spec("fovea.nn") is not None
+HAS = {
+    "python": True,
+    "python torch": HAS_TORCH,
+    "python transformers": HAS_TORCH and importlib.util.find_spec("transformers") is not None,
+}
 
 
 def _globals() -> dict[str, Any]:
@@ -60,12 +65,12 @@ def _blocks() -> list[tuple[int, str, str]]:
 
 
 def test_the_tutorial_runs() -> None:
-    """From top to bottom, as a reader would; blocks that need PyTorch where it is."""
+    """From top to bottom, as a reader would; blocks that need PyTorch or transformers where those are."""
     shared: dict[str, Any] = {}
     ran = 0
     for line, kind, code in _blocks():
-        assert kind in ("python", "python torch"), f"line {line}"
-        if kind == "python torch" and not HAS_TORCH:
+        assert kind in HAS, f"line {line}"
+        if not HAS[kind]:
             continue
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile("\n" * (line - 1) + code, str(TUTORIAL), "exec"), shared)

@@ -32,6 +32,24 @@ def test_is_refused(row: Any) -> None:
     assert len(str(error)) < 400
 
 
+LONG = "x" * 100_000
+
+
+def test_a_long_value_is_not_repeated() -> None:
+    error = fovea.InvalidArgument("attention", "mask", "a mask", LONG)
+    assert str(error) == f"attention: mask: expected a mask, got {LONG[:60]}… (100,000 characters)"
+    assert error.got == LONG
+    shapes = "[1, 2, 3, 4] " * 20
+    assert shapes in str(fovea.InvalidArgument("attention", "mask", "a mask", shapes))
+
+
+@pytest.mark.parametrize("options", [{name: LONG} for name in ("precision", "mask", "score", "seed", "out")])
+def test_a_long_argument_is_not_repeated(options: Any) -> None:
+    with pytest.raises(fovea.InvalidArgument) as caught:
+        fovea.attention(Q, Q, Q, **options)
+    assert len(str(caught.value)) < 600
+
+
 @pytest.mark.parametrize("row", error_table.SIGNATURES, ids=lambda row: row[0])
 def test_signatures(row: Any) -> None:
     with pytest.raises(TypeError) as caught:

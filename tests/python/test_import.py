@@ -39,6 +39,47 @@ def test_import_time() -> None:
     assert min(shares) < 0.7, f"{statistics.median(shares):.2f} of NumPy's"
 
 
+_ONCE_MORE = """
+import sys
+import numpy as np
+{more}
+def once(fovea):
+    q = np.ones((1, 2, 3, 4), "f4")
+    fovea.attention(q, q, q, mask=fovea.Causal() & fovea.SlidingWindow(1))
+    fovea.attention(q, q, q, mask=lambda b, h, i, j: j <= i)
+    fovea.rotate(q, fovea.Rope(4))
+    plan = fovea.plan(num_query_heads=2, query_len=3, head_dim=4)
+    assert plan(q, q, q).shape == q.shape
+    try:
+        fovea.attention(q, q[..., :2], q)
+    except fovea.InvalidArgument as error:
+        assert error.argument == "key_dim"
+    else:
+        raise AssertionError
+    return plan
+
+import fovea
+first, plan = fovea, once(fovea)
+for round in range(3):
+    for name in [name for name in sys.modules if name.split(".")[0] == "fovea"]:
+        del sys.modules[name]
+    import fovea
+    assert fovea is not first
+    once(fovea), first.attention(*[np.ones((1, 2, 3, 4), "f4")] * 3), plan(*[np.ones((1, 2, 3, 4), "f4")] * 3)
+    {each}
+del first, plan
+import gc
+gc.collect()
+once(fovea)
+print("done")
+"""
+
+
+def test_import_once_more() -> None:
+    """As a notebook's reload, or a test that restores sys.modules, makes a program do."""
+    assert _said(_ONCE_MORE.format(more="", each="")) == "done\n"
+
+
 def test_names() -> None:
     for name in fovea.__all__:
         assert getattr(fovea, name) is not None

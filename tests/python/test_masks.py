@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from typing import Any
 
 import cases
@@ -107,6 +109,71 @@ def test_a_predicate_is_asked_in_blocks(rng: Any, monkeypatch: Any) -> None:
     assert np.allclose(got, oracle.attention(q, k, v, mask=fovea.Predicate(counted.says))[0], atol=1e-13)
     assert counted.asked[0] == (2, 2, 1, 7)
     assert counted.asked[1:] == [(1, 1, 2, 7), (1, 1, 2, 7), (1, 1, 1, 7)] * 2
+
+
+def test_a_checkerboard_is_bits(rng: Any) -> None:
+    """512 spans a row where runs have one; the results are those of the array."""
+    q, k, v = (rng.standard_normal((1, 2, n, 8)).astype("f4") for n in (70, 1024, 1024))
+    i, j = np.arange(1024 - 70, 1024)[:, None], np.arange(1024)[None]
+    for says in (lambda b, h, i, j: (i ^ j) % 2 == 0, lambda b, h, i, j: (j % 3 == 0) | (j < i - 500)):
+        wanted = oracle.attention(q, k, v, mask=fovea.ArrayMask(says(0, 0, i, j)))[0]
+        assert np.allclose(fovea.attention(q, k, v, mask=says), wanted, atol=1e-5)
+        both = fovea.Causal() & ~fovea.Predicate(says)
+        wanted = oracle.attention(q, k, v, mask=fovea.ArrayMask((j <= i) & ~says(0, 0, i, j)))[0]
+        assert np.allclose(fovea.attention(q, k, v, mask=both), wanted, atol=1e-5)
+
+
+def test_a_predicate_that_is_gone_leaves_nothing(rng: Any) -> None:
+    """A function that is written inside a call is a new one each time."""
+    from fovea import _spec
+
+    q, k, v = cases.arrays(rng, Sizes(), np.float32)
+    before = len(_spec._predicate_plans)
+
+    class Captured:
+        pass
+
+    for wrapped in (lambda f: f, fovea.Predicate, lambda f: fovea.Causal() & ~fovea.Predicate(f)):
+        captured = Captured()
+        watched = weakref.ref(captured)
+        mask: Any = wrapped(lambda b, h, i, j, captured=captured: j <= i)
+        fovea.attention(q, k, v, mask=mask)
+        assert len(_spec._predicate_plans) == before + 1
+        del captured, mask
+        gc.collect()
+        assert watched() is None
+        assert len(_spec._predicate_plans) == before
+
+
+def test_plans_of_predicates_are_few(rng: Any) -> None:
+    from fovea import _spec
+
+    q, k, v = cases.arrays(rng, Sizes(), np.float32)
+    kept = [Counted(lambda b, h, i, j, n=n: j <= i + n) for n in range(40)]
+    for counted in kept:
+        fovea.attention(q, k, v, mask=counted)
+    assert len(_spec._predicate_plans) == _spec._MOST_PREDICATE_PLANS
+    asked = len(kept[-1].asked)
+    fovea.attention(q, k, v, mask=kept[-1])
+    assert len(kept[-1].asked) == asked
+
+
+class Near:
+    def __init__(self, reach: int) -> None:
+        self.reach, self.asked = reach, 0
+
+    def visible(self, b: Any, h: Any, i: Any, j: Any) -> Any:
+        self.asked += 1
+        return i - j <= self.reach
+
+
+def test_a_method_is_a_predicate_of_its_object(rng: Any) -> None:
+    """Each look at a method makes another one, equal to the last."""
+    q, k, v = cases.arrays(rng, Sizes(), np.float32)
+    near = Near(1)
+    results = [fovea.attention(q, k, v, mask=near.visible) for _ in range(3)]
+    assert near.asked == 2 and np.array_equal(results[0], results[2])
+    assert not np.array_equal(results[0], fovea.attention(q, k, v, mask=Near(2).visible))
 
 
 def test_threads_may_come_together(rng: Any) -> None:

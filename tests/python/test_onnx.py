@@ -1,4 +1,4 @@
-"""The published node cases of ONNX's Attention operator, through onnx_adapter."""
+"""The published node cases of ONNX's operators Attention and RotaryEmbedding, through onnx_adapter."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ import onnx_adapter  # noqa: E402
 REFUSED: dict[str, str] = {}
 
 
-def _cases() -> list[Any]:
+def _cases(operator: str) -> list[Any]:
     """onnx makes the cases as it imports their module. (collect_testcases would import those of all operators.)"""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.case import node
-        from onnx.backend.test.case.node import attention  # noqa: F401
-    found = [case for case in node._NodeTestCases if case.model.graph.node[0].op_type == "Attention"]
+        from onnx.backend.test.case.node import attention, rotaryembedding  # noqa: F401
+    found = [case for case in node._NodeTestCases if case.model.graph.node[0].op_type == operator]
     return [case for case in found if "_expanded" not in case.name and len(case.model.graph.node) == 1]
 
 
-CASES = _cases()
+CASES = _cases("Attention")
+ROTARY = _cases("RotaryEmbedding")
 
 
 def test_cases_of_both_opsets_are_there() -> None:
@@ -60,3 +61,20 @@ def test_node_case(case: Any) -> None:
             atol = max(case.atol, float(np.finfo(np.float16).eps) if wanted.dtype == np.float16 else 1e-6)
             doubles = (np.asarray(x, np.float64) for x in (result, wanted))
             np.testing.assert_allclose(*doubles, rtol=rtol, atol=atol)
+
+
+def test_all_cases_of_rotary_embedding_are_there() -> None:
+    assert len(ROTARY) >= 8
+
+
+@pytest.mark.parametrize("case", ROTARY, ids=lambda case: case.name)
+def test_rotary_embedding(case: Any) -> None:
+    node = case.model.graph.node[0]
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    for inputs, outputs in case.data_sets:
+        given = iter(inputs)
+        arguments = [_array(next(given)) if name else None for name in node.input]
+        (wanted,) = map(_array, outputs)
+        got = onnx_adapter.rotary_embedding(*arguments, **attributes)
+        assert got.shape == wanted.shape and got.dtype == wanted.dtype
+        np.testing.assert_allclose(got, wanted, rtol=case.rtol, atol=case.atol)

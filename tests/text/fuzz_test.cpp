@@ -184,6 +184,34 @@ TEST(Fuzz, VocabularyJson) {
   }
 }
 
+// A value that overflows once came as an exception of the JSON library, which names no file.
+TEST(Fuzz, VocabularyErrorsNameFileAndPlace) {
+  const Scratch scratch;
+  const std::string special = "{\"<pad>\":0,\"<unk>\":1,\"<s>\":2,\n\"</s>\":3,";
+  const auto says = [&](const std::string& rest, const std::string& words) {
+    const auto file = scratch.write("vocab.json", special + rest);
+    try {
+      Vocabulary::load(file);
+      ADD_FAILURE() << rest.substr(0, 80) << " was accepted";
+    } catch (const FileError& error) {
+      EXPECT_EQ(error.file(), file.string());
+      const std::string what = error.what();
+      EXPECT_NE(what.find(words), std::string::npos) << what;
+      EXPECT_LT(what.size(), 1000u);
+    }
+  };
+  says("\"a\":1e999}",
+       "(line 2, column 14): the id of 'a': expected a whole number of at least 0, got 1e999");
+  says("\"a\":4", "(line 2, column 15): syntax error: expected ',' or '}', got the end of the text");
+  says("\"a\":\"b\"}", "the id of 'a': expected a whole number of at least 0, got a string");
+  says("\"a\":5}", "the ids of 5 pieces are not 0..4, each once: one is 5");
+  says("\"a\":4,\"a\":5}", "\"a\" is there twice");
+  says("\"a\":3}", "the id of 'a': the ids are not 0, 1, 2 and so on, each once: 3 is there twice");
+  says("\"a\":4000000000}", "4000000000 is larger than there are pieces");
+  says("\"" + std::string(100'000, 'x') + "\":-1}", "… (100,000 characters)");
+  says("\"a\":" + std::string(100'000, '9') + "}", "… (100,000 characters)");
+}
+
 TEST(Fuzz, SentencePieceModel) {
   const std::vector<std::string> lines{"the cat sat on the mat", "le chat était assis sur le tapis"};
   const std::string good = SentencePieceTokenizer::train(lines, {.vocabulary_size = 40})->serialized();

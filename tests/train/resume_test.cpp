@@ -213,6 +213,139 @@ TEST(Resume, DamagedCheckpointsAreRefusedByName) {
   expect_refused(huge, "a header larger than the file");
 }
 
+struct Messages : Listener {
+  void on_message(const std::string& message) override { all += message + "\n"; }
+  std::string all;
+};
+
+// The options decide the weights: the first as they are, the others each with one that differs.
+TEST(Resume, OtherOptionsThanTheTrainingBeganWithAreRefusedByName) {
+  Tiny tiny;
+  Listener silent;
+  TrainOptions options = tiny.options("options");
+  options.max_updates = 2;
+  const auto model = tiny.model();
+  train(*model, tiny.data, options, Start::fresh, silent, never);
+  const auto refusal = [&](const TrainOptions& other, const Data& data) -> std::string {
+    const auto fresh = tiny.model();
+    try {
+      train(*fresh, data, other, Start::resume, silent, never);
+    } catch (const FileError& error) {
+      EXPECT_EQ(error.file(), options.folder + "/training.json");
+      return error.what();
+    }
+    return "accepted";
+  };
+  const auto refused = [&](auto&& change, const std::string& words) {
+    TrainOptions other = options;
+    change(other);
+    const std::string what = refusal(other, tiny.data);
+    EXPECT_NE(what.find(words), std::string::npos) << what;
+  };
+  refused([](TrainOptions& o) { o.batch_words = 65; }, "batch_words is 65 and was 64");
+  refused([](TrainOptions& o) { o.seed = 6; }, "seed is 6 and was 5");
+  refused([](TrainOptions& o) { o.smoothing = 0.2f; }, "smoothing is 0.2 and was 0.1");
+  refused([](TrainOptions& o) { o.metric = Metric::perplexity; },
+          "metric is \"perplexity\" and was \"bleu\"");
+  refused([](TrainOptions& o) { o.adam.beta2 = 0.98; }, "beta2 is 0.98 and was 0.999");
+  refused([](TrainOptions& o) { o.adam.clip_norm = 1; }, "clip_norm is 1 and was 0");
+  refused(
+      [](TrainOptions& o) {
+        o.schedule = nn::InverseSquareRoot{0.02, 5};
+      },
+      "learn_rate is 0.02 and was 0.01");
+  refused([](TrainOptions& o) { o.schedule = nn::InverseSquareRoot{0.01, 6}; }, "warmup is 6 and was 5");
+  refused([](TrainOptions& o) { o.schedule = nn::Constant{0.01}; },
+          "schedule is \"constant\" and was \"inverse-square-root\"");
+  Data other = tiny.data;
+  other.train.pop_back();
+  EXPECT_NE(refusal(options, other).find("train_data is other data"), std::string::npos);
+  other = tiny.data;
+  other.valid[0].target.push_back(5);
+  EXPECT_NE(refusal(options, other).find("valid_data is other data"), std::string::npos);
+  EXPECT_EQ(refusal(options, tiny.data), "accepted");
+}
+
+TEST(Resume, OtherLimitsHoldAndAreTold) {
+  Tiny tiny;
+  Messages messages;
+  TrainOptions options = tiny.options("limits");
+  options.max_updates = 2;
+  const auto model = tiny.model();
+  train(*model, tiny.data, options, Start::fresh, messages, never);
+  EXPECT_EQ(messages.all, "");
+  options.max_updates = 3;
+  options.patience = 9;
+  const auto second = tiny.model();
+  const Result result = train(*second, tiny.data, options, Start::resume, messages, never);
+  EXPECT_EQ(result.curve.back().update, 3);
+  EXPECT_NE(messages.all.find("max_updates is now 3, was 2\n"), std::string::npos) << messages.all;
+  EXPECT_NE(messages.all.find("patience is now 9, was 0\n"), std::string::npos) << messages.all;
+  EXPECT_EQ(messages.all.find("save_every"), std::string::npos) << messages.all;
+  // What holds now is what the next resume compares with.
+  messages.all.clear();
+  const auto third = tiny.model();
+  train(*third, tiny.data, options, Start::resume, messages, never);
+  EXPECT_EQ(messages.all.find("is now"), std::string::npos) << messages.all;
+}
+
+TEST(Resume, ARecordThatIsMissingOrDamagedIsRefusedByName) {
+  Tiny tiny;
+  Listener silent;
+  TrainOptions options = tiny.options("record");
+  options.max_updates = 2;
+  const auto model = tiny.model();
+  train(*model, tiny.data, options, Start::fresh, silent, never);
+  const std::string path = options.folder + "/training.json", whole = bytes_of(path);
+  const auto refused = [&](const std::string& bytes, const std::string& words) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+    const auto fresh = tiny.model();
+    try {
+      train(*fresh, tiny.data, options, Start::resume, silent, never);
+      ADD_FAILURE() << words << ": accepted";
+    } catch (const FileError& error) {
+      EXPECT_EQ(error.file(), path);
+      const std::string what = error.what();
+      EXPECT_NE(what.find(words), std::string::npos) << what;
+      EXPECT_LT(what.size(), 1500u);
+    }
+  };
+  refused("", "syntax error");
+  refused(whole.substr(0, whole.size() / 2), "syntax error");
+  refused("[]", "got an array");
+  refused("{}", "beta1 is not recorded");
+  refused("{\"options\": {\"seed\": " + std::string(100'000, '7') + "}}", "… (100,000 characters)");
+  refused("{\"options\": " + std::string(100'000, '{'), "expected a key");
+  refused("{\"curve\": " + std::string(100'000, '['), "nest too deep");
+  std::filesystem::remove(path);
+  const auto fresh = tiny.model();
+  EXPECT_THROW(train(*fresh, tiny.data, options, Start::resume, silent, never), FileError);
+  // As a person may write it.
+  std::string edited = whole;
+  const std::size_t at = edited.find("0.01");
+  ASSERT_NE(at, std::string::npos);
+  edited.replace(at, 4, "1e-2");
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << edited;
+  EXPECT_NO_THROW(train(*fresh, tiny.data, options, Start::resume, silent, never));
+}
+
+// A training that is killed before its first checkpoint, or between checkpoint and record, leaves a record.
+TEST(Resume, TheRecordIsThereBeforeTheFirstCheckpoint) {
+  Tiny tiny;
+  const TrainOptions options = tiny.options("early");
+  struct Look : Listener {
+    explicit Look(std::string folder) : folder(std::move(folder)) {}
+    void on_step(const Progress& p) override {
+      if (p.update != 1) return;
+      EXPECT_FALSE(std::filesystem::exists(checkpoint_path(folder)));
+      EXPECT_TRUE(std::filesystem::exists(folder + "/training.json"));
+    }
+    std::string folder;
+  } look(options.folder);
+  const auto model = tiny.model();
+  train(*model, tiny.data, options, Start::fresh, look, never);
+}
+
 TEST(Resume, AnotherTrainingsCheckpointIsRefused) {
   Tiny tiny;
   Listener silent;

@@ -49,6 +49,30 @@ refused 1 'bad' train "${small[@]}" --train-source data.train.en --train-target 
 cp -r good cut && truncate -s 3000 cut/checkpoint.safetensors
 refused 1 'cut/checkpoint' train "${small[@]}" --train-source data.train.en --train-target data.train.fr "${valid[@]}" \
   --output cut --resume
+# A resumed training is compared with what it began with.
+again=(train "${small[@]}" --train-source data.train.en --train-target data.train.fr "${valid[@]}" --output good --resume)
+refused 1 'good/training\.json.*learn_rate is 0\.5 and was 0\.001' "${again[@]}" --lr 0.5
+refused 1 'good/training\.json.*smoothing is 0\.2 and was 0\.1' "${again[@]}" --label-smoothing 0.2
+refused 1 'valid_data is other data' train "${small[@]}" --train-source data.train.en --train-target data.train.fr \
+  --valid-source data.test.en --valid-target data.test.fr --output good --resume
+cp -r good unrecorded && rm unrecorded/training.json
+refused 1 'unrecorded/training\.json' "${again[@]/good/unrecorded}"
+
+# A value of any length is not repeated whole.
+long=$(head -c 100000 /dev/zero | tr '\0' 'x')
+short() { # short: the last command's stderr is short, and says how long the value was
+  [[ $(wc -c <err) -lt 2000 ]] && grep -q '100,0[0-9]* characters' err ||
+    { echo "wrong_input: a long value: $(wc -c <err) bytes of stderr: $(head -c 300 err)" >&2; failed=1; }
+}
+refused 2 'characters' train --model "$long" --output bad
+short
+refused 2 'characters' train "--$long" --output bad
+short
+refused 1 'characters' translate --model "$long"
+short
+cp -r good wide && sed -i "s/\"gru\"/\"$long\"/" wide/config.json
+refused 1 'wide/config\.json.*cell.*characters' translate --model wide
+short
 
 # Models.
 refused 1 'nowhere' translate --model nowhere

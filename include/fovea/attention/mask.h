@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "fovea/attention/mask_checks.h"
+
 namespace fovea {
 
 struct AttentionShape;  // spec.h
@@ -52,6 +54,10 @@ class KeySpans {
     if (size_ == near_.size()) far_.assign(near_.begin(), near_.end());
     far_.push_back(span);
     ++size_;
+  }
+  /// Room for `count` spans, where they are known to be many.
+  void reserve(std::size_t count) {
+    if (count > near_.size()) far_.reserve(count);
   }
   void clear() noexcept { size_ = 0; }
   friend bool operator==(const KeySpans& a, const KeySpans& b) noexcept {
@@ -164,6 +170,12 @@ concept HasToMask = requires(const T& mask) {
   { to_mask(mask) } -> std::same_as<Mask>;
 };
 
+/// What was meant as a mask and is none: it stands wherever a mask does, and there stops the compilation with
+/// a sentence that says what it lacks (mask_checks.h).
+template <class T>
+concept IncompleteMask = !HasToMask<T> && !std::is_base_of_v<Mask, T> &&
+                         (mask_detail::MeantAsMask<T> || mask_detail::BareFunction<T>);
+
 /// A mask expression: a small immutable value, cheap to copy.
 class Mask {
  public:
@@ -172,6 +184,10 @@ class Mask {
   requires(!std::is_base_of_v<Mask, T> && HasToMask<T>)
       Mask(const T& mask)  // NOLINT(google-explicit-constructor)
       : Mask(to_mask(mask)) {}
+  template <IncompleteMask T>
+  Mask(const T&) : Mask(Everything{}) {  // NOLINT(google-explicit-constructor)
+    mask_detail::explain_mask<T>();
+  }
   Mask(Everything);            // NOLINT(google-explicit-constructor)
   Mask(Causal);                // NOLINT(google-explicit-constructor)
   Mask(SlidingWindow window);  // NOLINT(google-explicit-constructor)
@@ -193,6 +209,7 @@ class Mask {
 
 template <MaskDefinition T>
 Mask to_mask(const T& definition) {
+  [[maybe_unused]] constexpr bool fits = mask_detail::explain_options<T>();
   class Node final : public MaskNode {
    public:
     explicit Node(const T& mask) : mask_(mask) { mask_.validate(); }
@@ -216,7 +233,7 @@ Mask to_mask(const T& definition) {
 template <class T>
 concept MaskLike = std::is_same_v<T, Mask> || std::is_same_v<T, Everything> || std::is_same_v<T, Causal> ||
     std::is_same_v<T, SlidingWindow> || std::is_same_v<T, GlobalTokens> || std::is_same_v<T, KeyLengths> ||
-    HasToMask<T>;
+    HasToMask<T> || IncompleteMask<T>;
 
 template <MaskLike A, MaskLike B>
 requires(!std::is_same_v<A, Mask> || !std::is_same_v<B, Mask>) Mask operator&(const A& a, const B& b) {

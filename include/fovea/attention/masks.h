@@ -4,12 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "fovea/attention/mask.h"
+#include "fovea/attention/predicate.h"
 
 namespace fovea {
 
@@ -74,48 +73,6 @@ struct Groups {
   std::vector<std::int64_t> groups;
 };
 
-/// Whatever visible(site) says, asked once for each site here and never again: the answers are kept as spans,
-/// so that a call pays for no user code. Its text form is `predicate(NAME)`, which cannot be read back.
-class Predicate {
- public:
-  using Visible = std::function<bool(const Site& site)>;
-  /// Query positions [query_begin, query_end); others see nothing. A batch of 1 serves every entry, 1 head
-  /// every query head.
-  struct Sites {
-    std::int64_t batch = 1, heads = 1, query_begin = 0, query_end = 0, key_len = 0;
-  };
-  /// From an element of a table to that of the next entry, head, query, key. 0: they share it.
-  struct Strides {
-    std::int64_t batch = 0, head = 0, query = 0, key = 1;
-  };
-  Predicate(std::string name, const Sites& sites, const Visible& visible);
-  /// A table of bytes, which is read here and not kept: a site is visible where its byte is not 0. `visible`
-  /// points to that of entry 0, head 0, query_begin and key 0; strides may be negative.
-  Predicate(std::string name, const Sites& sites, const std::uint8_t* visible, const Strides& strides);
-  /// The spans themselves, sorted and disjoint, one list a position, for each head of each batch entry in
-  /// turn.
-  Predicate(std::string name, const Sites& sites, std::vector<KeySpans> rows);
-
-  const std::string& name() const noexcept { return name_; }
-  const Sites& sites() const noexcept { return sites_; }
-  /// nullptr where nothing is known: outside the sites. Rows that share their elements are one.
-  const KeySpans* row(std::int64_t batch, std::int64_t head, std::int64_t query) const noexcept;
-  /// Whether heads may see different keys.
-  bool by_head() const noexcept { return row_step_.head != 0; }
-
- private:
-  std::int64_t lay_out(const Strides& strides);
-
-  std::string name_;
-  Sites sites_;
-  Strides row_step_;  // in rows_; of keys it says nothing
-  std::vector<KeySpans> rows_;
-};
-
-/// The runs of keys whose byte is not 0, of `count` bytes `stride` apart (contiguous ones are read eight at a
-/// time).
-KeySpans spans_of(const std::uint8_t* visible, std::int64_t count, std::int64_t stride = 1);
-
 Mask to_mask(const Prefix& prefix);
 Mask to_mask(const Documents& documents);
 Mask to_mask(const Chunked& chunked);
@@ -125,6 +82,5 @@ Mask to_mask(const BlockTable& table);
 Mask to_mask(const BigBird& pattern);
 Mask to_mask(const Tree& tree);
 Mask to_mask(const Groups& groups);
-Mask to_mask(const Predicate& predicate);
 
 }  // namespace fovea

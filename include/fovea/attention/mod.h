@@ -29,17 +29,12 @@
 
 #include "fovea/attention/argument.h"
 #include "fovea/attention/elementwise.h"
+#include "fovea/attention/mod_checks.h"
 
 namespace fovea {
 
-inline constexpr int max_mod_arguments = 4;
 /// Buffers of a ModTile have room up to a multiple of this many scores.
 inline constexpr int mod_lanes = 16;
-
-/// Where a score stands. `query` is in key coordinates: row + query_offset.
-struct ModSite {
-  std::int32_t batch = 0, head = 0, query = 0, key = 0;
-};
 
 /// Scores of `rows` queries and `count` keys. Every buffer has rows `stride` apart (but for arguments that
 /// all rows share). Lanes behind `count` hold anything.
@@ -104,6 +99,15 @@ class Mod {
   requires(!std::is_base_of_v<Mod, T> && requires(const T& t) { to_mod(t); })
       Mod(const T& mod)  // NOLINT(google-explicit-constructor)
       : Mod(to_mod(mod)) {}
+  /// A lambda is none yet, and stops the compilation with a sentence that says so.
+  template <class T>
+  requires(mod_detail::BareFunction<T> && !std::is_base_of_v<Mod, T> && !requires(const T& t) { to_mod(t); })
+      Mod(const T&) {  // NOLINT(google-explicit-constructor)
+    constexpr bool is_function = mod_detail::BareFunction<T>;
+    static_assert(!is_function,
+                  "a lambda becomes a mod by its name and those of its arguments: make_mod(\"decay\", "
+                  "{\"slope\"}, [](auto score, ModSite at, auto slope) { ... })");
+  }
   const ModNode& node() const noexcept { return *node_; }
 
  private:
@@ -241,17 +245,35 @@ class LambdaMod : public ModNode {
 }  // namespace mod_detail
 
 /// A mod from a lambda (score, ModSite, argument...) -> score, generic in its numbers; `arguments` names its
-/// arguments, in their order. See the head of this file.
+/// arguments, in their order. See the head of this file. A lambda that does not fit stops the compilation
+/// with a sentence that says why (mod_checks.h).
 template <std::size_t N, class F>
-Mod make_mod(std::string name, const char* const (&arguments)[N], F f) {
-  static_assert(N <= static_cast<std::size_t>(max_mod_arguments));
-  return Mod(
-      std::make_shared<mod_detail::LambdaMod<F, N>>(std::move(name), std::to_array(arguments), std::move(f)));
+Mod make_mod(std::string name, const char* const (&arguments)[N], F&& f) {
+  using Kept = std::decay_t<F>;
+  if constexpr (mod_detail::explain<mod_detail::fault_of<F, Kept, N>()>()) {
+    return Mod(std::make_shared<mod_detail::LambdaMod<Kept, N>>(std::move(name), std::to_array(arguments),
+                                                                std::forward<F>(f)));
+  } else {
+    return Mod(nullptr);
+  }
 }
 template <class F>
-Mod make_mod(std::string name, F f) {
-  return Mod(std::make_shared<mod_detail::LambdaMod<F, 0>>(std::move(name), std::array<const char*, 0>(),
-                                                           std::move(f)));
+Mod make_mod(std::string name, F&& f) {
+  using Kept = std::decay_t<F>;
+  if constexpr (mod_detail::explain<mod_detail::fault_of<F, Kept, 0>()>()) {
+    return Mod(std::make_shared<mod_detail::LambdaMod<Kept, 0>>(std::move(name), std::array<const char*, 0>(),
+                                                                std::forward<F>(f)));
+  } else {
+    return Mod(nullptr);
+  }
+}
+/// Names that are no list stop the compilation too.
+template <class Names, class F>
+Mod make_mod(std::string, Names&&, F&&) {
+  static_assert(mod_detail::never<Names>,
+                "make_mod: the argument names are a list in braces: make_mod(\"decay\", {\"slope\"}, "
+                "[](auto score, ModSite at, auto slope) { return score - slope * (at.query - at.key); })");
+  return Mod(nullptr);
 }
 
 // The built-in ones.

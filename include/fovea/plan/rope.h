@@ -28,24 +28,29 @@ struct RopeFrequencies {
 /// where check_rope does, and for a sequence_len outside [0, 2^40].
 RopeFrequencies rope_frequencies(const Rope& rope, std::int64_t sequence_len = 0);
 
-/// Cosines and sines of positions [0, positions), times the attention factor; immutable, and copies share the
-/// memory.
+/// Cosines and sines of positions [0, positions); immutable, and copies share the memory.
 class RopeTable {
  public:
-  /// For views of `dtype`: f64, or any of f32, bf16 and f16, whose table is f32. Angles and functions are
-  /// computed in double. `positions`, in [0, 2^40], is the sequence_len of DynamicNtkScaling. Throws
-  /// InvalidArgument, and std::bad_alloc.
+  /// Those of `rope`, times its attention factor, for views of `dtype`: f64, or any of f32, bf16 and f16,
+  /// whose table is f32. Angles and functions are computed in double. `positions`, in [0, 2^40], is the
+  /// sequence_len of DynamicNtkScaling. Throws InvalidArgument, and std::bad_alloc.
   RopeTable(const Rope& rope, std::int64_t positions, DType dtype, Executor* executor = nullptr);
+  /// Tables that were made elsewhere, borrowed: [positions, rotary_dim / 2], or [batch, positions,
+  /// rotary_dim / 2] where every batch entry has its own, both of one shape, in f32 (f64 for views of f64),
+  /// innermost contiguous. rotary_dim, at most 65536, is twice their last axis. Throws InvalidArgument.
+  RopeTable(ConstTensorView cosines, ConstTensorView sines, RopeLayout layout);
 
-  const Rope& rope() const noexcept { return rope_; }
-  std::int64_t positions() const noexcept { return cosines_.size(0); }
-  /// [positions, rotary_dim / 2] of f32 or f64.
+  std::int64_t rotary_dim() const noexcept { return 2 * cosines_.size(cosines_.rank() - 1); }
+  RopeLayout layout() const noexcept { return layout_; }
+  std::int64_t positions() const noexcept { return cosines_.size(cosines_.rank() - 2); }
+  /// [positions, rotary_dim / 2] or [batch, positions, rotary_dim / 2] of f32 or f64.
   ConstTensorView cosines() const noexcept { return cosines_; }
   ConstTensorView sines() const noexcept { return sines_; }
 
  private:
-  Rope rope_;
-  Tensor cosines_, sines_;
+  RopeLayout layout_;
+  Tensor own_cosines_, own_sines_;  // where no view was given
+  ConstTensorView cosines_, sines_;
 };
 
 /// The position of each row of [batch, heads, length, head_dim]: `first` + row, or one of a list [length] for
@@ -66,11 +71,11 @@ class RopePositions {
   bool listed_ = false;
 };
 
-/// Turns the first rotary_dim elements of every row by its position and copies the others. `input` and
-/// `output` are [batch, heads, length, head_dim] of one dtype that the table serves, innermost contiguous;
-/// they are the same view, or share no memory. 16-bit elements are turned in f32. The bits do not depend on
-/// the number of threads. Throws InvalidArgument, before anything is written, for other views and for
-/// positions that are not in the table.
+/// Turns the first rotary_dim elements of every row by its position and copies the others. A table of batch
+/// entries has as many as the input. `input` and `output` are [batch, heads, length, head_dim] of one dtype
+/// that the table serves, innermost contiguous; they are the same view, or share no memory. 16-bit elements
+/// are turned in f32. The bits do not depend on the number of threads. Throws InvalidArgument, before
+/// anything is written, for other views and for positions that are not in the table.
 void rope_forward(const RopeTable& table, ConstTensorView input, RopePositions positions, TensorView output,
                   Executor* executor = nullptr);
 

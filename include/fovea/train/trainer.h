@@ -29,7 +29,11 @@ struct TrainOptions {
   double max_minutes = 0.0;         ///< of training, summed over resumes; 0: no limit
   std::int64_t validate_every = 0;  ///< updates; 0: every epoch
   std::int64_t save_every = 500;    ///< updates between checkpoints, besides every validation
-  int patience = 0;                 ///< validations without improvement before stopping; 0: never
+  /// The training stops after so many validations in a row that improved neither `metric` nor the
+  /// cross-entropy over all validations before; 0: never. While perplexity still falls, a Transformer whose
+  /// BLEU is yet 0 therefore goes on.
+  int patience = 0;
+  /// Chooses the best weights. BLEU counts to two decimals; of equals the lower cross-entropy is the better.
   Metric metric = Metric::bleu;
   int average = 0;  ///< snapshots (one a validation) averaged at the end; 0: none
   std::uint64_t seed = 1;
@@ -89,7 +93,10 @@ class TrainingError : public Error {
 
 /// Trains `model` and leaves the best weights in options.folder as a model. `should_stop` is asked once a
 /// step and between the batches of a validation: true saves a checkpoint and returns. With `resume`, the
-/// checkpoint in the folder is loaded first (FileError if there is none or it does not fit).
+/// checkpoint in the folder is loaded first (FileError if there is none or it does not fit). The options that
+/// it was trained with stand in training.json beside it. Data, seed, batch_words, schedule, adam, smoothing
+/// and metric must be the same, or FileError names those that differ; of limits, patience, validate_every,
+/// save_every and average the new ones hold, and the listener gets a message for each that changed.
 enum class Start : std::uint8_t { fresh, resume };
 Result train(models::SequenceToSequence& model, const Data& data, const TrainOptions& options, Start start,
              Listener& listener, const std::function<bool()>& should_stop);

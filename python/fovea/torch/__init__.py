@@ -12,9 +12,11 @@ from .._spec import take_apart
 from ..normalizers import HardSample
 from . import _op
 from ._patch import patched
+from ._report import Report
 from ._sdpa import scaled_dot_product_attention
+from ._transformers import register_with_transformers
 
-__all__ = ["patched", "scaled_dot_product_attention", "score_function"]
+__all__ = ["Report", "patched", "register_with_transformers", "scaled_dot_product_attention", "score_function"]
 
 
 def score_function(

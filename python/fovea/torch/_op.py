@@ -21,8 +21,10 @@ from .._spec import Call, Shape, Structure, plan_for
 from .._value import integers
 from . import _text
 from ._derivatives import Loss, derivatives
+from ._batches import is_wrapped
 from ._kinds import PLAIN, has_tangent, is_known, is_transformed
 from ._operator import NO_SECOND
+from ._transforms import attend, check_transforms, gradients
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -131,12 +133,8 @@ def _is_plain(*tensors: Optional[Tensor]) -> bool:
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return False
     if is_transformed():
-        raise InvalidArgument(
-            "attention",
-            "query",
-            "a call outside the transforms of torch.func (autograd has its gradients; batch entries are an axis)",
-            "one inside vmap, grad or another of functorch",
-        )
+        check_transforms("attention")
+        return False
     if has_tangent(*tensors):
         raise InvalidArgument(
             "attention",
@@ -192,6 +190,9 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_output: Any, d_log_sum_exp: Any, d_weights: Any) -> tuple[Any, ...]:
+        if is_wrapped(d_output, d_log_sum_exp, d_weights):
+            found = _Attention._gradients_of_batches(ctx, d_output, d_log_sum_exp, d_weights)
+            return (None, None, *(found.get(name) for name in ctx.names))
         with torch.no_grad():
             found = _Attention._gradients(ctx, d_output, d_log_sum_exp, d_weights)
         if torch.is_grad_enabled() and found:
@@ -210,6 +211,18 @@ class _Attention(torch.autograd.Function):
         loss = Loss(d_output, d_log_sum_exp, d_weights)
         return derivatives(ctx.plan, call, inputs, ctx.ask, output, log_sum_exp, loss, wanted)
 
+    @staticmethod
+    def _gradients_of_batches(ctx: Any, d_output: Any, d_log_sum_exp: Any, d_weights: Any) -> dict[str, Tensor]:
+        """Through the operator, which has rules for batches. Their values are not looked at."""
+        *tensors, output, log_sum_exp = ctx.saved_tensors
+        call = dataclasses.replace(ctx.call, parameters=dict(zip(ctx.names[3:], tensors[3:])))
+        query, key, value = tensors[:3]
+        inputs = _operator_inputs(call, query, key, value, ctx.ask, ctx.ask.seed)
+        wanted = ctx.needs_input_grad[2:]
+        names = [name for name, need in zip(ctx.names, wanted) if need]
+        losses = (None if value is None else d_output, d_log_sum_exp, d_weights)
+        return dict(zip(names, gradients(inputs, wanted, losses, output, log_sum_exp)))
+
 
 class _Once(torch.autograd.Function):
     """Gradients as they are, of which no gradient must be taken: it would be missing, and nobody would know."""
@@ -224,6 +237,12 @@ class _Once(torch.autograd.Function):
 
 
 def _through_operator(call: Call, query: Tensor, key: Any, value: Any, ask: Asked, seed: Any) -> Any:
+    inputs = _operator_inputs(call, query, key, value, ask, seed)
+    outputs = attend(*inputs) if is_transformed() else torch.ops.fovea.attend(*inputs)
+    return _chosen(outputs, ask, value is not None)
+
+
+def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, ask: Asked, seed: Any) -> tuple[Any, ...]:
     call = _without_predicates(call, query, key, value, ask.query_offset)
     text, arrays = _text.write(call, ask)
     lengths = call.key_lengths
@@ -234,7 +253,7 @@ def _through_operator(call: Call, query: Tensor, key: Any, value: Any, ask: Aske
         drawn = new_seed() if seed is None else seed
         if not isinstance(drawn, Tensor):
             drawn = torch.full((), drawn - (1 << 64) if drawn >= 1 << 63 else drawn, dtype=torch.int64)
-    outputs = torch.ops.fovea.attend(
+    return (
         query,
         key,
         value,
@@ -245,7 +264,6 @@ def _through_operator(call: Call, query: Tensor, key: Any, value: Any, ask: Aske
         ask.query_offset,
         text,
     )
-    return _chosen(outputs, ask, value is not None)
 
 
 def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, offset: Optional[int]) -> Call:
@@ -292,6 +310,13 @@ def score_function(
     call: Call, query: Tensor, key: Any, value: Any, advantage: Any, ask: Asked, seed: Any
 ) -> Tensor:
     """See `fovea.torch.score_function`."""
+    if is_transformed():
+        raise InvalidArgument(
+            "score_function",
+            "query",
+            "a call outside the transforms of torch.func (torch.autograd.grad has its gradients)",
+            "one inside vmap, grad or another of them",
+        )
     query, key, value = _autocast(
         _checked("query", query), _checked("key", key), _checked("value", value)
     )
@@ -313,6 +338,9 @@ class _ScoreFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_result: Tensor) -> tuple[Any, ...]:
+        if is_wrapped(d_result):  # the gradient is a multiple of d_result, a number
+            found = _ScoreFunction.backward(ctx, torch.ones((), dtype=d_result.dtype))
+            return tuple(x if x is None else x * d_result.to(x.dtype) for x in found)
         advantage, *tensors = ctx.saved_tensors
         given = dict(zip(ctx.names, tensors))
         call = dataclasses.replace(ctx.call, parameters=dict(list(given.items())[3:]))

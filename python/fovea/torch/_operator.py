@@ -12,22 +12,24 @@ from typing import Any, Optional, Sequence
 import torch
 from torch import Tensor
 
-from .._arrays import compute_dtype, dtype_name
+from .._arrays import Torch, compute_dtype, dtype_name
 from .._call import forward, operands
 from .._spec import Shape, plan_for
+from . import _report
+from ._batches import legacy_rule, vmap_rule
 from ._derivatives import Loss, derivatives
+from ._registry import as_it_now_is, is_registered, register_batched
 from ._text import Known, read
 
 _INPUTS = (
     "Tensor query, Tensor? key, Tensor? value, Tensor[] parameters, Tensor[] masks, Tensor? key_lengths, "
     "Tensor? seed, SymInt? query_offset, str spec"
 )
-torch.library.define("fovea::attend", f"({_INPUTS}) -> (Tensor output, Tensor log_sum_exp, Tensor weights)")
+_ATTEND = f"({_INPUTS}) -> (Tensor output, Tensor log_sum_exp, Tensor weights)"
 # Gradients of those of query, key, value, parameters that are `wanted`, in this order.
-torch.library.define(
-    "fovea::attend_backward",
+_ATTEND_BACKWARD = (
     "(Tensor? d_output, Tensor? d_log_sum_exp, Tensor? d_weights, Tensor output, Tensor log_sum_exp, "
-    f"{_INPUTS}, bool[] wanted) -> Tensor[]",
+    f"{_INPUTS}, bool[] wanted) -> Tensor[]"
 )
 
 
@@ -63,9 +65,9 @@ def arguments(known: Known) -> tuple[str, ...]:
     return ("query", "key", "value", *known.parameters)
 
 
-@torch.library.impl("fovea::attend", "CPU")
 def _attend(query: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     ready = _Ready(query, *rest)
+    _report.ran_in_graph()
     outputs = forward(ready.plan, ready.call, ready.inputs, ready.shape, ready.dtype, ready.ask)
     nothing = query.new_empty
     return (
@@ -75,7 +77,6 @@ def _attend(query: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-@torch.library.register_fake("fovea::attend")
 def _attend_fake(
     query: Tensor,
     key: Optional[Tensor],
@@ -96,7 +97,12 @@ def _attend_fake(
         keys = value.shape[2]
     else:
         keys = parameters[known.parameters.index("score.W")].shape[0]
-    output = query.new_empty(0) if value is None else query.new_empty(batch, heads, rows, value.shape[3])
+    if value is None:
+        output = query.new_empty(0)
+    elif known.ask.row_major:
+        output = query.new_empty(batch, heads, rows, value.shape[3])
+    else:
+        output = Torch.following(query, value.shape[3])
     weights = query.new_empty(0)
     if known.ask.weights or value is None:
         sizes = (len(known.ask.weight_heads) or heads, len(known.ask.weight_rows) or rows)
@@ -104,7 +110,6 @@ def _attend_fake(
     return output, query.new_empty(batch, heads, rows, dtype=wide), weights
 
 
-@torch.library.impl("fovea::attend_backward", "CPU")
 def _attend_backward(
     d_output: Optional[Tensor],
     d_log_sum_exp: Optional[Tensor],
@@ -133,16 +138,17 @@ def _attend_backward(
     )
     wide = getattr(torch, "float64" if compute_dtype(ready.dtype) == "f64" else "float32")
     return [
-        found[name] if name in found else _zeros(ready.inputs[name], ready.inputs["query"].dtype, wide, name)
+        found[name] if name in found else _zeros(ready.inputs[name], wide, name)
         for name in names
     ]
 
 
-def _zeros(like: Tensor, narrow: torch.dtype, wide: torch.dtype, name: str) -> Tensor:
-    return like.new_zeros(like.shape, dtype=narrow if name in ("query", "key", "value") else wide)
+def _zeros(like: Tensor, wide: torch.dtype, name: str) -> Tensor:
+    if name in ("query", "key", "value"):
+        return Torch.like(like).zero_()
+    return like.new_zeros(like.shape, dtype=wide)
 
 
-@torch.library.register_fake("fovea::attend_backward")
 def _attend_backward_fake(
     d_output: Optional[Tensor],
     d_log_sum_exp: Optional[Tensor],
@@ -155,8 +161,8 @@ def _attend_backward_fake(
     parameters: Sequence[Tensor],
     *rest: Any,
 ) -> list[Tensor]:
-    found = zip((query, key, value, *parameters), rest[-1])
-    return [x.new_empty(x.shape) for x, want in found if want and x is not None]
+    operands = [Torch.like(x) for x, want in zip((query, key, value), rest[-1]) if want and x is not None]
+    return operands + [x.new_empty(x.shape) for x, want in zip(parameters, rest[-1][3:]) if want]
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -185,9 +191,6 @@ def _backward(
     return (*of[:3], of[3:], [None] * len(masks), None, None, None, None)
 
 
-torch.library.register_autograd("fovea::attend", _backward, setup_context=_setup_context)
-
-
 NO_SECOND = (
     "fovea: attention has no second derivatives (a gradient of it, made with create_graph=True, was "
     "differentiated)"
@@ -198,6 +201,27 @@ def _twice(ctx: Any, *grads: Any) -> None:
     raise RuntimeError(NO_SECOND)
 
 
-torch.library.register_autograd("fovea::attend_backward", _twice, setup_context=lambda ctx, inputs, output: None)
+def _nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    pass
+
+
+def _register() -> None:
+    for name, schema, kernel, fake, backward, setup_context in (
+        ("attend", _ATTEND, _attend, _attend_fake, _backward, _setup_context),
+        ("attend_backward", _ATTEND_BACKWARD, _attend_backward, _attend_backward_fake, _twice, _nothing),
+    ):
+        own = f"fovea::{name}"
+        # Fake outputs have strides, which are those of the inputs as they come.
+        torch.library.define(own, schema, tags=(torch.Tag.needs_exact_strides,))
+        torch.library.impl(own, "CPU", as_it_now_is(kernel))
+        torch.library.register_fake(own, as_it_now_is(fake))
+        torch.library.register_autograd(own, as_it_now_is(backward), setup_context=as_it_now_is(setup_context))
+        operator = getattr(torch.ops.fovea, name)
+        torch.library.register_vmap(own, vmap_rule(operator))
+        register_batched(name, legacy_rule(operator))
+
+
+if not is_registered("attend"):
+    _register()
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import types
-from typing import Any, Callable, Optional
+import warnings
+from contextlib import AbstractContextManager
+from typing import Any, Callable, Literal, Optional, Union, overload
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from . import _sdpa
+from .._errors import InvalidArgument
+from .._value import shown
+from . import _checkpoint, _report, _sdpa
 from ._kinds import CausalBias, has_tangent, is_transformed
 
 # The builtin that every import of it is, wherever and whenever it was made.
@@ -26,17 +30,26 @@ def _instead(
     enable_gqa: bool = False,
 ) -> Any:
     """Fovea's where it serves the call, PyTorch's where it does not: for other devices, and for its own errors."""
-    tensors = (query, key, value, attn_mask)
-    if (
-        not is_transformed()
-        and _sdpa.refusal(*tensors, dropout_p, is_causal, scale, enable_gqa) is None
-        and _takes_mask(query, attn_mask)
-        and not has_tangent(*tensors)
-    ):
-        return _sdpa.run(query, key, value, attn_mask, dropout_p, is_causal, scale)
-    return _THEIRS(
-        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-    )
+    why = _why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if why is None:
+        return _report.serve(_report.SDPA, _sdpa.run, query, key, value, attn_mask, dropout_p, is_causal, scale)
+    options = {"scale": scale, "enable_gqa": enable_gqa}
+    return _report.pass_on(why, _THEIRS, query, key, value, attn_mask, dropout_p, is_causal, **options)
+
+
+def _why_not(query: Any, key: Any, value: Any, attn_mask: Any, *numbers: Any) -> Optional[str]:
+    """Why PyTorch has to serve this call, in words; None: Fovea does."""
+    if is_transformed():
+        return "inside vmap, grad or another transform of torch.func"
+    found = _sdpa.refusal(query, key, value, attn_mask, *numbers)
+    if found is not None:
+        argument, expected, got = found
+        return f"{argument}: Fovea takes {expected}, got {got}"
+    if not _takes_mask(query, attn_mask):
+        return f"attn_mask: PyTorch takes truth values or the query's dtype {query.dtype}, got {attn_mask.dtype}"
+    if has_tangent(query, key, value, attn_mask):
+        return "tensors with forward-mode derivatives, which Fovea has not"
+    return None
 
 
 def _takes_mask(query: Any, mask: Any) -> bool:
@@ -74,9 +87,9 @@ _engine: Any = getattr(torch.autograd, "_engine_run_backward", None)
 
 
 def _engine_inside(*args: Any, **kwargs: Any) -> Any:
-    """The backward pass under the mode, which is off where it answers for `backward` and `grad`: a checkpoint
-    calls the forward functions again there, and must get the same of them."""
-    with patched():
+    """The backward pass under a mode, for the one of `patched` is off where it answers for `backward` and `grad`:
+    what calls the forward functions again there must get the same of them."""
+    with _recomputing():
         return _engine(*args, **kwargs)
 
 
@@ -89,6 +102,7 @@ def _tensor_backward(
     _backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
 
 
+_ATTENTION = (_THEIRS, torch.nn.functional.multi_head_attention_forward)
 _INSTEAD: dict[Any, Callable[..., Any]] = {
     _THEIRS: _instead,
     torch.nn.functional.multi_head_attention_forward: _multi_head_over_fovea(),
@@ -98,7 +112,72 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
 }
 
 
-class patched(TorchFunctionMode):
+class _recomputing(_checkpoint.RememberedMode):
+    """Fovea's attention in what a backward pass inside `patched` computes again, but for checkpoints that were made
+    outside. Those made inside enter `patched` by themselves, wherever the backward pass is."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _INSTEAD and (torch.compiler.is_compiling() or not _checkpoint.recomputes()):
+            return _run_instead(self, func, args, kwargs)
+        return func(*args, **(kwargs or {}))
+
+    def again(self) -> TorchFunctionMode:
+        return _Patched()
+
+
+def _run_instead(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    if func in _ATTENTION and not torch.compiler.is_compiling():
+        _checkpoint.remember(mode)
+    return _INSTEAD[func](*args, **(kwargs or {}))
+
+
+class _Patched(_checkpoint.RememberedMode):
+    """Without `__enter__` and `__exit__` of its own: torch.compile follows only modes that have PyTorch's."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _INSTEAD:
+            return _run_instead(self, func, args, kwargs)
+        return func(*args, **(kwargs or {}))
+
+    def again(self) -> TorchFunctionMode:
+        return _Patched()
+
+
+class _Reporting:
+    """The mode and a report of what it met."""
+
+    def __init__(self, report: _report.Report) -> None:
+        self.report = report
+        self._entered: list[tuple[_Patched, _report.Watch]] = []
+
+    def __enter__(self) -> _report.Report:
+        mode, watch = _Patched(), _report.Watch(self.report)
+        mode.__enter__()
+        watch.__enter__()  # last, so that it sees a function before the mode answers for it
+        self._entered.append((mode, watch))
+        return self.report
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        mode, watch = self._entered.pop()
+        watch.__exit__(kind, error, trace)
+        mode.__exit__(kind, error, trace)
+        if kind is None and self.report.served == 0:
+            warnings.warn(f"fovea.torch.patched: {self.report}", stacklevel=2)
+
+
+@overload
+def patched() -> TorchFunctionMode: ...
+
+
+@overload
+def patched(report: Literal[False]) -> TorchFunctionMode: ...
+
+
+@overload
+def patched(report: Union[Literal[True], _report.Report]) -> "AbstractContextManager[_report.Report]": ...
+
+
+def patched(report: Union[bool, _report.Report] = False) -> Any:
     """`with fovea.torch.patched():` puts Fovea's attention under a model that was never told.
 
     Inside, each call of `torch.nn.functional.scaled_dot_product_attention`, by whatever name it was imported
@@ -109,17 +188,29 @@ class patched(TorchFunctionMode):
 
     Nothing of PyTorch is overwritten: it is a mode, of this thread alone (another thread, `DataParallel`'s say,
     enters its own), which may nest, ends with its block however that ends, and which torch.compile follows.
-    Recomputation in the backward pass (`torch.utils.checkpoint`) calls attention again: `backward` and `grad`
-    called inside go through Fovea's once more, as they must; called behind the block they would not.
+    A checkpoint (`torch.utils.checkpoint`) calls attention again in the backward pass: Fovea's if the checkpoint was
+    called inside, PyTorch's if it was not, wherever `backward` is called. Other functions that compute again what
+    they did not keep, and graphs of torch.compile in a checkpoint, are not known to Fovea: call `backward` where
+    you called them, inside or outside.
     Attention weights (`need_weights=True`) are computed by PyTorch without this function, there as here.
+
+    Args:
+        report: True: the block binds a `fovea.torch.Report`, which counts the calls that Fovea served, those that
+            were passed on and why, and attention that never came near. A block that served no call and ends
+            without an error warns with the report's text. The report of another block: the counts are added to
+            it. False: nothing is counted.
 
     >>> import torch, fovea.torch
     >>> layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
     >>> x = torch.ones(1, 4, 8)
-    >>> with fovea.torch.patched():
+    >>> with fovea.torch.patched(report=True) as report:
     ...     layer(x, x, x, need_weights=False)[0].shape
     torch.Size([1, 4, 8])
+    >>> report.served, report.passed_on
+    (1, 0)
     """
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _INSTEAD.get(func, func)(*args, **(kwargs or {}))
+    if not isinstance(report, (bool, _report.Report)):
+        raise InvalidArgument("patched", "report", "True, False or a fovea.torch.Report", shown(report))
+    if report is False:
+        return _Patched()
+    return _Reporting(_report.Report() if report is True else report)

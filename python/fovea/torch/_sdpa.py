@@ -20,8 +20,8 @@ from ._op import attention
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 # Rows of PyTorch's masks are positions: row 0 sees key 0, however many keys there are.
-_TOP_LEFT = Asked(query_offset=0)
-_LOWER_RIGHT = Asked()
+_TOP_LEFT = (Asked(query_offset=0), Asked(query_offset=0, row_major=True))
+_LOWER_RIGHT = (Asked(), Asked(row_major=True))
 _CAUSAL, _EVERYTHING = Causal(), Everything()
 
 
@@ -52,7 +52,9 @@ def scaled_dot_product_attention(
 
     Returns:
         [..., heads, query_len, value_dim] in the query's dtype. A row that sees no key gives 0, where PyTorch's
-        kernels give 0 for truth values and NaN for an additive mask of -inf.
+        kernels give 0 for truth values and NaN for an additive mask of -inf. In memory it lies as PyTorch's
+        result does: like the query where PyTorch takes its flash kernel, row by row where it does not (dropout, a
+        value_dim other than head_dim, leading axes that broadcast, more than four axes).
 
     Raises:
         InvalidArgument: naming the argument, for what cannot be, and what `patched` would leave to PyTorch.
@@ -200,6 +202,7 @@ def run(
     if isinstance(attn_mask, CausalBias):
         where = _TOP_LEFT if is_upper_left(attn_mask) else _LOWER_RIGHT
         attn_mask, is_causal = None, True
+    row_major = query.is_contiguous() or not _follows_query(query, key, value, attn_mask, dropout_p)
     bias = attn_mask if attn_mask is not None and attn_mask.dtype != torch.bool else None
     visible = attn_mask if bias is None else None
     mask = _CAUSAL if is_causal else _EVERYTHING
@@ -220,8 +223,29 @@ def run(
         (),
         None if visible is None else ArrayMask(visible),
     )
-    result = attention(call, query, key, value, where, None)
+    result = attention(call, query, key, value, where[row_major], None)
     return result if lead is None else result.reshape(*lead, *result.shape[-2:])
+
+
+def _follows_query(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dropout_p: float) -> bool:
+    """Does PyTorch lay its output out as the query lies? Its flash kernel for CPUs does, its other way gives rows
+    one behind the other. A `.view` of the result that is possible there must be possible here, so these are the
+    conditions of that kernel (aten/src/ATen/native/transformers/sdp_utils_cpp.cpp, PyTorch 2.15)."""
+    tensors = (query, key, value)
+    if dropout_p > 0 or query.dim() not in (3, 4):
+        return False
+    # torch.compile cannot follow the question, and a graph takes the kernel to be allowed.
+    if not torch.compiler.is_compiling() and not torch.backends.cuda.flash_sdp_enabled():
+        return False
+    if not query.dim() == key.dim() == value.dim() or any(x.stride(-1) != 1 for x in tensors):
+        return False
+    if not query.shape[-1] == key.shape[-1] == value.shape[-1] or query.shape[-2] == 0 or key.shape[-2] == 0:
+        return False
+    if query.dim() == 4 and not query.shape[0] == key.shape[0] == value.shape[0]:
+        return False
+    if key.shape[-3] != value.shape[-3] or query.shape[-3] % key.shape[-3] != 0:
+        return False
+    return mask is None or not mask.requires_grad and (mask.dim() == 2 or mask.dim() == query.dim())
 
 
 def _structure(mask: Mask, scale: Optional[float], dropout: float, biased: bool) -> Structure:

@@ -81,6 +81,8 @@ def write(call: Call, ask: Asked) -> tuple[str, list[Any]]:
         lines.append("lse 1")
     if ask.weights:
         lines.append("weights 1")
+    if ask.row_major:
+        lines.append("row_major 1")
     return "\n".join(lines), arrays
 
 
@@ -124,5 +126,6 @@ def read(text: str) -> Known:
         weight_rows=tuple(map(int, found.get("row", ()))),
         lse="lse" in found,
         weights="weights" in found,
+        row_major="row_major" in found,
     )
     return Known(structure, mask if has_arrays else None, tuple(found.get("parameter", ())), ask)

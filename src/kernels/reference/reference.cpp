@@ -8,6 +8,7 @@
 
 #include "fovea/attention/dropout.h"
 #include "fovea/attention/sample.h"
+#include "fovea/core/cancellation.h"
 #include "kernels/reference/normalizers.h"
 
 namespace fovea::kernels {
@@ -235,6 +236,7 @@ void forward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& execut
     const std::int64_t h = unit % p.query_heads, b = unit / p.query_heads;
     Seen seen(static_cast<std::size_t>(p.key_len));
     for (std::int64_t i = 0; i < p.query_len; ++i) {
+      throw_if_cancelled();
       const Row row = row_of(p, b, h, i, seen);
       write_row(p, out, row, b, h, i);
       look(p, row, seen);
@@ -364,12 +366,14 @@ void backward_unit(const Problem<T>& p, const BackwardProblem<T>& g, std::int64_
     Sums dq(p.query_len, p.score_dim);
     std::vector<Seen> seen{Seen(static_cast<std::size_t>(p.key_len))};
     for (std::int64_t i = 0; i < p.query_len; ++i) {
+      throw_if_cancelled();
       seen.push_back(seen.back());
       if (p.score == ScoreKind::coverage)
         look(p, row_of(p, b, h, i, seen[static_cast<std::size_t>(i)]), seen.back());
     }
     Seen later(static_cast<std::size_t>(p.key_len));
     for (std::int64_t i = p.query_len; i-- > 0;) {
+      throw_if_cancelled();
       const Seen& before = seen[static_cast<std::size_t>(i)];
       const Row row = row_of(p, b, h, i, before);
       const std::vector<double> gradient = row_gradient(p, g, row, b, h, i, later, dv, sums);

@@ -219,14 +219,6 @@ def test_dispatch_modes_see_the_operator():
     assert torch.equal(inside, fovea.attention(q, k, v, mask=fovea.Causal()))
 
 
-def test_functorch_is_refused():
-    q, k, v = qkv(grad=False)
-    with pytest.raises(fovea.InvalidArgument, match="torch.func"):
-        torch.func.vmap(lambda q: fovea.attention(q, k, v))(q[None])
-    with pytest.raises(fovea.InvalidArgument, match="torch.func"):
-        torch.func.grad(lambda q: fovea.attention(q, k, v).sum())(q)
-
-
 def test_masks_of_every_step_leave_nothing():
     q, k, v = qkv(grad=False)
     for call in (fovea.attention, compiled(fovea.attention, backend="aot_eager")):

@@ -1,0 +1,99 @@
+// Why a type is no mask, in one sentence a member: what mask.h says where a type that has some of a mask's
+// members stands in the place of a mask.
+#pragma once
+
+#include <concepts>
+#include <string>
+#include <type_traits>
+
+#include "fovea/attention/members.h"
+
+namespace fovea {
+
+struct Site;
+struct QueryBlock;
+struct BlockSpans;
+class Mask;
+class MaskNode;
+
+namespace mask_detail {
+
+using namespace members;
+
+// A function of a site. One with `auto` parameters is asked only with as many as fit.
+template <class F>
+concept TakesSite = std::is_invocable_v<F&, const Site&>;
+template <class F>
+concept SaysOfSite = std::is_invocable_r_v<bool, F&, const Site&>;
+template <class F>
+concept FunctionOfSite = SaysOfSite<F> && std::is_copy_constructible_v<F>;
+
+/// A type that names one of the two members no other type is likely to have, and so was meant as a mask.
+template <class T>
+concept MeantAsMask = std::is_class_v<T> &&(HasAllows<T> || HasSpans<T>);
+/// A function as it stands, not in a Predicate. Of generic ones nothing is asked: that would compile them.
+template <class T>
+concept BareFunction = requires {
+  &T::operator();
+}
+&&std::is_invocable_r_v<bool, const T&, const Site&>;
+
+/// Stops the compilation with a sentence for each member that is missing or does not fit.
+template <class T>
+constexpr void explain_members() {
+  constexpr bool has_allows = HasAllows<T>, has_spans = HasSpans<T>, has_print = HasPrint<T>,
+                 has_validate = HasValidate<T>;
+  constexpr bool allows_fits = requires(const T& mask, const Site& site) {
+    { mask.allows(site) } -> std::same_as<bool>;
+  };
+  constexpr bool spans_fits = requires(const T& mask, const QueryBlock& block) {
+    { mask.spans(block) } -> std::same_as<BlockSpans>;
+  };
+  constexpr bool print_fits = requires(const T& mask) {
+    { mask.print() } -> std::same_as<std::string>;
+  };
+  constexpr bool validate_fits = requires(const T& mask) {
+    mask.validate();
+  };
+  // clang-format off
+  static_assert(has_allows, "a mask type lacks `bool allows(const Site& site) const`, the answer for one pair");
+  static_assert(allows_fits || !has_allows, "a mask type's `allows` has to be declared `bool allows(const Site& site) const`, public and const");
+  static_assert(has_spans, "a mask type lacks `BlockSpans spans(const QueryBlock& block) const`, the keys that some and that all queries of a block see");
+  static_assert(spans_fits || !has_spans, "a mask type's `spans` has to be declared `BlockSpans spans(const QueryBlock& block) const`, public and const");
+  static_assert(has_print, "a mask type lacks `std::string print() const`, its text");
+  static_assert(print_fits || !has_print, "a mask type's `print` has to be declared `std::string print() const`, public and const");
+  static_assert(has_validate, "a mask type lacks `void validate() const`, which throws InvalidArgument for parameters that make no sense");
+  static_assert(validate_fits || !has_validate, "a mask type's `validate` has to be declared `void validate() const`, public and const");
+  // clang-format on
+}
+
+/// The same for whatever stands where a mask should.
+template <class T>
+constexpr void explain_mask() {
+  constexpr bool is_function = BareFunction<T>, is_node = std::is_base_of_v<MaskNode, T>;
+  static_assert(
+      !is_function,
+      "a function becomes a mask by a Predicate, which has to know the sites: Predicate(\"mine\", "
+      "{.query_end = query_len, .key_len = key_len}, [](const Site& at) { return at.key <= at.query; })");
+  static_assert(!is_node,
+                "a MaskNode becomes a mask behind a pointer: Mask(std::make_shared<const Mine>(...))");
+  if constexpr (!is_function && !is_node) explain_members<T>();
+}
+
+/// What a complete mask may also have or be, and then has to have right.
+template <class T>
+consteval bool explain_options() {
+  constexpr bool by_head = !HasByHead<T> || requires(const T& mask) {
+    { mask.by_head() } -> std::same_as<bool>;
+  };
+  static_assert(by_head,
+                "a mask type's `by_head` has to be declared `bool by_head() const`, public and const");
+  constexpr bool copied = std::is_copy_constructible_v<T>;
+  static_assert(copied,
+                "a mask keeps a copy of its type, which this one does not allow: hold what it needs by "
+                "std::shared_ptr");
+  return true;
+}
+
+}  // namespace mask_detail
+}  // namespace fovea

@@ -1,0 +1,37 @@
+// Which members a type names, for sentences about types that do not fit.
+#pragma once
+
+#include <type_traits>
+
+namespace fovea::members {
+
+// Does a class have a member of this name, whatever it takes? A second one from another base makes the name
+// ambiguous, private and overloaded members too.
+#define FOVEA_HAS_MEMBER(Concept, member)                                    \
+  struct Second##Concept {                                                   \
+    int member;                                                              \
+  };                                                                         \
+  template <class T>                                                         \
+  struct Both##Concept : T, Second##Concept {};                              \
+  template <class T>                                                         \
+  concept Concept = std::is_class_v<T> && !std::is_final_v<T> && !requires { \
+    &Both##Concept<T>::member;                                               \
+  };
+FOVEA_HAS_MEMBER(HasAllows, allows)
+FOVEA_HAS_MEMBER(HasSpans, spans)
+FOVEA_HAS_MEMBER(HasPrint, print)
+FOVEA_HAS_MEMBER(HasValidate, validate)
+FOVEA_HAS_MEMBER(HasByHead, by_head)
+#undef FOVEA_HAS_MEMBER
+
+struct SecondCallOperator {
+  void operator()();
+};
+template <class T>
+struct BothCallOperators : T, SecondCallOperator {};
+template <class T>
+concept HasCallOperator = std::is_class_v<T> && !std::is_final_v<T> && !requires {
+  &BothCallOperators<T>::operator();
+};
+
+}  // namespace fovea::members

@@ -1,0 +1,138 @@
+"""Attention under the transforms of torch.func: vmap, grad, vjp, jacrev, and these in one another."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from .._errors import InvalidArgument
+from ._batches import is_legacy, legacy_rule, vmap_rule
+from ._operator import NO_SECOND
+
+
+def check_transforms(function: str) -> None:
+    """Throws inside transforms that attention has no rule for."""
+    kinds = torch._C._functorch.TransformType
+    for level in torch._C._functorch.get_interpreter_stack() or ():
+        if level.key() not in (kinds.Vmap, kinds.Grad):
+            raise InvalidArgument(
+                function,
+                "query",
+                "a call outside jvp, jacfwd, hessian and functionalize of torch.func (vmap, grad, vjp and jacrev "
+                "serve: jacrev gives the Jacobian that jacfwd gives)",
+                f"one inside {level.key().name.lower()}",
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Form:
+    """What the operators take besides tensors."""
+
+    num_parameters: int
+    query_offset: Optional[int]
+    spec: str
+
+    def inputs(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """Of the operator fovea::attend."""
+        query, key, value, key_lengths, seed, *rest = tensors
+        parameters, masks = rest[: self.num_parameters], rest[self.num_parameters :]
+        return (query, key, value, parameters, masks, key_lengths, seed, self.query_offset, self.spec)
+
+
+class _Attend(torch.autograd.Function):
+    """The operator fovea::attend; PyTorch's registered gradients do not follow torch.func, a Function's do."""
+
+    @staticmethod
+    def forward(form: _Form, *tensors: Any) -> tuple[Tensor, ...]:
+        return tuple(torch.ops.fovea.attend(*form.inputs(tensors)))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.form, *tensors = inputs
+        ctx.save_for_backward(*tensors, output[0], output[1])
+
+    @staticmethod
+    def backward(ctx: Any, *losses: Any) -> tuple[Any, ...]:
+        *tensors, output, log_sum_exp = ctx.saved_tensors
+        if tensors[2] is None:
+            losses = (None, *losses[1:])
+        nothing = [None] * len(tensors)
+        if all(x is None for x in losses):
+            return (None, *nothing)
+        needs = ctx.needs_input_grad[1:]
+        first = 5  # the place of the first parameter
+        wanted = (*needs[:3], *needs[first : first + ctx.form.num_parameters])
+        found = iter(_Gradients.apply(ctx.form, tuple(wanted), *losses, output, log_sum_exp, *tensors))
+        places = [0, 1, 2, *range(first, first + ctx.form.num_parameters)]
+        for place, want in zip(places, wanted):
+            nothing[place] = next(found) if want else None
+        return (None, *nothing)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
+        return vmap_rule(_Attend.apply)(info, in_dims, *arguments)
+
+
+class _Gradients(torch.autograd.Function):
+    """The operator fovea::attend_backward, of which no gradient must be taken."""
+
+    @staticmethod
+    def forward(form: _Form, wanted: tuple[bool, ...], *tensors: Any) -> tuple[Tensor, ...]:
+        *losses_and_results, inputs = (*tensors[:5], form.inputs(tensors[5:]))
+        return tuple(torch.ops.fovea.attend_backward(*losses_and_results, *inputs, list(wanted)))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *losses: Any) -> None:
+        raise RuntimeError(NO_SECOND)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
+        return vmap_rule(_Gradients.apply)(info, in_dims, *arguments)
+
+
+def attend(
+    query: Tensor,
+    key: Optional[Tensor],
+    value: Optional[Tensor],
+    parameters: Sequence[Tensor],
+    masks: Sequence[Tensor],
+    key_lengths: Optional[Tensor],
+    seed: Optional[Tensor],
+    query_offset: Optional[int],
+    spec: str,
+) -> tuple[Tensor, ...]:
+    """The operator fovea::attend inside transforms of torch.func."""
+    form = _Form(len(parameters), query_offset, spec)
+    found: tuple[Tensor, ...] = _Attend.apply(form, query, key, value, key_lengths, seed, *parameters, *masks)
+    return found
+
+
+def gradients(
+    inputs: Sequence[Any],
+    wanted: Sequence[bool],
+    losses: Sequence[Optional[Tensor]],
+    output: Tensor,
+    log_sum_exp: Tensor,
+) -> tuple[Tensor, ...]:
+    """The operator fovea::attend_backward for losses that are batches, by those inputs of fovea::attend that are
+    `wanted` of query, key, value and parameters."""
+    query, key, value, parameters, masks, key_lengths, seed, query_offset, spec = inputs
+    form = _Form(len(parameters), query_offset, spec)
+
+    def call(*tensors: Any) -> Any:
+        return _Gradients.apply(form, tuple(wanted), *tensors)
+
+    # PyTorch's older vmap drops what a Function of a whole batch records, so that each entry has its own.
+    call = legacy_rule(call) if any(map(is_legacy, losses)) else call
+    found: tuple[Tensor, ...] = call(
+        *losses, output, log_sum_exp, query, key, value, key_lengths, seed, *parameters, *masks
+    )
+    return found

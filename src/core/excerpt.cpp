@@ -1,0 +1,47 @@
+#include "core/excerpt.h"
+
+#include <algorithm>
+
+namespace fovea {
+namespace {
+
+constexpr std::size_t shown = 60;
+
+// Bytes that continue a character of UTF-8 are not counted. In text that is not UTF-8 such a byte may belong
+// to no character, which costs no more than a wrong count.
+bool starts_character(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
+}
+
+std::string grouped(std::size_t number) {
+  std::string digits = std::to_string(number);
+  for (std::size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, ",");
+  return digits;
+}
+
+}  // namespace
+
+std::string excerpt(std::string_view text, std::size_t most) {
+  // Bytes are never fewer than characters. Counted alone they also bound text that only continues.
+  if (text.size() <= most) return std::string(text);
+  const auto characters = static_cast<std::size_t>(std::count_if(text.begin(), text.end(), starts_character));
+  if (characters <= most && text.size() <= 4 * most) return std::string(text);
+  std::size_t end = 0;
+  for (std::size_t count = 0; end < text.size() && end <= 4 * shown; ++end) {
+    if (starts_character(text[end]) && count++ == shown) break;
+  }
+  return std::string(text.substr(0, end)) + "… (" + grouped(characters) + " characters)";
+}
+
+std::string excerpt_words(std::string_view text, std::size_t most) {
+  std::string result;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find_first_of(" \t\r\n"), text.size());
+    result += excerpt(text.substr(0, end), most);
+    if (end < text.size()) result += text[end];
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return result;
+}
+
+}  // namespace fovea
