@@ -18,8 +18,6 @@ _PYTHON_NAMES = {
 }
 
 _ARGUMENTS = {
-    "sink": "normalizer.sink",
-    "transitions": "normalizer.transitions",
     "dropout.rate": "dropout",
     "output": "out",
     "input": "x",
@@ -30,7 +28,6 @@ _ARGUMENTS = {
 
 def _argument(name: str) -> str:
     for prefix, replacement in (
-        ("parameters.", "score."),
         ("outputs.", ""),
         ("inputs.", ""),
         ("loss.", ""),

@@ -44,18 +44,16 @@ class Named {
     views_.erase(found);
     return view;
   }
-  // One view for each argument of each mod. An array has the axes that `axes` gives for its name.
-  std::vector<View> take_arguments(const std::string& list, const Mods& mods, const nb::dict& axes) {
-    std::vector<View> result;
-    for (std::size_t n = 0; n < mods.size(); ++n) {
-      for (const std::string& argument : mods[n].node().arguments()) {
-        const std::string name = list + "[" + std::to_string(n) + "]." + argument;
-        const std::string own =
-            axes.contains(name.c_str()) ? nb::cast<std::string>(axes[name.c_str()]) : "bhqk";
-        result.push_back(as_four_axes(arrays_, take(name), own, name));
-      }
+  // Every argument of the plan that is given. An array of a mod has the axes that `axes` gives for its name.
+  void take_arguments(const AttentionPlan& plan, const nb::dict& axes, NamedArguments<View>& to) {
+    for (const DeclaredArgument& argument : plan.arguments()) {
+      const char* name = argument.name.c_str();
+      View view = take(argument.name);
+      if (argument.declaration.layout == ArgumentDeclaration::Layout::any)
+        view = as_four_axes(arrays_, view, axes.contains(name) ? nb::cast<std::string>(axes[name]) : "bhqk",
+                            argument.name);
+      if (view || view.rank() > 0) to.set(argument.name, view);
     }
-    return result;
   }
   void done() const {
     if (!views_.empty())
@@ -71,24 +69,12 @@ class Named {
 // AttentionInputs and what they borrow.
 struct Inputs {
   AttentionInputs call;
-  std::vector<ConstTensorView> mod_arguments, weight_mod_arguments;
-  Integers key_lengths;
 
-  Inputs(const AttentionSpec& spec, Named<ConstTensorView>& arrays, const nb::dict& axes) {
+  Inputs(const AttentionPlan& plan, Named<ConstTensorView>& arrays, const nb::dict& axes) {
     call.query = arrays.take("query");
     call.key = arrays.take("key");
     call.value = arrays.take("value");
-    call.parameters = {.W = arrays.take("score.W"),
-                       .U = arrays.take("score.U"),
-                       .v = arrays.take("score.v"),
-                       .b = arrays.take("score.b"),
-                       .w = arrays.take("score.w")};
-    call.sink = arrays.take("normalizer.sink");
-    call.transitions = arrays.take("normalizer.transitions");
-    mod_arguments = arrays.take_arguments("mods", spec.mods, axes);
-    weight_mod_arguments = arrays.take_arguments("weight_mods", spec.weight_mods, axes);
-    call.mod_arguments = mod_arguments;
-    call.weight_mod_arguments = weight_mod_arguments;
+    arrays.take_arguments(plan, axes, call.arguments);
   }
 };
 
@@ -153,7 +139,7 @@ void run(const AttentionPlan& plan, const std::string& function, const nb::dict&
   Arrays arrays(function);
   Named<ConstTensorView> in(arrays, given);
   Named<TensorView> out(arrays, wanted);
-  Inputs inputs(plan.spec(), in, axes);
+  Inputs inputs(plan, in, axes);
   options.set(inputs);
   const AttentionOutputs outputs{.output = out.take("output"),
                                  .log_sum_exp = out.take("log_sum_exp"),
@@ -171,7 +157,7 @@ void run_backward(const AttentionPlan& plan, const std::string& function, const 
   Arrays arrays(function);
   Named<ConstTensorView> in(arrays, given), of(arrays, loss_given);
   Named<TensorView> out(arrays, wanted);
-  Inputs inputs(plan.spec(), in, axes);
+  Inputs inputs(plan, in, axes);
   options.set(inputs);
   const AttentionLoss loss{.output = of.take("output"),
                            .log_sum_exp = of.take("log_sum_exp"),
@@ -180,21 +166,8 @@ void run_backward(const AttentionPlan& plan, const std::string& function, const 
                            .weight_heads = options.weight_heads,
                            .weight_rows = options.weight_rows,
                            .advantage = of.take("advantage")};
-  const std::vector<TensorView> mods = out.take_arguments("mods", plan.spec().mods, axes),
-                                weight_mods =
-                                    out.take_arguments("weight_mods", plan.spec().weight_mods, axes);
-  const AttentionGradients gradients{.query = out.take("query"),
-                                     .key = out.take("key"),
-                                     .value = out.take("value"),
-                                     .W = out.take("score.W"),
-                                     .U = out.take("score.U"),
-                                     .v = out.take("score.v"),
-                                     .b = out.take("score.b"),
-                                     .w = out.take("score.w"),
-                                     .sink = out.take("normalizer.sink"),
-                                     .transitions = out.take("normalizer.transitions"),
-                                     .mod_arguments = mods,
-                                     .weight_mod_arguments = weight_mods};
+  AttentionGradients gradients{.query = out.take("query"), .key = out.take("key"), .value = out.take("value")};
+  out.take_arguments(plan, axes, gradients.arguments);
   in.done();
   of.done();
   out.done();
@@ -203,17 +176,10 @@ void run_backward(const AttentionPlan& plan, const std::string& function, const 
   });
 }
 
-// "mods[0].slope" and so on: the arrays that the mods of a plan want.
+// "score.W", "mods[0].slope" and so on: the arrays that calls of a plan may bring.
 std::vector<std::string> argument_names(const AttentionPlan& plan) {
   std::vector<std::string> names;
-  const auto add = [&](const std::string& list, const Mods& mods) {
-    for (std::size_t n = 0; n < mods.size(); ++n) {
-      for (const std::string& argument : mods[n].node().arguments())
-        names.push_back(list + "[" + std::to_string(n) + "]." + argument);
-    }
-  };
-  add("mods", plan.spec().mods);
-  add("weight_mods", plan.spec().weight_mods);
+  for (const DeclaredArgument& argument : plan.arguments()) names.push_back(argument.name);
   return names;
 }
 

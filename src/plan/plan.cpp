@@ -227,6 +227,9 @@ const AttentionSpec& AttentionPlan::spec() const noexcept {
 const AttentionShape& AttentionPlan::shape() const noexcept {
   return impl_->shape;
 }
+const std::vector<DeclaredArgument>& AttentionPlan::arguments() const noexcept {
+  return impl_->arguments;
+}
 DType AttentionPlan::dtype() const noexcept {
   return impl_->dtype;
 }

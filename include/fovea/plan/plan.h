@@ -46,6 +46,8 @@ class AttentionPlan {
   const AttentionSpec& spec() const noexcept;
   const AttentionShape& shape() const noexcept;
   DType dtype() const noexcept;
+  /// Every argument that a call may bring, in the order score, mods, normaliser, weight mods.
+  const std::vector<DeclaredArgument>& arguments() const noexcept;
   /// The kernel that runs: "avx512 flash", "reference", ...
   std::string_view kernel() const noexcept;
 

@@ -6,7 +6,7 @@
 //   const Tensor shifted = shifted_query(query, u);
 //   const Tensor table = relative_key_table({.query = query, .offsets = r, .bias = w});
 //   AttentionInputs inputs{.query = shifted, .key = key, .value = value};
-//   inputs.mod_arguments = arguments;  // an array of one view, of the table
+//   inputs.arguments = {{"mods[0].table", table}};
 //
 // Without u and w it is Shaw et al. 2018 (arXiv 1803.02155), eq. 5. Mods come after the scale, so the table
 // is scaled here, by what scales the products: the score is scale·(q + u)·k + scale·(q + w)·r.
