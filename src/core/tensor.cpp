@@ -4,6 +4,8 @@
 #include <new>
 #include <vector>
 
+#include "fovea/core/philox.h"
+
 namespace fovea {
 namespace {
 
@@ -67,6 +69,13 @@ Tensor::Tensor(DType dtype, Shape shape)
 Tensor Tensor::zeros(DType dtype, Shape shape) {
   Tensor result(dtype, shape);
   std::memset(result.raw(), 0, result.bytes());
+  return result;
+}
+
+Tensor Tensor::normal(Shape shape, std::uint64_t seed) {
+  Tensor result(DType::f32, shape);
+  PhiloxStream random(seed);
+  for (std::int64_t i = 0; i < result.count(); ++i) result.data<float>()[i] = random.next_normal();
   return result;
 }
 

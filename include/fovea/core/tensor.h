@@ -156,6 +156,8 @@ class Tensor {
   /// Elements are not set. Throws std::bad_alloc when memory runs out.
   Tensor(DType dtype, Shape shape);
   static Tensor zeros(DType dtype, Shape shape);
+  /// f32, standard normal numbers that are a function of `seed` alone (Philox).
+  static Tensor normal(Shape shape, std::uint64_t seed);
   template <class T>
   static Tensor from(std::span<const T> values, Shape shape) {
     if (static_cast<std::int64_t>(values.size()) != shape.count()) {

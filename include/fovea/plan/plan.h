@@ -129,6 +129,17 @@ void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const Atte
 void attend(const AttentionPlan& plan, ConstTensorView query, ConstTensorView key, ConstTensorView value,
             TensorView output);
 
+/// What `spec` makes of query [batch, num_query_heads, query_len, head_dim], key [batch, num_kv_heads,
+/// key_len, key_dim] and value [batch, num_kv_heads, key_len, value_dim], in a new tensor [batch,
+/// num_query_heads, query_len, value_dim] of the query's dtype. For a program that calls once: each call
+/// makes a plan and takes memory, and a loop had better make_plan before and attend inside.
+///
+///   const Tensor out = attention(q, k, v, {.mask = Causal{}});
+///
+/// Throws what make_plan and attend throw.
+Tensor attention(ConstTensorView query, ConstTensorView key, ConstTensorView value,
+                 const AttentionSpec& spec = {}, const Arguments& arguments = {});
+
 /// Gradients wanted; an empty view is "not wanted". All are overwritten, none is added to. A gradient has
 /// the shape of what it is the gradient of; those of arguments are in f32 (f64 for f64).
 struct AttentionGradients {
