@@ -17,6 +17,8 @@ __all__ = [
     "LowRankBilinear",
     "Location",
     "Coverage",
+    "Cosine",
+    "QkNorm",
 ]
 
 
@@ -191,6 +193,40 @@ class Coverage(Score):
 
     def _hidden(self) -> int:
         return length(self.v, "score.v")
+
+
+class Cosine(Score):
+    """s = cos(q, k) / max(temperature, 0.01), a learned temperature a head (Swin Transformer V2, Liu et al. 2022,
+    arXiv 2111.09883, eq. 2).
+
+    Args:
+        temperature: [heads] of the queries.
+
+    >>> import numpy as np
+    >>> fovea.attention(q, k, v, score=fovea.Cosine(np.full(2, 0.1))).shape
+    (1, 2, 4, 8)
+    """
+
+    temperature: Any
+    _name = "cosine"
+
+
+class QkNorm(Score):
+    """Queries and keys divided by their root mean square, times learned gains, then the scaled dot product
+    (Henry et al. 2020, arXiv 2010.04245; Qwen3, Gemma 3).
+
+    Args:
+        query_gain: [dim].
+        key_gain: [dim].
+
+    >>> import numpy as np
+    >>> fovea.attention(q, k, v, score=fovea.QkNorm(np.ones(8), np.ones(8))).shape
+    (1, 2, 4, 8)
+    """
+
+    query_gain: Any
+    key_gain: Any
+    _name = "qk-norm"
 
 
 def length(array: Any, argument: str) -> int:

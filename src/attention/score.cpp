@@ -102,4 +102,24 @@ const ScoreDefinition& Coverage::definition() {
   return it;
 }
 
+const ScoreDefinition& Cosine::definition() {
+  static const ScoreDefinition it{
+      .name = "cosine",
+      .arguments = {{.name = "temperature", .axes = {{.size = &Sizes::num_query_heads}}}},
+      .query = {.norm = RowMap::Norm::unit_length, .gain = 0, .gain_is = RowMap::Gain::divisor},
+      .key = {.norm = RowMap::Norm::unit_length}};
+  return it;
+}
+
+const ScoreDefinition& QkNorm::definition() {
+  static const ScoreDefinition it{
+      .name = "qk-norm",
+      .scaled_by_dim = true,
+      .arguments = {{.name = "query_gain", .axes = {{.size = &Sizes::query_dim}}},
+                    {.name = "key_gain", .axes = {{.size = &Sizes::key_dim}}}},
+      .query = {.norm = RowMap::Norm::root_mean_square, .gain = 0},
+      .key = {.norm = RowMap::Norm::root_mean_square, .gain = 1}};
+  return it;
+}
+
 }  // namespace fovea

@@ -68,7 +68,7 @@ void add_score(CLI::App& command, AttendOptions& o) {
   Group group(command, o, "Score");
   group.add("--score", o.score,
             "scaled-dot, dot, bilinear, additive, concat, low-rank, location, coverage (what earlier queries "
-            "looked at)");
+            "looked at), cosine, qk-norm");
   group.add("--scale", o.scale, "multiplies the score; default 1/sqrt(head_dim) for scaled-dot, else 1");
   group.file("--bilinear", o.bilinear, "W [key_dim, query_dim] of s = k'Wq, or one a head");
   group.file("--additive-query", o.additive_query, "W [hidden, query_dim] of s = v'tanh(Wq + Uk + b)");

@@ -113,7 +113,7 @@ HeadGain<T> gain_of(const RowNorm& norm, std::int64_t head) {
   const T* values = norm.gain.data<T>();
   if (norm.map.gain_is == RowMap::Gain::divisor)
     return {T{1} / std::max(values[head * norm.gain.stride(0)], static_cast<T>(smallest_divisor))};
-  return {T{1}, values + (norm.gain.rank() == 2 ? head * norm.gain.stride(0) : 0)};
+  return {T{1}, values};
 }
 
 template <class T>
@@ -183,10 +183,8 @@ void gain_gradient(const RowSizes& s, const RowNorm& norm, const kernels::Operan
     }
     return;
   }
-  const bool shared = d_gain.rank() == 1;
-  std::fill_n(to, d_gain.count(), T{0});
-  for (std::int64_t h = 0; h < s.heads; ++h)
-    add_scaled(T{1}, by_head + h * norm.dim, norm.dim, to + (shared ? 0 : h * norm.dim));
+  std::fill_n(to, norm.dim, T{0});
+  for (std::int64_t h = 0; h < s.heads; ++h) add_scaled(T{1}, by_head + h * norm.dim, norm.dim, to);
 }
 
 #define FOVEA_INSTANTIATE(T)                                                                                 \

@@ -88,7 +88,7 @@ inline Factor score_factor() {
   return {"score",
           {level("scaled-dot", ScaledDot{}), level("dot", Dot{}), level("bilinear", Bilinear{}),
            level("additive", Additive{}), level("low-rank", LowRankBilinear{}), level("location", Location{}),
-           level("coverage", Coverage{})}};
+           level("coverage", Coverage{}), level("cosine", Cosine{}), level("qk-norm", QkNorm{})}};
 }
 
 // Every built-in alone, arguments shared in every way, chains, and mods of one's own.

@@ -133,6 +133,43 @@ TEST(Score, LowRankAndConcat) {
   });
 }
 
+// Liu et al. 2022, eq. 2, and Henry et al. 2020 with root mean squares: the scores in loops, in double.
+TEST(Score, NormalizedScoresAreTheirDefinitions) {
+  for_draws(30, [](const Draw& draw) {
+    const std::int64_t D = draw.head_dim, K = draw.key_len;
+    const Tensor temperature = draw.tensor({draw.heads}), query_gain = draw.tensor({D}),
+                 key_gain = draw.tensor({D});
+    // From below the least temperature to above it.
+    for (std::int64_t h = 0; h < draw.heads; ++h)
+      set_element(temperature, h, h == 0 ? 0.005 : 1.5 + element(temperature, h));
+    AttentionInputs cosine = draw.inputs(), normed = draw.inputs();
+    cosine.arguments = {{"score.temperature", temperature}};
+    normed.arguments = {{"score.query_gain", query_gain}, {"score.key_gain", key_gain}};
+    // A sigmoid shows each score; the temperature of head 0 makes them a hundred times as large.
+    const AttentionSpec spec{.score = Cosine{}, .mask = draw.mask, .normalizer = Sigmoid{}},
+        norm_spec{.score = QkNorm{}, .mask = draw.mask, .normalizer = Sigmoid{}};
+    const Forward of_cosine = draw.forward(spec, cosine), of_norm = draw.forward(norm_spec, normed);
+    draw.each_row([&](std::int64_t b, std::int64_t h, std::int64_t r, std::int64_t row) {
+      const std::int64_t kv = b * draw.kv_heads + h / (draw.heads / draw.kv_heads);
+      for (std::int64_t j = 0; j < K; ++j) {
+        if (!draw.visible(b, h, r, j)) continue;
+        double qq = 0.0, kk = 0.0, qk = 0.0, gained = 0.0;
+        for (std::int64_t d = 0; d < D; ++d) {
+          const double q = element(draw.query, row * D + d), k = element(draw.key, (kv * K + j) * D + d);
+          qq += q * q, kk += k * k, qk += q * k;
+          gained += element(query_gain, d) * q * element(key_gain, d) * k;
+        }
+        const double n = static_cast<double>(D), divisor = std::max(element(temperature, h), 0.01),
+                     by_cosine = qk / std::sqrt(qq * kk) / divisor,
+                     by_norm = gained / std::sqrt((qq / n + 1e-6) * (kk / n + 1e-6)) / std::sqrt(n);
+        ASSERT_NEAR(element(of_cosine.weights, row * K + j), 1 / (1 + std::exp(-by_cosine)),
+                    100 * draw.tolerance());
+        ASSERT_NEAR(element(of_norm.weights, row * K + j), 1 / (1 + std::exp(-by_norm)), draw.tolerance());
+      }
+    });
+  });
+}
+
 // Identity 21: who asks and who answers is not the same, unless W is symmetric. A sigmoid shows each score.
 TEST(Score, BilinearIsNotSymmetric) {
   for_draws(20, [](const Draw& draw) {

@@ -61,6 +61,8 @@ SCORES: dict[str, Make] = {
     "additive without U": lambda r, s: fovea.Additive(_n(r, HIDDEN, s.dim), None, _n(r, HIDDEN)),
     "concat": lambda r, s: fovea.Concat(_n(r, 5, 2 * s.dim), _n(r, 5)),
     "low-rank": lambda r, s: fovea.LowRankBilinear(_n(r, 4, s.dim), _n(r, 4, s.dim)),
+    "cosine": lambda r, s: fovea.Cosine(0.5 + r.random(s.heads)),
+    "qk-norm": lambda r, s: fovea.QkNorm(_n(r, s.dim), _n(r, s.dim)),
     "location": lambda r, s: fovea.Location(_n(r, s.columns + 2, s.dim)),
     "coverage": lambda r, s: fovea.Coverage(_n(r, 5, s.dim), _n(r, 5, s.dim), _n(r, 5), _n(r, 5)),
     "coverage with b": lambda r, s: fovea.Coverage(

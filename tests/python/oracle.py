@@ -34,7 +34,7 @@ def attention(
     normalizer = normalizer or fovea.Softmax()
     offset = columns - rows if query_offset is None else query_offset
     if scale is None:
-        scale = 1 / math.sqrt(dim) if isinstance(score, fovea.ScaledDot) else 1.0
+        scale = 1 / math.sqrt(dim) if isinstance(score, (fovea.ScaledDot, fovea.QkNorm)) else 1.0
     weights = np.zeros((batch, heads, rows, columns))
     lse = np.full((batch, heads, rows), -np.inf)
     for b, h in itertools.product(range(batch), range(heads)):
@@ -80,6 +80,12 @@ def _scores(score: Any, q: Any, k: Any, head: int, covered: Any, columns: int) -
         return k @ ((W[head] if W.ndim == 3 else W) @ q)
     if isinstance(score, fovea.LowRankBilinear):
         return (k @ _f64(score.U).T) @ (_f64(score.W) @ q)
+    if isinstance(score, fovea.Cosine):
+        unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)  # noqa: E731
+        return unit(k) @ unit(q) / max(_f64(score.temperature)[head], 0.01)
+    if isinstance(score, fovea.QkNorm):
+        rms = lambda x: np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6)  # noqa: E731
+        return (_f64(score.key_gain) * k / rms(k)) @ (_f64(score.query_gain) * q / rms(q))
     if isinstance(score, fovea.Location):
         return (_f64(score.W) @ q)[:columns]
     if isinstance(score, fovea.Concat):

@@ -52,7 +52,7 @@ class ExpressionError : public InvalidArgument {
 /// Throws ExpressionError naming the column and what was expected there.
 Mask parse_mask(std::string_view text);
 
-/// scaled-dot, dot, bilinear, additive, low-rank, location or coverage. Throws ExpressionError.
+/// The name of a score: "scaled-dot", "additive", ... (score.h). Throws ExpressionError.
 Score parse_score(std::string_view text);
 std::string to_string(const Score& score);
 

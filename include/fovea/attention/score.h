@@ -28,7 +28,7 @@ struct RowMap {
     root_mean_square  ///< x / sqrt(mean x² + 1e-6) (Zhang and Sennrich 2019, arXiv 1910.07467)
   };
   enum class Gain : std::uint8_t {
-    factor,  ///< the normalised row times the gain, [row_dim] or one a query head
+    factor,  ///< the normalised row times the gain, [row_dim]
     divisor  ///< the normalised row over max(gain, 0.01), the gain a number a query head
   };
   int matrix = -1;  ///< W [out, in]: x becomes W x
@@ -104,7 +104,23 @@ struct Coverage {
   friend bool operator==(const Coverage&, const Coverage&) = default;
 };
 
-using Score = std::variant<ScaledDot, Dot, Bilinear, Additive, LowRankBilinear, Location, Coverage>;
+/// s = cos(q, k) / max(temperature, 0.01), with a learned temperature a query head (Swin Transformer V2, Liu et
+/// al. 2022, arXiv 2111.09883, eq. 2). temperature is [num_query_heads]. A row of zeros has cosine 0 with all.
+struct Cosine {
+  static const ScoreDefinition& definition();
+  friend bool operator==(const Cosine&, const Cosine&) = default;
+};
+
+/// s = (g_q ∘ q / rms(q))·(g_k ∘ k / rms(k)) / sqrt(head_dim), rms(x) = sqrt(mean x² + 1e-6): queries and keys
+/// are normalised, with learned gains that all heads share (Henry et al. 2020, arXiv 2010.04245, with their
+/// length; Qwen3 and Gemma 3 with the root mean square). query_gain and key_gain are [head_dim].
+struct QkNorm {
+  static const ScoreDefinition& definition();
+  friend bool operator==(const QkNorm&, const QkNorm&) = default;
+};
+
+using Score = std::variant<ScaledDot, Dot, Bilinear, Additive, LowRankBilinear, Location, Coverage, Cosine,
+                           QkNorm>;
 
 inline const ScoreDefinition& definition(const Score& score) {
   return std::visit([]<class S>(const S&) -> const ScoreDefinition& { return S::definition(); }, score);
