@@ -67,6 +67,9 @@ class RnnModel final : public SequenceToSequence {
       decoder_context_ = nn::Linear(set, "decoder.context", context_dim(),
                                     autograd::gate_count(config.cell) * h, Bias::without);
     }
+    // Adam moves all of a score's products at once, by sqrt(width) more than their random start would
+    // suggest. Unscaled scores so ran into a hard softmax on some wrong key within 25 updates, and stayed
+    // there: hence scale_score. The additive score needs no such care: its tanh bounds it.
     switch (config.attention) {
       case RnnAttention::none:
         break;
@@ -76,15 +79,20 @@ class RnnModel final : public SequenceToSequence {
         vector_ = &set.xavier("attention.vector", {h});
         break;
       case RnnAttention::dot:
+        key_ = nn::Linear(set, "attention.key", 2 * h, h, Bias::without);
+        nn::scale_score({key_.weight}, h);
+        break;
       case RnnAttention::scaled_dot:
         key_ = nn::Linear(set, "attention.key", 2 * h, h, Bias::without);
         break;
       case RnnAttention::low_rank:
         query_ = nn::Linear(set, "attention.query", h, config.rank, Bias::without);
         key_ = nn::Linear(set, "attention.key", 2 * h, config.rank, Bias::without);
+        nn::scale_score({query_.weight, key_.weight}, config.rank);
         break;
       case RnnAttention::general:
         bilinear_ = &set.xavier("attention.bilinear", {2 * h, h});
+        nn::scale_score({bilinear_}, h);
         break;
     }
     if (attends() && config.values == ValueKind::projection)
