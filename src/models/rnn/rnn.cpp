@@ -67,9 +67,9 @@ class RnnModel final : public SequenceToSequence {
       decoder_context_ = nn::Linear(set, "decoder.context", context_dim(),
                                     autograd::gate_count(config.cell) * h, Bias::without);
     }
-    // Adam moves all of a score's products at once, by sqrt(width) more than their random start would
-    // suggest. Unscaled scores so ran into a hard softmax on some wrong key within 25 updates, and stayed
-    // there: hence scale_score. The additive score needs no such care: its tanh bounds it.
+    // Adam moves all products of a score in one direction, which is sqrt(width) times as far as for the
+    // scaled dot product. Without scale_score the unscaled scores became a hard softmax on a wrong key within
+    // 50 updates and stayed there (docs/decisions/0019). The tanh bounds the additive score.
     switch (config.attention) {
       case RnnAttention::none:
         break;
