@@ -41,6 +41,14 @@ function(run_algebra)
   endif()
 endfunction()
 
+# A block of the tour as its first page says to run one; the blocks themselves are the test documents.tour.
+function(run_tour)
+  build_and_run("${SOURCE}/examples/tour" tour)
+  if(NOT output MATCHES "weights *0\\.468 +0\\.063 +0\\.468\ncontext *0\\.937 +0\\.532\n$")
+    message(FATAL_ERROR "examples/tour printed something else than docs/tour/2-looking-back.md says:\n${output}")
+  endif()
+endfunction()
+
 file(REMOVE_RECURSE "${WORK}")
 if(FROM STREQUAL "engine")
   step("configuring the engine" ${CMAKE_COMMAND} -S "${SOURCE}" -B "${WORK}/engine" -G Ninja
@@ -65,6 +73,7 @@ else()
   step("installing" ${CMAKE_COMMAND} --install "${BUILD}" --prefix "${WORK}/prefix")
   run_attend()
   run_algebra()
+  run_tour()
   build_and_run("${SOURCE}/tests/install/layers" layers)
   # The package must not lean on the tree it was built from.
   file(GLOB_RECURSE package_files "${WORK}/prefix/*.cmake")
