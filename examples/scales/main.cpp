@@ -167,7 +167,7 @@ void compare_translators(gallery::Run& run) {
                 .at_least = 85.0});
     page.maps.push_back(alignment_map(translator, contender.name, text::held_out_sentences().pairs[0]));
   }
-  run.picture(inspect::draw_picture(page));
+  run.picture(pictures::draw_picture(page));
   run.report().pages.push_back(page);
 }
 
