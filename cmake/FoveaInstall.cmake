@@ -1,5 +1,6 @@
-# cmake --install: two export sets, so that a program that needs the engine alone finds it without oneDNN,
-# SentencePiece or libpng on the machine. `--component attention` installs the engine alone.
+# cmake --install: three export sets, so that a program that needs the engine alone finds it without oneDNN and
+# SentencePiece on the machine, and one that draws no pictures without Cairo and Pango. `--component attention` installs
+# the engine alone.
 include(CMakePackageConfigHelpers)
 set(FOVEA_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Fovea)
 
@@ -31,6 +32,14 @@ if(FOVEA_NN)
             FILES_MATCHING PATTERN "*.h")
   endforeach()
   install(FILES cmake/FindDNNL.cmake cmake/FindSentencePiece.cmake DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT nn)
+  if(FOVEA_PICTURES)
+    install(TARGETS fovea_pictures EXPORT FoveaPicturesTargets
+            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT pictures)
+    install(EXPORT FoveaPicturesTargets NAMESPACE fovea:: DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT pictures)
+    install(DIRECTORY include/fovea/pictures DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT pictures
+            FILES_MATCHING PATTERN "*.h")
+    install(FILES cmake/FindPangoCairo.cmake DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT pictures)
+  endif()
   if(TARGET fovea)
     install(TARGETS fovea RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
   endif()

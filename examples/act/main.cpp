@@ -7,9 +7,9 @@
 
 #include <algorithm>
 
-#include "fovea/inspect/scene.h"
 #include "fovea/models/decoder.h"
 #include "fovea/nn/patches.h"
+#include "fovea/pictures/scene.h"
 #include "gallery.h"
 #include "world.h"
 
@@ -183,16 +183,16 @@ void draw(gallery::Run& run, const Policy& policy, const Episodes& world) {
   const models::Written written = policy.act(one);
   const Episode& episode = one.episodes[0];
   const int side = World::kSide * Episodes::kPixels;
-  inspect::Scene image{.caption = text::joined(words(), one.instructions[0]),
-                       .width = side,
-                       .height = side,
-                       .pixels = episode.image.pixels,
-                       .weights = {},
-                       .boxes = {}};
-  std::vector<inspect::Scene> panels{image};
+  pictures::Scene image{.caption = text::joined(words(), one.instructions[0]),
+                        .width = side,
+                        .height = side,
+                        .pixels = episode.image.pixels,
+                        .weights = {},
+                        .boxes = {}};
+  std::vector<pictures::Scene> panels{image};
   const std::vector<Action> actions = actions_of(written.ids[0]);
   for (std::size_t i = 0; i < actions.size(); ++i) {
-    inspect::Scene panel = image;
+    pictures::Scene panel = image;
     panel.caption = fmt::format("{}. {}", i + 1, kActions.at(static_cast<std::size_t>(actions[i])));
     panel.rows = panel.columns = World::kSide;
     const std::span<const float> read = written.row(0, 0, i);
@@ -204,7 +204,7 @@ void draw(gallery::Run& run, const Policy& policy, const Episodes& world) {
                            Episodes::kPixels, "gripper"});
     panels.push_back(panel);
   }
-  run.picture(inspect::draw_scenes(panels, {.title = "Patches read to choose an action", .columns = 4}));
+  run.picture(pictures::draw_scenes(panels, {.title = "Patches read to choose an action", .columns = 4}));
 }
 
 // -- the whole

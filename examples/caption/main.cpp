@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "fovea/inspect/scene.h"
 #include "fovea/models/decoder.h"
 #include "fovea/nn/patches.h"
+#include "fovea/pictures/scene.h"
 #include "gallery.h"
 #include "scenes.h"
 
@@ -151,7 +151,7 @@ Score evaluate(const Captioner& model, const Scenes& scenes, Part part, std::int
 
 // -- picture
 
-inspect::Scene scene_of(const Scene& scene, const std::string& caption) {
+pictures::Scene scene_of(const Scene& scene, const std::string& caption) {
   return {.caption = caption,
           .width = Scenes::kSide,
           .height = Scenes::kSide,
@@ -162,7 +162,7 @@ inspect::Scene scene_of(const Scene& scene, const std::string& caption) {
 
 // Two unseen scenes, a line each: the image, then what was read to write each of its three nouns.
 void draw(gallery::Run& run, const Captioner& model, const Scenes& scenes) {
-  std::vector<inspect::Scene> panels;
+  std::vector<pictures::Scene> panels;
   const Examples examples = collect(scenes, Part::test, 0, 4, 2);
   const models::Written written = model.describe(examples.images);
   for (std::size_t b = 1; b < 4; b += 2) {
@@ -180,7 +180,7 @@ void draw(gallery::Run& run, const Captioner& model, const Scenes& scenes) {
       panels.back().weights.assign(read.begin(), read.end());
     }
   }
-  run.picture(inspect::draw_scenes(panels, {.title = "Patches read to write a noun", .columns = 4}));
+  run.picture(pictures::draw_scenes(panels, {.title = "Patches read to write a noun", .columns = 4}));
 }
 
 // -- the whole

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <map>
 
-#include "fovea/inspect/marked_text.h"
 #include "fovea/models/word_encoder.h"
+#include "fovea/pictures/marked_text.h"
 #include "fovea/text/word_features.h"
 #include "fovea/train/batching.h"
 #include "gallery.h"
@@ -253,8 +253,8 @@ std::vector<std::size_t> questions_to_show(const gallery::Run& run, const Data& 
 }
 
 // The weights of the pooling's query over the words.
-inspect::Picture draw(const Classifier& model, const Data& test, const std::vector<std::size_t>& shown) {
-  std::vector<inspect::MarkedText> texts;
+inspect::Drawing draw(const Classifier& model, const Data& test, const std::vector<std::size_t>& shown) {
+  std::vector<pictures::MarkedText> texts;
   for (const std::size_t i : shown) {
     const Question& question = test.questions[i];
     const std::size_t index[] = {i};
@@ -265,7 +265,7 @@ inspect::Picture draw(const Classifier& model, const Data& test, const std::vect
                      .words = question.words,
                      .weights = inspect::attended_by(weights, 0, 0, std::ssize(question.words))});
   }
-  return inspect::draw_marked_texts(texts, {.title = "What the query of the pooling attends to"});
+  return pictures::draw_marked_texts(texts, {.title = "What the query of the pooling attends to"});
 }
 
 void example(gallery::Run& run) {

@@ -177,7 +177,7 @@ void show_lags(gallery::Run& run, const Source& source, const Network& network) 
       .facts = {},
       .maps = {map}};
   run.report().pages.push_back(page);
-  run.picture(fovea::inspect::draw_picture(page));
+  run.picture(fovea::pictures::draw_picture(page));
 }
 
 // A forecast beside what came, in the report.

@@ -268,7 +268,7 @@ void draw(Run& run, const std::vector<Contender>& all, const std::deque<Reader>&
                            forget::word(story.words[static_cast<std::size_t>(question.position)]),
                            question.position - question.told, forget::word(question.answer));
   page.maps = {map};
-  run.picture(inspect::draw_picture(page));
+  run.picture(pictures::draw_picture(page));
   run.report().pages.push_back(page);
 }
 

@@ -13,6 +13,7 @@
 #include "fovea/core/error.h"
 #include "fovea/models/weights.h"
 #include "fovea/nn/module.h"
+#include "fovea/pictures/render.h"
 
 namespace gallery {
 namespace {
@@ -126,9 +127,14 @@ void Run::figure(const Figure& figure) {
   state_->figures.push_back(figure);
 }
 
-void Run::picture(const fovea::inspect::Picture& picture) {
-  if (state_->seed == state_->options.seeds.front())
-    fovea::inspect::write_png(state_->options.output + "/picture.png", picture);
+void Run::picture(const fovea::inspect::Drawing& picture) {
+  if (state_->seed == state_->options.seeds.front()) {
+    std::string uncovered;
+    for (const std::string& character :
+         fovea::pictures::write(state_->options.output + "/picture.png", picture))
+      uncovered += " " + character;
+    if (!uncovered.empty()) say("the picture shows boxes, no font of this machine has:" + uncovered);
+  }
 }
 
 namespace {

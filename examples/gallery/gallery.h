@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "fovea/inspect/png.h"
 #include "fovea/inspect/report.h"
+#include "fovea/pictures/maps.h"
 #include "fovea/train/fit.h"
 
 namespace gallery {
@@ -58,7 +58,7 @@ class Run {
 
   void figure(const Figure& figure);
   /// The page's picture, of the first seed: picture.png.
-  void picture(const fovea::inspect::Picture& picture);
+  void picture(const fovea::inspect::Drawing& picture);
   /// What the page (report.html) shows besides figures, losses and the picture.
   fovea::inspect::ReportData& report();
 

@@ -262,7 +262,7 @@ void draw(gallery::Run& run, const Data& data, models::LanguageModel& model) {
       .output = {},
       .facts = {},
       .maps = {inspect::as_map(matrix, fmt::format("layer {}, head {}", chosen.layer, chosen.head))}};
-  run.picture(inspect::draw_picture(page));
+  run.picture(pictures::draw_picture(page));
   run.report().pages.push_back(page);
 }
 

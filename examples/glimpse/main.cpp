@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "canvas.h"
-#include "fovea/inspect/scene.h"
+#include "fovea/pictures/scene.h"
 #include "gallery.h"
 #include "models.h"
 
@@ -184,7 +184,7 @@ std::vector<float> weight_of_pixels(const Tensor& weights, std::int64_t b) {
 
 // The first canvases, looked at by both models: the windows of one in the order of its looks, the weights of
 // the other, each window's spread over its pixels.
-inspect::Picture draw(const HardModel& hard, const SoftModel& soft, const Canvases& canvases) {
+inspect::Drawing draw(const HardModel& hard, const SoftModel& soft, const Canvases& canvases) {
   constexpr inspect::Rgb kColours[] = {{230, 159, 0}, {86, 180, 233}, {0, 158, 115}, {240, 228, 66}};
   Context inference;
   Tensor weights;
@@ -193,11 +193,11 @@ inspect::Picture draw(const HardModel& hard, const SoftModel& soft, const Canvas
       autograd::argmax_rows(soft(inference, canvases, &weights).value());
   std::vector<std::vector<std::int32_t>> hard_says;
   for (const Var& logits : looks.logits) hard_says.push_back(autograd::argmax_rows(logits.value()));
-  std::vector<inspect::Scene> scenes;
+  std::vector<pictures::Scene> scenes;
   for (const Choice choice : {Choice::best, Choice::blind}) {
     for (std::int64_t b = 0; b < canvases.size; ++b) {
       const auto at = static_cast<std::size_t>(b);
-      inspect::Scene scene;
+      pictures::Scene scene;
       scene.width = scene.height = canvas_side;
       scene.pixels.assign(canvases.pixels.begin() + b * canvas_pixels,
                           canvases.pixels.begin() + (b + 1) * canvas_pixels);
@@ -223,9 +223,9 @@ inspect::Picture draw(const HardModel& hard, const SoftModel& soft, const Canvas
       scenes.push_back(scene);
     }
   }
-  return inspect::draw_scenes(scenes, {.title = "Where to look: four glimpses, or everything weighed",
-                                       .columns = static_cast<int>(canvases.size),
-                                       .zoom = 7});
+  return pictures::draw_scenes(scenes, {.title = "Where to look: four glimpses, or everything weighed",
+                                        .columns = static_cast<int>(canvases.size),
+                                        .zoom = 3.5});
 }
 
 // -- main

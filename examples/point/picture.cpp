@@ -5,12 +5,13 @@
 #include <cmath>
 
 #include "fovea/inspect/report.h"
-#include "fovea/inspect/scene.h"
+#include "fovea/pictures/scene.h"
 
 namespace point {
 namespace {
 
 namespace inspect = fovea::inspect;
+namespace pictures = fovea::pictures;
 constexpr int kSide = 250, kMargin = 25, kRadius = 7;
 constexpr inspect::Rgb kFaint{214, 217, 224}, kStrong{214, 0, 143}, kLine{120, 126, 140};
 
@@ -19,7 +20,7 @@ inspect::Point on_canvas(const Place& place) {
   return {kMargin + place.x * (kSide - 2 * kMargin), kSide - kMargin - place.y * (kSide - 2 * kMargin)};
 }
 
-void paint_disc(inspect::Scene& scene, const inspect::Point& centre, double radius, inspect::Rgb colour) {
+void paint_disc(pictures::Scene& scene, const inspect::Point& centre, double radius, inspect::Rgb colour) {
   for (int y = 0; y < kSide; ++y) {
     for (int x = 0; x < kSide; ++x) {
       if (std::hypot(x + 0.5 - centre.x, y + 0.5 - centre.y) > radius) continue;
@@ -31,7 +32,7 @@ void paint_disc(inspect::Scene& scene, const inspect::Point& centre, double radi
   }
 }
 
-void paint_line(inspect::Scene& scene, const inspect::Point& from, const inspect::Point& to) {
+void paint_line(pictures::Scene& scene, const inspect::Point& from, const inspect::Point& to) {
   const int dots = 1 + static_cast<int>(std::hypot(to.x - from.x, to.y - from.y));
   for (int i = 0; i <= dots; ++i) {
     const double t = static_cast<double>(i) / dots;
@@ -48,15 +49,15 @@ inspect::Rgb shade(float weight) {
 
 }  // namespace
 
-inspect::Picture draw_steps(const Network& network, const Sets& sets) {
+inspect::Drawing draw_steps(const Network& network, const Sets& sets) {
   std::vector<fovea::Tensor> weights;
   std::vector<std::int32_t> rows = network.answer(sets, &weights).front();
   rows.push_back(0);
   const std::vector<Place>& places = sets.places.front();
-  std::vector<inspect::Scene> scenes;
+  std::vector<pictures::Scene> scenes;
   for (std::size_t step = 0; step < rows.size() && step < weights.size(); ++step) {
     const float* weight = weights[step].data<float>();
-    inspect::Scene scene;
+    pictures::Scene scene;
     scene.width = scene.height = kSide;
     scene.pixels.assign(3 * kSide * kSide, 1.0f);
     const auto corner = [&](std::size_t of_step) { return on_canvas(places[rows[of_step] - 1]); };
@@ -75,9 +76,9 @@ inspect::Picture draw_steps(const Network& network, const Sets& sets) {
         rows[step] > 0 ? fmt::format("step {}", step + 1) : fmt::format("step {}: end, {}", step + 1, share);
     scenes.push_back(std::move(scene));
   }
-  return inspect::draw_scenes(
+  return pictures::draw_scenes(
       scenes,
-      {.title = "Where the pointer looks, step by step: a hull of 12 points", .columns = 4, .zoom = 1});
+      {.title = "Where the pointer looks, step by step: a hull of 12 points", .columns = 4, .zoom = 0.5});
 }
 
 }  // namespace point

@@ -3,12 +3,12 @@
 
 #include <vector>
 
-#include "fovea/inspect/png.h"
+#include "fovea/inspect/drawing.h"
 #include "network.h"
 
 namespace point {
 
 /// The steps of `network` on the first set of `sets`.
-fovea::inspect::Picture draw_steps(const Network& network, const Sets& sets);
+fovea::inspect::Drawing draw_steps(const Network& network, const Sets& sets);
 
 }  // namespace point

@@ -127,7 +127,7 @@ void draw_choices(gallery::Run& run, const text::Vocabulary& words, const Choose
                                   .output = chain->story.answer,
                                   .facts = {},
                                   .maps = {inspect::as_map(matrix, "two questions about one story")}};
-  run.picture(inspect::draw_picture(page));
+  run.picture(pictures::draw_picture(page));
   run.report().pages.push_back(page);
 }
 

@@ -258,7 +258,7 @@ void draw(Run& run, const retrieve::CrossEncoder& cross, const Family& family) {
   run.report().pages.push_back(page);
   page.maps[0].heads = 1;
   page.maps[0].weights = mean;
-  run.picture(inspect::draw_picture(page));
+  run.picture(pictures::draw_picture(page));
 }
 
 void example(Run& run) {

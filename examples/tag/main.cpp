@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <map>
 
-#include "fovea/inspect/marked_text.h"
 #include "fovea/models/word_encoder.h"
+#include "fovea/pictures/marked_text.h"
 #include "fovea/text/word_features.h"
 #include "fovea/train/batching.h"
 #include "gallery.h"
@@ -219,7 +219,7 @@ std::vector<std::size_t> sentences_to_show(const Data& test, const std::vector<T
 
 // The picture has the first layer, where a name looks for what decides; the report has every head of both.
 void draw(gallery::Run& run, const Tagger& tagger, const Data& test, const std::vector<std::size_t>& shown) {
-  std::vector<inspect::MarkedText> texts;
+  std::vector<pictures::MarkedText> texts;
   for (const std::size_t i : shown) {
     const std::vector<std::string>& words = test.sentences[i].words;
     const std::size_t index[] = {i};
@@ -243,7 +243,7 @@ void draw(gallery::Run& run, const Tagger& tagger, const Data& test, const std::
     }
     run.report().pages.push_back(page);
   }
-  run.picture(inspect::draw_marked_texts(texts, {.title = "What the framed name attends to"}));
+  run.picture(pictures::draw_marked_texts(texts, {.title = "What the framed name attends to"}));
 }
 
 void example(gallery::Run& run) {

@@ -120,7 +120,7 @@ void draw_trace(gallery::Run& run, const Program& program, const text::Vocabular
       .output = program.lines[static_cast<std::size_t>(program.wrote)].source,
       .facts = {},
       .maps = {inspect::as_map(matrix, "lines (down) and the words of the message (across)")}};
-  run.picture(inspect::draw_picture(page));
+  run.picture(pictures::draw_picture(page));
   run.report().pages.push_back(page);
 }
 

@@ -7,12 +7,13 @@
 #include "cli/commands.h"
 #include "cli/progress.h"
 #include "cli/views.h"
-#include "fovea/inspect/png.h"
 #include "fovea/inspect/report.h"
 #include "fovea/inspect/terminal.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
 #include "fovea/models/weights.h"
+#include "fovea/pictures/maps.h"
+#include "fovea/pictures/render.h"
 #include "fovea/text/generated.h"
 #include "fovea/train/dataset.h"
 
@@ -150,7 +151,7 @@ void print_table(const std::vector<Trained>& trained) {
 }
 
 void show_sentences(std::vector<Trained>& trained, inspect::ReportData& report, const Options& o) {
-  int pictures = 0;
+  int count = 0;
   for (const text::SentencePair& pair : text::held_out_sentences().pairs) {
     fmt::print("\n{}\n", text::detokenize(pair.source));
     for (std::size_t i = 0; i < trained.size(); ++i) {
@@ -163,7 +164,8 @@ void show_sentences(std::vector<Trained>& trained, inspect::ReportData& report, 
                                      contenders[i].name + ": " + text::detokenize(pair.source), pair.source,
                                      t.text));
       if (!contenders[i].transformer)
-        inspect::write_png(fmt::format("{}/alignment-{}.png", o.output, ++pictures), report.pages.back());
+        (void)pictures::write(fmt::format("{}/alignment-{}.png", o.output, ++count),
+                              pictures::draw_picture(report.pages.back()));
     }
   }
 }

@@ -1,16 +1,24 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/commands.h"
 #include "cli/views.h"
+#include "fovea/inspect/graph.h"
 #include "fovea/inspect/html.h"
-#include "fovea/inspect/png.h"
+#include "fovea/pictures/graph.h"
+#include "fovea/pictures/maps.h"
+#include "fovea/pictures/render.h"
 #include "text/utf8.h"
 
 namespace fovea::cli {
 namespace {
 
 struct Options {
-  std::string model, source, target, html, png;
+  std::string model, source, target, html, picture, graph, theme = "light";
+  std::vector<std::string> words, maps;
+  std::vector<int> heads;
+  bool show = false;
 };
 
 // An argument is checked as a line of a file would be.
@@ -23,13 +31,120 @@ void check_line(const char* flag, const std::string& line) {
     throw InvalidArgument("fovea inspect", flag, "one line", "several");
 }
 
-void run(const Options& o) {
+// All that is wrong with the options alone is said before the model is read.
+void check_options(const Options& o) {
   check_line("--source", o.source);
   check_line("--target", o.target);
-  if (o.html.empty() && o.png.empty())
-    throw InvalidArgument("fovea inspect", "--html, --png", "at least one file to write", "none");
-  if (!o.html.empty() && !o.png.empty() && same_file(o.html, o.png))
-    throw InvalidArgument("fovea inspect", "--png", "a file other than that of --html", o.png);
+  for (const std::string& word : o.words) check_line("--word", word);
+  if (o.html.empty() && o.picture.empty() && o.graph.empty() && !o.show) {
+    throw InvalidArgument("fovea inspect", "--html, --picture, --graph, --show",
+                          "at least one of them: a file to write, or the graph in the terminal", "none");
+  }
+  const std::pair<const char*, const std::string*> files[] = {
+      {"--html", &o.html}, {"--picture", &o.picture}, {"--graph", &o.graph}};
+  for (const auto& [flag, path] : files) {
+    if (path->empty()) continue;
+    if (path != &o.html) (void)pictures::format_of(*path, std::string("fovea inspect ") + flag);
+    for (const auto& [other_flag, other] : files) {
+      if (other != path && !other->empty() && same_file(*other, *path))
+        throw InvalidArgument("fovea inspect", flag, std::string("a file other than that of ") + other_flag,
+                              *path);
+    }
+  }
+  if (o.graph.empty() && !o.show) {
+    for (const auto& [flag, given] :
+         {std::pair("--word", !o.words.empty()), std::pair("--map", !o.maps.empty()),
+          std::pair("--heads", !o.heads.empty())}) {
+      if (given) throw InvalidArgument("fovea inspect", flag, "--graph or --show beside it", "neither");
+    }
+  }
+}
+
+// The maps whose graph is drawn: those that --map names by the beginning of their name, or else the last of
+// the encoder's, which is a sentence with itself, or else the last one.
+std::vector<inspect::AttentionMap> chosen_maps(const Options& o, const inspect::InspectPage& page) {
+  std::vector<inspect::AttentionMap> chosen;
+  for (const std::string& name : o.maps) {
+    const std::size_t before = chosen.size();
+    for (const inspect::AttentionMap& map : page.maps) {
+      if (map.name.starts_with(name)) chosen.push_back(map);
+    }
+    if (chosen.size() > before) continue;
+    std::string names;
+    for (const inspect::AttentionMap& map : page.maps) names += (names.empty() ? "" : ", ") + map.name;
+    throw InvalidArgument("fovea inspect", "--map", "the beginning of one of: " + names, "'" + name + "'");
+  }
+  if (!chosen.empty()) return chosen;
+  const auto encoder =
+      std::find_if(page.maps.rbegin(), page.maps.rend(),
+                   [](const inspect::AttentionMap& map) { return map.name.starts_with("encoder"); });
+  return {encoder != page.maps.rend() ? *encoder : page.maps.back()};
+}
+
+std::vector<inspect::PickedWord> picked_words(const Options& o, const inspect::AttentionMap& map) {
+  std::vector<inspect::PickedWord> picked;
+  for (const std::string& word : o.words) {
+    const std::vector<inspect::PickedWord> places = inspect::find_word(map, word);
+    if (places.empty()) {
+      std::string tokens;
+      for (const auto* side : {&map.query_tokens, &map.key_tokens}) {
+        for (const std::string& token : *side) tokens += " " + token;
+        if (map.query_tokens == map.key_tokens) break;
+      }
+      throw InvalidArgument("fovea inspect", "--word", "one of the words of '" + map.name + "':" + tokens,
+                            "'" + word + "'");
+    }
+    picked.insert(picked.end(), places.begin(), places.end());
+  }
+  return picked;
+}
+
+void warn(const std::string& path, const pictures::Uncovered& uncovered) {
+  if (uncovered.empty()) return;
+  fmt::print(stderr,
+             "{}: no font of this machine has {}; boxes stand in their place (Debian: fonts-noto-core, "
+             "fonts-noto-cjk, fonts-noto-color-emoji)\n",
+             path, fmt::join(uncovered, " "));
+}
+
+void draw_graphs(const Options& o, const inspect::InspectPage& page) {
+  const pictures::RenderOptions rendering{.theme = o.theme == "dark" ? inspect::Theme::dark
+                                                                     : inspect::Theme::light};
+  if (!o.picture.empty())
+    warn(o.picture, pictures::write(o.picture, pictures::draw_picture(page), rendering));
+  if (o.graph.empty() && !o.show) return;
+  const std::vector<inspect::AttentionMap> maps = chosen_maps(o, page);
+  std::vector<int> heads;
+  for (const int head : o.heads) {
+    const int most = std::min_element(maps.begin(), maps.end(), [](const auto& a, const auto& b) {
+                       return a.heads < b.heads;
+                     })->heads;
+    if (head > most)
+      throw InvalidArgument("fovea inspect", "--heads", "1 to " + std::to_string(most), std::to_string(head));
+    heads.push_back(head - 1);
+  }
+  std::sort(heads.begin(), heads.end());
+  heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
+  // Words are the same for maps over the same tokens; other maps are drawn with their own.
+  std::vector<std::vector<inspect::PickedWord>> words;
+  for (const inspect::AttentionMap& map : maps) words.push_back(picked_words(o, map));
+  if (!o.graph.empty()) {
+    if (std::any_of(words.begin(), words.end(), [&](const auto& of_map) { return of_map != words[0]; })) {
+      throw InvalidArgument("fovea inspect", "--map",
+                            "maps in which --word stands at the same place, for one picture",
+                            "maps of different words");
+    }
+    warn(o.graph,
+         pictures::write(o.graph,
+                         pictures::draw_graph(maps, {.title = o.source, .heads = heads, .words = words[0]}),
+                         rendering));
+  }
+  for (std::size_t m = 0; m < maps.size() && o.show; ++m)
+    fmt::print("{}\n", inspect::draw_terminal_graph(maps[m], heads, words[m]));
+}
+
+void run(const Options& o) {
+  check_options(o);
   train::Translator translator = train::Translator::load(o.model);
   if (!translator.model().attends())
     throw InvalidArgument("fovea inspect", "--model", "a model with attention", "one without");
@@ -46,7 +161,7 @@ void run(const Options& o) {
   inspect::InspectPage page = page_of(translator, "Fovea: attention", o.source, target);
   page.facts = {{"model", o.model}, {"parameters", std::to_string(translator.model().parameters().count())}};
   if (!o.html.empty()) inspect::write_html(o.html, page);
-  if (!o.png.empty()) inspect::write_png(o.png, page);
+  draw_graphs(o, page);
   fmt::print("{}\n", target);
 }
 
@@ -54,13 +169,32 @@ void run(const Options& o) {
 
 void register_inspect(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand(
-      "inspect", "Write every layer's and head's attention matrix as a page and a picture");
+  CLI::App* command = app.add_subcommand("inspect",
+                                         "Write every layer's and head's attention matrix as a page and a "
+                                         "picture, and the words joined by arcs");
   command->add_option("--model", o->model, "folder that train wrote")->required();
   command->add_option("--source", o->source, "the sentence to read")->required();
   command->add_option("--target", o->target, "the sentence to write; default: the model's own translation");
   command->add_option("--html", o->html, "one self-contained page");
-  command->add_option("--png", o->png, "one picture");
+  command->add_option("--picture,--png", o->picture, "all matrices: FILE.png, FILE.svg or FILE.pdf");
+  command->add_option("--graph", o->graph, "words joined by arcs: FILE.png, FILE.svg or FILE.pdf");
+  command->add_flag("--show", o->show, "the words and their weights in the terminal");
+  command
+      ->add_option("--word", o->words, "of --graph and --show: a word picked out; may be given several times")
+      ->allow_extra_args(false);
+  command
+      ->add_option(
+          "--map", o->maps,
+          "of --graph and --show: the beginning of a map's name, such as 'decoder.cross' or 'encoder.self "
+          "layer 1'; default: the encoder's last; may be given several times")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--heads", o->heads,
+                   "of --graph and --show: the heads whose arcs are drawn, 1,3; default: all")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--theme", o->theme, "of --picture and --graph")
+      ->check(CLI::IsMember({"light", "dark"}));
   command->callback([o] { run(*o); });
 }
 

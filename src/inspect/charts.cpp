@@ -2,23 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
 #include <cstdio>
 #include <limits>
 
 #include "fovea/core/error.h"
-#include "inspect/page.h"
 #include "inspect/unicode.h"
 
 namespace fovea::inspect {
 namespace {
 
-[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...) {
-  char text[512];
-  va_list arguments;
-  va_start(arguments, pattern);
-  std::vsnprintf(text, sizeof text, pattern, arguments);
-  va_end(arguments);
+constexpr double kText = 12.5, kName = 13, kValue = 11.5;
+
+std::string number(const char* pattern, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, pattern, value);
   return text;
 }
 
@@ -31,42 +28,29 @@ struct Frame {
   double y(double value) const { return bottom - (value - y_low) / (y_high - y_low) * (bottom - top); }
 };
 
-// Text width without a font at hand: 0.58 em an average letter of a sans-serif.
-double text_width(const std::string& text, double size) {
-  double units = 0;
-  for (const char32_t code : decode_utf8(text)) units += width_of(code);
-  return 0.58 * size * units;
+void put_text(Drawing& drawing, double x, double y, Anchor anchor, const std::string& text) {
+  drawing.items.push_back(
+      Text{.x = x, .y = y, .text = text, .size = kText, .paint = {Tone::quiet}, .anchor = anchor});
 }
 
-std::string text_at(double x, double y, const char* anchor, const std::string& text,
-                    const std::string& more = "") {
-  return format("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\"%s>", x, y, anchor, more.c_str()) +
-         escape_html(text) + "</text>\n";
-}
-
-std::string line(double x1, double y1, double x2, double y2, const char* kind) {
-  return format("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>\n", x1, y1, x2, y2,
-                kind);
+void put_line(Drawing& drawing, Point from, Point to, Tone tone) {
+  drawing.items.push_back(
+      Path{.steps = {{.kind = Step::Kind::move, .to = from}, {.to = to}}, .stroke = {tone}});
 }
 
 std::string tick_text(double value) {
-  return format("%.6g", std::abs(value) < 1e-12 ? 0.0 : value);
+  return number("%.6g", std::abs(value) < 1e-12 ? 0.0 : value);
 }
 
 // The axis title stands over the numbers, read from left to right, instead of along the axis.
-std::string y_axis(const Frame& frame, const std::vector<double>& ticks, const std::string& label) {
-  std::string out;
+void put_y_axis(Drawing& drawing, const Frame& frame, const std::vector<double>& ticks,
+                const std::string& label) {
   for (const double tick : ticks) {
-    out += line(frame.left, frame.y(tick), frame.right, frame.y(tick), tick == 0 ? "base" : "axis");
-    out += text_at(frame.left - 8, frame.y(tick) + 4, "end", tick_text(tick));
+    put_line(drawing, {frame.left, frame.y(tick)}, {frame.right, frame.y(tick)},
+             tick == 0 ? Tone::quiet : Tone::line);
+    put_text(drawing, frame.left - 8, frame.y(tick) + 4, Anchor::end, tick_text(tick));
   }
-  return out + text_at(0, frame.top - 12, "start", label);
-}
-
-std::string open_figure(const std::string& title, const char* kind, int width, int height) {
-  return format("<figure%s><figcaption>", kind) + escape_html(title) +
-         format("</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", width, height) +
-         escape_html(title) + "\">\n";
+  put_text(drawing, 0, frame.top - 12, Anchor::start, label);
 }
 
 bool finite(const Point& point) {
@@ -95,22 +79,29 @@ void spread(std::vector<EndLabel>& labels, double top, double bottom) {
   }
 }
 
-std::string draw_curve(const Curve& curve, const Frame& frame, int colour) {
-  std::string path;
-  bool drawing = false;
+void put_curve(Drawing& drawing, const Curve& curve, const Frame& frame, int colour) {
+  Path path{.steps = {}, .stroke = {Series{colour}}, .width = 2.2};
+  bool drawing_on = false;
   for (const Point& point : curve.points) {
-    if (finite(point)) path += format("%c%.1f %.1f", drawing ? 'L' : 'M', frame.x(point.x), frame.y(point.y));
-    drawing = finite(point);
+    if (finite(point)) {
+      path.steps.push_back({.kind = drawing_on ? Step::Kind::line : Step::Kind::move,
+                            .to = {frame.x(point.x), frame.y(point.y)}});
+    }
+    drawing_on = finite(point);
   }
-  std::string out = format("<path class=\"curve c%d\" d=\"", colour) + path + "\"/>\n";
-  if (curve.points.size() > 40) return out;  // dots would run into a band
+  drawing.items.push_back(std::move(path));
+  if (curve.points.size() > 40) return;  // dots would run into a band
   for (const Point& point : curve.points) {
     if (!finite(point)) continue;
-    out += format("<circle class=\"f%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"><title>", colour, frame.x(point.x),
-                  frame.y(point.y)) +
-           escape_html(curve.name + ": " + format("%.4g at %.4g", point.y, point.x)) + "</title></circle>\n";
+    drawing.items.push_back(
+        Rectangle{.x = frame.x(point.x) - 3,
+                  .y = frame.y(point.y) - 3,
+                  .width = 6,
+                  .height = 6,
+                  .fill = {Series{colour}},
+                  .radius = 3,
+                  .note = curve.name + ": " + number("%.4g", point.y) + " at " + number("%.4g", point.x)});
   }
-  return out;
 }
 
 // The frame that holds all finite points; false if there are none.
@@ -134,22 +125,58 @@ bool span(const LineChart& chart, Frame& frame) {
   return true;
 }
 
-std::string draw_labels(const LineChart& chart, const Frame& frame, Palette& palette) {
+void put_labels(Drawing& drawing, const LineChart& chart, const Frame& frame, Palette& palette) {
   std::vector<EndLabel> labels;
   for (const Curve& curve : chart.curves) {
     const auto last = std::find_if(curve.points.rbegin(), curve.points.rend(), finite);
     if (last != curve.points.rend()) labels.push_back({&curve, *last, frame.y(last->y)});
   }
   spread(labels, frame.top + 4, frame.bottom - 4);
-  std::string out;
   for (const EndLabel& label : labels) {
-    if (frame.x(label.end.x) < frame.right - 16 || std::abs(frame.y(label.end.y) - label.y) > 8) {
-      out += line(frame.x(label.end.x) + 5, frame.y(label.end.y), frame.right + 6, label.y, "axis");
-    }
-    const std::string kind = format(" class=\"name f%d\"", palette.index(label.curve->name));
-    out += text_at(frame.right + 10, label.y + 4, "start", label.curve->name, kind);
+    const Point end{frame.x(label.end.x), frame.y(label.end.y)};
+    if (end.x < frame.right - 16 || std::abs(end.y - label.y) > 8)
+      put_line(drawing, {end.x + 5, end.y}, {frame.right + 6, label.y}, Tone::line);
+    drawing.items.push_back(Text{.x = frame.right + 10,
+                                 .y = label.y + 4,
+                                 .text = label.curve->name,
+                                 .size = kName,
+                                 .paint = {Series{palette.index(label.curve->name)}},
+                                 .weight = Weight::bold,
+                                 .limit = drawing.width - frame.right - 10});
   }
-  return out;
+}
+
+struct Bars {
+  const BarChart& chart;
+  const Frame& frame;
+  double group, width;  // of a bucket, of a bar
+};
+
+void put_bar(Drawing& drawing, const Bars& bars, std::size_t bucket, std::size_t series, int colour) {
+  const auto& [chart, frame, group, width] = bars;
+  const double centre = frame.left + (static_cast<double>(bucket) + 0.5) * group;
+  const double x =
+      centre + width * (static_cast<double>(series) - static_cast<double>(chart.series.size()) / 2);
+  const double value = chart.series[series].values[bucket];
+  const auto put_value = [&](double y, const std::string& text) {
+    drawing.items.push_back(Text{.x = x + width / 2,
+                                 .y = y,
+                                 .text = text,
+                                 .size = kValue,
+                                 .paint = {Tone::quiet},
+                                 .anchor = Anchor::middle});
+  };
+  if (!std::isfinite(value)) return put_value(frame.y(0) - 6, "–");
+  const double top = std::min(frame.y(value), frame.y(0)), height = std::abs(frame.y(value) - frame.y(0));
+  drawing.items.push_back(Rectangle{
+      .x = x + 1.5,
+      .y = top,
+      .width = width - 3,
+      .height = std::max(height, 0.8),
+      .fill = {Series{colour}},
+      .radius = 2,
+      .note = chart.series[series].name + ", " + chart.buckets[bucket] + ": " + number("%.4g", value)});
+  if (width >= 24) put_value(value < 0 ? top + height + 13 : top - 6, number("%.1f", value));
 }
 
 }  // namespace
@@ -170,14 +197,24 @@ std::vector<double> nice_ticks(double low, double high, int count) {
   return ticks;
 }
 
-std::string draw_chart(const LineChart& chart, Palette& palette) {
-  constexpr int kWidth = 640, kHeight = 350;
+double rough_width(const std::string& text, double size, Weight weight) {
+  double units = 0;
+  for (const char32_t code : decode_utf8(text)) units += width_of(code);
+  return (weight == Weight::bold ? 0.62 : 0.58) * size * units;
+}
+
+Drawing lay_out(const LineChart& chart, Palette& palette, const Measure& measure) {
+  Drawing drawing{.width = 640, .height = 350, .title = chart.title};
   double names = 0;
-  for (const Curve& curve : chart.curves) names = std::max(names, text_width(curve.name, 13));
-  std::string out = open_figure(chart.title, "", kWidth, kHeight);
-  Frame frame{.left = 46, .top = 34, .right = kWidth - std::min(names, 240.0) - 14, .bottom = kHeight - 44};
-  if (!span(chart, frame))
-    return out + text_at(kWidth / 2.0, kHeight / 2.0, "middle", "no points") + "</svg></figure>\n";
+  for (const Curve& curve : chart.curves) names = std::max(names, measure(curve.name, kName, Weight::bold));
+  Frame frame{.left = 46,
+              .top = 34,
+              .right = drawing.width - std::min(names, 240.0) - 14,
+              .bottom = drawing.height - 44};
+  if (!span(chart, frame)) {
+    put_text(drawing, drawing.width / 2, drawing.height / 2, Anchor::middle, "no points");
+    return drawing;
+  }
   const std::vector<double> y_ticks = nice_ticks(frame.y_low, frame.y_high, 5);
   frame.y_low = y_ticks.front();
   frame.y_high = y_ticks.back();
@@ -185,23 +222,25 @@ std::string draw_chart(const LineChart& chart, Palette& palette) {
     frame.x_low -= 0.5;
     frame.x_high += 0.5;
   }
-  out += y_axis(frame, y_ticks, chart.y_label);
+  put_y_axis(drawing, frame, y_ticks, chart.y_label);
   for (const double tick : nice_ticks(frame.x_low, frame.x_high, 6)) {
     if (tick < frame.x_low - 1e-9 || tick > frame.x_high + 1e-9) continue;
-    out += line(frame.x(tick), frame.bottom, frame.x(tick), frame.bottom + 4, "base");
-    out += text_at(frame.x(tick), frame.bottom + 18, "middle", tick_text(tick));
+    put_line(drawing, {frame.x(tick), frame.bottom}, {frame.x(tick), frame.bottom + 4}, Tone::quiet);
+    put_text(drawing, frame.x(tick), frame.bottom + 18, Anchor::middle, tick_text(tick));
   }
-  out += text_at((frame.left + frame.right) / 2, frame.bottom + 38, "middle", chart.x_label);
-  for (const Curve& curve : chart.curves) out += draw_curve(curve, frame, palette.index(curve.name));
-  return out + draw_labels(chart, frame, palette) + "</svg></figure>\n";
+  put_text(drawing, (frame.left + frame.right) / 2, frame.bottom + 38, Anchor::middle, chart.x_label);
+  for (const Curve& curve : chart.curves) put_curve(drawing, curve, frame, palette.index(curve.name));
+  put_labels(drawing, chart, frame, palette);
+  return drawing;
 }
 
-std::string draw_chart(const BarChart& chart, Palette& palette) {
-  constexpr int kWidth = 1180, kHeight = 350;
+Drawing lay_out(const BarChart& chart, Palette& palette, const Measure& measure,
+                const std::string& function) {
+  Drawing drawing{.width = 1180, .height = 350, .title = chart.title};
   double low = 0, high = 0;
   for (const BarSeries& series : chart.series) {
     if (series.values.size() != chart.buckets.size()) {
-      throw InvalidArgument("render_report", chart.title + "." + series.name,
+      throw InvalidArgument(function, chart.title + "." + series.name,
                             std::to_string(chart.buckets.size()) + " values (one a bucket)",
                             std::to_string(series.values.size()));
     }
@@ -211,46 +250,33 @@ std::string draw_chart(const BarChart& chart, Palette& palette) {
       high = std::max(high, value);
     }
   }
-  std::string out = open_figure(chart.title, " class=\"wide\"", kWidth, kHeight);
   const std::vector<double> ticks = nice_ticks(low, high > low ? high : low + 1, 5);
-  Frame frame{.left = 46, .top = 62, .right = kWidth - 4, .bottom = kHeight - 46};
+  Frame frame{.left = 46, .top = 62, .right = drawing.width - 4, .bottom = drawing.height - 46};
   frame.y_low = ticks.front();
   frame.y_high = ticks.back();
-  out += y_axis(frame, ticks, chart.y_label);
+  put_y_axis(drawing, frame, ticks, chart.y_label);
   double key = frame.left;
   for (const BarSeries& series : chart.series) {
-    out += format("<rect class=\"f%d\" x=\"%.1f\" y=\"5\" width=\"13\" height=\"13\" rx=\"2\"/>\n",
-                  palette.index(series.name), key);
-    out += text_at(key + 19, 16, "start", series.name,
-                   format(" class=\"name f%d\"", palette.index(series.name)));
-    key += 19 + text_width(series.name, 13.5) + 30;
+    const Paint paint{Series{palette.index(series.name)}};
+    drawing.items.push_back(
+        Rectangle{.x = key, .y = 5, .width = 13, .height = 13, .fill = paint, .radius = 2});
+    drawing.items.push_back(Text{
+        .x = key + 19, .y = 16, .text = series.name, .size = kName, .paint = paint, .weight = Weight::bold});
+    key += 19 + measure(series.name, kName, Weight::bold) + 30;
   }
-  const double group = (frame.right - frame.left) / std::max<std::size_t>(1, chart.buckets.size());
-  const double bar = std::min(72.0, 0.8 * group / std::max<std::size_t>(1, chart.series.size()));
+  const double group =
+      (frame.right - frame.left) / static_cast<double>(std::max<std::size_t>(1, chart.buckets.size()));
+  const Bars bars{
+      chart, frame, group,
+      std::min(72.0, 0.8 * group / static_cast<double>(std::max<std::size_t>(1, chart.series.size())))};
   for (std::size_t b = 0; b < chart.buckets.size(); ++b) {
-    const double centre = frame.left + (static_cast<double>(b) + 0.5) * group;
-    out += text_at(centre, frame.bottom + 19, "middle", chart.buckets[b]);
-    for (std::size_t s = 0; s < chart.series.size(); ++s) {
-      const double value = chart.series[s].values[b];
-      const double x = centre + bar * (static_cast<double>(s) - static_cast<double>(chart.series.size()) / 2);
-      if (!std::isfinite(value)) {
-        out += text_at(x + bar / 2, frame.y(0) - 6, "middle", "–", " class=\"value\"");
-        continue;
-      }
-      const double top = std::min(frame.y(value), frame.y(0)), height = std::abs(frame.y(value) - frame.y(0));
-      out +=
-          format("<rect class=\"f%d\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"2\"><title>",
-                 palette.index(chart.series[s].name), x + 1.5, top, bar - 3, std::max(height, 0.8)) +
-          escape_html(chart.series[s].name + ", " + chart.buckets[b] + ": " + format("%.4g", value)) +
-          "</title></rect>\n";
-      if (bar >= 24) {
-        out += text_at(x + bar / 2, value < 0 ? top + height + 13 : top - 6, "middle", format("%.1f", value),
-                       " class=\"value\"");
-      }
-    }
+    put_text(drawing, frame.left + (static_cast<double>(b) + 0.5) * group, frame.bottom + 19, Anchor::middle,
+             chart.buckets[b]);
+    for (std::size_t s = 0; s < chart.series.size(); ++s)
+      put_bar(drawing, bars, b, s, palette.index(chart.series[s].name));
   }
-  return out + text_at((frame.left + frame.right) / 2, frame.bottom + 40, "middle", chart.x_label) +
-         "</svg></figure>\n";
+  put_text(drawing, (frame.left + frame.right) / 2, frame.bottom + 40, Anchor::middle, chart.x_label);
+  return drawing;
 }
 
 }  // namespace fovea::inspect

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <utility>
+#include <vector>
 
 #include "fovea/core/error.h"
 #include "inspect/unicode.h"
@@ -92,42 +94,26 @@ std::string viewer_section(const InspectPage& page, std::size_t index, std::stri
 }
 
 std::string assemble_page(std::string_view title, std::string_view body, std::string_view json) {
-  const std::string nonce = nonce_of(json, body);
-  const std::string name = escape_html(title);
+  const std::string nonce = nonce_of(json, body), name = escape_html(title);
+  const std::pair<std::string_view, std::vector<std::string_view>> places[] = {
+      {"nonce", {nonce}},      {"title", {name}},
+      {"style", {kPageStyle}}, {"body", {body}},
+      {"data", {json}},        {"script", {kScriptMatrices, kScriptGraph, kScriptViewer, kScriptInput}}};
   std::string out;
-  out.reserve(body.size() + json.size() + kPageStyle.size() + kScriptMatrices.size() + kScriptViewer.size() +
-              kScriptInput.size() + 2048);
-  append(out,
-         {"<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n",
-          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'nonce-",
-          nonce,
-          "'; style-src 'nonce-",
-          nonce,
-          "'; img-src data: blob:; base-uri 'none'; form-action 'none'\">\n",
-          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
-          "<meta name=\"color-scheme\" content=\"light dark\">\n",
-          "<meta name=\"referrer\" content=\"no-referrer\">\n<title>",
-          name,
-          "</title>\n<style nonce=\"",
-          nonce,
-          "\">",
-          kPageStyle,
-          "</style>\n</head>\n<body>\n<header class=\"page-head\"><h1>",
-          name,
-          "</h1><button type=\"button\" id=\"theme\" aria-label=\"Switch between light and dark\">",
-          "<span aria-hidden=\"true\">◐</span></button></header>\n<main>\n",
-          body,
-          "</main>\n",
-          "<footer>Drawn by Fovea. This page is complete in itself and asks no network.</footer>\n",
-          "<script type=\"application/json\" id=\"fovea-data\">",
-          json,
-          "</script>\n<script nonce=\"",
-          nonce,
-          "\">",
-          kScriptMatrices,
-          kScriptViewer,
-          kScriptInput,
-          "</script>\n</body>\n</html>\n"});
+  out.reserve(body.size() + json.size() + kPageDocument.size() + kPageStyle.size() + kScriptMatrices.size() +
+              kScriptGraph.size() + kScriptViewer.size() + kScriptInput.size() + name.size());
+  // The document is read once, so that a {{name}} within what is filled in stays text.
+  std::string_view left = kPageDocument;
+  for (std::size_t open = left.find("{{"); open != std::string_view::npos; open = left.find("{{")) {
+    const std::size_t close = left.find("}}", open);
+    out += left.substr(0, open);
+    for (const auto& [place, texts] : places) {
+      if (place != left.substr(open + 2, close - open - 2)) continue;
+      for (const std::string_view text : texts) out += text;
+    }
+    left.remove_prefix(close + 2);
+  }
+  out += left;
   return out;
 }
 

@@ -10,11 +10,10 @@
 
 namespace fovea::inspect {
 
-extern const std::string_view kPageStyle;  ///< CSS
-
-/// The script in three parts, one text when joined in this order: it reads #fovea-data and fills every
-/// .viewer.
-extern const std::string_view kScriptMatrices, kScriptViewer, kScriptInput;
+/// The files of src/inspect/page, put here by cmake/EmbedTexts.cmake. The document names by {{...}} what is
+/// filled in; the script is its four parts in this order: it reads #fovea-data and fills every .viewer.
+extern const std::string_view kPageDocument, kPageStyle, kScriptMatrices, kScriptGraph, kScriptViewer,
+    kScriptInput;
 
 /// Text for HTML content and quoted attributes: valid UTF-8, markup escaped, controls as visible pictures.
 std::string escape_html(std::string_view text);

@@ -45,16 +45,22 @@ std::string draw_table(const Table& table) {
   return out + "</tbody></table></div>\n";
 }
 
+std::string figure(const Drawing& drawing, const char* kind) {
+  return std::string("<figure") + kind + "><figcaption>" + escape_html(drawing.title) + "</figcaption>\n" +
+         svg_element(drawing) + "</figure>\n";
+}
+
 }  // namespace
 
 std::string render_report(const ReportData& report, const HtmlOptions& options) {
   Palette palette;
   std::string body;
   for (const std::string& note : report.notes) body += "<p>" + escape_html(note) + "</p>\n";
-  for (const BarChart& chart : report.bars) body += draw_chart(chart, palette);
+  for (const BarChart& chart : report.bars)
+    body += figure(lay_out(chart, palette, rough_width, "render_report"), " class=\"wide\"");
   if (!report.charts.empty()) {
     body += "<div class=\"charts\">\n";
-    for (const LineChart& chart : report.charts) body += draw_chart(chart, palette);
+    for (const LineChart& chart : report.charts) body += figure(lay_out(chart, palette, rough_width), "");
     body += "</div>\n";
   }
   if (!report.tables.empty()) body += "<h2>Numbers</h2>\n";

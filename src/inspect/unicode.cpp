@@ -41,28 +41,27 @@ bool within(const Range (&ranges)[n], char32_t code) {
 }
 
 struct Family {
-  Mark mark;
   std::u32string_view composed;
   std::string_view bases;
 };
 
-constexpr Family kFamilies[] = {
-    {Mark::grave, U"ÀÈÌÒÙàèìòù", "AEIOUaeiou"},
-    {Mark::acute, U"ÁÉÍÓÚÝáéíóúýĆćĹĺŃńŔŕŚśŹź", "AEIOUYaeiouyCcLlNnRrSsZz"},
-    {Mark::circumflex, U"ÂÊÎÔÛâêîôûĈĉĜĝĤĥĴĵŜŝŴŵŶŷ", "AEIOUaeiouCcGgHhJjSsWwYy"},
-    {Mark::tilde, U"ÃÑÕãñõĨĩŨũ", "ANOanoIiUu"},
-    {Mark::diaeresis, U"ÄËÏÖÜäëïöüÿŸ", "AEIOUaeiouyY"},
-    {Mark::ring, U"ÅåŮů", "AaUu"},
-    {Mark::cedilla, U"ÇçĢģĶķĻļŅņŖŗŞşŢţ", "CcGgKkLlNnRrSsTt"},
-    {Mark::macron, U"ĀāĒēĪīŌōŪū", "AaEeIiOoUu"},
-    {Mark::breve, U"ĂăĔĕĞğĬĭŎŏŬŭ", "AaEeGgIiOoUu"},
-    {Mark::ogonek, U"ĄąĘęĮįŲų", "AaEeIiUu"},
-    {Mark::dot, U"ĊċĖėĠġİŻż", "CcEeGgIZz"},
-    {Mark::caron, U"ČčĎďĚěĽľŇňŘřŠšŤťŽž", "CcDdEeLlNnRrSsTtZz"},
-    {Mark::double_acute, U"ŐőŰű", "OoUu"},
-    {Mark::comma, U"ȘșȚț", "SsTt"},
-    {Mark::stroke, U"ØøĐđĦħŁłŦŧ", "OoDdHhLlTt"},
-};
+// A line a mark: grave, acute, circumflex, tilde, diaeresis, ring, cedilla, macron, breve, ogonek, dot,
+// caron, double acute, comma, stroke.
+constexpr Family kFamilies[] = {{U"ÀÈÌÒÙàèìòù", "AEIOUaeiou"},
+                                {U"ÁÉÍÓÚÝáéíóúýĆćĹĺŃńŔŕŚśŹź", "AEIOUYaeiouyCcLlNnRrSsZz"},
+                                {U"ÂÊÎÔÛâêîôûĈĉĜĝĤĥĴĵŜŝŴŵŶŷ", "AEIOUaeiouCcGgHhJjSsWwYy"},
+                                {U"ÃÑÕãñõĨĩŨũ", "ANOanoIiUu"},
+                                {U"ÄËÏÖÜäëïöüÿŸ", "AEIOUaeiouyY"},
+                                {U"ÅåŮů", "AaUu"},
+                                {U"ÇçĢģĶķĻļŅņŖŗŞşŢţ", "CcGgKkLlNnRrSsTt"},
+                                {U"ĀāĒēĪīŌōŪū", "AaEeIiOoUu"},
+                                {U"ĂăĔĕĞğĬĭŎŏŬŭ", "AaEeGgIiOoUu"},
+                                {U"ĄąĘęĮįŲų", "AaEeIiUu"},
+                                {U"ĊċĖėĠġİŻż", "CcEeGgIZz"},
+                                {U"ČčĎďĚěĽľŇňŘřŠšŤťŽž", "CcDdEeLlNnRrSsTtZz"},
+                                {U"ŐőŰű", "OoUu"},
+                                {U"ȘșȚț", "SsTt"},
+                                {U"ØøĐđĦħŁłŦŧ", "OoDdHhLlTt"}};
 
 constexpr std::pair<char32_t, std::string_view> kAscii[] = {
     {0xA0, " "},   {U'¡', "!"},   {U'«', "<<"},   {U'°', "o"},         {U'´', "'"},    {U'·', "."},
@@ -150,76 +149,83 @@ int width_of(char32_t code) {
   return within(kWide, code) ? 2 : 1;
 }
 
-std::vector<char32_t> visible(std::string_view text) {
-  constexpr int kMaxMarks = 2;
-  std::vector<char32_t> shown;
-  int marks = kMaxMarks;  // a mark with no letter before it would land on whatever is drawn to the left
-  for (char32_t code : decode_utf8(text)) {
-    if (code < 0x20) {
-      code += 0x2400;
-    } else if (code == 0x7F) {
-      code = 0x2421;
-    } else if (is_control(code)) {
-      code = kReplacement;
-    }
-    if (width_of(code) > 0) {
-      marks = 0;
-    } else if (++marks > kMaxMarks) {
-      continue;
-    }
-    shown.push_back(code);
-  }
-  if (shown.empty()) shown.push_back(0x2205);
-  return shown;
+namespace {
+
+constexpr char32_t kEmptySet = 0x2205;
+
+// A control as what is drawn in its place.
+char32_t picture_of(char32_t code) {
+  if (code < 0x20) return code + 0x2400;
+  if (code == 0x7F) return 0x2421;
+  return is_control(code) ? kReplacement : code;
 }
 
-Letter take_apart(char32_t code) {
-  if (code < 0xC0 || code > 0x21B) return {};
+bool joins(char32_t code) {
+  return code == 0x200C || code == 0x200D;
+}
+
+// At most `most` marks on a letter, and none before the first letter, where it would land on whatever is
+// drawn to the left.
+class Shown {
+ public:
+  explicit Shown(int most) : most_(most), marks_(most) {}
+  void add(char32_t code) {
+    if (width_of(code) > 0) {
+      marks_ = 0;
+    } else if (++marks_ > most_) {
+      return;
+    }
+    codes_.push_back(code);
+  }
+  std::vector<char32_t> take() { return std::move(codes_); }
+
+ private:
+  int most_, marks_;
+  std::vector<char32_t> codes_;
+};
+
+}  // namespace
+
+std::vector<char32_t> visible(std::string_view text) {
+  Shown shown(2);
+  for (const char32_t code : decode_utf8(text)) shown.add(picture_of(code));
+  std::vector<char32_t> codes = shown.take();
+  if (codes.empty()) codes.push_back(kEmptySet);
+  return codes;
+}
+
+std::string writable(std::string_view text, Lines lines) {
+  Shown shown(4);
+  std::string written;
+  const auto flush = [&] {
+    for (const char32_t code : shown.take()) append_utf8(written, code);
+  };
+  for (const char32_t code : decode_utf8(text)) {
+    if (code == U'\n' && lines == Lines::several) {
+      flush();
+      written += '\n';
+      shown = Shown(4);
+    } else {
+      shown.add(joins(code) ? code : picture_of(code));
+    }
+  }
+  flush();
+  if (written.empty()) append_utf8(written, kEmptySet);
+  return written;
+}
+
+char base_letter(char32_t code) {
+  if (code < 0xC0 || code > 0x21B) return 0;
   for (const Family& family : kFamilies) {
     const std::size_t at = family.composed.find(code);
-    if (at != std::u32string_view::npos) return {family.bases[at], family.mark};
+    if (at != std::u32string_view::npos) return family.bases[at];
   }
-  return {};
-}
-
-Mark combining_mark(char32_t code) {
-  switch (code) {
-    case 0x300:
-      return Mark::grave;
-    case 0x301:
-      return Mark::acute;
-    case 0x302:
-      return Mark::circumflex;
-    case 0x303:
-      return Mark::tilde;
-    case 0x304:
-      return Mark::macron;
-    case 0x306:
-      return Mark::breve;
-    case 0x307:
-      return Mark::dot;
-    case 0x308:
-      return Mark::diaeresis;
-    case 0x30A:
-      return Mark::ring;
-    case 0x30B:
-      return Mark::double_acute;
-    case 0x30C:
-      return Mark::caron;
-    case 0x326:
-      return Mark::comma;
-    case 0x327:
-      return Mark::cedilla;
-    case 0x328:
-      return Mark::ogonek;
-    default:
-      return Mark::none;
-  }
+  return 0;
 }
 
 std::string to_ascii(char32_t code) {
   if (code >= 0x20 && code < 0x7F) return {static_cast<char>(code)};
-  if (const Letter letter = take_apart(code); letter.base != 0) return {letter.base};
+  if (const char base = base_letter(code); base != 0) return {base};
   for (const auto& [from, to] : kAscii) {
     if (from == code) return std::string(to);
   }

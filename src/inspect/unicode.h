@@ -1,4 +1,5 @@
-// Just enough Unicode to draw untrusted tokens: decoding, widths, and Latin letters taken apart.
+// Just enough Unicode to show untrusted tokens: decoding, widths, controls, and ASCII in the place of Latin
+// letters.
 #pragma once
 
 #include <string>
@@ -29,36 +30,14 @@ int width_of(char32_t code);
 /// cover its neighbours.
 std::vector<char32_t> visible(std::string_view text);
 
-/// Marks over and under a letter, by the name of the combining character.
-enum class Mark : unsigned char {
-  none,
-  grave,
-  acute,
-  circumflex,
-  tilde,
-  macron,
-  breve,
-  dot,
-  diaeresis,
-  ring,
-  double_acute,
-  caron,
-  comma,
-  cedilla,
-  ogonek,
-  stroke
-};
+enum class Lines { one, several };
 
-struct Letter {
-  char base = 0;  ///< 0: not a Latin letter with a mark
-  Mark mark = Mark::none;
-};
+/// The text for a layout engine that knows scripts: as visible, but the joiners that Arabic, Indic scripts
+/// and emoji are written with stay, letters keep up to four marks, and with Lines::several so do line breaks.
+std::string writable(std::string_view text, Lines lines);
 
-/// Latin-1 and Latin Extended-A letters that are a base and a mark: é is {e, acute}.
-Letter take_apart(char32_t code);
-
-/// The mark of a combining character U+0300.., else Mark::none.
-Mark combining_mark(char32_t code);
+/// The letter under the mark of Latin-1's and Latin Extended-A's letters: é gives 'e'; 0: no such letter.
+char base_letter(char32_t code);
 
 /// Nearest plain ASCII: é gives "e", œ "oe", « "<<"; what has none gives "?".
 std::string to_ascii(char32_t code);

@@ -64,11 +64,20 @@ json tokens_json(const std::vector<std::string>& tokens) {
   return array;
 }
 
-std::string colours(Ground ground) {
+std::string colours(Theme theme) {
   std::vector<std::uint8_t> bytes;
-  for (const Rgb& colour : colour_table(ground))
+  for (const Rgb& colour : colour_table(theme))
     bytes.insert(bytes.end(), {colour.red, colour.green, colour.blue});
   return base64(bytes);
+}
+
+json series(Theme theme) {
+  json all = json::array();
+  for (int i = 0; i < kSeriesColours; ++i) {
+    const Rgb colour = series_colour(i, theme);
+    all.push_back({colour.red, colour.green, colour.blue});
+  }
+  return all;
 }
 
 int choose_bits(const std::vector<InspectPage>& pages, const HtmlOptions& options) {
@@ -86,7 +95,8 @@ int choose_bits(const std::vector<InspectPage>& pages, const HtmlOptions& option
 
 std::string viewer_json(const std::vector<InspectPage>& pages, const HtmlOptions& options) {
   const int bits = choose_bits(pages, options);
-  json all = {{"colours", {{"light", colours(Ground::light)}, {"dark", colours(Ground::dark)}}},
+  json all = {{"colours", {{"light", colours(Theme::light)}, {"dark", colours(Theme::dark)}}},
+              {"series", {{"light", series(Theme::light)}, {"dark", series(Theme::dark)}}},
               {"pages", json::array()}};
   for (const InspectPage& page : pages) {
     json maps = json::array();

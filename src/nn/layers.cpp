@@ -171,6 +171,18 @@ void MultiHeadAttention::append(Context& context, const Var& memory, ProjectedKe
   keys.read += k.size(1);
 }
 
+void scale_score(std::initializer_list<Parameter*> matrices, std::int64_t dim) {
+  if (matrices.size() == 0) throw InvalidArgument("scale_score", "matrices", "at least one", "none");
+  if (dim < 1) throw InvalidArgument("scale_score", "dim", "at least 1", std::to_string(dim));
+  const double share = -0.5 / static_cast<double>(matrices.size());
+  const auto factor = static_cast<float>(std::pow(static_cast<double>(dim), share));
+  for (Parameter* matrix : matrices) {
+    float* values = matrix->value.data<float>();
+    for (std::int64_t i = 0; i < matrix->value.count(); ++i) values[i] *= factor;
+    matrix->rate_factor *= factor;
+  }
+}
+
 void start_alike(ParameterSet& set) {
   const std::string query = ".q_proj.weight";
   for (const Parameter& parameter : set.all()) {

@@ -76,7 +76,10 @@ Adam::Adam(ParameterSet& parameters, AdamOptions options) : parameters_(paramete
 
 double Adam::step(double rate, double gradient_scale) {
   double sum = 0.0;
-  for (const Parameter& parameter : parameters_.all()) sum += squared_norm(parameter.gradient);
+  for (const Parameter& parameter : parameters_.all()) {
+    const double factor = parameter.rate_factor;
+    sum += factor * factor * squared_norm(parameter.gradient);
+  }
   const double norm = std::sqrt(sum) * gradient_scale;
   if (!std::isfinite(norm)) return norm;
   if (options_.clip_norm > 0.0 && norm > options_.clip_norm) gradient_scale *= options_.clip_norm / norm;
@@ -93,10 +96,13 @@ double Adam::step(double rate, double gradient_scale) {
     float *value = parameter.value.data<float>(), *gradient = parameter.gradient.data<float>();
     float *first = first_[index].data<float>(), *second = second_[index].data<float>();
     const std::int64_t count = parameter.value.count();
+    Update own = u;
+    own.rate *= parameter.rate_factor;
+    own.gradient_scale *= parameter.rate_factor;
     default_executor().parallel_for((count + chunk - 1) / chunk, [&](std::int64_t unit, int) {
       const std::int64_t begin = unit * chunk;
       update(value + begin, gradient + begin, first + begin, second + begin, std::min(chunk, count - begin),
-             u);
+             own);
     });
     ++index;
   }

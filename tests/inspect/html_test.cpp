@@ -132,6 +132,17 @@ TEST(Html, HostileTextStaysText) {
   }
 }
 
+// The document is filled in once: what looks like a place in it, within a title or a text, stays text.
+TEST(Html, PlacesInTextsAreNotFilled) {
+  const std::string page = render_html(
+      {.title = "{{script}} {{nonce}} {{", .source = "{{data}}", .maps = {samples::map(1, 2, 2)}});
+  EXPECT_EQ(count(page, "<h1>{{script}} {{nonce}} {{</h1>"), 1U);
+  EXPECT_EQ(count(page, "<dd>{{data}}</dd>"), 1U);
+  EXPECT_EQ(count(page, "class Viewer "), 1U);
+  const std::string plain = render_html({.title = "t", .maps = {samples::map(1, 2, 2)}});
+  EXPECT_EQ(plain.find("{{"), std::string::npos);
+}
+
 TEST(Html, AsksNoNetworkAndForbidsIt) {
   const std::string page = render_html({.title = "t", .maps = {samples::map(2, 3, 3)}});
   std::smatch policy;
@@ -200,9 +211,18 @@ TEST(Report, HoldsEveryPartEscaped) {
 
 TEST(Report, ANanInterruptsTheCurve) {
   Palette palette;
-  const std::string chart = draw_chart(sample_report().charts[0], palette);
+  const Drawing drawing = lay_out(sample_report().charts[0], palette, rough_width);
+  std::string moves;
+  for (const Item& item : drawing.items) {
+    const auto* path = std::get_if<Path>(&item);
+    if (path == nullptr || !std::holds_alternative<Series>(path->stroke.colour)) continue;
+    for (const Step& step : path->steps) moves += step.kind == Step::Kind::move ? 'M' : 'L';
+    moves += ' ';
+  }
+  EXPECT_EQ(moves, "MLM ML ");
+  const std::string svg = svg_element(drawing);
   std::smatch path;
-  ASSERT_TRUE(std::regex_search(chart, path, std::regex("curve c0\" d=\"([^\"]*)\"")));
+  ASSERT_TRUE(std::regex_search(svg, path, std::regex("class=\"c0\"[^>]* d=\"([^\"]*)\"")));
   EXPECT_EQ(count(path[1].str(), "M"), 2U);
   EXPECT_EQ(count(path[1].str(), "L"), 1U);
 }

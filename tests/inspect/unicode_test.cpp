@@ -2,10 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <set>
-
-#include "inspect/font.h"
-#include "inspect/font_shapes.h"
+#include "inspect/samples.h"
 
 namespace fovea::inspect {
 namespace {
@@ -56,46 +53,32 @@ TEST(Visible, MarksNeitherPileUpNorLandOnANeighbour) {
   EXPECT_EQ(visible("")[0], U'∅');
 }
 
-TEST(Letters, AreTakenApart) {
-  EXPECT_EQ(take_apart(U'é').base, 'e');
-  EXPECT_EQ(take_apart(U'é').mark, Mark::acute);
-  EXPECT_EQ(take_apart(U'Ž').base, 'Z');
-  EXPECT_EQ(take_apart(U'ł').mark, Mark::stroke);
-  EXPECT_EQ(take_apart(U'ж').base, 0);
-  EXPECT_EQ(to_ascii(U'œ'), "oe");
-  EXPECT_EQ(to_ascii(U'語'), "?");
+TEST(Writable, KeepsWhatScriptsAreWrittenWith) {
+  const std::string family = "👩\u200d👩\u200d👧", persian = "می\u200cخواهم", pointed = "ש\u05bc\u05c1\u05b8";
+  for (const std::string& text : {family, persian, pointed}) EXPECT_EQ(writable(text, Lines::one), text);
+  EXPECT_EQ(writable("a\nb", Lines::one), "a␊b");
+  EXPECT_EQ(writable("a\nb", Lines::several), "a\nb");
+  EXPECT_EQ(writable("", Lines::one), "∅");
 }
 
-TEST(Font, DrawingsHaveFivePixelsAGlyph) {
-  for (int band = 0; band < kShapeBandCount; ++band) {
-    const ShapeBand& drawn = kShapeBands[band];
-    for (const std::string_view row : drawn.rows) {
-      ASSERT_EQ(row.size(), 6 * drawn.characters.size() - 1) << band << ": " << row;
-      for (std::size_t gap = 5; gap < row.size(); gap += 6) EXPECT_EQ(row[gap], ' ') << band << ": " << row;
+TEST(Writable, ControlsCannotSteerTheLayout) {
+  for (const std::string& text : samples::hostile) {
+    for (const Lines lines : {Lines::one, Lines::several}) {
+      for (const char32_t code : decode_utf8(writable(text, lines)))
+        EXPECT_TRUE(!is_control(code) || code == U'\n') << text;
     }
   }
+  EXPECT_EQ(decode_utf8(writable("e\u0301\u0301\u0301\u0301\u0301\u0301", Lines::one)).size(), 5U);
+  EXPECT_EQ(writable("a\u202eb", Lines::one), "a\ufffdb");
 }
 
-TEST(Font, EveryPrintableCharacterIsItself) {
-  std::set<Glyph> seen;
-  const Glyph box = glyphs_of("語").at(0);
-  for (char c = 0x21; c < 0x7F; ++c) {
-    const Glyph glyph = glyphs_of(std::string(1, c)).at(0);
-    EXPECT_NE(glyph, box) << c;
-    EXPECT_NE(glyph, Glyph{}) << c;
-    EXPECT_TRUE(seen.insert(glyph).second) << c << " looks like another character";
-  }
-  for (const char* letter :
-       {"À", "é", "î", "ç", "ö", "ñ", "å", "Ż", "ő", "š", "ø", "ł", "œ", "Æ", "ß", "«", "…"}) {
-    const Glyph glyph = glyphs_of(letter).at(0);
-    EXPECT_NE(glyph, box) << letter;
-    EXPECT_TRUE(seen.insert(glyph).second) << letter << " looks like another character";
-  }
-}
-
-TEST(Font, ComposedAndCombiningAccentsAreTheSame) {
-  EXPECT_EQ(glyphs_of("é"), glyphs_of("e\xcc\x81"));
-  EXPECT_EQ(glyphs_of("Č"), glyphs_of("C\xcc\x8c"));
+TEST(Ascii, InThePlaceOfLatinLetters) {
+  EXPECT_EQ(base_letter(U'é'), 'e');
+  EXPECT_EQ(base_letter(U'Ž'), 'Z');
+  EXPECT_EQ(base_letter(U'ł'), 'l');
+  EXPECT_EQ(base_letter(U'ж'), 0);
+  EXPECT_EQ(to_ascii(U'œ'), "oe");
+  EXPECT_EQ(to_ascii(U'語'), "?");
 }
 
 }  // namespace

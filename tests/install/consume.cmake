@@ -1,6 +1,7 @@
 # Builds a program outside the tree against an installed Fovea and compares what it prints.
-#   cmake -D FROM=installed|engine -D SOURCE=... -D BUILD=... -D WORK=... -D CXX=... -P consume.cmake
-# FROM=installed installs the build tree that runs the tests and uses every component.
+#   cmake -D FROM=installed|engine -D PICTURES=ON|OFF -D SOURCE=... -D BUILD=... -D WORK=... -D CXX=... -P consume.cmake
+# FROM=installed installs the build tree that runs the tests and uses every component; PICTURES says whether the tree has
+# the component pictures.
 # FROM=engine configures and builds fovea::attention alone first, and uses only that.
 cmake_minimum_required(VERSION 3.25)
 
@@ -41,17 +42,25 @@ function(run_algebra)
   endif()
 endfunction()
 
+# A block of the tour as its first page says to run one; the blocks themselves are the test documents.tour.
+function(run_tour)
+  build_and_run("${SOURCE}/examples/tour" tour)
+  if(NOT output MATCHES "weights *0\\.468 +0\\.063 +0\\.468\ncontext *0\\.937 +0\\.532\n$")
+    message(FATAL_ERROR "examples/tour printed something else than docs/tour/2-looking-back.md says:\n${output}")
+  endif()
+endfunction()
+
 file(REMOVE_RECURSE "${WORK}")
 if(FROM STREQUAL "engine")
   step("configuring the engine" ${CMAKE_COMMAND} -S "${SOURCE}" -B "${WORK}/engine" -G Ninja
        -D CMAKE_BUILD_TYPE=Release -D CMAKE_CXX_COMPILER=${CXX} -D FOVEA_NN=OFF -D FOVEA_TESTS=OFF
        -D CMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON -D CMAKE_DISABLE_FIND_PACKAGE_DNNL=ON
-       -D CMAKE_DISABLE_FIND_PACKAGE_SentencePiece=ON -D CMAKE_DISABLE_FIND_PACKAGE_PNG=ON)
+       -D CMAKE_DISABLE_FIND_PACKAGE_SentencePiece=ON -D CMAKE_DISABLE_FIND_PACKAGE_PangoCairo=ON)
   step("building the engine" ${CMAKE_COMMAND} --build "${WORK}/engine")
   step("installing the engine" ${CMAKE_COMMAND} --install "${WORK}/engine" --prefix "${WORK}/prefix")
   run_attend(-D CMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON)
   execute_process(COMMAND ldd "${WORK}/attend/attend" OUTPUT_VARIABLE libraries)
-  if(libraries MATCHES "dnnl|sentencepiece|gomp|libpng")
+  if(libraries MATCHES "dnnl|sentencepiece|gomp|libpng|cairo|pango")
     message(FATAL_ERROR "the engine alone pulls in a library of the layers:\n${libraries}")
   endif()
   # A component that is not there is refused by name, not found broken later.
@@ -65,7 +74,28 @@ else()
   step("installing" ${CMAKE_COMMAND} --install "${BUILD}" --prefix "${WORK}/prefix")
   run_attend()
   run_algebra()
-  build_and_run("${SOURCE}/tests/install/layers" layers)
+  run_tour()
+  # The layers find and link neither Cairo nor Pango.
+  build_and_run("${SOURCE}/tests/install/layers" layers -D CMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON
+                -D CMAKE_DISABLE_FIND_PACKAGE_PangoCairo=ON)
+  execute_process(COMMAND ldd "${WORK}/layers/layers" OUTPUT_VARIABLE libraries)
+  if(libraries MATCHES "cairo|pango|libpng")
+    message(FATAL_ERROR "the layers pull in a library of the pictures:\n${libraries}")
+  endif()
+  if(PICTURES)
+    build_and_run("${SOURCE}/tests/install/pictures" pictures)
+    message(STATUS "pictures printed:\n${output}")
+    if(NOT output STREQUAL "pictures: png svg pdf\n")
+      message(FATAL_ERROR "expected 'pictures: png svg pdf'")
+    endif()
+  else()
+    execute_process(COMMAND ${CMAKE_COMMAND} -S "${SOURCE}/tests/install/pictures" -B "${WORK}/pictures" -G Ninja
+                    "-DCMAKE_PREFIX_PATH=${WORK}/prefix" -D CMAKE_CXX_COMPILER=${CXX}
+                    RESULT_VARIABLE result OUTPUT_VARIABLE said ERROR_VARIABLE said)
+    if(result EQUAL 0 OR NOT said MATCHES "component 'pictures' is not installed")
+      message(FATAL_ERROR "find_package(Fovea COMPONENTS pictures) should say that it is not installed:\n${said}")
+    endif()
+  endif()
   # The package must not lean on the tree it was built from.
   file(GLOB_RECURSE package_files "${WORK}/prefix/*.cmake")
   foreach(file IN LISTS package_files)

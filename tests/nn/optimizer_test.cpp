@@ -71,6 +71,23 @@ TEST(AdamState, ScalesGradientsBeforeItClips) {
   EXPECT_NEAR(adam.first_moments()[1].data<float>()[0], 0.4, 1e-6);
 }
 
+// p = c·x: the gradient by x is c times the one by p. A power of two, so that both are the same to the bit.
+TEST(AdamState, ARateFactorIsAMultiplierOfAHiddenParameter) {
+  constexpr float c = 0.125f;
+  ParameterSet hidden_set(1), set(1);
+  Parameter &x = hidden_set.normal("x", {50}, 1.0f), &p = set.constant("p", {50}, 0.0f);
+  for (int i = 0; i < 50; ++i) p.value.data<float>()[i] = c * x.value.data<float>()[i];
+  p.rate_factor = c;
+  Adam hidden(hidden_set, {.clip_norm = 0.5}), adam(set, {.clip_norm = 0.5});
+  for (std::uint64_t t = 1; t <= 5; ++t) {
+    set_gradient(x, t);
+    set_gradient(p, t);
+    for (int i = 0; i < 50; ++i) p.gradient.data<float>()[i] /= c;
+    EXPECT_EQ(adam.step(0.01), hidden.step(0.01));
+    for (int i = 0; i < 50; ++i) EXPECT_EQ(p.value.data<float>()[i], c * x.value.data<float>()[i]);
+  }
+}
+
 TEST(AdamState, ABadGradientChangesNothingAndIsNamed) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     ParameterSet set(1);

@@ -128,7 +128,12 @@ cp data.test.en both && refused 1 '--output' translate --model good --input both
 cmp -s both data.test.en || { echo "wrong_input: the input was overwritten" >&2; failed=1; }
 echo before >after && input=junk.en refused 1 'line' translate --model good --output after
 [[ $(cat after) == before ]] || { echo "wrong_input: the output was emptied for nothing" >&2; failed=1; }
-refused 1 '--png' inspect --model good --source a --html page --png ./page
+refused 1 '--html.*--graph' inspect --model good --source a --html p.svg --graph ./p.svg
+refused 1 '\.png, \.svg or \.pdf' inspect --model good --source a --picture page.jpg
+refused 1 '\.png, \.svg or \.pdf' inspect --model good --source a --graph page
+refused 1 'at least one' inspect --model good --source a
+refused 1 '--word.*--graph or --show' inspect --model good --source a --html p.html --word a
+refused 2 'theme' inspect --model good --source a --picture p.png --theme pink
 mkdir kept && touch kept/thesis.tex
 refused 1 '--output.*folder' demo --output kept
 

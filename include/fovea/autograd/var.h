@@ -45,6 +45,9 @@ struct Parameter {
   std::string name;
   Tensor value;
   Tensor gradient;  ///< same shape; zero between steps
+  /// The optimiser treats the parameter as this factor times a hidden one that learns at the full rate, so
+  /// the parameter learns this many times as fast. Not saved: the model that declares the parameter sets it.
+  float rate_factor = 1.0f;
 };
 
 /// Owns the nodes of one forward pass, in the order they were made. Not thread-safe: one tape a thread.

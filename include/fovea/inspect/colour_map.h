@@ -13,14 +13,21 @@ struct Rgb {
   friend bool operator==(const Rgb&, const Rgb&) = default;
 };
 
-enum class Ground { light, dark };
+/// The two grounds that everything is drawn on.
+enum class Theme { light, dark };
 
 /// The colour of `position` in [0, 1] (clamped; NaN gives not_finite_colour): from the ground's own tone,
 /// through green, teal and blue, to deep indigo on a light ground and bright yellow on a dark one.
-Rgb colour_of(double position, Ground ground);
+Rgb colour_of(double position, Theme theme);
+
+/// The colour of curve, bar series or head `index` >= 0: Okabe and Ito's palette and six more hues, darkened
+/// on a light ground and lightened on a dark one until text in the colour stays readable (contrast 4.5 and
+/// more on the paper). From the thirteenth on they repeat.
+Rgb series_colour(int index, Theme theme);
+inline constexpr int kSeriesColours = 12;
 
 /// 256 equal steps of colour_of.
-std::array<Rgb, 256> colour_table(Ground ground);
+std::array<Rgb, 256> colour_table(Theme theme);
 
 /// What NaN and infinity are painted with; on neither ramp.
 inline constexpr Rgb not_finite_colour{213, 94, 0};

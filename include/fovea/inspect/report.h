@@ -5,13 +5,10 @@
 #include <vector>
 
 #include "fovea/inspect/data.h"
+#include "fovea/inspect/drawing.h"
 #include "fovea/inspect/html.h"
 
 namespace fovea::inspect {
-
-struct Point {
-  double x = 0, y = 0;
-};
 
 struct Curve {
   std::string name;  ///< written at the curve's end; equal names get equal colours throughout the report

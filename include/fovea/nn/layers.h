@@ -1,6 +1,7 @@
 // Layers: plain structs of parameters with a forward.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -87,6 +88,16 @@ struct MultiHeadAttention {
   /// first use, grown by doubling).
   void append(Context& context, const Var& memory, ProjectedKeys& keys, std::int64_t capacity) const;
 };
+
+/// Lets `matrices`, between which a score is a sum of `dim` products, start and learn as those of that score
+/// divided by sqrt(dim), without changing the score: s = c·(U'k)ᵀ(W'q) with c = 1/sqrt(dim) is (U k)ᵀ(W q)
+/// with U = √c·U', W = √c·W', so each of n matrices is multiplied by c^(1/n), and so is its rate_factor (the
+/// exchange of a multiplier for a start and a rate: Yang et al. 2022, arXiv 2203.03466). Queries and keys
+/// with elements of ±1, as recurrent states tend to have, then have scores of a standard deviation near 1 at
+/// any width, and one update of Adam changes the scores by no more than it changes those of the scaled dot
+/// product. Call it once, right after the matrices were declared. Throws InvalidArgument where there is no
+/// matrix or dim < 1.
+void scale_score(std::initializer_list<Parameter*> matrices, std::int64_t dim);
 
 /// Lets the keys of every attention in `set` start as its queries: "<name>.k_proj.weight" becomes a copy of
 /// "<name>.q_proj.weight", before training. Equal inputs then have the largest scores from the first update

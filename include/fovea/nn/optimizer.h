@@ -37,7 +37,8 @@ struct AdamOptions {
 };
 
 /// Kingma & Ba 2015, arXiv 1412.6980, with bias correction. State is two tensors a parameter and the step,
-/// all open to checkpoints.
+/// all open to checkpoints. A parameter p whose rate_factor is c is updated as c·x, with x the variable that
+/// learns at the full rate: the gradient by x, c times that by p, enters the moments and the global norm.
 class Adam {
  public:
   Adam(ParameterSet& parameters, AdamOptions options);

@@ -67,6 +67,9 @@ class RnnModel final : public SequenceToSequence {
       decoder_context_ = nn::Linear(set, "decoder.context", context_dim(),
                                     autograd::gate_count(config.cell) * h, Bias::without);
     }
+    // Adam moves all products of a score in one direction, which is sqrt(width) times as far as for the
+    // scaled dot product. Without scale_score the unscaled scores became a hard softmax on a wrong key within
+    // 50 updates and stayed there (docs/decisions/0019). The tanh bounds the additive score.
     switch (config.attention) {
       case RnnAttention::none:
         break;
@@ -76,15 +79,20 @@ class RnnModel final : public SequenceToSequence {
         vector_ = &set.xavier("attention.vector", {h});
         break;
       case RnnAttention::dot:
+        key_ = nn::Linear(set, "attention.key", 2 * h, h, Bias::without);
+        nn::scale_score({key_.weight}, h);
+        break;
       case RnnAttention::scaled_dot:
         key_ = nn::Linear(set, "attention.key", 2 * h, h, Bias::without);
         break;
       case RnnAttention::low_rank:
         query_ = nn::Linear(set, "attention.query", h, config.rank, Bias::without);
         key_ = nn::Linear(set, "attention.key", 2 * h, config.rank, Bias::without);
+        nn::scale_score({query_.weight, key_.weight}, config.rank);
         break;
       case RnnAttention::general:
         bilinear_ = &set.xavier("attention.bilinear", {2 * h, h});
+        nn::scale_score({bilinear_}, h);
         break;
     }
     if (attends() && config.values == ValueKind::projection)

@@ -1,4 +1,4 @@
-// Touches every room above the engine and each library behind it (oneDNN, OpenMP, SentencePiece, libpng), so
+// Touches every room above the engine and each library behind it (oneDNN, OpenMP, SentencePiece), so
 // that a missing dependency of the installed package fails to link here.
 #include <filesystem>
 #include <iostream>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fovea/autograd/ops.h"
-#include "fovea/inspect/png.h"
+#include "fovea/inspect/html.h"
 #include "fovea/nn/layers.h"
 #include "fovea/nn/module.h"
 #include "fovea/text/bleu.h"
@@ -29,9 +29,10 @@ int main() {
   } catch (const FileError&) {
   }
   const inspect::AlignmentMatrix alignment{{"le", "chat"}, {"the", "cat"}, {1, 0, 0, 1}};
-  if (inspect::draw_picture(alignment).rgb.empty()) return 4;
+  const inspect::InspectPage page{.title = "t", .maps = {inspect::as_map(alignment)}};
+  if (inspect::render_html(page).empty()) return 4;
   try {
-    inspect::write_png("/no such folder/x.png", alignment);
+    inspect::write_html("/no such folder/x.html", page);
     return 5;
   } catch (const FileError&) {
   }

@@ -1,0 +1,15 @@
+// The charts of a report as pictures of their own.
+#pragma once
+
+#include "fovea/inspect/drawing.h"
+#include "fovea/inspect/report.h"
+
+namespace fovea::pictures {
+
+/// The chart under its title, as a page shows it.
+inspect::Drawing draw_chart(const inspect::LineChart& chart);
+
+/// Throws InvalidArgument if a series has not one value a bucket.
+inspect::Drawing draw_chart(const inspect::BarChart& chart);
+
+}  // namespace fovea::pictures

@@ -1,0 +1,17 @@
+// Matrices as a picture.
+#pragma once
+
+#include "fovea/inspect/data.h"
+#include "fovea/inspect/drawing.h"
+
+namespace fovea::pictures {
+
+/// One matrix with its labels and the colour scale; one panel. Throws InvalidArgument if it is not rows *
+/// columns.
+inspect::Drawing draw_picture(const inspect::AlignmentMatrix& alignment);
+
+/// Every map a band, every head a panel; labels where the cells are large enough to carry them. Throws
+/// InvalidArgument if a map's sizes disagree.
+inspect::Drawing draw_picture(const inspect::InspectPage& page);
+
+}  // namespace fovea::pictures

@@ -1,0 +1,43 @@
+// Images with what attention makes of them: a grid of weights over an image, boxes around places, a caption.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fovea/inspect/colour_map.h"
+#include "fovea/inspect/drawing.h"
+
+namespace fovea::pictures {
+
+using inspect::Rgb;
+
+/// A rectangle in image pixels, drawn as an outline with its label beside it.
+struct Box {
+  double x = 0, y = 0, width = 0, height = 0;
+  std::string label;
+  Rgb colour{213, 94, 0};
+};
+
+/// One image with what is laid over it.
+struct Scene {
+  std::string caption;  ///< under the image, wrapped to its width
+  int width = 0, height = 0;
+  std::vector<float> pixels;  ///< [height, width] grey or [height, width, 3] colour, in [0, 1], clamped
+  /// [rows, columns] weights over equal parts of the image, drawn as transparency of a strong colour: the
+  /// largest weight of the scene is opaque to 70 %. Empty: none.
+  int rows = 0, columns = 0;
+  std::vector<float> weights;
+  std::vector<Box> boxes;
+};
+
+struct SceneOptions {
+  std::string title;
+  int columns = 4;  ///< scenes a line
+  double zoom = 0;  ///< units (1/96 inch) an image pixel, at most 1000; 0: so that an image is about 120 wide
+};
+
+/// Scenes in lines, in order; a panel each, whose `cell` is the zoom. NaN pixels are shown in
+/// not_finite_colour. Throws InvalidArgument for sizes that disagree.
+inspect::Drawing draw_scenes(const std::vector<Scene>& scenes, const SceneOptions& options = {});
+
+}  // namespace fovea::pictures

@@ -1,0 +1,88 @@
+"""The tour: its Python blocks print what its pages say, and the Chinese pages have the same blocks and parts.
+
+The C++ blocks are a program of their own (tests/architecture/tour.awk).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+from tour_blocks import CHINESE, TOUR, blocks, chapters, comparable, output_of, with_outputs
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None and importlib.util.find_spec("fovea.nn") is not None
+# The parts of a section, in their order.
+PARTS = ("In words", "Formula", "Run it", "Measured", "Where it lives", "Exercise")
+CHINESE_PARTS = ("一句话", "公式", "动手", "实测", "代码位置", "练习")
+NAMES = [path.name for path in chapters()]
+
+
+def test_there_are_chapters() -> None:
+    assert len(NAMES) >= 1
+    assert [name[0] for name in NAMES] == [str(n + 1) for n in range(len(NAMES))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_python_blocks_print_what_the_page_says(name: str) -> None:
+    path, ran = TOUR / name, 0
+    for block, expected in with_outputs(path.read_text()):
+        if block.kind == "cpp" or (block.kind == "python torch" and not HAS_TORCH):
+            continue
+        assert output_of(block, str(path)) == expected.text, f"{path}:{block.line}"
+        ran += 1
+    assert ran
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_chinese_page_has_the_same_blocks(name: str) -> None:
+    english, chinese = ((folder / name).read_text() for folder in (TOUR, CHINESE))
+    assert [comparable(block) for block in blocks(chinese)] == [comparable(block) for block in blocks(english)]
+    tables = [re.findall(r"^\|.*\|$", page, re.M) for page in (english, chinese)]
+    for ours, theirs in zip_longest(*tables, fillvalue=""):
+        numbers = [sorted(re.findall(r"\d+(?:[,.]\d+)*", re.sub(r"\]\([^)]*\)", "]", row))) for row in (ours, theirs)]
+        assert ours.count("|") == theirs.count("|") and numbers[0] == numbers[1], f"{ours}\n{theirs}"
+    links = [sorted(re.findall(r"\]\(\.\.[./]*/((?:include|src|tests|examples)[^)]*)\)", p)) for p in (english, chinese)]
+    assert links[0] == links[1], "the same code and pictures"
+
+
+@pytest.mark.parametrize("folder, parts", [(TOUR, PARTS), (CHINESE, CHINESE_PARTS)])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_section_has_its_parts_in_order(folder: Path, parts: tuple[str, ...], name: str) -> None:
+    sections = re.split(r"^## ", (folder / name).read_text(), flags=re.M)[1:]
+    assert sections
+    for section in sections:
+        title = section.partition("\n")[0]
+        assert re.findall(r"^\*\*([^*]+?)[.。]\*\*", section, re.M) == list(parts), title
+        kinds = [block.kind for block in blocks(section)]
+        assert kinds[0] == "math" and "cpp" in kinds and any(kind.startswith("python") for kind in kinds), title
+        assert section.count("<details>") == section.count("</details>") >= 1, title
+        lives = section.partition(f"**{parts[4]}")[2].partition(f"**{parts[5]}")[0]
+        built = "is not built yet" not in section and "尚未实现" not in section
+        assert not built or ("include/fovea/" in lives and "/tests/" in lives), f"{title}: a header and a test"
+
+
+def test_both_indexes_name_every_chapter() -> None:
+    for folder in (TOUR, CHINESE):
+        index = (folder / "README.md").read_text()
+        assert all(f"]({name})" in index for name in NAMES)
+        preamble = (TOUR.parents[1] / "examples" / "tour" / "tour.h").read_text()
+        assert preamble in index, "the preamble of the C++ blocks"
+
+
+# In prose those with a decimal point; in a table's cell any.
+_NUMBER = re.compile(r"(?<![\w.,])\d[\d,]*\.\d+(?![\d.])|(?<=\| )\d[\d,]*(?= (?:ms|µs|%|[KM]iB|MB)? ?\|)")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_measured_figures_stand_in_the_pages_they_are_quoted_from(name: str) -> None:
+    """A page that the section links, or the output of its own blocks."""
+    path = TOUR / name
+    for section in re.split(r"^## ", path.read_text(), flags=re.M)[1:]:
+        measured = section.partition("**Measured.**")[2].partition("**Where it lives.**")[0]
+        links = re.findall(r"\]\((\.\.?/[^)#]*\.md)", measured)
+        sources = section.partition("**Measured.**")[0] + "".join((path.parent / link).read_text() for link in links)
+        for number in _NUMBER.findall(measured):
+            assert re.search(rf"(?<![\d.,]){re.escape(number)}(?!\d)", sources), f"{name}: {number} is in no source"
