@@ -208,7 +208,7 @@ def test_float16():
     wide.load_state_dict(theirs.state_dict())
     expected = wide(*(x.double() for x in given), mask)
     assert found.isfinite().all() and torch.equal(found[1], ours.fc_out.bias.expand_as(found[1]))
-    # Each of three roundings to float16 in a row: projections, heads, outputs.
+    # Projections, heads and output are each rounded to float16.
     assert (found[0] - expected[0]).abs().max() <= 16 * UNIT[torch.float16] * expected[0].abs().max()
 
 
