@@ -9,7 +9,7 @@ breach() {
   breaches=$((breaches + 1))
 }
 
-documents=(README.md README.zh.md CONTRIBUTING.md CHANGELOG.md docs/*.md docs/decisions/*.md docs/tour/*.md docs/zh/tour/*.md)
+documents=(README.md README.zh.md CONTRIBUTING.md CHANGELOG.md docs/*.md docs/decisions/*.md docs/tour/*.md docs/zh/*.md docs/zh/tour/*.md)
 # The pages of the gallery: those that its own page links.
 mapfile -t pages < <(grep -oE '\]\(\.\./examples/[a-z]+/README\.md\)' docs/gallery.md | sed 's/^](\.\.\///; s/)$//')
 documents+=("${pages[@]}")

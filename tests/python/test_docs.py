@@ -1,4 +1,4 @@
-"""Examples run: those of docstrings, and every block of docs/python.md."""
+"""Examples run: those of docstrings, and every block of docs/python.md and of docs/ported-layer.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ import pytest
 import fovea
 
 MODULES = ["fovea", *(f"fovea.{name}" for name in ("_call", "masks", "mods", "normalizers", "rope", "scores"))]
-TUTORIAL = Path(__file__).parents[2] / "docs" / "python.md"
+DOCS = Path(__file__).parents[2] / "docs"
+TUTORIAL = DOCS / "python.md"
+# In English and Chinese, with the same blocks. What a block prints stands behind it as ```text.
+PORTED = (DOCS / "ported-layer.md", DOCS / "zh" / "ported-layer.md")
 HAS_TORCH = importlib.util.find_spec("torch") is not None and importlib.util.find_spec("fovea.nn") is not None
 HAS = {
     "python": True,
@@ -57,10 +60,10 @@ def test_everything_public_has_an_example(name: str) -> None:
     assert name in BASES or ">>>" in doc, f"{name} has no example"
 
 
-def _blocks() -> list[tuple[int, str, str]]:
+def _blocks(page: Path = TUTORIAL, kind: str = "python[^\n]*") -> list[tuple[int, str, str]]:
     """(line, what stands behind ``` , code)"""
-    text = TUTORIAL.read_text()
-    found = re.finditer(r"^```(python[^\n]*)\n(.*?)^```$", text, re.M | re.S)
+    text = page.read_text()
+    found = re.finditer(rf"^```({kind})\n(.*?)^```$", text, re.M | re.S)
     return [(text[: m.start()].count("\n") + 2, m.group(1), m.group(2)) for m in found]
 
 
@@ -76,6 +79,28 @@ def test_the_tutorial_runs() -> None:
             exec(compile("\n" * (line - 1) + code, str(TUTORIAL), "exec"), shared)
         ran += 1
     assert ran >= 12
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="its blocks need PyTorch")
+@pytest.mark.parametrize("page", PORTED, ids=lambda page: str(page.relative_to(DOCS)))
+def test_the_ported_layer_prints_what_its_page_says(page: Path) -> None:
+    """From top to bottom. In order that figures hold on every machine, they are printed to few digits."""
+    shared: dict[str, Any] = {}
+    blocks = _blocks(page, "[^\n]*")
+    for (line, kind, code), (_, next_kind, expected) in zip(blocks, [*blocks[1:], (0, "", "")]):
+        if kind != "python torch":
+            assert kind in ("text", "sh"), f"line {line}"
+            continue
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(compile("\n" * (line - 1) + code, str(page), "exec"), shared)
+        assert said.getvalue() == (expected if next_kind == "text" else ""), f"line {line}"
+
+
+def test_the_ported_layer_has_the_same_blocks_in_both_languages() -> None:
+    english, chinese = ([block[1:] for block in _blocks(page, "[^\n]*")] for page in PORTED)
+    assert english == chinese and len(english) > 10
+    tables = [re.findall(r"^\|.*\d MiB.*\|$", page.read_text(), re.M) for page in PORTED]
+    assert tables[0] == tables[1] and len(tables[0]) == 3
 
 
 def test_the_tutorial_shows_what_is_printed() -> None:
