@@ -49,9 +49,8 @@ class Call {
         d_key_(DType::f32, key_.shape()),
         d_value_(DType::f32, value_.shape()) {
     inputs_ = {.query = query_, .key = key_, .value = value_};
-    if (std::holds_alternative<Additive>(sample.spec.score)) inputs_.parameters.v = vector_;
-    if (std::holds_alternative<Coverage>(sample.spec.score))
-      inputs_.parameters.v = inputs_.parameters.w = vector_;
+    if (definition(sample.spec.score).vector >= 0) inputs_.arguments.set("score.v", vector_);
+    if (definition(sample.spec.score).coverage >= 0) inputs_.arguments.set("score.w", vector_);
   }
   std::string_view kernel() const { return plan_.kernel(); }
   void forward(Executor& executor) {
