@@ -346,8 +346,9 @@ TEST(Identity, ASlopeOverDistancesIsARampOverKeys) {
     const Tensor sums = forget_sums(log_f);
     const Mask causal = draw.mask & Causal{};
     const Forward gated =
-        with(ForgetGate{}, causal, {forget_queries(sums, draw.query_len, draw.offset), sums});
-    expect_near(gated, with(AlibiBias{}, causal, {slopes}), tolerance);
+        with(ForgetGate{}, causal,
+             {{"mods[0].query", forget_queries(sums, draw.query_len, draw.offset)}, {"mods[0].key", sums}});
+    expect_near(gated, with(AlibiBias{}, causal, {{"mods[0].slope", slopes}}), tolerance);
   });
 }
 
