@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The documents against the tree: `documents.sh ROOT`. Every file of the tree that a document names exists, and the C++
-# program in the READMEs is examples/attend/main.cpp, which tests/install builds and runs.
+# programs in the READMEs are examples/first/main.cpp and examples/attend/main.cpp, which tests/install builds and runs.
 set -euo pipefail
 cd "$1"
 breaches=0
@@ -33,10 +33,18 @@ while read -r line; do
   breach "docs/results.md: a placeholder: $line"
 done < <(grep -nE '^[A-Z][A-Z0-9_]{3,}$|\b[A-Z0-9]+_[A-Z_]+\b|\bTODO\b' docs/results.md | grep -v FOVEA_ || true)
 
+# `block KIND N FILE`: the N-th block of code of that kind.
+block() { awk -v fence="\`\`\`$1" -v wanted="$2" '$0 == "```" { on = 0 } on; $0 == fence && ++n == wanted { on = 1 }' "$3"; }
 for readme in README.md README.zh.md; do
   [[ -f $readme ]] || continue
-  diff <(sed -n '/^```cpp$/,/^```$/p' "$readme" | sed '1d;$d') examples/attend/main.cpp >/dev/null ||
-    breach "$readme: its C++ program is not examples/attend/main.cpp"
+  diff <(block cpp 1 "$readme") examples/first/main.cpp >/dev/null ||
+    breach "$readme: its first C++ program is not examples/first/main.cpp"
+  diff <(block cpp 2 "$readme") examples/attend/main.cpp >/dev/null ||
+    breach "$readme: its second C++ program is not examples/attend/main.cpp"
+done
+for kind in python cmake; do
+  diff <(block "$kind" 1 README.md) <(block "$kind" 1 README.zh.md) >/dev/null ||
+    breach "README.zh.md: its block of $kind is not that of README.md"
 done
 
 diff <(sed -n '/^\/\/ Three parts/,/^```$/p' docs/algebra.md | sed '$d') examples/algebra/main.cpp >/dev/null ||

@@ -33,6 +33,14 @@ function(run_attend)
   endif()
 endfunction()
 
+# The README's first program.
+function(run_first)
+  build_and_run("${SOURCE}/examples/first" first ${ARGN})
+  if(NOT output STREQUAL "[1, 8, 512, 64]\n")
+    message(FATAL_ERROR "examples/first printed '${output}', not the shape of its output")
+  endif()
+endfunction()
+
 # A mod compiled outside the library, at -O2, and trained; a predicate; a printed schedule.
 function(run_algebra)
   build_and_run("${SOURCE}/examples/algebra" algebra -D CMAKE_CXX_FLAGS_RELEASE=-O2)
@@ -73,6 +81,7 @@ if(FROM STREQUAL "engine")
 else()
   step("installing" ${CMAKE_COMMAND} --install "${BUILD}" --prefix "${WORK}/prefix")
   run_attend()
+  run_first()
   run_algebra()
   run_tour()
   # The layers find and link neither Cairo nor Pango.
