@@ -71,23 +71,22 @@ BenchCall::BenchCall(const BenchCase& c, const std::string& kernel, Executor& ex
   if (backward) bytes = std::max(bytes, backward_workspace_bytes(plan_, threads));
   memory_ = Tensor(DType::f32, {static_cast<std::int64_t>(bytes / sizeof(float) + 1)});
   workspace_ = {memory_.raw(), memory_.bytes()};
+  inputs_ = {.query = query_, .key = key_, .value = value_};
+  if (vector_) inputs_.arguments.set("score.v", vector_);
   if (!backward) return;
   log_sum_exp_ = Tensor(DType::f32, {s.batch, s.query_heads, s.query_len});
   d_output_ = normal(c.dtype, queries, 5);
   d_query_ = Tensor(c.dtype, queries);
   d_key_ = Tensor(c.dtype, keys);
   d_value_ = Tensor(c.dtype, keys);
-  inputs_ = {.query = query_, .key = key_, .value = value_};
-  if (vector_) inputs_.arguments.set("score.v", vector_);
   attend(plan_, inputs_, {.output = output_, .log_sum_exp = log_sum_exp_},
          {.executor = &executor_, .workspace = workspace_});
 }
 
 void BenchCall::call() {
-  const AttentionInputs& in = inputs_;
   const CallResources resources{.executor = &executor_, .workspace = workspace_};
-  if (case_.pass == Pass::forward) return attend(plan_, in, {.output = output_}, resources);
-  attend_backward(plan_, in, output_, log_sum_exp_, d_output_,
+  if (case_.pass == Pass::forward) return attend(plan_, inputs_, {.output = output_}, resources);
+  attend_backward(plan_, inputs_, output_, log_sum_exp_, d_output_,
                   {.query = d_query_, .key = d_key_, .value = d_value_}, resources);
 }
 
