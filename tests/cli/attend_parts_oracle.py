@@ -398,7 +398,7 @@ def check_mistakes(command):
     mistakes = [
         ([*q, *v, *out], "--key: expected a file, got none"), ([*q, *k, *v], "--out: expected a file, or one for --weights, got neither"),
         ([*q, *k, *out], "--value: expected a file for --out"), ([*q, *k, *w, *grad], "--value: expected a file for --grad"),
-        ([*plain, "--score", "concat"], "--concat-matrix: expected a file"), ([*plain, "--score", "cosine"], "--score: expected a score (scaled-dot, "),
+        ([*plain, "--score", "concat"], "--concat-matrix: expected a file"), ([*plain, "--score", "cosinus"], "--score: expected a score (scaled-dot, "),
         ([*plain, "--score", "location"], "--key: expected nothing"), ([*q, *v, *out, "--score", "location"], "--location: expected a file"),
         ([*plain, "--score", "coverage", "--additive-vector", at("v1")], "--coverage-vector: expected a file"),
         ([*plain, "--coverage-vector", at("v1")], "--coverage-vector: expected --score coverage, got --score scaled-dot"),
@@ -415,7 +415,7 @@ def check_mistakes(command):
         ([*plain, "--normalizer", "sink"], "--sink: expected a file"), ([*plain, "--sink", at("sink")], "--sink: expected --normalizer sink beside it, got --normalizer softmax"),
         ([*plain, "--normalizer", "sink", "--sink", at("few")], "--sink: expected f64 [4], got f64 [3]"),
         ([*plain, "--transitions", at("t")], "--transitions: expected --normalizer chain"), ([*plain, "--normalizer", "chain"], "--transitions: expected a file"),
-        ([*plain, "--normalizer", "chain", "--transitions", at("t")], "--transitions: expected f64 [2, 2], got f64 [2, 3]"),
+        ([*plain, "--normalizer", "chain", "--transitions", at("t")], "--transitions: expected f64 [2, 2] or [4, 2, 2], got f64 [2, 3]"),
         ([*plain, "--normalizer", "sample", *grad], "--advantage: expected a file"), ([*plain, "--advantage", at("adv")], "--advantage: expected --normalizer sample"),
         ([*plain, "--normalizer", "sample", "--advantage", at("adv")], "--advantage: expected --grad"),
         ([*plain, "--normalizer", "sample", "--advantage", at("few"), *grad], "--advantage: expected f64 [2, 4, 6]"),

@@ -47,8 +47,8 @@ struct Example {
     if (everything) {
       in.attention.arguments.set("score.W", W);
       in.attention.arguments.set("normalizer.sink", sink);
-      in.attention.arguments.set("mods[0].slope", slope);
-      in.attention.arguments.set("mods[1].bias", bias);
+      in.attention.arguments.set("mods[1].slope", slope);
+      in.attention.arguments.set("mods[2].bias", bias);
       in.attention.dropout_seed = 11;
     }
     return in;
@@ -69,8 +69,8 @@ struct Example {
                             .lambda = d_lambda};
     g.attention.arguments.set("score.W", dW);
     g.attention.arguments.set("normalizer.sink", d_sink);
-    g.attention.arguments.set("mods[0].slope", d_slope);
-    g.attention.arguments.set("mods[1].bias", d_bias);
+    g.attention.arguments.set("mods[1].slope", d_slope);
+    g.attention.arguments.set("mods[2].bias", d_bias);
     attend_differential_backward(plan, inputs(true), state, d_output, g, {.executor = &executor});
   }
 };

@@ -63,8 +63,8 @@ struct Example {
     if (std::holds_alternative<SoftmaxWithSink>(spec.normalizer))
       in.attention.arguments.set("normalizer.sink", sink);
     if (!spec.mods.empty()) {
-      in.attention.arguments.set("mods[0].slope", slope);
-      in.attention.arguments.set("mods[1].bias", bias);
+      in.attention.arguments.set("mods[1].slope", slope);
+      in.attention.arguments.set("mods[2].bias", bias);
     }
     in.attention.key_lengths = lengths;
     in.attention.dropout_seed = 5;
@@ -84,8 +84,8 @@ struct Example {
     LatentGradients g{gradients[0], gradients[1], gradients[2], gradients[3], gradients[4]};
     if (inputs().attention.arguments["normalizer.sink"]) g.arguments.set("normalizer.sink", gradients[5]);
     if (!spec.mods.empty()) {
-      g.arguments.set("mods[0].slope", gradients[6]);
-      g.arguments.set("mods[1].bias", gradients[7]);
+      g.arguments.set("mods[1].slope", gradients[6]);
+      g.arguments.set("mods[2].bias", gradients[7]);
     }
     attend_latent_backward(plan(execution), inputs(), state, d_output, g, resources);
   }
