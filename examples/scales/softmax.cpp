@@ -48,8 +48,7 @@ Saturation saturation(const Score& score, std::int64_t dim, std::uint64_t seed) 
     const auto length = static_cast<float>(length_of(row, kKeys));
     for (std::int64_t j = 0; j < kKeys; ++j) row[j] /= length;
   }
-  const AttentionInputs inputs{
-      .query = q, .key = k, .value = v, .arguments = {{"mods[0].bias", bias}}};
+  const AttentionInputs inputs{.query = q, .key = k, .value = v, .arguments = {{"mods[0].bias", bias}}};
   AttentionOutputs outputs{.output = output};
   outputs.weights = weights;
   attend(plan, inputs, outputs);

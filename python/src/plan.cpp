@@ -166,7 +166,8 @@ void run_backward(const AttentionPlan& plan, const std::string& function, const 
                            .weight_heads = options.weight_heads,
                            .weight_rows = options.weight_rows,
                            .advantage = of.take("advantage")};
-  AttentionGradients gradients{.query = out.take("query"), .key = out.take("key"), .value = out.take("value")};
+  AttentionGradients gradients{
+      .query = out.take("query"), .key = out.take("key"), .value = out.take("value")};
   out.take_arguments(plan, axes, gradients.arguments);
   in.done();
   of.done();

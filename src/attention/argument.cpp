@@ -38,7 +38,8 @@ bool fits(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes, co
   const int heads = declaration.by_head && shape.rank() == rank + 1 ? 1 : 0;
   if (shape.rank() != rank + heads || (heads && shape[0] != sizes.num_query_heads)) return false;
   for (int axis = 0; axis < rank; ++axis) {
-    if (!axis_fits(declaration.axes[static_cast<std::size_t>(axis)], sizes, shape[axis + heads])) return false;
+    if (!axis_fits(declaration.axes[static_cast<std::size_t>(axis)], sizes, shape[axis + heads]))
+      return false;
   }
   return true;
 }

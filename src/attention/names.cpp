@@ -64,10 +64,9 @@ NormalizerName normalizer_row() {
               return given ? std::optional(given->*N::number) : std::nullopt;
             }};
   } else {
-    return {N::name, nullptr, 0.0, [](double) -> Normalizer { return N{}; },
-            [](const Normalizer& n) {
-              return std::holds_alternative<N>(n) ? std::optional(0.0) : std::nullopt;
-            }};
+    return {
+        N::name, nullptr, 0.0, [](double) -> Normalizer { return N{}; },
+        [](const Normalizer& n) { return std::holds_alternative<N>(n) ? std::optional(0.0) : std::nullopt; }};
   }
 }
 template <std::size_t... I>

@@ -1,5 +1,5 @@
-// Names in the grammar. Scores and normalisers bring theirs (score.h, normalizer.h); mods have a row each here,
-// masks in mask_names.h.
+// Names in the grammar. Scores and normalisers bring theirs (score.h, normalizer.h); mods have a row each
+// here, masks in mask_names.h.
 #pragma once
 
 #include <array>

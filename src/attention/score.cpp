@@ -73,12 +73,11 @@ const ScoreDefinition& Additive::definition() {
 }
 
 const ScoreDefinition& LowRankBilinear::definition() {
-  static const ScoreDefinition it{
-      .name = "low-rank",
-      .arguments = {to_hidden("W", &Sizes::query_dim, Absent::refused),
-                    to_hidden("U", &Sizes::key_dim, Absent::refused)},
-      .query = {.matrix = 0},
-      .key = {.matrix = 1}};
+  static const ScoreDefinition it{.name = "low-rank",
+                                  .arguments = {to_hidden("W", &Sizes::query_dim, Absent::refused),
+                                                to_hidden("U", &Sizes::key_dim, Absent::refused)},
+                                  .query = {.matrix = 0},
+                                  .key = {.matrix = 1}};
   return it;
 }
 
@@ -112,13 +111,12 @@ const ScoreDefinition& Cosine::definition() {
 }
 
 const ScoreDefinition& QkNorm::definition() {
-  static const ScoreDefinition it{
-      .name = "qk-norm",
-      .scaled_by_dim = true,
-      .arguments = {{.name = "query_gain", .axes = {{.size = &Sizes::query_dim}}},
-                    {.name = "key_gain", .axes = {{.size = &Sizes::key_dim}}}},
-      .query = {.norm = RowMap::Norm::root_mean_square, .gain = 0},
-      .key = {.norm = RowMap::Norm::root_mean_square, .gain = 1}};
+  static const ScoreDefinition it{.name = "qk-norm",
+                                  .scaled_by_dim = true,
+                                  .arguments = {{.name = "query_gain", .axes = {{.size = &Sizes::query_dim}}},
+                                                {.name = "key_gain", .axes = {{.size = &Sizes::key_dim}}}},
+                                  .query = {.norm = RowMap::Norm::root_mean_square, .gain = 0},
+                                  .key = {.norm = RowMap::Norm::root_mean_square, .gain = 1}};
   return it;
 }
 

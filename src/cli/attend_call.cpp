@@ -53,11 +53,17 @@ void read_operands(const AttendOptions& o, AttendCall& call) {
 // Flags that name an argument of the score or of the normaliser, and --argument, which names any.
 void read_arguments(const AttendOptions& o, AttendCall& call) {
   Arguments& arguments = call.inputs.arguments;
-  const std::pair<const std::string*, const char*> files[] = {
-      {&o.bilinear, "score.W"},         {&o.additive_query, "score.W"},  {&o.low_rank_query, "score.W"},
-      {&o.location, "score.W"},         {&o.additive_key, "score.U"},    {&o.low_rank_key, "score.U"},
-      {&o.additive_vector, "score.v"},  {&o.additive_bias, "score.b"},   {&o.coverage_vector, "score.w"},
-      {&o.sink, "normalizer.sink"},     {&o.transitions, "normalizer.transitions"}};
+  const std::pair<const std::string*, const char*> files[] = {{&o.bilinear, "score.W"},
+                                                              {&o.additive_query, "score.W"},
+                                                              {&o.low_rank_query, "score.W"},
+                                                              {&o.location, "score.W"},
+                                                              {&o.additive_key, "score.U"},
+                                                              {&o.low_rank_key, "score.U"},
+                                                              {&o.additive_vector, "score.v"},
+                                                              {&o.additive_bias, "score.b"},
+                                                              {&o.coverage_vector, "score.w"},
+                                                              {&o.sink, "normalizer.sink"},
+                                                              {&o.transitions, "normalizer.transitions"}};
   for (const auto& [path, name] : files) {
     if (!path->empty()) arguments.set(name, read_npy(*path));
   }

@@ -25,7 +25,9 @@ class Plain final : public Mechanism {
     const AttentionShape& s = call_.shape;
     const DType dtype = call_.query.dtype();
     // A loss on weights makes whole rows anew; only a sink's gradient asks for the log-sum-exp then.
-    const bool needs_lse = !o_.lse.empty() || (o_.has_gradients() && (o_.grad_weights.empty() || call_.inputs.arguments["normalizer.sink"])),
+    const bool needs_lse = !o_.lse.empty() ||
+                           (o_.has_gradients() &&
+                            (o_.grad_weights.empty() || call_.inputs.arguments["normalizer.sink"])),
                chosen = !o_.weight_heads.empty() || !o_.weight_rows.empty();
     AttendResults results;
     AttentionOutputs outputs;

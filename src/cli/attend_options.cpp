@@ -205,7 +205,8 @@ void check_score(const AttendOptions& o) {
                    "--score " + o.score);
   const auto needs = [&](const char* score, const char* flag, const std::string& path) {
     // An argument may also have come by its name; the engine says which one is missing.
-    if (is(score) && path.empty() && o.arguments.empty()) refuse(flag, std::string("a file for --score ") + score, "none");
+    if (is(score) && path.empty() && o.arguments.empty())
+      refuse(flag, std::string("a file for --score ") + score, "none");
   };
   needs("bilinear", "--bilinear", o.bilinear);
   needs("additive", "--additive-vector", o.additive_vector);

@@ -85,9 +85,15 @@ void run(const Options& o) {
       {"alibi", {.mods = {AlibiBias{}}}, {{"mods[0].slope", slopes}}},
       {"alibi as a lambda", {.mods = {own}}, {{"mods[0].slope", slopes}}},
       {"lambda of exp and sigmoid", {.mods = {decay}}, {{"mods[0].slope", slopes}}},
-      {"relative, 32 buckets", {.mods = {RelativeBias{}}}, {{"mods[0].table", random_operand({1, o.heads, 1, 32}, 6)}}},
-      {"dense bias a head", {.mods = {DenseBias{}}}, {{"mods[0].bias", random_operand({1, o.heads, o.length, o.length}, 7)}}},
-      {"dense bias, shared", {.mods = {DenseBias{}}}, {{"mods[0].bias", random_operand({1, 1, o.length, o.length}, 8)}}},
+      {"relative, 32 buckets",
+       {.mods = {RelativeBias{}}},
+       {{"mods[0].table", random_operand({1, o.heads, 1, 32}, 6)}}},
+      {"dense bias a head",
+       {.mods = {DenseBias{}}},
+       {{"mods[0].bias", random_operand({1, o.heads, o.length, o.length}, 7)}}},
+      {"dense bias, shared",
+       {.mods = {DenseBias{}}},
+       {{"mods[0].bias", random_operand({1, 1, o.length, o.length}, 8)}}},
       {"weights: gaussian", {.weight_mods = {LocalGaussian{500}}}, {{"weight_mods[0].center", centers}}}};
   for (const Normalizer& normalizer :
        std::initializer_list<Normalizer>{Sigmoid{-7.6}, Sparsemax{}, Entmax{1.5}, Entmax{1.25}, HardArgmax{},

@@ -149,17 +149,18 @@ kernels::Operand<const T*> mapped(const AttentionPlan::Impl& plan, const Call& c
     T* y = carver.take<T>(side.rows.batch * side.rows.heads * side.rows.rows * side.dim);
     const auto target = packed<T*>(y, side.rows.heads, side.rows.rows, side.dim);
     if (executor)
-      normalize_rows<T>(side.rows, {map, side.dim, call.arguments[map.gain]}, x, target, *executor, side.asked);
+      normalize_rows<T>(side.rows, {map, side.dim, call.arguments[map.gain]}, x, target, *executor,
+                        side.asked);
     return packed<const T*>(y, side.rows.heads, side.rows.rows, side.dim);
   }
   const ConstTensorView &matrix = call.arguments[map.matrix], &bias = call.arguments[map.bias];
   if (map.matrix >= 0 && (!executor || matrix)) {
     const bool each_head = matrix.rank() == 3;
-    return projected<T>(side.rows,
-                        {data_or_null<T>(matrix), plan.matrix_rows(map.matrix), side.dim,
-                         executor ? matrix.stride(-2) : 0, each_head ? matrix.stride(0) : 0,
-                         data_or_null<T>(bias), each_head},
-                        x, carver, executor, side.asked);
+    return projected<T>(
+        side.rows,
+        {data_or_null<T>(matrix), plan.matrix_rows(map.matrix), side.dim, executor ? matrix.stride(-2) : 0,
+         each_head ? matrix.stride(0) : 0, data_or_null<T>(bias), each_head},
+        x, carver, executor, side.asked);
   }
   if (executor && bias) return shifted<T>(side.rows, bias.template data<T>(), side.dim, x, carver, executor);
   return x;
@@ -205,8 +206,7 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
     p.value = widened<T>(plan, inputs.value, s.num_kv_heads, sizes.key_len, s.value_dim, sizes.batch, carver,
                          executor, {});
   p.query = mapped<T>(
-      plan, call,
-      {score.query, {sizes.batch, s.num_query_heads, sizes.query_len}, s.head_dim, asked_queries},
+      plan, call, {score.query, {sizes.batch, s.num_query_heads, sizes.query_len}, s.head_dim, asked_queries},
       result.query, carver, executor);
   if (score.key_rows >= 0) {  // row j stands for key j, whatever the batch entry and the head
     const ConstTensorView& rows = call.arguments[score.key_rows];

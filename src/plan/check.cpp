@@ -134,9 +134,9 @@ void check_arguments(const char* function, const AttentionPlan::Impl& plan, cons
       continue;
     }
     if (view.dtype() != dtype || !fits(argument.declaration, sizes, view.shape())) {
-      throw InvalidArgument(
-          function, argument.name,
-          std::string(to_string(dtype)) + " " + shape_text(argument.declaration, sizes), described(view));
+      throw InvalidArgument(function, argument.name,
+                            std::string(to_string(dtype)) + " " + shape_text(argument.declaration, sizes),
+                            described(view));
     }
     if (view.empty() && view.count() > 0)
       throw InvalidArgument(function, argument.name, "data of " + to_string(view.shape()), "a null pointer");

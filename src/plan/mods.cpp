@@ -59,8 +59,8 @@ kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan, const Mods& mod
   return result;
 }
 
-#define FOVEA_INSTANTIATE(T)                                                                          \
-  template kernels::ProblemMods<T> mods_of<T>(const AttentionPlan::Impl&, const Mods&);               \
+#define FOVEA_INSTANTIATE(T)                                                            \
+  template kernels::ProblemMods<T> mods_of<T>(const AttentionPlan::Impl&, const Mods&); \
   template kernels::ProblemMods<T> mods_of<T>(const AttentionPlan::Impl&, const Mods&, int, const Call&);
 FOVEA_INSTANTIATE(float)
 FOVEA_INSTANTIATE(double)

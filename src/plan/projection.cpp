@@ -194,7 +194,7 @@ void gain_gradient(const RowSizes& s, const RowNorm& norm, const kernels::Operan
                                 const kernels::Operand<T*>&, Executor&);                                     \
   template void weight_gradient<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&, \
                                    const kernels::Operand<const T*>&, T*, Executor&);                        \
-  template void bias_gradient<T>(const RowSizes&, std::int64_t, const kernels::Operand<const T*>&, T*);       \
+  template void bias_gradient<T>(const RowSizes&, std::int64_t, const kernels::Operand<const T*>&, T*);      \
   template void normalize_rows<T>(const RowSizes&, const RowNorm&, const kernels::Operand<const T*>&,        \
                                   const kernels::Operand<T*>&, Executor&, const Asked&);                     \
   template void normalize_rows_back<T>(const RowSizes&, const RowNorm&, const kernels::Operand<const T*>&,   \

@@ -1,7 +1,7 @@
-// What scores make of the rows of queries and keys before a kernel sees them (RowMap in score.h): small matrix
-// products for bilinear and additive scores, norms for cosine scores and QK-norm. The engine depends on nothing that has a gemm, and
-// these are O(length) beside the O(length²) of the scores, so plain loops that the compiler vectorises are
-// enough.
+// What scores make of the rows of queries and keys before a kernel sees them (RowMap in score.h): small
+// matrix products for bilinear and additive scores, norms for cosine scores and QK-norm. The engine depends
+// on nothing that has a gemm, and these are O(length) beside the O(length²) of the scores, so plain loops
+// that the compiler vectorises are enough.
 #pragma once
 
 #include <algorithm>

@@ -31,8 +31,8 @@ void expect_mistakes(const char* function, Parse parse, std::initializer_list<Mi
 }
 
 TEST(Expression, EveryScoreIsReadBack) {
-  const Score scores[] = {ScaledDot{},       Dot{},      Bilinear{}, Additive{},
-                          LowRankBilinear{}, Location{}, Coverage{}, Cosine{}, QkNorm{}};
+  const Score scores[] = {ScaledDot{}, Dot{},      Bilinear{}, Additive{}, LowRankBilinear{},
+                          Location{},  Coverage{}, Cosine{},   QkNorm{}};
   static_assert(std::size(scores) == std::variant_size_v<Score>);
   for (const Score& score : scores) EXPECT_EQ(parse_score(to_string(score)), score);
   EXPECT_EQ(to_string(Score(LowRankBilinear{})), "low-rank");

@@ -142,8 +142,9 @@ struct Operands {
     // The arguments of mods have the shapes that the case says: shared in one way or another.
     std::size_t mod = 0, weight_mod = 0;
     for (const DeclaredArgument& argument : declared_arguments(c.spec)) {
-      const Shape shape = argument.name.starts_with("mods[")          ? c.mod_arguments.at(mod++)
-                          : argument.name.starts_with("weight_mods[") ? c.weight_mod_arguments.at(weight_mod++)
+      const Shape shape = argument.name.starts_with("mods[") ? c.mod_arguments.at(mod++)
+                          : argument.name.starts_with("weight_mods[")
+                              ? c.weight_mod_arguments.at(weight_mod++)
                               : argument_shape(argument.declaration, argument_sizes(s));
       arguments.emplace_back(argument.name, random_tensor(wide, shape, 20 + arguments.size()));
       // Temperatures are divided by: in [0.5, 2.5) they multiply errors by 2 at most.
@@ -182,8 +183,9 @@ struct Results {
   Tensor output, log_sum_exp, weights, d_query, d_key, d_value;
   NamedTensors d_arguments;  // of those that have a gradient
   NamedTensors all() const {
-    NamedTensors list{{"output", output},   {"log_sum_exp", log_sum_exp}, {"weights", weights},
-                      {"d_query", d_query}, {"d_key", d_key},             {"d_value", d_value}};
+    NamedTensors list{{"output", output},   {"log_sum_exp", log_sum_exp},
+                      {"weights", weights}, {"d_query", d_query},
+                      {"d_key", d_key},     {"d_value", d_value}};
     list.insert(list.end(), d_arguments.begin(), d_arguments.end());
     return list;
   }

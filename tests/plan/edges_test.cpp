@@ -76,7 +76,7 @@ TEST(Edges, TransitionsBesideHugePotentials) {
                      weights(dtype, {1, 1, 1, 2}),
                      bias = filled({1, 1, 1, 2}, {first ? potential : 0.0, first ? 0.0 : potential}, dtype),
                      transitions = filled({2, 2}, {0, 0, 0, transition}, dtype);
-            AttentionInputs in{.query = zeros, .key = keys, .value = {}};
+        AttentionInputs in{.query = zeros, .key = keys, .value = {}};
         in.arguments.set("mods[0].bias", bias);
         in.arguments.set("normalizer.transitions", transitions);
         attend(make_plan({.mods = {DenseBias{}}, .normalizer = LinearChain{}},

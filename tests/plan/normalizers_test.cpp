@@ -66,8 +66,7 @@ TEST(Normalizer, ASinkIsAKeyOfValueZero) {
     expect_near(d_got.key, taken(d_want.key, 2, first), tolerance, "d_key");
     expect_near(d_got.value, taken(d_want.value, 2, first), tolerance, "d_value");
     for (std::int64_t h = 0; h < H; ++h)
-      ASSERT_NEAR(element(d_got["normalizer.sink"], h),
-                  element(d_want["mods[0].bias"], h * (K + 1) + K),
+      ASSERT_NEAR(element(d_got["normalizer.sink"], h), element(d_want["mods[0].bias"], h * (K + 1) + K),
                   tolerance * static_cast<double>(draw.batch * draw.query_len));
   });
 }
@@ -98,7 +97,8 @@ struct LawInputs {
         center(draw.tensor({1, draw.heads, 1, 1})),
         advantage(draw.tensor({draw.batch, draw.heads, draw.query_len})) {
     if (std::holds_alternative<SoftmaxWithSink>(law.normalizer)) in.arguments.set("normalizer.sink", sink);
-    if (std::holds_alternative<LinearChain>(law.normalizer)) in.arguments.set("normalizer.transitions", transitions);
+    if (std::holds_alternative<LinearChain>(law.normalizer))
+      in.arguments.set("normalizer.transitions", transitions);
     if (!law.weight_mods.empty()) in.arguments.set("weight_mods[0].center", center);
   }
 };

@@ -34,7 +34,8 @@ TEST(Score, LocationIsAProductWithTheRowsOfW) {
     expect_near(d_got.query, d_want.query, tolerance, "d_query");
     expect_near(d_got.value, d_want.value, tolerance, "d_value");
     const Tensor sum = given_back(given_back(d_want.key, 0, entries, 1), 1, heads, 1);
-    expect_near(d_got["score.W"], given_back(sum.reshape({draw.key_len, draw.head_dim}), 0, rows, draw.key_len + 2),
+    expect_near(d_got["score.W"],
+                given_back(sum.reshape({draw.key_len, draw.head_dim}), 0, rows, draw.key_len + 2),
                 tolerance * static_cast<double>(draw.batch * draw.kv_heads), "d_W");
   });
 }
@@ -120,8 +121,8 @@ TEST(Score, LowRankAndConcat) {
       in.arguments = arguments;
       return draw.forward({.score = score, .scale = 1 / static_cast<double>(D), .mask = draw.mask}, in);
     };
-    expect_near(with(LowRankBilinear{}, {{"score.W", V}, {"score.U", U}}),
-                with(Bilinear{}, {{"score.W", W}}), 4 * draw.tolerance());
+    expect_near(with(LowRankBilinear{}, {{"score.W", V}, {"score.U", U}}), with(Bilinear{}, {{"score.W", W}}),
+                4 * draw.tolerance());
     const Tensor joint = draw.tensor({5, D + E}), vector = draw.tensor({5});
     const Arguments cut = concat_arguments(joint, vector, D);
     const Tensor left = Tensor::copy_of(cut["score.W"]), right = Tensor::copy_of(cut["score.U"]);
@@ -252,7 +253,8 @@ TEST(Score, LocalGradientsAreDerivatives) {
     loss();
     const Backward d = draw.backward(spec, in, result, draw.d_output);
     const Tensor d_query = unwritten_like(draw.query), dW = unwritten_like(e.W), dv = unwritten_like(e.v);
-    expect_near(d["mods[0].center"], Tensor::zeros(DType::f64, centres.shape()), 0.0, "a window's edge has none");
+    expect_near(d["mods[0].center"], Tensor::zeros(DType::f64, centres.shape()), 0.0,
+                "a window's edge has none");
     local_centres_backward(e.centres(), d["weight_mods[0].center"], {.query = d_query, .W = dW, .v = dv});
     for (std::int64_t i = 0; i < d_query.count(); ++i)
       set_element(d_query, i, element(d_query, i) + element(d.query, i));

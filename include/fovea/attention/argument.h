@@ -6,7 +6,8 @@
 // A call gives an argument by its full name: the part, a point, the argument's own name. Parts are "score",
 // "mods[0]", "normalizer" and "weight_mods[0]".
 //
-//   attend(plan, {.query = q, .key = k, .value = v, .arguments = {{"score.W", W}, {"mods[0].slope", slopes}}},
+//   attend(plan, {.query = q, .key = k, .value = v, .arguments = {{"score.W", W}, {"mods[0].slope",
+//   slopes}}},
 //          {.output = output});
 #pragma once
 

@@ -1,6 +1,6 @@
-// Normalisers: how the scores of a row become weights. Each is a struct that says what belongs to it: its name
-// in the text form of the algebra, the loop that computes it, the number that its text form has in parentheses,
-// whether it needs whole rows, and its arguments. Nothing else lists them.
+// Normalisers: how the scores of a row become weights. Each is a struct that says what belongs to it: its
+// name in the text form of the algebra, the loop that computes it, the number that its text form has in
+// parentheses, whether it needs whole rows, and its arguments. Nothing else lists them.
 #pragma once
 
 #include <cstdint>
@@ -70,8 +70,8 @@ struct HardArgmax {
   static constexpr bool is_whole_row = true;
   friend bool operator==(const HardArgmax&, const HardArgmax&) = default;
 };
-/// One key drawn from the softmax, by the call's sample_seed and the site (attention/sample.h). The gradient by
-/// the scores is the score function's: advantage · d ln P(key), with an advantage (the row's loss less a
+/// One key drawn from the softmax, by the call's sample_seed and the site (attention/sample.h). The gradient
+/// by the scores is the score function's: advantage · d ln P(key), with an advantage (the row's loss less a
 /// baseline) for each row (Williams 1992; Xu et al. 2015, arXiv 1502.03044, eq. 11).
 struct HardSample {
   static constexpr const char* name = "sample";
@@ -91,9 +91,9 @@ struct GumbelSample {
   friend bool operator==(const GumbelSample&, const GumbelSample&) = default;
 };
 /// P_ij = p(z_j = 1) of a chain of binary variables over the keys that the query sees, in their order: scores
-/// are the potentials of z_j = 1, those of neighbours are the argument "transitions" (structured attention; Kim et al.
-/// 2017, arXiv 1702.00887, section 3.1). Rows do not sum to 1; zero transitions give Sigmoid. ln Z stands in
-/// the place of the log-sum-exp.
+/// are the potentials of z_j = 1, those of neighbours are the argument "transitions" (structured attention;
+/// Kim et al. 2017, arXiv 1702.00887, section 3.1). Rows do not sum to 1; zero transitions give Sigmoid. ln Z
+/// stands in the place of the log-sum-exp.
 struct LinearChain {
   static constexpr const char* name = "chain";
   static constexpr NormalizerKind kind = NormalizerKind::chain;
@@ -105,7 +105,13 @@ using Normalizer = std::variant<Softmax, SoftmaxWithSink, Sigmoid, Sparsemax, En
                                 GumbelSample, LinearChain>;
 /// True where weights of a part of the keys cannot be merged with those of the rest.
 inline bool is_whole_row(const Normalizer& normalizer) {
-  return std::visit([]<class N>(const N&) { return requires { N::is_whole_row; }; }, normalizer);
+  return std::visit(
+      []<class N>(const N&) {
+        return requires {
+          N::is_whole_row;
+        };
+      },
+      normalizer);
 }
 inline NormalizerKind kind_of(const Normalizer& normalizer) {
   return std::visit([]<class N>(const N&) { return N::kind; }, normalizer);

@@ -1,7 +1,7 @@
-// Scores: s(q, k), one number for a query and a key. Each is a struct whose definition says what belongs to it:
-// its name in the text form of the algebra, its arguments, what happens to the rows of queries and keys before
-// a kernel sees them, and what the kernel makes of two rows. Nothing else lists the scores. Arguments are
-// tensors that arrive with each call (argument.h), so that a plan can be shared while a model learns.
+// Scores: s(q, k), one number for a query and a key. Each is a struct whose definition says what belongs to
+// it: its name in the text form of the algebra, its arguments, what happens to the rows of queries and keys
+// before a kernel sees them, and what the kernel makes of two rows. Nothing else lists the scores. Arguments
+// are tensors that arrive with each call (argument.h), so that a plan can be shared while a model learns.
 #pragma once
 
 #include <cstdint>
@@ -104,23 +104,24 @@ struct Coverage {
   friend bool operator==(const Coverage&, const Coverage&) = default;
 };
 
-/// s = cos(q, k) / max(temperature, 0.01), with a learned temperature a query head (Swin Transformer V2, Liu et
-/// al. 2022, arXiv 2111.09883, eq. 2). temperature is [num_query_heads]. A row of zeros has cosine 0 with all.
+/// s = cos(q, k) / max(temperature, 0.01), with a learned temperature a query head (Swin Transformer V2, Liu
+/// et al. 2022, arXiv 2111.09883, eq. 2). temperature is [num_query_heads]. A row of zeros has cosine 0 with
+/// all.
 struct Cosine {
   static const ScoreDefinition& definition();
   friend bool operator==(const Cosine&, const Cosine&) = default;
 };
 
-/// s = (g_q ∘ q / rms(q))·(g_k ∘ k / rms(k)) / sqrt(head_dim), rms(x) = sqrt(mean x² + 1e-6): queries and keys
-/// are normalised, with learned gains that all heads share (Henry et al. 2020, arXiv 2010.04245, with their
-/// length; Qwen3 and Gemma 3 with the root mean square). query_gain and key_gain are [head_dim].
+/// s = (g_q ∘ q / rms(q))·(g_k ∘ k / rms(k)) / sqrt(head_dim), rms(x) = sqrt(mean x² + 1e-6): queries and
+/// keys are normalised, with learned gains that all heads share (Henry et al. 2020, arXiv 2010.04245, with
+/// their length; Qwen3 and Gemma 3 with the root mean square). query_gain and key_gain are [head_dim].
 struct QkNorm {
   static const ScoreDefinition& definition();
   friend bool operator==(const QkNorm&, const QkNorm&) = default;
 };
 
-using Score = std::variant<ScaledDot, Dot, Bilinear, Additive, LowRankBilinear, Location, Coverage, Cosine,
-                           QkNorm>;
+using Score =
+    std::variant<ScaledDot, Dot, Bilinear, Additive, LowRankBilinear, Location, Coverage, Cosine, QkNorm>;
 
 inline const ScoreDefinition& definition(const Score& score) {
   return std::visit([]<class S>(const S&) -> const ScoreDefinition& { return S::definition(); }, score);
@@ -133,8 +134,8 @@ std::int64_t hidden_of(const Score& score, const Arguments& given);
 /// [hidden, query_dim + key_dim] cut in two. Views, so gradients go the same way.
 inline Arguments concat_arguments(ConstTensorView W, ConstTensorView v, std::int64_t query_dim) {
   if (W.rank() != 2 || query_dim < 0 || query_dim > W.size(1))
-    throw InvalidArgument("concat_arguments", "query_dim",
-                          "at most the columns of W " + to_string(W.shape()), std::to_string(query_dim));
+    throw InvalidArgument("concat_arguments", "query_dim", "at most the columns of W " + to_string(W.shape()),
+                          std::to_string(query_dim));
   return {{"score.W", W.slice(1, 0, query_dim)},
           {"score.U", W.slice(1, query_dim, W.size(1) - query_dim)},
           {"score.v", v}};
