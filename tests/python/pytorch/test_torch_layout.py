@@ -205,12 +205,14 @@ def test_graphs_know_the_strides(backend, dynamic):
                 assert all(torch.allclose(x, y, atol=1e-13) for x, y in zip(*pairs))
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=str)
+# Each check of an operator traces it anew, a second or two: two orders, all changes in one of them.
+@pytest.mark.parametrize("order", ORDERS[:2], ids=str)
 @pytest.mark.parametrize("line", ["", "\nrow_major 1"])
 @pytest.mark.parametrize("width", [8, 6])
 def test_fake_results_have_the_strides_of_real_ones(order, line, width):
     spec = "score scaled-dot\nmask everything\nnormalizer softmax\ndropout 0.0\nhidden 0" + line
-    for change in (lambda x: x, with_gaps, lambda x: x[:, :1].expand_as(x), lambda x: x[:, :, :1]):
+    changes = (lambda x: x, with_gaps, lambda x: x[:, :1].expand_as(x), lambda x: x[:, :, :1])
+    for change in changes if order == ORDERS[1] else changes[:1]:
         inputs = [change(x).detach().requires_grad_() for x in inputs_of(order, width=width)]
         arguments = (*inputs, [], [], None, None, None, spec)
         torch.library.opcheck(torch.ops.fovea.attend.default, arguments)
