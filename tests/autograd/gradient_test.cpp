@@ -202,6 +202,35 @@ TEST(Gradient, Attention) {
   });
 }
 
+// Every kind of argument gets its gradient: of mods (built-in, a table, a lambda of one's own) and of a
+// normaliser.
+TEST(Gradient, AttentionArguments) {
+  const auto sized = [](std::int64_t width, std::uint64_t seed) { return parameter({2, 5, width}, seed); };
+  const auto with = [&](const AttentionSpec& spec, const char* name, const Shape& shape) {
+    SCOPED_TRACE(name);
+    check({sized(4, 1), sized(4, 2), sized(6, 3), parameter(shape, 4)}, [=](const auto& v) {
+      const AttentionCall call{
+          .spec = spec, .num_query_heads = 2, .num_kv_heads = 2, .arguments = {{name, v[3]}}};
+      return attention(call, v[0], v[1], v[2]);
+    });
+  };
+  const Mod own = make_mod("own", {"rate"}, [](auto score, ModSite at, auto rate) {
+    return score - rate * elementwise::log(1.0 + elementwise::abs(at.query - at.key));
+  });
+  with({.mods = {AlibiBias{}}, .mask = Causal{}}, "mods[0].slope", {1, 2, 1, 1});
+  with({.mods = {RelativeBias{8, 20}}}, "mods[0].table", {1, 2, 1, 8});
+  with({.mods = {SoftCap{3}, own}}, "mods[1].rate", {1, 2, 1, 1});
+  with({.normalizer = SoftmaxWithSink{}}, "normalizer.sink", {2});
+}
+
+TEST(Gradient, AnArgumentThatTheSpecDoesNotHaveIsRefused) {
+  const Tensor x = Tensor::zeros(DType::f32, {1, 2, 4}), slope = Tensor::zeros(DType::f32, {1, 1, 1, 1});
+  const AttentionCall unknown{.spec = {}, .arguments = {{"mods[0].slope", slope}}},
+      missing{.spec = {.mods = {AlibiBias{}}}};
+  EXPECT_THROW(attention(unknown, x, x, x), InvalidArgument);
+  EXPECT_THROW(attention(missing, x, x, x), InvalidArgument);
+}
+
 // Softmax weights sum to 1, so a constant added to their derivative must change nothing: `weigh` draws
 // different ones.
 TEST(Gradient, AttentionWeights) {
