@@ -8,6 +8,7 @@ set(engine_targets fovea_core fovea_attention fovea_kernels fovea_plan fovea_eng
 set(engine_headers core attention plan)
 install(TARGETS ${engine_targets} EXPORT FoveaAttentionTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT attention)
+install(FILES include/fovea/attention.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT attention)
 install(EXPORT FoveaAttentionTargets NAMESPACE fovea:: DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT attention)
 foreach(room IN LISTS engine_headers)
   install(DIRECTORY include/fovea/${room} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT attention
