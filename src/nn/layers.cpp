@@ -188,7 +188,12 @@ void start_alike(ParameterSet& set) {
   for (const Parameter& parameter : set.all()) {
     if (!parameter.name.ends_with(query)) continue;
     const std::string key = parameter.name.substr(0, parameter.name.size() - query.size()) + ".k_proj.weight";
-    std::copy_n(parameter.value.data<float>(), parameter.value.count(), set.at(key).value.data<float>());
+    const Tensor& to = set.at(key).value;
+    if (!(to.shape() == parameter.value.shape()))
+      throw InvalidArgument("start_alike", key,
+                            "the shape of the queries' projection, " + to_string(parameter.value.shape()),
+                            to_string(to.shape()));
+    std::copy_n(parameter.value.data<float>(), parameter.value.count(), to.data<float>());
   }
 }
 

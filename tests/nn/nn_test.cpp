@@ -99,6 +99,10 @@ TEST(MultiHeadAttention, KeysStartAsQueriesWhereAsked) {
     EXPECT_EQ(layer.key.weight->value.data<float>()[i], query.data<float>()[i]);
   }
   EXPECT_NE(layer.value.weight->value.data<float>()[0], query.data<float>()[0]);
+  ParameterSet unequal(3);  // keys of another width than queries
+  unequal.xavier("y.q_proj.weight", {8, 64});
+  unequal.xavier("y.k_proj.weight", {8, 4});
+  EXPECT_THROW(start_alike(unequal), InvalidArgument);
 }
 
 // One row attended to by itself comes out nearly as it went in; queries and keys are left alone.

@@ -102,7 +102,8 @@ void scale_score(std::initializer_list<Parameter*> matrices, std::int64_t dim);
 /// Lets the keys of every attention in `set` start as its queries: "<name>.k_proj.weight" becomes a copy of
 /// "<name>.q_proj.weight", before training. Equal inputs then have the largest scores from the first update
 /// on, so that a layer whose task is to find what equals the query need not find that out first (Kitaev et
-/// al. 2020, arXiv 2001.04451, section 2, keep the two equal throughout).
+/// al. 2020, arXiv 2001.04451, section 2, keep the two equal throughout). Throws InvalidArgument where the
+/// two have different shapes.
 void start_alike(ParameterSet& set);
 /// Lets every attention in `set` start by handing on what it attends to nearly as it is: the values' and the
 /// output's projections, [dim, dim], become 0.7 of the identity plus 0.3 of what they were. Together with
