@@ -50,7 +50,7 @@ def navigation(source: Path) -> list[Any]:
     decisions = ["docs/decisions/README.md", *pages("docs/decisions/[0-9]*.md")]
     guides = ["docs/algebra.md", "docs/python.md", "docs/architecture.md", "docs/mechanisms.md", "CONTRIBUTING.md"]
     measured = ["docs/results.md", "docs/performance.md"]
-    chinese = [CHINESE_HOME, {"注意力之旅": chapters("docs/zh/tour")}]
+    chinese = [CHINESE_HOME, {"注意力之旅": chapters("docs/zh/tour")}, *pages("docs/zh/*.md")]
     named = {*guides, *measured, "docs/gallery.md", "docs/README.md"}
     others = [page for page in pages("docs/*.md") if page not in named]
     return [

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from stage import LINK, documents, outside_code
+from stage import LINK, SHOWN, documents, outside_code
 
 
 def heading_anchors(text: str) -> set[str]:
@@ -32,7 +32,9 @@ def check_markdown(root: Path) -> list[str]:
     for document in documents(root):
         text = (root / document).read_text()
         prose = "".join(piece for is_prose, piece in outside_code(text) if is_prose)
-        for _, link, _ in LINK.findall(prose):
+        found = [*LINK.findall(prose), *SHOWN.findall(prose)]
+        found += [inner for text, _, _ in found for inner in LINK.findall(text)]  # a picture that is a link
+        for _, link, _ in found:
             if re.match(r"[a-z]+:", link):
                 continue
             path, _, anchor = link.partition("#")
@@ -63,6 +65,8 @@ class Page(html.parser.HTMLParser):
             self.loads.append(given.get("href", ""))
         elif tag in ("script", "img", "iframe", "source", "video", "audio") and given.get("src"):
             self.loads.append(given["src"])
+        elif tag == "source" and given.get("srcset"):
+            self.loads.append(given["srcset"])
 
 
 def check_site(folder: Path) -> list[str]:

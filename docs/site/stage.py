@@ -18,6 +18,8 @@ from typing import Iterator
 DOCUMENTS = ("*.md", "docs/*.md", "docs/decisions/*.md", "docs/tour/*.md", "docs/zh/**/*.md", "examples/*/README.md")
 LANGUAGES = {".h": "cpp", ".cpp": "cpp", ".py": "python", ".sh": "bash", ".cmake": "cmake", ".awk": "awk"}
 LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\]\()([^)\s]+)(\))")
+# Of <picture>, which Markdown has no words for: a picture for each theme.
+SHOWN = re.compile(r"(<(?:img|source)\b[^>]*?\b(?:src|srcset)=\")([^\"]+)(\")")
 
 
 def documents(root: Path) -> list[Path]:
@@ -74,7 +76,12 @@ class Stage:
         (self.source / path).write_text(text)
 
     def prose(self, text: str, document: Path) -> str:
-        return without_line_ends(LINK.sub(lambda m: m[1] + self.link(m[2], document) + m[3], text))
+        def to_here(m: re.Match[str]) -> str:
+            return LINK.sub(to_here, m[1]) + self.link(m[2], document) + m[3]  # a link's text can be a picture
+
+        for links in (LINK, SHOWN):
+            text = links.sub(to_here, text)
+        return without_line_ends(text)
 
     def link(self, link: str, document: Path) -> str:
         path, mark, anchor = link.partition("#")

@@ -51,8 +51,10 @@ class Captioner {
       : set_(seed),
         reads_(reads),
         embed_(set_, "patches", {.side = kPatch, .margin = kMargin, .dim = kDim, .hidden = 2 * kDim}),
-        encoder_(set_, "encoder",
-                 {.layers = 1, .dim = kDim, .feed_forward = 2 * kDim, .heads = kHeads, .dropout = 0.15f}),
+        encoder_(
+            set_, "encoder",
+            nn::stack_of(
+                {.layers = 1, .dim = kDim, .feed_forward = 2 * kDim, .heads = kHeads, .dropout = 0.15f})),
         decoder_(set_, "decoder",
                  {.vocabulary = words().size(),
                   .dim = kDim,

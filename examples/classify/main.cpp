@@ -121,7 +121,7 @@ class Classifier {
                std::span<const std::int32_t> types) const {
     return linear_cross_entropy(pooled(context, words, nullptr), context.use(*types_.weight),
                                 context.use(*types_.bias), types, smoothing_,
-                                1.0f / static_cast<float>(types.size()), nullptr);
+                                {.scale = 1.0f / static_cast<float>(types.size())});
   }
 
   nn::ParameterSet parameters;

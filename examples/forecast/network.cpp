@@ -16,10 +16,10 @@ Network::Network(fovea::nn::ParameterSet& set, const NetworkConfig& config)
       embed_(set, "embed", 1, config.dim),
       predict_(set, "predict", config.dim, 1),
       stack_(set, "stack",
-             {.layers = config.layers,
-              .dim = config.dim,
-              .feed_forward = config.feed_forward,
-              .heads = config.heads}) {}
+             fovea::nn::stack_of({.layers = config.layers,
+                                  .dim = config.dim,
+                                  .feed_forward = config.feed_forward,
+                                  .heads = config.heads})) {}
 
 fovea::nn::TransformerStack::Call Network::call() const {
   fovea::nn::TransformerStack::Call call;
@@ -41,16 +41,17 @@ Var Network::rows(Context& context, const std::vector<Window>& windows, std::int
 Var Network::loss(Context& context, const std::vector<Window>& windows) const {
   const std::int64_t size = static_cast<std::int64_t>(windows.size()), count = kWindow - 1;
   const Var predicted = predict_(context, stack_(context, rows(context, windows, 0, count), call()));
-  const Tensor target(fovea::DType::f32, predicted.shape()),
-      weight = Tensor::zeros(fovea::DType::f32, predicted.shape());
+  const Tensor target(fovea::DType::f32, predicted.shape());
+  std::vector<float> weight(static_cast<std::size_t>(size * count), 0.0f);
   for (std::int64_t b = 0; b < size; ++b) {
     for (std::int64_t t = 0; t < count; ++t) {
       const std::int64_t at = b * count + t;
       target.data<float>()[at] = windows[static_cast<std::size_t>(b)].values[static_cast<std::size_t>(t + 1)];
-      if (t >= kWarmUp) weight.data<float>()[at] = 1.0f / static_cast<float>(size * (count - kWarmUp));
+      if (t >= kWarmUp)
+        weight[static_cast<std::size_t>(at)] = 1.0f / static_cast<float>(size * (count - kWarmUp));
     }
   }
-  return squared_error(predicted, target, weight);
+  return squared_error(predicted, target, {weight});
 }
 
 std::vector<std::vector<float>> Network::forecast(const std::vector<Window>& windows) const {

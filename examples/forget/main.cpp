@@ -165,6 +165,46 @@ void report_accuracy(Run& run, const std::vector<Contender>& all, const std::vec
   run.report().charts.push_back(chart);
 }
 
+// -- how thin the weight on the right fact becomes
+
+// By how many words have been read: the more there are, the more keys share the weight of full attention.
+void report_dilution(Run& run, const std::vector<Contender>& all, const std::deque<Reader>& readers,
+                     const std::vector<Story>& stories) {
+  constexpr std::int64_t least = 64;
+  inspect::LineChart chart{"Weight on the fact that is asked for", "words read", "weight", {}};
+  std::vector<std::vector<double>> means;  // [contender][bucket]: 64 to 127 words, 128 to 255, ...
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::vector<double> sums, counts;
+    for (const Story& story : stories) {
+      const std::vector<float> masses = readers[i].on_facts(story);
+      for (std::size_t q = 0; q < masses.size(); ++q) {
+        std::size_t bucket = 0;
+        if (story.questions[q].position < least) continue;
+        for (std::int64_t from = 2 * least; from <= story.questions[q].position; from *= 2) ++bucket;
+        sums.resize(std::max(sums.size(), bucket + 1));
+        counts.resize(sums.size());
+        sums[bucket] += static_cast<double>(masses[q]);
+        ++counts[bucket];
+      }
+    }
+    chart.curves.push_back({all[i].name, {}});
+    for (std::size_t b = 0; b < sums.size(); ++b) {
+      sums[b] /= std::max(1.0, counts[b]);
+      chart.curves.back().points.push_back({1.5 * static_cast<double>(least << b), sums[b]});
+    }
+    means.push_back(sums);
+  }
+  for (std::size_t b = 0; b < means.front().size(); ++b) {
+    std::vector<double> of_bucket;
+    for (const std::vector<double>& of : means) of_bucket.push_back(of[b]);
+    compare(run, all,
+            fmt::format("weight on the fact that is asked for, after {} to {} words", least << b,
+                        (least << (b + 1)) - 1),
+            of_bucket, Unit::percent);
+  }
+  run.report().charts.push_back(chart);
+}
+
 // -- what it costs
 
 // Word by word, as a decoder reads: what it holds, and that it answers the same.
@@ -290,6 +330,8 @@ void example(Run& run) {
       "above one of the {} words before. Windows of {} words reach {} words back through all of them.",
       forget::kDim, readers[0].parameters().count(), forget::kLayers, forget::kNear, kLookback + 1, kReach));
   report_accuracy(run, all, accuracies, held_out);
+  stories.resize(static_cast<std::size_t>(run.scaled(40, 3)));
+  report_dilution(run, all, readers, stories);
   report_memory(run, all, readers);
   report_costs(run, all);
   draw(run, all, readers);

@@ -20,9 +20,10 @@ std::int32_t best_of(const float* logits) {
 Reader::Reader(std::uint64_t seed, Mask mask)
     : parameters_(seed),
       words_(parameters_, "embed_tokens", vocabulary_size(), kDim),
-      near_(parameters_, "near", {.layers = 1, .dim = kDim, .feed_forward = 2 * kDim, .heads = kHeads}),
+      near_(parameters_, "near",
+            nn::stack_of({.layers = 1, .dim = kDim, .feed_forward = 2 * kDim, .heads = kHeads})),
       stack_(parameters_, "decoder",
-             {.layers = kLayers, .dim = kDim, .feed_forward = 2 * kDim, .heads = kHeads}),
+             nn::stack_of({.layers = kLayers, .dim = kDim, .feed_forward = 2 * kDim, .heads = kHeads})),
       answer_(parameters_, "answer", kDim, kCities),
       mask_(std::move(mask)) {
   nn::start_alike(parameters_);
@@ -59,7 +60,7 @@ nn::Var Reader::loss(nn::Context& context, const std::vector<Story>& stories) co
   const float share = 1.0f / static_cast<float>(std::max<std::int64_t>(questions, 1));
   return autograd::linear_cross_entropy(
       reshape(hidden(context, words, batch), {static_cast<std::int64_t>(words.size()), kDim}),
-      context.use(*answer_.weight), context.use(*answer_.bias), targets, 0.0f, share, nullptr);
+      context.use(*answer_.weight), context.use(*answer_.bias), targets, 0.0f, {.scale = share});
 }
 
 std::vector<std::int32_t> Reader::answers(const Story& story) const {
@@ -103,6 +104,23 @@ std::vector<float> Reader::attention(const Story& story, std::int64_t position) 
     for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += row[i] / static_cast<float>(kHeads);
   }
   return mean;
+}
+
+std::vector<float> Reader::on_facts(const Story& story) const {
+  nn::Context context;
+  Tensor weights;
+  hidden(context, story.words, 1, &weights);
+  const auto length = static_cast<std::int64_t>(story.words.size());
+  constexpr std::int64_t name = 3;  // of a fact's words
+  std::vector<float> masses;
+  for (const Question& q : story.questions) {
+    float mass = 0.0f;
+    for (std::int64_t head = 0; head < kHeads; ++head)
+      for (std::int64_t i = 0; i < kWordsOfFact; ++i)
+        mass += weights.data<float>()[(head * length + q.position) * length + q.told - name + i];
+    masses.push_back(mass / static_cast<float>(kHeads));
+  }
+  return masses;
 }
 
 }  // namespace forget

@@ -31,6 +31,9 @@ class Reader {
   Decoded decode(const Story& story) const;
   /// Weights of the last layer at one position, the mean over its heads: one a word.
   std::vector<float> attention(const Story& story, std::int64_t position) const;
+  /// What each question gives to the words of the fact it asks for: weights of the last layer, the mean over
+  /// its heads, summed.
+  std::vector<float> on_facts(const Story& story) const;
 
   fovea::nn::ParameterSet& parameters() { return parameters_; }
 

@@ -93,6 +93,9 @@ std::int64_t Run::scaled(std::int64_t full, std::int64_t little) const {
 const std::string& Run::data() const {
   return state_->options.data;
 }
+int Run::threads() const {
+  return state_->options.threads;
+}
 const std::string& Run::folder() const {
   return state_->folder;
 }

@@ -48,6 +48,8 @@ class Run {
   std::int64_t scaled(std::int64_t full, std::int64_t little) const;
   /// --data, where the example takes it; empty: the generated default.
   const std::string& data() const;
+  /// --threads. They are set when the example begins.
+  int threads() const;
   /// The folder of this seed's files; exists.
   const std::string& folder() const;
 

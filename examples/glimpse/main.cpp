@@ -77,14 +77,14 @@ void add_policy_losses(const Looks& looks, const Canvases& canvases, std::vector
   // In units of their deviation, for steps of one size from the first to the last update; not below 0.1,
   // where they are noise of a model that knows no digit yet.
   const double deviation = std::max(0.1, std::sqrt(squares / static_cast<double>(glimpses * size)));
-  Tensor even(DType::f32, {canvases.size, 1});
-  even.fill(share / glimpses);
   for (std::size_t glimpse = 0; glimpse < glimpses; ++glimpse) {
     std::vector<std::int32_t> chosen;
     for (const std::vector<std::int32_t>& path : looks.places) chosen.push_back(path[glimpse]);
     for (float& advantage : advantages[glimpse]) advantage *= share / static_cast<float>(deviation);
-    losses.push_back(autograd::negative_log_likelihood(looks.weights[glimpse], chosen, advantages[glimpse]));
-    losses.push_back(autograd::squared_error(looks.expected[glimpse], to_come[glimpse], even));
+    losses.push_back(
+        autograd::negative_log_likelihood(looks.weights[glimpse], chosen, {advantages[glimpse]}));
+    losses.push_back(
+        autograd::squared_error(looks.expected[glimpse], to_come[glimpse], {.scale = share / glimpses}));
   }
 }
 
@@ -95,10 +95,10 @@ void fit_hard(gallery::Run& run, HardModel& model, const Digits& digits, Choice 
       [&](Context& context, std::int64_t update) {
         const Canvases canvases = practice(run, digits, update, updates, kBatch);
         const Looks looks = model(context, canvases, choice, seed_of(run, 2, update * glimpses));
-        const std::vector<float> share(static_cast<std::size_t>(kBatch), 1.0f / (kBatch * glimpses));
+        const autograd::Reduction mean{.scale = 1.0f / (kBatch * glimpses)};
         std::vector<Var> losses;
         for (const Var& logits : looks.logits)
-          losses.push_back(autograd::cross_entropy(logits, canvases.labels, share));
+          losses.push_back(autograd::cross_entropy(logits, canvases.labels, mean));
         if (choice == Choice::drawn) add_policy_losses(looks, canvases, losses);
         return autograd::sum(autograd::concat(losses, 0));
       },
@@ -111,8 +111,8 @@ void fit_soft(gallery::Run& run, SoftModel& model, const Digits& digits) {
       model.parameters, {.updates = updates, .schedule = nn::WarmupCosine{.peak = 6e-3}, .seed = run.seed()},
       [&](Context& context, std::int64_t update) {
         const Canvases canvases = practice(run, digits, update, updates, kSoftBatch);
-        const std::vector<float> share(static_cast<std::size_t>(kSoftBatch), 1.0f / kSoftBatch);
-        return autograd::cross_entropy(model(context, canvases), canvases.labels, share);
+        return autograd::cross_entropy(model(context, canvases), canvases.labels,
+                                       {.scale = 1.0f / kSoftBatch});
       },
       run.progress("soft attention"));
 }

@@ -6,20 +6,20 @@ namespace point {
 
 using fovea::nn::Context;
 using fovea::nn::Linear;
-using fovea::nn::StackOptions;
+using fovea::nn::TransformerOptions;
 using fovea::nn::Var;
 using Output = NetworkConfig::Output;
 
 Network::Network(fovea::nn::ParameterSet& set, const NetworkConfig& config)
     : config_(config), embed_(set, "embed", 3, config.dim) {
-  StackOptions stack{.layers = config.encoder_layers,
-                     .dim = config.dim,
-                     .feed_forward = config.feed_forward,
-                     .heads = config.heads};
-  encoder_ = fovea::nn::TransformerStack(set, "encoder", stack);
+  TransformerOptions stack{.layers = config.encoder_layers,
+                           .dim = config.dim,
+                           .feed_forward = config.feed_forward,
+                           .heads = config.heads};
+  encoder_ = fovea::nn::TransformerStack(set, "encoder", stack_of(stack));
   stack.layers = config.decoder_layers;
-  stack.reads = StackOptions::Reads::memory;
-  decoder_ = fovea::nn::TransformerStack(set, "decoder", stack);
+  stack.reads = TransformerOptions::Reads::memory;
+  decoder_ = fovea::nn::TransformerStack(set, "decoder", stack_of(stack));
   if (config.output == Output::pointer) {
     query_ = Linear(set, "pointer.query", config.dim, config.dim);
     key_ = Linear(set, "pointer.key", config.dim, config.dim);

@@ -39,8 +39,7 @@ Var reader_loss(nn::Context& context, const Reader& reader, const std::vector<Qu
                 const std::vector<Ids>& texts) {
   Ids answers;
   for (const Question& question : batch) answers.push_back(question.answer);
-  const std::vector<float> shares(batch.size(), 1.0f / static_cast<float>(batch.size()));
-  return cross_entropy(reader(context, texts), answers, shares);
+  return cross_entropy(reader(context, texts), answers, {.scale = 1.0f / static_cast<float>(batch.size())});
 }
 
 Var two_stage_loss(nn::Context& context, const Chooser& chooser, const Reader& reader,
@@ -54,9 +53,9 @@ Var two_stage_loss(nn::Context& context, const Chooser& chooser, const Reader& r
     texts.push_back(text_of(question, needed));
   }
   const Chooser::Choice choice = chooser(context, batch, first);
-  const std::vector<float> shares(batch.size(), 1.0f / static_cast<float>(batch.size()));
-  const Var loss = add(negative_log_likelihood(choice.first, first, shares),
-                       negative_log_likelihood(choice.second, second, shares));
+  const fovea::autograd::Reduction mean{.scale = 1.0f / static_cast<float>(batch.size())};
+  const Var loss = add(negative_log_likelihood(choice.first, first, mean),
+                       negative_log_likelihood(choice.second, second, mean));
   return add(loss, reader_loss(context, reader, batch, texts));
 }
 

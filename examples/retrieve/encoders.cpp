@@ -25,7 +25,7 @@ std::vector<Ids> answer_first(const Family& family) {
 }
 
 nn::TransformerStack layer(nn::ParameterSet& set, const std::string& name) {
-  return {set, name, {.layers = 1, .dim = kDim, .feed_forward = kFeedForward, .heads = kHeads}};
+  return {set, name, nn::stack_of({.layers = 1, .dim = kDim, .feed_forward = kFeedForward, .heads = kHeads})};
 }
 
 }  // namespace

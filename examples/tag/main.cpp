@@ -126,8 +126,8 @@ void train(gallery::Run& run, const std::string& what, Tagger& tagger, const Dat
         const nn::Var logits = tagger(context, words);
         const auto count = static_cast<float>(std::count_if(
             words.counts.begin(), words.counts.end(), [](std::int64_t features) { return features > 0; }));
-        return autograd::scale(autograd::cross_entropy(logits, padded_tags(data, index, words.length)),
-                               1.0f / count);
+        return autograd::cross_entropy(logits, padded_tags(data, index, words.length),
+                                       {.scale = 1.0f / count});
       },
       run.progress(what));
 }

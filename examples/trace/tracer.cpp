@@ -10,23 +10,22 @@ namespace trace_example {
 using namespace fovea;
 using nn::Var;
 
-Batch batch_of(std::span<const Program> programs, const text::Vocabulary& vocabulary, PhiloxStream& random) {
+Batch batch_of(std::span<const Program> programs, const text::Vocabulary& vocabulary, Given given,
+               PhiloxStream& random) {
   Batch batch;
   batch.size = static_cast<std::int64_t>(programs.size());
-  batch.lines = static_cast<std::int64_t>(programs[0].lines.size());
-  batch.words.size = batch.size * batch.lines;
-  batch.words.length = kLineWords;
-  std::vector<std::vector<std::int32_t>> messages;
+  std::vector<std::vector<std::int32_t>> reports;
   for (const Program& program : programs) {
-    const Encoded encoded = encode(program, vocabulary, random);
-    batch.words.ids.insert(batch.words.ids.end(), encoded.lines.begin(), encoded.lines.end());
-    for (const Line& line : program.lines)
-      batch.words.lengths.push_back(static_cast<std::int64_t>(line.words.size()));
-    messages.push_back(encoded.message);
-    batch.wrote.push_back(program.wrote);
+    Encoded encoded = encode(program, vocabulary, random);
+    if (given == Given::no_log) std::fill(encoded.log.begin() + 1, encoded.log.end(), text::kPadId);
+    if (given == Given::no_user) std::fill(encoded.said.begin() + 1, encoded.said.end(), text::kPadId);
+    batch.lines.insert(batch.lines.end(), encoded.lines.begin(), encoded.lines.end());
+    for (const Line& line : program.lines) batch.parents.push_back(line.parent);
+    encoded.log.insert(encoded.log.end(), encoded.said.begin(), encoded.said.end());
+    reports.push_back(std::move(encoded.log));
+    batch.failed.push_back(program.failed);
   }
-  for (auto& message : messages) message.resize(kLineWords, text::kPadId);
-  batch.messages = models::pad(messages);
+  batch.report = models::pad(reports);
   return batch;
 }
 
@@ -34,84 +33,77 @@ namespace {
 
 constexpr std::int64_t dim = 64, pointer_dim = 2 * dim;
 
-// All words of a line have its number as their position.
-Tensor line_numbers(std::int64_t lines) {
-  const Tensor numbers = nn::sinusoidal_positions(0, lines, dim);
-  Tensor words(DType::f32, {lines * kLineWords, dim});
-  for (std::int64_t i = 0; i < lines * kLineWords; ++i)
-    std::copy_n(numbers.data<float>() + i / kLineWords * dim, dim, words.data<float>() + i * dim);
-  return words;
-}
-
-// What is made of a line, of its first `dim` numbers, starts nearly as the sum of its words, so that equal
+// What is made of a line, of its first `dim` numbers, starts nearly as the sum of its parts, so that equal
 // words have an effect on it from the first update on.
-void start_as_sum(const nn::Linear& line) {
+void start_as_sum(const nn::Linear& line, std::int64_t parts) {
   float* weight = line.weight->value.data<float>();
-  constexpr std::int64_t width = kLineWords * dim;
+  const std::int64_t width = parts * dim;
   for (std::int64_t i = 0; i < dim * width; ++i) weight[i] += i / width == i % width % dim ? 0.4f : 0.0f;
 }
 
-// A word sees the lines above its own.
-Mask lines_above(std::int64_t lines) {
-  return Predicate("above", {.query_end = lines * kLineWords, .key_len = lines},
-                   [](const Site& at) { return at.key < at.query / kLineWords; });
+// The syntax tree: a line sees the head of the function around it, and such a head that is in none sees
+// itself.
+Mask parent_in_tree(const Batch& batch) {
+  return Predicate("parent", {.batch = batch.size, .query_end = kLines, .key_len = kLines},
+                   [&](const Site& at) {
+                     const int parent = batch.parents[static_cast<std::size_t>(at.batch * kLines + at.query)];
+                     return at.key == (parent < 0 ? at.query : parent);
+                   });
 }
 
 }  // namespace
 
-Tracer::Tracer(nn::ParameterSet& set, std::int64_t vocabulary, Reads reads)
-    : reads_(reads),
+Tracer::Tracer(nn::ParameterSet& set, std::int64_t vocabulary, Given given)
+    : given_(given),
       words_(set, "words", vocabulary, dim),
-      line_(set, "line", kLineWords * dim, dim),
       norm_(set, "norm", dim),
-      above_(set, "above", dim, 4, 0.0f),
-      resolved_norm_(set, "resolved_norm", dim),
-      hidden_(set, "hidden", dim, 2 * dim),
-      read_(set, "message",
-            {.layers = 1,
-             .dim = dim,
-             .feed_forward = 128,
-             .reads = reads != Reads::no_message ? nn::StackOptions::Reads::memory
-                                                 : nn::StackOptions::Reads::itself}),
-      query_(set, "pointer.q_proj", kLineWords * dim, pointer_dim),
-      key_(set, "pointer.k_proj", kLineWords * dim, pointer_dim) {
+      line_(set, "line", kLineWords * dim, dim),
+      around_(set, "around", dim, {.num_query_heads = 4}),
+      read_(set, "read",
+            nn::stack_of({.layers = 1,
+                          .dim = dim,
+                          .feed_forward = 128,
+                          .reads = nn::TransformerOptions::Reads::memory})),
+      query_(set, "pointer.query", dim, pointer_dim),
+      key_(set, "pointer.key", kParts * dim, pointer_dim) {
   nn::start_alike(set);
   nn::start_passing(set);
-  start_as_sum(line_);
-  start_as_sum(query_);
-  start_as_sum(key_);
+  start_as_sum(line_, kLineWords);
+  start_as_sum(query_, 1);
+  start_as_sum(key_, kParts);
 }
 
 Var Tracer::operator()(nn::Context& context, const Batch& batch, Tensor* weights) const {
-  const std::int64_t size = batch.size, lines = batch.lines, count = lines * kLineWords;
-  const auto embed = [&](const models::Padded& padded) {
-    const Var words = words_(context, padded.ids, std::sqrt(static_cast<float>(dim)));
-    return nn::add_positions(reshape(words, {padded.size, padded.length, dim}),
-                             nn::sinusoidal_positions(0, padded.length, dim));
-  };
-  const Var words =
-      norm_(context, nn::add_positions(reshape(embed(batch.words), {size, count, dim}), line_numbers(lines)));
-  const Var line = line_(context, reshape(words, {size, lines, kLineWords * dim}));
-  Var resolved = words;
-  if (reads_ != Reads::no_lines_above)
-    resolved = add(words, above_(context, words, line, {.mask = lines_above(lines)}));
-  resolved = resolved_norm_(context, add(resolved, hidden_(context, resolved)));
+  const std::int64_t size = batch.size, places = 2 * kReportWords;
+  const float factor = std::sqrt(static_cast<float>(dim));
+  const Var report =
+      nn::add_positions(reshape(words_(context, batch.report.ids, factor), {size, places, dim}),
+                        nn::sinusoidal_positions(0, places, dim));
 
-  Var message = embed(batch.messages);
-  if (reads_ != Reads::no_message) {
-    resolved = read_(context, resolved,
-                     {.mask = Chunked{kLineWords},
-                      .memory = message,
-                      .weights = [&](std::string_view place, std::size_t layer) {
-                        return place == "memory" && layer + 1 == read_.size() ? weights : nullptr;
-                      }});
-  } else {
-    message = read_(context, message, {});
-  }
-  const Var asked = reshape(message, {size, 1, kLineWords * dim});
+  // A line is its words side by side; its words have their place in it, and it has its place in the text.
+  const Var words =
+      norm_(context,
+            nn::add_positions(reshape(words_(context, batch.lines, factor), {size * kLines, kLineWords, dim}),
+                              nn::sinusoidal_positions(0, kLineWords, dim)));
+  const Var line = nn::add_positions(
+      reshape(line_(context, reshape(words, {size, kLines, kLineWords * dim})), {size, kLines, dim}),
+      nn::sinusoidal_positions(0, kLines, dim));
+  // Without the tree a line can look at every line before it in the text, and at itself.
+  const Var around = around_(context, line, line,
+                             {.mask = given_ == Given::no_tree ? Mask(Causal{}) : parent_in_tree(batch)});
+
+  const std::vector<Var> beside{reshape(words, {size * kLines, kLineWords, dim}),
+                                reshape(around, {size * kLines, 1, dim})};
+  const Var parts =
+      read_(context, reshape(concat(beside, 1), {size, kLines * kParts, dim}),
+            {.mask = Chunked{kParts}, .memory = report, .weights = [&](std::string_view place, std::size_t) {
+               return place == "memory" ? weights : nullptr;
+             }});
+
+  const Var asked = reshape(pool(autograd::Pool::mean, report, {}), {size, 1, dim});
   const Var pointed = attention_weights({}, query_(context, asked),
-                                        key_(context, reshape(resolved, {size, lines, kLineWords * dim})));
-  return reshape(pointed, {size, lines});
+                                        key_(context, reshape(parts, {size, kLines, kParts * dim})));
+  return reshape(pointed, {size, kLines});
 }
 
 }  // namespace trace_example

@@ -9,35 +9,36 @@
 
 namespace trace_example {
 
-/// Programs of equally many lines.
+/// What the network is given: everything, or all but one of its three sources.
+enum class Given { all, no_tree, no_log, no_user };
+
 struct Batch {
-  std::int64_t size = 0, lines = 0;  ///< programs, lines in each
-  fovea::models::Padded words;       ///< of all lines
-  fovea::models::Padded messages;
-  std::vector<std::int32_t> wrote;
+  std::int64_t size = 0;            ///< programs
+  std::vector<std::int32_t> lines;  ///< words: [size, kLines, kLineWords]
+  std::vector<int> parents;         ///< of lines: [size, kLines]
+  fovea::models::Padded report;     ///< log, then user
+  std::vector<std::int32_t> failed;
 };
-Batch batch_of(std::span<const Program> programs, const fovea::text::Vocabulary& vocabulary,
+/// Without the log, or the user, all words of that part of the report are the same, which says nothing.
+Batch batch_of(std::span<const Program> programs, const fovea::text::Vocabulary& vocabulary, Given given,
                fovea::PhiloxStream& random);
 
 class Tracer {
  public:
-  /// What attends to what besides the pointer: the program's words to the lines above and to the message; not
-  /// to the lines above; or not to the message, which is read by itself.
-  enum class Reads { all, no_lines_above, no_message };
-  Tracer(fovea::nn::ParameterSet& set, std::int64_t vocabulary, Reads reads);
-  /// -> [programs, lines]: how likely each line is to have written the message. `weights`, if given, receives
-  /// those of the cross-attention, [programs, heads, lines * kLineWords, kLineWords of the message].
+  Tracer(fovea::nn::ParameterSet& set, std::int64_t vocabulary, Given given);
+  /// -> [programs, kLines]: how likely each line is to have failed. `weights`, if given, receives those of
+  /// the cross-attention, [programs, heads, kLines * kParts, 2 * kReportWords].
   fovea::nn::Var operator()(fovea::nn::Context& context, const Batch& batch,
                             fovea::Tensor* weights = nullptr) const;
+  /// Of a line: its words, and what it has from the tree.
+  static constexpr int kParts = kLineWords + 1;
 
  private:
-  Reads reads_;
+  Given given_;
   fovea::nn::Embedding words_;
+  fovea::nn::Norm norm_;
   fovea::nn::Linear line_;
-  fovea::nn::LayerNorm norm_;
-  fovea::nn::MultiHeadAttention above_;
-  fovea::nn::LayerNorm resolved_norm_;
-  fovea::nn::FeedForward hidden_;
+  fovea::nn::MultiHeadAttention around_;
   fovea::nn::TransformerStack read_;
   fovea::nn::Linear query_, key_;
 };

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <unordered_map>
+#include <utility>
 
 namespace trace_example {
 namespace {
@@ -13,89 +13,96 @@ using fovea::PhiloxStream;
 using fovea::text::Split;
 using Words = std::vector<std::string>;
 
-constexpr int kNumbers = 16;
-const Words said{"opened", "closed", "moved", "sent", "lost",  "found",   "read",  "wrote",
-                 "at",     "to",     "from",  "with", "after", "until",   "in",    "of",
-                 "slot",   "level",  "retry", "port", "user",  "channel", "queue", "again"};
-const Words kinds{"set", "random", "log", "helper", "call", "argument"};
+// In sources: {result} and {operand}. A log says of a failure what the source does not: which words belong to
+// which kind must be learned.
+struct Kind {
+  const char* word;
+  const char* source;
+  Words log;
+};
+const std::vector<Kind> kinds{
+    {"index", "{result} = table[{operand}]", {"index", "out", "of", "range"}},
+    {"divide", "{result} = 100 / {operand}", {"division", "by", "zero"}},
+    {"parse", "{result} = number({operand})", {"not", "a", "number"}},
+    {"open", "{result} = open({operand})", {"no", "such", "file"}},
+    {"send", "{result} = send({operand})", {"connection", "refused"}},
+    {"follow", "{result} = {operand}.next", {"null", "reference"}},
+};
+// "$name" stands for the function in a log, for the variable in what a user says; "$failure" for the kind.
+const std::vector<Words> logs{{"error", "$failure", "in", "$name"},
+                              {"$name", "failed", "$failure"},
+                              {"in", "$name", "$failure"},
+                              {"$failure", "thrown", "by", "$name"}};
+const std::vector<Words> sayings{{"when", "i", "change", "the", "$name", "it", "stops"},
+                                 {"the", "$name", "is", "wrong", "and", "nothing", "happens"},
+                                 {"it", "stops", "with", "a", "long", "$name"},
+                                 {"nothing", "after", "i", "gave", "a", "new", "$name"},
+                                 {"my", "$name", "is", "gone"},
+                                 {"i", "only", "typed", "the", "$name"}};
+constexpr const char *function_word = "function", *log_word = "<log>", *said_word = "<said>";
+
+// Of lines, logs and users; some could be names as well ("zero", "file").
+const std::set<std::string>& known_words() {
+  static const std::set<std::string> words = [] {
+    std::set<std::string> all{function_word, log_word, said_word};
+    for (const Kind& kind : kinds) {
+      all.insert(kind.word);
+      all.insert(kind.log.begin(), kind.log.end());
+    }
+    for (const auto* forms : {&logs, &sayings})
+      for (const Words& form : *forms)
+        for (const std::string& word : form)
+          if (word[0] != '$') all.insert(word);
+    return all;
+  }();
+  return words;
+}
 
 std::uint32_t below(PhiloxStream& random, std::size_t bound) {
   return random.next_below(static_cast<std::uint32_t>(bound));
 }
 
-// What a place of a message can be: one of several texts.
-using Values = std::set<std::string>;
-using Message = std::vector<Values>;
-
-bool can_be(const Message& message, const Words& words) {
-  if (message.size() != words.size()) return false;
-  for (std::size_t i = 0; i < words.size(); ++i)
-    if (!message[i].contains(words[i])) return false;
-  return true;
+Words filled(const Words& form, const std::string& name, const Words& failure) {
+  Words words;
+  for (const std::string& word : form) {
+    if (word == "$failure")
+      words.insert(words.end(), failure.begin(), failure.end());
+    else
+      words.push_back(word == "$name" ? name : word);
+  }
+  return words;
 }
 
-// A place of a template: a word, or "$text", "$number".
-bool is_place(const std::string& word) {
-  return word[0] == '$';
+std::string filled(std::string source, const std::string& result, const std::string& operand) {
+  for (const auto& [place, name] : {std::pair{"{result}", result}, {"{operand}", operand}})
+    source.replace(source.find(place), std::string(place).size(), name);
+  return source;
 }
 
-struct Helper {
-  std::string name;
-  Words form;
+// One of eight statements: a kind and a variable, once a function's own and once in a local function.
+struct Statement {
+  const Kind* kind;
+  std::string operand;
+  bool local;
 };
 
 class Writer {
  public:
   Writer(PhiloxStream& random, Split split) : random_(random), split_(split) {
-    for (Words* names : {&texts_, &texts_, &texts_, &numbers_, &numbers_}) names->push_back(new_name());
-    for (int i = 0; i < 4; ++i) values_.push_back(new_name());
-    // Two forms of the same words in another order, and one that shares a word with them.
-    const Words words = random_.draw_from(said, 4);
-    forms_ = {{words[0], "$text", words[1], "$number"},
-              {words[0], "$number", words[1], "$text"},
-              {words[0], words[2], "$text"}};
-    helpers_ = {{new_name(), {words[0], "$text", words[3]}}, {new_name(), {words[0], "$text", words[1]}}};
+    while (kinds_.size() < 2) {
+      const Kind* kind = &kinds[below(random_, kinds.size())];
+      if (std::find(kinds_.begin(), kinds_.end(), kind) == kinds_.end()) kinds_.push_back(kind);
+    }
+    for (Words* names : {&operands_, &operands_, &results_, &results_}) names->push_back(new_name());
   }
 
-  Program write(int lines) {
-    for (const Helper& helper : helpers_) write_helper(helper);
-    for (const std::string& name : texts_) assign_text(name);
-    for (const std::string& name : numbers_) assign_number(name);
-    while (static_cast<int>(program_.lines.size()) < lines) {
-      const std::uint32_t kind = below(random_, 12);
-      if (kind < 3) {
-        assign_text(any(texts_));
-      } else if (kind < 4) {
-        assign_number(any(numbers_));
-      } else if (kind < 9) {
-        write_log(forms_[below(random_, forms_.size())]);
-      } else {
-        write_call(helpers_[below(random_, helpers_.size())]);
-      }
-    }
+  Program write() {
+    for (int i = 0; i < kFunctions; ++i) write_function();
+    const auto& [failed, kind, function, operand] = own_[below(random_, own_.size())];
+    program_.failed = failed;
+    program_.log = filled(logs[below(random_, logs.size())], function, kind->log);
+    program_.said = filled(sayings[below(random_, sayings.size())], operand, {});
     return program_;
-  }
-
-  // Draws the line that ran last, and what it wrote; false where another line could have written it, or none
-  // is like it.
-  bool run(Program& program) const {
-    std::vector<std::size_t> writing;
-    for (std::size_t i = 0; i < program.lines.size(); ++i)
-      if (program.lines[i].writes) writing.push_back(i);
-    if (writing.empty()) return false;
-    const std::size_t wrote = writing[below(random_, writing.size())];
-    program.message.clear();
-    for (const Values& values : messages_[wrote])
-      program.message.push_back(*std::next(values.begin(), below(random_, values.size())));
-    program.wrote = static_cast<int>(wrote);
-    program.through =
-        program.lines[wrote].words[0] == "call" ? Program::Through::helper : Program::Through::variable;
-    int possible = 0, alike = 0;
-    for (const std::size_t i : writing) {
-      possible += can_be(messages_[i], program.message);
-      alike += forms_of_[i] == forms_of_[wrote];
-    }
-    return possible == 1 && alike > 1;
   }
 
  private:
@@ -107,93 +114,66 @@ class Writer {
         name += consonants[below(random_, consonants.size())];
         name += vowels[below(random_, vowels.size())];
       }
-      if (fovea::text::split_of(name) == split_ && names_.insert(name).second) return name;
+      if (known_words().contains(name) || fovea::text::split_of(name) != split_) continue;
+      if (names_.insert(name).second) return name;
     }
   }
-  const std::string& any(const Words& of) { return of[below(random_, of.size())]; }
 
-  void add(std::string source, Words words, Message message = {}, Words form = {}) {
-    program_.lines.push_back({std::move(source), std::move(words), !message.empty()});
-    messages_.push_back(std::move(message));
-    forms_of_.push_back(std::move(form));
+  int add(std::string source, Words words, int parent) {
+    program_.lines.push_back({std::move(source), std::move(words), parent});
+    return static_cast<int>(program_.lines.size()) - 1;
   }
-  void assign_text(const std::string& name) {
-    const std::string& value = any(values_);
-    held_[name] = {value};
-    add(name + " = \"" + value + "\";", {"set", name, value});
+
+  // In an order of their own, so that neither place nor neighbours say which of two is local.
+  std::vector<Statement> shuffled_statements() {
+    std::vector<Statement> statements;
+    for (const Kind* kind : kinds_)
+      for (const std::string& operand : operands_)
+        for (const bool local : {false, true}) statements.push_back({kind, operand, local});
+    for (std::size_t i = statements.size(); i > 1; --i)
+      std::swap(statements[i - 1], statements[below(random_, i)]);
+    return statements;
   }
-  void assign_number(const std::string& name) {
-    const std::uint32_t low = below(random_, kNumbers - 4), high = low + 1 + below(random_, 3);
-    if (below(random_, 2) == 0) {
-      held_[name] = {std::to_string(low)};
-      add(name + " = " + std::to_string(low) + ";", {"set", name, std::to_string(low)});
-      return;
+
+  void write_function() {
+    const std::string name = new_name();
+    const int function = add("def " + name + "():", {function_word, name, name}, -1);
+    for (const auto& [kind, operand, local] : shuffled_statements()) {
+      const std::string inner = new_name(), result = results_[below(random_, results_.size())];
+      const int inside =
+          add("    def " + inner + "():" + (local ? "" : " pass"), {function_word, inner, inner}, function);
+      const int line = add((local ? "        " : "    ") + filled(kind->source, result, operand),
+                           {kind->word, operand, result}, local ? inside : function);
+      if (!local) own_.push_back({line, kind, name, operand});
     }
-    held_[name].clear();
-    for (std::uint32_t n = low; n <= high; ++n) held_[name].insert(std::to_string(n));
-    add(name + " = random(" + std::to_string(low) + ", " + std::to_string(high) + ");",
-        {"random", name, std::to_string(low), std::to_string(high)});
-  }
-  void write_helper(const Helper& helper) {
-    std::string source = "void " + helper.name + "(text) { log";
-    Words words{"helper", helper.name};
-    for (const std::string& word : helper.form) {
-      source += is_place(word) ? " << text" : " << \"" + word + "\"";
-      words.push_back(is_place(word) ? "argument" : word);
-    }
-    add(source + "; }", words);
-  }
-  void write_call(const Helper& helper) {
-    const std::string& name = any(texts_);
-    Message message;
-    for (const std::string& word : helper.form)
-      message.push_back(is_place(word) ? held_[name] : Values{word});
-    // The name of the helper stands where the words that it writes stand in a message: before and behind.
-    add(helper.name + "(" + name + ");", {"call", helper.name, name, helper.name}, message, helper.form);
-  }
-  void write_log(const Words& form) {
-    std::string source = "log";
-    Words words{"log"};
-    Message message;
-    for (const std::string& word : form) {
-      const bool literal = !is_place(word) || (word == "$text" && below(random_, 5) == 0);
-      const std::string& what = !is_place(word) ? word
-                                : literal       ? any(values_)
-                                                : any(word == "$text" ? texts_ : numbers_);
-      source += literal ? " << \"" + what + "\"" : " << " + what;
-      words.push_back(what);
-      message.push_back(literal ? Values{what} : held_[what]);
-    }
-    add(source + ";", words, message, form);
   }
 
   PhiloxStream& random_;
   Split split_;
+  std::vector<const Kind*> kinds_;
+  Words operands_, results_;
   std::set<std::string> names_;
-  Words texts_, numbers_, values_;
-  std::vector<Words> forms_;
-  std::vector<Helper> helpers_;
-  std::map<std::string, Values> held_;
+  struct Own {
+    int line;
+    const Kind* kind;
+    std::string function, operand;
+  };
+  std::vector<Own> own_;  // the functions' own lines: those that can have failed
   Program program_;
-  std::vector<Message> messages_;
-  std::vector<Words> forms_of_;
 };
+
+bool is_function(const Line& line) {
+  return line.words[0] == function_word;
+}
 
 }  // namespace
 
-Program draw_program(PhiloxStream& random, int lines, Split split) {
-  for (;;) {
-    Writer writer(random, split);
-    Program program = writer.write(lines);
-    for (int attempt = 0; attempt < 10; ++attempt)
-      if (writer.run(program)) return program;
-  }
+Program draw_program(PhiloxStream& random, Split split) {
+  return Writer(random, split).write();
 }
 
 fovea::text::Vocabulary vocabulary() {
-  Words all = said;
-  all.insert(all.end(), kinds.begin(), kinds.end());
-  for (int i = 0; i < kNumbers; ++i) all.push_back(std::to_string(i));
+  Words all(known_words().begin(), known_words().end());
   for (int i = 0; i < kSlots; ++i) all.push_back("#" + std::to_string(i));
   return fovea::text::Vocabulary::of_words(all);
 }
@@ -214,35 +194,45 @@ Encoded encode(const Program& program, const fovea::text::Vocabulary& vocabulary
     return at->second;
   };
   Encoded encoded;
-  for (const Line& line : program.lines) {
+  for (const Line& line : program.lines)
     for (const std::string& word : line.words) encoded.lines.push_back(id_of(word));
-    encoded.lines.resize(encoded.lines.size() + kLineWords - line.words.size(), fovea::text::kPadId);
-  }
-  // The first place stands for the kind of a line, so that a word has the same place in both.
-  encoded.message.push_back(fovea::text::kBosId);
-  for (const std::string& word : program.message) encoded.message.push_back(id_of(word));
+  const auto report = [&](const char* first, const Words& words) {
+    std::vector<std::int32_t> ids_of{vocabulary.id_of(first)};
+    for (const std::string& word : words) ids_of.push_back(id_of(word));
+    ids_of.resize(kReportWords, fovea::text::kPadId);
+    return ids_of;
+  };
+  encoded.log = report(log_word, program.log);
+  encoded.said = report(said_word, program.said);
   return encoded;
 }
 
 int nearest_words(const Program& program) {
+  using Bag = std::set<std::string>;
+  std::vector<Bag> bags;
   std::map<std::string, double> lines_with;
-  for (const Line& line : program.lines)
-    for (const std::string& word : std::set<std::string>(line.words.begin(), line.words.end()))
-      ++lines_with[word];
+  for (const Line& line : program.lines) {
+    Bag& bag = bags.emplace_back();
+    for (const Line* at = &line;; at = &program.lines[static_cast<std::size_t>(at->parent)]) {
+      bag.insert(at->words.begin(), at->words.end());
+      if (at->parent < 0) break;
+    }
+    for (const std::string& word : bag) ++lines_with[word];
+  }
   const auto weight = [&](const std::string& word) {
     const auto found = lines_with.find(word);
     return std::log((1.0 + static_cast<double>(program.lines.size())) /
                     (1.0 + (found == lines_with.end() ? 0.0 : found->second))) +
            1.0;
   };
-  const std::set<std::string> asked(program.message.begin(), program.message.end());
+  Bag asked(program.log.begin(), program.log.end());
+  asked.insert(program.said.begin(), program.said.end());
   int best = -1;
   double largest = -1.0;
   for (int i = 0; i < static_cast<int>(program.lines.size()); ++i) {
-    const Line& line = program.lines[static_cast<std::size_t>(i)];
-    if (!line.writes) continue;
+    if (is_function(program.lines[static_cast<std::size_t>(i)])) continue;
     double shared = 0.0, length = 0.0;
-    for (const std::string& word : std::set<std::string>(line.words.begin(), line.words.end())) {
+    for (const std::string& word : bags[static_cast<std::size_t>(i)]) {
       const double w = weight(word);
       length += w * w;
       if (asked.contains(word)) shared += w * w;

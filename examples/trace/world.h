@@ -1,9 +1,9 @@
-// Small programs that log, and a message that one of their lines wrote.
+// Small programs that fail, what their log says of it, and what their user says.
 //
-// The lines of a program share their words: several write the same message with another variable, in another
-// order, or the same variable after another assignment, and helpers write for their callers. Which line wrote
-// "opened rima at 7" is a question of which variable held "rima" at that line, and whether the other could
-// have been 7.
+// The line that failed is one of thirty-odd, and three things must come together to find it. The log names
+// the kind of failure and the function; the user names what was being worked on, which is a variable of the
+// program; and the syntax tree says which lines are that function's own. Each of them leaves two lines at
+// least that the other two cannot tell apart, drawn by a fair coin.
 #pragma once
 
 #include <cstdint>
@@ -16,39 +16,54 @@
 
 namespace trace_example {
 
-inline constexpr int kLines = 20;     ///< of a program, at most
-inline constexpr int kLineWords = 6;  ///< at most, in one line
-inline constexpr int kSlots = 24;     ///< names that a program can have
+inline constexpr int kFunctions = 2;   ///< that a log can name
+inline constexpr int kInFunction = 8;  ///< local functions in each, and lines besides them: one behind each
+inline constexpr int kLines = kFunctions * (1 + 2 * kInFunction);
+inline constexpr int kLineWords = 3;    ///< in one line
+inline constexpr int kReportWords = 8;  ///< at most, in the log, and in what the user says
+inline constexpr int kSlots = 32;       ///< names that a program can have
 
 struct Line {
-  std::string source;              ///< as one reads it
-  std::vector<std::string> words;  ///< as the network does: what kind of line, names, words, numbers
-  bool writes = false;             ///< logs, itself or through a helper
+  std::string source;              ///< as one reads it, indented
+  std::vector<std::string> words;  ///< as the network does: what kind of line, and two names
+  int parent = -1;                 ///< in the syntax tree: the line of the function around it; -1: none
 };
 
 struct Program {
   std::vector<Line> lines;
-  std::vector<std::string> message;  ///< the words of the log
-  int wrote = -1;                    ///< the line that did; no other line can have
-  enum class Through { variable, helper } through = Through::variable;
+  std::vector<std::string> log, said;  ///< the words of the log, and of the user
+  int failed = -1;                     ///< the line
 };
 
-/// All names (variables, helpers, text values) are made up for the program, of syllables, and a name belongs
-/// to one split by its hash: a program of another split has not one name that training has seen.
-Program draw_program(fovea::PhiloxStream& random, int lines, fovea::text::Split split);
+/// Two functions, f and g. In each of them stand eight local functions, whose bodies are empty or hold one
+/// line, and one line behind each: inside it, or behind its end and so f's own. The eight lines are each two
+/// kinds of statement with each two variables twice: once inside a local function, once in f itself, by a
+/// fair coin which first. The line that failed is one of f's own, or of g's. So of the lines that can have
+/// failed
+///   - without the user two have the right kind in the right function, with one variable each;
+///   - without the log four have the right variable, of two kinds in two functions;
+///   - without the tree two have the right kind and variable behind the head of the right function, and the
+///   order of
+///     the text does not say which of them is inside a local function.
+///
+/// All names (functions and variables) are made up for the program, of syllables, and a name belongs to one
+/// split by its hash: a program of another split has not one name that training has seen.
+Program draw_program(fovea::PhiloxStream& random, fovea::text::Split split);
 
-/// Keywords, words of messages, numbers, and "#0" .. for names.
+/// Kinds of lines, words of logs and of users, and "#0" .. for names.
 fovea::text::Vocabulary vocabulary();
 
-/// Ids of the lines' words, each line filled up to kLineWords, and of the message. A name is known only by
-/// where it occurs: it is one of kSlots ids, drawn anew for each program.
+/// Ids of the lines' words, kLineWords each, of the log and of what the user says, kReportWords each, the
+/// first of which says which of the two it is. A name is known only by where it occurs: it is one of kSlots
+/// ids, drawn anew for each program.
 struct Encoded {
-  std::vector<std::int32_t> lines, message;
+  std::vector<std::int32_t> lines, log, said;
 };
 Encoded encode(const Program& program, const fovea::text::Vocabulary& vocabulary,
                fovea::PhiloxStream& random);
 
-/// The line that a bag of words finds: the largest cosine of tf-idf vectors, among lines that write.
+/// The line that a bag of words finds: the largest cosine of tf-idf vectors between the words of log and
+/// user, and those of a line and of the functions around it, among the lines that can fail.
 int nearest_words(const Program& program);
 
 }  // namespace trace_example

@@ -14,156 +14,35 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ._call import Plan, attention, explain, get_num_threads, gradients, plan, set_num_threads
-from ._errors import InvalidArgument
-from ._merge import merge
-from .masks import (
-    ArrayMask,
-    BigBird,
-    BlockTable,
-    Causal,
-    Chunked,
-    Dilated,
-    Documents,
-    Everything,
-    GlobalTokens,
-    Groups,
-    KeyLengths,
-    Mask,
-    Predicate,
-    Prefix,
-    SlidingWindow,
-    StreamingSinks,
-    Strided,
-    Tree,
-)
-from .mods import (
-    AlibiBias,
-    DenseBias,
-    ForgetGate,
-    LearnedTemperature,
-    LocalGaussian,
-    LocalWindow,
-    Mod,
-    RelativeBias,
-    RelativeKeyBias,
-    SoftCap,
-    Temperature,
-    alibi_slopes,
-)
-from .normalizers import (
-    Entmax,
-    GumbelSample,
-    HardArgmax,
-    HardSample,
-    LinearChain,
-    Normalizer,
-    Sigmoid,
-    Softmax,
-    SoftmaxWithSink,
-    Sparsemax,
-)
-from .rope import (
-    DynamicNtkScaling,
-    LinearScaling,
-    Llama3Scaling,
-    NtkScaling,
-    Rope,
-    RopeScaling,
-    RopeTables,
-    YarnScaling,
-    rotate,
-)
-from .scores import (
-    Additive,
-    Bilinear,
-    Concat,
-    Cosine,
-    Coverage,
-    Dot,
-    Location,
-    LowRankBilinear,
-    QkNorm,
-    ScaledDot,
-    Score,
-)
+from . import _call, _errors, _merge, _plan, _threads, masks, mods, normalizers, rope, scores
+from ._call import *
+from ._errors import *
+from ._merge import *
+from ._plan import *
+from ._threads import *
+from .masks import *
+from .mods import *
+from .normalizers import *
+from .rope import *
+from .scores import *
 
-__all__ = [
-    "Additive",
-    "AlibiBias",
-    "ArrayMask",
-    "BigBird",
-    "Bilinear",
-    "BlockTable",
-    "Causal",
-    "Chunked",
-    "Concat",
-    "Cosine",
-    "Coverage",
-    "DenseBias",
-    "Dilated",
-    "Documents",
-    "Dot",
-    "DynamicNtkScaling",
-    "Entmax",
-    "Everything",
-    "ForgetGate",
-    "GlobalTokens",
-    "Groups",
-    "GumbelSample",
-    "HardArgmax",
-    "HardSample",
-    "InvalidArgument",
-    "KeyLengths",
-    "LearnedTemperature",
-    "LinearChain",
-    "LinearScaling",
-    "Llama3Scaling",
-    "LocalGaussian",
-    "LocalWindow",
-    "Location",
-    "LowRankBilinear",
-    "Mask",
-    "Mod",
-    "Normalizer",
-    "NtkScaling",
-    "Plan",
-    "Predicate",
-    "Prefix",
-    "QkNorm",
-    "RelativeBias",
-    "RelativeKeyBias",
-    "Rope",
-    "RopeScaling",
-    "RopeTables",
-    "ScaledDot",
-    "Score",
-    "Sigmoid",
-    "SlidingWindow",
-    "SoftCap",
-    "Softmax",
-    "SoftmaxWithSink",
-    "Sparsemax",
-    "StreamingSinks",
-    "Strided",
-    "Temperature",
-    "Tree",
-    "YarnScaling",
-    "alibi_slopes",
-    "attention",
-    "explain",
-    "get_num_threads",
-    "gradients",
-    "list_kernels",
-    "merge",
-    "plan",
-    "rotate",
-    "set_num_threads",
-]
+# Each module says what of it is public; nothing is listed twice.
+__all__ = ["list_kernels"]
+__all__ += _call.__all__
+__all__ += _errors.__all__
+__all__ += _merge.__all__
+__all__ += _plan.__all__
+__all__ += _threads.__all__
+__all__ += masks.__all__
+__all__ += mods.__all__
+__all__ += normalizers.__all__
+__all__ += rope.__all__
+__all__ += scores.__all__
 
 
 def list_kernels() -> list[tuple[str, str, bool]]:
-    """(what `kernel=` and FOVEA_ISA take, what `Plan.kernel` says, whether this CPU runs it), best first.
+    """(instruction set, algorithm on it, whether this CPU runs it), best first. `kernel=` and FOVEA_ISA take either, an
+    instruction set for the best of its algorithms; `Plan.kernel` says which algorithm runs.
 
     >>> fovea.list_kernels()[-1]
     ('reference', 'reference', True)

@@ -1,14 +1,148 @@
-"""What differs between NumPy, PyTorch and other libraries of arrays."""
+"""Arrays of any library, and which library owns one.
+
+The library that owns the query owns the call: it says how arrays are made and handed to the engine, and which way
+`attention` and `rotate` take. What is asked of it stands in `Library`. NumPy's (`_numpy.py`) also serves what knows
+`__dlpack__` alone; PyTorch's is `torch/_library.py`. A further library is a module with a LIBRARY, and a row of `_OWNERS`.
+"""
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+from typing import Any, Callable, ClassVar, Optional, Sequence
 
 from ._errors import InvalidArgument
 
 _NAMES = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f16"}
-_OF_NAME = {short: long for long, short in _NAMES.items()}
+LONG_NAMES = {short: long for long, short in _NAMES.items()}
+
+class Library:
+    """What a library of arrays answers for."""
+
+    # The classes of its arrays; none: whatever no other library has.
+    arrays: ClassVar[tuple[type, ...]] = ()
+    # What an array is called, and how an array of another library becomes one.
+    noun: ClassVar[str] = "an array"
+    conversion: ClassVar[str] = ""
+    # Does it follow what is done with arrays, for gradients? They must not be lost without a word.
+    follows: ClassVar[bool] = False
+    # May an array stand for one of a graph, which nobody looks into before a call runs?
+    deferred: ClassVar[bool] = False
+
+    def __reduce__(self) -> str:
+        return "LIBRARY"  # of the module of its class: there is one
+
+    # Arrays.
+
+    def empty(self, shape: tuple[int, ...], dtype: str, like: Any) -> Any:
+        """Uninitialised, row by row, of this dtype ("f32", ...)."""
+        raise NotImplementedError
+
+    def output(self, shape: tuple[int, ...], dtype: str, query: Any, row_major: bool) -> Any:
+        """For the attention of a query that `operand` gave."""
+        raise NotImplementedError
+
+    def like(self, x: Any) -> Any:
+        """Uninitialised, for the derivative by x."""
+        raise NotImplementedError
+
+    def operand(self, x: Any) -> Any:
+        """With a contiguous innermost axis: a copy where it has none."""
+        raise NotImplementedError
+
+    def parameter(self, x: Any, dtype: str, argument: str, function: str = "attention") -> Any:
+        """In the dtype that the plan adds up in: numbers and lists too."""
+        raise NotImplementedError
+
+    def joined(self, a: Any, b: Any) -> Any:
+        """Side by side, by the innermost axis."""
+        raise NotImplementedError
+
+    def result(self, x: Any, like: Any) -> Any:
+        """As an array of the library that `like` comes from."""
+        return x
+
+    def handed(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """In a form that the engine takes."""
+        return arrays
+
+    def wants_gradient(self, x: Any) -> bool:
+        """Would the library follow what is made of it?"""
+        return False
+
+    # Masks.
+
+    def mask(self, mask: Any) -> Any:
+        """What `mask=` was given, as an array that is what its memory says where it is an array of this library."""
+        return mask
+
+    def indices(self, *arrays: Any) -> tuple[Any, ...]:
+        """Index arrays of NumPy as arrays of this library, for the functions of its users."""
+        return arrays
+
+    def truths(self, answer: Any) -> Any:
+        """What NumPy read of such a function's answer, as truth values."""
+        return answer
+
+    # Calls.
+
+    def seed_number(self, seed: Any) -> Any:
+        """What of `seed=` can be looked at before the call runs."""
+        return seed
+
+    def attend(self, call: Any, query: Any, key: Any, value: Any, ask: Any, seed: Any, out: Any) -> Any:
+        """`fovea.attention` of a spec taken apart.
+
+        Args:
+            call, ask: a `Call`, and an `Asked` whose seed is `seed_number(seed)`.
+            seed: as the caller gave it.
+        """
+        raise NotImplementedError
+
+    def seed_of_plan(self, call: Any, query: Any, key: Any, value: Any, seed: Any) -> Any:
+        """The seed of a plan's call. Throws for arrays that a plan does not take."""
+        return seed
+
+    def rotate(self, x: Any, rope: str, table_positions: int, first: int, positions: Optional[Sequence[int]]) -> Any:
+        """`fovea.rotate` by a Rope: the row's position is `first` and on, or stands in `positions`."""
+        raise NotImplementedError
+
+    def rotate_by_tables(self, x: Any, cos: Any, sin: Any, interleaved: bool, positions: Any) -> Any:
+        """`fovea.rotate` by RopeTables."""
+        raise NotImplementedError
+
+
+def _torch() -> Library:
+    from .torch._library import LIBRARY
+
+    return LIBRARY
+
+
+def others() -> Library:
+    """The library of what no other owns."""
+    from ._numpy import LIBRARY
+
+    return LIBRARY
+
+
+# The package that an array's class comes from → its library, which is imported when the first of its arrays comes: a
+# program imports nothing here that it does not use. By a statement, which torch.compile follows.
+_OWNERS: dict[str, Callable[[], Library]] = {"torch": _torch}
+_of_type: dict[type, Library] = {}
+
+
+def library_of(x: Any) -> Library:
+    """The library that owns x, or NumPy's."""
+    known = _of_type.get(type(x))
+    return _found(type(x)) if known is None else known
+
+
+def _found(kind: type) -> Library:
+    library = others()
+    for base in () if kind.__module__ == "builtins" else kind.__mro__:  # of which torch.compile does not follow those
+        owner = _OWNERS.get(base.__module__.partition(".")[0])
+        if owner is not None and issubclass(kind, owner().arrays):
+            library = owner()
+    _of_type[kind] = library
+    return library
 
 
 def dtype_name(array: Any, argument: str, function: str = "attention") -> str:
@@ -37,165 +171,3 @@ def described(x: Any) -> str:
 def compute_dtype(name: str) -> str:
     """In what a plan of this dtype adds up, and has its parameters."""
     return "f64" if name == "f64" else "f32"
-
-
-class NumPy:
-    """Also the fallback for what knows __dlpack__ alone."""
-
-    @staticmethod
-    def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
-        import numpy as np
-
-        if dtype == "bf16":
-            return np.empty(shape, like.dtype)  # ml_dtypes' own
-        return np.empty(shape, _OF_NAME[dtype])
-
-    @staticmethod
-    def output(shape: tuple[int, ...], dtype: str, query: Any, row_major: bool) -> Any:
-        return NumPy.empty(shape, dtype, query)
-
-    @staticmethod
-    def like(x: Any) -> Any:
-        """Uninitialised, row by row."""
-        import numpy as np
-
-        return np.empty(x.shape, x.dtype)
-
-    @staticmethod
-    def operand(x: Any) -> Any:
-        """With a contiguous innermost axis: a copy where it has none."""
-        import numpy as np
-
-        if isinstance(x, np.ndarray) and x.ndim and x.shape[-1] > 1 and x.strides[-1] != x.itemsize:
-            return np.ascontiguousarray(x)
-        return x
-
-    @staticmethod
-    def parameter(x: Any, dtype: str, argument: str, function: str = "attention") -> Any:
-        """In the dtype that the plan adds up in: numbers and lists too."""
-        import numpy as np
-
-        if isinstance(x, np.ndarray) and x.dtype == _OF_NAME[dtype]:
-            return NumPy.operand(x)
-        try:
-            # What NumPy would make numbers of: nothing (NaN), texts, dates, half of a complex number.
-            made = x if isinstance(x, np.ndarray) else np.asarray(x)
-            if x is None or made.dtype.kind in "cSUmM":
-                raise TypeError
-            made = made.astype(_OF_NAME[dtype])
-        except Exception:  # whatever an object's __array__ or __float__ raises
-            raise InvalidArgument(function, argument, "an array of numbers", described(x)) from None
-        return NumPy.operand(made)
-
-    @staticmethod
-    def joined(a: Any, b: Any) -> Any:
-        """Side by side."""
-        import numpy as np
-
-        return np.concatenate([a, b], axis=-1)
-
-    @staticmethod
-    def result(x: Any, like: Any) -> Any:
-        """As an array of the library that `like` comes from."""
-        import numpy as np
-
-        if isinstance(like, np.ndarray):
-            return x
-        namespace = getattr(like, "__array_namespace__", None)
-        return namespace().from_dlpack(x) if namespace else x
-
-
-    @staticmethod
-    def handed(arrays: dict[str, Any]) -> dict[str, Any]:
-        return arrays
-
-
-class Torch:
-    @staticmethod
-    def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
-        import torch
-
-        return torch.empty(shape, dtype=getattr(torch, _OF_NAME[dtype]))
-
-    @staticmethod
-    def output(shape: tuple[int, ...], dtype: str, query: Any, row_major: bool) -> Any:
-        """For the attention of a query that `operand` gave."""
-        if row_major or query.is_contiguous():
-            return Torch.empty(shape, dtype, query)
-        return Torch.following(query, shape[-1])
-
-    @staticmethod
-    def like(x: Any) -> Any:
-        """Uninitialised, with the axes in the order that they have in x's memory, the innermost one contiguous."""
-        import torch
-
-        if x.ndim and x.shape[-1] > 1 and x.stride(-1) != 1:
-            return x.new_empty(x.shape)
-        return torch.empty_like(x)
-
-    @staticmethod
-    def following(query: Any, value_dim: int) -> Any:
-        """Uninitialised, [..., value_dim], otherwise like the query: a user's `y.transpose(1, 2).view(...)` of a
-        transposed query then needs no copy, nor does the view fail."""
-        import torch
-
-        if value_dim == query.shape[-1]:
-            return Torch.like(query)
-        if query.shape[-1] > 1 and query.stride(-1) != 1:
-            return query.new_empty((*query.shape[:-1], value_dim))
-        strides = torch.empty_like(query[..., :1]).stride()
-        wider = (*(stride * value_dim for stride in strides[:-1]), 1)
-        return query.new_empty_strided((*query.shape[:-1], value_dim), wider)
-
-    @staticmethod
-    def handed(arrays: dict[str, Any]) -> dict[str, Any]:
-        """To the engine. What `__dlpack__` gives in the end, without what it asks before: a third of the time of
-        a small call."""
-        from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined, unused-ignore]
-
-        return {name: to_dlpack(x) for name, x in arrays.items()}
-
-    @staticmethod
-    def operand(x: Any) -> Any:
-        import torch
-
-        if not isinstance(x, torch.Tensor):
-            return x
-        x = x.detach().resolve_neg()  # which DLPack knows nothing of
-        return x.contiguous() if x.ndim and x.shape[-1] > 1 and x.stride(-1) != 1 else x
-
-    @staticmethod
-    def parameter(x: Any, dtype: str, argument: str, function: str = "attention") -> Any:
-        """Keeps the way back to what it was made of."""
-        import torch
-
-        try:
-            return torch.as_tensor(x, dtype=getattr(torch, _OF_NAME[dtype]))
-        except (TypeError, ValueError, RuntimeError):
-            raise InvalidArgument(function, argument, "an array of numbers", described(x)) from None
-
-    @staticmethod
-    def joined(a: Any, b: Any) -> Any:
-        import torch
-
-        return torch.cat([a, b], -1)
-
-    @staticmethod
-    def result(x: Any, like: Any) -> Any:
-        return x
-
-
-def is_torch(x: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(x, torch.Tensor)
-
-
-def wants_gradient(x: Any) -> bool:
-    """Would PyTorch follow what is made of it?"""
-    if not is_torch(x) or not x.requires_grad:
-        return False
-    return bool(sys.modules["torch"].is_grad_enabled())
-
-
-def library_of(x: Any) -> Any:
-    return Torch if is_torch(x) else NumPy

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, Callable, TypeVar
 
 __all__ = ["InvalidArgument"]
 
@@ -73,3 +74,24 @@ class InvalidArgument(ValueError):
 
     def __reduce__(self) -> Any:
         return type(self), (self.function, self.argument, self.expected, self.got)
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def named(name: str) -> Callable[[_Function], _Function]:
+    """Errors of what a function shares with `attention` name the one that was called."""
+
+    def wrap(function: _Function) -> _Function:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except InvalidArgument as error:
+                if error.function != "attention":
+                    raise
+                raise InvalidArgument(name, error.argument, error.expected, error.got) from None
+
+        return call  # type: ignore[return-value]
+
+    return wrap

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from . import _core
-from ._arrays import compute_dtype, dtype_name, library_of, wants_gradient
+from ._arrays import compute_dtype, dtype_name, library_of
 from ._errors import InvalidArgument
 
 __all__ = ["merge"]
@@ -34,7 +34,7 @@ def merge(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
     if not pairs:
         raise InvalidArgument("merge", "parts", "at least one pair (output, log-sum-exp)", repr(parts)[:80])
     like = pairs[0][0]
-    if any(wants_gradient(x) for pair in pairs for x in pair):
+    if any(library_of(x).wants_gradient(x) for pair in pairs for x in pair):
         raise InvalidArgument(
             "merge", "parts", "tensors that want no gradient, which merge has not: detach them", "one that requires grad"
         )

@@ -7,10 +7,14 @@ import functools
 from typing import Any, Callable, Optional, Sequence
 
 from . import _core, masks, mods as mod_values, normalizers, scores
-from ._arrays import compute_dtype, described, dtype_name, is_torch
+from ._arrays import Library, compute_dtype, described, library_of, others
 from ._errors import InvalidArgument
+from ._mask import Sizes, any_part, replaced
 from ._value import integer, integers, is_array, real, shown
 from ._weak import watches, weakly
+
+# The arguments that a spec is made of.
+SPEC = frozenset({"score", "mods", "mask", "normalizer", "scale", "dropout", "precision", "weight_mods"})
 
 _MOST_OFFSET = 1 << 40
 _PRECISIONS = ("full", "higher", "high", "medium")
@@ -57,8 +61,8 @@ class Call:
     key_lengths: Any
     # The mask where arrays are part of it, which no plan is looked up by.
     array_mask: Optional[masks.Mask]
-    # Is the query one of PyTorch's tensors?
-    tensors: bool = False
+    # The query's; None: NumPy's.
+    library: Optional[Library] = None
 
 
 def take_apart(
@@ -104,7 +108,7 @@ def take_apart(
         hidden=score._hidden(),
         axes=tuple(axes),
     )
-    return Call(structure, parameters, key_lengths, array_mask, is_torch(query))
+    return Call(structure, parameters, key_lengths, array_mask, library_of(query))
 
 
 def _checked(argument: str, value: Any, kind: type) -> Any:
@@ -134,10 +138,7 @@ def _mods_and_mask(mods: Any, mask: Any) -> tuple[tuple[Any, ...], masks.Mask]:
     mods = _list_of_mods("mods", mods)
     if mask is None:
         return mods, masks.Everything()
-    if is_torch(mask):
-        from .torch._kinds import own_mask
-
-        mask = own_mask(mask)
+    mask = library_of(mask).mask(mask)
     if is_array(mask):
         if str(mask.dtype).rsplit(".", 1)[-1] == "bool":
             return mods, masks.ArrayMask(mask)
@@ -164,10 +165,6 @@ def _mods_and_mask(mods: Any, mask: Any) -> tuple[tuple[Any, ...], masks.Mask]:
     )
 
 
-def any_part(mask: masks.Mask, kind: type) -> bool:
-    return isinstance(mask, kind) or any(any_part(part, kind) for part in mask._parts())
-
-
 def _dynamic_lengths(mask: masks.Mask) -> tuple[masks.Mask, Any]:
     """Lengths that stand once come with the call, so that batches of other lengths share a plan."""
     found: list[masks.KeyLengths] = []
@@ -180,26 +177,18 @@ def _dynamic_lengths(mask: masks.Mask) -> tuple[masks.Mask, Any]:
 
     look(mask)
     if len(found) > 1:  # part of the plan then, as what they hold now
-        return _rebuilt(mask, _lengths_now), ()
+        return replaced(mask, _lengths_now), ()
     if not found or found[0].lengths is None:
         return mask, ()
-    # A tensor is looked into by those who may: a graph that torch.compile follows may not.
     given = found[0].lengths
-    lengths = given if is_torch(given) else integers(given, "KeyLengths.lengths")
-
-    return _rebuilt(mask, lambda own: masks.KeyLengths()), lengths
-
-
-def _lengths_now(mask: masks.KeyLengths) -> masks.KeyLengths:
-    return masks.KeyLengths(integers(mask.lengths, "KeyLengths.lengths")) if is_torch(mask.lengths) else mask
+    lengths = given if library_of(given).deferred else integers(given, "KeyLengths.lengths")
+    return replaced(mask, lambda part: masks.KeyLengths() if isinstance(part, masks.KeyLengths) else part), lengths
 
 
-def _rebuilt(mask: masks.Mask, lengths: Callable[[masks.KeyLengths], masks.Mask]) -> masks.Mask:
-    """The mask with others in the place of its KeyLengths."""
-    if isinstance(mask, masks.KeyLengths):
-        return lengths(mask)
-    parts = mask._parts()
-    return type(mask)(*(_rebuilt(part, lengths) for part in parts)) if parts else mask
+def _lengths_now(mask: masks.Mask) -> masks.Mask:
+    if not isinstance(mask, masks.KeyLengths) or mask.lengths is None:
+        return mask
+    return masks.KeyLengths(integers(mask.lengths, "KeyLengths.lengths"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,7 +250,7 @@ class PlanKey:
     dtype: str
     # What a mask that asks for sizes is told; 0 for others, which serve every offset.
     query_offset: int = 0
-    tensors: bool = False
+    library: Optional[Library] = None
     kernel: str = ""
     derivatives: bool = False
     parts: bool = False
@@ -270,8 +259,9 @@ class PlanKey:
 def make_plan(key: PlanKey, mask: masks.Mask) -> "_core.Plan":
     """Not looked up: for masks that arrays make."""
     s, shape = key.structure, key.shape
-    sizes = masks.Sizes(
-        shape.batch, shape.num_query_heads, shape.query_len, shape.key_len, key.query_offset, key.tensors
+    library = others() if key.library is None else key.library
+    sizes = Sizes(
+        shape.batch, shape.num_query_heads, shape.query_len, shape.key_len, key.query_offset, library
     )
     return _core.make_plan(
         s.score,
@@ -329,8 +319,8 @@ def by_sizes(call: Call) -> bool:
 def plan_for(call: Call, shape: Shape, dtype: str, query_offset: Optional[int], **options: Any) -> "_core.Plan":
     offset = shape.key_len - shape.query_len if query_offset is None else query_offset
     if not by_sizes(call):
-        return known_plan(PlanKey(call.structure, shape, dtype, 0, False, **options))
-    key = PlanKey(call.structure, shape, dtype, offset, call.tensors, **options)
+        return known_plan(PlanKey(call.structure, shape, dtype, 0, None, **options))
+    key = PlanKey(call.structure, shape, dtype, offset, call.library, **options)
     return _known_predicate_plan(key) if call.array_mask is None else make_plan(key, call.array_mask)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Any, Callable
 
-from .masks import Mask, Predicate
+from ._mask import Mask, replaced
+from ._predicate import Predicate
 
 
 class WeakPredicate(Mask):
@@ -17,10 +18,11 @@ class WeakPredicate(Mask):
 def weakly(mask: Mask, gone: Callable[[Any], None]) -> Mask:
     """The mask with a `WeakPredicate` in the place of each predicate; gone(reference) is called when a function
     goes."""
-    if isinstance(mask, Predicate):
-        return WeakPredicate(_reference(mask.visible, gone))
-    parts = mask._parts()
-    return type(mask)(*(weakly(part, gone) for part in parts)) if parts else mask
+
+    def of(part: Mask) -> Mask:
+        return WeakPredicate(_reference(part.visible, gone)) if isinstance(part, Predicate) else part
+
+    return replaced(mask, of)
 
 
 def watches(mask: Mask, reference: Any) -> bool:

@@ -7,7 +7,7 @@ import functools
 from typing import Any, ClassVar, Optional, Union
 
 from . import _core
-from ._arrays import compute_dtype, described, dtype_name, is_torch, library_of
+from ._arrays import compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
 from ._value import Value, integer, integers, number, shown
 
@@ -184,9 +184,10 @@ _MOST_TABLE = 1 << 30
 
 
 @functools.lru_cache(maxsize=32)
-def _table(rope: str, positions: int, dtype: str) -> "_core.RopeTable":
+def table(rope: str, positions: int, dtype: str) -> "_core.RopeTable":
+    """Of a rope's text, for arrays of this dtype."""
     try:
-        return _core.RopeTable(rope, positions, dtype)
+        return _core.RopeTable(rope, positions, compute_dtype(dtype))
     except InvalidArgument as error:
         # The grammar names a column of its text, and says of which number behind "expected".
         name, _, wanted = error.expected.partition(" to be ")
@@ -222,17 +223,9 @@ def rotate(
         raise InvalidArgument("rotate", "x", "[batch, heads, length, head_dim]", f"{list(x.shape)}")
     if isinstance(rope, RopeTables):
         return _by_tables(x, rope, positions, sequence_len, dtype)
-    first, listed = _positions(positions, int(x.shape[0]), int(x.shape[2]))
+    first, listed = positions_of(positions, int(x.shape[0]), int(x.shape[2]))
     size = _table_size(rope, first, listed, int(x.shape[2]), sequence_len)
-    if is_torch(x):
-        from .torch import _rope
-
-        return _rope.rotate(x, rope._text(), size, first, listed)
-    library = library_of(x)
-    out = library.empty(tuple(x.shape), dtype, x)
-    table = _table(rope._text(), size, "f64" if dtype == "f64" else "f32")
-    table.rotate(library.operand(x), first, listed, out, False)
-    return library.result(out, x)
+    return library_of(x).rotate(x, rope._text(), size, first, listed)
 
 
 def _table_size(rope: Rope, first: int, listed: Optional[list[int]], length: int, sequence_len: Any) -> int:
@@ -277,22 +270,15 @@ def _by_tables(x: Any, tables: RopeTables, positions: Any, sequence_len: Any, dt
         raise InvalidArgument("rotate", "sin", f"{list(shape)}, the shape of cos", described(sin))
     if len(shape) == 3 and shape[0] == 1:
         cos, sin = cos[0], sin[0]
-    if is_torch(x):
-        from .torch import _rope
-
-        return _rope.rotate_by_tables(x, cos, sin, bool(tables.interleaved), positions)
-    first, listed = _positions(positions, batch, int(x.shape[2]))
-    out = library.empty(tuple(x.shape), dtype, x)
-    _core.rotate_by_tables(cos, sin, bool(tables.interleaved), library.operand(x), first, listed, out, False)
-    return library.result(out, x)
+    return library.rotate_by_tables(x, cos, sin, bool(tables.interleaved), positions)
 
 
-def _positions(positions: Any, batch: int, length: int) -> tuple[int, Optional[list[int]]]:
+def positions_of(positions: Any, batch: int, length: int) -> tuple[int, Optional[list[int]]]:
     """The first row's and None, or those of all rows."""
     shape = _shape_of(positions)
     if not shape:
         return int(integer(positions, "rotate.positions")), None
-    _check_shape(shape, batch, length)
+    check_shape(shape, batch, length)
     if hasattr(positions, "reshape"):
         positions = positions.reshape(-1)
     elif len(shape) == 2:
@@ -309,7 +295,7 @@ def _shape_of(positions: Any) -> tuple[int, ...]:
     return (len(positions),)
 
 
-def _check_shape(shape: tuple[int, ...], batch: int, length: int) -> None:
+def check_shape(shape: tuple[int, ...], batch: int, length: int) -> None:
     if shape not in ((length,), (batch, length)):
         raise InvalidArgument(
             "rotate", "positions", f"a number, [{length}] or [{batch}, {length}]", f"{list(shape)}"

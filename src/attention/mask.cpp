@@ -33,6 +33,7 @@ class EverythingNode final : public MaskNode {
     return KeyBand{-far, far, 0, block.key_len};
   }
   std::string print(int) const override { return "everything"; }
+  bool text_is_all() const override { return true; }
   void validate(const AttentionShape&) const override {}
 };
 
@@ -47,6 +48,7 @@ class CausalNode final : public MaskNode {
     return KeyBand{-far, 1, 0, block.key_len};
   }
   std::string print(int) const override { return "causal"; }
+  bool text_is_all() const override { return true; }
   void validate(const AttentionShape&) const override {}
 };
 
@@ -67,6 +69,7 @@ class WindowNode final : public MaskNode {
   std::string print(int) const override {
     return "window(" + side(window_.lookback) + "," + side(window_.lookahead) + ")";
   }
+  bool text_is_all() const override { return true; }
   void validate(const AttentionShape&) const override {
     if (window_.lookback < 0 || window_.lookahead < 0) {
       throw InvalidArgument("make_plan", "spec.mask", "window sides of at least 0", print(0));
@@ -104,6 +107,7 @@ class GlobalNode final : public MaskNode {
     return {globals > 0 ? whole : keys, globals == queries ? whole : keys};
   }
   std::string print(int) const override { return "global(" + list_of(positions_) + ")"; }
+  bool text_is_all() const override { return true; }
   void validate(const AttentionShape&) const override {
     if (!positions_.empty() && positions_.front() < 0) {
       throw InvalidArgument("make_plan", "spec.mask", "global positions of at least 0", print(0));
@@ -132,6 +136,7 @@ class LengthsNode final : public MaskNode {
     return KeyBand{-far, far, 0, std::min(length(block.batch, block), block.key_len)};
   }
   std::string print(int) const override { return "lengths(" + list_of(lengths_) + ")"; }
+  bool text_is_all() const override { return true; }
   void validate(const AttentionShape& shape) const override {
     if (lengths_.empty()) return;
     if (static_cast<std::int64_t>(lengths_.size()) != shape.batch) {
@@ -190,6 +195,7 @@ class PairNode final : public MaskNode {
   bool needs_key_lengths() const override { return a_->needs_key_lengths() || b_->needs_key_lengths(); }
   bool by_head() const override { return a_->by_head() || b_->by_head(); }
   int depth() const override { return depth_; }
+  bool text_is_all() const override { return a_->text_is_all() && b_->text_is_all(); }
 
  private:
   Kind kind_;
@@ -212,6 +218,7 @@ class NotNode final : public MaskNode {
   bool needs_key_lengths() const override { return inner_->needs_key_lengths(); }
   bool by_head() const override { return inner_->by_head(); }
   int depth() const override { return depth_; }
+  bool text_is_all() const override { return inner_->text_is_all(); }
 
  private:
   std::shared_ptr<const MaskNode> inner_;
@@ -243,6 +250,11 @@ Mask operator|(const Mask& a, const Mask& b) {
 }
 Mask operator~(const Mask& a) {
   return Mask(std::make_shared<NotNode>(a.shared()));
+}
+
+bool operator==(const Mask& a, const Mask& b) {
+  if (a.node_ == b.node_) return true;
+  return a.node_->text_is_all() && b.node_->text_is_all() && to_string(a) == to_string(b);
 }
 
 std::string to_string(const Mask& mask) {

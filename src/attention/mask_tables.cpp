@@ -46,6 +46,7 @@ class BlockTableNode final : public MaskNode {
     return "blocks(" + std::to_string(table_.size) + "," + std::to_string(table_.columns) +
            (table_.visible.empty() ? "" : ",") + list_of(table_.visible) + ")";
   }
+  bool text_is_all() const override { return true; }
   void validate(const AttentionShape&) const override {}
 
  private:
@@ -85,6 +86,7 @@ class TreeNode final : public MaskNode {
     });
   }
   std::string print(int) const override { return "tree(" + list_of(parents_) + ")"; }
+  bool text_is_all() const override { return true; }
   void validate(const AttentionShape&) const override {}
 
  private:
@@ -112,6 +114,7 @@ class GroupsNode final : public MaskNode {
     return {up_to(*most, block.key_len), whole ? up_to(*least, block.key_len) : KeySpans{}};
   }
   std::string print(int) const override { return "groups(" + list_of(groups_) + ")"; }
+  bool text_is_all() const override { return true; }
   void validate(const AttentionShape&) const override {}
 
  private:

@@ -23,6 +23,7 @@ class PrefixNode final : public MaskNode {
             span_within(0, std::max(prefix, block.query_begin + 1), block.key_len)};
   }
   std::string print(int) const override { return "prefix(" + list_of(lengths_) + ")"; }
+  bool text_is_all() const override { return true; }
   void validate(const AttentionShape& shape) const override {
     if (lengths_.size() > 1 && static_cast<std::int64_t>(lengths_.size()) != shape.batch)
       refuse("make_plan", "spec.mask",
@@ -58,6 +59,7 @@ class DocumentsNode final : public MaskNode {
             one ? span_within(begin.begin, begin.end, block.key_len) : KeySpans{}};
   }
   std::string print(int) const override { return "documents(" + list_of(boundaries_) + ")"; }
+  bool text_is_all() const override { return true; }
   void validate(const AttentionShape&) const override {}
 
  private:
@@ -82,6 +84,7 @@ class ChunkedNode final : public MaskNode {
     return {some, first == last ? some : KeySpans{}};
   }
   std::string print(int) const override { return "chunked(" + std::to_string(size_) + ")"; }
+  bool text_is_all() const override { return true; }
   void validate(const AttentionShape&) const override {}
 
  private:
@@ -105,6 +108,7 @@ class StridedNode final : public MaskNode {
     return {some, rows == 1 ? some : KeySpans{}};
   }
   std::string print(int) const override { return "strided(" + std::to_string(stride_) + ")"; }
+  bool text_is_all() const override { return true; }
   void validate(const AttentionShape&) const override {}
 
  private:
@@ -143,6 +147,7 @@ class DilatedNode final : public MaskNode {
     return "dilated(" + side(window_.lookback) + "," + side(window_.lookahead) + "," +
            std::to_string(window_.step) + ")";
   }
+  bool text_is_all() const override { return true; }
   void validate(const AttentionShape&) const override {}
 
  private:

@@ -14,13 +14,21 @@ auto add_bias() {
   return [](auto score, ModSite, auto bias) { return score + bias; };
 }
 using AddBias = decltype(add_bias());
+using Start = ArgumentDeclaration::Start;
+
+// make_mod for a mod of ours, which knows what its arguments start as.
+template <std::size_t N, class F>
+Mod built_in(std::string name, const char* const (&arguments)[N], Start start, F f) {
+  return Mod(std::make_shared<mod_detail::LambdaMod<F, N>>(std::move(name), std::to_array(arguments),
+                                                           std::move(f), start));
+}
 
 class RelativeBiasMod final : public mod_detail::LambdaMod<AddBias, 1> {
  public:
   explicit RelativeBiasMod(const RelativeBias& bias)
       : LambdaMod("relative(" + std::to_string(bias.buckets) + "," + std::to_string(bias.max_distance) +
                       (bias.direction == RelativeBias::Direction::causal ? ",causal)" : ",bidirectional)"),
-                  {"table"}, add_bias()),
+                  {"table"}, add_bias(), Start::zero),
         bias_(bias) {
     for (std::int64_t distance = -bias.max_distance; distance <= bias.max_distance; ++distance)
       entries_.push_back(relative_bucket(bias, distance));
@@ -43,7 +51,7 @@ namespace {
 class RelativeKeyMod final : public mod_detail::LambdaMod<AddBias, 1> {
  public:
   explicit RelativeKeyMod(std::int64_t farthest)
-      : LambdaMod("relative-key(" + std::to_string(farthest) + ")", {"table"}, add_bias()),
+      : LambdaMod("relative-key(" + std::to_string(farthest) + ")", {"table"}, add_bias(), Start::given),
         farthest_(farthest) {}
   std::int64_t entries() const override { return 2 * farthest_ + 1; }
   bool table_by_query() const override { return true; }
@@ -86,7 +94,8 @@ std::vector<ArgumentDeclaration> declarations(const ModNode& mod) {
                              {.size = &Sizes::num_query_heads, .fit = Fit::or_one},
                              table && !mod.table_by_query() ? one : query,
                              table ? entries : key},
-                    .layout = ArgumentDeclaration::Layout::any});
+                    .layout = ArgumentDeclaration::Layout::any,
+                    .start = mod.start()});
   }
   return list;
 }
@@ -142,7 +151,7 @@ Mod to_mod(const Temperature& temperature) {
 }
 
 Mod to_mod(LearnedTemperature) {
-  return make_mod("temperature", {"temperature"},
+  return built_in("temperature", {"temperature"}, Start::one,
                   [](auto score, ModSite, auto temperature) { return score / temperature; });
 }
 
@@ -164,6 +173,7 @@ class HidingMod final : public ModNode {
   const void* self() const override { return mod_.node().self(); }
   std::string print() const override { return mod_.node().print(); }
   const std::vector<std::string>& arguments() const override { return mod_.node().arguments(); }
+  Start start() const override { return mod_.node().start(); }
   bool hides() const override { return true; }
 
  private:
@@ -175,8 +185,8 @@ class HidingMod final : public ModNode {
 Mod to_mod(const LocalWindow& window) {
   if (!(window.reach >= 0.0) || !(window.reach <= 1e30))
     throw InvalidArgument("LocalWindow", "reach", "a number in [0, 1e30]", shortest(window.reach));
-  return Mod(std::make_shared<HidingMod>(make_mod(
-      "local(" + shortest(window.reach) + ")", {"center"},
+  return Mod(std::make_shared<HidingMod>(built_in(
+      "local(" + shortest(window.reach) + ")", {"center"}, Start::given,
       [reach = window.reach](auto score, ModSite at, auto center) {
         using Number = decltype(score);
         using T = elementwise::Scalar<Number>;
@@ -187,7 +197,7 @@ Mod to_mod(const LocalWindow& window) {
 
 Mod to_mod(const LocalGaussian& gaussian) {
   const double deviation = positive("LocalGaussian", "deviation", gaussian.deviation);
-  return make_mod("gaussian(" + shortest(deviation) + ")", {"center"},
+  return built_in("gaussian(" + shortest(deviation) + ")", {"center"}, Start::given,
                   [factor = -0.5 / (deviation * deviation)](auto weight, ModSite at, auto center) {
                     using T = elementwise::Scalar<decltype(weight)>;
                     const auto away = center - T(at.key);
@@ -196,7 +206,7 @@ Mod to_mod(const LocalGaussian& gaussian) {
 }
 
 Mod to_mod(AlibiBias) {
-  return make_mod("alibi", {"slope"},
+  return built_in("alibi", {"slope"}, Start::alibi,
                   [](auto score, ModSite at, auto slope) { return score - slope * (at.query - at.key); });
 }
 
@@ -205,7 +215,7 @@ Mod to_mod(DenseBias) {
 }
 
 Mod to_mod(ForgetGate) {
-  return make_mod("forget", {"query", "key"},
+  return built_in("forget", {"query", "key"}, Start::given,
                   [](auto score, ModSite, auto query, auto key) { return score + (query - key); });
 }
 

@@ -5,8 +5,9 @@
 namespace fovea {
 
 std::span<const ArgumentDeclaration> SoftmaxWithSink::arguments() {
-  static const std::vector<ArgumentDeclaration> list{
-      {.name = "sink", .axes = {{.size = &ArgumentSizes::num_query_heads}}}};
+  static const std::vector<ArgumentDeclaration> list{{.name = "sink",
+                                                      .axes = {{.size = &ArgumentSizes::num_query_heads}},
+                                                      .start = ArgumentDeclaration::Start::zero}};
   return list;
 }
 
@@ -16,7 +17,8 @@ std::span<const ArgumentDeclaration> LinearChain::arguments() {
                                                       .axes = {{.number = 2}, {.number = 2}},
                                                       .layout = ArgumentDeclaration::Layout::contiguous,
                                                       .by_head = true,
-                                                      .finite = true}};
+                                                      .finite = true,
+                                                      .start = ArgumentDeclaration::Start::zero}};
   return list;
 }
 

@@ -7,24 +7,31 @@ namespace {
 
 using Sizes = ArgumentSizes;
 using Absent = ArgumentDeclaration::Absent;
+using Start = ArgumentDeclaration::Start;
 
 // W of kᵀ W q.
 ArgumentDeclaration bilinear_matrix() {
-  return {.name = "W", .axes = {{.size = &Sizes::key_dim}, {.size = &Sizes::query_dim}}, .by_head = true};
+  return {.name = "W",
+          .axes = {{.size = &Sizes::key_dim}, {.size = &Sizes::query_dim}},
+          .by_head = true,
+          .start = Start::xavier};
 }
 ArgumentDeclaration to_hidden(const char* name, std::int64_t Sizes::*from, Absent absent) {
-  return {.name = name, .axes = {{.size = &Sizes::hidden}, {.size = from}}, .absent = absent};
+  return {.name = name,
+          .axes = {{.size = &Sizes::hidden}, {.size = from}},
+          .absent = absent,
+          .start = Start::xavier};
 }
-ArgumentDeclaration of_hidden(const char* name, Absent absent = Absent::refused) {
-  return {.name = name, .axes = {{.size = &Sizes::hidden}}, .absent = absent};
+ArgumentDeclaration of_hidden(const char* name, Start start, Absent absent = Absent::refused) {
+  return {.name = name, .axes = {{.size = &Sizes::hidden}}, .absent = absent, .start = start};
 }
 
 ScoreDefinition additive(const char* name, PairKind pair) {
   return {.name = name,
           .pair = pair,
           .arguments = {to_hidden("W", &Sizes::query_dim, Absent::identity),
-                        to_hidden("U", &Sizes::key_dim, Absent::identity), of_hidden("v"),
-                        of_hidden("b", Absent::zero)},
+                        to_hidden("U", &Sizes::key_dim, Absent::identity), of_hidden("v", Start::xavier),
+                        of_hidden("b", Start::zero, Absent::zero)},
           .query = {.matrix = 0, .bias = 3},
           .key = {.matrix = 1},
           .vector = 2};
@@ -94,7 +101,7 @@ const ScoreDefinition& Location::definition() {
 const ScoreDefinition& Coverage::definition() {
   static const ScoreDefinition it = [] {
     ScoreDefinition coverage = additive("coverage", PairKind::coverage);
-    coverage.arguments.push_back(of_hidden("w"));
+    coverage.arguments.push_back(of_hidden("w", Start::xavier));
     coverage.coverage = 4;
     return coverage;
   }();
@@ -104,19 +111,22 @@ const ScoreDefinition& Coverage::definition() {
 const ScoreDefinition& Cosine::definition() {
   static const ScoreDefinition it{
       .name = "cosine",
-      .arguments = {{.name = "temperature", .axes = {{.size = &Sizes::num_query_heads}}}},
+      .arguments = {{.name = "temperature",
+                     .axes = {{.size = &Sizes::num_query_heads}},
+                     .start = Start::one}},
       .query = {.norm = RowMap::Norm::unit_length, .gain = 0, .gain_is = RowMap::Gain::divisor},
       .key = {.norm = RowMap::Norm::unit_length}};
   return it;
 }
 
 const ScoreDefinition& QkNorm::definition() {
-  static const ScoreDefinition it{.name = "qk-norm",
-                                  .scaled_by_dim = true,
-                                  .arguments = {{.name = "query_gain", .axes = {{.size = &Sizes::query_dim}}},
-                                                {.name = "key_gain", .axes = {{.size = &Sizes::key_dim}}}},
-                                  .query = {.norm = RowMap::Norm::root_mean_square, .gain = 0},
-                                  .key = {.norm = RowMap::Norm::root_mean_square, .gain = 1}};
+  static const ScoreDefinition it{
+      .name = "qk-norm",
+      .scaled_by_dim = true,
+      .arguments = {{.name = "query_gain", .axes = {{.size = &Sizes::query_dim}}, .start = Start::one},
+                    {.name = "key_gain", .axes = {{.size = &Sizes::key_dim}}, .start = Start::one}},
+      .query = {.norm = RowMap::Norm::root_mean_square, .gain = 0},
+      .key = {.norm = RowMap::Norm::root_mean_square, .gain = 1}};
   return it;
 }
 

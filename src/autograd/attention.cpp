@@ -28,7 +28,7 @@ void check(const char* argument, const Var& x, std::int64_t heads, std::int64_t 
 struct Saved {
   AttentionPlan plan;
   Tensor output, log_sum_exp;
-  std::vector<std::int64_t> key_lengths;
+  std::vector<std::int64_t> key_lengths, query_offsets;
 };
 
 Arguments given(const AttentionCall& call) {
@@ -48,9 +48,10 @@ AttentionInputs inputs_of(const AttentionCall& call, const Saved& saved, const V
                                                 : ConstTensorView(heads_of(value.value(), call.num_kv_heads)),
                          .arguments = given(call),
                          .key_lengths = saved.key_lengths,
-                         .query_offset = call.query_offset,
+                         .query_offsets = saved.query_offsets,
                          .dropout_seed = call.dropout_seed,
                          .sample_seed = call.sample_seed};
+  if (saved.query_offsets.empty() || call.query_offset != 0) inputs.query_offset = call.query_offset;
   return inputs;
 }
 
@@ -98,7 +99,7 @@ AttentionShape shape_of(const AttentionCall& call, const Var& query, const Var& 
           .query_len = query.size(1),
           .key_len = key.size(1),
           .head_dim = query.size(2) / call.num_query_heads,
-          .value_dim = value.empty() ? 0 : value.size(2) / call.num_kv_heads,
+          .value_dim = value.empty() ? AttentionShape::no_values : value.size(2) / call.num_kv_heads,
           .key_dim = key.size(2) / call.num_kv_heads,
           .hidden = hidden_of(call.spec.score, given(call))};
 }
@@ -112,16 +113,18 @@ Tape* tape_of(const AttentionCall& call, const Var& query, const Var& key, const
 }
 
 std::shared_ptr<Saved> save(const AttentionCall& call, const AttentionShape& shape) {
-  const auto saved = std::make_shared<Saved>(Saved{make_plan(call.spec, shape), Tensor(), Tensor(), {}});
+  const auto saved = std::make_shared<Saved>(
+      Saved{call.plan ? *call.plan : make_plan(call.spec, shape), Tensor(), Tensor(), {}, {}});
   saved->key_lengths.assign(call.key_lengths.begin(), call.key_lengths.end());
+  saved->query_offsets.assign(call.query_offsets.begin(), call.query_offsets.end());
   return saved;
 }
 
 // What backward keeps of a call: not what belongs to the caller and is gone by then. `saved` holds the
-// lengths.
+// lengths and the offsets.
 AttentionCall kept(AttentionCall call) {
   call.weights = nullptr;
-  call.key_lengths = {};
+  call.key_lengths = call.query_offsets = {};
   return call;
 }
 
@@ -150,9 +153,10 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
 }
 
 Var attention_weights(const AttentionCall& call, const Var& query, const Var& key) {
-  if (call.spec.dropout.rate > 0.0f) {
+  const AttentionSpec& spec = call.plan ? call.plan->spec() : call.spec;
+  if (spec.dropout.rate > 0.0) {
     throw InvalidArgument("attention_weights", "call.spec.dropout", "none: weights are taken before dropout",
-                          std::to_string(call.spec.dropout.rate));
+                          std::to_string(spec.dropout.rate));
   }
   const AttentionShape shape = shape_of(call, query, key, {});
   Tape* tape = tape_of(call, query, key, {});

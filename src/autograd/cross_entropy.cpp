@@ -9,6 +9,8 @@
 
 #include "autograd/gemm.h"
 #include "autograd/record.h"
+#include "autograd/reduction.h"
+#include "autograd/rows.h"
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/executor.h"
@@ -56,29 +58,22 @@ FOVEA_CLONES void scale_and_shift(float* x, std::int64_t n, float factor, float 
   for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * factor + offset;
 }
 
-// The loss of one row; the row of logits becomes its gradient.
-RowLoss row_loss(float* logits, std::int64_t classes, std::int32_t target, float smoothing,
-                 float loss_scale) {
+// The loss of one row; the row of logits becomes its gradient, times the row's share of the whole.
+RowLoss row_loss(float* logits, std::int64_t classes, std::int32_t target, float smoothing, float share) {
   const float best = maximum(logits, classes), target_logit = logits[target];
   float sum = 0.0f, logit_sum = 0.0f;
   exponentials(logits, classes, best, &sum, &logit_sum);
   const double log_sum = static_cast<double>(best) + std::log(static_cast<double>(sum));
   const double likelihood = target_logit - log_sum;
   const double uniform = static_cast<double>(logit_sum) / static_cast<double>(classes) - log_sum;
-  scale_and_shift(logits, classes, loss_scale / sum, -loss_scale * smoothing / static_cast<float>(classes));
-  logits[target] -= loss_scale * (1.0f - smoothing);
+  scale_and_shift(logits, classes, share / sum, -share * smoothing / static_cast<float>(classes));
+  logits[target] -= share * (1.0f - smoothing);
   return {-(1.0 - smoothing) * likelihood - smoothing * uniform, likelihood, target_logit == best};
 }
 
 struct Gradients {
   Tensor x, weight, bias;
 };
-
-void add_columns(const float* rows, std::int64_t count, std::int64_t width, float* sum) {
-  for (std::int64_t r = 0; r < count; ++r) {
-    for (std::int64_t j = 0; j < width; ++j) sum[j] += rows[r * width + j];
-  }
-}
 
 void check(const Var& x, const Var& weight, const Var& bias, std::span<const std::int32_t> targets) {
   const char* function = "linear_cross_entropy";
@@ -106,9 +101,10 @@ void check(const Var& x, const Var& weight, const Var& bias, std::span<const std
 }  // namespace
 
 Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
-                         std::span<const std::int32_t> targets, float smoothing, float loss_scale,
+                         std::span<const std::int32_t> targets, float smoothing, const Reduction& reduction,
                          CrossEntropyStats* stats) {
   check(x, weight, bias, targets);
+  const Share share("linear_cross_entropy", reduction, x.size(0));
   const std::int64_t rows = x.size(0), dim = x.size(1), classes = weight.size(0);
   Tape* tape = tape_of({&x, &weight, &bias});
   const auto gradients = std::make_shared<Gradients>();
@@ -130,7 +126,7 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
     default_executor().parallel_for(count, [&](std::int64_t r, int) {
       float* row = chunk + r * classes;
       if (targets[begin + r] < 0) return static_cast<void>(std::fill_n(row, classes, 0.0f));
-      losses[begin + r] = row_loss(row, classes, targets[begin + r], smoothing, loss_scale);
+      losses[begin + r] = row_loss(row, classes, targets[begin + r], smoothing, share(begin + r));
     });
     if (gradients->x) {
       gemm(count, dim, classes, {chunk, classes}, {weight.value().data<float>(), dim}, 0.0f,
@@ -140,19 +136,22 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
       gemm(classes, dim, count, {chunk, classes, Transpose::yes}, {input, dim}, 1.0f,
            gradients->weight.data<float>(), dim);
     }
-    if (gradients->bias) add_columns(chunk, count, classes, gradients->bias.data<float>());
+    for (std::int64_t r = 0; gradients->bias && r < count; ++r)
+      add_row(chunk + r * classes, classes, gradients->bias.data<float>());
   }
   CrossEntropyStats total;
+  double sum = 0.0;
   for (std::int64_t r = 0; r < rows; ++r) {
     if (targets[r] < 0) continue;
     total.loss += losses[r].loss;
+    sum += share(r) * losses[r].loss;
     total.log_likelihood += losses[r].log_likelihood;
     total.correct += losses[r].correct;
     ++total.tokens;
   }
   if (stats) *stats = total;
   Tensor loss(DType::f32, {1});
-  loss.data<float>()[0] = static_cast<float>(total.loss * loss_scale);
+  loss.data<float>()[0] = static_cast<float>(sum);
   if (!tape) return loss;
   return {loss, tape->record([=](const Tensor& gradient) {
             const float factor = gradient.data<float>()[0];

@@ -29,10 +29,6 @@ FOVEA_CLONES void sigmoid_into(const float* a, std::int64_t n, float* out) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) out[i] = vector_sigmoid(a[i]);
 }
-FOVEA_CLONES void relu_into(const float* a, std::int64_t n, float* out) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) out[i] = a[i] > 0.0f ? a[i] : 0.0f;
-}
 FOVEA_CLONES void tanh_gradient(const float* y, const float* dy, std::int64_t n, float* dx) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * (1.0f - y[i] * y[i]);
@@ -41,15 +37,10 @@ FOVEA_CLONES void sigmoid_gradient(const float* y, const float* dy, std::int64_t
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * y[i] * (1.0f - y[i]);
 }
-FOVEA_CLONES void relu_gradient(const float* y, const float* dy, std::int64_t n, float* dx) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
-}
-
 using Unary = void (*)(const float*, std::int64_t, float*);
 using UnaryGradient = void (*)(const float*, const float*, std::int64_t, float*);
 
-// All three functions have derivatives that follow from their value, so backward needs the output only.
+// Both functions have derivatives that follow from their value, so backward needs the output only.
 Var unary(const Var& x, Unary function, UnaryGradient derivative) {
   Tensor y(DType::f32, x.shape());
   for_pieces(y.count(), [&](std::int64_t begin, std::int64_t end) {
@@ -173,9 +164,6 @@ Var tanh(const Var& x) {
 }
 Var sigmoid(const Var& x) {
   return unary(x, sigmoid_into, sigmoid_gradient);
-}
-Var relu(const Var& x) {
-  return unary(x, relu_into, relu_gradient);
 }
 
 Var dropout(const Var& x, float rate, std::uint64_t seed, std::uint64_t stream) {

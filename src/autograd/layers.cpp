@@ -1,9 +1,9 @@
-#include <cmath>
 #include <string>
 #include <vector>
 
 #include "autograd/gemm.h"
 #include "autograd/record.h"
+#include "autograd/rows.h"
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
 
@@ -15,59 +15,6 @@ Shape with_last(const Shape& shape, std::int64_t size) {
   sizes.back() = size;
   return Shape(sizes);
 }
-
-FOVEA_CLONES void add_row(const float* row, std::int64_t n, float* sum) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) sum[i] += row[i];
-}
-
-FOVEA_CLONES float sum_of(const float* x, std::int64_t n) {
-  float total = 0.0f;
-#pragma omp simd reduction(+ : total)
-  for (std::int64_t i = 0; i < n; ++i) total += x[i];
-  return total;
-}
-
-FOVEA_CLONES float squares_about(const float* x, float mean, std::int64_t n) {
-  float total = 0.0f;
-#pragma omp simd reduction(+ : total)
-  for (std::int64_t i = 0; i < n; ++i) total += (x[i] - mean) * (x[i] - mean);
-  return total;
-}
-
-FOVEA_CLONES void normalise(const float* x, float mean, float inverse, const float* gamma, const float* beta,
-                            std::int64_t n, float* y) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * inverse * gamma[i] + beta[i];
-}
-
-// dx of one row, and the row's share of dgamma and dbeta.
-FOVEA_CLONES void layer_norm_gradient(const float* x, float mean, float inverse, const float* gamma,
-                                      const float* dy, std::int64_t n, float* dx, float* d_gamma,
-                                      float* d_beta) {
-  float sum = 0.0f, dot = 0.0f;
-#pragma omp simd reduction(+ : sum, dot)
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float normal = (x[i] - mean) * inverse, g = dy[i] * gamma[i];
-    sum += g;
-    dot += g * normal;
-    d_gamma[i] += dy[i] * normal;
-    d_beta[i] += dy[i];
-  }
-  const float mean_sum = sum / static_cast<float>(n), mean_dot = dot / static_cast<float>(n);
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float normal = (x[i] - mean) * inverse;
-    dx[i] = inverse * (dy[i] * gamma[i] - mean_sum - normal * mean_dot);
-  }
-}
-
-// Rows a unit of parallel work; fixed, so that sums over rows are taken in one order for every thread count.
-constexpr std::int64_t row_group = 128;
-
-struct Norm {
-  std::vector<float> mean, inverse;
-};
 
 }  // namespace
 
@@ -184,50 +131,6 @@ Var embedding_sums(const Var& table, std::span<const std::int32_t> ids, std::spa
                        for (std::int64_t j = 0; j < dim; ++j) gradient[to + j] += weight * row[j];
                      });
                    });
-}
-
-// Our own loops and not oneDNN's primitive: one pass a row in L1, no primitive to build for every number of
-// rows, and the rows of a padded batch change every step.
-Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon) {
-  const std::int64_t dim = gamma.value().count();
-  if (x.shape().rank() < 1 || x.size(-1) != dim || beta.value().count() != dim) {
-    throw InvalidArgument("layer_norm", "gamma, beta",
-                          "[D] with D the last size of x " + to_string(x.shape()),
-                          to_string(gamma.shape()) + " and " + to_string(beta.shape()));
-  }
-  const std::int64_t rows = dim > 0 ? x.value().count() / dim : 0,
-                     groups = (rows + row_group - 1) / row_group;
-  Tensor y(DType::f32, x.shape());
-  Norm norm{std::vector<float>(static_cast<std::size_t>(rows)),
-            std::vector<float>(static_cast<std::size_t>(rows))};
-  default_executor().parallel_for(groups, [&](std::int64_t group, int) {
-    for (std::int64_t r = group * row_group; r < std::min(rows, (group + 1) * row_group); ++r) {
-      const float* row = x.value().data<float>() + r * dim;
-      norm.mean[r] = sum_of(row, dim) / static_cast<float>(dim);
-      norm.inverse[r] =
-          1.0f / std::sqrt(squares_about(row, norm.mean[r], dim) / static_cast<float>(dim) + epsilon);
-      normalise(row, norm.mean[r], norm.inverse[r], gamma.value().data<float>(), beta.value().data<float>(),
-                dim, y.data<float>() + r * dim);
-    }
-  });
-  return result_of(tape_of({&x, &gamma, &beta}), y, [=, norm = std::move(norm)](const Tensor& dy) {
-    Tensor dx(DType::f32, x.shape());
-    Tensor partial = Tensor::zeros(DType::f32, {groups, 2, dim});
-    default_executor().parallel_for(groups, [&](std::int64_t group, int) {
-      float* sums = partial.data<float>() + group * 2 * dim;
-      for (std::int64_t r = group * row_group; r < std::min(rows, (group + 1) * row_group); ++r) {
-        layer_norm_gradient(x.value().data<float>() + r * dim, norm.mean[r], norm.inverse[r],
-                            gamma.value().data<float>(), dy.data<float>() + r * dim, dim,
-                            dx.data<float>() + r * dim, sums, sums + dim);
-      }
-    });
-    for (std::int64_t group = 0; group < groups; ++group) {
-      const float* sums = partial.data<float>() + group * 2 * dim;
-      if (gamma.recorded()) add_row(sums, dim, gradient_of(gamma).data<float>());
-      if (beta.recorded()) add_row(sums + dim, dim, gradient_of(beta).data<float>());
-    }
-    accumulate(x, dx);
-  });
 }
 
 }  // namespace fovea::autograd

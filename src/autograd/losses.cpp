@@ -2,64 +2,17 @@
 // cross_entropy.cpp.
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <vector>
+#include <string>
 
 #include "autograd/record.h"
+#include "autograd/reduction.h"
 #include "fovea/autograd/ops.h"
 
 namespace fovea::autograd {
 namespace {
 
-struct Rows {
-  std::vector<std::int32_t> targets;
-  std::vector<float> weights;
-};
-
-Rows checked_rows(const char* function, const char* argument, const Var& x,
-                  std::span<const std::int32_t> targets, std::span<const float> weights) {
-  if (x.shape().rank() != 2) throw InvalidArgument(function, argument, "[N, V]", to_string(x.shape()));
-  const auto rows = static_cast<std::size_t>(x.size(0));
-  if (targets.size() != rows) {
-    throw InvalidArgument(function, "targets", std::to_string(rows) + " targets",
-                          std::to_string(targets.size()));
-  }
-  if (!weights.empty() && weights.size() != rows) {
-    throw InvalidArgument(function, "row_weights", std::to_string(rows) + " weights or none",
-                          std::to_string(weights.size()));
-  }
-  for (const std::int32_t target : targets) {
-    if (target >= x.size(1)) {
-      throw InvalidArgument(function, "targets", "classes below " + std::to_string(x.size(1)),
-                            std::to_string(target));
-    }
-  }
-  Rows checked{{targets.begin(), targets.end()}, {weights.begin(), weights.end()}};
-  if (weights.empty()) checked.weights.assign(rows, 1.0f);
-  return checked;
-}
-
-// `row_loss(row, target, gradient)` returns -log p(target) and writes its gradient by the row.
-template <class RowLoss>
-Var weighted_rows(const Var& x, const Rows& rows, CrossEntropyStats* stats, RowLoss&& row_loss) {
-  const std::int64_t classes = x.size(1);
-  Tensor gradient = Tensor::zeros(DType::f32, x.shape());
-  CrossEntropyStats total;
-  double loss = 0.0;
-  for (std::int64_t r = 0; r < x.size(0); ++r) {
-    const std::int32_t target = rows.targets[r];
-    if (target < 0) continue;
-    const float* row = x.value().data<float>() + r * classes;
-    float* d_row = gradient.data<float>() + r * classes;
-    const double nats = row_loss(row, target, d_row);
-    for (std::int64_t i = 0; i < classes; ++i) d_row[i] *= rows.weights[r];
-    loss += rows.weights[r] * nats;
-    total.loss += nats;
-    total.log_likelihood -= nats;
-    total.correct += std::max_element(row, row + classes) - row == target;
-    ++total.tokens;
-  }
-  if (stats) *stats = total;
+// A loss that has its gradient by `x` already.
+Var with_gradient(const Var& x, double loss, const Tensor& gradient) {
   Tensor value(DType::f32, {1});
   *value.data<float>() = static_cast<float>(loss);
   return result_of(tape_of({&x}), value, [=](const Tensor& d) {
@@ -69,57 +22,92 @@ Var weighted_rows(const Var& x, const Rows& rows, CrossEntropyStats* stats, RowL
   });
 }
 
+void check_rows(const char* function, const char* argument, const Var& x,
+                std::span<const std::int32_t> targets) {
+  if (x.shape().rank() != 2) throw InvalidArgument(function, argument, "[N, V]", to_string(x.shape()));
+  const auto rows = static_cast<std::size_t>(x.size(0));
+  if (targets.size() != rows) {
+    throw InvalidArgument(function, "targets", std::to_string(rows) + " targets",
+                          std::to_string(targets.size()));
+  }
+  for (const std::int32_t target : targets) {
+    if (target >= x.size(1)) {
+      throw InvalidArgument(function, "targets", "classes below " + std::to_string(x.size(1)),
+                            std::to_string(target));
+    }
+  }
+}
+
+// `row_loss(row, target, gradient)` returns -log p(target) and writes its gradient by the row.
+template <class RowLoss>
+Var sum_of_rows(const Var& x, std::span<const std::int32_t> targets, const Share& share,
+                CrossEntropyStats* stats, RowLoss&& row_loss) {
+  const std::int64_t classes = x.size(1);
+  Tensor gradient = Tensor::zeros(DType::f32, x.shape());
+  CrossEntropyStats total;
+  double loss = 0.0;
+  for (std::int64_t r = 0; r < x.size(0); ++r) {
+    const std::int32_t target = targets[static_cast<std::size_t>(r)];
+    if (target < 0) continue;
+    const float* row = x.value().data<float>() + r * classes;
+    float* d_row = gradient.data<float>() + r * classes;
+    const double nats = row_loss(row, target, d_row);
+    for (std::int64_t i = 0; i < classes; ++i) d_row[i] *= share(r);
+    loss += share(r) * nats;
+    total.loss += nats;
+    total.log_likelihood -= nats;
+    total.correct += std::max_element(row, row + classes) - row == target;
+    ++total.tokens;
+  }
+  if (stats) *stats = total;
+  return with_gradient(x, loss, gradient);
+}
+
 }  // namespace
 
-Var cross_entropy(const Var& logits, std::span<const std::int32_t> targets,
-                  std::span<const float> row_weights, CrossEntropyStats* stats) {
-  const Rows rows = checked_rows("cross_entropy", "logits", logits, targets, row_weights);
+Var cross_entropy(const Var& logits, std::span<const std::int32_t> targets, const Reduction& reduction,
+                  CrossEntropyStats* stats) {
+  check_rows("cross_entropy", "logits", logits, targets);
   const std::int64_t classes = logits.size(1);
-  return weighted_rows(logits, rows, stats, [=](const float* row, std::int32_t target, float* gradient) {
-    const float best = *std::max_element(row, row + classes);
-    double total = 0.0;
-    for (std::int64_t i = 0; i < classes; ++i) {
-      gradient[i] = std::exp(row[i] - best);
-      total += gradient[i];
-    }
-    for (std::int64_t i = 0; i < classes; ++i) gradient[i] /= static_cast<float>(total);
-    gradient[target] -= 1.0f;
-    return static_cast<double>(best) + std::log(total) - row[target];
-  });
+  const Share share("cross_entropy", reduction, logits.size(0));
+  return sum_of_rows(logits, targets, share, stats,
+                     [=](const float* row, std::int32_t target, float* gradient) {
+                       const float best = *std::max_element(row, row + classes);
+                       double total = 0.0;
+                       for (std::int64_t i = 0; i < classes; ++i) {
+                         gradient[i] = std::exp(row[i] - best);
+                         total += gradient[i];
+                       }
+                       for (std::int64_t i = 0; i < classes; ++i) gradient[i] /= static_cast<float>(total);
+                       gradient[target] -= 1.0f;
+                       return static_cast<double>(best) + std::log(total) - row[target];
+                     });
 }
 
 Var negative_log_likelihood(const Var& probabilities, std::span<const std::int32_t> targets,
-                            std::span<const float> row_weights, CrossEntropyStats* stats) {
-  const Rows rows =
-      checked_rows("negative_log_likelihood", "probabilities", probabilities, targets, row_weights);
-  return weighted_rows(probabilities, rows, stats,
-                       [](const float* row, std::int32_t target, float* gradient) {
-                         const float p = std::max(row[target], 1e-30f);
-                         gradient[target] = -1.0f / p;
-                         return -std::log(static_cast<double>(p));
-                       });
+                            const Reduction& reduction, CrossEntropyStats* stats) {
+  check_rows("negative_log_likelihood", "probabilities", probabilities, targets);
+  const Share share("negative_log_likelihood", reduction, probabilities.size(0));
+  return sum_of_rows(probabilities, targets, share, stats,
+                     [](const float* row, std::int32_t target, float* gradient) {
+                       const float p = std::max(row[target], 1e-30f);
+                       gradient[target] = -1.0f / p;
+                       return -std::log(static_cast<double>(p));
+                     });
 }
 
-Var squared_error(const Var& x, const Tensor& target, const Tensor& weights) {
+Var squared_error(const Var& x, const Tensor& target, const Reduction& reduction) {
   if (!(target.shape() == x.shape()))
     throw InvalidArgument("squared_error", "target", to_string(x.shape()), to_string(target.shape()));
-  if (weights && !(weights.shape() == x.shape()))
-    throw InvalidArgument("squared_error", "weights", to_string(x.shape()), to_string(weights.shape()));
+  const Share share("squared_error", reduction, x.value().count());
   Tensor gradient(DType::f32, x.shape());
   double total = 0.0;
   for (std::int64_t i = 0; i < gradient.count(); ++i) {
-    const float weight = weights ? weights.data<float>()[i] : 1.0f;
     const float error = x.value().data<float>()[i] - target.data<float>()[i];
-    total += static_cast<double>(weight) * error * error;
-    gradient.data<float>()[i] = 2.0f * weight * error;
+    total += static_cast<double>(share(i)) * error * error;
+    gradient.data<float>()[i] = 2.0f * share(i) * error;
   }
-  Tensor value(DType::f32, {1});
-  *value.data<float>() = static_cast<float>(total);
-  return result_of(tape_of({&x}), value, [=](const Tensor& d) {
-    const float factor = *d.data<float>();
-    for (std::int64_t i = 0; factor != 1.0f && i < gradient.count(); ++i) gradient.data<float>()[i] *= factor;
-    accumulate(x, gradient);
-  });
+  return with_gradient(x, total, gradient);
 }
 
 }  // namespace fovea::autograd

@@ -8,6 +8,7 @@
 
 #include "autograd/gemm.h"
 #include "autograd/record.h"
+#include "autograd/rows.h"
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/executor.h"
@@ -66,15 +67,66 @@ FOVEA_CLONES void rnn_backward(const float* saved, const float* dh, std::int64_t
   }
 }
 
+// h and c: previous state; out_h and out_c: new state. saved keeps i, f, g, o and tanh(c').
+FOVEA_CLONES void lstm_forward(const float* x, const float* u, const float* c, std::int64_t hidden,
+                               float* out_h, float* out_c, float* saved) {
+#pragma omp simd
+  for (std::int64_t k = 0; k < hidden; ++k) {
+    const float i = vector_sigmoid(x[k] + u[k]);
+    const float f = vector_sigmoid(x[hidden + k] + u[hidden + k]);
+    const float g = vector_tanh(x[2 * hidden + k] + u[2 * hidden + k]);
+    const float o = vector_sigmoid(x[3 * hidden + k] + u[3 * hidden + k]);
+    const float cell = f * c[k] + i * g, bounded = vector_tanh(cell);
+    out_c[k] = cell;
+    out_h[k] = o * bounded;
+    saved[k] = i;
+    saved[hidden + k] = f;
+    saved[2 * hidden + k] = g;
+    saved[3 * hidden + k] = o;
+    saved[4 * hidden + k] = bounded;
+  }
+}
+
+// dh, dc: gradients of the new state, which become those of the previous one but for dh's share through the
+// recurrent product. The gates' input and recurrent parts are summed, so their gradients are equal.
+FOVEA_CLONES void lstm_backward(const float* saved, const float* c, std::int64_t hidden, float* dx, float* du,
+                                float* dh, float* dc) {
+#pragma omp simd
+  for (std::int64_t k = 0; k < hidden; ++k) {
+    const float i = saved[k], f = saved[hidden + k], g = saved[2 * hidden + k], o = saved[3 * hidden + k],
+                bounded = saved[4 * hidden + k];
+    const float d_cell = dc[k] + dh[k] * o * (1.0f - bounded * bounded);
+    dx[k] = du[k] = d_cell * g * i * (1.0f - i);
+    dx[hidden + k] = du[hidden + k] = d_cell * c[k] * f * (1.0f - f);
+    dx[2 * hidden + k] = du[2 * hidden + k] = d_cell * i * (1.0f - g * g);
+    dx[3 * hidden + k] = du[3 * hidden + k] = dh[k] * bounded * o * (1.0f - o);
+    dc[k] = d_cell * f;
+    dh[k] = 0.0f;
+  }
+}
+
+// `state` is the width of a state, whose first `hidden` elements are h.
 struct Sizes {
   Cell cell;
-  std::int64_t batch, steps, hidden, gates, saved;
+  std::int64_t batch, steps, hidden, state, gates, saved;
 };
+
+constexpr int saved_count(Cell cell) {
+  switch (cell) {
+    case Cell::gru:
+      return 4;
+    case Cell::lstm:
+      return 5;
+    case Cell::rnn:
+      break;
+  }
+  return 1;
+}
 
 // What backward needs; time-major, so that a step is one contiguous block.
 struct Saved {
   Tensor activations;  // [T, B, saved]
-  Tensor previous;     // [T, B, H]
+  Tensor previous;     // [T, B, S*H]
   std::vector<std::int64_t> lengths;
 };
 
@@ -89,34 +141,54 @@ void for_rows(const Sizes& s, Body&& body) {
   (s.batch * s.hidden >= 16384 ? default_executor() : serial_executor()).parallel_for(units, run);
 }
 
+void forward_row(const Sizes& s, const float* x, const float* u, const float* previous, float* state,
+                 float* keep) {
+  switch (s.cell) {
+    case Cell::rnn:
+      return rnn_forward(x, u, s.hidden, state, keep);
+    case Cell::gru:
+      return gru_forward(x, u, previous, s.hidden, state, keep);
+    case Cell::lstm:
+      return lstm_forward(x, u, previous + s.hidden, s.hidden, state, state + s.hidden, keep);
+  }
+}
+
+// d_state: of the new state; becomes that of the previous one but for what goes through du.
+void backward_row(const Sizes& s, const float* keep, const float* previous, float* dx, float* du,
+                  float* d_state) {
+  switch (s.cell) {
+    case Cell::rnn:
+      return rnn_backward(keep, d_state, s.hidden, dx, du, d_state);
+    case Cell::gru:
+      return gru_backward(keep, previous, d_state, s.hidden, dx, du, d_state);
+    case Cell::lstm:
+      return lstm_backward(keep, previous + s.hidden, s.hidden, dx, du, d_state, d_state + s.hidden);
+  }
+}
+
 Tensor forward(const Sizes& s, Direction direction, const Tensor& gates, const Tensor& initial,
                const Tensor& weight, const Tensor& bias, Saved& saved) {
-  Tensor states(DType::f32, {s.batch, s.steps, s.hidden});
-  Tensor state = initial ? initial.clone() : Tensor::zeros(DType::f32, {s.batch, s.hidden});
+  Tensor states(DType::f32, {s.batch, s.steps, s.state});
+  Tensor state = initial ? initial.clone() : Tensor::zeros(DType::f32, {s.batch, s.state});
   Tensor recurrent(DType::f32, {s.batch, s.gates});
   saved.activations = Tensor(DType::f32, {s.steps, s.batch, s.saved});
-  saved.previous = Tensor(DType::f32, {s.steps, s.batch, s.hidden});
+  saved.previous = Tensor(DType::f32, {s.steps, s.batch, s.state});
   for (std::int64_t i = 0; i < s.steps; ++i) {
     const std::int64_t t = direction == Direction::forward ? i : s.steps - 1 - i;
-    float* previous = saved.previous.data<float>() + t * s.batch * s.hidden;
-    std::copy_n(state.data<float>(), s.batch * s.hidden, previous);
+    float* previous = saved.previous.data<float>() + t * s.batch * s.state;
+    std::copy_n(state.data<float>(), s.batch * s.state, previous);
     for (std::int64_t b = 0; b < s.batch; ++b)
       std::copy_n(bias.data<float>(), s.gates, recurrent.data<float>() + b * s.gates);
-    gemm(s.batch, s.gates, s.hidden, {previous, s.hidden}, {weight.data<float>(), s.hidden, Transpose::yes},
+    gemm(s.batch, s.gates, s.hidden, {previous, s.state}, {weight.data<float>(), s.hidden, Transpose::yes},
          1.0f, recurrent.data<float>(), s.gates);
     for_rows(s, [&](std::int64_t b) {
-      float* h = state.data<float>() + b * s.hidden;
+      float* row = state.data<float>() + b * s.state;
       if (t < saved.lengths[b]) {
-        const float* x = gates.data<float>() + (b * s.steps + t) * s.gates;
-        const float* u = recurrent.data<float>() + b * s.gates;
-        float* keep = saved.activations.data<float>() + (t * s.batch + b) * s.saved;
-        if (s.cell == Cell::gru) {
-          gru_forward(x, u, previous + b * s.hidden, s.hidden, h, keep);
-        } else {
-          rnn_forward(x, u, s.hidden, h, keep);
-        }
+        forward_row(s, gates.data<float>() + (b * s.steps + t) * s.gates,
+                    recurrent.data<float>() + b * s.gates, previous + b * s.state, row,
+                    saved.activations.data<float>() + (t * s.batch + b) * s.saved);
       }
-      std::copy_n(h, s.hidden, states.data<float>() + (b * s.steps + t) * s.hidden);
+      std::copy_n(row, s.state, states.data<float>() + (b * s.steps + t) * s.state);
     });
   }
   return states;
@@ -130,41 +202,34 @@ void backward(const Sizes& s, Direction direction, const Inputs& in, const Saved
               const Tensor& d_states) {
   Tensor d_gates(DType::f32, {s.batch, s.steps, s.gates});
   Tensor d_recurrent(DType::f32, {s.steps, s.batch, s.gates});
-  Tensor d_state = Tensor::zeros(DType::f32, {s.batch, s.hidden});
+  Tensor d_state = Tensor::zeros(DType::f32, {s.batch, s.state});
   for (std::int64_t i = s.steps - 1; i >= 0; --i) {
     const std::int64_t t = direction == Direction::forward ? i : s.steps - 1 - i;
     float* du = d_recurrent.data<float>() + t * s.batch * s.gates;
     for_rows(s, [&](std::int64_t b) {
-      float* dh = d_state.data<float>() + b * s.hidden;
-      const float* from_above = d_states.data<float>() + (b * s.steps + t) * s.hidden;
-      for (std::int64_t j = 0; j < s.hidden; ++j) dh[j] += from_above[j];
+      float* d_row = d_state.data<float>() + b * s.state;
+      const float* from_above = d_states.data<float>() + (b * s.steps + t) * s.state;
+      for (std::int64_t j = 0; j < s.state; ++j) d_row[j] += from_above[j];
       float* dx = d_gates.data<float>() + (b * s.steps + t) * s.gates;
       if (t >= saved.lengths[b]) {  // the step copied its state
         std::fill_n(dx, s.gates, 0.0f);
         std::fill_n(du + b * s.gates, s.gates, 0.0f);
         return;
       }
-      const float* keep = saved.activations.data<float>() + (t * s.batch + b) * s.saved;
-      if (s.cell == Cell::gru) {
-        gru_backward(keep, saved.previous.data<float>() + (t * s.batch + b) * s.hidden, dh, s.hidden, dx,
-                     du + b * s.gates, dh);
-      } else {
-        rnn_backward(keep, dh, s.hidden, dx, du + b * s.gates, dh);
-      }
+      backward_row(s, saved.activations.data<float>() + (t * s.batch + b) * s.saved,
+                   saved.previous.data<float>() + (t * s.batch + b) * s.state, dx, du + b * s.gates, d_row);
     });
     gemm(s.batch, s.hidden, s.gates, {du, s.gates}, {in.weight.value().data<float>(), s.hidden}, 1.0f,
-         d_state.data<float>(), s.hidden);
+         d_state.data<float>(), s.state);
   }
   if (in.weight.recorded()) {
     gemm(s.gates, s.hidden, s.steps * s.batch, {d_recurrent.data<float>(), s.gates, Transpose::yes},
-         {saved.previous.data<float>(), s.hidden}, 1.0f, gradient_of(in.weight).data<float>(), s.hidden);
+         {saved.previous.data<float>(), s.state}, 1.0f, gradient_of(in.weight).data<float>(), s.hidden);
   }
   if (in.bias.recorded()) {
     float* db = gradient_of(in.bias).data<float>();
     const float* du = d_recurrent.data<float>();
-    for (std::int64_t row = 0; row < s.steps * s.batch; ++row) {
-      for (std::int64_t j = 0; j < s.gates; ++j) db[j] += du[row * s.gates + j];
-    }
+    for (std::int64_t row = 0; row < s.steps * s.batch; ++row) add_row(du + row * s.gates, s.gates, db);
   }
   accumulate(in.gates, d_gates);
   accumulate(in.state, d_state);
@@ -182,11 +247,12 @@ Sizes check(const char* function, Cell cell, const Tensor& gates, const Tensor& 
          "[" + std::to_string(count * hidden) + "]", bias);
   expect(gates.rank() == 3 && gates.size(2) == count * hidden, "gates",
          "[B, T, " + std::to_string(count * hidden) + "]", gates);
+  const std::int64_t width = state_count(cell) * hidden;
   if (state) {
-    expect(state.rank() == 2 && state.size(0) == gates.size(0) && state.size(1) == hidden, "state",
-           "[" + std::to_string(gates.size(0)) + ", " + std::to_string(hidden) + "]", state);
+    expect(state.rank() == 2 && state.size(0) == gates.size(0) && state.size(1) == width, "state",
+           "[" + std::to_string(gates.size(0)) + ", " + std::to_string(width) + "]", state);
   }
-  return {cell, gates.size(0), gates.size(1), hidden, count * hidden, (cell == Cell::gru ? 4 : 1) * hidden};
+  return {cell, gates.size(0), gates.size(1), hidden, width, count * hidden, saved_count(cell) * hidden};
 }
 
 }  // namespace
@@ -219,6 +285,16 @@ Var cell_step(Cell cell, const Var& gates, const Var& state, const Var& weight, 
   const Var states = cell_sequence(cell, Direction::forward, reshape(gates, {batch, 1, gates.size(1)}), state,
                                    weight, bias, one);
   return reshape(states, {batch, states.size(2)});
+}
+
+Var shown(Cell cell, const Var& states) {
+  const int parts = state_count(cell);
+  if (parts == 1) return states;
+  const std::int64_t width = states.shape().rank() > 0 ? states.size(-1) : 0;
+  if (width == 0 || width % parts != 0)
+    throw InvalidArgument("shown", "states", "[..., " + std::to_string(parts) + "·H]",
+                          to_string(states.shape()));
+  return slice(states, states.shape().rank() - 1, 0, width / parts);
 }
 
 }  // namespace fovea::autograd

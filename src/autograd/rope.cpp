@@ -1,4 +1,7 @@
 // Rotary positions as an op: the engine's rotation on strided views of [B, L, heads * dim].
+#include <utility>
+#include <vector>
+
 #include "autograd/record.h"
 #include "fovea/autograd/ops.h"
 
@@ -11,20 +14,46 @@ TensorView heads_of(const Tensor& tensor, std::int64_t heads) {
   return {tensor.raw(), tensor.dtype(), Shape{tensor.size(0), heads, length, dim}, strides};
 }
 
-}  // namespace
-
-Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::int64_t first) {
+void check(const Var& x, std::int64_t num_heads) {
   if (x.shape().rank() != 3 || num_heads < 1 || x.size(2) % num_heads != 0) {
     throw InvalidArgument("rotate", "x", "[B, L, a multiple of " + std::to_string(num_heads) + " heads]",
                           to_string(x.shape()));
   }
+}
+
+// `positions()` gives the same in backward, from memory of its own.
+template <class Positions>
+Var rotated(const Var& x, const RopeTable& table, std::int64_t num_heads, const Positions& positions) {
   Tensor out(DType::f32, x.shape());
-  rope_forward(table, heads_of(x.value(), num_heads), first, heads_of(out, num_heads));
+  rope_forward(table, heads_of(x.value(), num_heads), positions(), heads_of(out, num_heads));
   return result_of(tape_of({&x}), out, [=](const Tensor& d_out) {
     Tensor d_x(DType::f32, d_out.shape());
-    rope_backward(table, heads_of(d_out, num_heads), first, heads_of(d_x, num_heads));
+    rope_backward(table, heads_of(d_out, num_heads), positions(), heads_of(d_x, num_heads));
     accumulate(x, d_x);
   });
+}
+
+}  // namespace
+
+Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::int64_t first) {
+  check(x, num_heads);
+  return rotated(x, table, num_heads, [first] { return RopePositions(first); });
+}
+
+Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads,
+           std::span<const std::int64_t> first) {
+  check(x, num_heads);
+  if (static_cast<std::int64_t>(first.size()) != x.size(0)) {
+    throw InvalidArgument("rotate", "first", "one position a batch entry, " + std::to_string(x.size(0)),
+                          std::to_string(first.size()));
+  }
+  std::vector<std::int64_t> list;
+  list.reserve(static_cast<std::size_t>(x.size(0) * x.size(1)));
+  for (const std::int64_t begin : first) {
+    for (std::int64_t l = 0; l < x.size(1); ++l) list.push_back(begin + l);
+  }
+  return rotated(x, table, num_heads,
+                 [list = std::move(list)] { return RopePositions(std::span<const std::int64_t>(list)); });
 }
 
 }  // namespace fovea::autograd

@@ -5,7 +5,7 @@
 
 #include "cli/attend_gradients.h"
 #include "cli/npy.h"
-#include "fovea/plan/gate.h"
+#include "fovea/mechanisms/gate.h"
 
 namespace fovea::cli {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "fovea/plan/forget.h"
-#include "fovea/plan/gate.h"
-#include "fovea/plan/local.h"
+#include "fovea/mechanisms/forget.h"
+#include "fovea/mechanisms/gate.h"
+#include "fovea/mechanisms/local.h"
 
 namespace fovea::cli {
 namespace {

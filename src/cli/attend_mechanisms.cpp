@@ -1,7 +1,7 @@
 #include "cli/attend_mechanisms.h"
 
-#include "fovea/plan/differential.h"
-#include "fovea/plan/latent.h"
+#include "fovea/mechanisms/differential.h"
+#include "fovea/mechanisms/latent.h"
 
 namespace fovea::cli {
 namespace {

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "cli/npy.h"
-#include "fovea/plan/forget.h"
-#include "fovea/plan/local.h"
+#include "fovea/mechanisms/forget.h"
+#include "fovea/mechanisms/local.h"
 
 namespace fovea::cli {
 namespace {

@@ -158,9 +158,9 @@ void add_results(CLI::App& command, AttendOptions& o) {
   gradients.file("--advantage", o.advantage,
                  "of sample: the loss of each row less a baseline, [batch, heads, query_len]");
   Group how(command, o, "How it runs");
-  how.add(
-      "--kernel", o.kernel,
-      "amx, avx512bf16, avx512, avx2, baseline, tiles, reference; default the best one that can run here");
+  how.add("--kernel", o.kernel,
+          "amx, avx512bf16, avx512, avx2, baseline, tiles, reference, or an algorithm of one such as 'avx512 "
+          "tiled'; default the best one that can run here");
   how.add("--precision", o.precision,
           "of products of f32, at least: full, higher (three bf16 terms of each number), high (two), medium "
           "(one)")
@@ -168,7 +168,7 @@ void add_results(CLI::App& command, AttendOptions& o) {
   how.add("--threads", o.threads, "0: all")->check(CLI::Range(0, 1024));
   command
       .add_flag("--explain", o.explain,
-                "print the kernel, why better ones refused, and the tiles the mask skips")
+                "print the kernels, why better ones refused, and the tiles the mask skips")
       ->group("How it runs");
 }
 

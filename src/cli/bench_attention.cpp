@@ -160,7 +160,8 @@ void run(const Options& o) {
   for (const std::string& text : o.masks) masks.push_back(parse_mask(text));
   const Clock clock = o.clock == "cpu" ? Clock::cpu : Clock::wall;
   const double limit = in_own_process([clock] { return std::vector<double>{product_gflops(clock)}; }).at(0);
-  const AttentionPlan named = make_plan(spec, shape_for(o, 1), {.kernel = o.kernel});
+  const std::int64_t longest = *std::max_element(o.lengths.begin(), o.lengths.end());
+  const AttentionPlan named = make_plan(spec, shape_for(o, longest), {.kernel = o.kernel});
   fmt::print(
       "{}, {} score, batch {}, heads {}/{}, head_dim {}, f32, {} threads. Limit: a 1536^3 f32 product, "
       "{:.0f} GFLOP/s. Times of the {} clock.\nGFLOP/s count the pairs that the mask keeps; /pair is the "

@@ -23,7 +23,10 @@ class BenchCall {
   /// Seconds of each of `count` calls with a ready plan and the caller's workspace, one that is not timed
   /// before more than one: threads and caches are then warm, as they are for the rivals.
   std::vector<double> run(std::int64_t count);
-  std::string kernel() const { return std::string(plan_.kernel()); }
+  /// Of the row's pass.
+  std::string kernel() const {
+    return std::string(case_.pass == Pass::backward ? plan_.backward_kernel() : plan_.kernel());
+  }
   /// Of the last run's output, in one head: relative Frobenius norm of what double says beside it.
   double error() const;
   /// Operands and results, contiguous in the row's dtype: "query", "key", "value", "output"; additive "v";

@@ -108,10 +108,14 @@ void write_report(const std::string& path, const json& report) {
   if (!file) throw FileError(path, 0, "cannot be written");
 }
 
+// Of the instruction sets that run here; a row names the algorithm.
 std::string kernel_names() {
   std::string names;
-  for (const KernelInfo& kernel : list_kernels()) {
-    if (kernel.available) names += (names.empty() ? "" : ", ") + kernel.name;
+  std::string_view last;
+  const std::vector<KernelInfo> kernels = list_kernels();
+  for (const KernelInfo& kernel : kernels) {
+    if (kernel.available && kernel.isa != last) names += (names.empty() ? "" : ", ") + kernel.isa;
+    last = kernel.isa;
   }
   return names;
 }
@@ -201,8 +205,10 @@ void register_bench_kernels(CLI::App& bench) {
                     "small shapes, short times, no rivals unless --rivals: to see that it works");
   command->add_option("--cpu-threads", o->threads, "of Fovea, of the rivals and of the probes; 0: all")
       ->check(CLI::Range(0, 1024));
-  command->add_option("--kernel", o->kernel,
-                      "amx, avx512bf16, avx512, avx2, baseline, tiles or reference; default: the best");
+  command->add_option(
+      "--kernel", o->kernel,
+      "amx, avx512bf16, avx512, avx2, baseline, tiles or reference, or an algorithm of one such as "
+      "'avx512 tiled'; default: the best");
   command->add_option(
       "--rivals", o->python,
       "the Python that has the rivals' packages, or none; default: .venv/bin/python, else python3");

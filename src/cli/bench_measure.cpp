@@ -151,8 +151,9 @@ bool runs_in_full(const Measuring& m, const BenchCase& c, const BenchCall& call)
   if (c.precision == Precision::full) return false;
   BenchCase full = c;
   full.precision = Precision::full;
-  return make_plan(spec_of(full), shape_of(full.shape), {.dtype = full.dtype, .kernel = m.kernel}).kernel() ==
-         call.kernel();
+  const AttentionPlan plan =
+      make_plan(spec_of(full), shape_of(full.shape), {.dtype = full.dtype, .kernel = m.kernel});
+  return (c.pass == Pass::backward ? plan.backward_kernel() : plan.kernel()) == call.kernel();
 }
 
 }  // namespace

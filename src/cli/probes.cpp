@@ -8,8 +8,8 @@
 #endif
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/flash_math-inl.h"
-#include "kernels/tile_product.h"
+#include "kernels/simd/math-inl.h"
+#include "kernels/tiles/product.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::cli {

@@ -14,7 +14,7 @@ enum class Probe : std::uint8_t {
   fma_f32,   ///< floating-point operations of f32 fused multiply-adds on registers, two each
   dot_bf16,  ///< of AVX-512's dot product of bf16 pairs (vdpbf16ps), four a lane
   amx_bf16,  ///< of AMX products of bf16 tiles, without loads
-  /// e^x as the f32 kernels take it (src/kernels/flash_math-inl.h: degree 6, relative error below 3e-7), load
+  /// e^x as the f32 kernels take it (src/kernels/simd/math-inl.h: degree 6, relative error below 3e-7), load
   /// and sum included, in L1
   exponential,
   /// 2^x for results of 16 bits: AVX-512's vreduce, degree 3 (relative error 7.5e-5) and vscalef; load and

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/tile_product.h"
+#include "kernels/tiles/product.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>

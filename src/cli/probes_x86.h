@@ -3,7 +3,7 @@
 
 namespace fovea::cli {
 
-/// Operations done. Only where kernels/tile_product.h knows of no absence.
+/// Operations done. Only where kernels/tiles/product.h knows of no absence.
 double amx_step() noexcept;
 double dot_bf16_step() noexcept;
 /// Elements: 2^x of `count` of them, a multiple of 64.

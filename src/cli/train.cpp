@@ -19,7 +19,8 @@ struct Options {
   std::string train_source, train_target, train_tsv, valid_source, valid_target, valid_tsv;
   std::string tokenizer = "bpe", bad_lines = "refuse";
   std::int64_t vocabulary = 8000, max_length = 100, corpus_size = 30000;
-  std::string attention = "additive", query = "before", values = "states", cell = "gru", norm = "post";
+  std::string attention = "additive", query = "before", values = "states", cell = "gru", norm = "post",
+              positions = "sinusoidal";
   std::int64_t embedding = 256, hidden = 256, dim = 128, feed_forward = 256, heads = 4, layers = 4;
   double dropout = 0.1, attention_dropout = 0.0;
   std::string schedule = "inverse-square-root", metric = "bleu";
@@ -71,6 +72,11 @@ Corpora read_corpora(const Options& o) {
 }
 
 std::unique_ptr<models::SequenceToSequence> build_model(const Options& o, std::int64_t vocabulary) {
+  using Positions = models::TransformerConfig::Positions;
+  const std::map<std::string, Positions> positions{{"sinusoidal", Positions::sinusoidal},
+                                                   {"rotary", Positions::rotary},
+                                                   {"alibi", Positions::alibi},
+                                                   {"relative", Positions::relative}};
   if (o.model == "transformer") {
     return models::make_transformer(
         {.vocabulary = vocabulary,
@@ -80,6 +86,7 @@ std::unique_ptr<models::SequenceToSequence> build_model(const Options& o, std::i
          .encoder_layers = o.layers,
          .decoder_layers = o.layers,
          .norm = o.norm == "pre" ? models::NormPlace::pre : models::NormPlace::post,
+         .positions = positions.at(o.positions),
          .dropout = static_cast<float>(o.dropout),
          .attention_dropout = static_cast<float>(o.attention_dropout)},
         o.seed);
@@ -88,11 +95,13 @@ std::unique_ptr<models::SequenceToSequence> build_model(const Options& o, std::i
       {"none", models::RnnAttention::none},       {"additive", models::RnnAttention::additive},
       {"dot", models::RnnAttention::dot},         {"scaled-dot", models::RnnAttention::scaled_dot},
       {"general", models::RnnAttention::general}, {"low-rank", models::RnnAttention::low_rank}};
+  using autograd::Cell;
+  const std::map<std::string, Cell> cells{{"rnn", Cell::rnn}, {"gru", Cell::gru}, {"lstm", Cell::lstm}};
   return models::make_rnn(
       {.vocabulary = vocabulary,
        .embedding = o.embedding,
        .hidden = o.hidden,
-       .cell = o.cell == "rnn" ? autograd::Cell::rnn : autograd::Cell::gru,
+       .cell = cells.at(o.cell),
        .attention = attentions.at(o.attention),
        .query = o.query == "after" ? models::QueryState::after : models::QueryState::before,
        .values = o.values == "projection" ? models::ValueKind::projection : models::ValueKind::states,
@@ -182,7 +191,8 @@ void refuse_unused(const CLI::App& command, const Options& o) {
   if (o.model == "transformer") {
     refuse("--model transformer", {"--attention", "--query", "--values", "--cell", "--dim-emb", "--dim-rnn"});
   } else {
-    refuse("--model rnn", {"--dim", "--dim-ffn", "--heads", "--layers", "--norm", "--attention-dropout"});
+    refuse("--model rnn",
+           {"--dim", "--dim-ffn", "--heads", "--layers", "--norm", "--positions", "--attention-dropout"});
     if (o.attention == "none") refuse("--attention none", {"--query", "--values"});
   }
   if (!o.corpus.empty()) {
@@ -237,7 +247,7 @@ void register_train(CLI::App& app) {
       ->check(CLI::IsMember({"before", "after"}));
   command->add_option("--values", o->values, "of an RNN: encoder states or their projection")
       ->check(CLI::IsMember({"states", "projection"}));
-  command->add_option("--cell", o->cell, "of an RNN")->check(CLI::IsMember({"rnn", "gru"}));
+  command->add_option("--cell", o->cell, "of an RNN")->check(CLI::IsMember({"rnn", "gru", "lstm"}));
   command->add_option("--dim-emb", o->embedding, "of an RNN")->check(CLI::Range(1, 65536));
   command->add_option("--dim-rnn", o->hidden, "of an RNN, each direction")->check(CLI::Range(1, 65536));
   command->add_option("--dim", o->dim, "of a Transformer")->check(CLI::Range(2, 65536));
@@ -245,6 +255,11 @@ void register_train(CLI::App& app) {
   command->add_option("--heads", o->heads, "of a Transformer")->check(CLI::Range(1, 1024));
   command->add_option("--layers", o->layers, "of a Transformer, each side")->check(CLI::Range(1, 1000));
   command->add_option("--norm", o->norm, "of a Transformer")->check(CLI::IsMember({"pre", "post"}));
+  command
+      ->add_option("--positions", o->positions,
+                   "of a Transformer: sines added to the words; or, in the attention of each side to itself, "
+                   "rotary, ALiBi with learned slopes, or T5's relative bias")
+      ->check(CLI::IsMember({"sinusoidal", "rotary", "alibi", "relative"}));
   command->add_option("--dropout", o->dropout)->check(finite())->check(CLI::Range(0.0, 0.95));
   command->add_option("--attention-dropout", o->attention_dropout, "of a Transformer's weights")
       ->check(finite())

@@ -1,16 +1,21 @@
+#include <iterator>
 #include <vector>
 
+#include "kernels/flash/flash.h"
 #include "kernels/reference/reference.h"
-#include "kernels/tiles.h"
+#include "kernels/tiles/tiles.h"
 
 namespace fovea::kernels {
 
-std::span<const KernelTable* const> candidates() {
-  static const std::vector<const KernelTable*> list = [] {
-    std::vector<const KernelTable*> all(tile_kernels().begin(), tile_kernels().end());
-    all.insert(all.end(), flash_kernels().begin(), flash_kernels().end());
-    if (const KernelTable* portable = portable_tile_kernel()) all.push_back(portable);
-    all.push_back(&reference_kernel());
+std::span<const Candidate> candidates() {
+  static const std::vector<Candidate> list = [] {
+    std::vector<Candidate> all = tile_candidates();
+    const auto add = [&all](std::vector<Candidate> more) {
+      all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+    };
+    add(flash_candidates());
+    add(portable_tile_candidates());
+    all.push_back(reference_candidate());
     return all;
   }();
   return list;

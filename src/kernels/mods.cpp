@@ -21,8 +21,8 @@ Sum sum_of(const ProblemMod<T>& mod, const ModArgument<T>& argument) {
 struct Entries {
   std::array<std::int64_t, 64 + 128> list;
   std::int64_t least = 0;  // distance of list[0]
-  Entries(const ModNode& node, const ModPlace& at, std::int64_t query_offset) {
-    least = at.row + query_offset - at.key - (at.count - 1);
+  Entries(const ModNode& node, const ModPlace& at, std::int64_t position) {
+    least = position - at.key - (at.count - 1);
     for (std::int64_t n = 0; n < at.rows + at.count - 1; ++n)
       list[static_cast<std::size_t>(n)] = node.entry(least + n);
   }
@@ -43,7 +43,7 @@ typename ModTile<T>::Argument load(const Problem<T>& p, const ProblemMod<T>& mod
                                    const ModPlace& at, T* to) {
   const T* base = x.data + at.batch * x.strides[0] + at.head * x.strides[1];
   if (mod.node->entries() > 0) {
-    const Entries entries(*mod.node, at, p.query_offset);
+    const Entries entries(*mod.node, at, position_of(p, at.batch, at.row));
     for (std::int64_t r = 0; r < at.rows; ++r) {
       T* row = to + r * mod_stride;
       const T* from = base + (at.row + r) * x.strides[2];
@@ -70,7 +70,8 @@ ModTile<T> tile_of(const Problem<T>& p, const ProblemMod<T>& mod, const ModPlace
   tile.count = at.count;
   tile.stride = mod_stride;
   tile.first = {static_cast<std::int32_t>(at.batch), static_cast<std::int32_t>(at.head),
-                static_cast<std::int32_t>(at.row + p.query_offset), static_cast<std::int32_t>(at.key)};
+                static_cast<std::int32_t>(position_of(p, at.batch, at.row)),
+                static_cast<std::int32_t>(at.key)};
   for (std::size_t k = 0; k < mod.count; ++k) {
     tile.arguments[k] = load(p, mod, mod.arguments[k], at,
                              buffers.arguments + static_cast<std::int64_t>(k) * buffers.rows * mod_stride);
@@ -98,7 +99,7 @@ void add_dense(const Problem<T>& p, const ProblemMod<T>& mod, const ModArgument<
   const ModStrides& s = x.gradient_strides;
   T* base = x.gradient + at.batch * s[0] + at.head * s[1] + at.row * s[2];
   if (mod.node->entries() > 0) {
-    const Entries entries(*mod.node, at, p.query_offset);
+    const Entries entries(*mod.node, at, position_of(p, at.batch, at.row));
     for (std::int64_t r = 0; r < at.rows; ++r) {
       for (std::int64_t j = 0; j < at.count; ++j)
         base[r * s[2] + entries.at(at, r, j) * s[3]] += values[r * mod_stride + j];
@@ -119,7 +120,7 @@ void add_up(const Problem<T>& p, const ProblemMod<T>& mod, const ModArgument<T>&
   switch (sum_of(mod, x)) {
     case Sum::table: {
       T* to = region + group_head * mod.node->entries();
-      const Entries entries(*mod.node, at, p.query_offset);
+      const Entries entries(*mod.node, at, position_of(p, at.batch, at.row));
       for (std::int64_t r = 0; r < at.rows; ++r) {
         for (std::int64_t j = 0; j < at.count; ++j) to[entries.at(at, r, j)] += values[r * mod_stride + j];
       }

@@ -18,16 +18,6 @@ namespace fovea::kernels {
 
 enum class ScoreKind : std::uint8_t { dot, additive, coverage };
 
-/// Blocks of the fused kernels: tiled ones take 48 queries (eight register tiles of 6 rows) by 128 keys, the
-/// ones for few queries and additive scores 16.
-inline constexpr std::int64_t tiled_queries = 48, direct_queries = 16, tile_keys = 128;
-/// Up to so many queries are not worth packing the keys for in backward.
-inline constexpr std::int64_t most_direct_queries = 4;
-/// And in forward, where four rows share what is read of a key: of f32 (16 heads of 64, 4,096 keys, two
-/// threads: 8 queries take 1.0 ms so and 1.1 packed, 16 take 1.8 and 1.7), of 16 bits, which would have to be
-/// widened before (f16: 32 take 3.3 and 5), and by dot products of bf16 (16: 0.8 and 1.1; 32: 1.6 and 1.5).
-inline constexpr std::int64_t most_split_queries = 8, most_split_16_bit = 32, most_split_dots = 16;
-
 /// A 4-D operand [batch, heads, rows, dim], innermost contiguous; strides in elements.
 template <class Pointer>
 struct Operand {
@@ -42,7 +32,7 @@ struct Operand {
 enum class Stored : std::uint8_t { none, keys_and_values, all };
 
 /// T is float or double: 16-bit inputs are widened by the plan's caller layer before a kernel sees them, but
-/// for what reads_stored names.
+/// for what Candidate::stored names.
 template <class T>
 struct Problem {
   std::int64_t batch = 0, query_heads = 0, kv_heads = 0, query_len = 0, key_len = 0;
@@ -62,6 +52,7 @@ struct Problem {
   const Mask* mask = nullptr;          ///< never null
   std::span<const std::int64_t> key_lengths;
   std::int64_t query_offset = 0;
+  const std::int64_t* query_offsets = nullptr;  ///< [batch], in the place of query_offset; may be null
   NormalizerKind normalizer = NormalizerKind::softmax;
   const T* sink = nullptr;    ///< softmax: [query_heads], one more term of each row's sum; null: none
   double sigmoid_bias = 0.0;  ///< sigmoid: added to the score
@@ -70,9 +61,9 @@ struct Problem {
   std::uint64_t sample_seed = 0;
   const T* transitions = nullptr;  ///< chain: [2, 2] at transition_stride · head
   std::int64_t transition_stride = 0;
-  /// A row's scores are all needed at once: by the normaliser, by weight mods, by coverage, or by gradients
-  /// of the weights. Such problems have kernels of their own (flash_rows-inl.h), whose backward splits
-  /// queries, not keys, into groups.
+  /// A row's scores are all needed at once: by the normaliser, by weight mods, by coverage, by gradients of
+  /// the weights, or by the candidate that runs (flash/rows-inl.h). Backward then splits queries, not keys,
+  /// into groups.
   bool whole_row = false;
   bool has_mods = false, has_weight_mods = false,
        shared_dense_gradient = false;  ///< of the mods, for code that may not call their members
@@ -80,6 +71,12 @@ struct Problem {
   double dropout_rate = 0.0;  ///< see attention/dropout: keep threshold and scale are derived there
   std::uint64_t dropout_seed = 0;
 };
+
+/// Where query row `row` of entry b stands among the keys: for masks, mods, dropout and samples.
+template <class T>
+std::int64_t position_of(const Problem<T>& p, std::int64_t b, std::int64_t row) {
+  return row + (p.query_offsets ? p.query_offsets[b] : p.query_offset);
+}
 
 template <class T>
 struct ForwardOutputs {
@@ -105,49 +102,5 @@ struct BackwardProblem {
   Operand<const T*> d_weights;     ///< derivative by the returned weights; data null: none
   std::span<const std::int64_t> weight_heads, weight_rows;  ///< of d_weights, as in ForwardOutputs
 };
-
-/// What make_plan knows of a call.
-struct Request {
-  ScoreKind score = ScoreKind::dot;
-  DType dtype = DType::f32;
-  Precision precision = Precision::full;
-  bool projected = false;  ///< queries or keys reach the kernel through a matrix, in f32
-  bool mods = false, whole_row = false, dropout = false;
-  NormalizerKind normalizer = NormalizerKind::softmax;
-  double scale = 1.0;
-};
-
-/// One kernel: a name and what it can do. Candidates stand in one ordered list (candidates.cpp), best first,
-/// reference last.
-struct KernelTable {
-  const char* name = "";  ///< "avx512 flash", "reference"
-  const char* isa = "";   ///< what FOVEA_ISA calls it: "avx512", "avx2", "baseline", "reference"
-  std::size_t (*forward_workspace)(const Problem<float>&, int threads) = nullptr;
-  std::size_t (*backward_workspace)(const Problem<float>&, int threads) = nullptr;
-  std::size_t (*forward_workspace_f64)(const Problem<double>&, int threads) = nullptr;
-  std::size_t (*backward_workspace_f64)(const Problem<double>&, int threads) = nullptr;
-  void (*forward)(const Problem<float>&, const ForwardOutputs<float>&, Executor&,
-                  std::span<std::byte>) = nullptr;
-  void (*backward)(const Problem<float>&, const BackwardProblem<float>&, Executor&,
-                   std::span<std::byte>) = nullptr;
-  void (*forward_f64)(const Problem<double>&, const ForwardOutputs<double>&, Executor&,
-                      std::span<std::byte>) = nullptr;
-  void (*backward_f64)(const Problem<double>&, const BackwardProblem<double>&, Executor&,
-                       std::span<std::byte>) = nullptr;
-  /// What forward takes of such a problem as it is stored. nullptr: nothing.
-  Stored (*reads_stored)(const Problem<float>&) = nullptr;
-  const char* (*absence)() = nullptr;  ///< null where this CPU runs it, else what is missing
-  /// nullptr when accepted, else the reason for the refusal.
-  const char* (*refuse)(const Request&) = nullptr;
-  /// Where this kernel is forced, what takes the requests that it refuses; nullptr: it refuses none.
-  const KernelTable* otherwise = nullptr;
-  /// Blocks of queries and tiles of keys of calls with many queries.
-  std::int64_t block_queries = tiled_queries, block_keys = tile_keys;
-  /// Up to so many queries of this type are one block, by tiles of tile_keys; null: none.
-  std::int64_t (*few_queries)(DType) = nullptr;
-};
-
-/// All kernels compiled in, best first.
-std::span<const KernelTable* const> candidates();
 
 }  // namespace fovea::kernels

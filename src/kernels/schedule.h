@@ -24,7 +24,7 @@ struct SpanList {
 
 class BlockSchedule {
  public:
-  /// Rows are `row_begin`.. of the call; positions add query_offset. Tiles are [n·tile, (n+1)·tile). Keys
+  /// Rows are `row_begin`.. of the call; `block` has their positions. Tiles are [n·tile, (n+1)·tile). Keys
   /// outside [key_begin, key_end) are left out.
   void build(const Mask& mask, const QueryBlock& block, std::int64_t tile, std::int64_t key_begin,
              std::int64_t key_end);

@@ -65,7 +65,13 @@ constexpr Names<RnnAttention, 6> attention_names{{{"none", RnnAttention::none},
 constexpr Names<QueryState, 2> query_names{{{"before", QueryState::before}, {"after", QueryState::after}}};
 constexpr Names<ValueKind, 2> value_names{
     {{"states", ValueKind::states}, {"projection", ValueKind::projection}}};
-constexpr Names<autograd::Cell, 2> cell_names{{{"rnn", autograd::Cell::rnn}, {"gru", autograd::Cell::gru}}};
+constexpr Names<autograd::Cell, 3> cell_names{
+    {{"rnn", autograd::Cell::rnn}, {"gru", autograd::Cell::gru}, {"lstm", autograd::Cell::lstm}}};
+using Positions = TransformerConfig::Positions;
+constexpr Names<Positions, 4> position_names{{{"sinusoidal", Positions::sinusoidal},
+                                              {"rotary", Positions::rotary},
+                                              {"alibi", Positions::alibi},
+                                              {"relative", Positions::relative}}};
 constexpr Names<NormPlace, 2> norm_names{{{"pre", NormPlace::pre}, {"post", NormPlace::post}}};
 
 template <class Enum, std::size_t n>
@@ -126,15 +132,23 @@ TransformerConfig read_transformer_config(const json& json) {
   require(json, "activation_function", "relu");
   require(json, "scale_embedding", true);
   require(json, "tie_word_embeddings", true);
-  const TransformerConfig config{.vocabulary = size_field(json, "vocab_size", most_words),
-                                 .dim = size_field(json, "d_model", most_dim),
-                                 .feed_forward = size_field(json, "encoder_ffn_dim", most_dim),
-                                 .heads = size_field(json, "encoder_attention_heads", most_dim),
-                                 .encoder_layers = size_field(json, "encoder_layers", most_layers),
-                                 .decoder_layers = size_field(json, "decoder_layers", most_layers),
-                                 .norm = enum_field(json, "norm", norm_names),
-                                 .dropout = rate_field(json, "dropout"),
-                                 .attention_dropout = rate_field(json, "attention_dropout")};
+  TransformerConfig config{.vocabulary = size_field(json, "vocab_size", most_words),
+                           .dim = size_field(json, "d_model", most_dim),
+                           .feed_forward = size_field(json, "encoder_ffn_dim", most_dim),
+                           .heads = size_field(json, "encoder_attention_heads", most_dim),
+                           .encoder_layers = size_field(json, "encoder_layers", most_layers),
+                           .decoder_layers = size_field(json, "decoder_layers", most_layers),
+                           .norm = enum_field(json, "norm", norm_names),
+                           .dropout = rate_field(json, "dropout"),
+                           .attention_dropout = rate_field(json, "attention_dropout")};
+  // Folders written before there was a choice have no such key.
+  if (json.contains("positions")) config.positions = enum_field(json, "positions", position_names);
+  if (config.positions == Positions::rotary) {
+    config.longest = size_field(json, "max_position_embeddings", 1 << 20);
+    if (config.dim % (2 * config.heads) != 0)
+      refuse("encoder_attention_heads", "half a divisor of d_model " + std::to_string(config.dim),
+             std::to_string(config.heads));
+  }
   if (config.dim % config.heads != 0)
     refuse("encoder_attention_heads", "a divisor of d_model " + std::to_string(config.dim),
            std::to_string(config.heads));
@@ -183,7 +197,7 @@ std::string write_config(const RnnConfig& config) {
 }
 
 std::string write_config(const TransformerConfig& config) {
-  return json{{"model_type", "fovea-transformer"},
+  json object{{"model_type", "fovea-transformer"},
               {"vocab_size", config.vocabulary},
               {"d_model", config.dim},
               {"encoder_ffn_dim", config.feed_forward},
@@ -197,9 +211,11 @@ std::string write_config(const TransformerConfig& config) {
               {"scale_embedding", true},
               {"tie_word_embeddings", true},
               {"dropout", shortest(config.dropout)},
-              {"attention_dropout", shortest(config.attention_dropout)}}
-             .dump(2) +
-         "\n";
+              {"attention_dropout", shortest(config.attention_dropout)}};
+  if (config.positions != Positions::sinusoidal)
+    object["positions"] = name_of(config.positions, position_names);
+  if (config.positions == Positions::rotary) object["max_position_embeddings"] = config.longest;
+  return object.dump(2) + "\n";
 }
 
 LanguageModelConfig read_language_config(const std::string& text) {

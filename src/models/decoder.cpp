@@ -11,19 +11,27 @@ namespace fovea::models {
 using nn::Context;
 using nn::Var;
 
+namespace {
+
+nn::StackSpec spec_of(const DecoderConfig& config) {
+  nn::StackSpec spec = stack_spec(config, config.layers, Reads::memory);
+  spec.positions = nn::SinusoidalPositions{};
+  return spec;
+}
+
+}  // namespace
+
 Decoder::Decoder(nn::ParameterSet& set, const std::string& name, const DecoderConfig& config)
     : config_(config),
       embedding_(set, name + ".embed_tokens", config.vocabulary, config.dim),
-      stack_(set, name, stack_options(config, {.reads = nn::StackOptions::Reads::memory})),
+      stack_(set, name, spec_of(config)),
       output_(set, name + ".output", config.dim, config.vocabulary) {}
 
 Var Decoder::embed(Context& context, std::span<const std::int32_t> ids, std::int64_t size,
                    std::int64_t first) const {
   const std::int64_t length = static_cast<std::int64_t>(ids.size()) / size;
   const Var words = embedding_(context, ids, std::sqrt(static_cast<float>(config_.dim)));
-  return context.dropout(nn::add_positions(reshape(words, {size, length, config_.dim}),
-                                           nn::sinusoidal_positions(first, length, config_.dim)),
-                         config_.dropout);
+  return stack_.enter(context, reshape(words, {size, length, config_.dim}), first);
 }
 
 // Rows of padding stand after an entry's end, where Causal{} hides them from all that count.
@@ -72,7 +80,8 @@ Var Decoder::loss(Context& context, std::span<const std::vector<std::int32_t>> s
   const Var hidden = stack_(context, embed(context, inputs.ids, inputs.size, 0), call(memory));
   return autograd::linear_cross_entropy(reshape(hidden, {inputs.size * inputs.length, config_.dim}),
                                         context.use(*output_.weight), context.use(*output_.bias), targets,
-                                        config_.smoothing, 1.0f / static_cast<float>(tokens), stats);
+                                        config_.smoothing, {.scale = 1.0f / static_cast<float>(tokens)},
+                                        stats);
 }
 
 namespace {

@@ -25,16 +25,24 @@ Padded pad(std::span<const std::vector<std::int32_t>> sequences, std::int32_t pa
   return padded;
 }
 
+namespace {
+
+nn::StackSpec spec_of(const EncoderConfig& config) {
+  nn::StackSpec spec = stack_spec(config, config.layers, Reads::itself);
+  spec.positions = nn::SinusoidalPositions{};
+  return spec;
+}
+
+}  // namespace
+
 Encoder::Encoder(nn::ParameterSet& set, const std::string& name, const EncoderConfig& config)
     : config_(config),
       embedding_(set, name + ".embed_tokens", config.vocabulary, config.dim),
-      stack_(set, name, stack_options(config)) {}
+      stack_(set, name, spec_of(config)) {}
 
 nn::Var Encoder::embed(nn::Context& context, const Padded& tokens) const {
   const nn::Var words = embedding_(context, tokens.ids, std::sqrt(static_cast<float>(config_.dim)));
-  return context.dropout(nn::add_positions(reshape(words, {tokens.size, tokens.length, config_.dim}),
-                                           nn::sinusoidal_positions(0, tokens.length, config_.dim)),
-                         config_.dropout);
+  return stack_.enter(context, reshape(words, {tokens.size, tokens.length, config_.dim}));
 }
 
 nn::Var Encoder::operator()(nn::Context& context, const Padded& tokens,

@@ -22,19 +22,25 @@ const LanguageModelConfig& checked(const LanguageModelConfig& config) {
   return config;
 }
 
+nn::StackSpec spec_of(const LanguageModelConfig& config) {
+  nn::StackSpec spec = stack_spec(config, config.layers, Reads::itself);
+  nn::add_rotary(spec, config.positions);
+  return spec;
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel(const LanguageModelConfig& config, std::uint64_t seed)
     : config_(checked(config)),
       parameters_(std::make_unique<nn::ParameterSet>(seed)),
       embedding_(*parameters_, "model.embed_tokens", config.vocabulary, config.dim),
-      stack_(*parameters_, "model", stack_options(config, {.rotary_positions = config.positions})) {}
+      stack_(*parameters_, "model", spec_of(config)) {}
 
 nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t> ids,
                              std::int64_t size) const {
   const auto length = static_cast<std::int64_t>(ids.size()) / size;
   const nn::Var tokens = embedding_(context, ids, std::sqrt(static_cast<float>(config_.dim)));
-  return context.dropout(reshape(tokens, {size, length, config_.dim}), config_.dropout);
+  return stack_.enter(context, reshape(tokens, {size, length, config_.dim}));
 }
 
 nn::Var LanguageModel::hidden(nn::Context& context, const Padded& tokens,
@@ -62,7 +68,7 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
   }
   const nn::Var rows = reshape(hidden(context, input), {tokens.size * read, config_.dim});
   return autograd::linear_cross_entropy(rows, context.use(*embedding_.table), {}, targets, options.smoothing,
-                                        options.scale, stats);
+                                        {.scale = options.scale}, stats);
 }
 
 Tensor LanguageModel::log_probabilities(const nn::Var& hidden) {

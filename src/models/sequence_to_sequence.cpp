@@ -12,7 +12,8 @@ nn::Var SequenceToSequence::loss(nn::Context& context, const Batch& batch, const
                                  autograd::CrossEntropyStats* stats) {
   const nn::Var read = hidden(context, batch, nullptr, nullptr);
   return autograd::linear_cross_entropy(read, output_weight(context), output_bias(context),
-                                        batch.target_output, options.smoothing, options.scale, stats);
+                                        batch.target_output, options.smoothing, {.scale = options.scale},
+                                        stats);
 }
 
 Tensor SequenceToSequence::log_probabilities(const nn::Var& hidden) {

@@ -5,18 +5,20 @@
 
 namespace fovea::models {
 
-/// The sizes and rates of `config`, each under its own name; what a configuration leaves to its model stands
-/// in `rest`: what the layers read, where positions are, and how many layers there are where the
-/// configuration has two counts.
+using Reads = nn::TransformerOptions::Reads;
+
+/// `layers` blocks with the sizes and rates of `config`, each under its own name.
 template <class Config>
-nn::StackOptions stack_options(const Config& config, nn::StackOptions rest = {}) {
-  if constexpr (requires { config.layers; }) rest.layers = config.layers;
-  rest.dim = config.dim;
-  rest.feed_forward = config.feed_forward;
-  rest.heads = config.heads;
-  rest.dropout = config.dropout;
-  rest.attention_dropout = config.attention_dropout;
-  return rest;
+nn::StackSpec stack_spec(const Config& config, std::int64_t layers, Reads reads,
+                         nn::NormPlace norm = nn::NormPlace::pre) {
+  return nn::stack_of({.layers = layers,
+                       .dim = config.dim,
+                       .feed_forward = config.feed_forward,
+                       .heads = config.heads,
+                       .reads = reads,
+                       .norm = norm,
+                       .dropout = config.dropout,
+                       .attention_dropout = config.attention_dropout});
 }
 
 }  // namespace fovea::models

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "fovea/plan/plan.h"
-
 namespace fovea::nn {
 
 Linear::Linear(ParameterSet& set, const std::string& name, std::int64_t in, std::int64_t out, Bias with_bias)
@@ -15,11 +13,17 @@ Var Linear::operator()(Context& context, const Var& x) const {
   return autograd::linear(x, context.use(*weight), bias ? context.use(*bias) : Var());
 }
 
-LayerNorm::LayerNorm(ParameterSet& set, const std::string& name, std::int64_t dim)
-    : gamma(&set.constant(name + ".weight", {dim}, 1.0f)), beta(&set.constant(name + ".bias", {dim}, 0.0f)) {}
+Norm::Norm(ParameterSet& set, const std::string& name, std::int64_t dim, const NormSpec& norm)
+    : weight(&set.constant(name + ".weight", {dim}, 1.0f - norm.weight_offset)),
+      bias(norm.kind == NormSpec::Kind::layer && norm.bias == Linear::Bias::with
+               ? &set.constant(name + ".bias", {dim}, 0.0f)
+               : nullptr),
+      spec(norm) {}
 
-Var LayerNorm::operator()(Context& context, const Var& x) const {
-  return autograd::layer_norm(x, context.use(*gamma), context.use(*beta), epsilon);
+Var Norm::operator()(Context& context, const Var& x) const {
+  const Var gamma = context.use(*weight);
+  if (spec.kind == NormSpec::Kind::rms) return autograd::rms_norm(x, gamma, spec.epsilon, spec.weight_offset);
+  return autograd::layer_norm(x, gamma, bias ? context.use(*bias) : Var(), spec.epsilon, spec.weight_offset);
 }
 
 Embedding::Embedding(ParameterSet& set, const std::string& name, std::int64_t vocabulary, std::int64_t dim)
@@ -47,128 +51,6 @@ Var Recurrent::sequence(Context& context, const Var& x, autograd::Direction dire
 
 Var Recurrent::step(Context& context, const Var& x, const Var& state) const {
   return autograd::cell_step(cell, input(context, x), state, context.use(*weight), context.use(*bias));
-}
-
-MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& name, std::int64_t dim,
-                                       std::int64_t heads, float dropout_rate)
-    : query(set, name + ".q_proj", dim, dim),
-      key(set, name + ".k_proj", dim, dim),
-      value(set, name + ".v_proj", dim, dim),
-      output(set, name + ".out_proj", dim, dim),
-      num_heads(heads),
-      dropout(dropout_rate) {
-  if (heads < 1 || dim % heads != 0) {
-    throw InvalidArgument("MultiHeadAttention", "num_heads", "a divisor of dim " + std::to_string(dim),
-                          std::to_string(heads));
-  }
-}
-
-namespace {
-
-autograd::AttentionCall engine_call(const MultiHeadAttention& layer, Context& context,
-                                    const MultiHeadAttention::Call& call) {
-  autograd::AttentionCall engine;
-  engine.spec.mask = call.mask;
-  engine.num_query_heads = engine.num_kv_heads = layer.num_heads;
-  engine.key_lengths = call.key_lengths;
-  engine.query_offset = call.query_offset;
-  engine.weights = call.weights;
-  if (context.training() && layer.dropout > 0.0f) {
-    engine.spec.dropout.rate = layer.dropout;
-    // A stream of its own: the golden-ratio multiple keeps it apart from the element-wise dropouts of the
-    // same step.
-    engine.dropout_seed = context.dropout_seed ^ (0x9E3779B97F4A7C15u * ++context.dropout_stream);
-  }
-  return engine;
-}
-
-}  // namespace
-
-Var MultiHeadAttention::operator()(Context& context, const Var& x, const Var& memory,
-                                   const Call& call) const {
-  const Var q = query(context, x), k = key(context, memory);
-  const auto turned = [&](const Var& rows, std::int64_t first) {
-    return rope ? autograd::rotate(rows, *rope, num_heads, first) : rows;
-  };
-  return output(context, autograd::attention(engine_call(*this, context, call), turned(q, call.query_offset),
-                                             turned(k, 0), value(context, memory)));
-}
-
-Var MultiHeadAttention::attend_projected(Context& context, const Var& x, const ProjectedKeys& keys,
-                                         const Call& call) const {
-  // The rows in use of a longer buffer are contiguous only for a batch of one, so the engine is called on
-  // strided views.
-  Var q = query(context, x);
-  if (rope) q = autograd::rotate(q, *rope, num_heads, call.query_offset);
-  const std::int64_t batch = x.size(0), rows = x.size(1), dim = q.size(2), head_dim = dim / num_heads;
-  const std::int64_t value_dim = keys.value.size(2) / num_heads, capacity = keys.key.size(1);
-  const autograd::AttentionCall engine = engine_call(*this, context, call);
-  const AttentionShape shape{.batch = batch,
-                             .num_query_heads = num_heads,
-                             .num_kv_heads = num_heads,
-                             .query_len = rows,
-                             .key_len = keys.length,
-                             .head_dim = head_dim,
-                             .value_dim = value_dim};
-  const AttentionPlan plan = make_plan(engine.spec, shape);
-  Tensor result(DType::f32, {batch, rows, num_heads * value_dim});
-  const auto heads = [&](const Tensor& tensor, std::int64_t length, std::int64_t reserved,
-                         std::int64_t size) {
-    const std::int64_t strides[] = {reserved * num_heads * size, size, num_heads * size, 1};
-    return TensorView(tensor.raw(), DType::f32, Shape{batch, num_heads, length, size}, strides);
-  };
-  AttentionOutputs outputs{.output = heads(result, rows, rows, value_dim)};
-  if (call.weights) {
-    *call.weights = Tensor(DType::f32, {batch, num_heads, rows, keys.length});
-    outputs.weights = *call.weights;
-  }
-  attend(plan,
-         AttentionInputs{.query = heads(q.value(), rows, rows, head_dim),
-                         .key = heads(keys.key, keys.length, capacity, head_dim),
-                         .value = heads(keys.value, keys.length, capacity, value_dim),
-                         .key_lengths = call.key_lengths,
-                         .query_offset = call.query_offset},
-         outputs);
-  return output(context, Var(result));
-}
-
-namespace {
-
-// Room for `needed` rows: grown by doubling, so that appending one row a step copies each row a constant
-// number of times.
-void reserve(Tensor& rows, std::int64_t batch, std::int64_t used, std::int64_t needed, std::int64_t capacity,
-             std::int64_t dim) {
-  if (rows && rows.size(1) >= needed) return;
-  const std::int64_t room = std::max({needed, capacity, rows ? 2 * rows.size(1) : 0});
-  Tensor grown(DType::f32, {batch, room, dim});
-  for (std::int64_t b = 0; rows && b < batch; ++b) {
-    std::copy_n(rows.data<float>() + b * rows.size(1) * dim, used * dim,
-                grown.data<float>() + b * room * dim);
-  }
-  rows = grown;
-}
-
-void append_rows(Tensor& rows, const Tensor& added, std::int64_t used) {
-  const std::int64_t dim = rows.size(2), count = added.size(1);
-  for (std::int64_t b = 0; b < added.size(0); ++b) {
-    std::copy_n(added.data<float>() + b * count * dim, count * dim,
-                rows.data<float>() + (b * rows.size(1) + used) * dim);
-  }
-}
-
-}  // namespace
-
-void MultiHeadAttention::append(Context& context, const Var& memory, ProjectedKeys& keys,
-                                std::int64_t capacity) const {
-  Var turned = key(context, memory);
-  if (rope) turned = autograd::rotate(turned, *rope, num_heads, keys.read);
-  const Tensor k = turned.value(), v = value(context, memory).value();
-  reserve(keys.key, k.size(0), keys.length, keys.length + k.size(1), capacity, k.size(2));
-  reserve(keys.value, v.size(0), keys.length, keys.length + v.size(1), capacity, v.size(2));
-  append_rows(keys.key, k, keys.length);
-  append_rows(keys.value, v, keys.length);
-  keys.length += k.size(1);
-  keys.read += k.size(1);
 }
 
 void scale_score(std::initializer_list<Parameter*> matrices, std::int64_t dim) {

@@ -78,28 +78,27 @@ Scratch<T> scratch_of(const AttentionPlan::Impl& plan, const Call& call, const A
   return scratch;
 }
 
-template <class T>
-std::size_t kernel_workspace(const AttentionPlan::Impl& plan, const kernels::Problem<T>& problem,
-                             int threads) {
-  if constexpr (std::is_same_v<T, float>)
-    return plan.kernel->backward_workspace(problem, threads);
-  else
-    return plan.kernel->backward_workspace_f64(problem, threads);
+const Rule& rule_of(const AttentionPlan::Impl& plan, LossOf loss_of) {
+  return plan.choice.rule(loss_of == LossOf::weights ? kernels::Duty::backward_of_weights
+                                                     : kernels::Duty::backward);
 }
 
 template <class T>
-std::size_t bytes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads, LossOf loss_of) {
+std::size_t bytes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
+                     const kernels::Candidate& candidate, bool whole_row) {
   Carver counting;
   auto prepared = prepare<T>(plan, {.inputs = {}, .backward = true}, sizes, counting, nullptr);
-  prepared.problem.whole_row = whole_row(plan, loss_of);
-  scratch_of<T>(plan, {.inputs = {}}, {}, sizes, counting, true, prepared.problem.whole_row);
-  return counting.used() + 128 + kernel_workspace<T>(plan, prepared.problem, threads);
+  prepared.problem.whole_row = whole_row;
+  scratch_of<T>(plan, {.inputs = {}}, {}, sizes, counting, true, whole_row);
+  return counting.used() + 128 + candidate.code<T>().backward_bytes(prepared.problem, threads);
 }
 
 std::size_t backward_bytes(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
                            LossOf loss_of) {
-  return plan.compute_dtype() == DType::f64 ? bytes_of<double>(plan, sizes, threads, loss_of)
-                                            : bytes_of<float>(plan, sizes, threads, loss_of);
+  const kernels::Candidate& candidate = *rule_of(plan, loss_of).of(sizes.query_len).candidate;
+  const bool whole = whole_row(plan, loss_of) || candidate.whole_rows;
+  return plan.compute_dtype() == DType::f64 ? bytes_of<double>(plan, sizes, threads, candidate, whole)
+                                            : bytes_of<float>(plan, sizes, threads, candidate, whole);
 }
 
 template <class T>
@@ -184,21 +183,6 @@ void sink_gradient(const CallSizes& sizes, std::int64_t heads, std::int64_t dim,
   });
 }
 
-// A call without queries has gradients of 0, which no kernel would write.
-void zero(const TensorView& view) {
-  if (!view || view.count() == 0) return;
-  const std::int64_t width = view.rank() > 0 ? view.size(-1) : 1, rows = view.count() / width;
-  const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
-  for (std::int64_t n = 0; n < rows; ++n) {
-    std::int64_t offset = 0, rest = n;
-    for (int axis = view.rank() - 2; axis >= 0; --axis) {
-      offset += rest % view.size(axis) * view.stride(axis);
-      rest /= view.size(axis);
-    }
-    std::fill_n(view.raw() + offset * element, width * element, std::byte{0});
-  }
-}
-
 // Output and its derivative as the kernel reads them: widened, or the caller's.
 template <class T>
 void take_outputs(const AttentionPlan::Impl& plan, const AttentionLoss& loss, Scratch<T>& scratch,
@@ -245,7 +229,9 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss&
          std::span<std::byte> memory) {
   Carver carver(memory);
   auto prepared = prepare<T>(plan, call, sizes, carver, &executor);
-  prepared.problem.whole_row = whole_row(plan, loss.d_weights ? LossOf::weights : LossOf::output);
+  const LossOf loss_of = loss.d_weights ? LossOf::weights : LossOf::output;
+  const kernels::Candidate& candidate = *rule_of(plan, loss_of).of(sizes.query_len).candidate;
+  prepared.problem.whole_row = whole_row(plan, loss_of) || candidate.whole_rows;
   Scratch<T> scratch = scratch_of<T>(plan, call, g, sizes, carver, false, prepared.problem.whole_row);
   const AttentionShape& s = plan.shape;
   const ScoreDefinition& score = plan.score();
@@ -270,10 +256,7 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss&
       .weight_heads = loss.weight_heads,
       .weight_rows = loss.weight_rows};
   if (loss.d_weights) backward.d_weights = operand_of<T>(loss.d_weights);
-  if constexpr (std::is_same_v<T, float>)
-    plan.kernel->backward(prepared.problem, backward, executor, carver.rest());
-  else
-    plan.kernel->backward_f64(prepared.problem, backward, executor, carver.rest());
+  candidate.code<T>().backward(prepared.problem, backward, executor, carver.rest().data());
 
   if (d_sink) {
     sink_gradient<T>(sizes, s.num_query_heads, s.value_dim, prepared.problem.sink, log_sum_exp, scratch,
@@ -295,7 +278,7 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss&
                    scratch.gains, executor);
   }
   if (!loss.d_output)
-    zero(g.value);
+    clear_rows(g.value);
   else if (scratch.value.scratch)
     store<T>(scratch.value.kernel, g.value, executor);
 }
@@ -304,7 +287,12 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss&
 
 std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads, LossOf loss_of) {
   const AttentionPlan::Impl& impl = plan.impl();
-  return backward_bytes(impl, {impl.shape.batch, impl.shape.query_len, impl.shape.key_len}, threads, loss_of);
+  const AttentionShape& s = impl.shape;
+  std::size_t most = 0;
+  for (const Step& step : rule_of(impl, loss_of).steps())
+    most = std::max(
+        most, backward_bytes(impl, {s.batch, std::min(step.last, s.query_len), s.key_len}, threads, loss_of));
+  return most;
 }
 
 void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionLoss& loss,
@@ -314,14 +302,15 @@ void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, c
   const CallSizes sizes = check_inputs(function, impl, call);
   check_backward(impl, sizes, call, loss, gradients);
   if (sizes.batch == 0 || sizes.query_len == 0 || sizes.key_len == 0) {
-    for (const TensorView* view : {&gradients.query, &gradients.key, &gradients.value}) zero(*view);
-    for (const NamedArgument<TensorView>& gradient : gradients.arguments.all()) zero(gradient.view);
+    // No kernel would write what is all 0.
+    for (const TensorView* view : {&gradients.query, &gradients.key, &gradients.value}) clear_rows(*view);
+    for (const NamedArgument<TensorView>& gradient : gradients.arguments.all()) clear_rows(gradient.view);
     return;
   }
   Executor& executor = resources.executor ? *resources.executor : default_executor();
   const std::size_t bytes =
       backward_bytes(impl, sizes, executor.thread_count(), loss.d_weights ? LossOf::weights : LossOf::output);
-  const std::span<std::byte> memory = workspace_of(function, resources, bytes);
+  const std::span<std::byte> memory = workspace_of(function, resources.workspace, bytes);
   impl.compute_dtype() == DType::f64 ? run<double>(impl, call, loss, gradients, sizes, executor, memory)
                                      : run<float>(impl, call, loss, gradients, sizes, executor, memory);
 }

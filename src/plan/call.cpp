@@ -1,323 +1,109 @@
-// attend: check, widen, project, run.
+// attend: check, prepare, run.
 #include <algorithm>
-#include <iterator>
+#include <initializer_list>
+#include <limits>
+#include <type_traits>
 
 #include "plan/impl.h"
-#include "plan/projection.h"
 #include "plan/rows.h"
 
 namespace fovea {
 namespace {
 
-// 16-bit operands become f32 rows; the kernels know f32 and f64 only, so nothing multiplies.
-template <class T>
-kernels::Operand<const T*> widened(const AttentionPlan::Impl& plan, const ConstTensorView& view,
-                                   std::int64_t heads, std::int64_t rows, std::int64_t dim,
-                                   std::int64_t batch, Carver& carver, Executor* executor,
-                                   const Asked& asked) {
-  if (plan.dtype == plan.compute_dtype())
-    return executor ? operand_of<T>(view) : kernels::Operand<const T*>{};
-  T* wide = carver.take<T>(batch * heads * rows * dim);
-  if (executor) copy_rows(view, view_of(packed<T*>(wide, heads, rows, dim), view.shape()), *executor, asked);
-  return packed<const T*>(wide, heads, rows, dim);
-}
-
-template <class T>
-kernels::Operand<const T*> projected(const RowSizes& rows, const Projection<T>& projection,
-                                     const kernels::Operand<const T*>& x, Carver& carver, Executor* executor,
-                                     const Asked& asked) {
-  T* y = carver.take<T>(rows.batch * rows.heads * rows.rows * projection.out);
-  const auto target = packed<T*>(y, rows.heads, rows.rows, projection.out);
-  if (executor) project(rows, projection, x, target, *executor, asked);
-  return packed<const T*>(y, rows.heads, rows.rows, projection.out);
-}
-
-// b alone, where the queries are already projected: y = x + b, as a projection by nothing would be.
-template <class T>
-kernels::Operand<const T*> shifted(const RowSizes& rows, const T* bias, std::int64_t dim,
-                                   const kernels::Operand<const T*>& x, Carver& carver, Executor* executor) {
-  T* y = carver.take<T>(rows.batch * rows.heads * rows.rows * dim);
-  const auto target = packed<T*>(y, rows.heads, rows.rows, dim);
-  if (executor) {
-    executor->parallel_for(rows.batch * rows.heads, [&](std::int64_t unit, int) {
-      for (std::int64_t r = 0; r < rows.rows; ++r) {
-        const T* from = x.row(unit / rows.heads, unit % rows.heads, r);
-        T* to = target.row(unit / rows.heads, unit % rows.heads, r);
-        for (std::int64_t d = 0; d < dim; ++d) to[d] = from[d] + bias[d];
-      }
-    });
-  }
-  return packed<const T*>(y, rows.heads, rows.rows, dim);
-}
-
-template <class T>
-const T* data_or_null(const ConstTensorView& view) {
-  return view ? view.data<T>() : nullptr;
-}
-
-template <class T>
-void set_mods(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes, bool reading,
-              kernels::Problem<T>& p) {
-  const auto list = [&](const Mods& mods, int first_argument) {
-    return reading ? mods_of<T>(plan, mods, first_argument, call) : mods_of<T>(plan, mods);
-  };
-  p.mods = list(plan.spec.mods, plan.first_mod_argument);
-  p.weight_mods = list(plan.spec.weight_mods, plan.first_weight_mod_argument);
-  p.has_mods = !p.mods.empty();
-  p.has_weight_mods = !p.weight_mods.empty();
-  const std::int64_t heads = plan.shape.num_query_heads;
-  p.shared_dense_gradient = p.mods.shared_dense_gradient(sizes.batch, heads) ||
-                            p.weight_mods.shared_dense_gradient(sizes.batch, heads);
-}
-
-template <class T>
-void set_normalizer(const AttentionPlan::Impl& plan, const Call& call, kernels::Problem<T>& p) {
-  const Normalizer& normalizer = plan.spec.normalizer;
-  p.normalizer = kind_of(normalizer);
-  if (const auto* sigmoid = std::get_if<Sigmoid>(&normalizer)) p.sigmoid_bias = sigmoid->bias;
-  if (const auto* entmax = std::get_if<Entmax>(&normalizer)) p.entmax_alpha = entmax->alpha;
-  if (const auto* gumbel = std::get_if<GumbelSample>(&normalizer)) p.temperature = gumbel->temperature;
-  p.sample_seed = call.inputs.sample_seed;
-  const ConstTensorView& argument = call.arguments[plan.first_normalizer_argument];
-  if (std::holds_alternative<SoftmaxWithSink>(normalizer)) p.sink = data_or_null<T>(argument);
-  if (std::holds_alternative<LinearChain>(normalizer)) {
-    p.transitions = data_or_null<T>(argument);
-    p.transition_stride = argument.rank() == 3 ? 4 : 0;
-  }
-}
-
-// What the plan's kernel reads of this call's 16-bit operands as they are. Keys that are projected are not
-// those that are stored.
-kernels::Stored reads_stored(const AttentionPlan::Impl& plan, const CallSizes& sizes) {
-  if (size_of(plan.dtype) != 2 || !plan.kernel->reads_stored || plan.key_mapped() || plan.additive() ||
-      plan.shape.value_dim == 0)
-    return kernels::Stored::none;
-  kernels::Problem<float> p;
-  p.query_len = sizes.query_len;
-  p.key_len = sizes.key_len;
-  p.value_dim = plan.shape.value_dim;
-  p.whole_row = plan.whole_row();
-  p.operands = plan.dtype;
-  return plan.kernel->reads_stored(p);
-}
-
-kernels::Operand<const std::uint16_t*> bits_of(const ConstTensorView& view) {
-  return {reinterpret_cast<const std::uint16_t*>(view.raw()), view.stride(0), view.stride(1), view.stride(2)};
-}
-
-// Queries and keys that a call for weights alone needs. A long list of rows costs more to look through than
-// it saves, and coverage needs the rows before.
-std::pair<Asked, Asked> asked_of(const AttentionPlan::Impl& plan, const AttentionOutputs* weights) {
-  if (!weights || weights->log_sum_exp) return {};
-  const auto rows = plan.coverage() || weights->weight_rows.size() > 64 ? std::span<const std::int64_t>()
-                                                                        : weights->weight_rows;
-  const std::int64_t group = plan.shape.num_query_heads / plan.shape.num_kv_heads;
-  return {{.heads = weights->weight_heads, .rows = rows}, {.heads = weights->weight_heads, .group = group}};
-}
-
-}  // namespace
-
-kernels::Request AttentionPlan::Impl::request() const {
-  return {.score = score_kind(),
-          .dtype = dtype,
-          .precision = precision,
-          .projected = !additive() && (query_mapped() || key_mapped()),
-          .mods = !spec.mods.empty() || !spec.weight_mods.empty(),
-          .whole_row = whole_row(),
-          .dropout = spec.dropout.rate > 0,
-          .normalizer = kind_of(spec.normalizer),
-          .scale = scale};
-}
-
-namespace {
-
-// One operand of the score: the rows given, and what the definition of the score makes of them.
-template <class T>
-struct Side {
-  const RowMap& map;
-  RowSizes rows;
-  std::int64_t dim = 0;  // elements of a row that is given
-  const Asked& asked;
+// What runs for one call, one after the other: null where that is nothing, or where forward leaves the
+// weights as well.
+struct Runs {
+  const Step *forward = nullptr, *weights = nullptr;
 };
 
-// With a counting carver arguments are unknown: what is counted is enough for any of them.
-template <class T>
-kernels::Operand<const T*> mapped(const AttentionPlan::Impl& plan, const Call& call, const Side<T>& side,
-                                  const kernels::Operand<const T*>& x, Carver& carver, Executor* executor) {
-  const RowMap& map = side.map;
-  if (map.norm != RowMap::Norm::none) {
-    T* y = carver.take<T>(side.rows.batch * side.rows.heads * side.rows.rows * side.dim);
-    const auto target = packed<T*>(y, side.rows.heads, side.rows.rows, side.dim);
-    if (executor)
-      normalize_rows<T>(side.rows, {map, side.dim, call.arguments[map.gain]}, x, target, *executor,
-                        side.asked);
-    return packed<const T*>(y, side.rows.heads, side.rows.rows, side.dim);
-  }
-  const ConstTensorView &matrix = call.arguments[map.matrix], &bias = call.arguments[map.bias];
-  if (map.matrix >= 0 && (!executor || matrix)) {
-    const bool each_head = matrix.rank() == 3;
-    return projected<T>(
-        side.rows,
-        {data_or_null<T>(matrix), plan.matrix_rows(map.matrix), side.dim, executor ? matrix.stride(-2) : 0,
-         each_head ? matrix.stride(0) : 0, data_or_null<T>(bias), each_head},
-        x, carver, executor, side.asked);
-  }
-  if (executor && bias) return shifted<T>(side.rows, bias.template data<T>(), side.dim, x, carver, executor);
-  return x;
+// Weights of chosen rows, and weights alone, are whole rows, of which no more are computed.
+Runs runs_of(const AttentionPlan::Impl& plan, const AttentionOutputs& outputs, const CallSizes& sizes) {
+  using kernels::Duty;
+  const auto step = [&plan](Duty duty, std::int64_t queries) { return &plan.choice.rule(duty).of(queries); };
+  Runs runs;
+  if (outputs.output) runs.forward = step(Duty::forward, sizes.query_len);
+  if (!outputs.weights) return runs;
+  const bool chosen = !outputs.weight_rows.empty();
+  runs.weights = chosen           ? step(Duty::weights_alone, 1)
+                 : outputs.output ? step(Duty::weights, sizes.query_len)
+                                  : step(Duty::weights_alone, sizes.query_len);
+  if (runs.forward &&
+      (runs.forward->candidate->whole_rows || runs.forward->candidate == runs.weights->candidate))
+    runs.weights = nullptr;
+  return runs;
 }
 
-}  // namespace
-
-template <class T>
-Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes, Carver& carver,
-                    Executor* executor, const AttentionOutputs* weights, Reads reads) {
-  const AttentionShape& s = plan.shape;
-  const AttentionInputs& inputs = call.inputs;
-  const ScoreDefinition& score = plan.score();
-  Prepared<T> result;
-  const auto [asked_queries, asked_keys] = asked_of(plan, weights);
-  set_mods(plan, call, sizes, executor != nullptr, result.problem);
-  const kernels::Stored stored = reads == Reads::stored ? reads_stored(plan, sizes) : kernels::Stored::none;
-  if (stored != kernels::Stored::all)
-    result.query = widened<T>(plan, inputs.query, s.num_query_heads, sizes.query_len, s.head_dim, sizes.batch,
-                              carver, executor, asked_queries);
-  if (score.key_rows < 0 && stored == kernels::Stored::none)
-    result.key = widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver,
-                            executor, asked_keys);
-  kernels::Problem<T>& p = result.problem;
-  p.batch = sizes.batch;
-  p.query_heads = s.num_query_heads;
-  p.kv_heads = s.num_kv_heads;
-  p.query_len = sizes.query_len;
-  p.key_len = sizes.key_len;
-  p.score = plan.score_kind();
-  p.score_dim = plan.score_dim();
-  p.value_dim = s.value_dim;
-  p.operands = plan.dtype;
-  p.precision = plan.precision;
-  if (stored != kernels::Stored::none) {
-    p.stored = plan.dtype;
-    if (executor) {
-      p.stored_query = bits_of(inputs.query);
-      p.stored_key = bits_of(inputs.key);
-      p.stored_value = bits_of(inputs.value);
-    }
-  } else if (s.value_dim > 0 && !weights)
-    p.value = widened<T>(plan, inputs.value, s.num_kv_heads, sizes.key_len, s.value_dim, sizes.batch, carver,
-                         executor, {});
-  p.query = mapped<T>(
-      plan, call, {score.query, {sizes.batch, s.num_query_heads, sizes.query_len}, s.head_dim, asked_queries},
-      result.query, carver, executor);
-  if (score.key_rows >= 0) {  // row j stands for key j, whatever the batch entry and the head
-    const ConstTensorView& rows = call.arguments[score.key_rows];
-    p.key = {data_or_null<T>(rows), 0, 0, executor ? rows.stride(0) : 0};
-  } else {
-    p.key = mapped<T>(plan, call,
-                      {score.key, {sizes.batch, s.num_kv_heads, sizes.key_len}, s.key_dim, asked_keys},
-                      result.key, carver, executor);
-  }
-  p.additive_vector = data_or_null<T>(call.arguments[score.vector]);
-  p.coverage_vector = data_or_null<T>(call.arguments[score.coverage]);
-  p.scale = plan.scale;
-  set_normalizer(plan, call, p);
-  p.whole_row = call.backward ? plan.whole_row_backward() : plan.whole_row();
-  p.mask = &plan.spec.mask;
-  p.key_lengths = inputs.key_lengths;
-  p.query_offset = inputs.query_offset.value_or(sizes.key_len - sizes.query_len);
-  p.dropout_rate = plan.spec.dropout.rate;
-  p.dropout_seed = inputs.dropout_seed;
-  return result;
+// Weights come from candidates that take f32.
+kernels::Stored stored_of(const Runs& runs, const AttentionOutputs& outputs) {
+  return outputs.weights ? kernels::Stored::none : runs.forward->stored;
 }
 
-template Prepared<float> prepare<float>(const AttentionPlan::Impl&, const Call&, const CallSizes&, Carver&,
-                                        Executor*, const AttentionOutputs*, Reads);
-template Prepared<double> prepare<double>(const AttentionPlan::Impl&, const Call&, const CallSizes&, Carver&,
-                                          Executor*, const AttentionOutputs*, Reads);
-
-namespace {
-
-template <class T>
-std::size_t kernel_workspace(const AttentionPlan::Impl& plan, const kernels::Problem<T>& problem,
-                             int threads) {
-  if constexpr (std::is_same_v<T, float>)
-    return plan.kernel->forward_workspace(problem, threads);
-  else
-    return plan.kernel->forward_workspace_f64(problem, threads);
-}
-
+// Bytes of a call in which these run, all with the problem prepared once.
 template <class T>
 std::size_t forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
-                          bool whole_row, Reads reads) {
+                          std::initializer_list<const Step*> runs, kernels::Stored stored) {
   Carver counting;
-  auto prepared = prepare<T>(plan, {.inputs = {}}, sizes, counting, nullptr, nullptr, reads);
-  prepared.problem.whole_row = prepared.problem.whole_row || whole_row;
-  if (plan.dtype != plan.compute_dtype())
+  auto prepared = prepare<T>(plan, {.inputs = {}}, sizes, counting, nullptr, stored);
+  if (plan.dtype != plan.compute_dtype() && stored != kernels::Stored::all)
     counting.take<T>(sizes.batch * plan.shape.num_query_heads * sizes.query_len * plan.shape.value_dim);
-  return counting.used() + 128 + kernel_workspace<T>(plan, prepared.problem, threads);
+  std::size_t most = 0;
+  for (const Step* run : runs) {
+    if (!run) continue;
+    prepared.problem.whole_row = plan.whole_row() || run->candidate->whole_rows;
+    most = std::max(most, run->candidate->code<T>().forward_bytes(prepared.problem, threads));
+  }
+  return counting.used() + 128 + most;
 }
 
-std::size_t bytes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads, bool whole_row,
-                     Reads reads) {
-  return plan.compute_dtype() == DType::f64 ? forward_bytes<double>(plan, sizes, threads, whole_row, reads)
-                                            : forward_bytes<float>(plan, sizes, threads, whole_row, reads);
-}
-
-// Weights come from kernels that take f32.
-Reads reads_of(const AttentionOutputs& outputs) {
-  return outputs.weights ? Reads::widened : Reads::stored;
-}
-
-// Weights without the rest: with no output, or of some rows only.
-bool weights_apart(const AttentionOutputs& outputs) {
-  return outputs.weights && (!outputs.output || !outputs.weight_rows.empty());
+std::size_t bytes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
+                     std::initializer_list<const Step*> runs, kernels::Stored stored) {
+  return plan.compute_dtype() == DType::f64 ? forward_bytes<double>(plan, sizes, threads, runs, stored)
+                                            : forward_bytes<float>(plan, sizes, threads, runs, stored);
 }
 
 template <class T>
-void run_kernel(const AttentionPlan::Impl& plan, const kernels::Problem<T>& problem,
-                const kernels::ForwardOutputs<T>& out, Executor& executor, std::span<std::byte> memory) {
-  if constexpr (std::is_same_v<T, float>)
-    plan.kernel->forward(problem, out, executor, memory);
-  else
-    plan.kernel->forward_f64(problem, out, executor, memory);
+void run_candidate(const AttentionPlan::Impl& plan, const kernels::Candidate& candidate,
+                   kernels::Problem<T>& problem, const kernels::ForwardOutputs<T>& out, Executor& executor,
+                   std::span<std::byte> memory) {
+  problem.whole_row = plan.whole_row() || candidate.whole_rows;
+  candidate.code<T>().forward(problem, out, executor, memory.data());
 }
 
 template <class T>
-void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutputs& outputs,
+void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutputs& outputs, const Runs& runs,
          const CallSizes& sizes, Executor& executor, std::span<std::byte> memory) {
   Carver carver(memory);
-  auto prepared = prepare<T>(plan, call, sizes, carver, &executor, outputs.output ? nullptr : &outputs,
-                             reads_of(outputs));
+  const kernels::Stored stored = stored_of(runs, outputs);
+  auto prepared =
+      prepare<T>(plan, call, sizes, carver, &executor, stored, outputs.output ? nullptr : &outputs);
   kernels::ForwardOutputs<T> out;
-  const bool stored = reads_of(outputs) == Reads::stored && reads_stored(plan, sizes) == kernels::Stored::all;
-  const bool narrowed = outputs.output && plan.dtype != plan.compute_dtype() && !stored;
+  const bool narrowed =
+      outputs.output && plan.dtype != plan.compute_dtype() && stored != kernels::Stored::all;
   if (narrowed) {
     out.output = packed<T*>(carver.take<T>(outputs.output.count()), plan.shape.num_query_heads,
                             sizes.query_len, plan.shape.value_dim);
-  } else if (stored) {
+  } else if (stored == kernels::Stored::all) {
     out.stored_output = {reinterpret_cast<std::uint16_t*>(outputs.output.raw()), outputs.output.stride(0),
                          outputs.output.stride(1), outputs.output.stride(2)};
   } else if (outputs.output) {
     out.output = operand_of<T>(outputs.output);
   }
   if (outputs.log_sum_exp) out.log_sum_exp = outputs.log_sum_exp.data<T>();
-  if (outputs.weights) out.weights = operand_of<T>(outputs.weights);
-  out.weight_heads = outputs.weight_heads;
-  out.weight_rows = outputs.weight_rows;
-  const kernels::Operand<T*> output = out.output;
-  // Weights of chosen rows, and weights alone, are a call of the whole-row kernels, which compute no more.
-  const bool apart = !prepared.problem.whole_row && weights_apart(outputs);
-  if (outputs.output || !apart) {
-    kernels::ForwardOutputs<T> first = out;
-    if (apart) first.weights = {};
-    run_kernel(plan, prepared.problem, first, executor, carver.rest());
+  if (!runs.weights || !runs.forward) {
+    if (outputs.weights) out.weights = operand_of<T>(outputs.weights);
+    out.weight_heads = outputs.weight_heads;
+    out.weight_rows = outputs.weight_rows;
   }
-  if (apart) {
-    prepared.problem.whole_row = true;
-    out.output = {};
-    if (outputs.output) out.log_sum_exp = nullptr;
-    run_kernel(plan, prepared.problem, out, executor, carver.rest());
+  const Step& first = runs.forward ? *runs.forward : *runs.weights;
+  run_candidate(plan, *first.candidate, prepared.problem, out, executor, carver.rest());
+  if (runs.forward && runs.weights) {
+    kernels::ForwardOutputs<T> weights;
+    weights.weights = operand_of<T>(outputs.weights);
+    weights.weight_heads = outputs.weight_heads;
+    weights.weight_rows = outputs.weight_rows;
+    run_candidate(plan, *runs.weights->candidate, prepared.problem, weights, executor, carver.rest());
   }
-  if (narrowed) copy_rows(view_of(output, outputs.output.shape()), outputs.output, executor);
+  if (narrowed) copy_rows(view_of(out.output, outputs.output.shape()), outputs.output, executor);
 }
 
 void check_forward_output(const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
@@ -361,17 +147,35 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
   apart.check();
 }
 
-CallSizes capacity(const AttentionPlan::Impl& plan) {
-  return {plan.shape.batch, plan.shape.query_len, plan.shape.key_len};
+// Of a call without keys every row is fully masked.
+void leave_nothing_seen(const AttentionPlan::Impl& plan, const AttentionOutputs& outputs) {
+  clear_rows(outputs.output);
+  if (!outputs.log_sum_exp) return;
+  const auto fill = [&outputs](auto* to) {
+    std::fill_n(to, outputs.log_sum_exp.count(),
+                -std::numeric_limits<std::decay_t<decltype(*to)>>::infinity());
+  };
+  plan.compute_dtype() == DType::f64 ? fill(outputs.log_sum_exp.data<double>())
+                                     : fill(outputs.log_sum_exp.data<float>());
 }
 
 }  // namespace
 
 std::size_t workspace_bytes(const AttentionPlan& plan, int threads) {
+  using kernels::Duty;
   const AttentionPlan::Impl& impl = plan.impl();
-  return std::max({bytes_of(impl, capacity(impl), threads, false, Reads::widened),
-                   bytes_of(impl, capacity(impl), threads, false, Reads::stored),
-                   bytes_of(impl, capacity(impl), threads, true, Reads::widened)});
+  const AttentionShape& s = impl.shape;
+  std::size_t most = 0;
+  for (const Duty duty : {Duty::forward, Duty::weights, Duty::weights_alone}) {
+    for (const Step& step : impl.choice.rule(duty).steps()) {
+      // Chosen rows are weights of one query each, however many queries there are.
+      const std::int64_t queries =
+          duty == Duty::weights_alone ? s.query_len : std::min(step.last, s.query_len);
+      for (const kernels::Stored stored : {kernels::Stored::none, step.stored})
+        most = std::max(most, bytes_of(impl, {s.batch, queries, s.key_len}, threads, {&step}, stored));
+    }
+  }
+  return most;
 }
 
 void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,
@@ -381,14 +185,14 @@ void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const Atte
   const CallSizes sizes = check_inputs("attend", impl, call);
   check_outputs(impl, inputs, outputs, sizes);
   if (sizes.batch == 0 || sizes.query_len == 0) return;
+  if (sizes.key_len == 0) return leave_nothing_seen(impl, outputs);
+  const Runs runs = runs_of(impl, outputs, sizes);
   Executor& executor = resources.executor ? *resources.executor : default_executor();
-  const bool wide = impl.compute_dtype() == DType::f64;
-  const int threads = executor.thread_count();
-  std::size_t bytes = bytes_of(impl, sizes, threads, false, reads_of(outputs));
-  if (weights_apart(outputs)) bytes = std::max(bytes, bytes_of(impl, sizes, threads, true, Reads::widened));
-  const std::span<std::byte> memory = workspace_of("attend", resources, bytes);
-  wide ? run<double>(impl, call, outputs, sizes, executor, memory)
-       : run<float>(impl, call, outputs, sizes, executor, memory);
+  const std::size_t bytes =
+      bytes_of(impl, sizes, executor.thread_count(), {runs.forward, runs.weights}, stored_of(runs, outputs));
+  const std::span<std::byte> memory = workspace_of("attend", resources.workspace, bytes);
+  impl.compute_dtype() == DType::f64 ? run<double>(impl, call, outputs, runs, sizes, executor, memory)
+                                     : run<float>(impl, call, outputs, runs, sizes, executor, memory);
 }
 
 void attend(const AttentionPlan& plan, ConstTensorView query, ConstTensorView key, ConstTensorView value,

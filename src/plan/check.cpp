@@ -1,86 +1,11 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 
 #include "plan/impl.h"
 
 namespace fovea {
 namespace {
-
-bool innermost_contiguous(const ConstTensorView& view) {
-  return view.rank() == 0 || view.size(-1) <= 1 || view.stride(-1) == 1;
-}
-
-// First and one-past-last byte that a view can touch.
-std::pair<std::uintptr_t, std::uintptr_t> extent(const ConstTensorView& view) {
-  const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
-  std::int64_t low = 0, high = view.count() > 0 ? element : 0;
-  for (int axis = 0; axis < view.rank() && high > 0; ++axis) {
-    const std::int64_t reach = (view.size(axis) - 1) * view.stride(axis) * element;
-    (reach < 0 ? low : high) += reach;
-  }
-  const auto base = reinterpret_cast<std::uintptr_t>(view.raw());
-  return {base + static_cast<std::uintptr_t>(low), base + static_cast<std::uintptr_t>(high)};
-}
-
-}  // namespace
-
-std::string described(const ConstTensorView& view) {
-  return std::string(to_string(view.dtype())) + " " + to_string(view.shape());
-}
-
-void check_view(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
-                const Shape& shape) {
-  if (view.dtype() != dtype || !(view.shape() == shape)) {
-    throw InvalidArgument(function, argument, std::string(to_string(dtype)) + " " + to_string(shape),
-                          described(view));
-  }
-  if (!innermost_contiguous(view)) {
-    throw InvalidArgument(function, argument, "a contiguous innermost axis",
-                          "stride " + std::to_string(view.stride(-1)));
-  }
-  if (view.count() > 0 && view.empty())
-    throw InvalidArgument(function, argument, "data of " + to_string(shape), "a null pointer");
-}
-
-bool overlap(const ConstTensorView& a, const ConstTensorView& b) {
-  if (a.count() == 0 || b.count() == 0) return false;
-  const auto [a_begin, a_end] = extent(a);
-  const auto [b_begin, b_end] = extent(b);
-  return a_begin < b_end && b_begin < a_end;
-}
-
-bool overlaps_itself(const ConstTensorView& view) {
-  if (view.count() == 0) return false;
-  std::array<std::pair<std::int64_t, std::int64_t>, max_rank> axes;  // (|stride|, size)
-  int rank = 0;
-  for (int axis = 0; axis < view.rank(); ++axis) {
-    if (view.size(axis) > 1) axes[rank++] = {std::abs(view.stride(axis)), view.size(axis)};
-  }
-  std::int64_t reach = 0;
-  for (int axis = 0; axis < rank; ++axis) {
-    std::iter_swap(axes.begin() + axis, std::min_element(axes.begin() + axis, axes.begin() + rank));
-    if (axes[axis].first <= reach) return true;
-    reach += axes[axis].first * (axes[axis].second - 1);
-  }
-  return false;
-}
-
-namespace {
-
-// What a call writes must not be what it reads or writes elsewhere. Views of one packed [B, L, 3, H, D]
-// buffer are interleaved but apart, so extents alone refuse only contiguous views.
-bool certainly_overlap(const ConstTensorView& a, const ConstTensorView& b) {
-  if (!a || !b || a.count() == 0 || b.count() == 0) return false;
-  if (a.raw() == b.raw()) return true;
-  const auto end = [](const ConstTensorView& x) {
-    return x.raw() + x.count() * static_cast<std::int64_t>(size_of(x.dtype()));
-  };
-  return a.contiguous() && b.contiguous() && a.raw() < end(b) && b.raw() < end(a);
-}
 
 // A matrix that stands for the identity where it is left out has two equal sizes.
 void check_absent(const char* function, const DeclaredArgument& argument, const ArgumentSizes& sizes,
@@ -172,6 +97,35 @@ void check_capacity(const char* function, const char* argument, std::int64_t siz
   }
 }
 
+void check_offset(const char* function, const char* argument, const AttentionPlan::Impl& plan,
+                  std::int64_t offset) {
+  const int farthest =
+      plan.spec.mods.empty() && plan.spec.weight_mods.empty() ? 40 : 30;  // a ModSite has 32 bits
+  if (offset > std::int64_t{1} << farthest || offset < -(std::int64_t{1} << farthest)) {
+    throw InvalidArgument(function, argument, "an offset within 2^" + std::to_string(farthest),
+                          std::to_string(offset));
+  }
+}
+
+void check_offsets(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
+                   std::int64_t batch) {
+  check_offset(function, "query_offset", plan, inputs.query_offset.value_or(0));
+  if (inputs.query_offsets.empty()) return;
+  const auto count = static_cast<std::int64_t>(inputs.query_offsets.size());
+  if (inputs.query_offset) {
+    throw InvalidArgument(
+        function, "query_offsets", "none beside query_offset",
+        std::to_string(count) + " offsets, and query_offset " + std::to_string(*inputs.query_offset));
+  }
+  if (count != batch) {
+    throw InvalidArgument(function, "query_offsets",
+                          "as many offsets as batch entries, " + std::to_string(batch),
+                          std::to_string(count));
+  }
+  for (const std::int64_t offset : inputs.query_offsets)
+    check_offset(function, "query_offsets", plan, offset);
+}
+
 }  // namespace
 
 CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const Call& call) {
@@ -219,13 +173,7 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
       }
     }
   }
-  const int farthest =
-      plan.spec.mods.empty() && plan.spec.weight_mods.empty() ? 40 : 30;  // a ModSite has 32 bits
-  const std::int64_t offset = inputs.query_offset.value_or(0);
-  if (offset > std::int64_t{1} << farthest || offset < -(std::int64_t{1} << farthest)) {
-    throw InvalidArgument(function, "query_offset", "an offset within 2^" + std::to_string(farthest),
-                          std::to_string(offset));
-  }
+  check_offsets(function, plan, inputs, sizes.batch);
   return sizes;
 }
 
@@ -283,66 +231,12 @@ void check_chosen(const char* function, const char* argument, std::span<const st
 
 void check_output(const char* function, const char* argument, const TensorView& view, DType dtype,
                   const Shape& shape, const AttentionInputs& inputs) {
-  check_view(function, argument, view, dtype, shape);
-  if (overlaps_itself(view)) {
-    throw InvalidArgument(function, argument, "elements that do not share memory",
-                          "strides smaller than the axes inside them");
-  }
+  check_written(function, argument, view, dtype, shape);
   for (const ConstTensorView* input : {&inputs.query, &inputs.key, &inputs.value}) {
     if (*input && overlap(view, *input))
       throw InvalidArgument(function, argument, "memory apart from query, key and value",
                             "overlapping memory");
   }
-}
-
-void Apart::reads(const Arguments& arguments) {
-  for (const NamedArgument<ConstTensorView>& argument : arguments.all())
-    reads(argument.name.c_str(), argument.view);
-}
-
-void Apart::writes(const ArgumentGradients& gradients) {
-  for (const NamedArgument<TensorView>& gradient : gradients.all())
-    writes(gradient.name.c_str(), gradient.view);
-}
-
-void Apart::check(const Named& written, const Named& other) const {
-  if (certainly_overlap(written.view, other.view))
-    throw InvalidArgument(function_, written.argument, std::string("memory apart from ") + other.argument,
-                          "overlapping memory");
-}
-
-void Apart::check() const {
-  for (std::size_t i = 0; i < written_count_; ++i) {
-    for (std::size_t j = i + 1; j < written_count_; ++j) check(written_[i], written_[j]);
-    for (std::size_t j = 0; j < read_count_; ++j) check(written_[i], read_[j]);
-  }
-}
-
-std::span<std::byte> workspace_of(const char* function, const CallResources& resources, std::size_t bytes) {
-  if (resources.workspace.data()) {
-    void* begin = resources.workspace.data();
-    std::size_t room = resources.workspace.size();
-    if (!std::align(64, bytes, begin, room)) {
-      throw InvalidArgument(function, "resources.workspace", std::to_string(bytes + 63) + " bytes",
-                            std::to_string(resources.workspace.size()));
-    }
-    return {static_cast<std::byte*>(begin), room};
-  }
-  struct Arena {
-    std::byte* memory = nullptr;
-    std::size_t size = 0;
-    ~Arena() { release(); }
-    void release() { ::operator delete (memory, std::align_val_t{64}); }
-  };
-  thread_local Arena arena;
-  if (arena.size < bytes || !arena.memory) {
-    arena.release();
-    arena.memory = nullptr;
-    arena.size = 0;
-    arena.memory = static_cast<std::byte*>(::operator new (bytes + 64, std::align_val_t{64}));
-    arena.size = bytes + 64;
-  }
-  return {arena.memory, arena.size};
 }
 
 }  // namespace fovea

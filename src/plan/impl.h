@@ -11,6 +11,8 @@
 
 #include "fovea/plan/plan.h"
 #include "kernels/problem.h"
+#include "plan/checks.h"
+#include "plan/choice.h"
 
 namespace fovea {
 
@@ -21,8 +23,7 @@ struct AttentionPlan::Impl {
   Keys keys = Keys::all;
   Precision precision = Precision::full;
   double scale = 1.0;
-  const kernels::KernelTable* kernel = nullptr;
-  std::vector<std::string> refusals;  // "avx512 flash: this CPU has no AVX-512"
+  Choice choice;
 
   /// Every argument of the spec, in the order of declared_arguments; where each part's begin.
   std::vector<DeclaredArgument> arguments;
@@ -56,7 +57,8 @@ struct AttentionPlan::Impl {
            : additive() ? kernels::ScoreKind::additive
                         : kernels::ScoreKind::dot;
   }
-  kernels::Request request() const;
+  /// What make_plan chose for, by duty.
+  Requests requests() const;
   DType compute_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
  private:
@@ -67,6 +69,7 @@ struct AttentionPlan::Impl {
 
 /// Of a score, of both lists of mods, and of the normaliser.
 inline constexpr std::size_t most_arguments = 8 + 2 * kernels::max_mods * max_mod_arguments;
+static_assert(Apart::most >= 16 + most_arguments);
 
 /// What a call gives for each argument of the plan, in the plan's order. Made once a call, without the heap.
 template <class View>
@@ -107,38 +110,6 @@ inline Call call_of(const char* function, const AttentionPlan::Impl& plan, const
   call.backward = true;
   return call;
 }
-/// True for a view with a shape: one of no elements may have no memory either.
-inline bool is_given(const ConstTensorView& view) {
-  return bool(view) || view.rank() > 0;
-}
-
-/// Cuts a span into 64-byte aligned pieces. With a null span it only counts.
-class Carver {
- public:
-  Carver() = default;
-  explicit Carver(std::span<std::byte> memory) : memory_(memory) {}
-  template <class T>
-  T* take(std::int64_t count) {
-    used_ = (used_ + 63) / 64 * 64;
-    std::byte* begin = memory_.data() ? memory_.data() + used_ : nullptr;
-    used_ += static_cast<std::size_t>(count) * sizeof(T);
-    return reinterpret_cast<T*>(begin);
-  }
-  std::size_t used() const { return used_; }
-  std::span<std::byte> rest() {
-    used_ = (used_ + 63) / 64 * 64;
-    return memory_.data() ? memory_.subspan(used_) : std::span<std::byte>();
-  }
-
- private:
-  std::span<std::byte> memory_;
-  std::size_t used_ = 0;
-};
-
-/// The caller's workspace if it is given and large enough (else InvalidArgument), or this thread's arena,
-/// grown to `bytes`. 64-byte aligned.
-std::span<std::byte> workspace_of(const char* function, const CallResources& resources, std::size_t bytes);
-
 /// Sizes of one call, at most those of the plan.
 struct CallSizes {
   std::int64_t batch = 0, query_len = 0, key_len = 0;
@@ -151,17 +122,13 @@ struct Prepared {
   kernels::Operand<const T*> query, key;  // widened, not projected
 };
 
-/// Whether 16-bit keys and values are widened for the kernel, or handed over as they are stored where it
-/// takes them so.
-enum class Reads : std::uint8_t { widened, stored };
-
 /// Takes from `carver` what widening and projecting need. With a counting carver nothing is read or computed.
-/// `weights`: the call wants these weights and nothing else, and no more than they need is widened and
-/// projected.
+/// `stored`: what the candidate reads of 16-bit operands as they are. `weights`: the call wants these weights
+/// and nothing else, and no more than they need is widened and projected.
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes, Carver& carver,
-                    Executor* executor, const AttentionOutputs* weights = nullptr,
-                    Reads reads = Reads::widened);
+                    Executor* executor, kernels::Stored stored = kernels::Stored::none,
+                    const AttentionOutputs* weights = nullptr);
 
 /// Checks the inputs against the plan in O(batch). Throws InvalidArgument.
 CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const Call& call);
@@ -188,54 +155,9 @@ Shape weights_shape(const AttentionPlan::Impl& plan, const CallSizes& sizes,
 void check_chosen(const char* function, const char* argument, std::span<const std::int64_t> chosen,
                   std::int64_t count);
 
-/// "f32 [2, 4]".
-std::string described(const ConstTensorView& view);
-/// `view` is a [sizes...] of `dtype` with contiguous innermost axis, and its elements are somewhere.
-void check_view(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
-                const Shape& shape);
-/// Do the bytes from the first to the last element of each meet? Interleaved views that are apart do too.
-bool overlap(const ConstTensorView& a, const ConstTensorView& b);
-/// Is a stride not beyond all that the smaller ones reach? Every sensible layout without shared elements says
-/// no.
-bool overlaps_itself(const ConstTensorView& view);
-/// `view` is a writable [sizes...] of `dtype` with contiguous innermost axis that shares no memory with the
-/// inputs.
+/// check_written, and `view` shares no memory with query, key and value.
 void check_output(const char* function, const char* argument, const TensorView& view, DType dtype,
                   const Shape& shape, const AttentionInputs& inputs);
-
-/// Views of one call: what it writes may share memory neither with what it reads nor with what else it
-/// writes. Empty ones share with none. Has room for every view of a call, so that it takes nothing from the
-/// heap.
-class Apart {
- public:
-  explicit Apart(const char* function) : function_(function) {}
-  /// `argument` of a view among many: "mod_arguments".
-  void writes(const char* argument, const ConstTensorView& view) {
-    add(written_, written_count_, argument, view);
-  }
-  void writes(const ArgumentGradients& gradients);
-  void reads(const char* argument, const ConstTensorView& view) { add(read_, read_count_, argument, view); }
-  /// The arguments; query, key and value are check_output's.
-  void reads(const Arguments& arguments);
-  /// Throws InvalidArgument naming both.
-  void check() const;
-
- private:
-  static constexpr std::size_t most = 16 + most_arguments;
-  struct Named {
-    const char* argument = nullptr;
-    ConstTensorView view;
-  };
-  using List = std::array<Named, most>;
-  static void add(List& list, std::size_t& count, const char* argument, const ConstTensorView& view) {
-    if (view) list[count++] = {argument, view};
-  }
-  void check(const Named& written, const Named& other) const;
-
-  const char* function_;
-  List written_, read_;
-  std::size_t written_count_ = 0, read_count_ = 0;
-};
 
 template <class T>
 kernels::Operand<T*> operand_of(const TensorView& view) {

@@ -7,8 +7,7 @@ namespace fovea {
 namespace {
 
 template <class T>
-ModCode<T> code_of(const ModNode& node, std::string_view isa) {
-  const ModIsa which = isa == "avx512" ? ModIsa::avx512 : isa == "avx2" ? ModIsa::avx2 : ModIsa::any;
+ModCode<T> code_of(const ModNode& node, ModIsa which) {
   if constexpr (std::is_same_v<T, float>)
     return node.code_f32(which);
   else
@@ -31,7 +30,7 @@ kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan, const Mods& mod
   for (const Mod& mod : mods) {
     kernels::ProblemMod<T>& to = result.add();
     to.node = &mod.node();
-    to.code = code_of<T>(mod.node(), plan.kernel->isa);
+    to.code = code_of<T>(mod.node(), plan.choice.mods());
     to.count = mod.node().arguments().size();
   }
   return result;

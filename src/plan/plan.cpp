@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <numeric>
 
 #include "core/shortest.h"
 #include "fovea/attention/expression.h"
@@ -32,6 +31,7 @@ AttentionShape checked_shape(const AttentionSpec& spec, AttentionShape shape) {
   at_least(shape.query_len, 0, "shape.query_len");
   at_least(shape.key_len, 0, "shape.key_len");
   at_least(shape.head_dim, 1, "shape.head_dim");
+  if (shape.value_dim == AttentionShape::as_head_dim) shape.value_dim = shape.head_dim;
   at_least(shape.value_dim, 0, "shape.value_dim");
   if (shape.num_query_heads % shape.num_kv_heads != 0) {
     refuse("shape.num_kv_heads", "a divisor of num_query_heads " + std::to_string(shape.num_query_heads),
@@ -67,99 +67,6 @@ std::string wanted_kernel(const PlanOptions& options) {
   if (!options.kernel.empty()) return options.kernel;
   const char* environment = std::getenv("FOVEA_ISA");
   return environment ? environment : "";
-}
-
-void choose(AttentionPlan::Impl& plan, const std::string& wanted, const char* argument) {
-  const kernels::Request request = plan.request();
-  std::string names;
-  bool known = wanted.empty();
-  for (const kernels::KernelTable* table : kernels::candidates()) {
-    names += (names.empty() ? "" : ", ") + std::string(table->isa);
-    if (!wanted.empty() && wanted != table->isa) continue;
-    known = true;
-    // Asking for AMX is asking the system to give this process its registers: not for a call that has no use
-    // for them, unless somebody wants it by name.
-    const char* absence = wanted.empty() ? nullptr : table->absence();
-    const char* reason = absence ? absence : table->refuse(request);
-    if (!reason && wanted.empty()) reason = table->absence();
-    if (!reason) {
-      plan.kernel = table;
-      return;
-    }
-    plan.refusals.push_back(std::string(table->name) + ": " + reason);
-    if (!wanted.empty() && !absence && table->otherwise) {
-      plan.kernel = table->otherwise;
-      return;
-    }
-  }
-  if (!known) refuse(argument, "one of " + names, "'" + wanted + "'");
-  refuse(argument, "a kernel that can run here", plan.refusals.empty() ? "none" : plan.refusals.back());
-}
-
-// Tiles of one block of queries that some of its queries see, and that all of them see.
-struct Tiles {
-  std::int64_t seen = 0, full = 0;
-};
-
-Tiles count_tiles(const BlockSpans& spans, std::int64_t key_len, std::int64_t tile) {
-  Tiles count;
-  std::int64_t next = 0;  // tiles before this one are counted
-  for (const KeySpan& span : spans.some) {
-    const std::int64_t begin = std::max(span.begin / tile, next), end = (span.end - 1) / tile + 1;
-    count.seen += std::max<std::int64_t>(end - begin, 0);
-    next = std::max(next, end);
-  }
-  for (const KeySpan& span : spans.all) {
-    const std::int64_t begin = (span.begin + tile - 1) / tile,
-                       end = span.end == key_len ? (key_len - 1) / tile + 1 : span.end / tile;
-    count.full += std::max<std::int64_t>(end - begin, 0);
-  }
-  return count;
-}
-
-// Shares of the tiles, by the block sizes of the fused kernels. Of more than 4,096 blocks as many are looked
-// at, each n-th with n odd to the blocks of an entry, so that no row and no head is left out.
-std::string tile_share(const AttentionPlan::Impl& plan, std::optional<std::int64_t> query_offset) {
-  const AttentionShape& shape = plan.shape;
-  const std::int64_t most = plan.whole_row() || !plan.kernel->few_queries
-                                ? kernels::most_direct_queries
-                                : plan.kernel->few_queries(plan.dtype);
-  const bool few = shape.query_len <= most;
-  const std::int64_t rows = plan.additive() ? kernels::direct_queries
-                            : few           ? std::max<std::int64_t>(shape.query_len, 1)
-                                            : plan.kernel->block_queries,
-                     keys = plan.additive() || few ? kernels::tile_keys : plan.kernel->block_keys,
-                     blocks = (shape.query_len + rows - 1) / rows,
-                     offset = query_offset.value_or(shape.key_len - shape.query_len);
-  const MaskNode& mask = plan.spec.mask.node();
-  // Lengths that come with a call are unknown here; entries and heads differ in the mask alone.
-  const std::vector<std::int64_t> lengths(static_cast<std::size_t>(shape.batch), shape.key_len);
-  const std::int64_t heads = mask.by_head() ? shape.num_query_heads : 1, of_entry = heads * blocks,
-                     units = shape.batch * of_entry;
-  std::int64_t step = (units + 4095) / 4096;
-  while (step > 1 && std::gcd(step, of_entry) != 1) ++step;
-  std::int64_t total = 0;
-  Tiles sum;
-  for (std::int64_t unit = 0; unit < units; unit += step) {
-    const std::int64_t row = unit % blocks * rows;
-    const QueryBlock block{.batch = unit / of_entry,
-                           .head = unit / blocks % heads,
-                           .query_begin = row + offset,
-                           .query_end = std::min(row + rows, shape.query_len) + offset,
-                           .key_len = shape.key_len,
-                           .key_lengths = lengths};
-    const Tiles tiles = count_tiles(mask.spans(block), shape.key_len, keys);
-    sum.seen += tiles.seen;
-    sum.full += tiles.full;
-    total += (shape.key_len + keys - 1) / keys;
-  }
-  const auto percent = [total](std::int64_t n) {
-    return std::to_string(total == 0 ? 0 : (100 * n + total / 2) / total) + " %";
-  };
-  return "tiles of " + std::to_string(rows) + " queries x " + std::to_string(keys) +
-         " keys: " + percent(total - sum.seen) + " skipped, " + percent(sum.seen - sum.full) + " partial, " +
-         percent(sum.full) + " full" + (step > 1 ? " (one block in " + std::to_string(step) + ")" : "") +
-         (mask.needs_key_lengths() ? ", where no key length is shorter" : "");
 }
 
 // Parameters of the normaliser, and what nobody could compute with it.
@@ -234,7 +141,35 @@ DType AttentionPlan::dtype() const noexcept {
   return impl_->dtype;
 }
 std::string_view AttentionPlan::kernel() const noexcept {
-  return impl_->kernel->name;
+  return impl_->choice.rule(impl_->choice.main()).largest().candidate->name;
+}
+std::string_view AttentionPlan::backward_kernel() const noexcept {
+  return impl_->choice.rule(kernels::Duty::backward).largest().candidate->name;
+}
+
+Requests AttentionPlan::Impl::requests() const {
+  using kernels::Duty;
+  const kernels::Request any{.score = score_kind(),
+                             .dtype = dtype,
+                             .precision = precision,
+                             .queries_mapped = !additive() && query_mapped(),
+                             .keys_mapped = !additive() && key_mapped(),
+                             .values = shape.value_dim > 0,
+                             .mods = !spec.mods.empty() || !spec.weight_mods.empty(),
+                             .dropout = spec.dropout.rate > 0,
+                             .whole_row = whole_row(),
+                             .parts_of_keys = keys == Keys::part,
+                             .normalizer = kind_of(spec.normalizer),
+                             .scale = scale};
+  Requests all;
+  for (std::size_t n = 0; n < all.size(); ++n) {
+    all[n] = any;
+    all[n].duty = static_cast<Duty>(n);
+  }
+  const auto of = [&all](Duty duty) -> kernels::Request& { return all[static_cast<std::size_t>(duty)]; };
+  of(Duty::weights_alone).whole_row = of(Duty::backward_of_weights).whole_row = true;
+  of(Duty::backward).whole_row = whole_row_backward();
+  return all;
 }
 
 AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, const PlanOptions& options) {
@@ -271,32 +206,9 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
   plan->scale = spec.scale.value_or(scaled ? 1.0 / std::sqrt(static_cast<double>(shape.head_dim)) : 1.0);
   if (plan->dtype != DType::f64 && !std::isfinite(static_cast<float>(plan->scale)))
     refuse("spec.scale", "a number that a float holds", shortest(plan->scale));
-  choose(*plan, wanted_kernel(options), options.kernel.empty() ? "FOVEA_ISA" : "options.kernel");
+  plan->choice = Choice(plan->requests(), plan->shape.query_len, wanted_kernel(options),
+                        options.kernel.empty() ? "FOVEA_ISA" : "options.kernel");
   return AttentionPlan(plan);
-}
-
-std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query_offset) {
-  const AttentionPlan::Impl& impl = plan.impl();
-  const AttentionShape& s = impl.shape;
-  std::string text = std::string(impl.kernel->name) + (impl.whole_row() ? ", whole rows" : "");
-  for (const std::string& refusal : impl.refusals) text += "; refused " + refusal;
-  text += "\n" + to_string(impl.spec.score) + " x " + shortest(impl.scale);
-  for (const Mod& mod : impl.spec.mods) text += " -> " + to_string(mod);
-  text += " -> " + to_string(impl.spec.mask) + " -> " + to_string(impl.spec.normalizer);
-  for (const Mod& mod : impl.spec.weight_mods) text += " -> weights " + to_string(mod);
-  if (impl.spec.dropout.rate > 0) text += " -> dropout " + shortest(impl.spec.dropout.rate);
-  text += "\nbatch " + std::to_string(s.batch) + ", heads " + std::to_string(s.num_query_heads) + "/" +
-          std::to_string(s.num_kv_heads) + ", queries " + std::to_string(s.query_len) + ", keys " +
-          std::to_string(s.key_len) + ", head_dim " + std::to_string(s.head_dim) + ", value_dim " +
-          std::to_string(s.value_dim) + ", " + std::string(to_string(impl.dtype));
-  return text + "\n" + tile_share(impl, query_offset);
-}
-
-std::vector<KernelInfo> list_kernels() {
-  std::vector<KernelInfo> list;
-  for (const kernels::KernelTable* table : kernels::candidates())
-    list.push_back({table->isa, table->name, !table->absence()});
-  return list;
 }
 
 }  // namespace fovea

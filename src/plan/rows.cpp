@@ -4,7 +4,7 @@
 #include <array>
 #include <type_traits>
 
-#include "kernels/convert.h"
+#include "kernels/simd/convert.h"
 
 namespace fovea {
 namespace {
@@ -108,6 +108,20 @@ ConstTensorView widened(const ConstTensorView& view, Tensor& copy, Executor& exe
   copy = Tensor(wide_dtype(view.dtype()), view.shape());
   copy_rows(view, copy, executor);
   return copy;
+}
+
+void clear_rows(const TensorView& view) {
+  if (!view || view.count() == 0) return;
+  const std::int64_t width = view.rank() > 0 ? view.size(-1) : 1, rows = view.count() / width;
+  const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
+  for (std::int64_t n = 0; n < rows; ++n) {
+    std::int64_t offset = 0, rest = n;
+    for (int axis = view.rank() - 2; axis >= 0; --axis) {
+      offset += rest % view.size(axis) * view.stride(axis);
+      rest /= view.size(axis);
+    }
+    std::fill_n(view.raw() + offset * element, width * element, std::byte{0});
+  }
 }
 
 }  // namespace fovea

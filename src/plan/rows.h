@@ -62,4 +62,7 @@ void add_rows(const ConstTensorView& from, const TensorView& to, Executor& execu
 /// `view` itself, or a copy of it in the dtype it is computed in, which `copy` then owns.
 ConstTensorView widened(const ConstTensorView& view, Tensor& copy, Executor& executor);
 
+/// 0 into every element, of any rank; nothing where the view is empty.
+void clear_rows(const TensorView& view);
+
 }  // namespace fovea

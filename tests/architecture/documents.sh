@@ -42,9 +42,16 @@ for readme in README.md README.zh.md; do
   diff <(block cpp 2 "$readme") examples/attend/main.cpp >/dev/null ||
     breach "$readme: its second C++ program is not examples/attend/main.cpp"
 done
-for kind in python cmake; do
-  diff <(block "$kind" 1 README.md) <(block "$kind" 1 README.zh.md) >/dev/null ||
-    breach "README.zh.md: its block of $kind is not that of README.md"
+# Every block and every picture of a page, without comments, which are in the page's own language.
+shown() {
+  awk '/^```/ { print; code = !code; next } code' "$1" | sed -E 's/ *# .*//'
+  grep -oE '(src|srcset)="[^"]*"|!\[[^]]*\]\([^)]*\)' "$1" | sed -E 's/!\[[^]]*\]//; s/\.\.\///g; s/docs\/pictures/pictures/' | sort || true
+}
+for page in README docs/pictures docs/ported-layer; do
+  chinese=docs/zh/${page#docs/}.md
+  [[ $page != README ]] || chinese=README.zh.md
+  diff <(shown "$page.md") <(shown "$chinese") >&2 ||
+    breach "$chinese: its blocks of code or its pictures are not those of $page.md"
 done
 
 diff <(sed -n '/^\/\/ Three parts/,/^```$/p' docs/algebra.md | sed '$d') examples/algebra/main.cpp >/dev/null ||

@@ -136,16 +136,50 @@ TEST(Gradient, Layers) {
   });
   check({parameter({5, 19}, 1), parameter({19}, 2), parameter({19}, 3)},
         [](const auto& v) { return layer_norm(v[0], v[1], v[2], 1e-5f); });
+  check({parameter({5, 19}, 1), parameter({19}, 2)},
+        [](const auto& v) { return layer_norm(v[0], v[1], {}, 1e-5f, 1.0f); });
+  for (const float offset : {0.0f, 1.0f})
+    check({parameter({5, 19}, 1), parameter({19}, 2)},
+          [=](const auto& v) { return rms_norm(v[0], v[1], 1e-5f, offset); });
+}
+
+constexpr Activation every_activation[] = {Activation::relu, Activation::gelu, Activation::gelu_tanh,
+                                           Activation::silu, Activation::quick_gelu};
+
+TEST(Gradient, Activations) {
+  for (const Activation activation : every_activation) {
+    check({parameter({3, 37}, 1, 0.1f)}, [=](const auto& v) { return activate(activation, v[0]); });
+    check({parameter({3, 37}, 1, 0.1f), parameter({3, 37}, 2)},
+          [=](const auto& v) { return gated(activation, v[0], v[1]); });
+  }
+}
+
+// Against their definitions in double, far into both tails. gelu's tail has a relative error of its own:
+// formula 7.1.26 is good to 1.5e-7 of 1, and at -5 the function is 1.4e-6.
+TEST(Activations, AreTheirDefinitions) {
+  const auto sigmoid_of = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
+  for (double x = -8.0; x <= 8.0; x += 0.0625) {
+    const double expected[] = {
+        std::max(x, 0.0), 0.5 * x * std::erfc(-x / std::sqrt(2.0)),
+        0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x))), x * sigmoid_of(x),
+        x * sigmoid_of(1.702 * x)};
+    Tensor at(DType::f32, {1, 1});
+    *at.data<float>() = static_cast<float>(x);
+    for (std::size_t i = 0; i < std::size(every_activation); ++i) {
+      const float got = *activate(every_activation[i], at).value().data<float>();
+      EXPECT_NEAR(got, expected[i], 3e-7 * (1.0 + std::abs(x))) << i << " at " << x;
+    }
+  }
 }
 
 TEST(Gradient, Cells) {
-  for (const Cell cell : {Cell::rnn, Cell::gru}) {
-    const std::int64_t h = 5, g = gate_count(cell) * h;
-    check({parameter({3, g}, 1), parameter({3, h}, 2), parameter({g, h}, 3), parameter({g}, 4)},
+  for (const Cell cell : {Cell::rnn, Cell::gru, Cell::lstm}) {
+    const std::int64_t h = 5, g = gate_count(cell) * h, s = state_count(cell) * h;
+    check({parameter({3, g}, 1), parameter({3, s}, 2), parameter({g, h}, 3), parameter({g}, 4)},
           [=](const auto& v) { return cell_step(cell, v[0], v[1], v[2], v[3]); });
     for (const Direction direction : {Direction::forward, Direction::backward}) {
       const std::vector<std::int64_t> lengths{4, 2, 1};
-      check({parameter({3, 4, g}, 1), parameter({3, h}, 2), parameter({g, h}, 3), parameter({g}, 4)},
+      check({parameter({3, 4, g}, 1), parameter({3, s}, 2), parameter({g, h}, 3), parameter({g}, 4)},
             [=](const auto& v) { return cell_sequence(cell, direction, v[0], v[1], v[2], v[3], lengths); });
     }
   }
@@ -154,9 +188,9 @@ TEST(Gradient, Cells) {
 TEST(Cells, SequenceIsRepeatedSteps) {
   const std::int64_t batch = 3, steps = 4, hidden = 6;
   const std::vector<std::int64_t> lengths{4, 2, 3};
-  for (const Cell cell : {Cell::rnn, Cell::gru}) {
-    const std::int64_t g = gate_count(cell) * hidden;
-    const Tensor gates = parameter({batch, steps, g}, 1).value, start = parameter({batch, hidden}, 2).value,
+  for (const Cell cell : {Cell::rnn, Cell::gru, Cell::lstm}) {
+    const std::int64_t g = gate_count(cell) * hidden, width = state_count(cell) * hidden;
+    const Tensor gates = parameter({batch, steps, g}, 1).value, start = parameter({batch, width}, 2).value,
                  weight = parameter({g, hidden}, 3).value, bias = parameter({g}, 4).value;
     for (const Direction direction : {Direction::forward, Direction::backward}) {
       const Tensor whole = cell_sequence(cell, direction, gates, start, weight, bias, lengths).value();
@@ -168,9 +202,9 @@ TEST(Cells, SequenceIsRepeatedSteps) {
         const Var next = cell_step(cell, reshape(slice(gates, 1, t, 1), {batch, g}), state, weight, bias);
         state = blend_rows(alive, next, state);
         for (std::int64_t b = 0; b < batch; ++b) {
-          for (std::int64_t j = 0; j < hidden; ++j) {
-            ASSERT_NEAR(whole.data<float>()[(b * steps + t) * hidden + j],
-                        state.value().data<float>()[b * hidden + j], 1e-6);
+          for (std::int64_t j = 0; j < width; ++j) {
+            ASSERT_NEAR(whole.data<float>()[(b * steps + t) * width + j],
+                        state.value().data<float>()[b * width + j], 1e-6);
           }
         }
       }
@@ -273,6 +307,43 @@ TEST(AttentionWeights, TimesTheValuesAreTheOutput) {
   }
 }
 
+// The caller's list is gone by the time of the backward pass.
+TEST(Gradient, AttentionWithOffsetsByEntry) {
+  const auto sized = [](std::int64_t length, std::uint64_t seed) { return parameter({2, length, 8}, seed); };
+  check({sized(2, 1), sized(6, 2), sized(6, 3)}, [](const auto& v) {
+    const std::vector<std::int64_t> offsets{4, 1};
+    return attention(
+        {.spec = {.mask = Causal{}}, .num_query_heads = 2, .num_kv_heads = 2, .query_offsets = offsets}, v[0],
+        v[1], v[2]);
+  });
+}
+
+TEST(Attention, OffsetsByEntryAreThoseOfEachEntryAlone) {
+  const Tensor q = parameter({3, 2, 8}, 1).value, k = parameter({3, 9, 8}, 2).value;
+  const std::vector<std::int64_t> offsets{7, 0, 3};
+  const RopeTable table({.rotary_dim = 4}, 9, DType::f32);
+  const AttentionSpec spec{.mods = {SoftCap{2}}, .mask = Causal{}, .dropout = {0.5}};
+  const auto run = [&](std::int64_t offset, std::span<const std::int64_t> list) {
+    const Var turned = list.empty() ? rotate(q, table, 2, offset) : rotate(q, table, 2, list);
+    return attention({.spec = spec,
+                      .num_query_heads = 2,
+                      .num_kv_heads = 2,
+                      .query_offset = offset,
+                      .query_offsets = list,
+                      .dropout_seed = 5},
+                     turned, k, k)
+        .value();
+  };
+  const Tensor together = run(0, offsets);
+  for (std::int64_t b = 0; b < 3; ++b) {
+    const Tensor alone = run(offsets[static_cast<std::size_t>(b)], {});
+    for (std::int64_t i = b * 16; i < (b + 1) * 16; ++i)
+      EXPECT_EQ(together.data<float>()[i], alone.data<float>()[i]) << b;
+  }
+  EXPECT_THROW(run(1, offsets), InvalidArgument);  // both
+  EXPECT_THROW(rotate(q, table, 2, std::span(offsets).first(2)), InvalidArgument);
+}
+
 TEST(Gradient, Reductions) {
   check({parameter({3, 5}, 1)}, [](const auto& v) { return sum(multiply(v[0], v[0])); });
   const std::vector<std::int64_t> lengths{4, 2};
@@ -285,6 +356,8 @@ TEST(Gradient, Reductions) {
   check({parameter({2, 3, 4}, 1)}, [](const auto& v) { return inner_products(v[0], v[0]); });
   const RopeTable table({.rotary_dim = 4}, 8, DType::f32);  // of five elements a head: one stays
   check({parameter({2, 3, 10}, 1)}, [=](const auto& v) { return rotate(v[0], table, 2, 5); });
+  const std::vector<std::int64_t> first{5, 1};
+  check({parameter({2, 3, 10}, 1)}, [=](const auto& v) { return rotate(v[0], table, 2, first); });
   check({parameter({3, 4}, 1, 0.2f)}, [](const auto& v) { return normalize_rows(v[0]); });
   // Below epsilon a row is only divided.
   check({parameter({3, 4}, 1)}, [](const auto& v) { return normalize_rows(v[0], 100.0f); });
@@ -295,15 +368,55 @@ TEST(Gradient, Losses) {
   const std::vector<float> weights{1.0f, -0.5f, 3.0f, 2.0f};
   check({parameter({4, 7}, 1)}, [=](const auto& v) { return cross_entropy(v[0], targets); });
   check({parameter({4, 7}, 1)},
-        [=](const auto& v) { return scale(cross_entropy(v[0], targets, weights), 2.0f); });
+        [=](const auto& v) { return scale(cross_entropy(v[0], targets, {weights}), 2.0f); });
   const AttentionCall pointer{};
   check({parameter({1, 4, 3}, 1), parameter({1, 7, 3}, 2)}, [=](const auto& v) {
-    return negative_log_likelihood(reshape(attention_weights(pointer, v[0], v[1]), {4, 7}), targets, weights);
+    return negative_log_likelihood(reshape(attention_weights(pointer, v[0], v[1]), {4, 7}), targets,
+                                   {weights});
   });
-  const Tensor target = parameter({3, 2}, 4).value, some = parameter({3, 2}, 5).value;
+  const Tensor target = parameter({3, 2}, 4).value;
+  const std::vector<float> some{0.5f, -1.0f, 2.0f, 1.0f, 0.0f, 3.0f};
   check({parameter({3, 2}, 1)}, [=](const auto& v) { return squared_error(v[0], target); });
   check({parameter({3, 2}, 1)},
-        [=](const auto& v) { return scale(squared_error(v[0], target, some), 0.5f); });
+        [=](const auto& v) { return scale(squared_error(v[0], target, {some}), 0.5f); });
+}
+
+// One law for all losses: with weights w and a scale c, c · Σ w_n times the loss of term n alone.
+TEST(Losses, ReduceInOneWay) {
+  const std::vector<std::int32_t> targets{0, 6, -1, 3};
+  const std::vector<float> weights{1.0f, -0.5f, 3.0f, 2.0f};
+  const Tensor rows = parameter({4, 7}, 1).value, likely = [&] {
+    Tensor p = rows.clone();
+    log_softmax_rows(p);
+    for (std::int64_t i = 0; i < p.count(); ++i) p.data<float>()[i] = std::exp(p.data<float>()[i]);
+    return p;
+  }();
+  const Tensor x = parameter({4, 5}, 2).value, w = parameter({7, 5}, 3).value;
+  const Tensor column = parameter({4, 1}, 4).value, goal = parameter({4, 1}, 5).value;
+  const auto linear = [&](const Reduction& reduction) {
+    return linear_cross_entropy(x, w, Var(), targets, 0.1f, reduction);
+  };
+  const std::pair<const char*, std::function<Var(const Reduction&)>> losses[] = {
+      {"cross_entropy", [&](const Reduction& r) { return cross_entropy(rows, targets, r); }},
+      {"negative_log_likelihood",
+       [&](const Reduction& r) { return negative_log_likelihood(likely, targets, r); }},
+      {"linear_cross_entropy", linear},
+      {"squared_error", [&](const Reduction& r) { return squared_error(column, goal, r); }}};
+  for (const auto& [name, loss] : losses) {
+    const auto value = [&, &loss = loss](const Reduction& r) {
+      return static_cast<double>(*loss(r).value().data<float>());
+    };
+    double expected = 0.0, plain = 0.0;
+    for (std::size_t n = 0; n < weights.size(); ++n) {
+      std::vector<float> alone(weights.size(), 0.0f);
+      alone[n] = 1.0f;
+      plain += value({alone});
+      expected += static_cast<double>(weights[n]) * value({alone});
+    }
+    EXPECT_NEAR(value({}), plain, 1e-5 * (1.0 + std::abs(plain))) << name;
+    EXPECT_NEAR(value({weights, 0.25f}), 0.25 * expected, 1e-5 * (1.0 + std::abs(expected))) << name;
+    EXPECT_THROW(loss({std::span(weights).first(3)}), InvalidArgument) << name;
+  }
 }
 
 // A pointer is a softmax over keys: both roads to its loss are one number.
@@ -325,7 +438,11 @@ TEST(Gradient, LinearCrossEntropy) {
   const std::vector<std::int32_t> targets{0, 6, -1, 3};
   for (const float smoothing : {0.0f, 0.1f}) {
     check({parameter({4, 5}, 1), parameter({7, 5}, 2), parameter({7}, 3)}, [=](const auto& v) {
-      return linear_cross_entropy(v[0], v[1], v[2], targets, smoothing, 0.5f, nullptr);
+      return linear_cross_entropy(v[0], v[1], v[2], targets, smoothing, {.scale = 0.5f});
+    });
+    const std::vector<float> weights{1.0f, -0.5f, 3.0f, 2.0f};
+    check({parameter({4, 5}, 1), parameter({7, 5}, 2), parameter({7}, 3)}, [=](const auto& v) {
+      return linear_cross_entropy(v[0], v[1], v[2], targets, smoothing, {weights});
     });
   }
 }
@@ -337,7 +454,7 @@ TEST(CrossEntropy, IsItsDefinition) {
   std::vector<std::int32_t> targets(rows);
   for (std::int64_t r = 0; r < rows; ++r) targets[r] = static_cast<std::int32_t>(r % (classes + 1)) - 1;
   CrossEntropyStats stats;
-  linear_cross_entropy(x, w, Var(), targets, 0.2f, 1.0f, &stats);
+  linear_cross_entropy(x, w, Var(), targets, 0.2f, {}, &stats);
   double loss = 0.0;
   std::int64_t tokens = 0;
   for (std::int64_t r = 0; r < rows; ++r) {

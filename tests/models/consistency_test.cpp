@@ -143,6 +143,8 @@ TEST_P(Consistency, CapturesEveryLayerAndHeadAsWeights) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Consistency, testing::ValuesIn(every_kind()),
                          [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(OfTheirOwn, Consistency, testing::ValuesIn(kinds_of_their_own()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace fovea::models

@@ -243,6 +243,8 @@ TEST_P(Decoding, CountsWhatItScores) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Decoding, testing::ValuesIn(every_kind()),
                          [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(OfTheirOwn, Decoding, testing::ValuesIn(kinds_of_their_own()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(DecodingErrors, AreNamed) {
   const auto model = every_kind().front().make(0.0f, 1);

@@ -111,6 +111,8 @@ TEST_P(Gradient, HoldsThroughDropout) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Gradient, testing::ValuesIn(every_kind()),
                          [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(OfTheirOwn, Gradient, testing::ValuesIn(kinds_of_their_own()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace fovea::models

@@ -50,22 +50,69 @@ inline Kind rnn_kind(std::string name, RnnConfig config) {
           }};
 }
 
-inline Kind transformer_kind(std::string name, NormPlace norm) {
-  return {std::move(name), [norm](float dropout, std::uint64_t seed) {
-            return make_transformer({.vocabulary = tiny_vocabulary,
-                                     .dim = 8,
-                                     .feed_forward = 12,
-                                     .heads = 2,
-                                     .encoder_layers = 2,
-                                     .decoder_layers = 3,
-                                     .norm = norm,
-                                     .dropout = dropout,
-                                     .attention_dropout = dropout},
-                                    seed);
+inline TransformerConfig tiny_transformer(float dropout) {
+  return {.vocabulary = tiny_vocabulary,
+          .dim = 8,
+          .feed_forward = 12,
+          .heads = 2,
+          .encoder_layers = 2,
+          .decoder_layers = 3,
+          .dropout = dropout,
+          .attention_dropout = dropout};
+}
+
+inline Kind transformer_kind(
+    std::string name, NormPlace norm,
+    TransformerConfig::Positions positions = TransformerConfig::Positions::sinusoidal) {
+  return {std::move(name), [=](float dropout, std::uint64_t seed) {
+            TransformerConfig config = tiny_transformer(dropout);
+            config.norm = norm;
+            config.positions = positions;
+            config.longest = 64;
+            return make_transformer(config, seed);
           }};
 }
 
-/// Every attention, every place of the query, both kinds of values, both cells, both norms.
+/// Transformers whose layers no config.json describes: a mod of one's own with a learned argument in every
+/// attention of a sequence to itself, and the blocks of Llama.
+inline std::vector<Kind> kinds_of_their_own() {
+  const auto kind = [](std::string name, const std::function<void(nn::StackSpec&)>& change) {
+    return Kind{std::move(name), [=](float dropout, std::uint64_t seed) {
+                  const TransformerConfig config = tiny_transformer(dropout);
+                  TransformerStacks stacks = transformer_stacks(config);
+                  change(stacks.encoder);
+                  change(stacks.decoder);
+                  return make_transformer(config, stacks, seed);
+                }};
+  };
+  return {kind("transformer_lambda",
+               [](nn::StackSpec& stack) {
+                 const Mod pull = make_mod("pull", {"rate"}, [](auto score, ModSite at, auto rate) {
+                   using T = elementwise::Scalar<decltype(score)>;
+                   return score - rate * elementwise::log(T(1) + elementwise::abs(T(at.query - at.key)));
+                 });
+                 Tensor start(DType::f32, {1, 2, 1, 1});
+                 start.fill(0.3);
+                 for (nn::BlockSpec& block : stack.blocks) {
+                   auto& attention = std::get<nn::AttentionOptions>(block.mixer);
+                   attention.spec.mods = {pull};
+                   attention.learned = {{"mods[0].rate", start}};
+                 }
+               }),
+          kind("transformer_of_llamas_blocks", [](nn::StackSpec& stack) {
+            for (nn::BlockSpec& block : stack.blocks) {
+              auto& attention = std::get<nn::AttentionOptions>(block.mixer);
+              attention.num_kv_heads = 1;
+              attention.head_dim = 3;
+              // With dropout a row of 8 elements may be near 0, where a smaller epsilon bends the loss so
+              // much that its differences are no derivatives.
+              block.norm = {.kind = nn::NormSpec::Kind::rms, .epsilon = 0.1f};
+              block.mlp = nn::GatedMlp{.inner = 10};
+            }
+          })};
+}
+
+/// Every attention, every place of the query, both kinds of values, all cells, both norms, all positions.
 inline std::vector<Kind> every_kind() {
   using enum RnnAttention;
   std::vector<Kind> kinds{
@@ -73,7 +120,14 @@ inline std::vector<Kind> every_kind() {
       rnn_kind("rnn_none_simple_cell", {.cell = autograd::Cell::rnn, .attention = none}),
       rnn_kind("rnn_additive_simple_cell", {.cell = autograd::Cell::rnn, .attention = additive}),
       transformer_kind("transformer_post", NormPlace::post),
-      transformer_kind("transformer_pre", NormPlace::pre)};
+      transformer_kind("transformer_pre", NormPlace::pre),
+      transformer_kind("transformer_rotary", NormPlace::pre, TransformerConfig::Positions::rotary),
+      transformer_kind("transformer_alibi", NormPlace::pre, TransformerConfig::Positions::alibi),
+      transformer_kind("transformer_relative", NormPlace::post, TransformerConfig::Positions::relative),
+      rnn_kind("rnn_lstm", {.cell = autograd::Cell::lstm, .attention = additive}),
+      rnn_kind("rnn_lstm_after",
+               {.cell = autograd::Cell::lstm, .attention = dot, .query = QueryState::after}),
+      rnn_kind("rnn_lstm_none", {.cell = autograd::Cell::lstm, .attention = none})};
   const std::vector<std::pair<std::string, RnnAttention>> scores{
       {"additive", additive}, {"dot", dot}, {"scaled_dot", scaled_dot}, {"general", general}};
   for (const auto& [name, attention] : scores) {

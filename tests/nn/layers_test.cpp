@@ -1,10 +1,10 @@
 // Layers against naive loops in double.
-#include "fovea/nn/layers.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
+
+#include "fovea/nn/attention.h"
 
 namespace fovea::nn {
 namespace {
@@ -32,10 +32,10 @@ constexpr double tolerance = 2e-5;
 TEST(Layers, LinearAndLayerNormAreTheirFormulas) {
   ParameterSet set(3);
   const Linear linear(set, "linear", 9, 5), without(set, "without", 9, 5, Linear::Bias::without);
-  LayerNorm norm(set, "norm", 9);
+  Norm norm(set, "norm", 9);
   linear.bias->value = set.normal("b", {5}, 1.0f).value;
-  norm.gamma->value = set.normal("g", {9}, 1.0f).value;
-  norm.beta->value = set.normal("s", {9}, 1.0f).value;
+  norm.weight->value = set.normal("g", {9}, 1.0f).value;
+  norm.bias->value = set.normal("s", {9}, 1.0f).value;
   const Tensor x = set.normal("x", {2, 3, 9}, 2.0f).value;
   Context context;
   const Tensor y = linear(context, x).value(), z = without(context, x).value(), n = norm(context, x).value();
@@ -55,34 +55,44 @@ TEST(Layers, LinearAndLayerNormAreTheirFormulas) {
     }
     for (int i = 0; i < 9; ++i) {
       const double normal = (static_cast<double>(from[i]) - mean) / std::sqrt(variance + 1e-5);
-      const double gamma = norm.gamma->value.data<float>()[i], beta = norm.beta->value.data<float>()[i];
+      const double gamma = norm.weight->value.data<float>()[i], beta = norm.bias->value.data<float>()[i];
       EXPECT_NEAR(row_of(n, r, 9)[i], normal * gamma + beta, tolerance);
     }
   }
 }
 
-// PyTorch's GRU: gates in the order reset, update, new; the reset gate acts on R h + b.
+// PyTorch's cells. GRU: gates in the order reset, update, new; the reset gate acts on R h + b. LSTM: input,
+// forget, cell, output.
 TEST(Layers, RecurrentIsThePublishedCell) {
   ParameterSet set(4);
   const std::int64_t in = 6, hidden = 5;
   const std::vector<std::int64_t> lengths{3, 1};
-  for (const auto cell : {autograd::Cell::rnn, autograd::Cell::gru}) {
-    const bool gru = cell == autograd::Cell::gru;
-    const std::string name = gru ? "gru" : "rnn";
+  for (const auto cell : {autograd::Cell::rnn, autograd::Cell::gru, autograd::Cell::lstm}) {
+    const std::string name = std::to_string(static_cast<int>(cell));
+    const std::int64_t gates = autograd::gate_count(cell), width = autograd::state_count(cell) * hidden;
     const Recurrent layer(set, name, cell, in, hidden);
-    layer.input.bias->value = set.normal(name + ".bi", {(gru ? 3 : 1) * hidden}, 1.0f).value;
-    layer.bias->value = set.normal(name + ".bh", {(gru ? 3 : 1) * hidden}, 1.0f).value;
+    layer.input.bias->value = set.normal(name + ".bi", {gates * hidden}, 1.0f).value;
+    layer.bias->value = set.normal(name + ".bh", {gates * hidden}, 1.0f).value;
     const Tensor x = set.normal(name + ".x", {2, 3, in}, 1.0f).value;
     Context context;
     const Tensor states = layer.sequence(context, x, autograd::Direction::forward, Var(), lengths).value();
     for (std::int64_t b = 0; b < 2; ++b) {
-      std::vector<float> state(hidden, 0.0f);
+      std::vector<float> state(hidden, 0.0f), kept(hidden, 0.0f);
       for (std::int64_t t = 0; t < 3; ++t) {
         const auto gate = naive_linear(*layer.input.weight, *layer.input.bias, row_of(x, b * 3 + t, in));
         const auto memory = naive_linear(*layer.weight, *layer.bias, state.data());
         for (std::size_t i = 0; t < lengths[static_cast<std::size_t>(b)] && i < state.size(); ++i) {
-          if (!gru) {
+          if (cell == autograd::Cell::rnn) {
             state[i] = static_cast<float>(std::tanh(gate[i] + memory[i]));
+            continue;
+          }
+          if (cell == autograd::Cell::lstm) {
+            const auto open = [&](std::size_t n) {
+              return 1.0 / (1.0 + std::exp(-gate[n + i] - memory[n + i]));
+            };
+            kept[i] = static_cast<float>(open(5) * static_cast<double>(kept[i]) +
+                                         open(0) * std::tanh(gate[10 + i] + memory[10 + i]));
+            state[i] = static_cast<float>(open(15) * std::tanh(static_cast<double>(kept[i])));
             continue;
           }
           const double r = 1.0 / (1.0 + std::exp(-gate[i] - memory[i]));
@@ -91,7 +101,12 @@ TEST(Layers, RecurrentIsThePublishedCell) {
           state[i] = static_cast<float>((1.0 - z) * n + z * static_cast<double>(state[i]));
         }
         for (std::size_t i = 0; i < state.size(); ++i)
-          ASSERT_NEAR(row_of(states, b * 3 + t, hidden)[i], state[i], tolerance) << name << " step " << t;
+          ASSERT_NEAR(row_of(states, b * 3 + t, width)[i], state[i], tolerance) << name << " step " << t;
+        if (cell == autograd::Cell::lstm) {
+          for (std::size_t i = 0; i < kept.size(); ++i)
+            ASSERT_NEAR(row_of(states, b * 3 + t, width)[hidden + static_cast<std::int64_t>(i)], kept[i],
+                        tolerance);
+        }
       }
     }
   }
@@ -101,7 +116,8 @@ TEST(Layers, RecurrentIsThePublishedCell) {
 TEST(Layers, MultiHeadAttentionIsItsFormula) {
   ParameterSet set(5);
   const std::int64_t dim = 8, heads = 2, size = dim / heads, rows = 3, keys = 4;
-  const MultiHeadAttention layer(set, "attention", dim, heads, 0.5f);
+  const MultiHeadAttention layer(set, "attention", dim,
+                                 {.num_query_heads = heads, .spec = {.dropout = {0.5}}});
   const Tensor x = set.normal("x", {2, rows, dim}, 1.0f).value,
                memory = set.normal("m", {2, keys, dim}, 1.0f).value;
   const std::vector<std::int64_t> lengths{4, 2};
@@ -113,12 +129,13 @@ TEST(Layers, MultiHeadAttentionIsItsFormula) {
   for (std::int64_t b = 0; b < 2; ++b) {
     for (std::int64_t t = 0; t < rows; ++t) {
       std::vector<float> mixed(static_cast<std::size_t>(dim), 0.0f);
-      const auto q = naive_linear(*layer.query.weight, *layer.query.bias, row_of(x, b * rows + t, dim));
+      const auto q = naive_linear(*layer.query().weight, *layer.query().bias, row_of(x, b * rows + t, dim));
       for (std::int64_t h = 0; h < heads; ++h) {
         std::vector<double> exponentials;
         double sum = 0.0;
         for (std::int64_t j = 0; j < lengths[static_cast<std::size_t>(b)]; ++j) {
-          const auto k = naive_linear(*layer.key.weight, *layer.key.bias, row_of(memory, b * keys + j, dim));
+          const auto k =
+              naive_linear(*layer.key().weight, *layer.key().bias, row_of(memory, b * keys + j, dim));
           double score = 0.0;
           for (std::int64_t i = h * size; i < (h + 1) * size; ++i)
             score += q[static_cast<std::size_t>(i)] * k[static_cast<std::size_t>(i)];
@@ -130,12 +147,12 @@ TEST(Layers, MultiHeadAttentionIsItsFormula) {
           const double weight = at < exponentials.size() ? exponentials[at] / sum : 0.0;
           EXPECT_NEAR(row_of(weights, (b * heads + h) * rows + t, keys)[j], weight, tolerance);
           const auto v =
-              naive_linear(*layer.value.weight, *layer.value.bias, row_of(memory, b * keys + j, dim));
+              naive_linear(*layer.value().weight, *layer.value().bias, row_of(memory, b * keys + j, dim));
           for (auto i = static_cast<std::size_t>(h * size); i < static_cast<std::size_t>((h + 1) * size); ++i)
             mixed[i] += static_cast<float>(weight * v[i]);
         }
       }
-      const auto expected = naive_linear(*layer.output.weight, *layer.output.bias, mixed.data());
+      const auto expected = naive_linear(*layer.output().weight, *layer.output().bias, mixed.data());
       for (std::size_t i = 0; i < expected.size(); ++i)
         EXPECT_NEAR(row_of(y, b * rows + t, dim)[i], expected[i], tolerance);
     }
@@ -144,7 +161,7 @@ TEST(Layers, MultiHeadAttentionIsItsFormula) {
 
 TEST(Layers, AttentionDropsWeightsInTrainingOnly) {
   ParameterSet set(6);
-  const MultiHeadAttention layer(set, "attention", 8, 2, 0.5f);
+  const MultiHeadAttention layer(set, "attention", 8, {.num_query_heads = 2, .spec = {.dropout = {0.5}}});
   const Tensor x = set.normal("x", {1, 6, 8}, 1.0f).value;
   const auto value_of = [&](Context context) {
     const Tensor y = layer(context, x, x, {}).value();

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "fovea/nn/layers.h"
+#include "fovea/nn/attention.h"
 #include "fovea/nn/optimizer.h"
 
 namespace fovea::nn {
@@ -72,7 +72,7 @@ TEST(ParameterSet, ValuesFollowSeedAndNameAlone) {
 // Keys kept from step to step give what one causal call over the whole sequence gives.
 TEST(MultiHeadAttention, StepsOverKeptKeysAreTheCausalCall) {
   ParameterSet set(2);
-  const MultiHeadAttention layer(set, "x", 12, 3, 0.0f);
+  const MultiHeadAttention layer(set, "x", 12, {.num_query_heads = 3});
   const Tensor input = set.normal("input", {2, 70, 12}, 1.0f).value;
   Context context;
   const Tensor whole = layer(context, Var(input), Var(input), {.mask = Causal{}}).value();
@@ -86,19 +86,19 @@ TEST(MultiHeadAttention, StepsOverKeptKeysAreTheCausalCall) {
         ASSERT_NEAR(step.data<float>()[b * 12 + d], whole.data<float>()[(b * 70 + t) * 12 + d], 1e-5);
     }
   }
-  EXPECT_THROW(MultiHeadAttention(set, "y", 10, 3, 0.0f), InvalidArgument);
+  EXPECT_THROW(MultiHeadAttention(set, "y", 10, {.num_query_heads = 3}), InvalidArgument);
 }
 
 TEST(MultiHeadAttention, KeysStartAsQueriesWhereAsked) {
   ParameterSet set(2);
-  const MultiHeadAttention layer(set, "x", 12, 3, 0.0f);
-  const Tensor query = layer.query.weight->value.clone();
+  const MultiHeadAttention layer(set, "x", 12, {.num_query_heads = 3});
+  const Tensor query = layer.query().weight->value.clone();
   start_alike(set);
   for (std::int64_t i = 0; i < query.count(); ++i) {
-    EXPECT_EQ(layer.query.weight->value.data<float>()[i], query.data<float>()[i]);
-    EXPECT_EQ(layer.key.weight->value.data<float>()[i], query.data<float>()[i]);
+    EXPECT_EQ(layer.query().weight->value.data<float>()[i], query.data<float>()[i]);
+    EXPECT_EQ(layer.key().weight->value.data<float>()[i], query.data<float>()[i]);
   }
-  EXPECT_NE(layer.value.weight->value.data<float>()[0], query.data<float>()[0]);
+  EXPECT_NE(layer.value().weight->value.data<float>()[0], query.data<float>()[0]);
   ParameterSet unequal(3);  // keys of another width than queries
   unequal.xavier("y.q_proj.weight", {8, 64});
   unequal.xavier("y.k_proj.weight", {8, 4});
@@ -108,8 +108,8 @@ TEST(MultiHeadAttention, KeysStartAsQueriesWhereAsked) {
 // One row attended to by itself comes out nearly as it went in; queries and keys are left alone.
 TEST(MultiHeadAttention, StartsPassing) {
   ParameterSet set(2);
-  const MultiHeadAttention layer(set, "x", 64, 4, 0.0f);
-  const Tensor query = layer.query.weight->value.clone();
+  const MultiHeadAttention layer(set, "x", 64, {.num_query_heads = 4});
+  const Tensor query = layer.query().weight->value.clone();
   const Tensor row = set.normal("row", {1, 1, 64}, 1.0f).value;
   const auto cosine = [&] {
     Context context;
@@ -125,7 +125,7 @@ TEST(MultiHeadAttention, StartsPassing) {
   start_passing(set);
   EXPECT_GT(cosine(), 0.8);
   for (std::int64_t i = 0; i < query.count(); ++i)
-    EXPECT_EQ(layer.query.weight->value.data<float>()[i], query.data<float>()[i]);
+    EXPECT_EQ(layer.query().weight->value.data<float>()[i], query.data<float>()[i]);
 }
 
 }  // namespace

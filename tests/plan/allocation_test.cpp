@@ -45,7 +45,7 @@ namespace fovea::testing {
 namespace {
 
 TEST(Allocation, NoneWithACallersWorkspace) {
-  for (const KernelInfo& info : list_kernels()) {
+  for (const KernelInfo& info : instruction_sets()) {
     const std::string kernel = info.isa;
     // The reference is written to be read: it may allocate.
     if (!info.available || kernel == "reference") continue;

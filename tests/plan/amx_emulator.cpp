@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/tile_product.h"
+#include "kernels/tiles/product.h"
 
 namespace {
 

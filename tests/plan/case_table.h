@@ -305,7 +305,11 @@ inline std::vector<Factor> case_factors(Shapes shapes) {
   const Factor offset{"offset",
                       {{"at-the-end", [](Case&) {}},
                        {"offset-0", [](Case& c) { c.query_offset = 0; }},
-                       {"offset-11", [](Case& c) { c.query_offset = 11; }}}};
+                       {"offset-11", [](Case& c) { c.query_offset = 11; }},
+                       {"offsets-by-entry", [](Case& c) {
+                          for (std::int64_t b = 0; b < c.shape.batch; ++b)
+                            c.query_offsets.push_back(b % 2 == 0 ? c.shape.key_len / 2 : -2);
+                        }}}};
   return {shape_factor(shapes),
           score_factor(),
           mod_factor(),

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <tuple>
@@ -53,7 +54,7 @@ std::string difference(const Results& got, const Results& want, double row_toler
 
 // All but the reference itself.
 std::vector<KernelInfo> fast_kernels() {
-  std::vector<KernelInfo> kernels = list_kernels();
+  std::vector<KernelInfo> kernels = instruction_sets();
   std::erase_if(kernels, [](const KernelInfo& info) { return info.isa == "reference"; });
   return kernels;
 }
@@ -107,6 +108,43 @@ TEST_P(EveryKernel, AgreesWithTheReference) {
     if (info.isa == kernel && !info.available) GTEST_SKIP() << kernel << " not run: this CPU lacks it";
   }
   for (const Case& c : case_table()) ASSERT_EQ(disagreement(c, {kernel}), "");
+}
+
+// Every algorithm, forced, on every case that it takes; what an algorithm cannot do goes to others of its
+// instruction set. The reference runs once for all.
+TEST(EveryAlgorithm, AgreesWithTheReferenceWhereItIsForced) {
+  std::map<std::string, int> ran;
+  for (const KernelInfo& info : list_kernels()) {
+    if (info.available && info.isa != "reference") ran[info.name] = 0;
+  }
+  // The covering table has no plain case of bf16, which is all that decoding and products of one term take.
+  std::vector<Case> cases = case_table();
+  for (const std::int64_t queries : {7, 40}) {
+    Case plain{
+        .name = "plain bf16 " + std::to_string(queries), .spec = {.mask = Causal{}}, .dtype = DType::bf16};
+    plain.shape = {.num_query_heads = 4,
+                   .num_kv_heads = 2,
+                   .query_len = queries,
+                   .key_len = 300,
+                   .head_dim = 24,
+                   .value_dim = 40};
+    cases.push_back(plain);
+  }
+  for (const Case& c : cases) {
+    std::vector<std::string> accepting;
+    for (auto& [name, count] : ran) {
+      try {
+        make_plan(c.spec, c.shape, {.dtype = c.dtype, .precision = Precision::higher, .kernel = name});
+      } catch (const InvalidArgument& refusal) {
+        ASSERT_EQ(refusal.argument(), "options.kernel") << refusal.what();
+        continue;
+      }
+      accepting.push_back(name);
+      ++count;
+    }
+    ASSERT_EQ(disagreement(c, accepting), "");
+  }
+  for (const auto& [name, count] : ran) EXPECT_GT(count, 0) << name << " was refused by every case";
 }
 
 // The full table is large: its cases run beside each other, each on one thread, the reference once for all
@@ -169,11 +207,11 @@ class Surrogate {
       return;
     }
     noise_ = Tensor(DType::f64, rows);
-    const std::int64_t offset = c.query_offset.value_or(s.key_len - s.query_len);
     for (std::int64_t i = 0; i < noise_.count(); ++i) {
       const std::int64_t j = i % s.key_len, row = i / s.key_len, query = row % s.query_len,
                          h = row / s.query_len % s.num_query_heads, b = row / s.query_len / s.num_query_heads;
-      set_element(noise_, i, gumbel_noise(43, b, h, query + offset, j / 4)[static_cast<std::size_t>(j % 4)]);
+      set_element(noise_, i,
+                  gumbel_noise(43, b, h, query + c.offset(b), j / 4)[static_cast<std::size_t>(j % 4)]);
     }
     // Before what hides keys, behind which nothing may stand.
     while (hiding_ < spec_.mods.size() && spec_.mods[spec_.mods.size() - 1 - hiding_].node().hides())
@@ -304,12 +342,11 @@ TEST(EveryCase, SameBitsForEveryThreadCount) {
 // Does any query of a head that shares key and value head `kv` see key j of entry b?
 bool any_sees(const Case& c, std::int64_t b, std::int64_t kv, std::int64_t j) {
   const AttentionShape& s = c.shape;
-  const std::int64_t offset = c.query_offset.value_or(s.key_len - s.query_len),
-                     group = s.num_query_heads / s.num_kv_heads;
+  const std::int64_t group = s.num_query_heads / s.num_kv_heads;
   const QueryBlock block{.batch = b, .query_end = 1, .key_len = s.key_len, .key_lengths = c.key_lengths};
   for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
     for (std::int64_t i = 0; i < s.query_len; ++i) {
-      if (c.spec.mask.node().allows({b, h, i + offset, j}, block)) return true;
+      if (c.spec.mask.node().allows({b, h, i + c.offset(b), j}, block)) return true;
     }
   }
   return false;
@@ -318,7 +355,7 @@ bool any_sees(const Case& c, std::int64_t b, std::int64_t kv, std::int64_t j) {
 // Keys that no query may see hold NaN: nothing changes, forward or backward, in any kernel. A key head's are
 // unseen where no head of its group sees them, whatever others do.
 TEST(EveryCase, HiddenKeysNeverMatter) {
-  for (const KernelInfo& info : list_kernels()) {
+  for (const KernelInfo& info : instruction_sets()) {
     if (!info.available) continue;
     const std::string kernel = info.isa;
     for (const Case& c : chosen_case_table(DType::f32)) {
@@ -448,7 +485,7 @@ TEST(EveryCase, FullyMaskedRowsAreZero) {
 
 // A row that sees nothing gives nothing either, whatever its query and its output's gradient hold.
 TEST(EveryCase, FullyMaskedRowsNeverMatter) {
-  for (const KernelInfo& info : list_kernels()) {
+  for (const KernelInfo& info : instruction_sets()) {
     if (!info.available) continue;
     const std::string kernel = info.isa;
     for (const Case& c : chosen_case_table(DType::f32)) {

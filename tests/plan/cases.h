@@ -19,7 +19,8 @@ struct Case {
   AttentionShape shape;
   std::vector<std::int64_t> key_lengths;  // for KeyLengths{}
   std::optional<std::int64_t> query_offset;
-  std::vector<Shape> mod_arguments;  // sizes of each argument of spec.mods
+  std::vector<std::int64_t> query_offsets;  // one a batch entry, in the place of query_offset
+  std::vector<Shape> mod_arguments;         // sizes of each argument of spec.mods
   DType dtype = DType::f32;
   Layout layout = Layout::contiguous;  // of query, key, value, output and their gradients
   bool score_gradients = true;  // false: of values only, since the weights do not change with the scores
@@ -42,6 +43,11 @@ struct Case {
     for (std::int64_t& length : smaller.key_lengths) length = std::min(length, keys);
     for (std::int64_t& row : smaller.weight_rows) row = std::min(row, queries - 1);
     return smaller;
+  }
+  /// Position of query row 0 of batch entry b.
+  std::int64_t offset(std::int64_t b) const {
+    return query_offsets.empty() ? query_offset.value_or(shape.key_len - shape.query_len)
+                                 : query_offsets.at(static_cast<std::size_t>(b));
   }
   LossOf loss_of() const { return loss_of_weights ? LossOf::weights : LossOf::output; }
   std::int64_t weight_slots(const std::vector<std::int64_t>& list, std::int64_t all) const {
@@ -172,6 +178,7 @@ struct Operands {
                        .value = value,
                        .key_lengths = key_lengths,
                        .query_offset = c.query_offset,
+                       .query_offsets = c.query_offsets,
                        .dropout_seed = 42,
                        .sample_seed = 43};
     for (const auto& [name, argument] : arguments) in.arguments.set(name, argument);
@@ -190,6 +197,16 @@ struct Results {
     return list;
   }
 };
+
+/// The instruction sets, best first, each with its first algorithm.
+inline std::vector<KernelInfo> instruction_sets() {
+  std::vector<KernelInfo> sets;
+  for (const KernelInfo& info : list_kernels()) {
+    const auto same = [&info](const KernelInfo& other) { return other.isa == info.isa; };
+    if (std::none_of(sets.begin(), sets.end(), same)) sets.push_back(info);
+  }
+  return sets;
+}
 
 /// Forward and backward. Results begin as NaN, so that an element never written is seen.
 inline Results run_case(const Case& c, const Operands& o, DType dtype, const std::string& kernel,

@@ -66,7 +66,7 @@ bool same(const Tensor& a, const Tensor& b) {
 
 // One bit pattern for 1, 2 and 5 threads, and whether or not the weights are asked for.
 TEST(Decoding, NeitherThreadsNorWeightsChangeABit) {
-  for (const KernelInfo& info : list_kernels()) {
+  for (const KernelInfo& info : instruction_sets()) {
     if (!info.available || info.isa == "reference") continue;
     for (const Call& c : calls({1, 3, 9, 14, 50}, {256, 257, 1500})) {
       const AttentionPlan plan = make_plan(c.spec, c.shape, {.dtype = c.dtype, .kernel = info.isa});
@@ -107,7 +107,7 @@ TEST(Decoding, AnyCountOfQueriesAgreesWithTheReference) {
     attend(make_plan(c.spec, c.shape, {.dtype = DType::f64, .kernel = "reference"}),
            {.query = exact.query, .key = exact.key, .value = exact.value},
            {.output = exact.output, .log_sum_exp = exact.log_sum_exp});
-    for (const KernelInfo& info : list_kernels()) {
+    for (const KernelInfo& info : instruction_sets()) {
       if (!info.available || info.isa == "reference") continue;
       attend(make_plan(c.spec, c.shape, {.dtype = c.dtype, .kernel = info.isa}),
              {.query = m.query, .key = m.key, .value = m.value},
@@ -126,7 +126,7 @@ TEST(Decoding, AnyCountOfQueriesAgreesWithTheReference) {
 // sees, whose NaN must stay where it is.
 TEST(Decoding, ExtremesMeetAtTheMerge) {
   const AttentionShape shape{.query_len = 1, .key_len = 1100, .head_dim = 4, .value_dim = 3};
-  for (const KernelInfo& info : list_kernels()) {
+  for (const KernelInfo& info : instruction_sets()) {
     if (!info.available) continue;
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       Made m = made({shape, dtype});
@@ -159,7 +159,7 @@ TEST(Additive, OfAnySizeIsItsTanh) {
       .query_len = queries, .key_len = keys, .head_dim = hidden, .value_dim = 2, .hidden = hidden};
   for (const double size : {0.5, 20.0, 30.0, 400.0, 1e30}) {
     Case c{.name = "additive", .spec = {.score = Additive{}}, .shape = shape};
-    for (const KernelInfo& info : list_kernels()) {
+    for (const KernelInfo& info : instruction_sets()) {
       if (!info.available) continue;
       for (const DType dtype : {DType::f32, DType::f64}) {
         const Tensor q = random_tensor(dtype, {1, 1, queries, hidden}, 1),

@@ -237,7 +237,7 @@ struct Draw {
 template <class Test>
 void for_draws(std::uint64_t count, Test&& test) {
   for (std::uint64_t seed = 0; seed < count; ++seed) {
-    for (const KernelInfo& info : list_kernels()) {
+    for (const KernelInfo& info : instruction_sets()) {
       if (!info.available) continue;
       const Draw draw(seed, info.isa);
       SCOPED_TRACE(draw.name());

@@ -23,7 +23,7 @@ TEST(Edges, WeightModsOfHiddenKeysNeverMatter) {
     using T = elementwise::Scalar<decltype(weight)>;
     return weight / (T(at.query - at.key) + T(1));
   });
-  for (const KernelInfo& info : list_kernels()) {
+  for (const KernelInfo& info : instruction_sets()) {
     if (!info.available) continue;
     for (const std::int64_t length : {3, 20, 150}) {
       for (const Score& score : {Score(ScaledDot{}), Score(Coverage{})}) {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "fovea/plan/forget.h"
+#include "fovea/mechanisms/forget.h"
 #include "fovea/plan/merge.h"
 #include "plan/draws.h"
 

@@ -47,7 +47,7 @@ TEST(Layout, OneEntrySeenByTheWholeBatch) {
     for (std::size_t b : {1, 2}) std::memcpy(t.raw() + b * entry, t.raw(), entry);
   }
   const std::int64_t strides[] = {0, 130 * 8, 8, 1};
-  for (const KernelInfo& info : list_kernels()) {
+  for (const KernelInfo& info : instruction_sets()) {
     if (!info.available) continue;
     const Results want = run_case(c, o, DType::f32, info.isa);
     const AttentionPlan plan = make_plan(c.spec, shape, {.precision = Precision::higher, .kernel = info.isa});
@@ -137,7 +137,7 @@ TEST(Layout, PromisedWorkspaceServesSmallerCalls) {
 // Many groups of keys, where counting cannot know yet whether a dense gradient will be shared: nothing is
 // written behind the promised bytes.
 TEST(Layout, NothingBehindTheWorkspace) {
-  for (const KernelInfo& info : list_kernels()) {
+  for (const KernelInfo& info : instruction_sets()) {
     if (!info.available) continue;
     for (const std::int64_t batch : {1, 2}) {
       for (const std::int64_t kv_heads : {1, 3}) {
@@ -180,7 +180,7 @@ TEST(Layout, NothingBehindTheWorkspace) {
 // Not in the case table's sizes alone: a smaller batch has more groups of keys a head.
 TEST(Layout, WorkspacesGrowWithTheShape) {
   PhiloxStream random(9);
-  for (const KernelInfo& info : list_kernels()) {
+  for (const KernelInfo& info : instruction_sets()) {
     if (!info.available) continue;
     for (int trial = 0; trial < 3000; ++trial) {
       AttentionShape large, small;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "fovea/plan/forget.h"
+#include "fovea/mechanisms/forget.h"
 #include "plan/cases.h"
 
 namespace fovea::testing {
@@ -99,7 +99,32 @@ TEST(Mod, ForgettingGate) {
          {.output = alibi});
   for (std::int64_t n = 0; n < output.count(); ++n) ASSERT_NEAR(element(output, n), element(alibi, n), 1e-13);
   EXPECT_THROW(forget_queries(sums, Q, 4), InvalidArgument);
+  EXPECT_THROW(forget_queries(sums, Q, std::vector<std::int64_t>{0, 4}), InvalidArgument);
+  EXPECT_THROW(forget_queries(sums, Q, std::vector<std::int64_t>{0}), InvalidArgument);
+  EXPECT_THROW(forget_gradient(d_query, d_key, std::vector<std::int64_t>{0, 1, 2}), InvalidArgument);
   EXPECT_THROW(forget_sums(q), InvalidArgument);
+}
+
+// Entries with offsets of their own get the sums, and give back the derivatives, of calls of those offsets.
+TEST(Mod, ForgettingGateOfOffsetsByEntry) {
+  const std::int64_t B = 3, H = 2, Q = 4, K = 9;
+  const std::vector<std::int64_t> offsets{5, 0, 3};
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const Tensor sums = forget_sums(random_tensor(dtype, {B, H, K}, 1)),
+                 d_query = random_tensor(dtype, {B, H, Q, 1}, 2),
+                 d_key = random_tensor(dtype, {B, H, 1, K}, 3), queries = forget_queries(sums, Q, offsets),
+                 gradient = forget_gradient(d_query, d_key, offsets);
+    for (std::int64_t b = 0; b < B; ++b) {
+      const std::int64_t offset = offsets[static_cast<std::size_t>(b)];
+      const Tensor alone = forget_gradient(d_query, d_key, offset);
+      for (std::int64_t row = b * H; row < (b + 1) * H; ++row) {
+        for (std::int64_t i = 0; i < Q; ++i)
+          EXPECT_EQ(element(queries, row * Q + i), element(sums, row * K + offset + i));
+        for (std::int64_t l = 0; l < K; ++l)
+          EXPECT_EQ(element(gradient, row * K + l), element(alone, row * K + l));
+      }
+    }
+  }
 }
 
 TEST(Mod, AsTheirPapersHaveThem) {
@@ -171,7 +196,7 @@ TEST(Mod, ArgumentsAreCheckedByName) {
       return score;
     });
     AttentionInputs far{.query = q, .key = k, .value = k};
-    for (const KernelInfo& info : list_kernels()) {
+    for (const KernelInfo& info : instruction_sets()) {
       if (!info.available) continue;
       attend(make_plan({.mods = {looks}}, shape, {.kernel = info.isa}), far, {.output = out},
              {.executor = &serial_executor()});

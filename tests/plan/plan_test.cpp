@@ -16,6 +16,19 @@ Tensor random(Shape shape, std::uint64_t seed) {
   return random_tensor(DType::f32, shape, seed);
 }
 
+// Forgotten, the width of values is that of queries: weights alone have to be asked for.
+TEST(Plan, ValuesAreAsWideAsQueriesUnlessTold) {
+  const AttentionShape left_out{.query_len = 2, .key_len = 3, .head_dim = 5};
+  EXPECT_EQ(make_plan({}, left_out).shape().value_dim, 5);
+  AttentionShape told = left_out;
+  told.value_dim = 7;
+  EXPECT_EQ(make_plan({}, told).shape().value_dim, 7);
+  told.value_dim = AttentionShape::no_values;
+  EXPECT_EQ(make_plan({}, told).shape().value_dim, 0);
+  told.value_dim = -2;
+  EXPECT_THROW(make_plan({}, told), InvalidArgument);
+}
+
 TEST(Plan, CapacityServesSmallerCalls) {
   const AttentionPlan plan = make_plan(
       {.mask = Causal{}}, {.batch = 3, .query_len = 64, .key_len = 128, .head_dim = 8, .value_dim = 8});

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "fovea/plan/local.h"
+#include "fovea/mechanisms/local.h"
 #include "plan/draws.h"
 
 namespace fovea::testing {
@@ -264,7 +264,7 @@ TEST(Score, LocalGradientsAreDerivatives) {
 
 // Whatever an ISA's minimum makes of one.
 TEST(Score, ANanGoesThroughATanh) {
-  for (const KernelInfo& info : list_kernels()) {
+  for (const KernelInfo& info : instruction_sets()) {
     if (!info.available) continue;
     for (const DType dtype : {DType::f32, DType::f64}) {
       const Tensor query = random_tensor(dtype, {1, 1, 6, 20}, 1),

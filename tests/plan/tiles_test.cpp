@@ -16,7 +16,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 std::vector<std::string> kernels_here(std::initializer_list<const char*> isas) {
   std::vector<std::string> here;
-  for (const KernelInfo& info : list_kernels()) {
+  for (const KernelInfo& info : instruction_sets()) {
     for (const char* isa : isas) {
       if (info.isa == isa && info.available) here.push_back(info.isa);
     }
@@ -201,7 +201,7 @@ TEST(Tiles, ForwardAndBackwardMakeTheSameWeights) {
       for (std::int64_t i = 0; i < c.query.count(); ++i) set_element(c.query, i, 0.7515);
       for (std::int64_t i = 0; i < c.key.count(); ++i) set_element(c.key, i, 1.0019);
       for (std::int64_t i = 0; i < c.d_output.count(); ++i) set_element(c.d_output, i, 1.0);
-      for (const KernelInfo& info : list_kernels()) {
+      for (const KernelInfo& info : instruction_sets()) {
         if (!info.available || info.isa == "reference") continue;
         const Outcome got = run(c, info.isa, precision);
         EXPECT_NEAR(element(got.d_value, 0), static_cast<double>(queries), 1e-3)
@@ -269,9 +269,9 @@ TEST(Tiles, PrecisionIsOfF32Alone) {
 }
 
 TEST(Tiles, RefuseWhatTheyCannotAndSayWhy) {
-  const AttentionShape shape{.query_len = 8, .key_len = 8, .head_dim = 8, .value_dim = 8};
+  const AttentionShape shape{.query_len = 9, .key_len = 8, .head_dim = 8, .value_dim = 8};
   const AttentionPlan full = make_plan({}, shape, {.kernel = "tiles"});
-  EXPECT_EQ(full.kernel(), "baseline flash");
+  EXPECT_EQ(full.kernel(), "baseline tiled");
   EXPECT_NE(explain(full).find("refused portable tiles: f32 at Precision::full"), std::string::npos);
   EXPECT_EQ(make_plan({}, shape, {.precision = Precision::high, .kernel = "tiles"}).kernel(),
             "portable tiles");
@@ -280,7 +280,7 @@ TEST(Tiles, RefuseWhatTheyCannotAndSayWhy) {
        {AttentionSpec{.mods = {SoftCap{}}}, AttentionSpec{.normalizer = Entmax{1.5}},
         AttentionSpec{.dropout = {0.1}}, AttentionSpec{.scale = -1.0}, AttentionSpec{.score = Bilinear{}}}) {
     const AttentionPlan plan = make_plan(spec, shape, {.dtype = DType::bf16, .kernel = "tiles"});
-    EXPECT_EQ(plan.kernel(), "baseline flash") << explain(plan);
+    EXPECT_TRUE(plan.kernel().starts_with("baseline ")) << explain(plan);
   }
 }
 

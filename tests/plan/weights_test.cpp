@@ -14,7 +14,7 @@ namespace {
 TEST(Weights, RowsSumToOneHoweverScoresRise) {
   const AttentionShape shape{.query_len = 60, .key_len = 600, .head_dim = 16, .value_dim = 3};
   for (const double size : {1.0, 6.0, 100.0}) {
-    for (const KernelInfo& info : list_kernels()) {
+    for (const KernelInfo& info : instruction_sets()) {
       if (!info.available) continue;
       const Tensor q = random_tensor(DType::f32, {1, 1, 60, 16}, 1),
                    k = random_tensor(DType::f32, {1, 1, 600, 16}, 2),

@@ -17,7 +17,6 @@ import pytest
 
 import fovea
 
-MODULES = ["fovea", *(f"fovea.{name}" for name in ("_call", "masks", "mods", "normalizers", "rope", "scores"))]
 DOCS = Path(__file__).parents[2] / "docs"
 TUTORIAL = DOCS / "python.md"
 # In English and Chinese, with the same blocks. What a block prints stands behind it as ```text.
@@ -35,6 +34,12 @@ def _globals() -> dict[str, Any]:
     return {"fovea": fovea, "q": q, "k": k, "v": v}
 
 
+PUBLIC = [name for name in fovea.__all__ if not inspect.ismodule(getattr(fovea, name))]
+# What is made by functions of others, or stands for a whole family.
+BASES = {"Mask", "Mod", "Normalizer", "Score", "InvalidArgument", "Plan"}
+MODULES = sorted({getattr(fovea, name).__module__ for name in PUBLIC if name not in BASES})
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
     module = importlib.import_module(name)
@@ -45,11 +50,6 @@ def test_examples_in_docstrings(name: str) -> None:
             runner.run(test, out=said.write)
         assert not runner.failures, said.getvalue()
     assert runner.tries >= 1
-
-
-PUBLIC = [name for name in fovea.__all__ if not inspect.ismodule(getattr(fovea, name))]
-# What is made by functions of others, or stands for a whole family.
-BASES = {"Mask", "Mod", "Normalizer", "Score", "InvalidArgument", "Plan"}
 
 
 @pytest.mark.parametrize("name", PUBLIC)

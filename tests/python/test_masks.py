@@ -14,7 +14,7 @@ import pytest
 from cases import Sizes
 
 import fovea
-from fovea import masks
+from fovea import _mask, _predicate
 
 NAMED = [name for name in cases.MASKS if name not in ("none", "predicate", "array", "array of 2 axes", "array within")]
 
@@ -102,7 +102,7 @@ def test_a_predicate_is_asked_once_for_each_size(rng: Any) -> None:
 
 
 def test_a_predicate_is_asked_in_blocks(rng: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(masks, "_MOST_SITES", 16)
+    monkeypatch.setattr(_predicate, "_MOST_SITES", 16)
     q, k, v = cases.arrays(rng, Sizes(), np.float64)
     counted = Counted(lambda b, h, i, j: (i + j + b) % 3 != 0)
     got = fovea.attention(q, k, v, mask=fovea.Predicate(counted))
@@ -278,7 +278,7 @@ def test_key_lengths_that_stand_twice(rng: Any) -> None:
 def test_a_mask_of_many_levels(rng: Any) -> None:
     """As deep as it may be, everything works; deeper is refused where it is made."""
     mask: Any = fovea.Causal()
-    for _ in range(masks._MOST_LEVELS):
+    for _ in range(_mask._MOST_LEVELS):
         mask = ~mask
     q, k, v = cases.arrays(rng, Sizes(), np.float64)
     assert np.array_equal(fovea.attention(q, k, v, mask=mask), fovea.attention(q, k, v, mask=fovea.Causal()))

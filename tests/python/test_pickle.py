@@ -70,17 +70,19 @@ def test_a_deep_copy_has_arrays_of_its_own() -> None:
     assert same(called(deep), before) and not same(called(shallow), before)
 
 
-def _child(plans: Any, queue: Any) -> None:
-    queue.put([called(plan) for plan in plans])
+# A pipe and no queue, here and in test_plan.py: a queue has semaphores, which need a /dev/shm that one may write to.
+def _child(plans: Any, sender: Any) -> None:
+    sender.send([called(plan) for plan in plans])
 
 
 def test_to_a_spawned_process() -> None:
     plans = [fovea.plan(**SIZES, **spec) for spec in SPECS.values()]
     context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    child = context.Process(target=_child, args=(plans, queue))
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(plans, sender))
     child.start()
-    results = queue.get(timeout=60)
+    assert receiver.poll(60)
+    results = receiver.recv()
     child.join(10)
     assert child.exitcode == 0
     for plan, result in zip(plans, results):

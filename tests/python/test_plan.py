@@ -60,14 +60,14 @@ def test_key_lengths_of_a_plan(rng: Any) -> None:
         run(q, k, v)
 
 
-@pytest.mark.parametrize("kernel", [isa for isa, _, there in fovea.list_kernels() if there])
+@pytest.mark.parametrize("kernel", dict.fromkeys(isa for isa, _, there in fovea.list_kernels() if there))
 def test_kernels_agree(rng: Any, kernel: str) -> None:
     q, k, v = cases.arrays(rng, Sizes(1, 2, 1, 33, 70, 16, 16), np.float32)
     run = fovea.plan(
         num_query_heads=2, num_kv_heads=1, query_len=33, key_len=70, head_dim=16, kernel=kernel, mask=fovea.Causal()
     )
     # The tile kernels refuse f32 in full, which then goes to one of multiply-adds.
-    assert kernel in run.kernel or (kernel in ("amx", "avx512bf16", "tiles") and run.kernel.endswith("flash"))
+    assert kernel in run.kernel or (kernel in ("amx", "avx512bf16", "tiles") and run.kernel.endswith(" tiled"))
     wanted = oracle.attention(q, k, v, mask=fovea.Causal())[0]
     assert np.abs(run(q, k, v) - wanted).max() < 2e-5
     out = np.empty_like(q)
@@ -115,9 +115,9 @@ def test_other_threads_run_meanwhile() -> None:
     assert counted > 10
 
 
-def _child(queue: Any) -> None:
+def _child(sender: Any) -> None:
     x = np.ones((1, 4, 256, 16), np.float32)
-    queue.put(float(fovea.attention(x, x, x).sum()))
+    sender.send(float(fovea.attention(x, x, x).sum()))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
@@ -127,22 +127,22 @@ def test_a_forked_child_computes() -> None:
     x = np.ones((1, 4, 256, 16), np.float32)
     wanted = float(fovea.attention(x, x, x).sum())  # the pool's threads are there, and no child inherits them
     context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    child = context.Process(target=_child, args=(queue,))
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(sender,))
     child.start()
     child.join(5)
     hung = child.is_alive()
     if hung:
         child.kill()
         child.join()
-    assert not hung and child.exitcode == 0 and queue.get(timeout=5) == wanted
+    assert not hung and child.exitcode == 0 and receiver.poll(5) and receiver.recv() == wanted
 
 
 def test_spawned_child_computes() -> None:
     context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    child = context.Process(target=_child, args=(queue,))
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(sender,))
     child.start()
-    assert queue.get(timeout=30) == 4 * 256 * 16
+    assert receiver.poll(30) and receiver.recv() == 4 * 256 * 16
     child.join(10)
     assert child.exitcode == 0

@@ -51,6 +51,15 @@ struct ArgumentDeclaration {
     identity  ///< a matrix that changes nothing: its two sizes have to be equal
   };
   enum class Layout : std::uint8_t { contiguous_rows, contiguous, any };
+  /// What a layer that learns the argument lets it start as.
+  enum class Start : std::uint8_t {
+    told,   ///< by who makes the layer: nothing is known of it
+    given,  ///< it comes with each call, made from the data: there is nothing to learn
+    zero,
+    one,
+    xavier,  ///< uniform, ±sqrt(6 / (rows + columns)); a vector's is that of one row
+    alibi    ///< alibi_slopes, one a head
+  };
 
   std::string name;  ///< "W"; the full name has the part before it
   std::vector<ArgumentAxis> axes;
@@ -59,6 +68,7 @@ struct ArgumentDeclaration {
   bool by_head = false;  ///< may have an axis of num_query_heads before `axes`: one tensor a query head
   bool learned = true;   ///< false: it has no gradient
   bool finite = false;   ///< infinities and NaN are refused: the elements are read when a call is checked
+  Start start = Start::told;
 };
 
 /// "[hidden, query_dim]" in the numbers of a call: "[8, 64]", "[2 or 1, 4 or 1, 1, 32]".

@@ -114,6 +114,8 @@ class MaskNode {
   virtual bool by_head() const { return false; }
   /// 1 + that of the deepest part.
   virtual int depth() const { return 1; }
+  /// True where the text form says all that there is to the mask, so that equal texts mean equal masks.
+  virtual bool text_is_all() const { return false; }
 };
 
 /// Every key: the mask of plain attention.
@@ -202,6 +204,9 @@ class Mask {
   friend Mask operator&(const Mask& a, const Mask& b);
   friend Mask operator|(const Mask& a, const Mask& b);
   friend Mask operator~(const Mask& a);
+  /// True for copies of one mask, and for masks of equal texts where those say all there is to them. Two
+  /// predicates made apart are never equal.
+  friend bool operator==(const Mask& a, const Mask& b);
 
  private:
   std::shared_ptr<const MaskNode> node_;

@@ -82,6 +82,8 @@ class ModNode {
   /// True where the mod hides keys by scores of -infinity, of which a later mod may make numbers again: then
   /// none may follow but such as hide too.
   virtual bool hides() const { return false; }
+  /// What a layer lets the arguments start as where it learns them.
+  virtual ArgumentDeclaration::Start start() const { return ArgumentDeclaration::Start::told; }
   /// The entry for query - key.
   virtual std::int64_t entry(std::int64_t distance) const {
     static_cast<void>(distance);
@@ -228,18 +230,24 @@ ModCode<T> code(ModIsa isa) {
 template <class F, std::size_t N>
 class LambdaMod : public ModNode {
  public:
-  LambdaMod(std::string name, std::array<const char*, N> arguments, F f)
-      : name_(std::move(name)), arguments_(arguments.begin(), arguments.end()), f_(std::move(f)) {}
+  LambdaMod(std::string name, std::array<const char*, N> arguments, F f,
+            ArgumentDeclaration::Start start = ArgumentDeclaration::Start::told)
+      : name_(std::move(name)),
+        arguments_(arguments.begin(), arguments.end()),
+        f_(std::move(f)),
+        start_(start) {}
   ModCode<float> code_f32(ModIsa isa) const override { return code<float, F, N>(isa); }
   ModCode<double> code_f64(ModIsa isa) const override { return code<double, F, N>(isa); }
   const void* self() const override { return &f_; }
   std::string print() const override { return name_; }
   const std::vector<std::string>& arguments() const override { return arguments_; }
+  ArgumentDeclaration::Start start() const override { return start_; }
 
  private:
   std::string name_;
   std::vector<std::string> arguments_;
   F f_;
+  ArgumentDeclaration::Start start_;
 };
 
 }  // namespace mod_detail
@@ -303,7 +311,7 @@ std::int64_t relative_bucket(const RelativeBias& bias, std::int64_t distance);
 
 /// score + Σ_{l = j+1..p} log f_l: what lies far back is forgotten, by gates that the data set (FoX, Lin et
 /// al. 2025, arXiv 2503.02130). Arguments "query" [.., query_len, 1] and "key" [.., 1, key_len], both the
-/// running sums of log f, from plan/forget.h. Only behind a causal mask.
+/// running sums of log f, from mechanisms/forget.h. Only behind a causal mask.
 struct ForgetGate {};
 
 /// score / value; towards 0 softmax becomes the argmax. value > 0.
@@ -315,7 +323,7 @@ struct LearnedTemperature {};
 
 /// score + table[query row][distance], distances cut to [-max_distance, max_distance], entry max_distance +
 /// query - key: a score that depends on the query and on how far the key is (Shaw et al. 2018, arXiv
-/// 1803.02155; with the table (q + w)·r of plan/relative_key.h Transformer-XL's, Dai et al. 2019, arXiv
+/// 1803.02155; with the table (q + w)·r of mechanisms/relative_key.h Transformer-XL's, Dai et al. 2019, arXiv
 /// 1901.02860). Argument "table", [batch or 1, heads or 1, query_len or 1, 2·max_distance + 1].
 struct RelativeKeyBias {
   std::int64_t max_distance = 128;
@@ -323,7 +331,7 @@ struct RelativeKeyBias {
 
 /// Keeps keys within `reach` of a centre that the query chose, hides the others (Luong et al. 2015, arXiv
 /// 1508.04025, section 3.2, local-p). Argument "center", [batch, heads or 1, query_len, 1], a position in key
-/// coordinates, from plan/local.h. The last of the mods, for it makes scores of -inf. reach >= 0.
+/// coordinates, from mechanisms/local.h. The last of the mods, for it makes scores of -inf. reach >= 0.
 struct LocalWindow {
   double reach = 10.0;
 };

@@ -43,8 +43,12 @@ struct AttentionShape {
   std::int64_t num_kv_heads = 1;
   std::int64_t query_len = 0;
   std::int64_t key_len = 0;
-  std::int64_t head_dim = 0;   ///< elements of a query
-  std::int64_t value_dim = 0;  ///< elements of a value; 0: no values and no output, weights alone (pointers)
+  std::int64_t head_dim = 0;  ///< elements of a query
+  /// Elements of a value. Left out, those of a query.
+  std::int64_t value_dim = as_head_dim;
+  static constexpr std::int64_t as_head_dim = -1;
+  /// A value_dim for calls without values and output, which give weights alone (pointers).
+  static constexpr std::int64_t no_values = 0;
   std::int64_t key_dim =
       0;  ///< elements of a key; 0 means head_dim. Differs only where the score has matrices.
   std::int64_t hidden = 0;  ///< Additive, Coverage, LowRankBilinear: the length of v, the rank.

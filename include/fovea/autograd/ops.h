@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "fovea/attention/spec.h"
 #include "fovea/autograd/var.h"
+#include "fovea/plan/plan.h"
 #include "fovea/plan/rope.h"
 
 namespace fovea::autograd {
@@ -20,7 +22,20 @@ Var multiply(const Var& a, const Var& b);  ///< same shape
 Var scale(const Var& x, float factor);
 Var tanh(const Var& x);
 Var sigmoid(const Var& x);
-Var relu(const Var& x);
+/// Of the feed-forward parts of models.
+enum class Activation : std::uint8_t {
+  relu,       ///< max(0, x)
+  gelu,       ///< x·Φ(x), Φ the normal distribution function (Hendrycks and Gimpel 2016, arXiv 1606.08415)
+  gelu_tanh,  ///< ½x(1 + tanh(sqrt(2/π)(x + 0.044715x³))), which GPT-2, Gemma and T5 v1.1 call gelu too
+  silu,       ///< x·σ(x) (Elfwing et al. 2017, arXiv 1702.03118), also called swish
+  quick_gelu,  ///< x·σ(1.702x): CLIP
+};
+Var activate(Activation activation, const Var& x);
+inline Var relu(const Var& x) {
+  return activate(Activation::relu, x);
+}
+/// activation(gate) ∘ x, of one shape (Shazeer 2020, arXiv 2002.05202).
+Var gated(Activation activation, const Var& gate, const Var& x);
 /// Counter-based: element i is kept iff byte i of the Philox stream (seed, stream) says so; rate rounded to
 /// k/256 as in attention/dropout.h.
 Var dropout(const Var& x, float rate, std::uint64_t seed, std::uint64_t stream);
@@ -58,24 +73,40 @@ Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor 
 /// of its parts: Bojanowski et al. 2017, arXiv 1607.04606. `weights` one an id, or none: 1 each.
 Var embedding_sums(const Var& table, std::span<const std::int32_t> ids, std::span<const std::int64_t> counts,
                    std::span<const float> weights = {});
-/// x [..., D], gamma [D], beta [D]. Ba et al. 2016, arXiv 1607.06450.
-Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon);
+/// (x - mean) / sqrt(variance + epsilon) ∘ (gamma + gamma_offset) + beta over the last axis: x [..., D],
+/// gamma [D], beta [D] or empty (Ba et al. 2016, arXiv 1607.06450). An offset of 1 lets gamma start, and
+/// decay, at 0.
+Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon, float gamma_offset = 0.0f);
+/// x / sqrt(mean x² + epsilon) ∘ (gamma + gamma_offset) over the last axis: x [..., D], gamma [D] (Zhang and
+/// Sennrich 2019, arXiv 1910.07467). Gemma's gamma has an offset of 1.
+Var rms_norm(const Var& x, const Var& gamma, float epsilon, float gamma_offset = 0.0f);
 
 // -- recurrent. Gate inputs W x + b are computed for all steps at once with `linear` beforehand.
-enum class Cell : std::uint8_t { rnn, gru };
-/// Gates of a cell: 1 (tanh RNN) or 3 (GRU; order reset, update, new; h' = (1-z) n + z h, n = tanh(x_n + r ∘
-/// (R_n h + b_n)): Cho et al. 2014 in PyTorch's and cuDNN's form).
+enum class Cell : std::uint8_t {
+  rnn,  ///< h' = tanh(x + R h + b) (Elman 1990)
+  gru,  ///< gates reset, update, new; h' = (1-z) n + z h, n = tanh(x_n + r ∘ (R_n h + b_n)): Cho et al. 2014
+        ///< in PyTorch's and cuDNN's form
+  lstm  ///< gates input, forget, cell, output; c' = f ∘ c + i ∘ g, h' = o ∘ tanh(c') (Hochreiter and
+        ///< Schmidhuber 1997, with the forget gate of Gers et al. 2000)
+};
+/// Rows of gates: 1, 3 or 4 times H.
 constexpr int gate_count(Cell cell) noexcept {
-  return cell == Cell::gru ? 3 : 1;
+  return cell == Cell::lstm ? 4 : cell == Cell::gru ? 3 : 1;
 }
-/// One step. gates [B, G*H], state [B, H], weight [G*H, H], bias [G*H] -> [B, H].
+/// Elements of a cell's state, S, in units of H: an LSTM's is [h, c], of the others h alone.
+constexpr int state_count(Cell cell) noexcept {
+  return cell == Cell::lstm ? 2 : 1;
+}
+/// One step. gates [B, G*H], state [B, S*H], weight [G*H, H], bias [G*H] -> [B, S*H].
 Var cell_step(Cell cell, const Var& gates, const Var& state, const Var& weight, const Var& bias);
 enum class Direction : std::uint8_t { forward, backward };
-/// All steps of a padded batch. gates [B, T, G*H], state [B, H] (empty: zeros) -> states [B, T, H]. Steps t
-/// >= lengths[b] copy the state unchanged (forward) or hold the initial state (backward direction, which
+/// All steps of a padded batch. gates [B, T, G*H], state [B, S*H] (empty: zeros) -> states [B, T, S*H]. Steps
+/// t >= lengths[b] copy the state unchanged (forward) or hold the initial state (backward direction, which
 /// starts at lengths[b]-1), and pass no gradient to gates.
 Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& state, const Var& weight,
                   const Var& bias, std::span<const std::int64_t> lengths);
+/// What a cell shows of its states [..., S*H] to other layers, h: [..., H].
+Var shown(Cell cell, const Var& states);
 
 // -- attention, on the engine
 /// An argument of a call by its full name (attention/argument.h): {"score.W", W}, {"mods[0].slope", slopes}.
@@ -90,10 +121,15 @@ struct AttentionCall {
   std::int64_t num_kv_heads = 1;
   std::span<const std::int64_t> key_lengths = {};  ///< for KeyLengths{} in the mask
   std::int64_t query_offset = 0;
+  /// One a batch entry, in the place of query_offset, which then stays 0.
+  std::span<const std::int64_t> query_offsets = {};
   std::uint64_t dropout_seed = 0;
   std::uint64_t sample_seed = 0;                  ///< of HardSample and GumbelSample
   std::vector<AttentionArgument> arguments = {};  ///< of the spec, in f32
-  Tensor* weights = nullptr;                      ///< if given, receives [B, Hq, Lq, Lk]
+  /// A plan made before, of f32, for a caller that calls often: `spec` is then not read. It serves this call
+  /// and its backward pass, so the call's sizes have to be within its shape.
+  std::optional<AttentionPlan> plan = std::nullopt;
+  Tensor* weights = nullptr;  ///< if given, receives [B, Hq, Lq, Lk]
 };
 /// query [B, Lq, Hq*dq], key [B, Lk, Hkv*dk], value [B, Lk, Hkv*dv] -> [B, Lq, Hq*dv]: heads are strided
 /// views, nothing is transposed. Throws what make_plan and attend throw: for an argument that the spec does
@@ -107,34 +143,38 @@ Var attention_weights(const AttentionCall& call, const Var& query, const Var& ke
 /// x [B, L, num_heads * dim] -> the same, the first elements of each head of row l turned as at position
 /// `first` + l (plan/rope.h). Throws InvalidArgument for positions that are not in the table.
 Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::int64_t first = 0);
+/// The same with a `first` for each of the B batch entries.
+Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::span<const std::int64_t> first);
 
-// -- losses
-struct CrossEntropyStats {
-  double loss = 0.0;  ///< sum over tokens of the smoothed loss, nats
-  double log_likelihood =
-      0.0;  ///< sum over tokens of log p(target), nats: perplexity = exp(-log_likelihood / tokens)
-  std::int64_t tokens = 0;
-  std::int64_t correct = 0;  ///< tokens whose argmax is the target
+// -- losses. Each is reduction.scale · Σ_n reduction.weights[n] · loss_n over its terms, [1]: a mean is a
+// scale of 1/n.
+struct Reduction {
+  std::span<const float> weights = {};  ///< one a term, of any sign (REINFORCE's advantage); none: 1 each
+  float scale = 1.0f;
 };
-/// Σ over rows whose target >= 0 of the label-smoothed cross-entropy of softmax(x Wᵀ + b), times
-/// `loss_scale`: the logits [N, V] are never whole in memory; chunks of rows are computed, and their
-/// gradients at once. x [N, D], weight [V, D], bias [V] or empty, targets [N] (-1: ignored). Smoothing: (1-ε)
-/// on the target, ε/V on every class (Szegedy et al. 2016). Returns [1].
+/// Of a loss over rows with targets. Weights and scale have no part in it.
+struct CrossEntropyStats {
+  double loss = 0.0;            ///< sum over tokens of the (smoothed) loss, nats
+  double log_likelihood = 0.0;  ///< sum over tokens of log p(target), nats: perplexity = exp(-mean)
+  std::int64_t tokens = 0;      ///< rows whose target is not -1
+  std::int64_t correct = 0;     ///< tokens whose argmax is the target
+};
+/// The terms are the rows whose target >= 0; loss_n is the label-smoothed cross-entropy of softmax(x Wᵀ + b).
+/// The logits [N, V] are never whole in memory: chunks of rows are computed, and their gradients at once. x
+/// [N, D], weight [V, D], bias [V] or empty, targets [N] (-1: ignored). Smoothing: (1-ε) on the target, ε/V
+/// on every class (Szegedy et al. 2016).
 Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
-                         std::span<const std::int32_t> targets, float smoothing, float loss_scale,
-                         CrossEntropyStats* stats);
-
-/// Σ_n row_weights[n] · -log softmax(logits_n)[target_n] over the rows whose target >= 0: [1]. logits [N, V];
-/// row_weights: one a row, of any sign (REINFORCE's advantage), none given: 1 each. `stats` counts rows
-/// without their weights.
-Var cross_entropy(const Var& logits, std::span<const std::int32_t> targets,
-                  std::span<const float> row_weights = {}, CrossEntropyStats* stats = nullptr);
-/// Σ_n row_weights[n] · -log p_n[target_n] for rows that are probabilities already, as attention_weights
-/// gives them: [1]. probabilities [N, V]; one below 1e-30 counts as 1e-30.
+                         std::span<const std::int32_t> targets, float smoothing = 0.0f,
+                         const Reduction& reduction = {}, CrossEntropyStats* stats = nullptr);
+/// The terms are the rows of logits [N, V] whose target >= 0; loss_n = -log softmax(logits_n)[target_n].
+Var cross_entropy(const Var& logits, std::span<const std::int32_t> targets, const Reduction& reduction = {},
+                  CrossEntropyStats* stats = nullptr);
+/// The terms are the rows of probabilities [N, V] whose target >= 0, as attention_weights gives them; loss_n
+/// = -log p_n[target_n], where a probability below 1e-30 counts as 1e-30.
 Var negative_log_likelihood(const Var& probabilities, std::span<const std::int32_t> targets,
-                            std::span<const float> row_weights = {}, CrossEntropyStats* stats = nullptr);
-/// Σ weights_i (x_i - target_i)²: [1]. target and weights have x's shape; weights may be empty: 1 each.
-Var squared_error(const Var& x, const Tensor& target, const Tensor& weights = {});
+                            const Reduction& reduction = {}, CrossEntropyStats* stats = nullptr);
+/// The terms are the elements of x; loss_n = (x_n - target_n)². target has x's shape.
+Var squared_error(const Var& x, const Tensor& target, const Reduction& reduction = {});
 
 /// The first of the largest elements of each row of `rows` [N, V].
 std::vector<std::int32_t> argmax_rows(const Tensor& rows);

@@ -1,8 +1,8 @@
 // Layers: plain structs of parameters with a forward.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -20,12 +20,25 @@ struct Linear {
   Var operator()(Context& context, const Var& x) const;
 };
 
-struct LayerNorm {
-  Parameter* gamma = nullptr;  ///< "<name>.weight"
-  Parameter* beta = nullptr;   ///< "<name>.bias"
+/// How rows are normalised.
+struct NormSpec {
+  enum class Kind : std::uint8_t {
+    layer,  ///< Ba et al. 2016, arXiv 1607.06450
+    rms     ///< Zhang and Sennrich 2019, arXiv 1910.07467; never has a bias
+  };
+  Kind kind = Kind::layer;
   float epsilon = 1e-5f;
-  LayerNorm() = default;
-  LayerNorm(ParameterSet& set, const std::string& name, std::int64_t dim);
+  /// Rows are multiplied by weight + offset. With an offset of 1, Gemma's, weights start at 0.
+  float weight_offset = 0.0f;
+  Linear::Bias bias = Linear::Bias::with;
+};
+
+struct Norm {
+  Parameter* weight = nullptr;  ///< [dim], "<name>.weight"
+  Parameter* bias = nullptr;    ///< [dim], "<name>.bias"; null: none
+  NormSpec spec = {};
+  Norm() = default;
+  Norm(ParameterSet& set, const std::string& name, std::int64_t dim, const NormSpec& spec = {});
   Var operator()(Context& context, const Var& x) const;
 };
 
@@ -37,7 +50,8 @@ struct Embedding {
   Var operator()(Context& context, std::span<const std::int32_t> ids, float factor = 1.0f) const;
 };
 
-/// One direction of an RNN or GRU: input weights "<name>.weight_ih" [G*H, in], "<name>.bias_ih"; recurrent
+/// One direction of an RNN, GRU or LSTM, whose state has S*H elements (autograd::state_count): input weights
+/// "<name>.weight_ih" [G*H, in], "<name>.bias_ih"; recurrent
 /// "<name>.weight_hh" [G*H, H], "<name>.bias_hh".
 struct Recurrent {
   autograd::Cell cell = autograd::Cell::gru;
@@ -47,46 +61,14 @@ struct Recurrent {
   Recurrent() = default;
   Recurrent(ParameterSet& set, const std::string& name, autograd::Cell cell, std::int64_t in,
             std::int64_t hidden);
-  /// x [B, T, in] -> states [B, T, H].
+  /// x [B, T, in] -> states [B, T, S*H].
   Var sequence(Context& context, const Var& x, autograd::Direction direction, const Var& initial,
                std::span<const std::int64_t> lengths) const;
-  /// x [B, in], state [B, H] -> [B, H].
+  /// x [B, in], state [B, S*H] -> [B, S*H].
   Var step(Context& context, const Var& x, const Var& state) const;
-};
-
-/// Keys and values already projected, [batch, capacity, num_heads * dim]; `length` rows are in use. A decoder
-/// appends a row a step.
-struct ProjectedKeys {
-  Tensor key, value;
-  std::int64_t length = 0;
-  std::int64_t read = 0;  ///< rows ever appended: the position of the next, where earlier ones were forgotten
-};
-
-/// Multi-head attention (Vaswani et al. 2017, section 3.2.2) on the engine. Names: q_proj, k_proj, v_proj,
-/// out_proj.
-struct MultiHeadAttention {
-  Linear query, key, value, output;
-  std::int64_t num_heads = 1;
-  float dropout = 0.0f;
-  /// Turns queries and keys by their positions, rows of `memory` and of a cache counted from 0 and queries
-  /// from query_offset: for a sequence that attends to itself.
-  std::optional<RopeTable> rope = {};
-  MultiHeadAttention() = default;
-  MultiHeadAttention(ParameterSet& set, const std::string& name, std::int64_t dim, std::int64_t num_heads,
-                     float dropout);
-  struct Call {
-    Mask mask;
-    std::span<const std::int64_t> key_lengths = {};
-    std::int64_t query_offset = 0;
-    Tensor* weights = nullptr;  ///< if given, receives [B, heads, Lq, Lk]
-  };
-  /// x [B, Lq, dim], memory [B, Lk, dim] -> [B, Lq, dim].
-  Var operator()(Context& context, const Var& x, const Var& memory, const Call& call) const;
-  /// Inference with keys and values computed before: x [B, Lq, dim].
-  Var attend_projected(Context& context, const Var& x, const ProjectedKeys& keys, const Call& call) const;
-  /// Projects memory [B, L, dim] and appends the rows to `keys` (allocated with room for `capacity` rows on
-  /// first use, grown by doubling).
-  void append(Context& context, const Var& memory, ProjectedKeys& keys, std::int64_t capacity) const;
+  /// What other layers see of states [..., S*H]: [..., H].
+  Var shown(const Var& states) const { return autograd::shown(cell, states); }
+  std::int64_t hidden() const { return weight ? weight->value.size(1) : 0; }
 };
 
 /// Lets `matrices`, between which a score is a sum of `dim` products, start and learn as those of that score

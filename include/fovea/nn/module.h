@@ -22,8 +22,9 @@ using autograd::Var;
 class ParameterSet {
  public:
   explicit ParameterSet(std::uint64_t seed) : seed_(seed) {}
-  ParameterSet(const ParameterSet&) = delete;
-  ParameterSet& operator=(const ParameterSet&) = delete;
+  /// Moving keeps the addresses of the parameters, so layers that hold them go on working.
+  ParameterSet(ParameterSet&&) = default;
+  ParameterSet& operator=(ParameterSet&&) = default;
 
   /// Xavier-uniform: ±sqrt(6 / (in + out)) times gain, for [out, in].
   Parameter& xavier(std::string name, Shape shape, float gain = 1.0f);

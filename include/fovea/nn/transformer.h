@@ -1,5 +1,5 @@
-// The Transformer as blocks (Vaswani et al. 2017, arXiv 1706.03762): every model that is one, encoder,
-// decoder or decoder alone, is a stack of the same layers and differs in its masks.
+// The one forward of all stacks of blocks (Vaswani et al. 2017, arXiv 1706.03762): every model that is a
+// Transformer, encoder, decoder or decoder alone, differs in its blocks (blocks.h) and its masks.
 #pragma once
 
 #include <functional>
@@ -9,40 +9,35 @@
 #include <string_view>
 #include <vector>
 
-#include "fovea/nn/layers.h"
+#include "fovea/nn/blocks.h"
 
 namespace fovea::nn {
 
-/// Where layer norm stands: after the residual sum, as in the paper, or before each sub-layer, which trains
-/// without warm-up (Xiong et al. 2020, arXiv 2002.04745).
-enum class NormPlace : std::uint8_t { pre, post };
-
-/// max(0, x W1 + b1) W2 + b2 (section 3.3). Names: fc1, fc2.
+/// A feed-forward part of either kind.
 struct FeedForward {
-  Linear first, second;
+  Linear gate, first, second;  ///< `gate` has no weight where the part has none
+  autograd::Activation activation = autograd::Activation::relu;
   FeedForward() = default;
-  FeedForward(ParameterSet& set, const std::string& name, std::int64_t dim, std::int64_t inner);
+  FeedForward(ParameterSet& set, const std::string& name, std::int64_t dim, const Mlp& mlp);
   Var operator()(Context& context, const Var& x) const;
 };
 
-struct StackOptions {
-  std::int64_t layers = 2, dim = 64, feed_forward = 128, heads = 4;
-  /// What a layer attends to besides its own sequence: nothing, or a memory (an encoder's output).
-  enum class Reads : std::uint8_t { itself, memory };
-  Reads reads = Reads::itself;
-  NormPlace norm = NormPlace::pre;
-  float dropout = 0.0f, attention_dropout = 0.0f;
-  /// Rotary positions in the attention of the sequence to itself, for sequences up to so long; 0: none.
-  std::int64_t rotary_positions = 0;
-};
-
-/// Layers of self-attention, attention to a memory where there is one, and a feed-forward part, each inside a
-/// residual sum. Parameters as in Hugging Face's Marian: "<name>.layers.0.self_attn.q_proj.weight",
-/// ".encoder_attn", ".fc1", ".fc2", "_layer_norm"; pre-norm ends with "<name>.layer_norm".
+/// The blocks of a spec, one after the other. Parameters as in Hugging Face's Marian:
+/// "<name>.layers.0.self_attn.q_proj.weight", ".encoder_attn", ".fc1", ".fc2", and norms
+/// "self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm", those at the end of a sandwiched
+/// branch "self_attn_end_norm", "encoder_attn_end_norm", "final_end_norm"; "<name>.layernorm_embedding",
+/// "<name>.layer_norm".
 class TransformerStack {
  public:
   TransformerStack() = default;
-  TransformerStack(ParameterSet& set, const std::string& name, const StackOptions& options);
+  /// A stack without blocks hands on what it reads, through the final norm where it has one. Throws what
+  /// MultiHeadAttention throws.
+  TransformerStack(ParameterSet& set, const std::string& name, const StackSpec& spec);
+
+  const StackSpec& spec() const noexcept { return spec_; }
+  /// What the first block reads: x [B, L, dim] with the positions `first`, `first` + 1, ... added, the
+  /// embedding norm and dropout. Throws InvalidArgument for positions beyond the learned ones.
+  Var enter(Context& context, const Var& x, std::int64_t first = 0) const;
 
   struct Call {
     Mask mask = Everything{};                    ///< of the sequence with itself
@@ -53,6 +48,8 @@ class TransformerStack {
     /// Asked at every attention of every layer for where to leave its weights [B, heads, Lq, Lk]; null:
     /// nowhere. `place` is "self" or "memory".
     std::function<Tensor*(std::string_view place, std::size_t layer)> weights = {};
+    /// Arguments of the mixers that come from the data, the same for all blocks.
+    std::vector<autograd::AttentionArgument> arguments = {};
   };
   /// x [B, L, dim] -> [B, L, dim].
   Var operator()(Context& context, const Var& x, const Call& call) const;
@@ -82,20 +79,29 @@ class TransformerStack {
   std::size_t size() const noexcept { return layers_.size(); }
 
  private:
+  // A branch with the norms around it.
+  struct Branch {
+    NormPlace place = NormPlace::pre;
+    Norm norm, end;  // `end` of a sandwich
+  };
   struct Layer {
     MultiHeadAttention self;
     std::optional<MultiHeadAttention> memory;
-    LayerNorm self_norm, memory_norm, final_norm;
+    Branch self_branch, memory_branch, final_branch;
     FeedForward feed_forward;
+    float dropout = 0.0f;
   };
   template <class Sublayer>
-  Var residual(Context& context, const LayerNorm& norm, const Var& x, Sublayer&& sublayer) const;
+  Var residual(Context& context, const Branch& branch, float dropout, const Var& x,
+               Sublayer&& sublayer) const;
   template <class Self, class Memory>
   Var run(Context& context, Var x, Self&& self, Memory&& memory) const;
+  bool reads_memory() const;
 
-  StackOptions options_;
+  StackSpec spec_;
   std::vector<Layer> layers_;
-  LayerNorm norm_;
+  std::optional<Norm> embedding_norm_, norm_;
+  Parameter* positions_ = nullptr;  // of LearnedPositions
 };
 
 /// A sequence of any length as `queries` rows: learned queries that attend to it (Lee et al. 2019, arXiv

@@ -29,10 +29,13 @@ struct PlanOptions {
   DType dtype = DType::f32;
   /// Of products, where dtype is f32: how exact they must be at least.
   Precision precision = Precision::full;
-  /// Forces a kernel by name ("reference", "baseline", "avx2", "avx512", "avx512bf16", "amx"); empty: the
-  /// environment's FOVEA_ISA, else the best one. A name this machine cannot run, or that does not exist, is
-  /// an error; what "avx512bf16" and "amx" refuse (scores of f32 at Precision::full, score mods: explain says
-  /// what) goes to "avx512".
+  /// Forces an instruction set ("reference", "baseline", "avx2", "avx512", "avx512bf16", "amx") or one of its
+  /// algorithms ("avx512 tiled", as list_kernels names them); empty: the environment's FOVEA_ISA, else the
+  /// best. A name this machine cannot run, or that does not exist, is an error. What the algorithms of
+  /// "avx512bf16" and "amx" refuse (scores of f32 at Precision::full, score mods: explain says what) goes to
+  /// those of "avx512". An algorithm runs however many queries a call has, and for all that it can do,
+  /// forward and backward; the rest goes to the others of its instruction set. Where it cannot give the
+  /// output, that is an error.
   std::string kernel = {};
   /// What attend_backward will be asked for, and whether calls will bring parts of the keys, to be merged by
   /// their log-sum-exps (merge.h): make_plan refuses specs that cannot give it, with the reason.
@@ -48,8 +51,11 @@ class AttentionPlan {
   DType dtype() const noexcept;
   /// Every argument that a call may bring, in the order score, mods, normaliser, weight mods.
   const std::vector<DeclaredArgument>& arguments() const noexcept;
-  /// The kernel that runs: "avx512 flash", "reference", ...
+  /// The kernels that run calls of as many queries as the plan has, forward and backward: "avx512 tiled",
+  /// "reference", ... (what runs those of fewer queries, explain says). Forward where value_dim is 0: that of
+  /// weights alone.
   std::string_view kernel() const noexcept;
+  std::string_view backward_kernel() const noexcept;
 
   struct Impl;
   const Impl& impl() const noexcept { return *impl_; }
@@ -64,16 +70,18 @@ class AttentionPlan {
 AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape,
                         const PlanOptions& options = {});
 
-/// Four lines: the kernel, and each refusal with its reason; the spec; the shape; the share of tiles that the
-/// mask lets skip, for calls with that query offset.
+/// Five lines: the kernels, forward and backward, by the count of queries, and what would be better but
+/// refused, with its reason; the spec; the shape; the kernels of weights; the share of tiles that the mask
+/// lets skip, for calls with that query offset.
 std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query_offset = std::nullopt);
 
-/// Kernels compiled in, best first, with whether this CPU runs them.
+/// A kernel is an algorithm, compiled for an instruction set.
 struct KernelInfo {
-  std::string isa;   ///< what PlanOptions::kernel and FOVEA_ISA take: "avx512"
-  std::string name;  ///< what AttentionPlan::kernel says: "avx512 flash"
-  bool available = false;
+  std::string isa;   ///< "avx512": PlanOptions::kernel and FOVEA_ISA take it for the best of its algorithms
+  std::string name;  ///< "avx512 split": they take it for this one; what AttentionPlan::kernel says
+  bool available = false;  ///< whether this CPU runs it
 };
+/// All that are compiled in, best first.
 std::vector<KernelInfo> list_kernels();
 
 struct AttentionInputs {
@@ -87,6 +95,10 @@ struct AttentionInputs {
   std::span<const std::int64_t> key_lengths = {};
   /// Position of query row 0 in key coordinates; default key_len - query_len (aligned at the end).
   std::optional<std::int64_t> query_offset = std::nullopt;
+  /// The same by batch entry, in the place of query_offset: [batch], or empty. Entries of a cache that hold
+  /// different numbers of keys decode together with key_lengths[b] - query_len each: no default, for a padded
+  /// batch that attends to itself begins at 0 whatever its lengths.
+  std::span<const std::int64_t> query_offsets = {};
   std::uint64_t dropout_seed = 0;
   std::uint64_t sample_seed = 0;  ///< HardSample, GumbelSample
 };

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Optional, Sequence
 
-from .._call import asked
+from .._engine import asked
 from .._spec import take_apart
 from ..normalizers import HardSample
 from . import _op

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from .._arrays import Torch, dtype_name
-from .._call import Asked, backward
+from .._arrays import dtype_name
+from .._engine import Asked, backward
 from .._errors import InvalidArgument
 from .._spec import Call, Shape, Structure, plan_for
+from ._tensors import TENSORS
 
 Tensors = dict[str, Tensor]
 
@@ -25,6 +26,23 @@ class Loss:
     output: Optional[Tensor]
     log_sum_exp: Optional[Tensor]
     weights: Optional[Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """A forward pass.
+
+    Args:
+        inputs: as `_engine.operands` gives them.
+        output, log_sum_exp: as `_engine.forward` wrote them.
+    """
+
+    plan: "_core.Plan"
+    call: Call
+    inputs: Tensors
+    ask: Asked
+    output: Optional[Tensor]
+    log_sum_exp: Optional[Tensor]
 
 
 def is_of_scores(name: str) -> bool:
@@ -57,44 +75,19 @@ def check_lse_differentiable(structure: Structure) -> None:
         )
 
 
-def derivatives(
-    plan: "_core.Plan",
-    call: Call,
-    inputs: Tensors,
-    ask: Asked,
-    output: Optional[Tensor],
-    log_sum_exp: Optional[Tensor],
-    loss: Loss,
-    wanted: Sequence[str],
-) -> Tensors:
-    """By the arguments named in `wanted`; those that the loss does not reach are left out.
-
-    Args:
-        inputs: as `_call.operands` gives them.
-        output, log_sum_exp: as `_call.forward` wrote them.
-    """
+def derivatives(ran: Ran, loss: Loss, wanted: Sequence[str]) -> Tensors:
+    """By the arguments named in `wanted`; those that the loss does not reach are left out."""
     results: Tensors = {}
     if loss.output is not None or loss.weights is not None:
-        results = _of_output_and_weights(plan, call, inputs, ask, output, log_sum_exp, loss, wanted)
+        results = _of_output_and_weights(ran, loss, wanted)
     if loss.log_sum_exp is not None:
-        assert log_sum_exp is not None
-        more = _of_log_sum_exp(call, inputs, ask, log_sum_exp, loss.log_sum_exp, wanted)
-        for name, x in more.items():
+        for name, x in _of_log_sum_exp(ran, loss.log_sum_exp, wanted).items():
             results[name] = results[name] + x if name in results else x
     return results
 
 
-def _of_output_and_weights(
-    plan: "_core.Plan",
-    call: Call,
-    inputs: Tensors,
-    ask: Asked,
-    output: Optional[Tensor],
-    log_sum_exp: Optional[Tensor],
-    loss: Loss,
-    wanted: Sequence[str],
-) -> Tensors:
-    normalizer = call.structure.normalizer
+def _of_output_and_weights(ran: Ran, loss: Loss, wanted: Sequence[str]) -> Tensors:
+    normalizer = ran.call.structure.normalizer
     if normalizer == "argmax":
         # Constant wherever the weights have a derivative.
         wanted = [name for name in wanted if not is_of_scores(name)]
@@ -110,51 +103,48 @@ def _of_output_and_weights(
         wanted = [name for name in wanted if name != "value"]
     if not wanted:
         return {}
-    given = {"output": output, "log_sum_exp": log_sum_exp, "d_output": loss.output, "d_weights": loss.weights}
-    arrays = {name: Torch.operand(x) for name, x in given.items() if x is not None}
-    if loss.weights is None:
-        ask = dataclasses.replace(ask, weight_heads=(), weight_rows=())
-    return backward(plan, call, inputs, arrays, wanted, ask)
+    given = {"output": ran.output, "log_sum_exp": ran.log_sum_exp, "d_output": loss.output, "d_weights": loss.weights}
+    arrays = {name: TENSORS.operand(x) for name, x in given.items() if x is not None}
+    ask = ran.ask if loss.weights is not None else _of_all_weights(ran.ask)
+    return backward(ran.plan, ran.call, ran.inputs, arrays, wanted, ask)
 
 
-def _of_log_sum_exp(
-    call: Call,
-    inputs: Tensors,
-    ask: Asked,
-    log_sum_exp: Tensor,
-    d_lse: Tensor,
-    wanted: Sequence[str],
-) -> Tensors:
+def _of_all_weights(ask: Asked) -> Asked:
+    return dataclasses.replace(ask, weight_heads=(), weight_rows=())
+
+
+def _of_log_sum_exp(ran: Ran, d_lse: Tensor, wanted: Sequence[str]) -> Tensors:
     """d lse / d s = P, and the engine gives dS = P·(dP - D) with dP = d_output · valueᵀ and D = <d_output,
     output>. So a call with values of 0, one wide, d_output of 1 and "output" -d_lse gives dS = P·d_lse, in all
     arguments of the scores, at the cost of a second pass."""
-    check_lse_differentiable(call.structure)
+    assert ran.log_sum_exp is not None
+    check_lse_differentiable(ran.call.structure)
     of_lse = lambda name: is_of_scores(name) and not name.startswith("normalizer.")  # noqa: E731
     wanted = [name for name in wanted if of_lse(name)]
     if not wanted:
         return {}
     structure = dataclasses.replace(
-        call.structure,
+        ran.call.structure,
         normalizer="softmax",
         weight_mods=(),
         dropout=0.0,
-        axes=tuple(pair for pair in call.structure.axes if not pair[0].startswith("weight_mods[")),
+        axes=tuple(pair for pair in ran.call.structure.axes if not pair[0].startswith("weight_mods[")),
     )
-    call = dataclasses.replace(call, structure=structure)
+    call = dataclasses.replace(ran.call, structure=structure)
     # 16 bits would round d_lse, and may not hold it.
-    own = inputs["query"].dtype
+    own = ran.inputs["query"].dtype
     wide = torch.float64 if own == torch.float64 else torch.float32
-    inputs = {name: x.to(wide) for name, x in inputs.items() if of_lse(name)}
+    inputs = {name: x.to(wide) for name, x in ran.inputs.items() if of_lse(name)}
     query, key = inputs["query"], inputs.get("key")
     heads, keys = (query.shape[1], inputs["score.W"].shape[0]) if key is None else (key.shape[1], key.shape[2])
     inputs["value"] = query.new_zeros(()).expand(query.shape[0], heads, keys, 1)
     d_lse = d_lse.to(wide)
     loss = {
         "output": -d_lse.unsqueeze(-1).contiguous(),
-        "log_sum_exp": log_sum_exp.contiguous(),
+        "log_sum_exp": ran.log_sum_exp.contiguous(),
         "d_output": torch.ones_like(d_lse).unsqueeze(-1),
     }
-    ask = dataclasses.replace(ask, weight_heads=(), weight_rows=())
+    ask = _of_all_weights(ran.ask)
     shape = Shape.of(query, key, inputs["value"], call)
     plan = plan_for(call, shape, dtype_name(query, "query"), ask.query_offset)
     found = backward(plan, call, inputs, loss, wanted, ask)

@@ -14,16 +14,18 @@ import torch
 from torch import Tensor
 
 from .. import masks
-from .._arrays import Torch, compute_dtype, described, dtype_name, wants_gradient
-from .._call import Asked, backward, forward, operands
+from .._arrays import compute_dtype, described, dtype_name
+from .._engine import Asked, backward, forward, operands
 from .._errors import InvalidArgument
+from .._mask import any_part, replaced
 from .._spec import Call, Shape, Structure, plan_for
 from .._value import integers
 from . import _text
-from ._derivatives import Loss, derivatives
+from ._derivatives import Loss, Ran, derivatives
 from ._batches import is_wrapped
 from ._kinds import PLAIN, has_tangent, is_known, is_transformed
-from ._operator import NO_SECOND
+from ._operator import NO_SECOND, Inputs
+from ._tensors import TENSORS
 from ._transforms import attend, check_transforms, gradients
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -73,7 +75,7 @@ def checked_for_plan(call: Call, query: Tensor, key: Any, value: Any, seed: Any)
         _checked(name, x)
     tensors.update((name, x) for name, x in call.parameters.items() if isinstance(x, Tensor))
     for name, x in tensors.items():
-        if x is not None and wants_gradient(x):
+        if x is not None and TENSORS.wants_gradient(x):
             raise InvalidArgument(
                 "attention",
                 name,
@@ -121,7 +123,7 @@ def _parameters(call: Call, dtype: torch.dtype) -> dict[str, Tensor]:
     for name, x in call.parameters.items():
         if isinstance(x, Tensor) and not is_known(x):
             raise InvalidArgument("attention", name, "a tensor of PyTorch's own class", f"a {type(x).__name__}")
-        made = Torch.parameter(x, to, name)
+        made = TENSORS.parameter(x, to, name)
         if made.device.type != "cpu":
             raise InvalidArgument("attention", name, "a tensor on the CPU", f"one on {made.device}")
         found[name] = made
@@ -208,8 +210,8 @@ class _Attention(torch.autograd.Function):
         query, key, value = tensors[:3]
         inputs = operands(call, query, key, value, dtype_name(query, "query"))
         wanted = [name for name, need in zip(ctx.names, ctx.needs_input_grad[2:]) if need]
-        loss = Loss(d_output, d_log_sum_exp, d_weights)
-        return derivatives(ctx.plan, call, inputs, ctx.ask, output, log_sum_exp, loss, wanted)
+        ran = Ran(ctx.plan, call, inputs, ctx.ask, output, log_sum_exp)
+        return derivatives(ran, Loss(d_output, d_log_sum_exp, d_weights), wanted)
 
     @staticmethod
     def _gradients_of_batches(ctx: Any, d_output: Any, d_log_sum_exp: Any, d_weights: Any) -> dict[str, Tensor]:
@@ -238,11 +240,11 @@ class _Once(torch.autograd.Function):
 
 def _through_operator(call: Call, query: Tensor, key: Any, value: Any, ask: Asked, seed: Any) -> Any:
     inputs = _operator_inputs(call, query, key, value, ask, seed)
-    outputs = attend(*inputs) if is_transformed() else torch.ops.fovea.attend(*inputs)
+    outputs = attend(inputs) if is_transformed() else torch.ops.fovea.attend(*inputs)
     return _chosen(outputs, ask, value is not None)
 
 
-def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, ask: Asked, seed: Any) -> tuple[Any, ...]:
+def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, ask: Asked, seed: Any) -> Inputs:
     call = _without_predicates(call, query, key, value, ask.query_offset)
     text, arrays = _text.write(call, ask)
     lengths = call.key_lengths
@@ -253,7 +255,7 @@ def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, ask: Asked
         drawn = new_seed() if seed is None else seed
         if not isinstance(drawn, Tensor):
             drawn = torch.full((), drawn - (1 << 64) if drawn >= 1 << 63 else drawn, dtype=torch.int64)
-    return (
+    return Inputs(
         query,
         key,
         value,
@@ -270,7 +272,7 @@ def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, offset:
     """A function has no text, so its answers go along as an array. Inside a graph it is followed like any code
     of PyTorch: its four index arrays are tensors there."""
     mask = call.structure.mask if call.array_mask is None else call.array_mask
-    if not _has_predicate(mask):
+    if not any_part(mask, masks.Predicate):
         return call
     other = key if key is not None else value
     if other is None:
@@ -283,27 +285,17 @@ def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, offset:
     j = torch.arange(keys).reshape(1, 1, 1, -1)
 
     def answered(part: masks.Mask) -> masks.Mask:
-        if isinstance(part, masks.Predicate):
-            said = torch.as_tensor(part.visible(b, h, i, j))
-            # NumPy's truth values of tensors come back as uint8.
-            return masks.ArrayMask(said.bool() if said.dtype == torch.uint8 else said)
-        if isinstance(part, masks.Not):
-            return masks.Not(answered(part.a))
-        if isinstance(part, masks.And):
-            return masks.And(answered(part.a), answered(part.b))
-        if isinstance(part, masks.Or):
-            return masks.Or(answered(part.a), answered(part.b))
-        return part
+        if not isinstance(part, masks.Predicate):
+            return part
+        said = torch.as_tensor(part.visible(b, h, i, j))
+        # NumPy's truth values of tensors come back as uint8.
+        return masks.ArrayMask(said.bool() if said.dtype == torch.uint8 else said)
 
     return dataclasses.replace(
         call,
         structure=dataclasses.replace(call.structure, mask=masks.Everything()),
-        array_mask=answered(mask),
+        array_mask=replaced(mask, answered),
     )
-
-
-def _has_predicate(mask: masks.Mask) -> bool:
-    return isinstance(mask, masks.Predicate) or any(_has_predicate(part) for part in mask._parts())
 
 
 def score_function(

@@ -7,18 +7,19 @@ array in every step keeps nothing alive.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Optional, Sequence
+from typing import Any, NamedTuple, Optional, Sequence
 
 import torch
 from torch import Tensor
 
-from .._arrays import Torch, compute_dtype, dtype_name
-from .._call import forward, operands
+from .._arrays import compute_dtype, dtype_name
+from .._engine import forward, operands
 from .._spec import Shape, plan_for
 from . import _report
 from ._batches import legacy_rule, vmap_rule
-from ._derivatives import Loss, derivatives
+from ._derivatives import Loss, Ran, derivatives
 from ._registry import as_it_now_is, is_registered, register_batched
+from ._tensors import TENSORS
 from ._text import Known, read
 
 _INPUTS = (
@@ -33,30 +34,34 @@ _ATTEND_BACKWARD = (
 )
 
 
+class Inputs(NamedTuple):
+    """What fovea::attend takes."""
+
+    query: Tensor
+    key: Optional[Tensor]
+    value: Optional[Tensor]
+    parameters: Sequence[Tensor]
+    masks: Sequence[Tensor]
+    key_lengths: Optional[Tensor]
+    seed: Optional[Tensor]
+    query_offset: Optional[int]
+    spec: str
+
+
 class _Ready:
     """A call as the engine takes it, from what the operators take."""
 
-    def __init__(
-        self,
-        query: Tensor,
-        key: Optional[Tensor],
-        value: Optional[Tensor],
-        parameters: Sequence[Tensor],
-        masks: Sequence[Tensor],
-        key_lengths: Optional[Tensor],
-        seed: Optional[Tensor],
-        query_offset: Optional[int],
-        spec: str,
-    ):
-        known = read(spec)
-        lengths = () if key_lengths is None else tuple(key_lengths.tolist())
-        self.call = known.call(parameters, masks, lengths)
+    def __init__(self, given: Inputs):
+        query, key, value = given[:3]
+        known = read(given.spec)
+        lengths = () if given.key_lengths is None else tuple(given.key_lengths.tolist())
+        self.call = known.call(given.parameters, given.masks, lengths)
         # The bits of 64 of a number that a tensor can hold.
-        drawn = 0 if seed is None else int(seed.item()) % (1 << 64)
-        self.ask = dataclasses.replace(known.ask, query_offset=query_offset, seed=drawn, lse=True)
+        drawn = 0 if given.seed is None else int(given.seed.item()) % (1 << 64)
+        self.ask = dataclasses.replace(known.ask, query_offset=given.query_offset, seed=drawn, lse=True)
         self.dtype = dtype_name(query, "query")
         self.shape = Shape.of(query, key, value, self.call)
-        self.plan = plan_for(self.call, self.shape, self.dtype, query_offset)
+        self.plan = plan_for(self.call, self.shape, self.dtype, given.query_offset)
         self.inputs = operands(self.call, query, key, value, self.dtype)
         self.names = arguments(known)
 
@@ -66,7 +71,7 @@ def arguments(known: Known) -> tuple[str, ...]:
 
 
 def _attend(query: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    ready = _Ready(query, *rest)
+    ready = _Ready(Inputs(query, *rest))
     _report.ran_in_graph()
     outputs = forward(ready.plan, ready.call, ready.inputs, ready.shape, ready.dtype, ready.ask)
     nothing = query.new_empty
@@ -77,18 +82,10 @@ def _attend(query: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-def _attend_fake(
-    query: Tensor,
-    key: Optional[Tensor],
-    value: Optional[Tensor],
-    parameters: Sequence[Tensor],
-    masks: Sequence[Tensor],
-    key_lengths: Optional[Tensor],
-    seed: Optional[Tensor],
-    query_offset: Optional[int],
-    spec: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    known = read(spec)
+def _attend_fake(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    given = Inputs(*inputs)
+    query, key, value = given[:3]
+    known = read(given.spec)
     batch, heads, rows = query.shape[0], query.shape[1], query.shape[2]
     wide = torch.float64 if query.dtype == torch.float64 else torch.float32
     if key is not None:
@@ -96,13 +93,13 @@ def _attend_fake(
     elif value is not None:
         keys = value.shape[2]
     else:
-        keys = parameters[known.parameters.index("score.W")].shape[0]
+        keys = given.parameters[known.parameters.index("score.W")].shape[0]
     if value is None:
         output = query.new_empty(0)
     elif known.ask.row_major:
         output = query.new_empty(batch, heads, rows, value.shape[3])
     else:
-        output = Torch.following(query, value.shape[3])
+        output = TENSORS.following(query, value.shape[3])
     weights = query.new_empty(0)
     if known.ask.weights or value is None:
         sizes = (len(known.ask.weight_heads) or heads, len(known.ask.weight_rows) or rows)
@@ -119,23 +116,15 @@ def _attend_backward(
     *inputs_and_wanted: Any,
 ) -> list[Tensor]:
     *inputs, wanted = inputs_and_wanted
-    ready = _Ready(*inputs)
+    ready = _Ready(Inputs(*inputs))
     # A graph hands in zeros for what it returns and no loss uses: those need no pass, nor a derivative.
     if d_log_sum_exp is not None and not d_log_sum_exp.any():
         d_log_sum_exp = None
     if d_weights is not None and not d_weights.any():
         d_weights = None
     names = [name for name, want in zip(ready.names, wanted) if want]
-    found = derivatives(
-        ready.plan,
-        ready.call,
-        ready.inputs,
-        ready.ask,
-        output if ready.shape.value_dim else None,
-        log_sum_exp,
-        Loss(d_output, d_log_sum_exp, d_weights),
-        names,
-    )
+    ran = Ran(ready.plan, ready.call, ready.inputs, ready.ask, output if ready.shape.value_dim else None, log_sum_exp)
+    found = derivatives(ran, Loss(d_output, d_log_sum_exp, d_weights), names)
     wide = getattr(torch, "float64" if compute_dtype(ready.dtype) == "f64" else "float32")
     return [
         found[name] if name in found else _zeros(ready.inputs[name], wide, name)
@@ -145,32 +134,23 @@ def _attend_backward(
 
 def _zeros(like: Tensor, wide: torch.dtype, name: str) -> Tensor:
     if name in ("query", "key", "value"):
-        return Torch.like(like).zero_()
+        return TENSORS.like(like).zero_()
     return like.new_zeros(like.shape, dtype=wide)
 
 
-def _attend_backward_fake(
-    d_output: Optional[Tensor],
-    d_log_sum_exp: Optional[Tensor],
-    d_weights: Optional[Tensor],
-    output: Tensor,
-    log_sum_exp: Tensor,
-    query: Tensor,
-    key: Optional[Tensor],
-    value: Optional[Tensor],
-    parameters: Sequence[Tensor],
-    *rest: Any,
-) -> list[Tensor]:
-    operands = [Torch.like(x) for x, want in zip((query, key, value), rest[-1]) if want and x is not None]
-    return operands + [x.new_empty(x.shape) for x, want in zip(parameters, rest[-1][3:]) if want]
+def _attend_backward_fake(*losses_results_inputs_and_wanted: Any) -> list[Tensor]:
+    *_, wanted = losses_results_inputs_and_wanted
+    given = Inputs(*losses_results_inputs_and_wanted[5:-1])
+    operands = [TENSORS.like(x) for x, want in zip(given[:3], wanted) if want and x is not None]
+    return operands + [x.new_empty(x.shape) for x, want in zip(given.parameters, wanted[3:]) if want]
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    query, key, value, parameters, masks, key_lengths, seed, query_offset, spec = inputs
+    given = Inputs(*inputs)
     ctx.set_materialize_grads(False)
-    ctx.spec, ctx.query_offset = spec, query_offset
-    ctx.counts = (len(parameters), len(masks))
-    ctx.save_for_backward(query, key, value, key_lengths, seed, output[0], output[1], *parameters, *masks)
+    ctx.spec, ctx.query_offset = given.spec, given.query_offset
+    ctx.counts = (len(given.parameters), len(given.masks))
+    ctx.save_for_backward(*given[:3], given.key_lengths, given.seed, *output[:2], *given.parameters, *given.masks)
 
 
 def _backward(
@@ -181,7 +161,7 @@ def _backward(
     parameters, masks = rest[:count], rest[count:]
     own = [bool(need) for need in ctx.needs_input_grad[3]] if count else []
     wanted = [bool(need) for need in ctx.needs_input_grad[:3]] + own
-    inputs = (query, key, value, parameters, masks, key_lengths, seed, ctx.query_offset, ctx.spec)
+    inputs = Inputs(query, key, value, parameters, masks, key_lengths, seed, ctx.query_offset, ctx.spec)
     if d_output is None and d_lse is None and d_weights is None:
         return (None,) * 9
     if value is None:
@@ -224,4 +204,5 @@ def _register() -> None:
 if not is_registered("attend"):
     _register()
 
-
+# A graph calls either.
+FORWARD = (torch.ops.fovea.attend, torch.ops.fovea.attend.default)

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from .._errors import InvalidArgument
 from .._value import shown
-from . import _checkpoint, _report, _sdpa
+from . import _operator, _recompute, _report, _sdpa
 from ._kinds import CausalBias, has_tangent, is_transformed
 
 # The builtin that every import of it is, wherever and whenever it was made.
@@ -112,34 +112,46 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
 }
 
 
-class _recomputing(_checkpoint.RememberedMode):
-    """Fovea's attention in what a backward pass inside `patched` computes again, but for checkpoints that were made
-    outside. Those made inside enter `patched` by themselves, wherever the backward pass is."""
+class _recomputing(_recompute.RememberedMode):
+    """The backward pass inside `patched`. What was called inside enters `patched` by itself, wherever the backward pass
+    is. What comes to this mode was called outside, and stays there.
+
+    A graph cannot ask who calls it; where one is made here, it computes again what was called outside."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _INSTEAD and (torch.compiler.is_compiling() or not _checkpoint.recomputes()):
-            return _run_instead(self, func, args, kwargs)
-        return func(*args, **(kwargs or {}))
+        if torch.compiler.is_compiling() or func not in _ATTENTION or _recompute.is_outside(_engine_inside.__code__):
+            return func(*args, **(kwargs or {}))
+        return _run_instead(self, func, args, kwargs)
 
-    def again(self) -> TorchFunctionMode:
+    @staticmethod
+    def again() -> TorchFunctionMode:
         return _Patched()
 
 
 def _run_instead(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    if func in _ATTENTION and not torch.compiler.is_compiling():
-        _checkpoint.remember(mode)
-    return _INSTEAD[func](*args, **(kwargs or {}))
+    if torch.compiler.is_compiling():
+        return _INSTEAD[func](*args, **(kwargs or {}))
+    if func in _ATTENTION:
+        _recompute.remember(mode)
+        return _INSTEAD[func](*args, **(kwargs or {}))
+    try:
+        return _INSTEAD[func](*args, **(kwargs or {}))
+    finally:
+        mode.after_backward()
 
 
-class _Patched(_checkpoint.RememberedMode):
+class _Patched(_recompute.RememberedMode):
     """Without `__enter__` and `__exit__` of its own: torch.compile follows only modes that have PyTorch's."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _INSTEAD:
             return _run_instead(self, func, args, kwargs)
+        if not torch.compiler.is_compiling() and func in _operator.FORWARD:
+            _recompute.remember(self)  # a graph, which was made inside the mode and does not come this way by itself
         return func(*args, **(kwargs or {}))
 
-    def again(self) -> TorchFunctionMode:
+    @staticmethod
+    def again() -> TorchFunctionMode:
         return _Patched()
 
 
@@ -188,10 +200,9 @@ def patched(report: Union[bool, _report.Report] = False) -> Any:
 
     Nothing of PyTorch is overwritten: it is a mode, of this thread alone (another thread, `DataParallel`'s say,
     enters its own), which may nest, ends with its block however that ends, and which torch.compile follows.
-    A checkpoint (`torch.utils.checkpoint`) calls attention again in the backward pass: Fovea's if the checkpoint was
-    called inside, PyTorch's if it was not, wherever `backward` is called. Other functions that compute again what
-    they did not keep, and graphs of torch.compile in a checkpoint, are not known to Fovea: call `backward` where
-    you called them, inside or outside.
+    What a backward pass computes again (checkpoints, recomputing functions and saved-tensor hooks of your own) is
+    Fovea's if it was called inside, PyTorch's if it was not, wherever `backward` is called. A gradient hook that calls
+    attention enters a block of its own: a backward pass inside refuses it otherwise, one outside cannot see it.
     Attention weights (`need_weights=True`) are computed by PyTorch without this function, there as here.
 
     Args:

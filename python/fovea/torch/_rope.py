@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from .._arrays import Torch, described, dtype_name, wants_gradient
+from .._arrays import described, dtype_name
 from .._errors import InvalidArgument
-from ..rope import _check_shape, _positions, _table
+from ..rope import check_shape, positions_of, table
 from ._batches import legacy_rule, vmap_rule
 from ._kinds import is_transformed
 from ._registry import as_it_now_is, is_registered, register_batched
+from ._tensors import TENSORS
 
 _ROTATE = (
     "(Tensor x, str rope, SymInt table_positions, SymInt first, SymInt[]? positions, bool backward) -> Tensor"
@@ -27,10 +28,9 @@ def _rotate(
     positions: Optional[Sequence[int]],
     backward: bool,
 ) -> Tensor:
-    dtype = dtype_name(x, "x")
     out = torch.empty(x.shape, dtype=x.dtype)
-    table = _table(rope, table_positions, "f64" if dtype == "f64" else "f32")
-    table.rotate(Torch.operand(x), first, None if positions is None else list(positions), out, backward)
+    listed = None if positions is None else list(positions)
+    table(rope, table_positions, dtype_name(x, "x")).rotate(TENSORS.operand(x), first, listed, out, backward)
     return out
 
 
@@ -92,8 +92,8 @@ def _rotate_by_tables(
 ) -> Tensor:
     out = torch.empty(x.shape, dtype=x.dtype)
     listed = None if positions is None else positions.reshape(-1).tolist()
-    cos, sin = Torch.operand(cos), Torch.operand(sin)
-    _core.rotate_by_tables(cos, sin, interleaved, Torch.operand(x), first, listed, out, backward)
+    cos, sin = TENSORS.operand(cos), TENSORS.operand(sin)
+    _core.rotate_by_tables(cos, sin, interleaved, TENSORS.operand(x), first, listed, out, backward)
     return out
 
 
@@ -133,19 +133,19 @@ def rotate_by_tables(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, pos
     """See `fovea.rotate`. Positions that are a tensor stay one: a graph does not look into it."""
     for name, tensor in (("x", x), ("cos", cos), ("sin", sin)):
         _on_cpu(name, tensor)
-    for name, table in (("cos", cos), ("sin", sin)):
-        if wants_gradient(table):
+    for name, tensor in (("cos", cos), ("sin", sin)):
+        if TENSORS.wants_gradient(tensor):
             raise InvalidArgument(
                 "rotate", name, "a table that wants no gradient (detach it)", "a tensor that requires grad"
             )
     first, listed = 0, None
     if isinstance(positions, Tensor) and positions.ndim:
-        _check_shape(tuple(positions.shape), x.shape[0], x.shape[2])
+        check_shape(tuple(positions.shape), x.shape[0], x.shape[2])
         if positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool:
             raise InvalidArgument("rotate", "positions", "whole numbers", described(positions))
         listed = positions
     else:
-        first, numbers = _positions(positions, x.shape[0], x.shape[2])
+        first, numbers = positions_of(positions, x.shape[0], x.shape[2])
         listed = None if numbers is None else torch.tensor(numbers, dtype=torch.int64)
     rotated: Tensor = torch.ops.fovea.rotate_by_tables(x, cos, sin, listed, first, interleaved, False)
     return rotated

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._arrays import described
-from .._call import Asked
+from .._engine import Asked
 from .._errors import InvalidArgument
 from .._spec import Call, Structure
 from .._value import shown

@@ -6,9 +6,10 @@ import dataclasses
 import functools
 from typing import Any, Optional, Sequence
 
-from .._call import Asked
+from .._engine import Asked
+from .._mask import And, Mask, Not, Or, replaced
 from .._spec import Call, Structure
-from ..masks import And, ArrayMask, Mask, Not, Or
+from ..masks import ArrayMask
 
 
 class _Written(Mask):
@@ -52,12 +53,6 @@ def _read_mask(words: list[str]) -> Mask:
     return _Written(word)
 
 
-def _filled(mask: Mask, arrays: Sequence[Any]) -> Mask:
-    if isinstance(mask, _Numbered):
-        return ArrayMask(arrays[mask.number])
-    return type(mask)(*(_filled(part, arrays) for part in mask._parts())) if mask._parts() else mask
-
-
 def write(call: Call, ask: Asked) -> tuple[str, list[Any]]:
     """(text, arrays of the mask). Lines of a name and a value; plain enough for torch.compile to follow."""
     s = call.structure
@@ -97,7 +92,9 @@ class Known:
     ask: Asked
 
     def call(self, parameters: Sequence[Any], arrays: Sequence[Any], key_lengths: tuple[int, ...]) -> Call:
-        mask = None if self.numbered_mask is None else _filled(self.numbered_mask, arrays)
+        mask = None if self.numbered_mask is None else replaced(
+            self.numbered_mask, lambda part: ArrayMask(arrays[part.number]) if isinstance(part, _Numbered) else part
+        )
         return Call(self.structure, dict(zip(self.parameters, parameters)), key_lengths, mask)
 
 

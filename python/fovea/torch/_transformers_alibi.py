@@ -53,6 +53,29 @@ def _telling_of_weights(theirs: Callable[..., Any]) -> Callable[..., Any]:
     return forward
 
 
+def _attend(
+    layer: Any,
+    parts: "tuple[Any, ...]",
+    cache: Any,
+    mask: Any,
+    bias: Callable[[int], Any],
+    *,
+    dropout: float,
+    **options: Any,
+) -> tuple[Any, Any]:
+    """`attention_forward` behind the cache.
+
+    Args:
+        parts: query, key, value.
+        bias: what is added to the scaled scores, for so many keys.
+    """
+    query, key, value = parts
+    if cache is not None:
+        key, value = cache.update(key, value, layer.layer_idx)
+    options["position_bias"] = bias(key.shape[2])
+    return attention_forward(layer, query, key, value, mask, dropout if layer.training else 0.0, **options)
+
+
 def _bloom(
     self: Any,
     hidden_states: Any,
@@ -70,17 +93,15 @@ def _bloom(
         found: tuple[Any, Any] = type(self).forward.fovea_replaced(self, hidden_states, residual, **options)
         return found
     query, key, value = self._reshape(self.query_key_value(hidden_states))
-    if layer_past is not None:
-        key, value = layer_past.update(key, value, self.layer_idx)
-    output, weights = attention_forward(
+    bias = alibi.reshape(query.shape[0], self.num_heads, 1, -1) * self.beta
+    output, weights = _attend(
         self,
-        query,
-        key,
-        value,
+        (query, key, value),
+        layer_past,
         attention_mask,
-        dropout=self.attention_dropout.p if self.training else 0.0,
+        lambda key_len: bias,
+        dropout=self.attention_dropout.p,
         scaling=float(self.inv_norm_factor),
-        position_bias=alibi.reshape(query.shape[0], self.num_heads, 1, -1) * self.beta,
         output_attentions=options.get("output_attentions"),
     )
     output = self.dense(output.flatten(2))
@@ -100,18 +121,15 @@ def _mpt(
     mixed = self.Wqkv(hidden_states)
     if self.clip_qkv:
         mixed = mixed.clamp(min=-self.clip_qkv, max=self.clip_qkv)
-    query, key, value = (x.unflatten(2, (self.n_heads, self.head_dim)).transpose(1, 2) for x in mixed.chunk(3, dim=2))
-    if past_key_values is not None:
-        key, value = past_key_values.update(key, value, self.layer_idx)
-    output, weights = attention_forward(
+    parts = tuple(x.unflatten(2, (self.n_heads, self.head_dim)).transpose(1, 2) for x in mixed.chunk(3, dim=2))
+    output, weights = _attend(
         self,
-        query,
-        key,
-        value,
+        parts,
+        past_key_values,
         attention_mask,
-        dropout=self.attn_dropout_p if self.training else 0.0,
+        lambda key_len: position_bias[None, :, :, -key_len:],
+        dropout=self.attn_dropout_p,
         scaling=self.softmax_scale,
-        position_bias=position_bias[None, :, :, -key.shape[2] :],
         output_attentions=getattr(self, "fovea_wants_weights", False),
     )
     return self.out_proj(output.flatten(2)), weights

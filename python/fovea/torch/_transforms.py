@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .._errors import InvalidArgument
 from ._batches import is_legacy, legacy_rule, vmap_rule
-from ._operator import NO_SECOND
+from ._operator import NO_SECOND, Inputs
 
 
 def check_transforms(function: str) -> None:
@@ -35,11 +35,10 @@ class _Form:
     query_offset: Optional[int]
     spec: str
 
-    def inputs(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """Of the operator fovea::attend."""
+    def inputs(self, tensors: Sequence[Any]) -> Inputs:
         query, key, value, key_lengths, seed, *rest = tensors
         parameters, masks = rest[: self.num_parameters], rest[self.num_parameters :]
-        return (query, key, value, parameters, masks, key_lengths, seed, self.query_offset, self.spec)
+        return Inputs(query, key, value, parameters, masks, key_lengths, seed, self.query_offset, self.spec)
 
 
 class _Attend(torch.autograd.Function):
@@ -98,25 +97,21 @@ class _Gradients(torch.autograd.Function):
         return vmap_rule(_Gradients.apply)(info, in_dims, *arguments)
 
 
-def attend(
-    query: Tensor,
-    key: Optional[Tensor],
-    value: Optional[Tensor],
-    parameters: Sequence[Tensor],
-    masks: Sequence[Tensor],
-    key_lengths: Optional[Tensor],
-    seed: Optional[Tensor],
-    query_offset: Optional[int],
-    spec: str,
-) -> tuple[Tensor, ...]:
+def _taken_apart(given: Inputs) -> tuple[_Form, tuple[Any, ...]]:
+    """What is no tensor, and the tensors as `_Form.inputs` takes them."""
+    form = _Form(len(given.parameters), given.query_offset, given.spec)
+    return form, (*given[:3], given.key_lengths, given.seed, *given.parameters, *given.masks)
+
+
+def attend(given: Inputs) -> tuple[Tensor, ...]:
     """The operator fovea::attend inside transforms of torch.func."""
-    form = _Form(len(parameters), query_offset, spec)
-    found: tuple[Tensor, ...] = _Attend.apply(form, query, key, value, key_lengths, seed, *parameters, *masks)
+    form, tensors = _taken_apart(given)
+    found: tuple[Tensor, ...] = _Attend.apply(form, *tensors)
     return found
 
 
 def gradients(
-    inputs: Sequence[Any],
+    given: Inputs,
     wanted: Sequence[bool],
     losses: Sequence[Optional[Tensor]],
     output: Tensor,
@@ -124,15 +119,12 @@ def gradients(
 ) -> tuple[Tensor, ...]:
     """The operator fovea::attend_backward for losses that are batches, by those inputs of fovea::attend that are
     `wanted` of query, key, value and parameters."""
-    query, key, value, parameters, masks, key_lengths, seed, query_offset, spec = inputs
-    form = _Form(len(parameters), query_offset, spec)
+    form, inputs = _taken_apart(given)
 
     def call(*tensors: Any) -> Any:
         return _Gradients.apply(form, tuple(wanted), *tensors)
 
     # PyTorch's older vmap drops what a Function of a whole batch records, so that each entry has its own.
     call = legacy_rule(call) if any(map(is_legacy, losses)) else call
-    found: tuple[Tensor, ...] = call(
-        *losses, output, log_sum_exp, query, key, value, key_lengths, seed, *parameters, *masks
-    )
+    found: tuple[Tensor, ...] = call(*losses, output, log_sum_exp, *inputs)
     return found

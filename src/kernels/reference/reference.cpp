@@ -37,12 +37,18 @@ struct Chain {
   std::array<std::array<double, max_mod_arguments>, max_mods> arguments{};
 };
 
+// Where query row i of entry b stands among the keys.
+template <class T>
+std::int64_t place_of(const Problem<T>& p, std::int64_t b, std::int64_t i) {
+  return i + (p.query_offsets ? p.query_offsets[b] : p.query_offset);
+}
+
 template <class T>
 std::int64_t index_of(const Problem<T>& p, const ProblemMod<T>& mod, const ModStrides& strides,
                       std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
   if (mod.node->entries() > 0)
     return b * strides[0] + h * strides[1] + i * strides[2] +
-           mod.node->entry(i + p.query_offset - j) * strides[3];
+           mod.node->entry(place_of(p, b, i) - j) * strides[3];
   return b * strides[0] + h * strides[1] + i * strides[2] + j * strides[3];
 }
 
@@ -58,7 +64,7 @@ struct One {
     tile.rows = tile.count = 1;
     tile.stride = mod_lanes;
     tile.first = {static_cast<std::int32_t>(b), static_cast<std::int32_t>(h),
-                  static_cast<std::int32_t>(i + p.query_offset), static_cast<std::int32_t>(j)};
+                  static_cast<std::int32_t>(place_of(p, b, i)), static_cast<std::int32_t>(j)};
     tile.scores = score.data();
     tile.result = result.data();
     for (std::size_t k = 0; k < mods.list[n].count; ++k) {
@@ -106,7 +112,7 @@ double back_through(const Problem<T>& p, const ProblemMods<T>& mods, const Chain
       const ModArgument<T>& x = mod.arguments[k];
       if (!x.gradient) continue;
       // Row-major over the argument's own sizes.
-      const std::int64_t last = mod.node->entries() > 0 ? mod.node->entry(i + p.query_offset - j) : j;
+      const std::int64_t last = mod.node->entries() > 0 ? mod.node->entry(place_of(p, b, i) - j) : j;
       const std::int64_t at[4] = {b, h, i, last};
       std::int64_t index = 0;
       for (std::size_t axis = 0; axis < 4; ++axis)
@@ -160,7 +166,7 @@ using Seen = std::vector<double>;
 
 template <class T>
 Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, const Seen& seen) {
-  const std::int64_t kv = h / (p.query_heads / p.kv_heads), position = i + p.query_offset;
+  const std::int64_t kv = h / (p.query_heads / p.kv_heads), position = place_of(p, b, i);
   const QueryBlock block{b, h, position, position + 1, p.key_len, p.key_lengths};
   const DropoutDecision decision = DropoutDecision::for_rate(p.dropout_rate);
   Row row;
@@ -231,7 +237,7 @@ void write_row(const Problem<T>& p, const ForwardOutputs<T>& out, const Row& row
 }
 
 template <class T>
-void forward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::span<std::byte>) {
+void forward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::byte*) {
   executor.parallel_for(p.batch * p.query_heads, [&](std::int64_t unit, int) {
     const std::int64_t h = unit % p.query_heads, b = unit / p.query_heads;
     Seen seen(static_cast<std::size_t>(p.key_len));
@@ -407,7 +413,7 @@ void add_units(const std::vector<UnitSums<T>>& units, std::vector<double> UnitSu
 }
 
 template <class T>
-void backward(const Problem<T>& p, const BackwardProblem<T>& g, Executor& executor, std::span<std::byte>) {
+void backward(const Problem<T>& p, const BackwardProblem<T>& g, Executor& executor, std::byte*) {
   std::vector<UnitSums<T>> units(static_cast<std::size_t>(p.batch * p.kv_heads), UnitSums<T>(p));
   executor.parallel_for(p.batch * p.kv_heads, [&](std::int64_t unit, int) {
     backward_unit(p, g, unit / p.kv_heads, unit % p.kv_heads, units[static_cast<std::size_t>(unit)]);
@@ -426,20 +432,15 @@ std::size_t no_workspace(const Problem<T>&, int) {
 
 }  // namespace
 
-const KernelTable& reference_kernel() {
-  static const KernelTable table{.name = "reference",
-                                 .isa = "reference",
-                                 .forward_workspace = no_workspace<float>,
-                                 .backward_workspace = no_workspace<float>,
-                                 .forward_workspace_f64 = no_workspace<double>,
-                                 .backward_workspace_f64 = no_workspace<double>,
-                                 .forward = forward<float>,
-                                 .backward = backward<float>,
-                                 .forward_f64 = forward<double>,
-                                 .backward_f64 = backward<double>,
-                                 .absence = []() -> const char* { return nullptr; },
-                                 .refuse = [](const Request&) -> const char* { return nullptr; }};
-  return table;
+Candidate reference_candidate() {
+  static const Isa isa{.name = "reference", .absence = []() -> const char* { return nullptr; }};
+  return {.name = isa.name,
+          .isa = &isa,
+          .refuse = [](const Request&) -> const char* { return nullptr; },
+          .block_queries = 1,
+          .tile_keys = 1,
+          .f32 = {no_workspace<float>, forward<float>, no_workspace<float>, backward<float>},
+          .f64 = {no_workspace<double>, forward<double>, no_workspace<double>, backward<double>}};
 }
 
 }  // namespace fovea::kernels

@@ -2,10 +2,10 @@
 // compared with this.
 #pragma once
 
-#include "kernels/problem.h"
+#include "kernels/candidate.h"
 
 namespace fovea::kernels {
 
-const KernelTable& reference_kernel();
+Candidate reference_candidate();
 
 }  // namespace fovea::kernels

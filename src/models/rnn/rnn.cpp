@@ -20,7 +20,7 @@ struct Memory {
 };
 
 struct RnnState final : DecoderState {
-  Tensor state;        // [rows, H]
+  Tensor state;        // [rows, S·H]
   Tensor final_state;  // [rows, 2H]; only without attention
   Tensor keys, values;
   std::vector<std::int64_t> source_row;  // which source a row decodes
@@ -60,7 +60,7 @@ class RnnModel final : public SequenceToSequence {
     embedding_ = nn::Embedding(set, "shared", config.vocabulary, e);
     forward_ = nn::Recurrent(set, "encoder.forward", config.cell, e, h);
     backward_ = nn::Recurrent(set, "encoder.backward", config.cell, e, h);
-    bridge_ = nn::Linear(set, "bridge", 2 * h, h);
+    bridge_ = nn::Linear(set, "bridge", 2 * h, autograd::state_count(config.cell) * h);
     decoder_ = nn::Recurrent(set, "decoder", config.cell, e, h);
     using Bias = nn::Linear::Bias;
     if (reads_context()) {
@@ -153,7 +153,7 @@ class RnnModel final : public SequenceToSequence {
     const Memory memory{s.final_state, s.keys, s.values};
     Tensor weights;
     const auto attend = [&](const Var& query) {
-      const Var row = reshape(query, {s.rows, 1, config_.hidden});
+      const Var row = reshape(decoder_.shown(query), {s.rows, 1, config_.hidden});
       const Var result = attend_to(context, memory, s.source_lengths, row, &weights);
       return reshape(result, {s.rows, context_dim()});
     };
@@ -170,7 +170,7 @@ class RnnModel final : public SequenceToSequence {
       for (const std::int64_t length : s.source_lengths) s.score_evaluations += length;
     }
     ++s.steps;
-    return read(context, state, c, word);
+    return read(context, decoder_.shown(state), c, word);
   }
 
  private:
@@ -188,8 +188,9 @@ class RnnModel final : public SequenceToSequence {
     const Var words = context.dropout(
         reshape(embedding_(context, source), {batch, length, config_.embedding}), config_.dropout);
     const std::int64_t h = config_.hidden;
-    const std::array<Var, 2> directions{forward_.sequence(context, words, Direction::forward, {}, lengths),
-                                        backward_.sequence(context, words, Direction::backward, {}, lengths)};
+    const std::array<Var, 2> directions{
+        forward_.shown(forward_.sequence(context, words, Direction::forward, {}, lengths)),
+        backward_.shown(backward_.sequence(context, words, Direction::backward, {}, lengths))};
     // Padding copies the state, so the forward direction's last column is its state at the last word.
     const std::array<Var, 2> ends{reshape(slice(directions[0], 1, length - 1, 1), {batch, h}),
                                   reshape(slice(directions[1], 1, 0, 1), {batch, h})};
@@ -250,16 +251,16 @@ class RnnModel final : public SequenceToSequence {
     const Var gates =
         add(decoder_.input(context, words), repeated(decoder_context_(context, memory.final_state)));
     const std::vector<std::int64_t> whole(static_cast<std::size_t>(batch.size), steps);
-    return {cell_sequence(config_.cell, Direction::forward, gates, initial, context.use(*decoder_.weight),
-                          context.use(*decoder_.bias), whole),
-            repeated(memory.final_state)};
+    const Var states = cell_sequence(config_.cell, Direction::forward, gates, initial,
+                                     context.use(*decoder_.weight), context.use(*decoder_.bias), whole);
+    return {decoder_.shown(states), repeated(memory.final_state)};
   }
 
   // s_t does not depend on the contexts, so all steps run first, and one attention call serves them all.
   Decoded decode_after(Context& context, const Batch& batch, const Memory& memory, const Var& words,
                        const Var& initial, Tensor* weights) const {
     const std::vector<std::int64_t> whole(static_cast<std::size_t>(batch.size), batch.target_len);
-    const Var states = decoder_.sequence(context, words, Direction::forward, initial, whole);
+    const Var states = decoder_.shown(decoder_.sequence(context, words, Direction::forward, initial, whole));
     return {states, attend_to(context, memory, batch.source_lengths, states, weights)};
   }
 
@@ -272,13 +273,13 @@ class RnnModel final : public SequenceToSequence {
     Var state = initial;
     for (std::int64_t t = 0; t < steps; ++t) {
       Tensor row;
-      const Var c = attend_to(context, memory, batch.source_lengths, reshape(state, {b, 1, h}),
-                              weights ? &row : nullptr);
+      const Var c = attend_to(context, memory, batch.source_lengths,
+                              reshape(decoder_.shown(state), {b, 1, h}), weights ? &row : nullptr);
       const Var gates = add(reshape(slice(word_gates, 1, t, 1), {b, word_gates.size(2)}),
                             decoder_context_(context, reshape(c, {b, context_dim()})));
       state =
           cell_step(config_.cell, gates, state, context.use(*decoder_.weight), context.use(*decoder_.bias));
-      states.push_back(reshape(state, {b, 1, h}));
+      states.push_back(reshape(decoder_.shown(state), {b, 1, h}));
       contexts.push_back(c);
       for (std::int64_t i = 0; weights && i < b; ++i) {
         std::copy_n(row.data<float>() + i * batch.source_len, batch.source_len,

@@ -21,8 +21,9 @@ struct TransformerState final : DecoderState {
   std::unique_ptr<DecoderState> clone() const override {
     auto copy = std::make_unique<TransformerState>(*this);
     for (nn::ProjectedKeys& keys : copy->cache.self) {
-      if (keys.length > 0)
-        keys = {keys.key.clone(), keys.value.clone(), keys.length};  // appended to in place
+      if (keys.length == 0) continue;
+      keys.key = keys.key.clone();  // appended to in place
+      keys.value = keys.value.clone();
     }
     return copy;
   }
@@ -52,20 +53,23 @@ struct TransformerState final : DecoderState {
 
 class TransformerModel final : public SequenceToSequence {
  public:
-  TransformerModel(const TransformerConfig& config, std::uint64_t seed)
-      : SequenceToSequence(seed), config_(config) {
+  enum class Layers : std::uint8_t { of_the_config, their_own };
+  TransformerModel(const TransformerConfig& config, const TransformerStacks& stacks, Layers layers,
+                   std::uint64_t seed)
+      : SequenceToSequence(seed), config_(config), layers_(layers) {
     nn::ParameterSet& set = parameters();
     embedding_ = nn::Embedding(set, "model.shared", config.vocabulary, config.dim);
-    const auto stack = [&](const std::string& name, std::int64_t layers, nn::StackOptions::Reads reads) {
-      return nn::TransformerStack(
-          set, name, stack_options(config, {.layers = layers, .reads = reads, .norm = config.norm}));
-    };
-    encoder_ = stack("model.encoder", config.encoder_layers, nn::StackOptions::Reads::itself);
-    decoder_ = stack("model.decoder", config.decoder_layers, nn::StackOptions::Reads::memory);
+    encoder_ = nn::TransformerStack(set, "model.encoder", stacks.encoder);
+    decoder_ = nn::TransformerStack(set, "model.decoder", stacks.decoder);
     output_bias_ = &set.constant("final_logits_bias", {config.vocabulary}, 0.0f);
   }
 
-  std::string config() const override { return write_config(config_); }
+  std::string config() const override {
+    if (layers_ == Layers::their_own)
+      throw InvalidArgument("SequenceToSequence::config", "stacks", "those of transformer_stacks(config)",
+                            "layers of one's own, for which config.json has no fields");
+    return write_config(config_);
+  }
   std::int64_t vocabulary() const override { return config_.vocabulary; }
   bool attends() const override { return true; }
   Var output_weight(Context& context) override { return context.use(*embedding_.table); }
@@ -74,16 +78,17 @@ class TransformerModel final : public SequenceToSequence {
   Var hidden(Context& context, const Batch& batch, Capture* capture, std::int64_t* evaluations) override {
     const Var memory = encode(context, batch.source, batch.size, batch.source_len, batch.source_lengths,
                               capture, evaluations);
-    const Var x = decoder_(context, embed(context, batch.target_input, batch.size, batch.target_len, 0),
-                           {.mask = Causal{},
-                            .memory = memory,
-                            .memory_mask = KeyLengths{},
-                            .memory_lengths = batch.source_lengths,
-                            .weights = slots(capture, "decoder.self", "decoder.cross")});
+    const Var x =
+        decoder_(context, embed(context, decoder_, batch.target_input, batch.size, batch.target_len, 0),
+                 {.mask = Causal{},
+                  .memory = memory,
+                  .memory_mask = KeyLengths{},
+                  .memory_lengths = batch.source_lengths,
+                  .weights = slots(capture, "decoder.self", "decoder.cross")});
     if (evaluations) {
       const std::int64_t t = batch.target_len;
       for (const std::int64_t length : batch.source_lengths) {
-        *evaluations += config_.heads * config_.decoder_layers * (t * (t + 1) / 2 + t * length);
+        *evaluations += heads_of(decoder_) * (t * (t + 1) / 2 + t * length);
       }
     }
     return reshape(x, {batch.size * batch.target_len, config_.dim});
@@ -108,18 +113,26 @@ class TransformerModel final : public SequenceToSequence {
     Context context;
     Capture capture;
     capture.scope = Capture::Scope::alignment;
-    const Var x = decoder_.extend(context, embed(context, previous, s.rows, 1, s.steps), s.cache,
+    const Var x = decoder_.extend(context, embed(context, decoder_, previous, s.rows, 1, s.steps), s.cache,
                                   {.memory_mask = KeyLengths{},
                                    .memory_lengths = s.source_lengths,
                                    .weights = slots(&capture, "decoder.self", "decoder.cross")});
     ++s.steps;
     for (const std::int64_t length : s.source_lengths)
-      s.score_evaluations += config_.heads * config_.decoder_layers * (s.steps + length);
+      s.score_evaluations += heads_of(decoder_) * (s.steps + length);
     s.alignment = alignment_of(capture, *this).reshape({s.rows, s.source_len});
     return reshape(x, {s.rows, config_.dim});
   }
 
  private:
+  // Of all layers together.
+  static std::int64_t heads_of(const nn::TransformerStack& stack) {
+    std::int64_t heads = 0;
+    for (const nn::BlockSpec& block : stack.spec().blocks)
+      heads += std::get<nn::AttentionOptions>(block.mixer).num_query_heads;
+    return heads;
+  }
+
   // As alignment_of chooses.
   std::size_t alignment_layer() const { return decoder_.size() >= 2 ? decoder_.size() - 2 : 0; }
 
@@ -137,26 +150,25 @@ class TransformerModel final : public SequenceToSequence {
     };
   }
 
-  Var embed(Context& context, std::span<const std::int32_t> ids, std::int64_t batch, std::int64_t length,
-            std::int64_t first) const {
+  Var embed(Context& context, const nn::TransformerStack& stack, std::span<const std::int32_t> ids,
+            std::int64_t batch, std::int64_t length, std::int64_t first) const {
     const Var words = embedding_(context, ids, std::sqrt(static_cast<float>(config_.dim)));
-    return context.dropout(nn::add_positions(reshape(words, {batch, length, config_.dim}),
-                                             nn::sinusoidal_positions(first, length, config_.dim)),
-                           config_.dropout);
+    return stack.enter(context, reshape(words, {batch, length, config_.dim}), first);
   }
 
   Var encode(Context& context, std::span<const std::int32_t> source, std::int64_t batch, std::int64_t length,
              std::span<const std::int64_t> lengths, Capture* capture, std::int64_t* evaluations) const {
     if (evaluations) {
-      for (const std::int64_t n : lengths) *evaluations += config_.heads * config_.encoder_layers * n * n;
+      for (const std::int64_t n : lengths) *evaluations += heads_of(encoder_) * n * n;
     }
-    return encoder_(context, embed(context, source, batch, length, 0),
+    return encoder_(context, embed(context, encoder_, source, batch, length, 0),
                     {.mask = KeyLengths{},
                      .lengths = lengths,
                      .weights = slots(capture, "encoder.self", "encoder.self")});
   }
 
   TransformerConfig config_;
+  Layers layers_;
   nn::Embedding embedding_;
   nn::TransformerStack encoder_, decoder_;
   nn::Parameter* output_bias_ = nullptr;
@@ -164,8 +176,48 @@ class TransformerModel final : public SequenceToSequence {
 
 }  // namespace
 
+TransformerStacks transformer_stacks(const TransformerConfig& config) {
+  TransformerStacks stacks{stack_spec(config, config.encoder_layers, Reads::itself, config.norm),
+                           stack_spec(config, config.decoder_layers, Reads::memory, config.norm)};
+  using Positions = TransformerConfig::Positions;
+  switch (config.positions) {
+    case Positions::sinusoidal:
+      stacks.encoder.positions = stacks.decoder.positions = nn::SinusoidalPositions{};
+      break;
+    case Positions::rotary:
+      nn::add_rotary(stacks.encoder, config.longest);
+      nn::add_rotary(stacks.decoder, config.longest);
+      break;
+    case Positions::alibi:
+      nn::add_alibi(stacks.encoder, nn::Sees::both_sides);
+      nn::add_alibi(stacks.decoder, nn::Sees::the_past);
+      break;
+    case Positions::relative:
+      nn::add_relative_bias(stacks.encoder, {.direction = RelativeBias::Direction::bidirectional});
+      nn::add_relative_bias(stacks.decoder, {.direction = RelativeBias::Direction::causal});
+      break;
+  }
+  return stacks;
+}
+
 std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config, std::uint64_t seed) {
-  return std::make_unique<TransformerModel>(config, seed);
+  return std::make_unique<TransformerModel>(config, transformer_stacks(config),
+                                            TransformerModel::Layers::of_the_config, seed);
+}
+
+std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config,
+                                                     const TransformerStacks& stacks, std::uint64_t seed) {
+  for (const nn::StackSpec* stack : {&stacks.encoder, &stacks.decoder}) {
+    if (stack->dim != config.dim)
+      throw InvalidArgument("make_transformer", "stacks", "of width " + std::to_string(config.dim),
+                            std::to_string(stack->dim));
+  }
+  for (const nn::BlockSpec& block : stacks.decoder.blocks) {
+    if (!block.cross)
+      throw InvalidArgument("make_transformer", "stacks.decoder", "blocks that read a memory",
+                            "one without `cross`");
+  }
+  return std::make_unique<TransformerModel>(config, stacks, TransformerModel::Layers::their_own, seed);
 }
 
 }  // namespace fovea::models

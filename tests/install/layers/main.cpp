@@ -7,7 +7,7 @@
 
 #include "fovea/autograd/ops.h"
 #include "fovea/inspect/html.h"
-#include "fovea/nn/layers.h"
+#include "fovea/nn/attention.h"
 #include "fovea/nn/module.h"
 #include "fovea/text/bleu.h"
 #include "fovea/text/tokenizer.h"
@@ -16,7 +16,7 @@ int main() {
   using namespace fovea;
   nn::use_openmp(1);
   nn::ParameterSet parameters(1);
-  const nn::MultiHeadAttention attention(parameters, "attention", 8, 2, 0.0f);
+  const nn::MultiHeadAttention attention(parameters, "attention", 8, {.num_query_heads = 2});
   nn::Context context;
   const autograd::Var x(Tensor::zeros(DType::f32, {1, 3, 8}));
   if (attention(context, x, x, {.mask = Causal{}}).shape() != Shape{1, 3, 8}) return 1;

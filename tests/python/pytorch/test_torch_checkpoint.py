@@ -183,6 +183,18 @@ def test_backward_on_another_thread(kind):
     assert torch.equal(run(lambda x: checkpoint(block, x, **KINDS[kind])), run(block))
 
 
+def again(function, state, x, gradient):
+    """The gradient by x, of what was not kept."""
+    x = x.detach().requires_grad_()
+    now = torch.get_rng_state()
+    torch.set_rng_state(state)
+    with torch.enable_grad():
+        y = function(x)
+    torch.set_rng_state(now)
+    torch.autograd.backward(y, gradient)
+    return x.grad
+
+
 class Recomputed(torch.autograd.Function):
     """Somebody's own checkpoint."""
 
@@ -194,62 +206,230 @@ class Recomputed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        (x,) = (x.detach().requires_grad_() for x in ctx.saved_tensors)
-        now = torch.get_rng_state()
-        torch.set_rng_state(ctx.state)
+        return None, again(ctx.function, ctx.state, *ctx.saved_tensors, gradient)
+
+
+class Decorated(Recomputed):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu")
+    def forward(ctx, function, x):
+        return Recomputed.forward(ctx, function, x)
+
+
+class WithGradients(Recomputed):
+    @staticmethod
+    def forward(ctx, function, x):
         with torch.enable_grad():
-            y = ctx.function(x)
-        torch.set_rng_state(now)
-        torch.autograd.backward(y, gradient)
-        return None, x.grad
+            return Recomputed.forward(ctx, function, x)
 
 
-@pytest.mark.parametrize("place", ["inside", "outside"])
-def test_recomputation_of_ones_own_in_the_same_place(place):
+class Boxed(Recomputed):
+    """Which a younger PyTorch hands its gradients in a list."""
+
+    boxed_grads_call = True
+
+    @staticmethod
+    def backward(ctx, gradients):
+        gradient = gradients[0] if isinstance(gradients, list) else gradients
+        return Recomputed.backward(ctx, gradient)
+
+
+class _SetUp(torch.autograd.Function):
+    """Its forward sees no call, so that nobody else does."""
+
+    @staticmethod
+    def forward(function, state, x):
+        return function(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.function, ctx.state, x = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, None, again(ctx.function, ctx.state, *ctx.saved_tensors, gradient)
+
+
+class SetUp:
+    @staticmethod
+    def apply(function, x):
+        return _SetUp.apply(function, torch.get_rng_state(), x)
+
+
+class Hooks:
+    """Saved-tensor hooks that keep nothing and compute all again when the first is asked for."""
+
+    @staticmethod
+    def apply(function, x):
+        state, given, count, found = torch.get_rng_state(), x.detach(), [0], []
+
+        def pack(tensor):
+            count[0] += 1
+            return count[0] - 1
+
+        def unpack(place):
+            if not found:
+                now = torch.get_rng_state()
+                torch.set_rng_state(state)
+                with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(
+                    lambda tensor: found.append(tensor.detach()), lambda nothing: None
+                ):
+                    function(given.clone().requires_grad_())
+                torch.set_rng_state(now)
+            return found[place]
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            return function(x)
+
+
+OWN = (Recomputed, Decorated, WithGradients, Boxed, SetUp, Hooks)
+
+
+@pytest.mark.parametrize("places", PLACES, ids=str)
+@pytest.mark.parametrize("own", OWN, ids=lambda own: own.__name__)
+def test_recomputation_of_ones_own(served, own, places):
     block = Block(0.4)
-    expected = gradients(block, block, place, place)
-    found = gradients(lambda x: Recomputed.apply(block, x), block, place, place)
+    if own is Hooks and places == ("outside", "inside"):
+        with pytest.raises(RuntimeError, match="a hook of the backward pass calls attention"):
+            gradients(lambda x: own.apply(block, x), block, *places)
+        return
+    expected = gradients(block, block, *places)
+    served.clear()
+    found = gradients(lambda x: own.apply(block, x), block, *places)
     assert alike(found, expected)
-    # And with checkpoints of PyTorch around it and inside.
-    for kind in ("reentrant", "not reentrant"):
-        own = lambda x: checkpoint(block, x, **KINDS[kind])  # noqa: B023,E731
-        found = gradients(lambda x: Recomputed.apply(own, x), block, place, place)
-        assert alike(found, expected)
-        own = lambda x: Recomputed.apply(block, x)  # noqa: E731
-        found = gradients(lambda x: checkpoint(own, x, **KINDS[kind]), block, place, place)
-        assert alike(found, expected)
+    assert len(served) == (2 if places[0] == "inside" else 0)
 
 
-@pytest.mark.parametrize("places", [("inside", "inside"), ("outside", "outside")], ids=str)
+@pytest.mark.parametrize("places", PLACES, ids=str)
+@pytest.mark.parametrize("own", [Recomputed, SetUp, Hooks], ids=lambda own: own.__name__)
 @pytest.mark.parametrize("kind", ["reentrant", "not reentrant"])
-def test_graphs_in_checkpoints(kind, places):
+def test_checkpoints_and_recomputation_of_ones_own(kind, own, places):
+    if own is Hooks and (kind == "reentrant" or places == ("outside", "inside")):
+        pytest.skip("a checkpoint without gradients saves no tensors; the other is refused, above")
+    block = Block(0.4)
+    expected = gradients(block, block, *places)
+    inner = lambda x: checkpoint(block, x, **KINDS[kind])  # noqa: E731
+    if own is not Hooks:
+        assert alike(gradients(lambda x: own.apply(inner, x), block, *places), expected)
+    outer = lambda x: own.apply(block, x)  # noqa: E731
+    assert alike(gradients(lambda x: checkpoint(outer, x, **KINDS[kind]), block, *places), expected)
+
+
+@pytest.mark.parametrize("backward", ["inside", "outside"])
+@pytest.mark.parametrize("own", OWN, ids=lambda own: own.__name__)
+def test_a_mode_entered_by_a_function_that_is_computed_again(served, own, backward):
+    block = Block(0.4)
+
+    def half(x):
+        with fovea.torch.patched():
+            x = block(x)
+        return block(x)
+
+    if own is Hooks and backward == "inside":
+        with pytest.raises(RuntimeError, match="a hook of the backward pass calls attention"):
+            gradients(lambda x: own.apply(half, x), block, "outside", backward)
+        return
+    expected = gradients(half, block, "outside", backward)
+    served.clear()
+    found = gradients(lambda x: own.apply(half, x), block, "outside", backward)
+    assert alike(found, expected) and len(served) == 2
+
+
+def test_hooks_of_gradients(served):
+    """Which may compute again what they like: the hook says where."""
+    x, other = tensors((2, 2, 8, 8), (2, 2, 8, 8), grad=True)
+    loss = (2 * other).sum()
+
+    def plain(gradient):
+        sdpa(x, x, x)
+
+    def entering(gradient):
+        with fovea.torch.patched():
+            sdpa(x, x, x)
+
+    handle = other.register_hook(plain)
+    loss.backward(retain_graph=True)
+    with fovea.torch.patched(), pytest.raises(RuntimeError, match="a hook of the backward pass calls attention"):
+        loss.backward(retain_graph=True)
+    handle.remove()
+    other.register_hook(entering)
+    assert not served
+    for place in ("inside", "outside"):
+        with mode(place):
+            loss.backward(retain_graph=True)
+    assert len(served) == 2
+
+
+@pytest.mark.parametrize("own", [Recomputed, SetUp], ids=lambda own: own.__name__)
+def test_each_call_of_a_function_by_itself(own):
+    """The same class inside, outside and inside again; all backward passes behind them, and one in the middle."""
+    block = Block(0.4)
+
+    def run(call):
+        (x,) = tensors((2, 2, 8, 8), grad=True)
+        torch.manual_seed(3)
+        losses = []
+        for place in ("inside", "outside", "inside", "outside", "outside", "inside"):
+            with mode(place):
+                losses.append(call(x).square().sum())
+                if len(losses) == 3:
+                    losses[1].backward(retain_graph=True)
+                    losses.append(call(x).square().sum())
+        for loss in reversed(losses):
+            with mode("inside" if len(losses) % 2 else "outside"):
+                loss.backward()
+        return x.grad
+
+    assert alike([run(lambda x: own.apply(block, x))], [run(block)])
+
+
+def test_numbers_of_calls():
+    from fovea.torch._recompute import _Numbers
+
+    numbers, known = _Numbers(), set()
+    for begin, end in ((5, 9), (12, 14), (8, 10), (30, 30), (10, 12), (20, 25), (18, 20), (0, 1)):
+        numbers.add(begin, end)
+        known.update(range(begin, end))
+        assert {n for n in range(-2, 40) if n in numbers} == known
+    assert len(numbers._begins) <= 4  # what touches is one span
+
+
+@pytest.mark.parametrize("places", PLACES, ids=str)
+@pytest.mark.parametrize("kind", ["reentrant", "not reentrant", "own"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_graphs_that_are_computed_again(backend, kind, places):
     torch._dynamo.reset()
     block = Block(0.4)
-    graph = torch.compile(block, backend="aot_eager")
-    expected = gradients(graph, block, places[0], places[1])
-    found = gradients(lambda x: checkpoint(graph, x, **KINDS[kind]), block, *places)
-    assert alike(found, expected)
+    graph = torch.compile(block, backend=backend)
+    run = (lambda x: Recomputed.apply(graph, x)) if kind == "own" else lambda x: checkpoint(graph, x, **KINDS[kind])
+    expected = gradients(graph, block, *places)
+    assert alike(gradients(run, block, *places), expected)
+    if backend == "eager":
+        assert alike(expected, gradients(block, block, *places))
 
 
 def test_an_unknown_checkpoint_is_refused(monkeypatch):
-    """Another version of PyTorch may keep its functions elsewhere."""
-    from fovea.torch import _checkpoint
+    """Another version of PyTorch may keep its functions elsewhere, or not ask a call for its backward."""
+    from fovea.torch import _recompute
 
     block = Block(0.4)
     (x,) = tensors((2, 2, 8, 8), grad=True)
-    monkeypatch.setattr(_checkpoint, "_KEPT", {"CheckpointFunction": "elsewhere", "_CheckpointFrame": "elsewhere"})
-    for kind in ("reentrant", "not reentrant"):
-        with fovea.torch.patched(), pytest.raises(RuntimeError, match="torch.utils.checkpoint .* not known"):
+    monkeypatch.setattr(_recompute, "_KEPT", "elsewhere")
+    monkeypatch.setattr(_recompute, "_engine_asks_the_call", lambda: False)
+    for kind, name in (("reentrant", "torch.autograd.Function"), ("not reentrant", "torch.utils.checkpoint")):
+        with fovea.torch.patched(), pytest.raises(RuntimeError, match=f"{name} .* not known"):
             checkpoint(block, x, **KINDS[kind])
 
 
 def test_inference_looks_at_nothing(monkeypatch):
-    from fovea.torch import _checkpoint
+    from fovea.torch import _recompute
 
     def looked(*args):
         raise AssertionError
 
-    monkeypatch.setattr(_checkpoint, "_wrap", looked)
+    for name in ("_wrap_call", "_wrap_classes", "_wrap_frame", "_wrap_hooks"):
+        monkeypatch.setattr(_recompute, name, looked)
     (x,) = tensors((2, 2, 8, 8))
     with fovea.torch.patched(), warnings.catch_warnings():
         with torch.no_grad():

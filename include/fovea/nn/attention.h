@@ -1,0 +1,121 @@
+// Multi-head attention as a layer: projections around one call of the engine, for any spec of the algebra.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fovea/nn/layers.h"
+#include "fovea/plan/plan.h"
+
+namespace fovea::nn {
+
+/// A value for an argument of a spec, under the argument's full name: {"mods[0].slope", slopes}.
+struct NamedTensor {
+  std::string name;
+  Tensor value;
+};
+
+/// What a layer of attention computes. Sizes that are 0 follow from others.
+struct AttentionOptions {
+  std::int64_t num_query_heads = 1;
+  std::int64_t num_kv_heads =
+      0;                       ///< 0: num_query_heads; fewer: grouped heads (Ainslie et al. 2023, 2305.13245)
+  std::int64_t head_dim = 0;   ///< of queries and keys; 0: dim / num_query_heads
+  std::int64_t value_dim = 0;  ///< of the values of a head; 0: head_dim
+  std::int64_t memory_dim = 0;  ///< width of the rows attended to; 0: dim
+  std::int64_t hidden = 0;      ///< AttentionShape::hidden, for the scores that have it; 0: head_dim
+  struct Biases {
+    Linear::Bias query = Linear::Bias::with, key = Linear::Bias::with, value = Linear::Bias::with,
+                 output = Linear::Bias::with;
+    static constexpr Biases none() {
+      constexpr auto without = Linear::Bias::without;
+      return {without, without, without, without};
+    }
+  };
+  Biases biases = {};
+  /// The mask of a call is added to that of the spec: a query sees what both let it see. Dropout acts while
+  /// training only.
+  AttentionSpec spec = {};
+  /// Arguments that become parameters and start as these tensors. Arguments of the built-in parts become
+  /// parameters without being named here, unless they are in `fixed`, may be left out, or come from the data.
+  std::vector<NamedTensor> learned = {};
+  std::vector<NamedTensor> fixed = {};  ///< arguments that stay as they are
+  /// Turns queries and keys by their positions, rows of `memory` and of a cache counted from 0 and queries
+  /// from query_offset (each entry's from its own of query_offsets): for a sequence that attends to itself.
+  /// Copies share the table.
+  std::optional<RopeTable> rope = {};
+};
+
+/// Keys and values already projected, [batch, capacity, num_kv_heads * dim]; `length` rows are in use. A
+/// decoder appends a row a step.
+struct ProjectedKeys {
+  Tensor key, value;
+  std::int64_t length = 0;
+  std::int64_t read = 0;  ///< rows ever appended: the position of the next, where earlier ones were forgotten
+};
+
+/// Multi-head attention (Vaswani et al. 2017, section 3.2.2) on the engine. Parameters: "<name>.q_proj",
+/// k_proj, v_proj, out_proj, and a learned argument of the spec under its own name,
+/// "<name>.mods[0].slope". One value serves several threads that infer.
+class MultiHeadAttention {
+ public:
+  MultiHeadAttention() = default;
+  /// Learned arguments are those of `shared` where it is given, as T5's layers share one table; it has the
+  /// same spec. Throws InvalidArgument for sizes that do not divide, for an argument that the spec does not
+  /// have, or whose shape does not fit.
+  MultiHeadAttention(ParameterSet& set, const std::string& name, std::int64_t dim,
+                     const AttentionOptions& options = {}, const MultiHeadAttention* shared = nullptr);
+
+  struct Call {
+    Mask mask = Everything{};
+    std::span<const std::int64_t> key_lengths = {};  ///< for KeyLengths{} in a mask
+    std::int64_t query_offset = 0;
+    /// One a batch entry, in the place of query_offset, which then stays 0.
+    std::span<const std::int64_t> query_offsets = {};
+    Tensor* weights = nullptr;  ///< if given, receives [B, num_query_heads, Lq, Lk]
+    /// Arguments that come from the data, beside those that the layer has; recorded ones get gradients.
+    std::vector<autograd::AttentionArgument> arguments = {};
+  };
+  /// x [B, Lq, dim], memory [B, Lk, memory_dim] -> [B, Lq, dim].
+  Var operator()(Context& context, const Var& x, const Var& memory, const Call& call) const;
+  /// Inference with keys and values computed before: x [B, Lq, dim]. Plans once for each capacity of `keys`,
+  /// as long as masks are equal from call to call (mask.h).
+  Var attend_projected(Context& context, const Var& x, const ProjectedKeys& keys, const Call& call) const;
+  /// Projects memory [B, L, memory_dim] and appends the rows to `keys` (allocated with room for `capacity`
+  /// rows on first use, grown by doubling).
+  void append(Context& context, const Var& memory, ProjectedKeys& keys, std::int64_t capacity) const;
+
+  const AttentionOptions& options() const noexcept { return options_; }  ///< with no size left 0
+  const Linear& query() const noexcept { return query_; }
+  const Linear& key() const noexcept { return key_; }
+  const Linear& value() const noexcept { return value_; }
+  const Linear& output() const noexcept { return output_; }
+  /// Plans made so far by this layer and its copies: a loop over equal masks and shapes makes one.
+  std::int64_t plans_made() const;
+  /// The parameter of an argument; null where the layer does not learn it.
+  Parameter* argument(std::string_view name) const;
+
+ private:
+  struct Argument {
+    std::string name;
+    Parameter* learned = nullptr;
+    Tensor fixed = {};
+  };
+  class Plans;
+  void declare_arguments(ParameterSet& set, const std::string& name, const MultiHeadAttention* shared);
+  autograd::AttentionCall engine_call(Context& context, const Call& call, const AttentionShape& shape) const;
+  AttentionShape shape_of(std::int64_t batch, std::int64_t query_len, std::int64_t key_len) const;
+  Var rotated_queries(const Var& q, const Call& call) const;
+
+  AttentionOptions options_;
+  Linear query_, key_, value_, output_;
+  std::vector<Argument> arguments_;
+  bool masks_ = false;  // whether the spec has a mask besides that of a call
+  std::shared_ptr<Plans> plans_;
+};
+
+}  // namespace fovea::nn

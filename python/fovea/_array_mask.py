@@ -1,0 +1,60 @@
+"""Masks that arrays of truth values say."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+from . import _core
+from ._arrays import described
+from ._errors import InvalidArgument
+from ._mask import Mask, Sizes, broadcasts
+
+__all__ = ["ArrayMask"]
+
+
+class ArrayMask(Mask):
+    """j is visible where an array says so: what `mask=array` of truth values is, to be combined with others.
+
+    Args:
+        visible: truth values, [batch or 1, heads or 1, query_len or 1, key_len or 1], leading axes may be
+            missing. Rows stand for queries, whatever their offset.
+
+    >>> import numpy as np
+    >>> fovea.attention(q, k, v, mask=fovea.Causal() & fovea.ArrayMask(np.eye(4, dtype=bool))).shape
+    (1, 2, 4, 8)
+    """
+
+    visible: Any
+
+    def __post_init__(self) -> None:
+        if isinstance(self.visible, (list, tuple)):
+            import numpy as np
+
+            object.__setattr__(self, "visible", np.asarray(self.visible))
+
+    def _engine(self, sizes: Sizes) -> "_core.Mask":
+        wanted = (sizes.batch, sizes.heads, sizes.query_len, sizes.key_len)
+        shape = tuple(int(n) for n in getattr(self.visible, "shape", ()))
+        if str(getattr(self.visible, "dtype", "")).rsplit(".", 1)[-1] != "bool" or len(shape) > 4:
+            raise InvalidArgument(
+                "attention", "mask", "truth values of at most 4 axes", described(self.visible)
+            )
+        if not broadcasts(shape, wanted):
+            raise InvalidArgument(
+                "attention", "mask", f"truth values that broadcast to {list(wanted)}", described(self.visible)
+            )
+        four = self.visible.reshape((1,) * (4 - len(shape)) + shape)
+        shape = tuple(four.shape)
+        visible = four if shape[2:] == wanted[2:] else _expand(four, (*shape[:2], *wanted[2:]))
+        return _core.mask_of_array(visible, sizes.query_offset)
+
+    def _text(self) -> str:
+        return "predicate(array)"
+
+
+def _expand(array: Any, shape: Sequence[int]) -> Any:
+    if hasattr(array, "expand"):
+        return array.expand(*shape)
+    import numpy as np
+
+    return np.broadcast_to(np.asarray(array), shape)

@@ -1,0 +1,190 @@
+"""From a spec taken apart and arrays to the engine and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any, Optional, Sequence
+
+from . import _core
+from ._arrays import compute_dtype, described, dtype_name, library_of
+from ._errors import InvalidArgument
+from ._spec import Call, Shape, offset_of
+from ._value import integer, integers, is_array, shown
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What a call is asked for besides its output, and what it brings besides arrays."""
+
+    query_offset: Optional[int] = None
+    seed: int = 0
+    weight_heads: tuple[int, ...] = ()
+    weight_rows: tuple[int, ...] = ()
+    lse: bool = False
+    weights: bool = False
+    # The output row by row in memory, however the query lies there. Otherwise a tensor's output follows its query.
+    row_major: bool = False
+
+    def options(self, key_lengths: Any) -> "_core.CallOptions":
+        return _core.CallOptions(
+            self.query_offset,
+            list(integers(key_lengths, "KeyLengths.lengths")),
+            list(self.weight_heads),
+            list(self.weight_rows),
+            self.seed,
+            self.seed,
+        )
+
+    def weights_shape(self, shape: Shape) -> tuple[int, int, int, int]:
+        return (
+            shape.batch,
+            len(self.weight_heads) or shape.num_query_heads,
+            len(self.weight_rows) or shape.query_len,
+            shape.key_len,
+        )
+
+
+# Not the stream of `random` that a program may have seeded for itself.
+_SEEDS = random.SystemRandom()
+
+
+def asked(
+    query_offset: Any = None,
+    seed: Any = None,
+    weight_heads: Any = None,
+    weight_rows: Any = None,
+    lse: bool = False,
+    weights: bool = False,
+) -> Asked:
+    if seed is None:
+        seed = _SEEDS.getrandbits(63)
+    number = seed if isinstance(seed, int) and not isinstance(seed, bool) else int(integer(seed, "attention.seed", bits=64))
+    if not 0 <= number < 1 << 64:
+        raise InvalidArgument("attention", "seed", "a number in [0, 2^64)", shown(number))
+    return Asked(
+        offset_of(query_offset),
+        number,
+        _some(weight_heads, "weight_heads"),
+        _some(weight_rows, "weight_rows"),
+        _truth(lse, "return_lse"),
+        _truth(weights, "return_weights"),
+    )
+
+
+def _truth(x: Any, argument: str) -> bool:
+    try:
+        return bool(x)
+    except Exception:  # an array of several elements has none
+        raise InvalidArgument("attention", argument, "True or False", shown(x)) from None
+
+
+def _some(chosen: Any, argument: str) -> tuple[int, ...]:
+    if chosen is None:
+        return ()
+    found = integers(chosen, f"attention.{argument}")
+    if not found or not all(0 <= n < 1 << 40 for n in found):
+        raise InvalidArgument(
+            "attention", argument, "numbers of at least 0, one or more; None for all", str(list(found))[:80]
+        )
+    return found
+
+
+def seen(x: Any) -> Any:
+    """What offers `__dlpack__` and nothing else, as an array of NumPy's on the same memory."""
+    if x is None:
+        return x
+    try:
+        if is_array(x) or not hasattr(x, "__dlpack__"):
+            return x
+        import numpy as np
+
+        return np.from_dlpack(x)
+    except Exception:  # not in this machine's memory, of a dtype that NumPy lacks, or no array: refused by name
+        return x
+
+
+def operands(call: Call, query: Any, key: Any, value: Any, dtype: str) -> dict[str, Any]:
+    """By the engine's names, in layouts and dtypes that it takes."""
+    library = library_of(query)
+    found = {"query": query, "key": key, "value": value}
+    for name, x in found.items():
+        own = library_of(x)
+        if own.follows and own is not library:  # gradients would be lost, and nobody would know
+            expected = f"an array of the query's library ({own.conversion})"
+            raise InvalidArgument("attention", name, expected, f"{own.noun}, {described(x)}")
+    result = {name: library.operand(x) for name, x in found.items() if x is not None}
+    for name, x in call.parameters.items():
+        result[name] = library.operand(library.parameter(x, compute_dtype(dtype), name))
+    return result
+
+
+def forward(
+    plan: "_core.Plan",
+    call: Call,
+    inputs: dict[str, Any],
+    shape: Shape,
+    dtype: str,
+    ask: Asked,
+    out: Any = None,
+) -> dict[str, Any]:
+    """ "output", "log_sum_exp" and "weights", those that are asked for."""
+    library, query = library_of(inputs["query"]), inputs["query"]
+    outputs: dict[str, Any] = {}
+    sizes = (shape.batch, shape.num_query_heads, shape.query_len, shape.value_dim)
+    if shape.value_dim:
+        outputs["output"] = library.output(sizes, dtype, query, ask.row_major) if out is None else out
+    if ask.lse:
+        outputs["log_sum_exp"] = library.empty(sizes[:3], compute_dtype(dtype), query)
+    if ask.weights or not shape.value_dim:
+        outputs["weights"] = library.empty(ask.weights_shape(shape), compute_dtype(dtype), query)
+    given, axes = library.handed(inputs), dict(call.structure.axes)
+    plan.attend("attention", given, library.handed(outputs), axes, ask.options(call.key_lengths))
+    return outputs
+
+
+def backward(
+    plan: "_core.Plan",
+    call: Call,
+    inputs: dict[str, Any],
+    loss: dict[str, Any],
+    wanted: Sequence[str],
+    ask: Asked,
+) -> dict[str, Any]:
+    """Derivatives by the inputs named in `wanted`."""
+    library, query = library_of(inputs["query"]), inputs["query"]
+    dtype = dtype_name(query, "query")
+    results = {}
+    for name in wanted:
+        if name in ("query", "key", "value"):
+            results[name] = library.like(inputs[name])
+        else:
+            results[name] = library.empty(tuple(inputs[name].shape), compute_dtype(dtype), query)
+    given, of, wanted_of = library.handed(inputs), library.handed(loss), library.handed(results)
+    axes = dict(call.structure.axes)
+    plan.attend_backward("gradients", given, of, wanted_of, axes, ask.options(call.key_lengths))
+    return results
+
+
+def check_unasked(ask: Asked, value: Any, out: Any) -> None:
+    """Throws for heads and rows chosen of weights that nobody asks for, and for an array for no output."""
+    for name, chosen in (("weight_heads", ask.weight_heads), ("weight_rows", ask.weight_rows)):
+        if chosen and not ask.weights and value is not None:
+            raise InvalidArgument("attention", name, "None without return_weights=True", shown(list(chosen)))
+    if value is None and out is not None:
+        raise InvalidArgument("attention", "out", "None: without values there is no output", described(out))
+
+
+def results(outputs: dict[str, Any], like: Any, ask: Asked) -> Any:
+    """What was asked for of what `forward` gave, in the library of `like`: an array, or a tuple of several."""
+    names = [
+        *(["output"] if "output" in outputs else []),
+        *(["log_sum_exp"] if ask.lse else []),
+        *(["weights"] if "weights" in outputs else []),
+    ]
+    library = library_of(like)
+    found = tuple(library.result(outputs[name], like) for name in names)
+    return found[0] if len(found) == 1 else found
+
+
+__all__ = ["Asked", "asked", "backward", "check_unasked", "forward", "operands", "results", "seen"]

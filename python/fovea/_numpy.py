@@ -1,0 +1,79 @@
+"""Calls on arrays of NumPy (with ml_dtypes' bf16), and of whatever knows `__dlpack__` and has no library here."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import numpy as np
+
+from . import _core
+from ._arrays import LONG_NAMES, Library, described, dtype_name
+from ._engine import Asked, forward, operands, results
+from ._errors import InvalidArgument
+from ._spec import Call, Shape, plan_for
+from .rope import positions_of, table
+
+
+class NumPy(Library):
+    def empty(self, shape: tuple[int, ...], dtype: str, like: Any) -> Any:
+        if dtype == "bf16":
+            return np.empty(shape, like.dtype)  # ml_dtypes' own
+        return np.empty(shape, LONG_NAMES[dtype])
+
+    def output(self, shape: tuple[int, ...], dtype: str, query: Any, row_major: bool) -> Any:
+        return self.empty(shape, dtype, query)
+
+    def like(self, x: Any) -> Any:
+        return np.empty(x.shape, x.dtype)
+
+    def operand(self, x: Any) -> Any:
+        if isinstance(x, np.ndarray) and x.ndim and x.shape[-1] > 1 and x.strides[-1] != x.itemsize:
+            return np.ascontiguousarray(x)
+        return x
+
+    def parameter(self, x: Any, dtype: str, argument: str, function: str = "attention") -> Any:
+        if isinstance(x, np.ndarray) and x.dtype == LONG_NAMES[dtype]:
+            return self.operand(x)
+        try:
+            # What NumPy would make numbers of: nothing (NaN), texts, dates, half of a complex number.
+            made = x if isinstance(x, np.ndarray) else np.asarray(x)
+            if x is None or made.dtype.kind in "cSUmM":
+                raise TypeError
+            made = made.astype(LONG_NAMES[dtype])
+        except Exception:  # whatever an object's __array__ or __float__ raises
+            raise InvalidArgument(function, argument, "an array of numbers", described(x)) from None
+        return self.operand(made)
+
+    def joined(self, a: Any, b: Any) -> Any:
+        return np.concatenate([a, b], axis=-1)
+
+    def result(self, x: Any, like: Any) -> Any:
+        if isinstance(like, np.ndarray):
+            return x
+        namespace = getattr(like, "__array_namespace__", None)
+        return namespace().from_dlpack(x) if namespace else x
+
+    def attend(self, call: Call, query: Any, key: Any, value: Any, ask: Asked, seed: Any, out: Any) -> Any:
+        dtype = dtype_name(query, "query")
+        shape = Shape.of(query, key, value, call)
+        if value is None and out is not None:
+            raise InvalidArgument("attention", "out", "None: without values there is no output", described(out))
+        chosen = plan_for(call, shape, dtype, ask.query_offset)
+        given = operands(call, query, key, value, dtype)
+        return results(forward(chosen, call, given, shape, dtype, ask, out), query, ask)
+
+    def rotate(self, x: Any, rope: str, table_positions: int, first: int, positions: Optional[Sequence[int]]) -> Any:
+        dtype = dtype_name(x, "x")
+        out = self.empty(tuple(x.shape), dtype, x)
+        listed = None if positions is None else list(positions)
+        table(rope, table_positions, dtype).rotate(self.operand(x), first, listed, out, False)
+        return self.result(out, x)
+
+    def rotate_by_tables(self, x: Any, cos: Any, sin: Any, interleaved: bool, positions: Any) -> Any:
+        first, listed = positions_of(positions, int(x.shape[0]), int(x.shape[2]))
+        out = self.empty(tuple(x.shape), dtype_name(x, "x"), x)
+        _core.rotate_by_tables(cos, sin, interleaved, self.operand(x), first, listed, out, False)
+        return self.result(out, x)
+
+
+LIBRARY = NumPy()

@@ -1,0 +1,31 @@
+"""Calls on PyTorch's tensors: what `fovea.attention`, plans and `fovea.rotate` hand over to this folder."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+from torch import Tensor
+
+from . import _op, _rope
+from ._tensors import Tensors
+
+
+class Torch(Tensors):
+    def seed_number(self, seed: Any) -> Any:
+        """PyTorch's generator draws the seed, or a tensor is it, and a graph must not look into that."""
+        return 0 if seed is None or isinstance(seed, Tensor) else seed
+
+    def attend(self, call: Any, query: Any, key: Any, value: Any, ask: Any, seed: Any, out: Any) -> Any:
+        return _op.attention(call, query, key, value, ask, seed, out)
+
+    def seed_of_plan(self, call: Any, query: Any, key: Any, value: Any, seed: Any) -> Any:
+        return _op.checked_for_plan(call, query, key, value, seed)
+
+    def rotate(self, x: Any, rope: str, table_positions: int, first: int, positions: Optional[Sequence[int]]) -> Any:
+        return _rope.rotate(x, rope, table_positions, first, positions)
+
+    def rotate_by_tables(self, x: Any, cos: Any, sin: Any, interleaved: bool, positions: Any) -> Any:
+        return _rope.rotate_by_tables(x, cos, sin, interleaved, positions)
+
+
+LIBRARY = Torch()

@@ -1,0 +1,162 @@
+// Activations of feed-forward parts. Backward computes the function's inner part again from the input, which
+// costs less than keeping and reading a second tensor of the widest layer.
+#include <array>
+#include <cmath>
+
+#include "autograd/record.h"
+#include "autograd/vector_math.h"
+#include "fovea/autograd/ops.h"
+
+namespace fovea::autograd {
+namespace {
+
+struct ValueAndSlope {
+  float value, slope;
+};
+
+// Φ(x), the normal distribution function, by formula 7.1.26 of Abramowitz and Stegun for erfc: absolute error
+// below 8e-8. The tail is computed as such and not as 1 - Φ(-x), so that nothing cancels there.
+[[gnu::always_inline]] inline ValueAndSlope gelu(float x) {
+  const float z = (x < 0.0f ? -x : x) * 0.70710678f;
+  const float density = vector_exp(-z * z);  // e^(-x²/2)
+  const float t = 1.0f / (1.0f + 0.3275911f * z);
+  float p = 1.061405429f;
+  p = p * t - 1.453152027f;
+  p = p * t + 1.421413741f;
+  p = p * t - 0.284496736f;
+  p = p * t + 0.254829592f;
+  const float tail = 0.5f * p * t * density;
+  const float below = x < 0.0f ? tail : 1.0f - tail;
+  return {x * below, below + x * density * 0.39894228f};
+}
+
+[[gnu::always_inline]] inline ValueAndSlope gelu_tanh(float x) {
+  constexpr float root = 0.79788456f, cubic = 0.044715f;  // sqrt(2/π)
+  const float t = vector_tanh(root * (x + cubic * x * x * x));
+  const float half = 0.5f * (1.0f + t);
+  return {x * half, half + 0.5f * x * (1.0f - t * t) * root * (1.0f + 3.0f * cubic * x * x)};
+}
+
+// x·σ(factor·x): SiLU at 1.
+[[gnu::always_inline]] inline ValueAndSlope sigmoid_gated(float x, float factor) {
+  const float s = vector_sigmoid(factor * x);
+  return {x * s, s + factor * x * s * (1.0f - s)};
+}
+
+// y = f(x), and dx = dy·f'(x). dx may be dy.
+struct Function {
+  void (*value)(const float* x, std::int64_t n, float* y);
+  void (*gradient)(const float* x, const float* dy, std::int64_t n, float* dx);
+};
+
+FOVEA_CLONES void relu_value(const float* x, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] > 0.0f ? x[i] : 0.0f;
+}
+FOVEA_CLONES void relu_gradient(const float* x, const float* dy, std::int64_t n, float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = x[i] > 0.0f ? dy[i] : 0.0f;
+}
+FOVEA_CLONES void gelu_value(const float* x, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = gelu(x[i]).value;
+}
+FOVEA_CLONES void gelu_gradient(const float* x, const float* dy, std::int64_t n, float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * gelu(x[i]).slope;
+}
+FOVEA_CLONES void gelu_tanh_value(const float* x, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = gelu_tanh(x[i]).value;
+}
+FOVEA_CLONES void gelu_tanh_gradient(const float* x, const float* dy, std::int64_t n, float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * gelu_tanh(x[i]).slope;
+}
+FOVEA_CLONES void silu_value(const float* x, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = sigmoid_gated(x[i], 1.0f).value;
+}
+FOVEA_CLONES void silu_gradient(const float* x, const float* dy, std::int64_t n, float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * sigmoid_gated(x[i], 1.0f).slope;
+}
+FOVEA_CLONES void quick_gelu_value(const float* x, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = sigmoid_gated(x[i], 1.702f).value;
+}
+FOVEA_CLONES void quick_gelu_gradient(const float* x, const float* dy, std::int64_t n, float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * sigmoid_gated(x[i], 1.702f).slope;
+}
+FOVEA_CLONES void multiply_by(const float* factor, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] *= factor[i];
+}
+
+Function function_of(Activation activation) {
+  switch (activation) {
+    case Activation::relu:
+      return {relu_value, relu_gradient};
+    case Activation::gelu:
+      return {gelu_value, gelu_gradient};
+    case Activation::gelu_tanh:
+      return {gelu_tanh_value, gelu_tanh_gradient};
+    case Activation::silu:
+      return {silu_value, silu_gradient};
+    case Activation::quick_gelu:
+      return {quick_gelu_value, quick_gelu_gradient};
+  }
+  throw InvalidArgument("activate", "activation", "one of Activation",
+                        std::to_string(static_cast<int>(activation)));
+}
+
+}  // namespace
+
+Var activate(Activation activation, const Var& x) {
+  const Function f = function_of(activation);
+  Tensor y(DType::f32, x.shape());
+  for_pieces(y.count(), [&](std::int64_t begin, std::int64_t end) {
+    f.value(x.value().data<float>() + begin, end - begin, y.data<float>() + begin);
+  });
+  return result_of(tape_of({&x}), y, [=](const Tensor& dy) {
+    Tensor dx(DType::f32, x.shape());
+    for_pieces(dx.count(), [&](std::int64_t begin, std::int64_t end) {
+      f.gradient(x.value().data<float>() + begin, dy.data<float>() + begin, end - begin,
+                 dx.data<float>() + begin);
+    });
+    accumulate(x, dx);
+  });
+}
+
+Var gated(Activation activation, const Var& gate, const Var& x) {
+  if (!(gate.shape() == x.shape()))
+    throw InvalidArgument("gated", "x", to_string(gate.shape()), to_string(x.shape()));
+  const Function f = function_of(activation);
+  Tensor y(DType::f32, x.shape());
+  for_pieces(y.count(), [&](std::int64_t begin, std::int64_t end) {
+    f.value(gate.value().data<float>() + begin, end - begin, y.data<float>() + begin);
+    multiply_by(x.value().data<float>() + begin, end - begin, y.data<float>() + begin);
+  });
+  return result_of(tape_of({&gate, &x}), y, [=](const Tensor& dy) {
+    if (gate.recorded()) {
+      Tensor d_gate = dy.clone();
+      for_pieces(d_gate.count(), [&](std::int64_t begin, std::int64_t end) {
+        float* d = d_gate.data<float>() + begin;
+        multiply_by(x.value().data<float>() + begin, end - begin, d);
+        f.gradient(gate.value().data<float>() + begin, d, end - begin, d);
+      });
+      accumulate(gate, d_gate);
+    }
+    if (x.recorded()) {
+      Tensor dx(DType::f32, x.shape());
+      for_pieces(dx.count(), [&](std::int64_t begin, std::int64_t end) {
+        f.value(gate.value().data<float>() + begin, end - begin, dx.data<float>() + begin);
+        multiply_by(dy.data<float>() + begin, end - begin, dx.data<float>() + begin);
+      });
+      accumulate(x, dx);
+    }
+  });
+}
+
+}  // namespace fovea::autograd

@@ -1,0 +1,137 @@
+// Norms of rows. Our own loops and not oneDNN's primitive: one pass a row in L1, no primitive to build for
+// every number of rows, and the rows of a padded batch change every step.
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autograd/record.h"
+#include "autograd/rows.h"
+#include "autograd/vector_math.h"
+#include "fovea/autograd/ops.h"
+
+namespace fovea::autograd {
+namespace {
+
+FOVEA_CLONES float sum_of(const float* x, std::int64_t n) {
+  float total = 0.0f;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t i = 0; i < n; ++i) total += x[i];
+  return total;
+}
+
+FOVEA_CLONES float squares_about(const float* x, float mean, std::int64_t n) {
+  float total = 0.0f;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t i = 0; i < n; ++i) total += (x[i] - mean) * (x[i] - mean);
+  return total;
+}
+
+FOVEA_CLONES void scale_and_shift(const float* x, float mean, float inverse, const float* factor,
+                                  const float* shift, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * inverse * factor[i] + shift[i];
+}
+
+// Sums over one row that its gradient needs, and the row's share of those of gamma and beta.
+struct RowSums {
+  float sum, dot;  // of g and of g·normal, g the gradient by the normalised row
+};
+FOVEA_CLONES RowSums row_sums(const float* x, float mean, float inverse, const float* factor, const float* dy,
+                              std::int64_t n, float* d_gamma, float* d_beta) {
+  float sum = 0.0f, dot = 0.0f;
+#pragma omp simd reduction(+ : sum, dot)
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float normal = (x[i] - mean) * inverse, g = dy[i] * factor[i];
+    sum += g;
+    dot += g * normal;
+    d_gamma[i] += dy[i] * normal;
+    d_beta[i] += dy[i];
+  }
+  return {sum, dot};
+}
+
+FOVEA_CLONES void row_gradient(const float* x, float mean, float inverse, const float* factor,
+                               const float* dy, float mean_sum, float mean_dot, std::int64_t n, float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float normal = (x[i] - mean) * inverse;
+    dx[i] = inverse * (dy[i] * factor[i] - mean_sum - normal * mean_dot);
+  }
+}
+
+// Rows a unit of parallel work; fixed, so that sums over rows are taken in one order for every thread count.
+constexpr std::int64_t row_group = 128;
+
+enum class Centre : std::uint8_t { mean, zero };
+
+// y = (x - centre) / sqrt(mean (x - centre)² + epsilon) · (gamma + offset) + beta.
+Var normalized(const char* function, Centre centre, const Var& x, const Var& gamma, const Var& beta,
+               float epsilon, float offset) {
+  const std::int64_t dim = gamma.value().count();
+  if (x.shape().rank() < 1 || x.size(-1) != dim) {
+    throw InvalidArgument(function, "gamma", "[D] with D the last size of x " + to_string(x.shape()),
+                          to_string(gamma.shape()));
+  }
+  if (!beta.empty() && beta.value().count() != dim)
+    throw InvalidArgument(function, "beta", "[" + std::to_string(dim) + "]", to_string(beta.shape()));
+  const std::int64_t rows = dim > 0 ? x.value().count() / dim : 0,
+                     groups = (rows + row_group - 1) / row_group;
+  struct Saved {
+    std::vector<float> mean, inverse, factor, zeros;
+  };
+  const auto saved = std::make_shared<Saved>();
+  saved->mean.assign(static_cast<std::size_t>(rows), 0.0f);
+  saved->inverse.assign(static_cast<std::size_t>(rows), 0.0f);
+  for (std::int64_t i = 0; i < dim; ++i) saved->factor.push_back(gamma.value().data<float>()[i] + offset);
+  if (beta.empty()) saved->zeros.assign(static_cast<std::size_t>(dim), 0.0f);
+  const float* shift = beta.empty() ? saved->zeros.data() : beta.value().data<float>();
+  const auto size = static_cast<float>(dim);
+  Tensor y(DType::f32, x.shape());
+  default_executor().parallel_for(groups, [&](std::int64_t group, int) {
+    for (std::int64_t r = group * row_group; r < std::min(rows, (group + 1) * row_group); ++r) {
+      const float* row = x.value().data<float>() + r * dim;
+      float &mean = saved->mean[static_cast<std::size_t>(r)],
+            &inverse = saved->inverse[static_cast<std::size_t>(r)];
+      if (centre == Centre::mean) mean = sum_of(row, dim) / size;
+      inverse = 1.0f / std::sqrt(squares_about(row, mean, dim) / size + epsilon);
+      scale_and_shift(row, mean, inverse, saved->factor.data(), shift, dim, y.data<float>() + r * dim);
+    }
+  });
+  return result_of(tape_of({&x, &gamma, &beta}), y, [=](const Tensor& dy) {
+    Tensor dx(DType::f32, x.shape());
+    Tensor partial = Tensor::zeros(DType::f32, {groups, 2, dim});
+    default_executor().parallel_for(groups, [&](std::int64_t group, int) {
+      float* sums = partial.data<float>() + group * 2 * dim;
+      for (std::int64_t r = group * row_group; r < std::min(rows, (group + 1) * row_group); ++r) {
+        const float* row = x.value().data<float>() + r * dim;
+        const float* d = dy.data<float>() + r * dim;
+        const float mean = saved->mean[static_cast<std::size_t>(r)],
+                    inverse = saved->inverse[static_cast<std::size_t>(r)];
+        const RowSums of = row_sums(row, mean, inverse, saved->factor.data(), d, dim, sums, sums + dim);
+        // A centre of zero does not move with the row, and so has no share in the gradient.
+        row_gradient(row, mean, inverse, saved->factor.data(), d,
+                     centre == Centre::mean ? of.sum / size : 0.0f, of.dot / size, dim,
+                     dx.data<float>() + r * dim);
+      }
+    });
+    for (std::int64_t group = 0; group < groups; ++group) {
+      const float* sums = partial.data<float>() + group * 2 * dim;
+      if (gamma.recorded()) add_row(sums, dim, gradient_of(gamma).data<float>());
+      if (beta.recorded()) add_row(sums + dim, dim, gradient_of(beta).data<float>());
+    }
+    accumulate(x, dx);
+  });
+}
+
+}  // namespace
+
+Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon, float gamma_offset) {
+  return normalized("layer_norm", Centre::mean, x, gamma, beta, epsilon, gamma_offset);
+}
+
+Var rms_norm(const Var& x, const Var& gamma, float epsilon, float gamma_offset) {
+  return normalized("rms_norm", Centre::zero, x, gamma, {}, epsilon, gamma_offset);
+}
+
+}  // namespace fovea::autograd

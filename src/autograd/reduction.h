@@ -1,0 +1,29 @@
+// What one term of a loss counts for: the one law of all losses (Reduction in ops.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "fovea/autograd/ops.h"
+
+namespace fovea::autograd {
+
+class Share {
+ public:
+  /// Throws InvalidArgument for weights of another count than `terms`.
+  Share(const char* function, const Reduction& reduction, std::int64_t terms) : reduction_(reduction) {
+    const auto count = static_cast<std::int64_t>(reduction.weights.size());
+    if (count != 0 && count != terms)
+      throw InvalidArgument(function, "reduction.weights", std::to_string(terms) + " weights or none",
+                            std::to_string(count));
+  }
+  float operator()(std::int64_t n) const {
+    return reduction_.scale *
+           (reduction_.weights.empty() ? 1.0f : reduction_.weights[static_cast<std::size_t>(n)]);
+  }
+
+ private:
+  const Reduction& reduction_;
+};
+
+}  // namespace fovea::autograd

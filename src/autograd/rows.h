@@ -1,0 +1,11 @@
+// Rows added to sums: what gradients of biases and norms have in common.
+#pragma once
+
+#include <cstdint>
+
+namespace fovea::autograd {
+
+/// sum[i] += row[i] for n elements.
+void add_row(const float* row, std::int64_t n, float* sum);
+
+}  // namespace fovea::autograd

@@ -1,0 +1,118 @@
+// Keys split into chunks, where there are too few blocks of queries for the threads: by shape alone, so that
+// any number of threads gives the same bits. Each chunk leaves a state and unfinished values a row, which
+// merge in order.
+#if defined(FOVEA_FLASH_CHUNKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_CHUNKS_INL_H_
+#undef FOVEA_FLASH_CHUNKS_INL_H_
+#else
+#define FOVEA_FLASH_CHUNKS_INL_H_
+#endif
+
+#include "kernels/flash/flash.h"
+#include "kernels/flash/row-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+/// Enough chunks for 32 units of work, 256 keys each at least: a chunk costs a state and a row of values to
+/// merge, a hundredth of reading 256 keys for one query.
+constexpr int64_t kSplitUnits = 32, kChunkKeys = 256;
+struct Chunks {
+  int64_t count, keys;
+};
+/// Of `units` pieces of work that each run over all keys; whole tiles.
+template <class T>
+HWY_INLINE Chunks ChunksOf(const Problem<T>& p, int64_t units, int64_t tile = tile_keys) {
+  const int64_t most = Most(units, 1);
+  const int64_t wanted = Least((kSplitUnits + most - 1) / most, (p.key_len + kChunkKeys - 1) / kChunkKeys);
+  const int64_t keys = (Most(p.key_len, 1) + wanted - 1) / Most(wanted, 1);
+  const int64_t rounded = (keys + tile - 1) / tile * tile;
+  return {(p.key_len + rounded - 1) / rounded, rounded};
+}
+
+/// A row of [maximum, sum, values]: one chunk's state and unfinished values.
+template <class T>
+HWY_INLINE int64_t PartialWidth(const Problem<T>& p) {
+  return 2 + p.value_dim;
+}
+/// What partial results take, for a call of at most this size, whose units have at most `rows` query rows:
+/// fewer units have more chunks, together less than 32 units more.
+template <class T>
+HWY_INLINE int64_t PartialElements(const Problem<T>& p, int64_t units, int64_t rows) {
+  if (p.key_len <= kChunkKeys) return 0;
+  return (kSplitUnits + Least(units, kSplitUnits)) * rows * PartialWidth(p);
+}
+
+/// The partial results of a call, by query row, those of one row side by side.
+template <class T>
+struct Partials {
+  T* data = nullptr;  ///< null: the keys are one chunk, and rows are finished at once
+  int64_t chunks = 1, width = 0;
+  HWY_INLINE T* At(int64_t row, int64_t chunk) const { return data + (row * chunks + chunk) * width; }
+};
+
+/// What a row has gathered from a chunk.
+template <class T>
+HWY_INLINE void LeavePartial(const Problem<T>& p, const RowState<T>& state, const T* gathered, T* partial) {
+  partial[0] = state.maximum;
+  partial[1] = state.sum;
+  Copy(gathered, p.value_dim, partial + 2);
+}
+
+/// Output and log-sum-exp of query row `row` of head (b, h).
+template <class T>
+HWY_INLINE void LeaveRow(const Problem<T>& p, const ForwardOutputs<T>& out, int64_t b, int64_t h, int64_t row,
+                         const RowState<T>& state, const T* gathered) {
+  const int64_t dim = out.output.data ? p.value_dim : 0;  // else its weights are all that is wanted
+  const T log_sum_exp = Finish(state, SinkOf(p, h), dim, gathered, RowAt(out.output, b, h, row));
+  if (out.log_sum_exp) out.log_sum_exp[(b * p.query_heads + h) * p.query_len + row] = log_sum_exp;
+}
+
+/// The merge law of attention/state over one row's chunks, in order; the values are left where those of the
+/// first chunk were. Of a sigmoid the values add, and its states only say whether anything was seen.
+template <class T>
+HWY_NOINLINE RowState<T> MergeChunks(const Problem<T>& p, const Partials<T>& partials, int64_t row) {
+  RowState<T> whole;
+  for (int64_t c = 0; c < partials.chunks; ++c) {
+    const T maximum = *partials.At(row, c);
+    whole.maximum = maximum > whole.maximum ? maximum : whole.maximum;
+  }
+  T* gathered = partials.At(row, 0) + 2;
+  for (int64_t c = 0; c < partials.chunks; ++c) {
+    const T* partial = partials.At(row, c);
+    const T factor =
+        partial[0] == whole.maximum ? T{1} : static_cast<T>(std::exp(partial[0] - whole.maximum));
+    if (p.normalizer == NormalizerKind::sigmoid) {
+      whole.sum = partial[1] > whole.sum ? partial[1] : whole.sum;
+    } else {
+      whole.sum += factor * partial[1];
+    }
+    // What a row that saw nothing has gathered is nobody's: it may be 0 · NaN of other rows of its block.
+    if (factor == T{0}) {
+      if (c == 0) Fill(T{0}, p.value_dim, gathered);
+    } else if (c == 0) {
+      if (factor != T{1}) Scale(factor, p.value_dim, gathered);
+    } else {
+      AddScaled(factor, partial + 2, p.value_dim, gathered);
+    }
+  }
+  return whole;
+}
+
+/// body(b, h, row, state, values) for every query row, merged.
+template <class T, class Body>
+HWY_INLINE void ForMergedRows(const Problem<T>& p, const Partials<T>& partials, Executor& executor,
+                              Body&& body) {
+  executor.parallel_for(p.batch * p.query_heads * p.query_len, [&](int64_t index, int) {
+    const RowState<T> state = MergeChunks(p, partials, index);
+    body(index / p.query_len / p.query_heads, index / p.query_len % p.query_heads, index % p.query_len, state,
+         partials.At(index, 0) + 2);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

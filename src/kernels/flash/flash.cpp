@@ -1,0 +1,189 @@
+// The fused kernels, compiled once an ISA by Highway's foreach_target. Candidates name the code of each ISA,
+// in the place of Highway's own dispatch, so that FOVEA_ISA can force one.
+#include "kernels/flash/flash.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/flash/flash.cpp"
+// Three x86 targets: SSE4 as the baseline, AVX2, AVX-512. More would compile longer and win nothing on f32.
+// On Arm NEON alone: register tiles are arrays of vectors, and a type of SVE has no size to make an array of.
+#ifndef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#endif
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/flash/rows_backward-inl.h"
+#include "kernels/flash/split-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+// Candidates take a bare pointer: a span's members are templates, which must not be compiled here.
+
+/// Keys and values in the type that they are stored in.
+template <class T>
+void SplitStored(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::byte* memory) {
+  if constexpr (sizeof(T) == 4) {
+    const auto as = [](const Operand<const uint16_t*>& x, auto stored) {
+      using S = decltype(stored);
+      return Operand<const S*>{reinterpret_cast<const S*>(x.data), x.batch_stride, x.head_stride,
+                               x.row_stride};
+    };
+    if (p.stored_key.data && p.stored == DType::bf16)
+      return SplitForward(p, out, as(p.stored_key, hwy::bfloat16_t()), as(p.stored_value, hwy::bfloat16_t()),
+                          executor, memory);
+    if (p.stored_key.data)
+      return SplitForward(p, out, as(p.stored_key, hwy::float16_t()), as(p.stored_value, hwy::float16_t()),
+                          executor, memory);
+  }
+  SplitForward(p, out, p.key, p.value, executor, memory);
+}
+
+/// Weights need rows whose keys are not split, and asking for them must change no bit of the output.
+template <class T>
+void TiledOutputs(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::byte* memory) {
+  if (!out.weights.data || !out.output.data || TiledChunks(p).count == 1)
+    return TiledForward(p, out, executor, memory);
+  ForwardOutputs<T> weights = out, rest = out;
+  weights.output.data = nullptr;
+  weights.log_sum_exp = nullptr;
+  rest.weights.data = nullptr;
+  TiledForward(p, weights, executor, memory);
+  TiledForward(p, rest, executor, memory);
+}
+
+template <class T>
+constexpr FlashCode<T> kFlashCode{
+    .split = {.forward_bytes = SplitForwardBytes<T>, .forward = SplitStored<T>},
+    .tiled = {TiledForwardBytes<T>, TiledOutputs<T>, TiledBackwardBytes<T>, TiledBackward<T>},
+    .direct = {DirectForwardBytes<T>, DirectForward<T>, DirectBackwardBytes<T>, DirectBackward<T>},
+    .tiled_rows = {RowsForwardBytes<true, T>, RowsForward<true, T>, RowsBackwardBytes<true, T>,
+                   RowsBackward<true, T>},
+    .rows = {RowsForwardBytes<false, T>, RowsForward<false, T>, RowsBackwardBytes<false, T>,
+             RowsBackward<false, T>}};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fovea::kernels {
+namespace {
+
+constexpr const char* no_product = "its score is no product of queries and keys";
+constexpr const char* whole_rows = "whole rows of scores are needed";
+
+const char* refuse_split(const Request& r) {
+  if (is_backward(r.duty)) return "it has no backward";
+  if (r.duty != Duty::forward) return "it leaves no weights";
+  if (r.score != ScoreKind::dot) return no_product;
+  return r.whole_row ? whole_rows : nullptr;
+}
+const char* refuse_tiled(const Request& r) {
+  if (r.score != ScoreKind::dot) return no_product;
+  return r.whole_row ? whole_rows : nullptr;
+}
+const char* refuse_direct(const Request& r) {
+  return r.whole_row ? whole_rows : nullptr;
+}
+// Backward they make a row again from its keys, which must be all that it has. Where a row must be whole
+// anyway, a call says so.
+const char* refuse_rows(const Request& r) {
+  const bool parts = is_backward(r.duty) && r.parts_of_keys && !r.whole_row;
+  return parts ? "the keys of a row come in parts" : nullptr;
+}
+const char* refuse_tiled_rows(const Request& r) {
+  return r.score != ScoreKind::dot ? no_product : refuse_rows(r);
+}
+
+std::int64_t most_split(const Request& r) {
+  return size_of(r.dtype) == 2 ? most_split_16_bit : most_split_queries;
+}
+Stored split_stored(const Request& r) {
+  return size_of(r.dtype) == 2 && !r.keys_mapped ? Stored::keys_and_values : Stored::none;
+}
+
+#if HWY_ARCH_X86
+template <std::int64_t kTarget>
+const char* absence_of() {
+  static const bool here = (hwy::SupportedTargets() & kTarget) != 0;  // asked forty times a plan
+  return here ? nullptr : "this CPU lacks the instructions";
+}
+#endif
+
+[[maybe_unused]] void add_candidates(const Isa& isa, const FlashCode<float>& f32,
+                                     const FlashCode<double>& f64, std::vector<Candidate>& to) {
+  const auto add = [&](const char* algorithm, Candidate candidate) {
+    candidate.name = std::string(isa.name) + " " + algorithm;
+    candidate.isa = &isa;
+    to.push_back(std::move(candidate));
+  };
+  add("split", {.refuse = refuse_split,
+                .best_for = [](const Request& r) { return QueryCounts{.last = most_split(r)}; },
+                .stored = split_stored,
+                .tile_keys = tile_keys,
+                .f32 = f32.split,
+                .f64 = f64.split});
+  add("tiled",
+      {.refuse = refuse_tiled,
+       .best_for =
+           [](const Request& r) {
+             return QueryCounts{.first = (is_backward(r.duty) ? most_direct_queries : most_split(r)) + 1};
+           },
+       .block_queries = tiled_queries,
+       .tile_keys = tile_keys,
+       .f32 = f32.tiled,
+       .f64 = f64.tiled});
+  add("direct", {.refuse = refuse_direct,
+                 .block_queries = direct_queries,
+                 .tile_keys = tile_keys,
+                 .f32 = f32.direct,
+                 .f64 = f64.direct});
+  add("tiled rows", {.refuse = refuse_tiled_rows,
+                     .best_for = [](const Request&) { return QueryCounts{.first = most_direct_queries + 1}; },
+                     .whole_rows = true,
+                     .block_queries = tiled_queries,
+                     .tile_keys = tile_keys,
+                     .f32 = f32.tiled_rows,
+                     .f64 = f64.tiled_rows});
+  add("rows", {.refuse = refuse_rows,
+               .whole_rows = true,
+               .block_queries = direct_queries,
+               .tile_keys = tile_keys,
+               .f32 = f32.rows,
+               .f64 = f64.rows});
+}
+
+}  // namespace
+
+// A build for one machine (-march=native) leaves out the targets below its own.
+#if HWY_ARCH_X86
+const Isa avx512_isa{.name = "avx512", .absence = absence_of<HWY_AVX3>, .mods = ModIsa::avx512};
+const Isa avx2_isa{.name = "avx2", .absence = absence_of<HWY_AVX2>, .mods = ModIsa::avx2};
+const Isa baseline_isa{.name = "baseline", .absence = absence_of<HWY_SSE4>};
+#else
+// The one target that the compiler may use everywhere; the last one included. Not asked of Highway, whose
+// NEON wants AES as well, which no kernel uses and which a Raspberry Pi 4 lacks.
+const Isa baseline_isa{.name = "baseline", .absence = []() -> const char* { return nullptr; }};
+#endif
+
+std::vector<Candidate> flash_candidates() {
+  std::vector<Candidate> list;
+#if HWY_ARCH_X86
+#if HWY_TARGETS & HWY_AVX3
+  add_candidates(avx512_isa, N_AVX3::kFlashCode<float>, N_AVX3::kFlashCode<double>, list);
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  add_candidates(avx2_isa, N_AVX2::kFlashCode<float>, N_AVX2::kFlashCode<double>, list);
+#endif
+#if HWY_TARGETS & HWY_SSE4
+  add_candidates(baseline_isa, N_SSE4::kFlashCode<float>, N_SSE4::kFlashCode<double>, list);
+#endif
+#else
+  add_candidates(baseline_isa, HWY_NAMESPACE::kFlashCode<float>, HWY_NAMESPACE::kFlashCode<double>, list);
+#endif
+  return list;
+}
+
+}  // namespace fovea::kernels
+#endif

@@ -1,0 +1,254 @@
+// Normalisers over a whole row of scores: the weights, and the law of their gradient.
+#if defined(FOVEA_FLASH_NORMALIZE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_NORMALIZE_INL_H_
+#undef FOVEA_FLASH_NORMALIZE_INL_H_
+#else
+#define FOVEA_FLASH_NORMALIZE_INL_H_
+#endif
+
+#include "kernels/flash/row-inl.h"
+#include "kernels/flash/row.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+/// One row: n scores, hidden ones -inf, in a buffer with room for whole vectors. `noise` only where sampled.
+template <class T>
+struct WholeRow {
+  int64_t head = 0, n = 0;
+  const T* noise = nullptr;
+  T* spare = nullptr;  ///< room for 3n and three vectors
+};
+
+template <class T>
+HWY_INLINE bool HasNan(const T* x, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) {
+    if (x[j] != x[j]) return true;
+  }
+  return false;
+}
+
+template <class T>
+HWY_INLINE T EntmaxPower(const Problem<T>& p) {
+  return static_cast<T>(1.0 / (p.entmax_alpha - 1.0));
+}
+
+/// The threshold tau of Σ (y - tau)₊^power = 1, from the y above -1, of which the largest is 0. By Newton's
+/// method from -1, below the root, from where the sum is convex: tau rises until rounding stops it.
+template <class T>
+HWY_NOINLINE T EntmaxThreshold(T power, int64_t count, T* y) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t j = count; j < Padded<T>(count); ++j) y[j] = T{-1};
+  T tau{-1};
+  for (int round = 0; round < 100; ++round) {
+    const auto threshold = hn::Set(d, tau), zero = hn::Zero(d), one = hn::Set(d, T(1));
+    auto sums = zero, slopes = zero;
+    for (int64_t j = 0; j < count; j += lanes) {
+      const auto above = hn::Max(hn::Sub(hn::LoadU(d, y + j), threshold), zero);
+      if (power == T{1}) {
+        sums = hn::Add(sums, above);
+        slopes = hn::Add(slopes, hn::IfThenElseZero(hn::Gt(above, zero), one));
+      } else if (power == T{2}) {
+        sums = hn::MulAdd(above, above, sums);
+        slopes = hn::Add(slopes, hn::Add(above, above));
+      }
+    }
+    double sum = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sums))),
+           slope = static_cast<double>(hn::GetLane(hn::SumOfLanes(d, slopes)));
+    for (int64_t j = 0; power != T{1} && power != T{2} && j < count; ++j) {
+      if (!(y[j] > tau)) continue;
+      const T raised = static_cast<T>(std::pow(y[j] - tau, power - T{1}));
+      sum += static_cast<double>(raised * (y[j] - tau));
+      slope += static_cast<double>(power * raised);
+    }
+    const T next = static_cast<T>(static_cast<double>(tau) + (sum - 1.0) / slope);
+    if (!(next > tau)) break;
+    tau = next;
+  }
+  return tau;
+}
+
+/// x ← Entmax weights; returns tau. `best` is the finite maximum.
+template <class T>
+HWY_NOINLINE T EntmaxRow(const Problem<T>& p, const WholeRow<T>& row, T best, T* x) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), n = row.n;
+  for (int64_t j = n; j < Padded<T>(n); ++j) x[j] = kHidden<T>;
+  // Relative to the maximum, which is exact however large the scores are. What lies 1 below it is out.
+  const T slope = static_cast<T>(p.entmax_alpha - 1.0), power = EntmaxPower(p);
+  const auto factor = hn::Set(d, slope), top = hn::Set(d, best), out = hn::Set(d, T(-1));
+  int64_t count = 0;
+  for (int64_t j = 0; j < n; j += lanes) {
+    const auto y = hn::Mul(factor, hn::Sub(hn::LoadU(d, x + j), top));
+    hn::StoreU(y, d, x + j);
+    count += static_cast<int64_t>(hn::CompressStore(y, hn::Gt(y, out), d, row.spare + count));
+  }
+  const T tau = EntmaxThreshold(power, count, row.spare);
+  const auto threshold = hn::Set(d, tau);
+  for (int64_t j = 0; j < n; j += lanes) {
+    const auto above = hn::Max(hn::Sub(hn::LoadU(d, x + j), threshold), hn::Zero(d));
+    hn::StoreU(power == T{2} ? hn::Mul(above, above) : above, d, x + j);
+  }
+  if (power != T{1} && power != T{2}) {
+    for (int64_t j = 0; j < n; ++j) x[j] = x[j] > T{0} ? static_cast<T>(std::pow(x[j], power)) : T{0};
+  }
+  return tau + slope * best;
+}
+
+/// x ← 1 at the first of the largest of x + noise, else 0. Noise is added to what is left beside the best: a
+/// large score would swallow it.
+template <class T>
+HWY_INLINE void DrawnKey(const WholeRow<T>& row, T best, T* x) {
+  for (int64_t j = 0; j < row.n; ++j) x[j] = (x[j] - best) + row.noise[j];
+  const T winner = MaximumOf(x, row.n);
+  bool drawn = false;
+  for (int64_t j = 0; j < row.n; ++j) {
+    const bool wins = !drawn && x[j] == winner;
+    x[j] = wins ? T{1} : T{0};
+    drawn = drawn || wins;
+  }
+}
+
+/// x ← equal shares of its largest elements.
+template <class T>
+HWY_INLINE void BestShares(const WholeRow<T>& row, T best, T* x) {
+  T count{0};
+  for (int64_t j = 0; j < row.n; ++j) count += x[j] == best ? T{1} : T{0};
+  for (int64_t j = 0; j < row.n; ++j) x[j] = x[j] == best ? T{1} / count : T{0};
+}
+
+/// ln Σ e^x, with the exponentials left in spare; `best` is the finite maximum.
+template <class T>
+HWY_INLINE T LogSumExp(const WholeRow<T>& row, T best, const T* x) {
+  Copy(x, row.n, row.spare);
+  return best + static_cast<T>(std::log(Exponentials<false>(T{1}, best, row.n, row.spare)));
+}
+
+/// x ← weights, exactly 0 where hidden; returns what stands for the log-sum-exp. A NaN makes the row NaN (but
+/// of the sigmoid, whose elements do not know of each other), and so does a score of +inf, where differences
+/// to it are taken.
+template <class T>
+HWY_INLINE T SolveRow(const Problem<T>& p, const WholeRow<T>& row, T* x) {
+  const bool sigmoid = p.normalizer == NormalizerKind::sigmoid;
+  const T best = HasNan(x, row.n) ? static_cast<T>(NAN) : MaximumOf(x, row.n);
+  if (best == kHidden<T>) {
+    Fill(T{0}, row.n, x);
+    return kHidden<T>;
+  }
+  if (sigmoid) {
+    SigmoidRow(T{1}, static_cast<T>(p.sigmoid_bias), row.n, x);
+    return 0;
+  }
+  if (best != best || (best == static_cast<T>(HUGE_VAL) && p.normalizer != NormalizerKind::argmax)) {
+    for (int64_t j = 0; j < row.n; ++j) x[j] = x[j] == kHidden<T> ? T{0} : static_cast<T>(NAN);
+    return static_cast<T>(NAN);
+  }
+  switch (p.normalizer) {
+    case NormalizerKind::entmax:
+      return EntmaxRow(p, row, best, x);
+    case NormalizerKind::argmax:
+      BestShares(row, best, x);
+      return best;
+    case NormalizerKind::sample:
+    case NormalizerKind::gumbel: {
+      const T log_sum_exp = LogSumExp(row, best, x);
+      DrawnKey(row, best, x);
+      return log_sum_exp;
+    }
+    case NormalizerKind::chain:
+      return chain_marginals<T>(p.transitions + row.head * p.transition_stride, row.n, x, row.spare);
+    default: {
+      const T sum = Exponentials<false>(T{1}, best, row.n, x),
+              log_sum_exp = best + static_cast<T>(std::log(sum));
+      Scale(ShareOf(log_sum_exp, SinkOf(p, row.head)) / sum, row.n, x);
+      return log_sum_exp;
+    }
+  }
+}
+
+/// The law of every normaliser whose slopes are known: dS = factor · slope · (dP - D), D the mean of dP under
+/// the slopes divided by `total`. Returns D.
+template <class T>
+HWY_INLINE T CenteredGradient(int64_t n, const T* slope, T total, T factor, T* gradient) {
+  T mean{0};
+  for (int64_t j = 0; j < n; ++j) mean += slope[j] * gradient[j];
+  if (total != T{0}) mean /= total;
+  for (int64_t j = 0; j < n; ++j) gradient[j] = factor * slope[j] * (gradient[j] - mean);
+  return mean;
+}
+
+template <class T>
+HWY_NOINLINE T EntmaxGradient(const Problem<T>& p, const WholeRow<T>& row, const T* weights, T* gradient) {
+  T total{0};
+  for (int64_t j = 0; j < row.n; ++j) {
+    const T w = weights[j];
+    const T slope = w == T{0}               ? T{0}
+                    : p.entmax_alpha == 2.0 ? T{1}
+                    : p.entmax_alpha == 1.5
+                        ? static_cast<T>(std::sqrt(w))
+                        : static_cast<T>(std::pow(w, static_cast<T>(2.0 - p.entmax_alpha)));
+    row.spare[j] = slope;
+    total += slope;
+  }
+  return CenteredGradient(row.n, row.spare, total, T{1}, gradient);
+}
+
+/// What a row's gradient needs beside its weights.
+template <class T>
+struct RowGradient {
+  const T* scores;   ///< hidden ones -inf
+  const T* weights;  ///< as SolveRow made them
+  T log_sum_exp;     ///< as SolveRow returned it
+  T advantage;       ///< sample
+  T* d_transitions;  ///< chain: added to; may be null
+};
+
+/// gradient: derivative by the weights, 0 where hidden → by the scores. Returns D, where there is one.
+template <class T>
+HWY_INLINE T NormalizerGradient(const Problem<T>& p, const WholeRow<T>& row, const RowGradient<T>& g,
+                                T* gradient) {
+  if (g.log_sum_exp != g.log_sum_exp) {  // a NaN among the scores, or no weights to speak of
+    for (int64_t j = 0; j < row.n; ++j) gradient[j] = g.scores[j] == kHidden<T> ? T{0} : g.log_sum_exp;
+    for (int n = 0; g.d_transitions && n < 4; ++n) g.d_transitions[n] = g.log_sum_exp;
+    return g.log_sum_exp;
+  }
+  switch (p.normalizer) {
+    case NormalizerKind::sigmoid:
+      for (int64_t j = 0; j < row.n; ++j) gradient[j] *= g.weights[j] * (T{1} - g.weights[j]);
+      return 0;
+    case NormalizerKind::entmax:
+      return EntmaxGradient(p, row, g.weights, gradient);
+    case NormalizerKind::argmax:
+      Fill(T{0}, row.n, gradient);
+      return 0;
+    case NormalizerKind::sample:
+      Copy(g.scores, row.n, row.spare);
+      WeightsOf<true>(T{1}, g.log_sum_exp, T{1}, row.n, row.spare);
+      for (int64_t j = 0; j < row.n; ++j) gradient[j] = g.advantage * (g.weights[j] - row.spare[j]);
+      return 0;
+    case NormalizerKind::gumbel: {
+      const T inverse = static_cast<T>(1.0 / p.temperature);
+      const T top = MaximumOf(g.scores, row.n);
+      for (int64_t j = 0; j < row.n; ++j) row.spare[j] = ((g.scores[j] - top) + row.noise[j]) * inverse;
+      const T best = MaximumOf(row.spare, row.n);
+      const T total = best == kHidden<T> ? T{0} : Exponentials<false>(T{1}, best, row.n, row.spare);
+      if (total == T{0}) return 0;
+      Scale(T{1} / total, row.n, row.spare);
+      return CenteredGradient(row.n, row.spare, T{1}, inverse, gradient);
+    }
+    case NormalizerKind::chain:
+      chain_gradient<T>(p.transitions + row.head * p.transition_stride, row.n, g.scores, gradient,
+                        g.d_transitions, row.spare);
+      return 0;
+    default:
+      return CenteredGradient(row.n, g.weights, T{1}, T{1}, gradient);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,289 @@
+// What tiled and direct kernels share: the online softmax of a row of scores, hiding what a row may not see,
+// dropout.
+#if defined(FOVEA_FLASH_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_ROW_INL_H_
+#undef FOVEA_FLASH_ROW_INL_H_
+#else
+#define FOVEA_FLASH_ROW_INL_H_
+#endif
+
+#include "kernels/problem.h"
+#include "kernels/schedule.h"
+#include "kernels/simd/memory-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+template <class T>
+constexpr T kHidden = -HUGE_VAL;  // -infinity
+
+/// position_of (problem.h), for code of one ISA, which may not call what is compiled for all.
+template <class T>
+HWY_INLINE int64_t PositionOf(const Problem<T>& p, int64_t b, int64_t row) {
+  return row + (p.query_offsets ? p.query_offsets[b] : p.query_offset);
+}
+
+/// Sets the scores of keys outside `spans` to -inf; scores[j - begin] belongs to key j of [begin, end).
+template <class T>
+HWY_INLINE void HideOutside(const SpanList& spans, int64_t begin, int64_t end, T* scores) {
+  int64_t at = begin;
+  for (int64_t n = 0; n < spans.count && at < end; ++n) {
+    const int64_t stop = spans.data[n].begin < end ? spans.data[n].begin : end;
+    if (stop > at) {
+      Fill(kHidden<T>, stop - at, scores + (at - begin));
+      at = stop;
+    }
+    if (spans.data[n].end > at) at = spans.data[n].end;
+  }
+  if (at < end) Fill(kHidden<T>, end - at, scores + (at - begin));
+}
+
+/// Positive scales are applied with the exponential, which costs nothing. Others turn the order of scores
+/// round or make all of them 0, and 0·-inf is not hidden: there the products are scaled before anything is
+/// hidden, and 1 is left.
+template <class T>
+HWY_INLINE T ScaleOf(const Problem<T>& p) {
+  return p.scale > 0 && !p.has_mods ? static_cast<T>(p.scale) : T{1};
+}
+/// What the derivative by a product is of that by a score, where no mod multiplies it in.
+template <class T>
+HWY_INLINE T GradientScale(const Problem<T>& p) {
+  return p.has_mods ? T{1} : static_cast<T>(p.scale);
+}
+template <class T>
+HWY_INLINE void ScaleEarly(const Problem<T>& p, int64_t n, T* products) {
+  if (p.scale > 0 || p.has_mods) return;
+  for (int64_t j = 0; j < n; ++j) products[j] *= static_cast<T>(p.scale);
+}
+
+/// x ← e^(scale·x - shift), returns the sum. `x` has room for whole vectors, whose spare lanes become 0. The
+/// exponents are at most 0, or with `kClamp` made so. That holds for the scores a maximum was taken of only
+/// as long as both round scale·x alike: this file is compiled without contraction (CMakeLists.txt), for a
+/// fused multiply-subtract is off by half an ulp of the score, e^(64) at a score of 2^30.
+template <bool kClamp, class T>
+HWY_INLINE T Exponentials(T scale, T shift, int64_t n, T* x) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = n; i < Padded<T>(n); ++i) x[i] = kHidden<T>;
+  auto sum = hn::Zero(d);
+  const auto factor = hn::Set(d, scale), offset = hn::Set(d, shift);
+  for (int64_t i = 0; i < n; i += lanes) {
+    auto exponent = hn::Sub(hn::Mul(hn::LoadU(d, x + i), factor), offset);
+    if constexpr (kClamp) exponent = hn::IfThenZeroElse(hn::Gt(exponent, hn::Zero(d)), exponent);
+    const auto e = Exp(d, exponent);
+    hn::StoreU(e, d, x + i);
+    sum = hn::Add(sum, e);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+/// One row's running softmax (the merge law of attention/state, on weighted values kept elsewhere). A NaN
+/// among the scores makes the sum NaN, and with it all that the row gives.
+template <class T>
+struct RowState {
+  T maximum = kHidden<T>, sum = 0;
+};
+
+/// Scores of one more piece (hidden ones -inf) become weights relative to the new maximum; returns the factor
+/// for what was gathered before.
+template <class T>
+HWY_INLINE T Absorb(T scale, int64_t n, T* scores, RowState<T>& state) {
+  const T best = MaximumOf(scores, n) * scale;
+  const T maximum = best > state.maximum ? best : state.maximum;
+  if (maximum == kHidden<T>) {
+    for (int64_t j = 0; j < n; ++j) {
+      if (scores[j] != scores[j]) state.sum = scores[j];
+    }
+    Fill(T{0}, Padded<T>(n), scores);
+    return 1;
+  }
+  const T sum = Exponentials<false>(scale, maximum, n, scores);
+  const T factor = state.maximum == maximum ? T{1} : static_cast<T>(std::exp(state.maximum - maximum));
+  state.sum = state.sum * factor + sum;
+  state.maximum = maximum;
+  return factor;
+}
+
+/// Weights factor·e^(scale·s - shift) of one piece, 0 where hidden or where the whole row is. Of a row that
+/// saw a NaN they are NaN, but 0 where hidden.
+template <bool kClamp, class T>
+HWY_INLINE void WeightsOf(T scale, T shift, T factor, int64_t n, T* scores) {
+  const T poison = shift + factor;
+  if (poison != poison) {
+    for (int64_t j = 0; j < n; ++j) scores[j] = scores[j] == kHidden<T> ? T{0} : poison;
+    return Fill(T{0}, Padded<T>(n) - n, scores + n);
+  }
+  if (shift == kHidden<T>) return Fill(T{0}, Padded<T>(n), scores);
+  Exponentials<kClamp>(scale, shift, n, scores);
+  if (factor != T{1}) Scale(factor, n, scores);
+}
+
+/// x ← 1 / (1 + e^-(scale·x + bias)), exactly 0 where hidden.
+template <class T>
+HWY_INLINE void SigmoidRow(T scale, T bias, int64_t n, T* x) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = n; i < Padded<T>(n); ++i) x[i] = kHidden<T>;
+  const auto factor = hn::Set(d, -scale), offset = hn::Set(d, bias), hidden = hn::Set(d, kHidden<T>),
+             most = hn::Set(d, T(sizeof(T) == 8 ? 709 : 88)), one = hn::Set(d, T(1));
+  for (int64_t i = 0; i < n; i += lanes) {
+    const auto score = hn::LoadU(d, x + i);
+    auto exponent = hn::Sub(hn::Mul(score, factor), offset);
+    exponent = hn::IfThenElse(hn::Gt(exponent, most), most, exponent);
+    const auto weight = hn::Div(one, hn::Add(one, Exp(d, exponent)));
+    hn::StoreU(hn::IfThenZeroElse(hn::Eq(score, hidden), weight), d, x + i);
+  }
+}
+
+/// The share of a row that is not its head's sink: 1 / (1 + e^(sink - lse)).
+template <class T>
+HWY_INLINE T ShareOf(T log_sum_exp, const T* sink) {
+  return sink ? T{1} / (T{1} + static_cast<T>(std::exp(*sink - log_sum_exp))) : T{1};
+}
+
+template <class T>
+HWY_INLINE const T* SinkOf(const Problem<T>& p, int64_t head) {
+  return p.sink ? p.sink + head : nullptr;
+}
+
+/// Scores of one more piece → weights, by the problem's normaliser; returns the factor for what was gathered
+/// before.
+template <class T>
+HWY_INLINE T Normalize(const Problem<T>& p, T scale, int64_t n, T* scores, RowState<T>& state) {
+  if (p.normalizer == NormalizerKind::softmax) return Absorb(scale, n, scores, state);
+  for (int64_t j = 0; j < n; ++j) {
+    if (scores[j] != kHidden<T>) {
+      state.maximum = 0;  // what Finish makes a 0 of, and -inf of a row that sees nothing
+      state.sum = 1;
+    }
+  }
+  SigmoidRow(scale, static_cast<T>(p.sigmoid_bias), n, scores);
+  return 1;
+}
+
+/// Weights of one piece by the running softmax: exact to the last bits however large the scores are. They may
+/// be above the maximum, by as little as a lazy one lets pass.
+template <class T>
+HWY_INLINE void FinalWeights(const Problem<T>& p, T scale, const RowState<T>& state, const T* sink, int64_t n,
+                             T* scores) {
+  if (p.normalizer == NormalizerKind::sigmoid)
+    return SigmoidRow(scale, static_cast<T>(p.sigmoid_bias), n, scores);
+  if (state.maximum == kHidden<T> && state.sum == T{0}) return Fill(T{0}, Padded<T>(n), scores);
+  const T share = ShareOf(state.maximum + static_cast<T>(std::log(state.sum)), sink);
+  WeightsOf<false>(scale, state.maximum, share / state.sum, n, scores);
+}
+/// By the log-sum-exp, which has rounded the logarithm of the sum away by |lse|·eps: never above 1.
+template <class T>
+HWY_INLINE void SavedWeights(const Problem<T>& p, T scale, T log_sum_exp, const T* sink, int64_t n,
+                             T* scores) {
+  if (p.normalizer == NormalizerKind::sigmoid)
+    return SigmoidRow(scale, static_cast<T>(p.sigmoid_bias), n, scores);
+  WeightsOf<true>(scale, log_sum_exp, ShareOf(log_sum_exp, sink), n, scores);
+}
+
+/// scores ← dropped weights P∘keep, d_scores ← dS, exactly 0 where P is (there dP may hold NaN): softmax
+/// P∘(keep∘dP - D)·scale, sigmoid P∘(1 - P)∘keep∘dP·scale.
+template <class T>
+HWY_INLINE void ScoreGradientRow(const Problem<T>& p, int64_t n, T mean, T scale, const T* keep, T* weights,
+                                 T* d_scores) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const bool sigmoid = p.normalizer == NormalizerKind::sigmoid;
+  const auto zero = hn::Zero(d), center = hn::Set(d, sigmoid ? T{0} : mean), factor = hn::Set(d, scale);
+  for (int64_t j = 0; j < n; j += lanes) {
+    const auto weight = hn::LoadU(d, weights + j);
+    auto gradient = hn::LoadU(d, d_scores + j);
+    if (keep) {
+      const auto kept = hn::LoadU(d, keep + j);
+      gradient = hn::Mul(gradient, kept);
+      hn::StoreU(hn::Mul(weight, kept), d, weights + j);
+    }
+    auto ds = hn::Mul(hn::Mul(weight, factor), hn::Sub(gradient, center));
+    if (sigmoid) ds = hn::NegMulAdd(ds, weight, ds);
+    hn::StoreU(hn::IfThenZeroElse(hn::Eq(weight, zero), ds), d, d_scores + j);
+  }
+}
+
+/// Output row and log-sum-exp from the finished state.
+template <class T>
+HWY_INLINE T Finish(const RowState<T>& state, const T* sink, int64_t n, const T* gathered, T* output) {
+  // Nothing seen. Not gathered · 0: other rows of the block may have seen a NaN value, and 0 · NaN was
+  // gathered.
+  if (state.maximum == kHidden<T> && state.sum == T{0}) {
+    Fill(T{0}, n, output);
+    return kHidden<T>;
+  }
+  const T log_sum_exp = state.maximum + static_cast<T>(std::log(state.sum));
+  const T inverse = ShareOf(log_sum_exp, sink) / state.sum;
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::Mul(hn::LoadU(d, gathered + i), hn::Set(d, inverse)), d, output + i);
+  for (; i < n; ++i) output[i] = gathered[i] * inverse;
+  return log_sum_exp;
+}
+
+/// Row r of an operand; Operand::row is a template that must not be compiled here.
+template <class T>
+HWY_INLINE const T* RowAt(const Operand<const T*>& x, int64_t b, int64_t h, int64_t r) {
+  return x.data + b * x.batch_stride + h * x.head_stride + r * x.row_stride;
+}
+template <class T>
+HWY_INLINE T* RowAt(const Operand<T*>& x, int64_t b, int64_t h, int64_t r) {
+  return x.data + b * x.batch_stride + h * x.head_stride + r * x.row_stride;
+}
+
+template <class T>
+HWY_INLINE ModBuffers<T> TakeModBuffers(const ProblemMods<T>& mods, int64_t rows, bool backward,
+                                        Carve& carve) {
+  const ModBufferSizes sizes = mod_buffer_sizes(mods, rows, backward);
+  ModBuffers<T> buffers;
+  buffers.stages = carve.Take<T>(sizes.stages);
+  buffers.arguments = carve.Take<T>(sizes.arguments);
+  if (backward) {
+    buffers.d_scores = carve.Take<T>(sizes.d_scores);
+    buffers.d_arguments = carve.Take<T>(sizes.d_arguments);
+  }
+  buffers.rows = rows;
+  return buffers;
+}
+
+template <class T>
+HWY_NOINLINE ModSums<T> TakeModSums(const Problem<T>& p, const ProblemMods<T>& mods, int64_t groups,
+                                    Carve& carve) {
+  ModSums<T> sums;
+  for (size_t n = 0; n < mods.count; ++n) {
+    for (size_t k = 0; k < mods.list[n].count; ++k)
+      sums.regions[n][k] = carve.Take<T>(mod_sum_elements(p, mods.list[n], k, groups));
+  }
+  return sums;
+}
+
+/// Keys are split into groups by shape alone, so that backward has work for several threads and the same bits
+/// for any number of them. Each group costs one partial dQ.
+constexpr int64_t kUnits = 16, kGroups = 8;
+/// Where heads add to one dense gradient they take turns, and groups of keys are all there is to share out.
+/// Each costs a partial dQ of all heads: four, not eight.
+constexpr int64_t kSharedGroups = 4;
+template <class T>
+HWY_INLINE int64_t KeyGroups(const Problem<T>& p, int64_t tiles) {
+  const int64_t heads = Most(p.batch * p.kv_heads, 1);
+  if (p.shared_dense_gradient) return Most(Least(kSharedGroups, tiles), 1);
+  return Most(Least(Least(kUnits / heads, kGroups), tiles), 1);
+}
+/// At least batch · kv_heads · KeyGroups, of this problem and of every smaller one: a workspace for the
+/// largest call of a plan serves all its calls.
+template <class T>
+HWY_INLINE int64_t MostUnits(const Problem<T>& p, int64_t tiles) {
+  const int64_t heads = Most(p.batch * p.kv_heads, 1), most = Most(Least(kGroups, tiles), 1);
+  const int64_t units = Least(heads * most, Most(kUnits, heads));
+  return p.has_mods || p.has_weight_mods ? Most(units, heads * Least(most, kSharedGroups)) : units;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

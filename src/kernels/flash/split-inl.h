@@ -1,0 +1,330 @@
+// Few queries over many keys, as in decoding: what bounds it is the bandwidth of reading keys and values. So
+// each is read once for all query heads that share it, in the type it is stored in (16 bits are widened in
+// the register), and nothing is packed. Keys are cut into chunks by shape alone, so that one query of one
+// head has work for several threads and the same bits for any number of them; the chunks' states merge in
+// order.
+#if defined(FOVEA_FLASH_SPLIT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_SPLIT_INL_H_
+#undef FOVEA_FLASH_SPLIT_INL_H_
+#else
+#define FOVEA_FLASH_SPLIT_INL_H_
+#endif
+
+#include "kernels/flash/direct-inl.h"
+#include "kernels/simd/load-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+#define FOVEA_UNROLL _Pragma("GCC unroll 16")
+
+/// Products that are summed side by side: 16 accumulators, 4 queries and a key fit the 32 registers of
+/// AVX-512 and Arm, 8 the 16 of the others.
+constexpr int kSums = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 16 : 8;
+
+/// Keys or values of one head as they are stored.
+template <class S>
+struct StoredRows {
+  const S* data;
+  int64_t stride;
+  HWY_INLINE const S* at(int64_t j) const { return data + j * stride; }
+  /// Asks for the cache lines of row j, which need not exist, before they are read.
+  HWY_INLINE void Fetch(int64_t j, int64_t dim) const {
+    constexpr int64_t line = 64 / sizeof(S);
+    const S* row = at(j);
+    for (int64_t i = 0; i < dim; i += line) hwy::Prefetch(row + i);
+  }
+};
+
+/// How far ahead of their use rows are fetched. The processor's own prefetchers follow one stream well while
+/// little is computed between its lines, and stop at every page: with 32 products a key, one Zen 5 core read
+/// 21 GB/s of 38 without this, 31 with 8 KiB, 28 with 2 KiB or with all of it in the second-level cache only.
+constexpr int64_t kAheadBytes = 8192;
+template <class S>
+HWY_INLINE int64_t RowsAhead(int64_t dim) {
+  return kAheadBytes / Most(dim * static_cast<int64_t>(sizeof(S)), 1);
+}
+
+/// scores[r · score_stride + j] = ⟨query r, key j⟩ for kRows queries and keys [0, count). Queries are rows of
+/// `padded` elements, zeros behind `dim`.
+template <int kRows, class T, class S>
+HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<S>& keys, int64_t dim,
+                             int64_t count, bool fetch, T* scores, int64_t score_stride) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr int kKeys = kSums / kRows;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), ahead = RowsAhead<S>(dim);
+  for (int64_t j = 0; j < count; j += kKeys) {
+    V sums[kSums];
+    FOVEA_UNROLL for (int i = 0; i < kSums; ++i) sums[i] = hn::Zero(d);
+    // Behind the last key it is the last again: its sums are thrown away.
+    const S* rows[kKeys];
+    FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) rows[k] = keys.at(j + k < count ? j + k : count - 1);
+    // Key after key, so that memory is read in order: side by side, several rows are streams of their own,
+    // which the prefetcher follows at half the rate.
+    int64_t i = 0;
+    FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
+      if (fetch) keys.Fetch(j + k + ahead, dim);
+      for (i = 0; i + lanes <= dim; i += lanes) {
+        const V key = LoadWide(d, rows[k] + i);
+        FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r * kKeys + k] =
+            hn::MulAdd(hn::LoadU(d, queries + r * padded + i), key, sums[r * kKeys + k]);
+      }
+    }
+    if (i < dim) {
+      for (int k = 0; k < kKeys; ++k) {
+        const V key = LoadWideN(d, rows[k] + i, dim - i);
+        for (int r = 0; r < kRows; ++r)
+          sums[r * kKeys + k] = hn::MulAdd(hn::LoadU(d, queries + r * padded + i), key, sums[r * kKeys + k]);
+      }
+    }
+    alignas(64) T folded[kSums > kLanes ? kSums : kLanes];
+    FoldSums<kSums, kLanes>(d, sums, folded);
+    for (int r = 0; r < kRows; ++r) {
+      for (int k = 0; k < kKeys && j + k < count; ++k)
+        scores[r * score_stride + j + k] = folded[r * kKeys + k];
+    }
+  }
+}
+
+/// gathered += weight · value, one row of each.
+template <class T, class S>
+HWY_INLINE void AddStored(T weight, const S* value, int64_t dim, T* gathered) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto factor = hn::Set(d, weight);
+  int64_t i = 0;
+  for (; i + lanes <= dim; i += lanes)
+    hn::StoreU(hn::MulAdd(factor, LoadWide(d, value + i), hn::LoadU(d, gathered + i)), d, gathered + i);
+  if (i < dim)
+    hn::StoreU(hn::MulAdd(factor, LoadWideN(d, value + i, dim - i), hn::LoadU(d, gathered + i)), d,
+               gathered + i);
+}
+
+/// gathered[r] += Σ_j weights[r · weight_stride + j] · value j for kRows rows of `padded` elements, four
+/// values at a time. A weight of 0 reads nothing: its key may be hidden, and its value NaN.
+template <int kRows, class T, class S>
+HWY_INLINE void AddStoredRows(const T* weights, int64_t weight_stride, const StoredRows<S>& values,
+                              int64_t dim, int64_t count, bool fetch, T* gathered, int64_t padded) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), whole = dim / lanes * lanes,
+                ahead = RowsAhead<S>(dim);
+  for (int64_t j = 0; j < count; j += 4) {
+    bool all = j + 4 <= count;
+    for (int r = 0; r < kRows && all; ++r) {
+      const T* w = weights + r * weight_stride + j;
+      all = w[0] != T{0} && w[1] != T{0} && w[2] != T{0} && w[3] != T{0};
+    }
+    if (!all) {
+      for (int64_t k = j; k < j + 4 && k < count; ++k) {
+        for (int r = 0; r < kRows; ++r) {
+          const T weight = weights[r * weight_stride + k];
+          if (weight != T{0}) AddStored(weight, values.at(k), dim, gathered + r * padded);
+        }
+      }
+      continue;
+    }
+    if (fetch) {
+      for (int64_t k = 0; k < 4; ++k) values.Fetch(j + k + ahead, dim);
+    }
+    V factor[kRows][4];
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      FOVEA_UNROLL for (int k = 0; k < 4; ++k) factor[r][k] = hn::Set(d, weights[r * weight_stride + j + k]);
+    }
+    for (int64_t i = 0; i < dim; i += lanes) {
+      V value[4];
+      if (i < whole) {
+        FOVEA_UNROLL for (int k = 0; k < 4; ++k) {
+          value[k] = LoadWide(d, values.at(j + k) + i);
+        }
+      } else {
+        for (int k = 0; k < 4; ++k) value[k] = LoadWideN(d, values.at(j + k) + i, dim - i);
+      }
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+        V sum = hn::LoadU(d, gathered + r * padded + i);
+        FOVEA_UNROLL for (int k = 0; k < 4; ++k) sum = hn::MulAdd(factor[r][k], value[k], sum);
+        hn::StoreU(sum, d, gathered + r * padded + i);
+      }
+    }
+  }
+}
+#undef FOVEA_UNROLL
+
+/// What else kernels of some S do in their own way: queries as StoredScores wants them, and what was gathered
+/// put into order.
+template <class T, class S>
+HWY_INLINE void LoadQuery(S, const T* from, int64_t dim, int64_t padded, T* to) {
+  Copy(from, dim, to);
+  Fill(T{0}, padded - dim, to + dim);
+}
+template <class T, class S>
+HWY_INLINE void Unravel(S, int64_t, T*) {}
+
+/// Elements from row to row of gathered values: whole pairs of vectors.
+template <class T>
+HWY_INLINE int64_t SplitWidth(const Problem<T>& p) {
+  return 2 * Padded<T>((p.value_dim + 1) / 2);
+}
+
+/// Rows that share a key: the queries of all heads of a group, head by head.
+template <class T>
+HWY_INLINE int64_t GroupRows(const Problem<T>& p) {
+  return p.query_heads / p.kv_heads * p.query_len;
+}
+
+template <class T>
+struct SplitScratch {
+  T *queries, *scores, *gathered, *keep;
+  RowState<T>* states;
+  ModBuffers<T> mods;
+};
+template <class T>
+HWY_INLINE SplitScratch<T> TakeSplitScratch(const Problem<T>& p, Carve& carve) {
+  const int64_t rows = GroupRows(p), stride = TileStride<T>(p.key_len);
+  return {carve.Take<T>(rows * Padded<T>(p.score_dim)),
+          carve.Take<T>(rows * stride),
+          carve.Take<T>(rows * SplitWidth(p)),
+          carve.Take<T>(stride),
+          carve.Take<RowState<T>>(rows),
+          TakeModBuffers(p.mods, 1, false, carve)};
+}
+
+/// Scores of one piece for the rows of `heads` heads from at.h on: rows of `scratch.scores`, as the score
+/// mods leave them, -inf where a row does not see a key.
+template <class T, class S>
+HWY_INLINE void PieceScores(const Problem<T>& p, const StoredRows<S>& keys, const BlockAt<T>& at,
+                            int64_t heads, const BlockSchedule& schedule, const Piece& piece, int64_t stride,
+                            const SplitScratch<T>& scratch) {
+  const int64_t padded = Padded<T>(p.score_dim), n = piece.end - piece.begin, rows = heads * at.rows;
+  if (piece.full) {
+    const StoredRows<S> from{keys.at(piece.begin), keys.stride};
+    ForRowGroups(rows, [&]<int kRows>(int64_t r) {
+      StoredScores<kRows>(scratch.queries + r * padded, padded, from, p.score_dim, n, r == 0,
+                          scratch.scores + r * stride, stride);
+    });
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    T* scores = scratch.scores + r * stride;
+    if (piece.full) {
+      ScaleEarly(p, n, scores);
+    } else {
+      Fill(p.has_mods ? T{0} : kHidden<T>, n, scores);
+      ForRuns(piece, schedule.row(r % at.rows), [&](int64_t begin, int64_t end) {
+        T* run = scores + (begin - piece.begin);
+        StoredScores<1>(scratch.queries + r * padded, padded, StoredRows<S>{keys.at(begin), keys.stride},
+                        p.score_dim, end - begin, false, run, stride);
+        ScaleEarly(p, end - begin, run);
+      });
+    }
+    if (!p.has_mods) continue;
+    apply_mods<T>(p, {at.b, at.h + r / at.rows, at.row + r % at.rows, 1, piece.begin, n}, scores, n,
+                  scratch.mods);
+    if (!piece.full) HideOutside(schedule.row(r % at.rows), piece.begin, piece.end, scores);
+  }
+}
+
+/// One head's rows, or those of all heads of a group, against keys [key_begin, key_end).
+template <class T, class S>
+HWY_NOINLINE void SplitBlock(const Problem<T>& p, const StoredRows<S>& keys, const StoredRows<S>& values,
+                             const BlockAt<T>& at, int64_t heads, int64_t key_begin, int64_t key_end,
+                             const SplitScratch<T>& scratch) {
+  const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, key_end);
+  const int64_t rows = heads * at.rows, stride = TileStride<T>(p.key_len), padded = Padded<T>(p.score_dim),
+                width = SplitWidth(p);
+  const T scale = ScaleOf(p);
+  for (int64_t r = 0; r < rows; ++r) {
+    LoadQuery(S(), RowAt(p.query, at.b, at.h + r / at.rows, at.row + r % at.rows), p.score_dim, padded,
+              scratch.queries + r * padded);
+    Fill(T{0}, width, scratch.gathered + r * width);
+    scratch.states[r] = RowState<T>();
+  }
+  for (int64_t n = 0; n < schedule.piece_count(); ++n) {
+    const Piece& piece = schedule.pieces()[n];
+    const int64_t count = piece.end - piece.begin;
+    PieceScores(p, keys, at, heads, schedule, piece, stride, scratch);
+    for (int64_t r = 0; r < rows; ++r) {
+      T* scores = scratch.scores + r * stride;
+      const T factor = Normalize(p, scale, count, scores, scratch.states[r]);
+      if (factor != T{1}) Scale(factor, width, scratch.gathered + r * width);
+      if (p.dropout_rate > 0) {
+        dropout_factors<T>(p.dropout_rate, p.dropout_seed,
+                           {at.b, at.h + r / at.rows, PositionOf(p, at.b, at.row + r % at.rows), piece.begin},
+                           count, scratch.keep);
+        MultiplyInto(scratch.keep, count, scores);
+      }
+    }
+    const StoredRows<S> from{values.at(piece.begin), values.stride};
+    ForRowGroups(rows, [&]<int kRows>(int64_t r) {
+      AddStoredRows<kRows>(scratch.scores + r * stride, stride, from, p.value_dim, count, r == 0,
+                           scratch.gathered + r * width, width);
+    });
+  }
+  for (int64_t r = 0; r < rows; ++r) Unravel(S(), width, scratch.gathered + r * width);
+}
+
+template <class T, class S>
+HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, const Operand<const S*>& keys,
+                            const Operand<const S*>& values, const Chunks& chunks, int64_t unit,
+                            const Partials<T>& partials, const SplitScratch<T>& scratch) {
+  const int64_t chunk = unit % chunks.count, kv = unit / chunks.count % p.kv_heads,
+                b = unit / chunks.count / p.kv_heads;
+  const int64_t key_begin = chunk * chunks.keys, key_end = Least(p.key_len, key_begin + chunks.keys);
+  const int64_t heads = p.query_heads / p.kv_heads, width = SplitWidth(p);
+  const StoredRows<S> key_rows{keys.data + b * keys.batch_stride + kv * keys.head_stride, keys.row_stride};
+  const StoredRows<S> value_rows{values.data + b * values.batch_stride + kv * values.head_stride,
+                                 values.row_stride};
+  // Heads share the reading of a key where they see the same keys.
+  const int64_t together = mask_reads_head(*p.mask) ? 1 : heads;
+  for (int64_t first = 0; first < heads; first += together) {
+    BlockAt<T> at{b, kv * heads + first, kv, 0, p.query_len};
+    SplitBlock(p, key_rows, value_rows, at, together, key_begin, key_end, scratch);
+    for (int64_t r = 0; r < together * p.query_len; ++r) {
+      const int64_t h = at.h + r / p.query_len, row = r % p.query_len;
+      const T* gathered = scratch.gathered + r * width;
+      if (partials.data)
+        LeavePartial(p, scratch.states[r], gathered,
+                     partials.At((b * p.query_heads + h) * p.query_len + row, chunk));
+      else
+        LeaveRow(p, out, b, h, row, scratch.states[r], gathered);
+    }
+  }
+}
+
+template <class T>
+HWY_NOINLINE size_t SplitForwardBytes(const Problem<T>& p, int threads) {
+  Carve carve(nullptr);
+  carve.Take<T>(PartialElements(p, p.batch * p.kv_heads, GroupRows(p)));
+  for (int t = 0; t < threads; ++t) TakeSplitScratch(p, carve);
+  return carve.Used();
+}
+
+template <class T, class S>
+HWY_NOINLINE void SplitForward(const Problem<T>& p, const ForwardOutputs<T>& out,
+                               const Operand<const S*>& keys, const Operand<const S*>& values,
+                               Executor& executor, std::byte* memory) {
+  Carve carve(memory), one(nullptr);
+  const int64_t units = p.batch * p.kv_heads;
+  const Chunks chunks = ChunksOf(p, units);
+  Partials<T> partials{nullptr, chunks.count, PartialWidth(p)};
+  if (chunks.count > 1) partials.data = carve.Take<T>(PartialElements(p, units, GroupRows(p)));
+  std::byte* scratch = memory + carve.Used();
+  TakeSplitScratch(p, one);
+  executor.parallel_for(units * chunks.count, [&](int64_t unit, int worker) {
+    Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
+    SplitUnit(p, out, keys, values, chunks, unit, partials, TakeSplitScratch(p, mine));
+  });
+  if (!partials.data) return;
+  ForMergedRows(p, partials, executor,
+                [&](int64_t b, int64_t h, int64_t row, const RowState<T>& state, const T* gathered) {
+                  LeaveRow(p, out, b, h, row, state, gathered);
+                });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,86 @@
+// Rows of numbers and pieces of a workspace: what every family of kernels needs before it computes anything.
+#if defined(FOVEA_SIMD_MEMORY_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_SIMD_MEMORY_INL_H_
+#undef FOVEA_SIMD_MEMORY_INL_H_
+#else
+#define FOVEA_SIMD_MEMORY_INL_H_
+#endif
+
+#include <cstddef>
+
+#include "kernels/simd/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+HWY_INLINE int64_t Least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+HWY_INLINE int64_t Most(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+/// Cuts the workspace into 64-byte aligned pieces; from a null base it only counts.
+class Carve {
+ public:
+  explicit Carve(std::byte* base) : base_(base) {}
+  template <class T>
+  HWY_INLINE T* Take(int64_t count) {
+    T* piece = reinterpret_cast<T*>(base_ ? base_ + used_ : nullptr);
+    used_ += (static_cast<size_t>(count) * sizeof(T) + 63) / 64 * 64;
+    return piece;
+  }
+  size_t Used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  size_t used_ = 0;
+};
+
+template <class T>
+HWY_INLINE void Fill(T value, int64_t n, T* x) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto values = hn::Set(d, value);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(values, d, x + i);
+  for (; i < n; ++i) x[i] = value;
+}
+template <class T>
+HWY_INLINE void Copy(const T* from, int64_t n, T* to) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
+  for (; i < n; ++i) to[i] = from[i];
+}
+
+template <class T>
+HWY_INLINE void MultiplyInto(const T* factors, int64_t n, T* x) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t j = 0;
+  for (; j + lanes <= n; j += lanes)
+    hn::StoreU(hn::Mul(hn::LoadU(d, x + j), hn::LoadU(d, factors + j)), d, x + j);
+  for (; j < n; ++j) x[j] *= factors[j];
+}
+
+/// -infinity of none.
+template <class T>
+HWY_INLINE T MaximumOf(const T* x, int64_t n) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto best = hn::Set(d, static_cast<T>(-HUGE_VAL));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) best = hn::Max(best, hn::LoadU(d, x + i));
+  T result = hn::GetLane(hn::MaxOfLanes(d, best));
+  for (; i < n; ++i) result = x[i] > result ? x[i] : result;
+  return result;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,193 @@
+// What the tile kernels do to a chunk of scores [key][64], forward and backward: exponents, terms of weights,
+// and what masks hide.
+#if defined(FOVEA_TILES_CHUNK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_TILES_CHUNK_INL_H_
+#undef FOVEA_TILES_CHUNK_INL_H_
+#else
+#define FOVEA_TILES_CHUNK_INL_H_
+#endif
+
+#include "kernels/tiles/pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+/// Exponents of weights. One bf16 term takes powers of 2, which cost least; more terms e^x, for the roundings
+/// of another unit would be half of what `Precision::higher` loses.
+struct Exponents {
+  float factor = 1.0f;    ///< of a product of query and key
+  float unit = 1.0f;      ///< of an exponent, in natural ones
+  float headroom = 8.0f;  ///< by how much one may pass what was the maximum
+};
+HWY_INLINE Exponents ExponentsOf(const Problem<float>& p, const Split& split) {
+  const float scale = static_cast<float>(p.scale);
+  if (split.terms > 1) return {scale, 1.0f, 8.0f};
+  return {scale * 1.44269504f, 0.693147181f, 12.0f};
+}
+
+/// The lanes of a block's 64 queries.
+using TileTag = hn::CappedTag<float, 16>;
+
+/// e^x, with kTwo 2^x; 0 for -inf, at least e^80 above 80, NaN stays NaN. Powers of 2 are those of weights in
+/// one bf16 term: where AVX-512 makes that cheap, to a relative 2.6e-6. Degree 3, 7.5e-5, would do for the
+/// term, whose rounding is 2^-9, but not for the log-sum-exp, which is f32.
+template <bool kTwo, class V>
+HWY_INLINE V Power(V x) {
+  const TileTag d;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (kTwo) {
+    const __m512 f = _mm512_reduce_ps(x.raw, 0x01);  // x - floor(x)
+    __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(0.013534168f), f, _mm512_set1_ps(0.05201146f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.24144275f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.69300383f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0000026f));
+    return V{_mm512_scalef_ps(p, x.raw)};
+  }
+#endif
+  if constexpr (kTwo) x = hn::Mul(x, hn::Set(d, 0.693147181f));
+  return Exp(d, AtMost(hn::Set(d, 80.0f), x));
+}
+
+/// Weights of a chunk in terms, as pairs of keys: row i of `to` gets keys 2i and 2i + 1. NaN weights need not
+/// stay NaN: their sum is.
+template <int kTerms, class V>
+HWY_INLINE void StorePair(V even, V odd, const Terms<uint32_t>& to, int64_t at) {
+  const TileTag d;
+  const UnsignedOf<TileTag> du;
+  const auto high = hn::Set(du, 0xffff0000u), half = hn::Set(du, 0x8000u);
+  HWY_UNROLL(3)
+  for (int term = 0; term < kTerms; ++term) {
+    const auto low_half = hn::Add(hn::BitCast(du, even), half),
+               high_half = hn::Add(hn::BitCast(du, odd), half);
+    hn::StoreU(hn::Or(hn::ShiftRight<16>(low_half), hn::And(high_half, high)), du, to.of(term) + at);
+    if (term + 1 == kTerms) break;
+    even = hn::Sub(even, hn::BitCast(d, hn::And(low_half, high)));
+    odd = hn::Sub(odd, hn::BitCast(d, hn::And(high_half, high)));
+  }
+}
+
+/// Queries of a block, by whole tiles.
+struct Columns {
+  int64_t begin = 0, end = 0;
+  HWY_INLINE int64_t Count() const { return end - begin; }
+  HWY_INLINE bool operator==(const Columns& other) const { return begin == other.begin && end == other.end; }
+};
+
+/// Scores of kChunk keys [key][64] become weights, powers of factor·s - shift, stored as pairs; sums[64] of
+/// them.
+template <int kTerms>
+HWY_INLINE void ChunkWeights(const float* scores, const Columns& columns, float factor, const float* shifts,
+                             float* sums, const Terms<uint32_t>& to) {
+  const TileTag d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto slope = hn::Set(d, factor);
+  for (int64_t v = columns.begin; v < columns.end; v += lanes) {
+    const auto shift = hn::LoadU(d, shifts + v);
+    auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
+    const float* row = scores + v;
+    for (int64_t i = 0; i < kChunk / 2; ++i, row += 2 * kBlockQueries) {
+      const auto even = Power<kTerms == 1>(hn::MulSub(hn::LoadU(d, row), slope, shift));
+      const auto odd = Power<kTerms == 1>(hn::MulSub(hn::LoadU(d, row + kBlockQueries), slope, shift));
+      sum0 = hn::Add(sum0, even);
+      sum1 = hn::Add(sum1, odd);
+      StorePair<kTerms>(even, odd, to, i * kBlockQueries + v);
+    }
+    hn::StoreU(hn::Add(sum0, sum1), d, sums + v);
+  }
+}
+
+HWY_INLINE uint64_t AllRows(int64_t rows) {
+  return rows == 64 ? ~uint64_t{0} : (uint64_t{1} << rows) - 1;
+}
+
+/// Which queries a key is hidden from: bit r of hidden[j] for key `begin` + j. Queries behind the block's
+/// last are hidden from by nothing, so that they never look like rows which have seen no key.
+HWY_NOINLINE void HiddenBits(const BlockSchedule& schedule, const Piece& piece, int64_t rows, int64_t begin,
+                             int64_t count, uint64_t* hidden) {
+  const uint64_t all = AllRows(rows);
+  for (int64_t j = 0; j <= count; ++j) hidden[j] = 0;
+  const int64_t from = piece.begin - begin, to = piece.end - begin;
+  // First where each row begins and ceases to see, then what that makes of every key.
+  for (int64_t r = 0; r < rows; ++r) {
+    const uint64_t row = uint64_t{1} << r;
+    const SpanList spans = piece.full ? SpanList() : schedule.row(r);
+    for (int64_t n = 0; n < (piece.full ? 1 : spans.count); ++n) {
+      const int64_t first = piece.full ? from : Most(spans.data[n].begin - begin, from),
+                    last = piece.full ? to : Least(spans.data[n].end - begin, to);
+      if (first >= last) continue;
+      hidden[first] ^= row;
+      hidden[last] ^= row;
+    }
+  }
+  uint64_t seen = 0;
+  for (int64_t j = 0; j < count; ++j) {
+    seen ^= hidden[j];
+    hidden[j] = all & ~seen;
+  }
+}
+
+/// The columns of `all` that see some key of the chunk.
+HWY_INLINE Columns SeeingColumns(const uint64_t* hidden, int64_t rows, const Columns& all) {
+  uint64_t none = AllRows(rows);  // sees nothing
+  for (int64_t j = 0; j < kChunk; ++j) none &= hidden[j];
+  const uint64_t some = AllRows(rows) & ~none;
+  Columns seeing;
+  while (seeing.begin < all.end && !(some >> seeing.begin & 0xffffu)) seeing.begin += 16;
+  for (seeing.end = all.end; seeing.end > seeing.begin && !(some >> (seeing.end - 16) & 0xffffu);)
+    seeing.end -= 16;
+  return seeing;
+}
+
+/// Is some key of the chunk hidden from all queries of the block?
+HWY_INLINE bool HidesFromAll(const uint64_t* hidden, int64_t rows) {
+  for (int64_t j = 0; j < kChunk; ++j) {
+    if (hidden[j] == AllRows(rows)) return true;
+  }
+  return false;
+}
+
+/// Scores [kChunk][64] of hidden pairs become -inf.
+HWY_NOINLINE void HideScores(const uint64_t* hidden, float* scores) {
+  const TileTag d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  alignas(64) float bits[kBlockQueries];
+  for (int64_t j = 0; j < kChunk; ++j, scores += kBlockQueries) {
+    if (hidden[j] == 0) continue;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+    (void)bits;
+    for (int64_t v = 0; v < kBlockQueries; v += lanes)
+      _mm512_mask_storeu_ps(scores + v, static_cast<__mmask16>(hidden[j] >> v),
+                            hn::Set(d, kHidden<float>).raw);
+#else
+    for (int64_t r = 0; r < kBlockQueries; ++r) bits[r] = hidden[j] >> r & 1 ? kHidden<float> : 0.0f;
+    for (int64_t v = 0; v < kBlockQueries; v += lanes) {
+      const auto hide = hn::LoadU(d, bits + v);
+      hn::StoreU(hn::IfThenElse(hn::Lt(hide, hn::Zero(d)), hide, hn::LoadU(d, scores + v)), d, scores + v);
+    }
+#endif
+  }
+}
+
+/// A chunk of columns with 0 for keys that no query of the block sees: 0 times what they hold may be NaN.
+HWY_NOINLINE Terms<const uint16_t> CleanColumns(const PackedColumns& columns, const Split& split,
+                                                const BlockAt<float>& at, int64_t key, const uint64_t* hidden,
+                                                uint16_t* to) {
+  const uint64_t all = AllRows(at.rows);
+  const Terms<const uint16_t> from = columns.At(at.b, at.kv, key);
+  const int64_t size = columns.dim * kChunk;
+  for (int term = 0; term < split.terms; ++term) {
+    for (int64_t i = 0; i < columns.dim; ++i) {
+      for (int64_t j = 0; j < kChunk; ++j)
+        to[term * size + i * kChunk + j] =
+            hidden[j] == all ? uint16_t{0} : from.of(term)[i * columns.stride + j];
+    }
+  }
+  return {to, size};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,255 @@
+// Decoding from bf16 keys and values by AVX512_BF16's dot products of pairs: half the instructions of
+// widening them to f32 first. Weights are rounded to bf16, as in the other kernels of bf16
+// (tiles/forward-inl.h).
+#if defined(FOVEA_TILES_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_TILES_DECODE_INL_H_
+#undef FOVEA_TILES_DECODE_INL_H_
+#else
+#define FOVEA_TILES_DECODE_INL_H_
+#endif
+
+#include "kernels/tiles/pack-inl.h"
+
+#if HWY_TARGET == HWY_AVX3
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+#define FOVEA_UNROLL _Pragma("GCC unroll 16")
+
+using PairTag = hn::ScalableTag<uint16_t>;  // 32 elements, 16 pairs
+using Pairs = hn::Vec<PairTag>;
+using PairSums = hn::Vec<hn::ScalableTag<float>>;
+constexpr int64_t kPairLanes = static_cast<int64_t>(hn::MaxLanes(PairTag()));
+
+/// A bf16 number that is to be multiplied as it is: the operands of AddDots, where hwy::bfloat16_t is
+/// widened.
+struct DotBf16 {
+  uint16_t bits;
+};
+/// One that has been widened, for calls that ask for weights too: the same bits come of it.
+struct WidenedBf16 {
+  float value;
+};
+template <class S>
+concept Dots = hwy::IsSame<S, DotBf16>() || hwy::IsSame<S, WidenedBf16>();
+
+/// sums[i] += a[2i]·b[2i] + a[2i + 1]·b[2i + 1]. In assembly: the target that Highway 1.0 compiles this for
+/// has no AVX512_BF16, and GCC inlines no function into one with fewer instructions.
+HWY_INLINE void AddDots(PairSums& sums, Pairs a, Pairs b) {
+  asm("vdpbf16ps %2, %1, %0" : "+v"(sums.raw) : "v"(a.raw), "v"(b.raw));
+}
+/// The first n elements, zeros behind; n may be more than there are lanes.
+HWY_INLINE Pairs LoadPairs(const DotBf16* from, int64_t n) {
+  const PairTag d;
+  return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, &from->bits);
+}
+HWY_INLINE Pairs LoadPairs(const WidenedBf16* from, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const PairTag pairs;
+  const auto first = hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, &from->value),
+             second = n <= 16
+                          ? hn::Zero(d)
+                          : hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n - 16)), d, &from->value + 16);
+  return hn::ConcatOdd(pairs, hn::BitCast(pairs, second), hn::BitCast(pairs, first));
+}
+
+/// In bf16, whose room is half of the row's; exact, for queries were bf16.
+template <Dots S>
+HWY_INLINE void LoadQuery(S, const float* from, int64_t dim, int64_t, float* to) {
+  PackRow(from, dim, RoundUp(dim, kPairLanes), 1, Terms<uint16_t>{reinterpret_cast<uint16_t*>(to), 0}, 0);
+}
+
+/// The sums of kRows queries and 16 / kRows keys, of which `count` are there. A masked store, for GCC makes a
+/// call of memcpy of a loop, and saves all registers around it.
+template <int kRows>
+HWY_INLINE void LeaveScores(const float* sums, int64_t count, float* scores, int64_t score_stride) {
+  constexpr int kKeys = kSums / kRows;
+  const hn::CappedTag<float, kKeys> d;
+  const auto there = hn::FirstN(d, static_cast<size_t>(count));
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
+      hn::BlendedStore(hn::LoadU(d, sums + r * kKeys), there, d, scores + r * score_stride);
+}
+
+/// Vectors of a query that stay in registers while keys pass by: four rows of four leave 16 for two keys'
+/// sums, folded pairs and the key.
+constexpr int kKeptVectors = 4;
+
+/// StoredScores of rows of kVectors vectors, the last of `last` elements.
+template <int kRows, int kVectors, class S>
+HWY_INLINE void KeptScores(const float* queries, int64_t padded, const StoredRows<S>& keys, int64_t last,
+                           int64_t count, bool fetch, float* scores, int64_t score_stride) {
+  constexpr int kKeys = kSums / kRows, kTwos = kKeys / 2;
+  const hn::ScalableTag<float> d;
+  const PairTag pairs;
+  const int64_t dim = (kVectors - 1) * kPairLanes + last, ahead = RowsAhead<S>(dim);
+  Pairs query[kRows][kVectors];
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) query[r][v] =
+        hn::LoadU(pairs, reinterpret_cast<const uint16_t*>(queries + r * padded) + v * kPairLanes);
+  }
+  for (int64_t j = 0; j < count; j += kKeys) {
+    PairSums folded[kSums / 2];
+    FOVEA_UNROLL for (int two = 0; two < kTwos; ++two) {
+      PairSums sums[kRows][2];
+      FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
+        const int64_t k = j + 2 * two + i;
+        if (fetch) {
+          FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) hwy::Prefetch(keys.at(k + ahead) + v * kPairLanes);
+        }
+        // Behind the last key it is the last again: its sums are thrown away.
+        const S* row = keys.at(k < count ? k : count - 1);
+        FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][i] = hn::Zero(d);
+        FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+          const Pairs key = LoadPairs(row + v * kPairLanes, v + 1 < kVectors ? kPairLanes : last);
+          FOVEA_UNROLL for (int r = 0; r < kRows; ++r) AddDots(sums[r][i], query[r][v], key);
+        }
+      }
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) folded[r * kTwos + two] =
+          FoldPair(d, sums[r][0], sums[r][1]);
+    }
+    alignas(64) float all[kSums];
+    FoldSums<kSums / 2, kSums / 2>(d, folded, all);
+    LeaveScores<kRows>(all, count - j, scores + j, score_stride);
+  }
+}
+
+template <int kRows, Dots S>
+HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredRows<S>& keys, int64_t dim,
+                             int64_t count, bool fetch, float* scores, int64_t score_stride) {
+  const auto kept = [&]<int kVectors>() HWY_ATTR {
+    KeptScores<kRows, kVectors>(queries, padded, keys, dim - (kVectors - 1) * kPairLanes, count, fetch,
+                                scores, score_stride);
+  };
+  switch ((dim + kPairLanes - 1) / kPairLanes) {
+    case 1:
+      return kept.template operator()<1>();
+    case 2:
+      return kept.template operator()<2>();
+    case 3:
+      return kept.template operator()<3>();
+    case kKeptVectors:
+      return kept.template operator()<kKeptVectors>();
+    default:
+      break;
+  }
+  const hn::ScalableTag<float> d;
+  constexpr int kKeys = kSums / kRows;
+  const PairTag pairs;
+  const int64_t ahead = RowsAhead<S>(dim);
+  for (int64_t j = 0; j < count; j += kKeys) {
+    PairSums sums[kSums];
+    FOVEA_UNROLL for (int i = 0; i < kSums; ++i) sums[i] = hn::Zero(d);
+    FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
+      if (fetch) keys.Fetch(j + k + ahead, dim);
+      const S* row = keys.at(j + k < count ? j + k : count - 1);
+      for (int64_t i = 0; i < dim; i += kPairLanes) {
+        const Pairs key = LoadPairs(row + i, dim - i);
+        FOVEA_UNROLL for (int r = 0; r < kRows; ++r)
+            AddDots(sums[r * kKeys + k],
+                    hn::LoadU(pairs, reinterpret_cast<const uint16_t*>(queries + r * padded) + i), key);
+      }
+    }
+    alignas(64) float all[kSums];
+    FoldSums<kSums, kSums>(d, sums, all);
+    LeaveScores<kRows>(all, count - j, scores + j, score_stride);
+  }
+}
+
+/// gathered += weight · value in the order of AddStoredRows.
+template <Dots S>
+HWY_INLINE void AddStored(float weight, const S* value, int64_t dim, float* gathered) {
+  const hn::ScalableTag<float> d;
+  const PairTag pairs;
+  const auto factor = hn::Set(d, weight);
+  for (int64_t i = 0; i < dim; i += kPairLanes) {
+    const Pairs bits = LoadPairs(value + i, dim - i);
+    for (int half = 0; half < 2; ++half) {
+      const auto wide = hn::BitCast(d, half ? hn::InterleaveUpper(pairs, hn::Zero(pairs), bits)
+                                            : hn::InterleaveLower(pairs, hn::Zero(pairs), bits));
+      float* to = gathered + i + half * 16;
+      hn::StoreU(hn::MulAdd(factor, wide, hn::LoadU(d, to)), d, to);
+    }
+  }
+}
+
+/// Eight values at a time, two in each pair. What is gathered of 32 elements stands in the order that
+/// interleaving gives, see Unravel.
+template <int kRows, Dots S>
+HWY_INLINE void AddStoredRows(const float* weights, int64_t weight_stride, const StoredRows<S>& values,
+                              int64_t dim, int64_t count, bool fetch, float* gathered, int64_t padded) {
+  constexpr int kTwos = 4, kValues = 2 * kTwos;
+  // The dot products take what is smaller for 0, and 0 · infinity is NaN.
+  constexpr float kSmallest = 0x1p-126f;
+  const hn::ScalableTag<float> d;
+  const hn::CappedTag<float, kValues> d8;
+  const PairTag pairs;
+  const hn::RepartitionToWide<PairTag> du;
+  const int64_t ahead = RowsAhead<S>(dim);
+  for (int64_t j = 0; j < count; j += kValues) {
+    if (fetch) {
+      for (int64_t k = 0; k < kValues; ++k) values.Fetch(j + k + ahead, dim);
+    }
+    bool all = j + kValues <= count;
+    alignas(16) uint32_t twos[kRows][kTwos];
+    for (int r = 0; r < kRows && all; ++r) {
+      const auto eight = hn::LoadU(d8, weights + r * weight_stride + j);
+      all = hn::AllFalse(d8, hn::Lt(eight, hn::Set(d8, kSmallest)));
+      StoreHalves(UnsignedOf<decltype(d8)>(), NearestBf16(d8, eight), reinterpret_cast<uint16_t*>(twos[r]));
+    }
+    if (!all) {
+      for (int64_t k = j; k < j + kValues && k < count; ++k) {
+        for (int r = 0; r < kRows; ++r) {
+          const float weight = weights[r * weight_stride + k];
+          if (weight != 0.0f) AddStored(weight, values.at(k), dim, gathered + r * padded);
+        }
+      }
+      continue;
+    }
+    Pairs factor[kRows][kTwos];
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      FOVEA_UNROLL for (int k = 0; k < kTwos; ++k) factor[r][k] = hn::BitCast(pairs, hn::Set(du, twos[r][k]));
+    }
+    for (int64_t i = 0; i < dim; i += kPairLanes) {
+      PairSums low[kRows], high[kRows];
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+        low[r] = hn::LoadU(d, gathered + r * padded + i);
+        high[r] = hn::LoadU(d, gathered + r * padded + i + 16);
+      }
+      FOVEA_UNROLL for (int k = 0; k < kTwos; ++k) {
+        const Pairs a = LoadPairs(values.at(j + 2 * k) + i, dim - i),
+                    b = LoadPairs(values.at(j + 2 * k + 1) + i, dim - i);
+        const Pairs lower = hn::InterleaveLower(pairs, a, b), upper = hn::InterleaveUpper(pairs, a, b);
+        FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+          AddDots(low[r], factor[r][k], lower);
+          AddDots(high[r], factor[r][k], upper);
+        }
+      }
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+        hn::StoreU(low[r], d, gathered + r * padded + i);
+        hn::StoreU(high[r], d, gathered + r * padded + i + 16);
+      }
+    }
+  }
+}
+
+/// Of 32 elements, InterleaveLower left 0-3, 8-11, 16-19, 24-27 in the first half.
+template <Dots S>
+HWY_INLINE void Unravel(S, int64_t width, float* gathered) {
+  for (int64_t i = 0; i < width; i += kPairLanes) {
+    alignas(64) float rows[kPairLanes];
+    hwy::CopyBytes<sizeof(rows)>(gathered + i, rows);
+    for (int64_t block = 0; block < 4; ++block) {
+      hwy::CopyBytes<16>(rows + 4 * block, gathered + i + 8 * block);
+      hwy::CopyBytes<16>(rows + 16 + 4 * block, gathered + i + 8 * block + 4);
+    }
+  }
+}
+#undef FOVEA_UNROLL
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+#endif
+
+#endif

@@ -1,0 +1,359 @@
+// Softmax attention of dot-like scores by products of bf16 (tiles/product.h): 16-bit operands, and f32 split
+// into bf16 terms. Scores stand as S^T = K·Q^T, a row a key, so that the softmax runs down vectors of
+// queries, weights come out in the pairs that O^T = V^T·P^T wants, and only V is transposed, once a call.
+//
+// The maximum that exponents are taken against is lazy: it is found where a row sees its first keys, and
+// again only where the sum of some chunk's weights says that scores have risen far beyond it. Nothing is lost
+// in between, for bf16 and f32 have exponents to spare; a pass that finds maxima costs a tenth of a call
+// (docs/performance.md).
+#if defined(FOVEA_TILES_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_TILES_FORWARD_INL_H_
+#undef FOVEA_TILES_FORWARD_INL_H_
+#else
+#define FOVEA_TILES_FORWARD_INL_H_
+#endif
+
+#include "kernels/tiles/chunk-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+/// Keys between two products with values.
+constexpr int64_t kValueKeys = 256;
+/// What the weights of a chunk may sum to before its maximum is looked for: 32 weights of e^8, or 2^12.
+constexpr float kMostSum = 0x1p17f;
+
+/// Running softmax of a block's queries, in units of Exponents. Of a row that has seen no score above -inf
+/// the maximum is -inf and the shift 0.
+struct TileStates {
+  alignas(64) float maximum[kBlockQueries], shift[kBlockQueries], sum[kBlockQueries];
+  bool all_seen = false;
+};
+
+struct TileScratch {
+  uint16_t* query_rows;
+  uint32_t *query_pairs, *weights;
+  float *scores, *gathered, *spare;
+  uint16_t* clean;
+};
+struct TileSizes {
+  int64_t dim, value_dim;  // rounded up: the depth of scores, and rows of V^T
+};
+HWY_INLINE TileSizes TileSizesOf(const Problem<float>& p) {
+  return {RoundUp(p.score_dim, kDepth), RoundUp(p.value_dim, 16)};
+}
+HWY_INLINE TileScratch TakeTileScratch(const Problem<float>& p, const Split& split, Carve& carve) {
+  const TileSizes s = TileSizesOf(p);
+  return {carve.Take<uint16_t>(kBlockQueries * s.dim * split.terms),
+          carve.Take<uint32_t>(kBlockQueries * s.dim / 2 * split.terms),
+          carve.Take<uint32_t>(kBlockQueries * kValueKeys / 2 * split.terms),
+          carve.Take<float>(kChunk * kBlockQueries),
+          carve.Take<float>(kBlockQueries * s.value_dim),
+          carve.Take<float>(kBlockQueries * s.value_dim),
+          carve.Take<uint16_t>(s.value_dim * kChunk * split.terms)};
+}
+
+struct TileOperands {
+  Split split;
+  const TileEngine* engine = nullptr;
+  PackedRows keys;
+  PackedColumns values;
+};
+
+/// LeaveRow, where the output may be in 16 bits. Changes the values.
+HWY_INLINE void LeaveTileRow(const Problem<float>& p, const ForwardOutputs<float>& out, int64_t b, int64_t h,
+                             int64_t row, const RowState<float>& state, float* values) {
+  if (!out.stored_output.data) return LeaveRow(p, out, b, h, row, state, values);
+  const float log_sum_exp = Finish(state, SinkOf(p, h), p.value_dim, values, values);
+  uint16_t* to = RowAt(out.stored_output, b, h, row);
+  p.stored == DType::bf16 ? NarrowRow<hwy::bfloat16_t>(values, p.value_dim, to)
+                          : NarrowRow<hwy::float16_t>(values, p.value_dim, to);
+  if (out.log_sum_exp) out.log_sum_exp[(b * p.query_heads + h) * p.query_len + row] = log_sum_exp;
+}
+
+/// The walk of one block of queries over its keys.
+class TileForward {
+ public:
+  TileForward(const Problem<float>& p, const TileOperands& in, const BlockAt<float>& at,
+              const TileScratch& scratch)
+      : p_(p),
+        in_(in),
+        at_(at),
+        scratch_(scratch),
+        sizes_(TileSizesOf(p)),
+        all_{0, RoundUp(at.rows, 16)},
+        columns_(all_),
+        exponents_(ExponentsOf(p, in.split)) {}
+
+  HWY_INLINE void Run(const BlockSchedule& schedule, const Piece* pieces) {
+    PackQueries();
+    Fill(0.0f, sizes_.value_dim * kBlockQueries, scratch_.gathered);
+    for (int64_t r = 0; r < kBlockQueries; ++r) {
+      // Where there is no query nothing is ever looked for: hidden keys must not decide what happens to
+      // others.
+      states_.maximum[r] = r < at_.rows ? kHidden<float> : 0.0f;
+      states_.shift[r] = states_.sum[r] = 0.0f;
+    }
+    for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, pieces[n]);
+  }
+
+  /// Asks for the keys that the next blocks will read and this one does not. Under a window of 256 that is 5
+  /// % of a call, elsewhere nothing.
+  HWY_INLINE void FetchNext(const BlockSchedule& schedule) const {
+    if (schedule.piece_count() == 0) return;
+    const int64_t key = schedule.pieces()[schedule.piece_count() - 1].end;
+    const uint16_t* rows = in_.keys.At(at_.b, at_.kv, key).data;
+    for (int64_t r = 0; r < Least(kBlockQueries, p_.key_len - key); ++r) {
+      for (int64_t i = 0; i < p_.score_dim; i += 32) __builtin_prefetch(rows + r * in_.keys.stride + i, 0, 2);
+    }
+  }
+
+  /// What the block's rows have come to, or what this chunk of the keys adds to it.
+  HWY_INLINE void Leave(const ForwardOutputs<float>& out, const Partials<float>& partials, int64_t chunk) {
+    TransposeBlocks(reinterpret_cast<const uint32_t*>(scratch_.gathered), sizes_.value_dim, all_.end,
+                    kBlockQueries, reinterpret_cast<uint32_t*>(scratch_.spare), sizes_.value_dim);
+    for (int64_t r = 0; r < at_.rows; ++r) {
+      const bool unseen = states_.maximum[r] == kHidden<float> && states_.sum[r] == 0.0f;
+      const RowState<float> state{unseen ? kHidden<float> : states_.shift[r] * exponents_.unit,
+                                  states_.sum[r]};
+      float* values = scratch_.spare + r * sizes_.value_dim;
+      if (partials.data)
+        LeavePartial(p_, state, values,
+                     partials.At((at_.b * p_.query_heads + at_.h) * p_.query_len + at_.row + r, chunk));
+      else
+        LeaveTileRow(p_, out, at_.b, at_.h, at_.row + r, state, values);
+    }
+  }
+
+ private:
+  HWY_INLINE Terms<uint32_t> Weights() const { return {scratch_.weights, kBlockQueries * kValueKeys / 2}; }
+
+  HWY_INLINE void PackQueries() {
+    const Terms<uint16_t> rows{scratch_.query_rows, kBlockQueries * sizes_.dim};
+    const auto pack = [&](const auto& x) {
+      PackRows(x, at_.b, at_.h, at_.row, at_.rows, kBlockQueries, p_.score_dim, sizes_.dim, in_.split.terms,
+               rows);
+    };
+    WithStored(p_, p_.query, p_.stored_query, pack);
+    for (int term = 0; term < in_.split.terms; ++term)
+      TransposeBlocks(reinterpret_cast<const uint32_t*>(rows.of(term)), kBlockQueries, sizes_.dim / 2,
+                      sizes_.dim / 2, scratch_.query_pairs + term * kBlockQueries * sizes_.dim / 2,
+                      kBlockQueries);
+  }
+
+  HWY_NOINLINE void RunPiece(const BlockSchedule& schedule, const Piece& piece) {
+    const int64_t begin = piece.begin / kChunk * kChunk;
+    const bool partial = !piece.full || piece.begin != begin || piece.end % kChunk != 0;
+    alignas(64) uint64_t hidden[kValueKeys + 1];
+    if (partial) HiddenBits(schedule, piece, at_.rows, begin, RoundUp(piece.end, kChunk) - begin, hidden);
+    from_ = begin;
+    for (int64_t key = begin; key < piece.end; key += kChunk) {
+      const uint64_t* chunk = hidden + (key - begin);
+      uint64_t any = 0;
+      if (partial) {
+        for (int64_t j = 0; j < kChunk; ++j) any |= chunk[j];
+      }
+      See(key, any ? SeeingColumns(chunk, at_.rows, all_) : all_);
+      if (columns_.Count() == 0) {
+        from_ = key + kChunk;
+        continue;
+      }
+      // Whether sums are cut here must not depend on what hidden keys hold.
+      const bool apart = any && HidesFromAll(chunk, at_.rows);
+      if (apart) Gather(key);
+      const Terms<const uint32_t> queries{scratch_.query_pairs + columns_.begin,
+                                          kBlockQueries * sizes_.dim / 2};
+      TileProduct(
+          *in_.engine, in_.split, kChunk, columns_.Count(), in_.keys.At(at_.b, at_.kv, key), queries,
+          {in_.keys.stride, kBlockQueries, sizes_.dim, scratch_.scores + columns_.begin, kBlockQueries});
+      if (any) HideScores(chunk, scratch_.scores);
+      Absorb(key);
+      if (apart) in_.values.Wild(at_.b, at_.kv, key) ? GatherClean(key, chunk) : Gather(key + kChunk);
+    }
+    Gather(RoundUp(piece.end, kChunk));
+  }
+
+  /// From this key on, these columns alone are computed; what waits for values is of those before.
+  HWY_INLINE void See(int64_t key, const Columns& columns) {
+    if (columns == columns_) return;
+    Gather(key);
+    columns_ = columns;
+  }
+
+  /// Weights of the chunk from the scores. Where the maximum is not known or too low, it is found first.
+  HWY_INLINE void Absorb(int64_t key) {
+    alignas(64) float sums[kBlockQueries];
+    if (!states_.all_seen) Raise(key);
+    Weigh(key, sums);
+    if (!Fits(sums)) {
+      Raise(key);
+      Weigh(key, sums);
+    }
+    const TileTag d;
+    for (int64_t v = columns_.begin; v < columns_.end; v += static_cast<int64_t>(hn::Lanes(d)))
+      hn::Store(hn::Add(hn::Load(d, states_.sum + v), hn::Load(d, sums + v)), d, states_.sum + v);
+  }
+  HWY_INLINE void Weigh(int64_t key, float* sums) {
+    const Terms<uint32_t> all = Weights(), to{all.data + (key - from_) / 2 * kBlockQueries, all.term_stride};
+    if (in_.split.terms == 1)
+      ChunkWeights<1>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
+    else if (in_.split.terms == 2)
+      ChunkWeights<2>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
+    else
+      ChunkWeights<3>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
+    for (int64_t r = Most(at_.rows, columns_.begin); r < columns_.end; ++r) sums[r] = 0.0f;
+  }
+  HWY_INLINE bool Fits(const float* sums) const {
+    const TileTag d;
+    const auto most = hn::Set(d, kMostSum);
+    auto fits = hn::FirstN(d, hn::Lanes(d));
+    for (int64_t v = columns_.begin; v < columns_.end; v += static_cast<int64_t>(hn::Lanes(d)))
+      fits = hn::And(fits, hn::Le(hn::Load(d, sums + v), most));
+    return hn::AllTrue(d, fits);
+  }
+
+  /// New maxima where a row has none, or scores have passed it by more than the headroom; what was gathered
+  /// is scaled to them. Weights of this piece that are still to be gathered belong to the old ones.
+  HWY_NOINLINE void Raise(int64_t key) {
+    const TileTag d;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    alignas(64) float factors[kBlockQueries];
+    const auto hidden = hn::Set(d, kHidden<float>), slope = hn::Set(d, exponents_.factor), zero = hn::Zero(d);
+    bool scaled = false;
+    states_.all_seen = true;
+    for (int64_t r = 0; r < all_.end; ++r) {
+      if (r < columns_.begin || r >= columns_.end)
+        states_.all_seen = states_.all_seen && states_.maximum[r] != kHidden<float>;
+    }
+    for (int64_t v = columns_.begin; v < columns_.end; v += lanes) {
+      auto best = hidden;
+      for (int64_t j = 0; j < kChunk; ++j) {
+        const auto score = hn::Mul(hn::LoadU(d, scratch_.scores + j * kBlockQueries + v), slope);
+        best = hn::IfThenElse(hn::Gt(score, best), score, best);  // a NaN is not above anything
+      }
+      const auto old = hn::Load(d, states_.maximum + v);
+      const auto unseen = hn::Eq(old, hidden);
+      const auto raise = hn::Or(unseen, hn::Gt(hn::Sub(best, old), hn::Set(d, exponents_.headroom)));
+      const auto now = hn::IfThenElse(raise, best, old);
+      const auto shift = hn::IfThenElse(hn::Eq(now, hidden), zero, now);
+      const auto change = hn::IfThenElse(unseen, zero, hn::Sub(old, shift));
+      hn::Store(Power<false>(hn::Mul(change, hn::Set(d, exponents_.unit))), d, factors + v);
+      hn::Store(now, d, states_.maximum + v);
+      hn::Store(shift, d, states_.shift + v);
+      scaled = scaled || !hn::AllTrue(d, hn::Eq(change, zero));
+      states_.all_seen = states_.all_seen && hn::AllFalse(d, hn::Eq(now, hidden));
+    }
+    if (!scaled) return;
+    Gather(key);
+    for (int64_t v = columns_.begin; v < columns_.end; v += lanes) {
+      const auto factor = hn::Load(d, factors + v);
+      hn::Store(hn::Mul(factor, hn::Load(d, states_.sum + v)), d, states_.sum + v);
+      for (int64_t i = 0; i < sizes_.value_dim; ++i) {
+        float* x = scratch_.gathered + i * kBlockQueries + v;
+        hn::StoreU(hn::Mul(factor, hn::LoadU(d, x)), d, x);
+      }
+    }
+  }
+
+  /// gathered += V^T·P^T for the weights of keys [from_, key), whose buffer is then free again.
+  HWY_INLINE void Gather(int64_t key) {
+    if (key > from_) {
+      const Terms<const uint32_t> weights{scratch_.weights + columns_.begin, kBlockQueries * kValueKeys / 2};
+      AddTileProduct(
+          *in_.engine, in_.split, sizes_.value_dim, columns_.Count(), in_.values.At(at_.b, at_.kv, from_),
+          weights,
+          {in_.values.stride, kBlockQueries, key - from_, scratch_.gathered + columns_.begin, kBlockQueries},
+          scratch_.spare);
+    }
+    from_ = key;
+  }
+
+  /// Gather of one chunk with an infinity or a NaN among its values, some of which may be hidden.
+  HWY_NOINLINE void GatherClean(int64_t key, const uint64_t* hidden) {
+    const Terms<const uint16_t> clean = CleanColumns(in_.values, in_.split, at_, key, hidden, scratch_.clean);
+    const Terms<const uint32_t> weights{scratch_.weights + columns_.begin, kBlockQueries * kValueKeys / 2};
+    AddTileProduct(*in_.engine, in_.split, sizes_.value_dim, columns_.Count(), clean, weights,
+                   {kChunk, kBlockQueries, kChunk, scratch_.gathered + columns_.begin, kBlockQueries},
+                   scratch_.spare);
+    from_ = key + kChunk;
+  }
+
+  const Problem<float>& p_;
+  const TileOperands& in_;
+  const BlockAt<float>& at_;
+  const TileScratch& scratch_;
+  TileSizes sizes_;
+  Columns all_, columns_;  ///< of the block's 64 that hold queries, and that see keys of this chunk
+  Exponents exponents_;
+  TileStates states_;
+  int64_t from_ = 0;  ///< the first key of the weights that wait for their values
+};
+
+/// Keys to score and values to gather, packed; with a null executor only counted.
+HWY_NOINLINE TileOperands PackTileOperands(const Problem<float>& p, int threads, Carve& carve,
+                                           Executor* executor) {
+  TileOperands in;
+  in.split = SplitOf(p);
+  WithStored(p, p.key, p.stored_key, [&](const auto& keys) {
+    in.keys = PackKeyRows(p, in.split, keys, p.score_dim, carve, executor);
+  });
+  WithStored(p, p.value, p.stored_value, [&](const auto& values) {
+    in.values = PackKeyColumns(p, in.split, values, p.value_dim, kValueKeys, threads, carve, executor);
+  });
+  return in;
+}
+
+HWY_INLINE int64_t TileUnits(const Problem<float>& p) {
+  return p.batch * p.query_heads * ((p.query_len + kBlockQueries - 1) / kBlockQueries);
+}
+HWY_INLINE int64_t TilePartials(const Problem<float>& p) {
+  return PartialElements(p, TileUnits(p), Least(p.query_len, kBlockQueries));
+}
+
+HWY_NOINLINE size_t TilesForwardBytes(const Problem<float>& p, int threads) {
+  Carve carve(nullptr);
+  const TileOperands in = PackTileOperands(p, threads, carve, nullptr);
+  carve.Take<float>(TilePartials(p));
+  for (int t = 0; t < threads; ++t) TakeTileScratch(p, in.split, carve);
+  return carve.Used();
+}
+
+HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<float>& out,
+                               const TileEngine& engine, Executor& executor, std::byte* memory) {
+  Carve carve(memory), one(nullptr);
+  TileOperands in = PackTileOperands(p, executor.thread_count(), carve, &executor);
+  in.engine = &engine;
+  const int64_t units = TileUnits(p);
+  const Chunks chunks = ChunksOf(p, units, kValueKeys);
+  Partials<float> partials{nullptr, chunks.count, PartialWidth(p)};
+  if (chunks.count > 1) partials.data = carve.Take<float>(TilePartials(p));
+  std::byte* scratch = memory + carve.Used();
+  TakeTileScratch(p, in.split, one);
+  executor.parallel_for(units * chunks.count, [&](int64_t unit, int worker) {
+    Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
+    const TileScratch buffers = TakeTileScratch(p, in.split, mine);
+    const int64_t chunk = unit % chunks.count, begin = chunk * chunks.keys;
+    const BlockAt<float> at = BlockOf(p, unit / chunks.count, kBlockQueries);
+    TileForward block(p, in, at, buffers);
+    const BlockSchedule& schedule = ScheduleOf(p, at, begin, Least(p.key_len, begin + chunks.keys),
+                                               kValueKeys);  // may run or throw what users wrote
+    block.FetchNext(schedule);
+    const Piece* pieces = schedule.pieces();  // throws in a cancelled call, and then end() would not run
+    if (engine.begin) engine.begin();
+    block.Run(schedule, pieces);
+    if (engine.end) engine.end();
+    block.Leave(out, partials, chunk);
+  });
+  if (!partials.data) return;
+  ForMergedRows(p, partials, executor,
+                [&](int64_t b, int64_t h, int64_t row, const RowState<float>& state, float* values) {
+                  LeaveTileRow(p, out, b, h, row, state, values);
+                });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

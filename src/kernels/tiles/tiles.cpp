@@ -1,0 +1,166 @@
+// The tile kernels' candidates: one walk (tiles/forward-inl.h, tiles/backward-inl.h) over three engines. With
+// AMX and with AVX512_BF16 the vectors around the products are AVX-512's; the portable engine is for checking
+// the walk where neither is to be had, and is never chosen unasked.
+#include "kernels/tiles/tiles.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/tiles/tiles.cpp"
+// AVX-512 and the baseline; AVX2 would compile for nothing.
+#ifndef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_AVX2 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#endif
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/tiles/backward-inl.h"
+#include "kernels/tiles/decode-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+template <const TileEngine* (*kEngine)()>
+void TilesForwardBy(const Problem<float>& p, const ForwardOutputs<float>& out, Executor& executor,
+                    std::byte* memory) {
+  TilesForward(p, out, *kEngine(), executor, memory);
+}
+template <const TileEngine* (*kEngine)()>
+void TilesBackwardBy(const Problem<float>& p, const BackwardProblem<float>& g, Executor& executor,
+                     std::byte* memory) {
+  TilesBackward(p, g, *kEngine(), executor, memory);
+}
+template <const TileEngine* (*kEngine)()>
+constexpr Code<float> kTilesCode{TilesForwardBytes, TilesForwardBy<kEngine>, TilesBackwardBytes,
+                                 TilesBackwardBy<kEngine>};
+
+const TileEngine* PortableEngine() {
+  static constexpr TileEngine engine{PortableProduct, nullptr, nullptr};
+  return &engine;
+}
+
+#if HWY_TARGET == HWY_AVX3
+/// Of keys and values as they are stored, or widened where the call needs them so for its weights.
+void DecodeDots(const Problem<float>& p, const ForwardOutputs<float>& out, Executor& executor,
+                std::byte* memory) {
+  const auto decode = [&](const auto& keys, const auto& values, auto element) {
+    using S = decltype(element);
+    const auto as = [](const auto& x) {
+      return Operand<const S*>{reinterpret_cast<const S*>(x.data), x.batch_stride, x.head_stride,
+                               x.row_stride};
+    };
+    SplitForward(p, out, as(keys), as(values), executor, memory);
+  };
+  p.stored_key.data ? decode(p.stored_key, p.stored_value, DotBf16()) : decode(p.key, p.value, WidenedBf16());
+}
+constexpr Code<float> kDecodeCode{.forward_bytes = SplitForwardBytes<float>, .forward = DecodeDots};
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fovea::kernels {
+namespace {
+
+const char* refuse_inexact(const Request& r) {
+  if (r.score != ScoreKind::dot) return "its score is no product of queries and keys";
+  if (r.dtype == DType::f64) return "f64";
+  if (r.dtype == DType::f32 && r.precision == Precision::full) return "f32 at Precision::full";
+  return nullptr;
+}
+
+// On an engine whose products of bf16 are so much faster than those of f32 that several are, too.
+const char* refuse_tiles(const Request& r) {
+  if (const char* reason = refuse_inexact(r)) return reason;
+  if ((r.queries_mapped || r.keys_mapped) && size_of(r.dtype) == 2) return "projected operands are f32";
+  if (r.mods) return "score mods";
+  if (r.whole_row) return "whole rows of scores are needed";
+  if (r.dropout) return "dropout";
+  if (r.normalizer != NormalizerKind::softmax) return "its normaliser is not softmax";
+  if (!(r.scale >= 1e-30)) return "a scale that is not positive";
+  if (!r.values) return "there are no values";
+  if (!is_backward(r.duty) && r.duty != Duty::forward) return "they leave no weights";
+  return nullptr;
+}
+Stored tiles_stored(const Request& r) {
+  return size_of(r.dtype) == 2 ? Stored::all : Stored::none;
+}
+
+// Fewer queries are read as they lie. Of f32 in bf16 terms, whose weights backward is to make of the scores
+// that forward made them of, it is the same count both ways.
+QueryCounts tiles_best_for(const Request& r, std::int64_t most_forward) {
+  const bool backward = is_backward(r.duty) && size_of(r.dtype) == 2;
+  return {.first = (backward ? most_direct_queries : most_forward) + 1};
+}
+
+[[maybe_unused]] Candidate tiles_candidate(const char* name, const Isa& isa, const Code<float>& code) {
+  return {.name = name,
+          .isa = &isa,
+          .refuse = refuse_tiles,
+          .best_for = [](const Request& r) { return tiles_best_for(r, most_split_queries); },
+          .stored = tiles_stored,
+          .block_queries = 64,
+          .tile_keys = 256,
+          .f32 = code};
+}
+
+#if HWY_ARCH_X86 && (HWY_TARGETS & HWY_AVX3)
+const char* refuse_one_term(const Request& r) {
+  if (const char* reason = refuse_tiles(r)) return reason;
+  const bool one_term = r.dtype == DType::bf16 || (r.dtype == DType::f32 && r.precision == Precision::medium);
+  return one_term ? nullptr : "several products of bf16 cost more here than one of f32";
+}
+const char* refuse_decode(const Request& r) {
+  if (is_backward(r.duty)) return "it has no backward";
+  if (const char* reason = refuse_tiles(r)) return reason;
+  return r.dtype == DType::bf16 ? nullptr : "operands that are not bf16";
+}
+// Where there is decoding beside them.
+QueryCounts after_decoding(const Request& r) {
+  return tiles_best_for(r, r.dtype == DType::bf16 ? most_decode_queries : most_split_queries);
+}
+
+const Isa avx512bf16_isa{.name = "avx512bf16", .base = &avx512_isa, .absence = dot_absence};
+const Isa amx_isa{.name = "amx", .base = &avx512bf16_isa, .absence = amx_absence};
+#endif
+
+#if !HWY_ARCH_X86 || (HWY_TARGETS & HWY_SSE4)
+const Isa portable_isa{
+    .name = "tiles", .base = &baseline_isa, .absence = []() -> const char* { return nullptr; }};
+#endif
+
+}  // namespace
+
+std::vector<Candidate> tile_candidates() {
+  std::vector<Candidate> list;
+#if HWY_ARCH_X86 && (HWY_TARGETS & HWY_AVX3)
+  list.push_back(tiles_candidate("amx tiles", amx_isa, N_AVX3::kTilesCode<amx_engine>));
+  list.back().best_for = after_decoding;
+  list.push_back(tiles_candidate("avx512bf16 tiles", avx512bf16_isa, N_AVX3::kTilesCode<dot_engine>));
+  list.back().refuse = refuse_one_term;
+  list.back().best_for = after_decoding;
+  list.push_back({.name = "avx512bf16 decode",
+                  .isa = &avx512bf16_isa,
+                  .refuse = refuse_decode,
+                  .best_for = [](const Request&) { return QueryCounts{.last = most_decode_queries}; },
+                  .stored = [](const Request&) { return Stored::keys_and_values; },
+                  .tile_keys = tile_keys,
+                  .f32 = N_AVX3::kDecodeCode});
+#endif
+  return list;
+}
+
+std::vector<Candidate> portable_tile_candidates() {
+#if !HWY_ARCH_X86
+  return {tiles_candidate("portable tiles", portable_isa,
+                          HWY_NAMESPACE::kTilesCode<HWY_NAMESPACE::PortableEngine>)};
+#elif HWY_TARGETS & HWY_SSE4
+  return {tiles_candidate("portable tiles", portable_isa, N_SSE4::kTilesCode<N_SSE4::PortableEngine>)};
+#else
+  return {};
+#endif
+}
+
+}  // namespace fovea::kernels
+#endif

@@ -1,0 +1,141 @@
+#include "plan/checks.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "fovea/core/error.h"
+
+namespace fovea {
+namespace {
+
+// First and one-past-last byte that a view can touch.
+std::pair<std::uintptr_t, std::uintptr_t> extent(const ConstTensorView& view) {
+  const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
+  std::int64_t low = 0, high = view.count() > 0 ? element : 0;
+  for (int axis = 0; axis < view.rank() && high > 0; ++axis) {
+    const std::int64_t reach = (view.size(axis) - 1) * view.stride(axis) * element;
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto base = reinterpret_cast<std::uintptr_t>(view.raw());
+  return {base + static_cast<std::uintptr_t>(low), base + static_cast<std::uintptr_t>(high)};
+}
+
+}  // namespace
+
+bool innermost_contiguous(const ConstTensorView& view) {
+  return view.rank() == 0 || view.size(-1) <= 1 || view.stride(-1) == 1;
+}
+
+std::string described(const ConstTensorView& view) {
+  return std::string(to_string(view.dtype())) + " " + to_string(view.shape());
+}
+
+void check_view(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
+                const Shape& shape) {
+  if (view.dtype() != dtype || !(view.shape() == shape)) {
+    throw InvalidArgument(function, argument, std::string(to_string(dtype)) + " " + to_string(shape),
+                          described(view));
+  }
+  if (!innermost_contiguous(view)) {
+    throw InvalidArgument(function, argument, "a contiguous innermost axis",
+                          "stride " + std::to_string(view.stride(-1)));
+  }
+  if (view.count() > 0 && view.empty())
+    throw InvalidArgument(function, argument, "data of " + to_string(shape), "a null pointer");
+}
+
+bool overlap(const ConstTensorView& a, const ConstTensorView& b) {
+  if (a.count() == 0 || b.count() == 0) return false;
+  const auto [a_begin, a_end] = extent(a);
+  const auto [b_begin, b_end] = extent(b);
+  return a_begin < b_end && b_begin < a_end;
+}
+
+bool overlaps_itself(const ConstTensorView& view) {
+  if (view.count() == 0) return false;
+  std::array<std::pair<std::int64_t, std::int64_t>, max_rank> axes;  // (|stride|, size)
+  int rank = 0;
+  for (int axis = 0; axis < view.rank(); ++axis) {
+    if (view.size(axis) > 1) axes[rank++] = {std::abs(view.stride(axis)), view.size(axis)};
+  }
+  std::int64_t reach = 0;
+  for (int axis = 0; axis < rank; ++axis) {
+    std::iter_swap(axes.begin() + axis, std::min_element(axes.begin() + axis, axes.begin() + rank));
+    if (axes[axis].first <= reach) return true;
+    reach += axes[axis].first * (axes[axis].second - 1);
+  }
+  return false;
+}
+
+void check_written(const char* function, const char* argument, const TensorView& view, DType dtype,
+                   const Shape& shape) {
+  check_view(function, argument, view, dtype, shape);
+  if (overlaps_itself(view)) {
+    throw InvalidArgument(function, argument, "elements that do not share memory",
+                          "strides smaller than the axes inside them");
+  }
+}
+
+void Apart::reads(const Arguments& arguments) {
+  for (const NamedArgument<ConstTensorView>& argument : arguments.all())
+    reads(argument.name.c_str(), argument.view);
+}
+
+void Apart::writes(const ArgumentGradients& gradients) {
+  for (const NamedArgument<TensorView>& gradient : gradients.all())
+    writes(gradient.name.c_str(), gradient.view);
+}
+
+void Apart::add(List& list, std::size_t& count, const char* argument, const ConstTensorView& view) {
+  if (!view || view.count() == 0) return;
+  const auto bytes = view.count() * static_cast<std::int64_t>(size_of(view.dtype()));
+  list[count++] = {argument, view.raw(), view.contiguous() ? view.raw() + bytes : nullptr};
+}
+
+// Views of one packed [B, L, 3, H, D] buffer are interleaved but apart, so extents alone refuse only
+// contiguous views.
+void Apart::check(const Named& written, const Named& other) const {
+  const bool meet = written.end && other.end && written.begin < other.end && other.begin < written.end;
+  if (written.begin == other.begin || meet)
+    throw InvalidArgument(function_, written.argument, std::string("memory apart from ") + other.argument,
+                          "overlapping memory");
+}
+
+void Apart::check() const {
+  for (std::size_t i = 0; i < written_count_; ++i) {
+    for (std::size_t j = i + 1; j < written_count_; ++j) check(written_[i], written_[j]);
+    for (std::size_t j = 0; j < read_count_; ++j) check(written_[i], read_[j]);
+  }
+}
+
+std::span<std::byte> workspace_of(const char* function, std::span<std::byte> given, std::size_t bytes) {
+  if (given.data()) {
+    void* begin = given.data();
+    std::size_t room = given.size();
+    if (!std::align(64, bytes, begin, room)) {
+      throw InvalidArgument(function, "resources.workspace", std::to_string(bytes + 63) + " bytes",
+                            std::to_string(given.size()));
+    }
+    return {static_cast<std::byte*>(begin), room};
+  }
+  struct Arena {
+    std::byte* memory = nullptr;
+    std::size_t size = 0;
+    ~Arena() { release(); }
+    void release() { ::operator delete (memory, std::align_val_t{64}); }
+  };
+  thread_local Arena arena;
+  if (arena.size < bytes || !arena.memory) {
+    arena.release();
+    arena.memory = nullptr;
+    arena.size = 0;
+    arena.memory = static_cast<std::byte*>(::operator new (bytes + 64, std::align_val_t{64}));
+    arena.size = bytes + 64;
+  }
+  return {arena.memory, arena.size};
+}
+
+}  // namespace fovea

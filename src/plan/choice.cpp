@@ -1,0 +1,143 @@
+#include "plan/choice.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "fovea/core/error.h"
+
+namespace fovea {
+namespace {
+
+using kernels::Candidate;
+using kernels::Duty;
+using kernels::Isa;
+using kernels::QueryCounts;
+using kernels::Request;
+
+constexpr std::int64_t no_end = std::numeric_limits<std::int64_t>::max();
+
+[[noreturn]] void refuse(const char* argument, const std::string& expected, const std::string& got) {
+  throw InvalidArgument("make_plan", argument, expected, got);
+}
+
+std::string known_names() {
+  std::string names;
+  const Isa* last = nullptr;
+  for (const Candidate& candidate : kernels::candidates()) {
+    if (candidate.isa != last) names += (names.empty() ? "" : ", ") + std::string(candidate.isa->name);
+    last = candidate.isa;
+  }
+  return names;
+}
+
+// The candidate of that name first, if it is one; those of the instruction set; those of its base.
+std::vector<const Candidate*> order_of(const std::string& wanted, const char* argument,
+                                       const Candidate*& forced) {
+  std::vector<const Candidate*> order;
+  order.reserve(kernels::candidates().size());
+  const Isa* isa = nullptr;
+  for (const Candidate& candidate : kernels::candidates()) {
+    if (wanted.empty()) order.push_back(&candidate);
+    if (wanted == candidate.name) forced = &candidate;
+    if (wanted == candidate.name || wanted == candidate.isa->name) isa = candidate.isa;
+  }
+  if (wanted.empty()) return order;
+  if (!isa)
+    refuse(argument, "one of " + known_names() + ", or a name that list_kernels gives", "'" + wanted + "'");
+  if (const char* absence = isa->absence())
+    refuse(argument, "a kernel that can run here", wanted + ": " + absence);
+  if (forced) order.push_back(forced);
+  for (; isa; isa = isa->base) {
+    for (const Candidate& candidate : kernels::candidates()) {
+      if (candidate.isa == isa && &candidate != forced) order.push_back(&candidate);
+    }
+  }
+  return order;
+}
+
+std::string range_text(const QueryCounts& counts) {
+  if (counts.first > 1) return "for calls of at least " + std::to_string(counts.first) + " queries";
+  return "for calls of at most " + std::to_string(counts.last) + " queries";
+}
+
+}  // namespace
+
+Choice::Choice(const Requests& requests, std::int64_t most_queries, const std::string& wanted,
+               const char* argument)
+    : order_(order_of(wanted, argument, forced_)),
+      main_(requests[0].values ? Duty::forward : Duty::weights_alone) {
+  if (forced_) {
+    if (const char* reason = forced_->refuse(requests[static_cast<std::size_t>(main_)]))
+      refuse(argument, "a kernel that takes this spec", wanted + ": " + reason);
+  }
+  for (std::size_t duty = 0; duty < kernels::duty_count; ++duty)
+    rules_[duty] = rule_for(requests[duty], most_queries);
+}
+
+QueryCounts Choice::counts(const Candidate& candidate, const Request& request) const {
+  return &candidate == forced_ || !candidate.best_for ? QueryCounts() : candidate.best_for(request);
+}
+
+// The first of the order whose counts have the call's, and that can run it.
+Rule Choice::rule_for(const Request& request, std::int64_t most_queries) const {
+  Rule rule;
+  for (std::int64_t first = 1, last = 0; last < no_end; first = last + 1) {
+    const Candidate* chosen = nullptr;
+    last = no_end;
+    for (const Candidate* candidate : order_) {
+      const QueryCounts best = counts(*candidate, request);
+      if (best.last < first || best.first > std::min(last, std::max<std::int64_t>(most_queries, 1))) continue;
+      // Asking for AMX is asking the system to give this process its registers: last, and not for a call that
+      // has no use for them.
+      if (candidate->refuse(request) || candidate->isa->absence()) continue;
+      if (best.first > first) {
+        last = best.first - 1;
+        continue;
+      }
+      chosen = candidate;
+      last = std::min(last, best.last);
+      break;
+    }
+    if (last >= most_queries) last = no_end;
+    rule.add({last, chosen, chosen->stored ? chosen->stored(request) : kernels::Stored::none});
+  }
+  return rule;
+}
+
+std::string Choice::text(Duty duty) const {
+  const Rule& rule = this->rule(duty);
+  std::string text = rule.largest().candidate->name;
+  for (const Step& step : rule.steps()) {
+    if (step.last == no_end) break;
+    text += ", " + step.candidate->name + " up to " + std::to_string(step.last) +
+            (&step == &rule.steps().front() ? " queries" : "");
+  }
+  return text;
+}
+
+std::vector<std::string> Choice::refusals(const Requests& requests, std::int64_t most_queries) const {
+  const Request& request = requests[static_cast<std::size_t>(main_)];
+  std::vector<std::pair<std::string, std::string>> names_by_reason;  // in the order of the first name
+  const std::span<const Step> steps = rule(main_).steps();
+  for (const Candidate* candidate : order_) {
+    if (candidate == steps.back().candidate) break;
+    if (std::any_of(steps.begin(), steps.end(),
+                    [candidate](const Step& step) { return step.candidate == candidate; }))
+      continue;
+    const QueryCounts best = counts(*candidate, request);
+    const char* reason = candidate->refuse(request);
+    if (!reason && best.first <= most_queries) reason = candidate->isa->absence();
+    const std::string text = reason ? reason : range_text(best);
+    const auto same = std::find_if(names_by_reason.begin(), names_by_reason.end(),
+                                   [&text](const auto& entry) { return entry.first == text; });
+    if (same == names_by_reason.end())
+      names_by_reason.emplace_back(text, candidate->name);
+    else
+      same->second += ", " + candidate->name;
+  }
+  std::vector<std::string> refusals;
+  for (const auto& [reason, names] : names_by_reason) refusals.push_back("refused " + names + ": " + reason);
+  return refusals;
+}
+
+}  // namespace fovea

@@ -1,0 +1,113 @@
+// explain and list_kernels: what runs, and why nothing better does.
+#include <algorithm>
+#include <numeric>
+
+#include "core/shortest.h"
+#include "fovea/attention/expression.h"
+#include "plan/impl.h"
+
+namespace fovea {
+namespace {
+
+// Tiles of one block of queries that some of its queries see, and that all of them see.
+struct Tiles {
+  std::int64_t seen = 0, full = 0;
+};
+
+Tiles count_tiles(const BlockSpans& spans, std::int64_t key_len, std::int64_t tile) {
+  Tiles count;
+  std::int64_t next = 0;  // tiles before this one are counted
+  for (const KeySpan& span : spans.some) {
+    const std::int64_t begin = std::max(span.begin / tile, next), end = (span.end - 1) / tile + 1;
+    count.seen += std::max<std::int64_t>(end - begin, 0);
+    next = std::max(next, end);
+  }
+  for (const KeySpan& span : spans.all) {
+    const std::int64_t begin = (span.begin + tile - 1) / tile,
+                       end = span.end == key_len ? (key_len - 1) / tile + 1 : span.end / tile;
+    count.full += std::max<std::int64_t>(end - begin, 0);
+  }
+  return count;
+}
+
+// Shares of the tiles, by the blocks of the candidate that runs. Of more than 4,096 blocks as many are looked
+// at, each n-th with n odd to the blocks of an entry, so that no row and no head is left out.
+std::string tile_share(const AttentionPlan::Impl& plan, std::optional<std::int64_t> query_offset) {
+  const AttentionShape& shape = plan.shape;
+  const kernels::Candidate& candidate = *plan.choice.rule(plan.choice.main()).largest().candidate;
+  const std::int64_t rows = candidate.block_queries > 0 ? candidate.block_queries
+                                                        : std::max<std::int64_t>(shape.query_len, 1),
+                     keys = candidate.tile_keys, blocks = (shape.query_len + rows - 1) / rows,
+                     offset = query_offset.value_or(shape.key_len - shape.query_len);
+  const MaskNode& mask = plan.spec.mask.node();
+  // Lengths that come with a call are unknown here; entries and heads differ in the mask alone.
+  const std::vector<std::int64_t> lengths(static_cast<std::size_t>(shape.batch), shape.key_len);
+  const std::int64_t heads = mask.by_head() ? shape.num_query_heads : 1, of_entry = heads * blocks,
+                     units = shape.batch * of_entry;
+  std::int64_t step = (units + 4095) / 4096;
+  while (step > 1 && std::gcd(step, of_entry) != 1) ++step;
+  std::int64_t total = 0;
+  Tiles sum;
+  for (std::int64_t unit = 0; unit < units; unit += step) {
+    const std::int64_t row = unit % blocks * rows;
+    const QueryBlock block{.batch = unit / of_entry,
+                           .head = unit / blocks % heads,
+                           .query_begin = row + offset,
+                           .query_end = std::min(row + rows, shape.query_len) + offset,
+                           .key_len = shape.key_len,
+                           .key_lengths = lengths};
+    const Tiles tiles = count_tiles(mask.spans(block), shape.key_len, keys);
+    sum.seen += tiles.seen;
+    sum.full += tiles.full;
+    total += (shape.key_len + keys - 1) / keys;
+  }
+  const auto percent = [total](std::int64_t n) {
+    return std::to_string(total == 0 ? 0 : (100 * n + total / 2) / total) + " %";
+  };
+  return "tiles of " + std::to_string(rows) + " queries x " + std::to_string(keys) +
+         " keys: " + percent(total - sum.seen) + " skipped, " + percent(sum.seen - sum.full) + " partial, " +
+         percent(sum.full) + " full" + (step > 1 ? " (one block in " + std::to_string(step) + ")" : "") +
+         (mask.needs_key_lengths() ? ", where no key length is shorter" : "");
+}
+
+std::string kernels_text(const AttentionPlan::Impl& plan) {
+  using kernels::Duty;
+  const Duty main = plan.choice.main();
+  const Duty backward = main == Duty::forward ? Duty::backward : Duty::backward_of_weights;
+  std::string text = plan.choice.text(main) + "; backward " + plan.choice.text(backward);
+  for (const std::string& refusal : plan.choice.refusals(plan.requests(), plan.shape.query_len))
+    text += "; " + refusal;
+  return text;
+}
+
+std::string weights_text(const AttentionPlan::Impl& plan) {
+  using kernels::Duty;
+  return "weights: " + plan.choice.text(Duty::weights) + "; alone " + plan.choice.text(Duty::weights_alone) +
+         "; losses of them " + plan.choice.text(Duty::backward_of_weights);
+}
+
+}  // namespace
+
+std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query_offset) {
+  const AttentionPlan::Impl& impl = plan.impl();
+  const AttentionShape& s = impl.shape;
+  std::string text = kernels_text(impl) + "\n" + to_string(impl.spec.score) + " x " + shortest(impl.scale);
+  for (const Mod& mod : impl.spec.mods) text += " -> " + to_string(mod);
+  text += " -> " + to_string(impl.spec.mask) + " -> " + to_string(impl.spec.normalizer);
+  for (const Mod& mod : impl.spec.weight_mods) text += " -> weights " + to_string(mod);
+  if (impl.spec.dropout.rate > 0) text += " -> dropout " + shortest(impl.spec.dropout.rate);
+  text += "\nbatch " + std::to_string(s.batch) + ", heads " + std::to_string(s.num_query_heads) + "/" +
+          std::to_string(s.num_kv_heads) + ", queries " + std::to_string(s.query_len) + ", keys " +
+          std::to_string(s.key_len) + ", head_dim " + std::to_string(s.head_dim) + ", value_dim " +
+          std::to_string(s.value_dim) + ", " + std::string(to_string(impl.dtype));
+  return text + "\n" + weights_text(impl) + "\n" + tile_share(impl, query_offset);
+}
+
+std::vector<KernelInfo> list_kernels() {
+  std::vector<KernelInfo> list;
+  for (const kernels::Candidate& candidate : kernels::candidates())
+    list.push_back({candidate.isa->name, candidate.name, !candidate.isa->absence()});
+  return list;
+}
+
+}  // namespace fovea

@@ -1,0 +1,206 @@
+// From views to the problem that a kernel sees: 16 bits widened, rows projected and normalised.
+#include <algorithm>
+#include <iterator>
+
+#include "plan/impl.h"
+#include "plan/projection.h"
+#include "plan/rows.h"
+
+namespace fovea {
+namespace {
+
+// 16-bit operands become f32 rows; the kernels know f32 and f64 only, so nothing multiplies.
+template <class T>
+kernels::Operand<const T*> widened(const AttentionPlan::Impl& plan, const ConstTensorView& view,
+                                   std::int64_t heads, std::int64_t rows, std::int64_t dim,
+                                   std::int64_t batch, Carver& carver, Executor* executor,
+                                   const Asked& asked) {
+  if (plan.dtype == plan.compute_dtype())
+    return executor ? operand_of<T>(view) : kernels::Operand<const T*>{};
+  T* wide = carver.take<T>(batch * heads * rows * dim);
+  if (executor) copy_rows(view, view_of(packed<T*>(wide, heads, rows, dim), view.shape()), *executor, asked);
+  return packed<const T*>(wide, heads, rows, dim);
+}
+
+template <class T>
+kernels::Operand<const T*> projected(const RowSizes& rows, const Projection<T>& projection,
+                                     const kernels::Operand<const T*>& x, Carver& carver, Executor* executor,
+                                     const Asked& asked) {
+  T* y = carver.take<T>(rows.batch * rows.heads * rows.rows * projection.out);
+  const auto target = packed<T*>(y, rows.heads, rows.rows, projection.out);
+  if (executor) project(rows, projection, x, target, *executor, asked);
+  return packed<const T*>(y, rows.heads, rows.rows, projection.out);
+}
+
+// b alone, where the queries are already projected: y = x + b, as a projection by nothing would be.
+template <class T>
+kernels::Operand<const T*> shifted(const RowSizes& rows, const T* bias, std::int64_t dim,
+                                   const kernels::Operand<const T*>& x, Carver& carver, Executor* executor) {
+  T* y = carver.take<T>(rows.batch * rows.heads * rows.rows * dim);
+  const auto target = packed<T*>(y, rows.heads, rows.rows, dim);
+  if (executor) {
+    executor->parallel_for(rows.batch * rows.heads, [&](std::int64_t unit, int) {
+      for (std::int64_t r = 0; r < rows.rows; ++r) {
+        const T* from = x.row(unit / rows.heads, unit % rows.heads, r);
+        T* to = target.row(unit / rows.heads, unit % rows.heads, r);
+        for (std::int64_t d = 0; d < dim; ++d) to[d] = from[d] + bias[d];
+      }
+    });
+  }
+  return packed<const T*>(y, rows.heads, rows.rows, dim);
+}
+
+template <class T>
+const T* data_or_null(const ConstTensorView& view) {
+  return view ? view.data<T>() : nullptr;
+}
+
+template <class T>
+void set_mods(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes, bool reading,
+              kernels::Problem<T>& p) {
+  const auto list = [&](const Mods& mods, int first_argument) {
+    return reading ? mods_of<T>(plan, mods, first_argument, call) : mods_of<T>(plan, mods);
+  };
+  p.mods = list(plan.spec.mods, plan.first_mod_argument);
+  p.weight_mods = list(plan.spec.weight_mods, plan.first_weight_mod_argument);
+  p.has_mods = !p.mods.empty();
+  p.has_weight_mods = !p.weight_mods.empty();
+  const std::int64_t heads = plan.shape.num_query_heads;
+  p.shared_dense_gradient = p.mods.shared_dense_gradient(sizes.batch, heads) ||
+                            p.weight_mods.shared_dense_gradient(sizes.batch, heads);
+}
+
+template <class T>
+void set_normalizer(const AttentionPlan::Impl& plan, const Call& call, kernels::Problem<T>& p) {
+  const Normalizer& normalizer = plan.spec.normalizer;
+  p.normalizer = kind_of(normalizer);
+  if (const auto* sigmoid = std::get_if<Sigmoid>(&normalizer)) p.sigmoid_bias = sigmoid->bias;
+  if (const auto* entmax = std::get_if<Entmax>(&normalizer)) p.entmax_alpha = entmax->alpha;
+  if (const auto* gumbel = std::get_if<GumbelSample>(&normalizer)) p.temperature = gumbel->temperature;
+  p.sample_seed = call.inputs.sample_seed;
+  const ConstTensorView& argument = call.arguments[plan.first_normalizer_argument];
+  if (std::holds_alternative<SoftmaxWithSink>(normalizer)) p.sink = data_or_null<T>(argument);
+  if (std::holds_alternative<LinearChain>(normalizer)) {
+    p.transitions = data_or_null<T>(argument);
+    p.transition_stride = argument.rank() == 3 ? 4 : 0;
+  }
+}
+
+kernels::Operand<const std::uint16_t*> bits_of(const ConstTensorView& view) {
+  return {reinterpret_cast<const std::uint16_t*>(view.raw()), view.stride(0), view.stride(1), view.stride(2)};
+}
+
+// Queries and keys that a call for weights alone needs. A long list of rows costs more to look through than
+// it saves, and coverage needs the rows before.
+std::pair<Asked, Asked> asked_of(const AttentionPlan::Impl& plan, const AttentionOutputs* weights) {
+  if (!weights || weights->log_sum_exp) return {};
+  const auto rows = plan.coverage() || weights->weight_rows.size() > 64 ? std::span<const std::int64_t>()
+                                                                        : weights->weight_rows;
+  const std::int64_t group = plan.shape.num_query_heads / plan.shape.num_kv_heads;
+  return {{.heads = weights->weight_heads, .rows = rows}, {.heads = weights->weight_heads, .group = group}};
+}
+
+// One operand of the score: the rows given, and what the definition of the score makes of them.
+template <class T>
+struct Side {
+  const RowMap& map;
+  RowSizes rows;
+  std::int64_t dim = 0;  // elements of a row that is given
+  const Asked& asked;
+};
+
+// With a counting carver arguments are unknown: what is counted is enough for any of them.
+template <class T>
+kernels::Operand<const T*> mapped(const AttentionPlan::Impl& plan, const Call& call, const Side<T>& side,
+                                  const kernels::Operand<const T*>& x, Carver& carver, Executor* executor) {
+  const RowMap& map = side.map;
+  if (map.norm != RowMap::Norm::none) {
+    T* y = carver.take<T>(side.rows.batch * side.rows.heads * side.rows.rows * side.dim);
+    const auto target = packed<T*>(y, side.rows.heads, side.rows.rows, side.dim);
+    if (executor)
+      normalize_rows<T>(side.rows, {map, side.dim, call.arguments[map.gain]}, x, target, *executor,
+                        side.asked);
+    return packed<const T*>(y, side.rows.heads, side.rows.rows, side.dim);
+  }
+  const ConstTensorView &matrix = call.arguments[map.matrix], &bias = call.arguments[map.bias];
+  if (map.matrix >= 0 && (!executor || matrix)) {
+    const bool each_head = matrix.rank() == 3;
+    return projected<T>(
+        side.rows,
+        {data_or_null<T>(matrix), plan.matrix_rows(map.matrix), side.dim, executor ? matrix.stride(-2) : 0,
+         each_head ? matrix.stride(0) : 0, data_or_null<T>(bias), each_head},
+        x, carver, executor, side.asked);
+  }
+  if (executor && bias) return shifted<T>(side.rows, bias.template data<T>(), side.dim, x, carver, executor);
+  return x;
+}
+
+}  // namespace
+
+template <class T>
+Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes, Carver& carver,
+                    Executor* executor, kernels::Stored stored, const AttentionOutputs* weights) {
+  const AttentionShape& s = plan.shape;
+  const AttentionInputs& inputs = call.inputs;
+  const ScoreDefinition& score = plan.score();
+  Prepared<T> result;
+  const auto [asked_queries, asked_keys] = asked_of(plan, weights);
+  set_mods(plan, call, sizes, executor != nullptr, result.problem);
+  if (stored != kernels::Stored::all)
+    result.query = widened<T>(plan, inputs.query, s.num_query_heads, sizes.query_len, s.head_dim, sizes.batch,
+                              carver, executor, asked_queries);
+  if (score.key_rows < 0 && stored == kernels::Stored::none)
+    result.key = widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver,
+                            executor, asked_keys);
+  kernels::Problem<T>& p = result.problem;
+  p.batch = sizes.batch;
+  p.query_heads = s.num_query_heads;
+  p.kv_heads = s.num_kv_heads;
+  p.query_len = sizes.query_len;
+  p.key_len = sizes.key_len;
+  p.score = plan.score_kind();
+  p.score_dim = plan.score_dim();
+  p.value_dim = s.value_dim;
+  p.operands = plan.dtype;
+  p.precision = plan.precision;
+  if (stored != kernels::Stored::none) {
+    p.stored = plan.dtype;
+    if (executor) {
+      p.stored_query = bits_of(inputs.query);
+      p.stored_key = bits_of(inputs.key);
+      p.stored_value = bits_of(inputs.value);
+    }
+  } else if (s.value_dim > 0 && !weights)
+    p.value = widened<T>(plan, inputs.value, s.num_kv_heads, sizes.key_len, s.value_dim, sizes.batch, carver,
+                         executor, {});
+  p.query = mapped<T>(
+      plan, call, {score.query, {sizes.batch, s.num_query_heads, sizes.query_len}, s.head_dim, asked_queries},
+      result.query, carver, executor);
+  if (score.key_rows >= 0) {  // row j stands for key j, whatever the batch entry and the head
+    const ConstTensorView& rows = call.arguments[score.key_rows];
+    p.key = {data_or_null<T>(rows), 0, 0, executor ? rows.stride(0) : 0};
+  } else {
+    p.key = mapped<T>(plan, call,
+                      {score.key, {sizes.batch, s.num_kv_heads, sizes.key_len}, s.key_dim, asked_keys},
+                      result.key, carver, executor);
+  }
+  p.additive_vector = data_or_null<T>(call.arguments[score.vector]);
+  p.coverage_vector = data_or_null<T>(call.arguments[score.coverage]);
+  p.scale = plan.scale;
+  set_normalizer(plan, call, p);
+  p.whole_row = call.backward ? plan.whole_row_backward() : plan.whole_row();
+  p.mask = &plan.spec.mask;
+  p.key_lengths = inputs.key_lengths;
+  p.query_offset = inputs.query_offset.value_or(sizes.key_len - sizes.query_len);
+  if (!inputs.query_offsets.empty()) p.query_offsets = inputs.query_offsets.data();
+  p.dropout_rate = plan.spec.dropout.rate;
+  p.dropout_seed = inputs.dropout_seed;
+  return result;
+}
+
+template Prepared<float> prepare<float>(const AttentionPlan::Impl&, const Call&, const CallSizes&, Carver&,
+                                        Executor*, kernels::Stored, const AttentionOutputs*);
+template Prepared<double> prepare<double>(const AttentionPlan::Impl&, const Call&, const CallSizes&, Carver&,
+                                          Executor*, kernels::Stored, const AttentionOutputs*);
+
+}  // namespace fovea

@@ -1,0 +1,350 @@
+// Blocks of every kind: what a stack computes row by row is what it computes at once, its gradients are
+// derivatives, and its arguments are parameters.
+#include "fovea/nn/blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "fovea/attention/masks.h"
+#include "fovea/nn/transformer.h"
+
+namespace fovea::nn {
+namespace {
+
+constexpr std::int64_t kDim = 12, kRows = 7;
+
+struct Kind {
+  std::string name;
+  StackSpec spec;
+};
+
+// With GELU: differences across the corner of a ReLU are no derivatives.
+StackSpec plain() {
+  StackSpec spec = stack_of({.layers = 2, .dim = kDim, .feed_forward = 10, .heads = 3});
+  for (BlockSpec& block : spec.blocks)
+    block.mlp = PlainMlp{.inner = 10, .activation = autograd::Activation::gelu};
+  return spec;
+}
+
+// Every field of the description by a value of its own at least once.
+std::vector<Kind> kinds() {
+  std::vector<Kind> list;
+  const auto add = [&](const std::string& name, const std::function<void(StackSpec&)>& change) {
+    Kind kind{name, plain()};
+    change(kind.spec);
+    list.push_back(std::move(kind));
+  };
+  const auto each = [](StackSpec& stack, const std::function<void(AttentionOptions&, BlockSpec&)>& change) {
+    for (BlockSpec& block : stack.blocks) change(std::get<AttentionOptions>(block.mixer), block);
+  };
+  add("alibi", [](StackSpec& stack) { add_alibi(stack, Sees::the_past); });
+  add("alibi_both_sides", [](StackSpec& stack) { add_alibi(stack, Sees::both_sides); });
+  add("relative", [](StackSpec& stack) {
+    add_relative_bias(stack, {.buckets = 8, .max_distance = 5, .direction = RelativeBias::Direction::causal});
+  });
+  add("rotary", [](StackSpec& stack) { add_rotary(stack, 32); });
+  add("learned_positions", [](StackSpec& stack) {
+    stack.positions = LearnedPositions{.count = 16, .first_row = 2};
+    stack.embedding_norm = NormSpec{};
+  });
+  add("sinusoidal", [](StackSpec& stack) { stack.positions = SinusoidalPositions{}; });
+  add("lambda", [&](StackSpec& stack) {
+    each(stack, [](AttentionOptions& attention, BlockSpec&) {
+      attention.spec.mods = {make_mod("pull", {"rate"}, [](auto score, ModSite at, auto rate) {
+        using T = elementwise::Scalar<decltype(score)>;
+        return score - rate * elementwise::log(T(1) + elementwise::abs(T(at.query - at.key)));
+      })};
+      Tensor start(DType::f32, {1, 3, 1, 1});
+      start.fill(0.3);
+      attention.learned = {{"mods[0].rate", start}};
+    });
+  });
+  add("llama", [&](StackSpec& stack) {
+    each(stack, [](AttentionOptions& attention, BlockSpec& block) {
+      attention = {.num_query_heads = 4,
+                   .num_kv_heads = 2,
+                   .head_dim = 5,
+                   .value_dim = 4,
+                   .biases = AttentionOptions::Biases::none()};
+      block.norm = {.kind = NormSpec::Kind::rms, .epsilon = 1e-6f};
+      block.mlp = GatedMlp{.inner = 9};
+    });
+    stack.final_norm = NormSpec{.kind = NormSpec::Kind::rms};
+  });
+  add("gemma", [&](StackSpec& stack) {
+    each(stack, [](AttentionOptions& attention, BlockSpec& block) {
+      attention.spec.mods = {SoftCap{5.0}};
+      attention.spec.mask = SlidingWindow{.lookback = 3};
+      attention.spec.score = QkNorm{};
+      attention.spec.normalizer = SoftmaxWithSink{};
+      block.norm = {.kind = NormSpec::Kind::rms, .weight_offset = 1.0f};
+      block.mixer_norm = block.mlp_norm = NormPlace::sandwich;
+      block.mlp = GatedMlp{.inner = 9, .activation = autograd::Activation::gelu_tanh};
+    });
+  });
+  add("olmo", [&](StackSpec& stack) {
+    each(stack, [](AttentionOptions& attention, BlockSpec& block) {
+      attention.spec.score = Cosine{};
+      block.mixer_norm = block.mlp_norm = NormPlace::end;
+      block.norm.bias = Linear::Bias::without;
+      block.mlp = PlainMlp{.inner = 9, .activation = autograd::Activation::silu};
+    });
+    stack.blocks[0].mixer_norm = NormPlace::none;
+  });
+  add("additive", [&](StackSpec& stack) {
+    each(stack, [](AttentionOptions& attention, BlockSpec&) { attention.spec.score = Additive{}; });
+  });
+  add("low_rank", [&](StackSpec& stack) {
+    each(stack, [](AttentionOptions& attention, BlockSpec&) {
+      attention.spec.score = LowRankBilinear{};
+      attention.hidden = 2;
+    });
+  });
+  return list;
+}
+
+struct Blocks : testing::TestWithParam<Kind> {
+  ParameterSet set{5};
+  TransformerStack stack{set, "stack", GetParam().spec};
+  Tensor x = set.normal("x", {2, kRows, kDim}, 1.0f).value;
+};
+
+// Products that sum in another order differ by 1e-5 of values of order 1.
+TEST_P(Blocks, RowByRowAreTheWholeCall) {
+  Context context;
+  const TransformerStack::Call causal{.mask = Causal{}};
+  const Tensor whole = stack(context, stack.enter(context, x), causal).value();
+  TransformerStack::Cache cache = stack.start(context);
+  for (std::int64_t t = 0; t < kRows; ++t) {
+    const Var row = autograd::slice(x, 1, t, 1);
+    const Tensor step = stack.extend(context, stack.enter(context, row, t), cache, causal, kRows).value();
+    for (std::int64_t b = 0; b < 2; ++b) {
+      for (std::int64_t d = 0; d < kDim; ++d)
+        ASSERT_NEAR(step.view().at<float>({b, 0, d}), whole.view().at<float>({b, t, d}), 2e-5) << t;
+    }
+  }
+}
+
+// Σ w y with fixed weights; central differences in f32: h² of the third derivative and rounding over h.
+TEST_P(Blocks, GradientsAreDerivatives) {
+  const Tensor weights = set.normal("w", x.shape(), 1.0f).value;
+  const std::vector<float> flat(weights.data<float>(), weights.data<float>() + weights.count());
+  const Tensor nothing = Tensor::zeros(DType::f32, x.shape());
+  const auto output = [&](Context& context) {
+    return stack(context, stack.enter(context, x), {.mask = Causal{}});
+  };
+  const auto loss = [&] {
+    Context context;
+    const Tensor y = output(context).value();
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < y.count(); ++i)
+      sum += 0.5 * static_cast<double>(flat[static_cast<std::size_t>(i)]) *
+             std::pow(static_cast<double>(y.data<float>()[i]), 2);
+    return sum;
+  };
+  set.zero_gradients();
+  autograd::Tape tape;
+  Context training{.tape = &tape};
+  tape.backward(autograd::squared_error(output(training), nothing, {flat, 0.5f}));
+  const float h = 1e-2f;
+  std::int64_t checked = 0;
+  for (Parameter& parameter : set.all()) {
+    if (!parameter.name.starts_with("stack.")) continue;
+    for (std::int64_t i = 0; i < parameter.value.count(); i += 1 + parameter.value.count() / 3) {
+      float& value = parameter.value.data<float>()[i];
+      const float at = value;
+      value = at + h;
+      const double up = loss();
+      value = at - h;
+      const double down = loss();
+      value = at;
+      const double gradient = parameter.gradient.data<float>()[i];
+      ASSERT_NEAR((up - down) / (2.0 * static_cast<double>(h)), gradient, 1e-2 * (1.0 + std::abs(gradient)))
+          << parameter.name << "[" << i << "]";
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 40);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Blocks, testing::ValuesIn(kinds()),
+                         [](const auto& info) { return info.param.name; });
+void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.name;
+}
+
+// Each learned argument moves the output: none is declared and then forgotten.
+TEST(Arguments, AreParametersThatTheOutputDependsOn) {
+  const std::pair<const char*, const char*> expected[] = {
+      {"alibi", "mods[0].slope"},    {"alibi_both_sides", "mods[0].slope"},
+      {"lambda", "mods[0].rate"},    {"relative", "mods[0].table"},
+      {"gemma", "score.query_gain"}, {"gemma", "score.key_gain"},
+      {"gemma", "normalizer.sink"},  {"olmo", "score.temperature"},
+      {"additive", "score.v"},       {"low_rank", "score.W"},
+      {"low_rank", "score.U"}};
+  for (const auto& [kind, argument] : expected) {
+    for (const Kind& made : kinds()) {
+      if (made.name != kind) continue;
+      ParameterSet set(5);
+      const TransformerStack stack(set, "stack", made.spec);
+      const Tensor x = set.normal("x", {1, kRows, kDim}, 1.0f).value;
+      Context context;
+      const TransformerStack::Call causal{.mask = Causal{}};
+      const Tensor before = stack(context, x, causal).value();
+      const Tensor value = set.at(std::string("stack.layers.0.self_attn.") + argument).value;
+      for (std::int64_t i = 0; i < value.count(); ++i)
+        value.data<float>()[i] += 0.5f * static_cast<float>(i + 1);
+      const Tensor after = stack(context, x, causal).value();
+      double moved = 0.0;
+      for (std::int64_t i = 0; i < before.count(); ++i)
+        moved =
+            std::max(moved, std::abs(static_cast<double>(before.data<float>()[i] - after.data<float>()[i])));
+      EXPECT_GT(moved, 1e-3) << kind << " " << argument;
+    }
+  }
+}
+
+TEST(Arguments, OfTheFirstBlockServeAll) {
+  ParameterSet set(1);
+  StackSpec spec = plain();
+  add_relative_bias(spec, {});
+  const TransformerStack stack(set, "s", spec);
+  EXPECT_TRUE(set.contains("s.layers.0.self_attn.mods[0].table"));
+  EXPECT_FALSE(set.contains("s.layers.1.self_attn.mods[0].table"));
+}
+
+TEST(Arguments, StayAsTheyAreWhereFixed) {
+  ParameterSet set(1);
+  Tensor slopes(DType::f32, {1, 2, 1, 1});
+  slopes.fill(0.25);
+  const MultiHeadAttention layer(
+      set, "a", 8,
+      {.num_query_heads = 2, .spec = {.mods = {AlibiBias{}}}, .fixed = {{"mods[0].slope", slopes}}});
+  EXPECT_EQ(layer.argument("mods[0].slope"), nullptr);
+  Context context;
+  const Tensor x = set.normal("x", {1, 5, 8}, 1.0f).value;
+  EXPECT_NO_THROW(layer(context, x, x, {}));
+}
+
+// A bias that the data set: it comes with the call, and gets its gradient.
+TEST(Arguments, ComeWithACall) {
+  ParameterSet set(1);
+  const MultiHeadAttention layer(set, "a", 8, {.num_query_heads = 2, .spec = {.mods = {DenseBias{}}}});
+  const Tensor x = set.normal("x", {1, 5, 8}, 1.0f).value;
+  Parameter& bias = set.normal("bias", {1, 2, 5, 5}, 1.0f);
+  autograd::Tape tape;
+  Context context{.tape = &tape};
+  EXPECT_THROW(layer(context, x, x, {}), InvalidArgument);
+  const Var y = layer(context, x, x, {.arguments = {{"mods[0].bias", context.use(bias)}}});
+  tape.backward(autograd::squared_error(y, Tensor::zeros(DType::f32, y.shape())));
+  double size = 0.0;
+  for (std::int64_t i = 0; i < bias.gradient.count(); ++i)
+    size += std::abs(static_cast<double>(bias.gradient.data<float>()[i]));
+  EXPECT_GT(size, 1e-3);
+}
+
+TEST(Arguments, UnknownOnesAreRefusedByName) {
+  ParameterSet set(1);
+  try {
+    MultiHeadAttention(
+        set, "a", 8,
+        {.spec = {.mods = {AlibiBias{}}}, .learned = {{"mods[0].slopes", Tensor::zeros(DType::f32, {1})}}});
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.argument(), "options.learned");
+    EXPECT_NE(std::string(error.what()).find("mods[0].slope"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("mods[0].slopes"), std::string::npos);
+  }
+}
+
+// A loop that decodes within its room plans once, whatever mask expression it writes in each step.
+TEST(MultiHeadAttention, PlansOnceInADecodingLoop) {
+  ParameterSet set(2);
+  const MultiHeadAttention layer(
+      set, "a", 12,
+      {.num_query_heads = 3, .spec = {.mods = {AlibiBias{}}, .mask = SlidingWindow{.lookback = 20}}});
+  const Tensor input = set.normal("input", {2, 64, 12}, 1.0f).value;
+  Context context;
+  ProjectedKeys keys;
+  for (std::int64_t t = 0; t < 64; ++t) {
+    const Var row = autograd::slice(input, 1, t, 1);
+    layer.append(context, row, keys, 64);
+    layer.attend_projected(context, row, keys, {.mask = Causal{} & GlobalTokens{0}, .query_offset = t});
+  }
+  EXPECT_EQ(layer.plans_made(), 1);
+}
+
+// Two sentences of different lengths, in one cache, each with its next word: as each alone, keys rotated and
+// biased by distance.
+TEST(MultiHeadAttention, EntriesOfDifferentLengthsDecodeTogether) {
+  ParameterSet set(3);
+  const MultiHeadAttention layer(set, "a", 12,
+                                 {.num_query_heads = 3,
+                                  .spec = {.mods = {AlibiBias{}}},
+                                  .rope = RopeTable({.rotary_dim = 4}, 16, DType::f32)});
+  const Tensor input = set.normal("input", {2, 9, 12}, 1.0f).value;
+  const std::vector<std::int64_t> at{8, 3};
+  const auto alone = [&](std::int64_t b) {  // all words up to the next at once, its row
+    Context context;
+    const Var words =
+        autograd::slice(autograd::slice(input, 0, b, 1), 1, 0, at[static_cast<std::size_t>(b)] + 1);
+    return autograd::slice(layer(context, words, words, {.mask = Causal{}}), 1,
+                           at[static_cast<std::size_t>(b)], 1)
+        .value();
+  };
+  Tensor next(DType::f32, {2, 1, 12});
+  for (std::int64_t b = 0; b < 2; ++b)
+    std::copy_n(input.data<float>() + (b * 9 + at[static_cast<std::size_t>(b)]) * 12, 12,
+                next.data<float>() + b * 12);
+  Context context;
+  ProjectedKeys keys;
+  layer.append(context, input, keys, 9);
+  const MultiHeadAttention::Call call{.mask = Causal{}, .query_offsets = at};
+  const Tensor cached = layer.attend_projected(context, next, keys, call).value(),
+               whole = layer(context, next, input, call).value();
+  for (std::int64_t b = 0; b < 2; ++b) {
+    const Tensor want = alone(b);
+    for (std::int64_t d = 0; d < 12; ++d) {
+      // Sums of at most 12 terms of order 1, through three products.
+      EXPECT_NEAR(cached.data<float>()[b * 12 + d], want.data<float>()[d], 1e-5) << b;
+      EXPECT_NEAR(whole.data<float>()[b * 12 + d], want.data<float>()[d], 1e-5) << b;
+    }
+  }
+}
+
+// Layers hold addresses of parameters, which moving keeps.
+TEST(ParameterSet, MovesWithItsLayers) {
+  struct Model {
+    ParameterSet set{4};
+    TransformerStack stack{set, "s", plain()};
+  };
+  Model model;
+  const Tensor x = model.set.normal("x", {1, 4, kDim}, 1.0f).value;
+  Context context;
+  const Tensor before = model.stack(context, x, {}).value();
+  std::vector<Model> models;
+  models.push_back(std::move(model));
+  models.reserve(models.capacity() + 1);  // moves once more
+  const Tensor after = models[0].stack(context, x, {}).value();
+  for (std::int64_t i = 0; i < before.count(); ++i)
+    EXPECT_EQ(before.data<float>()[i], after.data<float>()[i]);
+  EXPECT_EQ(&models[0].set.at("s.layer_norm.weight"),
+            &models[0].set.all().at(models[0].set.all().size() - 2 - 1));
+}
+
+TEST(Stack, RefusesWhatItCannotBe) {
+  ParameterSet set(1);
+  EXPECT_THROW(stack_of({.layers = -1}), InvalidArgument);
+  EXPECT_THROW(MultiHeadAttention(set, "b", 8, {.num_query_heads = 4, .num_kv_heads = 3}), InvalidArgument);
+  StackSpec spec = plain();
+  spec.positions = LearnedPositions{.count = 4};
+  const TransformerStack stack(set, "c", spec);
+  Context context;
+  EXPECT_THROW(stack.enter(context, Tensor::zeros(DType::f32, {1, 5, kDim})), InvalidArgument);
+  EXPECT_THROW(stack.enter(context, Tensor::zeros(DType::f32, {1, 2, kDim}), 3), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace fovea::nn

@@ -1,0 +1,227 @@
+// Which algorithm runs which call: what make_plan chooses, what explain says of it, and what can be forced.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "fovea/attention/masks.h"
+#include "plan/case_table.h"
+#include "plan/differences.h"
+
+namespace fovea::testing {
+namespace {
+
+bool available(const std::string& isa) {
+  for (const KernelInfo& info : list_kernels()) {
+    if (info.isa == isa) return info.available;
+  }
+  return false;
+}
+
+std::string first_line(const AttentionPlan& plan) {
+  const std::string text = explain(plan);
+  return text.substr(0, text.find('\n'));
+}
+
+AttentionShape shape_of(std::int64_t queries) {
+  return {.query_len = queries, .key_len = 600, .head_dim = 16, .value_dim = 16};
+}
+
+struct Expectation {
+  std::string isa;
+  AttentionSpec spec;
+  DType dtype;
+  std::int64_t queries;
+  std::string forward, backward;  // as explain says it
+};
+
+TEST(Candidates, AreChosenByTheCountOfQueries) {
+  const AttentionSpec dot, rows{.normalizer = Sparsemax{}}, capped{.mods = {SoftCap{5}}};
+  const auto of = [](const std::string& isa, const std::string& algorithm) { return isa + " " + algorithm; };
+  std::vector<Expectation> all;
+  for (const std::string isa : {"avx512", "avx2", "baseline"}) {
+    const std::string split = of(isa, "split"), tiled = of(isa, "tiled"), direct = of(isa, "direct"),
+                      row = of(isa, "rows"), tiled_rows = of(isa, "tiled rows");
+    const std::string many = tiled + ", " + split + " up to 8 queries",
+                      back = tiled + ", " + direct + " up to 4 queries",
+                      many_rows = tiled_rows + ", " + row + " up to 4 queries";
+    all.push_back({isa, dot, DType::f32, 1, split, direct});
+    all.push_back({isa, dot, DType::f32, 8, split, back});
+    all.push_back({isa, dot, DType::f64, 9, many, back});
+    all.push_back({isa, capped, DType::f32, 400, many, back});
+    all.push_back({isa, dot, DType::f16, 32, split, back});
+    all.push_back({isa, dot, DType::bf16, 33, tiled + ", " + split + " up to 32 queries", back});
+    all.push_back({isa, rows, DType::bf16, 4, row, row});
+    all.push_back({isa, rows, DType::f32, 5, many_rows, many_rows});
+  }
+  for (const std::string isa : {"amx", "avx512bf16"}) {
+    const std::string tiles = of(isa, "tiles"), decode = "avx512bf16 decode";
+    all.push_back({isa, dot, DType::bf16, 16, decode, tiles + ", avx512 direct up to 4 queries"});
+    all.push_back({isa, dot, DType::bf16, 17, tiles + ", " + decode + " up to 16 queries",
+                   tiles + ", avx512 direct up to 4 queries"});
+  }
+  all.push_back({"amx", dot, DType::f16, 9, "amx tiles, avx512 split up to 8 queries",
+                 "amx tiles, avx512 direct up to 4 queries"});
+  for (const Expectation& e : all) {
+    if (!available(e.isa) || (e.isa == "amx" && !available("avx512bf16"))) continue;
+    const AttentionPlan plan = make_plan(e.spec, shape_of(e.queries), {.dtype = e.dtype, .kernel = e.isa});
+    const std::string line = first_line(plan), want = e.forward + "; backward " + e.backward;
+    EXPECT_TRUE(line == want || line.starts_with(want + "; refused ")) << line << "\nfor " << want;
+    EXPECT_TRUE(line.starts_with(plan.kernel())) << line;
+    EXPECT_NE(line.find("; backward " + std::string(plan.backward_kernel())), std::string::npos) << line;
+  }
+}
+
+// A plan for many queries runs a call of fewer as a plan for so few does: to the bit, with what the weights
+// and the gradients are.
+TEST(Candidates, OfACallAreThoseOfItsOwnPlan) {
+  struct Run {
+    Tensor output, log_sum_exp, weights, d_query, d_key, d_value;
+  };
+  const auto run = [](const AttentionPlan& plan, const Tensor& q, const Tensor& k, const Tensor& v,
+                      bool weights) {
+    const DType wide = plan.dtype() == DType::f64 ? DType::f64 : DType::f32;
+    const std::int64_t queries = q.size(2), keys = k.size(2);
+    Run r{Tensor(plan.dtype(), q.shape()),     Tensor(wide, {1, 2, queries}),
+          Tensor(wide, {1, 2, queries, keys}), Tensor(plan.dtype(), q.shape()),
+          Tensor(plan.dtype(), k.shape()),     Tensor(plan.dtype(), v.shape())};
+    const AttentionInputs in{.query = q, .key = k, .value = v};
+    AttentionOutputs out{.output = r.output, .log_sum_exp = r.log_sum_exp};
+    if (weights)
+      out.weights = r.weights;
+    else
+      r.weights.fill(0);
+    attend(plan, in, out);
+    attend_backward(plan, in, r.output, r.log_sum_exp, q, {r.d_query, r.d_key, r.d_value});
+    return r;
+  };
+  for (const KernelInfo& info : instruction_sets()) {
+    if (!info.available) continue;
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+      for (const AttentionSpec& spec : {AttentionSpec{.mask = Causal{}}, {.normalizer = Sparsemax{}}}) {
+        const PlanOptions options{.dtype = dtype, .kernel = info.isa};
+        AttentionShape capacity{
+            .num_query_heads = 2, .query_len = 70, .key_len = 300, .head_dim = 16, .value_dim = 16};
+        const AttentionPlan large = make_plan(spec, capacity, options);
+        for (const std::int64_t queries : {1, 4, 5, 8, 9, 16, 17, 32, 33, 70}) {
+          const Tensor q = random_tensor(dtype, {1, 2, queries, 16}, 1),
+                       k = random_tensor(dtype, {1, 1, 290, 16}, 2),
+                       v = random_tensor(dtype, {1, 1, 290, 16}, 3);
+          AttentionShape own = capacity;
+          own.query_len = queries;
+          own.key_len = 290;
+          for (const bool weights : {false, true}) {
+            const Run a = run(large, q, k, v, weights),
+                      b = run(make_plan(spec, own, options), q, k, v, weights);
+            SCOPED_TRACE(info.isa + " " + std::string(to_string(dtype)) + " " + std::to_string(queries));
+            expect_same_bits({a.output, a.log_sum_exp, a.weights, a.d_query, a.d_key, a.d_value},
+                             {b.output, b.log_sum_exp, b.weights, b.d_query, b.d_key, b.d_value});
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Candidates, AreForcedByName) {
+  for (const KernelInfo& info : list_kernels()) {
+    if (!info.available) {
+      EXPECT_THROW(make_plan({}, shape_of(9), {.kernel = info.name}), InvalidArgument) << info.name;
+      continue;
+    }
+    for (const std::int64_t queries : {1, 40}) {
+      const AttentionPlan plan =
+          make_plan({}, shape_of(queries),
+                    {.dtype = info.name.find("bf16") == info.name.npos ? DType::f16 : DType::bf16,
+                     .kernel = info.name});
+      EXPECT_EQ(plan.kernel(), info.name);
+      // One name whatever the count of queries: the text has no other forward.
+      EXPECT_TRUE(first_line(plan).starts_with(info.name + "; backward ")) << first_line(plan);
+      const bool forward_only = info.name.ends_with("split") || info.name.ends_with("decode");
+      EXPECT_EQ(plan.backward_kernel() == info.name, !forward_only) << first_line(plan);
+    }
+    // Its instruction set alone leaves the choice to the plan.
+    EXPECT_NO_THROW(make_plan({.normalizer = Sparsemax{}}, shape_of(9), {.kernel = info.isa}));
+  }
+}
+
+TEST(Candidates, ForcedOnWhatTheyRefuseSayWhy) {
+  const auto said = [](const AttentionSpec& spec, const PlanOptions& options) -> std::string {
+    try {
+      make_plan(spec, shape_of(9), options);
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.argument(), "options.kernel");
+      return error.got();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(said({.normalizer = Sparsemax{}}, {.kernel = "baseline split"}),
+            "baseline split: whole rows of scores are needed");
+  EXPECT_EQ(said({.score = Location{}}, {.kernel = "baseline tiled"}), "accepted");  // a product of rows
+  EXPECT_EQ(said({}, {.kernel = "portable tiles"}), "portable tiles: f32 at Precision::full");
+  EXPECT_EQ(said({.mods = {SoftCap{2}}}, {.dtype = DType::f16, .kernel = "portable tiles"}),
+            "portable tiles: score mods");
+  EXPECT_EQ(said({}, {.kernel = "baseline flash"}), "'baseline flash'");
+}
+
+// What stands before the candidate that runs, and refuses, each reason once.
+TEST(Candidates, ExplainNamesRefusals) {
+  const std::string line =
+      first_line(make_plan({.normalizer = Sparsemax{}}, shape_of(40), {.kernel = "baseline"}));
+  EXPECT_EQ(
+      line,
+      "baseline tiled rows, baseline rows up to 4 queries; backward baseline tiled rows, baseline rows up to "
+      "4 "
+      "queries; refused baseline split, baseline tiled, baseline direct: whole rows of scores are needed");
+  const std::string weights = explain(make_plan({}, shape_of(40), {.kernel = "baseline"}));
+  EXPECT_NE(
+      weights.find("\nweights: baseline tiled, baseline direct up to 8 queries; alone baseline tiled rows, "
+                   "baseline rows up to 4 queries; losses of them baseline tiled rows, baseline rows up to 4 "
+                   "queries\n"),
+      std::string::npos)
+      << weights;
+}
+
+// Calls that read 16 bits where they lie, which the case table, that asks for weights, does not have.
+TEST(Candidates, ForcedReadWhatIsStored) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+    for (const std::int64_t queries : {1, 7, 70}) {
+      const AttentionShape shape{.batch = 2,
+                                 .num_query_heads = 4,
+                                 .num_kv_heads = 2,
+                                 .query_len = queries,
+                                 .key_len = 333,
+                                 .head_dim = 24,
+                                 .value_dim = 40};
+      const Tensor q = random_tensor(dtype, {2, 4, queries, 24}, 1),
+                   k = random_tensor(dtype, {2, 2, 333, 24}, 2), v = random_tensor(dtype, {2, 2, 333, 40}, 3),
+                   out(dtype, {2, 4, queries, 40}), exact(DType::f64, {2, 4, queries, 40});
+      const Tensor wide[] = {in_double(q), in_double(k), in_double(v)};
+      attend(make_plan({.mask = Causal{}}, shape, {.dtype = DType::f64, .kernel = "reference"}), wide[0],
+             wide[1], wide[2], exact);
+      // Rounding the output, and the weights too where they are bf16; of f32 sums of some hundred terms.
+      const double bound = dtype == DType::bf16  ? 0x1p-8 * std::sqrt(2.0 / 3.0)
+                           : dtype == DType::f16 ? 0x1p-11
+                                                 : 64 * 0x1p-23;
+      int ran = 0;
+      for (const KernelInfo& info : list_kernels()) {
+        if (!info.available) continue;
+        try {
+          const AttentionPlan plan =
+              make_plan({.mask = Causal{}}, shape,
+                        {.dtype = dtype, .precision = Precision::higher, .kernel = info.name});
+          attend(plan, q, k, v, out);
+        } catch (const InvalidArgument&) {
+          continue;
+        }
+        ++ran;
+        EXPECT_LT(relative_distance(out, exact), bound)
+            << info.name << " " << to_string(dtype) << ", " << queries << " queries";
+      }
+      EXPECT_GE(ran, 6);  // the five of one instruction set and the reference
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fovea::testing

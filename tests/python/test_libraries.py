@@ -1,0 +1,107 @@
+"""The library that owns the arrays owns the call, and the package's modules import one another downwards only."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fovea
+from fovea import _arrays, masks, mods, normalizers, rope, scores
+from fovea._numpy import NumPy
+
+PACKAGE = Path(fovea.__file__).parent
+FILES = {
+    ".".join(("fovea", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): file
+    for file in sorted(PACKAGE.rglob("*.py"))
+}
+
+
+def _imported(name: str, file: Path) -> "set[str]":
+    """Modules of the package that importing this one imports, but for the packages that they lie in."""
+    package = name if file.stem == "__init__" else name.rpartition(".")[0]
+    found = set()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1])
+            whole = f"{base}.{node.module}" if node.module else base
+            for alias in node.names:
+                inner = f"{whole}.{alias.name}"
+                if inner in FILES or node.module:  # and not the extension module
+                    found.add(inner if inner in FILES else whole)
+    return found
+
+
+def test_no_circle_of_imports() -> None:
+    list(TopologicalSorter({name: _imported(name, file) for name, file in FILES.items()}).static_order())
+
+
+def test_one_module_knows_of_pytorch() -> None:
+    """The row of the libraries, besides what is there for PyTorch alone."""
+    imports = {
+        name: sorted(
+            ast.unparse(node)
+            for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and "torch" in ast.unparse(node)
+        )
+        for name, file in FILES.items()
+        if not name.startswith(("fovea.torch", "fovea.nn", "fovea.bench"))
+    }
+    assert {name: found for name, found in imports.items() if found} == {
+        "fovea._arrays": ["from .torch._library import LIBRARY"]
+    }
+
+
+def test_each_module_says_what_is_public() -> None:
+    for module in (masks, mods, normalizers, rope, scores):
+        assert set(module.__all__) <= set(fovea.__all__)
+        for name in module.__all__:
+            assert getattr(fovea, name) is getattr(module, name)
+
+
+class Wrapped:
+    """An array of a library that nobody has heard of."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+
+class WrappedLibrary(NumPy):
+    arrays = (Wrapped,)
+    noun, conversion, follows = "a wrapped array", "Wrapped makes one of the query", True
+
+    def attend(self, call: Any, query: Any, key: Any, value: Any, ask: Any, seed: Any, out: Any) -> Any:
+        return Wrapped(super().attend(call, query.array, key.array, value.array, ask, seed, out))
+
+
+@pytest.fixture
+def wrapped(monkeypatch: Any) -> None:
+    monkeypatch.setattr(_arrays, "_of_type", {})
+    monkeypatch.setitem(_arrays._OWNERS, Wrapped.__module__.partition(".")[0], WrappedLibrary)
+
+
+def test_a_further_library_is_a_row(wrapped: None, rng: Any) -> None:
+    q, k, v = (rng.standard_normal((1, 2, 5, 4)) for _ in range(3))
+    expected = fovea.attention(q, k, v, mask=fovea.Causal())
+
+    class Narrow(Wrapped):
+        pass
+
+    for kind in (Wrapped, Narrow):
+        found = fovea.attention(*map(kind, (q, k, v)), mask=fovea.Causal())
+        assert type(found) is Wrapped and np.array_equal(found.array, expected)
+    with pytest.raises(fovea.InvalidArgument, match="Wrapped makes one of the query.*a wrapped array"):
+        fovea.attention(q, Wrapped(k), v)
+
+
+def test_others_have_numpys(wrapped: None) -> None:
+    class Elsewhere:  # of the row's package, and no array of it
+        pass
+
+    for x in (np.ones(3), [1, 2], None, 3, Elsewhere(), SimpleNamespace(shape=(1,))):
+        assert _arrays.library_of(x) is _arrays.others()
