@@ -20,7 +20,7 @@ Tensor random_tensor(Shape shape, std::uint64_t seed) {
 
 // A mod is a lambda. What it captures is constant, what it takes after the site is learned.
 void time_decay() {
-  const Mod decay = make_mod("decay", {"rate"}, [](auto score, ModSite at, auto rate) {
+  const Mod decay = make_mod("decay", {"rate"}, [](auto score, Site at, auto rate) {
     return score - rate * elementwise::log(1.0 + (at.query - at.key));
   });
   const std::int64_t length = 64;

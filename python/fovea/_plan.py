@@ -145,8 +145,8 @@ def plan(
 
     def size(x: Any, name: str, default: int) -> int:
         n = default if x is None else int(integer(x, f"plan.{name}"))
-        if not 0 <= n <= 1 << 40:  # a mask may ask for arrays of sizes before the engine looks at them
-            raise InvalidArgument("plan", name, "a size in [0, 2^40]", str(n))
+        if not 0 <= n <= 1 << 30:  # a mask may ask for arrays of sizes before the engine looks at them
+            raise InvalidArgument("plan", name, "a size in [0, 2^30]", str(n))
         return n
 
     head_dim = size(-1 if head_dim is None else head_dim, "head_dim", 0)

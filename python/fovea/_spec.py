@@ -16,7 +16,7 @@ from ._weak import watches, weakly
 # The arguments that a spec is made of.
 SPEC = frozenset({"score", "mods", "mask", "normalizer", "scale", "dropout", "precision", "weight_mods"})
 
-_MOST_OFFSET = 1 << 40
+_MOST_OFFSET = 1 << 30
 _PRECISIONS = ("full", "higher", "high", "medium")
 
 
@@ -331,7 +331,7 @@ def offset_of(query_offset: Any) -> Optional[int]:
     whole = isinstance(query_offset, int) and not isinstance(query_offset, bool)
     offset = query_offset if whole else int(integer(query_offset, "attention.query_offset"))
     if not -_MOST_OFFSET <= offset <= _MOST_OFFSET:
-        raise InvalidArgument("attention", "query_offset", "an offset within 2^40", str(offset))
+        raise InvalidArgument("attention", "query_offset", "an offset within 2^30", str(offset))
     return offset
 
 

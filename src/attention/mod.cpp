@@ -11,7 +11,7 @@ namespace fovea {
 namespace {
 
 auto add_bias() {
-  return [](auto score, ModSite, auto bias) { return score + bias; };
+  return [](auto score, Site, auto bias) { return score + bias; };
 }
 using AddBias = decltype(add_bias());
 using Start = ArgumentDeclaration::Start;
@@ -137,7 +137,7 @@ std::int64_t relative_bucket(const RelativeBias& bias, std::int64_t distance) {
 
 Mod to_mod(const SoftCap& cap) {
   return make_mod("softcap(" + shortest(cap.cap) + ")",
-                  [cap = positive("SoftCap", "cap", cap.cap)](auto score, ModSite) {
+                  [cap = positive("SoftCap", "cap", cap.cap)](auto score, Site) {
                     using T = elementwise::Scalar<decltype(score)>;
                     return elementwise::tanh(score * T(1.0 / cap)) * T(cap);
                   });
@@ -145,14 +145,14 @@ Mod to_mod(const SoftCap& cap) {
 
 Mod to_mod(const Temperature& temperature) {
   const double inverse = 1.0 / positive("Temperature", "value", temperature.value);
-  return make_mod("temperature(" + shortest(temperature.value) + ")", [inverse](auto score, ModSite) {
+  return make_mod("temperature(" + shortest(temperature.value) + ")", [inverse](auto score, Site) {
     return score * elementwise::Scalar<decltype(score)>(inverse);
   });
 }
 
 Mod to_mod(LearnedTemperature) {
   return built_in("temperature", {"temperature"}, Start::one,
-                  [](auto score, ModSite, auto temperature) { return score / temperature; });
+                  [](auto score, Site, auto temperature) { return score / temperature; });
 }
 
 Mod to_mod(const RelativeKeyBias& bias) {
@@ -187,7 +187,7 @@ Mod to_mod(const LocalWindow& window) {
     throw InvalidArgument("LocalWindow", "reach", "a number in [0, 1e30]", shortest(window.reach));
   return Mod(std::make_shared<HidingMod>(built_in(
       "local(" + shortest(window.reach) + ")", {"center"}, Start::given,
-      [reach = window.reach](auto score, ModSite at, auto center) {
+      [reach = window.reach](auto score, Site at, auto center) {
         using Number = decltype(score);
         using T = elementwise::Scalar<Number>;
         const T away = elementwise::abs(T(at.key) - elementwise::value_of(center));
@@ -198,7 +198,7 @@ Mod to_mod(const LocalWindow& window) {
 Mod to_mod(const LocalGaussian& gaussian) {
   const double deviation = positive("LocalGaussian", "deviation", gaussian.deviation);
   return built_in("gaussian(" + shortest(deviation) + ")", {"center"}, Start::given,
-                  [factor = -0.5 / (deviation * deviation)](auto weight, ModSite at, auto center) {
+                  [factor = -0.5 / (deviation * deviation)](auto weight, Site at, auto center) {
                     using T = elementwise::Scalar<decltype(weight)>;
                     const auto away = center - T(at.key);
                     return weight * elementwise::exp(away * away * T(factor));
@@ -207,7 +207,7 @@ Mod to_mod(const LocalGaussian& gaussian) {
 
 Mod to_mod(AlibiBias) {
   return built_in("alibi", {"slope"}, Start::alibi,
-                  [](auto score, ModSite at, auto slope) { return score - slope * (at.query - at.key); });
+                  [](auto score, Site at, auto slope) { return score - slope * (at.query - at.key); });
 }
 
 Mod to_mod(DenseBias) {
@@ -216,7 +216,7 @@ Mod to_mod(DenseBias) {
 
 Mod to_mod(ForgetGate) {
   return built_in("forget", {"query", "key"}, Start::given,
-                  [](auto score, ModSite, auto query, auto key) { return score + (query - key); });
+                  [](auto score, Site, auto query, auto key) { return score + (query - key); });
 }
 
 Mod to_mod(const RelativeBias& bias) {

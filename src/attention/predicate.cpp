@@ -87,13 +87,14 @@ class PredicateNode final : public MaskNode {
 };
 
 const Predicate::Sites& checked(const Predicate::Sites& sites) {
-  constexpr std::int64_t most = std::int64_t{1} << 30;  // the number of rows is a product
+  constexpr std::int64_t most = std::int64_t{1}
+                                << 30;  // a Site has 32 bits, and the number of rows is a product
   at_least("Predicate", "sites.batch", sites.batch, 1, most);
   at_least("Predicate", "sites.heads", sites.heads, 1, most);
   at_least("Predicate", "sites.batch * sites.heads", sites.batch * sites.heads, 1, most);
   at_least("Predicate", "sites.query_begin", sites.query_begin, -most, most);
   at_least("Predicate", "sites.query_end", sites.query_end, sites.query_begin, most);
-  at_least("Predicate", "sites.key_len", sites.key_len, 0);
+  at_least("Predicate", "sites.key_len", sites.key_len, 0, most);
   return sites;
 }
 
@@ -126,7 +127,7 @@ Predicate::Predicate(std::string name, const Sites& sites, const Visible& visibl
     for (std::int64_t head = 0; head < sites.heads; ++head) {
       for (std::int64_t query = sites.query_begin; query < sites.query_end; ++query) {
         for (std::int64_t key = 0; key < sites.key_len; ++key)
-          seen[static_cast<std::size_t>(key)] = visible(Site{batch, head, query, key}) ? 1 : 0;
+          seen[static_cast<std::size_t>(key)] = visible(Site::at(batch, head, query, key)) ? 1 : 0;
         rows_.emplace_back(seen.data(), sites.key_len);
       }
     }

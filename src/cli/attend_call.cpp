@@ -124,8 +124,8 @@ void turn(const AttendOptions& o, AttendCall& call, Executor* executor) {
   const std::int64_t head_dim = std::min(query.size(3), key.size(3)), offset = call.query_offset;
   if (rope.rotary_dim > head_dim)
     refuse("--rope", fmt::format("at most the {} elements of a head", head_dim), o.rope);
-  if (offset < 0 || offset > std::int64_t{1} << 40)
-    refuse("--query-offset", "an offset in [0, 2^40] with --rope", std::to_string(offset));
+  if (offset < 0 || offset > std::int64_t{1} << 30)
+    refuse("--query-offset", "an offset in [0, 2^30] with --rope", std::to_string(offset));
   call.rope.emplace(rope, std::max(key.size(2), offset + query.size(2)), query.dtype(), executor);
   call.turned_query = Tensor(query.dtype(), query.shape());
   call.turned_key = Tensor(key.dtype(), key.shape());

@@ -72,10 +72,10 @@ Times measure(const Options& o, const Row& row) {
 void run(const Options& o) {
   nn::use_openmp(o.threads);
   const Tensor slopes = random_operand({1, o.heads, 1, 1}, 5);
-  const Mod own = make_mod("alibi as a lambda", {"slope"}, [](auto score, ModSite at, auto slope) {
+  const Mod own = make_mod("alibi as a lambda", {"slope"}, [](auto score, Site at, auto slope) {
     return score - slope * (at.query - at.key);
   });
-  const Mod decay = make_mod("decay", {"slope"}, [](auto score, ModSite at, auto slope) {
+  const Mod decay = make_mod("decay", {"slope"}, [](auto score, Site at, auto slope) {
     return score * elementwise::exp(-elementwise::sigmoid(slope) * 0.01 * (at.query - at.key));
   });
   const Tensor centers = random_operand({1, 1, o.length, 1}, 9);

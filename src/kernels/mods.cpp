@@ -69,9 +69,7 @@ ModTile<T> tile_of(const Problem<T>& p, const ProblemMod<T>& mod, const ModPlace
   tile.rows = at.rows;
   tile.count = at.count;
   tile.stride = mod_stride;
-  tile.first = {static_cast<std::int32_t>(at.batch), static_cast<std::int32_t>(at.head),
-                static_cast<std::int32_t>(position_of(p, at.batch, at.row)),
-                static_cast<std::int32_t>(at.key)};
+  tile.first = Site::at(at.batch, at.head, position_of(p, at.batch, at.row), at.key);
   for (std::size_t k = 0; k < mod.count; ++k) {
     tile.arguments[k] = load(p, mod, mod.arguments[k], at,
                              buffers.arguments + static_cast<std::int64_t>(k) * buffers.rows * mod_stride);

@@ -64,7 +64,7 @@ void add_alibi(StackSpec& stack, Sees sees) {
     for_mixers(stack, [](AttentionOptions& attention) { attention.spec.mods.push_back(AlibiBias{}); });
     return;
   }
-  const Mod distance = make_mod("alibi-both-sides", {"slope"}, [](auto score, ModSite at, auto slope) {
+  const Mod distance = make_mod("alibi-both-sides", {"slope"}, [](auto score, Site at, auto slope) {
     using T = elementwise::Scalar<decltype(score)>;
     return score - slope * elementwise::abs(T(at.query - at.key));
   });

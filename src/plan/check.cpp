@@ -97,19 +97,15 @@ void check_capacity(const char* function, const char* argument, std::int64_t siz
   }
 }
 
-void check_offset(const char* function, const char* argument, const AttentionPlan::Impl& plan,
-                  std::int64_t offset) {
-  const int farthest =
-      plan.spec.mods.empty() && plan.spec.weight_mods.empty() ? 40 : 30;  // a ModSite has 32 bits
-  if (offset > std::int64_t{1} << farthest || offset < -(std::int64_t{1} << farthest)) {
-    throw InvalidArgument(function, argument, "an offset within 2^" + std::to_string(farthest),
-                          std::to_string(offset));
-  }
+// A Site has 32 bits.
+void check_offset(const char* function, const char* argument, std::int64_t offset) {
+  constexpr std::int64_t farthest = std::int64_t{1} << 30;
+  if (offset > farthest || offset < -farthest)
+    throw InvalidArgument(function, argument, "an offset within 2^30", std::to_string(offset));
 }
 
-void check_offsets(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
-                   std::int64_t batch) {
-  check_offset(function, "query_offset", plan, inputs.query_offset.value_or(0));
+void check_offsets(const char* function, const AttentionInputs& inputs, std::int64_t batch) {
+  check_offset(function, "query_offset", inputs.query_offset.value_or(0));
   if (inputs.query_offsets.empty()) return;
   const auto count = static_cast<std::int64_t>(inputs.query_offsets.size());
   if (inputs.query_offset) {
@@ -122,8 +118,7 @@ void check_offsets(const char* function, const AttentionPlan::Impl& plan, const 
                           "as many offsets as batch entries, " + std::to_string(batch),
                           std::to_string(count));
   }
-  for (const std::int64_t offset : inputs.query_offsets)
-    check_offset(function, "query_offsets", plan, offset);
+  for (const std::int64_t offset : inputs.query_offsets) check_offset(function, "query_offsets", offset);
 }
 
 }  // namespace
@@ -173,7 +168,7 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
       }
     }
   }
-  check_offsets(function, plan, inputs, sizes.batch);
+  check_offsets(function, inputs, sizes.batch);
   return sizes;
 }
 

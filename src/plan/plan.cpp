@@ -194,10 +194,9 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
              "nothing behind " + to_string(spec.mods[n - 1]) + ", which hides keys by scores of -infinity",
              to_string(spec.mods[n]));
   }
-  if (!(spec.mods.empty() && spec.weight_mods.empty()) &&
-      std::max(shape.query_len, shape.key_len) > std::int64_t{1} << 30)
-    refuse("shape", "lengths of at most 2^30 with mods",
-           std::to_string(std::max(shape.query_len, shape.key_len)));
+  const std::int64_t most = std::max({shape.batch, shape.num_query_heads, shape.query_len, shape.key_len});
+  if (most > std::int64_t{1} << 30)  // a Site has 32 bits
+    refuse("shape", "batch, heads and lengths of at most 2^30", std::to_string(most));
   check_normalizer(spec, options);
   set_arguments(*plan);
   if (spec.scale && !std::isfinite(*spec.scale))

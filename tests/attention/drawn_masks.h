@@ -100,7 +100,7 @@ inline void check(const Mask& mask, const QueryBlock& block, bool tight) {
   for (std::int64_t key = 0; key < block.key_len; ++key) {
     bool some = false, all = true;
     for (std::int64_t query = block.query_begin; query < block.query_end; ++query) {
-      const bool seen = mask.node().allows({block.batch, block.head, query, key}, block);
+      const bool seen = mask.node().allows(Site::at(block.batch, block.head, query, key), block);
       some = some || seen;
       all = all && seen;
     }

@@ -44,7 +44,7 @@ TEST(Mask, BandsAgainstBruteForce) {
       for (std::int64_t key = 0; key < block.key_len; ++key) {
         const bool inside = key >= std::max(query + band->first, band->begin) &&
                             key < std::min(query + band->last, band->end);
-        ASSERT_EQ(inside, mask.node().allows({block.batch, 0, query, key}, block)) << to_string(mask);
+        ASSERT_EQ(inside, mask.node().allows(Site::at(block.batch, 0, query, key), block)) << to_string(mask);
       }
     }
     EXPECT_GE(band->begin, 0);
@@ -64,7 +64,7 @@ TEST(Mask, ClassifyIsSound) {
     const TileClass tile = classify(spans, begin, end);
     for (std::int64_t query = 3; query < 9; ++query) {
       for (std::int64_t key = begin; key < end; ++key) {
-        const bool seen = mask.node().allows({0, 0, query, key}, block);
+        const bool seen = mask.node().allows(Site::at(0, 0, query, key), block);
         if (tile == TileClass::empty) ASSERT_FALSE(seen) << to_string(mask);
         if (tile == TileClass::full) ASSERT_TRUE(seen) << to_string(mask);
       }
@@ -76,7 +76,7 @@ TEST(Mask, ClassifyIsSound) {
 TEST(Mask, Formulas) {
   const QueryBlock block{.batch = 1, .query_end = 1, .key_len = 30};
   const auto sees = [&](const Mask& mask, std::int64_t query, std::int64_t key) {
-    return mask.node().allows({1, 0, query, key}, block);
+    return mask.node().allows(Site::at(1, 0, query, key), block);
   };
   const std::vector<std::int64_t> documents{2, 5, 5, 9}, groups{0, 0, 2, 1, 1}, parents{0, 0, 1, 0, 3};
   for (std::int64_t p = 0; p < 12; ++p) {
@@ -184,7 +184,8 @@ TEST(Mask, DepthIsLimited) {
   const QueryBlock block{.query_begin = 3, .query_end = 4, .key_len = 9};
   const BlockSpans spans = deep.node().spans(block);
   for (std::int64_t key = 0; key < 9; ++key) {
-    EXPECT_EQ(classify(spans, key, key + 1) == TileClass::full, deep.node().allows({0, 0, 3, key}, block));
+    EXPECT_EQ(classify(spans, key, key + 1) == TileClass::full,
+              deep.node().allows(Site::at(0, 0, 3, key), block));
   }
   EXPECT_THROW(~deep, InvalidArgument);
   EXPECT_THROW(deep & Mask(Causal{}), InvalidArgument);

@@ -31,7 +31,7 @@ void expect_says(const Predicate& predicate, const Predicate::Visible& visible) 
       for (std::int64_t query = s.query_begin - 2; query < s.query_end + 2; ++query) {
         const bool inside = query >= s.query_begin && query < s.query_end;
         for (std::int64_t key = 0; key < s.key_len; ++key) {
-          const Site site{batch, head, query, key};
+          const Site site = Site::at(batch, head, query, key);
           ASSERT_EQ(mask.node().allows(site, {}), inside && visible(site))
               << "batch " << batch << " head " << head << " query " << query << " key " << key;
         }

@@ -248,7 +248,7 @@ TEST(Gradient, AttentionArguments) {
       return attention(call, v[0], v[1], v[2]);
     });
   };
-  const Mod own = make_mod("own", {"rate"}, [](auto score, ModSite at, auto rate) {
+  const Mod own = make_mod("own", {"rate"}, [](auto score, Site at, auto rate) {
     return score - rate * elementwise::log(1.0 + elementwise::abs(at.query - at.key));
   });
   with({.mods = {AlibiBias{}}, .mask = Causal{}}, "mods[0].slope", {1, 2, 1, 1});

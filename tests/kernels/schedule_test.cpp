@@ -54,7 +54,7 @@ TEST(Schedule, HoldsWhatTheMaskAllows) {
                                      std::to_string(rows) + " keys " + std::to_string(begin) + "-" +
                                      std::to_string(end);
             const auto allows = [&](std::int64_t row, std::int64_t key) {
-              return mask.node().allows({.query = first + row, .key = key}, block);
+              return mask.node().allows(Site::at(0, 0, first + row, key), block);
             };
             std::int64_t next = begin;
             bool partial = false;

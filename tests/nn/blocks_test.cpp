@@ -52,7 +52,7 @@ std::vector<Kind> kinds() {
   add("sinusoidal", [](StackSpec& stack) { stack.positions = SinusoidalPositions{}; });
   add("lambda", [&](StackSpec& stack) {
     each(stack, [](AttentionOptions& attention, BlockSpec&) {
-      attention.spec.mods = {make_mod("pull", {"rate"}, [](auto score, ModSite at, auto rate) {
+      attention.spec.mods = {make_mod("pull", {"rate"}, [](auto score, Site at, auto rate) {
         using T = elementwise::Scalar<decltype(score)>;
         return score - rate * elementwise::log(T(1) + elementwise::abs(T(at.query - at.key)));
       })};

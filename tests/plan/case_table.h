@@ -104,11 +104,11 @@ inline Factor mod_factor() {
                  }};
   };
   // A gate a query and a gate a key; the derivatives by all three need the others.
-  const Mod gates = make_mod("gates", {"query", "key"}, [](auto score, ModSite at, auto query, auto key) {
+  const Mod gates = make_mod("gates", {"query", "key"}, [](auto score, Site at, auto query, auto key) {
     return elementwise::sigmoid(query + key) * score +
            elementwise::where(at.query < at.key, query * key, key);
   });
-  const Mod log = make_mod("log", [](auto score, ModSite) {
+  const Mod log = make_mod("log", [](auto score, Site) {
     return elementwise::log(elementwise::exp(0.1 * score) + 1.0) * elementwise::abs(0.1 * score - 0.1);
   });
   using Shapes = std::vector<Shape>;
@@ -169,7 +169,7 @@ inline Factor mod_factor() {
 
 // Of the weights: none, and arguments shared in every way.
 inline Factor weight_mod_factor() {
-  const Mod tilt = make_mod("tilt", {"row", "column"}, [](auto weight, ModSite at, auto row, auto column) {
+  const Mod tilt = make_mod("tilt", {"row", "column"}, [](auto weight, Site at, auto row, auto column) {
     return (row * column + 1.5f) * elementwise::where(at.key % 3 == 1, weight * 0.8f, weight);
   });
   const auto none = [](Case&) {};

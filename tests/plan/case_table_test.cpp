@@ -346,7 +346,7 @@ bool any_sees(const Case& c, std::int64_t b, std::int64_t kv, std::int64_t j) {
   const QueryBlock block{.batch = b, .query_end = 1, .key_len = s.key_len, .key_lengths = c.key_lengths};
   for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
     for (std::int64_t i = 0; i < s.query_len; ++i) {
-      if (c.spec.mask.node().allows({b, h, i + c.offset(b), j}, block)) return true;
+      if (c.spec.mask.node().allows(Site::at(b, h, i + c.offset(b), j), block)) return true;
     }
   }
   return false;

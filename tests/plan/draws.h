@@ -136,7 +136,7 @@ struct Draw {
   }
 
   bool visible(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t j) const {
-    return mask.node().allows({b, h, row + offset, j}, {.batch = b, .head = h, .key_len = key_len});
+    return mask.node().allows(Site::at(b, h, row + offset, j), {.batch = b, .head = h, .key_len = key_len});
   }
   /// Keys that a row sees.
   std::int64_t seen(std::int64_t b, std::int64_t h, std::int64_t row) const {

@@ -19,7 +19,7 @@ Tensor filled(const Shape& shape, const std::vector<double>& values, DType dtype
 
 // A weight mod that is infinite at the first key ahead of the query, under a causal mask.
 TEST(Edges, WeightModsOfHiddenKeysNeverMatter) {
-  const Mod pole = make_mod("pole", [](auto weight, ModSite at) {
+  const Mod pole = make_mod("pole", [](auto weight, Site at) {
     using T = elementwise::Scalar<decltype(weight)>;
     return weight / (T(at.query - at.key) + T(1));
   });

@@ -191,7 +191,7 @@ TEST(Mod, ArgumentsAreCheckedByName) {
   {
     // A site has 32 bits; no lane ever stands behind the last key.
     std::int32_t farthest = 0;
-    const Mod looks = make_mod("looks", [&farthest](auto score, ModSite at) {
+    const Mod looks = make_mod("looks", [&farthest](auto score, Site at) {
       farthest = std::max(farthest, at.key);
       return score;
     });

@@ -18,11 +18,11 @@ constexpr std::int64_t batch = 4;
 // Sites count in masks, mods with and without tables by distance, dropout and samples.
 std::vector<AttentionSpec> specs() {
   const auto causal_bias = RelativeBias::Direction::causal;
-  const Mod at_site = make_mod("at-site", [](auto score, ModSite at) {
+  const Mod at_site = make_mod("at-site", [](auto score, Site at) {
     return score + 0.01f * elementwise::where(at.query % 3 == 1, score, score * 0.5f) -
            0.001f * (at.query - at.key);
   });
-  const Mod tilt = make_mod("tilt", [](auto weight, ModSite at) {
+  const Mod tilt = make_mod("tilt", [](auto weight, Site at) {
     return elementwise::where((at.query + at.key) % 5 == 1, weight * 0.8f, weight);
   });
   return {{.mask = Causal{}},
@@ -215,8 +215,8 @@ TEST(QueryOffsets, AreRefusedByName) {
   refused({}, {}, {1});                               // one for two entries
   refused({}, {}, {1, 2, 3});                         // three
   refused({}, 0, {1, 2});                             // beside query_offset
-  refused({}, {}, {1, (std::int64_t{1} << 40) + 1});  // beyond what positions are counted in
-  refused({.mods = {SoftCap{1}}}, {}, {-(std::int64_t{1} << 30) - 1, 0});  // a ModSite has 32 bits
+  refused({}, {}, {1, (std::int64_t{1} << 30) + 1});  // a Site has 32 bits
+  refused({}, {}, {-(std::int64_t{1} << 30) - 1, 0});
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ TransformerConfig config(std::int64_t vocabulary, Positions positions) {
 }
 
 void add_lambda(nn::StackSpec& stack) {
-  const Mod pull = make_mod("pull", {"rate"}, [](auto score, ModSite at, auto rate) {
+  const Mod pull = make_mod("pull", {"rate"}, [](auto score, Site at, auto rate) {
     using T = elementwise::Scalar<decltype(score)>;
     return score - rate * elementwise::log(T(1) + elementwise::abs(T(at.query - at.key)));
   });

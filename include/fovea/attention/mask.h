@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "fovea/attention/mask_checks.h"
+#include "fovea/attention/site.h"
 
 namespace fovea {
 
@@ -68,12 +69,6 @@ class KeySpans {
   std::array<KeySpan, 6> near_{};
   std::vector<KeySpan> far_;  // all of them, once there are more
   std::size_t size_ = 0;
-};
-
-/// One score: `head` is the query's head, `query` its position in key coordinates (row + query_offset), `key`
-/// the key's.
-struct Site {
-  std::int64_t batch = 0, head = 0, query = 0, key = 0;
 };
 
 /// Queries at positions [query_begin, query_end) of one batch entry and query head, against keys [0,

@@ -3,7 +3,7 @@
 //
 // A mod of your own is a lambda over a score, the site, and its learnable arguments:
 //
-//   const Mod decay = make_mod("decay", {"slope"}, [](auto score, ModSite at, auto slope) {
+//   const Mod decay = make_mod("decay", {"slope"}, [](auto score, Site at, auto slope) {
 //     return score - slope * (at.query - at.key);
 //   });
 //
@@ -41,7 +41,7 @@ inline constexpr int mod_lanes = 16;
 template <class T>
 struct ModTile {
   std::int64_t rows = 0, count = 0, stride = 0;
-  ModSite first;              ///< the site of the first row and key
+  Site first;                 ///< the site of the first row and key
   const T* scores = nullptr;  ///< before the mod
   T* result = nullptr;        ///< after it; may be `scores`
   struct Argument {
@@ -108,7 +108,7 @@ class Mod {
     constexpr bool is_function = mod_detail::BareFunction<T>;
     static_assert(!is_function,
                   "a lambda becomes a mod by its name and those of its arguments: make_mod(\"decay\", "
-                  "{\"slope\"}, [](auto score, ModSite at, auto slope) { ... })");
+                  "{\"slope\"}, [](auto score, Site at, auto slope) { ... })");
   }
   const ModNode& node() const noexcept { return *node_; }
 
@@ -149,7 +149,7 @@ FOVEA_MOD_INLINE void apply(const F& f, const ModTile<T>& t, std::index_sequence
                  key = static_cast<std::int32_t>(t.first.key + j);
       const auto last = static_cast<std::int32_t>(t.count - j - 1);  // lanes behind it stand at the last site
       for (std::int32_t l = 0; l < mod_lanes; ++l)
-        y[l] = f(x[l], ModSite{t.first.batch, t.first.head, query, key + std::min(l, last)}, a[I][l]...);
+        y[l] = f(x[l], Site{t.first.batch, t.first.head, query, key + std::min(l, last)}, a[I][l]...);
       std::memcpy(t.result + r * t.stride + j, y, sizeof y);
     }
   }
@@ -170,7 +170,7 @@ FOVEA_MOD_INLINE void derivative(const F& f, const ModTile<T>& t, T* to, std::in
       const auto last = static_cast<std::int32_t>(t.count - j - 1);  // lanes behind it stand at the last site
       for (std::int32_t l = 0; l < mod_lanes; ++l) {
         const Dual<T> result = f(Dual<T>(x[l], Seed == 0 ? T(1) : T(0)),
-                                 ModSite{t.first.batch, t.first.head, query, key + std::min(l, last)},
+                                 Site{t.first.batch, t.first.head, query, key + std::min(l, last)},
                                  Dual<T>(a[I][l], Seed == I + 1 ? T(1) : T(0))...);
         y[l] = elementwise::where(g[l] == T(0), T(0), g[l] * result.derivative);  // a hidden score may be NaN
       }
@@ -252,7 +252,7 @@ class LambdaMod : public ModNode {
 
 }  // namespace mod_detail
 
-/// A mod from a lambda (score, ModSite, argument...) -> score, generic in its numbers; `arguments` names its
+/// A mod from a lambda (score, Site, argument...) -> score, generic in its numbers; `arguments` names its
 /// arguments, in their order. See the head of this file. A lambda that does not fit stops the compilation
 /// with a sentence that says why (mod_checks.h).
 template <std::size_t N, class F>
@@ -280,7 +280,7 @@ template <class Names, class F>
 Mod make_mod(std::string, Names&&, F&&) {
   static_assert(mod_detail::never<Names>,
                 "make_mod: the argument names are a list in braces: make_mod(\"decay\", {\"slope\"}, "
-                "[](auto score, ModSite at, auto slope) { return score - slope * (at.query - at.key); })");
+                "[](auto score, Site at, auto slope) { return score - slope * (at.query - at.key); })");
   return Mod(nullptr);
 }
 

@@ -16,15 +16,11 @@
 
 #include "fovea/attention/elementwise.h"
 #include "fovea/attention/members.h"
+#include "fovea/attention/site.h"
 
 namespace fovea {
 
 inline constexpr int max_mod_arguments = 4;
-
-/// Where a score stands. `query` is in key coordinates: row + query_offset.
-struct ModSite {
-  std::int32_t batch = 0, head = 0, query = 0, key = 0;
-};
 
 namespace mod_detail {
 
@@ -67,7 +63,7 @@ consteval Taking takes_numbers(std::index_sequence<I...>) {
 }
 /// With a number, a site and N numbers more.
 template <class F, class T, std::size_t N>
-inline constexpr Taking takes_mod = takes_numbers<F, T, ModSite>(std::make_index_sequence<N>());
+inline constexpr Taking takes_mod = takes_numbers<F, T, Site>(std::make_index_sequence<N>());
 /// With a number and N numbers more.
 template <class F, class T, std::size_t N>
 inline constexpr Taking takes_no_site = takes_numbers<F, T>(std::make_index_sequence<N>());
@@ -116,7 +112,7 @@ consteval Fault fault_of_count() {
 template <class F, class T, std::size_t... I>
 consteval Fault fault_of_result(std::index_sequence<I...>) {
   using Result = std::remove_cvref_t<decltype(std::declval<const F&>()(
-      std::declval<T>(), ModSite(), std::declval<Repeated<T, I>>()...))>;  // compiles the body
+      std::declval<T>(), Site(), std::declval<Repeated<T, I>>()...))>;  // compiles the body
   if constexpr (std::is_void_v<Result>) return Fault::returns_nothing;
   if constexpr (std::is_same_v<Result, bool>) return Fault::returns_bool;
   return std::is_convertible_v<Result, T> ? Fault::none : Fault::returns_other;
@@ -169,7 +165,7 @@ concept BareFunction = members::HasCallOperator<T>;
 template <Fault fault>
 consteval bool explain() {
 #define FOVEA_MOD_RIGHT \
-  "; a right one is [](auto score, ModSite at, auto slope) { return score - slope * (at.query - at.key); }"
+  "; a right one is [](auto score, Site at, auto slope) { return score - slope * (at.query - at.key); }"
   static_assert(fault != Fault::too_many_names, "make_mod: a mod has at most 4 named arguments");
   static_assert(
       fault != Fault::not_kept,
@@ -188,7 +184,7 @@ consteval bool explain() {
       fault != Fault::is_mutable,
       "make_mod: the lambda is `mutable`, but all threads share it: it has to be const" FOVEA_MOD_RIGHT);
   static_assert(fault != Fault::no_site,
-                "make_mod: the lambda lacks the parameter `ModSite at` behind the score" FOVEA_MOD_RIGHT);
+                "make_mod: the lambda lacks the parameter `Site at` behind the score" FOVEA_MOD_RIGHT);
   static_assert(
       fault != Fault::more_names,
       "make_mod: there are more argument names than the lambda has parameters behind the site; it needs "
@@ -198,7 +194,7 @@ consteval bool explain() {
       "make_mod: there are fewer argument names than the lambda has parameters behind the site; each of "
       "them needs a name" FOVEA_MOD_RIGHT " with the names {\"slope\"}");
   static_assert(fault != Fault::other_parameters,
-                "make_mod: the lambda can not be called with a score, a ModSite and one number for each "
+                "make_mod: the lambda can not be called with a score, a Site and one number for each "
                 "name" FOVEA_MOD_RIGHT);
   static_assert(
       fault != Fault::number_type,

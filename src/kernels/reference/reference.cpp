@@ -63,8 +63,7 @@ struct One {
     score.fill(chain.scores[n]);
     tile.rows = tile.count = 1;
     tile.stride = mod_lanes;
-    tile.first = {static_cast<std::int32_t>(b), static_cast<std::int32_t>(h),
-                  static_cast<std::int32_t>(place_of(p, b, i)), static_cast<std::int32_t>(j)};
+    tile.first = Site::at(b, h, place_of(p, b, i), j);
     tile.scores = score.data();
     tile.result = result.data();
     for (std::size_t k = 0; k < mods.list[n].count; ++k) {
@@ -171,7 +170,7 @@ Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, 
   const DropoutDecision decision = DropoutDecision::for_rate(p.dropout_rate);
   Row row;
   for (std::int64_t j = 0; j < p.key_len; ++j) {
-    if (!p.mask->node().allows({b, h, position, j}, block)) continue;  // a hidden key is not even read
+    if (!p.mask->node().allows(Site::at(b, h, position, j), block)) continue;  // a hidden key is not even read
     row.keys.push_back(j);
     const double s = score(p, b, h, kv, i, j, seen[static_cast<std::size_t>(j)]);
     row.scores.push_back(chain_of(p, p.mods, s, b, h, i, j).scores[p.mods.count]);
