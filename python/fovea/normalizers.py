@@ -10,6 +10,7 @@ __all__ = [
     "Normalizer",
     "Softmax",
     "SoftmaxWithSink",
+    "ScalableSoftmax",
     "Sigmoid",
     "Sparsemax",
     "Entmax",
@@ -59,6 +60,26 @@ class SoftmaxWithSink(Normalizer):
 
     def _arrays(self) -> dict[str, Any]:
         return {"normalizer.sink": self.sink}
+
+
+class ScalableSoftmax(Normalizer):
+    """P = softmax(c ln(n) s), n the number of keys that the mask lets the query see: a plain softmax flattens as
+    rows grow longer, this one does not (Nakanishi 2025, arXiv 2501.19399). The log-sum-exp is of c ln(n) s.
+
+    Args:
+        scale: c, [heads].
+
+    >>> fovea.attention(q, k, v, normalizer=fovea.ScalableSoftmax([0.4, 0.5])).shape
+    (1, 2, 4, 8)
+    """
+
+    scale: Any
+
+    def _text(self) -> str:
+        return "scalable"
+
+    def _arrays(self) -> dict[str, Any]:
+        return {"normalizer.scale": self.scale}
 
 
 class Sigmoid(Normalizer):

@@ -11,6 +11,12 @@ std::span<const ArgumentDeclaration> SoftmaxWithSink::arguments() {
   return list;
 }
 
+std::span<const ArgumentDeclaration> ScalableSoftmax::arguments() {
+  static const std::vector<ArgumentDeclaration> list{
+      {.name = "scale", .axes = {{.size = &ArgumentSizes::num_query_heads}}}};
+  return list;
+}
+
 std::span<const ArgumentDeclaration> LinearChain::arguments() {
   // Potentials of (z_j, z_j+1). An infinite one would make sums of infinities; -1e4 forbids as well.
   static const std::vector<ArgumentDeclaration> list{{.name = "transitions",

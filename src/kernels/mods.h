@@ -13,7 +13,8 @@
 
 namespace fovea::kernels {
 
-inline constexpr std::size_t max_mods = 8;
+/// Of a spec; a plan may add one for its normaliser.
+inline constexpr std::size_t max_given_mods = 8, max_mods = max_given_mods + 1;
 /// Rows of the mods' buffers are this far apart: a tile of keys and a chunk to spare.
 inline constexpr std::int64_t mod_stride = 128 + mod_lanes;
 

@@ -54,7 +54,10 @@ struct Problem {
   std::int64_t query_offset = 0;
   const std::int64_t* query_offsets = nullptr;  ///< [batch], in the place of query_offset; may be null
   NormalizerKind normalizer = NormalizerKind::softmax;
-  const T* sink = nullptr;    ///< softmax: [query_heads], one more term of each row's sum; null: none
+  const T* sink = nullptr;  ///< softmax: [query_heads], one more term of each row's sum; null: none
+  /// softmax: [query_heads], of scores multiplied by this and the logarithm of how many keys the query sees.
+  /// The last of the mods does that already; the reference leaves that mod out and multiplies itself.
+  const T* count_scale = nullptr;
   double sigmoid_bias = 0.0;  ///< sigmoid: added to the score
   double entmax_alpha = 2.0;  ///< entmax; 2 is sparsemax
   double temperature = 1.0;   ///< gumbel: of the gradient's softmax

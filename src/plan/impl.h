@@ -148,6 +148,13 @@ kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan, const Mods& mod
 template <class T>
 kernels::ProblemMods<T> mods_of(const AttentionPlan::Impl& plan, const Mods& mods);
 
+/// Appends the mod that multiplies the scores of a row by the normaliser's argument and by ln n, n the number
+/// of keys that the mask lets the query see, whose logarithms are taken from `carver`. Asks the rest of `p`,
+/// which is complete. With a counting carver (no executor) nothing is read.
+template <class T>
+void multiply_by_counts(const AttentionPlan::Impl& plan, const Call& call, Carver& carver, Executor* executor,
+                        kernels::Problem<T>& p);
+
 /// [batch, heads chosen, rows chosen, key_len].
 Shape weights_shape(const AttentionPlan::Impl& plan, const CallSizes& sizes,
                     std::span<const std::int64_t> heads, std::span<const std::int64_t> rows);

@@ -93,12 +93,8 @@ void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
            "one whose results for parts of the keys can be merged: softmax or sigmoid; the others need whole "
            "rows",
            to_string(normalizer));
-  if (std::holds_alternative<SoftmaxWithSink>(normalizer))
-    refuse(
-        "spec.normalizer",
-        "softmax: a sink belongs to the whole row, and each part would count it again (multiply the merged "
-        "output by 1 / (1 + exp(sink - lse)) instead)",
-        to_string(normalizer));
+  if (const char* reason = no_parts(normalizer))
+    refuse("spec.normalizer", std::string("softmax: ") + reason, to_string(normalizer));
   if (definition(spec.score).pair == PairKind::coverage)
     refuse("spec.score", "a score of its own query: coverage sums weights of whole rows",
            to_string(spec.score));
@@ -149,18 +145,19 @@ std::string_view AttentionPlan::backward_kernel() const noexcept {
 
 Requests AttentionPlan::Impl::requests() const {
   using kernels::Duty;
-  const kernels::Request any{.score = score_kind(),
-                             .dtype = dtype,
-                             .precision = precision,
-                             .queries_mapped = !additive() && query_mapped(),
-                             .keys_mapped = !additive() && key_mapped(),
-                             .values = shape.value_dim > 0,
-                             .mods = !spec.mods.empty() || !spec.weight_mods.empty(),
-                             .dropout = spec.dropout.rate > 0,
-                             .whole_row = whole_row(),
-                             .parts_of_keys = keys == Keys::part,
-                             .normalizer = kind_of(spec.normalizer),
-                             .scale = scale};
+  const kernels::Request any{
+      .score = score_kind(),
+      .dtype = dtype,
+      .precision = precision,
+      .queries_mapped = !additive() && query_mapped(),
+      .keys_mapped = !additive() && key_mapped(),
+      .values = shape.value_dim > 0,
+      .mods = !spec.mods.empty() || !spec.weight_mods.empty() || counts_keys(spec.normalizer),
+      .dropout = spec.dropout.rate > 0,
+      .whole_row = whole_row(),
+      .parts_of_keys = keys == Keys::part,
+      .normalizer = kind_of(spec.normalizer),
+      .scale = scale};
   Requests all;
   for (std::size_t n = 0; n < all.size(); ++n) {
     all[n] = any;
@@ -185,8 +182,8 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
   }
   for (const auto& [mods, name] :
        {std::pair(&spec.mods, "spec.mods"), {&spec.weight_mods, "spec.weight_mods"}}) {
-    if (mods->size() > kernels::max_mods)
-      refuse(name, "at most " + std::to_string(kernels::max_mods), std::to_string(mods->size()));
+    if (mods->size() > kernels::max_given_mods)
+      refuse(name, "at most " + std::to_string(kernels::max_given_mods), std::to_string(mods->size()));
   }
   for (std::size_t n = 1; n < spec.mods.size(); ++n) {
     if (spec.mods[n - 1].node().hides() && !spec.mods[n].node().hides())

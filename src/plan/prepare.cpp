@@ -195,6 +195,7 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
   if (!inputs.query_offsets.empty()) p.query_offsets = inputs.query_offsets.data();
   p.dropout_rate = plan.spec.dropout.rate;
   p.dropout_seed = inputs.dropout_seed;
+  if (counts_keys(plan.spec.normalizer)) multiply_by_counts<T>(plan, call, carver, executor, p);
   return result;
 }
 

@@ -55,15 +55,16 @@ TEST(Expression, EveryNormalizerIsReadBack) {
   PhiloxStream random(5);
   for (int trial = 0; trial < 200; ++trial) {
     const double number = trial == 0 ? 0.0 : 4.0 * random.next_uniform() - 2.0;
-    const Normalizer all[] = {Softmax{},     SoftmaxWithSink{},    Sigmoid{number},
-                              Sparsemax{},   Entmax{number},       Entmax{},
-                              HardArgmax{},  HardSample{},         GumbelSample{number},
-                              LinearChain{}, GumbelSample{1e-300}, Sigmoid{1e300}};
+    const Normalizer all[] = {Softmax{},        SoftmaxWithSink{},    Sigmoid{number},
+                              Sparsemax{},      Entmax{number},       Entmax{},
+                              HardArgmax{},     HardSample{},         GumbelSample{number},
+                              LinearChain{},    GumbelSample{1e-300}, Sigmoid{1e300},
+                              ScalableSoftmax{}};
     for (const Normalizer& normalizer : all)
       EXPECT_EQ(parse_normalizer(to_string(normalizer)), normalizer) << to_string(normalizer);
   }
-  for (const char* text : {"softmax", "sink", "sigmoid", "sigmoid(-4)", "sparsemax", "entmax", "entmax(1.25)",
-                           "argmax", "sample", "gumbel", "gumbel(0.5)", "chain"})
+  for (const char* text : {"softmax", "sink", "scalable", "sigmoid", "sigmoid(-4)", "sparsemax", "entmax",
+                           "entmax(1.25)", "argmax", "sample", "gumbel", "gumbel(0.5)", "chain"})
     EXPECT_EQ(to_string(parse_normalizer(text)), text);
   EXPECT_EQ(to_string(parse_normalizer(" entmax ( 1.50 ) ")), "entmax");
   expect_mistakes("parse_normalizer", parse_normalizer,

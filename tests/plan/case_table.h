@@ -271,6 +271,7 @@ inline Factor normalizer_factor() {
   return {"normalizer",
           {{"softmax", [](Case& c) { c.spec.normalizer = Softmax{}; }},
            {"sink", [](Case& c) { c.spec.normalizer = SoftmaxWithSink{}; }},
+           {"scalable", [](Case& c) { c.spec.normalizer = ScalableSoftmax{}; }},
            {"sigmoid", [](Case& c) { c.spec.normalizer = Sigmoid{-1.5}; }},
            {"sparsemax", [](Case& c) { c.spec.normalizer = Sparsemax{}; }},
            {"entmax(1.5)", [](Case& c) { c.spec.normalizer = Entmax{1.5}; }},

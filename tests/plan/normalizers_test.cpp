@@ -71,12 +71,57 @@ TEST(Normalizer, ASinkIsAKeyOfValueZero) {
   });
 }
 
+// Of a dot score it is a softmax whose queries are multiplied by c·ln n, n counted here site by site; d_c is
+// what the multiplied queries make of it.
+TEST(Normalizer, AScalableSoftmaxIsASoftmaxOfMultipliedQueries) {
+  for_draws(30, [](const Draw& draw) {
+    const std::int64_t K = draw.key_len, H = draw.heads, dim = draw.query.size(3);
+    const Tensor scale = draw.tensor({H}), query = draw.query.clone(),
+                 counts(DType::f64, {draw.batch, H, draw.query_len});
+    draw.each_row([&](std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t row) {
+      std::int64_t seen = 0;
+      for (std::int64_t j = 0; j < K; ++j) seen += draw.visible(b, h, i, j) ? 1 : 0;
+      set_element(counts, row, seen > 0 ? std::log(static_cast<double>(seen)) : 0.0);
+      for (std::int64_t d = 0; d < dim; ++d)
+        set_element(query, row * dim + d,
+                    element(scale, h) * element(counts, row) * element(query, row * dim + d));
+    });
+    AttentionInputs in = draw.inputs(), multiplied = in;
+    in.arguments.set("normalizer.scale", scale);
+    multiplied.query = query;
+    const AttentionSpec spec{.mask = draw.mask, .normalizer = ScalableSoftmax{}}, plain{.mask = draw.mask};
+    const Forward got = draw.forward(spec, in), want = draw.forward(plain, multiplied);
+    expect_near(got.output, want.output, draw.tolerance(), "output");
+    expect_near(got.weights, want.weights, draw.tolerance(), "weights");
+    expect_near(got.log_sum_exp, want.log_sum_exp, 4 * draw.tolerance(), "log_sum_exp");
+    const Backward d_got = draw.backward(spec, in, got, draw.d_output),
+                   d_want = draw.backward(plain, multiplied, want, draw.d_output);
+    const double tolerance = 8 * draw.gradient_tolerance();  // c·ln n is up to 8
+    expect_near(d_got.key, d_want.key, tolerance, "d_key");
+    expect_near(d_got.value, d_want.value, tolerance, "d_value");
+    std::vector<double> d_scale(static_cast<std::size_t>(H));
+    draw.each_row([&](auto, std::int64_t h, auto, std::int64_t row) {
+      for (std::int64_t d = 0; d < dim; ++d) {
+        const double by_query = element(d_want.query, row * dim + d);
+        d_scale[static_cast<std::size_t>(h)] +=
+            by_query * element(counts, row) * element(draw.query, row * dim + d);
+        ASSERT_NEAR(element(d_got.query, row * dim + d), element(scale, h) * element(counts, row) * by_query,
+                    tolerance);
+      }
+    });
+    for (std::int64_t h = 0; h < H; ++h)
+      ASSERT_NEAR(element(d_got["normalizer.scale"], h), d_scale[static_cast<std::size_t>(h)],
+                  tolerance * static_cast<double>(draw.batch * draw.query_len));
+  });
+}
+
 struct Law {
   Normalizer normalizer;
   Mods weight_mods = {};
   bool sums_to_one = true;
 };
 const Law laws[] = {{Softmax{}},
+                    {ScalableSoftmax{}},
                     {Sparsemax{}},
                     {Entmax{1.5}},
                     {Entmax{1.3}},
@@ -90,13 +135,15 @@ const Law laws[] = {{Softmax{}},
 
 // What the law needs beside query, key and value.
 struct LawInputs {
-  Tensor sink, transitions, center, advantage;
+  Tensor sink, scale, transitions, center, advantage;
   LawInputs(const Draw& draw, const Law& law, AttentionInputs& in)
       : sink(draw.tensor({draw.heads})),
+        scale(draw.tensor({draw.heads})),
         transitions(draw.tensor({2, 2})),
         center(draw.tensor({1, draw.heads, 1, 1})),
         advantage(draw.tensor({draw.batch, draw.heads, draw.query_len})) {
     if (std::holds_alternative<SoftmaxWithSink>(law.normalizer)) in.arguments.set("normalizer.sink", sink);
+    if (std::holds_alternative<ScalableSoftmax>(law.normalizer)) in.arguments.set("normalizer.scale", scale);
     if (std::holds_alternative<LinearChain>(law.normalizer))
       in.arguments.set("normalizer.transitions", transitions);
     if (!law.weight_mods.empty()) in.arguments.set("weight_mods[0].center", center);

@@ -16,8 +16,9 @@ const AttentionShape small{.batch = 2,
                            .head_dim = 8,
                            .value_dim = 6,
                            .hidden = 3};
-const Normalizer normalizers[] = {Softmax{},    SoftmaxWithSink{}, Sigmoid{},      Sparsemax{},  Entmax{},
-                                  HardArgmax{}, HardSample{},      GumbelSample{}, LinearChain{}};
+const Normalizer normalizers[] = {Softmax{},      SoftmaxWithSink{}, ScalableSoftmax{}, Sigmoid{},
+                                  Sparsemax{},    Entmax{},          HardArgmax{},      HardSample{},
+                                  GumbelSample{}, LinearChain{}};
 static_assert(std::size(normalizers) == std::variant_size_v<Normalizer>);
 
 void plan_refused(const AttentionSpec& spec, const PlanOptions& options, const char* argument) {

@@ -102,6 +102,7 @@ WEIGHT_MODS: dict[str, Make] = {
 NORMALIZERS: dict[str, Make] = {
     "softmax": lambda r, s: fovea.Softmax(),
     "sink": lambda r, s: fovea.SoftmaxWithSink(_n(r, s.heads)),
+    "scalable": lambda r, s: fovea.ScalableSoftmax(_n(r, s.heads)),
     "sigmoid": lambda r, s: fovea.Sigmoid(),
     "sigmoid with bias": lambda r, s: fovea.Sigmoid(-1.5),
     "sparsemax": lambda r, s: fovea.Sparsemax(),

@@ -209,6 +209,7 @@ PARAMETERS: list[Row] = [
     *((repr(fovea.GumbelSample(x)), call(normalizer=fovea.GumbelSample(x)), "temperature") for x in (0, -1, "a", NAN)),
     *((repr(fovea.Sigmoid(x)), call(normalizer=fovea.Sigmoid(x)), "bias") for x in (NAN, INF, None, "a", [1])),
     *((f"sink {n}", call(normalizer=fovea.SoftmaxWithSink(x)), "sink") for n, x in enumerate((np.ones(3), 1.0, None, "a", np.ones((1, 2))))),
+    *((f"scale {n}", call(normalizer=fovea.ScalableSoftmax(x)), "scale") for n, x in enumerate((np.ones(3), 1.0, None, "a", np.ones((1, 2))))),
     *((f"transitions {n}", call(normalizer=fovea.LinearChain(x)), "transitions") for n, x in enumerate((np.ones((3, 3)), [[NAN, 1], [1, 1]], 1, None)))
     ,
     ("nine mods", call(mods=[fovea.SoftCap(1)] * 9), "mods"),

@@ -17,8 +17,8 @@ _VALUES = [
     *(fovea.ScaledDot, fovea.Dot, fovea.Bilinear, fovea.Additive, fovea.Concat, fovea.LowRankBilinear),
     *(fovea.Location, fovea.Coverage, fovea.SoftCap, fovea.AlibiBias, fovea.DenseBias, fovea.RelativeBias),
     *(fovea.RelativeKeyBias, fovea.ForgetGate, fovea.Temperature, fovea.LearnedTemperature, fovea.LocalWindow),
-    *(fovea.LocalGaussian, fovea.Softmax, fovea.SoftmaxWithSink, fovea.Sigmoid, fovea.Sparsemax, fovea.Entmax),
-    *(fovea.HardArgmax, fovea.HardSample, fovea.GumbelSample, fovea.LinearChain, fovea.Causal, fovea.SlidingWindow),
+    *(fovea.LocalGaussian, fovea.Softmax, fovea.SoftmaxWithSink, fovea.ScalableSoftmax, fovea.Sigmoid),
+    *(fovea.Sparsemax, fovea.Entmax, fovea.HardArgmax, fovea.HardSample, fovea.GumbelSample, fovea.LinearChain, fovea.Causal, fovea.SlidingWindow),
     *(fovea.GlobalTokens, fovea.StreamingSinks, fovea.KeyLengths, fovea.Prefix, fovea.Documents, fovea.Chunked),
     *(fovea.Strided, fovea.Dilated, fovea.BlockTable, fovea.BigBird, fovea.Tree, fovea.Groups, fovea.ArrayMask),
 ]

@@ -246,6 +246,9 @@ def normalised(normalizer: Any, s: Any, head: int) -> tuple[Any, float]:
     if isinstance(normalizer, fovea.SoftmaxWithSink):
         sink = float(np.asarray(normalizer.sink, np.float64)[head])
         return np.exp(s - np.logaddexp(lse, sink)), lse
+    if isinstance(normalizer, fovea.ScalableSoftmax):
+        factor = float(np.asarray(normalizer.scale, np.float64)[head]) * math.log(len(s))
+        return normalised(fovea.Softmax(), np.where(s == -np.inf, s, s * factor), head)
     if isinstance(normalizer, fovea.Sigmoid):
         return 1 / (1 + np.exp(-(s + normalizer.bias))), 0.0
     if isinstance(normalizer, (fovea.Sparsemax, fovea.Entmax)):

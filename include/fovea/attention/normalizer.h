@@ -26,8 +26,24 @@ struct Softmax {
 struct SoftmaxWithSink {
   static constexpr const char* name = "sink";
   static constexpr NormalizerKind kind = NormalizerKind::softmax;
+  static constexpr const char* no_parts =
+      "a sink belongs to the whole row, and each part would count it again (multiply the merged output by 1 "
+      "/ "
+      "(1 + exp(sink - lse)) instead)";
   static std::span<const ArgumentDeclaration> arguments();
   friend bool operator==(const SoftmaxWithSink&, const SoftmaxWithSink&) = default;
+};
+/// P = exp(c·ln(n)·s - lse), n the number of keys that the mask lets the query see, with a learned factor c a
+/// query head: a plain softmax flattens as rows grow longer, this one does not (Scalable-Softmax; Nakanishi
+/// 2025, arXiv 2501.19399, eq. 1). A row of one key gives it all weight. The log-sum-exp is of c·ln(n)·s.
+struct ScalableSoftmax {
+  static constexpr const char* name = "scalable";
+  static constexpr NormalizerKind kind = NormalizerKind::softmax;
+  static constexpr bool counts_keys = true;
+  static constexpr const char* no_parts =
+      "the keys that a query sees are counted over the whole row, and a part knows its own alone";
+  static std::span<const ArgumentDeclaration> arguments();
+  friend bool operator==(const ScalableSoftmax&, const ScalableSoftmax&) = default;
 };
 /// P = 1 / (1 + exp(-(s + bias))): rows do not sum to 1; a bias near -ln key_len begins as softmax does
 /// (Ramapuram et al. 2024, arXiv 2409.04431). In the place of the log-sum-exp stands 0, -inf for a row that
@@ -101,8 +117,8 @@ struct LinearChain {
   static std::span<const ArgumentDeclaration> arguments();
   friend bool operator==(const LinearChain&, const LinearChain&) = default;
 };
-using Normalizer = std::variant<Softmax, SoftmaxWithSink, Sigmoid, Sparsemax, Entmax, HardArgmax, HardSample,
-                                GumbelSample, LinearChain>;
+using Normalizer = std::variant<Softmax, SoftmaxWithSink, ScalableSoftmax, Sigmoid, Sparsemax, Entmax,
+                                HardArgmax, HardSample, GumbelSample, LinearChain>;
 /// True where weights of a part of the keys cannot be merged with those of the rest.
 inline bool is_whole_row(const Normalizer& normalizer) {
   return std::visit(
@@ -110,6 +126,28 @@ inline bool is_whole_row(const Normalizer& normalizer) {
         return requires {
           N::is_whole_row;
         };
+      },
+      normalizer);
+}
+/// True where the normaliser's argument times ln n multiplies the scores of a row that sees n keys, before
+/// the loop of its kind: plans make a mod of it, which every kernel runs.
+inline bool counts_keys(const Normalizer& normalizer) {
+  return std::visit(
+      []<class N>(const N&) {
+        return requires {
+          N::counts_keys;
+        };
+      },
+      normalizer);
+}
+/// Why results for parts of the keys cannot be merged, though it needs no whole rows; nullptr: they can.
+inline const char* no_parts(const Normalizer& normalizer) {
+  return std::visit(
+      []<class N>(const N&) -> const char* {
+        if constexpr (requires { N::no_parts; })
+          return N::no_parts;
+        else
+          return nullptr;
       },
       normalizer);
 }

@@ -156,9 +156,25 @@ Numbers softmax(const Numbers& x, double total) {
   return p;
 }
 
+// s → c·ln(n)·s of n scores; one of -infinity still hides.
+Numbers scaled_by_count(double scale, const Numbers& scores) {
+  Numbers result = scores;
+  const double factor = scale * std::log(static_cast<double>(scores.size()));
+  for (double& s : result)
+    if (s != -infinity) s *= factor;
+  return result;
+}
+
+RowLaw without_count(RowLaw law) {
+  law.count_scale.reset();
+  return law;
+}
+
 }  // namespace
 
 double solve(const RowLaw& law, const Numbers& scores, const Numbers& noise, Numbers& weights) {
+  if (law.count_scale && !scores.empty())
+    return solve(without_count(law), scaled_by_count(*law.count_scale, scores), noise, weights);
   weights.assign(scores.size(), 0.0);
   const double best = largest(scores);
   // Scores of -infinity alone hide as a mask does: 0/0 would make NaN of them.
@@ -209,10 +225,20 @@ double solve(const RowLaw& law, const Numbers& scores, const Numbers& noise, Num
 }
 
 double solve_gradient(const RowLaw& law, const Numbers& scores, const Numbers& noise, const Numbers& weights,
-                      double advantage, Numbers& gradient, double* d_transitions) {
+                      double advantage, Numbers& gradient, const RowLawSums& sums) {
   if (largest(scores) == -infinity) {
     gradient.assign(gradient.size(), 0.0);
     return 0.0;
+  }
+  if (law.count_scale) {
+    const double mean = solve_gradient(without_count(law), scaled_by_count(*law.count_scale, scores), noise,
+                                       weights, advantage, gradient, sums);
+    const double log_count = std::log(static_cast<double>(scores.size()));
+    for (std::size_t j = 0; j < scores.size(); ++j) {
+      if (scores[j] != -infinity) *sums.count_scale += gradient[j] * log_count * scores[j];
+      gradient[j] *= *law.count_scale * log_count;
+    }
+    return mean;
   }
   Numbers slope = weights;
   double factor = 1.0;
@@ -229,7 +255,7 @@ double solve_gradient(const RowLaw& law, const Numbers& scores, const Numbers& n
       return 0.0;
     }
     case NormalizerKind::chain:
-      chain_gradient({scores, law.transitions}, weights, gradient, d_transitions);
+      chain_gradient({scores, law.transitions}, weights, gradient, sums.transitions);
       return 0.0;
     case NormalizerKind::entmax:
       for (double& s : slope) s = s > 0.0 ? std::pow(s, 2.0 - law.alpha) : 0.0;

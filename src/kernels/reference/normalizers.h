@@ -13,6 +13,7 @@ namespace fovea::kernels {
 struct RowLaw {
   NormalizerKind kind = NormalizerKind::softmax;
   std::optional<double> sink;
+  std::optional<double> count_scale;  // times ln of the number of scores, multiplies them
   double sigmoid_bias = 0.0, alpha = 2.0, temperature = 1.0;
   std::array<double, 4> transitions{};
 };
@@ -22,10 +23,15 @@ struct RowLaw {
 double solve(const RowLaw& law, const std::vector<double>& scores, const std::vector<double>& noise,
              std::vector<double>& weights);
 
-/// gradient: by the weights → by the scores. Adds to d_transitions [2, 2]. Returns D = Σ P·dP where the law
-/// has one (for a sink), else 0.
+/// What gradients of the law's own arguments are added to.
+struct RowLawSums {
+  double* transitions = nullptr;  // [2, 2]
+  double* count_scale = nullptr;
+};
+
+/// gradient: by the weights → by the scores. Returns D = Σ P·dP where the law has one (for a sink), else 0.
 double solve_gradient(const RowLaw& law, const std::vector<double>& scores, const std::vector<double>& noise,
                       const std::vector<double>& weights, double advantage, std::vector<double>& gradient,
-                      double* d_transitions);
+                      const RowLawSums& sums);
 
 }  // namespace fovea::kernels

@@ -149,11 +149,13 @@ template <class T>
 RowLaw law_of(const Problem<T>& p, std::int64_t h) {
   RowLaw law{.kind = p.normalizer,
              .sink = {},
+             .count_scale = {},
              .sigmoid_bias = p.sigmoid_bias,
              .alpha = p.entmax_alpha,
              .temperature = p.temperature,
              .transitions = {}};
   if (p.sink) law.sink = static_cast<double>(p.sink[h]);
+  if (p.count_scale) law.count_scale = static_cast<double>(p.count_scale[h]);
   for (int n = 0; p.transitions && n < 4; ++n)
     law.transitions[static_cast<std::size_t>(n)] =
         static_cast<double>(p.transitions[h * p.transition_stride + n]);
@@ -170,7 +172,8 @@ Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, 
   const DropoutDecision decision = DropoutDecision::for_rate(p.dropout_rate);
   Row row;
   for (std::int64_t j = 0; j < p.key_len; ++j) {
-    if (!p.mask->node().allows(Site::at(b, h, position, j), block)) continue;  // a hidden key is not even read
+    if (!p.mask->node().allows(Site::at(b, h, position, j), block))
+      continue;  // a hidden key is not even read
     row.keys.push_back(j);
     const double s = score(p, b, h, kv, i, j, seen[static_cast<std::size_t>(j)]);
     row.scores.push_back(chain_of(p, p.mods, s, b, h, i, j).scores[p.mods.count]);
@@ -235,8 +238,17 @@ void write_row(const Problem<T>& p, const ForwardOutputs<T>& out, const Row& row
             });
 }
 
+// The law multiplies by the count of keys itself: the mod that does so for the kernels is left out.
 template <class T>
-void forward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::byte*) {
+Problem<T> as_specified(const Problem<T>& p) {
+  Problem<T> own = p;
+  if (p.count_scale) --own.mods.count;
+  return own;
+}
+
+template <class T>
+void forward(const Problem<T>& given, const ForwardOutputs<T>& out, Executor& executor, std::byte*) {
+  const Problem<T> p = as_specified(given);
   executor.parallel_for(p.batch * p.query_heads, [&](std::int64_t unit, int) {
     const std::int64_t h = unit % p.query_heads, b = unit / p.query_heads;
     Seen seen(static_cast<std::size_t>(p.key_len));
@@ -292,12 +304,13 @@ void store(const Operand<T*>& to, std::int64_t b, std::int64_t h, std::int64_t r
 // What one (batch, kv head) adds up.
 template <class T>
 struct UnitSums {
-  std::vector<double> vector, coverage, transitions;
+  std::vector<double> vector, coverage, transitions, count_scale;
   ModDoubles<T> mods, weight_mods;
   explicit UnitSums(const Problem<T>& p)
       : vector(static_cast<std::size_t>(p.score_dim)),
         coverage(static_cast<std::size_t>(p.score_dim)),
         transitions(static_cast<std::size_t>(p.query_heads * 4)),
+        count_scale(static_cast<std::size_t>(p.query_heads)),
         mods(mod_doubles(p.mods)),
         weight_mods(mod_doubles(p.weight_mods)) {}
 };
@@ -356,7 +369,7 @@ std::vector<double> row_gradient(const Problem<T>& p, const BackwardProblem<T>& 
   }
   const double advantage = g.advantage ? static_cast<double>(g.advantage[index]) : 0.0;
   const double mean = solve_gradient(law_of(p, h), row.scores, row.noise, row.weights, advantage, gradient,
-                                     sums.transitions.data() + h * 4);
+                                     {sums.transitions.data() + h * 4, sums.count_scale.data() + h});
   if (g.mean) g.mean[index] = static_cast<T>(mean);
   return gradient;
 }
@@ -412,7 +425,8 @@ void add_units(const std::vector<UnitSums<T>>& units, std::vector<double> UnitSu
 }
 
 template <class T>
-void backward(const Problem<T>& p, const BackwardProblem<T>& g, Executor& executor, std::byte*) {
+void backward(const Problem<T>& given, const BackwardProblem<T>& g, Executor& executor, std::byte*) {
+  const Problem<T> p = as_specified(given);
   std::vector<UnitSums<T>> units(static_cast<std::size_t>(p.batch * p.kv_heads), UnitSums<T>(p));
   executor.parallel_for(p.batch * p.kv_heads, [&](std::int64_t unit, int) {
     backward_unit(p, g, unit / p.kv_heads, unit % p.kv_heads, units[static_cast<std::size_t>(unit)]);
@@ -422,6 +436,8 @@ void backward(const Problem<T>& p, const BackwardProblem<T>& g, Executor& execut
   add_units(units, &UnitSums<T>::vector, g.d_additive_vector);
   add_units(units, &UnitSums<T>::coverage, g.d_coverage_vector);
   add_units(units, &UnitSums<T>::transitions, g.d_transitions);
+  if (p.count_scale)
+    add_units(units, &UnitSums<T>::count_scale, given.mods.list[p.mods.count].arguments[0].gradient);
 }
 
 template <class T>

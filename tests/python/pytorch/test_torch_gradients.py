@@ -93,6 +93,7 @@ def test_weight_mod():
 
 NORMALIZERS = {
     "sink": (lambda s: fovea.SoftmaxWithSink(s), [(H,)]),
+    "scalable": (lambda c: fovea.ScalableSoftmax(c), [(H,)]),
     "sigmoid": (lambda: fovea.Sigmoid(-1.0), []),
     "sparsemax": (lambda: fovea.Sparsemax(), []),
     "entmax": (lambda: fovea.Entmax(1.5), []),
