@@ -6,6 +6,7 @@ from typing import Any, Sequence
 
 from . import _core
 from ._arrays import described
+from ._entries import mask_by_entry
 from ._errors import InvalidArgument
 from ._mask import Mask, Sizes, broadcasts
 
@@ -46,7 +47,14 @@ class ArrayMask(Mask):
         four = self.visible.reshape((1,) * (4 - len(shape)) + shape)
         shape = tuple(four.shape)
         visible = four if shape[2:] == wanted[2:] else _expand(four, (*shape[:2], *wanted[2:]))
-        return _core.mask_of_array(visible, sizes.query_offset)
+        if not isinstance(sizes.query_offset, tuple):
+            return _core.mask_of_array(visible, sizes.query_offset)
+
+        def said(entry: int, head: int, begin: int, end: int) -> Any:
+            entry, head = entry % shape[0], head % shape[1]
+            return visible[entry : entry + 1, head : head + 1, begin:end]
+
+        return mask_by_entry(sizes, "array", shape[1], max(1, sizes.query_len), said)
 
     def _text(self) -> str:
         return "predicate(array)"

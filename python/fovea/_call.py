@@ -8,7 +8,7 @@ from . import scores
 from ._arrays import dtype_name, library_of
 from ._engine import asked, backward, check_unasked, forward, operands, seen
 from ._errors import InvalidArgument, named
-from ._spec import SPEC, Call, Shape, offset_of, plan_for, take_apart
+from ._spec import SPEC, Call, Shape, offset_of, offsets_of, plan_for, take_apart
 
 __all__ = ["attention", "gradients", "explain"]
 
@@ -30,7 +30,7 @@ def attention(
     weight_mods: Sequence[Any] = (),
     weight_heads: Optional[Sequence[int]] = None,
     weight_rows: Optional[Sequence[int]] = None,
-    query_offset: Optional[int] = None,
+    query_offset: Any = None,
     seed: Optional[int] = None,
     out: Any = None,
 ) -> Any:
@@ -59,7 +59,8 @@ def attention(
         weight_mods: mods of the weights: `[LocalGaussian(5, center)]`.
         weight_heads: the query heads whose weights are returned; None: all.
         weight_rows: the rows of queries whose weights are returned; None: all.
-        query_offset: position of the first query, counted in keys; None: key_len - query_len.
+        query_offset: position of the first query, counted in keys, or a sequence of one a batch entry, as entries of
+            a cache need that hold different numbers of keys; None: key_len - query_len.
         seed: of dropout and samples, in [0, 2^64); None: drawn anew (from PyTorch's generator for its tensors).
         out: an array for the output, apart from the inputs.
 
@@ -115,7 +116,7 @@ def gradients(
     weight_mods: Sequence[Any] = (),
     weight_heads: Optional[Sequence[int]] = None,
     weight_rows: Optional[Sequence[int]] = None,
-    query_offset: Optional[int] = None,
+    query_offset: Any = None,
     seed: Optional[int] = None,
     d_weights: Any = None,
     advantage: Any = None,
@@ -200,4 +201,4 @@ def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
     query, key, value = seen(query), seen(key), seen(value)
     call = take_apart(query, **arguments)
     shape = Shape.of(query, key, value, call)
-    return plan_for(call, shape, dtype_name(query, "query"), offset).explain(offset).rstrip("\n")
+    return plan_for(call, shape, dtype_name(query, "query"), offset).explain(offsets_of(offset)).rstrip("\n")

@@ -18,6 +18,7 @@ class PredicateRows:
 
     def __init__(self) -> None: ...
     def append(self, visible: Any, /) -> None: ...
+    def append_nothing(self, queries: int, /) -> None: ...
     def finish(
         self, name: str, batch: int, heads: int, query_begin: int, query_end: int, key_len: int, /
     ) -> Mask: ...
@@ -53,6 +54,7 @@ class CallOptions:
     def __init__(
         self,
         query_offset: Optional[int] = None,
+        query_offsets: Sequence[int] = ...,
         key_lengths: Sequence[int] = ...,
         weight_heads: Sequence[int] = ...,
         weight_rows: Sequence[int] = ...,

@@ -9,7 +9,7 @@ from typing import Any, Optional, Sequence
 from . import _core
 from ._arrays import compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
-from ._spec import Call, Shape, offset_of
+from ._spec import Call, Shape, offset_of, one_or_each
 from ._value import integer, integers, is_array, shown
 
 
@@ -17,7 +17,8 @@ from ._value import integer, integers, is_array, shown
 class Asked:
     """What a call is asked for besides its output, and what it brings besides arrays."""
 
-    query_offset: Optional[int] = None
+    # One for all entries; or a tuple of one each, or a tensor of them.
+    query_offset: Any = None
     seed: int = 0
     weight_heads: tuple[int, ...] = ()
     weight_rows: tuple[int, ...] = ()
@@ -27,8 +28,10 @@ class Asked:
     row_major: bool = False
 
     def options(self, key_lengths: Any) -> "_core.CallOptions":
+        offset, offsets = one_or_each(self.query_offset)
         return _core.CallOptions(
-            self.query_offset,
+            offset,
+            offsets,
             list(integers(key_lengths, "KeyLengths.lengths")),
             list(self.weight_heads),
             list(self.weight_rows),

@@ -21,7 +21,8 @@ class Sizes:
     heads: int
     query_len: int
     key_len: int
-    query_offset: int
+    # One for all entries, or a tuple of one each.
+    query_offset: Any
     # The query's: functions are asked with its arrays.
     library: Library
 

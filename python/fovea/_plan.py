@@ -11,7 +11,7 @@ from ._arrays import library_of, others
 from ._engine import asked, check_unasked, forward, operands, results, seen
 from ._errors import InvalidArgument, named
 from ._mask import any_part
-from ._spec import SPEC, Call, PlanKey, Shape, by_sizes, make_plan, offset_of, plan_for, take_apart
+from ._spec import SPEC, Call, PlanKey, Shape, by_sizes, check_count, known_offset, make_plan, offset_of, offsets_of, plan_for, take_apart
 from ._value import integer, integers, shown
 from .masks import KeyLengths
 
@@ -54,9 +54,9 @@ class Plan:
         """ "f32", "f64", "bf16" or "f16"."""
         return self._key.dtype
 
-    def explain(self, query_offset: Optional[int] = None) -> str:
+    def explain(self, query_offset: Any = None) -> str:
         """See `explain`."""
-        return self._plan.explain(offset_of(query_offset)).rstrip("\n")
+        return self._plan.explain(offsets_of(offset_of(query_offset))).rstrip("\n")
 
     def __repr__(self) -> str:
         return f"<fovea.Plan {self.kernel}, {self.dtype}>"
@@ -68,7 +68,7 @@ class Plan:
         value: Any,
         *,
         key_lengths: Optional[Sequence[int]] = None,
-        query_offset: Optional[int] = None,
+        query_offset: Any = None,
         seed: Optional[int] = None,
         return_lse: bool = False,
         return_weights: bool = False,
@@ -97,6 +97,7 @@ class Plan:
             call = dataclasses.replace(call, key_lengths=integers(key_lengths, "attention.key_lengths"))
         inputs = operands(call, query, key, value, self.dtype)
         shape = Shape.of(query, key, value, call)
+        check_count(ask.query_offset, shape.batch)
         plan = self._plan
         if by_sizes(call):  # whose masks know the sizes of one call
             told = dataclasses.replace(call, library=library)
@@ -117,7 +118,7 @@ def plan(
     key_dim: Optional[int] = None,
     dtype: str = "f32",
     kernel: str = "",
-    query_offset: Optional[int] = None,
+    query_offset: Any = None,
     **spec: Any,
 ) -> Plan:
     """A plan for repeated calls, of at most these sizes: a decoding loop never replans.
@@ -171,7 +172,7 @@ def plan(
         hidden=call.structure.hidden,
     )
     offset = shape.key_len - length if query_offset is None else offset_of(query_offset)
-    key = PlanKey(call.structure, shape, dtype, offset or 0, kernel=kernel)
+    key = PlanKey(call.structure, shape, dtype, known_offset(offset) or 0, kernel=kernel)
     return Plan(call, key)
 
 

@@ -6,6 +6,7 @@ import copy
 from typing import Any, Callable
 
 from . import _core
+from ._entries import MOST_ROWS, mask_by_entry
 from ._errors import InvalidArgument
 from ._mask import Mask, Sizes, broadcasts
 from ._pickle import check_function
@@ -15,8 +16,8 @@ __all__ = ["Predicate"]
 
 # Sites that a predicate is asked for at a time: 4 MiB of truth values.
 _MOST_SITES = 1 << 22
-# A row keeps about 150 bytes and at most a bit a key; all sites take minutes.
-_MOST_ROWS, _MOST_KEYS, _MOST_ASKED = 1 << 24, 1 << 28, 1 << 36
+# A row keeps at most a bit a key; all sites take minutes.
+_MOST_KEYS, _MOST_ASKED = 1 << 28, 1 << 36
 
 
 class Predicate(Mask):
@@ -66,8 +67,11 @@ class Predicate(Mask):
     def _ask(self, sizes: Sizes) -> "_core.Mask":
         import numpy as np
 
+        by_entry = isinstance(sizes.query_offset, tuple)
+        offsets = np.asarray(sizes.query_offset, np.int64)
+
         def asked(batch: Any, head: Any, begin: int, end: int) -> Any:
-            i = np.arange(begin, end)[None, None, :, None] + sizes.query_offset
+            i = np.arange(begin, end)[None, None, :, None] + (offsets[batch] if by_entry else offsets)
             j = np.arange(sizes.key_len)[None, None, None, :]
             said = self.visible(*sizes.library.indices(batch, head, i, j))
             try:
@@ -88,7 +92,7 @@ class Predicate(Mask):
 
         def check(batch: int, heads: int) -> None:
             queries = batch * heads * sizes.query_len
-            if queries > _MOST_ROWS or queries * sizes.key_len > _MOST_ASKED or sizes.key_len > _MOST_KEYS:
+            if queries > MOST_ROWS or queries * sizes.key_len > _MOST_ASKED or sizes.key_len > _MOST_KEYS:
                 raise InvalidArgument(
                     "Predicate",
                     "visible",
@@ -107,6 +111,11 @@ class Predicate(Mask):
         batches = np.arange(batch)[:, None, None, None]
         heads = np.arange(head)[None, :, None, None]
         rows = max(1, _MOST_SITES // max(1, sizes.key_len))
+        if by_entry:
+            said = lambda b, h, begin, end: asked(  # noqa: E731
+                np.full((1, 1, 1, 1), b), np.full((1, 1, 1, 1), h), begin, end
+            )
+            return mask_by_entry(sizes, self._text()[10:-1], head, rows, said)
         spans = _core.PredicateRows()
         for b in range(len(batches)):
             for h in range(heads.shape[1]):

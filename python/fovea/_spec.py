@@ -248,8 +248,9 @@ class PlanKey:
     structure: Structure
     shape: Shape
     dtype: str
-    # What a mask that asks for sizes is told; 0 for others, which serve every offset.
-    query_offset: int = 0
+    # What a mask that asks for sizes is told: a number, or a tuple of one a batch entry. 0 for others, which
+    # serve every offset.
+    query_offset: Any = 0
     library: Optional[Library] = None
     kernel: str = ""
     derivatives: bool = False
@@ -316,35 +317,76 @@ def by_sizes(call: Call) -> bool:
     return call.array_mask is not None or any_part(call.structure.mask, masks.Predicate)
 
 
-def plan_for(call: Call, shape: Shape, dtype: str, query_offset: Optional[int], **options: Any) -> "_core.Plan":
+def plan_for(call: Call, shape: Shape, dtype: str, query_offset: Any, **options: Any) -> "_core.Plan":
     offset = shape.key_len - shape.query_len if query_offset is None else query_offset
+    check_count(offset, shape.batch)
     if not by_sizes(call):
         return known_plan(PlanKey(call.structure, shape, dtype, 0, None, **options))
-    key = PlanKey(call.structure, shape, dtype, offset, call.library, **options)
+    key = PlanKey(call.structure, shape, dtype, known_offset(offset), call.library, **options)
     return _known_predicate_plan(key) if call.array_mask is None else make_plan(key, call.array_mask)
 
 
-def offset_of(query_offset: Any) -> Optional[int]:
+def offset_of(query_offset: Any) -> Any:
+    """None, a number, or one a batch entry: a tuple, or a tensor whose numbers a graph does not know yet."""
     if query_offset is None:
         return None
+    if isinstance(query_offset, (list, tuple, range)) or len(getattr(query_offset, "shape", ())) == 1:
+        if library_of(query_offset).deferred:
+            return query_offset
+        return tuple(map(_checked_offset, integers(query_offset, "attention.query_offset")))
     # A number is left as it came: in a graph it may stand for a size that is not known yet.
     whole = isinstance(query_offset, int) and not isinstance(query_offset, bool)
-    offset = query_offset if whole else int(integer(query_offset, "attention.query_offset"))
+    return _checked_offset(query_offset if whole else int(integer(query_offset, "attention.query_offset")))
+
+
+def _checked_offset(offset: int) -> int:
     if not -_MOST_OFFSET <= offset <= _MOST_OFFSET:
         raise InvalidArgument("attention", "query_offset", "an offset within 2^30", str(offset))
     return offset
 
 
+def known_offset(query_offset: Any) -> Any:
+    """What `offset_of` gave, its numbers known: None, a number or a tuple."""
+    if query_offset is None or isinstance(query_offset, (int, tuple)):
+        return query_offset
+    if str(query_offset.dtype).rsplit(".", 1)[-1] not in ("int64", "int32", "int16", "int8", "uint8"):
+        raise InvalidArgument("attention", "query_offset", "whole numbers", described(query_offset))
+    return tuple(map(_checked_offset, query_offset.tolist()))
+
+
+def offsets_of(query_offset: Any) -> list[int]:
+    """None, one for all entries, or one each, as a list."""
+    offset = known_offset(query_offset)
+    return [] if offset is None else list(offset) if isinstance(offset, tuple) else [offset]
+
+
+def one_or_each(query_offset: Any) -> tuple[Optional[int], list[int]]:
+    """(that of all entries, those of each), as the engine takes them."""
+    offset = known_offset(query_offset)
+    return (None, list(offset)) if isinstance(offset, tuple) else (offset, [])
+
+
+def check_count(query_offset: Any, batch: int) -> None:
+    if isinstance(query_offset, tuple) and len(query_offset) != batch:
+        raise InvalidArgument(
+            "attention", "query_offset", f"as many offsets as batch entries, {batch}", str(len(query_offset))
+        )
+
+
 __all__ = [
     "Call",
     "any_part",
+    "check_count",
     "PlanKey",
     "Shape",
     "Structure",
     "compute_dtype",
+    "known_offset",
     "known_plan",
     "make_plan",
     "offset_of",
+    "offsets_of",
+    "one_or_each",
     "plan_for",
     "take_apart",
 ]

@@ -38,6 +38,8 @@ class PredicateRows {
       }
     }
   }
+  // Of queries that see nothing.
+  void append_nothing(std::size_t queries) { rows_.resize(rows_.size() + queries); }
   Mask finish(const std::string& name, std::int64_t batch, std::int64_t heads, std::int64_t query_begin,
               std::int64_t query_end, std::int64_t key_len) {
     return Predicate::of_rows(name,
@@ -83,6 +85,7 @@ void bind_masks(nb::module_& module) {
   nb::class_<PredicateRows>(module, "PredicateRows", "The rows of a mask that an array gives.")
       .def(nb::init<>())
       .def("append", [](PredicateRows& self, const Visible& visible) { self.append(visible); })
+      .def("append_nothing", &PredicateRows::append_nothing)
       .def("finish", &PredicateRows::finish);
 
   module.def("mask_of_array", mask_of_array);

@@ -123,11 +123,12 @@ AttentionPlan make(const std::string& score, std::optional<double> scale,
 
 struct CallOptions {
   std::optional<std::int64_t> query_offset;
-  Integers key_lengths, weight_heads, weight_rows;
+  Integers query_offsets, key_lengths, weight_heads, weight_rows;
   std::uint64_t dropout_seed = 0, sample_seed = 0;
 
   void set(Inputs& inputs) const {
     inputs.call.query_offset = query_offset;
+    inputs.call.query_offsets = query_offsets;
     inputs.call.key_lengths = key_lengths;
     inputs.call.dropout_seed = dropout_seed;
     inputs.call.sample_seed = sample_seed;
@@ -197,25 +198,30 @@ void bind_plan(nb::module_& module) {
   nb::class_<CallOptions>(module, "CallOptions", "What a call brings besides arrays.")
       .def(
           "__init__",
-          [](CallOptions* self, std::optional<std::int64_t> query_offset, Integers key_lengths,
-             Integers weight_heads, Integers weight_rows, std::uint64_t dropout_seed,
+          [](CallOptions* self, std::optional<std::int64_t> query_offset, Integers query_offsets,
+             Integers key_lengths, Integers weight_heads, Integers weight_rows, std::uint64_t dropout_seed,
              std::uint64_t sample_seed) {
-            new (self) CallOptions{query_offset,           std::move(key_lengths), std::move(weight_heads),
-                                   std::move(weight_rows), dropout_seed,           sample_seed};
+            new (self) CallOptions{query_offset,
+                                   std::move(query_offsets),
+                                   std::move(key_lengths),
+                                   std::move(weight_heads),
+                                   std::move(weight_rows),
+                                   dropout_seed,
+                                   sample_seed};
           },
-          nb::arg("query_offset").none() = nb::none(), nb::arg("key_lengths") = Integers{},
-          nb::arg("weight_heads") = Integers{}, nb::arg("weight_rows") = Integers{},
-          nb::arg("dropout_seed") = 0, nb::arg("sample_seed") = 0);
+          nb::arg("query_offset").none() = nb::none(), nb::arg("query_offsets") = Integers{},
+          nb::arg("key_lengths") = Integers{}, nb::arg("weight_heads") = Integers{},
+          nb::arg("weight_rows") = Integers{}, nb::arg("dropout_seed") = 0, nb::arg("sample_seed") = 0);
 
   nb::class_<AttentionPlan>(module, "Plan", "make_plan's result: a spec, a shape, and the kernel that runs.")
       .def_prop_ro("kernel", [](const AttentionPlan& plan) { return std::string(plan.kernel()); })
       .def_prop_ro("argument_names", argument_names)
       .def(
           "explain",
-          [](const AttentionPlan& plan, std::optional<std::int64_t> query_offset) {
-            return explain(plan, query_offset);
+          [](const AttentionPlan& plan, const Integers& query_offsets) {
+            return explain(plan, query_offsets);
           },
-          nb::arg("query_offset").none() = nb::none())
+          nb::arg("query_offsets") = Integers{})
       .def("attend", run, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("axes"),
            nb::arg("options"))
       .def("attend_backward", run_backward, nb::arg("function"), nb::arg("inputs"), nb::arg("loss"),

@@ -59,6 +59,7 @@ std::string flag_of(const AttendOptions& o, const InvalidArgument& error) {
       {"transitions", "--transitions"},
       {"dropout.rate", "--dropout"},
       {"query_offset", "--query-offset"},
+      {"query_offsets", "--query-offset"},
       {"lambda", "--differential"},
       {"gate", "--gate"},
       {"W_UK", "--latent-key"},
@@ -90,7 +91,7 @@ Written compute(const AttendOptions& o, const Score& score, const Normalizer& no
   if (o.threads > 0) pool = make_thread_pool(o.threads);
   const AttendCall call = read_attend_call(o, score, normalizer, pool.get());
   const std::unique_ptr<Mechanism> mechanism = make_mechanism(o, call);
-  if (o.explain) fmt::print("{}\n", explain(mechanism->plan(), o.query_offset));
+  if (o.explain) fmt::print("{}\n", explain(mechanism->plan(), std::span(o.query_offsets)));
   Written written;
   written.results = mechanism->forward(pool.get());
   written.output = written.results.output;

@@ -114,6 +114,17 @@ AttentionShape shape_of(const AttendOptions& o, const AttendCall& call) {
   return shape;
 }
 
+// One a batch entry, whatever came.
+std::vector<std::int64_t> offsets_of(const AttendOptions& o, const AttentionShape& shape) {
+  const auto batch = static_cast<std::size_t>(shape.batch);
+  if (o.query_offsets.empty()) return std::vector<std::int64_t>(batch, shape.key_len - shape.query_len);
+  if (o.query_offsets.size() == 1) return std::vector<std::int64_t>(batch, o.query_offsets.front());
+  if (o.query_offsets.size() != batch)
+    refuse("--query-offset", fmt::format("one offset, or one for each of {} batch entries", batch),
+           fmt::format("{} offsets", o.query_offsets.size()));
+  return o.query_offsets;
+}
+
 // --rope: copies of query and key, turned; their gradients are turned back.
 void turn(const AttendOptions& o, AttendCall& call, Executor* executor) {
   const Tensor &query = call.query, &key = call.key;
@@ -121,19 +132,30 @@ void turn(const AttendOptions& o, AttendCall& call, Executor* executor) {
   call.turned_key = key;
   if (o.rope.empty()) return;
   const Rope rope = parse_flag("--rope", parse_rope, o.rope);
-  const std::int64_t head_dim = std::min(query.size(3), key.size(3)), offset = call.query_offset;
+  const std::int64_t head_dim = std::min(query.size(3), key.size(3));
   if (rope.rotary_dim > head_dim)
     refuse("--rope", fmt::format("at most the {} elements of a head", head_dim), o.rope);
-  if (offset < 0 || offset > std::int64_t{1} << 30)
-    refuse("--query-offset", "an offset in [0, 2^30] with --rope", std::to_string(offset));
-  call.rope.emplace(rope, std::max(key.size(2), offset + query.size(2)), query.dtype(), executor);
+  std::int64_t farthest = 0;
+  for (const std::int64_t offset : call.query_offsets) {
+    if (offset < 0 || offset > std::int64_t{1} << 30)
+      refuse("--query-offset", "an offset in [0, 2^30] with --rope", std::to_string(offset));
+    farthest = std::max(farthest, offset);
+  }
+  call.rope.emplace(rope, std::max(key.size(2), farthest + query.size(2)), query.dtype(), executor);
   call.turned_query = Tensor(query.dtype(), query.shape());
   call.turned_key = Tensor(key.dtype(), key.shape());
-  rope_forward(*call.rope, query, offset, call.turned_query, executor);
+  rope_forward(*call.rope, query, query_positions(call), call.turned_query, executor);
   rope_forward(*call.rope, key, 0, call.turned_key, executor);
 }
 
 }  // namespace
+
+std::vector<std::int64_t> query_positions(const AttendCall& call) {
+  std::vector<std::int64_t> positions;
+  for (const std::int64_t offset : call.query_offsets)
+    for (std::int64_t row = 0; row < call.shape.query_len; ++row) positions.push_back(offset + row);
+  return positions;
+}
 
 AttendCall read_attend_call(const AttendOptions& o, const Score& score, const Normalizer& normalizer,
                             Executor* executor) {
@@ -146,7 +168,7 @@ AttendCall read_attend_call(const AttendOptions& o, const Score& score, const No
   read_operands(o, call);
   read_arguments(o, call);
   call.shape = shape_of(o, call);
-  call.query_offset = o.query_offset.value_or(call.shape.key_len - call.shape.query_len);
+  call.query_offsets = offsets_of(o, call.shape);
   read_mods(o, call, executor);
   turn(o, call, executor);
   AttentionInputs& in = call.inputs;
@@ -155,7 +177,7 @@ AttendCall read_attend_call(const AttendOptions& o, const Score& score, const No
     if (call.turned_key) in.key = call.turned_key;
     if (call.value) in.value = call.value;
   }
-  in.query_offset = o.query_offset;
+  in.query_offsets = call.query_offsets;
   in.dropout_seed = o.dropout_seed.value_or(0);
   in.sample_seed = o.sample_seed.value_or(0);
   return call;

@@ -32,8 +32,8 @@ struct ModArgument {
 struct AttendCall {
   AttentionSpec spec;
   AttentionShape shape;
-  std::int64_t query_offset = 0;
-  Tensor query, key, value;  ///< as read; key of latent attention is the cache
+  std::vector<std::int64_t> query_offsets;  ///< one a batch entry
+  Tensor query, key, value;                 ///< as read; key of latent attention is the cache
   std::optional<RopeTable> rope;
   Tensor turned_query, turned_key;
   std::vector<ModArgument> mods, weight_mods;
@@ -48,6 +48,9 @@ struct AttendCall {
   /// False where weights are constant wherever they have a derivative by the scores.
   bool differentiable_by_scores() const { return !std::holds_alternative<HardArgmax>(spec.normalizer); }
 };
+
+/// [batch, query_len]: where the queries stand among the keys.
+std::vector<std::int64_t> query_positions(const AttendCall& call);
 
 /// `score` and `normalizer` are those of the options, read. Throws FileError, InvalidArgument.
 AttendCall read_attend_call(const AttendOptions& options, const Score& score, const Normalizer& normalizer,

@@ -23,8 +23,8 @@ struct ModGradients {
   }
 };
 
-void add_files(const std::vector<ModArgument>& arguments, const ModGradients& gradients, std::int64_t offset,
-               GradientFiles& files) {
+void add_files(const std::vector<ModArgument>& arguments, const ModGradients& gradients,
+               std::span<const std::int64_t> offsets, GradientFiles& files) {
   using Gradient = ModArgument::Gradient;
   for (std::size_t n = 0; n < arguments.size(); ++n) {
     const ModArgument& argument = arguments[n];
@@ -32,7 +32,7 @@ void add_files(const std::vector<ModArgument>& arguments, const ModGradients& gr
     if (argument.gradient == Gradient::own)
       files.add(argument.name, gradients.tensors[n].reshape(argument.shape));
     if (argument.gradient == Gradient::log_forget)
-      files.add(argument.name, forget_gradient(gradients.tensors[n], gradients.tensors[n + 1], offset));
+      files.add(argument.name, forget_gradient(gradients.tensors[n], gradients.tensors[n + 1], offsets));
   }
 }
 
@@ -78,7 +78,7 @@ void finish_operands(const AttendCall& call, const ModGradients& weight_mods, Gr
                      Executor* executor) {
   const TensorView query = files.find("query");
   if (const TensorView key = files.find("key"); call.rope && query) {
-    rope_backward(*call.rope, query, call.query_offset, query, executor);
+    rope_backward(*call.rope, query, query_positions(call), query, executor);
     rope_backward(*call.rope, key, 0, key, executor);
   }
   if (!call.local_W) return;
@@ -122,8 +122,8 @@ GradientFiles attend_gradients(const AttendOptions& o, const AttendCall& call, M
   }
   mechanism.backward(loss, engine.list, files, executor);
   if (engine.concat_query) files.add("score.W", beside(engine.concat_query, engine.concat_key));
-  add_files(call.mods, mods, call.query_offset, files);
-  add_files(call.weight_mods, weight_mods, call.query_offset, files);
+  add_files(call.mods, mods, call.query_offsets, files);
+  add_files(call.weight_mods, weight_mods, call.query_offsets, files);
   finish_operands(call, weight_mods, files, executor);
   return files;
 }

@@ -58,8 +58,8 @@ void read_forget(const ModList& list, const AttendCall& call, const std::string&
            fmt::format("log gates [batch, heads, {}]", call.shape.key_len), to_string(gates.shape()));
   try {
     const Tensor sums = forget_sums(gates);
-    const ConstTensorView queries = forget_queries(sums, call.shape.query_len, call.query_offset);
-    list.arguments.push_back({sums, queries, Gradient::log_forget, list.argument_name("query"),
+    const Tensor queries = forget_queries(sums, call.shape.query_len, call.query_offsets);
+    list.arguments.push_back({queries, queries, Gradient::log_forget, list.argument_name("query"),
                               list.argument_name("log_forget"), gates.shape()});
     list.arguments.push_back({sums, sums, Gradient::none, list.argument_name("key"), "", {}});
   } catch (const InvalidArgument& error) {

@@ -61,7 +61,8 @@ void add_operands(CLI::App& command, AttendOptions& o) {
   group.add("--rope", o.rope,
             "turn query and key by their positions: rope(ROTARY_DIM,base=BASE,interleaved,SCALING), SCALING "
             "linear(F), ntk(F), dynamic(F,POSITIONS), yarn(F,POSITIONS), llama3(F,LOW,HIGH,POSITIONS)");
-  group.add("--query-offset", o.query_offset, "position of query row 0; default key_len - query_len");
+  group.numbers("--query-offset", o.query_offsets,
+                "position of query row 0, or one a batch entry; default key_len - query_len");
 }
 
 void add_score(CLI::App& command, AttendOptions& o) {

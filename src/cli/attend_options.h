@@ -23,7 +23,7 @@ struct AttendOptions {
   std::optional<double> local_reach;
   std::string local_query, local_vector;
   std::string mask = "everything";
-  std::optional<std::int64_t> query_offset;
+  std::vector<std::int64_t> query_offsets;  ///< none, one for all batch entries, or one each
   std::string normalizer = "softmax", sink, transitions;
   std::optional<std::uint64_t> sample_seed, dropout_seed;
   std::optional<double> dropout;

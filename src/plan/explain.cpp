@@ -32,13 +32,12 @@ Tiles count_tiles(const BlockSpans& spans, std::int64_t key_len, std::int64_t ti
 
 // Shares of the tiles, by the blocks of the candidate that runs. Of more than 4,096 blocks as many are looked
 // at, each n-th with n odd to the blocks of an entry, so that no row and no head is left out.
-std::string tile_share(const AttentionPlan::Impl& plan, std::optional<std::int64_t> query_offset) {
+std::string tile_share(const AttentionPlan::Impl& plan, std::span<const std::int64_t> query_offsets) {
   const AttentionShape& shape = plan.shape;
   const kernels::Candidate& candidate = *plan.choice.rule(plan.choice.main()).largest().candidate;
   const std::int64_t rows = candidate.block_queries > 0 ? candidate.block_queries
                                                         : std::max<std::int64_t>(shape.query_len, 1),
-                     keys = candidate.tile_keys, blocks = (shape.query_len + rows - 1) / rows,
-                     offset = query_offset.value_or(shape.key_len - shape.query_len);
+                     keys = candidate.tile_keys, blocks = (shape.query_len + rows - 1) / rows;
   const MaskNode& mask = plan.spec.mask.node();
   // Lengths that come with a call are unknown here; entries and heads differ in the mask alone.
   const std::vector<std::int64_t> lengths(static_cast<std::size_t>(shape.batch), shape.key_len);
@@ -49,8 +48,12 @@ std::string tile_share(const AttentionPlan::Impl& plan, std::optional<std::int64
   std::int64_t total = 0;
   Tiles sum;
   for (std::int64_t unit = 0; unit < units; unit += step) {
-    const std::int64_t row = unit % blocks * rows;
-    const QueryBlock block{.batch = unit / of_entry,
+    const std::int64_t row = unit % blocks * rows, entry = unit / of_entry;
+    const std::int64_t offset =
+        query_offsets.empty()
+            ? shape.key_len - shape.query_len
+            : query_offsets[query_offsets.size() == 1 ? 0 : static_cast<std::size_t>(entry)];
+    const QueryBlock block{.batch = entry,
                            .head = unit / blocks % heads,
                            .query_begin = row + offset,
                            .query_end = std::min(row + rows, shape.query_len) + offset,
@@ -89,8 +92,18 @@ std::string weights_text(const AttentionPlan::Impl& plan) {
 }  // namespace
 
 std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query_offset) {
+  return query_offset ? explain(plan, std::span(&*query_offset, 1))
+                      : explain(plan, std::span<const std::int64_t>());
+}
+
+std::string explain(const AttentionPlan& plan, std::span<const std::int64_t> query_offsets) {
   const AttentionPlan::Impl& impl = plan.impl();
   const AttentionShape& s = impl.shape;
+  const auto count = static_cast<std::int64_t>(query_offsets.size());
+  if (count > 1 && count != s.batch)
+    throw InvalidArgument("explain", "query_offsets",
+                          "as many offsets as batch entries, " + std::to_string(s.batch),
+                          std::to_string(count));
   std::string text = kernels_text(impl) + "\n" + to_string(impl.spec.score) + " x " + shortest(impl.scale);
   for (const Mod& mod : impl.spec.mods) text += " -> " + to_string(mod);
   text += " -> " + to_string(impl.spec.mask) + " -> " + to_string(impl.spec.normalizer);
@@ -100,7 +113,7 @@ std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query
           std::to_string(s.num_kv_heads) + ", queries " + std::to_string(s.query_len) + ", keys " +
           std::to_string(s.key_len) + ", head_dim " + std::to_string(s.head_dim) + ", value_dim " +
           std::to_string(s.value_dim) + ", " + std::string(to_string(impl.dtype));
-  return text + "\n" + weights_text(impl) + "\n" + tile_share(impl, query_offset);
+  return text + "\n" + weights_text(impl) + "\n" + tile_share(impl, query_offsets);
 }
 
 std::vector<KernelInfo> list_kernels() {

@@ -204,6 +204,8 @@ TEST(Mod, ArgumentsAreCheckedByName) {
     }
     far.query_offset = std::int64_t{1} << 31;
     EXPECT_THROW(attend(make_plan({.mods = {looks}}, shape), far, {.output = out}), InvalidArgument);
+    EXPECT_THROW(attend(make_plan({}, shape), far, {.output = out}), InvalidArgument);
+    far.query_offset = std::int64_t{1} << 30;
     EXPECT_NO_THROW(attend(make_plan({}, shape), far, {.output = out}));
   }
   EXPECT_THROW(Mod(RelativeBias{.buckets = 8, .max_distance = 2}), InvalidArgument);

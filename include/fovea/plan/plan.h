@@ -72,8 +72,9 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape,
 
 /// Five lines: the kernels, forward and backward, by the count of queries, and what would be better but
 /// refused, with its reason; the spec; the shape; the kernels of weights; the share of tiles that the mask
-/// lets skip, for calls with that query offset.
+/// lets skip, for calls with that query offset, or with those of their entries (none: the default one).
 std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query_offset = std::nullopt);
+std::string explain(const AttentionPlan& plan, std::span<const std::int64_t> query_offsets);
 
 /// A kernel is an algorithm, compiled for an instruction set.
 struct KernelInfo {

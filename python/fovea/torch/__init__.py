@@ -30,7 +30,7 @@ def score_function(
     mods: Sequence[Any] = (),
     mask: Any = None,
     scale: Optional[float] = None,
-    query_offset: Optional[int] = None,
+    query_offset: Any = None,
 ) -> Any:
     """0, whose gradient is Σ advantage · d ln P(key that `HardSample` drew): what a loss is added, so that hard
     attention's scores learn (Williams 1992; Xu et al. 2015, arXiv 1502.03044, eq. 11).

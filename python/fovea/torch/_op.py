@@ -18,7 +18,7 @@ from .._arrays import compute_dtype, described, dtype_name
 from .._engine import Asked, backward, forward, operands
 from .._errors import InvalidArgument
 from .._mask import any_part, replaced
-from .._spec import Call, Shape, Structure, plan_for
+from .._spec import Call, Shape, Structure, known_offset, plan_for
 from .._value import integers
 from . import _text
 from ._derivatives import Loss, Ran, derivatives
@@ -58,6 +58,8 @@ def attention(
         ask = dataclasses.replace(ask, seed=_number(new_seed() if seed is None else seed))
     if not isinstance(call.key_lengths, tuple):
         call = dataclasses.replace(call, key_lengths=integers(call.key_lengths, "KeyLengths.lengths"))
+    if isinstance(ask.query_offset, Tensor):
+        ask = dataclasses.replace(ask, query_offset=known_offset(ask.query_offset))
     tensors = (query, key, value, *call.parameters.values())
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         if out is not None:
@@ -250,6 +252,9 @@ def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, ask: Asked
     lengths = call.key_lengths
     if isinstance(lengths, tuple):
         lengths = torch.tensor(lengths, dtype=torch.int64) if lengths else None
+    offset, offsets = ask.query_offset, None
+    if isinstance(offset, (tuple, Tensor)):
+        offset, offsets = None, torch.as_tensor(offset)
     drawn = None
     if draws(call.structure):
         drawn = new_seed() if seed is None else seed
@@ -262,13 +267,14 @@ def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, ask: Asked
         list(call.parameters.values()),
         [torch.as_tensor(x) for x in arrays],
         lengths,
+        offsets,
         drawn,
-        ask.query_offset,
+        offset,
         text,
     )
 
 
-def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, offset: Optional[int]) -> Call:
+def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, offset: Any) -> Call:
     """A function has no text, so its answers go along as an array. Inside a graph it is followed like any code
     of PyTorch: its four index arrays are tensors there."""
     mask = call.structure.mask if call.array_mask is None else call.array_mask
@@ -279,6 +285,8 @@ def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, offset:
         raise InvalidArgument("attention", "mask", "no function in a graph without keys and values", "one")
     batch, heads, rows, keys = query.shape[0], query.shape[1], query.shape[2], other.shape[2]
     first = keys - rows if offset is None else offset
+    if isinstance(first, (tuple, Tensor)):
+        first = torch.as_tensor(first).reshape(-1, 1, 1, 1)
     b = torch.arange(batch).reshape(-1, 1, 1, 1)
     h = torch.arange(heads).reshape(1, -1, 1, 1)
     i = torch.arange(rows).reshape(1, 1, -1, 1) + first

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .._arrays import compute_dtype, dtype_name
 from .._engine import forward, operands
-from .._spec import Shape, plan_for
+from .._spec import Shape, known_offset, plan_for
 from . import _report
 from ._batches import legacy_rule, vmap_rule
 from ._derivatives import Loss, Ran, derivatives
@@ -24,7 +24,7 @@ from ._text import Known, read
 
 _INPUTS = (
     "Tensor query, Tensor? key, Tensor? value, Tensor[] parameters, Tensor[] masks, Tensor? key_lengths, "
-    "Tensor? seed, SymInt? query_offset, str spec"
+    "Tensor? query_offsets, Tensor? seed, SymInt? query_offset, str spec"
 )
 _ATTEND = f"({_INPUTS}) -> (Tensor output, Tensor log_sum_exp, Tensor weights)"
 # Gradients of those of query, key, value, parameters that are `wanted`, in this order.
@@ -43,6 +43,7 @@ class Inputs(NamedTuple):
     parameters: Sequence[Tensor]
     masks: Sequence[Tensor]
     key_lengths: Optional[Tensor]
+    query_offsets: Optional[Tensor]  # in the place of query_offset
     seed: Optional[Tensor]
     query_offset: Optional[int]
     spec: str
@@ -58,10 +59,11 @@ class _Ready:
         self.call = known.call(given.parameters, given.masks, lengths)
         # The bits of 64 of a number that a tensor can hold.
         drawn = 0 if given.seed is None else int(given.seed.item()) % (1 << 64)
-        self.ask = dataclasses.replace(known.ask, query_offset=given.query_offset, seed=drawn, lse=True)
+        offset = given.query_offset if given.query_offsets is None else known_offset(given.query_offsets)
+        self.ask = dataclasses.replace(known.ask, query_offset=offset, seed=drawn, lse=True)
         self.dtype = dtype_name(query, "query")
         self.shape = Shape.of(query, key, value, self.call)
-        self.plan = plan_for(self.call, self.shape, self.dtype, given.query_offset)
+        self.plan = plan_for(self.call, self.shape, self.dtype, offset)
         self.inputs = operands(self.call, query, key, value, self.dtype)
         self.names = arguments(known)
 
@@ -150,25 +152,26 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
     ctx.set_materialize_grads(False)
     ctx.spec, ctx.query_offset = given.spec, given.query_offset
     ctx.counts = (len(given.parameters), len(given.masks))
-    ctx.save_for_backward(*given[:3], given.key_lengths, given.seed, *output[:2], *given.parameters, *given.masks)
+    others = (given.key_lengths, given.query_offsets, given.seed)
+    ctx.save_for_backward(*given[:3], *others, *output[:2], *given.parameters, *given.masks)
 
 
 def _backward(
     ctx: Any, d_output: Optional[Tensor], d_lse: Optional[Tensor], d_weights: Optional[Tensor]
 ) -> tuple[Any, ...]:
-    query, key, value, key_lengths, seed, output, lse, *rest = ctx.saved_tensors
+    query, key, value, lengths, offsets, seed, output, lse, *rest = ctx.saved_tensors
     count = ctx.counts[0]
     parameters, masks = rest[:count], rest[count:]
     own = [bool(need) for need in ctx.needs_input_grad[3]] if count else []
     wanted = [bool(need) for need in ctx.needs_input_grad[:3]] + own
-    inputs = Inputs(query, key, value, parameters, masks, key_lengths, seed, ctx.query_offset, ctx.spec)
+    inputs = Inputs(query, key, value, parameters, masks, lengths, offsets, seed, ctx.query_offset, ctx.spec)
     if d_output is None and d_lse is None and d_weights is None:
-        return (None,) * 9
+        return (None,) * len(Inputs._fields)
     if value is None:
         d_output = None
     found = iter(torch.ops.fovea.attend_backward(d_output, d_lse, d_weights, output, lse, *inputs, wanted))
     of = [next(found) if want else None for want in wanted]
-    return (*of[:3], of[3:], [None] * len(masks), None, None, None, None)
+    return (*of[:3], of[3:], [None] * len(masks), None, None, None, None, None)
 
 
 NO_SECOND = (

@@ -36,9 +36,9 @@ class _Form:
     spec: str
 
     def inputs(self, tensors: Sequence[Any]) -> Inputs:
-        query, key, value, key_lengths, seed, *rest = tensors
+        query, key, value, lengths, offsets, seed, *rest = tensors
         parameters, masks = rest[: self.num_parameters], rest[self.num_parameters :]
-        return Inputs(query, key, value, parameters, masks, key_lengths, seed, self.query_offset, self.spec)
+        return Inputs(query, key, value, parameters, masks, lengths, offsets, seed, self.query_offset, self.spec)
 
 
 class _Attend(torch.autograd.Function):
@@ -63,7 +63,7 @@ class _Attend(torch.autograd.Function):
         if all(x is None for x in losses):
             return (None, *nothing)
         needs = ctx.needs_input_grad[1:]
-        first = 5  # the place of the first parameter
+        first = 6  # the place of the first parameter
         wanted = (*needs[:3], *needs[first : first + ctx.form.num_parameters])
         found = iter(_Gradients.apply(ctx.form, tuple(wanted), *losses, output, log_sum_exp, *tensors))
         places = [0, 1, 2, *range(first, first + ctx.form.num_parameters)]
@@ -100,7 +100,8 @@ class _Gradients(torch.autograd.Function):
 def _taken_apart(given: Inputs) -> tuple[_Form, tuple[Any, ...]]:
     """What is no tensor, and the tensors as `_Form.inputs` takes them."""
     form = _Form(len(given.parameters), given.query_offset, given.spec)
-    return form, (*given[:3], given.key_lengths, given.seed, *given.parameters, *given.masks)
+    others = (given.key_lengths, given.query_offsets, given.seed)
+    return form, (*given[:3], *others, *given.parameters, *given.masks)
 
 
 def attend(given: Inputs) -> tuple[Tensor, ...]:

@@ -1,0 +1,44 @@
+"""Masks of calls whose batch entries begin at positions of their own."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from . import _core
+from ._errors import InvalidArgument
+from ._mask import Sizes
+
+__all__ = ["MOST_ROWS", "mask_by_entry"]
+
+# A row keeps about 150 bytes and at most a bit a key.
+MOST_ROWS = 1 << 24
+
+
+def mask_by_entry(
+    sizes: Sizes, name: str, heads: int, step: int, said: Callable[[int, int, int, int], Any]
+) -> "_core.Mask":
+    """The engine's mask has a row for each position from the first of any entry to the last. Those at which an entry
+    has no query see nothing.
+
+    Args:
+        heads: 1, or all.
+        step: how many rows to ask for at a time.
+        said: (entry, head, begin, end) → truth values [1, 1, end - begin, key_len] of those rows of the entry.
+    """
+    first = min(sizes.query_offset, default=0)
+    count = max(sizes.query_offset, default=0) - first + sizes.query_len
+    if sizes.batch * heads * count > MOST_ROWS:
+        raise InvalidArgument(
+            "attention",
+            "query_offset",
+            f"offsets of entries that lie together, at most 2^24 positions in all: the {name} keeps a row of each",
+            f"{sizes.batch * heads * count}",
+        )
+    rows = _core.PredicateRows()
+    for entry, offset in enumerate(sizes.query_offset):
+        for head in range(heads):
+            rows.append_nothing(offset - first)
+            for begin in range(0, sizes.query_len, step):
+                rows.append(said(entry, head, begin, min(begin + step, sizes.query_len)))
+            rows.append_nothing(count - sizes.query_len - (offset - first))
+    return rows.finish(name, sizes.batch, heads, first, first + count, sizes.key_len)
