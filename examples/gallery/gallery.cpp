@@ -81,6 +81,9 @@ struct Run::State {
   Clock::time_point last_said = Clock::now();
 };
 
+bool Run::is_first_seed() const {
+  return state_->seed == state_->options.seeds.front();
+}
 std::uint64_t Run::seed() const {
   return state_->seed;
 }
@@ -131,7 +134,7 @@ void Run::figure(const Figure& figure) {
 }
 
 void Run::picture(const fovea::inspect::Drawing& picture) {
-  if (state_->seed == state_->options.seeds.front()) {
+  if (is_first_seed()) {
     std::string uncovered;
     for (const std::string& character :
          fovea::pictures::write(state_->options.output + "/picture.png", picture))

@@ -42,6 +42,8 @@ struct Figure {
 class Run {
  public:
   std::uint64_t seed() const;
+  /// True for the seed that the page's picture is of.
+  bool is_first_seed() const;
   /// A test's run: everything happens, on a scale of seconds, and no figure is held to its promise.
   bool quick() const;
   /// `full`, or `little` in a quick run: updates, held-out examples, lengths.

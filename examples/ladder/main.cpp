@@ -123,14 +123,24 @@ void fit(gallery::Run& run, Rung& rung, const Contender& contender, const Data& 
              progress);
 }
 
-// How many updates fit into `seconds`, by the time that a few take.
-std::int64_t updates_in(gallery::Run& run, const Contender& contender, const Data& data, double seconds) {
-  if (run.quick()) return 3;
+// By the time that a few take.
+double seconds_of_an_update(gallery::Run& run, const Contender& contender, const Data& data) {
   constexpr std::int64_t tried = 30;
   Rung rung(contender.options, run.seed());
   const double began = processor_seconds();
   fit(run, rung, contender, data, tried, {});
-  return static_cast<std::int64_t>(seconds * tried / (processor_seconds() - began));
+  return (processor_seconds() - began) / tried;
+}
+
+// The time that every contender gets. A number of seconds would buy a slower machine fewer updates, with
+// which every rung learns less; this is as long as the RNN with attention takes to learn the task.
+double seconds_of_a_rung(gallery::Run& run, const Contender& rnn_with_attention, const Data& data) {
+  constexpr double updates = 3500.0;
+  return updates * seconds_of_an_update(run, rnn_with_attention, data);
+}
+
+std::int64_t updates_in(gallery::Run& run, const Contender& contender, const Data& data, double seconds) {
+  return run.quick() ? 3 : static_cast<std::int64_t>(seconds / seconds_of_an_update(run, contender, data));
 }
 
 // -- evaluation
@@ -264,10 +274,11 @@ void example(gallery::Run& run) {
       1);  // with more, recurrent steps would mostly wait, and time would not be that of a processor
   const Data data = make_data(run);
   const std::vector<Contender> all = rungs(data.tokenizer->size());
-  const inspect::BarChart bars = climb(run, data, all, 75.0);
+  const double seconds = seconds_of_a_rung(run, all[1], data);
+  const inspect::BarChart bars = climb(run, data, all, seconds);
   run.report().bars.push_back(bars);
   run.picture(pictures::draw_chart(bars));
-  climb(run, data, changes(data.tokenizer->size()), 75.0);
+  if (run.is_first_seed()) climb(run, data, changes(data.tokenizer->size()), seconds);
   compare_lengths(run, all);
   run.report().notes.push_back(
       "Five translators with the same parameters, trained for the same time, that differ in how a word "
