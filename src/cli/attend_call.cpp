@@ -144,7 +144,8 @@ void turn(const AttendOptions& o, AttendCall& call, Executor* executor) {
   call.rope.emplace(rope, std::max(key.size(2), farthest + query.size(2)), query.dtype(), executor);
   call.turned_query = Tensor(query.dtype(), query.shape());
   call.turned_key = Tensor(key.dtype(), key.shape());
-  rope_forward(*call.rope, query, query_positions(call), call.turned_query, executor);
+  const std::vector<std::int64_t> positions = query_positions(call);
+  rope_forward(*call.rope, query, std::span(positions), call.turned_query, executor);
   rope_forward(*call.rope, key, 0, call.turned_key, executor);
 }
 
