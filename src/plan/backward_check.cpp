@@ -56,7 +56,8 @@ void check_apart(const AttentionInputs& inputs, const AttentionGradients& g, con
   apart.check();
 }
 
-void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const AttentionLoss& loss) {
+void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const Call& call,
+                const AttentionLoss& loss) {
   const AttentionShape& s = plan.shape;
   const Shape outputs{sizes.batch, s.num_query_heads, sizes.query_len, s.value_dim},
       rows{sizes.batch, s.num_query_heads, sizes.query_len};
@@ -90,6 +91,7 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const A
   }
   check_chosen(function, "weight_heads", loss.weight_heads, s.num_query_heads);
   check_chosen(function, "weight_rows", loss.weight_rows, sizes.query_len);
+  check_all_rows(function, call.inputs, loss.weight_rows);
   check("d_weights", loss.d_weights, plan.compute_dtype(),
         weights_shape(plan, sizes, loss.weight_heads, loss.weight_rows));
 }
@@ -116,7 +118,7 @@ bool whole_row(const AttentionPlan::Impl& plan, LossOf loss_of) {
 
 void check_backward(const AttentionPlan::Impl& plan, const CallSizes& sizes, const Call& call,
                     const AttentionLoss& loss, const AttentionGradients& gradients) {
-  check_loss(plan, sizes, loss);
+  check_loss(plan, sizes, call, loss);
   check_gradients(plan, call, gradients);
   check_differentiable(plan, call, loss, gradients);
   check_apart(call.inputs, gradients, loss);
