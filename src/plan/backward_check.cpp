@@ -7,13 +7,13 @@ namespace {
 
 constexpr const char* function = "attend_backward";
 
-void check_gradient(const char* caller, const std::string& argument, const TensorView& view,
+void check_gradient(const char* caller, const char* argument, const TensorView& view,
                     const ConstTensorView& like, DType dtype, const AttentionInputs& inputs) {
   if (!view) return;
   if (!is_given(like))
     throw InvalidArgument(caller, argument, "no gradient of an argument that was not given",
                           to_string(view.shape()));
-  check_output(caller, argument.c_str(), view, dtype, like.shape(), inputs);
+  check_output(caller, argument, view, dtype, like.shape(), inputs);
 }
 
 void check_gradients(const AttentionPlan::Impl& plan, const Call& call, const AttentionGradients& g) {
@@ -103,10 +103,10 @@ void check_argument_gradients(const char* caller, const AttentionPlan::Impl& pla
     const TensorView& view = call.gradients[n];
     if (!view) continue;
     const DeclaredArgument& argument = plan.arguments[static_cast<std::size_t>(n)];
-    const std::string name = "gradients." + argument.name;
+    const std::string& name = plan.gradient_names[static_cast<std::size_t>(n)];
     if (!argument.declaration.learned)
       throw InvalidArgument(caller, name, "nothing: this argument has no gradient", described(view));
-    check_gradient(caller, name, view, call.arguments[n], plan.compute_dtype(), call.inputs);
+    check_gradient(caller, name.c_str(), view, call.arguments[n], plan.compute_dtype(), call.inputs);
     if (argument.declaration.layout != ArgumentDeclaration::Layout::any && !view.contiguous())
       throw InvalidArgument(caller, name, "a contiguous tensor", "a strided one");
   }

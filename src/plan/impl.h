@@ -29,6 +29,7 @@ struct AttentionPlan::Impl {
 
   /// Every argument of the spec, in the order of declared_arguments; where each part's begin.
   std::vector<DeclaredArgument> arguments;
+  std::vector<std::string> gradient_names;  // "gradients.mods[0].slope": a call's checks make no text
   int first_mod_argument = 0, first_normalizer_argument = 0, first_weight_mod_argument = 0;
 
   const ScoreDefinition& score() const { return definition(spec.score); }
