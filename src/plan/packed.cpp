@@ -73,6 +73,15 @@ CallSizes check_packed(const char* function, const AttentionPlan::Impl& plan, co
   return batch.sizes();
 }
 
+std::int64_t longest_entry(std::span<const std::int64_t> starts) noexcept {
+  std::int64_t most = 0;
+  for (std::size_t n = 1; n < starts.size(); ++n) {
+    // Starts that are not ascending are refused by the call, not here.
+    if (starts[n - 1] >= 0 && starts[n] > starts[n - 1]) most = std::max(most, starts[n] - starts[n - 1]);
+  }
+  return most;
+}
+
 double Sharing::cost(const Entry& entry) {
   // A query costs about as much by its own rows as by four keys; keys are read once however few queries there
   // are.

@@ -129,6 +129,9 @@ struct AttentionOutputs {
   std::span<const std::int64_t> weight_rows = {};   ///< the query rows; empty: all, as in packed batches
 };
 
+/// The most rows of one entry of a packed batch: what its plan's query_len, or key_len, has to hold.
+std::int64_t longest_entry(std::span<const std::int64_t> starts) noexcept;
+
 /// What a call borrows. An empty workspace means this thread's own arena; executor nullptr the default one.
 /// With a workspace a call of a fused kernel takes nothing from the heap, once its threads have met blocks of
 /// this size (and as long as the mask leaves at most six spans of keys to a block of queries).
