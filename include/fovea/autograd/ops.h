@@ -123,13 +123,16 @@ struct AttentionCall {
   std::int64_t query_offset = 0;
   /// One a batch entry, in the place of query_offset, which then stays 0.
   std::span<const std::int64_t> query_offsets = {};
+  /// A packed batch (AttentionInputs in plan/plan.h): [entries + 1] each. B is then 1, Lq and Lk are the rows
+  /// of all entries. Its plan has the number of entries and the rows of the longest.
+  std::span<const std::int64_t> query_starts = {}, key_starts = {};
   std::uint64_t dropout_seed = 0;
   std::uint64_t sample_seed = 0;                  ///< of HardSample and GumbelSample
   std::vector<AttentionArgument> arguments = {};  ///< of the spec, in f32
   /// A plan made before, of f32, for a caller that calls often: `spec` is then not read. It serves this call
   /// and its backward pass, so the call's sizes have to be within its shape.
   std::optional<AttentionPlan> plan = std::nullopt;
-  Tensor* weights = nullptr;  ///< if given, receives [B, Hq, Lq, Lk]
+  Tensor* weights = nullptr;  ///< if given, receives [B, Hq, Lq, Lk]; of a packed batch Lk is the longest's
 };
 /// query [B, Lq, Hq*dq], key [B, Lk, Hkv*dk], value [B, Lk, Hkv*dv] -> [B, Lq, Hq*dv]: heads are strided
 /// views, nothing is transposed. Throws what make_plan and attend throw: for an argument that the spec does
@@ -145,6 +148,10 @@ Var attention_weights(const AttentionCall& call, const Var& query, const Var& ke
 Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::int64_t first = 0);
 /// The same with a `first` for each of the B batch entries.
 Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::span<const std::int64_t> first);
+/// Of a packed batch, x [1, L, num_heads * dim] with starts [entries + 1]: row starts[e] + l is turned as at
+/// first[e] + l. Throws InvalidArgument too for starts that do not ascend from 0 to L, and for another count.
+Var rotate_packed(const Var& x, const RopeTable& table, std::int64_t num_heads,
+                  std::span<const std::int64_t> starts, std::span<const std::int64_t> first);
 
 // -- losses. Each is reduction.scale · Σ_n reduction.weights[n] · loss_n over its terms, [1]: a mean is a
 // scale of 1/n.

@@ -76,14 +76,18 @@ class MultiHeadAttention {
     std::int64_t query_offset = 0;
     /// One a batch entry, in the place of query_offset, which then stays 0.
     std::span<const std::int64_t> query_offsets = {};
-    Tensor* weights = nullptr;  ///< if given, receives [B, num_query_heads, Lq, Lk]
+    /// A packed batch (AttentionInputs in plan/plan.h), of calls with `memory`: [entries + 1] each, and B
+    /// is 1. Rotary positions begin again with each entry.
+    std::span<const std::int64_t> query_starts = {}, key_starts = {};
+    Tensor* weights =
+        nullptr;  ///< if given, receives [B, num_query_heads, Lq, Lk]; packed, Lk is the longest's
     /// Arguments that come from the data, beside those that the layer has; recorded ones get gradients.
     std::vector<autograd::AttentionArgument> arguments = {};
   };
-  /// x [B, Lq, dim], memory [B, Lk, memory_dim] -> [B, Lq, dim].
+  /// x [B, Lq, dim], memory [B, Lk, memory_dim] -> [B, Lq, dim]. Throws what make_plan and attend throw.
   Var operator()(Context& context, const Var& x, const Var& memory, const Call& call) const;
-  /// Inference with keys and values computed before: x [B, Lq, dim]. Plans once for each capacity of `keys`,
-  /// as long as masks are equal from call to call (mask.h).
+  /// Inference with keys and values computed before, of padded batches: x [B, Lq, dim]. Plans once for each
+  /// capacity of `keys`, as long as masks are equal from call to call (mask.h).
   Var attend_projected(Context& context, const Var& x, const ProjectedKeys& keys, const Call& call) const;
   /// Projects memory [B, L, memory_dim] and appends the rows to `keys` (allocated with room for `capacity`
   /// rows on first use, grown by doubling).
@@ -110,6 +114,7 @@ class MultiHeadAttention {
   autograd::AttentionCall engine_call(Context& context, const Call& call, const AttentionShape& shape) const;
   AttentionShape shape_of(std::int64_t batch, std::int64_t query_len, std::int64_t key_len) const;
   Var rotated_queries(const Var& q, const Call& call) const;
+  Var rotated_keys(const Var& k, const Call& call) const;
 
   AttentionOptions options_;
   Linear query_, key_, value_, output_;
