@@ -8,8 +8,8 @@
 #include <limits>
 #include <numeric>
 
+#include "bench/memory.h"
 #include "cli/commands.h"
-#include "cli/memory.h"
 #include "fovea/core/philox.h"
 #include "fovea/models/decoding.h"
 #include "fovea/models/rnn.h"
@@ -17,6 +17,8 @@
 
 namespace fovea::cli {
 namespace {
+
+using namespace bench;
 
 struct Options {
   std::vector<std::int64_t> lengths{32, 64, 128, 256, 512};

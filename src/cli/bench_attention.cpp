@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "autograd/gemm.h"
+#include "bench/cases.h"
+#include "bench/memory.h"
 #include "cli/bench.h"
-#include "cli/bench_cases.h"
-#include "cli/memory.h"
 #include "fovea/attention/expression.h"
 #include "fovea/core/philox.h"
 #include "fovea/nn/module.h"
@@ -17,6 +17,8 @@
 
 namespace fovea::cli {
 namespace {
+
+using namespace bench;
 
 struct Options {
   std::vector<std::int64_t> lengths{1024, 4096};

@@ -8,16 +8,18 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "bench/cases.h"
+#include "bench/measure.h"
+#include "bench/probes.h"
+#include "bench/rivals.h"
+#include "bench/text.h"
 #include "cli/bench.h"
-#include "cli/bench_cases.h"
-#include "cli/bench_measure.h"
-#include "cli/bench_print.h"
 #include "cli/commands.h"
-#include "cli/probes.h"
-#include "cli/rivals.h"
 
 namespace fovea::cli {
 namespace {
+
+using namespace bench;
 
 using nlohmann::json;
 

@@ -13,7 +13,8 @@ declare -A may=(
   [core]=$engine_core [attention]=$engine_attention [kernels]=$engine_kernels [plan]=$engine
   [mechanisms]="$engine mechanisms" [autograd]="$engine autograd" [nn]="$engine autograd nn" [models]="$engine autograd nn models"
   [text]="core text" [inspect]="core inspect" [pictures]="core inspect pictures" [train]="$engine autograd nn models text train"
-  [cli]="$engine mechanisms autograd nn models text train inspect pictures cli"
+  [bench]="$engine mechanisms autograd nn models bench"
+  [cli]="$engine mechanisms autograd nn models text train inspect pictures bench cli"
 )
 breaches=0
 breach() {

@@ -1,4 +1,4 @@
-#include "cli/rivals.h"
+#include "bench/rivals.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-namespace fovea::cli {
+namespace fovea::bench {
 namespace {
 
 constexpr const char* known[] = {"torch sdpa", "torch flex", "torch eager", "ort mha", "ort gqa", "onednn"};
@@ -138,4 +138,4 @@ void Rivals::drop() {
   ask({{"do", "drop"}});
 }
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "cli/probes.h"
+#include "bench/probes.h"
 #include "fovea/core/dtype.h"
 #include "fovea/plan/plan.h"
 
-namespace fovea::cli {
+namespace fovea::bench {
 
 enum class Pass : std::uint8_t { forward, backward };
 
@@ -85,4 +85,4 @@ struct Limit {
 };
 Limit limit_of(const BenchCase& c, const Work& work, const Rates& rates);
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace fovea::cli {
+namespace fovea::bench {
 
 enum class Probe : std::uint8_t {
   fma_f32,   ///< floating-point operations of f32 fused multiply-adds on registers, two each
@@ -46,4 +46,4 @@ double measure(Probe probe, const ProbeOptions& options);
 /// The name that the CPU gives itself; empty where the system does not tell.
 std::string cpu_name();
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench

@@ -1,4 +1,4 @@
-#include "cli/bench_cases.h"
+#include "bench/cases.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 #include "fovea/attention/expression.h"
 
-namespace fovea::cli {
+namespace fovea::bench {
 namespace {
 
 constexpr DType all_dtypes[] = {DType::f32, DType::bf16, DType::f16};
@@ -121,8 +121,8 @@ std::vector<BenchCase> bench_cases(CaseSet set) {
 }
 
 std::string BenchCase::name() const {
-  return fmt::format("{} {} {} {} {}", group, to_string(dtype), cli::to_string(pass), cli::to_string(shape),
-                     mask);
+  return fmt::format("{} {} {} {} {}", group, to_string(dtype), bench::to_string(pass),
+                     bench::to_string(shape), mask);
 }
 
 AttentionSpec spec_of(const BenchCase& c) {
@@ -231,4 +231,4 @@ Limit limit_of(const BenchCase& c, const Work& work, const Rates& rates) {
   return limit;
 }
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench

@@ -1,7 +1,7 @@
-#include "cli/probes.h"
+#include "bench/probes.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cli/probes.cpp"
+#define HWY_TARGET_INCLUDE "bench/probes.cpp"
 #ifndef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)  // those of the kernels
@@ -12,7 +12,7 @@
 #include "kernels/tiles/product.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace fovea::cli {
+namespace fovea::bench {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -76,7 +76,7 @@ double ReadStep(const float* x, int64_t count, float* kept) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace fovea::cli
+}  // namespace fovea::bench
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -86,9 +86,9 @@ HWY_AFTER_NAMESPACE();
 #include <fstream>
 #include <thread>
 
-#include "cli/probes_x86.h"
+#include "bench/probes_x86.h"
 
-namespace fovea::cli {
+namespace fovea::bench {
 
 HWY_EXPORT(FmaStep);
 HWY_EXPORT(ExponentialStep);
@@ -229,5 +229,5 @@ std::string cpu_name() {
   return {};
 }
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench
 #endif

@@ -1,4 +1,4 @@
-#include "cli/probes_x86.h"
+#include "bench/probes_x86.h"
 
 #include <cstdint>
 
@@ -11,7 +11,7 @@
 #define FOVEA_X86 0
 #endif
 
-namespace fovea::cli {
+namespace fovea::bench {
 
 #if FOVEA_X86
 namespace {
@@ -91,4 +91,4 @@ double exponential_16_step(const float*, int) noexcept {
 
 #endif
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench

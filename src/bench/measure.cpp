@@ -1,4 +1,4 @@
-#include "cli/bench_measure.h"
+#include "bench/measure.h"
 
 #include <fmt/format.h>
 #include <stdlib.h>
@@ -10,11 +10,11 @@
 #include <thread>
 #include <vector>
 
-#include "cli/bench_call.h"
-#include "cli/probes.h"
+#include "bench/call.h"
+#include "bench/probes.h"
 #include "fovea/core/error.h"
 
-namespace fovea::cli {
+namespace fovea::bench {
 namespace {
 
 using nlohmann::json;
@@ -216,4 +216,4 @@ WorkFolder::~WorkFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench

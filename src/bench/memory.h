@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-namespace fovea::cli {
+namespace fovea::bench {
 
 void reset_peak_memory();
 /// Megabytes (10^6 bytes) since the last reset, of the whole process; negative where the system does not
@@ -17,4 +17,4 @@ double peak_memory();
 /// std::runtime_error where the child fails, which says on standard error why.
 std::vector<double> in_own_process(const std::function<std::vector<double>()>& body);
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench

@@ -1,4 +1,4 @@
-#include "cli/memory.h"
+#include "bench/memory.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -16,7 +16,7 @@
 #include <string>
 #include <system_error>
 
-namespace fovea::cli {
+namespace fovea::bench {
 namespace {
 
 // Numbers until the other end closes.
@@ -86,4 +86,4 @@ std::vector<double> in_own_process(const std::function<std::vector<double>()>& b
   return numbers;
 }
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench

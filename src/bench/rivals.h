@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace fovea::cli {
+namespace fovea::bench {
 
 struct RivalsOptions {
   std::string python;  ///< empty: .venv/bin/python where it is there, else python3; "none": no rivals
@@ -56,4 +56,4 @@ class Rivals {
   nlohmann::json list_ = nlohmann::json::array();
 };
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench

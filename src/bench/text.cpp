@@ -1,4 +1,4 @@
-#include "cli/bench_print.h"
+#include "bench/text.h"
 
 #include <fmt/format.h>
 
@@ -7,10 +7,10 @@
 #include <map>
 #include <vector>
 
-#include "cli/probes.h"
+#include "bench/probes.h"
 #include "fovea/core/error.h"
 
-namespace fovea::cli {
+namespace fovea::bench {
 namespace {
 
 using nlohmann::json;
@@ -201,4 +201,4 @@ void write_markdown(const std::string& path, const json& report) {
   if (!out) throw FileError(path, 0, "cannot be written");
 }
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench

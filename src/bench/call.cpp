@@ -1,4 +1,4 @@
-#include "cli/bench_call.h"
+#include "bench/call.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +9,7 @@
 #include "fovea/core/error.h"
 #include "fovea/core/philox.h"
 
-namespace fovea::cli {
+namespace fovea::bench {
 namespace {
 
 // A prime, so that rows of no size repeat in step.
@@ -155,4 +155,4 @@ double median(std::vector<double> values) {
   return quantile(std::move(values), 0.5);
 }
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench

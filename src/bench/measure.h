@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/bench_cases.h"
-#include "cli/rivals.h"
+#include "bench/cases.h"
+#include "bench/rivals.h"
 #include "fovea/core/executor.h"
 
-namespace fovea::cli {
+namespace fovea::bench {
 
 /// For the tensors that the rivals read; removed with all that is in it.
 class WorkFolder {
@@ -39,4 +39,4 @@ struct Measuring {
 /// The row as the report has it.
 nlohmann::json measure_row(const Measuring& m, const BenchCase& c);
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "cli/bench_cases.h"
+#include "bench/cases.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/tensor.h"
 #include "fovea/plan/plan.h"
 
-namespace fovea::cli {
+namespace fovea::bench {
 
 class BenchCall {
  public:
@@ -52,4 +52,4 @@ double median(std::vector<double> values);
 /// The value below which `share` of all lie.
 double quantile(std::vector<double> values, double share);
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace fovea::cli {
+namespace fovea::bench {
 
 /// Machine, peaks, rivals; ends with a newline.
 std::string peaks_text(const nlohmann::json& report);
@@ -18,4 +18,4 @@ std::string refusals_text(const nlohmann::json& report);
 /// tables. Throws FileError where the markers are not there.
 void write_markdown(const std::string& path, const nlohmann::json& report);
 
-}  // namespace fovea::cli
+}  // namespace fovea::bench
