@@ -143,16 +143,4 @@ void write_raw(const std::filesystem::path& path, const Tensor& tensor) {
   if (!file) throw FileError(path.string(), 0, "cannot be written");
 }
 
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0.0;
-  const auto at =
-      values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1) + 0.5);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
-
-double median(std::vector<double> values) {
-  return quantile(std::move(values), 0.5);
-}
-
 }  // namespace fovea::bench

@@ -48,8 +48,4 @@ class BenchCall {
 /// Elements as they lie in memory.
 void write_raw(const std::filesystem::path& path, const Tensor& tensor);
 
-double median(std::vector<double> values);
-/// The value below which `share` of all lie.
-double quantile(std::vector<double> values, double share);
-
 }  // namespace fovea::bench

@@ -12,6 +12,7 @@
 
 #include "bench/call.h"
 #include "bench/probes.h"
+#include "bench/timing.h"
 #include "fovea/core/error.h"
 
 namespace fovea::bench {

@@ -10,31 +10,41 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <fstream>
-#include <stdexcept>
 #include <string>
 #include <system_error>
+
+#include "fovea/core/error.h"
 
 namespace fovea::bench {
 namespace {
 
-// Numbers until the other end closes.
-std::vector<double> read_numbers(int from) {
-  std::vector<double> numbers;
-  double number = 0.0;
-  std::size_t filled = 0;
+std::string read_all(int from) {
+  std::string bytes;
+  char piece[4096];
   for (;;) {
-    const ssize_t got = read(from, reinterpret_cast<char*>(&number) + filled, sizeof(number) - filled);
+    const ssize_t got = read(from, piece, sizeof(piece));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return numbers;
-    filled += static_cast<std::size_t>(got);
-    if (filled < sizeof(number)) continue;
-    numbers.push_back(number);
-    filled = 0;
+    if (got <= 0) return bytes;
+    bytes.append(piece, static_cast<std::size_t>(got));
   }
 }
 
+bool write_all(int to, const void* data, std::size_t size) {
+  const char* from = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = write(to, from, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    from += written;
+    size -= static_cast<std::size_t>(written);
+  }
+  return true;
+}
+
+// Sends the numbers and ends with 0, or the words of an exception and ends with 1.
 [[noreturn]] void run_child(int to, const std::function<std::vector<double>()>& body) {
 #ifdef __linux__
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -42,10 +52,9 @@ std::vector<double> read_numbers(int from) {
   int status = 1;
   try {
     const std::vector<double> numbers = body();
-    const auto bytes = static_cast<ssize_t>(numbers.size() * sizeof(double));  // less than a pipe holds
-    if (write(to, numbers.data(), static_cast<std::size_t>(bytes)) == bytes) status = 0;
+    if (write_all(to, numbers.data(), numbers.size() * sizeof(double))) status = 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "fovea: %s\n", error.what());
+    write_all(to, error.what(), std::strlen(error.what()));
   }
   std::_Exit(status);
 }
@@ -76,13 +85,16 @@ std::vector<double> in_own_process(const std::function<std::vector<double>()>& b
     run_child(ends[1], body);
   }
   close(ends[1]);
-  std::vector<double> numbers = read_numbers(ends[0]);
+  const std::string bytes = read_all(ends[0]);
   close(ends[0]);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    throw std::runtime_error("a measurement's own process failed");
+  if (!WIFEXITED(status))
+    throw Error("a measurement's own process was ended by signal " + std::to_string(WTERMSIG(status)));
+  if (WEXITSTATUS(status) != 0) throw Error("a measurement's own process failed: " + bytes);
+  std::vector<double> numbers(bytes.size() / sizeof(double));
+  std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(double));
   return numbers;
 }
 

@@ -14,7 +14,7 @@ double peak_memory();
 
 /// What `body` gives in a process forked for it: memory that it frees is gone, threads that it starts end.
 /// The caller must not have run anything in parallel before, since a child has none of its threads. Throws
-/// std::runtime_error where the child fails, which says on standard error why.
+/// Error where the child fails, with what the child's exception said.
 std::vector<double> in_own_process(const std::function<std::vector<double>()>& body);
 
 }  // namespace fovea::bench

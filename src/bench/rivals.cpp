@@ -86,7 +86,7 @@ void Rivals::end() {
 
 nlohmann::json Rivals::ask(const nlohmann::json& request) {
   if (!to_) return nlohmann::json::object();
-  std::fprintf(to_, "%s\n", request.dump().c_str());
+  std::fputs((request.dump() + "\n").c_str(), to_);
   std::fflush(to_);
   char* line = nullptr;
   std::size_t room = 0;

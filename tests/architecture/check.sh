@@ -58,7 +58,7 @@ done < <(code_lines include | sed -nE 's/^([^\t]*\t[^\t]*\t)[ \t]*#[ \t]*include
 # The library neither prints nor ends the process: only the command does.
 while IFS=$'\t' read -r file line _; do
   breach "$file:$line: the library prints or ends the process"
-done < <(code_lines include src/{core,attention,kernels,plan,mechanisms,autograd,nn,models,text,train,inspect,pictures} |
+done < <(code_lines include src/{core,attention,kernels,plan,mechanisms,autograd,nn,models,text,train,inspect,pictures,bench} |
   grep -E $'\t.*(std::(cout|cerr|clog)|(^|[^_.>[:alnum:]])(printf|fprintf|vprintf|puts|putchar|perror|abort|exit|_exit|quick_exit|terminate) *\\()' || true)
 
 # Nothing names a folder of the machine it was written on.
