@@ -1,4 +1,6 @@
 // Models on disk: a folder of config.json and model.safetensors.
+#include "fovea/models/model_folder.h"
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -7,8 +9,8 @@
 #include <utility>
 
 #include "core/excerpt.h"
-#include "core/json_scanner.h"
-#include "fovea/models/weights.h"
+#include "files/json_scanner.h"
+#include "fovea/files/bytes.h"
 #include "models/configs.h"
 
 namespace fovea::models {
@@ -61,27 +63,28 @@ void save(const std::string& folder, const nn::ParameterSet& parameters, Rename 
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw FileError(folder, -1, "cannot be made: " + error.message());
-  TensorFile file;
+  files::TensorFile file;
   file.metadata["format"] = "pt";  // what readers of the format look for: plain row-major tensors
   for (const nn::Parameter& parameter : parameters.all())
     file.tensors.push_back({rename(parameter.name), parameter.value});
-  save_safetensors(folder + "/model.safetensors", file);
-  write_file_atomically(folder + "/config.json", config);
+  files::save_safetensors(folder + "/model.safetensors", file);
+  files::write_file(folder + "/config.json", config);
 }
 
 template <class Name>
-void assign(const std::string& path, const TensorFile& file, nn::ParameterSet& parameters, Name&& name_of) {
+void assign(const std::string& path, const files::TensorFile& file, nn::ParameterSet& parameters,
+            Name&& name_of) {
   // A file of a million tensors must not be searched from its beginning for each parameter.
-  std::vector<const NamedTensor*> by_name;
+  std::vector<const files::NamedTensor*> by_name;
   by_name.reserve(file.tensors.size());
-  for (const NamedTensor& named : file.tensors) by_name.push_back(&named);
+  for (const files::NamedTensor& named : file.tensors) by_name.push_back(&named);
   std::sort(by_name.begin(), by_name.end(),
-            [](const NamedTensor* a, const NamedTensor* b) { return a->name < b->name; });
+            [](const files::NamedTensor* a, const files::NamedTensor* b) { return a->name < b->name; });
   for (nn::Parameter& parameter : parameters.all()) {
     const std::string name = name_of(parameter.name);
     const auto found =
         std::lower_bound(by_name.begin(), by_name.end(), name,
-                         [](const NamedTensor* a, const std::string& b) { return a->name < b; });
+                         [](const files::NamedTensor* a, const std::string& b) { return a->name < b; });
     const Tensor* tensor = found != by_name.end() && (*found)->name == name ? &(*found)->tensor : nullptr;
     if (!tensor) throw FileError(path, -1, "tensor '" + name + "' is missing");
     if (!(tensor->shape() == parameter.value.shape())) {
@@ -97,11 +100,11 @@ void assign(const std::string& path, const TensorFile& file, nn::ParameterSet& p
 template <class Read, class Make>
 auto load(const std::string& folder, Rename rename, Read&& read, Make&& make) {
   const std::string config_path = folder + "/config.json", weights = folder + "/model.safetensors";
-  const std::string text = read_file(config_path, 1u << 20);
-  check_json_object(config_path, text, config_depth);
-  const TensorFile file = load_safetensors(weights);
+  const std::string text = files::read_file(config_path, 1u << 20);
+  files::check_json_object(config_path, text, config_depth);
+  const files::TensorFile file = files::load_safetensors(weights);
   std::int64_t elements = 0;
-  for (const NamedTensor& named : file.tensors) elements += named.tensor.count();
+  for (const files::NamedTensor& named : file.tensors) elements += named.tensor.count();
   auto model = [&] {
     try {
       const auto config = read(text);
@@ -119,7 +122,7 @@ auto load(const std::string& folder, Rename rename, Read&& read, Make&& make) {
   assign(weights, file, model->parameters(), rename);
   std::set<std::string> names;
   for (const nn::Parameter& parameter : model->parameters().all()) names.insert(rename(parameter.name));
-  for (const NamedTensor& named : file.tensors) {
+  for (const files::NamedTensor& named : file.tensors) {
     if (!names.contains(named.name))
       throw FileError(weights, -1,
                       "tensor '" + excerpt(named.name) + "' belongs to no parameter of the model");
@@ -178,7 +181,7 @@ LanguageModel load_language_model(const std::string& folder) {
   return std::move(*model);
 }
 
-void assign_parameters(const std::string& path, const TensorFile& file, const std::string& prefix,
+void assign_parameters(const std::string& path, const files::TensorFile& file, const std::string& prefix,
                        nn::ParameterSet& parameters) {
   assign(path, file, parameters, [&](const std::string& name) { return prefix + name; });
 }

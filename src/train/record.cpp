@@ -5,8 +5,9 @@
 #include <variant>
 
 #include "core/excerpt.h"
-#include "core/json_scanner.h"
 #include "core/shortest.h"
+#include "files/json_scanner.h"
+#include "fovea/files/bytes.h"
 #include "train/validation_json.h"
 
 namespace fovea::train {
@@ -47,9 +48,9 @@ std::string shortest_float(float value) {
 // The options of training.json, each as the text that stands there.
 std::map<std::string, std::string> read_options(const std::string& path) {
   constexpr std::size_t largest_file = std::size_t{256} << 20, most_options = 100;
-  std::string text = models::read_file(path, largest_file);
+  std::string text = files::read_file(path, largest_file);
   std::map<std::string, std::string> options;
-  JsonScanner scanner(path, text, JsonScanner::Position::line);
+  files::JsonScanner scanner(path, text, files::JsonScanner::Position::line);
   scanner.open_object("an object of a training's curve and options");
   for (std::string_view key; scanner.next_member(key);) {
     if (key != "options") {
@@ -108,7 +109,7 @@ void save_record(const std::string& folder, const TrainingRecord& record, const 
                    {"seconds", state.seconds},
                    {"curve", curve},
                    {"options", options}};
-  models::write_file_atomically(path_of(folder), whole.dump(1) + "\n");
+  files::write_file(path_of(folder), whole.dump(1) + "\n");
 }
 
 std::vector<std::string> check_record(const std::string& folder, const TrainingRecord& record) {

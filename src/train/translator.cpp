@@ -5,7 +5,7 @@
 #include <span>
 #include <sstream>
 
-#include "fovea/models/weights.h"
+#include "fovea/models/model_folder.h"
 
 namespace fovea::train {
 

@@ -10,7 +10,8 @@
 #include <numeric>
 
 #include "fovea/core/philox.h"
-#include "fovea/models/weights.h"
+#include "fovea/files/bytes.h"
+#include "fovea/models/model_folder.h"
 
 namespace fovea::models {
 namespace {
@@ -226,7 +227,7 @@ TEST_F(Folder, BringsBackTheModelThatWasSaved) {
   // Embeddings and the last norm were multiplied, and divided again: roundings as those of a sum.
   for (std::int64_t i = 0; i < a.count(); ++i) EXPECT_NEAR(a.data<float>()[i], b.data<float>()[i], tolerance);
   // Starcoder2's names, and embeddings that are the input as they stand.
-  const TensorFile file = load_safetensors((path / "model.safetensors").string());
+  const files::TensorFile file = files::load_safetensors((path / "model.safetensors").string());
   const Tensor* table = file.find("model.embed_tokens.weight");
   ASSERT_NE(table, nullptr);
   EXPECT_FLOAT_EQ(
@@ -241,7 +242,7 @@ TEST_F(Folder, BringsBackTheModelThatWasSaved) {
 
 TEST_F(Folder, RefusesWhatIsNotThisModel) {
   save_model(path.string(), tiny(32));
-  const std::string good = read_file((path / "config.json").string(), 1 << 20);
+  const std::string good = files::read_file((path / "config.json").string(), 1 << 20);
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     const std::size_t at = text.find(from);

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace fovea {
+namespace fovea::files {
 
 class JsonScanner {
  public:
@@ -78,4 +78,4 @@ class JsonScanner {
 /// however long.
 void check_json_object(const std::string& file, std::string text, int depth);
 
-}  // namespace fovea
+}  // namespace fovea::files

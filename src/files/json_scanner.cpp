@@ -1,4 +1,4 @@
-#include "core/json_scanner.h"
+#include "files/json_scanner.h"
 
 #include <charconv>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "core/excerpt.h"
 #include "fovea/core/error.h"
 
-namespace fovea {
+namespace fovea::files {
 namespace {
 
 // What a value is that begins with this character; "" if none does.
@@ -291,4 +291,4 @@ void check_json_object(const std::string& file, std::string text, int depth) {
   scanner.finish();
 }
 
-}  // namespace fovea
+}  // namespace fovea::files

@@ -9,7 +9,7 @@
 
 #include "fovea/core/tensor.h"
 
-namespace fovea::models {
+namespace fovea::files {
 
 /// One tensor, in 32 bytes: a header of nothing but tensors has 52 bytes for each of them, and what reading
 /// it costs is to stay near its own size. Name and shape therefore stay in the text.
@@ -37,4 +37,4 @@ Shape shape_of(const SafetensorsEntry& entry, std::string& text);
 /// "F32". Dtypes F32, F64, F16, BF16.
 const char* safetensors_name(DType dtype);
 
-}  // namespace fovea::models
+}  // namespace fovea::files

@@ -5,7 +5,7 @@
 
 #include "fovea/core/tensor.h"
 
-namespace fovea::cli {
+namespace fovea::files {
 
 /// Throws FileError naming what is wrong and where: another dtype, Fortran order, a size that does not fit
 /// the file.
@@ -13,4 +13,4 @@ Tensor read_npy(const std::string& path);
 /// F32 and f64. Throws FileError.
 void write_npy(const std::string& path, const Tensor& tensor);
 
-}  // namespace fovea::cli
+}  // namespace fovea::files

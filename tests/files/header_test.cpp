@@ -12,9 +12,9 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
-#include "core/json_scanner.h"
+#include "files/json_scanner.h"
 #include "fovea/core/philox.h"
-#include "fovea/models/weights.h"
+#include "fovea/files/safetensors.h"
 
 // Every operator new of this program is counted, so that a bound on memory is one on bytes, not on a clock or
 // on what the machine happens to have free.
@@ -58,7 +58,7 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
   uncounted(memory);
 }
 
-namespace fovea::models {
+namespace fovea::files {
 namespace {
 
 namespace fs = std::filesystem;
@@ -329,4 +329,4 @@ TEST(ConfigText, MutationsAreRefusedWhereAnotherParserRefusesThem) {
 }
 
 }  // namespace
-}  // namespace fovea::models
+}  // namespace fovea::files

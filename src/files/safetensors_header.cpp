@@ -1,4 +1,4 @@
-#include "models/safetensors_header.h"
+#include "files/safetensors_header.h"
 
 #include <algorithm>
 #include <array>
@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "core/excerpt.h"
-#include "core/json_scanner.h"
+#include "files/json_scanner.h"
 
-namespace fovea::models {
+namespace fovea::files {
 namespace {
 
 constexpr std::size_t text_begin = 8;  // after the size of the header
@@ -212,4 +212,4 @@ Shape shape_of(const SafetensorsEntry& entry, std::string& text) {
   return read_shape(scanner, begin);
 }
 
-}  // namespace fovea::models
+}  // namespace fovea::files

@@ -1,4 +1,4 @@
-#include "cli/npy.h"
+#include "fovea/files/npy.h"
 
 #include <charconv>
 #include <cstring>
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <vector>
 
-namespace fovea::cli {
+namespace fovea::files {
 namespace {
 
 // The header is a Python dictionary: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }.
@@ -126,4 +126,4 @@ void write_npy(const std::string& path, const Tensor& tensor) {
   if (!stream) throw FileError(path, -1, "cannot be written");
 }
 
-}  // namespace fovea::cli
+}  // namespace fovea::files
