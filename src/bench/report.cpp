@@ -1,13 +1,14 @@
 #include "bench/report.h"
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 
 #include "bench/measure.h"
 #include "bench/probes.h"
+#include "files/json.h"
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
+#include "fovea/files/bytes.h"
 #include "fovea/plan/plan.h"
 
 namespace fovea::bench {
@@ -117,19 +118,16 @@ json measure_report(const ReportOptions& o, const std::vector<BenchCase>& cases,
 }
 
 json read_report(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw FileError(path, 0, "cannot be read");
-  json report = json::parse(file, nullptr, false);
-  if (!report.is_object() || !report.contains("rows") || !report.contains("peaks"))
+  constexpr std::size_t longest_report = std::size_t{1} << 26;
+  constexpr int depth = 8;
+  json report = files::read_json_object(path, longest_report, depth);
+  if (!report.contains("rows") || !report.contains("peaks"))
     throw FileError(path, 0, "is no report that fovea bench kernels --json wrote");
   return report;
 }
 
 void write_report(const std::string& path, const json& report) {
-  std::ofstream file(path);
-  file << report.dump(1) << "\n";
-  file.close();
-  if (!file) throw FileError(path, 0, "cannot be written");
+  files::write_file(path, report.dump(1) + "\n");
 }
 
 }  // namespace fovea::bench

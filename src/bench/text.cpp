@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <vector>
 
 #include "bench/probes.h"
 #include "fovea/core/error.h"
+#include "fovea/files/bytes.h"
 
 namespace fovea::bench {
 namespace {
@@ -187,18 +186,15 @@ std::string refusals_text(const json& report) {
 }
 
 void write_markdown(const std::string& path, const json& report) {
-  std::ifstream in(path, std::ios::binary);
-  std::string page{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  constexpr std::size_t longest_page = std::size_t{1} << 24;
+  std::string page = files::read_file(path, longest_page);
   const std::string begin = "<!-- bench:begin -->\n", end = "<!-- bench:end -->";
   const std::size_t from = page.find(begin), to = page.find(end);
-  if (!in || from == std::string::npos || to == std::string::npos || to < from)
+  if (from == std::string::npos || to == std::string::npos || to < from)
     throw FileError(path, 0,
                     "has no place for the table between <!-- bench:begin --> and <!-- bench:end -->");
   page.replace(from + begin.size(), to - from - begin.size(), "\n" + markdown_of(report) + "\n");
-  std::ofstream out(path, std::ios::binary);
-  out << page;
-  out.close();
-  if (!out) throw FileError(path, 0, "cannot be written");
+  files::write_file(path, page);
 }
 
 }  // namespace fovea::bench

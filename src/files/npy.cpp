@@ -2,17 +2,22 @@
 
 #include <charconv>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
+#include <string_view>
 #include <vector>
+
+#include "files/input.h"
+#include "fovea/core/error.h"
+#include "fovea/files/bytes.h"
 
 namespace fovea::files {
 namespace {
 
+constexpr std::uint64_t longest_header = std::uint64_t{1} << 20;
+
 // The header is a Python dictionary: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }.
 class Header {
  public:
-  Header(const std::string& path, std::string text) : path_(path), text_(std::move(text)) {}
+  Header(const InputFile& file, std::string text) : file_(file), text_(std::move(text)) {}
 
   DType dtype() const {
     const std::string descr = value_of("descr");
@@ -49,7 +54,7 @@ class Header {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& reason) const { throw FileError(path_, 10, reason); }
+  [[noreturn]] void fail(const std::string& reason) const { file_.fail(10, reason); }
   std::string value_of(const std::string& key) const {
     for (const char quote : {'\'', '"'}) {
       const std::size_t at = text_.find(quote + key + quote);
@@ -61,69 +66,70 @@ class Header {
     }
     fail("the header has no '" + key + "'");
   }
-  std::string path_, text_;
+  const InputFile& file_;
+  std::string text_;
 };
 
 }  // namespace
 
-Tensor read_npy(const std::string& path) {
-  std::error_code error;
-  const bool regular = std::filesystem::is_regular_file(path, error);
-  std::ifstream stream(path, std::ios::binary);
-  if (!regular || !stream) throw FileError(path, -1, "cannot be opened for reading");
-  const std::uint64_t size = std::filesystem::file_size(path, error);
+Tensor read_npy(const std::filesystem::path& path) {
+  InputFile file(path);
+  const std::uint64_t size = file.size();
   unsigned char start[12] = {};
-  if (size < 10 || !stream.read(reinterpret_cast<char*>(start), 10) ||
-      std::memcmp(start, "\x93NUMPY", 6) != 0) {
-    throw FileError(path, 0, "is no .npy file (its first bytes are not \\x93NUMPY)");
-  }
+  if (size >= 10) file.take(start, 10);
+  if (std::memcmp(start, "\x93NUMPY", 6) != 0)
+    file.fail(0, "is no .npy file (its first bytes are not \\x93NUMPY)");
   if (start[6] < 1 || start[6] > 3)
-    throw FileError(path, 6, "expected format version 1 to 3, got " + std::to_string(start[6]));
+    file.fail(6, "expected format version 1 to 3, got " + std::to_string(start[6]));
   std::uint64_t header_size = start[8] + 256u * start[9], begin = 10;
   if (start[6] > 1) {
-    if (!stream.read(reinterpret_cast<char*>(start) + 10, 2))
-      throw FileError(path, 10, "ends inside its header");
+    if (size < 12) file.fail(10, "ends inside its header");
+    file.take(start + 10, 2);
     header_size += (std::uint64_t{start[10]} << 16) + (std::uint64_t{start[11]} << 24);
     begin = 12;
   }
-  if (header_size > size - begin || header_size > (1u << 20))
-    throw FileError(path, 8, "a header of " + std::to_string(header_size) + " bytes does not fit");
+  if (header_size > size - begin || header_size > longest_header)
+    file.fail(8, "a header of " + std::to_string(header_size) + " bytes does not fit");
   std::string text(header_size, '\0');
-  if (!stream.read(text.data(), static_cast<std::streamsize>(header_size)))
-    throw FileError(path, 10, "ends inside its header");
-  const Header header(path, text);
+  file.take(text.data(), header_size);
+  const Header header(file, text);
   header.check_order();
   const DType dtype = header.dtype();
   const Shape shape = header.shape();
   const std::uint64_t room = size - begin - header_size, element = size_of(dtype);
   if (static_cast<std::uint64_t>(shape.count()) > room / element ||
       static_cast<std::uint64_t>(shape.count()) * element != room) {
-    throw FileError(path, static_cast<std::int64_t>(begin + header_size),
-                    "expected " + to_string(shape) + " elements of " + std::to_string(element) +
-                        " bytes, got " + std::to_string(room) + " bytes");
+    file.fail(static_cast<std::int64_t>(begin + header_size),
+              "expected " + to_string(shape) + " elements of " + std::to_string(element) + " bytes, got " +
+                  std::to_string(room) + " bytes");
   }
   Tensor tensor(dtype, shape);
-  if (room > 0 && !stream.read(reinterpret_cast<char*>(tensor.raw()), static_cast<std::streamsize>(room)))
-    throw FileError(path, -1, "ends early");
+  if (room > 0) file.take(tensor.raw(), room);
   return tensor;
 }
 
-void write_npy(const std::string& path, const Tensor& tensor) {
+void write_npy(const std::filesystem::path& path, const Tensor& tensor) {
+  if (tensor.dtype() != DType::f32 && tensor.dtype() != DType::f64)
+    throw InvalidArgument("write_npy", "tensor", "f32 or f64", std::string(to_string(tensor.dtype())));
   std::string shape = "(";
   for (const std::int64_t size : tensor.shape().sizes()) shape += std::to_string(size) + ", ";
   std::string header = std::string("{'descr': '") + (tensor.dtype() == DType::f64 ? "<f8" : "<f4") +
                        "', 'fortran_order': False, 'shape': " + shape + "), }";
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 11, ' ');  // data begins at a multiple of 64
   header += '\n';
-  std::ofstream stream(path, std::ios::binary);
-  stream.write("\x93NUMPY\x01\x00", 8);
-  const unsigned char bytes[2] = {static_cast<unsigned char>(header.size() % 256),
-                                  static_cast<unsigned char>(header.size() / 256)};
-  stream.write(reinterpret_cast<const char*>(bytes), 2);
-  stream << header;
-  stream.write(reinterpret_cast<const char*>(tensor.raw()), static_cast<std::streamsize>(tensor.bytes()));
-  stream.flush();
-  if (!stream) throw FileError(path, -1, "cannot be written");
+  const char start[] = {'\x93',
+                        'N',
+                        'U',
+                        'M',
+                        'P',
+                        'Y',
+                        1,
+                        0,
+                        static_cast<char>(header.size() % 256),
+                        static_cast<char>(header.size() / 256)};
+  const std::string_view pieces[] = {
+      {start, sizeof(start)}, header, {reinterpret_cast<const char*>(tensor.raw()), tensor.bytes()}};
+  write_file(path, pieces);
 }
 
 }  // namespace fovea::files

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "files/json_scanner.h"
-#include "fovea/core/philox.h"
+#include "files/mutated.h"
 #include "fovea/files/safetensors.h"
 
 // Every operator new of this program is counted, so that a bound on memory is one on bytes, not on a clock or
@@ -202,62 +202,6 @@ TEST_F(Headers, ErrorsSayWhereAndWhat) {
   says(R"({"__metadata__":{"k":1}})", 21, "metadata 'k': expected text, got a number");
   says(R"({"__metadata__":{"k":"","k":""}})", 28, "metadata 'k': is there twice");
   says(R"({"__metadata__":{},"__metadata__":{}})", 19, "two entries are named '__metadata__'");
-}
-
-// Replaces, inserts, removes and repeats pieces of JSON and single bytes.
-std::string mutated(std::string text, PhiloxStream& random) {
-  static const std::string pieces[] = {"{",
-                                       "}",
-                                       "[",
-                                       "]",
-                                       ",",
-                                       ":",
-                                       "\"",
-                                       "null",
-                                       "true",
-                                       "-1",
-                                       "1e999",
-                                       "0.5",
-                                       "\\u0",
-                                       "\\ud800",
-                                       "\xc3",
-                                       "\xe2\x82",
-                                       "\"dtype\"",
-                                       "\"shape\"",
-                                       "\"a\":",
-                                       "[[[[[[[[",
-                                       "{\"a\":{\"a\":",
-                                       "18446744073709551616",
-                                       "9223372036854775807",
-                                       "00",
-                                       " ",
-                                       "\n",
-                                       "\x01",
-                                       "\"__metadata__\":{\"k\":\"v\"},"};
-  for (std::uint32_t changes = 1 + random.next_below(3); changes > 0; --changes) {
-    const std::size_t at = random.next_below(static_cast<std::uint32_t>(text.size() + 1));
-    switch (random.next_below(6)) {
-      case 0:
-        text.insert(at, pieces[random.next_below(std::size(pieces))]);
-        break;
-      case 1:
-        text.erase(at, 1 + random.next_below(8));
-        break;
-      case 2:
-        if (at < text.size()) text[at] = static_cast<char>(random.next_below(256));
-        break;
-      case 3:
-        text.insert(at, text.substr(at / 2, random.next_below(40)));
-        break;
-      case 4:
-        if (at < text.size()) text[at] = static_cast<char>('0' + random.next_below(10));
-        break;
-      default:
-        text.resize(random.next_below(20) == 0 ? at : text.size());
-        break;
-    }
-  }
-  return text;
 }
 
 // What loads is what another parser reads there; what another parser refuses is refused.

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "files/scratch.h"
 #include "fovea/core/philox.h"
 #include "fovea/files/bytes.h"
 
@@ -18,22 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder of this test's own, gone afterwards.
-class Files : public testing::Test {
- protected:
-  Files() : folder_(fs::temp_directory_path() / ("fovea-weights-" + std::to_string(::getpid()))) {
-    fs::create_directories(folder_);
-  }
-  ~Files() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  std::string write(const std::string& name, const std::string& bytes) const {
-    fs::create_directories(fs::path(path(name)).parent_path());
-    fs::remove(path(name));  // ext4 flushes a file that is truncated and written again
-    std::ofstream(path(name), std::ios::binary) << bytes;
-    return path(name);
-  }
-  fs::path folder_;
-};
+class Files : public ScratchFolder {};
 
 std::string safetensors(const std::string& header, const std::string& data) {
   const std::uint64_t size = header.size();
@@ -191,10 +177,8 @@ TEST_F(Files, AFailedWriteLeavesTheOldFile) {
 
 // Truncations, flipped bits, junk: an error with the file's name, or a file that still is well-formed; never
 // a crash or a huge allocation.
-TEST(Safetensors, DamagedFilesAreRefused) {
-  const auto folder = std::filesystem::temp_directory_path() / "fovea-safetensors-test";
-  std::filesystem::create_directories(folder);
-  const std::string path = (folder / "x.safetensors").string();
+TEST_F(Files, DamagedFilesAreRefused) {
+  const std::string path = this->path("x.safetensors");
   TensorFile file;
   file.tensors = {{"a", Tensor::zeros(DType::f32, {3, 4})}, {"b", Tensor::zeros(DType::f64, {5})}};
   file.metadata["k"] = "v";
@@ -224,8 +208,7 @@ TEST(Safetensors, DamagedFilesAreRefused) {
   std::string huge = good;
   huge.replace(0, 8, "\xff\xff\xff\xff\xff\xff\xff\x7f");
   attempt(huge, true);
-  EXPECT_THROW(load_safetensors((folder / "none").string()), FileError);
-  std::filesystem::remove_all(folder);
+  EXPECT_THROW(load_safetensors(this->path("none")), FileError);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // NumPy's .npy files (format versions 1 to 3): C order, little-endian f4 and f8.
 #pragma once
 
-#include <string>
+#include <filesystem>
 
 #include "fovea/core/tensor.h"
 
@@ -9,8 +9,8 @@ namespace fovea::files {
 
 /// Throws FileError naming what is wrong and where: another dtype, Fortran order, a size that does not fit
 /// the file.
-Tensor read_npy(const std::string& path);
-/// F32 and f64. Throws FileError.
-void write_npy(const std::string& path, const Tensor& tensor);
+Tensor read_npy(const std::filesystem::path& path);
+/// F32 and f64, else throws InvalidArgument. Written as write_file does. Throws FileError.
+void write_npy(const std::filesystem::path& path, const Tensor& tensor);
 
 }  // namespace fovea::files
