@@ -1,4 +1,3 @@
-// Models on disk: a folder of config.json and model.safetensors.
 #include "fovea/models/model_folder.h"
 
 #include <algorithm>
@@ -15,6 +14,8 @@
 
 namespace fovea::models {
 namespace {
+
+constexpr std::size_t longest_config = std::size_t{1} << 20;
 
 // Parameters are f32; files of other libraries may hold them wider or narrower.
 void convert(const Tensor& from, Tensor& to) {
@@ -68,7 +69,7 @@ void save(const std::string& folder, const nn::ParameterSet& parameters, Rename 
   for (const nn::Parameter& parameter : parameters.all())
     file.tensors.push_back({rename(parameter.name), parameter.value});
   files::save_safetensors(folder + "/model.safetensors", file);
-  files::write_file(folder + "/config.json", config);
+  files::write_file(config_path(folder), config);
 }
 
 template <class Name>
@@ -98,25 +99,23 @@ void assign(const std::string& path, const files::TensorFile& file, nn::Paramete
 
 // The model of a folder: `read` makes a config of config.json's text, `make` a model of the config.
 template <class Read, class Make>
-auto load(const std::string& folder, Rename rename, Read&& read, Make&& make) {
-  const std::string config_path = folder + "/config.json", weights = folder + "/model.safetensors";
-  const std::string text = files::read_file(config_path, 1u << 20);
-  files::check_json_object(config_path, text, config_depth);
-  const files::TensorFile file = files::load_safetensors(weights);
+auto load(const ModelFolder& folder, Rename rename, Read&& read, Make&& make) {
+  const std::string weights = files::find_weights(folder.path()).string();
+  const files::TensorFile file = files::load_weights(weights);
   std::int64_t elements = 0;
   for (const files::NamedTensor& named : file.tensors) elements += named.tensor.count();
   auto model = [&] {
     try {
-      const auto config = read(text);
+      const auto config = read(folder.config());
       const std::int64_t least = least_elements(config);
       if (least > elements) {
         throw FileError(weights, -1,
                         "holds " + std::to_string(elements) +
                             " elements, and the model of config.json at least " + std::to_string(least));
       }
-      return make(text, config);
+      return make(config);
     } catch (const InvalidArgument& error) {
-      throw FileError(config_path, -1, error.what());
+      throw FileError(config_path(folder.path()).string(), -1, error.what());
     }
   }();
   assign(weights, file, model->parameters(), rename);
@@ -136,9 +135,17 @@ void save_model(const std::string& folder, const SequenceToSequence& model) {
   save(folder, model.parameters(), as_it_is, model.config());
 }
 
+ModelFolder::ModelFolder(const std::filesystem::path& folder)
+    : path_(folder), config_(files::read_file(config_path(folder), longest_config)) {
+  files::check_json_object(config_path(folder).string(), config_, config_depth);
+}
+
+std::unique_ptr<SequenceToSequence> ModelFolder::sequence_to_sequence() const {
+  return load(*this, as_it_is, read_config, [this](const ModelConfig&) { return make_model(config_, 0); });
+}
+
 std::unique_ptr<SequenceToSequence> load_model(const std::string& folder) {
-  return load(folder, as_it_is, read_config,
-              [](const std::string& text, const ModelConfig&) { return make_model(text, 0); });
+  return ModelFolder(folder).sequence_to_sequence();
 }
 
 namespace {
@@ -171,14 +178,25 @@ void save_model(const std::string& folder, const LanguageModel& model) {
   save(folder, theirs, as_starcoder, write_config(model.config()));
 }
 
-LanguageModel load_language_model(const std::string& folder) {
-  auto model = load(folder, as_starcoder, read_language_config,
-                    [](const std::string&, const LanguageModelConfig& config) {
-                      return std::make_unique<LanguageModel>(config, 0);
-                    });
+LanguageModel ModelFolder::language_model() const {
+  auto model = load(*this, as_starcoder, read_language_config, [](const LanguageModelConfig& config) {
+    return std::make_unique<LanguageModel>(config, 0);
+  });
   const float factor = embedding_factor(*model);
   multiply(model->parameters(), 1.0f / factor, factor);
   return std::move(*model);
+}
+
+LanguageModel load_language_model(const std::string& folder) {
+  return ModelFolder(folder).language_model();
+}
+
+std::filesystem::path config_path(const std::filesystem::path& folder) {
+  return folder / "config.json";
+}
+
+std::filesystem::path training_path(const std::filesystem::path& folder) {
+  return folder / "training.json";
 }
 
 void assign_parameters(const std::string& path, const files::TensorFile& file, const std::string& prefix,

@@ -8,16 +8,13 @@
 #include "core/shortest.h"
 #include "files/json_scanner.h"
 #include "fovea/files/bytes.h"
+#include "fovea/models/model_folder.h"
 #include "train/validation_json.h"
 
 namespace fovea::train {
 namespace {
 
 using nlohmann::json;
-
-std::string path_of(const std::string& folder) {
-  return folder + "/training.json";
-}
 
 std::string quoted(const std::string& text) {
   return '"' + text + '"';
@@ -109,11 +106,11 @@ void save_record(const std::string& folder, const TrainingRecord& record, const 
                    {"seconds", state.seconds},
                    {"curve", curve},
                    {"options", options}};
-  files::write_file(path_of(folder), whole.dump(1) + "\n");
+  files::write_file(models::training_path(folder).string(), whole.dump(1) + "\n");
 }
 
 std::vector<std::string> check_record(const std::string& folder, const TrainingRecord& record) {
-  const std::string path = path_of(folder);
+  const std::string path = models::training_path(folder).string();
   const std::map<std::string, std::string> kept = read_options(path);
   std::vector<std::string> refused, changed;
   // As numbers, where both are: a person may have written 1e-3 for 0.001.

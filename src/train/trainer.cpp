@@ -244,8 +244,8 @@ class Trainer {
         result.averaged = true;
       }
     }
-    const std::string path = options_.folder + "/model.safetensors";
-    models::assign_parameters(path, files::load_safetensors(path), "", model_.parameters());
+    const std::filesystem::path weights = files::find_weights(options_.folder);
+    models::assign_parameters(weights.string(), files::load_weights(weights), "", model_.parameters());
     return result;
   }
 

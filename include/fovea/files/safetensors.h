@@ -2,6 +2,7 @@
 // read with every size checked before anything is allocated, written beside and renamed.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -32,5 +33,25 @@ TensorFile load_safetensors(const std::filesystem::path& path);
 /// Writes `path`.partial, syncs it and renames it, so that a crash leaves the old file or the new one. Throws
 /// FileError.
 void save_safetensors(const std::filesystem::path& path, const TensorFile& file);
+
+/// Tensors in several files, as Hugging Face's libraries cut models that are too large for one. `index`, such
+/// as model.safetensors.index.json, is a JSON object of at most 100,000,000 bytes whose weight_map gives for
+/// each tensor the file that holds it: the plain name of a .safetensors file beside the index. Throws
+/// FileError for any other name, a tensor that is named twice, that its shard lacks, or that a shard has and
+/// the index does not give to it, for more than 10,000 shards, and for what load_safetensors refuses in a
+/// shard. Metadata are those of all shards together.
+TensorFile load_sharded_safetensors(const std::filesystem::path& index);
+/// Writes model-00001-of-0000N.safetensors and so on into `folder`, which must exist, and at the end
+/// model.safetensors.index.json. Tensors keep their order; a shard has at most `shard_bytes` of them, or one
+/// that is larger. Each file is written as by save_safetensors, but not all of them at once: use a folder
+/// without shards. Throws FileError.
+void save_sharded_safetensors(const std::filesystem::path& folder, const TensorFile& file,
+                              std::size_t shard_bytes);
+
+/// folder/model.safetensors, or where that is missing folder/model.safetensors.index.json. Throws FileError
+/// where neither is there.
+std::filesystem::path find_weights(const std::filesystem::path& folder);
+/// What find_weights gave: one file, or where its name ends in .json an index and its shards.
+TensorFile load_weights(const std::filesystem::path& path);
 
 }  // namespace fovea::files
