@@ -1,8 +1,10 @@
 // Whole files: what is written in place of what.
 #include "fovea/files/bytes.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -40,6 +42,23 @@ TEST_F(Bytes, APipeIsWrittenInPlace) {
   EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));
   EXPECT_NO_THROW(write_file("/dev/null", "nothing"));
   EXPECT_THROW(write_file("/dev/full", "too much"), FileError);
+}
+
+// As the shell's `--out /dev/stdout >>file`: what has the file open goes on writing to it.
+TEST_F(Bytes, AnOpenFileIsWrittenInPlace) {
+  write("open", "old, and longer");
+  const int file = ::open(path("open").c_str(), O_RDWR);
+  ASSERT_GE(file, 0);
+  struct stat before {
+  }, after{};
+  ASSERT_EQ(::fstat(file, &before), 0);
+  for (const char* folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    write_file(folder + std::to_string(file), folder);
+    EXPECT_EQ(read_file(path("open"), 100), folder);
+    ASSERT_EQ(::stat(path("open").c_str(), &after), 0);
+    EXPECT_EQ(after.st_ino, before.st_ino) << folder;
+  }
+  ::close(file);
 }
 
 TEST_F(Bytes, AFolderIsNoFile) {

@@ -74,6 +74,7 @@ TEST_F(Shards, AreRefusedWithTheReason) {
     says(x + "\"y\":\"" + outside + "\"," + z + "}", "tensor 'y': expected the name of a .safetensors file");
   says(x + y + R"("w":"b.safetensors",)" + z + "}", "(byte 55): tensor 'w' is not in its shard");
   says(x + y + R"("z":"b.safetensors"})", "a.safetensors: tensor 'z' is not given to this shard");
+  says(x + y + R"("yy":"b.safetensors",)" + z + "}", "(byte 55): tensor 'yy' is not in its shard");
   says(x + z + "}", "");  // b.safetensors is no shard of this index
   says(R"({"x":"a.safetensors",)" + y.substr(0, y.size() - 1) + "}", "tensor 'z' is not given to this shard");
   says(x + y + z + R"(,"x":"b.safetensors"})", "(byte 75): tensor 'x' is there twice");
