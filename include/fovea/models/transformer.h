@@ -35,7 +35,7 @@ struct TransformerStacks {
 TransformerStacks transformer_stacks(const TransformerConfig& config);
 /// A model with layers of one's own, whose vocabulary and width are those of `config`. No config.json says
 /// what they are, so config() throws and the model cannot be saved as a folder: save its weights
-/// (models/weights.h), and make it again before they are loaded. Throws InvalidArgument for stacks of
+/// (files/safetensors.h), and make it again before they are loaded. Throws InvalidArgument for stacks of
 /// another width, and for a decoder whose blocks do not all read a memory.
 std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config,
                                                      const TransformerStacks& stacks, std::uint64_t seed);
