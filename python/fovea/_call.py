@@ -8,7 +8,8 @@ from . import scores
 from ._arrays import dtype_name, library_of
 from ._engine import asked, backward, check_unasked, forward, operands, seen
 from ._errors import InvalidArgument, named
-from ._spec import SPEC, Call, Shape, offset_of, offsets_of, plan_for, take_apart
+from ._positions import positions
+from ._spec import SPEC, Call, Shape, plan_for, take_apart
 
 __all__ = ["attention", "gradients", "explain"]
 
@@ -31,6 +32,8 @@ def attention(
     weight_heads: Optional[Sequence[int]] = None,
     weight_rows: Optional[Sequence[int]] = None,
     query_offset: Any = None,
+    query_starts: Any = None,
+    key_starts: Any = None,
     seed: Optional[int] = None,
     out: Any = None,
 ) -> Any:
@@ -61,6 +64,10 @@ def attention(
         weight_rows: the rows of queries whose weights are returned; None: all.
         query_offset: position of the first query, counted in keys, or a sequence of one a batch entry, as entries of
             a cache need that hold different numbers of keys; None: key_len - query_len.
+        query_starts, key_starts: a packed batch: entry e has the query rows from query_starts[e] to query_starts[e + 1],
+            and the keys alike: [entries + 1] each, from 0 to the number of rows (FlashAttention's cu_seqlens). The
+            batch axis is then 1, its rows are those of all entries, and everything else counts entries: masks,
+            dropout and arguments see the entry as their batch entry and positions within it.
         seed: of dropout and samples, in [0, 2^64); None: drawn anew (from PyTorch's generator for its tensors).
         out: an array for the output, apart from the inputs.
 
@@ -95,7 +102,9 @@ def attention(
     )
     library = library_of(query)
     number = library.seed_number(seed)
-    ask = asked(query_offset, number, weight_heads, weight_rows, return_lse, return_weights)
+    ask = asked(
+        query_offset, number, weight_heads, weight_rows, return_lse, return_weights, query_starts, key_starts
+    )
     check_unasked(ask, value, out)
     return library.attend(call, query, key, value, ask, seed, out)
 
@@ -117,6 +126,8 @@ def gradients(
     weight_heads: Optional[Sequence[int]] = None,
     weight_rows: Optional[Sequence[int]] = None,
     query_offset: Any = None,
+    query_starts: Any = None,
+    key_starts: Any = None,
     seed: Optional[int] = None,
     d_weights: Any = None,
     advantage: Any = None,
@@ -153,10 +164,12 @@ def gradients(
         dropout=dropout,
         weight_mods=weight_mods,
     )
-    ask = asked(query_offset, seed, weight_heads, weight_rows, lse=True)
+    ask = asked(
+        query_offset, seed, weight_heads, weight_rows, lse=True, query_starts=query_starts, key_starts=key_starts
+    )
     dtype = dtype_name(query, "query")
     shape = Shape.of(query, key, value, call)
-    chosen = plan_for(call, shape, dtype, ask.query_offset)
+    chosen = plan_for(call, shape, dtype, ask.at)
     inputs = operands(call, query, key, value, dtype)
     library = library_of(query)
     loss: dict[str, Any] = {}
@@ -192,7 +205,7 @@ def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
     batch 1, heads 2/2, queries 4, keys 4, head_dim 8, value_dim 8, f32
     ...
     """
-    offset = offset_of(arguments.pop("query_offset", None))
+    at = positions(*(arguments.pop(name, None) for name in ("query_offset", "query_starts", "key_starts")))
     for name in ("return_lse", "return_weights", "weight_heads", "weight_rows", "seed", "out"):
         arguments.pop(name, None)  # no plan depends on them
     unknown = set(arguments) - SPEC
@@ -201,4 +214,4 @@ def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
     query, key, value = seen(query), seen(key), seen(value)
     call = take_apart(query, **arguments)
     shape = Shape.of(query, key, value, call)
-    return plan_for(call, shape, dtype_name(query, "query"), offset).explain(offsets_of(offset)).rstrip("\n")
+    return plan_for(call, shape, dtype_name(query, "query"), at).explain(at.offsets()).rstrip("\n")

@@ -9,7 +9,8 @@ from typing import Any, Optional, Sequence
 from . import _core
 from ._arrays import compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
-from ._spec import Call, Shape, offset_of, one_or_each
+from ._positions import Positions, positions
+from ._spec import Call, Shape
 from ._value import integer, integers, is_array, shown
 
 
@@ -17,8 +18,7 @@ from ._value import integer, integers, is_array, shown
 class Asked:
     """What a call is asked for besides its output, and what it brings besides arrays."""
 
-    # One for all entries; or a tuple of one each, or a tensor of them.
-    query_offset: Any = None
+    at: Positions = Positions()
     seed: int = 0
     weight_heads: tuple[int, ...] = ()
     weight_rows: tuple[int, ...] = ()
@@ -28,10 +28,13 @@ class Asked:
     row_major: bool = False
 
     def options(self, key_lengths: Any) -> "_core.CallOptions":
-        offset, offsets = one_or_each(self.query_offset)
+        at = self.at.known()
+        each = isinstance(at.offset, tuple)
         return _core.CallOptions(
-            offset,
-            offsets,
+            None if each else at.offset,
+            list(at.offset) if each else [],
+            list(at.query_starts or ()),
+            list(at.key_starts or ()),
             list(integers(key_lengths, "KeyLengths.lengths")),
             list(self.weight_heads),
             list(self.weight_rows),
@@ -44,7 +47,7 @@ class Asked:
             shape.batch,
             len(self.weight_heads) or shape.num_query_heads,
             len(self.weight_rows) or shape.query_len,
-            shape.key_len,
+            self.at.longest_keys(shape.key_len),
         )
 
 
@@ -59,6 +62,8 @@ def asked(
     weight_rows: Any = None,
     lse: bool = False,
     weights: bool = False,
+    query_starts: Any = None,
+    key_starts: Any = None,
 ) -> Asked:
     if seed is None:
         seed = _SEEDS.getrandbits(63)
@@ -66,7 +71,7 @@ def asked(
     if not 0 <= number < 1 << 64:
         raise InvalidArgument("attention", "seed", "a number in [0, 2^64)", shown(number))
     return Asked(
-        offset_of(query_offset),
+        positions(query_offset, query_starts, key_starts),
         number,
         _some(weight_heads, "weight_heads"),
         _some(weight_rows, "weight_rows"),

@@ -146,6 +146,6 @@ def _of_log_sum_exp(ran: Ran, d_lse: Tensor, wanted: Sequence[str]) -> Tensors:
     }
     ask = _of_all_weights(ran.ask)
     shape = Shape.of(query, key, inputs["value"], call)
-    plan = plan_for(call, shape, dtype_name(query, "query"), ask.query_offset)
+    plan = plan_for(call, shape, dtype_name(query, "query"), ask.at)
     found = backward(plan, call, inputs, loss, wanted, ask)
     return {name: x.to(own) if name in ("query", "key") else x for name, x in found.items()}
