@@ -21,5 +21,6 @@ double best_seconds(std::int64_t repeat, const std::function<void()>& body, Cloc
 void register_bench_attention(CLI::App& bench);
 void register_bench_kernels(CLI::App& bench);
 void register_bench_mods(CLI::App& bench);
+void register_bench_packed(CLI::App& bench);
 
 }  // namespace fovea::cli
