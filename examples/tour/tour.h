@@ -1,5 +1,5 @@
-// What every C++ block of the tour (docs/tour) stands under: the public headers that the blocks use, and four
-// short functions. A block is the body of a function.
+// The header of every C++ block of the tour (docs/tour) and of docs/layers.md: the public headers that the
+// blocks use, and four short functions. A block is the body of a function.
 #pragma once
 
 #include <algorithm>

@@ -88,11 +88,11 @@ class Library:
         """What of `seed=` can be looked at before the call runs."""
         return seed
 
-    def attend(self, call: Any, query: Any, key: Any, value: Any, ask: Any, seed: Any, out: Any) -> Any:
+    def attend(self, call: Any, query: Any, key: Any, value: Any, request: Any, seed: Any, out: Any) -> Any:
         """`fovea.attention` of a spec taken apart.
 
         Args:
-            call, ask: a `Call`, and an `Asked` whose seed is `seed_number(seed)`.
+            call, request: a `Call`, and a `Request` whose seed is `seed_number(seed)`.
             seed: as the caller gave it.
         """
         raise NotImplementedError

@@ -6,7 +6,7 @@ from typing import Any, Iterable, Optional, Sequence
 
 from . import scores
 from ._arrays import dtype_name, library_of
-from ._engine import asked, backward, check_unasked, forward, operands, seen
+from ._engine import backward, check_unasked, forward, make_request, operands, seen
 from ._errors import InvalidArgument, named
 from ._spec import SPEC, Call, Shape, offset_of, offsets_of, plan_for, take_apart
 
@@ -95,9 +95,9 @@ def attention(
     )
     library = library_of(query)
     number = library.seed_number(seed)
-    ask = asked(query_offset, number, weight_heads, weight_rows, return_lse, return_weights)
-    check_unasked(ask, value, out)
-    return library.attend(call, query, key, value, ask, seed, out)
+    request = make_request(query_offset, number, weight_heads, weight_rows, return_lse, return_weights)
+    check_unasked(request, value, out)
+    return library.attend(call, query, key, value, request, seed, out)
 
 
 @named("gradients")
@@ -153,22 +153,22 @@ def gradients(
         dropout=dropout,
         weight_mods=weight_mods,
     )
-    ask = asked(query_offset, seed, weight_heads, weight_rows, lse=True)
+    request = make_request(query_offset, seed, weight_heads, weight_rows, lse=True)
     dtype = dtype_name(query, "query")
     shape = Shape.of(query, key, value, call)
-    chosen = plan_for(call, shape, dtype, ask.query_offset)
+    chosen = plan_for(call, shape, dtype, request.query_offset)
     inputs = operands(call, query, key, value, dtype)
     library = library_of(query)
     loss: dict[str, Any] = {}
     if d_output is not None:
         loss["d_output"] = library.operand(d_output)
-        loss.update(forward(chosen, call, inputs, shape, dtype, ask))
+        loss.update(forward(chosen, call, inputs, shape, dtype, request))
     for name, array in (("d_weights", d_weights), ("advantage", advantage)):
         if array is not None:
             loss[name] = library.operand(array)
     if not loss:
         raise InvalidArgument("gradients", "d_output", "an array, or d_weights or advantage", "none of them")
-    results = backward(chosen, call, inputs, loss, _differentiable(call, inputs), ask)
+    results = backward(chosen, call, inputs, loss, _differentiable(call, inputs), request)
     if isinstance(score, scores.Concat):
         results["score.W"] = library.joined(results["score.W"], results.pop("score.U"))
     return {name: library.result(x, query) for name, x in results.items()}

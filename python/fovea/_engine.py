@@ -14,7 +14,7 @@ from ._value import integer, integers, is_array, shown
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class Request:
     """What a call is asked for besides its output, and what it brings besides arrays."""
 
     # One for all entries; or a tuple of one each, or a tensor of them.
@@ -52,20 +52,20 @@ class Asked:
 _SEEDS = random.SystemRandom()
 
 
-def asked(
+def make_request(
     query_offset: Any = None,
     seed: Any = None,
     weight_heads: Any = None,
     weight_rows: Any = None,
     lse: bool = False,
     weights: bool = False,
-) -> Asked:
+) -> Request:
     if seed is None:
         seed = _SEEDS.getrandbits(63)
     number = seed if isinstance(seed, int) and not isinstance(seed, bool) else int(integer(seed, "attention.seed", bits=64))
     if not 0 <= number < 1 << 64:
         raise InvalidArgument("attention", "seed", "a number in [0, 2^64)", shown(number))
-    return Asked(
+    return Request(
         offset_of(query_offset),
         number,
         _some(weight_heads, "weight_heads"),
@@ -128,7 +128,7 @@ def forward(
     inputs: dict[str, Any],
     shape: Shape,
     dtype: str,
-    ask: Asked,
+    request: Request,
     out: Any = None,
 ) -> dict[str, Any]:
     """ "output", "log_sum_exp" and "weights", those that are asked for."""
@@ -136,13 +136,13 @@ def forward(
     outputs: dict[str, Any] = {}
     sizes = (shape.batch, shape.num_query_heads, shape.query_len, shape.value_dim)
     if shape.value_dim:
-        outputs["output"] = library.output(sizes, dtype, query, ask.row_major) if out is None else out
-    if ask.lse:
+        outputs["output"] = library.output(sizes, dtype, query, request.row_major) if out is None else out
+    if request.lse:
         outputs["log_sum_exp"] = library.empty(sizes[:3], compute_dtype(dtype), query)
-    if ask.weights or not shape.value_dim:
-        outputs["weights"] = library.empty(ask.weights_shape(shape), compute_dtype(dtype), query)
+    if request.weights or not shape.value_dim:
+        outputs["weights"] = library.empty(request.weights_shape(shape), compute_dtype(dtype), query)
     given, axes = library.handed(inputs), dict(call.structure.axes)
-    plan.attend("attention", given, library.handed(outputs), axes, ask.options(call.key_lengths))
+    plan.attend("attention", given, library.handed(outputs), axes, request.options(call.key_lengths))
     return outputs
 
 
@@ -152,7 +152,7 @@ def backward(
     inputs: dict[str, Any],
     loss: dict[str, Any],
     wanted: Sequence[str],
-    ask: Asked,
+    request: Request,
 ) -> dict[str, Any]:
     """Derivatives by the inputs named in `wanted`."""
     library, query = library_of(inputs["query"]), inputs["query"]
@@ -165,24 +165,24 @@ def backward(
             results[name] = library.empty(tuple(inputs[name].shape), compute_dtype(dtype), query)
     given, of, wanted_of = library.handed(inputs), library.handed(loss), library.handed(results)
     axes = dict(call.structure.axes)
-    plan.attend_backward("gradients", given, of, wanted_of, axes, ask.options(call.key_lengths))
+    plan.attend_backward("gradients", given, of, wanted_of, axes, request.options(call.key_lengths))
     return results
 
 
-def check_unasked(ask: Asked, value: Any, out: Any) -> None:
+def check_unasked(request: Request, value: Any, out: Any) -> None:
     """Throws for heads and rows chosen of weights that nobody asks for, and for an array for no output."""
-    for name, chosen in (("weight_heads", ask.weight_heads), ("weight_rows", ask.weight_rows)):
-        if chosen and not ask.weights and value is not None:
+    for name, chosen in (("weight_heads", request.weight_heads), ("weight_rows", request.weight_rows)):
+        if chosen and not request.weights and value is not None:
             raise InvalidArgument("attention", name, "None without return_weights=True", shown(list(chosen)))
     if value is None and out is not None:
         raise InvalidArgument("attention", "out", "None: without values there is no output", described(out))
 
 
-def results(outputs: dict[str, Any], like: Any, ask: Asked) -> Any:
+def results(outputs: dict[str, Any], like: Any, request: Request) -> Any:
     """What was asked for of what `forward` gave, in the library of `like`: an array, or a tuple of several."""
     names = [
         *(["output"] if "output" in outputs else []),
-        *(["log_sum_exp"] if ask.lse else []),
+        *(["log_sum_exp"] if request.lse else []),
         *(["weights"] if "weights" in outputs else []),
     ]
     library = library_of(like)
@@ -190,4 +190,4 @@ def results(outputs: dict[str, Any], like: Any, ask: Asked) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-__all__ = ["Asked", "asked", "backward", "check_unasked", "forward", "operands", "results", "seen"]
+__all__ = ["Request", "backward", "check_unasked", "forward", "make_request", "operands", "results", "seen"]

@@ -8,7 +8,7 @@ from typing import Any, Optional, Sequence
 
 from . import _core
 from ._arrays import library_of, others
-from ._engine import asked, check_unasked, forward, operands, results, seen
+from ._engine import check_unasked, forward, make_request, operands, results, seen
 from ._errors import InvalidArgument, named
 from ._mask import any_part
 from ._spec import SPEC, Call, PlanKey, Shape, by_sizes, check_count, known_offset, make_plan, offset_of, offsets_of, plan_for, take_apart
@@ -87,8 +87,8 @@ class Plan:
         call = self._call
         library = library_of(query)
         seed = library.seed_of_plan(call, query, key, value, seed)
-        ask = asked(query_offset, seed, weight_heads, weight_rows, return_lse, return_weights)
-        check_unasked(ask, value, out)
+        request = make_request(query_offset, seed, weight_heads, weight_rows, return_lse, return_weights)
+        check_unasked(request, value, out)
         if key_lengths is not None:
             if not self._has_lengths:
                 raise InvalidArgument(
@@ -97,12 +97,12 @@ class Plan:
             call = dataclasses.replace(call, key_lengths=integers(key_lengths, "attention.key_lengths"))
         inputs = operands(call, query, key, value, self.dtype)
         shape = Shape.of(query, key, value, call)
-        check_count(ask.query_offset, shape.batch)
+        check_count(request.query_offset, shape.batch)
         plan = self._plan
         if by_sizes(call):  # whose masks know the sizes of one call
             told = dataclasses.replace(call, library=library)
-            plan = plan_for(told, shape, self.dtype, ask.query_offset, kernel=self._key.kernel)
-        return results(forward(plan, call, inputs, shape, self.dtype, ask, out), query, ask)
+            plan = plan_for(told, shape, self.dtype, request.query_offset, kernel=self._key.kernel)
+        return results(forward(plan, call, inputs, shape, self.dtype, request, out), query, request)
 
 
 @named("plan")

@@ -70,7 +70,7 @@ class Predicate(Mask):
         by_entry = isinstance(sizes.query_offset, tuple)
         offsets = np.asarray(sizes.query_offset, np.int64)
 
-        def asked(batch: Any, head: Any, begin: int, end: int) -> Any:
+        def visible_at(batch: Any, head: Any, begin: int, end: int) -> Any:
             i = np.arange(begin, end)[None, None, :, None] + (offsets[batch] if by_entry else offsets)
             j = np.arange(sizes.key_len)[None, None, None, :]
             said = self.visible(*sizes.library.indices(batch, head, i, j))
@@ -103,7 +103,7 @@ class Predicate(Mask):
         check(1, 1)
         # Two entries and two heads show whether the answer depends on them.
         some = [np.arange(min(2, n)) for n in (sizes.batch, sizes.heads)]
-        probe = asked(some[0][:, None, None, None], some[1][None, :, None, None], 0, min(1, sizes.query_len))
+        probe = visible_at(some[0][:, None, None, None], some[1][None, :, None, None], 0, min(1, sizes.query_len))
         batch, head = (
             1 if width == 1 else n for width, n in zip(probe.shape, (sizes.batch, sizes.heads))
         )
@@ -112,7 +112,7 @@ class Predicate(Mask):
         heads = np.arange(head)[None, :, None, None]
         rows = max(1, _MOST_SITES // max(1, sizes.key_len))
         if by_entry:
-            said = lambda b, h, begin, end: asked(  # noqa: E731
+            said = lambda b, h, begin, end: visible_at(  # noqa: E731
                 np.full((1, 1, 1, 1), b), np.full((1, 1, 1, 1), h), begin, end
             )
             return mask_by_entry(sizes, self._text()[10:-1], head, rows, said)
@@ -121,7 +121,7 @@ class Predicate(Mask):
             for h in range(heads.shape[1]):
                 for begin in range(0, sizes.query_len, rows):
                     end = min(begin + rows, sizes.query_len)
-                    spans.append(asked(batches[b : b + 1], heads[:, h : h + 1], begin, end))
+                    spans.append(visible_at(batches[b : b + 1], heads[:, h : h + 1], begin, end))
         return spans.finish(
             self._text()[10:-1],
             len(batches),

@@ -7,8 +7,8 @@
 
 namespace fovea::cli {
 
-/// Throws FileError naming what is wrong and where: another dtype, Fortran order, a size that does not fit
-/// the file.
+/// Throws FileError with the fault and its place: another dtype, Fortran order, a size that does not fit the
+/// file.
 Tensor read_npy(const std::string& path);
 /// F32 and f64. Throws FileError.
 void write_npy(const std::string& path, const Tensor& tensor);

@@ -1,4 +1,4 @@
-// Whole files in and out, for this room only.
+// Whole files in and out, for this directory only.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace fovea::text {
 
 /// Throws FileError when `file` cannot be read or holds more than `max_bytes` (nothing is allocated then).
 std::string read_bytes(const std::filesystem::path& file, std::uintmax_t max_bytes);
-/// Writes beside and renames, so that a killed program leaves the old file or the new one.
+/// Writes a second file and renames it, so that a killed program leaves the old file or the new one.
 void write_bytes(const std::filesystem::path& file, std::string_view bytes);
 
 }  // namespace fovea::text

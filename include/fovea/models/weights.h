@@ -1,5 +1,5 @@
-// Tensors on disk: the safetensors format (an 8-byte header size, a JSON header, raw little-endian data),
-// read with every size checked before anything is allocated, written beside and renamed.
+// Tensors on disk in the safetensors format: an 8-byte header size, a JSON header, raw little-endian data.
+// The reader checks every size before it allocates. The writer writes a second file and renames it.
 #pragma once
 
 #include <map>
@@ -23,11 +23,12 @@ struct TensorFile {
   const Tensor* find(const std::string& name) const;
 };
 
-/// Throws FileError with the byte for anything that is not a well-formed file: a header above the format's
-/// 100,000,000 bytes, JSON of another shape, names twice, overlaps, gaps. Dtypes F32, F64, F16, BF16, at most
-/// 10,000 entries of metadata. A file that is refused costs at most twice its size in memory, one that loads
-/// at most eight times (a file of nothing but named scalars; one of real tensors, its size), and time n log n
-/// in its tensors; either plus 1 MB. Tensors come in the order of their names.
+/// Reads F32, F64, F16 and BF16 tensors, in the order of their names, and at most 10,000 entries of metadata.
+/// Throws FileError with the byte for a file that is not well-formed: a header above the format's 100,000,000
+/// bytes, JSON of another shape, repeated names, overlaps, gaps. A refused file costs memory of at most twice
+/// its size plus 1 MB. A file that loads costs at most eight times its size plus 1 MB. Eight times is a file
+/// of nothing but named scalars; one of real tensors costs its size. The time is n log n in the number of
+/// tensors.
 TensorFile load_safetensors(const std::string& path);
 /// Writes `path`.partial, syncs it and renames it, so that a crash leaves the old file or the new one. Throws
 /// FileError.
@@ -41,8 +42,8 @@ std::string read_file(const std::string& path, std::size_t limit);
 void save_model(const std::string& folder, const SequenceToSequence& model);
 /// Throws FileError: missing, unexpected or wrongly shaped tensors are named.
 std::unique_ptr<SequenceToSequence> load_model(const std::string& folder);
-/// Copies tensors named `prefix` + parameter name into the parameters, converted to f32; each must be there,
-/// of the right shape. Throws FileError.
+/// Copies the tensors named `prefix` + parameter name into the parameters, converted to f32. Each must be
+/// there and have the parameter's shape. Throws FileError.
 void assign_parameters(const std::string& path, const TensorFile& file, const std::string& prefix,
                        nn::ParameterSet& parameters);
 

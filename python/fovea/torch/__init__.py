@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Optional, Sequence
 
-from .._engine import asked
+from .._engine import make_request
 from .._spec import take_apart
 from ..normalizers import HardSample
 from . import _op
@@ -54,4 +54,4 @@ def score_function(
     call = take_apart(
         query, score=score, mods=mods, mask=mask, normalizer=HardSample(), scale=scale
     )
-    return _op.score_function(call, query, key, value, advantage, asked(query_offset, 0), seed)
+    return _op.score_function(call, query, key, value, advantage, make_request(query_offset, 0), seed)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import _core
 from .._arrays import dtype_name
-from .._engine import Asked, backward
+from .._engine import Request, backward
 from .._errors import InvalidArgument
 from .._spec import Call, Shape, Structure, plan_for
 from ._tensors import TENSORS
@@ -40,7 +40,7 @@ class Ran:
     plan: "_core.Plan"
     call: Call
     inputs: Tensors
-    ask: Asked
+    request: Request
     output: Optional[Tensor]
     log_sum_exp: Optional[Tensor]
 
@@ -105,12 +105,12 @@ def _of_output_and_weights(ran: Ran, loss: Loss, wanted: Sequence[str]) -> Tenso
         return {}
     given = {"output": ran.output, "log_sum_exp": ran.log_sum_exp, "d_output": loss.output, "d_weights": loss.weights}
     arrays = {name: TENSORS.operand(x) for name, x in given.items() if x is not None}
-    ask = ran.ask if loss.weights is not None else _of_all_weights(ran.ask)
-    return backward(ran.plan, ran.call, ran.inputs, arrays, wanted, ask)
+    request = ran.request if loss.weights is not None else _of_all_weights(ran.request)
+    return backward(ran.plan, ran.call, ran.inputs, arrays, wanted, request)
 
 
-def _of_all_weights(ask: Asked) -> Asked:
-    return dataclasses.replace(ask, weight_heads=(), weight_rows=())
+def _of_all_weights(request: Request) -> Request:
+    return dataclasses.replace(request, weight_heads=(), weight_rows=())
 
 
 def _of_log_sum_exp(ran: Ran, d_lse: Tensor, wanted: Sequence[str]) -> Tensors:
@@ -144,8 +144,8 @@ def _of_log_sum_exp(ran: Ran, d_lse: Tensor, wanted: Sequence[str]) -> Tensors:
         "log_sum_exp": ran.log_sum_exp.contiguous(),
         "d_output": torch.ones_like(d_lse).unsqueeze(-1),
     }
-    ask = _of_all_weights(ran.ask)
+    request = _of_all_weights(ran.request)
     shape = Shape.of(query, key, inputs["value"], call)
-    plan = plan_for(call, shape, dtype_name(query, "query"), ask.query_offset)
-    found = backward(plan, call, inputs, loss, wanted, ask)
+    plan = plan_for(call, shape, dtype_name(query, "query"), request.query_offset)
+    found = backward(plan, call, inputs, loss, wanted, request)
     return {name: x.to(own) if name in ("query", "key") else x for name, x in found.items()}

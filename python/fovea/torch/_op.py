@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import masks
 from .._arrays import compute_dtype, described, dtype_name
-from .._engine import Asked, backward, forward, operands
+from .._engine import Request, backward, forward, operands
 from .._errors import InvalidArgument
 from .._mask import any_part, replaced
 from .._spec import Call, Shape, Structure, known_offset, plan_for
@@ -42,9 +42,9 @@ def new_seed() -> Tensor:
 
 
 def attention(
-    call: Call, query: Tensor, key: Any, value: Any, ask: Asked, seed: Any, out: Optional[Tensor] = None
+    call: Call, query: Tensor, key: Any, value: Any, request: Request, seed: Any, out: Optional[Tensor] = None
 ) -> Any:
-    """See `fovea.attention`. `ask.seed` is not read: `seed` is None, a number or a tensor of one."""
+    """See `fovea.attention`. `request.seed` is not read: `seed` is None, a number or a tensor of one."""
     query, key, value = _autocast(
         _checked("query", query), _checked("key", key), _checked("value", value)
     )
@@ -53,21 +53,21 @@ def attention(
     if not _is_plain(query, key, value, *call.parameters.values()):
         if out is not None:
             raise InvalidArgument("attention", "out", "None in a graph", described(out))
-        return _through_operator(call, query, key, value, ask, seed)
+        return _through_operator(call, query, key, value, request, seed)
     if draws(call.structure):
-        ask = dataclasses.replace(ask, seed=_number(new_seed() if seed is None else seed))
+        request = dataclasses.replace(request, seed=_number(new_seed() if seed is None else seed))
     if not isinstance(call.key_lengths, tuple):
         call = dataclasses.replace(call, key_lengths=integers(call.key_lengths, "KeyLengths.lengths"))
-    if isinstance(ask.query_offset, Tensor):
-        ask = dataclasses.replace(ask, query_offset=known_offset(ask.query_offset))
+    if isinstance(request.query_offset, Tensor):
+        request = dataclasses.replace(request, query_offset=known_offset(request.query_offset))
     tensors = (query, key, value, *call.parameters.values())
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         if out is not None:
             raise InvalidArgument("attention", "out", "None where gradients are wanted", described(out))
-        outputs = _Attention.apply(call, ask, *tensors)
+        outputs = _Attention.apply(call, request, *tensors)
     else:
-        outputs = _run(call, ask, query, key, value, out)[1]
-    return _chosen(outputs, ask, value is not None)
+        outputs = _run(call, request, query, key, value, out)[1]
+    return _chosen(outputs, request, value is not None)
 
 
 def checked_for_plan(call: Call, query: Tensor, key: Any, value: Any, seed: Any) -> int:
@@ -159,35 +159,35 @@ def _number(seed: Any) -> int:
     return int(seed)
 
 
-def _chosen(outputs: tuple[Any, Any, Any], ask: Asked, has_value: bool) -> Any:
+def _chosen(outputs: tuple[Any, Any, Any], request: Request, has_value: bool) -> Any:
     found = [
         *([outputs[0]] if has_value else []),
-        *([outputs[1]] if ask.lse else []),
-        *([outputs[2]] if ask.weights or not has_value else []),
+        *([outputs[1]] if request.lse else []),
+        *([outputs[2]] if request.weights or not has_value else []),
     ]
     return found[0] if len(found) == 1 else tuple(found)
 
 
 def _run(
-    call: Call, ask: Asked, query: Any, key: Any, value: Any, out: Any = None
+    call: Call, request: Request, query: Any, key: Any, value: Any, out: Any = None
 ) -> tuple[Any, tuple[Any, Any, Any]]:
     """(the plan, (output, log-sum-exp, weights))."""
     dtype = dtype_name(query, "query")
     shape = Shape.of(query, key, value, call)
-    plan = plan_for(call, shape, dtype, ask.query_offset)
-    outputs = forward(plan, call, operands(call, query, key, value, dtype), shape, dtype, ask, out)
+    plan = plan_for(call, shape, dtype, request.query_offset)
+    outputs = forward(plan, call, operands(call, query, key, value, dtype), shape, dtype, request, out)
     return plan, (outputs.get("output"), outputs.get("log_sum_exp"), outputs.get("weights"))
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, call: Call, ask: Asked, *tensors: Optional[Tensor]) -> tuple[Any, Any, Any]:
+    def forward(ctx: Any, call: Call, request: Request, *tensors: Optional[Tensor]) -> tuple[Any, Any, Any]:
         ctx.set_materialize_grads(False)
         query, key, value = tensors[:3]
         own = dataclasses.replace(call, parameters=dict(zip(call.parameters, tensors[3:])))
-        plan, outputs = _run(own, dataclasses.replace(ask, lse=True), query, key, value)
+        plan, outputs = _run(own, dataclasses.replace(request, lse=True), query, key, value)
         # The arrays of parameters come back from where autograd guards them against being written over.
-        ctx.call, ctx.ask, ctx.plan = dataclasses.replace(call, parameters={}), ask, plan
+        ctx.call, ctx.request, ctx.plan = dataclasses.replace(call, parameters={}), request, plan
         ctx.names = ("query", "key", "value", *call.parameters)
         ctx.save_for_backward(*tensors, *outputs[:2])
         return outputs
@@ -212,7 +212,7 @@ class _Attention(torch.autograd.Function):
         query, key, value = tensors[:3]
         inputs = operands(call, query, key, value, dtype_name(query, "query"))
         wanted = [name for name, need in zip(ctx.names, ctx.needs_input_grad[2:]) if need]
-        ran = Ran(ctx.plan, call, inputs, ctx.ask, output, log_sum_exp)
+        ran = Ran(ctx.plan, call, inputs, ctx.request, output, log_sum_exp)
         return derivatives(ran, Loss(d_output, d_log_sum_exp, d_weights), wanted)
 
     @staticmethod
@@ -221,7 +221,7 @@ class _Attention(torch.autograd.Function):
         *tensors, output, log_sum_exp = ctx.saved_tensors
         call = dataclasses.replace(ctx.call, parameters=dict(zip(ctx.names[3:], tensors[3:])))
         query, key, value = tensors[:3]
-        inputs = _operator_inputs(call, query, key, value, ctx.ask, ctx.ask.seed)
+        inputs = _operator_inputs(call, query, key, value, ctx.request, ctx.request.seed)
         wanted = ctx.needs_input_grad[2:]
         names = [name for name, need in zip(ctx.names, wanted) if need]
         losses = (None if value is None else d_output, d_log_sum_exp, d_weights)
@@ -240,19 +240,19 @@ class _Once(torch.autograd.Function):
         raise RuntimeError(NO_SECOND)
 
 
-def _through_operator(call: Call, query: Tensor, key: Any, value: Any, ask: Asked, seed: Any) -> Any:
-    inputs = _operator_inputs(call, query, key, value, ask, seed)
+def _through_operator(call: Call, query: Tensor, key: Any, value: Any, request: Request, seed: Any) -> Any:
+    inputs = _operator_inputs(call, query, key, value, request, seed)
     outputs = attend(inputs) if is_transformed() else torch.ops.fovea.attend(*inputs)
-    return _chosen(outputs, ask, value is not None)
+    return _chosen(outputs, request, value is not None)
 
 
-def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, ask: Asked, seed: Any) -> Inputs:
-    call = _without_predicates(call, query, key, value, ask.query_offset)
-    text, arrays = _text.write(call, ask)
+def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, request: Request, seed: Any) -> Inputs:
+    call = _without_predicates(call, query, key, value, request.query_offset)
+    text, arrays = _text.write(call, request)
     lengths = call.key_lengths
     if isinstance(lengths, tuple):
         lengths = torch.tensor(lengths, dtype=torch.int64) if lengths else None
-    offset, offsets = ask.query_offset, None
+    offset, offsets = request.query_offset, None
     if isinstance(offset, (tuple, Tensor)):
         offset, offsets = None, torch.as_tensor(offset)
     drawn = None
@@ -307,7 +307,7 @@ def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, offset:
 
 
 def score_function(
-    call: Call, query: Tensor, key: Any, value: Any, advantage: Any, ask: Asked, seed: Any
+    call: Call, query: Tensor, key: Any, value: Any, advantage: Any, request: Request, seed: Any
 ) -> Tensor:
     """See `fovea.torch.score_function`."""
     if is_transformed():
@@ -322,16 +322,16 @@ def score_function(
     )
     call = dataclasses.replace(call, parameters=_parameters(call, query.dtype))
     advantage = _checked("advantage", advantage).detach()
-    ask = dataclasses.replace(ask, seed=_number(seed))
-    return _ScoreFunction.apply(call, ask, advantage, query, key, value, *call.parameters.values())
+    request = dataclasses.replace(request, seed=_number(seed))
+    return _ScoreFunction.apply(call, request, advantage, query, key, value, *call.parameters.values())
 
 
 class _ScoreFunction(torch.autograd.Function):
     """0, with a gradient."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, ask: Asked, advantage: Tensor, *tensors: Optional[Tensor]) -> Tensor:
-        ctx.call, ctx.ask = dataclasses.replace(call, parameters={}), ask
+    def forward(ctx: Any, call: Call, request: Request, advantage: Tensor, *tensors: Optional[Tensor]) -> Tensor:
+        ctx.call, ctx.request = dataclasses.replace(call, parameters={}), request
         ctx.names = ("query", "key", "value", *call.parameters)
         ctx.save_for_backward(advantage, *tensors)
         return advantage.new_zeros(())
@@ -347,11 +347,11 @@ class _ScoreFunction(torch.autograd.Function):
         query, key, value = tensors[:3]
         dtype = dtype_name(query, "query")
         wide = getattr(torch, "float64" if compute_dtype(dtype) == "f64" else "float32")
-        plan = plan_for(call, Shape.of(query, key, value, call), dtype, ctx.ask.query_offset)
+        plan = plan_for(call, Shape.of(query, key, value, call), dtype, ctx.request.query_offset)
         wanted = [n for n, need in zip(ctx.names, ctx.needs_input_grad[3:]) if need and n != "value"]
         loss = {"advantage": (advantage.to(wide) * d_result.to(wide)).contiguous()}
         inputs = operands(call, query, key, value, dtype)
-        found = backward(plan, call, inputs, loss, wanted, ctx.ask) if wanted else {}
+        found = backward(plan, call, inputs, loss, wanted, ctx.request) if wanted else {}
         return (None, None, None, *(found.get(name) for name in ctx.names))
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._arrays import described
-from .._engine import Asked
+from .._engine import Request
 from .._errors import InvalidArgument
 from .._spec import Call, Structure
 from .._value import shown
@@ -20,8 +20,8 @@ from ._op import attention
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 # Rows of PyTorch's masks are positions: row 0 sees key 0, however many keys there are.
-_TOP_LEFT = (Asked(query_offset=0), Asked(query_offset=0, row_major=True))
-_LOWER_RIGHT = (Asked(), Asked(row_major=True))
+_TOP_LEFT = (Request(query_offset=0), Request(query_offset=0, row_major=True))
+_LOWER_RIGHT = (Request(), Request(row_major=True))
 _CAUSAL, _EVERYTHING = Causal(), Everything()
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import Any, Optional, Sequence
 
-from .._engine import Asked
+from .._engine import Request
 from .._mask import And, Mask, Not, Or, replaced
 from .._spec import Call, Structure
 from ..masks import ArrayMask
@@ -53,7 +53,7 @@ def _read_mask(words: list[str]) -> Mask:
     return _Written(word)
 
 
-def write(call: Call, ask: Asked) -> tuple[str, list[Any]]:
+def write(call: Call, request: Request) -> tuple[str, list[Any]]:
     """(text, arrays of the mask). Lines of a name and a value; plain enough for torch.compile to follow."""
     s = call.structure
     arrays: list[Any] = []
@@ -70,13 +70,13 @@ def write(call: Call, ask: Asked) -> tuple[str, list[Any]]:
     lines.append(f"hidden {s.hidden}")
     lines += ["axes " + name + " " + own for name, own in s.axes]
     lines += ["parameter " + name for name in call.parameters]
-    lines += ["head " + str(n) for n in ask.weight_heads]
-    lines += ["row " + str(n) for n in ask.weight_rows]
-    if ask.lse:
+    lines += ["head " + str(n) for n in request.weight_heads]
+    lines += ["row " + str(n) for n in request.weight_rows]
+    if request.lse:
         lines.append("lse 1")
-    if ask.weights:
+    if request.weights:
         lines.append("weights 1")
-    if ask.row_major:
+    if request.row_major:
         lines.append("row_major 1")
     return "\n".join(lines), arrays
 
@@ -89,7 +89,7 @@ class Known:
     # Where arrays are part of the mask.
     numbered_mask: Optional[Mask]
     parameters: tuple[str, ...]
-    ask: Asked
+    request: Request
 
     def call(self, parameters: Sequence[Any], arrays: Sequence[Any], key_lengths: tuple[int, ...]) -> Call:
         mask = None if self.numbered_mask is None else replaced(
@@ -118,11 +118,11 @@ def read(text: str) -> Known:
         hidden=int(found["hidden"][0]),
         axes=tuple((line.split(" ")[0], line.split(" ")[1]) for line in found.get("axes", ())),
     )
-    ask = Asked(
+    request = Request(
         weight_heads=tuple(map(int, found.get("head", ()))),
         weight_rows=tuple(map(int, found.get("row", ()))),
         lse="lse" in found,
         weights="weights" in found,
         row_major="row_major" in found,
     )
-    return Known(structure, mask if has_arrays else None, tuple(found.get("parameter", ())), ask)
+    return Known(structure, mask if has_arrays else None, tuple(found.get("parameter", ())), request)
