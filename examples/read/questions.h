@@ -28,7 +28,7 @@ std::vector<Question> draw_questions(fovea::PhiloxStream& random, const fovea::t
 struct Places {  // in Question::sentences
   std::int32_t first = 0, second = 0;
 };
-/// // The sentences that the question needs.
+/// The sentences that the question needs.
 Places needed_by(const Question& question);
 
 /// The question, then the sentences that were taken.

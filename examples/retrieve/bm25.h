@@ -9,7 +9,7 @@ namespace retrieve {
 
 class Bm25 {
  public:
-  /// // `passages` are word ids below `vocabulary`.
+  /// `passages` are word ids below `vocabulary`.
   Bm25(const std::vector<std::vector<std::int32_t>>& passages, std::int64_t vocabulary);
   /// One score a passage.
   std::vector<float> scores(const std::vector<std::int32_t>& question) const;

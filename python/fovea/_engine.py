@@ -1,4 +1,4 @@
-"""From a spec taken apart and arrays to the engine and back."""
+"""Hands a call's structure and arrays to the engine, and brings its results back."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from ._value import integer, integers, is_array, shown
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What a call is asked for besides its output, and what it brings besides arrays."""
+    """The options of one call: what it returns besides the output, and its arguments that are not arrays."""
 
-    # One for all entries; or a tuple of one each, or a tensor of them.
+    # One number for all batch entries, or a tuple or a tensor with one for each.
     query_offset: Any = None
     seed: int = 0
     weight_heads: tuple[int, ...] = ()
     weight_rows: tuple[int, ...] = ()
     lse: bool = False
     weights: bool = False
-    # The output row by row in memory, however the query lies there. Otherwise a tensor's output follows its query.
+    # The output is row-major whatever the strides of the query. If False, a tensor's output has its query's order
+    # of axes.
     row_major: bool = False
 
     def options(self, key_lengths: Any) -> "_core.CallOptions":
@@ -48,7 +49,7 @@ class Request:
         )
 
 
-# Not the stream of `random` that a program may have seeded for itself.
+# A generator of our own: a program may have seeded `random` for itself.
 _SEEDS = random.SystemRandom()
 
 
@@ -78,7 +79,7 @@ def make_request(
 def _truth(x: Any, argument: str) -> bool:
     try:
         return bool(x)
-    except Exception:  # an array of several elements has none
+    except Exception:  # an array of several elements has no truth value
         raise InvalidArgument("attention", argument, "True or False", shown(x)) from None
 
 
@@ -94,7 +95,7 @@ def _some(chosen: Any, argument: str) -> tuple[int, ...]:
 
 
 def seen(x: Any) -> Any:
-    """What offers `__dlpack__` and nothing else, as an array of NumPy's on the same memory."""
+    """An array that has `__dlpack__` and nothing else becomes a NumPy array on the same memory."""
     if x is None:
         return x
     try:
@@ -103,17 +104,17 @@ def seen(x: Any) -> Any:
         import numpy as np
 
         return np.from_dlpack(x)
-    except Exception:  # not in this machine's memory, of a dtype that NumPy lacks, or no array: refused by name
+    except Exception:  # not in the CPU's memory, of a dtype that NumPy lacks, or not an array: refused later, with the argument's name
         return x
 
 
 def operands(call: Call, query: Any, key: Any, value: Any, dtype: str) -> dict[str, Any]:
-    """By the engine's names, in layouts and dtypes that it takes."""
+    """The arrays by the engine's names, in layouts and dtypes that it accepts."""
     library = library_of(query)
     found = {"query": query, "key": key, "value": value}
     for name, x in found.items():
         own = library_of(x)
-        if own.follows and own is not library:  # gradients would be lost, and nobody would know
+        if own.follows and own is not library:  # gradients would be lost silently
             expected = f"an array of the query's library ({own.conversion})"
             raise InvalidArgument("attention", name, expected, f"{own.noun}, {described(x)}")
     result = {name: library.operand(x) for name, x in found.items() if x is not None}
@@ -131,7 +132,7 @@ def forward(
     request: Request,
     out: Any = None,
 ) -> dict[str, Any]:
-    """ "output", "log_sum_exp" and "weights", those that are asked for."""
+    """ "output", "log_sum_exp" and "weights", as far as requested."""
     library, query = library_of(inputs["query"]), inputs["query"]
     outputs: dict[str, Any] = {}
     sizes = (shape.batch, shape.num_query_heads, shape.query_len, shape.value_dim)
@@ -154,7 +155,7 @@ def backward(
     wanted: Sequence[str],
     request: Request,
 ) -> dict[str, Any]:
-    """Derivatives by the inputs named in `wanted`."""
+    """Derivatives with respect to the inputs named in `wanted`."""
     library, query = library_of(inputs["query"]), inputs["query"]
     dtype = dtype_name(query, "query")
     results = {}
@@ -170,7 +171,7 @@ def backward(
 
 
 def check_unasked(request: Request, value: Any, out: Any) -> None:
-    """Throws for heads and rows chosen of weights that nobody asks for, and for an array for no output."""
+    """Throws for a choice of heads or rows when no weights are returned, and for `out` when there is no output."""
     for name, chosen in (("weight_heads", request.weight_heads), ("weight_rows", request.weight_rows)):
         if chosen and not request.weights and value is not None:
             raise InvalidArgument("attention", name, "None without return_weights=True", shown(list(chosen)))
@@ -179,7 +180,7 @@ def check_unasked(request: Request, value: Any, out: Any) -> None:
 
 
 def results(outputs: dict[str, Any], like: Any, request: Request) -> Any:
-    """What was asked for of what `forward` gave, in the library of `like`: an array, or a tuple of several."""
+    """The requested outputs of `forward` in the library of `like`: an array, or a tuple of several."""
     names = [
         *(["output"] if "output" in outputs else []),
         *(["log_sum_exp"] if request.lse else []),

@@ -1,4 +1,4 @@
-"""Calls on arrays of NumPy (with ml_dtypes' bf16), and of whatever knows `__dlpack__` and has no library here."""
+"""Calls on NumPy arrays (with ml_dtypes' bf16), and on arrays with `__dlpack__` that no other library owns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class NumPy(Library):
         if isinstance(x, np.ndarray) and x.dtype == LONG_NAMES[dtype]:
             return self.operand(x)
         try:
-            # What NumPy would make numbers of: nothing (NaN), texts, dates, half of a complex number.
+            # NumPy would convert these to numbers too: None (to NaN), texts, dates, the real part of a complex
+            # number.
             made = x if isinstance(x, np.ndarray) else np.asarray(x)
             if x is None or made.dtype.kind in "cSUmM":
                 raise TypeError

@@ -79,7 +79,7 @@ class TransformerStack {
   std::size_t size() const noexcept { return layers_.size(); }
 
  private:
-  // // The norms of a residual branch and where they stand.
+  // The norms of a residual branch and where they stand.
   struct Branch {
     NormPlace place = NormPlace::pre;
     Norm norm, end;  // `end` of a sandwich
