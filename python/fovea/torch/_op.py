@@ -1,8 +1,8 @@
-"""`fovea.attention` on tensors: which way a call takes.
+"""`fovea.attention` on tensors: the choice of the code path.
 
-Three ways, one arithmetic. Without gradients: straight to the engine. With gradients: an autograd function
-around it. Under torch.compile, torch.export, functorch and dispatch modes: the operator fovea::attend, which
-costs more a call and can be seen.
+Three code paths with the same arithmetic. Without gradients the engine is called directly. With gradients an autograd
+function is put around it. Under torch.compile, torch.export, functorch and dispatch modes it is the operator
+fovea::attend, which costs more for each call but is visible to them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def draws(structure: Structure) -> bool:
-    """Does a call depend on its seed?"""
+    """Whether a call depends on its seed."""
     return structure.dropout > 0 or structure.normalizer == "sample" or structure.normalizer.startswith("gumbel")
 
 
 def new_seed() -> Tensor:
-    """From PyTorch's generator of the CPU, also where the call is part of a graph."""
+    """A seed from PyTorch's CPU generator, also if the call is part of a graph."""
     return torch.randint(0, 2**63 - 1, (), dtype=torch.int64)
 
 
@@ -71,7 +71,7 @@ def attention(
 
 
 def checked_for_plan(call: Call, query: Tensor, key: Any, value: Any, seed: Any) -> int:
-    """The seed; what came is what a plan takes."""
+    """Checks that a plan can take the arguments, and returns the seed."""
     tensors = {"query": query, "key": key, "value": value}
     for name, x in tensors.items():
         _checked(name, x)
@@ -107,7 +107,8 @@ def _checked(argument: str, x: Any) -> Any:
 
 
 def _autocast(*tensors: Any) -> tuple[Any, ...]:
-    """As PyTorch's own attention under autocast: all in its dtype, but f64. Otherwise all of one dtype."""
+    """Casts all tensors except f64 to autocast's dtype, as PyTorch's attention does under autocast. Without autocast
+    all must have one dtype."""
     if torch.is_autocast_enabled("cpu"):
         to = torch.get_autocast_dtype("cpu")
         tensors = tuple(x if x is None or x.dtype == torch.float64 else x.to(to) for x in tensors)
@@ -119,7 +120,7 @@ def _autocast(*tensors: Any) -> tuple[Any, ...]:
 
 
 def _parameters(call: Call, dtype: torch.dtype) -> dict[str, Tensor]:
-    """In the dtype that the engine adds up in; the way back to what they were made of is kept."""
+    """The parameters in the dtype that the engine accumulates in; their gradients still flow to the originals."""
     found = {}
     to = "f64" if dtype == torch.float64 else "f32"
     for name, x in call.parameters.items():
@@ -133,7 +134,7 @@ def _parameters(call: Call, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def _is_plain(*tensors: Optional[Tensor]) -> bool:
-    """Do all tensors have memory of their own, and is nobody watching what is done with them?"""
+    """Whether all tensors are plain and no mode or transform records operations on them."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return False
     if is_transformed():
@@ -186,7 +187,7 @@ class _Attention(torch.autograd.Function):
         query, key, value = tensors[:3]
         own = dataclasses.replace(call, parameters=dict(zip(call.parameters, tensors[3:])))
         plan, outputs = _run(own, dataclasses.replace(request, lse=True), query, key, value)
-        # The arrays of parameters come back from where autograd guards them against being written over.
+        # The parameters come from saved_tensors, which guards them against in-place changes.
         ctx.call, ctx.request, ctx.plan = dataclasses.replace(call, parameters={}), request, plan
         ctx.names = ("query", "key", "value", *call.parameters)
         ctx.save_for_backward(*tensors, *outputs[:2])
@@ -217,7 +218,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def _gradients_of_batches(ctx: Any, d_output: Any, d_log_sum_exp: Any, d_weights: Any) -> dict[str, Tensor]:
-        """Through the operator, which has rules for batches. Their values are not looked at."""
+        """Gradients of batched losses, by the operator, which has rules for batches. Their values are not read."""
         *tensors, output, log_sum_exp = ctx.saved_tensors
         call = dataclasses.replace(ctx.call, parameters=dict(zip(ctx.names[3:], tensors[3:])))
         query, key, value = tensors[:3]
@@ -229,7 +230,7 @@ class _Attention(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """Gradients as they are, of which no gradient must be taken: it would be missing, and nobody would know."""
+    """Passes gradients on and refuses a second derivative, which would be missing silently."""
 
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: Optional[Tensor]) -> tuple[Any, ...]:
@@ -275,8 +276,8 @@ def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, request: R
 
 
 def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, offset: Any) -> Call:
-    """A function has no text, so its answers go along as an array. Inside a graph it is followed like any code
-    of PyTorch: its four index arrays are tensors there."""
+    """Replaces functions by arrays of their answers, because a function has no text. Inside a graph the function is
+    traced like any PyTorch code: its four index arrays are tensors there."""
     mask = call.structure.mask if call.array_mask is None else call.array_mask
     if not any_part(mask, masks.Predicate):
         return call
@@ -296,7 +297,7 @@ def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, offset:
         if not isinstance(part, masks.Predicate):
             return part
         said = torch.as_tensor(part.visible(b, h, i, j))
-        # NumPy's truth values of tensors come back as uint8.
+        # NumPy's truth values of tensors are returned as uint8.
         return masks.ArrayMask(said.bool() if said.dtype == torch.uint8 else said)
 
     return dataclasses.replace(

@@ -1,6 +1,7 @@
-"""fovea::attend and fovea::attend_backward: what torch.compile, torch.export and dispatch modes see of a call.
+"""The operators fovea::attend and fovea::attend_backward, as which torch.compile, torch.export and dispatch modes see
+a call.
 
-Opaque: a graph holds one node for a call, and its arrays are that node's tensors, so that a mask that is a new
+A graph holds one opaque node for a call. The call's arrays are inputs of that node, so that a mask which is a new
 array in every step keeps nothing alive.
 """
 
@@ -27,7 +28,7 @@ _INPUTS = (
     "Tensor? query_offsets, Tensor? seed, SymInt? query_offset, str spec"
 )
 _ATTEND = f"({_INPUTS}) -> (Tensor output, Tensor log_sum_exp, Tensor weights)"
-# Gradients of those of query, key, value, parameters that are `wanted`, in this order.
+# The gradients of query, key, value and parameters, as far as `wanted`, in this order.
 _ATTEND_BACKWARD = (
     "(Tensor? d_output, Tensor? d_log_sum_exp, Tensor? d_weights, Tensor output, Tensor log_sum_exp, "
     f"{_INPUTS}, bool[] wanted) -> Tensor[]"
@@ -35,7 +36,7 @@ _ATTEND_BACKWARD = (
 
 
 class Inputs(NamedTuple):
-    """What fovea::attend takes."""
+    """The arguments of fovea::attend."""
 
     query: Tensor
     key: Optional[Tensor]
@@ -43,21 +44,21 @@ class Inputs(NamedTuple):
     parameters: Sequence[Tensor]
     masks: Sequence[Tensor]
     key_lengths: Optional[Tensor]
-    query_offsets: Optional[Tensor]  # in the place of query_offset
+    query_offsets: Optional[Tensor]  # instead of query_offset
     seed: Optional[Tensor]
     query_offset: Optional[int]
     spec: str
 
 
 class _Ready:
-    """A call as the engine takes it, from what the operators take."""
+    """A call for the engine, made from the operators' arguments."""
 
     def __init__(self, given: Inputs):
         query, key, value = given[:3]
         known = read(given.spec)
         lengths = () if given.key_lengths is None else tuple(given.key_lengths.tolist())
         self.call = known.call(given.parameters, given.masks, lengths)
-        # The bits of 64 of a number that a tensor can hold.
+        # How many of a number's 64 bits a tensor can hold.
         drawn = 0 if given.seed is None else int(given.seed.item()) % (1 << 64)
         offset = given.query_offset if given.query_offsets is None else known_offset(given.query_offsets)
         self.ask = dataclasses.replace(known.ask, query_offset=offset, seed=drawn, lse=True)
@@ -119,7 +120,7 @@ def _attend_backward(
 ) -> list[Tensor]:
     *inputs, wanted = inputs_and_wanted
     ready = _Ready(Inputs(*inputs))
-    # A graph hands in zeros for what it returns and no loss uses: those need no pass, nor a derivative.
+    # A graph passes zeros for outputs that no loss uses: these need no pass and no derivative.
     if d_log_sum_exp is not None and not d_log_sum_exp.any():
         d_log_sum_exp = None
     if d_weights is not None and not d_weights.any():
@@ -194,7 +195,7 @@ def _register() -> None:
         ("attend_backward", _ATTEND_BACKWARD, _attend_backward, _attend_backward_fake, _twice, _nothing),
     ):
         own = f"fovea::{name}"
-        # Fake outputs have strides, which are those of the inputs as they come.
+        # Fake outputs need strides, which depend on those of the inputs.
         torch.library.define(own, schema, tags=(torch.Tag.needs_exact_strides,))
         torch.library.impl(own, "CPU", as_it_now_is(kernel))
         torch.library.register_fake(own, as_it_now_is(fake))

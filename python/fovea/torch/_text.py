@@ -1,4 +1,4 @@
-"""A call as a text and tensors, which is what an operator of PyTorch may take; reads back."""
+"""Writes a call as a text and tensors, the types that a PyTorch operator may take, and reads it again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..masks import ArrayMask
 
 
 class _Written(Mask):
-    """A mask of the engine by its text."""
+    """A mask given by its text."""
 
     text: str
 
@@ -22,12 +22,12 @@ class _Written(Mask):
 
 
 class _Numbered(Mask):
-    """Stands for the array of this number that came with a call."""
+    """A placeholder for the array of this number among the call's arrays."""
 
     number: int
 
 
-# Masks are written with the operator ahead: "& causal ~ array:0". The text of no mask has a space.
+# Masks are written in prefix notation: "& causal ~ array:0". No mask's own text contains a space.
 def _mask_text(mask: Mask, arrays: list[Any]) -> str:
     if isinstance(mask, And):
         return "& " + _mask_text(mask.a, arrays) + " " + _mask_text(mask.b, arrays)
@@ -54,7 +54,8 @@ def _read_mask(words: list[str]) -> Mask:
 
 
 def write(call: Call, request: Request) -> tuple[str, list[Any]]:
-    """(text, arrays of the mask). Lines of a name and a value; plain enough for torch.compile to follow."""
+    """(text, arrays of the mask). Each line is a name and a value. The code is plain enough for torch.compile to
+    trace."""
     s = call.structure
     arrays: list[Any] = []
     lines = ["score " + s.score]
@@ -83,10 +84,10 @@ def write(call: Call, request: Request) -> tuple[str, list[Any]]:
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What a text says."""
+    """The content of a text."""
 
     structure: Structure
-    # Where arrays are part of the mask.
+    # The mask, if it contains arrays.
     numbered_mask: Optional[Mask]
     parameters: tuple[str, ...]
     request: Request
