@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "fovea/models/language_model.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
+#include "fovea/models/weights.h"
 #include "fovea/nn/optimizer.h"
 #include "fovea/nn/transformer.h"
 #include "fovea/plan/merge.h"
@@ -27,6 +29,7 @@
 #include "fovea/plan/rope.h"
 #include "fovea/text/alignment.h"
 #include "fovea/text/bleu.h"
+#include "fovea/train/fit.h"
 
 using namespace fovea;
 
