@@ -23,7 +23,7 @@ install(FILES ${PROJECT_BINARY_DIR}/FoveaConfig.cmake ${PROJECT_BINARY_DIR}/Fove
         DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT attention)
 
 if(FOVEA_NN)
-  set(nn_rooms autograd nn models text train inspect)
+  set(nn_rooms files autograd nn models text train inspect)
   list(TRANSFORM nn_rooms PREPEND fovea_ OUTPUT_VARIABLE nn_targets)
   install(TARGETS ${nn_targets} fovea_all EXPORT FoveaNnTargets
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT nn)

@@ -11,7 +11,7 @@
 #include <map>
 
 #include "fovea/core/error.h"
-#include "fovea/models/weights.h"
+#include "fovea/files/bytes.h"
 #include "fovea/nn/module.h"
 #include "fovea/pictures/render.h"
 
@@ -171,7 +171,7 @@ struct Place {
   std::size_t from = 0, to = 0;
 };
 Place find_table(const std::string& page, const std::string& name) {
-  std::string text = fovea::models::read_file(page, std::size_t{1} << 24);
+  std::string text = fovea::files::read_file(page, std::size_t{1} << 24);
   const std::string begin = "<!-- figures " + name + " -->\n", end = "<!-- end " + name + " -->";
   const std::size_t from = text.find(begin);
   const std::size_t to = from == std::string::npos ? from : text.find(end, from);
@@ -184,7 +184,7 @@ Place find_table(const std::string& page, const std::string& name) {
 void write_into_page(const std::string& page, const std::string& name, const std::string& table) {
   Place place = find_table(page, name);
   place.text.replace(place.from, place.to - place.from, table);
-  fovea::models::write_file_atomically(page, place.text);
+  fovea::files::write_file(page, place.text);
 }
 
 // The page of one seed, with its figures first.

@@ -7,7 +7,7 @@
 #include <unordered_set>
 
 #include "fovea/core/error.h"
-#include "fovea/models/weights.h"
+#include "fovea/files/bytes.h"
 #include "fovea/text/generated.h"
 
 namespace generate {
@@ -148,7 +148,7 @@ Texts read_texts(const std::string& file) {
   Texts texts;
   Collection collection(texts);
   for (const std::string& path : file.empty() ? installed() : std::vector<std::string>{file}) {
-    const std::string text = fovea::models::read_file(path, longest_file);
+    const std::string text = fovea::files::read_file(path, longest_file);
     texts.sources.push_back({path, text.size()});
     for (const std::string& paragraph : paragraphs_of(text)) collection.add(paragraph);
     collection.finish_document();

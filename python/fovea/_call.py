@@ -8,7 +8,8 @@ from . import scores
 from ._arrays import dtype_name, library_of
 from ._engine import backward, check_unasked, forward, make_request, operands, seen
 from ._errors import InvalidArgument, named
-from ._spec import SPEC, Call, Shape, offset_of, offsets_of, plan_for, take_apart
+from ._positions import positions
+from ._spec import SPEC, Call, Shape, plan_for, take_apart
 
 __all__ = ["attention", "gradients", "explain"]
 
@@ -31,6 +32,8 @@ def attention(
     weight_heads: Optional[Sequence[int]] = None,
     weight_rows: Optional[Sequence[int]] = None,
     query_offset: Any = None,
+    query_starts: Any = None,
+    key_starts: Any = None,
     seed: Optional[int] = None,
     out: Any = None,
 ) -> Any:
@@ -62,6 +65,10 @@ def attention(
         weight_rows: the rows of queries whose weights are returned; None: all.
         query_offset: position of the first query, counted in keys; or a sequence with one position for each batch
             entry, for caches whose entries hold different numbers of keys; None: key_len - query_len.
+        query_starts, key_starts: a packed batch: entry e has the query rows from query_starts[e] to query_starts[e + 1],
+            and the keys alike: [entries + 1] each, from 0 to the number of rows (FlashAttention's cu_seqlens). The
+            batch axis is then 1, its rows are those of all entries, and everything else counts entries: masks,
+            dropout and arguments see the entry as their batch entry and positions within it.
         seed: of dropout and samples, in [0, 2^64); None: a new one for each call (from PyTorch's generator for its
             tensors).
         out: an array for the output, which must not overlap the inputs.
@@ -97,7 +104,9 @@ def attention(
     )
     library = library_of(query)
     number = library.seed_number(seed)
-    request = make_request(query_offset, number, weight_heads, weight_rows, return_lse, return_weights)
+    request = make_request(
+        query_offset, number, weight_heads, weight_rows, return_lse, return_weights, query_starts, key_starts
+    )
     check_unasked(request, value, out)
     return library.attend(call, query, key, value, request, seed, out)
 
@@ -119,6 +128,8 @@ def gradients(
     weight_heads: Optional[Sequence[int]] = None,
     weight_rows: Optional[Sequence[int]] = None,
     query_offset: Any = None,
+    query_starts: Any = None,
+    key_starts: Any = None,
     seed: Optional[int] = None,
     d_weights: Any = None,
     advantage: Any = None,
@@ -157,10 +168,12 @@ def gradients(
         dropout=dropout,
         weight_mods=weight_mods,
     )
-    request = make_request(query_offset, seed, weight_heads, weight_rows, lse=True)
+    request = make_request(
+        query_offset, seed, weight_heads, weight_rows, lse=True, query_starts=query_starts, key_starts=key_starts
+    )
     dtype = dtype_name(query, "query")
     shape = Shape.of(query, key, value, call)
-    chosen = plan_for(call, shape, dtype, request.query_offset)
+    chosen = plan_for(call, shape, dtype, request.at)
     inputs = operands(call, query, key, value, dtype)
     library = library_of(query)
     loss: dict[str, Any] = {}
@@ -196,7 +209,7 @@ def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
     batch 1, heads 2/2, queries 4, keys 4, head_dim 8, value_dim 8, f32
     ...
     """
-    offset = offset_of(arguments.pop("query_offset", None))
+    at = positions(*(arguments.pop(name, None) for name in ("query_offset", "query_starts", "key_starts")))
     for name in ("return_lse", "return_weights", "weight_heads", "weight_rows", "seed", "out"):
         arguments.pop(name, None)  # no plan depends on them
     unknown = set(arguments) - SPEC
@@ -205,4 +218,4 @@ def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
     query, key, value = seen(query), seen(key), seen(value)
     call = take_apart(query, **arguments)
     shape = Shape.of(query, key, value, call)
-    return plan_for(call, shape, dtype_name(query, "query"), offset).explain(offsets_of(offset)).rstrip("\n")
+    return plan_for(call, shape, dtype_name(query, "query"), at).explain(at.offsets()).rstrip("\n")

@@ -55,6 +55,8 @@ class CallOptions:
         self,
         query_offset: Optional[int] = None,
         query_offsets: Sequence[int] = ...,
+        query_starts: Sequence[int] = ...,
+        key_starts: Sequence[int] = ...,
         key_lengths: Sequence[int] = ...,
         weight_heads: Sequence[int] = ...,
         weight_rows: Sequence[int] = ...,

@@ -9,7 +9,8 @@ from typing import Any, Optional, Sequence
 from . import _core
 from ._arrays import compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
-from ._spec import Call, Shape, offset_of, one_or_each
+from ._positions import Positions, positions
+from ._spec import Call, Shape
 from ._value import integer, integers, is_array, shown
 
 
@@ -17,8 +18,7 @@ from ._value import integer, integers, is_array, shown
 class Request:
     """The options of one call: what it returns besides the output, and its arguments that are not arrays."""
 
-    # One number for all batch entries, or a tuple or a tensor with one for each.
-    query_offset: Any = None
+    at: Positions = Positions()
     seed: int = 0
     weight_heads: tuple[int, ...] = ()
     weight_rows: tuple[int, ...] = ()
@@ -29,10 +29,13 @@ class Request:
     row_major: bool = False
 
     def options(self, key_lengths: Any) -> "_core.CallOptions":
-        offset, offsets = one_or_each(self.query_offset)
+        at = self.at.known()
+        each = isinstance(at.offset, tuple)
         return _core.CallOptions(
-            offset,
-            offsets,
+            None if each else at.offset,
+            list(at.offset) if each else [],
+            list(at.query_starts or ()),
+            list(at.key_starts or ()),
             list(integers(key_lengths, "KeyLengths.lengths")),
             list(self.weight_heads),
             list(self.weight_rows),
@@ -45,7 +48,7 @@ class Request:
             shape.batch,
             len(self.weight_heads) or shape.num_query_heads,
             len(self.weight_rows) or shape.query_len,
-            shape.key_len,
+            self.at.longest_keys(shape.key_len),
         )
 
 
@@ -60,6 +63,8 @@ def make_request(
     weight_rows: Any = None,
     lse: bool = False,
     weights: bool = False,
+    query_starts: Any = None,
+    key_starts: Any = None,
 ) -> Request:
     if seed is None:
         seed = _SEEDS.getrandbits(63)
@@ -67,7 +72,7 @@ def make_request(
     if not 0 <= number < 1 << 64:
         raise InvalidArgument("attention", "seed", "a number in [0, 2^64)", shown(number))
     return Request(
-        offset_of(query_offset),
+        positions(query_offset, query_starts, key_starts),
         number,
         _some(weight_heads, "weight_heads"),
         _some(weight_rows, "weight_rows"),

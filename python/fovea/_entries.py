@@ -39,7 +39,8 @@ def mask_by_entry(
     for entry, offset in enumerate(sizes.query_offset):
         for head in range(heads):
             rows.append_nothing(offset - first)
-            for begin in range(0, sizes.query_len, step):
-                rows.append(said(entry, head, begin, min(begin + step, sizes.query_len)))
-            rows.append_nothing(count - sizes.query_len - (offset - first))
+            own = sizes.rows_of(entry)
+            for begin in range(0, own, step):
+                rows.append(said(entry, head, begin, min(begin + step, own)))
+            rows.append_nothing(count - own - (offset - first))
     return rows.finish(name, sizes.batch, heads, first, first + count, sizes.key_len)

@@ -25,6 +25,11 @@ class Sizes:
     query_offset: Any
     # The query's library: functions are called with its arrays.
     library: Library
+    # Of a packed batch: how many queries each entry has. None: query_len.
+    query_rows: "tuple[int, ...] | None" = None
+
+    def rows_of(self, entry: int) -> int:
+        return self.query_len if self.query_rows is None else self.query_rows[entry]
 
 
 class Mask(Value):

@@ -59,7 +59,7 @@ class NumPy(Library):
         shape = Shape.of(query, key, value, call)
         if value is None and out is not None:
             raise InvalidArgument("attention", "out", "None: without values there is no output", described(out))
-        chosen = plan_for(call, shape, dtype, request.query_offset)
+        chosen = plan_for(call, shape, dtype, request.at)
         given = operands(call, query, key, value, dtype)
         return results(forward(chosen, call, given, shape, dtype, request, out), query, request)
 

@@ -11,7 +11,8 @@ from ._arrays import library_of, others
 from ._engine import check_unasked, forward, make_request, operands, results, seen
 from ._errors import InvalidArgument, named
 from ._mask import any_part
-from ._spec import SPEC, Call, PlanKey, Shape, by_sizes, check_count, known_offset, make_plan, offset_of, offsets_of, plan_for, take_apart
+from ._positions import positions
+from ._spec import SPEC, Call, PlanKey, Shape, by_sizes, make_plan, plan_for, take_apart
 from ._value import integer, integers, shown
 from .masks import KeyLengths
 
@@ -57,7 +58,7 @@ class Plan:
 
     def explain(self, query_offset: Any = None) -> str:
         """See `explain`."""
-        return self._plan.explain(offsets_of(offset_of(query_offset))).rstrip("\n")
+        return self._plan.explain(positions(query_offset).offsets()).rstrip("\n")
 
     def __repr__(self) -> str:
         return f"<fovea.Plan {self.kernel}, {self.dtype}>"
@@ -70,6 +71,8 @@ class Plan:
         *,
         key_lengths: Optional[Sequence[int]] = None,
         query_offset: Any = None,
+        query_starts: Any = None,
+        key_starts: Any = None,
         seed: Optional[int] = None,
         return_lse: bool = False,
         return_weights: bool = False,
@@ -88,7 +91,9 @@ class Plan:
         call = self._call
         library = library_of(query)
         seed = library.seed_of_plan(call, query, key, value, seed)
-        request = make_request(query_offset, seed, weight_heads, weight_rows, return_lse, return_weights)
+        request = make_request(
+            query_offset, seed, weight_heads, weight_rows, return_lse, return_weights, query_starts, key_starts
+        )
         check_unasked(request, value, out)
         if key_lengths is not None:
             if not self._has_lengths:
@@ -98,11 +103,11 @@ class Plan:
             call = dataclasses.replace(call, key_lengths=integers(key_lengths, "attention.key_lengths"))
         inputs = operands(call, query, key, value, self.dtype)
         shape = Shape.of(query, key, value, call)
-        check_count(request.query_offset, shape.batch)
+        request.at.known().check(shape.batch, shape.query_len, shape.key_len)
         plan = self._plan
         if by_sizes(call):  # such masks are made for the sizes of one call
             told = dataclasses.replace(call, library=library)
-            plan = plan_for(told, shape, self.dtype, request.query_offset, kernel=self._key.kernel)
+            plan = plan_for(told, shape, self.dtype, request.at, kernel=self._key.kernel)
         return results(forward(plan, call, inputs, shape, self.dtype, request, out), query, request)
 
 
@@ -172,8 +177,8 @@ def plan(
         key_dim=size(key_dim, "key_dim", head_dim),
         hidden=call.structure.hidden,
     )
-    offset = shape.key_len - length if query_offset is None else offset_of(query_offset)
-    key = PlanKey(call.structure, shape, dtype, known_offset(offset) or 0, kernel=kernel)
+    offset = positions(query_offset).known().offset
+    key = PlanKey(call.structure, shape, dtype, shape.key_len - length if offset is None else offset, kernel=kernel)
     return Plan(call, key)
 
 

@@ -10,13 +10,13 @@ from . import _core, masks, mods as mod_values, normalizers, scores
 from ._arrays import Library, compute_dtype, described, library_of, others
 from ._errors import InvalidArgument
 from ._mask import Sizes, any_part, replaced
-from ._value import integer, integers, is_array, real, shown
+from ._positions import Positions
+from ._value import integers, is_array, real, shown
 from ._weak import watches, weakly
 
 # The arguments that a spec is made of.
 SPEC = frozenset({"score", "mods", "mask", "normalizer", "scale", "dropout", "precision", "weight_mods"})
 
-_MOST_OFFSET = 1 << 30
 _PRECISIONS = ("full", "higher", "high", "medium")
 
 
@@ -251,6 +251,8 @@ class PlanKey:
     # For masks that depend on sizes: a number, or a tuple with one for each batch entry. Other masks serve every
     # offset and get 0.
     query_offset: Any = 0
+    # Of a packed batch, for the same masks: how many queries each entry has.
+    query_rows: Optional[tuple[int, ...]] = None
     library: Optional[Library] = None
     kernel: str = ""
     derivatives: bool = False
@@ -262,7 +264,7 @@ def make_plan(key: PlanKey, mask: masks.Mask) -> "_core.Plan":
     s, shape = key.structure, key.shape
     library = others() if key.library is None else key.library
     sizes = Sizes(
-        shape.batch, shape.num_query_heads, shape.query_len, shape.key_len, key.query_offset, library
+        shape.batch, shape.num_query_heads, shape.query_len, shape.key_len, key.query_offset, library, key.query_rows
     )
     return _core.make_plan(
         s.score,
@@ -318,77 +320,34 @@ def by_sizes(call: Call) -> bool:
     return call.array_mask is not None or any_part(call.structure.mask, masks.Predicate)
 
 
-def plan_for(call: Call, shape: Shape, dtype: str, query_offset: Any, **options: Any) -> "_core.Plan":
-    offset = shape.key_len - shape.query_len if query_offset is None else query_offset
-    check_count(offset, shape.batch)
-    if not by_sizes(call):
-        return known_plan(PlanKey(call.structure, shape, dtype, 0, None, **options))
-    key = PlanKey(call.structure, shape, dtype, known_offset(offset), call.library, **options)
-    return _known_predicate_plan(key) if call.array_mask is None else make_plan(key, call.array_mask)
-
-
-def offset_of(query_offset: Any) -> Any:
-    """None, a number, or one number for each batch entry: a tuple, or a tensor of a graph, whose numbers are not
-    known yet."""
-    if query_offset is None:
-        return None
-    if isinstance(query_offset, (list, tuple, range)) or len(getattr(query_offset, "shape", ())) == 1:
-        if library_of(query_offset).deferred:
-            return query_offset
-        return tuple(map(_checked_offset, integers(query_offset, "attention.query_offset")))
-    # A number is not converted: in a graph it may be a symbol of a size that is not known yet.
-    whole = isinstance(query_offset, int) and not isinstance(query_offset, bool)
-    return _checked_offset(query_offset if whole else int(integer(query_offset, "attention.query_offset")))
-
-
-def _checked_offset(offset: int) -> int:
-    if not -_MOST_OFFSET <= offset <= _MOST_OFFSET:
-        raise InvalidArgument("attention", "query_offset", "an offset within 2^30", str(offset))
-    return offset
-
-
-def known_offset(query_offset: Any) -> Any:
-    """The result of `offset_of` with known numbers: None, a number or a tuple."""
-    if query_offset is None or isinstance(query_offset, (int, tuple)):
-        return query_offset
-    if str(query_offset.dtype).rsplit(".", 1)[-1] not in ("int64", "int32", "int16", "int8", "uint8"):
-        raise InvalidArgument("attention", "query_offset", "whole numbers", described(query_offset))
-    return tuple(map(_checked_offset, query_offset.tolist()))
-
-
-def offsets_of(query_offset: Any) -> list[int]:
-    """None, or a list: one number for all batch entries, or one for each."""
-    offset = known_offset(query_offset)
-    return [] if offset is None else list(offset) if isinstance(offset, tuple) else [offset]
-
-
-def one_or_each(query_offset: Any) -> tuple[Optional[int], list[int]]:
-    """(the offset of all batch entries, the offsets of each), as the engine takes them."""
-    offset = known_offset(query_offset)
-    return (None, list(offset)) if isinstance(offset, tuple) else (offset, [])
-
-
-def check_count(query_offset: Any, batch: int) -> None:
-    if isinstance(query_offset, tuple) and len(query_offset) != batch:
-        raise InvalidArgument(
-            "attention", "query_offset", f"as many offsets as batch entries, {batch}", str(len(query_offset))
+def plan_for(call: Call, shape: Shape, dtype: str, at: Positions, **options: Any) -> "_core.Plan":
+    """shape: of the operands. A packed batch has a plan of its entries."""
+    at = at.known()
+    at.check(shape.batch, shape.query_len, shape.key_len)
+    offset = shape.key_len - shape.query_len if at.offset is None else at.offset
+    rows = None
+    if at.packed:
+        rows, keys = at.lengths()
+        shape = dataclasses.replace(
+            shape, batch=len(rows), query_len=max(rows, default=0), key_len=max(keys, default=0)
         )
+        if not isinstance(at.offset, tuple):
+            offset = tuple(k - q if at.offset is None else at.offset for q, k in zip(rows, keys))
+    if not by_sizes(call):
+        return known_plan(PlanKey(call.structure, shape, dtype, 0, None, None, **options))
+    key = PlanKey(call.structure, shape, dtype, offset, rows, call.library, **options)
+    return _known_predicate_plan(key) if call.array_mask is None else make_plan(key, call.array_mask)
 
 
 __all__ = [
     "Call",
     "any_part",
-    "check_count",
     "PlanKey",
     "Shape",
     "Structure",
     "compute_dtype",
-    "known_offset",
     "known_plan",
     "make_plan",
-    "offset_of",
-    "offsets_of",
-    "one_or_each",
     "plan_for",
     "take_apart",
 ]

@@ -123,12 +123,14 @@ AttentionPlan make(const std::string& score, std::optional<double> scale,
 
 struct CallOptions {
   std::optional<std::int64_t> query_offset;
-  Integers query_offsets, key_lengths, weight_heads, weight_rows;
+  Integers query_offsets, query_starts, key_starts, key_lengths, weight_heads, weight_rows;
   std::uint64_t dropout_seed = 0, sample_seed = 0;
 
   void set(Inputs& inputs) const {
     inputs.call.query_offset = query_offset;
     inputs.call.query_offsets = query_offsets;
+    inputs.call.query_starts = query_starts;
+    inputs.call.key_starts = key_starts;
     inputs.call.key_lengths = key_lengths;
     inputs.call.dropout_seed = dropout_seed;
     inputs.call.sample_seed = sample_seed;
@@ -199,10 +201,12 @@ void bind_plan(nb::module_& module) {
       .def(
           "__init__",
           [](CallOptions* self, std::optional<std::int64_t> query_offset, Integers query_offsets,
-             Integers key_lengths, Integers weight_heads, Integers weight_rows, std::uint64_t dropout_seed,
-             std::uint64_t sample_seed) {
+             Integers query_starts, Integers key_starts, Integers key_lengths, Integers weight_heads,
+             Integers weight_rows, std::uint64_t dropout_seed, std::uint64_t sample_seed) {
             new (self) CallOptions{query_offset,
                                    std::move(query_offsets),
+                                   std::move(query_starts),
+                                   std::move(key_starts),
                                    std::move(key_lengths),
                                    std::move(weight_heads),
                                    std::move(weight_rows),
@@ -210,6 +214,7 @@ void bind_plan(nb::module_& module) {
                                    sample_seed};
           },
           nb::arg("query_offset").none() = nb::none(), nb::arg("query_offsets") = Integers{},
+          nb::arg("query_starts") = Integers{}, nb::arg("key_starts") = Integers{},
           nb::arg("key_lengths") = Integers{}, nb::arg("weight_heads") = Integers{},
           nb::arg("weight_rows") = Integers{}, nb::arg("dropout_seed") = 0, nb::arg("sample_seed") = 0);
 

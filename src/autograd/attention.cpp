@@ -1,4 +1,6 @@
 // Attention as an op: the engine's forward and backward on strided views of [B, L, heads * dim].
+#include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "autograd/record.h"
@@ -25,10 +27,20 @@ void check(const char* argument, const Var& x, std::int64_t heads, std::int64_t 
   }
 }
 
+// What a call gives as lists, which belong to the caller.
+struct Lists {
+  std::vector<std::int64_t> key_lengths, query_offsets, query_starts, key_starts;
+  explicit Lists(const AttentionCall& call)
+      : key_lengths(call.key_lengths.begin(), call.key_lengths.end()),
+        query_offsets(call.query_offsets.begin(), call.query_offsets.end()),
+        query_starts(call.query_starts.begin(), call.query_starts.end()),
+        key_starts(call.key_starts.begin(), call.key_starts.end()) {}
+};
+
 struct Saved {
   AttentionPlan plan;
+  Lists lists;
   Tensor output, log_sum_exp;
-  std::vector<std::int64_t> key_lengths, query_offsets;
 };
 
 Arguments given(const AttentionCall& call) {
@@ -47,11 +59,13 @@ AttentionInputs inputs_of(const AttentionCall& call, const Saved& saved, const V
                          .value = value.empty() ? ConstTensorView()
                                                 : ConstTensorView(heads_of(value.value(), call.num_kv_heads)),
                          .arguments = given(call),
-                         .key_lengths = saved.key_lengths,
-                         .query_offsets = saved.query_offsets,
+                         .key_lengths = saved.lists.key_lengths,
+                         .query_offsets = saved.lists.query_offsets,
+                         .query_starts = saved.lists.query_starts,
+                         .key_starts = saved.lists.key_starts,
                          .dropout_seed = call.dropout_seed,
                          .sample_seed = call.sample_seed};
-  if (saved.query_offsets.empty() || call.query_offset != 0) inputs.query_offset = call.query_offset;
+  if (saved.lists.query_offsets.empty() || call.query_offset != 0) inputs.query_offset = call.query_offset;
   return inputs;
 }
 
@@ -88,16 +102,22 @@ void backward(const AttentionCall& call, const Saved& saved, const Var& query, c
   for (std::size_t n = 0; n < d_arguments.size(); ++n) accumulate(call.arguments[n].value, d_arguments[n]);
 }
 
+bool is_packed(const AttentionCall& call) {
+  return !call.query_starts.empty() || !call.key_starts.empty();
+}
+
+// Of the calls that a plan serves: of a packed batch its entries, and the rows of the longest.
 AttentionShape shape_of(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
   const std::int64_t batch = query.shape().rank() == 3 ? query.size(0) : 0;
   check("query", query, call.num_query_heads, batch);
   check("key", key, call.num_kv_heads, batch);
   if (!value.empty()) check("value", value, call.num_kv_heads, batch);
-  return {.batch = batch,
+  const bool packed = is_packed(call);
+  return {.batch = packed ? std::max<std::int64_t>(std::ssize(call.query_starts) - 1, 1) : batch,
           .num_query_heads = call.num_query_heads,
           .num_kv_heads = call.num_kv_heads,
-          .query_len = query.size(1),
-          .key_len = key.size(1),
+          .query_len = packed ? longest_entry(call.query_starts) : query.size(1),
+          .key_len = packed ? longest_entry(call.key_starts) : key.size(1),
           .head_dim = query.size(2) / call.num_query_heads,
           .value_dim = value.empty() ? AttentionShape::no_values : value.size(2) / call.num_kv_heads,
           .key_dim = key.size(2) / call.num_kv_heads,
@@ -113,18 +133,14 @@ Tape* tape_of(const AttentionCall& call, const Var& query, const Var& key, const
 }
 
 std::shared_ptr<Saved> save(const AttentionCall& call, const AttentionShape& shape) {
-  const auto saved = std::make_shared<Saved>(
-      Saved{call.plan ? *call.plan : make_plan(call.spec, shape), Tensor(), Tensor(), {}, {}});
-  saved->key_lengths.assign(call.key_lengths.begin(), call.key_lengths.end());
-  saved->query_offsets.assign(call.query_offsets.begin(), call.query_offsets.end());
-  return saved;
+  return std::make_shared<Saved>(
+      Saved{call.plan ? *call.plan : make_plan(call.spec, shape), Lists(call), Tensor(), Tensor()});
 }
 
-// What backward keeps of a call: not what belongs to the caller and is gone by then. `saved` holds the
-// lengths and the offsets.
+// What backward keeps of a call: not what belongs to the caller and is gone by then. `saved` holds the lists.
 AttentionCall kept(AttentionCall call) {
   call.weights = nullptr;
-  call.key_lengths = call.query_offsets = {};
+  call.key_lengths = call.query_offsets = call.query_starts = call.key_starts = {};
   return call;
 }
 
@@ -132,7 +148,7 @@ AttentionCall kept(AttentionCall call) {
 
 Var attention(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
   const AttentionShape shape = shape_of(call, query, key, value);
-  const std::int64_t batch = shape.batch, rows = shape.query_len;
+  const std::int64_t batch = query.size(0), rows = query.size(1);
   Tape* tape = tape_of(call, query, key, value);
   const auto saved = save(call, shape);
   saved->output = Tensor(DType::f32, {batch, rows, call.num_query_heads * shape.value_dim});
@@ -142,7 +158,7 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
     outputs.log_sum_exp = saved->log_sum_exp;
   }
   if (call.weights) {
-    *call.weights = Tensor(DType::f32, {batch, call.num_query_heads, rows, key.size(1)});
+    *call.weights = Tensor(DType::f32, {batch, call.num_query_heads, rows, shape.key_len});
     outputs.weights = *call.weights;
   }
   attend(saved->plan, inputs_of(call, *saved, query, key, value), outputs);
@@ -161,7 +177,7 @@ Var attention_weights(const AttentionCall& call, const Var& query, const Var& ke
   const AttentionShape shape = shape_of(call, query, key, {});
   Tape* tape = tape_of(call, query, key, {});
   const auto saved = save(call, shape);
-  const Tensor weights(DType::f32, {shape.batch, shape.num_query_heads, shape.query_len, shape.key_len});
+  const Tensor weights(DType::f32, {query.size(0), shape.num_query_heads, query.size(1), shape.key_len});
   AttentionOutputs outputs{};
   outputs.weights = weights;
   attend(saved->plan, inputs_of(call, *saved, query, key, {}), outputs);

@@ -1,4 +1,6 @@
 // Rotary positions as an op: the engine's rotation on strided views of [B, L, heads * dim].
+#include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,7 +25,7 @@ void check(const Var& x, std::int64_t num_heads) {
 
 // `positions()` gives the same in backward, from memory of its own.
 template <class Positions>
-Var rotated(const Var& x, const RopeTable& table, std::int64_t num_heads, const Positions& positions) {
+Var rotated_at(const Var& x, const RopeTable& table, std::int64_t num_heads, const Positions& positions) {
   Tensor out(DType::f32, x.shape());
   rope_forward(table, heads_of(x.value(), num_heads), positions(), heads_of(out, num_heads));
   return result_of(tape_of({&x}), out, [=](const Tensor& d_out) {
@@ -33,11 +35,34 @@ Var rotated(const Var& x, const RopeTable& table, std::int64_t num_heads, const 
   });
 }
 
+// One position a row.
+Var rotated(const Var& x, const RopeTable& table, std::int64_t num_heads, std::vector<std::int64_t> list) {
+  return rotated_at(x, table, num_heads,
+                    [list = std::move(list)] { return RopePositions(std::span<const std::int64_t>(list)); });
+}
+
+void check_packed(const Var& x, std::span<const std::int64_t> starts, std::span<const std::int64_t> first) {
+  const auto refuse = [](const char* argument, const std::string& expected, const std::string& got) {
+    throw InvalidArgument("rotate_packed", argument, expected, got);
+  };
+  if (x.size(0) != 1) refuse("x", "a batch of 1, with the rows of all entries", to_string(x.shape()));
+  const bool ascending = std::is_sorted(starts.begin(), starts.end());
+  if (starts.empty() || starts.front() != 0 || starts.back() != x.size(1) || !ascending) {
+    refuse("starts", "ascending numbers from 0 to the number of rows, " + std::to_string(x.size(1)),
+           starts.empty() ? "none"
+           : !ascending   ? "numbers out of order"
+                          : std::to_string(starts.front()) + " to " + std::to_string(starts.back()));
+  }
+  if (first.size() + 1 != starts.size())
+    refuse("first", "one position an entry, " + std::to_string(starts.size() - 1),
+           std::to_string(first.size()));
+}
+
 }  // namespace
 
 Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::int64_t first) {
   check(x, num_heads);
-  return rotated(x, table, num_heads, [first] { return RopePositions(first); });
+  return rotated_at(x, table, num_heads, [first] { return RopePositions(first); });
 }
 
 Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads,
@@ -52,8 +77,19 @@ Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads,
   for (const std::int64_t begin : first) {
     for (std::int64_t l = 0; l < x.size(1); ++l) list.push_back(begin + l);
   }
-  return rotated(x, table, num_heads,
-                 [list = std::move(list)] { return RopePositions(std::span<const std::int64_t>(list)); });
+  return rotated(x, table, num_heads, std::move(list));
+}
+
+Var rotate_packed(const Var& x, const RopeTable& table, std::int64_t num_heads,
+                  std::span<const std::int64_t> starts, std::span<const std::int64_t> first) {
+  check(x, num_heads);
+  check_packed(x, starts, first);
+  std::vector<std::int64_t> list;
+  list.reserve(static_cast<std::size_t>(x.size(1)));
+  for (std::size_t e = 0; e < first.size(); ++e) {
+    for (std::int64_t l = starts[e]; l < starts[e + 1]; ++l) list.push_back(first[e] + l - starts[e]);
+  }
+  return rotated(x, table, num_heads, std::move(list));
 }
 
 }  // namespace fovea::autograd

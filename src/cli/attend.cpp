@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "cli/attend_gradients.h"
-#include "cli/npy.h"
+#include "fovea/files/npy.h"
 #include "fovea/mechanisms/gate.h"
 
 namespace fovea::cli {
@@ -112,10 +112,10 @@ void write(const AttendOptions& o, const Written& written) {
     files.emplace_back("--grad-out", path_of(name));
   check_attend_files(o, files);
   if (!o.grad_out.empty()) std::filesystem::create_directories(o.grad_out);
-  for (const auto& [name, tensor] : written.gradients.files()) write_npy(path_of(name), tensor);
-  if (!o.out.empty()) write_npy(o.out, written.output);
-  if (!o.lse.empty()) write_npy(o.lse, written.results.log_sum_exp);
-  if (!o.weights.empty()) write_npy(o.weights, written.results.weights);
+  for (const auto& [name, tensor] : written.gradients.files()) files::write_npy(path_of(name), tensor);
+  if (!o.out.empty()) files::write_npy(o.out, written.output);
+  if (!o.lse.empty()) files::write_npy(o.lse, written.results.log_sum_exp);
+  if (!o.weights.empty()) files::write_npy(o.weights, written.results.weights);
 }
 
 void run(AttendOptions& o) {

@@ -5,18 +5,18 @@
 #include <algorithm>
 
 #include "cli/attend_mods.h"
-#include "cli/npy.h"
+#include "fovea/files/npy.h"
 
 namespace fovea::cli {
 namespace {
 
 Tensor read_if(const std::string& path) {
-  return path.empty() ? Tensor() : read_npy(path);
+  return path.empty() ? Tensor() : files::read_npy(path);
 }
 
 Tensor read_axes(const std::string& path, const char* flag, int rank, const char* axes) {
   if (path.empty()) return {};
-  Tensor tensor = read_npy(path);
+  Tensor tensor = files::read_npy(path);
   if (tensor.rank() != rank) refuse(flag, fmt::format("{} axes {}", rank, axes), to_string(tensor.shape()));
   return tensor;
 }
@@ -65,15 +65,15 @@ void read_arguments(const AttendOptions& o, AttendCall& call) {
                                                               {&o.sink, "normalizer.sink"},
                                                               {&o.transitions, "normalizer.transitions"}};
   for (const auto& [path, name] : files) {
-    if (!path->empty()) arguments.set(name, read_npy(*path));
+    if (!path->empty()) arguments.set(name, files::read_npy(*path));
   }
   for (const std::string& text : o.arguments) {
     const auto [name, path] = split_mod(text);
     if (name.empty() || path.empty()) refuse("--argument", "NAME=FILE, such as score.W=w.npy", text);
-    arguments.set(name, read_npy(path));
+    arguments.set(name, files::read_npy(path));
   }
   if (o.concat_matrix.empty()) return;
-  call.concat = read_npy(o.concat_matrix);
+  call.concat = files::read_npy(o.concat_matrix);
   const std::int64_t columns = call.query.size(3) + call.key.size(3);
   if (call.concat.rank() != 2 || call.concat.size(1) != columns)
     refuse("--concat-matrix", fmt::format("[hidden, {}], the elements of a query and a key", columns),
@@ -144,7 +144,8 @@ void turn(const AttendOptions& o, AttendCall& call, Executor* executor) {
   call.rope.emplace(rope, std::max(key.size(2), farthest + query.size(2)), query.dtype(), executor);
   call.turned_query = Tensor(query.dtype(), query.shape());
   call.turned_key = Tensor(key.dtype(), key.shape());
-  rope_forward(*call.rope, query, query_positions(call), call.turned_query, executor);
+  const std::vector<std::int64_t> positions = query_positions(call);
+  rope_forward(*call.rope, query, std::span(positions), call.turned_query, executor);
   rope_forward(*call.rope, key, 0, call.turned_key, executor);
 }
 

@@ -78,7 +78,8 @@ void finish_operands(const AttendCall& call, const ModGradients& weight_mods, Gr
                      Executor* executor) {
   const TensorView query = files.find("query");
   if (const TensorView key = files.find("key"); call.rope && query) {
-    rope_backward(*call.rope, query, query_positions(call), query, executor);
+    const std::vector<std::int64_t> positions = query_positions(call);
+    rope_backward(*call.rope, query, std::span(positions), query, executor);
     rope_backward(*call.rope, key, 0, key, executor);
   }
   if (!call.local_W) return;

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/npy.h"
+#include "fovea/files/npy.h"
 #include "fovea/mechanisms/forget.h"
 #include "fovea/mechanisms/local.h"
 
@@ -52,7 +52,7 @@ Tensor default_slopes(std::int64_t heads, DType dtype) {
 // Log gates [batch, heads, key_len] become both arguments of the mod.
 void read_forget(const ModList& list, const AttendCall& call, const std::string& path) {
   using Gradient = ModArgument::Gradient;
-  const Tensor gates = read_npy(path);
+  const Tensor gates = files::read_npy(path);
   if (gates.rank() != 3 || gates.size(2) != call.shape.key_len)
     refuse(std::string(list.flag) + " forget",
            fmt::format("log gates [batch, heads, {}]", call.shape.key_len), to_string(gates.shape()));
@@ -82,7 +82,7 @@ void read_mod(const ModList& list, const AttendCall& call, const std::string& te
   if (forget) return read_forget(list, call, path);
   if (node.arguments().empty()) return;
   const Tensor given =
-      path.empty() ? default_slopes(call.shape.num_query_heads, call.query.dtype()) : read_npy(path);
+      path.empty() ? default_slopes(call.shape.num_query_heads, call.query.dtype()) : files::read_npy(path);
   const Tensor argument = four_axes(node, given);
   const std::string full_name = list.argument_name(node.arguments()[0]);
   list.arguments.push_back(
@@ -92,8 +92,8 @@ void read_mod(const ModList& list, const AttendCall& call, const std::string& te
 // Centres, the window around them as the last mod, and the Gaussian as the last weight mod.
 void read_local(const AttendOptions& o, AttendCall& call, Executor* executor) {
   using Gradient = ModArgument::Gradient;
-  call.local_W = read_npy(o.local_query);
-  call.local_v = read_npy(o.local_vector);
+  call.local_W = files::read_npy(o.local_query);
+  call.local_v = files::read_npy(o.local_vector);
   const Tensor centres = local_centres(
       {.query = call.query, .W = call.local_W, .v = call.local_v, .key_len = call.shape.key_len},
       {.executor = executor});

@@ -1,123 +1,30 @@
-// fovea bench mods: what mods of scores and weights and normalisers cost beside plain attention, built-in
-// mods beside a lambda of one's own.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <optional>
-
+#include "bench/mods.h"
 #include "cli/bench.h"
-#include "cli/commands.h"
-#include "fovea/attention/elementwise.h"
-#include "fovea/attention/expression.h"
-#include "fovea/core/philox.h"
+#include "fovea/core/executor.h"
 #include "fovea/nn/module.h"
-#include "fovea/plan/plan.h"
 
 namespace fovea::cli {
 namespace {
 
 struct Options {
-  std::int64_t length = 2048, heads = 4, dim = 64, repeat = 5;
-  std::string kernel;
+  bench::ModsBench bench;
   int threads = 0;
 };
 
-struct Row {
-  std::string name;
-  AttentionSpec spec = {};
-  std::vector<std::pair<std::string, Tensor>> arguments = {};
-  Tensor advantage = {};
-};
-
-struct Times {
-  double forward = 0.0, backward = 0.0;
-};
-
-Times measure(const Options& o, const Row& row) {
-  const Shape shape{1, o.heads, o.length, o.dim};
-  const Tensor q = random_operand(shape, 1), k = random_operand(shape, 2), v = random_operand(shape, 3),
-               d_output = random_operand(shape, 4), out(DType::f32, shape), d_q(DType::f32, shape),
-               d_k(DType::f32, shape), d_v(DType::f32, shape), lse(DType::f32, {1, o.heads, o.length});
-  const AttentionPlan plan = make_plan(row.spec,
-                                       {.num_query_heads = o.heads,
-                                        .num_kv_heads = o.heads,
-                                        .query_len = o.length,
-                                        .key_len = o.length,
-                                        .head_dim = o.dim,
-                                        .value_dim = o.dim},
-                                       {.kernel = o.kernel});
-  const bool by_scores = !std::holds_alternative<HardArgmax>(row.spec.normalizer);
-  AttentionInputs in{.query = q, .key = k, .value = v};
-  AttentionGradients g{.value = d_v};
-  if (by_scores) {
-    g.query = d_q;
-    g.key = d_k;
-  }
-  for (const auto& [name, argument] : row.arguments) {
-    in.arguments.set(name, argument);
-    if (by_scores || name.starts_with("weight_mods"))
-      g.arguments.set(name, Tensor(DType::f32, argument.shape()));
-  }
-  AttentionLoss loss;
-  loss.output = out;
-  loss.log_sum_exp = lse;
-  loss.d_output = d_output;
-  if (row.advantage) loss.advantage = row.advantage;
-  Times best;
-  best.forward = best_seconds(o.repeat, [&] { attend(plan, in, {.output = out, .log_sum_exp = lse}); });
-  best.backward = best_seconds(o.repeat, [&] { attend_backward(plan, in, loss, g); });
-  return best;
-}
-
 void run(const Options& o) {
   nn::use_openmp(o.threads);
-  const Tensor slopes = random_operand({1, o.heads, 1, 1}, 5);
-  const Mod own = make_mod("alibi as a lambda", {"slope"}, [](auto score, Site at, auto slope) {
-    return score - slope * (at.query - at.key);
-  });
-  const Mod decay = make_mod("decay", {"slope"}, [](auto score, Site at, auto slope) {
-    return score * elementwise::exp(-elementwise::sigmoid(slope) * 0.01 * (at.query - at.key));
-  });
-  const Tensor centers = random_operand({1, 1, o.length, 1}, 9);
-  std::vector<Row> rows{
-      {"none"},
-      {"soft cap", {.mods = {SoftCap{50}}}},
-      {"alibi", {.mods = {AlibiBias{}}}, {{"mods[0].slope", slopes}}},
-      {"alibi as a lambda", {.mods = {own}}, {{"mods[0].slope", slopes}}},
-      {"lambda of exp and sigmoid", {.mods = {decay}}, {{"mods[0].slope", slopes}}},
-      {"relative, 32 buckets",
-       {.mods = {RelativeBias{}}},
-       {{"mods[0].table", random_operand({1, o.heads, 1, 32}, 6)}}},
-      {"dense bias a head",
-       {.mods = {DenseBias{}}},
-       {{"mods[0].bias", random_operand({1, o.heads, o.length, o.length}, 7)}}},
-      {"dense bias, shared",
-       {.mods = {DenseBias{}}},
-       {{"mods[0].bias", random_operand({1, 1, o.length, o.length}, 8)}}},
-      {"weights: gaussian", {.weight_mods = {LocalGaussian{500}}}, {{"weight_mods[0].center", centers}}}};
-  for (const Normalizer& normalizer :
-       std::initializer_list<Normalizer>{Sigmoid{-7.6}, Sparsemax{}, Entmax{1.5}, Entmax{1.25}, HardArgmax{},
-                                         HardSample{}, GumbelSample{}, LinearChain{}})
-    rows.push_back({to_string(normalizer), {.normalizer = normalizer}});
-  for (Row& row : rows) {
-    if (std::holds_alternative<LinearChain>(row.spec.normalizer))
-      row.arguments = {{"normalizer.transitions", random_operand({2, 2}, 10)}};
-    if (std::holds_alternative<HardSample>(row.spec.normalizer))
-      row.advantage = random_operand({1, o.heads, o.length}, 11);
-  }
   fmt::print(
       "Mods and normalisers, length {}, {} heads of {}, f32, {} threads; gradients of arguments included.\n",
-      o.length, o.heads, o.dim, default_executor().thread_count());
+      o.bench.length, o.bench.heads, o.bench.head_dim, default_executor().thread_count());
   fmt::print("{:<26} {:>10} {:>6} {:>11} {:>6}\n", "beside softmax alone", "forward ms", "ratio",
              "backward ms", "ratio");
-  std::optional<Times> plain;
-  for (const Row& row : rows) {
-    const Times times = measure(o, row);
-    if (!plain) plain = times;
-    fmt::print("{:<26} {:>10.2f} {:>6.2f} {:>11.2f} {:>6.2f}\n", row.name, 1e3 * times.forward,
-               times.forward / plain->forward, 1e3 * times.backward, times.backward / plain->backward);
+  bench::measure_mods(o.bench, [](const bench::ModsRow& row) {
+    fmt::print("{:<26} {:>10.2f} {:>6.2f} {:>11.2f} {:>6.2f}\n", row.name, 1e3 * row.forward_seconds,
+               row.forward_ratio, 1e3 * row.backward_seconds, row.backward_ratio);
     std::fflush(stdout);
-  }
+  });
 }
 
 }  // namespace
@@ -125,11 +32,12 @@ void run(const Options& o) {
 void register_bench_mods(CLI::App& bench) {
   auto o = std::make_shared<Options>();
   CLI::App* command = bench.add_subcommand("mods", "What mods and normalisers cost beside plain softmax");
-  command->add_option("--length", o->length, "of queries and keys")->check(CLI::Range(1, 1 << 15));
-  command->add_option("--heads", o->heads)->check(CLI::Range(1, 1024));
-  command->add_option("--head-dim", o->dim)->check(CLI::Range(1, 4096));
-  command->add_option("--kernel", o->kernel, "avx512, avx2, baseline or reference; default: the best");
-  command->add_option("--repeat", o->repeat, "the best of so many runs counts")->check(CLI::Range(1, 1000));
+  command->add_option("--length", o->bench.length, "of queries and keys")->check(CLI::Range(1, 1 << 15));
+  command->add_option("--heads", o->bench.heads)->check(CLI::Range(1, 1024));
+  command->add_option("--head-dim", o->bench.head_dim)->check(CLI::Range(1, 4096));
+  command->add_option("--kernel", o->bench.kernel, "avx512, avx2, baseline or reference; default: the best");
+  command->add_option("--repeat", o->bench.repeat, "the best of so many runs counts")
+      ->check(CLI::Range(1, 1000));
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
   command->callback([o] { run(*o); });
 }

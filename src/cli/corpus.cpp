@@ -1,9 +1,8 @@
 #include <fmt/format.h>
 
-#include <fstream>
-
 #include "cli/commands.h"
 #include "fovea/core/error.h"
+#include "fovea/files/bytes.h"
 #include "fovea/text/alignment.h"
 #include "fovea/text/generated.h"
 #include "fovea/text/gettext.h"
@@ -22,10 +21,9 @@ void write(const text::ParallelCorpus& corpus, const std::string& prefix, const 
   text::write_parallel_files(corpus, prefix + ".en", prefix + "." + language);
   fmt::print("{}.en, {}.{}: {} pairs\n", prefix, prefix, language, corpus.size());
   if (!corpus.has_alignments()) return;
-  std::ofstream file(prefix + ".align");
-  for (const text::Alignment& alignment : corpus.alignments) file << text::to_pharaoh(alignment) << '\n';
-  file.flush();
-  if (!file) throw FileError(prefix + ".align", -1, "cannot be written");
+  std::string alignments;
+  for (const text::Alignment& alignment : corpus.alignments) alignments += text::to_pharaoh(alignment) + '\n';
+  files::write_file(prefix + ".align", alignments);
 }
 
 void run_generated(const Options& o) {

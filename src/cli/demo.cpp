@@ -11,7 +11,6 @@
 #include "fovea/inspect/terminal.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
-#include "fovea/models/weights.h"
 #include "fovea/pictures/chart.h"
 #include "fovea/pictures/maps.h"
 #include "fovea/pictures/render.h"

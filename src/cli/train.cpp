@@ -6,7 +6,6 @@
 #include "cli/progress.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
-#include "fovea/models/weights.h"
 #include "fovea/text/generated.h"
 #include "fovea/text/gettext.h"
 #include "fovea/train/dataset.h"

@@ -1,14 +1,11 @@
 #include "inspect/page.h"
 
-#include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <utility>
 #include <vector>
 
-#include "fovea/core/error.h"
+#include "fovea/files/bytes.h"
 #include "inspect/unicode.h"
 
 namespace fovea::inspect {
@@ -117,13 +114,6 @@ std::string assemble_page(std::string_view title, std::string_view body, std::st
   return out;
 }
 
-void write_text(const std::string& path, std::string_view text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  file.close();
-  if (!file) throw FileError(path, -1, std::string("cannot be written: ") + std::strerror(errno));
-}
-
 std::string render_html(const InspectPage& page, const HtmlOptions& options) {
   const std::string json = viewer_json({page}, options);
   InspectPage section = {
@@ -132,7 +122,7 @@ std::string render_html(const InspectPage& page, const HtmlOptions& options) {
 }
 
 void write_html(const std::string& path, const InspectPage& page, const HtmlOptions& options) {
-  write_text(path, render_html(page, options));
+  files::write_file(path, render_html(page, options));
 }
 
 }  // namespace fovea::inspect

@@ -31,7 +31,4 @@ std::string viewer_section(const InspectPage& page, std::size_t index, std::stri
 /// The whole document. `body` is HTML, `json` comes from viewer_json.
 std::string assemble_page(std::string_view title, std::string_view body, std::string_view json);
 
-/// Throws FileError if it cannot be written.
-void write_text(const std::string& path, std::string_view text);
-
 }  // namespace fovea::inspect

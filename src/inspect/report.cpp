@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "fovea/files/bytes.h"
 #include "inspect/charts.h"
 #include "inspect/page.h"
 
@@ -71,7 +72,7 @@ std::string render_report(const ReportData& report, const HtmlOptions& options) 
 }
 
 void write_report(const std::string& path, const ReportData& report, const HtmlOptions& options) {
-  write_text(path, render_report(report, options));
+  files::write_file(path, render_report(report, options));
 }
 
 }  // namespace fovea::inspect

@@ -69,7 +69,7 @@ ModTile<T> tile_of(const Problem<T>& p, const ProblemMod<T>& mod, const ModPlace
   tile.rows = at.rows;
   tile.count = at.count;
   tile.stride = mod_stride;
-  tile.first = Site::at(at.batch, at.head, position_of(p, at.batch, at.row), at.key);
+  tile.first = Site::at(entry_of(p, at.batch), at.head, position_of(p, at.batch, at.row), at.key);
   for (std::size_t k = 0; k < mod.count; ++k) {
     tile.arguments[k] = load(p, mod, mod.arguments[k], at,
                              buffers.arguments + static_cast<std::int64_t>(k) * buffers.rows * mod_stride);
@@ -296,10 +296,10 @@ void begin_mod_gradients(const Problem<T>& p, const ProblemMods<T>& list, const 
     for (std::size_t k = 0; k < mods[n].count; ++k) {
       const ModArgument<T>& x = mods[n].arguments[k];
       if (!wanted(x)) continue;
-      if (sum_of(mods[n], x) == Sum::dense)
-        for_elements(x, [](auto, auto, auto, auto, T& element) { element = T{0}; });
-      else
+      if (sum_of(mods[n], x) != Sum::dense)
         std::fill_n(sums.regions[n][k], mod_sum_elements(p, mods[n], k, groups), T{0});
+      else if (!p.adds_mod_gradients)
+        for_elements(x, [](auto, auto, auto, auto, T& element) { element = T{0}; });
     }
   }
 }
@@ -346,7 +346,7 @@ void finish_mod_gradients(const Problem<T>& p, const ProblemMods<T>& list, const
             }
           }
         }
-        element = sum;
+        element = p.adds_mod_gradients ? element + sum : sum;
       });
     }
   }

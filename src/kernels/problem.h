@@ -36,6 +36,9 @@ enum class Stored : std::uint8_t { none, keys_and_values, all };
 template <class T>
 struct Problem {
   std::int64_t batch = 0, query_heads = 0, kv_heads = 0, query_len = 0, key_len = 0;
+  /// Which entry of the caller's batch entry 0 is: for masks, mods, dropout and samples. Operands, arguments
+  /// and offsets begin at it.
+  std::int64_t first_entry = 0;
   std::int64_t score_dim = 0;  ///< dot: elements of q and k after any projection; additive: hidden
   std::int64_t value_dim = 0;
   ScoreKind score = ScoreKind::dot;
@@ -68,6 +71,8 @@ struct Problem {
   /// the weights, or by the candidate that runs (flash/rows-inl.h). Backward then splits queries, not keys,
   /// into groups.
   bool whole_row = false;
+  /// Gradients of the arguments of mods are added to what stands in them, not written over it.
+  bool adds_mod_gradients = false;
   bool has_mods = false, has_weight_mods = false,
        shared_dense_gradient = false;  ///< of the mods, for code that may not call their members
   ProblemMods<T> mods, weight_mods;
@@ -79,6 +84,12 @@ struct Problem {
 template <class T>
 std::int64_t position_of(const Problem<T>& p, std::int64_t b, std::int64_t row) {
   return row + (p.query_offsets ? p.query_offsets[b] : p.query_offset);
+}
+
+/// Which entry of the caller's batch entry b is.
+template <class T>
+std::int64_t entry_of(const Problem<T>& p, std::int64_t b) {
+  return p.first_entry + b;
 }
 
 template <class T>

@@ -86,6 +86,9 @@ Sizes check_inputs(const char* function, const LatentPlan& plan, const LatentInp
   check_unused(function, "attention.query", in.attention.query);
   check_unused(function, "attention.key", in.attention.key);
   check_unused(function, "attention.value", in.attention.value);
+  if (!in.attention.query_starts.empty() || !in.attention.key_starts.empty())
+    throw InvalidArgument(function, "attention.query_starts", "none: latent attention takes padded batches",
+                          "those of a packed batch");
   const AttentionPlan::Impl& inner = plan.attention.impl();
   const Call call = call_of(function, inner, in.attention, gradients);
   check_arguments(function, inner, {s.batch, s.queries, s.keys}, call);

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/excerpt.h"
-#include "core/json_scanner.h"
+#include "files/json.h"
 
 namespace fovea::models {
 namespace {
@@ -31,11 +31,10 @@ std::string shown(const json& value) {
 // `function` and `argument` are those of the error. load_model has checked the text before, to name its file.
 json parse_object(const std::string& text, const char* function, const char* argument) {
   try {
-    check_json_object("JSON", text, config_depth);
+    return files::parse_json_object("JSON", text, config_depth);
   } catch (const FileError& error) {
     throw InvalidArgument(function, argument, "a JSON object", error.what());
   }
-  return json::parse(text);
 }
 
 // No model of this kind is larger; a corrupt file must not make us allocate by its numbers.

@@ -1,4 +1,5 @@
-// Models on disk: a folder of config.json and model.safetensors.
+#include "fovea/models/model_folder.h"
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -7,12 +8,14 @@
 #include <utility>
 
 #include "core/excerpt.h"
-#include "core/json_scanner.h"
-#include "fovea/models/weights.h"
+#include "files/json_scanner.h"
+#include "fovea/files/bytes.h"
 #include "models/configs.h"
 
 namespace fovea::models {
 namespace {
+
+constexpr std::size_t longest_config = std::size_t{1} << 20;
 
 // Parameters are f32; files of other libraries may hold them wider or narrower.
 void convert(const Tensor& from, Tensor& to) {
@@ -61,27 +64,28 @@ void save(const std::string& folder, const nn::ParameterSet& parameters, Rename 
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw FileError(folder, -1, "cannot be made: " + error.message());
-  TensorFile file;
+  files::TensorFile file;
   file.metadata["format"] = "pt";  // what readers of the format look for: plain row-major tensors
   for (const nn::Parameter& parameter : parameters.all())
     file.tensors.push_back({rename(parameter.name), parameter.value});
-  save_safetensors(folder + "/model.safetensors", file);
-  write_file_atomically(folder + "/config.json", config);
+  files::save_safetensors(folder + "/model.safetensors", file);
+  files::write_file(config_path(folder), config);
 }
 
 template <class Name>
-void assign(const std::string& path, const TensorFile& file, nn::ParameterSet& parameters, Name&& name_of) {
+void assign(const std::string& path, const files::TensorFile& file, nn::ParameterSet& parameters,
+            Name&& name_of) {
   // A file of a million tensors must not be searched from its beginning for each parameter.
-  std::vector<const NamedTensor*> by_name;
+  std::vector<const files::NamedTensor*> by_name;
   by_name.reserve(file.tensors.size());
-  for (const NamedTensor& named : file.tensors) by_name.push_back(&named);
+  for (const files::NamedTensor& named : file.tensors) by_name.push_back(&named);
   std::sort(by_name.begin(), by_name.end(),
-            [](const NamedTensor* a, const NamedTensor* b) { return a->name < b->name; });
+            [](const files::NamedTensor* a, const files::NamedTensor* b) { return a->name < b->name; });
   for (nn::Parameter& parameter : parameters.all()) {
     const std::string name = name_of(parameter.name);
     const auto found =
         std::lower_bound(by_name.begin(), by_name.end(), name,
-                         [](const NamedTensor* a, const std::string& b) { return a->name < b; });
+                         [](const files::NamedTensor* a, const std::string& b) { return a->name < b; });
     const Tensor* tensor = found != by_name.end() && (*found)->name == name ? &(*found)->tensor : nullptr;
     if (!tensor) throw FileError(path, -1, "tensor '" + name + "' is missing");
     if (!(tensor->shape() == parameter.value.shape())) {
@@ -95,31 +99,29 @@ void assign(const std::string& path, const TensorFile& file, nn::ParameterSet& p
 
 // The model of a folder: `read` makes a config of config.json's text, `make` a model of the config.
 template <class Read, class Make>
-auto load(const std::string& folder, Rename rename, Read&& read, Make&& make) {
-  const std::string config_path = folder + "/config.json", weights = folder + "/model.safetensors";
-  const std::string text = read_file(config_path, 1u << 20);
-  check_json_object(config_path, text, config_depth);
-  const TensorFile file = load_safetensors(weights);
+auto load(const ModelFolder& folder, Rename rename, Read&& read, Make&& make) {
+  const std::string weights = files::find_weights(folder.path()).string();
+  const files::TensorFile file = files::load_weights(weights);
   std::int64_t elements = 0;
-  for (const NamedTensor& named : file.tensors) elements += named.tensor.count();
+  for (const files::NamedTensor& named : file.tensors) elements += named.tensor.count();
   auto model = [&] {
     try {
-      const auto config = read(text);
+      const auto config = read(folder.config());
       const std::int64_t least = least_elements(config);
       if (least > elements) {
         throw FileError(weights, -1,
                         "holds " + std::to_string(elements) +
                             " elements, and the model of config.json at least " + std::to_string(least));
       }
-      return make(text, config);
+      return make(config);
     } catch (const InvalidArgument& error) {
-      throw FileError(config_path, -1, error.what());
+      throw FileError(config_path(folder.path()).string(), -1, error.what());
     }
   }();
   assign(weights, file, model->parameters(), rename);
   std::set<std::string> names;
   for (const nn::Parameter& parameter : model->parameters().all()) names.insert(rename(parameter.name));
-  for (const NamedTensor& named : file.tensors) {
+  for (const files::NamedTensor& named : file.tensors) {
     if (!names.contains(named.name))
       throw FileError(weights, -1,
                       "tensor '" + excerpt(named.name) + "' belongs to no parameter of the model");
@@ -133,9 +135,17 @@ void save_model(const std::string& folder, const SequenceToSequence& model) {
   save(folder, model.parameters(), as_it_is, model.config());
 }
 
+ModelFolder::ModelFolder(const std::filesystem::path& folder)
+    : path_(folder), config_(files::read_file(config_path(folder), longest_config)) {
+  files::check_json_object(config_path(folder).string(), config_, config_depth);
+}
+
+std::unique_ptr<SequenceToSequence> ModelFolder::sequence_to_sequence() const {
+  return load(*this, as_it_is, read_config, [this](const ModelConfig&) { return make_model(config_, 0); });
+}
+
 std::unique_ptr<SequenceToSequence> load_model(const std::string& folder) {
-  return load(folder, as_it_is, read_config,
-              [](const std::string& text, const ModelConfig&) { return make_model(text, 0); });
+  return ModelFolder(folder).sequence_to_sequence();
 }
 
 namespace {
@@ -168,17 +178,28 @@ void save_model(const std::string& folder, const LanguageModel& model) {
   save(folder, theirs, as_starcoder, write_config(model.config()));
 }
 
-LanguageModel load_language_model(const std::string& folder) {
-  auto model = load(folder, as_starcoder, read_language_config,
-                    [](const std::string&, const LanguageModelConfig& config) {
-                      return std::make_unique<LanguageModel>(config, 0);
-                    });
+LanguageModel ModelFolder::language_model() const {
+  auto model = load(*this, as_starcoder, read_language_config, [](const LanguageModelConfig& config) {
+    return std::make_unique<LanguageModel>(config, 0);
+  });
   const float factor = embedding_factor(*model);
   multiply(model->parameters(), 1.0f / factor, factor);
   return std::move(*model);
 }
 
-void assign_parameters(const std::string& path, const TensorFile& file, const std::string& prefix,
+LanguageModel load_language_model(const std::string& folder) {
+  return ModelFolder(folder).language_model();
+}
+
+std::filesystem::path config_path(const std::filesystem::path& folder) {
+  return folder / "config.json";
+}
+
+std::filesystem::path training_path(const std::filesystem::path& folder) {
+  return folder / "training.json";
+}
+
+void assign_parameters(const std::string& path, const files::TensorFile& file, const std::string& prefix,
                        nn::ParameterSet& parameters) {
   assign(path, file, parameters, [&](const std::string& name) { return prefix + name; });
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -62,6 +63,14 @@ Parameter& declare(ParameterSet& set, const std::string& name, Start start, cons
     std::copy(slopes.begin(), slopes.end(), parameter.value.data<float>());
   }
   return parameter;
+}
+
+bool is_packed(const MultiHeadAttention::Call& call) {
+  return !call.query_starts.empty() || !call.key_starts.empty();
+}
+
+std::size_t entries_of(std::span<const std::int64_t> starts) {
+  return starts.empty() ? 0 : starts.size() - 1;
 }
 
 }  // namespace
@@ -198,6 +207,8 @@ autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const 
   engine.key_lengths = call.key_lengths;
   engine.query_offset = call.query_offset;
   engine.query_offsets = call.query_offsets;
+  engine.query_starts = call.query_starts;
+  engine.key_starts = call.key_starts;
   engine.weights = call.weights;
   for (const Argument& argument : arguments_)
     engine.arguments.push_back(
@@ -212,9 +223,21 @@ autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const 
 }
 
 Var MultiHeadAttention::rotated_queries(const Var& q, const Call& call) const {
+  if (is_packed(call)) {
+    const std::vector<std::int64_t> same(entries_of(call.query_starts), call.query_offset);
+    return autograd::rotate_packed(
+        q, *options_.rope, options_.num_query_heads, call.query_starts,
+        call.query_offsets.empty() ? std::span<const std::int64_t>(same) : call.query_offsets);
+  }
   if (call.query_offsets.empty())
     return autograd::rotate(q, *options_.rope, options_.num_query_heads, call.query_offset);
   return autograd::rotate(q, *options_.rope, options_.num_query_heads, call.query_offsets);
+}
+
+Var MultiHeadAttention::rotated_keys(const Var& k, const Call& call) const {
+  if (!is_packed(call)) return autograd::rotate(k, *options_.rope, options_.num_kv_heads);
+  const std::vector<std::int64_t> zeros(entries_of(call.key_starts), 0);
+  return autograd::rotate_packed(k, *options_.rope, options_.num_kv_heads, call.key_starts, zeros);
 }
 
 Var MultiHeadAttention::operator()(Context& context, const Var& x, const Var& memory,
@@ -222,15 +245,21 @@ Var MultiHeadAttention::operator()(Context& context, const Var& x, const Var& me
   Var q = query_(context, x), k = key_(context, memory);
   if (options_.rope) {
     q = rotated_queries(q, call);
-    k = autograd::rotate(k, *options_.rope, options_.num_kv_heads);
+    k = rotated_keys(k, call);
   }
-  const AttentionShape shape = shape_of(q.size(0), q.size(1), k.size(1));
+  const AttentionShape shape =
+      is_packed(call) ? shape_of(std::max<std::int64_t>(std::ssize(call.query_starts) - 1, 1),
+                                 longest_entry(call.query_starts), longest_entry(call.key_starts))
+                      : shape_of(q.size(0), q.size(1), k.size(1));
   return output_(context,
                  autograd::attention(engine_call(context, call, shape), q, k, value_(context, memory)));
 }
 
 Var MultiHeadAttention::attend_projected(Context& context, const Var& x, const ProjectedKeys& keys,
                                          const Call& call) const {
+  if (is_packed(call))
+    throw InvalidArgument("MultiHeadAttention::attend_projected", "call.query_starts",
+                          "none: keys computed before are a padded batch", "those of a packed batch");
   // The rows in use of a longer buffer are contiguous only for a batch of one, so the engine is called on
   // strided views. The plan is for the whole buffer: a capacity that serves until the buffer grows. A mask
   // made of data is another in each step, and knows nothing of keys to come.

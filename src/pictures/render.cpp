@@ -5,16 +5,14 @@
 #include <cairo.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <memory>
 #include <numbers>
 #include <set>
 #include <type_traits>
 
 #include "fovea/core/error.h"
+#include "fovea/files/bytes.h"
 #include "inspect/page.h"
 #include "inspect/unicode.h"
 #include "pictures/svg_text.h"
@@ -305,7 +303,7 @@ Rendered render(const Drawing& drawing, Format format, const RenderOptions& opti
 
 Uncovered write(const std::string& path, const Drawing& drawing, const RenderOptions& options) {
   const Rendered rendered = render(drawing, format_of(path, "write"), options);
-  inspect::write_text(path, rendered.bytes);
+  files::write_file(path, rendered.bytes);
   return rendered.uncovered;
 }
 

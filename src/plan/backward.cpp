@@ -6,8 +6,10 @@
 #include <cmath>
 #include <limits>
 
+#include "plan/packed.h"
 #include "plan/projection.h"
 #include "plan/rows.h"
+#include "plan/run.h"
 
 namespace fovea {
 namespace {
@@ -229,9 +231,8 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss&
          std::span<std::byte> memory) {
   Carver carver(memory);
   auto prepared = prepare<T>(plan, call, sizes, carver, &executor);
-  const LossOf loss_of = loss.d_weights ? LossOf::weights : LossOf::output;
-  const kernels::Candidate& candidate = *rule_of(plan, loss_of).of(sizes.query_len).candidate;
-  prepared.problem.whole_row = whole_row(plan, loss_of) || candidate.whole_rows;
+  const kernels::Candidate& candidate = *rule_of(plan, loss_of(loss)).of(sizes.query_len).candidate;
+  prepared.problem.whole_row = whole_row(plan, loss_of(loss)) || candidate.whole_rows;
   Scratch<T> scratch = scratch_of<T>(plan, call, g, sizes, carver, false, prepared.problem.whole_row);
   const AttentionShape& s = plan.shape;
   const ScoreDefinition& score = plan.score();
@@ -285,14 +286,29 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss&
 
 }  // namespace
 
+std::size_t most_backward_bytes(const AttentionPlan::Impl& plan, const CallSizes& most, int threads,
+                                LossOf loss_of) {
+  std::size_t bytes = 0;
+  for (const Step& step : rule_of(plan, loss_of).steps()) {
+    const std::int64_t queries = std::min(step.last, most.query_len);
+    bytes = std::max(bytes, backward_bytes(plan, {most.batch, queries, most.key_len}, threads, loss_of));
+    if (step.last >= most.query_len) break;
+  }
+  return bytes;
+}
+
+void run_backward(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss& loss,
+                  const AttentionGradients& gradients, const CallSizes& sizes, Executor& executor,
+                  std::span<std::byte> memory) {
+  plan.compute_dtype() == DType::f64 ? run<double>(plan, call, loss, gradients, sizes, executor, memory)
+                                     : run<float>(plan, call, loss, gradients, sizes, executor, memory);
+}
+
 std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads, LossOf loss_of) {
   const AttentionPlan::Impl& impl = plan.impl();
   const AttentionShape& s = impl.shape;
-  std::size_t most = 0;
-  for (const Step& step : rule_of(impl, loss_of).steps())
-    most = std::max(
-        most, backward_bytes(impl, {s.batch, std::min(step.last, s.query_len), s.key_len}, threads, loss_of));
-  return most;
+  return std::max(most_backward_bytes(impl, {s.batch, s.query_len, s.key_len}, threads, loss_of),
+                  packed_backward_bytes(impl, threads, loss_of));
 }
 
 void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionLoss& loss,
@@ -300,19 +316,18 @@ void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, c
   const AttentionPlan::Impl& impl = plan.impl();
   const Call call = call_of(function, impl, inputs, &gradients);
   const CallSizes sizes = check_inputs(function, impl, call);
-  check_backward(impl, sizes, call, loss, gradients);
+  check_backward(impl, result_sizes(inputs, sizes), call, loss, gradients);
   if (sizes.batch == 0 || sizes.query_len == 0 || sizes.key_len == 0) {
     // No kernel would write what is all 0.
     for (const TensorView* view : {&gradients.query, &gradients.key, &gradients.value}) clear_rows(*view);
     for (const NamedArgument<TensorView>& gradient : gradients.arguments.all()) clear_rows(gradient.view);
     return;
   }
+  if (PackedBatch(inputs)) return attend_packed_backward(impl, call, loss, gradients, resources);
   Executor& executor = resources.executor ? *resources.executor : default_executor();
-  const std::size_t bytes =
-      backward_bytes(impl, sizes, executor.thread_count(), loss.d_weights ? LossOf::weights : LossOf::output);
+  const std::size_t bytes = backward_bytes(impl, sizes, executor.thread_count(), loss_of(loss));
   const std::span<std::byte> memory = workspace_of(function, resources.workspace, bytes);
-  impl.compute_dtype() == DType::f64 ? run<double>(impl, call, loss, gradients, sizes, executor, memory)
-                                     : run<float>(impl, call, loss, gradients, sizes, executor, memory);
+  run_backward(impl, call, loss, gradients, sizes, executor, memory);
 }
 
 void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, ConstTensorView output,

@@ -7,13 +7,13 @@ namespace {
 
 constexpr const char* function = "attend_backward";
 
-void check_gradient(const char* caller, const std::string& argument, const TensorView& view,
+void check_gradient(const char* caller, const char* argument, const TensorView& view,
                     const ConstTensorView& like, DType dtype, const AttentionInputs& inputs) {
   if (!view) return;
   if (!is_given(like))
     throw InvalidArgument(caller, argument, "no gradient of an argument that was not given",
                           to_string(view.shape()));
-  check_output(caller, argument.c_str(), view, dtype, like.shape(), inputs);
+  check_output(caller, argument, view, dtype, like.shape(), inputs);
 }
 
 void check_gradients(const AttentionPlan::Impl& plan, const Call& call, const AttentionGradients& g) {
@@ -56,7 +56,8 @@ void check_apart(const AttentionInputs& inputs, const AttentionGradients& g, con
   apart.check();
 }
 
-void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const AttentionLoss& loss) {
+void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const Call& call,
+                const AttentionLoss& loss) {
   const AttentionShape& s = plan.shape;
   const Shape outputs{sizes.batch, s.num_query_heads, sizes.query_len, s.value_dim},
       rows{sizes.batch, s.num_query_heads, sizes.query_len};
@@ -90,6 +91,7 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const A
   }
   check_chosen(function, "weight_heads", loss.weight_heads, s.num_query_heads);
   check_chosen(function, "weight_rows", loss.weight_rows, sizes.query_len);
+  check_all_rows(function, call.inputs, loss.weight_rows);
   check("d_weights", loss.d_weights, plan.compute_dtype(),
         weights_shape(plan, sizes, loss.weight_heads, loss.weight_rows));
 }
@@ -101,10 +103,10 @@ void check_argument_gradients(const char* caller, const AttentionPlan::Impl& pla
     const TensorView& view = call.gradients[n];
     if (!view) continue;
     const DeclaredArgument& argument = plan.arguments[static_cast<std::size_t>(n)];
-    const std::string name = "gradients." + argument.name;
+    const std::string& name = plan.gradient_names[static_cast<std::size_t>(n)];
     if (!argument.declaration.learned)
       throw InvalidArgument(caller, name, "nothing: this argument has no gradient", described(view));
-    check_gradient(caller, name, view, call.arguments[n], plan.compute_dtype(), call.inputs);
+    check_gradient(caller, name.c_str(), view, call.arguments[n], plan.compute_dtype(), call.inputs);
     if (argument.declaration.layout != ArgumentDeclaration::Layout::any && !view.contiguous())
       throw InvalidArgument(caller, name, "a contiguous tensor", "a strided one");
   }
@@ -116,7 +118,7 @@ bool whole_row(const AttentionPlan::Impl& plan, LossOf loss_of) {
 
 void check_backward(const AttentionPlan::Impl& plan, const CallSizes& sizes, const Call& call,
                     const AttentionLoss& loss, const AttentionGradients& gradients) {
-  check_loss(plan, sizes, loss);
+  check_loss(plan, sizes, call, loss);
   check_gradients(plan, call, gradients);
   check_differentiable(plan, call, loss, gradients);
   check_apart(call.inputs, gradients, loss);

@@ -4,8 +4,9 @@
 #include <limits>
 #include <type_traits>
 
-#include "plan/impl.h"
+#include "plan/packed.h"
 #include "plan/rows.h"
+#include "plan/run.h"
 
 namespace fovea {
 namespace {
@@ -133,6 +134,7 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
   }
   check_chosen(function, "weight_heads", outputs.weight_heads, s.num_query_heads);
   check_chosen(function, "weight_rows", outputs.weight_rows, sizes.query_len);
+  check_all_rows(function, inputs, outputs.weight_rows);
   if (!outputs.weights && !outputs.weight_rows.empty())
     throw InvalidArgument(function, "weights", "room for the weights of the rows chosen", "nothing");
   if (outputs.weights) {
@@ -147,35 +149,65 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
   apart.check();
 }
 
-// Of a call without keys every row is fully masked.
-void leave_nothing_seen(const AttentionPlan::Impl& plan, const AttentionOutputs& outputs) {
-  clear_rows(outputs.output);
-  if (!outputs.log_sum_exp) return;
-  const auto fill = [&outputs](auto* to) {
-    std::fill_n(to, outputs.log_sum_exp.count(),
-                -std::numeric_limits<std::decay_t<decltype(*to)>>::infinity());
-  };
-  plan.compute_dtype() == DType::f64 ? fill(outputs.log_sum_exp.data<double>())
-                                     : fill(outputs.log_sum_exp.data<float>());
+// Whether a call that writes `outputs` (null: anything) may have this duty.
+bool may_have(const AttentionOutputs* outputs, kernels::Duty duty) {
+  using kernels::Duty;
+  if (!outputs) return true;
+  if (duty == Duty::forward) return bool(outputs->output);
+  const bool alone = !outputs->output || !outputs->weight_rows.empty();
+  return outputs->weights && alone == (duty == Duty::weights_alone);
 }
 
 }  // namespace
 
-std::size_t workspace_bytes(const AttentionPlan& plan, int threads) {
+void leave_nothing_seen(const AttentionPlan::Impl& plan, const AttentionOutputs& outputs) {
+  clear_rows(outputs.output);
+  const TensorView& sums = outputs.log_sum_exp;
+  const auto fill = [&sums](auto* to) {
+    for (std::int64_t n = 0; n < sums.size(0) * sums.size(1); ++n) {
+      std::fill_n(to + n / sums.size(1) * sums.stride(0) + n % sums.size(1) * sums.stride(1), sums.size(2),
+                  -std::numeric_limits<std::decay_t<decltype(*to)>>::infinity());
+    }
+  };
+  if (!sums) return;
+  plan.compute_dtype() == DType::f64 ? fill(sums.data<double>()) : fill(sums.data<float>());
+}
+
+std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& most, int threads,
+                               const AttentionOutputs* outputs) {
   using kernels::Duty;
-  const AttentionPlan::Impl& impl = plan.impl();
-  const AttentionShape& s = impl.shape;
-  std::size_t most = 0;
+  using kernels::Stored;
+  std::size_t bytes = 0;
   for (const Duty duty : {Duty::forward, Duty::weights, Duty::weights_alone}) {
-    for (const Step& step : impl.choice.rule(duty).steps()) {
+    if (!may_have(outputs, duty)) continue;
+    for (const Step& step : plan.choice.rule(duty).steps()) {
       // Chosen rows are weights of one query each, however many queries there are.
       const std::int64_t queries =
-          duty == Duty::weights_alone ? s.query_len : std::min(step.last, s.query_len);
-      for (const kernels::Stored stored : {kernels::Stored::none, step.stored})
-        most = std::max(most, bytes_of(impl, {s.batch, queries, s.key_len}, threads, {&step}, stored));
+          duty == Duty::weights_alone ? most.query_len : std::min(step.last, most.query_len);
+      for (const Stored stored : {Stored::none, step.stored}) {
+        // Weights come from candidates that take f32.
+        if (outputs && stored != (outputs->weights ? Stored::none : step.stored)) continue;
+        bytes =
+            std::max(bytes, bytes_of(plan, {most.batch, queries, most.key_len}, threads, {&step}, stored));
+      }
+      if (step.last >= most.query_len && duty != Duty::weights_alone) break;
     }
   }
-  return most;
+  return bytes;
+}
+
+void run_forward(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutputs& outputs,
+                 const CallSizes& sizes, Executor& executor, std::span<std::byte> memory) {
+  const Runs runs = runs_of(plan, outputs, sizes);
+  plan.compute_dtype() == DType::f64 ? run<double>(plan, call, outputs, runs, sizes, executor, memory)
+                                     : run<float>(plan, call, outputs, runs, sizes, executor, memory);
+}
+
+std::size_t workspace_bytes(const AttentionPlan& plan, int threads) {
+  const AttentionPlan::Impl& impl = plan.impl();
+  const AttentionShape& s = impl.shape;
+  return std::max(most_forward_bytes(impl, {s.batch, s.query_len, s.key_len}, threads, nullptr),
+                  packed_bytes(impl, threads));
 }
 
 void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,
@@ -183,9 +215,10 @@ void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const Atte
   const AttentionPlan::Impl& impl = plan.impl();
   const Call call = call_of("attend", impl, inputs);
   const CallSizes sizes = check_inputs("attend", impl, call);
-  check_outputs(impl, inputs, outputs, sizes);
+  check_outputs(impl, inputs, outputs, result_sizes(inputs, sizes));
   if (sizes.batch == 0 || sizes.query_len == 0) return;
   if (sizes.key_len == 0) return leave_nothing_seen(impl, outputs);
+  if (PackedBatch(inputs)) return attend_packed(impl, call, outputs, resources);
   const Runs runs = runs_of(impl, outputs, sizes);
   Executor& executor = resources.executor ? *resources.executor : default_executor();
   const std::size_t bytes =

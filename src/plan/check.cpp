@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "plan/impl.h"
+#include "plan/packed.h"
 
 namespace fovea {
 namespace {
@@ -121,6 +121,23 @@ void check_offsets(const char* function, const AttentionInputs& inputs, std::int
   for (const std::int64_t offset : inputs.query_offsets) check_offset(function, "query_offsets", offset);
 }
 
+void check_key_lengths(const char* function, const AttentionInputs& inputs, const CallSizes& sizes) {
+  if (static_cast<std::int64_t>(inputs.key_lengths.size()) != sizes.batch) {
+    throw InvalidArgument(function, "key_lengths",
+                          "as many lengths as batch entries, " + std::to_string(sizes.batch),
+                          std::to_string(inputs.key_lengths.size()));
+  }
+  const PackedBatch packed(inputs);
+  for (std::int64_t n = 0; n < sizes.batch; ++n) {
+    const std::int64_t length = inputs.key_lengths[static_cast<std::size_t>(n)],
+                       most = packed ? packed[n].sizes.key_len : sizes.key_len;
+    if (length < 0 || length > most) {
+      throw InvalidArgument(function, "key_lengths", "lengths in [0, key_len " + std::to_string(most) + "]",
+                            std::to_string(length));
+    }
+  }
+}
+
 }  // namespace
 
 CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const Call& call) {
@@ -137,39 +154,32 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
   four(inputs.query, "query");
   if (!keyless) four(inputs.key, "key");
   if (s.value_dim > 0) four(inputs.value, "value");
-  const CallSizes sizes = sizes_of(plan, call);
+  const CallSizes given = sizes_of(plan, call);
+  const CallSizes sizes =
+      PackedBatch(inputs) ? check_packed(function, plan, inputs, given, !keyless || s.value_dim > 0) : given;
   check_capacity(function, "query", sizes.batch, s.batch, "a batch");
   check_capacity(function, "query", sizes.query_len, s.query_len, "a query_len");
   check_capacity(function, "key", sizes.key_len, s.key_len, "a key_len");
   check_view(function, "query", inputs.query, plan.dtype,
-             {sizes.batch, s.num_query_heads, sizes.query_len, s.head_dim});
+             {given.batch, s.num_query_heads, given.query_len, s.head_dim});
   if (keyless)
     none(inputs.key, "key", "nothing: this score reads no keys");
   else
     check_view(function, "key", inputs.key, plan.dtype,
-               {sizes.batch, s.num_kv_heads, sizes.key_len, s.key_dim});
+               {given.batch, s.num_kv_heads, given.key_len, s.key_dim});
   if (s.value_dim > 0)
     check_view(function, "value", inputs.value, plan.dtype,
-               {sizes.batch, s.num_kv_heads, sizes.key_len, s.value_dim});
+               {given.batch, s.num_kv_heads, given.key_len, s.value_dim});
   else
     none(inputs.value, "value", "nothing: the plan has no values (value_dim 0)");
   check_arguments(function, plan, sizes, call);
-  if (plan.spec.mask.node().needs_key_lengths()) {
-    if (static_cast<std::int64_t>(inputs.key_lengths.size()) != sizes.batch) {
-      throw InvalidArgument(function, "key_lengths",
-                            "as many lengths as batch entries, " + std::to_string(sizes.batch),
-                            std::to_string(inputs.key_lengths.size()));
-    }
-    for (const std::int64_t length : inputs.key_lengths) {
-      if (length < 0 || length > sizes.key_len) {
-        throw InvalidArgument(function, "key_lengths",
-                              "lengths in [0, key_len " + std::to_string(sizes.key_len) + "]",
-                              std::to_string(length));
-      }
-    }
-  }
+  if (plan.spec.mask.node().needs_key_lengths()) check_key_lengths(function, inputs, sizes);
   check_offsets(function, inputs, sizes.batch);
   return sizes;
+}
+
+CallSizes result_sizes(const AttentionInputs& inputs, const CallSizes& sizes) {
+  return PackedBatch(inputs) ? CallSizes{1, inputs.query_starts.back(), sizes.key_len} : sizes;
 }
 
 ArgumentSizes argument_sizes(const AttentionPlan::Impl& plan, const CallSizes& sizes) {
@@ -213,6 +223,13 @@ Shape weights_shape(const AttentionPlan::Impl& plan, const CallSizes& sizes,
                     std::span<const std::int64_t> heads, std::span<const std::int64_t> rows) {
   return {sizes.batch, heads.empty() ? plan.shape.num_query_heads : static_cast<std::int64_t>(heads.size()),
           rows.empty() ? sizes.query_len : static_cast<std::int64_t>(rows.size()), sizes.key_len};
+}
+
+void check_all_rows(const char* function, const AttentionInputs& inputs,
+                    std::span<const std::int64_t> weight_rows) {
+  if (!weight_rows.empty() && PackedBatch(inputs))
+    throw InvalidArgument(function, "weight_rows", "none: of a packed batch weights are those of all rows",
+                          std::to_string(weight_rows.size()) + " rows");
 }
 
 void check_chosen(const char* function, const char* argument, std::span<const std::int64_t> chosen,

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -27,6 +29,7 @@ struct AttentionPlan::Impl {
 
   /// Every argument of the spec, in the order of declared_arguments; where each part's begin.
   std::vector<DeclaredArgument> arguments;
+  std::vector<std::string> gradient_names;  // "gradients.mods[0].slope": a call's checks make no text
   int first_mod_argument = 0, first_normalizer_argument = 0, first_weight_mod_argument = 0;
 
   const ScoreDefinition& score() const { return definition(spec.score); }
@@ -80,6 +83,10 @@ class Resolved {
   /// before names in the error: "gradients.".
   Resolved(const char* function, const char* prefix, const AttentionPlan::Impl& plan,
            const NamedArguments<View>& given);
+  /// Of views that stand in the plan's order; an empty one is "not given". They outlive this.
+  explicit Resolved(std::span<const View> views) : count_(static_cast<int>(views.size())) {
+    for (std::size_t n = 0; n < views.size(); ++n) views_[n] = &views[n];
+  }
   /// An empty view where nothing is given, and for -1.
   const View& operator[](int argument) const {
     static const View none;
@@ -94,12 +101,14 @@ class Resolved {
   int count_ = 0;
 };
 
-/// A call, its arguments found. `backward`: attend_backward's; `gradients` are those wanted.
+/// A call, its arguments found. `backward`: attend_backward's; `gradients` are those wanted. `entry`: the
+/// call is one entry of a packed batch; gradients of mods' arguments are then added to what stands in them.
 struct Call {
   const AttentionInputs& inputs;
   Resolved<ConstTensorView> arguments = {};
   Resolved<TensorView> gradients = {};
   bool backward = false;
+  std::optional<std::int64_t> entry = {};
 };
 /// Throws InvalidArgument for arguments, or gradients of them, that the plan does not have.
 inline Call call_of(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
@@ -110,7 +119,7 @@ inline Call call_of(const char* function, const AttentionPlan::Impl& plan, const
   call.backward = true;
   return call;
 }
-/// Sizes of one call, at most those of the plan.
+/// Sizes of one call, at most those of the plan. Of a packed batch: its entries, the most rows of one.
 struct CallSizes {
   std::int64_t batch = 0, query_len = 0, key_len = 0;
 };
@@ -132,6 +141,8 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
 
 /// Checks the inputs against the plan in O(batch). Throws InvalidArgument.
 CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const Call& call);
+/// Sizes that the results of a call with inputs of these sizes have: a packed batch is one entry of all rows.
+CallSizes result_sizes(const AttentionInputs& inputs, const CallSizes& sizes);
 /// The arguments of a call against their declarations. Throws InvalidArgument.
 void check_arguments(const char* function, const AttentionPlan::Impl& plan, const CallSizes& sizes,
                      const Call& call);
@@ -158,6 +169,9 @@ void multiply_by_counts(const AttentionPlan::Impl& plan, const Call& call, Carve
 /// [batch, heads chosen, rows chosen, key_len].
 Shape weights_shape(const AttentionPlan::Impl& plan, const CallSizes& sizes,
                     std::span<const std::int64_t> heads, std::span<const std::int64_t> rows);
+/// Of a packed batch there are no weights of chosen rows. Throws InvalidArgument.
+void check_all_rows(const char* function, const AttentionInputs& inputs,
+                    std::span<const std::int64_t> weight_rows);
 /// Throws InvalidArgument where an index is not in [0, count).
 void check_chosen(const char* function, const char* argument, std::span<const std::int64_t> chosen,
                   std::int64_t count);

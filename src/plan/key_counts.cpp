@@ -24,7 +24,8 @@ const Mod& scale_mod() {
 template <class T>
 T log_count(const kernels::Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t row) {
   const std::int64_t position = kernels::position_of(p, b, row);
-  const BlockSpans spans = p.mask->node().spans({b, h, position, position + 1, p.key_len, p.key_lengths});
+  const BlockSpans spans =
+      p.mask->node().spans({kernels::entry_of(p, b), h, position, position + 1, p.key_len, p.key_lengths});
   std::int64_t count = 0;
   for (const KeySpan& span : spans.some) count += span.end - span.begin;
   return count > 0 ? static_cast<T>(std::log(static_cast<double>(count))) : T{0};

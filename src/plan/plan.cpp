@@ -111,6 +111,8 @@ void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
 void set_arguments(AttentionPlan::Impl& plan) {
   const AttentionSpec& spec = plan.spec;
   plan.arguments = declared_arguments(spec);
+  for (const DeclaredArgument& argument : plan.arguments)
+    plan.gradient_names.push_back("gradients." + argument.name);
   const auto count = [](const Mods& mods) {
     int sum = 0;
     for (const Mod& mod : mods) sum += static_cast<int>(mod.node().arguments().size());

@@ -154,6 +154,8 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
                             executor, asked_keys);
   kernels::Problem<T>& p = result.problem;
   p.batch = sizes.batch;
+  p.first_entry = call.entry.value_or(0);
+  p.adds_mod_gradients = call.entry.has_value();
   p.query_heads = s.num_query_heads;
   p.kv_heads = s.num_kv_heads;
   p.query_len = sizes.query_len;

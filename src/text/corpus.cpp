@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "fovea/core/error.h"
+#include "fovea/files/bytes.h"
 #include "fovea/text/alignment.h"
-#include "text/file_bytes.h"
 #include "text/line_reader.h"
 #include "text/utf8.h"
 
@@ -180,7 +180,7 @@ void write_tsv(const ParallelCorpus& corpus, const std::filesystem::path& file) 
     if (corpus.has_alignments()) bytes += '\t' + to_pharaoh(corpus.alignments[i]);
     bytes += '\n';
   }
-  write_bytes(file, bytes);
+  files::write_file(file, bytes);
 }
 
 void write_parallel_files(const ParallelCorpus& corpus, const std::filesystem::path& source,
@@ -192,8 +192,8 @@ void write_parallel_files(const ParallelCorpus& corpus, const std::filesystem::p
     sources += pair.source + '\n';
     targets += pair.target + '\n';
   }
-  write_bytes(source, sources);
-  write_bytes(target, targets);
+  files::write_file(source, sources);
+  files::write_file(target, targets);
 }
 
 }  // namespace fovea::text

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "fovea/core/error.h"
+#include "fovea/files/bytes.h"
 #include "fovea/text/tokenizer.h"
-#include "text/file_bytes.h"
 #include "text/sentencepiece_proto.h"
 #include "text/utf8.h"
 
@@ -165,7 +165,7 @@ const std::string& SentencePieceTokenizer::serialized() const noexcept {
 }
 
 void SentencePieceTokenizer::save(const std::filesystem::path& folder, const std::string& prefix) const {
-  write_bytes(folder / (prefix + "spm.model"), model_->serialized);
+  files::write_file(folder / (prefix + "spm.model"), model_->serialized);
   std::error_code ignored;
   std::filesystem::remove(folder / (prefix + "vocab.json"), ignored);
 }
@@ -175,7 +175,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, c
                               list = folder / (prefix + "vocab.json");
   std::error_code error;
   if (std::filesystem::exists(model, error)) {
-    return SentencePieceTokenizer::from_bytes(read_bytes(model, kMaxModelBytes), model.string());
+    return SentencePieceTokenizer::from_bytes(files::read_file(model, kMaxModelBytes), model.string());
   }
   if (std::filesystem::exists(list, error))
     return std::make_unique<WhitespaceTokenizer>(Vocabulary::load(list));

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "core/excerpt.h"
-#include "core/json_scanner.h"
+#include "files/json_scanner.h"
 #include "fovea/core/error.h"
-#include "text/file_bytes.h"
+#include "fovea/files/bytes.h"
 #include "text/utf8.h"
 
 namespace fovea::text {
@@ -76,8 +76,8 @@ Vocabulary Vocabulary::of_words(std::span<const std::string> words) {
 
 Vocabulary Vocabulary::load(const std::filesystem::path& file) {
   const std::string name = file.string();
-  std::string bytes = read_bytes(file, kMaxVocabularyBytes);
-  JsonScanner scanner(name, bytes, JsonScanner::Position::line);
+  std::string bytes = files::read_file(file, kMaxVocabularyBytes);
+  files::JsonScanner scanner(name, bytes, files::JsonScanner::Position::line);
   // `"":0,` is the shortest member, and ids are 0 .. members-1.
   constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::vector<Place> places(bytes.size() / 5 + 1, {0, kNone});
@@ -124,7 +124,7 @@ void Vocabulary::save(const std::filesystem::path& file) const {
   for (std::size_t id = 0; id < pieces_.size(); ++id) {
     object.emplace_back(pieces_[id], static_cast<std::int64_t>(id));
   }
-  write_bytes(file, json.dump(0, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  files::write_file(file, json.dump(0, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 std::int32_t Vocabulary::id_of(std::string_view piece) const {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/excerpt.h"
-#include "core/json_scanner.h"
+#include "files/json_scanner.h"
 #include "train/validation_json.h"
 
 namespace fovea::train {
@@ -84,7 +84,7 @@ Validation validation_of(const json& j) {
           .improved = j.at("improved")};
 }
 
-void copy_into(const std::string& path, const models::TensorFile& file, const std::string& name,
+void copy_into(const std::string& path, const files::TensorFile& file, const std::string& name,
                const Tensor& to) {
   const Tensor* from = file.find(name);
   if (!from || !(from->shape() == to.shape()) || from->dtype() != to.dtype()) {
@@ -120,7 +120,7 @@ void save_checkpoint(const std::string& folder, const TrainState& state, const s
                     {"validation_due", state.validation_due},
                     {"snapshots", state.snapshots},
                     {"adam_steps", adam.steps()}};
-  models::TensorFile file;
+  files::TensorFile file;
   file.metadata["fovea.state"] = record.dump();
   file.metadata["fovea.fingerprint"] = fingerprint;
   std::size_t index = 0;
@@ -130,7 +130,7 @@ void save_checkpoint(const std::string& folder, const TrainState& state, const s
     file.tensors.push_back({"second." + parameter.name, adam.second_moments()[index]});
     ++index;
   }
-  models::save_safetensors(checkpoint_path(folder), file);
+  files::save_safetensors(checkpoint_path(folder), file);
 }
 
 namespace {
@@ -149,7 +149,7 @@ std::string entry_at(const std::string& text, std::size_t at) {
 json read_state(const std::string& path, std::string text, std::vector<Validation>& curve) {
   constexpr std::size_t longest_value = 4096;  // of snapshots, one number for each that is averaged
   constexpr int depth = 2;
-  JsonScanner scanner(path, text, JsonScanner::Position::line);
+  files::JsonScanner scanner(path, text, files::JsonScanner::Position::line);
   const auto value = [&] {
     const std::string_view raw = scanner.raw_value(depth);
     if (raw.size() > longest_value) scanner.fail("its state makes no sense: a value of more than 4096 bytes");
@@ -176,7 +176,7 @@ json read_state(const std::string& path, std::string text, std::vector<Validatio
 TrainState load_checkpoint(const std::string& folder, const std::string& fingerprint,
                            nn::ParameterSet& parameters, nn::Adam& adam) {
   const std::string path = checkpoint_path(folder);
-  const models::TensorFile file = models::load_safetensors(path);
+  const files::TensorFile file = files::load_safetensors(path);
   const auto kept = file.metadata.find("fovea.fingerprint"), record = file.metadata.find("fovea.state");
   if (kept == file.metadata.end() || record == file.metadata.end())
     throw FileError(path, -1, "is no checkpoint of a training");

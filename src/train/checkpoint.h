@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "fovea/models/weights.h"
+#include "fovea/files/safetensors.h"
 #include "fovea/nn/optimizer.h"
 #include "fovea/train/trainer.h"
 

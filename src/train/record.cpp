@@ -5,18 +5,16 @@
 #include <variant>
 
 #include "core/excerpt.h"
-#include "core/json_scanner.h"
 #include "core/shortest.h"
+#include "files/json_scanner.h"
+#include "fovea/files/bytes.h"
+#include "fovea/models/model_folder.h"
 #include "train/validation_json.h"
 
 namespace fovea::train {
 namespace {
 
 using nlohmann::json;
-
-std::string path_of(const std::string& folder) {
-  return folder + "/training.json";
-}
 
 std::string quoted(const std::string& text) {
   return '"' + text + '"';
@@ -47,9 +45,9 @@ std::string shortest_float(float value) {
 // The options of training.json, each as the text that stands there.
 std::map<std::string, std::string> read_options(const std::string& path) {
   constexpr std::size_t largest_file = std::size_t{256} << 20, most_options = 100;
-  std::string text = models::read_file(path, largest_file);
+  std::string text = files::read_file(path, largest_file);
   std::map<std::string, std::string> options;
-  JsonScanner scanner(path, text, JsonScanner::Position::line);
+  files::JsonScanner scanner(path, text, files::JsonScanner::Position::line);
   scanner.open_object("an object of a training's curve and options");
   for (std::string_view key; scanner.next_member(key);) {
     if (key != "options") {
@@ -108,11 +106,11 @@ void save_record(const std::string& folder, const TrainingRecord& record, const 
                    {"seconds", state.seconds},
                    {"curve", curve},
                    {"options", options}};
-  models::write_file_atomically(path_of(folder), whole.dump(1) + "\n");
+  files::write_file(models::training_path(folder).string(), whole.dump(1) + "\n");
 }
 
 std::vector<std::string> check_record(const std::string& folder, const TrainingRecord& record) {
-  const std::string path = path_of(folder);
+  const std::string path = models::training_path(folder).string();
   const std::map<std::string, std::string> kept = read_options(path);
   std::vector<std::string> refused, changed;
   // As numbers, where both are: a person may have written 1e-3 for 0.001.

@@ -9,6 +9,7 @@
 
 #include "fovea/core/philox.h"
 #include "fovea/models/decoding.h"
+#include "fovea/models/model_folder.h"
 #include "train/checkpoint.h"
 #include "train/early_stopping.h"
 #include "train/record.h"
@@ -213,10 +214,10 @@ class Trainer {
 
   void snapshot() {
     if (options_.average < 2) return;
-    models::TensorFile file;
+    files::TensorFile file;
     for (const nn::Parameter& parameter : model_.parameters().all())
       file.tensors.push_back({parameter.name, parameter.value});
-    models::save_safetensors(snapshot_path(options_.folder, state_.update), file);
+    files::save_safetensors(snapshot_path(options_.folder, state_.update), file);
     state_.snapshots.push_back(state_.update);
     while (state_.snapshots.size() > static_cast<std::size_t>(options_.average)) {
       std::error_code ignored;
@@ -243,8 +244,8 @@ class Trainer {
         result.averaged = true;
       }
     }
-    const std::string path = options_.folder + "/model.safetensors";
-    models::assign_parameters(path, models::load_safetensors(path), "", model_.parameters());
+    const std::filesystem::path weights = files::find_weights(options_.folder);
+    models::assign_parameters(weights.string(), files::load_weights(weights), "", model_.parameters());
     return result;
   }
 
@@ -253,7 +254,7 @@ class Trainer {
     for (nn::Parameter& parameter : model_.parameters().all()) parameter.value.fill(0.0);
     for (const std::int64_t update : state_.snapshots) {
       const std::string path = snapshot_path(options_.folder, update);
-      const models::TensorFile file = models::load_safetensors(path);
+      const files::TensorFile file = files::load_safetensors(path);
       for (nn::Parameter& parameter : model_.parameters().all()) {
         const Tensor* tensor = file.find(parameter.name);
         if (!tensor || !(tensor->shape() == parameter.value.shape()))

@@ -5,7 +5,7 @@
 #include <span>
 #include <sstream>
 
-#include "fovea/models/weights.h"
+#include "fovea/models/model_folder.h"
 
 namespace fovea::train {
 
@@ -14,7 +14,7 @@ Translator::Translator(std::unique_ptr<models::SequenceToSequence> model,
     : model_(std::move(model)), tokenizer_(std::move(tokenizer)) {}
 
 Translator Translator::load(const std::string& folder) {
-  Translator translator(models::load_model(folder), text::load_tokenizer(folder));
+  Translator translator(models::ModelFolder(folder).sequence_to_sequence(), text::load_tokenizer(folder));
   if (translator.model_->vocabulary() != translator.tokenizer_->size()) {
     throw FileError(folder, -1,
                     "the model has " + std::to_string(translator.model_->vocabulary()) +

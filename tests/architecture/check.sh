@@ -11,9 +11,11 @@ engine_kernels="core attention kernels"
 engine="core attention kernels plan"
 declare -A may=(
   [core]=$engine_core [attention]=$engine_attention [kernels]=$engine_kernels [plan]=$engine
-  [mechanisms]="$engine mechanisms" [autograd]="$engine autograd" [nn]="$engine autograd nn" [models]="$engine autograd nn models"
-  [text]="core text" [inspect]="core inspect" [pictures]="core inspect pictures" [train]="$engine autograd nn models text train"
-  [cli]="$engine mechanisms autograd nn models text train inspect pictures cli"
+  [mechanisms]="$engine mechanisms" [autograd]="$engine autograd" [nn]="$engine autograd nn" [files]="core files"
+  [models]="$engine files autograd nn models" [text]="core files text" [train]="$engine files autograd nn models text train"
+  [inspect]="core files inspect" [pictures]="core files inspect pictures"
+  [bench]="$engine mechanisms files autograd nn models bench"
+  [cli]="$engine mechanisms files autograd nn models text train inspect pictures bench cli"
 )
 breaches=0
 breach() {
@@ -57,7 +59,7 @@ done < <(code_lines include | sed -nE 's/^([^\t]*\t[^\t]*\t)[ \t]*#[ \t]*include
 # The library neither prints nor ends the process: only the command does.
 while IFS=$'\t' read -r file line _; do
   breach "$file:$line: the library prints or ends the process"
-done < <(code_lines include src/{core,attention,kernels,plan,mechanisms,autograd,nn,models,text,train,inspect,pictures} |
+done < <(code_lines include src/{core,attention,kernels,plan,mechanisms,files,autograd,nn,models,text,train,inspect,pictures,bench} |
   grep -E $'\t.*(std::(cout|cerr|clog)|(^|[^_.>[:alnum:]])(printf|fprintf|vprintf|puts|putchar|perror|abort|exit|_exit|quick_exit|terminate) *\\()' || true)
 
 # Nothing names a folder of the machine it was written on.

@@ -47,7 +47,7 @@ SEARCHED = ("include", "src", "python", "examples", "tests", "bench", "docs", "c
 SUFFIXES = {".h", ".cpp", ".inc", ".py", ".pyi", ".md", ".sh", ".awk", ".cmake", ".txt", ".js", ".css"}
 QUOTING = ("docs/style.md", "tests/architecture/prose.py")
 
-ABBREVIATION = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|al|etc|eq|fig|sec|no|p|pp|resp|approx|[A-Z])\.$", re.IGNORECASE)
+ABBREVIATION = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|al|etc|eq|fig|sec|no|p|pp|resp|approx|(?-i:[A-Z]))\.$", re.IGNORECASE)
 SENTENCE_END = re.compile(r"[.!?][)\"'”]*(?=\s|$)")
 OPERATOR = re.compile(r"^(?:[-+*/·×=<>≤≥≠≈∈→%&|^~]+|:=|->|in\{\})$")
 
@@ -112,7 +112,7 @@ def paragraphs(block):
     paragraph = []
     for number, body in block:
         body = re.sub(r"^\s*\*(?=\s|$)", "", body)
-        indented = len(body) - len(body.lstrip()) >= 4
+        indented = len(body) - len(body.lstrip()) >= 3
         starts = re.match(r"\s*(?:[-*•]|\d+[.)])\s", body) or indented or re.match(r"\s*[@\\][a-z]+", body)
         if paragraph and (not body.strip() or starts):
             yield paragraph

@@ -344,6 +344,73 @@ TEST(Attention, OffsetsByEntryAreThoseOfEachEntryAlone) {
   EXPECT_THROW(rotate(q, table, 2, std::span(offsets).first(2)), InvalidArgument);
 }
 
+// The caller's lists are gone by the time of the backward pass; slopes are shared by entries.
+TEST(Gradient, AttentionOfAPackedBatch) {
+  const auto sized = [](std::int64_t length, std::uint64_t seed) { return parameter({1, length, 8}, seed); };
+  const auto call = [](const auto& v, const auto& run) {
+    const std::vector<std::int64_t> queries{0, 2, 2, 5}, keys{0, 6, 8, 11}, offsets{4, 0, 0};
+    AttentionCall packed{.spec = {.mods = {AlibiBias{}}, .mask = Causal{}},
+                         .num_query_heads = 2,
+                         .num_kv_heads = 2,
+                         .query_offsets = offsets,
+                         .query_starts = queries,
+                         .key_starts = keys};
+    packed.arguments = {{"mods[0].slope", v.back()}};
+    return run(packed);
+  };
+  check({sized(5, 1), sized(11, 2), sized(11, 3), parameter({1, 2, 1, 1}, 4)}, [&](const auto& v) {
+    return call(v, [&](const AttentionCall& packed) { return attention(packed, v[0], v[1], v[2]); });
+  });
+  check({sized(5, 1), sized(11, 2), parameter({1, 2, 1, 1}, 4)}, [&](const auto& v) {
+    return call(v, [&](const AttentionCall& packed) { return attention_weights(packed, v[0], v[1]); });
+  });
+  const RopeTable table({.rotary_dim = 4}, 8, DType::f32);
+  check({sized(5, 1)}, [&](const auto& v) {
+    const std::vector<std::int64_t> starts{0, 2, 2, 5}, first{3, 0, 1};
+    return rotate_packed(v[0], table, 2, starts, first);
+  });
+}
+
+TEST(Attention, EntriesOfAPackedBatchAreThoseAlone) {
+  const Tensor q = parameter({1, 5, 8}, 1).value, k = parameter({1, 9, 8}, 2).value;
+  const std::vector<std::int64_t> queries{0, 2, 5}, keys{0, 3, 9}, first{1, 4};
+  const RopeTable table({.rotary_dim = 4}, 9, DType::f32);
+  const AttentionSpec spec{.mods = {SoftCap{2}}, .mask = Causal{}};
+  Tensor weights;
+  const Tensor together = attention({.spec = spec,
+                                     .num_query_heads = 2,
+                                     .num_kv_heads = 2,
+                                     .query_offsets = first,
+                                     .query_starts = queries,
+                                     .key_starts = keys,
+                                     .weights = &weights},
+                                    rotate_packed(q, table, 2, queries, first), k, k)
+                              .value();
+  EXPECT_EQ(weights.shape(), (Shape{1, 2, 5, 6}));
+  for (std::size_t e = 0; e < 2; ++e) {
+    const auto rows = [e](const Tensor& t, const std::vector<std::int64_t>& starts) {
+      return slice(t, 1, starts[e], starts[e + 1] - starts[e]);
+    };
+    const Var own = rows(k, keys);
+    const Tensor alone =
+        attention({.spec = spec, .num_query_heads = 2, .num_kv_heads = 2, .query_offset = first[e]},
+                  rotate(rows(q, queries), table, 2, first[e]), own, own)
+            .value();
+    for (std::int64_t i = 0; i < alone.count(); ++i)
+      EXPECT_EQ(together.data<float>()[queries[e] * 8 + i], alone.data<float>()[i]) << e;
+  }
+  const auto refused = [&](const std::vector<std::int64_t>& starts, const std::vector<std::int64_t>& at) {
+    EXPECT_THROW(rotate_packed(q, table, 2, starts, at), InvalidArgument);
+  };
+  refused({0, 2}, {0});
+  refused({1, 5}, {0});
+  refused({0, 6, 5}, {0, 0});
+  refused({0, 2, 5}, {0});
+  refused({}, {});
+  const AttentionCall one{.spec = spec, .num_query_heads = 2, .num_kv_heads = 2, .query_starts = queries};
+  EXPECT_THROW(attention(one, q, k, k), InvalidArgument);
+}
+
 TEST(Gradient, Reductions) {
   check({parameter({3, 5}, 1)}, [](const auto& v) { return sum(multiply(v[0], v[0])); });
   const std::vector<std::int64_t> lengths{4, 2};

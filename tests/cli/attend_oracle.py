@@ -12,6 +12,9 @@ random = np.random.default_rng(1)
 
 
 def mask_bits(name, batch, queries, keys, offset):
+    """offset: of all entries, or a list of one each."""
+    if isinstance(offset, list):
+        return np.concatenate([mask_bits(name, batch, queries, keys, own)[b : b + 1] for b, own in enumerate(offset)])
     p = np.arange(queries)[:, None] + offset
     j = np.arange(keys)[None, :]
     causal = j <= p
@@ -134,8 +137,8 @@ def main():
             for mask in ("everything", "causal", "window(3,1)", "causal & window(3,1) | global(0,5)", "~(causal | global(0,5))", "lengths"):
                 for dtype in (np.float32, np.float64):
                     batch, heads, kv_heads, queries, keys, dim, value_dim, hidden = 2, 4, 2, int(random.integers(1, 70)), int(random.integers(6, 150)), 12, 7, 9
-                    offset = None if cases % 2 else 2
-                    scale = None if cases % 3 else 0.7
+                    offset = (None, 2, [keys // 2, -1])[cases % 3]
+                    scale = None if cases % 2 else 0.7
                     data = {"q": (batch, heads, queries, dim), "k": (batch, kv_heads, keys, dim), "v": (batch, kv_heads, keys, value_dim)}
                     shapes = {"bilinear": {"bilinear": (dim, dim)},
                               "additive": {"additive-query": (hidden, dim), "additive-key": (hidden, dim), "additive-vector": (hidden,)}}.get(score, {})
@@ -146,7 +149,7 @@ def main():
                     command = [fovea, "attend", "--query", path("q"), "--key", path("k"), "--value", path("v"), "--out", path("o"), "--lse", path("l"),
                                "--weights", path("w"), "--score", score, "--mask", expression, "--threads", "2"]
                     command += [part for name in shapes for part in ("--" + name, path(name))]
-                    command += [] if offset is None else ["--query-offset", str(offset)]
+                    command += [] if offset is None else ["--query-offset", str(offset).strip("[]").replace(" ", "")]
                     command += [] if scale is None else ["--scale", str(scale)]
                     subprocess.run(command, check=True)
                     bits = mask_bits(mask, batch, queries, keys, keys - queries if offset is None else offset)

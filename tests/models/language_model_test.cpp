@@ -10,7 +10,8 @@
 #include <numeric>
 
 #include "fovea/core/philox.h"
-#include "fovea/models/weights.h"
+#include "fovea/files/bytes.h"
+#include "fovea/models/model_folder.h"
 
 namespace fovea::models {
 namespace {
@@ -226,7 +227,7 @@ TEST_F(Folder, BringsBackTheModelThatWasSaved) {
   // Embeddings and the last norm were multiplied, and divided again: roundings as those of a sum.
   for (std::int64_t i = 0; i < a.count(); ++i) EXPECT_NEAR(a.data<float>()[i], b.data<float>()[i], tolerance);
   // Starcoder2's names, and embeddings that are the input as they stand.
-  const TensorFile file = load_safetensors((path / "model.safetensors").string());
+  const files::TensorFile file = files::load_safetensors((path / "model.safetensors").string());
   const Tensor* table = file.find("model.embed_tokens.weight");
   ASSERT_NE(table, nullptr);
   EXPECT_FLOAT_EQ(
@@ -239,9 +240,37 @@ TEST_F(Folder, BringsBackTheModelThatWasSaved) {
   EXPECT_EQ(file.tensors.size(), model.parameters().all().size());
 }
 
+// As transformers leaves a model that is larger than its limit of one file.
+TEST_F(Folder, ReadsShards) {
+  save_model(path.string(), tiny(33));
+  LanguageModel model = load_language_model(path.string());
+  const Tensor whole = rows_of(model, {{1, 2, 3}});
+  const files::TensorFile file = files::load_safetensors(path / "model.safetensors");
+  std::filesystem::remove(path / "model.safetensors");
+  EXPECT_THROW(load_language_model(path.string()), FileError);
+  files::save_sharded_safetensors(path, file, 1000);
+  EXPECT_GT(std::distance(std::filesystem::directory_iterator(path), {}), 4);
+  LanguageModel loaded = ModelFolder(path).language_model();
+  const Tensor parts = rows_of(loaded, {{1, 2, 3}});
+  for (std::int64_t i = 0; i < whole.count(); ++i) EXPECT_EQ(parts.data<float>()[i], whole.data<float>()[i]);
+  // What is wrong is told by the index.
+  files::TensorFile fewer = file;
+  fewer.tensors.pop_back();
+  std::filesystem::remove_all(path);
+  save_model(path.string(), tiny(33));
+  std::filesystem::remove(path / "model.safetensors");
+  files::save_sharded_safetensors(path, fewer, 1000);
+  try {
+    load_language_model(path.string());
+    ADD_FAILURE() << "a tensor is missing";
+  } catch (const FileError& error) {
+    EXPECT_NE(error.file().find("index.json"), std::string::npos) << error.what();
+  }
+}
+
 TEST_F(Folder, RefusesWhatIsNotThisModel) {
   save_model(path.string(), tiny(32));
-  const std::string good = read_file((path / "config.json").string(), 1 << 20);
+  const std::string good = files::read_file((path / "config.json").string(), 1 << 20);
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     const std::size_t at = text.find(from);

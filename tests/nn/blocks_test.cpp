@@ -314,6 +314,53 @@ TEST(MultiHeadAttention, EntriesOfDifferentLengthsDecodeTogether) {
   }
 }
 
+// Forward and backward: outputs of the entries are those alone, and gradients of parameters their sums.
+TEST(MultiHeadAttention, TakesPackedBatches) {
+  ParameterSet set(3);
+  const MultiHeadAttention layer(set, "m", 12,
+                                 {.num_query_heads = 2,
+                                  .spec = {.mods = {AlibiBias{}}},
+                                  .rope = RopeTable({.rotary_dim = 4}, 16, DType::f32)});
+  const std::vector<std::int64_t> starts{0, 4, 5, 11};
+  const Tensor input = set.normal("input", {1, 11, 12}, 1.0f).value;
+  const auto run = [&](const Tensor& words, const MultiHeadAttention::Call& call) {
+    autograd::Tape tape;
+    Context context;
+    context.tape = &tape;
+    const Var out = layer(context, words, words, call);
+    tape.backward(autograd::sum(autograd::multiply(out, out)));
+    return out.value();
+  };
+  const auto gradients = [&] {
+    std::vector<Tensor> list;
+    for (Parameter& parameter : set.all()) {
+      list.push_back(parameter.gradient.clone());
+      parameter.gradient.fill(0);
+    }
+    return list;
+  };
+  gradients();
+  const Tensor together = run(input, {.mask = Causal{}, .query_starts = starts, .key_starts = starts});
+  const std::vector<Tensor> got = gradients();
+  for (std::size_t e = 0; e + 1 < starts.size(); ++e) {
+    const Tensor words = autograd::slice(input, 1, starts[e], starts[e + 1] - starts[e]).value(),
+                 alone = run(words, {.mask = Causal{}});
+    for (std::int64_t i = 0; i < alone.count(); ++i)
+      EXPECT_NEAR(together.data<float>()[starts[e] * 12 + i], alone.data<float>()[i], 1e-5) << e;
+  }
+  const std::vector<Tensor> want = gradients();
+  for (std::size_t n = 0; n < want.size(); ++n) {
+    for (std::int64_t i = 0; i < want[n].count(); ++i)
+      EXPECT_NEAR(got[n].data<float>()[i], want[n].data<float>()[i], 1e-4) << n;
+  }
+  Context context;
+  ProjectedKeys keys;
+  layer.append(context, input, keys, 11);
+  EXPECT_THROW(layer.attend_projected(context, input, keys, {.query_starts = starts, .key_starts = starts}),
+               InvalidArgument);
+  EXPECT_THROW(layer(context, input, input, {.query_starts = starts}), InvalidArgument);
+}
+
 // Layers hold addresses of parameters, which moving keeps.
 TEST(ParameterSet, MovesWithItsLayers) {
   struct Model {

@@ -85,5 +85,39 @@ TEST(Allocation, NoneWithACallersWorkspace) {
   }
 }
 
+// Entries that all threads run, small ones, and gradients of arguments that they share.
+TEST(Allocation, NoneInAPackedCallWithACallersWorkspace) {
+  const std::vector<std::int64_t> starts{0, 300, 301, 310, 310, 330, 360, 400};
+  const auto entries = static_cast<std::int64_t>(starts.size()) - 1;
+  const AttentionPlan plan = make_plan({.mods = {AlibiBias{}}, .mask = Causal{}}, {.batch = entries,
+                                                                                   .num_query_heads = 2,
+                                                                                   .num_kv_heads = 2,
+                                                                                   .query_len = 300,
+                                                                                   .key_len = 300,
+                                                                                   .head_dim = 16,
+                                                                                   .value_dim = 16});
+  const auto pool = make_thread_pool(2);
+  std::vector<std::byte> memory(std::max(workspace_bytes(plan, 2), backward_workspace_bytes(plan, 2)) + 63);
+  const Tensor x = random_tensor(DType::f32, {1, 2, starts.back(), 16}, 1), output(DType::f32, x.shape()),
+               sums(DType::f32, {1, 2, starts.back()}), dx(DType::f32, x.shape()),
+               slopes = random_tensor(DType::f32, {1, 2, 1, 1}, 2), d_slopes(DType::f32, slopes.shape());
+  const AttentionInputs in{.query = x,
+                           .key = x,
+                           .value = x,
+                           .arguments = {{"mods[0].slope", slopes}},
+                           .query_starts = starts,
+                           .key_starts = starts};
+  AttentionGradients gradients{.query = dx};
+  gradients.arguments.set("mods[0].slope", d_slopes);
+  std::int64_t fewest = 1;
+  for (int attempt = 0; attempt < 50 && fewest > 0; ++attempt) {
+    const std::int64_t before = allocations;
+    attend(plan, in, {.output = output, .log_sum_exp = sums}, {pool.get(), memory});
+    attend_backward(plan, in, output, sums, x, gradients, {pool.get(), memory});
+    fewest = std::min(fewest, allocations - before);
+  }
+  EXPECT_EQ(fewest, 0);
+}
+
 }  // namespace
 }  // namespace fovea::testing

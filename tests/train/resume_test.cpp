@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "fovea/models/weights.h"
+#include "fovea/models/model_folder.h"
 #include "train/checkpoint.h"
 #include "train/tiny.h"
 
@@ -13,8 +13,8 @@ namespace {
 
 // Everything of a checkpoint but the time it took.
 void expect_equal_checkpoints(const std::string& a, const std::string& b) {
-  const models::TensorFile left = models::load_safetensors(checkpoint_path(a)),
-                           right = models::load_safetensors(checkpoint_path(b));
+  const files::TensorFile left = files::load_safetensors(checkpoint_path(a)),
+                          right = files::load_safetensors(checkpoint_path(b));
   ASSERT_EQ(left.tensors.size(), right.tensors.size());
   for (std::size_t i = 0; i < left.tensors.size(); ++i) {
     ASSERT_EQ(left.tensors[i].name, right.tensors[i].name);

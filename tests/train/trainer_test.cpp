@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "fovea/models/weights.h"
+#include "fovea/models/model_folder.h"
 #include "train/checkpoint.h"
 #include "train/tiny.h"
 
@@ -59,8 +59,8 @@ TEST(Trainer, TheFolderHoldsTheBestOfSingleAndAveragedWeights) {
   ASSERT_EQ(result.curve.size(), 3u);
   // Only the last two snapshots stay, and the weights are their mean if that is the better model.
   EXPECT_FALSE(std::filesystem::exists(snapshot_path(options.folder, 8)));
-  const models::TensorFile a = models::load_safetensors(snapshot_path(options.folder, 16)),
-                           b = models::load_safetensors(snapshot_path(options.folder, 20));
+  const files::TensorFile a = files::load_safetensors(snapshot_path(options.folder, 16)),
+                          b = files::load_safetensors(snapshot_path(options.folder, 20));
   const auto mean = tiny.model();
   for (nn::Parameter& parameter : mean->parameters().all()) {
     const float *x = a.find(parameter.name)->data<float>(), *y = b.find(parameter.name)->data<float>();

@@ -124,13 +124,16 @@ struct AttentionCall {
   std::int64_t query_offset = 0;
   /// One for each batch entry. They replace query_offset, which then stays 0.
   std::span<const std::int64_t> query_offsets = {};
+  /// For a packed batch (AttentionInputs in plan/plan.h): [entries + 1] each. B is then 1, and Lq and Lk are
+  /// the rows of all entries. A plan has the number of entries as batch, and the rows of the longest entry.
+  std::span<const std::int64_t> query_starts = {}, key_starts = {};
   std::uint64_t dropout_seed = 0;
   std::uint64_t sample_seed = 0;                  ///< for HardSample and GumbelSample
   std::vector<AttentionArgument> arguments = {};  ///< of the spec, in f32
   /// An f32 plan that was made before, for a caller that calls often; `spec` is then not read. The plan
   /// serves this call and its backward pass, so the call's sizes must be within the plan's shape.
   std::optional<AttentionPlan> plan = std::nullopt;
-  Tensor* weights = nullptr;  ///< if given, receives [B, Hq, Lq, Lk]
+  Tensor* weights = nullptr;  ///< if given, receives [B, Hq, Lq, Lk]; of a packed batch Lk is the longest's
 };
 /// query [B, Lq, Hq*dq], key [B, Lk, Hkv*dk], value [B, Lk, Hkv*dv] -> [B, Lq, Hq*dv]: heads are strided
 /// views, nothing is transposed. Throws what make_plan and attend throw: for an argument that is missing,
@@ -146,6 +149,11 @@ Var attention_weights(const AttentionCall& call, const Var& query, const Var& ke
 Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::int64_t first = 0);
 /// The same with a `first` for each of the B batch entries.
 Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::span<const std::int64_t> first);
+/// The same for a packed batch: x [1, L, num_heads * dim], starts [entries + 1]. Row starts[e] + l is rotated
+/// for position first[e] + l. Also throws InvalidArgument for starts that do not ascend from 0 to L, and
+/// unless first has one number for each entry.
+Var rotate_packed(const Var& x, const RopeTable& table, std::int64_t num_heads,
+                  std::span<const std::int64_t> starts, std::span<const std::int64_t> first);
 
 // -- losses. Each loss is reduction.scale · Σ_n reduction.weights[n] · loss_n over its terms, [1]. A scale of
 // 1/n gives a mean.

@@ -36,7 +36,7 @@ struct TransformerStacks {
 TransformerStacks transformer_stacks(const TransformerConfig& config);
 /// A model with the caller's own layers; vocabulary and width are those of `config`. A config.json cannot
 /// describe such layers, so config() throws and save_model does not work. Save the weights instead
-/// (models/weights.h), and make the model again before loading them. Throws InvalidArgument for stacks of
+/// (files/safetensors.h), and make the model again before loading them. Throws InvalidArgument for stacks of
 /// another width, and for a decoder with a block that has no cross-attention.
 std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config,
                                                      const TransformerStacks& stacks, std::uint64_t seed);

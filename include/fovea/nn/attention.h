@@ -76,14 +76,18 @@ class MultiHeadAttention {
     std::int64_t query_offset = 0;
     /// One for each batch entry. They replace query_offset, which then stays 0.
     std::span<const std::int64_t> query_offsets = {};
-    Tensor* weights = nullptr;  ///< if given, receives [B, num_query_heads, Lq, Lk]
+    /// For a packed batch (AttentionInputs in plan/plan.h) in calls with `memory`: [entries + 1] each. B is
+    /// then 1, and rotary positions restart in each entry.
+    std::span<const std::int64_t> query_starts = {}, key_starts = {};
+    Tensor* weights =
+        nullptr;  ///< if given, receives [B, num_query_heads, Lq, Lk]; packed, Lk is the longest's
     /// Arguments that come from the data, besides those that the layer has; recorded ones get gradients.
     std::vector<autograd::AttentionArgument> arguments = {};
   };
-  /// x [B, Lq, dim], memory [B, Lk, memory_dim] -> [B, Lq, dim].
+  /// x [B, Lq, dim], memory [B, Lk, memory_dim] -> [B, Lq, dim]. Throws what make_plan and attend throw.
   Var operator()(Context& context, const Var& x, const Var& memory, const Call& call) const;
-  /// Inference with keys and values that were projected before: x [B, Lq, dim]. One plan is made for each
-  /// capacity of `keys`, as long as the masks of the calls are equal (mask.h).
+  /// Inference with keys and values that were projected before, for padded batches: x [B, Lq, dim]. One plan
+  /// is made for each capacity of `keys`, as long as the masks of the calls are equal (mask.h).
   Var attend_projected(Context& context, const Var& x, const ProjectedKeys& keys, const Call& call) const;
   /// Projects memory [B, L, memory_dim] and appends the rows to `keys`. The first call allocates `capacity`
   /// rows; the capacity doubles when it is full.
@@ -110,6 +114,7 @@ class MultiHeadAttention {
   autograd::AttentionCall engine_call(Context& context, const Call& call, const AttentionShape& shape) const;
   AttentionShape shape_of(std::int64_t batch, std::int64_t query_len, std::int64_t key_len) const;
   Var rotated_queries(const Var& q, const Call& call) const;
+  Var rotated_keys(const Var& k, const Call& call) const;
 
   AttentionOptions options_;
   Linear query_, key_, value_, output_;

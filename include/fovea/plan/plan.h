@@ -85,6 +85,8 @@ struct KernelInfo {
 /// All that are compiled in, best first.
 std::vector<KernelInfo> list_kernels();
 
+/// A batch is padded, entries side by side, or packed, entries one behind the other in one tensor: see
+/// query_starts.
 struct AttentionInputs {
   ConstTensorView query;  ///< [batch, num_query_heads, query_len, head_dim]
   ConstTensorView key;    ///< [batch, num_kv_heads, key_len, key_dim]; none for Location
@@ -100,6 +102,17 @@ struct AttentionInputs {
   /// different numbers of keys decode together with key_lengths[b] - query_len each: no default, for a padded
   /// batch that attends to itself begins at 0 whatever its lengths.
   std::span<const std::int64_t> query_offsets = {};
+  /// A packed batch: sequences of any lengths without padding, such as prompts and single steps of decoding
+  /// in one call. Entry e has the query rows [query_starts[e], query_starts[e + 1]) and the keys
+  /// [key_starts[e], key_starts[e + 1]): [entries + 1] each, ascending from 0 to the number of rows (the
+  /// cu_seqlens of FlashAttention, arXiv 2205.14135). Query, key, value, outputs and gradients then have a
+  /// batch of 1 and the rows of all entries. The plan's batch, query_len and key_len are the most entries,
+  /// and the most rows of one. Everything else is as in a padded batch of the same entries: masks, mods,
+  /// dropout and samples see the entry as their batch entry and positions within it; key_lengths and
+  /// query_offsets have one number an entry, whose default offset is its keys less its queries; of arguments,
+  /// axes of batch, query_len and key_len are the entries and the rows of the longest, whose gradient is 0
+  /// behind the rows of an entry. An entry without queries, or without keys, may be among them.
+  std::span<const std::int64_t> query_starts = {}, key_starts = {};
   std::uint64_t dropout_seed = 0;
   std::uint64_t sample_seed = 0;  ///< HardSample, GumbelSample
 };
@@ -111,10 +124,14 @@ struct AttentionOutputs {
                                 ///< log, -inf for a fully masked row
   TensorView weights = {};      ///< optional, before dropout, dtype of log_sum_exp: [batch, num_query_heads,
                                 ///< query_len, key_len], or [batch, weight_heads.size(), weight_rows.size(),
-                                ///< key_len]
+                                ///< key_len]; of a packed batch key_len is that of the entry with most keys,
+                                ///< and 0 stands behind the keys of the others
   std::span<const std::int64_t> weight_heads = {};  ///< the query heads whose weights are wanted; empty: all
-  std::span<const std::int64_t> weight_rows = {};   ///< the query rows; empty: all
+  std::span<const std::int64_t> weight_rows = {};   ///< the query rows; empty: all, as in packed batches
 };
+
+/// The most rows of one entry of a packed batch: what its plan's query_len, or key_len, has to hold.
+std::int64_t longest_entry(std::span<const std::int64_t> starts) noexcept;
 
 /// What a call borrows. An empty workspace means this thread's own arena; executor nullptr the default one.
 /// With a workspace a call of a fused kernel takes nothing from the heap, once its threads have met blocks of

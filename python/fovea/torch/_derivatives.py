@@ -146,6 +146,6 @@ def _of_log_sum_exp(ran: Ran, d_lse: Tensor, wanted: Sequence[str]) -> Tensors:
     }
     request = _of_all_weights(ran.request)
     shape = Shape.of(query, key, inputs["value"], call)
-    plan = plan_for(call, shape, dtype_name(query, "query"), request.query_offset)
+    plan = plan_for(call, shape, dtype_name(query, "query"), request.at)
     found = backward(plan, call, inputs, loss, wanted, request)
     return {name: x.to(own) if name in ("query", "key") else x for name, x in found.items()}

@@ -16,8 +16,8 @@ class Torch(Tensors):
         not known."""
         return 0 if seed is None or isinstance(seed, Tensor) else seed
 
-    def attend(self, call: Any, query: Any, key: Any, value: Any, ask: Any, seed: Any, out: Any) -> Any:
-        return _op.attention(call, query, key, value, ask, seed, out)
+    def attend(self, call: Any, query: Any, key: Any, value: Any, request: Any, seed: Any, out: Any) -> Any:
+        return _op.attention(call, query, key, value, request, seed, out)
 
     def seed_of_plan(self, call: Any, query: Any, key: Any, value: Any, seed: Any) -> Any:
         return _op.checked_for_plan(call, query, key, value, seed)

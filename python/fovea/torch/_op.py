@@ -18,7 +18,8 @@ from .._arrays import compute_dtype, described, dtype_name
 from .._engine import Request, backward, forward, operands
 from .._errors import InvalidArgument
 from .._mask import any_part, replaced
-from .._spec import Call, Shape, Structure, known_offset, plan_for
+from .._positions import Positions
+from .._spec import Call, Shape, Structure, plan_for
 from .._value import integers
 from . import _text
 from ._derivatives import Loss, Ran, derivatives
@@ -58,8 +59,7 @@ def attention(
         request = dataclasses.replace(request, seed=_number(new_seed() if seed is None else seed))
     if not isinstance(call.key_lengths, tuple):
         call = dataclasses.replace(call, key_lengths=integers(call.key_lengths, "KeyLengths.lengths"))
-    if isinstance(request.query_offset, Tensor):
-        request = dataclasses.replace(request, query_offset=known_offset(request.query_offset))
+    request = dataclasses.replace(request, at=request.at.known())
     tensors = (query, key, value, *call.parameters.values())
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         if out is not None:
@@ -175,7 +175,7 @@ def _run(
     """(the plan, (output, log-sum-exp, weights))."""
     dtype = dtype_name(query, "query")
     shape = Shape.of(query, key, value, call)
-    plan = plan_for(call, shape, dtype, request.query_offset)
+    plan = plan_for(call, shape, dtype, request.at)
     outputs = forward(plan, call, operands(call, query, key, value, dtype), shape, dtype, request, out)
     return plan, (outputs.get("output"), outputs.get("log_sum_exp"), outputs.get("weights"))
 
@@ -248,12 +248,12 @@ def _through_operator(call: Call, query: Tensor, key: Any, value: Any, request: 
 
 
 def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, request: Request, seed: Any) -> Inputs:
-    call = _without_predicates(call, query, key, value, request.query_offset)
+    call = _without_predicates(call, query, key, value, request.at)
     text, arrays = _text.write(call, request)
     lengths = call.key_lengths
     if isinstance(lengths, tuple):
         lengths = torch.tensor(lengths, dtype=torch.int64) if lengths else None
-    offset, offsets = request.query_offset, None
+    offset, offsets = request.at.offset, None
     if isinstance(offset, (tuple, Tensor)):
         offset, offsets = None, torch.as_tensor(offset)
     drawn = None
@@ -269,13 +269,14 @@ def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, request: R
         [torch.as_tensor(x) for x in arrays],
         lengths,
         offsets,
+        *(None if x is None else torch.as_tensor(x) for x in (request.at.query_starts, request.at.key_starts)),
         drawn,
         offset,
         text,
     )
 
 
-def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, offset: Any) -> Call:
+def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, at: Positions) -> Call:
     """Replaces functions by arrays of their answers, because a function has no text. Inside a graph the function is
     traced like any PyTorch code: its four index arrays are tensors there."""
     mask = call.structure.mask if call.array_mask is None else call.array_mask
@@ -285,7 +286,9 @@ def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, offset:
     if other is None:
         raise InvalidArgument("attention", "mask", "no function in a graph without keys and values", "one")
     batch, heads, rows, keys = query.shape[0], query.shape[1], query.shape[2], other.shape[2]
-    first = keys - rows if offset is None else offset
+    if at.packed:
+        raise InvalidArgument("attention", "mask", "no function in a graph beside query_starts", "one")
+    first = keys - rows if at.offset is None else at.offset
     if isinstance(first, (tuple, Tensor)):
         first = torch.as_tensor(first).reshape(-1, 1, 1, 1)
     b = torch.arange(batch).reshape(-1, 1, 1, 1)
@@ -348,7 +351,7 @@ class _ScoreFunction(torch.autograd.Function):
         query, key, value = tensors[:3]
         dtype = dtype_name(query, "query")
         wide = getattr(torch, "float64" if compute_dtype(dtype) == "f64" else "float32")
-        plan = plan_for(call, Shape.of(query, key, value, call), dtype, ctx.request.query_offset)
+        plan = plan_for(call, Shape.of(query, key, value, call), dtype, ctx.request.at)
         wanted = [n for n, need in zip(ctx.names, ctx.needs_input_grad[3:]) if need and n != "value"]
         loss = {"advantage": (advantage.to(wide) * d_result.to(wide)).contiguous()}
         inputs = operands(call, query, key, value, dtype)

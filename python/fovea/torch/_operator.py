@@ -15,7 +15,9 @@ from torch import Tensor
 
 from .._arrays import compute_dtype, dtype_name
 from .._engine import forward, operands
-from .._spec import Shape, known_offset, plan_for
+from .._errors import InvalidArgument
+from .._positions import Positions
+from .._spec import Shape, plan_for
 from . import _report
 from ._batches import legacy_rule, vmap_rule
 from ._derivatives import Loss, Ran, derivatives
@@ -25,7 +27,7 @@ from ._text import Known, read
 
 _INPUTS = (
     "Tensor query, Tensor? key, Tensor? value, Tensor[] parameters, Tensor[] masks, Tensor? key_lengths, "
-    "Tensor? query_offsets, Tensor? seed, SymInt? query_offset, str spec"
+    "Tensor? query_offsets, Tensor? query_starts, Tensor? key_starts, Tensor? seed, SymInt? query_offset, str spec"
 )
 _ATTEND = f"({_INPUTS}) -> (Tensor output, Tensor log_sum_exp, Tensor weights)"
 # The gradients of query, key, value and parameters, as far as `wanted`, in this order.
@@ -45,6 +47,8 @@ class Inputs(NamedTuple):
     masks: Sequence[Tensor]
     key_lengths: Optional[Tensor]
     query_offsets: Optional[Tensor]  # instead of query_offset
+    query_starts: Optional[Tensor]
+    key_starts: Optional[Tensor]
     seed: Optional[Tensor]
     query_offset: Optional[int]
     spec: str
@@ -60,11 +64,12 @@ class _Ready:
         self.call = known.call(given.parameters, given.masks, lengths)
         # How many of a number's 64 bits a tensor can hold.
         drawn = 0 if given.seed is None else int(given.seed.item()) % (1 << 64)
-        offset = given.query_offset if given.query_offsets is None else known_offset(given.query_offsets)
-        self.ask = dataclasses.replace(known.ask, query_offset=offset, seed=drawn, lse=True)
+        offset = given.query_offset if given.query_offsets is None else given.query_offsets
+        at = Positions(offset, given.query_starts, given.key_starts).known()
+        self.request = dataclasses.replace(known.request, at=at, seed=drawn, lse=True)
         self.dtype = dtype_name(query, "query")
         self.shape = Shape.of(query, key, value, self.call)
-        self.plan = plan_for(self.call, self.shape, self.dtype, offset)
+        self.plan = plan_for(self.call, self.shape, self.dtype, at)
         self.inputs = operands(self.call, query, key, value, self.dtype)
         self.names = arguments(known)
 
@@ -76,7 +81,7 @@ def arguments(known: Known) -> tuple[str, ...]:
 def _attend(query: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     ready = _Ready(Inputs(query, *rest))
     _report.ran_in_graph()
-    outputs = forward(ready.plan, ready.call, ready.inputs, ready.shape, ready.dtype, ready.ask)
+    outputs = forward(ready.plan, ready.call, ready.inputs, ready.shape, ready.dtype, ready.request)
     nothing = query.new_empty
     return (
         outputs["output"] if "output" in outputs else nothing(0),
@@ -99,13 +104,15 @@ def _attend_fake(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
         keys = given.parameters[known.parameters.index("score.W")].shape[0]
     if value is None:
         output = query.new_empty(0)
-    elif known.ask.row_major:
+    elif known.request.row_major:
         output = query.new_empty(batch, heads, rows, value.shape[3])
     else:
         output = TENSORS.following(query, value.shape[3])
     weights = query.new_empty(0)
-    if known.ask.weights or value is None:
-        sizes = (len(known.ask.weight_heads) or heads, len(known.ask.weight_rows) or rows)
+    if known.request.weights or value is None:
+        if given.query_starts is not None:  # whose numbers a graph does not know
+            raise InvalidArgument("attention", "return_weights", "False in a graph beside query_starts", "True")
+        sizes = (len(known.request.weight_heads) or heads, len(known.request.weight_rows) or rows)
         weights = query.new_empty(batch, *sizes, keys, dtype=wide)
     return output, query.new_empty(batch, heads, rows, dtype=wide), weights
 
@@ -126,7 +133,7 @@ def _attend_backward(
     if d_weights is not None and not d_weights.any():
         d_weights = None
     names = [name for name, want in zip(ready.names, wanted) if want]
-    ran = Ran(ready.plan, ready.call, ready.inputs, ready.ask, output if ready.shape.value_dim else None, log_sum_exp)
+    ran = Ran(ready.plan, ready.call, ready.inputs, ready.request, output if ready.shape.value_dim else None, log_sum_exp)
     found = derivatives(ran, Loss(d_output, d_log_sum_exp, d_weights), names)
     wide = getattr(torch, "float64" if compute_dtype(ready.dtype) == "f64" else "float32")
     return [
@@ -153,26 +160,27 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
     ctx.set_materialize_grads(False)
     ctx.spec, ctx.query_offset = given.spec, given.query_offset
     ctx.counts = (len(given.parameters), len(given.masks))
-    others = (given.key_lengths, given.query_offsets, given.seed)
+    others = given[5:10]
     ctx.save_for_backward(*given[:3], *others, *output[:2], *given.parameters, *given.masks)
 
 
 def _backward(
     ctx: Any, d_output: Optional[Tensor], d_lse: Optional[Tensor], d_weights: Optional[Tensor]
 ) -> tuple[Any, ...]:
-    query, key, value, lengths, offsets, seed, output, lse, *rest = ctx.saved_tensors
+    query, key, value, *others, output, lse = ctx.saved_tensors[:10]
+    rest = ctx.saved_tensors[10:]
     count = ctx.counts[0]
     parameters, masks = rest[:count], rest[count:]
     own = [bool(need) for need in ctx.needs_input_grad[3]] if count else []
     wanted = [bool(need) for need in ctx.needs_input_grad[:3]] + own
-    inputs = Inputs(query, key, value, parameters, masks, lengths, offsets, seed, ctx.query_offset, ctx.spec)
+    inputs = Inputs(query, key, value, parameters, masks, *others, ctx.query_offset, ctx.spec)
     if d_output is None and d_lse is None and d_weights is None:
         return (None,) * len(Inputs._fields)
     if value is None:
         d_output = None
     found = iter(torch.ops.fovea.attend_backward(d_output, d_lse, d_weights, output, lse, *inputs, wanted))
     of = [next(found) if want else None for want in wanted]
-    return (*of[:3], of[3:], [None] * len(masks), None, None, None, None, None)
+    return (*of[:3], of[3:], [None] * len(masks), *[None] * (len(Inputs._fields) - 5))
 
 
 NO_SECOND = (

@@ -12,6 +12,7 @@ from torch import Tensor
 from .._arrays import described
 from .._engine import Request
 from .._errors import InvalidArgument
+from .._positions import Positions
 from .._spec import Call, Structure
 from .._value import shown
 from ..masks import ArrayMask, Causal, Everything, Mask
@@ -20,7 +21,7 @@ from ._op import attention
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 # In PyTorch's causal masks row 0 sees key 0, however many keys there are.
-_TOP_LEFT = (Request(query_offset=0), Request(query_offset=0, row_major=True))
+_TOP_LEFT = (Request(Positions(0)), Request(Positions(0), row_major=True))
 _LOWER_RIGHT = (Request(), Request(row_major=True))
 _CAUSAL, _EVERYTHING = Causal(), Everything()
 

@@ -27,6 +27,11 @@ def check_transforms(function: str) -> None:
             )
 
 
+# The place of the first parameter among the tensors of a form: behind query, key, value, and those of lengths,
+# positions and the seed.
+_FIRST = 8
+
+
 @dataclasses.dataclass(frozen=True)
 class _Form:
     """The operators' arguments that are not tensors."""
@@ -36,9 +41,10 @@ class _Form:
     spec: str
 
     def inputs(self, tensors: Sequence[Any]) -> Inputs:
-        query, key, value, lengths, offsets, seed, *rest = tensors
+        query, key, value = tensors[:3]
+        others, rest = tensors[3:_FIRST], tensors[_FIRST:]
         parameters, masks = rest[: self.num_parameters], rest[self.num_parameters :]
-        return Inputs(query, key, value, parameters, masks, lengths, offsets, seed, self.query_offset, self.spec)
+        return Inputs(query, key, value, parameters, masks, *others, self.query_offset, self.spec)
 
 
 class _Attend(torch.autograd.Function):
@@ -64,10 +70,9 @@ class _Attend(torch.autograd.Function):
         if all(x is None for x in losses):
             return (None, *nothing)
         needs = ctx.needs_input_grad[1:]
-        first = 6  # the place of the first parameter
-        wanted = (*needs[:3], *needs[first : first + ctx.form.num_parameters])
+        wanted = (*needs[:3], *needs[_FIRST : _FIRST + ctx.form.num_parameters])
         found = iter(_Gradients.apply(ctx.form, tuple(wanted), *losses, output, log_sum_exp, *tensors))
-        places = [0, 1, 2, *range(first, first + ctx.form.num_parameters)]
+        places = [0, 1, 2, *range(_FIRST, _FIRST + ctx.form.num_parameters)]
         for place, want in zip(places, wanted):
             nothing[place] = next(found) if want else None
         return (None, *nothing)
@@ -101,7 +106,7 @@ class _Gradients(torch.autograd.Function):
 def _taken_apart(given: Inputs) -> tuple[_Form, tuple[Any, ...]]:
     """(the arguments that are not tensors, the tensors in the order of `_Form.inputs`)."""
     form = _Form(len(given.parameters), given.query_offset, given.spec)
-    others = (given.key_lengths, given.query_offsets, given.seed)
+    others = given[5:10]
     return form, (*given[:3], *others, *given.parameters, *given.masks)
 
 

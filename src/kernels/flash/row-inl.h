@@ -24,6 +24,12 @@ HWY_INLINE int64_t PositionOf(const Problem<T>& p, int64_t b, int64_t row) {
   return row + (p.query_offsets ? p.query_offsets[b] : p.query_offset);
 }
 
+/// entry_of, likewise.
+template <class T>
+HWY_INLINE int64_t EntryOf(const Problem<T>& p, int64_t b) {
+  return p.first_entry + b;
+}
+
 /// Sets the scores of keys outside `spans` to -inf; scores[j - begin] belongs to key j of [begin, end).
 template <class T>
 HWY_INLINE void HideOutside(const SpanList& spans, int64_t begin, int64_t end, T* scores) {

@@ -120,7 +120,7 @@ HWY_INLINE int64_t PanelScores(const Problem<T>& p, const Packed<T>& keys, const
 
 template <class T>
 HWY_INLINE Site SiteOf(const Problem<T>& p, const Panel<T>& panel, int64_t r, int64_t key) {
-  return {panel.at.b, panel.at.h, PositionOf(p, panel.at.b, panel.at.row + r), key};
+  return {EntryOf(p, panel.at.b), panel.at.h, PositionOf(p, panel.at.b, panel.at.row + r), key};
 }
 
 template <class T>

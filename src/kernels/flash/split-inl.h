@@ -250,9 +250,10 @@ HWY_NOINLINE void SplitBlock(const Problem<T>& p, const StoredRows<S>& keys, con
       const T factor = Normalize(p, scale, count, scores, scratch.states[r]);
       if (factor != T{1}) Scale(factor, width, scratch.gathered + r * width);
       if (p.dropout_rate > 0) {
-        dropout_factors<T>(p.dropout_rate, p.dropout_seed,
-                           {at.b, at.h + r / at.rows, PositionOf(p, at.b, at.row + r % at.rows), piece.begin},
-                           count, scratch.keep);
+        dropout_factors<T>(
+            p.dropout_rate, p.dropout_seed,
+            {EntryOf(p, at.b), at.h + r / at.rows, PositionOf(p, at.b, at.row + r % at.rows), piece.begin},
+            count, scratch.keep);
         MultiplyInto(scratch.keep, count, scores);
       }
     }

@@ -123,7 +123,7 @@ HWY_INLINE const BlockSchedule& ScheduleOf(const Problem<T>& p, const BlockAt<T>
                                            int64_t key_end, int64_t tile = kTileKeys) {
   BlockSchedule& schedule = thread_schedule();
   QueryBlock block;
-  block.batch = at.b;
+  block.batch = EntryOf(p, at.b);
   block.head = at.h;
   block.query_begin = PositionOf(p, at.b, at.row);
   block.query_end = block.query_begin + at.rows;
@@ -315,7 +315,8 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
       }
       if (p.dropout_rate > 0) {
         dropout_factors<T>(p.dropout_rate, p.dropout_seed,
-                           {at.b, at.h, PositionOf(p, at.b, at.row + r), piece.begin}, count, scratch.keep);
+                           {EntryOf(p, at.b), at.h, PositionOf(p, at.b, at.row + r), piece.begin}, count,
+                           scratch.keep);
         MultiplyInto(scratch.keep, count, row);
       }
     }

@@ -63,7 +63,7 @@ struct One {
     score.fill(chain.scores[n]);
     tile.rows = tile.count = 1;
     tile.stride = mod_lanes;
-    tile.first = Site::at(b, h, place_of(p, b, i), j);
+    tile.first = Site::at(entry_of(p, b), h, place_of(p, b, i), j);
     tile.scores = score.data();
     tile.result = result.data();
     for (std::size_t k = 0; k < mods.list[n].count; ++k) {
@@ -167,19 +167,21 @@ using Seen = std::vector<double>;
 
 template <class T>
 Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, const Seen& seen) {
-  const std::int64_t kv = h / (p.query_heads / p.kv_heads), position = place_of(p, b, i);
-  const QueryBlock block{b, h, position, position + 1, p.key_len, p.key_lengths};
+  const std::int64_t kv = h / (p.query_heads / p.kv_heads), position = place_of(p, b, i),
+                     entry = entry_of(p, b);
+  const QueryBlock block{entry, h, position, position + 1, p.key_len, p.key_lengths};
   const DropoutDecision decision = DropoutDecision::for_rate(p.dropout_rate);
   Row row;
   for (std::int64_t j = 0; j < p.key_len; ++j) {
-    if (!p.mask->node().allows(Site::at(b, h, position, j), block))
+    if (!p.mask->node().allows(Site::at(entry, h, position, j), block))
       continue;  // a hidden key is not even read
     row.keys.push_back(j);
     const double s = score(p, b, h, kv, i, j, seen[static_cast<std::size_t>(j)]);
     row.scores.push_back(chain_of(p, p.mods, s, b, h, i, j).scores[p.mods.count]);
-    row.noise.push_back(gumbel_noise(p.sample_seed, b, h, position, j / 4)[static_cast<std::size_t>(j % 4)]);
+    row.noise.push_back(
+        gumbel_noise(p.sample_seed, entry, h, position, j / 4)[static_cast<std::size_t>(j % 4)]);
     row.factors.push_back(chain_of(p, p.weight_mods, 1.0, b, h, i, j).scores[p.weight_mods.count]);
-    const auto bytes = dropout_bytes(p.dropout_seed, b, h, position, j / 16);
+    const auto bytes = dropout_bytes(p.dropout_seed, entry, h, position, j / 16);
     row.kept.push_back(bytes[static_cast<std::size_t>(j % 16)] < decision.keep_threshold ? decision.scale
                                                                                          : 0.0);
   }
@@ -316,8 +318,8 @@ struct UnitSums {
 };
 
 template <class T>
-void store_mod_gradients(const ProblemMods<T>& mods, const std::vector<UnitSums<T>>& units,
-                         ModDoubles<T> UnitSums<T>::*part) {
+void store_mod_gradients(const Problem<T>& p, const ProblemMods<T>& mods,
+                         const std::vector<UnitSums<T>>& units, ModDoubles<T> UnitSums<T>::*part) {
   for (std::size_t n = 0; n < mods.count; ++n) {
     for (std::size_t k = 0; k < mods.list[n].count; ++k) {
       const ModArgument<T>& x = mods.list[n].arguments[k];
@@ -330,7 +332,8 @@ void store_mod_gradients(const ProblemMods<T>& mods, const std::vector<UnitSums<
           at += rest % x.sizes[axis] * x.gradient_strides[axis];
           rest /= x.sizes[axis];
         }
-        x.gradient[at] = static_cast<T>(sum);
+        x.gradient[at] =
+            static_cast<T>(p.adds_mod_gradients ? static_cast<double>(x.gradient[at]) + sum : sum);
       }
     }
   }
@@ -431,8 +434,8 @@ void backward(const Problem<T>& given, const BackwardProblem<T>& g, Executor& ex
   executor.parallel_for(p.batch * p.kv_heads, [&](std::int64_t unit, int) {
     backward_unit(p, g, unit / p.kv_heads, unit % p.kv_heads, units[static_cast<std::size_t>(unit)]);
   });
-  store_mod_gradients(p.mods, units, &UnitSums<T>::mods);
-  store_mod_gradients(p.weight_mods, units, &UnitSums<T>::weight_mods);
+  store_mod_gradients(p, p.mods, units, &UnitSums<T>::mods);
+  store_mod_gradients(p, p.weight_mods, units, &UnitSums<T>::weight_mods);
   add_units(units, &UnitSums<T>::vector, g.d_additive_vector);
   add_units(units, &UnitSums<T>::coverage, g.d_coverage_vector);
   add_units(units, &UnitSums<T>::transitions, g.d_transitions);

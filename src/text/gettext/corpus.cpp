@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "fovea/core/error.h"
+#include "fovea/files/bytes.h"
 #include "fovea/text/gettext.h"
-#include "text/file_bytes.h"
 #include "text/gettext/clean.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
@@ -56,7 +56,7 @@ class Collector {
   void add_catalogue(const std::filesystem::path& file) {
     ++result_.report.catalogues;
     try {
-      const GettextCatalogue catalogue = parse_mo(read_bytes(file, kMaxCatalogueBytes), file.string());
+      const GettextCatalogue catalogue = parse_mo(files::read_file(file, kMaxCatalogueBytes), file.string());
       const Charset charset = charset_of(catalogue.charset);
       if (charset == Charset::other) {
         ++result_.report.skipped_catalogues;

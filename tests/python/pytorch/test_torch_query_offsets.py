@@ -80,7 +80,7 @@ def test_the_operator_is_as_its_schema_says():
     )
     torch.library.opcheck(
         torch.ops.fovea.attend.default,
-        (q, k, v, [], [], None, torch.tensor(OFFSETS), None, None, text),
+        (q, k, v, [], [], None, torch.tensor(OFFSETS), None, None, None, None, text),
         test_utils=("test_schema", "test_faketensor"),
     )
 

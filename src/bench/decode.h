@@ -1,0 +1,33 @@
+// Decoding of one sentence with and without reuse of what earlier steps computed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "fovea/models/decoding.h"
+
+namespace fovea::bench {
+
+struct Decoded {
+  std::vector<std::int32_t> ids;
+  models::DecodeStats stats;
+  double seconds = 0.0;
+  double tokens_per_second = 0.0;
+  double megabytes = 0.0;  ///< peak resident size of the whole process
+};
+
+struct DecodeRow {
+  std::string model;
+  std::int64_t length = 0;
+  Decoded on, off;     ///< with reuse and without
+  double ratio = 0.0;  ///< of the seconds, off over on
+};
+
+/// Greedy, source and target of the same length, untrained models of each kind: time does not depend on the
+/// weights. Each row is told as soon as it is measured.
+void measure_decoding(const std::vector<std::int64_t>& lengths,
+                      const std::function<void(const DecodeRow&)>& tell);
+
+}  // namespace fovea::bench

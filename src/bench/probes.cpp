@@ -1,0 +1,233 @@
+#include "bench/probes.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "bench/probes.cpp"
+#ifndef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)  // those of the kernels
+#endif
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/simd/math-inl.h"
+#include "kernels/tiles/product.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::bench {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using kernels::HWY_NAMESPACE::Exp;
+using kernels::HWY_NAMESPACE::Tanh;
+
+// Twelve sums: more than two FMAs a cycle of four cycles each keep busy, fewer than AVX2's registers.
+double FmaStep(float* kept) {
+  constexpr int kSteps = 2000, kSums = 12;
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const V a = hn::Set(d, 0.5f), b = hn::Set(d, 1.0f);
+  V sum[kSums];
+#pragma GCC unroll 12
+  for (int i = 0; i < kSums; ++i) sum[i] = hn::Set(d, static_cast<float>(i));
+  for (int n = 0; n < kSteps; ++n) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kSums; ++i) sum[i] = hn::MulAdd(sum[i], a, b);
+  }
+#pragma GCC unroll 12
+  for (int i = 1; i < kSums; ++i) sum[0] = hn::Add(sum[0], sum[i]);
+  *kept = hn::GetLane(sum[0]);
+  return 2.0 * kSteps * kSums * static_cast<double>(hn::Lanes(d));
+}
+
+template <class F>
+HWY_INLINE double EachSummed(const float* x, int count, float* kept, F&& f) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const int lanes = static_cast<int>(hn::Lanes(d));
+  V sum0 = hn::Zero(d), sum1 = hn::Zero(d);
+  for (int i = 0; i < count; i += 2 * lanes) {
+    sum0 = hn::Add(sum0, f(d, hn::LoadU(d, x + i)));
+    sum1 = hn::Add(sum1, f(d, hn::LoadU(d, x + i + lanes)));
+  }
+  *kept = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
+  return count;
+}
+
+double ExponentialStep(const float* x, int count, float* kept) {
+  return EachSummed(x, count, kept, [](auto d, auto v) HWY_ATTR { return Exp(d, v); });
+}
+double TanhStep(const float* x, int count, float* kept) {
+  return EachSummed(x, count, kept, [](auto d, auto v) HWY_ATTR { return Tanh(d, v); });
+}
+
+// Four sums of 256 bytes a turn; `count` is a multiple of 64.
+double ReadStep(const float* x, int64_t count, float* kept) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  V sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  for (int64_t i = 0; i < count; i += 4 * lanes) {
+    sum0 = hn::Add(sum0, hn::LoadU(d, x + i));
+    sum1 = hn::Add(sum1, hn::LoadU(d, x + i + lanes));
+    sum2 = hn::Add(sum2, hn::LoadU(d, x + i + 2 * lanes));
+    sum3 = hn::Add(sum3, hn::LoadU(d, x + i + 3 * lanes));
+  }
+  *kept = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
+  return static_cast<double>(count) * sizeof(float);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::bench
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "bench/probes_x86.h"
+
+namespace fovea::bench {
+
+HWY_EXPORT(FmaStep);
+HWY_EXPORT(ExponentialStep);
+HWY_EXPORT(TanhStep);
+HWY_EXPORT(ReadStep);
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+volatile float sink = 0.0f;
+
+constexpr int in_l1 = 4096;  // elements: 16 KiB
+
+// What one thread works on; `bytes` and `at` belong to reading.
+struct Part {
+  const float* data = nullptr;
+  std::int64_t count = 0, at = 0;
+};
+
+double step(Probe probe, Part& part) {
+  float kept = 0.0f;
+  double done = 0.0;
+  switch (probe) {
+    case Probe::fma_f32:
+      done = HWY_DYNAMIC_DISPATCH(FmaStep)(&kept);
+      break;
+    case Probe::dot_bf16:
+      return dot_bf16_step();
+    case Probe::amx_bf16:
+      return amx_step();
+    case Probe::exponential:
+      done = HWY_DYNAMIC_DISPATCH(ExponentialStep)(part.data, in_l1, &kept);
+      break;
+    case Probe::exponential_16:
+      return exponential_16_step(part.data, in_l1);
+    case Probe::tanh:
+      done = HWY_DYNAMIC_DISPATCH(TanhStep)(part.data, in_l1, &kept);
+      break;
+    case Probe::read: {
+      constexpr std::int64_t most = 1 << 16;  // 256 KiB between two looks at the clock
+      const std::int64_t count = std::min(most, part.count - part.at);
+      done = HWY_DYNAMIC_DISPATCH(ReadStep)(part.data + part.at, count, &kept);
+      part.at = part.at + count == part.count ? 0 : part.at + count;
+      break;
+    }
+  }
+  sink = kept;
+  return done;
+}
+
+double rate(Probe probe, double seconds, Part part) {
+  double done = 0.0;
+  const auto begin = Clock::now();
+  for (;;) {
+    done += step(probe, part);
+    const double passed = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (passed >= seconds) return done / passed;
+  }
+}
+
+// Kept from one probe to the next: pages are touched once.
+const float* memory_of(std::int64_t elements) {
+  static std::vector<float> memory;
+  if (static_cast<std::int64_t>(memory.size()) < elements) {
+    memory = {};
+    memory.resize(static_cast<std::size_t>(elements));
+    for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = -static_cast<float>(i % 1024) * 0.01f;
+  }
+  return memory.data();
+}
+
+}  // namespace
+
+const char* to_string(Probe probe) noexcept {
+  switch (probe) {
+    case Probe::fma_f32:
+      return "fma_f32";
+    case Probe::dot_bf16:
+      return "dot_bf16";
+    case Probe::amx_bf16:
+      return "amx_bf16";
+    case Probe::exponential:
+      return "exponential";
+    case Probe::exponential_16:
+      return "exponential_16";
+    case Probe::tanh:
+      return "tanh";
+    case Probe::read:
+      return "read";
+  }
+  return "";
+}
+
+const char* unit_of(Probe probe) noexcept {
+  if (probe == Probe::read) return "B/s";
+  return probe == Probe::fma_f32 || probe == Probe::dot_bf16 || probe == Probe::amx_bf16 ? "FLOP/s"
+                                                                                         : "elements/s";
+}
+
+std::string absence_of(Probe probe) {
+  const char* reason = probe == Probe::amx_bf16         ? kernels::amx_absence()
+                       : probe == Probe::dot_bf16       ? kernels::dot_absence()
+                       : probe == Probe::exponential_16 ? kernels::avx512_absence()
+                                                        : nullptr;
+  return reason ? reason : "";
+}
+
+double measure(Probe probe, const ProbeOptions& options) {
+  if (!absence_of(probe).empty()) return 0.0;
+  const bool reads = probe == Probe::read;
+  const std::int64_t elements =
+      reads ? std::max<std::int64_t>(64, options.footprint / (4 * options.threads) / 64 * 64) : in_l1;
+  const float* memory = memory_of(elements * options.threads);
+  std::vector<double> rates(static_cast<std::size_t>(options.threads));
+  std::atomic<int> waiting{options.threads};
+  const auto body = [&](int thread) {
+    Part part{memory + thread * elements, elements, 0};
+    step(probe, part);
+    waiting.fetch_sub(1);
+    while (waiting.load() > 0) std::this_thread::yield();
+    rates[static_cast<std::size_t>(thread)] = rate(probe, options.seconds, part);
+  };
+  std::vector<std::thread> others;
+  for (int thread = 1; thread < options.threads; ++thread) others.emplace_back(body, thread);
+  body(0);
+  for (std::thread& thread : others) thread.join();
+  double sum = 0.0;
+  for (const double each : rates) sum += each;
+  return sum;
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return {};
+}
+
+}  // namespace fovea::bench
+#endif

@@ -1,0 +1,156 @@
+// Packed batches (AttentionInputs::query_starts): a list of calls, one an entry, each run by the candidate
+// that the plan's rule picks for its own count of queries. Entries that are small beside the others are one
+// thread's work each; the rest run one after the other with all threads. Kernels give the same bits for every
+// number of threads, so that how entries are shared out changes no result.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fovea/core/cancellation.h"
+#include "plan/impl.h"
+
+namespace fovea {
+
+/// One sequence of a packed batch: where its rows begin, and its sizes as a call of its own.
+struct Entry {
+  std::int64_t number = 0, query_begin = 0, key_begin = 0;
+  CallSizes sizes{1, 0, 0};
+  bool empty() const { return sizes.query_len == 0 || sizes.key_len == 0; }
+};
+
+class PackedBatch {
+ public:
+  explicit PackedBatch(const AttentionInputs& inputs)
+      : queries_(inputs.query_starts), keys_(inputs.key_starts) {}
+  explicit operator bool() const { return !queries_.empty() || !keys_.empty(); }
+  std::int64_t count() const { return static_cast<std::int64_t>(queries_.size()) - 1; }
+  Entry operator[](std::int64_t number) const;
+  /// The number of entries, and the most rows of one.
+  CallSizes sizes() const;
+
+ private:
+  std::span<const std::int64_t> queries_, keys_;  // of as many numbers, ascending from 0, once checked
+};
+
+/// Throws InvalidArgument where starts do not describe rows of `given`, the sizes of the views; returns
+/// PackedBatch::sizes. No key view tells how many keys there are where `keys_told` is false.
+CallSizes check_packed(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
+                       const CallSizes& given, bool keys_told);
+
+/// How the entries of a call are shared out.
+class Sharing {
+ public:
+  enum class Order : std::uint8_t { any, in_turn };  ///< in_turn: each with all threads, in their order
+  Sharing(const AttentionPlan::Impl& plan, const PackedBatch& batch, int threads, Order order = Order::any);
+  bool is_small(const Entry& entry) const { return cost(entry) <= most_; }
+  /// Of the entries that all threads run, and of the small ones: the most rows of one, and how many.
+  const CallSizes& large() const { return large_; }
+  const CallSizes& small() const { return small_; }
+  /// Small entries that run at once.
+  std::int64_t lanes() const;
+  /// Rough, and comparable between entries.
+  static double cost(const Entry& entry);
+
+ private:
+  double most_ = -1;
+  CallSizes large_, small_;
+  int threads_ = 1;
+};
+
+/// Memory for entries: the one that all threads run, or one small one a lane.
+class EntryMemory {
+ public:
+  /// `one(sizes, threads)`: bytes of an entry of at most these sizes.
+  template <class Bytes>
+  EntryMemory(const Sharing& sharing, int threads, Bytes&& one) {
+    if (sharing.large().batch > 0) large_ = aligned(one(sharing.large(), threads));
+    if (sharing.small().batch > 0) lane_ = aligned(one(sharing.small(), 1));
+    bytes_ = std::max(large_, lane_ * static_cast<std::size_t>(sharing.lanes()));
+  }
+  std::size_t bytes() const { return bytes_; }
+  std::span<std::byte> whole(std::span<std::byte> memory) const { return memory.first(large_); }
+  std::span<std::byte> lane(std::span<std::byte> memory, std::int64_t lane) const {
+    return memory.subspan(lane_ * static_cast<std::size_t>(lane), lane_);
+  }
+  static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+ private:
+  std::size_t large_ = 0, lane_ = 0, bytes_ = 0;
+};
+
+/// The numbers of the small entries in [begin, end), the most work first, into `order`; returns how many.
+std::int64_t small_entries(const PackedBatch& batch, const Sharing& sharing, std::int64_t begin,
+                           std::int64_t end, std::int64_t* order);
+
+/// run(entry, executor, memory) for the entries [begin, end). `order` has room for as many numbers.
+template <class Run>
+void for_entries(const PackedBatch& batch, const Sharing& sharing, const EntryMemory& parts,
+                 std::int64_t begin, std::int64_t end, std::int64_t* order, Executor& executor,
+                 std::span<std::byte> memory, Run&& run) {
+  for (std::int64_t n = begin; n < end; ++n) {
+    if (const Entry entry = batch[n]; !sharing.is_small(entry)) run(entry, executor, parts.whole(memory));
+  }
+  const std::int64_t count = small_entries(batch, sharing, begin, end, order);
+  std::atomic<std::int64_t> next{0};
+  // A unit is a lane, not an entry: an executor may deal units out beforehand.
+  executor.parallel_for(std::min(count, sharing.lanes()), [&](std::int64_t lane, int) {
+    for (std::int64_t n; (n = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
+      throw_if_cancelled();
+      run(batch[order[n]], serial_executor(), parts.lane(memory, lane));
+    }
+  });
+}
+
+/// What an entry sees of an argument, or of its gradient: its own part where there is one a batch entry, and
+/// no more rows than it has.
+template <class View>
+View part_of(const ArgumentDeclaration& declaration, const View& view, const Entry& entry) {
+  if (!is_given(view)) return view;
+  const int first = view.rank() - static_cast<int>(declaration.axes.size());
+  View part = view;
+  for (int axis = first; axis < view.rank(); ++axis) {
+    const auto of = declaration.axes[static_cast<std::size_t>(axis - first)].size;
+    const auto cut = [&](std::int64_t most) { return part.slice(axis, 0, std::min(part.size(axis), most)); };
+    if (of == &ArgumentSizes::batch && part.size(axis) > 1) part = part.slice(axis, entry.number, 1);
+    if (of == &ArgumentSizes::query_len) part = cut(entry.sizes.query_len);
+    if (of == &ArgumentSizes::key_len) part = cut(entry.sizes.key_len);
+  }
+  return part;
+}
+
+/// Rows of an entry; an empty view stays empty.
+template <class View>
+View rows_of_entry(const View& view, std::int64_t begin, std::int64_t count) {
+  return is_given(view) ? view.slice(2, begin, count) : view;
+}
+
+/// One entry as a call: its views, and those of its arguments, which lie in memory from `carver`.
+class EntryCall {
+ public:
+  EntryCall(const AttentionPlan::Impl& plan, const Call& packed, const Entry& entry, Carver& carver);
+  /// With gradients of arguments, one view an argument.
+  Call call(std::span<const TensorView> gradients = {}) const;
+  /// At least what the constructor takes.
+  static std::size_t bytes(const AttentionPlan::Impl& plan);
+
+ private:
+  AttentionInputs inputs_;
+  std::span<ConstTensorView> arguments_;
+  std::int64_t entry_;
+};
+
+/// The rest of a checked call of attend, and of attend_backward, that is packed; `sizes` are those of its
+/// entries.
+void attend_packed(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutputs& outputs,
+                   const CallResources& resources);
+void attend_packed_backward(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss& loss,
+                            const AttentionGradients& gradients, const CallResources& resources);
+
+/// Bytes that serve every packed call of the plan.
+std::size_t packed_bytes(const AttentionPlan::Impl& plan, int threads);
+std::size_t packed_backward_bytes(const AttentionPlan::Impl& plan, int threads, LossOf loss_of);
+
+}  // namespace fovea

@@ -1,0 +1,226 @@
+// attend_backward of a packed batch. Gradients of arguments that entries share are added up in the order of
+// the entries, whichever thread made which, so that their bits do not depend on the number of threads.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "plan/packed.h"
+#include "plan/rows.h"
+#include "plan/run.h"
+
+namespace fovea {
+namespace {
+
+// Of gradients that wait to be added up, unless those of one entry take more.
+constexpr std::size_t slots_budget = std::size_t{1} << 20;
+
+// Where an entry's gradient of an argument goes.
+enum class Home : std::uint8_t {
+  nowhere,   // not wanted
+  own,       // the entry's part of the caller's tensor
+  in_place,  // the caller's tensor, to which entries add in turn
+  slot       // memory of the entry, added to the caller's tensor afterwards
+};
+
+bool of_mod(const AttentionPlan::Impl& plan, int argument) {
+  return argument >= plan.first_weight_mod_argument ||
+         (argument >= plan.first_mod_argument && argument < plan.first_normalizer_argument);
+}
+
+Home home_of(const AttentionPlan::Impl& plan, const Call& call, int argument, std::int64_t entries) {
+  const TensorView& wanted = call.gradients[argument];
+  if (!wanted) return Home::nowhere;
+  if (entries == 1) return Home::own;
+  if (!of_mod(plan, argument)) return Home::slot;
+  if (wanted.size(0) > 1) return Home::own;
+  // One number a pair of query and key: too much to keep for several entries.
+  const bool table = !plan.arguments[static_cast<std::size_t>(argument)].declaration.axes[3].size;
+  return wanted.size(2) > 1 && (table || wanted.size(3) > 1) ? Home::in_place : Home::slot;
+}
+
+// The gradients of one call: where each goes, and how large the slots are.
+class Slots {
+ public:
+  Slots(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes)
+      : plan_(plan), call_(call), longest_{.sizes = {1, sizes.query_len, sizes.key_len}} {
+    for (int n = 0; n < call.gradients.count(); ++n) {
+      homes_[static_cast<std::size_t>(n)] = home_of(plan, call, n, sizes.batch);
+      offsets_[static_cast<std::size_t>(n)] = bytes_;
+      in_turn_ = in_turn_ || home(n) == Home::in_place;
+      if (home(n) != Home::slot) continue;
+      const TensorView most = part(n, call.gradients[n], longest_);
+      bytes_ += EntryMemory::aligned(static_cast<std::size_t>(most.count()) * size_of(most.dtype()));
+    }
+    const auto entries = static_cast<std::size_t>(sizes.batch);
+    wave_ = bytes_ == 0
+                ? sizes.batch
+                : static_cast<std::int64_t>(std::clamp<std::size_t>(slots_budget / bytes_, 1, entries));
+  }
+  /// Entries that run before their slots are added up.
+  std::int64_t wave() const { return wave_; }
+  std::size_t bytes() const { return bytes_ * static_cast<std::size_t>(wave_); }
+  /// Entries take turns where they add to one tensor, and where there are slots for too few to share out.
+  Sharing::Order order(std::int64_t entries, int threads) const {
+    return in_turn_ || (wave_ < entries && wave_ < 2 * threads) ? Sharing::Order::in_turn
+                                                                : Sharing::Order::any;
+  }
+  /// For the entry of that slot, one view an argument.
+  void views(const Entry& entry, std::byte* slots, std::span<TensorView> to) const {
+    for (int n = 0; n < call_.gradients.count(); ++n) {
+      TensorView& view = *std::construct_at(&to[static_cast<std::size_t>(n)]);
+      if (home(n) == Home::slot) {
+        view = slot(n, entry, slots);
+        clear_rows(view);
+      } else if (home(n) != Home::nowhere) {
+        view = part(n, call_.gradients[n], entry);
+      }
+    }
+  }
+  void add_up(const Entry& entry, std::byte* slots, Executor& executor) const {
+    for (int n = 0; n < call_.gradients.count(); ++n) {
+      if (home(n) != Home::slot) continue;
+      const TensorView from = slot(n, entry, slots);
+      add_rows(from, part(n, call_.gradients[n], entry),
+               from.count() < 1 << 15 ? serial_executor() : executor);
+    }
+  }
+
+ private:
+  Home home(int n) const { return homes_[static_cast<std::size_t>(n)]; }
+  TensorView part(int n, const TensorView& view, const Entry& entry) const {
+    return part_of(plan_.arguments[static_cast<std::size_t>(n)].declaration, view, entry);
+  }
+  TensorView slot(int n, const Entry& entry, std::byte* slots) const {
+    const TensorView& like = call_.gradients[n];
+    std::byte* at = slots + static_cast<std::size_t>(entry.number % wave_) * bytes_ +
+                    offsets_[static_cast<std::size_t>(n)];
+    return part(n, TensorView(at, like.dtype(), part(n, like, longest_).shape()), entry);
+  }
+
+  const AttentionPlan::Impl& plan_;
+  const Call& call_;
+  Entry longest_;
+  std::array<Home, most_arguments> homes_;  // as far as the count, and not initialised beyond
+  std::array<std::size_t, most_arguments> offsets_;
+  std::size_t bytes_ = 0;
+  std::int64_t wave_ = 0;
+  bool in_turn_ = false;
+};
+
+// At least what the slots of any call take.
+std::size_t most_slots(const AttentionPlan::Impl& plan) {
+  const AttentionShape& s = plan.shape;
+  const ArgumentSizes sizes = argument_sizes(plan, {1, s.query_len, s.key_len});
+  std::size_t one = 0;
+  for (int n = 0; n < static_cast<int>(plan.arguments.size()); ++n) {
+    const ArgumentDeclaration& declaration = plan.arguments[static_cast<std::size_t>(n)].declaration;
+    if (!declaration.learned) continue;
+    std::int64_t count = declaration.by_head ? s.num_query_heads : 1;
+    if (of_mod(plan, n)) {
+      count = s.num_query_heads * std::max(declaration.axes[2].of(sizes), declaration.axes[3].of(sizes));
+    } else {
+      for (const ArgumentAxis& axis : declaration.axes) count *= axis.of(sizes);
+    }
+    one += EntryMemory::aligned(static_cast<std::size_t>(count) * size_of(plan.compute_dtype()));
+  }
+  return std::min(one * static_cast<std::size_t>(s.batch), std::max(one, slots_budget));
+}
+
+std::size_t entry_bytes(const AttentionPlan::Impl& plan, const CallSizes& most, int threads, LossOf loss_of) {
+  const auto rows =
+      static_cast<std::size_t>(plan.shape.num_query_heads * most.query_len) * size_of(plan.compute_dtype());
+  return 2 * EntryCall::bytes(plan) + 2 * EntryMemory::aligned(rows) + 192 +
+         most_backward_bytes(plan, {1, most.query_len, most.key_len}, threads, loss_of);
+}
+
+struct Packed {
+  const AttentionPlan::Impl& plan;
+  const Call& call;
+  const AttentionLoss& loss;
+  const AttentionGradients& gradients;
+  const Slots& slots;
+};
+
+// [1, heads, rows] of an entry, side by side.
+ConstTensorView gathered(const ConstTensorView& all, const Entry& entry, Carver& carver) {
+  if (!all) return {};
+  const ConstTensorView rows = rows_of_entry(all, entry.query_begin, entry.sizes.query_len);
+  const auto size = static_cast<std::int64_t>(size_of(rows.dtype())), width = rows.size(2) * size;
+  std::byte* to = carver.take<std::byte>(rows.size(1) * width);
+  for (std::int64_t h = 0; h < rows.size(1); ++h)
+    std::memcpy(to + h * width, rows.raw() + h * rows.stride(1) * size, static_cast<std::size_t>(width));
+  return {to, rows.dtype(), rows.shape()};
+}
+
+void run_entry(const Packed& all, const Entry& entry, std::byte* slots, Executor& executor,
+               std::span<std::byte> memory) {
+  const auto queries = [&entry](const auto& view) {
+    return rows_of_entry(view, entry.query_begin, entry.sizes.query_len);
+  };
+  const auto keys = [&entry](const auto& view) {
+    return rows_of_entry(view, entry.key_begin, entry.sizes.key_len);
+  };
+  const AttentionGradients own{queries(all.gradients.query), keys(all.gradients.key),
+                               keys(all.gradients.value)};
+  if (entry.empty()) {
+    for (const TensorView* view : {&own.query, &own.key, &own.value}) clear_rows(*view);
+    return;
+  }
+  Carver carver(memory);
+  const EntryCall call(all.plan, all.call, entry, carver);
+  const auto count = static_cast<std::size_t>(all.call.gradients.count());
+  const std::span<TensorView> d_arguments(carver.take<TensorView>(static_cast<std::int64_t>(count)), count);
+  all.slots.views(entry, slots, d_arguments);
+  AttentionLoss loss{.output = queries(all.loss.output),
+                     .log_sum_exp = gathered(all.loss.log_sum_exp, entry, carver),
+                     .d_output = queries(all.loss.d_output),
+                     .weight_heads = all.loss.weight_heads,
+                     .advantage = gathered(all.loss.advantage, entry, carver)};
+  if (all.loss.d_weights) loss.d_weights = queries(all.loss.d_weights).slice(3, 0, entry.sizes.key_len);
+  run_backward(all.plan, call.call(d_arguments), loss, own, entry.sizes, executor, carver.rest());
+}
+
+}  // namespace
+
+void attend_packed_backward(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss& loss,
+                            const AttentionGradients& gradients, const CallResources& resources) {
+  const PackedBatch batch(call.inputs);
+  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  const int threads = executor.thread_count();
+  const Slots slots(plan, call, batch.sizes());
+  const Sharing sharing(plan, batch, threads, slots.order(batch.count(), threads));
+  const EntryMemory parts(sharing, threads, [&](const CallSizes& most, int of) {
+    return entry_bytes(plan, most, of, loss_of(loss));
+  });
+  const auto list = EntryMemory::aligned(static_cast<std::size_t>(batch.count()) * sizeof(std::int64_t));
+  Carver carver(workspace_of("attend_backward", resources.workspace,
+                             list + EntryMemory::aligned(slots.bytes()) + 128 + parts.bytes()));
+  auto* order = carver.take<std::int64_t>(batch.count());
+  auto* memory = carver.take<std::byte>(static_cast<std::int64_t>(slots.bytes()));
+  const Packed all{plan, call, loss, gradients, slots};
+  for (const NamedArgument<TensorView>& gradient : gradients.arguments.all()) clear_rows(gradient.view);
+  for (std::int64_t begin = 0; begin < batch.count(); begin += slots.wave()) {
+    const std::int64_t end = std::min(begin + slots.wave(), batch.count());
+    for_entries(batch, sharing, parts, begin, end, order, executor, carver.rest(),
+                [&](const Entry& entry, Executor& with, std::span<std::byte> part) {
+                  run_entry(all, entry, memory, with, part);
+                });
+    for (std::int64_t n = begin; n < end; ++n) {
+      if (const Entry entry = batch[n]; !entry.empty()) slots.add_up(entry, memory, executor);
+    }
+  }
+}
+
+std::size_t packed_backward_bytes(const AttentionPlan::Impl& plan, int threads, LossOf loss_of) {
+  const AttentionShape& s = plan.shape;
+  const CallSizes most{1, s.query_len, s.key_len};
+  const auto lanes = static_cast<std::size_t>(std::min<std::int64_t>(threads, s.batch));
+  return EntryMemory::aligned(static_cast<std::size_t>(s.batch) * sizeof(std::int64_t)) +
+         EntryMemory::aligned(most_slots(plan)) + 128 +
+         std::max(EntryMemory::aligned(entry_bytes(plan, most, threads, loss_of)),
+                  lanes * EntryMemory::aligned(entry_bytes(plan, most, 1, loss_of)));
+}
+
+}  // namespace fovea

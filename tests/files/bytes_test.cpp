@@ -1,0 +1,72 @@
+// Whole files: what is written in place of what.
+#include "fovea/files/bytes.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "files/scratch.h"
+#include "fovea/core/error.h"
+
+namespace fovea::files {
+namespace {
+
+class Bytes : public ScratchFolder {};
+
+TEST_F(Bytes, ALinkStaysAndItsFileIsReplacedWhole) {
+  write("there/file", "old");
+  std::filesystem::create_symlink(path("there/file"), path("link"));
+  write_file(path("link"), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link")));
+  EXPECT_EQ(read_file(path("there/file"), 10), "new");
+  EXPECT_FALSE(std::filesystem::exists(path("there/file.partial")));
+  // A link to nothing makes the file it names.
+  std::filesystem::remove(path("there/file"));
+  write_file(path("link"), "again");
+  EXPECT_EQ(read_file(path("link"), 10), "again");
+}
+
+TEST_F(Bytes, APipeIsWrittenInPlace) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  std::string got;
+  std::thread reader([&] {
+    std::ifstream pipe(path("pipe"), std::ios::binary);
+    got.assign(std::istreambuf_iterator<char>(pipe), {});
+  });
+  write_file(path("pipe"), "through");
+  reader.join();
+  EXPECT_EQ(got, "through");
+  EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));
+  EXPECT_NO_THROW(write_file("/dev/null", "nothing"));
+  EXPECT_THROW(write_file("/dev/full", "too much"), FileError);
+}
+
+// As the shell's `--out /dev/stdout >>file`: what has the file open goes on writing to it.
+TEST_F(Bytes, AnOpenFileIsWrittenInPlace) {
+  write("open", "old, and longer");
+  const int file = ::open(path("open").c_str(), O_RDWR);
+  ASSERT_GE(file, 0);
+  struct stat before {
+  }, after{};
+  ASSERT_EQ(::fstat(file, &before), 0);
+  for (const char* folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    write_file(folder + std::to_string(file), folder);
+    EXPECT_EQ(read_file(path("open"), 100), folder);
+    ASSERT_EQ(::stat(path("open").c_str(), &after), 0);
+    EXPECT_EQ(after.st_ino, before.st_ino) << folder;
+  }
+  ::close(file);
+}
+
+TEST_F(Bytes, AFolderIsNoFile) {
+  EXPECT_THROW(write_file(folder_, "x"), FileError);
+  EXPECT_THROW(read_file(folder_, 10), FileError);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  EXPECT_FALSE(std::filesystem::exists(folder_.string() + ".partial"));
+}
+
+}  // namespace
+}  // namespace fovea::files
