@@ -51,11 +51,11 @@ Demonstrations collect(const Episodes& world, Part part, std::int64_t begin, std
 
 // Attention: between patches and words, and from actions to both. Nothing: each row sees itself, and the
 // actions read the mean of all.
-enum class Reads { by_attention, mean };
+enum class Reading { by_attention, mean };
 
 class Policy {
  public:
-  Policy(std::uint64_t seed, Reads reads)
+  Policy(std::uint64_t seed, Reading reads)
       : set_(seed),
         reads_(reads),
         patches_(set_, "patches", {.side = Episodes::kPixels, .dim = kDim}),
@@ -82,10 +82,10 @@ class Policy {
     Read result{.rows = {}, .lengths = words.lengths};
     for (std::int64_t& length : result.lengths) length += kPatches;
     const Mask itself = SlidingWindow{.lookback = 0, .lookahead = 0};
-    const Mask mask = reads_ == Reads::by_attention ? KeyLengths{} : KeyLengths{} & itself;
+    const Mask mask = reads_ == Reading::by_attention ? KeyLengths{} : KeyLengths{} & itself;
     result.rows =
         encoder_.stack()(context, autograd::concat(both, 1), {.mask = mask, .lengths = result.lengths});
-    if (reads_ == Reads::by_attention) return result;
+    if (reads_ == Reading::by_attention) return result;
     const nn::Var one = autograd::pool(autograd::Pool::mean, result.rows, result.lengths);
     return {.rows = reshape(one, {words.size, 1, kDim}),
             .lengths = std::vector<std::int64_t>(words.lengths.size(), 1)};
@@ -99,7 +99,7 @@ class Policy {
 
  private:
   nn::ParameterSet set_;
-  Reads reads_;
+  Reading reads_;
   nn::PatchEmbedding patches_;
   models::Encoder encoder_;
   models::Decoder decoder_;
@@ -210,15 +210,15 @@ void draw(gallery::Run& run, const Policy& policy, const Episodes& world) {
 // -- the whole
 
 struct Contestant {
-  Reads reads;
+  Reading reads;
   const char* name;
 };
-constexpr Contestant kContestants[] = {{Reads::by_attention, "reads by attention"},
-                                       {Reads::mean, "reads the mean (baseline)"}};
+constexpr Contestant kContestants[] = {{Reading::by_attention, "reads by attention"},
+                                       {Reading::mean, "reads the mean (baseline)"}};
 
 void state(gallery::Run& run, const Contestant& who, const Policy& policy, const Episodes& world) {
   const std::int64_t number = run.scaled(1000, 6);
-  const bool attends = who.reads == Reads::by_attention;
+  const bool attends = who.reads == Reading::by_attention;
   gallery::Figure unseen{.what = "success, unseen triples", .of = who.name};
   unseen.value = success(policy, world, Part::test, number);
   if (attends) unseen.at_least = 0.95;
@@ -261,7 +261,7 @@ void example(gallery::Run& run) {
     run.say(fmt::format("{}: {} parameters", who.name, policy.parameters().count()));
     train(run, policy, world, who.name);
     state(run, who, policy, world);
-    if (who.reads == Reads::by_attention) draw(run, policy, world);
+    if (who.reads == Reading::by_attention) draw(run, policy, world);
   }
 }
 

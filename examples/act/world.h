@@ -1,4 +1,5 @@
-// A table seen from above: a gripper, coloured objects, what it is told to do, and a planner that does it.
+// A table seen from above with a gripper and coloured objects, the instructions for the gripper, and a
+// planner that carries them out.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ struct World {
 enum class Verb : std::int8_t { go_to, pick_up, push_left, push_right, push_up, push_down };
 inline constexpr int kVerbs = 6;
 
-/// A world and what is to be done in it, to one object that is alone in its shape and colour.
+/// A world and an instruction about one object. No other object has both its shape and its colour.
 struct Episode {
   World world;
   Verb verb = Verb::go_to;
@@ -43,16 +44,17 @@ struct Episode {
   gallery::Image image;
 };
 
-/// What `actions` make of `world`; false, and the world as it was then, at the first that cannot be done:
-/// over the edge of the table, a grab at nothing, a push of nothing or without room.
+/// Carries out `actions` in `world`. At the first impossible one it stops, leaves the world as it is then,
+/// and returns false. Impossible are a move over the edge of the table, a grab at nothing, and a push of
+/// nothing or without room.
 bool execute(World& world, const std::vector<Action>& actions);
-/// Whether the goal is reached and nothing else was changed.
+/// Whether the goal is reached and nothing else has changed.
 bool succeeds(const Episode& episode, const std::vector<Action>& actions);
-/// The shortest plan, to the side before up and down. False where there is none: no room to push, or to push
-/// from.
+/// Finds the shortest plan, with moves to the side before those up and down. False if there is none: no room
+/// to push, or to push from.
 bool plan(Episode& episode);
 
-/// Whose episodes: some triples of verb, colour and shape are told in `test` alone.
+/// Some triples of verb, colour and shape occur in `test` alone.
 enum class Part { train, test };
 
 class Episodes {
@@ -62,7 +64,7 @@ class Episodes {
 
   /// Another seed has other triples held out.
   explicit Episodes(std::uint64_t seed) : seed_(seed) {}
-  /// Episode `index` of its part: the object that is told of, and others up to `objects`, at most three.
+  /// Episode `index` of its part: the object of the instruction and others, `objects` in all, at most three.
   Episode make(Part part, std::uint64_t index, int objects) const;
   bool unseen(Verb verb, const Object& object) const;
 

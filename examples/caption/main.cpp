@@ -40,14 +40,14 @@ Examples collect(const Scenes& scenes, Part part, std::int64_t begin, std::int64
 
 // -- model
 
-enum class Reads { patches, one_vector };
+enum class Reading { patches, one_vector };
 constexpr std::int64_t kPatch = 8, kMargin = 4, kGrid = Scenes::kSide / kPatch;
 constexpr std::int64_t kDim = 64, kHeads = 2;
 constexpr std::int64_t kLongest = 32;  // words
 
 class Captioner {
  public:
-  Captioner(std::uint64_t seed, Reads reads)
+  Captioner(std::uint64_t seed, Reading reads)
       : set_(seed),
         reads_(reads),
         embed_(set_, "patches", {.side = kPatch, .margin = kMargin, .dim = kDim, .hidden = 2 * kDim}),
@@ -67,7 +67,7 @@ class Captioner {
 
   models::DecoderMemory see(nn::Context& context, const Tensor& images) const {
     const nn::Var rows = encoder_(context, embed_(context, images), {});
-    if (reads_ == Reads::patches) return {rows};
+    if (reads_ == Reading::patches) return {rows};
     const nn::Var one = autograd::pool(autograd::Pool::mean, rows, {});
     return {reshape(one, {one.size(0), 1, kDim})};
   }
@@ -80,7 +80,7 @@ class Captioner {
 
  private:
   nn::ParameterSet set_;
-  Reads reads_;
+  Reading reads_;
   nn::PatchEmbedding embed_;
   nn::TransformerStack encoder_;
   models::Decoder decoder_;
@@ -188,14 +188,14 @@ void draw(gallery::Run& run, const Captioner& model, const Scenes& scenes) {
 // -- the whole
 
 struct Contestant {
-  Reads reads;
+  Reading reads;
   const char* name;
 };
-constexpr Contestant kContestants[] = {{Reads::patches, "reads patches"},
-                                       {Reads::one_vector, "reads one vector (baseline)"}};
+constexpr Contestant kContestants[] = {{Reading::patches, "reads patches"},
+                                       {Reading::one_vector, "reads one vector (baseline)"}};
 
 void state(gallery::Run& run, const Contestant& who, const Score& unseen, const Score& seen) {
-  const bool attends = who.reads == Reads::patches;
+  const bool attends = who.reads == Reading::patches;
   const auto figure = [&](const char* what, double value, std::optional<double> at_least = {}) {
     run.figure({.what = what, .of = who.name, .value = value, .at_least = at_least, .at_most = {}});
   };
@@ -224,7 +224,7 @@ void example(gallery::Run& run) {
     const std::int64_t number = run.scaled(1000, 6);
     state(run, who, evaluate(model, scenes, Part::test, number),
           evaluate(model, scenes, Part::train, number));
-    if (who.reads == Reads::patches) draw(run, model, scenes);
+    if (who.reads == Reading::patches) draw(run, model, scenes);
   }
 }
 

@@ -8,8 +8,8 @@
 #include "fovea/text/words.h"
 #include "shapes.h"
 
-/// Whose scenes: some pairs of colour and shape are in no scene of `train`; every scene of `test` holds one
-/// of them at least.
+/// Some pairs of colour and shape occur in no scene of `train`. Every scene of `test` has at least one of
+/// them.
 enum class Part { train, test };
 
 struct Scene {
@@ -38,5 +38,5 @@ class Scenes {
 /// All words of the sentences.
 const fovea::text::Vocabulary& words();
 std::vector<std::int32_t> ids_of(const std::vector<std::string>& caption);
-/// Where in the sentence the nouns are.
+/// The positions of the nouns in the sentence.
 std::vector<std::size_t> nouns_in(const std::vector<std::int32_t>& ids);

@@ -21,11 +21,11 @@ struct Question {
 
 struct Options {
   fovea::text::Split split = fovea::text::Split::train;
-  std::uint32_t least = 0, most = 4;  ///< sentences around a question that do not matter
+  std::uint32_t least = 0, most = 4;  ///< irrelevant sentences around a question
 };
-/// `count` questions, each somewhere among sentences that hold the same words, question words too, even the
-/// questions of others. Every sentence of a question belongs to the split (text::split_of), so that none of a
-/// held-out one occurs in training.
+/// `count` questions, each somewhere among other sentences. Those have the same words, question words too,
+/// and some are questions that others ask. Every sentence belongs to the split (text::split_of), so no
+/// sentence of a held-out example occurs in training.
 std::vector<Question> generate(std::uint64_t seed, std::int64_t count, const Options& options);
 
 /// A file of `type word word ...` lines, types 0 to 5. Throws FileError.

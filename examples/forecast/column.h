@@ -11,10 +11,10 @@ struct Column {
   std::vector<float> values;
 };
 
-/// The last column that holds a number in the first line below the header: of the many files that give a
-/// time first and several quantities, the one to forecast stands last. Throws fovea::FileError: what
-/// text::CsvReader refuses, no number in that line or no such line, and, with line and column, a cell of the
-/// column that is no finite number.
+/// The last column that holds a number in the first line below the header. Many files give a time first and
+/// then several quantities, of which the last is the one to forecast. Throws fovea::FileError for what
+/// text::CsvReader refuses, and if that line is missing or has no number. Throws it with line and column for
+/// a cell of the column that is not a finite number.
 Column read_column(const std::string& file);
 
 }  // namespace forecast

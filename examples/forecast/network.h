@@ -1,4 +1,4 @@
-// A causal Transformer over values instead of words: a row a step, which predicts the next value.
+// A causal Transformer over values instead of words. Each row is one step and predicts the next value.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 namespace forecast {
 
 struct NetworkConfig {
-  /// What a row attends to: every earlier row, or itself alone, which leaves the network without attention
-  /// and with nothing but the last value.
+  /// What a row attends to: every earlier row, or itself alone. The latter leaves a network without
+  /// attention, which knows nothing but the last value.
   enum class Sees : std::uint8_t { past, itself };
   Sees sees = Sees::past;
   std::int64_t dim = 64, feed_forward = 128, heads = 4, layers = 2;
@@ -21,7 +21,7 @@ class Network {
  public:
   Network(fovea::nn::ParameterSet& set, const NetworkConfig& config);
   /// Mean squared error of predicting each value of the windows from those before it. The first values of a
-  /// window are left out: no season can be known from less than one.
+  /// window are left out: nobody can know a season from less than one season.
   fovea::nn::Var loss(fovea::nn::Context& context, const std::vector<Window>& windows) const;
   /// The kHorizon values after the known ones: each is predicted from all before it, predicted ones
   /// included.

@@ -1,4 +1,4 @@
-// Forecasts without a network: the rules that anybody would try first.
+// Forecasts without a network: simple rules, as baselines.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace forecast {
 
-/// The last known season again and again.
+/// Repeats the last known season.
 std::vector<float> seasonal_naive(const Window& window, std::int64_t season);
 /// x[t - a] + x[t - b] - x[t - a - b]: exact for a sum of two seasons and a line. Its noise is that of
 /// three values.

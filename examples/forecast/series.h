@@ -1,4 +1,4 @@
-// What is forecast: windows of a series, generated or cut from a file.
+// The data: windows of a series, generated or cut from a file.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct Source {
   std::function<Window(fovea::PhiloxStream&)> training, held_out;
 };
 
-/// Every window another series: two seasons of periods 7 and 24 whose profiles, phases and amplitudes are
-/// drawn, a trend, and noise.
+/// Every window is a series of its own: two seasons of periods 7 and 24 with random profiles, phases and
+/// amplitudes, plus a trend and noise.
 Source generated_series();
 
 /// Windows of one column of a CSV file (column.h): training in its first four fifths, held-out ones in the

@@ -1,4 +1,4 @@
-// What a mask costs the engine: counted from the mask, and measured.
+// The cost of a mask for the engine: counted from the mask, and measured.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace forget {
 
 struct Cost {
-  double pairs = 0.0;         ///< of a query and a key it sees, a head
+  double pairs = 0.0;         ///< of a query and a key that it sees, per head
   double seconds = 0.0;       ///< of one call, the fastest of a few
   std::size_t workspace = 0;  ///< bytes
   std::string explanation;    ///< of the plan

@@ -26,7 +26,7 @@ Reader::Reader(std::uint64_t seed, Mask mask)
              nn::stack_of({.layers = kLayers, .dim = kDim, .feed_forward = 2 * kDim, .heads = kHeads})),
       answer_(parameters_, "answer", kDim, kCities),
       mask_(std::move(mask)) {
-  nn::start_alike(parameters_);
+  nn::start_keys_as_queries(parameters_);
 }
 
 nn::Var Reader::embed(nn::Context& context, std::span<const std::int32_t> words, std::int64_t first,

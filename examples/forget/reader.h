@@ -1,4 +1,4 @@
-// The model of the example: a causal Transformer; the mask of its layers is given.
+// The model of the example: a causal Transformer. The caller chooses the mask of its layers.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace forget {
 
 inline constexpr std::int64_t kDim = 64, kLayers = 2, kHeads = 4;
-/// The first layer sees only the three words before its own: it joins what stands together, "in oslo lives
-/// anna", and is the same whatever the mask of the layers above.
+/// The first layer sees only the three words before its own. It joins neighbouring words, as in "in oslo
+/// lives anna". It is the same whatever the mask of the layers above.
 inline constexpr std::int64_t kNear = 3;
 
 class Reader {
@@ -21,18 +21,18 @@ class Reader {
 
   /// The mean over all questions of -log p(answer). Stories of one length.
   fovea::nn::Var loss(fovea::nn::Context& context, const std::vector<Story>& stories) const;
-  /// The city that each question is answered with.
+  /// The city that the model answers to each question.
   std::vector<std::int32_t> answers(const Story& story) const;
-  /// The same, word by word over a cache, which forgets what the mask hides from all words to come.
+  /// The same, word by word with a cache. The cache drops the keys that the mask hides from all later words.
   struct Decoded {
     std::vector<std::int32_t> answers;
-    std::int64_t peak_bytes = 0;  ///< of keys and values, the most that were ever held
+    std::int64_t peak_bytes = 0;  ///< the largest size of the keys and values
   };
   Decoded decode(const Story& story) const;
-  /// Weights of the last layer at one position, the mean over its heads: one a word.
+  /// The weights of the last layer at one position, averaged over its heads: one for each word.
   std::vector<float> attention(const Story& story, std::int64_t position) const;
-  /// What each question gives to the words of the fact it asks for: weights of the last layer, the mean over
-  /// its heads, summed.
+  /// For each question the sum of its weights on the words of the fact it asks for. Weights are those of the
+  /// last layer, averaged over its heads.
   std::vector<float> on_facts(const Story& story) const;
 
   fovea::nn::ParameterSet& parameters() { return parameters_; }

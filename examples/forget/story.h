@@ -1,4 +1,4 @@
-// Long stories that begin with who lives where, and ask for it later.
+// Long stories that begin with facts of who lives where, and ask about them later.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,12 @@
 
 namespace forget {
 
-inline constexpr std::int64_t kFacts = 8;        ///< at the beginning of a story, each another name
+inline constexpr std::int64_t kFacts = 8;        ///< at the beginning of a story, each with a name of its own
 inline constexpr std::int64_t kWordsOfFact = 5;  ///< "in oslo lives anna ."
 inline constexpr std::int64_t kCities = 16;      ///< each equally likely: chance is 1 in 16
 inline constexpr std::int64_t kBeginning = kFacts * kWordsOfFact;
 
-/// "where is anna": what follows the name is the answer. It is not in the story, which goes on after the
-/// name.
+/// "where is anna": the answer would follow the name. It is not in the story, which continues after the name.
 struct Question {
   std::int64_t position = 0;  ///< of the name in the question
   std::int64_t told = 0;      ///< position of the name in the beginning; the city stands before it

@@ -1,11 +1,10 @@
-// What the examples of the gallery share besides the library: one way to be called, to say how far they are,
-// to state their figures and to leave a page.
+// What all examples of the gallery share: the command line, progress output, figures and the page of results.
 //
 //   int main(int argc, char** argv) {
 //     return gallery::run(argc, argv, {.name = "point", .title = "Pointing at the input"}, example);
 //   }
 //
-// where `void example(gallery::Run& run)` is called once a seed.
+// where `void example(gallery::Run& run)` is called once for each seed.
 #pragma once
 
 #include <chrono>
@@ -24,27 +23,28 @@ namespace gallery {
 struct About {
   std::string name;       ///< the folder under examples/
   std::string title;      ///< of the page
-  std::string data = {};  ///< what --data takes; empty: the example takes none
+  std::string data = {};  ///< what --data expects; empty: the example has no --data
 };
 
 /// How a figure is written, and whether a run repeats it to the digit.
 enum class Unit { percent, number, points, seconds, per_second, ratio, bytes, bits };
 
-/// One number of the result. Equal `what` on every seed: a table has a row a figure and a column a seed.
+/// One number of the result. `what` must be the same for every seed: the table has one row for each figure
+/// and one column for each seed.
 struct Figure {
   std::string what;    ///< "exact, 10 points"
   std::string of;      ///< whose: "pointer network", "without attention (baseline)"
   double value = 0.0;  ///< percent: a share in [0, 1]
   Unit unit = Unit::percent;
-  std::optional<double> at_least = {}, at_most = {};  ///< what the page promises of it, in the same unit
+  std::optional<double> at_least = {}, at_most = {};  ///< the promise of the page, in the same unit
 };
 
 class Run {
  public:
   std::uint64_t seed() const;
-  /// True for the seed that the page's picture is of.
+  /// True for the seed that the page's picture shows.
   bool is_first_seed() const;
-  /// A test's run: everything happens, on a scale of seconds, and no figure is held to its promise.
+  /// A run for tests: everything happens within seconds, and no figure is held to its promise.
   bool quick() const;
   /// `full`, or `little` in a quick run: updates, held-out examples, lengths.
   std::int64_t scaled(std::int64_t full, std::int64_t little) const;
@@ -85,12 +85,11 @@ class Stopwatch {
 };
 
 /// Options: --seeds 1,2,3 (default 1), --quick, --output FOLDER (default gallery/NAME), --data PATH,
-/// --threads N (default 1: small models gain little from a second core, and two examples run beside each
-/// other),
-/// --page FILE (writes the table of figures into a page, between its markers: `<!-- figures NAME -->` and
-/// `<!-- end NAME -->`, or, of a run with --data, `<!-- figures NAME data -->` and `<!-- end NAME data -->`).
-/// Prints the table on standard output. Returns 0, 1 where a promised figure was missed or something went
-/// wrong, 2 for a wrong call.
+/// --threads N, --page FILE. --threads defaults to 1: small models gain little from a second core, and two
+/// examples run at the same time. --page writes the table of figures into a page, between the markers `<!--
+/// figures NAME -->` and `<!-- end NAME -->`. With --data the markers are `<!-- figures NAME data -->` and
+/// `<!-- end NAME data -->`. Prints the table on standard output. Returns 0; 1 if a figure missed its promise
+/// or something failed; 2 for wrong options.
 int run(int argc, char** argv, const About& about, const std::function<void(Run&)>& example);
 
 }  // namespace gallery

@@ -19,7 +19,7 @@ constexpr std::array<Colour, kColours.size()> kPaint{{{1.00, 0.35, 0.35},
                                                       {0.60, 0.38, 0.20},
                                                       {1.00, 0.65, 0.75}}};
 
-// Whether (u, v), in units of the radius from the centre, v downwards, lies on the shape.
+// Whether (u, v), in units of the radius from the center, v downwards, lies on the shape.
 bool covers(int shape, double u, double v) {
   const double from_centre = std::sqrt(u * u + v * v);
   switch (shape) {
@@ -55,9 +55,9 @@ Image draw(int side, const std::vector<Sprite>& sprites, const Light& light, fov
   for (const Sprite& sprite : sprites) {
     Colour colour = kPaint[static_cast<std::size_t>(sprite.colour)];
     for (double& channel : colour) channel += light.vary * (2.0 * random.next_uniform() - 1.0);
-    const auto first = [&](double centre) { return std::max(0, static_cast<int>(centre - sprite.radius)); };
-    const auto last = [&](double centre) {
-      return std::min(side - 1, static_cast<int>(centre + sprite.radius));
+    const auto first = [&](double center) { return std::max(0, static_cast<int>(center - sprite.radius)); };
+    const auto last = [&](double center) {
+      return std::min(side - 1, static_cast<int>(center + sprite.radius));
     };
     for (int row = first(sprite.y); row <= last(sprite.y); ++row) {
       for (int column = first(sprite.x); column <= last(sprite.x); ++column) {

@@ -28,9 +28,9 @@ struct Image {
   std::vector<float> pixels;  ///< [side, side, 3]
 };
 
-/// `sprites` on a dark ground, edges smoothed by 4 samples a pixel. Each colour is itself give or take `vary`
-/// a channel, each channel of each pixel then changed by up to ±`noise`; both, and the ground, drawn from
-/// `random`.
+/// `sprites` on a dark background, edges smoothed by 4 samples per pixel. Each colour varies by up to ±`vary`
+/// in each channel, and each channel of each pixel by up to ±`noise`. Both, and the background, are drawn
+/// from `random`.
 struct Light {
   double vary = 0.08, noise = 0.08;
 };

@@ -1,4 +1,4 @@
-// How well a model foretells a text, and how fast it writes one.
+// How well a model predicts a text, and how fast it writes one.
 #pragma once
 
 #include <cstdint>

@@ -10,17 +10,17 @@
 
 namespace generate {
 
-/// Places that a token may look back to.
+/// Kinds of earlier tokens that a token may attend to.
 enum class Place : std::uint8_t {
   before,     ///< the token before it
   same,       ///< every earlier occurrence of the same token
-  continued,  ///< what came after each of those: an induction head's target (Olsson et al. 2022, arXiv
+  continued,  ///< the token after each of those: an induction head's target (Olsson et al. 2022, arXiv
               ///< 2209.11895)
 };
 inline constexpr std::array<const char*, 3> place_names = {"the sub-word before", "the same sub-word earlier",
                                                            "what followed the same sub-word"};
 
-/// The rows that token `row` of `ids` finds of a kind of place, none of them `row` itself.
+/// The rows of that kind for token `row` of `ids`, never `row` itself.
 std::vector<std::size_t> places(Place place, std::span<const std::int32_t> ids, std::size_t row);
 
 struct HeadWeights {
@@ -29,7 +29,7 @@ struct HeadWeights {
 };
 struct Heads {
   std::vector<HeadWeights> heads;
-  std::array<double, 3> uniform{};  ///< of a head that looks at all it may alike
+  std::array<double, 3> uniform{};  ///< the same for uniform weights over all visible tokens
 };
 /// Every head of the model, over windows of `window` tokens.
 Heads measure_heads(fovea::models::LanguageModel& model, std::span<const std::int32_t> ids,
@@ -38,7 +38,8 @@ Heads measure_heads(fovea::models::LanguageModel& model, std::span<const std::in
 /// The weights of every layer over one stretch: [1, heads, length, length] each.
 std::vector<fovea::Tensor> weights_of(fovea::models::LanguageModel& model, std::span<const std::int32_t> ids);
 
-/// Where the stretch of `length` tokens begins in which the most have occurred before; the first of equals.
+/// The beginning of the stretch of `length` tokens of which the most have occurred before; the first of
+/// equals.
 std::size_t most_repetitive(std::span<const std::int32_t> ids, std::size_t length);
 
 }  // namespace generate

@@ -1,4 +1,4 @@
-// The baseline: the distribution of a symbol after the few before it, counted.
+// The baseline: counts of which symbol follows the few before it.
 #pragma once
 
 #include <array>
@@ -8,10 +8,10 @@
 
 namespace generate {
 
-/// Interpolated Kneser-Ney smoothing with three discounts an order (Chen & Goodman 1999, "An empirical study
-/// of smoothing techniques for language modeling"): the longest context has the counts of the text, every
-/// shorter one counts after how many different symbols a pair was seen, and what the discounts take is given
-/// to the next shorter context, in the end to the whole alphabet alike.
+/// Interpolated Kneser-Ney smoothing with three discounts for each order (Chen & Goodman 1999, "An empirical
+/// study of smoothing techniques for language modeling"). The longest context uses the counts of the text. A
+/// shorter one counts how many different symbols stood before the context and its symbol. The discounts'
+/// probability goes to the next shorter context, and in the end to the whole alphabet equally.
 class NGram {
  public:
   /// Counts `symbols`, each in [0, alphabet); one is predicted from the `context` symbols before it.

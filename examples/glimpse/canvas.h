@@ -1,5 +1,5 @@
-// Canvases on which a digit stands somewhere among clutter, and the three ways to look at one: all of it
-// blurred, one window of it in full, every window.
+// Canvases with a digit somewhere among clutter, and three ways to look at one: all of it blurred, one window
+// in full, every window.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace glimpse {
 
 inline constexpr int canvas_side = 40;
 inline constexpr int canvas_pixels = canvas_side * canvas_side;
-/// The blurred look: means of 5 x 5 pixels.
+/// The blurred overview: means of 5 x 5 pixels.
 inline constexpr int blur = 5, overview_side = canvas_side / blur, overview_values = 64;
-/// A window is 9 x 9 pixels; its upper left corner stands on a grid of 11 x 11 places, three pixels apart, so
-/// that of every digit one of them misses a row and a column at most.
+/// A window is 9 x 9 pixels. Its upper left corner lies on a grid of 11 x 11 places, three pixels apart. For
+/// every digit some window misses at most one row and one column.
 inline constexpr int window_side = 9, window_pixels = 81, place_step = 3, grid_side = 11, places = 121;
 
 struct Corner {
@@ -41,8 +41,8 @@ Canvases part_of(const Canvases& canvases, std::int64_t first, std::int64_t coun
 
 /// [size, 64].
 fovea::Tensor overview(const Canvases& canvases);
-/// [size, 121, 25]: what an overview [size, 64] says about each place: 5 x 5 of its values, interpolated
-/// around the window's middle, four pixels apart.
+/// [size, 121, 25]: the overview [size, 64] around each place. It is 5 x 5 of its values, interpolated around
+/// the window's center, four pixels apart.
 inline constexpr int surrounding_values = 25;
 fovea::Tensor surroundings(const fovea::Tensor& overview);
 /// The window at places[b] of canvas b: [size, 81].
@@ -50,11 +50,10 @@ fovea::Tensor windows(const Canvases& canvases, std::span<const std::int32_t> pl
 /// All windows: [size, 121, 81].
 fovea::Tensor all_windows(const Canvases& canvases);
 
-/// Where a place is: sines and cosines of its row and its column, [places.size(), 16].
+/// The position of a place: sines and cosines of its row and its column, [places.size(), 16].
 inline constexpr int where_values = 16;
 fovea::Tensor where(std::span<const std::int32_t> places);
-/// Every place as seen from past[b].back(): where it lies from there, and how much of its window has been
-/// looked at, [past.size(), 121, 17].
+/// Every place relative to past[b].back(), and how much of its window has been seen: [past.size(), 121, 17].
 inline constexpr int from_here_values = where_values + 1;
 fovea::Tensor from_here(std::span<const std::vector<std::int32_t>> past);
 

@@ -94,10 +94,10 @@ Digit draw_digit(int label, fovea::PhiloxStream& random) {
   Digit digit{.label = label};
   for (int pixel = 0; pixel < kPixels; ++pixel) {
     float nearest = 100;
-    const Stroke centre{static_cast<float>(pixel % digit_side), static_cast<float>(pixel / digit_side)};
+    const Stroke center{static_cast<float>(pixel % digit_side), static_cast<float>(pixel / digit_side)};
     for (const Path& path : paths) {
       for (std::size_t i = 1; i < path.size(); ++i)
-        nearest = std::min(nearest, distance(centre, path[i - 1], path[i]));
+        nearest = std::min(nearest, distance(center, path[i - 1], path[i]));
     }
     digit.pixels[static_cast<std::size_t>(pixel)] = std::clamp(pen + 0.5f - nearest, 0.0f, 1.0f);
   }

@@ -15,17 +15,17 @@ struct Digit {
   std::int32_t label = 0;
 };
 
-/// Every image belongs to one part, by a hash of its number: 70, 10 and 20 of a hundred. Settings were chosen
-/// on `validation`.
+/// Every image belongs to one part, by a hash of its number: 70, 10 and 20 per cent. Settings were chosen on
+/// `validation`.
 struct Digits {
   std::vector<Digit> train, validation, held_out;
 };
 
-/// scikit-learn's digits.csv: a line an image, 64 numbers from 0 to 16 and the label. Throws FileError,
-/// with the line where one is another.
+/// scikit-learn's digits.csv: one image on each line, 64 numbers from 0 to 16 and the label. Throws
+/// FileError, with the line number if a line is different.
 Digits read_digits(const std::string& path);
 
-/// Digits drawn with a pen that trembles: the same form where there is no file.
+/// Digits drawn with a trembling pen, in the same format, for use without the file.
 Digits draw_digits();
 
 }  // namespace glimpse

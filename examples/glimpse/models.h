@@ -12,27 +12,29 @@ namespace glimpse {
 
 inline constexpr int glimpses = 4, classes = 10;
 
-/// Where the next window goes: drawn from the weights, the best of them, or blindly.
+/// How the next window is chosen: drawn from the weights, the one of largest weight, or uniformly at random.
 enum class Choice { drawn, best, blind };
 
-/// What happened while the hard model looked, one entry a glimpse; places are by canvas, then by glimpse.
+/// The glimpses of the hard model: one entry for each glimpse. `places` is indexed by canvas, then by
+/// glimpse.
 struct Looks {
   std::vector<std::vector<std::int32_t>> places;
-  std::vector<fovea::nn::Var> weights;   ///< [B, places]: what the place was chosen from; none if blindly
-  std::vector<fovea::nn::Var> expected;  ///< [B, 1]: the reward to come, as it is expected before the look
-  std::vector<fovea::nn::Var> logits;    ///< [B, classes], after the look
+  std::vector<fovea::nn::Var>
+      weights;  ///< [B, places]: weights that the place was chosen by; none for `blind`
+  std::vector<fovea::nn::Var> expected;  ///< [B, 1]: the reward that is expected before the glimpse
+  std::vector<fovea::nn::Var> logits;    ///< [B, classes], after the glimpse
 };
 
-/// A GRU that looks: its state asks which place is next (attention over all places, by what the blurred look
-/// says of their surroundings and by where they lie from here) and takes in what stands there.
+/// A GRU that takes glimpses. Its state chooses the next place by attention over all places; their keys are
+/// the blurred surroundings and the relative position. Then the GRU reads the window there.
 struct HardModel {
   static constexpr std::int64_t dim = 128, key_dim = 32;
   fovea::nn::ParameterSet parameters;
   fovea::nn::Linear first, pixels, what, where_to, key, query, expected, output;
-  fovea::nn::Recurrent memory;
+  fovea::nn::RnnLayer memory;
 
   explicit HardModel(std::uint64_t seed);
-  /// What is drawn follows from `seed`, of which glimpse g takes seed + g.
+  /// Random choices depend on `seed` alone: glimpse g uses seed + g.
   Looks operator()(fovea::nn::Context& context, const Canvases& canvases, Choice choice,
                    std::uint64_t seed) const;
 
@@ -42,7 +44,7 @@ struct HardModel {
                                    Looks& looks) const;
 };
 
-/// Every window as a row, weighed by learned queries.
+/// Attention of learned queries over all windows.
 struct SoftModel {
   static constexpr std::int64_t dim = 96, queries = 4, hidden = 128;
   fovea::nn::ParameterSet parameters;

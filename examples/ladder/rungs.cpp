@@ -26,7 +26,7 @@ bool recurrent(Kind kind) {
 // A GRU whose step starts not from its last state but from what attention reads of all earlier ones (Cheng et
 // al. 2016, arXiv 1601.06733, equations 5 to 9, with a GRU in place of the LSTM).
 struct SelfAttentive {
-  nn::Recurrent cell;
+  nn::RnnLayer cell;
   nn::Linear query, key;
   SelfAttentive() = default;
   SelfAttentive(nn::ParameterSet& set, const std::string& name, std::int64_t dim)
@@ -90,7 +90,7 @@ struct Rung::Layers {
   nn::Embedding words;
   nn::Parameter* output_bias = nullptr;
   // with recurrence
-  nn::Recurrent forward, backward, decoder;
+  nn::RnnLayer forward, backward, decoder;
   SelfAttentive forward_reads, backward_reads, decoder_reads;
   nn::Linear bridge, fixed, key, readout;
   // without
@@ -106,7 +106,7 @@ Rung::Rung(const Options& o, std::uint64_t seed)
   l.words = nn::Embedding(set_, "words", o.vocabulary, d);
   l.output_bias = &set_.constant("output.bias", {o.vocabulary}, 0.0f);
   const auto gru = [&](const std::string& name) {
-    return nn::Recurrent(set_, name, autograd::Cell::gru, d, d);
+    return nn::RnnLayer(set_, name, autograd::Cell::gru, d, d);
   };
   switch (o.kind) {
     case Kind::rnn:
@@ -131,17 +131,18 @@ Rung::Rung(const Options& o, std::uint64_t seed)
       l.across_norm = nn::Norm(set_, "decoder.cross.norm", d);
       break;
     case Kind::transformer: {
-      const auto stack = [&](const std::string& name, nn::TransformerOptions::Reads reads) {
+      const auto stack = [&](const std::string& name,
+                             nn::TransformerOptions::CrossAttention cross_attention) {
         nn::StackSpec spec = nn::stack_of({.layers = o.layers,
                                            .dim = d,
                                            .feed_forward = o.feed_forward,
                                            .heads = num_heads,
-                                           .reads = reads});
+                                           .cross_attention = cross_attention});
         if (o.positions != Positions::added) nn::add_rotary(spec, longest_position);
         return nn::TransformerStack(set_, name, spec);
       };
-      l.encoder_stack = stack("encoder", nn::TransformerOptions::Reads::itself);
-      l.decoder_stack = stack("decoder", nn::TransformerOptions::Reads::memory);
+      l.encoder_stack = stack("encoder", nn::TransformerOptions::CrossAttention::without);
+      l.decoder_stack = stack("decoder", nn::TransformerOptions::CrossAttention::with);
       break;
     }
   }

@@ -1,5 +1,5 @@
-// The rungs of the ladder: five translators that differ in how a word learns of the other words, and in
-// nothing else that could be kept alike: embeddings, tied output layer, loss, greedy decoding.
+// The rungs of the ladder: five translators that differ in how a word gets information about the other words.
+// As much as possible of the rest is equal: embeddings, tied output layer, loss, greedy decoding.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace ladder {
 
 enum class Kind { rnn, rnn_attention, rnn_self_attention, one_layer, transformer };
 
-/// Where a Transformer's words stand: waves added to the embeddings (Vaswani et al. 2017), queries and keys
-/// of each self-attention turned (Su et al. 2021, arXiv 2104.09864), or both.
+/// A Transformer's positions: sinusoids added to the embeddings (Vaswani et al. 2017), rotated queries and
+/// keys in each self-attention (Su et al. 2021, arXiv 2104.09864), or both.
 enum class Positions { added, turned, both };
 
 struct Options {
@@ -32,17 +32,17 @@ class Rung {
   ~Rung();
   fovea::nn::ParameterSet& parameters() noexcept { return set_; }
 
-  /// Σ cross-entropy of the target's words, times `scale`.
+  /// Sum of the cross-entropies of the target's words, times `scale`.
   fovea::nn::Var loss(fovea::nn::Context& context, const fovea::models::Batch& batch, float scale) const;
   /// Greedy, `longest` words at most: ids without EOS. Every step reads the prefix again.
   std::vector<std::vector<std::int32_t>> translate(const fovea::models::Batch& sources,
                                                    std::int64_t longest) const;
-  /// Weights of the attention to the source, teacher-forced, the mean of the heads: [size, target_len,
-  /// source_len]. Empty without one.
+  /// Weights of the attention to the source under teacher forcing, averaged over the heads: [size,
+  /// target_len, source_len]. Empty without one.
   fovea::Tensor align(const fovea::models::Batch& batch) const;
 
-  /// How many steps must wait for each other when a sentence of n words is learned from, its translation
-  /// given: each recurrent step, each attention, each feed-forward part is one.
+  /// How many steps depend on each other, one after the other, when training reads a sentence of n words and
+  /// its translation. Each recurrent step, each attention and each feed-forward part is one.
   static std::int64_t critical_path(const Options& options, std::int64_t n);
 
  private:

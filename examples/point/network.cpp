@@ -18,7 +18,7 @@ Network::Network(fovea::nn::ParameterSet& set, const NetworkConfig& config)
                            .heads = config.heads};
   encoder_ = fovea::nn::TransformerStack(set, "encoder", stack_of(stack));
   stack.layers = config.decoder_layers;
-  stack.reads = TransformerOptions::Reads::memory;
+  stack.cross_attention = TransformerOptions::CrossAttention::with;
   decoder_ = fovea::nn::TransformerStack(set, "decoder", stack_of(stack));
   if (config.output == Output::pointer) {
     query_ = Linear(set, "pointer.query", config.dim, config.dim);

@@ -20,10 +20,10 @@ inspect::Point on_canvas(const Place& place) {
   return {kMargin + place.x * (kSide - 2 * kMargin), kSide - kMargin - place.y * (kSide - 2 * kMargin)};
 }
 
-void paint_disc(pictures::Scene& scene, const inspect::Point& centre, double radius, inspect::Rgb colour) {
+void paint_disc(pictures::Scene& scene, const inspect::Point& center, double radius, inspect::Rgb colour) {
   for (int y = 0; y < kSide; ++y) {
     for (int x = 0; x < kSide; ++x) {
-      if (std::hypot(x + 0.5 - centre.x, y + 0.5 - centre.y) > radius) continue;
+      if (std::hypot(x + 0.5 - center.x, y + 0.5 - center.y) > radius) continue;
       float* pixel = scene.pixels.data() + 3 * (y * kSide + x);
       pixel[0] = static_cast<float>(colour.red) / 255;
       pixel[1] = static_cast<float>(colour.green) / 255;

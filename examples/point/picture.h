@@ -1,4 +1,4 @@
-// The pointer at work, drawn: a scene a step, each input as magenta as its weight.
+// A drawing of the pointer: one scene for each step, each input as magenta as its weight.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What is pointed at: sets of points with their convex hull, or of numbers with their order.
+// The tasks: sets of points with their convex hull, or of numbers with their order.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ struct Place {
   float x = 0, y = 0;
 };
 
-/// The answer for one set, as indices. Hull: its corners counter-clockwise, from the leftmost one (a place,
-/// not an index: a network that does not know in which order its inputs came can find it). Sorting: all of
-/// them, ascending.
+/// The answer for one set, as indices. Hull: its corners counter-clockwise, from the leftmost one. A network
+/// that does not know the order of its inputs can find the leftmost, but not the first. Sorting: all indices,
+/// ascending.
 std::vector<std::int32_t> answer_of(Task task, const std::vector<Place>& places);
 
 /// Sets of equal size, as a network reads them. Row 0 of a set stands for "the end", row i for input i - 1.

@@ -1,4 +1,4 @@
-// The two networks of this example: one that looks and chooses, one that reads and answers.
+// The two networks of this example: one chooses sentences, the other reads them and answers.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace read_example {
 
-/// The first stage: a vector for each sentence by itself, and two hard choices among them.
+/// The first stage: encodes each sentence by itself as a vector, and makes two hard choices among them.
 class Chooser {
  public:
   Chooser(fovea::nn::ParameterSet& set, std::int64_t vocabulary);
@@ -19,7 +19,7 @@ class Chooser {
     fovea::nn::Var first, second;  ///< weights of a softmax: [questions, sentences], [.., sentences + 1]
   };
   /// All questions have equally many sentences. While training, `first` says which sentence the second choice
-  /// starts from; otherwise it is the one that was taken.
+  /// starts from. In inference the second choice starts from the sentence that was chosen first.
   Choice operator()(fovea::nn::Context& context, std::span<const Question> questions,
                     const Ids& first = {}) const;
 

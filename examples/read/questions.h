@@ -1,4 +1,4 @@
-// Stories as ids, what of them a reader is given, and how answers are judged.
+// Stories as ids, the parts of them that a reader gets, and the scoring of answers.
 #pragma once
 
 #include <functional>
@@ -15,27 +15,28 @@ using Ids = std::vector<std::int32_t>;
 
 struct Question {
   Story story;
-  std::vector<Ids> sentences;  ///< the latest first: a sentence's place says how old it is
+  std::vector<Ids> sentences;  ///< the latest first, so that an index is the age of a sentence
   Ids words;
   std::int32_t answer = 0;
 };
 
 Question with_ids(Story story, const fovea::text::Vocabulary& vocabulary);
-/// The kinds of questions take turns.
+/// The kinds of questions alternate.
 std::vector<Question> draw_questions(fovea::PhiloxStream& random, const fovea::text::Vocabulary& vocabulary,
                                      std::int64_t count, int sentences, fovea::text::Split split);
-/// What was read for one question; `second` is beyond the sentences where one was enough.
+/// The sentences that were read for one question. If one was enough, `second` is the number of sentences.
 struct Places {  // in Question::sentences
   std::int32_t first = 0, second = 0;
 };
-/// What should be.
+/// The sentences that the question needs.
 Places needed_by(const Question& question);
 
 /// The question, then the sentences that were taken.
 Ids text_of(const Question& question, const Places& places);
 /// All sentences, in the order of what happens.
 Ids whole_story(const Question& question);
-/// The sentence that shares most words with the question, and the one that shares most with both.
+/// The sentence that shares most words with the question, and the sentence that shares most with both of
+/// these.
 Ids most_shared_words(const Question& question);
 
 struct Result {

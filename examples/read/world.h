@@ -1,8 +1,8 @@
 // Stories of twenty sentences about people who move and hand things to each other, with a question each.
 //
-// Most sentences share a word with the question and still do not answer it: somebody wanted to go where he
-// never went, an object was shown and stayed with its owner, a person has moved on since. "Where is the key"
-// needs two sentences that share no word but the name of whoever holds it.
+// Most sentences share a word with the question and still do not answer it. Somebody wanted to go to a place
+// but never went, an object was shown but stayed with its owner, a person has moved on since. "Where is the
+// key" needs two sentences whose only common word is the holder's name.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct Story {
   std::vector<int> needed;  ///< the sentences that say it: one, or two for where_object
 };
 
-/// A story that ends with a question of the kind asked for. What answers it is a pair, (person, place) or
-/// (object, holder), and a pair belongs to one split by its hash: in stories of Split::train no other pair
-/// ever happens, and in the others the question is about one that no training story has.
+/// A story that ends with a question of kind `asks`. The answer is a pair, (person, place) or (object,
+/// holder), and each pair belongs to one split by its hash. Stories of Split::train contain only pairs of
+/// that split. The questions of the other splits are about pairs that no training story contains.
 Story draw_story(fovea::PhiloxStream& random, int sentences, Asks asks, fovea::text::Split split);
 
 /// Every word that a story or a question can have.

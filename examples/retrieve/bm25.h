@@ -1,5 +1,5 @@
-// BM25 (Robertson & Zaragoza 2009): how a search engine without a network ranks, by the words that question
-// and passage share, rare ones first.
+// BM25 (Robertson & Zaragoza 2009): ranking without a network, by the words that question and passage share.
+// Rare words count more.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace retrieve {
 
 class Bm25 {
  public:
-  /// Over passages of word ids below `vocabulary`.
+  /// `passages` are word ids below `vocabulary`.
   Bm25(const std::vector<std::vector<std::int32_t>>& passages, std::int64_t vocabulary);
   /// One score a passage.
   std::vector<float> scores(const std::vector<std::int32_t>& question) const;

@@ -1,4 +1,4 @@
-// The two readers of the example, made of the same layers.
+// The two encoders of the example, made of the same layers.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct Text {
   std::size_t first_part = 0;  ///< words of part 0, from the beginning; the others are part 1
 };
 
-/// Embeddings; a layer that sees six words to either side, about a line, and joins what stands together; one
-/// that sees all; one that sees six words again and sums up what the lines have found.
+/// Embeddings and three layers. The first sees six words to either side, about a line, and joins neighbouring
+/// words. The second sees everything. The third sees six words again and sums up the results of the lines.
 class Reader {
  public:
   Reader(fovea::nn::ParameterSet& set, const std::string& name);
@@ -38,9 +38,9 @@ class Reader {
   fovea::nn::TransformerStack joining_, seeing_, summing_;
 };
 
-/// Question and passage apart, each one vector of length 1: a collection is encoded once, and a question
-/// costs one encoding and an inner product a passage (Reimers & Gurevych 2019, arXiv 1908.10084; one tower
-/// for both).
+/// Encodes question and passage separately, each as one vector of length 1. A collection is encoded once; a
+/// question costs one encoding and one inner product per passage (Reimers & Gurevych 2019, arXiv 1908.10084).
+/// One tower serves both.
 class BiEncoder {
  public:
   explicit BiEncoder(std::uint64_t seed);
@@ -60,8 +60,8 @@ class BiEncoder {
   fovea::nn::Linear out_;
 };
 
-/// Question and passage as one sequence, a score: every word of the one attends to every word of the other
-/// (Nogueira & Cho 2019, arXiv 1901.04085). Nothing can be encoded before the question is there.
+/// Scores question and passage as one sequence: every word of one attends to every word of the other
+/// (Nogueira & Cho 2019, arXiv 1901.04085). Nothing can be encoded before the question is known.
 class CrossEncoder {
  public:
   explicit CrossEncoder(std::uint64_t seed);

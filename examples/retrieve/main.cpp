@@ -81,8 +81,8 @@ Training cross_training(const Run& run) {
 
 template <class Encoder>
 void teach(Run& run, const std::string& name, Encoder& encoder, const Training& training) {
-  nn::start_alike(encoder.parameters());
-  if (training.passing) nn::start_passing(encoder.parameters());
+  nn::start_keys_as_queries(encoder.parameters());
+  if (training.passing) nn::start_values_as_identity(encoder.parameters());
   constexpr std::int64_t kMost = 64;  // families of an update
   train::fit(
       encoder.parameters(),

@@ -1,4 +1,4 @@
-// Short reports of who gave whom what, when, and questions about one line of one of them.
+// Short reports of who gave what to whom and when, and questions about one line of a report.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,17 @@ struct Family {
   std::size_t answer_end = 0;    ///< one past the last
 };
 
-/// In which world a family lives. Half of all pairs of people deal with each other only in one of them, the
-/// other half only in the other: no line of a held-out passage can have been read in training.
+/// Which world a family belongs to. Half of all pairs of people meet only in one world, the other half only
+/// in the other. So no line of a held-out passage can occur in training.
 enum class World : std::uint8_t { train, held_out };
 
 std::int64_t vocabulary_size();
 const std::string& word(std::int32_t id);
 struct FamilyShape {
   std::int64_t lines = kFacts;  ///< of a passage
-  /// Share of the seven that are spoilt by a word that stands nowhere else in the family, instead of by an
-  /// exchange: easier, and what a model learns first. A family of one line knows no other way.
+  /// Share of the seven wrong passages that have a word which occurs nowhere else in the family; the others
+  /// have two words exchanged. The former are easier, and a model learns them first. A family of one line has
+  /// no others.
   float replaced = 0.0f;
 };
 /// Family `index` of stream `seed`.

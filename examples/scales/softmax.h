@@ -1,4 +1,4 @@
-// What the width of a key does to the softmax, and what a score costs.
+// The effect of the key's width on the softmax, and the cost of each score.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Saturation {
   double largest = 0.0;  ///< mean over rows of the largest weight
 };
 
-/// Queries and keys of `dim` standard normal numbers, 64 keys a query, at one seed.
+/// Queries and keys of `dim` standard normal numbers, 64 keys for each query, for one seed.
 Saturation saturation(const fovea::Score& score, std::int64_t dim, std::uint64_t seed);
 
 struct Cost {

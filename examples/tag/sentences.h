@@ -14,15 +14,15 @@ namespace sentences {
 /// What makes a name of a generated sentence hard.
 enum class Hard {
   no,
-  ambiguous,  ///< training has it as what it is here, and as something else
-  new_role,   ///< training has it, but never as what it is here
+  ambiguous,  ///< training has it in this role and in another
+  new_role,   ///< training has it, but never in this role
   unseen,     ///< training does not have it
 };
 
 struct Sentence {
   std::vector<std::string> words, tags;
   std::vector<fovea::text::Span> names;
-  std::vector<Hard> hard;  ///< one a name; of files: empty
+  std::vector<Hard> hard;  ///< one for each name; empty for files
 };
 
 /// `count` sentences of `split` (text::split_of of the whole sentence), with names of people, places and

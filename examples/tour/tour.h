@@ -1,11 +1,12 @@
-// What every C++ block of the tour (docs/tour) stands under: the public headers that the blocks use, and four
-// short functions. A block is the body of a function.
+// The header of every C++ block of the tour (docs/tour) and of docs/layers.md: the public headers that the
+// blocks use, and four short functions. A block is the body of a function.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,13 @@
 #include "fovea/attention/streaming_sinks.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/philox.h"
+#include "fovea/files/safetensors.h"
 #include "fovea/inspect/graph.h"
 #include "fovea/inspect/terminal.h"
 #include "fovea/mechanisms/forget.h"
 #include "fovea/models/decoding.h"
 #include "fovea/models/language_model.h"
+#include "fovea/models/model_folder.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
 #include "fovea/nn/optimizer.h"
@@ -27,6 +30,7 @@
 #include "fovea/plan/rope.h"
 #include "fovea/text/alignment.h"
 #include "fovea/text/bleu.h"
+#include "fovea/train/fit.h"
 
 using namespace fovea;
 

@@ -63,11 +63,11 @@ Tracer::Tracer(nn::ParameterSet& set, std::int64_t vocabulary, Given given)
             nn::stack_of({.layers = 1,
                           .dim = dim,
                           .feed_forward = 128,
-                          .reads = nn::TransformerOptions::Reads::memory})),
+                          .cross_attention = nn::TransformerOptions::CrossAttention::with})),
       query_(set, "pointer.query", dim, pointer_dim),
       key_(set, "pointer.key", kParts * dim, pointer_dim) {
-  nn::start_alike(set);
-  nn::start_passing(set);
+  nn::start_keys_as_queries(set);
+  nn::start_values_as_identity(set);
   start_as_sum(line_, kLineWords);
   start_as_sum(query_, 1);
   start_as_sum(key_, kParts);

@@ -1,4 +1,4 @@
-// The network of this example, and programs as it reads them.
+// The network of this example, and the encoding of programs for it.
 #pragma once
 
 #include <span>
@@ -19,18 +19,18 @@ struct Batch {
   fovea::models::Padded report;     ///< log, then user
   std::vector<std::int32_t> failed;
 };
-/// Without the log, or the user, all words of that part of the report are the same, which says nothing.
+/// Without the log, or the user, all words of that part of the report are the same and carry no information.
 Batch batch_of(std::span<const Program> programs, const fovea::text::Vocabulary& vocabulary, Given given,
                fovea::PhiloxStream& random);
 
 class Tracer {
  public:
   Tracer(fovea::nn::ParameterSet& set, std::int64_t vocabulary, Given given);
-  /// -> [programs, kLines]: how likely each line is to have failed. `weights`, if given, receives those of
-  /// the cross-attention, [programs, heads, kLines * kParts, 2 * kReportWords].
+  /// -> [programs, kLines]: logits of which line failed. `weights`, if given, receives those of the
+  /// cross-attention, [programs, heads, kLines * kParts, 2 * kReportWords].
   fovea::nn::Var operator()(fovea::nn::Context& context, const Batch& batch,
                             fovea::Tensor* weights = nullptr) const;
-  /// Of a line: its words, and what it has from the tree.
+  /// The parts of a line: its words, and one for the tree.
   static constexpr int kParts = kLineWords + 1;
 
  private:

@@ -1,12 +1,13 @@
-"""Fovea: attention for CPUs. One algebra for every mechanism, fused kernels, gradients.
+"""Fovea: attention for CPUs. Scores, mods, masks and normalisers combine freely; kernels are fused and have
+gradients.
 
     import numpy as np, fovea
 
     q, k, v = (np.random.randn(1, 8, 512, 64).astype("f4") for _ in range(3))
     out = fovea.attention(q, k, v, mask=fovea.Causal() & fovea.SlidingWindow(127), mods=[fovea.SoftCap(50)])
 
-`fovea.torch` has PyTorch's `scaled_dot_product_attention` and a context manager that puts it under a model;
-`fovea.nn` has `MultiheadAttention`. Neither is imported before it is used.
+`fovea.torch` has PyTorch's `scaled_dot_product_attention` and a context manager that makes a model use it. `fovea.nn`
+has `MultiheadAttention`. Both are imported on first use.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .normalizers import *
 from .rope import *
 from .scores import *
 
-# Each module says what of it is public; nothing is listed twice.
+# Each module lists its public names; no name is listed twice.
 __all__ = ["list_kernels"]
 __all__ += _call.__all__
 __all__ += _errors.__all__
@@ -41,8 +42,8 @@ __all__ += scores.__all__
 
 
 def list_kernels() -> list[tuple[str, str, bool]]:
-    """(instruction set, algorithm on it, whether this CPU runs it), best first. `kernel=` and FOVEA_ISA take either, an
-    instruction set for the best of its algorithms; `Plan.kernel` says which algorithm runs.
+    """(instruction set, algorithm on it, whether this CPU runs it), best first. `kernel=` and FOVEA_ISA take either;
+    an instruction set means its best algorithm. `Plan.kernel` says which algorithm runs.
 
     >>> fovea.list_kernels()[-1]
     ('reference', 'reference', True)

@@ -1,4 +1,4 @@
-"""Masks that arrays of truth values say."""
+"""Masks given as arrays of truth values."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ __all__ = ["ArrayMask"]
 
 
 class ArrayMask(Mask):
-    """j is visible where an array says so: what `mask=array` of truth values is, to be combined with others.
+    """Key j is visible where the array is True. It is what `mask=array` means, as a value that can be combined with
+    others.
 
     Args:
-        visible: truth values, [batch or 1, heads or 1, query_len or 1, key_len or 1], leading axes may be
-            missing. Rows stand for queries, whatever their offset.
+        visible: truth values, [batch or 1, heads or 1, query_len or 1, key_len or 1], leading axes may be missing.
+            Row i is that of query i, whatever the query offset.
 
     >>> import numpy as np
     >>> fovea.attention(q, k, v, mask=fovea.Causal() & fovea.ArrayMask(np.eye(4, dtype=bool))).shape

@@ -1,8 +1,9 @@
 """Arrays of any library, and which library owns one.
 
-The library that owns the query owns the call: it says how arrays are made and handed to the engine, and which way
-`attention` and `rotate` take. What is asked of it stands in `Library`. NumPy's (`_numpy.py`) also serves what knows
-`__dlpack__` alone; PyTorch's is `torch/_library.py`. A further library is a module with a LIBRARY, and a row of `_OWNERS`.
+The library of the query decides for the whole call: how arrays are made and handed to the engine, and which code path
+`attention` and `rotate` take. `Library` is the interface. NumPy's (`_numpy.py`) also serves arrays that have only
+`__dlpack__`; PyTorch's is `torch/_library.py`. To add a library, write a module with a LIBRARY and add a row to
+`_OWNERS`.
 """
 
 from __future__ import annotations
@@ -15,94 +16,95 @@ _NAMES = {"float32": "f32", "float64": "f64", "bfloat16": "bf16", "float16": "f1
 LONG_NAMES = {short: long for long, short in _NAMES.items()}
 
 class Library:
-    """What a library of arrays answers for."""
+    """The interface of a library of arrays."""
 
-    # The classes of its arrays; none: whatever no other library has.
+    # The classes of its arrays; empty: all arrays that no other library owns.
     arrays: ClassVar[tuple[type, ...]] = ()
-    # What an array is called, and how an array of another library becomes one.
+    # For error texts: the name of its arrays, and how to convert an array of another library.
     noun: ClassVar[str] = "an array"
     conversion: ClassVar[str] = ""
-    # Does it follow what is done with arrays, for gradients? They must not be lost without a word.
+    # Whether it records operations for gradients, which must not be lost silently.
     follows: ClassVar[bool] = False
-    # May an array stand for one of a graph, which nobody looks into before a call runs?
+    # Whether an array may be a placeholder of a graph, whose values cannot be read before the graph runs.
     deferred: ClassVar[bool] = False
 
     def __reduce__(self) -> str:
-        return "LIBRARY"  # of the module of its class: there is one
+        return "LIBRARY"  # there is one library in each module
 
     # Arrays.
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Any) -> Any:
-        """Uninitialised, row by row, of this dtype ("f32", ...)."""
+        """An uninitialised row-major array of this dtype ("f32", ...)."""
         raise NotImplementedError
 
     def output(self, shape: tuple[int, ...], dtype: str, query: Any, row_major: bool) -> Any:
-        """For the attention of a query that `operand` gave."""
+        """An uninitialised array for the output of attention; `query` comes from `operand`."""
         raise NotImplementedError
 
     def like(self, x: Any) -> Any:
-        """Uninitialised, for the derivative by x."""
+        """An uninitialised array for the derivative by x."""
         raise NotImplementedError
 
     def operand(self, x: Any) -> Any:
-        """With a contiguous innermost axis: a copy where it has none."""
+        """x with a contiguous innermost axis, copied if necessary."""
         raise NotImplementedError
 
     def parameter(self, x: Any, dtype: str, argument: str, function: str = "attention") -> Any:
-        """In the dtype that the plan adds up in: numbers and lists too."""
+        """x in the dtype that the plan accumulates in; x may be a number or a list."""
         raise NotImplementedError
 
     def joined(self, a: Any, b: Any) -> Any:
-        """Side by side, by the innermost axis."""
+        """a and b concatenated along the innermost axis."""
         raise NotImplementedError
 
     def result(self, x: Any, like: Any) -> Any:
-        """As an array of the library that `like` comes from."""
+        """x as an array of the library of `like`."""
         return x
 
     def handed(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        """In a form that the engine takes."""
+        """The arrays in a form that the engine accepts."""
         return arrays
 
     def wants_gradient(self, x: Any) -> bool:
-        """Would the library follow what is made of it?"""
+        """Whether the library would record operations on x."""
         return False
 
     # Masks.
 
     def mask(self, mask: Any) -> Any:
-        """What `mask=` was given, as an array that is what its memory says where it is an array of this library."""
+        """The argument of `mask=`. An array of this library is returned as a plain array with memory of its own."""
         return mask
 
     def indices(self, *arrays: Any) -> tuple[Any, ...]:
-        """Index arrays of NumPy as arrays of this library, for the functions of its users."""
+        """NumPy's index arrays as arrays of this library, for users' functions."""
         return arrays
 
     def truths(self, answer: Any) -> Any:
-        """What NumPy read of such a function's answer, as truth values."""
+        """Truth values from NumPy's view of such a function's answer."""
         return answer
 
     # Calls.
 
     def seed_number(self, seed: Any) -> Any:
-        """What of `seed=` can be looked at before the call runs."""
+        """The part of `seed=` that can be checked before the call runs."""
         return seed
 
-    def attend(self, call: Any, query: Any, key: Any, value: Any, ask: Any, seed: Any, out: Any) -> Any:
-        """`fovea.attention` of a spec taken apart.
+    def attend(self, call: Any, query: Any, key: Any, value: Any, request: Any, seed: Any, out: Any) -> Any:
+        """`fovea.attention` of a call that `take_apart` made.
 
         Args:
-            call, ask: a `Call`, and an `Asked` whose seed is `seed_number(seed)`.
-            seed: as the caller gave it.
+            call, request: a `Call`, and a `Request` whose seed is `seed_number(seed)`.
+            seed: the caller's argument.
         """
         raise NotImplementedError
 
     def seed_of_plan(self, call: Any, query: Any, key: Any, value: Any, seed: Any) -> Any:
-        """The seed of a plan's call. Throws for arrays that a plan does not take."""
+        """The seed of a plan's call. Throws for arrays that a plan does not accept."""
         return seed
 
     def rotate(self, x: Any, rope: str, table_positions: int, first: int, positions: Optional[Sequence[int]]) -> Any:
-        """`fovea.rotate` by a Rope: the row's position is `first` and on, or stands in `positions`."""
+        """`fovea.rotate` by a Rope. The positions of the rows are `first`, `first` + 1, ..., or those in
+        `positions`."""
         raise NotImplementedError
 
     def rotate_by_tables(self, x: Any, cos: Any, sin: Any, interleaved: bool, positions: Any) -> Any:
@@ -117,14 +119,14 @@ def _torch() -> Library:
 
 
 def others() -> Library:
-    """The library of what no other owns."""
+    """The library of all arrays that no other library owns."""
     from ._numpy import LIBRARY
 
     return LIBRARY
 
 
-# The package that an array's class comes from → its library, which is imported when the first of its arrays comes: a
-# program imports nothing here that it does not use. By a statement, which torch.compile follows.
+# From the package of an array's class to the import of its library. The import runs at the first such array, so
+# that a program imports nothing that it does not use. It is an import statement because torch.compile follows those.
 _OWNERS: dict[str, Callable[[], Library]] = {"torch": _torch}
 _of_type: dict[type, Library] = {}
 
@@ -137,7 +139,7 @@ def library_of(x: Any) -> Library:
 
 def _found(kind: type) -> Library:
     library = others()
-    for base in () if kind.__module__ == "builtins" else kind.__mro__:  # of which torch.compile does not follow those
+    for base in () if kind.__module__ == "builtins" else kind.__mro__:  # torch.compile does not follow these
         owner = _OWNERS.get(base.__module__.partition(".")[0])
         if owner is not None and issubclass(kind, owner().arrays):
             library = owner()
@@ -149,7 +151,7 @@ def dtype_name(array: Any, argument: str, function: str = "attention") -> str:
     """ "f32", "f64", "bf16" or "f16"."""
     try:
         name = str(array.dtype).rsplit(".", 1)[-1]
-    except Exception:  # of an object that only looks like an array, anything
+    except Exception:  # an object that only looks like an array may raise anything
         name = ""
     if name not in _NAMES or not hasattr(array, "shape"):
         raise InvalidArgument(
@@ -169,5 +171,5 @@ def described(x: Any) -> str:
 
 
 def compute_dtype(name: str) -> str:
-    """In what a plan of this dtype adds up, and has its parameters."""
+    """The dtype in which a plan of this dtype accumulates and takes its parameters."""
     return "f64" if name == "f64" else "f32"

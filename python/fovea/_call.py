@@ -1,4 +1,4 @@
-"""One call: attention, its gradients, and what would run."""
+"""One call: attention, its gradients, and an explanation of what would run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Iterable, Optional, Sequence
 
 from . import scores
 from ._arrays import dtype_name, library_of
-from ._engine import asked, backward, check_unasked, forward, operands, seen
+from ._engine import backward, check_unasked, forward, make_request, operands, seen
 from ._errors import InvalidArgument, named
 from ._positions import positions
 from ._spec import SPEC, Call, Shape, plan_for, take_apart
@@ -48,39 +48,41 @@ def attention(
         value: [batch, num_kv_heads, key_len, value_dim], or None: weights alone (pointers).
         score: `Dot()`, `Additive(W, U, v)`, ...; None: `ScaledDot()`.
         mods: `[SoftCap(50), AlibiBias(slopes)]`, in the order given.
-        mask: `Causal() & SlidingWindow(127)`; an array of truth values (True: visible) or of numbers to be
-            added, that broadcasts to [batch, num_query_heads, query_len, key_len]; or a function
+        mask: `Causal() & SlidingWindow(127)`; or an array that broadcasts to [batch, num_query_heads, query_len,
+            key_len], of truth values (True: visible) or of numbers that are added to the scores; or a function
             (batch, head, i, j), see `Predicate`.
         normalizer: `Sparsemax()`, ...; None: `Softmax()`.
         scale: multiplies the score; None: 1/sqrt(head_dim) for ScaledDot, 1 for others.
         dropout: the share of weights dropped, rounded to k/256.
-        precision: the least precise products of f32 that will do: "full", "higher" (three bf16 terms of each
-            number: as exact), "high" (two) or "medium" (one). A CPU without bf16 tiles (AMX) computes more exactly.
-        return_lse: also return the log-sum-exp, [batch, num_query_heads, query_len], natural; -inf for a row
-            that sees no key. In its place stands what the normaliser says.
+        precision: the lowest precision of f32 products that is acceptable: "full", "higher" (three bf16 terms for
+            each number: as exact as "full"), "high" (two terms) or "medium" (one term). A CPU without bf16 tiles
+            (AMX) computes more exactly than asked.
+        return_lse: also return the log-sum-exp, [batch, num_query_heads, query_len], natural logarithm; -inf for a
+            row that sees no key. Normalisers other than softmax return their own number instead.
         return_weights: also return the weights, [batch, num_query_heads, query_len, key_len], before dropout.
         weight_mods: mods of the weights: `[LocalGaussian(5, center)]`.
         weight_heads: the query heads whose weights are returned; None: all.
         weight_rows: the rows of queries whose weights are returned; None: all.
-        query_offset: position of the first query, counted in keys, or a sequence of one a batch entry, as entries of
-            a cache need that hold different numbers of keys; None: key_len - query_len.
+        query_offset: position of the first query, counted in keys; or a sequence with one position for each batch
+            entry, for caches whose entries hold different numbers of keys; None: key_len - query_len.
         query_starts, key_starts: a packed batch: entry e has the query rows from query_starts[e] to query_starts[e + 1],
             and the keys alike: [entries + 1] each, from 0 to the number of rows (FlashAttention's cu_seqlens). The
             batch axis is then 1, its rows are those of all entries, and everything else counts entries: masks,
             dropout and arguments see the entry as their batch entry and positions within it.
-        seed: of dropout and samples, in [0, 2^64); None: drawn anew (from PyTorch's generator for its tensors).
-        out: an array for the output, apart from the inputs.
+        seed: of dropout and samples, in [0, 2^64); None: a new one for each call (from PyTorch's generator for its
+            tensors).
+        out: an array for the output, which must not overlap the inputs.
 
     Returns:
         The output, [batch, num_query_heads, query_len, value_dim], in the library and dtype of the query; with
-        `return_lse` or `return_weights` a tuple of those asked for, in this order. A row that sees no key gives
+        `return_lse` or `return_weights` a tuple of the requested arrays, in this order. A row that sees no key gives
         0.
 
     Raises:
-        InvalidArgument: naming the argument, what it had to be, and what came.
+        InvalidArgument: names the argument, what was expected, and what was given.
 
     PyTorch tensors get gradients: query, key, value and every array of a score, mod, mask or normaliser.
-    Other threads run while this one computes.
+    The interpreter lock is released while the call computes.
 
     >>> import numpy as np
     >>> q = k = v = np.ones((1, 2, 4, 8), np.float32)
@@ -102,11 +104,11 @@ def attention(
     )
     library = library_of(query)
     number = library.seed_number(seed)
-    ask = asked(
+    request = make_request(
         query_offset, number, weight_heads, weight_rows, return_lse, return_weights, query_starts, key_starts
     )
-    check_unasked(ask, value, out)
-    return library.attend(call, query, key, value, ask, seed, out)
+    check_unasked(request, value, out)
+    return library.attend(call, query, key, value, request, seed, out)
 
 
 @named("gradients")
@@ -132,20 +134,22 @@ def gradients(
     d_weights: Any = None,
     advantage: Any = None,
 ) -> dict[str, Any]:
-    """Derivatives of a loss by everything that `attention` was given, for those without PyTorch.
+    """Derivatives of a loss with respect to every array that `attention` took, for use without PyTorch.
 
     Args:
-        d_output: the loss's derivative by the output, in its shape and dtype; None where it depends on the
-            weights alone.
-        d_weights: by the returned weights, in their shape, f32 (f64 for f64); None where it does not.
-        advantage: of HardSample, [batch, num_query_heads, query_len].
-        seed: the one of the call of `attention`, where that drew anything.
-        The others: as `attention` took them.
+        d_output: the loss's derivative by the output, in the output's shape and dtype; None if the loss depends on
+            the weights alone.
+        d_weights: the loss's derivative by the returned weights, in their shape, f32 (f64 for f64); None if the loss
+            does not depend on them.
+        advantage: for HardSample, [batch, num_query_heads, query_len].
+        seed: that of the call of `attention`, if the call drew random numbers.
+        The others: as in the call of `attention`.
 
     Returns:
         Arrays by name: "query", "key", "value", and those of parameters, "score.W", "mods[0].slope",
-        "normalizer.sink", in the shapes they were given. An array of numbers as mask is the last of the mods,
-        "mods[0].bias". HardArgmax leaves "value" and "weight_mods[...]": scores have no derivative.
+        "normalizer.sink", in the shapes of the arrays given. An additive mask counts as the last of the mods,
+        "mods[0].bias". With HardArgmax only "value" and "weight_mods[...]" are returned: its scores have no
+        derivative.
 
     >>> import numpy as np
     >>> q = k = v = np.ones((1, 2, 4, 8), np.float32)
@@ -164,31 +168,31 @@ def gradients(
         dropout=dropout,
         weight_mods=weight_mods,
     )
-    ask = asked(
+    request = make_request(
         query_offset, seed, weight_heads, weight_rows, lse=True, query_starts=query_starts, key_starts=key_starts
     )
     dtype = dtype_name(query, "query")
     shape = Shape.of(query, key, value, call)
-    chosen = plan_for(call, shape, dtype, ask.at)
+    chosen = plan_for(call, shape, dtype, request.at)
     inputs = operands(call, query, key, value, dtype)
     library = library_of(query)
     loss: dict[str, Any] = {}
     if d_output is not None:
         loss["d_output"] = library.operand(d_output)
-        loss.update(forward(chosen, call, inputs, shape, dtype, ask))
+        loss.update(forward(chosen, call, inputs, shape, dtype, request))
     for name, array in (("d_weights", d_weights), ("advantage", advantage)):
         if array is not None:
             loss[name] = library.operand(array)
     if not loss:
         raise InvalidArgument("gradients", "d_output", "an array, or d_weights or advantage", "none of them")
-    results = backward(chosen, call, inputs, loss, _differentiable(call, inputs), ask)
+    results = backward(chosen, call, inputs, loss, _differentiable(call, inputs), request)
     if isinstance(score, scores.Concat):
         results["score.W"] = library.joined(results["score.W"], results.pop("score.U"))
     return {name: library.result(x, query) for name, x in results.items()}
 
 
 def _differentiable(call: Call, names: Iterable[str]) -> list[str]:
-    """The inputs that a derivative goes to: none goes through an argmax to the scores."""
+    """The inputs that have a derivative: no derivative passes through an argmax to the scores."""
     if call.structure.normalizer != "argmax":
         return list(names)
     return [name for name in names if name == "value" or name.startswith("weight_mods")]
@@ -196,8 +200,8 @@ def _differentiable(call: Call, names: Iterable[str]) -> list[str]:
 
 @named("explain")
 def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
-    """What `attention` of these arguments would do: the kernel and why better ones refused, the spec, the shape,
-    and the share of tiles that the mask lets skip.
+    """What `attention` would do with these arguments: the kernel, why better kernels refused, the spec, the shape,
+    and the share of tiles that the mask skips.
 
     >>> kernel, rest = fovea.explain(q, k, v, mask=fovea.Causal()).split("\\n", 1)
     >>> print(rest)  # doctest: +ELLIPSIS

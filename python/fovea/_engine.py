@@ -1,4 +1,4 @@
-"""From a spec taken apart and arrays to the engine and back."""
+"""Hands a call's structure and arrays to the engine, and brings its results back."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ._value import integer, integers, is_array, shown
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """What a call is asked for besides its output, and what it brings besides arrays."""
+class Request:
+    """The options of one call: what it returns besides the output, and its arguments that are not arrays."""
 
     at: Positions = Positions()
     seed: int = 0
@@ -24,7 +24,8 @@ class Asked:
     weight_rows: tuple[int, ...] = ()
     lse: bool = False
     weights: bool = False
-    # The output row by row in memory, however the query lies there. Otherwise a tensor's output follows its query.
+    # The output is row-major whatever the strides of the query. If False, a tensor's output has its query's order
+    # of axes.
     row_major: bool = False
 
     def options(self, key_lengths: Any) -> "_core.CallOptions":
@@ -51,11 +52,11 @@ class Asked:
         )
 
 
-# Not the stream of `random` that a program may have seeded for itself.
+# A generator of our own: a program may have seeded `random` for itself.
 _SEEDS = random.SystemRandom()
 
 
-def asked(
+def make_request(
     query_offset: Any = None,
     seed: Any = None,
     weight_heads: Any = None,
@@ -64,13 +65,13 @@ def asked(
     weights: bool = False,
     query_starts: Any = None,
     key_starts: Any = None,
-) -> Asked:
+) -> Request:
     if seed is None:
         seed = _SEEDS.getrandbits(63)
     number = seed if isinstance(seed, int) and not isinstance(seed, bool) else int(integer(seed, "attention.seed", bits=64))
     if not 0 <= number < 1 << 64:
         raise InvalidArgument("attention", "seed", "a number in [0, 2^64)", shown(number))
-    return Asked(
+    return Request(
         positions(query_offset, query_starts, key_starts),
         number,
         _some(weight_heads, "weight_heads"),
@@ -83,7 +84,7 @@ def asked(
 def _truth(x: Any, argument: str) -> bool:
     try:
         return bool(x)
-    except Exception:  # an array of several elements has none
+    except Exception:  # an array of several elements has no truth value
         raise InvalidArgument("attention", argument, "True or False", shown(x)) from None
 
 
@@ -99,7 +100,7 @@ def _some(chosen: Any, argument: str) -> tuple[int, ...]:
 
 
 def seen(x: Any) -> Any:
-    """What offers `__dlpack__` and nothing else, as an array of NumPy's on the same memory."""
+    """An array that has `__dlpack__` and nothing else becomes a NumPy array on the same memory."""
     if x is None:
         return x
     try:
@@ -108,17 +109,17 @@ def seen(x: Any) -> Any:
         import numpy as np
 
         return np.from_dlpack(x)
-    except Exception:  # not in this machine's memory, of a dtype that NumPy lacks, or no array: refused by name
+    except Exception:  # not in the CPU's memory, of a dtype that NumPy lacks, or not an array: refused later, with the argument's name
         return x
 
 
 def operands(call: Call, query: Any, key: Any, value: Any, dtype: str) -> dict[str, Any]:
-    """By the engine's names, in layouts and dtypes that it takes."""
+    """The arrays by the engine's names, in layouts and dtypes that it accepts."""
     library = library_of(query)
     found = {"query": query, "key": key, "value": value}
     for name, x in found.items():
         own = library_of(x)
-        if own.follows and own is not library:  # gradients would be lost, and nobody would know
+        if own.follows and own is not library:  # gradients would be lost silently
             expected = f"an array of the query's library ({own.conversion})"
             raise InvalidArgument("attention", name, expected, f"{own.noun}, {described(x)}")
     result = {name: library.operand(x) for name, x in found.items() if x is not None}
@@ -133,21 +134,21 @@ def forward(
     inputs: dict[str, Any],
     shape: Shape,
     dtype: str,
-    ask: Asked,
+    request: Request,
     out: Any = None,
 ) -> dict[str, Any]:
-    """ "output", "log_sum_exp" and "weights", those that are asked for."""
+    """ "output", "log_sum_exp" and "weights", as far as requested."""
     library, query = library_of(inputs["query"]), inputs["query"]
     outputs: dict[str, Any] = {}
     sizes = (shape.batch, shape.num_query_heads, shape.query_len, shape.value_dim)
     if shape.value_dim:
-        outputs["output"] = library.output(sizes, dtype, query, ask.row_major) if out is None else out
-    if ask.lse:
+        outputs["output"] = library.output(sizes, dtype, query, request.row_major) if out is None else out
+    if request.lse:
         outputs["log_sum_exp"] = library.empty(sizes[:3], compute_dtype(dtype), query)
-    if ask.weights or not shape.value_dim:
-        outputs["weights"] = library.empty(ask.weights_shape(shape), compute_dtype(dtype), query)
+    if request.weights or not shape.value_dim:
+        outputs["weights"] = library.empty(request.weights_shape(shape), compute_dtype(dtype), query)
     given, axes = library.handed(inputs), dict(call.structure.axes)
-    plan.attend("attention", given, library.handed(outputs), axes, ask.options(call.key_lengths))
+    plan.attend("attention", given, library.handed(outputs), axes, request.options(call.key_lengths))
     return outputs
 
 
@@ -157,9 +158,9 @@ def backward(
     inputs: dict[str, Any],
     loss: dict[str, Any],
     wanted: Sequence[str],
-    ask: Asked,
+    request: Request,
 ) -> dict[str, Any]:
-    """Derivatives by the inputs named in `wanted`."""
+    """Derivatives with respect to the inputs named in `wanted`."""
     library, query = library_of(inputs["query"]), inputs["query"]
     dtype = dtype_name(query, "query")
     results = {}
@@ -170,24 +171,24 @@ def backward(
             results[name] = library.empty(tuple(inputs[name].shape), compute_dtype(dtype), query)
     given, of, wanted_of = library.handed(inputs), library.handed(loss), library.handed(results)
     axes = dict(call.structure.axes)
-    plan.attend_backward("gradients", given, of, wanted_of, axes, ask.options(call.key_lengths))
+    plan.attend_backward("gradients", given, of, wanted_of, axes, request.options(call.key_lengths))
     return results
 
 
-def check_unasked(ask: Asked, value: Any, out: Any) -> None:
-    """Throws for heads and rows chosen of weights that nobody asks for, and for an array for no output."""
-    for name, chosen in (("weight_heads", ask.weight_heads), ("weight_rows", ask.weight_rows)):
-        if chosen and not ask.weights and value is not None:
+def check_unasked(request: Request, value: Any, out: Any) -> None:
+    """Throws for a choice of heads or rows when no weights are returned, and for `out` when there is no output."""
+    for name, chosen in (("weight_heads", request.weight_heads), ("weight_rows", request.weight_rows)):
+        if chosen and not request.weights and value is not None:
             raise InvalidArgument("attention", name, "None without return_weights=True", shown(list(chosen)))
     if value is None and out is not None:
         raise InvalidArgument("attention", "out", "None: without values there is no output", described(out))
 
 
-def results(outputs: dict[str, Any], like: Any, ask: Asked) -> Any:
-    """What was asked for of what `forward` gave, in the library of `like`: an array, or a tuple of several."""
+def results(outputs: dict[str, Any], like: Any, request: Request) -> Any:
+    """The requested outputs of `forward` in the library of `like`: an array, or a tuple of several."""
     names = [
         *(["output"] if "output" in outputs else []),
-        *(["log_sum_exp"] if ask.lse else []),
+        *(["log_sum_exp"] if request.lse else []),
         *(["weights"] if "weights" in outputs else []),
     ]
     library = library_of(like)
@@ -195,4 +196,4 @@ def results(outputs: dict[str, Any], like: Any, ask: Asked) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-__all__ = ["Asked", "asked", "backward", "check_unasked", "forward", "operands", "results", "seen"]
+__all__ = ["Request", "backward", "check_unasked", "forward", "make_request", "operands", "results", "seen"]

@@ -1,4 +1,4 @@
-"""Masks of calls whose batch entries begin at positions of their own."""
+"""Masks of calls whose batch entries have different query offsets."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from ._mask import Sizes
 
 __all__ = ["MOST_ROWS", "mask_by_entry"]
 
-# A row keeps about 150 bytes and at most a bit a key.
+# A row takes about 150 bytes and at most one bit for each key.
 MOST_ROWS = 1 << 24
 
 
 def mask_by_entry(
     sizes: Sizes, name: str, heads: int, step: int, said: Callable[[int, int, int, int], Any]
 ) -> "_core.Mask":
-    """The engine's mask has a row for each position from the first of any entry to the last. Those at which an entry
-    has no query see nothing.
+    """The engine's mask has one row for each position from the smallest of any entry to the largest. Rows at
+    positions where an entry has no query see nothing.
 
     Args:
         heads: 1, or all.
         step: how many rows to ask for at a time.
-        said: (entry, head, begin, end) → truth values [1, 1, end - begin, key_len] of those rows of the entry.
+        said: a function (entry, head, begin, end) → truth values [1, 1, end - begin, key_len] of those rows of the
+            entry.
     """
     first = min(sizes.query_offset, default=0)
     count = max(sizes.query_offset, default=0) - first + sizes.query_len

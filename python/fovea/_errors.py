@@ -1,4 +1,4 @@
-"""What can go wrong, as a type."""
+"""The package's exception types."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def _argument(name: str) -> str:
     return _ARGUMENTS.get(name, name)
 
 
-# The longest text that this package composes itself stays below these, as in src/core/error.cpp. What is longer has a
-# caller's value in it.
+# All texts that this package writes itself are shorter than these limits, as in src/core/error.cpp. A longer text
+# contains a caller's value.
 _LONGEST_VALUE, _LONGEST_EXPECTED, _SHOWN = 400, 2000, 60
 
 
 def excerpt(text: str, most: int = _SHOWN) -> str:
-    """`text`, or where it has more than `most` characters its first 60 and its length."""
+    """`text`; if it has more than `most` characters, its first 60 and its length."""
     return text if len(text) <= most else f"{text[:_SHOWN]}… ({len(text):,} characters)"
 
 
@@ -56,10 +56,10 @@ class InvalidArgument(ValueError):
     """An argument that a function cannot accept.
 
     Attributes:
-        function: the function, as its caller spells it ("attention").
-        argument: the argument or part of one ("key", "mods[0].slope").
-        expected: what it had to be.
-        got: what came, whole; the message has an excerpt of a long one.
+        function: the name of the function that was called ("attention").
+        argument: the argument, or a part of it ("key", "mods[0].slope").
+        expected: what the argument must be.
+        got: what was given, in full; the message shortens a long value.
     """
 
     def __init__(self, function: str, argument: str, expected: str, got: str):
@@ -80,7 +80,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def named(name: str) -> Callable[[_Function], _Function]:
-    """Errors of what a function shares with `attention` name the one that was called."""
+    """A decorator: errors in code that a function shares with `attention` name the function that was called."""
 
     def wrap(function: _Function) -> _Function:
         @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""What a mask is, and masks made of masks: `a & b`, `a | b`, `~a`."""
+"""The base class of masks, and masks made of masks: `a & b`, `a | b`, `~a`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["And", "Mask", "Not", "Or", "Sizes", "any_part", "broadcasts", "repla
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What a mask must know of a call."""
+    """The sizes of a call, from which a mask is made."""
 
     batch: int
     heads: int
     query_len: int
     key_len: int
-    # One for all entries, or a tuple of one each.
+    # One number for all batch entries, or a tuple with one for each.
     query_offset: Any
-    # The query's: functions are asked with its arrays.
+    # The query's library: functions are called with its arrays.
     library: Library
     # Of a packed batch: how many queries each entry has. None: query_len.
     query_rows: "tuple[int, ...] | None" = None
@@ -33,7 +33,7 @@ class Sizes:
 
 
 class Mask(Value):
-    """What `mask=` takes, besides arrays and functions."""
+    """The base class of masks. `mask=` also takes arrays and functions."""
 
     def _engine(self, sizes: Sizes) -> "_core.Mask":
         """The engine's mask for calls of these sizes."""
@@ -43,7 +43,7 @@ class Mask(Value):
             raise self._said(error) from None
 
     def _said(self, error: InvalidArgument) -> InvalidArgument:
-        """What the reader of the text found wrong, in the words of who wrote a value."""
+        """Translates an error of the text's parser into an error about the caller's value."""
         own = type(self).__name__
         if error.function != "parse_mask":
             return error
@@ -60,7 +60,7 @@ class Mask(Value):
     def _parts(self) -> "tuple[Mask, ...]":
         return ()
 
-    # Binds as tightly as & (2), | (1), ~ (3) do; a name most of all.
+    # The precedence of & (2), | (1) and ~ (3); a name has the highest.
     _strength = 4
 
     def __and__(self, other: "Mask") -> "Mask":
@@ -73,12 +73,12 @@ class Mask(Value):
         return Not(self)
 
 
-# Hashing, comparing, printing and the engine go down a mask as deep as this, to as many parts: `m & m` twice is four.
+# Limits for code that walks a mask: hashing, comparing, printing and the engine. `m & m` twice has four parts.
 _MOST_LEVELS, _MOST_PARTS = 100, 4096
 
 
 def _count_parts(whole: Mask, *parts: Any) -> None:
-    """Checks what stands beside & and |, and keeps how deep and how large the whole is."""
+    """Checks the operands of & and |, and stores the depth and size of the whole."""
     name = type(whole).__name__
     levels, size = 0, 1
     for mask in parts:
@@ -161,16 +161,16 @@ class Not(Mask):
 
 
 def broadcasts(shape: Sequence[int], full: Sequence[int]) -> bool:
-    """Does an array of this shape broadcast to the other?"""
+    """Whether an array of this shape broadcasts to the other shape."""
     return all(a in (1, b) for a, b in zip(reversed(shape), reversed(full)))
 
 
 def any_part(mask: Mask, kind: type) -> bool:
-    """Is the mask of this class, or a part of it?"""
+    """Whether the mask or a part of it is of this class."""
     return isinstance(mask, kind) or any(any_part(part, kind) for part in mask._parts())
 
 
 def replaced(mask: Mask, by: Callable[[Mask], Mask]) -> Mask:
-    """The mask with by(part) in the place of each part that has no parts itself."""
+    """The mask, with each part that has no parts itself replaced by by(part)."""
     parts = mask._parts()
     return type(mask)(*(replaced(part, by) for part in parts)) if parts else by(mask)

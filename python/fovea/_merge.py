@@ -1,4 +1,4 @@
-"""The merge law: attention over disjoint sets of keys combines, by log-sum-exp, into attention over all of them."""
+"""Merging: attention over disjoint sets of keys combines, by log-sum-exp, into attention over all of them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ __all__ = ["merge"]
 
 
 def merge(parts: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """(output, log-sum-exp) of the whole out of those of parts of the keys (Milakov and Gimelshein 2018, arXiv
-    1805.02867, section 3.1): keys split over threads or machines, a prefix that many queries share, pages of a
-    cache. Associative; (0, -inf) changes nothing. Without gradients: tensors that want some are refused.
+    """(output, log-sum-exp) over all keys, from those over parts of the keys (Milakov and Gimelshein 2018, arXiv
+    1805.02867, section 3.1). Parts may be keys split over threads or machines, a prefix that many queries share, or
+    pages of a cache. Merging is associative; (0, -inf) is its neutral element. It has no gradients: tensors that
+    require them are refused.
 
-    A part that begins at key n counts its keys from 0: its call takes `query_offset` less n.
+    A part that begins at key n counts its keys from 0: subtract n from the `query_offset` of its call.
 
     Args:
-        parts: what `attention(..., return_lse=True)` returned for each, by softmax; at least one.
+        parts: the results of `attention(..., return_lse=True)` for each part, with softmax; at least one.
 
     >>> near = fovea.attention(q, k[:, :, 2:], v[:, :, 2:], query_offset=-2, mask=fovea.Causal(), return_lse=True)
     >>> far = fovea.attention(q, k[:, :, :2], v[:, :, :2], query_offset=0, mask=fovea.Causal(), return_lse=True)

@@ -1,4 +1,4 @@
-"""Calls on arrays of NumPy (with ml_dtypes' bf16), and of whatever knows `__dlpack__` and has no library here."""
+"""Calls on NumPy arrays (with ml_dtypes' bf16), and on arrays with `__dlpack__` that no other library owns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import LONG_NAMES, Library, described, dtype_name
-from ._engine import Asked, forward, operands, results
+from ._engine import Request, forward, operands, results
 from ._errors import InvalidArgument
 from ._spec import Call, Shape, plan_for
 from .rope import positions_of, table
@@ -35,7 +35,8 @@ class NumPy(Library):
         if isinstance(x, np.ndarray) and x.dtype == LONG_NAMES[dtype]:
             return self.operand(x)
         try:
-            # What NumPy would make numbers of: nothing (NaN), texts, dates, half of a complex number.
+            # NumPy would convert these to numbers too: None (to NaN), texts, dates, the real part of a complex
+            # number.
             made = x if isinstance(x, np.ndarray) else np.asarray(x)
             if x is None or made.dtype.kind in "cSUmM":
                 raise TypeError
@@ -53,14 +54,14 @@ class NumPy(Library):
         namespace = getattr(like, "__array_namespace__", None)
         return namespace().from_dlpack(x) if namespace else x
 
-    def attend(self, call: Call, query: Any, key: Any, value: Any, ask: Asked, seed: Any, out: Any) -> Any:
+    def attend(self, call: Call, query: Any, key: Any, value: Any, request: Request, seed: Any, out: Any) -> Any:
         dtype = dtype_name(query, "query")
         shape = Shape.of(query, key, value, call)
         if value is None and out is not None:
             raise InvalidArgument("attention", "out", "None: without values there is no output", described(out))
-        chosen = plan_for(call, shape, dtype, ask.at)
+        chosen = plan_for(call, shape, dtype, request.at)
         given = operands(call, query, key, value, dtype)
-        return results(forward(chosen, call, given, shape, dtype, ask, out), query, ask)
+        return results(forward(chosen, call, given, shape, dtype, request, out), query, request)
 
     def rotate(self, x: Any, rope: str, table_positions: int, first: int, positions: Optional[Sequence[int]]) -> Any:
         dtype = dtype_name(x, "x")

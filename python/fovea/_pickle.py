@@ -1,4 +1,4 @@
-"""Functions that a mask holds, on their way to another process."""
+"""Pickling of the functions that masks hold."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _probe = threading.local()
 
 
 def check_function(function: Any, owner: str, argument: str) -> None:
-    """Throws InvalidArgument, which names the mask, for a function that the pickler at work cannot write. Pickle's
-    own error names neither the mask nor what would help."""
+    """Throws InvalidArgument with the mask's name for a function that the running pickler cannot write. Pickle's own
+    error names neither the mask nor a remedy."""
     if getattr(_probe, "running", False):
-        return  # a method of an object that holds the mask leads back here
+        return  # a method of an object that holds the mask would recurse
     _probe.running = True
     try:
         pickle.dumps(function)
@@ -34,8 +34,8 @@ def check_function(function: Any, owner: str, argument: str) -> None:
 
 
 def _writes_functions() -> bool:
-    """Is the pickler at work one with a way of its own for functions, as cloudpickle and dill are? Such picklers are
-    classes of Python, whose `dump` is among the callers."""
+    """Whether the running pickler can write any function, as cloudpickle and dill can. Such picklers are Python
+    classes, whose `dump` is among the callers."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         pickler = frame.f_locals.get("self")

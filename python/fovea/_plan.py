@@ -8,7 +8,7 @@ from typing import Any, Optional, Sequence
 
 from . import _core
 from ._arrays import library_of, others
-from ._engine import asked, check_unasked, forward, operands, results, seen
+from ._engine import check_unasked, forward, make_request, operands, results, seen
 from ._errors import InvalidArgument, named
 from ._mask import any_part
 from ._positions import positions
@@ -20,11 +20,12 @@ __all__ = ["Plan", "plan"]
 
 
 class Plan:
-    """A spec and the largest sizes of its calls, checked once, its kernel chosen. Immutable; any number of
-    threads may call it. Arrays of the spec are read at each call, so that it sees what an optimiser did.
+    """A spec and the largest sizes of its calls, checked once, with a kernel chosen for them. It is immutable, and
+    any number of threads may call it. The arrays of the spec are read at each call, so an optimiser's updates are
+    seen.
 
-    Plans pickle, and are planned again where they are read, by the best kernel there unless one is forced. A mask
-    that is a function has to pickle itself.
+    A plan can be pickled. Unpickling plans again, with the best kernel of that machine unless one is forced. A mask
+    that is a function has to be picklable itself.
 
     >>> import pickle
     >>> step = pickle.loads(pickle.dumps(fovea.plan(query_len=1, key_len=64, head_dim=8, mask=fovea.Causal())))
@@ -40,14 +41,14 @@ class Plan:
         return type(self), (self._call, self._key)
 
     def __copy__(self) -> "Plan":
-        return self  # it does not change
+        return self  # a plan is immutable
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Plan":
         return type(self)(*copy.deepcopy((self._call, self._key), memo), self._plan)
 
     @property
     def kernel(self) -> str:
-        """The kernel that runs calls of as many queries as the plan has: "avx512 tiled", "reference", ..."""
+        """The kernel that runs calls with as many queries as the plan allows: "avx512 tiled", "reference", ..."""
         return self._plan.kernel
 
     @property
@@ -79,21 +80,21 @@ class Plan:
         weight_rows: Optional[Sequence[int]] = None,
         out: Any = None,
     ) -> Any:
-        """`attention` by this plan: arguments and results are those of `attention`. Sizes are at most the
-        plan's, heads and dims exactly. Without gradients: tensors that want some are refused, and go through
-        `attention`, which finds its plans again by itself.
+        """`attention` with this plan; arguments and results are those of `attention`. Heads and dims must be the
+        plan's, other sizes at most the plan's. A plan has no gradients and refuses tensors that require them: use
+        `attention`, which caches its plans by itself.
 
         Args:
-            key_lengths: [batch], where the mask has `KeyLengths()`.
+            key_lengths: [batch], if the mask has `KeyLengths()`.
         """
         query, key, value = seen(query), seen(key), seen(value)
         call = self._call
         library = library_of(query)
         seed = library.seed_of_plan(call, query, key, value, seed)
-        ask = asked(
+        request = make_request(
             query_offset, seed, weight_heads, weight_rows, return_lse, return_weights, query_starts, key_starts
         )
-        check_unasked(ask, value, out)
+        check_unasked(request, value, out)
         if key_lengths is not None:
             if not self._has_lengths:
                 raise InvalidArgument(
@@ -102,12 +103,12 @@ class Plan:
             call = dataclasses.replace(call, key_lengths=integers(key_lengths, "attention.key_lengths"))
         inputs = operands(call, query, key, value, self.dtype)
         shape = Shape.of(query, key, value, call)
-        ask.at.known().check(shape.batch, shape.query_len, shape.key_len)
+        request.at.known().check(shape.batch, shape.query_len, shape.key_len)
         plan = self._plan
-        if by_sizes(call):  # whose masks know the sizes of one call
+        if by_sizes(call):  # such masks are made for the sizes of one call
             told = dataclasses.replace(call, library=library)
-            plan = plan_for(told, shape, self.dtype, ask.at, kernel=self._key.kernel)
-        return results(forward(plan, call, inputs, shape, self.dtype, ask, out), query, ask)
+            plan = plan_for(told, shape, self.dtype, request.at, kernel=self._key.kernel)
+        return results(forward(plan, call, inputs, shape, self.dtype, request, out), query, request)
 
 
 @named("plan")
@@ -126,21 +127,21 @@ def plan(
     query_offset: Any = None,
     **spec: Any,
 ) -> Plan:
-    """A plan for repeated calls, of at most these sizes: a decoding loop never replans.
+    """A plan for repeated calls of at most these sizes, so that a decoding loop plans once.
 
     Args:
         num_kv_heads: None: num_query_heads.
         key_len: None: query_len.
         value_dim: None: head_dim; 0: no values, weights alone.
-        key_dim: None: head_dim. Differs only where the score has matrices.
+        key_dim: None: head_dim. It may differ only if the score has matrices.
         dtype: of query, key, value and output: "f32", "f64", "bf16" or "f16".
-        kernel: forces one, as `list_kernels` names them: "reference", "avx2", "avx512 tiled", ...; "": the best.
-        query_offset: of the mask that is checked now. Masks that functions or arrays make know the sizes of one call:
-            functions are asked again for others, arrays must broadcast to them.
+        kernel: forces a kernel by its name in `list_kernels`: "reference", "avx2", "avx512 tiled", ...; "": the best.
+        query_offset: the offset for which the mask is checked now. A mask made of functions or arrays is made for the
+            sizes of one call. For other sizes functions are called again, and arrays must broadcast to them.
         spec: score, mods, mask, normalizer, scale, dropout, precision, weight_mods, as `attention` takes them.
 
     Raises:
-        InvalidArgument: for sizes, specs and kernels that cannot be, with the reason.
+        InvalidArgument: for impossible sizes, specs and kernels, with the reason.
 
     >>> import numpy as np
     >>> step = fovea.plan(query_len=1, key_len=64, head_dim=8, mask=fovea.Causal())
@@ -183,7 +184,7 @@ def plan(
 
 @dataclasses.dataclass(frozen=True)
 class _Width:
-    """Stands for a query whose elements alone are known."""
+    """A placeholder for a query of which only the dtype is known."""
 
     head_dim: int
 

@@ -1,4 +1,4 @@
-"""Masks that functions say."""
+"""Masks given as functions."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from ._value import shown
 
 __all__ = ["Predicate"]
 
-# Sites that a predicate is asked for at a time: 4 MiB of truth values.
+# How many sites one call of a predicate covers: 4 MiB of truth values.
 _MOST_SITES = 1 << 22
-# A row keeps at most a bit a key; all sites take minutes.
+# Limits: a row takes at most one bit for each key, and evaluating all sites takes minutes.
 _MOST_KEYS, _MOST_ASKED = 1 << 28, 1 << 36
 
 
 class Predicate(Mask):
-    """Whatever a function says. It is asked once for each size of call, in blocks of whole index arrays, and
-    its answers are kept, at most a bit a key, until the function itself is gone: calls pay for no Python.
+    """A mask given as a function. The function is evaluated once for each size of call, on blocks of index arrays.
+    Its answers take at most one bit for each key and are kept as long as the function lives, so that calls run no
+    Python.
 
     Args:
-        visible: (batch, head, i, j) → truth values that broadcast to their common shape. The four are
-            arrays of whole numbers with four axes, tensors where the query is one of PyTorch and NumPy's
-            otherwise (`plan` too); i is in key coordinates. Asked again only for other sizes. A mask_mod of
-            PyTorch's FlexAttention is such a function.
+        visible: a function (batch, head, i, j) → truth values that broadcast to the common shape of its arguments.
+            These are arrays of whole numbers with four axes: tensors if the query is a PyTorch tensor, NumPy arrays
+            in other cases and in `plan`. i is counted in keys. The function is evaluated again only for other sizes.
+            A mask_mod of PyTorch's FlexAttention is such a function.
 
     >>> every_third = fovea.Predicate(lambda b, h, i, j: (i - j) % 3 == 0)
     >>> fovea.attention(q, k, v, mask=fovea.Causal() & every_third).shape
@@ -40,8 +41,8 @@ class Predicate(Mask):
     def _engine(self, sizes: Sizes) -> "_core.Mask":
         if not callable(self.visible):
             raise InvalidArgument("Predicate", "visible", "a function (batch, head, i, j)", shown(self.visible))
-        # No lock: the function is anybody's code, which may wait for other threads or fork. Threads that come
-        # together may each ask.
+        # Without a lock: the function is the user's code, which may wait for other threads or fork. Threads that
+        # arrive together may each evaluate it.
         known: dict[Sizes, _core.Mask] = self.__dict__.setdefault("_known", {})
         mask = known.get(sizes)
         if mask is None:
@@ -53,10 +54,10 @@ class Predicate(Mask):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         check_function(self.visible, "Predicate", "visible")
-        return type(self), (self.visible,)  # what it said can be asked again
+        return type(self), (self.visible,)  # the answers can be computed again
 
     def __copy__(self) -> "Predicate":
-        return self  # which also keeps what it said
+        return self  # and keeps the answers
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Predicate":
         return type(self)(copy.deepcopy(self.visible, memo))
@@ -70,7 +71,7 @@ class Predicate(Mask):
         by_entry = isinstance(sizes.query_offset, tuple)
         offsets = np.asarray(sizes.query_offset, np.int64)
 
-        def asked(batch: Any, head: Any, begin: int, end: int) -> Any:
+        def visible_at(batch: Any, head: Any, begin: int, end: int) -> Any:
             i = np.arange(begin, end)[None, None, :, None] + (offsets[batch] if by_entry else offsets)
             j = np.arange(sizes.key_len)[None, None, None, :]
             said = self.visible(*sizes.library.indices(batch, head, i, j))
@@ -86,7 +87,7 @@ class Predicate(Mask):
                     f"truth values that broadcast to {list(full)}",
                     f"{answer.dtype} {list(answer.shape)}",
                 )
-            # Axes that the answer does not depend on stay 1: batch entries and heads share the spans.
+            # Axes that the answer does not depend on keep the size 1: batch entries and heads then share the spans.
             shape = (1,) * (4 - answer.ndim) + answer.shape
             return np.broadcast_to(answer, (shape[0], shape[1], *full[2:]))
 
@@ -103,7 +104,7 @@ class Predicate(Mask):
         check(1, 1)
         # Two entries and two heads show whether the answer depends on them.
         some = [np.arange(min(2, n)) for n in (sizes.batch, sizes.heads)]
-        probe = asked(some[0][:, None, None, None], some[1][None, :, None, None], 0, min(1, sizes.query_len))
+        probe = visible_at(some[0][:, None, None, None], some[1][None, :, None, None], 0, min(1, sizes.query_len))
         batch, head = (
             1 if width == 1 else n for width, n in zip(probe.shape, (sizes.batch, sizes.heads))
         )
@@ -112,7 +113,7 @@ class Predicate(Mask):
         heads = np.arange(head)[None, :, None, None]
         rows = max(1, _MOST_SITES // max(1, sizes.key_len))
         if by_entry:
-            said = lambda b, h, begin, end: asked(  # noqa: E731
+            said = lambda b, h, begin, end: visible_at(  # noqa: E731
                 np.full((1, 1, 1, 1), b), np.full((1, 1, 1, 1), h), begin, end
             )
             return mask_by_entry(sizes, self._text()[10:-1], head, rows, said)
@@ -121,7 +122,7 @@ class Predicate(Mask):
             for h in range(heads.shape[1]):
                 for begin in range(0, sizes.query_len, rows):
                     end = min(begin + rows, sizes.query_len)
-                    spans.append(asked(batches[b : b + 1], heads[:, h : h + 1], begin, end))
+                    spans.append(visible_at(batches[b : b + 1], heads[:, h : h + 1], begin, end))
         return spans.finish(
             self._text()[10:-1],
             len(batches),

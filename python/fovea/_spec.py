@@ -1,4 +1,4 @@
-"""From what a caller writes to what the engine takes: the structure, which is text, and the arrays."""
+"""Splits a caller's arguments into what the engine takes: the structure, which is text, and the arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PRECISIONS = ("full", "higher", "high", "medium")
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """All of a spec but its arrays: what a plan is made of, and is looked up by."""
+    """A spec without its arrays. Plans are made from it and cached by it."""
 
     score: str
     scale: Optional[float]
@@ -33,11 +33,11 @@ class Structure:
     dropout: float
     precision: str
     hidden: int
-    # The axes that each array of a mod has of "bhqk".
+    # The axes of each array of a mod, a subset of "bhqk".
     axes: tuple[tuple[str, str], ...]
 
     def __hash__(self) -> int:
-        # Once: those of calls that come again and again are looked up by it each time.
+        # The hash is computed once: repeated calls look their plan up by it each time.
         known: Optional[int] = self.__dict__.get("_hash")
         if known is None:
             fields = dataclasses.fields(self)
@@ -46,22 +46,22 @@ class Structure:
         return known
 
     def __getstate__(self) -> dict[str, Any]:
-        # Another process has other hashes of the same texts.
+        # In another process the same texts have other hashes.
         return {name: value for name, value in self.__dict__.items() if name != "_hash"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A spec taken apart."""
+    """A spec, split into its structure and its arrays."""
 
     structure: Structure
-    # "score.W", "mods[0].slope", ... as they were given.
+    # The caller's arrays by name: "score.W", "mods[0].slope", ...
     parameters: dict[str, Any]
     # Whole numbers, or a tensor of them.
     key_lengths: Any
-    # The mask where arrays are part of it, which no plan is looked up by.
+    # The mask if it contains arrays; such plans are not cached.
     array_mask: Optional[masks.Mask]
-    # The query's; None: NumPy's.
+    # The library of the query; None: NumPy's.
     library: Optional[Library] = None
 
 
@@ -134,7 +134,7 @@ def _list_of_mods(argument: str, values: Any) -> tuple[Any, ...]:
 
 
 def _mods_and_mask(mods: Any, mask: Any) -> tuple[tuple[Any, ...], masks.Mask]:
-    """An array of numbers as a mask is one more mod, the last."""
+    """An additive mask becomes the last mod."""
     mods = _list_of_mods("mods", mods)
     if mask is None:
         return mods, masks.Everything()
@@ -166,7 +166,7 @@ def _mods_and_mask(mods: Any, mask: Any) -> tuple[tuple[Any, ...], masks.Mask]:
 
 
 def _dynamic_lengths(mask: masks.Mask) -> tuple[masks.Mask, Any]:
-    """Lengths that stand once come with the call, so that batches of other lengths share a plan."""
+    """Lengths that occur once in the mask are passed with the call, so that batches of other lengths share a plan."""
     found: list[masks.KeyLengths] = []
 
     def look(part: masks.Mask) -> None:
@@ -176,7 +176,7 @@ def _dynamic_lengths(mask: masks.Mask) -> tuple[masks.Mask, Any]:
             look(inner)
 
     look(mask)
-    if len(found) > 1:  # part of the plan then, as what they hold now
+    if len(found) > 1:  # otherwise their current values are part of the plan
         return replaced(mask, _lengths_now), ()
     if not found or found[0].lengths is None:
         return mask, ()
@@ -193,7 +193,7 @@ def _lengths_now(mask: masks.Mask) -> masks.Mask:
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """Sizes of one call, or the largest of a plan."""
+    """The sizes of one call, or the largest sizes of a plan."""
 
     batch: int
     num_query_heads: int
@@ -248,8 +248,8 @@ class PlanKey:
     structure: Structure
     shape: Shape
     dtype: str
-    # What a mask that asks for sizes is told: a number, or a tuple of one a batch entry. 0 for others, which
-    # serve every offset.
+    # For masks that depend on sizes: a number, or a tuple with one for each batch entry. Other masks serve every
+    # offset and get 0.
     query_offset: Any = 0
     # Of a packed batch, for the same masks: how many queries each entry has.
     query_rows: Optional[tuple[int, ...]] = None
@@ -260,7 +260,7 @@ class PlanKey:
 
 
 def make_plan(key: PlanKey, mask: masks.Mask) -> "_core.Plan":
-    """Not looked up: for masks that arrays make."""
+    """Makes a plan without the cache, for masks that contain arrays."""
     s, shape = key.structure, key.shape
     library = others() if key.library is None else key.library
     sizes = Sizes(
@@ -288,9 +288,10 @@ def known_plan(key: PlanKey) -> "_core.Plan":
     return make_plan(key, key.structure.mask)
 
 
-# Plans of masks that functions make, in the order they came; few, because a predicate's answers take a bit a pair. A
-# function that a caller writes inside a call is a new one each time: its plan goes when it goes, with all that it
-# captured. Each step below is one operation of a dict: threads that come together may each make a plan.
+# Plans of masks with functions, oldest first. There are few, because a predicate's answers take one bit for each
+# pair. A function that is written inside a call is a new one each time, so its plan is dropped when the function is
+# deleted, with everything it captured. Each step below is a single operation of a dict; threads that arrive together
+# may each make a plan.
 _MOST_PREDICATE_PLANS = 16
 _predicate_plans: "dict[PlanKey, _core.Plan]" = {}
 
@@ -308,14 +309,14 @@ def _known_predicate_plan(key: PlanKey) -> "_core.Plan":
 
 
 def _forget(reference: Any) -> None:
-    """A function is gone: its plans go too."""
+    """Drops the plans of a function that was deleted."""
     for key in list(_predicate_plans):
         if watches(key.structure.mask, reference):
             _predicate_plans.pop(key, None)
 
 
 def by_sizes(call: Call) -> bool:
-    """Is the mask made of arrays or functions, and so for one size and offset alone?"""
+    """Whether the mask contains arrays or functions, and is therefore made for one size and offset."""
     return call.array_mask is not None or any_part(call.structure.mask, masks.Predicate)
 
 

@@ -1,4 +1,4 @@
-"""How many threads share a call."""
+"""The number of threads that share a call."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _MOST_THREADS = 4096
 
 
 def set_num_threads(threads: int) -> None:
-    """How many threads share each call from now on, on all threads of Python: the caller's own and others. Results
-    are the same bits for every number.
+    """Sets how many threads, the caller's included, share each later call, on all threads of Python. Results are the
+    same bits for every number.
 
     Args:
         threads: at least 1.
@@ -29,7 +29,7 @@ def set_num_threads(threads: int) -> None:
 
 
 def get_num_threads() -> int:
-    """How many threads share a call: as many as the machine has for this process, or what `set_num_threads` said.
+    """How many threads share a call: the number that `set_num_threads` set, else as many as the process may use.
 
     >>> fovea.get_num_threads() >= 1
     True

@@ -1,4 +1,4 @@
-"""Values of the algebra: immutable, compared by what they hold, printed as they are written."""
+"""The base class of scores, mods, masks and normalisers: immutable, compared by value, and printed as source code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_array(x: Any) -> bool:
 
 
 def _plain(x: Any) -> Any:
-    """Numbers, strings and lists of them: what is compared, whether it came as an array, a tuple or a list."""
+    """x as numbers, strings and lists of them, for comparison of arrays, tuples and lists."""
     if is_array(x) and hasattr(x, "tolist"):
         return x.tolist()
     if isinstance(x, (list, tuple)):
@@ -49,8 +49,8 @@ def _text(x: Any) -> str:
 
 
 def frozen(x: Any) -> Any:
-    """A list or an array as a tuple of its own: later changes of what was given change nothing."""
-    if isinstance(x, int):  # first: one that torch.compile made a variable may be asked nothing else
+    """A list or an array as a tuple, so that later changes of the original have no effect."""
+    if isinstance(x, int):  # comes first: isinstance is the only question that a variable of torch.compile allows
         return x
     if isinstance(x, (list, tuple)):
         return tuple(map(frozen, x))
@@ -60,7 +60,7 @@ def frozen(x: Any) -> Any:
 
 
 class _Signature:
-    """What help() shows of a class, made when it asks."""
+    """The signature that help() shows, made on demand."""
 
     def __get__(self, _: Any, cls: Any) -> Any:
         import inspect
@@ -81,17 +81,17 @@ class _Signature:
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 class Value:
-    """What scores, mods, masks and normalisers have in common.
+    """The base class of scores, mods, masks and normalisers.
 
-    Arrays in `repr` are written as lists, which reads back; those of more than 1000 elements as their dtype
-    and shape, which does not.
+    `repr` writes arrays as lists, which can be evaluated again. Arrays of more than 1000 elements are written as
+    their dtype and shape, which cannot.
     """
 
     _names: ClassVar[tuple[str, ...]] = ()
     _defaults: ClassVar[dict[str, Any]] = {}
     __signature__ = _Signature()
 
-    # What dataclass would compile for each of forty classes takes most of the package's time to import.
+    # Not a dataclass: compiling the methods of forty dataclasses would take most of the package's import time.
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(init=False, eq=False, repr=False)(cls)
@@ -101,7 +101,7 @@ class Value:
 
     if not TYPE_CHECKING:
 
-        def __init__(self, *args, **kwargs):  # plainly, for torch.compile goes through it
+        def __init__(self, *args, **kwargs):  # in plain code, because torch.compile traces it
             name, names, defaults = type(self).__name__, self._names, self._defaults
             if len(args) > len(names):
                 raise TypeError(f"{name}() takes {len(names)} arguments but {len(args)} were given")
@@ -137,13 +137,13 @@ class Value:
         return all(_equal(value, theirs[name]) for name, value in self._fields().items())
 
     def __hash__(self) -> int:
-        # Without what may be an array, whose elements an optimiser changes.
+        # Without fields that may be arrays, whose elements an optimiser changes.
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         return hash((type(self), *(_hashable(getattr(self, f.name)) for f in fields if f.type != "Any")))
 
     def __repr__(self) -> str:
         parts = []
-        in_order = True  # no field before was left out
+        in_order = True  # all earlier fields were written
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             default = field.default if field.default is not dataclasses.MISSING else ...
@@ -155,9 +155,9 @@ class Value:
 
 
 def _hashable(x: Any) -> Any:
-    """What is the same for all that is `_equal`."""
+    """A hashable value that is equal for `_equal` arguments."""
     if isinstance(x, Value):
-        return x  # trying its hash here as well would double the work at each level of a mask
+        return x  # hashing it here as well would double the work at each level of a mask
     if isinstance(x, (list, tuple)):
         return tuple(map(_hashable, x))
     if is_array(x):
@@ -170,7 +170,7 @@ def _hashable(x: Any) -> Any:
 
 
 def shown(x: Any) -> str:
-    """What came, for an error, however long it is and whatever its repr does."""
+    """A text of x for an error message, however long x is and even if its repr fails."""
     try:
         text = f"{x.dtype} {list(x.shape)}" if is_array(x) and x.shape != () and not isinstance(x, type) else repr(x)
     except Exception:
@@ -185,7 +185,7 @@ def _refuse(name: str, expected: str, x: Any) -> "InvalidArgument":
 
 def real(x: Any, name: str) -> float:
     """`name` is "function.argument"."""
-    if isinstance(x, float):  # also one that torch.compile made a variable, which may be asked nothing else
+    if isinstance(x, float):  # also a variable of torch.compile, which allows no other question
         return float(x)
     try:
         if isinstance(x, (bool, str, bytes)) or is_array(x) and len(x.shape):
@@ -196,14 +196,14 @@ def real(x: Any, name: str) -> float:
 
 
 def number(x: Any, name: str) -> str:
-    """A number in the grammar's text, which reads back to the bit."""
-    # What repr gives, but torch.compile can follow it for a number that it made a variable.
+    """A number as text of the grammar, which is parsed back to the same bits."""
+    # The text of repr, by a call that torch.compile can trace for a variable.
     text = f"{real(x, name)}"
     return text[:-2] if text.endswith(".0") else text
 
 
 def integer(x: Any, name: str, bits: int = 63) -> str:
-    """A whole number of so many bits and a sign, as text."""
+    """A whole number with a sign and this many bits, as text."""
     try:
         if isinstance(x, bool):
             raise TypeError
@@ -216,7 +216,7 @@ def integer(x: Any, name: str, bits: int = 63) -> str:
 
 
 def count(x: Any, name: str) -> str:
-    """A whole number that the grammar can write: none below 0, and the largest is the name of "all"."""
+    """A whole number that the grammar can write: at least 0 and not the largest one, which means "all"."""
     text = integer(x, name)
     if not 0 <= int(text) < (1 << 63) - 1:
         raise _refuse(name, "a whole number in [0, 2^63 - 1)", x)
@@ -231,7 +231,7 @@ def integers(x: Any, name: str) -> tuple[int, ...]:
         elements = tuple(x.tolist() if hasattr(x, "tolist") else x)
     except TypeError:
         raise _refuse(name, "a sequence of whole numbers", x) from None
-    # A number is left as it came: in a graph it may stand for one that is not known yet.
+    # A number is not converted: in a graph it may be a symbol of one that is not known yet.
     return tuple(e if _is_short(e) else int(integer(e, name)) for e in elements)
 
 

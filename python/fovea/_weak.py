@@ -1,4 +1,4 @@
-"""Masks in the key of a cache, which must not keep their functions alive."""
+"""Masks as keys of a cache, without keeping their functions alive."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ._predicate import Predicate
 
 
 class WeakPredicate(Mask):
-    """A predicate by a reference that is equal for equal functions."""
+    """A predicate with a weak reference to its function; references to equal functions are equal."""
 
     function: object
 
 
 def weakly(mask: Mask, gone: Callable[[Any], None]) -> Mask:
-    """The mask with a `WeakPredicate` in the place of each predicate; gone(reference) is called when a function
-    goes."""
+    """The mask with each predicate replaced by a `WeakPredicate`. gone(reference) is called when a function is
+    deleted."""
 
     def of(part: Mask) -> Mask:
         return WeakPredicate(_reference(part.visible, gone)) if isinstance(part, Predicate) else part
@@ -26,7 +26,7 @@ def weakly(mask: Mask, gone: Callable[[Any], None]) -> Mask:
 
 
 def watches(mask: Mask, reference: Any) -> bool:
-    """Is the reference one of the mask's functions?"""
+    """Whether the reference is to one of the mask's functions."""
     if isinstance(mask, WeakPredicate):
         return mask.function is reference
     return any(watches(part, reference) for part in mask._parts())
@@ -35,7 +35,7 @@ def watches(mask: Mask, reference: Any) -> bool:
 def _reference(function: Any, gone: Callable[[Any], None]) -> Any:
     try:
         if hasattr(function, "__self__") and hasattr(function, "__func__"):
-            return weakref.WeakMethod(function, gone)  # each look at a method makes a new one
+            return weakref.WeakMethod(function, gone)  # each access to a method makes a new object
         return weakref.ref(function, gone)
-    except TypeError:  # of a type that cannot be watched, or no function at all: kept
+    except TypeError:  # a type without weak references, or not a function: kept alive
         return function

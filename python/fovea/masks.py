@@ -1,7 +1,7 @@
 """Masks: which keys a query may see. `a & b`, `a | b` and `~a` are masks too.
 
-A query's position is counted in keys: its row + query_offset, by default key_len - query_len (aligned at the
-end, as a cache of keys needs); 0 is the top-left form. `i` stands for it, `j` for the key's.
+A query's position `i` is counted in keys: its row + query_offset. The default offset is key_len - query_len, which
+aligns the last query with the last key, as a cache of keys needs; 0 aligns the first ones. `j` is the key's position.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Causal(Mask):
 
 
 class SlidingWindow(Mask):
-    """i - lookback <= j <= i + lookahead: counts *other* tokens, the query's own position is always inside.
+    """i - lookback <= j <= i + lookahead. Both count *other* tokens; the query's own position is always inside.
 
     Args:
-        lookback: at least 0; None: no end to that side.
-        lookahead: likewise.
+        lookback: at least 0; None: unlimited.
+        lookahead: at least 0; None: unlimited.
 
     >>> fovea.Causal() & fovea.SlidingWindow(lookback=127)
     fovea.Causal() & fovea.SlidingWindow(127)
@@ -82,7 +82,7 @@ class SlidingWindow(Mask):
 
 
 class _Integers(Mask):
-    """A mask that a list of whole numbers makes, a copy of the one given (but a tensor of KeyLengths)."""
+    """A mask of a list of whole numbers. The list is copied, except a tensor for KeyLengths."""
 
     def __post_init__(self) -> None:
         for name, value in self._fields().items():
@@ -108,8 +108,8 @@ class GlobalTokens(_Integers):
 
 
 class StreamingSinks(Mask):
-    """j < count: the first keys, at which a model that was trained without a window has learned to leave the
-    weight it has no use for (Xiao et al. 2023, arXiv 2309.17453, section 3.2).
+    """j < count: the first keys. A model that was trained without a window puts on them the weight that it has no use
+    for (Xiao et al. 2023, arXiv 2309.17453, section 3.2).
 
     >>> fovea.Causal() & (fovea.SlidingWindow(127) | fovea.StreamingSinks(4))
     fovea.Causal() & (fovea.SlidingWindow(127) | fovea.StreamingSinks())
@@ -122,7 +122,7 @@ class StreamingSinks(Mask):
 
 
 class KeyLengths(_Integers):
-    """j < lengths[b]: padded batches. Without lengths here, they come with each call of a plan.
+    """j < lengths[b], for padded batches. Without `lengths`, each call of a plan brings them.
 
     Args:
         lengths: [batch], each in [0, key_len], or None.
@@ -136,7 +136,7 @@ class KeyLengths(_Integers):
     lengths: Optional[Sequence[int]] = None
 
     def __post_init__(self) -> None:
-        # What may stand for an array of a graph comes with the call: nobody looks into it here.
+        # A placeholder of a graph has no values yet, so it is kept as it is and passed with the call.
         if not library_of(self.lengths).deferred:
             super().__post_init__()
 
@@ -145,11 +145,11 @@ class KeyLengths(_Integers):
 
 
 class Prefix(_Integers):
-    """j < length or j <= i: a prefix that everybody sees, causal behind it (prefix LM; Raffel et al. 2020,
+    """j < length or j <= i: every query sees the prefix, and keys after it are causal (prefix LM; Raffel et al. 2020,
     arXiv 1910.10683).
 
     Args:
-        lengths: one for all, or one a batch entry.
+        lengths: one number for all batch entries, or one for each.
 
     >>> fovea.attention(q, k, None, mask=fovea.Prefix(2))[0, 0, 0] > 0
     array([ True,  True, False, False])
@@ -163,8 +163,8 @@ class Prefix(_Integers):
 
 
 class Documents(_Integers):
-    """i and j lie in the same document; document d is [boundaries[d], boundaries[d + 1]), the cumulative
-    lengths of packed sequences ("cu_seqlens").
+    """i and j lie in the same document. Document d is [boundaries[d], boundaries[d + 1]): `boundaries` are the
+    cumulative lengths of packed sequences ("cu_seqlens").
 
     >>> mask = fovea.Causal() & fovea.Documents([0, 5, 9])
     """
@@ -202,7 +202,7 @@ class Strided(Mask):
 
 
 class Dilated(Mask):
-    """j = i + n·step with -lookback <= n <= lookahead: a window with holes. None: no end to that side.
+    """j = i + n·step with -lookback <= n <= lookahead: a window with holes. None: unlimited.
 
     >>> fovea.attention(q, k, None, mask=fovea.Dilated(1, 0, step=2))[0, 0, 3] > 0
     array([False,  True, False,  True])
@@ -221,7 +221,7 @@ class Dilated(Mask):
 
 
 class BlockTable(Mask):
-    """Bit (i // size, j // size) of a table; what lies outside it is hidden.
+    """Entry (i // size, j // size) of a table; positions outside the table are hidden.
 
     Args:
         size: of a block.
@@ -252,8 +252,8 @@ class BlockTable(Mask):
 
 
 class BigBird(Mask):
-    """The block table of BigBird (Zaheer et al. 2020, arXiv 2007.14062): `window` blocks to either side, the
-    first `global_blocks` seen by all and seeing all, and `random` more a row, drawn by `seed`.
+    """The block table of BigBird (Zaheer et al. 2020, arXiv 2007.14062). A block sees `window` blocks to either side
+    and `random` more, drawn by `seed`. The first `global_blocks` see all blocks and are seen by all.
 
     Args:
         length: of queries and of keys.
@@ -292,8 +292,8 @@ class Tree(_Integers):
 
 
 class Groups(_Integers):
-    """groups[j] <= groups[i]: bidirectional inside a group, causal from group to group. A
-    vision-language-action policy has group 0 for image and instruction and one for each action.
+    """groups[j] <= groups[i]: bidirectional inside a group, causal between groups. A vision-language-action policy
+    has group 0 for image and instruction, and one group for each action.
 
     >>> fovea.attention(q, k, None, mask=fovea.Groups([0, 0, 1, 2]))[0, 0, 1] > 0
     array([ True,  True, False, False])

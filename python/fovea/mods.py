@@ -1,9 +1,9 @@
-"""Mods: element-wise changes of a score after its scale and before the mask, any number (at most 8), in the
-order given. As `weight_mods` they change weights instead, after they are normalised: what a mod makes of 1
-multiplies the weight.
+"""Mods: element-wise changes of a score, after the scale and before the mask. Up to 8 mods are applied in the order
+given. As `weight_mods` they change normalised weights instead: the weight is multiplied by the result of the mod at
+1.
 
-An array of a mod may be of fewer axes than named: a number serves all heads, [query_len, key_len] all batch
-entries and heads.
+An array of a mod may have fewer axes than its description: a number serves all heads, and [query_len, key_len] all
+batch entries and heads.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ __all__ = [
 
 
 class Mod(Value):
-    """What `mods=` and `weight_mods=` take."""
+    """The base class of mods, for `mods=` and `weight_mods=`."""
 
-    # The engine's name of each array → the field that holds it and the axes it has of batch, heads, query, key.
+    # From the engine's name of each array to the field that holds it and its axes, a subset of batch, heads, query,
+    # key.
     _parameters: ClassVar[dict[str, tuple[str, str]]] = {}
 
     def _text(self) -> str:
@@ -62,7 +63,7 @@ class AlibiBias(Mod):
     """score - slope·(query - key), positions counted in keys (Press et al. 2022, arXiv 2108.12409).
 
     Args:
-        slopes: [heads], or one number; `alibi_slopes(heads)` gives the paper's. May be learned.
+        slopes: [heads], or one number; `alibi_slopes(heads)` gives the paper's. They may be learned.
 
     >>> fovea.attention(q, k, v, mods=[fovea.AlibiBias(fovea.alibi_slopes(2))], mask=fovea.Causal()).shape
     (1, 2, 4, 8)
@@ -76,8 +77,8 @@ class AlibiBias(Mod):
 
 
 def alibi_slopes(num_heads: int) -> list[float]:
-    """The paper's slopes: 2^(-8/n), 2^(-16/n), ... for a power of two, and those of the next powers of two
-    interleaved for other numbers of heads.
+    """The paper's slopes: 2^(-8/n), 2^(-16/n), ... for a power of two, for other numbers of heads, slopes of the
+    neighbouring powers of two, interleaved.
 
     >>> fovea.alibi_slopes(4)
     [0.25, 0.0625, 0.015625, 0.00390625]
@@ -104,14 +105,14 @@ class DenseBias(Mod):
 
 
 class RelativeBias(Mod):
-    """score + table[bucket(query - key)]: near distances have a bucket each, far ones share one
+    """score + table[bucket(query - key)]: each near distance has its own bucket, far ones share buckets
     logarithmically (T5, Raffel et al. 2020, arXiv 1910.10683).
 
     Args:
         table: [heads, buckets] or [buckets]. T5's own layout is the transpose.
         max_distance: from here on all distances share the last bucket.
-        direction: "bidirectional" halves the buckets between the two directions; "causal" gives keys ahead of
-            the query the bucket of distance 0.
+        direction: "bidirectional" splits the buckets between the two directions; "causal" puts keys after the query
+            into the bucket of distance 0.
 
     >>> import numpy as np
     >>> fovea.attention(q, k, v, mods=[fovea.RelativeBias(np.zeros((2, 32)))]).shape
@@ -135,8 +136,8 @@ class RelativeBias(Mod):
 
 
 class RelativeKeyBias(Mod):
-    """score + table[query][distance], distances query - key cut to ±max_distance (Shaw et al. 2018, arXiv
-    1803.02155; with the right table Transformer-XL's, Dai et al. 2019, arXiv 1901.02860).
+    """score + table[query][distance], where distance is query - key clipped to ±max_distance (Shaw et al. 2018, arXiv
+    1803.02155). With a suitable table it is the bias of Transformer-XL (Dai et al. 2019, arXiv 1901.02860).
 
     Args:
         table: [batch or 1, heads or 1, query_len or 1, 2·max_distance + 1], leading axes may be missing.
@@ -154,8 +155,8 @@ class RelativeKeyBias(Mod):
 
 
 class ForgetGate(Mod):
-    """score + Σ_{l = key+1..query} log f_l: what lies far back is forgotten by gates that the data set (FoX,
-    Lin et al. 2025, arXiv 2503.02130). Only behind a causal mask.
+    """score + Σ_{l = key+1..query} log f_l: gates that depend on the data fade out distant keys (FoX, Lin et al.
+    2025, arXiv 2503.02130). It needs a causal mask.
 
     Args:
         query: [batch or 1, heads or 1, query_len], the running sum of log f at each query.
@@ -176,13 +177,13 @@ class ForgetGate(Mod):
 
     @classmethod
     def of(cls, log_f: Any) -> "ForgetGate":
-        """From log f, [batch, heads, length], of as many queries as keys."""
+        """Made from log f, [batch, heads, length], for as many queries as keys."""
         sums = log_f.cumsum(-1)
         return cls(sums, sums)
 
 
 class Temperature(Mod):
-    """score / value; towards 0 softmax becomes the argmax. value > 0.
+    """score / value, value > 0. As value goes to 0, softmax becomes argmax.
 
     >>> fovea.attention(q, k, v, mods=[fovea.Temperature(0.5)]).shape
     (1, 2, 4, 8)
@@ -212,8 +213,8 @@ class LearnedTemperature(Mod):
 
 
 class LocalWindow(Mod):
-    """Keeps keys within `reach` of a centre that the query chose, hides the others (Luong et al. 2015, arXiv
-    1508.04025, section 3.2, local-p). The last of the mods, for it makes scores of -inf.
+    """Hides keys farther than `reach` from a center that each query chooses (Luong et al. 2015, arXiv 1508.04025,
+    section 3.2, local-p). It must be the last mod, because it sets scores to -inf.
 
     Args:
         reach: in keys, at least 0.
@@ -233,12 +234,12 @@ class LocalWindow(Mod):
 
 
 class LocalGaussian(Mod):
-    """A weight mod: weight · exp(-(key - center)² / 2·deviation²) (same section, eq. 10; the paper's
-    deviation is reach / 2).
+    """A weight mod: weight · exp(-(key - center)² / 2·deviation²) (Luong et al. 2015, section 3.2, eq. 10; the
+    paper's deviation is reach / 2).
 
     Args:
         deviation: in keys, above 0.
-        center: as in LocalWindow; its gradient goes to what predicted it.
+        center: as in LocalWindow. It has a gradient, for the network that predicts it.
 
     >>> import numpy as np
     >>> fovea.attention(q, k, v, weight_mods=[fovea.LocalGaussian(2, np.full((1, 1, 4), 2.5))]).shape

@@ -21,30 +21,30 @@ __all__ = ["MultiheadAttention"]
 
 @dataclasses.dataclass(frozen=True)
 class _Template:
-    """A value of fovea less its parameters."""
+    """A value of fovea without its parameters."""
 
     kind: Any
     fields: dict[str, Any]
-    # What the layer calls the others.
+    # The layer's names for the other fields.
     names: dict[str, str]
 
 
 class MultiheadAttention(torch.nn.MultiheadAttention):
-    """`torch.nn.MultiheadAttention`, argument by argument, on Fovea's engine: state dicts load both ways, outputs
+    """`torch.nn.MultiheadAttention` on Fovea's engine, with the same arguments. State dicts load both ways; outputs
     and gradients are the same.
 
     Args:
         embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype:
             as PyTorch has them.
-        num_kv_heads: heads of keys and values, a divisor of num_heads, whose projections are that much
-            smaller; None: num_heads, and a state dict like PyTorch's.
-        mods: of the scores: `[fovea.SoftCap(50)]`. Arrays of theirs that are parameters become the layer's, as
-            "extra_0" and on.
-        mask: as `fovea.attention` takes one, besides those that come with a call.
+        num_kv_heads: heads of keys and values, a divisor of num_heads. Their projections are smaller in proportion.
+            None: num_heads, with a state dict like PyTorch's.
+        mods: mods of the scores: `[fovea.SoftCap(50)]`. Their arrays that are parameters become the layer's
+            parameters "extra_0", "extra_1", ...
+        mask: as for `fovea.attention`; it acts together with the masks of a call.
         normalizer: `fovea.Sparsemax()`; None: softmax.
 
-    Differences: weights are returned as they are before dropout; a query that sees no key gives 0 and not NaN;
-    is_causal needs no attn_mask beside it, and stands for it where there is one; nested tensors are refused.
+    Differences: weights are returned before dropout. A query that sees no key gives 0, not NaN. is_causal needs no
+    attn_mask, and replaces it if there is one. Nested tensors are refused.
 
     >>> import torch, fovea.nn
     >>> layer = fovea.nn.MultiheadAttention(8, 2, batch_first=True, mods=[fovea.SoftCap(30)])
@@ -92,7 +92,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             )
         if self.num_kv_heads != num_heads:
             self._narrow()
-        # PyTorch's layers ask this before they take a path of their own past `forward`, which must not be.
+        # PyTorch's layers read this before they bypass `forward`, which they must not do here.
         self._qkv_same_embed_dim = False
         own, self.mask = tuple(mods), mask
         if (own or mask is not None) and (add_bias_kv or add_zero_attn):
@@ -107,7 +107,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         self._normalizer = None if normalizer is None else self._without_parameters(normalizer)
 
     def _without_parameters(self, value: Any) -> "_Template":
-        """Registers them. Values hold a tensor for good, and the layer's parameters may be replaced."""
+        """Registers the parameters. A value keeps its tensor for ever, but the layer's parameters may be replaced."""
         fields = dict(value._fields())
         names = {}
         for field, x in list(fields.items()):
@@ -124,12 +124,12 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
 
     @property
     def mods(self) -> tuple[Mod, ...]:
-        """With the layer's parameters of this time in them."""
+        """The mods with the layer's current parameters."""
         return tuple(map(self._value, self._mods))
 
     @property
     def normalizer(self) -> Optional[Normalizer]:
-        """Likewise."""
+        """The normaliser with the layer's current parameters."""
         return None if self._normalizer is None else self._value(self._normalizer)
 
     def _narrow(self) -> None:
@@ -163,9 +163,9 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     ) -> tuple[Tensor, Optional[Tensor]]:
         """
         Args:
-            query: [query_len, batch, embed_dim], [batch, query_len, embed_dim] where batch_first, or
-                [query_len, embed_dim].
-            key, value: likewise, of key_len, kdim and vdim.
+            query: [query_len, batch, embed_dim], [batch, query_len, embed_dim] if batch_first, or [query_len,
+                embed_dim].
+            key, value: in the same layout, with key_len and kdim or vdim.
             key_padding_mask: [batch, key_len] (or [key_len]): True hides a key; numbers are added.
             need_weights: return the weights too.
             attn_mask: [query_len, key_len] or [batch·num_heads, query_len, key_len]: True hides; numbers are
@@ -258,7 +258,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         key_padding_mask: Optional[Tensor],
         is_causal: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """(truth values: visible; numbers to be added), of axes that broadcast to the scores'."""
+        """(truth values with True for visible, numbers to be added), which broadcast to the scores."""
         batch, heads, rows, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
         visible: list[Tensor] = []
         biases: list[Tensor] = []
@@ -296,7 +296,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     def _with_added_keys(
         self, k: Tensor, v: Tensor, visible: list[Tensor], biases: list[Tensor]
     ) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
-        """Behind the keys that came, and seen by all."""
+        """Appends the added keys after the given ones; every query sees them."""
         added = 0
         if self.bias_k is not None:
             more = [self._by_head(x).expand(k.shape[0], -1, -1, -1) for x in (self.bias_k, self.bias_v)]

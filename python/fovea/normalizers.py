@@ -1,4 +1,4 @@
-"""Normalisers: what makes weights of a row's scores."""
+"""Normalisers: functions from a row's scores to its weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class Normalizer(Value):
-    """What `normalizer=` takes."""
+    """The base class of normalisers, for `normalizer=`."""
 
     def _text(self) -> str:
         raise NotImplementedError
@@ -32,7 +32,7 @@ class Normalizer(Value):
 
 
 class Softmax(Normalizer):
-    """P = exp(s) / Σ exp(s): what `normalizer=None` is.
+    """P = exp(s) / Σ exp(s), the default.
 
     >>> fovea.attention(q, k, v, normalizer=fovea.Softmax()).shape
     (1, 2, 4, 8)
@@ -43,8 +43,8 @@ class Softmax(Normalizer):
 
 
 class SoftmaxWithSink(Normalizer):
-    """P = exp(s) / (exp(sink) + Σ exp(s)): weight that goes to no key (gpt-oss; Xiao et al. 2023, arXiv
-    2309.17453). The log-sum-exp leaves the sink out.
+    """P = exp(s) / (exp(sink) + Σ exp(s)): the sink takes weight that goes to no key (gpt-oss; Xiao et al. 2023,
+    arXiv 2309.17453). The log-sum-exp does not contain the sink.
 
     Args:
         sink: [heads].
@@ -63,8 +63,8 @@ class SoftmaxWithSink(Normalizer):
 
 
 class ScalableSoftmax(Normalizer):
-    """P = softmax(c ln(n) s), n the number of keys that the mask lets the query see: a plain softmax flattens as
-    rows grow longer, this one does not (Nakanishi 2025, arXiv 2501.19399). The log-sum-exp is of c ln(n) s.
+    """P = softmax(c ln(n) s), where n is the number of keys that the query sees. A plain softmax flattens as rows
+    grow longer; this one does not (Nakanishi 2025, arXiv 2501.19399). The log-sum-exp is that of c ln(n) s.
 
     Args:
         scale: c, [heads].
@@ -83,8 +83,8 @@ class ScalableSoftmax(Normalizer):
 
 
 class Sigmoid(Normalizer):
-    """P = 1 / (1 + exp(-(s + bias))): rows do not sum to 1; a bias near -ln key_len begins as softmax does
-    (Ramapuram et al. 2024, arXiv 2409.04431).
+    """P = 1 / (1 + exp(-(s + bias))): rows do not sum to 1. With a bias near -ln key_len, training begins with
+    weights like softmax's (Ramapuram et al. 2024, arXiv 2409.04431).
 
     >>> import numpy as np
     >>> fovea.attention(q, k, v, normalizer=fovea.Sigmoid(-np.log(4))).shape
@@ -110,8 +110,8 @@ class Sparsemax(Normalizer):
 
 
 class Entmax(Normalizer):
-    """P = [(alpha - 1) s - tau]₊^(1 / (alpha - 1)) (Peters et al. 2019, arXiv 1905.05702): towards alpha 1 it
-    is softmax, at 2 sparsemax. alpha in (1, 2].
+    """P = [(alpha - 1) s - tau]₊^(1 / (alpha - 1)) (Peters et al. 2019, arXiv 1905.05702): alpha in (1, 2]. Near 1 it
+    approaches softmax; at 2 it is sparsemax.
 
     >>> fovea.attention(q, k, v, normalizer=fovea.Entmax(1.5)).shape
     (1, 2, 4, 8)
@@ -124,7 +124,7 @@ class Entmax(Normalizer):
 
 
 class HardArgmax(Normalizer):
-    """All weight on the best key, equal shares among several best. Scores get no gradient.
+    """All weight on the key with the largest score, in equal shares if there are several. Scores get no gradient.
 
     >>> import numpy as np
     >>> np.unique(fovea.attention(q, k, None, normalizer=fovea.HardArgmax()))
@@ -136,8 +136,8 @@ class HardArgmax(Normalizer):
 
 
 class HardSample(Normalizer):
-    """One key drawn from the softmax, by `seed`. Scores get the score function's gradient: `advantage` ·
-    d ln P(key) (Williams 1992; Xu et al. 2015, arXiv 1502.03044, eq. 11), with `gradients(..., advantage=)`.
+    """All weight on one key, drawn from the softmax by `seed`. With `gradients(..., advantage=)` scores get the score
+    function's gradient, `advantage` · d ln P(key) (Williams 1992; Xu et al. 2015, arXiv 1502.03044, eq. 11).
 
     >>> import numpy as np
     >>> np.unique(fovea.attention(q, k, None, normalizer=fovea.HardSample(), seed=1))
@@ -149,7 +149,7 @@ class HardSample(Normalizer):
 
 
 class GumbelSample(Normalizer):
-    """One key drawn from the softmax, by `seed`; scores get the gradient of softmax((s + noise) /
+    """All weight on one key, drawn from the softmax by `seed`. Scores get the gradient of softmax((s + noise) /
     temperature) (straight-through Gumbel-softmax; Jang et al. 2016, arXiv 1611.01144).
 
     >>> fovea.attention(q, k, v, normalizer=fovea.GumbelSample(0.5), seed=1).shape

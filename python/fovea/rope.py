@@ -1,5 +1,5 @@
-"""Rotary position embeddings (Su et al. 2021, arXiv 2104.09864): queries and keys are turned by angles that grow with
-their positions, before `attention` and when keys enter a cache."""
+"""Rotary position embeddings (Su et al. 2021, arXiv 2104.09864): queries and keys are rotated by angles proportional
+to their positions, before `attention` or when keys enter a cache."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class RopeScaling(Value):
-    """What `Rope(scaling=)` takes.
+    """The base class of scalings, for `Rope(scaling=)`.
 
     >>> isinstance(fovea.LinearScaling(2), fovea.RopeScaling)
     True
@@ -57,8 +57,8 @@ class LinearScaling(RopeScaling):
 
 
 class NtkScaling(RopeScaling):
-    """base · factor^(d / (d - 2)): the slowest pair is slowed by `factor`, the fastest not at all (Peng et al.
-    2023, arXiv 2309.00071, section 3.1).
+    """base · factor^(d / (d - 2)): the frequency of the slowest pair is divided by `factor`, that of the fastest is
+    unchanged (Peng et al. 2023, arXiv 2309.00071, section 3.1).
 
     >>> fovea.rotate(q, fovea.Rope(8, scaling=fovea.NtkScaling(4))).shape
     (1, 2, 4, 8)
@@ -69,8 +69,8 @@ class NtkScaling(RopeScaling):
 
 
 class DynamicNtkScaling(RopeScaling):
-    """NtkScaling by what a sequence has more than the training's positions; queries and keys have to be turned
-    with the same `sequence_len`.
+    """NtkScaling that grows with a sequence's length beyond the training's. Queries and keys must be rotated with the
+    same `sequence_len`.
 
     >>> rope = fovea.Rope(8, scaling=fovea.DynamicNtkScaling(2, original_max_positions=16))
     >>> bool((fovea.rotate(q, rope, sequence_len=16) == fovea.rotate(q, fovea.Rope(8))).all())
@@ -83,8 +83,9 @@ class DynamicNtkScaling(RopeScaling):
 
 
 class YarnScaling(RopeScaling):
-    """YaRN (Peng et al. 2023): pairs that turn more than `beta_fast` times within the original positions stay,
-    those of fewer than `beta_slow` turns are divided by `factor`, with a linear ramp between.
+    """YaRN (Peng et al. 2023): frequencies of pairs that turn more than `beta_fast` times within the original
+    positions are unchanged. Those with fewer than `beta_slow` turns are divided by `factor`, and between the two is a
+    linear ramp.
 
     Args:
         attention_factor: multiplies cos and sin; None: 0.1 ln(factor) + 1.
@@ -115,7 +116,7 @@ class YarnScaling(RopeScaling):
 
 
 class Llama3Scaling(RopeScaling):
-    """Llama 3.1: pairs of short wavelengths stay, those of long ones are divided by `factor`.
+    """Llama 3.1: frequencies of short wavelengths are unchanged, those of long ones are divided by `factor`.
 
     >>> fovea.rotate(q, fovea.Rope(8, scaling=fovea.Llama3Scaling(8, 1, 4, 8192))).shape
     (1, 2, 4, 8)
@@ -129,14 +130,14 @@ class Llama3Scaling(RopeScaling):
 
 
 class Rope(Value):
-    """Pair n of `rotary_dim / 2` turns by position · base^(-2n / rotary_dim).
+    """Rotates pair n of `rotary_dim / 2` by position · base^(-2n / rotary_dim).
 
     Args:
-        rotary_dim: elements of a head that are turned, even; the others stay as they are.
+        rotary_dim: how many elements of a head are rotated, even; the others are unchanged.
         base: "theta", above 1.
         interleaved: pairs are elements 2n and 2n + 1 (GPT-J, DeepSeek), not n and n + rotary_dim / 2 (Llama,
             GPT-NeoX).
-        scaling: None: none.
+        scaling: a RopeScaling, or None.
 
     >>> fovea.Rope(64, scaling=fovea.Llama3Scaling(8, 1, 4, 8192))
     fovea.Rope(64, scaling=fovea.Llama3Scaling(8, 1, 4, 8192))
@@ -158,12 +159,12 @@ class Rope(Value):
 
 
 class RopeTables(Value):
-    """Cosines and sines that were made elsewhere: what `rotate` takes where a model brings its own tables.
+    """Cosines and sines for `rotate`, for a model that has its own tables.
 
     Args:
-        cos: [positions, rotary_dim / 2], or [batch, positions, rotary_dim / 2] where every batch entry has its own;
-            numbers of any dtype, which are read in f32 (f64 beside an x of f64). Tables that hold every number twice,
-            as those of transformers do, are given by halves: `cos[..., : rotary_dim // 2]`.
+        cos: [positions, rotary_dim / 2], or [batch, positions, rotary_dim / 2] if every batch entry has its own.
+            Numbers of any dtype, read as f32 (as f64 for an x of f64). Of a table that holds every number twice, as
+            those of transformers do, pass half: `cos[..., : rotary_dim // 2]`.
         sin: in the shape of cos.
         interleaved: as in `Rope`.
 
@@ -179,17 +180,17 @@ class RopeTables(Value):
     interleaved: bool = False
 
 
-# Cosines and sines together: 4 GiB of f32.
+# The limit of a table: 4 GiB of f32, cosines and sines together.
 _MOST_TABLE = 1 << 30
 
 
 @functools.lru_cache(maxsize=32)
 def table(rope: str, positions: int, dtype: str) -> "_core.RopeTable":
-    """Of a rope's text, for arrays of this dtype."""
+    """The table of a rope, given as text, for arrays of this dtype."""
     try:
         return _core.RopeTable(rope, positions, compute_dtype(dtype))
     except InvalidArgument as error:
-        # The grammar names a column of its text, and says of which number behind "expected".
+        # The parser's error names a column of the text; the number it means stands after "expected".
         name, _, wanted = error.expected.partition(" to be ")
         if error.argument.startswith("expression") and wanted:
             raise InvalidArgument("Rope", name, wanted, error.got) from None
@@ -199,19 +200,18 @@ def table(rope: str, positions: int, dtype: str) -> "_core.RopeTable":
 def rotate(
     x: Any, rope: Union[Rope, RopeTables], positions: Any = 0, *, sequence_len: Optional[int] = None
 ) -> Any:
-    """Turns every row of x by its position.
+    """Rotates every row of x by its position.
 
     Args:
-        x: [batch, heads, length, head_dim] of f32, f64, bf16 or f16; the last axis is copied where it is not
-            contiguous.
-        rope: the angles, as a `Rope` says them, or `RopeTables` of their cosines and sines.
-        positions: of the first row, the others following it; or one a row, [length] or [batch, length].
-        sequence_len: the positions that a table is made for, at least those needed: the sequence's length for
-            DynamicNtkScaling, and worth giving in a decoding loop. None: as many as are needed, rounded up to a
-            power of two (with DynamicNtkScaling not rounded). RopeTables have their own.
+        x: [batch, heads, length, head_dim] of f32, f64, bf16 or f16; x is copied if its last axis is not contiguous.
+        rope: a `Rope`, or `RopeTables` of cosines and sines.
+        positions: that of the first row, which the others follow; or one for each row, [length] or [batch, length].
+        sequence_len: how many positions the table has, at least as many as needed. For DynamicNtkScaling it is the
+            sequence's length. In a decoding loop it saves new tables. None: as many as needed, rounded up to a power
+            of two (not rounded with DynamicNtkScaling). RopeTables have their own length.
 
     Returns:
-        An array like x. PyTorch tensors get its gradient; tables get none.
+        An array like x. PyTorch tensors get a gradient for x; tables get none.
 
     >>> fovea.rotate(q, fovea.Rope(8), positions=3).shape
     (1, 2, 4, 8)
@@ -229,7 +229,7 @@ def rotate(
 
 
 def _table_size(rope: Rope, first: int, listed: Optional[list[int]], length: int, sequence_len: Any) -> int:
-    """How many positions a table has that serves a call."""
+    """How many positions the table for this call must have."""
     least, last = (first, first + length - 1) if listed is None else (min(listed, default=0), max(listed, default=-1))
     if least < 0:
         raise InvalidArgument("rotate", "positions", "positions of at least 0", str(least))
@@ -274,7 +274,7 @@ def _by_tables(x: Any, tables: RopeTables, positions: Any, sequence_len: Any, dt
 
 
 def positions_of(positions: Any, batch: int, length: int) -> tuple[int, Optional[list[int]]]:
-    """The first row's and None, or those of all rows."""
+    """(position of the first row, None), or (0, positions of all rows)."""
     shape = _shape_of(positions)
     if not shape:
         return int(integer(positions, "rotate.positions")), None

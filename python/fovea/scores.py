@@ -23,7 +23,7 @@ __all__ = [
 
 
 class Score(Value):
-    """What `score=` takes."""
+    """The base class of scores, for `score=`."""
 
     _name: ClassVar[str] = ""
 
@@ -31,7 +31,7 @@ class Score(Value):
         return self._name
 
     def _arrays(self) -> dict[str, Any]:
-        """The engine's names for the arrays that are given."""
+        """The given arrays by the engine's names."""
         return {
             "score." + name: value for name, value in self._fields().items() if value is not None
         }
@@ -51,7 +51,7 @@ class Dot(Score):
 
 
 class ScaledDot(Score):
-    """s = q·k / sqrt(dim) (Vaswani et al. 2017, arXiv 1706.03762, eq. 1): what `score=None` is.
+    """s = q·k / sqrt(dim) (Vaswani et al. 2017, arXiv 1706.03762, eq. 1), the default.
 
     >>> fovea.attention(q, k, v, score=fovea.ScaledDot()).shape
     (1, 2, 4, 8)
@@ -78,7 +78,7 @@ class Bilinear(Score):
 class Additive(Score):
     """s = vᵀ tanh(W q + U k + b) (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2).
 
-    Leave W (or U) out, None, where the queries (or keys) are already projected: their dim is then `hidden`.
+    If the queries (or keys) are already projected, W (or U) is None, and their dim is `hidden`.
 
     Args:
         W: [hidden, query_dim].
@@ -103,7 +103,7 @@ class Additive(Score):
 
 
 class Concat(Score):
-    """s = vᵀ tanh(W [q; k]) (Luong et al. 2015, "concat"): the additive score with W cut in two.
+    """s = vᵀ tanh(W [q; k]) (Luong et al. 2015, "concat"): the additive score with W split in two.
 
     Args:
         W: [hidden, query_dim + key_dim].
@@ -153,7 +153,7 @@ class LowRankBilinear(Score):
 
 
 class Location(Score):
-    """s_ij = (W q_i)_j: no keys are read, pass `key=None` (Luong et al. 2015, "location").
+    """s_ij = (W q_i)_j: it reads no keys, so pass `key=None` (Luong et al. 2015, "location").
 
     Args:
         W: [at least key_len, query_dim].
@@ -168,8 +168,9 @@ class Location(Score):
 
 
 class Coverage(Score):
-    """s_ij = vᵀ tanh(W q_i + U k_j + b + w c_ij), c_ij the weight that earlier queries of the call gave key j
-    (See et al. 2017, arXiv 1704.04368, eq. 11). The queries of a head follow one another.
+    """s_ij = vᵀ tanh(W q_i + U k_j + b + w c_ij), where c_ij is the sum of the weights that earlier queries of the
+    call gave key j (See et al. 2017, arXiv 1704.04368, eq. 11). The queries of a head are computed one after the
+    other.
 
     Args:
         W: [hidden, query_dim], or None as for Additive.
@@ -196,11 +197,11 @@ class Coverage(Score):
 
 
 class Cosine(Score):
-    """s = cos(q, k) / max(temperature, 0.01), a learned temperature a head (Swin Transformer V2, Liu et al. 2022,
-    arXiv 2111.09883, eq. 2).
+    """s = cos(q, k) / max(temperature, 0.01), with one learned temperature for each head (Swin Transformer V2, Liu et
+    al. 2022, arXiv 2111.09883, eq. 2).
 
     Args:
-        temperature: [heads] of the queries.
+        temperature: [query heads].
 
     >>> import numpy as np
     >>> fovea.attention(q, k, v, score=fovea.Cosine(np.full(2, 0.1))).shape
@@ -212,8 +213,8 @@ class Cosine(Score):
 
 
 class QkNorm(Score):
-    """Queries and keys divided by their root mean square, times learned gains, then the scaled dot product
-    (Henry et al. 2020, arXiv 2010.04245; Qwen3, Gemma 3).
+    """The scaled dot product of queries and keys that were divided by their root mean square and multiplied by
+    learned gains (Henry et al. 2020, arXiv 2010.04245; Qwen3, Gemma 3).
 
     Args:
         query_gain: [dim].
@@ -230,7 +231,7 @@ class QkNorm(Score):
 
 
 def length(array: Any, argument: str) -> int:
-    """Of its first axis."""
+    """The length of the array's first axis."""
     try:
         return int(array.shape[0]) if hasattr(array, "shape") else len(array)
     except (TypeError, IndexError):

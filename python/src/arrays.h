@@ -1,4 +1,4 @@
-// Arrays of any library as views: through DLPack or the buffer protocol, without a copy.
+// Turns arrays of any library into views without a copy, through DLPack or the buffer protocol.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,16 +14,16 @@ namespace fovea::python {
 
 namespace nb = nanobind;
 
-/// Views of what a caller gave; keeps the arrays alive as long as itself. Make and destroy it with the
-/// interpreter lock held.
+/// Views of a caller's arrays. The object keeps the arrays alive as long as it lives. Create and destroy it
+/// with the interpreter lock held.
 class Arrays {
  public:
   explicit Arrays(std::string function) : function_(std::move(function)) {}
 
-  /// None gives an empty view. Throws InvalidArgument naming `argument` for what is no array of f32, f64,
-  /// bf16 or f16 in this machine's memory, aligned to its elements.
+  /// None gives an empty view. Throws InvalidArgument for `argument` unless the array is f32, f64, bf16 or
+  /// f16, in the CPU's memory, and aligned to its elements.
   ConstTensorView read(nb::handle array, const std::string& argument);
-  /// The same of an array that may be written to.
+  /// The same for an array that may be written to.
   TensorView write(nb::handle array, const std::string& argument);
 
   const std::string& function() const noexcept { return function_; }
@@ -38,8 +38,8 @@ class Arrays {
 };
 
 /// `view` as the four axes [batch, heads, query_len, key_len] that a mod's argument has. `axes` says which of
-/// them the array's own are, the last ones of "bhqk" subsets such as "h" (a number a head) or "bhq": an array
-/// of fewer axes has the last of these. Throws InvalidArgument for one of more.
+/// them the array's own axes are: a subset of "bhqk" such as "h" (one number for each head) or "bhq". An
+/// array with fewer axes has the last of them. Throws InvalidArgument for an array with more.
 template <class View>
 View as_four_axes(const Arrays& arrays, const View& view, std::string_view axes,
                   const std::string& argument) {

@@ -7,10 +7,10 @@
 
 namespace fovea::python {
 
-/// Calls work(executor) without the interpreter lock; call it with the lock held. From 100 ms on, and every
-/// 100 ms from then, the calling thread takes the lock and lets Python run the handlers of signals that came.
-/// What a handler raises (KeyboardInterrupt) cancels the work and is thrown here as nanobind::python_error.
-/// Python runs handlers in its main thread alone, so a call from another thread looks once and never again.
+/// Calls work(executor) without the interpreter lock; call it with the lock held. Every 100 ms the calling
+/// thread takes the lock and lets Python run the handlers of pending signals. An exception of a handler
+/// (KeyboardInterrupt) cancels the work and is thrown here as nanobind::python_error. Python runs handlers in
+/// its main thread alone, so a call from another thread checks once and never again.
 void interruptible(const std::function<void(Executor&)>& work);
 
 }  // namespace fovea::python

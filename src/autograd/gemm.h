@@ -1,5 +1,5 @@
-// Matrix products on oneDNN. dnnl_sgemm and not the matmul primitive: it needs no primitive cache, and for
-// the shapes of small models (k 128..512) it is as fast.
+// Matrix products on oneDNN. It is dnnl_sgemm, not the matmul primitive: dnnl_sgemm needs no primitive cache,
+// and is as fast for the shapes of small models (k 128..512).
 #pragma once
 
 #include <oneapi/dnnl/dnnl.h>

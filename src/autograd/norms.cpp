@@ -63,10 +63,10 @@ FOVEA_CLONES void row_gradient(const float* x, float mean, float inverse, const 
 // Rows a unit of parallel work; fixed, so that sums over rows are taken in one order for every thread count.
 constexpr std::int64_t row_group = 128;
 
-enum class Centre : std::uint8_t { mean, zero };
+enum class Center : std::uint8_t { mean, zero };
 
-// y = (x - centre) / sqrt(mean (x - centre)² + epsilon) · (gamma + offset) + beta.
-Var normalized(const char* function, Centre centre, const Var& x, const Var& gamma, const Var& beta,
+// y = (x - center) / sqrt(mean (x - center)² + epsilon) · (gamma + offset) + beta.
+Var normalized(const char* function, Center center, const Var& x, const Var& gamma, const Var& beta,
                float epsilon, float offset) {
   const std::int64_t dim = gamma.value().count();
   if (x.shape().rank() < 1 || x.size(-1) != dim) {
@@ -93,7 +93,7 @@ Var normalized(const char* function, Centre centre, const Var& x, const Var& gam
       const float* row = x.value().data<float>() + r * dim;
       float &mean = saved->mean[static_cast<std::size_t>(r)],
             &inverse = saved->inverse[static_cast<std::size_t>(r)];
-      if (centre == Centre::mean) mean = sum_of(row, dim) / size;
+      if (center == Center::mean) mean = sum_of(row, dim) / size;
       inverse = 1.0f / std::sqrt(squares_about(row, mean, dim) / size + epsilon);
       scale_and_shift(row, mean, inverse, saved->factor.data(), shift, dim, y.data<float>() + r * dim);
     }
@@ -109,9 +109,9 @@ Var normalized(const char* function, Centre centre, const Var& x, const Var& gam
         const float mean = saved->mean[static_cast<std::size_t>(r)],
                     inverse = saved->inverse[static_cast<std::size_t>(r)];
         const RowSums of = row_sums(row, mean, inverse, saved->factor.data(), d, dim, sums, sums + dim);
-        // A centre of zero does not move with the row, and so has no share in the gradient.
+        // A center of zero does not move with the row, and so has no share in the gradient.
         row_gradient(row, mean, inverse, saved->factor.data(), d,
-                     centre == Centre::mean ? of.sum / size : 0.0f, of.dot / size, dim,
+                     center == Center::mean ? of.sum / size : 0.0f, of.dot / size, dim,
                      dx.data<float>() + r * dim);
       }
     });
@@ -127,11 +127,11 @@ Var normalized(const char* function, Centre centre, const Var& x, const Var& gam
 }  // namespace
 
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon, float gamma_offset) {
-  return normalized("layer_norm", Centre::mean, x, gamma, beta, epsilon, gamma_offset);
+  return normalized("layer_norm", Center::mean, x, gamma, beta, epsilon, gamma_offset);
 }
 
 Var rms_norm(const Var& x, const Var& gamma, float epsilon, float gamma_offset) {
-  return normalized("rms_norm", Centre::zero, x, gamma, {}, epsilon, gamma_offset);
+  return normalized("rms_norm", Center::zero, x, gamma, {}, epsilon, gamma_offset);
 }
 
 }  // namespace fovea::autograd

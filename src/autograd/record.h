@@ -1,4 +1,4 @@
-// What every op's file needs: which tape records, and loops over large tensors.
+// Helpers for every op's file: finding the tape, recording, and loops over large tensors.
 #pragma once
 
 #include <algorithm>
@@ -19,14 +19,15 @@ inline Tape* tape_of(std::initializer_list<const Var*> inputs) {
   return nullptr;
 }
 
-/// The op's result: recorded with `backward` where a tape is, plain where none is.
+/// The op's result: recorded with `backward` if there is a tape, a plain value if not.
 template <class Backward>
 Var result_of(Tape* tape, Tensor value, Backward&& backward) {
   if (!tape) return value;
   return {std::move(value), tape->record(std::forward<Backward>(backward))};
 }
 
-/// body(begin, end) over [0, count) in pieces fixed by count alone; pieces small enough to stay in L2.
+/// Calls body(begin, end) for pieces of [0, count). The pieces depend on count alone and are small enough to
+/// stay in L2.
 template <class Body>
 void for_pieces(std::int64_t count, Body&& body) {
   constexpr std::int64_t piece = 1 << 15;

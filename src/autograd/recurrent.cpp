@@ -287,12 +287,12 @@ Var cell_step(Cell cell, const Var& gates, const Var& state, const Var& weight, 
   return reshape(states, {batch, states.size(2)});
 }
 
-Var shown(Cell cell, const Var& states) {
+Var cell_output(Cell cell, const Var& states) {
   const int parts = state_count(cell);
   if (parts == 1) return states;
   const std::int64_t width = states.shape().rank() > 0 ? states.size(-1) : 0;
   if (width == 0 || width % parts != 0)
-    throw InvalidArgument("shown", "states", "[..., " + std::to_string(parts) + "·H]",
+    throw InvalidArgument("cell_output", "states", "[..., " + std::to_string(parts) + "·H]",
                           to_string(states.shape()));
   return slice(states, states.shape().rank() - 1, 0, width / parts);
 }

@@ -1,4 +1,4 @@
-// What one term of a loss counts for: the one law of all losses (Reduction in ops.h).
+// The factor of one term of a loss; all losses use this definition (Reduction in ops.h).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace fovea::autograd {
 
 class Share {
  public:
-  /// Throws InvalidArgument for weights of another count than `terms`.
+  /// Throws InvalidArgument unless there are no weights or `terms` of them.
   Share(const char* function, const Reduction& reduction, std::int64_t terms) : reduction_(reduction) {
     const auto count = static_cast<std::int64_t>(reduction.weights.size());
     if (count != 0 && count != terms)

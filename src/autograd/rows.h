@@ -1,4 +1,4 @@
-// Rows added to sums: what gradients of biases and norms have in common.
+// Adds rows to sums, for the gradients of biases and norms.
 #pragma once
 
 #include <cstdint>

@@ -15,19 +15,19 @@ void register_attend(CLI::App& app);
 void register_bench(CLI::App& app);
 void register_demo(CLI::App& app);
 
-/// A number, and not the nan or inf that would pass any range.
+/// Accepts finite numbers only: nan and inf would pass any range check.
 CLI::Validator finite();
 
-/// Whether two paths name one file, however they are spelt.
+/// Whether two paths name the same file, however they are spelt.
 bool same_file(const std::string& a, const std::string& b);
 
-/// From now on Ctrl-C and SIGTERM only set stop_requested; a second one ends the process at once. To be
-/// called before anything starts a thread.
+/// After this call, the first Ctrl-C or SIGTERM only sets stop_requested; a second one ends the process at
+/// once. Call it before any thread is started.
 void catch_signals();
 bool stop_requested() noexcept;
 
-/// A command that did what it was asked by a signal: the message goes out and the exit code is 128 + the
-/// signal, so that a script does not go on as if it had finished.
+/// Thrown by a command that a signal stopped in an orderly way. The message is printed and the exit code is
+/// 128 + the signal, so that a script does not take the command for finished.
 struct Stopped {
   std::string message;
 };

@@ -1,4 +1,4 @@
-// Progress on the terminal: a bar that redraws itself, or plain lines where nobody watches.
+// Progress output: a bar that redraws itself on a terminal, plain lines elsewhere.
 #pragma once
 
 #include "fovea/train/trainer.h"

@@ -1,4 +1,4 @@
-// What a model looks at, as pages: shared by inspect and demo.
+// Pages of a model's attention, shared by inspect and demo.
 #pragma once
 
 #include <string>

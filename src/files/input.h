@@ -1,4 +1,4 @@
-// A file that is read piece by piece, for readers of formats.
+// Reads a file piece by piece, for the readers of formats.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ class InputFile {
 
   const std::string& name() const noexcept { return name_; }
   std::uint64_t size() const noexcept { return size_; }
-  /// The next `bytes` of the file. Throws FileError where it ends before.
+  /// The next `bytes` bytes of the file. Throws FileError if the file is shorter.
   void take(void* to, std::uint64_t bytes);
   void seek(std::uint64_t offset);
-  /// Throws FileError of this file.
+  /// Throws FileError for this file.
   [[noreturn]] void fail(std::int64_t offset, const std::string& reason) const;
 
  private:

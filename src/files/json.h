@@ -1,5 +1,5 @@
-// JSON as a document, of a text that is small enough to become one: check_json_object has passed it, so that
-// errors have their place and no depth and no token is too long.
+// Parses small texts as JSON documents. check_json_object checks the text first, so that errors have a
+// position, and depth and tokens have limits.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace fovea::files {
 
-/// Throws FileError of `file` with line and column: see check_json_object.
+/// Throws FileError for `file` with line and column: see check_json_object.
 nlohmann::json parse_json_object(const std::string& file, const std::string& text, int depth);
-/// The same of a file of at most `limit` bytes.
+/// The same for a file of at most `limit` bytes.
 nlohmann::json read_json_object(const std::filesystem::path& path, std::size_t limit, int depth);
 
 }  // namespace fovea::files

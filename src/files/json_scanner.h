@@ -1,7 +1,8 @@
-// Reads JSON of a shape that its caller knows, in place: the caller asks for what must come next, and every
-// string is a view into the text. So it takes no memory of its own and no recursion, however the text lies,
-// and every error has its position. A parser that builds a document first costs 75 times the size of a text
-// of '[' alone; one that calls back with each string still holds that string three times while it grows.
+// Reads JSON of a shape that its caller knows, in place. The caller asks for the next expected element, and
+// every string is a view into the text. So it needs no memory of its own and no recursion, whatever the text
+// contains, and every error has its position. Rejected: a parser that builds a document costs 75 times the
+// size of a text of '[' alone. One that calls back with each string still holds that string three times while
+// it grows.
 #pragma once
 
 #include <cstdint>
@@ -72,10 +73,10 @@ class JsonScanner {
   std::string_view context_, name_;
 };
 
-/// Throws FileError with line and column unless `text` is one JSON object without a name twice at its
-/// outermost level, nested at most `depth` deep: what may be given to a parser that builds a document, which
-/// says neither where a number overflows nor stops at any depth, and repeats the last token in its errors,
-/// however long.
+/// Throws FileError with line and column unless `text` is one JSON object, nested at most `depth` deep,
+/// without repeated names at its outermost level. Such a text is safe for a parser that builds a document.
+/// That parser does not say where a number overflows, does not limit the depth, and repeats the last token in
+/// its errors, however long.
 void check_json_object(const std::string& file, std::string text, int depth);
 
 }  // namespace fovea::files

@@ -11,8 +11,8 @@
 
 namespace fovea::files {
 
-/// One tensor, in 32 bytes: a header of nothing but tensors has 52 bytes for each of them, and what reading
-/// it costs is to stay near its own size. Name and shape therefore stay in the text.
+/// One tensor, in 32 bytes: a header of nothing but tensors has 52 bytes for each, and reading it should cost
+/// memory near its own size. Name and shape therefore stay in the text.
 struct SafetensorsEntry {
   std::uint64_t begin = 0, end = 0;  ///< in the data
   std::uint32_t name_at = 0, name_size = 0, shape_at = 0;
@@ -26,10 +26,10 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-/// Reads `text`, which begins at byte 8 of `path`, is smaller than 4 GB, and in which escapes are resolved.
-/// Entries that come back have distinct names, shapes that fit their bytes, and share out the `data_size`
-/// bytes that follow the header without overlaps and gaps. Takes, apart from the metadata, at most the size
-/// of the text. Throws FileError with the byte.
+/// Reads `text`, which begins at byte 8 of `path` and is smaller than 4 GB; escapes in it are resolved in
+/// place. The entries have distinct names and shapes that fit their bytes. They cover the `data_size` bytes
+/// after the header without overlaps and gaps. Apart from the metadata, they take at most the size of the
+/// text. Throws FileError with the byte.
 SafetensorsHeader read_safetensors_header(const std::string& path, std::string& text,
                                           std::uint64_t data_size);
 Shape shape_of(const SafetensorsEntry& entry, std::string& text);

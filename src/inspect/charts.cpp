@@ -154,9 +154,9 @@ struct Bars {
 
 void put_bar(Drawing& drawing, const Bars& bars, std::size_t bucket, std::size_t series, int colour) {
   const auto& [chart, frame, group, width] = bars;
-  const double centre = frame.left + (static_cast<double>(bucket) + 0.5) * group;
+  const double center = frame.left + (static_cast<double>(bucket) + 0.5) * group;
   const double x =
-      centre + width * (static_cast<double>(series) - static_cast<double>(chart.series.size()) / 2);
+      center + width * (static_cast<double>(series) - static_cast<double>(chart.series.size()) / 2);
   const double value = chart.series[series].values[bucket];
   const auto put_value = [&](double y, const std::string& text) {
     drawing.items.push_back(Text{.x = x + width / 2,

@@ -1,5 +1,5 @@
-// What every drawing in a terminal needs: what the terminal can show, and tokens made safe for it. Private to
-// the room.
+// Helpers for drawing in a terminal: what the terminal can show, and tokens made safe for it. Private to the
+// room.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct Pen {
 
 Pen resolve(const TerminalStyle& style);
 
-/// A token made safe and cut to the label width; `columns` is what it takes in the terminal.
+/// A token made safe and cut to the label width. `columns` is its width in the terminal.
 struct Label {
   std::string text;
   int columns = 0;

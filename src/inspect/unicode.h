@@ -1,5 +1,5 @@
-// Just enough Unicode to show untrusted tokens: decoding, widths, controls, and ASCII in the place of Latin
-// letters.
+// Just enough Unicode to show untrusted tokens: decoding, widths, control characters, and ASCII replacements
+// of Latin letters.
 #pragma once
 
 #include <string>
@@ -18,28 +18,29 @@ void append_utf8(std::string& text, char32_t code);
 /// The text with ill-formed sequences replaced: valid UTF-8.
 std::string valid_utf8(std::string_view text);
 
-/// A character that steers a terminal or a text layout instead of being drawn: C0, C1, bidirectional and
+/// A character that controls a terminal or a text layout instead of being drawn: C0, C1, bidirectional and
 /// zero-width controls, line separators, variation tags.
 bool is_control(char32_t code);
 
 /// Columns a terminal gives the character: 0 (combining), 1, or 2 (East Asian wide, emoji).
 int width_of(char32_t code);
 
-/// The text with controls replaced by visible pictures (U+2400 block, or U+FFFD) and an empty text by "∅":
-/// safe to send to a terminal. At most two combining marks stay on a letter, so that a stack of them cannot
+/// The text made safe for a terminal: control characters become visible symbols (U+2400 block, or U+FFFD),
+/// and an empty text becomes "∅". A letter keeps at most two combining marks, so that a stack of them cannot
 /// cover its neighbours.
 std::vector<char32_t> visible(std::string_view text);
 
 enum class Lines { one, several };
 
-/// The text for a layout engine that knows scripts: as visible, but the joiners that Arabic, Indic scripts
-/// and emoji are written with stay, letters keep up to four marks, and with Lines::several so do line breaks.
+/// The text made safe for a layout engine that knows scripts. It differs from `visible` in three ways. The
+/// joiners of Arabic, Indic scripts and emoji are kept. Letters keep up to four combining marks. With
+/// Lines::several line breaks are kept.
 std::string writable(std::string_view text, Lines lines);
 
-/// The letter under the mark of Latin-1's and Latin Extended-A's letters: é gives 'e'; 0: no such letter.
+/// The base letter of a letter with a mark of Latin-1 or Latin Extended-A: é gives 'e'. 0: not such a letter.
 char base_letter(char32_t code);
 
-/// Nearest plain ASCII: é gives "e", œ "oe", « "<<"; what has none gives "?".
+/// The nearest plain ASCII: é gives "e", œ "oe", « "<<"; "?" if there is none.
 std::string to_ascii(char32_t code);
 
 }  // namespace fovea::inspect

@@ -12,13 +12,14 @@
 namespace fovea::models {
 
 using ModelConfig = std::variant<RnnConfig, TransformerConfig>;
-/// A config of Hugging Face's has a few levels: objects in lists in an object.
+/// The deepest JSON accepted. Hugging Face's configs have a few levels: objects in lists in an object.
 inline constexpr int config_depth = 32;
 
-/// Throws InvalidArgument for what is missing, out of range, or asks for a variation this library lacks.
+/// Throws InvalidArgument for a key that is missing, a value out of range, or a variation that this library
+/// lacks.
 ModelConfig read_config(const std::string& text);
-/// A lower bound of the elements of all parameters, within a small factor: a reader compares it with the size
-/// of the weights before it allocates by a config's numbers.
+/// A lower bound on the number of elements of all parameters, tight to a small factor. A reader compares it
+/// with the size of the weights before it allocates by a config's numbers.
 std::int64_t least_elements(const ModelConfig& config);
 std::string write_config(const RnnConfig& config);
 std::string write_config(const TransformerConfig& config);

@@ -14,7 +14,7 @@ using nn::Var;
 namespace {
 
 nn::StackSpec spec_of(const DecoderConfig& config) {
-  nn::StackSpec spec = stack_spec(config, config.layers, Reads::memory);
+  nn::StackSpec spec = stack_spec(config, config.layers, CrossAttention::with);
   spec.positions = nn::SinusoidalPositions{};
   return spec;
 }

@@ -28,7 +28,7 @@ Padded pad(std::span<const std::vector<std::int32_t>> sequences, std::int32_t pa
 namespace {
 
 nn::StackSpec spec_of(const EncoderConfig& config) {
-  nn::StackSpec spec = stack_spec(config, config.layers, Reads::itself);
+  nn::StackSpec spec = stack_spec(config, config.layers, CrossAttention::without);
   spec.positions = nn::SinusoidalPositions{};
   return spec;
 }

@@ -23,7 +23,7 @@ const LanguageModelConfig& checked(const LanguageModelConfig& config) {
 }
 
 nn::StackSpec spec_of(const LanguageModelConfig& config) {
-  nn::StackSpec spec = stack_spec(config, config.layers, Reads::itself);
+  nn::StackSpec spec = stack_spec(config, config.layers, CrossAttention::without);
   nn::add_rotary(spec, config.positions);
   return spec;
 }

@@ -1,4 +1,4 @@
-// Rows of tensors, gathered: what a beam does to everything a decoder keeps.
+// Gathers rows of tensors: beam search does it to every tensor of a decoder's state.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace fovea::models {
 
-/// Entries index[i] of the first axis; of the second axis (if `used` >= 0) only the first `used` are copied,
-/// the rest is left unset.
+/// Entries index[i] of the first axis. If `used` >= 0, only the first `used` rows of the second axis are
+/// copied, and the rest is left unset.
 inline Tensor gather_entries(const Tensor& tensor, std::span<const std::int64_t> index,
                              std::int64_t used = -1) {
   if (!tensor) return tensor;
@@ -38,7 +38,7 @@ inline void check_index(std::span<const std::int64_t> index, std::int64_t rows) 
   }
 }
 
-/// True where row i of the result comes from row i of as many: nothing need move.
+/// True if `index` is 0, 1, ..., rows - 1: nothing has to move.
 inline bool is_identity(std::span<const std::int64_t> index, std::int64_t rows) {
   if (static_cast<std::int64_t>(index.size()) != rows) return false;
   for (std::int64_t i = 0; i < rows; ++i) {

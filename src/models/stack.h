@@ -1,21 +1,21 @@
-// A model's configuration as that of its layers, for this room only.
+// From a model's configuration to that of its layers. Private to this directory.
 #pragma once
 
 #include "fovea/nn/transformer.h"
 
 namespace fovea::models {
 
-using Reads = nn::TransformerOptions::Reads;
+using CrossAttention = nn::TransformerOptions::CrossAttention;
 
 /// `layers` blocks with the sizes and rates of `config`, each under its own name.
 template <class Config>
-nn::StackSpec stack_spec(const Config& config, std::int64_t layers, Reads reads,
+nn::StackSpec stack_spec(const Config& config, std::int64_t layers, CrossAttention cross_attention,
                          nn::NormPlace norm = nn::NormPlace::pre) {
   return nn::stack_of({.layers = layers,
                        .dim = config.dim,
                        .feed_forward = config.feed_forward,
                        .heads = config.heads,
-                       .reads = reads,
+                       .cross_attention = cross_attention,
                        .norm = norm,
                        .dropout = config.dropout,
                        .attention_dropout = config.attention_dropout});

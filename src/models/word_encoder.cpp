@@ -45,7 +45,7 @@ WordEncoder::WordEncoder(nn::ParameterSet& set, const std::string& name, const W
     : config_(config),
       table_(&set.normal(name + ".embed_features.weight", {config.features, config.dim},
                          first_deviation / std::sqrt(static_cast<float>(config.dim)))),
-      stack_(set, name, stack_spec(config, config.layers, Reads::itself)) {}
+      stack_(set, name, stack_spec(config, config.layers, CrossAttention::without)) {}
 
 nn::Var WordEncoder::embed(nn::Context& context, const PaddedWords& words) const {
   // 1 / sqrt(n) for a word of n features: a long word is no louder than a short one at the start.

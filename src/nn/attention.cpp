@@ -11,8 +11,8 @@ namespace {
 
 using Start = ArgumentDeclaration::Start;
 
-std::int64_t size_or(std::int64_t size, std::int64_t otherwise) {
-  return size == 0 ? otherwise : size;
+std::int64_t size_or(std::int64_t size, std::int64_t fallback) {
+  return size == 0 ? fallback : size;
 }
 
 void expect(bool good, const char* argument, const std::string& expected, std::int64_t got) {

@@ -33,8 +33,8 @@ Var Embedding::operator()(Context& context, std::span<const std::int32_t> ids, f
   return autograd::embedding(context.use(*table), ids, factor);
 }
 
-Recurrent::Recurrent(ParameterSet& set, const std::string& name, autograd::Cell kind, std::int64_t in,
-                     std::int64_t hidden)
+RnnLayer::RnnLayer(ParameterSet& set, const std::string& name, autograd::Cell kind, std::int64_t in,
+                   std::int64_t hidden)
     : cell(kind) {
   const std::int64_t gates = autograd::gate_count(kind) * hidden;
   input.weight = &set.xavier(name + ".weight_ih", {gates, in});
@@ -43,13 +43,13 @@ Recurrent::Recurrent(ParameterSet& set, const std::string& name, autograd::Cell 
   bias = &set.constant(name + ".bias_hh", {gates}, 0.0f);
 }
 
-Var Recurrent::sequence(Context& context, const Var& x, autograd::Direction direction, const Var& initial,
-                        std::span<const std::int64_t> lengths) const {
+Var RnnLayer::sequence(Context& context, const Var& x, autograd::Direction direction, const Var& initial,
+                       std::span<const std::int64_t> lengths) const {
   return autograd::cell_sequence(cell, direction, input(context, x), initial, context.use(*weight),
                                  context.use(*bias), lengths);
 }
 
-Var Recurrent::step(Context& context, const Var& x, const Var& state) const {
+Var RnnLayer::step(Context& context, const Var& x, const Var& state) const {
   return autograd::cell_step(cell, input(context, x), state, context.use(*weight), context.use(*bias));
 }
 
@@ -65,21 +65,21 @@ void scale_score(std::initializer_list<Parameter*> matrices, std::int64_t dim) {
   }
 }
 
-void start_alike(ParameterSet& set) {
+void start_keys_as_queries(ParameterSet& set) {
   const std::string query = ".q_proj.weight";
   for (const Parameter& parameter : set.all()) {
     if (!parameter.name.ends_with(query)) continue;
     const std::string key = parameter.name.substr(0, parameter.name.size() - query.size()) + ".k_proj.weight";
     const Tensor& to = set.at(key).value;
     if (!(to.shape() == parameter.value.shape()))
-      throw InvalidArgument("start_alike", key,
+      throw InvalidArgument("start_keys_as_queries", key,
                             "the shape of the queries' projection, " + to_string(parameter.value.shape()),
                             to_string(to.shape()));
     std::copy_n(parameter.value.data<float>(), parameter.value.count(), to.data<float>());
   }
 }
 
-void start_passing(ParameterSet& set) {
+void start_values_as_identity(ParameterSet& set) {
   constexpr float kept = 0.3f;
   for (Parameter& parameter : set.all()) {
     if (!parameter.name.ends_with(".v_proj.weight") && !parameter.name.ends_with(".out_proj.weight"))

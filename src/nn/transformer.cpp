@@ -44,7 +44,7 @@ StackSpec stack_of(const TransformerOptions& options) {
                   .cross_norm = options.norm,
                   .mlp_norm = options.norm,
                   .dropout = options.dropout};
-  if (options.reads == TransformerOptions::Reads::memory) block.cross = attention;
+  if (options.cross_attention == TransformerOptions::CrossAttention::with) block.cross = attention;
   StackSpec spec = stack_of(options.dim, options.layers, block);
   spec.dropout = options.dropout;
   return spec;

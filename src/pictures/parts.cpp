@@ -41,8 +41,8 @@ double put_title(inspect::Drawing& drawing, const std::string& title) {
   return kMargin + kTitleHeight;
 }
 
-double base_line(double centre, double size) {
-  return centre + 0.36 * size;
+double base_line(double center, double size) {
+  return center + 0.36 * size;
 }
 
 double longest(const std::vector<std::string>& texts, double size, double limit) {

@@ -1,4 +1,4 @@
-// What several pictures have in common. Private to the room.
+// Helpers that several pictures share. Private to this directory.
 #pragma once
 
 #include <string>
@@ -17,14 +17,14 @@ struct Scale {
 };
 Scale scale_of(const std::vector<float>& weights);
 
-/// Where a weight stands on the ramp of its scale; NaN for one that is not finite.
+/// The position of a weight on the colour ramp of its scale; NaN for a weight that is not finite.
 double position_of(float weight, const Scale& scale);
 
-/// The title, if there is one, at the upper left corner inside the margins; gives the y below it.
+/// Adds the title, if there is one, at the upper left corner inside the margins. Returns the y below it.
 double put_title(inspect::Drawing& drawing, const std::string& title);
 
-/// The base line of text of `size` whose letters are in the middle of a line around `centre`.
-double base_line(double centre, double size);
+/// The base line of text of `size` that is vertically centred on `center`.
+double base_line(double center, double size);
 
 /// The width of the widest of these texts, at most `limit`.
 double longest(const std::vector<std::string>& texts, double size, double limit);

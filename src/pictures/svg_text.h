@@ -1,4 +1,4 @@
-// What Cairo's SVG lacks. Private to the room.
+// Adds to Cairo's SVG what it lacks. Private to this directory.
 #pragma once
 
 #include <string>
@@ -7,9 +7,8 @@
 
 namespace fovea::pictures {
 
-/// Cairo's SVG with the drawing's title and all its texts as <title> and <desc>, for whoever searches it or
-/// has it read aloud (the text itself is shapes), and with ids that count from 0, where Cairo counts on over
-/// the whole process.
+/// Cairo's SVG with the drawing's title and all its texts as <title> and <desc>, for searching and for screen
+/// readers: the text itself is shapes. Ids count from 0; Cairo's count through the whole process.
 std::string with_description(const std::string& svg, const inspect::Drawing& drawing);
 
 }  // namespace fovea::pictures

@@ -1,4 +1,4 @@
-// Text by Pango: how wide it is, and drawing it. Private to the room.
+// Text by Pango: how wide it is, and drawing it. Private to this directory.
 #pragma once
 
 #include <cairo.h>
@@ -10,7 +10,7 @@
 
 namespace fovea::pictures {
 
-/// What the letters of a size take above and below the base line, in units.
+/// How far letters reach above and below the base line, as a share of the size.
 inline constexpr double kAscent = 0.95, kDescent = 0.30;
 
 /// The width of a line of text; inspect::Measure.
@@ -20,7 +20,7 @@ double text_width(const std::string& text, double size, inspect::Weight weight =
 int line_count(const std::string& text, double size, double limit);
 double line_height(double size);
 
-/// Draws into `cairo`, whose source is the colour already. Characters that no font has are added to
+/// Draws into `cairo`, whose source must already be the colour. Adds characters that no font has to
 /// `uncovered`.
 void draw_text(cairo_t* cairo, const inspect::Text& text, std::set<char32_t>& uncovered);
 

@@ -1,4 +1,4 @@
-// Lines of a file that nobody vouches for, one at a time and in bounded memory; for this room only.
+// Reads lines of an untrusted file, one at a time and in bounded memory; for this directory only.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,12 @@ class LineReader {
  public:
   /// Throws FileError when `file` cannot be opened.
   LineReader(const std::filesystem::path& file, std::int64_t max_line_bytes);
-  /// Advances; false at the end of the file. A last line without a line break counts.
+  /// Reads the next line; false at the end of the file. A last line without a line break counts.
   bool next();
-  /// Without line break, CR before it, and the byte order mark of the file. Cut when too long.
+  /// The line without its line break, the CR before it, and the file's byte order mark. Cut if it is too
+  /// long.
   const std::string& line() const noexcept { return line_; }
-  /// The line, read as Latin-1 where it is no UTF-8: older collections and spreadsheets write that. Throws
+  /// The line, read as Latin-1 if it is not UTF-8: older collections and spreadsheets use Latin-1. Throws
   /// FileError if the line has another fault.
   std::string utf8_or_latin1() const;
   const std::filesystem::path& file() const noexcept { return file_; }

@@ -1,4 +1,4 @@
-// What SentencePiece trusts in a model file and should not.
+// Checks of a model file that SentencePiece itself does not make.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace fovea::text {
 
-/// Walks the protocol buffer of an `spm.model` and throws FileError unless it is well formed and its
-/// normalisation trie stays inside its own bytes: the library follows that trie without looking, so a damaged
-/// one reads anywhere.
+/// Walks the protocol buffer of an `spm.model`. Throws FileError unless it is well formed and its
+/// normalisation trie stays inside its own bytes. The library follows that trie without checks, so a damaged
+/// trie would read arbitrary memory.
 void check_sentencepiece_model(std::string_view bytes, const std::string& name);
 
 }  // namespace fovea::text

@@ -1,4 +1,4 @@
-// The two Unicode properties that BLEU depends on, as Python's str has them; for this room only.
+// The two Unicode properties that BLEU depends on, as Python's str has them; for this directory only.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// UTF-8 and blank-separated words, for this room only.
+// UTF-8 and blank-separated words, for this directory only.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace fovea::text {
 
 struct CodePoint {
   char32_t value = 0;
-  int bytes = 0;  ///< 0: the bytes at this place are no valid UTF-8
+  int bytes = 0;  ///< 0: the bytes at this place are not valid UTF-8
 };
 
 /// The code point at `text[at]` (`at` < size). Overlong forms, surrogates and values above U+10FFFF are
@@ -20,7 +20,7 @@ CodePoint decode_utf8(std::string_view text, std::size_t at);
 /// Offset of the first byte that is not valid UTF-8, or npos.
 std::size_t find_invalid_utf8(std::string_view text);
 void append_utf8(std::string& text, char32_t value);
-/// Latin-1's bytes are code points.
+/// Each byte of Latin-1 is the code point of that value.
 std::string latin1_to_utf8(std::string_view text);
 
 /// Words between blanks (space, tab, CR, LF, FF, VT), without empty ones.

@@ -1,5 +1,5 @@
-// Everything a training needs to go on as if it had not stopped, in one file, so that one rename makes it
-// whole.
+// The whole state of a training, in one file, so that one rename replaces it atomically. A training that
+// resumes from it continues as if it had never stopped.
 #pragma once
 
 #include <string>
@@ -19,14 +19,14 @@ struct TrainState {
   std::int64_t loss_tokens = 0;
   int without_improvement = 0;
   std::vector<Validation> curve;
-  bool validation_due = false;          ///< stopped inside a validation, which is to come first
+  bool validation_due = false;          ///< stopped inside a validation, which runs first after resuming
   std::vector<std::int64_t> snapshots;  ///< updates of the snapshots kept, oldest first
 };
 
 std::string checkpoint_path(const std::string& folder);
 std::string snapshot_path(const std::string& folder, std::int64_t update);
 
-/// `fingerprint` ties the checkpoint to model, data and options that must not change.
+/// `fingerprint` identifies the model, data and options, which must not change.
 void save_checkpoint(const std::string& folder, const TrainState& state, const std::string& fingerprint,
                      nn::ParameterSet& parameters, nn::Adam& adam);
 TrainState load_checkpoint(const std::string& folder, const std::string& fingerprint,

@@ -1,5 +1,5 @@
-// folder/training.json: learning curves for people and reports, and the options a training runs with, which a
-// resumed training is compared with.
+// folder/training.json: the learning curves, for people and reports, and the options of the training, with
+// which a resumed training is compared.
 #pragma once
 
 #include <map>
@@ -12,11 +12,10 @@ namespace fovea::train {
 
 /// Options by their names, as JSON text.
 struct TrainingRecord {
-  /// What decides the weights and which of them are the best: batches, data, seed, schedule, Adam, smoothing,
-  /// metric. A resumed training must have the same.
+  /// The options that decide the weights and which of them are best: batches, data, seed, schedule, Adam,
+  /// smoothing, metric. They must be the same in a resumed training.
   std::map<std::string, std::string> fixed;
-  /// When to stop, validate, save, and how many snapshots to average: a resumed training may have others, and
-  /// has its own.
+  /// When to stop, validate and save, and how many snapshots to average. A resumed training may change these.
   std::map<std::string, std::string> free;
 };
 
@@ -25,8 +24,9 @@ TrainingRecord record_of(const TrainOptions& options, std::uint64_t train_data, 
 
 void save_record(const std::string& folder, const TrainingRecord& record, const TrainState& state);
 
-/// Compares `record` with training.json in `folder`. Throws FileError if that cannot be read, or names each
-/// option of `fixed` that differs or that it lacks. Returns a line for each option of `free` that differs.
+/// Compares `record` with training.json in `folder`. Throws FileError if the file cannot be read. Throws it,
+/// with the names, if options of `fixed` differ or are missing. Returns one line for each option of `free`
+/// that differs.
 std::vector<std::string> check_record(const std::string& folder, const TrainingRecord& record);
 
 }  // namespace fovea::train

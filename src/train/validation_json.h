@@ -7,7 +7,7 @@
 
 namespace fovea::train {
 
-/// Values that are not finite, which JSON does not have, as text.
+/// Values that are not finite become text: JSON has no numbers for them.
 nlohmann::json to_json(const Validation& validation);
 
 }  // namespace fovea::train

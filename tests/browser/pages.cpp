@@ -20,11 +20,11 @@ AttentionMap shifted(const std::string& name, const std::vector<std::string>& ro
   const auto count = static_cast<double>(columns.size());
   for (int head = 0; head < heads; ++head) {
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      const double centre = std::fmod(static_cast<double>(r) + shift * (head + 1), count);
+      const double center = std::fmod(static_cast<double>(r) + shift * (head + 1), count);
       double sum = 0;
       std::vector<double> line;
       for (std::size_t c = 0; c < columns.size(); ++c) {
-        line.push_back(std::exp(-std::abs(static_cast<double>(c) - centre) * (1.0 + head)));
+        line.push_back(std::exp(-std::abs(static_cast<double>(c) - center) * (1.0 + head)));
         sum += line.back();
       }
       for (const double weight : line) map.weights.push_back(static_cast<float>(weight / sum));

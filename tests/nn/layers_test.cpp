@@ -70,7 +70,7 @@ TEST(Layers, RecurrentIsThePublishedCell) {
   for (const auto cell : {autograd::Cell::rnn, autograd::Cell::gru, autograd::Cell::lstm}) {
     const std::string name = std::to_string(static_cast<int>(cell));
     const std::int64_t gates = autograd::gate_count(cell), width = autograd::state_count(cell) * hidden;
-    const Recurrent layer(set, name, cell, in, hidden);
+    const RnnLayer layer(set, name, cell, in, hidden);
     layer.input.bias->value = set.normal(name + ".bi", {gates * hidden}, 1.0f).value;
     layer.bias->value = set.normal(name + ".bh", {gates * hidden}, 1.0f).value;
     const Tensor x = set.normal(name + ".x", {2, 3, in}, 1.0f).value;

@@ -93,7 +93,7 @@ TEST(MultiHeadAttention, KeysStartAsQueriesWhereAsked) {
   ParameterSet set(2);
   const MultiHeadAttention layer(set, "x", 12, {.num_query_heads = 3});
   const Tensor query = layer.query().weight->value.clone();
-  start_alike(set);
+  start_keys_as_queries(set);
   for (std::int64_t i = 0; i < query.count(); ++i) {
     EXPECT_EQ(layer.query().weight->value.data<float>()[i], query.data<float>()[i]);
     EXPECT_EQ(layer.key().weight->value.data<float>()[i], query.data<float>()[i]);
@@ -102,7 +102,7 @@ TEST(MultiHeadAttention, KeysStartAsQueriesWhereAsked) {
   ParameterSet unequal(3);  // keys of another width than queries
   unequal.xavier("y.q_proj.weight", {8, 64});
   unequal.xavier("y.k_proj.weight", {8, 4});
-  EXPECT_THROW(start_alike(unequal), InvalidArgument);
+  EXPECT_THROW(start_keys_as_queries(unequal), InvalidArgument);
 }
 
 // One row attended to by itself comes out nearly as it went in; queries and keys are left alone.
@@ -122,7 +122,7 @@ TEST(MultiHeadAttention, StartsPassing) {
     return product / std::sqrt(in_norm * out_norm);
   };
   EXPECT_LT(std::abs(cosine()), 0.5);
-  start_passing(set);
+  start_values_as_identity(set);
   EXPECT_GT(cosine(), 0.8);
   for (std::int64_t i = 0; i < query.count(); ++i)
     EXPECT_EQ(layer.query().weight->value.data<float>()[i], query.data<float>()[i]);

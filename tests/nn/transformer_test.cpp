@@ -15,20 +15,24 @@ constexpr std::int64_t kDim = 12, kRows = 9;
 
 struct Stacks : testing::TestWithParam<NormPlace> {
   ParameterSet set{3};
-  TransformerStack plain{set, "plain", options(TransformerOptions::Reads::itself)};
+  TransformerStack plain{set, "plain", options(TransformerOptions::CrossAttention::without)};
   TransformerStack rotary{set, "rotary", rotary_options()};
-  TransformerStack reading{set, "reading", options(TransformerOptions::Reads::memory)};
+  TransformerStack reading{set, "reading", options(TransformerOptions::CrossAttention::with)};
   Tensor x = set.normal("x", {2, kRows, kDim}, 1.0f).value;
   Tensor memory = set.normal("memory", {2, 5, kDim}, 1.0f).value;
   std::vector<std::int64_t> memory_lengths{5, 3};
   Context context;
 
-  static StackSpec options(TransformerOptions::Reads reads) {
-    return stack_of(
-        {.layers = 2, .dim = kDim, .feed_forward = 16, .heads = 3, .reads = reads, .norm = GetParam()});
+  static StackSpec options(TransformerOptions::CrossAttention cross_attention) {
+    return stack_of({.layers = 2,
+                     .dim = kDim,
+                     .feed_forward = 16,
+                     .heads = 3,
+                     .cross_attention = cross_attention,
+                     .norm = GetParam()});
   }
   static StackSpec rotary_options() {
-    StackSpec made = options(TransformerOptions::Reads::itself);
+    StackSpec made = options(TransformerOptions::CrossAttention::without);
     add_rotary(made, 2 * kRows);
     return made;
   }

@@ -1,6 +1,6 @@
-// Differentiable operations on f32 tensors; each op's backward stands beside its forward in src/autograd.
-// Shapes are checked at the door (InvalidArgument). Matrix products run on oneDNN, attention on the engine.
-// `...` is any leading shape, contiguous.
+// Differentiable operations on f32 tensors. Each op's backward stands beside its forward in src/autograd.
+// Every op checks the shapes of its arguments (InvalidArgument). Matrix products run on oneDNN, attention on
+// the engine. `...` is any leading shape, contiguous.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ Var multiply(const Var& a, const Var& b);  ///< same shape
 Var scale(const Var& x, float factor);
 Var tanh(const Var& x);
 Var sigmoid(const Var& x);
-/// Of the feed-forward parts of models.
+/// The activations of models' feed-forward parts.
 enum class Activation : std::uint8_t {
   relu,       ///< max(0, x)
   gelu,       ///< x·Φ(x), Φ the normal distribution function (Hendrycks and Gimpel 2016, arXiv 1606.08415)
-  gelu_tanh,  ///< ½x(1 + tanh(sqrt(2/π)(x + 0.044715x³))), which GPT-2, Gemma and T5 v1.1 call gelu too
+  gelu_tanh,  ///< ½x(1 + tanh(sqrt(2/π)(x + 0.044715x³))), also called gelu, in GPT-2, Gemma and T5 v1.1
   silu,       ///< x·σ(x) (Elfwing et al. 2017, arXiv 1702.03118), also called swish
   quick_gelu,  ///< x·σ(1.702x): CLIP
 };
@@ -36,8 +36,8 @@ inline Var relu(const Var& x) {
 }
 /// activation(gate) ∘ x, of one shape (Shazeer 2020, arXiv 2002.05202).
 Var gated(Activation activation, const Var& gate, const Var& x);
-/// Counter-based: element i is kept iff byte i of the Philox stream (seed, stream) says so; rate rounded to
-/// k/256 as in attention/dropout.h.
+/// Counter-based: byte i of the Philox stream (seed, stream) decides whether element i is kept. The rate is
+/// rounded to k/256 as in attention/dropout.h.
 Var dropout(const Var& x, float rate, std::uint64_t seed, std::uint64_t stream);
 
 // -- shape
@@ -46,21 +46,22 @@ Var concat(std::span<const Var> parts, int axis);
 Var slice(const Var& x, int axis, std::int64_t begin, std::int64_t length);
 /// x [B, T, D], index [B] -> [B, D]: row index[b] of entry b.
 Var gather_rows(const Var& x, std::span<const std::int64_t> index);
-/// x [B, T, D], index [B * count] -> [B, count, D]: rows index[b * count + i] of entry b, any of them more
-/// than once.
+/// x [B, T, D], index [B * count] -> [B, count, D]: rows index[b * count + i] of entry b; a row may occur
+/// more than once.
 Var gather_rows(const Var& x, std::span<const std::int64_t> index, std::int64_t count);
-/// a where mask[b] is 1, b where it is 0; a, b [B, ...], one mask entry a row.
+/// Row i of the result is that of a where mask[i] is 1, and that of b where mask[i] is 0; a, b [B, ...], mask
+/// [B].
 Var blend_rows(std::span<const float> mask, const Var& a, const Var& b);
 
 // -- reductions and products
 Var sum(const Var& x);  ///< of all elements: [1]
 enum class Pool : std::uint8_t { mean, max };
-/// x [B, T, D] -> [B, D]: over the first lengths[b] rows of entry b (none given: all T). A maximum passes its
-/// gradient to the first row that holds it. Throws InvalidArgument for a length outside [1, T].
+/// x [B, T, D] -> [B, D]: over the first lengths[b] rows of entry b; without `lengths` all T. The gradient of
+/// a maximum goes to the first row that has it. Throws InvalidArgument for a length outside [1, T].
 Var pool(Pool kind, const Var& x, std::span<const std::int64_t> lengths);
 /// a [B, M, D], b [B, N, D] -> [B, M, N]: ⟨a_m, b_n⟩ within each entry.
 Var inner_products(const Var& a, const Var& b);
-/// x [..., D] -> the same, each row divided by its Euclidean length (or by `epsilon` where that is more).
+/// x [..., D] -> the same, each row divided by its Euclidean length, or by `epsilon` if that is larger.
 Var normalize_rows(const Var& x, float epsilon = 1e-6f);
 
 // -- layers
@@ -68,23 +69,23 @@ Var normalize_rows(const Var& x, float epsilon = 1e-6f);
 Var linear(const Var& x, const Var& weight, const Var& bias);
 /// table [V, D], ids (each in [0, V)) -> [ids.size(), D], times `factor`.
 Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor = 1.0f);
-/// Σ of the rows of table [V, D] that ids names, each times its weight, over groups that stand one after the
-/// other in `ids`: group g has counts[g] of them (0: a row of zeros) -> [counts.size(), D]. A word as the sum
-/// of its parts: Bojanowski et al. 2017, arXiv 1607.04606. `weights` one an id, or none: 1 each.
+/// Weighted sums of rows of table [V, D] -> [counts.size(), D]. The groups stand one after the other in
+/// `ids`; group g has counts[g] ids (0: a row of zeros). `weights` has one number for each id; empty: 1 each.
+/// Use: a word as the sum of its parts (Bojanowski et al. 2017, arXiv 1607.04606).
 Var embedding_sums(const Var& table, std::span<const std::int32_t> ids, std::span<const std::int64_t> counts,
                    std::span<const float> weights = {});
 /// (x - mean) / sqrt(variance + epsilon) ∘ (gamma + gamma_offset) + beta over the last axis: x [..., D],
-/// gamma [D], beta [D] or empty (Ba et al. 2016, arXiv 1607.06450). An offset of 1 lets gamma start, and
-/// decay, at 0.
+/// gamma [D], beta [D] or empty (Ba et al. 2016, arXiv 1607.06450). With an offset of 1, gamma can start at 0
+/// and decay towards 0.
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon, float gamma_offset = 0.0f);
 /// x / sqrt(mean x² + epsilon) ∘ (gamma + gamma_offset) over the last axis: x [..., D], gamma [D] (Zhang and
 /// Sennrich 2019, arXiv 1910.07467). Gemma's gamma has an offset of 1.
 Var rms_norm(const Var& x, const Var& gamma, float epsilon, float gamma_offset = 0.0f);
 
-// -- recurrent. Gate inputs W x + b are computed for all steps at once with `linear` beforehand.
+// -- recurrent. The caller computes the gates' inputs W x + b for all steps at once, with `linear`.
 enum class Cell : std::uint8_t {
   rnn,  ///< h' = tanh(x + R h + b) (Elman 1990)
-  gru,  ///< gates reset, update, new; h' = (1-z) n + z h, n = tanh(x_n + r ∘ (R_n h + b_n)): Cho et al. 2014
+  gru,  ///< gates reset, update, new; h' = (1-z) n + z h, n = tanh(x_n + r ∘ (R_n h + b_n)): Cho et al. 2014,
         ///< in PyTorch's and cuDNN's form
   lstm  ///< gates input, forget, cell, output; c' = f ∘ c + i ∘ g, h' = o ∘ tanh(c') (Hochreiter and
         ///< Schmidhuber 1997, with the forget gate of Gers et al. 2000)
@@ -93,7 +94,7 @@ enum class Cell : std::uint8_t {
 constexpr int gate_count(Cell cell) noexcept {
   return cell == Cell::lstm ? 4 : cell == Cell::gru ? 3 : 1;
 }
-/// Elements of a cell's state, S, in units of H: an LSTM's is [h, c], of the others h alone.
+/// S, the size of a cell's state in units of H: an LSTM's state is [h, c], that of the others h alone.
 constexpr int state_count(Cell cell) noexcept {
   return cell == Cell::lstm ? 2 : 1;
 }
@@ -101,16 +102,16 @@ constexpr int state_count(Cell cell) noexcept {
 Var cell_step(Cell cell, const Var& gates, const Var& state, const Var& weight, const Var& bias);
 enum class Direction : std::uint8_t { forward, backward };
 /// All steps of a padded batch. gates [B, T, G*H], state [B, S*H] (empty: zeros) -> states [B, T, S*H]. Steps
-/// t >= lengths[b] copy the state unchanged (forward) or hold the initial state (backward direction, which
-/// starts at lengths[b]-1), and pass no gradient to gates.
+/// t >= lengths[b] copy the state unchanged (forward), or hold the initial state (backward direction, which
+/// starts at lengths[b]-1). They pass no gradient to `gates`.
 Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& state, const Var& weight,
                   const Var& bias, std::span<const std::int64_t> lengths);
-/// What a cell shows of its states [..., S*H] to other layers, h: [..., H].
-Var shown(Cell cell, const Var& states);
+/// The part h of a cell's states [..., S*H], which other layers read: [..., H].
+Var cell_output(Cell cell, const Var& states);
 
 // -- attention, on the engine
 /// An argument of a call by its full name (attention/argument.h): {"score.W", W}, {"mods[0].slope", slopes}.
-/// An empty Var is "not given". One that is recorded gets its gradient.
+/// An empty Var means "not given". A recorded Var gets its gradient.
 struct AttentionArgument {
   std::string name;
   Var value;
@@ -121,45 +122,47 @@ struct AttentionCall {
   std::int64_t num_kv_heads = 1;
   std::span<const std::int64_t> key_lengths = {};  ///< for KeyLengths{} in the mask
   std::int64_t query_offset = 0;
-  /// One a batch entry, in the place of query_offset, which then stays 0.
+  /// One for each batch entry. They replace query_offset, which then stays 0.
   std::span<const std::int64_t> query_offsets = {};
-  /// A packed batch (AttentionInputs in plan/plan.h): [entries + 1] each. B is then 1, Lq and Lk are the rows
-  /// of all entries. Its plan has the number of entries and the rows of the longest.
+  /// For a packed batch (AttentionInputs in plan/plan.h): [entries + 1] each. B is then 1, and Lq and Lk are
+  /// the rows of all entries. A plan has the number of entries as batch, and the rows of the longest entry.
   std::span<const std::int64_t> query_starts = {}, key_starts = {};
   std::uint64_t dropout_seed = 0;
-  std::uint64_t sample_seed = 0;                  ///< of HardSample and GumbelSample
+  std::uint64_t sample_seed = 0;                  ///< for HardSample and GumbelSample
   std::vector<AttentionArgument> arguments = {};  ///< of the spec, in f32
-  /// A plan made before, of f32, for a caller that calls often: `spec` is then not read. It serves this call
-  /// and its backward pass, so the call's sizes have to be within its shape.
+  /// An f32 plan that was made before, for a caller that calls often; `spec` is then not read. The plan
+  /// serves this call and its backward pass, so the call's sizes must be within the plan's shape.
   std::optional<AttentionPlan> plan = std::nullopt;
   Tensor* weights = nullptr;  ///< if given, receives [B, Hq, Lq, Lk]; of a packed batch Lk is the longest's
 };
 /// query [B, Lq, Hq*dq], key [B, Lk, Hkv*dk], value [B, Lk, Hkv*dv] -> [B, Lq, Hq*dv]: heads are strided
-/// views, nothing is transposed. Throws what make_plan and attend throw: for an argument that the spec does
-/// not have, or that is missing or of another shape.
+/// views, nothing is transposed. Throws what make_plan and attend throw: for an argument that is missing,
+/// that the spec does not have, or that has another shape.
 Var attention(const AttentionCall& call, const Var& query, const Var& key, const Var& value);
 
-/// The weights themselves (pointer networks, losses on alignments): [B, Hq, Lq, Lk], differentiable by query,
-/// key and arguments. Throws InvalidArgument for a spec with dropout.
+/// The weights themselves (pointer networks, losses on alignments): [B, Hq, Lq, Lk], differentiable with
+/// respect to query, key and arguments. Throws InvalidArgument for a spec with dropout.
 Var attention_weights(const AttentionCall& call, const Var& query, const Var& key);
 
-/// x [B, L, num_heads * dim] -> the same, the first elements of each head of row l turned as at position
-/// `first` + l (plan/rope.h). Throws InvalidArgument for positions that are not in the table.
+/// x [B, L, num_heads * dim] -> the same shape. The first elements of each head of row l are rotated for
+/// position `first` + l (plan/rope.h). Throws InvalidArgument for positions that are not in the table.
 Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::int64_t first = 0);
 /// The same with a `first` for each of the B batch entries.
 Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::span<const std::int64_t> first);
-/// Of a packed batch, x [1, L, num_heads * dim] with starts [entries + 1]: row starts[e] + l is turned as at
-/// first[e] + l. Throws InvalidArgument too for starts that do not ascend from 0 to L, and for another count.
+/// The same for a packed batch: x [1, L, num_heads * dim], starts [entries + 1]. Row starts[e] + l is rotated
+/// for position first[e] + l. Also throws InvalidArgument for starts that do not ascend from 0 to L, and
+/// unless first has one number for each entry.
 Var rotate_packed(const Var& x, const RopeTable& table, std::int64_t num_heads,
                   std::span<const std::int64_t> starts, std::span<const std::int64_t> first);
 
-// -- losses. Each is reduction.scale · Σ_n reduction.weights[n] · loss_n over its terms, [1]: a mean is a
-// scale of 1/n.
+// -- losses. Each loss is reduction.scale · Σ_n reduction.weights[n] · loss_n over its terms, [1]. A scale of
+// 1/n gives a mean.
 struct Reduction {
-  std::span<const float> weights = {};  ///< one a term, of any sign (REINFORCE's advantage); none: 1 each
+  std::span<const float> weights =
+      {};  ///< one for each term, of any sign (REINFORCE's advantage); empty: 1 each
   float scale = 1.0f;
 };
-/// Of a loss over rows with targets. Weights and scale have no part in it.
+/// Statistics of a loss over rows with targets. Weights and scale do not enter them.
 struct CrossEntropyStats {
   double loss = 0.0;            ///< sum over tokens of the (smoothed) loss, nats
   double log_likelihood = 0.0;  ///< sum over tokens of log p(target), nats: perplexity = exp(-mean)
@@ -167,9 +170,9 @@ struct CrossEntropyStats {
   std::int64_t correct = 0;     ///< tokens whose argmax is the target
 };
 /// The terms are the rows whose target >= 0; loss_n is the label-smoothed cross-entropy of softmax(x Wᵀ + b).
-/// The logits [N, V] are never whole in memory: chunks of rows are computed, and their gradients at once. x
-/// [N, D], weight [V, D], bias [V] or empty, targets [N] (-1: ignored). Smoothing: (1-ε) on the target, ε/V
-/// on every class (Szegedy et al. 2016).
+/// The logits [N, V] never stand whole in memory: they are computed in chunks of rows, each with its
+/// gradients. x [N, D], weight [V, D], bias [V] or empty, targets [N] (-1: ignored). Smoothing: (1-ε) on the
+/// target, ε/V on every class (Szegedy et al. 2016).
 Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
                          std::span<const std::int32_t> targets, float smoothing = 0.0f,
                          const Reduction& reduction = {}, CrossEntropyStats* stats = nullptr);
@@ -183,7 +186,7 @@ Var negative_log_likelihood(const Var& probabilities, std::span<const std::int32
 /// The terms are the elements of x; loss_n = (x_n - target_n)². target has x's shape.
 Var squared_error(const Var& x, const Tensor& target, const Reduction& reduction = {});
 
-/// The first of the largest elements of each row of `rows` [N, V].
+/// The index of the largest element of each row of `rows` [N, V]; the first of equals.
 std::vector<std::int32_t> argmax_rows(const Tensor& rows);
 /// log softmax of each row of `logits` [N, V], in place; for decoding, not recorded.
 void log_softmax_rows(Tensor& logits);

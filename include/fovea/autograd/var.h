@@ -1,6 +1,6 @@
-// Reverse-mode differentiation over tensors. A Var is a Tensor and, while training, a node of the tape that
-// made it. An op records itself only if one of its inputs has a node: a model without a tape runs the same
-// forward code with nothing recorded.
+// Reverse-mode differentiation over tensors. A Var is a Tensor plus, while training, a node of the tape. An
+// op records itself only if one of its inputs has a node. A model without a tape runs the same forward code
+// and records nothing.
 #pragma once
 
 #include <deque>
@@ -15,10 +15,10 @@ namespace fovea::autograd {
 
 class Tape;
 
-/// One recorded value: where its gradient is gathered, and how to pass it on.
+/// One recorded value: the sum of its gradient, and the function that passes it on.
 struct Node {
   Tape* tape = nullptr;
-  Tensor gradient;                                       ///< empty until the first contribution
+  Tensor gradient;                                       ///< empty until something is added
   std::function<void(const Tensor& gradient)> backward;  ///< adds to the gradients of the op's inputs
 };
 
@@ -45,20 +45,21 @@ struct Parameter {
   std::string name;
   Tensor value;
   Tensor gradient;  ///< same shape; zero between steps
-  /// The optimiser treats the parameter as this factor times a hidden one that learns at the full rate, so
-  /// the parameter learns this many times as fast. Not saved: the model that declares the parameter sets it.
+  /// The parameter learns this many times as fast: the optimiser treats it as this factor times a hidden
+  /// parameter that learns at the full rate. Not saved: the model that declares the parameter sets it.
   float rate_factor = 1.0f;
 };
 
-/// Owns the nodes of one forward pass, in the order they were made. Not thread-safe: one tape a thread.
+/// Owns the nodes of one forward pass, in the order they were made. Not thread-safe: each thread needs its
+/// own tape.
 class Tape {
  public:
-  /// The parameter as a recorded value; backward adds to parameter.gradient. One node for repeated uses.
+  /// The parameter as a recorded value; backward adds to parameter.gradient. Repeated uses share one node.
   Var use(Parameter& parameter);
   /// A new node for an op's result.
   Node* record(std::function<void(const Tensor&)> backward);
-  /// d loss / d everything; `loss` holds one element and was recorded here. Nodes are released as they are
-  /// passed.
+  /// Computes d loss / d x for every recorded x. `loss` holds one element and was recorded on this tape. Each
+  /// node is released once its gradient has been passed on.
   void backward(const Var& loss);
   void clear();
 
@@ -67,11 +68,11 @@ class Tape {
   std::deque<std::pair<Parameter*, Node*>> parameters_;
 };
 
-/// Adds `contribution` (same element count) to the gradient of `var`; no effect where var is not recorded.
-/// Takes the tensor over when it is the first, so it must not be shared with anybody who writes to it.
+/// Adds `contribution` (same element count) to the gradient of `var`; no effect if `var` is not recorded. The
+/// first contribution becomes the gradient without a copy, so nobody else may write to that tensor.
 void accumulate(const Var& var, Tensor contribution);
 
-/// The gradient buffer of `var`, zero-filled on first use, to add to in place. Requires var.recorded().
+/// The gradient buffer of `var`, zero-filled on first use, for adding in place. Requires var.recorded().
 Tensor& gradient_of(const Var& var);
 
 }  // namespace fovea::autograd

@@ -1,4 +1,4 @@
-// Whole files in and out.
+// Reads and writes whole files.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@ namespace fovea::files {
 /// read or is larger than `limit` bytes; nothing is allocated then.
 std::string read_file(const std::filesystem::path& path, std::size_t limit);
 
-/// Writes `path`.partial, syncs it and renames it, so that a crash leaves the old file or the new one. A link
-/// stays, and what it leads to is written so. What is no file, such as a pipe or /dev/stdout, is written in
-/// place. Throws FileError.
+/// Writes `path`.partial, syncs it and renames it, so that a crash leaves the old file or the new one. Of a
+/// link the target is written in this way, and the link stays. A pipe or a device such as /dev/stdout is
+/// written directly. Throws FileError.
 void write_file(const std::filesystem::path& path, std::string_view bytes);
-/// The same for pieces that follow each other in the file.
+/// The same for consecutive pieces of the file.
 void write_file(const std::filesystem::path& path, std::span<const std::string_view> pieces);
 
 }  // namespace fovea::files

@@ -7,10 +7,10 @@
 
 namespace fovea::files {
 
-/// Throws FileError naming what is wrong and where: another dtype, Fortran order, a size that does not fit
-/// the file.
+/// Throws FileError with the fault and its place: another dtype, Fortran order, a size that does not fit the
+/// file.
 Tensor read_npy(const std::filesystem::path& path);
-/// F32 and f64, else throws InvalidArgument. Written as write_file does. Throws FileError.
+/// Writes f32 and f64 as write_file does. Throws InvalidArgument for other dtypes, and FileError.
 void write_npy(const std::filesystem::path& path, const Tensor& tensor);
 
 }  // namespace fovea::files

@@ -1,6 +1,6 @@
-// From a weight to a colour. Both ramps have lightness linear in OKLab, so that equal steps of weight look
-// equal, also in grey print and to the colour-blind; zero sinks into the ground, because most attention
-// weights are almost zero.
+// From a weight to a colour. The lightness of both colour ramps is linear in OKLab. Equal steps of weight
+// therefore look equal, also in grey print and to the colour-blind. Zero has the background's colour, because
+// most attention weights are almost zero.
 #pragma once
 
 #include <array>
@@ -13,23 +13,23 @@ struct Rgb {
   friend bool operator==(const Rgb&, const Rgb&) = default;
 };
 
-/// The two grounds that everything is drawn on.
+/// The background: everything can be drawn on either.
 enum class Theme { light, dark };
 
-/// The colour of `position` in [0, 1] (clamped; NaN gives not_finite_colour): from the ground's own tone,
-/// through green, teal and blue, to deep indigo on a light ground and bright yellow on a dark one.
+/// The colour of `position` in [0, 1] (clamped; NaN gives not_finite_colour). The ramp goes from the
+/// background's colour through green, teal and blue, to deep indigo on light and to bright yellow on dark.
 Rgb colour_of(double position, Theme theme);
 
-/// The colour of curve, bar series or head `index` >= 0: Okabe and Ito's palette and six more hues, darkened
-/// on a light ground and lightened on a dark one until text in the colour stays readable (contrast 4.5 and
-/// more on the paper). From the thirteenth on they repeat.
+/// The colour of curve, bar series or head `index` >= 0: Okabe and Ito's palette and six more hues. They are
+/// darkened on light and lightened on dark until text in the colour is readable (contrast of at least 4.5
+/// with the background). From the thirteenth on they repeat.
 Rgb series_colour(int index, Theme theme);
 inline constexpr int kSeriesColours = 12;
 
 /// 256 equal steps of colour_of.
 std::array<Rgb, 256> colour_table(Theme theme);
 
-/// What NaN and infinity are painted with; on neither ramp.
+/// The colour of NaN and infinity; it is on neither ramp.
 inline constexpr Rgb not_finite_colour{213, 94, 0};
 
 }  // namespace fovea::inspect

@@ -1,4 +1,5 @@
-// What can be looked at, as plain data: train and the command fill these, every way of drawing reads them.
+// Attention weights with their labels, as plain data. train and the command fill these structs; everything
+// that draws reads them.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +16,9 @@ namespace fovea::inspect {
 struct AttentionMap {
   std::string name;                       ///< "encoder.self layer 1"
   int layer = 0;                          ///< counted from 0
-  std::vector<std::string> query_tokens;  ///< one a row: who looks
-  std::vector<std::string> key_tokens;    ///< one a column: who is looked at; any length, not the rows'
+  std::vector<std::string> query_tokens;  ///< one for each row: who looks
+  std::vector<std::string>
+      key_tokens;  ///< one for each column: what is looked at; need not be as many as rows
   int heads = 1;
   std::vector<float> weights;  ///< [heads, rows, columns]; NaN and infinity are shown as such
 
@@ -26,15 +28,15 @@ struct AttentionMap {
 
 /// Which source word a target word was translated from: one matrix, words against words.
 struct AlignmentMatrix {
-  std::vector<std::string> target_tokens;  ///< one a row
-  std::vector<std::string> source_tokens;  ///< one a column
+  std::vector<std::string> target_tokens;  ///< one for each row
+  std::vector<std::string> source_tokens;  ///< one for each column
   std::vector<float> weights;              ///< [rows, columns]
 
   std::size_t rows() const noexcept { return target_tokens.size(); }
   std::size_t columns() const noexcept { return source_tokens.size(); }
 };
 
-/// One sentence seen through one model.
+/// The attention of one model for one sentence.
 struct InspectPage {
   std::string title;
   std::string source = {};  ///< the sentence that was read; may be empty
@@ -54,12 +56,12 @@ AlignmentMatrix head_of(const AttentionMap& map, int head);
 /// The mean over the heads; a NaN in any head stays a NaN.
 AlignmentMatrix mean_over_heads(const AttentionMap& map);
 
-/// What query `query` of entry `entry` gives to the first `keys` keys, the mean over the heads. `weights`
-/// [B, heads, Lq, Lk], f32, as attention returns them. Throws InvalidArgument for a place outside.
+/// The weights of query `query` of entry `entry` on the first `keys` keys, averaged over the heads. `weights`
+/// is [B, heads, Lq, Lk], f32, as attention returns them. Throws InvalidArgument for an index out of range.
 std::vector<float> attended_by(ConstTensorView weights, std::int64_t entry, std::int64_t query,
                                std::int64_t keys);
 
-/// An alignment as a map of one head, so that it can stand on a page.
+/// An alignment as a map of one head, for use in an InspectPage.
 AttentionMap as_map(const AlignmentMatrix& alignment, std::string name = "alignment");
 
 }  // namespace fovea::inspect

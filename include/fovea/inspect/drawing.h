@@ -1,5 +1,5 @@
-// A picture as plain data: what stands where, in colours that a theme decides. The same drawing becomes PNG,
-// SVG or PDF (fovea/pictures/render.h), light or dark; a chart also becomes SVG inside a page.
+// A picture as plain data: items, their places, and colours that a theme decides. The same drawing becomes
+// PNG, SVG or PDF (fovea/pictures/render.h), light or dark. A chart also becomes SVG inside a page.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace fovea::inspect {
 
-/// A place, or one value of a curve. In a drawing: units of 1/96 inch from the upper left corner, y
-/// downwards.
+/// A point of a drawing, in units of 1/96 inch from the upper left corner, y downwards; or one value of a
+/// curve.
 struct Point {
   double x = 0, y = 0;
 };
 
-/// What a colour is for; each theme has its own for it.
+/// What a colour is used for; each theme has its own colour for it.
 enum class Tone { paper, ink, quiet, line, accent };
 
 /// colour_of(position, theme): the colour of a weight.
@@ -67,8 +67,8 @@ enum class Direction { right, up };
 enum class Weight { normal, bold };
 enum class Overflow { ellipsis, wrap };
 
-/// Text in any script. (x, y) is where its base line starts, has its middle or ends, by `anchor`; a text
-/// whose `direction` is up is turned by 90 degrees around that point.
+/// Text in any script. (x, y) is the start, middle or end of its base line, by `anchor`. A text whose
+/// `direction` is up is rotated by 90 degrees around that point.
 struct Text {
   double x = 0, y = 0;
   std::string text;
@@ -81,8 +81,8 @@ struct Text {
   Overflow overflow = Overflow::ellipsis;
 };
 
-/// A matrix of weights: square cells of side `cell`, its colour the ramp's at `positions[row * columns +
-/// column]` (NaN: not_finite_colour), `gap` of each cell's side left open.
+/// A matrix of weights as square cells of side `cell`. A cell's colour is the ramp's at `positions[row *
+/// columns + column]` (NaN: not_finite_colour). `gap` of each cell's side is left empty.
 struct Grid {
   double x = 0, y = 0, cell = 1, gap = 0;
   int rows = 0, columns = 0;
@@ -107,7 +107,7 @@ struct Panel {
 
 struct Drawing {
   double width = 0, height = 0;  ///< the paper
-  std::string title = {};        ///< for whoever has the picture read aloud
+  std::string title = {};        ///< read aloud by screen readers
   std::vector<Item> items = {};  ///< in order: a later one covers an earlier one
   std::vector<Panel> panels = {};
 };

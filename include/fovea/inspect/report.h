@@ -11,7 +11,7 @@
 namespace fovea::inspect {
 
 struct Curve {
-  std::string name;  ///< written at the curve's end; equal names get equal colours throughout the report
+  std::string name;  ///< written at the curve's end; equal names have equal colours throughout the report
   std::vector<Point> points;
 };
 
@@ -23,10 +23,10 @@ struct LineChart {
 
 struct BarSeries {
   std::string name;
-  std::vector<double> values;  ///< one a bucket; NaN where there is none
+  std::vector<double> values;  ///< one for each bucket; NaN if it has none
 };
 
-/// Bars in groups: BLEU by sentence length, one series a model.
+/// Bars in groups, such as BLEU by sentence length, with one series for each model.
 struct BarChart {
   std::string title, x_label, y_label;
   std::vector<std::string> buckets;
@@ -36,7 +36,7 @@ struct BarChart {
 struct Table {
   std::string caption;
   std::vector<std::string> header;
-  std::vector<std::vector<std::string>> rows;  ///< a column whose cells read as numbers is set flush right
+  std::vector<std::vector<std::string>> rows;  ///< a column of numbers is aligned right
 };
 
 struct ReportData {
@@ -48,8 +48,8 @@ struct ReportData {
   std::vector<InspectPage> pages;
 };
 
-/// The report as text. Throws InvalidArgument if a map's sizes disagree or a series has not one value a
-/// bucket.
+/// The report as text. Throws InvalidArgument if a map's sizes disagree or a series does not have one value
+/// for each bucket.
 std::string render_report(const ReportData& report, const HtmlOptions& options = {});
 
 /// Writes render_report. Throws FileError if the file cannot be written.

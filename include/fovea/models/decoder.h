@@ -1,6 +1,6 @@
-// A decoder alone: token ids that are written one after the other, each having seen those before it and a
-// memory, whatever made it: an image's patches, an encoder's words, both (the right half of Vaswani et al.
-// 2017, with pre-norm and sinusoidal positions).
+// A decoder that writes token ids one after the other. Each id depends on those before it and on a memory,
+// such as the patches of an image, the words of an encoder, or both. It is the right half of Vaswani et al.
+// 2017, with pre-norm and sinusoidal positions.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +17,26 @@ struct DecoderConfig {
   std::int64_t vocabulary = 0;
   std::int64_t dim = 64, feed_forward = 128, heads = 4, layers = 2;
   float dropout = 0.0f, attention_dropout = 0.0f;
-  /// Share of the ids before each that are hidden while training, put as `unknown`: who cannot rely on what
-  /// was said must look at what is there (Bowman et al. 2016, arXiv 1511.06349, section 3.1).
+  /// Share of the previous ids that are replaced by `unknown` while training. A decoder that cannot rely on
+  /// what it wrote has to look at the memory (Bowman et al. 2016, arXiv 1511.06349, section 3.1).
   float word_dropout = 0.0f;
   float smoothing = 0.0f;                        ///< of the loss: autograd::linear_cross_entropy
-  std::int32_t unknown = 1, begin = 2, end = 3;  ///< ids that stand before the first and after the last
+  std::int32_t unknown = 1, begin = 2, end = 3;  ///< `begin` stands before the first id, `end` after the last
 };
 
-/// What a decoder reads: rows [B, M, dim], of which entry b has lengths[b] (none given: all).
+/// What a decoder attends to: rows [B, M, dim]. Entry b has lengths[b] rows; without `lengths` all M.
 struct DecoderMemory {
   nn::Var rows;
   std::span<const std::int64_t> lengths = {};
 };
 
-/// Sequences that a decoder wrote, one an entry of the memory.
+/// Sequences that a decoder wrote, one for each entry of the memory.
 struct Written {
   std::vector<std::vector<std::int32_t>> ids;  ///< without `end`
-  /// One a layer, [B, steps, M]: how much of each row of the memory was read to write an id, the mean of the
-  /// heads. The step after an entry's last id is the one that wrote `end`.
+  /// One tensor for each layer, [B, steps, M]: the attention weights on the rows of the memory when an id was
+  /// written, averaged over the heads. The step after an entry's last id is the one that wrote `end`.
   std::vector<Tensor> read;
-  /// The M weights of `layer` with which ids[entry][step] was written.
+  /// The M weights of `layer` when ids[entry][step] was written.
   std::span<const float> row(std::size_t layer, std::size_t entry, std::size_t step) const;
 };
 
@@ -45,12 +45,12 @@ class Decoder {
   Decoder() = default;
   Decoder(nn::ParameterSet& set, const std::string& name, const DecoderConfig& config);
 
-  /// Mean cross-entropy, nats a token, of sequences without `begin` and `end`, given all ids before each:
-  /// [1]. Throws InvalidArgument unless there is one sequence an entry of the memory.
+  /// Mean cross-entropy in nats per token, each id given all ids before it: [1]. `sequences` are without
+  /// `begin` and `end`. Throws InvalidArgument unless there is one sequence for each entry of the memory.
   nn::Var loss(nn::Context& context, std::span<const std::vector<std::int32_t>> sequences,
                const DecoderMemory& memory, autograd::CrossEntropyStats* stats = nullptr) const;
   /// The likeliest next id until `end`, at most `longest` of them. Reuse::off computes all rows again for
-  /// every id, the memory's keys and values too: the same ids, and what keeping them gains.
+  /// every id, the memory's keys and values too. It gives the same ids, and shows what the cache gains.
   Written greedy(const DecoderMemory& memory, std::int64_t longest, Reuse reuse = Reuse::on) const;
 
  private:

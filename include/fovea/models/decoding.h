@@ -21,7 +21,7 @@ struct DecodeOptions {
   /// Longest output: factor · source length + extra.
   double length_factor = 2.0;
   std::int64_t length_extra = 10;
-  /// Exactly so many steps, EOS never chosen: for measurement. 0: off.
+  /// For measurements: exactly this many steps, in which EOS is never chosen. 0: off.
   std::int64_t exact_length = 0;
   int n_best = 1;
   Reuse reuse = Reuse::on;
@@ -31,9 +31,9 @@ struct DecodeOptions {
 struct Hypothesis {
   std::vector<std::int32_t> ids;  ///< without BOS and EOS
   double log_probability = 0.0;
-  double score = 0.0;  ///< log_probability / length^normalize
-  std::vector<std::vector<float>>
-      alignment;  ///< one row a token (EOS last, if it was written): weights over the source, EOS included
+  double score = 0.0;                         ///< log_probability / length^normalize
+  std::vector<std::vector<float>> alignment;  ///< one row for each token (EOS last, if it was written):
+                                              ///< weights over the source, EOS included
 };
 
 struct DecodeStats {
@@ -41,8 +41,8 @@ struct DecodeStats {
   std::int64_t peak_state_bytes = 0;
 };
 
-/// For each source (ids without EOS, not empty) its n_best hypotheses, best first. All sources form one
-/// batch.
+/// The n_best hypotheses of each source, best first. Sources are ids without EOS, not empty. All of them form
+/// one batch.
 std::vector<std::vector<Hypothesis>> decode(SequenceToSequence& model,
                                             const std::vector<std::vector<std::int32_t>>& sources,
                                             const DecodeOptions& options, DecodeStats* stats = nullptr);

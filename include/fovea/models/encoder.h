@@ -1,6 +1,6 @@
-// An encoder alone: token ids to one vector a token, each having seen all others (BERT's shape: Devlin et al.
-// 2019, arXiv 1810.04805, with sinusoidal positions and pre-norm). What is done with the vectors, a class for
-// the sequence, a tag for each, a score between two, is a layer or two on top.
+// An encoder from token ids to one vector for each token; each vector depends on all tokens. The architecture
+// is BERT's (Devlin et al. 2019, arXiv 1810.04805), with sinusoidal positions and pre-norm. A class for the
+// sequence, a tag for each token or a score between two sequences takes one or two layers on top.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace fovea::models {
 
-/// Sequences of ids side by side, the shorter ones filled up with `pad`.
+/// A batch of sequences of ids, the shorter ones filled up with `pad`.
 struct Padded {
   std::int64_t size = 0, length = 0;
   std::vector<std::int32_t> ids;      ///< [size, length]
@@ -35,7 +35,7 @@ class Encoder {
   /// TransformerStack::Call.
   nn::Var operator()(nn::Context& context, const Padded& tokens,
                      const std::function<Tensor*(std::string_view, std::size_t)>& weights = {}) const;
-  /// Embeddings and positions alone, [size, length, dim]: for sequences that go on into a stack of one's own.
+  /// Embeddings and positions alone, [size, length, dim]: the input for a stack of the caller's own.
   nn::Var embed(nn::Context& context, const Padded& tokens) const;
   const nn::TransformerStack& stack() const noexcept { return stack_; }
 

@@ -1,5 +1,6 @@
-// RNN sequence to sequence, without attention (Cho et al. 2014, arXiv 1406.1078; Sutskever et al. 2014, arXiv
-// 1409.3215) and with it (Bahdanau et al. 2015, arXiv 1409.0473; Luong et al. 2015, arXiv 1508.04025).
+// Sequence-to-sequence models of recurrent cells. Without attention: Cho et al. 2014 (arXiv 1406.1078),
+// Sutskever et al. 2014 (arXiv 1409.3215). With it: Bahdanau et al. 2015 (arXiv 1409.0473), Luong et al. 2015
+// (arXiv 1508.04025).
 #pragma once
 
 #include "fovea/models/sequence_to_sequence.h"
@@ -7,8 +8,8 @@
 namespace fovea::models {
 
 enum class RnnAttention : std::uint8_t { none, additive, dot, scaled_dot, general, low_rank };
-/// The query: the decoder's state before the step, s_{t-1}, whose context the step reads (Bahdanau), or after
-/// it, s_t, whose context joins the output (Luong).
+/// Which state of the decoder is the query. `before`: s_{t-1}, and the step reads the resulting context
+/// (Bahdanau). `after`: s_t, and the context joins the output (Luong).
 enum class QueryState : std::uint8_t { before, after };
 /// The values: the encoder's states, or a learned projection of them.
 enum class ValueKind : std::uint8_t { states, projection };

@@ -1,6 +1,6 @@
-// A model that reads one sequence and writes another. Token ids only: text is another room's business. A
-// model is defined once: `hidden` is its forward for training, validation and inspection, `start` and `step`
-// run the same layers one token at a time and keep what they computed.
+// A model that reads one sequence and writes another. It handles token ids only; text is in fovea/text.
+// `hidden` is the model's forward for training, validation and inspection. `start` and `advance` run the same
+// layers one token at a time and keep what they computed.
 #pragma once
 
 #include <cstdint>
@@ -23,33 +23,33 @@ struct Batch {
   std::vector<std::int64_t> target_lengths;  ///< [size], each at least 1
 };
 
-/// Attention weights of one place of a model.
+/// Attention weights of one attention of a model.
 struct CapturedWeights {
   std::string name;  ///< "decoder.cross layer 2"
   int layer = 0;
   Tensor weights;  ///< [batch, heads, query_len, key_len]
 };
-/// What a forward leaves of its weights.
+/// Receives the attention weights of a forward.
 struct Capture : std::vector<CapturedWeights> {
   enum class Scope : std::uint8_t { every_layer, alignment };  ///< `alignment`: only what alignment_of reads
   Scope scope = Scope::every_layer;
 };
 
-/// What a decoder has computed so far for a set of rows (hypotheses).
+/// What a decoder has computed so far; one row for each hypothesis.
 class DecoderState {
  public:
   virtual ~DecoderState() = default;
   virtual std::unique_ptr<DecoderState> clone() const = 0;
   /// Bytes of keys, values and recurrent states kept from step to step.
   virtual std::int64_t bytes() const = 0;
-  /// Row i of the result is row index[i] of now; fewer or more rows are allowed. Throws InvalidArgument for
-  /// an index outside [0, rows).
+  /// Makes row index[i] the new row i; the result may have fewer or more rows. Throws InvalidArgument for an
+  /// index outside [0, rows).
   virtual void reorder(std::span<const std::int64_t> index) = 0;
 
   std::int64_t rows = 0;
   std::int64_t steps = 0;
   std::int64_t source_len = 0;
-  std::vector<std::int64_t> source_lengths;  ///< one a row
+  std::vector<std::int64_t> source_lengths;  ///< one for each row
   Tensor alignment;                          ///< [rows, source_len] of the last step; empty without attention
   std::int64_t score_evaluations = 0;        ///< query-key pairs scored so far, encoder included
 };
@@ -69,8 +69,8 @@ class SequenceToSequence {
   virtual std::int64_t vocabulary() const = 0;
   virtual bool attends() const = 0;
 
-  /// What the output layer reads: [size * target_len, dim]. With `capture`, the weights of every layer and
-  /// head (or of its scope). `evaluations`, if given, is increased by the query-key pairs scored.
+  /// The input of the output layer: [size * target_len, dim]. `capture`, if given, receives the attention
+  /// weights of its scope. `evaluations`, if given, is increased by the number of query-key pairs scored.
   virtual nn::Var hidden(nn::Context& context, const Batch& batch, Capture* capture,
                          std::int64_t* evaluations) = 0;
   virtual nn::Var output_weight(nn::Context& context) = 0;
@@ -79,13 +79,13 @@ class SequenceToSequence {
   /// Encodes `source` [rows, source_len] and keeps what decoding needs.
   virtual std::unique_ptr<DecoderState> start(std::span<const std::int32_t> source, std::int64_t source_len,
                                               std::span<const std::int64_t> lengths) = 0;
-  /// One token further: previous [rows] -> what the output layer reads, [rows, dim].
+  /// Advances by one token: previous [rows] -> the input of the output layer, [rows, dim].
   virtual nn::Var advance(DecoderState& state, std::span<const std::int32_t> previous) = 0;
 
-  /// Σ smoothed cross-entropy over the batch's target tokens, times options.scale: [1].
+  /// Sum of the smoothed cross-entropies of the batch's target tokens, times options.scale: [1].
   nn::Var loss(nn::Context& context, const Batch& batch, const LossOptions& options,
                autograd::CrossEntropyStats* stats);
-  /// log p(next | ...) of every class: [rows, vocabulary].
+  /// log p(next token | ...) over the vocabulary: [rows, vocabulary].
   Tensor log_probabilities(const nn::Var& hidden);
 
  protected:
@@ -95,12 +95,12 @@ class SequenceToSequence {
   std::unique_ptr<nn::ParameterSet> parameters_;
 };
 
-/// A model from the text of a config.json, freshly initialised from `seed`. Throws InvalidArgument for what
-/// it does not know.
+/// A model from the text of a config.json, freshly initialised from `seed`. Throws InvalidArgument for an
+/// unknown key, value or model type.
 std::unique_ptr<SequenceToSequence> make_model(const std::string& config, std::uint64_t seed);
 
-/// The cross-attention that serves as alignment, [size, target_len, source_len]: the only one of an RNN; the
-/// mean of the heads of a Transformer's alignment layer. Empty without attention.
+/// The cross-attention that serves as alignment, [size, target_len, source_len]. For an RNN it is its only
+/// attention, for a Transformer the mean over the heads of its alignment layer. Empty without attention.
 Tensor alignment_of(const Capture& capture, const SequenceToSequence& model);
 
 }  // namespace fovea::models

@@ -15,28 +15,29 @@ struct TransformerConfig {
   std::int64_t heads = 4;
   std::int64_t encoder_layers = 4, decoder_layers = 4;
   NormPlace norm = NormPlace::post;
-  /// Where rows get their positions from: sines added to the words; or, in the attention of each sequence to
-  /// itself, turned queries and keys (Su et al. 2021, arXiv 2104.09864), ALiBi with learned slopes (Press et
-  /// al. 2022, arXiv 2108.12409; by the absolute distance in the encoder, which sees both sides), or T5's
-  /// relative bias, a table for all layers of a side (Raffel et al. 2020, arXiv 1910.10683).
+  /// How positions enter. `sinusoidal` adds sines to the embeddings; the others act in self-attention.
+  /// `rotary` rotates queries and keys (Su et al. 2021, arXiv 2104.09864). `alibi` is ALiBi with learned
+  /// slopes (Press et al. 2022, arXiv 2108.12409), by the absolute distance in the encoder, which sees both
+  /// sides. `relative` is T5's relative bias, with one table for all layers of a side (Raffel et al. 2020,
+  /// arXiv 1910.10683).
   enum class Positions : std::uint8_t { sinusoidal, rotary, alibi, relative };
   Positions positions = Positions::sinusoidal;
-  std::int64_t longest = 1024;  ///< of rotary positions: rows for which angles are made
+  std::int64_t longest = 1024;  ///< of rotary positions: the number of rows that the table of angles has
   float dropout = 0.1f;
   float attention_dropout = 0.0f;
 };
 
 std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config, std::uint64_t seed);
 
-/// The layers that a config stands for, to be changed: any norm, activation, score, mod or mask.
+/// The layers that a config stands for. The caller may change them: any norm, activation, score, mod or mask.
 struct TransformerStacks {
   nn::StackSpec encoder, decoder;
 };
 TransformerStacks transformer_stacks(const TransformerConfig& config);
-/// A model with layers of one's own, whose vocabulary and width are those of `config`. No config.json says
-/// what they are, so config() throws and the model cannot be saved as a folder: save its weights
-/// (files/safetensors.h), and make it again before they are loaded. Throws InvalidArgument for stacks of
-/// another width, and for a decoder whose blocks do not all read a memory.
+/// A model with the caller's own layers; vocabulary and width are those of `config`. A config.json cannot
+/// describe such layers, so config() throws and save_model does not work. Save the weights instead
+/// (files/safetensors.h), and make the model again before loading them. Throws InvalidArgument for stacks of
+/// another width, and for a decoder with a block that has no cross-attention.
 std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config,
                                                      const TransformerStacks& stacks, std::uint64_t seed);
 

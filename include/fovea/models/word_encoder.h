@@ -1,5 +1,6 @@
-// An encoder whose words are sums of their parts (text::word_features): for words that training has not seen,
-// where a table of whole words has nothing to say. Otherwise as Encoder (models/encoder.h).
+// An encoder whose word embeddings are sums over the parts of a word (text::word_features). It can embed
+// words that training has not seen, for which a table of whole words has no row. The rest is as in Encoder
+// (models/encoder.h).
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,10 @@
 
 namespace fovea::models {
 
-/// A sentence: for each word the ids of its features, the first of them one that every word has.
+/// A sentence: the ids of the features of each word. Every word has at least the first feature.
 using FeatureSentence = std::vector<std::vector<std::int32_t>>;
 
-/// Sentences side by side, the shorter ones filled up with words of no feature.
+/// A batch of sentences, the shorter ones filled up with words without features.
 struct PaddedWords {
   std::int64_t size = 0, length = 0;
   std::vector<std::int32_t> ids;      ///< of all words, one after the other
@@ -31,8 +32,7 @@ struct WordEncoderConfig {
   std::int64_t features = 0;  ///< ids are below this
   std::int64_t dim = 64, feed_forward = 128, heads = 4, layers = 2;
   float dropout = 0.0f, attention_dropout = 0.0f;
-  /// The share of words of which training shows the first feature alone, as of a word that nothing is known
-  /// of.
+  /// The share of words that keep only their first feature while training, as an unknown word would.
   float word_dropout = 0.0f;
 };
 
@@ -40,7 +40,7 @@ class WordEncoder {
  public:
   WordEncoder() = default;
   WordEncoder(nn::ParameterSet& set, const std::string& name, const WordEncoderConfig& config);
-  /// -> [size, length, dim]. `mask` must hide what lies beyond an entry's length (`KeyLengths{} & ...`);
+  /// -> [size, length, dim]. `mask` must hide the rows beyond an entry's length (`KeyLengths{} & ...`);
   /// `weights`: as in TransformerStack::Call.
   nn::Var operator()(nn::Context& context, const PaddedWords& words, const Mask& mask = KeyLengths{},
                      const std::function<Tensor*(std::string_view, std::size_t)>& weights = {}) const;

@@ -19,7 +19,7 @@ struct NamedTensor {
   Tensor value;
 };
 
-/// What a layer of attention computes. Sizes that are 0 follow from others.
+/// What a layer of attention computes. A size of 0 follows from the others.
 struct AttentionOptions {
   std::int64_t num_query_heads = 1;
   std::int64_t num_kv_heads =
@@ -40,33 +40,33 @@ struct AttentionOptions {
   /// The mask of a call is added to that of the spec: a query sees what both let it see. Dropout acts while
   /// training only.
   AttentionSpec spec = {};
-  /// Arguments that become parameters and start as these tensors. Arguments of the built-in parts become
-  /// parameters without being named here, unless they are in `fixed`, may be left out, or come from the data.
+  /// Arguments that become parameters, and the tensors they start as. Arguments of the built-in parts become
+  /// parameters without being named here, unless they are in `fixed`, are optional, or come from the data.
   std::vector<NamedTensor> learned = {};
-  std::vector<NamedTensor> fixed = {};  ///< arguments that stay as they are
-  /// Turns queries and keys by their positions, rows of `memory` and of a cache counted from 0 and queries
-  /// from query_offset (each entry's from its own of query_offsets): for a sequence that attends to itself.
-  /// Copies share the table.
+  std::vector<NamedTensor> fixed = {};  ///< arguments that are not trained
+  /// Rotates queries and keys by their positions (RoPE), for a sequence that attends to itself. Rows of
+  /// `memory` and of a cache are counted from 0, queries from query_offset, or from the entry's own
+  /// query_offsets. Copies share the table.
   std::optional<RopeTable> rope = {};
 };
 
 /// Keys and values already projected, [batch, capacity, num_kv_heads * dim]; `length` rows are in use. A
-/// decoder appends a row a step.
+/// decoder appends one row each step.
 struct ProjectedKeys {
   Tensor key, value;
   std::int64_t length = 0;
-  std::int64_t read = 0;  ///< rows ever appended: the position of the next, where earlier ones were forgotten
+  std::int64_t read = 0;  ///< rows ever appended, dropped ones included: the position of the next row
 };
 
 /// Multi-head attention (Vaswani et al. 2017, section 3.2.2) on the engine. Parameters: "<name>.q_proj",
-/// k_proj, v_proj, out_proj, and a learned argument of the spec under its own name,
-/// "<name>.mods[0].slope". One value serves several threads that infer.
+/// k_proj, v_proj, out_proj, and each learned argument of the spec under its own name, such as
+/// "<name>.mods[0].slope". Several threads may run inference with one object.
 class MultiHeadAttention {
  public:
   MultiHeadAttention() = default;
-  /// Learned arguments are those of `shared` where it is given, as T5's layers share one table; it has the
-  /// same spec. Throws InvalidArgument for sizes that do not divide, for an argument that the spec does not
-  /// have, or whose shape does not fit.
+  /// If `shared` is given, this layer uses its learned arguments, as T5's layers share one table; both need
+  /// the same spec. Throws InvalidArgument for sizes that do not divide, for an argument that the spec does
+  /// not have, or whose shape does not fit.
   MultiHeadAttention(ParameterSet& set, const std::string& name, std::int64_t dim,
                      const AttentionOptions& options = {}, const MultiHeadAttention* shared = nullptr);
 
@@ -74,33 +74,33 @@ class MultiHeadAttention {
     Mask mask = Everything{};
     std::span<const std::int64_t> key_lengths = {};  ///< for KeyLengths{} in a mask
     std::int64_t query_offset = 0;
-    /// One a batch entry, in the place of query_offset, which then stays 0.
+    /// One for each batch entry. They replace query_offset, which then stays 0.
     std::span<const std::int64_t> query_offsets = {};
-    /// A packed batch (AttentionInputs in plan/plan.h), of calls with `memory`: [entries + 1] each, and B
-    /// is 1. Rotary positions begin again with each entry.
+    /// For a packed batch (AttentionInputs in plan/plan.h) in calls with `memory`: [entries + 1] each. B is
+    /// then 1, and rotary positions restart in each entry.
     std::span<const std::int64_t> query_starts = {}, key_starts = {};
     Tensor* weights =
         nullptr;  ///< if given, receives [B, num_query_heads, Lq, Lk]; packed, Lk is the longest's
-    /// Arguments that come from the data, beside those that the layer has; recorded ones get gradients.
+    /// Arguments that come from the data, besides those that the layer has; recorded ones get gradients.
     std::vector<autograd::AttentionArgument> arguments = {};
   };
   /// x [B, Lq, dim], memory [B, Lk, memory_dim] -> [B, Lq, dim]. Throws what make_plan and attend throw.
   Var operator()(Context& context, const Var& x, const Var& memory, const Call& call) const;
-  /// Inference with keys and values computed before, of padded batches: x [B, Lq, dim]. Plans once for each
-  /// capacity of `keys`, as long as masks are equal from call to call (mask.h).
+  /// Inference with keys and values that were projected before, for padded batches: x [B, Lq, dim]. One plan
+  /// is made for each capacity of `keys`, as long as the masks of the calls are equal (mask.h).
   Var attend_projected(Context& context, const Var& x, const ProjectedKeys& keys, const Call& call) const;
-  /// Projects memory [B, L, memory_dim] and appends the rows to `keys` (allocated with room for `capacity`
-  /// rows on first use, grown by doubling).
+  /// Projects memory [B, L, memory_dim] and appends the rows to `keys`. The first call allocates `capacity`
+  /// rows; the capacity doubles when it is full.
   void append(Context& context, const Var& memory, ProjectedKeys& keys, std::int64_t capacity) const;
 
-  const AttentionOptions& options() const noexcept { return options_; }  ///< with no size left 0
+  const AttentionOptions& options() const noexcept { return options_; }  ///< every size filled in
   const Linear& query() const noexcept { return query_; }
   const Linear& key() const noexcept { return key_; }
   const Linear& value() const noexcept { return value_; }
   const Linear& output() const noexcept { return output_; }
-  /// Plans made so far by this layer and its copies: a loop over equal masks and shapes makes one.
+  /// How many plans this layer and its copies have made: a loop over equal masks and shapes makes one.
   std::int64_t plans_made() const;
-  /// The parameter of an argument; null where the layer does not learn it.
+  /// The parameter of an argument; null if the layer does not learn that argument.
   Parameter* argument(std::string_view name) const;
 
  private:

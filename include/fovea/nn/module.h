@@ -1,5 +1,6 @@
-// Building blocks. A module declares its parameters in a ParameterSet under stable dotted names and has one
-// forward, used for training and inference: the Context says which.
+// Parameters and the context of a forward pass. A layer declares its parameters in a ParameterSet under
+// stable dotted names. It has one forward for training and inference; the Context says which of the two runs.
+// The layers themselves are in layers.h.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ namespace fovea::nn {
 using autograd::Parameter;
 using autograd::Var;
 
-/// All parameters of a model, in declaration order; addresses are stable. Initial values depend on seed and
-/// name only (Philox keyed by a hash of the name), not on the order of declaration.
+/// All parameters of a model, in declaration order. Their addresses are stable. Initial values depend only on
+/// the seed and the name (Philox keyed by a hash of the name), not on the order of declaration.
 class ParameterSet {
  public:
   explicit ParameterSet(std::uint64_t seed) : seed_(seed) {}
@@ -46,7 +47,7 @@ class ParameterSet {
   std::map<std::string, Parameter*, std::less<>> by_name_;
 };
 
-/// How a forward runs: with a tape it trains (and drops out), without it infers.
+/// How a forward runs. With a tape it is training, and dropout acts; without one it is inference.
 struct Context {
   autograd::Tape* tape = nullptr;
   std::uint64_t dropout_seed = 0;    ///< changes every step
@@ -58,10 +59,10 @@ struct Context {
   Var dropout(const Var& x, float rate);
 };
 
-/// Installs the OpenMP executor as fovea's default, so that engine and oneDNN share one set of threads;
-/// `threads` 0 leaves the count to OpenMP. Also keeps freed tensor memory in the process (glibc would give
-/// large blocks back to the kernel after every op, and page faults cost a third of a step). Signal handlers
-/// need an alternate stack beside oneDNN: docs/decisions/0006.
+/// Makes the OpenMP executor fovea's default, so that the engine and oneDNN share one set of threads. With
+/// `threads` 0 OpenMP chooses their number. It also keeps freed tensor memory in the process: glibc would
+/// return large blocks to the kernel after every op, and page faults cost a third of a step. With oneDNN,
+/// signal handlers need an alternate stack: docs/decisions/0006.
 void use_openmp(int threads);
 
 }  // namespace fovea::nn

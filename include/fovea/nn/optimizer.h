@@ -20,12 +20,12 @@ struct InverseSquareRoot {
   std::int64_t warmup = 4000;
 };
 /// Linear warm-up to `peak` over `warmup` steps, then half a cosine down to 0 at step `updates` (Loshchilov &
-/// Hutter 2017, arXiv 1608.03983, without restarts). For trainings whose length is known: it ends lower than
-/// the inverse square root after as many steps.
+/// Hutter 2017, arXiv 1608.03983, without restarts). For a training whose length is known: after as many
+/// steps the rate is lower than that of the inverse square root.
 struct WarmupCosine {
   double peak = 1e-3;
   std::int64_t warmup = 100;
-  std::int64_t updates = 0;  ///< 0: train::fit puts its own in
+  std::int64_t updates = 0;  ///< 0: train::fit sets its number of updates
 };
 using Schedule = std::variant<Constant, InverseSquareRoot, WarmupCosine>;
 /// Learning rate of step `step`, counted from 1. Throws InvalidArgument for a WarmupCosine that has no end.
@@ -36,15 +36,16 @@ struct AdamOptions {
   double clip_norm = 0.0;  ///< largest global gradient norm; 0: no clipping
 };
 
-/// Kingma & Ba 2015, arXiv 1412.6980, with bias correction. State is two tensors a parameter and the step,
-/// all open to checkpoints. A parameter p whose rate_factor is c is updated as c·x, with x the variable that
-/// learns at the full rate: the gradient by x, c times that by p, enters the moments and the global norm.
+/// Kingma & Ba 2015, arXiv 1412.6980, with bias correction. The state is two tensors for each parameter and
+/// the number of the step; a checkpoint can read and set all of it. A parameter p with rate_factor c is
+/// updated as p = c·x, where x learns at the full rate. The gradient by x, which is c times the gradient by
+/// p, enters the moments and the global norm.
 class Adam {
  public:
   Adam(ParameterSet& parameters, AdamOptions options);
   /// Scales all gradients by `gradient_scale`, clips, updates values and zeroes gradients. Returns the global
-  /// norm after scaling, before clipping. A norm that is not finite changes nothing: first_bad_gradient tells
-  /// whose it is.
+  /// norm after scaling, before clipping. If the norm is not finite, nothing is changed; first_bad_gradient
+  /// names the parameter.
   double step(double rate, double gradient_scale = 1.0);
   std::int64_t steps() const noexcept { return steps_; }
   void set_steps(std::int64_t steps) noexcept { steps_ = steps; }

@@ -9,18 +9,18 @@
 
 namespace fovea::nn {
 
-/// images [B, height, width, channels] -> [B, patches, window * window * channels]: patches row by row of the
-/// image, the pixels of each row by row. A patch is a square of side `patch`; its window reaches `margin`
-/// pixels beyond it on every side, into its neighbours, and reads 0 outside of the image. Throws
-/// InvalidArgument for an image that is not whole patches.
+/// images [B, height, width, channels] -> [B, patches, window * window * channels]: patches in row-major
+/// order of the image, and the pixels of each patch in row-major order. A patch is a square of side `patch`.
+/// Its window reaches `margin` pixels beyond the patch on every side, into the neighbours, and is 0 outside
+/// the image. Throws InvalidArgument unless the image divides into whole patches.
 Tensor cut_patches(const Tensor& images, std::int64_t patch, std::int64_t margin = 0);
 
-/// The base of a grid's positions. Sides are tens of patches: with the base of sentences, 10000, three
-/// dimensions in four hardly differ between two of them.
+/// The base of a grid's positions. A side has tens of patches. With the usual base of sentences, 10000, three
+/// of four dimensions would hardly differ between two patches.
 inline constexpr double grid_base = 20.0;
 
-/// Sinusoidal positions of a grid, [rows * columns, dim], row by row: the first half of the dimensions tells
-/// the row, the second the column. Throws InvalidArgument for a dim that is no multiple of 4.
+/// Sinusoidal positions of a grid, [rows * columns, dim], row by row: the first half of the dimensions
+/// encodes the row, the second half the column. Throws InvalidArgument for a dim that is no multiple of 4.
 Tensor grid_positions(std::int64_t rows, std::int64_t columns, std::int64_t dim);
 
 struct PatchOptions {
@@ -28,14 +28,14 @@ struct PatchOptions {
   std::int64_t margin = 0;  ///< overlapping patches (Wu et al. 2021, arXiv 2103.15808): what lies on a border
                             ///< is seen whole
   std::int64_t channels = 3, dim = 64;
-  /// Width of a layer with relu between pixels and row; 0: none. One linear map knows no "this colour in that
-  /// form", and the first attention has only rows that it made (Xiao et al. 2021, arXiv 2106.14881, put
-  /// layers there too, and train sooner).
+  /// Width of a hidden layer with relu between the pixels and the row; 0: none. A single linear map cannot
+  /// express "this colour in that shape", and the first attention reads nothing but its rows. Xiao et al.
+  /// 2021 (arXiv 2106.14881) put layers there too, and train faster.
   std::int64_t hidden = 0;
 };
 
-/// One linear map of every patch, or two, and where it stands, for images of any size. Names: those of
-/// Linear, and "<name>.hidden" for the first of two.
+/// One or two linear maps of every patch, plus the patch's position, for images of any size. Names: those of
+/// Linear, and "<name>.hidden" for the first of two maps.
 struct PatchEmbedding {
   std::optional<Linear> hidden;
   Linear projection;

@@ -9,7 +9,7 @@ namespace fovea::pictures {
 /// The chart under its title, as a page shows it.
 inspect::Drawing draw_chart(const inspect::LineChart& chart);
 
-/// Throws InvalidArgument if a series has not one value a bucket.
+/// Throws InvalidArgument if a series does not have one value for each bucket.
 inspect::Drawing draw_chart(const inspect::BarChart& chart);
 
 }  // namespace fovea::pictures

@@ -16,10 +16,10 @@ struct GraphOptions {
   std::vector<inspect::PickedWord> words = {};  ///< a panel for each; empty: one panel with all arcs
 };
 
-/// Every map a line of panels. Where a word is picked, only its arcs are drawn, each word at their other ends
-/// stands on the colour of its mean weight over the heads, and beside it is that weight as a bar of its
-/// heads' parts. Throws InvalidArgument without a map, if a map's sizes disagree, or for a head or a word
-/// that a map lacks.
+/// Each map is one line of panels. For a selected word only its arcs are drawn. Each word at their other ends
+/// has the colour of its mean weight over the heads as background. Beside it stands that weight as a bar,
+/// divided into the heads' parts. Throws InvalidArgument without a map, if a map's sizes disagree, or for a
+/// head or a word that a map lacks.
 inspect::Drawing draw_graph(const std::vector<inspect::AttentionMap>& maps, const GraphOptions& options = {});
 
 }  // namespace fovea::pictures

@@ -10,8 +10,8 @@ namespace fovea::pictures {
 /// columns.
 inspect::Drawing draw_picture(const inspect::AlignmentMatrix& alignment);
 
-/// Every map a band, every head a panel; labels where the cells are large enough to carry them. Throws
-/// InvalidArgument if a map's sizes disagree.
+/// Each map is one band, each head one panel. Rows and columns have labels if the cells are large enough for
+/// text. Throws InvalidArgument if a map's sizes disagree.
 inspect::Drawing draw_picture(const inspect::InspectPage& page);
 
 }  // namespace fovea::pictures

@@ -1,4 +1,4 @@
-// Text whose words stand on the colour of their weight: where a model looks, as one reads it.
+// Text with the weight of each word as its background colour, which shows where a model looks.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@
 namespace fovea::pictures {
 
 struct MarkedText {
-  std::string caption;  ///< above the words: what was asked, what came out
+  std::string caption;  ///< above the words, such as the question and the answer
   std::vector<std::string> words;
-  std::vector<float> weights;           ///< one a word; the largest of the text is the strongest colour
-  std::optional<std::size_t> who = {};  ///< the word that looks, framed; none: somebody outside the text
+  std::vector<float> weights;  ///< one for each word; the largest of the text has the strongest colour
+  std::optional<std::size_t> who = {};  ///< the word that looks, framed; none: the query is not in the text
 };
 
 struct MarkedTextOptions {
@@ -22,9 +22,9 @@ struct MarkedTextOptions {
   int width = 600;  ///< units (1/96 inch); lines are broken so that words fit
 };
 
-/// Texts one under the other, in order; under each word that has a tenth of the weight or more, its share in
-/// hundredths. Throws InvalidArgument for a text whose weights are not one a word or whose `who` is none of
-/// them, or a width below 100.
+/// Draws the texts one under the other, in order. Under each word with a tenth of the weight or more stands
+/// its share in hundredths. Throws InvalidArgument unless a text has one weight for each word and its `who`
+/// is one of its words, and for a width below 100.
 inspect::Drawing draw_marked_texts(const std::vector<MarkedText>& texts,
                                    const MarkedTextOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Images with what attention makes of them: a grid of weights over an image, boxes around places, a caption.
+// Images with overlays: a grid of attention weights, boxes around places, a caption.
 #pragma once
 
 #include <string>
@@ -18,13 +18,13 @@ struct Box {
   Rgb colour{213, 94, 0};
 };
 
-/// One image with what is laid over it.
+/// One image and its overlays.
 struct Scene {
   std::string caption;  ///< under the image, wrapped to its width
   int width = 0, height = 0;
   std::vector<float> pixels;  ///< [height, width] grey or [height, width, 3] colour, in [0, 1], clamped
-  /// [rows, columns] weights over equal parts of the image, drawn as transparency of a strong colour: the
-  /// largest weight of the scene is opaque to 70 %. Empty: none.
+  /// [rows, columns] weights over equal parts of the image, drawn as a strong colour whose opacity is the
+  /// weight. The largest weight of the scene has an opacity of 70 %. Empty: none.
   int rows = 0, columns = 0;
   std::vector<float> weights;
   std::vector<Box> boxes;
@@ -32,11 +32,12 @@ struct Scene {
 
 struct SceneOptions {
   std::string title;
-  int columns = 4;  ///< scenes a line
-  double zoom = 0;  ///< units (1/96 inch) an image pixel, at most 1000; 0: so that an image is about 120 wide
+  int columns = 4;  ///< scenes in each line
+  double zoom =
+      0;  ///< units (1/96 inch) per image pixel, at most 1000; 0: so that an image is about 120 wide
 };
 
-/// Scenes in lines, in order; a panel each, whose `cell` is the zoom. NaN pixels are shown in
+/// Draws the scenes in lines, in order. Each is a panel whose `cell` is the zoom. NaN pixels have
 /// not_finite_colour. Throws InvalidArgument for sizes that disagree.
 inspect::Drawing draw_scenes(const std::vector<Scene>& scenes, const SceneOptions& options = {});
 

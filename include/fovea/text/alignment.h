@@ -1,5 +1,5 @@
-// Word alignments: the Pharaoh format, alignment error rate (Och and Ney 2003), and the way from attention
-// weights over sub-words to links between words.
+// Word alignments: the Pharaoh format, the alignment error rate (Och and Ney 2003), and links between words
+// from attention weights over sub-words.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@ struct GoldAlignment {
 };
 
 /// The format of the shared task of HLT-NAACL 2003: lines `sentence source target [S|P] [confidence]`,
-/// counted from 1; without S or P a link is sure. Result i belongs to sentence i + 1; sentences without links
-/// are empty. Throws FileError with the line number.
+/// counted from 1. A link without S or P is sure. Result i belongs to sentence i + 1, and is empty if that
+/// has no links. Throws FileError with the line number.
 std::vector<GoldAlignment> read_naacl_alignments(const std::filesystem::path& file);
-/// All links sure: what a generated corpus has.
+/// Makes all links sure, as those of a generated corpus are.
 std::vector<GoldAlignment> as_gold(std::span<const Alignment> alignments);
 
 /// Corpus-level scores of Och and Ney 2003, "A systematic comparison of various statistical alignment
-/// models", section 6, with A the links proposed, S the sure ones and P the possible ones (S included):
+/// models", section 6. A are the proposed links, S the sure ones and P the possible ones (S included):
 ///   precision = |A n P| / |A|, recall = |A n S| / |S|, AER = 1 - (|A n S| + |A n P|) / (|A| + |S|).
 struct AlignmentScore {
   std::int64_t proposed = 0, sure = 0, matched_sure = 0, matched_possible = 0;
@@ -56,18 +56,18 @@ struct AlignmentWeights {
   float at(std::size_t target, std::size_t source) const { return weights[target * source_len + source]; }
 };
 
-/// Weights over pieces to weights over words: the sum over the pieces of a source word, the mean over the
-/// pieces of a target word, so that rows that sum to 1 still do. `target_word` and `source_word` are
-/// Tokenizer::word_of of each side. Throws InvalidArgument when sizes disagree or a word index is negative or
-/// falls.
+/// Turns weights over pieces into weights over words: the sum over the pieces of a source word, the mean over
+/// those of a target word. A row that sums to 1 still does. `target_word` and `source_word` are
+/// Tokenizer::word_of of each side. Throws InvalidArgument when sizes disagree, and when word indices are
+/// negative or decrease.
 AlignmentWeights merge_pieces(const AlignmentWeights& pieces, std::span<const std::int32_t> target_word,
                               std::span<const std::int32_t> source_word);
 
-/// For each of the first `num_targets` target words the source word of largest weight (the first of equals)
-/// among the first `num_sources`, if that weight is at least `threshold`; else the word stays unaligned.
-/// Columns and rows beyond are those of </s>: a target word whose largest weight lies on such a column is
-/// aligned with nothing, since a model that looks at </s> says that the word has no counterpart. Throws
-/// InvalidArgument for sizes that do not fit.
+/// Links each of the first `num_targets` target words to the source word of its largest weight, the first of
+/// equals. There is no link if that weight is below `threshold`. Columns from `num_sources` on and rows from
+/// `num_targets` on belong to </s>. A target word whose largest weight lies on such a column gets no link: a
+/// model that looks at </s> says that the word has no counterpart. Throws InvalidArgument for sizes that do
+/// not fit.
 struct HardAlignmentOptions {
   std::size_t num_targets = 0, num_sources = 0;
   float threshold = 0;

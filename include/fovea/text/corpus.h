@@ -1,5 +1,5 @@
-// Parallel text: pairs of lines, with gold word alignments where there are any, and readers that refuse or
-// count what is wrong with a file.
+// Parallel text: pairs of lines, with gold word alignments if there are any. Its readers refuse bad lines, or
+// skip and count them.
 #pragma once
 
 #include <compare>
@@ -36,8 +36,8 @@ enum class Side { source, target, both };
 /// The lines of one side, or those of the source followed by those of the target.
 std::vector<std::string> lines_of(const ParallelCorpus& corpus, Side side);
 
-/// What a reader does with a line that is no valid UTF-8, holds a NUL byte, is too long, or has the wrong
-/// number of columns.
+/// What a reader does with a bad line: one that is not valid UTF-8, holds a NUL byte, is too long, or has the
+/// wrong number of columns.
 enum class BadLine { refuse, skip_and_count };
 
 struct ReadOptions {
@@ -52,8 +52,9 @@ struct ReadReport {
   std::int64_t kept = 0;
   std::int64_t skipped_empty = 0;      ///< one side is empty or blank
   std::int64_t skipped_too_long = 0;   ///< more than max_line_bytes or max_words
-  std::int64_t skipped_bad_bytes = 0;  ///< no valid UTF-8, or a NUL byte
-  std::int64_t skipped_columns = 0;    ///< TSV: not two or three columns, or a third that is no alignment
+  std::int64_t skipped_bad_bytes = 0;  ///< not valid UTF-8, or a NUL byte
+  std::int64_t skipped_columns =
+      0;  ///< TSV: not two or three columns, or a third column that is not an alignment
 
   std::int64_t skipped() const noexcept {
     return skipped_empty + skipped_too_long + skipped_bad_bytes + skipped_columns;
@@ -67,14 +68,14 @@ struct ReadResult {
   ReadReport report;
 };
 
-/// Line i of one file beside line i of the other. Empty lines are skipped and counted. A byte order mark and
-/// the CR of CRLF are removed. Throws FileError with the line number for bad lines (BadLine::refuse), and
+/// Pairs line i of one file with line i of the other. Empty lines are skipped and counted. A byte order mark
+/// and the CR of CRLF are removed. Throws FileError with the line number for bad lines (BadLine::refuse), and
 /// always when a file cannot be read or the two have different numbers of lines.
 ReadResult read_parallel_files(const std::filesystem::path& source, const std::filesystem::path& target,
                                const ReadOptions& options = {});
 
-/// `source TAB target`, or `source TAB target TAB alignment` (Pharaoh `i-j`), a pair a line. Alignments are
-/// kept only if every kept line has one. Errors as above.
+/// `source TAB target`, or `source TAB target TAB alignment` (Pharaoh `i-j`), one pair on each line.
+/// Alignments are kept only if every kept line has one. Errors as above.
 ReadResult read_tsv(const std::filesystem::path& file, const ReadOptions& options = {});
 
 /// The lines of one file, checked as above but with empty ones kept (a hypothesis may be empty). Bad lines

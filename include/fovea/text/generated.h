@@ -1,11 +1,11 @@
 // The built-in English-French corpus: sentences drawn from a grammar, with their translation and the gold
-// alignment of the words. It has what makes translation more than word for word: adjectives that change
-// sides, object pronouns that move before the verb, gender and number agreement (also of participles with a
-// preceding object), elision and contraction, negation around the verb, relative, causal, temporal and
-// conditional clauses.
+// alignment of the words. Its sentences cannot be translated word for word. Adjectives change sides, object
+// pronouns move before the verb, and negation surrounds the verb. There is agreement in gender and number
+// (also of participles with a preceding object), elision and contraction. There are relative, causal,
+// temporal and conditional clauses.
 //
-// The translation is a function of the source sentence, so a model can reach 100 BLEU, and the words of a
-// long sentence are drawn independently, so that no fixed-size summary of it holds them.
+// The translation is a function of the source sentence, so a model can reach 100 BLEU. The words of a long
+// sentence are drawn independently, so that no fixed-size summary of the sentence can hold them.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace fovea::text {
 
-/// Which share of all sentences to draw from. A sentence belongs to exactly one, by a hash of its source: 90,
-/// 5 and 5 of a hundred.
+/// The part of all sentences to draw from. Each sentence belongs to exactly one split, by a hash of its
+/// source; they hold 90, 5 and 5 per cent.
 enum class Split { train, valid, test };
 /// The split of `source`, by a 64-bit FNV-1a hash.
 Split split_of(std::string_view source);
@@ -38,17 +38,17 @@ struct GeneratedCorpusOptions {
 };
 
 /// `count` different sentences in tokenised form ("L' accord a été signé ."), equal for equal options on
-/// every machine; the first n of a longer corpus are the corpus of n. Held-out sentences never occur, nor
-/// does the clause "the cat sat on the mat" in any sentence. Throws InvalidArgument for unusable options, or
-/// when there are not `count` different sentences of the lengths asked for.
+/// every machine. A corpus of n sentences is the beginning of every longer one. Held-out sentences never
+/// occur, and no sentence has the clause "the cat sat on the mat". Throws InvalidArgument for unusable
+/// options, or if there are fewer than `count` different sentences of these lengths.
 ParallelCorpus generate_corpus(const GeneratedCorpusOptions& options);
 
-/// The two sentences shown by the demo, with their gold alignments: "The cat sat on the mat ." and, after the
-/// figure in Bahdanau et al. 2015, "The agreement on the European Economic Area was signed in August 1992 .".
-/// Every one of their words occurs in the training split, they themselves never do.
+/// The two sentences of the demo, with their gold alignments. One is "The cat sat on the mat .". The other,
+/// after the figure in Bahdanau et al. 2015, is "The agreement on the European Economic Area was signed in
+/// August 1992 .". All of their words occur in the training split, the sentences never do.
 ParallelCorpus held_out_sentences();
 
-/// Tokenised text as one writes it: "L' accord a été signé ." becomes "L'accord a été signé.".
+/// Tokenised text as people write it: "L' accord a été signé ." becomes "L'accord a été signé.".
 std::string detokenize(std::string_view tokenized);
 /// The inverse for text of this corpus: splits off ",", "." and, after an elided word, the apostrophe's right
 /// side.

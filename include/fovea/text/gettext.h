@@ -1,5 +1,5 @@
-// Parallel text that is already on the machine: the compiled message catalogues (.mo) of GNU gettext, whose
-// keys are English and whose values are the translation.
+// Parallel text that most machines already have: the compiled message catalogues (.mo) of GNU gettext. Their
+// keys are English, their values the translations.
 #pragma once
 
 #include <cstdint>
@@ -32,22 +32,23 @@ GettextCatalogue parse_mo(std::string_view bytes, const std::string& name);
 
 struct GettextOptions {
   std::string language;  ///< "fr", "pt_BR"
-  /// Folders that hold <language>/LC_MESSAGES/*.mo; those that do not exist are passed over.
+  /// Folders that hold <language>/LC_MESSAGES/*.mo; folders that do not exist are skipped.
   std::vector<std::filesystem::path> roots{"/usr/share/locale", "/usr/share/locale-langpack"};
   std::int64_t max_words = 60;  ///< blank-separated, either side; longer pairs are counted
 };
 
-/// What became of the entries. Every pair of paragraphs that was looked at is in exactly one of the counts.
+/// How many entries were kept or skipped, and why. Every pair of paragraphs is in exactly one of the counts.
 struct GettextReport {
   std::int64_t catalogues = 0;
   std::int64_t skipped_catalogues = 0;  ///< damaged, or neither UTF-8 nor Latin-1 nor ASCII
   std::int64_t kept = 0;
-  std::int64_t skipped_duplicate = 0;     ///< same source string again: the first translation found stays
+  std::int64_t skipped_duplicate =
+      0;  ///< a source string that occurred before: its first translation is kept
   std::int64_t skipped_untranslated = 0;  ///< an empty side, or both sides equal
-  std::int64_t skipped_lines = 0;         ///< numbers of paragraphs that differ between the sides
-  std::int64_t skipped_junk = 0;          ///< fewer letters than other signs: formats, paths, options
+  std::int64_t skipped_lines = 0;         ///< the two sides have different numbers of paragraphs
+  std::int64_t skipped_junk = 0;          ///< fewer letters than other characters: formats, paths, options
   std::int64_t skipped_too_long = 0;
-  std::int64_t skipped_bad_bytes = 0;  ///< no valid text in the catalogue's charset, or control characters
+  std::int64_t skipped_bad_bytes = 0;  ///< not valid in the catalogue's charset, or control characters
   std::string to_string() const;
 };
 
@@ -56,13 +57,13 @@ struct GettextResult {
   GettextReport report;
 };
 
-/// All pairs of the catalogues of one language: source English, target that language, in the order of roots,
-/// catalogue names and entries. Singular goes with the first plural form and plural with the last (a language
-/// with one form has only the latter). Entries of several paragraphs give a pair a paragraph where the
-/// numbers agree; a line break inside a paragraph is a blank, since the two sides break at different words.
-/// Accelerator marks ("_File", "E&xit", "(_F)") and the old context prefix ("keyboard label|Home") are
-/// removed. Throws FileError that names the folders searched when there is no catalogue, and InvalidArgument
-/// for a language that is no locale name.
+/// All pairs of the catalogues of one language, English to that language, in the order of roots, catalogue
+/// names and entries. The singular is paired with the first plural form, and the plural with the last; for a
+/// language with one form, only the plural. An entry of several paragraphs gives one pair for each paragraph,
+/// if both sides have as many. A line break inside a paragraph becomes a blank, since the two sides break at
+/// different words. Accelerator marks ("_File", "E&xit", "(_F)") and the old context prefix ("keyboard
+/// label|Home") are removed. Throws FileError with the searched folders when there is no catalogue. Throws
+/// InvalidArgument for a language that is not a locale name.
 GettextResult gettext_corpus(const GettextOptions& options);
 
 /// The pairs whose source falls into `split`, by split_of on the source in lower case, so that "Open file"

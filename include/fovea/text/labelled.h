@@ -1,5 +1,5 @@
-// Text with classes, as the usual files of classification and tagging hold it. A line that is no UTF-8 is
-// read as Latin-1, which the older of these collections are written in.
+// Text with classes or tags, in the usual file formats. A line that is not UTF-8 is read as Latin-1, the
+// encoding of the older collections.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,18 @@ struct LabelledLine {
   std::string label;
   std::vector<std::string> words;
 };
-/// `label word word ...`, blank-separated, a line each; empty lines are skipped. Throws FileError with the
-/// line's number where a line has no words, holds a NUL byte or is too long, and for a file without lines.
+/// `label word word ...`, blank-separated, one example on each line; empty lines are skipped. Throws
+/// FileError with the line's number for a line that has no words, holds a NUL byte or is too long, and for a
+/// file without lines.
 std::vector<LabelledLine> read_labelled_lines(const std::filesystem::path& file);
 
 struct TaggedSentence {
-  std::vector<std::string> words, tags;  ///< one tag a word
+  std::vector<std::string> words, tags;  ///< one tag for each word
 };
-/// The columns of CoNLL's shared tasks: a word a line, which is the first column, and its tag, which is the
-/// last; an empty line ends a sentence, `-DOCSTART-` lines are skipped. Throws FileError with the line's
-/// number where a line has one column alone or a tag that is neither O nor B-, I-, E- or S- with a type,
-/// holds a NUL byte or is too long, and for a file without sentences.
+/// The format of CoNLL's shared tasks: one word on each line. The first column is the word, the last its tag.
+/// An empty line ends a sentence; `-DOCSTART-` lines are skipped. Throws FileError with the line's number for
+/// a line with a single column, with a NUL byte, or that is too long. Also for a tag that is neither O nor
+/// B-, I-, E- or S- with a type, and for a file without sentences.
 std::vector<TaggedSentence> read_conll(const std::filesystem::path& file);
 
 }  // namespace fovea::text

@@ -1,4 +1,4 @@
-// Spans of words that have a type, such as names in a text, as tags of single words, and their F1.
+// Typed spans of words, such as names in a text: their encoding as one tag for each word, and their F1.
 #pragma once
 
 #include <compare>
@@ -16,12 +16,13 @@ struct Span {
   auto operator<=>(const Span&) const = default;
 };
 
-/// The spans that tags say: B-x begins a span of type x, I-x goes on, O is outside; E-x and S-x, where they
-/// are used, end one and are one. As conlleval has it (Tjong Kim Sang & Buchholz 2000), an I-x or E-x that no
-/// span of type x stands before begins one, so that IOB1, BIO and IOBES are all read. Throws InvalidArgument
-/// for any other tag.
+/// The spans that tags encode. B-x begins a span of type x, I-x continues it, O is outside. If they are used,
+/// E-x ends a span and S-x is a span of one word. An I-x or E-x that does not follow a span of type x begins
+/// one, as in conlleval (Tjong Kim Sang & Buchholz 2000). So IOB1, BIO and IOBES can all be read. Throws
+/// InvalidArgument for any other tag.
 std::vector<Span> spans_of(std::span<const std::string> tags);
-/// The BIO tags of `words` words. Throws InvalidArgument for spans that are empty, overlap, or end beyond.
+/// The BIO tags of `words` words. Throws InvalidArgument for spans that are empty, overlap, or end after the
+/// last word.
 std::vector<std::string> tags_of(std::span<const Span> spans, std::size_t words);
 
 /// How many proposed spans are right: begin, end and type.

@@ -26,13 +26,12 @@ class Tokenizer {
   /// Ids of a line, without <s> and </s>. An empty line gives an empty vector. Text that merely spells a
   /// special piece ("</s>") never yields its id.
   virtual std::vector<std::int32_t> encode(std::string_view line) const = 0;
-  /// The text of `ids`; <pad>, <s> and </s> are left out wherever they stand. Throws InvalidArgument for an
-  /// id outside 0 .. size()-1.
+  /// The text of `ids`, without <pad>, <s> and </s>. Throws InvalidArgument for an id outside 0 .. size()-1.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
-  /// The spelling of each id, one a piece ("▁Hou", "se" or "Hou@@", "se"; "</s>" for kEosId).
+  /// The spelling of each id ("▁Hou", "se" or "Hou@@", "se"; "</s>" for kEosId).
   virtual std::vector<std::string> pieces(std::span<const std::int32_t> ids) const = 0;
-  /// For each piece the index of the word it belongs to, from 0 and never falling: sub-words of one word
-  /// share an index, a special piece is a word of its own.
+  /// For each piece the index of its word, from 0 and never decreasing. The sub-words of a word share its
+  /// index; a special piece is a word of its own.
   virtual std::vector<std::int32_t> word_of(std::span<const std::string> pieces) const = 0;
   /// Number of ids, the four special ones included.
   virtual std::int64_t size() const = 0;
@@ -47,8 +46,8 @@ class Tokenizer {
   std::int32_t bos_id() const noexcept { return kBosId; }
   std::int32_t eos_id() const noexcept { return kEosId; }
 
-  /// The words of a piece sequence as strings (pieces of one word joined, markers removed), special pieces
-  /// left in: the labels that go with `word_of`.
+  /// The words of a sequence of pieces: the pieces of a word joined, without markers, and special pieces as
+  /// they are. These are the labels that go with `word_of`.
   std::vector<std::string> words(std::span<const std::string> pieces) const;
 
  protected:
@@ -61,11 +60,11 @@ struct WhitespaceOptions {
   std::int64_t max_size = 0;       ///< entries in all, special ones included; 0: no limit
 };
 
-/// Splits at blanks; a piece that ends in `@@` is joined to the next one on output (the mark of subword-nmt).
+/// Splits at blanks. On output a piece that ends in `@@` (subword-nmt's mark) is joined to the next one.
 class WhitespaceTokenizer final : public Tokenizer {
  public:
   explicit WhitespaceTokenizer(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
-  /// Counts the pieces of `lines`. Throws InvalidArgument for a negative option or a line that is no UTF-8.
+  /// Counts the pieces of `lines`. Throws InvalidArgument for a negative option or a line that is not UTF-8.
   static std::unique_ptr<WhitespaceTokenizer> build(std::span<const std::string> lines,
                                                     const WhitespaceOptions& options = {});
 
@@ -91,16 +90,16 @@ struct SentencePieceOptions {
 };
 
 /// Byte-pair encoding (Sennrich et al. 2016) by SentencePiece (Kudo and Richardson 2018). Trained without
-/// text normalisation, so that decode(encode(line)) == line for text of known characters and single blanks:
-/// NFKC would turn "…" into "..." and cost BLEU against the untouched reference.
+/// text normalisation, so that decode(encode(line)) == line for known characters and single blanks. NFKC
+/// would turn "…" into "..." and cost BLEU against the original reference.
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   /// Deterministic (one thread, no sampling). Throws InvalidArgument when SentencePiece refuses `lines` or
   /// options.
   static std::unique_ptr<SentencePieceTokenizer> train(std::span<const std::string> lines,
                                                        const SentencePieceOptions& options = {});
-  /// From the bytes of an `spm.model`; `name` is used in errors. Throws FileError when they are no model or
-  /// its special ids are not 0, 1, 2, 3.
+  /// From the bytes of an `spm.model`; `name` is used in errors. Throws FileError when the bytes are not a
+  /// model, or its special ids are not 0, 1, 2, 3.
   static std::unique_ptr<SentencePieceTokenizer> from_bytes(std::string serialized, const std::string& name);
   ~SentencePieceTokenizer() override;
 

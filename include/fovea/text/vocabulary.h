@@ -1,5 +1,5 @@
-// A closed list of pieces and their ids, as `vocab.json` keeps it (one object, piece -> id, the layout of
-// Hugging Face's word-level and Marian tokenizers).
+// A closed list of pieces and their ids. `vocab.json` stores it as one object, piece -> id, as Hugging Face's
+// word-level and Marian tokenizers do.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,14 @@ class Vocabulary {
  public:
   Vocabulary();
   /// The special pieces, then the pieces of `counts` that occur at least `min_frequency` times, most frequent
-  /// first (bytewise order among equals, so that the result does not depend on the platform), cut to
-  /// `max_size` entries in all (0: no limit).
+  /// first. Equally frequent pieces are in bytewise order, so that the result does not depend on the
+  /// platform. At most `max_size` entries in all (0: no limit).
   static Vocabulary from_counts(const std::unordered_map<std::string, std::int64_t>& counts,
                                 std::int64_t min_frequency, std::int64_t max_size);
   /// The special pieces, then every word of `words` once.
   static Vocabulary of_words(std::span<const std::string> words);
-  /// Throws FileError when the file is no JSON object of distinct strings to the integers 0 .. size-1, or
-  /// when the special pieces are not at their places.
+  /// Throws FileError unless the file is a JSON object from distinct strings to the integers 0 .. size-1,
+  /// with the special pieces at their places.
   static Vocabulary load(const std::filesystem::path& file);
   void save(const std::filesystem::path& file) const;
 

@@ -1,4 +1,4 @@
-// Words of generated text: sentences as words and back, and a closed list of words.
+// Helpers for generated text: splitting sentences into words, joining words, and a closed list of words.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace fovea::text {
 
-/// What stands between ASCII blanks; none of it is empty.
+/// The parts between ASCII blanks; none is empty.
 std::vector<std::string> split_at_blanks(std::string_view text);
-/// The words with one blank between two.
+/// The words, joined by single blanks.
 std::string joined(std::span<const std::string> words);
-/// The pieces of `ids` with one blank between two. Throws InvalidArgument for an id that `vocabulary` has
-/// not.
+/// The pieces of `ids`, joined by single blanks. Throws InvalidArgument for an id that is not in
+/// `vocabulary`.
 std::string joined(const Vocabulary& vocabulary, std::span<const std::int32_t> ids);
 
-/// Words in a fixed order; the id of a word is its place. For closed worlds, where nothing is unknown, padded
-/// or begun; Vocabulary has ids for these.
+/// Words in a fixed order; a word's id is its index. It has no ids for unknown words, padding or begin and
+/// end; Vocabulary has.
 class WordList {
  public:
   /// The words of `parts`, one part after the other. Throws InvalidArgument for a word that occurs twice.

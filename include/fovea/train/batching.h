@@ -1,5 +1,5 @@
-// Mini-batches by tokens. The order is a pure function of seed and epoch, so that a resumed training meets
-// the same batches.
+// Mini-batches of a given number of tokens. Their order is a pure function of seed and epoch, so that a
+// resumed training sees the same batches.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,21 @@ struct Example {
   std::vector<std::int32_t> source, target;
 };
 
-/// Indices of examples, one list a batch: rows × (longest source or target of the batch + 1) <= batch_words,
-/// one example at least. Examples are shuffled, sorted by length within groups of `group` examples (little
-/// padding, yet different batches every epoch), cut, and the batches shuffled.
+/// Indices of examples, one list for each batch. A batch holds rows × (longest source or target of the batch
+/// + 1) <= batch_words, or a single example. Examples are shuffled and sorted by length within groups of
+/// `group` examples: little padding, yet different batches in every epoch. Then they are cut into batches,
+/// and these are shuffled.
 std::vector<std::vector<std::size_t>> make_batches(const std::vector<Example>& examples,
                                                    std::int64_t batch_words, std::uint64_t seed,
                                                    std::int64_t epoch, std::size_t group = 20000);
 
-/// Which examples an update trains on: all of them once an epoch, in an order of its own each epoch, a pure
-/// function of seed and update. The last examples of an epoch that fill no batch are left out of it.
+/// The examples that an update trains on, a pure function of seed and update. Each epoch has its own order
+/// and uses every example once, except for the last ones if they do not fill a batch.
 class ShuffledBatches {
  public:
   /// Throws InvalidArgument for no examples, or batches of none; a batch is at most `examples` large.
   ShuffledBatches(std::size_t examples, std::size_t batch_size, std::uint64_t seed);
-  /// Indices of update `update`, counted from 1. Not thread-safe: keeps the order of the epoch asked last.
+  /// The indices of update `update`, counted from 1. Not thread-safe: it keeps the order of the last epoch.
   std::span<const std::size_t> operator()(std::int64_t update);
 
  private:
@@ -38,7 +39,7 @@ class ShuffledBatches {
   std::vector<std::size_t> order_;
 };
 
-/// All examples in order, `batch_size` a batch, the last one shorter: what is evaluated. Throws
+/// All examples in order, `batch_size` in each batch, the last batch possibly smaller: for evaluation. Throws
 /// InvalidArgument for batches of none.
 std::vector<std::vector<std::size_t>> batches_in_order(std::size_t examples, std::size_t batch_size);
 

@@ -1,4 +1,4 @@
-// From text to ids: tokenizers built or loaded, corpora encoded.
+// From text to ids: builds tokenizers and encodes corpora.
 #pragma once
 
 #include <memory>
@@ -33,8 +33,8 @@ std::vector<Example> encode(const text::ParallelCorpus& corpus, const text::Toke
 /// The text a translation is compared with: the target line, "@@ " joined for a whitespace tokenizer.
 std::string reference_text(const std::string& target, const text::Tokenizer& tokenizer);
 
-/// Training and validation data in one; pairs of either that `encode` leaves out are not in it. BLEU uses
-/// 13a, or none where the text comes already split.
+/// Training and validation data, without the pairs that `encode` leaves out. BLEU uses tokenizer 13a, or none
+/// if the text is already split.
 Data make_data(const text::ParallelCorpus& train, const text::ParallelCorpus& valid,
                const text::Tokenizer& tokenizer, std::int64_t max_pieces, EncodeReport* train_report);
 

@@ -1,5 +1,5 @@
-// The shortest training loop: a loss of one's own, minimised. What a translator needs besides (batches by
-// tokens, validation, checkpoints) is train/trainer.h.
+// The shortest training loop: it minimises a loss that the caller computes. The loop for translators, with
+// batches by tokens, validation and checkpoints, is in train/trainer.h.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct FitStep {
   double seconds = 0.0;  ///< since the first update began
 };
 
-/// The loss of one update, [1], recorded on context.tape; `update` counts from 1, and all that is drawn at
-/// random (the batch too) should follow from it alone, so that a training can be repeated.
+/// The loss of one update, [1], recorded on context.tape; `update` counts from 1. Random choices, that of the
+/// batch too, should depend on `update` alone, so that a training can be repeated.
 using LossFunction = std::function<nn::Var(nn::Context& context, std::int64_t update)>;
 
 /// `options.updates` steps of Adam on `loss`. With WarmupCosine{.updates = 0} the schedule ends with the

@@ -1,6 +1,6 @@
-// The training loop: batches, steps, validation, early stopping, checkpoints, averaging. It prints nothing (a
-// listener does) and can be stopped and resumed at any step: a resumed training gives the same bits as an
-// unbroken one.
+// The training loop: batches, steps, validation, early stopping, checkpoints, averaging. It prints nothing; a
+// listener may. It can be stopped and resumed at any step: a resumed training gives the same bits as an
+// uninterrupted one.
 #pragma once
 
 #include <cstdint>
@@ -29,20 +29,20 @@ struct TrainOptions {
   double max_minutes = 0.0;         ///< of training, summed over resumes; 0: no limit
   std::int64_t validate_every = 0;  ///< updates; 0: every epoch
   std::int64_t save_every = 500;    ///< updates between checkpoints, besides every validation
-  /// The training stops after so many validations in a row that improved neither `metric` nor the
-  /// cross-entropy over all validations before; 0: never. While perplexity still falls, a Transformer whose
-  /// BLEU is yet 0 therefore goes on.
+  /// The training stops after this many validations in a row that improved neither the best `metric` nor the
+  /// best cross-entropy so far; 0: never. So a Transformer whose BLEU is still 0 goes on while its perplexity
+  /// falls.
   int patience = 0;
-  /// Chooses the best weights. BLEU counts to two decimals; of equals the lower cross-entropy is the better.
+  /// Chooses the best weights. BLEU is compared to two decimals; of equal ones the lower cross-entropy wins.
   Metric metric = Metric::bleu;
-  int average = 0;  ///< snapshots (one a validation) averaged at the end; 0: none
+  int average = 0;  ///< snapshots (one per validation) averaged at the end; 0: none
   std::uint64_t seed = 1;
   std::string folder;
 };
 
 struct Data {
   std::vector<Example> train, valid;
-  std::vector<std::string> valid_references;  ///< text, one a valid example
+  std::vector<std::string> valid_references;  ///< text, one for each example of `valid`
   const text::Tokenizer* tokenizer = nullptr;
   text::BleuOptions bleu;
 };
@@ -51,8 +51,8 @@ struct Data {
 struct Validation {
   std::int64_t update = 0, epoch = 0;
   double seconds = 0.0;        ///< of training so far
-  double train_loss = 0.0;     ///< smoothed, nats a token, since the last validation
-  double cross_entropy = 0.0;  ///< nats a token, not smoothed
+  double train_loss = 0.0;     ///< smoothed, nats per token, since the last validation
+  double cross_entropy = 0.0;  ///< nats per token, not smoothed
   double perplexity = 0.0;
   double bleu = 0.0;
   bool improved = false;
@@ -60,7 +60,7 @@ struct Validation {
 
 struct Progress {
   std::int64_t update = 0, epoch = 0, batch = 0, batches = 0;
-  double loss = 0.0;  ///< nats a token, of this step
+  double loss = 0.0;  ///< nats per token, of this step
   double learning_rate = 0.0, gradient_norm = 0.0;
   double tokens_per_second = 0.0;  ///< source and target, without padding
   double seconds = 0.0;
@@ -81,28 +81,29 @@ struct Result {
   Ended ended = Ended::finished;
   std::vector<Validation> curve;
   Validation final;       ///< of the model in the folder
-  bool averaged = false;  ///< whether the averaged weights were the better ones
+  bool averaged = false;  ///< whether the averaged weights were better
 };
 
-/// Loss or gradient became NaN or infinite; `layer` is the first parameter whose gradient is not finite. The
-/// last checkpoint is kept.
+/// Thrown when the loss or a gradient becomes NaN or infinite. `layer` is the first parameter whose gradient
+/// is not finite. The last checkpoint is kept.
 class TrainingError : public Error {
  public:
   TrainingError(std::int64_t update, const std::string& layer);
 };
 
-/// Trains `model` and leaves the best weights in options.folder as a model. `should_stop` is asked once a
-/// step and between the batches of a validation: true saves a checkpoint and returns. With `resume`, the
-/// checkpoint in the folder is loaded first (FileError if there is none or it does not fit). The options that
-/// it was trained with stand in training.json beside it. Data, seed, batch_words, schedule, adam, smoothing
-/// and metric must be the same, or FileError names those that differ; of limits, patience, validate_every,
-/// save_every and average the new ones hold, and the listener gets a message for each that changed.
+/// Trains `model` and leaves the best weights in options.folder as a model. `should_stop` is called in every
+/// step and between the batches of a validation. If it returns true, a checkpoint is saved and train returns.
+/// With `resume`, the checkpoint in the folder is loaded first; throws FileError if there is none or it does
+/// not fit. The options it was trained with are in training.json beside it. Data, seed, batch_words,
+/// schedule, adam, smoothing and metric must be the same; if not, FileError names those that differ. Limits,
+/// patience, validate_every, save_every and average may change: the new ones hold, and the listener gets a
+/// message for each.
 enum class Start : std::uint8_t { fresh, resume };
 Result train(models::SequenceToSequence& model, const Data& data, const TrainOptions& options, Start start,
              Listener& listener, const std::function<bool()>& should_stop);
 
-/// Cross-entropy (nats a token) over examples, without smoothing. `between` is called before every batch and
-/// may throw.
+/// Cross-entropy (nats per token) over examples, without smoothing. `between` is called before every batch
+/// and may throw.
 autograd::CrossEntropyStats evaluate(models::SequenceToSequence& model, const std::vector<Example>& examples,
                                      std::int64_t batch_words, const std::function<void()>& between = {});
 /// Greedy (or beam) translations in the order of `sources`, batched by length.

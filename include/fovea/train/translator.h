@@ -14,12 +14,12 @@ namespace fovea::train {
 struct Translation {
   std::string text;
   double log_probability = 0.0, score = 0.0;
-  std::vector<std::string> source_words, target_words;  ///< the source's end with </s>
+  std::vector<std::string> source_words, target_words;  ///< source_words ends with </s>
   /// [target_words, source_words], sub-words merged; empty without attention.
   text::AlignmentWeights weights;
 };
 
-/// For each target word the source word of largest weight; none where that is </s>. Requires attention.
+/// For each target word the source word with the largest weight; no link if that is </s>. Requires attention.
 text::Alignment hard_alignment(const Translation& translation);
 
 class Translator {
@@ -38,12 +38,12 @@ class Translator {
                                                   std::size_t batch = 32,
                                                   models::DecodeStats* stats = nullptr);
 
-  /// `target` as if the model had written it: its alignment with `source`, for gold alignments and texts of
-  /// others. An empty line on either side gives no weights. Requires attention.
+  /// The alignment of `source` with a given `target`, as if the model had written it. Use: comparison with
+  /// gold alignments, and texts of others. An empty line on either side gives no weights. Requires attention.
   Translation align(const std::string& source, const std::string& target);
 
-  /// Teacher-forced attention of every layer and head: the model reads `source` and is given `target`. Pieces
-  /// label rows and columns.
+  /// The attention of every layer and head under teacher forcing: the model reads `source` and is given
+  /// `target`. Pieces are the labels of rows and columns.
   struct Inspection {
     std::vector<std::string> source_pieces, target_pieces;  ///< with </s>
     models::Capture maps;                                   ///< batch of one

@@ -1,4 +1,4 @@
-"""The Python part of `fovea bench`: `python -m fovea.bench`, beside PyTorch on this machine, as ratios."""
+"""The Python part of `fovea bench`: `python -m fovea.bench` compares with PyTorch on this machine, as ratios."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ __all__ = ["Row", "attention_rows", "gpt_rows", "interleaved"]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One thing measured in several ways; seconds are medians of interleaved calls."""
+    """One computation, timed in several implementations; seconds are medians of interleaved calls."""
 
     case: str
     seconds: dict[str, float]
     notes: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def ratio(self, way: str) -> float:
-        """How much longer a way takes than PyTorch; below 1: less."""
+        """The time of an implementation divided by PyTorch's."""
         return self.seconds[way] / self.seconds["torch"]
 
 
 def interleaved(ways: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """Median seconds a call of each, called in turn for about so long in all, so that they share what else the
-    machine does. In a new order each time: threads of the one before may still be spinning."""
+    """Median seconds per call of each function. They are called in turn for about `seconds` in all, so that other
+    load on the machine affects all alike. Each round has a new order: threads of the previous call may still be
+    spinning."""
     samples: dict[str, list[float]] = {name: [] for name in ways}
     for call in ways.values():
         call()
@@ -87,7 +88,7 @@ def attention_rows(seconds: float, shapes: Any = _SHAPES) -> Iterator[Row]:
 
 
 def gpt_rows(steps: int) -> Iterator[Row]:
-    """A training step of a small GPT, PyTorch's attention beside Fovea's under the same model."""
+    """A training step of a small GPT, with PyTorch's attention and with Fovea's in the same model."""
     from . import gpt
 
     theirs, ours = gpt.train_both(steps)

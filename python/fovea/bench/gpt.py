@@ -1,5 +1,5 @@
-"""A small GPT over characters, in plain PyTorch: it has never heard of Fovea. Trained twice at once, with
-PyTorch's attention and with Fovea's put under it."""
+"""A small GPT over characters in plain PyTorch, without any code for Fovea. It is trained twice at the same time,
+with PyTorch's attention and, by `patched`, with Fovea's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENDS = [".", ", and then sleeps.", " in winter.", "?", " again.", ": so they sa
 
 
 def text(length: int, seed: int = 0) -> str:
-    """Sentences of a small grammar, at least so many characters."""
+    """Sentences of a small grammar, at least `length` characters in all."""
     draw = random.Random(seed)
     parts: list[str] = []
     size = 0
@@ -73,7 +73,7 @@ class Run:
 def train_both(
     steps: int, batch: int = 8, context: int = 128, dtype: Any = torch.float32, **size: int
 ) -> tuple[Run, Run]:
-    """(PyTorch's attention, Fovea's): the same model, data and seed, a step of one and a step of the other in turn.
+    """Trains (with PyTorch's attention, with Fovea's): the same model, data and seed, with alternating steps.
 
     Args:
         size: of the model, see `Gpt`.

@@ -1,13 +1,13 @@
-"""Fovea under PyTorch: its scaled_dot_product_attention, and a way to put it under a model.
+"""Fovea for PyTorch: its scaled_dot_product_attention, and `patched`, which makes a model use it.
 
-`fovea.attention` takes tensors by itself; this is for code that was written for PyTorch's function.
+`fovea.attention` accepts tensors itself; this module is for code that was written for PyTorch's function.
 """
 
 from __future__ import annotations
 
 from typing import Any, Optional, Sequence
 
-from .._engine import asked
+from .._engine import make_request
 from .._spec import take_apart
 from ..normalizers import HardSample
 from . import _op
@@ -32,16 +32,17 @@ def score_function(
     scale: Optional[float] = None,
     query_offset: Any = None,
 ) -> Any:
-    """0, whose gradient is Σ advantage · d ln P(key that `HardSample` drew): what a loss is added, so that hard
-    attention's scores learn (Williams 1992; Xu et al. 2015, arXiv 1502.03044, eq. 11).
+    """A tensor 0 with the gradient Σ advantage · d ln P(key that `HardSample` drew). Add it to a loss so that the
+    scores of hard attention learn (Williams 1992; Xu et al. 2015, arXiv 1502.03044, eq. 11).
 
     Args:
         query, key, value, score, mods, mask, scale, query_offset, seed: those of the call of `attention` with
-            `normalizer=HardSample()`, whose own scores get no gradient: detach what they are made of there.
-        advantage: [batch, num_query_heads, query_len], the loss of each row less a baseline; a constant here.
+            `normalizer=HardSample()`. In that call detach the tensors that make the scores: they get no gradient from
+            it.
+        advantage: [batch, num_query_heads, query_len], the loss of each row minus a baseline; it is a constant here.
 
     Returns:
-        A number, 0.
+        A tensor of one element, 0.
 
     >>> import torch, fovea.torch
     >>> q = torch.ones(1, 1, 2, 4, requires_grad=True)
@@ -54,4 +55,4 @@ def score_function(
     call = take_apart(
         query, score=score, mods=mods, mask=mask, normalizer=HardSample(), scale=scale
     )
-    return _op.score_function(call, query, key, value, advantage, asked(query_offset, 0), seed)
+    return _op.score_function(call, query, key, value, advantage, make_request(query_offset, 0), seed)

@@ -1,8 +1,8 @@
-"""Batches that look like one of their entries: those of torch.func.vmap, and those of gradients that
-`torch.autograd.grad(is_grads_batched=True)` and `torch.autograd.functional.jacobian(vectorize=True)` send backward.
+"""Batched tensors, which look like one entry of their batch. torch.func.vmap makes them; so do
+`torch.autograd.grad(is_grads_batched=True)` and `torch.autograd.functional.jacobian(vectorize=True)` for gradients.
 
-A batch is a loop over calls. Folding it into the batch axis would repeat query, key and value for each of its
-entries, and draw other dropout, which is keyed by the position in the batch axis.
+A batch becomes a loop over calls. Folding it into the batch axis was rejected: query, key and value would be repeated
+for each entry, and dropout would differ, because it is keyed by the position in the batch axis.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from torch import Tensor
 
 
 def is_wrapped(*tensors: Optional[Tensor]) -> bool:
-    """Does any stand for a batch, or for a level of a transform of torch.func?"""
+    """Whether any tensor is batched, or belongs to a level of a transform of torch.func."""
     kinds = torch._C._functorch
     return any(x is not None and (is_legacy(x) or kinds.is_functorch_wrapped_tensor(x)) for x in tensors)
 
 
 def is_legacy(x: Any) -> bool:
-    """Does it belong to the vmap inside torch.autograd, which is older than that of torch.func and has its own key?"""
+    """Whether the tensor belongs to the vmap inside torch.autograd, which is older than torch.func's and has its own
+    key."""
     return isinstance(x, Tensor) and torch._C._functorch.is_legacy_batchedtensor(x)
 
 
 def _entry(x: Any, axes: Any, index: int, size: int) -> Any:
-    """Of an argument whose batch axis is `axes`; a list of arguments has a list of axes."""
+    """One entry of an argument whose batch axis is `axes`; a list of arguments has a list of axes."""
     if isinstance(x, (list, tuple)) and isinstance(axes, (list, tuple)):
         return [_entry(part, axis, index, size) for part, axis in zip(x, axes)]
     if axes is None or not isinstance(x, Tensor):
@@ -34,9 +35,9 @@ def _entry(x: Any, axes: Any, index: int, size: int) -> Any:
 
 
 def _each(call: Callable[..., Any], size: int, axes: Sequence[Any], arguments: Sequence[Any]) -> Any:
-    """What `call` gives for each entry of a batch, stacked: a tensor, or a list or tuple of them."""
+    """The results of `call` for all entries of a batch, stacked: a tensor, or a list or tuple of them."""
     found = []
-    for index in range(max(size, 1)):  # an empty batch takes one call too: its results have the shapes
+    for index in range(max(size, 1)):  # an empty batch takes one call too, for the shapes of the results
         found.append(call(*(_entry(x, axis, index, size) for x, axis in zip(arguments, axes))))
     if isinstance(found[0], Tensor):
         return torch.stack(found)[:size]
@@ -44,7 +45,7 @@ def _each(call: Callable[..., Any], size: int, axes: Sequence[Any], arguments: S
 
 
 def vmap_rule(call: Callable[..., Any]) -> Callable[..., Any]:
-    """What torch.func.vmap does with a function of tensors, lists of tensors, and constants."""
+    """The rule of torch.func.vmap for a function of tensors, lists of tensors, and constants."""
 
     def rule(info: Any, in_dims: Any, *arguments: Any) -> Any:
         found = _each(call, info.batch_size, in_dims, arguments)
@@ -54,7 +55,7 @@ def vmap_rule(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def legacy_rule(call: Callable[..., Any]) -> Callable[..., Any]:
-    """What the vmap inside torch.autograd does with such a function: a kernel for the dispatch key Batched."""
+    """The rule of the vmap inside torch.autograd for such a function: a kernel for the dispatch key Batched."""
 
     def kernel(*arguments: Any) -> Any:
         level = torch._C._vmapmode_increment_nesting() - 1
@@ -62,7 +63,8 @@ def legacy_rule(call: Callable[..., Any]) -> Callable[..., Any]:
         sizes = {1}
 
         def without(x: Any) -> Any:
-            """(the argument, its batch axis). A batch of an outer level alone gets a batch axis of size 1 here."""
+            """(the argument, its batch axis). An argument batched only at an outer level gets a batch axis of size 1
+            here."""
             if isinstance(x, (list, tuple)):
                 parts = [without(part) for part in x]
                 return [part for part, _ in parts], [axis for _, axis in parts]

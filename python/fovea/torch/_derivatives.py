@@ -1,5 +1,5 @@
-"""Derivatives of a call on tensors: what the engine gives for outputs and weights, and made of it for the
-log-sum-exp."""
+"""Derivatives of a call on tensors: the engine's for outputs and weights, and those of the log-sum-exp, which are
+made from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import _core
 from .._arrays import dtype_name
-from .._engine import Asked, backward
+from .._engine import Request, backward
 from .._errors import InvalidArgument
 from .._spec import Call, Shape, Structure, plan_for
 from ._tensors import TENSORS
@@ -21,7 +21,7 @@ Tensors = dict[str, Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """Derivatives of a loss by what `attention` returned; None: it does not depend on that."""
+    """Derivatives of a loss by the results of `attention`; None: the loss does not depend on that result."""
 
     output: Optional[Tensor]
     log_sum_exp: Optional[Tensor]
@@ -40,23 +40,23 @@ class Ran:
     plan: "_core.Plan"
     call: Call
     inputs: Tensors
-    ask: Asked
+    request: Request
     output: Optional[Tensor]
     log_sum_exp: Optional[Tensor]
 
 
 def is_of_scores(name: str) -> bool:
-    """Does the loss reach this argument through the scores? Values and weight mods come behind them."""
+    """Whether the loss depends on this argument through the scores. Values and weight mods come after the scores."""
     return name != "value" and not name.startswith("weight_mods[")
 
 
 def check_lse_differentiable(structure: Structure) -> None:
     """Throws for a log-sum-exp that has no derivative here.
 
-    By the scores it is the softmax for Softmax, and for SoftmaxWithSink, whose log-sum-exp leaves the sink out.
-    Other normalisers write something of their own in its place; and scores that hang on the weights of other
-    rows, or come of a table that each query has to itself, take whole rows, whose backward makes its row means
-    anew, while the way below hands them in.
+    For Softmax its derivative by the scores is the softmax. The same holds for SoftmaxWithSink, whose log-sum-exp
+    does not contain the sink. Other normalisers return another number in its place. Scores that depend on the weights
+    of other rows, or on a table for each query, take whole-row kernels. Their backward pass computes the row means
+    itself, while the method below passes them in.
     """
     why = None
     if structure.normalizer not in ("softmax", "sink"):
@@ -76,7 +76,7 @@ def check_lse_differentiable(structure: Structure) -> None:
 
 
 def derivatives(ran: Ran, loss: Loss, wanted: Sequence[str]) -> Tensors:
-    """By the arguments named in `wanted`; those that the loss does not reach are left out."""
+    """Derivatives by the arguments named in `wanted`, without those that the loss does not depend on."""
     results: Tensors = {}
     if loss.output is not None or loss.weights is not None:
         results = _of_output_and_weights(ran, loss, wanted)
@@ -105,18 +105,18 @@ def _of_output_and_weights(ran: Ran, loss: Loss, wanted: Sequence[str]) -> Tenso
         return {}
     given = {"output": ran.output, "log_sum_exp": ran.log_sum_exp, "d_output": loss.output, "d_weights": loss.weights}
     arrays = {name: TENSORS.operand(x) for name, x in given.items() if x is not None}
-    ask = ran.ask if loss.weights is not None else _of_all_weights(ran.ask)
-    return backward(ran.plan, ran.call, ran.inputs, arrays, wanted, ask)
+    request = ran.request if loss.weights is not None else _of_all_weights(ran.request)
+    return backward(ran.plan, ran.call, ran.inputs, arrays, wanted, request)
 
 
-def _of_all_weights(ask: Asked) -> Asked:
-    return dataclasses.replace(ask, weight_heads=(), weight_rows=())
+def _of_all_weights(request: Request) -> Request:
+    return dataclasses.replace(request, weight_heads=(), weight_rows=())
 
 
 def _of_log_sum_exp(ran: Ran, d_lse: Tensor, wanted: Sequence[str]) -> Tensors:
     """d lse / d s = P, and the engine gives dS = P·(dP - D) with dP = d_output · valueᵀ and D = <d_output,
-    output>. So a call with values of 0, one wide, d_output of 1 and "output" -d_lse gives dS = P·d_lse, in all
-    arguments of the scores, at the cost of a second pass."""
+    output>. So a call with values 0 of width 1, d_output = 1 and "output" = -d_lse gives dS = P·d_lse for all
+    arguments of the scores. It costs a second pass."""
     assert ran.log_sum_exp is not None
     check_lse_differentiable(ran.call.structure)
     of_lse = lambda name: is_of_scores(name) and not name.startswith("normalizer.")  # noqa: E731
@@ -131,7 +131,7 @@ def _of_log_sum_exp(ran: Ran, d_lse: Tensor, wanted: Sequence[str]) -> Tensors:
         axes=tuple(pair for pair in ran.call.structure.axes if not pair[0].startswith("weight_mods[")),
     )
     call = dataclasses.replace(ran.call, structure=structure)
-    # 16 bits would round d_lse, and may not hold it.
+    # 16 bits would round d_lse, which may also exceed their range.
     own = ran.inputs["query"].dtype
     wide = torch.float64 if own == torch.float64 else torch.float32
     inputs = {name: x.to(wide) for name, x in ran.inputs.items() if of_lse(name)}
@@ -144,8 +144,8 @@ def _of_log_sum_exp(ran: Ran, d_lse: Tensor, wanted: Sequence[str]) -> Tensors:
         "log_sum_exp": ran.log_sum_exp.contiguous(),
         "d_output": torch.ones_like(d_lse).unsqueeze(-1),
     }
-    ask = _of_all_weights(ran.ask)
+    request = _of_all_weights(ran.request)
     shape = Shape.of(query, key, inputs["value"], call)
-    plan = plan_for(call, shape, dtype_name(query, "query"), ask.at)
-    found = backward(plan, call, inputs, loss, wanted, ask)
+    plan = plan_for(call, shape, dtype_name(query, "query"), request.at)
+    found = backward(plan, call, inputs, loss, wanted, request)
     return {name: x.to(own) if name in ("query", "key") else x for name, x in found.items()}

@@ -1,7 +1,8 @@
-"""The autograd functions (`torch.autograd.Function`) whose forward or backward is under way on this thread.
+"""Finds the autograd functions (`torch.autograd.Function`) whose forward or backward is running on this thread.
 
-PyTorch has no list of them. Their frames are on the stack of calls, and are known by their code: every subclass of
-Function has a class of its own for its calls, all of which PyTorch makes direct subclasses of BackwardCFunction.
+PyTorch has no list of them. Their frames are on the call stack and are recognised by their code objects. Every
+subclass of Function has its own class for its calls, and PyTorch makes all of these direct subclasses of
+BackwardCFunction.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.utils.checkpoint import CheckpointFunction
 
-# What the engine calls of a call's class; the second is younger than PyTorch 2.6.
+# The methods that PyTorch's engine calls; the second is newer than PyTorch 2.6.
 ENGINE_CALLS = tuple(name for name in ("apply", "apply_boxed") if hasattr(BackwardCFunction, name))
 # Ids of code, as below.
 _BACKWARD = frozenset(id(getattr(BackwardCFunction, name).__code__) for name in ENGINE_CALLS)
 
 
 class Forward(NamedTuple):
-    """A forward under way."""
+    """A running forward."""
 
-    # Stands for the call where nothing else does.
+    # Identifies the call if nothing else does.
     frame: FrameType
-    # The call, which is the node of the graph later; None: PyTorch keeps it to itself, because the class has
+    # The call, which later becomes the node of the graph. None: PyTorch does not expose it, because the class has
     # `setup_context`.
     call: Any
     # The classes that have this forward.
@@ -53,7 +54,7 @@ class _Forwards:
         classes: dict[int, list[Any]] = {}
         for kept in known:
             cls = getattr(kept, "_forward_cls", None)
-            if cls is None or _is_of_the_house(cls):
+            if cls is None or _belongs_to_libraries(cls):
                 continue
             for code in _codes(cls.forward):
                 codes.append(code)
@@ -62,15 +63,15 @@ class _Forwards:
         self._count, self._last = len(known), weakref.ref(known[-1])
 
 
-def _is_of_the_house(cls: Any) -> bool:
-    """Functions of PyTorch and of Fovea call no attention that is not theirs, but for the checkpoint."""
+def _belongs_to_libraries(cls: Any) -> bool:
+    """Whether the function belongs to PyTorch or Fovea. These call no user's attention, except for the checkpoint."""
     module = str(getattr(cls, "__module__", ""))
     return cls is not CheckpointFunction and module.split(".")[0] in ("torch", "fovea")
 
 
 def _codes(function: Any) -> Iterator[CodeType]:
     """Of a function and of those that it wraps."""
-    for _ in range(20):  # of wrappers in wrappers; a circle ends too
+    for _ in range(20):  # wrappers may be nested; this also ends in a cycle
         code = getattr(function, "__code__", None)
         if isinstance(code, CodeType):
             yield code
@@ -84,7 +85,7 @@ _forwards = _Forwards()
 
 
 def forwards() -> list[Forward]:
-    """From the innermost outwards. A forward with wrappers may come more than once."""
+    """The running forwards, innermost first. A forward with wrappers may occur more than once."""
     known = _forwards.now()
     found = []
     frame: Optional[FrameType] = sys._getframe(1)
@@ -98,18 +99,18 @@ def forwards() -> list[Forward]:
 
 
 def _call_of(frame: FrameType) -> Any:
-    """The first argument of a frame, where it is a call of a Function."""
+    """The first argument of a frame, if it is a call of a Function."""
     code, local = frame.f_code, frame.f_locals
     if code.co_argcount:
         first = local.get(code.co_varnames[0])
-    else:  # *args: what comes behind the arguments by keyword
+    else:  # *args is stored after the keyword arguments
         rest = local.get(code.co_varnames[code.co_kwonlyargcount]) if code.co_flags & 0x04 else None
         first = rest[0] if isinstance(rest, tuple) and rest else None
     return first if isinstance(first, BackwardCFunction) else None
 
 
 def backward_in(frame: FrameType) -> Any:
-    """The call whose backward this frame is PyTorch's part of; None: it is another frame."""
+    """The call whose backward this frame of PyTorch's runs; None: the frame is something else."""
     return frame.f_locals.get("self") if id(frame.f_code) in _BACKWARD else None
 
 
@@ -118,7 +119,7 @@ def has_setup_context(cls: Any) -> bool:
 
 
 def next_number() -> int:
-    """The number that the next node of this thread's graphs will have. They count up."""
+    """The number that the next node of this thread's graphs will get. Numbers increase."""
     return int(torch._C._autograd._get_sequence_nr())  # type: ignore[attr-defined, unused-ignore]
 
 

@@ -1,4 +1,4 @@
-"""Which tensors are what their memory says."""
+"""Which tensors are plain, so that their memory holds their values."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def is_known(x: Any) -> bool:
-    """Not so for subclasses of others, whose memory may hold anything: a CausalBias of PyTorch has none. What
-    PyTorch traces with stands for a plain tensor, and while torch.compile follows a call, it sees to types."""
+    """Whether x is a plain tensor. The memory of other subclasses may hold anything: PyTorch's CausalBias has none.
+    PyTorch's tracing tensors count as plain, and while torch.compile traces a call, it checks types itself."""
     return type(x) in PLAIN or isinstance(x, (FakeTensor, FunctionalTensor)) or torch.compiler.is_compiling()
 
 
 def is_upper_left(bias: CausalBias) -> bool:
-    """Row 0 sees key 0. Otherwise the last row sees the last key."""
+    """Whether row 0 sees key 0; if not, the last row sees the last key."""
     return bool(bias.variant == CausalVariant.UPPER_LEFT)
 
 
 def own_mask(mask: Tensor) -> Tensor:
-    """A mask that is what its memory says: row by row, as PyTorch's causal biases count."""
+    """A plain mask. PyTorch's causal biases are expanded by rows."""
     if isinstance(mask, CausalBias):
         lower = 0 if is_upper_left(mask) else mask.seq_len_kv - mask.seq_len_q
         return torch.ones(mask.seq_len_q, mask.seq_len_kv, dtype=torch.bool, device="cpu").tril(lower)
@@ -37,7 +37,7 @@ def own_mask(mask: Tensor) -> Tensor:
 
 
 def has_tangent(*tensors: Any) -> bool:
-    """Is any a dual number of forward-mode differentiation, which would be lost?"""
+    """Whether any tensor is a dual number of forward-mode differentiation, whose tangent would be lost."""
     if torch.compiler.is_compiling() or torch.autograd.forward_ad._current_level < 0:
         return False
     return any(
@@ -46,7 +46,7 @@ def has_tangent(*tensors: Any) -> bool:
 
 
 def is_transformed() -> bool:
-    """Inside vmap, grad or another transform of torch.func."""
+    """Whether this runs inside vmap, grad or another transform of torch.func."""
     return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 

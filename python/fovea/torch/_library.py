@@ -1,4 +1,4 @@
-"""Calls on PyTorch's tensors: what `fovea.attention`, plans and `fovea.rotate` hand over to this folder."""
+"""The library of PyTorch's tensors: `fovea.attention`, plans and `fovea.rotate` call this package through it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from ._tensors import Tensors
 
 class Torch(Tensors):
     def seed_number(self, seed: Any) -> Any:
-        """PyTorch's generator draws the seed, or a tensor is it, and a graph must not look into that."""
+        """Returned unchecked: PyTorch's generator may draw the seed later, and the value of a tensor in a graph is
+        not known."""
         return 0 if seed is None or isinstance(seed, Tensor) else seed
 
-    def attend(self, call: Any, query: Any, key: Any, value: Any, ask: Any, seed: Any, out: Any) -> Any:
-        return _op.attention(call, query, key, value, ask, seed, out)
+    def attend(self, call: Any, query: Any, key: Any, value: Any, request: Any, seed: Any, out: Any) -> Any:
+        return _op.attention(call, query, key, value, request, seed, out)
 
     def seed_of_plan(self, call: Any, query: Any, key: Any, value: Any, seed: Any) -> Any:
         return _op.checked_for_plan(call, query, key, value, seed)

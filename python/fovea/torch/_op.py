@@ -1,8 +1,8 @@
-"""`fovea.attention` on tensors: which way a call takes.
+"""`fovea.attention` on tensors: the choice of the code path.
 
-Three ways, one arithmetic. Without gradients: straight to the engine. With gradients: an autograd function
-around it. Under torch.compile, torch.export, functorch and dispatch modes: the operator fovea::attend, which
-costs more a call and can be seen.
+Three code paths with the same arithmetic. Without gradients the engine is called directly. With gradients an autograd
+function is put around it. Under torch.compile, torch.export, functorch and dispatch modes it is the operator
+fovea::attend, which costs more for each call but is visible to them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import masks
 from .._arrays import compute_dtype, described, dtype_name
-from .._engine import Asked, backward, forward, operands
+from .._engine import Request, backward, forward, operands
 from .._errors import InvalidArgument
 from .._mask import any_part, replaced
 from .._positions import Positions
@@ -33,19 +33,19 @@ _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def draws(structure: Structure) -> bool:
-    """Does a call depend on its seed?"""
+    """Whether a call depends on its seed."""
     return structure.dropout > 0 or structure.normalizer == "sample" or structure.normalizer.startswith("gumbel")
 
 
 def new_seed() -> Tensor:
-    """From PyTorch's generator of the CPU, also where the call is part of a graph."""
+    """A seed from PyTorch's CPU generator, also if the call is part of a graph."""
     return torch.randint(0, 2**63 - 1, (), dtype=torch.int64)
 
 
 def attention(
-    call: Call, query: Tensor, key: Any, value: Any, ask: Asked, seed: Any, out: Optional[Tensor] = None
+    call: Call, query: Tensor, key: Any, value: Any, request: Request, seed: Any, out: Optional[Tensor] = None
 ) -> Any:
-    """See `fovea.attention`. `ask.seed` is not read: `seed` is None, a number or a tensor of one."""
+    """See `fovea.attention`. `request.seed` is not read: `seed` is None, a number or a tensor of one."""
     query, key, value = _autocast(
         _checked("query", query), _checked("key", key), _checked("value", value)
     )
@@ -54,24 +54,24 @@ def attention(
     if not _is_plain(query, key, value, *call.parameters.values()):
         if out is not None:
             raise InvalidArgument("attention", "out", "None in a graph", described(out))
-        return _through_operator(call, query, key, value, ask, seed)
+        return _through_operator(call, query, key, value, request, seed)
     if draws(call.structure):
-        ask = dataclasses.replace(ask, seed=_number(new_seed() if seed is None else seed))
+        request = dataclasses.replace(request, seed=_number(new_seed() if seed is None else seed))
     if not isinstance(call.key_lengths, tuple):
         call = dataclasses.replace(call, key_lengths=integers(call.key_lengths, "KeyLengths.lengths"))
-    ask = dataclasses.replace(ask, at=ask.at.known())
+    request = dataclasses.replace(request, at=request.at.known())
     tensors = (query, key, value, *call.parameters.values())
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         if out is not None:
             raise InvalidArgument("attention", "out", "None where gradients are wanted", described(out))
-        outputs = _Attention.apply(call, ask, *tensors)
+        outputs = _Attention.apply(call, request, *tensors)
     else:
-        outputs = _run(call, ask, query, key, value, out)[1]
-    return _chosen(outputs, ask, value is not None)
+        outputs = _run(call, request, query, key, value, out)[1]
+    return _chosen(outputs, request, value is not None)
 
 
 def checked_for_plan(call: Call, query: Tensor, key: Any, value: Any, seed: Any) -> int:
-    """The seed; what came is what a plan takes."""
+    """Checks that a plan can take the arguments, and returns the seed."""
     tensors = {"query": query, "key": key, "value": value}
     for name, x in tensors.items():
         _checked(name, x)
@@ -107,7 +107,8 @@ def _checked(argument: str, x: Any) -> Any:
 
 
 def _autocast(*tensors: Any) -> tuple[Any, ...]:
-    """As PyTorch's own attention under autocast: all in its dtype, but f64. Otherwise all of one dtype."""
+    """Casts all tensors except f64 to autocast's dtype, as PyTorch's attention does under autocast. Without autocast
+    all must have one dtype."""
     if torch.is_autocast_enabled("cpu"):
         to = torch.get_autocast_dtype("cpu")
         tensors = tuple(x if x is None or x.dtype == torch.float64 else x.to(to) for x in tensors)
@@ -119,7 +120,7 @@ def _autocast(*tensors: Any) -> tuple[Any, ...]:
 
 
 def _parameters(call: Call, dtype: torch.dtype) -> dict[str, Tensor]:
-    """In the dtype that the engine adds up in; the way back to what they were made of is kept."""
+    """The parameters in the dtype that the engine accumulates in; their gradients still flow to the originals."""
     found = {}
     to = "f64" if dtype == torch.float64 else "f32"
     for name, x in call.parameters.items():
@@ -133,7 +134,7 @@ def _parameters(call: Call, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def _is_plain(*tensors: Optional[Tensor]) -> bool:
-    """Do all tensors have memory of their own, and is nobody watching what is done with them?"""
+    """Whether all tensors are plain and no mode or transform records operations on them."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return False
     if is_transformed():
@@ -159,35 +160,35 @@ def _number(seed: Any) -> int:
     return int(seed)
 
 
-def _chosen(outputs: tuple[Any, Any, Any], ask: Asked, has_value: bool) -> Any:
+def _chosen(outputs: tuple[Any, Any, Any], request: Request, has_value: bool) -> Any:
     found = [
         *([outputs[0]] if has_value else []),
-        *([outputs[1]] if ask.lse else []),
-        *([outputs[2]] if ask.weights or not has_value else []),
+        *([outputs[1]] if request.lse else []),
+        *([outputs[2]] if request.weights or not has_value else []),
     ]
     return found[0] if len(found) == 1 else tuple(found)
 
 
 def _run(
-    call: Call, ask: Asked, query: Any, key: Any, value: Any, out: Any = None
+    call: Call, request: Request, query: Any, key: Any, value: Any, out: Any = None
 ) -> tuple[Any, tuple[Any, Any, Any]]:
     """(the plan, (output, log-sum-exp, weights))."""
     dtype = dtype_name(query, "query")
     shape = Shape.of(query, key, value, call)
-    plan = plan_for(call, shape, dtype, ask.at)
-    outputs = forward(plan, call, operands(call, query, key, value, dtype), shape, dtype, ask, out)
+    plan = plan_for(call, shape, dtype, request.at)
+    outputs = forward(plan, call, operands(call, query, key, value, dtype), shape, dtype, request, out)
     return plan, (outputs.get("output"), outputs.get("log_sum_exp"), outputs.get("weights"))
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, call: Call, ask: Asked, *tensors: Optional[Tensor]) -> tuple[Any, Any, Any]:
+    def forward(ctx: Any, call: Call, request: Request, *tensors: Optional[Tensor]) -> tuple[Any, Any, Any]:
         ctx.set_materialize_grads(False)
         query, key, value = tensors[:3]
         own = dataclasses.replace(call, parameters=dict(zip(call.parameters, tensors[3:])))
-        plan, outputs = _run(own, dataclasses.replace(ask, lse=True), query, key, value)
-        # The arrays of parameters come back from where autograd guards them against being written over.
-        ctx.call, ctx.ask, ctx.plan = dataclasses.replace(call, parameters={}), ask, plan
+        plan, outputs = _run(own, dataclasses.replace(request, lse=True), query, key, value)
+        # The parameters come from saved_tensors, which guards them against in-place changes.
+        ctx.call, ctx.request, ctx.plan = dataclasses.replace(call, parameters={}), request, plan
         ctx.names = ("query", "key", "value", *call.parameters)
         ctx.save_for_backward(*tensors, *outputs[:2])
         return outputs
@@ -212,16 +213,16 @@ class _Attention(torch.autograd.Function):
         query, key, value = tensors[:3]
         inputs = operands(call, query, key, value, dtype_name(query, "query"))
         wanted = [name for name, need in zip(ctx.names, ctx.needs_input_grad[2:]) if need]
-        ran = Ran(ctx.plan, call, inputs, ctx.ask, output, log_sum_exp)
+        ran = Ran(ctx.plan, call, inputs, ctx.request, output, log_sum_exp)
         return derivatives(ran, Loss(d_output, d_log_sum_exp, d_weights), wanted)
 
     @staticmethod
     def _gradients_of_batches(ctx: Any, d_output: Any, d_log_sum_exp: Any, d_weights: Any) -> dict[str, Tensor]:
-        """Through the operator, which has rules for batches. Their values are not looked at."""
+        """Gradients of batched losses, by the operator, which has rules for batches. Their values are not read."""
         *tensors, output, log_sum_exp = ctx.saved_tensors
         call = dataclasses.replace(ctx.call, parameters=dict(zip(ctx.names[3:], tensors[3:])))
         query, key, value = tensors[:3]
-        inputs = _operator_inputs(call, query, key, value, ctx.ask, ctx.ask.seed)
+        inputs = _operator_inputs(call, query, key, value, ctx.request, ctx.request.seed)
         wanted = ctx.needs_input_grad[2:]
         names = [name for name, need in zip(ctx.names, wanted) if need]
         losses = (None if value is None else d_output, d_log_sum_exp, d_weights)
@@ -229,7 +230,7 @@ class _Attention(torch.autograd.Function):
 
 
 class _Once(torch.autograd.Function):
-    """Gradients as they are, of which no gradient must be taken: it would be missing, and nobody would know."""
+    """Passes gradients on and refuses a second derivative, which would be missing silently."""
 
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: Optional[Tensor]) -> tuple[Any, ...]:
@@ -240,19 +241,19 @@ class _Once(torch.autograd.Function):
         raise RuntimeError(NO_SECOND)
 
 
-def _through_operator(call: Call, query: Tensor, key: Any, value: Any, ask: Asked, seed: Any) -> Any:
-    inputs = _operator_inputs(call, query, key, value, ask, seed)
+def _through_operator(call: Call, query: Tensor, key: Any, value: Any, request: Request, seed: Any) -> Any:
+    inputs = _operator_inputs(call, query, key, value, request, seed)
     outputs = attend(inputs) if is_transformed() else torch.ops.fovea.attend(*inputs)
-    return _chosen(outputs, ask, value is not None)
+    return _chosen(outputs, request, value is not None)
 
 
-def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, ask: Asked, seed: Any) -> Inputs:
-    call = _without_predicates(call, query, key, value, ask.at)
-    text, arrays = _text.write(call, ask)
+def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, request: Request, seed: Any) -> Inputs:
+    call = _without_predicates(call, query, key, value, request.at)
+    text, arrays = _text.write(call, request)
     lengths = call.key_lengths
     if isinstance(lengths, tuple):
         lengths = torch.tensor(lengths, dtype=torch.int64) if lengths else None
-    offset, offsets = ask.at.offset, None
+    offset, offsets = request.at.offset, None
     if isinstance(offset, (tuple, Tensor)):
         offset, offsets = None, torch.as_tensor(offset)
     drawn = None
@@ -268,7 +269,7 @@ def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, ask: Asked
         [torch.as_tensor(x) for x in arrays],
         lengths,
         offsets,
-        *(None if x is None else torch.as_tensor(x) for x in (ask.at.query_starts, ask.at.key_starts)),
+        *(None if x is None else torch.as_tensor(x) for x in (request.at.query_starts, request.at.key_starts)),
         drawn,
         offset,
         text,
@@ -276,8 +277,8 @@ def _operator_inputs(call: Call, query: Tensor, key: Any, value: Any, ask: Asked
 
 
 def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, at: Positions) -> Call:
-    """A function has no text, so its answers go along as an array. Inside a graph it is followed like any code
-    of PyTorch: its four index arrays are tensors there."""
+    """Replaces functions by arrays of their answers, because a function has no text. Inside a graph the function is
+    traced like any PyTorch code: its four index arrays are tensors there."""
     mask = call.structure.mask if call.array_mask is None else call.array_mask
     if not any_part(mask, masks.Predicate):
         return call
@@ -299,7 +300,7 @@ def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, at: Pos
         if not isinstance(part, masks.Predicate):
             return part
         said = torch.as_tensor(part.visible(b, h, i, j))
-        # NumPy's truth values of tensors come back as uint8.
+        # NumPy's truth values of tensors are returned as uint8.
         return masks.ArrayMask(said.bool() if said.dtype == torch.uint8 else said)
 
     return dataclasses.replace(
@@ -310,7 +311,7 @@ def _without_predicates(call: Call, query: Tensor, key: Any, value: Any, at: Pos
 
 
 def score_function(
-    call: Call, query: Tensor, key: Any, value: Any, advantage: Any, ask: Asked, seed: Any
+    call: Call, query: Tensor, key: Any, value: Any, advantage: Any, request: Request, seed: Any
 ) -> Tensor:
     """See `fovea.torch.score_function`."""
     if is_transformed():
@@ -325,16 +326,16 @@ def score_function(
     )
     call = dataclasses.replace(call, parameters=_parameters(call, query.dtype))
     advantage = _checked("advantage", advantage).detach()
-    ask = dataclasses.replace(ask, seed=_number(seed))
-    return _ScoreFunction.apply(call, ask, advantage, query, key, value, *call.parameters.values())
+    request = dataclasses.replace(request, seed=_number(seed))
+    return _ScoreFunction.apply(call, request, advantage, query, key, value, *call.parameters.values())
 
 
 class _ScoreFunction(torch.autograd.Function):
     """0, with a gradient."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, ask: Asked, advantage: Tensor, *tensors: Optional[Tensor]) -> Tensor:
-        ctx.call, ctx.ask = dataclasses.replace(call, parameters={}), ask
+    def forward(ctx: Any, call: Call, request: Request, advantage: Tensor, *tensors: Optional[Tensor]) -> Tensor:
+        ctx.call, ctx.request = dataclasses.replace(call, parameters={}), request
         ctx.names = ("query", "key", "value", *call.parameters)
         ctx.save_for_backward(advantage, *tensors)
         return advantage.new_zeros(())
@@ -350,11 +351,11 @@ class _ScoreFunction(torch.autograd.Function):
         query, key, value = tensors[:3]
         dtype = dtype_name(query, "query")
         wide = getattr(torch, "float64" if compute_dtype(dtype) == "f64" else "float32")
-        plan = plan_for(call, Shape.of(query, key, value, call), dtype, ctx.ask.at)
+        plan = plan_for(call, Shape.of(query, key, value, call), dtype, ctx.request.at)
         wanted = [n for n, need in zip(ctx.names, ctx.needs_input_grad[3:]) if need and n != "value"]
         loss = {"advantage": (advantage.to(wide) * d_result.to(wide)).contiguous()}
         inputs = operands(call, query, key, value, dtype)
-        found = backward(plan, call, inputs, loss, wanted, ctx.ask) if wanted else {}
+        found = backward(plan, call, inputs, loss, wanted, ctx.request) if wanted else {}
         return (None, None, None, *(found.get(name) for name in ctx.names))
 
 

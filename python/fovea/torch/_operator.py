@@ -1,6 +1,7 @@
-"""fovea::attend and fovea::attend_backward: what torch.compile, torch.export and dispatch modes see of a call.
+"""The operators fovea::attend and fovea::attend_backward, as which torch.compile, torch.export and dispatch modes see
+a call.
 
-Opaque: a graph holds one node for a call, and its arrays are that node's tensors, so that a mask that is a new
+A graph holds one opaque node for a call. The call's arrays are inputs of that node, so that a mask which is a new
 array in every step keeps nothing alive.
 """
 
@@ -29,7 +30,7 @@ _INPUTS = (
     "Tensor? query_offsets, Tensor? query_starts, Tensor? key_starts, Tensor? seed, SymInt? query_offset, str spec"
 )
 _ATTEND = f"({_INPUTS}) -> (Tensor output, Tensor log_sum_exp, Tensor weights)"
-# Gradients of those of query, key, value, parameters that are `wanted`, in this order.
+# The gradients of query, key, value and parameters, as far as `wanted`, in this order.
 _ATTEND_BACKWARD = (
     "(Tensor? d_output, Tensor? d_log_sum_exp, Tensor? d_weights, Tensor output, Tensor log_sum_exp, "
     f"{_INPUTS}, bool[] wanted) -> Tensor[]"
@@ -37,7 +38,7 @@ _ATTEND_BACKWARD = (
 
 
 class Inputs(NamedTuple):
-    """What fovea::attend takes."""
+    """The arguments of fovea::attend."""
 
     query: Tensor
     key: Optional[Tensor]
@@ -45,7 +46,7 @@ class Inputs(NamedTuple):
     parameters: Sequence[Tensor]
     masks: Sequence[Tensor]
     key_lengths: Optional[Tensor]
-    query_offsets: Optional[Tensor]  # in the place of query_offset
+    query_offsets: Optional[Tensor]  # instead of query_offset
     query_starts: Optional[Tensor]
     key_starts: Optional[Tensor]
     seed: Optional[Tensor]
@@ -54,18 +55,18 @@ class Inputs(NamedTuple):
 
 
 class _Ready:
-    """A call as the engine takes it, from what the operators take."""
+    """A call for the engine, made from the operators' arguments."""
 
     def __init__(self, given: Inputs):
         query, key, value = given[:3]
         known = read(given.spec)
         lengths = () if given.key_lengths is None else tuple(given.key_lengths.tolist())
         self.call = known.call(given.parameters, given.masks, lengths)
-        # The bits of 64 of a number that a tensor can hold.
+        # How many of a number's 64 bits a tensor can hold.
         drawn = 0 if given.seed is None else int(given.seed.item()) % (1 << 64)
         offset = given.query_offset if given.query_offsets is None else given.query_offsets
         at = Positions(offset, given.query_starts, given.key_starts).known()
-        self.ask = dataclasses.replace(known.ask, at=at, seed=drawn, lse=True)
+        self.request = dataclasses.replace(known.request, at=at, seed=drawn, lse=True)
         self.dtype = dtype_name(query, "query")
         self.shape = Shape.of(query, key, value, self.call)
         self.plan = plan_for(self.call, self.shape, self.dtype, at)
@@ -80,7 +81,7 @@ def arguments(known: Known) -> tuple[str, ...]:
 def _attend(query: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     ready = _Ready(Inputs(query, *rest))
     _report.ran_in_graph()
-    outputs = forward(ready.plan, ready.call, ready.inputs, ready.shape, ready.dtype, ready.ask)
+    outputs = forward(ready.plan, ready.call, ready.inputs, ready.shape, ready.dtype, ready.request)
     nothing = query.new_empty
     return (
         outputs["output"] if "output" in outputs else nothing(0),
@@ -103,15 +104,15 @@ def _attend_fake(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
         keys = given.parameters[known.parameters.index("score.W")].shape[0]
     if value is None:
         output = query.new_empty(0)
-    elif known.ask.row_major:
+    elif known.request.row_major:
         output = query.new_empty(batch, heads, rows, value.shape[3])
     else:
         output = TENSORS.following(query, value.shape[3])
     weights = query.new_empty(0)
-    if known.ask.weights or value is None:
+    if known.request.weights or value is None:
         if given.query_starts is not None:  # whose numbers a graph does not know
             raise InvalidArgument("attention", "return_weights", "False in a graph beside query_starts", "True")
-        sizes = (len(known.ask.weight_heads) or heads, len(known.ask.weight_rows) or rows)
+        sizes = (len(known.request.weight_heads) or heads, len(known.request.weight_rows) or rows)
         weights = query.new_empty(batch, *sizes, keys, dtype=wide)
     return output, query.new_empty(batch, heads, rows, dtype=wide), weights
 
@@ -126,13 +127,13 @@ def _attend_backward(
 ) -> list[Tensor]:
     *inputs, wanted = inputs_and_wanted
     ready = _Ready(Inputs(*inputs))
-    # A graph hands in zeros for what it returns and no loss uses: those need no pass, nor a derivative.
+    # A graph passes zeros for outputs that no loss uses: these need no pass and no derivative.
     if d_log_sum_exp is not None and not d_log_sum_exp.any():
         d_log_sum_exp = None
     if d_weights is not None and not d_weights.any():
         d_weights = None
     names = [name for name, want in zip(ready.names, wanted) if want]
-    ran = Ran(ready.plan, ready.call, ready.inputs, ready.ask, output if ready.shape.value_dim else None, log_sum_exp)
+    ran = Ran(ready.plan, ready.call, ready.inputs, ready.request, output if ready.shape.value_dim else None, log_sum_exp)
     found = derivatives(ran, Loss(d_output, d_log_sum_exp, d_weights), names)
     wide = getattr(torch, "float64" if compute_dtype(ready.dtype) == "f64" else "float32")
     return [
@@ -202,7 +203,7 @@ def _register() -> None:
         ("attend_backward", _ATTEND_BACKWARD, _attend_backward, _attend_backward_fake, _twice, _nothing),
     ):
         own = f"fovea::{name}"
-        # Fake outputs have strides, which are those of the inputs as they come.
+        # Fake outputs need strides, which depend on those of the inputs.
         torch.library.define(own, schema, tags=(torch.Tag.needs_exact_strides,))
         torch.library.impl(own, "CPU", as_it_now_is(kernel))
         torch.library.register_fake(own, as_it_now_is(fake))

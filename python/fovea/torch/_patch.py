@@ -15,7 +15,7 @@ from .._value import shown
 from . import _operator, _recompute, _report, _sdpa
 from ._kinds import CausalBias, has_tangent, is_transformed
 
-# The builtin that every import of it is, wherever and whenever it was made.
+# The builtin function. Every import of it, in any module, is this object.
 _THEIRS = torch.nn.functional.scaled_dot_product_attention
 
 
@@ -29,7 +29,8 @@ def _instead(
     scale: Optional[float] = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Fovea's where it serves the call, PyTorch's where it does not: for other devices, and for its own errors."""
+    """Calls Fovea's attention if Fovea serves the call, else PyTorch's: for other devices, and so that PyTorch raises
+    its own errors."""
     why = _why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if why is None:
         return _report.serve(_report.SDPA, _sdpa.run, query, key, value, attn_mask, dropout_p, is_causal, scale)
@@ -38,7 +39,7 @@ def _instead(
 
 
 def _why_not(query: Any, key: Any, value: Any, attn_mask: Any, *numbers: Any) -> Optional[str]:
-    """Why PyTorch has to serve this call, in words; None: Fovea does."""
+    """The reason why PyTorch has to serve this call; None: Fovea serves it."""
     if is_transformed():
         return "inside vmap, grad or another transform of torch.func"
     found = _sdpa.refusal(query, key, value, attn_mask, *numbers)
@@ -53,7 +54,7 @@ def _why_not(query: Any, key: Any, value: Any, attn_mask: Any, *numbers: Any) ->
 
 
 def _takes_mask(query: Any, mask: Any) -> bool:
-    """Would PyTorch take a mask of this dtype? Autocast makes all of one, but f64."""
+    """Whether PyTorch would accept a mask of this dtype. Autocast casts all tensors except f64 to one dtype."""
     if mask is None or isinstance(mask, CausalBias) or mask.dtype in (torch.bool, query.dtype):
         return True
     if torch.is_autocast_enabled("cpu"):
@@ -63,10 +64,10 @@ def _takes_mask(query: Any, mask: Any) -> bool:
 
 def _multi_head_over_fovea() -> Callable[..., Any]:
     """PyTorch's multi_head_attention_forward, which `torch.nn.MultiheadAttention` and the transformer layers
-    call, with another scaled_dot_product_attention in its sight.
+    call, with another scaled_dot_product_attention among its globals.
 
-    A mode is off while it answers for a function, and this one takes part in the protocol of modes as a whole:
-    what it calls inside would never be seen.
+    This is needed because a mode is switched off while it handles a function. multi_head_attention_forward is such a
+    function, so the mode would not see the calls inside it.
     """
     return _with(
         torch.nn.functional.multi_head_attention_forward,
@@ -76,7 +77,7 @@ def _multi_head_over_fovea() -> Callable[..., Any]:
 
 
 def _with(theirs: Callable[..., Any], **seen: Any) -> Callable[..., Any]:
-    """A function of PyTorch's that sees something else by these names."""
+    """A copy of a PyTorch function with other values for these global names."""
     sight = {**theirs.__globals__, **seen}
     ours = types.FunctionType(theirs.__code__, sight, theirs.__name__, theirs.__defaults__, theirs.__closure__)
     ours.__kwdefaults__ = theirs.__kwdefaults__
@@ -87,8 +88,8 @@ _engine: Any = getattr(torch.autograd, "_engine_run_backward", None)
 
 
 def _engine_inside(*args: Any, **kwargs: Any) -> Any:
-    """The backward pass under a mode, for the one of `patched` is off where it answers for `backward` and `grad`:
-    what calls the forward functions again there must get the same of them."""
+    """Runs the backward pass under a mode. `patched`'s own mode is switched off while it handles `backward` and
+    `grad`, but recomputed forward functions must call the same attention as before."""
     with _recomputing():
         return _engine(*args, **kwargs)
 
@@ -113,10 +114,10 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
 
 
 class _recomputing(_recompute.RememberedMode):
-    """The backward pass inside `patched`. What was called inside enters `patched` by itself, wherever the backward pass
-    is. What comes to this mode was called outside, and stays there.
+    """The mode for a backward pass inside `patched`. Functions that were called inside `patched` enter it themselves,
+    wherever the backward pass runs. So calls that reach this mode were made outside and get PyTorch's attention.
 
-    A graph cannot ask who calls it; where one is made here, it computes again what was called outside."""
+    A graph cannot find out its caller. A graph that is made here recomputes calls that were made outside."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.compiler.is_compiling() or func not in _ATTENTION or _recompute.is_outside(_engine_inside.__code__):
@@ -141,13 +142,13 @@ def _run_instead(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 class _Patched(_recompute.RememberedMode):
-    """Without `__enter__` and `__exit__` of its own: torch.compile follows only modes that have PyTorch's."""
+    """It has no `__enter__` and `__exit__` of its own: torch.compile traces only modes that have PyTorch's."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _INSTEAD:
             return _run_instead(self, func, args, kwargs)
         if not torch.compiler.is_compiling() and func in _operator.FORWARD:
-            _recompute.remember(self)  # a graph, which was made inside the mode and does not come this way by itself
+            _recompute.remember(self)  # a graph that was made inside the mode; it does not enter the mode itself
         return func(*args, **(kwargs or {}))
 
     @staticmethod
@@ -156,7 +157,7 @@ class _Patched(_recompute.RememberedMode):
 
 
 class _Reporting:
-    """The mode and a report of what it met."""
+    """The mode and its report."""
 
     def __init__(self, report: _report.Report) -> None:
         self.report = report
@@ -165,7 +166,7 @@ class _Reporting:
     def __enter__(self) -> _report.Report:
         mode, watch = _Patched(), _report.Watch(self.report)
         mode.__enter__()
-        watch.__enter__()  # last, so that it sees a function before the mode answers for it
+        watch.__enter__()  # entered last, so that it sees a function before the mode handles it
         self._entered.append((mode, watch))
         return self.report
 
@@ -190,25 +191,26 @@ def patched(report: Union[Literal[True], _report.Report]) -> "AbstractContextMan
 
 
 def patched(report: Union[bool, _report.Report] = False) -> Any:
-    """`with fovea.torch.patched():` puts Fovea's attention under a model that was never told.
+    """`with fovea.torch.patched():` makes an unchanged model use Fovea's attention.
 
-    Inside, each call of `torch.nn.functional.scaled_dot_product_attention`, by whatever name it was imported
-    and whenever, runs `fovea.torch.scaled_dot_product_attention`: in your own modules, in
-    `torch.nn.MultiheadAttention` and the transformer layers (which then do not take their fused inference
-    path), and in transformers models with attn_implementation="sdpa". What Fovea does not serve (other devices,
-    nested tensors, wrong arguments) goes to PyTorch's as before.
+    Inside the block, each call of `torch.nn.functional.scaled_dot_product_attention` runs
+    `fovea.torch.scaled_dot_product_attention`, by whatever name and whenever it was imported. This holds in your own
+    modules, in `torch.nn.MultiheadAttention` and the transformer layers (which then do not take their fused inference
+    path), and in transformers models with attn_implementation="sdpa". Calls that Fovea does not serve (other devices,
+    nested tensors, wrong arguments) go to PyTorch's function as before.
 
-    Nothing of PyTorch is overwritten: it is a mode, of this thread alone (another thread, `DataParallel`'s say,
-    enters its own), which may nest, ends with its block however that ends, and which torch.compile follows.
-    What a backward pass computes again (checkpoints, recomputing functions and saved-tensor hooks of your own) is
-    Fovea's if it was called inside, PyTorch's if it was not, wherever `backward` is called. A gradient hook that calls
-    attention enters a block of its own: a backward pass inside refuses it otherwise, one outside cannot see it.
-    Attention weights (`need_weights=True`) are computed by PyTorch without this function, there as here.
+    Nothing of PyTorch is overwritten: `patched` is a mode of this thread alone. Other threads, such as those of
+    `DataParallel`, enter their own. Blocks may nest, a block that raises ends cleanly, and torch.compile follows the
+    mode. If a backward pass recomputes attention (checkpoints, your own recomputing functions and saved-tensor
+    hooks), it uses the attention of the forward pass: Fovea's for calls inside the block, PyTorch's for others,
+    wherever `backward` is called. A gradient hook that calls attention must enter `patched` itself: without it a
+    backward pass inside the block refuses the call, and one outside does not see it. Attention weights
+    (`need_weights=True`) are computed by PyTorch without this function, with or without `patched`.
 
     Args:
-        report: True: the block binds a `fovea.torch.Report`, which counts the calls that Fovea served, those that
-            were passed on and why, and attention that never came near. A block that served no call and ends
-            without an error warns with the report's text. The report of another block: the counts are added to
+        report: True: the block binds a `fovea.torch.Report`, which counts the calls that Fovea served, the calls
+            passed on to PyTorch with reasons, and attention that could not reach Fovea. A block that served no call
+            and ends without an error warns with the report's text. A report of another block: the counts are added to
             it. False: nothing is counted.
 
     >>> import torch, fovea.torch

@@ -1,16 +1,16 @@
-"""`patched` and what a backward pass computes again: that must come from the attention that the forward pass called,
-wherever `backward` is called.
+"""`patched` and recomputation in the backward pass: a recomputed call must use the same attention as the forward
+pass, wherever `backward` is called.
 
-PyTorch has no hook there that a mode could use. So each call of attention inside a mode looks for what will call it
-again, and puts the mode around that:
+PyTorch has no hook for this. So each call of attention inside the mode looks for the functions that will call it
+again, and wraps each of them in the mode:
 
-- the backward of an autograd function whose forward is under way, somebody's own or the one of a checkpoint with
-  use_reentrant=True: the engine asks the call itself for `apply`, which an attribute of the call then answers. A call
-  that PyTorch hands nobody (of a class with `setup_context`) is known by its number.
-- the function that a checkpoint with use_reentrant=False keeps, in the `_CheckpointFrame` that its pack hook holds.
-- the unpack hook of somebody's own pair of saved-tensor hooks.
+- the backward of an autograd function whose forward is running: a user's, or that of a checkpoint with
+  use_reentrant=True. The engine looks up `apply` on the call itself, where an attribute of the call replaces it. A
+  call that PyTorch does not expose (of a class with `setup_context`) is recognised by its number.
+- the function of a checkpoint with use_reentrant=False, in the `_CheckpointFrame` of its pack hook.
+- the unpack hook of a user's pair of saved-tensor hooks.
 
-What has no such mark was called outside. A PyTorch that works otherwise is refused by name and not trusted.
+Calls without such a mark were made outside. A version of PyTorch that works differently is refused with an error.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _KEPT = "recompute_fn"
 
 
 class RememberedMode(TorchFunctionMode):
-    """A mode that backward passes enter for what was called inside it."""
+    """A mode that backward passes enter to recompute calls that were made inside it."""
 
     def __init__(self) -> None:
         super().__init__()
-        # What is under way and makes this mode, and will make it again.
+        # The running calls that entered this mode and will enter it again.
         self.older: list[Any] = []
-        # Nodes of graphs that this thread has made since have this number or a greater one.
+        # Nodes that this thread has made since entering have this number or a greater one.
         self.first = 0
         if not torch.compiler.is_compiling():
             calls = [under_way.call or under_way.frame for under_way in _functions.forwards()]
@@ -54,13 +54,13 @@ class RememberedMode(TorchFunctionMode):
         raise NotImplementedError
 
     def after_backward(self) -> None:
-        """What a backward pass made again was not made inside the mode, unless it entered it."""
+        """Nodes that a backward pass made anew do not count as made inside the mode, unless it entered the mode."""
         if all(under_way.call is not None for under_way in _functions.forwards()):
             self.first = _functions.next_number()
 
 
 class _Inside:
-    """A function that is called again inside the mode that its first call was made in."""
+    """A function that runs again in the mode of its first call."""
 
     def __init__(self, function: Callable[..., Any], again: Callable[[], TorchFunctionMode]):
         self.function, self.again = function, again
@@ -71,10 +71,10 @@ class _Inside:
 
 
 def remember(current: Optional[RememberedMode] = None) -> None:
-    """Puts the mode around all that is under way on this thread and may call attention again.
+    """Wraps in the mode everything that is running on this thread and may call attention again.
 
     Args:
-        current: the mode that answers for a function, which PyTorch takes off its stack meanwhile.
+        current: the mode that is handling a function; PyTorch has taken it off its stack meanwhile.
     """
     if torch.is_inference_mode_enabled():
         return
@@ -99,14 +99,14 @@ def remember(current: Optional[RememberedMode] = None) -> None:
 
 
 def is_outside(end: Any) -> bool:
-    """Is something computed again in a backward pass that was called outside the mode? What was called inside enters
-    it by itself.
+    """Whether a backward pass is recomputing a call that was made outside the mode. Calls that were made inside enter
+    the mode themselves.
 
     Args:
-        end: code of the function that runs the backward pass. What called it is not looked at.
+        end: the code object of the function that runs the backward pass. Its callers are not examined.
 
     Raises:
-        RuntimeError: a hook calls, and nothing says what for.
+        RuntimeError: a hook calls attention, and its purpose cannot be determined.
     """
     frame: Optional[FrameType] = sys._getframe(1)
     while frame is not None and frame.f_code is not end:
@@ -127,7 +127,7 @@ def _wrap_call(call: Any, again: Callable[[], TorchFunctionMode]) -> None:
         return
     if not _engine_asks_the_call():
         _refuse("torch.autograd.Function")
-    reference = weakref.ref(call)  # the call holds what is made here
+    reference = weakref.ref(call)  # the call keeps this alive
     for name in _functions.ENGINE_CALLS:
         setattr(call, name, _Inside(functools.partial(_backward_of, reference, name), again))
 
@@ -139,7 +139,7 @@ def _backward_of(reference: Any, name: str, *gradients: Any) -> Any:
 
 @functools.lru_cache(maxsize=None)
 def _engine_asks_the_call() -> bool:
-    """Does this PyTorch look for `apply` among a call's own attributes?"""
+    """Whether this PyTorch looks up `apply` among a call's own attributes."""
     asked = []
 
     class Probe(torch.autograd.Function):
@@ -159,7 +159,7 @@ def _engine_asks_the_call() -> bool:
 
 
 class _Numbers:
-    """Numbers of nodes, as spans [begin, end) that do not touch: one a block at the most."""
+    """Numbers of nodes, as spans [begin, end) that do not touch: at most one for each block."""
 
     def __init__(self) -> None:
         self._begins: list[int] = []
@@ -179,7 +179,7 @@ class _Numbers:
             return at >= 0 and number < self._ends[at]
 
 
-# The calls that were made inside, of classes whose calls cannot be had.
+# Calls made inside the mode, of classes whose calls are not exposed.
 _numbers: "weakref.WeakKeyDictionary[Any, _Numbers]" = weakref.WeakKeyDictionary()
 
 
@@ -194,7 +194,7 @@ def _wrap_classes(classes: "tuple[Any, ...]", mode: RememberedMode) -> None:
             _numbers[cls] = _Numbers()
             for name in _functions.ENGINE_CALLS:
                 setattr(cls._backward_cls, name, _inside_if_numbered(getattr(cls._backward_cls, name), mode.again))
-        # This call has its number by now, and has got it inside the mode, as all of the class since then.
+        # This call got its number inside the mode, like all calls of the class since then.
         _numbers[cls].add(mode.first, _functions.next_number())
 
 
@@ -242,7 +242,7 @@ def _put_on(hooks: "list[tuple[Any, Any]]") -> None:
 
 
 def _frames(hooks: "list[tuple[Any, Any]]") -> Iterator[Any]:
-    """Of the checkpoints among them."""
+    """The frames of the checkpoints among these hooks."""
     for pack, _ in hooks:
         if getattr(pack, "__module__", None) == checkpoint.__name__ and "_checkpoint_hook" in pack.__qualname__:
             inside = dict(zip(pack.__code__.co_freevars, pack.__closure__ or ()))
@@ -252,8 +252,8 @@ def _frames(hooks: "list[tuple[Any, Any]]") -> Iterator[Any]:
 
 
 def _wrap_hooks(hooks: "list[tuple[Any, Any]]", older: "set[int]", again: Callable[[], TorchFunctionMode]) -> None:
-    """Attention saves its tensors after this call, and the backward pass begins at the end: it comes to these hooks
-    before it comes to tensors that were saved earlier."""
+    """Wraps the hooks. Attention saves its tensors after this call, and the backward pass runs in reverse order. So
+    it reaches these hooks before tensors that were saved earlier."""
 
     def is_marked(unpack: Any) -> bool:
         of_torch = str(getattr(unpack, "__module__", "")).split(".")[0] == "torch"

@@ -1,5 +1,5 @@
-"""What a block of `fovea.torch.patched(report=True)` met: calls that Fovea served, calls that it passed on and why,
-and attention that never came near it."""
+"""The report of a block of `fovea.torch.patched(report=True)`: calls that Fovea served, calls passed on with reasons,
+and attention that could not reach it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-# The ways on which a call may reach Fovea, as a report names them.
+# The entry points by which a call may reach Fovea, as a report names them.
 SDPA = "torch.nn.functional.scaled_dot_product_attention"
 INTERFACE = 'the attention interface of transformers (attn_implementation="fovea")'
 GRAPHS = "graphs of torch.compile, torch.export or a tracer"
 
-# Reasons hold shapes, so that a long run could meet any number of them.
+# Reasons contain shapes, so a long run could have any number of different ones.
 _MOST_REASONS = 64
 _OTHER = "(further reasons)"
 
-# How many blocks report now, in any thread: calls outside of such blocks look at this number and at nothing else.
+# How many reporting blocks are active in all threads. Calls outside of such blocks read only this number.
 _open = 0
 _lock = threading.Lock()
 
 
 class _Local(threading.local):
     reports: "tuple[Report, ...]" = ()
-    # Inside a call that is counted already, and that may take the way of graphs.
+    # Set inside a call that is already counted, and that may run as a graph.
     inside = False
 
 
@@ -46,21 +46,21 @@ _ADVICE = (
 
 
 class Report:
-    """What `with fovea.torch.patched(report=True) as report:` binds; `print(report)` says it in words.
+    """The report of `with fovea.torch.patched(report=True) as report:`; `print(report)` shows it as text.
 
-    The counts grow while the block runs and stay readable behind it. A report counts the calls of the thread that
+    The counts grow while the block runs and can be read after it. A report counts the calls of the thread that
     entered the block. `patched(report=other.report)` in another thread adds to the same report.
 
     Attributes, all read-only:
         served: how many calls Fovea computed.
-        served_by: the same by the way on which the call came, a dict of counts. A graph of torch.compile counts
-            each time when it runs, and not when it is made.
+        served_by: the same by entry point, a dict of counts. A graph of torch.compile counts each time it runs, not
+            when it is made.
         passed_on: how many calls PyTorch's own scaled_dot_product_attention computed.
-        reasons: why, a dict from the reason in words to how many calls had it. Under torch.compile this decision
-            is taken once, when the graph is made, and is not counted.
-        elsewhere: attention that could not reach Fovea, a dict from what and where it was to a count:
-            a softmax over scores that is written out (by its place in the code), MultiheadAttention that returns
-            weights, scripted modules. The first is a guess: any softmax over the last of three axes or more.
+        reasons: a dict from each reason for passing a call on to the number of calls. Under torch.compile the
+            decision is made once, when the graph is made, and is not counted.
+        elsewhere: attention that could not reach Fovea, a dict from its kind and place to a count: a softmax over
+            scores in the model's own code (with its place in the code), MultiheadAttention that returns weights,
+            scripted modules. The first is a guess: any softmax over the last of three or more axes.
     """
 
     def __init__(self) -> None:
@@ -127,8 +127,9 @@ def _listed(counts: dict[str, int]) -> list[str]:
 
 
 def _counts() -> bool:
-    """Does this call count? Not while torch.compile follows the code, which must not see counters, nor inside of a
-    call that counts already: with blocks in blocks each mode sees what the one inside it passed on."""
+    """Whether this call counts. It does not while torch.compile traces the code, which must not see counters. It does
+    not inside a call that is already counted: in nested blocks each mode sees the calls that the inner one passed
+    on."""
     return not torch.compiler.is_compiling() and _open > 0 and bool(_local.reports) and not _local.inside
 
 
@@ -143,8 +144,8 @@ def pass_on(reason: str, call: Callable[..., Any], *args: Any, **kwargs: Any) ->
 
 
 def _counted(kind: str, what: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Counts before it calls: a checkpoint's recomputation ends a call by an exception as soon as it has what it
-    wants."""
+    """Counts before calling: a checkpoint's recomputation ends a call by an exception once it has the tensors it
+    needs."""
     if not _counts():
         return call(*args, **kwargs)
     _note(kind, what)
@@ -156,13 +157,13 @@ def _counted(kind: str, what: str, call: Callable[..., Any], args: Any, kwargs: 
 
 
 def ran_in_graph() -> None:
-    """From the operator, which also serves calls that are counted where they came from."""
+    """Counts a run of the operator, unless the call is already counted."""
     if _open and _local.reports and not _local.inside:
         _note("served", GRAPHS)
 
 
 def _note(kind: str, what: str) -> None:
-    """To the reports of this thread."""
+    """Adds to the reports of this thread."""
     for report in _local.reports:
         report._add(kind, what)
 
@@ -177,12 +178,12 @@ class Watch:
 
     def __enter__(self) -> None:
         global _open
-        # Calls of scripted modules are seen by no mode. This hook hears of them; PyTorch has it for all threads only.
+        # No mode sees calls of scripted modules. This hook does, but PyTorch has it only for all threads at once.
         self._hook = torch.nn.modules.module.register_module_forward_pre_hook(_before_module)
         self._mode.__enter__()
         if not any(report is self.report for report in _local.reports):
             _local.reports = (*_local.reports, self.report)
-        else:  # entered again inside itself: one call counts once
+        else:  # the block is nested in itself: a call counts once
             self._mode.report = None
         with _lock:
             _open += 1
@@ -204,7 +205,7 @@ def _before_module(module: Any, args: Any) -> None:
 
 
 class _Watching(TorchFunctionMode):
-    """Sees functions of PyTorch that attention is made of where it is written out."""
+    """A mode that sees the functions of attention which a model computes in its own code."""
 
     def __init__(self, report: Report) -> None:
         super().__init__()
@@ -234,7 +235,7 @@ _PACKAGES = tuple(os.path.dirname(str(module.__file__)) + os.sep for module in (
 
 
 def _place() -> str:
-    """Of the first code that is neither PyTorch's nor Fovea's."""
+    """The place of the innermost code that belongs neither to PyTorch nor to Fovea."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGES):
         frame = frame.f_back

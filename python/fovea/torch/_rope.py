@@ -1,4 +1,4 @@
-"""`fovea.rotate` on tensors: an operator whose derivative is itself, turned back."""
+"""`fovea.rotate` on tensors: an operator whose derivative is the inverse rotation."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ if not is_registered("rotate"):
 
 
 class _Rotate(torch.autograd.Function):
-    """The operator for transforms of torch.func, which PyTorch's registered gradients do not follow."""
+    """The operator for transforms of torch.func, which PyTorch's registered gradients do not support."""
 
     @staticmethod
     def forward(x: Tensor, *how: Any) -> Tensor:
@@ -130,7 +130,7 @@ def rotate(x: Tensor, rope: str, table_positions: int, first: int, positions: Op
 
 
 def rotate_by_tables(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, positions: Any) -> Tensor:
-    """See `fovea.rotate`. Positions that are a tensor stay one: a graph does not look into it."""
+    """See `fovea.rotate`. Positions in a tensor stay a tensor: a graph does not know their values."""
     for name, tensor in (("x", x), ("cos", cos), ("sin", sin)):
         _on_cpu(name, tensor)
     for name, tensor in (("cos", cos), ("sin", sin)):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._arrays import described
-from .._engine import Asked
+from .._engine import Request
 from .._errors import InvalidArgument
 from .._positions import Positions
 from .._spec import Call, Structure
@@ -20,9 +20,9 @@ from ._kinds import CausalBias, is_known, is_upper_left
 from ._op import attention
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-# Rows of PyTorch's masks are positions: row 0 sees key 0, however many keys there are.
-_TOP_LEFT = (Asked(Positions(0)), Asked(Positions(0), row_major=True))
-_LOWER_RIGHT = (Asked(), Asked(row_major=True))
+# In PyTorch's causal masks row 0 sees key 0, however many keys there are.
+_TOP_LEFT = (Request(Positions(0)), Request(Positions(0), row_major=True))
+_LOWER_RIGHT = (Request(), Request(row_major=True))
 _CAUSAL, _EVERYTHING = Causal(), Everything()
 
 
@@ -36,31 +36,32 @@ def scaled_dot_product_attention(
     scale: Optional[float] = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """`torch.nn.functional.scaled_dot_product_attention`, argument by argument, for tensors on the CPU.
+    """`torch.nn.functional.scaled_dot_product_attention` with the same arguments, for tensors on the CPU.
 
     Args:
         query: [..., heads, query_len, head_dim] of f32, f64, bf16 or f16, 2 axes or more.
-        key: [..., heads, key_len, head_dim]. Leading axes broadcast, those of the three against each other.
+        key: [..., heads, key_len, head_dim]. The leading axes of query, key and value broadcast against each other.
         value: [..., heads, key_len, value_dim].
-        attn_mask: broadcasts to [..., heads, query_len, key_len]. Truth values (True: the key is seen), or
-            numbers to be added to scaled scores, which get a gradient where they want one; or what
-            `torch.nn.attention.bias` makes, of this call's lengths.
+        attn_mask: broadcasts to [..., heads, query_len, key_len]. Truth values (True: the key is seen), or numbers
+            that are added to the scaled scores and get a gradient if they require one; or a bias of
+            `torch.nn.attention.bias` of this call's lengths.
         dropout_p: the share of weights dropped, rounded to k/256; also in evaluation, as in PyTorch.
-        is_causal: key j is seen by row i where j <= i (top-left, as in PyTorch, where `fovea.Causal()` counts
-            from the end). Not beside a mask.
+        is_causal: row i sees key j where j <= i (aligned top-left, as in PyTorch; `fovea.Causal()` aligns at the
+            end). Not together with a mask.
         scale: None: 1/sqrt(head_dim).
-        enable_gqa: heads of key and value may be fewer, by a whole factor: each serves that many of the query.
+        enable_gqa: key and value may have fewer heads, by a whole factor; each serves that many of the query's.
 
     Returns:
         [..., heads, query_len, value_dim] in the query's dtype. A row that sees no key gives 0, where PyTorch's
-        kernels give 0 for truth values and NaN for an additive mask of -inf. In memory it lies as PyTorch's
-        result does: like the query where PyTorch takes its flash kernel, row by row where it does not (dropout, a
-        value_dim other than head_dim, leading axes that broadcast, more than four axes).
+        kernels give 0 for truth values and NaN for an additive mask of -inf. Its strides are those of PyTorch's
+        result: the query's order of axes where PyTorch takes its flash kernel, row-major where it does not (dropout,
+        a value_dim other than head_dim, leading axes that broadcast, more than four axes).
 
     Raises:
-        InvalidArgument: naming the argument, for what cannot be, and what `patched` would leave to PyTorch.
+        InvalidArgument: names the argument, for invalid arguments and for calls that `patched` would pass on to
+        PyTorch.
 
-    Under autocast the three are cast as PyTorch casts them; an additive mask is added in f32 (f64).
+    Under autocast query, key and value are cast as PyTorch casts them; an additive mask is added in f32 (f64).
 
     >>> import torch, fovea.torch
     >>> q = torch.ones(2, 4, 8)
@@ -83,7 +84,7 @@ def refusal(
     scale: Any,
     enable_gqa: Any,
 ) -> Optional[tuple[str, str, str]]:
-    """(argument, what it must be, what came), or None: this call can be served."""
+    """(argument, what it must be, what was given), or None if this call can be served."""
     for name, x in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
         if x is None and name == "attn_mask":
             continue
@@ -137,7 +138,7 @@ def _shape_refusal(
         if x.shape[-1] == 0 or x.dim() > 2 and x.shape[-3] == 0:
             return name, "heads and dims of at least 1", described(x)
     if attn_mask is None and query.dim() == 4 and query.shape[:2] == key.shape[:2] == value.shape[:2]:
-        return None  # what most calls are
+        return None  # the most common case
     lead = _leading(query, key, value, enable_gqa)
     if lead is None:
         if enable_gqa:
@@ -159,7 +160,7 @@ def _fits(shape: Any, full: Any) -> bool:
 
 
 def _broadcast(shapes: Any) -> Optional[tuple[int, ...]]:
-    """As torch.broadcast_shapes, which raises; None: they do not."""
+    """Like torch.broadcast_shapes, but None where that raises."""
     result: list[int] = []
     for axis in range(1, max(len(shape) for shape in shapes) + 1):
         size = 1
@@ -173,7 +174,7 @@ def _broadcast(shapes: Any) -> Optional[tuple[int, ...]]:
 
 
 def _leading(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> Optional[tuple[int, ...]]:
-    """All axes of the output before its last two."""
+    """The output's axes before its last two."""
     shapes = [x.shape[:-2] for x in (query, key, value)]
     if not enable_gqa:
         return _broadcast(shapes)
@@ -198,7 +199,7 @@ def run(
     is_causal: bool,
     scale: Optional[float],
 ) -> Tensor:
-    """A call that `refusal` let through."""
+    """Runs a call that `refusal` accepted."""
     where = _TOP_LEFT
     if isinstance(attn_mask, CausalBias):
         where = _TOP_LEFT if is_upper_left(attn_mask) else _LOWER_RIGHT
@@ -229,13 +230,13 @@ def run(
 
 
 def _follows_query(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dropout_p: float) -> bool:
-    """Does PyTorch lay its output out as the query lies? Its flash kernel for CPUs does, its other way gives rows
-    one behind the other. A `.view` of the result that is possible there must be possible here, so these are the
-    conditions of that kernel (aten/src/ATen/native/transformers/sdp_utils_cpp.cpp, PyTorch 2.15)."""
+    """Whether PyTorch's output has the query's order of axes. Its flash kernel for CPUs keeps it; its other
+    implementation gives row-major results. A `.view` that works on PyTorch's result must work on ours, so these are
+    the conditions of that kernel (aten/src/ATen/native/transformers/sdp_utils_cpp.cpp, PyTorch 2.15)."""
     tensors = (query, key, value)
     if dropout_p > 0 or query.dim() not in (3, 4):
         return False
-    # torch.compile cannot follow the question, and a graph takes the kernel to be allowed.
+    # torch.compile cannot trace this query; a graph assumes that the kernel is allowed.
     if not torch.compiler.is_compiling() and not torch.backends.cuda.flash_sdp_enabled():
         return False
     if not query.dim() == key.dim() == value.dim() or any(x.stride(-1) != 1 for x in tensors):
@@ -268,21 +269,22 @@ _known_structure = functools.lru_cache(maxsize=64)(_structure)
 
 
 def _is_grouped(query: Tensor, key: Tensor) -> bool:
-    """Heads that differ and do not broadcast: `refusal` has seen that they may."""
+    """Whether key and value have fewer heads and do not broadcast; `refusal` has checked that this is allowed."""
     if query.dim() < 3 or key.dim() < 3:
         return False
     return query.shape[-3] != key.shape[-3] and query.shape[-3] != 1 and key.shape[-3] != 1
 
 
 def _four_fit(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """The engine's own form: heads of keys and values alike, serving whole groups of the query's."""
+    """Whether the engine takes these tensors directly: key and value have equally many heads, each serving a whole
+    group of the query's."""
     if not query.shape[0] == key.shape[0] == value.shape[0] or key.shape[1] != value.shape[1]:
         return False
     return key.shape[1] == query.shape[1] or (key.shape[1] > 0 and query.shape[1] % key.shape[1] == 0)
 
 
 def _as_four(query: Tensor, key: Tensor, value: Tensor, lead: tuple[int, ...]) -> tuple[Tensor, ...]:
-    """[batch, heads, length, dim], without copies where the leading axes need no joining."""
+    """x as [batch, heads, length, dim], without a copy if no leading axes must be joined."""
     batch, heads = (lead[:-1], lead[-1]) if lead else ((), 1)
     rows = 1
     for n in batch:
@@ -300,7 +302,7 @@ def _as_four(query: Tensor, key: Tensor, value: Tensor, lead: tuple[int, ...]) -
 
 
 def _mask_as_four(mask: Tensor, lead: Optional[tuple[int, ...]]) -> Tensor:
-    """At most four axes that broadcast to [batch, heads, query_len, key_len]."""
+    """The mask with at most four axes that broadcast to [batch, heads, query_len, key_len]."""
     if lead is None or mask.dim() <= min(3, len(lead) + 2):
         return mask
     batch = lead[:-1]

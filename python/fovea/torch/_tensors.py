@@ -1,4 +1,4 @@
-"""Tensors of PyTorch, as the calls on them need them made and read."""
+"""Helpers that make and read PyTorch tensors for calls."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Tensors(Library):
         return self.following(query, shape[-1])
 
     def like(self, x: Any) -> Any:
-        """With the axes in the order that they have in x's memory, the innermost one contiguous."""
+        """An uninitialised tensor with the order of axes that x has in memory, the innermost axis contiguous."""
         if x.ndim and x.shape[-1] > 1 and x.stride(-1) != 1:
             return x.new_empty(x.shape)
         return torch.empty_like(x)
 
     def following(self, query: Any, value_dim: int) -> Any:
-        """Uninitialised, [..., value_dim], otherwise like the query: a user's `y.transpose(1, 2).view(...)` of a
-        transposed query then needs no copy, nor does the view fail."""
+        """An uninitialised tensor [..., value_dim] with the query's order of axes. For a transposed query, a user's
+        `y.transpose(1, 2).view(...)` then works and needs no copy."""
         if value_dim == query.shape[-1]:
             return self.like(query)
         if query.shape[-1] > 1 and query.stride(-1) != 1:
@@ -45,17 +45,18 @@ class Tensors(Library):
         return query.new_empty_strided((*query.shape[:-1], value_dim), wider)
 
     def handed(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        """What `__dlpack__` gives in the end, without what it asks before: a third of the time of a small call."""
+        """The capsule that `__dlpack__` returns, without its checks, which take a third of the time of a small
+        call."""
         return {name: to_dlpack(x) for name, x in arrays.items()}
 
     def operand(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
-        x = x.detach().resolve_neg()  # which DLPack knows nothing of
+        x = x.detach().resolve_neg()  # DLPack does not know these
         return x.contiguous() if x.ndim and x.shape[-1] > 1 and x.stride(-1) != 1 else x
 
     def parameter(self, x: Any, dtype: str, argument: str, function: str = "attention") -> Any:
-        """Keeps the way back to what it was made of."""
+        """The parameter as a tensor; gradients still flow to the original."""
         try:
             return torch.as_tensor(x, dtype=getattr(torch, LONG_NAMES[dtype]))
         except (TypeError, ValueError, RuntimeError):
@@ -71,11 +72,11 @@ class Tensors(Library):
         return own_mask(mask)
 
     def indices(self, *arrays: Any) -> tuple[Any, ...]:
-        """What was written for PyTorch asks methods of tensors of them, or compares them with tensors."""
+        """Index tensors: functions written for PyTorch call tensor methods on them, or compare them with tensors."""
         return tuple(torch.from_numpy(x.astype("int64")) for x in arrays)
 
     def truths(self, answer: Any) -> Any:
-        """NumPy's truth values of tensors come back as bytes."""
+        """NumPy's truth values of tensors are returned as bytes."""
         return answer.astype(bool) if answer.dtype == "uint8" else answer
 
 

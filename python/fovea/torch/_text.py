@@ -1,4 +1,4 @@
-"""A call as a text and tensors, which is what an operator of PyTorch may take; reads back."""
+"""Writes a call as a text and tensors, the types that a PyTorch operator may take, and reads it again."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import dataclasses
 import functools
 from typing import Any, Optional, Sequence
 
-from .._engine import Asked
+from .._engine import Request
 from .._mask import And, Mask, Not, Or, replaced
 from .._spec import Call, Structure
 from ..masks import ArrayMask
 
 
 class _Written(Mask):
-    """A mask of the engine by its text."""
+    """A mask given by its text."""
 
     text: str
 
@@ -22,12 +22,12 @@ class _Written(Mask):
 
 
 class _Numbered(Mask):
-    """Stands for the array of this number that came with a call."""
+    """A placeholder for the array of this number among the call's arrays."""
 
     number: int
 
 
-# Masks are written with the operator ahead: "& causal ~ array:0". The text of no mask has a space.
+# Masks are written in prefix notation: "& causal ~ array:0". No mask's own text contains a space.
 def _mask_text(mask: Mask, arrays: list[Any]) -> str:
     if isinstance(mask, And):
         return "& " + _mask_text(mask.a, arrays) + " " + _mask_text(mask.b, arrays)
@@ -53,8 +53,9 @@ def _read_mask(words: list[str]) -> Mask:
     return _Written(word)
 
 
-def write(call: Call, ask: Asked) -> tuple[str, list[Any]]:
-    """(text, arrays of the mask). Lines of a name and a value; plain enough for torch.compile to follow."""
+def write(call: Call, request: Request) -> tuple[str, list[Any]]:
+    """(text, arrays of the mask). Each line is a name and a value. The code is plain enough for torch.compile to
+    trace."""
     s = call.structure
     arrays: list[Any] = []
     lines = ["score " + s.score]
@@ -70,26 +71,26 @@ def write(call: Call, ask: Asked) -> tuple[str, list[Any]]:
     lines.append(f"hidden {s.hidden}")
     lines += ["axes " + name + " " + own for name, own in s.axes]
     lines += ["parameter " + name for name in call.parameters]
-    lines += ["head " + str(n) for n in ask.weight_heads]
-    lines += ["row " + str(n) for n in ask.weight_rows]
-    if ask.lse:
+    lines += ["head " + str(n) for n in request.weight_heads]
+    lines += ["row " + str(n) for n in request.weight_rows]
+    if request.lse:
         lines.append("lse 1")
-    if ask.weights:
+    if request.weights:
         lines.append("weights 1")
-    if ask.row_major:
+    if request.row_major:
         lines.append("row_major 1")
     return "\n".join(lines), arrays
 
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What a text says."""
+    """The content of a text."""
 
     structure: Structure
-    # Where arrays are part of the mask.
+    # The mask, if it contains arrays.
     numbered_mask: Optional[Mask]
     parameters: tuple[str, ...]
-    ask: Asked
+    request: Request
 
     def call(self, parameters: Sequence[Any], arrays: Sequence[Any], key_lengths: tuple[int, ...]) -> Call:
         mask = None if self.numbered_mask is None else replaced(
@@ -118,11 +119,11 @@ def read(text: str) -> Known:
         hidden=int(found["hidden"][0]),
         axes=tuple((line.split(" ")[0], line.split(" ")[1]) for line in found.get("axes", ())),
     )
-    ask = Asked(
+    request = Request(
         weight_heads=tuple(map(int, found.get("head", ()))),
         weight_rows=tuple(map(int, found.get("row", ()))),
         lse="lse" in found,
         weights="weights" in found,
         row_major="row_major" in found,
     )
-    return Known(structure, mask if has_arrays else None, tuple(found.get("parameter", ())), ask)
+    return Known(structure, mask if has_arrays else None, tuple(found.get("parameter", ())), request)

@@ -25,19 +25,19 @@ def register_with_transformers() -> None:
 
     Then `AutoModel.from_config(config, attn_implementation="fovea")`, `from_pretrained(..., attn_implementation=
     "fovea")` and `model.set_attn_implementation("fovea")` run a model's attention on Fovea, forward and backward, on
-    the CPU: what they run with "sdpa", and soft-caps (gemma2), sinks (gpt_oss), position biases (t5), returned
-    weights (`output_attentions=True`), which "sdpa" refuses or takes slow ways for. Causal masks, sliding windows,
-    chunks, packed documents and padding to either side are masks by name: what they hide is not computed. bloom and
-    mpt, whose attention does not come through transformers' interface, are taught it (ALiBi). In other families
-    that write out their own attention (falcon, gptj, xlnet, ...) that attention stays, with the results of "eager".
+    the CPU. That is everything that runs with "sdpa", and more that "sdpa" refuses or computes slowly: soft-caps
+    (gemma2), sinks (gpt_oss), position biases (t5) and returned weights (`output_attentions=True`). Causal masks,
+    sliding windows, chunks, packed documents and padding on either side are recognised as masks of Fovea, which skips
+    what they hide. bloom and mpt (ALiBi), whose attention does not use transformers' interface, are patched. Other
+    families with attention of their own (falcon, gptj, xlnet, ...) keep it, with the results of "eager".
 
     It may be called any number of times. Nothing changes for models with another implementation.
 
-    Differences from "eager": a query that sees no key (of padding) gives 0 instead of a mean of all values;
+    Differences from "eager": a query that sees no key (a padding row) gives 0 instead of the mean of all values;
     `output_attentions` are weights before dropout; inside torch.compile masks are dense.
 
     Raises:
-        ImportError: there is no transformers, or one without `AttentionMaskInterface`.
+        ImportError: transformers is not installed, or has no `AttentionMaskInterface`.
 
     >>> fovea.torch.register_with_transformers()                                    # doctest: +SKIP
     >>> model = AutoModelForCausalLM.from_config(config, attn_implementation="fovea")  # doctest: +SKIP
@@ -71,7 +71,8 @@ def make_mask(
     device: Any = "cpu",
     **options: Any,
 ) -> Tensor:
-    """What transformers calls to make the mask of a model's layers; its arguments are those of `eager_mask` there."""
+    """Called by transformers to make the mask of a model's layers. Its arguments are those of transformers'
+    `eager_mask`."""
     from transformers import masking_utils
 
     function = masking_utils.causal_mask_function if mask_function is None else mask_function
@@ -94,8 +95,9 @@ def make_mask(
 
 
 def _must_be_dense(q_offset: Any, attention_mask: Optional[Tensor], device: Any) -> bool:
-    """In graphs, whose tensors cannot be looked into; on devices that Fovea does not compute on; and for static
-    caches, whose offset is a tensor: they are made for models that are compiled, whose inputs must be plain."""
+    """Whether the mask must be dense: in graphs, where tensors have no values yet; on devices that Fovea does not
+    serve; and for static caches, whose offset is a tensor. Those are meant for compiled models, whose inputs must be
+    plain tensors."""
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or is_transformed():
         return True
     if torch._C._len_torch_dispatch_stack() > 0 or isinstance(q_offset, Tensor):
@@ -113,7 +115,7 @@ def _reader(masking_utils: Any) -> Reader:
 
 
 def _padding_of(attention_mask: Tensor, first_key: int, keys: int) -> Optional[Mask]:
-    """By name, of a 2-D mask that counts positions from 0 and may end before the last key."""
+    """The padding mask of Fovea for a 2-D mask, which counts positions from 0 and may end before the last key."""
     seen = attention_mask[:, first_key : first_key + keys].bool()
     if seen.shape[1] < keys:
         seen = torch.nn.functional.pad(seen, (0, keys - seen.shape[1]))
@@ -135,14 +137,14 @@ def attention_forward(
     output_attentions: Optional[bool] = False,
     **options: Any,
 ) -> tuple[Tensor, Optional[Tensor]]:
-    """What transformers calls for a layer.
+    """Called by transformers for the attention of a layer.
 
     Args:
         query: [batch, num_query_heads, query_len, head_dim].
         key, value: [batch, num_kv_heads, key_len, head_dim], [batch, num_kv_heads, key_len, value_dim].
-        attention_mask: what `make_mask` made, or a mask that the caller of the model brought: truth values (True:
-            the key is seen) or numbers to be added, of four axes; None: no mask, or a causal one in a module that
-            says that it is causal.
+        attention_mask: the result of `make_mask`, or a mask from the model's caller: truth values (True: the key is
+            seen) or numbers to be added, with four axes. None: no mask, or a causal mask if the module's `is_causal`
+            is set.
         s_aux: the sinks, [num_query_heads].
         position_bias: added to the scaled scores, of four axes.
 
@@ -184,7 +186,7 @@ def _mask_of(
     """(mask, query_offset, numbers to be added)."""
     keys = key.shape[2]
     if mask is None:
-        # `make_mask` gives a mask wherever there is one to give, so this is a module that asked for none.
+        # `make_mask` returns a mask whenever the model has one, so this module requested none.
         causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
         return (Causal() if causal and query.shape[2] > 1 else None), None, None
     if isinstance(mask, NamedMask):
@@ -193,7 +195,7 @@ def _mask_of(
             if visible.mask is not None and visible.sizes[3] == keys:
                 return visible.mask, visible.query_offset, None
             return visible.dense()[..., :keys], None, None
-        # Of a mask of truth values, mpt's, True hides.
+        # In mpt's masks of truth values True hides a key.
         mask = mask.read().logical_not() if mask.dtype == torch.bool else mask.read()
     if mask.dim() != 4:
         expected = "a mask of four axes, [batch, heads or 1, query_len, key_len]"

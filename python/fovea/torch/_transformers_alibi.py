@@ -1,7 +1,7 @@
-"""bloom and mpt: ALiBi, in attention classes that do not come through transformers' attention interface.
+"""bloom and mpt: ALiBi, in attention classes that do not use transformers' attention interface.
 
-Their forward is replaced by one that looks at the mask: a mask that Fovea made says that the model has
-attn_implementation="fovea". With any other mask the replaced forward runs as it stands.
+Their forward is replaced by one that checks the mask. A mask that Fovea made means that the model has
+attn_implementation="fovea". With any other mask the original forward runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ._transformers_masks import NamedMask
 
 
 def teach() -> None:
-    """Once, however often it is called."""
+    """Patches the classes once, however often it is called."""
     for family, prefix, ours in (("bloom", "Bloom", _bloom), ("mpt", "Mpt", _mpt)):
         try:
             module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
@@ -27,7 +27,7 @@ def teach() -> None:
         if hasattr(layer.forward, "fovea_replaced"):
             continue
         layer.forward = _beside(layer.forward, ours)
-        # Otherwise `set_attn_implementation` refuses all, as it does for families outside of the interface.
+        # Without this `set_attn_implementation` refuses every name, as for all families outside of the interface.
         models._can_set_attn_implementation = classmethod(lambda cls: True)
         if family == "mpt":
             module.MptBlock.forward = _telling_of_weights(module.MptBlock.forward)
@@ -43,7 +43,7 @@ def _beside(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..
 
 
 def _telling_of_weights(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """mpt's attention always returns weights, so its block does not say whether they are wanted."""
+    """Passes on whether weights are wanted: mpt's attention always returns them, so its block does not say."""
 
     @functools.wraps(theirs)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -63,11 +63,11 @@ def _attend(
     dropout: float,
     **options: Any,
 ) -> tuple[Any, Any]:
-    """`attention_forward` behind the cache.
+    """`attention_forward`, after the cache.
 
     Args:
         parts: query, key, value.
-        bias: what is added to the scaled scores, for so many keys.
+        bias: a function from a number of keys to the numbers that are added to the scaled scores.
     """
     query, key, value = parts
     if cache is not None:
@@ -88,7 +88,7 @@ def _bloom(
 ) -> tuple[Any, Any]:
     """scale · q·k + beta · alibi, alibi [batch · heads, 1, key_len]: slope · position of the key, of padding 0."""
     if self.pretraining_tp > 1 and self.slow_but_exact:
-        # Their order of summation in the last product is a part of what was asked for.
+        # The order of summation in the last product is part of the requested configuration.
         options.update(alibi=alibi, attention_mask=attention_mask, layer_past=layer_past)
         found: tuple[Any, Any] = type(self).forward.fovea_replaced(self, hidden_states, residual, **options)
         return found

@@ -1,7 +1,7 @@
-"""Masks of transformers' models by name, so that what they hide is not computed.
+"""Recognises the masks of transformers' models, so that Fovea can skip what they hide.
 
-transformers describes the mask of a call by nested functions of indices and a 2-D mask of padding. Those that it
-builds itself are recognised here and become masks of Fovea; others are asked for their dense form.
+transformers describes the mask of a call by nested functions of indices and a 2-D mask of padding. The functions that
+transformers builds itself are recognised here and become masks of Fovea. Others are evaluated to a dense mask.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Visible:
 
     Args:
         sizes: (batch, 1, query_len, key_len), those of the dense form.
-        mask: the same by name, in the positions of the keys as they lie in memory; None: only the dense form says it.
+        mask: the same as a mask of Fovea, in the positions of the keys in memory; None: only the dense form is known.
         query_offset: the first query's position among these keys.
         make_dense: makes the dense form, truth values of `sizes`, True where a key is seen.
     """
@@ -39,30 +39,32 @@ class Visible:
         self._dense: Optional[Tensor] = None
 
     def dense(self) -> Tensor:
-        """Truth values, [batch, 1, query_len, key_len]. Made once for all layers of a model."""
+        """The dense form: truth values, [batch, 1, query_len, key_len]. Made once for all layers of a model."""
         if self._dense is None:
             self._dense = self._make_dense()
         return self._dense
 
     def added(self, dtype: torch.dtype) -> Tensor:
-        """What transformers' eager attention adds to scores: 0, and the least number of the dtype for hidden keys."""
+        """The numbers that transformers' eager attention adds to scores: 0, or the smallest number of the dtype for
+        hidden keys."""
         return torch.where(self.dense(), torch.zeros((), dtype=dtype), torch.finfo(dtype).min)
 
 
 class _Memory:
-    """The dense form that several NamedMasks are views of, once somebody has read it."""
+    """The dense form, made at its first read; several NamedMasks may be views of it."""
 
     tensor: Optional[Tensor] = None
-    # A view of it is in other hands, or it was written to: from then on it is the truth, and not the name.
+    # Other code has a view of it, or it was written to. From then on it is the mask, and `name` is not valid any
+    # more.
     open = False
 
 
 class NamedMask(Tensor):
-    """An additive mask [batch, 1, query_len, key_len] that has no memory until somebody reads it.
+    """An additive mask [batch, 1, query_len, key_len] that allocates no memory until it is read.
 
-    `attention_forward` reads its name. Any other operation reads what `attn_implementation="eager"` would have
-    built, so that models with attention of their own compute what they compute with "eager". Of dtype bool it is
-    what mpt makes of that: True where a key is hidden.
+    `attention_forward` uses the mask of Fovea in it. Any other operation reads the dense mask of
+    `attn_implementation="eager"`, so that models with attention of their own get the results of "eager". With dtype
+    bool it is mpt's form: True where a key is hidden.
     """
 
     visible: Visible
@@ -113,7 +115,7 @@ class NamedMask(Tensor):
 
 
 def _unchanged(func: Any, args: Any, kwargs: Any) -> Optional[NamedMask]:
-    """What an operation gives that leaves all entries where they are; None: not such an operation."""
+    """The result of an operation that leaves all entries in place; None: not such an operation."""
     mask = args[0] if args else None
     if not isinstance(mask, NamedMask) or not mask.is_named:
         return None
@@ -125,7 +127,7 @@ def _unchanged(func: Any, args: Any, kwargs: Any) -> Optional[NamedMask]:
         return NamedMask(mask.visible, mask._added, mask.dtype, mask._memory) if whole else None
     if func is _aten._to_copy.default:
         to = kwargs.get("dtype") or mask.dtype
-        # Truth values as numbers would be 1 where the additive form has the least number.
+        # Converted truth values would be 1 where the additive form has the smallest number.
         by_name = to == mask.dtype or mask.dtype == mask._added and (to == torch.bool or to.is_floating_point)
         if by_name and torch.device(kwargs.get("device") or "cpu").type == "cpu":
             return NamedMask(mask.visible, to if to.is_floating_point else mask._added, to)
@@ -143,7 +145,7 @@ def _read(x: Any) -> Any:
 
 
 class Reader:
-    """Reads the functions that transformers.masking_utils builds masks of, by the code that they share."""
+    """Recognises the functions of transformers.masking_utils by the code objects that they share."""
 
     def __init__(self, masking_utils: Any) -> None:
         m = masking_utils
@@ -161,7 +163,7 @@ class Reader:
         }
 
     def name(self, function: Any, first_key: int) -> Optional[Mask]:
-        """The mask of Fovea, for keys of which the first has the position `first_key`; None: none is known."""
+        """The mask of Fovea for keys that begin at position `first_key`; None: not recognised."""
         read = self._known.get(getattr(function, "__code__", None))  # type: ignore[arg-type]
         return None if read is None else read(_held(function), first_key)
 
@@ -170,8 +172,8 @@ class Reader:
         return _joined(found)
 
     def _within_documents(self, held: dict[str, Any], first_key: int) -> Optional[Mask]:
-        """Positions that count inside each document: differences between two of one document stay what they are,
-        so masks of differences stay too. transformers joins this with the mask of the documents."""
+        """Positions that restart in each document. Differences within a document are unchanged, so masks of
+        differences are unchanged too. transformers combines this with the mask of the documents."""
         mask = self.name(held.get("mask_function"), first_key)
         return mask if mask is not None and _counts_differences(mask) else None
 
@@ -224,10 +226,10 @@ def _documents(held: dict[str, Any], first_key: int) -> Optional[Mask]:
 
 
 def padding(seen: Tensor) -> Optional[Mask]:
-    """The mask by name of keys that are no padding; None: a row's keys are not one run.
+    """The mask of Fovea that hides padding; None: the visible keys of some row are not contiguous.
 
     Args:
-        seen: truth values [batch, key_len], True for a key that is no padding.
+        seen: truth values [batch, key_len], True for a key that is not padding.
     """
     if bool(seen.all()):
         return Everything()

@@ -14,7 +14,7 @@ from ._operator import NO_SECOND, Inputs
 
 
 def check_transforms(function: str) -> None:
-    """Throws inside transforms that attention has no rule for."""
+    """Throws inside transforms for which attention has no rule."""
     kinds = torch._C._functorch.TransformType
     for level in torch._C._functorch.get_interpreter_stack() or ():
         if level.key() not in (kinds.Vmap, kinds.Grad):
@@ -34,7 +34,7 @@ _FIRST = 8
 
 @dataclasses.dataclass(frozen=True)
 class _Form:
-    """What the operators take besides tensors."""
+    """The operators' arguments that are not tensors."""
 
     num_parameters: int
     query_offset: Optional[int]
@@ -48,7 +48,8 @@ class _Form:
 
 
 class _Attend(torch.autograd.Function):
-    """The operator fovea::attend; PyTorch's registered gradients do not follow torch.func, a Function's do."""
+    """The operator fovea::attend; PyTorch's registered gradients do not support torch.func; those of a Function
+    do."""
 
     @staticmethod
     def forward(form: _Form, *tensors: Any) -> tuple[Tensor, ...]:
@@ -82,7 +83,7 @@ class _Attend(torch.autograd.Function):
 
 
 class _Gradients(torch.autograd.Function):
-    """The operator fovea::attend_backward, of which no gradient must be taken."""
+    """The operator fovea::attend_backward, which refuses a second derivative."""
 
     @staticmethod
     def forward(form: _Form, wanted: tuple[bool, ...], *tensors: Any) -> tuple[Tensor, ...]:
@@ -103,7 +104,7 @@ class _Gradients(torch.autograd.Function):
 
 
 def _taken_apart(given: Inputs) -> tuple[_Form, tuple[Any, ...]]:
-    """What is no tensor, and the tensors as `_Form.inputs` takes them."""
+    """(the arguments that are not tensors, the tensors in the order of `_Form.inputs`)."""
     form = _Form(len(given.parameters), given.query_offset, given.spec)
     others = given[5:10]
     return form, (*given[:3], *others, *given.parameters, *given.masks)
@@ -123,14 +124,14 @@ def gradients(
     output: Tensor,
     log_sum_exp: Tensor,
 ) -> tuple[Tensor, ...]:
-    """The operator fovea::attend_backward for losses that are batches, by those inputs of fovea::attend that are
-    `wanted` of query, key, value and parameters."""
+    """The operator fovea::attend_backward for batched losses, by those of query, key, value and parameters that are
+    `wanted`."""
     form, inputs = _taken_apart(given)
 
     def call(*tensors: Any) -> Any:
         return _Gradients.apply(form, tuple(wanted), *tensors)
 
-    # PyTorch's older vmap drops what a Function of a whole batch records, so that each entry has its own.
+    # PyTorch's older vmap drops what a Function of a whole batch records, so each entry gets its own Function.
     call = legacy_rule(call) if any(map(is_legacy, losses)) else call
     found: tuple[Tensor, ...] = call(*losses, output, log_sum_exp, *inputs)
     return found

@@ -276,13 +276,13 @@ class MatrixViewer {
       if (!strong && (i % every || near(axis, i))) return;
       context.font = (strong ? '650 ' : '') + (cell < 15 ? 12 : 13) + 'px ' + FONT;
       context.fillStyle = strong ? accent : every > 1 ? quiet : ink;
-      const centre = (i + .5) * cell;
+      const center = (i + .5) * cell;
       if (axis === 0) {
         context.textAlign = 'right';
-        context.fillText(this.rowLabels[i], left - 8, top - dy + centre);
+        context.fillText(this.rowLabels[i], left - 8, top - dy + center);
       } else {
         context.save();
-        context.translate(left - dx + centre, top - 7);
+        context.translate(left - dx + center, top - 7);
         context.rotate(-SLANT);
         context.textAlign = 'left';
         context.fillText(this.columnLabels[i], 0, 0);

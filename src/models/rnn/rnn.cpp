@@ -58,10 +58,10 @@ class RnnModel final : public SequenceToSequence {
     nn::ParameterSet& set = parameters();
     const std::int64_t e = config.embedding, h = config.hidden;
     embedding_ = nn::Embedding(set, "shared", config.vocabulary, e);
-    forward_ = nn::Recurrent(set, "encoder.forward", config.cell, e, h);
-    backward_ = nn::Recurrent(set, "encoder.backward", config.cell, e, h);
+    forward_ = nn::RnnLayer(set, "encoder.forward", config.cell, e, h);
+    backward_ = nn::RnnLayer(set, "encoder.backward", config.cell, e, h);
     bridge_ = nn::Linear(set, "bridge", 2 * h, autograd::state_count(config.cell) * h);
-    decoder_ = nn::Recurrent(set, "decoder", config.cell, e, h);
+    decoder_ = nn::RnnLayer(set, "decoder", config.cell, e, h);
     using Bias = nn::Linear::Bias;
     if (reads_context()) {
       decoder_context_ = nn::Linear(set, "decoder.context", context_dim(),
@@ -153,7 +153,7 @@ class RnnModel final : public SequenceToSequence {
     const Memory memory{s.final_state, s.keys, s.values};
     Tensor weights;
     const auto attend = [&](const Var& query) {
-      const Var row = reshape(decoder_.shown(query), {s.rows, 1, config_.hidden});
+      const Var row = reshape(decoder_.output(query), {s.rows, 1, config_.hidden});
       const Var result = attend_to(context, memory, s.source_lengths, row, &weights);
       return reshape(result, {s.rows, context_dim()});
     };
@@ -170,7 +170,7 @@ class RnnModel final : public SequenceToSequence {
       for (const std::int64_t length : s.source_lengths) s.score_evaluations += length;
     }
     ++s.steps;
-    return read(context, decoder_.shown(state), c, word);
+    return read(context, decoder_.output(state), c, word);
   }
 
  private:
@@ -189,8 +189,8 @@ class RnnModel final : public SequenceToSequence {
         reshape(embedding_(context, source), {batch, length, config_.embedding}), config_.dropout);
     const std::int64_t h = config_.hidden;
     const std::array<Var, 2> directions{
-        forward_.shown(forward_.sequence(context, words, Direction::forward, {}, lengths)),
-        backward_.shown(backward_.sequence(context, words, Direction::backward, {}, lengths))};
+        forward_.output(forward_.sequence(context, words, Direction::forward, {}, lengths)),
+        backward_.output(backward_.sequence(context, words, Direction::backward, {}, lengths))};
     // Padding copies the state, so the forward direction's last column is its state at the last word.
     const std::array<Var, 2> ends{reshape(slice(directions[0], 1, length - 1, 1), {batch, h}),
                                   reshape(slice(directions[1], 1, 0, 1), {batch, h})};
@@ -253,14 +253,14 @@ class RnnModel final : public SequenceToSequence {
     const std::vector<std::int64_t> whole(static_cast<std::size_t>(batch.size), steps);
     const Var states = cell_sequence(config_.cell, Direction::forward, gates, initial,
                                      context.use(*decoder_.weight), context.use(*decoder_.bias), whole);
-    return {decoder_.shown(states), repeated(memory.final_state)};
+    return {decoder_.output(states), repeated(memory.final_state)};
   }
 
   // s_t does not depend on the contexts, so all steps run first, and one attention call serves them all.
   Decoded decode_after(Context& context, const Batch& batch, const Memory& memory, const Var& words,
                        const Var& initial, Tensor* weights) const {
     const std::vector<std::int64_t> whole(static_cast<std::size_t>(batch.size), batch.target_len);
-    const Var states = decoder_.shown(decoder_.sequence(context, words, Direction::forward, initial, whole));
+    const Var states = decoder_.output(decoder_.sequence(context, words, Direction::forward, initial, whole));
     return {states, attend_to(context, memory, batch.source_lengths, states, weights)};
   }
 
@@ -274,12 +274,12 @@ class RnnModel final : public SequenceToSequence {
     for (std::int64_t t = 0; t < steps; ++t) {
       Tensor row;
       const Var c = attend_to(context, memory, batch.source_lengths,
-                              reshape(decoder_.shown(state), {b, 1, h}), weights ? &row : nullptr);
+                              reshape(decoder_.output(state), {b, 1, h}), weights ? &row : nullptr);
       const Var gates = add(reshape(slice(word_gates, 1, t, 1), {b, word_gates.size(2)}),
                             decoder_context_(context, reshape(c, {b, context_dim()})));
       state =
           cell_step(config_.cell, gates, state, context.use(*decoder_.weight), context.use(*decoder_.bias));
-      states.push_back(reshape(decoder_.shown(state), {b, 1, h}));
+      states.push_back(reshape(decoder_.output(state), {b, 1, h}));
       contexts.push_back(c);
       for (std::int64_t i = 0; weights && i < b; ++i) {
         std::copy_n(row.data<float>() + i * batch.source_len, batch.source_len,
@@ -297,7 +297,7 @@ class RnnModel final : public SequenceToSequence {
 
   RnnConfig config_;
   nn::Embedding embedding_;
-  nn::Recurrent forward_, backward_, decoder_;
+  nn::RnnLayer forward_, backward_, decoder_;
   nn::Linear bridge_, decoder_context_, query_, key_, value_, readout_;
   nn::Parameter* vector_ = nullptr;
   nn::Parameter* bilinear_ = nullptr;

@@ -177,8 +177,8 @@ class TransformerModel final : public SequenceToSequence {
 }  // namespace
 
 TransformerStacks transformer_stacks(const TransformerConfig& config) {
-  TransformerStacks stacks{stack_spec(config, config.encoder_layers, Reads::itself, config.norm),
-                           stack_spec(config, config.decoder_layers, Reads::memory, config.norm)};
+  TransformerStacks stacks{stack_spec(config, config.encoder_layers, CrossAttention::without, config.norm),
+                           stack_spec(config, config.decoder_layers, CrossAttention::with, config.norm)};
   using Positions = TransformerConfig::Positions;
   switch (config.positions) {
     case Positions::sinusoidal:

@@ -9,9 +9,9 @@
 
 namespace fovea::text::generated {
 
-/// What may follow where. The rules keep the translation a function of the source: a relative clause stands
-/// directly after its noun, and only bare nouns are coordinated, so that no English sentence has two readings
-/// with different French agreement.
+/// Which part may follow which. The rules keep the translation a function of the source. A relative clause
+/// stands directly after its noun, and only bare nouns are coordinated. So no English sentence has two
+/// readings with different French agreement.
 class Generator {
  public:
   explicit Generator(PhiloxStream& random) : random_(random) {}

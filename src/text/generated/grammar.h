@@ -1,5 +1,5 @@
-// How the parts of a sentence are said in both languages. Everything here is decided by its arguments: chance
-// is in generator.h.
+// The parts of a sentence in both languages. Everything here is a pure function of its arguments; the random
+// choices are in generator.h.
 #pragma once
 
 #include <span>
@@ -57,7 +57,7 @@ struct ObjectPronoun {
 };
 std::span<const ObjectPronoun> object_pronouns();
 
-/// Both coordinated: plural, masculine unless both are feminine.
+/// "first and second": plural, masculine unless both are feminine.
 NounPhrase both(const NounPhrase& first, const NounPhrase& second, Units& units);
 
 struct VerbPhrase {

@@ -8,7 +8,7 @@
 namespace fovea::text::generated {
 
 enum class Gender { masculine, feminine };
-/// What a noun can be said to do and to be.
+/// Which verbs and adjectives a noun goes with.
 enum class NounClass { animate, thing, place, document };
 constexpr unsigned mask_of(NounClass noun_class) {
   return 1u << static_cast<unsigned>(noun_class);

@@ -1,6 +1,6 @@
 // A phrase in both languages at once: words carry the units of meaning that they express, and two words are
-// aligned when they share a unit. So word order, contraction ("du" carries the units of "of" and "the") and
-// elision never have to keep indices up to date.
+// aligned when they share a unit. So reordering, contraction ("du" carries the units of "of" and "the") and
+// elision need not update any indices.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// From a message and its translation to pairs of clean paragraphs; for this room only.
+// From a message and its translation to pairs of clean paragraphs; for this directory only.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace fovea::text::gettext {
 std::vector<std::string> paragraphs(std::string_view text);
 /// Removes accelerator marks and the context prefix from a pair.
 void remove_marks(SentencePair& pair);
-/// At least half of the signs other than blanks are letters.
+/// Whether at least half of the characters other than blanks are letters.
 bool is_mostly_letters(std::string_view text);
 bool has_control_characters(std::string_view text);
 
