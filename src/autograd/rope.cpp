@@ -23,7 +23,7 @@ void check(const Var& x, std::int64_t num_heads) {
   }
 }
 
-// `positions()` gives the same in backward, from memory of its own.
+// `positions()` returns the same positions in backward, from memory of its own.
 template <class Positions>
 Var rotated_at(const Var& x, const RopeTable& table, std::int64_t num_heads, const Positions& positions) {
   Tensor out(DType::f32, x.shape());

@@ -113,7 +113,7 @@ Var gather_rows(const Var& x, std::span<const std::int64_t> index) {
 
 Var gather_rows(const Var& x, std::span<const std::int64_t> index, std::int64_t count) {
   const std::int64_t gathered = static_cast<std::int64_t>(index.size());
-  // Divided and not multiplied: a product of what the caller gave could run over.
+  // A division, because a product of the caller's numbers could overflow.
   if (x.shape().rank() != 3 || count < 1 || gathered % count != 0 || gathered / count != x.size(0)) {
     throw InvalidArgument("gather_rows", "x, index", "x [B, T, D] and count indices an entry, at least 1",
                           to_string(x.shape()) + " and " + std::to_string(gathered) + " indices, count " +

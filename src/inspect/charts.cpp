@@ -119,7 +119,7 @@ bool span(const LineChart& chart, Frame& frame) {
     }
   }
   if (frame.x_low > frame.x_high) return false;
-  // Curves that start near zero show zero: the eye reads a cut axis as a larger change.
+  // If curves start near zero the axis starts at zero, because a cut axis makes a change look larger.
   if (frame.x_low > 0 && frame.x_low < 0.3 * frame.x_high) frame.x_low = 0;
   if (frame.y_low > 0 && frame.y_low < 0.5 * frame.y_high) frame.y_low = 0;
   return true;

@@ -34,7 +34,7 @@ Var Decoder::embed(Context& context, std::span<const std::int32_t> ids, std::int
   return stack_.enter(context, reshape(words, {size, length, config_.dim}), first);
 }
 
-// Rows of padding stand after an entry's end, where Causal{} hides them from all that count.
+// Rows of padding come after an entry's end, so Causal{} hides them from all real rows.
 nn::TransformerStack::Call Decoder::call(const DecoderMemory& memory) const {
   nn::TransformerStack::Call call{.mask = Causal{}, .memory = memory.rows};
   if (!memory.lengths.empty()) {

@@ -16,8 +16,8 @@ struct Live {
   double log_probability = 0.0;
 };
 
-// Alignment of one step, and which rows the next step's rows continue. Hypotheses are traced back through
-// these when they finish, so that growing one copies no weights.
+// The alignment of one step, and for each row of the next step the row that it continues. A finished
+// hypothesis is traced back through these, so that extending one copies no weights.
 struct Past {
   Tensor alignment;                   // [rows, source_len]
   std::vector<std::int64_t> parents;  // one a row of the next step
@@ -69,7 +69,7 @@ class Stepper {
   std::int64_t score_evaluations() const { return state_ ? state_->score_evaluations : evaluations_; }
 
  private:
-  // Everything again from the tokens: encoder, projections, every earlier step.
+  // Computes everything again from the tokens: encoder, projections, every earlier step.
   Tensor recompute(const std::vector<Live>& rows) {
     Batch batch;
     std::vector<std::vector<std::int32_t>> sources, prefixes;
@@ -219,7 +219,8 @@ class Search {
         next.push_back(std::move(longer));
         index.push_back(static_cast<std::int64_t>(c.row));
       }
-      if (finished_[sentence].size() >= beam || last) {  // enough are finished, or none may grow
+      if (finished_[sentence].size() >= beam ||
+          last) {  // enough hypotheses are finished, or no more steps are allowed
         next.resize(first);
         index.resize(first);
       }

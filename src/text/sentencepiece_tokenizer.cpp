@@ -77,7 +77,7 @@ std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::train(std::span<
        {"normalization_rule_name", "identity"},
        {"num_threads", "1"},
        {"shuffle_input_sentence", "false"},
-       // The default of 4192 drops longer lines without a word.
+       // The default of 4192 silently drops longer lines.
        {"max_sentence_length", std::to_string(1 << 30)},
        {"pad_id", std::to_string(kPadId)},
        {"unk_id", std::to_string(kUnknownId)},

@@ -45,7 +45,7 @@ json to_json(const Validation& v) {
 
 namespace {
 
-// What no training writes: it would index out of range, or say that nothing was ever best.
+// Refuses states that no training writes: they would index out of range, or have no best validation.
 void check(const std::string& path, const TrainState& state, std::int64_t adam_steps) {
   const auto refuse = [&](const std::string& name) {
     throw FileError(path, -1, "its state makes no sense: " + name);
@@ -144,8 +144,8 @@ std::string entry_at(const std::string& text, std::size_t at) {
   return begin == std::string::npos ? "" : text.substr(begin, end == std::string::npos ? end : end - begin);
 }
 
-// The members of the state but for the curve, which grows with the training and is read validation by
-// validation: a document made of all of a hostile state would take 20 times its size.
+// The members of the state without the curve. The curve grows with the training and is read one validation at
+// a time: a JSON document of a hostile state would take 20 times its size.
 json read_state(const std::string& path, std::string text, std::vector<Validation>& curve) {
   constexpr std::size_t longest_value = 4096;  // of snapshots, one number for each that is averaged
   constexpr int depth = 2;
