@@ -263,7 +263,7 @@ Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& s
       check("cell_sequence", cell, gates.value(), state.value(), weight.value(), bias.value());
   if (static_cast<std::int64_t>(lengths.size()) != sizes.batch) {
     throw InvalidArgument("cell_sequence", "lengths",
-                          std::to_string(sizes.batch) + " lengths, one a batch entry",
+                          std::to_string(sizes.batch) + " lengths, one for each batch entry",
                           std::to_string(lengths.size()));
   }
   const auto saved = std::make_shared<Saved>();

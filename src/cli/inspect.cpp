@@ -131,7 +131,7 @@ void draw_graphs(const Options& o, const inspect::InspectPage& page) {
   if (!o.graph.empty()) {
     if (std::any_of(words.begin(), words.end(), [&](const auto& of_map) { return of_map != words[0]; })) {
       throw InvalidArgument("fovea inspect", "--map",
-                            "maps in which --word stands at the same place, for one picture",
+                            "maps with --word at the same place, because they share one picture",
                             "maps of different words");
     }
     warn(o.graph,

@@ -241,7 +241,7 @@ Drawing lay_out(const BarChart& chart, Palette& palette, const Measure& measure,
   for (const BarSeries& series : chart.series) {
     if (series.values.size() != chart.buckets.size()) {
       throw InvalidArgument(function, chart.title + "." + series.name,
-                            std::to_string(chart.buckets.size()) + " values (one a bucket)",
+                            std::to_string(chart.buckets.size()) + " values, one for each bucket",
                             std::to_string(series.values.size()));
     }
     for (const double value : series.values) {

@@ -59,7 +59,7 @@ Var Decoder::loss(Context& context, std::span<const std::vector<std::int32_t>> s
                   const DecoderMemory& memory, autograd::CrossEntropyStats* stats) const {
   if (static_cast<std::int64_t>(sequences.size()) != memory.rows.size(0)) {
     throw InvalidArgument("Decoder::loss", "sequences",
-                          std::to_string(memory.rows.size(0)) + ", one an entry of the memory",
+                          std::to_string(memory.rows.size(0)) + ", one for each entry of the memory",
                           std::to_string(sequences.size()));
   }
   std::vector<std::vector<std::int32_t>> shifted;

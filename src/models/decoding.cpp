@@ -199,8 +199,7 @@ class Search {
             log_probabilities.size(1), end, candidates);
       }
       if (candidates.empty()) {
-        throw InvalidArgument("decode", "model",
-                              "log-probabilities that are numbers, and a token that may follow",
+        throw InvalidArgument("decode", "model", "log-probabilities without NaN, at least one above -inf",
                               "none at step " + std::to_string(past_.size()));
       }
       std::sort(candidates.begin(), candidates.end());

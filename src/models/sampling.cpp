@@ -40,7 +40,9 @@ std::vector<Choice> choices(std::span<const float> log_probabilities, const Samp
     }
     if (std::isfinite(value)) kept.push_back({static_cast<std::int32_t>(i), value});
   }
-  if (kept.empty()) throw InvalidArgument("choices", "log_probabilities", "a token that may follow", "none");
+  if (kept.empty())
+    throw InvalidArgument("choices", "log_probabilities", "at least one token with a probability above 0",
+                          "none");
   std::stable_sort(kept.begin(), kept.end(),
                    [](const Choice& a, const Choice& b) { return a.probability > b.probability; });
   if (options.temperature == 0.0) return {{kept.front().id, 1.0}};

@@ -249,7 +249,7 @@ void refuse_uneven(const Mask& mask) {
   if (mask.node().needs_key_lengths() || mask.node().by_head())
     throw InvalidArgument(
         "TransformerStack", "mask",
-        "one that is the same for all heads and knows its lengths, where rows are forgotten",
+        "a mask that is the same for all heads and contains its lengths, because rows are forgotten",
         to_string(mask));
 }
 
@@ -294,7 +294,7 @@ Mask among_kept(const Mask& mask, const TransformerStack::Cache& cache, std::int
       const KeySpans seen = mask.node().spans(query).some;
       if (!intersect(seen, cache.forgotten).empty())
         throw InvalidArgument("TransformerStack::extend", "call.mask",
-                              "one that hides the rows that were forgotten", to_string(mask));
+                              "a mask that hides the rows that were forgotten", to_string(mask));
       rows.push_back(counted_among(kept, seen));
     }
   }

@@ -95,7 +95,7 @@ std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::from_bytes(std::
   auto model = std::make_unique<Model>();
   model->serialized = std::move(serialized);
   const auto status = model->processor.LoadFromSerializedProto(model->serialized);
-  if (!status.ok()) throw FileError(name, -1, "is no SentencePiece model: " + status.ToString());
+  if (!status.ok()) throw FileError(name, -1, "is not a SentencePiece model: " + status.ToString());
   const auto& processor = model->processor;
   if (processor.pad_id() != kPadId || processor.unk_id() != kUnknownId || processor.bos_id() != kBosId ||
       processor.eos_id() != kEosId) {

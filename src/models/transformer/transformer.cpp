@@ -67,7 +67,7 @@ class TransformerModel final : public SequenceToSequence {
   std::string config() const override {
     if (layers_ == Layers::their_own)
       throw InvalidArgument("SequenceToSequence::config", "stacks", "those of transformer_stacks(config)",
-                            "layers of one's own, for which config.json has no fields");
+                            "the layers of a config: config.json cannot describe others");
     return write_config(config_);
   }
   std::int64_t vocabulary() const override { return config_.vocabulary; }
