@@ -1,158 +1,39 @@
-// fovea bench packed: packed batches beside their sequences run alone, one call each with a plan of its own.
+// fovea bench packed: packed batches beside their sequences run alone.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <limits>
-
+#include "bench/packed.h"
 #include "cli/bench.h"
-#include "cli/commands.h"
 #include "fovea/core/executor.h"
-#include "fovea/core/philox.h"
-#include "fovea/plan/plan.h"
 
 namespace fovea::cli {
 namespace {
 
-struct Options {
-  std::int64_t longest = 4096, heads = 8, kv_heads = 2, dim = 64, repeat = 5;
-  std::string kernel;
-  int threads = 0;
-};
-
-struct Sequence {
-  std::int64_t queries = 0, keys = 0;
-};
-
-struct Mix {
-  std::string name;
-  std::vector<Sequence> sequences;
-};
-
-std::vector<Mix> mixes(std::int64_t longest) {
-  Mix prompts{"prompts"}, steps{"steps"}, both{"prompts and steps"}, many{"64 of either, uniform"};
-  for (std::int64_t length = 1; length <= longest; length *= 2) {
-    prompts.sequences.push_back({length, length});
-    steps.sequences.push_back({1, length});
-    both.sequences.push_back({length, length});
-    both.sequences.push_back({1, length});
-  }
-  // Prompts up to an eighth of the longest, steps behind up to all of it.
-  PhiloxStream random(1);
-  for (int n = 0; n < 32; ++n) {
-    const auto below = [&](std::int64_t most) {
-      return 1 + static_cast<std::int64_t>(random.next_below(static_cast<std::uint32_t>(most)));
-    };
-    const std::int64_t prompt = below(std::max<std::int64_t>(longest / 8, 1));
-    many.sequences.push_back({prompt, prompt});
-    many.sequences.push_back({1, below(longest)});
-  }
-  return {prompts, steps, both, many};
-}
-
-struct Tensors {
-  Tensor query, key, value, output, log_sum_exp, d_output, d_query, d_key, d_value;
-  Tensors(const Options& o, DType dtype, std::int64_t queries, std::int64_t keys) {
-    const auto make = [&](std::int64_t heads, std::int64_t rows, std::uint64_t seed) {
-      const Tensor x = random_operand({1, heads, rows, o.dim}, seed);
-      if (dtype == DType::f32) return x;
-      Tensor narrow(dtype, x.shape());
-      for (std::int64_t i = 0; i < x.count(); ++i) narrow.data<bfloat16>()[i] = bfloat16(x.data<float>()[i]);
-      return narrow;
-    };
-    query = make(o.heads, queries, 1);
-    key = make(o.kv_heads, keys, 2);
-    value = make(o.kv_heads, keys, 3);
-    d_output = make(o.heads, queries, 4);
-    output = Tensor(dtype, query.shape());
-    log_sum_exp = Tensor(DType::f32, {1, o.heads, queries});
-    d_query = Tensor(dtype, query.shape());
-    d_key = Tensor(dtype, key.shape());
-    d_value = Tensor(dtype, value.shape());
-  }
-  AttentionInputs inputs() const { return {.query = query, .key = key, .value = value}; }
-  void run(const AttentionPlan& plan, const AttentionInputs& in, Executor& executor) const {
-    attend(plan, in, {.output = output, .log_sum_exp = log_sum_exp}, {.executor = &executor});
-  }
-  void run_backward(const AttentionPlan& plan, const AttentionInputs& in, Executor& executor) const {
-    attend_backward(plan, in, output, log_sum_exp, d_output, {d_query, d_key, d_value},
-                    {.executor = &executor});
-  }
-};
-
-AttentionPlan plan_of(const Options& o, DType dtype, std::int64_t batch, const Sequence& longest) {
-  return make_plan({.mask = Causal{}},
-                   {.batch = batch,
-                    .num_query_heads = o.heads,
-                    .num_kv_heads = o.kv_heads,
-                    .query_len = longest.queries,
-                    .key_len = longest.keys,
-                    .head_dim = o.dim,
-                    .value_dim = o.dim},
-                   {.dtype = dtype, .kernel = o.kernel});
-}
-
-void measure(const Options& o, const Mix& mix, DType dtype, Executor& executor) {
-  std::vector<std::int64_t> query_starts{0}, key_starts{0};
-  std::vector<std::pair<AttentionPlan, Tensors>> alone;
-  for (const Sequence& sequence : mix.sequences) {
-    query_starts.push_back(query_starts.back() + sequence.queries);
-    key_starts.push_back(key_starts.back() + sequence.keys);
-    alone.emplace_back(plan_of(o, dtype, 1, sequence), Tensors(o, dtype, sequence.queries, sequence.keys));
-  }
-  const Tensors packed(o, dtype, query_starts.back(), key_starts.back());
-  const AttentionPlan plan = plan_of(o, dtype, static_cast<std::int64_t>(mix.sequences.size()),
-                                     {longest_entry(query_starts), longest_entry(key_starts)});
-  AttentionInputs in = packed.inputs();
-  in.query_starts = query_starts;
-  in.key_starts = key_starts;
-  const auto together = [&] { packed.run(plan, in, executor); };
-  const auto together_back = [&] { packed.run_backward(plan, in, executor); };
-  const auto apart = [&] {
-    for (const auto& [own, tensors] : alone) tensors.run(own, tensors.inputs(), executor);
-  };
-  const auto apart_back = [&] {
-    for (const auto& [own, tensors] : alone) tensors.run_backward(own, tensors.inputs(), executor);
-  };
-  // In turns, so that what else the machine does falls on all alike.
-  const Clock clock = executor.thread_count() == 1 ? Clock::cpu : Clock::wall;
-  double best[4];
-  std::fill_n(best, 4, std::numeric_limits<double>::infinity());
-  for (std::int64_t turn = 0; turn <= o.repeat; ++turn) {
-    const double now[] = {best_seconds(1, together, clock), best_seconds(1, apart, clock),
-                          best_seconds(1, together_back, clock), best_seconds(1, apart_back, clock)};
-    for (std::size_t n = 0; turn > 0 && n < 4; ++n) best[n] = std::min(best[n], now[n]);
-  }
-  fmt::print("{:<22} {:>5} {:>4} {:>7} {:>10.2f} {:>6.2f} {:>11.2f} {:>6.2f}\n", mix.name,
-             mix.sequences.size(), to_string(dtype), executor.thread_count(), 1e3 * best[0],
-             best[0] / best[1], 1e3 * best[2], best[2] / best[3]);
-  std::fflush(stdout);
-}
-
-void run(const Options& o) {
-  const auto all = make_thread_pool(o.threads > 0 ? o.threads : default_executor().thread_count());
+void run(bench::PackedBench bench) {
+  if (bench.threads == 0) bench.threads = default_executor().thread_count();
   fmt::print(
       "Packed batches beside their sequences run alone, lengths 1 to {}, {} heads ({} of keys) of {}, "
       "causal.\n",
-      o.longest, o.heads, o.kv_heads, o.dim);
+      bench.longest, bench.heads, bench.kv_heads, bench.head_dim);
   fmt::print("{:<22} {:>5} {:>4} {:>7} {:>10} {:>6} {:>11} {:>6}\n", "", "of", "", "threads", "forward ms",
              "ratio", "backward ms", "ratio");
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const Mix& mix : mixes(o.longest)) {
-      measure(o, mix, dtype, serial_executor());
-      if (all->thread_count() > 1) measure(o, mix, dtype, *all);
-    }
-  }
+  bench::measure_packed(bench, [](const bench::PackedRow& row) {
+    fmt::print("{:<22} {:>5} {:>4} {:>7} {:>10.2f} {:>6.2f} {:>11.2f} {:>6.2f}\n", row.name, row.sequences,
+               to_string(row.dtype), row.threads, 1e3 * row.forward_seconds, row.forward_ratio,
+               1e3 * row.backward_seconds, row.backward_ratio);
+    std::fflush(stdout);
+  });
 }
 
 }  // namespace
 
-void register_bench_packed(CLI::App& bench) {
-  auto o = std::make_shared<Options>();
-  CLI::App* command = bench.add_subcommand("packed", "Packed batches beside their sequences run alone");
+void register_bench_packed(CLI::App& command_group) {
+  auto o = std::make_shared<bench::PackedBench>(bench::PackedBench{.threads = 0});
+  CLI::App* command =
+      command_group.add_subcommand("packed", "Packed batches beside their sequences run alone");
   command->add_option("--longest", o->longest, "of the sequences")->check(CLI::Range(1, 1 << 15));
   command->add_option("--heads", o->heads)->check(CLI::Range(1, 1024));
   command->add_option("--kv-heads", o->kv_heads)->check(CLI::Range(1, 1024));
-  command->add_option("--head-dim", o->dim)->check(CLI::Range(1, 4096));
+  command->add_option("--head-dim", o->head_dim)->check(CLI::Range(1, 4096));
   command->add_option("--kernel", o->kernel, "avx512, avx2, baseline or reference; default: the best");
   command->add_option("--repeat", o->repeat, "the best of so many runs counts")->check(CLI::Range(1, 1000));
   command->add_option("--cpu-threads", o->threads, "of the rows that use several; 0: all")

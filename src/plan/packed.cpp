@@ -215,10 +215,10 @@ void attend_packed(const AttentionPlan::Impl& plan, const Call& call, const Atte
   const auto list = static_cast<std::size_t>(batch.count()) * sizeof(std::int64_t);
   Carver carver(workspace_of("attend", resources.workspace, EntryMemory::aligned(list) + 64 + parts.bytes()));
   auto* order = carver.take<std::int64_t>(batch.count());
-  for_entries(batch, sharing, parts, 0, batch.count(), order, executor, carver.rest(),
-              [&](const Entry& entry, Executor& with, std::span<std::byte> memory) {
-                run_entry(plan, call, outputs, entry, with, memory);
-              });
+  const EntryLoop loop{batch, sharing, parts, executor, carver.rest(), order};
+  loop(0, batch.count(), [&](const Entry& entry, Executor& with, std::span<std::byte> memory) {
+    run_entry(plan, call, outputs, entry, with, memory);
+  });
 }
 
 std::size_t packed_bytes(const AttentionPlan::Impl& plan, int threads) {

@@ -4,6 +4,7 @@
 // number of threads, so that how entries are shared out changes no result.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -85,24 +86,32 @@ class EntryMemory {
 std::int64_t small_entries(const PackedBatch& batch, const Sharing& sharing, std::int64_t begin,
                            std::int64_t end, std::int64_t* order);
 
-/// run(entry, executor, memory) for the entries [begin, end). `order` has room for as many numbers.
-template <class Run>
-void for_entries(const PackedBatch& batch, const Sharing& sharing, const EntryMemory& parts,
-                 std::int64_t begin, std::int64_t end, std::int64_t* order, Executor& executor,
-                 std::span<std::byte> memory, Run&& run) {
-  for (std::int64_t n = begin; n < end; ++n) {
-    if (const Entry entry = batch[n]; !sharing.is_small(entry)) run(entry, executor, parts.whole(memory));
-  }
-  const std::int64_t count = small_entries(batch, sharing, begin, end, order);
-  std::atomic<std::int64_t> next{0};
-  // A unit is a lane, not an entry: an executor may deal units out beforehand.
-  executor.parallel_for(std::min(count, sharing.lanes()), [&](std::int64_t lane, int) {
-    for (std::int64_t n; (n = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
-      throw_if_cancelled();
-      run(batch[order[n]], serial_executor(), parts.lane(memory, lane));
+/// What a call runs its entries with.
+struct EntryLoop {
+  const PackedBatch& batch;
+  const Sharing& sharing;
+  const EntryMemory& parts;
+  Executor& executor;
+  std::span<std::byte> memory;    // at least parts.bytes()
+  std::int64_t* order = nullptr;  // room for a number an entry
+
+  /// run(entry, executor, memory) for the entries [begin, end).
+  template <class Run>
+  void operator()(std::int64_t begin, std::int64_t end, Run&& run) const {
+    for (std::int64_t n = begin; n < end; ++n) {
+      if (const Entry entry = batch[n]; !sharing.is_small(entry)) run(entry, executor, parts.whole(memory));
     }
-  });
-}
+    const std::int64_t count = small_entries(batch, sharing, begin, end, order);
+    std::atomic<std::int64_t> next{0};
+    // A unit is a lane, not an entry: an executor may deal units out beforehand.
+    executor.parallel_for(std::min(count, sharing.lanes()), [&](std::int64_t lane, int) {
+      for (std::int64_t n; (n = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
+        throw_if_cancelled();
+        run(batch[order[n]], serial_executor(), parts.lane(memory, lane));
+      }
+    });
+  }
+};
 
 /// What an entry sees of an argument, or of its gradient: its own part where there is one a batch entry, and
 /// no more rows than it has.
@@ -142,8 +151,7 @@ class EntryCall {
   std::int64_t entry_;
 };
 
-/// The rest of a checked call of attend, and of attend_backward, that is packed; `sizes` are those of its
-/// entries.
+/// The rest of a checked call of attend, and of attend_backward, that is packed.
 void attend_packed(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutputs& outputs,
                    const CallResources& resources);
 void attend_packed_backward(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss& loss,

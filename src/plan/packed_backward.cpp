@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 #include <memory>
 
 #include "plan/packed.h"
@@ -199,14 +198,14 @@ void attend_packed_backward(const AttentionPlan::Impl& plan, const Call& call, c
                              list + EntryMemory::aligned(slots.bytes()) + 128 + parts.bytes()));
   auto* order = carver.take<std::int64_t>(batch.count());
   auto* memory = carver.take<std::byte>(static_cast<std::int64_t>(slots.bytes()));
+  const EntryLoop loop{batch, sharing, parts, executor, carver.rest(), order};
   const Packed all{plan, call, loss, gradients, slots};
   for (const NamedArgument<TensorView>& gradient : gradients.arguments.all()) clear_rows(gradient.view);
   for (std::int64_t begin = 0; begin < batch.count(); begin += slots.wave()) {
     const std::int64_t end = std::min(begin + slots.wave(), batch.count());
-    for_entries(batch, sharing, parts, begin, end, order, executor, carver.rest(),
-                [&](const Entry& entry, Executor& with, std::span<std::byte> part) {
-                  run_entry(all, entry, memory, with, part);
-                });
+    loop(begin, end, [&](const Entry& entry, Executor& with, std::span<std::byte> part) {
+      run_entry(all, entry, memory, with, part);
+    });
     for (std::int64_t n = begin; n < end; ++n) {
       if (const Entry entry = batch[n]; !entry.empty()) slots.add_up(entry, memory, executor);
     }

@@ -89,3 +89,64 @@ def test_the_operator_is_as_its_schema_says():
 def test_other_tensors_are_refused_by_name(offsets):
     with pytest.raises(fovea.InvalidArgument, match="query_offset"):
         fovea.attention(*qkv(), mask=fovea.Causal(), query_offset=offsets)
+
+
+QUERY_STARTS, KEY_STARTS = (0, 4, 5, 5, 8), (0, 4, 13, 15, 27)
+
+
+def packed():
+    return tensors((1, H, 8, D), (1, H, 27, D), (1, H, 27, D), grad=True)
+
+
+def each_entry(q, k, v):
+    calls = []
+    for q0, q1, k0, k1 in zip(QUERY_STARTS, QUERY_STARTS[1:], KEY_STARTS, KEY_STARTS[1:]):
+        calls.append(fovea.attention(q[:, :, q0:q1], k[:, :, k0:k1], v[:, :, k0:k1], mask=fovea.Causal()))
+    return torch.cat(calls, 2)
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["plain", "compiled"])
+def test_packed_entries_are_what_they_are_alone(graph):
+    arrays, starts = packed(), [torch.tensor(QUERY_STARTS), torch.tensor(KEY_STARTS)]
+
+    def call(q, k, v, query_starts, key_starts):
+        return fovea.attention(q, k, v, mask=fovea.Causal(), query_starts=query_starts, key_starts=key_starts)
+
+    if graph:
+        torch._dynamo.reset()
+        call = torch.compile(call, fullgraph=True, backend="aot_eager")
+    out, want = call(*arrays, *starts), each_entry(*arrays)
+    assert torch.equal(out, want)
+    d = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(5))
+    for got, alone in zip(torch.autograd.grad(out, arrays, d), torch.autograd.grad(want, arrays, d)):
+        torch.testing.assert_close(got, alone)
+
+
+def test_gradients_of_the_log_sum_exp_of_packed_entries():
+    q, k, v = packed()
+    where = {"query_starts": QUERY_STARTS, "key_starts": KEY_STARTS, "mask": fovea.Causal()}
+    _, lse = fovea.attention(q, k, v, return_lse=True, **where)
+    found = torch.autograd.grad(lse.square().sum(), (q, k))
+    own = [
+        fovea.attention(q[:, :, a:b], k[:, :, c:d], v[:, :, c:d], mask=fovea.Causal(), return_lse=True)[1]
+        for a, b, c, d in zip(QUERY_STARTS, QUERY_STARTS[1:], KEY_STARTS, KEY_STARTS[1:])
+    ]
+    want = torch.autograd.grad(torch.cat(own, 2).square().sum(), (q, k))
+    for got, alone in zip(found, want):
+        torch.testing.assert_close(got, alone)
+
+
+def test_what_a_graph_cannot_know_of_packed_batches_is_refused():
+    arrays, starts = [x.detach() for x in packed()], [torch.tensor(QUERY_STARTS), torch.tensor(KEY_STARTS)]
+
+    def weights(q, k, v, query_starts, key_starts):
+        return fovea.attention(q, k, v, return_weights=True, query_starts=query_starts, key_starts=key_starts)
+
+    def function(q, k, v, query_starts, key_starts):
+        return fovea.attention(q, k, v, mask=lambda b, h, i, j: j <= i, query_starts=query_starts, key_starts=key_starts)
+
+    for call, said in ((weights, "return_weights"), (function, "no function in a graph")):
+        call(*arrays, *starts)  # outside a graph it may
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match=said):
+            torch.compile(call, fullgraph=True, backend="aot_eager")(*arrays, *starts)

@@ -1,0 +1,33 @@
+// What packed batches cost beside their sequences run alone, one call each with a plan of its own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "fovea/core/dtype.h"
+
+namespace fovea::bench {
+
+struct PackedBench {
+  std::int64_t longest = 4096;  ///< of the sequences: 1, 2, 4 and so on up to it
+  std::int64_t heads = 8, kv_heads = 2, head_dim = 64;
+  std::int64_t repeat = 5;  ///< the best of so many runs counts
+  std::string kernel;       ///< forced; empty: the best
+  int threads = 1;          ///< of the rows that use several
+};
+
+/// Ratios to the sum of the sequences alone, each with the same threads.
+struct PackedRow {
+  std::string name;
+  std::int64_t sequences = 0;
+  DType dtype = DType::f32;
+  int threads = 1;
+  double forward_seconds = 0.0, forward_ratio = 0.0, backward_seconds = 0.0, backward_ratio = 0.0;
+};
+
+/// Prompts, single steps of decoding, and both together, with one thread and with several. Each row is told
+/// as soon as it is measured.
+void measure_packed(const PackedBench& bench, const std::function<void(const PackedRow&)>& tell);
+
+}  // namespace fovea::bench
