@@ -10,8 +10,8 @@ install(TARGETS ${engine_targets} EXPORT FoveaAttentionTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT attention)
 install(FILES include/fovea/attention.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT attention)
 install(EXPORT FoveaAttentionTargets NAMESPACE fovea:: DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT attention)
-foreach(room IN LISTS engine_headers)
-  install(DIRECTORY include/fovea/${room} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT attention
+foreach(library IN LISTS engine_headers)
+  install(DIRECTORY include/fovea/${library} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT attention
           FILES_MATCHING PATTERN "*.h")
 endforeach()
 
@@ -23,13 +23,13 @@ install(FILES ${PROJECT_BINARY_DIR}/FoveaConfig.cmake ${PROJECT_BINARY_DIR}/Fove
         DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT attention)
 
 if(FOVEA_NN)
-  set(nn_rooms files autograd nn models text train inspect)
-  list(TRANSFORM nn_rooms PREPEND fovea_ OUTPUT_VARIABLE nn_targets)
+  set(nn_directories files autograd nn models text train inspect)
+  list(TRANSFORM nn_directories PREPEND fovea_ OUTPUT_VARIABLE nn_targets)
   install(TARGETS ${nn_targets} fovea_all EXPORT FoveaNnTargets
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT nn)
   install(EXPORT FoveaNnTargets NAMESPACE fovea:: DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT nn)
-  foreach(room IN LISTS nn_rooms)
-    install(DIRECTORY include/fovea/${room} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT nn
+  foreach(library IN LISTS nn_directories)
+    install(DIRECTORY include/fovea/${library} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT nn
             FILES_MATCHING PATTERN "*.h")
   endforeach()
   install(FILES cmake/FindDNNL.cmake cmake/FindSentencePiece.cmake DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT nn)

@@ -1,4 +1,4 @@
-# The page's document, style and script become constants of the inspect room at build time.
+# The page's document, style and script become constants of the inspect library at build time.
 set(page ${PROJECT_SOURCE_DIR}/src/inspect/page)
 set(embedded ${PROJECT_BINARY_DIR}/embedded/inspect_page.cpp)
 set(texts kPageDocument=${page}/page.html kPageStyle=${page}/style.css kScriptMatrices=${page}/matrices.js

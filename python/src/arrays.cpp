@@ -27,7 +27,7 @@ std::optional<DType> dtype_of_array(const nb::dlpack::dtype& dtype) {
   }
 }
 
-// What str() of an attribute says; "" where there is none, or where asking for it raised.
+// str() of an attribute; "" if there is none or reading it raised.
 std::string attribute(nb::handle object, const char* name) {
   const nb::object found = nb::steal(PyObject_GetAttrString(object.ptr(), name));
   const nb::object text = nb::steal(found.is_valid() ? PyObject_Str(found.ptr()) : nullptr);
@@ -45,7 +45,7 @@ std::string described(nb::handle array) {
   return text;
 }
 
-// ml_dtypes' bfloat16, whose NumPy arrays no protocol exports: their bits, then.
+// ml_dtypes' bfloat16. No protocol exports its NumPy arrays, so their bits are read.
 bool is_numpy_bf16(nb::handle array) {
   return PyObject_HasAttrString(array.ptr(), "view") && attribute(array, "dtype") == "bfloat16";
 }
@@ -103,8 +103,8 @@ TensorView Arrays::view(const Array& array, nb::handle given, bool as_bf16,
          __builtin_mul_overflow(step, element, &step) || __builtin_add_overflow(reach, step, &reach)))
       refuse("strides that stay inside memory", "a stride of " + std::to_string(strides[axis]) + " elements");
   }
-  // Strides of axes of one element, or of arrays of none, say nothing, and libraries write there what they
-  // like.
+  // Strides of axes with one element, or of empty arrays, have no meaning, and libraries may set them to
+  // anything.
   std::int64_t contiguous = 1;
   for (std::size_t axis = array.ndim(); axis-- > 0;) {
     if (none || sizes[axis] == 1) strides[axis] = contiguous;

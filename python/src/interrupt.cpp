@@ -19,8 +19,8 @@ namespace {
 
 namespace nb = nanobind;
 
-// A person who presses Ctrl-C takes less than 200 ms for at once. A thread that holds the interpreter lock
-// gives it up after 5 ms: waiting for it more often than this would slow calls beside a busy program.
+// People perceive less than 200 ms after Ctrl-C as immediate. A thread that holds the interpreter lock
+// releases it after 5 ms, so waiting for it more often would slow down calls next to a busy program.
 constexpr std::int64_t interval_ms = 100;
 
 // Kernels ask at every tile of keys, which takes a microsecond where it is fastest: the coarse clock costs 5
@@ -78,8 +78,9 @@ class Signals {
   std::exception_ptr raised_;
 };
 
-// A handler that calls the library interrupts a call whose scratch memory belongs to this thread: it gets a
-// thread of its own, and no pool, which the interrupted call holds. Results are the same.
+// For a handler that calls the library during a call. The scratch memory of this thread and the pool belong
+// to the interrupted call, so the handler's call runs on a thread of its own without a pool. Results are the
+// same.
 void run_apart(const std::function<void(Executor&)>& work) {
   std::exception_ptr failure;
   std::thread([&] {

@@ -20,7 +20,7 @@ namespace nb = nanobind;
 
 using Visible = nb::ndarray<const bool, nb::ndim<4>, nb::device::cpu>;
 
-// Rows of a predicate, as they come: a block of queries at a time, so that no array of all pairs is needed.
+// Collects rows of a predicate, one block of queries at a time, so that no array of all pairs is needed.
 class PredicateRows {
  public:
   void append(const Visible& visible) {

@@ -52,9 +52,9 @@ void set_num_threads(int threads) {
 
 NB_MODULE(_core, module) {
   namespace nb = nanobind;
-  // A program may delete the package from sys.modules and import it again, and Python then makes a module
-  // anew. nanobind knows the types of the first one for good, and would refuse or double them: both share
-  // what it has.
+  // A program may delete the package from sys.modules and import it again, and Python then makes a new
+  // module. nanobind keeps the types of the first one for ever, and would refuse or duplicate them, so both
+  // modules share its contents.
   static PyObject* first = nullptr;  // borrowed by nobody else, and kept until the process ends
   PyObject* own = PyModule_GetDict(module.ptr());
   if (first) {

@@ -24,7 +24,7 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-// The views of a call, taken by name; what nobody took is an error.
+// The views of a call, taken by name. A view that is not taken is an error.
 template <class View>
 class Named {
  public:
@@ -78,7 +78,7 @@ struct Inputs {
   }
 };
 
-// The text is the package's, so that what is wrong in it is a number that the caller wrote.
+// The package wrote the text, so an error in it is about a number of the caller.
 void parse_mods(const std::string& list, const std::vector<std::string>& texts, Mods& mods) {
   for (const std::string& text : texts) {
     try {

@@ -15,7 +15,7 @@ struct ValueAndSlope {
 };
 
 // Φ(x), the normal distribution function, by formula 7.1.26 of Abramowitz and Stegun for erfc: absolute error
-// below 8e-8. The tail is computed as such and not as 1 - Φ(-x), so that nothing cancels there.
+// below 8e-8. The tail is computed directly, not as 1 - Φ(-x), to avoid cancellation.
 [[gnu::always_inline]] inline ValueAndSlope gelu(float x) {
   const float z = (x < 0.0f ? -x : x) * 0.70710678f;
   const float density = vector_exp(-z * z);  // e^(-x²/2)

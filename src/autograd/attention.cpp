@@ -27,7 +27,7 @@ void check(const char* argument, const Var& x, std::int64_t heads, std::int64_t 
   }
 }
 
-// What a call gives as lists, which belong to the caller.
+// Copies of the lists of a call, which belong to the caller.
 struct Lists {
   std::vector<std::int64_t> key_lengths, query_offsets, query_starts, key_starts;
   explicit Lists(const AttentionCall& call)
@@ -69,7 +69,7 @@ AttentionInputs inputs_of(const AttentionCall& call, const Saved& saved, const V
   return inputs;
 }
 
-// A gradient tensor like `x` where somebody wants it.
+// A gradient tensor in the shape of `x`, if x is recorded.
 Tensor like(const Var& x) {
   return x.recorded() ? Tensor(x.value().dtype(), x.shape()) : Tensor();
 }
@@ -106,7 +106,8 @@ bool is_packed(const AttentionCall& call) {
   return !call.query_starts.empty() || !call.key_starts.empty();
 }
 
-// Of the calls that a plan serves: of a packed batch its entries, and the rows of the longest.
+// The shape of a plan for this call. For a packed batch it has the number of entries, and the rows of the
+// longest.
 AttentionShape shape_of(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
   const std::int64_t batch = query.shape().rank() == 3 ? query.size(0) : 0;
   check("query", query, call.num_query_heads, batch);
@@ -137,7 +138,8 @@ std::shared_ptr<Saved> save(const AttentionCall& call, const AttentionShape& sha
       Saved{call.plan ? *call.plan : make_plan(call.spec, shape), Lists(call), Tensor(), Tensor()});
 }
 
-// What backward keeps of a call: not what belongs to the caller and is gone by then. `saved` holds the lists.
+// The part of a call that backward keeps. The caller's memory may be gone by then, so `saved` holds copies of
+// the lists.
 AttentionCall kept(AttentionCall call) {
   call.weights = nullptr;
   call.key_lengths = call.query_offsets = call.query_starts = call.key_starts = {};

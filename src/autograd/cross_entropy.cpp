@@ -1,6 +1,6 @@
-// The output layer and its loss as one op: logits of a vocabulary are the largest tensor of a translation
-// model (8,000 tokens × 10,000 words are 320 MB), so they are made a chunk of rows at a time, turned into
-// their own gradient in place, and dropped.
+// The output layer and its loss as one op. Logits of a vocabulary are the largest tensor of a translation
+// model (8,000 tokens × 10,000 words are 320 MB). So they are computed in chunks of rows, turned into their
+// own gradient in place, and dropped.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,7 +18,8 @@
 namespace fovea::autograd {
 namespace {
 
-// 256 rows × 10,000 classes × 4 bytes = 10 MB: in the shared cache, and rows enough for an efficient product.
+// 256 rows × 10,000 classes × 4 bytes = 10 MB: it fits the shared cache, and has enough rows for an efficient
+// product.
 constexpr std::int64_t chunk_rows = 256;
 
 struct RowLoss {

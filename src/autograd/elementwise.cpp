@@ -71,8 +71,8 @@ Tensor scaled(const Tensor& x, float factor) {
   return out;
 }
 
-// Blocks of Philox made side by side, one a lane; philox4x32 takes one at a time, and costs five times as
-// much.
+// Blocks of Philox computed side by side, one in each lane. philox4x32 computes one at a time and takes five
+// times as long.
 constexpr std::int64_t lanes = 16;
 
 // words ← philox4x32({block, stream}, key) for `lanes` blocks from `first` on.
@@ -113,8 +113,8 @@ FOVEA_CLONES void keep_below(const float* x, const std::uint8_t* bytes, std::uin
   for (std::int64_t i = 0; i < n; ++i) y[i] = bytes[i] < threshold ? x[i] * scale : 0.0f;
 }
 
-// y = x·scale where byte i of the stream is below the threshold, else 0. Forward and backward make the same
-// bytes again, so no mask is stored.
+// y = x·scale where byte i of the stream is below the threshold, else 0. Forward and backward generate the
+// same bytes, so no mask is stored.
 Tensor dropped(const Tensor& x, const DropoutDecision& decision, std::uint64_t seed, std::uint64_t stream) {
   Tensor y(DType::f32, x.shape());
   const auto scale = static_cast<float>(decision.scale);

@@ -11,7 +11,7 @@
 namespace fovea::autograd {
 namespace {
 
-// A loss that has its gradient by `x` already.
+// Records a loss whose gradient by `x` is already computed.
 Var with_gradient(const Var& x, double loss, const Tensor& gradient) {
   Tensor value(DType::f32, {1});
   *value.data<float>() = static_cast<float>(loss);

@@ -1,5 +1,5 @@
-// Norms of rows. Our own loops and not oneDNN's primitive: one pass a row in L1, no primitive to build for
-// every number of rows, and the rows of a padded batch change every step.
+// Norms of rows, with our own loops instead of oneDNN's primitive. A loop is one pass over each row in L1. A
+// primitive would be built for every number of rows, and the rows of a padded batch change in every step.
 #include <cmath>
 #include <memory>
 #include <string>
@@ -60,7 +60,8 @@ FOVEA_CLONES void row_gradient(const float* x, float mean, float inverse, const 
   }
 }
 
-// Rows a unit of parallel work; fixed, so that sums over rows are taken in one order for every thread count.
+// Rows in each unit of parallel work. The number is fixed, so that sums over rows have the same order for
+// every number of threads.
 constexpr std::int64_t row_group = 128;
 
 enum class Center : std::uint8_t { mean, zero };
@@ -109,7 +110,7 @@ Var normalized(const char* function, Center center, const Var& x, const Var& gam
         const float mean = saved->mean[static_cast<std::size_t>(r)],
                     inverse = saved->inverse[static_cast<std::size_t>(r)];
         const RowSums of = row_sums(row, mean, inverse, saved->factor.data(), d, dim, sums, sums + dim);
-        // A center of zero does not move with the row, and so has no share in the gradient.
+        // If the center is zero it does not depend on the row, and adds nothing to the gradient.
         row_gradient(row, mean, inverse, saved->factor.data(), d,
                      center == Center::mean ? of.sum / size : 0.0f, of.dot / size, dim,
                      dx.data<float>() + r * dim);

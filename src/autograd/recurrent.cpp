@@ -1,7 +1,7 @@
-// Recurrent cells. The input's share of the gates is computed for all steps at once outside (one large
-// product); here each step is one product with the recurrent weights and one pass over the gates. Backward
-// keeps the recurrent gate gradients of all steps and makes the weight gradient in one product, instead of
-// one a step.
+// Recurrent cells. The caller computes the input's part of the gates for all steps at once (one large
+// product). Here each step is one product with the recurrent weights and one pass over the gates. Backward
+// keeps the recurrent gate gradients of all steps and computes the weight gradient in one product, instead of
+// one for each step.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -87,7 +87,7 @@ FOVEA_CLONES void lstm_forward(const float* x, const float* u, const float* c, s
   }
 }
 
-// dh, dc: gradients of the new state, which become those of the previous one but for dh's share through the
+// dh, dc: gradients of the new state. They become those of the previous state, without dh's part through the
 // recurrent product. The gates' input and recurrent parts are summed, so their gradients are equal.
 FOVEA_CLONES void lstm_backward(const float* saved, const float* c, std::int64_t hidden, float* dx, float* du,
                                 float* dh, float* dc) {
@@ -130,7 +130,7 @@ struct Saved {
   std::vector<std::int64_t> lengths;
 };
 
-// Small batches are not worth waking the pool; the cut depends on shape only.
+// For small batches starting the threads costs more than it saves. The choice depends on the shape only.
 template <class Body>
 void for_rows(const Sizes& s, Body&& body) {
   constexpr std::int64_t rows = 16;
@@ -153,7 +153,7 @@ void forward_row(const Sizes& s, const float* x, const float* u, const float* pr
   }
 }
 
-// d_state: of the new state; becomes that of the previous one but for what goes through du.
+// d_state: the gradient of the new state; it becomes that of the previous state, without the part through du.
 void backward_row(const Sizes& s, const float* keep, const float* previous, float* dx, float* du,
                   float* d_state) {
   switch (s.cell) {
@@ -263,7 +263,7 @@ Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& s
       check("cell_sequence", cell, gates.value(), state.value(), weight.value(), bias.value());
   if (static_cast<std::int64_t>(lengths.size()) != sizes.batch) {
     throw InvalidArgument("cell_sequence", "lengths",
-                          std::to_string(sizes.batch) + " lengths, one a batch entry",
+                          std::to_string(sizes.batch) + " lengths, one for each batch entry",
                           std::to_string(lengths.size()));
   }
   const auto saved = std::make_shared<Saved>();

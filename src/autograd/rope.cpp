@@ -23,7 +23,7 @@ void check(const Var& x, std::int64_t num_heads) {
   }
 }
 
-// `positions()` gives the same in backward, from memory of its own.
+// `positions()` returns the same positions in backward, from memory of its own.
 template <class Positions>
 Var rotated_at(const Var& x, const RopeTable& table, std::int64_t num_heads, const Positions& positions) {
   Tensor out(DType::f32, x.shape());
@@ -54,7 +54,7 @@ void check_packed(const Var& x, std::span<const std::int64_t> starts, std::span<
                           : std::to_string(starts.front()) + " to " + std::to_string(starts.back()));
   }
   if (first.size() + 1 != starts.size())
-    refuse("first", "one position an entry, " + std::to_string(starts.size() - 1),
+    refuse("first", "one position for each entry, " + std::to_string(starts.size() - 1),
            std::to_string(first.size()));
 }
 
@@ -69,7 +69,8 @@ Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads,
            std::span<const std::int64_t> first) {
   check(x, num_heads);
   if (static_cast<std::int64_t>(first.size()) != x.size(0)) {
-    throw InvalidArgument("rotate", "first", "one position a batch entry, " + std::to_string(x.size(0)),
+    throw InvalidArgument("rotate", "first",
+                          "one position for each batch entry, " + std::to_string(x.size(0)),
                           std::to_string(first.size()));
   }
   std::vector<std::int64_t> list;

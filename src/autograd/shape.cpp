@@ -113,7 +113,7 @@ Var gather_rows(const Var& x, std::span<const std::int64_t> index) {
 
 Var gather_rows(const Var& x, std::span<const std::int64_t> index, std::int64_t count) {
   const std::int64_t gathered = static_cast<std::int64_t>(index.size());
-  // Divided and not multiplied: a product of what the caller gave could run over.
+  // A division, because a product of the caller's numbers could overflow.
   if (x.shape().rank() != 3 || count < 1 || gathered % count != 0 || gathered / count != x.size(0)) {
     throw InvalidArgument("gather_rows", "x, index", "x [B, T, D] and count indices an entry, at least 1",
                           to_string(x.shape()) + " and " + std::to_string(gathered) + " indices, count " +
@@ -142,7 +142,7 @@ Var gather_rows(const Var& x, std::span<const std::int64_t> index, std::int64_t 
 Var blend_rows(std::span<const float> mask, const Var& a, const Var& b) {
   expect_same_shape("blend_rows", a, b);
   if (a.shape().rank() < 1 || static_cast<std::int64_t>(mask.size()) != a.size(0)) {
-    throw InvalidArgument("blend_rows", "mask", "one entry a row of " + to_string(a.shape()),
+    throw InvalidArgument("blend_rows", "mask", "one entry for each row of " + to_string(a.shape()),
                           std::to_string(mask.size()));
   }
   const std::int64_t rows = a.size(0), width = rows > 0 ? a.value().count() / rows : 0;

@@ -46,9 +46,9 @@ struct Bucket {
 };
 constexpr Bucket buckets[] = {{"up to 15", 3, 15}, {"16-25", 16, 25}, {"26-39", 26, 39}, {"40-60", 40, 60}};
 
-// Mostly short, so that under a minute is enough to learn the words, and one pair in seven long: positions
-// beyond 40 would hardly occur otherwise (in 3 % of the pairs), and a Transformer translates no position that
-// it has not seen.
+// Mostly short sentences, so that less than a minute is enough to learn the words. One pair in seven is long:
+// without these, positions beyond 40 would occur in only 3 % of the pairs, and a Transformer cannot translate
+// positions that it has not seen.
 text::ParallelCorpus mixed(const Options& o, std::int64_t count, text::Split split) {
   const std::int64_t long_count = count / 7;
   text::ParallelCorpus corpus =
@@ -76,8 +76,8 @@ std::unique_ptr<models::SequenceToSequence> build(const Contender& c, std::int64
                                      .dropout = 0.0f},
                                     seed);
   }
-  // Without attention the state is all there is to remember a sentence by, so it is larger. 256 would learn
-  // as much in an update, but a minute has 30 % fewer of them.
+  // Without attention the state alone remembers the sentence, so it is larger. 256 would learn as much in
+  // each update, but a minute has 30 % fewer of those.
   const bool attends = c.attention != models::RnnAttention::none;
   return models::make_rnn(
       {.vocabulary = vocabulary, .embedding = 96, .hidden = attends ? 128 : 192, .attention = c.attention},
@@ -86,8 +86,8 @@ std::unique_ptr<models::SequenceToSequence> build(const Contender& c, std::int64
 
 constexpr std::int64_t batch_words = 800;
 
-// How many updates a model's minutes have room for, by the time of a few. A rate that is to fall to 0 at the
-// last update must know that number.
+// How many updates fit into a model's minutes, from the time of a few. The schedule needs the number to reach
+// a rate of 0 at the last update.
 std::int64_t updates_in_time(const Options& o, models::SequenceToSequence& model, const train::Data& data) {
   constexpr std::int64_t skipped = 5, timed = 25;  // the first ones also make primitives and find memory
   const auto batches = train::make_batches(data.train, batch_words, o.seed, 0);
@@ -110,8 +110,8 @@ std::int64_t updates_in_time(const Options& o, models::SequenceToSequence& model
 train::TrainOptions options_of(const Options& o, const Contender& c, std::int64_t updates) {
   train::TrainOptions t;
   t.batch_words = batch_words;
-  // Falling with the square root of the updates instead, the Transformer ended lower on long sentences:
-  // docs/results.md.
+  // Rejected: a rate that falls with the square root of the updates. The Transformer then had a lower BLEU on
+  // long sentences: docs/results.md.
   t.schedule = nn::WarmupCosine{.peak = c.transformer ? 0.002 : 0.004,
                                 .warmup = std::min<std::int64_t>(c.transformer ? 200 : 150, updates / 4 + 1),
                                 .updates = updates};

@@ -31,7 +31,7 @@ void check_line(const char* flag, const std::string& line) {
     throw InvalidArgument("fovea inspect", flag, "one line", "several");
 }
 
-// All that is wrong with the options alone is said before the model is read.
+// Checks the options before the model is read.
 void check_options(const Options& o) {
   check_line("--source", o.source);
   check_line("--target", o.target);
@@ -131,7 +131,7 @@ void draw_graphs(const Options& o, const inspect::InspectPage& page) {
   if (!o.graph.empty()) {
     if (std::any_of(words.begin(), words.end(), [&](const auto& of_map) { return of_map != words[0]; })) {
       throw InvalidArgument("fovea inspect", "--map",
-                            "maps in which --word stands at the same place, for one picture",
+                            "maps with --word at the same place, because they share one picture",
                             "maps of different words");
     }
     warn(o.graph,
@@ -148,7 +148,7 @@ void run(const Options& o) {
   train::Translator translator = train::Translator::load(o.model);
   if (!translator.model().attends())
     throw InvalidArgument("fovea inspect", "--model", "a model with attention", "one without");
-  // A picture has a cell of a few dots a pair of words: beyond this it is no picture any more.
+  // A picture has a cell of a few dots a pair of words: beyond this the picture is not readable.
   constexpr std::size_t longest = 500;
   for (const auto& [flag, line] : {std::pair("--source", o.source), std::pair("--target", o.target)}) {
     const std::size_t pieces = translator.tokenizer().encode(line).size();

@@ -101,7 +101,7 @@ bool stop_requested() noexcept {
   return caught != 0;
 }
 
-// Output that did not arrive, on a full disk say, is no success.
+// Output that could not be written, such as on a full disk, is a failure.
 static int end_of_output() {
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return 0;
   std::fprintf(stderr, "fovea: standard output cannot be written\n");
@@ -156,7 +156,7 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "fovea: memory ran out\n");
   } catch (const std::exception& error) {
-    // One line, whatever a file's content brought into the message.
+    // A single line, even if a file's content put line breaks into the message.
     std::string line = error.what();
     std::replace_if(
         line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; },

@@ -15,7 +15,7 @@ struct Bleu {
 };
 
 void run_bleu(const Bleu& o) {
-  // A hypothesis may be empty, a line is a line: nothing is skipped here.
+  // A hypothesis may be empty, so empty lines are not skipped here.
   const auto references = text::read_lines(o.reference), hypotheses = text::read_lines(o.hypothesis);
   if (references.size() != hypotheses.size()) {
     throw InvalidArgument("fovea score bleu", "--hypothesis",

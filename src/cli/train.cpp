@@ -179,12 +179,13 @@ void run(const Options& o) {
 
 namespace {
 
-// An option that this training would not look at is a misunderstanding: say so.
+// Refuses options that this training would ignore.
 void refuse_unused(const CLI::App& command, const Options& o) {
   const auto refuse = [&](const std::string& reason, std::initializer_list<const char*> options) {
     for (const char* option : options) {
       if (command.get_option(option)->count() > 0)
-        throw InvalidArgument("fovea train", option, "no such option with " + reason, "one");
+        throw InvalidArgument("fovea train", option, "nothing: the option has no effect with " + reason,
+                              "one");
     }
   };
   if (o.model == "transformer") {

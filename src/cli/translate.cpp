@@ -157,8 +157,8 @@ void register_translate(CLI::App& app) {
                                "--mini-batch", "--stats"}) {
       if (!o->target.empty() && command->get_option_no_throw(option) &&
           command->get_option(option)->count() > 0)
-        throw InvalidArgument("fovea translate", option,
-                              "no such option with --target: nothing is translated", "one");
+        throw InvalidArgument("fovea translate", option, "nothing: with --target no text is translated",
+                              "one");
     }
     run(*o);
   });

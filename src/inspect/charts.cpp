@@ -119,7 +119,7 @@ bool span(const LineChart& chart, Frame& frame) {
     }
   }
   if (frame.x_low > frame.x_high) return false;
-  // Curves that start near zero show zero: the eye reads a cut axis as a larger change.
+  // If curves start near zero the axis starts at zero, because a cut axis makes a change look larger.
   if (frame.x_low > 0 && frame.x_low < 0.3 * frame.x_high) frame.x_low = 0;
   if (frame.y_low > 0 && frame.y_low < 0.5 * frame.y_high) frame.y_low = 0;
   return true;
@@ -241,7 +241,7 @@ Drawing lay_out(const BarChart& chart, Palette& palette, const Measure& measure,
   for (const BarSeries& series : chart.series) {
     if (series.values.size() != chart.buckets.size()) {
       throw InvalidArgument(function, chart.title + "." + series.name,
-                            std::to_string(chart.buckets.size()) + " values (one a bucket)",
+                            std::to_string(chart.buckets.size()) + " values, one for each bucket",
                             std::to_string(series.values.size()));
     }
     for (const double value : series.values) {

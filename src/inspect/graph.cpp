@@ -27,7 +27,7 @@ std::vector<PickedWord> places_of(const AttentionMap& map, Side side, std::strin
   for (std::size_t first = 0; first < tokens.size(); ++first) {
     std::string_view left = word;
     for (std::size_t i = first; i < tokens.size() && !left.empty(); ++i) {
-      // What begins with ▁ begins a word, so that "on" is not found in the pieces "▁o", "▁n".
+      // A piece that begins with ▁ begins a word, so "on" is not found in the pieces "▁o", "▁n".
       if (i > first && tokens[i].starts_with("▁")) break;
       const std::string_view piece = bare(tokens[i]);
       if (piece.empty() || !left.starts_with(piece)) break;

@@ -120,7 +120,7 @@ std::string whole_graph(const AttentionMap& map, const Chosen& chosen, const Pen
     }
     std::vector<std::size_t> order(keys.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    // What is not finite first: it is what one must see.
+    // Weights that are not finite come first, because a reader must see them.
     const auto rank = [&](std::size_t key) { return std::isfinite(mean[key]) ? mean[key] : 1e300; };
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return rank(a) > rank(b); });

@@ -153,7 +153,7 @@ namespace {
 
 constexpr char32_t kEmptySet = 0x2205;
 
-// A control as what is drawn in its place.
+// The symbol that is drawn instead of a control character.
 char32_t picture_of(char32_t code) {
   if (code < 0x20) return code + 0x2400;
   if (code == 0x7F) return 0x2421;

@@ -23,7 +23,7 @@ const json& field(const json& object, const char* key) {
   return *found;
 }
 
-// A value of a config in an error: dump() would write all of it.
+// A config's value for an error message; dump() would write all of it.
 std::string shown(const json& value) {
   return excerpt(value.dump(-1, ' ', false, json::error_handler_t::replace));
 }
@@ -37,7 +37,7 @@ json parse_object(const std::string& text, const char* function, const char* arg
   }
 }
 
-// No model of this kind is larger; a corrupt file must not make us allocate by its numbers.
+// No model of this kind is larger. The limit prevents allocations by the numbers of a corrupt file.
 std::int64_t size_field(const json& object, const char* key, std::int64_t most) {
   const json& value = field(object, key);
   if (!value.is_number_integer() || value < 1 || value > most) {
@@ -104,7 +104,7 @@ double shortest(float value) {
 
 constexpr std::int64_t most_words = 10'000'000, most_dim = 65'536, most_layers = 1'000;
 
-// A key that other libraries vary and this one does not: absent, or this value.
+// Checks a key that varies in other libraries and not in this one: it must be absent or have this value.
 void require(const json& object, const char* key, const json& value) {
   const auto found = object.find(key);
   if (found != object.end() && *found != value) refuse(key, shown(value), shown(*found));
@@ -145,7 +145,7 @@ TransformerConfig read_transformer_config(const json& json) {
   if (config.positions == Positions::rotary) {
     config.longest = size_field(json, "max_position_embeddings", 1 << 20);
     if (config.dim % (2 * config.heads) != 0)
-      refuse("encoder_attention_heads", "half a divisor of d_model " + std::to_string(config.dim),
+      refuse("encoder_attention_heads", "a number whose double divides d_model " + std::to_string(config.dim),
              std::to_string(config.heads));
   }
   if (config.dim % config.heads != 0)
@@ -219,7 +219,7 @@ std::string write_config(const TransformerConfig& config) {
 
 LanguageModelConfig read_language_config(const std::string& text) {
   const auto json = parse_object(text, "config.json", "text");
-  // What Starcoder2 would take for another value where these are absent must be there.
+  // These keys must be present, because Starcoder2's defaults for them are different values.
   for (const char* key : {"model_type", "hidden_act", "num_key_value_heads"}) field(json, key);
   require(json, "model_type", "starcoder2");
   require(json, "hidden_act", "relu");
@@ -239,7 +239,7 @@ LanguageModelConfig read_language_config(const std::string& text) {
                                    .dropout = rate_field(json, "residual_dropout"),
                                    .attention_dropout = rate_field(json, "attention_dropout")};
   if (config.dim % (2 * config.heads) != 0) {
-    refuse("num_attention_heads", "half a divisor of hidden_size " + std::to_string(config.dim),
+    refuse("num_attention_heads", "a number whose double divides hidden_size " + std::to_string(config.dim),
            std::to_string(config.heads));
   }
   return config;
@@ -268,7 +268,8 @@ std::string write_config(const LanguageModelConfig& config) {
               {"residual_dropout", shortest(config.dropout)},
               {"embedding_dropout", shortest(config.dropout)},
               {"attention_dropout", shortest(config.attention_dropout)},
-              // Of the tokenizer, which is another's business; the defaults lie outside small vocabularies.
+              // The tokenizer's keys, which this model does not know. Their defaults lie outside small
+              // vocabularies.
               {"bos_token_id", nullptr},
               {"eos_token_id", nullptr}}
              .dump(2) +

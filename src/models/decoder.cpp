@@ -34,7 +34,7 @@ Var Decoder::embed(Context& context, std::span<const std::int32_t> ids, std::int
   return stack_.enter(context, reshape(words, {size, length, config_.dim}), first);
 }
 
-// Rows of padding stand after an entry's end, where Causal{} hides them from all that count.
+// Rows of padding come after an entry's end, so Causal{} hides them from all real rows.
 nn::TransformerStack::Call Decoder::call(const DecoderMemory& memory) const {
   nn::TransformerStack::Call call{.mask = Causal{}, .memory = memory.rows};
   if (!memory.lengths.empty()) {
@@ -59,7 +59,7 @@ Var Decoder::loss(Context& context, std::span<const std::vector<std::int32_t>> s
                   const DecoderMemory& memory, autograd::CrossEntropyStats* stats) const {
   if (static_cast<std::int64_t>(sequences.size()) != memory.rows.size(0)) {
     throw InvalidArgument("Decoder::loss", "sequences",
-                          std::to_string(memory.rows.size(0)) + ", one an entry of the memory",
+                          std::to_string(memory.rows.size(0)) + ", one for each entry of the memory",
                           std::to_string(sequences.size()));
   }
   std::vector<std::vector<std::int32_t>> shifted;

@@ -16,8 +16,8 @@ struct Live {
   double log_probability = 0.0;
 };
 
-// Alignment of one step, and which rows the next step's rows continue. Hypotheses are traced back through
-// these when they finish, so that growing one copies no weights.
+// The alignment of one step, and for each row of the next step the row that it continues. A finished
+// hypothesis is traced back through these, so that extending one copies no weights.
 struct Past {
   Tensor alignment;                   // [rows, source_len]
   std::vector<std::int64_t> parents;  // one a row of the next step
@@ -69,7 +69,7 @@ class Stepper {
   std::int64_t score_evaluations() const { return state_ ? state_->score_evaluations : evaluations_; }
 
  private:
-  // Everything again from the tokens: encoder, projections, every earlier step.
+  // Computes everything again from the tokens: encoder, projections, every earlier step.
   Tensor recompute(const std::vector<Live>& rows) {
     Batch batch;
     std::vector<std::vector<std::int32_t>> sources, prefixes;
@@ -199,8 +199,7 @@ class Search {
             log_probabilities.size(1), end, candidates);
       }
       if (candidates.empty()) {
-        throw InvalidArgument("decode", "model",
-                              "log-probabilities that are numbers, and a token that may follow",
+        throw InvalidArgument("decode", "model", "log-probabilities without NaN, at least one above -inf",
                               "none at step " + std::to_string(past_.size()));
       }
       std::sort(candidates.begin(), candidates.end());
@@ -219,7 +218,8 @@ class Search {
         next.push_back(std::move(longer));
         index.push_back(static_cast<std::int64_t>(c.row));
       }
-      if (finished_[sentence].size() >= beam || last) {  // enough are finished, or none may grow
+      if (finished_[sentence].size() >= beam ||
+          last) {  // enough hypotheses are finished, or no more steps are allowed
         next.resize(first);
         index.resize(first);
       }

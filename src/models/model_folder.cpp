@@ -35,7 +35,7 @@ void convert(const Tensor& from, Tensor& to) {
   }
 }
 
-// How a parameter is called in the file.
+// From a parameter's name to its name in the file.
 using Rename = std::string (*)(const std::string& parameter);
 
 std::string as_it_is(const std::string& parameter) {
@@ -75,7 +75,7 @@ void save(const std::string& folder, const nn::ParameterSet& parameters, Rename 
 template <class Name>
 void assign(const std::string& path, const files::TensorFile& file, nn::ParameterSet& parameters,
             Name&& name_of) {
-  // A file of a million tensors must not be searched from its beginning for each parameter.
+  // Sorted for binary search: a file may have a million tensors.
   std::vector<const files::NamedTensor*> by_name;
   by_name.reserve(file.tensors.size());
   for (const files::NamedTensor& named : file.tensors) by_name.push_back(&named);
@@ -150,8 +150,8 @@ std::unique_ptr<SequenceToSequence> load_model(const std::string& folder) {
 
 namespace {
 
-// Starcoder2's embeddings have no factor sqrt(dim). Its model is the same with embeddings that are larger by
-// it, and a last layer norm that is smaller: the logits are products of the two.
+// Starcoder2's embeddings have no factor sqrt(dim). Its model is equal to ours with embeddings multiplied by
+// that factor and a last layer norm divided by it: the logits are products of the two.
 void multiply(nn::ParameterSet& parameters, float embeddings, float last_norm) {
   const std::pair<const char*, float> factors[] = {{"model.embed_tokens.weight", embeddings},
                                                    {"model.layer_norm.weight", last_norm},

@@ -1,4 +1,4 @@
-// A language model's next token, and the text that follows from one after another.
+// Sampling from a language model: the next token, and whole texts.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -40,7 +40,9 @@ std::vector<Choice> choices(std::span<const float> log_probabilities, const Samp
     }
     if (std::isfinite(value)) kept.push_back({static_cast<std::int32_t>(i), value});
   }
-  if (kept.empty()) throw InvalidArgument("choices", "log_probabilities", "a token that may follow", "none");
+  if (kept.empty())
+    throw InvalidArgument("choices", "log_probabilities", "at least one token with a probability above 0",
+                          "none");
   std::stable_sort(kept.begin(), kept.end(),
                    [](const Choice& a, const Choice& b) { return a.probability > b.probability; });
   if (options.temperature == 0.0) return {{kept.front().id, 1.0}};
@@ -68,7 +70,8 @@ std::int32_t sample(std::span<const float> log_probabilities, const SampleOption
     sum += choice.probability;
     if (uniform < sum) return choice.id;
   }
-  // The sum may end a rounding below 1: what lies beyond belongs to the last that has any probability.
+  // Rounding may leave the sum slightly below 1. The rest belongs to the last token with a positive
+  // probability.
   return std::find_if(kept.rbegin(), kept.rend(), [](const Choice& c) { return c.probability > 0.0; })->id;
 }
 
@@ -106,7 +109,7 @@ Generated generate(LanguageModel& model, std::span<const std::int32_t> prompt, c
   std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
   Generated written;
   LanguageModel::Cache cache = model.start();
-  // One place for all: nothing is moved while tokens are written.
+  // Allocated for all tokens at once, so that nothing is moved while they are written.
   const auto room = static_cast<std::int64_t>(prompt.size()) + options.length;
   for (std::int64_t i = 0; i < options.length; ++i) {
     Tensor row;

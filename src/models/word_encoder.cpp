@@ -36,7 +36,8 @@ PaddedWords pad(std::span<const FeatureSentence> sentences, std::span<const std:
 
 namespace {
 
-// A third of Embedding's: a feature that training never meets keeps its first values, and should say little.
+// A third of Embedding's: a feature that never occurs in training keeps its initial values, which should have
+// little effect.
 constexpr float first_deviation = 0.3f;
 
 }  // namespace
@@ -48,7 +49,8 @@ WordEncoder::WordEncoder(nn::ParameterSet& set, const std::string& name, const W
       stack_(set, name, stack_spec(config, config.layers, CrossAttention::without)) {}
 
 nn::Var WordEncoder::embed(nn::Context& context, const PaddedWords& words) const {
-  // 1 / sqrt(n) for a word of n features: a long word is no louder than a short one at the start.
+  // 1 / sqrt(n) for a word of n features: at the start a long word's embedding is no larger than a short
+  // one's.
   std::vector<float> weights(words.ids.size());
   // A stream of its own, so that it does not move with the number of dropouts before it.
   PhiloxStream random(context.dropout_seed ^ 0xD1B54A32D192ED03u);

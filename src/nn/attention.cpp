@@ -43,8 +43,8 @@ const NamedTensor* named(const std::vector<NamedTensor>& list, const std::string
   return found == list.end() ? nullptr : &*found;
 }
 
-// The shape that an argument has where nobody says another: every size that a layer knows, 1 where that is
-// allowed. Empty where the shape depends on what only a call knows.
+// The default shape of an argument: the sizes that a layer knows, and 1 where that is allowed. Empty if the
+// shape depends on sizes of a call.
 std::optional<Shape> shape_of_start(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes) {
   std::vector<std::int64_t> shape;
   for (const ArgumentAxis& axis : declaration.axes) {
@@ -75,7 +75,7 @@ std::size_t entries_of(std::span<const std::int64_t> starts) {
 
 }  // namespace
 
-// The plans of the last few masks and shapes. Behind a mutex, for a layer may serve several threads.
+// The plans of the last few masks and shapes. Guarded by a mutex, because several threads may use a layer.
 class MultiHeadAttention::Plans {
  public:
   AttentionPlan of(const AttentionSpec& spec, const AttentionShape& shape) {
@@ -123,7 +123,7 @@ MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& nam
       plans_(std::make_shared<Plans>()) {
   declare_arguments(set, name, shared);
   const ScoreDefinition& score = definition(options_.spec.score);
-  // Docs/decisions/0019: a product that nothing scales becomes a hard softmax within a few updates.
+  // docs/decisions/0019: without a scale a product's softmax becomes hard within a few updates.
   if (score.pair == PairKind::product && !score.scaled_by_dim && !options_.spec.scale && score.key_rows < 0 &&
       score.query.norm == RowMap::Norm::none)
     scale_score({query_.weight, key_.weight}, options_.head_dim);
@@ -261,8 +261,8 @@ Var MultiHeadAttention::attend_projected(Context& context, const Var& x, const P
     throw InvalidArgument("MultiHeadAttention::attend_projected", "call.query_starts",
                           "none: keys computed before are a padded batch", "those of a packed batch");
   // The rows in use of a longer buffer are contiguous only for a batch of one, so the engine is called on
-  // strided views. The plan is for the whole buffer: a capacity that serves until the buffer grows. A mask
-  // made of data is another in each step, and knows nothing of keys to come.
+  // strided views. The plan is made for the whole buffer and serves until the buffer grows. A mask made of
+  // data is different in each step, and has no rows for later keys.
   const std::int64_t heads = options_.num_query_heads, kv_heads = options_.num_kv_heads,
                      capacity = keys.key.size(1);
   Var q = query_(context, x);

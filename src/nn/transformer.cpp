@@ -249,7 +249,7 @@ void refuse_uneven(const Mask& mask) {
   if (mask.node().needs_key_lengths() || mask.node().by_head())
     throw InvalidArgument(
         "TransformerStack", "mask",
-        "one that is the same for all heads and knows its lengths, where rows are forgotten",
+        "a mask that is the same for all heads and contains its lengths, because rows are forgotten",
         to_string(mask));
 }
 
@@ -264,7 +264,7 @@ std::int64_t size_of(const KeySpans& spans) {
   return total;
 }
 
-// The elements of `held` that lie in `part`, by their places in `held`.
+// The indices within `held` of the rows that are also in `part`.
 KeySpans counted_among(const KeySpans& held, const KeySpans& part) {
   KeySpans places;
   std::int64_t before = 0;
@@ -281,7 +281,7 @@ KeySpans counted_among(const KeySpans& held, const KeySpans& part) {
   return places;
 }
 
-// `mask` for rows [cache.length, length) over the keys that are left, which moved together.
+// `mask` for rows [cache.length, length), with keys counted among those that are left in the cache.
 Mask among_kept(const Mask& mask, const TransformerStack::Cache& cache, std::int64_t length) {
   refuse_uneven(mask);
   const KeySpans kept = kept_of(cache, length);
@@ -294,7 +294,7 @@ Mask among_kept(const Mask& mask, const TransformerStack::Cache& cache, std::int
       const KeySpans seen = mask.node().spans(query).some;
       if (!intersect(seen, cache.forgotten).empty())
         throw InvalidArgument("TransformerStack::extend", "call.mask",
-                              "one that hides the rows that were forgotten", to_string(mask));
+                              "a mask that hides the rows that were forgotten", to_string(mask));
       rows.push_back(counted_among(kept, seen));
     }
   }
@@ -303,7 +303,7 @@ Mask among_kept(const Mask& mask, const TransformerStack::Cache& cache, std::int
       std::move(rows));
 }
 
-// Moves the rows of `spans`, which count among those in use, together at the front.
+// Moves the rows of `spans` to the front of the buffer; spans count the rows in use.
 void keep(Tensor& rows, const KeySpans& spans) {
   const std::int64_t capacity = rows.size(1), dim = rows.size(2);
   for (std::int64_t b = 0; b < rows.size(0); ++b) {

@@ -47,7 +47,8 @@ void check(const MarkedText& text) {
     throw InvalidArgument("draw_marked_texts", argument, expected, std::to_string(got));
   };
   if (text.weights.size() != text.words.size())
-    refuse("texts.weights", std::to_string(text.words.size()) + " weights, one a word", text.weights.size());
+    refuse("texts.weights", std::to_string(text.words.size()) + " weights, one for each word",
+           text.weights.size());
   if (text.who && *text.who >= text.words.size())
     refuse("texts.who", "below " + std::to_string(text.words.size()), *text.who);
 }

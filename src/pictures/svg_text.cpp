@@ -10,7 +10,8 @@
 namespace fovea::pictures {
 namespace {
 
-// `name` followed by digits where an id is made or used: id="surface12", url(#surface12), "#surface12".
+// Renumbers ids: `name` followed by digits, where an id is defined or used: id="surface12", url(#surface12),
+// "#surface12".
 std::string count_from_zero(const std::string& svg) {
   static const std::regex id("(id=\"|#)([a-z]+-?)([0-9]+)(?=[\")-])");
   std::map<std::string, std::map<std::string, std::size_t>> seen;

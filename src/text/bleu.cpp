@@ -28,15 +28,15 @@ bool is_digit(char c) {
 bool is_stop(char c) {
   return c == '.' || c == ',';
 }
-// ASCII punctuation but for ' , - .
+// ASCII punctuation except ' , - .
 bool is_symbol(char c) {
   return (c >= '{' && c <= '~') || (c >= '[' && c <= '`') || (c >= ' ' && c <= '&') ||
          (c >= '(' && c <= '+') || (c >= ':' && c <= '@') || c == '/';
 }
 
 // One pass of mteval's rules: where `matches(text[i], text[i+1])`, both are written with blanks and the scan
-// goes on after them, so matches never overlap ("..." depends on it). Bytes serve for characters: only ASCII
-// is matched, and a neighbour of several bytes touches the match with a byte that is no digit.
+// goes on after them, so matches never overlap ("..." depends on it). Working on bytes is enough: only ASCII
+// is matched, and no byte of a multi-byte neighbour is a digit.
 template <typename Matches>
 std::string separate(const std::string& text, Matches matches, bool blank_before) {
   std::string result;

@@ -9,7 +9,7 @@
 namespace fovea::text {
 namespace {
 
-// 256 bytes a cell where there are as many as may be: a wide table's lines are longer than text's ever are.
+// 256 bytes for each cell of the widest table: lines of tables may be much longer than lines of text.
 constexpr std::int64_t kMostLineBytes = std::int64_t{256} * CsvReader::max_columns;
 
 }  // namespace

@@ -85,7 +85,7 @@ void LineReader::refuse_bad() const {
     case LineFault::too_long:
       refuse("is longer than " + std::to_string(max_line_bytes_) + " bytes");
     case LineFault::bad_utf8:
-      refuse("is no valid UTF-8 (byte " + std::to_string(find_invalid_utf8(line_) + 1) + " of the line)");
+      refuse("is not valid UTF-8 (byte " + std::to_string(find_invalid_utf8(line_) + 1) + " of the line)");
     case LineFault::nul_byte:
       refuse("holds a NUL byte");
   }

@@ -36,7 +36,7 @@ class MessageReader {
         take(4);
         break;
       default:
-        fail("is no SentencePiece model (bad wire type)");
+        fail("is not a SentencePiece model (bad wire type)");
     }
     return true;
   }
@@ -53,7 +53,7 @@ class MessageReader {
       value |= std::uint64_t{byte & 0x7Fu} << shift;
       if (byte < 0x80) return value;
     }
-    fail("is no SentencePiece model (number too long)");
+    fail("is not a SentencePiece model (number too long)");
   }
   std::string_view take(std::uint64_t size) {
     if (size > bytes_.size() - at_) fail("ends inside a field");
@@ -113,7 +113,7 @@ void check_sentencepiece_model(std::string_view bytes, const std::string& name) 
       if (inner.number == kCharsmap && !inner.payload.empty()) check_charsmap(inner.payload, name);
     }
   }
-  if (!any_piece) throw FileError(name, -1, "is no SentencePiece model: it has no pieces");
+  if (!any_piece) throw FileError(name, -1, "is not a SentencePiece model: it has no pieces");
 }
 
 }  // namespace fovea::text

@@ -77,7 +77,7 @@ std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::train(std::span<
        {"normalization_rule_name", "identity"},
        {"num_threads", "1"},
        {"shuffle_input_sentence", "false"},
-       // The default of 4192 drops longer lines without a word.
+       // The default of 4192 silently drops longer lines.
        {"max_sentence_length", std::to_string(1 << 30)},
        {"pad_id", std::to_string(kPadId)},
        {"unk_id", std::to_string(kUnknownId)},
@@ -95,7 +95,7 @@ std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::from_bytes(std::
   auto model = std::make_unique<Model>();
   model->serialized = std::move(serialized);
   const auto status = model->processor.LoadFromSerializedProto(model->serialized);
-  if (!status.ok()) throw FileError(name, -1, "is no SentencePiece model: " + status.ToString());
+  if (!status.ok()) throw FileError(name, -1, "is not a SentencePiece model: " + status.ToString());
   const auto& processor = model->processor;
   if (processor.pad_id() != kPadId || processor.unk_id() != kUnknownId || processor.bos_id() != kBosId ||
       processor.eos_id() != kEosId) {

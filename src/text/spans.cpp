@@ -39,7 +39,7 @@ std::vector<std::string> tags_of(std::span<const Span> spans, std::size_t words)
     };
     if (span.begin >= span.end || span.end > words) refuse("not empty, inside the words");
     for (std::size_t i = span.begin; i < span.end; ++i) {
-      if (tags[i] != "O") refuse("no two over one word");
+      if (tags[i] != "O") refuse("spans that do not overlap");
       tags[i] = (i == span.begin ? "B-" : "I-") + span.type;
     }
   }

@@ -15,7 +15,7 @@ namespace fovea::text {
 namespace {
 
 constexpr std::array<std::string_view, kNumSpecialIds> kSpecialPieces{"<pad>", "<unk>", "<s>", "</s>"};
-// A word list of a whole web crawl stays below this; a junk file of any size is refused before it is read.
+// Larger than the word list of a whole web crawl. A junk file of any size is refused before it is read.
 constexpr std::uintmax_t kMaxVocabularyBytes = std::uintmax_t{256} << 20;
 
 // Where the piece of an id stands in the text, in 8 bytes: a file of a short piece a line has 10 bytes for
@@ -96,7 +96,7 @@ Vocabulary Vocabulary::load(const std::filesystem::path& file) {
     end = std::max(end, static_cast<std::size_t>(id) + 1);
   }
   scanner.finish();
-  // Ids are distinct, so one of them that is beyond the number of pieces leaves a gap below it.
+  // Ids are distinct, so an id beyond the number of pieces means that a smaller one is missing.
   if (end != count) {
     throw FileError(name, -1,
                     "the ids of " + std::to_string(count) + " pieces are not 0.." +

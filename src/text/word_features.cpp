@@ -9,7 +9,7 @@
 namespace fovea::text {
 namespace {
 
-// FNV-1a; `kind` keeps a word apart from an n-gram that is spelt alike. FNV's low bits are its weak ones; the
+// FNV-1a; `kind` distinguishes a word from an n-gram with the same spelling. FNV's low bits are weak, so the
 // high half is folded in.
 std::int32_t bucket_of(char kind, std::string_view text, std::int32_t buckets) {
   std::uint64_t hash = 0xCBF29CE484222325u;

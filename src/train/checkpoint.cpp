@@ -45,10 +45,10 @@ json to_json(const Validation& v) {
 
 namespace {
 
-// What no training writes: it would index out of range, or say that nothing was ever best.
+// Refuses states that no training writes: they would index out of range, or have no best validation.
 void check(const std::string& path, const TrainState& state, std::int64_t adam_steps) {
   const auto refuse = [&](const std::string& name) {
-    throw FileError(path, -1, "its state makes no sense: " + name);
+    throw FileError(path, -1, "its state is invalid: " + name);
   };
   const auto count = [&](const char* name, std::int64_t value) {
     if (value < 0 || value > std::int64_t{1} << 53)
@@ -144,22 +144,22 @@ std::string entry_at(const std::string& text, std::size_t at) {
   return begin == std::string::npos ? "" : text.substr(begin, end == std::string::npos ? end : end - begin);
 }
 
-// The members of the state but for the curve, which grows with the training and is read validation by
-// validation: a document made of all of a hostile state would take 20 times its size.
+// The members of the state without the curve. The curve grows with the training and is read one validation at
+// a time: a JSON document of a hostile state would take 20 times its size.
 json read_state(const std::string& path, std::string text, std::vector<Validation>& curve) {
   constexpr std::size_t longest_value = 4096;  // of snapshots, one number for each that is averaged
   constexpr int depth = 2;
   files::JsonScanner scanner(path, text, files::JsonScanner::Position::line);
   const auto value = [&] {
     const std::string_view raw = scanner.raw_value(depth);
-    if (raw.size() > longest_value) scanner.fail("its state makes no sense: a value of more than 4096 bytes");
+    if (raw.size() > longest_value) scanner.fail("its state is invalid: a value of more than 4096 bytes");
     return json::parse(raw);
   };
   json state = json::object();
   scanner.open_object("the state of a training");
   for (std::string_view key; scanner.next_member(key);) {
     if (state.size() > 32 || state.contains(key) || key.size() > 32)
-      scanner.fail("its state makes no sense: '" + excerpt(key) + "' is no part of it, or is there twice");
+      scanner.fail("its state is invalid: '" + excerpt(key) + "' is unknown or occurs twice");
     if (key == "curve") {
       state["curve"] = true;
       for (scanner.open_array(); scanner.next_element();) curve.push_back(validation_of(value()));
@@ -179,7 +179,7 @@ TrainState load_checkpoint(const std::string& folder, const std::string& fingerp
   const files::TensorFile file = files::load_safetensors(path);
   const auto kept = file.metadata.find("fovea.fingerprint"), record = file.metadata.find("fovea.state");
   if (kept == file.metadata.end() || record == file.metadata.end())
-    throw FileError(path, -1, "is no checkpoint of a training");
+    throw FileError(path, -1, "is not a checkpoint of a training");
   if (kept->second != fingerprint) {
     const std::size_t at = static_cast<std::size_t>(
         std::mismatch(fingerprint.begin(), fingerprint.end(), kept->second.begin(), kept->second.end())
@@ -195,8 +195,8 @@ TrainState load_checkpoint(const std::string& folder, const std::string& fingerp
     for (const char* name :
          {"update", "epoch", "batch", "loss_tokens", "without_improvement", "adam_steps"}) {
       if (!j.at(name).is_number_integer())
-        throw FileError(
-            path, -1, std::string("its state makes no sense: ") + name + " is " + excerpt(j.at(name).dump()));
+        throw FileError(path, -1,
+                        std::string("its state is invalid: ") + name + " is " + excerpt(j.at(name).dump()));
     }
     state = {.update = j.at("update"),
              .epoch = j.at("epoch"),

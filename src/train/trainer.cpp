@@ -21,7 +21,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// FNV-1a over the ids: a checkpoint goes with its data.
+// FNV-1a over the ids, to check that a checkpoint belongs to the data.
 std::uint64_t hash_of(const std::vector<Example>& examples) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   const auto mix = [&](std::int64_t value) {
@@ -64,7 +64,7 @@ class Trainer {
   }
 
   Result run(Start start) {
-    // Before the first checkpoint, so that every checkpoint has its record beside it, wherever a training is
+    // Written before the first checkpoint, so that every checkpoint has its record, wherever a training is
     // killed.
     if (start == Start::fresh) save_record(options_.folder, record_, state_);
     if (start == Start::resume) {
@@ -76,7 +76,8 @@ class Trainer {
     started_ = now() - state_.seconds;
     try {
       if (state_.validation_due) validate();
-      // Killed while finishing after patience had run out: finish again, and train no further.
+      // The process was killed while finishing after patience had run out: finish again, without further
+      // training.
       const Ended ended = out_of_patience() ? Ended::no_improvement : loop();
       if (ended == Ended::stopped) return stopped(true);
       if (state_.curve.empty() || state_.curve.back().update != state_.update) validate();
@@ -90,7 +91,7 @@ class Trainer {
   // Thrown out of a validation, caught in run.
   struct StopRequested {};
 
-  // While finishing the parameters may be averaged ones, and all else was saved by the last validation.
+  // While finishing, the parameters may be averages. Everything else was saved by the last validation.
   Result stopped(bool to_save) {
     if (to_save) save();
     return {Ended::stopped, state_.curve, state_.curve.empty() ? Validation{} : state_.curve.back(), false};

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The rules of the house (docs/architecture.md) over a source tree: `check.sh ROOT`. Prints each breach as
+# The rules of the source tree (docs/architecture.md) over a source tree: `check.sh ROOT`. Prints each breach as
 # file:line: rule, and exits 1 if there is one.
 set -euo pipefail
 cd "$1"
 
-# What each room may include besides itself: everything below it, by the arrows.
+# What each directory may include besides itself: everything below it.
 engine_core="core"
 engine_attention="core attention"
 engine_kernels="core attention kernels"
@@ -33,18 +33,18 @@ code_lines() {
 }
 
 for folder in src/*/ include/fovea/*/; do
-  room=$(basename "$folder")
-  [[ -n ${may[$room]:-} ]] || breach "$folder: a room that tests/architecture/check.sh does not know"
+  directory=$(basename "$folder")
+  [[ -n ${may[$directory]:-} ]] || breach "$folder: a directory that tests/architecture/check.sh does not know"
 done
 
-for room in "${!may[@]}"; do
+for directory in "${!may[@]}"; do
   while IFS=$'\t' read -r file line include; do
     target=${include#fovea/}
     [[ $target == */* ]] || continue
     target=${target%%/*}
-    [[ -n ${may[$target]:-} ]] || continue  # not a room: a library's folder
-    [[ " ${may[$room]} " == *" $target "* ]] || breach "$file:$line: $room may not include $target ($include)"
-  done < <(code_lines "src/$room" "include/fovea/$room" |
+    [[ -n ${may[$target]:-} ]] || continue  # not one of ours: an outside library
+    [[ " ${may[$directory]} " == *" $target "* ]] || breach "$file:$line: $directory may not include $target ($include)"
+  done < <(code_lines "src/$directory" "include/fovea/$directory" |
     sed -nE 's/^([^\t]*\t[^\t]*\t)[ \t]*#[ \t]*include[ \t]*[<"]([^">]+)[">].*/\1\2/p')
 done
 

@@ -7,18 +7,18 @@ trap 'rm -rf "$folder"' EXIT
 failures=0
 
 clean_tree() {
-  rm -rf "$folder/house"
-  mkdir -p "$folder/house"/{src/{core,attention,cli,text},include/fovea/{core,attention}}
-  echo '#include <vector>  // std::cout << exit(1) in a comment is fine' >"$folder/house/include/fovea/core/a.h"
-  echo '#include "fovea/core/a.h"' >"$folder/house/src/attention/a.cpp"
-  echo 'int f() { return snprintf(nullptr, 0, "x"); }' >"$folder/house/src/core/a.cpp"
-  echo 'int main() { std::cout << 1; }' >"$folder/house/src/cli/main.cpp"
+  rm -rf "$folder/tree"
+  mkdir -p "$folder/tree"/{src/{core,attention,cli,text},include/fovea/{core,attention}}
+  echo '#include <vector>  // std::cout << exit(1) in a comment is fine' >"$folder/tree/include/fovea/core/a.h"
+  echo '#include "fovea/core/a.h"' >"$folder/tree/src/attention/a.cpp"
+  echo 'int f() { return snprintf(nullptr, 0, "x"); }' >"$folder/tree/src/core/a.cpp"
+  echo 'int main() { std::cout << 1; }' >"$folder/tree/src/cli/main.cpp"
 }
 must_fail() {  # description, file, line of code
   clean_tree
-  mkdir -p "$(dirname "$folder/house/$2")"
-  echo "$3" >"$folder/house/$2"
-  if bash "$check" "$folder/house" >"$folder/said"; then
+  mkdir -p "$(dirname "$folder/tree/$2")"
+  echo "$3" >"$folder/tree/$2"
+  if bash "$check" "$folder/tree" >"$folder/said"; then
     echo "not seen: $1"
     failures=$((failures + 1))
   elif ! grep -qF "$(dirname "$2")" "$folder/said"; then
@@ -28,7 +28,7 @@ must_fail() {  # description, file, line of code
 }
 
 clean_tree
-bash "$check" "$folder/house" >"$folder/said" || { cat "$folder/said"; echo "a clean tree is refused"; failures=1; }
+bash "$check" "$folder/tree" >"$folder/said" || { cat "$folder/said"; echo "a clean tree is refused"; failures=1; }
 must_fail "an upward include" src/core/b.cpp '#include "fovea/attention/mask.h"'
 must_fail "an upward include of a private header" src/attention/b.cpp '#include "kernels/problem.h"'
 must_fail "text includes attention" src/text/b.cpp '#include "fovea/attention/mask.h"'
@@ -36,7 +36,7 @@ must_fail "Highway in a public header" include/fovea/core/b.h '#include <hwy/hig
 must_fail "a private header in a public one" include/fovea/core/b.h '#include "core/secret.h"'
 must_fail "printing" src/core/b.cpp 'void f() { std::cout << 1; }'
 must_fail "aborting" src/attention/b.cpp 'void f() { abort(); }'
-must_fail "an unknown room" src/cellar/b.cpp 'int x;'
+must_fail "an unknown directory" src/cellar/b.cpp 'int x;'
 must_fail "a machine's folder" src/core/b.cpp "const char* p = \"/ho""me/somebody/x\";"
 ((failures == 0)) && echo "every breach is seen"
 exit "$failures"

@@ -53,9 +53,9 @@ TEST(ParallelFiles, BadBytesNulAndLongLines) {
   const std::string long_line(1 << 20, 'x');
   const auto good = scratch.write("good", "a\nb\nc\n");
   const std::pair<std::string, std::string> cases[] = {
-      {"a\n\xC3\x28\nc\n", "(line 2): is no valid UTF-8 (byte 1"},
-      {"a\nb\n\xED\xA0\x80\n", "(line 3): is no valid UTF-8"},
-      {"a\nb\nc\xC3", "(line 3): is no valid UTF-8 (byte 2"},
+      {"a\n\xC3\x28\nc\n", "(line 2): is not valid UTF-8 (byte 1"},
+      {"a\nb\n\xED\xA0\x80\n", "(line 3): is not valid UTF-8"},
+      {"a\nb\nc\xC3", "(line 3): is not valid UTF-8 (byte 2"},
       {std::string("a\nb\0b\nc\n", 8), "(line 2): holds a NUL byte"},
       {"a\n" + long_line + "\nc\n", "(line 2): is longer than 65536 bytes"}};
   for (const auto& [bytes, expected] : cases) {

@@ -13,7 +13,8 @@ using autograd::Direction;
 using nn::Context;
 using nn::Var;
 
-// What the encoder leaves for the decoder. Keys and values are projected once a sentence, not once a step.
+// The encoder's results for the decoder. Keys and values are projected once for each sentence, not once for
+// each step.
 struct Memory {
   Var final_state;   // [B, 2H]: the forward direction's last state and the backward one's
   Var keys, values;  // [B, S, *]; empty without attention
@@ -67,9 +68,9 @@ class RnnModel final : public SequenceToSequence {
       decoder_context_ = nn::Linear(set, "decoder.context", context_dim(),
                                     autograd::gate_count(config.cell) * h, Bias::without);
     }
-    // Adam moves all products of a score in one direction, which is sqrt(width) times as far as for the
-    // scaled dot product. Without scale_score the unscaled scores became a hard softmax on a wrong key within
-    // 50 updates and stayed there (docs/decisions/0019). The tanh bounds the additive score.
+    // Adam moves all products of a score in the same direction, so the score moves sqrt(width) times as far
+    // as a scaled dot product. Without scale_score the unscaled scores became a hard softmax on a wrong key
+    // within 50 updates and stayed there (docs/decisions/0019). The tanh bounds the additive score.
     switch (config.attention) {
       case RnnAttention::none:
         break;
@@ -220,8 +221,8 @@ class RnnModel final : public SequenceToSequence {
         call.spec.score = Additive{};
         call.arguments = {{"score.v", context.use(*vector_)}};
         break;
-      // Both sides are projected already, the keys once a sentence and not once a step: (U k)ᵀ(W q) is then a
-      // dot product.
+      // Both sides are already projected, the keys once for each sentence, so (U k)ᵀ(W q) is a dot product
+      // here.
       case RnnAttention::low_rank:
       case RnnAttention::dot:
         call.spec.score = Dot{};

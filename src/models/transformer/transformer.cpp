@@ -67,7 +67,7 @@ class TransformerModel final : public SequenceToSequence {
   std::string config() const override {
     if (layers_ == Layers::their_own)
       throw InvalidArgument("SequenceToSequence::config", "stacks", "those of transformer_stacks(config)",
-                            "layers of one's own, for which config.json has no fields");
+                            "the layers of a config: config.json cannot describe others");
     return write_config(config_);
   }
   std::int64_t vocabulary() const override { return config_.vocabulary; }
@@ -125,7 +125,7 @@ class TransformerModel final : public SequenceToSequence {
   }
 
  private:
-  // Of all layers together.
+  // The number of heads of all layers together.
   static std::int64_t heads_of(const nn::TransformerStack& stack) {
     std::int64_t heads = 0;
     for (const nn::BlockSpec& block : stack.spec().blocks)
@@ -136,7 +136,8 @@ class TransformerModel final : public SequenceToSequence {
   // As alignment_of chooses.
   std::size_t alignment_layer() const { return decoder_.size() >= 2 ? decoder_.size() - 2 : 0; }
 
-  // Where each attention of a stack leaves its weights. A slot is good until the next is asked for.
+  // The tensors that receive the weights of each attention of a stack. A slot is valid until the next one is
+  // requested.
   std::function<Tensor*(std::string_view, std::size_t)> slots(Capture* capture, std::string self,
                                                               std::string memory) const {
     if (!capture) return {};

@@ -14,8 +14,8 @@ namespace fovea::text {
 namespace {
 
 constexpr int kShortest = 3, kLongest = 60;
-// Draws without a new sentence before a length counts as used up (there are only some hundred of 3 words);
-// from then on a longer sentence is drawn instead.
+// After this many draws without a new sentence a length counts as used up (there are only some hundred
+// sentences of 3 words). From then on a longer sentence is drawn instead.
 constexpr int kMaxMisses = 2000;
 
 std::string lower_ascii(std::string text) {

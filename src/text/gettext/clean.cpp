@@ -15,7 +15,7 @@ bool is_word_byte(char c) {
   return is_ascii_alphanumeric(c) || static_cast<unsigned char>(c) >= 0x80;
 }
 
-// The only `mark` of `text` if it can be an accelerator: one mark, a letter or digit behind it.
+// The position of `mark` if it can be an accelerator: it occurs once, before a letter or digit.
 std::size_t find_accelerator(std::string_view text, char mark) {
   const std::size_t at = text.find(mark);
   if (at == std::string_view::npos || text.find(mark, at + 1) != std::string_view::npos)
@@ -75,8 +75,8 @@ void remove_context_prefix(SentencePair& pair) {
   }
 }
 
-// Everything beyond Latin-1's signs that is no punctuation, space or symbol block counts as a letter: exact
-// classes would need a table for a rule of thumb.
+// Every character beyond Latin-1's symbols counts as a letter, except blocks of punctuation, spaces and
+// symbols. Exact classes would need a table, which a rule of thumb is not worth.
 bool is_letter(char32_t point) {
   if (point < 0x80) return (point >= 'A' && point <= 'Z') || (point >= 'a' && point <= 'z');
   if (point < 0xC0) return point == 0xAA || point == 0xB5 || point == 0xBA;

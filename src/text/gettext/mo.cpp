@@ -18,7 +18,7 @@ class MoBytes {
     if (bytes.size() < kHeaderBytes) fail(bytes.size(), "ends inside its header");
     const std::uint32_t magic = word(0);
     swapped_ = magic == kSwappedMagic;
-    if (magic != kMagic && !swapped_) fail(0, "is no gettext catalogue (wrong magic number)");
+    if (magic != kMagic && !swapped_) fail(0, "is not a gettext catalogue (wrong magic number)");
   }
 
   [[noreturn]] void fail(std::size_t offset, const std::string& reason) const {
