@@ -20,7 +20,7 @@ TEST(BenchCases, VisiblePairsAreThoseThatTheMaskAllows) {
     for (std::int64_t query = offset; query < key_len; ++query) {
       const QueryBlock block{.query_begin = query, .query_end = query + 1, .key_len = key_len};
       for (std::int64_t key = 0; key < key_len; ++key)
-        pairs += mask.node().allows({.query = query, .key = key}, block);
+        pairs += mask.node().allows(Site::at(0, 0, query, key), block);
     }
     EXPECT_EQ(visible_pairs(mask, query_len, key_len), pairs) << text;
   }
