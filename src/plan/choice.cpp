@@ -81,8 +81,9 @@ QueryCounts Choice::counts(const Candidate& candidate, const Request& request) c
 // The first of the order whose counts have the call's, and that can run it.
 Rule Choice::rule_for(const Request& request, std::int64_t most_queries) const {
   Rule rule;
-  for (std::int64_t first = 1, last = 0; last < no_end; first = last + 1) {
+  for (std::int64_t last = 0; last < no_end;) {
     const Candidate* chosen = nullptr;
+    const std::int64_t first = last + 1;
     last = no_end;
     for (const Candidate* candidate : order_) {
       const QueryCounts best = counts(*candidate, request);
