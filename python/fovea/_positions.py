@@ -85,13 +85,14 @@ def positions(query_offset: Any = None, query_starts: Any = None, key_starts: An
 def _offset(query_offset: Any) -> Any:
     if query_offset is None:
         return None
+    # A number is left as it came: in a graph it may stand for a size that is not known yet.
+    if isinstance(query_offset, int) and not isinstance(query_offset, bool):
+        return _checked(query_offset)
     if isinstance(query_offset, (list, tuple, range)) or len(getattr(query_offset, "shape", ())) == 1:
         if library_of(query_offset).deferred:
             return query_offset
         return tuple(map(_checked, integers(query_offset, "attention.query_offset")))
-    # A number is left as it came: in a graph it may stand for a size that is not known yet.
-    whole = isinstance(query_offset, int) and not isinstance(query_offset, bool)
-    return _checked(query_offset if whole else int(integer(query_offset, "attention.query_offset")))
+    return _checked(int(integer(query_offset, "attention.query_offset")))
 
 
 def _starts(starts: Any, name: str) -> Any:

@@ -167,8 +167,9 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 def _backward(
     ctx: Any, d_output: Optional[Tensor], d_lse: Optional[Tensor], d_weights: Optional[Tensor]
 ) -> tuple[Any, ...]:
-    query, key, value, *others, output, lse = ctx.saved_tensors[:10]
-    rest = ctx.saved_tensors[10:]
+    saved = ctx.saved_tensors  # once: a checkpoint gives each tensor one time
+    query, key, value, *others, output, lse = saved[:10]
+    rest = saved[10:]
     count = ctx.counts[0]
     parameters, masks = rest[:count], rest[count:]
     own = [bool(need) for need in ctx.needs_input_grad[3]] if count else []

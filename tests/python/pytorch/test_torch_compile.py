@@ -113,7 +113,7 @@ def test_opcheck():
     spec += "\naxes mods[0].bias bhqk\nparameter mods[0].bias\nweights 1"
     (bias,) = tensors((H, 1, M), grad=True)
     visible = torch.ones(1, 1, N, M, dtype=torch.bool)
-    arguments = (*qkv(), [bias], [visible], None, torch.tensor(3), None, spec)
+    arguments = (*qkv(), [bias], [visible], None, None, None, None, torch.tensor(3), None, spec)
     torch.library.opcheck(torch.ops.fovea.attend.default, arguments)
     output, lse, weights = torch.ops.fovea.attend(*arguments)
     detached = [x.detach() for x in (output, lse, weights)]
@@ -196,7 +196,7 @@ def test_unused_log_sum_exp_of_a_graph_costs_no_error():
 def test_no_second_derivative_in_the_operator():
     q, k, v = qkv()
     spec = "score scaled-dot\nmask everything\nnormalizer softmax\ndropout 0.0\nhidden 0"
-    out = torch.ops.fovea.attend(q, k, v, [], [], None, None, None, spec)[0]
+    out = torch.ops.fovea.attend(q, k, v, [], [], None, None, None, None, None, None, spec)[0]
     (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="no second derivatives"):
         first.sum().backward()

@@ -214,7 +214,7 @@ def test_fake_results_have_the_strides_of_real_ones(order, line, width):
     changes = (lambda x: x, with_gaps, lambda x: x[:, :1].expand_as(x), lambda x: x[:, :, :1])
     for change in changes if order == ORDERS[1] else changes[:1]:
         inputs = [change(x).detach().requires_grad_() for x in inputs_of(order, width=width)]
-        arguments = (*inputs, [], [], None, None, None, spec)
+        arguments = (*inputs, [], [], None, None, None, None, None, None, spec)
         torch.library.opcheck(torch.ops.fovea.attend.default, arguments)
         with torch.no_grad():
             output, lse, _ = torch.ops.fovea.attend(*arguments)
