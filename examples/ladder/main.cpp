@@ -211,15 +211,17 @@ double words_per_second(const Contender& contender, std::int64_t n, std::uint64_
   return best;
 }
 
-void compare_lengths(gallery::Run& run, const std::vector<Contender>& all) {
+// Figures that are reported after the ladder's own, though they are measured before it.
+std::vector<gallery::Figure> costs_of_lengths(const gallery::Run& run, const std::vector<Contender>& all) {
   const std::vector<std::int64_t> lengths =
       run.quick() ? std::vector<std::int64_t>{16} : std::vector<std::int64_t>{16, 64, 256, 1024, 4096};
+  std::vector<gallery::Figure> figures;
   for (const std::int64_t n : lengths) {
     for (const Contender& contender : all)
-      run.figure({.what = fmt::format("steps that wait for each other, {} words", n),
-                  .of = contender.name,
-                  .value = static_cast<double>(Rung::critical_path(contender.options, n)),
-                  .unit = gallery::Unit::number});
+      figures.push_back({.what = fmt::format("steps that wait for each other, {} words", n),
+                         .of = contender.name,
+                         .value = static_cast<double>(Rung::critical_path(contender.options, n)),
+                         .unit = gallery::Unit::number});
   }
   for (int threads = 1; threads <= run.threads(); ++threads) {
     nn::use_openmp(threads);
@@ -227,15 +229,17 @@ void compare_lengths(gallery::Run& run, const std::vector<Contender>& all) {
       for (const Contender& contender : all) {
         // Every step keeps a copy of all keys before it for the way back: gigabytes beyond.
         if (contender.options.kind == Kind::rnn_self_attention && n > 256) continue;
-        run.figure({.what = fmt::format("words learned from a second, {} words a sentence, {} thread{}", n,
-                                        threads, threads == 1 ? "" : "s"),
-                    .of = contender.name,
-                    .value = words_per_second(contender, n, run.seed(), run.quick()),
-                    .unit = gallery::Unit::per_second});
+        figures.push_back(
+            {.what = fmt::format("words learned from a second, {} words a sentence, {} thread{}", n, threads,
+                                 threads == 1 ? "" : "s"),
+             .of = contender.name,
+             .value = words_per_second(contender, n, run.seed(), run.quick()),
+             .unit = gallery::Unit::per_second});
       }
     }
   }
   nn::use_openmp(1);
+  return figures;
 }
 
 // -- the ladder
@@ -274,12 +278,15 @@ void example(gallery::Run& run) {
       1);  // with more, recurrent steps would mostly wait, and time would not be that of a processor
   const Data data = make_data(run);
   const std::vector<Contender> all = rungs(data.tokenizer->size());
+  // Once: what a length costs does not depend on the seed.
+  const std::vector<gallery::Figure> costs =
+      run.is_first_seed() ? costs_of_lengths(run, all) : std::vector<gallery::Figure>{};
   const double seconds = seconds_of_a_rung(run, all[1], data);
   const inspect::BarChart bars = climb(run, data, all, seconds);
   run.report().bars.push_back(bars);
   run.picture(pictures::draw_chart(bars));
   if (run.is_first_seed()) climb(run, data, changes(data.tokenizer->size()), seconds);
-  compare_lengths(run, all);
+  for (const gallery::Figure& figure : costs) run.figure(figure);
   run.report().notes.push_back(
       "Five translators with the same parameters, trained for the same time, that differ in how a word "
       "learns of "
