@@ -1,0 +1,198 @@
+// Keys and values of sequences, kept between calls. A sequence is a value: it can be forked, rolled back,
+// shared and reordered, and no operation on one changes what another one reads. Here are the cache and its
+// sequences; cache/view.h has what `attend` reads, files/cache_file.h saves and loads.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "fovea/cache/view.h"
+#include "fovea/core/error.h"
+#include "fovea/core/tensor.h"
+
+namespace fovea {
+
+/// One buffer a sequence, whose capacity doubles. Forks share it until one of them writes, and so copies it.
+struct Contiguous {
+  std::int64_t capacity = 64;  ///< rows of the first buffer
+  friend bool operator==(const Contiguous&, const Contiguous&) = default;
+};
+
+/// Pages of `page_size` rows that sequences share until one of them writes (vLLM's PagedAttention, Kwon et
+/// al. 2023, arXiv 2309.06180). A fork copies no row; the first append to a shared, partly filled page copies
+/// that page. Pages that are full can be found again by their token ids.
+struct Paged {
+  std::int64_t page_size = 64;  ///< a power of 2, 1 to 4096
+  friend bool operator==(const Paged&, const Paged&) = default;
+};
+
+/// The first `sinks` rows and the last `window`, for a sliding window (StreamingLLM, Xiao et al. 2023, arXiv
+/// 2309.17453). `slack` more rows are kept: that many can be appended before a commit, and be taken back.
+/// Forks share the buffer until one of them writes, and so copies it.
+struct Ring {
+  std::int64_t window = 0, sinks = 0, slack = 64;
+  friend bool operator==(const Ring&, const Ring&) = default;
+};
+
+using CacheStore = std::variant<Contiguous, Paged, Ring>;
+
+/// Where the values of a layer come from.
+enum class CacheValues : std::uint8_t {
+  own,            ///< each row has a key and a value
+  first_of_keys,  ///< a value is the first value_dim elements of its key: latent attention (MLA, 2405.04434)
+  none,           ///< value_dim is 0
+};
+
+/// The rows of one layer.
+struct CacheLayer {
+  std::int64_t num_kv_heads = 1, head_dim = 0;
+  std::int64_t value_dim = -1;  ///< -1: head_dim
+  DType dtype = DType::f32;     ///< of the rows as they are kept; append converts f32
+  CacheValues values = CacheValues::own;
+  CacheStore store = Paged{};
+  friend bool operator==(const CacheLayer&, const CacheLayer&) = default;
+};
+
+struct KvCacheOptions {
+  std::vector<CacheLayer> layers = {};
+  /// Of all rows together, those of prefixes that are kept for find_prefix included.
+  std::int64_t limit_bytes = std::numeric_limits<std::int64_t>::max();
+  /// Bytes of full pages that no sequence holds any more, and that start(ids) may still find. The pages used
+  /// least recently go first, and any of them goes before CacheFull is thrown.
+  std::int64_t prefix_bytes = 0;
+};
+
+/// reserve found no room within limit_bytes. Nothing has changed.
+class CacheFull : public Error {
+ public:
+  CacheFull(std::int64_t needed, std::int64_t used, std::int64_t limit);
+  std::int64_t needed() const noexcept { return needed_; }
+  std::int64_t used() const noexcept { return used_; }
+  std::int64_t limit() const noexcept { return limit_; }
+
+ private:
+  std::int64_t needed_, used_, limit_;
+};
+
+/// A sequence of a cache; its rows are given back when it is destroyed. Moving leaves an empty handle, which
+/// every operation refuses. One thread at a time may use a sequence; different sequences of one cache may be
+/// used by different threads.
+class Sequence {
+ public:
+  Sequence() noexcept;
+  Sequence(Sequence&&) noexcept;
+  Sequence& operator=(Sequence&&) noexcept;
+  ~Sequence();
+  explicit operator bool() const noexcept { return state_ != nullptr; }
+
+  struct State;
+
+ private:
+  friend class KvCache;
+  explicit Sequence(std::unique_ptr<State> state) noexcept;
+  std::unique_ptr<State> state_;
+};
+
+/// Bytes of the rows of a cache.
+struct CacheBytes {
+  std::int64_t used = 0;      ///< held by a sequence or a view, or kept for find_prefix
+  std::int64_t prefixes = 0;  ///< of those, in pages that are only kept for find_prefix
+  std::int64_t free = 0;      ///< in pages that are kept for the next reserve
+};
+
+/// The keys and values of any number of sequences in every layer of a model.
+///
+///   KvCache cache({.layers = std::vector<CacheLayer>(n, {.num_kv_heads = 8, .head_dim = 128})});
+///   Sequence s = cache.start();
+///   cache.reserve(s, ids.size());                 // all memory, or CacheFull and nothing has changed
+///   for (int l = 0; l < n; ++l) {
+///     cache.append(l, s, key, value);             // the rows of these ids
+///     attend(plan, {.query = q, .cache = {view}}, {.output = o});  // view = cache.view(l, s)
+///   }
+///   cache.commit(s, ids);                         // each layer has the same number of new rows
+///
+/// Rows that are appended and not committed are pending. rollback drops them, and the next append after an
+/// exception begins with rollback. Every function throws InvalidArgument for a sequence that is empty or
+/// belongs to another cache, and changes nothing if it throws.
+class KvCache {
+ public:
+  /// Throws InvalidArgument for sizes that are not positive, a page size that is not a power of 2, a Ring
+  /// whose window or slack is below 1, values that are wider than the keys they are part of.
+  explicit KvCache(KvCacheOptions options);
+
+  const KvCacheOptions& options() const noexcept;
+  std::int64_t layer_count() const noexcept;
+
+  /// An empty sequence.
+  Sequence start();
+  /// A sequence that shares the pages of the longest prefix of `ids` that the cache knows; length(s) says how
+  /// many rows that is. It is a multiple of the page size, and less than ids.size(), so that at least one id
+  /// remains to be computed. Needs a store of Paged in every layer with one page size, else it is empty.
+  /// Only sequences that were started with the same `salt` share pages: one number a user keeps users apart.
+  Sequence start(std::span<const std::int32_t> ids, std::uint64_t salt = 0);
+  /// A copy of the committed rows of `from`, without its pending ones. Costs one reference a store; who of
+  /// the two writes first copies what both hold: of Paged the last page, if it is not full, else the buffer.
+  Sequence fork(const Sequence& from);
+  /// Gives the rows back now, as the destructor does; the handle is empty then.
+  void release(Sequence& sequence);
+
+  /// Committed rows: the position of the next row.
+  std::int64_t length(const Sequence& sequence) const;
+  /// Rows of `layer` that are appended and not committed.
+  std::int64_t pending(std::int64_t layer, const Sequence& sequence) const;
+  /// The ids that were committed, one a row, up to the first row that was committed without.
+  std::vector<std::int32_t> ids(const Sequence& sequence) const;
+
+  /// Makes room for `rows` rows behind the committed ones, in every layer, and drops pending rows. Throws
+  /// CacheFull, and InvalidArgument where `rows` is above the slack of a Ring.
+  void reserve(Sequence& sequence, std::int64_t rows);
+  /// Writes rows behind those that `layer` has: key [1, num_kv_heads, rows, head_dim], value [1,
+  /// num_kv_heads, rows, value_dim], of any strides with contiguous rows, in the dtype of the layer or in
+  /// f32. `value` is empty where the layer has none of its own. Throws InvalidArgument for other shapes and
+  /// dtypes, and for more rows than were reserved.
+  void append(std::int64_t layer, Sequence& sequence, ConstTensorView key, ConstTensorView value);
+  /// Committed and pending rows of `layer`.
+  KeyValueView view(std::int64_t layer, const Sequence& sequence) const;
+  /// Makes the pending rows part of the sequence. `ids` has one id a row, or is empty; rows without ids end
+  /// what find_prefix can find. Throws InvalidArgument where layers have different numbers of pending rows.
+  void commit(Sequence& sequence, std::span<const std::int32_t> ids = {});
+  /// Drops pending rows.
+  void rollback(Sequence& sequence);
+
+  /// Drops the rows from position `length` on, and pending rows. Throws InvalidArgument for more than
+  /// length(sequence), and where a Ring no longer has a whole window before `length`: it goes back at most
+  /// `slack` rows, or to a checkpoint.
+  void truncate(Sequence& sequence, std::int64_t length);
+  /// Makes truncate to the present length possible from any later length. Costs a copy of each Ring once rows
+  /// are written; the other stores can always go back. A checkpoint is dropped by a truncate below it.
+  void checkpoint(Sequence& sequence);
+  /// Speculative decoding with a tree of drafts: of the pending rows keeps those at `path`, ascending indices
+  /// from 0, and moves them together. The others are dropped.
+  void keep(Sequence& sequence, std::span<const std::int64_t> path);
+  /// Beam search: sequence i becomes a fork of what sequence from[i] was. A sequence that one beam alone
+  /// continues moves, and is not copied. Pending rows are dropped. An index may stand in `from` many times.
+  void permute(std::span<Sequence> sequences, std::span<const std::int64_t> from);
+
+  /// How many of `ids` start(ids) would share.
+  std::int64_t find_prefix(std::span<const std::int32_t> ids, std::uint64_t salt = 0) const;
+  CacheBytes bytes() const;
+  /// Bytes of the blocks that hold the rows of `sequence`, and of those the ones that others hold too.
+  struct SequenceBytes {
+    std::int64_t used = 0, shared = 0;
+  };
+  SequenceBytes bytes(const Sequence& sequence) const;
+  /// Bytes of one row in all layers, where rows are not shared.
+  std::int64_t bytes_per_row() const noexcept;
+
+  struct Impl;
+
+ private:
+  Sequence::State& state_of(const char* function, const Sequence& sequence) const;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace fovea

@@ -1,0 +1,43 @@
+// Keys and values where they lie: what `attend` reads of a cache (cache/kv_cache.h). Here is a view of the
+// rows of one sequence in one layer, and nothing that owns or writes rows. Read KeyValueRun first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "fovea/core/dtype.h"
+
+namespace fovea {
+
+/// Rows at consecutive positions that lie behind each other in memory.
+struct KeyValueRun {
+  std::int64_t position = 0;         ///< of the first row, counted from the beginning of the sequence
+  std::int64_t count = 0;            ///< rows
+  const std::byte* key = nullptr;    ///< the first row of head 0
+  const std::byte* value = nullptr;  ///< the same; null where the cache has no values
+};
+
+/// The rows of one sequence in one layer: runs in ascending order of position, without overlap. Positions
+/// between two runs, and before the first one, are not kept: a mask that lets a query see one is refused by
+/// `attend`. The view shares ownership of the memory, so rows stay as they are while it lives, whatever is
+/// done to the sequence.
+struct KeyValueView {
+  std::vector<KeyValueRun> runs;
+  std::int64_t length = 0;  ///< rows appended to the sequence, dropped ones included: the next row's position
+  std::int64_t num_kv_heads = 0, head_dim = 0, value_dim = 0;
+  DType dtype = DType::f32;  ///< of keys and values
+  /// From row to row and from head to head, in elements; the elements of a row are contiguous.
+  std::int64_t key_row_stride = 0, key_head_stride = 0, value_row_stride = 0, value_head_stride = 0;
+  std::shared_ptr<const void> owner = {};
+};
+
+/// A view of tensors that a caller owns: key [num_kv_heads, length, head_dim] and value [num_kv_heads,
+/// length, value_dim], contiguous, as one run from position 0. The caller keeps the memory alive.
+KeyValueView view_of_rows(const std::byte* key, const std::byte* value, DType dtype,
+                          std::int64_t num_kv_heads, std::int64_t length, std::int64_t head_dim,
+                          std::int64_t value_dim);
+
+}  // namespace fovea

@@ -1,0 +1,220 @@
+#include "cache/blocks.h"
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace fovea::cache {
+namespace {
+
+constexpr std::align_val_t alignment{64};
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
+// FNV-1a over the words of the parent and the ids. A hit compares all of them, so that a collision costs time
+// and nothing else.
+std::uint64_t hash_of(std::uint64_t parent, std::span<const std::int32_t> ids) {
+  constexpr std::uint64_t prime = 0x100000001b3;
+  std::uint64_t hash = 0xcbf29ce484222325 ^ parent;
+  hash *= prime;
+  for (const std::int32_t id : ids) {
+    hash ^= static_cast<std::uint32_t>(id);
+    hash *= prime;
+  }
+  return hash ^ (hash >> 29);
+}
+
+}  // namespace
+
+BlockLayout BlockLayout::of(std::vector<Layer> layers, std::int64_t rows) {
+  BlockLayout layout;
+  layout.rows = rows;
+  for (Layer& layer : layers) {
+    const std::int64_t heads = layer.spec.num_kv_heads;
+    layer.key_offset = layout.bytes;
+    layout.bytes += aligned(heads * rows * layer.key_bytes());
+    layer.value_offset = layer.spec.values == CacheValues::own ? layout.bytes : layer.key_offset;
+    layout.bytes += aligned(heads * rows * layer.value_bytes());
+  }
+  layout.layers = std::move(layers);
+  return layout;
+}
+
+void BlockLayout::copy_rows(const std::byte* source, std::int64_t from, std::int64_t count,
+                            const BlockLayout& target, std::byte* destination, std::int64_t to) const {
+  if (count <= 0) return;
+  const auto copy = [&](std::int64_t heads, std::int64_t row_bytes, std::int64_t source_offset,
+                        std::int64_t target_offset) {
+    for (std::int64_t h = 0; h < heads; ++h)
+      std::memcpy(destination + target_offset + (h * target.rows + to) * row_bytes,
+                  source + source_offset + (h * rows + from) * row_bytes,
+                  static_cast<std::size_t>(count * row_bytes));
+  };
+  for (std::size_t n = 0; n < layers.size(); ++n) {
+    const Layer &a = layers[n], &b = target.layers[n];
+    copy(a.spec.num_kv_heads, a.key_bytes(), a.key_offset, b.key_offset);
+    if (a.value_bytes() > 0) copy(a.spec.num_kv_heads, a.value_bytes(), a.value_offset, b.value_offset);
+  }
+}
+
+void dispose(Block* block) noexcept {
+  const std::shared_ptr<Pool> pool = block->pool;  // lives on while it frees its last block
+  pool->retire(block);
+}
+
+Pool::~Pool() {
+  // Blocks that sequences or views hold keep the pool alive; only prefixes can be left. They hold it as well,
+  // so KvCache drops them before it lets go (see drop_prefixes).
+  drop_free_memory();
+}
+
+bool Pool::make_room(std::int64_t bytes) noexcept {
+  while (bytes > limit_ - used_ && !kept_.empty()) drop_oldest_prefix();
+  if (bytes > limit_ - used_ - free_bytes_) drop_free_memory();
+  return bytes <= limit_ - used_;
+}
+
+void Pool::expect_room(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (!make_room(bytes)) throw CacheFull(bytes, used_, limit_);
+}
+
+Ref<Block> Pool::take(std::shared_ptr<const BlockLayout> layout) {
+  const std::int64_t bytes = layout->bytes;
+  auto block = std::make_unique<Block>();
+  block->pool = shared_from_this();
+  block->bytes = bytes;
+  const bool reused = layout->reused;
+  block->layout = std::move(layout);
+  const std::lock_guard lock(mutex_);
+  if (const auto found = free_.find(bytes);
+      reused && found != free_.end() && !found->second.empty() && bytes <= limit_ - used_) {
+    block->data = found->second.back();
+    found->second.pop_back();
+    free_bytes_ -= bytes;
+  } else {
+    if (!make_room(bytes)) throw CacheFull(bytes, used_, limit_);
+    block->data = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment));
+  }
+  used_ += bytes;
+  return Ref<Block>(block.release());
+}
+
+void Pool::retire(Block* block) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (block->serial != 0 && prefix_limit_ >= block->bytes) {
+    try {
+      kept_.push_front(block);
+      place_[block] = kept_.begin();
+      prefixes_ += block->bytes;
+      while (prefixes_ > prefix_limit_) drop_oldest_prefix();
+      return;
+    } catch (const std::bad_alloc&) {  // of the lists: then the page is not kept
+      if (!kept_.empty() && kept_.front() == block) kept_.pop_front();
+    }
+  }
+  release(block);
+}
+
+void Pool::release(Block* block) noexcept {
+  if (block->serial != 0) {
+    const auto [begin, end] = known_.equal_range(block->hash);
+    for (auto at = begin; at != end; ++at) {
+      if (at->second != block) continue;
+      known_.erase(at);
+      break;
+    }
+  }
+  used_ -= block->bytes;
+  bool kept = false;
+  if (block->layout->reused) {
+    try {
+      free_[block->bytes].push_back(block->data);
+      free_bytes_ += block->bytes;
+      kept = true;
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  if (!kept) ::operator delete(block->data, alignment);
+  delete block;
+}
+
+void Pool::drop_oldest_prefix() noexcept {
+  Block* block = kept_.back();
+  kept_.pop_back();
+  place_.erase(block);
+  prefixes_ -= block->bytes;
+  release(block);
+}
+
+void Pool::drop_prefixes() noexcept {
+  const std::shared_ptr<Pool> self = shared_from_this();  // the prefixes may be the last to hold it
+  const std::lock_guard lock(mutex_);
+  prefix_limit_ = 0;
+  while (!kept_.empty()) drop_oldest_prefix();
+}
+
+void Pool::drop_free_memory() noexcept {
+  for (auto& [bytes, list] : free_) {
+    for (std::byte* data : list) ::operator delete(data, alignment);
+  }
+  free_.clear();
+  free_bytes_ = 0;
+}
+
+Block* Pool::known(std::uint64_t hash, std::uint64_t parent,
+                   std::span<const std::int32_t> ids) const noexcept {
+  const auto [begin, end] = known_.equal_range(hash);
+  for (auto at = begin; at != end; ++at) {
+    Block* block = at->second;
+    if (block->parent == parent && std::equal(ids.begin(), ids.end(), block->ids.begin(), block->ids.end()))
+      return block;
+  }
+  return nullptr;
+}
+
+std::uint64_t Pool::root_of(std::uint64_t salt) {
+  const std::lock_guard lock(mutex_);
+  const auto [root, added] = roots_.try_emplace(salt, serials_ + 1);
+  if (added) ++serials_;
+  return root->second;
+}
+
+void Pool::make_known(Block& page, std::uint64_t parent, std::span<const std::int32_t> ids) {
+  const std::uint64_t hash = hash_of(parent, ids);
+  std::vector<std::int32_t> copy(ids.begin(), ids.end());
+  const std::lock_guard lock(mutex_);
+  if (const Block* same = known(hash, parent, ids)) {
+    page.chain = same->serial;
+    return;
+  }
+  known_.emplace(hash, &page);
+  page.hash = hash;
+  page.parent = parent;
+  page.ids = std::move(copy);
+  page.chain = page.serial = ++serials_;
+}
+
+Ref<Block> Pool::find(std::uint64_t parent, std::span<const std::int32_t> ids) {
+  const std::uint64_t hash = hash_of(parent, ids);
+  const std::lock_guard lock(mutex_);
+  Block* block = known(hash, parent, ids);
+  if (!block) return {};
+  if (const auto kept = place_.find(block); kept != place_.end()) {
+    kept_.erase(kept->second);
+    place_.erase(kept);
+    prefixes_ -= block->bytes;
+    return Ref<Block>(block);
+  }
+  // A page whose last reference another thread has just dropped is on its way to retire.
+  return block->try_retain() ? Ref<Block>::adopt(block) : Ref<Block>();
+}
+
+Pool::Bytes Pool::bytes() {
+  const std::lock_guard lock(mutex_);
+  return {used_, prefixes_, free_bytes_};
+}
+
+}  // namespace fovea::cache

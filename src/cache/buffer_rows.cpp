@@ -1,0 +1,140 @@
+// Rows in one block: Contiguous, where position p is slot p, and Ring, where the slots behind the sinks are
+// used again.
+#include <algorithm>
+#include <utility>
+
+#include "cache/rows.h"
+
+namespace fovea::cache {
+namespace {
+
+class BufferRows final : public Rows {
+ public:
+  BufferRows(std::shared_ptr<Pool> pool, std::shared_ptr<const BlockLayout> layout, const CacheStore& store)
+      : Rows(std::move(pool), std::move(layout)) {
+    if (const auto* ring = std::get_if<Ring>(&store)) {
+      sinks_ = ring->sinks;
+      window_ = ring->window;
+      turn_ = ring->window + ring->slack;
+    }
+  }
+
+  std::unique_ptr<Rows> fork() const override { return std::make_unique<BufferRows>(*this); }
+
+  std::int64_t bytes_for(std::int64_t length, std::int64_t rows) const override {
+    if (has_room(length, rows)) return 0;
+    const std::int64_t capacity = capacity_for(length + rows);
+    return capacity == layout_->rows ? layout_->bytes : BlockLayout::of(layout_->layers, capacity).bytes;
+  }
+
+  void make_room(std::int64_t length, std::int64_t rows) override {
+    if (!has_room(length, rows)) {
+      std::shared_ptr<const BlockLayout> layout = layout_;
+      if (const std::int64_t capacity = capacity_for(length + rows); capacity != layout->rows)
+        layout = std::make_shared<const BlockLayout>(BlockLayout::of(layout_->layers, capacity));
+      Ref<Block> block = pool_->take(layout);
+      if (block_) layout_->copy_rows(block_->data, 0, used_slots(length), *layout, block->data, 0);
+      block_ = std::move(block);
+      layout_ = std::move(layout);
+    }
+    lowest_ = std::max(lowest_, lowest_after(length + rows));
+  }
+
+  Slots slots(std::int64_t position, std::int64_t count) override {
+    const std::int64_t slot = slot_of(position);
+    const std::int64_t end = turn_ > 0 && position < sinks_ ? sinks_ : layout_->rows;
+    return {block_->data, slot, std::min(count, end - slot)};
+  }
+
+  void runs(std::size_t index, std::int64_t length, std::vector<KeyValueRun>& to) const override {
+    if (length == 0) return;
+    const BlockLayout::Layer& layer = layout_->layers[index];
+    const auto add = [&](std::int64_t begin, std::int64_t end) {
+      if (begin >= end) return;
+      const std::int64_t slot = slot_of(begin);
+      to.push_back({begin, end - begin, block_->data + layer.key_offset + slot * layer.key_bytes(),
+                    layer.spec.value_dim == 0 ? nullptr
+                    : layer.spec.values == CacheValues::own
+                        ? block_->data + layer.value_offset + slot * layer.value_bytes()
+                        : block_->data + layer.key_offset + slot * layer.key_bytes()});
+    };
+    if (turn_ == 0) return add(0, length);
+    add(0, std::min(sinks_, length));
+    const std::int64_t begin = std::max(sinks_, lowest_);
+    // Where the ring begins anew between `begin` and `length`.
+    const std::int64_t wrap = begin + (turn_ - (begin - sinks_) % turn_);
+    add(begin, std::min(wrap, length));
+    add(std::max(wrap, begin), length);
+  }
+  std::shared_ptr<const void> owner() const override { return std::make_shared<const Ref<Block>>(block_); }
+
+  bool can_truncate(std::int64_t length) const override {
+    return turn_ == 0 || length <= sinks_ || reaches(lowest_, length) ||
+           std::any_of(checkpoints_.begin(), checkpoints_.end(),
+                       [&](const Checkpoint& kept) { return kept.length == length; });
+  }
+  void truncate(std::int64_t length) override {
+    if (turn_ == 0) return;
+    while (!checkpoints_.empty() && checkpoints_.back().length > length) checkpoints_.pop_back();
+    if (length <= sinks_) lowest_ = 0;  // the ring is empty
+    if (reaches(lowest_, length)) return;
+    block_ = checkpoints_.back().block;
+    lowest_ = checkpoints_.back().lowest;
+  }
+  void checkpoint(std::int64_t length) override {
+    if (turn_ == 0 || length == 0) return;
+    if (checkpoints_.empty() || checkpoints_.back().length != length)
+      checkpoints_.push_back({length, lowest_, block_});
+  }
+  void for_blocks(const std::function<void(const Block&, bool)>& visit) const override {
+    if (block_) visit(*block_, block_.unique());
+    for (const Checkpoint& kept : checkpoints_) {
+      if (kept.block.get() != block_.get()) visit(*kept.block, kept.block.unique());
+    }
+  }
+
+ private:
+  struct Checkpoint {
+    std::int64_t length = 0, lowest = 0;
+    Ref<Block> block;
+  };
+
+  std::int64_t slot_of(std::int64_t position) const {
+    return turn_ == 0 || position < sinks_ ? position : sinks_ + (position - sinks_) % turn_;
+  }
+  // The first position behind the sinks that is still there once rows up to `end` were written.
+  std::int64_t lowest_after(std::int64_t end) const {
+    return turn_ == 0 ? 0 : std::max<std::int64_t>(0, end - turn_);
+  }
+  // Whether a query at position `length` finds its window where rows from `lowest` on, and the sinks, are
+  // kept.
+  bool reaches(std::int64_t lowest, std::int64_t length) const {
+    return lowest <= std::max(sinks_, length - window_);
+  }
+  std::int64_t used_slots(std::int64_t length) const {
+    return turn_ == 0 ? length : std::min(layout_->rows, std::max(length, lowest_ + turn_));
+  }
+  bool has_room(std::int64_t length, std::int64_t rows) const {
+    if (rows == 0) return true;
+    return block_ && block_.unique() && (turn_ > 0 || length + rows <= layout_->rows);
+  }
+  std::int64_t capacity_for(std::int64_t rows) const {
+    std::int64_t capacity = layout_->rows;
+    while (turn_ == 0 && capacity < rows) capacity *= 2;
+    return capacity;
+  }
+
+  std::int64_t sinks_ = 0, window_ = 0, turn_ = 0;  // turn_: slots that are used again; 0 of Contiguous
+  std::int64_t lowest_ = 0;                         // rows in [sinks_, lowest_) are not there any more
+  Ref<Block> block_;
+  std::vector<Checkpoint> checkpoints_;  // ascending in length
+};
+
+}  // namespace
+
+std::unique_ptr<Rows> start_buffer(std::shared_ptr<Pool> pool, std::shared_ptr<const BlockLayout> layout,
+                                   const CacheStore& store) {
+  return std::make_unique<BufferRows>(std::move(pool), std::move(layout), store);
+}
+
+}  // namespace fovea::cache

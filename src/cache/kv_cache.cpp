@@ -1,0 +1,549 @@
+#include "fovea/cache/kv_cache.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "cache/rows.h"
+
+namespace fovea {
+
+using cache::BlockLayout;
+using cache::Pool;
+using cache::Rows;
+using cache::Slots;
+
+CacheFull::CacheFull(std::int64_t needed, std::int64_t used, std::int64_t limit)
+    : Error("KvCache: " + std::to_string(needed) + " more bytes are needed, and " + std::to_string(used) +
+            " of limit_bytes = " + std::to_string(limit) + " are in use"),
+      needed_(needed),
+      used_(used),
+      limit_(limit) {}
+
+namespace {
+
+constexpr std::int64_t most_rows = std::int64_t{1} << 30;  // positions have 32 bits in the engine: Site
+
+[[noreturn]] void refuse(const char* function, std::string argument, std::string expected, std::string got) {
+  throw InvalidArgument(std::string("KvCache::") + function, std::move(argument), std::move(expected),
+                        std::move(got));
+}
+
+void check_store(const std::string& of, const CacheStore& store) {
+  const auto at_least = [&](const char* field, std::int64_t least, std::int64_t got) {
+    if (got < least || got > most_rows)
+      refuse("KvCache", of + ".store." + field, "a number from " + std::to_string(least) + " to 2^30",
+             std::to_string(got));
+  };
+  if (const auto* contiguous = std::get_if<Contiguous>(&store)) at_least("capacity", 1, contiguous->capacity);
+  if (const auto* ring = std::get_if<Ring>(&store)) {
+    at_least("window", 1, ring->window);
+    at_least("sinks", 0, ring->sinks);
+    at_least("slack", 1, ring->slack);
+  }
+  if (const auto* paged = std::get_if<Paged>(&store)) {
+    if (paged->page_size < 1 || paged->page_size > 4096 ||
+        !std::has_single_bit(static_cast<std::uint64_t>(paged->page_size)))
+      refuse("KvCache", of + ".store.page_size", "a power of 2 from 1 to 4096",
+             std::to_string(paged->page_size));
+  }
+}
+
+CacheLayer checked(CacheLayer layer, std::size_t number) {
+  const std::string of = "options.layers[" + std::to_string(number) + "]";
+  const auto positive = [&](const char* field, std::int64_t got) {
+    if (got < 1 || got > most_rows)
+      refuse("KvCache", of + "." + field, "a number from 1 to 2^30", std::to_string(got));
+  };
+  positive("num_kv_heads", layer.num_kv_heads);
+  positive("head_dim", layer.head_dim);
+  if (layer.value_dim == -1) layer.value_dim = layer.values == CacheValues::none ? 0 : layer.head_dim;
+  if (layer.values == CacheValues::none) {
+    if (layer.value_dim != 0)
+      refuse("KvCache", of + ".value_dim", "0 beside CacheValues::none", std::to_string(layer.value_dim));
+  } else {
+    positive("value_dim", layer.value_dim);
+  }
+  if (layer.values == CacheValues::first_of_keys && layer.value_dim > layer.head_dim)
+    refuse("KvCache", of + ".value_dim",
+           "at most head_dim = " + std::to_string(layer.head_dim) + " beside CacheValues::first_of_keys",
+           std::to_string(layer.value_dim));
+  check_store(of, layer.store);
+  return layer;
+}
+
+std::int64_t rows_of_block(const CacheStore& store) {
+  if (const auto* contiguous = std::get_if<Contiguous>(&store)) return contiguous->capacity;
+  if (const auto* paged = std::get_if<Paged>(&store)) return paged->page_size;
+  const auto& ring = std::get<Ring>(store);
+  return ring.sinks + ring.window + ring.slack;
+}
+
+std::string described(const ConstTensorView& view) {
+  return view ? to_string(view.shape()) + " of " + std::string(to_string(view.dtype())) : "nothing";
+}
+
+// Rows of one head: `to` is contiguous.
+template <class To>
+void convert_row(const float* from, std::int64_t dim, std::byte* to) {
+  auto* out = reinterpret_cast<To*>(to);
+  for (std::int64_t d = 0; d < dim; ++d) out[d] = To(from[d]);
+}
+
+void write_row(DType from, const std::byte* source, DType to, std::int64_t dim, std::byte* target) {
+  if (from == to) {
+    std::memcpy(target, source, static_cast<std::size_t>(dim) * size_of(to));
+  } else if (to == DType::bf16) {
+    convert_row<bfloat16>(reinterpret_cast<const float*>(source), dim, target);
+  } else {
+    convert_row<float16>(reinterpret_cast<const float*>(source), dim, target);
+  }
+}
+
+// Rows [first, first + slots.count) of x [1, heads, rows, dim] into a block whose part of keys, or of values,
+// begins at `offset`.
+void write_rows(const ConstTensorView& x, std::int64_t first, const Slots& slots, std::int64_t block_rows,
+                std::int64_t offset, DType dtype) {
+  const std::int64_t dim = x.size(3), row_bytes = dim * static_cast<std::int64_t>(size_of(dtype)),
+                     element = static_cast<std::int64_t>(size_of(x.dtype()));
+  for (std::int64_t h = 0; h < x.size(1); ++h) {
+    std::byte* to = slots.block + offset + (h * block_rows + slots.slot) * row_bytes;
+    for (std::int64_t r = 0; r < slots.count; ++r)
+      write_row(x.dtype(), x.raw() + (h * x.stride(1) + (first + r) * x.stride(2)) * element, dtype, dim,
+                to + r * row_bytes);
+  }
+}
+
+void check_rows(const char* argument, const ConstTensorView& x, std::int64_t heads, std::int64_t rows,
+                std::int64_t dim, DType dtype) {
+  const auto expected = [&] {
+    return "[1, " + std::to_string(heads) + ", " + (rows < 0 ? "rows" : std::to_string(rows)) + ", " +
+           std::to_string(dim) + "] of " + std::string(to_string(dtype)) +
+           (size_of(dtype) == 2 ? " or f32" : "");
+  };
+  const bool fits = x && x.rank() == 4 && x.size(0) == 1 && x.size(1) == heads && x.size(3) == dim &&
+                    (rows < 0 || x.size(2) == rows) &&
+                    (x.dtype() == dtype || (size_of(dtype) == 2 && x.dtype() == DType::f32));
+  if (!fits) refuse("append", argument, expected(), described(x));
+  if (dim > 1 && x.stride(3) != 1)
+    refuse("append", argument, "rows whose elements are contiguous",
+           "a stride of " + std::to_string(x.stride(3)));
+}
+
+}  // namespace
+
+KeyValueView view_of_rows(const std::byte* key, const std::byte* value, DType dtype,
+                          std::int64_t num_kv_heads, std::int64_t length, std::int64_t head_dim,
+                          std::int64_t value_dim) {
+  KeyValueView view;
+  view.length = length;
+  view.num_kv_heads = num_kv_heads;
+  view.head_dim = view.key_row_stride = head_dim;
+  view.value_dim = view.value_row_stride = value_dim;
+  view.key_head_stride = length * head_dim;
+  view.value_head_stride = length * value_dim;
+  view.dtype = dtype;
+  if (length > 0) view.runs.push_back({0, length, key, value_dim > 0 ? value : nullptr});
+  return view;
+}
+
+struct KvCache::Impl {
+  struct Group {
+    CacheStore store;
+    std::shared_ptr<const BlockLayout> layout;
+  };
+  // Where a layer's rows are.
+  struct Place {
+    std::size_t group = 0, index = 0;
+  };
+
+  explicit Impl(KvCacheOptions given) : options(std::move(given)) {
+    if (options.layers.empty()) refuse("KvCache", "options.layers", "at least one layer", "none");
+    if (options.limit_bytes < 0)
+      refuse("KvCache", "options.limit_bytes", "0 or more", std::to_string(options.limit_bytes));
+    if (options.prefix_bytes < 0)
+      refuse("KvCache", "options.prefix_bytes", "0 or more", std::to_string(options.prefix_bytes));
+    std::vector<std::vector<BlockLayout::Layer>> layers;
+    for (std::size_t l = 0; l < options.layers.size(); ++l) {
+      CacheLayer& layer = options.layers[l];
+      layer = checked(layer, l);
+      const auto found = std::find_if(groups.begin(), groups.end(),
+                                      [&](const Group& group) { return group.store == layer.store; });
+      const auto group = static_cast<std::size_t>(found - groups.begin());
+      if (found == groups.end()) {
+        groups.push_back({.store = layer.store, .layout = {}});
+        layers.emplace_back();
+      }
+      places.push_back({group, layers[group].size()});
+      layers[group].push_back({.number = static_cast<std::int64_t>(l), .spec = layer});
+      bytes_per_row +=
+          layer.num_kv_heads * (layers[group].back().key_bytes() + layers[group].back().value_bytes());
+      if (const auto* ring = std::get_if<Ring>(&layer.store))
+        most_pending = std::min(most_pending, ring->slack);
+    }
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      BlockLayout layout = BlockLayout::of(std::move(layers[g]), rows_of_block(groups[g].store));
+      layout.reused = std::holds_alternative<Paged>(groups[g].store);
+      groups[g].layout = std::make_shared<const BlockLayout>(std::move(layout));
+    }
+    pool = std::make_shared<Pool>(options.limit_bytes, options.prefix_bytes);
+  }
+  ~Impl() { pool->drop_prefixes(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  bool finds_prefixes() const {
+    return groups.size() == 1 && std::holds_alternative<Paged>(groups.front().store);
+  }
+
+  KvCacheOptions options;
+  std::vector<Group> groups;
+  std::vector<Place> places;
+  std::shared_ptr<Pool> pool;
+  std::int64_t bytes_per_row = 0, most_pending = most_rows;
+};
+
+struct Sequence::State {
+  std::shared_ptr<KvCache::Impl> cache;
+  std::vector<std::unique_ptr<Rows>> groups;
+  std::vector<std::int64_t> pending;  // by layer
+  std::int64_t length = 0, reserved = 0;
+  cache::SharedVector<std::int32_t, 4096> ids;
+  std::uint64_t root = 0;  // of the chain of known pages
+
+  void drop_pending() noexcept {
+    std::fill(pending.begin(), pending.end(), 0);
+    reserved = 0;
+  }
+};
+
+Sequence::Sequence() noexcept = default;
+Sequence::Sequence(Sequence&&) noexcept = default;
+Sequence& Sequence::operator=(Sequence&&) noexcept = default;
+Sequence::~Sequence() = default;
+Sequence::Sequence(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+
+KvCache::KvCache(KvCacheOptions options) : impl_(std::make_shared<Impl>(std::move(options))) {}
+
+const KvCacheOptions& KvCache::options() const noexcept {
+  return impl_->options;
+}
+std::int64_t KvCache::layer_count() const noexcept {
+  return static_cast<std::int64_t>(impl_->options.layers.size());
+}
+std::int64_t KvCache::bytes_per_row() const noexcept {
+  return impl_->bytes_per_row;
+}
+
+Sequence::State& KvCache::state_of(const char* function, const Sequence& sequence) const {
+  if (!sequence.state_)
+    refuse(function, "sequence", "a sequence of this cache",
+           "an empty handle: it was released or moved from");
+  if (sequence.state_->cache != impl_)
+    refuse(function, "sequence", "a sequence of this cache", "a sequence of another cache");
+  return *sequence.state_;
+}
+
+Sequence KvCache::start() {
+  auto state = std::make_unique<Sequence::State>();
+  state->cache = impl_;
+  state->pending.resize(impl_->places.size());
+  for (const Impl::Group& group : impl_->groups)
+    state->groups.push_back(std::holds_alternative<Paged>(group.store)
+                                ? cache::start_paged(impl_->pool, group.layout)
+                                : cache::start_buffer(impl_->pool, group.layout, group.store));
+  return Sequence(std::move(state));
+}
+
+Sequence KvCache::start(std::span<const std::int32_t> ids, std::uint64_t salt) {
+  Sequence sequence = start();
+  if (!impl_->finds_prefixes()) return sequence;
+  Sequence::State& state = *sequence.state_;
+  state.root = impl_->pool->root_of(salt);
+  const auto page = static_cast<std::size_t>(impl_->groups.front().layout->rows);
+  for (std::size_t begin = 0; begin + page < ids.size(); begin += page) {
+    const auto own = ids.subspan(begin, page);
+    if (!state.groups.front()->take_known(state.root, own)) break;
+    for (const std::int32_t id : own) state.ids.push_back(id);
+    state.length += static_cast<std::int64_t>(page);
+  }
+  return sequence;
+}
+
+std::int64_t KvCache::find_prefix(std::span<const std::int32_t> ids, std::uint64_t salt) const {
+  KvCache same(*this);
+  return length(same.start(ids, salt));
+}
+
+Sequence KvCache::fork(const Sequence& from) {
+  const Sequence::State& source = state_of("fork", from);
+  auto state = std::make_unique<Sequence::State>();
+  state->cache = impl_;
+  state->pending.resize(source.pending.size());
+  for (const auto& rows : source.groups) state->groups.push_back(rows->fork());
+  state->length = source.length;
+  state->ids = source.ids;
+  state->root = source.root;
+  return Sequence(std::move(state));
+}
+
+void KvCache::release(Sequence& sequence) {
+  state_of("release", sequence);
+  sequence.state_.reset();
+}
+
+std::int64_t KvCache::length(const Sequence& sequence) const {
+  return state_of("length", sequence).length;
+}
+
+namespace {
+
+std::size_t checked_layer(const char* function, std::int64_t layer, std::size_t count) {
+  if (layer < 0 || layer >= static_cast<std::int64_t>(count))
+    refuse(function, "layer", "a number from 0 to " + std::to_string(count - 1), std::to_string(layer));
+  return static_cast<std::size_t>(layer);
+}
+
+}  // namespace
+
+std::int64_t KvCache::pending(std::int64_t layer, const Sequence& sequence) const {
+  const Sequence::State& state = state_of("pending", sequence);
+  return state.pending[checked_layer("pending", layer, state.pending.size())];
+}
+
+std::vector<std::int32_t> KvCache::ids(const Sequence& sequence) const {
+  const Sequence::State& state = state_of("ids", sequence);
+  std::vector<std::int32_t> ids;
+  ids.reserve(static_cast<std::size_t>(state.ids.size()));
+  for (std::int64_t n = 0; n < state.ids.size(); ++n) ids.push_back(state.ids[n]);
+  return ids;
+}
+
+void KvCache::reserve(Sequence& sequence, std::int64_t rows) {
+  Sequence::State& state = state_of("reserve", sequence);
+  if (rows < 0 || rows > most_rows - state.length)
+    refuse(
+        "reserve", "rows",
+        "a number from 0 to " + std::to_string(most_rows - state.length) + ", which makes 2^30 rows in all",
+        std::to_string(rows));
+  if (rows > impl_->most_pending)
+    refuse("reserve", "rows",
+           "at most the slack of the Ring, " + std::to_string(impl_->most_pending) +
+               ": more rows would overwrite the window of the first of them",
+           std::to_string(rows));
+  std::int64_t bytes = 0;
+  for (const auto& group : state.groups) bytes += group->bytes_for(state.length, rows);
+  if (bytes > 0) impl_->pool->expect_room(bytes);
+  // Another thread may still take the room between here and make_room, which then throws for a later group.
+  // Room that an earlier group has made is no change that a caller can see.
+  for (const auto& group : state.groups) group->make_room(state.length, rows);
+  state.drop_pending();
+  state.reserved = rows;
+}
+
+void KvCache::append(std::int64_t layer, Sequence& sequence, ConstTensorView key, ConstTensorView value) {
+  Sequence::State& state = state_of("append", sequence);
+  const std::size_t number = checked_layer("append", layer, state.pending.size());
+  const CacheLayer& spec = impl_->options.layers[number];
+  check_rows("key", key, spec.num_kv_heads, -1, spec.head_dim, spec.dtype);
+  const std::int64_t rows = key.size(2);
+  if (spec.values == CacheValues::own) {
+    check_rows("value", value, spec.num_kv_heads, rows, spec.value_dim, spec.dtype);
+  } else if (value) {
+    refuse("append", "value",
+           spec.values == CacheValues::none ? "nothing: the layer has no values"
+                                            : "nothing: the values are the first elements of the keys",
+           described(value));
+  }
+  std::int64_t& pending = state.pending[number];
+  if (rows > state.reserved - pending)
+    refuse("append", "key",
+           "at most " + std::to_string(state.reserved - pending) + " rows, as " +
+               std::to_string(state.reserved) + " were reserved and " + std::to_string(pending) +
+               " of them are written",
+           std::to_string(rows));
+  const Impl::Place& place = impl_->places[number];
+  Rows& group = *state.groups[place.group];
+  for (std::int64_t row = 0; row < rows;) {
+    const Slots slots = group.slots(state.length + pending + row, rows - row);
+    const BlockLayout::Layer& at = group.layout().layers[place.index];
+    write_rows(key, row, slots, group.layout().rows, at.key_offset, spec.dtype);
+    if (spec.values == CacheValues::own)
+      write_rows(value, row, slots, group.layout().rows, at.value_offset, spec.dtype);
+    row += slots.count;
+  }
+  pending += rows;
+}
+
+KeyValueView KvCache::view(std::int64_t layer, const Sequence& sequence) const {
+  const Sequence::State& state = state_of("view", sequence);
+  const std::size_t number = checked_layer("view", layer, state.pending.size());
+  const Impl::Place& place = impl_->places[number];
+  const CacheLayer& spec = impl_->options.layers[number];
+  const Rows& rows = *state.groups[place.group];
+  KeyValueView view;
+  view.length = state.length + state.pending[number];
+  view.num_kv_heads = spec.num_kv_heads;
+  view.head_dim = view.key_row_stride = spec.head_dim;
+  view.value_dim = spec.value_dim;
+  view.dtype = spec.dtype;
+  view.key_head_stride = rows.layout().rows * spec.head_dim;
+  view.value_row_stride = spec.values == CacheValues::own ? spec.value_dim : spec.head_dim;
+  view.value_head_stride = rows.layout().rows * view.value_row_stride;
+  rows.runs(place.index, view.length, view.runs);
+  view.owner = rows.owner();
+  return view;
+}
+
+namespace {
+
+// Pages that became full when the sequence grew from `from` to `to` rows, all of which have ids.
+void make_pages_known(Sequence::State& state, std::int64_t from, std::int64_t to) {
+  Rows& pages = *state.groups.front();
+  const std::int64_t page = pages.layout().rows;
+  std::vector<std::int32_t> own(static_cast<std::size_t>(page));
+  for (std::int64_t n = from / page; n < to / page; ++n) {
+    for (std::int64_t k = 0; k < page; ++k) own[static_cast<std::size_t>(k)] = state.ids[n * page + k];
+    pages.make_known(n, state.root, own);
+  }
+}
+
+}  // namespace
+
+void KvCache::commit(Sequence& sequence, std::span<const std::int32_t> ids) {
+  Sequence::State& state = state_of("commit", sequence);
+  const std::int64_t rows = state.pending.front();
+  for (std::size_t l = 1; l < state.pending.size(); ++l) {
+    if (state.pending[l] != rows)
+      refuse("commit", "sequence",
+             "as many pending rows in every layer as in layer 0, " + std::to_string(rows),
+             std::to_string(state.pending[l]) + " in layer " + std::to_string(l));
+  }
+  if (!ids.empty() && static_cast<std::int64_t>(ids.size()) != rows)
+    refuse("commit", "ids", "one id for each of the " + std::to_string(rows) + " pending rows, or none",
+           std::to_string(ids.size()));
+  const std::int64_t from = state.length, to = from + rows;
+  try {
+    if (state.ids.size() == from) {
+      for (const std::int32_t id : ids) state.ids.push_back(id);
+    }
+    if (state.root != 0 && state.ids.size() == to) make_pages_known(state, from, to);
+  } catch (...) {
+    state.ids.shrink(from);
+    throw;
+  }
+  state.length = to;
+  state.drop_pending();
+}
+
+void KvCache::rollback(Sequence& sequence) {
+  state_of("rollback", sequence).drop_pending();
+}
+
+void KvCache::truncate(Sequence& sequence, std::int64_t length) {
+  Sequence::State& state = state_of("truncate", sequence);
+  if (length < 0 || length > state.length)
+    refuse("truncate", "length",
+           "a number from 0 to the length of the sequence, " + std::to_string(state.length),
+           std::to_string(length));
+  for (const auto& group : state.groups) {
+    if (!group->can_truncate(length))
+      refuse("truncate", "length",
+             "a length whose window the Ring still has, at most its slack back from " +
+                 std::to_string(state.length) + ", or that of a checkpoint",
+             std::to_string(length));
+  }
+  // Of copies, so that nothing has changed where memory runs out.
+  std::vector<std::unique_ptr<Rows>> groups;
+  for (const auto& group : state.groups) {
+    groups.push_back(group->fork());
+    groups.back()->truncate(length);
+  }
+  auto ids = state.ids;
+  ids.shrink(length);
+  state.groups = std::move(groups);
+  state.ids = std::move(ids);
+  state.length = length;
+  state.drop_pending();
+}
+
+void KvCache::checkpoint(Sequence& sequence) {
+  Sequence::State& state = state_of("checkpoint", sequence);
+  for (const auto& group : state.groups) group->checkpoint(state.length);
+}
+
+void KvCache::keep(Sequence& sequence, std::span<const std::int64_t> path) {
+  Sequence::State& state = state_of("keep", sequence);
+  const std::int64_t pending = state.pending.front();
+  for (std::size_t l = 1; l < state.pending.size(); ++l) {
+    if (state.pending[l] != pending)
+      refuse("keep", "sequence",
+             "as many pending rows in every layer as in layer 0, " + std::to_string(pending),
+             std::to_string(state.pending[l]) + " in layer " + std::to_string(l));
+  }
+  for (std::size_t n = 0; n < path.size(); ++n) {
+    const std::int64_t least = n == 0 ? 0 : path[n - 1] + 1;
+    if (path[n] < least || path[n] >= pending)
+      refuse("keep", "path[" + std::to_string(n) + "]",
+             "an index from " + std::to_string(least) + " to " + std::to_string(pending - 1) +
+                 ", of a pending row behind the one before it",
+             std::to_string(path[n]));
+  }
+  for (const auto& group : state.groups) {
+    const BlockLayout& layout = group->layout();
+    for (std::size_t n = 0; n < path.size(); ++n) {
+      const auto to = static_cast<std::int64_t>(n);
+      if (path[n] == to) continue;
+      const Slots source = group->slots(state.length + path[n], 1),
+                  target = group->slots(state.length + to, 1);
+      layout.copy_rows(source.block, source.slot, 1, layout, target.block, target.slot);
+    }
+  }
+  std::fill(state.pending.begin(), state.pending.end(), static_cast<std::int64_t>(path.size()));
+}
+
+void KvCache::permute(std::span<Sequence> sequences, std::span<const std::int64_t> from) {
+  if (from.size() != sequences.size())
+    refuse("permute", "from", "one index for each of the " + std::to_string(sequences.size()) + " sequences",
+           std::to_string(from.size()));
+  for (const Sequence& sequence : sequences) state_of("permute", sequence);
+  std::vector<std::int64_t> uses(sequences.size());
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (from[i] < 0 || from[i] >= static_cast<std::int64_t>(from.size()))
+      refuse("permute", "from[" + std::to_string(i) + "]",
+             "an index from 0 to " + std::to_string(from.size() - 1), std::to_string(from[i]));
+    ++uses[static_cast<std::size_t>(from[i])];
+  }
+  // The last use of a sequence moves it; those before are forks.
+  std::vector<Sequence> result(sequences.size());
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const auto source = static_cast<std::size_t>(from[i]);
+    if (--uses[source] > 0) result[i] = fork(sequences[source]);
+  }
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (result[i]) continue;
+    result[i] = std::move(sequences[static_cast<std::size_t>(from[i])]);
+    result[i].state_->drop_pending();
+  }
+  std::move(result.begin(), result.end(), sequences.begin());
+}
+
+CacheBytes KvCache::bytes() const {
+  const Pool::Bytes bytes = impl_->pool->bytes();
+  return {.used = bytes.used, .prefixes = bytes.prefixes, .free = bytes.free};
+}
+
+KvCache::SequenceBytes KvCache::bytes(const Sequence& sequence) const {
+  SequenceBytes bytes;
+  for (const auto& group : state_of("bytes", sequence).groups) {
+    group->for_blocks([&](const cache::Block& block, bool own) {
+      bytes.used += block.bytes;
+      if (!own) bytes.shared += block.bytes;
+    });
+  }
+  return bytes;
+}
+
+}  // namespace fovea

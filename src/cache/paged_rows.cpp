@@ -1,0 +1,102 @@
+// Rows in pages: position p is slot p mod page_size of page p / page_size.
+#include <algorithm>
+
+#include "cache/rows.h"
+
+namespace fovea::cache {
+namespace {
+
+// 64 pages a node: the first append after a fork copies at most so many references to pages.
+using Pages = SharedVector<Ref<Block>, 64>;
+
+class PagedRows final : public Rows {
+ public:
+  PagedRows(std::shared_ptr<Pool> pool, std::shared_ptr<const BlockLayout> layout)
+      : Rows(std::move(pool), std::move(layout)) {}
+
+  std::unique_ptr<Rows> fork() const override { return std::make_unique<PagedRows>(*this); }
+
+  std::int64_t bytes_for(std::int64_t length, std::int64_t rows) const override {
+    if (has_room(length, rows)) return 0;
+    const std::int64_t copied = rows > 0 && shares_last_page(length) ? 1 : 0;
+    return (pages_of(length + rows) - pages_of(length) + copied) * layout_->bytes;
+  }
+
+  void make_room(std::int64_t length, std::int64_t rows) override {
+    if (has_room(length, rows)) return;
+    const bool copies = rows > 0 && shares_last_page(length);
+    Pages pages = pages_;  // so that nothing has changed where a page cannot be taken
+    pages.shrink(pages_of(length));
+    if (copies) {
+      const std::int64_t last = length / page();
+      Ref<Block> copy = pool_->take(layout_);
+      layout_->copy_rows(pages[last]->data, 0, length % page(), *layout_, copy->data, 0);
+      pages.own(last) = std::move(copy);
+    }
+    while (pages.size() < pages_of(length + rows)) pages.push_back(pool_->take(layout_));
+    pages_ = std::move(pages);
+  }
+
+  Slots slots(std::int64_t position, std::int64_t count) override {
+    const std::int64_t slot = position % page();
+    return {pages_[position / page()]->data, slot, std::min(count, page() - slot)};
+  }
+
+  void runs(std::size_t index, std::int64_t length, std::vector<KeyValueRun>& to) const override {
+    const BlockLayout::Layer& layer = layout_->layers[index];
+    to.reserve(to.size() + static_cast<std::size_t>(pages_of(length)));
+    for (std::int64_t begin = 0; begin < length; begin += page()) {
+      const std::byte* data = pages_[begin / page()]->data;
+      to.push_back({begin, std::min(page(), length - begin), data + layer.key_offset,
+                    layer.spec.value_dim > 0 ? data + layer.value_offset : nullptr});
+    }
+  }
+  std::shared_ptr<const void> owner() const override { return std::make_shared<const Pages>(pages_); }
+
+  bool can_truncate(std::int64_t) const override { return true; }
+  void truncate(std::int64_t length) override { pages_.shrink(pages_of(length)); }
+  void checkpoint(std::int64_t) override {}
+  void for_blocks(const std::function<void(const Block&, bool)>& visit) const override {
+    for (std::int64_t n = 0; n < pages_.size(); ++n)
+      visit(*pages_[n], pages_.is_own(n) && pages_[n].unique());
+  }
+
+  void make_known(std::int64_t number, std::uint64_t root, std::span<const std::int32_t> ids) override {
+    const std::uint64_t parent = number == 0 ? root : pages_[number - 1]->chain;
+    if (parent != 0) pool_->make_known(*pages_[number], parent, ids);
+  }
+  bool take_known(std::uint64_t root, std::span<const std::int32_t> ids) override {
+    Ref<Block> page = pool_->find(pages_.size() == 0 ? root : pages_[pages_.size() - 1]->chain, ids);
+    if (!page) return false;
+    pages_.push_back(std::move(page));
+    return true;
+  }
+
+ private:
+  std::int64_t page() const { return layout_->rows; }
+  std::int64_t pages_of(std::int64_t rows) const { return (rows + page() - 1) / page(); }
+  // Whether this sequence alone holds the page, on every level. A page that can be found is never written.
+  bool is_own(std::int64_t number) const {
+    return pages_.is_own(number) && pages_[number].unique() && pages_[number]->chain == 0;
+  }
+  bool shares_last_page(std::int64_t length) const {
+    return length % page() != 0 && !is_own(length / page());
+  }
+  bool has_room(std::int64_t length, std::int64_t rows) const {
+    if (pages_.size() != pages_of(length + rows)) return false;
+    for (std::int64_t n = length / page(); n < pages_.size(); ++n) {
+      if (!is_own(n)) return false;
+    }
+    return true;
+  }
+
+  Pages pages_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rows> start_paged(std::shared_ptr<Pool> pool, std::shared_ptr<const BlockLayout> layout) {
+  return std::make_unique<PagedRows>(std::move(pool), std::move(layout));
+}
+
+}  // namespace fovea::cache

@@ -1,0 +1,62 @@
+// The rows of one sequence in the layers that share a store: which block and slot holds each position.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cache/blocks.h"
+
+namespace fovea::cache {
+
+/// Rows to be written: `count` slots side by side in `block` from `slot` on.
+struct Slots {
+  std::byte* block = nullptr;
+  std::int64_t slot = 0, count = 0;
+};
+
+/// Abstract over stores. Positions below `length`, which the caller keeps, hold rows; those behind are room.
+class Rows {
+ public:
+  virtual ~Rows() = default;
+  /// Shares all blocks with this; who writes first copies.
+  virtual std::unique_ptr<Rows> fork() const = 0;
+  /// Bytes of the blocks that make_room(length, rows) takes.
+  virtual std::int64_t bytes_for(std::int64_t length, std::int64_t rows) const = 0;
+  /// Makes the slots of positions [length, length + rows) writable and this sequence's own. If it throws
+  /// (CacheFull, bad_alloc), nothing has changed.
+  virtual void make_room(std::int64_t length, std::int64_t rows) = 0;
+  /// Slots from `position` on, at most `count`; after make_room.
+  virtual Slots slots(std::int64_t position, std::int64_t count) = 0;
+  /// Rows [0, length) of the layer at `index` in the layout.
+  virtual void runs(std::size_t index, std::int64_t length, std::vector<KeyValueRun>& to) const = 0;
+  /// What keeps the blocks of runs alive.
+  virtual std::shared_ptr<const void> owner() const = 0;
+  /// Whether truncate(length) leaves every row that a query at position `length` may see.
+  virtual bool can_truncate(std::int64_t length) const = 0;
+  virtual void truncate(std::int64_t length) = 0;
+  virtual void checkpoint(std::int64_t length) = 0;
+  /// Pages alone: lets page `number`, which is full, be found by its ids; `root` is the chain before page 0.
+  virtual void make_known(std::int64_t, std::uint64_t, std::span<const std::int32_t>) {}
+  /// Pages alone: appends the page that has these ids behind the last one, if there is one.
+  virtual bool take_known(std::uint64_t, std::span<const std::int32_t>) { return false; }
+  const BlockLayout& layout() const { return *layout_; }
+  /// Calls visit(block, own) for every block; `own`: no other sequence and no view holds it.
+  virtual void for_blocks(const std::function<void(const Block&, bool)>& visit) const = 0;
+
+ protected:
+  Rows(std::shared_ptr<Pool> pool, std::shared_ptr<const BlockLayout> layout)
+      : pool_(std::move(pool)), layout_(std::move(layout)) {}
+  Rows(const Rows&) = default;
+  std::shared_ptr<Pool> pool_;
+  std::shared_ptr<const BlockLayout> layout_;
+};
+
+std::unique_ptr<Rows> start_paged(std::shared_ptr<Pool> pool, std::shared_ptr<const BlockLayout> layout);
+/// Of Contiguous and Ring: one block a sequence.
+std::unique_ptr<Rows> start_buffer(std::shared_ptr<Pool> pool, std::shared_ptr<const BlockLayout> layout,
+                                   const CacheStore& store);
+
+}  // namespace fovea::cache
