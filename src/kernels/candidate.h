@@ -17,10 +17,11 @@ enum class Duty : std::uint8_t {
   forward,              ///< the output, the log-sum-exp
   weights,              ///< the weights of all rows, beside an output
   weights_alone,        ///< weights without an output, or of chosen rows, each of which is a query by itself
+  forward_cached,       ///< the output, the log-sum-exp, of keys and values that are in a cache
   backward,             ///< gradients of a loss of the output
   backward_of_weights,  ///< of a loss that depends on the weights too
 };
-inline constexpr std::size_t duty_count = 5;
+inline constexpr std::size_t duty_count = 6;
 constexpr bool is_backward(Duty duty) {
   return duty >= Duty::backward;
 }
@@ -74,7 +75,8 @@ struct Candidate {
   QueryCounts (*best_for)(const Request&) = nullptr;
   /// What forward reads of 16-bit operands as they are stored; null: nothing.
   Stored (*stored)(const Request&) = nullptr;
-  bool whole_rows = false;  ///< it works by whole rows, so Problem::whole_row is to be set
+  bool reads_cache = false;  ///< forward reads Problem::cached; for the others rows are gathered
+  bool whole_rows = false;   ///< it works by whole rows, so Problem::whole_row is to be set
   /// A block of queries, for which the mask is asked at once (0: all of a call), and a tile of keys.
   std::int64_t block_queries = 0, tile_keys = 0;
   Code<float> f32 = {};

@@ -10,6 +10,7 @@
 #include "fovea/attention/mask.h"
 #include "fovea/attention/normalizer.h"
 #include "fovea/attention/precision.h"
+#include "fovea/cache/view.h"
 #include "fovea/core/dtype.h"
 #include "fovea/core/executor.h"
 #include "kernels/mods.h"
@@ -26,6 +27,14 @@ struct Operand {
   auto* row(std::int64_t b, std::int64_t h, std::int64_t r) const {
     return data + b * batch_stride + h * head_stride + r * row_stride;
   }
+};
+
+/// Keys and values of one sequence in a cache: runs in ascending order of position. Strides in elements, as in
+/// KeyValueView.
+struct CachedRows {
+  const KeyValueRun* runs = nullptr;  ///< null: keys and values are operands
+  std::int64_t count = 0;
+  std::int64_t key_row_stride = 0, key_head_stride = 0, value_row_stride = 0, value_head_stride = 0;
 };
 
 /// What of a 16-bit problem a kernel reads as it is stored; the rest is widened for it.
@@ -48,6 +57,12 @@ struct Problem {
   /// Stored::all query.data too.
   Operand<const std::uint16_t*> stored_query, stored_key, stored_value;
   DType stored = DType::f32;
+  /// In the place of key and value, or of stored_key and stored_value, for candidates that read a cache in
+  /// place. The batch is then 1. Rows that are missing are hidden by the mask.
+  CachedRows cached;
+  /// What a row gives depends on its sequence alone: on no other query of the call, no other entry, no sizes of
+  /// the batch, and not on where rows lie. So tiles and chunks of keys are cut at fixed positions.
+  bool by_position = false;
   DType operands = DType::f32;  ///< what query, key and value hold, widened or not
   Precision precision = Precision::full;
   const T* additive_vector = nullptr;  ///< v [score_dim]; W q + b and U k are already in query and key

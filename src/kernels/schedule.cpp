@@ -8,15 +8,18 @@
 namespace fovea::kernels {
 
 void BlockSchedule::build(const Mask& mask, const QueryBlock& block, std::int64_t tile,
-                          std::int64_t key_begin, std::int64_t key_end) {
+                          std::int64_t key_begin, std::int64_t key_end, Pieces pieces) {
   throw_if_cancelled();
   pieces_.clear();
   const BlockSpans spans = mask.node().spans(block);
   bool partial = false;
   for (const KeySpan& span : spans.some) {
     const std::int64_t end = std::min(span.end, key_end);
-    for (std::int64_t begin = std::max(span.begin, key_begin); begin < end;) {
-      const std::int64_t stop = std::min(end, (begin / tile + 1) * tile);
+    std::int64_t begin = std::max(span.begin, key_begin);
+    // A tile that the span before it has begun is there already.
+    if (pieces == Pieces::tiles) begin = std::max({begin / tile * tile, key_begin, pieces_.empty() ? 0 : pieces_.back().end});
+    while (begin < end) {
+      const std::int64_t stop = std::min(pieces == Pieces::tiles ? key_end : end, (begin / tile + 1) * tile);
       const bool full = classify(spans, begin, stop) == TileClass::full;
       pieces_.push_back({begin, stop, full});
       partial = partial || !full;

@@ -26,8 +26,11 @@ class BlockSchedule {
  public:
   /// Rows are `row_begin`.. of the call; `block` has their positions. Tiles are [n·tile, (n+1)·tile). Keys
   /// outside [key_begin, key_end) are left out.
+  /// `pieces`: those of Pieces::tiles begin and end where tiles do, so that they are the same whatever block a
+  /// query is in.
+  enum class Pieces : std::uint8_t { seen, tiles };
   void build(const Mask& mask, const QueryBlock& block, std::int64_t tile, std::int64_t key_begin,
-             std::int64_t key_end);
+             std::int64_t key_end, Pieces pieces = Pieces::seen);
 
   // Defined in the .cpp, like everything here that the per-ISA code calls.
   const Piece* pieces() const;

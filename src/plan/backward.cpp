@@ -314,6 +314,9 @@ std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads, Los
 void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionLoss& loss,
                      const AttentionGradients& gradients, const CallResources& resources) {
   const AttentionPlan::Impl& impl = plan.impl();
+  if (!inputs.cache.empty())
+    throw InvalidArgument(function, "cache", "nothing: gradients are those of key and value as tensors",
+                          std::to_string(inputs.cache.size()) + " views");
   const Call call = call_of(function, impl, inputs, &gradients);
   const CallSizes sizes = check_inputs(function, impl, call);
   check_backward(impl, result_sizes(inputs, sizes), call, loss, gradients);

@@ -22,7 +22,8 @@ Runs runs_of(const AttentionPlan::Impl& plan, const AttentionOutputs& outputs, c
   using kernels::Duty;
   const auto step = [&plan](Duty duty, std::int64_t queries) { return &plan.choice.rule(duty).of(queries); };
   Runs runs;
-  if (outputs.output) runs.forward = step(Duty::forward, sizes.query_len);
+  if (outputs.output)
+    runs.forward = step(sizes.cached ? Duty::forward_cached : Duty::forward, sizes.query_len);
   if (!outputs.weights) return runs;
   const bool chosen = !outputs.weight_rows.empty();
   runs.weights = chosen           ? step(Duty::weights_alone, 1)
@@ -32,6 +33,11 @@ Runs runs_of(const AttentionPlan::Impl& plan, const AttentionOutputs& outputs, c
       (runs.forward->candidate->whole_rows || runs.forward->candidate == runs.weights->candidate))
     runs.weights = nullptr;
   return runs;
+}
+
+CacheReading reading_of(std::initializer_list<const Step*> runs) {
+  const auto gathers = [](const Step* run) { return run && !run->candidate->reads_cache; };
+  return std::any_of(runs.begin(), runs.end(), gathers) ? CacheReading::gathered : CacheReading::in_place;
 }
 
 // Weights come from candidates that take f32.
@@ -44,7 +50,8 @@ template <class T>
 std::size_t forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
                           std::initializer_list<const Step*> runs, kernels::Stored stored) {
   Carver counting;
-  auto prepared = prepare<T>(plan, {.inputs = {}}, sizes, counting, nullptr, stored);
+  auto prepared =
+      prepare<T>(plan, {.inputs = {}}, sizes, counting, nullptr, stored, nullptr, reading_of(runs));
   if (plan.dtype != plan.compute_dtype() && stored != kernels::Stored::all)
     counting.take<T>(sizes.batch * plan.shape.num_query_heads * sizes.query_len * plan.shape.value_dim);
   std::size_t most = 0;
@@ -76,7 +83,8 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutpu
   Carver carver(memory);
   const kernels::Stored stored = stored_of(runs, outputs);
   auto prepared =
-      prepare<T>(plan, call, sizes, carver, &executor, stored, outputs.output ? nullptr : &outputs);
+      prepare<T>(plan, call, sizes, carver, &executor, stored, outputs.output ? nullptr : &outputs,
+                 reading_of({runs.forward, runs.weights}));
   kernels::ForwardOutputs<T> out;
   const bool narrowed =
       outputs.output && plan.dtype != plan.compute_dtype() && stored != kernels::Stored::all;
@@ -153,7 +161,7 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
 bool may_have(const AttentionOutputs* outputs, kernels::Duty duty) {
   using kernels::Duty;
   if (!outputs) return true;
-  if (duty == Duty::forward) return bool(outputs->output);
+  if (duty == Duty::forward || duty == Duty::forward_cached) return bool(outputs->output);
   const bool alone = !outputs->output || !outputs->weight_rows.empty();
   return outputs->weights && alone == (duty == Duty::weights_alone);
 }
@@ -178,7 +186,8 @@ std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes&
   using kernels::Duty;
   using kernels::Stored;
   std::size_t bytes = 0;
-  for (const Duty duty : {Duty::forward, Duty::weights, Duty::weights_alone}) {
+  for (const Duty duty :
+       {most.cached ? Duty::forward_cached : Duty::forward, Duty::weights, Duty::weights_alone}) {
     if (!may_have(outputs, duty)) continue;
     for (const Step& step : plan.choice.rule(duty).steps()) {
       // Chosen rows are weights of one query each, however many queries there are.
@@ -188,7 +197,7 @@ std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes&
         // Weights come from candidates that take f32.
         if (outputs && stored != (outputs->weights ? Stored::none : step.stored)) continue;
         bytes =
-            std::max(bytes, bytes_of(plan, {most.batch, queries, most.key_len}, threads, {&step}, stored));
+            std::max(bytes, bytes_of(plan, {most.batch, queries, most.key_len, most.cached}, threads, {&step}, stored));
       }
       if (step.last >= most.query_len && duty != Duty::weights_alone) break;
     }
@@ -207,7 +216,7 @@ std::size_t workspace_bytes(const AttentionPlan& plan, int threads) {
   const AttentionPlan::Impl& impl = plan.impl();
   const AttentionShape& s = impl.shape;
   return std::max(most_forward_bytes(impl, {s.batch, s.query_len, s.key_len}, threads, nullptr),
-                  packed_bytes(impl, threads));
+                  std::max(packed_bytes(impl, threads, false), packed_bytes(impl, threads, true)));
 }
 
 void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,

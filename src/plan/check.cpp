@@ -80,6 +80,7 @@ namespace {
 // them.
 CallSizes sizes_of(const AttentionPlan::Impl& plan, const Call& call) {
   const AttentionInputs& inputs = call.inputs;
+  if (!inputs.cache.empty()) return {inputs.query.size(0), inputs.query.size(2), 0, true};
   const int rows = plan.score().key_rows;
   const std::int64_t keys = rows < 0                          ? inputs.key.size(2)
                             : plan.shape.value_dim > 0        ? inputs.value.size(2)
@@ -151,35 +152,39 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
   const auto none = [&](const ConstTensorView& view, const char* argument, const char* why) {
     if (view) throw InvalidArgument(function, argument, why, described(view));
   };
+  const bool cached = !inputs.cache.empty();
   four(inputs.query, "query");
-  if (!keyless) four(inputs.key, "key");
-  if (s.value_dim > 0) four(inputs.value, "value");
+  if (!keyless && !cached) four(inputs.key, "key");
+  if (s.value_dim > 0 && !cached) four(inputs.value, "value");
   const CallSizes given = sizes_of(plan, call);
   const CallSizes sizes =
-      PackedBatch(inputs) ? check_packed(function, plan, inputs, given, !keyless || s.value_dim > 0) : given;
+      cached                ? check_cache(function, plan, inputs, given)
+      : PackedBatch(inputs) ? check_packed(function, plan, inputs, given, !keyless || s.value_dim > 0)
+                            : given;
   check_capacity(function, "query", sizes.batch, s.batch, "a batch");
   check_capacity(function, "query", sizes.query_len, s.query_len, "a query_len");
   check_capacity(function, "key", sizes.key_len, s.key_len, "a key_len");
   check_view(function, "query", inputs.query, plan.dtype,
              {given.batch, s.num_query_heads, given.query_len, s.head_dim});
-  if (keyless)
-    none(inputs.key, "key", "nothing: this score reads no keys");
+  if (cached || keyless)
+    none(inputs.key, "key", cached ? "nothing beside cache" : "nothing: this score reads no keys");
   else
     check_view(function, "key", inputs.key, plan.dtype,
                {given.batch, s.num_kv_heads, given.key_len, s.key_dim});
-  if (s.value_dim > 0)
+  if (cached || s.value_dim == 0)
+    none(inputs.value, "value", cached ? "nothing beside cache" : "nothing: the plan has no values (value_dim 0)");
+  else
     check_view(function, "value", inputs.value, plan.dtype,
                {given.batch, s.num_kv_heads, given.key_len, s.value_dim});
-  else
-    none(inputs.value, "value", "nothing: the plan has no values (value_dim 0)");
   check_arguments(function, plan, sizes, call);
   if (plan.spec.mask.node().needs_key_lengths()) check_key_lengths(function, inputs, sizes);
   check_offsets(function, inputs, sizes.batch);
+  if (cached) check_kept(function, plan, inputs);
   return sizes;
 }
 
 CallSizes result_sizes(const AttentionInputs& inputs, const CallSizes& sizes) {
-  return PackedBatch(inputs) ? CallSizes{1, inputs.query_starts.back(), sizes.key_len} : sizes;
+  return inputs.query_starts.empty() ? sizes : CallSizes{1, inputs.query_starts.back(), sizes.key_len};
 }
 
 ArgumentSizes argument_sizes(const AttentionPlan::Impl& plan, const CallSizes& sizes) {
@@ -228,7 +233,8 @@ Shape weights_shape(const AttentionPlan::Impl& plan, const CallSizes& sizes,
 void check_all_rows(const char* function, const AttentionInputs& inputs,
                     std::span<const std::int64_t> weight_rows) {
   if (!weight_rows.empty() && PackedBatch(inputs))
-    throw InvalidArgument(function, "weight_rows", "none: of a packed batch weights are those of all rows",
+    throw InvalidArgument(function, "weight_rows",
+                          "none: of a packed batch, and of keys in a cache, weights are those of all rows",
                           std::to_string(weight_rows.size()) + " rows");
 }
 

@@ -122,6 +122,7 @@ inline Call call_of(const char* function, const AttentionPlan::Impl& plan, const
 /// Sizes of one call, at most those of the plan. Of a packed batch: its entries, the most rows of one.
 struct CallSizes {
   std::int64_t batch = 0, query_len = 0, key_len = 0;
+  bool cached = false;  // keys and values are those of AttentionInputs::cache
 };
 
 /// The problem a kernel sees, and the operands before projection, which the parameter gradients need.
@@ -131,13 +132,16 @@ struct Prepared {
   kernels::Operand<const T*> query, key;  // widened, not projected
 };
 
+/// Whether a candidate reads the rows of a cache where they lie, or finds them gathered side by side.
+enum class CacheReading : std::uint8_t { gathered, in_place };
+
 /// Takes from `carver` what widening and projecting need. With a counting carver nothing is read or computed.
 /// `stored`: what the candidate reads of 16-bit operands as they are. `weights`: the call wants these weights
 /// and nothing else, and no more than they need is widened and projected.
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes, Carver& carver,
                     Executor* executor, kernels::Stored stored = kernels::Stored::none,
-                    const AttentionOutputs* weights = nullptr);
+                    const AttentionOutputs* weights = nullptr, CacheReading reading = CacheReading::gathered);
 
 /// Checks the inputs against the plan in O(batch). Throws InvalidArgument.
 CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, const Call& call);

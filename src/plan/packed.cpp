@@ -35,17 +35,46 @@ void check_list(const char* function, const char* argument, std::span<const std:
 
 Entry PackedBatch::operator[](std::int64_t number) const {
   const auto n = static_cast<std::size_t>(number);
-  return {number, queries_[n], keys_[n], {1, queries_[n + 1] - queries_[n], keys_[n + 1] - keys_[n]}};
+  Entry entry{.number = number};
+  if (queries_.empty()) {
+    entry.batch = number;
+    entry.sizes.query_len = query_len_;
+  } else {
+    entry.query_begin = queries_[n];
+    entry.sizes.query_len = queries_[n + 1] - queries_[n];
+  }
+  if (cache_.empty()) {
+    entry.key_begin = keys_[n];
+    entry.sizes.key_len = keys_[n + 1] - keys_[n];
+  } else {
+    entry.sizes.key_len = cache_[n].length;
+    entry.sizes.cached = true;
+  }
+  return entry;
 }
 
 CallSizes PackedBatch::sizes() const {
-  CallSizes sizes{count(), 0, 0};
+  CallSizes sizes{count(), 0, 0, !cache_.empty()};
   for (std::int64_t n = 0; n < count(); ++n) {
     const Entry entry = (*this)[n];
     sizes.query_len = std::max(sizes.query_len, entry.sizes.query_len);
     sizes.key_len = std::max(sizes.key_len, entry.sizes.key_len);
   }
   return sizes;
+}
+
+void check_query_starts(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
+                        const CallSizes& given) {
+  if (given.batch != 1)
+    throw InvalidArgument(function, "query",
+                          "a batch of 1, with the rows of all entries, beside query_starts",
+                          described(inputs.query));
+  const auto count = static_cast<std::int64_t>(inputs.query_starts.size()) - 1;
+  if (count > plan.shape.batch)
+    throw InvalidArgument(function, "query_starts",
+                          "at most the plan's batch of " + std::to_string(plan.shape.batch) + " entries",
+                          std::to_string(count));
+  check_list(function, "query_starts", inputs.query_starts, given.query_len, plan.shape.query_len);
 }
 
 CallSizes check_packed(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
@@ -58,19 +87,10 @@ CallSizes check_packed(const char* function, const AttentionPlan::Impl& plan, co
     throw InvalidArgument(function, "key_starts",
                           "as many starts as query_starts, " + std::to_string(queries.size()),
                           std::to_string(keys.size()));
-  if (given.batch != 1)
-    throw InvalidArgument(function, "query",
-                          "a batch of 1, with the rows of all entries, beside query_starts",
-                          described(inputs.query));
-  const PackedBatch batch(inputs);
-  if (batch.count() > plan.shape.batch)
-    throw InvalidArgument(function, "query_starts",
-                          "at most the plan's batch of " + std::to_string(plan.shape.batch) + " entries",
-                          std::to_string(batch.count()));
-  check_list(function, "query_starts", queries, given.query_len, plan.shape.query_len);
+  check_query_starts(function, plan, inputs, given);
   check_list(function, "key_starts", keys,
              keys_told ? std::optional<std::int64_t>(given.key_len) : std::nullopt, plan.shape.key_len);
-  return batch.sizes();
+  return PackedBatch(inputs).sizes();
 }
 
 std::int64_t longest_entry(std::span<const std::int64_t> starts) noexcept {
@@ -107,7 +127,7 @@ Sharing::Sharing(const AttentionPlan::Impl& plan, const PackedBatch& batch, int 
     if (entry.empty()) continue;
     CallSizes& most = is_small(entry) ? small_ : large_;
     most = {most.batch + 1, std::max(most.query_len, entry.sizes.query_len),
-            std::max(most.key_len, entry.sizes.key_len)};
+            std::max(most.key_len, entry.sizes.key_len), entry.sizes.cached};
   }
 }
 
@@ -134,9 +154,10 @@ EntryCall::EntryCall(const AttentionPlan::Impl& plan, const Call& packed, const 
     : entry_(entry.number) {
   const AttentionInputs& all = packed.inputs;
   const auto number = static_cast<std::size_t>(entry.number);
-  inputs_.query = rows_of_entry(all.query, entry.query_begin, entry.sizes.query_len);
-  inputs_.key = rows_of_entry(all.key, entry.key_begin, entry.sizes.key_len);
-  inputs_.value = rows_of_entry(all.value, entry.key_begin, entry.sizes.key_len);
+  inputs_.query = query_rows(all.query, entry);
+  inputs_.key = key_rows(all.key, entry);
+  inputs_.value = key_rows(all.value, entry);
+  if (!all.cache.empty()) inputs_.cache = all.cache.subspan(number, 1);
   inputs_.key_lengths = all.key_lengths;
   inputs_.query_offset =
       all.query_offsets.empty() ? all.query_offset : std::optional(all.query_offsets[number]);
@@ -168,7 +189,7 @@ std::size_t entry_bytes(const AttentionPlan::Impl& plan, const CallSizes& most, 
   const auto sums =
       static_cast<std::size_t>(plan.shape.num_query_heads * most.query_len) * size_of(plan.compute_dtype());
   return EntryCall::bytes(plan) + EntryMemory::aligned(sums) + 128 +
-         most_forward_bytes(plan, {1, most.query_len, most.key_len}, threads, outputs);
+         most_forward_bytes(plan, {1, most.query_len, most.key_len, most.cached}, threads, outputs);
 }
 
 // [1, heads, rows] ← the same, of rows side by side.
@@ -183,11 +204,10 @@ void run_entry(const AttentionPlan::Impl& plan, const Call& packed, const Attent
                const Entry& entry, Executor& executor, std::span<std::byte> memory) {
   const std::int64_t queries = entry.sizes.query_len, keys = entry.sizes.key_len;
   if (queries == 0) return;
-  AttentionOutputs own{.output = rows_of_entry(outputs.output, entry.query_begin, queries),
-                       .weight_heads = outputs.weight_heads};
-  const TensorView sums = rows_of_entry(outputs.log_sum_exp, entry.query_begin, queries);
+  AttentionOutputs own{.output = query_rows(outputs.output, entry), .weight_heads = outputs.weight_heads};
+  const TensorView sums = query_rows(outputs.log_sum_exp, entry);
   if (outputs.weights) {
-    const TensorView rows = rows_of_entry(outputs.weights, entry.query_begin, queries);
+    const TensorView rows = query_rows(outputs.weights, entry);
     clear_rows(rows.slice(3, keys, rows.size(3) - keys));
     own.weights = rows.slice(3, 0, keys);
   }
@@ -221,9 +241,9 @@ void attend_packed(const AttentionPlan::Impl& plan, const Call& call, const Atte
   });
 }
 
-std::size_t packed_bytes(const AttentionPlan::Impl& plan, int threads) {
+std::size_t packed_bytes(const AttentionPlan::Impl& plan, int threads, bool cached) {
   const AttentionShape& s = plan.shape;
-  const CallSizes most{1, s.query_len, s.key_len};
+  const CallSizes most{1, s.query_len, s.key_len, cached};
   const auto lanes = static_cast<std::size_t>(std::min<std::int64_t>(threads, s.batch));
   return EntryMemory::aligned(static_cast<std::size_t>(s.batch) * sizeof(std::int64_t)) + 64 +
          std::max(EntryMemory::aligned(entry_bytes(plan, most, threads, nullptr)),

@@ -19,23 +19,41 @@ namespace fovea {
 struct Entry {
   std::int64_t number = 0, query_begin = 0, key_begin = 0;
   CallSizes sizes{1, 0, 0};
+  std::int64_t batch = 0;  // the entry of the operands' batch that has the rows: 0 of packed rows
   bool empty() const { return sizes.query_len == 0 || sizes.key_len == 0; }
 };
 
 class PackedBatch {
  public:
   explicit PackedBatch(const AttentionInputs& inputs)
-      : queries_(inputs.query_starts), keys_(inputs.key_starts) {}
-  explicit operator bool() const { return !queries_.empty() || !keys_.empty(); }
-  std::int64_t count() const { return static_cast<std::int64_t>(queries_.size()) - 1; }
+      : queries_(inputs.query_starts),
+        keys_(inputs.key_starts),
+        cache_(inputs.cache),
+        query_len_(inputs.query.rank() == 4 ? inputs.query.size(2) : 0) {}
+  explicit operator bool() const { return !queries_.empty() || !keys_.empty() || !cache_.empty(); }
+  std::int64_t count() const {
+    return static_cast<std::int64_t>(queries_.empty() ? cache_.size() : queries_.size() - 1);
+  }
   Entry operator[](std::int64_t number) const;
   /// The number of entries, and the most rows of one.
   CallSizes sizes() const;
 
  private:
   std::span<const std::int64_t> queries_, keys_;  // of as many numbers, ascending from 0, once checked
+  std::span<const KeyValueView> cache_;           // in the place of keys_; without queries_ the batch is padded
+  std::int64_t query_len_ = 0;
 };
 
+/// Throws InvalidArgument where the views of a cache do not fit the plan and the queries of a call; returns
+/// PackedBatch::sizes. `given` has the sizes of the queries.
+CallSizes check_cache(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
+                      const CallSizes& given);
+/// Throws InvalidArgument where the mask lets a query see a position that a view lacks. The rest is checked.
+void check_kept(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs);
+
+/// Throws InvalidArgument where query_starts does not describe rows of `given`.
+void check_query_starts(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
+                        const CallSizes& given);
 /// Throws InvalidArgument where starts do not describe rows of `given`, the sizes of the views; returns
 /// PackedBatch::sizes. No key view tells how many keys there are where `keys_told` is false.
 CallSizes check_packed(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
@@ -132,8 +150,16 @@ View part_of(const ArgumentDeclaration& declaration, const View& view, const Ent
 
 /// Rows of an entry; an empty view stays empty.
 template <class View>
-View rows_of_entry(const View& view, std::int64_t begin, std::int64_t count) {
-  return is_given(view) ? view.slice(2, begin, count) : view;
+View rows_of_entry(const View& view, std::int64_t batch, std::int64_t begin, std::int64_t count) {
+  return is_given(view) ? view.slice(0, batch, 1).slice(2, begin, count) : view;
+}
+template <class View>
+View query_rows(const View& view, const Entry& entry) {
+  return rows_of_entry(view, entry.batch, entry.query_begin, entry.sizes.query_len);
+}
+template <class View>
+View key_rows(const View& view, const Entry& entry) {
+  return rows_of_entry(view, 0, entry.key_begin, entry.sizes.key_len);
 }
 
 /// One entry as a call: its views, and those of its arguments, which lie in memory from `carver`.
@@ -158,7 +184,7 @@ void attend_packed_backward(const AttentionPlan::Impl& plan, const Call& call, c
                             const AttentionGradients& gradients, const CallResources& resources);
 
 /// Bytes that serve every packed call of the plan.
-std::size_t packed_bytes(const AttentionPlan::Impl& plan, int threads);
+std::size_t packed_bytes(const AttentionPlan::Impl& plan, int threads, bool cached);
 std::size_t packed_backward_bytes(const AttentionPlan::Impl& plan, int threads, LossOf loss_of);
 
 }  // namespace fovea

@@ -145,7 +145,7 @@ struct Packed {
 // [1, heads, rows] of an entry, side by side.
 ConstTensorView gathered(const ConstTensorView& all, const Entry& entry, Carver& carver) {
   if (!all) return {};
-  const ConstTensorView rows = rows_of_entry(all, entry.query_begin, entry.sizes.query_len);
+  const ConstTensorView rows = query_rows(all, entry);
   const auto size = static_cast<std::int64_t>(size_of(rows.dtype())), width = rows.size(2) * size;
   std::byte* to = carver.take<std::byte>(rows.size(1) * width);
   for (std::int64_t h = 0; h < rows.size(1); ++h)
@@ -155,12 +155,8 @@ ConstTensorView gathered(const ConstTensorView& all, const Entry& entry, Carver&
 
 void run_entry(const Packed& all, const Entry& entry, std::byte* slots, Executor& executor,
                std::span<std::byte> memory) {
-  const auto queries = [&entry](const auto& view) {
-    return rows_of_entry(view, entry.query_begin, entry.sizes.query_len);
-  };
-  const auto keys = [&entry](const auto& view) {
-    return rows_of_entry(view, entry.key_begin, entry.sizes.key_len);
-  };
+  const auto queries = [&entry](const auto& view) { return query_rows(view, entry); };
+  const auto keys = [&entry](const auto& view) { return key_rows(view, entry); };
   const AttentionGradients own{queries(all.gradients.query), keys(all.gradients.key),
                                keys(all.gradients.value)};
   if (entry.empty()) {

@@ -1,5 +1,6 @@
 // From views to the problem that a kernel sees: 16 bits widened, rows projected and normalised.
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "plan/impl.h"
@@ -20,6 +21,38 @@ kernels::Operand<const T*> widened(const AttentionPlan::Impl& plan, const ConstT
   T* wide = carver.take<T>(batch * heads * rows * dim);
   if (executor) copy_rows(view, view_of(packed<T*>(wide, heads, rows, dim), view.shape()), *executor, asked);
   return packed<const T*>(wide, heads, rows, dim);
+}
+
+// Rows of one sequence of a cache side by side, in the type that is computed in; 0 for rows that it lacks, which
+// the mask hides.
+template <class T>
+kernels::Operand<const T*> gathered(const KeyValueView* view, bool values, std::int64_t heads, std::int64_t rows,
+                                    std::int64_t dim, Carver& carver, Executor* executor) {
+  T* wide = carver.take<T>(heads * rows * dim);
+  const auto target = packed<T*>(wide, heads, rows, dim);
+  if (executor) {
+    const TensorView all = view_of(target, {1, heads, rows, dim});
+    std::int64_t end = 0;
+    const auto clear_until = [&](std::int64_t position) {
+      if (position > end) clear_rows(all.slice(2, end, position - end));
+    };
+    for (const KeyValueRun& run : view->runs) {
+      clear_until(run.position);
+      end = run.position + run.count;
+      const std::array<std::int64_t, 4> strides{0, values ? view->value_head_stride : view->key_head_stride,
+                                                values ? view->value_row_stride : view->key_row_stride, 1};
+      copy_rows(ConstTensorView(values ? run.value : run.key, view->dtype, {1, heads, run.count, dim}, strides),
+                all.slice(2, run.position, run.count), *executor);
+    }
+    clear_until(rows);
+  }
+  return packed<const T*>(wide, heads, rows, dim);
+}
+
+kernels::CachedRows cached_rows(const KeyValueView& view) {
+  return {view.runs.data(),       static_cast<std::int64_t>(view.runs.size()),
+          view.key_row_stride,    view.key_head_stride,
+          view.value_row_stride,  view.value_head_stride};
 }
 
 template <class T>
@@ -139,17 +172,24 @@ kernels::Operand<const T*> mapped(const AttentionPlan::Impl& plan, const Call& c
 
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes, Carver& carver,
-                    Executor* executor, kernels::Stored stored, const AttentionOutputs* weights) {
+                    Executor* executor, kernels::Stored stored, const AttentionOutputs* weights,
+                    CacheReading reading) {
   const AttentionShape& s = plan.shape;
   const AttentionInputs& inputs = call.inputs;
   const ScoreDefinition& score = plan.score();
   Prepared<T> result;
   const auto [asked_queries, asked_keys] = asked_of(plan, weights);
   set_mods(plan, call, sizes, executor != nullptr, result.problem);
+  const KeyValueView* view = inputs.cache.empty() ? nullptr : &inputs.cache.front();
+  // What a candidate reads in place it reads as it is stored.
+  const bool in_place = sizes.cached && reading == CacheReading::in_place && !plan.key_mapped() &&
+                        (stored != kernels::Stored::none || plan.dtype == plan.compute_dtype());
   if (stored != kernels::Stored::all)
     result.query = widened<T>(plan, inputs.query, s.num_query_heads, sizes.query_len, s.head_dim, sizes.batch,
                               carver, executor, asked_queries);
-  if (score.key_rows < 0 && stored == kernels::Stored::none)
+  if (sizes.cached && !in_place)
+    result.key = gathered<T>(view, false, s.num_kv_heads, sizes.key_len, s.key_dim, carver, executor);
+  else if (!sizes.cached && score.key_rows < 0 && stored == kernels::Stored::none)
     result.key = widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver,
                             executor, asked_keys);
   kernels::Problem<T>& p = result.problem;
@@ -165,7 +205,13 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
   p.value_dim = s.value_dim;
   p.operands = plan.dtype;
   p.precision = plan.precision;
-  if (stored != kernels::Stored::none) {
+  p.by_position = sizes.cached;
+  if (sizes.cached) {
+    if (in_place && executor) p.cached = cached_rows(*view);
+    if (in_place && stored != kernels::Stored::none) p.stored = plan.dtype;
+    if (!in_place && s.value_dim > 0 && !weights)
+      p.value = gathered<T>(view, true, s.num_kv_heads, sizes.key_len, s.value_dim, carver, executor);
+  } else if (stored != kernels::Stored::none) {
     p.stored = plan.dtype;
     if (executor) {
       p.stored_query = bits_of(inputs.query);
@@ -202,8 +248,8 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
 }
 
 template Prepared<float> prepare<float>(const AttentionPlan::Impl&, const Call&, const CallSizes&, Carver&,
-                                        Executor*, kernels::Stored, const AttentionOutputs*);
+                                        Executor*, kernels::Stored, const AttentionOutputs*, CacheReading);
 template Prepared<double> prepare<double>(const AttentionPlan::Impl&, const Call&, const CallSizes&, Carver&,
-                                          Executor*, kernels::Stored, const AttentionOutputs*);
+                                          Executor*, kernels::Stored, const AttentionOutputs*, CacheReading);
 
 }  // namespace fovea

@@ -14,6 +14,7 @@
 
 #include "fovea/attention/precision.h"
 #include "fovea/attention/spec.h"
+#include "fovea/cache/view.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/tensor.h"
 
@@ -113,6 +114,14 @@ struct AttentionInputs {
   /// axes of batch, query_len and key_len are the entries and the rows of the longest, whose gradient is 0
   /// behind the rows of an entry. An entry without queries, or without keys, may be among them.
   std::span<const std::int64_t> query_starts = {}, key_starts = {};
+  /// Keys and values of a cache, in the place of key, value and key_starts: one view for each batch entry, or
+  /// for each entry of query_starts. Views may have different lengths, of which the plan's key_len is the
+  /// longest, and the default offset of an entry is its length less its queries. The views are read where
+  /// their rows lie, if the kernel can (explain says so), and else gathered first. A row's result depends on
+  /// its own sequence alone, to the bit: not on the store, the size of pages, the other entries, or the number
+  /// of threads. The one exception is the number of queries of its entry, which may choose another kernel. No
+  /// gradients are taken. Throws InvalidArgument where the mask lets a query see a position that a view lacks.
+  std::span<const KeyValueView> cache = {};
   std::uint64_t dropout_seed = 0;
   std::uint64_t sample_seed = 0;  ///< HardSample, GumbelSample
 };

@@ -29,10 +29,11 @@ void SplitStored(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& ex
       return Operand<const S*>{reinterpret_cast<const S*>(x.data), x.batch_stride, x.head_stride,
                                x.row_stride};
     };
-    if (p.stored_key.data && p.stored == DType::bf16)
+    const bool cached = p.cached.runs != nullptr;
+    if ((p.stored_key.data || cached) && p.stored == DType::bf16)
       return SplitForward(p, out, as(p.stored_key, hwy::bfloat16_t()), as(p.stored_value, hwy::bfloat16_t()),
                           executor, memory);
-    if (p.stored_key.data)
+    if (p.stored_key.data || (cached && p.stored == DType::f16))
       return SplitForward(p, out, as(p.stored_key, hwy::float16_t()), as(p.stored_value, hwy::float16_t()),
                           executor, memory);
   }
@@ -75,7 +76,7 @@ constexpr const char* whole_rows = "whole rows of scores are needed";
 
 const char* refuse_split(const Request& r) {
   if (is_backward(r.duty)) return "it has no backward";
-  if (r.duty != Duty::forward) return "it leaves no weights";
+  if (r.duty != Duty::forward && r.duty != Duty::forward_cached) return "it leaves no weights";
   if (r.score != ScoreKind::dot) return no_product;
   return r.whole_row ? whole_rows : nullptr;
 }
@@ -121,6 +122,7 @@ const char* absence_of() {
   add("split", {.refuse = refuse_split,
                 .best_for = [](const Request& r) { return QueryCounts{.last = most_split(r)}; },
                 .stored = split_stored,
+                .reads_cache = true,
                 .tile_keys = tile_keys,
                 .f32 = f32.split,
                 .f64 = f64.split});
@@ -130,6 +132,7 @@ const char* absence_of() {
            [](const Request& r) {
              return QueryCounts{.first = (is_backward(r.duty) ? most_direct_queries : most_split(r)) + 1};
            },
+       .reads_cache = true,
        .block_queries = tiled_queries,
        .tile_keys = tile_keys,
        .f32 = f32.tiled,

@@ -12,6 +12,7 @@
 
 #include "kernels/flash/direct-inl.h"
 #include "kernels/simd/load-inl.h"
+#include "kernels/simd/runs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -23,16 +24,23 @@ namespace HWY_NAMESPACE {
 /// AVX-512 and Arm, 8 the 16 of the others.
 constexpr int kSums = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 16 : 8;
 
-/// Keys or values of one head as they are stored.
+/// Keys or values of one head as they are stored, side by side.
 template <class S>
 struct StoredRows {
   const S* data;
   int64_t stride;
+  /// Of a cache: how many rows lie side by side, and the row behind them, or null.
+  int64_t count = INT64_MAX;
+  const S* next = nullptr;
   HWY_INLINE const S* at(int64_t j) const { return data + j * stride; }
   /// Asks for the cache lines of row j, which need not exist, before they are read.
   HWY_INLINE void Fetch(int64_t j, int64_t dim) const {
     constexpr int64_t line = 64 / sizeof(S);
     const S* row = at(j);
+    if (j >= count) {  // without this a page's last rows would fetch what lies behind it, and not the next page
+      if (!next) return;
+      row = next + (j - count) * stride;
+    }
     for (int64_t i = 0; i < dim; i += line) hwy::Prefetch(row + i);
   }
 };
@@ -153,6 +161,21 @@ HWY_INLINE void AddStoredRows(const T* weights, int64_t weight_stride, const Sto
 }
 #undef FOVEA_UNROLL
 
+/// All keys, or all values, of one head: side by side in an operand, or in the runs of a cache.
+template <class S>
+struct HeadRows {
+  StoredRows<S> operand;
+  HeadRuns<S> cached;  ///< if rows is not null
+  /// body(begin, end, rows) for the stretches of [begin, end) that lie side by side; rows.at(0) is row `begin`.
+  template <class Body>
+  HWY_INLINE void ForStretches(int64_t begin, int64_t end, Body&& body) const {
+    if (!cached.rows) return body(begin, end, StoredRows<S>{operand.at(begin), operand.stride});
+    cached.ForStretches(begin, end, [&](int64_t from, int64_t to, const S* first, const S* next) HWY_ATTR {
+      body(from, to, StoredRows<S>{first, cached.stride, to - from, next});
+    });
+  }
+};
+
 /// What else kernels of some S do in their own way: queries as StoredScores wants them, and what was gathered
 /// put into order.
 template <class T, class S>
@@ -195,15 +218,16 @@ HWY_INLINE SplitScratch<T> TakeSplitScratch(const Problem<T>& p, Carve& carve) {
 /// Scores of one piece for the rows of `heads` heads from at.h on: rows of `scratch.scores`, as the score
 /// mods leave them, -inf where a row does not see a key.
 template <class T, class S>
-HWY_INLINE void PieceScores(const Problem<T>& p, const StoredRows<S>& keys, const BlockAt<T>& at,
+HWY_INLINE void PieceScores(const Problem<T>& p, const HeadRows<S>& keys, const BlockAt<T>& at,
                             int64_t heads, const BlockSchedule& schedule, const Piece& piece, int64_t stride,
                             const SplitScratch<T>& scratch) {
   const int64_t padded = Padded<T>(p.score_dim), n = piece.end - piece.begin, rows = heads * at.rows;
   if (piece.full) {
-    const StoredRows<S> from{keys.at(piece.begin), keys.stride};
-    ForRowGroups(rows, [&]<int kRows>(int64_t r) {
-      StoredScores<kRows>(scratch.queries + r * padded, padded, from, p.score_dim, n, r == 0,
-                          scratch.scores + r * stride, stride);
+    keys.ForStretches(piece.begin, piece.end, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
+      ForRowGroups(rows, [&]<int kRows>(int64_t r) {
+        StoredScores<kRows>(scratch.queries + r * padded, padded, from, p.score_dim, end - begin, r == 0,
+                            scratch.scores + r * stride + (begin - piece.begin), stride);
+      });
     });
   }
   for (int64_t r = 0; r < rows; ++r) {
@@ -212,11 +236,12 @@ HWY_INLINE void PieceScores(const Problem<T>& p, const StoredRows<S>& keys, cons
       ScaleEarly(p, n, scores);
     } else {
       Fill(p.has_mods ? T{0} : kHidden<T>, n, scores);
-      ForRuns(piece, schedule.row(r % at.rows), [&](int64_t begin, int64_t end) {
-        T* run = scores + (begin - piece.begin);
-        StoredScores<1>(scratch.queries + r * padded, padded, StoredRows<S>{keys.at(begin), keys.stride},
-                        p.score_dim, end - begin, false, run, stride);
-        ScaleEarly(p, end - begin, run);
+      ForRuns(piece, schedule.row(r % at.rows), [&](int64_t first, int64_t last) {
+        keys.ForStretches(first, last, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
+          T* run = scores + (begin - piece.begin);
+          StoredScores<1>(scratch.queries + r * padded, padded, from, p.score_dim, end - begin, false, run, stride);
+          ScaleEarly(p, end - begin, run);
+        });
       });
     }
     if (!p.has_mods) continue;
@@ -228,7 +253,7 @@ HWY_INLINE void PieceScores(const Problem<T>& p, const StoredRows<S>& keys, cons
 
 /// One head's rows, or those of all heads of a group, against keys [key_begin, key_end).
 template <class T, class S>
-HWY_NOINLINE void SplitBlock(const Problem<T>& p, const StoredRows<S>& keys, const StoredRows<S>& values,
+HWY_NOINLINE void SplitBlock(const Problem<T>& p, const HeadRows<S>& keys, const HeadRows<S>& values,
                              const BlockAt<T>& at, int64_t heads, int64_t key_begin, int64_t key_end,
                              const SplitScratch<T>& scratch) {
   const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, key_end);
@@ -257,10 +282,11 @@ HWY_NOINLINE void SplitBlock(const Problem<T>& p, const StoredRows<S>& keys, con
         MultiplyInto(scratch.keep, count, scores);
       }
     }
-    const StoredRows<S> from{values.at(piece.begin), values.stride};
-    ForRowGroups(rows, [&]<int kRows>(int64_t r) {
-      AddStoredRows<kRows>(scratch.scores + r * stride, stride, from, p.value_dim, count, r == 0,
-                           scratch.gathered + r * width, width);
+    values.ForStretches(piece.begin, piece.end, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
+      ForRowGroups(rows, [&]<int kRows>(int64_t r) {
+        AddStoredRows<kRows>(scratch.scores + r * stride + (begin - piece.begin), stride, from, p.value_dim,
+                             end - begin, r == 0, scratch.gathered + r * width, width);
+      });
     });
   }
   for (int64_t r = 0; r < rows; ++r) Unravel(S(), width, scratch.gathered + r * width);
@@ -274,9 +300,13 @@ HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, c
                 b = unit / chunks.count / p.kv_heads;
   const int64_t key_begin = chunk * chunks.keys, key_end = Least(p.key_len, key_begin + chunks.keys);
   const int64_t heads = p.query_heads / p.kv_heads, width = SplitWidth(p);
-  const StoredRows<S> key_rows{keys.data + b * keys.batch_stride + kv * keys.head_stride, keys.row_stride};
-  const StoredRows<S> value_rows{values.data + b * values.batch_stride + kv * values.head_stride,
-                                 values.row_stride};
+  HeadRows<S> key_rows{{keys.data + b * keys.batch_stride + kv * keys.head_stride, keys.row_stride}, {}};
+  HeadRows<S> value_rows{{values.data + b * values.batch_stride + kv * values.head_stride, values.row_stride},
+                         {}};
+  if (p.cached.runs) {
+    key_rows.cached = KeyRuns<S>(p.cached, kv);
+    value_rows.cached = ValueRuns<S>(p.cached, kv);
+  }
   // Heads share the reading of a key where they see the same keys.
   const int64_t together = mask_reads_head(*p.mask) ? 1 : heads;
   for (int64_t first = 0; first < heads; first += together) {

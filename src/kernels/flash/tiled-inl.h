@@ -12,6 +12,7 @@
 
 #include "kernels/flash/chunks-inl.h"
 #include "kernels/flash/strips-inl.h"
+#include "kernels/simd/runs-inl.h"
 #include "kernels/simd/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -38,6 +39,33 @@ HWY_INLINE int64_t TileStride(int64_t key_len) {
   return Padded<T>(Least(kTileKeys, key_len)) + Padded<T>(1);
 }
 
+/// Rows [begin, begin + count) of a head of a cache, transposed as by Transpose; 0 for rows that are not kept.
+template <class T>
+HWY_NOINLINE void TransposeRuns(const HeadRuns<T>& rows, int64_t begin, int64_t count, int64_t dim, int64_t stride,
+                                T* to) {
+  int64_t done = 0;  // columns of `to`
+  const auto clear_until = [&](int64_t column) HWY_ATTR {
+    for (int64_t d = 0; d < dim && done < column; ++d) Fill(T{0}, column - done, to + d * stride + done);
+  };
+  rows.ForStretches(begin, begin + count, [&](int64_t from, int64_t end, const T* first, const T*) HWY_ATTR {
+    clear_until(from - begin);
+    Transpose(first, rows.stride, end - from, dim, stride, to + (from - begin), end - from);
+    done = end - begin;
+  });
+  clear_until(stride);
+}
+
+/// The tile of keys from `begin` on, transposed.
+template <class T>
+HWY_INLINE void TransposeKeys(const Problem<T>& p, const Operand<const T*>& x, int64_t b, int64_t kv, int64_t begin,
+                              int64_t dim, int64_t stride, T* to) {
+  const int64_t count = Least(kTileKeys, p.key_len - begin);
+  if (p.cached.runs)
+    TransposeRuns(KeyRuns<T>(p.cached, kv), begin, count, dim, stride, to);
+  else
+    Transpose(RowAt(x, b, kv, begin), x.row_stride, count, dim, stride, to);
+}
+
 template <class T>
 HWY_NOINLINE void PackTransposed(const Problem<T>& p, const Operand<const T*>& x, int64_t dim, T* to,
                                  Executor& executor, Packed<T>* packed) {
@@ -46,8 +74,7 @@ HWY_NOINLINE void PackTransposed(const Problem<T>& p, const Operand<const T*>& x
   executor.parallel_for(p.batch * p.kv_heads * tiles, [&](int64_t unit, int) {
     const int64_t tile = unit % tiles, h = unit / tiles % p.kv_heads, b = unit / tiles / p.kv_heads,
                   begin = tile * kTileKeys;
-    Transpose(RowAt(x, b, h, begin), x.row_stride, Least(kTileKeys, p.key_len - begin), dim, stride,
-              to + unit * dim * stride);
+    TransposeKeys(p, x, b, h, begin, dim, stride, to + unit * dim * stride);
   });
 }
 
@@ -77,9 +104,7 @@ struct BlockKeys {
   HWY_INLINE const Packed<T>& At(const Problem<T>& p, const BlockAt<T>& at, int64_t key) {
     if (own && tile != key / kTileKeys) {
       tile = key / kTileKeys;
-      const int64_t begin = tile * kTileKeys;
-      Transpose(RowAt(p.key, at.b, at.kv, begin), p.key.row_stride, Least(kTileKeys, p.key_len - begin),
-                p.score_dim, packed.stride, own);
+      TransposeKeys(p, p.key, at.b, at.kv, tile * kTileKeys, p.score_dim, packed.stride, own);
     }
     return packed;
   }
@@ -91,6 +116,19 @@ HWY_NOINLINE Operand<const T*> PadRows(const Problem<T>& p, const Operand<const 
                                        Executor& executor) {
   const int64_t width = Padded<T>(dim);
   if (width == dim) return x;
+  if (p.cached.runs) {  // of values alone: rows that are not kept stay as they are, and nobody reads them
+    executor.parallel_for(p.kv_heads, [&](int64_t head, int) {
+      const HeadRuns<T> rows = ValueRuns<T>(p.cached, head);
+      rows.ForStretches(0, p.key_len, [&](int64_t begin, int64_t end, const T* first, const T*) HWY_ATTR {
+        for (int64_t j = begin; j < end; ++j) {
+          T* row = to + (head * p.key_len + j) * width;
+          Copy(first + (j - begin) * rows.stride, dim, row);
+          Fill(T{0}, width - dim, row + dim);
+        }
+      });
+    });
+    return {to, p.kv_heads * p.key_len * width, p.key_len * width, width};
+  }
   executor.parallel_for(p.batch * p.kv_heads, [&](int64_t unit, int) {
     for (int64_t j = 0; j < p.key_len; ++j) {
       T* row = to + (unit * p.key_len + j) * width;
@@ -129,7 +167,8 @@ HWY_INLINE const BlockSchedule& ScheduleOf(const Problem<T>& p, const BlockAt<T>
   block.query_end = block.query_begin + at.rows;
   block.key_len = p.key_len;
   block.key_lengths = p.key_lengths;
-  schedule.build(*p.mask, block, tile, key_begin, key_end);
+  schedule.build(*p.mask, block, tile, key_begin, key_end,
+                 p.by_position ? BlockSchedule::Pieces::tiles : BlockSchedule::Pieces::seen);
   return schedule;
 }
 
@@ -281,7 +320,8 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
   const int64_t lanes = Padded<T>(1);
   // Mods such as ALiBi may raise scores from key to key; and once a block's scores have risen, they may
   // again.
-  bool may_be_lazy = p.normalizer == NormalizerKind::softmax && !p.has_mods;
+  // A lazy maximum depends on the other rows of the block.
+  bool may_be_lazy = p.normalizer == NormalizerKind::softmax && !p.has_mods && !p.by_position;
   Fill(T{0}, at.rows * width, scratch.gathered);
   Fill(T{0}, at.rows * lanes, scratch.sums);
   for (int64_t n = 0; n < schedule.piece_count(); ++n) {
@@ -322,11 +362,17 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
     }
     if (!gathers) continue;
     ForStrips(piece, at.rows, ranges, [&](int64_t row, int64_t rows, const KeyRange& hull) {
-      ForRuns(piece, schedule.visible(), hull, [&](int64_t begin, int64_t end) {
+      const auto add = [&](int64_t begin, int64_t end, const T* first, int64_t row_stride) HWY_ATTR {
         Product<true, T>(rows, width,
-                         {scratch.scores + row * stride + (begin - piece.begin), stride, 1,
-                          RowAt(values, at.b, at.kv, begin), values.row_stride,
+                         {scratch.scores + row * stride + (begin - piece.begin), stride, 1, first, row_stride,
                           scratch.gathered + row * width, width, end - begin});
+      };
+      ForRuns(piece, schedule.visible(), hull, [&](int64_t begin, int64_t end) HWY_ATTR {
+        if (values.data) return add(begin, end, RowAt(values, at.b, at.kv, begin), values.row_stride);
+        const HeadRuns<T> runs = ValueRuns<T>(p.cached, at.kv);
+        runs.ForStretches(begin, end, [&](int64_t from, int64_t to, const T* first, const T*) HWY_ATTR {
+          add(from, to, first, runs.stride);
+        });
       });
     });
   }
@@ -345,10 +391,12 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
 /// Chunks of a tiled call. Weights need the sums of whole rows.
 template <class T>
 HWY_INLINE Chunks TiledChunks(const Problem<T>& p) {
+  if (p.by_position) return {1, Most(p.key_len, 1)};
   return ChunksOf(p, p.batch * p.query_heads * QueryBlocks(p));
 }
 template <class T>
 HWY_INLINE int64_t TiledPartials(const Problem<T>& p) {
+  if (p.by_position) return 0;
   return PartialElements(p, p.batch * p.query_heads * QueryBlocks(p), Least(p.query_len, kBlockRows));
 }
 

@@ -81,10 +81,10 @@ inline HWY_NOINLINE void TransposeBlocks(const uint32_t* from, int64_t rows, int
 }
 
 /// to[d · stride + j] = element d of row j, for `count` rows of `dim` elements, `row_stride` apart; zeros
-/// from `count` to `stride`.
+/// from `count` to `width`.
 template <class T>
 HWY_NOINLINE void Transpose(const T* from, int64_t row_stride, int64_t count, int64_t dim, int64_t stride,
-                            T* to) {
+                            T* to, int64_t width) {
   int64_t rows = 0, columns = 0;  // that are in whole blocks
   if constexpr (sizeof(T) == 4) {
     rows = count / 16 * 16;
@@ -96,7 +96,12 @@ HWY_NOINLINE void Transpose(const T* from, int64_t row_stride, int64_t count, in
     const T* row = from + j * row_stride;
     for (int64_t d = j < rows ? columns : 0; d < dim; ++d) to[d * stride + j] = row[d];
   }
-  for (int64_t d = 0; d < dim; ++d) Fill(T{0}, stride - count, to + d * stride + count);
+  for (int64_t d = 0; d < dim; ++d) Fill(T{0}, width - count, to + d * stride + count);
+}
+template <class T>
+HWY_INLINE void Transpose(const T* from, int64_t row_stride, int64_t count, int64_t dim, int64_t stride,
+                          T* to) {
+  Transpose(from, row_stride, count, dim, stride, to, stride);
 }
 #undef FOVEA_UNROLL
 
