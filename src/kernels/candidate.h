@@ -73,7 +73,7 @@ struct Candidate {
   /// The counts of queries for which it is better than all candidates behind it; null: any.
   QueryCounts (*best_for)(const Request&) = nullptr;
   /// What forward reads of 16-bit operands as they are stored; null: nothing.
-  Stored (*stored)(const Request&) = nullptr;
+  In16Bits (*in_16_bits)(const Request&) = nullptr;
   bool whole_rows = false;  ///< it works by whole rows, so Problem::whole_row is to be set
   /// A block of queries, for which the mask is asked at once (0: all of a call), and a tile of keys.
   std::int64_t block_queries = 0, tile_keys = 0;

@@ -29,10 +29,10 @@ struct Operand {
 };
 
 /// What of a 16-bit problem a kernel reads as it is stored; the rest is widened for it.
-enum class Stored : std::uint8_t { none, keys_and_values, all };
+enum class In16Bits : std::uint8_t { nothing, keys_and_values, everything };
 
 /// T is float or double: 16-bit inputs are widened by the plan's caller layer before a kernel sees them, but
-/// for what Candidate::stored names.
+/// for what Candidate::in_16_bits names.
 template <class T>
 struct Problem {
   std::int64_t batch = 0, query_heads = 0, kv_heads = 0, query_len = 0, key_len = 0;
@@ -45,10 +45,10 @@ struct Problem {
   double scale = 1.0;
   Operand<const T*> query, key, value;
   /// Operands as they are stored, where that is bf16 or f16: then key.data and value.data are null, and with
-  /// Stored::all query.data too.
+  /// In16Bits::everything query.data too.
   Operand<const std::uint16_t*> stored_query, stored_key, stored_value;
-  DType stored = DType::f32;
-  DType operands = DType::f32;  ///< what query, key and value hold, widened or not
+  DType stored_dtype = DType::f32;
+  DType operand_dtype = DType::f32;  ///< what query, key and value hold, widened or not
   Precision precision = Precision::full;
   const T* additive_vector = nullptr;  ///< v [score_dim]; W q + b and U k are already in query and key
   const T* coverage_vector = nullptr;  ///< coverage: w [score_dim]
@@ -95,7 +95,7 @@ std::int64_t entry_of(const Problem<T>& p, std::int64_t b) {
 template <class T>
 struct ForwardOutputs {
   Operand<T*> output;                          ///< data null: not wanted, or
-  Operand<std::uint16_t*> stored_output;       ///< of problems with Stored::all, in their type
+  Operand<std::uint16_t*> stored_output;       ///< of problems with In16Bits::everything, in their type
   T* log_sum_exp = nullptr;                    ///< [batch, query_heads, query_len] contiguous; may be null
   Operand<T*> weights;                         ///< row slot r of head slot h; data null: not wanted
   std::span<const std::int64_t> weight_heads;  ///< empty: all heads

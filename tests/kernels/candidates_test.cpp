@@ -78,8 +78,8 @@ TEST(Candidates, HaveTheCodeOfWhatTheyAccept) {
       // By whole rows, where those are needed.
       ASSERT_TRUE(!request.whole_row || candidate.whole_rows || candidate.name == "reference")
           << candidate.name;
-      if (candidate.stored && !is_backward(request.duty) &&
-          candidate.stored(request) != kernels::Stored::none)
+      if (candidate.in_16_bits && !is_backward(request.duty) &&
+          candidate.in_16_bits(request) != kernels::In16Bits::nothing)
         ASSERT_TRUE(size_of(request.dtype) == 2 && !request.keys_mapped) << candidate.name;
     }
   }

@@ -29,7 +29,7 @@ void SplitStored(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& ex
       return Operand<const S*>{reinterpret_cast<const S*>(x.data), x.batch_stride, x.head_stride,
                                x.row_stride};
     };
-    if (p.stored_key.data && p.stored == DType::bf16)
+    if (p.stored_key.data && p.stored_dtype == DType::bf16)
       return SplitForward(p, out, as(p.stored_key, hwy::bfloat16_t()), as(p.stored_value, hwy::bfloat16_t()),
                           executor, memory);
     if (p.stored_key.data)
@@ -99,8 +99,8 @@ const char* refuse_tiled_rows(const Request& r) {
 std::int64_t most_split(const Request& r) {
   return size_of(r.dtype) == 2 ? most_split_16_bit : most_split_queries;
 }
-Stored split_stored(const Request& r) {
-  return size_of(r.dtype) == 2 && !r.keys_mapped ? Stored::keys_and_values : Stored::none;
+In16Bits split_in_16_bits(const Request& r) {
+  return size_of(r.dtype) == 2 && !r.keys_mapped ? In16Bits::keys_and_values : In16Bits::nothing;
 }
 
 #if HWY_ARCH_X86
@@ -120,7 +120,7 @@ const char* absence_of() {
   };
   add("split", {.refuse = refuse_split,
                 .best_for = [](const Request& r) { return QueryCounts{.last = most_split(r)}; },
-                .stored = split_stored,
+                .in_16_bits = split_in_16_bits,
                 .tile_keys = tile_keys,
                 .f32 = f32.split,
                 .f64 = f64.split});

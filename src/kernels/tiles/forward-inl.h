@@ -67,8 +67,8 @@ HWY_INLINE void LeaveTileRow(const Problem<float>& p, const ForwardOutputs<float
   if (!out.stored_output.data) return LeaveRow(p, out, b, h, row, state, values);
   const float log_sum_exp = Finish(state, SinkOf(p, h), p.value_dim, values, values);
   uint16_t* to = RowAt(out.stored_output, b, h, row);
-  p.stored == DType::bf16 ? NarrowRow<hwy::bfloat16_t>(values, p.value_dim, to)
-                          : NarrowRow<hwy::float16_t>(values, p.value_dim, to);
+  p.stored_dtype == DType::bf16 ? NarrowRow<hwy::bfloat16_t>(values, p.value_dim, to)
+                                : NarrowRow<hwy::float16_t>(values, p.value_dim, to);
   if (out.log_sum_exp) out.log_sum_exp[(b * p.query_heads + h) * p.query_len + row] = log_sum_exp;
 }
 

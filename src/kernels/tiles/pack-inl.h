@@ -26,8 +26,8 @@ struct Split {
   int terms = 1, products = 1;
 };
 HWY_INLINE Split SplitOf(const Problem<float>& p) {
-  if (p.operands == DType::bf16) return {1, 1};
-  if (p.operands == DType::f16) return {2, 3};
+  if (p.operand_dtype == DType::bf16) return {1, 1};
+  if (p.operand_dtype == DType::f16) return {2, 3};
   if (p.precision == Precision::medium) return {1, 1};
   return p.precision == Precision::high ? Split{2, 3} : Split{3, 6};
 }
@@ -218,8 +218,8 @@ HWY_INLINE void WithStored(const Problem<float>& p, const Operand<const float*>&
     return Operand<const S*>{reinterpret_cast<const S*>(stored.data), stored.batch_stride, stored.head_stride,
                              stored.row_stride};
   };
-  if (p.stored == DType::bf16) return f(as(hwy::bfloat16_t()));
-  if (p.stored == DType::f16) return f(as(hwy::float16_t()));
+  if (p.stored_dtype == DType::bf16) return f(as(hwy::bfloat16_t()));
+  if (p.stored_dtype == DType::f16) return f(as(hwy::float16_t()));
   f(wide);
 }
 

@@ -83,8 +83,8 @@ const char* refuse_tiles(const Request& r) {
   if (!is_backward(r.duty) && r.duty != Duty::forward) return "they leave no weights";
   return nullptr;
 }
-Stored tiles_stored(const Request& r) {
-  return size_of(r.dtype) == 2 ? Stored::all : Stored::none;
+In16Bits tiles_in_16_bits(const Request& r) {
+  return size_of(r.dtype) == 2 ? In16Bits::everything : In16Bits::nothing;
 }
 
 // Fewer queries are read as they lie. Of f32 in bf16 terms, whose weights backward is to make of the scores
@@ -99,7 +99,7 @@ QueryCounts tiles_best_for(const Request& r, std::int64_t most_forward) {
           .isa = &isa,
           .refuse = refuse_tiles,
           .best_for = [](const Request& r) { return tiles_best_for(r, most_split_queries); },
-          .stored = tiles_stored,
+          .in_16_bits = tiles_in_16_bits,
           .block_queries = 64,
           .tile_keys = 256,
           .f32 = code};
@@ -144,7 +144,7 @@ std::vector<Candidate> tile_candidates() {
                   .isa = &avx512bf16_isa,
                   .refuse = refuse_decode,
                   .best_for = [](const Request&) { return QueryCounts{.last = most_decode_queries}; },
-                  .stored = [](const Request&) { return Stored::keys_and_values; },
+                  .in_16_bits = [](const Request&) { return In16Bits::keys_and_values; },
                   .tile_keys = tile_keys,
                   .f32 = N_AVX3::kDecodeCode});
 #endif
