@@ -157,7 +157,7 @@ HWY_NOINLINE void FillAdditiveKeys(const Problem<T>& p, Executor& executor, Addi
   const int64_t pieces = (p.key_len + kPiece - 1) / kPiece;
   executor.parallel_for(p.batch * p.kv_heads * pieces, [&](int64_t unit, int) {
     const int64_t head = unit / pieces, begin = unit % pieces * kPiece,
-                  end = Least(p.key_len, begin + kPiece);
+                  end = HWY_MIN(p.key_len, begin + kPiece);
     for (int64_t j = begin; j < end; ++j) {
       const int64_t row = head * p.key_len + j;
       keys.small[row] = AdditiveRow(RowAt(p.key, head / p.kv_heads, head % p.kv_heads, j), p.score_dim,

@@ -24,9 +24,9 @@ struct Chunks {
 /// Of `units` pieces of work that each run over all keys; whole tiles.
 template <class T>
 HWY_INLINE Chunks ChunksOf(const Problem<T>& p, int64_t units, int64_t tile = tile_keys) {
-  const int64_t most = Most(units, 1);
-  const int64_t wanted = Least((kSplitUnits + most - 1) / most, (p.key_len + kChunkKeys - 1) / kChunkKeys);
-  const int64_t keys = (Most(p.key_len, 1) + wanted - 1) / Most(wanted, 1);
+  const int64_t most = HWY_MAX(units, 1);
+  const int64_t wanted = HWY_MIN((kSplitUnits + most - 1) / most, (p.key_len + kChunkKeys - 1) / kChunkKeys);
+  const int64_t keys = (HWY_MAX(p.key_len, 1) + wanted - 1) / HWY_MAX(wanted, 1);
   const int64_t rounded = (keys + tile - 1) / tile * tile;
   return {(p.key_len + rounded - 1) / rounded, rounded};
 }
@@ -41,7 +41,7 @@ HWY_INLINE int64_t PartialWidth(const Problem<T>& p) {
 template <class T>
 HWY_INLINE int64_t PartialElements(const Problem<T>& p, int64_t units, int64_t rows) {
   if (p.key_len <= kChunkKeys) return 0;
-  return (kSplitUnits + Least(units, kSplitUnits)) * rows * PartialWidth(p);
+  return (kSplitUnits + HWY_MIN(units, kSplitUnits)) * rows * PartialWidth(p);
 }
 
 /// The partial results of a call, by query row, those of one row side by side.

@@ -133,7 +133,7 @@ struct DirectScratch {
 template <class T>
 HWY_INLINE DirectScratch<T> TakeDirectScratch(const Problem<T>& p, bool backward, Carve& carve) {
   const int64_t stride = TileStride<T>(p.key_len),
-                rows = backward ? 1 : Least(kDirectRows, Most(p.query_len, 1)),
+                rows = backward ? 1 : HWY_MIN(kDirectRows, HWY_MAX(p.query_len, 1)),
                 padded = Padded<T>(p.score_dim);
   return {carve.Take<T>(rows * stride),
           carve.Take<T>(stride),
@@ -308,7 +308,7 @@ HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<
                                      const ModSums<T>& sums, const AdditiveKeys<T>& keys,
                                      const DirectScratch<T>& scratch) {
   const int64_t group = unit % s.groups, kv = unit / s.groups % p.kv_heads, b = unit / s.groups / p.kv_heads;
-  const int64_t key_begin = group * s.group_keys, key_end = Least(p.key_len, key_begin + s.group_keys);
+  const int64_t key_begin = group * s.group_keys, key_end = HWY_MIN(p.key_len, key_begin + s.group_keys);
   const int64_t heads = p.query_heads / p.kv_heads;
   for (int64_t j = key_begin; j < key_end; ++j) {
     if (g.d_key.data) Fill(T{0}, p.score_dim, RowAt(g.d_key, b, kv, j));
@@ -317,8 +317,8 @@ HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<
   Fill(T{0}, p.score_dim, scratch.d_key);
   for (int64_t h = kv * heads; h < (kv + 1) * heads; ++h) {
     for (int64_t row = 0; row < p.query_len; row += kDirectRows) {
-      const BlockAt<T> at{b, h, kv, row, Least(kDirectRows, p.query_len - row)};
-      const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, Most(key_end, key_begin));
+      const BlockAt<T> at{b, h, kv, row, HWY_MIN(kDirectRows, p.query_len - row)};
+      const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, HWY_MAX(key_end, key_begin));
       for (int64_t r = 0; r < at.rows; ++r) {
         const int64_t index = (b * p.query_heads + h) * p.query_len + row + r;
         T* d_query = partials + (group * p.batch * p.query_heads * p.query_len + index) * p.score_dim;

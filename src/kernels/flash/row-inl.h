@@ -275,17 +275,17 @@ constexpr int64_t kUnits = 16, kGroups = 8;
 constexpr int64_t kSharedGroups = 4;
 template <class T>
 HWY_INLINE int64_t KeyGroups(const Problem<T>& p, int64_t tiles) {
-  const int64_t heads = Most(p.batch * p.kv_heads, 1);
-  if (p.shared_dense_gradient) return Most(Least(kSharedGroups, tiles), 1);
-  return Most(Least(Least(kUnits / heads, kGroups), tiles), 1);
+  const int64_t heads = HWY_MAX(p.batch * p.kv_heads, 1);
+  if (p.shared_dense_gradient) return HWY_MAX(HWY_MIN(kSharedGroups, tiles), 1);
+  return HWY_MAX(HWY_MIN(HWY_MIN(kUnits / heads, kGroups), tiles), 1);
 }
 /// At least batch · kv_heads · KeyGroups, of this problem and of every smaller one: a workspace for the
 /// largest call of a plan serves all its calls.
 template <class T>
 HWY_INLINE int64_t MostUnits(const Problem<T>& p, int64_t tiles) {
-  const int64_t heads = Most(p.batch * p.kv_heads, 1), most = Most(Least(kGroups, tiles), 1);
-  const int64_t units = Least(heads * most, Most(kUnits, heads));
-  return p.has_mods || p.has_weight_mods ? Most(units, heads * Least(most, kSharedGroups)) : units;
+  const int64_t heads = HWY_MAX(p.batch * p.kv_heads, 1), most = HWY_MAX(HWY_MIN(kGroups, tiles), 1);
+  const int64_t units = HWY_MIN(heads * most, HWY_MAX(kUnits, heads));
+  return p.has_mods || p.has_weight_mods ? HWY_MAX(units, heads * HWY_MIN(most, kSharedGroups)) : units;
 }
 
 }  // namespace HWY_NAMESPACE

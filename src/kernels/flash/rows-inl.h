@@ -282,10 +282,10 @@ HWY_NOINLINE void RowsForward(const Problem<T>& p, const ForwardOutputs<T>& out,
     const RowsScratch<T> s = TakeRowsScratch(p, kTiled, false, mine);
     const int64_t kv = h / (p.query_heads / p.kv_heads);
     const int64_t first = chosen > 0 ? list_at(out.weight_rows, block) : block * rows;
-    const int64_t end = Least(p.query_len, first + rows), step = kTiled ? kBlockRows : kDirectRows;
+    const int64_t end = HWY_MIN(p.query_len, first + rows), step = kTiled ? kBlockRows : kDirectRows;
     if (s.seen) Fill(T{0}, p.key_len, s.seen);
     for (int64_t row = first; row < end; row += step) {
-      ForPanels<kTiled>(p, BlockAt<T>{b, h, kv, row, Least(step, end - row)}, false, [&](Panel<T> panel) {
+      ForPanels<kTiled>(p, BlockAt<T>{b, h, kv, row, HWY_MIN(step, end - row)}, false, [&](Panel<T> panel) {
         if (chosen > 0) panel.row_slot = block;
         RowsForwardPanel<kTiled>(p, out, keys, values, panel, s);
       });

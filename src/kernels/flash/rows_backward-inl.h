@@ -21,7 +21,8 @@ struct RowsShape {
 
 template <bool kTiled, class T>
 HWY_INLINE RowsShape<T> RowsShapeOf(const Problem<T>& p) {
-  const int64_t rows = kTiled ? kBlockRows : kDirectRows, blocks = Most((p.query_len + rows - 1) / rows, 1);
+  const int64_t rows = kTiled ? kBlockRows : kDirectRows,
+                blocks = HWY_MAX((p.query_len + rows - 1) / rows, 1);
   const int64_t groups = p.score == ScoreKind::coverage ? 1 : KeyGroups(p, blocks);
   return {blocks,
           rows,
@@ -38,7 +39,7 @@ HWY_NOINLINE void CoverageOfRows(const Problem<T>& p, BlockAt<T> at, int64_t end
                                  const RowsScratch<T>& s) {
   T* seen = s.seen;
   for (; at.row < end; at.row += kDirectRows) {
-    at.rows = Least(kDirectRows, end - at.row);
+    at.rows = HWY_MIN(kDirectRows, end - at.row);
     ForPanels<false>(p, at, false, [&](const Panel<T>& panel) {
       T* next = keep ? seen + p.key_len : seen;
       const int64_t n = PanelScores<false>(p, Packed<T>(), panel, s, seen);
@@ -68,14 +69,14 @@ HWY_NOINLINE void CoverageBackward(const Problem<T>& p, const BackwardProblem<T>
     if (n + 1 < count) CoverageOfRows(p, at, at.row + segment, false, s);
   }
   for (int64_t n = count; n-- > 0;) {
-    const int64_t first = n * segment, end = Least(p.query_len, first + segment);
+    const int64_t first = n * segment, end = HWY_MIN(p.query_len, first + segment);
     Copy(s.checkpoints + n * p.key_len, p.key_len, s.seen);
     at.row = first;
     CoverageOfRows(p, at, end, true, s);
     for (int64_t row = (end - 1 - first) / kDirectRows * kDirectRows + first; row >= first;
          row -= kDirectRows) {
       at.row = row;
-      at.rows = Least(kDirectRows, end - row);
+      at.rows = HWY_MIN(kDirectRows, end - row);
       ForPanels<false>(p, at, true, [&](const Panel<T>& panel) {
         const T* seen = s.seen + (panel.at.row - first) * p.key_len;
         RowsBackwardPanel<false>(p, g, in, panel, seen, to, s);
@@ -103,14 +104,14 @@ HWY_NOINLINE void RowsBackwardUnit(const Problem<T>& p, const BackwardProblem<T>
   Fill(T{0}, p.score_dim, to.d_vector);
   Fill(T{0}, p.score_dim, to.d_coverage);
   Fill(T{0}, heads * 4, to.d_transitions);
-  const int64_t first = group * shape.group_blocks, last = Least(shape.blocks, first + shape.group_blocks);
+  const int64_t first = group * shape.group_blocks, last = HWY_MIN(shape.blocks, first + shape.group_blocks);
   for (int64_t h = kv * heads; h < (kv + 1) * heads; ++h) {
     if (p.score == ScoreKind::coverage) {
       if constexpr (!kTiled) CoverageBackward(p, g, in, BlockAt<T>{b, h, kv, 0, 0}, to, s);
     } else {
       for (int64_t block = first; block < last; ++block) {
         const int64_t row = block * shape.block_rows;
-        const BlockAt<T> at{b, h, kv, row, Least(shape.block_rows, p.query_len - row)};
+        const BlockAt<T> at{b, h, kv, row, HWY_MIN(shape.block_rows, p.query_len - row)};
         ForPanels<kTiled>(p, at, false, [&](const Panel<T>& panel) {
           RowsBackwardPanel<kTiled>(p, g, in, panel, static_cast<const T*>(nullptr), to, s);
         });

@@ -43,7 +43,7 @@ struct StoredRows {
 constexpr int64_t kAheadBytes = 8192;
 template <class S>
 HWY_INLINE int64_t RowsAhead(int64_t dim) {
-  return kAheadBytes / Most(dim * static_cast<int64_t>(sizeof(S)), 1);
+  return kAheadBytes / HWY_MAX(dim * static_cast<int64_t>(sizeof(S)), 1);
 }
 
 /// scores[r · score_stride + j] = ⟨query r, key j⟩ for kRows queries and keys [0, count). Queries are rows of
@@ -272,7 +272,7 @@ HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, c
                             const Partials<T>& partials, const SplitScratch<T>& scratch) {
   const int64_t chunk = unit % chunks.count, kv = unit / chunks.count % p.kv_heads,
                 b = unit / chunks.count / p.kv_heads;
-  const int64_t key_begin = chunk * chunks.keys, key_end = Least(p.key_len, key_begin + chunks.keys);
+  const int64_t key_begin = chunk * chunks.keys, key_end = HWY_MIN(p.key_len, key_begin + chunks.keys);
   const int64_t heads = p.query_heads / p.kv_heads, width = SplitWidth(p);
   const StoredRows<S> key_rows{keys.data + b * keys.batch_stride + kv * keys.head_stride, keys.row_stride};
   const StoredRows<S> value_rows{values.data + b * values.batch_stride + kv * values.head_stride,

@@ -25,7 +25,7 @@ HWY_INLINE KeyRange Hull(const KeyRange* ranges, int64_t count) {
   for (int64_t n = 1; n < count; ++n) {
     if (ranges[n].begin == ranges[n].end) continue;
     if (hull.begin == hull.end) hull = ranges[n];
-    hull = {Least(hull.begin, ranges[n].begin), Most(hull.end, ranges[n].end)};
+    hull = {HWY_MIN(hull.begin, ranges[n].begin), HWY_MAX(hull.end, ranges[n].end)};
   }
   return hull;
 }
@@ -43,8 +43,8 @@ HWY_INLINE void RangesOf(const BlockSchedule& schedule, const Piece& piece, int6
     while (last > first && spans.data[last - 1].begin >= piece.end) --last;
     ranges[r] = {};
     if (first < last)
-      ranges[r] = {Most(spans.data[first].begin, piece.begin) - piece.begin,
-                   Least(spans.data[last - 1].end, piece.end) - piece.begin};
+      ranges[r] = {HWY_MAX(spans.data[first].begin, piece.begin) - piece.begin,
+                   HWY_MIN(spans.data[last - 1].end, piece.end) - piece.begin};
   }
 }
 
@@ -54,7 +54,7 @@ template <class Body>
 HWY_INLINE void ForStrips(const Piece& piece, int64_t rows, const KeyRange* ranges, Body&& body) {
   if (piece.full) return body(int64_t{0}, rows, KeyRange{0, piece.end - piece.begin});
   for (int64_t r = 0; r < rows; r += kStrip) {
-    const int64_t count = Least(kStrip, rows - r);
+    const int64_t count = HWY_MIN(kStrip, rows - r);
     const KeyRange hull = Hull(ranges + r, count);
     if (hull.begin < hull.end) body(r, count, hull);
   }
@@ -67,7 +67,7 @@ HWY_INLINE void ForKeyStrips(const Piece& piece, int64_t rows, const KeyRange* r
   const int64_t count = piece.end - piece.begin;
   if (piece.full) return body(int64_t{0}, count, int64_t{0}, rows);
   for (int64_t key = 0; key < count; key += kStrip) {
-    const int64_t keys = Least(kStrip, count - key);
+    const int64_t keys = HWY_MIN(kStrip, count - key);
     int64_t first = rows, last = 0;
     for (int64_t r = 0; r < rows; ++r) {
       if (ranges[r].begin >= key + keys || ranges[r].end <= key) continue;
@@ -96,7 +96,7 @@ HWY_INLINE KeyRange SeenPart(const KeyRange& range, int64_t count, T* row) {
   const KeyRange whole = WholeVectors<T>(range);
   Fill(T{0}, whole.begin, row);
   Fill(T{0}, Padded<T>(count) - whole.end, row + whole.end);
-  return {whole.begin, Least(whole.end, count)};
+  return {whole.begin, HWY_MIN(whole.end, count)};
 }
 
 /// body(begin, end) for every run of keys of the piece, inside `hull`, that somebody sees.
@@ -104,8 +104,8 @@ template <class Body>
 HWY_INLINE void ForRuns(const Piece& piece, const SpanList& visible, const KeyRange& hull, Body&& body) {
   if (piece.full) return body(piece.begin, piece.end);
   for (int64_t n = 0; n < visible.count; ++n) {
-    const int64_t begin = Most(visible.data[n].begin, piece.begin + hull.begin),
-                  end = Least(visible.data[n].end, piece.begin + hull.end);
+    const int64_t begin = HWY_MAX(visible.data[n].begin, piece.begin + hull.begin),
+                  end = HWY_MIN(visible.data[n].end, piece.begin + hull.end);
     if (begin < end) body(begin, end);
   }
 }

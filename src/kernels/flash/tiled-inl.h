@@ -35,7 +35,7 @@ struct Packed {
 template <class T>
 HWY_INLINE int64_t TileStride(int64_t key_len) {
   // One spare vector: a piece may begin anywhere in its tile, and rows of scores are whole vectors.
-  return Padded<T>(Least(kTileKeys, key_len)) + Padded<T>(1);
+  return Padded<T>(HWY_MIN(kTileKeys, key_len)) + Padded<T>(1);
 }
 
 template <class T>
@@ -46,7 +46,7 @@ HWY_NOINLINE void PackTransposed(const Problem<T>& p, const Operand<const T*>& x
   executor.parallel_for(p.batch * p.kv_heads * tiles, [&](int64_t unit, int) {
     const int64_t tile = unit % tiles, h = unit / tiles % p.kv_heads, b = unit / tiles / p.kv_heads,
                   begin = tile * kTileKeys;
-    Transpose(RowAt(x, b, h, begin), x.row_stride, Least(kTileKeys, p.key_len - begin), dim, stride,
+    Transpose(RowAt(x, b, h, begin), x.row_stride, HWY_MIN(kTileKeys, p.key_len - begin), dim, stride,
               to + unit * dim * stride);
   });
 }
@@ -66,7 +66,7 @@ HWY_INLINE int64_t QueryBlocks(const Problem<T>& p) {
 /// reader of a key on.
 template <class T>
 HWY_INLINE bool PacksOwn(const Problem<T>& p) {
-  return QueryBlocks(p) * (p.query_heads / Most(p.kv_heads, 1)) <= 2;
+  return QueryBlocks(p) * (p.query_heads / HWY_MAX(p.kv_heads, 1)) <= 2;
 }
 /// The tiles of one block's keys.
 template <class T>
@@ -78,7 +78,7 @@ struct BlockKeys {
     if (own && tile != key / kTileKeys) {
       tile = key / kTileKeys;
       const int64_t begin = tile * kTileKeys;
-      Transpose(RowAt(p.key, at.b, at.kv, begin), p.key.row_stride, Least(kTileKeys, p.key_len - begin),
+      Transpose(RowAt(p.key, at.b, at.kv, begin), p.key.row_stride, HWY_MIN(kTileKeys, p.key_len - begin),
                 p.score_dim, packed.stride, own);
     }
     return packed;
@@ -115,7 +115,7 @@ HWY_INLINE BlockAt<T> BlockOf(const Problem<T>& p, int64_t unit, int64_t block_r
   const int64_t blocks = (p.query_len + block_rows - 1) / block_rows;
   const int64_t row = unit % blocks * block_rows, h = unit / blocks % p.query_heads,
                 b = unit / blocks / p.query_heads;
-  return {b, h, h / (p.query_heads / p.kv_heads), row, Least(block_rows, p.query_len - row)};
+  return {b, h, h / (p.query_heads / p.kv_heads), row, HWY_MIN(block_rows, p.query_len - row)};
 }
 
 template <class T>
@@ -273,7 +273,7 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
   const int64_t width = Padded<T>(p.value_dim), stride = packed.stride;
   const bool gathers = out.output.data != nullptr;  // else its weights are all that is wanted
   const T scale = ScaleOf(p);
-  const int64_t key_begin = chunk * chunks.keys, key_end = Least(p.key_len, key_begin + chunks.keys);
+  const int64_t key_begin = chunk * chunks.keys, key_end = HWY_MIN(p.key_len, key_begin + chunks.keys);
   const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, key_end);
   BlockKeys<T> keys{packed, packed.one ? scratch.tile : nullptr};
   if (keys.own) keys.packed.data = keys.own;
@@ -349,7 +349,7 @@ HWY_INLINE Chunks TiledChunks(const Problem<T>& p) {
 }
 template <class T>
 HWY_INLINE int64_t TiledPartials(const Problem<T>& p) {
-  return PartialElements(p, p.batch * p.query_heads * QueryBlocks(p), Least(p.query_len, kBlockRows));
+  return PartialElements(p, p.batch * p.query_heads * QueryBlocks(p), HWY_MIN(p.query_len, kBlockRows));
 }
 
 template <class T>
@@ -373,7 +373,7 @@ HWY_NOINLINE void TiledForward(const Problem<T>& p, const ForwardOutputs<T>& out
       PadRows(p, p.value, p.value_dim, carve.Take<T>(PaddedRowsSize(p, p.value_dim)), executor);
   const int64_t blocks = p.batch * p.query_heads * QueryBlocks(p);
   const bool whole = !out.output.data || out.weights.data;
-  const Chunks chunks = whole ? Chunks{1, Most(p.key_len, 1)} : TiledChunks(p);
+  const Chunks chunks = whole ? Chunks{1, HWY_MAX(p.key_len, 1)} : TiledChunks(p);
   Partials<T> partials{nullptr, chunks.count, PartialWidth(p)};
   if (chunks.count > 1) partials.data = carve.Take<T>(TiledPartials(p));
   std::byte* scratch = memory + carve.Used();

@@ -34,7 +34,7 @@ HWY_INLINE BackwardShape<T> BackwardShapeOf(const Problem<T>& p) {
 template <class T>
 HWY_INLINE BackwardScratch<T> TakeBackwardScratch(const Problem<T>& p, const BackwardShape<T>& s,
                                                   Carve& carve) {
-  const int64_t stride = TileStride<T>(p.key_len), keys = Least(s.group_keys, p.key_len);
+  const int64_t stride = TileStride<T>(p.key_len), keys = HWY_MIN(s.group_keys, p.key_len);
   return {carve.Take<T>(kBlockRows * stride),
           carve.Take<T>(kBlockRows * stride),
           carve.Take<T>(kBlockRows * s.dim),
@@ -147,8 +147,8 @@ HWY_NOINLINE void BackwardUnit(const Problem<T>& p, const BackwardProblem<T>& g,
                                const BackwardOperands<T>& in, const BackwardShape<T>& s, int64_t unit,
                                const BackwardScratch<T>& scratch) {
   const int64_t group = unit % s.groups, kv = unit / s.groups % p.kv_heads, b = unit / s.groups / p.kv_heads;
-  const int64_t key_begin = group * s.group_keys, key_end = Least(p.key_len, key_begin + s.group_keys);
-  const int64_t keys = Most(key_end - key_begin, 0), heads = p.query_heads / p.kv_heads;
+  const int64_t key_begin = group * s.group_keys, key_end = HWY_MIN(p.key_len, key_begin + s.group_keys);
+  const int64_t keys = HWY_MAX(key_end - key_begin, 0), heads = p.query_heads / p.kv_heads;
   Fill(T{0}, keys * s.dim, scratch.d_key);
   Fill(T{0}, keys * s.value_dim, scratch.d_value);
   for (int64_t h = kv * heads; h < (kv + 1) * heads; ++h) {
@@ -156,8 +156,8 @@ HWY_NOINLINE void BackwardUnit(const Problem<T>& p, const BackwardProblem<T>& g,
     T* d_query = in.d_query + head * p.query_len * s.dim;
     bool* touched = in.touched + head * QueryBlocks(p);
     for (int64_t row = 0; row < p.query_len; row += kBlockRows) {
-      const BlockAt<T> at{b, h, kv, row, Least(kBlockRows, p.query_len - row)};
-      BackwardBlock(p, g, in, s, at, key_begin, Most(key_end, key_begin), d_query + row * s.dim,
+      const BlockAt<T> at{b, h, kv, row, HWY_MIN(kBlockRows, p.query_len - row)};
+      BackwardBlock(p, g, in, s, at, key_begin, HWY_MAX(key_end, key_begin), d_query + row * s.dim,
                     touched + row / kBlockRows, scratch);
     }
   }
@@ -215,7 +215,7 @@ HWY_NOINLINE size_t TiledBackwardBytes(const Problem<T>& p, int threads) {
   Carve carve(nullptr);
   BackwardShape<T> s = BackwardShapeOf(p);
   if (p.has_mods) {  // a call whose gradients are shared has fewer groups, of more keys each
-    const int64_t groups = Most(Least(s.groups, kSharedGroups), 1);
+    const int64_t groups = HWY_MAX(HWY_MIN(s.groups, kSharedGroups), 1);
     s.group_keys = (s.tiles + groups - 1) / groups * kTileKeys;
   }
   carve.Take<T>(TransposedSize(p, p.score_dim));

@@ -1,6 +1,9 @@
 // Vector building blocks: exponential, hyperbolic tangent, dot products, and one small matrix product that
 // serves all five products of attention. Included once an ISA (Highway's toggle); everything lives in that
 // ISA's namespace.
+//
+// Such code calls no template of the standard library: the linker may keep the copy that was compiled for
+// AVX-512, for callers on CPUs without it too. So it is HWY_MIN and HWY_MAX here, not std::min and std::max.
 #if defined(FOVEA_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SIMD_MATH_INL_H_
 #undef FOVEA_SIMD_MATH_INL_H_

@@ -14,13 +14,6 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-HWY_INLINE int64_t Least(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-HWY_INLINE int64_t Most(int64_t a, int64_t b) {
-  return a > b ? a : b;
-}
-
 /// Cuts the workspace into 64-byte aligned pieces; from a null base it only counts.
 class Carve {
  public:

@@ -108,7 +108,7 @@ struct TileBackwardScratch {
 };
 HWY_INLINE TileBackwardScratch TakeTileBackwardScratch(const Problem<float>& p, const TileBackwardShape& s,
                                                        const Split& split, Carve& carve) {
-  const int64_t keys = Least(s.group_keys, PackedKeys(p)), terms = split.terms;
+  const int64_t keys = HWY_MIN(s.group_keys, PackedKeys(p)), terms = split.terms;
   return {carve.Take<float>(keys * s.dim),
           carve.Take<float>(keys * s.value_dim),
           carve.Take<uint16_t>(kBlockQueries * s.depth * terms),
@@ -123,7 +123,7 @@ HWY_INLINE TileBackwardScratch TakeTileBackwardScratch(const Problem<float>& p, 
           carve.Take<uint16_t>(kTileKeys * kBlockQueries * terms),
           carve.Take<uint32_t>(kTileKeys / 2 * kBlockQueries * terms),
           carve.Take<float>(s.dim * kBlockQueries),
-          carve.Take<float>(kTileKeys * Most(s.dim, s.value_dim)),
+          carve.Take<float>(kTileKeys * HWY_MAX(s.dim, s.value_dim)),
           carve.Take<uint16_t>(s.dim * kChunk * terms)};
 }
 
@@ -147,7 +147,7 @@ class TileBackward {
     const int64_t group = unit % s_.groups, kv = unit / s_.groups % p_.kv_heads,
                   b = unit / s_.groups / p_.kv_heads;
     begin_ = group * s_.group_keys;
-    const int64_t end = Most(Least(p_.key_len, begin_ + s_.group_keys), begin_), keys = end - begin_;
+    const int64_t end = HWY_MAX(HWY_MIN(p_.key_len, begin_ + s_.group_keys), begin_), keys = end - begin_;
     Fill(0.0f, RoundUp(keys, kChunk) * s_.dim, scratch_.d_key);
     Fill(0.0f, RoundUp(keys, kChunk) * s_.value_dim, scratch_.d_value);
     const int64_t heads = p_.query_heads / p_.kv_heads,
@@ -156,7 +156,7 @@ class TileBackward {
       const int64_t head = (group * p_.batch + b) * p_.query_heads + h;
       for (int64_t n = 0; n < blocks; ++n) {
         const int64_t row = n * kBlockQueries;
-        const BlockAt<float> at{b, h, kv, row, Least(kBlockQueries, p_.query_len - row)};
+        const BlockAt<float> at{b, h, kv, row, HWY_MIN(kBlockQueries, p_.query_len - row)};
         in_.touched[head * blocks + n] = Block(at, end, in_.d_query + (head * p_.query_len + row) * s_.dim);
       }
     }

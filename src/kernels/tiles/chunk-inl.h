@@ -113,8 +113,8 @@ HWY_NOINLINE void HiddenBits(const BlockSchedule& schedule, const Piece& piece, 
     const uint64_t row = uint64_t{1} << r;
     const SpanList spans = piece.full ? SpanList() : schedule.row(r);
     for (int64_t n = 0; n < (piece.full ? 1 : spans.count); ++n) {
-      const int64_t first = piece.full ? from : Most(spans.data[n].begin - begin, from),
-                    last = piece.full ? to : Least(spans.data[n].end - begin, to);
+      const int64_t first = piece.full ? from : HWY_MAX(spans.data[n].begin - begin, from),
+                    last = piece.full ? to : HWY_MIN(spans.data[n].end - begin, to);
       if (first >= last) continue;
       hidden[first] ^= row;
       hidden[last] ^= row;

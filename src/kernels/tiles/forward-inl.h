@@ -104,7 +104,7 @@ class TileForward {
     if (schedule.piece_count() == 0) return;
     const int64_t key = schedule.pieces()[schedule.piece_count() - 1].end;
     const uint16_t* rows = in_.keys.At(at_.b, at_.kv, key).data;
-    for (int64_t r = 0; r < Least(kBlockQueries, p_.key_len - key); ++r) {
+    for (int64_t r = 0; r < HWY_MIN(kBlockQueries, p_.key_len - key); ++r) {
       for (int64_t i = 0; i < p_.score_dim; i += 32) __builtin_prefetch(rows + r * in_.keys.stride + i, 0, 2);
     }
   }
@@ -202,7 +202,7 @@ class TileForward {
       ChunkWeights<2>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
     else
       ChunkWeights<3>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
-    for (int64_t r = Most(at_.rows, columns_.begin); r < columns_.end; ++r) sums[r] = 0.0f;
+    for (int64_t r = HWY_MAX(at_.rows, columns_.begin); r < columns_.end; ++r) sums[r] = 0.0f;
   }
   HWY_INLINE bool Fits(const float* sums) const {
     const TileTag d;
@@ -308,7 +308,7 @@ HWY_INLINE int64_t TileUnits(const Problem<float>& p) {
   return p.batch * p.query_heads * ((p.query_len + kBlockQueries - 1) / kBlockQueries);
 }
 HWY_INLINE int64_t TilePartials(const Problem<float>& p) {
-  return PartialElements(p, TileUnits(p), Least(p.query_len, kBlockQueries));
+  return PartialElements(p, TileUnits(p), HWY_MIN(p.query_len, kBlockQueries));
 }
 
 HWY_NOINLINE size_t TilesForwardBytes(const Problem<float>& p, int threads) {
@@ -336,7 +336,7 @@ HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<flo
     const int64_t chunk = unit % chunks.count, begin = chunk * chunks.keys;
     const BlockAt<float> at = BlockOf(p, unit / chunks.count, kBlockQueries);
     TileForward block(p, in, at, buffers);
-    const BlockSchedule& schedule = ScheduleOf(p, at, begin, Least(p.key_len, begin + chunks.keys),
+    const BlockSchedule& schedule = ScheduleOf(p, at, begin, HWY_MIN(p.key_len, begin + chunks.keys),
                                                kValueKeys);  // may run or throw what users wrote
     block.FetchNext(schedule);
     const Piece* pieces = schedule.pieces();  // throws in a cancelled call, and then end() would not run

@@ -266,7 +266,7 @@ HWY_NOINLINE PackedRows PackKeyRows(const Problem<float>& p, const Split& split,
   const int64_t chunks = keys / kChunk;
   executor->parallel_for(p.batch * p.kv_heads * chunks, [&](int64_t unit, int) {
     const int64_t begin = unit % chunks * kChunk, head = unit / chunks;
-    PackRows(x, head / p.kv_heads, head % p.kv_heads, begin, Least(kChunk, p.key_len - begin), kChunk, dim,
+    PackRows(x, head / p.kv_heads, head % p.kv_heads, begin, HWY_MIN(kChunk, p.key_len - begin), kChunk, dim,
              width, split.terms, Terms<uint16_t>{to + (head * keys + begin) * width, size});
   });
   return packed;
@@ -299,7 +299,7 @@ HWY_NOINLINE PackedColumns PackKeyColumns(const Problem<float>& p, const Split& 
   executor->parallel_for(p.batch * p.kv_heads * packed.chunks, [&](int64_t unit, int worker) {
     const int64_t key = unit % packed.chunks * kChunk, head = unit / packed.chunks;
     const int64_t b = head / p.kv_heads, h = head % p.kv_heads, count = kChunk * packed.dim;
-    const int64_t there = Least(kChunk, p.key_len - key);
+    const int64_t there = HWY_MIN(kChunk, p.key_len - key);
     auto* own = reinterpret_cast<uint16_t*>(scratch + worker * one);
     auto* pairs = reinterpret_cast<uint32_t*>(own + count * split.terms);
     const uint16_t* rows = own;
