@@ -89,7 +89,12 @@ struct Candidate {
   }
 };
 
-/// All that are compiled in, best first, the reference last.
+/// Refuses a score that is not a dot product of query and key. Null where it is one.
+const char* refuse_other_scores(const Request& request);
+/// Refuses a request that needs all scores of a row at once (Problem::whole_row). Null where it does not.
+const char* refuse_whole_row(const Request& request);
+
+/// All candidates that are compiled in, best first, the reference last.
 std::span<const Candidate> candidates();
 
 }  // namespace fovea::kernels

@@ -70,30 +70,27 @@ HWY_AFTER_NAMESPACE();
 namespace fovea::kernels {
 namespace {
 
-constexpr const char* no_product = "its score is no product of queries and keys";
-constexpr const char* whole_rows = "whole rows of scores are needed";
-
-const char* refuse_split(const Request& r) {
-  if (is_backward(r.duty)) return "it has no backward";
-  if (r.duty != Duty::forward) return "it leaves no weights";
-  if (r.score != ScoreKind::dot) return no_product;
-  return r.whole_row ? whole_rows : nullptr;
+const char* refuse_direct(const Request& r) {
+  return refuse_whole_row(r);
 }
 const char* refuse_tiled(const Request& r) {
-  if (r.score != ScoreKind::dot) return no_product;
-  return r.whole_row ? whole_rows : nullptr;
+  if (const char* reason = refuse_other_scores(r)) return reason;
+  return refuse_whole_row(r);
 }
-const char* refuse_direct(const Request& r) {
-  return r.whole_row ? whole_rows : nullptr;
+const char* refuse_split(const Request& r) {
+  if (is_backward(r.duty)) return "it has no backward";
+  if (r.duty != Duty::forward) return "it returns no weights";
+  return refuse_tiled(r);
 }
 // Backward they make a row again from its keys, which must be all that it has. Where a row must be whole
 // anyway, a call says so.
 const char* refuse_rows(const Request& r) {
   const bool parts = is_backward(r.duty) && r.parts_of_keys && !r.whole_row;
-  return parts ? "the keys of a row come in parts" : nullptr;
+  return parts ? "a call may bring only some of the keys of a row" : nullptr;
 }
 const char* refuse_tiled_rows(const Request& r) {
-  return r.score != ScoreKind::dot ? no_product : refuse_rows(r);
+  if (const char* reason = refuse_other_scores(r)) return reason;
+  return refuse_rows(r);
 }
 
 std::int64_t most_split(const Request& r) {

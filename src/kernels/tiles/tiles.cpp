@@ -64,7 +64,7 @@ namespace fovea::kernels {
 namespace {
 
 const char* refuse_inexact(const Request& r) {
-  if (r.score != ScoreKind::dot) return "its score is no product of queries and keys";
+  if (const char* reason = refuse_other_scores(r)) return reason;
   if (r.dtype == DType::f64) return "f64";
   if (r.dtype == DType::f32 && r.precision == Precision::full) return "f32 at Precision::full";
   return nullptr;
@@ -75,12 +75,12 @@ const char* refuse_tiles(const Request& r) {
   if (const char* reason = refuse_inexact(r)) return reason;
   if ((r.queries_mapped || r.keys_mapped) && size_of(r.dtype) == 2) return "projected operands are f32";
   if (r.mods) return "score mods";
-  if (r.whole_row) return "whole rows of scores are needed";
+  if (const char* reason = refuse_whole_row(r)) return reason;
   if (r.dropout) return "dropout";
   if (r.normalizer != NormalizerKind::softmax) return "its normaliser is not softmax";
   if (!(r.scale >= 1e-30)) return "a scale that is not positive";
   if (!r.values) return "there are no values";
-  if (!is_backward(r.duty) && r.duty != Duty::forward) return "they leave no weights";
+  if (!is_backward(r.duty) && r.duty != Duty::forward) return "it returns no weights";
   return nullptr;
 }
 In16Bits tiles_in_16_bits(const Request& r) {
