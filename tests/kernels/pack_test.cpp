@@ -1,12 +1,10 @@
 // How operands are laid out before they are multiplied, and how keys are cut, by themselves, on every ISA
 // here.
+#define FOVEA_WITHOUT_AVX2  // it would compile for nothing
+#include "kernels/simd/targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/pack_test.cpp"
-#ifndef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS                                               \
-  (HWY_SSSE3 | HWY_AVX2 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | \
-   HWY_SVE2_128)  // those of the tile kernels
-#endif
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/pack_code.h"

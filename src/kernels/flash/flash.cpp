@@ -2,13 +2,10 @@
 // in the place of Highway's own dispatch, so that FOVEA_ISA can force one.
 #include "kernels/flash/flash.h"
 
+#include "kernels/simd/targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/flash/flash.cpp"
-// Three x86 targets: SSE4 as the baseline, AVX2, AVX-512. More would compile longer and win nothing on f32.
-// On Arm NEON alone: register tiles are arrays of vectors, and a type of SVE has no size to make an array of.
-#ifndef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
-#endif
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/flash/rows_backward-inl.h"

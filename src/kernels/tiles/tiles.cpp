@@ -1,15 +1,13 @@
 // The tile kernels' candidates: one walk (tiles/forward-inl.h, tiles/backward-inl.h) over three engines. With
 // AMX and with AVX512_BF16 the vectors around the products are AVX-512's; the portable engine is for checking
 // the walk where neither is to be had, and is never chosen unasked.
+#define FOVEA_WITHOUT_AVX2  // it would compile for nothing
 #include "kernels/tiles/tiles.h"
+
+#include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/tiles/tiles.cpp"
-// AVX-512 and the baseline; AVX2 would compile for nothing.
-#ifndef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_AVX2 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
-#endif
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/tiles/backward-inl.h"
