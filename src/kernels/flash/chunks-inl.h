@@ -100,15 +100,27 @@ HWY_NOINLINE RowState<T> MergeChunks(const Problem<T>& p, const Partials<T>& par
   return whole;
 }
 
-/// body(b, h, row, state, values) for every query row, merged.
-template <class T, class Body>
-HWY_INLINE void ForMergedRows(const Problem<T>& p, const Partials<T>& partials, Executor& executor,
-                              Body&& body) {
+/// leave(b, h, row, state, values) for every query row, its chunks merged. Does nothing where the keys are
+/// one chunk.
+template <class T, class Leave>
+HWY_INLINE void LeaveMergedRows(const Problem<T>& p, const Partials<T>& partials, Executor& executor,
+                                Leave&& leave) {
+  if (!partials.data) return;
   executor.parallel_for(p.batch * p.query_heads * p.query_len, [&](int64_t index, int) {
     const RowState<T> state = MergeChunks(p, partials, index);
-    body(index / p.query_len / p.query_heads, index / p.query_len % p.query_heads, index % p.query_len, state,
-         partials.At(index, 0) + 2);
+    leave(index / p.query_len / p.query_heads, index / p.query_len % p.query_heads, index % p.query_len,
+          state, partials.At(index, 0) + 2);
   });
+}
+
+/// The same, by LeaveRow.
+template <class T>
+HWY_INLINE void LeaveMergedRows(const Problem<T>& p, const ForwardOutputs<T>& out,
+                                const Partials<T>& partials, Executor& executor) {
+  LeaveMergedRows(p, partials, executor,
+                  [&](int64_t b, int64_t h, int64_t row, const RowState<T>& state, const T* values) {
+                    LeaveRow(p, out, b, h, row, state, values);
+                  });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -317,11 +317,7 @@ HWY_NOINLINE void SplitForward(const Problem<T>& p, const ForwardOutputs<T>& out
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
     SplitUnit(p, out, keys, values, chunks, unit, partials, TakeSplitScratch(p, mine));
   });
-  if (!partials.data) return;
-  ForMergedRows(p, partials, executor,
-                [&](int64_t b, int64_t h, int64_t row, const RowState<T>& state, const T* gathered) {
-                  LeaveRow(p, out, b, h, row, state, gathered);
-                });
+  LeaveMergedRows(p, out, partials, executor);
 }
 
 }  // namespace HWY_NAMESPACE

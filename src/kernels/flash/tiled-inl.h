@@ -384,11 +384,7 @@ HWY_NOINLINE void TiledForward(const Problem<T>& p, const ForwardOutputs<T>& out
     ForwardBlock(p, out, keys, values, BlockOf(p, unit / chunks.count, kBlockRows), chunks,
                  unit % chunks.count, partials, TakeForwardScratch(p, mine));
   });
-  if (!partials.data) return;
-  ForMergedRows(p, partials, executor,
-                [&](int64_t b, int64_t h, int64_t row, const RowState<T>& state, const T* gathered) {
-                  LeaveRow(p, out, b, h, row, state, gathered);
-                });
+  LeaveMergedRows(p, out, partials, executor);
 }
 
 }  // namespace HWY_NAMESPACE

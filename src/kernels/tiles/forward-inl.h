@@ -345,11 +345,10 @@ HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<flo
     if (engine.end) engine.end();
     block.Leave(out, partials, chunk);
   });
-  if (!partials.data) return;
-  ForMergedRows(p, partials, executor,
-                [&](int64_t b, int64_t h, int64_t row, const RowState<float>& state, float* values) {
-                  LeaveTileRow(p, out, b, h, row, state, values);
-                });
+  LeaveMergedRows(p, partials, executor,
+                  [&](int64_t b, int64_t h, int64_t row, const RowState<float>& state, float* values) {
+                    LeaveTileRow(p, out, b, h, row, state, values);
+                  });
 }
 
 }  // namespace HWY_NAMESPACE
