@@ -68,7 +68,7 @@ struct Problem {
   const T* transitions = nullptr;  ///< chain: [2, 2] at transition_stride · head
   std::int64_t transition_stride = 0;
   /// A row's scores are all needed at once: by the normaliser, by weight mods, by coverage, by gradients of
-  /// the weights, or by the candidate that runs (flash/rows-inl.h). Backward then splits queries, not keys,
+  /// the weights, or by the candidate that runs (flash/whole_rows-inl.h). Backward then splits queries, not keys,
   /// into groups.
   bool whole_row = false;
   /// Gradients of the arguments of mods are added to what stands in them, not written over it.

@@ -9,7 +9,7 @@
 #endif
 
 #include "kernels/flash/flash.h"
-#include "kernels/flash/row-inl.h"
+#include "kernels/flash/online_softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {

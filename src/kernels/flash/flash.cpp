@@ -8,8 +8,8 @@
 #define HWY_TARGET_INCLUDE "kernels/flash/flash.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/flash/rows_backward-inl.h"
 #include "kernels/flash/split-inl.h"
+#include "kernels/flash/whole_rows_backward-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {

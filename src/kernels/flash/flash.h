@@ -4,8 +4,8 @@
 //   split       few queries over many keys, each key read once where it lies         flash/split-inl.h
 //   tiled       blocks of queries by tiles of packed keys, on register tiles         flash/tiled-inl.h
 //   direct      a row at a time, for scores that are no product, and few queries     flash/direct-inl.h
-//   tiled rows  whole rows of scores, a block of queries at once, on register tiles  flash/rows-inl.h
-//   rows        whole rows, one at a time                                            flash/rows-inl.h
+//   tiled rows  whole rows of scores, a block of queries at once, on register tiles  flash/whole_rows-inl.h
+//   rows        whole rows, one at a time                                            flash/whole_rows-inl.h
 #pragma once
 
 #include <vector>

@@ -6,8 +6,8 @@
 #define FOVEA_FLASH_NORMALIZE_INL_H_
 #endif
 
-#include "kernels/flash/row-inl.h"
-#include "kernels/flash/row.h"
+#include "kernels/flash/normalize_scalar.h"
+#include "kernels/flash/online_softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {

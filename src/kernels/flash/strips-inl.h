@@ -7,7 +7,7 @@
 #define FOVEA_FLASH_STRIPS_INL_H_
 #endif
 
-#include "kernels/flash/row-inl.h"
+#include "kernels/flash/online_softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {

@@ -1,4 +1,4 @@
-#include "kernels/flash/row.h"
+#include "kernels/flash/normalize_scalar.h"
 
 #include <algorithm>
 #include <cmath>

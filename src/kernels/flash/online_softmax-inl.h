@@ -1,10 +1,10 @@
 // What tiled and direct kernels share: the online softmax of a row of scores, hiding what a row may not see,
 // dropout.
-#if defined(FOVEA_FLASH_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef FOVEA_FLASH_ROW_INL_H_
-#undef FOVEA_FLASH_ROW_INL_H_
+#if defined(FOVEA_FLASH_ONLINE_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_ONLINE_SOFTMAX_INL_H_
+#undef FOVEA_FLASH_ONLINE_SOFTMAX_INL_H_
 #else
-#define FOVEA_FLASH_ROW_INL_H_
+#define FOVEA_FLASH_ONLINE_SOFTMAX_INL_H_
 #endif
 
 #include "kernels/problem.h"

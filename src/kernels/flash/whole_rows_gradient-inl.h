@@ -1,13 +1,13 @@
 // Gradients of a panel of whole rows: scores are made again, then all that a row's gradient needs is at hand,
 // D too; five products (six with mods).
-#if defined(FOVEA_FLASH_ROWS_GRADIENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef FOVEA_FLASH_ROWS_GRADIENT_INL_H_
-#undef FOVEA_FLASH_ROWS_GRADIENT_INL_H_
+#if defined(FOVEA_FLASH_WHOLE_ROWS_GRADIENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_WHOLE_ROWS_GRADIENT_INL_H_
+#undef FOVEA_FLASH_WHOLE_ROWS_GRADIENT_INL_H_
 #else
-#define FOVEA_FLASH_ROWS_GRADIENT_INL_H_
+#define FOVEA_FLASH_WHOLE_ROWS_GRADIENT_INL_H_
 #endif
 
-#include "kernels/flash/rows-inl.h"
+#include "kernels/flash/whole_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {

@@ -1,14 +1,14 @@
 // Backward of whole-row problems: unit (batch, kv head, group of queries), each a panel of rows after the
-// other (rows_gradient-inl.h); with coverage, the rows of a head from the last to the first. dK and dV in one
-// partial a group, added up in group order.
-#if defined(FOVEA_FLASH_ROWS_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef FOVEA_FLASH_ROWS_BACKWARD_INL_H_
-#undef FOVEA_FLASH_ROWS_BACKWARD_INL_H_
+// other (whole_rows_gradient-inl.h); with coverage, the rows of a head from the last to the first. dK and dV
+// in one partial a group, added up in group order.
+#if defined(FOVEA_FLASH_WHOLE_ROWS_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_WHOLE_ROWS_BACKWARD_INL_H_
+#undef FOVEA_FLASH_WHOLE_ROWS_BACKWARD_INL_H_
 #else
-#define FOVEA_FLASH_ROWS_BACKWARD_INL_H_
+#define FOVEA_FLASH_WHOLE_ROWS_BACKWARD_INL_H_
 #endif
 
-#include "kernels/flash/rows_gradient-inl.h"
+#include "kernels/flash/whole_rows_gradient-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {

@@ -1,11 +1,11 @@
 // Whole-row problems: all scores of a block's rows first, then weights, then what comes of them. Memory stays
 // O(length): a few rows of scores a thread. Many dot scores come by register tiles, a block of rows at once;
 // additive ones, and those of few queries, a row at a time; those with coverage a row after the other.
-#if defined(FOVEA_FLASH_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef FOVEA_FLASH_ROWS_INL_H_
-#undef FOVEA_FLASH_ROWS_INL_H_
+#if defined(FOVEA_FLASH_WHOLE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_WHOLE_ROWS_INL_H_
+#undef FOVEA_FLASH_WHOLE_ROWS_INL_H_
 #else
-#define FOVEA_FLASH_ROWS_INL_H_
+#define FOVEA_FLASH_WHOLE_ROWS_INL_H_
 #endif
 
 #include "kernels/flash/direct-inl.h"
