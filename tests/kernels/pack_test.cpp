@@ -79,6 +79,7 @@ HWY_AFTER_NAMESPACE();
 #include <vector>
 
 #include "fovea/core/philox.h"
+#include "kernels/code_here.h"
 
 namespace fovea::testing {
 namespace {
@@ -87,21 +88,7 @@ using kernels::PackCode;
 using kernels::Problem;
 
 std::vector<std::pair<std::string, PackCode>> code_here() {
-  std::vector<std::pair<std::string, PackCode>> list;
-  const auto add = [&list](const char* name, std::int64_t target, const PackCode& code) {
-    if (hwy::SupportedTargets() & target) list.emplace_back(name, code);
-  };
-#if HWY_ARCH_X86
-#if HWY_TARGETS & HWY_AVX3
-  add("avx512", HWY_AVX3, kernels::N_AVX3::kPackCode);
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  add("baseline", HWY_SSE4, kernels::N_SSE4::kPackCode);
-#endif
-#else
-  add("baseline", ~std::int64_t{0}, kernels::HWY_NAMESPACE::kPackCode);
-#endif
-  return list;
+  return FOVEA_CODE_HERE(PackCode, kPackCode);
 }
 
 float from_bits(std::uint16_t bits) {

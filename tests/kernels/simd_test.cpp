@@ -78,6 +78,7 @@ HWY_AFTER_NAMESPACE();
 #include <vector>
 
 #include "fovea/core/dtype.h"
+#include "kernels/code_here.h"
 
 namespace fovea::testing {
 namespace {
@@ -86,24 +87,7 @@ using kernels::SimdCode;
 using kernels::SimdCodeOf;
 
 std::vector<std::pair<std::string, SimdCode>> code_here() {
-  std::vector<std::pair<std::string, SimdCode>> list;
-  const auto add = [&list](const char* name, std::int64_t target, const SimdCode& code) {
-    if (hwy::SupportedTargets() & target) list.emplace_back(name, code);
-  };
-#if HWY_ARCH_X86
-#if HWY_TARGETS & HWY_AVX3
-  add("avx512", HWY_AVX3, kernels::N_AVX3::kSimdCode);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  add("avx2", HWY_AVX2, kernels::N_AVX2::kSimdCode);
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  add("baseline", HWY_SSE4, kernels::N_SSE4::kSimdCode);
-#endif
-#else
-  add("baseline", ~std::int64_t{0}, kernels::HWY_NAMESPACE::kSimdCode);
-#endif
-  return list;
+  return FOVEA_CODE_HERE(SimdCode, kSimdCode);
 }
 
 // body(name, code of float or double) for both.
