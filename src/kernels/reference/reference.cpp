@@ -30,14 +30,14 @@ double score(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t k
   return sum * p.scale;
 }
 
-// The mods one site at a time, in double; what each of them got, for the derivatives.
+// The mods at one site, in double: the input of each mod and its arguments, which the derivatives need.
 template <class T>
 struct Chain {
   std::array<double, max_mods + 1> scores{};  // before each mod, and after the last
   std::array<std::array<double, max_mod_arguments>, max_mods> arguments{};
 };
 
-// Where query row i of entry b stands among the keys.
+// The position of query row i of entry b among the keys.
 template <class T>
 std::int64_t place_of(const Problem<T>& p, std::int64_t b, std::int64_t i) {
   return i + (p.query_offsets ? p.query_offsets[b] : p.query_offset);
@@ -94,11 +94,13 @@ Chain<T> chain_of(const Problem<T>& p, const ProblemMods<T>& mods, double score,
   return chain;
 }
 
-// Gradients of mod arguments in double, in the order of the arguments, elements as in the caller's tensors.
+// Gradients of mod arguments in double. They are in the order of the arguments, and their elements in the
+// order of the caller's tensors.
 template <class T>
 using ModDoubles = std::array<std::array<std::vector<double>, max_mod_arguments>, max_mods>;
 
-// The derivative of the loss by the score before the mods; what the arguments get is added to `sums`.
+// Returns the derivative of the loss by the score before the mods; adds the gradients of the arguments to
+// `sums`.
 template <class T>
 double back_through(const Problem<T>& p, const ProblemMods<T>& mods, const Chain<T>& chain, double d_result,
                     std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j, ModDoubles<T>& sums) {
@@ -136,8 +138,8 @@ ModDoubles<T> mod_doubles(const ProblemMods<T>& mods) {
   return sums;
 }
 
-// One query's row: the keys it sees, their scores, noise, weights, factors of the weight mods, what dropout
-// makes of each, and the log-sum-exp or what stands for it.
+// The row of one query: the keys that it sees, their scores, noise and weights, the factors of the weight
+// mods and of dropout (`kept`), and the log-sum-exp or the normaliser's number in its place.
 struct Row {
   std::vector<std::int64_t> keys;
   std::vector<double> scores, noise, weights, factors, kept;
@@ -162,7 +164,7 @@ RowLaw law_of(const Problem<T>& p, std::int64_t h) {
   return law;
 }
 
-// What earlier queries of a head looked at, a number a key.
+// The coverage of a head: for each key, the sum of the weights that earlier queries gave it.
 using Seen = std::vector<double>;
 
 template <class T>
@@ -186,7 +188,7 @@ Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, 
                                                                                          : 0.0);
   }
   row.log_sum_exp = solve(law_of(p, h), row.scores, row.noise, row.weights);
-  // Scores of -infinity alone hide as a mask does, and keys that nobody sees get nothing back.
+  // Scores of -infinity alone hide as a mask does. Keys that nobody sees get no gradient.
   if (row.log_sum_exp == -std::numeric_limits<double>::infinity()) return {};
   return row;
 }
@@ -198,7 +200,7 @@ void look(const Problem<T>& p, const Row& row, Seen& seen) {
     seen[static_cast<std::size_t>(row.keys[n])] += row.returned(n);
 }
 
-// body(slot of the head, slot of the row) wherever the row's weights are asked for.
+// body(slot of the head, slot of the row) for every place where the row's weights are asked for.
 template <class Body>
 void for_slots(std::span<const std::int64_t> heads, std::span<const std::int64_t> rows, std::int64_t h,
                std::int64_t i, std::int64_t all_heads, std::int64_t all_rows, Body&& body) {
@@ -240,7 +242,8 @@ void write_row(const Problem<T>& p, const ForwardOutputs<T>& out, const Row& row
             });
 }
 
-// The law multiplies by the count of keys itself: the mod that does so for the kernels is left out.
+// The specification multiplies by the count of keys itself, so the mod that does so for the kernels is left
+// out.
 template <class T>
 Problem<T> as_specified(const Problem<T>& p) {
   Problem<T> own = p;
@@ -271,7 +274,8 @@ struct Sums {
   double* row(std::int64_t r) { return values.data() + r * dim; }
 };
 
-// dS times the derivative of the score, by query, key, v and w; returns that by the coverage.
+// Adds ds times the derivatives of the score by query, key, v and w; returns ds times its derivative by the
+// coverage.
 template <class T>
 double score_gradient(const Problem<T>& p, const T* q, const T* k, double seen, double ds, double* dq,
                       double* dk, double* dv, double* dw) {
@@ -303,7 +307,7 @@ void store(const Operand<T*>& to, std::int64_t b, std::int64_t h, std::int64_t r
   }
 }
 
-// What one (batch, kv head) adds up.
+// The sums of one unit of work, a (batch entry, kv head).
 template <class T>
 struct UnitSums {
   std::vector<double> vector, coverage, transitions, count_scale;
@@ -339,7 +343,7 @@ void store_mod_gradients(const Problem<T>& p, const ProblemMods<T>& mods,
   }
 }
 
-// One row: derivatives by its scores, those by what it gave to the values added to dv.
+// The gradient of one row by its scores; what the row gives to the values is added to dv.
 template <class T>
 std::vector<double> row_gradient(const Problem<T>& p, const BackwardProblem<T>& g, const Row& row,
                                  std::int64_t b, std::int64_t h, std::int64_t i, const Seen& later, Sums& dv,
@@ -364,7 +368,7 @@ std::vector<double> row_gradient(const Problem<T>& p, const BackwardProblem<T>& 
   std::vector<double> gradient(row.keys.size());
   for (std::size_t n = 0; n < row.keys.size(); ++n) {
     const std::int64_t j = row.keys[n];
-    // A score of -infinity hides as a mask does: nothing comes back, not even a later row's NaN.
+    // A score of -infinity hides as a mask does: no gradient comes back to it, not even a later row's NaN.
     if (row.scores[n] == -std::numeric_limits<double>::infinity()) d_returned[n] = 0.0;
     back_through(p, p.weight_mods, chain_of(p, p.weight_mods, 1.0, b, h, i, j),
                  row.weights[n] * d_returned[n], b, h, i, j, sums.weight_mods);
@@ -377,7 +381,8 @@ std::vector<double> row_gradient(const Problem<T>& p, const BackwardProblem<T>& 
   return gradient;
 }
 
-// One (batch, kv head): serial, in a fixed order; the rows of a head backwards, as coverage needs it.
+// One (batch entry, kv head), serially and in a fixed order. The rows of a head run from the last to the
+// first, as coverage needs it.
 template <class T>
 void backward_unit(const Problem<T>& p, const BackwardProblem<T>& g, std::int64_t b, std::int64_t kv,
                    UnitSums<T>& sums) {
@@ -400,7 +405,7 @@ void backward_unit(const Problem<T>& p, const BackwardProblem<T>& g, std::int64_
       const std::vector<double> gradient = row_gradient(p, g, row, b, h, i, later, dv, sums);
       for (std::size_t n = 0; n < row.keys.size(); ++n) {
         if (row.scores[n] == -std::numeric_limits<double>::infinity())
-          continue;  // as hidden: gets nothing back
+          continue;  // as good as hidden: no gradient comes back
         const std::int64_t j = row.keys[n];
         const double covered = before[static_cast<std::size_t>(j)];
         const Chain<T> chain = chain_of(p, p.mods, score(p, b, h, kv, i, j, covered), b, h, i, j);

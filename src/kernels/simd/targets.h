@@ -6,7 +6,7 @@
 // an array of.
 #pragma once
 
-// FOVEA_WITHOUT_AVX2: set by files whose code runs on AVX-512 and on the baseline alone.
+// A file defines FOVEA_WITHOUT_AVX2 if its code runs on AVX-512 and on the baseline alone.
 #ifndef HWY_DISABLED_TARGETS
 #ifdef FOVEA_WITHOUT_AVX2
 #define HWY_DISABLED_TARGETS \
