@@ -1,7 +1,10 @@
-// Additive scores; and of few queries with other scores the weights, and backward: one row at a time,
-// straight from the operands. Nothing is packed: with one query, packing would double the traffic; and an
-// additive score costs an exponential or a tanh an element, beside which packing gains nothing. No [L, L,
-// hidden] buffer: tanh is computed again in backward.
+// The algorithm `direct`: one row of scores at a time, straight from the operands. It computes additive
+// scores, and, for few queries with other scores, the weights and the gradients.
+//
+// Nothing is packed: with one query, packing would double the traffic, and an additive score costs an
+// exponential or a tanh for each element, beside which packing gains nothing. There is no [L, S, hidden]
+// buffer: backward computes each tanh again. In forward a block of 16 rows runs over the keys piece by piece;
+// the scores of one piece for all these rows stay in the cache.
 #if defined(FOVEA_FLASH_DIRECT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_DIRECT_INL_H_
 #undef FOVEA_FLASH_DIRECT_INL_H_
@@ -18,7 +21,7 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t kDirectRows = direct_queries;
 
-/// Σ v_d tanh(q_d + k_d).
+/// Returns Σ v_d tanh(q_d + k_d).
 template <class T>
 HWY_INLINE T AdditiveScore(const T* HWY_RESTRICT q, const T* HWY_RESTRICT k, const T* HWY_RESTRICT v,
                            int64_t n) {
@@ -58,7 +61,8 @@ HWY_INLINE void AdditiveGradient(const T* HWY_RESTRICT q, const T* HWY_RESTRICT 
   }
 }
 
-/// Σ v_d tanh(q_d + k_d + w_d·seen): `seen` is how much earlier queries looked at the key.
+/// Returns Σ v_d tanh(q_d + k_d + w_d·seen). `seen` is the coverage of the key: the sum of the weights that
+/// earlier queries gave it.
 template <class T>
 HWY_INLINE T CoverageScore(const T* HWY_RESTRICT q, const T* HWY_RESTRICT k, const T* HWY_RESTRICT v,
                            const T* HWY_RESTRICT w, T seen, int64_t n) {
@@ -77,8 +81,9 @@ HWY_INLINE T CoverageScore(const T* HWY_RESTRICT q, const T* HWY_RESTRICT k, con
   return result;
 }
 
-/// Scores of keys that row r sees; the others -inf, unread. The schedule counts its rows from `schedule_row`
-/// rows before `at`. `seen`: coverage of each key, else null. `fast`: of an additive score.
+/// The scores of the keys that row r sees; the others become -inf and are not read. The schedule counts its
+/// rows from `schedule_row` rows before `at`. `seen` is the coverage of each key, else null. `fast` is the
+/// fast path of an additive score.
 template <class T>
 HWY_INLINE void DirectScores(const Problem<T>& p, const BlockAt<T>& at, int64_t r,
                              const BlockSchedule& schedule, const Piece& piece, T* scores,
@@ -110,7 +115,7 @@ HWY_INLINE void DirectScores(const Problem<T>& p, const BlockAt<T>& at, int64_t 
   if (!piece.full) HideOutside(schedule.row(schedule_row + r), piece.begin, piece.end, scores);
 }
 
-/// f.operator()<kRows>(first row) over `rows` rows, four at a time and then what is left.
+/// Calls f.operator()<kRows>(first row) over `rows` rows: four at a time, then the rest.
 template <class F>
 HWY_INLINE void ForRowGroups(int64_t rows, F&& f) {
   int64_t r = 0;
@@ -125,7 +130,7 @@ HWY_INLINE void ForRowGroups(int64_t rows, F&& f) {
 template <class T>
 struct DirectScratch {
   T *scores, *d_scores, *gathered, *keep, *d_key, *d_vector;
-  T* additive_queries;  ///< E of the block's queries, Padded<T>(score_dim) apart
+  T* additive_queries;  ///< E (flash/additive-inl.h) of the block's queries, Padded<T>(score_dim) apart
   RowState<T>* states;
   ModBuffers<T> mods;
 };
@@ -146,7 +151,7 @@ HWY_INLINE DirectScratch<T> TakeDirectScratch(const Problem<T>& p, bool backward
           TakeModBuffers(p.mods, 1, backward, carve)};
 }
 
-/// Row r's E into slot `slot` of the scratch.
+/// Computes E of row r into slot `slot` of the scratch buffer.
 template <class T>
 HWY_INLINE AdditiveQuery<T> AdditiveQueryOf(const Problem<T>& p, const AdditiveKeys<T>& keys,
                                             const BlockAt<T>& at, int64_t r, int64_t slot,
@@ -157,7 +162,8 @@ HWY_INLINE AdditiveQuery<T> AdditiveQueryOf(const Problem<T>& p, const AdditiveK
   return {&keys, small ? row : nullptr, (at.b * p.kv_heads + at.kv) * p.key_len};
 }
 
-/// Scores of all rows of a block against one piece, row r at r · stride.
+/// The scores of all rows of a block for one piece, row r at r · stride. Four rows share each key where every
+/// row has an E.
 template <class T>
 HWY_INLINE void DirectPieceScores(const Problem<T>& p, const BlockAt<T>& at, const BlockSchedule& schedule,
                                   const Piece& piece, const AdditiveQuery<T>* fast, int64_t stride,
@@ -200,7 +206,7 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
     for (int64_t r = 0; r < at.rows; ++r) {
       T *scores = scratch.scores + r * stride, *gathered = scratch.gathered + r * p.value_dim;
       const T factor = Normalize(p, scale, count, scores, scratch.states[r]);
-      if (!out.output.data) continue;  // weights alone
+      if (!out.output.data) continue;  // only the weights are wanted
       if (factor != T{1}) Scale(factor, p.value_dim, gathered);
       if (p.dropout_rate > 0) {
         dropout_factors<T>(p.dropout_rate, p.dropout_seed,
@@ -259,7 +265,7 @@ HWY_NOINLINE void DirectForward(const Problem<T>& p, const ForwardOutputs<T>& ou
   });
 }
 
-/// One row against one piece: adds to dq, the outputs' dK and dV, and dv.
+/// The gradient of one row and one piece: adds to dq, to the outputs' dK and dV, and to dv.
 template <class T>
 HWY_INLINE void DirectGradientRow(const Problem<T>& p, const BackwardProblem<T>& g, const BlockAt<T>& at,
                                   int64_t r, const Piece& piece, T mean, const T* keep, T* d_query,
@@ -272,7 +278,7 @@ HWY_INLINE void DirectGradientRow(const Problem<T>& p, const BackwardProblem<T>&
   for (int64_t j = piece.begin; j < piece.end; ++j) {
     const T weight = scratch.scores[j - piece.begin];
     scratch.d_scores[j - piece.begin] = 0;
-    if (weight == T{0}) continue;  // hidden, or nothing to give
+    if (weight == T{0}) continue;  // hidden, or no gradient to pass on
     const T kept = keep ? keep[j - piece.begin] : T{1};
     if (g.d_value.data) AddScaled(weight * kept, d_output, p.value_dim, RowAt(g.d_value, at.b, at.kv, j));
     scratch.d_scores[j - piece.begin] =

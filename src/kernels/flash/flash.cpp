@@ -1,5 +1,5 @@
-// The fused kernels, compiled once an ISA by Highway's foreach_target. Candidates name the code of each ISA,
-// in the place of Highway's own dispatch, so that FOVEA_ISA can force one.
+// The fused kernels, compiled once for each instruction set by Highway's foreach_target. Candidates name the
+// code of each instruction set, instead of Highway's own dispatch, so that FOVEA_ISA can force one.
 #include "kernels/flash/flash.h"
 
 #include "kernels/simd/targets.h"
@@ -15,9 +15,10 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-// Candidates take a bare pointer: a span's members are templates, which must not be compiled here.
+// Candidates take a bare pointer to memory: the members of a span are templates, which must not be compiled
+// here.
 
-/// Keys and values in the type that they are stored in.
+/// SplitForward on keys and values in the type that the caller stores.
 template <class T>
 void SplitStored(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::byte* memory) {
   if constexpr (sizeof(T) == 4) {
@@ -36,7 +37,8 @@ void SplitStored(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& ex
   SplitForward(p, out, p.key, p.value, executor, memory);
 }
 
-/// Weights need rows whose keys are not split, and asking for them must change no bit of the output.
+/// Weights need rows whose keys are not split into chunks, and asking for weights must change no bit of the
+/// output. So such calls run twice, once for each.
 template <class T>
 void TiledOutputs(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::byte* memory) {
   if (!out.weights.data || !out.output.data || TiledChunks(p).count == 1)
@@ -79,8 +81,8 @@ const char* refuse_split(const Request& r) {
   if (r.duty != Duty::forward) return "it returns no weights";
   return refuse_tiled(r);
 }
-// Backward they make a row again from its keys, which must be all that it has. Where a row must be whole
-// anyway, a call says so.
+// In backward these algorithms recompute a row from its keys, so a call must have all keys of the row. If
+// whole rows are needed for another reason, every call has them.
 const char* refuse_rows(const Request& r) {
   const bool parts = is_backward(r.duty) && r.parts_of_keys && !r.whole_row;
   return parts ? "a call may bring only some of the keys of a row" : nullptr;
@@ -100,7 +102,7 @@ In16Bits split_in_16_bits(const Request& r) {
 #if HWY_ARCH_X86
 template <std::int64_t kTarget>
 const char* absence_of() {
-  static const bool here = (hwy::SupportedTargets() & kTarget) != 0;  // asked forty times a plan
+  static const bool here = (hwy::SupportedTargets() & kTarget) != 0;  // called forty times for each plan
   return here ? nullptr : "this CPU lacks the instructions";
 }
 #endif
@@ -150,14 +152,14 @@ const char* absence_of() {
 
 }  // namespace
 
-// A build for one machine (-march=native) leaves out the targets below its own.
+// A build for one machine (-march=native) leaves out the targets below that machine's own.
 #if HWY_ARCH_X86
 const Isa avx512_isa{.name = "avx512", .absence = absence_of<HWY_AVX3>, .mods = ModIsa::avx512};
 const Isa avx2_isa{.name = "avx2", .absence = absence_of<HWY_AVX2>, .mods = ModIsa::avx2};
 const Isa baseline_isa{.name = "baseline", .absence = absence_of<HWY_SSE4>};
 #else
-// The one target that the compiler may use everywhere; the last one included. Not asked of Highway, whose
-// NEON wants AES as well, which no kernel uses and which a Raspberry Pi 4 lacks.
+// The one target that the compiler may use everywhere, so no CPU lacks it. Highway is not asked: its NEON
+// wants AES as well, which no kernel uses and which a Raspberry Pi 4 lacks.
 const Isa baseline_isa{.name = "baseline", .absence = []() -> const char* { return nullptr; }};
 #endif
 

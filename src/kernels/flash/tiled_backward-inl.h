@@ -1,5 +1,7 @@
-// Backward of flash/tiled-inl.h: unit (batch, kv head, group of keys); five products; dQ in one partial a
-// group, added up in group order.
+// Backward of flash/tiled-inl.h. A unit of work is a (batch entry, kv head, group of keys). It keeps dK and
+// dV of its keys in a scratch buffer and runs over the blocks of queries of its heads. Each tile takes five
+// products: S = Q·Kᵀ, dP = dO·Vᵀ, dV += Pᵀ·dO, dK += dSᵀ·Q, dQ += dS·K. Each group of keys has its own
+// partial dQ, which are added up in the order of the groups.
 #if defined(FOVEA_FLASH_TILED_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_TILED_BACKWARD_INL_H_
 #undef FOVEA_FLASH_TILED_BACKWARD_INL_H_
@@ -21,7 +23,7 @@ struct BackwardScratch {
 
 template <class T>
 struct BackwardShape {
-  int64_t tiles, groups, group_keys, dim, value_dim;  // dims padded
+  int64_t tiles, groups, group_keys, dim, value_dim;  // dims padded to whole vectors
 };
 
 template <class T>
@@ -60,8 +62,8 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
                                 const BlockAt<T>& at, int64_t key_begin, int64_t key_end, T* d_query,
                                 bool* touched, const BackwardScratch<T>& scratch) {
   const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, key_end);
-  // A block that sees no key of the group is left alone, its partial sums too: under a window most are, and
-  // memory never written is never taken.
+  // A block that sees no key of the group is skipped, and so is its partial dQ. Under a window most blocks
+  // are, and memory that is never written is never taken from the system.
   *touched = schedule.piece_count() > 0;
   if (!*touched) return;
   if (g.d_query.data) Fill(T{0}, at.rows * s.dim, d_query);
@@ -70,7 +72,7 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
   T mean[kBlockRows];
   const T* log_sum_exp = g.log_sum_exp + (at.b * p.query_heads + at.h) * p.query_len + at.row;
   for (int64_t r = 0; r < at.rows; ++r) {
-    if (log_sum_exp[r] == kHidden<T>) {  // a NaN in such a row is nobody's: the products below read 0
+    if (log_sum_exp[r] == kHidden<T>) {  // a NaN in such a row must not spread: the products below read 0
       mean[r] = 0;
       Fill(T{0}, s.value_dim, scratch.d_output + r * s.value_dim);
       Fill(T{0}, s.dim, scratch.query + r * s.dim);
@@ -168,8 +170,8 @@ HWY_NOINLINE void BackwardUnit(const Problem<T>& p, const BackwardProblem<T>& g,
   }
 }
 
-/// body(unit, worker) for every (batch, kv head, group of keys): all at once, or one head after the other
-/// where heads add to one dense gradient, whose columns the groups share out.
+/// body(unit, worker) for every (batch, kv head, group of keys), all in parallel. If heads add to one dense
+/// gradient they run one after the other: the groups then share its columns.
 template <class T, class Body>
 HWY_INLINE void ForUnits(const Problem<T>& p, int64_t groups, Executor& executor, Body&& body) {
   const int64_t heads = p.batch * p.kv_heads;
@@ -179,7 +181,8 @@ HWY_INLINE void ForUnits(const Problem<T>& p, int64_t groups, Executor& executor
   });
 }
 
-/// d_query = Σ partials, in group order; of those written, where `touched` says so.
+/// d_query = Σ of the partial dQ in the order of the groups; only of those that were written, if `touched` is
+/// given.
 template <class T>
 HWY_NOINLINE void AddPartials(const Problem<T>& p, const BackwardProblem<T>& g, int64_t groups, int64_t width,
                               const T* partials, const bool* touched, int64_t block_rows,
@@ -214,7 +217,7 @@ template <class T>
 HWY_NOINLINE size_t TiledBackwardBytes(const Problem<T>& p, int threads) {
   Carve carve(nullptr);
   BackwardShape<T> s = BackwardShapeOf(p);
-  if (p.has_mods) {  // a call whose gradients are shared has fewer groups, of more keys each
+  if (p.has_mods) {  // a call with a shared dense gradient has fewer groups, of more keys each
     const int64_t groups = HWY_MAX(HWY_MIN(s.groups, kSharedGroups), 1);
     s.group_keys = (s.tiles + groups - 1) / groups * kTileKeys;
   }

@@ -1,6 +1,7 @@
-// Backward of whole-row problems: unit (batch, kv head, group of queries), each a panel of rows after the
-// other (whole_rows_gradient-inl.h); with coverage, the rows of a head from the last to the first. dK and dV
-// in one partial a group, added up in group order.
+// Backward of flash/whole_rows-inl.h. A unit of work is a (batch entry, kv head, group of queries), which
+// takes its panels of rows one after the other (whole_rows_gradient-inl.h). With coverage it takes the rows
+// of a head from the last to the first. Each group of queries has its own partial dK and dV, which are added
+// up in the order of the groups.
 #if defined(FOVEA_FLASH_WHOLE_ROWS_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_WHOLE_ROWS_BACKWARD_INL_H_
 #undef FOVEA_FLASH_WHOLE_ROWS_BACKWARD_INL_H_
@@ -16,7 +17,8 @@ namespace HWY_NAMESPACE {
 
 template <class T>
 struct RowsShape {
-  int64_t blocks, block_rows, groups, group_blocks, dim, value_dim;  // dims padded where tiled
+  int64_t blocks, block_rows, groups, group_blocks, dim, value_dim;  // dims padded to whole vectors where
+                                                                     // tiled
 };
 
 template <bool kTiled, class T>
@@ -32,8 +34,9 @@ HWY_INLINE RowsShape<T> RowsShapeOf(const Problem<T>& p) {
           kTiled ? Padded<T>(p.value_dim) : p.value_dim};
 }
 
-/// Forward once more through rows [row, end) of a head, from what had been seen before them, which stands in
-/// the first row of s.seen. `keep`: what each row had seen stays, row after row; else the last alone.
+/// Runs forward again through rows [at.row, end) of a head. The coverage before these rows is in the first
+/// row of s.seen. With `keep` the coverage before each row stays, one row after the other, else only the last
+/// one.
 template <class T>
 HWY_NOINLINE void CoverageOfRows(const Problem<T>& p, BlockAt<T> at, int64_t end, bool keep,
                                  const RowsScratch<T>& s) {
@@ -55,7 +58,7 @@ HWY_NOINLINE void CoverageOfRows(const Problem<T>& p, BlockAt<T> at, int64_t end
   }
 }
 
-/// One head with coverage: forward for the checkpoints, then segment by segment back.
+/// One head with coverage: forward for the checkpoints, then backward segment by segment.
 template <class T>
 HWY_NOINLINE void CoverageBackward(const Problem<T>& p, const BackwardProblem<T>& g,
                                    const RowsOperands<T>& in, BlockAt<T> at, const RowsTarget<T>& to,
@@ -141,7 +144,8 @@ HWY_NOINLINE size_t RowsBackwardBytes(const Problem<T>& p, int threads) {
   return carve.Used();
 }
 
-/// to[row] = Σ partials of the groups, in group order, for every row of every (batch, kv head).
+/// to[row] = Σ of the groups' partial results, in the order of the groups, for every row of every (batch, kv
+/// head).
 template <class T>
 HWY_NOINLINE void AddKeyPartials(const Problem<T>& p, const Operand<T*>& to, int64_t groups, int64_t dim,
                                  int64_t width, const T* partials, Executor& executor) {

@@ -1,6 +1,6 @@
-// The tile kernels' candidates: one walk (tiles/forward-inl.h, tiles/backward-inl.h) over three engines. With
-// AMX and with AVX512_BF16 the vectors around the products are AVX-512's; the portable engine is for checking
-// the walk where neither is to be had, and is never chosen unasked.
+// The candidates of the tile kernels: one loop (tiles/forward-inl.h, tiles/backward-inl.h) over three
+// engines. With AMX and with AVX512_BF16 the vectors around the products are AVX-512's. The portable engine
+// is for checking the loop on machines that have neither, and is only chosen when it is named.
 #define FOVEA_WITHOUT_AVX2  // it would compile for nothing
 #include "kernels/tiles/tiles.h"
 
@@ -37,7 +37,7 @@ const TileEngine* PortableEngine() {
 }
 
 #if HWY_TARGET == HWY_AVX3
-/// Of keys and values as they are stored, or widened where the call needs them so for its weights.
+/// Decodes keys and values as they are stored; or widened ones, if the call needs them so for its weights.
 void DecodeDots(const Problem<float>& p, const ForwardOutputs<float>& out, Executor& executor,
                 std::byte* memory) {
   const auto decode = [&](const auto& keys, const auto& values, auto element) {
@@ -68,7 +68,8 @@ const char* refuse_inexact(const Request& r) {
   return nullptr;
 }
 
-// On an engine whose products of bf16 are so much faster than those of f32 that several are, too.
+// For an engine whose products of bf16 are so much faster than those of f32 that several of them are faster,
+// too.
 const char* refuse_tiles(const Request& r) {
   if (const char* reason = refuse_inexact(r)) return reason;
   if ((r.queries_mapped || r.keys_mapped) && size_of(r.dtype) == 2) return "projected operands are f32";
@@ -85,8 +86,8 @@ In16Bits tiles_in_16_bits(const Request& r) {
   return size_of(r.dtype) == 2 ? In16Bits::everything : In16Bits::nothing;
 }
 
-// Fewer queries are read as they lie. Of f32 in bf16 terms, whose weights backward is to make of the scores
-// that forward made them of, it is the same count both ways.
+// With fewer queries the operands are not packed. For f32 in bf16 terms the count is the same forward and
+// backward: backward must recompute the weights from the same scores as forward.
 QueryCounts tiles_best_for(const Request& r, std::int64_t most_forward) {
   const bool backward = is_backward(r.duty) && size_of(r.dtype) == 2;
   return {.first = (backward ? most_direct_queries : most_forward) + 1};
@@ -114,7 +115,7 @@ const char* refuse_decode(const Request& r) {
   if (const char* reason = refuse_tiles(r)) return reason;
   return r.dtype == DType::bf16 ? nullptr : "operands that are not bf16";
 }
-// Where there is decoding beside them.
+// For the engines that have decode beside them.
 QueryCounts after_decoding(const Request& r) {
   return tiles_best_for(r, r.dtype == DType::bf16 ? most_decode_queries : most_split_queries);
 }
