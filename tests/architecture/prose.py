@@ -24,7 +24,6 @@ NOT_HELD_YET = (
     "src/cli/attend",
     "src/cli/bench",
     "src/core/",
-    "src/kernels/",
     "src/mechanisms/",
     "src/plan/",
 )

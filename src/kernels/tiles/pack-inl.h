@@ -1,7 +1,7 @@
 // The operands of the tile kernels: rows in bf16 terms, pairs of rows, transposes of pairs. A bf16 operand is
 // one term, an f16 operand exactly two. An f32 operand is two or three terms, whose products reach 2^-16 or
-// the precision of f32 (Henry, Tang and Heinecke 2019, "Leveraging the bfloat16 artificial intelligence
-// datatype for higher-precision computations").
+// the precision of f32. The method is that of Henry, Tang and Heinecke 2019, "Leveraging the bfloat16
+// artificial intelligence datatype for higher-precision computations".
 #if defined(FOVEA_TILES_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_TILES_PACK_INL_H_
 #undef FOVEA_TILES_PACK_INL_H_

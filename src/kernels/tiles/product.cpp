@@ -164,9 +164,9 @@ FOVEA_DOT_TARGET inline void dot_block(const PairProduct& p, std::int64_t m, std
 
 template <int kVectors>
 FOVEA_DOT_TARGET void dot_rows(std::int64_t m_count, const PairProduct& p, std::int64_t n) {
-  // With four vectors: six rows at a time, which leaves 8 registers of 32 for B and A, and four rows at the
-  // end, since two rows would wait for each other's sums. With fewer vectors: eight rows, and sixteen with
-  // one vector.
+  // With four vectors there are six rows at a time, which leaves 8 registers of 32 for B and A; four rows
+  // follow at the end, since two rows would wait for each other's sums. With fewer vectors there are eight
+  // rows, and sixteen with one vector.
   if constexpr (kVectors == 4) {
     std::int64_t m = 0;
     for (; m_count - m >= 6 && m_count - m != 8; m += 6) dot_block<6, 4>(p, m, n);

@@ -5,9 +5,10 @@
 //   tiles   blocks of queries by chunks of keys, over an engine that multiplies bf16   tiles/forward-inl.h
 //   decode  few queries of bf16 over keys and values where they lie                    tiles/decode-inl.h
 //
-// Words of this directory. A block is 64 queries. A chunk is 32 keys, whose scores with a block are held at
-// once (elsewhere such scores are called a tile). "Tile kernels" are named after the tile registers of AMX,
-// of 16 rows of 64 bytes. A term is one of the bf16 numbers whose sum stands for an f32 or f16 number.
+// Words of this directory. A block is 64 queries. A chunk is 32 keys (kChunk), whose scores with a block are
+// held at once, as flash holds a tile. Only `Chunks` are what flash calls chunks: the shares of the keys
+// where forward splits them. The tile kernels have their name from the tile registers of AMX, of 16 rows of
+// 64 bytes. A term is one of the bf16 numbers whose sum stands for an f32 or f16 number.
 #pragma once
 
 #include <vector>
