@@ -1,5 +1,5 @@
-// How operands are laid out before they are multiplied, and how keys are cut, by themselves, on every ISA
-// here.
+// The packing of operands before they are multiplied, and the split of keys into chunks, alone, on every
+// instruction set of this CPU.
 #define FOVEA_WITHOUT_AVX2  // it would compile for nothing
 #include "kernels/simd/targets.h"
 
@@ -101,12 +101,13 @@ std::vector<float> normal_numbers(std::size_t count) {
   return x;
 }
 
-// One term is the nearest bf16, two leave 2^-16 of a number, three nothing; behind the row there are zeros.
+// One term is the nearest bf16, two leave an error of 2^-16 of a number, three leave none. Behind the row
+// there are zeros.
 TEST(Pack, TermsOfARowAddUp) {
   for (const auto& [name, code] : code_here()) {
     for (const std::int64_t n : {1, 15, 16, 33, 64}) {
       std::vector<float> x = normal_numbers(static_cast<std::size_t>(n));
-      x[0] = 1.00390625f;  // half way between two bf16: to the even one
+      x[0] = 1.00390625f;  // half way between two bf16 numbers: rounds to the even one
       const std::int64_t padded = (n + 31) / 32 * 32, stride = padded + 7;
       for (const int terms : {1, 2, 3}) {
         std::vector<std::uint16_t> to(static_cast<std::size_t>(3 * stride), 0x1234);
@@ -130,7 +131,7 @@ TEST(Pack, TermsOfARowAddUp) {
   }
 }
 
-// What is not finite is in the first term alone: a rest of infinity - infinity would be NaN.
+// A number that is not finite is in the first term alone: the rest, infinity - infinity, would be NaN.
 TEST(Pack, TermsBehindAnInfinityAreZero) {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const auto& [name, code] : code_here()) {
@@ -164,7 +165,7 @@ TEST(Pack, ZippedRowsStandSideBySide) {
   }
 }
 
-TEST(Pack, SeesEveryInfinityAndNan) {
+TEST(Pack, FindsEveryInfinityAndNan) {
   for (const auto& [name, code] : code_here()) {
     std::vector<std::uint16_t> x(4 * 40, 0x7f7f);  // the largest finite
     EXPECT_FALSE(code.wild(x.data(), 4, 32, 40)) << name;
@@ -184,7 +185,7 @@ TEST(Pack, FinishedRowsAreRoundedToTheNearest) {
   for (const auto& [name, code] : code_here()) {
     for (std::int64_t n = 1; n < 40; ++n) {
       std::vector<float> x = normal_numbers(static_cast<std::size_t>(n));
-      x[0] = 1.01171875f;  // half way between two bf16, of which the even one is above
+      x[0] = 1.01171875f;  // half way between two bf16 numbers, of which the larger one is even
       for (const bool to_bf16 : {true, false}) {
         std::vector<std::uint16_t> to(static_cast<std::size_t>(n + 1), 0x4321);
         code.narrow(x.data(), n, to_bf16, to.data());
@@ -196,7 +197,7 @@ TEST(Pack, FinishedRowsAreRoundedToTheNearest) {
   }
 }
 
-// [1, 2 heads, keys, dim], rows a little apart.
+// [1, 2 heads, keys, dim], with a row stride of dim + 3.
 struct Rows {
   std::vector<float> numbers;
   Problem<float> problem;
@@ -265,9 +266,9 @@ TEST(Pack, KeysStandInTiles) {
   }
 }
 
-// Chunks are whole tiles that cover all keys, as many as give 32 units; and a call has room for the partial
-// results of every smaller one.
-TEST(Chunks, CoverAllKeysAndFitTheRoomOfLargerCalls) {
+// Chunks are whole tiles that cover all keys, as many as give 32 units. A call's partial results have room
+// for those of every smaller call.
+TEST(Chunks, CoverAllKeysAndFitTheWorkspaceOfLargerCalls) {
   for (const auto& [name, code] : code_here()) {
     Problem<float> p;
     p.value_dim = 5;
