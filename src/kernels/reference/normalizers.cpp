@@ -167,37 +167,39 @@ Numbers scaled_by_count(double scale, const Numbers& scores) {
   return result;
 }
 
-RowLaw without_count(RowLaw law) {
-  law.count_scale.reset();
-  return law;
+RowNormalizer without_count(RowNormalizer normalizer) {
+  normalizer.count_scale.reset();
+  return normalizer;
 }
 
 }  // namespace
 
-double solve(const RowLaw& law, const Numbers& scores, const Numbers& noise, Numbers& weights) {
-  if (law.count_scale && !scores.empty())
-    return solve(without_count(law), scaled_by_count(*law.count_scale, scores), noise, weights);
+double solve(const RowNormalizer& normalizer, const Numbers& scores, const Numbers& noise, Numbers& weights) {
+  if (normalizer.count_scale && !scores.empty())
+    return solve(without_count(normalizer), scaled_by_count(*normalizer.count_scale, scores), noise, weights);
   weights.assign(scores.size(), 0.0);
   const double best = largest(scores);
   // A row of only -infinity is as good as hidden by a mask: 0/0 would make it NaN.
   if (best == -infinity) return -infinity;
-  if (law.kind == NormalizerKind::sigmoid) {
+  if (normalizer.kind == NormalizerKind::sigmoid) {
     for (std::size_t j = 0; j < scores.size(); ++j)
-      weights[j] = scores[j] == -infinity ? 0.0 : 1.0 / (1.0 + std::exp(-(scores[j] + law.sigmoid_bias)));
+      weights[j] =
+          scores[j] == -infinity ? 0.0 : 1.0 / (1.0 + std::exp(-(scores[j] + normalizer.sigmoid_bias)));
     return 0.0;
   }
-  if (std::isnan(best) || (best == infinity && law.kind != NormalizerKind::argmax)) {
+  if (std::isnan(best) || (best == infinity && normalizer.kind != NormalizerKind::argmax)) {
     for (std::size_t j = 0; j < scores.size(); ++j)
       if (scores[j] != -infinity) weights[j] = std::numeric_limits<double>::quiet_NaN();
     return std::numeric_limits<double>::quiet_NaN();
   }
   Numbers contest = scores;
-  switch (law.kind) {
+  switch (normalizer.kind) {
     case NormalizerKind::entmax: {
       for (double& s : contest) s -= best;
-      const double tau = entmax_threshold(law.alpha, contest);
-      for (std::size_t j = 0; j < scores.size(); ++j) weights[j] = entmax_weight(law.alpha, contest[j], tau);
-      return (law.alpha - 1.0) * best + tau;
+      const double tau = entmax_threshold(normalizer.alpha, contest);
+      for (std::size_t j = 0; j < scores.size(); ++j)
+        weights[j] = entmax_weight(normalizer.alpha, contest[j], tau);
+      return (normalizer.alpha - 1.0) * best + tau;
     }
     case NormalizerKind::sample:
     case NormalizerKind::gumbel:
@@ -214,38 +216,40 @@ double solve(const RowLaw& law, const Numbers& scores, const Numbers& noise, Num
       return best;
     }
     case NormalizerKind::chain: {
-      const Chain chain{scores, law.transitions};
+      const Chain chain{scores, normalizer.transitions};
       weights = chain.marginals(chain.free());
       return chain.log_weight(chain.free());
     }
     default: {
       // The sink acts as a key with that score and value 0; the log-sum-exp leaves it out.
       const double total = log_sum_exp(scores);
-      weights = softmax(scores, law.sink ? log_sum_exp({total, *law.sink}) : total);
+      weights = softmax(scores, normalizer.sink ? log_sum_exp({total, *normalizer.sink}) : total);
       return total;
     }
   }
 }
 
-double solve_gradient(const RowLaw& law, const Numbers& scores, const Numbers& noise, const Numbers& weights,
-                      double advantage, Numbers& gradient, const RowLawSums& sums) {
+double solve_gradient(const RowNormalizer& normalizer, const Numbers& scores, const Numbers& noise,
+                      const Numbers& weights, double advantage, Numbers& gradient,
+                      const NormalizerSums& sums) {
   if (largest(scores) == -infinity) {
     gradient.assign(gradient.size(), 0.0);
     return 0.0;
   }
-  if (law.count_scale) {
-    const double mean = solve_gradient(without_count(law), scaled_by_count(*law.count_scale, scores), noise,
-                                       weights, advantage, gradient, sums);
+  if (normalizer.count_scale) {
+    const double mean =
+        solve_gradient(without_count(normalizer), scaled_by_count(*normalizer.count_scale, scores), noise,
+                       weights, advantage, gradient, sums);
     const double log_count = std::log(static_cast<double>(scores.size()));
     for (std::size_t j = 0; j < scores.size(); ++j) {
       if (scores[j] != -infinity) *sums.count_scale += gradient[j] * log_count * scores[j];
-      gradient[j] *= *law.count_scale * log_count;
+      gradient[j] *= *normalizer.count_scale * log_count;
     }
     return mean;
   }
   Numbers slope = weights;
   double factor = 1.0;
-  switch (law.kind) {
+  switch (normalizer.kind) {
     case NormalizerKind::sigmoid:
       for (std::size_t j = 0; j < scores.size(); ++j) gradient[j] *= weights[j] * (1.0 - weights[j]);
       return 0.0;
@@ -258,13 +262,13 @@ double solve_gradient(const RowLaw& law, const Numbers& scores, const Numbers& n
       return 0.0;
     }
     case NormalizerKind::chain:
-      chain_gradient({scores, law.transitions}, weights, gradient, sums.transitions);
+      chain_gradient({scores, normalizer.transitions}, weights, gradient, sums.transitions);
       return 0.0;
     case NormalizerKind::entmax:
-      for (double& s : slope) s = s > 0.0 ? std::pow(s, 2.0 - law.alpha) : 0.0;
+      for (double& s : slope) s = s > 0.0 ? std::pow(s, 2.0 - normalizer.alpha) : 0.0;
       break;
     case NormalizerKind::gumbel:
-      factor = 1.0 / law.temperature;
+      factor = 1.0 / normalizer.temperature;
       for (std::size_t j = 0; j < scores.size(); ++j)
         slope[j] = ((scores[j] - largest(scores)) + noise[j]) * factor;
       slope = softmax(slope, log_sum_exp(slope));
@@ -279,7 +283,7 @@ double solve_gradient(const RowLaw& law, const Numbers& scores, const Numbers& n
     mean += slope[j] * gradient[j];
     total += slope[j];
   }
-  if (law.kind == NormalizerKind::entmax) mean /= total;
+  if (normalizer.kind == NormalizerKind::entmax) mean /= total;
   for (std::size_t j = 0; j < scores.size(); ++j) gradient[j] = factor * slope[j] * (gradient[j] - mean);
   return mean;
 }

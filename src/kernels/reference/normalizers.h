@@ -10,7 +10,7 @@
 
 namespace fovea::kernels {
 
-struct RowLaw {
+struct RowNormalizer {
   NormalizerKind kind = NormalizerKind::softmax;
   std::optional<double> sink;
   std::optional<double> count_scale;  // the scores are multiplied by this · ln(number of scores)
@@ -20,19 +20,19 @@ struct RowLaw {
 
 /// Writes the weights of one row. Returns the log-sum-exp, or the normaliser's own number in its place. Where
 /// no score is above -inf it returns -inf, and the weights are 0.
-double solve(const RowLaw& law, const std::vector<double>& scores, const std::vector<double>& noise,
-             std::vector<double>& weights);
+double solve(const RowNormalizer& normalizer, const std::vector<double>& scores,
+             const std::vector<double>& noise, std::vector<double>& weights);
 
 /// Where the gradients of the normaliser's own arguments are added.
-struct RowLawSums {
+struct NormalizerSums {
   double* transitions = nullptr;  // [2, 2]
   double* count_scale = nullptr;
 };
 
 /// `gradient` holds the derivative by the weights, and then the derivative by the scores. Returns D = Σ P·dP
 /// where the normaliser has one (for a sink), else 0.
-double solve_gradient(const RowLaw& law, const std::vector<double>& scores, const std::vector<double>& noise,
-                      const std::vector<double>& weights, double advantage, std::vector<double>& gradient,
-                      const RowLawSums& sums);
+double solve_gradient(const RowNormalizer& normalizer, const std::vector<double>& scores,
+                      const std::vector<double>& noise, const std::vector<double>& weights, double advantage,
+                      std::vector<double>& gradient, const NormalizerSums& sums);
 
 }  // namespace fovea::kernels

@@ -37,18 +37,12 @@ struct Chain {
   std::array<std::array<double, max_mod_arguments>, max_mods> arguments{};
 };
 
-// The position of query row i of entry b among the keys.
-template <class T>
-std::int64_t place_of(const Problem<T>& p, std::int64_t b, std::int64_t i) {
-  return i + (p.query_offsets ? p.query_offsets[b] : p.query_offset);
-}
-
 template <class T>
 std::int64_t index_of(const Problem<T>& p, const ProblemMod<T>& mod, const ModStrides& strides,
                       std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
   if (mod.node->entries() > 0)
     return b * strides[0] + h * strides[1] + i * strides[2] +
-           mod.node->entry(place_of(p, b, i) - j) * strides[3];
+           mod.node->entry(position_of(p, b, i) - j) * strides[3];
   return b * strides[0] + h * strides[1] + i * strides[2] + j * strides[3];
 }
 
@@ -63,7 +57,7 @@ struct One {
     score.fill(chain.scores[n]);
     tile.rows = tile.count = 1;
     tile.stride = mod_lanes;
-    tile.first = Site::at(entry_of(p, b), h, place_of(p, b, i), j);
+    tile.first = Site::at(entry_of(p, b), h, position_of(p, b, i), j);
     tile.scores = score.data();
     tile.result = result.data();
     for (std::size_t k = 0; k < mods.list[n].count; ++k) {
@@ -113,7 +107,7 @@ double back_through(const Problem<T>& p, const ProblemMods<T>& mods, const Chain
       const ModArgument<T>& x = mod.arguments[k];
       if (!x.gradient) continue;
       // Row-major over the argument's own sizes.
-      const std::int64_t last = mod.node->entries() > 0 ? mod.node->entry(place_of(p, b, i) - j) : j;
+      const std::int64_t last = mod.node->entries() > 0 ? mod.node->entry(position_of(p, b, i) - j) : j;
       const std::int64_t at[4] = {b, h, i, last};
       std::int64_t index = 0;
       for (std::size_t axis = 0; axis < 4; ++axis)
@@ -148,28 +142,28 @@ struct Row {
 };
 
 template <class T>
-RowLaw law_of(const Problem<T>& p, std::int64_t h) {
-  RowLaw law{.kind = p.normalizer,
-             .sink = {},
-             .count_scale = {},
-             .sigmoid_bias = p.sigmoid_bias,
-             .alpha = p.entmax_alpha,
-             .temperature = p.temperature,
-             .transitions = {}};
-  if (p.sink) law.sink = static_cast<double>(p.sink[h]);
-  if (p.count_scale) law.count_scale = static_cast<double>(p.count_scale[h]);
+RowNormalizer normalizer_of(const Problem<T>& p, std::int64_t h) {
+  RowNormalizer normalizer{.kind = p.normalizer,
+                           .sink = {},
+                           .count_scale = {},
+                           .sigmoid_bias = p.sigmoid_bias,
+                           .alpha = p.entmax_alpha,
+                           .temperature = p.temperature,
+                           .transitions = {}};
+  if (p.sink) normalizer.sink = static_cast<double>(p.sink[h]);
+  if (p.count_scale) normalizer.count_scale = static_cast<double>(p.count_scale[h]);
   for (int n = 0; p.transitions && n < 4; ++n)
-    law.transitions[static_cast<std::size_t>(n)] =
+    normalizer.transitions[static_cast<std::size_t>(n)] =
         static_cast<double>(p.transitions[h * p.transition_stride + n]);
-  return law;
+  return normalizer;
 }
 
 // The coverage of a head: for each key, the sum of the weights that earlier queries gave it.
-using Seen = std::vector<double>;
+using Coverage = std::vector<double>;
 
 template <class T>
-Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, const Seen& seen) {
-  const std::int64_t kv = h / (p.query_heads / p.kv_heads), position = place_of(p, b, i),
+Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, const Coverage& seen) {
+  const std::int64_t kv = h / (p.query_heads / p.kv_heads), position = position_of(p, b, i),
                      entry = entry_of(p, b);
   const QueryBlock block{entry, h, position, position + 1, p.key_len, p.key_lengths};
   const DropoutDecision decision = DropoutDecision::for_rate(p.dropout_rate);
@@ -187,14 +181,14 @@ Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, 
     row.kept.push_back(bytes[static_cast<std::size_t>(j % 16)] < decision.keep_threshold ? decision.scale
                                                                                          : 0.0);
   }
-  row.log_sum_exp = solve(law_of(p, h), row.scores, row.noise, row.weights);
+  row.log_sum_exp = solve(normalizer_of(p, h), row.scores, row.noise, row.weights);
   // Scores of -infinity alone hide as a mask does. Keys that nobody sees get no gradient.
   if (row.log_sum_exp == -std::numeric_limits<double>::infinity()) return {};
   return row;
 }
 
 template <class T>
-void look(const Problem<T>& p, const Row& row, Seen& seen) {
+void add_coverage(const Problem<T>& p, const Row& row, Coverage& seen) {
   if (p.score != ScoreKind::coverage) return;
   for (std::size_t n = 0; n < row.keys.size(); ++n)
     seen[static_cast<std::size_t>(row.keys[n])] += row.returned(n);
@@ -256,12 +250,12 @@ void forward(const Problem<T>& given, const ForwardOutputs<T>& out, Executor& ex
   const Problem<T> p = as_specified(given);
   executor.parallel_for(p.batch * p.query_heads, [&](std::int64_t unit, int) {
     const std::int64_t h = unit % p.query_heads, b = unit / p.query_heads;
-    Seen seen(static_cast<std::size_t>(p.key_len));
+    Coverage seen(static_cast<std::size_t>(p.key_len));
     for (std::int64_t i = 0; i < p.query_len; ++i) {
       throw_if_cancelled();
       const Row row = row_of(p, b, h, i, seen);
       write_row(p, out, row, b, h, i);
-      look(p, row, seen);
+      add_coverage(p, row, seen);
     }
   });
 }
@@ -346,8 +340,8 @@ void store_mod_gradients(const Problem<T>& p, const ProblemMods<T>& mods,
 // The gradient of one row by its scores; what the row gives to the values is added to dv.
 template <class T>
 std::vector<double> row_gradient(const Problem<T>& p, const BackwardProblem<T>& g, const Row& row,
-                                 std::int64_t b, std::int64_t h, std::int64_t i, const Seen& later, Sums& dv,
-                                 UnitSums<T>& sums) {
+                                 std::int64_t b, std::int64_t h, std::int64_t i, const Coverage& later,
+                                 Sums& dv, UnitSums<T>& sums) {
   const std::int64_t kv = h / (p.query_heads / p.kv_heads), index = (b * p.query_heads + h) * p.query_len + i;
   std::vector<double> d_returned(row.keys.size());
   for (std::size_t n = 0; n < row.keys.size(); ++n) {
@@ -375,8 +369,9 @@ std::vector<double> row_gradient(const Problem<T>& p, const BackwardProblem<T>& 
     gradient[n] = row.factors[n] * d_returned[n];
   }
   const double advantage = g.advantage ? static_cast<double>(g.advantage[index]) : 0.0;
-  const double mean = solve_gradient(law_of(p, h), row.scores, row.noise, row.weights, advantage, gradient,
-                                     {sums.transitions.data() + h * 4, sums.count_scale.data() + h});
+  const double mean =
+      solve_gradient(normalizer_of(p, h), row.scores, row.noise, row.weights, advantage, gradient,
+                     {sums.transitions.data() + h * 4, sums.count_scale.data() + h});
   if (g.mean) g.mean[index] = static_cast<T>(mean);
   return gradient;
 }
@@ -390,17 +385,17 @@ void backward_unit(const Problem<T>& p, const BackwardProblem<T>& g, std::int64_
   Sums dk(p.key_len, p.score_dim), dv(p.key_len, p.value_dim);
   for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
     Sums dq(p.query_len, p.score_dim);
-    std::vector<Seen> seen{Seen(static_cast<std::size_t>(p.key_len))};
+    std::vector<Coverage> seen{Coverage(static_cast<std::size_t>(p.key_len))};
     for (std::int64_t i = 0; i < p.query_len; ++i) {
       throw_if_cancelled();
       seen.push_back(seen.back());
       if (p.score == ScoreKind::coverage)
-        look(p, row_of(p, b, h, i, seen[static_cast<std::size_t>(i)]), seen.back());
+        add_coverage(p, row_of(p, b, h, i, seen[static_cast<std::size_t>(i)]), seen.back());
     }
-    Seen later(static_cast<std::size_t>(p.key_len));
+    Coverage later(static_cast<std::size_t>(p.key_len));
     for (std::int64_t i = p.query_len; i-- > 0;) {
       throw_if_cancelled();
-      const Seen& before = seen[static_cast<std::size_t>(i)];
+      const Coverage& before = seen[static_cast<std::size_t>(i)];
       const Row row = row_of(p, b, h, i, before);
       const std::vector<double> gradient = row_gradient(p, g, row, b, h, i, later, dv, sums);
       for (std::size_t n = 0; n < row.keys.size(); ++n) {
