@@ -16,7 +16,7 @@ namespace fovea::kernels {
 
 /// The mods of a spec; a plan may add one for its normaliser.
 inline constexpr std::size_t max_given_mods = 8, max_mods = max_given_mods + 1;
-/// Elements from row to row of the mods' buffers: the 128 keys of a tile and a vector to spare.
+/// The row stride of the mods' buffers: the 128 keys of a tile and mod_lanes to spare.
 inline constexpr std::int64_t mod_stride = 128 + mod_lanes;
 
 /// Strides of batch, head, query and key; 0 where an axis is shared.

@@ -41,8 +41,8 @@ enum class In16Bits : std::uint8_t { nothing, keys_and_values, everything };
 template <class T>
 struct Problem {
   std::int64_t batch = 0, query_heads = 0, kv_heads = 0, query_len = 0, key_len = 0;
-  /// The number that entry 0 has in the caller's batch; masks, mods, dropout and samples are asked for that
-  /// number. The pointers of operands, arguments and offsets already begin at that entry.
+  /// The number that entry 0 has in the caller's batch, which masks, mods, dropout and samples use. The
+  /// pointers of operands, arguments and offsets already begin at that entry.
   std::int64_t first_entry = 0;
   std::int64_t score_dim = 0;  ///< dot: elements of q and k after any projection; additive: the hidden size
   std::int64_t value_dim = 0;
@@ -88,8 +88,7 @@ struct Problem {
   std::uint64_t dropout_seed = 0;
 };
 
-/// The position of query row `row` of entry b among the keys. Masks, mods, dropout and samples are asked for
-/// positions.
+/// The position of query row `row` of entry b among the keys, which masks, mods, dropout and samples use.
 template <class T>
 std::int64_t position_of(const Problem<T>& p, std::int64_t b, std::int64_t row) {
   return row + (p.query_offsets ? p.query_offsets[b] : p.query_offset);

@@ -1,6 +1,6 @@
-// The work that the mask leaves for one block of queries, as plain arrays. They are made here and not in the
-// code of one instruction set, so that no standard template is compiled with instructions that the CPU may
-// lack.
+// The work that the mask leaves for one block of queries, as plain arrays. The arrays are made here and not
+// in the code of one instruction set, so that no standard template is compiled with instructions that the CPU
+// may lack.
 #pragma once
 
 #include <cstdint>

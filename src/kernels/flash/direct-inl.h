@@ -2,9 +2,9 @@
 // scores, and, for few queries with other scores, the weights and the gradients.
 //
 // Nothing is packed: with one query, packing would double the traffic, and an additive score costs an
-// exponential or a tanh for each element, beside which packing gains nothing. There is no [L, S, hidden]
-// buffer: backward computes each tanh again. In forward a block of 16 rows runs over the keys piece by piece;
-// the scores of one piece for all these rows stay in the cache.
+// exponential or a tanh for each element, beside which packing gains nothing. There is no [query_len,
+// key_len, hidden] buffer: backward computes each tanh again. In forward a block of 16 rows runs over the
+// keys piece by piece; the scores of one piece for all these rows stay in the cache.
 #if defined(FOVEA_FLASH_DIRECT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_DIRECT_INL_H_
 #undef FOVEA_FLASH_DIRECT_INL_H_
@@ -127,6 +127,8 @@ HWY_INLINE void ForRowGroups(int64_t rows, F&& f) {
   if (r < rows) f.template operator()<1>(r);
 }
 
+/// The scratch buffers of one thread. Forward has a row of scores and of gathered values for each query of a
+/// block, backward one of each. d_scores, keep (factors of dropout), d_key and d_vector are one row.
 template <class T>
 struct DirectScratch {
   T *scores, *d_scores, *gathered, *keep, *d_key, *d_vector;

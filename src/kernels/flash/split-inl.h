@@ -182,6 +182,8 @@ HWY_INLINE int64_t GroupRows(const Problem<T>& p) {
   return p.query_heads / p.kv_heads * p.query_len;
 }
 
+/// The scratch buffers of one thread, a row for each of GroupRows: queries [dim, padded], scores [stride],
+/// gathered [SplitWidth]; keep [stride] holds the factors of dropout for one row.
 template <class T>
 struct SplitScratch {
   T *queries, *scores, *gathered, *keep;

@@ -252,10 +252,11 @@ HWY_INLINE void FoldLanes(int64_t rows, RowState<T>* states, T* sums) {
   }
 }
 
+/// The scratch buffers of one thread.
 template <class T>
 struct ForwardScratch {
-  T *scores, *gathered, *keep;
-  T *sums, *piece_sums;  ///< of each row, lane by lane
+  T *scores, *gathered, *keep;  ///< [48][stride], [48][value_dim, padded], [stride]: factors of dropout
+  T *sums, *piece_sums;         ///< of each row, lane by lane
   T* tile;  ///< for blocks that pack their own tiles; allocated always: a smaller call of this plan may need
             ///< it
   ModBuffers<T> mods;

@@ -15,6 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
+/// The scratch buffers of one thread, dims padded: scores and d_scores [48][stride], query [48][dim],
+/// d_output [48][value_dim], keep [stride] (factors of dropout), d_key [group_keys][dim], d_value
+/// [group_keys][value_dim].
 template <class T>
 struct BackwardScratch {
   T *scores, *d_scores, *query, *d_output, *keep, *d_key, *d_value;

@@ -27,6 +27,8 @@ struct Panel {
                           ///< them
 };
 
+/// The scratch buffers of one thread: 48 rows where tiled, else one. Rows of scores, factors (of weight
+/// mods), weights and d_scores are `stride` apart; keep (factors of dropout) and noise are one row.
 template <class T>
 struct RowsScratch {
   T *scores, *factors, *keep, *noise, *spare, *gathered;

@@ -36,11 +36,13 @@ struct TileStates {
   bool all_seen = false;
 };
 
+/// The scratch buffers of one thread; 16-bit and pair buffers have one such matrix for each term.
 struct TileScratch {
-  uint16_t* query_rows;
-  uint32_t *query_pairs, *weights;
-  float *scores, *gathered, *spare;
-  uint16_t* clean;
+  uint16_t* query_rows;             ///< [64][dim]
+  uint32_t *query_pairs, *weights;  ///< pairs of dims [dim / 2][64]; pairs of keys [kValueKeys / 2][64]
+  float *scores, *gathered;         ///< [kChunk][64]; O^T [value_dim][64]
+  float* spare;                     ///< the transpose of O^T, and products to add
+  uint16_t* clean;                  ///< V^T of a chunk without hidden numbers: [value_dim][kChunk]
 };
 struct TileSizes {
   int64_t dim, value_dim;  // rounded up: the depth of the scores' product, and the rows of V^T
