@@ -81,8 +81,8 @@ const char* refuse_split(const Request& r) {
   if (r.duty != Duty::forward) return "it returns no weights";
   return refuse_tiled(r);
 }
-// In backward these algorithms recompute a row from its keys, so a call must have all keys of the row. If
-// whole rows are needed for another reason, every call has them.
+// In backward these algorithms recompute a row from its keys, so a call must bring all keys of the row. If
+// whole rows are needed for another reason, the plan or the call itself refuses parts.
 const char* refuse_rows(const Request& r) {
   const bool parts = is_backward(r.duty) && r.parts_of_keys && !r.whole_row;
   return parts ? "a call may bring only some of the keys of a row" : nullptr;

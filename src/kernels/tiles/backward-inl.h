@@ -175,8 +175,8 @@ class TileBackward {
     if (schedule.piece_count() == 0) return false;
     PackBlock(at);
     Fill(0.0f, s_.dim * kBlockQueries, scratch_.d_query);
-    const Piece* pieces = schedule.pieces();  // throws in a cancelled call; after begin() that would skip
-                                              // end()
+    // Throws in a cancelled call; after begin() that would skip end().
+    const Piece* pieces = schedule.pieces();
     if (in_.engine->begin) in_.engine->begin();
     for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, pieces[n], at);
     if (in_.engine->end) in_.engine->end();

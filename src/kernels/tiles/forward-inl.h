@@ -348,11 +348,12 @@ HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<flo
     const int64_t chunk = unit % chunks.count, begin = chunk * chunks.keys;
     const BlockAt<float> at = BlockOf(p, unit / chunks.count, kBlockQueries);
     TileForward block(p, in, at, buffers);
-    const BlockSchedule& schedule = ScheduleOf(p, at, begin, HWY_MIN(p.key_len, begin + chunks.keys),
-                                               kValueKeys);  // the mask may be code of users, which may throw
+    // The mask may be code of users, which may throw: so this comes before begin().
+    const BlockSchedule& schedule =
+        ScheduleOf(p, at, begin, HWY_MIN(p.key_len, begin + chunks.keys), kValueKeys);
     block.FetchNext(schedule);
-    const Piece* pieces = schedule.pieces();  // throws in a cancelled call; after begin() that would skip
-                                              // end()
+    // Throws in a cancelled call; after begin() that would skip end().
+    const Piece* pieces = schedule.pieces();
     if (engine.begin) engine.begin();
     block.Run(schedule, pieces);
     if (engine.end) engine.end();
