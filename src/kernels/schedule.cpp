@@ -54,8 +54,8 @@ void BlockSchedule::build_rows(const KeyBand& band, const QueryBlock& block) {
   }
 }
 
-// Every kernel asks for its pieces one by one, so that this is where a cancelled call stops within a unit: a
-// block of queries against a million keys takes half a second, a unit of backward more.
+// A cancelled call stops here, within a unit of work, because every kernel asks for its pieces one by one. A
+// unit is long: a block of queries against a million keys takes half a second, a unit of backward more.
 const Piece* BlockSchedule::pieces() const {
   throw_if_cancelled();
   return pieces_.data();

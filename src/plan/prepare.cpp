@@ -139,17 +139,17 @@ kernels::Operand<const T*> mapped(const AttentionPlan::Impl& plan, const Call& c
 
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes, Carver& carver,
-                    Executor* executor, kernels::Stored stored, const AttentionOutputs* weights) {
+                    Executor* executor, kernels::In16Bits stored, const AttentionOutputs* weights) {
   const AttentionShape& s = plan.shape;
   const AttentionInputs& inputs = call.inputs;
   const ScoreDefinition& score = plan.score();
   Prepared<T> result;
   const auto [asked_queries, asked_keys] = asked_of(plan, weights);
   set_mods(plan, call, sizes, executor != nullptr, result.problem);
-  if (stored != kernels::Stored::all)
+  if (stored != kernels::In16Bits::everything)
     result.query = widened<T>(plan, inputs.query, s.num_query_heads, sizes.query_len, s.head_dim, sizes.batch,
                               carver, executor, asked_queries);
-  if (score.key_rows < 0 && stored == kernels::Stored::none)
+  if (score.key_rows < 0 && stored == kernels::In16Bits::nothing)
     result.key = widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver,
                             executor, asked_keys);
   kernels::Problem<T>& p = result.problem;
@@ -163,10 +163,10 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
   p.score = plan.score_kind();
   p.score_dim = plan.score_dim();
   p.value_dim = s.value_dim;
-  p.operands = plan.dtype;
+  p.operand_dtype = plan.dtype;
   p.precision = plan.precision;
-  if (stored != kernels::Stored::none) {
-    p.stored = plan.dtype;
+  if (stored != kernels::In16Bits::nothing) {
+    p.stored_dtype = plan.dtype;
     if (executor) {
       p.stored_query = bits_of(inputs.query);
       p.stored_key = bits_of(inputs.key);
@@ -202,8 +202,8 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
 }
 
 template Prepared<float> prepare<float>(const AttentionPlan::Impl&, const Call&, const CallSizes&, Carver&,
-                                        Executor*, kernels::Stored, const AttentionOutputs*);
+                                        Executor*, kernels::In16Bits, const AttentionOutputs*);
 template Prepared<double> prepare<double>(const AttentionPlan::Impl&, const Call&, const CallSizes&, Carver&,
-                                          Executor*, kernels::Stored, const AttentionOutputs*);
+                                          Executor*, kernels::In16Bits, const AttentionOutputs*);
 
 }  // namespace fovea
