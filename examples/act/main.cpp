@@ -1,8 +1,8 @@
-// A vision-language-action policy: an image of a table and an instruction are read as one sequence,
-// every patch and word seeing all others; actions are written one after the other, each seeing those before
-// it and, by cross-attention, all that was read, whose keys are computed once. It learns by imitation of a
-// planner and is tested by what its actions do to the world. In the baseline nothing attends to image and
-// instruction: it is given the mean of their rows.
+// A vision-language-action policy. An image of a table and an instruction are read as one sequence, in
+// which every patch and word sees all others. Actions are written one after the other. Each sees the
+// actions before it and, by cross-attention, the whole image and instruction, whose keys are computed once.
+// The policy imitates a planner and is tested by the effect of its actions on the world. In the baseline
+// nothing attends to image and instruction: the decoder is given the mean of their rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -49,8 +49,8 @@ Demonstrations collect(const Episodes& world, Part part, std::int64_t begin, std
 
 // -- model
 
-// Attention: between patches and words, and from actions to both. Nothing: each row sees itself, and the
-// actions read the mean of all.
+// With attention, patches and words see each other, and actions see both. Without attention each row sees
+// itself, and the actions read the mean of all rows.
 enum class Reading { by_attention, mean };
 
 class Policy {
@@ -69,7 +69,7 @@ class Policy {
                   .heads = 4,
                   .layers = 2}) {}
 
-  /// What the decoder reads of image and instruction, and how many rows of it are no padding.
+  /// The rows of image and instruction that the decoder reads, and how many of them are no padding.
   struct Read {
     nn::Var rows;
     std::vector<std::int64_t> lengths;
@@ -124,7 +124,7 @@ void train(gallery::Run& run, Policy& policy, const Episodes& world, const std::
 
 enum class Blank { nothing, image, instruction };
 
-// What ids stand for, up to the first that is no action.
+// The actions of `ids`, up to the first id that is no action.
 std::vector<Action> actions_of(const std::vector<std::int32_t>& ids) {
   std::vector<Action> actions;
   for (const std::int32_t id : ids) {
@@ -134,7 +134,8 @@ std::vector<Action> actions_of(const std::vector<std::int32_t>& ids) {
   return actions;
 }
 
-constexpr std::int64_t kUntrained = std::int64_t{1} << 32;  // of the episodes of Part::train, too
+// From this index on, no episode of Part::train is used in training.
+constexpr std::int64_t kUntrained = std::int64_t{1} << 32;
 
 double success(const Policy& policy, const Episodes& world, Part part, std::int64_t count,
                Blank blank = Blank::nothing) {
@@ -154,7 +155,8 @@ double success(const Policy& policy, const Episodes& world, Part part, std::int6
   return static_cast<double>(reached) / static_cast<double>(count);
 }
 
-// Seconds for the actions of one episode after another, once read: the best of three rounds.
+// Seconds for the actions of one episode after another, without reading the image: the best of three
+// rounds.
 double seconds_to_act(const Policy& policy, const Episodes& world, std::int64_t count, models::Reuse reuse) {
   double best = 1e9;
   for (int round = 0; round < 3; ++round) {
@@ -174,7 +176,7 @@ double seconds_to_act(const Policy& policy, const Episodes& world, std::int64_t 
 
 // -- picture
 
-// An unseen task that takes seven actions: the image with what is told, then what was read of the image to
+// An unseen task of seven actions: the image with its instruction, then the patches that were read to
 // choose each action.
 void draw(gallery::Run& run, const Policy& policy, const Episodes& world) {
   std::int64_t index = 0;

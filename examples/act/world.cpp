@@ -100,7 +100,7 @@ bool plan(Episode& episode) {
 }
 
 bool Episodes::unseen(Verb verb, const Object& object) const {
-  // One verb in six of every pair of colour and shape.
+  // For every pair of colour and shape, one verb of six is held out.
   return (static_cast<std::uint64_t>(static_cast<int>(verb) + object.colour + object.shape) + seed_) %
              kVerbs ==
          0;
@@ -108,7 +108,8 @@ bool Episodes::unseen(Verb verb, const Object& object) const {
 
 namespace {
 
-// An object that is told of, one of its colour and one of its shape: neither word alone says which.
+// The object of the instruction, another of its colour and another of its shape: neither word alone says
+// which is meant.
 std::vector<Object> draw_objects(fovea::PhiloxStream& random) {
   const auto below = [&](int bound) {
     return static_cast<int>(random.next_below(static_cast<std::uint32_t>(bound)));

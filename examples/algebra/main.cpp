@@ -1,4 +1,4 @@
-// Three parts of one's own: a time decay that learns, a graph's neighbourhood, a robot's mask.
+// Three parts of your own: a time decay that learns, a graph's neighbourhood, a robot's mask.
 #include <cstdio>
 #include <set>
 #include <utility>
@@ -18,7 +18,7 @@ Tensor random_tensor(Shape shape, std::uint64_t seed) {
   return tensor;
 }
 
-// A mod is a lambda. What it captures is constant, what it takes after the site is learned.
+// A mod is a lambda. Its captures are constants; its parameters after the site are learned.
 void time_decay() {
   const Mod decay = make_mod("decay", {"rate"}, [](auto score, Site at, auto rate) {
     return score - rate * elementwise::log(1.0 + (at.query - at.key));
@@ -46,7 +46,7 @@ void time_decay() {
   std::printf("learned a decay of %.3f\n", *rate.data<float>());
 }
 
-// A mask is whatever a function of the site says, asked once; what nobody sees is not computed.
+// A mask can be any function of the site, evaluated once. Pairs that it hides are not computed.
 void graph_neighbourhood() {
   const std::set<std::pair<std::int64_t, std::int64_t>> edges{{0, 1}, {1, 2}, {2, 3}, {3, 4}, {1, 4}};
   const Predicate neighbours("graph", {.query_end = 5, .key_len = 5}, [&](const Site& at) {
@@ -63,7 +63,7 @@ void graph_neighbourhood() {
   std::printf("\n");
 }
 
-// Vision and language see each other whole, each action sees them and the actions before it.
+// Vision and language see each other completely; each action sees them and the actions before it.
 void robot() {
   std::vector<std::int64_t> groups(256 + 32, 0);               // 256 image patches, 32 words
   for (std::int64_t a = 1; a <= 16; ++a) groups.push_back(a);  // 16 actions

@@ -1,7 +1,7 @@
-// Captions (Xu et al. 2015): a decoder writes a sentence about an image and, word by word, looks at the
-// patches that the next word is about. Nothing tells it where to look: that the patch under a noun is the
-// named object is learned from pairs of image and sentence alone. The baseline reads one vector for the whole
-// image.
+// Captions (Xu et al. 2015): a decoder writes a sentence about an image. For each word it attends to the
+// patches that the word is about. Training does not say where to look: from pairs of image and sentence
+// alone the model learns to read the named object's patch for a noun. The baseline reads one vector for the
+// whole image.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Examples {
   std::vector<std::vector<std::int32_t>> captions;
 };
 
-// `least` to 3 objects in each, every number as often.
+// Scenes with `least` to 3 objects, each number equally often.
 Examples collect(const Scenes& scenes, Part part, std::int64_t begin, std::int64_t end, int least) {
   Examples examples;
   std::vector<gallery::Image> images;
@@ -117,7 +117,7 @@ struct Score {
   double unseen = 0, unseen_named = 0;  ///< objects of a held-out pair
 };
 
-// Where a sentence has fewer nouns than the scene has objects, the missing ones count as wrong and as not
+// If a sentence has fewer nouns than the scene has objects, the missing nouns count as wrong, and as not
 // looked at.
 void count(const Scenes& scenes, const Examples& examples, const models::Written& written, Score& score) {
   for (std::size_t b = 0; b < examples.scenes.size(); ++b) {
@@ -142,7 +142,7 @@ void count(const Scenes& scenes, const Examples& examples, const models::Written
 
 Score evaluate(const Captioner& model, const Scenes& scenes, Part part, std::int64_t number) {
   Score score;
-  constexpr std::int64_t kBatch = 100, kUntrained = std::int64_t{1} << 32;  // of Part::train, too
+  constexpr std::int64_t kBatch = 100, kUntrained = std::int64_t{1} << 32;  // not in training
   for (std::int64_t begin = 0; begin < number; begin += kBatch) {
     const Examples examples =
         collect(scenes, part, kUntrained + begin, kUntrained + std::min(number, begin + kBatch), 2);
@@ -162,7 +162,7 @@ pictures::Scene scene_of(const Scene& scene, const std::string& caption) {
           .boxes = {}};
 }
 
-// Two unseen scenes, a line each: the image, then what was read to write each of its three nouns.
+// Two unseen scenes, one in each line: the image, then the patches read to write each of its three nouns.
 void draw(gallery::Run& run, const Captioner& model, const Scenes& scenes) {
   std::vector<pictures::Scene> panels;
   const Examples examples = collect(scenes, Part::test, 0, 4, 2);

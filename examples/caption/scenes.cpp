@@ -10,7 +10,8 @@ using gallery::Sprite;
 
 namespace {
 
-// Objects stand apart, and neither who is left nor which relation holds may hang on a pixel or two.
+// Objects do not touch, and neither their order from left to right nor their relation depends on a pixel or
+// two.
 bool clear(const std::vector<Sprite>& objects) {
   for (std::size_t i = 0; i < objects.size(); ++i) {
     for (std::size_t j = i + 1; j < objects.size(); ++j) {
@@ -28,8 +29,8 @@ std::string relation(const Sprite& left, const Sprite& right) {
   return left.y < right.y ? "above" : "below";
 }
 
-// "a small red circle above a large blue square and left of a small green ring": from left to right, each
-// object after the first by how the first stands to it.
+// "a small red circle above a large blue square and left of a small green ring": from left to right. Each
+// object after the first is preceded by the relation of the first to it.
 std::vector<std::string> describe(const std::vector<Sprite>& objects) {
   std::vector<std::string> text;
   for (std::size_t i = 0; i < objects.size(); ++i) {
@@ -50,7 +51,7 @@ std::vector<std::string> describe(const std::vector<Sprite>& objects) {
 }  // namespace
 
 bool Scenes::unseen(const Sprite& object) const {
-  // One colour of each shape, and of no colour more than one shape.
+  // One colour for each shape, and no colour for more than one shape.
   const auto place =
       static_cast<std::uint64_t>(object.colour + static_cast<int>(kColours.size()) - object.shape);
   return (place + seed_) % kColours.size() == 0;

@@ -1,7 +1,7 @@
-// What is a question asking for: a reason, a person, a place, a number? An encoder reads the words; then the
-// words must become one vector, of which a linear layer makes the type. A learned query that attends to them
-// finds the few that matter among many that do not; the largest and the mean of all rows are the two ways
-// without attention.
+// The type of a question: does it ask for a reason, a person, a place, a number? An encoder reads the
+// words. Then the rows are pooled into one vector, and a linear layer computes the type. A learned query
+// attends to the few important words among many others. Two baselines pool without attention: by the
+// largest value and by the mean of all rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,8 +37,9 @@ Data encode(std::vector<Question> questions, const text::WordFeatureOptions& fea
   return data;
 }
 
-/// Generated questions have few words and many of them; real ones many words and few questions, from which a
-/// word's parts have to tell more. Both were chosen on parts of the training questions.
+/// Settings. Generated questions have a small vocabulary, and there are many of them. Real questions have a
+/// large vocabulary and are few, so that the parts of a word have to say more. Both settings were chosen on
+/// parts of the training questions.
 struct Settings {
   text::WordFeatureOptions features{.buckets = 1 << 14};
   std::int64_t dim = 64, layers = 2;
@@ -174,7 +175,7 @@ std::vector<std::int32_t> predict(const Classifier& model, const Data& data) {
   return types;
 }
 
-// The type that most questions have whose first question word is this one's.
+// The most frequent type among training questions with the same first question word.
 std::vector<std::int32_t> by_question_word(const Data& train, const Data& test) {
   static const std::vector<std::string> asking{"what",  "which", "who", "whom", "whose",
                                                "where", "when",  "why", "how",  "name"};
@@ -216,7 +217,7 @@ void score(gallery::Run& run, const std::string& of, const Task& task, Types&& t
   }
 }
 
-// How often a held-out question of one type was given another.
+// How often each held-out type was taken for each other type.
 inspect::Table confusions(const Data& test, const std::vector<std::int32_t>& given) {
   inspect::Table table{.caption = "Held-out questions by their type (rows) and the type given",
                        .header = {"type"},
@@ -234,8 +235,8 @@ inspect::Table confusions(const Data& test, const std::vector<std::int32_t>& giv
 
 // -- picture
 
-// For each type the first held-out question of that many words that is rightly typed; of TREC's, most have
-// ten words or fewer.
+// For each type the first held-out question with that number of words whose type is found. Most of TREC's
+// questions have ten words or fewer.
 std::vector<std::size_t> questions_to_show(const gallery::Run& run, const Data& test,
                                            const std::vector<std::int32_t>& given) {
   const std::size_t least = run.data().empty() ? 28 : 11, most = least + 8;

@@ -14,7 +14,7 @@ namespace {
 
 using Words = std::span<const std::string_view>;
 
-// What is asked for decides the type: nouns of each, in the order of kTypes.
+// The noun that is asked for decides the type: nouns of each type, in the order of kTypes.
 constexpr std::string_view kReasons[] = {"reason", "meaning", "origin",  "purpose",
                                          "effect", "cause",   "history", "nature"};
 constexpr std::string_view kThings[] = {"animal", "colour", "instrument", "sport",  "plant",  "language",
@@ -35,8 +35,9 @@ constexpr std::string_view kPast[] = {"painted",   "visited",   "discovered", "d
 constexpr std::string_view kAdjectives[] = {"old",     "famous", "second", "largest", "northern",
                                             "unknown", "first",  "lost",   "last",    "little"};
 
-// In a pattern, a capital is drawn: N any noun that can stand in a sentence, V a verb, P its past, A an
-// adjective or nothing, T a noun of the type that is asked for, and Q a question; everything else is a word.
+// In a pattern capitals are placeholders, filled at random: N any noun that can stand in a sentence, V a
+// verb, P its past, A an adjective or nothing, T a noun of the type that is asked for, Q a question.
+// Everything else is a word.
 struct Pattern {
   std::string_view text;
   int type;  ///< -1: that of T
@@ -60,7 +61,7 @@ constexpr Pattern kAsked[] = {
     {"what does the A N of the N stand for", 2},
     {"what is the A N called for short", 2},
 };
-// The same words and the same question words, and no question.
+// Sentences with the same words and question words that are no questions.
 constexpr std::string_view kAround[] = {
     "the A N , who P the A N , P a N .",
     "it was the N where the A N P the N .",
@@ -95,7 +96,7 @@ class Writer {
     }
     return text;
   }
-  /// `make` again until its sentence is of the split.
+  /// Calls `make` until its sentence belongs to the split.
   template <class Make>
   std::string of(fovea::text::Split split, Make&& make) {
     for (;;) {

@@ -1,7 +1,7 @@
-// Forecasting a series: a causal Transformer over values instead of words predicts the next value from all
-// before it, and 24 steps by reading its own predictions. Its attention finds the values that lie one
-// season back. Beside it the usual seasonal-naive forecasts, and the same network whose rows see only
-// themselves.
+// Forecasting a series. A causal Transformer reads values instead of words and predicts the next value from
+// all before it; it predicts 24 steps by reading its own predictions. Its attention finds the values one
+// season back. The baselines are the usual seasonal-naive forecasts, and the same network with rows that
+// see only themselves.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using namespace forecast;
 
 // -- data
 
-// Streams of the same seed that never meet: a training has fewer than 2^16 updates.
+// Streams of the same seed that do not overlap, because a training has fewer than 2^16 updates.
 enum class Use : std::uint64_t { training, held_out };
 fovea::PhiloxStream stream_of(const gallery::Run& run, Use use, std::int64_t number) {
   return fovea::PhiloxStream(run.seed() << 32 | static_cast<std::uint64_t>(use) << 16 |
@@ -156,7 +156,7 @@ void show_lags(gallery::Run& run, const Source& source, const Network& network) 
                          .of = "attention",
                          .value = static_cast<double>(peak),
                          .unit = gallery::Unit::number};
-  // A file of one's own may have no season.
+  // A user's file may have no season.
   if (run.data().empty()) figure.at_least = figure.at_most = static_cast<double>(kLongSeason);
   run.figure(figure);
 
@@ -180,7 +180,7 @@ void show_lags(gallery::Run& run, const Source& source, const Network& network) 
   run.picture(fovea::pictures::draw_picture(page));
 }
 
-// A forecast beside what came, in the report.
+// A forecast beside the true values, in the report.
 void show_forecast(gallery::Run& run, const Source& source, const Network& network) {
   const std::vector<Window> windows = held_out(run, source, 0);
   const auto forecasts = network.forecast(windows);

@@ -5,7 +5,7 @@
 
 namespace forecast {
 
-constexpr std::int64_t kWarmUp = 32;  // values of a window that are not asked for: a season and some
+constexpr std::int64_t kWarmUp = 32;  // values of a window that are not predicted: a season and a few
 
 using fovea::Tensor;
 using fovea::nn::Context;
@@ -57,7 +57,7 @@ Var Network::loss(Context& context, const std::vector<Window>& windows) const {
 std::vector<std::vector<float>> Network::forecast(const std::vector<Window>& windows) const {
   Context context;
   auto cache = stack_.start(context);
-  // What is to be forecast must not be there while it is.
+  // The values to be forecast are removed, so that they cannot leak into the forecast.
   std::vector<Window> known = windows;
   for (Window& window : known) window.values.resize(kContext);
   Var read = stack_.extend(context, rows(context, known, 0, kContext), cache, call(), kWindow);

@@ -3,7 +3,7 @@
 namespace forecast {
 namespace {
 
-// The known values, and then what `next` makes of all before.
+// The known values, followed by values that `next` computes from all values before.
 template <class Next>
 std::vector<float> extend(const Window& window, const Next& next) {
   std::vector<float> values(window.values.begin(), window.values.begin() + kContext);

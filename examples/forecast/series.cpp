@@ -10,8 +10,8 @@
 namespace forecast {
 namespace {
 
-// One period of a season: independent values of mean 0 and deviation `amplitude`. Without a formula behind
-// it, a value can be known in one way only: from the same place of an earlier period.
+// One period of a season: independent values of mean 0 and deviation `amplitude`. There is no formula
+// behind them, so a value can only be predicted from the same place of an earlier period.
 std::vector<float> season(std::int64_t period, float amplitude, fovea::PhiloxStream& random) {
   std::vector<float> profile(static_cast<std::size_t>(period));
   float mean = 0, squares = 0;
@@ -21,13 +21,13 @@ std::vector<float> season(std::int64_t period, float amplitude, fovea::PhiloxStr
   return profile;
 }
 
-// Scales a window by what is known of it.
+// Scales a window by its known values.
 void standardise(Window& window) {
   double sum = 0, squares = 0;
   for (std::size_t i = 0; i < kContext; ++i) sum += window.values[i];
   const double mean = sum / kContext;
   for (std::size_t i = 0; i < kContext; ++i) squares += std::pow(window.values[i] - mean, 2);
-  // A series that stands still has no deviation; it is left at 0.
+  // A constant series has deviation 0; it stays 0.
   const double deviation = std::max(std::sqrt(squares / kContext), 1e-6 * (1.0 + std::abs(mean)));
   for (float& x : window.values) x = static_cast<float>((x - mean) / deviation);
   for (float& x : window.noise) x = static_cast<float>(x / deviation);
@@ -47,7 +47,7 @@ Window draw_series(fovea::PhiloxStream& random) {
   return window;
 }
 
-// The lag from 2 to 60 at which values differ least from those before them.
+// The lag from 2 to 60 with the smallest differences between values and those `lag` before them.
 std::int64_t best_lag(const std::vector<float>& values, std::size_t length) {
   std::int64_t best = 2;
   double least = INFINITY;

@@ -1,7 +1,8 @@
-// forget: a story begins with who lives where, and asks for it up to a thousand words later. Full attention
-// sees the beginning and keeps every word; a window is cheap and has forgotten it; a window and a few global
-// words (Beltagy et al. 2020, "Longformer", arXiv 2004.05150) are cheap too and remember. The same
-// small Transformer is trained three times and differs in nothing but its mask.
+// forget: a story begins with facts of who lives where, and asks for them up to a thousand words later.
+// Full attention sees the beginning and keeps every word. A window is cheap and has forgotten the
+// beginning. A window with a few global words (Beltagy et al. 2020, "Longformer", arXiv 2004.05150) is
+// cheap too and remembers it. The same small Transformer is trained three times with different masks;
+// nothing else differs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ using gallery::Run;
 using gallery::Unit;
 
 constexpr std::int64_t kLookback = 63;  // with the word itself, 64
-// A layer hands on what the one below it saw: what is further away than this reaches no answer.
+// Each layer passes on what the layer below it saw. Words farther away than this cannot reach an answer.
 constexpr std::int64_t kReach = forget::kNear + forget::kLayers * kLookback;
 constexpr std::int64_t kLongest = 1024;
 
@@ -46,8 +47,8 @@ std::vector<Contender> contenders() {
 
 // -- training
 
-// Whose home is asked for has to be found out in short stories of two facts, where there is little else to
-// look at; then the facts become eight, and the stories long.
+// The model first has to learn whose home a question asks for. It does so in short stories of two facts,
+// with few other words. Then there are eight facts, and the stories are long.
 struct Stage {
   double until = 1.0;                                          ///< share of the training
   std::int64_t least = forget::kFacts, most = forget::kFacts;  ///< facts
@@ -103,7 +104,7 @@ struct Accuracy {
     double right = 0, asked = 0;
     double value() const { return right / asked; }
   };
-  Share inside, reached, beyond;  // the window; what it reaches through the layers; neither
+  Share inside, reached, beyond;  // in the window; beyond it, within reach of two layers; farther
 
   void add(const Question& question, std::int32_t answer) {
     const std::int64_t distance = question.position - question.told;
@@ -136,8 +137,9 @@ Accuracy evaluate(const Reader& reader, const std::vector<Story>& stories) {
 void report_accuracy(Run& run, const std::vector<Contender>& all, const std::vector<Accuracy>& accuracies,
                      std::size_t stories) {
   const double chance = 1.0 / forget::kCities;
-  // A model that cannot see the beginning guesses. Questions for the same fact may be guessed alike, so that
-  // only facts count as draws: four standard deviations of their share, which chance leaves once in 30,000.
+  // A model that cannot see the beginning guesses. Guesses for the same fact may be equal, so only facts
+  // count as independent draws. The margin is four standard deviations of their share, which chance exceeds
+  // once in 30,000 times.
   const double draws = static_cast<double>(stories * forget::kFacts);
   const double margin = 4.0 * std::sqrt(chance * (1.0 - chance) / draws);
   inspect::LineChart chart{"Right answers by distance", "words between fact and question", "right, %", {}};
@@ -165,9 +167,9 @@ void report_accuracy(Run& run, const std::vector<Contender>& all, const std::vec
   run.report().charts.push_back(chart);
 }
 
-// -- how thin the weight on the right fact becomes
+// -- how small the weight on the right fact becomes
 
-// By how many words have been read: the more there are, the more keys share the weight of full attention.
+// By the number of words read: the more words, the more keys share the weight of full attention.
 void report_dilution(Run& run, const std::vector<Contender>& all, const std::deque<Reader>& readers,
                      const std::vector<Story>& stories) {
   constexpr std::int64_t least = 64;
@@ -207,7 +209,7 @@ void report_dilution(Run& run, const std::vector<Contender>& all, const std::deq
 
 // -- what it costs
 
-// Word by word, as a decoder reads: what it holds, and that it answers the same.
+// Reads word by word, like a decoder: the memory that it holds, and whether its answers are the same.
 void report_memory(Run& run, const std::vector<Contender>& all, const std::deque<Reader>& readers) {
   const std::int64_t longest = run.scaled(16384, 512);
   const Story story = forget::tell(text::Split::test, run.seed(), 0, {.length = run.scaled(kLongest, 160)});
@@ -262,15 +264,16 @@ void report_costs(Run& run, const std::vector<Contender>& all) {
   run.report().tables.push_back(table);
 }
 
-// -- picture: who is looked at by the last question
+// -- picture: the words that the last question attends to
 
-// A column of the picture: words [begin, end), together.
+// A column of the picture: the words [begin, end) together.
 struct Column {
   std::int64_t begin = 0, end = 0;
   std::string label;
 };
 
-// City and name of every fact, what lies between in equal parts, and the words of the question.
+// City and name of every fact, the words between facts and question in equal parts, and the words of the
+// question.
 std::vector<Column> columns_of(const Story& story, std::int64_t position) {
   constexpr std::int64_t kParts = 5, kAsked = 3, kToName = 3;
   const auto word_at = [&](std::int64_t i) { return forget::word(story.words[static_cast<std::size_t>(i)]); };
@@ -318,7 +321,7 @@ void example(Run& run) {
   std::vector<Story> stories;
   for (std::size_t i = 0; i < held_out; ++i)
     stories.push_back(forget::tell(text::Split::test, run.seed(), i, {.length = run.scaled(kLongest, 256)}));
-  std::deque<Reader> readers;  // a reader stays where it is: its layers point to its parameters
+  std::deque<Reader> readers;  // a reader must not move: its layers point to its parameters
   std::vector<Accuracy> accuracies;
   for (const Contender& contender : all) {
     Reader& reader = readers.emplace_back(run.seed(), contender.mask);

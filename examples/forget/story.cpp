@@ -24,7 +24,7 @@ const fovea::text::WordList& all_words() {
   return all;
 }
 
-// A story as words, growing.
+// A story as words, while it is being written.
 class Teller {
  public:
   explicit Teller(std::uint64_t key) : random_(key) {}
@@ -48,9 +48,9 @@ class Teller {
   Words text_;
 };
 
-// What is told between the questions. A sixth of it names people of the beginning beside cities in which they
-// do not live, drawn without looking at where they do: the wrong city is the right one as often as any other,
-// so that it says nothing.
+// The sentences between the questions. A sixth of them name people of the beginning beside cities in which
+// they do not live. These cities are drawn without regard to the true ones, so such a city is the right one
+// as often as any other and carries no information.
 void fill(Teller& teller, const Words& people) {
   switch (teller.below(6)) {
     case 0:

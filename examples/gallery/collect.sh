@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# `collect.sh PAGE`: gathers from the pages of the examples, in the order in which PAGE links them, the figures that are
-# promised, each beside its baseline, and puts them between PAGE's lines `<!-- figures -->` and `<!-- end -->`.
+# `collect.sh PAGE`: collects the promised figures from the pages of the examples, each beside its baseline, and writes
+# them between PAGE's lines `<!-- figures -->` and `<!-- end -->`. The pages come in the order in which PAGE links them.
 #
 # The baseline of a promise is read from the example's own table: among the rows with the same figure it is the best one
-# that has no `≥` promise itself. A promise of `≤` (a network without what it needs) stands beside the best row of all.
-# A figure that is already a difference or a ratio has no such row; its page then names what it is made of, or says in
-# quotes what holds by definition:
+# that has no `≥` promise itself. A promise of `≤` (a network that lacks a necessary part) stands beside the best row of
+# all. A figure that is already a difference or a ratio has no such row. Its page then names the rows that it is computed
+# from, or gives in quotes a text that holds by definition:
 #
 #   <!-- beside FIGURE: FIGURE | OF; OF -->
 #   <!-- beside FIGURE: "TEXT" -->
 #
-# A promise without either is an error, and so is a mark that names a figure or a row which the page does not have.
+# A promise without either is an error, and so is a mark that names a figure or a row that the page does not have.
 set -euo pipefail
 shopt -s inherit_errexit
 page=$1
@@ -88,7 +88,7 @@ table() {
   grep -oE '^\| \[[a-z]+\]\(\.\./examples/[a-z]+/README\.md\)' "$page" | sed -E 's/^\| \[([a-z]+)\].*/\1/' |
     while read -r name; do
       promised "$name" "$name"
-      # An example with a setup.sh is always run with what that fetches.
+      # An example with a setup.sh is always run with the data that the script fetches.
       if [[ -x examples/$name/setup.sh ]]; then promised "$name data" "$name"; else promised "$name data" "$name --data"; fi
     done
 }

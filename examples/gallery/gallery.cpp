@@ -219,10 +219,10 @@ int run(int argc, char** argv, const About& about, const std::function<void(Run&
   }
   if (options.output.empty()) options.output = "gallery/" + about.name;
   fovea::nn::use_openmp(options.threads);
-  // Figures on somebody's files are a table of their own, beside that of the generated data.
+  // Figures of a user's files are in a table of their own, beside that of the generated data.
   const std::string marker = about.name + (options.data.empty() ? "" : " data");
   try {
-    // A page that has no place for the table is refused before the training, not after it.
+    // A page without a place for the table is refused before the training, not after it.
     for (const std::string& page : options.pages) (void)find_table(page, marker);
     std::vector<std::vector<Figure>> figures;
     for (const std::uint64_t seed : options.seeds) {

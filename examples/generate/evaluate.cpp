@@ -14,8 +14,8 @@ std::vector<double> bits(models::LanguageModel& model, std::span<const std::int3
                          std::int64_t stride) {
   const auto count = static_cast<std::int64_t>(ids.size());
   std::vector<double> result;
-  // The window that begins at `begin` reads up to `window` tokens and foretells the one after each; those
-  // that an earlier window has foretold are left out.
+  // The window that begins at `begin` reads up to `window` tokens and predicts the one after each. Tokens
+  // that an earlier window has predicted are left out.
   for (std::int64_t begin = 0; static_cast<std::int64_t>(result.size()) + 1 < count; begin += stride) {
     const std::int64_t read = std::min(window, count - 1 - begin);
     const auto from = ids.begin() + begin;

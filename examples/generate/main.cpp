@@ -1,7 +1,7 @@
-// Writing text: a Transformer whose rows see only what stands before them learns to foretell the next
-// sub-word of the licences and manuals that are installed with a Debian system, and then writes on from a
-// prompt. Against it stand n-grams, which know the few symbols before the next one and nothing else; and
-// beside its speed with a cache of keys and values stands its speed without.
+// Writing text: a causal Transformer learns to predict the next sub-word of the licences and manuals that
+// are installed with a Debian system, and then continues a prompt. The baselines are n-grams, which know
+// only the few symbols before the next one. The speed with a cache of keys and values is compared with the
+// speed without.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -111,7 +111,8 @@ double sum(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-// Bits a character of the held-out text; those of the n-gram of characters, one a character, are returned.
+// States bits a character of the held-out text. Returns those of the n-gram of characters, one number for
+// each character.
 std::vector<double> compare(gallery::Run& run, const Data& data, models::LanguageModel& model) {
   const auto count = static_cast<double>(data.texts.test.size() - 1);  // the first is given
   const auto figure = [&](const std::string& of, const std::vector<double>& bits) {
@@ -137,13 +138,14 @@ std::vector<double> compare(gallery::Run& run, const Data& data, models::Languag
   return of_letters;
 }
 
-// The same bits by how much the Transformer has read: its lead over five characters should grow with it.
+// The same bits by the number of sub-words that the Transformer has read: its lead over five characters
+// should grow with it.
 void compare_by_context(gallery::Run& run, const Data& data, models::LanguageModel& model,
                         const std::vector<double>& of_letters) {
   const std::int64_t window = window_of(run);
   const std::vector<double> of_pieces = bits(model, data.test, window, window);
   const std::vector<std::int64_t> sizes = lengths(*data.tokenizer, data.test);
-  // A bucket ends where twice as much has been read.
+  // Each bucket ends at twice the number of sub-words of the bucket before.
   std::vector<std::int64_t> ends = {window};
   while (ends.front() > 4) ends.insert(ends.begin(), ends.front() / 2);
   std::vector<double> model_bits(ends.size()), letter_bits(ends.size()), read(ends.size());
@@ -193,11 +195,11 @@ void measure_speed(gallery::Run& run, models::LanguageModel& model) {
   run.report().charts.push_back(chart);
 }
 
-// What it writes after `prompt`, chosen in several ways.
+// Texts written after `prompt`, with several ways of sampling.
 void write_samples(gallery::Run& run, const Data& data, models::LanguageModel& model,
                    const std::string& prompt) {
   Ids ids = encode(*data.tokenizer, "\n" + prompt);
-  ids.pop_back();  // the line goes on
+  ids.pop_back();  // the prompt continues the line
   const std::vector<models::SampleOptions> ways = {{.temperature = 0.0},
                                                    {.temperature = 0.5},
                                                    {.temperature = 0.8},
@@ -220,8 +222,8 @@ void write_samples(gallery::Run& run, const Data& data, models::LanguageModel& m
 
 // -- picture
 
-// One head over one stretch: of all heads that which looks most at the sub-word before, chosen on the
-// validation text; of all stretches of the held-out text the most repetitive one.
+// One head over one stretch of text. The head is the one that looks most at the sub-word before, chosen on
+// the validation text. The stretch is the most repetitive one of the held-out text.
 void draw(gallery::Run& run, const Data& data, models::LanguageModel& model) {
   const std::int64_t window = window_of(run);
   const Heads measured = measure_heads(model, data.valid, window);

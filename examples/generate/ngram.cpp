@@ -23,7 +23,7 @@ std::uint64_t NGram::last(std::uint64_t code, std::size_t symbols) const {
 NGram::Order NGram::count(std::vector<std::uint64_t> codes) const {
   Order order;
   std::sort(codes.begin(), codes.end());
-  std::array<double, 5> with_count{};  // grams that were seen once, twice, ...
+  std::array<double, 5> with_count{};  // number of grams seen once, twice, ...
   for (std::size_t i = 0, end = 0; i < codes.size(); i = end) {
     while (end < codes.size() && codes[end] == codes[i]) ++end;
     const auto times = static_cast<std::uint32_t>(end - i);
@@ -36,7 +36,7 @@ NGram::Order NGram::count(std::vector<std::uint64_t> codes) const {
     order.contexts.back().total += times;
     order.contexts.back().of_count[kind(times)] += 1.0;
   }
-  // Equation 26 of Chen & Goodman, which presumes that some were seen once and some twice.
+  // Equation 26 of Chen & Goodman, which assumes that some grams were seen once and some twice.
   const double y = with_count[1] / std::max(1.0, with_count[1] + 2.0 * with_count[2]);
   for (std::size_t i = 1; i <= 3; ++i) {
     const double next = with_count[i] > 0.0 ? with_count[i + 1] / with_count[i] : 0.5;

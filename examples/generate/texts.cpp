@@ -23,7 +23,7 @@ void add_files(const files::path& folder, const std::string& extension, std::vec
   std::error_code none;
   std::vector<std::string> found;
   for (const auto& entry : files::recursive_directory_iterator(folder, none)) {
-    // GPL and the like are links to the newest version.
+    // GPL and similar names are links to the newest version.
     if (!entry.is_symlink() && entry.is_regular_file() && entry.path().extension() == extension)
       found.push_back(entry.path().string());
   }
@@ -48,8 +48,8 @@ std::vector<std::string> installed() {
   return paths;
 }
 
-// A line as words with one blank between them; empty for a line that only underlines the one above. What is
-// no printable ASCII becomes a question mark.
+// A line as words with one blank between them; empty for a line that only underlines the line above.
+// Characters other than printable ASCII become question marks.
 std::string words_of(std::string_view line) {
   std::string words;
   for (const char c : line) {
@@ -65,7 +65,7 @@ std::string words_of(std::string_view line) {
   return underline ? std::string() : words;
 }
 
-// Stretches of lines that are not empty, each as one line.
+// Paragraphs: runs of lines that are not empty, each as one line.
 std::vector<std::string> paragraphs_of(std::string_view text) {
   std::vector<std::string> paragraphs(1);
   while (!text.empty()) {
@@ -83,7 +83,8 @@ std::vector<std::string> paragraphs_of(std::string_view text) {
   return paragraphs;
 }
 
-// Its runs of six words (or all its words, if they are fewer), without case and with every digit a 0.
+// The paragraph's runs of six words (or all its words, if they are fewer), in lower case and with every
+// digit as 0.
 std::vector<std::string> runs_of(const std::string& paragraph) {
   std::vector<std::string> words(1);
   for (const char c : paragraph) {
@@ -104,7 +105,7 @@ std::vector<std::string> runs_of(const std::string& paragraph) {
   return runs;
 }
 
-// Documents go in one after another; what an earlier one has does not go in again.
+// Adds documents one after another. A paragraph that an earlier document has is left out.
 class Collection {
  public:
   explicit Collection(Texts& texts) : texts_(texts) {}

@@ -30,7 +30,8 @@ Ids encode(const fovea::text::Tokenizer& tokenizer, const std::string& text) {
   Ids ids;
   for (const std::string& line : lines_of(text)) {
     const Ids pieces = tokenizer.encode(line);
-    // Bits are counted a character of this text: pieces that stood for another would falsify them.
+    // Bits are divided by the characters of this text, so pieces that spell another text would falsify
+    // them.
     if (tokenizer.decode(pieces) != line)
       throw fovea::InvalidArgument("encode", "text", "lines that their pieces give back", line);
     ids.insert(ids.end(), pieces.begin(), pieces.end());
@@ -56,7 +57,7 @@ std::string decode(const fovea::text::Tokenizer& tokenizer, std::span<const std:
 
 std::vector<std::int64_t> lengths(const fovea::text::Tokenizer& tokenizer,
                                   std::span<const std::int32_t> ids) {
-  // A piece spells a blank with three bytes; the one before a line's first word stands for none.
+  // A piece spells a blank with three bytes. The blank before a line's first word stands for no character.
   constexpr std::string_view blank = "\xE2\x96\x81";
   const std::vector<std::string> pieces = tokenizer.pieces(ids);
   std::vector<std::int64_t> result;

@@ -13,7 +13,7 @@ using fovea::DType;
 using fovea::PhiloxStream;
 using fovea::Tensor;
 
-constexpr int kFarthestDigit = 31;  // the last place of which some window holds all of it
+constexpr int kFarthestDigit = 31;  // the last position at which a window holds the whole digit
 
 void lighten(float* canvas, int row, int column, float value) {
   if (row < 0 || column < 0 || row >= canvas_side || column >= canvas_side) return;
@@ -58,7 +58,7 @@ void copy_window(const float* canvas, Corner corner, float* window) {
                 window + row * window_side);
 }
 
-// The overview between its values; outside of the canvas it is dark.
+// The overview, interpolated between its values; outside of the canvas it is 0 (dark).
 float between(const float* overview, float row, float column) {
   const float y = (row - 0.5f * (blur - 1)) / blur, x = (column - 0.5f * (blur - 1)) / blur;
   const int top = static_cast<int>(std::floor(y)), left = static_cast<int>(std::floor(x));
@@ -130,7 +130,8 @@ Tensor overview(const Canvases& canvases) {
 }
 
 Tensor surroundings(const Tensor& overview) {
-  // All that any place asks for stands on one grid, a step apart, that reaches over the canvas' edges.
+  // The values around all places lie on one grid with a step of one place. The grid reaches over the
+  // canvas's edges.
   constexpr int kFirst = window_side / 2 - 2 * place_step, kSide = grid_side + 4;
   Tensor result(DType::f32, {overview.size(0), places, surrounding_values});
   float* values = result.data<float>();

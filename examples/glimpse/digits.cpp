@@ -104,7 +104,7 @@ Digit draw_digit(int label, fovea::PhiloxStream& random) {
   return digit;
 }
 
-// Of a line: pixels from 0 to 16, and the label.
+// The numbers of a line: pixels from 0 to 16, and the label.
 Digit digit_of(const fovea::text::CsvReader& line) {
   if (line.cells().size() != kPixels + 1)
     line.refuse(fmt::format("expected {} numbers and the label, with commas", kPixels));

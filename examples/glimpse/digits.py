@@ -1,5 +1,5 @@
 """Takes scikit-learn's digits out of its package: digits.py WHEEL OUTPUT writes a line an image, 64 pixels from 0 to 16
-and the label. The wheel is only read as the archive that it is; scikit-learn need not be installed."""
+and the label. The wheel is only read as an archive; scikit-learn need not be installed."""
 
 import gzip
 import hashlib

@@ -1,8 +1,9 @@
-// Hard attention beside soft. A digit stands somewhere on a cluttered canvas. The hard model sees the canvas
-// blurred and may then look through four small windows, a quarter of the canvas's numbers in all. It decides
-// after each look where the next goes: a draw, learned by REINFORCE (Mnih et al. 2014, arXiv 1406.6247). The
-// soft model reads every window and weighs them, which has a gradient. What deciding is worth shows the hard
-// model with windows drawn blindly.
+// Hard attention beside soft attention. A digit stands somewhere on a cluttered canvas. The hard model sees
+// the canvas blurred, and then four small windows of it: a quarter of the canvas's numbers in all. After
+// each window it decides where the next one goes. This is a random draw, learned by REINFORCE (Mnih et al.
+// 2014, arXiv 1406.6247). The soft model reads every window and takes a weighted mean, which has a
+// gradient. The baseline is the hard model with windows drawn uniformly; the difference is the gain by
+// deciding.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,8 +30,8 @@ std::uint64_t seed_of(const gallery::Run& run, int part, std::int64_t index) {
   return (run.seed() << 40) + (static_cast<std::uint64_t>(part) << 32) + static_cast<std::uint64_t>(index);
 }
 
-// Canvases of one update. The first have no clutter: a model must know digits before it can learn what is
-// none.
+// Canvases of one update. The first have no clutter: a model must know digits before it can learn to
+// recognise clutter.
 Canvases practice(const gallery::Run& run, const Digits& digits, std::int64_t update, std::int64_t updates,
                   std::int64_t count) {
   const double done = static_cast<double>(update) / static_cast<double>(updates);
@@ -56,8 +57,9 @@ std::vector<std::vector<float>> rewards_of(const Looks& looks, const Canvases& c
   return rewards;
 }
 
-// REINFORCE with a learned baseline (Williams 1992): a place gains where the reward to come, the sum of the
-// rewards from this glimpse on over the number of all, was more than expected.
+// REINFORCE with a learned baseline (Williams 1992). A place becomes likelier if the reward to come is
+// larger than expected. The reward to come is the sum of the rewards from this glimpse on, over the number
+// of all glimpses.
 void add_policy_losses(const Looks& looks, const Canvases& canvases, std::vector<Var>& losses) {
   const auto size = static_cast<std::size_t>(canvases.size);
   const float share = 1.0f / static_cast<float>(size);
@@ -74,8 +76,8 @@ void add_policy_losses(const Looks& looks, const Canvases& canvases, std::vector
     }
     to_come[glimpse] = Tensor::from<float>(sum, {canvases.size, 1});
   }
-  // In units of their deviation, for steps of one size from the first to the last update; not below 0.1,
-  // where they are noise of a model that knows no digit yet.
+  // Advantages are divided by their deviation, so that steps have the same size from the first update to
+  // the last. The divisor is at least 0.1: smaller deviations are noise of a model that knows no digit yet.
   const double deviation = std::max(0.1, std::sqrt(squares / static_cast<double>(glimpses * size)));
   for (std::size_t glimpse = 0; glimpse < glimpses; ++glimpse) {
     std::vector<std::int32_t> chosen;
@@ -166,7 +168,8 @@ double evaluate(const SoftModel& model, const Canvases& canvases) {
 
 // -- picture
 
-// What each pixel of canvas `b` counts for, the mean of the queries: a window's weight, over its pixels.
+// The weight of each pixel of canvas `b`: each window's weight, the mean of the queries, spread evenly over
+// its pixels.
 std::vector<float> weight_of_pixels(const Tensor& weights, std::int64_t b) {
   std::vector<float> heat(canvas_pixels, 0.0f);
   for (std::int64_t query = 0; query < SoftModel::queries; ++query) {
@@ -182,8 +185,8 @@ std::vector<float> weight_of_pixels(const Tensor& weights, std::int64_t b) {
   return heat;
 }
 
-// The first canvases, looked at by both models: the windows of one in the order of its looks, the weights of
-// the other, each window's spread over its pixels.
+// The first canvases with the results of both models: the windows of the hard model in their order, and the
+// weights of the soft model spread over the pixels of each window.
 inspect::Drawing draw(const HardModel& hard, const SoftModel& soft, const Canvases& canvases) {
   constexpr inspect::Rgb kColours[] = {{230, 159, 0}, {86, 180, 233}, {0, 158, 115}, {240, 228, 66}};
   Context inference;

@@ -21,8 +21,8 @@ HardModel::HardModel(std::uint64_t seed)
       expected(parameters, "expected", dim, 1),
       output(parameters, "output", dim, classes),
       memory(parameters, "memory", autograd::Cell::gru, dim, dim) {
-  // It begins by looking where it is bright: at blind places it would meet too few digits to learn any. Unit
-  // 0 of the keys is the mean of the middle 3 x 3, and queries ask for it.
+  // The model begins by looking at bright places: at uniformly drawn places it would see too few digits to
+  // learn any. Unit 0 of the keys is the mean of the middle 3 x 3, and queries ask for it.
   float* weights = key.weight->value.data<float>();
   for (int i = 0; i < surrounding_values; ++i)
     weights[i] = std::abs(i / 5 - 2) <= 1 && std::abs(i % 5 - 2) <= 1 ? 1.0f / 9 : 0.0f;
@@ -60,7 +60,7 @@ Looks HardModel::operator()(Context& context, const Canvases& canvases, Choice c
   return looks;
 }
 
-// Hard attention is the soft one with another normaliser; what REINFORCE needs besides are the soft weights.
+// Hard attention is soft attention with another normaliser. REINFORCE also needs the soft weights.
 std::vector<std::int32_t> HardModel::choose(Context& context, const Var& state, const Var& keys,
                                             Choice choice, std::uint64_t seed, Looks& looks) const {
   const std::int64_t size = state.size(0);
@@ -69,7 +69,7 @@ std::vector<std::int32_t> HardModel::choose(Context& context, const Var& state, 
   const Var asked = autograd::reshape(query(context, state), {size, 1, all.size(2)});
   autograd::AttentionCall call{.spec = {.score = ScaledDot{}}, .sample_seed = seed};
   looks.weights.push_back(autograd::reshape(autograd::attention_weights(call, asked, all), {size, places}));
-  // The expectation learns from the state and does not shape it.
+  // The expected reward is computed from the state, but its gradient does not reach the state.
   looks.expected.push_back(expected(context, Var(state.value())));
   call.spec.normalizer = choice == Choice::drawn ? Normalizer(HardSample{}) : Normalizer(HardArgmax{});
   const Var one = autograd::attention_weights(call, asked.value(), all.value());

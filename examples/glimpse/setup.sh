@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prints the argument with which the example runs on scikit-learn's digits, fetched from PyPI once. They are the test
 # half of "Optical Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, UCI, CC BY 4.0), which the package
-# (BSD) carries; the wheel (9 MB) is only read and not installed. PYTHON: a Python, where there is one with pip.
+# (BSD) carries; the wheel (9 MB) is only read and not installed. PYTHON: a Python with pip, if there is one.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python=${PYTHON:-.venv/bin/python} folder=build/digits

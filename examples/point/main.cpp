@@ -1,6 +1,7 @@
-// Pointing at the input: the output of a pointer network is attention itself, so it can answer with any of
-// its inputs, however many there are. It walks round the convex hull of a set of points, and sorts numbers.
-// Beside it the same network with a softmax over fixed positions, which is what sequence to sequence had.
+// Pointing at the input: the output of a pointer network is a row of attention weights, so it can answer
+// with any of its inputs, however many there are. It walks round the convex hull of a set of points, and
+// sorts numbers. The baseline is the same network with a softmax over fixed positions, as in sequence to
+// sequence before.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ using Output = NetworkConfig::Output;
 
 // -- data
 
-// Streams of the same seed that never meet: a training has fewer than 2^16 updates.
+// Streams of the same seed that do not overlap, because a training has fewer than 2^16 updates.
 enum class Use : std::uint64_t { training, test, picture };
 fovea::PhiloxStream stream_of(const gallery::Run& run, Task task, Use use, std::int64_t number) {
   return fovea::PhiloxStream(run.seed() << 32 | static_cast<std::uint64_t>(task) << 24 |
@@ -27,7 +28,7 @@ fovea::PhiloxStream stream_of(const gallery::Run& run, Task task, Use use, std::
 }
 
 constexpr std::int64_t kLeast = 5, kMost = 20;  // points of a set in training
-constexpr std::int64_t kInputs = 1024;          // of a batch, as sets of one size
+constexpr std::int64_t kInputs = 1024;          // inputs of a batch, whose sets have one size
 
 Sets training_batch(const gallery::Run& run, Task task, std::int64_t update) {
   fovea::PhiloxStream random = stream_of(run, task, Use::training, update);
@@ -49,7 +50,7 @@ const char* name_of(Task task) {
 
 // -- training
 
-// The best for each of what was tried: 2e-3 and 4e-3, for the baseline 1e-3 as well.
+// The best rates of those tried: 2e-3 and 4e-3, and for the baseline also 1e-3.
 double learning_rate(Task task, const Contestant& who) {
   if (who.output == Output::pointer) return 4e-3;
   return task == Task::hull ? 2e-3 : 1e-3;
@@ -108,8 +109,8 @@ void evaluate(gallery::Run& run, Task task, const Contestant& who, const Network
 
 // -- picture
 
-// The first set drawn that can be read as a picture, whatever the network makes of it: seven corners, and no
-// two points that would cover each other.
+// The first drawn set that makes a readable picture, chosen without looking at the network's answer: seven
+// corners, and no two points that would cover each other.
 void draw_hull(gallery::Run& run, const Network& network) {
   fovea::PhiloxStream random = stream_of(run, Task::hull, Use::picture, 0);
   const auto legible = [](const Sets& set) {

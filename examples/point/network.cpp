@@ -38,13 +38,13 @@ Var Network::encode(Context& context, const Sets& sets) const {
 Var Network::output(Context& context, const Var& decoded, const Var& memory) const {
   const std::int64_t rows = decoded.size(0) * decoded.size(1);
   if (config_.output == Output::classes) return reshape(classes_(context, decoded), {rows, config_.classes});
-  // The mechanism: no values are gathered, the weights themselves are the answer.
+  // The mechanism: no values are aggregated, the weights themselves are the answer.
   const Var weights = fovea::autograd::attention_weights({}, query_(context, decoded), key_(context, memory));
   return reshape(weights, {rows, memory.size(1)});
 }
 
 Var Network::loss(Context& context, const Sets& sets) const {
-  // What a step reads is what the step before should have chosen; the first reads the end's row.
+  // Each step reads the row that the step before should have chosen; the first step reads the end's row.
   std::vector<std::int64_t> chosen(sets.targets.size(), 0);
   float steps = 0;
   for (std::size_t i = 0; i < chosen.size(); ++i) {

@@ -15,7 +15,7 @@ namespace pictures = fovea::pictures;
 constexpr int kSide = 250, kMargin = 25, kRadius = 7;
 constexpr inspect::Rgb kFaint{214, 217, 224}, kStrong{214, 0, 143}, kLine{120, 126, 140};
 
-// A place in pixels of a scene; y grows upwards there, as in geometry.
+// A point in pixels of a scene; the point's y grows upwards, as in geometry.
 inspect::Point on_canvas(const Place& place) {
   return {kMargin + place.x * (kSide - 2 * kMargin), kSide - kMargin - place.y * (kSide - 2 * kMargin)};
 }

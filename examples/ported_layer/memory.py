@@ -18,7 +18,7 @@ PASSES = ("forward", "forward and backward")
 
 
 def peak() -> float:
-    """In MiB. The kernel counts in KiB, that of macOS in bytes."""
+    """The peak of resident memory in MiB. Linux counts it in KiB, macOS in bytes."""
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << (20 if sys.platform == "darwin" else 10))
@@ -45,7 +45,7 @@ def measure(kind: str, passes: str, length: int, embed_size: int, heads: int) ->
 
 
 def in_own_process(*call: object) -> float:
-    """This process never imports PyTorch: a child's ru_maxrss begins at what its parent held."""
+    """This process never imports PyTorch, because a child's ru_maxrss begins at that of its parent."""
     command = [sys.executable, __file__, "--measure", *map(str, call)]
     return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 

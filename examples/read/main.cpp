@@ -1,9 +1,9 @@
-// Reading in two stages: a cheap encoder looks at every sentence of a story by itself, and a hard choice
-// takes one or two of them; a deeper encoder reads these alone and answers with a word. Training shows which
-// sentences were needed.
+// Reading in two stages. A cheap encoder looks at every sentence of a story by itself, and chooses one or
+// two of them by hard attention. A deeper encoder reads these alone and answers with a word. Training shows
+// which sentences were needed.
 //
-// Baselines: the same reader over the whole story, and over the two sentences that share most words with the
-// question.
+// Baselines: the same reader over the whole story, and over the two sentences that share most words with
+// the question.
 #include <algorithm>
 #include <functional>
 

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::int64_t glance_dim = 48, reader_dim = 64;
 
-// The key that each query takes: all weight is on one. `weights` are those of a softmax, which can be
-// learned.
+// The key that each query takes by hard attention. `weights` receives the softmax of the same scores, from
+// which training learns.
 Ids choose(const Var& query, const Var& key, Var& weights) {
   const std::int64_t rows = query.size(0), keys = key.size(1);
   const Var queries = reshape(query, {rows, 1, query.size(1)});
@@ -58,7 +58,7 @@ Chooser::Choice Chooser::operator()(nn::Context& context, std::span<const Questi
 
   Choice choice;
   const Ids found = choose(first_query_(context, asked), first_key_(context, seen), choice.first);
-  // The second choice knows the first: whoever has the key is to be looked for next.
+  // The second choice depends on the first: after the object's holder the holder's place has to be found.
   const Ids& from = first.empty() ? found : first;
   const Var both[] = {asked, gather_rows(seen, std::vector<std::int64_t>(from.begin(), from.end()))};
   const Var query = second_query_(context, relu(second_hidden_(context, concat(both, 1))));

@@ -21,7 +21,7 @@ const Words places{"kitchen", "garden", "office", "attic",   "cellar", "library"
 const Words objects{"key",  "lamp",   "letter", "apple", "map",  "coin",   "ring",   "umbrella",
                     "book", "hammer", "violin", "clock", "rope", "candle", "basket", "camera"};
 
-// $1 and $2 stand for what the sentence is about.
+// $1 and $2 stand for the names in a sentence.
 const Words moves{"$1 went to the $2", "$1 walked to the $2", "$1 hurried to the $2", "$1 is back in the $2"};
 const Words plans{"$1 wanted to see the $2", "$1 never went to the $2", "$1 spoke of the $2"};
 const Words takes{"$1 picked up the $2", "$1 found the $2"};
@@ -41,7 +41,7 @@ std::string filled(std::string text, const Words& values) {
   return text;
 }
 
-// What is so, and which sentence said it.
+// A value that is true now, and the sentence that said it.
 struct Fact {
   std::string value;
   int sentence = -1;
@@ -63,7 +63,7 @@ struct World {
   }
   int next() const { return static_cast<int>(sentences.size()); }
 
-  // One more sentence, or none where the one drawn cannot be.
+  // Adds one sentence, or none if the drawn event is impossible.
   void step() {
     const std::string &person = one_of(random, who), &other = one_of(random, who);
     const std::string &place = one_of(random, where), &object = one_of(random, what);

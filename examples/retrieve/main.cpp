@@ -1,8 +1,8 @@
 // retrieve: two ways to find the passage that answers a question. A bi-encoder makes one vector of each
-// passage beforehand and is fast; a cross-encoder reads question and passage together, each word of the one
+// passage beforehand and is fast. A cross-encoder reads question and passage together, each word of the one
 // attending to each of the other, and is exact but slow. So the first finds 32 candidates among two
-// thousand, and the second puts them in order. The passages are hard where one vector is blurred: seven of
-// eight have the same words as the right one, and say something else.
+// thousand, and the second puts them in order. The passages are hard to tell apart by one vector each:
+// seven of eight have the same words as the right one and another meaning.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::vector<Family> families_of(retrieve::World world, std::uint64_t seed, std::
   return families;
 }
 
-// Held-out families as one heap of passages, and where the answers lie in it.
+// The passages of all held-out families in one list, and the places of the answers in it.
 struct Collection {
   std::vector<Ids> passages, questions;
   std::vector<std::size_t> answers;
@@ -48,7 +48,7 @@ struct Collection {
 
 // -- training
 
-// What an update reads.
+// The data of one update.
 struct Lesson {
   std::size_t families = 64;
   retrieve::FamilyShape shape = {};
@@ -57,18 +57,20 @@ struct Lesson {
 struct Training {
   std::int64_t updates = 0;
   double peak = 0.0;  ///< learning rate
-  bool passing = false;
+  bool identity_values = false;
   std::function<Lesson(double done, std::int64_t update)> lesson;
 };
 
-// A question is told apart from the passages of other families.
+// Learns to tell a question's passage from the passages of other families.
 Training bi_training(const Run& run) {
-  return {.updates = run.scaled(1200, 5), .peak = 3e-3, .passing = true, .lesson = [](double, std::int64_t) {
-            return Lesson{};
-          }};
+  return {.updates = run.scaled(1200, 5),
+          .peak = 3e-3,
+          .identity_values = true,
+          .lesson = [](double, std::int64_t) { return Lesson{}; }};
 }
 
-// Begins with short passages, of which some are spoilt by a foreign word.
+// Begins with short passages. In some of them a word is replaced by one that occurs nowhere else in the
+// family.
 Training cross_training(const Run& run) {
   const auto lesson = [](double done, std::int64_t update) {
     const std::int64_t most = done < 0.15 ? 1 : done < 0.4 ? 2 : done < 0.6 ? 3 : retrieve::kFacts;
@@ -82,7 +84,7 @@ Training cross_training(const Run& run) {
 template <class Encoder>
 void teach(Run& run, const std::string& name, Encoder& encoder, const Training& training) {
   nn::start_keys_as_queries(encoder.parameters());
-  if (training.passing) nn::start_values_as_identity(encoder.parameters());
+  if (training.identity_values) nn::start_values_as_identity(encoder.parameters());
   constexpr std::int64_t kMost = 64;  // families of an update
   train::fit(
       encoder.parameters(),
@@ -100,7 +102,7 @@ void teach(Run& run, const std::string& name, Encoder& encoder, const Training& 
 
 // -- evaluation
 
-// Places of the `count` best scores, best first; of equal ones the first.
+// Indices of the `count` best scores, best first; of equal scores the first comes first.
 std::vector<std::size_t> best_of(std::span<const float> scores, std::size_t count) {
   std::vector<std::size_t> order(scores.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -227,7 +229,7 @@ std::vector<std::string> words_of(std::span<const std::int32_t> ids) {
   return words;
 }
 
-// What the words of the question look at in the passage that answers it: every head in the report, their mean
+// The weights of the question's words on the passage that answers it: every head in the report, their mean
 // as the picture.
 void draw(Run& run, const retrieve::CrossEncoder& cross, const Family& family) {
   nn::Context context;

@@ -60,7 +60,7 @@ std::size_t choices(std::size_t part) {
 
 World world_of(const Fact& fact) {
   const auto [low, high] = std::minmax(fact[giver], fact[receiver]);
-  // split_of gives 90, 5 and 5 of a hundred; here the halves of a hash are wanted.
+  // split_of gives shares of 90, 5 and 5 per cent; here each world needs half of the hashes.
   const std::uint32_t bits =
       fovea::philox4x32({static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(high), 0, 0}, 1)[0];
   return bits % 2 == 0 ? World::train : World::held_out;
@@ -77,7 +77,7 @@ std::vector<std::size_t> different(fovea::PhiloxStream& random, std::size_t coun
   return random.draw_from(all, count);
 }
 
-// Facts that have no word of the same part in common, half of them negated.
+// Facts that share no word in the same part; half of them are negated.
 Facts draw_facts(fovea::PhiloxStream& random, std::size_t lines) {
   const auto people = different(random, 2 * lines, names.size());
   const auto what = different(random, lines, things.size()), when = different(random, lines, months.size()),
@@ -89,9 +89,9 @@ Facts draw_facts(fovea::PhiloxStream& random, std::size_t lines) {
   return facts;
 }
 
-// `facts` with one change that makes `asked_part` of line 0 no answer any more: two people change sides, or a
-// part that the question states changes places with that of another line (where there is no other, with one
-// drawn at random).
+// `facts` with one change, after which line 0 no longer answers the question for `asked_part`. Either its
+// two people are exchanged, or a part that the question states is exchanged with that of another line (or
+// with a random word if there is no other line).
 Facts spoil(fovea::PhiloxStream& random, Facts facts, std::size_t kind, std::size_t asked_part,
             float replaced) {
   if (kind == 0) {

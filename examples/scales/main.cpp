@@ -1,7 +1,7 @@
 // Five ways to score a query against a key, side by side: additive (Bahdanau et al. 2015), dot, general and
-// scaled dot (Luong et al. 2015, Vaswani et al. 2017), low-rank bilinear (Kim et al. 2016). Three questions:
-// what does the width of a key do to the gradient behind the softmax, what does a score cost, and how well
-// does the same translator learn with each.
+// scaled dot (Luong et al. 2015, Vaswani et al. 2017), low-rank bilinear (Kim et al. 2016). The example
+// measures the effect of a key's width on the gradient through the softmax, the time of one score, and the
+// BLEU of the same translator with each score.
 #include <fmt/format.h>
 
 #include "fovea/models/rnn.h"
@@ -30,7 +30,7 @@ const std::vector<Contender> contenders{{"additive", Additive{}, RnnAttention::a
                                         {"low-rank", LowRankBilinear{}, RnnAttention::low_rank}};
 const std::string baseline = "no attention (baseline)";
 
-// -- what the width does to the softmax
+// -- the effect of the width on the softmax
 
 void compare_widths(gallery::Run& run) {
   inspect::LineChart gradients{"Gradient behind the softmax",
@@ -71,7 +71,7 @@ void compare_widths(gallery::Run& run) {
   run.report().charts.push_back(largest);
 }
 
-// -- what a score costs
+// -- the time of a score
 
 void compare_costs(gallery::Run& run) {
   std::vector<Score> scores;
@@ -89,7 +89,7 @@ void compare_costs(gallery::Run& run) {
   }
 }
 
-// -- how well a translator learns with each
+// -- the translator with each score
 
 struct Corpora {
   text::ParallelCorpus train, valid, test;

@@ -69,7 +69,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 16, kLength = 32, kWidth = 128, kRank = 32;
 
-// One score with all that its calls need.
+// One score with all tensors that its calls need.
 struct Subject {
   AttentionPlan plan;
   Tensor q, k, v, W, U, vector, output, lse, dq, dk, dv;
@@ -136,7 +136,7 @@ std::vector<Cost> costs(const std::vector<Score>& scores, std::int64_t repeats, 
   subjects.reserve(scores.size());  // inputs are views of the subject's own tensors
   for (const Score& score : scores) subjects.emplace_back(score, seed);
   std::vector<std::vector<double>> forward(scores.size()), backward(scores.size());
-  // Interleaved, so that a slower moment of the machine meets all of them; the first round warms up.
+  // Interleaved, so that a slow moment of the machine affects all scores; the first round warms up.
   for (std::int64_t repeat = 0; repeat <= repeats; ++repeat) {
     for (std::size_t i = 0; i < subjects.size(); ++i) {
       const double ahead = seconds_a_pair([&] { subjects[i].forward(); });

@@ -1,7 +1,7 @@
-// Names in a text: an encoder gives every word a vector that has seen the others, a linear layer gives it a
-// tag. Is "Washington" a person, a place or an organisation? The words around it tell, and only they. The
-// same network in which a word sees only itself does not know; nor does a list of the words' most frequent
-// tags.
+// Names in a text. An encoder gives every word a vector that depends on the other words, and a linear layer
+// gives it a tag. Whether "Washington" is a person, a place or an organisation follows only from the words
+// around it. The baselines lack these: the same network in which a word sees only itself, and a list of the
+// words' most frequent tags.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -151,8 +151,8 @@ std::vector<Tags> predict(const Tagger& tagger, const Data& data, const std::vec
   return predicted;
 }
 
-// The tag that training has most often for each word; a word that it does not have gets the one that most of
-// its words have, among those with a capital or those without, as this one is.
+// The tag that training has most often for each word. A word that is not in training gets the most frequent
+// tag of all training words with a capital, or of those without, like itself.
 std::vector<Tags> lexicon(const Data& train, const Data& test) {
   using Counts = std::map<std::string, int>;
   std::map<std::string, Counts> counts;
@@ -198,8 +198,8 @@ void score(gallery::Run& run, const std::string& of, const std::vector<Sentence>
 
 // -- picture
 
-// Held-out sentences that begin with the same name, each time another kind, and are rightly tagged.
-// Of files: where there are such.
+// Held-out sentences that begin with the same name, each time as another kind, and that are tagged
+// correctly. Files may have no such sentences; then there is no picture.
 std::vector<std::size_t> sentences_to_show(const Data& test, const std::vector<Tags>& predicted) {
   std::map<std::string, std::map<std::string, std::size_t>> found;
   std::vector<std::size_t> shown;
@@ -217,7 +217,8 @@ std::vector<std::size_t> sentences_to_show(const Data& test, const std::vector<T
   return shown;
 }
 
-// The picture has the first layer, where a name looks for what decides; the report has every head of both.
+// The picture shows the first layer, where a name attends to the deciding words; the report has every head
+// of both layers.
 void draw(gallery::Run& run, const Tagger& tagger, const Data& test, const std::vector<std::size_t>& shown) {
   std::vector<pictures::MarkedText> texts;
   for (const std::size_t i : shown) {

@@ -14,8 +14,8 @@ using fovea::text::Split;
 enum Role : std::size_t { person, place, organisation };
 constexpr std::array<const char*, 3> kTypes{"PER", "LOC", "ORG"};
 
-// Each may be a person, a place and an organisation. The first nine are so in held-out sentences only:
-// training does not have name i of them as role i mod 3.
+// Each of these may be a person, a place and an organisation. Each of the first nine has one role only in
+// held-out sentences: training does not have name i as role i mod 3.
 constexpr std::string_view kShared[] = {"Florence",   "Denver",  "Chelsea", "Austin",    "Lincoln",
                                         "Bradford",   "Sydney",  "Houston", "Victoria",  "Jordan",
                                         "Washington", "Paris",   "Madison", "Georgia",   "Jackson",
@@ -35,8 +35,9 @@ constexpr std::string_view kVowels[] = {"a", "e", "i", "o", "u", "ai", "ea"};
 constexpr std::string_view kCodas[] = {"",   "n",    "r",   "l",     "s",   "m",    "nd",
                                        "rt", "ston", "ton", "field", "son", "ville"};
 
-// In a pattern, a capital alone is drawn: P a person, L a place, O an organisation, D a date, M words that
-// fit all of them. Everything else is a word. Many begin alike, and what a name is shows only behind M.
+// In a pattern a single capital is a placeholder, filled at random: P a person, L a place, O an
+// organisation, D a date, M words that fit all of them. Everything else is a word. Many patterns begin
+// alike, and the kind of the name shows only after M.
 constexpr std::string_view kPatterns[] = {
     "P M lost his keys on D",
     "L M lost its bridge in the flood of D",
@@ -137,7 +138,7 @@ class Writer {
   }
   void add(std::string_view word) { sentence_.words.emplace_back(word); }
   void add_name(std::size_t begin, const char* type, Hard hard) {
-    // "Lake Jordan" is a place whoever Jordan is: only a name that stands alone is hard for its ambiguity.
+    // "Lake Jordan" is a place whatever Jordan is: only a name that stands alone is ambiguous.
     const bool alone = sentence_.words.size() - begin == 1;
     sentence_.names.push_back({begin, sentence_.words.size(), type});
     sentence_.hard.push_back(alone || hard == Hard::unseen ? hard : Hard::no);
@@ -163,7 +164,7 @@ class Writer {
     }
   }
 
-  // The name itself; what kind it is of goes with the whole mention.
+  // The name without other words of the mention; the kind belongs to the whole mention.
   std::pair<std::string, Hard> name(Role role) {
     if (chance(45)) {
       for (;;) {

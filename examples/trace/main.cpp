@@ -1,8 +1,8 @@
-// Which line of a program failed: source code with its syntax tree as a mask, the error log, and what the
-// user said. The words of the program attend to those of the report, and a pointer over the lines is the
-// answer.
+// Which line of a program failed? The network reads source code with its syntax tree as a mask, the error
+// log, and the user's words. The words of the program attend to those of the report, and a pointer over the
+// lines is the answer.
 //
-// Baselines: the same network without one of the three, and a bag of words (tf-idf).
+// Baselines: the same network without one of the three sources, and a bag of words (tf-idf).
 #include <algorithm>
 
 #include "fovea/train/fit.h"
@@ -59,9 +59,9 @@ double evaluate_bag_of_words(const std::vector<Program>& programs) {
   return right / static_cast<double>(programs.size());
 }
 
-// -- picture: which words of log and user each line finds, and the line that is pointed at
+// -- picture: the words of log and user that each line attends to, and the line that the pointer chooses
 
-// Labels stand flush right: an indentation shows as bars.
+// Labels are flush right, so indentation is drawn as bars.
 std::string with_bars(const std::string& source) {
   const std::size_t indented = source.find_first_not_of(' ') / 4;
   std::string bars;
@@ -69,7 +69,8 @@ std::string with_bars(const std::string& source) {
   return bars + source.substr(4 * indented);
 }
 
-// Of the parts of line `number`, the largest weight on word `place` of the report; the mean of the heads.
+// The largest weight on word `place` of the report, over the parts of line `number`; weights are means over
+// the heads.
 float found(const Tensor& weights, std::int64_t number, std::int64_t place) {
   float largest = 0.0f;
   for (std::int64_t part = 0; part < Tracer::kParts; ++part) {
@@ -93,7 +94,7 @@ void draw_trace(gallery::Run& run, const Program& program, const text::Vocabular
   matrix.source_tokens.push_back("(points at)");
   for (std::int64_t number = 0; number < std::ssize(program.lines); ++number) {
     matrix.target_tokens.push_back(with_bars(program.lines[static_cast<std::size_t>(number)].source));
-    // The first place of either part says which it is; its words follow.
+    // The first place of either part holds its marker; its words follow.
     for (std::int64_t place = 1; place <= std::ssize(program.log); ++place)
       matrix.weights.push_back(found(weights, number, place));
     for (std::int64_t place = 1; place <= std::ssize(program.said); ++place)

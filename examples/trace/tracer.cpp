@@ -33,7 +33,7 @@ namespace {
 
 constexpr std::int64_t dim = 64, pointer_dim = 2 * dim;
 
-// What is made of a line, of its first `dim` numbers, starts nearly as the sum of its parts, so that equal
+// The projection of a line starts nearly as the sum of its parts (their first `dim` numbers), so that equal
 // words have an effect on it from the first update on.
 void start_as_sum(const nn::Linear& line, std::int64_t parts) {
   float* weight = line.weight->value.data<float>();
@@ -41,7 +41,7 @@ void start_as_sum(const nn::Linear& line, std::int64_t parts) {
   for (std::int64_t i = 0; i < dim * width; ++i) weight[i] += i / width == i % width % dim ? 0.4f : 0.0f;
 }
 
-// The syntax tree: a line sees the head of the function around it, and such a head that is in none sees
+// The syntax tree as a mask: a line sees the head of the function around it, and an outermost head sees
 // itself.
 Mask parent_in_tree(const Batch& batch) {
   return Predicate("parent", {.batch = batch.size, .query_end = kLines, .key_len = kLines},
@@ -80,7 +80,8 @@ Var Tracer::operator()(nn::Context& context, const Batch& batch, Tensor* weights
       nn::add_positions(reshape(words_(context, batch.report.ids, factor), {size, places, dim}),
                         nn::sinusoidal_positions(0, places, dim));
 
-  // A line is its words side by side; its words have their place in it, and it has its place in the text.
+  // A line is the concatenation of its words. Words have a position in the line, and the line has a
+  // position in the text.
   const Var words =
       norm_(context,
             nn::add_positions(reshape(words_(context, batch.lines, factor), {size * kLines, kLineWords, dim}),

@@ -13,8 +13,8 @@ using fovea::PhiloxStream;
 using fovea::text::Split;
 using Words = std::vector<std::string>;
 
-// In sources: {result} and {operand}. A log says of a failure what the source does not: which words belong to
-// which kind must be learned.
+// A source has the placeholders {result} and {operand}. The log's words for a failure do not occur in the
+// source: the network must learn which words belong to which kind.
 struct Kind {
   const char* word;
   const char* source;
@@ -28,7 +28,8 @@ const std::vector<Kind> kinds{
     {"send", "{result} = send({operand})", {"connection", "refused"}},
     {"follow", "{result} = {operand}.next", {"null", "reference"}},
 };
-// "$name" stands for the function in a log, for the variable in what a user says; "$failure" for the kind.
+// "$name" stands for the function in a log and for the variable in a user's sentence, "$failure" for the
+// words of the kind.
 const std::vector<Words> logs{{"error", "$failure", "in", "$name"},
                               {"$name", "failed", "$failure"},
                               {"in", "$name", "$failure"},
@@ -41,7 +42,7 @@ const std::vector<Words> sayings{{"when", "i", "change", "the", "$name", "it", "
                                  {"i", "only", "typed", "the", "$name"}};
 constexpr const char *function_word = "function", *log_word = "<log>", *said_word = "<said>";
 
-// Of lines, logs and users; some could be names as well ("zero", "file").
+// Words of lines, logs and users; some could be names as well ("zero", "file").
 const std::set<std::string>& known_words() {
   static const std::set<std::string> words = [] {
     std::set<std::string> all{function_word, log_word, said_word};
@@ -79,7 +80,8 @@ std::string filled(std::string source, const std::string& result, const std::str
   return source;
 }
 
-// One of eight statements: a kind and a variable, once a function's own and once in a local function.
+// One of eight statements. Each kind and variable occurs once in a local function and once in the outer
+// function itself.
 struct Statement {
   const Kind* kind;
   std::string operand;
@@ -124,7 +126,7 @@ class Writer {
     return static_cast<int>(program_.lines.size()) - 1;
   }
 
-  // In an order of their own, so that neither place nor neighbours say which of two is local.
+  // In random order, so that neither position nor neighbours tell which of two equal statements is local.
   std::vector<Statement> shuffled_statements() {
     std::vector<Statement> statements;
     for (const Kind* kind : kinds_)
@@ -158,7 +160,7 @@ class Writer {
     const Kind* kind;
     std::string function, operand;
   };
-  std::vector<Own> own_;  // the functions' own lines: those that can have failed
+  std::vector<Own> own_;  // lines of the two outer functions themselves: those that can have failed
   Program program_;
 };
 

@@ -1,4 +1,7 @@
-// Turns arrays of any library into views without a copy, through DLPack or the buffer protocol.
+// Here is the extension module of the Python package: masks, plans and calls on arrays. The values of the
+// algebra and everything about PyTorch are Python code in python/fovea. Open module.h first.
+//
+// This header turns arrays of any library into views without a copy, through DLPack or the buffer protocol.
 #pragma once
 
 #include <nanobind/nanobind.h>

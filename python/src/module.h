@@ -1,3 +1,4 @@
+// The parts of the extension module: module.cpp calls these functions to bind them.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -26,7 +26,7 @@ struct Measured {
   double forward_seconds, forward_megabytes, backward_seconds, backward_megabytes;
 };
 
-// In a process of its own: memory is what it grew by.
+// Runs in a process of its own; the memory is the growth of that process.
 Measured measure(const AttentionBench& bench, const AttentionPlan& plan, std::int64_t length) {
   const AttentionSpec& spec = plan.spec();
   const AttentionSizes& s = bench.sizes;
@@ -53,7 +53,7 @@ Measured measure(const AttentionBench& bench, const AttentionPlan& plan, std::in
   return measured;
 }
 
-Measured measure_apart(const AttentionBench& bench, const AttentionPlan& plan, std::int64_t length) {
+Measured measure_in_own_process(const AttentionBench& bench, const AttentionPlan& plan, std::int64_t length) {
   const std::vector<double> numbers = in_own_process([&] {
     const Measured m = measure(bench, plan, length);
     return std::vector<double>{m.forward_seconds, m.forward_megabytes, m.backward_seconds,
@@ -69,13 +69,13 @@ void better(Measured& best, const Measured& next) {
   best.backward_megabytes = std::min(best.backward_megabytes, next.backward_megabytes);
 }
 
-// Rounds, so that what else the machine does falls on all rows alike.
+// Measures all rows in each round, so that other work of the machine slows all rows alike.
 std::vector<Measured> measure_rounds(const AttentionBench& bench, const std::vector<AttentionPlan>& plans,
                                      std::int64_t length) {
   std::vector<Measured> rows;
   for (std::int64_t round = 0; round < bench.rounds; ++round) {
     for (std::size_t n = 0; n < plans.size(); ++n) {
-      const Measured row = measure_apart(bench, plans[n], length);
+      const Measured row = measure_in_own_process(bench, plans[n], length);
       if (round == 0) rows.push_back(row);
       better(rows[n], row);
     }
@@ -124,7 +124,7 @@ std::vector<AttentionRow> measure_masks(const AttentionBench& bench, const std::
       if (full) pass.per_pair = pass.seconds / pairs / (full->*seconds / all_pairs);
       return pass;
     };
-    // Backward: the scores once more, dP, dV, dQ, dK.
+    // Backward has five products: the scores again, dP, dV, dQ, dK.
     rows.push_back({pairs / all_pairs, cost(2, &Measured::forward_seconds, &Measured::forward_megabytes),
                     cost(5, &Measured::backward_seconds, &Measured::backward_megabytes)});
   }

@@ -1,6 +1,6 @@
-// Time, arithmetic and memory of the engine, mask by mask. Machines are shared and noisy, so every number
-// stands beside a limit measured in the same run: a large f32 matrix product on the same threads. Each row is
-// measured in a process of its own, whose memory no other row has seen.
+// Time, arithmetic and memory of the engine for several masks. Machines are shared and noisy, so each number
+// is given beside a limit that is measured in the same run: a large f32 matrix product on the same threads.
+// Each row is measured in a process of its own, whose memory no other row has touched.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,18 @@ struct AttentionSizes {
 struct AttentionBench {
   Score score = ScaledDot{};
   AttentionSizes sizes;
-  std::string kernel;  ///< forced; empty: the best
+  std::string kernel;  ///< a kernel to force; empty: the best
   Clock clock = Clock::wall;
-  std::int64_t repeat = 3;  ///< the best of so many runs counts
-  std::int64_t rounds = 1;  ///< all rows so many times over, the best of each counts
+  std::int64_t repeat = 3;  ///< runs, of which the best counts
+  std::int64_t rounds = 1;  ///< times that all rows are measured; the best of each counts
 };
 
 struct PassCost {
   double seconds = 0.0;
-  double megabytes = 0.0;  ///< what the process of the row grew by: operands, results, workspace
-  double gflops = 0.0;     ///< of the pairs that the mask keeps
+  double megabytes = 0.0;  ///< growth of the row's process: operands, results, workspace
+  double gflops = 0.0;     ///< counts only the pairs that the mask keeps
   double share_of_limit = 0.0;
-  /// Time a pair kept over that of `everything`, where it is among the masks.
+  /// The time for each kept pair, divided by that of the mask `everything`; absent without that mask.
   std::optional<double> per_pair = {};
 };
 
@@ -41,13 +41,14 @@ struct AttentionRow {
   PassCost forward, backward;
 };
 
-/// GFLOP/s of a 1536³ f32 product, in a process of its own.
+/// GFLOP/s of a 1536³ f32 product, measured in a process of its own.
 double product_limit(Clock clock);
 
-/// With as many queries as keys.
+/// A plan for `length` queries and `length` keys.
 AttentionPlan plan_for(const AttentionBench& bench, const Mask& mask, std::int64_t length);
 
-/// A row a mask. `limit` is product_limit's. The caller must not have run anything in parallel before.
+/// Measures a row for each mask. `limit` is the result of product_limit. The caller must not have run
+/// anything in parallel before, since each row is a forked process.
 std::vector<AttentionRow> measure_masks(const AttentionBench& bench, const std::vector<Mask>& masks,
                                         std::int64_t length, double limit);
 

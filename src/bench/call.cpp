@@ -12,7 +12,7 @@
 namespace fovea::bench {
 namespace {
 
-// A prime, so that rows of no size repeat in step.
+// A prime number, so that the numbers do not repeat from row to row, whatever the size of a row.
 constexpr std::size_t period = 1048573;
 
 const std::vector<float>& normal_numbers() {

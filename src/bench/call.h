@@ -1,4 +1,4 @@
-// One row's call of the engine: its operands, its workspace, its times.
+// The engine's call for one row of `fovea bench kernels`: its operands, its workspace, its times.
 #pragma once
 
 #include <filesystem>
@@ -17,20 +17,20 @@ namespace fovea::bench {
 
 class BenchCall {
  public:
-  /// Standard normal operands, the same ones in every run. Throws what make_plan throws.
+  /// Makes standard normal operands, the same in every run. Throws what make_plan throws.
   BenchCall(const BenchCase& c, const std::string& kernel, Executor& executor);
 
-  /// Seconds of each of `count` calls with a ready plan and the caller's workspace, one that is not timed
-  /// before more than one: threads and caches are then warm, as they are for the rivals.
+  /// Seconds of each of `count` calls, with a ready plan and the caller's workspace. If count > 1, a call
+  /// that is not timed comes before: threads and caches are then warm, as for the rivals.
   std::vector<double> run(std::int64_t count);
-  /// Of the row's pass.
+  /// The kernel of the row's pass.
   std::string kernel() const {
     return std::string(case_.pass == Pass::backward ? plan_.backward_kernel() : plan_.kernel());
   }
-  /// Of the last run's output, in one head: relative Frobenius norm of what double says beside it.
+  /// The relative error (Frobenius norm) of the last run's output in one head, compared with double.
   double error() const;
-  /// Operands and results, contiguous in the row's dtype: "query", "key", "value", "output"; additive "v";
-  /// backward "d_output", "d_query", "d_key", "d_value". Results are those of the last run.
+  /// Operands and results, contiguous in the row's dtype: "query", "key", "value", "output"; for additive
+  /// scores "v"; for backward "d_output", "d_query", "d_key", "d_value". Results are those of the last run.
   std::map<std::string, Tensor> tensors() const;
 
  private:
@@ -45,7 +45,7 @@ class BenchCall {
   AttentionInputs inputs_;
 };
 
-/// Elements as they lie in memory.
+/// Writes the elements as they lie in memory.
 void write_raw(const std::filesystem::path& path, const Tensor& tensor);
 
 }  // namespace fovea::bench

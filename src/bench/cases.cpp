@@ -10,14 +10,14 @@ namespace fovea::bench {
 namespace {
 
 constexpr DType all_dtypes[] = {DType::f32, DType::bf16, DType::f16};
-// Four documents of uneven lengths, none of whose borders falls on a tile's.
+// Four documents of uneven lengths, whose borders do not coincide with those of tiles.
 constexpr const char* four_documents = "documents(0,3001,5003,11007,16384)";
 
 std::int64_t multiple(std::int64_t n, std::int64_t of) {
   return (n + of - 1) / of * of;
 }
 
-// Queries and head_dim up to what AMX takes at a time: 16 rows, 32 elements of 16 bits.
+// Rounds queries and head_dim up to what AMX takes at a time: 16 rows, and 32 elements of 16 bits.
 BenchShape next_tile(BenchShape shape) {
   shape.query_len = multiple(shape.query_len, 16);
   shape.head_dim = multiple(shape.head_dim, 32);
@@ -168,7 +168,8 @@ Work work_of(const BenchCase& c) {
   const double heads = static_cast<double>(s.batch * s.query_heads);
   Work work{.pairs = heads * static_cast<double>(visible_pairs(parse_mask(c.mask), s.query_len, s.key_len))};
   const bool backward = c.pass == Pass::backward, additive = c.score == "additive";
-  // Forward QKᵀ and PV; backward QKᵀ once more, dP, dV, dQ, dK. An additive score has only those with values.
+  // Forward has QKᵀ and PV; backward has QKᵀ again, dP, dV, dQ, dK. With an additive score only the products
+  // with values are left.
   work.flops = work.pairs * 2 * dim * (additive ? (backward ? 2 : 1) : (backward ? 5 : 2));
   work.exponentials = work.pairs;
   work.tanhs = additive ? work.pairs * dim : 0;

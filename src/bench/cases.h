@@ -1,5 +1,7 @@
-// The rows of `fovea bench kernels` and the limits that they are held against: arithmetic on sizes, none on
-// tensors.
+// What is here: the rows of `fovea bench kernels`, and the limits that they are compared with. This header is
+// arithmetic on sizes and touches no tensor. What is not here: the probes that measure the limits
+// (bench/probes.h) and the loop that times a row (bench/measure.h). Read this header first, then
+// bench/measure.h.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +29,19 @@ struct BenchCase {
   std::string score = "scaled-dot";
   DType dtype = DType::f32;
   Pass pass = Pass::forward;
-  /// Of f32; then `beside` is the same call in full.
+  /// Of f32 operands. Below full precision, `beside` is the same call at full precision.
   Precision precision = Precision::full;
-  /// What Fovea's time is also compared with: the dense call of as many pairs, or the next tile's multiple.
+  /// Another call that Fovea's time is compared with. "dense": the dense call of as many pairs. "tile": the
+  /// call with the next larger sizes that fill AMX's tile registers. "full": the call at full precision.
   BenchShape beside = {};
-  std::string beside_name = {};  ///< "dense", "tile", "full"; empty: none
+  std::string beside_name = {};  ///< which of these calls; empty: none
 
   /// "prefill bf16 forward 1,16,16,1024,1024,64 causal".
   std::string name() const;
 };
 
 enum class CaseSet : std::uint8_t { all, quick };
-/// Every row, in the order of the table; `quick` has small shapes, one of each kind.
+/// All rows, in the order of the table. `quick` has small shapes, one of each kind.
 std::vector<BenchCase> bench_cases(CaseSet set);
 
 AttentionSpec spec_of(const BenchCase& c);
@@ -46,37 +49,38 @@ AttentionShape shape_of(const BenchShape& shape);
 std::string to_string(const BenchShape& shape);
 const char* to_string(Pass pass) noexcept;
 
-/// Pairs of a query and a key that the mask lets meet, in one batch entry and head; queries are aligned at
-/// the end of the keys.
+/// The pairs of query and key that the mask keeps, in one batch entry and head. The last query is aligned
+/// with the last key.
 std::int64_t visible_pairs(const Mask& mask, std::int64_t query_len, std::int64_t key_len);
 
-/// What must be done at least, by the pairs that the mask keeps.
+/// The least work of a case, for the pairs that the mask keeps.
 struct Work {
-  double pairs = 0;         ///< all heads and batch entries together
-  double flops = 0;         ///< of the products: two forward, five backward
-  double exponentials = 0;  ///< one a pair
-  double tanhs = 0;         ///< additive scores: hidden a pair
-  double bytes = 0;         ///< each operand and each result once
+  double pairs = 0;         ///< in all heads and batch entries
+  double flops = 0;         ///< of the matrix products: two forward, five backward
+  double exponentials = 0;  ///< one for each pair
+  double tanhs = 0;         ///< additive scores: as many for each pair as the hidden size
+  double bytes = 0;         ///< each operand and each result counts once
 };
 Work work_of(const BenchCase& c);
 
-/// Rates of one moment; 0 where absent.
+/// The rate of each probe, measured at one moment; 0 where the machine lacks it.
 struct Rates {
   double of[std::size(all_probes)] = {};
   double operator[](Probe probe) const { return of[static_cast<std::size_t>(probe)]; }
 };
-/// An engine that a case's products may use at best, and how many of its products one takes.
+/// A unit of the processor that the products of a case may use, and how many of its products make one of the
+/// case.
 struct Engine {
   Probe probe;
   int products = 1;
 };
 std::vector<Engine> product_engines(const BenchCase& c);
-/// Those that its exponentials may use.
+/// The probes of the units that the exponentials may use.
 std::vector<Probe> exponential_probes(DType dtype);
 /// The probes that the limit of a case needs.
 std::vector<Probe> probes_of(const BenchCase& c);
 
-/// Seconds that each part needs alone; the limit is the largest.
+/// The seconds that each part would need alone; the limit is the largest of them.
 struct Limit {
   double product = 0, exponential = 0, bytes = 0;
   double seconds() const;

@@ -1,4 +1,4 @@
-// Decoding of one sentence with and without reuse of what earlier steps computed.
+// The time and memory of decoding one sentence, with and without reuse of the results of earlier steps.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ struct DecodeRow {
   std::string model;
   std::int64_t length = 0;
   Decoded on, off;     ///< with reuse and without
-  double ratio = 0.0;  ///< of the seconds, off over on
+  double ratio = 0.0;  ///< seconds without reuse / seconds with reuse
 };
 
-/// Greedy, source and target of the same length, untrained models of each kind: time does not depend on the
-/// weights. Each row is told as soon as it is measured.
+/// Decodes greedily, with source and target of the same length, by an untrained model of each kind: the time
+/// does not depend on the weights. Calls `tell` as soon as a row is measured.
 void measure_decoding(const std::vector<std::int64_t>& lengths,
                       const std::function<void(const DecodeRow&)>& tell);
 

@@ -20,8 +20,8 @@ namespace {
 
 using nlohmann::json;
 
-// One of the ways that a row's numbers are computed in.
-struct Way {
+// One of the programs that compute a row: Fovea, the call beside it, or a rival.
+struct Contender {
   std::string name;
   std::function<std::vector<double>(std::int64_t)> run;
   double estimate = 0;
@@ -48,14 +48,15 @@ json request_of(const BenchCase& c, const BenchCall& call, const std::filesystem
           {"tensors", tensors}};
 }
 
-// Relative Frobenius norm of the difference that two right computations may have: some roundings of the
+// The relative difference (Frobenius norm) that two correct computations may have: some roundings of the
 // dtype.
 double tolerance_of(DType dtype) {
   return dtype == DType::f32 ? 256 * 0x1p-24 : dtype == DType::bf16 ? 8 * 0x1p-8 : 8 * 0x1p-11;
 }
 
-// Those that agree become ways; the row keeps why the others did not.
-json take_rivals(const Measuring& m, const BenchCase& c, const BenchCall& call, std::vector<Way>& ways) {
+// Rivals whose results agree become contenders. The row keeps the reason for the others.
+json take_rivals(const Measuring& m, const BenchCase& c, const BenchCall& call,
+                 std::vector<Contender>& contenders) {
   json all = json::array();
   if (!m.rivals.any()) return all;
   const json prepared = m.rivals.prepare(request_of(c, call, m.folder.path()));
@@ -65,8 +66,8 @@ json take_rivals(const Measuring& m, const BenchCase& c, const BenchCall& call, 
     if (!rival.contains("refused") && !(rival.at("error").get<double>() <= tolerance_of(c.dtype)))
       rival["refused"] = fmt::format("disagrees: relative error above {:.1e}", tolerance_of(c.dtype));
     if (!rival.contains("refused")) {
-      ways.push_back({name, [&m, name](std::int64_t count) { return m.rivals.run(name, count); },
-                      rival.at("seconds").get<double>()});
+      contenders.push_back({name, [&m, name](std::int64_t count) { return m.rivals.run(name, count); },
+                            rival.at("seconds").get<double>()});
     }
     rival.erase("seconds");
     all.push_back(rival);
@@ -74,15 +75,15 @@ json take_rivals(const Measuring& m, const BenchCase& c, const BenchCall& call, 
   return all;
 }
 
-// A turn of every probe and every way, over and over. Ways of more than one process never run at once; the
-// pause lets threads of the one before stop spinning.
-void interleave(const Measuring& m, const BenchCase& c, std::int64_t footprint, std::vector<Way>& ways,
-                std::vector<Rates>& rates) {
+// Runs turns, each with every probe and every contender. Contenders in different processes never run at once;
+// the pause lets the threads of the one before stop spinning.
+void interleave(const Measuring& m, const BenchCase& c, std::int64_t footprint,
+                std::vector<Contender>& contenders, std::vector<Rates>& rates) {
   double turn = 0;
-  for (const Way& way : ways) turn += way.estimate;
+  for (const Contender& contender : contenders) turn += contender.estimate;
   const std::int64_t rounds = std::clamp<std::int64_t>(static_cast<std::int64_t>(m.seconds / turn), m.rounds,
                                                        std::max<std::int64_t>(9, m.rounds));
-  const double burst = m.seconds / static_cast<double>(rounds * static_cast<std::int64_t>(ways.size()));
+  const double burst = m.seconds / static_cast<double>(rounds * static_cast<std::int64_t>(contenders.size()));
   const auto pause = [&m] { std::this_thread::sleep_for(std::chrono::milliseconds(m.pause_ms)); };
   for (std::int64_t round = 0; round < rounds; ++round) {
     Rates& now = rates.emplace_back();
@@ -91,12 +92,13 @@ void interleave(const Measuring& m, const BenchCase& c, std::int64_t footprint, 
       now.of[static_cast<std::size_t>(probe)] = measure(
           probe, {.threads = m.executor.thread_count(), .seconds = m.probe_seconds, .footprint = footprint});
     }
-    for (std::size_t n = 0; n < ways.size(); ++n) {
-      Way& way = ways[(n + static_cast<std::size_t>(round)) % ways.size()];
+    for (std::size_t n = 0; n < contenders.size(); ++n) {
+      Contender& contender = contenders[(n + static_cast<std::size_t>(round)) % contenders.size()];
       pause();
-      const auto count = std::clamp<std::int64_t>(static_cast<std::int64_t>(burst / way.estimate), 1, 2000);
-      const std::vector<double> seconds = way.run(count);
-      way.samples.insert(way.samples.end(), seconds.begin(), seconds.end());
+      const auto count =
+          std::clamp<std::int64_t>(static_cast<std::int64_t>(burst / contender.estimate), 1, 2000);
+      const std::vector<double> seconds = contender.run(count);
+      contender.samples.insert(contender.samples.end(), seconds.begin(), seconds.end());
     }
   }
 }
@@ -118,12 +120,12 @@ json spread_of(const std::vector<double>& samples) {
           {"runs", samples.size()}};
 }
 
-void fill_row(const BenchCase& c, const Work& work, const std::vector<Way>& ways,
+void fill_row(const BenchCase& c, const Work& work, const std::vector<Contender>& contenders,
               const std::vector<Rates>& rates, json& row) {
   const Rates middle = median_of(rates);
   const Limit limit = limit_of(c, work, middle);
-  const double seconds = median(ways[0].samples);
-  row["seconds"] = spread_of(ways[0].samples);
+  const double seconds = median(contenders[0].samples);
+  row["seconds"] = spread_of(contenders[0].samples);
   for (const Probe probe : probes_of(c)) row["probes"][to_string(probe)] = middle[probe];
   row["limit"] = {{"seconds", limit.seconds()},
                   {"bound", limit.bound()},
@@ -131,23 +133,24 @@ void fill_row(const BenchCase& c, const Work& work, const std::vector<Way>& ways
                   {limit.tanh ? "tanh_seconds" : "exponential_seconds", limit.exponential},
                   {"byte_seconds", limit.bytes}};
   row["share"] = limit.seconds() / seconds;
-  for (const Way& way : ways) {
-    if (way.name == "beside")
-      row["beside"] = {
-          {"name", c.beside_name}, {"shape", to_string(c.beside)}, {"ratio", seconds / median(way.samples)}};
+  for (const Contender& contender : contenders) {
+    if (contender.name == "beside")
+      row["beside"] = {{"name", c.beside_name},
+                       {"shape", to_string(c.beside)},
+                       {"ratio", seconds / median(contender.samples)}};
     for (json& rival : row["rivals"]) {
-      if (rival.at("name") != way.name) continue;
-      if (way.samples.empty()) {
+      if (rival.at("name") != contender.name) continue;
+      if (contender.samples.empty()) {
         rival["refused"] = "failed while it was timed";
       } else {
-        rival["seconds"] = spread_of(way.samples);
-        rival["ratio"] = median(way.samples) / seconds;
+        rival["seconds"] = spread_of(contender.samples);
+        rival["ratio"] = median(contender.samples) / seconds;
       }
     }
   }
 }
 
-// Does a row that asks for less than full precision get no less?
+// Whether a row that asks for less than full precision runs at full precision all the same.
 bool runs_in_full(const Measuring& m, const BenchCase& c, const BenchCall& call) {
   if (c.precision == Precision::full) return false;
   BenchCase full = c;
@@ -181,7 +184,8 @@ json measure_row(const Measuring& m, const BenchCase& c) {
     }
     call.run(1);
     if (c.precision != Precision::full) row["error"] = call.error();
-    std::vector<Way> ways{{"fovea", [&call](std::int64_t count) { return call.run(count); }, call.run(1)[0]}};
+    std::vector<Contender> contenders{
+        {"fovea", [&call](std::int64_t count) { return call.run(count); }, call.run(1)[0]}};
     std::optional<BenchCall> beside;
     if (!c.beside_name.empty()) {
       BenchCase other = c;
@@ -192,13 +196,13 @@ json measure_row(const Measuring& m, const BenchCase& c) {
         other.mask = "everything";
       beside.emplace(other, m.kernel, m.executor);
       beside->run(1);
-      ways.push_back(
+      contenders.push_back(
           {"beside", [&beside](std::int64_t count) { return beside->run(count); }, beside->run(1)[0]});
     }
-    row["rivals"] = take_rivals(m, c, call, ways);
+    row["rivals"] = take_rivals(m, c, call, contenders);
     std::vector<Rates> rates;
-    interleave(m, c, static_cast<std::int64_t>(work.bytes), ways, rates);
-    fill_row(c, work, ways, rates, row);
+    interleave(m, c, static_cast<std::int64_t>(work.bytes), contenders, rates);
+    fill_row(c, work, contenders, rates, row);
   } catch (const InvalidArgument& refusal) {
     row["absent"] = refusal.what();
   }

@@ -1,5 +1,5 @@
-// A row of `fovea bench kernels` measured: Fovea, what stands beside it and the rivals in turns, peaks probed
-// in each turn.
+// Measures a row of `fovea bench kernels`. Fovea, the call beside it and the rivals run in turns, and the
+// peaks are probed in each turn.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace fovea::bench {
 
-/// For the tensors that the rivals read; removed with all that is in it.
+/// A folder for the tensors that the rivals read. The destructor removes it with its contents.
 class WorkFolder {
  public:
   WorkFolder();
@@ -30,13 +30,14 @@ struct Measuring {
   Executor& executor;
   Rivals& rivals;
   const WorkFolder& folder;
-  std::string kernel;  ///< forced; empty: the best
+  std::string kernel;  ///< a kernel to force; empty: the best
   double seconds = 2.0, probe_seconds = 0.02;
-  std::int64_t rounds = 3;     ///< at least
-  std::int64_t pause_ms = 10;  ///< before each way, for threads of the one before to stop spinning
+  std::int64_t rounds = 3;     ///< the least number of turns
+  std::int64_t pause_ms = 10;  ///< pause before each contender, so that the threads of the one before stop
+                               ///< spinning
 };
 
-/// The row as the report has it.
+/// Measures a row, and returns it as the report holds it.
 nlohmann::json measure_row(const Measuring& m, const BenchCase& c);
 
 }  // namespace fovea::bench

@@ -44,7 +44,7 @@ bool write_all(int to, const void* data, std::size_t size) {
   return true;
 }
 
-// Sends the numbers and ends with 0, or the words of an exception and ends with 1.
+// Sends the numbers and exits with 0, or sends the text of an exception and exits with 1.
 [[noreturn]] void run_child(int to, const std::function<std::vector<double>()>& body) {
 #ifdef __linux__
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -77,7 +77,7 @@ double peak_memory() {
 std::vector<double> in_own_process(const std::function<std::vector<double>()>& body) {
   int ends[2];
   if (pipe(ends) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
-  std::fflush(nullptr);  // or the child would write it once more
+  std::fflush(nullptr);  // else the child would write buffered output again
   const pid_t child = fork();
   if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (child == 0) {

@@ -1,5 +1,5 @@
-// What mods of scores and weights and normalisers cost beside plain attention, built-in mods beside a lambda
-// of one's own.
+// The cost of mods and normalisers, compared with plain attention; and of built-in mods, compared with a
+// lambda of the user's.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@ namespace fovea::bench {
 
 struct ModsBench {
   std::int64_t length = 2048, heads = 4, head_dim = 64;
-  std::int64_t repeat = 5;  ///< the best of so many runs counts
-  std::string kernel;       ///< forced; empty: the best
+  std::int64_t repeat = 5;  ///< runs, of which the best counts
+  std::string kernel;       ///< a kernel to force; empty: the best
 };
 
-/// Gradients of arguments included; ratios to softmax alone, which is the first row.
+/// Times include the gradients of arguments. Ratios are to plain softmax, the first row.
 struct ModsRow {
   std::string name;
   double forward_seconds = 0.0, forward_ratio = 0.0, backward_seconds = 0.0, backward_ratio = 0.0;
 };
 
-/// Each row is told as soon as it is measured.
+/// Calls `tell` as soon as a row is measured.
 void measure_mods(const ModsBench& bench, const std::function<void(const ModsRow&)>& tell);
 
 }  // namespace fovea::bench

@@ -31,7 +31,7 @@ std::vector<Mix> mixes(std::int64_t longest) {
     both.sequences.push_back({length, length});
     both.sequences.push_back({1, length});
   }
-  // Prompts up to an eighth of the longest, steps behind up to all of it.
+  // Prompts are up to an eighth of the longest sequence, and decoding steps follow up to all of it.
   PhiloxStream random(1);
   for (int n = 0; n < 32; ++n) {
     const auto below = [&](std::int64_t most) {
@@ -108,7 +108,7 @@ PackedRow measure(const PackedBench& o, const Mix& mix, DType dtype, Executor& e
   const auto apart_back = [&] {
     for (const auto& [own, tensors] : alone) tensors.run_backward(own, tensors.inputs(), executor);
   };
-  // In turns, so that what else the machine does falls on all alike.
+  // In turns, so that other work of the machine slows all of them alike.
   const Clock clock = executor.thread_count() == 1 ? Clock::cpu : Clock::wall;
   double best[4];
   std::fill_n(best, 4, std::numeric_limits<double>::infinity());

@@ -1,4 +1,4 @@
-// What packed batches cost beside their sequences run alone, one call each with a plan of its own.
+// The cost of packed batches, compared with their sequences run alone, each in a call with a plan of its own.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 namespace fovea::bench {
 
 struct PackedBench {
-  std::int64_t longest = 4096;  ///< of the sequences: 1, 2, 4 and so on up to it
+  std::int64_t longest = 4096;  ///< the longest sequence; the lengths are 1, 2, 4 and so on up to it
   std::int64_t heads = 8, kv_heads = 2, head_dim = 64;
-  std::int64_t repeat = 5;  ///< the best of so many runs counts
-  std::string kernel;       ///< forced; empty: the best
-  int threads = 1;          ///< of the rows that use several
+  std::int64_t repeat = 5;  ///< runs, of which the best counts
+  std::string kernel;       ///< a kernel to force; empty: the best
+  int threads = 1;          ///< the threads of the rows that use several
 };
 
-/// Ratios to the sum of the sequences alone, each with the same threads.
+/// Ratios are to the sum of the times of the sequences alone, with the same threads.
 struct PackedRow {
   std::string name;
   std::int64_t sequences = 0;
@@ -26,8 +26,8 @@ struct PackedRow {
   double forward_seconds = 0.0, forward_ratio = 0.0, backward_seconds = 0.0, backward_ratio = 0.0;
 };
 
-/// Prompts, single steps of decoding, and both together, with one thread and with several. Each row is told
-/// as soon as it is measured.
+/// Measures prompts, single steps of decoding, and both together, with one thread and with several. Calls
+/// `tell` as soon as a row is measured.
 void measure_packed(const PackedBench& bench, const std::function<void(const PackedRow&)>& tell);
 
 }  // namespace fovea::bench

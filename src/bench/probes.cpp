@@ -1,11 +1,9 @@
 #include "bench/probes.h"
 
+#include "kernels/simd/targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/probes.cpp"
-#ifndef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)  // those of the kernels
-#endif
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/simd/math-inl.h"
@@ -19,7 +17,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using kernels::HWY_NAMESPACE::Exp;
 using kernels::HWY_NAMESPACE::Tanh;
 
-// Twelve sums: more than two FMAs a cycle of four cycles each keep busy, fewer than AVX2's registers.
+// Twelve sums: more than the eight that two multiply-adds for each cycle, of four cycles each, keep busy; and
+// fewer than AVX2's 16 registers.
 double FmaStep(float* kept) {
   constexpr int kSteps = 2000, kSums = 12;
   const hn::ScalableTag<float> d;
@@ -59,7 +58,7 @@ double TanhStep(const float* x, int count, float* kept) {
   return EachSummed(x, count, kept, [](auto d, auto v) HWY_ATTR { return Tanh(d, v); });
 }
 
-// Four sums of 256 bytes a turn; `count` is a multiple of 64.
+// Four sums; 256 bytes for each turn of the loop with AVX-512. `count` is a multiple of 64.
 double ReadStep(const float* x, int64_t count, float* kept) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
@@ -100,9 +99,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 volatile float sink = 0.0f;
 
-constexpr int in_l1 = 4096;  // elements: 16 KiB
+constexpr int in_l1 = 4096;  // elements, 16 KiB
 
-// What one thread works on; `bytes` and `at` belong to reading.
+// The memory of one thread. `count` and `at`, where reading goes on, belong to `read`.
 struct Part {
   const float* data = nullptr;
   std::int64_t count = 0, at = 0;
@@ -128,7 +127,7 @@ double step(Probe probe, Part& part) {
       done = HWY_DYNAMIC_DISPATCH(TanhStep)(part.data, in_l1, &kept);
       break;
     case Probe::read: {
-      constexpr std::int64_t most = 1 << 16;  // 256 KiB between two looks at the clock
+      constexpr std::int64_t most = 1 << 16;  // 256 KiB between two readings of the clock
       const std::int64_t count = std::min(most, part.count - part.at);
       done = HWY_DYNAMIC_DISPATCH(ReadStep)(part.data + part.at, count, &kept);
       part.at = part.at + count == part.count ? 0 : part.at + count;
@@ -149,7 +148,7 @@ double rate(Probe probe, double seconds, Part part) {
   }
 }
 
-// Kept from one probe to the next: pages are touched once.
+// Kept from one probe to the next, so that its pages are touched once.
 const float* memory_of(std::int64_t elements) {
   static std::vector<float> memory;
   if (static_cast<std::int64_t>(memory.size()) < elements) {

@@ -1,6 +1,6 @@
-// What this machine can do at most, measured in a few milliseconds each so that a probe can stand beside
-// every result: shared machines drift. The vector probes are compiled once an instruction set, and the best
-// one this CPU has runs.
+// The peak rates of this machine: arithmetic, exponentials, memory. Each is measured in a few milliseconds,
+// so that a probe can stand beside every result, since shared machines drift. The vector probes are compiled
+// for each instruction set, and the best one that this CPU has runs.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,17 @@
 namespace fovea::bench {
 
 enum class Probe : std::uint8_t {
-  fma_f32,   ///< floating-point operations of f32 fused multiply-adds on registers, two each
-  dot_bf16,  ///< of AVX-512's dot product of bf16 pairs (vdpbf16ps), four a lane
-  amx_bf16,  ///< of AMX products of bf16 tiles, without loads
-  /// e^x as the f32 kernels take it (src/kernels/simd/math-inl.h: degree 6, relative error below 3e-7), load
-  /// and sum included, in L1
+  fma_f32,   ///< FLOP/s of f32 fused multiply-adds on registers, two operations each
+  dot_bf16,  ///< FLOP/s of AVX-512's dot product of bf16 pairs (vdpbf16ps), four operations for each lane
+  amx_bf16,  ///< FLOP/s of AMX products of bf16 tile registers, without loads
+  /// e^x as the f32 kernels compute it (src/kernels/simd/math-inl.h, relative error below 3e-7), with load
+  /// and sum, in the first-level cache
   exponential,
-  /// 2^x for results of 16 bits: AVX-512's vreduce, degree 3 (relative error 7.5e-5) and vscalef; load and
-  /// sum included
+  /// 2^x for results of 16 bits: AVX-512's vreduce, degree 3 (relative error 7.5e-5) and vscalef; with load
+  /// and sum.
   exponential_16,
-  tanh,  ///< as the f32 kernels take it, load and sum included, in L1
-  read,  ///< bytes read from `footprint` bytes again and again, each thread its own part
+  tanh,  ///< as the f32 kernels compute it, with load and sum, in the first-level cache
+  read,  ///< bytes read from `footprint` bytes, again and again; each thread reads its own part
 };
 inline constexpr Probe all_probes[] = {Probe::fma_f32,     Probe::dot_bf16,       Probe::amx_bf16,
                                        Probe::exponential, Probe::exponential_16, Probe::tanh,
@@ -31,16 +31,16 @@ inline constexpr Probe all_probes[] = {Probe::fma_f32,     Probe::dot_bf16,     
 const char* to_string(Probe probe) noexcept;
 /// "FLOP/s", "elements/s" or "B/s".
 const char* unit_of(Probe probe) noexcept;
-/// Why this CPU, or this build, has no such thing; empty where it has.
+/// Why this CPU, or this build, lacks the probe; empty where it has it.
 std::string absence_of(Probe probe);
 
 struct ProbeOptions {
   int threads = 1;
   double seconds = 0.02;
-  std::int64_t footprint = std::int64_t{64} << 20;  ///< of `read` alone, all threads together
+  std::int64_t footprint = std::int64_t{64} << 20;  ///< for `read` alone: the bytes of all threads together
 };
 
-/// A second's worth, all threads together; 0 where absent.
+/// The rate for each second, of all threads together; 0 where absent.
 double measure(Probe probe, const ProbeOptions& options);
 
 /// The name that the CPU gives itself; empty where the system does not tell.

@@ -21,8 +21,8 @@ volatile float sink = 0.0f;
 
 }  // namespace
 
-// In assembly: the compiler deletes stores that only fill a tile (GCC 12), and needs no option this way. Two
-// tiles of A and two of B make four products, which hides their latency.
+// In assembly: GCC 12 deletes stores whose only use is to fill a tile register, and assembly needs no
+// compiler option. Two tile registers of A and two of B make four products, which hides their latency.
 double amx_step() noexcept {
   constexpr int steps = 400, products = 4;
   alignas(64) static const std::uint8_t zeros[1024] = {};
@@ -48,7 +48,10 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) double dot_bf16_
   const __m512bh a = (__m512bh)_mm512_set1_epi32(0x3f803f80), b = (__m512bh)_mm512_set1_epi32(0x2f802f80);
   __m512 sum[sums];
 #pragma GCC unroll 12
-  for (int i = 0; i < sums; ++i) sum[i] = _mm512_set1_ps(static_cast<float>(i));  // equal ones would be one
+  for (int i = 0; i < sums; ++i)
+    sum[i] = _mm512_set1_ps(static_cast<float>(i));  // with equal numbers the
+                                                     // compiler would merge the
+                                                     // sums
   for (int n = 0; n < steps; ++n) {
 #pragma GCC unroll 12
     for (int i = 0; i < sums; ++i) sum[i] = _mm512_dpbf16_ps(sum[i], a, b);

@@ -33,8 +33,8 @@ json peaks_of(const ReportOptions& o, int threads, Rates& all) {
   return peaks;
 }
 
-// Guessed from the peaks: Fovea at half its limit, the way beside it as long, rivals, half of which refuse a
-// row, three times as long; and so many seconds to compile FlexAttention.
+// An estimate from the peaks. It takes Fovea to run at half its limit, the call beside it as long, and rivals
+// three times as long, half of which refuse a row. Compiling FlexAttention adds its seconds.
 double estimated_seconds(const ReportOptions& o, const json& rival_list, const Rates& peaks,
                          const std::vector<BenchCase>& cases) {
   std::int64_t rivals = 0;
@@ -46,7 +46,7 @@ double estimated_seconds(const ReportOptions& o, const json& rival_list, const R
   }
   double total = 0;
   for (const BenchCase& c : cases) {
-    BenchCase dense = c;  // what a rival computes that is given a mask as a matrix
+    BenchCase dense = c;  // what a rival computes if it is given the mask as a matrix
     if (c.mask != "causal") dense.mask = "everything";
     const double limit = limit_of(c, work_of(c), peaks).seconds(),
                  theirs = limit_of(dense, work_of(dense), peaks).seconds(),
@@ -59,7 +59,7 @@ double estimated_seconds(const ReportOptions& o, const json& rival_list, const R
   return total;
 }
 
-// Of the instruction sets that run here; a row names the algorithm.
+// The instruction sets that run here; a row names the algorithm.
 std::string kernel_names() {
   std::string names;
   std::string_view last;

@@ -1,6 +1,6 @@
-// The report of `fovea bench kernels`: every kernel against the limits of this machine and against other
-// libraries, in one run. Peaks are probed and all ways of a row run in turns, so that what else the machine
-// does falls on all of them alike.
+// The report of `fovea bench kernels`: every kernel compared with the limits of this machine and with other
+// libraries, in one run. Fovea, the rivals and the probes run in turns, so that other work of the machine
+// slows all of them alike.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,20 @@
 namespace fovea::bench {
 
 struct ReportOptions {
-  double seconds = 2.0;         ///< to measure a row for, where its rounds do not take longer
-  double probe_seconds = 0.02;  ///< for each peak, beside every round
-  std::int64_t rounds = 3;      ///< turns of all ways of a row, at least
-  std::int64_t pause_ms = 10;   ///< before each way
-  std::string kernel;           ///< forced; empty: the best
-  RivalsOptions rivals;         ///< its threads are those of the report; 0: all
+  double seconds = 2.0;         ///< time for a row, unless its rounds take longer
+  double probe_seconds = 0.02;  ///< time for each peak, in every round
+  std::int64_t rounds = 3;      ///< the least number of turns for each row
+  std::int64_t pause_ms = 10;   ///< pause before each contender
+  std::string kernel;           ///< a kernel to force; empty: the best
+  RivalsOptions rivals;         ///< its thread count is that of the whole report; 0: all
 };
 
-/// Told of a report while it is made. A report is plain JSON, as bench/text.h reads it.
+/// Functions that are called while a report is made. A report is plain JSON, as bench/text.h reads it.
 struct ReportListener {
-  /// Machine, peaks and rivals are known, no row is measured; about how long the rows will take.
+  /// Called when machine, peaks and rivals are known, before the first row. `seconds` estimates the time of
+  /// all rows.
   std::function<void(const nlohmann::json& report, double seconds)> begin;
-  /// `report` ends with a row more than before.
+  /// Called after each row, with which `report` ends.
   std::function<void(const nlohmann::json& report)> row;
 };
 
@@ -37,7 +38,7 @@ std::vector<BenchCase> cases_named(CaseSet set, const std::vector<std::string>& 
 nlohmann::json measure_report(const ReportOptions& options, const std::vector<BenchCase>& cases,
                               const ReportListener& listener);
 
-/// Throw FileError.
+/// Both throw FileError.
 nlohmann::json read_report(const std::string& path);
 void write_report(const std::string& path, const nlohmann::json& report);
 

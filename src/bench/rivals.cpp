@@ -50,7 +50,7 @@ Rivals::Rivals(const RivalsOptions& options) : options_(options) {
   } else if (access(options.script.c_str(), R_OK) != 0) {
     list_ = all_absent("no " + options.script + " here");
   } else {
-    signal(SIGPIPE, SIG_IGN);  // a rival that ends is absent, and no end of this process
+    signal(SIGPIPE, SIG_IGN);  // a rival's process that ends must not end this one
     start();
   }
 }
@@ -107,7 +107,7 @@ nlohmann::json Rivals::prepare(nlohmann::json request) {
   const auto refused = [](const nlohmann::json& name, const std::string& reason) {
     return nlohmann::json{{"name", name}, {"refused", reason}};
   };
-  nlohmann::json ended = nlohmann::json::array();  // those that took the process with them
+  nlohmann::json ended = nlohmann::json::array();  // rivals that ended the process
   request["without"] = nlohmann::json::array();
   nlohmann::json answer;
   for (;;) {

@@ -1,5 +1,5 @@
-// Other libraries' attention, in one Python process of their own (bench/rivals.py), spoken to by lines of
-// JSON.
+// The attention of other libraries, in one separate Python process (bench/rivals.py). Requests and answers
+// are lines of JSON.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,8 @@ struct RivalsOptions {
 
 class Rivals {
  public:
-  /// Starts the process and asks what it has. Never throws: what cannot be had is absent, and says why.
+  /// Starts the process and asks for the list of its libraries. Never throws: a library that is missing is
+  /// listed as absent, with the reason.
   explicit Rivals(const RivalsOptions& options);
   ~Rivals();
   Rivals(const Rivals&) = delete;
@@ -30,20 +31,21 @@ class Rivals {
 
   /// [{"name", "library", "version"} or {"name", "absent": reason}, ...]
   const nlohmann::json& list() const { return list_; }
-  /// Whether there is somebody to prepare anything for.
+  /// Whether a process runs, or may be started again.
   bool any() const { return to_ != nullptr || (starts_ > 0 && starts_ < most_starts); }
 
-  /// Every rival's preparation of a case, a warm-up and a comparison with `output` included: [{"name",
-  /// "error", "seconds"} or {"name", "refused": reason}, ...]. Absent rivals are not among them. Empty where
-  /// no process answers. One that ends is started again, without the rival that it was preparing.
+  /// Lets every rival prepare a case, which includes a warm-up and a comparison with `output`. Returns
+  /// [{"name", "error", "seconds"} or {"name", "refused": reason}, ...] without absent rivals; empty where no
+  /// process answers. A process that ends is started again, without the rival that it was preparing.
   nlohmann::json prepare(nlohmann::json request);
-  /// Seconds of each of `count` runs; empty where it fails, which ends the rival's part in this row.
+  /// Seconds of each of `count` runs. Empty where the rival fails, which then takes no further part in this
+  /// row.
   std::vector<double> run(const std::string& name, std::int64_t count);
-  /// Lets go of the case.
+  /// Releases the case.
   void drop();
 
  private:
-  static constexpr int most_starts = 30;  // in all: each costs the rivals' imports
+  static constexpr int most_starts = 30;  // in total: each start costs the imports of the rivals
   void start();
   void end();
   nlohmann::json ask(const nlohmann::json& request);

@@ -72,7 +72,7 @@ std::vector<std::string> rival_names(const json& report) {
   return names;
 }
 
-// What stands in a row's cells, in the order of the columns.
+// The texts of a row's cells, in the order of the columns.
 struct Cells {
   std::string ms, share, bound, beside;
   std::vector<std::string> rivals;
@@ -154,11 +154,13 @@ std::string peaks_text(const json& report) {
 
 std::string header_text(const json& report) {
   std::string text =
-      "ms: median of Fovea's interleaved runs. limit: the share of the larger of product, exponential and "
-      "byte time at "
-      "the peaks probed beside the row. beside: Fovea's time over that of the dense call of as many pairs, "
-      "or of the "
-      "next tile's multiple. A rival's number is its time over Fovea's: above 1, Fovea is faster.\n";
+      "ms: the median of Fovea's runs. limit: the share of the largest of product, exponential and byte "
+      "time, at "
+      "the peaks probed in the same turns. beside: Fovea's time divided by that of another call: the dense "
+      "call "
+      "of as many pairs, the next sizes that fill AMX's tiles, or full precision. A rival's number is its "
+      "time "
+      "divided by Fovea's: above 1, Fovea is faster.\n";
   text += fmt::format("{:<66} {:>10} {:>6} {:>11} {:>11}", "row", "ms", "limit", "bound", "beside");
   for (const std::string& name : rival_names(report)) text += fmt::format(" {:>11}", name);
   return text + "\n";

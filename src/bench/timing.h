@@ -1,4 +1,4 @@
-// How long something takes, and random operands to try it on.
+// Measures how long something takes, and makes random operands for it.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,18 @@
 
 namespace fovea::bench {
 
-/// Uniform in [-1, 1), f32.
+/// A tensor of f32 numbers, uniform in [-1, 1).
 Tensor random_operand(Shape shape, std::uint64_t seed);
 
-/// `wall` as it passes; `cpu` is what the process used, which a busy machine changes less.
+/// `wall` is the time that passes. `cpu` is the time that the process used, which a busy machine changes
+/// less.
 enum class Clock : std::uint8_t { wall, cpu };
 
-/// The best of `repeat` runs.
+/// The seconds of the best of `repeat` runs.
 double best_seconds(std::int64_t repeat, const std::function<void()>& body, Clock clock = Clock::wall);
 
 double median(std::vector<double> values);
-/// The value below which `share` of all lie; 0 of none.
+/// The value below which the share `share` of all values lies; 0 for no values.
 double quantile(std::vector<double> values, double share);
 
 }  // namespace fovea::bench

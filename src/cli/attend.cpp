@@ -1,4 +1,5 @@
-// `fovea attend`: the engine on NumPy files. Read, run, write; nothing is written before all is computed.
+// `fovea attend`: the engine on NumPy files. It reads, computes and writes; nothing is written before
+// everything is computed.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -21,7 +22,7 @@ Score read_score_name(AttendOptions& o) {
   }
 }
 
-// The engine names arguments of functions; here they came by flags.
+// The flag that an argument of the engine came by, for errors of the engine. Empty where there is none.
 std::string flag_of(const AttendOptions& o, const InvalidArgument& error) {
   std::string argument = error.argument();
   for (const char* prefix : {"score.", "normalizer.", "loss.", "spec.", "attention."})

@@ -50,7 +50,8 @@ void read_operands(const AttendOptions& o, AttendCall& call) {
   expect_size("--value", call.value, 2, "length, as --key has,", call.key.size(2));
 }
 
-// Flags that name an argument of the score or of the normaliser, and --argument, which names any.
+// Reads the arguments of the score and of the normaliser: from the flags for one of them, and from
+// --argument, which may name any.
 void read_arguments(const AttendOptions& o, AttendCall& call) {
   Arguments& arguments = call.inputs.arguments;
   const std::pair<const std::string*, const char*> files[] = {{&o.bilinear, "score.W"},
@@ -114,7 +115,7 @@ AttentionShape shape_of(const AttendOptions& o, const AttendCall& call) {
   return shape;
 }
 
-// One a batch entry, whatever came.
+// One offset for each batch entry, whether the flag gave none, one or all.
 std::vector<std::int64_t> offsets_of(const AttendOptions& o, const AttentionShape& shape) {
   const auto batch = static_cast<std::size_t>(shape.batch);
   if (o.query_offsets.empty()) return std::vector<std::int64_t>(batch, shape.key_len - shape.query_len);
@@ -125,7 +126,7 @@ std::vector<std::int64_t> offsets_of(const AttendOptions& o, const AttentionShap
   return o.query_offsets;
 }
 
-// --rope: copies of query and key, turned; their gradients are turned back.
+// With --rope, rotated copies of query and key; their gradients are rotated back.
 void turn(const AttendOptions& o, AttendCall& call, Executor* executor) {
   const Tensor &query = call.query, &key = call.key;
   call.turned_query = query;

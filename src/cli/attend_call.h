@@ -1,5 +1,5 @@
-// What one run of `fovea attend` read: the spec, the sizes and every tensor, and a call of the engine out of
-// them.
+// The input of one run of `fovea attend`: the spec, the sizes and every tensor, and the call of the engine
+// made of them.
 #pragma once
 
 #include <optional>
@@ -13,50 +13,52 @@
 
 namespace fovea::cli {
 
-/// One argument of a mod, and the file its gradient goes to.
+/// One argument of a mod, and where its gradient goes.
 struct ModArgument {
   enum class Gradient : std::uint8_t {
-    own,           ///< a file of its own
-    log_forget,    ///< with that of the next argument the gradient by log f
-    local_centre,  ///< goes on to what predicted the centres
+    own,           ///< to a file of its own
+    log_forget,    ///< together with the gradient of the next argument to that of log f
+    local_centre,  ///< on to the inputs that predicted the centres
     none
   };
   Tensor memory;
   ConstTensorView view;
   Gradient gradient = Gradient::own;
   std::string argument;  ///< the engine's name: "mods[0].slope"
-  std::string name;      ///< of the gradient's file, usually the same
-  Shape shape;           ///< of what was read
+  std::string name;      ///< the name of the gradient's file, usually the same
+  Shape shape;           ///< the shape of the array that was read
 };
 
 struct AttendCall {
   AttentionSpec spec;
   AttentionShape shape;
-  std::vector<std::int64_t> query_offsets;  ///< one a batch entry
-  Tensor query, key, value;                 ///< as read; key of latent attention is the cache
+  std::vector<std::int64_t> query_offsets;  ///< one for each batch entry
+  Tensor query, key, value;                 ///< as read; with latent attention `key` is the cache
   std::optional<RopeTable> rope;
   Tensor turned_query, turned_key;
   std::vector<ModArgument> mods, weight_mods;
-  Tensor concat;  ///< the matrix that was cut in two
+  Tensor concat;  ///< the matrix of the concat score, before it is split into two
   Tensor local_W, local_v;
   Tensor lambda, gate, W_UK, W_UV, query_rotary;
   Tensor d_output, d_weights, advantage;
 
-  /// For the engine: views of the above, and the arguments. Latent attention finds no operands there.
+  /// The engine's inputs: views of the tensors above, and the arguments. Latent attention has no operands
+  /// here.
   AttentionInputs inputs;
 
-  /// False where weights are constant wherever they have a derivative by the scores.
+  /// False if the weights are constant wherever they have a derivative by the scores.
   bool differentiable_by_scores() const { return !std::holds_alternative<HardArgmax>(spec.normalizer); }
 };
 
-/// [batch, query_len]: where the queries stand among the keys.
+/// [batch, query_len]: the positions of the queries among the keys.
 std::vector<std::int64_t> query_positions(const AttendCall& call);
 
-/// `score` and `normalizer` are those of the options, read. Throws FileError, InvalidArgument.
+/// Reads the tensors of a call. `score` and `normalizer` are parsed from the options. Throws FileError,
+/// InvalidArgument.
 AttendCall read_attend_call(const AttendOptions& options, const Score& score, const Normalizer& normalizer,
                             Executor* executor);
 
-/// A text of the algebra's grammar, its mistake told by the flag it came with.
+/// Parses a text of the algebra's grammar; an error names the flag that the text came with.
 template <class Parse>
 auto parse_flag(const std::string& flag, Parse parse, const std::string& text) {
   try {

@@ -9,7 +9,7 @@
 namespace fovea::cli {
 namespace {
 
-// The gradients of one list's arguments, an empty one where none is wanted.
+// The gradients of the arguments of one list of mods; an empty tensor where none is wanted.
 struct ModGradients {
   std::vector<Tensor> tensors;
 
@@ -36,7 +36,7 @@ void add_files(const std::vector<ModArgument>& arguments, const ModGradients& gr
   }
 }
 
-// [rows, columns] of a and of b beside each other.
+// The columns of a and of b beside each other: [rows, columns of a + columns of b].
 Tensor beside(const Tensor& a, const Tensor& b) {
   Tensor whole(a.dtype(), {a.size(0), a.size(1) + b.size(1)});
   const auto element = static_cast<std::int64_t>(size_of(a.dtype()));
@@ -49,7 +49,8 @@ Tensor beside(const Tensor& a, const Tensor& b) {
   return whole;
 }
 
-// Gradients by what the scores are made of, and by values. Those of a concat matrix come in two parts.
+// The gradients that the engine computes, by operands and arguments. Those of a concat matrix come in two
+// parts.
 struct EngineGradients {
   AttentionGradients list;
   Tensor concat_query, concat_key;
@@ -73,7 +74,7 @@ struct EngineGradients {
   }
 };
 
-// Back through what was done to queries and keys before the scores.
+// Takes the gradients back through the changes of queries and keys before the scores: --rope and --local-p.
 void finish_operands(const AttendCall& call, const ModGradients& weight_mods, GradientFiles& files,
                      Executor* executor) {
   const TensorView query = files.find("query");

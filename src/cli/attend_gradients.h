@@ -1,12 +1,12 @@
-// Gradients of everything that `fovea attend` was given.
+// The gradients by every input of `fovea attend`.
 #pragma once
 
 #include "cli/attend_mechanisms.h"
 
 namespace fovea::cli {
 
-/// The gradients by their stable names, of the loss whose derivatives the call brings. `results` are those of
-/// the forward.
+/// Computes the gradients of the loss whose derivatives the call brings, by the names of their files.
+/// `results` are those of the forward pass.
 GradientFiles attend_gradients(const AttendOptions& options, const AttendCall& call, Mechanism& mechanism,
                                const AttendResults& results, Executor* executor);
 

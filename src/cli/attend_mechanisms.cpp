@@ -24,14 +24,15 @@ class Plain final : public Mechanism {
   AttendResults forward(Executor* executor) override {
     const AttentionShape& s = call_.shape;
     const DType dtype = call_.query.dtype();
-    // A loss on weights makes whole rows anew; only a sink's gradient asks for the log-sum-exp then.
+    // A loss on weights computes whole rows again; then only the gradient of a sink needs the log-sum-exp.
     const bool needs_lse = !o_.lse.empty() ||
                            (o_.has_gradients() &&
                             (o_.grad_weights.empty() || call_.inputs.arguments["normalizer.sink"])),
                chosen = !o_.weight_heads.empty() || !o_.weight_rows.empty();
     AttendResults results;
     AttentionOutputs outputs;
-    // Of chosen weights alone the engine computes no other row, so that the log-sum-exp needs the output too.
+    // If only chosen weights are asked for, the engine computes no other row. So the log-sum-exp needs the
+    // output too.
     if (o_.has_output() || (needs_lse && s.value_dim > 0))
       outputs.output = results.output = empty_output(call_);
     if (needs_lse)

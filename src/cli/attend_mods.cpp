@@ -9,7 +9,7 @@
 namespace fovea::cli {
 namespace {
 
-// One of the two lists of mods, as it grows.
+// One of the two lists of mods, to which mods are added.
 struct ModList {
   const char *flag, *name;
   Mods& mods;
@@ -20,8 +20,8 @@ struct ModList {
   }
 };
 
-// An argument of fewer axes than four: [heads] of slopes, [heads, buckets] of a table, [query_len, key_len]
-// of a bias, [heads, query_len, key_len].
+// Reshapes an argument of fewer than four axes: [heads] slopes, a table [heads, buckets], a bias [query_len,
+// key_len] or [heads, query_len, key_len].
 Tensor four_axes(const ModNode& node, const Tensor& given) {
   const auto one = [&](int axis) { return given.rank() > axis ? given.size(axis) : 1; };
   switch (given.rank()) {
@@ -36,7 +36,7 @@ Tensor four_axes(const ModNode& node, const Tensor& given) {
   }
 }
 
-// "alibi" alone has the slopes of its paper.
+// The slopes of its paper, for "alibi" without a file.
 Tensor default_slopes(std::int64_t heads, DType dtype) {
   Tensor slopes(dtype, {heads});
   const std::vector<double> values = alibi_slopes(heads);
@@ -49,7 +49,7 @@ Tensor default_slopes(std::int64_t heads, DType dtype) {
   return slopes;
 }
 
-// Log gates [batch, heads, key_len] become both arguments of the mod.
+// Makes both arguments of the mod of log gates [batch, heads, key_len].
 void read_forget(const ModList& list, const AttendCall& call, const std::string& path) {
   using Gradient = ModArgument::Gradient;
   const Tensor gates = files::read_npy(path);
@@ -89,7 +89,8 @@ void read_mod(const ModList& list, const AttendCall& call, const std::string& te
       {argument, argument, ModArgument::Gradient::own, full_name, full_name, given.shape()});
 }
 
-// Centres, the window around them as the last mod, and the Gaussian as the last weight mod.
+// Computes the centres, and adds the window around them as the last mod and the Gaussian as the last weight
+// mod.
 void read_local(const AttendOptions& o, AttendCall& call, Executor* executor) {
   using Gradient = ModArgument::Gradient;
   call.local_W = files::read_npy(o.local_query);

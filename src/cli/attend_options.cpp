@@ -3,7 +3,7 @@
 namespace fovea::cli {
 namespace {
 
-// Lines of at most 88 characters, beside the 30 of the option's name.
+// Breaks a help text into lines of at most 88 characters, which follow the 30 of the option's name.
 std::string wrapped(std::string text) {
   std::size_t line = 0, space = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -25,12 +25,12 @@ class Group {
   CLI::Option* add(const std::string& flag, T& to, const std::string& help) {
     return command_.add_option(flag, to, wrapped(help))->group(name_);
   }
-  /// A file that is read.
+  /// An option that names an input file.
   CLI::Option* file(const std::string& flag, std::string& to, const std::string& help) {
     options_.inputs.emplace_back(flag, &to);
     return add(flag, to, help)->type_name("FILE");
   }
-  /// May be given again.
+  /// An option that may be given more than once.
   CLI::Option* repeated(const std::string& flag, std::vector<std::string>& to, const std::string& help) {
     return add(flag, to, help)->allow_extra_args(false)->type_name("MOD")->default_str("");
   }
@@ -62,20 +62,20 @@ void add_operands(CLI::App& command, AttendOptions& o) {
             "turn query and key by their positions: rope(ROTARY_DIM,base=BASE,interleaved,SCALING), SCALING "
             "linear(F), ntk(F), dynamic(F,POSITIONS), yarn(F,POSITIONS), llama3(F,LOW,HIGH,POSITIONS)");
   group.numbers("--query-offset", o.query_offsets,
-                "position of query row 0, or one a batch entry; default key_len - query_len");
+                "position of query row 0, or one for each batch entry; default key_len - query_len");
 }
 
 void add_score(CLI::App& command, AttendOptions& o) {
   Group group(command, o, "Score");
   group.add("--score", o.score,
-            "scaled-dot, dot, bilinear, additive, concat, low-rank, location, coverage (what earlier queries "
-            "looked at), cosine, qk-norm");
+            "scaled-dot, dot, bilinear, additive, concat, low-rank, location, coverage (the weights of "
+            "earlier queries), cosine, qk-norm");
   group.add("--scale", o.scale, "multiplies the score; default 1/sqrt(head_dim) for scaled-dot, else 1");
-  group.file("--bilinear", o.bilinear, "W [key_dim, query_dim] of s = k'Wq, or one a head");
+  group.file("--bilinear", o.bilinear, "W [key_dim, query_dim] of s = k'Wq, or one for each head");
   group.file("--additive-query", o.additive_query, "W [hidden, query_dim] of s = v'tanh(Wq + Uk + b)");
   group.file("--additive-key", o.additive_key, "U [hidden, key_dim]");
-  group.file("--additive-vector", o.additive_vector, "v [hidden]; of concat too");
-  group.file("--additive-bias", o.additive_bias, "b [hidden]; of concat too");
+  group.file("--additive-vector", o.additive_vector, "v [hidden]; for concat too");
+  group.file("--additive-bias", o.additive_bias, "b [hidden]; for concat too");
   group.file("--coverage-vector", o.coverage_vector,
              "w [hidden] of the additive score with coverage, s = v'tanh(Wq + Uk + b + w c)");
   group.file("--concat-matrix", o.concat_matrix, "W [hidden, query_dim + key_dim] of s = v'tanh(W[q; k])");
@@ -84,7 +84,7 @@ void add_score(CLI::App& command, AttendOptions& o) {
   group.file("--location", o.location, "W [key_len or more, query_dim] of s = Wq");
   group
       .add("--argument", o.arguments,
-           "any argument by its name, NAME=FILE.npy: score.W, normalizer.sink; again for the next one")
+           "any argument by its name, NAME=FILE.npy: score.W, normalizer.sink; may be repeated")
       ->allow_extra_args(false)
       ->type_name("NAME=FILE")
       ->default_str("");
@@ -92,21 +92,20 @@ void add_score(CLI::App& command, AttendOptions& o) {
 
 void add_mods(CLI::App& command, AttendOptions& o) {
   Group group(command, o, "Mods, in the order given");
-  group.repeated(
-      "--mod", o.mods,
-      "softcap(CAP), temperature(T), temperature=T.npy, alibi[=SLOPES.npy], bias=BIAS.npy, "
-      "relative(BUCKETS,MAX_DISTANCE,causal|bidirectional)=TABLE.npy, "
-      "relative-key(MAX_DISTANCE)=TABLE.npy, forget=LOG_F.npy, local(REACH)=CENTERS.npy; again for "
-      "the next one");
+  group.repeated("--mod", o.mods,
+                 "softcap(CAP), temperature(T), temperature=T.npy, alibi[=SLOPES.npy], bias=BIAS.npy, "
+                 "relative(BUCKETS,MAX_DISTANCE,causal|bidirectional)=TABLE.npy, "
+                 "relative-key(MAX_DISTANCE)=TABLE.npy, forget=LOG_F.npy, local(REACH)=CENTERS.npy; may be "
+                 "repeated");
   group.repeated("--weight-mod", o.weight_mods,
-                 "the same for weights, behind the normaliser: gaussian(DEVIATION)=CENTERS.npy");
+                 "the same for weights, after the normaliser: gaussian(DEVIATION)=CENTERS.npy");
   group
       .add("--local-p", o.local_reach,
-           "Luong's local-p: centres S*sigmoid(v'tanh(Wq)), keys within REACH of them, weights times a "
-           "Gaussian of deviation REACH/2")
+           "Luong's local-p: centres S*sigmoid(v'tanh(Wq)), keys within REACH of them, weights multiplied by "
+           "a Gaussian of deviation REACH/2")
       ->type_name("REACH");
-  group.file("--local-query", o.local_query, "W [hidden, query_dim] of the centres, or one a head");
-  group.file("--local-vector", o.local_vector, "v [hidden] of the centres, or one a head");
+  group.file("--local-query", o.local_query, "W [hidden, query_dim] of the centres, or one for each head");
+  group.file("--local-vector", o.local_vector, "v [hidden] of the centres, or one for each head");
 }
 
 void add_normalizer(CLI::App& command, AttendOptions& o) {
@@ -118,19 +117,21 @@ void add_normalizer(CLI::App& command, AttendOptions& o) {
   group.add("--normalizer", o.normalizer,
             "softmax, sink, sigmoid(BIAS), sparsemax, entmax(ALPHA), argmax, sample, gumbel(TEMPERATURE), "
             "chain");
-  group.file("--sink", o.sink, "of sink: learned sinks [heads]");
-  group.file("--transitions", o.transitions, "of chain: potentials of neighbours [2, 2], or one a head");
-  group.add("--sample-seed", o.sample_seed, "of sample and gumbel; default 0");
+  group.file("--sink", o.sink, "for sink: learned sinks [heads]");
+  group.file("--transitions", o.transitions,
+             "for chain: potentials of neighbours [2, 2], or one for each head");
+  group.add("--sample-seed", o.sample_seed, "for sample and gumbel; default 0");
   group.add("--dropout", o.dropout, "drop weights with this probability")->type_name("RATE");
   group.add("--dropout-seed", o.dropout_seed, "default 0");
 }
 
 void add_mechanisms(CLI::App& command, AttendOptions& o) {
-  Group group(command, o, "Mechanisms around it");
+  Group group(command, o, "Mechanisms");
   group.file("--differential", o.differential,
-             "lambda [heads]: the difference of two attentions; query and key carry twice the heads");
-  group.file("--gate", o.gate,
-             "times sigmoid(gate): [batch, heads, query_len, value_dim], or 1 for value_dim");
+             "lambda [heads]: the difference of two attentions; query and key have twice as many heads");
+  group.file(
+      "--gate", o.gate,
+      "multiplies the output by sigmoid(gate): [batch, heads, query_len, value_dim], or 1 for value_dim");
   group.file(
       "--latent-key", o.latent_key,
       "latent attention, W_UK [heads, content_dim, latent_dim]: --query is the content part, --key the "
@@ -146,24 +147,27 @@ void add_results(CLI::App& command, AttendOptions& o) {
   outputs.add("--out", o.out, "[batch, heads, query_len, value_dim]")->type_name("FILE");
   outputs.add("--weights", o.weights, "[batch, heads, query_len, key_len]")->type_name("FILE");
   outputs.numbers("--weight-heads", o.weight_heads, "the heads of --weights and --grad-weights; default all");
-  outputs.numbers("--weight-rows", o.weight_rows, "their query rows; default all");
+  outputs.numbers("--weight-rows", o.weight_rows,
+                  "the query rows of --weights and --grad-weights; default all");
   outputs.add("--lse", o.lse, "log-sum-exp [batch, heads, query_len]")->type_name("FILE");
   Group gradients(command, o, "Gradients");
   gradients.file("--grad", o.grad, "derivative of the loss by the output, of the same shape");
-  gradients.file("--grad-weights", o.grad_weights, "by the weights, of the same shape");
+  gradients.file("--grad-weights", o.grad_weights,
+                 "derivative of the loss by the weights, of the same shape");
   gradients
       .add("--grad-out", o.grad_out,
            "folder for query.npy, key.npy, value.npy, score.W.npy, mods[0].slope.npy, "
            "normalizer.sink.npy ...")
       ->type_name("FOLDER");
   gradients.file("--advantage", o.advantage,
-                 "of sample: the loss of each row less a baseline, [batch, heads, query_len]");
+                 "for sample: the loss of each row less a baseline, [batch, heads, query_len]");
   Group how(command, o, "How it runs");
   how.add("--kernel", o.kernel,
           "amx, avx512bf16, avx512, avx2, baseline, tiles, reference, or an algorithm of one such as 'avx512 "
           "tiled'; default the best one that can run here");
   how.add("--precision", o.precision,
-          "of products of f32, at least: full, higher (three bf16 terms of each number), high (two), medium "
+          "least precision of products of f32: full, higher (three bf16 terms of each number), high (two), "
+          "medium "
           "(one)")
       ->check(CLI::IsMember({"full", "higher", "high", "medium"}));
   how.add("--threads", o.threads, "0: all")->check(CLI::Range(0, 1024));
@@ -173,7 +177,7 @@ void add_results(CLI::App& command, AttendOptions& o) {
       ->group("How it runs");
 }
 
-// A flag that means something only where `holds`; `needed` in the words of the error.
+// A flag that only has a meaning if `holds`; `needed` is the expectation that the error names.
 struct Condition {
   const char* flag;
   bool given, holds;
@@ -205,7 +209,7 @@ void check_score(const AttendOptions& o) {
                     {"--rope", !o.rope.empty(), !is("location"), "a score of queries and keys"}},
                    "--score " + o.score);
   const auto needs = [&](const char* score, const char* flag, const std::string& path) {
-    // An argument may also have come by its name; the engine says which one is missing.
+    // An argument may also have come by --argument; then the engine names the one that is missing.
     if (is(score) && path.empty() && o.arguments.empty())
       refuse(flag, std::string("a file for --score ") + score, "none");
   };
@@ -232,7 +236,8 @@ void check_normalizer(const AttendOptions& o, const Normalizer& normalizer) {
                      "--normalizer sample or gumbel beside it"},
                     {"--advantage", !o.advantage.empty(), sample, "--normalizer sample beside it"}},
                    "--normalizer " + o.normalizer);
-  if (sink && o.sink.empty()) refuse("--sink", "a file with a sink a head for --normalizer sink", "none");
+  if (sink && o.sink.empty())
+    refuse("--sink", "a file with one sink for each head, for --normalizer sink", "none");
   if (chain && o.transitions.empty())
     refuse("--transitions", "a file [2, 2] or [heads, 2, 2] for --normalizer chain", "none");
   if (sample && o.has_gradients() && o.advantage.empty())

@@ -1,4 +1,4 @@
-// The options of `fovea attend`, and what is wrong with them before a file is read.
+// The options of `fovea attend`, and their checks before a file is read.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct AttendOptions {
   std::optional<double> local_reach;
   std::string local_query, local_vector;
   std::string mask = "everything";
-  std::vector<std::int64_t> query_offsets;  ///< none, one for all batch entries, or one each
+  std::vector<std::int64_t> query_offsets;  ///< none, one for all batch entries, or one for each
   std::string normalizer = "softmax", sink, transitions;
   std::optional<std::uint64_t> sample_seed, dropout_seed;
   std::optional<double> dropout;
@@ -36,7 +36,7 @@ struct AttendOptions {
   int threads = 0;
   bool explain = false;
 
-  /// Flags that name a file to be read, and where its path stands. Files of mods are not among them.
+  /// The flags that name an input file, and where its path is stored. Files of mods are not among them.
   std::vector<std::pair<std::string, const std::string*>> inputs;
 
   bool is_latent() const { return !latent_key.empty() || !latent_value.empty(); }
@@ -47,18 +47,18 @@ struct AttendOptions {
 /// `options` has to outlive the command.
 void add_attend_options(CLI::App& command, AttendOptions& options);
 
-/// Throws InvalidArgument that names a flag: one that is missing, or that means nothing beside the others.
+/// Throws InvalidArgument that names a flag which is missing, or which has no meaning with the other flags.
 void check_attend_options(const AttendOptions& options, const Normalizer& normalizer);
 
-/// One file for two results would keep the last one written, and none may take the place of what is read.
-/// `outputs` are flags with their paths; empty paths are skipped.
+/// Refuses one file for two results, of which only the last would stay, and a result that would replace an
+/// input. `outputs` are flags with their paths; empty paths are skipped.
 void check_attend_files(const AttendOptions& options,
                         const std::vector<std::pair<std::string, std::string>>& outputs);
 
 /// Throws InvalidArgument of `fovea attend`.
 [[noreturn]] void refuse(const std::string& flag, const std::string& expected, const std::string& got);
 
-/// "NAME=FILE" of a mod or an argument: the name, and the path or nothing.
+/// Splits "NAME=FILE" of a mod or an argument into the name and the path, which may be missing.
 std::pair<std::string, std::string> split_mod(const std::string& text);
 
 }  // namespace fovea::cli

@@ -38,7 +38,7 @@ void run_decode(const Options& o) {
 }  // namespace
 
 void register_bench(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure, as ratios within one run");
+  CLI::App* bench = app.add_subcommand("bench", "Benchmarks, whose ratios come from one run");
   bench->require_subcommand(1);
   register_bench_attention(*bench);
   register_bench_kernels(*bench);

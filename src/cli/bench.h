@@ -1,4 +1,4 @@
-// What `fovea bench` gathers: each file registers its own benchmark, which src/bench measures.
+// The benchmarks of `fovea bench`: each file registers its own subcommand, and src/bench measures.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -32,8 +32,8 @@ void print_header(const Options& o, double limit, std::size_t width) {
   fmt::print(
       "{}, {} score, batch {}, heads {}/{}, head_dim {}, f32, {} threads. Limit: a 1536^3 f32 product, "
       "{:.0f} GFLOP/s. Times of the {} clock.\nGFLOP/s count the pairs that the mask keeps; /pair is the "
-      "time a pair kept, where "
-      "everything takes 1; MB is what the process of the row grew by: operands, results, workspace.\n",
+      "time for each kept pair, divided by that of everything; MB is the growth of the row's process: "
+      "operands, results, workspace.\n",
       bench::plan_for(o.bench, Everything{}, longest).kernel(), o.score, sizes.batch, sizes.heads,
       sizes.kv_heads, sizes.head_dim, default_executor().thread_count(), limit, o.clock);
   fmt::print("{:<{}} {:>7} {:>7}", "mask", width, "length", "kept");
@@ -82,19 +82,23 @@ void register_bench_attention(CLI::App& bench) {
   sizes.kv_heads = 0;
   CLI::App* command =
       bench.add_subcommand("attention", "Time, arithmetic and memory of the attention engine");
-  command->add_option("--lengths", o->lengths, "of queries and keys")->check(CLI::Range(1, 1 << 22));
+  command->add_option("--lengths", o->lengths, "numbers of queries and of keys")
+      ->check(CLI::Range(1, 1 << 22));
   command->add_option("--masks", o->masks,
-                      "expressions, as fovea attend reads them; beside everything, if it is among them");
+                      "expressions, as fovea attend reads them; with everything among them, /pair compares "
+                      "the others with it");
   command->add_option("--score", o->score)
       ->check(CLI::IsMember({"scaled-dot", "dot", "bilinear", "additive"}));
   command->add_option("--batch", sizes.batch)->check(CLI::Range(1, 65536));
   command->add_option("--heads", sizes.heads)->check(CLI::Range(1, 65536));
-  command->add_option("--kv-heads", sizes.kv_heads, "default: as many as heads")->check(CLI::Range(1, 65536));
+  command->add_option("--kv-heads", sizes.kv_heads, "default: the number of --heads")
+      ->check(CLI::Range(1, 65536));
   command->add_option("--head-dim", sizes.head_dim)->check(CLI::Range(1, 4096));
   command->add_option("--kernel", o->bench.kernel, "avx512, avx2, baseline or reference; default: the best");
-  command->add_option("--repeat", o->bench.repeat, "the best of so many runs counts")
+  command->add_option("--repeat", o->bench.repeat, "runs, of which the best counts")
       ->check(CLI::Range(1, 1000));
-  command->add_option("--rounds", o->bench.rounds, "all rows so many times over, the best of each counts")
+  command
+      ->add_option("--rounds", o->bench.rounds, "times that all rows are measured; the best of each counts")
       ->check(CLI::Range(1, 1000));
   command->add_option("--clock", o->clock, "cpu: time that the process used, all threads together")
       ->check(CLI::IsMember({"wall", "cpu"}));

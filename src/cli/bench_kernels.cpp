@@ -53,7 +53,7 @@ json measured(const Options& o) {
     if (!o.prints_table()) return;
     fmt::print("{}", bench::row_text(report, report["rows"].back()));
     std::fflush(stdout);
-    write_json(o, report);  // what there is, if it is ended
+    write_json(o, report);  // so that the rows so far are kept if the command is interrupted
   };
   return bench::measure_report(o.report, cases, {begin, row});
 }
@@ -90,14 +90,12 @@ void run(Options o) {
 void register_bench_kernels(CLI::App& bench) {
   auto o = std::make_shared<Options>();
   CLI::App* command = bench.add_subcommand(
-      "kernels", "Every kernel as a share of this machine's limit and beside other libraries");
-  command
-      ->add_option("--seconds", o->report.seconds,
-                   "to measure a row for, where its rounds do not take longer")
+      "kernels", "Every kernel compared with this machine's limit and with other libraries");
+  command->add_option("--seconds", o->report.seconds, "time for a row, unless its rounds take longer")
       ->check(CLI::Range(0.001, 3600.0) & finite());
-  command->add_option("--rounds", o->report.rounds, "turns of all ways of a row, at least")
+  command->add_option("--rounds", o->report.rounds, "the least number of turns for each row")
       ->check(CLI::Range(1, 1000));
-  command->add_option("--probe-seconds", o->report.probe_seconds, "for each peak, beside every round")
+  command->add_option("--probe-seconds", o->report.probe_seconds, "time for each peak, in every round")
       ->check(CLI::Range(0.0005, 10.0) & finite());
   command->add_option("--only", o->only, "rows whose names contain one of these");
   command->add_flag("--list", o->list, "print the names of the rows, and measure nothing");
@@ -105,7 +103,7 @@ void register_bench_kernels(CLI::App& bench) {
                     "small shapes, short times, no rivals unless --rivals: to see that it works");
   command
       ->add_option("--cpu-threads", o->report.rivals.threads,
-                   "of Fovea, of the rivals and of the probes; 0: all")
+                   "threads of Fovea, of the rivals and of the probes; 0: all")
       ->check(CLI::Range(0, 1024));
   command->add_option(
       "--kernel", o->report.kernel,
@@ -118,8 +116,8 @@ void register_bench_kernels(CLI::App& bench) {
   command->add_option("--without", o->report.rivals.without, "rivals to leave out, such as 'torch flex'");
   command->add_option("--json", o->json_path, "a file for the report; -: standard output, and no table")
       ->take_last();
-  command->add_option("--from", o->from, "print such a report again, and measure nothing");
-  command->add_option("--markdown", o->markdown, "a page into whose bench markers the tables go");
+  command->add_option("--from", o->from, "print a report that --json wrote, and measure nothing");
+  command->add_option("--markdown", o->markdown, "a page; the tables go between its bench markers");
   command->callback([o] { run(*o); });
 }
 

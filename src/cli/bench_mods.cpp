@@ -32,11 +32,12 @@ void run(const Options& o) {
 void register_bench_mods(CLI::App& bench) {
   auto o = std::make_shared<Options>();
   CLI::App* command = bench.add_subcommand("mods", "What mods and normalisers cost beside plain softmax");
-  command->add_option("--length", o->bench.length, "of queries and keys")->check(CLI::Range(1, 1 << 15));
+  command->add_option("--length", o->bench.length, "the number of queries and of keys")
+      ->check(CLI::Range(1, 1 << 15));
   command->add_option("--heads", o->bench.heads)->check(CLI::Range(1, 1024));
   command->add_option("--head-dim", o->bench.head_dim)->check(CLI::Range(1, 4096));
   command->add_option("--kernel", o->bench.kernel, "avx512, avx2, baseline or reference; default: the best");
-  command->add_option("--repeat", o->bench.repeat, "the best of so many runs counts")
+  command->add_option("--repeat", o->bench.repeat, "runs, of which the best counts")
       ->check(CLI::Range(1, 1000));
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
   command->callback([o] { run(*o); });

@@ -1,4 +1,7 @@
-// Each command registers itself: its options, its help, and a callback. No arithmetic here.
+// Here are the commands of `fovea`: they read options, call the libraries and print. No arithmetic and no
+// algorithm is here; those are in the libraries that a command calls. Open this header first, then main.cpp.
+//
+// Each command registers itself: its options, its help, and a callback.
 #pragma once
 
 #include <CLI/CLI.hpp>

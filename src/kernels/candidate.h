@@ -1,5 +1,8 @@
-// What can run a call: an algorithm, compiled for an instruction set. make_plan chooses among candidates,
-// once a duty (plan/choice.h), and nothing below it chooses again.
+// What is here: `Candidate`, an algorithm compiled for an instruction set, and what make_plan asks it.
+// make_plan chooses among the candidates, once for each duty (plan/choice.h). No code below it chooses again.
+//
+// What is not here: the algorithms (flash, tiles, reference) and the types of masks, scores and mods. Read
+// kernels/problem.h first: it is what a kernel receives.
 #pragma once
 
 #include <cstddef>
@@ -12,37 +15,40 @@
 
 namespace fovea::kernels {
 
-/// What a call asks for.
+/// The results that a call asks for.
 enum class Duty : std::uint8_t {
   forward,              ///< the output, the log-sum-exp
-  weights,              ///< the weights of all rows, beside an output
-  weights_alone,        ///< weights without an output, or of chosen rows, each of which is a query by itself
+  weights,              ///< the output, and the weights of all rows
+  weights_alone,        ///< weights without an output, or of chosen rows; each such row is computed as a
+                        ///< query by itself
   forward_cached,       ///< the output, the log-sum-exp, of keys and values that are in a cache
   backward,             ///< gradients of a loss of the output
-  backward_of_weights,  ///< of a loss that depends on the weights too
+  backward_of_weights,  ///< gradients of a loss that depends on the weights too
 };
 inline constexpr std::size_t duty_count = 6;
 constexpr bool is_backward(Duty duty) {
   return duty >= Duty::backward;
 }
 
-/// What make_plan knows of its calls: all but their lengths.
+/// What make_plan knows of its calls before they come: everything except their lengths.
 struct Request {
   Duty duty = Duty::forward;
   ScoreKind score = ScoreKind::dot;
   DType dtype = DType::f32;
   Precision precision = Precision::full;
-  /// Queries, and keys, reach the kernel as other rows than those given, in f32.
+  /// Whether a matrix or a norm changes the rows of queries, or of keys, before the kernel. Those rows reach
+  /// it in f32.
   bool queries_mapped = false, keys_mapped = false;
   bool values = true;  ///< value_dim is not 0
   bool mods = false, dropout = false;
   bool whole_row = false;      ///< Problem::whole_row is needed, whichever candidate runs
-  bool parts_of_keys = false;  ///< the keys of a call may be some of several calls'
+  bool parts_of_keys = false;  ///< a call may bring only some of the keys of its rows; the results of several
+                               ///< calls are then merged
   NormalizerKind normalizer = NormalizerKind::softmax;
   double scale = 1.0;
 };
 
-/// Counts of queries, first to last.
+/// The counts of queries from `first` to `last`, both included.
 struct QueryCounts {
   std::int64_t first = 1, last = std::numeric_limits<std::int64_t>::max();
 };
@@ -50,14 +56,15 @@ struct QueryCounts {
 /// An instruction set, as PlanOptions::kernel and FOVEA_ISA name it.
 struct Isa {
   const char* name = "";
-  /// Whose candidates run what those of this one do not; null: these run everything.
+  /// The instruction set whose candidates run what the candidates of this one refuse. Null: they run
+  /// everything.
   const Isa* base = nullptr;
   const char* (*absence)() = nullptr;  ///< null where this CPU and system have it, else what is missing
-  ModIsa mods = ModIsa::any;           ///< which code of a mod its candidates call
+  ModIsa mods = ModIsa::any;           ///< which of a mod's functions its candidates call
 };
 
-/// The functions of a candidate for problems of T; null where it has none. `memory` has the bytes that were
-/// asked for, or more; a call of a smaller problem needs no more than a larger one.
+/// The functions of a candidate for problems of T; null where it has none. `memory` has at least the bytes
+/// that the matching function asked for. A smaller problem never needs more bytes than a larger one.
 template <class T>
 struct Code {
   std::size_t (*forward_bytes)(const Problem<T>&, int threads) = nullptr;
@@ -69,15 +76,16 @@ struct Code {
 struct Candidate {
   std::string name = {};  ///< "avx512 split"
   const Isa* isa = nullptr;
-  /// Null where it can run such calls, whatever their lengths, else the reason why not.
+  /// Null where it can run such calls, whatever their lengths, else the reason.
   const char* (*refuse)(const Request&) = nullptr;
-  /// The counts of queries for which it is better than all candidates behind it; null: any.
+  /// The counts of queries for which it is better than every candidate after it. Null: any count.
   QueryCounts (*best_for)(const Request&) = nullptr;
-  /// What forward reads of 16-bit operands as they are stored; null: nothing.
-  Stored (*stored)(const Request&) = nullptr;
-  bool reads_cache = false;  ///< forward reads Problem::cached; for the others rows are gathered
-  bool whole_rows = false;   ///< it works by whole rows, so Problem::whole_row is to be set
-  /// A block of queries, for which the mask is asked at once (0: all of a call), and a tile of keys.
+  /// What forward reads and writes in 16 bits. Null: nothing.
+  In16Bits (*in_16_bits)(const Request&) = nullptr;
+  bool reads_cache = false;  ///< forward reads Problem::cached; for the others the plan gathers the rows
+  bool whole_rows = false;   ///< it computes whole rows of scores, so the caller sets Problem::whole_row
+  /// The queries of a block, for which the mask is asked once (0: all queries of a call), and the keys of a
+  /// tile.
   std::int64_t block_queries = 0, tile_keys = 0;
   Code<float> f32 = {};
   Code<double> f64 = {};
@@ -91,7 +99,12 @@ struct Candidate {
   }
 };
 
-/// All that are compiled in, best first, the reference last.
+/// Refuses a score that is not a dot product of query and key. Null where it is one.
+const char* refuse_other_scores(const Request& request);
+/// Refuses a request that needs all scores of a row at once (Problem::whole_row). Null where it does not.
+const char* refuse_whole_row(const Request& request);
+
+/// All candidates that are compiled in, best first, the reference last.
 std::span<const Candidate> candidates();
 
 }  // namespace fovea::kernels

@@ -7,6 +7,14 @@
 
 namespace fovea::kernels {
 
+const char* refuse_other_scores(const Request& r) {
+  return r.score == ScoreKind::dot ? nullptr : "its score is not a dot product of query and key";
+}
+
+const char* refuse_whole_row(const Request& r) {
+  return r.whole_row ? "whole rows of scores are needed" : nullptr;
+}
+
 std::span<const Candidate> candidates() {
   static const std::vector<Candidate> list = [] {
     std::vector<Candidate> all = tile_candidates();

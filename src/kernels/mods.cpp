@@ -17,16 +17,17 @@ Sum sum_of(const ProblemMod<T>& mod, const ModArgument<T>& argument) {
   return queries ? keys ? Sum::dense : Sum::rows : keys ? Sum::columns : Sum::scalar;
 }
 
-// Entries of a table by distance, once a tile: a diagonal shares one.
+// The entry of a table for each distance between query and key in a tile of scores, found once a tile: all
+// scores of a diagonal have the same distance.
 struct Entries {
   std::array<std::int64_t, 64 + 128> list;
-  std::int64_t least = 0;  // distance of list[0]
+  std::int64_t least = 0;  // the distance that list[0] belongs to
   Entries(const ModNode& node, const ModPlace& at, std::int64_t position) {
     least = position - at.key - (at.count - 1);
     for (std::int64_t n = 0; n < at.rows + at.count - 1; ++n)
       list[static_cast<std::size_t>(n)] = node.entry(least + n);
   }
-  // Of row r and key j of the tile.
+  // The entry for row r and key j of the tile.
   std::int64_t at(const ModPlace& place, std::int64_t r, std::int64_t j) const {
     return list[static_cast<std::size_t>(r + place.count - 1 - j)];
   }
@@ -37,7 +38,7 @@ bool wanted(const ModArgument<T>& argument) {
   return argument.gradient != nullptr;
 }
 
-// Argument values of a tile, a contiguous row each; one row where all share it.
+// The values of an argument for a tile of scores, each row contiguous; one row where all rows share it.
 template <class T>
 typename ModTile<T>::Argument load(const Problem<T>& p, const ProblemMod<T>& mod, const ModArgument<T>& x,
                                    const ModPlace& at, T* to) {
@@ -57,7 +58,8 @@ typename ModTile<T>::Argument load(const Problem<T>& p, const ProblemMod<T>& mod
     T* row = to + r * mod_stride;
     const T* from = base + (at.row + r) * x.strides[2] + at.key * x.strides[3];
     for (std::int64_t j = 0; j < at.count; ++j) row[j] = from[j * x.strides[3]];
-    std::fill(row + at.count, row + mod_stride, row[at.count - 1]);  // the last valid site, repeated
+    std::fill(row + at.count, row + mod_stride, row[at.count - 1]);  // the spare lanes repeat the last valid
+                                                                     // value
   }
   return {to, rows > 1 ? mod_stride : 0};
 }
@@ -90,7 +92,7 @@ void add(const T* x, std::int64_t n, T* y) {
   for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
 }
 
-// Straight into the caller's tensor, whose elements are one unit's at a time.
+// Adds to the caller's tensor at once: only one unit of work at a time adds to an element.
 template <class T>
 void add_dense(const Problem<T>& p, const ProblemMod<T>& mod, const ModArgument<T>& x, const ModPlace& at,
                const T* values) {
@@ -142,7 +144,7 @@ void add_up(const Problem<T>& p, const ProblemMod<T>& mod, const ModArgument<T>&
   }
 }
 
-// body(argument's own index of batch, head, query, key) for every element of a gradient.
+// body(batch, head, query, key, element) for every element of a gradient, by the argument's own indices.
 template <class T, class Body>
 void for_elements(const ModArgument<T>& x, Body&& body) {
   for (std::int64_t b = 0; b < x.sizes[0]; ++b) {
@@ -157,7 +159,7 @@ void for_elements(const ModArgument<T>& x, Body&& body) {
   }
 }
 
-// The chain over a tile whose first stage is filled; `to` gets its result.
+// Runs the chain over a tile whose first stage is filled; `to` gets the result.
 template <class T>
 void run_chain(const Problem<T>& p, const ProblemMods<T>& list, const ModPlace& at, T* to,
                std::int64_t stride, const ModBuffers<T>& buffers) {
@@ -167,7 +169,7 @@ void run_chain(const Problem<T>& p, const ProblemMods<T>& list, const ModPlace& 
     ModTile<T> tile = tile_of(p, mods[n], at, buffers);
     T* stage = buffers.stages + static_cast<std::int64_t>(n) * tile_size;
     tile.scores = stage;
-    // Backward still needs the last mod's input.
+    // In place would be enough forward, but backward still needs the last mod's input.
     const bool last = n + 1 == mods.size();
     tile.result = !last ? stage + tile_size : buffers.d_scores ? buffers.d_scores : stage;
     mods[n].code.apply(mods[n].node->self(), tile);
@@ -176,7 +178,7 @@ void run_chain(const Problem<T>& p, const ProblemMods<T>& list, const ModPlace& 
   }
 }
 
-// Back through the chain; buffers.d_scores becomes the derivative by the first stage.
+// Takes the derivative back through the chain; buffers.d_scores becomes the derivative by the first stage.
 template <class T>
 void run_chain_back(const Problem<T>& p, const ProblemMods<T>& list, const ModPlace& at, const T* d_result,
                     std::int64_t stride, const ModBuffers<T>& buffers, const ModSums<T>& sums) {
@@ -281,7 +283,7 @@ std::int64_t most_mod_sum_elements(const Problem<T>& p, const ProblemMods<T>& mo
   for (const ProblemMod<T>& mod : mods.all()) {
     const std::int64_t longest =
         std::max<std::int64_t>({p.query_len, mod.node->entries(), p.whole_row ? p.key_len : 0, 1});
-    // 64 more an argument: regions begin on cache lines.
+    // 64 more for each argument: regions begin on cache lines.
     sum += static_cast<std::int64_t>(mod.count) *
            (group_heads * longest + p.batch * p.query_heads * p.key_len + 64);
   }

@@ -1,6 +1,9 @@
-// What a kernel is handed: pointers and sizes already checked by the plan, the mask already a schedule. No
-// spec, no shape validation and no mask types reach a kernel, so adding a mask or a mod multiplies nothing
-// here.
+// What is here: what a kernel receives. Pointers and sizes that the plan has checked, and the mask, from
+// which a kernel makes a schedule of its work (kernels/schedule.h).
+//
+// What is not here: specs, checks of shapes and types of masks. No kernel sees them, so another mask or mod
+// adds nothing to compile. To read on: kernels/candidate.h, the list of kernels, then
+// kernels/flash/tiled-inl.h, which runs most calls.
 #pragma once
 
 #include <cstddef>
@@ -29,79 +32,84 @@ struct Operand {
   }
 };
 
-/// Keys and values of one sequence in a cache: runs in ascending order of position. Strides in elements, as in
-/// KeyValueView.
+/// Keys and values of one sequence in a cache: runs in ascending order of position. Strides in elements, as
+/// in KeyValueView.
 struct CachedRows {
   const KeyValueRun* runs = nullptr;  ///< null: keys and values are operands
   std::int64_t count = 0;
   std::int64_t key_row_stride = 0, key_head_stride = 0, value_row_stride = 0, value_head_stride = 0;
 };
 
-/// What of a 16-bit problem a kernel reads as it is stored; the rest is widened for it.
-enum class Stored : std::uint8_t { none, keys_and_values, all };
+/// What a kernel reads and writes in 16 bits where the problem is stored in bf16 or f16. `everything`
+/// includes the output. The plan widens the other operands to f32 before the kernel, and rounds an f32 output
+/// after it.
+enum class In16Bits : std::uint8_t { nothing, keys_and_values, everything };
 
-/// T is float or double: 16-bit inputs are widened by the plan's caller layer before a kernel sees them, but
-/// for what Candidate::stored names.
+/// T is float or double. The plan widens 16-bit operands before a kernel sees them, except those that
+/// Candidate::in_16_bits names.
 template <class T>
 struct Problem {
   std::int64_t batch = 0, query_heads = 0, kv_heads = 0, query_len = 0, key_len = 0;
-  /// Which entry of the caller's batch entry 0 is: for masks, mods, dropout and samples. Operands, arguments
-  /// and offsets begin at it.
+  /// The number that entry 0 has in the caller's batch, which masks, mods, dropout and samples use. The
+  /// pointers of operands, arguments and offsets already begin at that entry.
   std::int64_t first_entry = 0;
-  std::int64_t score_dim = 0;  ///< dot: elements of q and k after any projection; additive: hidden
+  std::int64_t score_dim = 0;  ///< dot: elements of q and k after any projection; additive: the hidden size
   std::int64_t value_dim = 0;
   ScoreKind score = ScoreKind::dot;
   double scale = 1.0;
   Operand<const T*> query, key, value;
-  /// Operands as they are stored, where that is bf16 or f16: then key.data and value.data are null, and with
-  /// Stored::all query.data too.
+  /// Operands in 16 bits, as the caller stores them. Where they are set, key.data and value.data are null,
+  /// and with In16Bits::everything query.data is null too.
   Operand<const std::uint16_t*> stored_query, stored_key, stored_value;
-  DType stored = DType::f32;
+  DType stored_dtype = DType::f32;
   /// In the place of key and value, or of stored_key and stored_value, for candidates that read a cache in
-  /// place. The batch is then 1. Rows that are missing are hidden by the mask.
+  /// place. The batch is then 1. The mask hides the rows that the cache lacks.
   CachedRows cached;
-  /// What a row gives depends on its sequence alone: on no other query of the call, no other entry, no sizes of
-  /// the batch, and not on where rows lie. So tiles and chunks of keys are cut at fixed positions.
+  /// The result of a row depends on its own sequence alone: on no other query of the call, no other entry,
+  /// and not on where rows lie. So tiles and chunks of keys are cut at fixed positions.
   bool by_position = false;
-  DType operands = DType::f32;  ///< what query, key and value hold, widened or not
+  DType operand_dtype = DType::f32;  ///< the type of the caller's query, key and value, also where they have
+                                     ///< been widened
   Precision precision = Precision::full;
   const T* additive_vector = nullptr;  ///< v [score_dim]; W q + b and U k are already in query and key
   const T* coverage_vector = nullptr;  ///< coverage: w [score_dim]
   const Mask* mask = nullptr;          ///< never null
   std::span<const std::int64_t> key_lengths;
   std::int64_t query_offset = 0;
-  const std::int64_t* query_offsets = nullptr;  ///< [batch], in the place of query_offset; may be null
+  const std::int64_t* query_offsets = nullptr;  ///< [batch], instead of query_offset; may be null
   NormalizerKind normalizer = NormalizerKind::softmax;
-  const T* sink = nullptr;  ///< softmax: [query_heads], one more term of each row's sum; null: none
-  /// softmax: [query_heads], of scores multiplied by this and the logarithm of how many keys the query sees.
-  /// The last of the mods does that already; the reference leaves that mod out and multiplies itself.
+  const T* sink = nullptr;  ///< softmax: [query_heads], a score whose exponential is one more term of each
+                            ///< row's sum; null: none
+  /// softmax: [query_heads]. Scores are multiplied by this number and by the logarithm of how many keys the
+  /// query sees. The last of `mods` does so already; the reference leaves that mod out and multiplies itself.
   const T* count_scale = nullptr;
   double sigmoid_bias = 0.0;  ///< sigmoid: added to the score
   double entmax_alpha = 2.0;  ///< entmax; 2 is sparsemax
-  double temperature = 1.0;   ///< gumbel: of the gradient's softmax
+  double temperature = 1.0;   ///< gumbel: the temperature of the softmax in its gradient
   std::uint64_t sample_seed = 0;
   const T* transitions = nullptr;  ///< chain: [2, 2] at transition_stride · head
   std::int64_t transition_stride = 0;
-  /// A row's scores are all needed at once: by the normaliser, by weight mods, by coverage, by gradients of
-  /// the weights, or by the candidate that runs (flash/rows-inl.h). Backward then splits queries, not keys,
-  /// into groups.
+  /// All scores of a row are needed at once: by the normaliser, by weight mods, by coverage, by gradients of
+  /// the weights, or by the candidate that runs (flash/whole_rows-inl.h). Backward then splits the queries
+  /// into groups, and otherwise the keys.
   bool whole_row = false;
-  /// Gradients of the arguments of mods are added to what stands in them, not written over it.
+  /// Gradients of the mods' arguments are added to what the tensors hold. Otherwise they overwrite it.
   bool adds_mod_gradients = false;
   bool has_mods = false, has_weight_mods = false,
-       shared_dense_gradient = false;  ///< of the mods, for code that may not call their members
+       shared_dense_gradient = false;  ///< facts about the mods, for code of one instruction set, which may
+                                       ///< not call their members
   ProblemMods<T> mods, weight_mods;
-  double dropout_rate = 0.0;  ///< see attention/dropout: keep threshold and scale are derived there
+  double dropout_rate = 0.0;  ///< attention/dropout derives the threshold and the scale of kept weights
   std::uint64_t dropout_seed = 0;
 };
 
-/// Where query row `row` of entry b stands among the keys: for masks, mods, dropout and samples.
+/// The position of query row `row` of entry b among the keys, which masks, mods, dropout and samples use.
 template <class T>
 std::int64_t position_of(const Problem<T>& p, std::int64_t b, std::int64_t row) {
   return row + (p.query_offsets ? p.query_offsets[b] : p.query_offset);
 }
 
-/// Which entry of the caller's batch entry b is.
+/// The number of entry b in the caller's batch.
 template <class T>
 std::int64_t entry_of(const Problem<T>& p, std::int64_t b) {
   return p.first_entry + b;
@@ -109,10 +117,12 @@ std::int64_t entry_of(const Problem<T>& p, std::int64_t b) {
 
 template <class T>
 struct ForwardOutputs {
-  Operand<T*> output;                          ///< data null: not wanted, or
-  Operand<std::uint16_t*> stored_output;       ///< of problems with Stored::all, in their type
+  Operand<T*> output;                          ///< data null: not wanted, or written to stored_output
+  Operand<std::uint16_t*> stored_output;       ///< with In16Bits::everything: the output in the problem's
+                                               ///< 16-bit type
   T* log_sum_exp = nullptr;                    ///< [batch, query_heads, query_len] contiguous; may be null
-  Operand<T*> weights;                         ///< row slot r of head slot h; data null: not wanted
+  Operand<T*> weights;                         ///< [batch, slots of heads, slots of rows, key_len]; data
+                                               ///< null: not wanted
   std::span<const std::int64_t> weight_heads;  ///< empty: all heads
   std::span<const std::int64_t> weight_rows;   ///< empty: all query rows
 };
@@ -127,9 +137,11 @@ struct BackwardProblem {
   T* d_coverage_vector = nullptr;  ///< [score_dim]
   T* d_transitions = nullptr;      ///< [query_heads, 2, 2]
   T* mean = nullptr;               ///< [batch, query_heads, query_len]: Σ P·dP of each row, for the sink
-  const T* advantage = nullptr;    ///< sample: [batch, query_heads, query_len]
+  const T* advantage = nullptr;    ///< sample: [batch, query_heads, query_len], the loss of each row less a
+                                   ///< baseline
   Operand<const T*> d_weights;     ///< derivative by the returned weights; data null: none
-  std::span<const std::int64_t> weight_heads, weight_rows;  ///< of d_weights, as in ForwardOutputs
+  std::span<const std::int64_t> weight_heads, weight_rows;  ///< the heads and rows of d_weights, as in
+                                                            ///< ForwardOutputs
 };
 
 }  // namespace fovea::kernels

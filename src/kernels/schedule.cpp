@@ -17,7 +17,8 @@ void BlockSchedule::build(const Mask& mask, const QueryBlock& block, std::int64_
     const std::int64_t end = std::min(span.end, key_end);
     std::int64_t begin = std::max(span.begin, key_begin);
     // A tile that the span before it has begun is there already.
-    if (pieces == Pieces::tiles) begin = std::max({begin / tile * tile, key_begin, pieces_.empty() ? 0 : pieces_.back().end});
+    if (pieces == Pieces::tiles)
+      begin = std::max({begin / tile * tile, key_begin, pieces_.empty() ? 0 : pieces_.back().end});
     while (begin < end) {
       const std::int64_t stop = std::min(pieces == Pieces::tiles ? key_end : end, (begin / tile + 1) * tile);
       const bool full = classify(spans, begin, stop) == TileClass::full;
@@ -57,8 +58,8 @@ void BlockSchedule::build_rows(const KeyBand& band, const QueryBlock& block) {
   }
 }
 
-// Every kernel asks for its pieces one by one, so that this is where a cancelled call stops within a unit: a
-// block of queries against a million keys takes half a second, a unit of backward more.
+// A cancelled call stops here, within a unit of work, because every kernel asks for its pieces one by one. A
+// unit is long: a block of queries against a million keys takes half a second, a unit of backward more.
 const Piece* BlockSchedule::pieces() const {
   throw_if_cancelled();
   return pieces_.data();

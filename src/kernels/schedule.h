@@ -1,5 +1,6 @@
-// What the mask leaves to do for one block of queries, as plain arrays: made here, outside the per-ISA code,
-// so that no standard template is compiled with instructions that the CPU may lack.
+// The work that the mask leaves for one block of queries, as plain arrays. The arrays are made here and not
+// in the code of one instruction set, so that no standard template is compiled with instructions that the CPU
+// may lack.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +11,13 @@
 
 namespace fovea::kernels {
 
-/// Keys [begin, end), inside one tile. `full`: every query of the block sees all of them.
+/// Keys [begin, end), which lie inside one tile. `full`: every query of the block sees all of them.
 struct Piece {
   std::int64_t begin = 0, end = 0;
   bool full = false;
 };
 
-/// Spans of one row, or runs of keys.
+/// The spans of keys that one row sees, or runs of keys.
 struct SpanList {
   const KeySpan* data = nullptr;
   std::int64_t count = 0;
@@ -24,21 +25,21 @@ struct SpanList {
 
 class BlockSchedule {
  public:
-  /// Rows are `row_begin`.. of the call; `block` has their positions. Tiles are [n·tile, (n+1)·tile). Keys
-  /// outside [key_begin, key_end) are left out.
-  /// `pieces`: those of Pieces::tiles begin and end where tiles do, so that they are the same whatever block a
-  /// query is in.
+  /// `block` has the positions of its queries. Tile n holds keys [n·tile, (n+1)·tile). Keys outside
+  /// [key_begin, key_end) are left out.
+  /// Pieces of Pieces::tiles begin and end where tiles do, so that they do not depend on the block that a
+  /// query is in. Pieces of Pieces::seen leave out keys at both ends that no query of the block sees.
   enum class Pieces : std::uint8_t { seen, tiles };
   void build(const Mask& mask, const QueryBlock& block, std::int64_t tile, std::int64_t key_begin,
              std::int64_t key_end, Pieces pieces = Pieces::seen);
 
-  // Defined in the .cpp, like everything here that the per-ISA code calls.
+  // Defined in the .cpp, like everything here that code of one instruction set calls.
   const Piece* pieces() const;
   std::int64_t piece_count() const;
-  /// Exact; only where some piece is partial.
+  /// The keys that row r of the block sees, exactly. Only filled where some piece is not full.
   SpanList row(std::int64_t r) const;
-  /// Keys that at least one query of the block sees, exactly: a product must not touch the others, which may
-  /// hold NaN.
+  /// The keys that at least one query of the block sees, exactly. A product must not touch the others: their
+  /// values may be NaN.
   SpanList visible() const;
 
  private:
@@ -49,20 +50,22 @@ class BlockSchedule {
   KeySpans visible_;
 };
 
-/// This thread's schedule: its arrays grow to the largest block met and stay.
+/// This thread's schedule. Its arrays keep the size of the largest block so far.
 BlockSchedule& thread_schedule();
 
-/// to[j - begin] = what dropout multiplies the weight of key j by, for keys [begin, begin + count).
+/// to[j - first.key] = the factor of dropout for the weight of key j, 0 or the scale of kept weights, for
+/// keys [first.key, first.key + count).
 template <class T>
 void dropout_factors(double rate, std::uint64_t seed, const Site& first, std::int64_t count, T* to);
 
-/// Do heads of one block see different keys?
+/// Whether the heads of one block may see different keys.
 bool mask_reads_head(const Mask& mask);
 
-/// The first slot of `heads` at or after `from` that asks for head `head`, -1 if none. No heads means all of
-/// them.
+/// The first slot of `heads`, from slot `from` on, that names head `head`; -1 if none does. An empty list
+/// names every head once.
 std::int64_t weight_slot(std::span<const std::int64_t> heads, std::int64_t head, std::int64_t from);
-/// A span's own members are templates, which the per-ISA code must not compile.
+/// The members of a span, for code of one instruction set: a span's own are templates, which it must not
+/// compile.
 std::int64_t list_size(std::span<const std::int64_t> list);
 std::int64_t list_at(std::span<const std::int64_t> list, std::int64_t n);
 

@@ -9,8 +9,8 @@ namespace {
 
 [[noreturn]] void refuse(const char* function, std::size_t entry, std::string field, std::string expected,
                          std::string got) {
-  throw InvalidArgument(function, "cache[" + std::to_string(entry) + "]" + std::move(field), std::move(expected),
-                        std::move(got));
+  throw InvalidArgument(function, "cache[" + std::to_string(entry) + "]" + std::move(field),
+                        std::move(expected), std::move(got));
 }
 
 void check_view_of_cache(const char* function, const AttentionPlan::Impl& plan, const KeyValueView& view,
@@ -32,7 +32,8 @@ void check_view_of_cache(const char* function, const AttentionPlan::Impl& plan, 
   std::int64_t end = 0;
   for (const KeyValueRun& run : view.runs) {
     if (run.position < end || run.count < 1 || run.count > view.length - run.position)
-      refuse(function, entry, ".runs", "runs of rows in ascending order, inside the length " + std::to_string(view.length),
+      refuse(function, entry, ".runs",
+             "runs of rows in ascending order, inside the length " + std::to_string(view.length),
              std::to_string(run.count) + " rows from position " + std::to_string(run.position));
     if (!run.key || (s.value_dim > 0 && !run.value))
       refuse(function, entry, ".runs", "runs with keys" + std::string(s.value_dim > 0 ? " and values" : ""),
@@ -43,8 +44,8 @@ void check_view_of_cache(const char* function, const AttentionPlan::Impl& plan, 
 
 // Throws where a query of the block sees a position of `gap`, none of which the view has. What a mask says of
 // several queries at once may be more than they see, so each is asked again.
-void check_gap(const char* function, const AttentionPlan::Impl& plan, const QueryBlock& block, std::size_t entry,
-               const KeySpan& gap) {
+void check_gap(const char* function, const AttentionPlan::Impl& plan, const QueryBlock& block,
+               std::size_t entry, const KeySpan& gap) {
   for (const KeySpan& span : plan.spec.mask.node().spans(block).some) {
     const std::int64_t first = std::max(span.begin, gap.begin);
     if (first >= std::min(span.end, gap.end)) continue;
@@ -56,7 +57,8 @@ void check_gap(const char* function, const AttentionPlan::Impl& plan, const Quer
       }
       return;
     }
-    refuse(function, entry, "", "rows at every position that the mask " + to_string(plan.spec.mask) + " lets a query see",
+    refuse(function, entry, "",
+           "rows at every position that the mask " + to_string(plan.spec.mask) + " lets a query see",
            "a view without position " + std::to_string(first) + ", which the query at position " +
                std::to_string(block.query_begin) + " sees");
   }
@@ -68,7 +70,8 @@ CallSizes check_cache(const char* function, const AttentionPlan::Impl& plan, con
                       const CallSizes& given) {
   const auto count = static_cast<std::int64_t>(inputs.cache.size());
   if (plan.score().key_rows >= 0)
-    throw InvalidArgument(function, "cache", "nothing: this score reads no keys", std::to_string(count) + " views");
+    throw InvalidArgument(function, "cache", "nothing: this score reads no keys",
+                          std::to_string(count) + " views");
   if (!inputs.key_starts.empty())
     throw InvalidArgument(function, "key_starts", "none beside cache, whose views have their lengths",
                           std::to_string(inputs.key_starts.size()) + " starts");
@@ -80,7 +83,8 @@ CallSizes check_cache(const char* function, const AttentionPlan::Impl& plan, con
                           "one view for each of the " + std::to_string(entries) + " entries of the batch",
                           std::to_string(count));
   if (packed) check_query_starts(function, plan, inputs, given);
-  for (std::size_t n = 0; n < inputs.cache.size(); ++n) check_view_of_cache(function, plan, inputs.cache[n], n);
+  for (std::size_t n = 0; n < inputs.cache.size(); ++n)
+    check_view_of_cache(function, plan, inputs.cache[n], n);
   return PackedBatch(inputs).sizes();
 }
 
@@ -91,8 +95,9 @@ void check_kept(const char* function, const AttentionPlan::Impl& plan, const Att
     const KeyValueView& view = inputs.cache[number];
     const std::int64_t queries = batch[n].sizes.query_len;
     if (queries == 0) continue;
-    const std::int64_t offset = !inputs.query_offsets.empty() ? inputs.query_offsets[number]
-                                                              : inputs.query_offset.value_or(view.length - queries);
+    const std::int64_t offset = !inputs.query_offsets.empty()
+                                    ? inputs.query_offsets[number]
+                                    : inputs.query_offset.value_or(view.length - queries);
     const std::int64_t heads = plan.spec.mask.node().by_head() ? plan.shape.num_query_heads : 1;
     const auto check = [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t h = 0; begin < end && h < heads; ++h)

@@ -41,18 +41,18 @@ CacheReading reading_of(std::initializer_list<const Step*> runs) {
 }
 
 // Weights come from candidates that take f32.
-kernels::Stored stored_of(const Runs& runs, const AttentionOutputs& outputs) {
-  return outputs.weights ? kernels::Stored::none : runs.forward->stored;
+kernels::In16Bits stored_of(const Runs& runs, const AttentionOutputs& outputs) {
+  return outputs.weights ? kernels::In16Bits::nothing : runs.forward->stored;
 }
 
 // Bytes of a call in which these run, all with the problem prepared once.
 template <class T>
 std::size_t forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
-                          std::initializer_list<const Step*> runs, kernels::Stored stored) {
+                          std::initializer_list<const Step*> runs, kernels::In16Bits stored) {
   Carver counting;
   auto prepared =
       prepare<T>(plan, {.inputs = {}}, sizes, counting, nullptr, stored, nullptr, reading_of(runs));
-  if (plan.dtype != plan.compute_dtype() && stored != kernels::Stored::all)
+  if (plan.dtype != plan.compute_dtype() && stored != kernels::In16Bits::everything)
     counting.take<T>(sizes.batch * plan.shape.num_query_heads * sizes.query_len * plan.shape.value_dim);
   std::size_t most = 0;
   for (const Step* run : runs) {
@@ -64,7 +64,7 @@ std::size_t forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& size
 }
 
 std::size_t bytes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
-                     std::initializer_list<const Step*> runs, kernels::Stored stored) {
+                     std::initializer_list<const Step*> runs, kernels::In16Bits stored) {
   return plan.compute_dtype() == DType::f64 ? forward_bytes<double>(plan, sizes, threads, runs, stored)
                                             : forward_bytes<float>(plan, sizes, threads, runs, stored);
 }
@@ -81,17 +81,16 @@ template <class T>
 void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutputs& outputs, const Runs& runs,
          const CallSizes& sizes, Executor& executor, std::span<std::byte> memory) {
   Carver carver(memory);
-  const kernels::Stored stored = stored_of(runs, outputs);
-  auto prepared =
-      prepare<T>(plan, call, sizes, carver, &executor, stored, outputs.output ? nullptr : &outputs,
-                 reading_of({runs.forward, runs.weights}));
+  const kernels::In16Bits stored = stored_of(runs, outputs);
+  auto prepared = prepare<T>(plan, call, sizes, carver, &executor, stored,
+                             outputs.output ? nullptr : &outputs, reading_of({runs.forward, runs.weights}));
   kernels::ForwardOutputs<T> out;
   const bool narrowed =
-      outputs.output && plan.dtype != plan.compute_dtype() && stored != kernels::Stored::all;
+      outputs.output && plan.dtype != plan.compute_dtype() && stored != kernels::In16Bits::everything;
   if (narrowed) {
     out.output = packed<T*>(carver.take<T>(outputs.output.count()), plan.shape.num_query_heads,
                             sizes.query_len, plan.shape.value_dim);
-  } else if (stored == kernels::Stored::all) {
+  } else if (stored == kernels::In16Bits::everything) {
     out.stored_output = {reinterpret_cast<std::uint16_t*>(outputs.output.raw()), outputs.output.stride(0),
                          outputs.output.stride(1), outputs.output.stride(2)};
   } else if (outputs.output) {
@@ -184,7 +183,7 @@ void leave_nothing_seen(const AttentionPlan::Impl& plan, const AttentionOutputs&
 std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& most, int threads,
                                const AttentionOutputs* outputs) {
   using kernels::Duty;
-  using kernels::Stored;
+  using kernels::In16Bits;
   std::size_t bytes = 0;
   for (const Duty duty :
        {most.cached ? Duty::forward_cached : Duty::forward, Duty::weights, Duty::weights_alone}) {
@@ -193,11 +192,11 @@ std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes&
       // Chosen rows are weights of one query each, however many queries there are.
       const std::int64_t queries =
           duty == Duty::weights_alone ? most.query_len : std::min(step.last, most.query_len);
-      for (const Stored stored : {Stored::none, step.stored}) {
+      for (const In16Bits stored : {In16Bits::nothing, step.stored}) {
         // Weights come from candidates that take f32.
-        if (outputs && stored != (outputs->weights ? Stored::none : step.stored)) continue;
-        bytes =
-            std::max(bytes, bytes_of(plan, {most.batch, queries, most.key_len, most.cached}, threads, {&step}, stored));
+        if (outputs && stored != (outputs->weights ? In16Bits::nothing : step.stored)) continue;
+        bytes = std::max(bytes, bytes_of(plan, {most.batch, queries, most.key_len, most.cached}, threads,
+                                         {&step}, stored));
       }
       if (step.last >= most.query_len && duty != Duty::weights_alone) break;
     }

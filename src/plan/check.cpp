@@ -157,10 +157,10 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
   if (!keyless && !cached) four(inputs.key, "key");
   if (s.value_dim > 0 && !cached) four(inputs.value, "value");
   const CallSizes given = sizes_of(plan, call);
-  const CallSizes sizes =
-      cached                ? check_cache(function, plan, inputs, given)
-      : PackedBatch(inputs) ? check_packed(function, plan, inputs, given, !keyless || s.value_dim > 0)
-                            : given;
+  const CallSizes sizes = cached ? check_cache(function, plan, inputs, given)
+                          : PackedBatch(inputs)
+                              ? check_packed(function, plan, inputs, given, !keyless || s.value_dim > 0)
+                              : given;
   check_capacity(function, "query", sizes.batch, s.batch, "a batch");
   check_capacity(function, "query", sizes.query_len, s.query_len, "a query_len");
   check_capacity(function, "key", sizes.key_len, s.key_len, "a key_len");
@@ -172,7 +172,8 @@ CallSizes check_inputs(const char* function, const AttentionPlan::Impl& plan, co
     check_view(function, "key", inputs.key, plan.dtype,
                {given.batch, s.num_kv_heads, given.key_len, s.key_dim});
   if (cached || s.value_dim == 0)
-    none(inputs.value, "value", cached ? "nothing beside cache" : "nothing: the plan has no values (value_dim 0)");
+    none(inputs.value, "value",
+         cached ? "nothing beside cache" : "nothing: the plan has no values (value_dim 0)");
   else
     check_view(function, "value", inputs.value, plan.dtype,
                {given.batch, s.num_kv_heads, given.key_len, s.value_dim});

@@ -100,7 +100,7 @@ Rule Choice::rule_for(const Request& request, std::int64_t most_queries) const {
       break;
     }
     if (last >= most_queries) last = no_end;
-    rule.add({last, chosen, chosen->stored ? chosen->stored(request) : kernels::Stored::none});
+    rule.add({last, chosen, chosen->in_16_bits ? chosen->in_16_bits(request) : kernels::In16Bits::nothing});
   }
   return rule;
 }

@@ -16,7 +16,7 @@ namespace fovea {
 struct Step {
   std::int64_t last = 0;
   const kernels::Candidate* candidate = nullptr;
-  kernels::Stored stored = kernels::Stored::none;
+  kernels::In16Bits stored = kernels::In16Bits::nothing;
 };
 
 /// For one duty, in the order of their counts; the last is for all that are left. As many as candidates'

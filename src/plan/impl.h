@@ -140,7 +140,7 @@ enum class CacheReading : std::uint8_t { gathered, in_place };
 /// and nothing else, and no more than they need is widened and projected.
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes, Carver& carver,
-                    Executor* executor, kernels::Stored stored = kernels::Stored::none,
+                    Executor* executor, kernels::In16Bits stored = kernels::In16Bits::nothing,
                     const AttentionOutputs* weights = nullptr, CacheReading reading = CacheReading::gathered);
 
 /// Checks the inputs against the plan in O(batch). Throws InvalidArgument.

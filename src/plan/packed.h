@@ -40,7 +40,7 @@ class PackedBatch {
 
  private:
   std::span<const std::int64_t> queries_, keys_;  // of as many numbers, ascending from 0, once checked
-  std::span<const KeyValueView> cache_;           // in the place of keys_; without queries_ the batch is padded
+  std::span<const KeyValueView> cache_;  // in the place of keys_; without queries_ the batch is padded
   std::int64_t query_len_ = 0;
 };
 

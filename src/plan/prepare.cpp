@@ -23,11 +23,11 @@ kernels::Operand<const T*> widened(const AttentionPlan::Impl& plan, const ConstT
   return packed<const T*>(wide, heads, rows, dim);
 }
 
-// Rows of one sequence of a cache side by side, in the type that is computed in; 0 for rows that it lacks, which
-// the mask hides.
+// Rows of one sequence of a cache side by side, in the type that is computed in; 0 for rows that it lacks,
+// which the mask hides.
 template <class T>
-kernels::Operand<const T*> gathered(const KeyValueView* view, bool values, std::int64_t heads, std::int64_t rows,
-                                    std::int64_t dim, Carver& carver, Executor* executor) {
+kernels::Operand<const T*> gathered(const KeyValueView* view, bool values, std::int64_t heads,
+                                    std::int64_t rows, std::int64_t dim, Carver& carver, Executor* executor) {
   T* wide = carver.take<T>(heads * rows * dim);
   const auto target = packed<T*>(wide, heads, rows, dim);
   if (executor) {
@@ -41,8 +41,9 @@ kernels::Operand<const T*> gathered(const KeyValueView* view, bool values, std::
       end = run.position + run.count;
       const std::array<std::int64_t, 4> strides{0, values ? view->value_head_stride : view->key_head_stride,
                                                 values ? view->value_row_stride : view->key_row_stride, 1};
-      copy_rows(ConstTensorView(values ? run.value : run.key, view->dtype, {1, heads, run.count, dim}, strides),
-                all.slice(2, run.position, run.count), *executor);
+      copy_rows(
+          ConstTensorView(values ? run.value : run.key, view->dtype, {1, heads, run.count, dim}, strides),
+          all.slice(2, run.position, run.count), *executor);
     }
     clear_until(rows);
   }
@@ -50,9 +51,9 @@ kernels::Operand<const T*> gathered(const KeyValueView* view, bool values, std::
 }
 
 kernels::CachedRows cached_rows(const KeyValueView& view) {
-  return {view.runs.data(),       static_cast<std::int64_t>(view.runs.size()),
-          view.key_row_stride,    view.key_head_stride,
-          view.value_row_stride,  view.value_head_stride};
+  return {view.runs.data(),      static_cast<std::int64_t>(view.runs.size()),
+          view.key_row_stride,   view.key_head_stride,
+          view.value_row_stride, view.value_head_stride};
 }
 
 template <class T>
@@ -172,7 +173,7 @@ kernels::Operand<const T*> mapped(const AttentionPlan::Impl& plan, const Call& c
 
 template <class T>
 Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes, Carver& carver,
-                    Executor* executor, kernels::Stored stored, const AttentionOutputs* weights,
+                    Executor* executor, kernels::In16Bits stored, const AttentionOutputs* weights,
                     CacheReading reading) {
   const AttentionShape& s = plan.shape;
   const AttentionInputs& inputs = call.inputs;
@@ -183,13 +184,13 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
   const KeyValueView* view = inputs.cache.empty() ? nullptr : &inputs.cache.front();
   // What a candidate reads in place it reads as it is stored.
   const bool in_place = sizes.cached && reading == CacheReading::in_place && !plan.key_mapped() &&
-                        (stored != kernels::Stored::none || plan.dtype == plan.compute_dtype());
-  if (stored != kernels::Stored::all)
+                        (stored != kernels::In16Bits::nothing || plan.dtype == plan.compute_dtype());
+  if (stored != kernels::In16Bits::everything)
     result.query = widened<T>(plan, inputs.query, s.num_query_heads, sizes.query_len, s.head_dim, sizes.batch,
                               carver, executor, asked_queries);
   if (sizes.cached && !in_place)
     result.key = gathered<T>(view, false, s.num_kv_heads, sizes.key_len, s.key_dim, carver, executor);
-  else if (!sizes.cached && score.key_rows < 0 && stored == kernels::Stored::none)
+  else if (!sizes.cached && score.key_rows < 0 && stored == kernels::In16Bits::nothing)
     result.key = widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver,
                             executor, asked_keys);
   kernels::Problem<T>& p = result.problem;
@@ -203,16 +204,16 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
   p.score = plan.score_kind();
   p.score_dim = plan.score_dim();
   p.value_dim = s.value_dim;
-  p.operands = plan.dtype;
+  p.operand_dtype = plan.dtype;
   p.precision = plan.precision;
   p.by_position = sizes.cached;
   if (sizes.cached) {
     if (in_place && executor) p.cached = cached_rows(*view);
-    if (in_place && stored != kernels::Stored::none) p.stored = plan.dtype;
+    if (in_place && stored != kernels::In16Bits::nothing) p.stored_dtype = plan.dtype;
     if (!in_place && s.value_dim > 0 && !weights)
       p.value = gathered<T>(view, true, s.num_kv_heads, sizes.key_len, s.value_dim, carver, executor);
-  } else if (stored != kernels::Stored::none) {
-    p.stored = plan.dtype;
+  } else if (stored != kernels::In16Bits::nothing) {
+    p.stored_dtype = plan.dtype;
     if (executor) {
       p.stored_query = bits_of(inputs.query);
       p.stored_key = bits_of(inputs.key);
@@ -248,8 +249,9 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
 }
 
 template Prepared<float> prepare<float>(const AttentionPlan::Impl&, const Call&, const CallSizes&, Carver&,
-                                        Executor*, kernels::Stored, const AttentionOutputs*, CacheReading);
+                                        Executor*, kernels::In16Bits, const AttentionOutputs*, CacheReading);
 template Prepared<double> prepare<double>(const AttentionPlan::Impl&, const Call&, const CallSizes&, Carver&,
-                                          Executor*, kernels::Stored, const AttentionOutputs*, CacheReading);
+                                          Executor*, kernels::In16Bits, const AttentionOutputs*,
+                                          CacheReading);
 
 }  // namespace fovea

@@ -154,8 +154,8 @@ TEST(Gradient, Activations) {
   }
 }
 
-// Against their definitions in double, far into both tails. gelu's tail has a relative error of its own:
-// formula 7.1.26 is good to 1.5e-7 of 1, and at -5 the function is 1.4e-6.
+// Compared with their definitions in double, far into both tails. gelu's tail has a relative error of its
+// own: formula 7.1.26 has an error of 1.5e-7 relative to 1, and at -5 the function is 1.4e-6.
 TEST(Activations, AreTheirDefinitions) {
   const auto sigmoid_of = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
   for (double x = -8.0; x <= 8.0; x += 0.0625) {
@@ -236,7 +236,7 @@ TEST(Gradient, Attention) {
   });
 }
 
-// Every kind of argument gets its gradient: of mods (built-in, a table, a lambda of one's own) and of a
+// Every kind of argument gets its gradient: arguments of mods (built-in, a table, a user's lambda) and of a
 // normaliser.
 TEST(Gradient, AttentionArguments) {
   const auto sized = [](std::int64_t width, std::uint64_t seed) { return parameter({2, 5, width}, seed); };
@@ -265,8 +265,8 @@ TEST(Gradient, AnArgumentThatTheSpecDoesNotHaveIsRefused) {
   EXPECT_THROW(attention(missing, x, x, x), InvalidArgument);
 }
 
-// Softmax weights sum to 1, so a constant added to their derivative must change nothing: `weigh` draws
-// different ones.
+// Softmax weights sum to 1, so a constant added to their derivative must change nothing. `weigh` draws
+// derivatives that are not constant.
 TEST(Gradient, AttentionWeights) {
   const std::vector<std::int64_t> lengths{5, 3};
   const auto sized = [](std::int64_t length, std::int64_t width, std::uint64_t seed) {
@@ -307,7 +307,7 @@ TEST(AttentionWeights, TimesTheValuesAreTheOutput) {
   }
 }
 
-// The caller's list is gone by the time of the backward pass.
+// The caller's list no longer exists when the backward pass runs.
 TEST(Gradient, AttentionWithOffsetsByEntry) {
   const auto sized = [](std::int64_t length, std::uint64_t seed) { return parameter({2, length, 8}, seed); };
   check({sized(2, 1), sized(6, 2), sized(6, 3)}, [](const auto& v) {
@@ -318,7 +318,7 @@ TEST(Gradient, AttentionWithOffsetsByEntry) {
   });
 }
 
-TEST(Attention, OffsetsByEntryAreThoseOfEachEntryAlone) {
+TEST(Attention, OffsetsByEntryEqualCallsOfEachEntryAlone) {
   const Tensor q = parameter({3, 2, 8}, 1).value, k = parameter({3, 9, 8}, 2).value;
   const std::vector<std::int64_t> offsets{7, 0, 3};
   const RopeTable table({.rotary_dim = 4}, 9, DType::f32);
@@ -344,7 +344,7 @@ TEST(Attention, OffsetsByEntryAreThoseOfEachEntryAlone) {
   EXPECT_THROW(rotate(q, table, 2, std::span(offsets).first(2)), InvalidArgument);
 }
 
-// The caller's lists are gone by the time of the backward pass; slopes are shared by entries.
+// The caller's lists no longer exist when the backward pass runs. Slopes are shared by entries.
 TEST(Gradient, AttentionOfAPackedBatch) {
   const auto sized = [](std::int64_t length, std::uint64_t seed) { return parameter({1, length, 8}, seed); };
   const auto call = [](const auto& v, const auto& run) {
@@ -371,7 +371,7 @@ TEST(Gradient, AttentionOfAPackedBatch) {
   });
 }
 
-TEST(Attention, EntriesOfAPackedBatchAreThoseAlone) {
+TEST(Attention, EntriesOfAPackedBatchEqualCallsOfEachEntryAlone) {
   const Tensor q = parameter({1, 5, 8}, 1).value, k = parameter({1, 9, 8}, 2).value;
   const std::vector<std::int64_t> queries{0, 2, 5}, keys{0, 3, 9}, first{1, 4};
   const RopeTable table({.rotary_dim = 4}, 9, DType::f32);
@@ -421,7 +421,7 @@ TEST(Gradient, Reductions) {
   check({parameter({2, 3, 4}, 1), parameter({2, 5, 4}, 2)},
         [](const auto& v) { return inner_products(v[0], v[1]); });
   check({parameter({2, 3, 4}, 1)}, [](const auto& v) { return inner_products(v[0], v[0]); });
-  const RopeTable table({.rotary_dim = 4}, 8, DType::f32);  // of five elements a head: one stays
+  const RopeTable table({.rotary_dim = 4}, 8, DType::f32);  // of five elements a head, one is not rotated
   check({parameter({2, 3, 10}, 1)}, [=](const auto& v) { return rotate(v[0], table, 2, 5); });
   const std::vector<std::int64_t> first{5, 1};
   check({parameter({2, 3, 10}, 1)}, [=](const auto& v) { return rotate(v[0], table, 2, first); });
@@ -448,8 +448,9 @@ TEST(Gradient, Losses) {
         [=](const auto& v) { return scale(squared_error(v[0], target, {some}), 0.5f); });
 }
 
-// One law for all losses: with weights w and a scale c, c · Σ w_n times the loss of term n alone.
-TEST(Losses, ReduceInOneWay) {
+// All losses reduce in the same way: with weights w and a scale c the result is c · Σ w_n times the loss of
+// term n alone.
+TEST(Losses, AllReduceInTheSameWay) {
   const std::vector<std::int32_t> targets{0, 6, -1, 3};
   const std::vector<float> weights{1.0f, -0.5f, 3.0f, 2.0f};
   const Tensor rows = parameter({4, 7}, 1).value, likely = [&] {
@@ -486,7 +487,7 @@ TEST(Losses, ReduceInOneWay) {
   }
 }
 
-// A pointer is a softmax over keys: both roads to its loss are one number.
+// A pointer is a softmax over keys: both ways to compute its loss give one number.
 TEST(Losses, APointerIsASoftmaxOverInnerProducts) {
   const Tensor q = parameter({1, 4, 3}, 1).value, k = parameter({1, 7, 3}, 2).value;
   const std::vector<std::int32_t> targets{0, 6, -1, 3};

@@ -11,7 +11,7 @@ namespace fovea::autograd {
 namespace {
 
 TEST(SampledWeights, OneKeyDrawnFromTheSoftmaxBySeed) {
-  // 4000 equal queries: each draws for itself.
+  // 4000 equal queries: each draws its own key.
   constexpr std::int64_t kRows = 4000, kKeys = 3;
   Tensor query(DType::f32, {1, kRows, 1});
   query.fill(1.0);

@@ -1,4 +1,4 @@
-// The rows of the benchmark: pairs counted one by one, and limits of rates that are given.
+// The rows of the benchmark: pairs counted one by one, and limits for given rates.
 #include "bench/cases.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST(BenchCases, VisiblePairsAreThoseThatTheMaskAllows) {
   }
 }
 
-// Every rate is 1, but for one: what it bounds takes so much longer than the rest.
+// One rate is 1 and all others 1e12, so the part that it limits takes the longest.
 TEST(BenchCases, TheLimitIsTheSlowestPart) {
   const BenchCase c{.group = "odd", .shape = {1, 2, 2, 16, 32, 8}};
   const Work work = work_of(c);

@@ -1,4 +1,4 @@
-// Measurements in a process of their own.
+// Measurements in a separate process, and quantiles.
 #include "bench/memory.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(OwnProcess, GivesItsNumbersAndKeepsNothing) {
   EXPECT_EQ(here, 1);
 }
 
-TEST(OwnProcess, ItsFailureIsSaid) {
+TEST(OwnProcess, ReportsItsFailure) {
   const auto said = [](const std::function<std::vector<double>()>& body) {
     try {
       in_own_process(body);

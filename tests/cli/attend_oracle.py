@@ -12,7 +12,7 @@ random = np.random.default_rng(1)
 
 
 def mask_bits(name, batch, queries, keys, offset):
-    """offset: of all entries, or a list of one each."""
+    """offset: one for all entries, or a list with one for each."""
     if isinstance(offset, list):
         return np.concatenate([mask_bits(name, batch, queries, keys, own)[b : b + 1] for b, own in enumerate(offset)])
     p = np.arange(queries)[:, None] + offset
@@ -155,7 +155,7 @@ def main():
                     bits = mask_bits(mask, batch, queries, keys, keys - queries if offset is None else offset)
                     wide = {name: array.astype(np.float64) for name, array in arrays.items()}
                     expected = attention(wide["q"], wide["k"], wide["v"], score, wide, scale, bits)
-                    # |score| <= dim, so a score is off by at most dim·eps per term, a weight by as much relatively; 8 for exp and sums.
+                    # |score| <= dim, so the error of a score is at most dim·eps per term, the relative error of a weight the same; 8 for exp and sums.
                     bound = 8 * dim * keys ** 0.5 * np.finfo(dtype).eps
                     for name, want in zip("olw", expected):
                         got = np.load(path(name))

@@ -28,7 +28,7 @@ def softmax(s):
 
 
 def entmax(s, alpha):
-    """The threshold by bisection: with it at (alpha - 1)·max the sum is 0, 1 below that at least 1."""
+    """The threshold by bisection: at (alpha - 1)·max the sum of the weights is 0, and at 1 below that it is at least 1."""
     z = (alpha - 1) * s
     high = z.max(-1, keepdims=True)
     low = high - 1
@@ -89,7 +89,7 @@ def mod(name, x, argument, p, j):
 
 
 def raw_scores(score, a, q, k, previous=None):
-    """[batch, heads, rows, keys]; `previous` is what coverage adds up."""
+    """[batch, heads, rows, keys]; `previous` has the weights that coverage sums."""
     if score == "location":
         return q @ a["location"][: K if "v" not in a else a["v"].shape[2]].T
     if score == "bilinear":
@@ -113,7 +113,7 @@ def turned(x, first, pairs=2):
 
 
 class Case:
-    """Flags, of which {name} is the file of an array; how to compute it; under which name each array's gradient is written."""
+    """Flags, where {name} is the file of an array; the function in NumPy; and the name of each array's gradient."""
 
     def __init__(self, arrays, score="scaled-dot", normalizer="softmax", mods=(), weight_mods=(), causal=True, reach=None, flags=()):
         self.arrays, self.score, self.normalizer, self.mods, self.weight_mods, self.causal, self.reach = arrays, score, normalizer, mods, weight_mods, causal, reach
@@ -180,7 +180,7 @@ class Case:
 
 
 class Latent(Case):
-    """Every head's keys are W_UK times a latent and a part that all share; its values W_UV times the latent."""
+    """Every head's keys are W_UK times a latent and a part that all share; its values are W_UV times the latent."""
 
     def __init__(self, arrays, **more):
         super().__init__(arrays, **more)
@@ -243,7 +243,7 @@ def check_case(command, case, heads=(), rows=()):
     choice = (["--weight-heads", ",".join(map(str, heads))] if heads else []) + (["--weight-rows", ",".join(map(str, rows))] if rows else [])
     for dtype in (np.float64, np.float32):
         command.run(case.arrays, [*case.flags, *wanted, *choice], dtype=dtype)
-        # Scores are below 16, a weight is off by as much relatively; entmax takes a root of what is off.
+        # Scores are below 16, so the relative error of a weight is that many eps; entmax takes a root of it.
         bound = 64 * K * np.finfo(dtype).eps * (1 if "entmax" not in case.normalizer else 8)
         if out is not None:
             near(np.load(command.path("o")), out, bound, what)
@@ -323,7 +323,7 @@ def cases():
 
 
 def check_argmax(command):
-    """Values and what scales weights have gradients, scores have none."""
+    """Values and factors of the weights have gradients, scores have none."""
     case = Case(operands(_c=uniform(B, H, Q, 1, low=1.0, high=6.0)), normalizer="argmax", weight_mods=[("gaussian(2)", "_c", "center")])
     arrays = {**case.arrays, "dO": uniform(B, H, Q, V)}
     found = command.gradients([*case.flags, "--out", command.path("o"), "--grad", command.path("dO")], arrays)
@@ -335,7 +335,7 @@ def check_argmax(command):
 
 
 def check_samples(command):
-    """One key a row, as often as softmax says; the gradient by the scores is that of advantage · ln P(key)."""
+    """One key for each row, with the frequencies of softmax; the gradient by the scores is that of advantage · ln P(key)."""
     row = {"q": uniform(1, 1, 1, D), "k": uniform(1, 1, 5, D)}
     expected, seeds = softmax(row["q"] @ row["k"].swapaxes(-1, -2) / D**0.5).ravel(), 400
     for normalizer in ("sample", "gumbel(0.7)"):
@@ -362,7 +362,7 @@ def check_samples(command):
 
 
 def check_dropout_and_kernels(command):
-    """Dropped weights are 0 and the others divided by what the rounded rate keeps; every kernel gives the same output."""
+    """Dropped weights are 0, and the others are divided by 1 - the rounded rate; every kernel gives the same output."""
     case = Case(operands(keys=K))
     arrays = {**case.arrays, "v": np.broadcast_to(np.eye(K), (B, KV, K, K))}
     P, outputs = case.compute(case.arrays)[1], []
@@ -385,7 +385,7 @@ def check_dropout_and_kernels(command):
 
 
 def check_mistakes(command):
-    """One line that names the flag; nothing is written."""
+    """The error is one line that names the flag; nothing is written."""
     arrays = operands(sink=uniform(H), dO=uniform(B, H, Q, V), dP=uniform(B, H, Q, K), few=uniform(H - 1), W=uniform(HIDDEN, D), v1=uniform(HIDDEN), lam=uniform(H), t=uniform(2, 3),
                       gates=uniform(B, H, K - 1), cache=uniform(B, K, 6), UK=uniform(H, D, 4), UV=uniform(H, V, 4), adv=uniform(B, H, Q), k2=uniform(B, 2 * KV, K, D))
     arrays["v"] = uniform(B, KV, K, V)
@@ -443,7 +443,7 @@ def check_mistakes(command):
         wrong += [] if refused else [(words, run.returncode, run.stderr)]
         assert not Path(at("never")).exists() and not Path(at("folder")).exists(), flags
     assert not wrong, "\n".join(map(str, wrong))
-    # A gradient may not take the place of what was read either.
+    # A gradient must not overwrite an input file either.
     folder = Path(at("operands")).parent / "operands"
     folder.mkdir()
     np.save(folder / "query.npy", arrays["q"])
@@ -454,7 +454,7 @@ def check_mistakes(command):
 
 
 def check_shapes(command):
-    """Files of any shape in the place of any other are refused in one line, or fit."""
+    """A file of any shape in the place of another either fits or is refused in one line."""
     count = 0
     for case, _, _ in cases():
         arrays = {**case.arrays, "dO": uniform(B, H, Q, V)}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bench.sh FOVEA: the form of what `fovea bench kernels` reports, not its times. Every row has a limit, a share and what
-# bounds it; every peak and every rival is measured or said to be absent.
+# bench.sh FOVEA: tests the form of the report of `fovea bench kernels`, not its times. Every row has a limit, a share and
+# the name of its bound; every peak and every rival is measured or reported as absent.
 set -euo pipefail
 fovea=$1
 command -v python3 >/dev/null || {
@@ -15,12 +15,12 @@ printf 'before\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nafter\n' >"$work/
 "$fovea" bench kernels --from "$work/report.json" --markdown "$work/page.md" >"$work/again"
 "$fovea" bench kernels --quick --list >"$work/names"
 "$fovea" bench kernels --quick --cpu-threads 1 --only 'decode f32' --json - >"$work/decode.json"
-# Where nothing takes f32 in bf16 terms, the portable kernel shows that such rows have their errors.
+# If no kernel takes f32 in bf16 terms, the portable kernel is forced, to see that such rows report their errors.
 "$fovea" bench kernels --quick --cpu-threads 1 --only "hig" --kernel tiles --json "$work/terms.json" >/dev/null
-# A rival's process that does not answer is absent, and no error.
+# A rival whose process does not answer is absent; this is no error.
 "$fovea" bench kernels --quick --cpu-threads 1 --only 'decode f32' --rivals "$work/no-such-python" \
   --rivals-script "$0" --json "$work/mute.json" >/dev/null
-# One that takes the process with it is left out of that row, and the others are measured.
+# A rival that crashes the process is left out of that row, and the others are measured.
 cat >"$work/rivals.py" <<'END'
 import json, os, sys
 names = ["torch sdpa", "onednn"]
@@ -44,7 +44,7 @@ for line in sys.stdin:
 END
 "$fovea" bench kernels --quick --cpu-threads 1 --only 'decode f32' --rivals python3 \
   --rivals-script "$work/rivals.py" --json "$work/ended.json" >/dev/null
-# What is no report, no place for a table, and a row that does not exist are errors.
+# Errors: a file that is no report, a page without a place for the table, a row that does not exist.
 for wrong in "--from $work/table" "--from $work/report.json --markdown $work/table" "--quick --only nothing"; do
   if "$fovea" bench kernels $wrong >/dev/null 2>"$work/error"; then
     echo "accepted: $wrong"
@@ -86,7 +86,7 @@ for row in report["rows"]:
     assert ("beside" in row) == (row["mask"] != "everything" or row["group"] in ("odd", "high", "higher")), row["name"]
     assert "beside" not in row or positive(row["beside"]["ratio"]), row
 
-# Work by the pairs that the mask keeps, worked out once more.
+# The work by the pairs that the mask keeps, computed again.
 def row_of(name):
     return next(row for row in report["rows"] if row["name"] == name)
 causal = row_of("prefill f32 forward 1,2,2,96,96,64 causal")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# inspect.sh FOVEA: what `fovea inspect` writes, of an encoder's attention to itself and of a decoder's to the source.
+# inspect.sh FOVEA: tests the files of `fovea inspect`, for an encoder's self-attention and for a decoder's attention to the source.
 set -euo pipefail
 fovea=$1
 work=$(mktemp -d)
@@ -29,7 +29,7 @@ cmp -s graph.svg dark.svg && fail "--theme dark changes nothing"
 inspect --png maps.png --graph graph.pdf >/dev/null
 [[ $(head -c 4 maps.png | tail -c 3) == PNG && $(head -c 4 graph.pdf) == %PDF ]] || fail "suffixes"
 
-# Source with target: a source word is looked at, a target word looks.
+# Source with target: a source word is a key, a target word is a query.
 inspect --graph cross.svg --map 'decoder.cross layer 1' --word cat --word chat --heads 2 >/dev/null
 grep -q 'what attends to “cat”' cross.svg && grep -q 'what “chat” attends to' cross.svg || fail "cross-attention"
 grep -q 'head 2' cross.svg || fail "head 2"
@@ -42,7 +42,7 @@ awk '$2 ~ /^[0-9][.][0-9][0-9]$/ { sum += $2; ++lines } END { exit !(lines == 8 
 inspect --show --map decoder >shown
 [[ $(grep -c 'what each attends to most' shown) == 4 ]] || fail "four maps of the decoder: $(cat shown)"
 
-# What is not there is answered with what is.
+# The error for an unknown name lists the known names.
 refused() {
   local pattern=$1
   shift

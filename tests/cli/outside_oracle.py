@@ -1,7 +1,7 @@
-"""fovea attend against what others have built: torch, entmax, torch-struct, transformers, fla; forward and gradients, in double.
+"""fovea attend against other packages: torch, entmax, torch-struct, transformers, fla; forward and gradients, in double.
 
 Run by `./run test --full`, which installs tests/requirements-outside.txt where it can. Each part imports what it needs, and
-one that cannot is reported as not run; without torch nothing can."""
+a case whose package is missing is reported as not run; without torch none can run."""
 
 import argparse
 import importlib

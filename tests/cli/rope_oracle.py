@@ -1,4 +1,4 @@
-"""fovea attend --rope against NumPy in double, and its rotations against transformers where that can be imported."""
+"""fovea attend --rope against NumPy in double, and its rotations against transformers if it can be imported."""
 
 import argparse
 import math
@@ -74,7 +74,7 @@ def expression(text, dim, base, interleaved):
 
 
 def check_numpy(fovea, path):
-    """Causal attention of turned queries and keys; its gradients along random directions by central differences."""
+    """Causal attention of rotated queries and keys; its gradients along random directions by central differences."""
     cases = 0
     for text, _, _ in SCALINGS:
         for interleaved in (False, True):
@@ -103,7 +103,7 @@ def check_numpy(fovea, path):
                     return e / e.sum(-1, keepdims=True) @ np.repeat(a["v"], heads // kv_heads, 1)
 
                 wide = {name: array.astype(np.float64) for name, array in arrays.items()}
-                # |score| <= 2·head_dim/√head_dim after the factor, each term of it off by some eps; 8 for exp and sums.
+                # |score| <= 2·head_dim/√head_dim after the factor, each term with an error of a few eps; 8 for exp and sums.
                 bound = 8 * head_dim * keys**0.5 * np.finfo(dtype).eps
                 error = np.abs(np.load(path("o")) - output(wide)).max()
                 assert error <= bound, (text, interleaved, dtype, error)
@@ -118,7 +118,7 @@ def check_numpy(fovea, path):
 
 
 def check_transformers(fovea, path):
-    """The matrices that the command turns by, read off scores of unit vectors, against transformers' functions."""
+    """The command's rotation matrices, read from scores of unit vectors, against transformers' functions."""
     try:
         import torch
         from transformers import LlamaConfig
@@ -144,13 +144,13 @@ def check_transformers(fovea, path):
                 angle = position * inverse.double()
                 units = torch.eye(dim, dtype=torch.float64)[None, :, None]  # [1, dim heads, 1, dim]
                 for interleaved in (False, True):
-                    # GPT-J turns [batch, length, heads, dim] by [batch, length, dim / 2].
+                    # GPT-J rotates [batch, length, heads, dim] by [batch, length, dim / 2].
                     if interleaved:
                         turned = modeling_gptj.apply_rotary_pos_emb(units.swapaxes(1, 2), angle.sin()[None, None], angle.cos()[None, None])[0, 0] * factor
                     else:
                         both = torch.cat((angle, angle))[None, None]
                         turned = modeling_llama.apply_rotary_pos_emb(units, units, both.cos() * factor, both.sin() * factor)[0][0, :, 0]
-                    # A score a pair of unit vectors, the key at position 0, where it is multiplied by the factor alone.
+                    # A score for each pair of unit vectors. The key is at position 0, where rotation only multiplies by the factor.
                     q, k = (np.broadcast_to(np.eye(dim)[at], (dim, dim, dim)).reshape(dim * dim, 1, 1, dim) for at in (np.s_[:, None], np.s_[None]))
                     np.save(path("q"), np.ascontiguousarray(q))
                     np.save(path("k"), np.ascontiguousarray(k))
@@ -158,7 +158,7 @@ def check_transformers(fovea, path):
                     subprocess.run([fovea, "attend", "--query", path("q"), "--key", path("k"), "--value", path("v"), "--out", path("o"), "--lse", path("l"),
                                     "--score", "dot", "--query-offset", str(position), "--rope", expression(text, dim, base, interleaved)], check=True)
                     got = np.load(path("l")).reshape(dim, dim)
-                    # Their frequencies are f32, of three roundings or so; ours are not rounded.
+                    # Their frequencies are f32 with about three roundings; ours are not rounded.
                     error = np.abs(got - factor * turned.numpy()).max()
                     assert error <= (4 * position + 8) * 2.0**-24 * factor**2, (text, base, position, interleaved, error)
                     cases += 1

@@ -1,4 +1,4 @@
-// Whole files: what is written in place of what.
+// Writing whole files: which targets are replaced, and which are written in place.
 #include "fovea/files/bytes.h"
 
 #include <fcntl.h>
@@ -16,14 +16,14 @@ namespace {
 
 class Bytes : public ScratchFolder {};
 
-TEST_F(Bytes, ALinkStaysAndItsFileIsReplacedWhole) {
+TEST_F(Bytes, ALinkStaysAndItsFileIsReplaced) {
   write("there/file", "old");
   std::filesystem::create_symlink(path("there/file"), path("link"));
   write_file(path("link"), "new");
   EXPECT_TRUE(std::filesystem::is_symlink(path("link")));
   EXPECT_EQ(read_file(path("there/file"), 10), "new");
   EXPECT_FALSE(std::filesystem::exists(path("there/file.partial")));
-  // A link to nothing makes the file it names.
+  // Writing through a link whose target does not exist creates the target.
   std::filesystem::remove(path("there/file"));
   write_file(path("link"), "again");
   EXPECT_EQ(read_file(path("link"), 10), "again");
@@ -44,7 +44,7 @@ TEST_F(Bytes, APipeIsWrittenInPlace) {
   EXPECT_THROW(write_file("/dev/full", "too much"), FileError);
 }
 
-// As the shell's `--out /dev/stdout >>file`: what has the file open goes on writing to it.
+// Like the shell's `--out /dev/stdout >>file`: the process that has the file open continues to write to it.
 TEST_F(Bytes, AnOpenFileIsWrittenInPlace) {
   write("open", "old, and longer");
   const int file = ::open(path("open").c_str(), O_RDWR);
@@ -61,7 +61,7 @@ TEST_F(Bytes, AnOpenFileIsWrittenInPlace) {
   ::close(file);
 }
 
-TEST_F(Bytes, AFolderIsNoFile) {
+TEST_F(Bytes, AFolderIsRefused) {
   EXPECT_THROW(write_file(folder_, "x"), FileError);
   EXPECT_THROW(read_file(folder_, 10), FileError);
   EXPECT_TRUE(std::filesystem::is_empty(folder_));

@@ -1,4 +1,4 @@
-// Headers of safetensors files that strangers wrote: what reading them costs, and what they are refused for.
+// Untrusted headers of safetensors files: the memory that reading takes, and the errors.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -16,8 +16,8 @@
 #include "files/mutated.h"
 #include "fovea/files/safetensors.h"
 
-// Every operator new of this program is counted, so that a bound on memory is one on bytes, not on a clock or
-// on what the machine happens to have free.
+// Every operator new of this program is counted. So the bound on memory counts bytes; it depends neither on
+// a clock nor on the free memory of the machine.
 namespace {
 
 std::atomic<std::int64_t> live{0}, peak{0};
@@ -75,7 +75,7 @@ class Headers : public testing::Test {
     file_size_ = static_cast<std::int64_t>(8 + header.size() + data.size());
   }
 
-  // What loading says, "" if it loads; cost_ becomes its memory at most.
+  // The error of loading, "" if it loads; cost_ becomes the peak of its memory.
   std::string load() {
     file_ = {};
     const std::int64_t before = live;
@@ -110,8 +110,8 @@ std::string repeated(const std::string& piece, std::int64_t bytes) {
   return text;
 }
 
-// 40 MB of '[' cost 3 GB, and 20 MB of sizes 590 MB, when the header was first made into a document.
-TEST_F(Headers, WhatIsRefusedCostsTwiceItsSize) {
+// 40 MB of '[' took 3 GB, and 20 MB of sizes 590 MB, when the header was first parsed into a document.
+TEST_F(Headers, ARefusedHeaderTakesAtMostTwiceItsSize) {
   const std::string open = R"({"t":{"dtype":"F32","shape":[)", close = R"(],"data_offsets":[0,4]}})";
   const std::string entry = R"("t":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)";
   const std::pair<const char*, std::string> hostile[] = {
@@ -139,7 +139,7 @@ TEST_F(Headers, WhatIsRefusedCostsTwiceItsSize) {
   }
 }
 
-TEST_F(Headers, WhatLoadsCostsAFewTimesItsSize) {
+TEST_F(Headers, ALoadedHeaderTakesAFewTimesItsSize) {
   std::string scalars = "{", empty = "{", metadata = R"({"__metadata__":{)";
   const int count = 20'000;
   for (int i = 0; i < count; ++i) {
@@ -204,7 +204,8 @@ TEST_F(Headers, ErrorsSayWhereAndWhat) {
   says(R"({"__metadata__":{},"__metadata__":{}})", 19, "two entries are named '__metadata__'");
 }
 
-// What loads is what another parser reads there; what another parser refuses is refused.
+// A header that loads has the contents that another parser reads; a header that the other parser refuses is
+// refused.
 TEST_F(Headers, MutationsAreRefusedOrReadAsAnotherParserReadsThem) {
   const std::string good =
       R"({"__metadata__":{"format":"pt","é\n":"\u00e9"},"b":{"dtype":"F32","shape":[2,1],"data_offsets":[4,12]},)"
@@ -262,7 +263,7 @@ TEST(ConfigText, MutationsAreRefusedWhereAnotherParserRefusesThem) {
     ++(what.empty() ? accepted : refused);
     if (what.empty()) {
       EXPECT_TRUE(theirs.is_object()) << text;
-    } else if (theirs.is_object()) {  // what is good JSON is refused only by rules of our own
+    } else if (theirs.is_object()) {  // valid JSON is refused only by rules of our own
       EXPECT_TRUE(what.find("two values of") != std::string::npos || what.find("nest") != std::string::npos)
           << what << "\n"
           << text;

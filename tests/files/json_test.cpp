@@ -1,4 +1,4 @@
-// JSON that is read in place: what it refuses, and where it says that stands.
+// JSON that is read in place: invalid texts, and the positions in their errors.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -33,8 +33,8 @@ TEST(JsonScanner, SaysLineAndColumn) {
             "the text");
 }
 
-// RFC 8259, and UTF-8 as RFC 3629 has it.
-TEST(JsonScanner, RefusesWhatIsNoJson) {
+// By RFC 8259, and UTF-8 by RFC 3629.
+TEST(JsonScanner, RefusesInvalidJson) {
   for (const char* bad : {"",
                           "{",
                           "{}x",

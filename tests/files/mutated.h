@@ -1,4 +1,4 @@
-// Damage to JSON, for readers of what strangers wrote.
+// Damaged JSON, for readers of untrusted files.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// .npy files: bytes as NumPy's description of the format has them, and damaged ones. The oracles of tests/cli
-// read and write them with NumPy itself.
+// .npy files: bytes by NumPy's description of the format, and damaged files. The oracles of tests/cli read
+// and write them with NumPy itself.
 #include "fovea/files/npy.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST_F(Npy, ReadsEveryVersion) {
   }
 }
 
-TEST_F(Npy, ComesBackAsItWasWritten) {
+TEST_F(Npy, RoundTrips) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Shape& shape : {Shape{}, Shape{0, 3}, Shape{5}, Shape{2, 3, 4}}) {
       const Tensor tensor = Tensor::zeros(dtype, shape);
@@ -61,7 +61,7 @@ TEST_F(Npy, ComesBackAsItWasWritten) {
   EXPECT_FALSE(std::filesystem::exists(path("z.npy")));
 }
 
-TEST_F(Npy, SaysWhatIsWrong) {
+TEST_F(Npy, NamesTheError) {
   const auto says = [&](const std::string& bytes, const std::string& words) {
     const std::string what = refusal(bytes);
     EXPECT_NE(what.find(words), std::string::npos) << what;

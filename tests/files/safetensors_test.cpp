@@ -1,4 +1,4 @@
-// Files: bytes written by hand from the format's description, and bytes that lie.
+// Files: bytes written by hand from the format's description, and headers that contradict the file.
 #include "fovea/files/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::string safetensors(const std::string& header, const std::string& data) {
   return std::string(reinterpret_cast<const char*>(&size), 8) + header + data;
 }
 
-// The reason of the FileError that loading gives; "" if it loads.
+// The reason in the FileError of loading; "" if it loads.
 std::string refusal(const std::string& path) {
   try {
     load_safetensors(path);
@@ -37,7 +37,7 @@ std::string refusal(const std::string& path) {
   return "";
 }
 
-TEST_F(Files, ReadsWhatTheFormatDescribes) {
+TEST_F(Files, ReadsTheDescribedFormat) {
   const float f32[] = {1.5f, -2.0f};
   const double f64[] = {0.1};
   const std::uint16_t f16[] = {0x3c00, 0xc000}, bf16[] = {0x3f80};
@@ -65,7 +65,7 @@ TEST_F(Files, ReadsWhatTheFormatDescribes) {
   EXPECT_EQ(file.find("e"), nullptr);
 }
 
-TEST_F(Files, WritesWhatTheFormatDescribes) {
+TEST_F(Files, WritesTheDescribedFormat) {
   TensorFile file;
   Tensor a(DType::f32, {2}), b(DType::bf16, {3});
   a.data<float>()[0] = 1.0f, a.data<float>()[1] = 2.0f;
@@ -86,7 +86,7 @@ TEST_F(Files, WritesWhatTheFormatDescribes) {
   EXPECT_FALSE(fs::exists(path("x.partial")));
 }
 
-TEST_F(Files, RefusesWhatLies) {
+TEST_F(Files, RefusesInconsistentHeaders) {
   const auto reason = [&](const std::string& header, std::size_t data = 8) {
     return refusal(write("x", safetensors(header, std::string(data, '\0'))));
   };
@@ -123,12 +123,12 @@ TEST_F(Files, RefusesWhatLies) {
   EXPECT_NE(reason(entry("[2]", "[4,12]"), 12).find("no tensor"), std::string::npos);
 }
 
-TEST_F(Files, RefusesNamesTwiceAndSharedBytes) {
+TEST_F(Files, RefusesDuplicateNamesAndSharedBytes) {
   const std::string t = R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
   EXPECT_NE(refusal(write("x", safetensors("{\"t\":" + t + ",\"t\":" + t + "}", std::string(8, 'a'))))
                 .find("named 't'"),
             std::string::npos);
-  // 20,000 tensors on the same 4 MB would be 80 GB, were they read before they are compared.
+  // 20,000 tensors on the same 4 MB would be 80 GB if they were read before they are compared.
   std::string header = "{";
   for (int i = 0; i < 20'000; ++i) {
     header += (i ? ",\"" : "\"") + std::to_string(i) +
@@ -151,7 +151,7 @@ TEST_F(Files, RandomJunkIsRefused) {
   }
 }
 
-TEST_F(Files, ThatAreNoFiles) {
+TEST_F(Files, RefusesFoldersAndPipes) {
   EXPECT_NE(refusal(path("none")), "");
   EXPECT_NE(refusal(folder_.string()), "");
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);  // opening it would wait for ever
@@ -162,7 +162,7 @@ TEST_F(Files, ThatAreNoFiles) {
 
 TEST_F(Files, AFailedWriteLeavesTheOldFile) {
   write_file(path("x"), "old");
-  fs::create_directory(path("x.partial"));  // so that the new one cannot be written beside
+  fs::create_directory(path("x.partial"));  // so that the new file cannot be written beside
   EXPECT_THROW(write_file(path("x"), "new"), FileError);
   EXPECT_EQ(read_file(path("x"), 10), "old");
   fs::remove(path("x.partial"));
@@ -175,8 +175,8 @@ TEST_F(Files, AFailedWriteLeavesTheOldFile) {
   EXPECT_FALSE(fs::exists(path("y")));
 }
 
-// Truncations, flipped bits, junk: an error with the file's name, or a file that still is well-formed; never
-// a crash or a huge allocation.
+// Truncations, flipped bits, junk: the result is an error with the file's name, or a well-formed file, but
+// never a crash or a huge allocation.
 TEST_F(Files, DamagedFilesAreRefused) {
   const std::string path = this->path("x.safetensors");
   TensorFile file;

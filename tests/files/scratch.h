@@ -1,4 +1,4 @@
-// A folder of a test's own, gone afterwards.
+// A folder of one test, removed afterwards.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Tensors in several files: what an index may say, and what is refused.
+// Tensors in several files: which indexes are accepted, and the errors of the others.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -29,7 +29,7 @@ class Shards : public ScratchFolder {
 
   std::string index_of(const std::string& json) const { return write("model.safetensors.index.json", json); }
 
-  // What loading says; "" if it loads.
+  // The error of loading; "" if it loads.
   std::string refusal(const std::string& json) const {
     try {
       load_sharded_safetensors(index_of(json));
@@ -43,7 +43,7 @@ class Shards : public ScratchFolder {
       R"({"metadata":{"total_size":24},"weight_map":{"x":"a.safetensors","y":"b.safetensors","z":"a.safetensors"}})";
 };
 
-TEST_F(Shards, AreOneFileOfTensors) {
+TEST_F(Shards, LoadLikeOneFile) {
   const TensorFile file = load_sharded_safetensors(index_of(good_));
   ASSERT_EQ(file.tensors.size(), 3u);
   EXPECT_EQ(file.tensors[0].name, "x");
@@ -87,12 +87,12 @@ TEST_F(Shards, AreRefusedWithTheReason) {
   EXPECT_NE(refusal("{\"weight_map\":{}").find("syntax error"), std::string::npos);
   EXPECT_NE(refusal("{\"metadata\":" + std::string(100'000, '[')).find("nest too deep"), std::string::npos);
   EXPECT_THROW(load_sharded_safetensors(path("none")), FileError);
-  // Bytes of a shard that its header does not account for are refused as they are alone.
+  // Bytes of a shard that its header does not cover are refused, as in a single file.
   std::ofstream(path("b.safetensors"), std::ios::app) << "more";
   EXPECT_NE(refusal(good_).find("belong to no tensor"), std::string::npos);
 }
 
-TEST_F(Shards, AnIndexOfManyFilesIsRefusedBeforeOneIsOpened) {
+TEST_F(Shards, AnIndexOfTooManyFilesIsRefusedBeforeOneIsOpened) {
   std::string map = "{\"weight_map\":{";
   for (int i = 0; i <= 10'000; ++i) {
     map += (i ? ",\"" : "\"") + std::to_string(i) + "\":\"" + std::to_string(i) + ".safetensors\"";
@@ -100,7 +100,7 @@ TEST_F(Shards, AnIndexOfManyFilesIsRefusedBeforeOneIsOpened) {
   EXPECT_NE(refusal(map + "}}").find("more than 10000 shards"), std::string::npos);
 }
 
-// What loads is what another parser reads there, from the shard that it names.
+// An index that loads has the contents that another parser reads, from the shard that it names.
 TEST_F(Shards, MutationsAreRefusedOrReadAsAnotherParserReadsThem) {
   PhiloxStream random(20261122);
   int loaded = 0, refused = 0;
@@ -128,14 +128,14 @@ TEST_F(Shards, MutationsAreRefusedOrReadAsAnotherParserReadsThem) {
   EXPECT_GT(refused, 1000);
 }
 
-TEST_F(Shards, AreWrittenAsTheyAreRead) {
+TEST_F(Shards, RoundTrip) {
   TensorFile file;
   for (int i = 0; i < 7; ++i)
     file.tensors.push_back({"t" + std::to_string(i), numbered(i == 3 ? 9 : 2, 10.0f * i)});
   file.metadata["format"] = "pt";
   std::filesystem::create_directory(path("m"));
   save_sharded_safetensors(path("m"), file, 16);
-  // Two of 8 bytes fit; the fourth has 36 and a shard of its own.
+  // Two tensors of 8 bytes fit into one shard; the fourth has 36 bytes and a shard of its own.
   const auto index = nlohmann::json::parse(read_file(path("m/model.safetensors.index.json"), 1 << 16));
   EXPECT_EQ(index["metadata"]["total_size"], 6 * 8 + 36);
   EXPECT_EQ(index["weight_map"]["t1"], "model-00001-of-00005.safetensors");
@@ -153,7 +153,7 @@ TEST_F(Shards, AreWrittenAsTheyAreRead) {
               0);
   }
   EXPECT_EQ(again.metadata, file.metadata);
-  // One whole file comes before an index, as transformers has it.
+  // A single whole file takes precedence over an index, as in transformers.
   save_safetensors(path("m/model.safetensors"), file);
   EXPECT_EQ(find_weights(path("m")), path("m/model.safetensors"));
   EXPECT_THROW(find_weights(path("none")), FileError);

@@ -46,7 +46,7 @@ TEST(ColourMap, LightnessIsMonotone) {
   EXPECT_EQ(colour_of(std::nan(""), Theme::dark), not_finite_colour);
 }
 
-TEST(ColourMap, TextReads) {
+TEST(ColourMap, TextIsReadableOnEveryColour) {
   for (const Theme theme : {Theme::light, Theme::dark}) {
     const Rgb paper = colour_of(Paint{Tone::paper}, theme);
     EXPECT_GE(contrast(colour_of(Paint{Tone::ink}, theme), paper), 12);
@@ -60,7 +60,7 @@ TEST(ColourMap, TextReads) {
   }
 }
 
-// The page's charts have their colours from the style sheet, its matrices and pictures from C++.
+// The page's charts take their colours from the style sheet; its matrices and pictures take them from C++.
 TEST(ColourMap, TheStyleSheetHasTheSameSeries) {
   const std::string style(kPageStyle);
   std::map<int, std::vector<std::string>> found;

@@ -20,7 +20,7 @@ AttentionMap words(const std::vector<std::string>& queries, const std::vector<st
   return map;
 }
 
-TEST(FindWord, WholePiecesOfWordsOnTheSideThatLooksFirst) {
+TEST(FindWord, WholeWordsAmongQueriesBeforeKeys) {
   using Places = std::vector<PickedWord>;
   const AttentionMap plain = words({"The", "cat", "sat", "on", "the", "sat"}, {"le", "chat"});
   EXPECT_EQ(find_word(plain, "sat"), (Places{{Side::query, 2}, {Side::query, 5}}));
@@ -57,7 +57,7 @@ TEST(Arcs, AreTheWeightsOfTheirWordWeakestFirst) {
   }
 }
 
-TEST(Shares, MeanOfWhatLooksAndSumOfWhatIsLookedAt) {
+TEST(Shares, MeanOverPiecesOfAQuerySumOverPiecesOfAKey) {
   AttentionMap map = samples::map(1, 2, 2);
   map.weights = {0.25F, 0.75F, 0.5F, 0.5F};
   EXPECT_EQ(shares_of(map, {}, {Side::query, 0, 2}), (std::vector<float>{0.375F, 0.625F}));
@@ -96,7 +96,7 @@ TEST(TerminalGraph, ABarIsTheMeanCutIntoItsHeads) {
   EXPECT_EQ(lines_of(draw_terminal_graph(map, {}, {}, style)).at(1), "  sat →  cat 0.75  on 0.25  mat 0.00");
 }
 
-TEST(TerminalGraph, EveryLineFitsTheWidthAndNoTokenSteers) {
+TEST(TerminalGraph, EveryLineFitsTheWidthAndNoTokenHasControls) {
   AttentionMap map = words(samples::hostile, samples::hostile);
   map.heads = 16;
   map.weights = samples::weights(16 * map.rows() * map.columns());

@@ -44,7 +44,7 @@ std::vector<std::uint8_t> from_base64(const std::string& text) {
   return bytes;
 }
 
-// What the page's script reads, by the law that html.h and page.h state.
+// The weights that the page's script decodes, by the format that html.h and page.h state.
 std::vector<double> weights_of(const json& map) {
   const std::vector<std::uint8_t> bytes = from_base64(map["weights"]);
   const int bits = map["bits"];
@@ -61,7 +61,7 @@ std::vector<double> weights_of(const json& map) {
   return weights;
 }
 
-TEST(Html, WeightsComeBackWithinHalfAStep) {
+TEST(Html, WeightsAreDecodedWithinHalfAStep) {
   InspectPage page{.title = "t", .maps = {samples::map(3, 5, 7), samples::map(1, 4, 2)}};
   page.maps[1].weights = {0,
                           -0.5F,
@@ -132,8 +132,8 @@ TEST(Html, HostileTextStaysText) {
   }
 }
 
-// The document is filled in once: what looks like a place in it, within a title or a text, stays text.
-TEST(Html, PlacesInTextsAreNotFilled) {
+// The document is filled in once: a placeholder inside a title or a text stays text.
+TEST(Html, PlaceholdersInTextsAreNotFilled) {
   const std::string page = render_html(
       {.title = "{{script}} {{nonce}} {{", .source = "{{data}}", .maps = {samples::map(1, 2, 2)}});
   EXPECT_EQ(count(page, "<h1>{{script}} {{nonce}} {{</h1>"), 1U);
@@ -143,7 +143,7 @@ TEST(Html, PlacesInTextsAreNotFilled) {
   EXPECT_EQ(plain.find("{{"), std::string::npos);
 }
 
-TEST(Html, AsksNoNetworkAndForbidsIt) {
+TEST(Html, NeedsNoNetworkAndForbidsIt) {
   const std::string page = render_html({.title = "t", .maps = {samples::map(2, 3, 3)}});
   std::smatch policy;
   ASSERT_TRUE(std::regex_search(page, policy, std::regex("Content-Security-Policy\" content=\"([^\"]*)\"")));
@@ -167,7 +167,7 @@ TEST(Html, LongInputsCostFourThirdsOfAByteAWeight) {
   EXPECT_LE(render_html(page, {Quantisation::bits16}).size(), empty + labels + weights * 8 / 3);
 }
 
-TEST(Html, RefusesWhatDoesNotFit) {
+TEST(Html, RefusesUnwritableFilesAndSizesThatDisagree) {
   InspectPage page{.maps = {samples::map(2, 3, 3)}};
   EXPECT_THROW(write_html("/nonexistent/folder/page.html", page), FileError);
   EXPECT_THROW(write_html("/dev/full", page), FileError);

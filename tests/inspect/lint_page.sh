@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The page's script, style and document against linters that Debian has (eslint, tidy) and a check of our own that every
-# class has a rule and every rule a class. What is not installed is named; if all the linters lack, exit status 77.
+# Checks the page's script, style and document with linters that Debian has (eslint, tidy), and checks that every class
+# has a rule and every rule a class. Linters that are not installed are named; if none is installed, the exit status is 77.
 set -uo pipefail
 page=$(dirname "$(readlink -f "$0")")/../../src/inspect/page
 sources=$(dirname "$page")
@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0 ran=0
 
-# The four files are one script in the page, and names of one are used in another.
+# The four files are one script in the page, so a name of one file is used in another.
 joined=$work/page.js
 { echo "'use strict';" && cat "$page"/{matrices,graph,viewer,input}.js; } >"$joined"
 lengths=$(awk 'length > 120 { print FILENAME ":" FNR ": longer than 120 characters" }' "$page"/*.js)
@@ -34,7 +34,7 @@ fi
 
 if command -v tidy >/dev/null; then
   ran=1
-  # The places are filled as the program fills them.
+  # The placeholders are filled as the program fills them.
   sed 's/ nonce="{{nonce}}"//; s/{{nonce}}/0/g; s/{{title}}/t/g; s/{{data}}/{}/; s/{{style}}/p { margin: 0 }/; s/{{script}}//; s/{{body}}/<p>b<\/p>/' \
     "$page/page.html" >"$work/page.html"
   tidy -q -e --show-info no "$work/page.html" || failed=1
@@ -42,7 +42,7 @@ else
   echo "not run: tidy (Debian: tidy)"
 fi
 
-# Braces that close, and names used on one side only.
+# Braces must close, and no name may be used on one side only.
 python3 - "$page" "$sources" <<'END' || failed=1
 import pathlib, re, sys
 

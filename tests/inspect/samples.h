@@ -1,4 +1,4 @@
-// Matrices that the tests of this room draw.
+// Matrices that the tests of this directory draw.
 #pragma once
 
 #include <cmath>
@@ -40,7 +40,8 @@ inline AttentionMap map(int heads, int rows, int columns) {
           .weights = weights(static_cast<std::size_t>(heads * rows * columns))};
 }
 
-/// Texts that want to leave their place: end a script or an attribute, start an element, steer a terminal.
+/// Hostile texts: they end a script or an attribute, start an element, or contain control sequences for a
+/// terminal.
 inline const std::vector<std::string> hostile = {"</script><script>alert(1)</script>",
                                                  "<img src=x onerror=alert(1)>",
                                                  "\" onmouseover=\"alert(1)",

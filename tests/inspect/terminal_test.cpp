@@ -54,7 +54,7 @@ TEST(Terminal, EveryColumnAppearsOnceUnderItsLabel) {
   for (const std::string& token : wide.source_tokens) {
     int count = 0;
     for (const std::string& line : lines_of(drawn)) {
-      // A stair line ends in its label, after lines and spaces only.
+      // The label lines above the columns form stairs: each ends in its label, after lines and spaces only.
       const std::size_t at = line.rfind(' ');
       count += line.substr(at == std::string::npos ? 0 : at + 1) == token;
     }

@@ -39,7 +39,7 @@ TEST(Width, FollowsTerminals) {
   EXPECT_EQ(width_of(0x200B), 0);
 }
 
-TEST(Visible, NothingThatSteersIsLeft) {
+TEST(Visible, NoControlsAreLeft) {
   for (char32_t code = 0; code < 0x3000; ++code) {
     std::string text = "a";
     append_utf8(text, code);
@@ -47,13 +47,13 @@ TEST(Visible, NothingThatSteersIsLeft) {
   }
 }
 
-TEST(Visible, MarksNeitherPileUpNorLandOnANeighbour) {
+TEST(Visible, CombiningMarksAreFewAndStayOnTheirLetter) {
   EXPECT_EQ(visible("e\xcc\x81\xcc\x81\xcc\x81\xcc\x81").size(), 3U);
-  EXPECT_EQ(visible("\xcc\x81").size(), 1U);  // nothing to stand on: an empty token
+  EXPECT_EQ(visible("\xcc\x81").size(), 1U);  // no letter to combine with: an empty token
   EXPECT_EQ(visible("")[0], U'∅');
 }
 
-TEST(Writable, KeepsWhatScriptsAreWrittenWith) {
+TEST(Writable, KeepsCharactersThatScriptsNeed) {
   const std::string family = "👩\u200d👩\u200d👧", persian = "می\u200cخواهم", pointed = "ש\u05bc\u05c1\u05b8";
   for (const std::string& text : {family, persian, pointed}) EXPECT_EQ(writable(text, Lines::one), text);
   EXPECT_EQ(writable("a\nb", Lines::one), "a␊b");
@@ -61,7 +61,7 @@ TEST(Writable, KeepsWhatScriptsAreWrittenWith) {
   EXPECT_EQ(writable("", Lines::one), "∅");
 }
 
-TEST(Writable, ControlsCannotSteerTheLayout) {
+TEST(Writable, ControlsCannotChangeTheLayout) {
   for (const std::string& text : samples::hostile) {
     for (const Lines lines : {Lines::one, Lines::several}) {
       for (const char32_t code : decode_utf8(writable(text, lines)))
@@ -72,7 +72,7 @@ TEST(Writable, ControlsCannotSteerTheLayout) {
   EXPECT_EQ(writable("a\u202eb", Lines::one), "a\ufffdb");
 }
 
-TEST(Ascii, InThePlaceOfLatinLetters) {
+TEST(Ascii, ReplacesLatinLetters) {
   EXPECT_EQ(base_letter(U'é'), 'e');
   EXPECT_EQ(base_letter(U'Ž'), 'Z');
   EXPECT_EQ(base_letter(U'ł'), 'l');

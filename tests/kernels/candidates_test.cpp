@@ -1,4 +1,4 @@
-// The list that make_plan chooses from: every candidate is whole, and every instruction set can run
+// The list that make_plan chooses from: every candidate is complete, and every instruction set can run
 // everything.
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using kernels::QueryCounts;
 using kernels::Request;
 using kernels::ScoreKind;
 
-// Requests that make_plan can make, each choice beside each other.
+// The requests that make_plan can make: all combinations of their members.
 std::vector<Request> requests() {
   std::vector<Request> all;
   for (std::size_t duty = 0; duty < kernels::duty_count; ++duty) {
@@ -54,7 +54,7 @@ bool has_code(const Candidate& candidate, Duty duty) {
   return is_backward(duty) ? code.backward && code.backward_bytes : code.forward && code.forward_bytes;
 }
 
-TEST(Candidates, HaveNamesOfTheirOwn) {
+TEST(Candidates, HaveDistinctNames) {
   std::set<std::string> names;
   for (const Candidate& candidate : kernels::candidates()) {
     EXPECT_TRUE(names.insert(candidate.name).second) << candidate.name;
@@ -75,17 +75,17 @@ TEST(Candidates, HaveTheCodeOfWhatTheyAccept) {
       ASSERT_TRUE(request.dtype == DType::f64 ? has_code<double>(candidate, request.duty)
                                               : has_code<float>(candidate, request.duty))
           << candidate.name;
-      // By whole rows, where those are needed.
+      // Whole rows are only computed by candidates that can.
       ASSERT_TRUE(!request.whole_row || candidate.whole_rows || candidate.name == "reference")
           << candidate.name;
-      if (candidate.stored && !is_backward(request.duty) &&
-          candidate.stored(request) != kernels::Stored::none)
+      if (candidate.in_16_bits && !is_backward(request.duty) &&
+          candidate.in_16_bits(request) != kernels::In16Bits::nothing)
         ASSERT_TRUE(size_of(request.dtype) == 2 && !request.keys_mapped) << candidate.name;
     }
   }
 }
 
-// Of an instruction set and its bases there is one, for every request and every count of queries.
+// For every request and every count of queries, some candidate of an instruction set or of its bases accepts.
 TEST(Candidates, OfEveryInstructionSetRunEverything) {
   std::set<const Isa*> sets;
   for (const Candidate& candidate : kernels::candidates()) sets.insert(candidate.isa);

@@ -1,5 +1,5 @@
-// The processor's conversions of f16 against float16's own, element by element: every f16, and f32 numbers on
-// and beside every boundary between two of them.
+// The processor's conversions of f16 compared with float16's own, element by element: every f16, and f32
+// numbers on both sides of every boundary between two of them.
 #include "kernels/simd/convert.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(Convert, NarrowsToTheNearest) {
   }
 }
 
-// Counts that fill no vector leave what is behind them alone.
+// Counts that do not fill whole vectors leave the elements behind them alone.
 TEST(Convert, KeepsToItsCount) {
   for (std::int64_t count = 0; count < 40; ++count) {
     std::vector<float> wide(64, 1.5f), back(64, -1.0f);

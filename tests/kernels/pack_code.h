@@ -1,4 +1,4 @@
-// What pack_test.cpp calls of each ISA.
+// The functions of each instruction set that pack_test.cpp calls.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,23 @@
 namespace fovea::kernels {
 
 struct PackCode {
-  /// n elements of f32 in `terms` bf16 terms, `stride` apart, zeros up to `padded`.
+  /// n elements of f32 as `terms` bf16 terms, which are `stride` apart, with zeros up to `padded`.
   void (*row)(const float* x, std::int64_t n, std::int64_t padded, int terms, std::uint16_t* to,
               std::int64_t stride);
   void (*zip)(const std::uint16_t* from, std::int64_t rows, std::int64_t columns, std::int64_t from_stride,
               std::uint32_t* to, std::int64_t to_stride);
   bool (*wild)(const std::uint16_t* x, std::int64_t rows, std::int64_t n, std::int64_t stride);
   void (*narrow)(const float* row, std::int64_t n, bool to_bf16, std::uint16_t* to);
-  /// Elements (n, m, key) of the pairs of columns that the tile kernels make of p.value: PackKeyColumns.
+  /// PackKeyColumns of p.value. `at` gets the element (head, key, term, d), `wild` whether the chunk of
+  /// (head, key) holds an infinity or a NaN.
   std::size_t (*columns_bytes)(const Problem<float>& p);
   void (*columns)(const Problem<float>& p, Executor& executor, std::byte* memory, std::uint16_t* at,
                   bool* wild);
-  /// Element (head, key, d) of p.key by tiles, as the tiled kernels pack it, at ((head · key_len) + key) ·
-  /// dim + d.
+  /// The tiles of p.key as the tiled kernels pack them. `at` gets the element (head, key, d), at ((head ·
+  /// key_len) + key) · dim + d.
   std::size_t (*tiles_bytes)(const Problem<float>& p);
   void (*tiles)(const Problem<float>& p, Executor& executor, std::byte* memory, float* at);
-  /// Chunks of that many units of work: their count, and their keys.
+  /// The chunks for `units` units of work: their count, and the keys of each.
   void (*chunks)(const Problem<float>& p, std::int64_t units, std::int64_t* count, std::int64_t* keys);
   std::int64_t (*partials)(const Problem<float>& p, std::int64_t units, std::int64_t rows);
 };

@@ -1,12 +1,10 @@
-// How operands are laid out before they are multiplied, and how keys are cut, by themselves, on every ISA
-// here.
+// The packing of operands before they are multiplied, and the split of keys into chunks, alone, on every
+// instruction set of this CPU.
+#define FOVEA_WITHOUT_AVX2  // it would compile for nothing
+#include "kernels/simd/targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/pack_test.cpp"
-#ifndef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS                                               \
-  (HWY_SSSE3 | HWY_AVX2 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | \
-   HWY_SVE2_128)  // those of the tile kernels
-#endif
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/pack_code.h"
@@ -81,6 +79,7 @@ HWY_AFTER_NAMESPACE();
 #include <vector>
 
 #include "fovea/core/philox.h"
+#include "kernels/code_here.h"
 
 namespace fovea::testing {
 namespace {
@@ -89,21 +88,7 @@ using kernels::PackCode;
 using kernels::Problem;
 
 std::vector<std::pair<std::string, PackCode>> code_here() {
-  std::vector<std::pair<std::string, PackCode>> list;
-  const auto add = [&list](const char* name, std::int64_t target, const PackCode& code) {
-    if (hwy::SupportedTargets() & target) list.emplace_back(name, code);
-  };
-#if HWY_ARCH_X86
-#if HWY_TARGETS & HWY_AVX3
-  add("avx512", HWY_AVX3, kernels::N_AVX3::kPackCode);
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  add("baseline", HWY_SSE4, kernels::N_SSE4::kPackCode);
-#endif
-#else
-  add("baseline", ~std::int64_t{0}, kernels::HWY_NAMESPACE::kPackCode);
-#endif
-  return list;
+  return FOVEA_CODE_HERE(PackCode, kPackCode);
 }
 
 float from_bits(std::uint16_t bits) {
@@ -116,12 +101,13 @@ std::vector<float> normal_numbers(std::size_t count) {
   return x;
 }
 
-// One term is the nearest bf16, two leave 2^-16 of a number, three nothing; behind the row there are zeros.
+// One term is the nearest bf16, two leave an error of 2^-16 of a number, three leave none. Behind the row
+// there are zeros.
 TEST(Pack, TermsOfARowAddUp) {
   for (const auto& [name, code] : code_here()) {
     for (const std::int64_t n : {1, 15, 16, 33, 64}) {
       std::vector<float> x = normal_numbers(static_cast<std::size_t>(n));
-      x[0] = 1.00390625f;  // half way between two bf16: to the even one
+      x[0] = 1.00390625f;  // half way between two bf16 numbers: rounds to the even one
       const std::int64_t padded = (n + 31) / 32 * 32, stride = padded + 7;
       for (const int terms : {1, 2, 3}) {
         std::vector<std::uint16_t> to(static_cast<std::size_t>(3 * stride), 0x1234);
@@ -145,7 +131,7 @@ TEST(Pack, TermsOfARowAddUp) {
   }
 }
 
-// What is not finite is in the first term alone: a rest of infinity - infinity would be NaN.
+// A number that is not finite is in the first term alone: the rest, infinity - infinity, would be NaN.
 TEST(Pack, TermsBehindAnInfinityAreZero) {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const auto& [name, code] : code_here()) {
@@ -179,7 +165,7 @@ TEST(Pack, ZippedRowsStandSideBySide) {
   }
 }
 
-TEST(Pack, SeesEveryInfinityAndNan) {
+TEST(Pack, FindsEveryInfinityAndNan) {
   for (const auto& [name, code] : code_here()) {
     std::vector<std::uint16_t> x(4 * 40, 0x7f7f);  // the largest finite
     EXPECT_FALSE(code.wild(x.data(), 4, 32, 40)) << name;
@@ -199,7 +185,7 @@ TEST(Pack, FinishedRowsAreRoundedToTheNearest) {
   for (const auto& [name, code] : code_here()) {
     for (std::int64_t n = 1; n < 40; ++n) {
       std::vector<float> x = normal_numbers(static_cast<std::size_t>(n));
-      x[0] = 1.01171875f;  // half way between two bf16, of which the even one is above
+      x[0] = 1.01171875f;  // half way between two bf16 numbers, of which the larger one is even
       for (const bool to_bf16 : {true, false}) {
         std::vector<std::uint16_t> to(static_cast<std::size_t>(n + 1), 0x4321);
         code.narrow(x.data(), n, to_bf16, to.data());
@@ -211,7 +197,7 @@ TEST(Pack, FinishedRowsAreRoundedToTheNearest) {
   }
 }
 
-// [1, 2 heads, keys, dim], rows a little apart.
+// [1, 2 heads, keys, dim], with a row stride of dim + 3.
 struct Rows {
   std::vector<float> numbers;
   Problem<float> problem;
@@ -280,9 +266,9 @@ TEST(Pack, KeysStandInTiles) {
   }
 }
 
-// Chunks are whole tiles that cover all keys, as many as give 32 units; and a call has room for the partial
-// results of every smaller one.
-TEST(Chunks, CoverAllKeysAndFitTheRoomOfLargerCalls) {
+// Chunks are whole tiles that cover all keys, as many as give 32 units. A call's partial results have room
+// for those of every smaller call.
+TEST(Chunks, CoverAllKeysAndFitTheWorkspaceOfLargerCalls) {
   for (const auto& [name, code] : code_here()) {
     Problem<float> p;
     p.value_dim = 5;

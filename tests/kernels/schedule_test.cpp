@@ -1,4 +1,4 @@
-// What is left to do for a block of queries, against the mask asked for each pair.
+// The schedule of a block of queries, compared with the mask for each pair.
 #include "kernels/schedule.h"
 
 #include <gtest/gtest.h>
@@ -37,9 +37,8 @@ std::vector<Mask> masks() {
           KeyLengths{{150}}};
 }
 
-// Keys [begin, end) of a block, in tiles: every key that some query sees stands in exactly one piece, pieces
-// are in order, within a tile and within [begin, end), and "full" is true and nothing less where all queries
-// see all of it.
+// Keys [begin, end) of a block, in tiles. Every key that some query sees is in exactly one piece. Pieces are
+// in order, within a tile and within [begin, end). A piece is only full if all queries see all of it.
 TEST(Schedule, HoldsWhatTheMaskAllows) {
   BlockSchedule schedule;
   for (const Mask& mask : masks()) {
@@ -81,7 +80,7 @@ TEST(Schedule, HoldsWhatTheMaskAllows) {
                 ASSERT_FALSE(allows(r, key)) << name << ", left out: " << key;
             }
             if (!partial) continue;
-            // Rows, and what any of them sees, are exact.
+            // The keys of each row, and the keys that some row sees, are exact.
             for (std::int64_t key = begin; key < end; ++key) {
               bool any = false;
               for (std::int64_t r = 0; r < rows; ++r) {
@@ -98,18 +97,18 @@ TEST(Schedule, HoldsWhatTheMaskAllows) {
   }
 }
 
-TEST(Schedule, SlotsFindEveryAskingForAHead) {
+TEST(Schedule, SlotsFindEveryPlaceThatNamesAHead) {
   const std::vector<std::int64_t> heads{4, 1, 4};
-  EXPECT_EQ(kernels::weight_slot({}, 3, 0), 3);   // none named: all, each in its own place
-  EXPECT_EQ(kernels::weight_slot({}, 3, 4), -1);  // once
+  EXPECT_EQ(kernels::weight_slot({}, 3, 0), 3);   // none named: all heads, each in its own slot
+  EXPECT_EQ(kernels::weight_slot({}, 3, 4), -1);  // each head has one slot
   EXPECT_EQ(kernels::weight_slot(heads, 4, 0), 0);
   EXPECT_EQ(kernels::weight_slot(heads, 4, 1), 2);
   EXPECT_EQ(kernels::weight_slot(heads, 4, 3), -1);
   EXPECT_EQ(kernels::weight_slot(heads, 2, 0), -1);
 }
 
-// Factors are a function of the pair alone, whatever run of keys they are asked for in.
-TEST(Schedule, DropoutHasNoMemoryOfItsRun) {
+// Factors depend on the pair alone, not on the run of keys that they are computed in.
+TEST(Schedule, DropoutDependsOnThePairAlone) {
   std::vector<float> whole(100), part(100);
   const Site first{1, 2, 3, 0};
   kernels::dropout_factors<float>(0.25, 7, first, 100, whole.data());

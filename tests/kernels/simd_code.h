@@ -1,4 +1,4 @@
-// What simd_test.cpp calls of each ISA.
+// The functions of each instruction set that simd_test.cpp calls.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,8 @@
-// Exponentials, transposes, products and pieces of a workspace by themselves, on every ISA that this CPU has.
+// Exponentials, transposes, products and pieces of a workspace, alone, on every instruction set of this CPU.
+#include "kernels/simd/targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/simd_test.cpp"
-#ifndef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)  // those of the kernels
-#endif
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/simd/load-inl.h"
@@ -80,6 +78,7 @@ HWY_AFTER_NAMESPACE();
 #include <vector>
 
 #include "fovea/core/dtype.h"
+#include "kernels/code_here.h"
 
 namespace fovea::testing {
 namespace {
@@ -88,27 +87,10 @@ using kernels::SimdCode;
 using kernels::SimdCodeOf;
 
 std::vector<std::pair<std::string, SimdCode>> code_here() {
-  std::vector<std::pair<std::string, SimdCode>> list;
-  const auto add = [&list](const char* name, std::int64_t target, const SimdCode& code) {
-    if (hwy::SupportedTargets() & target) list.emplace_back(name, code);
-  };
-#if HWY_ARCH_X86
-#if HWY_TARGETS & HWY_AVX3
-  add("avx512", HWY_AVX3, kernels::N_AVX3::kSimdCode);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  add("avx2", HWY_AVX2, kernels::N_AVX2::kSimdCode);
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  add("baseline", HWY_SSE4, kernels::N_SSE4::kSimdCode);
-#endif
-#else
-  add("baseline", ~std::int64_t{0}, kernels::HWY_NAMESPACE::kSimdCode);
-#endif
-  return list;
+  return FOVEA_CODE_HERE(SimdCode, kSimdCode);
 }
 
-// body(name, code of float or double) for both.
+// Calls body(name, code) for the code of float and of double.
 template <class Body>
 void for_both(Body&& body) {
   for (const auto& [name, code] : code_here()) {
@@ -127,14 +109,14 @@ std::vector<T> each(void (*function)(const T*, std::int64_t, T*), std::vector<T>
   return y;
 }
 
-// From the smallest x with a normal result to the largest that callers give; the points fall on no pattern of
-// the fraction that the exponent takes.
+// From the smallest x with a normal result to the largest that callers give. The points follow no pattern of
+// the fraction that remains of x / ln 2.
 TEST(Exp, IsWithinItsErrorOfTheExponential) {
   for_both([]<class T>(const std::string& name, const SimdCodeOf<T>& code) {
     const double low = sizeof(T) == 8 ? -708 : -87, high = sizeof(T) == 8 ? 709 : 88;
     std::vector<T> x;
     for (int i = 0; i <= 200'003; ++i) x.push_back(static_cast<T>(low + (high - low) * i / 200'003.0));
-    for (int i = 1; i < 30; ++i) {  // beside 0, and where the fraction of x / ln 2 changes its sign
+    for (int i = 1; i < 30; ++i) {  // near 0, and where the fraction of x / ln 2 changes its sign
       x.push_back(static_cast<T>(std::ldexp(1.0, -i)));
       x.push_back(static_cast<T>(-std::ldexp(1.0, -i)));
       x.push_back(static_cast<T>((i - 15 + 0.5) * std::log(2.0)));
@@ -177,7 +159,7 @@ TEST(Tanh, IsWithinItsErrorAndOdd) {
   });
 }
 
-// Whole numbers, so that sums have no order.
+// Whole numbers, so that sums do not depend on their order.
 TEST(FoldSums, OfEachVectorStandInOrder) {
   for_both([]<class T>(const std::string& name, const SimdCodeOf<T>& code) {
     const std::int64_t lanes = code.lanes();
@@ -239,7 +221,7 @@ TEST(Transpose, OfBlocksTurnsRowsIntoColumns) {
   }
 }
 
-// Of any count of rows and elements, with zeros behind the rows.
+// Any count of rows and elements, with zeros behind the rows.
 TEST(Transpose, OfAnyRowsPadsWithZeros) {
   for_both([]<class T>(const std::string& name, const SimdCodeOf<T>& code) {
     for (const std::int64_t count : {1, 5, 15, 16, 17, 40}) {
@@ -266,7 +248,7 @@ TEST(Load, OfFewerLanesReadsNoFurther) {
   for (const auto& [name, code] : code_here()) {
     for (std::int64_t n = 0; n <= code.f32.lanes(); ++n) {
       std::vector<std::uint16_t> from(static_cast<std::size_t>(n),
-                                      float16(1.5f).bits);  // a sanitizer sees one more
+                                      float16(1.5f).bits);  // a sanitizer reports a read of one more
       std::vector<float> to(16, -1.0f);
       code.widened(from.data(), n, to.data());
       for (std::int64_t i = 0; i < code.f32.lanes(); ++i)

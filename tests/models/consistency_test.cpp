@@ -1,4 +1,4 @@
-// What a decoder keeps, moves and hides.
+// Decoder states: padding, reordered rows, clones, and captured weights.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,9 +31,9 @@ Learned learn(const Kind& kind, const Batch& batch) {
   return learned;
 }
 
-// Not nearly: padded positions take part in nothing, so another word there changes no bit of the loss or of
-// any gradient.
-TEST_P(Consistency, WhatStandsInThePaddingChangesNoBit) {
+// Equal bits, not small differences: padded positions take part in nothing, so another word there changes
+// no bit of the loss or of any gradient.
+TEST_P(Consistency, ContentsOfThePaddingChangeNoBit) {
   const Batch clean = make_batch({{4, 5, 6, 7, 8}, {9, 10}, {11}}, {{4}, {5, 6, 7, 8}, {9, 10}});
   Batch dirty = clean;
   const auto soil = [](std::vector<std::int32_t>& ids, std::int64_t width,
@@ -58,7 +58,7 @@ std::vector<float> step(SequenceToSequence& model, DecoderState& state,
   return {rows.data<float>(), rows.data<float>() + rows.count()};
 }
 
-TEST_P(Consistency, ReorderedRowsGoOnAsThoseTheyCopied) {
+TEST_P(Consistency, ReorderedRowsContinueLikeTheirOriginals) {
   const auto model = GetParam().make(0.0f, 41);
   perturb(*model, 42);
   const Sentences sources{{4, 5, 6}, {7}, {8, 9}};
@@ -67,7 +67,7 @@ TEST_P(Consistency, ReorderedRowsGoOnAsThoseTheyCopied) {
   step(*model, *state, {2, 2, 2});
   const auto other = state->clone();
   const auto before = step(*model, *other, {4, 5, 6});
-  // Twice the last, then the first, none of the second; then again, after the keys have grown.
+  // Row 2 twice, then row 0, and row 1 not at all. Later reordered again, after the keys have grown.
   state->reorder(std::vector<std::int64_t>{2, 2, 0});
   EXPECT_EQ(state->rows, 3);
   const auto after = step(*model, *state, {6, 6, 4});
@@ -88,7 +88,7 @@ TEST_P(Consistency, ReorderedRowsGoOnAsThoseTheyCopied) {
   EXPECT_THROW(state->reorder(std::vector<std::int64_t>{-1}), InvalidArgument);
 }
 
-TEST_P(Consistency, ACloneGoesItsOwnWay) {
+TEST_P(Consistency, ACloneIsIndependent) {
   const auto model = GetParam().make(0.0f, 51);
   perturb(*model, 52);
   const Batch batch = make_batch({{4, 5, 6}}, {});
@@ -104,7 +104,7 @@ TEST_P(Consistency, ACloneGoesItsOwnWay) {
   EXPECT_EQ(copy->steps, 2);
   EXPECT_EQ(copy->bytes(), fresh->bytes());
   EXPECT_EQ(copy->score_evaluations, fresh->score_evaluations);
-  // In turns: neither may write into what the other still reads.
+  // Steps alternate: neither clone may write into data that the other still reads.
   const auto one = copy->clone(), two = copy->clone();
   step(*model, *one, {4});
   step(*model, *two, {5});
@@ -143,7 +143,7 @@ TEST_P(Consistency, CapturesEveryLayerAndHeadAsWeights) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Consistency, testing::ValuesIn(every_kind()),
                          [](const auto& info) { return info.param.name; });
-INSTANTIATE_TEST_SUITE_P(OfTheirOwn, Consistency, testing::ValuesIn(kinds_of_their_own()),
+INSTANTIATE_TEST_SUITE_P(WithoutConfig, Consistency, testing::ValuesIn(kinds_without_config()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -16,7 +16,7 @@ struct Small {
   Tensor memory = set.normal("memory", {3, 5, 12}, 1.0f).value;
 };
 
-TEST(Decoder, KeptKeysWriteWhatComputingAllAgainWrites) {
+TEST(Decoder, KeptKeysGiveTheSameTokensAsComputingAllAgain) {
   Small small;
   const std::vector<std::int64_t> lengths{5, 2, 4};
   const DecoderMemory memory{small.memory, lengths};
@@ -42,7 +42,8 @@ TEST(Decoder, KeptKeysWriteWhatComputingAllAgainWrites) {
   EXPECT_THROW(kept.row(0, 0, 14), InvalidArgument);
 }
 
-// A sequence's loss is what the others around it cannot change: neither their padding nor their memory.
+// The other sequences of a batch do not change a sequence's loss: neither by their padding nor by their
+// memory.
 TEST(Decoder, LossIsTheMeanOverTokensAndSeesNoPadding) {
   Small small;
   const std::vector<std::vector<std::int32_t>> three{{4, 5}, {}, {8, 7, 6, 5, 4}};
@@ -60,8 +61,8 @@ TEST(Decoder, LossIsTheMeanOverTokensAndSeesNoPadding) {
   EXPECT_THROW(small.decoder.loss(context, std::span(three).first(2), {small.memory}), InvalidArgument);
 }
 
-// What it was trained to write it writes: each memory its own sequence, and its end.
-TEST(Decoder, LearnsWhatEachMemoryStandsFor) {
+// After training the decoder writes each memory's own sequence, and its end.
+TEST(Decoder, LearnsTheSequenceOfEachMemory) {
   Small small;
   const std::vector<std::vector<std::int32_t>> three{{4, 5}, {6}, {8, 7, 6, 5, 4}};
   autograd::Tape tape;

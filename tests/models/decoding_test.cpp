@@ -1,4 +1,4 @@
-// Search against oracles that share nothing with it: all sequences tried one by one, a greedy loop of three
+// Search against oracles that share no code with it: all sequences tried one by one, a greedy loop of three
 // lines, teacher-forced scores.
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ double log_probability(SequenceToSequence& model, const std::vector<std::int32_t
   return total;
 }
 
-// Rounding of the sum of a few log-probabilities of f32 models of a few layers.
+// The rounding of a sum of a few log-probabilities, of f32 models of a few layers.
 constexpr double close = 1e-4;
 
 // A sharper output, so that hypotheses differ by more than rounding.
@@ -47,8 +47,8 @@ TEST_P(Decoding, AWideBeamFindsTheBestOfAllSequences) {
   const std::int64_t longest = 3;
   double best = -std::numeric_limits<double>::infinity();
   std::vector<std::int32_t> best_ids;
-  // All outputs of up to `longest` tokens; one of exactly so many may stand without EOS, as the search cuts
-  // it.
+  // All outputs of up to `longest` tokens. An output of exactly `longest` tokens may lack the EOS, because
+  // the search cuts it there.
   const auto grow = [&](const auto& self, std::vector<std::int32_t>& ids) -> void {
     const bool full = static_cast<std::int64_t>(ids.size()) == longest;
     const double value = log_probability(*model, source, ids, full ? Ending::open : Ending::closed) /
@@ -73,8 +73,9 @@ TEST_P(Decoding, AWideBeamFindsTheBestOfAllSequences) {
   EXPECT_GE(found[0][1].score, found[0][2].score);
 }
 
-// Beam search as it is defined: every continuation of every row, sorted; an EOS finishes among the first
-// `beam` of them, the first `beam` others live on; it ends when `beam` are finished.
+// Beam search by its definition. Every continuation of every row is sorted. An EOS among the first `beam`
+// continuations finishes its hypothesis; the first `beam` others live on. The search ends when `beam`
+// hypotheses are finished.
 std::vector<Hypothesis> narrow_beam(SequenceToSequence& model, const std::vector<std::int32_t>& source,
                                     std::size_t beam, std::size_t longest) {
   std::vector<Hypothesis> live{{}}, finished;
@@ -168,8 +169,8 @@ TEST_P(Decoding, ScoresAreThoseOfTheModel) {
   }
 }
 
-// Beams swap rows and sentences end at different steps: a hypothesis must still get its own weights.
-TEST_P(Decoding, AlignmentIsThatOfTeacherForcing) {
+// Beams swap rows, and sentences end at different steps. A hypothesis must still get its own weights.
+TEST_P(Decoding, AlignmentEqualsThatOfTeacherForcing) {
   const auto model = sharp(GetParam());
   const auto sources = random_sentences(3, 5, 6);
   for (const Reuse reuse : {Reuse::on, Reuse::off}) {
@@ -200,7 +201,7 @@ TEST_P(Decoding, AlignmentIsThatOfTeacherForcing) {
   }
 }
 
-TEST_P(Decoding, ABatchGivesWhatItsSentencesGiveAlone) {
+TEST_P(Decoding, ABatchEqualsItsSentencesAlone) {
   const auto model = sharp(GetParam());
   const auto sources = random_sentences(6, 7, 8);
   const DecodeOptions options{.beam_size = 3, .n_best = 2};
@@ -215,8 +216,8 @@ TEST_P(Decoding, ABatchGivesWhatItsSentencesGiveAlone) {
   }
 }
 
-// What `fovea bench decode` measures: with attention the pairs grow as source × target.
-TEST_P(Decoding, CountsWhatItScores) {
+// The counts of `fovea bench decode`: with attention the pairs grow as source × target.
+TEST_P(Decoding, CountsItsScores) {
   const auto model = sharp(GetParam());
   const std::vector<std::int32_t> source(6, 5);
   DecodeStats on, off;
@@ -243,7 +244,7 @@ TEST_P(Decoding, CountsWhatItScores) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Decoding, testing::ValuesIn(every_kind()),
                          [](const auto& info) { return info.param.name; });
-INSTANTIATE_TEST_SUITE_P(OfTheirOwn, Decoding, testing::ValuesIn(kinds_of_their_own()),
+INSTANTIATE_TEST_SUITE_P(WithoutConfig, Decoding, testing::ValuesIn(kinds_without_config()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(DecodingErrors, AreNamed) {

@@ -1,5 +1,5 @@
-// The gradient of a whole model against central differences of its loss, parameter by parameter: whatever the
-// ops' own checks miss (a Var used twice, a detached path, a wrong slice) shows here.
+// The gradient of a whole model against central differences of its loss, parameter by parameter. This shows
+// mistakes that the tests of single ops miss: a Var used twice, a detached path, a wrong slice.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -51,7 +51,8 @@ void unit(std::vector<double>& v) {
 
 void check(SequenceToSequence& model, const Batch& batch) {
   const Evaluated at = evaluate(model, batch, true);
-  // Each token's loss is a log-sum-exp of f32 logits: a few roundings of numbers about as large as itself.
+  // Each token's loss is a log-sum-exp of f32 logits. Its error is a few roundings of numbers about as
+  // large as itself.
   const double noise = 4.0 * std::numeric_limits<float>::epsilon() * at.loss;
   PhiloxStream random(5);
   for (nn::Parameter& parameter : model.parameters().all()) {
@@ -72,7 +73,8 @@ void check(SequenceToSequence& model, const Batch& batch) {
       const double step = 0.01;
       const double fine = along(model, batch, parameter, direction, step),
                    coarse = along(model, batch, parameter, direction, 2.0 * step);
-      // The truncation error falls with step²: the difference of the two is about three times fine's.
+      // The truncation error falls with step²: the difference of the two results is about three times the
+      // error of `fine`.
       const double tolerance = std::abs(coarse - fine) + noise / step;
       EXPECT_NEAR(fine, expected, tolerance);
       EXPECT_LT(tolerance, 0.1 * norm + 2.0 * noise / step) << "too coarse to tell right from wrong";
@@ -81,8 +83,8 @@ void check(SequenceToSequence& model, const Batch& batch) {
   EXPECT_EQ(at.tokens, 3 + 6 + 2);
 }
 
-// A central difference across a ReLU's kink is no derivative. Biases far to either side keep every ReLU on
-// one of its two lines, half of them open; the op's own test looks at the kink.
+// A central difference across a ReLU's corner is no derivative. Large biases keep every ReLU on one of its
+// two sides, half of them open. The op's own test covers the corner.
 void open_or_shut_relus(SequenceToSequence& model) {
   for (nn::Parameter& parameter : model.parameters().all()) {
     if (!parameter.name.ends_with("fc1.bias")) continue;
@@ -95,7 +97,7 @@ Batch batch_of_three() {
   return make_batch({{4, 5, 6}, {7, 8, 9, 10, 5}, {12}}, {{5, 4}, {9, 8, 7, 6, 11}, {12}});
 }
 
-TEST_P(Gradient, IsThatOfCentralDifferences) {
+TEST_P(Gradient, EqualsCentralDifferences) {
   const auto model = GetParam().make(0.0f, 3);
   perturb(*model, 17);
   open_or_shut_relus(*model);
@@ -111,7 +113,7 @@ TEST_P(Gradient, HoldsThroughDropout) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Gradient, testing::ValuesIn(every_kind()),
                          [](const auto& info) { return info.param.name; });
-INSTANTIATE_TEST_SUITE_P(OfTheirOwn, Gradient, testing::ValuesIn(kinds_of_their_own()),
+INSTANTIATE_TEST_SUITE_P(WithoutConfig, Gradient, testing::ValuesIn(kinds_without_config()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

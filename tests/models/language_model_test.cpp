@@ -1,4 +1,4 @@
-// The decoder-only Transformer: what a row sees, cached rows against all rows, gradients, folders.
+// The decoder-only Transformer: the rows that a row sees, cached rows against all rows, gradients, folders.
 #include "fovea/models/language_model.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ LanguageModel tiny(std::uint64_t seed, float dropout = 0.0f) {
                        .dropout = dropout,
                        .attention_dropout = dropout},
                       seed);
-  // Away from the initial zeros (biases) and ones (norms), where mistakes could cancel.
+  // Moves weights away from the initial zeros (biases) and ones (norms), where mistakes could cancel.
   PhiloxStream random(seed + 1);
   for (nn::Parameter& parameter : model.parameters().all()) {
     for (std::int64_t i = 0; i < parameter.value.count(); ++i)
@@ -48,9 +48,9 @@ Tensor rows_of(LanguageModel& model, const std::vector<std::vector<std::int32_t>
   return model.log_probabilities(model.hidden(context, pad(sequences)));
 }
 
-// f32 sums of at most 12 terms of order 1 in each of some 30 ops one after another, and layer norms that
-// divide by deviations of order 0.1: 12 · 30 · 2^-24 / 0.1 = 2e-4 at worst; they add up at random, so a tenth
-// of that.
+// f32 sums of at most 12 terms of order 1, in about 30 ops one after another, and layer norms that divide
+// by deviations of order 0.1: 12 · 30 · 2^-24 / 0.1 = 2e-4 at worst. The errors add up at random, so the
+// tolerance is a tenth of that.
 constexpr double tolerance = 2e-5;
 
 TEST(LanguageModel, ALaterTokenChangesNoBitOfARowBefore) {
@@ -71,7 +71,7 @@ TEST(LanguageModel, ALaterTokenChangesNoBitOfARowBefore) {
   }
 }
 
-TEST(LanguageModel, WhatStandsInThePaddingIsSeenByNoRow) {
+TEST(LanguageModel, NoRowSeesThePadding) {
   LanguageModel model = tiny(6);
   const auto ids = drawn(4, 7), longer = drawn(7, 8);
   const auto alone = rows_of(model, {ids});
@@ -85,7 +85,7 @@ TEST(LanguageModel, WhatStandsInThePaddingIsSeenByNoRow) {
   }
 }
 
-TEST(LanguageModel, RowsReadOneByOneOrInPiecesAreTheRowsOfAll) {
+TEST(LanguageModel, RowsReadOneByOneOrInPiecesEqualAllRowsAtOnce) {
   LanguageModel model = tiny(9);
   const auto ids = drawn(11, 10);
   const Tensor all = rows_of(model, {ids});
@@ -139,8 +139,9 @@ double loss_of(LanguageModel& model, const Padded& tokens, bool backward) {
   return stats.loss;
 }
 
-// Along the gradient, against central differences; ReLUs held open or shut, whose kinks have none.
-TEST(LanguageModel, GradientsAreThoseOfCentralDifferences) {
+// The derivative along the gradient, against central differences. ReLUs are held open or shut, because at
+// their corners there is no derivative.
+TEST(LanguageModel, GradientsEqualCentralDifferences) {
   for (const float dropout : {0.0f, 0.25f}) {
     LanguageModel model = tiny(15, dropout);
     for (nn::Parameter& parameter : model.parameters().all()) {
@@ -172,7 +173,8 @@ TEST(LanguageModel, GradientsAreThoseOfCentralDifferences) {
         std::copy_n(kept.data<float>(), kept.count(), parameter.value.data<float>());
         return difference / (2.0 * step);
       };
-      // The truncation error falls with step²: the difference of the two is about three times the finer's.
+      // The truncation error falls with step²: the difference of the two results is about three times the
+      // error of the finer one.
       const double step = 0.01, fine = along(step), coarse = along(2.0 * step);
       const double bound = std::abs(coarse - fine) + noise / step;
       EXPECT_NEAR(fine, norm, bound);
@@ -181,7 +183,7 @@ TEST(LanguageModel, GradientsAreThoseOfCentralDifferences) {
   }
 }
 
-TEST(LanguageModel, RefusesSizesThatMakeNoModel) {
+TEST(LanguageModel, RefusesImpossibleSizes) {
   const LanguageModelConfig good{.vocabulary = 5, .dim = 8, .feed_forward = 8, .heads = 2, .layers = 1};
   const auto refused = [&](auto&& change) {
     LanguageModelConfig bad = good;
@@ -224,9 +226,10 @@ TEST_F(Folder, BringsBackTheModelThatWasSaved) {
   EXPECT_EQ(loaded.config().dropout, 0.1f);
   const auto ids = drawn(8, 31);
   const Tensor a = rows_of(model, {ids}), b = rows_of(loaded, {ids});
-  // Embeddings and the last norm were multiplied, and divided again: roundings as those of a sum.
+  // Embeddings and the last norm were multiplied when saved and divided when loaded: the error is that of a
+  // few roundings.
   for (std::int64_t i = 0; i < a.count(); ++i) EXPECT_NEAR(a.data<float>()[i], b.data<float>()[i], tolerance);
-  // Starcoder2's names, and embeddings that are the input as they stand.
+  // Starcoder2's names, and embeddings that are used as input without a factor.
   const files::TensorFile file = files::load_safetensors((path / "model.safetensors").string());
   const Tensor* table = file.find("model.embed_tokens.weight");
   ASSERT_NE(table, nullptr);
@@ -240,7 +243,7 @@ TEST_F(Folder, BringsBackTheModelThatWasSaved) {
   EXPECT_EQ(file.tensors.size(), model.parameters().all().size());
 }
 
-// As transformers leaves a model that is larger than its limit of one file.
+// The files that transformers writes for a model that is larger than its limit for one file.
 TEST_F(Folder, ReadsShards) {
   save_model(path.string(), tiny(33));
   LanguageModel model = load_language_model(path.string());
@@ -253,7 +256,7 @@ TEST_F(Folder, ReadsShards) {
   LanguageModel loaded = ModelFolder(path).language_model();
   const Tensor parts = rows_of(loaded, {{1, 2, 3}});
   for (std::int64_t i = 0; i < whole.count(); ++i) EXPECT_EQ(parts.data<float>()[i], whole.data<float>()[i]);
-  // What is wrong is told by the index.
+  // The error names the index.
   files::TensorFile fewer = file;
   fewer.tensors.pop_back();
   std::filesystem::remove_all(path);
@@ -268,7 +271,7 @@ TEST_F(Folder, ReadsShards) {
   }
 }
 
-TEST_F(Folder, RefusesWhatIsNotThisModel) {
+TEST_F(Folder, RefusesOtherModels) {
   save_model(path.string(), tiny(32));
   const std::string good = files::read_file((path / "config.json").string(), 1 << 20);
   const auto with = [&](const std::string& from, const std::string& to) {
@@ -292,7 +295,7 @@ TEST_F(Folder, RefusesWhatIsNotThisModel) {
   with("{", "[");
   write_config(good);
   EXPECT_NO_THROW(load_language_model(path.string()));
-  EXPECT_THROW(load_model(path.string()), FileError);  // no translator
+  EXPECT_THROW(load_model(path.string()), FileError);  // it is no translator
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Folders of models: what they keep, and what is refused.
+// Folders of models: their contents, and the errors of damaged ones.
 #include "fovea/models/model_folder.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder of this test's own, gone afterwards.
+// A folder of this test alone, removed afterwards.
 class Folders : public testing::Test {
  protected:
   Folders() : folder_(fs::temp_directory_path() / ("fovea-folders-" + std::to_string(::getpid()))) {
@@ -33,7 +33,7 @@ class Folders : public testing::Test {
   fs::path folder_;
 };
 
-// What load_model says of a folder whose tensors were changed by `change`.
+// The error of load_model for a folder whose tensors were changed by `change`.
 template <class Change>
 std::string folder_refusal(const std::string& folder, const SequenceToSequence& model, Change&& change) {
   save_model(folder, model);
@@ -97,8 +97,8 @@ TEST_F(Folders, OtherDtypesAreConverted) {
   }
 }
 
-// A config may not make a reader allocate more than its weights could fill.
-TEST_F(Folders, AHugeConfigIsRefusedBeforeItIsBelieved) {
+// A config must not make a reader allocate more than its weights could fill.
+TEST_F(Folders, AHugeConfigIsRefusedBeforeItAllocates) {
   for (const Kind& kind : every_kind()) {
     const auto model = kind.make(0.0f, 1);
     save_model(path("m"), *model);
@@ -119,7 +119,7 @@ TEST_F(Folders, AHugeConfigIsRefusedBeforeItIsBelieved) {
   }
 }
 
-// What load_model says of a folder with this config.json.
+// The error of load_model for a folder with this config.json.
 std::string config_refusal(const std::string& folder, const std::string& config) {
   save_model(folder, *every_kind().front().make(0.0f, 1));
   std::ofstream(folder + "/config.json", std::ios::binary | std::ios::trunc) << config;
@@ -167,7 +167,7 @@ TEST(Config, RoundTrip) {
   }
 }
 
-// Every key, missing or wrong, is named.
+// An error names the key that is missing or wrong; tried for every key.
 TEST(Config, ErrorsNameTheKey) {
   for (const Kind& kind : every_kind()) {
     const auto config = nlohmann::json::parse(kind.make(0.0f, 1)->config());
@@ -179,7 +179,7 @@ TEST(Config, ErrorsNameTheKey) {
           make_model(changed.dump(), 1);
           ADD_FAILURE() << key << " accepts " << wrong;
         } catch (const InvalidArgument& error) {
-          // A decoder size that must equal the encoder's is reported as whichever of the two is read first.
+          // If a decoder size must equal the encoder's, the error names whichever of the two is read first.
           const std::string size = key.substr(key.find('_') + 1);
           EXPECT_NE(error.argument().find(key.starts_with("encoder_") ? size : key), std::string::npos)
               << error.what();
@@ -189,7 +189,7 @@ TEST(Config, ErrorsNameTheKey) {
   }
 }
 
-TEST(Config, RefusesVariationsItDoesNotHave) {
+TEST(Config, RefusesUnsupportedVariations) {
   auto config = nlohmann::json::parse(every_kind()[3].make(0.0f, 1)->config());
   const auto refuses = [&](const char* key, const nlohmann::json& value) {
     auto changed = config;

@@ -65,8 +65,8 @@ double loss_of(SequenceToSequence& model, const Batch& batch) {
   return stats.loss;
 }
 
-// The derivative along the gradient's own direction is the gradient's norm: one number that every parameter
-// takes part in.
+// The derivative along the gradient's own direction is the gradient's norm. Every parameter takes part in
+// this one number.
 TEST(EveryModel, GradientIsTheDerivative) {
   const Batch batch = make_batch(sources, targets);
   for (const Named& named : every_model()) {
@@ -80,8 +80,8 @@ TEST(EveryModel, GradientIsTheDerivative) {
       for (std::int64_t i = 0; i < parameter.gradient.count(); ++i)
         square += std::pow(static_cast<double>(parameter.gradient.data<float>()[i]), 2);
       const double norm = std::sqrt(square);
-      // A key's bias shifts all scores of a row alike: softmax does not see it, and the gradient is rounding
-      // noise.
+      // A key's bias shifts all scores of a row by the same amount. Softmax is invariant to that, so the
+      // gradient is rounding noise.
       if (norm < 1e-3) continue;
       const double h = 3e-3;
       const Tensor kept = parameter.value.clone();
@@ -95,7 +95,7 @@ TEST(EveryModel, GradientIsTheDerivative) {
       };
       const double slope = (at(h) - at(-h)) / (2 * h);
       std::memcpy(parameter.value.raw(), kept.raw(), kept.bytes());
-      // f32 rounding: loss about 35, eps 6e-8 a term, over 2h; and ReLUs that flip within h.
+      // f32 rounding (loss about 35, eps 6e-8 for each term, over 2h), and ReLUs that switch within h.
       EXPECT_NEAR(slope, norm, 0.02 * norm + 2e-3) << named.name << " " << parameter.name;
     }
   }
@@ -188,7 +188,7 @@ TEST(EveryModel, FolderKeepsEveryBit) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(Config, RefusesWhatItDoesNotKnow) {
+TEST(Config, RefusesUnknownModelsAndBadValues) {
   EXPECT_THROW(make_model("", 1), InvalidArgument);
   EXPECT_THROW(make_model("[1]", 1), InvalidArgument);
   EXPECT_THROW(make_model(R"({"model_type": "gpt"})", 1), InvalidArgument);
@@ -196,7 +196,7 @@ TEST(Config, RefusesWhatItDoesNotKnow) {
   EXPECT_THROW(make_model(R"({"model_type": "fovea-transformer", "vocab_size": 10})", 1), InvalidArgument);
 }
 
-// The whole stack learns: reversing short sequences, which no fixed output can do.
+// The whole model learns to reverse short sequences, which no fixed output can do.
 TEST(Learning, ReversesASequence) {
   for (const bool transformer : {false, true}) {
     const auto model =

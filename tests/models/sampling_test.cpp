@@ -1,4 +1,4 @@
-// What is drawn from a language model, against the definition; with a cache and without.
+// Tokens drawn from a language model, against the definition; with a cache and without.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,7 +25,7 @@ std::vector<std::int32_t> ids_of(const std::vector<Choice>& kept) {
 }
 
 using Ids = std::vector<std::int32_t>;
-// f32 logarithms of size 4 and less: relative errors of e^x are at most 4 · 2^-24, sums of few of them.
+// f32 logarithms of size 4 and less: relative errors of e^x are at most 4 · 2^-24, and sums have few terms.
 constexpr double rounding = 1e-6;
 
 TEST(Sampling, TemperatureRaisesProbabilitiesToItsInverse) {
@@ -70,7 +70,7 @@ TEST(Sampling, TopPKeepsTheFewestThatSumToP) {
   EXPECT_EQ(ids_of(choices(p, {.top_p = 0.88})), (Ids{1, 3, 0, 2}));
   EXPECT_EQ(choices(p, {.top_p = 1.0}).size(), 4u);
   EXPECT_NEAR(choices(p, {.top_p = 0.6})[1].probability, 1.0 / 3.0, rounding);
-  // Of equal ones, whose sums are exact: two are a half.
+  // Equal probabilities, whose sums are exact: two of them are a half.
   const std::vector<float> equal(4, -1.0f);
   EXPECT_EQ(ids_of(choices(equal, {.top_p = 0.5})), (Ids{0, 1}));
   EXPECT_EQ(ids_of(choices(equal, {.top_p = 0.5000001})), (Ids{0, 1, 2}));
@@ -78,27 +78,29 @@ TEST(Sampling, TopPKeepsTheFewestThatSumToP) {
 
 TEST(Sampling, RulesActInOrderTemperatureThenKThenP) {
   const auto p = logs({0.4, 0.3, 0.2, 0.1});
-  // Of three the shares are 4/9, 3/9, 2/9: p = 0.75 keeps two of three (7/9); of all four it would keep
-  // three.
+  // Of the three tokens that are left the shares are 4/9, 3/9, 2/9: p = 0.75 keeps two of three (7/9). Of
+  // all four it would keep three.
   EXPECT_EQ(ids_of(choices(p, {.top_k = 3, .top_p = 0.75})), (Ids{0, 1}));
   EXPECT_EQ(ids_of(choices(p, {.top_p = 0.75})), (Ids{0, 1, 2}));
-  // Squared: 16, 9, 4, 1 of 30: 25/30 is enough for 0.8, where 0.7 is not.
+  // Squared and normalised, the shares are 16, 9, 4, 1 of 30. 25/30 is enough for 0.8; without squaring the
+  // sum 0.7 is not.
   EXPECT_EQ(ids_of(choices(p, {.temperature = 0.5, .top_p = 0.8})), (Ids{0, 1}));
   EXPECT_EQ(ids_of(choices(p, {.top_p = 0.8})), (Ids{0, 1, 2}));
 }
 
-TEST(Sampling, WhatCannotFollowIsNeverChosen) {
+TEST(Sampling, TokensOfProbabilityZeroAreNeverChosen) {
   const std::vector<float> p{never, -1.0f, never, -2.0f};
   EXPECT_EQ(ids_of(choices(p, {.temperature = 50.0})), (Ids{1, 3}));
   for (const double u : {0.0, 0.3, 0.9999999999}) EXPECT_EQ(sample(p, {}, u) % 2, 1);
   EXPECT_EQ(sample(std::vector<float>{never, 0.0f, never}, {}, 0.5), 1);
-  // One whose share underflows is not drawn even where the sum of the others is a rounding below 1.
+  // A token whose share underflows is not drawn even if rounding makes the sum of the others slightly less
+  // than 1.
   EXPECT_EQ(sample(std::vector<float>{0.0f, 0.0f, 0.0f, -1e6f}, {}, std::nextafter(1.0, 0.0)), 2);
 }
 
-// Pearson's chi-square of 200,000 draws: five of them beyond the 99.9 % point of their degrees of freedom
-// would be a chance of 10^-15; one alone, with these seeds fixed, is a mistake.
-TEST(Sampling, FrequenciesAreTheDefinitions) {
+// Pearson's chi-square of 200,000 draws. With these fixed seeds one result beyond the 99.9 % point of its
+// degrees of freedom is a mistake: five such results by chance would have probability 10^-15.
+TEST(Sampling, FrequenciesFollowTheDefinition) {
   const std::vector<double> p{0.02, 0.25, 0.08, 0.3, 0.15, 0.2};
   struct Case {
     SampleOptions options;
@@ -135,7 +137,7 @@ TEST(Sampling, FrequenciesAreTheDefinitions) {
   }
 }
 
-TEST(Sampling, RefusesAtTheDoor) {
+TEST(Sampling, RefusesWrongArguments) {
   const auto p = logs({0.5, 0.5});
   const double nan = std::numeric_limits<double>::quiet_NaN(),
                infinite = std::numeric_limits<double>::infinity();
@@ -159,7 +161,7 @@ LanguageModel tiny() {
   return LanguageModel({.vocabulary = 13, .dim = 8, .feed_forward = 12, .heads = 2, .layers = 2}, 5);
 }
 
-TEST(Generate, WithACacheAndWithoutWritesTheSame) {
+TEST(Generate, WritesTheSameWithAndWithoutACache) {
   LanguageModel model = tiny();
   const Ids prompt{3, 1, 4};
   for (const SampleOptions& options :
@@ -171,7 +173,7 @@ TEST(Generate, WithACacheAndWithoutWritesTheSame) {
     const Generated with = generate(model, prompt, options), without = generate(model, prompt, again);
     EXPECT_EQ(with.ids, without.ids);
     ASSERT_EQ(with.log_probabilities.size(), 70u);
-    // As rows read one by one and at once: see language_model_test.cpp.
+    // The tolerance of rows read one by one against all rows at once: see language_model_test.cpp.
     for (std::size_t i = 0; i < 70; ++i)
       EXPECT_NEAR(with.log_probabilities[i], without.log_probabilities[i], 2e-5);
     EXPECT_EQ(with.cache_bytes, 2 * (3 + 70 - 1) * 2 * 8 * 4);
@@ -179,7 +181,7 @@ TEST(Generate, WithACacheAndWithoutWritesTheSame) {
   }
 }
 
-TEST(Generate, FollowsFromTheSeedAndWritesWhatWasAsked) {
+TEST(Generate, FollowsFromTheSeedAndHasTheRequestedLength) {
   LanguageModel model = tiny();
   const Ids prompt{2};
   const auto text = [&](std::uint64_t seed, std::int64_t length) {
@@ -191,7 +193,7 @@ TEST(Generate, FollowsFromTheSeedAndWritesWhatWasAsked) {
   EXPECT_NE(text(2, 40), first);
   EXPECT_EQ(text(1, 15), Ids(first.begin(), first.begin() + 15));
   EXPECT_TRUE(text(1, 0).empty());
-  // Written out: each token's log-probability is the model's own, whatever the temperature.
+  // Each token's log-probability is the model's own, whatever the temperature.
   const Generated cold = generate(model, prompt, {.temperature = 0.3, .length = 5});
   Ids all = prompt;
   all.insert(all.end(), cold.ids.begin(), cold.ids.end());
@@ -202,7 +204,7 @@ TEST(Generate, FollowsFromTheSeedAndWritesWhatWasAsked) {
                 2e-5);
 }
 
-TEST(Generate, RefusesAtTheDoor) {
+TEST(Generate, RefusesWrongArguments) {
   LanguageModel model = tiny();
   EXPECT_THROW(generate(model, {}, {}), InvalidArgument);
   EXPECT_THROW(generate(model, Ids{13}, {}), InvalidArgument);

@@ -1,6 +1,6 @@
-// How the scores of an RNN's attention start and how fast they learn: at any width as the scaled dot product
-// does, in whatever form the score is written. Without that, the unscaled ones ran into a hard softmax within
-// 25 updates.
+// Initial values and learning rates of the scores of an RNN's attention. At any width, and for every form
+// of the score, they behave like those of the scaled dot product. Without that, the softmax of unscaled
+// scores put all weight on one key within 25 updates.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ std::unique_ptr<SequenceToSequence> model_of(RnnAttention attention, std::int64_
                   5);
 }
 
-// A state of a recurrent network at its bounds.
+// A state of a recurrent network with all elements at their bounds, ±1.
 Vector saturated(std::int64_t size, PhiloxStream& random) {
   Vector state(static_cast<std::size_t>(size));
   for (double& element : state) element = random.next_below(2) == 0 ? -1.0 : 1.0;
@@ -66,7 +66,7 @@ double score(SequenceToSequence& model, RnnAttention form, const Vector& query, 
   return scale * dot(key, query);
 }
 
-// The gradient of a loss of -score.
+// The gradient of the loss -score.
 void set_gradient(SequenceToSequence& model, RnnAttention form, const Vector& query, const Vector& state) {
   const auto set = [&](const char* name, const Vector& rows, const Vector& columns) {
     float* gradient = model.parameters().at(name).gradient.data<float>();
@@ -86,8 +86,8 @@ void set_gradient(SequenceToSequence& model, RnnAttention form, const Vector& qu
   }
 }
 
-// Xavier's matrices [out, in] have elements of variance 2 / (in + out), states here have elements of ±1: the
-// variance of a score is then a product of sums, divided by the number of its products.
+// Xavier's matrices [out, in] have elements of variance 2 / (in + out); states here have elements of ±1.
+// The variance of a score is then a product of sums, divided by the number of its products.
 double expected_deviation(RnnAttention form, std::int64_t hidden) {
   const auto h = static_cast<double>(hidden), r = static_cast<double>(rank);
   if (form == RnnAttention::low_rank) return std::sqrt(8.0 * h * h / ((2.0 * h + r) * (h + r)));
@@ -108,8 +108,8 @@ TEST(ScoreStart, HasADeviationNearOneAtAnyWidth) {
       const double expected = expected_deviation(form, hidden);
       EXPECT_LT(expected, 2.0);
       EXPECT_GT(expected, 0.5);
-      // 500 squares of a normal number have a mean off by 6 %, their root by 3 %; a matrix of 16 × 32 adds 4
-      // %.
+      // The mean of 500 squares of a normal number is off by 6 %, and its root by 3 %. A matrix of 16 × 32
+      // adds 4 %.
       EXPECT_NEAR(std::sqrt(squares / pairs), expected, 0.2 * expected) << name << ", width " << hidden;
     }
   }
@@ -127,20 +127,21 @@ TEST(ScoreStart, AnUpdateMovesNoScoreFurtherThanTheScaledDotProduct) {
       nn::Adam(model->parameters(), {}).step(1e-4);
       moved[name] = score(*model, form, query, state) - before;
     }
-    // All 2h·h elements move by the rate, in the direction of the score, which is divided by sqrt(h).
+    // All 2h·h elements move by the rate, in the direction of the score. The score is divided by sqrt(h).
     const double expected = 1e-4 * 2.0 * std::pow(static_cast<double>(hidden), 1.5);
     EXPECT_NEAR(moved["scaled dot"], expected, 0.01 * expected);
     EXPECT_NEAR(moved["dot"], expected, 0.01 * expected) << hidden;
     EXPECT_NEAR(moved["general"], expected, 0.01 * expected) << hidden;
-    // Two factors of another size: fewer products, each moved from both sides.
+    // Two factors of another size: fewer products, and each changes by both of its factors.
     EXPECT_GT(moved["low-rank"], 0.25 * expected) << hidden;
     EXPECT_LT(moved["low-rank"], 2.0 * expected) << hidden;
   }
 }
 
-// Keys are learned projections, so that q·(U k) and q·(U' k) / sqrt(d) are one family; they start alike and
-// train alike. Width 16, so that sqrt(d) is a power of two and nothing is rounded differently.
-TEST(ScoreStart, TheDotProductTrainsAsTheScaledOne) {
+// Keys are learned projections, so q·(U k) and q·(U' k) / sqrt(d) are the same family of functions. They
+// have the same initial values and train in the same way. The width is 16, so that sqrt(d) is a power of
+// two and nothing is rounded differently.
+TEST(ScoreStart, TheDotProductTrainsLikeTheScaledOne) {
   const Sentences sources = random_sentences(6, 5, 1), targets = random_sentences(6, 5, 2);
   std::map<RnnAttention, std::vector<float>> losses;
   for (const RnnAttention form : {RnnAttention::dot, RnnAttention::scaled_dot}) {

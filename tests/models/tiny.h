@@ -73,9 +73,9 @@ inline Kind transformer_kind(
           }};
 }
 
-/// Transformers whose layers no config.json describes: a mod of one's own with a learned argument in every
-/// attention of a sequence to itself, and the blocks of Llama.
-inline std::vector<Kind> kinds_of_their_own() {
+/// Transformers whose layers cannot be described by a config.json: a user's mod with a learned argument in
+/// every self-attention, and the blocks of Llama.
+inline std::vector<Kind> kinds_without_config() {
   const auto kind = [](std::string name, const std::function<void(nn::StackSpec&)>& change) {
     return Kind{std::move(name), [=](float dropout, std::uint64_t seed) {
                   const TransformerConfig config = tiny_transformer(dropout);
@@ -104,7 +104,7 @@ inline std::vector<Kind> kinds_of_their_own() {
               auto& attention = std::get<nn::AttentionOptions>(block.mixer);
               attention.num_kv_heads = 1;
               attention.head_dim = 3;
-              // With dropout a row of 8 elements may be near 0, where a smaller epsilon bends the loss so
+              // With dropout a row of 8 elements may be near 0. There a smaller epsilon bends the loss so
               // much that its differences are no derivatives.
               block.norm = {.kind = nn::NormSpec::Kind::rms, .epsilon = 0.1f};
               block.mlp = nn::GatedMlp{.inner = 10};
@@ -112,7 +112,8 @@ inline std::vector<Kind> kinds_of_their_own() {
           })};
 }
 
-/// Every attention, every place of the query, both kinds of values, all cells, both norms, all positions.
+/// Every attention, every choice of the query state, both kinds of values, all cells, both places of the
+/// norm, all positions.
 inline std::vector<Kind> every_kind() {
   using enum RnnAttention;
   std::vector<Kind> kinds{
@@ -142,7 +143,7 @@ inline std::vector<Kind> every_kind() {
   return kinds;
 }
 
-/// Weights away from their initial zeros (biases) and ones (norms), where mistakes could cancel.
+/// Moves weights away from their initial zeros (biases) and ones (norms), where mistakes could cancel.
 inline void perturb(SequenceToSequence& model, std::uint64_t seed, float amount = 0.2f) {
   PhiloxStream random(seed);
   for (nn::Parameter& parameter : model.parameters().all()) {

@@ -29,7 +29,7 @@ TEST(PadWords, SideBySide) {
   EXPECT_EQ(padded.ids, (std::vector<std::int32_t>{7, 2, 1, 2, 3, 4, 5, 6}));
 }
 
-TEST(PadWords, Door) {
+TEST(PadWords, RefusesWrongArguments) {
   const std::size_t outside[] = {3}, first[] = {0};
   EXPECT_THROW(pad(sentences, {}), InvalidArgument);
   EXPECT_THROW(pad(sentences, outside), InvalidArgument);

@@ -1,5 +1,5 @@
-// Blocks of every kind: what a stack computes row by row is what it computes at once, its gradients are
-// derivatives, and its arguments are parameters.
+// Blocks of every kind. A stack gives the same row by row and at once, its gradients are derivatives, and
+// its arguments are parameters.
 #include "fovea/nn/blocks.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ struct Kind {
   StackSpec spec;
 };
 
-// With GELU: differences across the corner of a ReLU are no derivatives.
+// GELU instead of ReLU, because a difference across the corner of a ReLU is no derivative.
 StackSpec plain() {
   StackSpec spec = stack_of({.layers = 2, .dim = kDim, .feed_forward = 10, .heads = 3});
   for (BlockSpec& block : spec.blocks)
@@ -28,7 +28,7 @@ StackSpec plain() {
   return spec;
 }
 
-// Every field of the description by a value of its own at least once.
+// Every field of the description has a non-default value at least once.
 std::vector<Kind> kinds() {
   std::vector<Kind> list;
   const auto add = [&](const std::string& name, const std::function<void(StackSpec&)>& change) {
@@ -111,8 +111,8 @@ struct Blocks : testing::TestWithParam<Kind> {
   Tensor x = set.normal("x", {2, kRows, kDim}, 1.0f).value;
 };
 
-// Products that sum in another order differ by 1e-5 of values of order 1.
-TEST_P(Blocks, RowByRowAreTheWholeCall) {
+// Products that sum in another order differ by 1e-5, for values of order 1.
+TEST_P(Blocks, RowByRowEqualsTheWholeCall) {
   Context context;
   const TransformerStack::Call causal{.mask = Causal{}};
   const Tensor whole = stack(context, stack.enter(context, x), causal).value();
@@ -127,7 +127,8 @@ TEST_P(Blocks, RowByRowAreTheWholeCall) {
   }
 }
 
-// Σ w y with fixed weights; central differences in f32: h² of the third derivative and rounding over h.
+// The loss is Σ w y with fixed weights. Central differences in f32 have an error of h² times the third
+// derivative, and rounding over h.
 TEST_P(Blocks, GradientsAreDerivatives) {
   const Tensor weights = set.normal("w", x.shape(), 1.0f).value;
   const std::vector<float> flat(weights.data<float>(), weights.data<float>() + weights.count());
@@ -175,7 +176,7 @@ void PrintTo(const Kind& kind, std::ostream* out) {
   *out << kind.name;
 }
 
-// Each learned argument moves the output: none is declared and then forgotten.
+// Each learned argument changes the output, so none is declared and then ignored.
 TEST(Arguments, AreParametersThatTheOutputDependsOn) {
   const std::pair<const char*, const char*> expected[] = {
       {"alibi", "mods[0].slope"},    {"alibi_both_sides", "mods[0].slope"},
@@ -206,7 +207,7 @@ TEST(Arguments, AreParametersThatTheOutputDependsOn) {
   }
 }
 
-TEST(Arguments, OfTheFirstBlockServeAll) {
+TEST(Arguments, OfTheFirstBlockAreShared) {
   ParameterSet set(1);
   StackSpec spec = plain();
   add_relative_bias(spec, {});
@@ -215,7 +216,7 @@ TEST(Arguments, OfTheFirstBlockServeAll) {
   EXPECT_FALSE(set.contains("s.layers.1.self_attn.mods[0].table"));
 }
 
-TEST(Arguments, StayAsTheyAreWhereFixed) {
+TEST(Arguments, AreNotLearnedIfFixed) {
   ParameterSet set(1);
   Tensor slopes(DType::f32, {1, 2, 1, 1});
   slopes.fill(0.25);
@@ -228,7 +229,7 @@ TEST(Arguments, StayAsTheyAreWhereFixed) {
   EXPECT_NO_THROW(layer(context, x, x, {}));
 }
 
-// A bias that the data set: it comes with the call, and gets its gradient.
+// A bias that depends on the data comes with the call, and gets its gradient.
 TEST(Arguments, ComeWithACall) {
   ParameterSet set(1);
   const MultiHeadAttention layer(set, "a", 8, {.num_query_heads = 2, .spec = {.mods = {DenseBias{}}}});
@@ -259,7 +260,8 @@ TEST(Arguments, UnknownOnesAreRefusedByName) {
   }
 }
 
-// A loop that decodes within its room plans once, whatever mask expression it writes in each step.
+// A decoding loop within the capacity of its keys plans once, whatever mask expression it passes in each
+// step.
 TEST(MultiHeadAttention, PlansOnceInADecodingLoop) {
   ParameterSet set(2);
   const MultiHeadAttention layer(
@@ -276,8 +278,8 @@ TEST(MultiHeadAttention, PlansOnceInADecodingLoop) {
   EXPECT_EQ(layer.plans_made(), 1);
 }
 
-// Two sentences of different lengths, in one cache, each with its next word: as each alone, keys rotated and
-// biased by distance.
+// Two sentences of different lengths in one cache, each with its next word, give the same as each alone.
+// Keys are rotated and biased by distance.
 TEST(MultiHeadAttention, EntriesOfDifferentLengthsDecodeTogether) {
   ParameterSet set(3);
   const MultiHeadAttention layer(set, "a", 12,
@@ -286,7 +288,7 @@ TEST(MultiHeadAttention, EntriesOfDifferentLengthsDecodeTogether) {
                                   .rope = RopeTable({.rotary_dim = 4}, 16, DType::f32)});
   const Tensor input = set.normal("input", {2, 9, 12}, 1.0f).value;
   const std::vector<std::int64_t> at{8, 3};
-  const auto alone = [&](std::int64_t b) {  // all words up to the next at once, its row
+  const auto alone = [&](std::int64_t b) {  // the row of the next word, computed with all words at once
     Context context;
     const Var words =
         autograd::slice(autograd::slice(input, 0, b, 1), 1, 0, at[static_cast<std::size_t>(b)] + 1);
@@ -314,7 +316,8 @@ TEST(MultiHeadAttention, EntriesOfDifferentLengthsDecodeTogether) {
   }
 }
 
-// Forward and backward: outputs of the entries are those alone, and gradients of parameters their sums.
+// Forward and backward: outputs equal those of the entries alone, and gradients of parameters equal the sum
+// of theirs.
 TEST(MultiHeadAttention, TakesPackedBatches) {
   ParameterSet set(3);
   const MultiHeadAttention layer(set, "m", 12,
@@ -361,7 +364,7 @@ TEST(MultiHeadAttention, TakesPackedBatches) {
   EXPECT_THROW(layer(context, input, input, {.query_starts = starts}), InvalidArgument);
 }
 
-// Layers hold addresses of parameters, which moving keeps.
+// Layers hold addresses of parameters, which stay valid when the set is moved.
 TEST(ParameterSet, MovesWithItsLayers) {
   struct Model {
     ParameterSet set{4};
@@ -381,7 +384,7 @@ TEST(ParameterSet, MovesWithItsLayers) {
             &models[0].set.all().at(models[0].set.all().size() - 2 - 1));
 }
 
-TEST(Stack, RefusesWhatItCannotBe) {
+TEST(Stack, RefusesImpossibleDescriptionsAndCalls) {
   ParameterSet set(1);
   EXPECT_THROW(stack_of({.layers = -1}), InvalidArgument);
   EXPECT_THROW(MultiHeadAttention(set, "b", 8, {.num_query_heads = 4, .num_kv_heads = 3}), InvalidArgument);

@@ -26,7 +26,8 @@ std::vector<double> naive_linear(const Parameter& weight, const Parameter& bias,
   return y;
 }
 
-// Sums of n products of values of order 1 in f32: n·2^-24 for each, n <= 32 here, some layers deep.
+// The error of a sum of n products of values of order 1 in f32 is n·2^-24; here n <= 32, and a few layers
+// follow each other.
 constexpr double tolerance = 2e-5;
 
 TEST(Layers, LinearAndLayerNormAreTheirFormulas) {
@@ -63,7 +64,7 @@ TEST(Layers, LinearAndLayerNormAreTheirFormulas) {
 
 // PyTorch's cells. GRU: gates in the order reset, update, new; the reset gate acts on R h + b. LSTM: input,
 // forget, cell, output.
-TEST(Layers, RecurrentIsThePublishedCell) {
+TEST(Layers, RnnLayerIsThePublishedCell) {
   ParameterSet set(4);
   const std::int64_t in = 6, hidden = 5;
   const std::vector<std::int64_t> lengths{3, 1};
@@ -112,7 +113,7 @@ TEST(Layers, RecurrentIsThePublishedCell) {
   }
 }
 
-// softmax(q kᵀ / sqrt(dim)) v by heads, over the first `length` keys.
+// softmax(q kᵀ / sqrt(dim)) v for each head, over the first `length` keys.
 TEST(Layers, MultiHeadAttentionIsItsFormula) {
   ParameterSet set(5);
   const std::int64_t dim = 8, heads = 2, size = dim / heads, rows = 3, keys = 4;
@@ -176,7 +177,7 @@ TEST(Layers, AttentionDropsWeightsInTrainingOnly) {
 
 TEST(Positions, AreSinesThenCosines) {
   const Tensor table = sinusoidal_positions(3, 4, 10);
-  // The slowest of 10 dimensions turns base^-0.8 a step.
+  // The slowest of 10 dimensions rotates by base^-0.8 a step.
   EXPECT_NEAR(sinusoidal_positions(1, 1, 10, 20.0).data<float>()[4], std::sin(std::pow(20.0, -0.8)), 1e-6);
   for (std::int64_t t = 0; t < 4; ++t) {
     for (int i = 0; i < 5; ++i) {

@@ -40,7 +40,7 @@ TEST(InitialValues, HaveTheirMoments) {
   EXPECT_NEAR(square_n, variance_n, 5.0 * variance_n * std::sqrt(2.0 / n));
 }
 
-TEST(Context, DropsOutInTrainingOnlyAndNeverTwiceAlike) {
+TEST(Context, DropsOutInTrainingOnlyAndEachTimeDifferently) {
   Tensor ones(DType::f32, {1000});
   ones.fill(1.0);
   Context inference;

@@ -69,8 +69,8 @@ TEST(ParameterSet, ValuesFollowSeedAndNameAlone) {
   EXPECT_THROW(one.at("c"), InvalidArgument);
 }
 
-// Keys kept from step to step give what one causal call over the whole sequence gives.
-TEST(MultiHeadAttention, StepsOverKeptKeysAreTheCausalCall) {
+// Keys kept from step to step give the same as one causal call over the whole sequence.
+TEST(MultiHeadAttention, StepsOverKeptKeysEqualTheCausalCall) {
   ParameterSet set(2);
   const MultiHeadAttention layer(set, "x", 12, {.num_query_heads = 3});
   const Tensor input = set.normal("input", {2, 70, 12}, 1.0f).value;
@@ -89,7 +89,7 @@ TEST(MultiHeadAttention, StepsOverKeptKeysAreTheCausalCall) {
   EXPECT_THROW(MultiHeadAttention(set, "y", 10, {.num_query_heads = 3}), InvalidArgument);
 }
 
-TEST(MultiHeadAttention, KeysStartAsQueriesWhereAsked) {
+TEST(MultiHeadAttention, StartKeysAsQueriesCopiesTheProjection) {
   ParameterSet set(2);
   const MultiHeadAttention layer(set, "x", 12, {.num_query_heads = 3});
   const Tensor query = layer.query().weight->value.clone();
@@ -99,14 +99,14 @@ TEST(MultiHeadAttention, KeysStartAsQueriesWhereAsked) {
     EXPECT_EQ(layer.key().weight->value.data<float>()[i], query.data<float>()[i]);
   }
   EXPECT_NE(layer.value().weight->value.data<float>()[0], query.data<float>()[0]);
-  ParameterSet unequal(3);  // keys of another width than queries
+  ParameterSet unequal(3);  // queries and keys of different widths
   unequal.xavier("y.q_proj.weight", {8, 64});
   unequal.xavier("y.k_proj.weight", {8, 4});
   EXPECT_THROW(start_keys_as_queries(unequal), InvalidArgument);
 }
 
-// One row attended to by itself comes out nearly as it went in; queries and keys are left alone.
-TEST(MultiHeadAttention, StartsPassing) {
+// One row that attends to itself comes out nearly unchanged. Queries and keys are not touched.
+TEST(MultiHeadAttention, StartValuesAsIdentityReturnsNearlyTheRow) {
   ParameterSet set(2);
   const MultiHeadAttention layer(set, "x", 64, {.num_query_heads = 4});
   const Tensor query = layer.query().weight->value.clone();

@@ -1,5 +1,5 @@
-// Adam over several units of work against the paper's algorithm in double; what a checkpoint and a bad
-// gradient need.
+// Adam over several units of work against the paper's algorithm in double; its saved state, and bad
+// gradients.
 #include "fovea/nn/optimizer.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,8 @@ TEST(AdamState, ScalesGradientsBeforeItClips) {
   EXPECT_NEAR(adam.first_moments()[1].data<float>()[0], 0.4, 1e-6);
 }
 
-// p = c·x: the gradient by x is c times the one by p. A power of two, so that both are the same to the bit.
+// p = c·x, so the gradient by x is c times the gradient by p. c is a power of two, so that both give the
+// same bits.
 TEST(AdamState, ARateFactorIsAMultiplierOfAHiddenParameter) {
   constexpr float c = 0.125f;
   ParameterSet hidden_set(1), set(1);

@@ -5,8 +5,8 @@
 namespace fovea::nn {
 namespace {
 
-// Every pixel holds its own place, so that each number of a patch says where it came from.
-TEST(CutPatches, EveryPixelStandsInItsPatch) {
+// Every pixel's value is its own position, so each number of a patch shows which pixel it is.
+TEST(CutPatches, EveryPixelIsInItsPatch) {
   const std::int64_t batch = 2, height = 6, width = 4, channels = 3, patch = 2;
   Tensor images(DType::f32, {batch, height, width, channels});
   for (std::int64_t i = 0; i < images.count(); ++i) images.data<float>()[i] = static_cast<float>(i);
@@ -27,7 +27,7 @@ TEST(CutPatches, EveryPixelStandsInItsPatch) {
   EXPECT_THROW(cut_patches(images.reshape({batch, height, width * channels}), 2), InvalidArgument);
 }
 
-// A margin sees what the neighbouring patches hold, and nothing beyond the image.
+// A margin has the pixels of the neighbouring patches, and nothing beyond the image.
 TEST(CutPatches, AWindowReachesIntoTheNeighbours) {
   Tensor image(DType::f32, {1, 4, 6, 1});
   for (std::int64_t i = 0; i < image.count(); ++i) image.data<float>()[i] = static_cast<float>(i + 1);
@@ -54,7 +54,7 @@ TEST(GridPositions, RowsAndColumnsHaveTheirOwnHalf) {
   EXPECT_THROW(grid_positions(2, 2, 6), InvalidArgument);
 }
 
-// A patch's row is its pixels' projection plus its place, whatever its neighbours hold.
+// A patch's row is its pixels' projection plus its position, whatever its neighbours contain.
 TEST(PatchEmbedding, ProjectsEachPatchAlone) {
   ParameterSet set(3);
   const PatchEmbedding embed(set, "patches", {.side = 2, .channels = 1, .dim = 8});
@@ -71,14 +71,14 @@ TEST(PatchEmbedding, ProjectsEachPatchAlone) {
   }
 }
 
-TEST(PatchEmbedding, HasALayerBetweenWhereAsked) {
+TEST(PatchEmbedding, HasAHiddenLayerIfConfigured) {
   ParameterSet set(3);
   const PatchEmbedding embed(set, "patches", {.side = 2, .channels = 1, .dim = 8, .hidden = 6});
   EXPECT_EQ(set.at("patches.hidden.weight").value.shape(), (Shape{6, 4}));
   EXPECT_EQ(set.at("patches.weight").value.shape(), (Shape{8, 6}));
   Tensor image(DType::f32, {1, 2, 2, 1});
   image.fill(1.0f);
-  set.at("patches.hidden.weight").value.fill(-1.0f);  // relu leaves nothing of it
+  set.at("patches.hidden.weight").value.fill(-1.0f);  // relu makes 0 of it
   Context context;
   const Tensor rows = embed(context, image).value();
   const Tensor place = grid_positions(1, 1, 8);

@@ -44,8 +44,8 @@ struct Stacks : testing::TestWithParam<NormPlace> {
   }
 };
 
-// `rows` are those of `whole` from `begin` on; products that sum in another order differ by 1e-5 of values of
-// order 1.
+// `rows` are the rows of `whole` from `begin` on. Products that sum in another order differ by 1e-5, for
+// values of order 1.
 void expect_rows_of(const Tensor& whole, const Tensor& rows, std::int64_t begin) {
   for (std::int64_t b = 0; b < rows.size(0); ++b) {
     for (std::int64_t t = 0; t < rows.size(1); ++t) {
@@ -55,9 +55,9 @@ void expect_rows_of(const Tensor& whole, const Tensor& rows, std::int64_t begin)
   }
 }
 
-// However the rows come, one by one or in blocks, they are what one call over all of them gives: the products
-// sum in another order, so by 1e-5 of values of order 1.
-TEST_P(Stacks, ExtendedRowByRowAreTheWholeCall) {
+// Rows one by one or in blocks equal one call over all rows. The products sum in another order, so the
+// tolerance is 1e-5 for values of order 1.
+TEST_P(Stacks, ExtendRowByRowEqualsTheWholeCall) {
   for (const Mask& mask : {Mask(Causal{}), Mask(Causal{} & SlidingWindow{.lookback = 3})}) {
     const Tensor whole = reading(context, x, call(mask)).value();
     for (const std::int64_t block : {1, 2, 4}) {
@@ -69,16 +69,16 @@ TEST_P(Stacks, ExtendedRowByRowAreTheWholeCall) {
         expect_rows_of(whole, rows, begin);
       }
       EXPECT_EQ(cache.length, kRows);
-      // Two layers of keys and values: of the rows, and of the memory.
+      // Two layers of keys and values: those of the rows, and those of the memory.
       EXPECT_EQ(cache.bytes(), 2 * 2 * 2 * (kRows + 5) * kDim * 4);
     }
   }
 }
 
-// Rotary positions count from the beginning of the sequence, however its rows come; only their differences
-// matter, so that a document behind another is what it is alone; and without them a row does not know in what
-// order it sees the others.
-TEST_P(Stacks, RotaryPositionsAreDifferences) {
+// Rotary positions count from the beginning of the sequence, whether its rows come at once or in blocks.
+// Only differences of positions matter, so a document behind another gives the same as alone. Without
+// rotary positions a row's output does not depend on the order of the other rows.
+TEST_P(Stacks, RotaryPositionsActByTheirDifferences) {
   const TransformerStack::Call causal{.mask = Causal{}};
   const Tensor whole = rotary(context, x, causal).value();
   TransformerStack::Cache cache = rotary.start(context);
@@ -93,7 +93,7 @@ TEST_P(Stacks, RotaryPositionsAreDifferences) {
     expect_near(rotary.extend(context, autograd::slice(x, 1, begin, count), cache, causal, 2).value(), 0,
                 count, begin);
   }
-  // Where rows are forgotten, positions still count from the beginning.
+  // If rows are forgotten, positions still count from the beginning.
   const TransformerStack::Call window{.mask = Causal{} & SlidingWindow{.lookback = 2}};
   const Tensor windowed = rotary(context, x, window).value();
   TransformerStack::Cache short_cache = rotary.start(context);
@@ -125,12 +125,12 @@ TEST_P(Stacks, RotaryPositionsAreDifferences) {
   EXPECT_THROW(rotary(context, autograd::concat(std::vector<Var>{twice, x}, 1), causal), InvalidArgument);
 }
 
-// What the mask hides from all rows to come may be forgotten, and nothing else: the rows stay what one call
-// over all of them gives, and the number of rows held is counted by hand.
-TEST_P(Stacks, ForgetWhatTheMaskWillHide) {
+// Rows that the mask hides from all later rows are forgotten, and no others. The outputs equal one call
+// over all rows, and the number of rows held is counted by hand.
+TEST_P(Stacks, ForgetTheRowsThatTheMaskWillHide) {
   struct Case {
     Mask mask;
-    std::int64_t held;  // before the last row
+    std::int64_t held;  // rows held before the last row
   };
   // The second entry sees further back than the first.
   const Mask uneven = Predicate(
@@ -160,7 +160,7 @@ TEST_P(Stacks, ForgetWhatTheMaskWillHide) {
   }
 }
 
-TEST_P(Stacks, RefuseToSeeWhatWasForgotten) {
+TEST_P(Stacks, RefuseMasksThatSeeForgottenRows) {
   TransformerStack::Cache cache = plain.start(context);
   const Mask narrow = Causal{} & SlidingWindow{.lookback = 2};
   plain.extend(context, autograd::slice(x, 1, 0, 6), cache, {.mask = narrow});
@@ -191,7 +191,7 @@ TEST_P(Stacks, MasksReachTheAttention) {
   }
 }
 
-TEST_P(Stacks, LeaveTheirWeightsWhereTheyAreAsked) {
+TEST_P(Stacks, ReturnTheirWeightsOnRequest) {
   std::vector<Tensor> self(2), cross(2);
   TransformerStack::Call asked = call(Causal{});
   asked.weights = [&](std::string_view place, std::size_t layer) -> Tensor* {
@@ -209,7 +209,7 @@ TEST_P(Stacks, LeaveTheirWeightsWhereTheyAreAsked) {
   }
 }
 
-TEST_P(Stacks, RefuseWhatDoesNotFit) {
+TEST_P(Stacks, RefuseMissingMemoryAndForeignCaches) {
   EXPECT_THROW(reading(context, x, {}), InvalidArgument);
   EXPECT_THROW(reading.start(context), InvalidArgument);
   TransformerStack::Cache foreign;

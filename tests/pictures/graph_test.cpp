@@ -41,7 +41,7 @@ TEST(Graph, AnArcForEachWeightInTheColourOfItsHead) {
     if (i > 0) {
       EXPECT_GE(paths[i].width, paths[i - 1].width) << "the strong ones lie on top";
     }
-    // Both ends at their words: lines are as far apart as rows and columns are.
+    // Both ends are at their words: lines are as far apart as rows and columns.
     const double begin = paths[i].steps.at(0).to.y, end = paths[i].steps.at(1).to.y;
     EXPECT_NEAR(begin - end,
                 24.0 * (static_cast<double>(arcs[i].query) - (static_cast<double>(arcs[i].key) + 0.5)), 1e-9);
@@ -56,7 +56,7 @@ TEST(Graph, WidthGrowsWithTheWeight) {
   EXPECT_NEAR(paths[1].width - paths[0].width, 7.6 * 0.6, 1e-5);
 }
 
-TEST(Graph, APickedWordHasItsArcsAlone) {
+TEST(Graph, APickedWordShowsOnlyItsOwnArcs) {
   const AttentionMap map = distribution(2, 6, 6);
   for (const Side side : {Side::query, Side::key}) {
     const PickedWord word{side, 2};
@@ -64,7 +64,7 @@ TEST(Graph, APickedWordHasItsArcsAlone) {
     const std::vector<inspect::Arc> arcs = arcs_of(map, {}, &word);
     EXPECT_EQ(samples::items_of<Path>(drawing).size(), arcs.size());
     for (const inspect::Arc& arc : arcs) EXPECT_EQ(side == Side::query ? arc.query : arc.key, 2U);
-    // Each word of the other side stands on the colour of its mean weight.
+    // The background of each word of the other side is the colour of its mean weight.
     const std::vector<float> shares = shares_of(map, {}, word);
     std::vector<double> grounds;
     for (const auto& rectangle : samples::items_of<inspect::Rectangle>(drawing)) {
@@ -76,7 +76,7 @@ TEST(Graph, APickedWordHasItsArcsAlone) {
   }
 }
 
-TEST(Graph, PanelsAndHeadsAsAsked) {
+TEST(Graph, PanelsAndHeadsFollowTheOptions) {
   const AttentionMap map = distribution(8, 6, 6);
   const std::vector<PickedWord> words{
       {Side::query, 0}, {Side::query, 3}, {Side::key, 1, 2}, {Side::query, 5}};
@@ -101,7 +101,7 @@ TEST(Graph, PanelsAndHeadsAsAsked) {
 
 TEST(Graph, LongInputsAndOddWeightsAreDrawn) {
   AttentionMap map = distribution(4, 300, 512);
-  for (float& weight : map.weights) weight *= 100;  // all of them strong enough
+  for (float& weight : map.weights) weight *= 100;  // all strong enough to be drawn
   EXPECT_EQ(samples::items_of<Path>(draw_graph({map})).size(), 4000U);
   AttentionMap odd = inspect::samples::map(2, 2, 2);
   odd.weights = {std::nanf(""), std::numeric_limits<float>::infinity(), -1, 0, 0.5F, 0.5F, 7, 1};
@@ -109,7 +109,7 @@ TEST(Graph, LongInputsAndOddWeightsAreDrawn) {
   EXPECT_GT(rasterise(draw_graph({inspect::samples::map(1, 0, 0)})).width, 0);
 }
 
-TEST(Graph, RefusesWhatIsNotThere) {
+TEST(Graph, RefusesUnknownWordsAndHeads) {
   const AttentionMap map = distribution(2, 3, 4);
   EXPECT_THROW(draw_graph({}), InvalidArgument);
   EXPECT_THROW(draw_graph({map}, {.heads = {2}}), InvalidArgument);

@@ -37,7 +37,7 @@ TEST(Maps, CellsHaveTheColourOfTheirWeightInBothThemes) {
   }
 }
 
-// Small cells are drawn as one image, by another path than large ones.
+// Small cells are drawn as one image, by other code than large cells.
 TEST(Maps, CellsOfALongInputHaveTheirColours) {
   const AlignmentMatrix alignment = maps::alignment(300, 512);
   const float largest = *std::max_element(alignment.weights.begin(), alignment.weights.end());
@@ -74,7 +74,7 @@ TEST(Maps, EveryHeadOfEveryMapHasItsPanelInsideThePicture) {
             inspect::not_finite_colour);
 }
 
-// Ink on the border of the paper would be a label that was cut.
+// A coloured pixel on the border would be a label that was cut off.
 TEST(Maps, LabelsStayInsideThePicture) {
   InspectPage page{.title = std::string(200, 'W'), .maps = {maps::map(2, 3, 3), maps::map(1, 3, 3)}};
   for (AttentionMap& map : page.maps) {

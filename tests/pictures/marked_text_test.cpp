@@ -21,7 +21,7 @@ std::int64_t count(const Drawing& drawing, const Rgb& colour, Theme theme = Them
 
 constexpr Rgb frame_colour{213, 94, 0};
 
-TEST(MarkedText, WordsStandOnTheColourOfTheirWeight) {
+TEST(MarkedText, TheBackgroundOfAWordIsTheColourOfItsWeight) {
   const MarkedText text{.caption = "who", .words = {"aa", "bb", "cc"}, .weights = {0.0f, 0.3f, 0.6f}};
   const Drawing picture = draw_marked_texts({text});
   const Rgb half = colour_of(0.3f / 0.6f, Theme::light), full = colour_of(1.0, Theme::light);
@@ -31,7 +31,7 @@ TEST(MarkedText, WordsStandOnTheColourOfTheirWeight) {
   EXPECT_GT(count(picture, colour_of(1.0, Theme::dark), Theme::dark), 200);
 }
 
-TEST(MarkedText, TheWordThatLooksIsFramed) {
+TEST(MarkedText, TheQueryWordIsFramed) {
   MarkedText text{.caption = {}, .words = {"aa", "bb"}, .weights = {0.5f, 0.5f}, .who = 1};
   EXPECT_GT(count(draw_marked_texts({text}), frame_colour), 100);
 }
@@ -53,7 +53,7 @@ TEST(MarkedText, NotFinite) {
   EXPECT_GT(count(draw_marked_texts({text}), inspect::not_finite_colour), 100);
 }
 
-TEST(MarkedText, Door) {
+TEST(MarkedText, RefusesWrongArguments) {
   const MarkedText few{.caption = {}, .words = {"a", "b"}, .weights = {1.0f}};
   const MarkedText outside{.caption = {}, .words = {"a"}, .weights = {1.0f}, .who = 1};
   EXPECT_THROW(draw_marked_texts({few}), InvalidArgument);

@@ -1,4 +1,4 @@
-// Pixels of what the tests of this room draw.
+// Pixels of the pictures that the tests of this directory draw.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@ inline inspect::Rgb pixel(const Raster& raster, int x, int y) {
   return {raster.rgb.at(at), raster.rgb.at(at + 1), raster.rgb.at(at + 2)};
 }
 
-/// At a place in units of the drawing; `raster` has two pixels a unit.
+/// The pixel at a position in units of the drawing; `raster` has two pixels a unit.
 inline inspect::Rgb at(const Raster& raster, double x, double y) {
   return pixel(raster, static_cast<int>(std::floor(2 * x)), static_cast<int>(std::floor(2 * y)));
 }

@@ -152,7 +152,7 @@ TEST(Render, HostileTextStaysText) {
   }
 }
 
-TEST_F(Files, APdfSaysItsWords) {
+TEST_F(Files, TheTextOfAPdfCanBeRead) {
   write(path("a.pdf"), draw_picture(sentence()));
   const std::string pdf = read(path("a.pdf"));
   EXPECT_TRUE(pdf.starts_with("%PDF-"));
@@ -169,7 +169,7 @@ TEST_F(Files, APdfSaysItsWords) {
     EXPECT_NE(text.find(word), std::string::npos) << word << " in\n" << text;
 }
 
-TEST_F(Files, AreWrittenByTheirSuffix) {
+TEST_F(Files, TheSuffixDecidesTheFormat) {
   const Drawing drawing = one_text("a");
   for (const auto& [name, begin] :
        {std::pair("a.png", "\x89PNG"), std::pair("b.SVG", "<?xml"), std::pair("c.c.pdf", "%PDF")}) {
@@ -189,7 +189,7 @@ TEST_F(Files, AreWrittenByTheirSuffix) {
   EXPECT_THROW(write(path("full.png"), drawing), FileError);
 }
 
-TEST(Render, SizesThatNoSurfaceHas) {
+TEST(Render, RefusesImpossibleSizes) {
   const Drawing wide{.width = 40000, .height = 100};
   const Raster raster = rasterise(wide);
   EXPECT_LE(raster.width, 32767);
@@ -207,13 +207,13 @@ TEST(Render, SizesThatNoSurfaceHas) {
   EXPECT_THROW(rasterise(one_text("a"), {.scale = std::nan("")}), InvalidArgument);
 }
 
-TEST(Shaping, WhatNoFontHasIsReportedOnce) {
+TEST(Shaping, ACharacterWithoutAFontIsReportedOnce) {
   const Rendered rendered =
       render(one_text("a" + samples::kNoFontHasIt + samples::kNoFontHasIt), Format::svg);
   EXPECT_EQ(rendered.uncovered, Uncovered{samples::kNoFontHasIt});
 }
 
-// The room a label gets is the room it takes, in every format.
+// The width reserved for a label is the width that it takes, in every format.
 TEST(Shaping, TextIsAsWideAsItIsMeasured) {
   if (!samples::covered("Wij ágy")) GTEST_SKIP() << "no font with Latin letters (fonts-dejavu-core)";
   for (const char* text : {"Wij ágy", "illness", "WWWW"}) {
@@ -229,14 +229,14 @@ TEST(Shaping, TextIsAsWideAsItIsMeasured) {
           last = std::max(last, x);
         }
       }
-      // Letters have up to a tenth of their size of air on either side.
+      // Letters have empty space of up to a tenth of their size on either side.
       EXPECT_NEAR((last - first) / 2.0, text_width(text, size), 0.25 * size) << text << " at " << size;
       EXPECT_NEAR(first / 2.0, 10, 0.15 * size);
     }
   }
 }
 
-TEST(Shaping, AccentsComposed) {
+TEST(Shaping, AccentsAreComposed) {
   if (!samples::covered("éÀ")) GTEST_SKIP() << "no font with accents (fonts-dejavu-core)";
   EXPECT_EQ(rasterise(one_text("\u00e9 \u00c0")).rgb, rasterise(one_text("e\u0301 A\u0300")).rgb);
   EXPECT_NE(rasterise(one_text("\u00e9")).rgb, rasterise(one_text("e")).rgb);
@@ -261,7 +261,7 @@ TEST(Shaping, HanHasItsOwnShapes) {
   EXPECT_NE(rasterise(one_text("猫")).rgb, rasterise(one_text("垫")).rgb);
 }
 
-// A right-to-left override in one word must not turn the order of what stands around it.
+// A right-to-left override in one word must not change the order of the text around it.
 TEST(Shaping, ControlsCannotReorder) {
   const auto width = [](const std::string& text) { return text_width(text, 20); };
   EXPECT_EQ(rasterise(one_text("\u202eab")).rgb, rasterise(one_text("\ufffdab")).rgb);
@@ -278,7 +278,7 @@ TEST(Shaping, LongTextEndsInAnEllipsisWithinItsLimit) {
   }
 }
 
-TEST(Chart, IsThePagesChartUnderItsTitle) {
+TEST(Chart, EqualsThePagesChartUnderItsTitle) {
   const inspect::LineChart line{.title = "loss",
                                 .x_label = "updates",
                                 .y_label = "nats",

@@ -17,7 +17,7 @@ constexpr Rgb kPaper{255, 255, 255};
 using inspect::not_finite_colour;
 using inspect::Panel;
 
-// A drawing with its pixels, two a unit.
+// A drawing with its pixels, two for each unit.
 struct Picture {
   Drawing drawing;
   Raster raster;
@@ -41,7 +41,7 @@ Scene plain(int width, int height, float grey) {
           .pixels = std::vector<float>(static_cast<std::size_t>(width * height), grey)};
 }
 
-// How many pixels have exactly this colour, within the image of scene `index` or outside of it.
+// The number of pixels with exactly this colour, inside or outside the image of scene `index`.
 struct Count {
   int within = 0, outside = 0;
 };
@@ -76,7 +76,7 @@ TEST(Scene, PixelsKeepTheirColours) {
   EXPECT_EQ(inside(picture, 1, 1, 0), (Rgb{51, 102, 153}));
 }
 
-TEST(Scene, StandInLines) {
+TEST(Scene, AreArrangedInLines) {
   const std::vector<Scene> scenes(5, plain(40, 30, 0.0f));
   const Drawing drawing = draw_scenes(scenes, {.columns = 2});
   ASSERT_EQ(drawing.panels.size(), 5U);
@@ -107,7 +107,7 @@ TEST(Scene, TheLargestWeightIsOpaqueTo70Percent) {
   EXPECT_NEAR(255 - half.blue, (255 - full.blue) / 2.0, 1);
   const Rgb bad = inside(picture, 0, 3, 3);
   EXPECT_NEAR(bad.green, 0.3 * 255 + 0.7 * not_finite_colour.green, 1);
-  // No weight at all changes nothing.
+  // Weights of 0 change nothing.
   scene.weights = {0, 0, 0, 0};
   EXPECT_EQ(draw({scene}).raster.rgb, draw({plain(4, 4, 1.0f)}).raster.rgb);
 }
@@ -143,7 +143,7 @@ TEST(Scene, LabelsAndOutlinesStayInsideTheImage) {
 }
 
 TEST(Scene, LabelsDoNotCoverEachOther) {
-  // Four boxes at one place: their labels' colours cover as much as four labels far apart.
+  // Four boxes at one position: their labels' colours cover as much as four labels far apart.
   const Rgb colours[] = {{200, 1, 1}, {1, 120, 1}, {1, 1, 200}, {120, 1, 120}};
   Scene together = plain(40, 40, 0.0f);
   for (int i = 0; i < 4; ++i)
@@ -171,17 +171,17 @@ TEST(Scene, CaptionsAreWrapped) {
   EXPECT_GE(wrapped.height, one + 2 * line) << "three lines at 20 letters a line";
   EXPECT_EQ(wrapped.width, draw_scenes({plain(40, 40, 0.5f)}).width);
   EXPECT_GT(draw_scenes({scene}, {.title = "Title"}).height, wrapped.height);
-  // Without spaces, in a script that is written without them, lines are broken as well.
+  // Text without spaces, in a script that has none, is broken into lines as well.
   scene.caption = "一只猫坐在垫子上一只猫坐在垫子上一只猫坐在垫子上";
   EXPECT_GE(draw_scenes({scene}).height, one + line);
 }
 
-TEST(Scene, NothingIsDrawnAsNothing) {
+TEST(Scene, NoScenesGiveAnEmptyDrawing) {
   EXPECT_GT(rasterise(draw_scenes({})).width, 0);
   EXPECT_TRUE(draw_scenes({}, {.title = "empty"}).panels.empty());
 }
 
-TEST(Scene, RefusesWhatDisagrees) {
+TEST(Scene, RefusesSizesThatDisagree) {
   const Scene good = plain(4, 3, 0.0f);
   EXPECT_NO_THROW(draw_scenes({good}));
   const auto refused = [&](auto&& change, const char* argument) {

@@ -74,8 +74,9 @@ struct Result {
 
 Result run(const AttentionPlan& plan, const AttentionInputs& inputs, Executor* executor = nullptr) {
   const ConstTensorView& q = inputs.query;
-  Result result{Tensor(plan.dtype(), {q.size(0), q.size(1), q.size(2), plan.shape().value_dim}),
-                Tensor(plan.dtype() == DType::f64 ? DType::f64 : DType::f32, {q.size(0), q.size(1), q.size(2)})};
+  Result result{
+      Tensor(plan.dtype(), {q.size(0), q.size(1), q.size(2), plan.shape().value_dim}),
+      Tensor(plan.dtype() == DType::f64 ? DType::f64 : DType::f32, {q.size(0), q.size(1), q.size(2)})};
   attend(plan, inputs, {.output = result.output, .log_sum_exp = result.log_sum_exp}, {.executor = executor});
   return result;
 }

@@ -1,4 +1,4 @@
-"""Values of the algebra by name, made for given sizes: what the grids of the tests are made of."""
+"""Values of the algebra by name, made for given sizes, for the grids of the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all tests of the Python package share. They need NumPy and pytest; ml_dtypes, onnx and mypy where they are."""
+"""What all tests of the Python package share. They need NumPy and pytest, and use ml_dtypes, onnx and mypy if installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(autouse=True)
 def threads():
-    """A test that sets the number of threads leaves no trace."""
+    """Restores the number of threads after each test."""
     import fovea
 
     before = fovea.get_num_threads()

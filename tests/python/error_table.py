@@ -1,5 +1,5 @@
-"""Everything that a caller may pass wrong: a row is a name, a call, and what its error must say. Run by test_errors.py,
-each row in the tests' own process and all of them once more in one of their own, which must end well."""
+"""Everything that a caller may pass wrong: a row is a name, a call, and words that its error must contain. test_errors.py runs
+each row in the tests' own process, and all rows once more in a process of their own, which must end normally."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CENTER = np.ones((1, 2, 4))
 
 
 class Raises:
-    """Looks like an array, and is none."""
+    """Has the interface of an array, but is none."""
 
     shape, dtype, device = (1, 2, 4, 8), np.dtype("f4"), "cpu"
 
@@ -32,7 +32,7 @@ class Raises:
 
 
 class Lies(Raises):
-    """Exports another array than it says."""
+    """Exports an array that differs from its own description."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -341,7 +341,7 @@ def by_tables(cos: Any = COS, sin: Any = COS, **more: Any) -> Callable[[], Any]:
     return lambda: fovea.rotate(Q, fovea.RopeTables(cos, sin), **more)
 
 
-# What is said to have come is what came.
+# The error's "got" is the value that was passed.
 ROPES: list[Row] = [
     ("position 2**30", rotated(positions=2**30), "below 134217728, all of which a table holds, got 1073741824 and the 3 after it"),
     ("positions of a list beyond", rotated(positions=[0, 2**30, 1, 2]), "got 1073741824"),
@@ -384,7 +384,7 @@ TEXTS: list[Row] = [
 
 ROWS = ARRAYS + OUTPUTS + NUMBERS + PARAMETERS + MASKS + PLANS + ROPES + TEXTS
 
-# Python's own refusals of what a signature does not have.
+# Python's own errors for arguments that a signature does not have.
 SIGNATURES: list[tuple[str, Callable[[], Any]]] = [
     ("typo", call(maks=fovea.Causal())),
     ("no arguments", lambda: fovea.attention()),  # type: ignore[call-arg]
@@ -398,7 +398,7 @@ SIGNATURES: list[tuple[str, Callable[[], Any]]] = [
     ("gradients typo", gradients(foo=1)),
 ]
 
-# What looks wrong and works.
+# Calls that look wrong and work.
 WORKS: list[tuple[str, Callable[[], Any]]] = [
     ("read-only inputs", call(query=read_only(), key=read_only(), value=read_only())),
     ("read-only slopes", mod(fovea.AlibiBias(np.broadcast_to(np.float32(1), (2,))))),

@@ -1,5 +1,5 @@
-"""Random garbage at the door: `python fuzz.py [SEED] [SECONDS]`. Whatever comes is a result, or an exception of Python's
-that is no one's accident: InvalidArgument, or TypeError for what a signature does not have."""
+"""Calls with random arguments: `python fuzz.py [SEED] [SECONDS]`. Each call gives a result or an intended exception:
+InvalidArgument, or TypeError for arguments that a signature does not have."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""ONNX's operators Attention (opsets 23 to 25, the newest semantics) in calls of `fovea.attention`, and RotaryEmbedding
-(opset 23) in one of `fovea.rotate`."""
+"""ONNX's operators Attention (opsets 23 to 25, the newest semantics) as calls of `fovea.attention`, and RotaryEmbedding
+(opset 23) as a call of `fovea.rotate`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def attention(
         K, V = np.concatenate([past_key, K], axis=2), np.concatenate([past_value, V], axis=2)
     rows, columns = Q.shape[2], K.shape[2]
     lengths = None if nonpad_kv_seqlen is None else nonpad_kv_seqlen.reshape(-1)
-    # Positions are counted in keys: behind those of the cache, or at the end of a batch entry's own keys.
+    # Positions are counted in keys: after the keys of the cache, or at the end of a batch entry's own keys.
     offset = 0 if past_key is None else past_key.shape[2]
     back, ahead = (None if n < 0 else n for n in (left_window_size, right_window_size))
     mods: list[Any] = [fovea.SoftCap(softcap)] if softcap > 0 else []
@@ -60,7 +60,7 @@ def attention(
         mods.append(fovea.DenseBias(bias))
     given: dict[str, Any] = dict(scale=scale, mask=mask, query_offset=offset)
     mode = qk_matmul_output_mode
-    # softmax_precision: the engine's is f32 (f64 beside f64) whatever is asked for.
+    # softmax_precision is ignored: the engine's is f32, or f64 for f64.
     if wanted == 4 and mode == 3:
         Y, products = fovea.attention(Q, K, V, mods=mods, return_weights=True, **given)
     else:
@@ -85,7 +85,7 @@ def rotary_embedding(
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
 ) -> Any:
-    """rotary_embedding_dim says again what the caches show: twice their last axis."""
+    """rotary_embedding_dim repeats a size of the caches: twice their last axis."""
     x = _heads(X, num_heads) if X.ndim == 3 else X
     assert rotary_embedding_dim in (0, 2 * cos_cache.shape[-1])
     tables = fovea.RopeTables(cos_cache, sin_cache, interleaved=bool(interleaved))
@@ -98,7 +98,7 @@ def _heads(x: Any, heads: int) -> Any:
 
 
 def _to_length(mask: Any, columns: int) -> Any:
-    """A mask may know fewer keys than there are: the others are hidden."""
+    """A mask may have fewer keys than the call: the others are hidden."""
     missing = columns - mask.shape[-1]
     fill = False if mask.dtype == np.bool_ else mask.dtype.type(-np.inf)
     return np.concatenate([mask, np.full((*mask.shape[:-1], missing), fill, mask.dtype)], axis=-1)
@@ -129,7 +129,7 @@ def _scores(Q: Any, K: Any, scale: Optional[float], mods: list[Any]) -> Any:
 
 
 def _visible(mask: Any, offset: int, shape: tuple[int, ...]) -> Any:
-    """Which keys a mask shows: those that get weight where all scores are 0."""
+    """The keys that a mask shows: those that get weight if all scores are 0."""
     batch, heads, rows, columns = shape
     zero = np.zeros((batch, heads, rows, 1), np.float32), np.zeros((batch, heads, columns, 1), np.float32)
     return fovea.attention(*zero, None, mask=mask, query_offset=offset) > 0

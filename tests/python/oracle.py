@@ -1,5 +1,5 @@
-"""Attention in float64 by the definitions, one query at a time: what the engine is compared with. Shares no code with
-the package; reads the fields of its values."""
+"""Attention in float64 by the definitions, one query at a time: the engine is compared with it. It shares no code with
+the package, but reads the fields of its values."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _f64(x: Any) -> Any:
 
 
 def _scores(score: Any, q: Any, k: Any, head: int, covered: Any, columns: int) -> Any:
-    """Of one query and all keys, before the scale."""
+    """The scores of one query and all keys, before the scale."""
     if isinstance(score, (fovea.Dot, fovea.ScaledDot)):
         return k @ q
     if isinstance(score, fovea.Bilinear):
@@ -101,7 +101,8 @@ def _scores(score: Any, q: Any, k: Any, head: int, covered: Any, columns: int) -
 
 
 def at(array: Any, axes: str, b: int, h: int, i: int, columns: int) -> Any:
-    """The numbers of a mod's array for one query: one a key. `axes` are those it may have of "bhqk", its own the last."""
+    """The numbers of a mod's array for one query: one for each key. `axes` are the axes of "bhqk" that the array may have; its own
+    axes are the last of them."""
     array = _f64(array)
     own = axes[len(axes) - array.ndim :]
     index = tuple(
@@ -142,7 +143,7 @@ def _mod(mod: Any, s: Any, place: tuple[int, int, int, int, int]) -> Any:
 
 
 def t5_bucket(distance: int, buckets: int, most: int, direction: str) -> int:
-    """As T5's `_relative_position_bucket` has it; distance is query - key."""
+    """The bucket of T5's `_relative_position_bucket`; distance is query - key."""
     first = 0
     if direction == "bidirectional":
         buckets //= 2
@@ -158,7 +159,7 @@ def t5_bucket(distance: int, buckets: int, most: int, direction: str) -> int:
 
 
 def visible(mask: Any, b: int, h: int, row: int, i: int, j: int) -> bool:
-    """Does the query in `row`, at position `i`, see key j?"""
+    """Whether the query in `row`, at position `i`, sees key j."""
     see = lambda part: visible(part, b, h, row, i, j)  # noqa: E731
     name = type(mask).__name__
     if mask is None or name == "Everything":
@@ -237,7 +238,7 @@ _VISIBLE: dict[str, Any] = {
 
 
 def normalised(normalizer: Any, s: Any, head: int) -> tuple[Any, float]:
-    """Weights of the scores that a query sees, and what stands in the place of their log-sum-exp."""
+    """Weights of the scores that a query sees, and their log-sum-exp or its replacement."""
     best = s.max()
     total = float(np.exp(s - best).sum())
     lse = float(best + math.log(total))
@@ -261,7 +262,7 @@ def normalised(normalizer: Any, s: Any, head: int) -> tuple[Any, float]:
 
 
 def entmax(s: Any, alpha: float) -> tuple[Any, float]:
-    """By bisection of tau."""
+    """The weights, by bisection of tau."""
     x = (alpha - 1) * s
     low, high = x.max() - 1.0, x.max()
 

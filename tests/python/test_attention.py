@@ -12,7 +12,7 @@ from cases import Sizes
 
 import fovea
 
-# Relative to the largest number of a result: what rounding of the dtype and of sums in f32 (f64) allows.
+# Bounds of rounding, of the dtype and of sums in f32 (f64), relative to the largest number of a result.
 TOLERANCE = {"f64": 1e-12, "f32": 2e-5, "f16": 2e-3, "bf16": 1.6e-2}
 
 
@@ -28,7 +28,7 @@ def close(got: Any, wanted: Any, name: str, what: str = "") -> None:
 
 
 def rounded(value: Any, name: str) -> Any:
-    """Arrays as the engine reads them: f32 beside all but f64."""
+    """Parameters as the engine converts them: f64 for f64, f32 for all other dtypes."""
     if name == "f64" or value is None:
         return value
     fields = {
@@ -136,7 +136,7 @@ def test_key_dim_of_its_own(rng: Any) -> None:
 
 
 def test_compositions(rng: Any) -> None:
-    """Everything with everything, drawn."""
+    """Random compositions of all parts."""
     sizes = Sizes()
 
     def draw(table: dict[str, Any]) -> str:
@@ -239,7 +239,7 @@ def test_weights_alone(rng: Any) -> None:
 
 def test_a_row_that_sees_nothing(rng: Any) -> None:
     q, k, v = cases.arrays(rng, Sizes(), np.float32)
-    k[:, :, 3:], v[:, :, 3:] = np.nan, np.inf  # what nobody sees is never read into a result
+    k[:, :, 3:], v[:, :, 3:] = np.nan, np.inf  # hidden keys never reach a result
     mask = np.zeros((5, 7), bool)
     mask[1:, :3] = True
     out, lse, weights = fovea.attention(q, k, v, mask=mask, return_lse=True, return_weights=True)
@@ -249,7 +249,7 @@ def test_a_row_that_sees_nothing(rng: Any) -> None:
 
 @pytest.mark.parametrize("normalizer", [fovea.HardSample(), fovea.GumbelSample(0.5)], ids=repr)
 def test_samples(rng: Any, normalizer: Any) -> None:
-    """One key a row, by its weight, the same one for the same seed."""
+    """One key for each row, drawn by its weight; the same key for the same seed."""
     q, k, v = cases.arrays(rng, Sizes(batch=1), np.float64)
     total = np.zeros((1, 4, 5, 7))
     for seed in range(3000):
@@ -264,7 +264,7 @@ def test_samples(rng: Any, normalizer: Any) -> None:
 
 
 def test_dropout(rng: Any) -> None:
-    """Weights are dropped behind what is returned, at the rate, and the others grow by as much."""
+    """Dropout acts after the returned weights: weights are dropped at the rate, and the others are scaled up to keep the mean."""
     sizes = Sizes(rows=64, columns=64, value_dim=64)
     q, k, _ = cases.arrays(rng, sizes, np.float64)
     v = np.broadcast_to(np.eye(64), (2, 2, 64, 64))  # outputs are the weights
@@ -302,12 +302,12 @@ def test_big_bird_is_a_window_globals_and_some_more(rng: Any) -> None:
     blocks = np.arange(16)
     near = np.abs(blocks[:, None] - blocks) <= 1
     assert table[near].all() and table[0].all() and table[:, 0].all()
-    drawn = (table & ~near)[1:, 1:].sum(1)  # one that is drawn may be seen already
+    drawn = (table & ~near)[1:, 1:].sum(1)  # a drawn block may be visible already
     assert drawn.max() == 2 and drawn.sum() > 15
 
 
 class OnlyDlpack:
-    """What any library of arrays has to offer."""
+    """The least that a library of arrays has to offer."""
 
     def __init__(self, x: Any):
         self.x = x

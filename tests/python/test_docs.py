@@ -19,7 +19,7 @@ import fovea
 
 DOCS = Path(__file__).parents[2] / "docs"
 TUTORIAL = DOCS / "python.md"
-# In English and Chinese, with the same blocks. What a block prints stands behind it as ```text.
+# In English and Chinese, with the same blocks. The output of a block follows it as ```text.
 PORTED = (DOCS / "ported-layer.md", DOCS / "zh" / "ported-layer.md")
 HAS_TORCH = importlib.util.find_spec("torch") is not None and importlib.util.find_spec("fovea.nn") is not None
 HAS = {
@@ -35,7 +35,7 @@ def _globals() -> dict[str, Any]:
 
 
 PUBLIC = [name for name in fovea.__all__ if not inspect.ismodule(getattr(fovea, name))]
-# What is made by functions of others, or stands for a whole family.
+# Names that other functions return, or base classes of a whole family.
 BASES = {"Mask", "Mod", "Normalizer", "Score", "InvalidArgument", "Plan"}
 MODULES = sorted({getattr(fovea, name).__module__ for name in PUBLIC if name not in BASES})
 
@@ -61,14 +61,14 @@ def test_everything_public_has_an_example(name: str) -> None:
 
 
 def _blocks(page: Path = TUTORIAL, kind: str = "python[^\n]*") -> list[tuple[int, str, str]]:
-    """(line, what stands behind ``` , code)"""
+    """(line, the words after ```, code)"""
     text = page.read_text()
     found = re.finditer(rf"^```({kind})\n(.*?)^```$", text, re.M | re.S)
     return [(text[: m.start()].count("\n") + 2, m.group(1), m.group(2)) for m in found]
 
 
 def test_the_tutorial_runs() -> None:
-    """From top to bottom, as a reader would; blocks that need PyTorch or transformers where those are."""
+    """From top to bottom, as a reader would; blocks that need PyTorch or transformers only if those are installed."""
     shared: dict[str, Any] = {}
     ran = 0
     for line, kind, code in _blocks():
@@ -84,7 +84,7 @@ def test_the_tutorial_runs() -> None:
 @pytest.mark.skipif(not HAS_TORCH, reason="its blocks need PyTorch")
 @pytest.mark.parametrize("page", PORTED, ids=lambda page: str(page.relative_to(DOCS)))
 def test_the_ported_layer_prints_what_its_page_says(page: Path) -> None:
-    """From top to bottom. In order that figures hold on every machine, they are printed to few digits."""
+    """From top to bottom. Figures are printed to few digits, so that they are the same on every machine."""
     shared: dict[str, Any] = {}
     blocks = _blocks(page, "[^\n]*")
     for (line, kind, code), (_, next_kind, expected) in zip(blocks, [*blocks[1:], (0, "", "")]):
@@ -104,14 +104,14 @@ def test_the_ported_layer_has_the_same_blocks_in_both_languages() -> None:
 
 
 def test_the_tutorial_shows_what_is_printed() -> None:
-    """The error behind "Errors": machines differ in what explain says, errors do not."""
+    """The error under "Errors": the text of explain depends on the machine, errors do not."""
     with pytest.raises(fovea.InvalidArgument) as caught:
         q = np.ones((1, 8, 512, 64), np.float32)
         fovea.attention(q, q[..., :32], q)
     assert f"    {caught.value}\n" in TUTORIAL.read_text()
 
 
-def test_the_tutorial_names_what_there_is() -> None:
+def test_the_tutorial_names_existing_values() -> None:
     named = set(re.findall(r"`(?:fovea\.)?([A-Z]\w+)\(", TUTORIAL.read_text()))
     assert len(named) > 30 and all(hasattr(fovea, name) for name in named), named
     linked = re.findall(r"\]\(#([^)]+)\)", TUTORIAL.read_text())

@@ -1,4 +1,4 @@
-"""Nothing a caller passes may crash the process: each mistake is an exception that names what was wrong."""
+"""No argument may crash the process: each mistake is an exception that names the wrong argument."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_memory_map(tmp_path: Path) -> None:
 
 
 def run_alone(code: str, seconds: int = 100) -> str:
-    """In a process of its own, which must end well."""
+    """Runs in a process of its own, which must end normally."""
     here = Path(__file__).parent
     path = os.pathsep.join([str(here), str(Path(fovea.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
@@ -104,7 +104,7 @@ def test_the_process_survives_all_of_it() -> None:
 
 
 def _held(run: Any, rounds: int) -> int:
-    """Bytes that calls leave behind."""
+    """Bytes that are still allocated after calls."""
     for _ in range(20):
         run()
     gc.collect()

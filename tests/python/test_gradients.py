@@ -14,11 +14,11 @@ from cases import Sizes
 import fovea
 
 SMALL = Sizes(batch=2, heads=2, kv_heads=1, rows=3, columns=4, dim=6, value_dim=2)
-FIELDS = {"slope": "slopes"}  # where the engine's name of an array is not the field's
+FIELDS = {"slope": "slopes"}  # engine's name of an array: name of the field, if they differ
 
 
 def replaced(spec: dict[str, Any], name: str, array: Any) -> dict[str, Any]:
-    """The spec with another array of that name."""
+    """The spec with the array of that name replaced."""
     whole, _, field = name.partition(".")
     field = FIELDS.get(field, field)
     if "[" in whole:
@@ -37,7 +37,7 @@ def array_of(spec: dict[str, Any], name: str) -> Any:
 
 
 def check(rng: Any, sizes: Sizes, weights: bool = False, normal: float = 1.0, **spec: Any) -> dict[str, Any]:
-    """Every derivative of Σ output·c (+ Σ weights·d) is what a difference says."""
+    """Every derivative of Σ output·c (+ Σ weights·d) equals a central difference."""
     given = dict(zip(("query", "key", "value"), cases.arrays(rng, sizes, np.float64)))
     if isinstance(spec.get("score"), fovea.Location):
         given["key"] = None
@@ -167,7 +167,7 @@ def test_score_function_of_a_sample(rng: Any) -> None:
 
 
 def test_straight_through(rng: Any) -> None:
-    """dS = slope of softmax((s + noise) / T), whose rows sum to 0, and the values' through the key that was drawn."""
+    """dS = slope of softmax((s + noise) / T), whose rows sum to 0. The values' gradient goes to the drawn key."""
     q, k, v = cases.arrays(rng, SMALL, np.float64)
     spec: dict[str, Any] = dict(normalizer=fovea.GumbelSample(0.5), seed=4, score=fovea.Dot())
     _, drawn = fovea.attention(q, k, v, return_weights=True, **spec)
@@ -180,7 +180,7 @@ def test_straight_through(rng: Any) -> None:
 
 @pytest.mark.parametrize("name", ["f32", "f16", "bf16"])
 def test_other_dtypes(rng: Any, name: str) -> None:
-    """Near those in float64, in the dtypes of what they belong to."""
+    """Gradients are near those in float64, and each has the dtype of its array."""
     q, k, v = cases.arrays(rng, SMALL, cases.dtype(name))
     mods = [fovea.AlibiBias(np.array([0.5, 0.25], np.float32))]
     d_output = rng.standard_normal((2, 2, 3, 2)).astype(q.dtype)

@@ -1,4 +1,4 @@
-"""Importing fovea is quick, and imports nothing that its user did not."""
+"""Importing fovea is quick, and imports no package besides NumPy."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_imports_no_other_package() -> None:
 
 
 def test_import_time() -> None:
-    """A share of NumPy's own import in the same process, for a busy machine slows both: a third of it when measured
-    (30 ms), twice that allowed."""
+    """The time relative to NumPy's own import in the same process, because a busy machine slows both. It was a third of it when
+    measured (30 ms); twice that is allowed."""
     code = (
         "import time; a = time.perf_counter(); import numpy; b = time.perf_counter(); import fovea; "
         "print((time.perf_counter() - b) / (b - a))"
@@ -76,7 +76,7 @@ print("done")
 
 
 def test_import_once_more() -> None:
-    """As a notebook's reload, or a test that restores sys.modules, makes a program do."""
+    """A notebook's reload, or a test that restores sys.modules, imports a package again."""
     assert _said(_ONCE_MORE.format(more="", each="")) == "done\n"
 
 

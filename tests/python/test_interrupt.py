@@ -1,4 +1,4 @@
-"""Ctrl-C ends a call that has begun, and signals that end nothing change nothing.
+"""Ctrl-C ends a running call; signals whose handlers do not raise leave its result unchanged.
 
 Every call here runs in a process of its own, with so much work that two threads need minutes for it; the process is
 given one. No test measures time."""
@@ -69,7 +69,7 @@ def test_forward(threads: int) -> None:
     assert said == "interrupted\n"
 
 
-# A forward pass of that size would not end: its results are made up.
+# A forward pass of that size would not end, so its results are invented.
 NO_FORWARD = """
 def no_forward(plan, call, inputs, shape, dtype, ask, out=None):
     return {"output": make(d.shape), "log_sum_exp": make(d.shape[:3])}
@@ -95,7 +95,7 @@ def test_other_kernels(spec: str) -> None:
     assert run(f"interrupted(lambda: fovea.attention(q, k, v, {spec}), 'forward')\n") == "interrupted\n"
 
 
-def test_calls_of_other_threads_go_on() -> None:
+def test_calls_of_other_threads_continue() -> None:
     said = run(
         "done, wrong = threading.Event(), []\n"
         "def work():\n"
@@ -113,7 +113,7 @@ def test_calls_of_other_threads_go_on() -> None:
 
 
 def test_a_handler_that_raises_nothing() -> None:
-    """It runs within the call, may call the library itself, and the call's result is as ever."""
+    """The handler runs within the call and may call the library itself; the call's result is unchanged."""
     said = run(
         "rng = np.random.default_rng(1)\n"
         "x = rng.standard_normal((1, 8, 2048, 64)).astype('f4')\n"
@@ -134,7 +134,7 @@ def test_a_handler_that_raises_nothing() -> None:
     assert said == "went on\n"
 
 
-def test_what_a_handler_raises_comes_out() -> None:
+def test_an_exception_of_a_handler_is_passed_on() -> None:
     said = run(
         "class Stop(Exception): pass\n"
         "def handler(number, frame): raise Stop('enough')\n"

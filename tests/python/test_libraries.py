@@ -1,4 +1,4 @@
-"""The library that owns the arrays owns the call, and the package's modules import one another downwards only."""
+"""The library of the arrays decides for the call, and the package's modules import one another without cycles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILES = {
 
 
 def _imported(name: str, file: Path) -> "set[str]":
-    """Modules of the package that importing this one imports, but for the packages that they lie in."""
+    """Modules of the package that this module imports, without the packages that contain them."""
     package = name if file.stem == "__init__" else name.rpartition(".")[0]
     found = set()
     for node in ast.parse(file.read_text()).body:
@@ -32,17 +32,17 @@ def _imported(name: str, file: Path) -> "set[str]":
             whole = f"{base}.{node.module}" if node.module else base
             for alias in node.names:
                 inner = f"{whole}.{alias.name}"
-                if inner in FILES or node.module:  # and not the extension module
+                if inner in FILES or node.module:  # but not the extension module
                     found.add(inner if inner in FILES else whole)
     return found
 
 
-def test_no_circle_of_imports() -> None:
+def test_no_cycle_of_imports() -> None:
     list(TopologicalSorter({name: _imported(name, file) for name, file in FILES.items()}).static_order())
 
 
 def test_one_module_knows_of_pytorch() -> None:
-    """The row of the libraries, besides what is there for PyTorch alone."""
+    """Only the table of libraries and the modules for PyTorch name it."""
     imports = {
         name: sorted(
             ast.unparse(node)
@@ -65,7 +65,7 @@ def test_each_module_says_what_is_public() -> None:
 
 
 class Wrapped:
-    """An array of a library that nobody has heard of."""
+    """An array of an unknown library."""
 
     def __init__(self, array: Any) -> None:
         self.array, self.shape, self.dtype = array, array.shape, array.dtype
@@ -99,8 +99,8 @@ def test_a_further_library_is_a_row(wrapped: None, rng: Any) -> None:
         fovea.attention(q, Wrapped(k), v)
 
 
-def test_others_have_numpys(wrapped: None) -> None:
-    class Elsewhere:  # of the row's package, and no array of it
+def test_other_arrays_use_numpy(wrapped: None) -> None:
+    class Elsewhere:  # in the package of the table's row, but not an array
         pass
 
     for x in (np.ones(3), [1, 2], None, 3, Elsewhere(), SimpleNamespace(shape=(1,))):

@@ -1,4 +1,4 @@
-"""Arrays, functions and names say the same."""
+"""Masks by array, by function and by name give the same results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def visible(mask: Any, sizes: Sizes, offset: int) -> Any:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_array_additive_and_predicate_are_the_mask_they_spell(rng: Any, name: str) -> None:
+def test_array_additive_and_predicate_equal_the_named_mask(rng: Any, name: str) -> None:
     sizes = Sizes(rows=6, columns=9)
     mask = cases.MASKS[name](rng, sizes)
     q, k, v = cases.arrays(rng, sizes, np.float64)
@@ -71,7 +71,7 @@ def test_arrays_with_heads(rng: Any, shape: Any) -> None:
 
 
 class Counted:
-    """A predicate that keeps the shapes it was asked for."""
+    """A predicate that records the shapes of its calls."""
 
     def __init__(self, says: Any) -> None:
         self.says, self.asked = says, []
@@ -91,7 +91,7 @@ def test_a_predicate_is_asked_once_for_each_size(rng: Any) -> None:
         assert np.array_equal(fovea.attention(q, k, v, mask=mask), wanted)
         fovea.attention(q, k, v, mask=mask & fovea.SlidingWindow(2))
         fovea.gradients(q, k, v, np.ones((2, 4, 5, 3), np.float32), mask=mask)
-    # The first is a row, to see on what the answer depends: neither on batch entries nor on heads.
+    # The first call is for one row. It shows that the answer depends neither on batch entries nor on heads.
     assert counted.asked == [(2, 2, 1, 7), (1, 1, 5, 7)]
     fovea.attention(q[:, :, :3], k, v, mask=mask)
     assert len(counted.asked) == 4
@@ -111,8 +111,8 @@ def test_a_predicate_is_asked_in_blocks(rng: Any, monkeypatch: Any) -> None:
     assert counted.asked[1:] == [(1, 1, 2, 7), (1, 1, 2, 7), (1, 1, 1, 7)] * 2
 
 
-def test_a_checkerboard_is_bits(rng: Any) -> None:
-    """512 spans a row where runs have one; the results are those of the array."""
+def test_a_checkerboard_is_stored_as_bits(rng: Any) -> None:
+    """A row has 512 runs of keys instead of one; the results are those of the array."""
     q, k, v = (rng.standard_normal((1, 2, n, 8)).astype("f4") for n in (70, 1024, 1024))
     i, j = np.arange(1024 - 70, 1024)[:, None], np.arange(1024)[None]
     for says in (lambda b, h, i, j: (i ^ j) % 2 == 0, lambda b, h, i, j: (j % 3 == 0) | (j < i - 500)):
@@ -123,7 +123,7 @@ def test_a_checkerboard_is_bits(rng: Any) -> None:
         assert np.allclose(fovea.attention(q, k, v, mask=both), wanted, atol=1e-5)
 
 
-def test_a_predicate_that_is_gone_leaves_nothing(rng: Any) -> None:
+def test_a_deleted_predicate_leaves_no_memory(rng: Any) -> None:
     """A function that is written inside a call is a new one each time."""
     from fovea import _spec
 
@@ -168,7 +168,7 @@ class Near:
 
 
 def test_a_method_is_a_predicate_of_its_object(rng: Any) -> None:
-    """Each look at a method makes another one, equal to the last."""
+    """Each access to a method makes a new object, equal to the last."""
     q, k, v = cases.arrays(rng, Sizes(), np.float32)
     near = Near(1)
     results = [fovea.attention(q, k, v, mask=near.visible) for _ in range(3)]
@@ -176,7 +176,7 @@ def test_a_method_is_a_predicate_of_its_object(rng: Any) -> None:
     assert not np.array_equal(results[0], fovea.attention(q, k, v, mask=Near(2).visible))
 
 
-def test_threads_may_come_together(rng: Any) -> None:
+def test_threads_may_share_a_predicate(rng: Any) -> None:
     q, k, v = cases.arrays(rng, Sizes(), np.float64)
     counted = Counted(lambda b, h, i, j: j <= i)
     mask = fovea.Predicate(counted)
@@ -194,7 +194,7 @@ def test_threads_may_come_together(rng: Any) -> None:
     assert 2 <= len(counted.asked) <= 8 and len(mask.__dict__["_known"]) == 1
 
 
-def test_what_stands_in_a_mask_is_a_copy(rng: Any) -> None:
+def test_a_mask_copies_its_array(rng: Any) -> None:
     torch = pytest.importorskip("torch")
     q, k, v = (torch.from_numpy(x) for x in cases.arrays(rng, Sizes(), np.float64))
     for make in (fovea.Documents, fovea.Tree, fovea.Groups, lambda x: fovea.BlockTable(4, x[None] > 0)):
@@ -242,7 +242,7 @@ def test_an_array_mask_reads_back(rng: Any) -> None:
     assert np.array_equal(fovea.attention(q, k, v, mask=again), fovea.attention(q, k, v, mask=mask))
 
 
-def test_what_a_predicate_raises_comes_through(rng: Any) -> None:
+def test_an_exception_of_a_predicate_is_passed_on(rng: Any) -> None:
     q, k, v = cases.arrays(rng, Sizes(), np.float64)
 
     class Mine(Exception):
@@ -251,7 +251,7 @@ def test_what_a_predicate_raises_comes_through(rng: Any) -> None:
     def raises(b: Any, h: Any, i: Any, j: Any) -> Any:
         raise Mine
 
-    for _ in range(2):  # nothing of it is kept
+    for _ in range(2):  # the failed call is not cached
         with pytest.raises(Mine):
             fovea.attention(q, k, v, mask=raises)
 
@@ -269,14 +269,14 @@ def test_key_lengths_of_a_call(rng: Any) -> None:
     assert _spec.known_plan.cache_info().misses == 1
 
 
-def test_key_lengths_that_stand_twice(rng: Any) -> None:
+def test_key_lengths_given_twice(rng: Any) -> None:
     q, k, v = cases.arrays(rng, Sizes(), np.float64)
     mask = fovea.KeyLengths([5, 6]) & ~fovea.KeyLengths([1, 2])
     assert np.allclose(fovea.attention(q, k, v, mask=mask), oracle.attention(q, k, v, mask=mask)[0])
 
 
 def test_a_mask_of_many_levels(rng: Any) -> None:
-    """As deep as it may be, everything works; deeper is refused where it is made."""
+    """Up to the largest depth everything works; a deeper mask is refused when it is made."""
     mask: Any = fovea.Causal()
     for _ in range(_mask._MOST_LEVELS):
         mask = ~mask

@@ -13,12 +13,12 @@ pytest.importorskip("ml_dtypes")
 
 import onnx_adapter  # noqa: E402
 
-# By name, with the reason: none.
+# Cases that are left out, by name, with the reason: none.
 REFUSED: dict[str, str] = {}
 
 
 def _cases(operator: str) -> list[Any]:
-    """onnx makes the cases as it imports their module. (collect_testcases would import those of all operators.)"""
+    """onnx makes the cases when their module is imported. (collect_testcases would import those of all operators.)"""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.case import node

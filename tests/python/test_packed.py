@@ -1,4 +1,4 @@
-"""Packed batches: an entry is what it is in a call of its own."""
+"""Packed batches: an entry gives the same as in a call of its own."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def of_entry(b, *arrays):
 
 @pytest.mark.parametrize("offset", [None, (0, 5, 1, 7)], ids=["at the end", "offsets"])
 @pytest.mark.parametrize("name", MASKS)
-def test_an_entry_is_what_it_is_alone(name, offset):
+def test_an_entry_gives_the_same_as_alone(name, offset):
     q, k, v = arrays()
     where = {"query_starts": QUERY_STARTS, "key_starts": np.array(KEY_STARTS), "query_offset": offset}
     mods = [fovea.AlibiBias(np.array([0.3, 0.1], np.float32))]
@@ -78,7 +78,7 @@ def test_a_function_is_asked_about_the_queries_of_an_entry_alone():
     fovea.attention(q, k, v, mask=fovea.Predicate(visible), query_starts=QUERY_STARTS, key_starts=KEY_STARTS)
     first = [key - query for query, key in zip(QUERIES, KEYS)]
     own = {(b, first[b] + n) for b, count in enumerate(QUERIES) for n in range(count)}
-    assert own <= asked and len(asked - own) <= 2  # two entries more are asked to see what the answer depends on
+    assert own <= asked and len(asked - own) <= 2  # two more entries, which show on which axes the answer depends
 
 
 WRONG = {

@@ -1,4 +1,4 @@
-"""Plans copy and pickle: the same bits, here and in another process."""
+"""Plans can be copied and pickled, with the same bits in this and in another process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def near(b: Any, h: Any, i: Any, j: Any) -> Any:
 
 
 class Near:
-    """A method as mask, of an object that holds the mask."""
+    """An object whose method is a mask, and which holds that mask."""
 
     def __init__(self) -> None:
         self.mask = fovea.Predicate(self.sees)
@@ -70,7 +70,7 @@ def test_a_deep_copy_has_arrays_of_its_own() -> None:
     assert same(called(deep), before) and not same(called(shallow), before)
 
 
-# A pipe and no queue, here and in test_plan.py: a queue has semaphores, which need a /dev/shm that one may write to.
+# A pipe instead of a queue, here and in test_plan.py: a queue has semaphores, which need a writable /dev/shm.
 def _child(plans: Any, sender: Any) -> None:
     sender.send([called(plan) for plan in plans])
 
@@ -89,7 +89,7 @@ def test_to_a_spawned_process() -> None:
         assert same(called(plan), result), plan
 
 
-def test_texts_hash_anew_in_another_process() -> None:
+def test_texts_are_hashed_again_in_another_process() -> None:
     """Plans are looked up by hashes of texts, which differ from process to process."""
     plan = fovea.plan(**SIZES, mask=fovea.Causal())
     hash(plan._key)

@@ -17,7 +17,7 @@ from cases import Sizes
 import fovea
 
 
-def test_a_plan_is_what_attention_computes(rng: Any) -> None:
+def test_a_plan_gives_the_same_as_attention(rng: Any) -> None:
     sizes = Sizes()
     q, k, v = cases.arrays(rng, sizes, np.float32)
     spec: dict[str, Any] = dict(mods=[fovea.AlibiBias(fovea.alibi_slopes(4))], mask=fovea.Causal())
@@ -66,7 +66,7 @@ def test_kernels_agree(rng: Any, kernel: str) -> None:
     run = fovea.plan(
         num_query_heads=2, num_kv_heads=1, query_len=33, key_len=70, head_dim=16, kernel=kernel, mask=fovea.Causal()
     )
-    # The tile kernels refuse f32 in full, which then goes to one of multiply-adds.
+    # The tile kernels refuse f32 in full; the call then runs on a kernel of multiply-adds.
     assert kernel in run.kernel or (kernel in ("amx", "avx512bf16", "tiles") and run.kernel.endswith(" tiled"))
     wanted = oracle.attention(q, k, v, mask=fovea.Causal())[0]
     assert np.abs(run(q, k, v) - wanted).max() < 2e-5
@@ -111,7 +111,7 @@ def test_other_threads_run_meanwhile() -> None:
         counted += 1
         time.sleep(0.0005)
     thread.join()
-    # With the lock held the loop would get at most two turns: before the call and behind it.
+    # With the lock held the loop would get at most two turns: before the call and after it.
     assert counted > 10
 
 
@@ -125,7 +125,7 @@ def _child(sender: Any) -> None:
 def test_a_forked_child_computes() -> None:
     fovea.set_num_threads(2)
     x = np.ones((1, 4, 256, 16), np.float32)
-    wanted = float(fovea.attention(x, x, x).sum())  # the pool's threads are there, and no child inherits them
+    wanted = float(fovea.attention(x, x, x).sum())  # now the pool has its threads, which a child does not inherit
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(sender,))

@@ -1,4 +1,4 @@
-"""Query offsets by batch entry: an entry is what it is in a call of its own with its offset."""
+"""Query offsets by batch entry: an entry gives the same as in a call of its own with its offset."""
 
 import re
 
@@ -31,7 +31,7 @@ MASKS = {
 
 
 def of_entry(mask, b):
-    """The mask as a call of entry b alone takes it."""
+    """The mask for a call of entry b alone."""
     if isinstance(mask, np.ndarray):
         return mask[b : b + 1] if mask.shape[0] > 1 else mask
     if isinstance(mask, fovea.Predicate):
@@ -42,7 +42,7 @@ def of_entry(mask, b):
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_an_entry_is_what_it_is_alone(name):
+def test_an_entry_gives_the_same_as_alone(name):
     q, k, v = arrays()
     mask, mods = MASKS[name], [fovea.AlibiBias(np.array([0.3, 0.1], np.float32))]
     d = np.random.default_rng(3).standard_normal(q.shape).astype(np.float32)
@@ -95,7 +95,7 @@ def test_other_offsets_are_refused_by_name(offset, mask):
         fovea.attention(q, k, v, mask=mask, query_offset=offset)
 
 
-def test_a_function_is_not_asked_where_no_query_stands():
+def test_a_function_is_not_called_for_positions_without_a_query():
     q, k, v = (np.zeros((2, 1, n, DIM), np.float32) for n in (2, 40, 40))
     asked = []
 
@@ -107,7 +107,7 @@ def test_a_function_is_not_asked_where_no_query_stands():
     assert {at for _, at in asked} <= {30, 31, 5, 6}
 
 
-def test_offsets_far_apart_are_refused_where_the_mask_keeps_rows():
+def test_offsets_far_apart_are_refused_if_the_mask_keeps_rows():
     q, k, v = arrays()
     with pytest.raises(fovea.InvalidArgument, match="2\\^24 positions"):
         fovea.attention(q, k, v, mask=SEEN, query_offset=(0, 1, 1 << 29))

@@ -1,4 +1,4 @@
-"""Rotary positions by tables that the caller brings, against complex numbers in double."""
+"""Rotary positions by the caller's own tables, against complex numbers in double."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_is_its_definition(rng: Any, interleaved: bool, pairs: int, batched: boo
             np.testing.assert_allclose(got, wanted, rtol=unit, atol=8 * unit)
 
 
-def test_the_tables_of_a_rope_are_that_rope(rng: Any) -> None:
+def test_the_tables_of_a_rope_equal_that_rope(rng: Any) -> None:
     x = rng.standard_normal((1, 2, 6, 10)).astype("f4")
     angles = np.arange(20)[:, None] * 500.0 ** (-np.arange(4) / 4)
     for interleaved in (False, True):
@@ -78,16 +78,16 @@ def test_tables_of_any_kind(rng: Any) -> None:
         assert np.array_equal(fovea.rotate(x, fovea.RopeTables(*same)), wanted)
 
 
-def test_turns_back(rng: Any) -> None:
-    """By the opposite sine, which is what the gradient does."""
+def test_the_opposite_sine_rotates_back(rng: Any) -> None:
+    """The gradient uses this rotation."""
     x = rng.standard_normal((1, 2, 3, 6))
     cos, sin = tables(rng, 3, 3)
     there = fovea.rotate(x, fovea.RopeTables(cos, sin))
     np.testing.assert_allclose(fovea.rotate(there, fovea.RopeTables(cos, -sin)), x, atol=1e-14)
 
 
-def test_a_table_is_no_larger_than_it_may_be() -> None:
-    """Positions up to the last that fits are served, though the next power of two would not be."""
+def test_a_table_respects_its_largest_size() -> None:
+    """All positions that fit are served, even if the next power of two would not fit."""
     from fovea.rope import _MOST_TABLE, _table_size
 
     rope = fovea.Rope(96)

@@ -72,13 +72,13 @@ def test_both_indexes_name_every_chapter() -> None:
         assert preamble in index, "the preamble of the C++ blocks"
 
 
-# In prose those with a decimal point; in a table's cell any.
+# In prose numbers with a decimal point; in a table's cell any number.
 _NUMBER = re.compile(r"(?<![\w.,])\d[\d,]*\.\d+(?![\d.])|(?<=\| )\d[\d,]*(?= (?:ms|µs|%|[KM]iB|MB)? ?\|)")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_measured_figures_stand_in_the_pages_they_are_quoted_from(name: str) -> None:
-    """A page that the section links, or the output of its own blocks."""
+    """The source is a page that the section links, or the output of the section's own blocks."""
     path = TOUR / name
     for section in re.split(r"^## ", path.read_text(), flags=re.M)[1:]:
         measured = section.partition("**Measured.**")[2].partition("**Where it lives.**")[0]

@@ -1,4 +1,4 @@
-"""The package passes `mypy --strict`, and what it says of its values holds their users to it."""
+"""The package passes `mypy --strict`, and its annotations reveal wrong uses in other code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WRONG = [
 
 
 def _mypy(alone: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """By itself in a folder: among its neighbours in site-packages mypy takes those for the user's own."""
+    """The package alone in a folder: in site-packages mypy would check its neighbours as the user's own code."""
     alone.mkdir(exist_ok=True)
     if not (alone / "fovea").exists():
         (alone / "fovea").symlink_to(PACKAGE)
@@ -53,7 +53,7 @@ def _mypy(alone: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_the_package_is_typed(tmp_path: Path) -> None:
-    # All but what is made of PyTorch's own types, which are not strict.
+    # All modules except those with PyTorch's own types, which are not strict.
     alone = tmp_path / "alone"
     files = sorted(str(alone / "fovea" / file.name) for file in PACKAGE.glob("*.py") if file.name != "nn.py")
     done = _mypy(alone, "--cache-dir", str(tmp_path), *files, str(alone / "fovea" / "_core.pyi"))
@@ -61,7 +61,7 @@ def test_the_package_is_typed(tmp_path: Path) -> None:
     assert (PACKAGE / "py.typed").exists()
 
 
-def test_users_are_told(tmp_path: Path) -> None:
+def test_wrong_uses_are_reported(tmp_path: Path) -> None:
     code = tmp_path / "user.py"
     code.write_text(RIGHT)
     done = _mypy(tmp_path / "alone", "--cache-dir", str(tmp_path), str(code))
@@ -73,8 +73,8 @@ def test_users_are_told(tmp_path: Path) -> None:
     assert not missed, said
 
 
-def test_the_stub_is_the_module() -> None:
-    """What the stub names is there, and what is there it names."""
+def test_the_stub_has_the_names_of_the_module() -> None:
+    """Every name of the stub is in the module, and every name of the module is in the stub."""
     import ast
 
     from fovea import _core

@@ -1,4 +1,4 @@
-"""Values of the algebra: what they print reads back, and they compare, hash, copy and pickle."""
+"""Values of the algebra: their repr can be evaluated, and they can be compared, hashed, copied and pickled."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _values() -> list[Any]:
 
 
 @pytest.mark.parametrize("value", _values(), ids=lambda value: type(value).__name__)
-def test_what_a_value_prints_reads_back(value: Any) -> None:
+def test_the_repr_of_a_value_can_be_evaluated(value: Any) -> None:
     again = eval(repr(value), {"fovea": fovea})
     assert type(again) is type(value) and again == value and not again != value
     assert repr(again) == repr(value)
@@ -59,7 +59,7 @@ def test_copies(value: Any) -> None:
         assert type(other) is type(value) and other == value and hash(other) == hash(value)
 
 
-def test_random_masks_read_back() -> None:
+def test_the_repr_of_random_masks_can_be_evaluated() -> None:
     rng = np.random.default_rng(2)
     leaves = [make(rng, Sizes()) for name, make in cases.MASKS.items() if name not in ("none", "predicate")]
 
@@ -138,7 +138,7 @@ def test_values_cannot_be_changed() -> None:
 
 
 def test_arrays_are_read_at_each_call() -> None:
-    """What an optimiser wrote since is seen."""
+    """A call sees the numbers that an optimiser has written since."""
     q = np.random.default_rng(0).standard_normal((1, 2, 4, 4))
     slopes = np.array([0.0, 0.0])
     value = fovea.AlibiBias(slopes)
@@ -176,7 +176,7 @@ def test_long_arrays_print_short() -> None:
     assert repr(fovea.DenseBias(np.zeros((100, 100)))) == "fovea.DenseBias(<float64 [100, 100]>)"
 
 
-def test_what_a_predicate_said_is_not_pickled() -> None:
+def test_the_answers_of_a_predicate_are_not_pickled() -> None:
     mask = fovea.Causal() & fovea.Predicate(even)
     q = np.ones((1, 1, 3, 2))
     out = fovea.attention(q, q, q, mask=mask)

@@ -1,4 +1,4 @@
-"""The blocks of the tour (docs/tour, docs/zh/tour), and a way to bring the outputs on its pages up to date:
+"""The blocks of the tour (docs/tour, docs/zh/tour), and commands that update the outputs on its pages:
 
     .venv/bin/python tests/python/tour_blocks.py write [TOUR_PROGRAM]
 
@@ -36,7 +36,7 @@ def chapters(folder: Path = TOUR) -> list[Path]:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    kind: str  # what stands behind ```
+    kind: str  # the words after ```
     text: str
     line: int  # of its first line of text, counted from 1
     start: int  # offsets of `text` in the page
@@ -49,7 +49,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def with_outputs(page: str) -> Iterator[tuple[Block, Block]]:
-    """Each block of code and the block of text that has to follow it."""
+    """Each block of code, with the block of text that must follow it."""
     found = blocks(page)
     for block, following in zip(found, [*found[1:], None]):
         if block.kind in CODE:
@@ -59,12 +59,12 @@ def with_outputs(page: str) -> Iterator[tuple[Block, Block]]:
 
 
 def comparable(block: Block) -> tuple[str, str]:
-    """What has to be the same in both languages: all but the words inside a formula."""
+    """The part of a block that must be the same in both languages: all but the words inside a formula."""
     return block.kind, re.sub(r"\\text\{[^}]*\}", r"\\text{}", block.text) if block.kind == "math" else block.text
 
 
 def output_of(block: Block, name: str) -> str:
-    """What a Python block prints, run alone."""
+    """The output of a Python block that is run alone."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         exec(compile("\n" * (block.line - 1) + block.text, name, "exec"), {"__name__": "__main__"})
@@ -103,7 +103,7 @@ def _copy_blocks(page: str, chinese: Path) -> None:
         if comparable(place) == comparable(block):
             continue
         theirs = theirs[: place.start] + block.text + theirs[place.end :]
-    # What stands behind ``` too.
+    # The words after ``` too.
     kinds = iter(block.kind for block in ours)
     theirs = re.sub(r"^```[^\n]*\n(.*?)^```$", lambda m: f"```{next(kinds)}\n{m[1]}```", theirs, flags=re.M | re.S)
     chinese.write_text(theirs)
@@ -113,7 +113,7 @@ FIGURE = r"(?<![\w.,])\d+(?:[.,]\d+)*(?!\d|[.,]\d)"
 
 
 def _rows(page: str) -> dict[tuple[str, str], list[str]]:
-    """The rows of a page's tables by their first two cells, or the first alone where the second is a number."""
+    """The rows of a page's tables by their first two cells, or by the first alone if the second is a number."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in re.findall(r"^\|(.*)\|$", page, re.M):
         cells = [cell.strip() for cell in row.split("|")]
@@ -123,7 +123,7 @@ def _rows(page: str) -> dict[tuple[str, str], list[str]]:
 
 
 def _moved(before: str, now: str) -> dict[str, set[str]]:
-    """Each number of a table's cell to those that stand in its place now, where the unit behind it is the same."""
+    """Maps each number of a table's cell to the numbers that are in its place now, if the unit after it is the same."""
     moved: dict[str, set[str]] = {}
     new = _rows(now)
     for name, cells in _rows(before).items():

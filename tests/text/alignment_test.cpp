@@ -85,7 +85,7 @@ TEST(MergePieces, SumsSourceAndAveragesTarget) {
 }
 
 TEST(HardAlignment, ArgmaxThresholdAndEndOfSentence) {
-  // Row 1 looks at </s> (column 2), row 2 belongs to the target's </s>.
+  // Row 1 attends to </s> (column 2); row 2 is the target's </s>.
   const AlignmentWeights words{3, 3, {0.2f, 0.7f, 0.1f, 0.1f, 0.2f, 0.7f, 1, 0, 0}};
   EXPECT_EQ(hard_alignment(words, {.num_targets = 2, .num_sources = 2}), (Alignment{{1, 0}}));
   EXPECT_EQ(hard_alignment(words, {.num_targets = 2, .num_sources = 3}), (Alignment{{1, 0}, {2, 1}}));

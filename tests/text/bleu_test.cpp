@@ -33,7 +33,7 @@ TEST(Bleu, AgreesWithSacrebleu) {
     const BleuScore score = bleu(hypotheses, references, options);
     EXPECT_EQ(score.sys_len, expected["sys_len"].get<std::int64_t>());
     EXPECT_EQ(score.ref_len, expected["ref_len"].get<std::int64_t>());
-    // Both sides take a handful of double operations; a relative 1e-12 leaves them hundreds of roundings.
+    // Both sides take a few operations in double; a relative 1e-12 allows hundreds of roundings.
     const auto near = [](double a, double b) {
       return std::abs(a - b) <= 1e-12 * std::max(1.0, std::abs(b));
     };

@@ -17,7 +17,8 @@ std::vector<Cells> read(const std::filesystem::path& file) {
   return lines;
 }
 
-// What the reader refuses about a file of these bytes, with the line's number before it; empty: nothing.
+// The error of the reader for a file of these bytes, preceded by the line's number; empty if there is no
+// error.
 std::string refused(const std::string& bytes) {
   const Scratch scratch;
   try {
@@ -40,7 +41,7 @@ TEST(Csv, QuotedCells) {
             (std::vector<Cells>{{"a \"b\", c", "", "x"}, {"5\" disk", "\"", "a\"b"}}));
 }
 
-TEST(Csv, WhatSpreadsheetsAdd) {
+TEST(Csv, AcceptsBytesThatSpreadsheetsAdd) {
   const Scratch scratch;
   EXPECT_EQ(read(scratch.write("a", "\xEF\xBB\xBF\"t\",x\r\n1,2\r\n\r\n")),
             (std::vector<Cells>{{"t", "x"}, {"1", "2"}}));
@@ -79,7 +80,7 @@ TEST(Csv, ColumnsAndLinesHaveALargestSize) {
   EXPECT_EQ(refused("x\n" + std::string((1 << 20) + 1, 'x')), "2: is longer than 1048576 bytes");
 }
 
-TEST(Csv, ACallerRefusesTheLineItIsAt) {
+TEST(Csv, ACallerRefusesTheCurrentLine) {
   const Scratch scratch;
   CsvReader reader(scratch.write("a", "x\n\n1\n"));
   reader.next();
@@ -92,7 +93,7 @@ TEST(Csv, ACallerRefusesTheLineItIsAt) {
   }
 }
 
-TEST(Csv, FiniteNumbersAlone) {
+TEST(Csv, OnlyFiniteNumbers) {
   EXPECT_EQ(finite_number("-2.5e1"), -25.0f);
   EXPECT_EQ(finite_number("  7 "), 7.0f);
   for (const char* cell : {"", " ", "x", "1x", "1 2", "1,5", "inf", "nan", "1e39", "0x10"})

@@ -69,7 +69,7 @@ Tally hammer(const std::string& good, int times, const std::function<void(const 
   return tally;
 }
 
-// Else the damage was too little, or all of it the same.
+// Otherwise the damage was too small, or always the same.
 void expect_some_of_each(const Tally& tally) {
   EXPECT_GT(tally.read, 0);
   EXPECT_GT(tally.refused, 0);
@@ -110,7 +110,7 @@ TEST(Fuzz, TsvAndPharaoh) {
             0);
 }
 
-// What else may rely on: whatever the bytes were, text comes out.
+// Whatever the bytes were, the result is text (other code relies on that).
 void expect_text(const std::string& text) {
   EXPECT_EQ(find_invalid_utf8(text), std::string::npos) << ::testing::PrintToString(text);
   EXPECT_EQ(text.find('\0'), std::string::npos) << ::testing::PrintToString(text);
@@ -184,7 +184,8 @@ TEST(Fuzz, VocabularyJson) {
   }
 }
 
-// A value that overflows once came as an exception of the JSON library, which names no file.
+// A number that overflows once was reported by an exception of the JSON library, which does not name the
+// file.
 TEST(Fuzz, VocabularyErrorsNameFileAndPlace) {
   const Scratch scratch;
   const std::string special = "{\"<pad>\":0,\"<unk>\":1,\"<s>\":2,\n\"</s>\":3,";
@@ -226,7 +227,7 @@ TEST(Fuzz, SentencePieceModel) {
   EXPECT_THROW(load(""), FileError);
 }
 
-// A model as others train it, with a normalisation trie, here with one that points outside itself.
+// A model with a normalisation trie, as other programs train it; here the trie points outside itself.
 TEST(Fuzz, SentencePieceNormalisationTrie) {
   const std::vector<std::string> lines{"the cat sat on the mat"};
   const std::string good = SentencePieceTokenizer::train(lines, {.vocabulary_size = 30})->serialized();

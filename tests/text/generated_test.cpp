@@ -47,7 +47,7 @@ TEST(GeneratedCorpus, AlignmentsStayInsideTheSentencesAndCoverThem) {
   }
 }
 
-// Words of plain meaning are aligned with a form of their own counterpart, wherever they stand.
+// Content words are aligned with a form of their own translation, wherever it is.
 TEST(GeneratedCorpus, ContentWordsAreAlignedWithTheirCounterparts) {
   const std::map<std::string, std::set<std::string>> dictionary{
       {"cat", {"chat"}},
@@ -79,7 +79,7 @@ TEST(GeneratedCorpus, ContentWordsAreAlignedWithTheirCounterparts) {
 }
 
 TEST(GeneratedCorpus, TranslationIsAFunctionOfTheSource) {
-  // Other seeds meet many of the same short sentences by other ways through the grammar.
+  // Other seeds produce many of the same short sentences by other paths through the grammar.
   std::map<std::string, std::string> translation;
   std::int64_t met_again = 0;
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
@@ -120,7 +120,7 @@ TEST(GeneratedCorpus, SplitsShareNoSourceAndNoSentenceComesTwice) {
   }
 }
 
-TEST(GeneratedCorpus, LengthsAreAsAsked) {
+TEST(GeneratedCorpus, LengthsAreThoseOfTheOptions) {
   for (const auto& [low, high] : {std::pair{3, 8}, {40, 60}, {20, 20}}) {
     std::map<std::size_t, int> count;
     const ParallelCorpus corpus = generate_corpus(

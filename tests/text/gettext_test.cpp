@@ -13,7 +13,7 @@ namespace {
 
 using std::string_literals::operator""s;
 
-// The pairs that one catalogue of language "fr" gives.
+// The pairs of one catalogue of language "fr".
 GettextResult collect(const MoEntries& entries, const std::string& charset = "UTF-8") {
   const Scratch scratch;
   MoEntries all{{"", mo_header(charset)}};
@@ -43,7 +43,7 @@ TEST(Mo, BothByteOrdersContextsAndPlurals) {
   }
 }
 
-TEST(Mo, RefusesWhatLiesOutside) {
+TEST(Mo, RefusesStringsOutsideTheFile) {
   const std::string good = mo_file({{"", mo_header()}, {"Open", "Ouvrir"}});
   const auto patched = [&](std::size_t at, std::uint32_t value) {
     std::string bytes = good;
@@ -163,7 +163,7 @@ TEST(Gettext, DamagedCataloguesAreCountedAndTheRestRead) {
   EXPECT_EQ(result.report.skipped_catalogues, 1);
 }
 
-TEST(Gettext, SaysPlainlyWhereThereAreNone) {
+TEST(Gettext, SaysThatThereAreNoCatalogues) {
   const Scratch scratch;
   try {
     gettext_corpus({.language = "fr", .roots = {scratch.folder()}});
@@ -192,7 +192,7 @@ TEST(Gettext, SplitsShareNoSourceWhateverItsCase) {
     for (std::size_t i = 0; i < part.size(); i += 2) {
       EXPECT_EQ(part.pairs[i].source.substr(10), part.pairs[i + 1].source.substr(10));
     }
-    // 4000 draws at 0.9 or 0.05, in pairs: six standard deviations of the share are below 0.06.
+    // 4000 draws at 0.9 or 0.05, in pairs: six standard deviations of the share are less than 0.06.
     EXPECT_NEAR(static_cast<double>(part.size()) / 4000, split == Split::train ? 0.9 : 0.05, 0.06);
   }
   EXPECT_EQ(all, corpus.size());

@@ -12,7 +12,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// The line that the reader names, -2 where nothing is refused.
+// The line number in the reader's error; -2 if there is no error.
 std::int64_t refused_line(const std::function<void()>& read) {
   try {
     read();
@@ -31,7 +31,7 @@ TEST(LabelledLines, LabelThenWords) {
   EXPECT_EQ(lines[1].label, "x");
 }
 
-TEST(LabelledLines, LatinOneWhereItIsNoUtf8) {
+TEST(LabelledLines, LatinOneIfItIsNotUtf8) {
   const Scratch scratch;
   const auto lines = read_labelled_lines(scratch.write("a", "1 caf\xE9\n1 caf\xC3\xA9\n"));
   EXPECT_EQ(lines[0].words, (Words{"caf\xC3\xA9"}));

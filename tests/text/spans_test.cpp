@@ -19,7 +19,7 @@ TEST(Spans, OfBio) {
 }
 
 // The rules of conlleval's startOfChunk and endOfChunk.
-TEST(Spans, AnIThatNothingStandsBeforeBeginsOne) {
+TEST(Spans, AnIWithoutASpanBeforeItBeginsOne) {
   EXPECT_EQ(spans_of(Tags{"I-x", "I-x", "O", "I-x"}), (Spans{{0, 2, "x"}, {3, 4, "x"}})) << "IOB1";
   EXPECT_EQ(spans_of(Tags{"I-x", "B-x", "I-x"}), (Spans{{0, 1, "x"}, {1, 3, "x"}}));
   EXPECT_EQ(spans_of(Tags{"B-x", "I-y", "I-y"}), (Spans{{0, 1, "x"}, {1, 3, "y"}}));
@@ -71,7 +71,7 @@ TEST(SpanScore, CountsWholeSpans) {
   EXPECT_DOUBLE_EQ(score.f1(), 2.0 / 7);
 }
 
-TEST(SpanScore, Nothing) {
+TEST(SpanScore, OfNoSpansIsZero) {
   EXPECT_DOUBLE_EQ(SpanScore{}.f1(), 0.0);
   SpanScore score;
   score.add(Spans{{0, 1, "x"}}, Spans{});

@@ -11,7 +11,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// Whole words and shapes alone, in so many buckets that no two share one.
+// Only whole words and shapes, in so many buckets that no two share one.
 Ids plain(std::string_view word) {
   return word_features(word, {.buckets = 1 << 30, .longest = 0});
 }
@@ -34,7 +34,7 @@ TEST(WordFeatures, Shape) {
 }
 
 TEST(WordFeatures, NgramsAreOfCodePoints) {
-  // "<ab>" has two 3-grams, "<éa>" too, though it has a byte more.
+  // "<ab>" has two 3-grams. "<éa>" has two as well, although it has one byte more.
   EXPECT_EQ(word_features("ab", {.shortest = 3, .longest = 3}).size(), 4u);
   EXPECT_EQ(word_features("éa", {.shortest = 3, .longest = 3}).size(), 4u);
   EXPECT_EQ(word_features("abcd", {.shortest = 2, .longest = 4}).size(), 2u + 5u + 4u + 3u);
@@ -49,7 +49,7 @@ TEST(WordFeatures, WordsOfOneEndingShareIt) {
   EXPECT_EQ(word_features("1961", options)[3], word_features("1987", options)[3]) << "digits count as 0";
 }
 
-TEST(WordFeatures, Door) {
+TEST(WordFeatures, RefusesWrongArguments) {
   EXPECT_THROW(word_features(""), InvalidArgument);
   EXPECT_THROW(word_features("caf\xE9"), InvalidArgument);
   EXPECT_THROW(word_features("a", {.buckets = 0}), InvalidArgument);

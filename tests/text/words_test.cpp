@@ -29,7 +29,7 @@ TEST(Words, OfAVocabulary) {
   EXPECT_THROW(joined(vocabulary, std::vector<std::int32_t>{99}), InvalidArgument);
 }
 
-TEST(WordList, NumbersWordsByTheirPlace) {
+TEST(WordList, NumbersWordsByTheirPosition) {
   const WordList list{{"oslo", "rome"}, {"anna"}};
   EXPECT_EQ(list.size(), 3);
   EXPECT_EQ(list.id_of("anna"), 2);

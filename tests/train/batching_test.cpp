@@ -39,7 +39,7 @@ TEST(Batching, EveryPairOnceAnEpochWithinTheLimit) {
   }
 }
 
-TEST(ShuffledBatches, EachExampleOnceAnEpochInAnOrderOfItsOwn) {
+TEST(ShuffledBatches, EachExampleOnceAnEpochInANewOrder) {
   ShuffledBatches batches(103, 10, 7);
   std::vector<std::vector<std::size_t>> epochs;
   for (int epoch = 0; epoch < 2; ++epoch) {
@@ -55,7 +55,7 @@ TEST(ShuffledBatches, EachExampleOnceAnEpochInAnOrderOfItsOwn) {
     EXPECT_LT(seen.back(), 103u);
   }
   EXPECT_NE(epochs[0], epochs[1]);
-  // A function of seed and update alone: asked backwards, it answers the same.
+  // A batch is a function of seed and update alone: asked in reverse order, the batches are the same.
   ShuffledBatches again(103, 10, 7), other(103, 10, 8);
   const auto last = again(20), first = again(1);
   EXPECT_TRUE(std::equal(first.begin(), first.end(), epochs[0].begin()));
@@ -67,7 +67,7 @@ TEST(ShuffledBatches, EachExampleOnceAnEpochInAnOrderOfItsOwn) {
   EXPECT_THROW(ShuffledBatches(3, 1, 1)(0), InvalidArgument);
 }
 
-TEST(Batching, AnExampleBeyondTheLimitStandsAlone) {
+TEST(Batching, AnExampleBeyondTheLimitIsABatchOfItsOwn) {
   const auto examples = examples_of(50);
   std::size_t seen = 0;
   for (const auto& batch : make_batches(examples, 10, 1, 0)) {

@@ -33,8 +33,9 @@ Outcome run(const std::vector<Step>& steps, int patience, Metric metric = Metric
   return outcome;
 }
 
-// A young Transformer: BLEU is 0.00, with noise in the third decimal, while the loss falls.
-TEST(EarlyStopping, GoesOnWhileTheLossFalls) {
+// A Transformer at the beginning of training: BLEU is 0.00, with noise in the third decimal, while the loss
+// falls.
+TEST(EarlyStopping, ContinuesWhileTheLossFalls) {
   std::vector<Step> steps;
   for (int i = 0; i < 50; ++i) steps.push_back({i == 0 ? 0.004 : 0.002, 7.0 - 0.05 * i});
   EXPECT_EQ(run(steps, 10).stopped_at, -1);
@@ -52,7 +53,8 @@ TEST(EarlyStopping, StopsWhenNeitherImproves) {
 }
 
 TEST(EarlyStopping, EitherImprovementStartsPatienceAgain) {
-  // The loss rises while BLEU improves at every other one; then the loss alone improves, over all before.
+  // The loss rises while BLEU improves at every second validation; then only the loss improves, below all
+  // before.
   const std::vector<Step> steps{{10, 3},   {11, 3.1}, {11, 3.2}, {12, 3.3}, {12, 3.4},
                                 {12, 2.9}, {9, 2.8},  {9, 2.85}, {9, 2.85}};
   EXPECT_EQ(run(steps, 2).stopped_at, 8);
@@ -61,7 +63,7 @@ TEST(EarlyStopping, EitherImprovementStartsPatienceAgain) {
   EXPECT_EQ(run({{10, 3}, {9, 4}, {9, 3.9}, {9, 3.8}}, 3).stopped_at, 3);
 }
 
-TEST(EarlyStopping, ByPerplexityBleuCountsForNothing) {
+TEST(EarlyStopping, ByPerplexityBleuIsIgnored) {
   const std::vector<Step> steps{{0, 3}, {10, 3.1}, {20, 3.2}, {30, 3.3}};
   EXPECT_EQ(run(steps, 3, Metric::perplexity).stopped_at, 3);
   EXPECT_EQ(run(steps, 3, Metric::perplexity).best, 0);

@@ -9,7 +9,7 @@
 namespace fovea::train {
 namespace {
 
-// The least squares of a line through points of it: the minimum is known.
+// Least squares of a line through points that lie on it: the minimum is known.
 struct Line {
   nn::ParameterSet set{1};
   nn::Parameter& slope = set.constant("slope", {1, 1}, 0.0f);
@@ -21,7 +21,7 @@ struct Line {
   }
 };
 
-TEST(Fit, FindsAMinimumThatIsKnown) {
+TEST(Fit, FindsAKnownMinimum) {
   Line line;
   std::vector<FitStep> steps;
   const FitStep last = fit(
@@ -49,7 +49,7 @@ TEST(Fit, RepeatsItselfToTheBit) {
   EXPECT_EQ(slopes[0], slopes[1]);
 }
 
-TEST(Fit, StopsAtWhatIsNotFinite) {
+TEST(Fit, StopsAtALossThatIsNotFinite) {
   Line line;
   std::int64_t seen = 0;
   const auto broken = [&](nn::Context& context, std::int64_t update) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# kill_resume.sh FOVEA [ROUNDS]: a training killed with SIGKILL at random moments and resumed ends with the bits of
-# an unbroken one, and no round goes back behind an earlier save.
+# kill_resume.sh FOVEA [ROUNDS]: a training that is killed with SIGKILL at random moments and resumed ends with the bits of
+# an uninterrupted one, and no round loses an earlier save.
 set -uo pipefail
 fovea=$1 rounds=${2:-10}
 work=$(mktemp -d)
@@ -50,7 +50,7 @@ check_log
 cmp "$work/unbroken/model.safetensors" "$work/broken/model.safetensors" || fail "the models differ"
 [[ -z $(find "$work/broken" -name '*.partial') ]] || fail "partial files are left: $(ls "$work/broken")"
 
-# SIGTERM saves, wherever it falls, and says so in the exit code; that too is resumed to the same bits.
+# SIGTERM saves at any moment, and the exit code shows it; such a training is also resumed to the same bits.
 resume() { [[ -f $work/ended/checkpoint.safetensors ]] && echo --resume; }
 stopped=0
 for ((round = 0; round < 4; ++round)); do

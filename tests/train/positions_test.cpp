@@ -1,6 +1,5 @@
-// The generated corpus trains Transformers that get their positions inside the attention alone: ALiBi with
-// learned slopes, T5's bias, a lambda of the test's own. Without them a layer could not tell words apart by
-// where they stand.
+// Transformers that get their positions only inside the attention (ALiBi with learned slopes, T5's bias, a
+// lambda of this test) learn the generated corpus. Without these a layer could not tell the order of words.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -45,7 +44,7 @@ void add_lambda(nn::StackSpec& stack) {
 
 struct Trained {
   double first = 0.0, last = 0.0;  // nats a token, of one batch before and after
-  std::vector<std::string> still;  // arguments that did not move
+  std::vector<std::string> still;  // arguments that training did not change
   std::int64_t arguments = 0;
 };
 

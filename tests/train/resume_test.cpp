@@ -11,7 +11,7 @@
 namespace fovea::train {
 namespace {
 
-// Everything of a checkpoint but the time it took.
+// Everything in a checkpoint except the time that it took.
 void expect_equal_checkpoints(const std::string& a, const std::string& b) {
   const files::TensorFile left = files::load_safetensors(checkpoint_path(a)),
                           right = files::load_safetensors(checkpoint_path(b));
@@ -80,7 +80,7 @@ TEST(Resume, AFinishedTrainingGoesOnWithAHigherLimit) {
   expect_equal_checkpoints(tiny.options("unbroken").folder, options.folder);
 }
 
-// Killed between two saves, a training loses the steps since the last one and no more.
+// A training that is killed between two saves loses only the steps since the last save.
 TEST(Resume, AKilledTrainingLosesTheStepsSinceTheLastSave) {
   struct Kill {};
   struct Witness : Listener {
@@ -110,7 +110,7 @@ TEST(Resume, AKilledTrainingLosesTheStepsSinceTheLastSave) {
   }
 }
 
-TEST(Resume, PatienceThatRanOutStaysRunOut) {
+TEST(Resume, ExhaustedPatienceStaysExhausted) {
   Tiny tiny;
   Listener silent;
   TrainOptions options = tiny.options("patient");
@@ -131,7 +131,7 @@ TEST(Resume, PatienceThatRanOutStaysRunOut) {
   EXPECT_EQ(on.curve.back().update, 20);
 }
 
-TEST(Resume, ACurveThatWentToInfinityComesBack) {
+TEST(Resume, ACurveWithInfinitiesIsRestored) {
   Tiny tiny;
   const double infinity = std::numeric_limits<double>::infinity();
   const auto model = tiny.model();
@@ -153,7 +153,7 @@ TEST(Resume, ACurveThatWentToInfinityComesBack) {
   EXPECT_TRUE(std::isnan(back.curve[0].perplexity));
 }
 
-TEST(Resume, AStateThatNoTrainingWritesIsRefused) {
+TEST(Resume, AnImpossibleStateIsRefused) {
   Tiny tiny;
   const auto model = tiny.model();
   nn::Adam adam(model->parameters(), {});
@@ -218,7 +218,8 @@ struct Messages : Listener {
   std::string all;
 };
 
-// The options decide the weights: the first as they are, the others each with one that differs.
+// The options decide the weights: the first call has the original options, each other call one that
+// differs.
 TEST(Resume, OtherOptionsThanTheTrainingBeganWithAreRefusedByName) {
   Tiny tiny;
   Listener silent;
@@ -266,7 +267,7 @@ TEST(Resume, OtherOptionsThanTheTrainingBeganWithAreRefusedByName) {
   EXPECT_EQ(refusal(options, tiny.data), "accepted");
 }
 
-TEST(Resume, OtherLimitsHoldAndAreTold) {
+TEST(Resume, OtherLimitsApplyAndAreReported) {
   Tiny tiny;
   Messages messages;
   TrainOptions options = tiny.options("limits");
@@ -282,7 +283,7 @@ TEST(Resume, OtherLimitsHoldAndAreTold) {
   EXPECT_NE(messages.all.find("max_updates is now 3, was 2\n"), std::string::npos) << messages.all;
   EXPECT_NE(messages.all.find("patience is now 9, was 0\n"), std::string::npos) << messages.all;
   EXPECT_EQ(messages.all.find("save_every"), std::string::npos) << messages.all;
-  // What holds now is what the next resume compares with.
+  // The next resume compares with the new limits.
   messages.all.clear();
   const auto third = tiny.model();
   train(*third, tiny.data, options, Start::resume, messages, never);
@@ -320,7 +321,7 @@ TEST(Resume, ARecordThatIsMissingOrDamagedIsRefusedByName) {
   std::filesystem::remove(path);
   const auto fresh = tiny.model();
   EXPECT_THROW(train(*fresh, tiny.data, options, Start::resume, silent, never), FileError);
-  // As a person may write it.
+  // Formatted as a person may write it.
   std::string edited = whole;
   const std::size_t at = edited.find("0.01");
   ASSERT_NE(at, std::string::npos);
@@ -329,7 +330,8 @@ TEST(Resume, ARecordThatIsMissingOrDamagedIsRefusedByName) {
   EXPECT_NO_THROW(train(*fresh, tiny.data, options, Start::resume, silent, never));
 }
 
-// A training that is killed before its first checkpoint, or between checkpoint and record, leaves a record.
+// A training leaves a record even if it is killed before its first checkpoint, or between checkpoint and
+// record.
 TEST(Resume, TheRecordIsThereBeforeTheFirstCheckpoint) {
   Tiny tiny;
   const TrainOptions options = tiny.options("early");

@@ -1,4 +1,4 @@
-// A corpus and a model small enough to train in a blink.
+// A corpus and a model that train in a moment.
 #pragma once
 
 #include <gtest/gtest.h>

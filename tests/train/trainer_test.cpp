@@ -37,7 +37,7 @@ TEST(Trainer, PatienceEndsATrainingThatDoesNotImprove) {
   Tiny tiny;
   Listener silent;
   TrainOptions options = tiny.options("patience");
-  options.schedule = nn::Constant{0.0};  // every validation is equal, none but the first an improvement
+  options.schedule = nn::Constant{0.0};  // all validations are equal, so only the first one is an improvement
   options.validate_every = 2;
   options.patience = 3;
   options.average = 0;
@@ -57,7 +57,7 @@ TEST(Trainer, TheFolderHoldsTheBestOfSingleAndAveragedWeights) {
   const auto model = tiny.model();
   const Result result = train(*model, tiny.data, options, Start::fresh, silent, never);
   ASSERT_EQ(result.curve.size(), 3u);
-  // Only the last two snapshots stay, and the weights are their mean if that is the better model.
+  // Only the last two snapshots are kept. The weights are their mean if that is the better model.
   EXPECT_FALSE(std::filesystem::exists(snapshot_path(options.folder, 8)));
   const files::TensorFile a = files::load_safetensors(snapshot_path(options.folder, 16)),
                           b = files::load_safetensors(snapshot_path(options.folder, 20));

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# wrong_input.sh FOVEA: what a person can get wrong is answered with one clear line and the right exit code.
+# wrong_input.sh FOVEA: every mistake of a user gives one clear line and the right exit code.
 set -uo pipefail
 fovea=$1
 work=$(mktemp -d)
@@ -8,7 +8,7 @@ cd "$work" || exit 1
 failed=0
 
 # refused CODE PATTERN COMMAND...: exit code, and a line on stderr that matches; with code 1 the error is one line, the
-# last one (what was read so far may be reported before it)
+# last line (a report on the lines read so far may come before it)
 refused() {
   local code=$1 pattern=$2 got error
   shift 2
@@ -49,7 +49,7 @@ refused 1 'bad' train "${small[@]}" --train-source data.train.en --train-target 
 cp -r good cut && truncate -s 3000 cut/checkpoint.safetensors
 refused 1 'cut/checkpoint' train "${small[@]}" --train-source data.train.en --train-target data.train.fr "${valid[@]}" \
   --output cut --resume
-# A resumed training is compared with what it began with.
+# The options of a resumed training are compared with its first options.
 again=(train "${small[@]}" --train-source data.train.en --train-target data.train.fr "${valid[@]}" --output good --resume)
 refused 1 'good/training\.json.*learn_rate is 0\.5 and was 0\.001' "${again[@]}" --lr 0.5
 refused 1 'good/training\.json.*smoothing is 0\.2 and was 0\.1' "${again[@]}" --label-smoothing 0.2
@@ -58,7 +58,7 @@ refused 1 'valid_data is other data' train "${small[@]}" --train-source data.tra
 cp -r good unrecorded && rm unrecorded/training.json
 refused 1 'unrecorded/training\.json' "${again[@]/good/unrecorded}"
 
-# A value of any length is not repeated whole.
+# A long value is not repeated in full.
 long=$(head -c 100000 /dev/zero | tr '\0' 'x')
 short() { # short: the last command's stderr is short, and says how long the value was
   [[ $(wc -c <err) -lt 2000 ]] && grep -q '100,0[0-9]* characters' err ||
@@ -102,7 +102,7 @@ refused 1 'lines' score bleu --reference data.test.fr --hypothesis short.fr
 refused 1 'junk\.en' score bleu --reference junk.en --hypothesis junk.en
 refused 1 'junk\.en|data\.test\.fr' score alignment --gold data.test.fr --hypothesis data.test.fr
 
-# Options that would not be looked at, or that do not go together.
+# Options that would be ignored, or that contradict each other.
 files=(--train-source data.train.en --train-target data.train.fr "${valid[@]}" --output unused)
 refused 1 '--dim-rnn' train --model transformer --dim-rnn 64 "${files[@]}"
 refused 1 '--heads' train --model rnn --heads 4 "${files[@]}"

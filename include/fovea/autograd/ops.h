@@ -1,6 +1,9 @@
-// Differentiable operations on f32 tensors. Each op's backward stands beside its forward in src/autograd.
-// Every op checks the shapes of its arguments (InvalidArgument). Matrix products run on oneDNN, attention on
-// the engine. `...` is any leading shape, contiguous.
+// Here is reverse-mode differentiation: the tape, and the differentiable operations on f32 tensors. Layers
+// with parameters are in nn/. Open this header first; var.h explains the tape.
+//
+// Each op's backward stands beside its forward in src/autograd. Every op checks the shapes of its arguments
+// (InvalidArgument). Matrix products run on oneDNN, attention on the engine. `...` is any leading shape,
+// contiguous.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,7 @@
-// Reads and writes whole files.
+// Here are readers and writers of files: whole files, safetensors and npy. The layout of a model's folder is
+// in models/, text corpora are in text/. Open safetensors.h first.
+//
+// This header reads and writes whole files.
 #pragma once
 
 #include <cstddef>

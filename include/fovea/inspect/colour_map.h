@@ -1,6 +1,9 @@
-// From a weight to a colour. The lightness of both colour ramps is linear in OKLab. Equal steps of weight
-// therefore look equal, also in grey print and to the colour-blind. Zero has the background's colour, because
-// most attention weights are almost zero.
+// Here are matrices and graphs of attention weights, for terminals and HTML pages, and drawings as plain
+// data. PNG, SVG and PDF are in pictures/; no header here knows a model. Open data.h first.
+//
+// This header maps a weight to a colour. The lightness of both colour ramps is linear in OKLab. Equal steps
+// of weight therefore look equal, also in grey print and to the colour-blind. Zero has the background's
+// colour, because most attention weights are almost zero.
 #pragma once
 
 #include <array>

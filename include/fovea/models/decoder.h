@@ -1,6 +1,10 @@
-// A decoder that writes token ids one after the other. Each id depends on those before it and on a memory,
-// such as the patches of an image, the words of an encoder, or both. It is the right half of Vaswani et al.
-// 2017, with pre-norm and sinusoidal positions.
+// Here are whole networks, each defined once for training and inference, with the search and sampling that
+// decode them. Layers are in nn/, text is in text/: models see token ids only. Open sequence_to_sequence.h
+// first.
+//
+// This header has a decoder that writes token ids one after the other. Each id depends on those before it and
+// on a memory, such as the patches of an image, the words of an encoder, or both. It is the right half of
+// Vaswani et al. 2017, with pre-norm and sinusoidal positions.
 #pragma once
 
 #include <cstdint>

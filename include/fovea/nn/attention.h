@@ -1,4 +1,8 @@
-// Multi-head attention as a layer: projections around one call of the engine, for any spec of the algebra.
+// Here are layers with parameters, stacks of blocks, the optimizer and its schedules. Whole models are in
+// models/, training loops in train/. Open blocks.h first.
+//
+// This header has multi-head attention as a layer: projections around one call of the engine, for any spec of
+// the algebra.
 #pragma once
 
 #include <cstdint>

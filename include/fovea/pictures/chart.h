@@ -1,4 +1,7 @@
-// The charts of a report as pictures of their own.
+// Here are drawings of weights, graphs of words, charts and images, and their rendering as PNG, SVG and PDF.
+// Terminal output, HTML pages and the data of a drawing are in inspect/. Open render.h first.
+//
+// This header draws the charts of a report as pictures of their own.
 #pragma once
 
 #include "fovea/inspect/drawing.h"

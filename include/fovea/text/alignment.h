@@ -1,5 +1,8 @@
-// Word alignments: the Pharaoh format, the alignment error rate (Och and Ney 2003), and links between words
-// from attention weights over sub-words.
+// Here is text: tokenizers, corpora, labels, CSV, BLEU and word alignments. Tensors are not here; models see
+// only the ids that a tokenizer makes. Open tokenizer.h first.
+//
+// This header has word alignments: the Pharaoh format, the alignment error rate (Och and Ney 2003), and links
+// between words from attention weights over sub-words.
 #pragma once
 
 #include <cstdint>

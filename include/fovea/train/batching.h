@@ -1,5 +1,8 @@
-// Mini-batches of a given number of tokens. Their order is a pure function of seed and epoch, so that a
-// resumed training sees the same batches.
+// Here are datasets, batches, training loops with their checkpoints, and a translator from text to text.
+// Networks are in models/, tokenizers in text/. Open trainer.h first.
+//
+// This header makes mini-batches of a given number of tokens. Their order is a pure function of seed and
+// epoch, so that a resumed training sees the same batches.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// The additive score without a tanh a pair: with E(x) = e^(2x), tanh(q + k) = 1 - 2 / (E(q)·E(k) + 1), and E
-// is computed once a row of queries or keys. A pair then takes a product, a reciprocal and a sum, a third of
-// what a tanh takes. Rows whose E would leave the range in which no product overflows keep the tanh.
+// The additive score without a tanh for each pair of query and key. With E(x) = e^(2x), tanh(q + k) = 1 - 2 /
+// (E(q)·E(k) + 1), and E is computed once for each row of queries or keys. A pair then takes a product, a
+// reciprocal and a sum, a third of the time of a tanh. Rows with an element beyond kMostAdditive, where such
+// a product could overflow, keep the tanh.
 #if defined(FOVEA_FLASH_ADDITIVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_ADDITIVE_INL_H_
 #undef FOVEA_FLASH_ADDITIVE_INL_H_
@@ -8,7 +9,7 @@
 #define FOVEA_FLASH_ADDITIVE_INL_H_
 #endif
 
-#include "kernels/flash/row-inl.h"
+#include "kernels/flash/online_softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -16,12 +17,12 @@ namespace HWY_NAMESPACE {
 
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
-/// Where |x| is at most this, e^(2q)·e^(2k) and its square stay finite and normal.
+/// If |x| is at most this for both rows, e^(2q)·e^(2k) and its square stay finite and normal.
 template <class T>
 constexpr T kMostAdditive = sizeof(T) == 8 ? T(170) : T(21);
 
-/// to = e^(2x), zeros behind n; false, and nothing useful in `to`, for a row that keeps the tanh (NaN is
-/// one).
+/// to = e^(2x), with zeros behind n. Returns false for a row that keeps the tanh, such as one with a NaN;
+/// `to` is then meaningless.
 template <class T>
 HWY_INLINE bool AdditiveRow(const T* x, int64_t n, T* to) {
   const hn::ScalableTag<T> d;
@@ -31,7 +32,7 @@ HWY_INLINE bool AdditiveRow(const T* x, int64_t n, T* to) {
     within = x[i] <= kMostAdditive<T> && x[i] >= -kMostAdditive<T> ? within : T{0};
   if (within == T{0}) return false;
   Copy(x, n, to);
-  Fill(T{0}, Padded<T>(n) - n, to + n);  // whole vectors are read
+  Fill(T{0}, Padded<T>(n) - n, to + n);  // whole vectors are read below
   for (int64_t i = 0; i < n; i += lanes) {
     const auto value = hn::LoadU(d, to + i);
     hn::StoreU(Exp(d, hn::Add(value, value)), d, to + i);
@@ -40,12 +41,13 @@ HWY_INLINE bool AdditiveRow(const T* x, int64_t n, T* to) {
   return true;
 }
 
-/// 1 / x for x in [1, e^84]: to the last bits.
+/// 1 / x for x in [1, e^84], correct to the last bits.
 template <class D, class V>
 HWY_INLINE V AdditiveReciprocal(D d, V x) {
 #if HWY_TARGET <= HWY_AVX3
   if constexpr (sizeof(hn::TFromD<D>) == 4) {
-    // 14 bits, doubled by one step of Newton; a division takes four times as long.
+    // An estimate of 14 bits, whose precision one step of Newton's method doubles. A division takes four
+    // times as long.
     const V near = hn::ApproximateReciprocal(x);
     return hn::Mul(near, hn::NegMulAdd(x, near, hn::Set(d, 2.0f)));
   }
@@ -53,8 +55,10 @@ HWY_INLINE V AdditiveReciprocal(D d, V x) {
   return hn::Div(hn::Set(d, hn::TFromD<D>(1)), x);
 }
 
-/// scores[r · score_stride + j] = Σ_d v_d tanh(q_rd + k_jd) for kRows queries and keys [0, count), all as
-/// rows of AdditiveRow, `padded` apart; `vector` with zeros behind its end.
+/// scores[r · score_stride + j] = Σ_d v_d tanh(q_rd + k_jd) for kRows queries and keys [0, count). Queries
+/// and keys are rows made by AdditiveRow, `padded` elements apart; `vector` has zeros behind its end. 8 sums
+/// are accumulated in registers at once, for kRows queries and 8 / kRows keys, so each key that is loaded
+/// serves kRows queries.
 template <int kRows, class T>
 HWY_INLINE void AdditiveScores(const T* queries, const T* keys, int64_t padded, const T* vector, T vector_sum,
                                int64_t count, T* scores, int64_t score_stride) {
@@ -88,8 +92,8 @@ HWY_INLINE void AdditiveScores(const T* queries, const T* keys, int64_t padded, 
   }
 }
 
-/// AdditiveGradient (flash/direct-inl.h) of one pair from E(q) and E(k): with r = 1 / (E(q)·E(k) + 1),
-/// t = 1 - 2r and 1 - t² = 4r(1 - r).
+/// AdditiveGradient (flash/direct-inl.h) for one pair, from E(q) and E(k). With r = 1 / (E(q)·E(k) + 1), t =
+/// tanh(q + k) is 1 - 2r, and 1 - t² is 4r(1 - r).
 template <class T>
 HWY_INLINE void AdditivePairGradient(const T* HWY_RESTRICT q, const T* HWY_RESTRICT k,
                                      const T* HWY_RESTRICT v, T ds, int64_t n, T* HWY_RESTRICT dq,
@@ -116,16 +120,16 @@ HWY_INLINE void AdditivePairGradient(const T* HWY_RESTRICT q, const T* HWY_RESTR
 }
 #undef FOVEA_UNROLL
 
-/// E of every key, made before any unit of work.
+/// E of every key, computed before the units of work begin.
 template <class T>
 struct AdditiveKeys {
-  T* rows = nullptr;         ///< [batch, kv_heads, key_len, padded]; null: each pair takes its tanh
+  T* rows = nullptr;         ///< [batch, kv_heads, key_len, padded]; null: every pair takes its tanh
   uint8_t* small = nullptr;  ///< [batch, kv_heads, key_len]: 1 where the row holds E
   T* vector = nullptr;       ///< [padded]: v, zeros behind
   T sum = 0;                 ///< of v
 };
 
-/// Worth it from four queries a key on: E costs as much as a tanh.
+/// Whether E pays: it does from four queries for each key on, since an E costs as much as a tanh.
 template <class T>
 HWY_INLINE bool UsesAdditiveKeys(const Problem<T>& p) {
   return p.score == ScoreKind::additive && p.query_len * (p.query_heads / p.kv_heads) >= 4;
@@ -157,7 +161,7 @@ HWY_NOINLINE void FillAdditiveKeys(const Problem<T>& p, Executor& executor, Addi
   const int64_t pieces = (p.key_len + kPiece - 1) / kPiece;
   executor.parallel_for(p.batch * p.kv_heads * pieces, [&](int64_t unit, int) {
     const int64_t head = unit / pieces, begin = unit % pieces * kPiece,
-                  end = Least(p.key_len, begin + kPiece);
+                  end = HWY_MIN(p.key_len, begin + kPiece);
     for (int64_t j = begin; j < end; ++j) {
       const int64_t row = head * p.key_len + j;
       keys.small[row] = AdditiveRow(RowAt(p.key, head / p.kv_heads, head % p.kv_heads, j), p.score_dim,
@@ -168,15 +172,15 @@ HWY_NOINLINE void FillAdditiveKeys(const Problem<T>& p, Executor& executor, Addi
   });
 }
 
-/// What the scores of one query need of this: its own E, null where it keeps the tanh, and its head's keys.
+/// The fast path of one query: its own E, null if its row keeps the tanh, and the keys of its head.
 template <class T>
 struct AdditiveQuery {
   const AdditiveKeys<T>* keys = nullptr;
   const T* row = nullptr;
-  int64_t head_row = 0;  ///< of the head's first key among the rows
+  int64_t head_row = 0;  ///< the row of the head's first key
 };
 
-/// Are the rows of keys [begin, end) of a head all E?
+/// Whether the rows of keys [begin, end) of a head all hold E.
 template <class T>
 HWY_INLINE bool AllSmall(const AdditiveKeys<T>& keys, int64_t head_row, int64_t begin, int64_t end) {
   bool all = true;

@@ -1,6 +1,7 @@
-// Keys split into chunks, where there are too few blocks of queries for the threads: by shape alone, so that
-// any number of threads gives the same bits. Each chunk leaves a state and unfinished values a row, which
-// merge in order.
+// The split of the keys into chunks, where a call has fewer blocks of queries than would occupy the threads.
+// The shape alone decides how many chunks there are, so any number of threads gives the same bits. Each chunk
+// leaves, for each row, a softmax state and values that are not yet divided by the sum. These partial results
+// merge in the order of the chunks.
 #if defined(FOVEA_FLASH_CHUNKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_CHUNKS_INL_H_
 #undef FOVEA_FLASH_CHUNKS_INL_H_
@@ -9,51 +10,54 @@
 #endif
 
 #include "kernels/flash/flash.h"
-#include "kernels/flash/row-inl.h"
+#include "kernels/flash/online_softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// Enough chunks for 32 units of work, 256 keys each at least: a chunk costs a state and a row of values to
-/// merge, a hundredth of reading 256 keys for one query.
+/// The number of chunks that gives about 32 units of work, each of at least 256 keys. A chunk costs a state
+/// and a row of values to merge, which is a hundredth of reading 256 keys for one query.
 constexpr int64_t kSplitUnits = 32, kChunkKeys = 256;
 struct Chunks {
   int64_t count, keys;
 };
-/// Keys of a chunk where chunks must be the same for every call (Problem::by_position). Merging a chunk costs a
-/// thousandth of reading 1,024 keys for one query; one head of keys has only its chunks to share out, so these
-/// are half as long.
+/// Keys of a chunk where chunks must be the same for every call (Problem::by_position). Merging a chunk costs
+/// a thousandth of reading 1,024 keys for one query. A single head of keys has only its chunks to share out,
+/// so these are half as long.
 template <class T>
 HWY_INLINE int64_t FixedChunkKeys(const Problem<T>& p) {
   return p.kv_heads == 1 ? 512 : 1024;
 }
-/// Of `units` pieces of work that each run over all keys; whole tiles.
+/// The chunks for a call whose `units` units of work each run over all keys; a chunk is whole tiles.
 template <class T>
 HWY_INLINE Chunks ChunksOf(const Problem<T>& p, int64_t units, int64_t tile = tile_keys) {
-  if (p.by_position) return {Most((p.key_len + FixedChunkKeys(p) - 1) / FixedChunkKeys(p), 1), FixedChunkKeys(p)};
-  const int64_t most = Most(units, 1);
-  const int64_t wanted = Least((kSplitUnits + most - 1) / most, (p.key_len + kChunkKeys - 1) / kChunkKeys);
-  const int64_t keys = (Most(p.key_len, 1) + wanted - 1) / Most(wanted, 1);
+  if (p.by_position)
+    return {HWY_MAX((p.key_len + FixedChunkKeys(p) - 1) / FixedChunkKeys(p), 1), FixedChunkKeys(p)};
+  const int64_t most = HWY_MAX(units, 1);
+  const int64_t wanted = HWY_MIN((kSplitUnits + most - 1) / most, (p.key_len + kChunkKeys - 1) / kChunkKeys);
+  const int64_t keys = (HWY_MAX(p.key_len, 1) + wanted - 1) / HWY_MAX(wanted, 1);
   const int64_t rounded = (keys + tile - 1) / tile * tile;
   return {(p.key_len + rounded - 1) / rounded, rounded};
 }
 
-/// A row of [maximum, sum, values]: one chunk's state and unfinished values.
+/// The elements of one partial result: maximum, sum and values of one row and one chunk.
 template <class T>
 HWY_INLINE int64_t PartialWidth(const Problem<T>& p) {
   return 2 + p.value_dim;
 }
-/// What partial results take, for a call of at most this size, whose units have at most `rows` query rows:
-/// fewer units have more chunks, together less than 32 units more.
+/// An upper bound of the elements of all partial results, for this call and every smaller one, whose units
+/// have at most `rows` query rows. Fewer units have more chunks, but all units together have fewer than units
+/// + 32 chunks.
 template <class T>
 HWY_INLINE int64_t PartialElements(const Problem<T>& p, int64_t units, int64_t rows) {
-  if (p.by_position) return p.key_len <= FixedChunkKeys(p) ? 0 : units * ChunksOf(p, units).count * rows * PartialWidth(p);
+  if (p.by_position)
+    return p.key_len <= FixedChunkKeys(p) ? 0 : units * ChunksOf(p, units).count * rows * PartialWidth(p);
   if (p.key_len <= kChunkKeys) return 0;
-  return (kSplitUnits + Least(units, kSplitUnits)) * rows * PartialWidth(p);
+  return (kSplitUnits + HWY_MIN(units, kSplitUnits)) * rows * PartialWidth(p);
 }
 
-/// The partial results of a call, by query row, those of one row side by side.
+/// The partial results of a call. Those of one query row lie side by side.
 template <class T>
 struct Partials {
   T* data = nullptr;  ///< null: the keys are one chunk, and rows are finished at once
@@ -61,7 +65,7 @@ struct Partials {
   HWY_INLINE T* At(int64_t row, int64_t chunk) const { return data + (row * chunks + chunk) * width; }
 };
 
-/// What a row has gathered from a chunk.
+/// Writes the partial result of one row and one chunk.
 template <class T>
 HWY_INLINE void LeavePartial(const Problem<T>& p, const RowState<T>& state, const T* gathered, T* partial) {
   partial[0] = state.maximum;
@@ -69,17 +73,18 @@ HWY_INLINE void LeavePartial(const Problem<T>& p, const RowState<T>& state, cons
   Copy(gathered, p.value_dim, partial + 2);
 }
 
-/// Output and log-sum-exp of query row `row` of head (b, h).
+/// Writes output and log-sum-exp of query row `row` of head (b, h).
 template <class T>
 HWY_INLINE void LeaveRow(const Problem<T>& p, const ForwardOutputs<T>& out, int64_t b, int64_t h, int64_t row,
                          const RowState<T>& state, const T* gathered) {
-  const int64_t dim = out.output.data ? p.value_dim : 0;  // else its weights are all that is wanted
+  const int64_t dim = out.output.data ? p.value_dim : 0;  // without an output, only the weights are wanted
   const T log_sum_exp = Finish(state, SinkOf(p, h), dim, gathered, RowAt(out.output, b, h, row));
   if (out.log_sum_exp) out.log_sum_exp[(b * p.query_heads + h) * p.query_len + row] = log_sum_exp;
 }
 
-/// The merge law of attention/state over one row's chunks, in order; the values are left where those of the
-/// first chunk were. Of a sigmoid the values add, and its states only say whether anything was seen.
+/// Merges the chunks of one row in order, by the formula of the algebra (docs/algebra.md): each partial
+/// result is scaled by e^(its maximum - the largest maximum). The merged values replace those of the first
+/// chunk. For the sigmoid the values are only added, and the state just says whether the row saw a key.
 template <class T>
 HWY_NOINLINE RowState<T> MergeChunks(const Problem<T>& p, const Partials<T>& partials, int64_t row) {
   RowState<T> whole;
@@ -97,7 +102,7 @@ HWY_NOINLINE RowState<T> MergeChunks(const Problem<T>& p, const Partials<T>& par
     } else {
       whole.sum += factor * partial[1];
     }
-    // What a row that saw nothing has gathered is nobody's: it may be 0 · NaN of other rows of its block.
+    // A row that saw nothing must not be added: its values may be 0 · NaN from other rows of its block.
     if (factor == T{0}) {
       if (c == 0) Fill(T{0}, p.value_dim, gathered);
     } else if (c == 0) {
@@ -109,15 +114,27 @@ HWY_NOINLINE RowState<T> MergeChunks(const Problem<T>& p, const Partials<T>& par
   return whole;
 }
 
-/// body(b, h, row, state, values) for every query row, merged.
-template <class T, class Body>
-HWY_INLINE void ForMergedRows(const Problem<T>& p, const Partials<T>& partials, Executor& executor,
-                              Body&& body) {
+/// Calls leave(b, h, row, state, values) for every query row, once its chunks are merged. Does nothing if the
+/// keys are one chunk.
+template <class T, class Leave>
+HWY_INLINE void LeaveMergedRows(const Problem<T>& p, const Partials<T>& partials, Executor& executor,
+                                Leave&& leave) {
+  if (!partials.data) return;
   executor.parallel_for(p.batch * p.query_heads * p.query_len, [&](int64_t index, int) {
     const RowState<T> state = MergeChunks(p, partials, index);
-    body(index / p.query_len / p.query_heads, index / p.query_len % p.query_heads, index % p.query_len, state,
-         partials.At(index, 0) + 2);
+    leave(index / p.query_len / p.query_heads, index / p.query_len % p.query_heads, index % p.query_len,
+          state, partials.At(index, 0) + 2);
   });
+}
+
+/// The same with LeaveRow.
+template <class T>
+HWY_INLINE void LeaveMergedRows(const Problem<T>& p, const ForwardOutputs<T>& out,
+                                const Partials<T>& partials, Executor& executor) {
+  LeaveMergedRows(p, partials, executor,
+                  [&](int64_t b, int64_t h, int64_t row, const RowState<T>& state, const T* values) {
+                    LeaveRow(p, out, b, h, row, state, values);
+                  });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,7 +1,10 @@
-// Additive scores; and of few queries with other scores the weights, and backward: one row at a time,
-// straight from the operands. Nothing is packed: with one query, packing would double the traffic; and an
-// additive score costs an exponential or a tanh an element, beside which packing gains nothing. No [L, L,
-// hidden] buffer: tanh is computed again in backward.
+// The algorithm `direct`: one row of scores at a time, straight from the operands. It computes additive
+// scores, and, for few queries with other scores, the weights and the gradients.
+//
+// Nothing is packed: with one query, packing would double the traffic, and an additive score costs an
+// exponential or a tanh for each element, beside which packing gains nothing. There is no [query_len,
+// key_len, hidden] buffer: backward computes each tanh again. In forward a block of 16 rows runs over the
+// keys piece by piece; the scores of one piece for all these rows stay in the cache.
 #if defined(FOVEA_FLASH_DIRECT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_DIRECT_INL_H_
 #undef FOVEA_FLASH_DIRECT_INL_H_
@@ -18,7 +21,7 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t kDirectRows = direct_queries;
 
-/// Σ v_d tanh(q_d + k_d).
+/// Returns Σ v_d tanh(q_d + k_d).
 template <class T>
 HWY_INLINE T AdditiveScore(const T* HWY_RESTRICT q, const T* HWY_RESTRICT k, const T* HWY_RESTRICT v,
                            int64_t n) {
@@ -58,7 +61,8 @@ HWY_INLINE void AdditiveGradient(const T* HWY_RESTRICT q, const T* HWY_RESTRICT 
   }
 }
 
-/// Σ v_d tanh(q_d + k_d + w_d·seen): `seen` is how much earlier queries looked at the key.
+/// Returns Σ v_d tanh(q_d + k_d + w_d·seen). `seen` is the coverage of the key: the sum of the weights that
+/// earlier queries gave it.
 template <class T>
 HWY_INLINE T CoverageScore(const T* HWY_RESTRICT q, const T* HWY_RESTRICT k, const T* HWY_RESTRICT v,
                            const T* HWY_RESTRICT w, T seen, int64_t n) {
@@ -77,8 +81,9 @@ HWY_INLINE T CoverageScore(const T* HWY_RESTRICT q, const T* HWY_RESTRICT k, con
   return result;
 }
 
-/// Scores of keys that row r sees; the others -inf, unread. The schedule counts its rows from `schedule_row`
-/// rows before `at`. `seen`: coverage of each key, else null. `fast`: of an additive score.
+/// The scores of the keys that row r sees; the others become -inf and are not read. The schedule counts its
+/// rows from `schedule_row` rows before `at`. `seen` is the coverage of each key, else null. `fast` is the
+/// fast path of an additive score.
 template <class T>
 HWY_INLINE void DirectScores(const Problem<T>& p, const BlockAt<T>& at, int64_t r,
                              const BlockSchedule& schedule, const Piece& piece, T* scores,
@@ -110,7 +115,7 @@ HWY_INLINE void DirectScores(const Problem<T>& p, const BlockAt<T>& at, int64_t 
   if (!piece.full) HideOutside(schedule.row(schedule_row + r), piece.begin, piece.end, scores);
 }
 
-/// f.operator()<kRows>(first row) over `rows` rows, four at a time and then what is left.
+/// Calls f.operator()<kRows>(first row) over `rows` rows: four at a time, then the rest.
 template <class F>
 HWY_INLINE void ForRowGroups(int64_t rows, F&& f) {
   int64_t r = 0;
@@ -122,10 +127,12 @@ HWY_INLINE void ForRowGroups(int64_t rows, F&& f) {
   if (r < rows) f.template operator()<1>(r);
 }
 
+/// The scratch buffers of one thread. Forward has a row of scores and of gathered values for each query of a
+/// block, backward one of each. d_scores, keep (factors of dropout), d_key and d_vector are one row.
 template <class T>
 struct DirectScratch {
   T *scores, *d_scores, *gathered, *keep, *d_key, *d_vector;
-  T* additive_queries;  ///< E of the block's queries, Padded<T>(score_dim) apart
+  T* additive_queries;  ///< E (flash/additive-inl.h) of the block's queries, Padded<T>(score_dim) apart
   RowState<T>* states;
   ModBuffers<T> mods;
 };
@@ -133,7 +140,7 @@ struct DirectScratch {
 template <class T>
 HWY_INLINE DirectScratch<T> TakeDirectScratch(const Problem<T>& p, bool backward, Carve& carve) {
   const int64_t stride = TileStride<T>(p.key_len),
-                rows = backward ? 1 : Least(kDirectRows, Most(p.query_len, 1)),
+                rows = backward ? 1 : HWY_MIN(kDirectRows, HWY_MAX(p.query_len, 1)),
                 padded = Padded<T>(p.score_dim);
   return {carve.Take<T>(rows * stride),
           carve.Take<T>(stride),
@@ -146,7 +153,7 @@ HWY_INLINE DirectScratch<T> TakeDirectScratch(const Problem<T>& p, bool backward
           TakeModBuffers(p.mods, 1, backward, carve)};
 }
 
-/// Row r's E into slot `slot` of the scratch.
+/// Computes E of row r into slot `slot` of the scratch buffer.
 template <class T>
 HWY_INLINE AdditiveQuery<T> AdditiveQueryOf(const Problem<T>& p, const AdditiveKeys<T>& keys,
                                             const BlockAt<T>& at, int64_t r, int64_t slot,
@@ -157,7 +164,8 @@ HWY_INLINE AdditiveQuery<T> AdditiveQueryOf(const Problem<T>& p, const AdditiveK
   return {&keys, small ? row : nullptr, (at.b * p.kv_heads + at.kv) * p.key_len};
 }
 
-/// Scores of all rows of a block against one piece, row r at r · stride.
+/// The scores of all rows of a block for one piece, row r at r · stride. Four rows share each key where every
+/// row has an E.
 template <class T>
 HWY_INLINE void DirectPieceScores(const Problem<T>& p, const BlockAt<T>& at, const BlockSchedule& schedule,
                                   const Piece& piece, const AdditiveQuery<T>* fast, int64_t stride,
@@ -200,7 +208,7 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
     for (int64_t r = 0; r < at.rows; ++r) {
       T *scores = scratch.scores + r * stride, *gathered = scratch.gathered + r * p.value_dim;
       const T factor = Normalize(p, scale, count, scores, scratch.states[r]);
-      if (!out.output.data) continue;  // weights alone
+      if (!out.output.data) continue;  // only the weights are wanted
       if (factor != T{1}) Scale(factor, p.value_dim, gathered);
       if (p.dropout_rate > 0) {
         dropout_factors<T>(p.dropout_rate, p.dropout_seed,
@@ -259,7 +267,7 @@ HWY_NOINLINE void DirectForward(const Problem<T>& p, const ForwardOutputs<T>& ou
   });
 }
 
-/// One row against one piece: adds to dq, the outputs' dK and dV, and dv.
+/// The gradient of one row and one piece: adds to dq, to the outputs' dK and dV, and to dv.
 template <class T>
 HWY_INLINE void DirectGradientRow(const Problem<T>& p, const BackwardProblem<T>& g, const BlockAt<T>& at,
                                   int64_t r, const Piece& piece, T mean, const T* keep, T* d_query,
@@ -272,7 +280,7 @@ HWY_INLINE void DirectGradientRow(const Problem<T>& p, const BackwardProblem<T>&
   for (int64_t j = piece.begin; j < piece.end; ++j) {
     const T weight = scratch.scores[j - piece.begin];
     scratch.d_scores[j - piece.begin] = 0;
-    if (weight == T{0}) continue;  // hidden, or nothing to give
+    if (weight == T{0}) continue;  // hidden, or no gradient to pass on
     const T kept = keep ? keep[j - piece.begin] : T{1};
     if (g.d_value.data) AddScaled(weight * kept, d_output, p.value_dim, RowAt(g.d_value, at.b, at.kv, j));
     scratch.d_scores[j - piece.begin] =
@@ -308,7 +316,7 @@ HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<
                                      const ModSums<T>& sums, const AdditiveKeys<T>& keys,
                                      const DirectScratch<T>& scratch) {
   const int64_t group = unit % s.groups, kv = unit / s.groups % p.kv_heads, b = unit / s.groups / p.kv_heads;
-  const int64_t key_begin = group * s.group_keys, key_end = Least(p.key_len, key_begin + s.group_keys);
+  const int64_t key_begin = group * s.group_keys, key_end = HWY_MIN(p.key_len, key_begin + s.group_keys);
   const int64_t heads = p.query_heads / p.kv_heads;
   for (int64_t j = key_begin; j < key_end; ++j) {
     if (g.d_key.data) Fill(T{0}, p.score_dim, RowAt(g.d_key, b, kv, j));
@@ -317,8 +325,8 @@ HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<
   Fill(T{0}, p.score_dim, scratch.d_key);
   for (int64_t h = kv * heads; h < (kv + 1) * heads; ++h) {
     for (int64_t row = 0; row < p.query_len; row += kDirectRows) {
-      const BlockAt<T> at{b, h, kv, row, Least(kDirectRows, p.query_len - row)};
-      const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, Most(key_end, key_begin));
+      const BlockAt<T> at{b, h, kv, row, HWY_MIN(kDirectRows, p.query_len - row)};
+      const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, HWY_MAX(key_end, key_begin));
       for (int64_t r = 0; r < at.rows; ++r) {
         const int64_t index = (b * p.query_heads + h) * p.query_len + row + r;
         T* d_query = partials + (group * p.batch * p.query_heads * p.query_len + index) * p.score_dim;

@@ -1,26 +1,24 @@
-// The fused kernels, compiled once an ISA by Highway's foreach_target. Candidates name the code of each ISA,
-// in the place of Highway's own dispatch, so that FOVEA_ISA can force one.
+// The fused kernels, compiled once for each instruction set by Highway's foreach_target. Candidates name the
+// code of each instruction set, instead of Highway's own dispatch, so that FOVEA_ISA can force one.
 #include "kernels/flash/flash.h"
+
+#include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/flash/flash.cpp"
-// Three x86 targets: SSE4 as the baseline, AVX2, AVX-512. More would compile longer and win nothing on f32.
-// On Arm NEON alone: register tiles are arrays of vectors, and a type of SVE has no size to make an array of.
-#ifndef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
-#endif
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/flash/rows_backward-inl.h"
 #include "kernels/flash/split-inl.h"
+#include "kernels/flash/whole_rows_backward-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-// Candidates take a bare pointer: a span's members are templates, which must not be compiled here.
+// Candidates take a bare pointer to memory: the members of a span are templates, which must not be compiled
+// here.
 
-/// Keys and values in the type that they are stored in.
+/// SplitForward on keys and values in the type that the caller stores.
 template <class T>
 void SplitStored(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::byte* memory) {
   if constexpr (sizeof(T) == 4) {
@@ -30,17 +28,18 @@ void SplitStored(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& ex
                                x.row_stride};
     };
     const bool cached = p.cached.runs != nullptr;
-    if ((p.stored_key.data || cached) && p.stored == DType::bf16)
+    if ((p.stored_key.data || cached) && p.stored_dtype == DType::bf16)
       return SplitForward(p, out, as(p.stored_key, hwy::bfloat16_t()), as(p.stored_value, hwy::bfloat16_t()),
                           executor, memory);
-    if (p.stored_key.data || (cached && p.stored == DType::f16))
+    if (p.stored_key.data || (cached && p.stored_dtype == DType::f16))
       return SplitForward(p, out, as(p.stored_key, hwy::float16_t()), as(p.stored_value, hwy::float16_t()),
                           executor, memory);
   }
   SplitForward(p, out, p.key, p.value, executor, memory);
 }
 
-/// Weights need rows whose keys are not split, and asking for them must change no bit of the output.
+/// Weights need rows whose keys are not split into chunks, and asking for weights must change no bit of the
+/// output. So such calls run twice, once for each.
 template <class T>
 void TiledOutputs(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor, std::byte* memory) {
   if (!out.weights.data || !out.output.data || TiledChunks(p).count == 1)
@@ -71,43 +70,40 @@ HWY_AFTER_NAMESPACE();
 namespace fovea::kernels {
 namespace {
 
-constexpr const char* no_product = "its score is no product of queries and keys";
-constexpr const char* whole_rows = "whole rows of scores are needed";
-
-const char* refuse_split(const Request& r) {
-  if (is_backward(r.duty)) return "it has no backward";
-  if (r.duty != Duty::forward && r.duty != Duty::forward_cached) return "it leaves no weights";
-  if (r.score != ScoreKind::dot) return no_product;
-  return r.whole_row ? whole_rows : nullptr;
+const char* refuse_direct(const Request& r) {
+  return refuse_whole_row(r);
 }
 const char* refuse_tiled(const Request& r) {
-  if (r.score != ScoreKind::dot) return no_product;
-  return r.whole_row ? whole_rows : nullptr;
+  if (const char* reason = refuse_other_scores(r)) return reason;
+  return refuse_whole_row(r);
 }
-const char* refuse_direct(const Request& r) {
-  return r.whole_row ? whole_rows : nullptr;
+const char* refuse_split(const Request& r) {
+  if (is_backward(r.duty)) return "it has no backward";
+  if (r.duty != Duty::forward && r.duty != Duty::forward_cached) return "it returns no weights";
+  return refuse_tiled(r);
 }
-// Backward they make a row again from its keys, which must be all that it has. Where a row must be whole
-// anyway, a call says so.
+// In backward these algorithms recompute a row from its keys, so a call must bring all keys of the row. If
+// whole rows are needed for another reason, the plan or the call itself refuses parts.
 const char* refuse_rows(const Request& r) {
   const bool parts = is_backward(r.duty) && r.parts_of_keys && !r.whole_row;
-  return parts ? "the keys of a row come in parts" : nullptr;
+  return parts ? "a call may bring only some of the keys of a row" : nullptr;
 }
 const char* refuse_tiled_rows(const Request& r) {
-  return r.score != ScoreKind::dot ? no_product : refuse_rows(r);
+  if (const char* reason = refuse_other_scores(r)) return reason;
+  return refuse_rows(r);
 }
 
 std::int64_t most_split(const Request& r) {
   return size_of(r.dtype) == 2 ? most_split_16_bit : most_split_queries;
 }
-Stored split_stored(const Request& r) {
-  return size_of(r.dtype) == 2 && !r.keys_mapped ? Stored::keys_and_values : Stored::none;
+In16Bits split_in_16_bits(const Request& r) {
+  return size_of(r.dtype) == 2 && !r.keys_mapped ? In16Bits::keys_and_values : In16Bits::nothing;
 }
 
 #if HWY_ARCH_X86
 template <std::int64_t kTarget>
 const char* absence_of() {
-  static const bool here = (hwy::SupportedTargets() & kTarget) != 0;  // asked forty times a plan
+  static const bool here = (hwy::SupportedTargets() & kTarget) != 0;  // called forty times for each plan
   return here ? nullptr : "this CPU lacks the instructions";
 }
 #endif
@@ -121,7 +117,7 @@ const char* absence_of() {
   };
   add("split", {.refuse = refuse_split,
                 .best_for = [](const Request& r) { return QueryCounts{.last = most_split(r)}; },
-                .stored = split_stored,
+                .in_16_bits = split_in_16_bits,
                 .reads_cache = true,
                 .tile_keys = tile_keys,
                 .f32 = f32.split,
@@ -159,14 +155,14 @@ const char* absence_of() {
 
 }  // namespace
 
-// A build for one machine (-march=native) leaves out the targets below its own.
+// A build for one machine (-march=native) leaves out the targets below that machine's own.
 #if HWY_ARCH_X86
 const Isa avx512_isa{.name = "avx512", .absence = absence_of<HWY_AVX3>, .mods = ModIsa::avx512};
 const Isa avx2_isa{.name = "avx2", .absence = absence_of<HWY_AVX2>, .mods = ModIsa::avx2};
 const Isa baseline_isa{.name = "baseline", .absence = absence_of<HWY_SSE4>};
 #else
-// The one target that the compiler may use everywhere; the last one included. Not asked of Highway, whose
-// NEON wants AES as well, which no kernel uses and which a Raspberry Pi 4 lacks.
+// The one target that the compiler may use everywhere, so no CPU lacks it. Highway is not asked: its NEON
+// wants AES as well, which no kernel uses and which a Raspberry Pi 4 lacks.
 const Isa baseline_isa{.name = "baseline", .absence = []() -> const char* { return nullptr; }};
 #endif
 

@@ -1,11 +1,24 @@
-// The fused kernels: five algorithms with memory O(length), written once over Highway's vectors and compiled
-// for each instruction set.
+// What is here: the fused kernels, five algorithms that never store the matrix of scores, so that their
+// memory is O(length). Each is written once over Highway's vectors and compiled for each instruction set.
+// What is not here: the products of bf16 (tiles), and the choice among algorithms (plan). Read
+// flash/tiled-inl.h first, then flash/online_softmax-inl.h.
 //
-//   split       few queries over many keys, each key read once where it lies         flash/split-inl.h
-//   tiled       blocks of queries by tiles of packed keys, on register tiles         flash/tiled-inl.h
-//   direct      a row at a time, for scores that are no product, and few queries     flash/direct-inl.h
-//   tiled rows  whole rows of scores, a block of queries at once, on register tiles  flash/rows-inl.h
-//   rows        whole rows, one at a time                                            flash/rows-inl.h
+//   split       few queries, many keys; reads each key once, where it lies     flash/split-inl.h
+//   tiled       blocks of queries by tiles of packed keys                      flash/tiled-inl.h
+//   direct      one row at a time: other scores than dot, and few queries      flash/direct-inl.h
+//   tiled rows  whole rows of scores for a block of queries                    flash/whole_rows-inl.h
+//   rows        whole rows of scores, one row at a time                        flash/whole_rows-inl.h
+//
+// Words of this directory:
+//
+//   row             the scores of one query, or what is computed from them
+//   tile            the scores of a block of queries by at most 128 keys, held at once;
+//                   a tile of keys is those keys
+//   piece           the keys of a tile that the mask leaves (kernels/schedule.h)
+//   chunk, group    the keys of one unit of work where the keys are split:
+//                   a chunk in forward, a group in backward
+//   strip           6 rows, or 6 keys, of a tile (flash/strips-inl.h)
+//   register block  the part of a product that stays in registers (Micro in simd/math-inl.h)
 #pragma once
 
 #include <vector>
@@ -14,18 +27,19 @@
 
 namespace fovea::kernels {
 
-/// Blocks of queries of the tiled algorithms (eight register tiles of 6 rows) and of those that go by rows,
-/// and the keys of a tile.
+/// The queries of a block in the tiled algorithms (eight register blocks of 6 rows) and in those that go row
+/// by row, and the keys of a tile.
 inline constexpr std::int64_t tiled_queries = 48, direct_queries = 16, tile_keys = 128;
 
-/// Up to so many queries are not worth packing the keys for in backward, and by whole rows.
+/// For up to this many queries, packing the keys does not pay in backward, nor with whole rows.
 inline constexpr std::int64_t most_direct_queries = 4;
-/// And in forward, where four rows share what is read of a key: of f32 (16 heads of 64, 4,096 keys, two
-/// threads: 8 queries take 1.0 ms so and 1.1 packed, 16 take 1.8 and 1.7), and of 16 bits, which would have
-/// to be widened before (f16: 32 take 3.3 and 5).
+/// The same for forward, where four rows share each key that is read. The first number is for f32 (16 heads
+/// of 64, 4,096 keys, two threads): 8 queries take 1.0 ms by `split` and 1.1 ms packed, 16 take 1.8 and 1.7.
+/// The second is for 16 bits, which `tiled` has to widen before: f16 with 32 queries takes 3.3 ms by `split`
+/// and 5 packed.
 inline constexpr std::int64_t most_split_queries = 8, most_split_16_bit = 32;
 
-/// The five, compiled for one instruction set.
+/// The five algorithms, compiled for one instruction set.
 template <class T>
 struct FlashCode {
   Code<T> split, tiled, direct, tiled_rows, rows;
@@ -33,7 +47,7 @@ struct FlashCode {
 
 extern const Isa avx512_isa, avx2_isa, baseline_isa;
 
-/// Best first: the five of "avx512", of "avx2", of "baseline", as far as they are compiled in.
+/// Best first: the five of "avx512", then of "avx2", then of "baseline", as far as they are compiled in.
 std::vector<Candidate> flash_candidates();
 
 }  // namespace fovea::kernels

@@ -1,4 +1,5 @@
-// Normalisers over a whole row of scores: the weights, and the law of their gradient.
+// The normalisers over a whole row of scores: the weights, and the formula of their gradient. A row is a few
+// vectors to thousands of them, and lies in the cache.
 #if defined(FOVEA_FLASH_NORMALIZE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_NORMALIZE_INL_H_
 #undef FOVEA_FLASH_NORMALIZE_INL_H_
@@ -6,19 +7,20 @@
 #define FOVEA_FLASH_NORMALIZE_INL_H_
 #endif
 
-#include "kernels/flash/row-inl.h"
-#include "kernels/flash/row.h"
+#include "kernels/flash/normalize_scalar.h"
+#include "kernels/flash/online_softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// One row: n scores, hidden ones -inf, in a buffer with room for whole vectors. `noise` only where sampled.
+/// One row of n scores, hidden ones -inf, in a buffer with room for whole vectors. `noise` is only set for
+/// normalisers that sample.
 template <class T>
 struct WholeRow {
   int64_t head = 0, n = 0;
   const T* noise = nullptr;
-  T* spare = nullptr;  ///< room for 3n and three vectors
+  T* spare = nullptr;  ///< room for 3n numbers and three vectors
 };
 
 template <class T>
@@ -34,8 +36,9 @@ HWY_INLINE T EntmaxPower(const Problem<T>& p) {
   return static_cast<T>(1.0 / (p.entmax_alpha - 1.0));
 }
 
-/// The threshold tau of Σ (y - tau)₊^power = 1, from the y above -1, of which the largest is 0. By Newton's
-/// method from -1, below the root, from where the sum is convex: tau rises until rounding stops it.
+/// The threshold tau with Σ (y - tau)₊^power = 1. `y` holds the numbers above -1, of which the largest is 0.
+/// Newton's method starts at -1, below the root. The sum is convex there, so tau rises until rounding stops
+/// it.
 template <class T>
 HWY_NOINLINE T EntmaxThreshold(T power, int64_t count, T* y) {
   const hn::ScalableTag<T> d;
@@ -70,13 +73,14 @@ HWY_NOINLINE T EntmaxThreshold(T power, int64_t count, T* y) {
   return tau;
 }
 
-/// x ← Entmax weights; returns tau. `best` is the finite maximum.
+/// x ← the weights of entmax; returns tau. `best` is the maximum, which is finite.
 template <class T>
 HWY_NOINLINE T EntmaxRow(const Problem<T>& p, const WholeRow<T>& row, T best, T* x) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), n = row.n;
   for (int64_t j = n; j < Padded<T>(n); ++j) x[j] = kHidden<T>;
-  // Relative to the maximum, which is exact however large the scores are. What lies 1 below it is out.
+  // Scores are taken relative to the maximum, which is exact however large they are. A score that is 1 or
+  // more below it, times alpha - 1, has weight 0.
   const T slope = static_cast<T>(p.entmax_alpha - 1.0), power = EntmaxPower(p);
   const auto factor = hn::Set(d, slope), top = hn::Set(d, best), out = hn::Set(d, T(-1));
   int64_t count = 0;
@@ -97,8 +101,8 @@ HWY_NOINLINE T EntmaxRow(const Problem<T>& p, const WholeRow<T>& row, T best, T*
   return tau + slope * best;
 }
 
-/// x ← 1 at the first of the largest of x + noise, else 0. Noise is added to what is left beside the best: a
-/// large score would swallow it.
+/// x ← 1 at the first maximum of x + noise, else 0. The noise is added to the difference from `best`: a large
+/// score would swallow it.
 template <class T>
 HWY_INLINE void DrawnKey(const WholeRow<T>& row, T best, T* x) {
   for (int64_t j = 0; j < row.n; ++j) x[j] = (x[j] - best) + row.noise[j];
@@ -111,7 +115,7 @@ HWY_INLINE void DrawnKey(const WholeRow<T>& row, T best, T* x) {
   }
 }
 
-/// x ← equal shares of its largest elements.
+/// x ← equal shares for the largest elements, else 0.
 template <class T>
 HWY_INLINE void BestShares(const WholeRow<T>& row, T best, T* x) {
   T count{0};
@@ -119,16 +123,16 @@ HWY_INLINE void BestShares(const WholeRow<T>& row, T best, T* x) {
   for (int64_t j = 0; j < row.n; ++j) x[j] = x[j] == best ? T{1} / count : T{0};
 }
 
-/// ln Σ e^x, with the exponentials left in spare; `best` is the finite maximum.
+/// ln Σ e^x. Leaves the exponentials in row.spare. `best` is the maximum, which is finite.
 template <class T>
 HWY_INLINE T LogSumExp(const WholeRow<T>& row, T best, const T* x) {
   Copy(x, row.n, row.spare);
   return best + static_cast<T>(std::log(Exponentials<false>(T{1}, best, row.n, row.spare)));
 }
 
-/// x ← weights, exactly 0 where hidden; returns what stands for the log-sum-exp. A NaN makes the row NaN (but
-/// of the sigmoid, whose elements do not know of each other), and so does a score of +inf, where differences
-/// to it are taken.
+/// x ← the weights, exactly 0 where hidden. Returns the log-sum-exp, or the normaliser's number in its place.
+/// A NaN makes the row NaN, and so does a score of +inf where differences to it are taken. In a sigmoid's row
+/// a NaN stays alone, since its elements do not depend on each other.
 template <class T>
 HWY_INLINE T SolveRow(const Problem<T>& p, const WholeRow<T>& row, T* x) {
   const bool sigmoid = p.normalizer == NormalizerKind::sigmoid;
@@ -168,8 +172,8 @@ HWY_INLINE T SolveRow(const Problem<T>& p, const WholeRow<T>& row, T* x) {
   }
 }
 
-/// The law of every normaliser whose slopes are known: dS = factor · slope · (dP - D), D the mean of dP under
-/// the slopes divided by `total`. Returns D.
+/// The gradient of every normaliser whose slopes are known: dS = factor · slope · (dP - D), where D is the
+/// mean of dP under the slopes, divided by `total`. Returns D.
 template <class T>
 HWY_INLINE T CenteredGradient(int64_t n, const T* slope, T total, T factor, T* gradient) {
   T mean{0};
@@ -195,7 +199,7 @@ HWY_NOINLINE T EntmaxGradient(const Problem<T>& p, const WholeRow<T>& row, const
   return CenteredGradient(row.n, row.spare, total, T{1}, gradient);
 }
 
-/// What a row's gradient needs beside its weights.
+/// The inputs of a row's gradient.
 template <class T>
 struct RowGradient {
   const T* scores;   ///< hidden ones -inf
@@ -205,11 +209,12 @@ struct RowGradient {
   T* d_transitions;  ///< chain: added to; may be null
 };
 
-/// gradient: derivative by the weights, 0 where hidden → by the scores. Returns D, where there is one.
+/// `gradient` holds the derivative by the weights, 0 where hidden, and then the derivative by the scores.
+/// Returns D where the normaliser has one.
 template <class T>
 HWY_INLINE T NormalizerGradient(const Problem<T>& p, const WholeRow<T>& row, const RowGradient<T>& g,
                                 T* gradient) {
-  if (g.log_sum_exp != g.log_sum_exp) {  // a NaN among the scores, or no weights to speak of
+  if (g.log_sum_exp != g.log_sum_exp) {  // a NaN among the scores makes the gradient NaN
     for (int64_t j = 0; j < row.n; ++j) gradient[j] = g.scores[j] == kHidden<T> ? T{0} : g.log_sum_exp;
     for (int n = 0; g.d_transitions && n < 4; ++n) g.d_transitions[n] = g.log_sum_exp;
     return g.log_sum_exp;

@@ -1,8 +1,11 @@
-// Few queries over many keys, as in decoding: what bounds it is the bandwidth of reading keys and values. So
-// each is read once for all query heads that share it, in the type it is stored in (16 bits are widened in
-// the register), and nothing is packed. Keys are cut into chunks by shape alone, so that one query of one
-// head has work for several threads and the same bits for any number of them; the chunks' states merge in
-// order.
+// The algorithm `split`: few queries over many keys, as in decoding. The bandwidth of reading keys and values
+// limits it. So each key and value is read once for all query heads that share it, and nothing is packed.
+// They are read in the type that they are stored in: 16 bits are widened in the register.
+//
+// The keys are cut into chunks by the shape alone. So one query of one head has work for several threads, and
+// any number of them gives the same bits; the chunks' states merge in order. The inner loops are
+// StoredScores, where the sums of queries and keys stay in registers, and AddStoredRows, where the weights
+// do.
 #if defined(FOVEA_FLASH_SPLIT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_SPLIT_INL_H_
 #undef FOVEA_FLASH_SPLIT_INL_H_
@@ -20,11 +23,11 @@ namespace HWY_NAMESPACE {
 
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
-/// Products that are summed side by side: 16 accumulators, 4 queries and a key fit the 32 registers of
-/// AVX-512 and Arm, 8 the 16 of the others.
+/// Sums that are accumulated side by side. 16 accumulators, 4 queries and a key fit the 32 registers of
+/// AVX-512 and Arm; 8 accumulators fit the 16 registers of the others.
 constexpr int kSums = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 16 : 8;
 
-/// Keys or values of one head as they are stored, side by side.
+/// The keys or values of one head that lie side by side, in the type S that they are stored in.
 template <class S>
 struct StoredRows {
   const S* data;
@@ -33,11 +36,12 @@ struct StoredRows {
   int64_t count = INT64_MAX;
   const S* next = nullptr;
   HWY_INLINE const S* at(int64_t j) const { return data + j * stride; }
-  /// Asks for the cache lines of row j, which need not exist, before they are read.
+  /// Fetches the cache lines of row j before they are read. The row need not exist.
   HWY_INLINE void Fetch(int64_t j, int64_t dim) const {
     constexpr int64_t line = 64 / sizeof(S);
     const S* row = at(j);
-    if (j >= count) {  // without this a page's last rows would fetch what lies behind it, and not the next page
+    if (j >=
+        count) {  // without this a page's last rows would fetch what lies behind it, and not the next page
       if (!next) return;
       row = next + (j - count) * stride;
     }
@@ -46,16 +50,18 @@ struct StoredRows {
 };
 
 /// How far ahead of their use rows are fetched. The processor's own prefetchers follow one stream well while
-/// little is computed between its lines, and stop at every page: with 32 products a key, one Zen 5 core read
-/// 21 GB/s of 38 without this, 31 with 8 KiB, 28 with 2 KiB or with all of it in the second-level cache only.
+/// little is computed between its lines, and they stop at every page. With 32 products for each key, one Zen
+/// 5 core read 21 GB/s of 38 without this. It read 31 with 8 KiB, and 28 with 2 KiB, or with everything in
+/// the second-level cache only.
 constexpr int64_t kAheadBytes = 8192;
 template <class S>
 HWY_INLINE int64_t RowsAhead(int64_t dim) {
-  return kAheadBytes / Most(dim * static_cast<int64_t>(sizeof(S)), 1);
+  return kAheadBytes / HWY_MAX(dim * static_cast<int64_t>(sizeof(S)), 1);
 }
 
 /// scores[r · score_stride + j] = ⟨query r, key j⟩ for kRows queries and keys [0, count). Queries are rows of
-/// `padded` elements, zeros behind `dim`.
+/// `padded` elements, with zeros behind `dim`. kSums sums stay in registers: kRows queries by kSums / kRows
+/// keys, so each vector of a key is loaded once for kRows queries.
 template <int kRows, class T, class S>
 HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<S>& keys, int64_t dim,
                              int64_t count, bool fetch, T* scores, int64_t score_stride) {
@@ -67,11 +73,11 @@ HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<
   for (int64_t j = 0; j < count; j += kKeys) {
     V sums[kSums];
     FOVEA_UNROLL for (int i = 0; i < kSums; ++i) sums[i] = hn::Zero(d);
-    // Behind the last key it is the last again: its sums are thrown away.
+    // Behind the last key the last one is read again; those sums are thrown away.
     const S* rows[kKeys];
     FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) rows[k] = keys.at(j + k < count ? j + k : count - 1);
-    // Key after key, so that memory is read in order: side by side, several rows are streams of their own,
-    // which the prefetcher follows at half the rate.
+    // One key after the other, so that memory is read in order. Read side by side, several rows are streams
+    // of their own, which the prefetcher follows at half the rate.
     int64_t i = 0;
     FOVEA_UNROLL for (int k = 0; k < kKeys; ++k) {
       if (fetch) keys.Fetch(j + k + ahead, dim);
@@ -97,7 +103,7 @@ HWY_INLINE void StoredScores(const T* queries, int64_t padded, const StoredRows<
   }
 }
 
-/// gathered += weight · value, one row of each.
+/// gathered += weight · value, for one query and one value.
 template <class T, class S>
 HWY_INLINE void AddStored(T weight, const S* value, int64_t dim, T* gathered) {
   const hn::ScalableTag<T> d;
@@ -111,8 +117,10 @@ HWY_INLINE void AddStored(T weight, const S* value, int64_t dim, T* gathered) {
                gathered + i);
 }
 
-/// gathered[r] += Σ_j weights[r · weight_stride + j] · value j for kRows rows of `padded` elements, four
-/// values at a time. A weight of 0 reads nothing: its key may be hidden, and its value NaN.
+/// gathered[r] += Σ_j weights[r · weight_stride + j] · value j for kRows rows of `padded` elements. Four
+/// values are taken at a time: their kRows × 4 weights stay in registers, and each vector of `gathered` is
+/// loaded and stored once for four values. A weight of 0 reads nothing: its key may be hidden, and its value
+/// NaN.
 template <int kRows, class T, class S>
 HWY_INLINE void AddStoredRows(const T* weights, int64_t weight_stride, const StoredRows<S>& values,
                               int64_t dim, int64_t count, bool fetch, T* gathered, int64_t padded) {
@@ -166,7 +174,8 @@ template <class S>
 struct HeadRows {
   StoredRows<S> operand;
   HeadRuns<S> cached;  ///< if rows is not null
-  /// body(begin, end, rows) for the stretches of [begin, end) that lie side by side; rows.at(0) is row `begin`.
+  /// body(begin, end, rows) for the stretches of [begin, end) that lie side by side; rows.at(0) is row
+  /// `begin`.
   template <class Body>
   HWY_INLINE void ForStretches(int64_t begin, int64_t end, Body&& body) const {
     if (!cached.rows) return body(begin, end, StoredRows<S>{operand.at(begin), operand.stride});
@@ -176,8 +185,8 @@ struct HeadRows {
   }
 };
 
-/// What else kernels of some S do in their own way: queries as StoredScores wants them, and what was gathered
-/// put into order.
+/// The two other steps that depend on S and have overloads (tiles/decode-inl.h): LoadQuery writes a query as
+/// StoredScores reads it. Unravel puts the gathered values into order.
 template <class T, class S>
 HWY_INLINE void LoadQuery(S, const T* from, int64_t dim, int64_t padded, T* to) {
   Copy(from, dim, to);
@@ -186,18 +195,20 @@ HWY_INLINE void LoadQuery(S, const T* from, int64_t dim, int64_t padded, T* to) 
 template <class T, class S>
 HWY_INLINE void Unravel(S, int64_t, T*) {}
 
-/// Elements from row to row of gathered values: whole pairs of vectors.
+/// The elements from row to row of gathered values: whole pairs of vectors.
 template <class T>
 HWY_INLINE int64_t SplitWidth(const Problem<T>& p) {
   return 2 * Padded<T>((p.value_dim + 1) / 2);
 }
 
-/// Rows that share a key: the queries of all heads of a group, head by head.
+/// The rows that share a key: the queries of all heads of a group, head by head.
 template <class T>
 HWY_INLINE int64_t GroupRows(const Problem<T>& p) {
   return p.query_heads / p.kv_heads * p.query_len;
 }
 
+/// The scratch buffers of one thread, a row for each of GroupRows: queries [dim, padded], scores [stride],
+/// gathered [SplitWidth]; keep [stride] holds the factors of dropout for one row.
 template <class T>
 struct SplitScratch {
   T *queries, *scores, *gathered, *keep;
@@ -215,20 +226,21 @@ HWY_INLINE SplitScratch<T> TakeSplitScratch(const Problem<T>& p, Carve& carve) {
           TakeModBuffers(p.mods, 1, false, carve)};
 }
 
-/// Scores of one piece for the rows of `heads` heads from at.h on: rows of `scratch.scores`, as the score
-/// mods leave them, -inf where a row does not see a key.
+/// The scores of one piece for the rows of `heads` heads from at.h on, in the rows of `scratch.scores`. They
+/// are as the score mods leave them, and -inf where a row does not see a key.
 template <class T, class S>
-HWY_INLINE void PieceScores(const Problem<T>& p, const HeadRows<S>& keys, const BlockAt<T>& at,
-                            int64_t heads, const BlockSchedule& schedule, const Piece& piece, int64_t stride,
+HWY_INLINE void PieceScores(const Problem<T>& p, const HeadRows<S>& keys, const BlockAt<T>& at, int64_t heads,
+                            const BlockSchedule& schedule, const Piece& piece, int64_t stride,
                             const SplitScratch<T>& scratch) {
   const int64_t padded = Padded<T>(p.score_dim), n = piece.end - piece.begin, rows = heads * at.rows;
   if (piece.full) {
-    keys.ForStretches(piece.begin, piece.end, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
-      ForRowGroups(rows, [&]<int kRows>(int64_t r) {
-        StoredScores<kRows>(scratch.queries + r * padded, padded, from, p.score_dim, end - begin, r == 0,
-                            scratch.scores + r * stride + (begin - piece.begin), stride);
-      });
-    });
+    keys.ForStretches(
+        piece.begin, piece.end, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
+          ForRowGroups(rows, [&]<int kRows>(int64_t r) {
+            StoredScores<kRows>(scratch.queries + r * padded, padded, from, p.score_dim, end - begin, r == 0,
+                                scratch.scores + r * stride + (begin - piece.begin), stride);
+          });
+        });
   }
   for (int64_t r = 0; r < rows; ++r) {
     T* scores = scratch.scores + r * stride;
@@ -239,7 +251,8 @@ HWY_INLINE void PieceScores(const Problem<T>& p, const HeadRows<S>& keys, const 
       ForRuns(piece, schedule.row(r % at.rows), [&](int64_t first, int64_t last) {
         keys.ForStretches(first, last, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
           T* run = scores + (begin - piece.begin);
-          StoredScores<1>(scratch.queries + r * padded, padded, from, p.score_dim, end - begin, false, run, stride);
+          StoredScores<1>(scratch.queries + r * padded, padded, from, p.score_dim, end - begin, false, run,
+                          stride);
           ScaleEarly(p, end - begin, run);
         });
       });
@@ -251,7 +264,7 @@ HWY_INLINE void PieceScores(const Problem<T>& p, const HeadRows<S>& keys, const 
   }
 }
 
-/// One head's rows, or those of all heads of a group, against keys [key_begin, key_end).
+/// Computes the rows of one head, or of all heads of a group, over keys [key_begin, key_end).
 template <class T, class S>
 HWY_NOINLINE void SplitBlock(const Problem<T>& p, const HeadRows<S>& keys, const HeadRows<S>& values,
                              const BlockAt<T>& at, int64_t heads, int64_t key_begin, int64_t key_end,
@@ -282,12 +295,13 @@ HWY_NOINLINE void SplitBlock(const Problem<T>& p, const HeadRows<S>& keys, const
         MultiplyInto(scratch.keep, count, scores);
       }
     }
-    values.ForStretches(piece.begin, piece.end, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
-      ForRowGroups(rows, [&]<int kRows>(int64_t r) {
-        AddStoredRows<kRows>(scratch.scores + r * stride + (begin - piece.begin), stride, from, p.value_dim,
-                             end - begin, r == 0, scratch.gathered + r * width, width);
-      });
-    });
+    values.ForStretches(
+        piece.begin, piece.end, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
+          ForRowGroups(rows, [&]<int kRows>(int64_t r) {
+            AddStoredRows<kRows>(scratch.scores + r * stride + (begin - piece.begin), stride, from,
+                                 p.value_dim, end - begin, r == 0, scratch.gathered + r * width, width);
+          });
+        });
   }
   for (int64_t r = 0; r < rows; ++r) Unravel(S(), width, scratch.gathered + r * width);
 }
@@ -298,7 +312,7 @@ HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, c
                             const Partials<T>& partials, const SplitScratch<T>& scratch) {
   const int64_t chunk = unit % chunks.count, kv = unit / chunks.count % p.kv_heads,
                 b = unit / chunks.count / p.kv_heads;
-  const int64_t key_begin = chunk * chunks.keys, key_end = Least(p.key_len, key_begin + chunks.keys);
+  const int64_t key_begin = chunk * chunks.keys, key_end = HWY_MIN(p.key_len, key_begin + chunks.keys);
   const int64_t heads = p.query_heads / p.kv_heads, width = SplitWidth(p);
   HeadRows<S> key_rows{{keys.data + b * keys.batch_stride + kv * keys.head_stride, keys.row_stride}, {}};
   HeadRows<S> value_rows{{values.data + b * values.batch_stride + kv * values.head_stride, values.row_stride},
@@ -307,7 +321,7 @@ HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, c
     key_rows.cached = KeyRuns<S>(p.cached, kv);
     value_rows.cached = ValueRuns<S>(p.cached, kv);
   }
-  // Heads share the reading of a key where they see the same keys.
+  // Heads can only share a key that is read if they all see the same keys.
   const int64_t together = mask_reads_head(*p.mask) ? 1 : heads;
   for (int64_t first = 0; first < heads; first += together) {
     BlockAt<T> at{b, kv * heads + first, kv, 0, p.query_len};
@@ -347,11 +361,7 @@ HWY_NOINLINE void SplitForward(const Problem<T>& p, const ForwardOutputs<T>& out
     Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
     SplitUnit(p, out, keys, values, chunks, unit, partials, TakeSplitScratch(p, mine));
   });
-  if (!partials.data) return;
-  ForMergedRows(p, partials, executor,
-                [&](int64_t b, int64_t h, int64_t row, const RowState<T>& state, const T* gathered) {
-                  LeaveRow(p, out, b, h, row, state, gathered);
-                });
+  LeaveMergedRows(p, out, partials, executor);
 }
 
 }  // namespace HWY_NAMESPACE

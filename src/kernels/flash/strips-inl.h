@@ -1,5 +1,5 @@
-// What the rows of a block see of one piece of keys: at the edges of a mask, work keeps to strips of rows and
-// to the keys that they see.
+// The keys of one piece that each row of a block sees. At the edges of a mask a row sees few of them, so the
+// kernels work on strips of 6 rows, and only on the keys that a strip sees.
 #if defined(FOVEA_FLASH_STRIPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_STRIPS_INL_H_
 #undef FOVEA_FLASH_STRIPS_INL_H_
@@ -7,16 +7,16 @@
 #define FOVEA_FLASH_STRIPS_INL_H_
 #endif
 
-#include "kernels/flash/row-inl.h"
+#include "kernels/flash/online_softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// Rows of a register tile.
+/// Rows, or keys, of a strip: the rows of a register block.
 constexpr int64_t kStrip = 6;
 
-/// Keys [begin, end) of a piece, counted from its begin.
+/// Keys [begin, end) of a piece, counted from the first key of the piece.
 struct KeyRange {
   int64_t begin = 0, end = 0;
 };
@@ -25,13 +25,12 @@ HWY_INLINE KeyRange Hull(const KeyRange* ranges, int64_t count) {
   for (int64_t n = 1; n < count; ++n) {
     if (ranges[n].begin == ranges[n].end) continue;
     if (hull.begin == hull.end) hull = ranges[n];
-    hull = {Least(hull.begin, ranges[n].begin), Most(hull.end, ranges[n].end)};
+    hull = {HWY_MIN(hull.begin, ranges[n].begin), HWY_MAX(hull.end, ranges[n].end)};
   }
   return hull;
 }
 
-/// Between which keys of the piece each row sees some: at the edges of a window rows see little of it, and
-/// all that is done a strip of rows at a time keeps to what the strip sees.
+/// ranges[r] = the smallest range of the piece's keys that holds all keys that row r sees.
 template <class T>
 HWY_INLINE void RangesOf(const BlockSchedule& schedule, const Piece& piece, int64_t rows, KeyRange* ranges) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -43,31 +42,31 @@ HWY_INLINE void RangesOf(const BlockSchedule& schedule, const Piece& piece, int6
     while (last > first && spans.data[last - 1].begin >= piece.end) --last;
     ranges[r] = {};
     if (first < last)
-      ranges[r] = {Most(spans.data[first].begin, piece.begin) - piece.begin,
-                   Least(spans.data[last - 1].end, piece.end) - piece.begin};
+      ranges[r] = {HWY_MAX(spans.data[first].begin, piece.begin) - piece.begin,
+                   HWY_MIN(spans.data[last - 1].end, piece.end) - piece.begin};
   }
 }
 
-/// body(first row, rows, hull) for each strip of rows that sees some key; all rows at once where the piece is
-/// full.
+/// body(first row, rows, hull) for each strip of rows that sees some key; `hull` is the range that holds the
+/// keys of all its rows. If the piece is full, all rows are one strip.
 template <class Body>
 HWY_INLINE void ForStrips(const Piece& piece, int64_t rows, const KeyRange* ranges, Body&& body) {
   if (piece.full) return body(int64_t{0}, rows, KeyRange{0, piece.end - piece.begin});
   for (int64_t r = 0; r < rows; r += kStrip) {
-    const int64_t count = Least(kStrip, rows - r);
+    const int64_t count = HWY_MIN(kStrip, rows - r);
     const KeyRange hull = Hull(ranges + r, count);
     if (hull.begin < hull.end) body(r, count, hull);
   }
 }
 
-/// body(first key, keys, first row, rows) for each strip of keys that some row sees, with the rows between
-/// the first and the last that do; all at once where the piece is full.
+/// body(first key, keys, first row, rows) for each strip of keys that some row sees. The rows are those from
+/// the first to the last row that sees one of these keys. If the piece is full, all keys are one strip.
 template <class Body>
 HWY_INLINE void ForKeyStrips(const Piece& piece, int64_t rows, const KeyRange* ranges, Body&& body) {
   const int64_t count = piece.end - piece.begin;
   if (piece.full) return body(int64_t{0}, count, int64_t{0}, rows);
   for (int64_t key = 0; key < count; key += kStrip) {
-    const int64_t keys = Least(kStrip, count - key);
+    const int64_t keys = HWY_MIN(kStrip, count - key);
     int64_t first = rows, last = 0;
     for (int64_t r = 0; r < rows; ++r) {
       if (ranges[r].begin >= key + keys || ranges[r].end <= key) continue;
@@ -78,15 +77,15 @@ HWY_INLINE void ForKeyStrips(const Piece& piece, int64_t rows, const KeyRange* r
   }
 }
 
-/// The range widened to whole vectors from the piece's begin on.
+/// The range, widened to whole vectors, which are counted from the first key of the piece.
 template <class T>
 HWY_INLINE KeyRange WholeVectors(const KeyRange& range) {
   const int64_t lanes = Padded<T>(1);
   return {range.begin / lanes * lanes, Padded<T>(range.end)};
 }
 
-/// Row r of a piece's scores where it sees something, begin and count by whole vectors; the rest becomes 0.
-/// Returns the range.
+/// Sets a row of the piece's scores to 0 outside its range, widened to whole vectors. Returns the part
+/// inside: where it begins, and how far scores are valid.
 template <class T>
 HWY_INLINE KeyRange SeenPart(const KeyRange& range, int64_t count, T* row) {
   if (range.begin == range.end) {
@@ -96,16 +95,16 @@ HWY_INLINE KeyRange SeenPart(const KeyRange& range, int64_t count, T* row) {
   const KeyRange whole = WholeVectors<T>(range);
   Fill(T{0}, whole.begin, row);
   Fill(T{0}, Padded<T>(count) - whole.end, row + whole.end);
-  return {whole.begin, Least(whole.end, count)};
+  return {whole.begin, HWY_MIN(whole.end, count)};
 }
 
-/// body(begin, end) for every run of keys of the piece, inside `hull`, that somebody sees.
+/// body(begin, end) for every run of keys of the piece, inside `hull`, that some row sees.
 template <class Body>
 HWY_INLINE void ForRuns(const Piece& piece, const SpanList& visible, const KeyRange& hull, Body&& body) {
   if (piece.full) return body(piece.begin, piece.end);
   for (int64_t n = 0; n < visible.count; ++n) {
-    const int64_t begin = Most(visible.data[n].begin, piece.begin + hull.begin),
-                  end = Least(visible.data[n].end, piece.begin + hull.end);
+    const int64_t begin = HWY_MAX(visible.data[n].begin, piece.begin + hull.begin),
+                  end = HWY_MIN(visible.data[n].end, piece.begin + hull.end);
     if (begin < end) body(begin, end);
   }
 }

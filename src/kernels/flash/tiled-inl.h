@@ -1,8 +1,12 @@
-// Dot-like scores, many queries: products on register tiles. K is transposed once a call into tiles of 128
-// keys, [head_dim][tile], so that a row of scores is contiguous and the softmax runs along vectors. Two-level
-// blocks: 48 queries (eight register tiles of 6 rows) by 128 keys. Where blocks are too few for the threads,
-// their keys are split into chunks (flash/chunks-inl.h); where a key is read by one block or two, each
-// transposes its own tiles as it comes to them, in the cache.
+// The algorithm `tiled`: dot products of many queries, in register blocks. It is the loop that most calls
+// run: for each block of 48 queries (eight register blocks of 6 rows), for each tile of 128 keys, S = Q·Kᵀ,
+// online softmax, O += P·V.
+//
+// K is transposed once for each call, into tiles [head_dim][128 keys]. A row of scores is then contiguous,
+// and the softmax runs along vectors. The scores of a tile (48 × 128 f32, 24 KiB) and the gathered values of
+// the block stay in the cache. If there are fewer blocks than would occupy the threads, the keys are split
+// into chunks (flash/chunks-inl.h). If a key is read by one block or two only, each block transposes its own
+// tiles when it comes to them, in the cache.
 #if defined(FOVEA_FLASH_TILED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_TILED_INL_H_
 #undef FOVEA_FLASH_TILED_INL_H_
@@ -22,12 +26,12 @@ namespace HWY_NAMESPACE {
 constexpr int64_t kBlockRows = tiled_queries;
 constexpr int64_t kTileKeys = tile_keys;
 
-/// A 4-D operand transposed by tiles of keys, or with rows padded to whole vectors.
+/// A 4-D operand, transposed by tiles of keys.
 template <class T>
 struct Packed {
   const T* data = nullptr;
   int64_t heads = 0, tiles = 0, dim = 0, stride = 0;
-  bool one = false;  ///< there is but the tile that is asked for: BlockKeys
+  bool one = false;  ///< holds one tile, the current one (BlockKeys)
   HWY_INLINE const T* Tile(int64_t b, int64_t h, int64_t tile) const {
     return one ? data : data + ((b * heads + h) * tiles + tile) * dim * stride;
   }
@@ -35,14 +39,15 @@ struct Packed {
 
 template <class T>
 HWY_INLINE int64_t TileStride(int64_t key_len) {
-  // One spare vector: a piece may begin anywhere in its tile, and rows of scores are whole vectors.
-  return Padded<T>(Least(kTileKeys, key_len)) + Padded<T>(1);
+  // One vector to spare: a piece may begin anywhere in its tile, and rows of scores are whole vectors.
+  return Padded<T>(HWY_MIN(kTileKeys, key_len)) + Padded<T>(1);
 }
 
-/// Rows [begin, begin + count) of a head of a cache, transposed as by Transpose; 0 for rows that are not kept.
+/// Rows [begin, begin + count) of a head of a cache, transposed as by Transpose; 0 for rows that are not
+/// kept.
 template <class T>
-HWY_NOINLINE void TransposeRuns(const HeadRuns<T>& rows, int64_t begin, int64_t count, int64_t dim, int64_t stride,
-                                T* to) {
+HWY_NOINLINE void TransposeRuns(const HeadRuns<T>& rows, int64_t begin, int64_t count, int64_t dim,
+                                int64_t stride, T* to) {
   int64_t done = 0;  // columns of `to`
   const auto clear_until = [&](int64_t column) HWY_ATTR {
     for (int64_t d = 0; d < dim && done < column; ++d) Fill(T{0}, column - done, to + d * stride + done);
@@ -57,9 +62,9 @@ HWY_NOINLINE void TransposeRuns(const HeadRuns<T>& rows, int64_t begin, int64_t 
 
 /// The tile of keys from `begin` on, transposed.
 template <class T>
-HWY_INLINE void TransposeKeys(const Problem<T>& p, const Operand<const T*>& x, int64_t b, int64_t kv, int64_t begin,
-                              int64_t dim, int64_t stride, T* to) {
-  const int64_t count = Least(kTileKeys, p.key_len - begin);
+HWY_INLINE void TransposeKeys(const Problem<T>& p, const Operand<const T*>& x, int64_t b, int64_t kv,
+                              int64_t begin, int64_t dim, int64_t stride, T* to) {
+  const int64_t count = HWY_MIN(kTileKeys, p.key_len - begin);
   if (p.cached.runs)
     TransposeRuns(KeyRuns<T>(p.cached, kv), begin, count, dim, stride, to);
   else
@@ -89,17 +94,17 @@ HWY_INLINE int64_t QueryBlocks(const Problem<T>& p) {
   return (p.query_len + kBlockRows - 1) / kBlockRows;
 }
 
-/// Whether blocks transpose tiles for themselves: packing all is a pass over memory that pays from the third
-/// reader of a key on.
+/// Whether each block transposes its own tiles. Packing all keys is a pass over memory that pays from the
+/// third block that reads a key on.
 template <class T>
 HWY_INLINE bool PacksOwn(const Problem<T>& p) {
-  return QueryBlocks(p) * (p.query_heads / Most(p.kv_heads, 1)) <= 2;
+  return QueryBlocks(p) * (p.query_heads / HWY_MAX(p.kv_heads, 1)) <= 2;
 }
-/// The tiles of one block's keys.
+/// The packed keys that one block reads.
 template <class T>
 struct BlockKeys {
   Packed<T> packed;
-  T* own;  ///< room for a tile; null: all are packed
+  T* own;  ///< room for one tile; null: all keys are packed
   int64_t tile = -1;
   HWY_INLINE const Packed<T>& At(const Problem<T>& p, const BlockAt<T>& at, int64_t key) {
     if (own && tile != key / kTileKeys) {
@@ -110,7 +115,7 @@ struct BlockKeys {
   }
 };
 
-/// Rows as they are where they fill whole vectors, else copied with zeros behind.
+/// Returns the rows as they are if they fill whole vectors, else copies them with zeros behind.
 template <class T>
 HWY_NOINLINE Operand<const T*> PadRows(const Problem<T>& p, const Operand<const T*>& x, int64_t dim, T* to,
                                        Executor& executor) {
@@ -153,7 +158,7 @@ HWY_INLINE BlockAt<T> BlockOf(const Problem<T>& p, int64_t unit, int64_t block_r
   const int64_t blocks = (p.query_len + block_rows - 1) / block_rows;
   const int64_t row = unit % blocks * block_rows, h = unit / blocks % p.query_heads,
                 b = unit / blocks / p.query_heads;
-  return {b, h, h / (p.query_heads / p.kv_heads), row, Least(block_rows, p.query_len - row)};
+  return {b, h, h / (p.query_heads / p.kv_heads), row, HWY_MIN(block_rows, p.query_len - row)};
 }
 
 template <class T>
@@ -172,7 +177,8 @@ HWY_INLINE const BlockSchedule& ScheduleOf(const Problem<T>& p, const BlockAt<T>
   return schedule;
 }
 
-/// C(r, j) = rows · tile, for what each strip sees; `b` is the tile at the piece's begin.
+/// C(r, j) = rows · tile, for the keys that each strip of rows sees. `b` points into the tile at the piece's
+/// first key.
 template <class T>
 HWY_INLINE void StripProducts(const Piece& piece, int64_t rows, const KeyRange* ranges,
                               const ProductArgs<T>& p) {
@@ -184,8 +190,8 @@ HWY_INLINE void StripProducts(const Piece& piece, int64_t rows, const KeyRange* 
   });
 }
 
-/// scores[r][j - piece.begin] = q_r · k_j, hidden ones -inf; rows of scores `to_stride` apart, each with room
-/// for whole vectors. `ranges` are RangesOf the piece.
+/// scores[r][j - piece.begin] = q_r · k_j, hidden ones -inf. Rows of scores are `to_stride` apart, each with
+/// room for whole vectors. `ranges` are those of RangesOf for the piece.
 template <class T>
 HWY_INLINE void BlockScores(const Problem<T>& p, const Packed<T>& keys, const BlockAt<T>& at,
                             const BlockSchedule& schedule, const Piece& piece, const KeyRange* ranges,
@@ -201,7 +207,8 @@ HWY_INLINE void BlockScores(const Problem<T>& p, const Packed<T>& keys, const Bl
                                to_stride,
                                p.score_dim};
   if (p.has_mods)
-    Product<false, T>(at.rows, Padded<T>(n), product);  // a mod runs over all, and must find numbers there
+    Product<false, T>(at.rows, Padded<T>(n), product);  // a mod runs over all scores, and must find numbers
+                                                        // there
   else
     StripProducts(piece, at.rows, ranges, product);
   if (p.has_mods) apply_mods<T>(p, {at.b, at.h, at.row, at.rows, piece.begin, n}, scores, to_stride, mods);
@@ -234,14 +241,15 @@ HWY_NOINLINE void WriteWeights(const Problem<T>& p, const ForwardOutputs<T>& out
   }
 }
 
-/// What a row's weights of one piece may sum to, lane by lane, before its maximum is looked for.
+/// The limit, lane by lane, of the sum of a row's weights in one piece. Beyond it the row's maximum is
+/// determined anew.
 template <class T>
 constexpr T kMostLaneSum = T(0x1p14);
 
-/// Scores of a piece that all rows see become weights relative to the maxima that the rows have, whatever the
-/// scores are now: no pass looks for new ones, which would cost 7 % of a call. Lanes of the rows' sums are
-/// left in `sums`. False where a score is far above its row's maximum, or NaN: then the scores are gone, and
-/// are to be made again.
+/// Turns the scores of a piece that all rows see into weights relative to the maxima that the rows have
+/// already. No pass looks for new maxima, which would cost 7 % of a call. The sums of the weights are left in
+/// `sums`, lane by lane. Returns false where a score is far above its row's maximum, or NaN: then the scores
+/// are gone, and have to be computed again.
 template <class T>
 HWY_INLINE bool LazyWeights(T scale, int64_t rows, int64_t n, const RowState<T>* states, int64_t stride,
                             T* scores, T* sums) {
@@ -273,7 +281,7 @@ HWY_INLINE bool AllSeen(int64_t rows, const RowState<T>* states) {
   return true;
 }
 
-/// The lanes' sums of a block's rows, added up where a row's state is wanted.
+/// Adds the lanes' sums of a block's rows to the sums of their states, and clears the lanes.
 template <class T>
 HWY_INLINE void FoldLanes(int64_t rows, RowState<T>* states, T* sums) {
   const hn::ScalableTag<T> d;
@@ -284,11 +292,13 @@ HWY_INLINE void FoldLanes(int64_t rows, RowState<T>* states, T* sums) {
   }
 }
 
+/// The scratch buffers of one thread.
 template <class T>
 struct ForwardScratch {
-  T *scores, *gathered, *keep;
-  T *sums, *piece_sums;  ///< lanes of each row's
-  T* tile;  ///< where blocks pack their own; there too where this call's do not, for a smaller one's may
+  T *scores, *gathered, *keep;  ///< [48][stride], [48][value_dim, padded], [stride]: factors of dropout
+  T *sums, *piece_sums;         ///< of each row, lane by lane
+  T* tile;  ///< for blocks that pack their own tiles; allocated always: a smaller call of this plan may need
+            ///< it
   ModBuffers<T> mods;
 };
 
@@ -304,23 +314,23 @@ HWY_INLINE ForwardScratch<T> TakeForwardScratch(const Problem<T>& p, Carve& carv
           TakeModBuffers(p.mods, kBlockRows, false, carve)};
 }
 
-/// A block against keys [key_begin, key_end): all, or a chunk of them.
+/// Computes a block of queries over the keys of one chunk, or over all keys.
 template <class T>
 HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out, const Packed<T>& packed,
                                const Operand<const T*>& values, const BlockAt<T>& at, const Chunks& chunks,
                                int64_t chunk, const Partials<T>& partials, const ForwardScratch<T>& scratch) {
   const int64_t width = Padded<T>(p.value_dim), stride = packed.stride;
-  const bool gathers = out.output.data != nullptr;  // else its weights are all that is wanted
+  const bool gathers = out.output.data != nullptr;  // else only the weights are wanted
   const T scale = ScaleOf(p);
-  const int64_t key_begin = chunk * chunks.keys, key_end = Least(p.key_len, key_begin + chunks.keys);
+  const int64_t key_begin = chunk * chunks.keys, key_end = HWY_MIN(p.key_len, key_begin + chunks.keys);
   const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, key_end);
   BlockKeys<T> keys{packed, packed.one ? scratch.tile : nullptr};
   if (keys.own) keys.packed.data = keys.own;
   RowState<T> states[kBlockRows];
   const int64_t lanes = Padded<T>(1);
-  // Mods such as ALiBi may raise scores from key to key; and once a block's scores have risen, they may
-  // again.
-  // A lazy maximum depends on the other rows of the block.
+  // LazyWeights is tried as long as it succeeds. Mods such as ALiBi may raise scores from key to key; and if
+  // the scores of a block have risen once, they may rise again. Whether it succeeds depends on the other rows
+  // of the block, so by_position excludes it.
   bool may_be_lazy = p.normalizer == NormalizerKind::softmax && !p.has_mods && !p.by_position;
   Fill(T{0}, at.rows * width, scratch.gathered);
   Fill(T{0}, at.rows * lanes, scratch.sums);
@@ -388,16 +398,16 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
   if (out.weights.data) WriteWeights(p, out, keys, at, schedule, states, scratch.scores, scratch.mods);
 }
 
-/// Chunks of a tiled call. Weights need the sums of whole rows.
+/// The chunks of a tiled call without weights, which would need the sums of whole rows.
 template <class T>
 HWY_INLINE Chunks TiledChunks(const Problem<T>& p) {
-  if (p.by_position) return {1, Most(p.key_len, 1)};
+  if (p.by_position) return {1, HWY_MAX(p.key_len, 1)};
   return ChunksOf(p, p.batch * p.query_heads * QueryBlocks(p));
 }
 template <class T>
 HWY_INLINE int64_t TiledPartials(const Problem<T>& p) {
   if (p.by_position) return 0;
-  return PartialElements(p, p.batch * p.query_heads * QueryBlocks(p), Least(p.query_len, kBlockRows));
+  return PartialElements(p, p.batch * p.query_heads * QueryBlocks(p), HWY_MIN(p.query_len, kBlockRows));
 }
 
 template <class T>
@@ -421,7 +431,7 @@ HWY_NOINLINE void TiledForward(const Problem<T>& p, const ForwardOutputs<T>& out
       PadRows(p, p.value, p.value_dim, carve.Take<T>(PaddedRowsSize(p, p.value_dim)), executor);
   const int64_t blocks = p.batch * p.query_heads * QueryBlocks(p);
   const bool whole = !out.output.data || out.weights.data;
-  const Chunks chunks = whole ? Chunks{1, Most(p.key_len, 1)} : TiledChunks(p);
+  const Chunks chunks = whole ? Chunks{1, HWY_MAX(p.key_len, 1)} : TiledChunks(p);
   Partials<T> partials{nullptr, chunks.count, PartialWidth(p)};
   if (chunks.count > 1) partials.data = carve.Take<T>(TiledPartials(p));
   std::byte* scratch = memory + carve.Used();
@@ -432,11 +442,7 @@ HWY_NOINLINE void TiledForward(const Problem<T>& p, const ForwardOutputs<T>& out
     ForwardBlock(p, out, keys, values, BlockOf(p, unit / chunks.count, kBlockRows), chunks,
                  unit % chunks.count, partials, TakeForwardScratch(p, mine));
   });
-  if (!partials.data) return;
-  ForMergedRows(p, partials, executor,
-                [&](int64_t b, int64_t h, int64_t row, const RowState<T>& state, const T* gathered) {
-                  LeaveRow(p, out, b, h, row, state, gathered);
-                });
+  LeaveMergedRows(p, out, partials, executor);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,5 +1,7 @@
-// Backward of flash/tiled-inl.h: unit (batch, kv head, group of keys); five products; dQ in one partial a
-// group, added up in group order.
+// Backward of flash/tiled-inl.h. A unit of work is a (batch entry, kv head, group of keys). It keeps dK and
+// dV of its keys in a scratch buffer and runs over the blocks of queries of its heads. Each tile takes five
+// products: S = Q·Kᵀ, dP = dO·Vᵀ, dV += Pᵀ·dO, dK += dSᵀ·Q, dQ += dS·K. Each group of keys has its own
+// partial dQ, which are added up in the order of the groups.
 #if defined(FOVEA_FLASH_TILED_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_FLASH_TILED_BACKWARD_INL_H_
 #undef FOVEA_FLASH_TILED_BACKWARD_INL_H_
@@ -13,6 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
+/// The scratch buffers of one thread, dims padded: scores and d_scores [48][stride], query [48][dim],
+/// d_output [48][value_dim], keep [stride] (factors of dropout), d_key [group_keys][dim], d_value
+/// [group_keys][value_dim].
 template <class T>
 struct BackwardScratch {
   T *scores, *d_scores, *query, *d_output, *keep, *d_key, *d_value;
@@ -21,7 +26,7 @@ struct BackwardScratch {
 
 template <class T>
 struct BackwardShape {
-  int64_t tiles, groups, group_keys, dim, value_dim;  // dims padded
+  int64_t tiles, groups, group_keys, dim, value_dim;  // dims padded to whole vectors
 };
 
 template <class T>
@@ -34,7 +39,7 @@ HWY_INLINE BackwardShape<T> BackwardShapeOf(const Problem<T>& p) {
 template <class T>
 HWY_INLINE BackwardScratch<T> TakeBackwardScratch(const Problem<T>& p, const BackwardShape<T>& s,
                                                   Carve& carve) {
-  const int64_t stride = TileStride<T>(p.key_len), keys = Least(s.group_keys, p.key_len);
+  const int64_t stride = TileStride<T>(p.key_len), keys = HWY_MIN(s.group_keys, p.key_len);
   return {carve.Take<T>(kBlockRows * stride),
           carve.Take<T>(kBlockRows * stride),
           carve.Take<T>(kBlockRows * s.dim),
@@ -60,8 +65,8 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
                                 const BlockAt<T>& at, int64_t key_begin, int64_t key_end, T* d_query,
                                 bool* touched, const BackwardScratch<T>& scratch) {
   const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, key_end);
-  // A block that sees no key of the group is left alone, its partial sums too: under a window most are, and
-  // memory never written is never taken.
+  // A block that sees no key of the group is skipped, and so is its partial dQ. Under a window most blocks
+  // are, and memory that is never written is never taken from the system.
   *touched = schedule.piece_count() > 0;
   if (!*touched) return;
   if (g.d_query.data) Fill(T{0}, at.rows * s.dim, d_query);
@@ -70,7 +75,7 @@ HWY_NOINLINE void BackwardBlock(const Problem<T>& p, const BackwardProblem<T>& g
   T mean[kBlockRows];
   const T* log_sum_exp = g.log_sum_exp + (at.b * p.query_heads + at.h) * p.query_len + at.row;
   for (int64_t r = 0; r < at.rows; ++r) {
-    if (log_sum_exp[r] == kHidden<T>) {  // a NaN in such a row is nobody's: the products below read 0
+    if (log_sum_exp[r] == kHidden<T>) {  // a NaN in such a row must not spread: the products below read 0
       mean[r] = 0;
       Fill(T{0}, s.value_dim, scratch.d_output + r * s.value_dim);
       Fill(T{0}, s.dim, scratch.query + r * s.dim);
@@ -147,8 +152,8 @@ HWY_NOINLINE void BackwardUnit(const Problem<T>& p, const BackwardProblem<T>& g,
                                const BackwardOperands<T>& in, const BackwardShape<T>& s, int64_t unit,
                                const BackwardScratch<T>& scratch) {
   const int64_t group = unit % s.groups, kv = unit / s.groups % p.kv_heads, b = unit / s.groups / p.kv_heads;
-  const int64_t key_begin = group * s.group_keys, key_end = Least(p.key_len, key_begin + s.group_keys);
-  const int64_t keys = Most(key_end - key_begin, 0), heads = p.query_heads / p.kv_heads;
+  const int64_t key_begin = group * s.group_keys, key_end = HWY_MIN(p.key_len, key_begin + s.group_keys);
+  const int64_t keys = HWY_MAX(key_end - key_begin, 0), heads = p.query_heads / p.kv_heads;
   Fill(T{0}, keys * s.dim, scratch.d_key);
   Fill(T{0}, keys * s.value_dim, scratch.d_value);
   for (int64_t h = kv * heads; h < (kv + 1) * heads; ++h) {
@@ -156,8 +161,8 @@ HWY_NOINLINE void BackwardUnit(const Problem<T>& p, const BackwardProblem<T>& g,
     T* d_query = in.d_query + head * p.query_len * s.dim;
     bool* touched = in.touched + head * QueryBlocks(p);
     for (int64_t row = 0; row < p.query_len; row += kBlockRows) {
-      const BlockAt<T> at{b, h, kv, row, Least(kBlockRows, p.query_len - row)};
-      BackwardBlock(p, g, in, s, at, key_begin, Most(key_end, key_begin), d_query + row * s.dim,
+      const BlockAt<T> at{b, h, kv, row, HWY_MIN(kBlockRows, p.query_len - row)};
+      BackwardBlock(p, g, in, s, at, key_begin, HWY_MAX(key_end, key_begin), d_query + row * s.dim,
                     touched + row / kBlockRows, scratch);
     }
   }
@@ -168,8 +173,8 @@ HWY_NOINLINE void BackwardUnit(const Problem<T>& p, const BackwardProblem<T>& g,
   }
 }
 
-/// body(unit, worker) for every (batch, kv head, group of keys): all at once, or one head after the other
-/// where heads add to one dense gradient, whose columns the groups share out.
+/// body(unit, worker) for every (batch, kv head, group of keys), all in parallel. If heads add to one dense
+/// gradient they run one after the other: the groups then share its columns.
 template <class T, class Body>
 HWY_INLINE void ForUnits(const Problem<T>& p, int64_t groups, Executor& executor, Body&& body) {
   const int64_t heads = p.batch * p.kv_heads;
@@ -179,7 +184,8 @@ HWY_INLINE void ForUnits(const Problem<T>& p, int64_t groups, Executor& executor
   });
 }
 
-/// d_query = Σ partials, in group order; of those written, where `touched` says so.
+/// d_query = Σ of the partial dQ in the order of the groups; only of those that were written, if `touched` is
+/// given.
 template <class T>
 HWY_NOINLINE void AddPartials(const Problem<T>& p, const BackwardProblem<T>& g, int64_t groups, int64_t width,
                               const T* partials, const bool* touched, int64_t block_rows,
@@ -214,8 +220,8 @@ template <class T>
 HWY_NOINLINE size_t TiledBackwardBytes(const Problem<T>& p, int threads) {
   Carve carve(nullptr);
   BackwardShape<T> s = BackwardShapeOf(p);
-  if (p.has_mods) {  // a call whose gradients are shared has fewer groups, of more keys each
-    const int64_t groups = Most(Least(s.groups, kSharedGroups), 1);
+  if (p.has_mods) {  // a call with a shared dense gradient has fewer groups, of more keys each
+    const int64_t groups = HWY_MAX(HWY_MIN(s.groups, kSharedGroups), 1);
     s.group_keys = (s.tiles + groups - 1) / groups * kTileKeys;
   }
   carve.Take<T>(TransposedSize(p, p.score_dim));

@@ -10,7 +10,7 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 using Numbers = std::vector<double>;
 
-// NaN where one of them is.
+// The maximum; NaN where one number is NaN.
 double largest(const Numbers& x) {
   double best = -infinity;
   for (const double value : x) {
@@ -36,8 +36,8 @@ double entmax_weight(double alpha, double score, double tau) {
   return std::pow(std::max((alpha - 1.0) * score - tau, 0.0), 1.0 / (alpha - 1.0));
 }
 
-// Of scores whose largest is 0: beside scores of 1e10 a threshold of their size would have errors of 1e-6. By
-// bisection: the sum falls from at least 1 at -1 to 0 at 0.
+// The threshold tau for scores whose largest is 0: beside scores of 1e10, a threshold of their size would
+// have errors of 1e-6. Found by bisection, since the sum falls from at least 1 at tau = -1 to 0 at tau = 0.
 double entmax_threshold(double alpha, const Numbers& scores) {
   double low = -1.0, high = 0.0;
   for (int round = 0; round < 200; ++round) {
@@ -49,15 +49,16 @@ double entmax_threshold(double alpha, const Numbers& scores) {
   return low;
 }
 
-// The chain's distribution by sums over all ways, with some variables held: allowed[j][z].
+// The distribution of a chain of variables z_j in {0, 1}, by sums over all assignments. Some variables may be
+// fixed: allowed[j][z] says whether z_j = z is possible.
 struct Chain {
   const Numbers& potentials;
   const std::array<double, 4>& transitions;
   using Allowed = std::vector<std::array<bool, 2>>;
 
-  // One way along the keys: [j][z], the ln of the weight of everything up to key j with z_j = z (`forward`),
-  // or of everything behind it. What both z of a key share is taken out, and added to `shared`: it would grow
-  // with the keys, and marginals, which come of differences, lose as many bits.
+  // One pass along the keys. result[j][z] is ln of the weight of everything up to key j with z_j = z
+  // (`forward`), or of everything behind key j. The part that both z of a key share is taken out and added to
+  // `shared`. It would grow with the keys, and marginals, which are differences, would lose as many bits.
   std::vector<std::array<double, 2>> messages(const Allowed& allowed, bool forward, double& shared) const {
     const std::size_t n = potentials.size();
     std::vector<std::array<double, 2>> result(n, {-infinity, -infinity});
@@ -86,7 +87,7 @@ struct Chain {
   double own(const Allowed& allowed, std::size_t j, std::size_t z) const {
     return !allowed[j][z] ? -infinity : z == 1 ? potentials[j] : 0.0;
   }
-  // ln of the weight of all assignments that `allowed` leaves.
+  // ln of the weight of all assignments that `allowed` permits.
   double log_weight(const Allowed& allowed) const {
     double shared = 0.0;
     const auto upto = messages(allowed, true, shared);
@@ -96,7 +97,7 @@ struct Chain {
     }
     return -infinity;
   }
-  // p(z_j = 1) under what is allowed.
+  // p(z_j = 1) among the assignments that `allowed` permits.
   Numbers marginals(const Allowed& allowed) const {
     double shared = 0.0;
     const auto upto = messages(allowed, true, shared), behind = messages(allowed, false, shared);
@@ -108,7 +109,7 @@ struct Chain {
     }
     return p;
   }
-  // p(z_i = a, z_j = b), [2a + b], of neighbours i and j.
+  // p(z_i = a, z_j = b) at [2a + b], for neighbours i and j.
   std::array<double, 4> pair(std::size_t i, std::size_t j) const {
     double shared = 0.0;
     const auto upto = messages(free(), true, shared), behind = messages(free(), false, shared);
@@ -123,7 +124,8 @@ struct Chain {
   Allowed free() const { return Allowed(potentials.size(), {true, true}); }
 };
 
-// d p_j / d potential_i = p_i (p(j | i = 1) - p_j), and likewise for a transition taken between neighbours.
+// d p_j / d potential_i = p_i (p(j | i = 1) - p_j). The derivative by a transition has the same form, with
+// the probability that two neighbours take it.
 void chain_gradient(const Chain& chain, const Numbers& p, Numbers& gradient, double* d_transitions) {
   const auto centered = [&](double weight, const Chain::Allowed& held, const Numbers& d) {
     const Numbers given = chain.marginals(held);
@@ -156,7 +158,7 @@ Numbers softmax(const Numbers& x, double total) {
   return p;
 }
 
-// s → c·ln(n)·s of n scores; one of -infinity still hides.
+// c·ln(n)·s for each of n scores s; a score of -infinity still hides.
 Numbers scaled_by_count(double scale, const Numbers& scores) {
   Numbers result = scores;
   const double factor = scale * std::log(static_cast<double>(scores.size()));
@@ -165,41 +167,44 @@ Numbers scaled_by_count(double scale, const Numbers& scores) {
   return result;
 }
 
-RowLaw without_count(RowLaw law) {
-  law.count_scale.reset();
-  return law;
+RowNormalizer without_count(RowNormalizer normalizer) {
+  normalizer.count_scale.reset();
+  return normalizer;
 }
 
 }  // namespace
 
-double solve(const RowLaw& law, const Numbers& scores, const Numbers& noise, Numbers& weights) {
-  if (law.count_scale && !scores.empty())
-    return solve(without_count(law), scaled_by_count(*law.count_scale, scores), noise, weights);
+double solve(const RowNormalizer& normalizer, const Numbers& scores, const Numbers& noise, Numbers& weights) {
+  if (normalizer.count_scale && !scores.empty())
+    return solve(without_count(normalizer), scaled_by_count(*normalizer.count_scale, scores), noise, weights);
   weights.assign(scores.size(), 0.0);
   const double best = largest(scores);
-  // Scores of -infinity alone hide as a mask does: 0/0 would make NaN of them.
+  // A row of only -infinity is as good as hidden by a mask: 0/0 would make it NaN.
   if (best == -infinity) return -infinity;
-  if (law.kind == NormalizerKind::sigmoid) {
+  if (normalizer.kind == NormalizerKind::sigmoid) {
     for (std::size_t j = 0; j < scores.size(); ++j)
-      weights[j] = scores[j] == -infinity ? 0.0 : 1.0 / (1.0 + std::exp(-(scores[j] + law.sigmoid_bias)));
+      weights[j] =
+          scores[j] == -infinity ? 0.0 : 1.0 / (1.0 + std::exp(-(scores[j] + normalizer.sigmoid_bias)));
     return 0.0;
   }
-  if (std::isnan(best) || (best == infinity && law.kind != NormalizerKind::argmax)) {
+  if (std::isnan(best) || (best == infinity && normalizer.kind != NormalizerKind::argmax)) {
     for (std::size_t j = 0; j < scores.size(); ++j)
       if (scores[j] != -infinity) weights[j] = std::numeric_limits<double>::quiet_NaN();
     return std::numeric_limits<double>::quiet_NaN();
   }
   Numbers contest = scores;
-  switch (law.kind) {
+  switch (normalizer.kind) {
     case NormalizerKind::entmax: {
       for (double& s : contest) s -= best;
-      const double tau = entmax_threshold(law.alpha, contest);
-      for (std::size_t j = 0; j < scores.size(); ++j) weights[j] = entmax_weight(law.alpha, contest[j], tau);
-      return (law.alpha - 1.0) * best + tau;
+      const double tau = entmax_threshold(normalizer.alpha, contest);
+      for (std::size_t j = 0; j < scores.size(); ++j)
+        weights[j] = entmax_weight(normalizer.alpha, contest[j], tau);
+      return (normalizer.alpha - 1.0) * best + tau;
     }
     case NormalizerKind::sample:
     case NormalizerKind::gumbel:
-      // One key, the first of several: (s - best) + noise, as the noise would be lost in a large s.
+      // The weight goes to one key, the first of several equal ones. It is (s - best) + noise, since a large
+      // s would swallow the noise.
       for (std::size_t j = 0; j < scores.size(); ++j) contest[j] = (contest[j] - best) + noise[j];
       weights[static_cast<std::size_t>(std::max_element(contest.begin(), contest.end()) - contest.begin())] =
           1.0;
@@ -211,38 +216,40 @@ double solve(const RowLaw& law, const Numbers& scores, const Numbers& noise, Num
       return best;
     }
     case NormalizerKind::chain: {
-      const Chain chain{scores, law.transitions};
+      const Chain chain{scores, normalizer.transitions};
       weights = chain.marginals(chain.free());
       return chain.log_weight(chain.free());
     }
     default: {
-      // The sink is a key of that score and value 0; the log-sum-exp leaves it out.
+      // The sink acts as a key with that score and value 0; the log-sum-exp leaves it out.
       const double total = log_sum_exp(scores);
-      weights = softmax(scores, law.sink ? log_sum_exp({total, *law.sink}) : total);
+      weights = softmax(scores, normalizer.sink ? log_sum_exp({total, *normalizer.sink}) : total);
       return total;
     }
   }
 }
 
-double solve_gradient(const RowLaw& law, const Numbers& scores, const Numbers& noise, const Numbers& weights,
-                      double advantage, Numbers& gradient, const RowLawSums& sums) {
+double solve_gradient(const RowNormalizer& normalizer, const Numbers& scores, const Numbers& noise,
+                      const Numbers& weights, double advantage, Numbers& gradient,
+                      const NormalizerSums& sums) {
   if (largest(scores) == -infinity) {
     gradient.assign(gradient.size(), 0.0);
     return 0.0;
   }
-  if (law.count_scale) {
-    const double mean = solve_gradient(without_count(law), scaled_by_count(*law.count_scale, scores), noise,
-                                       weights, advantage, gradient, sums);
+  if (normalizer.count_scale) {
+    const double mean =
+        solve_gradient(without_count(normalizer), scaled_by_count(*normalizer.count_scale, scores), noise,
+                       weights, advantage, gradient, sums);
     const double log_count = std::log(static_cast<double>(scores.size()));
     for (std::size_t j = 0; j < scores.size(); ++j) {
       if (scores[j] != -infinity) *sums.count_scale += gradient[j] * log_count * scores[j];
-      gradient[j] *= *law.count_scale * log_count;
+      gradient[j] *= *normalizer.count_scale * log_count;
     }
     return mean;
   }
   Numbers slope = weights;
   double factor = 1.0;
-  switch (law.kind) {
+  switch (normalizer.kind) {
     case NormalizerKind::sigmoid:
       for (std::size_t j = 0; j < scores.size(); ++j) gradient[j] *= weights[j] * (1.0 - weights[j]);
       return 0.0;
@@ -255,13 +262,13 @@ double solve_gradient(const RowLaw& law, const Numbers& scores, const Numbers& n
       return 0.0;
     }
     case NormalizerKind::chain:
-      chain_gradient({scores, law.transitions}, weights, gradient, sums.transitions);
+      chain_gradient({scores, normalizer.transitions}, weights, gradient, sums.transitions);
       return 0.0;
     case NormalizerKind::entmax:
-      for (double& s : slope) s = s > 0.0 ? std::pow(s, 2.0 - law.alpha) : 0.0;
+      for (double& s : slope) s = s > 0.0 ? std::pow(s, 2.0 - normalizer.alpha) : 0.0;
       break;
     case NormalizerKind::gumbel:
-      factor = 1.0 / law.temperature;
+      factor = 1.0 / normalizer.temperature;
       for (std::size_t j = 0; j < scores.size(); ++j)
         slope[j] = ((scores[j] - largest(scores)) + noise[j]) * factor;
       slope = softmax(slope, log_sum_exp(slope));
@@ -269,14 +276,14 @@ double solve_gradient(const RowLaw& law, const Numbers& scores, const Numbers& n
     default:
       break;
   }
-  // dS = slope ∘ (dP - D), D the mean of dP under the slopes; a softmax with a sink has slopes that sum to
-  // less than 1, and its D is not divided.
+  // dS = slope ∘ (dP - D), where D is the mean of dP under the slopes. With a sink the slopes of a softmax
+  // sum to less than 1, and D is not divided by their sum.
   double mean = 0.0, total = 0.0;
   for (std::size_t j = 0; j < scores.size(); ++j) {
     mean += slope[j] * gradient[j];
     total += slope[j];
   }
-  if (law.kind == NormalizerKind::entmax) mean /= total;
+  if (normalizer.kind == NormalizerKind::entmax) mean /= total;
   for (std::size_t j = 0; j < scores.size(); ++j) gradient[j] = factor * slope[j] * (gradient[j] - mean);
   return mean;
 }

@@ -1,5 +1,5 @@
-// The normalisers' specification, in double: a row of scores of the keys that a query sees → weights, and the
-// gradient of the same.
+// The specification of the normalisers, in double: from the scores of the keys that a query sees to its
+// weights, and the gradient of the same.
 #pragma once
 
 #include <array>
@@ -10,28 +10,29 @@
 
 namespace fovea::kernels {
 
-struct RowLaw {
+struct RowNormalizer {
   NormalizerKind kind = NormalizerKind::softmax;
   std::optional<double> sink;
-  std::optional<double> count_scale;  // times ln of the number of scores, multiplies them
+  std::optional<double> count_scale;  // the scores are multiplied by this · ln(number of scores)
   double sigmoid_bias = 0.0, alpha = 2.0, temperature = 1.0;
   std::array<double, 4> transitions{};
 };
 
-/// Returns the log-sum-exp, or what stands in its place; -inf, and weights of 0, where no score is above
-/// -inf.
-double solve(const RowLaw& law, const std::vector<double>& scores, const std::vector<double>& noise,
-             std::vector<double>& weights);
+/// Writes the weights of one row. Returns the log-sum-exp, or the normaliser's own number in its place. Where
+/// no score is above -inf it returns -inf, and the weights are 0.
+double solve(const RowNormalizer& normalizer, const std::vector<double>& scores,
+             const std::vector<double>& noise, std::vector<double>& weights);
 
-/// What gradients of the law's own arguments are added to.
-struct RowLawSums {
+/// Where the gradients of the normaliser's own arguments are added.
+struct NormalizerSums {
   double* transitions = nullptr;  // [2, 2]
   double* count_scale = nullptr;
 };
 
-/// gradient: by the weights → by the scores. Returns D = Σ P·dP where the law has one (for a sink), else 0.
-double solve_gradient(const RowLaw& law, const std::vector<double>& scores, const std::vector<double>& noise,
-                      const std::vector<double>& weights, double advantage, std::vector<double>& gradient,
-                      const RowLawSums& sums);
+/// `gradient` holds the derivative by the weights, and then the derivative by the scores. Returns D = Σ P·dP
+/// where the normaliser has one (for a sink), else 0.
+double solve_gradient(const RowNormalizer& normalizer, const std::vector<double>& scores,
+                      const std::vector<double>& noise, const std::vector<double>& weights, double advantage,
+                      std::vector<double>& gradient, const NormalizerSums& sums);
 
 }  // namespace fovea::kernels

@@ -30,25 +30,19 @@ double score(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t k
   return sum * p.scale;
 }
 
-// The mods one site at a time, in double; what each of them got, for the derivatives.
+// The mods at one site, in double: the input of each mod and its arguments, which the derivatives need.
 template <class T>
 struct Chain {
   std::array<double, max_mods + 1> scores{};  // before each mod, and after the last
   std::array<std::array<double, max_mod_arguments>, max_mods> arguments{};
 };
 
-// Where query row i of entry b stands among the keys.
-template <class T>
-std::int64_t place_of(const Problem<T>& p, std::int64_t b, std::int64_t i) {
-  return i + (p.query_offsets ? p.query_offsets[b] : p.query_offset);
-}
-
 template <class T>
 std::int64_t index_of(const Problem<T>& p, const ProblemMod<T>& mod, const ModStrides& strides,
                       std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
   if (mod.node->entries() > 0)
     return b * strides[0] + h * strides[1] + i * strides[2] +
-           mod.node->entry(place_of(p, b, i) - j) * strides[3];
+           mod.node->entry(position_of(p, b, i) - j) * strides[3];
   return b * strides[0] + h * strides[1] + i * strides[2] + j * strides[3];
 }
 
@@ -63,7 +57,7 @@ struct One {
     score.fill(chain.scores[n]);
     tile.rows = tile.count = 1;
     tile.stride = mod_lanes;
-    tile.first = Site::at(entry_of(p, b), h, place_of(p, b, i), j);
+    tile.first = Site::at(entry_of(p, b), h, position_of(p, b, i), j);
     tile.scores = score.data();
     tile.result = result.data();
     for (std::size_t k = 0; k < mods.list[n].count; ++k) {
@@ -94,11 +88,13 @@ Chain<T> chain_of(const Problem<T>& p, const ProblemMods<T>& mods, double score,
   return chain;
 }
 
-// Gradients of mod arguments in double, in the order of the arguments, elements as in the caller's tensors.
+// Gradients of mod arguments in double. They are in the order of the arguments, and their elements in the
+// order of the caller's tensors.
 template <class T>
 using ModDoubles = std::array<std::array<std::vector<double>, max_mod_arguments>, max_mods>;
 
-// The derivative of the loss by the score before the mods; what the arguments get is added to `sums`.
+// Returns the derivative of the loss by the score before the mods; adds the gradients of the arguments to
+// `sums`.
 template <class T>
 double back_through(const Problem<T>& p, const ProblemMods<T>& mods, const Chain<T>& chain, double d_result,
                     std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j, ModDoubles<T>& sums) {
@@ -111,7 +107,7 @@ double back_through(const Problem<T>& p, const ProblemMods<T>& mods, const Chain
       const ModArgument<T>& x = mod.arguments[k];
       if (!x.gradient) continue;
       // Row-major over the argument's own sizes.
-      const std::int64_t last = mod.node->entries() > 0 ? mod.node->entry(place_of(p, b, i) - j) : j;
+      const std::int64_t last = mod.node->entries() > 0 ? mod.node->entry(position_of(p, b, i) - j) : j;
       const std::int64_t at[4] = {b, h, i, last};
       std::int64_t index = 0;
       for (std::size_t axis = 0; axis < 4; ++axis)
@@ -136,8 +132,8 @@ ModDoubles<T> mod_doubles(const ProblemMods<T>& mods) {
   return sums;
 }
 
-// One query's row: the keys it sees, their scores, noise, weights, factors of the weight mods, what dropout
-// makes of each, and the log-sum-exp or what stands for it.
+// The row of one query: the keys that it sees, their scores, noise and weights, the factors of the weight
+// mods and of dropout (`kept`), and the log-sum-exp or the normaliser's number in its place.
 struct Row {
   std::vector<std::int64_t> keys;
   std::vector<double> scores, noise, weights, factors, kept;
@@ -146,28 +142,28 @@ struct Row {
 };
 
 template <class T>
-RowLaw law_of(const Problem<T>& p, std::int64_t h) {
-  RowLaw law{.kind = p.normalizer,
-             .sink = {},
-             .count_scale = {},
-             .sigmoid_bias = p.sigmoid_bias,
-             .alpha = p.entmax_alpha,
-             .temperature = p.temperature,
-             .transitions = {}};
-  if (p.sink) law.sink = static_cast<double>(p.sink[h]);
-  if (p.count_scale) law.count_scale = static_cast<double>(p.count_scale[h]);
+RowNormalizer normalizer_of(const Problem<T>& p, std::int64_t h) {
+  RowNormalizer normalizer{.kind = p.normalizer,
+                           .sink = {},
+                           .count_scale = {},
+                           .sigmoid_bias = p.sigmoid_bias,
+                           .alpha = p.entmax_alpha,
+                           .temperature = p.temperature,
+                           .transitions = {}};
+  if (p.sink) normalizer.sink = static_cast<double>(p.sink[h]);
+  if (p.count_scale) normalizer.count_scale = static_cast<double>(p.count_scale[h]);
   for (int n = 0; p.transitions && n < 4; ++n)
-    law.transitions[static_cast<std::size_t>(n)] =
+    normalizer.transitions[static_cast<std::size_t>(n)] =
         static_cast<double>(p.transitions[h * p.transition_stride + n]);
-  return law;
+  return normalizer;
 }
 
-// What earlier queries of a head looked at, a number a key.
-using Seen = std::vector<double>;
+// The coverage of a head: for each key, the sum of the weights that earlier queries gave it.
+using Coverage = std::vector<double>;
 
 template <class T>
-Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, const Seen& seen) {
-  const std::int64_t kv = h / (p.query_heads / p.kv_heads), position = place_of(p, b, i),
+Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, const Coverage& seen) {
+  const std::int64_t kv = h / (p.query_heads / p.kv_heads), position = position_of(p, b, i),
                      entry = entry_of(p, b);
   const QueryBlock block{entry, h, position, position + 1, p.key_len, p.key_lengths};
   const DropoutDecision decision = DropoutDecision::for_rate(p.dropout_rate);
@@ -185,20 +181,20 @@ Row row_of(const Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t i, 
     row.kept.push_back(bytes[static_cast<std::size_t>(j % 16)] < decision.keep_threshold ? decision.scale
                                                                                          : 0.0);
   }
-  row.log_sum_exp = solve(law_of(p, h), row.scores, row.noise, row.weights);
-  // Scores of -infinity alone hide as a mask does, and keys that nobody sees get nothing back.
+  row.log_sum_exp = solve(normalizer_of(p, h), row.scores, row.noise, row.weights);
+  // Scores of -infinity alone hide as a mask does. Keys that nobody sees get no gradient.
   if (row.log_sum_exp == -std::numeric_limits<double>::infinity()) return {};
   return row;
 }
 
 template <class T>
-void look(const Problem<T>& p, const Row& row, Seen& seen) {
+void add_coverage(const Problem<T>& p, const Row& row, Coverage& seen) {
   if (p.score != ScoreKind::coverage) return;
   for (std::size_t n = 0; n < row.keys.size(); ++n)
     seen[static_cast<std::size_t>(row.keys[n])] += row.returned(n);
 }
 
-// body(slot of the head, slot of the row) wherever the row's weights are asked for.
+// body(slot of the head, slot of the row) for every place where the row's weights are asked for.
 template <class Body>
 void for_slots(std::span<const std::int64_t> heads, std::span<const std::int64_t> rows, std::int64_t h,
                std::int64_t i, std::int64_t all_heads, std::int64_t all_rows, Body&& body) {
@@ -240,7 +236,8 @@ void write_row(const Problem<T>& p, const ForwardOutputs<T>& out, const Row& row
             });
 }
 
-// The law multiplies by the count of keys itself: the mod that does so for the kernels is left out.
+// The specification multiplies by the count of keys itself, so the mod that does so for the kernels is left
+// out.
 template <class T>
 Problem<T> as_specified(const Problem<T>& p) {
   Problem<T> own = p;
@@ -253,12 +250,12 @@ void forward(const Problem<T>& given, const ForwardOutputs<T>& out, Executor& ex
   const Problem<T> p = as_specified(given);
   executor.parallel_for(p.batch * p.query_heads, [&](std::int64_t unit, int) {
     const std::int64_t h = unit % p.query_heads, b = unit / p.query_heads;
-    Seen seen(static_cast<std::size_t>(p.key_len));
+    Coverage seen(static_cast<std::size_t>(p.key_len));
     for (std::int64_t i = 0; i < p.query_len; ++i) {
       throw_if_cancelled();
       const Row row = row_of(p, b, h, i, seen);
       write_row(p, out, row, b, h, i);
-      look(p, row, seen);
+      add_coverage(p, row, seen);
     }
   });
 }
@@ -271,7 +268,8 @@ struct Sums {
   double* row(std::int64_t r) { return values.data() + r * dim; }
 };
 
-// dS times the derivative of the score, by query, key, v and w; returns that by the coverage.
+// Adds ds times the derivatives of the score by query, key, v and w; returns ds times its derivative by the
+// coverage.
 template <class T>
 double score_gradient(const Problem<T>& p, const T* q, const T* k, double seen, double ds, double* dq,
                       double* dk, double* dv, double* dw) {
@@ -303,7 +301,7 @@ void store(const Operand<T*>& to, std::int64_t b, std::int64_t h, std::int64_t r
   }
 }
 
-// What one (batch, kv head) adds up.
+// The sums of one unit of work, a (batch entry, kv head).
 template <class T>
 struct UnitSums {
   std::vector<double> vector, coverage, transitions, count_scale;
@@ -339,11 +337,11 @@ void store_mod_gradients(const Problem<T>& p, const ProblemMods<T>& mods,
   }
 }
 
-// One row: derivatives by its scores, those by what it gave to the values added to dv.
+// The gradient of one row by its scores; what the row gives to the values is added to dv.
 template <class T>
 std::vector<double> row_gradient(const Problem<T>& p, const BackwardProblem<T>& g, const Row& row,
-                                 std::int64_t b, std::int64_t h, std::int64_t i, const Seen& later, Sums& dv,
-                                 UnitSums<T>& sums) {
+                                 std::int64_t b, std::int64_t h, std::int64_t i, const Coverage& later,
+                                 Sums& dv, UnitSums<T>& sums) {
   const std::int64_t kv = h / (p.query_heads / p.kv_heads), index = (b * p.query_heads + h) * p.query_len + i;
   std::vector<double> d_returned(row.keys.size());
   for (std::size_t n = 0; n < row.keys.size(); ++n) {
@@ -364,20 +362,22 @@ std::vector<double> row_gradient(const Problem<T>& p, const BackwardProblem<T>& 
   std::vector<double> gradient(row.keys.size());
   for (std::size_t n = 0; n < row.keys.size(); ++n) {
     const std::int64_t j = row.keys[n];
-    // A score of -infinity hides as a mask does: nothing comes back, not even a later row's NaN.
+    // A score of -infinity hides as a mask does: no gradient comes back to it, not even a later row's NaN.
     if (row.scores[n] == -std::numeric_limits<double>::infinity()) d_returned[n] = 0.0;
     back_through(p, p.weight_mods, chain_of(p, p.weight_mods, 1.0, b, h, i, j),
                  row.weights[n] * d_returned[n], b, h, i, j, sums.weight_mods);
     gradient[n] = row.factors[n] * d_returned[n];
   }
   const double advantage = g.advantage ? static_cast<double>(g.advantage[index]) : 0.0;
-  const double mean = solve_gradient(law_of(p, h), row.scores, row.noise, row.weights, advantage, gradient,
-                                     {sums.transitions.data() + h * 4, sums.count_scale.data() + h});
+  const double mean =
+      solve_gradient(normalizer_of(p, h), row.scores, row.noise, row.weights, advantage, gradient,
+                     {sums.transitions.data() + h * 4, sums.count_scale.data() + h});
   if (g.mean) g.mean[index] = static_cast<T>(mean);
   return gradient;
 }
 
-// One (batch, kv head): serial, in a fixed order; the rows of a head backwards, as coverage needs it.
+// One (batch entry, kv head), serially and in a fixed order. The rows of a head run from the last to the
+// first, as coverage needs it.
 template <class T>
 void backward_unit(const Problem<T>& p, const BackwardProblem<T>& g, std::int64_t b, std::int64_t kv,
                    UnitSums<T>& sums) {
@@ -385,22 +385,22 @@ void backward_unit(const Problem<T>& p, const BackwardProblem<T>& g, std::int64_
   Sums dk(p.key_len, p.score_dim), dv(p.key_len, p.value_dim);
   for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
     Sums dq(p.query_len, p.score_dim);
-    std::vector<Seen> seen{Seen(static_cast<std::size_t>(p.key_len))};
+    std::vector<Coverage> seen{Coverage(static_cast<std::size_t>(p.key_len))};
     for (std::int64_t i = 0; i < p.query_len; ++i) {
       throw_if_cancelled();
       seen.push_back(seen.back());
       if (p.score == ScoreKind::coverage)
-        look(p, row_of(p, b, h, i, seen[static_cast<std::size_t>(i)]), seen.back());
+        add_coverage(p, row_of(p, b, h, i, seen[static_cast<std::size_t>(i)]), seen.back());
     }
-    Seen later(static_cast<std::size_t>(p.key_len));
+    Coverage later(static_cast<std::size_t>(p.key_len));
     for (std::int64_t i = p.query_len; i-- > 0;) {
       throw_if_cancelled();
-      const Seen& before = seen[static_cast<std::size_t>(i)];
+      const Coverage& before = seen[static_cast<std::size_t>(i)];
       const Row row = row_of(p, b, h, i, before);
       const std::vector<double> gradient = row_gradient(p, g, row, b, h, i, later, dv, sums);
       for (std::size_t n = 0; n < row.keys.size(); ++n) {
         if (row.scores[n] == -std::numeric_limits<double>::infinity())
-          continue;  // as hidden: gets nothing back
+          continue;  // as good as hidden: no gradient comes back
         const std::int64_t j = row.keys[n];
         const double covered = before[static_cast<std::size_t>(j)];
         const Chain<T> chain = chain_of(p, p.mods, score(p, b, h, kv, i, j, covered), b, h, i, j);

@@ -1,5 +1,5 @@
-// The specification: naive loops in double, which share no code with the fused kernels. Everything else is
-// compared with this.
+// The specification: naive loops in double, which share no code with the fused kernels. The tests compare
+// every other kernel with these results.
 #pragma once
 
 #include "kernels/candidate.h"

@@ -1,11 +1,9 @@
 #include "kernels/simd/convert.h"
 
+#include "kernels/simd/targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/simd/convert.cpp"
-#ifndef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)  // those of the kernels
-#endif
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/simd/load-inl.h"

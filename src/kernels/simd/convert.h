@@ -1,5 +1,5 @@
-// Rows of f16 to f32 and back, by the processor's own conversions where it has them: element by element in
-// C++ they cost more than attention to them does.
+// Conversions of rows from f16 to f32 and back, by the processor's own instructions where it has them.
+// Element by element in C++ they cost more than the attention that follows.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace fovea::kernels {
 
 void widen(const float16* from, std::int64_t count, float* to);
-/// To the nearest, ties to even.
+/// Rounds to the nearest, ties to even.
 void narrow(const float* from, std::int64_t count, float16* to);
 
 }  // namespace fovea::kernels

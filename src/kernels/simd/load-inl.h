@@ -1,4 +1,4 @@
-// Elements as they are stored, 16 bits widened in the register.
+// Loads of elements as they are stored: 16-bit numbers are widened in the register.
 #if defined(FOVEA_SIMD_LOAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SIMD_LOAD_INL_H_
 #undef FOVEA_SIMD_LOAD_INL_H_
@@ -8,8 +8,8 @@
 
 #include "kernels/simd/math-inl.h"
 
-/// Whether Highway 1.0 converts f16 by the processor's instructions. Its other conversions make numbers of
-/// infinity and NaN, and do not round.
+/// Whether Highway 1.0 converts f16 by the processor's instructions. Its other conversions turn infinity and
+/// NaN into finite numbers, and do not round.
 #undef FOVEA_NATIVE_F16
 #if HWY_ARCH_X86
 #define FOVEA_NATIVE_F16 (HWY_TARGET <= HWY_AVX2)
@@ -32,7 +32,7 @@ HWY_INLINE hn::Vec<D> LoadWide(D d, const S* from) {
         hn::PromoteTo(du, hn::LoadU(hn::Rebind<uint16_t, D>(), reinterpret_cast<const uint16_t*>(from)));
     const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fffu)));
     const auto wild = hn::Eq(hn::And(bits, hn::Set(du, 0x7c00u)), hn::Set(du, 0x7c00u));
-    // An exponent 112 too small, or a subnormal: a product mends both.
+    // The exponent is 112 too small, or the number is subnormal: one product corrects both.
     const auto number = hn::BitCast(du, hn::Mul(hn::BitCast(d, magnitude), hn::Set(d, 0x1p112f)));
     const auto whole = hn::Or(number, hn::IfThenElseZero(wild, hn::Set(du, 0x7f800000u)));
     return hn::BitCast(d, hn::Or(whole, hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)))));
@@ -41,7 +41,7 @@ HWY_INLINE hn::Vec<D> LoadWide(D d, const S* from) {
     return hn::PromoteTo(d, hn::LoadU(hn::Rebind<S, D>(), from));
   }
 }
-/// The first n lanes, zeros behind.
+/// Loads the first n lanes, zeros behind. Reads no further.
 template <class D, class S>
 HWY_INLINE hn::Vec<D> LoadWideN(D d, const S* from, int64_t n) {
   alignas(64) S lanes[hn::MaxLanes(D())];

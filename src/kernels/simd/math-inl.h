@@ -1,6 +1,12 @@
-// Vector building blocks: exponential, hyperbolic tangent, dot products, and one small matrix product that
-// serves all five products of attention. Included once an ISA (Highway's toggle); everything lives in that
-// ISA's namespace.
+// What is here: the parts of every vector kernel (exponential, hyperbolic tangent, dot products) and one
+// small matrix product, `Product`, that serves all five products of attention. What is not here: anything
+// that knows a Problem; that is in flash and tiles. Start with `Micro`, the loop in which the kernels spend
+// most of their time.
+//
+// Each "-inl.h" file is included once for each instruction set (Highway's toggle), and everything lives in a
+// namespace of that instruction set. Such code calls no template of the standard library: the linker may keep
+// the copy that was compiled for AVX-512, for callers on CPUs without it too. It therefore uses HWY_MIN and
+// HWY_MAX instead of std::min and std::max.
 #if defined(FOVEA_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SIMD_MATH_INL_H_
 #undef FOVEA_SIMD_MATH_INL_H_
@@ -21,14 +27,16 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-/// Exp of sixteen floats by AVX-512's own instructions, which take a fraction and scale by a power of 2: 12
-/// instead of 18. 2^r is 1 + r times a polynomial of degree 4, minimax on [-1/2, 1/2] to a relative 9.2e-8.
+/// Exp of sixteen floats by AVX-512's own instructions, which take the fraction of a number and scale by a
+/// power of 2: 12 instructions instead of 18. 2^r is 1 + r times a polynomial of degree 4, minimax on [-1/2,
+/// 1/2] to a relative error of 9.2e-8.
 HWY_INLINE __m512 ExpByScaling(__m512 x) {
   const auto constant = [](float value) { return _mm512_set1_ps(value); };
-  const __mmask16 counts = _mm512_cmp_ps_mask(x, constant(-87.0f), _CMP_NLT_UQ);  // of a NaN too
+  const __mmask16 counts = _mm512_cmp_ps_mask(x, constant(-87.0f), _CMP_NLT_UQ);  // true for a NaN too
   const __m512 log2e = constant(1.44269502f), t = _mm512_mul_ps(x, log2e);
   const __m512 lost = _mm512_fmadd_ps(x, constant(1.92596303e-8f), _mm512_fmsub_ps(x, log2e, t));
-  const __m512 r = _mm512_add_ps(_mm512_reduce_ps(t, 0x00), lost);  // t - nearest integer
+  const __m512 r = _mm512_add_ps(_mm512_reduce_ps(t, 0x00), lost);  // r = t minus its nearest integer, plus
+                                                                    // the bits lost in t
   __m512 p = _mm512_fmadd_ps(constant(0.00132647273f), r, constant(0.00967151299f));
   p = _mm512_fmadd_ps(p, r, constant(0.0555073358f));
   p = _mm512_fmadd_ps(p, r, constant(0.240222424f));
@@ -38,8 +46,8 @@ HWY_INLINE __m512 ExpByScaling(__m512 x) {
 }
 #endif
 
-/// e^x for x <= 88 (709 in double), which the caller sees to; 0 below the smallest normal result, and for
-/// -inf; NaN stays NaN. Relative error below 3e-7 (4e-16).
+/// e^x for x <= 88 (709 in double), which the caller ensures. Gives 0 where the result would be subnormal,
+/// and for -inf; NaN stays NaN. The relative error is below 3e-7 (4e-16).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Exp(D d, V x) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
@@ -49,8 +57,8 @@ HWY_INLINE V Exp(D d, V x) {
   const hn::RebindToSigned<D> di;
   constexpr bool kWide = sizeof(T) == 8;
   const V low = hn::Set(d, kWide ? T(-708.0) : T(-87.0));
-  const auto vanishes = hn::Lt(x, low);  // whatever comes of such an x below is thrown away
-  // n = round(x / ln 2); adding 1.5·2^(mantissa bits) rounds on every ISA, SSE2 too.
+  const auto vanishes = hn::Lt(x, low);  // the result for such an x is thrown away
+  // n = round(x / ln 2). Adding 1.5·2^(mantissa bits) rounds on every instruction set, SSE2 too.
   const V magic = hn::Set(d, kWide ? T(6755399441055744.0) : T(12582912.0));
   const V shifted = hn::MulAdd(x, hn::Set(d, T(1.4426950408889634)), magic);
   const V n = hn::Sub(shifted, magic);
@@ -86,8 +94,8 @@ HWY_INLINE V Exp(D d, V x) {
   return hn::IfThenZeroElse(vanishes, hn::Mul(p, scale));
 }
 
-/// x kept on one side of a bound; NaN stays NaN. Of two operands one of which is NaN, x86's minimum and
-/// maximum are the second, Arm's the number.
+/// min(bound, x) and max(bound, x), where NaN stays NaN. If one of two operands is NaN, x86's minimum and
+/// maximum return the second operand, Arm's return the number.
 template <class V>
 HWY_INLINE V AtMost(V bound, V x) {
   return HWY_ARCH_X86 ? hn::Min(bound, x) : hn::IfThenElse(hn::Gt(x, bound), bound, x);
@@ -97,7 +105,7 @@ HWY_INLINE V AtLeast(V bound, V x) {
   return HWY_ARCH_X86 ? hn::Max(bound, x) : hn::IfThenElse(hn::Lt(x, bound), bound, x);
 }
 
-/// tanh x by e^(2x): absolute error below 2e-7 (1e-15). NaN stays NaN.
+/// tanh x, computed from e^(2x), with an absolute error below 2e-7 (1e-15). NaN stays NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Tanh(D d, V x) {
   using T = hn::TFromD<D>;
@@ -114,7 +122,7 @@ HWY_INLINE T ScalarDot(const T* a, const T* b, int64_t n) {
   return sum;
 }
 
-/// Σ a_i b_i, two accumulators.
+/// Σ a_i b_i, in two accumulators, so that a multiply-add need not wait for the one before it.
 template <class T>
 HWY_INLINE T Dot(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, int64_t n) {
   const hn::ScalableTag<T> d;
@@ -152,7 +160,7 @@ HWY_INLINE void Scale(T f, int64_t n, T* y) {
 }
 
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
-/// Sums of neighbouring lanes, those of `a` before those of `b`.
+/// The sums of neighbouring lanes: those of `a` in the lower half, those of `b` in the upper half.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V FoldPair([[maybe_unused]] D d, V a, V b) {
 #if HWY_TARGET == HWY_SCALAR
@@ -162,8 +170,8 @@ HWY_INLINE V FoldPair([[maybe_unused]] D d, V a, V b) {
 #endif
 }
 
-/// to[i] = sum of the lanes of sums[i]. Pairs of vectors fold into one, whose halves hold a part of each,
-/// until every lane is one sum: 3 instructions a sum where a reduction of each vector takes 10.
+/// to[i] = the sum of the lanes of sums[i]. Pairs of vectors are folded into one vector, until every lane is
+/// the sum of one vector. That takes 3 instructions for each sum, a reduction of each vector takes 10.
 template <int kCount, int kParts, class D, class V = hn::Vec<D>, class T>
 HWY_INLINE void FoldSums(D d, V* sums, T* to) {
 #if HWY_TARGET == HWY_SCALAR
@@ -184,14 +192,15 @@ HWY_INLINE void FoldSums(D d, V* sums, T* to) {
 
 #undef FOVEA_UNROLL
 
-/// Elements of a row rounded up to whole vectors.
+/// The elements of a row, rounded up to whole vectors.
 template <class T>
 HWY_INLINE int64_t Padded(int64_t n) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   return (n + lanes - 1) / lanes * lanes;
 }
 
-/// A(m, k) = a[m·am + k·ak], read an element at a time; B rows of n elements, n a multiple of the vector.
+/// The factors and the result of C = A·B. A(m, k) = a[m·am + k·ak] is read an element at a time. B has rows
+/// of n elements, ldb apart, where n is a multiple of the vector; C likewise, ldc apart.
 template <class T>
 struct ProductArgs {
   const T* a;
@@ -203,12 +212,14 @@ struct ProductArgs {
   int64_t k;
 };
 
-// Vectors of a register tile: 6 × 2 accumulators fit the 16 registers of AVX2, 6 × 4 the 32 of AVX-512 and
-// of Arm; both hide the latency of FMA.
+// Vectors in a row of a register block, the accumulators of `Micro`. 6 × 2 of them fit the 16 registers of
+// AVX2, 6 × 4 the 32 of AVX-512 and of Arm; both hide the latency of the multiply-add.
 constexpr int kTileVectors = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 4 : 2;
 
-// kRows × kVectors accumulators. GCC keeps them in registers only where it unrolls what runs over them, which
-// -O2 does not do unasked: every FMA then waits for the store before it, and a call takes twice the time.
+// C(m.., n..) for kRows rows and kVectors vectors of columns. All accumulators stay in registers while k
+// runs; each step loads kVectors vectors of B and multiplies them by kRows elements of A each. GCC keeps the
+// accumulators in registers only if the loops over them are unrolled, which -O2 does not do unasked.
+// Otherwise every multiply-add waits for the store before it, and a call takes twice the time.
 #define FOVEA_UNROLL _Pragma("GCC unroll 8")
 template <int kRows, int kVectors, bool kAdd, class T>
 HWY_INLINE void Micro(const ProductArgs<T>& p, int64_t m, int64_t n) {
@@ -252,7 +263,7 @@ HWY_INLINE void RowsOf(const ProductArgs<T>& p, int64_t m, int64_t n_count) {
   if (n < n_count) Micro<kRows, 1, kAdd>(p, m, n);
 }
 
-/// C [m, n] = A·B, or C += A·B.
+/// C [m_count, n_count] = A·B, or C += A·B with kAdd: six rows at a time, then the rest.
 template <bool kAdd, class T>
 HWY_NOINLINE void Product(int64_t m_count, int64_t n_count, const ProductArgs<T>& p) {
   int64_t m = 0;

@@ -1,4 +1,4 @@
-// Rows of numbers and pieces of a workspace: what every family of kernels needs before it computes anything.
+// Helpers for rows of numbers and for pieces of a workspace, which every family of kernels needs.
 #if defined(FOVEA_SIMD_MEMORY_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SIMD_MEMORY_INL_H_
 #undef FOVEA_SIMD_MEMORY_INL_H_
@@ -14,14 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-HWY_INLINE int64_t Least(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-HWY_INLINE int64_t Most(int64_t a, int64_t b) {
-  return a > b ? a : b;
-}
-
-/// Cuts the workspace into 64-byte aligned pieces; from a null base it only counts.
+/// Cuts a workspace into pieces that are aligned to 64 bytes. With a null base it only counts the bytes.
 class Carve {
  public:
   explicit Carve(std::byte* base) : base_(base) {}
@@ -66,7 +59,7 @@ HWY_INLINE void MultiplyInto(const T* factors, int64_t n, T* x) {
   for (; j < n; ++j) x[j] *= factors[j];
 }
 
-/// -infinity of none.
+/// The maximum; -infinity if n is 0.
 template <class T>
 HWY_INLINE T MaximumOf(const T* x, int64_t n) {
   const hn::ScalableTag<T> d;

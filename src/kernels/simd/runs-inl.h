@@ -39,14 +39,14 @@ struct HeadRuns {
     return reinterpret_cast<const S*>(values ? at.value : at.key) + offset;
   }
   /// body(begin, end, first, next) for each stretch of the positions [begin, end) that lies side by side:
-  /// `first` is its first row, `next` the row that follows `end` in the cache, or null. Positions that are not
-  /// kept are passed over.
+  /// `first` is its first row, `next` the row that follows `end` in the cache, or null. Positions that are
+  /// not kept are passed over.
   template <class Body>
   HWY_INLINE void ForStretches(int64_t begin, int64_t end, Body&& body) const {
     for (int64_t n = FirstRunBehind(*rows, begin); n < rows->count; ++n) {
       const KeyValueRun& run = rows->runs[n];
       if (run.position >= end) return;
-      const int64_t from = Most(begin, run.position), to = Least(end, run.position + run.count);
+      const int64_t from = HWY_MAX(begin, run.position), to = HWY_MIN(end, run.position + run.count);
       const S* first = First(n) + (from - run.position) * stride;
       const S* next = to < run.position + run.count ? first + (to - from) * stride
                       : n + 1 < rows->count         ? First(n + 1)

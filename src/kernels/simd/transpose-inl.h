@@ -1,4 +1,4 @@
-// Transposes of 32-bit elements: f32, and pairs of bf16.
+// Transposes of 32-bit elements: f32 numbers, and pairs of bf16 numbers.
 #if defined(FOVEA_SIMD_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_SIMD_TRANSPOSE_INL_H_
 #undef FOVEA_SIMD_TRANSPOSE_INL_H_
@@ -15,7 +15,8 @@ namespace HWY_NAMESPACE {
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-/// Sixteen by sixteen in registers: by fours as below, then the blocks of four rows of each group of columns.
+/// Sixteen by sixteen elements in registers. First groups of four rows are transposed by fours, as below;
+/// then the blocks of four rows are put together for each group of columns.
 HWY_INLINE void TransposeSquare(const uint32_t* from, int64_t from_stride, uint32_t* to, int64_t to_stride) {
   const hn::CappedTag<uint32_t, 16> d;
   hn::Vec<decltype(d)> part[4][4];  // [rows 4g..][columns i, i + 4, i + 8, i + 12]
@@ -31,9 +32,10 @@ HWY_INLINE void TransposeSquare(const uint32_t* from, int64_t from_stride, uint3
     part[g][3] = hn::InterleaveUpper(d, high0, high1);
   }
   FOVEA_UNROLL for (int i = 0; i < 4; ++i) {
-    const __m512i first = _mm512_shuffle_i32x4(part[0][i].raw, part[1][i].raw, 0x88),  // blocks 0, 2 of each
+    const __m512i first = _mm512_shuffle_i32x4(part[0][i].raw, part[1][i].raw, 0x88),  // blocks 0 and 2 of
+                                                                                       // each
         second = _mm512_shuffle_i32x4(part[2][i].raw, part[3][i].raw, 0x88),
-                  third = _mm512_shuffle_i32x4(part[0][i].raw, part[1][i].raw, 0xdd),  // blocks 1, 3
+                  third = _mm512_shuffle_i32x4(part[0][i].raw, part[1][i].raw, 0xdd),  // blocks 1 and 3
         fourth = _mm512_shuffle_i32x4(part[2][i].raw, part[3][i].raw, 0xdd);
     _mm512_storeu_si512(to + i * to_stride, _mm512_shuffle_i32x4(first, second, 0x88));
     _mm512_storeu_si512(to + (i + 4) * to_stride, _mm512_shuffle_i32x4(third, fourth, 0x88));
@@ -43,7 +45,7 @@ HWY_INLINE void TransposeSquare(const uint32_t* from, int64_t from_stride, uint3
 }
 #endif
 
-/// to[c][r] = from[r][c] of 32-bit elements; rows and columns multiples of 16.
+/// to[c][r] = from[r][c] for 32-bit elements, where rows and columns are multiples of 16.
 inline HWY_NOINLINE void TransposeBlocks(const uint32_t* from, int64_t rows, int64_t columns,
                                          int64_t from_stride, uint32_t* to, int64_t to_stride) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
@@ -80,12 +82,12 @@ inline HWY_NOINLINE void TransposeBlocks(const uint32_t* from, int64_t rows, int
 #endif
 }
 
-/// to[d · stride + j] = element d of row j, for `count` rows of `dim` elements, `row_stride` apart; zeros
-/// from `count` to `width`.
+/// to[d · stride + j] = element d of row j, for `count` rows of `dim` elements that are `row_stride` apart.
+/// Columns from `count` to `width` become 0.
 template <class T>
 HWY_NOINLINE void Transpose(const T* from, int64_t row_stride, int64_t count, int64_t dim, int64_t stride,
                             T* to, int64_t width) {
-  int64_t rows = 0, columns = 0;  // that are in whole blocks
+  int64_t rows = 0, columns = 0;  // covered by whole blocks of 16 by 16
   if constexpr (sizeof(T) == 4) {
     rows = count / 16 * 16;
     columns = dim / 16 * 16;

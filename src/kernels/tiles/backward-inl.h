@@ -1,7 +1,7 @@
-// Backward of tiles/forward-inl.h: five products of bf16 terms. A unit is a (batch entry, kv head, group of
-// keys), as in flash/tiled-inl.h; it keeps dK and dV of its keys in f32 and walks the blocks of queries of
-// its heads. Weights P^T and dS^T are rows of keys, as dV = P^T·dO and dK = dS^T·Q read them; dS^T also goes
-// into pairs for dQ^T = K^T·dS^T.
+// Backward of tiles/forward-inl.h: five products of bf16 terms. A unit of work is a (batch entry, kv head,
+// group of keys), as in flash/tiled_backward-inl.h. It keeps dK and dV of its keys in f32 and runs over the
+// blocks of queries of its heads. The weights P^T and dS^T have a row for each key, as dV = P^T·dO and dK =
+// dS^T·Q read them. dS^T is also packed in pairs for dQ^T = K^T·dS^T.
 #if defined(FOVEA_TILES_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_TILES_BACKWARD_INL_H_
 #undef FOVEA_TILES_BACKWARD_INL_H_
@@ -15,39 +15,41 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// Of a block's queries: their exponents' shift (infinite where there is no query, or it sees no key, so that
-/// the weights are 0), D = ⟨dO, O⟩, and the share of the row that is not its sink's.
+/// For each query of a block: the shift of its exponents, D = ⟨dO, O⟩, and the share of the row that is not
+/// its sink's. The shift is infinite if there is no query, or if it sees no key, so that the weights are 0.
 struct TileRows {
   alignas(64) float shift[kBlockQueries], mean[kBlockQueries], share[kBlockQueries];
 };
 
-/// A NaN of any bits as one that rounding to bf16 by an addition leaves a NaN.
+/// Replaces a NaN of any bits by one that stays a NaN when an addition rounds it to bf16.
 HWY_INLINE float Plain(float x) {
   return x != x ? NAN : x;
 }
 
-/// Weights and score gradients of a chunk, in terms: rows [key][64] of both, and pairs of keys of the latter.
+/// The weights and score gradients of a chunk, in terms: rows [key][64] of both, and pairs of keys of the
+/// score gradients.
 struct ChunkGradients {
   Terms<uint16_t> weights, d_scores;
   Terms<uint32_t> pairs;
 };
 
-/// One vector in terms as a row, and what its terms were, for pairs.
+/// Stores one vector in terms as a row, and returns its terms in `halves`, for pairs.
 template <int kTerms, class V, class VU>
 HWY_INLINE void StoreTerms(V x, const Terms<uint16_t>& to, int64_t at, VU* halves) {
   const TileTag d;
   const UnsignedOf<TileTag> du;
   HWY_UNROLL(3)
   for (int term = 0; term < kTerms; ++term) {
-    const auto rounded = hn::Add(hn::BitCast(du, x), hn::Set(du, 0x8000u));  // away from 0 at ties
+    const auto rounded = hn::Add(hn::BitCast(du, x), hn::Set(du, 0x8000u));  // to the nearest, ties away from
+                                                                             // 0
     halves[term] = hn::ShiftRight<16>(rounded);
     StoreHalves(du, halves[term], to.of(term) + at);
     if (term + 1 < kTerms) x = hn::Sub(x, hn::BitCast(d, hn::And(rounded, hn::Set(du, 0xffff0000u))));
   }
 }
 
-/// From products S^T and dP^T of kChunk keys: P = share·(power of min(factor·s - shift, 0)), dS = P∘(dP -
-/// D)·scale, exactly 0 where P is: there dP may hold NaN.
+/// From the products S^T and dP^T of a chunk: P = share·(power of min(factor·s - shift, 0)) and dS = P∘(dP -
+/// D)·scale. dS is exactly 0 where P is 0: dP may be NaN there.
 template <int kTerms>
 HWY_NOINLINE void GradientsOfChunk(const float* scores, const float* d_weights, const TileRows& rows,
                                    float factor, float scale, const ChunkGradients& to) {
@@ -66,7 +68,7 @@ HWY_NOINLINE void GradientsOfChunk(const float* scores, const float* d_weights, 
       for (int64_t i = 0; i < 2; ++i) {
         const int64_t at = (j + i) * kBlockQueries + v;
         const auto exponent = AtMost(zero, hn::MulSub(hn::LoadU(d, scores + at), slope, shift));
-        // Where there is no query the product is 0, or NaN where the key holds one.
+        // Without a query the product is 0, or NaN where the key holds one.
         const auto weight = hn::IfThenZeroElse(absent, hn::Mul(share, Power<kTerms == 1>(exponent)));
         const auto gradient = hn::Mul(hn::Mul(weight, outer), hn::Sub(hn::LoadU(d, d_weights + at), mean));
         StoreTerms<kTerms>(weight, to.weights, at, halves[i]);
@@ -82,8 +84,8 @@ HWY_NOINLINE void GradientsOfChunk(const float* scores, const float* d_weights, 
 
 struct TileBackwardShape {
   int64_t groups, group_keys;
-  int64_t depth, value_depth;  // dims rounded up to steps of depth
-  int64_t dim, value_dim;      // and to tiles
+  int64_t depth, value_depth;  // dims rounded up to multiples of kDepth
+  int64_t dim, value_dim;      // dims rounded up to 16, for tile registers
 };
 HWY_INLINE TileBackwardShape TileBackwardShapeOf(const Problem<float>& p) {
   const int64_t tiles = (p.key_len + kTileKeys - 1) / kTileKeys, groups = KeyGroups(p, tiles);
@@ -108,7 +110,7 @@ struct TileBackwardScratch {
 };
 HWY_INLINE TileBackwardScratch TakeTileBackwardScratch(const Problem<float>& p, const TileBackwardShape& s,
                                                        const Split& split, Carve& carve) {
-  const int64_t keys = Least(s.group_keys, PackedKeys(p)), terms = split.terms;
+  const int64_t keys = HWY_MIN(s.group_keys, PackedKeys(p)), terms = split.terms;
   return {carve.Take<float>(keys * s.dim),
           carve.Take<float>(keys * s.value_dim),
           carve.Take<uint16_t>(kBlockQueries * s.depth * terms),
@@ -123,7 +125,7 @@ HWY_INLINE TileBackwardScratch TakeTileBackwardScratch(const Problem<float>& p, 
           carve.Take<uint16_t>(kTileKeys * kBlockQueries * terms),
           carve.Take<uint32_t>(kTileKeys / 2 * kBlockQueries * terms),
           carve.Take<float>(s.dim * kBlockQueries),
-          carve.Take<float>(kTileKeys * Most(s.dim, s.value_dim)),
+          carve.Take<float>(kTileKeys * HWY_MAX(s.dim, s.value_dim)),
           carve.Take<uint16_t>(s.dim * kChunk * terms)};
 }
 
@@ -136,7 +138,7 @@ struct TileBackwardOperands {
   bool* touched;   // [groups][batch, query_heads, blocks]
 };
 
-/// One unit's walk.
+/// The loop of one unit of work.
 class TileBackward {
  public:
   TileBackward(const Problem<float>& p, const BackwardProblem<float>& g, const TileBackwardOperands& in,
@@ -147,7 +149,7 @@ class TileBackward {
     const int64_t group = unit % s_.groups, kv = unit / s_.groups % p_.kv_heads,
                   b = unit / s_.groups / p_.kv_heads;
     begin_ = group * s_.group_keys;
-    const int64_t end = Most(Least(p_.key_len, begin_ + s_.group_keys), begin_), keys = end - begin_;
+    const int64_t end = HWY_MAX(HWY_MIN(p_.key_len, begin_ + s_.group_keys), begin_), keys = end - begin_;
     Fill(0.0f, RoundUp(keys, kChunk) * s_.dim, scratch_.d_key);
     Fill(0.0f, RoundUp(keys, kChunk) * s_.value_dim, scratch_.d_value);
     const int64_t heads = p_.query_heads / p_.kv_heads,
@@ -156,7 +158,7 @@ class TileBackward {
       const int64_t head = (group * p_.batch + b) * p_.query_heads + h;
       for (int64_t n = 0; n < blocks; ++n) {
         const int64_t row = n * kBlockQueries;
-        const BlockAt<float> at{b, h, kv, row, Least(kBlockQueries, p_.query_len - row)};
+        const BlockAt<float> at{b, h, kv, row, HWY_MIN(kBlockQueries, p_.query_len - row)};
         in_.touched[head * blocks + n] = Block(at, end, in_.d_query + (head * p_.query_len + row) * s_.dim);
       }
     }
@@ -173,7 +175,8 @@ class TileBackward {
     if (schedule.piece_count() == 0) return false;
     PackBlock(at);
     Fill(0.0f, s_.dim * kBlockQueries, scratch_.d_query);
-    const Piece* pieces = schedule.pieces();  // throws in a cancelled call, and then end() would not run
+    // Throws in a cancelled call; after begin() that would skip end().
+    const Piece* pieces = schedule.pieces();
     if (in_.engine->begin) in_.engine->begin();
     for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, pieces[n], at);
     if (in_.engine->end) in_.engine->end();
@@ -189,8 +192,8 @@ class TileBackward {
     return {scratch_.d_output_rows, kBlockQueries * s_.value_depth};
   }
 
-  /// Queries and output gradients by pairs of dims and of queries. A row that sees nothing, whatever it
-  /// holds, is all 0 and weighs nothing.
+  /// Packs queries and output gradients, by pairs of dims and by pairs of queries. A row that sees nothing is
+  /// replaced by 0, whatever it holds, and its weights are 0.
   HWY_NOINLINE void PackBlock(const BlockAt<float>& at) {
     const Terms<uint16_t> queries = QueryRows(), d_outputs = OutputRows();
     PackRows(p_.query, at.b, at.h, at.row, at.rows, kBlockQueries, p_.score_dim, s_.depth, in_.split.terms,
@@ -231,7 +234,7 @@ class TileBackward {
     const bool partial = !piece.full || piece.begin != first || piece.end != last;
     alignas(64) uint64_t hidden[kTileKeys + 1];
     if (partial) HiddenBits(schedule, piece, at.rows, first, keys, hidden);
-    bool apart = false;  // as in TileForward: by the mask alone
+    bool apart = false;  // as in TileForward, the mask alone decides
     for (int64_t key = first; key < last; key += kChunk) {
       uint64_t any = 0;
       for (int64_t j = 0; partial && j < kChunk; ++j) any |= hidden[key - first + j];
@@ -307,7 +310,7 @@ HWY_NOINLINE TileBackwardOperands TakeTileBackwardOperands(const Problem<float>&
   in.keys = PackKeyRows(p, in.split, p.key, p.score_dim, carve, executor);
   in.values = PackKeyRows(p, in.split, p.value, p.value_dim, carve, executor);
   in.key_columns = PackKeyColumns(p, in.split, p.key, p.score_dim, kTileKeys, threads, carve, executor);
-  // A call of a smaller batch may have more groups.
+  // A call with a smaller batch may have more groups.
   const int64_t tiles = (p.key_len + kTileKeys - 1) / kTileKeys, heads = p.query_heads / p.kv_heads,
                 units = executor ? p.batch * p.kv_heads * s.groups : MostUnits(p, tiles);
   in.d_query = carve.Take<float>(units * heads * p.query_len * s.dim);

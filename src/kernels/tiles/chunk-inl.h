@@ -1,5 +1,5 @@
-// What the tile kernels do to a chunk of scores [key][64], forward and backward: exponents, terms of weights,
-// and what masks hide.
+// The steps of the tile kernels on a chunk of scores [32 keys][64 queries], forward and backward:
+// exponentials, weights in terms, and hiding what the mask hides.
 #if defined(FOVEA_TILES_CHUNK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_TILES_CHUNK_INL_H_
 #undef FOVEA_TILES_CHUNK_INL_H_
@@ -13,12 +13,12 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// Exponents of weights. One bf16 term takes powers of 2, which cost least; more terms e^x, for the roundings
-/// of another unit would be half of what `Precision::higher` loses.
+/// The exponents of weights. One bf16 term takes powers of 2, which cost least. More terms take e^x: the
+/// roundings of another unit would be half of the error that `Precision::higher` has.
 struct Exponents {
-  float factor = 1.0f;    ///< of a product of query and key
-  float unit = 1.0f;      ///< of an exponent, in natural ones
-  float headroom = 8.0f;  ///< by how much one may pass what was the maximum
+  float factor = 1.0f;    ///< an exponent is factor · (product of query and key) - shift
+  float unit = 1.0f;      ///< the unit of an exponent, in natural logarithms
+  float headroom = 8.0f;  ///< by how much an exponent may exceed the row's maximum
 };
 HWY_INLINE Exponents ExponentsOf(const Problem<float>& p, const Split& split) {
   const float scale = static_cast<float>(p.scale);
@@ -26,12 +26,12 @@ HWY_INLINE Exponents ExponentsOf(const Problem<float>& p, const Split& split) {
   return {scale * 1.44269504f, 0.693147181f, 12.0f};
 }
 
-/// The lanes of a block's 64 queries.
+/// Vectors along a block's 64 queries.
 using TileTag = hn::CappedTag<float, 16>;
 
-/// e^x, with kTwo 2^x; 0 for -inf, at least e^80 above 80, NaN stays NaN. Powers of 2 are those of weights in
-/// one bf16 term: where AVX-512 makes that cheap, to a relative 2.6e-6. Degree 3, 7.5e-5, would do for the
-/// term, whose rounding is 2^-9, but not for the log-sum-exp, which is f32.
+/// e^x, or 2^x with kTwo; 0 for -inf, at least e^80 above 80, and NaN stays NaN. Powers of 2 are for weights
+/// in one bf16 term; AVX-512 computes them cheaply to a relative 2.6e-6. Degree 3, with 7.5e-5, would do for
+/// the term, whose rounding is 2^-9, but not for the log-sum-exp, which is f32.
 template <bool kTwo, class V>
 HWY_INLINE V Power(V x) {
   const TileTag d;
@@ -49,8 +49,8 @@ HWY_INLINE V Power(V x) {
   return Exp(d, AtMost(hn::Set(d, 80.0f), x));
 }
 
-/// Weights of a chunk in terms, as pairs of keys: row i of `to` gets keys 2i and 2i + 1. NaN weights need not
-/// stay NaN: their sum is.
+/// Stores the weights of two keys in terms, as pairs: row i of `to` gets keys 2i and 2i + 1. A NaN weight
+/// need not stay NaN: the sum of the weights is.
 template <int kTerms, class V>
 HWY_INLINE void StorePair(V even, V odd, const Terms<uint32_t>& to, int64_t at) {
   const TileTag d;
@@ -67,15 +67,15 @@ HWY_INLINE void StorePair(V even, V odd, const Terms<uint32_t>& to, int64_t at) 
   }
 }
 
-/// Queries of a block, by whole tiles.
+/// The queries [begin, end) of a block, in whole 16s, as tile registers need them.
 struct Columns {
   int64_t begin = 0, end = 0;
   HWY_INLINE int64_t Count() const { return end - begin; }
   HWY_INLINE bool operator==(const Columns& other) const { return begin == other.begin && end == other.end; }
 };
 
-/// Scores of kChunk keys [key][64] become weights, powers of factor·s - shift, stored as pairs; sums[64] of
-/// them.
+/// Turns the scores of a chunk [key][64] into weights, powers of factor·s - shift, which are stored as pairs.
+/// sums[64] gets the weights' sums over the keys.
 template <int kTerms>
 HWY_INLINE void ChunkWeights(const float* scores, const Columns& columns, float factor, const float* shifts,
                              float* sums, const Terms<uint32_t>& to) {
@@ -101,20 +101,21 @@ HWY_INLINE uint64_t AllRows(int64_t rows) {
   return rows == 64 ? ~uint64_t{0} : (uint64_t{1} << rows) - 1;
 }
 
-/// Which queries a key is hidden from: bit r of hidden[j] for key `begin` + j. Queries behind the block's
-/// last are hidden from by nothing, so that they never look like rows which have seen no key.
+/// Bit r of hidden[j] says that key `begin` + j is hidden from query r. Bits behind the block's last query
+/// stay 0, so that those never look like rows which have seen no key.
 HWY_NOINLINE void HiddenBits(const BlockSchedule& schedule, const Piece& piece, int64_t rows, int64_t begin,
                              int64_t count, uint64_t* hidden) {
   const uint64_t all = AllRows(rows);
   for (int64_t j = 0; j <= count; ++j) hidden[j] = 0;
   const int64_t from = piece.begin - begin, to = piece.end - begin;
-  // First where each row begins and ceases to see, then what that makes of every key.
+  // First the bits are toggled where each row begins and ceases to see keys. Then a running exclusive or
+  // gives the rows that see each key.
   for (int64_t r = 0; r < rows; ++r) {
     const uint64_t row = uint64_t{1} << r;
     const SpanList spans = piece.full ? SpanList() : schedule.row(r);
     for (int64_t n = 0; n < (piece.full ? 1 : spans.count); ++n) {
-      const int64_t first = piece.full ? from : Most(spans.data[n].begin - begin, from),
-                    last = piece.full ? to : Least(spans.data[n].end - begin, to);
+      const int64_t first = piece.full ? from : HWY_MAX(spans.data[n].begin - begin, from),
+                    last = piece.full ? to : HWY_MIN(spans.data[n].end - begin, to);
       if (first >= last) continue;
       hidden[first] ^= row;
       hidden[last] ^= row;
@@ -129,7 +130,7 @@ HWY_NOINLINE void HiddenBits(const BlockSchedule& schedule, const Piece& piece, 
 
 /// The columns of `all` that see some key of the chunk.
 HWY_INLINE Columns SeeingColumns(const uint64_t* hidden, int64_t rows, const Columns& all) {
-  uint64_t none = AllRows(rows);  // sees nothing
+  uint64_t none = AllRows(rows);  // rows that see nothing
   for (int64_t j = 0; j < kChunk; ++j) none &= hidden[j];
   const uint64_t some = AllRows(rows) & ~none;
   Columns seeing;
@@ -139,7 +140,7 @@ HWY_INLINE Columns SeeingColumns(const uint64_t* hidden, int64_t rows, const Col
   return seeing;
 }
 
-/// Is some key of the chunk hidden from all queries of the block?
+/// Whether some key of the chunk is hidden from all queries of the block.
 HWY_INLINE bool HidesFromAll(const uint64_t* hidden, int64_t rows) {
   for (int64_t j = 0; j < kChunk; ++j) {
     if (hidden[j] == AllRows(rows)) return true;
@@ -147,7 +148,7 @@ HWY_INLINE bool HidesFromAll(const uint64_t* hidden, int64_t rows) {
   return false;
 }
 
-/// Scores [kChunk][64] of hidden pairs become -inf.
+/// Sets the scores [kChunk][64] of hidden pairs to -inf.
 HWY_NOINLINE void HideScores(const uint64_t* hidden, float* scores) {
   const TileTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -169,7 +170,8 @@ HWY_NOINLINE void HideScores(const uint64_t* hidden, float* scores) {
   }
 }
 
-/// A chunk of columns with 0 for keys that no query of the block sees: 0 times what they hold may be NaN.
+/// Copies a chunk of columns with 0 for keys that no query of the block sees: 0 times what they hold may be
+/// NaN.
 HWY_NOINLINE Terms<const uint16_t> CleanColumns(const PackedColumns& columns, const Split& split,
                                                 const BlockAt<float>& at, int64_t key, const uint64_t* hidden,
                                                 uint16_t* to) {

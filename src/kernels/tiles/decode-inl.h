@@ -1,6 +1,6 @@
-// Decoding from bf16 keys and values by AVX512_BF16's dot products of pairs: half the instructions of
-// widening them to f32 first. Weights are rounded to bf16, as in the other kernels of bf16
-// (tiles/forward-inl.h).
+// The algorithm `decode`: the loop of flash/split-inl.h over bf16 keys and values, by AVX512_BF16's dot
+// products of pairs. That takes half the instructions of widening them to f32 first. The weights are rounded
+// to bf16, as in the other kernels of bf16 (tiles/forward-inl.h).
 #if defined(FOVEA_TILES_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_TILES_DECODE_INL_H_
 #undef FOVEA_TILES_DECODE_INL_H_
@@ -22,24 +22,23 @@ using Pairs = hn::Vec<PairTag>;
 using PairSums = hn::Vec<hn::ScalableTag<float>>;
 constexpr int64_t kPairLanes = static_cast<int64_t>(hn::MaxLanes(PairTag()));
 
-/// A bf16 number that is to be multiplied as it is: the operands of AddDots, where hwy::bfloat16_t is
-/// widened.
+/// A bf16 number that is multiplied as it is, by AddDots. A hwy::bfloat16_t is widened instead.
 struct DotBf16 {
   uint16_t bits;
 };
-/// One that has been widened, for calls that ask for weights too: the same bits come of it.
+/// A bf16 number that has been widened, for calls that ask for weights too. The results have the same bits.
 struct WidenedBf16 {
   float value;
 };
 template <class S>
 concept Dots = hwy::IsSame<S, DotBf16>() || hwy::IsSame<S, WidenedBf16>();
 
-/// sums[i] += a[2i]·b[2i] + a[2i + 1]·b[2i + 1]. In assembly: the target that Highway 1.0 compiles this for
-/// has no AVX512_BF16, and GCC inlines no function into one with fewer instructions.
+/// sums[i] += a[2i]·b[2i] + a[2i + 1]·b[2i + 1]. It is assembly since the target that Highway 1.0 compiles
+/// this for has no AVX512_BF16. GCC does not inline a function into one that has fewer instructions.
 HWY_INLINE void AddDots(PairSums& sums, Pairs a, Pairs b) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(sums.raw) : "v"(a.raw), "v"(b.raw));
 }
-/// The first n elements, zeros behind; n may be more than there are lanes.
+/// Loads the first n elements, zeros behind; n may be more than there are lanes.
 HWY_INLINE Pairs LoadPairs(const DotBf16* from, int64_t n) {
   const PairTag d;
   return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, &from->bits);
@@ -54,14 +53,14 @@ HWY_INLINE Pairs LoadPairs(const WidenedBf16* from, int64_t n) {
   return hn::ConcatOdd(pairs, hn::BitCast(pairs, second), hn::BitCast(pairs, first));
 }
 
-/// In bf16, whose room is half of the row's; exact, for queries were bf16.
+/// Stores the query in bf16, in the first half of the row's memory; exact, since the query was bf16.
 template <Dots S>
 HWY_INLINE void LoadQuery(S, const float* from, int64_t dim, int64_t, float* to) {
   PackRow(from, dim, RoundUp(dim, kPairLanes), 1, Terms<uint16_t>{reinterpret_cast<uint16_t*>(to), 0}, 0);
 }
 
-/// The sums of kRows queries and 16 / kRows keys, of which `count` are there. A masked store, for GCC makes a
-/// call of memcpy of a loop, and saves all registers around it.
+/// Stores the sums of kRows queries and 16 / kRows keys, of which the first `count` exist. A masked store,
+/// since GCC turns a loop into a call of memcpy, and saves all registers around that call.
 template <int kRows>
 HWY_INLINE void LeaveScores(const float* sums, int64_t count, float* scores, int64_t score_stride) {
   constexpr int kKeys = kSums / kRows;
@@ -71,11 +70,12 @@ HWY_INLINE void LeaveScores(const float* sums, int64_t count, float* scores, int
       hn::BlendedStore(hn::LoadU(d, sums + r * kKeys), there, d, scores + r * score_stride);
 }
 
-/// Vectors of a query that stay in registers while keys pass by: four rows of four leave 16 for two keys'
-/// sums, folded pairs and the key.
+/// The vectors of a query that stay in registers while keys pass by. Four rows of four vectors leave 16
+/// registers for two keys' sums, folded pairs and the key.
 constexpr int kKeptVectors = 4;
 
-/// StoredScores of rows of kVectors vectors, the last of `last` elements.
+/// StoredScores for rows of kVectors vectors, the last of which has `last` elements. All queries stay in
+/// registers.
 template <int kRows, int kVectors, class S>
 HWY_INLINE void KeptScores(const float* queries, int64_t padded, const StoredRows<S>& keys, int64_t last,
                            int64_t count, bool fetch, float* scores, int64_t score_stride) {
@@ -97,7 +97,7 @@ HWY_INLINE void KeptScores(const float* queries, int64_t padded, const StoredRow
         if (fetch) {
           FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) hwy::Prefetch(keys.at(k + ahead) + v * kPairLanes);
         }
-        // Behind the last key it is the last again: its sums are thrown away.
+        // Behind the last key the last one is read again; those sums are thrown away.
         const S* row = keys.at(k < count ? k : count - 1);
         FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][i] = hn::Zero(d);
         FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
@@ -156,7 +156,7 @@ HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredR
   }
 }
 
-/// gathered += weight · value in the order of AddStoredRows.
+/// gathered += weight · value, in the order of elements that AddStoredRows leaves.
 template <Dots S>
 HWY_INLINE void AddStored(float weight, const S* value, int64_t dim, float* gathered) {
   const hn::ScalableTag<float> d;
@@ -173,13 +173,13 @@ HWY_INLINE void AddStored(float weight, const S* value, int64_t dim, float* gath
   }
 }
 
-/// Eight values at a time, two in each pair. What is gathered of 32 elements stands in the order that
-/// interleaving gives, see Unravel.
+/// Eight values at a time, two in each pair. Each 32 gathered elements are in the order that interleaving
+/// leaves; Unravel restores theirs.
 template <int kRows, Dots S>
 HWY_INLINE void AddStoredRows(const float* weights, int64_t weight_stride, const StoredRows<S>& values,
                               int64_t dim, int64_t count, bool fetch, float* gathered, int64_t padded) {
   constexpr int kTwos = 4, kValues = 2 * kTwos;
-  // The dot products take what is smaller for 0, and 0 · infinity is NaN.
+  // The dot products take smaller numbers for 0, and 0 · infinity is NaN.
   constexpr float kSmallest = 0x1p-126f;
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, kValues> d8;
@@ -233,7 +233,8 @@ HWY_INLINE void AddStoredRows(const float* weights, int64_t weight_stride, const
   }
 }
 
-/// Of 32 elements, InterleaveLower left 0-3, 8-11, 16-19, 24-27 in the first half.
+/// Restores the order of each 32 elements. InterleaveLower left elements 0-3, 8-11, 16-19, 24-27 in the first
+/// half.
 template <Dots S>
 HWY_INLINE void Unravel(S, int64_t width, float* gathered) {
   for (int64_t i = 0; i < width; i += kPairLanes) {

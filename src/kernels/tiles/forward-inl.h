@@ -1,11 +1,15 @@
-// Softmax attention of dot-like scores by products of bf16 (tiles/product.h): 16-bit operands, and f32 split
-// into bf16 terms. Scores stand as S^T = K·Q^T, a row a key, so that the softmax runs down vectors of
-// queries, weights come out in the pairs that O^T = V^T·P^T wants, and only V is transposed, once a call.
+// Softmax attention by products of bf16 (tiles/product.h): for 16-bit operands, and for f32 split into bf16
+// terms. For each block of 64 queries, for each chunk of 32 keys: S^T = K·Q^T, weights P^T. For each 256
+// keys: O^T += V^T·P^T.
 //
-// The maximum that exponents are taken against is lazy: it is found where a row sees its first keys, and
-// again only where the sum of some chunk's weights says that scores have risen far beyond it. Nothing is lost
-// in between, for bf16 and f32 have exponents to spare; a pass that finds maxima costs a tenth of a call
-// (docs/performance.md).
+// The scores stand as S^T, one row for each key. So the softmax runs down vectors of queries, the weights
+// come out in the pairs that V^T·P^T reads, and only V is transposed, once for each call. The scores of a
+// chunk (8 KiB), the weights of 256 keys and the gathered O^T of the block stay in the cache.
+//
+// The maximum that exponents are taken against is lazy. It is found where a row sees its first keys, and
+// again only where the sum of a chunk's weights shows that scores have risen far beyond it. No precision is
+// lost in between, for bf16 and f32 have exponents to spare. A pass that finds the maxima costs a tenth of a
+// call (docs/performance.md).
 #if defined(FOVEA_TILES_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_TILES_FORWARD_INL_H_
 #undef FOVEA_TILES_FORWARD_INL_H_
@@ -19,26 +23,29 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// Keys between two products with values.
+/// The keys between two products with values.
 constexpr int64_t kValueKeys = 256;
-/// What the weights of a chunk may sum to before its maximum is looked for: 32 weights of e^8, or 2^12.
+/// The limit of the sum of a chunk's weights, beyond which its maximum is determined anew: 32 weights of e^8,
+/// or of 2^12 in powers of 2 (Exponents::headroom).
 constexpr float kMostSum = 0x1p17f;
 
-/// Running softmax of a block's queries, in units of Exponents. Of a row that has seen no score above -inf
-/// the maximum is -inf and the shift 0.
+/// The running softmax of a block's queries, in the units of Exponents. While a row has seen no score above
+/// -inf, its maximum is -inf and its shift 0.
 struct TileStates {
   alignas(64) float maximum[kBlockQueries], shift[kBlockQueries], sum[kBlockQueries];
   bool all_seen = false;
 };
 
+/// The scratch buffers of one thread; 16-bit and pair buffers have one such matrix for each term.
 struct TileScratch {
-  uint16_t* query_rows;
-  uint32_t *query_pairs, *weights;
-  float *scores, *gathered, *spare;
-  uint16_t* clean;
+  uint16_t* query_rows;             ///< [64][dim]
+  uint32_t *query_pairs, *weights;  ///< pairs of dims [dim / 2][64]; pairs of keys [kValueKeys / 2][64]
+  float *scores, *gathered;         ///< [kChunk][64]; O^T [value_dim][64]
+  float* spare;                     ///< the transpose of O^T, and products to add
+  uint16_t* clean;                  ///< V^T of a chunk without hidden numbers: [value_dim][kChunk]
 };
 struct TileSizes {
-  int64_t dim, value_dim;  // rounded up: the depth of scores, and rows of V^T
+  int64_t dim, value_dim;  // rounded up: the depth of the scores' product, and the rows of V^T
 };
 HWY_INLINE TileSizes TileSizesOf(const Problem<float>& p) {
   return {RoundUp(p.score_dim, kDepth), RoundUp(p.value_dim, 16)};
@@ -61,18 +68,18 @@ struct TileOperands {
   PackedColumns values;
 };
 
-/// LeaveRow, where the output may be in 16 bits. Changes the values.
+/// LeaveRow, for an output that may be in 16 bits. It overwrites `values`.
 HWY_INLINE void LeaveTileRow(const Problem<float>& p, const ForwardOutputs<float>& out, int64_t b, int64_t h,
                              int64_t row, const RowState<float>& state, float* values) {
   if (!out.stored_output.data) return LeaveRow(p, out, b, h, row, state, values);
   const float log_sum_exp = Finish(state, SinkOf(p, h), p.value_dim, values, values);
   uint16_t* to = RowAt(out.stored_output, b, h, row);
-  p.stored == DType::bf16 ? NarrowRow<hwy::bfloat16_t>(values, p.value_dim, to)
-                          : NarrowRow<hwy::float16_t>(values, p.value_dim, to);
+  p.stored_dtype == DType::bf16 ? NarrowRow<hwy::bfloat16_t>(values, p.value_dim, to)
+                                : NarrowRow<hwy::float16_t>(values, p.value_dim, to);
   if (out.log_sum_exp) out.log_sum_exp[(b * p.query_heads + h) * p.query_len + row] = log_sum_exp;
 }
 
-/// The walk of one block of queries over its keys.
+/// The loop of one block of queries over its keys.
 class TileForward {
  public:
   TileForward(const Problem<float>& p, const TileOperands& in, const BlockAt<float>& at,
@@ -90,26 +97,26 @@ class TileForward {
     PackQueries();
     Fill(0.0f, sizes_.value_dim * kBlockQueries, scratch_.gathered);
     for (int64_t r = 0; r < kBlockQueries; ++r) {
-      // Where there is no query nothing is ever looked for: hidden keys must not decide what happens to
-      // others.
+      // A row without a query never needs a maximum: hidden keys must not decide what happens to the other
+      // rows.
       states_.maximum[r] = r < at_.rows ? kHidden<float> : 0.0f;
       states_.shift[r] = states_.sum[r] = 0.0f;
     }
     for (int64_t n = 0; n < schedule.piece_count(); ++n) RunPiece(schedule, pieces[n]);
   }
 
-  /// Asks for the keys that the next blocks will read and this one does not. Under a window of 256 that is 5
-  /// % of a call, elsewhere nothing.
+  /// Prefetches the keys that the next blocks will read and this one does not. Under a window of 256 that
+  /// gains 5 % of a call, elsewhere nothing.
   HWY_INLINE void FetchNext(const BlockSchedule& schedule) const {
     if (schedule.piece_count() == 0) return;
     const int64_t key = schedule.pieces()[schedule.piece_count() - 1].end;
     const uint16_t* rows = in_.keys.At(at_.b, at_.kv, key).data;
-    for (int64_t r = 0; r < Least(kBlockQueries, p_.key_len - key); ++r) {
+    for (int64_t r = 0; r < HWY_MIN(kBlockQueries, p_.key_len - key); ++r) {
       for (int64_t i = 0; i < p_.score_dim; i += 32) __builtin_prefetch(rows + r * in_.keys.stride + i, 0, 2);
     }
   }
 
-  /// What the block's rows have come to, or what this chunk of the keys adds to it.
+  /// Writes the results of the block's rows, or the partial results of this chunk of the keys.
   HWY_INLINE void Leave(const ForwardOutputs<float>& out, const Partials<float>& partials, int64_t chunk) {
     TransposeBlocks(reinterpret_cast<const uint32_t*>(scratch_.gathered), sizes_.value_dim, all_.end,
                     kBlockQueries, reinterpret_cast<uint32_t*>(scratch_.spare), sizes_.value_dim);
@@ -159,7 +166,8 @@ class TileForward {
         from_ = key + kChunk;
         continue;
       }
-      // Whether sums are cut here must not depend on what hidden keys hold.
+      // Whether the sums are split here must not depend on the numbers in hidden keys, so the mask alone
+      // decides.
       const bool apart = any && HidesFromAll(chunk, at_.rows);
       if (apart) Gather(key);
       const Terms<const uint32_t> queries{scratch_.query_pairs + columns_.begin,
@@ -174,14 +182,16 @@ class TileForward {
     Gather(RoundUp(piece.end, kChunk));
   }
 
-  /// From this key on, these columns alone are computed; what waits for values is of those before.
+  /// From this key on only these columns are computed. Weights that wait for their values belong to the
+  /// columns before.
   HWY_INLINE void See(int64_t key, const Columns& columns) {
     if (columns == columns_) return;
     Gather(key);
     columns_ = columns;
   }
 
-  /// Weights of the chunk from the scores. Where the maximum is not known or too low, it is found first.
+  /// Turns the scores of the chunk into weights. If a row has no maximum yet, or one that is too low, the
+  /// maxima are found first.
   HWY_INLINE void Absorb(int64_t key) {
     alignas(64) float sums[kBlockQueries];
     if (!states_.all_seen) Raise(key);
@@ -202,7 +212,7 @@ class TileForward {
       ChunkWeights<2>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
     else
       ChunkWeights<3>(scratch_.scores, columns_, exponents_.factor, states_.shift, sums, to);
-    for (int64_t r = Most(at_.rows, columns_.begin); r < columns_.end; ++r) sums[r] = 0.0f;
+    for (int64_t r = HWY_MAX(at_.rows, columns_.begin); r < columns_.end; ++r) sums[r] = 0.0f;
   }
   HWY_INLINE bool Fits(const float* sums) const {
     const TileTag d;
@@ -213,8 +223,9 @@ class TileForward {
     return hn::AllTrue(d, fits);
   }
 
-  /// New maxima where a row has none, or scores have passed it by more than the headroom; what was gathered
-  /// is scaled to them. Weights of this piece that are still to be gathered belong to the old ones.
+  /// Gives a new maximum to each row that has none, or whose scores have passed it by more than the headroom,
+  /// and scales the gathered values to it. Weights of this piece that are not gathered yet belong to the old
+  /// maxima, so they are gathered first.
   HWY_NOINLINE void Raise(int64_t key) {
     const TileTag d;
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -230,7 +241,7 @@ class TileForward {
       auto best = hidden;
       for (int64_t j = 0; j < kChunk; ++j) {
         const auto score = hn::Mul(hn::LoadU(d, scratch_.scores + j * kBlockQueries + v), slope);
-        best = hn::IfThenElse(hn::Gt(score, best), score, best);  // a NaN is not above anything
+        best = hn::IfThenElse(hn::Gt(score, best), score, best);  // false for a NaN
       }
       const auto old = hn::Load(d, states_.maximum + v);
       const auto unseen = hn::Eq(old, hidden);
@@ -256,7 +267,7 @@ class TileForward {
     }
   }
 
-  /// gathered += V^T·P^T for the weights of keys [from_, key), whose buffer is then free again.
+  /// gathered += V^T·P^T for the weights of keys [from_, key). Their buffer is then free again.
   HWY_INLINE void Gather(int64_t key) {
     if (key > from_) {
       const Terms<const uint32_t> weights{scratch_.weights + columns_.begin, kBlockQueries * kValueKeys / 2};
@@ -269,7 +280,7 @@ class TileForward {
     from_ = key;
   }
 
-  /// Gather of one chunk with an infinity or a NaN among its values, some of which may be hidden.
+  /// Gathers one chunk whose values hold an infinity or a NaN, some of them perhaps hidden.
   HWY_NOINLINE void GatherClean(int64_t key, const uint64_t* hidden) {
     const Terms<const uint16_t> clean = CleanColumns(in_.values, in_.split, at_, key, hidden, scratch_.clean);
     const Terms<const uint32_t> weights{scratch_.weights + columns_.begin, kBlockQueries * kValueKeys / 2};
@@ -284,13 +295,14 @@ class TileForward {
   const BlockAt<float>& at_;
   const TileScratch& scratch_;
   TileSizes sizes_;
-  Columns all_, columns_;  ///< of the block's 64 that hold queries, and that see keys of this chunk
+  Columns all_, columns_;  ///< the columns of the block's 64 that hold queries, and those that see keys of
+                           ///< this chunk
   Exponents exponents_;
   TileStates states_;
-  int64_t from_ = 0;  ///< the first key of the weights that wait for their values
+  int64_t from_ = 0;  ///< the first key whose weights wait for their values
 };
 
-/// Keys to score and values to gather, packed; with a null executor only counted.
+/// The packed keys and values. With a null executor it only counts the bytes.
 HWY_NOINLINE TileOperands PackTileOperands(const Problem<float>& p, int threads, Carve& carve,
                                            Executor* executor) {
   TileOperands in;
@@ -308,7 +320,7 @@ HWY_INLINE int64_t TileUnits(const Problem<float>& p) {
   return p.batch * p.query_heads * ((p.query_len + kBlockQueries - 1) / kBlockQueries);
 }
 HWY_INLINE int64_t TilePartials(const Problem<float>& p) {
-  return PartialElements(p, TileUnits(p), Least(p.query_len, kBlockQueries));
+  return PartialElements(p, TileUnits(p), HWY_MIN(p.query_len, kBlockQueries));
 }
 
 HWY_NOINLINE size_t TilesForwardBytes(const Problem<float>& p, int threads) {
@@ -336,20 +348,21 @@ HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<flo
     const int64_t chunk = unit % chunks.count, begin = chunk * chunks.keys;
     const BlockAt<float> at = BlockOf(p, unit / chunks.count, kBlockQueries);
     TileForward block(p, in, at, buffers);
-    const BlockSchedule& schedule = ScheduleOf(p, at, begin, Least(p.key_len, begin + chunks.keys),
-                                               kValueKeys);  // may run or throw what users wrote
+    // The mask may be code of users, which may throw: so this comes before begin().
+    const BlockSchedule& schedule =
+        ScheduleOf(p, at, begin, HWY_MIN(p.key_len, begin + chunks.keys), kValueKeys);
     block.FetchNext(schedule);
-    const Piece* pieces = schedule.pieces();  // throws in a cancelled call, and then end() would not run
+    // Throws in a cancelled call; after begin() that would skip end().
+    const Piece* pieces = schedule.pieces();
     if (engine.begin) engine.begin();
     block.Run(schedule, pieces);
     if (engine.end) engine.end();
     block.Leave(out, partials, chunk);
   });
-  if (!partials.data) return;
-  ForMergedRows(p, partials, executor,
-                [&](int64_t b, int64_t h, int64_t row, const RowState<float>& state, float* values) {
-                  LeaveTileRow(p, out, b, h, row, state, values);
-                });
+  LeaveMergedRows(p, partials, executor,
+                  [&](int64_t b, int64_t h, int64_t row, const RowState<float>& state, float* values) {
+                    LeaveTileRow(p, out, b, h, row, state, values);
+                  });
 }
 
 }  // namespace HWY_NAMESPACE

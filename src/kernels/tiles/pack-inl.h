@@ -1,7 +1,7 @@
-// Operands of the tile kernels: bf16 terms of rows, pairs of rows, transposes of pairs. An operand of 16 bits
-// that bf16 holds is one term; f16 is two, exactly; f32 is two or three, whose products reach 2^-16 or its
-// own precision (Henry, Tang and Heinecke 2019, "Leveraging the bfloat16 artificial intelligence datatype for
-// higher-precision computations").
+// The operands of the tile kernels: rows in bf16 terms, pairs of rows, transposes of pairs. A bf16 operand is
+// one term, an f16 operand exactly two. An f32 operand is two or three terms, whose products reach 2^-16 or
+// the precision of f32. The method is that of Henry, Tang and Heinecke 2019, "Leveraging the bfloat16
+// artificial intelligence datatype for higher-precision computations".
 #if defined(FOVEA_TILES_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_TILES_PACK_INL_H_
 #undef FOVEA_TILES_PACK_INL_H_
@@ -16,23 +16,24 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// Queries of a block, keys that are scored at a time, and the step of a product's depth.
+/// The queries of a block, the keys of a chunk, whose scores are computed at a time, and the step of a
+/// product's depth k.
 constexpr int64_t kBlockQueries = 64, kChunk = 32, kDepth = 32;
 
 constexpr int kMostTerms = 3, kMostProducts = 6;
-/// Into how many bf16 terms operands are split, and how many products of terms are summed: all that are not
-/// smaller than what the split leaves out.
+/// The number of bf16 terms of an operand, and of the products of terms that are summed: all products that
+/// are not smaller than the error of the split.
 struct Split {
   int terms = 1, products = 1;
 };
 HWY_INLINE Split SplitOf(const Problem<float>& p) {
-  if (p.operands == DType::bf16) return {1, 1};
-  if (p.operands == DType::f16) return {2, 3};
+  if (p.operand_dtype == DType::bf16) return {1, 1};
+  if (p.operand_dtype == DType::f16) return {2, 3};
   if (p.precision == Precision::medium) return {1, 1};
   return p.precision == Precision::high ? Split{2, 3} : Split{3, 6};
 }
 
-/// A matrix in terms, `term_stride` elements apart.
+/// A matrix in terms, which are `term_stride` elements apart.
 template <class E>
 struct Terms {
   E* data = nullptr;
@@ -40,7 +41,7 @@ struct Terms {
   HWY_INLINE E* of(int term) const { return data + term * term_stride; }
 };
 
-/// The products of terms, smallest first: added to what is large already, they would each round it again.
+/// The products of terms, the smallest first: each one that is added to a large sum would round it again.
 HWY_INLINE void FactorsOf(const Split& split, const Terms<const uint16_t>& a, const Terms<const uint32_t>& b,
                           PairFactors* factors) {
   constexpr int left[] = {2, 0, 1, 1, 0, 0}, right[] = {0, 2, 1, 0, 1, 0};
@@ -48,7 +49,7 @@ HWY_INLINE void FactorsOf(const Split& split, const Terms<const uint16_t>& a, co
   for (int i = 0; i < split.products; ++i) factors[i] = {a.of(left[first + i]), b.of(right[first + i])};
 }
 
-/// C = A·B over all products of terms.
+/// C = A·B, summed over all products of terms.
 struct TileArgs {
   int64_t lda, ldb, k;
   float* c;
@@ -61,8 +62,7 @@ HWY_INLINE void TileProduct(const TileEngine& engine, const Split& split, int64_
   FactorsOf(split, a, b, factors);
   engine.product(m, n, {factors, split.products, args.lda, args.ldb, args.k, args.c, args.ldc, false});
 }
-/// C += A·B. Of several products the sum comes first, in `spare` with room for m·n, so that C is rounded
-/// once.
+/// C += A·B. Several products are first summed in `spare`, which has room for m·n, so that C is rounded once.
 HWY_INLINE void AddTileProduct(const TileEngine& engine, const Split& split, int64_t m, int64_t n,
                                const Terms<const uint16_t>& a, const Terms<const uint32_t>& b,
                                const TileArgs& args, float* spare) {
@@ -86,7 +86,7 @@ HWY_INLINE int64_t RoundUp(int64_t n, int64_t step) {
 template <class D32>
 using UnsignedOf = hn::RebindToUnsigned<D32>;
 
-/// f32 to the nearest bf16, ties to even, NaN stays NaN; in the low halves.
+/// f32 to the nearest bf16, ties to even; NaN stays NaN. The result is in the low halves.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE hn::Vec<UnsignedOf<D>> NearestBf16([[maybe_unused]] D d, V x) {
   const UnsignedOf<D> du;
@@ -99,7 +99,7 @@ template <class D, class VU>
 HWY_INLINE hn::Vec<D> WideBf16(D d, VU low_halves) {
   return hn::BitCast(d, hn::ShiftLeft<16>(low_halves));
 }
-/// u32 below 2^16 to u16.
+/// Stores u32 numbers below 2^16 as u16.
 template <class DU, class VU = hn::Vec<DU>>
 HWY_INLINE void StoreHalves([[maybe_unused]] DU du, VU x, uint16_t* to) {
   const hn::Rebind<uint16_t, DU> d16;
@@ -117,8 +117,8 @@ HWY_INLINE void CopyHalves(const uint16_t* from, int64_t n, uint16_t* to) {
   for (; i < n; ++i) to[i] = from[i];
 }
 
-/// n elements of x in terms, zeros behind up to `padded` (a multiple of 16). Where a term is not finite, so
-/// that it leaves nothing to split, the rest are 0.
+/// n elements of x in terms, with zeros behind up to `padded` (a multiple of 16). If a term is not finite,
+/// nothing is left to split, and the terms behind it are 0.
 template <class S>
 HWY_INLINE void PackRow(const S* x, int64_t n, int64_t padded, int terms, const Terms<uint16_t>& to,
                         int64_t at) {
@@ -136,14 +136,14 @@ HWY_INLINE void PackRow(const S* x, int64_t n, int64_t padded, int terms, const 
   }
 }
 
-/// Rows [row, row + count) of x, then zeros up to `rows`, each of `padded` elements.
+/// Packs rows [row, row + count) of x, then zeros up to `rows` rows, each of `padded` elements.
 template <class S>
 HWY_NOINLINE void PackRows(const Operand<const S*>& x, int64_t b, int64_t h, int64_t row, int64_t count,
                            int64_t rows, int64_t dim, int64_t padded, int terms, const Terms<uint16_t>& to) {
   for (int64_t r = 0; r < count; ++r) {
     const S* from = RowAt(x, b, h, row + r);
     if constexpr (hwy::IsSame<S, hwy::bfloat16_t>()) {
-      if (terms == 1) {  // as it is
+      if (terms == 1) {  // copied as it is
         CopyHalves(reinterpret_cast<const uint16_t*>(from), dim, to.data + r * padded);
         ZeroHalves(padded - dim, to.data + r * padded + dim);
         continue;
@@ -154,8 +154,7 @@ HWY_NOINLINE void PackRows(const Operand<const S*>& x, int64_t b, int64_t h, int
   for (int term = 0; term < terms; ++term) ZeroHalves((rows - count) * padded, to.of(term) + count * padded);
 }
 
-/// Rows 2i and 2i + 1 of `from` side by side: to[i][c] = from[2i][c] | from[2i + 1][c] << 16. Columns a
-/// multiple of 16.
+/// Pairs of rows: to[i][c] = from[2i][c] | from[2i + 1][c] << 16. The columns are a multiple of 16.
 inline HWY_NOINLINE void ZipRows(const uint16_t* from, int64_t rows, int64_t columns, int64_t from_stride,
                                  uint32_t* to, int64_t to_stride) {
   const hn::CappedTag<uint32_t, 16> d;
@@ -171,7 +170,7 @@ inline HWY_NOINLINE void ZipRows(const uint16_t* from, int64_t rows, int64_t col
   }
 }
 
-/// Is there one among `rows` rows of n bf16 elements? n is a multiple of 16.
+/// Whether there is an infinity or a NaN among `rows` rows of n bf16 elements. n is a multiple of 16.
 inline HWY_NOINLINE bool HasInfinityOrNan(const uint16_t* x, int64_t rows, int64_t n, int64_t stride) {
   const hn::CappedTag<uint16_t, 16> d;
   const auto exponent = hn::Set(d, uint16_t{0x7f80});
@@ -183,7 +182,7 @@ inline HWY_NOINLINE bool HasInfinityOrNan(const uint16_t* x, int64_t rows, int64
   return !hn::AllFalse(d, hn::Eq(largest, exponent));
 }
 
-/// A finished row in 16 bits.
+/// Stores a finished row in 16 bits, rounded to the nearest.
 template <class S>
 HWY_INLINE void NarrowRow(const float* row, int64_t n, uint16_t* to) {
 #if !FOVEA_NATIVE_F16
@@ -209,7 +208,7 @@ HWY_INLINE void NarrowRow(const float* row, int64_t n, uint16_t* to) {
   }
 }
 
-/// f(operand) with the operand as it is stored, or widened where it has been.
+/// f(operand) with the operand as it is stored in 16 bits, else with the f32 operand.
 template <class F>
 HWY_INLINE void WithStored(const Problem<float>& p, const Operand<const float*>& wide,
                            const Operand<const uint16_t*>& stored, F&& f) {
@@ -218,14 +217,15 @@ HWY_INLINE void WithStored(const Problem<float>& p, const Operand<const float*>&
     return Operand<const S*>{reinterpret_cast<const S*>(stored.data), stored.batch_stride, stored.head_stride,
                              stored.row_stride};
   };
-  if (p.stored == DType::bf16) return f(as(hwy::bfloat16_t()));
-  if (p.stored == DType::f16) return f(as(hwy::float16_t()));
+  if (p.stored_dtype == DType::bf16) return f(as(hwy::bfloat16_t()));
+  if (p.stored_dtype == DType::f16) return f(as(hwy::float16_t()));
   f(wide);
 }
 
-/// What of an operand [batch, kv_heads, key_len, dim] the kernels multiply: the rows themselves, and their
-/// transpose by blocks of keys, both in terms. Blocks' rows are a cache line and a half apart beyond their
-/// length: a power of two would put the rows of a tile into one set of the cache.
+/// The packed forms of an operand [batch, kv_heads, key_len, dim]: its rows (PackedRows), and its transpose
+/// by blocks of keys (PackedColumns), both in terms. The rows of a transposed block are 48 elements, 1.5
+/// cache lines, further apart than their length. With a power of two, the rows that fill a tile register
+/// would fall into one set of the cache.
 struct PackedRows {
   Terms<const uint16_t> rows;  // [batch, kv_heads, keys rounded up to chunks][dim rounded up to `kDepth`]
   int64_t batch_stride = 0, head_stride = 0, stride = 0;
@@ -235,7 +235,7 @@ struct PackedRows {
 };
 struct PackedColumns {
   Terms<const uint16_t> columns;  // [batch, kv_heads, blocks][dim rounded up to 16][stride]
-  const bool* wild = nullptr;     // [batch, kv_heads, chunks]: is there an infinity or a NaN
+  const bool* wild = nullptr;     // [batch, kv_heads, chunks]: whether there is an infinity or a NaN
   int64_t heads = 0, blocks = 0, block = 0, dim = 0, stride = 0, chunks = 0;
   HWY_INLINE Terms<const uint16_t> At(int64_t b, int64_t h, int64_t key) const {
     return {columns.data + (((b * heads + h) * blocks + key / block) * dim) * stride + key % block,
@@ -253,7 +253,8 @@ HWY_INLINE int64_t PackedKeys(const Problem<float>& p) {
 template <class S>
 HWY_NOINLINE PackedRows PackKeyRows(const Problem<float>& p, const Split& split, const Operand<const S*>& x,
                                     int64_t dim, Carve& carve, Executor* executor) {
-  if constexpr (hwy::IsSame<S, hwy::bfloat16_t>()) {  // rows of whole tiles are multiplied where they lie
+  if constexpr (hwy::IsSame<S, hwy::bfloat16_t>()) {  // rows that fill tile registers are multiplied where
+                                                      // they lie
     if (executor && split.terms == 1 && dim % kDepth == 0 && p.key_len % kChunk == 0)
       return {{reinterpret_cast<const uint16_t*>(x.data), 0}, x.batch_stride, x.head_stride, x.row_stride};
   }
@@ -266,15 +267,15 @@ HWY_NOINLINE PackedRows PackKeyRows(const Problem<float>& p, const Split& split,
   const int64_t chunks = keys / kChunk;
   executor->parallel_for(p.batch * p.kv_heads * chunks, [&](int64_t unit, int) {
     const int64_t begin = unit % chunks * kChunk, head = unit / chunks;
-    PackRows(x, head / p.kv_heads, head % p.kv_heads, begin, Least(kChunk, p.key_len - begin), kChunk, dim,
+    PackRows(x, head / p.kv_heads, head % p.kv_heads, begin, HWY_MIN(kChunk, p.key_len - begin), kChunk, dim,
              width, split.terms, Terms<uint16_t>{to + (head * keys + begin) * width, size});
   });
   return packed;
 }
 
-/// Scratch of one thread for PackKeyColumns.
+/// The bytes of one thread's scratch buffer for PackKeyColumns.
 HWY_INLINE int64_t ColumnScratch(const Split& split, int64_t dim) {
-  return kChunk * RoundUp(dim, 16) * (split.terms * 2 + 2);  // bytes: rows in terms, and pairs of one term
+  return kChunk * RoundUp(dim, 16) * (split.terms * 2 + 2);  // rows in terms, and the pairs of one term
 }
 
 template <class S>
@@ -299,13 +300,14 @@ HWY_NOINLINE PackedColumns PackKeyColumns(const Problem<float>& p, const Split& 
   executor->parallel_for(p.batch * p.kv_heads * packed.chunks, [&](int64_t unit, int worker) {
     const int64_t key = unit % packed.chunks * kChunk, head = unit / packed.chunks;
     const int64_t b = head / p.kv_heads, h = head % p.kv_heads, count = kChunk * packed.dim;
-    const int64_t there = Least(kChunk, p.key_len - key);
+    const int64_t there = HWY_MIN(kChunk, p.key_len - key);
     auto* own = reinterpret_cast<uint16_t*>(scratch + worker * one);
     auto* pairs = reinterpret_cast<uint32_t*>(own + count * split.terms);
     const uint16_t* rows = own;
     int64_t stride = packed.dim;
     bool in_place = false;
-    if constexpr (hwy::IsSame<S, hwy::bfloat16_t>()) {  // whole tiles are read where they lie
+    if constexpr (hwy::IsSame<S, hwy::bfloat16_t>()) {  // rows that fill tile registers are read where they
+                                                        // lie
       if (split.terms == 1 && there == kChunk && dim == packed.dim) {
         rows = reinterpret_cast<const uint16_t*>(RowAt(x, b, h, key));
         stride = x.row_stride;
@@ -325,7 +327,7 @@ HWY_NOINLINE PackedColumns PackKeyColumns(const Problem<float>& p, const Split& 
   return packed;
 }
 
-/// The portable engine's product: pairs widened to f32.
+/// The product of the portable engine: pairs are widened to f32.
 inline HWY_NOINLINE void PortableProduct(int64_t m_count, int64_t n_count, const PairProduct& p) {
   const hn::CappedTag<float, 16> d;
   const UnsignedOf<decltype(d)> du;

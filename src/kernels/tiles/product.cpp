@@ -41,7 +41,7 @@ bool has_avx512() noexcept {
          __builtin_cpu_supports("avx512cd");
 }
 
-// Linux hands the registers out to processes that ask, since they are 8 KiB of every context switch.
+// Linux gives the registers only to processes that ask: they add 8 KiB to every context switch.
 bool request_tiles() noexcept {
 #ifdef __linux__
   constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
@@ -51,7 +51,8 @@ bool request_tiles() noexcept {
 #endif
 }
 
-// All in assembly: GCC 12 deletes stores that only fill a tile, and needs no option this way.
+// All in assembly: GCC 12 deletes stores whose only use is to fill a tile register, and assembly needs no
+// compiler option.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t bytes_a_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -73,8 +74,8 @@ void amx_end() {
 #define FOVEA_TILE_ZERO(tile) asm volatile("tilezero %%tmm" #tile ::: "memory")
 #define FOVEA_TILE_DOT(c, a, b) asm volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 
-// One or two tiles of A by one or two of B: tmm0..3 of C, tmm4..5 of A, tmm6..7 of B. Two by two need as many
-// loads as products; one more tile of either would leave no register for the other.
+// One or two tile registers of A by one or two of B: tmm0..3 hold C, tmm4..5 A, tmm6..7 B. Two by two need as
+// many loads as products. One more of either would leave no register for the other.
 template <bool kTwoRows, bool kTwoColumns>
 void amx_block(const PairProduct& p, std::int64_t m, std::int64_t n) {
   const std::int64_t c_stride = p.ldc * 4, a_stride = p.lda * 2, b_stride = p.ldb * 4;
@@ -131,7 +132,7 @@ void amx_product(std::int64_t m_count, std::int64_t n_count, const PairProduct& 
 #define FOVEA_DOT_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #define FOVEA_UNROLL _Pragma("GCC unroll 16")
 
-// kRows × kVectors accumulators, which GCC keeps in registers only where it unrolls what runs over them.
+// kRows × kVectors accumulators. GCC keeps them in registers only if the loops over them are unrolled.
 template <int kRows, int kVectors>
 FOVEA_DOT_TARGET inline void dot_block(const PairProduct& p, std::int64_t m, std::int64_t n) {
   const std::int64_t lda = p.lda, ldb = p.ldb, ldc = p.ldc;
@@ -163,8 +164,9 @@ FOVEA_DOT_TARGET inline void dot_block(const PairProduct& p, std::int64_t m, std
 
 template <int kVectors>
 FOVEA_DOT_TARGET void dot_rows(std::int64_t m_count, const PairProduct& p, std::int64_t n) {
-  // Sixes with four vectors, which leaves 8 registers of 32 for B and A, and fours at the end, for two rows
-  // would wait for each other's sums. With fewer vectors eights, and sixteens with one.
+  // With four vectors there are six rows at a time, which leaves 8 registers of 32 for B and A; four rows
+  // follow at the end, since two rows would wait for each other's sums. With fewer vectors there are eight
+  // rows, and sixteen with one vector.
   if constexpr (kVectors == 4) {
     std::int64_t m = 0;
     for (; m_count - m >= 6 && m_count - m != 8; m += 6) dot_block<6, 4>(p, m, n);

@@ -1,19 +1,21 @@
-// Products of bf16 numbers, two by two, into f32: what AMX's tiles and AVX-512's dot products compute. The
-// kernels of tiles/forward-inl.h are written over this one function; an engine is a way to compute it.
+// Products of bf16 numbers in pairs, summed in f32: the operation of AMX's tile registers and of AVX-512's
+// dot products. The kernels of tiles/forward-inl.h are written over this one function. An engine is a way to
+// compute it.
 #pragma once
 
 #include <cstdint>
 
 namespace fovea::kernels {
 
-/// A [m, k], bf16 in rows, and B [k, n] in pairs of rows: element n of pair row i holds B(2i, n) in its low
+/// A [m, k] is bf16 in rows. B [k, n] is in pairs of rows: element n of pair row i holds B(2i, n) in its low
 /// half and B(2i + 1, n) in its high half.
 struct PairFactors {
   const std::uint16_t* a = nullptr;
   const std::uint32_t* b = nullptr;
 };
 
-/// C [m, n] (+)= Σ A·B over `count` pairs of factors of the same layout. m, n multiples of 16, k of 32.
+/// C [m, n] = Σ A·B, or C += Σ A·B with `add`, over `count` pairs of factors of the same layout. m and n are
+/// multiples of 16, k of 32.
 struct PairProduct {
   const PairFactors* factors = nullptr;
   int count = 0;
@@ -27,25 +29,25 @@ struct PairProduct {
 
 struct TileEngine {
   void (*product)(std::int64_t m, std::int64_t n, const PairProduct& p) = nullptr;
-  /// Around the products of a block of queries on one thread, and nothing that users wrote; null: nothing to
-  /// do.
+  /// Called before and after the products of a block of queries, on one thread. No code of users runs in
+  /// between. Null: nothing to do.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
 };
 
-/// AMX-BF16: the tiles' registers are set up by begin() and given back by end(). Null on other compilers and
+/// AMX-BF16: begin() sets up the tile registers, end() releases them. Null with other compilers and
 /// processors than 64-bit x86.
 const TileEngine* amx_engine();
 /// `vdpbf16ps`.
 const TileEngine* dot_engine();
-/// Null where this CPU and system run the engine, else what is missing. AMX's registers are asked of the
-/// system on the first call.
+/// Null where this CPU and system run the engine, else what is missing. The first call asks the system for
+/// AMX's registers.
 const char* amx_absence();
 const char* dot_absence();
-/// The same of AVX-512 with what the kernels use of it.
+/// The same for AVX-512, with all extensions that the kernels use.
 const char* avx512_absence();
 
-/// For tests on machines without AMX, which trap its instructions and carry them out.
+/// For tests on machines without AMX, which trap its instructions and emulate them.
 void assume_amx(bool present);
 
 }  // namespace fovea::kernels

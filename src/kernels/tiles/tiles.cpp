@@ -1,15 +1,13 @@
-// The tile kernels' candidates: one walk (tiles/forward-inl.h, tiles/backward-inl.h) over three engines. With
-// AMX and with AVX512_BF16 the vectors around the products are AVX-512's; the portable engine is for checking
-// the walk where neither is to be had, and is never chosen unasked.
+// The candidates of the tile kernels: one loop (tiles/forward-inl.h, tiles/backward-inl.h) over three
+// engines. With AMX and with AVX512_BF16 the vectors around the products are AVX-512's. The portable engine
+// is for checking the loop on machines that have neither, and is only chosen when it is named.
+#define FOVEA_WITHOUT_AVX2  // it would compile for nothing
 #include "kernels/tiles/tiles.h"
+
+#include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/tiles/tiles.cpp"
-// AVX-512 and the baseline; AVX2 would compile for nothing.
-#ifndef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_AVX2 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
-#endif
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/tiles/backward-inl.h"
@@ -39,7 +37,7 @@ const TileEngine* PortableEngine() {
 }
 
 #if HWY_TARGET == HWY_AVX3
-/// Of keys and values as they are stored, or widened where the call needs them so for its weights.
+/// Decodes keys and values as they are stored; or widened ones, if the call needs them so for its weights.
 void DecodeDots(const Problem<float>& p, const ForwardOutputs<float>& out, Executor& executor,
                 std::byte* memory) {
   const auto decode = [&](const auto& keys, const auto& values, auto element) {
@@ -64,32 +62,33 @@ namespace fovea::kernels {
 namespace {
 
 const char* refuse_inexact(const Request& r) {
-  if (r.score != ScoreKind::dot) return "its score is no product of queries and keys";
+  if (const char* reason = refuse_other_scores(r)) return reason;
   if (r.dtype == DType::f64) return "f64";
   if (r.dtype == DType::f32 && r.precision == Precision::full) return "f32 at Precision::full";
   return nullptr;
 }
 
-// On an engine whose products of bf16 are so much faster than those of f32 that several are, too.
+// For an engine whose products of bf16 are so much faster than those of f32 that several of them are faster,
+// too.
 const char* refuse_tiles(const Request& r) {
   if (const char* reason = refuse_inexact(r)) return reason;
   if ((r.queries_mapped || r.keys_mapped) && size_of(r.dtype) == 2) return "projected operands are f32";
   if (r.mods) return "score mods";
-  if (r.whole_row) return "whole rows of scores are needed";
+  if (const char* reason = refuse_whole_row(r)) return reason;
   if (r.dropout) return "dropout";
   if (r.normalizer != NormalizerKind::softmax) return "its normaliser is not softmax";
   if (!(r.scale >= 1e-30)) return "a scale that is not positive";
   if (!r.values) return "there are no values";
-  if (r.duty == Duty::forward_cached) return "they read no cache";
-  if (!is_backward(r.duty) && r.duty != Duty::forward) return "they leave no weights";
+  if (r.duty == Duty::forward_cached) return "it reads no cache";
+  if (!is_backward(r.duty) && r.duty != Duty::forward) return "it returns no weights";
   return nullptr;
 }
-Stored tiles_stored(const Request& r) {
-  return size_of(r.dtype) == 2 ? Stored::all : Stored::none;
+In16Bits tiles_in_16_bits(const Request& r) {
+  return size_of(r.dtype) == 2 ? In16Bits::everything : In16Bits::nothing;
 }
 
-// Fewer queries are read as they lie. Of f32 in bf16 terms, whose weights backward is to make of the scores
-// that forward made them of, it is the same count both ways.
+// With fewer queries the operands are not packed. For f32 in bf16 terms the count is the same forward and
+// backward: backward must recompute the weights from the same scores as forward.
 QueryCounts tiles_best_for(const Request& r, std::int64_t most_forward) {
   const bool backward = is_backward(r.duty) && size_of(r.dtype) == 2;
   return {.first = (backward ? most_direct_queries : most_forward) + 1};
@@ -100,7 +99,7 @@ QueryCounts tiles_best_for(const Request& r, std::int64_t most_forward) {
           .isa = &isa,
           .refuse = refuse_tiles,
           .best_for = [](const Request& r) { return tiles_best_for(r, most_split_queries); },
-          .stored = tiles_stored,
+          .in_16_bits = tiles_in_16_bits,
           .block_queries = 64,
           .tile_keys = 256,
           .f32 = code};
@@ -117,7 +116,7 @@ const char* refuse_decode(const Request& r) {
   if (const char* reason = refuse_tiles(r)) return reason;
   return r.dtype == DType::bf16 ? nullptr : "operands that are not bf16";
 }
-// Where there is decoding beside them.
+// For the engines that have decode beside them.
 QueryCounts after_decoding(const Request& r) {
   return tiles_best_for(r, r.dtype == DType::bf16 ? most_decode_queries : most_split_queries);
 }
@@ -145,7 +144,7 @@ std::vector<Candidate> tile_candidates() {
                   .isa = &avx512bf16_isa,
                   .refuse = refuse_decode,
                   .best_for = [](const Request&) { return QueryCounts{.last = most_decode_queries}; },
-                  .stored = [](const Request&) { return Stored::keys_and_values; },
+                  .in_16_bits = [](const Request&) { return In16Bits::keys_and_values; },
                   .tile_keys = tile_keys,
                   .f32 = N_AVX3::kDecodeCode});
 #endif

@@ -1,4 +1,4 @@
-"""Chains of mods, weight mods, scores, masks and normalisers drawn at random, in torch from their formulas; what surrounds them."""
+"""Chains of mods, weight mods, scores, masks and normalisers drawn at random and written in torch from their formulas; also losses on weights, and gates."""
 
 import torch
 
@@ -104,7 +104,7 @@ def check_compositions(engine):
             return {"out": weights @ expand(t["value"], draw.heads), "weights": weights}
 
         _, gradients = engine.compare(f"composition {turn}", draw.given, draw.flags, law, draw.files, loss=("out", "weights") if turn % 4 == 3 else ("out",))
-        window = gradients.get(f"mods[{len(steps)}].center")  # keys come and go with it, but nothing depends on it smoothly
+        window = gradients.get(f"mods[{len(steps)}].center")  # the set of keys depends on it, but no result does so smoothly
         assert (window is not None and not window.any()) == (turn % 3 == 0)
 
 

@@ -1,4 +1,4 @@
-"""Runs `fovea attend` on tensors and holds its results and gradients against a law in torch, differentiated there."""
+"""Runs `fovea attend` on tensors and compares its results and gradients with a function in torch, which torch differentiates."""
 
 import re
 import subprocess
@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-# A result sums some 2^13 products at most (keys · queries · dim), whose roundings walk at random: 2^6.5; each factor came
-# through some 2^6 roundings of exp, tanh and sums. Times the half-width of a double, relative to the size of what is compared.
+# A result sums at most about 2^13 products (keys · queries · dim). Their roundings are random, so they add up to 2^6.5. Each
+# factor has about 2^6 roundings of exp, tanh and sums. The bound is this times half an ulp of a double, relative to the largest value.
 BOUND = 2.0**13 * np.finfo(np.float64).eps / 2
 OPERANDS = ("query", "key", "value")
 
 
 def near(got, want, bound):
-    """The largest error in units of the bound; infinities must be the same ones."""
+    """The largest error in units of the bound; infinities must be in the same places."""
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
     assert got.shape == want.shape, (got.shape, want.shape)
     if not got.size:
@@ -65,7 +65,7 @@ class Engine:
         return {name: np.load(self.path(f"result-{name}")) for name in results}, {file.stem: np.load(file) for file in gradients.glob("*.npy")}
 
     def compare(self, what, given, flags, law, files=None, results=("out", "lse", "weights"), loss=("out",), dtype=np.float64, bound=BOUND):
-        """One case. `given`: tensors by name, of which the operands have their flags already; `law(given)`: the wanted results by
+        """One case. `given`: tensors by name, of which the operands have their flags already; `law(given)`: the expected results by
         name; `files`: the gradient's file of each further name; `loss`: the results that the random loss depends on."""
         given = {name: torch.from_numpy(np.array(np.asarray(tensor, dtype), np.float64)) for name, tensor in given.items()}
         files = {name: name for name in OPERANDS if name in given} | (files or {})
@@ -86,7 +86,7 @@ class Engine:
             wanted = torch.autograd.grad(total, [leaves[name] for name in names], allow_unused=True)
             for name, d in zip(names, wanted):
                 if d is None and files[name] not in gradients:
-                    continue  # neither knows a derivative
+                    continue  # neither side has this derivative
                 assert files[name] in gradients, (what, files[name], sorted(gradients))
                 d = torch.zeros_like(given[name]) if d is None else d
                 checked.append((f"gradient of {name}", gradients[files[name]].reshape(d.shape), d))
@@ -107,7 +107,7 @@ def expand(tensor, heads):
 
 
 def masked_softmax(s, bits, extra=None):
-    """Weights and log-sum-exp by their definition: a row that sees nothing has weights 0. `extra` joins the denominator alone."""
+    """Weights and log-sum-exp by their definition: a row that sees nothing has weights 0. `extra` is added to the denominator only."""
     top = s.detach().masked_fill(~bits, -torch.inf).amax(-1, keepdim=True)
     top = torch.where(torch.isneginf(top), 0.0, top)
     e = torch.exp(torch.where(bits, s - top, 0.0)) * bits
@@ -118,7 +118,7 @@ def masked_softmax(s, bits, extra=None):
 
 
 class Mask:
-    """A mask's text and the rule it states, for tensors of batch entry, query position and key."""
+    """A mask's text and its rule, for tensors of batch entry, query position and key."""
 
     def __init__(self, text, rule):
         self.text, self.rule = text, rule
@@ -129,7 +129,7 @@ class Mask:
 
 
 def masks(queries, keys, offset, batch):
-    """Rows that see nothing among them: `lengths` has an empty entry, `causal` any row before position 0."""
+    """Masks, some with rows that see nothing: `lengths` has an empty entry, `causal` any row before position 0."""
     n = max(keys, queries + offset, 1)
     document = torch.zeros(n, dtype=torch.long)
     boundaries = sorted({0, n // 3, n // 2, n})

@@ -18,7 +18,7 @@ SCALE = ["--score", "dot", "--scale", "3"]
 
 
 def by_visible_keys(s, bits, weigh):
-    """Weights of every set of rows that see the same keys, for what must not see infinities: weigh(scores [rows, n], heads, rows)."""
+    """Weights of every set of rows that see the same keys, for functions that cannot take infinities: weigh(scores [rows, n], heads, rows)."""
     bits = bits.expand(s.shape)
     flat, rows = s.reshape(-1, s.shape[-1]), bits.reshape(-1, s.shape[-1])
     head = torch.arange(s.shape[1]).view(1, -1, 1).expand(s.shape[:3]).reshape(-1)
@@ -69,7 +69,7 @@ def check_sigmoid(engine):
 
 
 def check_argmax(engine):
-    """Weights have no gradient by the scores; equal best scores share. Half the keys are copies, so that there are ties; the
+    """Weights have no gradient by the scores; equal best scores share the weight. Half the keys are copies, so that there are ties; the
     operands are eighths, so that products are exact: torch's matmul gives equal keys scores that differ in the last bit."""
     for turn in range(6):
         given, bits, flags = case(engine, turn)
@@ -128,7 +128,7 @@ def draw_case(engine, turn):
 
 
 def check_gumbel(engine):
-    """torch draws by exponential_(), which is given ours: the same key, and softmax((s + g) / tau)'s gradient straight through."""
+    """torch draws by exponential_(), which is replaced by our noise. The same key is drawn, with the straight-through gradient of softmax((s + g) / tau)."""
     from torch.nn.functional import gumbel_softmax
 
     for turn in range(14):
@@ -173,7 +173,7 @@ def chain_case(engine, turn, weigh, keys=None):
         weights = by_visible_keys(scores(t), bits, lambda s, head: weigh(s, t["transitions"].expand(heads, 2, 2)[head]))
         return {"out": weights @ expand(t["value"], heads), "weights": weights}
 
-    # A marginal is exp of a difference of sums over all keys, and off relatively by what those are off absolutely.
+    # A marginal is exp of a difference of sums over all keys, so its relative error is the absolute error of these sums.
     bound = BOUND * given["key"].shape[2]
     got, _ = engine.compare(f"chain {flags}", given, flags + SCALE + ["--normalizer", "chain", "--transitions", "@transitions"], law,
                             {"transitions": "normalizer.transitions"}, loss=("out", "weights") if turn % 2 else ("out",), bound=bound)
@@ -181,10 +181,10 @@ def chain_case(engine, turn, weigh, keys=None):
 
 
 def check_chain(engine):
-    """Edges of torch-struct are [z_n+1, z_n]; unary potentials go to the edge behind them. One variable has no edge: sigmoid."""
+    """Edges of torch-struct are [z_n+1, z_n]; unary potentials go to the edge after them. One variable has no edge: its marginal is a sigmoid."""
     from torch_struct import LinearChainCRF
 
-    LinearChainCRF.arg_constraints = {}  # else torch warns at each
+    LinearChainCRF.arg_constraints = {}  # otherwise torch warns at each call
     def weigh(s, transitions):
         if s.shape[1] == 1:
             return torch.sigmoid(s)
@@ -199,7 +199,7 @@ def check_chain(engine):
 
 
 def check_chain_by_force(engine):
-    """All 2^n states of at most 8 variables; the marginals are also the gradient of ln Z, which stands in the log-sum-exp's place."""
+    """All 2^n states of at most 8 variables; the marginals are also the gradient of ln Z, which the log-sum-exp returns."""
 
     def potentials(s, transitions):
         states = torch.tensor(list(itertools.product((0, 1), repeat=s.shape[1])))

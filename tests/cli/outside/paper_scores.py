@@ -1,5 +1,5 @@
-"""Scores written in torch from the formulas of their papers, and differentiated there: no package keeps them in double with
-masks and grouped heads (OpenNMT-py's coverage, for one, is not See et al.'s)."""
+"""Scores written in torch from the formulas of their papers, and differentiated by torch: no package has them in double with
+masks and grouped heads (OpenNMT-py's coverage, for example, is not See et al.'s)."""
 
 import torch
 
@@ -97,7 +97,7 @@ def check_location(engine):
 
 
 def check_coverage(engine):
-    """See et al. 2017, eq. 10 and 11: c_t sums the weights of the earlier steps and enters the score; through time."""
+    """See et al. 2017, eq. 10 and 11: c_t sums the weights of the earlier steps and enters the score; gradients go through time."""
     for turn in range(8):
         hidden = engine.integer(1, 7)
         given, bits, flags = case(engine, turn, key_dim=engine.integer(1, 10))
@@ -123,7 +123,7 @@ def check_coverage(engine):
 
 def check_local(engine):
     """Luong et al. 2015, eq. 9 and 10: p = S·σ(vᵀ tanh(W q)), keys within D of it, and a Gaussian of deviation D/2 that
-    multiplies behind the softmax, where nothing is normalised again."""
+    multiplies the weights after the softmax; nothing is normalised again."""
     for turn in range(10):
         hidden, reach = engine.integer(1, 7), (2.5, 4.0, 1.0, 30.0)[turn % 4]
         given, bits, flags = case(engine, turn)

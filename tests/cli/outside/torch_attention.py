@@ -19,8 +19,8 @@ def sizes(engine, turn):
 
 
 def live_rows(t, bits, attend):
-    """`attend` on the rows that see a key, an entry at a time; 0 in the others, for a softmax over nothing has no definition:
-    by torch's version they are NaN, 0 or the mean of the values, and ours are 0."""
+    """`attend` on the rows that see a key, an entry at a time; 0 in the others, because a softmax over no keys is not defined:
+    depending on torch's version such rows are NaN, 0 or the mean of the values; ours are 0."""
     shape = (*t["query"].shape[:3], t["value"].shape[3])
     out = torch.zeros(shape, dtype=torch.float64)
     for b in range(shape[0]):
@@ -45,7 +45,7 @@ def check_sdpa(engine):
             flags = ["--mask", mask.text, *([] if offset is None else ["--query-offset", str(offset)]), *([] if scale is None else ["--scale", str(scale)])]
             law = lambda t: live_rows(t, bits, lambda q, k, v, m, rows: scaled_dot_product_attention(q, k, v, attn_mask=m, scale=scale, enable_gqa=True))
             for dtype in (np.float64, np.float32):
-                # |q k| <= 3·dim, off by so many eps; the softmax and its backward pass that on to 8 sums of at most `keys` terms.
+                # |q k| <= 3·dim, with an error of that many eps; the softmax and its backward pass it on to 8 sums of at most `keys` terms.
                 bound = BOUND if dtype == np.float64 else 8 * 3 * dim * keys**0.5 * np.finfo(dtype).eps
                 engine.compare(f"sdpa {mask.text}", given, flags, law, dtype=dtype, bound=bound)
 
@@ -60,7 +60,7 @@ def check_is_causal(engine):
 
 
 def check_bias(engine):
-    """A float attn_mask is our dense bias, and has a gradient; behind it a mask hides more."""
+    """A float attn_mask is our dense bias, and has a gradient; after it a mask hides further keys."""
     with sdpa_kernel(SDPBackend.MATH):
         for turn in range(9):
             given = sizes(engine, turn)
@@ -82,7 +82,7 @@ def check_bias(engine):
 
 
 def check_dead_rows(engine):
-    """What torch makes of a row that sees nothing is told and not followed; ours is 0, and so are its gradients."""
+    """torch's result for a row that sees nothing is printed, but not expected; our row is 0, and so are its gradients."""
     given = {name: engine.random(1, 2, 4, 3) for name in ("query", "key", "value")}
     bits = torch.ones(4, 4, dtype=torch.bool).tril(-1)
     with sdpa_kernel(SDPBackend.MATH):
@@ -96,7 +96,7 @@ def check_dead_rows(engine):
 
 
 def check_flex(engine):
-    """score_mod comes after the scale and before mask_mod, as our mods do. Backward is CUDA's alone there."""
+    """score_mod comes after the scale and before mask_mod, as our mods do. In torch only CUDA has backward."""
     from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
     mods = (("softcap(1.5)",), ("alibi=@slope",), ("softcap(0.7)", "alibi=@slope"), ("alibi=@slope", "softcap(2)"), ())
@@ -120,7 +120,7 @@ def check_flex(engine):
 
         def law(t):
             with warnings.catch_warnings(), contextlib.suppress(UserWarning), torch.no_grad():
-                warnings.simplefilter("ignore")  # it says that eager is slow
+                warnings.simplefilter("ignore")  # the warning says that eager is slow
                 blocks = create_block_mask(lambda b, h, i, j: mask.rule(b, i + start, j), batch, None, queries, keys, device="cpu")
                 out, more = flex_attention(t["query"], t["key"], t["value"], score_mod=mod, block_mask=blocks, scale=scale, enable_gqa=True,
                                            return_aux=AuxRequest(lse=True))

@@ -1,6 +1,6 @@
 """The attention of models in transformers, and fla's naive forgetting attention: called, not copied.
 
-Some go to float32 inside, which is taken away while they run: the formula stays theirs, the precision is a double's."""
+Some convert to float32 inside. These conversions are disabled while they run, so the formula is theirs and the precision is double."""
 
 import contextlib
 import types
@@ -27,14 +27,14 @@ def additive(bits):
 
 
 def fixed(tensor):
-    """In the place of a projection: what it is to return."""
+    """Replaces a projection and returns a given tensor."""
     module = torch.nn.Module()
     module.forward = lambda *_: tensor
     return module
 
 
 def check_alibi(engine):
-    """Slopes of every number of heads up to 40, read off two keys; they are made in float32 there. BLOOM adds +m·j, which is
+    """Slopes of every number of heads up to 40, read from the scores of two keys; transformers computes them in float32. BLOOM adds +m·j, which gives
     the same attention."""
     from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
@@ -62,7 +62,7 @@ def check_alibi(engine):
 
 
 def bucket_by_definition(buckets, farthest, bidirectional, distance):
-    """In whole numbers: exact at the boundaries, where a logarithm in float32 falls to either side."""
+    """T5's bucket in whole numbers: exact at the boundaries, where a logarithm in float32 may round to either side."""
     first = 0
     if bidirectional:
         buckets //= 2
@@ -79,7 +79,7 @@ def bucket_by_definition(buckets, farthest, bidirectional, distance):
 
 
 def check_buckets(engine):
-    """T5's bucket of every distance of a rectangle of queries and keys, read off the scores; then the bias with gradients."""
+    """T5's bucket of every distance of a rectangle of queries and keys, read from the scores; then the bias with gradients."""
     from transformers.models.t5.modeling_t5 import T5Attention
 
     queries, keys = 300, 400
@@ -98,7 +98,7 @@ def check_buckets(engine):
                 assert ours == truth, f"{name}: query - key = {-distance} has bucket {truth}, ours {ours}"
                 if others != truth:
                     engine.note(f"{name}: query - key = {-distance} has bucket {truth}, and ours; transformers' float32 says {others}")
-            assert (mine == theirs).float().mean() > 0.9  # theirs err on boundaries alone
+            assert (mine == theirs).float().mean() > 0.9  # theirs are wrong only at boundaries
             engine.cases += 1
     for turn in range(6):
         given, bits, flags = case(engine, turn)
@@ -116,7 +116,7 @@ def check_buckets(engine):
 
 
 def check_sinks(engine):
-    """gpt-oss: a column of the sink joins the softmax and is dropped behind it. A row that sees nothing gives all to the sink."""
+    """gpt-oss: the sink's column joins the softmax and is dropped after it. A row that sees nothing gives all weight to the sink."""
     from transformers.models.gpt_oss import modeling_gpt_oss
 
     for turn in range(14):
@@ -135,7 +135,7 @@ def check_sinks(engine):
 
 
 def check_softcap(engine):
-    """Gemma 2: the cap before the mask. Rows that see nothing are left out: NaN there."""
+    """Gemma 2: the cap before the mask. Rows that see nothing are left out, because Gemma gives NaN."""
     from transformers.models.gemma2 import modeling_gemma2
 
     for turn in range(14):
@@ -154,8 +154,8 @@ def check_softcap(engine):
 
 
 def composite(engine, what, leaves, make, flags, law, files):
-    """Where the command's operands are made of the model's: `make` gives them by name. Results of the command against the law
-    of the leaves; its gradients go through `make` by torch's chain rule."""
+    """A case whose operands for the command are computed from the model's (the leaves): `make` returns them by name. The command's results are
+    compared with the law of the leaves; its gradients go through `make` by torch's chain rule."""
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in leaves.items()}
     want, operands = law(leaves), make(leaves)
     d = engine.random(*want.shape)
@@ -204,7 +204,7 @@ def check_relative_key(engine):
 
 
 def check_latent(engine):
-    """DeepSeek-V3's module from the latent cache on, behind its rotation; absorbed and naive."""
+    """DeepSeek-V3's module from the latent cache on, after its rotation; absorbed and naive."""
     from transformers import DeepseekV3Config
     from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention, eager_attention_forward
 
@@ -285,7 +285,7 @@ def check_forgetting(engine):
             from fla.ops.forgetting_attn.naive import naive_forgetting_attn
         except ImportError:
             raise
-        except Exception as error:  # what Triton says where it finds nothing to drive
+        except Exception as error:  # Triton's error on a machine without a device
             raise ImportError(f"fla: {error}") from error
 
     for turn in range(8):

@@ -1,4 +1,4 @@
-"""Without PyTorch nothing of this folder can be imported, so that nothing is collected and the other tests run."""
+"""Without PyTorch no file of this folder can be imported, so none is collected, and the other tests still run."""
 
 import importlib.util
 

@@ -69,7 +69,7 @@ def masks(shape):
         "padding and causal": padding * triangle,  # [N, 1, L, L]
         "any": some,
         "truth values": padding.bool(),
-        "numbers": some * 0.5,  # what is not 0 is seen
+        "numbers": some * 0.5,  # keys with a number other than 0 are seen
     }
 
 
@@ -89,13 +89,13 @@ def run(layer, given, mask):
 
 
 def assert_same(found, expected, tolerance, of_gradients=None):
-    """Outputs by elements, gradients by the largest element of each: they are sums over batch and length."""
+    """Outputs are compared by elements, gradients relative to the largest element of each, because they are sums over batch and length."""
     assert (found[0] - expected[0]).abs().max() <= tolerance
     tolerance = of_gradients or tolerance
     largest = max(x.abs().max() for x in expected[1].values())
     assert found[1].keys() == expected[1].keys()
     for name, x in expected[1].items():
-        # A gradient that is 0 in exact numbers (one key alone has weight 1) has no size of its own.
+        # A gradient that is exactly 0 (one key alone has weight 1) has no size to compare with.
         size = x.abs().max() if x.abs().max() > 1e-4 * largest else largest
         assert (found[1][name] - x).abs().max() <= tolerance * size, name
 
@@ -151,7 +151,7 @@ def of_heads(layer, given, mask):
 
 @pytest.mark.parametrize("dtype", [F64, torch.float32], ids=str)
 def test_a_row_that_sees_nothing(dtype):
-    """Theirs: the mean of all values, padding or not. Ours: 0. Neither is NaN."""
+    """Their layer gives the mean of all values, padding or not; ours gives 0. Neither is NaN."""
     shape = (3, 11, 11, 24, 4)
     theirs, ours = made(*shape[3:], dtype=dtype)
     lengths = torch.tensor([11, 4, 0])
@@ -198,7 +198,7 @@ def test_nan_in_padding_stays_there():
 
 
 def test_float16():
-    """-1e20 is no number of float16; ours has none of it, whatever the rows see."""
+    """-1e20 does not fit into float16; our layer does not use it, whatever the rows see."""
     theirs, ours = made(32, 4, dtype=torch.float16)
     given = [x.half() for x in inputs((2, 6, 6, 32, 4))]
     mask = (torch.arange(6) < torch.tensor([[6], [0]]))[:, None, None, :].int()
@@ -220,7 +220,7 @@ def with_default_scale(layer, x):
 
 @pytest.mark.parametrize("heads", [1, 2, 8])
 def test_the_scale(heads):
-    """Theirs is smaller than 1/sqrt(head_dim) by sqrt(heads), which can be folded into the queries."""
+    """Their scale is smaller than 1/sqrt(head_dim) by a factor of sqrt(heads), which can be folded into the queries."""
     theirs, _ = made(32, heads)
     x = inputs((2, 9, 9, 32, heads))[0]
     expected = theirs(x, x, x, None)
@@ -262,7 +262,7 @@ def test_as_a_full_multihead_attention(shape):
 
 
 def test_heads_are_interchangeable():
-    """Whatever the shared weights: heads in another order come out in that order, and read their slice alone."""
+    """Whatever the shared weights are: permuting the heads permutes their outputs, and each head reads only its own slice."""
     shape = (2, 7, 7, 12, 3)
     theirs, _ = made(12, 3)
     given = inputs(shape)
@@ -277,7 +277,7 @@ def test_heads_are_interchangeable():
 
 
 def test_memory():
-    """The page's command, at one small length: their scores make up their memory, ours has none."""
+    """The page's command, at one small length: the scores are most of their layer's memory; ours stores none."""
     pytest.importorskip("resource")
     sizes = ["--lengths", "1024", "--embed-size", "64", "--heads", "8"]
     said = subprocess.run([sys.executable, EXAMPLE / "memory.py", *sizes], check=True, capture_output=True, text=True)

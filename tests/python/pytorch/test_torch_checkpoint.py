@@ -27,7 +27,7 @@ KINDS = {
 
 @pytest.fixture
 def served(monkeypatch):
-    """How many calls Fovea served."""
+    """The number of calls that Fovea served."""
     calls = []
     run = _sdpa.run
     monkeypatch.setattr(_sdpa, "run", lambda *args: calls.append(1) or run(*args))
@@ -44,7 +44,7 @@ def mode(place):
 
 
 class Block(torch.nn.Module):
-    """head_dim and length are alike, so that tensors that are saved for another attention have shapes that fit."""
+    """head_dim and length are equal, so that tensors saved for the other attention have shapes that fit."""
 
     def __init__(self, rate):
         super().__init__()
@@ -136,7 +136,7 @@ def test_one_checkpoint_inside_one_outside(served, kind, backward):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("backward", ["inside", "outside"])
 def test_a_mode_entered_by_the_checkpointed_function(served, kind, backward):
-    """It covers a part of the function, then as now."""
+    """The mode covers a part of the function, in the forward pass and in the recomputation."""
     block = Block(0.4)
 
     def half(x):
@@ -184,7 +184,7 @@ def test_backward_on_another_thread(kind):
 
 
 def again(function, state, x, gradient):
-    """The gradient by x, of what was not kept."""
+    """The gradient by x, computed from data that were not kept."""
     x = x.detach().requires_grad_()
     now = torch.get_rng_state()
     torch.set_rng_state(state)
@@ -196,7 +196,7 @@ def again(function, state, x, gradient):
 
 
 class Recomputed(torch.autograd.Function):
-    """Somebody's own checkpoint."""
+    """A user's own checkpoint."""
 
     @staticmethod
     def forward(ctx, function, x):
@@ -224,7 +224,7 @@ class WithGradients(Recomputed):
 
 
 class Boxed(Recomputed):
-    """Which a younger PyTorch hands its gradients in a list."""
+    """A newer PyTorch passes its gradients in a list."""
 
     boxed_grads_call = True
 
@@ -235,7 +235,7 @@ class Boxed(Recomputed):
 
 
 class _SetUp(torch.autograd.Function):
-    """Its forward sees no call, so that nobody else does."""
+    """Its forward sees no call, so no other code does."""
 
     @staticmethod
     def forward(function, state, x):
@@ -258,7 +258,7 @@ class SetUp:
 
 
 class Hooks:
-    """Saved-tensor hooks that keep nothing and compute all again when the first is asked for."""
+    """Saved-tensor hooks that keep nothing, and compute everything again when the first tensor is needed."""
 
     @staticmethod
     def apply(function, x):
@@ -337,7 +337,7 @@ def test_a_mode_entered_by_a_function_that_is_computed_again(served, own, backwa
 
 
 def test_hooks_of_gradients(served):
-    """Which may compute again what they like: the hook says where."""
+    """Hooks may recompute anything; entering `patched()` in the hook says by which attention."""
     x, other = tensors((2, 2, 8, 8), (2, 2, 8, 8), grad=True)
     loss = (2 * other).sum()
 
@@ -363,7 +363,7 @@ def test_hooks_of_gradients(served):
 
 @pytest.mark.parametrize("own", [Recomputed, SetUp], ids=lambda own: own.__name__)
 def test_each_call_of_a_function_by_itself(own):
-    """The same class inside, outside and inside again; all backward passes behind them, and one in the middle."""
+    """The same class inside, outside and inside again; all backward passes come after them, and one in the middle."""
     block = Block(0.4)
 
     def run(call):
@@ -392,7 +392,7 @@ def test_numbers_of_calls():
         numbers.add(begin, end)
         known.update(range(begin, end))
         assert {n for n in range(-2, 40) if n in numbers} == known
-    assert len(numbers._begins) <= 4  # what touches is one span
+    assert len(numbers._begins) <= 4  # adjacent ranges become one span
 
 
 @pytest.mark.parametrize("places", PLACES, ids=str)

@@ -184,7 +184,7 @@ def test_checkpoints_recompute_the_same():
 
 
 def test_unused_log_sum_exp_of_a_graph_costs_no_error():
-    """A graph hands zeros in for results that no loss uses."""
+    """A graph passes zeros as gradients of results that no loss uses."""
     q, k, v = qkv()
     call = lambda q, k, v: fovea.attention(q, k, v, normalizer=fovea.Sparsemax(), return_lse=True)  # noqa: E731
     output, lse = compiled(call, backend="aot_eager")(q, k, v)

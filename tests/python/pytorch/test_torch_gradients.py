@@ -156,7 +156,7 @@ def test_a_loss_of_all_three(as_numbers):
     visible = torch.tensor([[True] * M, [False] * M, [True] * M])
     mask = torch.zeros(N, M, dtype=F64).masked_fill(~visible, -torch.inf) if as_numbers else visible
     output, lse, weights = fovea.attention(q, k, v, mask=mask, return_lse=True, return_weights=True)
-    # What a formula makes of the -inf of a row that sees nothing stays without effect.
+    # A formula's result for the -inf of a row that sees nothing has no effect.
     rows = torch.tensor([2.0, torch.nan, -1.0], dtype=F64).expand(B, H, N)
     along = (torch.ones_like(output), rows, weights.detach().cos())
     found = torch.autograd.grad((output, lse, weights), (q, k, v), along)
@@ -194,13 +194,13 @@ def test_log_sum_exp_in_sixteen_bits():
     ],
     ids=str,
 )
-def test_log_sum_exp_that_has_no_gradient_says_so(arguments):
+def test_log_sum_exp_without_a_gradient_is_refused(arguments):
     lse = fovea.attention(*qkv(), return_lse=True, **arguments)[1]
     with pytest.raises(fovea.InvalidArgument, match="log_sum_exp: expected no gradient from it"):
         lse.sum().backward()
 
 
-def test_only_what_is_wanted_is_computed(monkeypatch):
+def test_only_requested_gradients_are_computed(monkeypatch):
     from fovea.torch import _derivatives
 
     q, k, v = qkv()
@@ -217,7 +217,7 @@ def test_only_what_is_wanted_is_computed(monkeypatch):
         assert asked.pop() == names and not asked
 
 
-def test_parameters_of_another_dtype_get_theirs():
+def test_parameters_of_another_dtype_get_gradients_of_it():
     q, k, v = tensors((1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4), dtype=torch.bfloat16)
     slope = torch.ones(2, dtype=torch.bfloat16, requires_grad=True)
     mask = torch.zeros(3, 3, dtype=torch.bfloat16, requires_grad=True)
@@ -225,7 +225,7 @@ def test_parameters_of_another_dtype_get_theirs():
     assert slope.grad.dtype == mask.grad.dtype == torch.bfloat16 and slope.grad.abs().max() > 0
 
 
-def test_what_was_written_over_is_noticed():
+def test_overwritten_inputs_are_detected():
     q, k, v = qkv()
     copy = k * 1
     out = fovea.attention(q, copy, v)
@@ -239,7 +239,7 @@ def test_no_second_derivative():
     (first,) = torch.autograd.grad(fovea.attention(q, k, v).sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="no second derivatives"):
         first.sum().backward()
-    # Nor does it go missing beside what has one.
+    # Nor is it silently missing beside a term that has one.
     (first,) = torch.autograd.grad(fovea.attention(q, k, v).square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="no second derivatives"):
         (first.square().sum() + q.square().sum()).backward()

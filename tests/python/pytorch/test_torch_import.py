@@ -1,4 +1,4 @@
-"""Importing fovea once more under PyTorch, which keeps what the first import registered."""
+"""Importing fovea again under PyTorch, which keeps the operators that the first import registered."""
 
 import subprocess
 import sys

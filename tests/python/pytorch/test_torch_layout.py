@@ -1,4 +1,4 @@
-"""In which order the axes of outputs and gradients lie in memory: a user's `.view` of them depends on it."""
+"""The order in memory of the axes of outputs and gradients: a user's `.view` depends on it."""
 
 import itertools
 import shutil
@@ -12,7 +12,7 @@ import fovea.torch
 
 ours = fovea.torch.scaled_dot_product_attention
 BACKENDS = ["aot_eager"] + (["inductor"] if shutil.which("c++") or shutil.which("g++") else [])
-# The axes of [batch, heads, length, dim] as they lie in memory, outermost first.
+# The axes of [batch, heads, length, dim] in their order in memory, outermost first.
 ROWS, TRANSPOSED = (0, 1, 2, 3), (0, 2, 1, 3)
 ORDERS = [ROWS, TRANSPOSED, (1, 0, 2, 3), (2, 0, 1, 3), (2, 1, 0, 3), (1, 2, 0, 3), (0, 1, 3, 2), (3, 0, 1, 2)]
 
@@ -23,7 +23,7 @@ def lying(shape, order, dtype=F64, grad=False):
 
 
 def same_strides(x, y):
-    """Strides of axes of one element, and of nothing, are no strides."""
+    """Strides of axes with one element, or of empty tensors, do not count."""
     assert x.shape == y.shape
     return x.numel() == 0 or all(a == b for a, b, n in zip(x.stride(), y.stride(), x.shape) if n > 1)
 
@@ -101,7 +101,7 @@ def test_dtypes(dtype):
 
 
 class OfTheTutorial(torch.nn.Module):
-    """The attention of PyTorch's tutorial on scaled_dot_product_attention, in its own line: no .contiguous()."""
+    """The attention of PyTorch's tutorial on scaled_dot_product_attention, with its own line: without .contiguous()."""
 
     def __init__(self):
         super().__init__()
@@ -145,7 +145,7 @@ SPECS = {
 
 
 def outermost_first(x):
-    """The axes but the innermost as they lie in memory."""
+    """All axes except the innermost, in their order in memory."""
     return sorted(range(x.dim() - 1), key=lambda axis: -x.stride(axis))
 
 
@@ -168,7 +168,7 @@ def with_gaps(x):
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
-def test_gradients_lie_as_their_tensors(order):
+def test_gradients_have_the_order_of_their_tensors(order):
     for change in (lambda x: x, with_gaps, lambda x: x[:, :1].expand_as(x)):
         q, k, v = (change(x).detach().requires_grad_() for x in inputs_of(order))
         out = fovea.attention(q, k, v)
@@ -184,15 +184,15 @@ def test_gradients_lie_as_their_tensors(order):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_graphs_know_the_strides(backend, dynamic):
-    """A graph is built on the strides that the operator's fake says: wrong ones are wrong numbers, or an error."""
+def test_graphs_have_the_right_strides(backend, dynamic):
+    """A graph is built on the strides of the operator's fake results: wrong strides give wrong numbers, or an error."""
     calls = [
         lambda q, k, v: fovea.attention(q, k, v, return_lse=True)[0],
         lambda q, k, v: ours(q, k, v, enable_gqa=True),
         lambda q, k, v: ours(q, k, v, attn_mask=torch.zeros(1, 1, q.shape[2], k.shape[2], dtype=F64), enable_gqa=True),
     ]
     cases = list(itertools.product(calls, [((4, 4), 8), ((4, 2), 6)], ORDERS[1:3] + ORDERS[-1:]))
-    # Inductor takes some ten seconds a graph with gradients: one graph of each call, of other heads and orders each.
+    # Inductor takes about ten seconds for a graph with gradients: so there is one graph for each call, each with other heads and orders.
     for call, (heads, width), order in cases[::7] if backend == "inductor" else cases:
         torch._dynamo.reset()
         run = torch.compile(call, fullgraph=True, backend=backend, dynamic=dynamic)
@@ -205,7 +205,7 @@ def test_graphs_know_the_strides(backend, dynamic):
                 assert all(torch.allclose(x, y, atol=1e-13) for x, y in zip(*pairs))
 
 
-# Each check of an operator traces it anew, a second or two: two orders, all changes in one of them.
+# Each check of an operator traces it again, which takes a second or two: so there are two orders, and all changes are in one of them.
 @pytest.mark.parametrize("order", ORDERS[:2], ids=str)
 @pytest.mark.parametrize("line", ["", "\nrow_major 1"])
 @pytest.mark.parametrize("width", [8, 6])

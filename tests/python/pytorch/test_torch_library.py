@@ -1,4 +1,4 @@
-"""Whose call it is, when PyTorch comes late or not at all."""
+"""The library of a call, if PyTorch is imported late or not at all."""
 
 import subprocess
 import sys
@@ -40,14 +40,14 @@ print("done")
 """
 
 
-def test_pytorch_comes_late():
+def test_pytorch_is_imported_late():
     graph = "torch.compile(lambda x: fovea.attention(x, x, x), backend='aot_eager', fullgraph=True)(x).sum().backward()"
     for call in ("", graph):
         done = subprocess.run([sys.executable, "-c", LATE.replace("{call}", call)], capture_output=True, text=True)
         assert done.stdout == "done\n", done.stderr
 
 
-def test_a_plan_knows_its_library_again():
+def test_a_plan_detects_the_library_of_each_call():
     import pickle
 
     seen = []

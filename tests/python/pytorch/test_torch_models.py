@@ -15,7 +15,7 @@ E, HEADS = 12, 4
 
 
 def pair(**options):
-    """(PyTorch's, Fovea's) of the same weights."""
+    """(PyTorch's layer, Fovea's layer) with the same weights."""
     theirs = torch.nn.MultiheadAttention(E, HEADS, dtype=F64, **options)
     ours = fovea.nn.MultiheadAttention(E, HEADS, dtype=F64, **options)
     generator = torch.Generator().manual_seed(0)
@@ -81,7 +81,7 @@ def test_multihead_attention(options):
             )
 
 
-def test_multihead_attention_without_a_batch_and_of_itself():
+def test_multihead_attention_without_a_batch_and_self_attention():
     theirs, ours = pair()
     compared(theirs, ours, tensors((3, E), (5, E), (5, E)), key_padding_mask=torch.tensor([False] * 4 + [True]))
     (x,) = tensors((6, 2, E))
@@ -142,7 +142,7 @@ def test_multihead_attention_refuses_by_name():
 
 @pytest.fixture
 def served(monkeypatch):
-    """How many calls Fovea served."""
+    """The number of calls that Fovea served."""
     from fovea.torch import _sdpa
 
     calls = []
@@ -209,7 +209,7 @@ def test_transformers_models_under_the_mode(served, name):
 
 
 def test_a_small_gpt_learns_the_same():
-    """In float64 rounding stays small for as long as this: the curves are one."""
+    """In float64 rounding stays small for this number of steps: the curves are equal."""
     from fovea.bench.gpt import train_both
 
     theirs, ours = train_both(15, batch=2, context=48, dtype=F64, width=48, heads=3, layers=2)

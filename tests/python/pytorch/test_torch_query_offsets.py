@@ -30,7 +30,7 @@ def each_alone(mask, q, k, v):
 
 @pytest.mark.parametrize("offsets", [OFFSETS, torch.tensor(OFFSETS)], ids=["tuple", "tensor"])
 @pytest.mark.parametrize("name", MASKS)
-def test_an_entry_is_what_it_is_alone(name, offsets):
+def test_an_entry_gives_the_same_as_alone(name, offsets):
     arrays = qkv()
     out = fovea.attention(*arrays, mask=MASKS[name](None), query_offset=offsets)
     want = each_alone(MASKS[name], *arrays)
@@ -73,7 +73,7 @@ def test_under_vmap_and_grad():
         assert all(torch.equal(got[n], alone) for got, alone in zip(found, want))
 
 
-def test_the_operator_is_as_its_schema_says():
+def test_the_operator_follows_its_schema():
     q, k, v = (x.detach() for x in qkv())
     text = "\n".join(
         ["score scaled-dot", "mask causal", "normalizer softmax", "dropout 0.0", "hidden 0", "lse 1", "weights 1"]
@@ -106,7 +106,7 @@ def each_entry(q, k, v):
 
 
 @pytest.mark.parametrize("graph", [False, True], ids=["plain", "compiled"])
-def test_packed_entries_are_what_they_are_alone(graph):
+def test_packed_entries_give_the_same_as_alone(graph):
     arrays, starts = packed(), [torch.tensor(QUERY_STARTS), torch.tensor(KEY_STARTS)]
 
     def call(q, k, v, query_starts, key_starts):
@@ -136,7 +136,7 @@ def test_gradients_of_the_log_sum_exp_of_packed_entries():
         torch.testing.assert_close(got, alone)
 
 
-def test_what_a_graph_cannot_know_of_packed_batches_is_refused():
+def test_packed_weights_and_mask_functions_are_refused_in_a_graph():
     arrays, starts = [x.detach() for x in packed()], [torch.tensor(QUERY_STARTS), torch.tensor(KEY_STARTS)]
 
     def weights(q, k, v, query_starts, key_starts):

@@ -1,4 +1,4 @@
-"""`fovea.torch.patched(report=True)`: what was served, what was not and why, and what never came near."""
+"""`fovea.torch.patched(report=True)`: calls that were served, calls that were not and why, and attention computed without such a call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def attend():
     return torch.nn.functional.scaled_dot_product_attention(x, x, x)
 
 
-def test_served_calls_are_counted_by_their_way():
+def test_served_calls_are_counted_by_their_entry_point():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with fovea.torch.patched(report=True) as report:
@@ -72,7 +72,7 @@ def _forward_mode(x):
         sdpa(dual, x, x)
 
 
-def test_a_block_that_served_nothing_warns_and_says_what_to_look_for():
+def test_a_block_that_served_nothing_warns_and_gives_hints():
     (x,) = tensors((2, 6, 8))
     with pytest.warns(UserWarning, match="Fovea served no call") as caught:
         with fovea.torch.patched(report=True) as report:
@@ -110,7 +110,7 @@ def test_layers_that_return_weights_are_named():
 
 @pytest.mark.filterwarnings("ignore")
 def test_fast_paths_of_evaluation_do_not_bypass_the_mode():
-    """The native kernels of MultiheadAttention and TransformerEncoder are not taken inside, nested tensors neither."""
+    """Inside the block the native kernels of MultiheadAttention and TransformerEncoder are not used, nor are nested tensors."""
     one = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     model = torch.nn.TransformerEncoder(one, 2).eval()
     x = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
@@ -141,7 +141,7 @@ def test_scripted_modules_are_named(make):
     assert not torch.nn.modules.module._global_forward_pre_hooks
 
 
-def test_softmaxes_that_are_no_attention_are_not_guessed():
+def test_softmaxes_outside_of_attention_are_not_counted():
     with pytest.warns(UserWarning), fovea.torch.patched(report=True) as report:
         torch.softmax(torch.ones(3, 4), -1)
         torch.nn.functional.softmax(torch.ones(2, 3, 4), 1)
@@ -215,7 +215,7 @@ def test_compiled_calls_count_when_they_run():
     assert report.served == 4
 
 
-def test_a_call_that_takes_the_way_of_graphs_counts_once():
+def test_a_call_through_the_operator_counts_once():
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Seeing(TorchDispatchMode):

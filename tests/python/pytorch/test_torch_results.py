@@ -50,7 +50,7 @@ def test_gradients_against_the_math_backend(shape, dtype):
     (weight,) = tensors((*q.shape[:3], v.shape[-1]), dtype=dtype, seed=1)
     found = torch.autograd.grad(fovea.attention(q, k, v), (q, k, v), weight)
     expected = torch.autograd.grad(math_sdpa(*wide, enable_gqa=True), wide, weight.double())
-    # dS = P·(dO·Vᵀ - D): each factor off by the bound of an output, summed over rows of a group.
+    # dS = P·(dO·Vᵀ - D): each factor has the error bound of an output, and rows of a group are summed.
     slack = bound(q, k, v) * (q.shape[2] * q.shape[1] // k.shape[1] + k.shape[2] + 4) ** 0.5
     for x, y, of in zip(found, expected, (q, k, v)):
         assert x.dtype == of.dtype and x.shape == of.shape
@@ -182,7 +182,7 @@ def test_masks_of_all_kinds_agree():
         assert torch.allclose(x, found[0], atol=1e-14)
 
 
-def test_lengths_come_as_tensors_too():
+def test_lengths_may_be_tensors():
     q, k, v = made((3, 2, 2, 4, 6, 8, 8))
     lengths = torch.tensor([6, 1, 0])
     found = fovea.attention(q, k, v, mask=fovea.KeyLengths(lengths))
@@ -201,7 +201,7 @@ def test_autocast_is_that_of_pytorch():
 
 
 def test_grid_is_a_grid():
-    """Every pair of mods in both orders, beside the same in the open."""
+    """Every pair of mods in both orders, compared with the same formula written out."""
     q, k, v = made((1, 4, 4, 9, 9, 8, 8))
     own = slopes.clone().reshape(1, -1, 1, 1)
     mods = {
@@ -254,7 +254,7 @@ def test_mask_mods_of_flex_attention(name):
     assert torch.equal(gradient, also)
 
 
-def test_indices_are_of_the_querys_library():
+def test_indices_are_arrays_of_the_querys_library():
     kinds = set()
     near = fovea.Predicate(lambda b, h, i, j: kinds.update(map(type, (b, h, i, j))) or (i - j < 2))
     (q,) = tensors((2, 4, 8, 8))
@@ -265,7 +265,7 @@ def test_indices_are_of_the_querys_library():
     assert kinds == {np.ndarray}
 
 
-def test_a_block_mask_is_refused_with_the_way_out():
+def test_a_block_mask_is_refused_with_an_alternative():
     flex = torch.nn.attention.flex_attention
     blocks = flex.create_block_mask(lambda b, h, i, j: j <= i, 2, 4, 8, 8, device="cpu")
     (q,) = tensors((2, 4, 8, 8))
@@ -274,7 +274,7 @@ def test_a_block_mask_is_refused_with_the_way_out():
     assert torch.equal(fovea.attention(q, q, q, mask=blocks.mask_mod), fovea.attention(q, q, q, mask=fovea.Causal()))
 
 
-def test_what_has_no_gradients_refuses_what_wants_them():
+def test_calls_without_gradients_refuse_tensors_that_require_them():
     q, k, v = tensors((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8))
     slopes = torch.ones(2, dtype=F64, requires_grad=True)
     made = fovea.plan(num_query_heads=2, query_len=4, head_dim=8, dtype="f64")

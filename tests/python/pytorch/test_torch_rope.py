@@ -16,7 +16,7 @@ def turned(x, positions, base=10000.0):
     return torch.cat([pairs.real, pairs.imag], -1)
 
 
-def test_is_its_definition_and_numpys():
+def test_equals_the_definition_and_numpy():
     x = torch.randn(2, 3, 5, 8, dtype=torch.float64)
     got = fovea.rotate(x, fovea.Rope(8), 7)
     want = turned(x, torch.arange(7, 12, dtype=torch.float64))
@@ -66,7 +66,7 @@ def test_tables(interleaved, batch):
 
 
 def test_tables_in_a_graph():
-    """Positions are a tensor of the graph: other positions need no other graph."""
+    """Positions are a tensor in the graph, so other positions need no new graph."""
     compiled = torch.compile(
         lambda x, cos, sin, positions: fovea.rotate(x, fovea.RopeTables(cos, sin), positions) * 2,
         backend="aot_eager",
@@ -83,7 +83,7 @@ def test_tables_in_a_graph():
         assert torch.equal(*(torch.autograd.grad(y.square().sum(), x)[0] for y in (out, wanted)))
 
 
-def test_what_tables_refuse():
+def test_tables_refuse_wrong_arguments():
     x, (cos, sin) = torch.randn(1, 2, 3, 8), made(9, 4)
     with pytest.raises(fovea.InvalidArgument, match="cos: expected a table that wants no gradient"):
         fovea.rotate(x, fovea.RopeTables(cos.requires_grad_(), sin))

@@ -1,4 +1,4 @@
-"""`fovea.torch.scaled_dot_product_attention` beside PyTorch's, and put under models."""
+"""`fovea.torch.scaled_dot_product_attention` beside PyTorch's, and used in models."""
 
 import itertools
 import threading
@@ -230,7 +230,7 @@ def test_patched_leaves_the_rest_to_pytorch():
 
 
 def test_threads_call_at_once():
-    """Same results from all, and the interpreter goes on meanwhile."""
+    """All threads get the same results, and the interpreter runs meanwhile."""
     q, k, v = tensors((2, 8, 256, 64), (2, 8, 256, 64), (2, 8, 256, 64), dtype=torch.float32)
     expected = ours(q, k, v, is_causal=True)
     grads = []
@@ -278,7 +278,7 @@ class OfSomebody(torch.Tensor):
 @pytest.mark.parametrize("make", ["causal_upper_left", "causal_lower_right"])
 @pytest.mark.parametrize("lengths", [(6, 8), (8, 6), (7, 7)], ids=str)
 def test_causal_biases_of_pytorch(make, lengths):
-    """Tensors without memory of their own: what they say must not be read from it."""
+    """Tensors without memory of their own: their values must not be read from memory."""
     n, m = lengths
     bias = getattr(torch.nn.attention.bias, make)(n, m)
     q, k, v = tensors((2, 4, n, 8), (2, 4, m, 8), (2, 4, m, 8))
@@ -325,7 +325,7 @@ NOT_SERVED = {
 
 
 @pytest.mark.parametrize("name", NOT_SERVED)
-def test_patched_gives_what_it_does_not_serve_to_pytorch(name):
+def test_patched_passes_unserved_calls_to_pytorch(name):
     (q,) = tensors((2, 4, 5, 8))
 
     def outcome():
@@ -345,7 +345,7 @@ def test_patched_gives_what_it_does_not_serve_to_pytorch(name):
 
 
 @pytest.mark.parametrize("name", ["an infinite scale", "a scale of text", "no rate", "a tensor for a truth"])
-def test_numbers_that_are_none_are_refused(name):
+def test_wrong_numbers_are_refused(name):
     with pytest.raises(fovea.InvalidArgument, match="scale|dropout_p|is_causal"):
         NOT_SERVED[name](ours, *tensors((2, 4, 5, 8)))
 

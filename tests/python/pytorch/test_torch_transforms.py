@@ -80,7 +80,7 @@ def test_vectorized_jacobian_under_patched():
 
 
 def test_batches_through_the_operator():
-    """As a graph, or a dispatch mode, leaves it in the tape."""
+    """The tape has the operator after a graph or a dispatch mode."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Watch(TorchDispatchMode):
@@ -128,7 +128,7 @@ def test_vmap():
 
 
 def test_gradients_of_each_sample():
-    """vmap over grad, and gradients of what vmap gave."""
+    """vmap over grad, and gradients of results of vmap."""
     q, k, v = qkv(False)
     loss = lambda q, k, v: fovea.attention(q[None], k[None], v[None]).square().sum()  # noqa: E731
     found = vmap(grad(loss, (0, 1, 2)))(q, k, v)
@@ -141,7 +141,7 @@ def test_gradients_of_each_sample():
     assert torch.allclose(total, expected[0], atol=1e-14)
 
 
-def test_vmap_draws_as_it_is_told():
+def test_vmap_draws_by_its_randomness_option():
     q, k, v = qkv(False)
     call = lambda q: fovea.attention(q, k, v, dropout=0.5)  # noqa: E731
     many = q.expand(3, -1, -1, -1, -1)
@@ -203,7 +203,7 @@ def test_rotation():
 
 
 def test_plain_attention_under_the_same_transforms():
-    """An outside oracle: attention written out, which PyTorch transforms by itself."""
+    """An outside oracle: attention written out in PyTorch operations, which PyTorch transforms itself."""
     q, k, v = tensors((3, 1, H, N, D), (3, 1, G, M, D), (3, 1, G, M, D))
     ours = lambda q, k, v: fovea.attention(q, k, v).square().sum()  # noqa: E731
     theirs = lambda q, k, v: plain(q, k, v)[0].square().sum()  # noqa: E731

@@ -36,7 +36,7 @@ T5 = dict(vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_
 BLOOM = dict(vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=4)
 MPT = dict(vocab_size=VOCABULARY, d_model=32, n_layers=2, n_heads=4, expansion_ratio=2, max_seq_len=64)
 
-# The configuration, what of it, the model, how many calls of attention one forward makes.
+# The configuration, its arguments, the model, and the number of attention calls in one forward.
 FAMILIES = {
     "llama": ("LlamaConfig", LLAMA, "LlamaForCausalLM", 2),
     "qwen2": ("Qwen2Config", LLAMA, "Qwen2ForCausalLM", 2),
@@ -59,7 +59,7 @@ SIZE = (2, 11)
 
 @pytest.fixture(autouse=True)
 def f64_stays_f64(monkeypatch):
-    """Eager attention rounds the softmax of f64 to f32 in many families: here it does not, so that both ways may be
+    """In many families eager attention rounds the softmax of f64 to f32. This is disabled here, so that both ways can be
     compared in f64."""
     softmax, single = torch.nn.functional.softmax, torch.Tensor.float
 
@@ -101,7 +101,7 @@ def padded(how):
 
 
 def losses(model, seen, **more):
-    """(logits, gradients of all parameters) of a loss that no row of padding has a part in."""
+    """(logits, gradients of all parameters) of a loss without the rows of padding."""
     ids = labels = tokens()
     if seen is not None:  # a decoder's first label is said by the row ahead of it
         before = torch.nn.functional.pad(seen, (1, 0), value=1)[:, :-1]
@@ -124,7 +124,7 @@ def test_outputs_and_gradients_are_those_of_eager(family, how):
     assert not report.elsewhere
     rows = torch.ones(SIZE, dtype=torch.bool) if seen is None or family == "t5" else seen.bool()
     assert expected[rows].abs().max() > 0.1
-    # In f64 throughout, but for what both round to f32 alike (rotations, norms).
+    # In f64 throughout, except for the parts that both round to f32 in the same way (rotations, norms).
     assert torch.allclose(found[rows], expected[rows], atol=1e-10, rtol=1e-10)
     for (name, _), a, b in zip(ours.named_parameters(), of_ours, of_theirs):
         assert (a is None) == (b is None), name
@@ -132,8 +132,8 @@ def test_outputs_and_gradients_are_those_of_eager(family, how):
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt_oss", "bert", "bloom", "mpt"])
-def test_masks_go_by_name(family, monkeypatch):
-    """Nothing of the size of a dense mask is made, with padding to either side too."""
+def test_masks_are_passed_by_name(family, monkeypatch):
+    """No tensor of the size of a dense mask is made, also with padding on either side."""
 
     def refuse(self):
         raise AssertionError("a dense mask was made")
@@ -214,7 +214,7 @@ DROPPED = {
 
 @pytest.mark.parametrize("family", DROPPED)
 def test_training_drops_weights(family):
-    """The mean over draws is near what no dropout gives, and a draw repeats with PyTorch's seed."""
+    """The mean over draws is near the result without dropout, and a draw repeats with PyTorch's seed."""
     model = made(family, "fovea", **DROPPED[family], **({"num_hidden_layers": 1} if family != "bloom" else {}))
     still = model(tokens()).logits
     model.train()
@@ -268,7 +268,7 @@ def test_gradient_checkpointing(family, reentrant):
 
 @pytest.mark.parametrize("family, whole", [("llama", True), ("llama", False), ("bloom", True), ("bloom", False)])
 def test_compiled_models_and_layers(family, whole, monkeypatch):
-    """A whole model, whose masks are dense inside of the graph, or its layers, which get the masks by name."""
+    """Compiled as a whole model, whose masks are dense inside the graph, or by layers, which get the masks by name."""
     monkeypatch.undo()  # of functions that torch.compile would follow
     torch._dynamo.reset()
     theirs, ours = made(family).float(), made(family, "fovea").float()
@@ -296,7 +296,7 @@ def test_bf16_is_as_near_as_eager():
 
 
 @pytest.mark.parametrize("family", ["gemma2", "bloom", "mpt", "t5"])
-def test_implementations_are_set_and_set_back(family, monkeypatch):
+def test_implementations_are_set_and_restored(family, monkeypatch):
     monkeypatch.undo()
     inputs = dict(input_ids=tokens(), labels=tokens())
     model = made(family)
@@ -345,8 +345,8 @@ def test_families_with_attention_of_their_own_keep_it(family, monkeypatch):
         assert all(a is None or torch.equal(a, b) for a, b in zip(found[1], expected[1]))
 
 
-def test_masks_that_callers_bring():
-    """Four axes, of truth values or of numbers; two are a mistake that would pass as [queries, keys]."""
+def test_masks_of_callers():
+    """Four axes, of truth values or of numbers. Two axes are a mistake that would be taken as [queries, keys]."""
     from fovea.torch._transformers import attention_forward
 
     theirs, ours = made("llama"), made("llama", "fovea")

@@ -1,4 +1,4 @@
-"""Masks of transformers as masks of Fovea: the names say what the functions say, and read as eager's where asked."""
+"""Masks of transformers as masks of Fovea: a named mask equals its function, and can be read as eager's dense mask."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ SEEN = {
 
 @pytest.mark.parametrize("padding", SEEN)
 @pytest.mark.parametrize("name", _functions())
-def test_names_say_what_the_functions_say(name, padding):
-    """Over offsets of queries and keys, as caches that grow and windows that slide have them."""
+def test_names_equal_the_functions(name, padding):
+    """With offsets of queries and keys, as in growing caches and sliding windows."""
     function = _functions()[name]
     places = [(8, 8, 0, 0)]
     if not name.startswith("packed"):
@@ -93,10 +93,10 @@ def test_a_named_mask_reads_as_the_mask_of_eager():
     assert torch.equal(torch.cat([named(), expected], -1), torch.cat([expected, expected], -1))
     scores = torch.zeros(2, 3, 5, 7, dtype=F64)
     assert torch.equal(scores.masked_fill(named().to(torch.bool), -1), scores.masked_fill(expected.to(torch.bool), -1))
-    # What leaves the entries where they are leaves the name.
+    # Operations that leave the entries in place keep the name.
     for same in (named()[:, :, :, :7], named().detach(), named().to(torch.bool), named().to(torch.float32)):
         assert same.is_named and same.visible.mask is not None
-    # Once written to, what was written counts, whichever view it went through.
+    # After a write, through whichever view, the written numbers count.
     for write in (
         lambda mask: mask.fill_(0),
         lambda mask: mask[:, :, :, 0:3].fill_(0),

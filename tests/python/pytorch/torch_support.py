@@ -1,4 +1,4 @@
-"""What the tests under PyTorch share. (The folder is not called torch: `import torch` would find it.)"""
+"""Helpers of the tests under PyTorch. (The folder is not called torch: `import torch` would find it.)"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-
 
 
 def math_sdpa(*args, **kwargs):
-    """PyTorch's own, by its plainest way."""
+    """PyTorch's own attention, by its math backend."""
     with sdpa_kernel(SDPBackend.MATH):
         return theirs(*args, **kwargs)
 
@@ -26,7 +26,7 @@ def tensors(*shapes, dtype=F64, seed=0, grad=False):
 
 
 def bound(q, k, v, extra=0.0):
-    """What rounding may make of an output, element by element, from above.
+    """An upper bound of the rounding error of an output, for each element.
 
     A product of d terms is off by d·u of the sum of their sizes; a weight relatively by twice the largest error
     of its scores and by key_len·u of the sum; 16-bit kernels may also round weights and output to 16 bits.
@@ -43,7 +43,7 @@ def bound(q, k, v, extra=0.0):
 
 
 def plain(q, k, v, score_mod=lambda s, h, i, j: s, visible=None, normalize=None, scale=None, offset=None):
-    """Attention in the open, for autograd: [b, h, i, d] each, kv heads repeated. (output, weights, lse)."""
+    """Attention written out in PyTorch operations, for autograd: [b, h, i, d] each, kv heads repeated. (output, weights, lse)."""
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     s = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)

@@ -1,10 +1,12 @@
-// What tiled and direct kernels share: the online softmax of a row of scores, hiding what a row may not see,
-// dropout.
-#if defined(FOVEA_FLASH_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef FOVEA_FLASH_ROW_INL_H_
-#undef FOVEA_FLASH_ROW_INL_H_
+// What the algorithms of flash share: the online softmax of a row of scores (Milakov and Gimelshein 2018),
+// hidden scores, dropout, the buffers of mods, and the groups of backward. The online softmax takes scores a
+// piece at a time. It keeps a maximum and a sum for each row, and rescales the gathered values when the
+// maximum rises.
+#if defined(FOVEA_FLASH_ONLINE_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_ONLINE_SOFTMAX_INL_H_
+#undef FOVEA_FLASH_ONLINE_SOFTMAX_INL_H_
 #else
-#define FOVEA_FLASH_ROW_INL_H_
+#define FOVEA_FLASH_ONLINE_SOFTMAX_INL_H_
 #endif
 
 #include "kernels/problem.h"
@@ -16,15 +18,15 @@ namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
 template <class T>
-constexpr T kHidden = -HUGE_VAL;  // -infinity
+constexpr T kHidden = -HUGE_VAL;  // -infinity, the score of a hidden key
 
-/// position_of (problem.h), for code of one ISA, which may not call what is compiled for all.
+/// position_of (problem.h), for code of one instruction set, which may not call templates compiled for all.
 template <class T>
 HWY_INLINE int64_t PositionOf(const Problem<T>& p, int64_t b, int64_t row) {
   return row + (p.query_offsets ? p.query_offsets[b] : p.query_offset);
 }
 
-/// entry_of, likewise.
+/// entry_of (problem.h), likewise.
 template <class T>
 HWY_INLINE int64_t EntryOf(const Problem<T>& p, int64_t b) {
   return p.first_entry + b;
@@ -45,14 +47,15 @@ HWY_INLINE void HideOutside(const SpanList& spans, int64_t begin, int64_t end, T
   if (at < end) Fill(kHidden<T>, end - at, scores + (at - begin));
 }
 
-/// Positive scales are applied with the exponential, which costs nothing. Others turn the order of scores
-/// round or make all of them 0, and 0·-inf is not hidden: there the products are scaled before anything is
-/// hidden, and 1 is left.
+/// The scale that the exponential applies. Positive scales are applied there, which costs nothing. Others
+/// reverse the order of scores or make all of them 0, and 0·-inf is not hidden. With those the products are
+/// scaled before anything is hidden, and 1 is left.
 template <class T>
 HWY_INLINE T ScaleOf(const Problem<T>& p) {
   return p.scale > 0 && !p.has_mods ? static_cast<T>(p.scale) : T{1};
 }
-/// What the derivative by a product is of that by a score, where no mod multiplies it in.
+/// The factor from the derivative by a score to the derivative by q·k. With mods it is 1: mods_gradient
+/// multiplies by the scale.
 template <class T>
 HWY_INLINE T GradientScale(const Problem<T>& p) {
   return p.has_mods ? T{1} : static_cast<T>(p.scale);
@@ -63,10 +66,12 @@ HWY_INLINE void ScaleEarly(const Problem<T>& p, int64_t n, T* products) {
   for (int64_t j = 0; j < n; ++j) products[j] *= static_cast<T>(p.scale);
 }
 
-/// x ← e^(scale·x - shift), returns the sum. `x` has room for whole vectors, whose spare lanes become 0. The
-/// exponents are at most 0, or with `kClamp` made so. That holds for the scores a maximum was taken of only
-/// as long as both round scale·x alike: this file is compiled without contraction (CMakeLists.txt), for a
-/// fused multiply-subtract is off by half an ulp of the score, e^(64) at a score of 2^30.
+/// x ← e^(scale·x - shift); returns the sum. `x` has room for whole vectors, whose spare lanes become 0. The
+/// exponents are at most 0, or are clamped to 0 with `kClamp`.
+///
+/// Scores of which a maximum was taken have exponents of at most 0 only if both computations round scale·x
+/// alike. So this file is compiled without contraction (CMakeLists.txt): a fused multiply-subtract is off by
+/// half an ulp of the score, which is e^64 at a score of 2^30.
 template <bool kClamp, class T>
 HWY_INLINE T Exponentials(T scale, T shift, int64_t n, T* x) {
   const hn::ScalableTag<T> d;
@@ -84,15 +89,16 @@ HWY_INLINE T Exponentials(T scale, T shift, int64_t n, T* x) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-/// One row's running softmax (the merge law of attention/state, on weighted values kept elsewhere). A NaN
-/// among the scores makes the sum NaN, and with it all that the row gives.
+/// The running softmax of one row: the maximum so far, and the sum of e^(score - maximum). The gathered
+/// values are kept elsewhere. Two such states merge as docs/algebra.md says. A NaN among the scores makes the
+/// sum NaN, and then everything that the row gives.
 template <class T>
 struct RowState {
   T maximum = kHidden<T>, sum = 0;
 };
 
-/// Scores of one more piece (hidden ones -inf) become weights relative to the new maximum; returns the factor
-/// for what was gathered before.
+/// Turns the scores of one more piece (hidden ones -inf) into weights relative to the new maximum. Returns
+/// the factor for the values gathered before.
 template <class T>
 HWY_INLINE T Absorb(T scale, int64_t n, T* scores, RowState<T>& state) {
   const T best = MaximumOf(scores, n) * scale;
@@ -111,8 +117,9 @@ HWY_INLINE T Absorb(T scale, int64_t n, T* scores, RowState<T>& state) {
   return factor;
 }
 
-/// Weights factor·e^(scale·s - shift) of one piece, 0 where hidden or where the whole row is. Of a row that
-/// saw a NaN they are NaN, but 0 where hidden.
+/// Turns the scores of one piece into weights factor·e^(scale·s - shift). A weight is 0 where the key is
+/// hidden, or where the whole row is. In a row that saw a NaN the weights are NaN, except those of hidden
+/// keys.
 template <bool kClamp, class T>
 HWY_INLINE void WeightsOf(T scale, T shift, T factor, int64_t n, T* scores) {
   const T poison = shift + factor;
@@ -142,7 +149,7 @@ HWY_INLINE void SigmoidRow(T scale, T bias, int64_t n, T* x) {
   }
 }
 
-/// The share of a row that is not its head's sink: 1 / (1 + e^(sink - lse)).
+/// The share of a row's sum that does not belong to its head's sink: 1 / (1 + e^(sink - lse)).
 template <class T>
 HWY_INLINE T ShareOf(T log_sum_exp, const T* sink) {
   return sink ? T{1} / (T{1} + static_cast<T>(std::exp(*sink - log_sum_exp))) : T{1};
@@ -153,14 +160,14 @@ HWY_INLINE const T* SinkOf(const Problem<T>& p, int64_t head) {
   return p.sink ? p.sink + head : nullptr;
 }
 
-/// Scores of one more piece → weights, by the problem's normaliser; returns the factor for what was gathered
-/// before.
+/// Turns the scores of one more piece into weights, by the problem's normaliser. Returns the factor for the
+/// values gathered before.
 template <class T>
 HWY_INLINE T Normalize(const Problem<T>& p, T scale, int64_t n, T* scores, RowState<T>& state) {
   if (p.normalizer == NormalizerKind::softmax) return Absorb(scale, n, scores, state);
   for (int64_t j = 0; j < n; ++j) {
     if (scores[j] != kHidden<T>) {
-      state.maximum = 0;  // what Finish makes a 0 of, and -inf of a row that sees nothing
+      state.maximum = 0;  // Finish then returns the log-sum-exp 0, and -inf for a row that sees nothing
       state.sum = 1;
     }
   }
@@ -168,8 +175,8 @@ HWY_INLINE T Normalize(const Problem<T>& p, T scale, int64_t n, T* scores, RowSt
   return 1;
 }
 
-/// Weights of one piece by the running softmax: exact to the last bits however large the scores are. They may
-/// be above the maximum, by as little as a lazy one lets pass.
+/// The final weights of one piece, from the running softmax: exact to the last bits however large the scores
+/// are. The scores may be above the state's maximum, as far as LazyWeights lets them.
 template <class T>
 HWY_INLINE void FinalWeights(const Problem<T>& p, T scale, const RowState<T>& state, const T* sink, int64_t n,
                              T* scores) {
@@ -179,7 +186,8 @@ HWY_INLINE void FinalWeights(const Problem<T>& p, T scale, const RowState<T>& st
   const T share = ShareOf(state.maximum + static_cast<T>(std::log(state.sum)), sink);
   WeightsOf<false>(scale, state.maximum, share / state.sum, n, scores);
 }
-/// By the log-sum-exp, which has rounded the logarithm of the sum away by |lse|·eps: never above 1.
+/// The weights of one piece from the saved log-sum-exp. That number is rounded by up to |lse|·eps, so the
+/// exponents are clamped and no weight is above 1.
 template <class T>
 HWY_INLINE void SavedWeights(const Problem<T>& p, T scale, T log_sum_exp, const T* sink, int64_t n,
                              T* scores) {
@@ -188,8 +196,8 @@ HWY_INLINE void SavedWeights(const Problem<T>& p, T scale, T log_sum_exp, const 
   WeightsOf<true>(scale, log_sum_exp, ShareOf(log_sum_exp, sink), n, scores);
 }
 
-/// scores ← dropped weights P∘keep, d_scores ← dS, exactly 0 where P is (there dP may hold NaN): softmax
-/// P∘(keep∘dP - D)·scale, sigmoid P∘(1 - P)∘keep∘dP·scale.
+/// scores ← the weights after dropout P∘keep, and d_scores ← dS. That is P∘(keep∘dP - D)·scale for softmax
+/// and P∘(1 - P)∘keep∘dP·scale for the sigmoid. Both are exactly 0 where P is 0, since dP may be NaN there.
 template <class T>
 HWY_INLINE void ScoreGradientRow(const Problem<T>& p, int64_t n, T mean, T scale, const T* keep, T* weights,
                                  T* d_scores) {
@@ -211,11 +219,11 @@ HWY_INLINE void ScoreGradientRow(const Problem<T>& p, int64_t n, T mean, T scale
   }
 }
 
-/// Output row and log-sum-exp from the finished state.
+/// Writes the output row from the finished state; returns the log-sum-exp.
 template <class T>
 HWY_INLINE T Finish(const RowState<T>& state, const T* sink, int64_t n, const T* gathered, T* output) {
-  // Nothing seen. Not gathered · 0: other rows of the block may have seen a NaN value, and 0 · NaN was
-  // gathered.
+  // A row that saw nothing gives 0. Its gathered values times 0 would not do: other rows of the block may
+  // have seen a NaN value, and 0 · NaN was gathered.
   if (state.maximum == kHidden<T> && state.sum == T{0}) {
     Fill(T{0}, n, output);
     return kHidden<T>;
@@ -231,7 +239,7 @@ HWY_INLINE T Finish(const RowState<T>& state, const T* sink, int64_t n, const T*
   return log_sum_exp;
 }
 
-/// Row r of an operand; Operand::row is a template that must not be compiled here.
+/// Row r of an operand. Operand::row is a template that must not be compiled here.
 template <class T>
 HWY_INLINE const T* RowAt(const Operand<const T*>& x, int64_t b, int64_t h, int64_t r) {
   return x.data + b * x.batch_stride + h * x.head_stride + r * x.row_stride;
@@ -267,25 +275,26 @@ HWY_NOINLINE ModSums<T> TakeModSums(const Problem<T>& p, const ProblemMods<T>& m
   return sums;
 }
 
-/// Keys are split into groups by shape alone, so that backward has work for several threads and the same bits
-/// for any number of them. Each group costs one partial dQ.
+/// Backward splits keys into groups, about 16 units of work and at most 8 groups for a head. The shape alone
+/// decides, so several threads have work and any number of them gives the same bits. Each group costs one
+/// partial dQ.
 constexpr int64_t kUnits = 16, kGroups = 8;
-/// Where heads add to one dense gradient they take turns, and groups of keys are all there is to share out.
-/// Each costs a partial dQ of all heads: four, not eight.
+/// Where heads add to one dense gradient they take turns, so only the groups of keys are left to run in
+/// parallel. Each group costs a partial dQ of all heads: therefore four groups, not eight.
 constexpr int64_t kSharedGroups = 4;
 template <class T>
 HWY_INLINE int64_t KeyGroups(const Problem<T>& p, int64_t tiles) {
-  const int64_t heads = Most(p.batch * p.kv_heads, 1);
-  if (p.shared_dense_gradient) return Most(Least(kSharedGroups, tiles), 1);
-  return Most(Least(Least(kUnits / heads, kGroups), tiles), 1);
+  const int64_t heads = HWY_MAX(p.batch * p.kv_heads, 1);
+  if (p.shared_dense_gradient) return HWY_MAX(HWY_MIN(kSharedGroups, tiles), 1);
+  return HWY_MAX(HWY_MIN(HWY_MIN(kUnits / heads, kGroups), tiles), 1);
 }
-/// At least batch · kv_heads · KeyGroups, of this problem and of every smaller one: a workspace for the
-/// largest call of a plan serves all its calls.
+/// An upper bound of batch · kv_heads · KeyGroups, for this problem and every smaller one: a workspace for
+/// the largest call of a plan serves all its calls.
 template <class T>
 HWY_INLINE int64_t MostUnits(const Problem<T>& p, int64_t tiles) {
-  const int64_t heads = Most(p.batch * p.kv_heads, 1), most = Most(Least(kGroups, tiles), 1);
-  const int64_t units = Least(heads * most, Most(kUnits, heads));
-  return p.has_mods || p.has_weight_mods ? Most(units, heads * Least(most, kSharedGroups)) : units;
+  const int64_t heads = HWY_MAX(p.batch * p.kv_heads, 1), most = HWY_MAX(HWY_MIN(kGroups, tiles), 1);
+  const int64_t units = HWY_MIN(heads * most, HWY_MAX(kUnits, heads));
+  return p.has_mods || p.has_weight_mods ? HWY_MAX(units, heads * HWY_MIN(most, kSharedGroups)) : units;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,13 +1,14 @@
-// Gradients of a panel of whole rows: scores are made again, then all that a row's gradient needs is at hand,
-// D too; five products (six with mods).
-#if defined(FOVEA_FLASH_ROWS_GRADIENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef FOVEA_FLASH_ROWS_GRADIENT_INL_H_
-#undef FOVEA_FLASH_ROWS_GRADIENT_INL_H_
+// The gradients of a panel of whole rows. The scores are computed again; then everything that a row's
+// gradient needs is there, D too. That takes five products: S = Q·Kᵀ, dP = dO·Vᵀ, dV, dK and dQ (six with
+// mods, which need the scores once more).
+#if defined(FOVEA_FLASH_WHOLE_ROWS_GRADIENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_WHOLE_ROWS_GRADIENT_INL_H_
+#undef FOVEA_FLASH_WHOLE_ROWS_GRADIENT_INL_H_
 #else
-#define FOVEA_FLASH_ROWS_GRADIENT_INL_H_
+#define FOVEA_FLASH_WHOLE_ROWS_GRADIENT_INL_H_
 #endif
 
-#include "kernels/flash/rows-inl.h"
+#include "kernels/flash/whole_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -22,14 +23,15 @@ struct RowsOperands {
   T *d_vector, *d_coverage, *d_transitions;  ///< [units][score_dim], [units][score_dim], [units][heads, 4]
 };
 
-/// What one unit adds to, and which group it is.
+/// Where one unit adds its gradients, and the number of its group.
 template <class T>
 struct RowsTarget {
   T *d_key, *d_value, *d_vector, *d_coverage, *d_transitions;
   int64_t group, dim, value_dim;
 };
 
-/// With u = ds·v∘(1 - t²), t = tanh(q + k + w·seen): dq += u, dk += u, dv += ds·t, dw += seen·u; returns u·w.
+/// With t = tanh(q + k + w·seen) and u = ds·v∘(1 - t²): dq += u, dk += u, dv += ds·t, dw += seen·u. Returns
+/// u·w, the derivative by the coverage.
 template <class T>
 HWY_INLINE T CoverageGradient(const Problem<T>& p, const T* q, const T* k, T seen, T ds, T* d_query, T* d_key,
                               T* d_vector, T* d_coverage) {
@@ -61,7 +63,7 @@ HWY_INLINE T CoverageGradient(const Problem<T>& p, const T* q, const T* k, T see
   return result;
 }
 
-/// d_scores ← dO·Vᵀ, where the panel sees a key.
+/// d_scores ← dO·Vᵀ, for the keys that the panel sees.
 template <bool kTiled, class T>
 HWY_INLINE void PanelValueGradient(const Problem<T>& p, const BackwardProblem<T>& g,
                                    const RowsOperands<T>& in, const Panel<T>& panel, int64_t n,
@@ -91,7 +93,8 @@ HWY_INLINE void PanelValueGradient(const Problem<T>& p, const BackwardProblem<T>
   });
 }
 
-/// What reaches the returned weights of row r beside what the values tell: added to `gradient`.
+/// Adds to `gradient` the derivatives by the returned weights of row r that do not come from the values:
+/// those of a loss on the weights, and those through coverage.
 template <class T>
 HWY_INLINE void AddWeightGradient(const BackwardProblem<T>& g, const Panel<T>& panel, int64_t r,
                                   const T* later, T* gradient) {
@@ -109,7 +112,8 @@ HWY_INLINE void AddWeightGradient(const BackwardProblem<T>& g, const Panel<T>& p
   });
 }
 
-/// Row r: weights ← what multiplied the values, d_scores ← dS, factors ← derivative by the factors.
+/// Row r: weights ← the factors of the values, d_scores ← dS, factors ← the derivative by the weight mods'
+/// factors.
 template <class T>
 HWY_NOINLINE void RowGradients(const Problem<T>& p, const BackwardProblem<T>& g, const Panel<T>& panel,
                                int64_t r, int64_t n, T log_sum_exp, T* d_transitions,
@@ -130,7 +134,9 @@ HWY_NOINLINE void RowGradients(const Problem<T>& p, const BackwardProblem<T>& g,
   }
   AddWeightGradient(g, panel, r, s.later, gradient);
   for (int64_t j = 0; j < n; ++j) {
-    if (scores[j] == kHidden<T>) gradient[j] = 0;  // it may hold a NaN of a value that this row does not see
+    if (scores[j] == kHidden<T>)
+      gradient[j] = 0;  // dO·Vᵀ may be NaN there, from a value that this row does
+                        // not see
   }
   if (p.has_weight_mods) {
     if (!drops) Fill(T{1}, n, s.keep);
@@ -152,7 +158,7 @@ HWY_NOINLINE void RowGradients(const Problem<T>& p, const BackwardProblem<T>& g,
   if (scale != T{1}) Scale(scale, n, gradient);
 }
 
-/// Back through the mods, whose stages are made again a piece at a time.
+/// Takes the gradient back through the mods, whose stages are computed again for each piece.
 template <bool kTiled, class T>
 HWY_INLINE void PanelModGradients(const Problem<T>& p, const RowsOperands<T>& in, const Panel<T>& panel,
                                   int64_t group, const RowsScratch<T>& s, const T* seen) {
@@ -207,7 +213,7 @@ HWY_INLINE void DirectProducts(const Problem<T>& p, const BackwardProblem<T>& g,
       const T weight = s.weights[offset + j - piece.begin], ds = s.d_scores[offset + j - piece.begin];
       if (weight != T{0} && g.d_value.data)
         AddScaled(weight, RowAt(g.d_output, at.b, at.h, at.row), p.value_dim, to.d_value + j * to.value_dim);
-      if (ds == T{0}) continue;  // hidden, or nothing to give
+      if (ds == T{0}) continue;  // hidden, or no gradient to pass on
       const T* k = RowAt(p.key, at.b, at.kv, j);
       T* d_key = to.d_key + j * to.dim;
       if (p.score == ScoreKind::dot) {
@@ -222,7 +228,8 @@ HWY_INLINE void DirectProducts(const Problem<T>& p, const BackwardProblem<T>& g,
   });
 }
 
-/// Rows that the loss does not depend on: it is one of some weights alone, and of none of theirs.
+/// Whether the loss does not depend on these rows: it depends on some weights alone, and on none of these
+/// rows' weights.
 template <class T>
 HWY_INLINE bool Untouched(const Problem<T>& p, const BackwardProblem<T>& g, const BlockAt<T>& at) {
   if (g.d_output.data || g.advantage || p.score == ScoreKind::coverage) return false;
@@ -250,7 +257,7 @@ HWY_NOINLINE void RowsBackwardPanel(const Problem<T>& p, const BackwardProblem<T
     T* weights = s.weights + r * s.stride;
     Copy(s.scores + r * s.stride, n, weights);
     log_sum_exp[r] = SolveRow(p, RowOf(p, panel, r, n, s), weights);
-    if constexpr (kTiled) {  // a NaN in a row that sees nothing is nobody's: the products read 0
+    if constexpr (kTiled) {  // a NaN in a row that sees nothing must not spread: the products read 0 instead
       T *d_output = s.d_output + r * to.value_dim, *query = s.query + r * to.dim;
       const bool sees = log_sum_exp[r] != kHidden<T>;
       const int64_t outputs = sees && g.d_output.data ? p.value_dim : 0, queries = sees ? p.score_dim : 0;

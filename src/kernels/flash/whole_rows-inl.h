@@ -1,11 +1,12 @@
-// Whole-row problems: all scores of a block's rows first, then weights, then what comes of them. Memory stays
-// O(length): a few rows of scores a thread. Many dot scores come by register tiles, a block of rows at once;
-// additive ones, and those of few queries, a row at a time; those with coverage a row after the other.
-#if defined(FOVEA_FLASH_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef FOVEA_FLASH_ROWS_INL_H_
-#undef FOVEA_FLASH_ROWS_INL_H_
+// The algorithms `rows` and `tiled rows`: first all scores of some rows, then their weights, then the output.
+// Memory stays O(length): a few rows of scores for each thread. `tiled rows` (kTiled) takes a block of 48
+// rows and computes their dot products in register blocks. `rows` takes one row at a time, for additive
+// scores and for few queries. With coverage the rows of a head run one after the other.
+#if defined(FOVEA_FLASH_WHOLE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_WHOLE_ROWS_INL_H_
+#undef FOVEA_FLASH_WHOLE_ROWS_INL_H_
 #else
-#define FOVEA_FLASH_ROWS_INL_H_
+#define FOVEA_FLASH_WHOLE_ROWS_INL_H_
 #endif
 
 #include "kernels/flash/direct-inl.h"
@@ -15,28 +16,33 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// Rows worked on together: those of a block, or one of them. Their scores lie packed, the pieces of the
-/// schedule one behind the other.
+/// Rows that are computed together: those of a block, or one of them. Their scores lie packed: the pieces of
+/// the schedule, one behind the other.
 template <class T>
 struct Panel {
   BlockAt<T> at;     ///< the rows of the panel
-  int64_t in_block;  ///< the first of them, counted in the block of the schedule
+  int64_t in_block;  ///< the first of them, counted from the first row of the schedule's block
   const BlockSchedule* schedule;
-  int64_t row_slot = -1;  ///< where its weights go, one row of weight_rows; -1: wherever they are asked for
+  int64_t row_slot = -1;  ///< the row of weight_rows that its weights are for; -1: every row that asks for
+                          ///< them
 };
 
+/// The scratch buffers of one thread: 48 rows where tiled, else one. Rows of scores, factors (of weight
+/// mods), weights and d_scores are `stride` apart; keep (factors of dropout) and noise are one row.
 template <class T>
 struct RowsScratch {
   T *scores, *factors, *keep, *noise, *spare, *gathered;
   T *weights = nullptr, *d_scores = nullptr, *query = nullptr, *d_output = nullptr, *d_query = nullptr;
-  /// Coverage: of each key so far; derivative by what comes later; at the first row of each segment.
+  /// Coverage: of each key so far (`seen`); the derivative by it that later rows add (`later`); and `seen` at
+  /// the first row of each segment (`checkpoints`).
   T *seen = nullptr, *later = nullptr, *checkpoints = nullptr;
   ModBuffers<T> mods, weight_mods;
   int64_t stride = 0;
 };
 
-/// Backward through coverage keeps what had been seen at the first row of each segment, and of each row of
-/// the segment at hand: about √queries rows of either, whole blocks.
+/// The rows of a segment. Backward through coverage keeps the coverage at the first row of each segment, and
+/// at each row of the current segment. With segments of about √queries rows, in whole blocks, both take about
+/// √queries rows.
 template <class T>
 HWY_INLINE int64_t CoverageSegment(const Problem<T>& p) {
   int64_t rows = kDirectRows;
@@ -77,7 +83,7 @@ HWY_NOINLINE RowsScratch<T> TakeRowsScratch(const Problem<T>& p, bool tiled, boo
   return s;
 }
 
-/// body(piece, offset) for every piece, packed at `offset`; returns the packed length.
+/// body(piece, offset) for every piece, packed at `offset`. Returns the packed length.
 template <class Body>
 HWY_INLINE int64_t ForPieces(const BlockSchedule& schedule, Body&& body) {
   int64_t offset = 0;
@@ -106,7 +112,7 @@ HWY_INLINE void PieceScores(const Problem<T>& p, const Packed<T>& keys, const Pa
   }
 }
 
-/// Scores of the panel, scaled, hidden ones -inf; returns the packed length.
+/// The scores of the panel, scaled, hidden ones -inf. Returns the packed length.
 template <bool kTiled, class T>
 HWY_INLINE int64_t PanelScores(const Problem<T>& p, const Packed<T>& keys, const Panel<T>& panel,
                                const RowsScratch<T>& s, const T* seen) {
@@ -144,8 +150,8 @@ HWY_INLINE void DropoutRow(const Problem<T>& p, const Panel<T>& panel, int64_t r
   });
 }
 
-/// factors ← weight mods, whose stages stay for one piece only; 0 where s.scores still say that a key is
-/// hidden, for there the mods may make anything.
+/// factors ← the weight mods, whose stages are only kept for one piece. Where s.scores say that a key is
+/// hidden the factor becomes 0: there a mod may return anything.
 template <class T>
 HWY_INLINE void PanelFactors(const Problem<T>& p, const Panel<T>& panel, int64_t n, const RowsScratch<T>& s) {
   ForPieces(*panel.schedule, [&](const Piece& piece, int64_t offset) {
@@ -158,7 +164,7 @@ HWY_INLINE void PanelFactors(const Problem<T>& p, const Panel<T>& panel, int64_t
   }
 }
 
-/// body(slot of the head, slot of the row) wherever row `row` of head `head` is asked for.
+/// body(slot of the head, slot of the row) for every place where row `row` of head `head` is asked for.
 template <class Body>
 HWY_INLINE void ForSlots(std::span<const int64_t> heads, std::span<const int64_t> rows, int64_t head,
                          int64_t row, Body&& body) {
@@ -221,7 +227,7 @@ HWY_NOINLINE void RowsForwardPanel(const Problem<T>& p, const ForwardOutputs<T>&
       }
     }
   });
-  // A row without keys gives 0, though others of its block may have gathered 0 · NaN into it.
+  // A row without keys gives 0, though other rows of its block may have gathered 0 · NaN into it.
   for (int64_t r = 0; r < at.rows; ++r) {
     bool any = false;
     for (int64_t j = 0; j < n && !any; ++j) any = s.scores[r * s.stride + j] != T{0};
@@ -230,8 +236,8 @@ HWY_NOINLINE void RowsForwardPanel(const Problem<T>& p, const ForwardOutputs<T>&
   }
 }
 
-/// The rows of block `at` as panels: all at once, or one after the other. Backward runs through them in
-/// reverse where coverage asks for it.
+/// Calls body for the rows of block `at` as panels: all at once, or one row after the other. Backward asks
+/// for reverse order with coverage.
 template <bool kTiled, class T, class Body>
 HWY_INLINE void ForPanels(const Problem<T>& p, const BlockAt<T>& at, bool reverse, Body&& body) {
   const BlockSchedule& schedule = ScheduleOf(p, at, 0, p.key_len);
@@ -270,7 +276,7 @@ HWY_NOINLINE void RowsForward(const Problem<T>& p, const ForwardOutputs<T>& out,
   std::byte* scratch = memory + carve.Used();
   Carve one(nullptr);
   TakeRowsScratch(p, kTiled, false, one);
-  // Chosen rows come one by one; the rows of a head with coverage all in turn; else blocks.
+  // Chosen rows are computed one by one. With coverage a unit is all rows of a head in turn, else a block.
   const bool coverage = p.score == ScoreKind::coverage;
   const int64_t chosen = coverage || out.output.data || out.log_sum_exp ? 0 : list_size(out.weight_rows);
   const int64_t rows = coverage ? p.query_len : chosen > 0 ? 1 : kTiled ? kBlockRows : kDirectRows;
@@ -282,10 +288,10 @@ HWY_NOINLINE void RowsForward(const Problem<T>& p, const ForwardOutputs<T>& out,
     const RowsScratch<T> s = TakeRowsScratch(p, kTiled, false, mine);
     const int64_t kv = h / (p.query_heads / p.kv_heads);
     const int64_t first = chosen > 0 ? list_at(out.weight_rows, block) : block * rows;
-    const int64_t end = Least(p.query_len, first + rows), step = kTiled ? kBlockRows : kDirectRows;
+    const int64_t end = HWY_MIN(p.query_len, first + rows), step = kTiled ? kBlockRows : kDirectRows;
     if (s.seen) Fill(T{0}, p.key_len, s.seen);
     for (int64_t row = first; row < end; row += step) {
-      ForPanels<kTiled>(p, BlockAt<T>{b, h, kv, row, Least(step, end - row)}, false, [&](Panel<T> panel) {
+      ForPanels<kTiled>(p, BlockAt<T>{b, h, kv, row, HWY_MIN(step, end - row)}, false, [&](Panel<T> panel) {
         if (chosen > 0) panel.row_slot = block;
         RowsForwardPanel<kTiled>(p, out, keys, values, panel, s);
       });

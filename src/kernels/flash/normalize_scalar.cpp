@@ -1,4 +1,4 @@
-#include "kernels/flash/row.h"
+#include "kernels/flash/normalize_scalar.h"
 
 #include <algorithm>
 #include <cmath>
@@ -24,22 +24,23 @@ T sigmoid(T x) {
   return T{1} / (T{1} + std::exp(-x));
 }
 
-// Messages are log odds ln(m(1) / m(0)); a step from odds r to the next key turns them into
-// ln(e^t01 + e^(r + t11)) - ln(e^t00 + e^(r + t10)), and a step back likewise with t01 and t10 exchanged.
+// Messages are log odds r = ln(m(1) / m(0)). A step to the next key turns r into ln(e^t01 + e^(r + t11)) -
+// ln(e^t00 + e^(r + t10)). A step back does the same with t01 and t10 exchanged.
 template <class T>
 struct Step {
   T stay0, rise, fall, stay1;  // t00, t01, t10, t11
   explicit Step(const T* t) : stay0(t[0]), rise(t[1]), fall(t[2]), stay1(t[3]) {}
   T forward(T odds) const { return step(odds, rise, fall); }
   T backward(T odds) const { return step(odds, fall, rise); }
-  // Large odds are taken out of both sides: their difference would swallow the transitions.
+  // Large odds are taken out of both logarithms: in their difference the transitions would be lost.
   T step(T odds, T up, T down) const {
     return odds > T{0} ? log_add(up - odds, stay1) - log_add(stay0 - odds, down)
                        : log_add(up, odds + stay1) - log_add(stay0, odds + down);
   }
 };
 
-// The odds of what lies at and before each key (`before`), and behind it (`behind`). Returns ln Z.
+// Computes the odds of everything up to and including each key (`before`), and of everything behind it
+// (`behind`; may be null). Returns ln Z.
 template <class T>
 T messages(const T* transitions, std::int64_t count, const T* potentials, T* before, T* behind) {
   const Step<T> step(transitions);
@@ -103,7 +104,8 @@ void chain_gradient(const T* transitions, std::int64_t count, const T* potential
   T *before = spare, *behind = spare + count, *d_behind = spare + 2 * count;
   if (messages(transitions, count, potentials, before, behind) == outside<T>) return;
   T sums[4] = {};  // by t00, t01, t10, t11
-  // A marginal is sigmoid(before + behind). Along the keys for what `behind` says of the later ones ...
+  // A marginal is sigmoid(before + behind). First along the keys, for the part of `behind`, which depends on
+  // the later keys.
   std::int64_t last = -1;
   for (std::int64_t j = 0; j < count; ++j) {
     if (potentials[j] == outside<T>) continue;
@@ -121,8 +123,9 @@ void chain_gradient(const T* transitions, std::int64_t count, const T* potential
     }
     last = j;
   }
-  // ... and back for what `before` says of the earlier. A potential is part of its own `before`, and of the
-  // `behind` of the key before it: what came to d_behind beyond the marginal's own share.
+  // Then back, for the part of `before`, which depends on the earlier keys. A potential is part of its own
+  // `before`, and of the `behind` of the key before it. The latter part is d_behind less the marginal's own
+  // share.
   std::int64_t next = -1;
   T d_next{0};
   for (std::int64_t j = count; j-- > 0;) {

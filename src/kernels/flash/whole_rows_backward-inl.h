@@ -1,14 +1,15 @@
-// Backward of whole-row problems: unit (batch, kv head, group of queries), each a panel of rows after the
-// other (rows_gradient-inl.h); with coverage, the rows of a head from the last to the first. dK and dV in one
-// partial a group, added up in group order.
-#if defined(FOVEA_FLASH_ROWS_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef FOVEA_FLASH_ROWS_BACKWARD_INL_H_
-#undef FOVEA_FLASH_ROWS_BACKWARD_INL_H_
+// Backward of flash/whole_rows-inl.h. A unit of work is a (batch entry, kv head, group of queries), which
+// takes its panels of rows one after the other (whole_rows_gradient-inl.h). With coverage it takes the rows
+// of a head from the last to the first. Each group of queries has its own partial dK and dV, which are added
+// up in the order of the groups.
+#if defined(FOVEA_FLASH_WHOLE_ROWS_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_FLASH_WHOLE_ROWS_BACKWARD_INL_H_
+#undef FOVEA_FLASH_WHOLE_ROWS_BACKWARD_INL_H_
 #else
-#define FOVEA_FLASH_ROWS_BACKWARD_INL_H_
+#define FOVEA_FLASH_WHOLE_ROWS_BACKWARD_INL_H_
 #endif
 
-#include "kernels/flash/rows_gradient-inl.h"
+#include "kernels/flash/whole_rows_gradient-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
@@ -16,12 +17,14 @@ namespace HWY_NAMESPACE {
 
 template <class T>
 struct RowsShape {
-  int64_t blocks, block_rows, groups, group_blocks, dim, value_dim;  // dims padded where tiled
+  int64_t blocks, block_rows, groups, group_blocks, dim, value_dim;  // dims padded to whole vectors where
+                                                                     // tiled
 };
 
 template <bool kTiled, class T>
 HWY_INLINE RowsShape<T> RowsShapeOf(const Problem<T>& p) {
-  const int64_t rows = kTiled ? kBlockRows : kDirectRows, blocks = Most((p.query_len + rows - 1) / rows, 1);
+  const int64_t rows = kTiled ? kBlockRows : kDirectRows,
+                blocks = HWY_MAX((p.query_len + rows - 1) / rows, 1);
   const int64_t groups = p.score == ScoreKind::coverage ? 1 : KeyGroups(p, blocks);
   return {blocks,
           rows,
@@ -31,14 +34,15 @@ HWY_INLINE RowsShape<T> RowsShapeOf(const Problem<T>& p) {
           kTiled ? Padded<T>(p.value_dim) : p.value_dim};
 }
 
-/// Forward once more through rows [row, end) of a head, from what had been seen before them, which stands in
-/// the first row of s.seen. `keep`: what each row had seen stays, row after row; else the last alone.
+/// Runs forward again through rows [at.row, end) of a head. The coverage before these rows is in the first
+/// row of s.seen. With `keep` the coverage before each row stays, one row after the other, else only the last
+/// one.
 template <class T>
 HWY_NOINLINE void CoverageOfRows(const Problem<T>& p, BlockAt<T> at, int64_t end, bool keep,
                                  const RowsScratch<T>& s) {
   T* seen = s.seen;
   for (; at.row < end; at.row += kDirectRows) {
-    at.rows = Least(kDirectRows, end - at.row);
+    at.rows = HWY_MIN(kDirectRows, end - at.row);
     ForPanels<false>(p, at, false, [&](const Panel<T>& panel) {
       T* next = keep ? seen + p.key_len : seen;
       const int64_t n = PanelScores<false>(p, Packed<T>(), panel, s, seen);
@@ -54,7 +58,7 @@ HWY_NOINLINE void CoverageOfRows(const Problem<T>& p, BlockAt<T> at, int64_t end
   }
 }
 
-/// One head with coverage: forward for the checkpoints, then segment by segment back.
+/// One head with coverage: forward for the checkpoints, then backward segment by segment.
 template <class T>
 HWY_NOINLINE void CoverageBackward(const Problem<T>& p, const BackwardProblem<T>& g,
                                    const RowsOperands<T>& in, BlockAt<T> at, const RowsTarget<T>& to,
@@ -68,14 +72,14 @@ HWY_NOINLINE void CoverageBackward(const Problem<T>& p, const BackwardProblem<T>
     if (n + 1 < count) CoverageOfRows(p, at, at.row + segment, false, s);
   }
   for (int64_t n = count; n-- > 0;) {
-    const int64_t first = n * segment, end = Least(p.query_len, first + segment);
+    const int64_t first = n * segment, end = HWY_MIN(p.query_len, first + segment);
     Copy(s.checkpoints + n * p.key_len, p.key_len, s.seen);
     at.row = first;
     CoverageOfRows(p, at, end, true, s);
     for (int64_t row = (end - 1 - first) / kDirectRows * kDirectRows + first; row >= first;
          row -= kDirectRows) {
       at.row = row;
-      at.rows = Least(kDirectRows, end - row);
+      at.rows = HWY_MIN(kDirectRows, end - row);
       ForPanels<false>(p, at, true, [&](const Panel<T>& panel) {
         const T* seen = s.seen + (panel.at.row - first) * p.key_len;
         RowsBackwardPanel<false>(p, g, in, panel, seen, to, s);
@@ -103,14 +107,14 @@ HWY_NOINLINE void RowsBackwardUnit(const Problem<T>& p, const BackwardProblem<T>
   Fill(T{0}, p.score_dim, to.d_vector);
   Fill(T{0}, p.score_dim, to.d_coverage);
   Fill(T{0}, heads * 4, to.d_transitions);
-  const int64_t first = group * shape.group_blocks, last = Least(shape.blocks, first + shape.group_blocks);
+  const int64_t first = group * shape.group_blocks, last = HWY_MIN(shape.blocks, first + shape.group_blocks);
   for (int64_t h = kv * heads; h < (kv + 1) * heads; ++h) {
     if (p.score == ScoreKind::coverage) {
       if constexpr (!kTiled) CoverageBackward(p, g, in, BlockAt<T>{b, h, kv, 0, 0}, to, s);
     } else {
       for (int64_t block = first; block < last; ++block) {
         const int64_t row = block * shape.block_rows;
-        const BlockAt<T> at{b, h, kv, row, Least(shape.block_rows, p.query_len - row)};
+        const BlockAt<T> at{b, h, kv, row, HWY_MIN(shape.block_rows, p.query_len - row)};
         ForPanels<kTiled>(p, at, false, [&](const Panel<T>& panel) {
           RowsBackwardPanel<kTiled>(p, g, in, panel, static_cast<const T*>(nullptr), to, s);
         });
@@ -140,7 +144,8 @@ HWY_NOINLINE size_t RowsBackwardBytes(const Problem<T>& p, int threads) {
   return carve.Used();
 }
 
-/// to[row] = Σ partials of the groups, in group order, for every row of every (batch, kv head).
+/// to[row] = Σ of the groups' partial results, in the order of the groups, for every row of every (batch, kv
+/// head).
 template <class T>
 HWY_NOINLINE void AddKeyPartials(const Problem<T>& p, const Operand<T*>& to, int64_t groups, int64_t dim,
                                  int64_t width, const T* partials, Executor& executor) {

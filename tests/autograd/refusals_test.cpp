@@ -1,4 +1,5 @@
-// What ops refuse, tensors without rows, what the tape releases, and sums that no thread count changes.
+// Errors of ops, tensors without rows, release of nodes by the tape, and sums that are the same for every
+// number of threads.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +27,7 @@ Var zeros(Shape shape) {
   return Tensor::zeros(DType::f32, shape);
 }
 
-// The call throws, and names its own function.
+// The call throws an error that names the function.
 template <class Call>
 void expect_refused(const std::string& function, Call&& call) {
   try {
@@ -37,7 +38,7 @@ void expect_refused(const std::string& function, Call&& call) {
   }
 }
 
-TEST(Door, ElementWiseAndShapes) {
+TEST(Refusals, ElementWiseAndShapes) {
   expect_refused("add", [] { add(zeros({2, 3}), zeros({3, 2})); });
   expect_refused("multiply", [] { multiply(zeros({2}), zeros({1})); });
   for (const float rate : {-0.1f, 1.0f, std::nanf("")})
@@ -62,7 +63,7 @@ TEST(Door, ElementWiseAndShapes) {
   expect_refused("blend_rows", [&] { blend_rows(mask, zeros({2, 1}), zeros({2, 2})); });
 }
 
-TEST(Door, Layers) {
+TEST(Refusals, Layers) {
   expect_refused("linear", [] { linear(zeros({2, 3}), zeros({4, 2}), Var()); });
   expect_refused("linear", [] { linear(zeros({2, 3}), zeros({3}), Var()); });
   expect_refused("linear", [] { linear(zeros({2, 3}), zeros({4, 3}), zeros({3})); });
@@ -97,7 +98,7 @@ TEST(Door, Layers) {
   expect_refused(name, [&] { loss(zeros({2, 1, 3}), zeros({5, 3}), Var(), 2); });
 }
 
-TEST(Door, ReductionsAndLosses) {
+TEST(Refusals, ReductionsAndLosses) {
   const std::int64_t none[] = {0, 1}, beyond[] = {1, 4}, one[] = {1};
   for (const auto lengths : {std::span<const std::int64_t>(none), std::span<const std::int64_t>(beyond),
                              std::span<const std::int64_t>(one)})
@@ -120,7 +121,7 @@ TEST(Door, ReductionsAndLosses) {
   expect_refused("squared_error", [&] { squared_error(zeros({2, 3}), tensor({2, 3}), {weight}); });
 }
 
-TEST(Door, CellsAndAttention) {
+TEST(Refusals, CellsAndAttention) {
   const auto step = [](Shape gates, Shape state, Shape weight, Shape bias) {
     cell_step(Cell::gru, zeros(gates), zeros(state), zeros(weight), zeros(bias));
   };
@@ -139,7 +140,7 @@ TEST(Door, CellsAndAttention) {
   expect_refused("attention", [&] { attention(two, zeros({3, 4}), zeros({1, 3, 4}), zeros({1, 3, 4})); });
 }
 
-TEST(Door, Rotation) {
+TEST(Refusals, Rotation) {
   const RopeTable table({.rotary_dim = 4}, 8, DType::f32);
   const Var x = Tensor::zeros(DType::f32, {1, 3, 8});
   EXPECT_NO_THROW(rotate(x, table, 2, 5));
@@ -147,11 +148,11 @@ TEST(Door, Rotation) {
   EXPECT_THROW(rotate(x, table, 2, -1), InvalidArgument);
   EXPECT_THROW(rotate(x, table, 3), InvalidArgument);
   EXPECT_THROW(rotate(x, table, 0), InvalidArgument);
-  EXPECT_THROW(rotate(x, table, 4), InvalidArgument);  // heads of two, of which four are to be turned
+  EXPECT_THROW(rotate(x, table, 4), InvalidArgument);  // heads of dimension 2, but a table that rotates 4
   EXPECT_THROW(rotate(Tensor::zeros(DType::f32, {3, 8}), table, 2), InvalidArgument);
 }
 
-TEST(Empty, RowsThatAreNotThereGiveNothing) {
+TEST(Empty, ZeroRowsGiveZeroRows) {
   Parameter weight{"w", random_tensor({4, 3}, 1), Tensor::zeros(DType::f32, {4, 3})};
   Tape tape;
   const Var w = tape.use(weight);
@@ -162,7 +163,7 @@ TEST(Empty, RowsThatAreNotThereGiveNothing) {
   const Var loss = linear_cross_entropy(random_tensor({2, 3}, 2), w, Var(), ignored, 0.1f, {}, &stats);
   EXPECT_EQ(loss.value().data<float>()[0], 0.0f);
   EXPECT_EQ(stats.tokens, 0);
-  // The rows that are not there pass their gradient on, too: a product over no rows adds nothing.
+  // Zero rows pass their gradient on, too: a product over no rows adds nothing.
   Node* root = tape.record([y, loss](const Tensor& d) {
     accumulate(y, Tensor::zeros(DType::f32, {0, 4}));
     accumulate(loss, d.clone());
@@ -184,7 +185,7 @@ TEST(CrossEntropy, TrainsABiasAlone) {
   }
 }
 
-TEST(CrossEntropy, CountsWhatIsRightAndItsLikelihood) {
+TEST(CrossEntropy, CountsCorrectPredictionsAndLogLikelihood) {
   const float rows[] = {0, 3, 0, 1, 0, 0};
   const float identity[] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
   const std::int32_t targets[] = {1, 2};
@@ -203,7 +204,7 @@ TEST(CrossEntropy, CountsWhatIsRightAndItsLikelihood) {
   EXPECT_NEAR(logits.data<float>()[5], -second, 1e-6);
 }
 
-// What a later op kept is gone by the time an earlier op's backward runs.
+// The data kept by a later op are released before an earlier op's backward runs.
 TEST(Tape, ReleasesNodesWhileBackwardGoesOn) {
   Tape tape;
   auto kept = std::make_shared<int>(1);
@@ -218,7 +219,7 @@ TEST(Tape, ReleasesNodesWhileBackwardGoesOn) {
   EXPECT_TRUE(released);
 }
 
-TEST(Tape, AddsUpOverUsesAndOverSteps) {
+TEST(Tape, AddsGradientsOverUsesAndSteps) {
   Parameter p{"p", random_tensor({1}, 3), Tensor::zeros(DType::f32, {1})};
   const float value = p.value.data<float>()[0];
   Tape tape;
@@ -230,8 +231,8 @@ TEST(Tape, AddsUpOverUsesAndOverSteps) {
   }
 }
 
-// Byte i % 16 of block i / 16 decides on element i, over the ends of vectors and of units of work, and for
-// every word of seed and stream.
+// Byte i % 16 of block i / 16 decides on element i. Counts end inside vectors and inside units of work;
+// seed and stream have different bytes everywhere.
 TEST(Dropout, DecidesByTheDocumentedByte) {
   const std::uint64_t seed = 0x0123456789abcdefu, stream = 0xfedcba9876543210u;
   const float rate = 0.25f, scale = 256.0f / 192.0f;
@@ -246,9 +247,9 @@ TEST(Dropout, DecidesByTheDocumentedByte) {
   }
 }
 
-// Every op whose sums run over rows, large enough to be cut; oneDNN's products are left out, whose bits may
-// follow the thread count.
-TEST(Threads, NoCountChangesABit) {
+// Every op whose sums run over rows, large enough to be split. oneDNN's products are left out, because
+// their bits may depend on the number of threads.
+TEST(Threads, TheirNumberChangesNoBit) {
   const auto run = [](Executor* executor) {
     set_default_executor(executor);
     std::vector<Parameter> p;
