@@ -92,18 +92,290 @@ std::vector<std::string> kernels_here() {
 struct Mechanism {
   const char* name;
   AttentionSpec spec;
-  bool values = true;
 };
 
 std::vector<Mechanism> mechanisms() {
   return {{"causal softmax", {.mask = Causal{}}},
-          {"ALiBi", {.mods = {Alibi{}}, .mask = Causal{}}},
-          {"window and first keys", {.mask = (SlidingWindow{50, 0} | FirstKeys{3}) & Causal{}}},
+          {"ALiBi", {.mods = {AlibiBias{}}, .mask = Causal{}}},
+          {"window and first keys", {.mask = (SlidingWindow{50} | GlobalTokens{0, 1, 2}) & Causal{}}},
           {"additive", {.score = Additive{}, .mask = Causal{}}},
           {"bilinear", {.score = Bilinear{}, .mask = Causal{}}},
           {"sigmoid", {.mask = Causal{}, .normalizer = Sigmoid{}}},
           {"sparsemax", {.mask = Causal{}, .normalizer = Sparsemax{}}},
           {"dropout", {.mask = Causal{}, .dropout = {.rate = 0.25}}}};
+}
+
+// Arguments of a mechanism, in the type that is computed in.
+struct Given {
+  std::vector<Tensor> tensors;
+  Arguments arguments;
+  Given(const AttentionPlan& plan, const Sizes& s) {
+    const DType dtype = plan.dtype() == DType::f64 ? DType::f64 : DType::f32;
+    const std::int64_t hidden = plan.shape().hidden;
+    std::vector<NamedArgument<ConstTensorView>> list;
+    for (const DeclaredArgument& argument : plan.arguments()) {
+      const Shape shape = argument.name == "score.v"         ? Shape{hidden}
+                          : argument.name == "score.U"       ? Shape{hidden, s.head_dim}
+                          : argument.name == "score.b"       ? Shape{hidden}
+                          : argument.name == "mods[0].slope" ? Shape{s.num_query_heads}
+                          : std::holds_alternative<Additive>(plan.spec().score)
+                              ? Shape{hidden, s.head_dim}
+                              : Shape{s.head_dim, s.head_dim};
+      tensors.push_back(as(dtype, Tensor::normal(shape, 77 + tensors.size())));
+      list.push_back({argument.name, tensors.back().view()});
+    }
+    arguments = Arguments(list);
+  }
+};
+
+AttentionPlan plan_of(const Sizes& s, const AttentionSpec& spec, DType dtype, std::int64_t batch,
+                      std::int64_t queries, std::int64_t keys, const std::string& kernel = "") {
+  return make_plan(spec,
+                   {.batch = batch,
+                    .num_query_heads = s.num_query_heads,
+                    .num_kv_heads = s.num_kv_heads,
+                    .query_len = queries,
+                    .key_len = keys,
+                    .head_dim = s.head_dim,
+                    .value_dim = s.value_dim,
+                    .hidden = 8},
+                   {.dtype = dtype, .kernel = kernel});
+}
+
+double tolerance(DType dtype) {
+  // Of sums of some hundred products and weights, in another order.
+  return dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 2e-5 : dtype == DType::f16 ? 4e-3 : 3e-2;
+}
+
+void expect_near(const Tensor& a, const Tensor& b, DType dtype, const std::string& what) {
+  for (std::int64_t n = 0; n < a.count(); ++n) {
+    const double x = number(a, n), y = number(b, n);
+    ASSERT_TRUE(x == y || std::abs(x - y) <= tolerance(dtype) * std::max(1.0, std::abs(y)))
+        << what << " at " << n << ": " << x << ", gathered " << y;
+  }
+}
+
+// What tensors give is the outside oracle: they are compared with the reference in case_table_test.cpp.
+TEST(Cached, GivesWhatTheSameRowsGiveAsTensors) {
+  const Sizes s;
+  for (const std::string& kernel : kernels_here()) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+      for (const Mechanism& mechanism : mechanisms()) {
+        for (const std::int64_t queries : {std::int64_t{1}, std::int64_t{3}, std::int64_t{70}}) {
+          const std::string what = kernel + ", " + mechanism.name + ", " + std::string(to_string(dtype)) +
+                                   ", " + std::to_string(queries) + " queries";
+          const std::int64_t length = 300;
+          const AttentionPlan plan = plan_of(s, mechanism.spec, dtype, 1, queries, length, kernel);
+          const Given given(plan, s);
+          const Rows rows(s, length, dtype, 5);
+          KvCache cache = cache_of(s, dtype, Paged{16});
+          Sequence sequence = cache.start();
+          add(cache, sequence, rows, 0, length);
+          const Tensor query = as(dtype, Tensor::normal({1, s.num_query_heads, queries, s.head_dim}, 9));
+          const std::vector<KeyValueView> views{cache.view(0, sequence)};
+          const Result got =
+              run(plan, {.query = query, .arguments = given.arguments, .dropout_seed = 4, .cache = views});
+          const Result want = run(plan, {.query = query,
+                                         .key = rows.key,
+                                         .value = rows.value,
+                                         .arguments = given.arguments,
+                                         .dropout_seed = 4});
+          expect_near(got.output, want.output, dtype, what);
+          expect_near(got.log_sum_exp, want.log_sum_exp, dtype == DType::f64 ? dtype : DType::f32, what);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// A row's bits: with every store, page size, in a padded and in a packed batch of other lengths, for one
+// thread and two, after rollback, as a fork, and with the prompt read in pieces.
+TEST(Cached, GivesTheSameBitsHoweverRowsAreStoredAndBatched) {
+  const Sizes s{.num_query_heads = 6, .num_kv_heads = 2, .head_dim = 24, .value_dim = 16};
+  const std::int64_t length = 2100, window = 50;
+  for (const std::string& kernel : kernels_here()) {
+    if (kernel == "reference") continue;
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const Mechanism& mechanism : mechanisms()) {
+        const bool windowed = std::string(mechanism.name) == "window and first keys";
+        const Rows rows(s, length, dtype, 5), other(s, 700, dtype, 50);
+        const AttentionPlan plan = plan_of(s, mechanism.spec, dtype, 3, 200, length, kernel);
+        const Given given(plan, s);
+        const Tensor query = as(dtype, Tensor::normal({1, s.num_query_heads, 200, s.head_dim}, 9));
+        const auto rows_of_query = [&](std::int64_t begin, std::int64_t count) {
+          return Tensor::copy_of(query.view().slice(2, begin, count));
+        };
+        for (const std::int64_t queries : {std::int64_t{1}, std::int64_t{2}, std::int64_t{200}}) {
+          const std::string what = kernel + ", " + mechanism.name + ", " + std::string(to_string(dtype)) +
+                                   ", " + std::to_string(queries);
+          const Tensor q = rows_of_query(200 - queries, queries);
+          std::optional<Result> first;
+          const auto same = [&](const Result& got, const std::string& how) {
+            if (!first) {
+              first = got;
+              return;
+            }
+            ASSERT_EQ(bytes_of(got.output), bytes_of(first->output)) << what << ": " << how;
+            ASSERT_EQ(bytes_of(got.log_sum_exp), bytes_of(first->log_sum_exp)) << what << ": " << how;
+          };
+          const auto alone = [&](const KeyValueView& view, Executor* executor) {
+            const std::vector<KeyValueView> views{view};
+            return run(plan, {.query = q, .arguments = given.arguments, .dropout_seed = 0, .cache = views},
+                       executor);
+          };
+          StdThreads two(2), five(5);
+          std::vector<CacheStore> stores{Contiguous{}, Paged{1}, Paged{16}, Paged{64}, Paged{1024}};
+          if (windowed) stores.push_back(Ring{.window = window + 200, .sinks = 3, .slack = 200});
+          for (const CacheStore& store : stores) {
+            KvCache cache = cache_of(s, dtype, store);
+            Sequence sequence = cache.start();
+            for (std::int64_t n = 0; n < length; n += 150)
+              add(cache, sequence, rows, n, std::min(n + 150, length));
+            same(alone(cache.view(0, sequence), nullptr), "store " + std::to_string(store.index()));
+            same(alone(cache.view(0, sequence), &two), "two threads");
+            same(alone(cache.view(0, sequence), &five), "five threads");
+            if (HasFatalFailure()) return;
+            Sequence fork = cache.fork(sequence);
+            cache.truncate(fork, length - 70);
+            add(cache, fork, rows, length - 70, length);
+            same(alone(cache.view(0, fork), nullptr), "fork");
+          }
+          // Beside another sequence, padded and packed. Dropout depends on the number of the entry.
+          KvCache cache = cache_of(s, dtype, Paged{32});
+          Sequence sequence = cache.start(), short_one = cache.start();
+          add(cache, sequence, rows, 0, length);
+          add(cache, short_one, other, 0, 700);
+          const std::vector<KeyValueView> views{cache.view(0, sequence), cache.view(0, short_one)};
+          Tensor both(dtype, {2, s.num_query_heads, queries, s.head_dim});
+          for (std::int64_t b = 0; b < 2; ++b)
+            std::memcpy(both.raw() + b * static_cast<std::int64_t>(q.bytes()), q.raw(), q.bytes());
+          const Result padded = run(plan, {.query = both, .arguments = given.arguments, .cache = views});
+          same({Tensor::copy_of(padded.output.view().slice(0, 0, 1)),
+                Tensor::copy_of(padded.log_sum_exp.view().slice(0, 0, 1))},
+               "padded batch");
+          const std::vector<std::int64_t> starts{0, queries, queries + 1};
+          Tensor side_by_side(dtype, {1, s.num_query_heads, queries + 1, s.head_dim});
+          side_by_side.fill(0.5);
+          const std::int64_t size = static_cast<std::int64_t>(size_of(dtype)) * s.head_dim;
+          for (std::int64_t h = 0; h < s.num_query_heads; ++h)
+            std::memcpy(side_by_side.raw() + h * (queries + 1) * size, q.raw() + h * queries * size,
+                        static_cast<std::size_t>(queries * size));
+          const Result packed = run(
+              plan,
+              {.query = side_by_side, .arguments = given.arguments, .query_starts = starts, .cache = views});
+          same({Tensor::copy_of(packed.output.view().slice(2, 0, queries)),
+                Tensor::copy_of(packed.log_sum_exp.view().slice(2, 0, queries))},
+               "packed batch");
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// A prompt of 200 rows at once, and in pieces of many rows each, gives the same bits; so do steps of one row
+// and of four, which the kernel for few queries computes.
+TEST(Cached, GivesTheSameBitsWhenAPromptIsReadInPieces) {
+  const Sizes s{.num_query_heads = 6, .num_kv_heads = 2, .head_dim = 24, .value_dim = 16};
+  const std::int64_t before = 333, length = before + 200;
+  for (const std::string& kernel : kernels_here()) {
+    if (kernel == "reference") continue;
+    for (const Mechanism& mechanism : mechanisms()) {
+      const AttentionPlan plan = plan_of(s, mechanism.spec, DType::f32, 1, 200, length, kernel);
+      const Given given(plan, s);
+      const Rows rows(s, length, DType::f32, 5);
+      const Tensor query = Tensor::normal({1, s.num_query_heads, 200, s.head_dim}, 9);
+      const auto in_pieces = [&](std::int64_t piece, std::int64_t total) {
+        KvCache cache = cache_of(s, DType::f32, Paged{16});
+        Sequence sequence = cache.start();
+        add(cache, sequence, rows, 0, before);
+        Tensor output(DType::f32, {1, s.num_query_heads, total, s.value_dim});
+        for (std::int64_t n = 0; n < total; n += piece) {
+          const std::int64_t count = std::min(piece, total - n);
+          add(cache, sequence, rows, before + n, before + n + count);
+          const std::vector<KeyValueView> views{cache.view(0, sequence)};
+          attend(plan,
+                 {.query = query.view().slice(2, n, count), .arguments = given.arguments, .cache = views},
+                 {.output = output.view().slice(2, n, count)});
+        }
+        return bytes_of(output);
+      };
+      EXPECT_EQ(in_pieces(192, 192), in_pieces(64, 192)) << kernel << ", " << mechanism.name;
+      EXPECT_EQ(in_pieces(192, 192), in_pieces(48, 192)) << kernel << ", " << mechanism.name;
+      EXPECT_EQ(in_pieces(4, 12), in_pieces(1, 12)) << kernel << ", " << mechanism.name;
+      EXPECT_EQ(in_pieces(3, 12), in_pieces(1, 12)) << kernel << ", " << mechanism.name;
+    }
+  }
+}
+
+void expect_refused(const std::function<void()>& call, const std::string& argument, const std::string& says) {
+  try {
+    call();
+    ADD_FAILURE() << "not refused: " << argument;
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.argument(), argument) << error.what();
+    EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+  }
+}
+
+TEST(Cached, RefusesWhatDoesNotFit) {
+  const Sizes s;
+  const AttentionPlan plan = plan_of(s, {.mask = Causal{}}, DType::f32, 2, 4, 64);
+  const Rows rows(s, 40, DType::f32, 1);
+  KvCache cache = cache_of(s, DType::f32, Paged{16}),
+          ring = cache_of(s, DType::f32, Ring{.window = 8, .slack = 8}),
+          half = cache_of(s, DType::bf16, Paged{16});
+  Sequence a = cache.start(), b = ring.start(), c = half.start();
+  add(cache, a, rows, 0, 40);
+  for (std::int64_t n = 0; n < 40; n += 8) add(ring, b, rows, n, n + 8);
+  const Rows bf16(s, 3, DType::bf16, 1);
+  add(half, c, bf16, 0, 3);
+  const std::vector<KeyValueView> one{cache.view(0, a)}, dropped{ring.view(0, b)}, other{half.view(0, c)};
+  const Tensor query = Tensor::normal({1, s.num_query_heads, 2, s.head_dim}, 3),
+               two = Tensor::normal({2, s.num_query_heads, 2, s.head_dim}, 3);
+  Tensor output(DType::f32, {1, s.num_query_heads, 2, s.value_dim}),
+      outputs(DType::f32, {2, s.num_query_heads, 2, s.value_dim});
+  const std::vector<std::int64_t> starts{0, 2};
+  expect_refused([&] { attend(plan, {.query = two, .cache = one}, {.output = outputs}); }, "cache",
+                 "each of the 2 entries");
+  expect_refused([&] { attend(plan, {.query = query, .key = rows.key, .cache = one}, {.output = output}); },
+                 "key", "nothing beside cache");
+  expect_refused(
+      [&] { attend(plan, {.query = query, .key_starts = starts, .cache = one}, {.output = output}); },
+      "key_starts", "none beside cache");
+  expect_refused([&] { attend(plan, {.query = query, .cache = other}, {.output = output}); },
+                 "cache[0].dtype", "bf16");
+  expect_refused([&] { attend(plan, {.query = query, .cache = dropped}, {.output = output}); }, "cache[0]",
+                 "a view without position 0, which the query at position 38 sees");
+  const AttentionPlan windowed = plan_of(s, {.mask = SlidingWindow{7} & Causal{}}, DType::f32, 2, 4, 64),
+                      narrow = plan_of(s, {.mask = Causal{}}, DType::f32, 1, 4, 39),
+                      wide = plan_of({.num_query_heads = 4, .num_kv_heads = 4}, {.mask = Causal{}},
+                                     DType::f32, 1, 4, 64);
+  EXPECT_NO_THROW(attend(windowed, {.query = query, .cache = dropped}, {.output = output}));
+  expect_refused([&] { attend(narrow, {.query = query, .cache = one}, {.output = output}); },
+                 "cache[0].length", "39");
+  expect_refused([&] { attend(wide, {.query = query, .cache = one}, {.output = output}); },
+                 "cache[0].num_kv_heads", "4");
+  Tensor gradient(DType::f32, query.shape());
+  expect_refused(
+      [&] {
+        attend_backward(plan, {.query = query, .cache = one},
+                        {.output = output, .log_sum_exp = output, .d_output = output}, {.query = gradient});
+      },
+      "cache", "gradients are those of key and value as tensors");
+}
+
+TEST(Cached, ASequenceWithoutRowsGivesZeros) {
+  const Sizes s;
+  const AttentionPlan plan = plan_of(s, {.mask = Causal{}}, DType::f32, 1, 4, 64);
+  KvCache cache = cache_of(s, DType::f32, Paged{16});
+  const Sequence empty = cache.start();
+  const std::vector<KeyValueView> views{cache.view(0, empty)};
+  const Tensor query = Tensor::normal({1, s.num_query_heads, 2, s.head_dim}, 3);
+  const Result got = run(plan, {.query = query, .query_offset = 0, .cache = views});
+  for (std::int64_t n = 0; n < got.output.count(); ++n) EXPECT_EQ(number(got.output, n), 0.0);
+  EXPECT_TRUE(std::isinf(number(got.log_sum_exp, 0)));
 }
 
 }  // namespace
