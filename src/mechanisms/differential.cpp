@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 #include "plan/rows.h"
 
 namespace fovea {
@@ -133,21 +133,21 @@ void check_backward(const char* function, const AttentionPlan& plan, const Diffe
   if (const TensorView& key = gradients.attention.key; key)
     check_output(function, "gradients.key", key, plan.dtype(), inputs.attention.key.shape(),
                  inputs.attention);
-  Apart apart(function);
+  OverlapCheck memory(function);
   if (gradients.lambda) {
     check_output(function, "gradients.lambda", gradients.lambda, wide, inputs.lambda.shape(),
                  inputs.attention);
     check_contiguous(function, "gradients.lambda", gradients.lambda, wide, inputs.lambda.shape());
-    apart.writes("gradients.lambda", gradients.lambda);
+    memory.writes("gradients.lambda", gradients.lambda);
   }
-  apart.writes("gradients.query", gradients.attention.query);
-  apart.writes("gradients.key", gradients.attention.key);
-  apart.writes("gradients.value", gradients.attention.value);
-  apart.reads("lambda", inputs.lambda);
-  apart.reads("d_output", d_output);
-  for (const Tensor& output : state.output) apart.reads("state.output", output);
-  for (const Tensor& log_sum_exp : state.log_sum_exp) apart.reads("state.log_sum_exp", log_sum_exp);
-  apart.check();
+  memory.writes("gradients.query", gradients.attention.query);
+  memory.writes("gradients.key", gradients.attention.key);
+  memory.writes("gradients.value", gradients.attention.value);
+  memory.reads("lambda", inputs.lambda);
+  memory.reads("d_output", d_output);
+  for (const Tensor& output : state.output) memory.reads("state.output", output);
+  for (const Tensor& log_sum_exp : state.log_sum_exp) memory.reads("state.log_sum_exp", log_sum_exp);
+  memory.check();
 }
 
 }  // namespace
@@ -158,11 +158,11 @@ DifferentialState attend_differential(const AttentionPlan& plan, const Different
   check_inputs(function, plan, inputs);
   const Shape outputs = output_shape(plan, inputs);
   check_output(function, "output", output, plan.dtype(), outputs, inputs.attention);
-  Apart apart(function);
-  apart.writes("output", output);
-  apart.reads("lambda", inputs.lambda);
-  apart.reads(inputs.attention.arguments);
-  apart.check();
+  OverlapCheck memory(function);
+  memory.writes("output", output);
+  memory.reads("lambda", inputs.lambda);
+  memory.reads(inputs.attention.arguments);
+  memory.check();
   DifferentialState state;
   for (int half = 0; half < 2; ++half) {
     state.output[half] = Tensor(plan.dtype(), outputs);

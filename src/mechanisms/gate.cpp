@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 #include "plan/rows.h"
 
 namespace fovea {
@@ -35,12 +35,12 @@ void check_written(const char* function, const char* argument, const TensorView&
                    const ConstTensorView& like, const ConstTensorView& may_be,
                    std::initializer_list<std::pair<const char*, ConstTensorView>> read) {
   check_output(function, argument, written, like.dtype(), like.shape(), {});
-  Apart apart(function);
-  apart.writes(argument, written);
+  OverlapCheck memory(function);
+  memory.writes(argument, written);
   for (const auto& [name, view] : read) {
-    if (!(same_view(view, may_be) && same_view(view, written))) apart.reads(name, view);
+    if (!(same_view(view, may_be) && same_view(view, written))) memory.reads(name, view);
   }
-  apart.check();
+  memory.check();
 }
 
 template <class T>

@@ -193,12 +193,12 @@ LatentState attend_latent(const LatentPlan& plan, const LatentInputs& inputs, Te
   const latent::Sizes s = latent::check_inputs(function, plan, inputs);
   check_output(function, "output", output, plan.dtype, {s.batch, s.heads, s.queries, s.value},
                {.query = inputs.query_content, .key = inputs.query_rotary, .value = inputs.cache});
-  Apart apart(function);
-  apart.writes("output", output);
-  apart.reads("W_UK", inputs.W_UK);
-  apart.reads("W_UV", inputs.W_UV);
-  apart.reads(inputs.attention.arguments);
-  apart.check();
+  OverlapCheck memory(function);
+  memory.writes("output", output);
+  memory.reads("W_UK", inputs.W_UK);
+  memory.reads("W_UV", inputs.W_UV);
+  memory.reads(inputs.attention.arguments);
+  memory.check();
   return with_wide_type(plan.dtype, [&](auto zero) {
     return latent::forward<decltype(zero)>(plan, inputs, s, output, resources);
   });

@@ -135,12 +135,12 @@ void check_backward(const char* function, const LatentPlan& plan, const LatentIn
                    {s.batch, s.heads, s.queries, s.inner_value(plan.execution)});
   check_contiguous(function, "state.log_sum_exp", state.log_sum_exp, wide, {s.batch, s.heads, s.queries});
   check_view(function, "d_output", d_output, plan.dtype, {s.batch, s.heads, s.queries, s.value});
-  Apart apart(function);
+  OverlapCheck memory(function);
   const auto check = [&](const char* argument, const TensorView& view, const ConstTensorView& like) {
     if (!view) return;
     check_output(function, argument, view, like.dtype(), like.shape(),
                  {.query = in.query_content, .key = in.query_rotary, .value = in.cache});
-    apart.writes(argument, view);
+    memory.writes(argument, view);
   };
   check("gradients.query_content", g.query_content, in.query_content);
   check("gradients.query_rotary", g.query_rotary, in.query_rotary);
@@ -151,14 +151,14 @@ void check_backward(const char* function, const LatentPlan& plan, const LatentIn
        {std::pair{"gradients.W_UK", g.W_UK}, std::pair{"gradients.W_UV", g.W_UV}}) {
     if (view) check_contiguous(function, argument, view, wide, view.shape());
   }
-  apart.writes(g.arguments);
-  apart.reads("W_UK", in.W_UK);
-  apart.reads("W_UV", in.W_UV);
-  apart.reads("state.output", state.output);
-  apart.reads("state.log_sum_exp", state.log_sum_exp);
-  apart.reads("d_output", d_output);
-  apart.reads(in.attention.arguments);
-  apart.check();
+  memory.writes(g.arguments);
+  memory.reads("W_UK", in.W_UK);
+  memory.reads("W_UV", in.W_UV);
+  memory.reads("state.output", state.output);
+  memory.reads("state.log_sum_exp", state.log_sum_exp);
+  memory.reads("d_output", d_output);
+  memory.reads(in.attention.arguments);
+  memory.check();
 }
 
 template <class T>

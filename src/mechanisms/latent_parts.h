@@ -2,7 +2,7 @@
 #pragma once
 
 #include "fovea/mechanisms/latent.h"
-#include "plan/impl.h"
+#include "plan/call.h"
 #include "plan/rows.h"
 
 namespace fovea::latent {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/shortest.h"
-#include "plan/impl.h"
+#include "plan/call.h"
 #include "plan/rows.h"
 
 namespace fovea {
@@ -116,14 +116,14 @@ void backward(const RelativeKeyInputs& in, const Sizes& s, const ConstTensorView
 
 void check_gradients(const char* function, const RelativeKeyInputs& in, const ConstTensorView& d_table,
                      const RelativeKeyGradients& gradients) {
-  Apart apart(function);
+  OverlapCheck memory(function);
   const auto check = [&](const char* argument, const TensorView& view, const ConstTensorView& like) {
     if (!view) return;
     if (!like)
       throw InvalidArgument(function, argument, "no gradient of what was not given", described(view));
     check_output(function, argument, view, like.dtype(), like.shape(),
                  {.query = in.query, .key = {}, .value = {}});
-    apart.writes(argument, view);
+    memory.writes(argument, view);
   };
   check("gradients.query", gradients.query, in.query);
   check("gradients.offsets", gradients.offsets, in.offsets);
@@ -132,14 +132,14 @@ void check_gradients(const char* function, const RelativeKeyInputs& in, const Co
        {std::pair{"gradients.offsets", gradients.offsets}, std::pair{"gradients.bias", gradients.bias}}) {
     if (view) check_contiguous(function, argument, view, view.dtype(), view.shape());
   }
-  apart.reads("offsets", in.offsets);
-  apart.reads("bias", in.bias);
-  apart.reads("d_table", d_table);
+  memory.reads("offsets", in.offsets);
+  memory.reads("bias", in.bias);
+  memory.reads("d_table", d_table);
   if (const ConstTensorView& before = gradients.query_before; before) {
     check_view(function, "gradients.query_before", before, in.query.dtype(), in.query.shape());
-    if (!same_view(before, gradients.query)) apart.reads("gradients.query_before", before);
+    if (!same_view(before, gradients.query)) memory.reads("gradients.query_before", before);
   }
-  apart.check();
+  memory.check();
 }
 
 Executor& executor_of(const CallResources& resources) {

@@ -1,5 +1,5 @@
 // attention: the sizes of the tensors, a plan, a call.
-#include "plan/impl.h"
+#include "plan/call.h"
 
 namespace fovea {
 

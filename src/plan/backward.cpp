@@ -39,7 +39,7 @@ Target<T> target_of(const TensorView& wanted, bool direct, const RowSizes& rows,
                     Carver& carver) {
   if (direct) return {wanted ? operand_of<T>(wanted) : kernels::Operand<T*>{}, nullptr};
   T* scratch = carver.take<T>(rows.batch * rows.heads * rows.rows * dim);
-  return {packed<T*>(scratch, rows.heads, rows.rows, dim), scratch};
+  return {contiguous_operand<T*>(scratch, rows.heads, rows.rows, dim), scratch};
 }
 
 // Counts (or takes) all scratch; `everything` counts as if every gradient were wanted and every parameter
@@ -74,8 +74,10 @@ Scratch<T> scratch_of(const AttentionPlan::Impl& plan, const Call& call, const A
     scratch.query_back = carver.take<T>(queries.batch * queries.heads * queries.rows * s.head_dim);
     scratch.key_back = carver.take<T>(keys.batch * keys.heads * keys.rows * s.key_dim);
     const std::int64_t count = queries.batch * queries.heads * queries.rows * s.value_dim;
-    scratch.wide_output = packed<T*>(carver.take<T>(count), queries.heads, queries.rows, s.value_dim);
-    scratch.wide_d_output = packed<T*>(carver.take<T>(count), queries.heads, queries.rows, s.value_dim);
+    scratch.wide_output =
+        contiguous_operand<T*>(carver.take<T>(count), queries.heads, queries.rows, s.value_dim);
+    scratch.wide_d_output =
+        contiguous_operand<T*>(carver.take<T>(count), queries.heads, queries.rows, s.value_dim);
   }
   return scratch;
 }
@@ -152,7 +154,7 @@ void finish_side(const AttentionPlan::Impl& plan, const Call& call, const Side<T
   if (const TensorView& d_gain = call.gradients[map.gain])
     gain_gradient<T>(side.rows, norm, side.operand, d_mapped, gains, d_gain, executor);
   if (!side.wanted) return;
-  const auto target = side.back ? packed<T*>(side.back, side.rows.heads, side.rows.rows, side.dim)
+  const auto target = side.back ? contiguous_operand<T*>(side.back, side.rows.heads, side.rows.rows, side.dim)
                                 : operand_of<T>(side.wanted);
   if (normalized)
     normalize_rows_back<T>(side.rows, norm, side.operand, d_mapped, target, executor);

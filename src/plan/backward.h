@@ -1,7 +1,7 @@
 // What attend_backward's two files share.
 #pragma once
 
-#include "plan/impl.h"
+#include "plan/call.h"
 
 namespace fovea {
 

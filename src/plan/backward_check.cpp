@@ -42,18 +42,18 @@ void check_differentiable(const AttentionPlan::Impl& plan, const Call& call, con
 }
 
 void check_apart(const AttentionInputs& inputs, const AttentionGradients& g, const AttentionLoss& loss) {
-  Apart apart(function);
-  apart.writes("gradients.query", g.query);
-  apart.writes("gradients.key", g.key);
-  apart.writes("gradients.value", g.value);
-  apart.writes(g.arguments);
-  apart.reads("output", loss.output);
-  apart.reads("log_sum_exp", loss.log_sum_exp);
-  apart.reads("d_output", loss.d_output);
-  apart.reads("d_weights", loss.d_weights);
-  apart.reads("advantage", loss.advantage);
-  apart.reads(inputs.arguments);
-  apart.check();
+  OverlapCheck memory(function);
+  memory.writes("gradients.query", g.query);
+  memory.writes("gradients.key", g.key);
+  memory.writes("gradients.value", g.value);
+  memory.writes(g.arguments);
+  memory.reads("output", loss.output);
+  memory.reads("log_sum_exp", loss.log_sum_exp);
+  memory.reads("d_output", loss.d_output);
+  memory.reads("d_weights", loss.d_weights);
+  memory.reads("advantage", loss.advantage);
+  memory.reads(inputs.arguments);
+  memory.check();
 }
 
 void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const Call& call,

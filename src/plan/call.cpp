@@ -81,8 +81,8 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutpu
   const bool narrowed =
       outputs.output && plan.dtype != plan.compute_dtype() && stored != kernels::Stored::all;
   if (narrowed) {
-    out.output = packed<T*>(carver.take<T>(outputs.output.count()), plan.shape.num_query_heads,
-                            sizes.query_len, plan.shape.value_dim);
+    out.output = contiguous_operand<T*>(carver.take<T>(outputs.output.count()), plan.shape.num_query_heads,
+                                        sizes.query_len, plan.shape.value_dim);
   } else if (stored == kernels::Stored::all) {
     out.stored_output = {reinterpret_cast<std::uint16_t*>(outputs.output.raw()), outputs.output.stride(0),
                          outputs.output.stride(1), outputs.output.stride(2)};
@@ -141,12 +141,12 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
     check_output(function, "weights", outputs.weights, plan.compute_dtype(),
                  weights_shape(plan, sizes, outputs.weight_heads, outputs.weight_rows), inputs);
   }
-  Apart apart(function);
-  apart.writes("output", outputs.output);
-  apart.writes("log_sum_exp", outputs.log_sum_exp);
-  apart.writes("weights", outputs.weights);
-  apart.reads(inputs.arguments);
-  apart.check();
+  OverlapCheck memory(function);
+  memory.writes("output", outputs.output);
+  memory.writes("log_sum_exp", outputs.log_sum_exp);
+  memory.writes("weights", outputs.weights);
+  memory.reads(inputs.arguments);
+  memory.check();
 }
 
 // Whether a call that writes `outputs` (null: anything) may have this duty.

@@ -245,7 +245,7 @@ void check_output(const char* function, const char* argument, const TensorView& 
                   const Shape& shape, const AttentionInputs& inputs) {
   check_written(function, argument, view, dtype, shape);
   for (const ConstTensorView* input : {&inputs.query, &inputs.key, &inputs.value}) {
-    if (*input && overlap(view, *input))
+    if (*input && extents_overlap(view, *input))
       throw InvalidArgument(function, argument, "memory apart from query, key and value",
                             "overlapping memory");
   }

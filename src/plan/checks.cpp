@@ -47,7 +47,7 @@ void check_view(const char* function, const char* argument, const ConstTensorVie
     throw InvalidArgument(function, argument, "data of " + to_string(shape), "a null pointer");
 }
 
-bool overlap(const ConstTensorView& a, const ConstTensorView& b) {
+bool extents_overlap(const ConstTensorView& a, const ConstTensorView& b) {
   if (a.count() == 0 || b.count() == 0) return false;
   const auto [a_begin, a_end] = extent(a);
   const auto [b_begin, b_end] = extent(b);
@@ -79,17 +79,17 @@ void check_written(const char* function, const char* argument, const TensorView&
   }
 }
 
-void Apart::reads(const Arguments& arguments) {
+void OverlapCheck::reads(const Arguments& arguments) {
   for (const NamedArgument<ConstTensorView>& argument : arguments.all())
     reads(argument.name.c_str(), argument.view);
 }
 
-void Apart::writes(const ArgumentGradients& gradients) {
+void OverlapCheck::writes(const ArgumentGradients& gradients) {
   for (const NamedArgument<TensorView>& gradient : gradients.all())
     writes(gradient.name.c_str(), gradient.view);
 }
 
-void Apart::add(List& list, std::size_t& count, const char* argument, const ConstTensorView& view) {
+void OverlapCheck::add(List& list, std::size_t& count, const char* argument, const ConstTensorView& view) {
   if (!view || view.count() == 0) return;
   const auto bytes = view.count() * static_cast<std::int64_t>(size_of(view.dtype()));
   list[count++] = {argument, view.raw(), view.contiguous() ? view.raw() + bytes : nullptr};
@@ -97,14 +97,14 @@ void Apart::add(List& list, std::size_t& count, const char* argument, const Cons
 
 // Views of one packed [B, L, 3, H, D] buffer are interleaved but apart, so extents alone refuse only
 // contiguous views.
-void Apart::check(const Named& written, const Named& other) const {
+void OverlapCheck::check(const Named& written, const Named& other) const {
   const bool meet = written.end && other.end && written.begin < other.end && other.begin < written.end;
   if (written.begin == other.begin || meet)
     throw InvalidArgument(function_, written.argument, std::string("memory apart from ") + other.argument,
                           "overlapping memory");
 }
 
-void Apart::check() const {
+void OverlapCheck::check() const {
   for (std::size_t i = 0; i < written_count_; ++i) {
     for (std::size_t j = i + 1; j < written_count_; ++j) check(written_[i], written_[j]);
     for (std::size_t j = 0; j < read_count_; ++j) check(written_[i], read_[j]);

@@ -21,7 +21,7 @@ bool innermost_contiguous(const ConstTensorView& view);
 void check_view(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
                 const Shape& shape);
 /// Do the bytes from the first to the last element of each meet? Interleaved views that are apart do too.
-bool overlap(const ConstTensorView& a, const ConstTensorView& b);
+bool extents_overlap(const ConstTensorView& a, const ConstTensorView& b);
 /// Is a stride not beyond all that the smaller ones reach? Every sensible layout without shared elements says
 /// no.
 bool overlaps_itself(const ConstTensorView& view);
@@ -36,10 +36,10 @@ inline bool is_given(const ConstTensorView& view) {
 /// Views of one call: what it writes may share memory neither with what it reads nor with what else it
 /// writes. Empty ones share with none. Has room for every view of a call, so that it takes nothing from the
 /// heap.
-class Apart {
+class OverlapCheck {
  public:
   static constexpr std::size_t most = 160;
-  explicit Apart(const char* function) : function_(function) {}
+  explicit OverlapCheck(const char* function) : function_(function) {}
   /// `argument` is kept, and is to outlive the check: "log_sum_exp".
   void writes(const char* argument, const ConstTensorView& view) {
     add(written_, written_count_, argument, view);

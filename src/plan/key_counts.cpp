@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 
 namespace fovea {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 #include "plan/rows.h"
 
 namespace fovea {
@@ -23,13 +23,14 @@ void check(std::span<const AttentionPart> parts, const TensorView& output, const
     const std::string name = "parts[" + std::to_string(n) + "]";
     check_view(function, (name + ".output").c_str(), parts[n].output, output.dtype(), output.shape());
     check_view(function, (name + ".log_sum_exp").c_str(), parts[n].log_sum_exp, wide, rows);
-    Apart apart(function);
-    apart.writes("output", output);
-    apart.writes("log_sum_exp", log_sum_exp);
+    OverlapCheck memory(function);
+    memory.writes("output", output);
+    memory.writes("log_sum_exp", log_sum_exp);
     // A row is read before it is written, so the very same rows may be both.
-    if (!same_view(parts[n].output, output)) apart.reads("parts.output", parts[n].output);
-    if (!same_view(parts[n].log_sum_exp, log_sum_exp)) apart.reads("parts.log_sum_exp", parts[n].log_sum_exp);
-    apart.check();
+    if (!same_view(parts[n].output, output)) memory.reads("parts.output", parts[n].output);
+    if (!same_view(parts[n].log_sum_exp, log_sum_exp))
+      memory.reads("parts.log_sum_exp", parts[n].log_sum_exp);
+    memory.check();
   }
 }
 

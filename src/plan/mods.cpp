@@ -1,7 +1,7 @@
 // Mods with their arguments, laid out for the kernels.
 #include <algorithm>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 
 namespace fovea {
 namespace {

@@ -11,7 +11,7 @@
 #include <span>
 
 #include "fovea/core/cancellation.h"
-#include "plan/impl.h"
+#include "plan/call.h"
 
 namespace fovea {
 

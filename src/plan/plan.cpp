@@ -6,7 +6,7 @@
 
 #include "core/shortest.h"
 #include "fovea/attention/expression.h"
-#include "plan/impl.h"
+#include "plan/plan_impl.h"
 
 namespace fovea {
 namespace {

@@ -24,9 +24,9 @@ void add_scaled(T factor, const T* __restrict x, std::int64_t n, T* __restrict y
 
 template <class T>
 void project(const RowSizes& sizes, const Projection<T>& p, const kernels::Operand<const T*>& x,
-             const kernels::Operand<T*>& y, Executor& executor, const Asked& asked) {
+             const kernels::Operand<T*>& y, Executor& executor, const RowSelection& selected) {
   for_rows(sizes, executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
-    if (!asked.has(h, r)) return;
+    if (!selected.contains(h, r)) return;
     const T *from = x.row(b, h, r), *weight = p.weight + h * p.head_stride;
     T* to = y.row(b, h, r);
     for (std::int64_t o = 0; o < p.out; ++o)
@@ -125,9 +125,9 @@ bool all_zero(const T* x, std::int64_t n) {
 
 template <class T>
 void normalize_rows(const RowSizes& sizes, const RowNorm& norm, const kernels::Operand<const T*>& x,
-                    const kernels::Operand<T*>& y, Executor& executor, const Asked& asked) {
+                    const kernels::Operand<T*>& y, Executor& executor, const RowSelection& selected) {
   for_rows(sizes, executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
-    if (!asked.has(h, r)) return;
+    if (!selected.contains(h, r)) return;
     const T* from = x.row(b, h, r);
     T* to = y.row(b, h, r);
     const T inverse = inverse_norm(norm.map.norm, from, norm.dim).length;
@@ -189,14 +189,14 @@ void gain_gradient(const RowSizes& s, const RowNorm& norm, const kernels::Operan
 
 #define FOVEA_INSTANTIATE(T)                                                                                 \
   template void project<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&,         \
-                           const kernels::Operand<T*>&, Executor&, const Asked&);                            \
+                           const kernels::Operand<T*>&, Executor&, const RowSelection&);                     \
   template void project_back<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&,    \
                                 const kernels::Operand<T*>&, Executor&);                                     \
   template void weight_gradient<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&, \
                                    const kernels::Operand<const T*>&, T*, Executor&);                        \
   template void bias_gradient<T>(const RowSizes&, std::int64_t, const kernels::Operand<const T*>&, T*);      \
   template void normalize_rows<T>(const RowSizes&, const RowNorm&, const kernels::Operand<const T*>&,        \
-                                  const kernels::Operand<T*>&, Executor&, const Asked&);                     \
+                                  const kernels::Operand<T*>&, Executor&, const RowSelection&);              \
   template void normalize_rows_back<T>(const RowSizes&, const RowNorm&, const kernels::Operand<const T*>&,   \
                                        const kernels::Operand<const T*>&, const kernels::Operand<T*>&,       \
                                        Executor&);                                                           \

@@ -19,10 +19,10 @@ struct RowSizes {
 };
 
 /// Heads and rows that a call asks for; an empty list: all. What others have made of nothing is not read.
-struct Asked {
+struct RowSelection {
   std::span<const std::int64_t> heads = {}, rows = {};
   std::int64_t group = 1;  ///< query heads a head of the operand serves
-  bool has(std::int64_t head, std::int64_t row) const {
+  bool contains(std::int64_t head, std::int64_t row) const {
     const auto named = [](std::span<const std::int64_t> list, auto&& match) {
       return list.empty() || std::any_of(list.begin(), list.end(), match);
     };
@@ -55,7 +55,7 @@ struct Projection {
 /// y = W x + b for every row asked for.
 template <class T>
 void project(const RowSizes& sizes, const Projection<T>& projection, const kernels::Operand<const T*>& x,
-             const kernels::Operand<T*>& y, Executor& executor, const Asked& asked = {});
+             const kernels::Operand<T*>& y, Executor& executor, const RowSelection& selected = {});
 /// dx = Wᵀ dy for every row.
 template <class T>
 void project_back(const RowSizes& sizes, const Projection<T>& projection,
@@ -80,7 +80,7 @@ struct RowNorm {
 /// y = gain ∘ x / norm(x) for every row asked for.
 template <class T>
 void normalize_rows(const RowSizes& sizes, const RowNorm& norm, const kernels::Operand<const T*>& x,
-                    const kernels::Operand<T*>& y, Executor& executor, const Asked& asked = {});
+                    const kernels::Operand<T*>& y, Executor& executor, const RowSelection& selected = {});
 /// dx of dy; x as normalize_rows got it. dx and x may not share memory.
 template <class T>
 void normalize_rows_back(const RowSizes& sizes, const RowNorm& norm, const kernels::Operand<const T*>& x,

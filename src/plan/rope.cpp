@@ -5,7 +5,7 @@
 #include <numbers>
 #include <string>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 
 namespace fovea {
 namespace {
@@ -225,12 +225,12 @@ void check(const Names& names, const RopeTable& table, const ConstTensorView& in
     throw InvalidArgument(names.function, names.output, "elements that do not share memory",
                           "strides smaller than the axes inside them");
   }
-  if (!same_view(input, output) && overlap(input, output)) {
+  if (!same_view(input, output) && extents_overlap(input, output)) {
     throw InvalidArgument(names.function, names.output,
                           std::string("the view ") + names.input + " itself, or memory apart from it",
                           "overlapping memory");
   }
-  if (overlap(table.cosines(), output) || overlap(table.sines(), output)) {
+  if (extents_overlap(table.cosines(), output) || extents_overlap(table.sines(), output)) {
     throw InvalidArgument(names.function, names.output, "memory apart from the table's",
                           "overlapping memory");
   }

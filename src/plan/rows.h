@@ -8,7 +8,7 @@
 
 #include "fovea/core/executor.h"
 #include "fovea/core/tensor.h"
-#include "plan/impl.h"
+#include "plan/checks.h"
 #include "plan/projection.h"
 
 namespace fovea {
@@ -55,7 +55,7 @@ inline RowSizes rows_of(const ConstTensorView& view) {
 
 /// to ← from, both of four axes and one shape, any dtypes and strides; the rows asked for.
 void copy_rows(const ConstTensorView& from, const TensorView& to, Executor& executor,
-               const Asked& asked = {});
+               const RowSelection& selected = {});
 /// to ← to + from, both of at most four axes, one shape and one dtype, any strides; sums of 16-bit elements
 /// are rounded once.
 void add_rows(const ConstTensorView& from, const TensorView& to, Executor& executor);

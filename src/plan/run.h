@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 
 namespace fovea {
 

@@ -36,12 +36,14 @@ RETIRED = {
     r"\bstart_passing\b": "nn::start_values_as_identity",
     r"\bTransformerOptions::Reads\b": "TransformerOptions::CrossAttention",
     r"\bautograd::shown\b": "autograd::cell_output",
+    r"\b(?:Asked|Apart) [a-z]+(?: = \{\}|\(|;)|const Asked&": "RowSelection, OverlapCheck (as English words both may begin a sentence)",
+    r"\bplan/impl\.h\b": "plan/plan_impl.h, plan/call.h, plan/operand.h",
+    r"\blocal_centres\b": "local_centers",
     r"\bfovea_rooms?\b": "fovea_library, fovea_library_tests; a directory of src is a library, not a room",
 }
 
 # Names to retire once the tree has no use of them left. A name moves up when `grep` finds it no more.
-#   Asked -> Request (C++ only); Apart -> Disjointness; Reads, Stored -> what is read or stored; Least, Most -> std::min, std::max;
-#   impl.h -> the name of what the header declares
+#   Reads, Stored -> what is read or stored; Least, Most -> std::min, std::max
 
 # Where a retired name may not return. The pages that quote them, and this file, are left out.
 SEARCHED = ("include", "src", "python", "examples", "tests", "bench", "docs", "cmake", "README.md", "README.zh.md", "CONTRIBUTING.md")

@@ -203,7 +203,7 @@ struct LocalExample {
   const Draw& draw;
   Tensor W, v;
   explicit LocalExample(const Draw& d) : draw(d), W(d.tensor({hidden, d.head_dim})), v(d.tensor({hidden})) {}
-  LocalInputs centres() const { return {.query = draw.query, .W = W, .v = v, .key_len = draw.key_len}; }
+  LocalInputs center_inputs() const { return {.query = draw.query, .W = W, .v = v, .key_len = draw.key_len}; }
   AttentionSpec spec(double reach) const {
     return {.mods = {LocalWindow{reach}}, .mask = draw.mask, .weight_mods = {LocalGaussian{reach / 2}}};
   }
@@ -213,13 +213,13 @@ TEST(Score, LocalIsItsDefinition) {
   for_draws(30, [](const Draw& draw) {
     const double reach = 1.0 + static_cast<double>(draw.below(4));
     const LocalExample e(draw);
-    const Tensor centres = local_centres(e.centres());
+    const Tensor centers = local_centers(e.center_inputs());
     AttentionInputs in = draw.inputs();
-    in.arguments = {{"mods[0].center", centres}, {"weight_mods[0].center", centres}};
+    in.arguments = {{"mods[0].center", centers}, {"weight_mods[0].center", centers}};
     const Forward got = draw.forward(e.spec(reach), in);
     const std::vector<double> scores = products(draw, 1 / std::sqrt(static_cast<double>(draw.head_dim)));
     draw.each_row([&](std::int64_t b, auto h, std::int64_t r, std::int64_t row) {
-      const double p = element(centres, row);
+      const double p = element(centers, row);
       std::vector<double> local;
       for (std::int64_t j = 0; j < draw.key_len; ++j)
         local.push_back(draw.visible(b, h, r, j) && std::abs(static_cast<double>(j) - p) <= reach
@@ -242,20 +242,21 @@ TEST(Score, LocalGradientsAreDerivatives) {
     const LocalExample e(draw);
     const AttentionSpec spec = e.spec(3.0);
     AttentionInputs in = draw.inputs();
-    Tensor centres;
+    Tensor centers;
     Forward result;
     const auto loss = [&] {
-      centres = local_centres(e.centres());
-      in.arguments = {{"mods[0].center", centres}, {"weight_mods[0].center", centres}};
+      centers = local_centers(e.center_inputs());
+      in.arguments = {{"mods[0].center", centers}, {"weight_mods[0].center", centers}};
       result = draw.forward(spec, in);
       return inner_product(result.output, draw.d_output);
     };
     loss();
     const Backward d = draw.backward(spec, in, result, draw.d_output);
     const Tensor d_query = unwritten_like(draw.query), dW = unwritten_like(e.W), dv = unwritten_like(e.v);
-    expect_near(d["mods[0].center"], Tensor::zeros(DType::f64, centres.shape()), 0.0,
+    expect_near(d["mods[0].center"], Tensor::zeros(DType::f64, centers.shape()), 0.0,
                 "a window's edge has none");
-    local_centres_backward(e.centres(), d["weight_mods[0].center"], {.query = d_query, .W = dW, .v = dv});
+    local_centers_backward(e.center_inputs(), d["weight_mods[0].center"],
+                           {.query = d_query, .W = dW, .v = dv});
     for (std::int64_t i = 0; i < d_query.count(); ++i)
       set_element(d_query, i, element(d_query, i) + element(d.query, i));
     expect_derivatives(loss, {{"query", draw.query, d_query}, {"W", e.W, dW}, {"v", e.v, dv}}, 12);

@@ -23,7 +23,7 @@ struct LocalInputs {
 
 /// centres [batch, heads, query_len, 1], f32 (f64 for f64), in (0, S), counted in keys: an argument of a mod.
 /// Takes hidden elements a query of memory. Throws InvalidArgument for shapes, dtypes, strides and lengths.
-Tensor local_centres(const LocalInputs& inputs, const CallResources& resources = {});
+Tensor local_centers(const LocalInputs& inputs, const CallResources& resources = {});
 
 /// Each in the shape of its input and contiguous (query: any strides with contiguous innermost axis); an
 /// empty view is "not wanted".
@@ -35,10 +35,10 @@ struct LocalGradients {
   ConstTensorView query_before = {};
 };
 
-/// Gradients of a scalar loss whose derivative by the centres is `d_centres`, as attend_backward gives it for
-/// the argument of a mod: [batch, heads, query_len, 1], contiguous. A query whose d_centres is 0 adds
+/// Gradients of a scalar loss whose derivative by the centres is `d_centers`, as attend_backward gives it for
+/// the argument of a mod: [batch, heads, query_len, 1], contiguous. A query whose d_centers is 0 adds
 /// nothing, whatever it holds. Same bits for every thread count.
-void local_centres_backward(const LocalInputs& inputs, ConstTensorView d_centres,
+void local_centers_backward(const LocalInputs& inputs, ConstTensorView d_centers,
                             const LocalGradients& gradients, const CallResources& resources = {});
 
 }  // namespace fovea

@@ -1,78 +1,23 @@
-// What a plan keeps, and what the files of this room share.
+// One call of a plan: its arguments by index, its sizes, its checks, and the problem that a kernel is given.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
-#include <type_traits>
-#include <vector>
 
 #include "fovea/plan/plan.h"
 #include "kernels/problem.h"
 #include "plan/checks.h"
-#include "plan/choice.h"
+#include "plan/operand.h"
+#include "plan/plan_impl.h"
 
 namespace fovea {
 
-struct AttentionPlan::Impl {
-  AttentionSpec spec;
-  AttentionShape shape;  // key_dim filled in
-  DType dtype = DType::f32;
-  Keys keys = Keys::all;
-  Precision precision = Precision::full;
-  double scale = 1.0;
-  Choice choice;
-
-  /// Every argument of the spec, in the order of declared_arguments; where each part's begin.
-  std::vector<DeclaredArgument> arguments;
-  std::vector<std::string> gradient_names;  // "gradients.mods[0].slope": a call's checks make no text
-  int first_mod_argument = 0, first_normalizer_argument = 0, first_weight_mod_argument = 0;
-
-  const ScoreDefinition& score() const { return definition(spec.score); }
-  bool coverage() const { return score().pair == PairKind::coverage; }
-  /// A score that is no product: a tanh of rows of queries and keys.
-  bool additive() const { return score().pair != PairKind::product; }
-  /// Rows of queries, or of keys, are made of those given before a kernel sees them.
-  bool query_mapped() const { return is_mapped(score().query); }
-  bool key_mapped() const { return is_mapped(score().key) || score().key_rows >= 0; }
-  /// Elements of query and key once they reach the kernel.
-  std::int64_t score_dim() const {
-    const RowMap& query = score().query;
-    return query.matrix < 0 ? shape.key_dim : matrix_rows(query.matrix);
-  }
-  /// Elements that an argument of the score makes of a row.
-  std::int64_t matrix_rows(int argument) const {
-    return score().arguments[static_cast<std::size_t>(argument)].axes[0].of(
-        {.query_dim = shape.head_dim, .key_dim = shape.key_dim, .hidden = shape.hidden});
-  }
-  /// Whole rows of scores are needed (kernels/problem.h): forward, and backward.
-  bool whole_row() const { return is_whole_row(spec.normalizer) || !spec.weight_mods.empty() || coverage(); }
-  bool whole_row_backward() const {
-    return whole_row() || std::any_of(spec.mods.begin(), spec.mods.end(),
-                                      [](const Mod& mod) { return mod.node().table_by_query(); });
-  }
-  kernels::ScoreKind score_kind() const {
-    return coverage()   ? kernels::ScoreKind::coverage
-           : additive() ? kernels::ScoreKind::additive
-                        : kernels::ScoreKind::dot;
-  }
-  /// What make_plan chose for, by duty.
-  Requests requests() const;
-  DType compute_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-
- private:
-  static bool is_mapped(const RowMap& map) {
-    return map.matrix >= 0 || map.bias >= 0 || map.norm != RowMap::Norm::none;
-  }
-};
-
 /// Of a score, of both lists of mods, and of the normaliser.
 inline constexpr std::size_t most_arguments = 8 + 2 * kernels::max_mods * max_mod_arguments;
-static_assert(Apart::most >= 16 + most_arguments);
+static_assert(OverlapCheck::most >= 16 + most_arguments);
 
 /// What a call gives for each argument of the plan, in the plan's order. Made once a call, without the heap.
 template <class View>
@@ -179,28 +124,5 @@ void check_chosen(const char* function, const char* argument, std::span<const st
 /// check_written, and `view` shares no memory with query, key and value.
 void check_output(const char* function, const char* argument, const TensorView& view, DType dtype,
                   const Shape& shape, const AttentionInputs& inputs);
-
-template <class T>
-kernels::Operand<T*> operand_of(const TensorView& view) {
-  return {view.data<T>(), view.stride(0), view.stride(1), view.stride(2)};
-}
-template <class T>
-kernels::Operand<const T*> operand_of(const ConstTensorView& view) {
-  return {view.data<T>(), view.stride(0), view.stride(1), view.stride(2)};
-}
-/// The other way round: rows of `shape` as an operand has them.
-template <class Pointer>
-auto view_of(const kernels::Operand<Pointer>& operand, const Shape& shape) {
-  using T = std::remove_pointer_t<Pointer>;
-  using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
-  const std::array<std::int64_t, 4> strides{operand.batch_stride, operand.head_stride, operand.row_stride, 1};
-  return BasicTensorView<Byte>(reinterpret_cast<Byte*>(operand.data), dtype_of<std::remove_const_t<T>>, shape,
-                               strides);
-}
-/// Contiguous [batch, heads, rows, dim].
-template <class Pointer>
-kernels::Operand<Pointer> packed(Pointer data, std::int64_t heads, std::int64_t rows, std::int64_t dim) {
-  return {data, heads * rows * dim, rows * dim, dim};
-}
 
 }  // namespace fovea
