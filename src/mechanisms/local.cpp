@@ -43,7 +43,7 @@ T length_of(const LocalInputs& in, std::int64_t b) {
   return static_cast<T>(in.key_lengths.empty() ? in.key_len : in.key_lengths[static_cast<std::size_t>(b)]);
 }
 
-// W and what it makes of the queries: tanh(W q), [batch, heads, query_len, hidden].
+// W and the projected queries tanh(W q), [batch, heads, query_len, hidden].
 template <class T>
 struct Hidden {
   Tensor copy, memory;
@@ -107,12 +107,12 @@ void backward(const LocalInputs& in, const Sizes& s, const T* d_centers, const L
   for_rows(s.queries(), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
     const std::int64_t row = (b * s.heads + h) * s.rows + r;
     const T share = hidden.share(s, b, h, r);
-    // The query of a row that nothing depends on may be NaN.
+    // A row without influence may have a NaN query.
     dz[row] = d_centers[row] == T{0} ? T{0} : d_centers[row] * length_of<T>(in, b) * share * (T{1} - share);
   });
   if (gradients.v) vector_gradient(s, hidden, dz, gradients.v, executor);
   if (!gradients.query && !gradients.W) return;
-  // In the place of tanh(W q), the derivative by W q.
+  // Overwrites tanh(W q) with the derivative by W q.
   for_rows(s.queries(), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
     T* row = hidden.values.row(b, h, r);
     const T *v = hidden.vector_of(h), factor = dz[(b * s.heads + h) * s.rows + r];

@@ -41,7 +41,7 @@ Sizes check_inputs(const char* function, const RelativeKeyInputs& in) {
   return s;
 }
 
-// scale·(q + w), and r as the matrix that makes the table of it.
+// scale·(q + w), and r as the matrix of the product that gives the table.
 template <class Element>
 struct Shifted {
   using T = Wide<Element>;
@@ -72,7 +72,7 @@ struct Shifted {
   }
 };
 
-// Σ over entries and rows of each head.
+// Sums over entries and rows for each head.
 template <class Element, class T>
 void sum_rows(const ConstTensorView& from, T* to, Executor& executor) {
   const auto rows = operand_of<Element>(from);
@@ -99,7 +99,7 @@ void backward(const RelativeKeyInputs& in, const Sizes& s, const ConstTensorView
     weight_gradient(s.queries(), shifted.projection, dy, shifted.values, gradients.offsets.data<T>(),
                     executor);
   if (!gradients.query && !gradients.bias) return;
-  // In the place of scale·(q + w), the derivative by it.
+  // Overwrites scale·(q + w) with the derivative by it.
   const auto d_shifted = operand_of<T>(shifted.memory.view());
   project_back(s.queries(), shifted.projection, dy, d_shifted, executor);
   for_rows(s.queries(), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {

@@ -1,4 +1,4 @@
-// attention: the sizes of the tensors, a plan, a call.
+// attention(): takes the sizes from the tensors, makes a plan and runs one call.
 #include "plan/call.h"
 
 namespace fovea {

@@ -24,7 +24,7 @@ void check_gradients(const AttentionPlan::Impl& plan, const Call& call, const At
   check_argument_gradients(function, plan, call);
 }
 
-// Derivatives that a normaliser does not have, or not without help.
+// Refuses normalisers without a derivative, and those that need an input that is missing.
 void check_differentiable(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss& loss,
                           const AttentionGradients& g) {
   bool of_scores = g.query || g.key;
@@ -68,7 +68,8 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const C
     check(argument, view, plan.compute_dtype(), rows);
     if (!view.contiguous()) throw InvalidArgument(function, argument, "a contiguous tensor", "a strided one");
   };
-  // What attend wrote is needed where rows of scores are not made whole again, and the log-sum-exp by sinks.
+  // The forward's results are needed unless the kernel recomputes whole rows of scores. Sinks need the
+  // log-sum-exp in any case.
   const bool whole = whole_row(plan, loss.d_weights ? LossOf::weights : LossOf::output);
   const bool sink = std::holds_alternative<SoftmaxWithSink>(plan.spec.normalizer);
   if (whole && plan.keys == Keys::part)

@@ -11,7 +11,7 @@
 namespace fovea {
 namespace {
 
-// First and one-past-last byte that a view can touch.
+// The first byte and one past the last byte that a view can touch.
 std::pair<std::uintptr_t, std::uintptr_t> extent(const ConstTensorView& view) {
   const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
   std::int64_t low = 0, high = view.count() > 0 ? element : 0;
@@ -95,8 +95,8 @@ void OverlapCheck::add(List& list, std::size_t& count, const char* argument, con
   list[count++] = {argument, view.raw(), view.contiguous() ? view.raw() + bytes : nullptr};
 }
 
-// Views of one packed [B, L, 3, H, D] buffer are interleaved but apart, so extents alone refuse only
-// contiguous views.
+// Views of one packed [B, L, 3, H, D] buffer are interleaved but share no element. So overlapping extents are
+// refused only if both views are contiguous.
 void OverlapCheck::check(const Named& written, const Named& other) const {
   const bool meet = written.end && other.end && written.begin < other.end && other.begin < written.end;
   if (written.begin == other.begin || meet)

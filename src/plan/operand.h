@@ -1,4 +1,4 @@
-// From views to the operands of kernels, and back.
+// Conversions between views and the operands of kernels.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ template <class T>
 kernels::Operand<const T*> operand_of(const ConstTensorView& view) {
   return {view.data<T>(), view.stride(0), view.stride(1), view.stride(2)};
 }
-/// The other way round: rows of `shape` as an operand has them.
+/// The reverse: a view of an operand's rows, with this shape.
 template <class Pointer>
 auto view_of(const kernels::Operand<Pointer>& operand, const Shape& shape) {
   using T = std::remove_pointer_t<Pointer>;
@@ -28,7 +28,7 @@ auto view_of(const kernels::Operand<Pointer>& operand, const Shape& shape) {
   return BasicTensorView<Byte>(reinterpret_cast<Byte*>(operand.data), dtype_of<std::remove_const_t<T>>, shape,
                                strides);
 }
-/// Contiguous [batch, heads, rows, dim].
+/// The operand of contiguous [batch, heads, rows, dim].
 template <class Pointer>
 kernels::Operand<Pointer> contiguous_operand(Pointer data, std::int64_t heads, std::int64_t rows,
                                              std::int64_t dim) {

@@ -41,8 +41,8 @@ AttentionShape checked_shape(const AttentionSpec& spec, AttentionShape shape) {
   at_least(shape.key_dim, 1, "shape.key_dim");
   const ScoreDefinition& score = definition(spec.score);
   if (score.has_hidden()) at_least(shape.hidden, 1, "shape.hidden");
-  // Workspaces are a few operands and a few partial sums: 2^48 elements each leave room in 63 bits for their
-  // bytes.
+  // A workspace holds a few operands and a few partial sums. With 2^48 elements in each, their bytes fit into
+  // 63 bits.
   std::int64_t room = std::int64_t{1} << 48;
   const std::int64_t widest = std::max({shape.head_dim, shape.key_dim, shape.value_dim, shape.hidden});
   for (const std::int64_t size :
@@ -69,7 +69,8 @@ std::string wanted_kernel(const PlanOptions& options) {
   return environment ? environment : "";
 }
 
-// Parameters of the normaliser, and what nobody could compute with it.
+// Checks the numbers of the normaliser, and whether it can give the derivatives and the parts of keys that
+// the options require.
 void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
   const Normalizer& normalizer = spec.normalizer;
   if (const auto* sigmoid = std::get_if<Sigmoid>(&normalizer); sigmoid && !(std::abs(sigmoid->bias) < 1e30))
@@ -98,7 +99,8 @@ void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
   if (definition(spec.score).pair == PairKind::coverage)
     refuse("spec.score", "a score of its own query: coverage sums weights of whole rows",
            to_string(spec.score));
-  // Forward these merge; backward makes the row again, from the keys of the part alone.
+  // Forward results of these can be merged. Backward recomputes a row from the keys of one part alone, so it
+  // would be wrong.
   if (options.derivatives != Derivatives::required) return;
   for (const Mod& mod : spec.mods) {
     if (mod.node().table_by_query())

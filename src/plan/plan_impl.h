@@ -1,4 +1,4 @@
-// AttentionPlan::Impl: what a plan keeps of its spec, its shape and the kernels that were chosen.
+// AttentionPlan::Impl: the spec and the shape of a plan, and the kernels that were chosen for it.
 #pragma once
 
 #include <algorithm>
@@ -22,29 +22,31 @@ struct AttentionPlan::Impl {
   double scale = 1.0;
   Choice choice;
 
-  /// Every argument of the spec, in the order of declared_arguments; where each part's begin.
+  /// Every argument of the spec, in the order of declared_arguments, and the index of each part's first
+  /// argument.
   std::vector<DeclaredArgument> arguments;
-  std::vector<std::string> gradient_names;  // "gradients.mods[0].slope": a call's checks make no text
+  std::vector<std::string> gradient_names;  // "gradients.mods[0].slope"; stored, so that checks of a call
+                                            // make no text
   int first_mod_argument = 0, first_normalizer_argument = 0, first_weight_mod_argument = 0;
 
   const ScoreDefinition& score() const { return definition(spec.score); }
   bool coverage() const { return score().pair == PairKind::coverage; }
-  /// A score that is no product: a tanh of rows of queries and keys.
+  /// Whether the score is a tanh of rows of queries and keys, and not a product.
   bool additive() const { return score().pair != PairKind::product; }
-  /// Rows of queries, or of keys, are made of those given before a kernel sees them.
+  /// Whether rows of queries (or keys) are mapped before a kernel sees them.
   bool query_mapped() const { return is_mapped(score().query); }
   bool key_mapped() const { return is_mapped(score().key) || score().key_rows >= 0; }
-  /// Elements of query and key once they reach the kernel.
+  /// Elements of a query or key row when it reaches the kernel.
   std::int64_t score_dim() const {
     const RowMap& query = score().query;
     return query.matrix < 0 ? shape.key_dim : matrix_rows(query.matrix);
   }
-  /// Elements that an argument of the score makes of a row.
+  /// Rows of a matrix of the score, which are the elements of a mapped row.
   std::int64_t matrix_rows(int argument) const {
     return score().arguments[static_cast<std::size_t>(argument)].axes[0].of(
         {.query_dim = shape.head_dim, .key_dim = shape.key_dim, .hidden = shape.hidden});
   }
-  /// Whole rows of scores are needed (kernels/problem.h): forward, and backward.
+  /// Whether forward (backward) needs whole rows of scores (kernels/problem.h).
   bool whole_row() const { return is_whole_row(spec.normalizer) || !spec.weight_mods.empty() || coverage(); }
   bool whole_row_backward() const {
     return whole_row() || std::any_of(spec.mods.begin(), spec.mods.end(),
@@ -55,7 +57,7 @@ struct AttentionPlan::Impl {
            : additive() ? kernels::ScoreKind::additive
                         : kernels::ScoreKind::dot;
   }
-  /// What make_plan chose for, by duty.
+  /// The requests for which make_plan chose candidates, by duty.
   Requests requests() const;
   DType compute_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 

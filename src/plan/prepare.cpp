@@ -1,4 +1,4 @@
-// From views to the problem that a kernel sees: 16 bits widened, rows projected and normalised.
+// Makes the problem that a kernel sees from views: widens 16-bit operands, projects and normalises rows.
 #include <algorithm>
 #include <iterator>
 
@@ -9,7 +9,8 @@
 namespace fovea {
 namespace {
 
-// 16-bit operands become f32 rows; the kernels know f32 and f64 only, so nothing multiplies.
+// Copies 16-bit operands to f32 rows. Kernels are compiled for f32 and f64 only, so their number does not
+// grow with the dtypes.
 template <class T>
 kernels::Operand<const T*> widened(const AttentionPlan::Impl& plan, const ConstTensorView& view,
                                    std::int64_t heads, std::int64_t rows, std::int64_t dim,
@@ -34,7 +35,7 @@ kernels::Operand<const T*> projected(const RowSizes& rows, const Projection<T>& 
   return contiguous_operand<const T*>(y, rows.heads, rows.rows, projection.out);
 }
 
-// b alone, where the queries are already projected: y = x + b, as a projection by nothing would be.
+// For queries that are already projected only the bias is left: y = x + b.
 template <class T>
 kernels::Operand<const T*> shifted(const RowSizes& rows, const T* bias, std::int64_t dim,
                                    const kernels::Operand<const T*>& x, Carver& carver, Executor* executor) {
@@ -92,8 +93,8 @@ kernels::Operand<const std::uint16_t*> bits_of(const ConstTensorView& view) {
   return {reinterpret_cast<const std::uint16_t*>(view.raw()), view.stride(0), view.stride(1), view.stride(2)};
 }
 
-// Queries and keys that a call for weights alone needs. A long list of rows costs more to look through than
-// it saves, and coverage needs the rows before.
+// The rows of queries and keys that a call for weights alone needs. A list of more than 64 rows costs more to
+// search than it saves. Coverage needs all earlier rows.
 std::pair<RowSelection, RowSelection> selection_of(const AttentionPlan::Impl& plan,
                                                    const AttentionOutputs* weights) {
   if (!weights || weights->log_sum_exp) return {};
@@ -103,16 +104,16 @@ std::pair<RowSelection, RowSelection> selection_of(const AttentionPlan::Impl& pl
   return {{.heads = weights->weight_heads, .rows = rows}, {.heads = weights->weight_heads, .group = group}};
 }
 
-// One operand of the score: the rows given, and what the definition of the score makes of them.
+// One operand of the score: the given rows, and how the score maps them.
 template <class T>
 struct ScoreOperand {
   const RowMap& map;
   RowSizes rows;
-  std::int64_t dim = 0;  // elements of a row that is given
+  std::int64_t dim = 0;  // elements of a given row
   const RowSelection& selected;
 };
 
-// With a counting carver arguments are unknown: what is counted is enough for any of them.
+// With a counting carver the arguments are unknown; the count is enough for any of them.
 template <class T>
 kernels::Operand<const T*> mapped(const AttentionPlan::Impl& plan, const Call& call,
                                   const ScoreOperand<T>& side, const kernels::Operand<const T*>& x,
@@ -183,7 +184,7 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
       plan, call,
       {score.query, {sizes.batch, s.num_query_heads, sizes.query_len}, s.head_dim, selected_queries},
       result.query, carver, executor);
-  if (score.key_rows >= 0) {  // row j stands for key j, whatever the batch entry and the head
+  if (score.key_rows >= 0) {  // row j replaces key j in every batch entry and head
     const ConstTensorView& rows = call.arguments[score.key_rows];
     p.key = {data_or_null<T>(rows), 0, 0, executor ? rows.stride(0) : 0};
   } else {

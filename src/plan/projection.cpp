@@ -77,7 +77,7 @@ void bias_gradient(const RowSizes& s, std::int64_t out, const kernels::Operand<c
 
 namespace {
 
-// 1 / norm(x), and its derivative's factor: d(x / n) = dx / n - x ⟨x, dx⟩ · pull.
+// 1 / norm(x), and the factor `pull` of its derivative: d(x / n) = dx / n - x ⟨x, dx⟩ · pull.
 template <class T>
 struct Inverse {
   T length{0}, pull{0};
@@ -97,7 +97,7 @@ Inverse<T> inverse_norm(RowMap::Norm norm, const T* x, std::int64_t dim) {
   return {inverse, inverse * inverse * inverse};
 }
 
-// The gain of a head: a number for all elements, or one an element.
+// The gain of a head: one number for all elements, or one for each element.
 template <class T>
 struct HeadGain {
   T all{1};

@@ -9,7 +9,7 @@
 namespace fovea {
 namespace {
 
-// Axes of size 1 in front.
+// Adds axes of size 1 in front.
 template <class Byte>
 BasicTensorView<Byte> of_four_axes(const BasicTensorView<Byte>& view) {
   std::array<std::int64_t, 4> sizes{1, 1, 1, 1}, strides{};
@@ -36,7 +36,7 @@ struct Convert {
   }
 };
 
-// Elements that lie side by side.
+// For contiguous elements.
 template <class From, class To, class Each>
 void each_of_row(std::int64_t dim, const From* x, To* y, Each each) {
   if constexpr (std::is_same_v<Each, Convert<float16, float>>) {

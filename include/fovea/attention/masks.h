@@ -1,6 +1,6 @@
-// Masks beyond the five of mask.h. Each is a struct whose comment says when key j is visible to a query at
-// position p. The struct's to_mask makes it usable in expressions with `&`, `|` and `~`. The text forms are
-// in src/attention/mask_names.cpp.
+// Masks beyond the five of mask.h. Each is a struct; its comment says when key j is visible to a query at
+// position p. Its to_mask makes it usable in expressions with `&`, `|` and `~`. The text forms are in
+// src/attention/mask_names.cpp.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Normalisers turn the scores of a row into weights. Each is a struct with all that belongs to it: its name
-// and number in the text form, the loop that computes it, whether it needs whole rows, and its arguments. No
-// other list of normalisers exists.
+// and number in the text form, its loop, whether it needs whole rows, and its arguments. No other list of
+// normalisers exists.
 #pragma once
 
 #include <cstdint>
