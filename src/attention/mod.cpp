@@ -77,7 +77,7 @@ Mod::Mod(std::shared_ptr<const ModNode> node) : node_(std::move(node)) {
     throw InvalidArgument("Mod", "node", "at most " + std::to_string(max_mod_arguments) + " arguments",
                           std::to_string(node_->arguments().size()));
   if (node_->entries() > 0 && node_->arguments().size() != 1)
-    throw InvalidArgument("Mod", "node", "one argument where it is a table",
+    throw InvalidArgument("Mod", "node", "exactly one argument, because the mod is a table",
                           std::to_string(node_->arguments().size()));
 }
 

@@ -163,7 +163,7 @@ Predicate::Predicate(std::string name, const Sites& sites, const std::vector<Key
     std::int64_t last = -1;
     for (const KeySpan& span : row) {
       if (span.begin <= last || span.end <= span.begin || span.end > sites.key_len)
-        refuse("Predicate", "rows", "spans inside the keys, sorted, apart and none empty",
+        refuse("Predicate", "rows", "spans inside the keys: sorted, not touching, none empty",
                "[" + std::to_string(span.begin) + ", " + std::to_string(span.end) + ")");
       last = span.end;
     }

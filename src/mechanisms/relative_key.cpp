@@ -120,7 +120,8 @@ void check_gradients(const char* function, const RelativeKeyInputs& in, const Co
   const auto check = [&](const char* argument, const TensorView& view, const ConstTensorView& like) {
     if (!view) return;
     if (!like)
-      throw InvalidArgument(function, argument, "no gradient of what was not given", described(view));
+      throw InvalidArgument(function, argument, "no gradient, because the input was not given",
+                            described(view));
     check_output(function, argument, view, like.dtype(), like.shape(),
                  {.query = in.query, .key = {}, .value = {}});
     memory.writes(argument, view);

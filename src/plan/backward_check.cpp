@@ -32,9 +32,9 @@ void check_differentiable(const AttentionPlan::Impl& plan, const Call& call, con
   if (!of_scores) return;
   if (std::holds_alternative<HardArgmax>(plan.spec.normalizer))
     throw InvalidArgument(function, "gradients",
-                          "those of values and weight mods alone: the weights of HardArgmax are constant "
-                          "wherever they have a derivative by the scores",
-                          "one by the scores");
+                          "gradients of values and weight mods only: the weights of HardArgmax have no "
+                          "derivative by the scores",
+                          "a gradient by the scores");
   if (std::holds_alternative<HardSample>(plan.spec.normalizer) && !loss.advantage)
     throw InvalidArgument(function, "loss.advantage",
                           "the loss of each row less a baseline, by which HardSample's estimate is weighted",
@@ -74,7 +74,7 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const C
   const bool sink = std::holds_alternative<SoftmaxWithSink>(plan.spec.normalizer);
   if (whole && plan.keys == Keys::part)
     throw InvalidArgument(function, loss.d_weights ? "d_weights" : "plan",
-                          "gradients that need no whole rows: calls on parts of the keys have none",
+                          "gradients that need no whole rows: calls on parts of the keys do not see them",
                           loss.d_weights ? "a loss of weights" : "weight mods, or a table by query");
   if (!whole || loss.output) check("output", loss.output, plan.dtype, outputs);
   if (!whole || sink || loss.log_sum_exp) contiguous("log_sum_exp", loss.log_sum_exp);
@@ -87,7 +87,8 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const C
                           described(loss.advantage));
   if (!loss.d_weights) {
     if (!loss.weight_heads.empty() || !loss.weight_rows.empty())
-      throw InvalidArgument(function, "d_weights", "the derivative by the heads and rows chosen", "nothing");
+      throw InvalidArgument(function, "d_weights",
+                            "the derivative by the weights of the chosen heads and rows", "nothing");
     return;
   }
   check_chosen(function, "weight_heads", loss.weight_heads, s.num_query_heads);

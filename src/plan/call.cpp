@@ -137,7 +137,7 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
   check_chosen(function, "weight_rows", outputs.weight_rows, sizes.query_len);
   check_all_rows(function, inputs, outputs.weight_rows);
   if (!outputs.weights && !outputs.weight_rows.empty())
-    throw InvalidArgument(function, "weights", "room for the weights of the rows chosen", "nothing");
+    throw InvalidArgument(function, "weights", "a tensor for the weights of the chosen rows", "nothing");
   if (outputs.weights) {
     check_output(function, "weights", outputs.weights, plan.compute_dtype(),
                  weights_shape(plan, sizes, outputs.weight_heads, outputs.weight_rows), inputs);

@@ -110,7 +110,7 @@ void check_offsets(const char* function, const AttentionInputs& inputs, std::int
   const auto count = static_cast<std::int64_t>(inputs.query_offsets.size());
   if (inputs.query_offset) {
     throw InvalidArgument(
-        function, "query_offsets", "none beside query_offset",
+        function, "query_offsets", "none, because query_offset is given",
         std::to_string(count) + " offsets, and query_offset " + std::to_string(*inputs.query_offset));
   }
   if (count != batch) {
@@ -228,7 +228,7 @@ Shape weights_shape(const AttentionPlan::Impl& plan, const CallSizes& sizes,
 void check_all_rows(const char* function, const AttentionInputs& inputs,
                     std::span<const std::int64_t> weight_rows) {
   if (!weight_rows.empty() && PackedBatch(inputs))
-    throw InvalidArgument(function, "weight_rows", "none: of a packed batch weights are those of all rows",
+    throw InvalidArgument(function, "weight_rows", "none: a packed batch gives the weights of all rows",
                           std::to_string(weight_rows.size()) + " rows");
 }
 

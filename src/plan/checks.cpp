@@ -75,7 +75,7 @@ void check_written(const char* function, const char* argument, const TensorView&
   check_view(function, argument, view, dtype, shape);
   if (overlaps_itself(view)) {
     throw InvalidArgument(function, argument, "elements that do not share memory",
-                          "strides smaller than the axes inside them");
+                          "strides that let elements overlap");
   }
 }
 

@@ -17,7 +17,7 @@ void check_list(const char* function, const char* argument, std::span<const std:
   for (std::size_t n = 1; n < starts.size(); ++n) {
     if (starts[n] < starts[n - 1])
       throw InvalidArgument(function, argument, "ascending starts",
-                            std::to_string(starts[n]) + " behind " + std::to_string(starts[n - 1]));
+                            std::to_string(starts[n]) + " after " + std::to_string(starts[n - 1]));
   }
   if (rows && starts.back() != *rows)
     throw InvalidArgument(function, argument,
@@ -60,7 +60,7 @@ CallSizes check_packed(const char* function, const AttentionPlan::Impl& plan, co
                           std::to_string(keys.size()));
   if (given.batch != 1)
     throw InvalidArgument(function, "query",
-                          "a batch of 1, with the rows of all entries, beside query_starts",
+                          "a batch of 1, with the rows of all entries, because query_starts is given",
                           described(inputs.query));
   const PackedBatch batch(inputs);
   if (batch.count() > plan.shape.batch)

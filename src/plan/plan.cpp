@@ -77,8 +77,7 @@ void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
     refuse("spec.normalizer", "a sigmoid's bias that a float holds", shortest(sigmoid->bias));
   if (const auto* entmax = std::get_if<Entmax>(&normalizer);
       entmax && !(entmax->alpha >= 1.01 && entmax->alpha <= 2.0))
-    refuse("spec.normalizer", "an alpha of entmax in [1.01, 2]; Softmax is what it tends to at 1",
-           shortest(entmax->alpha));
+    refuse("spec.normalizer", "an alpha of entmax in [1.01, 2]; use Softmax for 1", shortest(entmax->alpha));
   if (const auto* gumbel = std::get_if<GumbelSample>(&normalizer);
       gumbel && !(gumbel->temperature >= 1e-3 && gumbel->temperature <= 1e6))
     refuse("spec.normalizer", "a temperature in [1e-3, 1e6]", shortest(gumbel->temperature));
@@ -97,7 +96,7 @@ void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
   if (const char* reason = no_parts(normalizer))
     refuse("spec.normalizer", std::string("softmax: ") + reason, to_string(normalizer));
   if (definition(spec.score).pair == PairKind::coverage)
-    refuse("spec.score", "a score of its own query: coverage sums weights of whole rows",
+    refuse("spec.score", "a score that depends on one query alone: coverage sums the weights of whole rows",
            to_string(spec.score));
   // Forward results of these can be merged. Backward recomputes a row from the keys of one part alone, so it
   // would be wrong.
@@ -192,7 +191,8 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
   for (std::size_t n = 1; n < spec.mods.size(); ++n) {
     if (spec.mods[n - 1].node().hides() && !spec.mods[n].node().hides())
       refuse("spec.mods[" + std::to_string(n) + "]",
-             "nothing behind " + to_string(spec.mods[n - 1]) + ", which hides keys by scores of -infinity",
+             "a mod that hides keys too, because " + to_string(spec.mods[n - 1]) +
+                 " before it makes scores of -infinity",
              to_string(spec.mods[n]));
   }
   const std::int64_t most = std::max({shape.batch, shape.num_query_heads, shape.query_len, shape.key_len});

@@ -211,7 +211,7 @@ void check(const Names& names, const RopeTable& table, const ConstTensorView& in
   if ((dtype == DType::f64) != (held == DType::f64)) {
     throw InvalidArgument(
         names.function, names.input,
-        held == DType::f64 ? "f64, as the table has" : "f32, bf16 or f16: the table has f32",
+        held == DType::f64 ? "f64, the dtype of the table" : "f32, bf16 or f16, because the table is f32",
         std::string(to_string(dtype)));
   }
   if (table.cosines().rank() == 3 && table.cosines().size(0) != input.size(0)) {
@@ -223,7 +223,7 @@ void check(const Names& names, const RopeTable& table, const ConstTensorView& in
   check_view(names.function, names.output, output, dtype, input.shape());
   if (overlaps_itself(output)) {
     throw InvalidArgument(names.function, names.output, "elements that do not share memory",
-                          "strides smaller than the axes inside them");
+                          "strides that let elements overlap");
   }
   if (!same_view(input, output) && extents_overlap(input, output)) {
     throw InvalidArgument(names.function, names.output,

@@ -1,7 +1,7 @@
 // Scores: s(q, k), one number for a query and a key. Each is a struct with a definition: its name in the text
-// form, its arguments, how rows of queries and keys are mapped, and the function of two rows that a kernel
-// computes. No other list of scores exists. Arguments are tensors that arrive with each call (argument.h), so
-// that a plan can be shared while a model learns.
+// form, its arguments, how rows of queries and keys are mapped, and how a kernel combines two rows. No other
+// list of scores exists. Arguments are tensors that arrive with each call (argument.h), so that a plan can be
+// shared while a model learns.
 #pragma once
 
 #include <cstdint>
