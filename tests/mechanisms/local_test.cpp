@@ -1,4 +1,4 @@
-// The centres of local-p attention: their definition, and central differences by query, W and v.
+// The centers of local-p attention: their definition, and central differences by query, W and v.
 #include "fovea/mechanisms/local.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t B = 2, H = 3, Q = 35, D = 5, hidden = 4, key_len = 20;
 const std::int64_t lengths[] = {20, 7};
 
-// Parameters that the heads share, or one a head.
+// Parameters are shared by the heads, or there is one set a head.
 struct Example {
   Tensor query, W, v, d_centers;
   Tensor d_query, dW, dv;
@@ -50,7 +50,7 @@ TEST(Local, CentersAreTheirDefinition) {
           sum += element(e.v, h * hidden + k) * std::tanh(product);
         }
         const double want = static_cast<double>(lengths[row / Q / H]) / (1 + std::exp(-sum));
-        // key_len times eps; 16-bit queries are exact in f32.
+        // key_len times eps; 16-bit queries are exact in f32
         ASSERT_NEAR(element(centers, row), want, dtype == DType::f64 ? 1e-13 : 2e-5) << row;
       }
     }
@@ -76,7 +76,7 @@ TEST(Local, GradientsAreDerivatives) {
   }
 }
 
-// What came along another way is added, in place or from elsewhere.
+// query_before is added, whether it is the gradient's own view or another.
 TEST(Local, GradientsOfTheQueryAddUp) {
   for (const auto& [dtype, tolerance] :
        {std::pair{DType::f64, 1e-15}, {DType::f32, 1e-6}, {DType::f16, 2e-2}}) {
@@ -121,8 +121,8 @@ TEST(Local, SameBitsForEveryThreadCount) {
   }
 }
 
-// A query of padding may be NaN: where nothing depends on its centre, no parameter sees it.
-TEST(Local, QueriesThatDoNotMatter) {
+// A padding query may be NaN. If nothing depends on its center, no parameter's gradient changes.
+TEST(Local, NaNQueriesWithoutInfluence) {
   Example clean(DType::f32, false), e(DType::f32, false);
   set_element(clean.d_centers, 2, 0.0);
   set_element(e.d_centers, 2, 0.0);
@@ -133,7 +133,7 @@ TEST(Local, QueriesThatDoNotMatter) {
   expect_same_bits({e.d_query, e.dW, e.dv}, {clean.d_query, clean.dW, clean.dv});
 }
 
-TEST(Local, RefusesAtTheDoor) {
+TEST(Local, RefusesInvalidArguments) {
   const Example e(DType::f32, false);
   const Tensor wide = random_tensor(DType::f64, {hidden, D}, 1), two(DType::f32, {2, hidden}),
                narrow(DType::f32, {hidden, D - 1});

@@ -74,7 +74,7 @@ TEST(Candidates, AreChosenByTheCountOfQueries) {
 
 // A plan for many queries runs a call of fewer as a plan for so few does: to the bit, with what the weights
 // and the gradients are.
-TEST(Candidates, OfACallAreThoseOfItsOwnPlan) {
+TEST(Candidates, OfAShortCallAreThoseOfAShortPlan) {
   struct Run {
     Tensor output, log_sum_exp, weights, d_query, d_key, d_value;
   };
@@ -145,7 +145,7 @@ TEST(Candidates, AreForcedByName) {
   }
 }
 
-TEST(Candidates, ForcedOnWhatTheyRefuseSayWhy) {
+TEST(Candidates, GiveAReasonWhereForcedInVain) {
   const auto said = [](const AttentionSpec& spec, const PlanOptions& options) -> std::string {
     try {
       make_plan(spec, shape_of(9), options);
@@ -183,7 +183,7 @@ TEST(Candidates, ExplainNamesRefusals) {
 }
 
 // Calls that read 16 bits where they lie, which the case table, that asks for weights, does not have.
-TEST(Candidates, ForcedReadWhatIsStored) {
+TEST(Candidates, Read16BitOperandsWhereForced) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     for (const std::int64_t queries : {1, 7, 70}) {
       const AttentionShape shape{.batch = 2,

@@ -153,7 +153,7 @@ TEST(Decoding, ExtremesMeetAtTheMerge) {
 }
 
 // An additive score whose queries or keys leave the range of e^(2x) falls back to the tanh, pair by pair.
-TEST(Additive, OfAnySizeIsItsTanh) {
+TEST(Additive, LargeScoresFallBackToTanh) {
   const std::int64_t queries = 9, keys = 150, hidden = 5;
   const AttentionShape shape{
       .query_len = queries, .key_len = keys, .head_dim = hidden, .value_dim = 2, .hidden = hidden};

@@ -212,7 +212,7 @@ TEST(Layout, WorkspacesGrowWithTheShape) {
   }
 }
 
-TEST(Layout, NothingToSeeOrNobodyToLook) {
+TEST(Layout, NoKeysOrNoQueries) {
   const AttentionPlan plan = make_plan(
       {.mask = Causal{}}, {.batch = 2, .query_len = 4, .key_len = 6, .head_dim = 8, .value_dim = 8});
   struct Sizes {

@@ -269,7 +269,7 @@ TEST(Merge, ASinkEntersOnce) {
   }
 }
 
-TEST(Merge, RefusesAtTheDoor) {
+TEST(Merge, RefusesInvalidArguments) {
   const Part a = unwritten_part(DType::f32, {1, 2, 3, 4}), to = unwritten_part(DType::f32, {1, 2, 3, 4});
   const auto merge = [](const AttentionPart& part, const TensorView& output, const TensorView& lse) {
     return [=] { merge_attention({&part, 1}, output, lse); };

@@ -127,7 +127,7 @@ TEST(Mod, ForgettingGateOfOffsetsByEntry) {
   }
 }
 
-TEST(Mod, AsTheirPapersHaveThem) {
+TEST(Mod, FollowTheirPapers) {
   // Press et al. 2022, section 3: 8 heads, 1/2 to 1/256; other counts from the next powers of two.
   const std::vector<double> eight = alibi_slopes(8), six = alibi_slopes(6);
   for (std::size_t h = 0; h < 8; ++h) EXPECT_DOUBLE_EQ(eight[h], std::exp2(-static_cast<double>(h + 1)));

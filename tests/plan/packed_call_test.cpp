@@ -68,7 +68,7 @@ TEST(PackedCalls, RefuseMalformedStartsByName) {
   refused(Rows(5, 9, 2), {0, 2, 5}, {0, 4, 9}, "query");  // a batch of two
 }
 
-TEST(PackedCalls, RefuseWhatDoesNotFitTheirEntries) {
+TEST(PackedCalls, RefuseInputsThatDoNotFitTheEntries) {
   const Rows rows(5, 9);
   const AttentionInputs in = rows.inputs({}, {});
   const Starts queries{0, 2, 5}, keys{0, 4, 9};
@@ -101,7 +101,7 @@ TEST(PackedCalls, RefuseWhatDoesNotFitTheirEntries) {
           {.output = rows.output, .weights = Tensor(DType::f32, {1, 2, 5, 6})});
 }
 
-TEST(PackedCalls, OfNothingWriteNothing) {
+TEST(PackedCalls, WithoutRowsWriteNothing) {
   const AttentionPlan plan = make_plan({}, shape);
   const auto same = [](const Tensor& t, double value) {
     for (std::int64_t i = 0; i < t.count(); ++i) ASSERT_EQ(element(t, i), value);

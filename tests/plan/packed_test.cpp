@@ -86,7 +86,7 @@ std::string disagreement(const PackedCase& p, const std::string& kernel) {
 
 class PackedBatches : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(PackedBatches, EntriesAreWhatTheyAreInPaddedCalls) {
+TEST_P(PackedBatches, EntriesEqualPaddedCalls) {
   for (const KernelInfo& info : instruction_sets()) {
     if (info.isa == GetParam() && !info.available) GTEST_SKIP() << info.isa << " not run: this CPU lacks it";
   }
@@ -211,7 +211,7 @@ class Mixed {
 };
 
 // To the bit, where no site knows its entry: forward, backward, and the sums of what entries share.
-TEST(PackedEntries, AnEntryIsToTheBitWhatItIsAlone) {
+TEST(PackedEntries, AnEntryHasTheBitsOfItsOwnCall) {
   const auto two = make_thread_pool(2), five = make_thread_pool(5);
   const std::vector<AttentionSpec> specs{{.mask = Causal{}},
                                          {.score = Bilinear{}, .mask = Causal{}},

@@ -46,7 +46,7 @@ TEST(Plan, CapacityServesSmallerCalls) {
   EXPECT_THROW(attend(plan, q, k, k, out), InvalidArgument);
 }
 
-TEST(Plan, RefusesAtTheDoor) {
+TEST(Plan, RefusesInvalidArguments) {
   const AttentionShape good{.query_len = 4, .key_len = 4, .head_dim = 8, .value_dim = 8};
   const auto refused = [](const AttentionSpec& spec, const AttentionShape& shape, const PlanOptions& options,
                           const std::string& argument) {
@@ -164,7 +164,7 @@ TEST(Plan, ExplainSamplesFairly) {
   EXPECT_NEAR(static_cast<double>(some.skipped), 75.0, 1.0);
 }
 
-TEST(Call, RefusesWhatDoesNotFit) {
+TEST(Call, RefusesInvalidArguments) {
   const AttentionPlan plan = make_plan({}, {.query_len = 4, .key_len = 4, .head_dim = 8, .value_dim = 8});
   const Tensor x = random({1, 1, 4, 8}, 1), out(DType::f32, {1, 1, 4, 8}), wide(DType::f64, {1, 1, 4, 8});
   EXPECT_THROW(attend(plan, x, x, x, x), InvalidArgument);       // output over input

@@ -83,7 +83,7 @@ bool same_entry(const Tensor& got, const Tensor& want, std::int64_t b) {
 
 // To the bit, forward and backward, in every algorithm that takes the spec; gradients that entries share are
 // compared with the reference, which sums in double.
-TEST(QueryOffsets, AnEntryIsWhatItIsInACallOfItsOffset) {
+TEST(QueryOffsets, AnEntryEqualsACallWithItsOffset) {
   for (const KernelInfo& info : list_kernels()) {
     if (!info.available) continue;
     for (const AttentionSpec& spec : specs()) {

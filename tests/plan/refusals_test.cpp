@@ -35,7 +35,7 @@ TEST(Refusals, NormalizersWithoutADerivative) {
   }
 }
 
-TEST(Refusals, WhatPartsOfTheKeysCannotMake) {
+TEST(Refusals, SpecsThatPartsOfTheKeysCannotServe) {
   const PlanOptions part{.keys = Keys::part};
   for (const Normalizer& normalizer : normalizers) {
     if (std::holds_alternative<Softmax>(normalizer) || std::holds_alternative<Sigmoid>(normalizer))

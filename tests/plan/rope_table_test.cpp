@@ -120,7 +120,7 @@ TEST(RopeTables, FarPositionsAreExact) {
   }
 }
 
-TEST(RopeTables, WhatNoBorrowedTableIs) {
+TEST(RopeTables, InvalidBorrowedTablesAreRefused) {
   const Tensor good(DType::f32, {5, 4});
   const auto refused = [&](const std::string& argument, const Tensor& cosines, const Tensor& sines) {
     try {
@@ -141,7 +141,7 @@ TEST(RopeTables, WhatNoBorrowedTableIs) {
   EXPECT_THROW(RopeTable(ConstTensorView(), good, RopeLayout::half_split), InvalidArgument);
 }
 
-TEST(RopeTables, WhatNoTableIs) {
+TEST(RopeTables, InvalidTablesAreRefused) {
   EXPECT_THROW(RopeTable({.rotary_dim = 7}, 10, DType::f32), InvalidArgument);
   EXPECT_THROW(RopeTable({.rotary_dim = 8}, -1, DType::f32), InvalidArgument);
   EXPECT_THROW(RopeTable({.rotary_dim = 8}, std::int64_t{1} << 41, DType::f32), InvalidArgument);

@@ -132,7 +132,7 @@ TEST(RopeFunction, AgreesWithComplexNumbers) {
   }
 }
 
-TEST(RopeFunction, ListedPositionsAreThoseOfAFirst) {
+TEST(RopeFunction, AListOfConsecutivePositionsEqualsAFirstPosition) {
   const Tensor x = random_tensor(DType::f32, {2, 2, 50, 16}, 1), y = like(x), z = like(x);
   const RopeTable table({.rotary_dim = 16}, 60, DType::f32);
   std::vector<std::int64_t> list(50);
@@ -289,7 +289,7 @@ TEST(RopeFunction, TablesOfEachBatchEntry) {
   EXPECT_THROW(rope_forward(each, x, 7, y), InvalidArgument);
 }
 
-TEST(RopeFunction, NothingToTurn) {
+TEST(RopeFunction, EmptyViews) {
   const RopeTable none({.rotary_dim = 8}, 0, DType::f32);
   const Tensor empty(DType::f32, {2, 3, 0, 8}), no_batch(DType::f32, {0, 3, 0, 8});
   EXPECT_NO_THROW(rope_forward(none, empty, 0, empty));

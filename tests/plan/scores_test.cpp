@@ -264,7 +264,7 @@ TEST(Score, LocalGradientsAreDerivatives) {
 }
 
 // Whatever an ISA's minimum makes of one.
-TEST(Score, ANanGoesThroughATanh) {
+TEST(Score, TanhKeepsNaN) {
   for (const KernelInfo& info : instruction_sets()) {
     if (!info.available) continue;
     for (const DType dtype : {DType::f32, DType::f64}) {

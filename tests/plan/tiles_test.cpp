@@ -118,7 +118,7 @@ TEST(Tiles, GradientsOfBf16AreWithinTheirRoundings) {
 }
 
 // f16 is two terms exactly; weights and products then lose 2^-16, nothing beside the output's 2^-12.
-TEST(Tiles, OfF16NothingIsLost) {
+TEST(Tiles, F16LosesNothing) {
   const Call c = normal_call(DType::f16);
   const Outcome want = exact(c), beside = run(c, "baseline", Precision::full);
   for (const std::string& kernel : kernels_here({"amx", "tiles"})) {
@@ -129,7 +129,7 @@ TEST(Tiles, OfF16NothingIsLost) {
   }
 }
 
-TEST(Tiles, PrecisionsOfF32KeepWhatTheySay) {
+TEST(Tiles, PrecisionsOfF32KeepTheirErrorBounds) {
   const Call c = normal_call(DType::f32);
   const Outcome want = exact(c), full = run(c, "baseline", Precision::full);
   for (const std::string& kernel : kernels_here({"amx", "tiles"})) {
@@ -268,7 +268,7 @@ TEST(Tiles, PrecisionIsOfF32Alone) {
   }
 }
 
-TEST(Tiles, RefuseWhatTheyCannotAndSayWhy) {
+TEST(Tiles, RefusalsGiveReasons) {
   const AttentionShape shape{.query_len = 9, .key_len = 8, .head_dim = 8, .value_dim = 8};
   const AttentionPlan full = make_plan({}, shape, {.kernel = "tiles"});
   EXPECT_EQ(full.kernel(), "baseline tiled");
