@@ -1,4 +1,4 @@
-// What holds of normalisers whatever the implementation: sinks, shifts, rows without keys, saturation
+// Properties of normalisers that hold for every implementation: sinks, shifts, rows without keys, saturation
 // (mechanisms: identities 4, 5, 17, 22), on random calls.
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ TEST(Normalizer, ASinkTakesItsShare) {
       for (std::int64_t h = 0; h < draw.heads; ++h) set_element(sink, h, at + element(sink, h));
       in.arguments.set("normalizer.sink", sink);
       const Forward got = draw.forward({.mask = draw.mask, .normalizer = SoftmaxWithSink{}}, in);
-      // It is left out of the log-sum-exp.
+      // The log-sum-exp excludes it.
       expect_near(got.log_sum_exp, want.log_sum_exp, draw.tolerance(), "log_sum_exp");
       draw.each_row([&](auto, std::int64_t h, auto, std::int64_t row) {
         const double share = 1.0 / (1.0 + std::exp(element(sink, h) - element(want.log_sum_exp, row)));
@@ -37,7 +37,7 @@ TEST(Normalizer, ASinkTakesItsShare) {
   });
 }
 
-// Identity 4: the sink is one more key, whose score is the sink and whose value is 0; gradients too.
+// Identity 4: a sink equals one more key with the sink as its score and value 0; gradients too.
 TEST(Normalizer, ASinkIsAKeyOfValueZero) {
   for_draws(30, [](const Draw& draw) {
     const std::int64_t K = draw.key_len, H = draw.heads;
@@ -71,8 +71,8 @@ TEST(Normalizer, ASinkIsAKeyOfValueZero) {
   });
 }
 
-// Of a dot score it is a softmax whose queries are multiplied by c·ln n, n counted here site by site; d_c is
-// what the multiplied queries make of it.
+// With a dot score it is a softmax whose queries are multiplied by c·ln n, where n is counted here site by
+// site. d_c follows from the gradient of the multiplied queries.
 TEST(Normalizer, AScalableSoftmaxIsASoftmaxOfMultipliedQueries) {
   for_draws(30, [](const Draw& draw) {
     const std::int64_t K = draw.key_len, H = draw.heads, dim = draw.query.size(3);
@@ -133,7 +133,7 @@ const Law laws[] = {{Softmax{}},
                     {LinearChain{}, {}, false},
                     {Softmax{}, {LocalGaussian{2}}, false}};
 
-// What the law needs beside query, key and value.
+// The inputs that the normaliser needs beside query, key and value.
 struct LawInputs {
   Tensor sink, scale, transitions, center, advantage;
   LawInputs(const Draw& draw, const Law& law, AttentionInputs& in)
@@ -150,11 +150,11 @@ struct LawInputs {
   }
 };
 
-// Identity 5: V + c gives O + c·(sum of the row), and the sum is 1 where the law says so, and only there.
+// Identity 5: V + c gives O + c·(sum of the row). The sum is 1 exactly for the normalisers that say so.
 TEST(Normalizer, ShiftsOfValues) {
   for (const Law& law : laws) {
     SCOPED_TRACE(to_string(law.normalizer));
-    double farthest = 0.0;  // of a sum from 1
+    double farthest = 0.0;  // the largest distance of a sum from 1
     for_draws(30, [&](const Draw& draw) {
       AttentionInputs in = draw.inputs();
       const LawInputs more(draw, law, in);
@@ -183,7 +183,7 @@ TEST(Normalizer, ShiftsOfValues) {
   }
 }
 
-// Identity 5: K + const adds one number to all scores of a row, where scores are products.
+// Identity 5: K + const adds one number to all scores of a row if scores are products.
 TEST(Normalizer, ShiftsOfKeys) {
   struct Spec {
     Score score;
@@ -223,7 +223,7 @@ TEST(Normalizer, ShiftsOfKeys) {
       for (std::int64_t i = 0; i < key.count(); ++i) set_element(key, i, element(key, i) + element(c, i % D));
       in.key = key;
       const Forward got = draw.forward(spec, in);
-      // Scores of a bilinear form are sums of head_dim² products.
+      // Scores of a bilinear form sum head_dim² products.
       if (s.stays)
         expect_near(got.output, plain.output, draw.tolerance() * static_cast<double>(1 + D), "output");
       farthest = std::max(farthest, distance_of(got.output, plain.output));
@@ -234,8 +234,8 @@ TEST(Normalizer, ShiftsOfKeys) {
   }
 }
 
-// Identity 17, for every normaliser: rows without a key are 0, -inf and without a gradient, and the others do
-// not know of them. Hidden by the mask, or by scores of -inf.
+// Identity 17, for every normaliser: rows without a key give 0, -inf and no gradient, and do not affect other
+// rows. Keys are hidden by the mask, or by scores of -inf.
 TEST(Normalizer, RowsWithoutKeys) {
   for (const Law& law : laws) {
     SCOPED_TRACE(to_string(law.normalizer));
@@ -298,7 +298,8 @@ TEST(Normalizer, RowsWithoutKeys) {
   }
 }
 
-// Identity 22: products of d numbers of variance 1 have variance d, and softmax of them is all but constant.
+// Identity 22: products of d numbers of variance 1 have variance d, and their softmax is nearly constant in
+// the scores.
 TEST(Normalizer, UnscaledProductsSaturateIt) {
   constexpr std::int64_t Q = 200, K = 64;
   double scaled = 0.0, last = 10.0;
@@ -313,7 +314,7 @@ TEST(Normalizer, UnscaledProductsSaturateIt) {
     }
     const AttentionInputs in{
         .query = query, .key = key, .value = value, .arguments = {{"mods[0].bias", bias}}};
-    // Of the median row: a few rows have two best keys.
+    // Of the median row, because a few rows have two best keys.
     const auto norm = [&](const Score& score) {
       const AttentionPlan plan = make_plan({.score = score, .mods = {DenseBias{}}},
                                            {.query_len = Q, .key_len = K, .head_dim = d, .value_dim = 8});
