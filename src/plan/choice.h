@@ -1,5 +1,6 @@
-// Decides which candidate runs which calls. make_plan chooses once for each duty. The number of queries comes
-// with each call, so the choice is a rule by that number. explain prints the rule.
+// Decides which candidate runs which calls. A candidate is an algorithm for an instruction set, and a duty is
+// one kind of call, such as forward (kernels/candidate.h). make_plan chooses once for each duty. The number
+// of queries comes with each call, so the choice is a rule by that number. explain prints the rule.
 #pragma once
 
 #include <array>

@@ -115,51 +115,54 @@ TEST(Normalizer, AScalableSoftmaxIsASoftmaxOfMultipliedQueries) {
   });
 }
 
-struct Law {
+// A normaliser with weight mods, and whether the resulting weights of a row sum to 1.
+struct Weighting {
   Normalizer normalizer;
   Mods weight_mods = {};
   bool sums_to_one = true;
 };
-const Law laws[] = {{Softmax{}},
-                    {ScalableSoftmax{}},
-                    {Sparsemax{}},
-                    {Entmax{1.5}},
-                    {Entmax{1.3}},
-                    {HardArgmax{}},
-                    {HardSample{}},
-                    {GumbelSample{}},
-                    {SoftmaxWithSink{}, {}, false},
-                    {Sigmoid{}, {}, false},
-                    {LinearChain{}, {}, false},
-                    {Softmax{}, {LocalGaussian{2}}, false}};
+const Weighting weightings[] = {{Softmax{}},
+                                {ScalableSoftmax{}},
+                                {Sparsemax{}},
+                                {Entmax{1.5}},
+                                {Entmax{1.3}},
+                                {HardArgmax{}},
+                                {HardSample{}},
+                                {GumbelSample{}},
+                                {SoftmaxWithSink{}, {}, false},
+                                {Sigmoid{}, {}, false},
+                                {LinearChain{}, {}, false},
+                                {Softmax{}, {LocalGaussian{2}}, false}};
 
 // The inputs that the normaliser needs beside query, key and value.
-struct LawInputs {
+struct WeightingInputs {
   Tensor sink, scale, transitions, center, advantage;
-  LawInputs(const Draw& draw, const Law& law, AttentionInputs& in)
+  WeightingInputs(const Draw& draw, const Weighting& weighting, AttentionInputs& in)
       : sink(draw.tensor({draw.heads})),
         scale(draw.tensor({draw.heads})),
         transitions(draw.tensor({2, 2})),
         center(draw.tensor({1, draw.heads, 1, 1})),
         advantage(draw.tensor({draw.batch, draw.heads, draw.query_len})) {
-    if (std::holds_alternative<SoftmaxWithSink>(law.normalizer)) in.arguments.set("normalizer.sink", sink);
-    if (std::holds_alternative<ScalableSoftmax>(law.normalizer)) in.arguments.set("normalizer.scale", scale);
-    if (std::holds_alternative<LinearChain>(law.normalizer))
+    if (std::holds_alternative<SoftmaxWithSink>(weighting.normalizer))
+      in.arguments.set("normalizer.sink", sink);
+    if (std::holds_alternative<ScalableSoftmax>(weighting.normalizer))
+      in.arguments.set("normalizer.scale", scale);
+    if (std::holds_alternative<LinearChain>(weighting.normalizer))
       in.arguments.set("normalizer.transitions", transitions);
-    if (!law.weight_mods.empty()) in.arguments.set("weight_mods[0].center", center);
+    if (!weighting.weight_mods.empty()) in.arguments.set("weight_mods[0].center", center);
   }
 };
 
 // Identity 5: V + c gives O + c·(sum of the row). The sum is 1 exactly for the normalisers that say so.
 TEST(Normalizer, ShiftsOfValues) {
-  for (const Law& law : laws) {
-    SCOPED_TRACE(to_string(law.normalizer));
+  for (const Weighting& weighting : weightings) {
+    SCOPED_TRACE(to_string(weighting.normalizer));
     double farthest = 0.0;  // the largest distance of a sum from 1
     for_draws(30, [&](const Draw& draw) {
       AttentionInputs in = draw.inputs();
-      const LawInputs more(draw, law, in);
+      const WeightingInputs more(draw, weighting, in);
       const AttentionSpec spec{
-          .mask = draw.mask, .normalizer = law.normalizer, .weight_mods = law.weight_mods};
+          .mask = draw.mask, .normalizer = weighting.normalizer, .weight_mods = weighting.weight_mods};
       const Forward plain = draw.forward(spec, in);
       const Tensor value = shifted(draw.value, 3.0);
       in.value = value;
@@ -168,7 +171,7 @@ TEST(Normalizer, ShiftsOfValues) {
         double sum = 0.0;
         for (std::int64_t j = 0; j < draw.key_len; ++j) sum += element(plain.weights, row * draw.key_len + j);
         if (draw.seen(b, h, r) > 0) farthest = std::max(farthest, std::abs(sum - 1.0));
-        if (law.sums_to_one) {
+        if (weighting.sums_to_one) {
           ASSERT_NEAR(sum, draw.seen(b, h, r) > 0 ? 1.0 : 0.0, 10 * draw.tolerance()) << row;
         }
         for (std::int64_t i = row * draw.value_dim; i < (row + 1) * draw.value_dim; ++i)
@@ -177,7 +180,7 @@ TEST(Normalizer, ShiftsOfValues) {
               << row;
       });
     });
-    if (!law.sums_to_one) {
+    if (!weighting.sums_to_one) {
       EXPECT_GT(farthest, 0.1);
     }
   }
@@ -237,11 +240,11 @@ TEST(Normalizer, ShiftsOfKeys) {
 // Identity 17, for every normaliser: rows without a key give 0, -inf and no gradient, and do not affect other
 // rows. Keys are hidden by the mask, or by scores of -inf.
 TEST(Normalizer, RowsWithoutKeys) {
-  for (const Law& law : laws) {
-    SCOPED_TRACE(to_string(law.normalizer));
+  for (const Weighting& weighting : weightings) {
+    SCOPED_TRACE(to_string(weighting.normalizer));
     for_draws(20, [&](const Draw& draw) {
       // The reference's chain takes the cube of the keys for a row.
-      if (std::holds_alternative<LinearChain>(law.normalizer) && draw.key_len > 20) return;
+      if (std::holds_alternative<LinearChain>(weighting.normalizer) && draw.key_len > 20) return;
       std::vector<bool> blind;
       for (std::int64_t r = 0; r < draw.query_len; ++r) blind.push_back(draw.below(3) == 0);
       const Tensor bias = Tensor::zeros(draw.dtype, {1, 1, draw.query_len, 1}),
@@ -254,15 +257,15 @@ TEST(Normalizer, RowsWithoutKeys) {
           set_element(d_output, row * draw.value_dim + d, 0.0);
       });
       AttentionInputs in = draw.inputs(), free = in;
-      const LawInputs more(draw, law, in);
+      const WeightingInputs more(draw, weighting, in);
       free = in;
       const Tensor zero = Tensor::zeros(draw.dtype, bias.shape());
       in.arguments.set("mods[0].bias", bias);
       free.arguments.set("mods[0].bias", zero);
       AttentionSpec spec{.mods = {DenseBias{}},
                          .mask = draw.mask,
-                         .normalizer = law.normalizer,
-                         .weight_mods = law.weight_mods},
+                         .normalizer = weighting.normalizer,
+                         .weight_mods = weighting.weight_mods},
           plain = spec;
       if (!by_scores) {
         spec.mask = draw.mask_of(draw.key_len, [&](auto b, auto h, std::int64_t row, auto j) {
