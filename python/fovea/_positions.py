@@ -54,7 +54,7 @@ class Positions:
                 missing = "query_starts" if self.query_starts is None else "key_starts"
                 raise InvalidArgument("attention", missing, "starts of both queries and keys, or of neither", "None")
             if batch != 1:
-                expected = "a batch of 1, with the rows of all entries, beside query_starts"
+                expected = "a batch of 1, with the rows of all entries, because query_starts is given"
                 raise InvalidArgument("attention", "query", expected, f"a batch of {batch}")
             for name, starts, rows in (
                 ("query_starts", self.query_starts, query_len),

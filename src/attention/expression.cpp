@@ -10,8 +10,8 @@
 namespace fovea {
 namespace {
 
-// Deeper nesting than this is refused: the parser recurses, and the stack is finite. So is the depth of what
-// it builds: each operator may add one.
+// Deeper nesting is refused, because the parser recurses and the stack is finite. The depth of the resulting
+// mask is limited too: each operator may add one.
 constexpr int deepest = 200, most_operators = deepest_mask - 1;
 
 class MaskParser : private Reader {
@@ -71,7 +71,7 @@ class MaskParser : private Reader {
     if (!take(')')) fail(numbers.size() < row.most ? "',' or ')'" : "')'");
     return numbers;
   }
-  // 'all' is a number where it can mean something: in the sides of a window.
+  // Accepts 'all' as a number where that has a meaning: for the sides of a window.
   std::int64_t side(const MaskName& row) {
     skip_space();
     const bool sides = std::string_view(row.numbers).starts_with("lookback");
@@ -185,7 +185,7 @@ std::string to_string(const Normalizer& normalizer) {
     const bool bare = !row.number || *number == row.absent;
     return bare ? row.name : std::string(row.name) + "(" + shortest(*number) + ")";
   }
-  return {};  // no normaliser is without a row
+  return {};  // every normaliser has a row, so this is never reached
 }
 
 Mod parse_mod(std::string_view text) {

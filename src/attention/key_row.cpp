@@ -1,4 +1,4 @@
-// One row of a predicate: spans where they are few, bits where they are many.
+// One row of a predicate: as spans if they are few, as bits if they are many.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -12,7 +12,7 @@ namespace {
 
 using mask_parts::SpanWriter;
 
-// Eight bytes as a number whose lowest byte is the first.
+// Eight bytes as one number, the first byte lowest.
 std::uint64_t word_of(const std::uint8_t* bytes, std::int64_t count) {
   std::uint64_t word = 0;
   std::memcpy(&word, bytes, static_cast<std::size_t>(std::min<std::int64_t>(count, 8)));
@@ -20,11 +20,11 @@ std::uint64_t word_of(const std::uint8_t* bytes, std::int64_t count) {
   return word;
 }
 
-// A bit for each of eight bytes, 1 where the byte is not 0.
+// One bit for each of eight bytes: 1 if the byte is not 0.
 std::uint64_t bits_of(std::uint64_t bytes) {
   constexpr std::uint64_t low = 0x7f7f7f7f7f7f7f7f, ones = 0x0101010101010101;
   const std::uint64_t seen = ((((bytes & low) + low) | bytes) >> 7) & ones;
-  return seen * 0x0102040810204080 >> 56;  // byte i, times 2^(56 - 7i), has its bit at 56 + i
+  return seen * 0x0102040810204080 >> 56;  // byte i times 2^(56 - 7i) has its bit at 56 + i
 }
 
 std::vector<std::uint64_t> packed(const std::uint8_t* bytes, std::int64_t count) {
@@ -58,13 +58,14 @@ KeySpans runs_of(const std::vector<std::uint64_t>& words) {
   KeySpans spans;
   spans.reserve(static_cast<std::size_t>(count_runs(words)));
   SpanWriter writer(spans, 1, 1);
-  const auto end = static_cast<std::int64_t>(64 * words.size());  // bits behind the keys are 0
+  const auto end = static_cast<std::int64_t>(64 * words.size());  // bits beyond the keys are 0
   for (std::size_t n = 0; n < words.size(); ++n) writer.add(words[n], static_cast<std::int64_t>(64 * n), end);
   writer.finish(end);
   return spans;
 }
 
-// Spans that stand in KeySpans itself take nothing more, others 16 bytes each where bits take key_len / 8.
+// The most spans to store as spans. Those inside the KeySpans object need no further memory. Others take 16
+// bytes each, where bits take key_len / 8 in all.
 std::int64_t most_spans(std::int64_t key_len) {
   return std::max<std::int64_t>(6, key_len / 128);
 }

@@ -11,7 +11,7 @@ namespace {
 
 using namespace mask_parts;
 
-// Sides of a window are counts up to "unlimited": keep sums away from overflow.
+// Limits the sides of a window, which may be "unlimited", so that sums do not overflow.
 std::int64_t bounded(std::int64_t count) {
   return std::min(count, far);
 }
@@ -87,7 +87,7 @@ class GlobalNode final : public MaskNode {
     std::sort(positions_.begin(), positions_.end());
     positions_.erase(std::unique(positions_.begin(), positions_.end()), positions_.end());
     for (const std::int64_t position : positions_) {
-      if (position >= far) break;  // beyond every key; position + 1 need not exist
+      if (position >= far) break;  // beyond every key; position + 1 might overflow
       if (!keys_.empty() && keys_.back().end == position) {
         ++keys_.back().end;
       } else {
@@ -183,8 +183,8 @@ class PairNode final : public MaskNode {
   }
   std::string print(int parent) const override {
     const int own = kind_ == Kind::both ? binds_and : binds_or;
-    // The right side one step tighter: a & (b & c) keeps its parentheses, so that parsing gives the same
-    // tree.
+    // The right side binds one step tighter: a & (b & c) keeps its parentheses, so that parsing gives the
+    // same tree.
     return parenthesised(a_->print(own) + (kind_ == Kind::both ? " & " : " | ") + b_->print(own + 1),
                          own < parent);
   }

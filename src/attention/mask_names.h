@@ -1,4 +1,4 @@
-// Names of the mask grammar: one row a mask.
+// The names of the mask grammar: one row for each mask.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@ namespace fovea {
 
 struct MaskName {
   const char* name;
-  /// What has to stand in the parentheses, in the words of an error; empty: no parentheses.
+  /// The required contents of the parentheses, as an error describes them; empty: no parentheses.
   const char* numbers;
-  std::size_t least, most;  ///< how many
+  std::size_t least, most;  ///< how many numbers
   Mask (*make)(const std::vector<std::int64_t>& numbers);
 };
 

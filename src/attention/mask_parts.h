@@ -1,4 +1,4 @@
-// What the nodes of masks share: limits, spans cut to the keys, lists as text.
+// Helpers for the nodes of masks: limits, spans cut to the keys, lists as text.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace fovea::mask_parts {
 
-/// Beyond every position; sums of a few stay inside 64 bits.
+/// Beyond every position. Sums of a few of these fit into 64 bits.
 inline constexpr std::int64_t far = std::numeric_limits<std::int64_t>::max() / 4;
 
 inline KeySpans span_within(std::int64_t begin, std::int64_t end, std::int64_t key_len) {
@@ -21,7 +21,8 @@ inline KeySpans span_within(std::int64_t begin, std::int64_t end, std::int64_t k
   return begin < end ? KeySpans{{begin, end}} : KeySpans{};
 }
 
-/// Appends [begin, end) cut to the keys, joining it to a last span that it touches; begins come in order.
+/// Appends [begin, end) cut to the keys. If it touches the last span, the two are joined. Begins must come in
+/// order.
 inline void append(KeySpans& spans, std::int64_t begin, std::int64_t end, std::int64_t key_len) {
   begin = std::max<std::int64_t>(begin, 0);
   end = std::min(end, key_len);
@@ -44,7 +45,7 @@ std::string list_of(const Numbers& numbers) {
   return text;
 }
 
-/// A side of a window as text: a count, or "all".
+/// One side of a window as text: a count, or "all".
 inline std::string side(std::int64_t count) {
   return count == SlidingWindow::unlimited ? "all" : std::to_string(count);
 }
@@ -61,7 +62,7 @@ inline void at_least(const char* mask, const char* argument, std::int64_t value,
            std::to_string(value));
 }
 
-/// Rows one at a time, for masks whose rows differ too much for a formula.
+/// Unites and intersects the spans row by row, for masks that have no formula for a block.
 template <class RowSpans>
 BlockSpans by_rows(const QueryBlock& block, RowSpans&& row_spans) {
   BlockSpans result;

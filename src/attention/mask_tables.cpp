@@ -1,4 +1,4 @@
-// Masks that are given by a table: of blocks, parents or groups.
+// Masks given by a table of blocks, parents or groups.
 #include "attention/mask_parts.h"
 #include "fovea/attention/masks.h"
 #include "fovea/core/philox.h"
@@ -11,7 +11,7 @@ using namespace mask_parts;
 class BlockTableNode final : public MaskNode {
  public:
   explicit BlockTableNode(BlockTable table) : table_(std::move(table)) {
-    constexpr std::int64_t most = std::int64_t{1} << 30;  // their product is a position
+    constexpr std::int64_t most = std::int64_t{1} << 30;  // positions are products of two such numbers
     at_least("BlockTable", "size", table_.size, 1, most);
     at_least("BlockTable", "columns", table_.columns, 1, most);
     const auto bits = static_cast<std::int64_t>(table_.visible.size());

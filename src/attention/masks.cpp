@@ -130,7 +130,7 @@ class DilatedNode final : public MaskNode {
   }
   BlockSpans spans(const QueryBlock& block) const override {
     const std::int64_t step = window_.step, rows = block.query_end - block.query_begin;
-    // Counts that reach a key at all, so that "unlimited" costs no more than the keys.
+    // Only counts that reach a key, so that "unlimited" costs no more than the keys.
     const std::int64_t first =
                            std::max(-std::min(window_.lookback, far), floor_div(1 - block.query_end, step)),
                        last = std::min(std::min(window_.lookahead, far),

@@ -16,7 +16,7 @@ auto add_bias() {
 using AddBias = decltype(add_bias());
 using Start = ArgumentDeclaration::Start;
 
-// make_mod for a mod of ours, which knows what its arguments start as.
+// make_mod for a built-in mod, which also knows the values with which its arguments start.
 template <std::size_t N, class F>
 Mod built_in(std::string name, const char* const (&arguments)[N], Start start, F f) {
   return Mod(std::make_shared<mod_detail::LambdaMod<F, N>>(std::move(name), std::to_array(arguments),
@@ -35,7 +35,7 @@ class RelativeBiasMod final : public mod_detail::LambdaMod<AddBias, 1> {
   }
   std::int64_t entries() const override { return bias_.buckets; }
   std::int64_t entry(std::int64_t distance) const override {
-    const std::int64_t far = bias_.max_distance;  // from there on every distance has the last bucket
+    const std::int64_t far = bias_.max_distance;  // this and all larger distances have the last bucket
     return entries_[static_cast<std::size_t>(std::clamp(distance, -far, far) + far)];
   }
 
@@ -64,7 +64,7 @@ class RelativeKeyMod final : public mod_detail::LambdaMod<AddBias, 1> {
 };
 
 double positive(const char* mod, const char* argument, double value) {
-  if (!(value >= 1e-30) || !(value <= 1e30))  // both it and its inverse have to be floats
+  if (!(value >= 1e-30) || !(value <= 1e30))  // the number and its inverse must both be floats
     throw InvalidArgument(mod, argument, "a number in [1e-30, 1e30]", shortest(value));
   return value;
 }
@@ -77,7 +77,7 @@ Mod::Mod(std::shared_ptr<const ModNode> node) : node_(std::move(node)) {
     throw InvalidArgument("Mod", "node", "at most " + std::to_string(max_mod_arguments) + " arguments",
                           std::to_string(node_->arguments().size()));
   if (node_->entries() > 0 && node_->arguments().size() != 1)
-    throw InvalidArgument("Mod", "node", "one argument where it is a table",
+    throw InvalidArgument("Mod", "node", "exactly one argument, because the mod is a table",
                           std::to_string(node_->arguments().size()));
 }
 
@@ -121,7 +121,7 @@ std::int64_t relative_bucket(const RelativeBias& bias, std::int64_t distance) {
   std::int64_t buckets = bias.buckets, first = 0;
   if (bias.direction == RelativeBias::Direction::bidirectional) {
     buckets /= 2;
-    if (distance < 0) first = buckets;  // keys ahead of the query
+    if (distance < 0) first = buckets;  // for keys ahead of the query
     distance = std::abs(distance);
   } else {
     distance = std::max<std::int64_t>(distance, 0);
@@ -131,7 +131,7 @@ std::int64_t relative_bucket(const RelativeBias& bias, std::int64_t distance) {
   const double position = std::log(static_cast<double>(distance) / static_cast<double>(near)) /
                           std::log(static_cast<double>(bias.max_distance) / static_cast<double>(near));
   const auto far = near + static_cast<std::int64_t>(position * static_cast<double>(buckets - near) +
-                                                    1e-9);  // exact powers too
+                                                    1e-9);  // so that exact powers reach their bucket
   return first + std::min(far, buckets - 1);
 }
 
@@ -164,7 +164,7 @@ Mod to_mod(const RelativeKeyBias& bias) {
 
 namespace {
 
-// A mod as it is, but known to hide.
+// The same mod, marked as one that hides keys.
 class HidingMod final : public ModNode {
  public:
   explicit HidingMod(Mod mod) : mod_(std::move(mod)) {}

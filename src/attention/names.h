@@ -1,5 +1,5 @@
-// Names in the grammar. Scores and normalisers bring theirs (score.h, normalizer.h); mods have a row each
-// here, masks in mask_names.h.
+// Names in the grammar. Scores and normalisers declare theirs in score.h and normalizer.h. Mods have a row
+// each here, masks in mask_names.h.
 #pragma once
 
 #include <array>
@@ -17,10 +17,10 @@ struct ScoreName {
 };
 std::span<const ScoreName> score_names();
 
-/// What stands at one place between a mod's parentheses.
+/// One entry in a mod's parentheses.
 struct ModNumber {
   enum class Kind : std::uint8_t { real, count, direction };
-  const char* what = nullptr;  ///< in the words of an error; null: the list ended before
+  const char* what = nullptr;  ///< as an error describes it; null: there is no such entry
   Kind kind = Kind::real;
 };
 struct ModNumbers {
@@ -32,18 +32,19 @@ struct ModName {
   const char* name;
   std::array<ModNumber, 3> numbers;
   Mod (*make)(const ModNumbers& numbers);
-  /// Without parentheses; null where they are needed. A mod without numbers has this alone.
+  /// Makes the mod without parentheses; null if it needs them. A mod without numbers has only this function.
   Mod (*bare)();
 };
 std::span<const ModName> mod_names();
 
 struct NormalizerName {
   const char* name;
-  /// The number in parentheses, and what it is without them; null: there is none.
+  /// The number in parentheses, as an error describes it; null: there is none. `absent` is its value without
+  /// parentheses.
   const char* number;
   double absent;
   Normalizer (*make)(double number);
-  /// The number of a normaliser that has this name; nullopt for any other.
+  /// The number of a normaliser with this name; nullopt for any other normaliser.
   std::optional<double> (*read)(const Normalizer& normalizer);
 };
 std::span<const NormalizerName> normalizer_names();

@@ -18,7 +18,8 @@ std::span<const ArgumentDeclaration> ScalableSoftmax::arguments() {
 }
 
 std::span<const ArgumentDeclaration> LinearChain::arguments() {
-  // Potentials of (z_j, z_j+1). An infinite one would make sums of infinities; -1e4 forbids as well.
+  // Potentials of (z_j, z_j+1). Infinite ones would make sums of infinities; -1e4 forbids a pair just as
+  // well.
   static const std::vector<ArgumentDeclaration> list{{.name = "transitions",
                                                       .axes = {{.number = 2}, {.number = 2}},
                                                       .layout = ArgumentDeclaration::Layout::contiguous,

@@ -21,7 +21,7 @@ class PredicateNode final : public MaskNode {
   }
   BlockSpans spans(const QueryBlock& block) const override {
     const auto row_at = [&](std::int64_t query) { return predicate_.row(block.batch, block.head, query); };
-    // One query, or a table without queries (which keys are padding): the same row for all of them.
+    // One query, or a table without queries (such as padding of keys): all queries have the same row.
     const KeyRow* first = row_at(block.query_begin);
     const bool same = first && first == row_at(block.query_end - 1);
     if (same && (!first->by_bits() || block.query_end - block.query_begin == 1)) {
@@ -59,9 +59,10 @@ class PredicateNode final : public MaskNode {
     return intersect(spans, span_within(0, key_len, key_len));
   }
 
-  // For rows of many spans, some a bit a key: 64 keys at a time. Tiles are made of these spans, and one of a
-  // key or two costs as much as one of a hundred; so gaps shorter than `coarse` are closed in `some`, and
-  // spans as short are left out of `all`. Which keys a row sees is asked row by row, and exact.
+  // For rows with many spans, of which some are stored as bits: 64 keys at a time. Kernels make tiles of
+  // these spans, and a tile with one or two keys costs as much as one with a hundred. So gaps shorter than
+  // `coarse` are closed in `some`, and spans shorter than `coarse` are left out of `all`. The result is still
+  // correct: kernels ask row by row for the exact keys.
   BlockSpans by_bits(const QueryBlock& block, std::int64_t query_end) const {
     constexpr std::int64_t coarse = 32;
     BlockSpans result;
@@ -162,7 +163,7 @@ Predicate::Predicate(std::string name, const Sites& sites, const std::vector<Key
     std::int64_t last = -1;
     for (const KeySpan& span : row) {
       if (span.begin <= last || span.end <= span.begin || span.end > sites.key_len)
-        refuse("Predicate", "rows", "spans inside the keys, sorted, apart and none empty",
+        refuse("Predicate", "rows", "spans inside the keys: sorted, not touching, none empty",
                "[" + std::to_string(span.begin) + ", " + std::to_string(span.end) + ")");
       last = span.end;
     }

@@ -1,4 +1,4 @@
-// What the parsers of the grammar share; for this room only.
+// Helpers of the parsers in this directory.
 #pragma once
 
 #include <charconv>
@@ -20,7 +20,7 @@ inline bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-// Where in a text a parser stands, and what it can ask there.
+// A text and a position in it, with the steps that all parsers take.
 class Reader {
  public:
   Reader(std::string_view text, const char* function) : text_(text), function_(function) {}
@@ -55,7 +55,7 @@ class Reader {
     skip_space();
     const char* begin = text_.data() + at_;
     const auto [end, status] = std::from_chars(begin, text_.data() + text_.size(), value);
-    // The largest value is the name of "unlimited", so that it cannot be written as a number too.
+    // The largest value stands for "unlimited" and cannot be written as a number.
     if (status != std::errc() || value < 0 || value == SlidingWindow::unlimited) fail(expected);
     at_ += static_cast<std::size_t>(end - begin);
     return value;
@@ -69,7 +69,7 @@ class Reader {
     at_ += static_cast<std::size_t>(end - begin);
     return value;
   }
-  // The row of a table whose name stands here; names may hold '-' between letters.
+  // Reads a name and returns its row in a table. Names may have '-' between letters.
   template <class Row>
   const Row& row(std::span<const Row> rows, const char* what, const char* or_else = "") {
     skip_space();

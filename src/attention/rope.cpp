@@ -6,11 +6,11 @@
 namespace fovea {
 namespace {
 
-// Powers of two such numbers are still far from the ends of double.
+// base · factor^(d / (d - 2)) of such numbers is at most 1e90, far from the limits of double.
 constexpr double largest = 1e30;
 constexpr std::int64_t most_positions = std::int64_t{1} << 40;
 
-// The fields of one struct.
+// Checks the fields of one struct.
 struct Fields {
   const char* of;
 
@@ -102,7 +102,7 @@ class RopeParser : private Reader {
   }
 
  private:
-  // What stands here makes a rope that can be, or the error names its column.
+  // Reads a part and checks the rope; an error names the part's column.
   template <class Read>
   void checked(Read read) {
     const std::size_t begin = skip_space();
@@ -122,7 +122,7 @@ class RopeParser : private Reader {
     at_ = end;
     return true;
   }
-  // A name that has not been taken before.
+  // Takes a name unless it has been taken before.
   bool take_once(std::string_view name, bool& seen) {
     if (seen || !take_name(name)) return false;
     return seen = true;

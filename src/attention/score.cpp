@@ -9,7 +9,7 @@ using Sizes = ArgumentSizes;
 using Absent = ArgumentDeclaration::Absent;
 using Start = ArgumentDeclaration::Start;
 
-// W of kᵀ W q.
+// The matrix W of kᵀ W q.
 ArgumentDeclaration bilinear_matrix() {
   return {.name = "W",
           .axes = {{.size = &Sizes::key_dim}, {.size = &Sizes::query_dim}},

@@ -29,7 +29,7 @@ std::string flag_of(const AttendOptions& o, const InvalidArgument& error) {
     if (argument.starts_with(prefix)) argument.erase(0, std::string(prefix).size());
   if (argument.starts_with("mods[")) return "--mod (" + argument + ")";
   if (argument.starts_with("weight_mods[")) return "--weight-mod (" + argument + ")";
-  const bool local = error.function().starts_with("local_centres"), concat = o.score == "concat",
+  const bool local = error.function().starts_with("local_centers"), concat = o.score == "concat",
              additive = o.score == "additive" || o.score == "coverage" || concat;
   const std::pair<const char*, const char*> flags[] = {
       {"query", "--query"},

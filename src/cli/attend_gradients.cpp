@@ -84,7 +84,7 @@ void finish_operands(const AttendCall& call, const ModGradients& weight_mods, Gr
     rope_backward(*call.rope, key, 0, key, executor);
   }
   if (!call.local_W) return;
-  local_centres_backward(
+  local_centers_backward(
       {.query = call.query, .W = call.local_W, .v = call.local_v, .key_len = call.shape.key_len},
       weight_mods.tensors.back(),
       {.query = query,

@@ -95,7 +95,7 @@ void read_local(const AttendOptions& o, AttendCall& call, Executor* executor) {
   using Gradient = ModArgument::Gradient;
   call.local_W = files::read_npy(o.local_query);
   call.local_v = files::read_npy(o.local_vector);
-  const Tensor centres = local_centres(
+  const Tensor centres = local_centers(
       {.query = call.query, .W = call.local_W, .v = call.local_v, .key_len = call.shape.key_len},
       {.executor = executor});
   call.spec.mods.push_back(LocalWindow{*o.local_reach});

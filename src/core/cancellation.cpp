@@ -5,8 +5,8 @@
 namespace fovea {
 namespace {
 
-// Whose work this thread does. A variable of the thread, not an argument: kernels ask from deep inside, and
-// an argument would pass through each of their functions.
+// The executor for which this thread works. A thread-local variable and not an argument: kernels need it deep
+// inside, and an argument would pass through each of their functions.
 thread_local const CancellableExecutor* current = nullptr;
 
 class WorksFor {

@@ -7,11 +7,11 @@
 namespace fovea {
 namespace {
 
-// The longest text that an error of this library composes itself, such as a list of shapes or of refusals,
-// stays below this. What is longer has a stranger's value in it.
+// Texts that this library composes itself, such as lists of shapes or of refusals, are shorter than this. A
+// longer text contains a foreign value.
 constexpr std::size_t longest_value = 400, longest_reason = 2000;
 
-// Linux opens no longer path.
+// The longest path that Linux opens.
 constexpr std::size_t longest_path = 4096;
 
 }  // namespace

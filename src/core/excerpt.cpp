@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::size_t shown = 60;
 
-// Bytes that continue a character of UTF-8 are not counted. In text that is not UTF-8 such a byte may belong
-// to no character, which costs no more than a wrong count.
+// Does not count the bytes that continue a UTF-8 character. In text that is not UTF-8 such a byte may belong
+// to no character; then only the count is wrong.
 bool starts_character(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
 }
@@ -22,7 +22,8 @@ std::string grouped(std::size_t number) {
 }  // namespace
 
 std::string excerpt(std::string_view text, std::size_t most) {
-  // Bytes are never fewer than characters. Counted alone they also bound text that only continues.
+  // There are never fewer bytes than characters. The limit on bytes also bounds text that has continuation
+  // bytes only.
   if (text.size() <= most) return std::string(text);
   const auto characters = static_cast<std::size_t>(std::count_if(text.begin(), text.end(), starts_character));
   if (characters <= most && text.size() <= 4 * most) return std::string(text);

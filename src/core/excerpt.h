@@ -1,4 +1,7 @@
-// What an error shows of text that came from outside.
+// Here are the parts of core that need source files, and helpers for error texts and numbers in text. The
+// public interface is in include/fovea/core. Open tensor.cpp first.
+//
+// This header shortens foreign text for error texts.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +10,13 @@
 
 namespace fovea {
 
-/// `text` as it is if it has at most `most` characters, otherwise its first 60 and its length:
-/// "aaa… (100,000 characters)". Characters are counted as UTF-8, and the cut never splits one. `most` is at
-/// least 60.
+/// Returns `text` unchanged if it has at most `most` characters, otherwise its first 60 characters and its
+/// length: "aaa… (100,000 characters)". Characters are counted as UTF-8, and the cut never splits one. `most`
+/// is at least 60.
 std::string excerpt(std::string_view text, std::size_t most = 60);
 
-/// The same for every run of more than `most` characters without a blank: for messages of other libraries,
-/// which have put a value in the middle of a sentence.
+/// Shortens every run of more than `most` characters without a blank in the same way. For messages of other
+/// libraries that have a value in the middle of a sentence.
 std::string excerpt_words(std::string_view text, std::size_t most = 60);
 
 }  // namespace fovea

@@ -26,8 +26,8 @@
 namespace fovea {
 namespace {
 
-// Set while this thread is inside a parallel_for body: a nested call must not wait for workers that wait for
-// it.
+// Set while this thread is inside a body of parallel_for. A nested call must not wait for workers that wait
+// for it.
 thread_local bool inside_body = false;
 
 struct InsideBody {
@@ -43,20 +43,20 @@ class SerialExecutor final : public Executor {
   }
 };
 
-// Not inside a function: the guard of a local static may be held by another thread at the moment of a fork.
+// Not inside a function: another thread may hold the guard of a local static at the moment of a fork.
 constinit SerialExecutor serial;
 
-// Held while the default pool is made; by a fork too, so that no child finds it half made by a thread that it
-// has not.
+// Held while the default pool is made, and during a fork. Otherwise a child could find a half-made pool whose
+// maker does not exist in the child.
 std::mutex default_pool_mutex;
 
-// How many forks this process is away from the one that loaded the library. A process id would say the same,
-// for a system call at each parallel_for.
+// How many forks lie between this process and the one that loaded the library. A process id would tell the
+// same, at the cost of a system call in each parallel_for.
 std::atomic<std::uint64_t> forks{0};
 
 #if __has_include(<pthread.h>)
-// While the library is loaded, before there are threads: registering takes a lock of libc's that a fork holds
-// when it waits for default_pool_mutex.
+// Runs while the library is loaded, before there are threads. Registering takes a lock of libc, and a fork
+// holds that lock while it waits for default_pool_mutex.
 [[maybe_unused]] const int handlers_registered =
     pthread_atfork([] { default_pool_mutex.lock(); }, [] { default_pool_mutex.unlock(); },
                    [] {
@@ -65,7 +65,8 @@ std::atomic<std::uint64_t> forks{0};
                    });
 #endif
 
-// Cores this process may use, not cores the machine has: containers and taskset give fewer.
+// The cores that this process may use. The machine may have more, because containers and taskset restrict a
+// process.
 int usable_cores() {
 #ifdef __linux__
   cpu_set_t set;
@@ -74,7 +75,7 @@ int usable_cores() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// Between two tries of a loop that waits for another core.
+// Pauses between two tries of a loop that waits for another core.
 void relax() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -83,9 +84,10 @@ void relax() noexcept {
 #endif
 }
 
-// Waits until `holds`, for a while without giving up the core; returns whether it does. A thread that sleeps
-// takes 18 to 30 us to wake in a virtual machine: two loops of a call that decodes one token of 4,096 lost a
-// tenth of it so. Waiting longer takes cores from others that could use them.
+// Waits until `holds` is true, for a while without giving up the core. Returns whether it became true. A
+// sleeping thread takes 18 to 30 us to wake in a virtual machine. A call that decodes one token of 4,096 has
+// two loops and lost a tenth of its time that way. Waiting longer would keep cores from programs that could
+// use them.
 template <class F>
 bool holds_soon(F&& holds) {
   constexpr auto most = std::chrono::microseconds(50);
@@ -100,13 +102,13 @@ bool holds_soon(F&& holds) {
   return holds();
 }
 
-// The threads of a pool in one process, and what they share.
+// The threads of a pool in one process, and their shared state.
 class Team {
  public:
   ~Team() { stop(); }
   bool of_this_process() const { return born_ == forks.load(std::memory_order_relaxed); }
 
-  // Workers 1 to threads - 1. Throws std::system_error; what has started stays.
+  // Starts workers 1 to threads - 1. Throws std::system_error; workers that have started stay.
   void start(int threads) {
     started_ = true;
     spins_ = threads <= usable_cores();
@@ -119,7 +121,7 @@ class Team {
     if (!started_) {
       try {
         start(threads);
-      } catch (const std::system_error&) {  // fewer threads: the results are the same
+      } catch (const std::system_error&) {  // fewer threads give the same results
       }
     }
     {
@@ -141,9 +143,9 @@ class Team {
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
-  // Takes a team of a parent's out of use. It can neither be used nor destroyed: its threads are not there to
-  // be joined, its locks may be held by them, and destroying a condition waits for those that wait on it. So
-  // it stays, in a list, where tools that look for leaks see that it is meant.
+  // Retires a team that belongs to the parent process. It can neither be used nor destroyed. Its threads do
+  // not exist here and cannot be joined, they may hold its locks, and destroying a condition variable waits
+  // for its waiters. So the team stays in a list, where leak checkers see that it is kept on purpose.
   static void abandon(Team* team) {
     team->next_abandoned_ = abandoned.load(std::memory_order_relaxed);
     while (!abandoned.compare_exchange_weak(team->next_abandoned_, team, std::memory_order_relaxed)) {
@@ -151,8 +153,8 @@ class Team {
   }
 
  private:
-  // Callers take turns. One that waits for another's call can be cancelled too; it looks every 20 ms, which
-  // is soon for a person who presses Ctrl-C and costs the core nothing.
+  // Callers take turns. A caller that waits for another's call can be cancelled too. It looks every 20 ms,
+  // which is soon enough for a person who presses Ctrl-C and costs the core nothing.
   std::unique_lock<std::timed_mutex> turn() {
     std::unique_lock lock(callers_, std::try_to_lock);
     while (!lock.owns_lock()) {
@@ -215,7 +217,7 @@ class Team {
   std::atomic<std::uint64_t> generation_{0};
   std::atomic<int> running_{0};
   std::atomic<bool> stopping_{false};
-  bool spins_ = false;  // with more threads than cores one would keep another from working
+  bool spins_ = false;  // with more threads than cores, a spinning thread would keep another from working
   std::exception_ptr failure_;
 };
 
@@ -247,8 +249,9 @@ class ThreadPool final : public Executor {
   }
 
  private:
-  // In a forked child the first call makes a team of the child's own. Without a lock, which a fork might find
-  // held: of those that come first together one's team stays, and no thread has started in the others.
+  // In a forked child the first call makes a team of the child's own. This uses no lock, which a fork might
+  // find held. If several threads arrive first together, the team of one stays; no thread has started in the
+  // others.
   Team& team() {
     Team* now = team_.load(std::memory_order_acquire);
     if (now->of_this_process()) return *now;

@@ -1,4 +1,4 @@
-// Numbers for people and for parsers: the shortest text that reads back as the same number.
+// The shortest text of a number that reads back as the same number, for people and for parsers.
 #pragma once
 
 #include <charconv>

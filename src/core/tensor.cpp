@@ -44,7 +44,7 @@ Shape::Shape(std::span<const std::int64_t> sizes) : rank_(static_cast<int>(sizes
     throw InvalidArgument("Shape", "sizes", "at most " + std::to_string(max_rank) + " axes",
                           std::to_string(sizes.size()));
   }
-  std::int64_t room = std::int64_t{1} << 59;  // bytes of doubles then stay below 2^63
+  std::int64_t room = std::int64_t{1} << 59;  // so that the bytes of doubles stay below 2^63
   for (std::size_t axis = 0; axis < sizes.size(); ++axis) {
     if (sizes[axis] < 0 || sizes[axis] > room) {
       throw InvalidArgument("Shape", "sizes", "sizes of at least 0 and at most 2^59 elements in all",

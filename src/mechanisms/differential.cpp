@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 #include "plan/rows.h"
 
 namespace fovea {
@@ -51,7 +51,7 @@ void check_inputs(const char* function, const AttentionPlan& plan, const Differe
   if (gradients) check_argument_gradients(function, plan.impl(), call);
 }
 
-// to = first - lambda_h · second; without a first one, -lambda_h · second.
+// to = first - lambda_h · second; if `first` is empty, -lambda_h · second.
 template <class T>
 void combine(const ConstTensorView* first, const ConstTensorView& second, const Wide<T>* lambda,
              const TensorView& to, Executor& executor) {
@@ -68,7 +68,7 @@ void combine(const ConstTensorView* first, const ConstTensorView& second, const 
   });
 }
 
-// d lambda_h = -Σ ⟨dO, O_2⟩, in double: many terms of both signs.
+// d lambda_h = -Σ ⟨dO, O_2⟩, summed in double, because many terms have opposite signs.
 template <class T>
 void lambda_gradient(const DifferentialState& state, const ConstTensorView& d_output, Wide<T>* gradient,
                      Executor& executor) {
@@ -81,7 +81,7 @@ void lambda_gradient(const DifferentialState& state, const ConstTensorView& d_ou
     double sum = 0.0;
     for (std::int64_t b = 0; b < d_output.size(0); ++b) {
       for (std::int64_t r = 0; r < rows; ++r) {
-        // Nothing was seen, and d_output may be NaN.
+        // The row saw no key, and d_output may be NaN.
         if (log_sum_exp[(b * heads + h) * rows + r] == -std::numeric_limits<W>::infinity()) continue;
         for (std::int64_t e = 0; e < dim; ++e)
           sum -= static_cast<double>(static_cast<W>(d.row(b, h, r)[e])) *
@@ -92,7 +92,8 @@ void lambda_gradient(const DifferentialState& state, const ConstTensorView& d_ou
   });
 }
 
-// Gradients that both halves add to: the caller's, which the first half writes, and the second half's own.
+// Gradients that both halves add to. The first half writes to the caller's views, the second half to views
+// that this object owns.
 class SharedGradients {
  public:
   explicit SharedGradients(const AttentionGradients& first) {
@@ -133,21 +134,21 @@ void check_backward(const char* function, const AttentionPlan& plan, const Diffe
   if (const TensorView& key = gradients.attention.key; key)
     check_output(function, "gradients.key", key, plan.dtype(), inputs.attention.key.shape(),
                  inputs.attention);
-  Apart apart(function);
+  OverlapCheck memory(function);
   if (gradients.lambda) {
     check_output(function, "gradients.lambda", gradients.lambda, wide, inputs.lambda.shape(),
                  inputs.attention);
     check_contiguous(function, "gradients.lambda", gradients.lambda, wide, inputs.lambda.shape());
-    apart.writes("gradients.lambda", gradients.lambda);
+    memory.writes("gradients.lambda", gradients.lambda);
   }
-  apart.writes("gradients.query", gradients.attention.query);
-  apart.writes("gradients.key", gradients.attention.key);
-  apart.writes("gradients.value", gradients.attention.value);
-  apart.reads("lambda", inputs.lambda);
-  apart.reads("d_output", d_output);
-  for (const Tensor& output : state.output) apart.reads("state.output", output);
-  for (const Tensor& log_sum_exp : state.log_sum_exp) apart.reads("state.log_sum_exp", log_sum_exp);
-  apart.check();
+  memory.writes("gradients.query", gradients.attention.query);
+  memory.writes("gradients.key", gradients.attention.key);
+  memory.writes("gradients.value", gradients.attention.value);
+  memory.reads("lambda", inputs.lambda);
+  memory.reads("d_output", d_output);
+  for (const Tensor& output : state.output) memory.reads("state.output", output);
+  for (const Tensor& log_sum_exp : state.log_sum_exp) memory.reads("state.log_sum_exp", log_sum_exp);
+  memory.check();
 }
 
 }  // namespace
@@ -158,11 +159,11 @@ DifferentialState attend_differential(const AttentionPlan& plan, const Different
   check_inputs(function, plan, inputs);
   const Shape outputs = output_shape(plan, inputs);
   check_output(function, "output", output, plan.dtype(), outputs, inputs.attention);
-  Apart apart(function);
-  apart.writes("output", output);
-  apart.reads("lambda", inputs.lambda);
-  apart.reads(inputs.attention.arguments);
-  apart.check();
+  OverlapCheck memory(function);
+  memory.writes("output", output);
+  memory.reads("lambda", inputs.lambda);
+  memory.reads(inputs.attention.arguments);
+  memory.check();
   DifferentialState state;
   for (int half = 0; half < 2; ++half) {
     state.output[half] = Tensor(plan.dtype(), outputs);

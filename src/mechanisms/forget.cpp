@@ -18,7 +18,7 @@ void check(const char* function, const char* argument, const ConstTensorView& vi
   }
 }
 
-// Sums in double: a thousand gates of one sign are summed up.
+// Sums in double, because a thousand gates of one sign add up.
 template <class T>
 void running_sums(const T* from, std::int64_t rows, std::int64_t length, T* to) {
   for (std::int64_t row = 0; row < rows; ++row) {

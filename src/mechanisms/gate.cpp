@@ -4,13 +4,13 @@
 #include <initializer_list>
 #include <utility>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 #include "plan/rows.h"
 
 namespace fovea {
 namespace {
 
-// σ(x) and its derivative, without an overflow or a difference of close numbers.
+// σ(x) and its derivative, without overflow and without cancellation.
 template <class W>
 struct SigmoidAt {
   W value{0}, slope{0};
@@ -30,17 +30,17 @@ void check_inputs(const char* function, const ConstTensorView& output, const Con
   check_view(function, "gate", gate, output.dtype(), {output.size(0), output.size(1), output.size(2), width});
 }
 
-// An element is read before it is written, so the very same view may be both.
+// An element is read before it is written, so the written view may be the same as `may_be`.
 void check_written(const char* function, const char* argument, const TensorView& written,
                    const ConstTensorView& like, const ConstTensorView& may_be,
                    std::initializer_list<std::pair<const char*, ConstTensorView>> read) {
   check_output(function, argument, written, like.dtype(), like.shape(), {});
-  Apart apart(function);
-  apart.writes(argument, written);
+  OverlapCheck memory(function);
+  memory.writes(argument, written);
   for (const auto& [name, view] : read) {
-    if (!(same_view(view, may_be) && same_view(view, written))) apart.reads(name, view);
+    if (!(same_view(view, may_be) && same_view(view, written))) memory.reads(name, view);
   }
-  apart.check();
+  memory.check();
 }
 
 template <class T>

@@ -1,4 +1,4 @@
-// Latent attention, forward: make the operands of one call of attend, and carry its output on.
+// Latent attention, forward: makes the operands of one inner call of attend, and projects its output.
 #include "fovea/mechanisms/latent.h"
 
 #include <cmath>
@@ -108,7 +108,7 @@ template <class T>
 Operands operands_of(const LatentPlan& plan, const LatentInputs& in, const Sizes& s, Executor& executor) {
   Operands o;
   o.content = widened(in.query_content, o.content_memory, executor);
-  // A cache of 16 bits is widened here as attend would widen it.
+  // Widens a 16-bit cache, as attend would.
   if (in.cache.dtype() == dtype_of<T>) {
     o.cache = in.cache;
   } else {
@@ -160,7 +160,7 @@ LatentPlan make_latent_plan(const AttentionSpec& spec, const LatentShape& shape,
     throw InvalidArgument(function, "spec.score", "the default: the mechanism sets it", "another score");
   if (spec.scale)
     throw InvalidArgument(function, "spec.scale", "none: the mechanism sets it", std::to_string(*spec.scale));
-  constexpr std::int64_t widest = std::int64_t{1} << 32;  // sums of two stay far from overflow
+  constexpr std::int64_t widest = std::int64_t{1} << 32;  // so that sums of two do not overflow
   const std::pair<const char*, std::pair<std::int64_t, std::int64_t>> sizes[] = {
       {"shape.content_dim", {shape.content_dim, 1}},
       {"shape.rotary_dim", {shape.rotary_dim, 0}},
@@ -193,12 +193,12 @@ LatentState attend_latent(const LatentPlan& plan, const LatentInputs& inputs, Te
   const latent::Sizes s = latent::check_inputs(function, plan, inputs);
   check_output(function, "output", output, plan.dtype, {s.batch, s.heads, s.queries, s.value},
                {.query = inputs.query_content, .key = inputs.query_rotary, .value = inputs.cache});
-  Apart apart(function);
-  apart.writes("output", output);
-  apart.reads("W_UK", inputs.W_UK);
-  apart.reads("W_UV", inputs.W_UV);
-  apart.reads(inputs.attention.arguments);
-  apart.check();
+  OverlapCheck memory(function);
+  memory.writes("output", output);
+  memory.reads("W_UK", inputs.W_UK);
+  memory.reads("W_UV", inputs.W_UV);
+  memory.reads(inputs.attention.arguments);
+  memory.check();
   return with_wide_type(plan.dtype, [&](auto zero) {
     return latent::forward<decltype(zero)>(plan, inputs, s, output, resources);
   });

@@ -1,11 +1,11 @@
-// Latent attention, backward: the gradients of the call inside, carried back through both matrices.
+// Latent attention, backward: passes the gradients of the inner call of attend back through both matrices.
 #include "mechanisms/latent_parts.h"
 
 namespace fovea {
 namespace latent {
 namespace {
 
-// One call, and the gradients of the operands inside; an empty one is not wanted.
+// One call, and the gradients of the inner operands; an empty tensor is not wanted.
 struct Backward {
   const LatentPlan& plan;
   const LatentInputs& inputs;
@@ -17,8 +17,8 @@ struct Backward {
   Tensor d_query, d_key, d_value;
 };
 
-// dW_h = Σ y xᵀ for W [heads, out, in], where a row of x that does not matter is 0, but y may hold anything
-// there, so that the sum runs over x's elements that are not 0.
+// dW_h = Σ y xᵀ for W [heads, out, in]. Rows of x that have no influence are 0, but y may hold anything
+// there. So the sum runs over the elements of x that are not 0.
 template <class T>
 void weight_gradient_of_seen_rows(const RowSizes& rows, std::int64_t out, std::int64_t in,
                                   const kernels::Operand<const T*>& y, const kernels::Operand<const T*>& x,
@@ -38,8 +38,8 @@ kernels::Operand<const T*> columns(const Tensor& tensor, std::int64_t begin, std
   return operand_of<T>(ConstTensorView(tensor).slice(3, begin, count));
 }
 
-// The rotated query's part of the query's gradient, and the gradients of the arguments,
-// need no matrix.
+// Runs the inner backward call. The rotary part of the query's gradient and the gradients of the arguments
+// need no matrix and are complete after it.
 template <class T>
 void run_inside(Backward& c, const ConstTensorView& d_output, const CallResources& resources) {
   const LatentGradients& g = c.wanted;
@@ -87,7 +87,7 @@ void absorbed_backward(Backward& c, const ConstTensorView& d_output, const CallR
   copy_rows(c.d_key, shared_by_heads(g.cache, 1), c.executor);
 }
 
-// dc = Σ_h W_UKᵀ dk + W_UVᵀ dv, dk_r = Σ_h dk_r, in the order of the heads.
+// dc = Σ_h (W_UKᵀ dk + W_UVᵀ dv) and dk_r = Σ_h dk_r, summed in the order of the heads.
 template <class T>
 void cache_gradient(const Backward& c) {
   const Sizes& s = c.sizes;
@@ -135,12 +135,12 @@ void check_backward(const char* function, const LatentPlan& plan, const LatentIn
                    {s.batch, s.heads, s.queries, s.inner_value(plan.execution)});
   check_contiguous(function, "state.log_sum_exp", state.log_sum_exp, wide, {s.batch, s.heads, s.queries});
   check_view(function, "d_output", d_output, plan.dtype, {s.batch, s.heads, s.queries, s.value});
-  Apart apart(function);
+  OverlapCheck memory(function);
   const auto check = [&](const char* argument, const TensorView& view, const ConstTensorView& like) {
     if (!view) return;
     check_output(function, argument, view, like.dtype(), like.shape(),
                  {.query = in.query_content, .key = in.query_rotary, .value = in.cache});
-    apart.writes(argument, view);
+    memory.writes(argument, view);
   };
   check("gradients.query_content", g.query_content, in.query_content);
   check("gradients.query_rotary", g.query_rotary, in.query_rotary);
@@ -151,14 +151,14 @@ void check_backward(const char* function, const LatentPlan& plan, const LatentIn
        {std::pair{"gradients.W_UK", g.W_UK}, std::pair{"gradients.W_UV", g.W_UV}}) {
     if (view) check_contiguous(function, argument, view, wide, view.shape());
   }
-  apart.writes(g.arguments);
-  apart.reads("W_UK", in.W_UK);
-  apart.reads("W_UV", in.W_UV);
-  apart.reads("state.output", state.output);
-  apart.reads("state.log_sum_exp", state.log_sum_exp);
-  apart.reads("d_output", d_output);
-  apart.reads(in.attention.arguments);
-  apart.check();
+  memory.writes(g.arguments);
+  memory.reads("W_UK", in.W_UK);
+  memory.reads("W_UV", in.W_UV);
+  memory.reads("state.output", state.output);
+  memory.reads("state.log_sum_exp", state.log_sum_exp);
+  memory.reads("d_output", d_output);
+  memory.reads(in.attention.arguments);
+  memory.check();
 }
 
 template <class T>

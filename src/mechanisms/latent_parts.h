@@ -1,18 +1,21 @@
-// What the forward and the backward of latent attention share.
+// Here are the mechanisms that are composed of calls of attend. Plans and calls are in plan/. Open gate.cpp
+// first: it is the shortest.
+//
+// This header declares what forward and backward of latent attention share.
 #pragma once
 
 #include "fovea/mechanisms/latent.h"
-#include "plan/impl.h"
+#include "plan/call.h"
 #include "plan/rows.h"
 
 namespace fovea::latent {
 
-/// Sizes of one call.
+/// The sizes of one call.
 struct Sizes {
   std::int64_t batch, heads, queries, keys, content, rotary, latent, value;
   RowSizes query_rows() const { return {batch, heads, queries}; }
   RowSizes key_rows() const { return {batch, heads, keys}; }
-  /// Elements of the values inside.
+  /// Elements of a value in the inner call of attend.
   std::int64_t inner_value(LatentExecution execution) const {
     return execution == LatentExecution::absorbed ? latent : value;
   }
@@ -22,25 +25,25 @@ struct Sizes {
 Sizes check_inputs(const char* function, const LatentPlan& plan, const LatentInputs& inputs,
                    const AttentionGradients* gradients = nullptr);
 
-/// [batch, keys, dim] seen as `heads` heads with the same rows.
+/// [batch, keys, dim] as a view of `heads` heads with the same rows.
 template <class Byte>
 BasicTensorView<Byte> shared_by_heads(const BasicTensorView<Byte>& view, std::int64_t heads) {
   const std::int64_t strides[] = {view.stride(0), 0, view.stride(1), view.stride(2)};
   return {view.raw(), view.dtype(), Shape{view.size(0), heads, view.size(1), view.size(2)}, strides};
 }
 
-/// W [heads, out, in].
+/// The projection by W [heads, out, in].
 template <class T>
 Projection<T> projection_of(const ConstTensorView& W) {
   return {W.data<T>(), W.size(1), W.size(2), W.stride(1), W.stride(0), nullptr, true};
 }
 
-/// Operands of the call inside, in the type it computes in.
+/// The operands of the inner call of attend, in the type in which it computes.
 struct Operands {
-  ConstTensorView content, cache;  ///< of the inputs, widened
+  ConstTensorView content, cache;  ///< of the caller's inputs, widened
   ConstTensorView query, key, value;
   Tensor content_memory, cache_memory, query_memory, key_memory, value_memory;
-  /// The caller's inputs with them in their places.
+  /// The caller's inputs with these operands in place of query, key and value.
   AttentionInputs inputs(const LatentInputs& from) const;
 };
 template <class T>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 #include "plan/rows.h"
 
 namespace fovea {
@@ -43,7 +43,7 @@ T length_of(const LocalInputs& in, std::int64_t b) {
   return static_cast<T>(in.key_lengths.empty() ? in.key_len : in.key_lengths[static_cast<std::size_t>(b)]);
 }
 
-// W and what it makes of the queries: tanh(W q), [batch, heads, query_len, hidden].
+// W and the projected queries tanh(W q), [batch, heads, query_len, hidden].
 template <class T>
 struct Hidden {
   Tensor copy, memory;
@@ -99,7 +99,7 @@ void vector_gradient(const Sizes& s, const Hidden<T>& hidden, const T* dz, const
 }
 
 template <class T>
-void backward(const LocalInputs& in, const Sizes& s, const T* d_centres, const LocalGradients& gradients,
+void backward(const LocalInputs& in, const Sizes& s, const T* d_centers, const LocalGradients& gradients,
               Executor& executor) {
   Hidden<T> hidden(in, s, executor);
   const Tensor memory(dtype_of<T>, {s.batch, s.heads, s.rows});
@@ -107,12 +107,12 @@ void backward(const LocalInputs& in, const Sizes& s, const T* d_centres, const L
   for_rows(s.queries(), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
     const std::int64_t row = (b * s.heads + h) * s.rows + r;
     const T share = hidden.share(s, b, h, r);
-    // The query of a row that nothing depends on may be NaN.
-    dz[row] = d_centres[row] == T{0} ? T{0} : d_centres[row] * length_of<T>(in, b) * share * (T{1} - share);
+    // A row without influence may have a NaN query.
+    dz[row] = d_centers[row] == T{0} ? T{0} : d_centers[row] * length_of<T>(in, b) * share * (T{1} - share);
   });
   if (gradients.v) vector_gradient(s, hidden, dz, gradients.v, executor);
   if (!gradients.query && !gradients.W) return;
-  // In the place of tanh(W q), the derivative by W q.
+  // Overwrites tanh(W q) with the derivative by W q.
   for_rows(s.queries(), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
     T* row = hidden.values.row(b, h, r);
     const T *v = hidden.vector_of(h), factor = dz[(b * s.heads + h) * s.rows + r];
@@ -133,14 +133,14 @@ void backward(const LocalInputs& in, const Sizes& s, const T* d_centres, const L
   if (detour) copy_rows(to, gradients.query, executor);
 }
 
-void check_gradients(const char* function, const LocalInputs& in, const ConstTensorView& d_centres,
+void check_gradients(const char* function, const LocalInputs& in, const ConstTensorView& d_centers,
                      const LocalGradients& gradients) {
-  Apart apart(function);
+  OverlapCheck memory(function);
   const auto check = [&](const char* argument, const TensorView& view, const ConstTensorView& like) {
     if (!view) return;
     check_output(function, argument, view, like.dtype(), like.shape(),
                  {.query = in.query, .key = {}, .value = {}});
-    apart.writes(argument, view);
+    memory.writes(argument, view);
   };
   check("gradients.query", gradients.query, in.query);
   check("gradients.W", gradients.W, in.W);
@@ -149,43 +149,43 @@ void check_gradients(const char* function, const LocalInputs& in, const ConstTen
        {std::pair{"gradients.W", gradients.W}, std::pair{"gradients.v", gradients.v}}) {
     if (view) check_contiguous(function, argument, view, view.dtype(), view.shape());
   }
-  apart.reads("W", in.W);
-  apart.reads("v", in.v);
-  apart.reads("d_centres", d_centres);
+  memory.reads("W", in.W);
+  memory.reads("v", in.v);
+  memory.reads("d_centers", d_centers);
   if (const ConstTensorView& before = gradients.query_before; before) {
     check_view(function, "gradients.query_before", before, in.query.dtype(), in.query.shape());
-    if (!same_view(before, gradients.query)) apart.reads("gradients.query_before", before);
+    if (!same_view(before, gradients.query)) memory.reads("gradients.query_before", before);
   }
-  apart.check();
+  memory.check();
 }
 
 }  // namespace
 
-Tensor local_centres(const LocalInputs& inputs, const CallResources& resources) {
-  const Sizes s = check_inputs("local_centres", inputs);
+Tensor local_centers(const LocalInputs& inputs, const CallResources& resources) {
+  const Sizes s = check_inputs("local_centers", inputs);
   Executor& executor = resources.executor ? *resources.executor : default_executor();
-  Tensor centres(wide_dtype(inputs.query.dtype()), {s.batch, s.heads, s.rows, 1});
+  Tensor centers(wide_dtype(inputs.query.dtype()), {s.batch, s.heads, s.rows, 1});
   with_wide_type(inputs.query.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const Hidden<T> hidden(inputs, s, executor);
     for_rows(s.queries(), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
-      centres.data<T>()[(b * s.heads + h) * s.rows + r] = length_of<T>(inputs, b) * hidden.share(s, b, h, r);
+      centers.data<T>()[(b * s.heads + h) * s.rows + r] = length_of<T>(inputs, b) * hidden.share(s, b, h, r);
     });
   });
-  return centres;
+  return centers;
 }
 
-void local_centres_backward(const LocalInputs& inputs, ConstTensorView d_centres,
+void local_centers_backward(const LocalInputs& inputs, ConstTensorView d_centers,
                             const LocalGradients& gradients, const CallResources& resources) {
-  const char* function = "local_centres_backward";
+  const char* function = "local_centers_backward";
   const Sizes s = check_inputs(function, inputs);
-  check_contiguous(function, "d_centres", d_centres, wide_dtype(inputs.query.dtype()),
+  check_contiguous(function, "d_centers", d_centers, wide_dtype(inputs.query.dtype()),
                    {s.batch, s.heads, s.rows, 1});
-  check_gradients(function, inputs, d_centres, gradients);
+  check_gradients(function, inputs, d_centers, gradients);
   Executor& executor = resources.executor ? *resources.executor : default_executor();
   with_wide_type(inputs.query.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    backward<T>(inputs, s, d_centres.data<T>(), gradients, executor);
+    backward<T>(inputs, s, d_centers.data<T>(), gradients, executor);
   });
 }
 

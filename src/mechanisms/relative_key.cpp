@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/shortest.h"
-#include "plan/impl.h"
+#include "plan/call.h"
 #include "plan/rows.h"
 
 namespace fovea {
@@ -41,7 +41,7 @@ Sizes check_inputs(const char* function, const RelativeKeyInputs& in) {
   return s;
 }
 
-// scale·(q + w), and r as the matrix that makes the table of it.
+// scale·(q + w), and r as the matrix of the product that gives the table.
 template <class Element>
 struct Shifted {
   using T = Wide<Element>;
@@ -72,7 +72,7 @@ struct Shifted {
   }
 };
 
-// Σ over entries and rows of each head.
+// Sums over entries and rows for each head.
 template <class Element, class T>
 void sum_rows(const ConstTensorView& from, T* to, Executor& executor) {
   const auto rows = operand_of<Element>(from);
@@ -99,7 +99,7 @@ void backward(const RelativeKeyInputs& in, const Sizes& s, const ConstTensorView
     weight_gradient(s.queries(), shifted.projection, dy, shifted.values, gradients.offsets.data<T>(),
                     executor);
   if (!gradients.query && !gradients.bias) return;
-  // In the place of scale·(q + w), the derivative by it.
+  // Overwrites scale·(q + w) with the derivative by it.
   const auto d_shifted = operand_of<T>(shifted.memory.view());
   project_back(s.queries(), shifted.projection, dy, d_shifted, executor);
   for_rows(s.queries(), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
@@ -116,14 +116,15 @@ void backward(const RelativeKeyInputs& in, const Sizes& s, const ConstTensorView
 
 void check_gradients(const char* function, const RelativeKeyInputs& in, const ConstTensorView& d_table,
                      const RelativeKeyGradients& gradients) {
-  Apart apart(function);
+  OverlapCheck memory(function);
   const auto check = [&](const char* argument, const TensorView& view, const ConstTensorView& like) {
     if (!view) return;
     if (!like)
-      throw InvalidArgument(function, argument, "no gradient of what was not given", described(view));
+      throw InvalidArgument(function, argument, "no gradient, because the input was not given",
+                            described(view));
     check_output(function, argument, view, like.dtype(), like.shape(),
                  {.query = in.query, .key = {}, .value = {}});
-    apart.writes(argument, view);
+    memory.writes(argument, view);
   };
   check("gradients.query", gradients.query, in.query);
   check("gradients.offsets", gradients.offsets, in.offsets);
@@ -132,14 +133,14 @@ void check_gradients(const char* function, const RelativeKeyInputs& in, const Co
        {std::pair{"gradients.offsets", gradients.offsets}, std::pair{"gradients.bias", gradients.bias}}) {
     if (view) check_contiguous(function, argument, view, view.dtype(), view.shape());
   }
-  apart.reads("offsets", in.offsets);
-  apart.reads("bias", in.bias);
-  apart.reads("d_table", d_table);
+  memory.reads("offsets", in.offsets);
+  memory.reads("bias", in.bias);
+  memory.reads("d_table", d_table);
   if (const ConstTensorView& before = gradients.query_before; before) {
     check_view(function, "gradients.query_before", before, in.query.dtype(), in.query.shape());
-    if (!same_view(before, gradients.query)) apart.reads("gradients.query_before", before);
+    if (!same_view(before, gradients.query)) memory.reads("gradients.query_before", before);
   }
-  apart.check();
+  memory.check();
 }
 
 Executor& executor_of(const CallResources& resources) {

@@ -1,5 +1,5 @@
-// attention: the sizes of the tensors, a plan, a call.
-#include "plan/impl.h"
+// attention(): takes the sizes from the tensors, makes a plan and runs one call.
+#include "plan/call.h"
 
 namespace fovea {
 

@@ -1,5 +1,5 @@
-// attend_backward: the kernel's gradients of projected queries and keys, carried back through the
-// projections.
+// attend_backward: runs the kernel, which gives the gradients of the mapped queries and keys, and passes
+// these gradients back through the mapping.
 #include "plan/backward.h"
 
 #include <algorithm>
@@ -16,22 +16,23 @@ namespace {
 
 constexpr const char* function = "attend_backward";
 
-// Where one operand's gradient goes: straight to the caller, or to scratch first (16-bit results, or a
-// projection to go back through).
+// Where the gradient of one operand is written: to the caller's tensor, or to a scratch buffer if the result
+// has 16 bits or must still pass back through a mapping.
 template <class T>
 struct Target {
-  kernels::Operand<T*> kernel;  // what the kernel writes
-  T* scratch = nullptr;         // null: the kernel writes the caller's tensor
+  kernels::Operand<T*> kernel;  // the kernel's output
+  T* scratch = nullptr;         // null: the kernel writes to the caller's tensor
 };
 
 template <class T>
 struct Scratch {
   Target<T> query, key, value;
-  T *query_back = nullptr, *key_back = nullptr;  // after the projection, before narrowing
+  T *query_back = nullptr, *key_back = nullptr;  // gradients after the mapping, before rounding to 16 bits
   kernels::Operand<T*> wide_output, wide_d_output;
   kernels::Operand<const T*> output, d_output;
-  T *mean = nullptr, *transitions = nullptr;  // of whole rows: Σ P·dP of each; [num_query_heads, 2, 2]
-  T* gains = nullptr;                         // [num_query_heads, score_dim], of one side after the other
+  T *mean = nullptr, *transitions = nullptr;  // of whole rows: Σ P·dP of each row; [num_query_heads, 2, 2]
+  T* gains = nullptr;                         // [num_query_heads, score_dim], first for queries, then for
+                                              // keys
 };
 
 template <class T>
@@ -39,11 +40,11 @@ Target<T> target_of(const TensorView& wanted, bool direct, const RowSizes& rows,
                     Carver& carver) {
   if (direct) return {wanted ? operand_of<T>(wanted) : kernels::Operand<T*>{}, nullptr};
   T* scratch = carver.take<T>(rows.batch * rows.heads * rows.rows * dim);
-  return {packed<T*>(scratch, rows.heads, rows.rows, dim), scratch};
+  return {contiguous_operand<T*>(scratch, rows.heads, rows.rows, dim), scratch};
 }
 
-// Counts (or takes) all scratch; `everything` counts as if every gradient were wanted and every parameter
-// given.
+// Counts (or takes) all scratch memory. `everything`: counts as if all gradients were wanted and all
+// arguments given.
 template <class T>
 Scratch<T> scratch_of(const AttentionPlan::Impl& plan, const Call& call, const AttentionGradients& g,
                       const CallSizes& sizes, Carver& carver, bool everything, bool whole_row) {
@@ -52,7 +53,7 @@ Scratch<T> scratch_of(const AttentionPlan::Impl& plan, const Call& call, const A
   const bool narrowed = plan.dtype != plan.compute_dtype();
   const RowSizes queries{sizes.batch, s.num_query_heads, sizes.query_len},
       keys{sizes.batch, s.num_kv_heads, sizes.key_len};
-  // A matrix that the call leaves out changes nothing, so its side needs no scratch.
+  // A matrix that the call leaves out is the identity, so its operand needs no scratch buffer.
   const auto is_mapped = [&](const RowMap& map) {
     if (everything || map.norm != RowMap::Norm::none)
       return map.matrix >= 0 || map.bias >= 0 || map.norm != RowMap::Norm::none;
@@ -74,8 +75,10 @@ Scratch<T> scratch_of(const AttentionPlan::Impl& plan, const Call& call, const A
     scratch.query_back = carver.take<T>(queries.batch * queries.heads * queries.rows * s.head_dim);
     scratch.key_back = carver.take<T>(keys.batch * keys.heads * keys.rows * s.key_dim);
     const std::int64_t count = queries.batch * queries.heads * queries.rows * s.value_dim;
-    scratch.wide_output = packed<T*>(carver.take<T>(count), queries.heads, queries.rows, s.value_dim);
-    scratch.wide_d_output = packed<T*>(carver.take<T>(count), queries.heads, queries.rows, s.value_dim);
+    scratch.wide_output =
+        contiguous_operand<T*>(carver.take<T>(count), queries.heads, queries.rows, s.value_dim);
+    scratch.wide_d_output =
+        contiguous_operand<T*>(carver.take<T>(count), queries.heads, queries.rows, s.value_dim);
   }
   return scratch;
 }
@@ -120,7 +123,8 @@ Projection<T> projection_of(const ConstTensorView& weight, std::int64_t out, std
           weight.rank() == 3};
 }
 
-// One side of the score: gradient of what the kernel saw -> gradient of the operand and of its arguments.
+// One operand of the score: turns the gradient of the mapped rows into the gradients of the operand and of
+// its arguments.
 template <class T>
 struct Side {
   const RowMap& map;
@@ -152,7 +156,7 @@ void finish_side(const AttentionPlan::Impl& plan, const Call& call, const Side<T
   if (const TensorView& d_gain = call.gradients[map.gain])
     gain_gradient<T>(side.rows, norm, side.operand, d_mapped, gains, d_gain, executor);
   if (!side.wanted) return;
-  const auto target = side.back ? packed<T*>(side.back, side.rows.heads, side.rows.rows, side.dim)
+  const auto target = side.back ? contiguous_operand<T*>(side.back, side.rows.heads, side.rows.rows, side.dim)
                                 : operand_of<T>(side.wanted);
   if (normalized)
     normalize_rows_back<T>(side.rows, norm, side.operand, d_mapped, target, executor);
@@ -161,8 +165,8 @@ void finish_side(const AttentionPlan::Impl& plan, const Call& call, const Side<T
   if (side.back) store<T>(target, side.wanted, executor);
 }
 
-// d sink_h = -Σ (weight of the sink) · D over the rows of the head, in their order. D is ⟨dO, O⟩, or as the
-// kernel found it in `mean`.
+// d sink_h = -Σ (weight of the sink) · D over the rows of the head, in their order. D is ⟨dO, O⟩, or the
+// kernel's result in `mean`.
 template <class T>
 void sink_gradient(const CallSizes& sizes, std::int64_t heads, std::int64_t dim, const T* sink,
                    const T* log_sum_exp, const Scratch<T>& scratch, T* gradient, Executor& executor) {
@@ -185,7 +189,7 @@ void sink_gradient(const CallSizes& sizes, std::int64_t heads, std::int64_t dim,
   });
 }
 
-// Output and its derivative as the kernel reads them: widened, or the caller's.
+// The output and its derivative as the kernel reads them: widened copies, or the caller's tensors.
 template <class T>
 void take_outputs(const AttentionPlan::Impl& plan, const AttentionLoss& loss, Scratch<T>& scratch,
                   Executor& executor) {
@@ -199,7 +203,8 @@ void take_outputs(const AttentionPlan::Impl& plan, const AttentionLoss& loss, Sc
   scratch.d_output = take(loss.d_output, scratch.wide_d_output);
 }
 
-// Of the argument in the place of keys: row j is what key j got, over batch entries and heads in their order.
+// The gradient of the argument that replaces keys. Row j sums the gradients of key j over batch entries and
+// heads, in their order.
 template <class T>
 void key_rows_gradient(const CallSizes& sizes, std::int64_t heads, std::int64_t dim,
                        const kernels::Operand<T*>& d_key, const TensorView& d_rows, Executor& executor) {
@@ -321,7 +326,7 @@ void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, c
   const CallSizes sizes = check_inputs(function, impl, call);
   check_backward(impl, result_sizes(inputs, sizes), call, loss, gradients);
   if (sizes.batch == 0 || sizes.query_len == 0 || sizes.key_len == 0) {
-    // No kernel would write what is all 0.
+    // All gradients are 0, and no kernel runs to write them.
     for (const TensorView* view : {&gradients.query, &gradients.key, &gradients.value}) clear_rows(*view);
     for (const NamedArgument<TensorView>& gradient : gradients.arguments.all()) clear_rows(gradient.view);
     return;

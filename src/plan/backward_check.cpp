@@ -24,7 +24,7 @@ void check_gradients(const AttentionPlan::Impl& plan, const Call& call, const At
   check_argument_gradients(function, plan, call);
 }
 
-// Derivatives that a normaliser does not have, or not without help.
+// Refuses normalisers without a derivative, and those that need an input that is missing.
 void check_differentiable(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss& loss,
                           const AttentionGradients& g) {
   bool of_scores = g.query || g.key;
@@ -32,9 +32,9 @@ void check_differentiable(const AttentionPlan::Impl& plan, const Call& call, con
   if (!of_scores) return;
   if (std::holds_alternative<HardArgmax>(plan.spec.normalizer))
     throw InvalidArgument(function, "gradients",
-                          "those of values and weight mods alone: the weights of HardArgmax are constant "
-                          "wherever they have a derivative by the scores",
-                          "one by the scores");
+                          "gradients of values and weight mods only: the weights of HardArgmax have no "
+                          "derivative by the scores",
+                          "a gradient by the scores");
   if (std::holds_alternative<HardSample>(plan.spec.normalizer) && !loss.advantage)
     throw InvalidArgument(function, "loss.advantage",
                           "the loss of each row less a baseline, by which HardSample's estimate is weighted",
@@ -42,18 +42,18 @@ void check_differentiable(const AttentionPlan::Impl& plan, const Call& call, con
 }
 
 void check_apart(const AttentionInputs& inputs, const AttentionGradients& g, const AttentionLoss& loss) {
-  Apart apart(function);
-  apart.writes("gradients.query", g.query);
-  apart.writes("gradients.key", g.key);
-  apart.writes("gradients.value", g.value);
-  apart.writes(g.arguments);
-  apart.reads("output", loss.output);
-  apart.reads("log_sum_exp", loss.log_sum_exp);
-  apart.reads("d_output", loss.d_output);
-  apart.reads("d_weights", loss.d_weights);
-  apart.reads("advantage", loss.advantage);
-  apart.reads(inputs.arguments);
-  apart.check();
+  OverlapCheck memory(function);
+  memory.writes("gradients.query", g.query);
+  memory.writes("gradients.key", g.key);
+  memory.writes("gradients.value", g.value);
+  memory.writes(g.arguments);
+  memory.reads("output", loss.output);
+  memory.reads("log_sum_exp", loss.log_sum_exp);
+  memory.reads("d_output", loss.d_output);
+  memory.reads("d_weights", loss.d_weights);
+  memory.reads("advantage", loss.advantage);
+  memory.reads(inputs.arguments);
+  memory.check();
 }
 
 void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const Call& call,
@@ -68,12 +68,13 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const C
     check(argument, view, plan.compute_dtype(), rows);
     if (!view.contiguous()) throw InvalidArgument(function, argument, "a contiguous tensor", "a strided one");
   };
-  // What attend wrote is needed where rows of scores are not made whole again, and the log-sum-exp by sinks.
+  // The forward's results are needed unless the kernel recomputes whole rows of scores. Sinks need the
+  // log-sum-exp in any case.
   const bool whole = whole_row(plan, loss.d_weights ? LossOf::weights : LossOf::output);
   const bool sink = std::holds_alternative<SoftmaxWithSink>(plan.spec.normalizer);
   if (whole && plan.keys == Keys::part)
     throw InvalidArgument(function, loss.d_weights ? "d_weights" : "plan",
-                          "gradients that need no whole rows: calls on parts of the keys have none",
+                          "gradients that need no whole rows: calls on parts of the keys do not see them",
                           loss.d_weights ? "a loss of weights" : "weight mods, or a table by query");
   if (!whole || loss.output) check("output", loss.output, plan.dtype, outputs);
   if (!whole || sink || loss.log_sum_exp) contiguous("log_sum_exp", loss.log_sum_exp);
@@ -86,7 +87,8 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const C
                           described(loss.advantage));
   if (!loss.d_weights) {
     if (!loss.weight_heads.empty() || !loss.weight_rows.empty())
-      throw InvalidArgument(function, "d_weights", "the derivative by the heads and rows chosen", "nothing");
+      throw InvalidArgument(function, "d_weights",
+                            "the derivative by the weights of the chosen heads and rows", "nothing");
     return;
   }
   check_chosen(function, "weight_heads", loss.weight_heads, s.num_query_heads);

@@ -1,4 +1,4 @@
-// attend: check, prepare, run.
+// attend: checks, prepares and runs a call.
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
@@ -11,13 +11,14 @@
 namespace fovea {
 namespace {
 
-// What runs for one call, one after the other: null where that is nothing, or where forward leaves the
-// weights as well.
+// The steps that run one after the other in a call. A step is null if its result is not wanted. `weights` is
+// also null if the forward step writes the weights too.
 struct Runs {
   const Step *forward = nullptr, *weights = nullptr;
 };
 
-// Weights of chosen rows, and weights alone, are whole rows, of which no more are computed.
+// Weights of chosen rows, and weights alone, have a duty of their own: only the rows that are wanted are
+// computed.
 Runs runs_of(const AttentionPlan::Impl& plan, const AttentionOutputs& outputs, const CallSizes& sizes) {
   using kernels::Duty;
   const auto step = [&plan](Duty duty, std::int64_t queries) { return &plan.choice.rule(duty).of(queries); };
@@ -40,12 +41,12 @@ CacheReading reading_of(std::initializer_list<const Step*> runs) {
   return std::any_of(runs.begin(), runs.end(), gathers) ? CacheReading::gathered : CacheReading::in_place;
 }
 
-// Weights come from candidates that take f32.
+// Weights are computed by candidates that read f32.
 kernels::In16Bits stored_of(const Runs& runs, const AttentionOutputs& outputs) {
   return outputs.weights ? kernels::In16Bits::nothing : runs.forward->stored;
 }
 
-// Bytes of a call in which these run, all with the problem prepared once.
+// Bytes of a call that runs these steps. The problem is prepared once for all of them.
 template <class T>
 std::size_t forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
                           std::initializer_list<const Step*> runs, kernels::In16Bits stored) {
@@ -88,8 +89,8 @@ void run(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutpu
   const bool narrowed =
       outputs.output && plan.dtype != plan.compute_dtype() && stored != kernels::In16Bits::everything;
   if (narrowed) {
-    out.output = packed<T*>(carver.take<T>(outputs.output.count()), plan.shape.num_query_heads,
-                            sizes.query_len, plan.shape.value_dim);
+    out.output = contiguous_operand<T*>(carver.take<T>(outputs.output.count()), plan.shape.num_query_heads,
+                                        sizes.query_len, plan.shape.value_dim);
   } else if (stored == kernels::In16Bits::everything) {
     out.stored_output = {reinterpret_cast<std::uint16_t*>(outputs.output.raw()), outputs.output.stride(0),
                          outputs.output.stride(1), outputs.output.stride(2)};
@@ -143,20 +144,20 @@ void check_outputs(const AttentionPlan::Impl& plan, const AttentionInputs& input
   check_chosen(function, "weight_rows", outputs.weight_rows, sizes.query_len);
   check_all_rows(function, inputs, outputs.weight_rows);
   if (!outputs.weights && !outputs.weight_rows.empty())
-    throw InvalidArgument(function, "weights", "room for the weights of the rows chosen", "nothing");
+    throw InvalidArgument(function, "weights", "a tensor for the weights of the chosen rows", "nothing");
   if (outputs.weights) {
     check_output(function, "weights", outputs.weights, plan.compute_dtype(),
                  weights_shape(plan, sizes, outputs.weight_heads, outputs.weight_rows), inputs);
   }
-  Apart apart(function);
-  apart.writes("output", outputs.output);
-  apart.writes("log_sum_exp", outputs.log_sum_exp);
-  apart.writes("weights", outputs.weights);
-  apart.reads(inputs.arguments);
-  apart.check();
+  OverlapCheck memory(function);
+  memory.writes("output", outputs.output);
+  memory.writes("log_sum_exp", outputs.log_sum_exp);
+  memory.writes("weights", outputs.weights);
+  memory.reads(inputs.arguments);
+  memory.check();
 }
 
-// Whether a call that writes `outputs` (null: anything) may have this duty.
+// Whether a call with these outputs may run this duty. Null outputs stand for any call.
 bool may_have(const AttentionOutputs* outputs, kernels::Duty duty) {
   using kernels::Duty;
   if (!outputs) return true;
@@ -167,7 +168,7 @@ bool may_have(const AttentionOutputs* outputs, kernels::Duty duty) {
 
 }  // namespace
 
-void leave_nothing_seen(const AttentionPlan::Impl& plan, const AttentionOutputs& outputs) {
+void write_fully_masked(const AttentionPlan::Impl& plan, const AttentionOutputs& outputs) {
   clear_rows(outputs.output);
   const TensorView& sums = outputs.log_sum_exp;
   const auto fill = [&sums](auto* to) {
@@ -189,11 +190,11 @@ std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes&
        {most.cached ? Duty::forward_cached : Duty::forward, Duty::weights, Duty::weights_alone}) {
     if (!may_have(outputs, duty)) continue;
     for (const Step& step : plan.choice.rule(duty).steps()) {
-      // Chosen rows are weights of one query each, however many queries there are.
+      // Chosen rows run as calls of one query, but their number may be as large as query_len.
       const std::int64_t queries =
           duty == Duty::weights_alone ? most.query_len : std::min(step.last, most.query_len);
       for (const In16Bits stored : {In16Bits::nothing, step.stored}) {
-        // Weights come from candidates that take f32.
+        // Weights are computed by candidates that read f32.
         if (outputs && stored != (outputs->weights ? In16Bits::nothing : step.stored)) continue;
         bytes = std::max(bytes, bytes_of(plan, {most.batch, queries, most.key_len, most.cached}, threads,
                                          {&step}, stored));
@@ -225,7 +226,7 @@ void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const Atte
   const CallSizes sizes = check_inputs("attend", impl, call);
   check_outputs(impl, inputs, outputs, result_sizes(inputs, sizes));
   if (sizes.batch == 0 || sizes.query_len == 0) return;
-  if (sizes.key_len == 0) return leave_nothing_seen(impl, outputs);
+  if (sizes.key_len == 0) return write_fully_masked(impl, outputs);
   if (PackedBatch(inputs)) return attend_packed(impl, call, outputs, resources);
   const Runs runs = runs_of(impl, outputs, sizes);
   Executor& executor = resources.executor ? *resources.executor : default_executor();

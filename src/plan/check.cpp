@@ -7,7 +7,7 @@
 namespace fovea {
 namespace {
 
-// A matrix that stands for the identity where it is left out has two equal sizes.
+// If a matrix is left out and then stands for the identity, its two sizes must be equal.
 void check_absent(const char* function, const DeclaredArgument& argument, const ArgumentSizes& sizes,
                   DType dtype) {
   using Absent = ArgumentDeclaration::Absent;
@@ -76,8 +76,8 @@ void check_arguments(const char* function, const AttentionPlan::Impl& plan, cons
 
 namespace {
 
-// Lengths of the call: of the keys by whichever of key, value and the argument in the place of keys tells
-// them.
+// The sizes of the call. The number of keys comes from the key, from the value, or from the argument that
+// replaces keys.
 CallSizes sizes_of(const AttentionPlan::Impl& plan, const Call& call) {
   const AttentionInputs& inputs = call.inputs;
   if (!inputs.cache.empty()) return {inputs.query.size(0), inputs.query.size(2), 0, true};
@@ -111,7 +111,7 @@ void check_offsets(const char* function, const AttentionInputs& inputs, std::int
   const auto count = static_cast<std::int64_t>(inputs.query_offsets.size());
   if (inputs.query_offset) {
     throw InvalidArgument(
-        function, "query_offsets", "none beside query_offset",
+        function, "query_offsets", "none, because query_offset is given",
         std::to_string(count) + " offsets, and query_offset " + std::to_string(*inputs.query_offset));
   }
   if (count != batch) {
@@ -203,7 +203,7 @@ Resolved<View>::Resolved(const char* function, const char* prefix, const Attenti
                          const NamedArguments<View>& given)
     : count_(static_cast<int>(plan.arguments.size())) {
   std::fill_n(views_.begin(), count_, nullptr);
-  int next = 0;  // arguments that come in the plan's order are found at once
+  int next = 0;  // makes arguments in the plan's order found at once
   for (const NamedArgument<View>& argument : given.all()) {
     int tried = 0;
     while (tried < count_ && plan.arguments[static_cast<std::size_t>(next)].name != argument.name) {
@@ -234,9 +234,10 @@ Shape weights_shape(const AttentionPlan::Impl& plan, const CallSizes& sizes,
 void check_all_rows(const char* function, const AttentionInputs& inputs,
                     std::span<const std::int64_t> weight_rows) {
   if (!weight_rows.empty() && PackedBatch(inputs))
-    throw InvalidArgument(function, "weight_rows",
-                          "none: of a packed batch, and of keys in a cache, weights are those of all rows",
-                          std::to_string(weight_rows.size()) + " rows");
+    throw InvalidArgument(
+        function, "weight_rows",
+        "none: a packed batch, or one whose keys are in a cache, gives the weights of all rows",
+        std::to_string(weight_rows.size()) + " rows");
 }
 
 void check_chosen(const char* function, const char* argument, std::span<const std::int64_t> chosen,
@@ -252,7 +253,7 @@ void check_output(const char* function, const char* argument, const TensorView& 
                   const Shape& shape, const AttentionInputs& inputs) {
   check_written(function, argument, view, dtype, shape);
   for (const ConstTensorView* input : {&inputs.query, &inputs.key, &inputs.value}) {
-    if (*input && overlap(view, *input))
+    if (*input && extents_overlap(view, *input))
       throw InvalidArgument(function, argument, "memory apart from query, key and value",
                             "overlapping memory");
   }

@@ -11,7 +11,7 @@
 namespace fovea {
 namespace {
 
-// First and one-past-last byte that a view can touch.
+// The first byte and one past the last byte that a view can touch.
 std::pair<std::uintptr_t, std::uintptr_t> extent(const ConstTensorView& view) {
   const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
   std::int64_t low = 0, high = view.count() > 0 ? element : 0;
@@ -47,7 +47,7 @@ void check_view(const char* function, const char* argument, const ConstTensorVie
     throw InvalidArgument(function, argument, "data of " + to_string(shape), "a null pointer");
 }
 
-bool overlap(const ConstTensorView& a, const ConstTensorView& b) {
+bool extents_overlap(const ConstTensorView& a, const ConstTensorView& b) {
   if (a.count() == 0 || b.count() == 0) return false;
   const auto [a_begin, a_end] = extent(a);
   const auto [b_begin, b_end] = extent(b);
@@ -75,36 +75,36 @@ void check_written(const char* function, const char* argument, const TensorView&
   check_view(function, argument, view, dtype, shape);
   if (overlaps_itself(view)) {
     throw InvalidArgument(function, argument, "elements that do not share memory",
-                          "strides smaller than the axes inside them");
+                          "strides that let elements overlap");
   }
 }
 
-void Apart::reads(const Arguments& arguments) {
+void OverlapCheck::reads(const Arguments& arguments) {
   for (const NamedArgument<ConstTensorView>& argument : arguments.all())
     reads(argument.name.c_str(), argument.view);
 }
 
-void Apart::writes(const ArgumentGradients& gradients) {
+void OverlapCheck::writes(const ArgumentGradients& gradients) {
   for (const NamedArgument<TensorView>& gradient : gradients.all())
     writes(gradient.name.c_str(), gradient.view);
 }
 
-void Apart::add(List& list, std::size_t& count, const char* argument, const ConstTensorView& view) {
+void OverlapCheck::add(List& list, std::size_t& count, const char* argument, const ConstTensorView& view) {
   if (!view || view.count() == 0) return;
   const auto bytes = view.count() * static_cast<std::int64_t>(size_of(view.dtype()));
   list[count++] = {argument, view.raw(), view.contiguous() ? view.raw() + bytes : nullptr};
 }
 
-// Views of one packed [B, L, 3, H, D] buffer are interleaved but apart, so extents alone refuse only
-// contiguous views.
-void Apart::check(const Named& written, const Named& other) const {
+// Views of one packed [B, L, 3, H, D] buffer are interleaved but share no element. So overlapping extents are
+// refused only if both views are contiguous.
+void OverlapCheck::check(const Named& written, const Named& other) const {
   const bool meet = written.end && other.end && written.begin < other.end && other.begin < written.end;
   if (written.begin == other.begin || meet)
     throw InvalidArgument(function_, written.argument, std::string("memory apart from ") + other.argument,
                           "overlapping memory");
 }
 
-void Apart::check() const {
+void OverlapCheck::check() const {
   for (std::size_t i = 0; i < written_count_; ++i) {
     for (std::size_t j = i + 1; j < written_count_; ++j) check(written_[i], written_[j]);
     for (std::size_t j = 0; j < read_count_; ++j) check(written_[i], read_[j]);

@@ -1,5 +1,5 @@
-// The checking kit of calls: views against shapes, what is written against what is read, and the workspace.
-// It knows no attention, so that every family of calls has the same checks and the same errors.
+// Checks that all calls share: views against shapes, written memory against read memory, and the workspace.
+// Nothing here knows attention, so that every kind of call has the same checks and the same errors.
 #pragma once
 
 #include <array>
@@ -15,57 +15,60 @@ namespace fovea {
 
 /// "f32 [2, 4]".
 std::string described(const ConstTensorView& view);
-/// True where rows are contiguous.
+/// Whether the innermost axis is contiguous.
 bool innermost_contiguous(const ConstTensorView& view);
-/// `view` is a [sizes...] of `dtype` with contiguous innermost axis, and its elements are somewhere.
+/// `view` must be a [sizes...] of `dtype` with contiguous innermost axis, and have memory unless it has no
+/// elements.
 void check_view(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
                 const Shape& shape);
-/// Do the bytes from the first to the last element of each meet? Interleaved views that are apart do too.
-bool overlap(const ConstTensorView& a, const ConstTensorView& b);
-/// Is a stride not beyond all that the smaller ones reach? Every sensible layout without shared elements says
-/// no.
+/// Whether the bytes from the first to the last element of `a` meet those of `b`. This is also true for
+/// interleaved views that share no element.
+bool extents_overlap(const ConstTensorView& a, const ConstTensorView& b);
+/// Whether the strides may describe overlapping elements: true if a stride is not larger than the reach of
+/// all smaller strides together. It is false for every usual layout without shared elements.
 bool overlaps_itself(const ConstTensorView& view);
-/// check_view of one that is written: its elements are not each other's either.
+/// check_view of a written view: its elements must not overlap each other either.
 void check_written(const char* function, const char* argument, const TensorView& view, DType dtype,
                    const Shape& shape);
-/// True for a view with a shape: one of no elements may have no memory either.
+/// Whether a view was given. A view without elements has a shape, but may have no memory.
 inline bool is_given(const ConstTensorView& view) {
   return bool(view) || view.rank() > 0;
 }
 
-/// Views of one call: what it writes may share memory neither with what it reads nor with what else it
-/// writes. Empty ones share with none. Has room for every view of a call, so that it takes nothing from the
-/// heap.
-class Apart {
+/// Checks the views of one call. A written view may share memory neither with a read view nor with another
+/// written one. Views without elements share with none. There is room for every view of a call, so that
+/// nothing is allocated.
+class OverlapCheck {
  public:
   static constexpr std::size_t most = 160;
-  explicit Apart(const char* function) : function_(function) {}
-  /// `argument` is kept, and is to outlive the check: "log_sum_exp".
+  explicit OverlapCheck(const char* function) : function_(function) {}
+  /// `argument` ("log_sum_exp") must outlive the check.
   void writes(const char* argument, const ConstTensorView& view) {
     add(written_, written_count_, argument, view);
   }
   void writes(const ArgumentGradients& gradients);
   void reads(const char* argument, const ConstTensorView& view) { add(read_, read_count_, argument, view); }
   void reads(const Arguments& arguments);
-  /// Throws InvalidArgument naming both.
+  /// Throws InvalidArgument that names both views.
   void check() const;
 
  private:
-  // Not the view: clearing two lists of them was two thirds of the instructions of a call of one query.
+  // Views are not stored: clearing two lists of them took two thirds of the instructions of a call of one
+  // query.
   struct Named {
     const char* argument;
-    const std::byte *begin, *end;  // end null: not contiguous
+    const std::byte *begin, *end;  // end is null for a view that is not contiguous
   };
   using List = std::array<Named, most>;
   static void add(List& list, std::size_t& count, const char* argument, const ConstTensorView& view);
   void check(const Named& written, const Named& other) const;
 
   const char* function_;
-  List written_, read_;  // as far as the counts, and not initialised beyond
+  List written_, read_;  // valid up to the counts, uninitialised beyond
   std::size_t written_count_ = 0, read_count_ = 0;
 };
 
-/// Cuts a span into 64-byte aligned pieces. With a null span it only counts.
+/// Hands out 64-byte aligned pieces of a buffer. Without memory it only counts bytes: a counting carver.
 class Carver {
  public:
   Carver() = default;
@@ -88,8 +91,8 @@ class Carver {
   std::size_t used_ = 0;
 };
 
-/// `given` if it is there and large enough (else InvalidArgument), or this thread's arena, grown to `bytes`.
-/// 64-byte aligned.
+/// Returns `given` if it has memory, and throws InvalidArgument if that is too small. Otherwise returns this
+/// thread's own buffer, grown to `bytes`. 64-byte aligned.
 std::span<std::byte> workspace_of(const char* function, std::span<std::byte> given, std::size_t bytes);
 
 }  // namespace fovea

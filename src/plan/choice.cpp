@@ -30,7 +30,8 @@ std::string known_names() {
   return names;
 }
 
-// The candidate of that name first, if it is one; those of the instruction set; those of its base.
+// The candidate with that name first, if there is one; then the other candidates of its instruction set; then
+// those of the base instruction sets.
 std::vector<const Candidate*> order_of(const std::string& wanted, const char* argument,
                                        const Candidate*& forced) {
   std::vector<const Candidate*> order;
@@ -78,7 +79,8 @@ QueryCounts Choice::counts(const Candidate& candidate, const Request& request) c
   return &candidate == forced_ || !candidate.best_for ? QueryCounts() : candidate.best_for(request);
 }
 
-// The first of the order whose counts have the call's, and that can run it.
+// For each range of query counts: the first candidate in the order that is best for this range and can run
+// the request.
 Rule Choice::rule_for(const Request& request, std::int64_t most_queries) const {
   Rule rule;
   for (std::int64_t last = 0; last < no_end;) {
@@ -88,8 +90,8 @@ Rule Choice::rule_for(const Request& request, std::int64_t most_queries) const {
     for (const Candidate* candidate : order_) {
       const QueryCounts best = counts(*candidate, request);
       if (best.last < first || best.first > std::min(last, std::max<std::int64_t>(most_queries, 1))) continue;
-      // Asking for AMX is asking the system to give this process its registers: last, and not for a call that
-      // has no use for them.
+      // absence() of AMX asks the system to give this process the AMX registers. So it is the last test, and
+      // not made for a call that would not use them.
       if (candidate->refuse(request) || candidate->isa->absence()) continue;
       if (best.first > first) {
         last = best.first - 1;
@@ -118,7 +120,8 @@ std::string Choice::text(Duty duty) const {
 
 std::vector<std::string> Choice::refusals(const Requests& requests, std::int64_t most_queries) const {
   const Request& request = requests[static_cast<std::size_t>(main_)];
-  std::vector<std::pair<std::string, std::string>> names_by_reason;  // in the order of the first name
+  std::vector<std::pair<std::string, std::string>> names_by_reason;  // in the order of each reason's first
+                                                                     // name
   const std::span<const Step> steps = rule(main_).steps();
   for (const Candidate* candidate : order_) {
     if (candidate == steps.back().candidate) break;

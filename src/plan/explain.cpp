@@ -1,22 +1,22 @@
-// explain and list_kernels: what runs, and why nothing better does.
+// explain and list_kernels: the kernels that run, and why no better one does.
 #include <algorithm>
 #include <numeric>
 
 #include "core/shortest.h"
 #include "fovea/attention/expression.h"
-#include "plan/impl.h"
+#include "plan/plan_impl.h"
 
 namespace fovea {
 namespace {
 
-// Tiles of one block of queries that some of its queries see, and that all of them see.
+// For one block of queries: the number of tiles that some of its queries see, and that all of them see.
 struct Tiles {
   std::int64_t seen = 0, full = 0;
 };
 
 Tiles count_tiles(const BlockSpans& spans, std::int64_t key_len, std::int64_t tile) {
   Tiles count;
-  std::int64_t next = 0;  // tiles before this one are counted
+  std::int64_t next = 0;  // tiles before this one are already counted
   for (const KeySpan& span : spans.some) {
     const std::int64_t begin = std::max(span.begin / tile, next), end = (span.end - 1) / tile + 1;
     count.seen += std::max<std::int64_t>(end - begin, 0);
@@ -30,8 +30,9 @@ Tiles count_tiles(const BlockSpans& spans, std::int64_t key_len, std::int64_t ti
   return count;
 }
 
-// Shares of the tiles, by the blocks of the candidate that runs. Of more than 4,096 blocks as many are looked
-// at, each n-th with n odd to the blocks of an entry, so that no row and no head is left out.
+// The shares of tiles that are skipped, partial and full, with the tile size of the candidate that runs. If
+// there are more than 4,096 blocks, every n-th block is examined, with n coprime to the blocks of an entry.
+// So no block row and no head is left out.
 std::string tile_share(const AttentionPlan::Impl& plan, std::span<const std::int64_t> query_offsets) {
   const AttentionShape& shape = plan.shape;
   const kernels::Candidate& candidate = *plan.choice.rule(plan.choice.main()).largest().candidate;
@@ -39,7 +40,7 @@ std::string tile_share(const AttentionPlan::Impl& plan, std::span<const std::int
                                                         : std::max<std::int64_t>(shape.query_len, 1),
                      keys = candidate.tile_keys, blocks = (shape.query_len + rows - 1) / rows;
   const MaskNode& mask = plan.spec.mask.node();
-  // Lengths that come with a call are unknown here; entries and heads differ in the mask alone.
+  // Lengths that come with a call are unknown here, so entries and heads differ only by the mask.
   const std::vector<std::int64_t> lengths(static_cast<std::size_t>(shape.batch), shape.key_len);
   const std::int64_t heads = mask.by_head() ? shape.num_query_heads : 1, of_entry = heads * blocks,
                      units = shape.batch * of_entry;

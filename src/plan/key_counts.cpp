@@ -1,8 +1,8 @@
-// ScalableSoftmax as a mod: every kernel that runs mods runs it.
+// ScalableSoftmax as a mod, so that every kernel with mods can compute it.
 #include <cmath>
 #include <limits>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 
 namespace fovea {
 namespace {
@@ -20,7 +20,7 @@ const Mod& scale_mod() {
   return mod;
 }
 
-// ln n of row `row`, 0 where the row sees no key. Spans are exact for one query.
+// ln n of row `row`, or 0 if the row sees no key. Spans are exact for one query.
 template <class T>
 T log_count(const kernels::Problem<T>& p, std::int64_t b, std::int64_t h, std::int64_t row) {
   const std::int64_t position = kernels::position_of(p, b, row);
@@ -49,7 +49,7 @@ void multiply_by_counts(const AttentionPlan::Impl& plan, const Call& call, Carve
   p.has_mods = true;
   if (!executor) return;
 
-  constexpr std::int64_t step = 256;  // rows a task: 10 µs of spans
+  constexpr std::int64_t step = 256;  // rows of one task: 10 µs for their spans
   const std::int64_t steps = (rows + step - 1) / step;
   executor->parallel_for(p.batch * heads * steps, [&](std::int64_t task, int) {
     const std::int64_t unit = task / steps, first = task % steps * step;

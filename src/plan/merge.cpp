@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 #include "plan/rows.h"
 
 namespace fovea {
@@ -23,13 +23,14 @@ void check(std::span<const AttentionPart> parts, const TensorView& output, const
     const std::string name = "parts[" + std::to_string(n) + "]";
     check_view(function, (name + ".output").c_str(), parts[n].output, output.dtype(), output.shape());
     check_view(function, (name + ".log_sum_exp").c_str(), parts[n].log_sum_exp, wide, rows);
-    Apart apart(function);
-    apart.writes("output", output);
-    apart.writes("log_sum_exp", log_sum_exp);
-    // A row is read before it is written, so the very same rows may be both.
-    if (!same_view(parts[n].output, output)) apart.reads("parts.output", parts[n].output);
-    if (!same_view(parts[n].log_sum_exp, log_sum_exp)) apart.reads("parts.log_sum_exp", parts[n].log_sum_exp);
-    apart.check();
+    OverlapCheck memory(function);
+    memory.writes("output", output);
+    memory.writes("log_sum_exp", log_sum_exp);
+    // A row is read before it is written, so the output may be the same view as one part's.
+    if (!same_view(parts[n].output, output)) memory.reads("parts.output", parts[n].output);
+    if (!same_view(parts[n].log_sum_exp, log_sum_exp))
+      memory.reads("parts.log_sum_exp", parts[n].log_sum_exp);
+    memory.check();
   }
 }
 
@@ -43,7 +44,7 @@ W log_sum_exp_of(const AttentionPart& part, const RowIndex& at) {
   return view.data<W>()[at.b * view.stride(0) + at.h * view.stride(1) + at.r * view.stride(2)];
 }
 
-// The greatest, for which a NaN does not count, and the sum relative to it; a sum of 0 where all are -inf.
+// The maximum, ignoring NaN, and the sum relative to it; the sum is 0 if all are -inf.
 template <class W>
 struct RowState {
   W greatest = -std::numeric_limits<W>::infinity(), sum{0};
@@ -65,7 +66,8 @@ RowState<W> row_state(std::span<const AttentionPart> parts, const RowIndex& at) 
   return state;
 }
 
-// So many elements of a row are summed at once, on the stack; the parts' weights are found again for each.
+// The number of elements of a row that are summed at once, on the stack. The weights of the parts are
+// computed again for each chunk.
 constexpr std::int64_t chunk = 128;
 
 template <class T>

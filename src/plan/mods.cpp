@@ -1,7 +1,7 @@
-// Mods with their arguments, laid out for the kernels.
+// The arguments of mods, in the form that kernels read.
 #include <algorithm>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 
 namespace fovea {
 namespace {
@@ -14,7 +14,7 @@ ModCode<T> code_of(const ModNode& node, ModIsa which) {
     return node.code_f64(which);
 }
 
-// Strides with 0 where an axis of size 1 stands for all.
+// The strides, with 0 for axes of size 1.
 kernels::ModStrides strides_of(const ConstTensorView& view) {
   kernels::ModStrides strides{};
   for (int axis = 0; axis < 4; ++axis)

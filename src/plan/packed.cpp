@@ -17,7 +17,7 @@ void check_list(const char* function, const char* argument, std::span<const std:
   for (std::size_t n = 1; n < starts.size(); ++n) {
     if (starts[n] < starts[n - 1])
       throw InvalidArgument(function, argument, "ascending starts",
-                            std::to_string(starts[n]) + " behind " + std::to_string(starts[n - 1]));
+                            std::to_string(starts[n]) + " after " + std::to_string(starts[n - 1]));
   }
   if (rows && starts.back() != *rows)
     throw InvalidArgument(function, argument,
@@ -67,7 +67,7 @@ void check_query_starts(const char* function, const AttentionPlan::Impl& plan, c
                         const CallSizes& given) {
   if (given.batch != 1)
     throw InvalidArgument(function, "query",
-                          "a batch of 1, with the rows of all entries, beside query_starts",
+                          "a batch of 1, with the rows of all entries, because query_starts is given",
                           described(inputs.query));
   const auto count = static_cast<std::int64_t>(inputs.query_starts.size()) - 1;
   if (count > plan.shape.batch)
@@ -96,14 +96,14 @@ CallSizes check_packed(const char* function, const AttentionPlan::Impl& plan, co
 std::int64_t longest_entry(std::span<const std::int64_t> starts) noexcept {
   std::int64_t most = 0;
   for (std::size_t n = 1; n < starts.size(); ++n) {
-    // Starts that are not ascending are refused by the call, not here.
+    // The call refuses starts that are not ascending; here they are skipped.
     if (starts[n - 1] >= 0 && starts[n] > starts[n - 1]) most = std::max(most, starts[n] - starts[n - 1]);
   }
   return most;
 }
 
 double Sharing::cost(const Entry& entry) {
-  // A query costs about as much by its own rows as by four keys; keys are read once however few queries there
+  // The cost of a query's own rows is about that of four keys. Keys are read once, however few queries there
   // are.
   const auto queries = static_cast<double>(entry.sizes.query_len),
              keys = static_cast<double>(entry.sizes.key_len);
@@ -115,8 +115,8 @@ Sharing::Sharing(const AttentionPlan::Impl& plan, const PackedBatch& batch, int 
   double all = 0;
   for (std::int64_t n = 0; n < batch.count(); ++n) all += cost(batch[n]);
   if (order == Order::any) {
-    // Small entries leave threads idle for at most one of them, at their end: an eighth of a thread's share.
-    // Below some tens of microseconds a parallel loop costs more than it gains.
+    // At the end of the small entries a thread idles for at most the time of one of them. The limit is an
+    // eighth of a thread's share. Below some tens of microseconds a parallel loop costs more than it gains.
     const AttentionShape& s = plan.shape;
     const auto width = static_cast<double>(s.num_query_heads * (s.head_dim + s.value_dim));
     most_ = threads > 1 ? std::max(all / (8.0 * (threads - 1)), 0x1p20 / width)
@@ -192,7 +192,7 @@ std::size_t entry_bytes(const AttentionPlan::Impl& plan, const CallSizes& most, 
          most_forward_bytes(plan, {1, most.query_len, most.key_len, most.cached}, threads, outputs);
 }
 
-// [1, heads, rows] ← the same, of rows side by side.
+// Copies [1, heads, rows] into rows that lie side by side in each head.
 void copy_heads(const ConstTensorView& from, const TensorView& to) {
   const auto size = static_cast<std::int64_t>(size_of(from.dtype()));
   for (std::int64_t h = 0; h < from.size(1); ++h)
@@ -211,7 +211,7 @@ void run_entry(const AttentionPlan::Impl& plan, const Call& packed, const Attent
     clear_rows(rows.slice(3, keys, rows.size(3) - keys));
     own.weights = rows.slice(3, 0, keys);
   }
-  if (keys == 0) return leave_nothing_seen(plan, {.output = own.output, .log_sum_exp = sums});
+  if (keys == 0) return write_fully_masked(plan, {.output = own.output, .log_sum_exp = sums});
   Carver carver(memory);
   const EntryCall call(plan, packed, entry, carver);
   if (sums)

@@ -1,7 +1,7 @@
-// Packed batches (AttentionInputs::query_starts): a list of calls, one an entry, each run by the candidate
-// that the plan's rule picks for its own count of queries. Entries that are small beside the others are one
-// thread's work each; the rest run one after the other with all threads. Kernels give the same bits for every
-// number of threads, so that how entries are shared out changes no result.
+// Packed batches (AttentionInputs::query_starts). They run as a list of calls, one an entry. Each entry runs
+// on the candidate that the plan's rule picks for its own count of queries. Entries that are small beside the
+// others are given to one thread each; the large ones run one after the other with all threads. Kernels give
+// the same bits for every number of threads, so this distribution changes no result.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,11 @@
 #include <span>
 
 #include "fovea/core/cancellation.h"
-#include "plan/impl.h"
+#include "plan/call.h"
 
 namespace fovea {
 
-/// One sequence of a packed batch: where its rows begin, and its sizes as a call of its own.
+/// One sequence of a packed batch: where its rows begin, and its sizes as a separate call.
 struct Entry {
   std::int64_t number = 0, query_begin = 0, key_begin = 0;
   CallSizes sizes{1, 0, 0};
@@ -54,23 +54,28 @@ void check_kept(const char* function, const AttentionPlan::Impl& plan, const Att
 /// Throws InvalidArgument where query_starts does not describe rows of `given`.
 void check_query_starts(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
                         const CallSizes& given);
-/// Throws InvalidArgument where starts do not describe rows of `given`, the sizes of the views; returns
-/// PackedBatch::sizes. No key view tells how many keys there are where `keys_told` is false.
+/// Throws InvalidArgument if the starts do not describe the rows of `given`, the sizes of the views. Returns
+/// PackedBatch::sizes. If `keys_told` is false, there is no key view that tells how many keys there are.
 CallSizes check_packed(const char* function, const AttentionPlan::Impl& plan, const AttentionInputs& inputs,
                        const CallSizes& given, bool keys_told);
 
-/// How the entries of a call are shared out.
+/// How the entries of a call are distributed over threads.
 class Sharing {
  public:
-  enum class Order : std::uint8_t { any, in_turn };  ///< in_turn: each with all threads, in their order
+  enum class Order : std::uint8_t {
+    any,
+    in_turn
+  };  ///< in_turn: every entry runs with all threads, in the
+      ///< order of the entries
   Sharing(const AttentionPlan::Impl& plan, const PackedBatch& batch, int threads, Order order = Order::any);
   bool is_small(const Entry& entry) const { return cost(entry) <= most_; }
-  /// Of the entries that all threads run, and of the small ones: the most rows of one, and how many.
+  /// The sizes for the large entries, which all threads run, and for the small ones: the most rows of one,
+  /// and how many.
   const CallSizes& large() const { return large_; }
   const CallSizes& small() const { return small_; }
-  /// Small entries that run at once.
+  /// The number of small entries that run at once. Each of them runs in a lane, which has its own memory.
   std::int64_t lanes() const;
-  /// Rough, and comparable between entries.
+  /// A rough cost, comparable between entries.
   static double cost(const Entry& entry);
 
  private:
@@ -79,10 +84,10 @@ class Sharing {
   int threads_ = 1;
 };
 
-/// Memory for entries: the one that all threads run, or one small one a lane.
+/// Divides memory among entries: all of it for a large one, or one part a lane for small ones.
 class EntryMemory {
  public:
-  /// `one(sizes, threads)`: bytes of an entry of at most these sizes.
+  /// `one(sizes, threads)` returns the bytes for an entry of at most these sizes.
   template <class Bytes>
   EntryMemory(const Sharing& sharing, int threads, Bytes&& one) {
     if (sharing.large().batch > 0) large_ = aligned(one(sharing.large(), threads));
@@ -100,20 +105,21 @@ class EntryMemory {
   std::size_t large_ = 0, lane_ = 0, bytes_ = 0;
 };
 
-/// The numbers of the small entries in [begin, end), the most work first, into `order`; returns how many.
+/// Writes the numbers of the small entries in [begin, end) to `order`, the most work first. Returns how many
+/// there are.
 std::int64_t small_entries(const PackedBatch& batch, const Sharing& sharing, std::int64_t begin,
                            std::int64_t end, std::int64_t* order);
 
-/// What a call runs its entries with.
+/// Runs the entries of a call.
 struct EntryLoop {
   const PackedBatch& batch;
   const Sharing& sharing;
   const EntryMemory& parts;
   Executor& executor;
   std::span<std::byte> memory;    // at least parts.bytes()
-  std::int64_t* order = nullptr;  // room for a number an entry
+  std::int64_t* order = nullptr;  // room for one number an entry
 
-  /// run(entry, executor, memory) for the entries [begin, end).
+  /// Calls run(entry, executor, memory) for the entries [begin, end).
   template <class Run>
   void operator()(std::int64_t begin, std::int64_t end, Run&& run) const {
     for (std::int64_t n = begin; n < end; ++n) {
@@ -121,7 +127,7 @@ struct EntryLoop {
     }
     const std::int64_t count = small_entries(batch, sharing, begin, end, order);
     std::atomic<std::int64_t> next{0};
-    // A unit is a lane, not an entry: an executor may deal units out beforehand.
+    // A unit is a lane and not an entry: an executor may distribute units in advance.
     executor.parallel_for(std::min(count, sharing.lanes()), [&](std::int64_t lane, int) {
       for (std::int64_t n; (n = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
         throw_if_cancelled();
@@ -131,8 +137,8 @@ struct EntryLoop {
   }
 };
 
-/// What an entry sees of an argument, or of its gradient: its own part where there is one a batch entry, and
-/// no more rows than it has.
+/// The part of an argument (or of its gradient) that belongs to an entry: its slice of a batch axis, and no
+/// more rows than the entry has.
 template <class View>
 View part_of(const ArgumentDeclaration& declaration, const View& view, const Entry& entry) {
   if (!is_given(view)) return view;
@@ -148,7 +154,7 @@ View part_of(const ArgumentDeclaration& declaration, const View& view, const Ent
   return part;
 }
 
-/// Rows of an entry; an empty view stays empty.
+/// The rows of an entry; an empty view stays empty.
 template <class View>
 View rows_of_entry(const View& view, std::int64_t batch, std::int64_t begin, std::int64_t count) {
   return is_given(view) ? view.slice(0, batch, 1).slice(2, begin, count) : view;
@@ -162,13 +168,13 @@ View key_rows(const View& view, const Entry& entry) {
   return rows_of_entry(view, 0, entry.key_begin, entry.sizes.key_len);
 }
 
-/// One entry as a call: its views, and those of its arguments, which lie in memory from `carver`.
+/// One entry as a call. The views of its arguments lie in memory from `carver`.
 class EntryCall {
  public:
   EntryCall(const AttentionPlan::Impl& plan, const Call& packed, const Entry& entry, Carver& carver);
-  /// With gradients of arguments, one view an argument.
+  /// `gradients` has one view an argument.
   Call call(std::span<const TensorView> gradients = {}) const;
-  /// At least what the constructor takes.
+  /// At least as many bytes as the constructor takes.
   static std::size_t bytes(const AttentionPlan::Impl& plan);
 
  private:
@@ -177,13 +183,13 @@ class EntryCall {
   std::int64_t entry_;
 };
 
-/// The rest of a checked call of attend, and of attend_backward, that is packed.
+/// Continues a packed call of attend, or of attend_backward, that has been checked.
 void attend_packed(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutputs& outputs,
                    const CallResources& resources);
 void attend_packed_backward(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss& loss,
                             const AttentionGradients& gradients, const CallResources& resources);
 
-/// Bytes that serve every packed call of the plan.
+/// Bytes that are enough for every packed call of the plan.
 std::size_t packed_bytes(const AttentionPlan::Impl& plan, int threads, bool cached);
 std::size_t packed_backward_bytes(const AttentionPlan::Impl& plan, int threads, LossOf loss_of);
 

@@ -1,5 +1,5 @@
-// attend_backward of a packed batch. Gradients of arguments that entries share are added up in the order of
-// the entries, whichever thread made which, so that their bits do not depend on the number of threads.
+// attend_backward of a packed batch. If entries share an argument, their gradients are added in the order of
+// the entries, on any thread. So the bits do not depend on the number of threads.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -12,15 +12,15 @@
 namespace fovea {
 namespace {
 
-// Of gradients that wait to be added up, unless those of one entry take more.
+// Bytes of gradients that wait to be added. The gradients of one entry may exceed it.
 constexpr std::size_t slots_budget = std::size_t{1} << 20;
 
-// Where an entry's gradient of an argument goes.
-enum class Home : std::uint8_t {
-  nowhere,   // not wanted
-  own,       // the entry's part of the caller's tensor
-  in_place,  // the caller's tensor, to which entries add in turn
-  slot       // memory of the entry, added to the caller's tensor afterwards
+// Where the gradient of an argument by one entry is written.
+enum class Destination : std::uint8_t {
+  nowhere,   // the gradient is not wanted
+  own,       // to the entry's part of the caller's tensor
+  in_place,  // added to the caller's tensor; entries take turns
+  slot       // to a slot: memory of the entry, which is added to the caller's tensor later
 };
 
 bool of_mod(const AttentionPlan::Impl& plan, int argument) {
@@ -28,27 +28,28 @@ bool of_mod(const AttentionPlan::Impl& plan, int argument) {
          (argument >= plan.first_mod_argument && argument < plan.first_normalizer_argument);
 }
 
-Home home_of(const AttentionPlan::Impl& plan, const Call& call, int argument, std::int64_t entries) {
+Destination destination_of(const AttentionPlan::Impl& plan, const Call& call, int argument,
+                           std::int64_t entries) {
   const TensorView& wanted = call.gradients[argument];
-  if (!wanted) return Home::nowhere;
-  if (entries == 1) return Home::own;
-  if (!of_mod(plan, argument)) return Home::slot;
-  if (wanted.size(0) > 1) return Home::own;
-  // One number a pair of query and key: too much to keep for several entries.
+  if (!wanted) return Destination::nowhere;
+  if (entries == 1) return Destination::own;
+  if (!of_mod(plan, argument)) return Destination::slot;
+  if (wanted.size(0) > 1) return Destination::own;
+  // One number for each pair of query and key: too much memory for several entries.
   const bool table = !plan.arguments[static_cast<std::size_t>(argument)].declaration.axes[3].size;
-  return wanted.size(2) > 1 && (table || wanted.size(3) > 1) ? Home::in_place : Home::slot;
+  return wanted.size(2) > 1 && (table || wanted.size(3) > 1) ? Destination::in_place : Destination::slot;
 }
 
-// The gradients of one call: where each goes, and how large the slots are.
+// The gradients of arguments in one call: where each is written, and how large the slots are.
 class Slots {
  public:
   Slots(const AttentionPlan::Impl& plan, const Call& call, const CallSizes& sizes)
       : plan_(plan), call_(call), longest_{.sizes = {1, sizes.query_len, sizes.key_len}} {
     for (int n = 0; n < call.gradients.count(); ++n) {
-      homes_[static_cast<std::size_t>(n)] = home_of(plan, call, n, sizes.batch);
+      destinations_[static_cast<std::size_t>(n)] = destination_of(plan, call, n, sizes.batch);
       offsets_[static_cast<std::size_t>(n)] = bytes_;
-      in_turn_ = in_turn_ || home(n) == Home::in_place;
-      if (home(n) != Home::slot) continue;
+      in_turn_ = in_turn_ || destination(n) == Destination::in_place;
+      if (destination(n) != Destination::slot) continue;
       const TensorView most = part(n, call.gradients[n], longest_);
       bytes_ += EntryMemory::aligned(static_cast<std::size_t>(most.count()) * size_of(most.dtype()));
     }
@@ -57,29 +58,30 @@ class Slots {
                 ? sizes.batch
                 : static_cast<std::int64_t>(std::clamp<std::size_t>(slots_budget / bytes_, 1, entries));
   }
-  /// Entries that run before their slots are added up.
+  /// The number of entries that run before their slots are added.
   std::int64_t wave() const { return wave_; }
   std::size_t bytes() const { return bytes_ * static_cast<std::size_t>(wave_); }
-  /// Entries take turns where they add to one tensor, and where there are slots for too few to share out.
+  /// Entries take turns if they add to one tensor, or if there are slots for too few entries to keep the
+  /// threads busy.
   Sharing::Order order(std::int64_t entries, int threads) const {
     return in_turn_ || (wave_ < entries && wave_ < 2 * threads) ? Sharing::Order::in_turn
                                                                 : Sharing::Order::any;
   }
-  /// For the entry of that slot, one view an argument.
+  /// Sets `to` for the entry of that slot, one view an argument.
   void views(const Entry& entry, std::byte* slots, std::span<TensorView> to) const {
     for (int n = 0; n < call_.gradients.count(); ++n) {
       TensorView& view = *std::construct_at(&to[static_cast<std::size_t>(n)]);
-      if (home(n) == Home::slot) {
+      if (destination(n) == Destination::slot) {
         view = slot(n, entry, slots);
         clear_rows(view);
-      } else if (home(n) != Home::nowhere) {
+      } else if (destination(n) != Destination::nowhere) {
         view = part(n, call_.gradients[n], entry);
       }
     }
   }
   void add_up(const Entry& entry, std::byte* slots, Executor& executor) const {
     for (int n = 0; n < call_.gradients.count(); ++n) {
-      if (home(n) != Home::slot) continue;
+      if (destination(n) != Destination::slot) continue;
       const TensorView from = slot(n, entry, slots);
       add_rows(from, part(n, call_.gradients[n], entry),
                from.count() < 1 << 15 ? serial_executor() : executor);
@@ -87,7 +89,7 @@ class Slots {
   }
 
  private:
-  Home home(int n) const { return homes_[static_cast<std::size_t>(n)]; }
+  Destination destination(int n) const { return destinations_[static_cast<std::size_t>(n)]; }
   TensorView part(int n, const TensorView& view, const Entry& entry) const {
     return part_of(plan_.arguments[static_cast<std::size_t>(n)].declaration, view, entry);
   }
@@ -101,14 +103,14 @@ class Slots {
   const AttentionPlan::Impl& plan_;
   const Call& call_;
   Entry longest_;
-  std::array<Home, most_arguments> homes_;  // as far as the count, and not initialised beyond
+  std::array<Destination, most_arguments> destinations_;  // valid up to the count, uninitialised beyond
   std::array<std::size_t, most_arguments> offsets_;
   std::size_t bytes_ = 0;
   std::int64_t wave_ = 0;
   bool in_turn_ = false;
 };
 
-// At least what the slots of any call take.
+// At least as many bytes as the slots of any call take.
 std::size_t most_slots(const AttentionPlan::Impl& plan) {
   const AttentionShape& s = plan.shape;
   const ArgumentSizes sizes = argument_sizes(plan, {1, s.query_len, s.key_len});
@@ -142,7 +144,7 @@ struct Packed {
   const Slots& slots;
 };
 
-// [1, heads, rows] of an entry, side by side.
+// Copies [1, heads, rows] of an entry into rows that lie side by side.
 ConstTensorView gathered(const ConstTensorView& all, const Entry& entry, Carver& carver) {
   if (!all) return {};
   const ConstTensorView rows = query_rows(all, entry);

@@ -6,7 +6,7 @@
 
 #include "core/shortest.h"
 #include "fovea/attention/expression.h"
-#include "plan/impl.h"
+#include "plan/plan_impl.h"
 
 namespace fovea {
 namespace {
@@ -41,8 +41,8 @@ AttentionShape checked_shape(const AttentionSpec& spec, AttentionShape shape) {
   at_least(shape.key_dim, 1, "shape.key_dim");
   const ScoreDefinition& score = definition(spec.score);
   if (score.has_hidden()) at_least(shape.hidden, 1, "shape.hidden");
-  // Workspaces are a few operands and a few partial sums: 2^48 elements each leave room in 63 bits for their
-  // bytes.
+  // A workspace holds a few operands and a few partial sums. With 2^48 elements in each, their bytes fit into
+  // 63 bits.
   std::int64_t room = std::int64_t{1} << 48;
   const std::int64_t widest = std::max({shape.head_dim, shape.key_dim, shape.value_dim, shape.hidden});
   for (const std::int64_t size :
@@ -69,15 +69,15 @@ std::string wanted_kernel(const PlanOptions& options) {
   return environment ? environment : "";
 }
 
-// Parameters of the normaliser, and what nobody could compute with it.
+// Checks the numbers of the normaliser, and whether it can give the derivatives and the parts of keys that
+// the options require.
 void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
   const Normalizer& normalizer = spec.normalizer;
   if (const auto* sigmoid = std::get_if<Sigmoid>(&normalizer); sigmoid && !(std::abs(sigmoid->bias) < 1e30))
     refuse("spec.normalizer", "a sigmoid's bias that a float holds", shortest(sigmoid->bias));
   if (const auto* entmax = std::get_if<Entmax>(&normalizer);
       entmax && !(entmax->alpha >= 1.01 && entmax->alpha <= 2.0))
-    refuse("spec.normalizer", "an alpha of entmax in [1.01, 2]; Softmax is what it tends to at 1",
-           shortest(entmax->alpha));
+    refuse("spec.normalizer", "an alpha of entmax in [1.01, 2]; use Softmax for 1", shortest(entmax->alpha));
   if (const auto* gumbel = std::get_if<GumbelSample>(&normalizer);
       gumbel && !(gumbel->temperature >= 1e-3 && gumbel->temperature <= 1e6))
     refuse("spec.normalizer", "a temperature in [1e-3, 1e6]", shortest(gumbel->temperature));
@@ -96,9 +96,10 @@ void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
   if (const char* reason = no_parts(normalizer))
     refuse("spec.normalizer", std::string("softmax: ") + reason, to_string(normalizer));
   if (definition(spec.score).pair == PairKind::coverage)
-    refuse("spec.score", "a score of its own query: coverage sums weights of whole rows",
+    refuse("spec.score", "a score that depends on one query alone: coverage sums the weights of whole rows",
            to_string(spec.score));
-  // Forward these merge; backward makes the row again, from the keys of the part alone.
+  // Forward results of these can be merged. Backward recomputes a row from the keys of one part alone, so it
+  // would be wrong.
   if (options.derivatives != Derivatives::required) return;
   for (const Mod& mod : spec.mods) {
     if (mod.node().table_by_query())
@@ -190,7 +191,8 @@ AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape, 
   for (std::size_t n = 1; n < spec.mods.size(); ++n) {
     if (spec.mods[n - 1].node().hides() && !spec.mods[n].node().hides())
       refuse("spec.mods[" + std::to_string(n) + "]",
-             "nothing behind " + to_string(spec.mods[n - 1]) + ", which hides keys by scores of -infinity",
+             "a mod that hides keys too, because " + to_string(spec.mods[n - 1]) +
+                 " before it makes scores of -infinity",
              to_string(spec.mods[n]));
   }
   const std::int64_t most = std::max({shape.batch, shape.num_query_heads, shape.query_len, shape.key_len});

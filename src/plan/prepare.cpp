@@ -1,26 +1,29 @@
-// From views to the problem that a kernel sees: 16 bits widened, rows projected and normalised.
+// Makes the problem that a kernel sees from views: widens 16-bit operands, projects and normalises rows.
 #include <algorithm>
 #include <array>
 #include <iterator>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 #include "plan/projection.h"
 #include "plan/rows.h"
 
 namespace fovea {
 namespace {
 
-// 16-bit operands become f32 rows; the kernels know f32 and f64 only, so nothing multiplies.
+// Copies 16-bit operands to f32 rows. Kernels are compiled for f32 and f64 only, so their number does not
+// grow with the dtypes.
 template <class T>
 kernels::Operand<const T*> widened(const AttentionPlan::Impl& plan, const ConstTensorView& view,
                                    std::int64_t heads, std::int64_t rows, std::int64_t dim,
                                    std::int64_t batch, Carver& carver, Executor* executor,
-                                   const Asked& asked) {
+                                   const RowSelection& selected) {
   if (plan.dtype == plan.compute_dtype())
     return executor ? operand_of<T>(view) : kernels::Operand<const T*>{};
   T* wide = carver.take<T>(batch * heads * rows * dim);
-  if (executor) copy_rows(view, view_of(packed<T*>(wide, heads, rows, dim), view.shape()), *executor, asked);
-  return packed<const T*>(wide, heads, rows, dim);
+  if (executor)
+    copy_rows(view, view_of(contiguous_operand<T*>(wide, heads, rows, dim), view.shape()), *executor,
+              selected);
+  return contiguous_operand<const T*>(wide, heads, rows, dim);
 }
 
 // Rows of one sequence of a cache side by side, in the type that is computed in; 0 for rows that it lacks,
@@ -29,7 +32,7 @@ template <class T>
 kernels::Operand<const T*> gathered(const KeyValueView* view, bool values, std::int64_t heads,
                                     std::int64_t rows, std::int64_t dim, Carver& carver, Executor* executor) {
   T* wide = carver.take<T>(heads * rows * dim);
-  const auto target = packed<T*>(wide, heads, rows, dim);
+  const auto target = contiguous_operand<T*>(wide, heads, rows, dim);
   if (executor) {
     const TensorView all = view_of(target, {1, heads, rows, dim});
     std::int64_t end = 0;
@@ -47,7 +50,7 @@ kernels::Operand<const T*> gathered(const KeyValueView* view, bool values, std::
     }
     clear_until(rows);
   }
-  return packed<const T*>(wide, heads, rows, dim);
+  return contiguous_operand<const T*>(wide, heads, rows, dim);
 }
 
 kernels::CachedRows cached_rows(const KeyValueView& view) {
@@ -59,19 +62,19 @@ kernels::CachedRows cached_rows(const KeyValueView& view) {
 template <class T>
 kernels::Operand<const T*> projected(const RowSizes& rows, const Projection<T>& projection,
                                      const kernels::Operand<const T*>& x, Carver& carver, Executor* executor,
-                                     const Asked& asked) {
+                                     const RowSelection& selected) {
   T* y = carver.take<T>(rows.batch * rows.heads * rows.rows * projection.out);
-  const auto target = packed<T*>(y, rows.heads, rows.rows, projection.out);
-  if (executor) project(rows, projection, x, target, *executor, asked);
-  return packed<const T*>(y, rows.heads, rows.rows, projection.out);
+  const auto target = contiguous_operand<T*>(y, rows.heads, rows.rows, projection.out);
+  if (executor) project(rows, projection, x, target, *executor, selected);
+  return contiguous_operand<const T*>(y, rows.heads, rows.rows, projection.out);
 }
 
-// b alone, where the queries are already projected: y = x + b, as a projection by nothing would be.
+// For queries that are already projected only the bias is left: y = x + b.
 template <class T>
 kernels::Operand<const T*> shifted(const RowSizes& rows, const T* bias, std::int64_t dim,
                                    const kernels::Operand<const T*>& x, Carver& carver, Executor* executor) {
   T* y = carver.take<T>(rows.batch * rows.heads * rows.rows * dim);
-  const auto target = packed<T*>(y, rows.heads, rows.rows, dim);
+  const auto target = contiguous_operand<T*>(y, rows.heads, rows.rows, dim);
   if (executor) {
     executor->parallel_for(rows.batch * rows.heads, [&](std::int64_t unit, int) {
       for (std::int64_t r = 0; r < rows.rows; ++r) {
@@ -81,7 +84,7 @@ kernels::Operand<const T*> shifted(const RowSizes& rows, const T* bias, std::int
       }
     });
   }
-  return packed<const T*>(y, rows.heads, rows.rows, dim);
+  return contiguous_operand<const T*>(y, rows.heads, rows.rows, dim);
 }
 
 template <class T>
@@ -124,9 +127,10 @@ kernels::Operand<const std::uint16_t*> bits_of(const ConstTensorView& view) {
   return {reinterpret_cast<const std::uint16_t*>(view.raw()), view.stride(0), view.stride(1), view.stride(2)};
 }
 
-// Queries and keys that a call for weights alone needs. A long list of rows costs more to look through than
-// it saves, and coverage needs the rows before.
-std::pair<Asked, Asked> asked_of(const AttentionPlan::Impl& plan, const AttentionOutputs* weights) {
+// The rows of queries and keys that a call for weights alone needs. A list of more than 64 rows costs more to
+// search than it saves. Coverage needs all earlier rows.
+std::pair<RowSelection, RowSelection> selection_of(const AttentionPlan::Impl& plan,
+                                                   const AttentionOutputs* weights) {
   if (!weights || weights->log_sum_exp) return {};
   const auto rows = plan.coverage() || weights->weight_rows.size() > 64 ? std::span<const std::int64_t>()
                                                                         : weights->weight_rows;
@@ -134,27 +138,28 @@ std::pair<Asked, Asked> asked_of(const AttentionPlan::Impl& plan, const Attentio
   return {{.heads = weights->weight_heads, .rows = rows}, {.heads = weights->weight_heads, .group = group}};
 }
 
-// One operand of the score: the rows given, and what the definition of the score makes of them.
+// One operand of the score: the given rows, and how the score maps them.
 template <class T>
-struct Side {
+struct ScoreOperand {
   const RowMap& map;
   RowSizes rows;
-  std::int64_t dim = 0;  // elements of a row that is given
-  const Asked& asked;
+  std::int64_t dim = 0;  // elements of a given row
+  const RowSelection& selected;
 };
 
-// With a counting carver arguments are unknown: what is counted is enough for any of them.
+// With a counting carver the arguments are unknown; the count is enough for any of them.
 template <class T>
-kernels::Operand<const T*> mapped(const AttentionPlan::Impl& plan, const Call& call, const Side<T>& side,
-                                  const kernels::Operand<const T*>& x, Carver& carver, Executor* executor) {
+kernels::Operand<const T*> mapped(const AttentionPlan::Impl& plan, const Call& call,
+                                  const ScoreOperand<T>& side, const kernels::Operand<const T*>& x,
+                                  Carver& carver, Executor* executor) {
   const RowMap& map = side.map;
   if (map.norm != RowMap::Norm::none) {
     T* y = carver.take<T>(side.rows.batch * side.rows.heads * side.rows.rows * side.dim);
-    const auto target = packed<T*>(y, side.rows.heads, side.rows.rows, side.dim);
+    const auto target = contiguous_operand<T*>(y, side.rows.heads, side.rows.rows, side.dim);
     if (executor)
       normalize_rows<T>(side.rows, {map, side.dim, call.arguments[map.gain]}, x, target, *executor,
-                        side.asked);
-    return packed<const T*>(y, side.rows.heads, side.rows.rows, side.dim);
+                        side.selected);
+    return contiguous_operand<const T*>(y, side.rows.heads, side.rows.rows, side.dim);
   }
   const ConstTensorView &matrix = call.arguments[map.matrix], &bias = call.arguments[map.bias];
   if (map.matrix >= 0 && (!executor || matrix)) {
@@ -163,7 +168,7 @@ kernels::Operand<const T*> mapped(const AttentionPlan::Impl& plan, const Call& c
         side.rows,
         {data_or_null<T>(matrix), plan.matrix_rows(map.matrix), side.dim, executor ? matrix.stride(-2) : 0,
          each_head ? matrix.stride(0) : 0, data_or_null<T>(bias), each_head},
-        x, carver, executor, side.asked);
+        x, carver, executor, side.selected);
   }
   if (executor && bias) return shifted<T>(side.rows, bias.template data<T>(), side.dim, x, carver, executor);
   return x;
@@ -179,7 +184,7 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
   const AttentionInputs& inputs = call.inputs;
   const ScoreDefinition& score = plan.score();
   Prepared<T> result;
-  const auto [asked_queries, asked_keys] = asked_of(plan, weights);
+  const auto [selected_queries, selected_keys] = selection_of(plan, weights);
   set_mods(plan, call, sizes, executor != nullptr, result.problem);
   const KeyValueView* view = inputs.cache.empty() ? nullptr : &inputs.cache.front();
   // What a candidate reads in place it reads as it is stored.
@@ -187,12 +192,12 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
                         (stored != kernels::In16Bits::nothing || plan.dtype == plan.compute_dtype());
   if (stored != kernels::In16Bits::everything)
     result.query = widened<T>(plan, inputs.query, s.num_query_heads, sizes.query_len, s.head_dim, sizes.batch,
-                              carver, executor, asked_queries);
+                              carver, executor, selected_queries);
   if (sizes.cached && !in_place)
     result.key = gathered<T>(view, false, s.num_kv_heads, sizes.key_len, s.key_dim, carver, executor);
   else if (!sizes.cached && score.key_rows < 0 && stored == kernels::In16Bits::nothing)
     result.key = widened<T>(plan, inputs.key, s.num_kv_heads, sizes.key_len, s.key_dim, sizes.batch, carver,
-                            executor, asked_keys);
+                            executor, selected_keys);
   kernels::Problem<T>& p = result.problem;
   p.batch = sizes.batch;
   p.first_entry = call.entry.value_or(0);
@@ -223,14 +228,15 @@ Prepared<T> prepare(const AttentionPlan::Impl& plan, const Call& call, const Cal
     p.value = widened<T>(plan, inputs.value, s.num_kv_heads, sizes.key_len, s.value_dim, sizes.batch, carver,
                          executor, {});
   p.query = mapped<T>(
-      plan, call, {score.query, {sizes.batch, s.num_query_heads, sizes.query_len}, s.head_dim, asked_queries},
+      plan, call,
+      {score.query, {sizes.batch, s.num_query_heads, sizes.query_len}, s.head_dim, selected_queries},
       result.query, carver, executor);
-  if (score.key_rows >= 0) {  // row j stands for key j, whatever the batch entry and the head
+  if (score.key_rows >= 0) {  // row j replaces key j in every batch entry and head
     const ConstTensorView& rows = call.arguments[score.key_rows];
     p.key = {data_or_null<T>(rows), 0, 0, executor ? rows.stride(0) : 0};
   } else {
     p.key = mapped<T>(plan, call,
-                      {score.key, {sizes.batch, s.num_kv_heads, sizes.key_len}, s.key_dim, asked_keys},
+                      {score.key, {sizes.batch, s.num_kv_heads, sizes.key_len}, s.key_dim, selected_keys},
                       result.key, carver, executor);
   }
   p.additive_vector = data_or_null<T>(call.arguments[score.vector]);

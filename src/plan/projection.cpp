@@ -24,9 +24,9 @@ void add_scaled(T factor, const T* __restrict x, std::int64_t n, T* __restrict y
 
 template <class T>
 void project(const RowSizes& sizes, const Projection<T>& p, const kernels::Operand<const T*>& x,
-             const kernels::Operand<T*>& y, Executor& executor, const Asked& asked) {
+             const kernels::Operand<T*>& y, Executor& executor, const RowSelection& selected) {
   for_rows(sizes, executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
-    if (!asked.has(h, r)) return;
+    if (!selected.contains(h, r)) return;
     const T *from = x.row(b, h, r), *weight = p.weight + h * p.head_stride;
     T* to = y.row(b, h, r);
     for (std::int64_t o = 0; o < p.out; ++o)
@@ -77,7 +77,7 @@ void bias_gradient(const RowSizes& s, std::int64_t out, const kernels::Operand<c
 
 namespace {
 
-// 1 / norm(x), and its derivative's factor: d(x / n) = dx / n - x ⟨x, dx⟩ · pull.
+// 1 / norm(x), and the factor `pull` of its derivative: d(x / n) = dx / n - x ⟨x, dx⟩ · pull.
 template <class T>
 struct Inverse {
   T length{0}, pull{0};
@@ -97,7 +97,7 @@ Inverse<T> inverse_norm(RowMap::Norm norm, const T* x, std::int64_t dim) {
   return {inverse, inverse * inverse * inverse};
 }
 
-// The gain of a head: a number for all elements, or one an element.
+// The gain of a head: one number for all elements, or one for each element.
 template <class T>
 struct HeadGain {
   T all{1};
@@ -125,9 +125,9 @@ bool all_zero(const T* x, std::int64_t n) {
 
 template <class T>
 void normalize_rows(const RowSizes& sizes, const RowNorm& norm, const kernels::Operand<const T*>& x,
-                    const kernels::Operand<T*>& y, Executor& executor, const Asked& asked) {
+                    const kernels::Operand<T*>& y, Executor& executor, const RowSelection& selected) {
   for_rows(sizes, executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
-    if (!asked.has(h, r)) return;
+    if (!selected.contains(h, r)) return;
     const T* from = x.row(b, h, r);
     T* to = y.row(b, h, r);
     const T inverse = inverse_norm(norm.map.norm, from, norm.dim).length;
@@ -189,14 +189,14 @@ void gain_gradient(const RowSizes& s, const RowNorm& norm, const kernels::Operan
 
 #define FOVEA_INSTANTIATE(T)                                                                                 \
   template void project<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&,         \
-                           const kernels::Operand<T*>&, Executor&, const Asked&);                            \
+                           const kernels::Operand<T*>&, Executor&, const RowSelection&);                     \
   template void project_back<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&,    \
                                 const kernels::Operand<T*>&, Executor&);                                     \
   template void weight_gradient<T>(const RowSizes&, const Projection<T>&, const kernels::Operand<const T*>&, \
                                    const kernels::Operand<const T*>&, T*, Executor&);                        \
   template void bias_gradient<T>(const RowSizes&, std::int64_t, const kernels::Operand<const T*>&, T*);      \
   template void normalize_rows<T>(const RowSizes&, const RowNorm&, const kernels::Operand<const T*>&,        \
-                                  const kernels::Operand<T*>&, Executor&, const Asked&);                     \
+                                  const kernels::Operand<T*>&, Executor&, const RowSelection&);              \
   template void normalize_rows_back<T>(const RowSizes&, const RowNorm&, const kernels::Operand<const T*>&,   \
                                        const kernels::Operand<const T*>&, const kernels::Operand<T*>&,       \
                                        Executor&);                                                           \

@@ -5,14 +5,14 @@
 #include <numbers>
 #include <string>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 
 namespace fovea {
 namespace {
 
 constexpr std::int64_t most_positions = std::int64_t{1} << 40;
 constexpr std::int64_t most_rotary_dim = 65536;
-// Elements a parallel unit turns, about: some microseconds of work.
+// About the number of elements that a parallel unit rotates: some microseconds of work.
 constexpr std::int64_t unit_elements = 32768;
 
 void check_length(const char* function, const char* argument, std::int64_t length) {
@@ -28,7 +28,7 @@ std::vector<double> unscaled(double base, std::int64_t d) {
   return inverse;
 }
 
-// The base that divides the slowest frequency by `factor`.
+// The base for which the slowest frequency is divided by `factor`.
 double ntk_base(const Rope& rope, double factor) {
   const auto d = static_cast<double>(rope.rotary_dim);
   return rope.base * std::pow(factor, d / (d - 2.0));
@@ -55,7 +55,7 @@ struct Scale {
   }
   void operator()(const YarnScaling& yarn) {
     const auto d = static_cast<double>(rope.rotary_dim);
-    // The number of the pair, not whole, that makes so many turns within the original positions.
+    // The number of the pair (a real number) that makes so many turns within the original positions.
     const auto pair_of = [&](double turns) {
       const double wavelength = static_cast<double>(yarn.original_max_positions) / turns;
       return d * std::log(wavelength / (2.0 * std::numbers::pi)) / (2.0 * std::log(rope.base));
@@ -67,7 +67,7 @@ struct Scale {
     }
     first = std::clamp(first, 0.0, d - 1.0);
     last = std::clamp(last, 0.0, d - 1.0);
-    if (first == last) last += 0.001;  // a step, as transformers makes it
+    if (first == last) last += 0.001;  // makes a step, as transformers does
     for (std::size_t i = 0; i < result.inverse.size(); ++i) {
       const double slowed = std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0);
       result.inverse[i] *= 1.0 - slowed + slowed / yarn.factor;
@@ -103,7 +103,7 @@ void fill(const RopeFrequencies& frequencies, std::int64_t positions, T* cosines
 
 enum class Direction { forward, back };
 
-// `from` may be `to`.
+// `from` and `to` may be the same.
 template <RopeLayout layout, Direction direction, class T, class Compute>
 void turn_row(const T* from, const Compute* cosines, const Compute* sines, std::int64_t pairs, T* to) {
   constexpr bool split = layout == RopeLayout::half_split;
@@ -141,7 +141,7 @@ void turn(const RopeTable& table, const ConstTensorView& input, const RopePositi
   const TableRows<Compute> cosines(table.cosines()), sines(table.sines());
   const std::span<const std::int64_t> list = positions.list();
   const std::int64_t list_stride = static_cast<std::int64_t>(list.size()) == length ? 0 : length;
-  // A unit is a block of rows of all heads, which share the rows of the table.
+  // A unit is a block of rows with all heads, which share the rows of the table.
   const std::int64_t rows = std::clamp<std::int64_t>(unit_elements / (heads * dim), 1, length),
                      blocks = (length + rows - 1) / rows;
   executor.parallel_for(batch * blocks, [&](std::int64_t unit, int) {
@@ -211,7 +211,7 @@ void check(const Names& names, const RopeTable& table, const ConstTensorView& in
   if ((dtype == DType::f64) != (held == DType::f64)) {
     throw InvalidArgument(
         names.function, names.input,
-        held == DType::f64 ? "f64, as the table has" : "f32, bf16 or f16: the table has f32",
+        held == DType::f64 ? "f64, the dtype of the table" : "f32, bf16 or f16, because the table is f32",
         std::string(to_string(dtype)));
   }
   if (table.cosines().rank() == 3 && table.cosines().size(0) != input.size(0)) {
@@ -223,14 +223,14 @@ void check(const Names& names, const RopeTable& table, const ConstTensorView& in
   check_view(names.function, names.output, output, dtype, input.shape());
   if (overlaps_itself(output)) {
     throw InvalidArgument(names.function, names.output, "elements that do not share memory",
-                          "strides smaller than the axes inside them");
+                          "strides that let elements overlap");
   }
-  if (!same_view(input, output) && overlap(input, output)) {
+  if (!same_view(input, output) && extents_overlap(input, output)) {
     throw InvalidArgument(names.function, names.output,
                           std::string("the view ") + names.input + " itself, or memory apart from it",
                           "overlapping memory");
   }
-  if (overlap(table.cosines(), output) || overlap(table.sines(), output)) {
+  if (extents_overlap(table.cosines(), output) || extents_overlap(table.sines(), output)) {
     throw InvalidArgument(names.function, names.output, "memory apart from the table's",
                           "overlapping memory");
   }

@@ -9,7 +9,7 @@
 namespace fovea {
 namespace {
 
-// Axes of size 1 in front.
+// Adds axes of size 1 in front.
 template <class Byte>
 BasicTensorView<Byte> of_four_axes(const BasicTensorView<Byte>& view) {
   std::array<std::int64_t, 4> sizes{1, 1, 1, 1}, strides{};
@@ -36,7 +36,7 @@ struct Convert {
   }
 };
 
-// Elements that lie side by side.
+// For contiguous elements.
 template <class From, class To, class Each>
 void each_of_row(std::int64_t dim, const From* x, To* y, Each each) {
   if constexpr (std::is_same_v<Each, Convert<float16, float>>) {
@@ -50,13 +50,13 @@ void each_of_row(std::int64_t dim, const From* x, To* y, Each each) {
 }
 
 template <class From, class To, class Each>
-void each_element(const ConstTensorView& from, const TensorView& to, Executor& executor, const Asked& asked,
-                  Each each) {
+void each_element(const ConstTensorView& from, const TensorView& to, Executor& executor,
+                  const RowSelection& selected, Each each) {
   const From* source = from.data<From>();
   To* target = to.data<To>();
   const std::int64_t dim = from.size(3), step = from.stride(3), stride = to.stride(3);
   for_rows(rows_of(from), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
-    if (!asked.has(h, r)) return;
+    if (!selected.contains(h, r)) return;
     const From* x = row_of(source, from.strides(), b, h, r);
     To* y = row_of(target, to.strides(), b, h, r);
     if (step == 1 && stride == 1) {
@@ -84,12 +84,13 @@ bool same_view(const ConstTensorView& a, const ConstTensorView& b) {
   return a.raw() == b.raw() && a.shape() == b.shape() && std::ranges::equal(a.strides(), b.strides());
 }
 
-void copy_rows(const ConstTensorView& from, const TensorView& to, Executor& executor, const Asked& asked) {
+void copy_rows(const ConstTensorView& from, const TensorView& to, Executor& executor,
+               const RowSelection& selected) {
   with_type(from.dtype(), [&](auto source) {
     with_type(to.dtype(), [&](auto target) {
       using From = decltype(source);
       using To = decltype(target);
-      each_element<From, To>(from, to, executor, asked, Convert<From, To>());
+      each_element<From, To>(from, to, executor, selected, Convert<From, To>());
     });
   });
 }

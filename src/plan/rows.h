@@ -1,5 +1,5 @@
-// Views [batch, heads, rows, dim] in every dtype: what the mechanisms that are composed of calls of attend
-// share.
+// Operations on views [batch, heads, rows, dim] of every dtype, for plans and for the mechanisms that are
+// composed of calls of attend.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 #include "fovea/core/executor.h"
 #include "fovea/core/tensor.h"
-#include "plan/impl.h"
+#include "plan/checks.h"
 #include "plan/projection.h"
 
 namespace fovea {
 
-/// f(T{}) for the element type T of `dtype`.
+/// Calls f(T{}) for the element type T of `dtype`.
 template <class F>
 decltype(auto) with_type(DType dtype, F&& f) {
   switch (dtype) {
@@ -28,7 +28,7 @@ decltype(auto) with_type(DType dtype, F&& f) {
   }
   return f(float{});
 }
-/// f(T{}) for the type that elements of `dtype` are computed in.
+/// Calls f(T{}) for the type in which elements of `dtype` are computed.
 template <class F>
 decltype(auto) with_wide_type(DType dtype, F&& f) {
   return dtype == DType::f64 ? f(double{}) : f(float{});
@@ -39,30 +39,30 @@ inline DType wide_dtype(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
-/// check_view, and contiguous.
+/// check_view, and `view` must be contiguous.
 void check_contiguous(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
                       const Shape& shape);
-/// `view` has four axes, `axes` in words.
+/// `view` must have four axes; `axes` describes them in the error.
 void check_four_axes(const char* function, const char* argument, const ConstTensorView& view,
                      const char* axes);
 
-/// The same elements in the same places.
+/// Whether both views have the same elements at the same addresses.
 bool same_view(const ConstTensorView& a, const ConstTensorView& b);
 
 inline RowSizes rows_of(const ConstTensorView& view) {
   return {view.size(0), view.size(1), view.size(2)};
 }
 
-/// to ← from, both of four axes and one shape, any dtypes and strides; the rows asked for.
+/// to ← from for the selected rows. Both have four axes and the same shape; any dtypes and strides.
 void copy_rows(const ConstTensorView& from, const TensorView& to, Executor& executor,
-               const Asked& asked = {});
-/// to ← to + from, both of at most four axes, one shape and one dtype, any strides; sums of 16-bit elements
-/// are rounded once.
+               const RowSelection& selected = {});
+/// to ← to + from. Both have at most four axes, the same shape and the same dtype; any strides. Sums of
+/// 16-bit elements are rounded once.
 void add_rows(const ConstTensorView& from, const TensorView& to, Executor& executor);
-/// `view` itself, or a copy of it in the dtype it is computed in, which `copy` then owns.
+/// `view` itself, or a copy in the dtype in which it is computed; `copy` then owns the copy.
 ConstTensorView widened(const ConstTensorView& view, Tensor& copy, Executor& executor);
 
-/// 0 into every element, of any rank; nothing where the view is empty.
+/// Sets every element to 0, for any rank. Does nothing for an empty view.
 void clear_rows(const TensorView& view);
 
 }  // namespace fovea

@@ -1,19 +1,21 @@
-// One call whose views are checked, whole or one entry of a packed batch: its bytes, and the run.
+// Runs one call whose views have been checked: a whole call or one entry of a packed batch. Also counts its
+// bytes.
 #pragma once
 
 #include <cstddef>
 #include <span>
 
-#include "plan/impl.h"
+#include "plan/call.h"
 
 namespace fovea {
 
-/// Bytes that serve every call of at most these sizes. `outputs`: what the calls write; null: anything.
+/// Bytes that are enough for every call of at most these sizes. `outputs`: the results that the calls write;
+/// null: any.
 std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& most, int threads,
                                const AttentionOutputs* outputs);
-/// Of a call without keys every row is fully masked.
-void leave_nothing_seen(const AttentionPlan::Impl& plan, const AttentionOutputs& outputs);
-/// Of a call with queries and keys.
+/// Writes the results of a call without keys, where every row is fully masked.
+void write_fully_masked(const AttentionPlan::Impl& plan, const AttentionOutputs& outputs);
+/// Runs a call that has queries and keys.
 void run_forward(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutputs& outputs,
                  const CallSizes& sizes, Executor& executor, std::span<std::byte> memory);
 

@@ -1,4 +1,4 @@
-// Masks drawn at random, and spans against brute force.
+// Random masks, and a comparison of their spans with brute force.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ inline void expect_canonical(const KeySpans& spans, std::int64_t key_len) {
   EXPECT_LE(last, key_len);
 }
 
-// Against brute force: sound always; exact for one query; tight for single masks.
+// Compares with brute force. Spans are always sound, exact for one query, and tight for single masks.
 inline void check(const Mask& mask, const QueryBlock& block, bool tight) {
   const BlockSpans spans = mask.node().spans(block);
   expect_canonical(spans.some, block.key_len);

@@ -1,4 +1,4 @@
-// The functions that mods are written in, against libm in long double, and their derivatives.
+// The functions for writing mods, against libm in long double, and their derivatives.
 #include "fovea/attention/elementwise.h"
 
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ TYPED_TEST(Elementwise, SinesOfLargeAngles) {
   };
   for (int n = 0; n < 200000; ++n)
     look(static_cast<T>(this->between(-1, 1) * std::exp2(this->between(-10, 30))));
-  // Where the difference of x and a multiple of pi/2 has lost the most digits.
+  // Points where the difference of x and a multiple of pi/2 has lost the most digits.
   for (int n = -20000; n < 20000; ++n) look(static_cast<T>(n * 1.5707963267948966));
   for (const double x : {elementwise::largest_angle, -elementwise::largest_angle, 1e-30, 0.0})
     look(static_cast<T>(x));
@@ -81,7 +81,7 @@ TYPED_TEST(Elementwise, SinesOfLargeAngles) {
 
 TYPED_TEST(Elementwise, PowersOverTheWholeRange) {
   using T = TypeParam;
-  const double most = this->wide ? 700 : 86;  // beyond, results are no normal numbers
+  const double most = this->wide ? 700 : 86;  // beyond this, results are not normal numbers
   double worst = 0;
   for (int n = 0; n < 200000; ++n) {
     const T x =
@@ -123,7 +123,7 @@ TYPED_TEST(Elementwise, PowersWhereTheyAreSpecial) {
   for (const T x : values) {
     for (const T y : values) {
       const T wanted = std::pow(x, y), got = elementwise::pow(x, y);
-      // Results near the end of the range may be the end.
+      // Close to the end of the range a result may be 0 or infinity.
       const bool same = got == wanted || (std::isnan(got) && std::isnan(wanted)) ||
                         relative(got, Exact(wanted)) < 4e-7 * (this->wide ? 1e-8 : 1) ||
                         (std::abs(wanted) < small * 10 && got == T(0)) ||
@@ -145,7 +145,7 @@ TYPED_TEST(Elementwise, WholeNumbers) {
   };
   for (int n = 0; n < 20000; ++n)
     look(static_cast<T>(this->between(-1, 1) * std::exp2(this->between(-3, this->wide ? 54 : 25))));
-  // Where the numbers have one fractional bit left, and none.
+  // Magnitudes at which numbers have one fractional bit left, or none.
   for (const int bits : {21, 22, 23, 24, 50, 51, 52, 53}) {
     const T x = std::exp2(T(bits));
     for (const T y : {x, std::nextafter(x, T(0)), std::nextafter(x, this->infinity), x + T(0.5)}) {
@@ -172,7 +172,7 @@ TYPED_TEST(Elementwise, SoftplusAtBothEnds) {
   EXPECT_EQ(elementwise::softplus(T(1e30)), T(1e30));
 }
 
-// A number and a constant meet in the number's type, whole numbers too.
+// A constant, also an integer, takes the type of the number beside it.
 TYPED_TEST(Elementwise, ConstantsBesideNumbers) {
   using T = TypeParam;
   const T x = T(-0.75);
@@ -229,7 +229,8 @@ TYPED_TEST(Elementwise, Derivatives) {
       const Exact h = 1e-6L, wanted = (c.exact(Exact(x) + h) - c.exact(Exact(x) - h)) / (2 * h);
       const Dual<T> got = c.function(Dual<T>(x, T(1)));
       const double scale = 1 + static_cast<double>(std::abs(wanted));
-      // A rounding of x moves sin and cos by as much, and x^x by its own slope; 1e-10 is of the difference.
+      // Rounding x moves sin and cos by as much, and x^x by its own slope. 1e-10 is the error of the
+      // difference.
       const double tolerance = (this->wide ? 1e-9 : 4e-6) * scale;
       EXPECT_NEAR(static_cast<double>(got.derivative), static_cast<double>(wanted), tolerance)
           << c.name << " at " << x;
@@ -253,7 +254,7 @@ TYPED_TEST(Elementwise, DerivativesAtZero) {
   EXPECT_EQ(elementwise::pow(zero, 1).derivative, T(1));
   EXPECT_EQ(elementwise::pow(zero, 0).derivative, T(0));
   EXPECT_EQ(elementwise::pow(fixed, T(0.5)).derivative, T(0));
-  // By the exponent: nothing at base 0, and of a base below 0 there is none.
+  // The derivative by the exponent is 0 at base 0 and does not exist below base 0.
   EXPECT_EQ(elementwise::pow(fixed, Dual<T>(T(2), T(1))).derivative, T(0));
   EXPECT_EQ(elementwise::pow(Dual<T>(T(1)), Dual<T>(T(2), T(1))).derivative, T(0));
   EXPECT_TRUE(std::isnan(elementwise::pow(Dual<T>(T(-2)), Dual<T>(T(2), T(1))).derivative));

@@ -1,4 +1,4 @@
-// Text of scores, mods and normalisers; that of masks and rotations is tested beside them.
+// The text of scores, mods and normalisers. mask_test.cpp and rope_test.cpp test that of masks and rotations.
 #include "fovea/attention/expression.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 struct Mistake {
   const char* text;
   std::size_t column;
-  const char* expected;  // a part of it
+  const char* expected;  // a part of the message
 };
 
 template <class Parse>

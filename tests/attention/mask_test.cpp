@@ -26,7 +26,7 @@ TEST(Mask, SpansAgainstBruteForce) {
   }
 }
 
-// What is between the diagonals, and nothing else, is what each query sees.
+// Each query sees exactly the keys between the diagonals.
 TEST(Mask, BandsAgainstBruteForce) {
   PhiloxStream random(3);
   int bands = 0;
@@ -72,7 +72,7 @@ TEST(Mask, ClassifyIsSound) {
   }
 }
 
-// Definitions by their formulas, apart from spans.
+// The definitions by their formulas, independent of spans.
 TEST(Mask, Formulas) {
   const QueryBlock block{.batch = 1, .query_end = 1, .key_len = 30};
   const auto sees = [&](const Mask& mask, std::int64_t query, std::int64_t key) {
@@ -98,7 +98,7 @@ TEST(Mask, Formulas) {
     for (std::int64_t j = 0; j < 6; ++j)
       EXPECT_EQ(sees(Tree{parents}, p, j), std::count(paths[p].begin(), paths[p].end(), j) == 1);
   }
-  // BigBird: its window, its global blocks, and no more than `random` blocks besides.
+  // BigBird: its window, its global blocks, and at most `random` further blocks.
   const BlockTable table =
       block_table({.length = 200, .size = 10, .window = 1, .global = 2, .random = 3, .seed = 5});
   ASSERT_EQ(table.columns, 20);
@@ -115,7 +115,7 @@ TEST(Mask, Formulas) {
   EXPECT_EQ(to_string(parse_mask("bigbird(200,10,1,2,3,5)")), to_string(Mask(table)));
 }
 
-TEST(Mask, SensesNoNonsense) {
+TEST(Mask, RefusesInvalidMasks) {
   EXPECT_THROW(Mask(Chunked{0}), InvalidArgument);
   EXPECT_THROW(Mask(Strided{0}), InvalidArgument);
   EXPECT_THROW(Mask(Dilated{1, 1, 0}), InvalidArgument);
@@ -168,7 +168,7 @@ TEST(Expression, MistakesNameTheColumn) {
   EXPECT_EQ(column("window(99999999999999999999,0)"), 8u);
 }
 
-TEST(Expression, WhatStandsThereIsShownWhole) {
+TEST(Expression, ErrorsShowWholeCharacters) {
   try {
     parse_mask("causal & \xc3\xa9t\xc3\xa9");
     FAIL();
@@ -190,7 +190,7 @@ TEST(Mask, DepthIsLimited) {
   EXPECT_THROW(~deep, InvalidArgument);
   EXPECT_THROW(deep & Mask(Causal{}), InvalidArgument);
   EXPECT_THROW(Mask(std::shared_ptr<const MaskNode>()), InvalidArgument);
-  // A long text is refused at the operator that is one too many.
+  // A long text is refused at the first operator over the limit.
   std::string text = "causal";
   for (int i = 1; i < deepest_mask; ++i) text += "|causal";
   EXPECT_NO_THROW(parse_mask(text));

@@ -1,4 +1,4 @@
-// Masks given by their answers: of a function of the site, in a table of bytes, or as spans.
+// Masks given by a function of the site, by a table of bytes, or as spans.
 #include <gtest/gtest.h>
 
 #include "attention/drawn_masks.h"
@@ -10,7 +10,7 @@ namespace {
 using testing::check;
 using testing::random_mask;
 
-// Every block of queries of every head and entry, from before the sites to behind them.
+// Checks every block of queries of every head and entry, from before the sites to behind them.
 void check_all(const Mask& mask, const Predicate::Sites& sites, bool tight) {
   for (std::int64_t batch = 0; batch < sites.batch; ++batch) {
     for (std::int64_t head = 0; head < sites.heads; ++head) {
@@ -22,7 +22,7 @@ void check_all(const Mask& mask, const Predicate::Sites& sites, bool tight) {
   }
 }
 
-// The mask says of every site what `visible` says, and outside the sites that nothing is seen.
+// Checks that the mask gives the answer of `visible` for every site, and hides everything outside the sites.
 void expect_says(const Predicate& predicate, const Predicate::Visible& visible) {
   const Predicate::Sites& s = predicate.sites();
   const Mask mask = predicate;
@@ -56,7 +56,7 @@ TEST(Predicate, IsAskedOnceForEachSite) {
   EXPECT_EQ(asked, 2 * 3 * 7 * 9);
 }
 
-// Heads differ, spans in expressions too: each is sound for its own head.
+// Heads differ, also inside an expression. The spans must be sound for each head.
 TEST(Predicate, ByHeadInsideExpressions) {
   PhiloxStream random(5);
   const Predicate::Sites sites{.batch = 2, .heads = 3, .query_begin = -2, .query_end = 5, .key_len = 12};
@@ -80,7 +80,7 @@ TEST(Predicate, SaysWhetherHeadsDiffer) {
     EXPECT_FALSE(mask.node().by_head()) << to_string(mask);
 }
 
-// A mask type of one's own, all in its header, may read the head.
+// A mask type in user code, defined entirely in its header, that reads the head.
 struct EverySecondHead {
   bool allows(const Site& site) const { return site.head % 2 == 0; }
   BlockSpans spans(const QueryBlock& block) const {
@@ -97,7 +97,7 @@ TEST(Predicate, ADefinitionMayReadTheHead) {
   EXPECT_TRUE((Causal{} & EverySecondHead{}).node().by_head());
 }
 
-// Tables with every way of sharing and turning axes, of bytes of any value, at every length around a word.
+// Tables with all ways to share and to reverse axes, with any byte values, and with lengths around a word.
 TEST(Predicate, ATableOfBytes) {
   PhiloxStream random(6);
   for (int trial = 0; trial < 400; ++trial) {
@@ -108,7 +108,7 @@ TEST(Predicate, ATableOfBytes) {
                                  .key_len = random.next_below(40)};
     const std::int64_t sizes[] = {sites.batch, sites.heads, sites.query_end - sites.query_begin,
                                   sites.key_len};
-    // Runs, single keys, and all of the same.
+    // Long runs, single keys, and rows that are all ones or all zeros.
     const std::uint32_t turn = 1 + random.next_below(12);
     const std::int64_t count = sizes[0] * sizes[1] * sizes[2] * sizes[3];
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(count));
@@ -117,7 +117,7 @@ TEST(Predicate, ATableOfBytes) {
       if (random.next_below(turn) == 0) seen = !seen;
       byte = seen ? static_cast<std::uint8_t>(1 + random.next_below(255)) : 0;
     }
-    // Axes in any order, each shared or turned round.
+    // Axes in any order, each possibly shared or reversed.
     std::size_t order[] = {0, 1, 2, 3};
     for (std::uint32_t n = trial % 3 == 0 ? 0 : 3; n > 0; --n)
       std::swap(order[n], order[random.next_below(n + 1)]);
@@ -141,7 +141,7 @@ TEST(Predicate, ATableOfBytes) {
                                             at.key * strides[3])] != 0;
     });
     EXPECT_EQ(table.by_head(), sites.heads > 1 && strides[1] != 0);
-    // Rows of many runs are bits, whose spans for several queries are coarse.
+    // Rows of many runs are stored as bits; the spans of several queries are then coarse.
     bool bits = false;
     for (std::int64_t query = sites.query_begin; query < sites.query_end; ++query) {
       for (std::int64_t head = 0; head < sites.batch * sites.heads; ++head)
@@ -152,7 +152,7 @@ TEST(Predicate, ATableOfBytes) {
   }
 }
 
-// Which keys are padding is one row an entry, however many heads and queries look at it.
+// The padding of keys is one row an entry, however many heads and queries use it.
 TEST(Predicate, SharedRowsAreKeptOnce) {
   const std::uint8_t bytes[] = {1, 1, 0, 1, 0, 0};
   const Predicate padding("padding", {.batch = 2, .heads = 5, .query_end = 1 << 20, .key_len = 3}, bytes,
@@ -163,7 +163,8 @@ TEST(Predicate, SharedRowsAreKeptOnce) {
   EXPECT_EQ(padding.row(1, 2, 7)->spans(), (KeySpans{{0, 1}}));
 }
 
-// A row of many spans is a bit a key, and a block of such rows has few spans: a kernel makes a tile of each.
+// A row of many spans is stored as one bit a key. A block of such rows has few spans, because a kernel makes
+// a tile of each.
 TEST(Predicate, ManySpansBecomeBits) {
   constexpr std::int64_t length = 1024;
   const Predicate::Sites sites{.query_end = length, .key_len = length};
@@ -191,13 +192,13 @@ TEST(Predicate, ManySpansBecomeBits) {
   const Predicate dense("dense", sites, board), sparse("sparse", sites, runs);
   EXPECT_TRUE(dense.row(0, 0, 7)->by_bits());
   EXPECT_FALSE(sparse.row(0, 0, 7)->by_bits());
-  // What all rows see is whole: no bits need be looked at inside.
+  // Keys that all rows see form whole spans.
   const Predicate half("half", sites, halves);
   EXPECT_EQ(Mask(half).node().spans({0, 0, 0, 48, length}).all, (KeySpans{{300, 700}}));
   EXPECT_EQ(Mask(half).node().spans({0, 0, 0, 48, length}).some, (KeySpans{{0, 700}}));
 }
 
-// The same row however it came, at lengths around a word, cut or not.
+// The same row in every input form, at lengths around a word, cut or not.
 TEST(Predicate, RowsOfBitsAndOfSpansAgree) {
   PhiloxStream random(8);
   for (int trial = 0; trial < 300; ++trial) {
@@ -235,7 +236,7 @@ TEST(Predicate, AsSpans) {
   check_all(mine, sites, true);
 }
 
-TEST(Predicate, RefusesWhatDoesNotFit) {
+TEST(Predicate, RefusesInvalidArguments) {
   const Predicate mine("mine", {.batch = 2, .heads = 3, .query_end = 4, .key_len = 9},
                        [](const Site&) { return true; });
   const auto fits = [&](std::int64_t batch, std::int64_t heads, std::int64_t key_len) {

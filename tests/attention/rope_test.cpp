@@ -1,4 +1,4 @@
-// Rotary position embeddings as plain data: the text form, and what no rope can be.
+// Rotary position embeddings as plain data: the text form and invalid values.
 #include "fovea/attention/rope.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Calls that are told to stop: what ran, what did not, and what goes on.
+// Calls that are told to stop: which units run, which do not, and what continues unaffected.
 #include "fovea/core/cancellation.h"
 
 #include <gtest/gtest.h>
@@ -24,13 +24,13 @@ TEST(Cancellation, StopsAfterTheUnitsThatRan) {
       if (++begun == last) stop.request_stop();
     };
     EXPECT_THROW(executor.parallel_for(count, body), Cancelled);
-    // Each other thread may have begun one more before it could see the stop.
+    // Each other thread may have begun one more unit before it could see the stop.
     EXPECT_GE(begun, last);
     EXPECT_LT(begun, last + threads);
     const int before = begun;
     EXPECT_THROW(executor.parallel_for(count, body), Cancelled);
     EXPECT_EQ(begun, before);
-    // The pool itself was told nothing.
+    // The pool itself has not been stopped.
     std::atomic<int> ran{0};
     pool->parallel_for(count, [&](std::int64_t, int) { ++ran; });
     CancellableExecutor other(*pool, std::stop_token());
@@ -39,7 +39,7 @@ TEST(Cancellation, StopsAfterTheUnitsThatRan) {
   }
 }
 
-TEST(Cancellation, IsAskedInsideAUnit) {
+TEST(Cancellation, StopsInsideAUnit) {
   EXPECT_NO_THROW(throw_if_cancelled());
   const auto pool = make_thread_pool(3);
   std::stop_source stop;
@@ -54,7 +54,7 @@ TEST(Cancellation, IsAskedInsideAUnit) {
                Cancelled);
   EXPECT_EQ(left, 0);
   EXPECT_NO_THROW(throw_if_cancelled());
-  // A thread of the pool keeps no memory of whom it worked for.
+  // A thread of the pool does not remember the executor for which it worked.
   pool->parallel_for(100, [](std::int64_t, int) { throw_if_cancelled(); });
 }
 
@@ -75,7 +75,7 @@ TEST(Cancellation, ReachesLoopsWithinLoops) {
   EXPECT_EQ(left, 0);
 }
 
-// One caller waits for the pool, which another's call holds.
+// One caller waits for the pool while another caller's loop holds it.
 TEST(Cancellation, ReachesACallerThatWaitsItsTurn) {
   const auto pool = make_thread_pool(2);
   std::promise<void> holds, may_end;

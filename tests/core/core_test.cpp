@@ -12,7 +12,7 @@
 namespace fovea {
 namespace {
 
-// The known answers of Random123 (kat_vectors, philox4x32 10 rounds).
+// The known-answer vectors of Random123 (kat_vectors, philox4x32 10 rounds).
 TEST(Philox, KnownAnswers) {
   using Words = std::array<std::uint32_t, 4>;
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
@@ -41,7 +41,7 @@ TEST(Float16, EveryValueGoesThroughFloatAndBack) {
       ASSERT_EQ(float16(wide).bits, bits);
     }
   }
-  EXPECT_EQ(float16(65519.0f).bits, 0x7bff);  // the largest finite value, below half way to the next
+  EXPECT_EQ(float16(65519.0f).bits, 0x7bff);  // rounds down to the largest finite value
   EXPECT_EQ(float16(65520.0f).bits, 0x7c00);
   EXPECT_EQ(float16(1.0f + 0x1p-11f).bits, 0x3c00);  // a tie goes to even
 }
@@ -52,7 +52,7 @@ TEST(BFloat16, RoundsToNearestEvenAndKeepsNan) {
   EXPECT_TRUE(std::isnan(static_cast<float>(bfloat16(std::nanf("1")))));
 }
 
-TEST(Shape, RefusesWhatItCannotHold) {
+TEST(Shape, RefusesInvalidSizes) {
   EXPECT_THROW(Shape({2, -1}), InvalidArgument);
   EXPECT_THROW((Shape{std::int64_t{1} << 40, std::int64_t{1} << 40}), InvalidArgument);
   EXPECT_THROW((Shape{1, 1, 1, 1, 1, 1, 1}), InvalidArgument);
@@ -70,7 +70,7 @@ TEST(Tensor, CopiesShareAndClonesDoNot) {
   EXPECT_THROW(a.view().slice(1, 2, 2), InvalidArgument);
 }
 
-TEST(Tensor, WhatCannotBeIsRefused) {
+TEST(Tensor, InvalidSizesAreRefused) {
   EXPECT_FALSE(Tensor().clone());
   EXPECT_THROW(Tensor(DType::f64, {std::int64_t{1} << 60}), InvalidArgument);  // 2^63 bytes
   const Tensor tensor = Tensor::zeros(DType::f32, {4, 2});

@@ -1,4 +1,4 @@
-// What errors show of text from outside, and where they say it stands.
+// How errors shorten foreign text, and the positions that they name.
 #include "fovea/core/error.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ TEST(Excerpt, CutsLongTextAndSaysHowLongItIs) {
   for (int i = 0; i < 60; ++i) accents += "é";
   EXPECT_EQ(excerpt(accents), accents);
   EXPECT_EQ(excerpt(accents + "é"), accents + "… (61 characters)");
-  // No text at all, but no reason to show all of it.
+  // This is not UTF-8 text, but it must be shortened all the same.
   EXPECT_LT(excerpt(std::string(100'000, '\x80')).size(), 400u);
 }
 
@@ -40,7 +40,7 @@ TEST(Errors, DoNotRepeatALongValue) {
   const FileError file(huge, 7, "odd: " + huge);
   EXPECT_LT(std::strlen(file.what()), 500u);
   EXPECT_NE(std::string(file.what()).find("(byte 7): odd: xxx"), std::string::npos);
-  const std::string shapes(300, 's');  // what the library composes itself is whole
+  const std::string shapes(300, 's');  // text that the library composes itself is not shortened
   EXPECT_NE(std::string(InvalidArgument("f", "a", "b", shapes).what()).find(shapes), std::string::npos);
 }
 

@@ -1,5 +1,5 @@
-// What the executors do in a forked child (Python's multiprocessing, a data loader): its threads are not
-// there, though the pool's object is.
+// Executors in a forked child (Python's multiprocessing, a data loader). The pool's object exists there, but
+// its threads do not.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,11 +17,11 @@
 namespace fovea {
 namespace {
 
-// Runs in a child that leaves by exit, through the destructors of whatever is static; "" if all was well
-// there. A child that hangs is ended by its alarm.
+// Runs `body` in a child, which leaves by exit and so destroys static objects. Returns "" if all went well.
+// An alarm ends a child that hangs.
 template <class Body>
 std::string in_child(Body&& body) {
-  std::fflush(nullptr);  // else the child prints again what the parent had not yet
+  std::fflush(nullptr);  // otherwise the child prints again what the parent has buffered
   const pid_t child = fork();
   if (child == 0) {
     alarm(60);
@@ -48,7 +48,7 @@ bool every_unit_once(Executor& executor) {
   return units == 1000 && sum == 499500;
 }
 
-// As many units as threads, none of which ends before the last has begun.
+// Runs as many units as threads. No unit ends before the last has begun.
 bool threads_are_real(Executor& executor) {
   const int threads = executor.thread_count();
   std::atomic<int> begun{0};
@@ -78,7 +78,7 @@ TEST(Fork, PoolsWorkInAChildAndInItsChild) {
               return well && every_unit_once(default_executor());
             }),
             "");
-  EXPECT_TRUE(work());  // the parent's pools are as they were
+  EXPECT_TRUE(work());  // the parent's pools still work
 }
 
 TEST(Fork, APoolThatTheChildNeverUsedIsDestroyed) {
@@ -91,8 +91,8 @@ TEST(Fork, APoolThatTheChildNeverUsedIsDestroyed) {
             "");
 }
 
-// Another thread is inside the pool, and holds what it holds there, at the moment of the fork.
-TEST(Fork, WhatAnotherThreadHeldDoesNotHoldTheChild) {
+// At the moment of the fork another thread is inside the pool and holds its locks.
+TEST(Fork, LocksOfOtherThreadsDoNotBlockTheChild) {
   const auto pool = make_thread_pool(3);
   std::promise<void> inside, leave;
   std::shared_future<void> left = leave.get_future().share();
@@ -111,7 +111,7 @@ TEST(Fork, WhatAnotherThreadHeldDoesNotHoldTheChild) {
   EXPECT_TRUE(every_unit_once(*pool));
 }
 
-// Forks at any moment, of which some find the pool's locks held by the threads that take and give work.
+// Forks at arbitrary moments. At some of them the threads that give and take work hold the pool's locks.
 TEST(Fork, AtAnyMoment) {
   const auto pool = make_thread_pool(3);
   std::atomic<bool> stop{false};

@@ -17,7 +17,7 @@ const AttentionShape shape{.batch = B,
                            .head_dim = D,
                            .value_dim = Dv};
 
-// Everything that both halves can share: mods with arguments, a sink, dropout, a score's matrix.
+// Has everything that both halves can share: mods with arguments, a sink, dropout, a score's matrix.
 const AttentionSpec shared_spec{.score = Bilinear{},
                                 .scale = 0.7,
                                 .mods = {SoftCap{3}, AlibiBias{}, DenseBias{}},
@@ -53,7 +53,7 @@ struct Example {
     }
     return in;
   }
-  // Every gradient of a call of shared_spec.
+  // Computes every gradient of a call of shared_spec.
   void backward(Executor& executor = default_executor()) {
     const AttentionPlan plan = make_plan(shared_spec, shape, {.dtype = dtype});
     const DifferentialState state = attend_differential(plan, inputs(true), output, {.executor = &executor});
@@ -139,7 +139,7 @@ TEST(Differential, GradientsAreDerivatives) {
                             {"bias", run.bias, run.d_bias}});
 }
 
-// eps of the type times 16 · the longest sum, as in the case table.
+// Tolerance: eps of the type times 16 · the longest sum, as in the case table.
 TEST(Differential, NarrowGradientsFollowTheWideOnes) {
   Example wide(DType::f64);
   for (const auto& [dtype, tolerance] :
@@ -172,7 +172,7 @@ TEST(Differential, SameBitsForEveryThreadCount) {
   });
 }
 
-// A row that sees no key is 0, and a NaN that came for it reaches no gradient.
+// A row that sees no key is 0. A NaN in its d_output reaches no gradient.
 TEST(Differential, RowsWithoutKeys) {
   Example run(DType::f32);
   run.d_output.fill(std::numeric_limits<double>::quiet_NaN());
@@ -187,7 +187,7 @@ TEST(Differential, RowsWithoutKeys) {
     expect_near(zero, Tensor::zeros(zero.dtype(), zero.shape()), 0.0, "zero");
 }
 
-TEST(Differential, RefusesAtTheDoor) {
+TEST(Differential, RefusesInvalidArguments) {
   Example run(DType::f32);
   const AttentionPlan plan = make_plan({}, shape);
   const auto forward = [&](const DifferentialInputs& in, const Tensor& output) {

@@ -1,4 +1,5 @@
-// The gate on attention's output: its limits, its definition, central differences through the attention too.
+// The gate on attention's output: its limits, its definition, and central differences, also through the
+// attention.
 #include "fovea/mechanisms/gate.h"
 
 #include <gtest/gtest.h>
@@ -26,8 +27,8 @@ TEST(Gate, IsItsDefinition) {
   }
 }
 
-// An open gate is plain attention to the bit, a closed one 0; neither overflows, forward or backward.
-TEST(Gate, OpenIsPlain) {
+// An open gate gives plain attention to the bit, a closed gate 0. Neither overflows, forward or backward.
+TEST(Gate, AnOpenGateIsPlainAttention) {
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
     const Tensor output = random_tensor(dtype, rows, 1), d_gated = random_tensor(dtype, rows, 2),
                  zero = Tensor::zeros(dtype, rows);
@@ -45,7 +46,7 @@ TEST(Gate, OpenIsPlain) {
   }
 }
 
-// Through the attention below it: query, key, value and gate.
+// The derivatives by query, key, value and gate, through the attention below.
 TEST(Gate, GradientsAreDerivatives) {
   const std::int64_t B = 1, H = 2, Q = 4, K = 6, D = 3;
   const Shape queries{B, H, Q, D}, keys{B, H, K, D};
@@ -73,7 +74,7 @@ TEST(Gate, GradientsAreDerivatives) {
     loss();
     const Tensor d_query = unwritten_like(query), d_key = unwritten_like(key),
                  d_value = unwritten_like(value), d_gate = unwritten_like(gate), d_output = d_gated.clone();
-    gate_output_backward(output, gate, d_output, {.output = d_output, .gate = d_gate});  // in its place
+    gate_output_backward(output, gate, d_output, {.output = d_output, .gate = d_gate});  // in place
     attend_backward(plan, in, output, lse, d_output, {.query = d_query, .key = d_key, .value = d_value});
     expect_derivatives(
         loss,
@@ -85,13 +86,13 @@ TEST(Gate, SameBitsForEveryThreadCount) {
   expect_same_bits_for_every_thread_count([](Executor& executor) {
     const Tensor output = random_tensor(DType::f32, rows, 1), gate = random_tensor(DType::f32, one_a_head, 2),
                  gated = output.clone(), d_output = unwritten_like(output), d_gate = unwritten_like(gate);
-    gate_output(gated, gate, gated, {.executor = &executor});  // in its place
+    gate_output(gated, gate, gated, {.executor = &executor});  // in place
     gate_output_backward(output, gate, gated, {.output = d_output, .gate = d_gate}, {.executor = &executor});
     return std::vector<Tensor>{gated, d_output, d_gate};
   });
 }
 
-TEST(Gate, RefusesAtTheDoor) {
+TEST(Gate, RefusesInvalidArguments) {
   const Tensor output(DType::f32, rows), gate(DType::f32, one_a_head), gated(DType::f32, rows),
       two(DType::f32, {2, 3, 40, 2}), wide(DType::f64, rows), flat(DType::f32, {2, 3, 40});
   const auto forward = [](const ConstTensorView& o, const ConstTensorView& g, const TensorView& y) {

@@ -1,5 +1,5 @@
-// Latent attention: its definition, absorbed = naive forward and backward (mechanisms: identity 10), central
-// differences.
+// Latent attention: its definition, absorbed = naive forward and backward (mechanisms: identity 10), and
+// central differences.
 #include "fovea/mechanisms/latent.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr LatentExecution executions[] = {LatentExecution::naive, LatentExecution::absorbed};
 
-// A call of any sizes up to the plan's, with everything that a spec may ask for.
+// A call of any sizes up to the plan's, with every part that a spec may have.
 struct Example {
   LatentShape shape{.batch = 3,
                     .num_query_heads = 2,
@@ -91,7 +91,7 @@ struct Example {
   }
 };
 
-// Without mods, sink, dropout: the formula, in loops.
+// The formula in plain loops, without mods, sink and dropout.
 TEST(Latent, IsItsDefinition) {
   for (const LatentExecution execution : executions) {
     for (const auto& [dtype, tolerance] :
@@ -168,7 +168,8 @@ TEST(Latent, GradientsAreDerivatives) {
   }
 }
 
-// 16-bit inputs are computed in f32 and rounded once: half an ulp of a result, beside f32's own error.
+// 16-bit inputs are computed in f32 and rounded once. The tolerance is half an ulp of a result and the error
+// of f32.
 TEST(Latent, NarrowGradientsAreTheWideOnesRounded) {
   for (const LatentExecution execution : executions) {
     for (const auto& [dtype, half_ulp] : {std::pair{DType::f16, 0x1p-11}, {DType::bf16, 0x1p-8}}) {
@@ -204,8 +205,8 @@ TEST(Latent, SameBitsForEveryThreadCount) {
   }
 }
 
-// Keys behind the lengths hold NaN, and the entry whose length is 0 has NaN queries and NaN from above.
-TEST(Latent, WhatIsHiddenNeverMatters) {
+// Keys behind the lengths are NaN. In the entry of length 0 the queries and d_output are NaN too.
+TEST(Latent, HiddenKeysNeverMatter) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const LatentExecution execution : executions) {
     Example clean(DType::f32), e(DType::f32);
@@ -223,7 +224,7 @@ TEST(Latent, WhatIsHiddenNeverMatters) {
   }
 }
 
-// A cache of larger pages, interleaved queries, gradients to match.
+// A cache of larger pages, interleaved queries, and gradients with the same strides.
 TEST(Latent, StridedOperandsGiveTheBitsOfPackedOnes) {
   for (const LatentExecution execution : executions) {
     Example packed(DType::f32), e(DType::f32);
@@ -265,7 +266,7 @@ TEST(Latent, StridedOperandsGiveTheBitsOfPackedOnes) {
   }
 }
 
-// Each gradient alone is what it is among all.
+// Each gradient computed alone equals the one computed among all.
 TEST(Latent, OneGradientAtATime) {
   for (const LatentExecution execution : executions) {
     Example e(DType::f32);
@@ -281,7 +282,7 @@ TEST(Latent, OneGradientAtATime) {
   }
 }
 
-TEST(Latent, RefusesAtTheDoor) {
+TEST(Latent, RefusesInvalidArguments) {
   const Example e(DType::f32);
   const auto no_plan = [&](auto&& change, const char* argument, const char* function = "make_latent_plan") {
     AttentionSpec spec = e.spec;

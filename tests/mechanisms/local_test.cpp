@@ -1,4 +1,4 @@
-// The centres of local-p attention: their definition, and central differences by query, W and v.
+// The centers of local-p attention: their definition, and central differences by query, W and v.
 #include "fovea/mechanisms/local.h"
 
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@ namespace {
 constexpr std::int64_t B = 2, H = 3, Q = 35, D = 5, hidden = 4, key_len = 20;
 const std::int64_t lengths[] = {20, 7};
 
-// Parameters that the heads share, or one a head.
+// Parameters are shared by the heads, or there is one set a head.
 struct Example {
-  Tensor query, W, v, d_centres;
+  Tensor query, W, v, d_centers;
   Tensor d_query, dW, dv;
 
   Example(DType dtype, bool each_head) {
@@ -21,7 +21,7 @@ struct Example {
     query = random_tensor(dtype, {B, H, Q, D}, 1);
     W = random_tensor(wide, each_head ? Shape{H, hidden, D} : Shape{hidden, D}, 2);
     v = random_tensor(wide, each_head ? Shape{H, hidden} : Shape{hidden}, 3);
-    d_centres = random_tensor(wide, {B, H, Q, 1}, 4);
+    d_centers = random_tensor(wide, {B, H, Q, 1}, 4);
   }
   LocalInputs inputs() const {
     return {.query = query, .W = W, .v = v, .key_len = key_len, .key_lengths = lengths};
@@ -30,16 +30,16 @@ struct Example {
     d_query = unwritten_like(query);
     dW = unwritten_like(W);
     dv = unwritten_like(v);
-    local_centres_backward(inputs(), d_centres, {.query = d_query, .W = dW, .v = dv},
+    local_centers_backward(inputs(), d_centers, {.query = d_query, .W = dW, .v = dv},
                            {.executor = &executor});
   }
 };
 
-TEST(Local, CentresAreTheirDefinition) {
+TEST(Local, CentersAreTheirDefinition) {
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
     for (const bool each_head : {false, true}) {
       const Example e(dtype, each_head);
-      const Tensor centres = local_centres(e.inputs());
+      const Tensor centers = local_centers(e.inputs());
       for (std::int64_t row = 0; row < B * H * Q; ++row) {
         const std::int64_t h = each_head ? row / Q % H : 0;
         double sum = 0.0;
@@ -50,8 +50,8 @@ TEST(Local, CentresAreTheirDefinition) {
           sum += element(e.v, h * hidden + k) * std::tanh(product);
         }
         const double want = static_cast<double>(lengths[row / Q / H]) / (1 + std::exp(-sum));
-        // key_len times eps; 16-bit queries are exact in f32.
-        ASSERT_NEAR(element(centres, row), want, dtype == DType::f64 ? 1e-13 : 2e-5) << row;
+        // key_len times eps; 16-bit queries are exact in f32
+        ASSERT_NEAR(element(centers, row), want, dtype == DType::f64 ? 1e-13 : 2e-5) << row;
       }
     }
   }
@@ -61,7 +61,7 @@ TEST(Local, WithoutLengthsEveryEntryHasKeyLen) {
   const Example e(DType::f64, false);
   LocalInputs in = e.inputs();
   in.key_lengths = {};
-  const Tensor all = local_centres(in), each = local_centres(e.inputs());
+  const Tensor all = local_centers(in), each = local_centers(e.inputs());
   for (std::int64_t row = 0; row < B * H * Q; ++row)
     ASSERT_NEAR(element(all, row) / key_len, element(each, row) / static_cast<double>(lengths[row / Q / H]),
                 1e-15);
@@ -71,12 +71,12 @@ TEST(Local, GradientsAreDerivatives) {
   for (const bool each_head : {false, true}) {
     Example e(DType::f64, each_head);
     e.backward();
-    const auto loss = [&] { return inner_product(local_centres(e.inputs()), e.d_centres); };
+    const auto loss = [&] { return inner_product(local_centers(e.inputs()), e.d_centers); };
     expect_derivatives(loss, {{"query", e.query, e.d_query}, {"W", e.W, e.dW}, {"v", e.v, e.dv}});
   }
 }
 
-// What came along another way is added, in place or from elsewhere.
+// query_before is added, whether it is the gradient's own view or another.
 TEST(Local, GradientsOfTheQueryAddUp) {
   for (const auto& [dtype, tolerance] :
        {std::pair{DType::f64, 1e-15}, {DType::f32, 1e-6}, {DType::f16, 2e-2}}) {
@@ -84,14 +84,14 @@ TEST(Local, GradientsOfTheQueryAddUp) {
     e.backward();
     const Tensor before = random_tensor(dtype, {B, H, Q, D}, 5), sum = before.clone(),
                  apart = unwritten_like(before);
-    local_centres_backward(e.inputs(), e.d_centres, {.query = sum, .W = {}, .v = {}, .query_before = sum});
-    local_centres_backward(e.inputs(), e.d_centres,
+    local_centers_backward(e.inputs(), e.d_centers, {.query = sum, .W = {}, .v = {}, .query_before = sum});
+    local_centers_backward(e.inputs(), e.d_centers,
                            {.query = apart, .W = {}, .v = {}, .query_before = before});
     expect_same_bits({sum}, {apart});
     for (std::int64_t i = 0; i < sum.count(); ++i)
       ASSERT_NEAR(element(sum, i), element(before, i) + element(e.d_query, i), tolerance * 8) << i;
     const Tensor wrong(dtype, {B, H, Q, D + 1});
-    EXPECT_THROW(local_centres_backward(e.inputs(), e.d_centres,
+    EXPECT_THROW(local_centers_backward(e.inputs(), e.d_centers,
                                         {.query = sum, .W = {}, .v = {}, .query_before = wrong}),
                  InvalidArgument);
   }
@@ -116,16 +116,16 @@ TEST(Local, SameBitsForEveryThreadCount) {
     expect_same_bits_for_every_thread_count([&](Executor& executor) {
       Example e(DType::f32, each_head);
       e.backward(executor);
-      return std::vector<Tensor>{local_centres(e.inputs(), {.executor = &executor}), e.d_query, e.dW, e.dv};
+      return std::vector<Tensor>{local_centers(e.inputs(), {.executor = &executor}), e.d_query, e.dW, e.dv};
     });
   }
 }
 
-// A query of padding may be NaN: where nothing depends on its centre, no parameter sees it.
-TEST(Local, QueriesThatDoNotMatter) {
+// A padding query may be NaN. If nothing depends on its center, no parameter's gradient changes.
+TEST(Local, NaNQueriesWithoutInfluence) {
   Example clean(DType::f32, false), e(DType::f32, false);
-  set_element(clean.d_centres, 2, 0.0);
-  set_element(e.d_centres, 2, 0.0);
+  set_element(clean.d_centers, 2, 0.0);
+  set_element(e.d_centers, 2, 0.0);
   for (std::int64_t d = 0; d < D; ++d)
     set_element(e.query, 2 * D + d, std::numeric_limits<double>::quiet_NaN());
   clean.backward();
@@ -133,7 +133,7 @@ TEST(Local, QueriesThatDoNotMatter) {
   expect_same_bits({e.d_query, e.dW, e.dv}, {clean.d_query, clean.dW, clean.dv});
 }
 
-TEST(Local, RefusesAtTheDoor) {
+TEST(Local, RefusesInvalidArguments) {
   const Example e(DType::f32, false);
   const Tensor wide = random_tensor(DType::f64, {hidden, D}, 1), two(DType::f32, {2, hidden}),
                narrow(DType::f32, {hidden, D - 1});
@@ -141,7 +141,7 @@ TEST(Local, RefusesAtTheDoor) {
   const auto refused = [&](auto&& change, const char* argument) {
     LocalInputs in = e.inputs();
     change(in);
-    expect_refused([&] { local_centres(in); }, "local_centres", argument);
+    expect_refused([&] { local_centers(in); }, "local_centers", argument);
   };
   refused([&](LocalInputs& in) { in.query = wide; }, "query");
   refused([&](LocalInputs& in) { in.W = wide; }, "W");
@@ -151,15 +151,15 @@ TEST(Local, RefusesAtTheDoor) {
   refused([&](LocalInputs& in) { in.key_len = -1; }, "key_len");
   refused([&](LocalInputs& in) { in.key_lengths = too_long; }, "key_lengths");
   refused([&](LocalInputs& in) { in.key_lengths = one; }, "key_lengths");
-  const char* name = "local_centres_backward";
-  const auto backward = [&](const ConstTensorView& d_centres, const LocalGradients& g) {
-    return [&e, d_centres, g] { local_centres_backward(e.inputs(), d_centres, g); };
+  const char* name = "local_centers_backward";
+  const auto backward = [&](const ConstTensorView& d_centers, const LocalGradients& g) {
+    return [&e, d_centers, g] { local_centers_backward(e.inputs(), d_centers, g); };
   };
-  expect_refused(backward(e.query, {}), name, "d_centres");
-  expect_refused(backward(e.d_centres, {.query = narrow, .W = {}, .v = {}}), name, "gradients.query");
-  expect_refused(backward(e.d_centres, {.query = {}, .W = narrow, .v = {}}), name, "gradients.W");
-  expect_refused(backward(e.d_centres, {.query = {}, .W = e.W, .v = {}}), name, "gradients.W");
-  expect_refused(backward(e.d_centres, {.query = {}, .W = {}, .v = two}), name, "gradients.v");
+  expect_refused(backward(e.query, {}), name, "d_centers");
+  expect_refused(backward(e.d_centers, {.query = narrow, .W = {}, .v = {}}), name, "gradients.query");
+  expect_refused(backward(e.d_centers, {.query = {}, .W = narrow, .v = {}}), name, "gradients.W");
+  expect_refused(backward(e.d_centers, {.query = {}, .W = e.W, .v = {}}), name, "gradients.W");
+  expect_refused(backward(e.d_centers, {.query = {}, .W = {}, .v = two}), name, "gradients.v");
 }
 
 }  // namespace

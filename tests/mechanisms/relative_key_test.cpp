@@ -11,7 +11,7 @@
 namespace fovea::testing {
 namespace {
 
-// A drawn call with the tensors of relative keys.
+// A random call with the tensors of relative keys.
 struct Example {
   const Draw& draw;
   std::int64_t max_distance;
@@ -37,7 +37,7 @@ struct Example {
             .bias = biased ? ConstTensorView(w) : ConstTensorView(),
             .scale = scale()};
   }
-  // f(inputs) of attend, the way a caller composes them.
+  // Calls f(inputs) with inputs of attend, composed as a caller does.
   template <class F>
   auto compose(F&& f) {
     shifted = shifted_query(draw.query, u);
@@ -82,7 +82,7 @@ TEST(RelativeKey, IsItsDefinition) {
   });
 }
 
-// By query (through the products and through the table), r, u, w, key and value.
+// The derivatives by query (through the products and through the table), r, u, w, key and value.
 TEST(RelativeKey, GradientsAreDerivatives) {
   for_draws(14, [](const Draw& draw) {
     if (draw.dtype != DType::f64 || draw.key_len > 20 || draw.query_len > 20) return;
@@ -112,7 +112,7 @@ TEST(RelativeKey, GradientsAreDerivatives) {
   });
 }
 
-// Strided queries and offsets, and 16-bit queries, follow the contiguous f64 ones.
+// Strided queries and offsets, and 16-bit queries, agree with contiguous f64 ones.
 TEST(RelativeKey, OtherLayoutsAndDtypes) {
   const std::int64_t B = 2, H = 3, Q = 40, D = 5, far = 4;
   for (const auto& [dtype, tolerance] :
@@ -167,8 +167,8 @@ TEST(RelativeKey, SameBitsForEveryThreadCount) {
   });
 }
 
-// A query of padding may be NaN: where nothing depends on its row, no parameter sees it.
-TEST(RelativeKey, QueriesThatDoNotMatter) {
+// A padding query may be NaN. If nothing depends on its row, no parameter's gradient changes.
+TEST(RelativeKey, NaNQueriesWithoutInfluence) {
   const Tensor query = random_tensor(DType::f32, {1, 2, 3, 4}, 1),
                r = random_tensor(DType::f32, {1, 5, 4}, 2), w = random_tensor(DType::f32, {2, 4}, 3),
                d_table = random_tensor(DType::f32, {1, 2, 3, 5}, 4);
@@ -184,7 +184,7 @@ TEST(RelativeKey, QueriesThatDoNotMatter) {
   expect_same_bits(gradients(), clean);
 }
 
-TEST(RelativeKey, RefusesAtTheDoor) {
+TEST(RelativeKey, RefusesInvalidArguments) {
   const Tensor query(DType::f32, {2, 3, 4, 5}), r(DType::f32, {3, 7, 5}), w(DType::f32, {3, 5}),
       even(DType::f32, {3, 6, 5}), two(DType::f32, {2, 7, 5}), wide(DType::f64, {3, 7, 5}),
       wide_bias(DType::f64, {3, 5}), d_table(DType::f32, {2, 3, 4, 7}), longer(DType::f32, {2, 3, 5, 5});

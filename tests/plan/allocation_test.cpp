@@ -1,5 +1,5 @@
-// A call with a caller's workspace takes nothing from the heap, the reference kernel aside: every operator
-// new of this program is counted.
+// Counts every operator new of this program: with a caller's workspace, a call allocates nothing. The
+// reference kernel is excepted.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -47,10 +47,10 @@ namespace {
 TEST(Allocation, NoneWithACallersWorkspace) {
   for (const KernelInfo& info : instruction_sets()) {
     const std::string kernel = info.isa;
-    // The reference is written to be read: it may allocate.
+    // The reference is written for readers and may allocate.
     if (!info.available || kernel == "reference") continue;
     for (const Case& c : case_table()) {
-      // A row of theirs has more spans than stand in the object; a path through a tree is a list.
+      // Rows of these masks have more spans than the object holds; a path through a tree is a list.
       const std::string mask = to_string(c.spec.mask);
       bool many = false;
       for (const char* name : {"strided", "dilated", "blocks", "tree", "predicate"})
@@ -72,8 +72,9 @@ TEST(Allocation, NoneWithACallersWorkspace) {
         attend(plan, in, {.output = out, .log_sum_exp = lse}, {pool.get(), memory});
         attend_backward(plan, in, o.loss(c, out, lse), g, {pool.get(), memory});
       };
-      // The lists of tiles of a thread grow to the largest block that it meets, and which thread meets which
-      // is chance, so the first calls may allocate; one that allocates by nature never stops.
+      // A thread's lists of tiles grow to the largest block that the thread meets, and chance decides which
+      // thread meets which block. So the first calls may allocate. A call that allocates by design never
+      // stops.
       std::int64_t fewest = 1;
       for (int attempt = 0; attempt < 50 && fewest > 0; ++attempt) {
         const std::int64_t before = allocations;
@@ -85,7 +86,7 @@ TEST(Allocation, NoneWithACallersWorkspace) {
   }
 }
 
-// Entries that all threads run, small ones, and gradients of arguments that they share.
+// Large entries run by all threads, small ones, and gradients of arguments that entries share.
 TEST(Allocation, NoneInAPackedCallWithACallersWorkspace) {
   const std::vector<std::int64_t> starts{0, 300, 301, 310, 310, 330, 360, 400};
   const auto entries = static_cast<std::int64_t>(starts.size()) - 1;

@@ -1,7 +1,7 @@
-// AMX's instructions carried out in software, so that the very machine code of the tile kernels is tested
-// where the processor has no tiles: FOVEA_EMULATE_AMX=1 makes it trap them (SIGILL) and do what Intel's
-// manual says (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, "TDPBF16PS" and
-// others). A kernel that uses a tile which is not set up, or that leaves tiles behind, ends the program.
+// Carries out AMX instructions in software, so that the machine code of the tile kernels is tested on
+// processors without tiles. FOVEA_EMULATE_AMX=1 makes it trap these instructions (SIGILL). It does what
+// Intel's manual says (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, "TDPBF16PS"
+// and others). A kernel that uses a tile which is not set up, or that leaves tiles behind, ends the program.
 #include <cstdlib>
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -34,12 +34,12 @@ thread_local Tiles tiles;
 constexpr int general[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
                              REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
 
-// A VEX instruction of three bytes of prefix.
+// An instruction with a VEX prefix of three bytes.
 struct Instruction {
   int extend_reg, extend_index, extend_base, map, other, prefix, opcode, mod, reg, rm;
   std::int64_t length = 0;
   std::uint8_t* address = nullptr;  // of the memory operand
-  std::int64_t stride = 0;          // its index register, scaled
+  std::int64_t stride = 0;          // the index register, scaled
 };
 
 Instruction decode(const std::uint8_t* code, const greg_t* registers) {
@@ -155,7 +155,7 @@ void carry_out(int, siginfo_t*, void* context) {
   registers[REG_RIP] += in.length;
 }
 
-// Before main, so that the kernels are there when the cases are listed.
+// Runs before main, so that the kernels are available when the cases are listed.
 [[maybe_unused]] const bool installed = [] {
   const char* wanted = std::getenv("FOVEA_EMULATE_AMX");
   if (!wanted || std::strcmp(wanted, "1") != 0 || !fovea::kernels::amx_absence()) return false;

@@ -1,4 +1,4 @@
-// Calls of every kernel, forward and backward, cancelled at every point where they ask.
+// Calls of every kernel, forward and backward, cancelled at each point where they look for a stop.
 #include "fovea/core/cancellation.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace fovea::testing {
 namespace {
 
-// Two heads that share one of keys; more queries than a block, more keys than a tile.
+// Two query heads that share one kv head; more queries than a block, more keys than a tile.
 constexpr std::int64_t heads = 2, queries = 60, keys = 700, dim = 8;
 
 struct Sample {
@@ -60,7 +60,7 @@ class Call {
     attend_backward(plan_, inputs_, output_, log_sum_exp_, d_output_,
                     {.query = d_query_, .key = d_key_, .value = d_value_}, {.executor = &executor});
   }
-  // The results' bits.
+  // The bits of the results.
   std::vector<std::byte> results() const {
     std::vector<std::byte> all;
     for (const Tensor* t : {&output_, &log_sum_exp_, &d_query_, &d_key_, &d_value_}) {
@@ -76,7 +76,7 @@ class Call {
   AttentionInputs inputs_;
 };
 
-// How often `call` asks whether to stop.
+// Counts how often `call` looks for a stop.
 template <class Body>
 std::int64_t questions(Body&& call) {
   std::int64_t asked = 0;
@@ -114,9 +114,9 @@ TEST(CancelledCall, StopsWhereverItAsks) {
         std::int64_t asked = 0;
         CancellableExecutor executor(serial_executor(), [&] { return ++asked > last; });
         EXPECT_THROW(run(executor), Cancelled) << call.kernel() << ", " << last << " of " << all;
-        EXPECT_EQ(asked, last + 1);  // nothing goes on behind a yes
+        EXPECT_EQ(asked, last + 1);  // nothing continues after the stop
       }
-      // The next call finds nothing of those that were cancelled.
+      // Cancelled calls leave no trace for the next call.
       call.forward(serial_executor());
       call.backward(serial_executor());
       EXPECT_TRUE(call.results() == wanted) << call.kernel();
@@ -124,9 +124,9 @@ TEST(CancelledCall, StopsWhereverItAsks) {
   });
 }
 
-// A unit may take seconds, so kernels ask within: at each tile of 128 keys of each block of 48 queries, the
-// tiles of bf16 once a block. Each block here sees at least five whole tiles; heads may share the few
-// queries' tiles.
+// A unit may take seconds, so kernels look for a stop inside it: at each tile of 128 keys of each block of 48
+// queries. The bf16 tile kernels look once a block. Each block here sees at least five whole tiles. Heads may
+// share the tiles of few queries.
 TEST(CancelledCall, AsksWithinUnits) {
   for_each_call([](Call& call, const Sample& sample) {
     call.forward(serial_executor());
@@ -144,7 +144,7 @@ TEST(CancelledCall, ThreadsOfAPoolStopTogether) {
     const std::vector<std::byte> wanted = call.results();
     std::stop_source stop;
     CancellableExecutor executor(*pool, stop.get_token());
-    call.forward(executor);  // told nothing: as if it were not there
+    call.forward(executor);  // without a stop, the executor changes nothing
     EXPECT_TRUE(call.results() == wanted) << call.kernel();
     stop.request_stop();
     EXPECT_THROW(call.forward(executor), Cancelled);

@@ -1,4 +1,4 @@
-// Which algorithm runs which call: what make_plan chooses, what explain says of it, and what can be forced.
+// Which algorithm runs which call: the choice of make_plan, the text of explain, and forcing by name.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ struct Expectation {
   AttentionSpec spec;
   DType dtype;
   std::int64_t queries;
-  std::string forward, backward;  // as explain says it
+  std::string forward, backward;  // as explain prints them
 };
 
 TEST(Candidates, AreChosenByTheCountOfQueries) {
@@ -72,9 +72,9 @@ TEST(Candidates, AreChosenByTheCountOfQueries) {
   }
 }
 
-// A plan for many queries runs a call of fewer as a plan for so few does: to the bit, with what the weights
-// and the gradients are.
-TEST(Candidates, OfACallAreThoseOfItsOwnPlan) {
+// On a plan for many queries, a call of few queries runs exactly as on a plan for so few: the same bits, with
+// its weights and gradients.
+TEST(Candidates, OfAShortCallAreThoseOfAShortPlan) {
   struct Run {
     Tensor output, log_sum_exp, weights, d_query, d_key, d_value;
   };
@@ -135,17 +135,17 @@ TEST(Candidates, AreForcedByName) {
                     {.dtype = info.name.find("bf16") == info.name.npos ? DType::f16 : DType::bf16,
                      .kernel = info.name});
       EXPECT_EQ(plan.kernel(), info.name);
-      // One name whatever the count of queries: the text has no other forward.
+      // There is one name for every count of queries: the text has no other forward kernel.
       EXPECT_TRUE(first_line(plan).starts_with(info.name + "; backward ")) << first_line(plan);
       const bool forward_only = info.name.ends_with("split") || info.name.ends_with("decode");
       EXPECT_EQ(plan.backward_kernel() == info.name, !forward_only) << first_line(plan);
     }
-    // Its instruction set alone leaves the choice to the plan.
+    // Naming only its instruction set leaves the choice to the plan.
     EXPECT_NO_THROW(make_plan({.normalizer = Sparsemax{}}, shape_of(9), {.kernel = info.isa}));
   }
 }
 
-TEST(Candidates, ForcedOnWhatTheyRefuseSayWhy) {
+TEST(Candidates, GiveAReasonWhereForcedInVain) {
   const auto said = [](const AttentionSpec& spec, const PlanOptions& options) -> std::string {
     try {
       make_plan(spec, shape_of(9), options);
@@ -164,7 +164,7 @@ TEST(Candidates, ForcedOnWhatTheyRefuseSayWhy) {
   EXPECT_EQ(said({}, {.kernel = "baseline flash"}), "'baseline flash'");
 }
 
-// What stands before the candidate that runs, and refuses, each reason once.
+// The better candidates that refused are listed, each reason once.
 TEST(Candidates, ExplainNamesRefusals) {
   const std::string line =
       first_line(make_plan({.normalizer = Sparsemax{}}, shape_of(40), {.kernel = "baseline"}));
@@ -182,8 +182,8 @@ TEST(Candidates, ExplainNamesRefusals) {
       << weights;
 }
 
-// Calls that read 16 bits where they lie, which the case table, that asks for weights, does not have.
-TEST(Candidates, ForcedReadWhatIsStored) {
+// Calls that read 16-bit operands without widening. The case table has none, because it asks for weights.
+TEST(Candidates, Read16BitOperandsWhereForced) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     for (const std::int64_t queries : {1, 7, 70}) {
       const AttentionShape shape{.batch = 2,
@@ -199,7 +199,7 @@ TEST(Candidates, ForcedReadWhatIsStored) {
       const Tensor wide[] = {in_double(q), in_double(k), in_double(v)};
       attend(make_plan({.mask = Causal{}}, shape, {.dtype = DType::f64, .kernel = "reference"}), wide[0],
              wide[1], wide[2], exact);
-      // Rounding the output, and the weights too where they are bf16; of f32 sums of some hundred terms.
+      // Rounding of the output, and for bf16 of the weights too; for f32, sums of some hundred terms.
       const double bound = dtype == DType::bf16  ? 0x1p-8 * std::sqrt(2.0 / 3.0)
                            : dtype == DType::f16 ? 0x1p-11
                                                  : 64 * 0x1p-23;

@@ -1,7 +1,7 @@
 // The shared case table: scores × mods × masks × normalisers × dtypes × layouts × shapes × scales × dropout ×
-// offsets. A level of a factor is one row here, which every test of the table then meets with every level of
-// every other factor. FOVEA_CASES=full crosses the first six completely; FOVEA_CASE=TEXT keeps the cases
-// whose names hold the text.
+// offsets. Each level of a factor is one row here. Every test of the table then meets it with every level of
+// every other factor. FOVEA_CASES=full crosses the first six factors completely. FOVEA_CASE=TEXT keeps the
+// cases whose names contain the text.
 #pragma once
 
 #include <cstdio>
@@ -23,7 +23,7 @@ namespace fovea::testing {
 struct Level {
   std::string name;
   std::function<void(Case&)> apply;
-  /// Whether it may stand beside a level of another factor; nullptr: beside all.
+  /// Whether this level may be combined with a level of another factor; nullptr: with all.
   bool (*allows)(std::string_view factor, std::string_view level) = nullptr;
 };
 struct Factor {
@@ -33,18 +33,18 @@ struct Factor {
 
 enum class Shapes {
   all,      ///< of the pairwise table
-  cheap,    ///< of the full cross: both kernels, whole tiles and the rows behind them
+  cheap,    ///< of the full cross: both kernels, whole tiles and a remainder of rows
   cheapest  ///< for central differences
 };
 
-// Sizes come first: what follows asks for them.
+// Sizes come first, because the other factors read them.
 inline Factor shape_factor(Shapes shapes) {
   struct Sizes {
     std::int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
   };
-  // Tiles are 48 queries (16, where there are at most 4 or the score is no product) and 128 keys. No length
-  // of keys is 3, 5, 6, 8 or 11, the sizes of the mods' tables. At most 4 queries of more than 256 keys are
-  // split.
+  // Tiles are 48 queries (16, for at most 4 queries and for scores that are no product) and 128 keys. No
+  // length of keys is 3, 5, 6, 8 or 11, the sizes of the mods' tables. Calls of at most 4 queries and more
+  // than 256 keys are split.
   static constexpr Sizes all[]{
       {2, 2, 2, 5, 7, 8, 8},      {1, 4, 2, 1, 33, 16, 24},    {1, 1, 1, 49, 129, 17, 5},
       {2, 2, 1, 64, 64, 32, 32},  {1, 2, 2, 130, 260, 12, 40}, {1, 1, 1, 3, 1, 1, 1},
@@ -91,7 +91,7 @@ inline Factor score_factor() {
            level("coverage", Coverage{}), level("cosine", Cosine{}), level("qk-norm", QkNorm{})}};
 }
 
-// Every built-in alone, arguments shared in every way, chains, and mods of one's own.
+// Every built-in mod alone, arguments shared in every way, chains of mods, and user mods.
 inline Factor mod_factor() {
   struct Sizes {
     std::int64_t B, H, Q, K;
@@ -103,7 +103,7 @@ inline Factor mod_factor() {
                        {c.shape.batch, c.shape.num_query_heads, c.shape.query_len, c.shape.key_len});
                  }};
   };
-  // A gate a query and a gate a key; the derivatives by all three need the others.
+  // A gate a query and a gate a key. Each derivative depends on the other operands too.
   const Mod gates = make_mod("gates", {"query", "key"}, [](auto score, Site at, auto query, auto key) {
     return elementwise::sigmoid(query + key) * score +
            elementwise::where(at.query < at.key, query * key, key);
@@ -167,7 +167,7 @@ inline Factor mod_factor() {
            })}};
 }
 
-// Of the weights: none, and arguments shared in every way.
+// Weight mods: none, and arguments shared in every way.
 inline Factor weight_mod_factor() {
   const Mod tilt = make_mod("tilt", {"row", "column"}, [](auto weight, Site at, auto row, auto column) {
     return (row * column + 1.5f) * elementwise::where(at.key % 3 == 1, weight * 0.8f, weight);
@@ -198,7 +198,8 @@ inline Factor loss_factor() {
            {"of-chosen-weights", chosen}}};
 }
 
-// Heads that see all of another part each: what is behind them, a window, what no other sees, nothing.
+// Each head sees another part of the keys: those behind the query, a window, the keys that no other head
+// sees, or nothing.
 inline bool seen_by_head(const Site& at) {
   switch (at.head % 4) {
     case 0:
@@ -216,7 +217,7 @@ inline Factor mask_factor() {
   const auto level = [](const char* name, Mask mask) {
     return Level{name, [mask](Case& c) { c.spec.mask = mask; }};
   };
-  // Of all positions that an offset may lead to.
+  // Covers all positions that an offset may lead to.
   const auto sites = [](const Case& c) {
     const AttentionShape& s = c.shape;
     return Predicate::Sites{.batch = s.batch,
@@ -226,7 +227,7 @@ inline Factor mask_factor() {
                             .key_len = s.key_len};
   };
   const auto by_head = [sites](Case& c) { c.spec.mask = Predicate("by-head", sites(c), seen_by_head); };
-  // One table for all entries, which ends before the longest calls do; no length of keys is a multiple of 37.
+  // One table for all entries. It ends before the longest calls do; no length of keys is a multiple of 37.
   const auto bytes_by_head = [](Case& c) {
     const std::int64_t heads = c.shape.num_query_heads, keys = c.shape.key_len, queries = 40;
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(heads * queries * keys));
@@ -251,7 +252,7 @@ inline Factor mask_factor() {
            Level{"causal&~bytes-by-head|global", bytes_by_head}}};
 }
 
-// The chain's reference takes the square of the keys for a row: sizes where that is not much.
+// The chain's reference takes the square of the keys for each row: only sizes where that is affordable.
 inline bool few_pairs_of_keys(std::string_view factor, std::string_view level) {
   long batch = 0, heads = 0, queries = 0, keys = 0;
   if (factor != "shape") return true;
@@ -259,14 +260,14 @@ inline bool few_pairs_of_keys(std::string_view factor, std::string_view level) {
   return batch * heads * queries * keys * keys < 100'000;
 }
 
-// A cap rounds large scores to one number, sooner in float than in the reference's double: ties that are
-// none.
+// A cap rounds large scores to one number, in float sooner than in the reference's double. This makes ties
+// that the reference does not have.
 inline bool uncapped(std::string_view factor, std::string_view level) {
   return factor != "mods" || level.find("softcap") == std::string_view::npos;
 }
 
-// One that has no gradient by its scores sets c.score_gradients to false; one that not every mask or mod may
-// stand beside says so in a third member.
+// A normaliser without a gradient by its scores sets c.score_gradients to false. One that cannot be combined
+// with every mask or mod has a third member that says so.
 inline Factor normalizer_factor() {
   return {"normalizer",
           {{"softmax", [](Case& c) { c.spec.normalizer = Softmax{}; }},
@@ -287,7 +288,7 @@ inline Factor normalizer_factor() {
            {"chain", [](Case& c) { c.spec.normalizer = LinearChain{}; }, few_pairs_of_keys}}};
 }
 
-/// All factors; the first, of sizes, is what the others build on.
+/// All factors. The first, the sizes, must be applied first.
 inline std::vector<Factor> case_factors(Shapes shapes) {
   const Factor dtype{"dtype",
                      {{"f32", [](Case& c) { c.dtype = DType::f32; }},
@@ -340,7 +341,7 @@ inline Case make_case(const std::vector<Factor>& factors, const CoveringRow& row
   return c;
 }
 
-/// Those whose name holds FOVEA_CASE, where it is set.
+/// The cases whose name contains FOVEA_CASE, or all if it is not set.
 inline std::vector<Case> chosen(std::vector<Case> cases) {
   if (const char* text = std::getenv("FOVEA_CASE"))
     std::erase_if(cases, [&](const Case& c) { return c.name.find(text) == std::string::npos; });
@@ -357,10 +358,11 @@ inline std::vector<Case> pairwise_cases(const std::vector<Factor>& factors) {
   return chosen(std::move(cases));
 }
 
-/// What the full table crosses: scores, mods, masks, normalisers, and with them dtypes and layouts.
+/// The factors that the full table crosses: scores, mods, masks, normalisers (algebra), or also dtypes and
+/// layouts (all).
 enum class Crossed { algebra, all };
 
-/// The factors crossed, in every combination; each draws the rest.
+/// Every combination of the crossed factors; the other factors are drawn.
 inline std::vector<Case> full_cases(const std::vector<Factor>& factors, Crossed crossed) {
   const auto count = static_cast<int>(factors.size());
   constexpr int crossed_begin = 1;
@@ -393,7 +395,7 @@ inline std::vector<Case> full_cases(const std::vector<Factor>& factors, Crossed 
   return chosen(std::move(cases));
 }
 
-/// Every two levels of every two factors.
+/// Every pair of levels of every two factors.
 inline const std::vector<Case>& case_table() {
   static const std::vector<Case> cases = pairwise_cases(case_factors(Shapes::all));
   return cases;
@@ -407,11 +409,12 @@ inline bool full_cases_wanted() {
   const char* text = std::getenv("FOVEA_CASES");
   return text && std::string_view(text) == "full";
 }
-/// The table that the environment asks for.
+/// The table that the environment selects.
 inline const std::vector<Case>& chosen_case_table() {
   return full_cases_wanted() ? full_case_table() : case_table();
 }
-/// For a test that forces a dtype, and whose property no layout changes: those are drawn, not crossed.
+/// For a test that forces a dtype and whose property does not depend on the layout: both are drawn, not
+/// crossed.
 inline std::vector<Case> chosen_case_table(DType forced, Shapes shapes = Shapes::all) {
   if (!full_cases_wanted()) return pairwise_cases(case_factors(shapes));
   std::vector<Case> cases =

@@ -13,10 +13,10 @@
 namespace fovea::testing {
 namespace {
 
-// Operands lie in [-1, 1): |s| <= dim, so a score carries dim·eps of absolute error, a weight the same
-// relative one, and a gradient sums at most `keys` (or queries) such terms through one more product of length
+// Operands lie in [-1, 1), so |s| <= dim. A score has an absolute error of dim·eps and a weight the same
+// relative one. A gradient sums at most `keys` (or queries) such terms through one more product of length
 // `dim`. The factor 16 covers the exponential (3 eps) and projections of length <= 67. The messages of a
-// chain round at each key, there and back, before its marginals are taken: four times as much.
+// chain are rounded at each key, forward and backward, before its marginals are taken: four times as much.
 double tolerance(const Case& c, DType dtype) {
   const double eps = dtype == DType::f64   ? 0x1p-52
                      : dtype == DType::f32 ? 0x1p-23
@@ -27,8 +27,9 @@ double tolerance(const Case& c, DType dtype) {
   return (std::holds_alternative<LinearChain>(c.spec.normalizer) ? 64.0 : 16.0) * eps * longest;
 }
 
-// Where results differ by more than they may; empty: nowhere. The gradient of what all pairs share adds up
-// their errors, which are independent and grow with the root of their number, though the sum may cancel.
+// Describes where results differ by more than the tolerance; empty if nowhere. The gradient of an argument
+// that all pairs share adds up their errors. These are independent and grow with the root of their number,
+// though the sum may cancel.
 std::string difference(const Results& got, const Results& want, double row_tolerance) {
   const auto a = got.all(), b = want.all();
   const double pairs = std::max<double>(1.0, static_cast<double>(want.weights.count()));
@@ -52,15 +53,15 @@ std::string difference(const Results& got, const Results& want, double row_toler
   return {};
 }
 
-// All but the reference itself.
+// All kernels except the reference.
 std::vector<KernelInfo> fast_kernels() {
   std::vector<KernelInfo> kernels = instruction_sets();
   std::erase_if(kernels, [](const KernelInfo& info) { return info.isa == "reference"; });
   return kernels;
 }
 
-// A best key may turn on the last bit of its score. Rows where it did are few, and nothing else of the
-// forward results differs; gradients then have nothing to be compared with.
+// The best key may depend on the last bit of its score. Rows where another key won must be few, and no other
+// forward result may differ. Gradients cannot be compared then.
 bool other_keys_won(const Case& c, const Results& got, const Results& want, double tolerance) {
   const Normalizer& normalizer = c.spec.normalizer;
   const bool one_key = std::holds_alternative<HardArgmax>(normalizer) ||
@@ -71,7 +72,7 @@ bool other_keys_won(const Case& c, const Results& got, const Results& want, doub
   const std::int64_t rows = want.log_sum_exp.count(), dim = c.shape.value_dim;
   for (std::int64_t row = 0; row < rows; ++row) {
     const double a = element(got.log_sum_exp, row), b = element(want.log_sum_exp, row);
-    // A row that coverage led elsewhere has other scores too.
+    // With coverage, another choice in an earlier row also changes the scores.
     if (a != b && !std::holds_alternative<Coverage>(c.spec.score) &&
         std::abs(a - b) > tolerance * std::max(1.0, std::abs(b)))
       return false;
@@ -81,13 +82,13 @@ bool other_keys_won(const Case& c, const Results& got, const Results& want, doub
                          tolerance * std::max(1.0, std::abs(element(want.output, d)));
     differing += same ? 0 : 1;
   }
-  // With coverage a head's later rows follow.
+  // With coverage, the later rows of a head follow.
   const std::int64_t most =
       std::holds_alternative<Coverage>(c.spec.score) ? c.shape.query_len : 1 + rows / 100;
   return differing <= most;
 }
 
-// Of the case, run by each of these kernels, beside the reference; empty: all agree.
+// Runs the case on each of these kernels and on the reference. Empty: all agree.
 std::string disagreement(const Case& c, const std::vector<std::string>& kernels) {
   const Operands o(c, c.dtype);
   const Results want = run_case(c, o, c.dtype, "reference");
@@ -110,14 +111,14 @@ TEST_P(EveryKernel, AgreesWithTheReference) {
   for (const Case& c : case_table()) ASSERT_EQ(disagreement(c, {kernel}), "");
 }
 
-// Every algorithm, forced, on every case that it takes; what an algorithm cannot do goes to others of its
-// instruction set. The reference runs once for all.
+// Every algorithm is forced on every case that it takes. Other algorithms of its instruction set do what it
+// cannot do. The reference runs once for all.
 TEST(EveryAlgorithm, AgreesWithTheReferenceWhereItIsForced) {
   std::map<std::string, int> ran;
   for (const KernelInfo& info : list_kernels()) {
     if (info.available && info.isa != "reference") ran[info.name] = 0;
   }
-  // The covering table has no plain case of bf16, which is all that decoding and products of one term take.
+  // The covering table has no plain bf16 case, but decoding and products of one term take only these.
   std::vector<Case> cases = case_table();
   for (const std::int64_t queries : {7, 40}) {
     Case plain{
@@ -147,7 +148,7 @@ TEST(EveryAlgorithm, AgreesWithTheReferenceWhereItIsForced) {
   for (const auto& [name, count] : ran) EXPECT_GT(count, 0) << name << " was refused by every case";
 }
 
-// The full table is large: its cases run beside each other, each on one thread, the reference once for all
+// The full table is large, so its cases run in parallel with one thread each. The reference runs once for all
 // kernels.
 TEST(FullTable, EveryKernelAgreesWithTheReference) {
   if (!full_cases_wanted()) GTEST_SKIP() << "FOVEA_CASES=full asks for it";
@@ -194,8 +195,9 @@ double loss_of(const Case& c, const Operands& o, const AttentionSpec& spec, cons
   return sum;
 }
 
-// What a sample's gradient by the scores is one of, though its output has none: of Σ advantage · ln P(drawn)
-// for the score function; for straight-through Gumbel of the loss of softmax((s + noise) / temperature).
+// The loss whose gradient a sampled output's gradient estimates; the sampled output itself has none. For the
+// score function it is Σ advantage · ln P(drawn), for straight-through Gumbel the loss of softmax((s + noise)
+// / temperature).
 class Surrogate {
  public:
   Surrogate(const Case& c, const Operands& o) : case_(c), operands_(o), spec_(c.spec) {
@@ -213,7 +215,7 @@ class Surrogate {
       set_element(noise_, i,
                   gumbel_noise(43, b, h, query + c.offset(b), j / 4)[static_cast<std::size_t>(j % 4)]);
     }
-    // Before what hides keys, behind which nothing may stand.
+    // Inserts before the mods that hide keys, because no other mod may follow those.
     while (hiding_ < spec_.mods.size() && spec_.mods[spec_.mods.size() - 1 - hiding_].node().hides())
       ++hiding_;
     const Mods noisy{DenseBias{}, Temperature{std::get<GumbelSample>(c.spec.normalizer).temperature}};
@@ -222,7 +224,7 @@ class Surrogate {
   double loss() const {
     if (noise_) {
       AttentionInputs in = operands_.inputs(case_);
-      // Noise and temperature stand before the hiding mods, which have one argument each: those move back.
+      // Noise and temperature go before the hiding mods. Each of these has one argument, which moves back.
       const std::size_t before = case_.spec.mods.size() - hiding_;
       Arguments moved;
       for (const auto& [name, argument] : operands_.arguments) {
@@ -249,7 +251,7 @@ class Surrogate {
   }
 
  private:
-  // Of all heads and rows, without weight mods.
+  // The weights of all heads and rows, without weight mods.
   Tensor weights(AttentionSpec spec) const {
     spec.weight_mods.clear();
     const AttentionShape& s = case_.shape;
@@ -268,17 +270,17 @@ class Surrogate {
   const Operands& operands_;
   AttentionSpec spec_;
   Tensor drawn_, noise_;
-  std::size_t hiding_ = 0;  // mods at the end that hide
+  std::size_t hiding_ = 0;  // number of mods at the end that hide keys
 };
 
-// Central differences in double, against the reference itself: every operand and every parameter.
+// Central differences in double against the reference: every operand and every parameter.
 TEST(Reference, GradientsAreDerivatives) {
   for (const Case& c : chosen_case_table(DType::f64, Shapes::cheapest)) {
     const bool sampled = std::holds_alternative<HardSample>(c.spec.normalizer) ||
                          std::holds_alternative<GumbelSample>(c.spec.normalizer);
     const bool sparse = std::holds_alternative<Sparsemax>(c.spec.normalizer) ||
                         std::holds_alternative<Entmax>(c.spec.normalizer);
-    // What a later row saw depends on what an earlier one drew, which has no derivative.
+    // The weights that a later row sees depend on the earlier draws, which have no derivative.
     if (sampled && std::holds_alternative<Coverage>(c.spec.score)) continue;
     const Operands o(c, DType::f64);
     const Results r = run_case(c, o, DType::f64, "reference");
@@ -297,8 +299,9 @@ TEST(Reference, GradientsAreDerivatives) {
           set_element(operand, i, at);
           return (up - down) / (2 * h);
         };
-        // h² times a third derivative of order 10², plus rounding eps·|loss|/h. A sparse normaliser's loss
-        // has kinks, where a key enters the support: one inside ±1e-5 is hardly inside ±1e-7 too.
+        // h² times a third derivative of order 10², plus rounding eps·|loss|/h. The loss of a sparse
+        // normaliser has kinks where a key enters the support. A kink inside ±1e-5 is rarely inside ±1e-7
+        // too.
         const double bound = 1e-7 * (1 + std::abs(want));
         double got = central(1e-5);
         if (!(std::abs(got - want) <= bound) && sparse) got = central(1e-7);
@@ -339,7 +342,7 @@ TEST(EveryCase, SameBitsForEveryThreadCount) {
   }
 }
 
-// Does any query of a head that shares key and value head `kv` see key j of entry b?
+// Whether any query of a head that uses kv head `kv` sees key j of entry b.
 bool any_sees(const Case& c, std::int64_t b, std::int64_t kv, std::int64_t j) {
   const AttentionShape& s = c.shape;
   const std::int64_t group = s.num_query_heads / s.num_kv_heads;
@@ -352,8 +355,8 @@ bool any_sees(const Case& c, std::int64_t b, std::int64_t kv, std::int64_t j) {
   return false;
 }
 
-// Keys that no query may see hold NaN: nothing changes, forward or backward, in any kernel. A key head's are
-// unseen where no head of its group sees them, whatever others do.
+// Keys that no query may see hold NaN; no result changes, forward or backward, in any kernel. A key of a kv
+// head is unseen if no head of its group sees it, whatever other heads see.
 TEST(EveryCase, HiddenKeysNeverMatter) {
   for (const KernelInfo& info : instruction_sets()) {
     if (!info.available) continue;
@@ -387,16 +390,15 @@ TEST(EveryCase, HiddenKeysNeverMatter) {
   }
 }
 
-// Scores near 2^30: an ulp is 64, so one rounded otherwise than the maximum gives weights of e^64. The
-// operands are small integers, whose products are exact in float, so that the reference's weights are ours to
-// the last bits.
+// Scores near 2^30, where an ulp is 64: a score that is rounded differently from the maximum would give
+// weights of e^64. The operands are small integers, whose products are exact in float. So the weights must
+// equal the reference's to the last bits.
 TEST(EveryCase, HugeScoresStillSumToOne) {
   for (const KernelInfo& info : fast_kernels()) {
     if (!info.available) continue;
     const std::string kernel = info.isa;
     for (Case c : chosen_case_table(DType::f32)) {
-      // A chain adds scores up, of which nothing but their rounding is left at this size; and noise is less
-      // than an ulp of them.
+      // A chain adds scores, and at this size only their rounding is left. Noise is less than an ulp of them.
       const Normalizer& normalizer = c.spec.normalizer;
       if (!std::holds_alternative<Dot>(c.spec.score) || std::holds_alternative<LinearChain>(normalizer) ||
           std::holds_alternative<HardSample>(normalizer) || std::holds_alternative<GumbelSample>(normalizer))
@@ -424,8 +426,8 @@ TEST(EveryCase, HugeScoresStillSumToOne) {
   }
 }
 
-// A NaN that a row sees is never lost, nor one that an infinity makes. In the results of forward it reaches
-// the rows that see it and no other; in gradients it may reach more (0 · NaN inside one block), never fewer.
+// A NaN that a row sees is never lost, also one that comes from an infinity. In forward results it reaches
+// exactly the rows that see it. In gradients it may reach more rows (0 · NaN inside one block), never fewer.
 TEST(EveryCase, AVisibleNanStaysOne) {
   for (const KernelInfo& info : fast_kernels()) {
     if (!info.available) continue;
@@ -441,7 +443,7 @@ TEST(EveryCase, AVisibleNanStaysOne) {
                      poison = turn % 3 == 0   ? std::numeric_limits<double>::quiet_NaN()
                               : turn % 3 == 1 ? infinity
                                               : -infinity;
-        // The last row of the first head; one element, in the vectors' tail where they have one.
+        // The last row of the first head. The element is in the remainder of the vectors, if there is one.
         const Tensor& t = in_query ? o.query : o.key;
         set_element(t, t.size(2) * t.size(3) - 1, poison);
         const Results got = run_case(c, o, DType::f32, kernel),
@@ -451,8 +453,7 @@ TEST(EveryCase, AVisibleNanStaysOne) {
           const Tensor result = got.all()[n].second;
           for (std::int64_t i = 0; expected && i < expected.count(); ++i) {
             const bool nan = std::isnan(element(result, i)), must = std::isnan(element(expected, i));
-            // A visible score of -inf has weight 0 even in a NaN row, as a hidden key has, and gets nothing
-            // back.
+            // Even in a NaN row, a visible score of -inf has weight 0 like a hidden key, and gradient 0.
             if (std::isinf(poison) && (n > 2 || (n == 2 && element(result, i) == 0.0))) continue;
             ASSERT_TRUE(n < 3 ? nan == must : nan || !must)
                 << kernel << ": " << c.name << ": " << name << "[" << i << "], NaN in the "
@@ -483,7 +484,7 @@ TEST(EveryCase, FullyMaskedRowsAreZero) {
   }
 }
 
-// A row that sees nothing gives nothing either, whatever its query and its output's gradient hold.
+// A row that sees no key gives 0 and changes no gradient, whatever its query and its d_output hold.
 TEST(EveryCase, FullyMaskedRowsNeverMatter) {
   for (const KernelInfo& info : instruction_sets()) {
     if (!info.available) continue;

@@ -1,4 +1,4 @@
-// One case of the shared case table (case_table.h), its operands, and a call forward and backward of it.
+// One case of the shared case table (case_table.h), its operands, and its call, forward and backward.
 #pragma once
 
 #include <algorithm>
@@ -19,17 +19,18 @@ struct Case {
   AttentionShape shape;
   std::vector<std::int64_t> key_lengths;  // for KeyLengths{}
   std::optional<std::int64_t> query_offset;
-  std::vector<std::int64_t> query_offsets;  // one a batch entry, in the place of query_offset
+  std::vector<std::int64_t> query_offsets;  // one a batch entry, instead of query_offset
   std::vector<Shape> mod_arguments;         // sizes of each argument of spec.mods
   DType dtype = DType::f32;
   Layout layout = Layout::contiguous;  // of query, key, value, output and their gradients
-  bool score_gradients = true;  // false: of values only, since the weights do not change with the scores
+  bool score_gradients = true;  // false: only values have gradients, since the weights do not change with the
+                                // scores
   std::vector<Shape> weight_mod_arguments;
-  // A loss of the returned weights too: of all of them, or of heads and rows chosen.
+  // The loss also depends on the returned weights: all of them, or chosen heads and rows.
   bool loss_of_weights = false;
   std::vector<std::int64_t> weight_heads, weight_rows;
 
-  /// The same with fewer queries and keys.
+  /// The same case with fewer queries and keys.
   Case with_lengths(std::int64_t queries, std::int64_t keys) const {
     Case smaller = *this;
     smaller.shape.query_len = queries;
@@ -44,7 +45,7 @@ struct Case {
     for (std::int64_t& row : smaller.weight_rows) row = std::min(row, queries - 1);
     return smaller;
   }
-  /// Position of query row 0 of batch entry b.
+  /// The position of query row 0 of batch entry b.
   std::int64_t offset(std::int64_t b) const {
     return query_offsets.empty() ? query_offset.value_or(shape.key_len - shape.query_len)
                                  : query_offsets.at(static_cast<std::size_t>(b));
@@ -99,7 +100,7 @@ inline void set_element(const Tensor& t, std::int64_t i, double value) {
   }
 }
 
-/// Sizes as declarations of arguments name them.
+/// The sizes that declarations of arguments refer to.
 inline ArgumentSizes argument_sizes(const AttentionShape& s) {
   return {.batch = s.batch,
           .num_query_heads = s.num_query_heads,
@@ -110,8 +111,8 @@ inline ArgumentSizes argument_sizes(const AttentionShape& s) {
           .hidden = s.hidden};
 }
 
-/// A shape that the declaration allows: one tensor a query head where that may be and there are several, and
-/// two rows more than needed where more may be.
+/// A shape that the declaration allows. It has one tensor a query head if that is allowed and there are
+/// several heads, and two rows more than needed if more are allowed.
 inline Shape argument_shape(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes) {
   std::vector<std::int64_t> axes;
   if (declaration.by_head && sizes.num_query_heads > 1) axes.push_back(sizes.num_query_heads);
@@ -145,7 +146,7 @@ struct Operands {
                                  c.weight_slots(c.weight_rows, s.query_len), s.key_len},
                                 13);
     }
-    // The arguments of mods have the shapes that the case says: shared in one way or another.
+    // Arguments of mods have the shapes of the case, which share axes in different ways.
     std::size_t mod = 0, weight_mod = 0;
     for (const DeclaredArgument& argument : declared_arguments(c.spec)) {
       const Shape shape = argument.name.starts_with("mods[") ? c.mod_arguments.at(mod++)
@@ -153,14 +154,14 @@ struct Operands {
                               ? c.weight_mod_arguments.at(weight_mod++)
                               : argument_shape(argument.declaration, argument_sizes(s));
       arguments.emplace_back(argument.name, random_tensor(wide, shape, 20 + arguments.size()));
-      // Temperatures are divided by: in [0.5, 2.5) they multiply errors by 2 at most.
+      // Temperatures are divisors. In [0.5, 2.5) they multiply errors by at most 2.
       if (!argument.name.ends_with(".temperature")) continue;
       const Tensor& temperature = arguments.back().second;
       for (std::int64_t i = 0; i < temperature.count(); ++i)
         set_element(temperature, i, 1.5 + element(temperature, i));
     }
   }
-  /// Of a call that wrote `output` and `log_sum_exp`.
+  /// The loss of a call that wrote `output` and `log_sum_exp`.
   AttentionLoss loss(const Case& c, ConstTensorView output, ConstTensorView log_sum_exp) const {
     AttentionLoss loss;
     loss.output = output;
@@ -188,7 +189,7 @@ struct Operands {
 
 struct Results {
   Tensor output, log_sum_exp, weights, d_query, d_key, d_value;
-  NamedTensors d_arguments;  // of those that have a gradient
+  NamedTensors d_arguments;  // of the arguments that have a gradient
   NamedTensors all() const {
     NamedTensors list{{"output", output},   {"log_sum_exp", log_sum_exp},
                       {"weights", weights}, {"d_query", d_query},
@@ -208,10 +209,10 @@ inline std::vector<KernelInfo> instruction_sets() {
   return sets;
 }
 
-/// Forward and backward. Results begin as NaN, so that an element never written is seen.
+/// Runs forward and backward. Results begin as NaN, so that an element that is never written is noticed.
 inline Results run_case(const Case& c, const Operands& o, DType dtype, const std::string& kernel,
                         Executor* executor = nullptr) {
-  // As exact as f32: the tile kernels then take f32 too, in six products, and the others do what they do.
+  // Precision as exact as f32. Tile kernels then take f32 too, in six products; the other kernels ignore it.
   const AttentionPlan plan =
       make_plan(c.spec, c.shape, {.dtype = dtype, .precision = Precision::higher, .kernel = kernel});
   const AttentionShape& s = c.shape;
@@ -230,8 +231,8 @@ inline Results run_case(const Case& c, const Operands& o, DType dtype, const std
   r.weights = Tensor(wide, {s.batch, c.weight_slots(c.weight_heads, s.num_query_heads),
                             c.weight_slots(c.weight_rows, s.query_len), s.key_len});
   r.weights.fill(nan);
-  // The workspace is exactly as large as promised (and full of NaN), so that a sanitizer sees a kernel that
-  // takes more.
+  // The workspace has exactly the promised size and is full of NaN. A sanitizer then sees a kernel that takes
+  // more.
   const int threads = executor ? executor->thread_count() : default_executor().thread_count();
   std::vector<std::byte> memory(
       std::max(workspace_bytes(plan, threads), backward_workspace_bytes(plan, threads, c.loss_of())) + 63,

@@ -1,5 +1,5 @@
-// The linear chain of structured attention (mechanisms: identity 16): all assignments one by one, the sigmoid
-// it tends to, and weights as the gradient of ln Z, on random calls.
+// The linear chain of structured attention (mechanisms: identity 16), on random calls: a sum over all
+// assignments, the limit of the sigmoid, and weights as the gradient of ln Z.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace fovea::testing {
 namespace {
 
-// The sum over all 2^n assignments of a chain of potentials.
+// Sums over all 2^n assignments of a chain with these potentials.
 struct Enumeration {
   double log_z = minus_infinity;
   std::vector<double> marginals;
@@ -34,8 +34,8 @@ struct Enumeration {
   }
 };
 
-// Keys that a row does not see, by the mask or by a score of -inf, are no part of its chain: their neighbours
-// are each other's.
+// Keys that a row does not see, by the mask or by a score of -inf, are not part of its chain: the keys on
+// their two sides are neighbours.
 TEST(Chain, IsTheSumOverAllAssignments) {
   std::int64_t gaps = 0;
   for_draws(60, [&](const Draw& draw) {
@@ -88,10 +88,10 @@ TEST(Chain, IsTheSumOverAllAssignments) {
   EXPECT_GT(gaps, 100);
 }
 
-// Variables that do not know of each other; forward and backward.
+// Without transitions the variables are independent; forward and backward.
 TEST(Chain, WithoutTransitionsIsTheSigmoid) {
   for_draws(30, [](const Draw& draw) {
-    // Whose chain takes the cube of the keys for a row.
+    // The chain's reference takes the cube of the keys for a row.
     if (draw.kernel == "reference" && draw.key_len > 20) return;
     const Tensor zero = Tensor::zeros(draw.dtype, {2, 2});
     const AttentionInputs plain = draw.inputs();
@@ -100,7 +100,7 @@ TEST(Chain, WithoutTransitionsIsTheSigmoid) {
     const AttentionSpec chain{.mask = draw.mask, .normalizer = LinearChain{}},
         sigmoid{.mask = draw.mask, .normalizer = Sigmoid{}};
     const Forward got = draw.forward(chain, in), want = draw.forward(sigmoid, plain);
-    // Sums of up to key_len terms of order 1, and not of weights that sum to 1.
+    // Sums of up to key_len terms of order 1; the weights do not sum to 1.
     const auto keys = static_cast<double>(draw.key_len);
     expect_near(got.output, want.output, keys * draw.tolerance(), "output");
     expect_near(got.weights, want.weights, keys * draw.tolerance(), "weights");
@@ -113,8 +113,8 @@ TEST(Chain, WithoutTransitionsIsTheSigmoid) {
   });
 }
 
-// p(z_j = 1) = d ln Z / d s_j, and so for the transitions: their gradient is a sum of covariances, which the
-// case table holds; here ln Z alone, by central differences.
+// p(z_j = 1) = d ln Z / d s_j, and likewise for the transitions, whose gradient is a sum of covariances. The
+// case table tests those; here only ln Z, by central differences.
 TEST(Chain, WeightsAreTheGradientOfLogZ) {
   for_draws(40, [](const Draw& draw) {
     if (draw.dtype != DType::f64) return;
@@ -133,8 +133,8 @@ TEST(Chain, WeightsAreTheGradientOfLogZ) {
       set_element(bias, at, x - h);
       const double down = element(draw.forward(spec, in).log_sum_exp, row);
       set_element(bias, at, x);
-      // ln Z is of order key_len: eps·key_len / h, and h².
-      const double want = up == down ? 0.0 : (up - down) / (2 * h);  // -inf both
+      // ln Z is of order key_len: rounding gives eps·key_len / h, the difference h².
+      const double want = up == down ? 0.0 : (up - down) / (2 * h);  // both are -inf
       ASSERT_NEAR(element(got.weights, at), want, 1e-8) << at;
     }
   });

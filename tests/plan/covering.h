@@ -1,5 +1,5 @@
-// Pairwise covering arrays: few rows in which every two levels of every two factors meet, since faults mostly
-// come from two causes meeting. Greedy, one row at a time (AETG; Cohen et al. 1997, IEEE TSE 23(7)).
+// Pairwise covering arrays: few rows in which every two levels of every two factors occur together. Most
+// faults come from two causes that meet. Greedy, one row at a time (AETG; Cohen et al. 1997, IEEE TSE 23(7)).
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,11 @@
 
 namespace fovea::testing {
 
-/// Levels from 0, one a factor.
+/// One level a factor, counted from 0.
 using CoveringRow = std::vector<int>;
 
-/// Whether level `i` of factor `a` may stand beside level `j` of factor `b`; asked with a < b. Empty: always.
+/// Whether level `i` of factor `a` is compatible with level `j` of factor `b`; called with a < b. Empty:
+/// always.
 using Compatible = std::function<bool(int a, int i, int b, int j)>;
 
 class Covering {
@@ -47,7 +48,7 @@ class Covering {
       int most = 0;
       for (int n = 0; n < candidates; ++n) {
         CoveringRow row = start;
-        if (!complete(row, unset_factors(row), 0)) break;  // no row holds this pair
+        if (!complete(row, unset_factors(row), 0)) break;  // no row can contain this pair
         const int gain = cover(row, State::uncovered);
         if (gain > most) {
           most = gain;
@@ -73,7 +74,7 @@ class Covering {
     return state_[static_cast<std::size_t>(first_[a] + i) * total_ + first_[b] + j];
   }
 
-  // The first uncovered pair, in a row that holds nothing else (-1).
+  // The first uncovered pair, in a row that is otherwise unset (-1).
   bool next_uncovered(CoveringRow& row) {
     for (int a = 0; a < factors(); ++a) {
       for (int b = a + 1; b < factors(); ++b) {
@@ -101,7 +102,7 @@ class Covering {
     return order;
   }
 
-  // New pairs that a level brings to a row, -1 where it may not stand in it.
+  // The number of new pairs that a level adds to a row; -1 if the level is not compatible.
   int gain_of(const CoveringRow& row, int factor, int level) {
     int gain = 0;
     for (int other = 0; other < factors(); ++other) {
@@ -113,7 +114,8 @@ class Covering {
     return gain;
   }
 
-  // Each factor in turn takes the level that brings most, by chance among equals; back where none may stand.
+  // Each factor in turn takes the level that adds most pairs, by chance among equals. Backtracks where no
+  // level is compatible.
   bool complete(CoveringRow& row, const std::vector<int>& order, std::size_t depth) {
     if (depth == order.size()) return true;
     const int factor = order[depth];
@@ -131,7 +133,7 @@ class Covering {
     return false;
   }
 
-  // Pairs of a full row that nothing covered yet; they become `mark`.
+  // The number of pairs of a full row that were uncovered; they become `mark`.
   int cover(const CoveringRow& row, State mark) {
     int gain = 0;
     for (int a = 0; a < factors(); ++a) {
@@ -157,7 +159,7 @@ class Covering {
   PhiloxStream random_;
 };
 
-/// Rows in which every pair that some row of compatible levels holds occurs at least once; a function of its
+/// Rows that together contain every pair that occurs in some row of compatible levels. A function of its
 /// arguments.
 inline std::vector<CoveringRow> covering_array(const std::vector<int>& levels,
                                                const Compatible& compatible = {}, std::uint64_t seed = 1) {

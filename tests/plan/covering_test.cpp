@@ -1,4 +1,4 @@
-// The generator of covering arrays, by brute force, and the table made with it.
+// The generator of covering arrays, against brute force, and the table that it makes.
 #include "plan/covering.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ std::set<Pair> pairs_of(const std::vector<CoveringRow>& rows) {
   return pairs;
 }
 
-// Every row there is, those with an impossible pair left out.
+// Every possible row, without those that contain an incompatible pair.
 std::vector<CoveringRow> every_row(const std::vector<int>& levels, const Compatible& compatible) {
   std::vector<CoveringRow> rows{{}};
   for (int factor = 0; factor < static_cast<int>(levels.size()); ++factor) {
@@ -67,13 +67,14 @@ TEST(Covering, HoldsEveryPairInFewRows) {
   }
 }
 
-// What no row can hold is left out, and nothing else; so are pairs that only a third factor makes impossible.
+// Exactly the pairs that no row can contain are left out, also pairs that only a third factor makes
+// impossible.
 TEST(Covering, LeavesOutImpossiblePairsOnly) {
   const std::vector<int> levels{4, 3, 5, 2, 3};
   const Compatible rules[] = {
       [](int a, int i, int b, int j) { return !(a == 0 && i == 2 && b == 2 && j > 1); },
       [](int a, int i, int b, int j) { return (a * 7 + i * 5 + b * 3 + j * 11) % 6 != 0; },
-      // Levels 0 of factors 0 and 1 leave nothing to factor 3.
+      // Levels 0 of factors 0 and 1 leave no level for factor 3.
       [](int a, int i, int b, int j) {
         return !(b == 3 && i == 0 && ((a == 0 && j == 0) || (a == 1 && j == 1)));
       }};

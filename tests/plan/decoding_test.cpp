@@ -1,4 +1,5 @@
-// Few queries over many keys: keys split by shape, read as they are stored, several chunks merged.
+// Few queries over many keys: keys are split by the shape, 16-bit keys are read without widening, chunks are
+// merged.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,8 +18,8 @@ struct Call {
   AttentionSpec spec = {};
 };
 
-// On both sides of every count of queries where kernels change their way, of the keys of a chunk, and of
-// whole vectors. A scale of 3 makes maxima rise from chunk to chunk.
+// Counts of queries and keys below and above every limit: where kernels change algorithm, the keys of a
+// chunk, and whole vectors. A scale of 3 makes maxima rise from chunk to chunk.
 std::vector<Call> calls(const std::vector<std::int64_t>& queries_of_call,
                         const std::vector<std::int64_t>& keys_of_call) {
   std::vector<Call> list;
@@ -64,7 +65,7 @@ bool same(const Tensor& a, const Tensor& b) {
   return a.bytes() == b.bytes() && std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
 }
 
-// One bit pattern for 1, 2 and 5 threads, and whether or not the weights are asked for.
+// The same bits for 1, 2 and 5 threads, and with or without weights.
 TEST(Decoding, NeitherThreadsNorWeightsChangeABit) {
   for (const KernelInfo& info : instruction_sets()) {
     if (!info.available || info.isa == "reference") continue;
@@ -90,8 +91,9 @@ TEST(Decoding, NeitherThreadsNorWeightsChangeABit) {
   }
 }
 
-// In the relative Frobenius norm: 16 bits lose 2^-9 (2^-12) at most by rounding the output, spread evenly,
-// and bf16 as much by rounding the weights; f32 and f64 some roundings of sums of some hundred terms.
+// In the relative Frobenius norm. 16-bit results lose at most 2^-9 (f16: 2^-12) by rounding the output,
+// spread evenly, and bf16 as much again by rounding the weights. f32 and f64 lose some roundings of sums of
+// some hundred terms.
 double bound_of(DType dtype) {
   if (dtype == DType::bf16) return 0x1p-8 * std::sqrt(2.0 / 3.0);
   if (dtype == DType::f16) return 0x1p-11;
@@ -122,8 +124,8 @@ TEST(Decoding, AnyCountOfQueriesAgreesWithTheReference) {
   }
 }
 
-// Scores that differ by more than any exponential holds, in different chunks; -inf; and keys that nobody
-// sees, whose NaN must stay where it is.
+// Scores in different chunks that differ by more than an exponential can represent; -inf; and keys that no
+// query sees, whose NaN must not spread.
 TEST(Decoding, ExtremesMeetAtTheMerge) {
   const AttentionShape shape{.query_len = 1, .key_len = 1100, .head_dim = 4, .value_dim = 3};
   for (const KernelInfo& info : instruction_sets()) {
@@ -140,7 +142,7 @@ TEST(Decoding, ExtremesMeetAtTheMerge) {
           make_plan({.mask = KeyLengths{{1000}}}, shape, {.dtype = dtype, .kernel = info.isa});
       attend(plan, {.query = m.query, .key = m.key, .value = m.value},
              {.output = m.output, .log_sum_exp = m.log_sum_exp});
-      EXPECT_EQ(element(m.output, 0), 0.0) << info.isa;  // value 700 alone: 700 % 7
+      EXPECT_EQ(element(m.output, 0), 0.0) << info.isa;  // only key 700 has weight, and its value is 700 % 7
       EXPECT_NEAR(element(m.log_sum_exp, 0), 200.0 * 100.0 / 2.0, 1e-2);
       const AttentionPlan none =
           make_plan({.mask = KeyLengths{{0}}}, shape, {.dtype = dtype, .kernel = info.isa});
@@ -152,8 +154,8 @@ TEST(Decoding, ExtremesMeetAtTheMerge) {
   }
 }
 
-// An additive score whose queries or keys leave the range of e^(2x) falls back to the tanh, pair by pair.
-TEST(Additive, OfAnySizeIsItsTanh) {
+// If queries or keys of an additive score exceed the range of e^(2x), the tanh is computed pair by pair.
+TEST(Additive, LargeScoresFallBackToTanh) {
   const std::int64_t queries = 9, keys = 150, hidden = 5;
   const AttentionShape shape{
       .query_len = queries, .key_len = keys, .head_dim = hidden, .value_dim = 2, .hidden = hidden};
@@ -165,7 +167,7 @@ TEST(Additive, OfAnySizeIsItsTanh) {
         const Tensor q = random_tensor(dtype, {1, 1, queries, hidden}, 1),
                      k = random_tensor(dtype, {1, 1, keys, hidden}, 2),
                      v = random_tensor(dtype, {1, 1, keys, 2}, 3), vector = random_tensor(dtype, {hidden}, 4);
-        // Every third row large, and a key the opposite of a query, so that their sum is small.
+        // Every third row is large. One key is the opposite of a query, so that their sum is small.
         for (std::int64_t i = 0; i < q.count(); ++i)
           if (i / hidden % 3 == 0) set_element(q, i, element(q, i) * size);
         for (std::int64_t i = 0; i < hidden; ++i) set_element(k, 4 * hidden + i, 0.25 - element(q, i));
@@ -190,8 +192,8 @@ TEST(Additive, OfAnySizeIsItsTanh) {
             sum += weight;
             gathered += weight * element(v, j * 2);
           }
-          // Scores are sums of `hidden` terms of order 1, each good to 16 roundings of the sum q + k, which
-          // is rounded relative to its own size.
+          // Scores are sums of `hidden` terms of order 1. Each is good to 16 roundings of the sum q + k,
+          // which is rounded relative to its own size.
           const double eps = dtype == DType::f64 ? 0x1p-52 : 0x1p-23;
           const double tolerance = 16 * eps * static_cast<double>(hidden + keys);
           EXPECT_NEAR(element(output, r * 2), gathered / sum, tolerance)

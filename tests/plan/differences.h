@@ -1,5 +1,4 @@
-// Central differences in double, random losses, and plain loops to compare with: what the tests of mechanisms
-// share.
+// For the tests of mechanisms: central differences in double, random losses, and plain loops to compare with.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,7 +38,7 @@ inline double relative_distance(const Tensor& got, const Tensor& want) {
   return std::sqrt(difference / size);
 }
 
-/// Not yet written, which a test then sees.
+/// Filled with NaN, so that an element that is never written is noticed.
 inline Tensor unwritten(DType dtype, Shape shape) {
   Tensor tensor(dtype, shape);
   tensor.fill(std::numeric_limits<double>::quiet_NaN());
@@ -49,14 +48,14 @@ inline Tensor unwritten_like(const Tensor& tensor) {
   return unwritten(tensor.dtype(), tensor.shape());
 }
 
-/// An f64 operand of a loss, and what is claimed to be the loss's derivative by it.
+/// An f64 operand of a loss, and the derivative to be checked.
 struct Derivative {
   std::string name;
   Tensor operand, gradient;
 };
 
-/// Up to `most` elements of every operand. Operands lie in [-1, 1) and losses are sums of some hundred terms:
-/// h² times a third derivative of order 10², plus rounding eps·|loss| / h, stay below 1e-7.
+/// Checks up to `most` elements of every operand. Operands lie in [-1, 1) and losses are sums of some hundred
+/// terms. So h² times a third derivative of order 10², plus rounding eps·|loss| / h, stays below 1e-7.
 template <class Loss>
 void expect_derivatives(Loss&& loss, const std::vector<Derivative>& derivatives, std::int64_t most = 40) {
   for (const auto& [name, operand, gradient] : derivatives) {
@@ -86,7 +85,7 @@ inline void expect_same_bits(const std::vector<Tensor>& got, const std::vector<T
   for (std::size_t n = 0; n < got.size(); ++n)
     ASSERT_EQ(std::memcmp(got[n].raw(), want[n].raw(), want[n].bytes()), 0) << "result " << n;
 }
-/// run(executor) → results, for several thread counts.
+/// Compares the results of run(executor) for several thread counts.
 template <class Run>
 void expect_same_bits_for_every_thread_count(Run&& run) {
   const std::vector<Tensor> one = run(serial_executor());
@@ -96,7 +95,8 @@ void expect_same_bits_for_every_thread_count(Run&& run) {
   }
 }
 
-/// call() throws InvalidArgument(function, argument) that says what was expected and what came.
+/// Expects call() to throw InvalidArgument(function, argument) with texts for what was expected and what
+/// came.
 template <class Call>
 void expect_refused(Call&& call, const std::string& function, const std::string& argument) {
   try {

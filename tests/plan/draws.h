@@ -1,5 +1,5 @@
-// Calls of random sizes, masks, offsets and dtypes, on every kernel that runs here: what holds of any
-// attention is tested on these.
+// Calls with random sizes, masks, offsets and dtypes, on every kernel that runs here. Properties that hold
+// for any attention are tested on these.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,11 +20,11 @@ namespace fovea::testing {
 
 constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
-/// What attend writes; weights of all heads and rows.
+/// The results of attend; weights of all heads and rows.
 struct Forward {
   Tensor output, log_sum_exp, weights;
 };
-/// Of everything that the inputs hold.
+/// The gradients of all inputs.
 struct Backward {
   Tensor query, key, value;
   NamedTensors arguments;
@@ -37,7 +37,7 @@ struct Backward {
   }
 };
 
-/// Over these sites; outside them it may see nothing.
+/// A random mask over these sites. Outside of them it may hide everything.
 inline Mask drawn_mask(PhiloxStream& random, const Predicate::Sites& sites) {
   const std::int64_t batch = sites.batch, key_len = sites.key_len;
   const auto below = [&](std::int64_t bound) {
@@ -85,7 +85,7 @@ struct Draw {
     batch = 1 + below(2);
     kv_heads = 1 + below(2);
     heads = kv_heads * (1 + below(3));
-    // Short and long, on both sides of the 48 queries and 128 keys of a tile.
+    // Short and long lengths, below and above the 48 queries and 128 keys of a tile.
     const std::int64_t longest = seed % 5 == 0 ? 150 : 12;
     query_len = 1 + below(longest);
     key_len = 1 + below(longest);
@@ -107,7 +107,7 @@ struct Draw {
   std::int64_t below(std::int64_t bound) const {
     return static_cast<std::int64_t>(random.next_below(static_cast<std::uint32_t>(bound)));
   }
-  /// Other elements each time.
+  /// Random elements, different in each call.
   Tensor tensor(Shape shape) const { return random_tensor(dtype, shape, (seed << 32) + random.next_u32()); }
   std::vector<std::int64_t> permutation(std::int64_t count) const {
     std::vector<std::int64_t> order;
@@ -118,12 +118,12 @@ struct Draw {
     }
     return order;
   }
-  /// 16 roundings for each product and each term of a row's sums, all of which are of order 1.
+  /// 16 roundings for each product and each term of a row's sums; all terms are of order 1.
   double tolerance() const {
     const double eps = dtype == DType::f64 ? 0x1p-52 : 0x1p-23;
     return 16 * eps * static_cast<double>(key_len + head_dim + value_dim);
   }
-  /// Of gradients, for dP is a sum of value_dim terms, and those of keys are sums over queries.
+  /// The tolerance of gradients: dP is a sum of value_dim terms, and gradients of keys are sums over queries.
   double gradient_tolerance() const {
     const double eps = dtype == DType::f64 ? 0x1p-52 : 0x1p-23;
     return 16 * eps * static_cast<double>((key_len + head_dim + value_dim + query_len) * value_dim);
@@ -138,13 +138,13 @@ struct Draw {
   bool visible(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t j) const {
     return mask.node().allows(Site::at(b, h, row + offset, j), {.batch = b, .head = h, .key_len = key_len});
   }
-  /// Keys that a row sees.
+  /// The number of keys that a row sees.
   std::int64_t seen(std::int64_t b, std::int64_t h, std::int64_t row) const {
     std::int64_t count = 0;
     for (std::int64_t j = 0; j < key_len; ++j) count += visible(b, h, row, j) ? 1 : 0;
     return count;
   }
-  /// f(batch entry, head, row, number of the row among all) for every row.
+  /// Calls f(batch entry, head, row, number of the row among all) for every row.
   template <class F>
   void each_row(F&& f) const {
     std::int64_t number = 0;
@@ -154,8 +154,8 @@ struct Draw {
       }
     }
   }
-  /// A mask over `keys` keys by rows of the call, the first at `position`: visible(batch entry, head, row,
-  /// key).
+  /// A mask over `keys` keys, given by the row of the call: visible(batch entry, head, row, key). The first
+  /// row has `position`.
   template <class F>
   Mask mask_of(std::int64_t keys, F&& visible, std::int64_t position) const {
     return Predicate("drawn",
@@ -177,7 +177,7 @@ struct Draw {
     in.sample_seed = seed;
     return in;
   }
-  /// A plan of the sizes that the inputs have.
+  /// A plan for the sizes of the inputs.
   AttentionPlan plan(const AttentionSpec& spec, const AttentionInputs& in) const {
     return make_plan(spec,
                      {.batch = in.query.size(0),
@@ -200,7 +200,8 @@ struct Draw {
     attend(plan, in, {.output = result.output, .log_sum_exp = result.log_sum_exp, .weights = result.weights});
     return result;
   }
-  /// By d_output, for inputs whose forward call gave `result`. HardArgmax: of the values alone.
+  /// The gradients for d_output. `result` are the forward results of the same inputs. HardArgmax: of the
+  /// values alone.
   Backward backward(const AttentionSpec& spec, const AttentionInputs& in, const Forward& result,
                     const ConstTensorView& by_output, const ConstTensorView& advantage = {}) const {
     Backward all;
@@ -227,13 +228,13 @@ struct Draw {
     loss.log_sum_exp = result.log_sum_exp;
     loss.d_output = by_output;
     if (std::holds_alternative<HardSample>(spec.normalizer))
-      loss.advantage = advantage;  // no other takes one
+      loss.advantage = advantage;  // only HardSample takes one
     attend_backward(plan(spec, in), in, loss, g);
     return all;
   }
 };
 
-/// test(draw) for that many draws on every kernel; ends at the first that fails.
+/// Runs test(draw) for so many draws on every kernel. Ends at the first failure.
 template <class Test>
 void for_draws(std::uint64_t count, Test&& test) {
   for (std::uint64_t seed = 0; seed < count; ++seed) {
@@ -247,7 +248,8 @@ void for_draws(std::uint64_t count, Test&& test) {
   }
 }
 
-/// Index i of axis `axis` is index order[i] of x; order may be longer or shorter than the axis.
+/// Selects indices: index i of axis `axis` is index order[i] of x. `order` may be longer or shorter than the
+/// axis.
 inline Tensor taken(const Tensor& x, int axis, const std::vector<std::int64_t>& order) {
   std::vector<std::int64_t> sizes(x.shape().sizes().begin(), x.shape().sizes().end());
   std::int64_t inside = 1, outside = 1;
@@ -266,7 +268,7 @@ inline Tensor taken(const Tensor& x, int axis, const std::vector<std::int64_t>& 
   return y;
 }
 
-/// Index order[i] of axis `axis` is the sum of those indices i of x: what the gradient of `taken` is.
+/// The gradient of `taken`: index order[i] of axis `axis` is the sum of those indices i of x.
 inline Tensor given_back(const Tensor& x, int axis, const std::vector<std::int64_t>& order, std::int64_t to) {
   std::vector<std::int64_t> sizes(x.shape().sizes().begin(), x.shape().sizes().end());
   std::int64_t inside = 1, outside = 1;

@@ -1,5 +1,5 @@
-// Where numbers leave the ordinary: what mods make of hidden sites, noise and transitions beside huge scores,
-// calls that take another path than the plan's largest.
+// Extreme numbers and paths: mods at hidden sites, noise and transitions beside huge scores, and calls that
+// take another path than the plan's largest.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -40,8 +40,8 @@ TEST(Edges, WeightModsOfHiddenKeysNeverMatter) {
   }
 }
 
-// Noise is added to what a score is beside the best: one key is drawn, however large the scores, and as
-// often.
+// Noise is added to the score's difference from the best. So one key is drawn, however large the scores, and
+// equally often.
 TEST(Edges, SamplesBesideHugeScores) {
   const std::int64_t rows = 4000;
   const Tensor zeros = Tensor::zeros(DType::f32, {1, 1, rows, 1}), weights(DType::f32, {1, 1, rows, 4});
@@ -66,7 +66,7 @@ TEST(Edges, SamplesBesideHugeScores) {
   }
 }
 
-// A neighbour that is certain leaves sigmoid(transition): potentials of any size do not swallow it.
+// If a neighbour is certain, sigmoid(transition) is left. Potentials of any size must not swallow it.
 TEST(Edges, TransitionsBesideHugePotentials) {
   const double transition = 0.37, expected = 1.0 / (1.0 + std::exp(-transition));
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -88,7 +88,8 @@ TEST(Edges, TransitionsBesideHugePotentials) {
   }
 }
 
-// A call of few queries runs on another kernel than the plan's largest: the promise holds for it too.
+// A call of few queries may run on another kernel than the plan's largest. The promised workspace must be
+// enough for it too.
 TEST(Edges, WorkspaceOfADirectCallOfATiledPlan) {
   const AttentionShape shape{.query_len = 5, .key_len = 16, .head_dim = 4096, .value_dim = 1};
   const AttentionPlan plan = make_plan({}, shape);
@@ -105,7 +106,7 @@ TEST(Edges, WorkspaceOfADirectCallOfATiledPlan) {
       attend_backward(plan, o.inputs(one), out, lse, o.d_output, {.query = d_query}, {pool.get(), back}));
 }
 
-// Equal keys, many of them: rows of entmax still sum to 1.
+// Many equal keys: rows of entmax still sum to 1.
 TEST(Edges, EntmaxOfManyEqualKeys) {
   const std::int64_t keys = 100000;
   const Tensor zero = Tensor::zeros(DType::f32, {1, 1, keys, 1}), weights(DType::f32, {1, 1, 1, keys});
@@ -116,7 +117,7 @@ TEST(Edges, EntmaxOfManyEqualKeys) {
            {.output = {}, .weights = weights});
     double sum = 0.0;
     for (std::int64_t j = 0; j < keys; ++j) sum += element(weights, j);
-    // Each weight is a power of a number near 1e-5 (alpha 2) with eps of it in doubt.
+    // Each weight is a power of a number near 1e-5 (alpha 2) with an error of eps of that number.
     EXPECT_NEAR(sum, 1.0, 2e-4) << alpha;
   }
 }

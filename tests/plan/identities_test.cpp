@@ -1,6 +1,6 @@
-// Identities of attention by softmax that hold whatever the implementation (mechanisms: permutations,
-// prefixes, merging, shifts, uniform averages, ends of masks and mods, grouped heads, distances), on random
-// calls.
+// Identities of softmax attention that hold for every implementation, on random calls (mechanisms:
+// permutations, prefixes, merging, shifts, uniform averages, limits of masks and mods, grouped heads,
+// distances).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,13 +63,14 @@ TEST(Identity, OrderOfQueriesCarriesOver) {
   });
 }
 
-// Identity 2, to the bit, for the gradient of the queries too, and for whole-row normalisers.
+// Identity 2, to the bit, also for the gradient of the queries and for whole-row normalisers.
 TEST(Identity, CausalPrefixIsBitIdentical) {
   const Normalizer normalizers[] = {Softmax{}, Sigmoid{}, Sparsemax{}, Entmax{1.3}, HardSample{}};
   for_draws(30, [&](const Draw& draw) {
     const AttentionSpec spec{.mask = draw.mask & Causal{}, .normalizer = normalizers[draw.seed % 5]};
     AttentionInputs in = draw.inputs();
-    const std::int64_t first = draw.below(draw.key_len + 1);  // keys and queries at positions from here on
+    const std::int64_t first = draw.below(draw.key_len + 1);  // the cut: keys and queries at positions from
+                                                              // here on change
     Tensor advantage = draw.tensor({draw.batch, draw.heads, draw.query_len});
     const Forward before = draw.forward(spec, in);
     const Backward d_before = draw.backward(spec, in, before, draw.d_output, advantage);
@@ -102,7 +103,7 @@ TEST(Identity, CausalPrefixIsBitIdentical) {
   });
 }
 
-// The call over keys [begin, end): its keys count from 0, so positions shift.
+// The call over keys [begin, end). Its keys are counted from 0, so positions are shifted.
 Forward part_of(const Draw& draw, const AttentionSpec& spec, const Tensor& slope, std::int64_t begin,
                 std::int64_t end) {
   AttentionInputs in = draw.inputs();
@@ -118,7 +119,8 @@ Forward part_of(const Draw& draw, const AttentionSpec& spec, const Tensor& slope
   return draw.forward(part, in);
 }
 
-// Identity 3: any number of parts of any sizes, empty ones too, in any grouping; parts of a sigmoid add up.
+// Identity 3: any number of parts of any sizes, also empty ones, in any grouping. Parts of a sigmoid are
+// added.
 TEST(Identity, PartsMakeTheWhole) {
   for_draws(30, [](const Draw& draw) {
     const Tensor slope = draw.tensor({1, draw.heads, 1, 1});
@@ -156,7 +158,7 @@ TEST(Identity, PartsMakeTheWhole) {
   });
 }
 
-// Identity 6: a bias log n_j is key j, n_j times.
+// Identity 6: a bias of log n_j equals n_j copies of key j.
 TEST(Identity, ABiasOfALogarithmRepeatsAKey) {
   for_draws(30, [](const Draw& draw) {
     const Tensor logs(draw.dtype, {1, 1, 1, draw.key_len});
@@ -188,7 +190,7 @@ TEST(Identity, ABiasOfALogarithmRepeatsAKey) {
   });
 }
 
-// Identity 8: a score that does not know the key, whose weights are those of an average.
+// Identity 8: if a score does not depend on the key, the weights are those of an average.
 TEST(Identity, AScoreWithoutKeysIsTheMean) {
   for_draws(30, [](const Draw& draw) {
     constexpr std::int64_t hidden = 5;
@@ -224,7 +226,7 @@ TEST(Identity, MasksAndModsAtTheirEnds) {
     AttentionInputs in = draw.inputs();
     const std::int64_t offset = std::max<std::int64_t>(draw.offset, 0),
                        far = offset + draw.query_len + draw.key_len;
-    in.query_offset = offset;  // a chunk of all begins at position 0
+    in.query_offset = offset;  // a first chunk begins at position 0
     const Forward plain = draw.forward({.mask = draw.mask}, in);
     for (const Mask& all : {Mask(SlidingWindow{far, far}), Mask(Chunked{far}), Mask(Prefix{{draw.key_len}})})
       expect_near(draw.forward({.mask = draw.mask & all}, in), plain, 0.0);
@@ -245,7 +247,7 @@ TEST(Identity, MasksAndModsAtTheirEnds) {
   });
 }
 
-// Identity 10, and the gradients of shared keys and values are sums over the group.
+// Identity 10. Gradients of shared keys and values are sums over the group.
 TEST(Identity, GroupedHeadsAreRepeatedKeys) {
   for_draws(30, [](const Draw& draw) {
     std::vector<std::int64_t> group;
@@ -266,7 +268,7 @@ TEST(Identity, GroupedHeadsAreRepeatedKeys) {
   });
 }
 
-// What a head sees is its own: a call of one head alone, with its part of the mask, gives what it gives.
+// Heads are independent: a call of one head alone, with its part of the mask, gives the same result.
 TEST(Identity, HeadsAloneUnderTheirMask) {
   for_draws(30, [](const Draw& draw) {
     const AttentionSpec spec{.mask = draw.mask_of(draw.key_len, [&](auto b, auto h, auto row, auto j) {
@@ -311,8 +313,8 @@ TEST(Identity, HeadsAloneUnderTheirMask) {
   });
 }
 
-// Identity 11: -m(p - j) = -m·p + m·j, and a row's softmax does not see -m·p; a gate that forgets by the same
-// f everywhere is a slope -log f.
+// Identity 11: -m(p - j) = -m·p + m·j, and the softmax of a row does not depend on -m·p. A forget gate with
+// the same f everywhere is a slope of -log f.
 TEST(Identity, ASlopeOverDistancesIsARampOverKeys) {
   for_draws(30, [](const Draw& draw) {
     const std::int64_t H = draw.heads, K = draw.key_len;
@@ -331,14 +333,14 @@ TEST(Identity, ASlopeOverDistancesIsARampOverKeys) {
     };
     const Forward alibi = with(AlibiBias{}, draw.mask, {{"mods[0].slope", slopes}}),
                   ramped = with(DenseBias{}, draw.mask, {{"mods[0].bias", ramp}});
-    // Scores are up to 0.1·(positions) now.
+    // Scores are now up to 0.1·(positions).
     const double tolerance = draw.tolerance() * (1 + 0.1 * static_cast<double>(K + draw.query_len));
     expect_near(alibi.output, ramped.output, tolerance, "output");
     expect_near(alibi.weights, ramped.weights, tolerance, "weights");
     draw.each_row([&](auto, std::int64_t h, std::int64_t r, std::int64_t row) {
       const double at = element(slopes, h) * static_cast<double>(r + draw.offset),
                    want = element(ramped.log_sum_exp, row) - at, got = element(alibi.log_sum_exp, row);
-      if (got != want) {  // not both -inf
+      if (got != want) {  // they are not both -inf
         ASSERT_NEAR(got, want, tolerance) << row;
       }
     });

@@ -1,5 +1,5 @@
-// Layouts and sizes a caller may bring: strided operands, shared parameters, smaller calls, empty ones, long
-// masks.
+// Layouts and sizes that a caller may use: strided operands, shared parameters, smaller calls, empty ones,
+// long masks.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -31,7 +31,8 @@ TEST(Layout, EveryLayoutGivesTheSameBits) {
   }
 }
 
-// Keys and values of one entry seen by all through a stride of 0: the outputs and gradients of copies.
+// All batch entries read the keys and values of one entry through a stride of 0. Outputs and gradients are
+// those of copies.
 TEST(Layout, OneEntrySeenByTheWholeBatch) {
   const AttentionShape shape{.batch = 3,
                              .num_query_heads = 2,
@@ -66,8 +67,8 @@ TEST(Layout, OneEntrySeenByTheWholeBatch) {
   }
 }
 
-// One bilinear W seen by every head through a stride of 0: the output of a shared W, one gradient a head that
-// add up to the shared one's.
+// All heads read one bilinear W through a stride of 0. The output is that of a shared W; the gradients, one a
+// head, add up to that of the shared W.
 TEST(Layout, OneParameterSeenByEveryHead) {
   const AttentionShape shape{
       .num_query_heads = 3, .num_kv_heads = 3, .query_len = 9, .key_len = 20, .head_dim = 8, .value_dim = 8};
@@ -103,7 +104,7 @@ TEST(Layout, OneParameterSeenByEveryHead) {
   }
 }
 
-// The workspace promised for the plan's shape serves every smaller call.
+// The workspace promised for the plan's shape is enough for every smaller call.
 TEST(Layout, PromisedWorkspaceServesSmallerCalls) {
   for (const char* kernel : {"", "reference"}) {
     for (const Case& c : case_table()) {
@@ -134,7 +135,7 @@ TEST(Layout, PromisedWorkspaceServesSmallerCalls) {
   }
 }
 
-// Many groups of keys, where counting cannot know yet whether a dense gradient will be shared: nothing is
+// Many groups of keys. The byte count cannot know yet whether a dense gradient will be shared. Nothing may be
 // written behind the promised bytes.
 TEST(Layout, NothingBehindTheWorkspace) {
   for (const KernelInfo& info : instruction_sets()) {
@@ -177,7 +178,7 @@ TEST(Layout, NothingBehindTheWorkspace) {
   }
 }
 
-// Not in the case table's sizes alone: a smaller batch has more groups of keys a head.
+// Also for sizes outside the case table: a smaller batch has more groups of keys a head.
 TEST(Layout, WorkspacesGrowWithTheShape) {
   PhiloxStream random(9);
   for (const KernelInfo& info : instruction_sets()) {
@@ -212,7 +213,7 @@ TEST(Layout, WorkspacesGrowWithTheShape) {
   }
 }
 
-TEST(Layout, NothingToSeeOrNobodyToLook) {
+TEST(Layout, NoKeysOrNoQueries) {
   const AttentionPlan plan = make_plan(
       {.mask = Causal{}}, {.batch = 2, .query_len = 4, .key_len = 6, .head_dim = 8, .value_dim = 8});
   struct Sizes {
@@ -278,7 +279,8 @@ TEST(Layout, GradientsOverOperandsAreRefused) {
   EXPECT_THROW(attend_backward(plan, in, out, lse, out, {.query = lse}), InvalidArgument);
 }
 
-// A mask of many parts costs time, never memory or a wrong answer: 900 windows of one key are a causal mask.
+// A mask of many parts costs time, but neither memory nor correctness: 900 windows of one key are a causal
+// mask.
 TEST(Layout, LongMasks) {
   Mask many = ~Mask(Everything{});
   for (std::int64_t i = 1; i < 900; ++i)

@@ -1,4 +1,4 @@
-// How the operands of a case lie in memory.
+// Memory layouts of the operands of a case.
 #pragma once
 
 #include <cstring>
@@ -12,15 +12,15 @@ namespace fovea::testing {
 enum class Layout {
   contiguous,    ///< [B, H, L, D]
   heads_inside,  ///< [B, L, H, D], as a projection leaves them
-  packed,        ///< those of equal length in one buffer, [B, L, 3, H, D] where heads and sizes are equal too
+  packed,        ///< tensors of equal length in one buffer, [B, L, 3, H, D] if heads and sizes are equal too
   reversed       ///< entries, heads and rows from the last to the first, and a gap behind each row
 };
 
-/// Tensors [B, H, L, D] in memory of another layout.
+/// Copies of tensors [B, H, L, D] in another layout.
 class Placement {
  public:
   Placement(Layout layout, std::vector<Tensor> tensors) : tensors_(std::move(tensors)) {
-    // A query of another length than its keys stays alone.
+    // A query whose length differs from its keys' is stored separately.
     const bool together = tensors_.front().size(2) == tensors_.back().size(2);
     const std::size_t count = tensors_.size(), alone = together ? 0 : 1;
     switch (layout) {
@@ -43,7 +43,7 @@ class Placement {
 
   const TensorView& view(std::size_t n) const { return views_[n]; }
 
-  /// The views' elements into the tensors given. Throws where somebody wrote between the rows.
+  /// Copies the views' elements to the given tensors. Throws if something was written between the rows.
   void read_back() const {
     for (std::size_t n = 0; n < tensors_.size() && !memory_.empty(); ++n) copy(n, Direction::out);
     for (const Tensor& memory : gapped_) {
@@ -59,7 +59,7 @@ class Placement {
  private:
   enum class Direction { in, out };
   static constexpr std::int64_t gap = 3;
-  static constexpr std::byte nan_byte{0xff};  // every dtype's NaN is made of it
+  static constexpr std::byte nan_byte{0xff};  // a NaN of every dtype consists of this byte
 
   Tensor new_memory(DType dtype, const Shape& shape) {
     memory_.emplace_back(dtype, shape);

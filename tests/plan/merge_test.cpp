@@ -1,4 +1,4 @@
-// The merge law: parts of the keys make the whole, forward and backward (mechanisms: identity 3).
+// Merging: parts of the keys make the whole, forward and backward (mechanisms: identity 3).
 #include "fovea/plan/merge.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ Part merged(const std::vector<Part>& parts, Executor* executor = nullptr) {
   return whole;
 }
 
-// Causal attention with a slope and a bias over keys [0, K), in one call or cut at `ends`.
+// Causal attention with a slope and a bias over keys [0, K), in one call or split at `ends`.
 struct Sequence {
   static constexpr std::int64_t B = 2, H = 4, Hkv = 2, Q = 70, K = 150, D = 8, Dv = 200;
   DType dtype;
@@ -59,7 +59,7 @@ struct Sequence {
                       .value_dim = Dv},
                      {.dtype = dtype, .kernel = kernel});
   }
-  // f(inputs) for the keys [begin, end).
+  // Calls f(inputs) for the keys [begin, end).
   template <class F>
   void with_keys(std::int64_t begin, std::int64_t end, F&& f) const {
     const ConstTensorView all_keys = key, all_values = value, all_biases = bias;
@@ -79,8 +79,8 @@ struct Sequence {
   }
 };
 
-// eps of the type times 16 · the 150 keys of a row, as in the case table; outputs of 16 bits are rounded
-// before they are merged and after.
+// eps of the type times 16 · the 150 keys of a row, as in the case table. 16-bit outputs are rounded before
+// they are merged and after.
 double tolerance_of(DType dtype) {
   return dtype == DType::f64 ? 5e-13 : dtype == DType::f32 ? 3e-4 : dtype == DType::f16 ? 2e-3 : 2e-2;
 }
@@ -89,7 +89,7 @@ TEST(Merge, PartsMakeTheWhole) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     const Sequence s(dtype);
     const Part whole = s.part(0, 150);
-    // The last part is hidden from many rows: they bring 0 and -inf.
+    // The last part is hidden from many rows, which give 0 and -inf.
     const Part parts = merged({s.part(0, 3), s.part(3, 64), s.part(64, 140), s.part(140, 150)});
     expect_near(parts.output, whole.output, tolerance_of(dtype), std::string(to_string(dtype)) + " output");
     expect_near(parts.log_sum_exp, whole.log_sum_exp, tolerance_of(s.wide),
@@ -112,7 +112,7 @@ TEST(Merge, TheIdentity) {
     const Sequence s(dtype);
     const Part a = s.part(0, 150);
     Part nothing = unwritten_part(dtype, a.output.shape());
-    nothing.log_sum_exp.fill(-infinity);  // its output is NaN, and not read
+    nothing.log_sum_exp.fill(-infinity);  // its output is NaN and must not be read
     for (const Part& same : {merged({a}), merged({a, nothing}), merged({nothing, nothing, a})})
       expect_same_bits({same.output, same.log_sum_exp}, {a.output, a.log_sum_exp});
     Part none = unwritten_part(dtype, a.output.shape());
@@ -144,7 +144,7 @@ TEST(Merge, NaNStays) {
   const Sequence s(DType::f32);
   const Part a = s.part(0, 60), b = s.part(60, 150), clean = merged({a, b});
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  // Row 3 has a NaN log-sum-exp, row 5 a NaN in element 7; the other part of row 4 sees nothing.
+  // Row 3 has a NaN log-sum-exp, row 5 a NaN in element 7. Row 4 of the other part sees nothing.
   set_element(a.log_sum_exp, 3, nan);
   set_element(a.log_sum_exp, 4, nan);
   set_element(b.log_sum_exp, 4, -infinity);
@@ -161,7 +161,7 @@ TEST(Merge, NaNStays) {
   }
 }
 
-// A running result that takes one part after the other, and a result of other strides, give the same.
+// A running result that takes one part after the other equals a result with other strides.
 TEST(Merge, IntoOneOfThePartsAndIntoStrides) {
   const Sequence s(DType::f32);
   const Part a = s.part(0, 60), b = s.part(60, 150), want = merged({a, b});
@@ -192,7 +192,7 @@ struct Gradients {
   Tensor query, key, value, slope, bias;
 };
 
-// Gradients of the call over keys [begin, end), where output and log_sum_exp are those of the whole.
+// Gradients of the call over keys [begin, end), with output and log_sum_exp of the whole.
 Gradients backward(const Sequence& s, std::int64_t begin, std::int64_t end, const Part& whole) {
   const std::int64_t keys = end - begin;
   Gradients g{unwritten_like(s.query), unwritten(s.dtype, {Sequence::B, Sequence::Hkv, keys, Sequence::D}),
@@ -210,8 +210,8 @@ void add(const Tensor& to, const Tensor& from) {
   for (std::int64_t i = 0; i < to.count(); ++i) set_element(to, i, element(to, i) + element(from, i));
 }
 
-// Backward with the merged output and log-sum-exp: shares of d_query and of what keys share add up, d_key and
-// d_value are each part's own.
+// Backward with the merged output and log-sum-exp. The parts' d_query and gradients of shared arguments add
+// up; each part has its own d_key and d_value.
 void expect_gradients_of_the_whole(const Sequence& s, double tolerance) {
   const std::int64_t ends[] = {0, 37, 100, 150};
   const Part whole = merged({s.part(0, 37), s.part(37, 100), s.part(100, 150)});
@@ -231,18 +231,20 @@ void expect_gradients_of_the_whole(const Sequence& s, double tolerance) {
     expect_near(part.bias, own(want.bias, 3), tolerance, "d_bias");
   }
   expect_near(d_query, want.query, tolerance, "d_query");
-  expect_near(d_slope, want.slope, 100 * tolerance, "d_slope");  // distances up to 150 multiply it
+  expect_near(d_slope, want.slope, 100 * tolerance, "d_slope");  // it is multiplied by distances up to 150
 }
 
 TEST(Merge, GradientsOfThePartsMakeTheGradientsOfTheWhole) {
   for (const KernelInfo& info : instruction_sets()) {
-    if (!info.available || info.isa == "reference") continue;  // the reference makes weights of its own
+    if (!info.available || info.isa == "reference")
+      continue;  // the reference recomputes the weights from
+                 // its own keys
     expect_gradients_of_the_whole(Sequence(DType::f64, info.isa), 1e-12);
     expect_gradients_of_the_whole(Sequence(DType::f32, info.isa), 1e-3);
   }
 }
 
-// The sink enters once, after the merge.
+// The sink is applied once, after the merge.
 TEST(Merge, ASinkEntersOnce) {
   const Tensor q = random_tensor(DType::f64, {1, 2, 5, 4}, 1), k = random_tensor(DType::f64, {1, 2, 9, 4}, 2),
                sink = random_tensor(DType::f64, {2}, 3);
@@ -269,7 +271,7 @@ TEST(Merge, ASinkEntersOnce) {
   }
 }
 
-TEST(Merge, RefusesAtTheDoor) {
+TEST(Merge, RefusesInvalidArguments) {
   const Part a = unwritten_part(DType::f32, {1, 2, 3, 4}), to = unwritten_part(DType::f32, {1, 2, 3, 4});
   const auto merge = [](const AttentionPart& part, const TensorView& output, const TensorView& lse) {
     return [=] { merge_attention({&part, 1}, output, lse); };
@@ -282,7 +284,7 @@ TEST(Merge, RefusesAtTheDoor) {
   expect_refused(merge({a.output, wide_rows}, to.output, {}), name, "parts[0].log_sum_exp");
   expect_refused(merge(a.view(), three, {}), name, "output");
   expect_refused(merge(a.view(), to.output, wide_rows), name, "log_sum_exp");
-  // Rows shifted by one would be read after they are written.
+  // With rows shifted by one, a row would be read after it is written.
   const Tensor longer(DType::f32, {1, 1, 4, 4});
   const TensorView rows = longer.view().slice(2, 0, 3), shifted = longer.view().slice(2, 1, 3);
   const Tensor lse(DType::f32, {1, 1, 3});

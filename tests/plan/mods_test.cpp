@@ -1,4 +1,4 @@
-// Score mods: the arithmetic they are written in, the papers' definitions, and the checks of their arguments.
+// Score mods: their arithmetic, the definitions of the papers, and the checks of their arguments.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace fovea::testing {
 namespace {
 
-// Against the standard library in double: errors in units of the last place of the result.
+// Against the standard library in double: errors in units in the last place of the result.
 TEST(Elementwise, Accuracy) {
   const auto check = [](auto zero, double bound) {
     using T = decltype(zero);
@@ -47,8 +47,8 @@ TEST(Elementwise, Accuracy) {
   check(0.0, 7e-16);
 }
 
-// Mechanism 11: a constant gate f is ALiBi with slope -log f; and the derivative by log f against central
-// differences.
+// Mechanism 11: a constant gate f is ALiBi with slope -log f. The derivative by log f is compared with
+// central differences.
 TEST(Mod, ForgettingGate) {
   const std::int64_t B = 2, H = 2, Q = 9, K = 12, offset = 3;
   const AttentionShape shape{.batch = B,
@@ -105,7 +105,7 @@ TEST(Mod, ForgettingGate) {
   EXPECT_THROW(forget_sums(q), InvalidArgument);
 }
 
-// Entries with offsets of their own get the sums, and give back the derivatives, of calls of those offsets.
+// Entries with their own offsets get the sums, and return the derivatives, of calls with those offsets.
 TEST(Mod, ForgettingGateOfOffsetsByEntry) {
   const std::int64_t B = 3, H = 2, Q = 4, K = 9;
   const std::vector<std::int64_t> offsets{5, 0, 3};
@@ -127,13 +127,13 @@ TEST(Mod, ForgettingGateOfOffsetsByEntry) {
   }
 }
 
-TEST(Mod, AsTheirPapersHaveThem) {
-  // Press et al. 2022, section 3: 8 heads, 1/2 to 1/256; other counts from the next powers of two.
+TEST(Mod, FollowTheirPapers) {
+  // Press et al. 2022, section 3: 8 heads have 1/2 to 1/256; other counts take the next powers of two.
   const std::vector<double> eight = alibi_slopes(8), six = alibi_slopes(6);
   for (std::size_t h = 0; h < 8; ++h) EXPECT_DOUBLE_EQ(eight[h], std::exp2(-static_cast<double>(h + 1)));
   const double expected[] = {0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125};
   for (std::size_t h = 0; h < 6; ++h) EXPECT_DOUBLE_EQ(six[h], expected[h]);
-  // T5: 32 buckets, distance 128; 16 a direction, the first 8 exact.
+  // T5: 32 buckets, distance 128. Each direction has 16, of which the first 8 are exact.
   const RelativeBias t5;
   for (std::int64_t d = 0; d < 8; ++d) {
     EXPECT_EQ(relative_bucket(t5, d), d);
@@ -141,7 +141,7 @@ TEST(Mod, AsTheirPapersHaveThem) {
   }
   EXPECT_EQ(relative_bucket(t5, 8), 8);
   EXPECT_EQ(relative_bucket(t5, 127), 15);
-  // Where the logarithm is a whole number: 5 near buckets of 10, distances 10, 20, 40, 80 = 5·2^n.
+  // Distances with whole logarithms: 5 near buckets of 10, distances 10, 20, 40, 80 = 5·2^n.
   const RelativeBias exact{.buckets = 20, .max_distance = 160};
   EXPECT_EQ(relative_bucket(exact, 10), 6);
   EXPECT_EQ(relative_bucket(exact, 20), 7);
@@ -189,7 +189,7 @@ TEST(Mod, ArgumentsAreCheckedByName) {
   EXPECT_THROW(Mod(SoftCap{1e39}), InvalidArgument);
   EXPECT_THROW(Mod(RelativeBias{.buckets = 8, .max_distance = std::int64_t{1} << 40}), InvalidArgument);
   {
-    // A site has 32 bits; no lane ever stands behind the last key.
+    // A site has 32 bits; no element may be at a site behind the last key.
     std::int32_t farthest = 0;
     const Mod looks = make_mod("looks", [&farthest](auto score, Site at) {
       farthest = std::max(farthest, at.key);
@@ -209,7 +209,7 @@ TEST(Mod, ArgumentsAreCheckedByName) {
     EXPECT_NO_THROW(attend(make_plan({}, shape), far, {.output = out}));
   }
   EXPECT_THROW(Mod(RelativeBias{.buckets = 8, .max_distance = 2}), InvalidArgument);
-  // A sink belongs to its normaliser, and to no other.
+  // Only the normaliser with a sink has this argument.
   AttentionInputs in{.query = q, .key = k, .value = k};
   EXPECT_THROW(attend(make_plan({.normalizer = SoftmaxWithSink{}}, shape), in, {.output = out}),
                InvalidArgument);

@@ -1,4 +1,4 @@
-// What holds of normalisers whatever the implementation: sinks, shifts, rows without keys, saturation
+// Properties of normalisers that hold for every implementation: sinks, shifts, rows without keys, saturation
 // (mechanisms: identities 4, 5, 17, 22), on random calls.
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ TEST(Normalizer, ASinkTakesItsShare) {
       for (std::int64_t h = 0; h < draw.heads; ++h) set_element(sink, h, at + element(sink, h));
       in.arguments.set("normalizer.sink", sink);
       const Forward got = draw.forward({.mask = draw.mask, .normalizer = SoftmaxWithSink{}}, in);
-      // It is left out of the log-sum-exp.
+      // The log-sum-exp excludes it.
       expect_near(got.log_sum_exp, want.log_sum_exp, draw.tolerance(), "log_sum_exp");
       draw.each_row([&](auto, std::int64_t h, auto, std::int64_t row) {
         const double share = 1.0 / (1.0 + std::exp(element(sink, h) - element(want.log_sum_exp, row)));
@@ -37,7 +37,7 @@ TEST(Normalizer, ASinkTakesItsShare) {
   });
 }
 
-// Identity 4: the sink is one more key, whose score is the sink and whose value is 0; gradients too.
+// Identity 4: a sink equals one more key with the sink as its score and value 0; gradients too.
 TEST(Normalizer, ASinkIsAKeyOfValueZero) {
   for_draws(30, [](const Draw& draw) {
     const std::int64_t K = draw.key_len, H = draw.heads;
@@ -71,8 +71,8 @@ TEST(Normalizer, ASinkIsAKeyOfValueZero) {
   });
 }
 
-// Of a dot score it is a softmax whose queries are multiplied by c·ln n, n counted here site by site; d_c is
-// what the multiplied queries make of it.
+// With a dot score it is a softmax whose queries are multiplied by c·ln n, where n is counted here site by
+// site. d_c follows from the gradient of the multiplied queries.
 TEST(Normalizer, AScalableSoftmaxIsASoftmaxOfMultipliedQueries) {
   for_draws(30, [](const Draw& draw) {
     const std::int64_t K = draw.key_len, H = draw.heads, dim = draw.query.size(3);
@@ -115,51 +115,54 @@ TEST(Normalizer, AScalableSoftmaxIsASoftmaxOfMultipliedQueries) {
   });
 }
 
-struct Law {
+// A normaliser with weight mods, and whether the resulting weights of a row sum to 1.
+struct Weighting {
   Normalizer normalizer;
   Mods weight_mods = {};
   bool sums_to_one = true;
 };
-const Law laws[] = {{Softmax{}},
-                    {ScalableSoftmax{}},
-                    {Sparsemax{}},
-                    {Entmax{1.5}},
-                    {Entmax{1.3}},
-                    {HardArgmax{}},
-                    {HardSample{}},
-                    {GumbelSample{}},
-                    {SoftmaxWithSink{}, {}, false},
-                    {Sigmoid{}, {}, false},
-                    {LinearChain{}, {}, false},
-                    {Softmax{}, {LocalGaussian{2}}, false}};
+const Weighting weightings[] = {{Softmax{}},
+                                {ScalableSoftmax{}},
+                                {Sparsemax{}},
+                                {Entmax{1.5}},
+                                {Entmax{1.3}},
+                                {HardArgmax{}},
+                                {HardSample{}},
+                                {GumbelSample{}},
+                                {SoftmaxWithSink{}, {}, false},
+                                {Sigmoid{}, {}, false},
+                                {LinearChain{}, {}, false},
+                                {Softmax{}, {LocalGaussian{2}}, false}};
 
-// What the law needs beside query, key and value.
-struct LawInputs {
+// The inputs that the normaliser needs beside query, key and value.
+struct WeightingInputs {
   Tensor sink, scale, transitions, center, advantage;
-  LawInputs(const Draw& draw, const Law& law, AttentionInputs& in)
+  WeightingInputs(const Draw& draw, const Weighting& weighting, AttentionInputs& in)
       : sink(draw.tensor({draw.heads})),
         scale(draw.tensor({draw.heads})),
         transitions(draw.tensor({2, 2})),
         center(draw.tensor({1, draw.heads, 1, 1})),
         advantage(draw.tensor({draw.batch, draw.heads, draw.query_len})) {
-    if (std::holds_alternative<SoftmaxWithSink>(law.normalizer)) in.arguments.set("normalizer.sink", sink);
-    if (std::holds_alternative<ScalableSoftmax>(law.normalizer)) in.arguments.set("normalizer.scale", scale);
-    if (std::holds_alternative<LinearChain>(law.normalizer))
+    if (std::holds_alternative<SoftmaxWithSink>(weighting.normalizer))
+      in.arguments.set("normalizer.sink", sink);
+    if (std::holds_alternative<ScalableSoftmax>(weighting.normalizer))
+      in.arguments.set("normalizer.scale", scale);
+    if (std::holds_alternative<LinearChain>(weighting.normalizer))
       in.arguments.set("normalizer.transitions", transitions);
-    if (!law.weight_mods.empty()) in.arguments.set("weight_mods[0].center", center);
+    if (!weighting.weight_mods.empty()) in.arguments.set("weight_mods[0].center", center);
   }
 };
 
-// Identity 5: V + c gives O + c·(sum of the row), and the sum is 1 where the law says so, and only there.
+// Identity 5: V + c gives O + c·(sum of the row). The sum is 1 exactly for the normalisers that say so.
 TEST(Normalizer, ShiftsOfValues) {
-  for (const Law& law : laws) {
-    SCOPED_TRACE(to_string(law.normalizer));
-    double farthest = 0.0;  // of a sum from 1
+  for (const Weighting& weighting : weightings) {
+    SCOPED_TRACE(to_string(weighting.normalizer));
+    double farthest = 0.0;  // the largest distance of a sum from 1
     for_draws(30, [&](const Draw& draw) {
       AttentionInputs in = draw.inputs();
-      const LawInputs more(draw, law, in);
+      const WeightingInputs more(draw, weighting, in);
       const AttentionSpec spec{
-          .mask = draw.mask, .normalizer = law.normalizer, .weight_mods = law.weight_mods};
+          .mask = draw.mask, .normalizer = weighting.normalizer, .weight_mods = weighting.weight_mods};
       const Forward plain = draw.forward(spec, in);
       const Tensor value = shifted(draw.value, 3.0);
       in.value = value;
@@ -168,7 +171,7 @@ TEST(Normalizer, ShiftsOfValues) {
         double sum = 0.0;
         for (std::int64_t j = 0; j < draw.key_len; ++j) sum += element(plain.weights, row * draw.key_len + j);
         if (draw.seen(b, h, r) > 0) farthest = std::max(farthest, std::abs(sum - 1.0));
-        if (law.sums_to_one) {
+        if (weighting.sums_to_one) {
           ASSERT_NEAR(sum, draw.seen(b, h, r) > 0 ? 1.0 : 0.0, 10 * draw.tolerance()) << row;
         }
         for (std::int64_t i = row * draw.value_dim; i < (row + 1) * draw.value_dim; ++i)
@@ -177,13 +180,13 @@ TEST(Normalizer, ShiftsOfValues) {
               << row;
       });
     });
-    if (!law.sums_to_one) {
+    if (!weighting.sums_to_one) {
       EXPECT_GT(farthest, 0.1);
     }
   }
 }
 
-// Identity 5: K + const adds one number to all scores of a row, where scores are products.
+// Identity 5: K + const adds one number to all scores of a row if scores are products.
 TEST(Normalizer, ShiftsOfKeys) {
   struct Spec {
     Score score;
@@ -223,7 +226,7 @@ TEST(Normalizer, ShiftsOfKeys) {
       for (std::int64_t i = 0; i < key.count(); ++i) set_element(key, i, element(key, i) + element(c, i % D));
       in.key = key;
       const Forward got = draw.forward(spec, in);
-      // Scores of a bilinear form are sums of head_dim² products.
+      // Scores of a bilinear form sum head_dim² products.
       if (s.stays)
         expect_near(got.output, plain.output, draw.tolerance() * static_cast<double>(1 + D), "output");
       farthest = std::max(farthest, distance_of(got.output, plain.output));
@@ -234,14 +237,14 @@ TEST(Normalizer, ShiftsOfKeys) {
   }
 }
 
-// Identity 17, for every normaliser: rows without a key are 0, -inf and without a gradient, and the others do
-// not know of them. Hidden by the mask, or by scores of -inf.
+// Identity 17, for every normaliser: rows without a key give 0, -inf and no gradient, and do not affect other
+// rows. Keys are hidden by the mask, or by scores of -inf.
 TEST(Normalizer, RowsWithoutKeys) {
-  for (const Law& law : laws) {
-    SCOPED_TRACE(to_string(law.normalizer));
+  for (const Weighting& weighting : weightings) {
+    SCOPED_TRACE(to_string(weighting.normalizer));
     for_draws(20, [&](const Draw& draw) {
       // The reference's chain takes the cube of the keys for a row.
-      if (std::holds_alternative<LinearChain>(law.normalizer) && draw.key_len > 20) return;
+      if (std::holds_alternative<LinearChain>(weighting.normalizer) && draw.key_len > 20) return;
       std::vector<bool> blind;
       for (std::int64_t r = 0; r < draw.query_len; ++r) blind.push_back(draw.below(3) == 0);
       const Tensor bias = Tensor::zeros(draw.dtype, {1, 1, draw.query_len, 1}),
@@ -254,15 +257,15 @@ TEST(Normalizer, RowsWithoutKeys) {
           set_element(d_output, row * draw.value_dim + d, 0.0);
       });
       AttentionInputs in = draw.inputs(), free = in;
-      const LawInputs more(draw, law, in);
+      const WeightingInputs more(draw, weighting, in);
       free = in;
       const Tensor zero = Tensor::zeros(draw.dtype, bias.shape());
       in.arguments.set("mods[0].bias", bias);
       free.arguments.set("mods[0].bias", zero);
       AttentionSpec spec{.mods = {DenseBias{}},
                          .mask = draw.mask,
-                         .normalizer = law.normalizer,
-                         .weight_mods = law.weight_mods},
+                         .normalizer = weighting.normalizer,
+                         .weight_mods = weighting.weight_mods},
           plain = spec;
       if (!by_scores) {
         spec.mask = draw.mask_of(draw.key_len, [&](auto b, auto h, std::int64_t row, auto j) {
@@ -298,7 +301,8 @@ TEST(Normalizer, RowsWithoutKeys) {
   }
 }
 
-// Identity 22: products of d numbers of variance 1 have variance d, and softmax of them is all but constant.
+// Identity 22: products of d numbers of variance 1 have variance d, and their softmax is nearly constant in
+// the scores.
 TEST(Normalizer, UnscaledProductsSaturateIt) {
   constexpr std::int64_t Q = 200, K = 64;
   double scaled = 0.0, last = 10.0;
@@ -313,7 +317,7 @@ TEST(Normalizer, UnscaledProductsSaturateIt) {
     }
     const AttentionInputs in{
         .query = query, .key = key, .value = value, .arguments = {{"mods[0].bias", bias}}};
-    // Of the median row: a few rows have two best keys.
+    // Of the median row, because a few rows have two best keys.
     const auto norm = [&](const Score& score) {
       const AttentionPlan plan = make_plan({.score = score, .mods = {DenseBias{}}},
                                            {.query_len = Q, .key_len = K, .head_dim = d, .value_dim = 8});

@@ -1,5 +1,5 @@
-// Packed calls at the door and at the edges: what is refused, by name; entries and batches of nothing;
-// weights alone; a score that reads no keys; a stop in the middle.
+// Packed calls: refusals by name, empty entries and batches, weights alone, a score without keys, and
+// cancellation.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -22,7 +22,7 @@ constexpr AttentionShape shape{.batch = 3,
                                .head_dim = 8,
                                .value_dim = 4};
 
-// Tensors of a packed call of these many rows.
+// Tensors of a packed call with these numbers of rows.
 struct Rows {
   Tensor query, key, value, output, sums;
   Rows(std::int64_t queries, std::int64_t keys, std::int64_t batch = 1)
@@ -59,8 +59,8 @@ TEST(PackedCalls, RefuseMalformedStartsByName) {
   refused(rows, {0, 2, 5}, {0, 10, 9}, "key_starts");
   refused(rows, {0, 2, 4}, {0, 4, 9}, "query_starts");  // the last is not the number of rows
   refused(rows, {0, 2, 5}, {0, 4, 10}, "key_starts");
-  refused(rows, {0}, {0}, "query_starts");              // rows of no entry
-  refused(rows, {0, 5, 5}, {0, 4, 9}, "query_starts");  // longer than the plan's
+  refused(rows, {0}, {0}, "query_starts");              // rows, but no entry
+  refused(rows, {0, 5, 5}, {0, 4, 9}, "query_starts");  // longer than the plan's query_len
   refused(rows, {0, 2, 5}, {0, 2, 9}, "key_starts");
   const std::int64_t far = std::numeric_limits<std::int64_t>::max();
   refused(rows, {0, far, 5}, {0, 4, 9}, "query_starts");
@@ -68,7 +68,7 @@ TEST(PackedCalls, RefuseMalformedStartsByName) {
   refused(Rows(5, 9, 2), {0, 2, 5}, {0, 4, 9}, "query");  // a batch of two
 }
 
-TEST(PackedCalls, RefuseWhatDoesNotFitTheirEntries) {
+TEST(PackedCalls, RefuseInputsThatDoNotFitTheEntries) {
   const Rows rows(5, 9);
   const AttentionInputs in = rows.inputs({}, {});
   const Starts queries{0, 2, 5}, keys{0, 4, 9};
@@ -86,10 +86,10 @@ TEST(PackedCalls, RefuseWhatDoesNotFitTheirEntries) {
   const Starts row{4};
   refused({}, "query_offsets", [&](AttentionInputs& c) { c.query_offsets = offsets; },
           {.output = rows.output});
-  // Each entry's own number of keys bounds its length.
+  // The number of keys of each entry limits its length.
   refused({.mask = KeyLengths{}}, "key_lengths", [&](AttentionInputs& c) { c.key_lengths = long_lengths; },
           {.output = rows.output});
-  // Axes of arguments are the entries and the longest rows: [2, heads, 3, 5].
+  // Axes of arguments are the number of entries and the rows of the longest: [2, heads, 3, 5].
   refused({.mods = {DenseBias{}}}, "mods[0].bias",
           [&](AttentionInputs& c) { c.arguments.set("mods[0].bias", bias); }, {.output = rows.output});
   refused({}, "weight_rows", [](AttentionInputs&) {},
@@ -101,7 +101,7 @@ TEST(PackedCalls, RefuseWhatDoesNotFitTheirEntries) {
           {.output = rows.output, .weights = Tensor(DType::f32, {1, 2, 5, 6})});
 }
 
-TEST(PackedCalls, OfNothingWriteNothing) {
+TEST(PackedCalls, WithoutRowsWriteNothing) {
   const AttentionPlan plan = make_plan({}, shape);
   const auto same = [](const Tensor& t, double value) {
     for (std::int64_t i = 0; i < t.count(); ++i) ASSERT_EQ(element(t, i), value);
@@ -120,10 +120,10 @@ TEST(PackedCalls, OfNothingWriteNothing) {
   call(Rows(0, 0), {0, 0, 0}, {0, 0, 0});  // of no rows
   call(Rows(0, 5), {0, 0, 0}, {0, 5, 5});  // no queries
   call(Rows(5, 0), {0, 2, 5}, {0, 0, 0});  // no keys
-  call(Rows(4, 5), {0, 0, 4}, {0, 5, 5});  // neither beside the other
+  call(Rows(4, 5), {0, 0, 4}, {0, 5, 5});  // one entry without queries, one without keys
 }
 
-// Pointers: weights and no values; and a score by place, whose keys are rows of an argument alone.
+// Pointers have weights and no values. Location's keys are rows of an argument.
 TEST(PackedCalls, GiveWeightsAlone) {
   AttentionShape pointers = shape;
   pointers.value_dim = AttentionShape::no_values;
@@ -157,7 +157,7 @@ TEST(PackedCalls, GiveWeightsAlone) {
   }
 }
 
-// A NaN in one entry stays there, whichever entries shared a thread's memory before.
+// A NaN in one entry stays in this entry, whichever entries shared a thread's memory before.
 TEST(PackedCalls, KeepEntriesApart) {
   const Starts queries{0, 4, 5, 9}, keys{0, 6, 12, 18};
   const Rows rows(9, 18);
@@ -178,8 +178,8 @@ TEST(PackedCalls, KeepEntriesApart) {
   }
 }
 
-// An executor that is told to stop after so many questions: no count leaves a call hanging, or later calls
-// with other results.
+// An executor that stops after a given number of checks. At no number does a call hang, or later calls give
+// other results.
 TEST(PackedCalls, CanBeCancelled) {
   const Starts starts{0, 300, 301, 310, 330, 360};
   const AttentionShape large{.batch = 5, .query_len = 300, .key_len = 300, .head_dim = 16, .value_dim = 16};

@@ -1,4 +1,4 @@
-// Packed batches of the shared case table, and what each of their entries is in a padded call.
+// Packed batches of the shared case table, and padded calls that compute the same entries.
 #pragma once
 
 #include <cstring>
@@ -11,8 +11,8 @@
 
 namespace fovea::testing {
 
-/// Five entries, of at most the case's lengths: a whole one, a step of decoding, one without queries, one
-/// without keys, one in between.
+/// Five entries of at most the case's lengths: one of full length, one decoding step, one without queries,
+/// one without keys, and one in between.
 struct PackedCase {
   Case padded;
   std::vector<std::int64_t> queries, keys;
@@ -32,7 +32,7 @@ struct PackedCase {
   }
 };
 
-/// The table with batches of five and few rows.
+/// The case table with batches of five and few rows.
 inline std::vector<PackedCase> packed_cases() {
   std::vector<Factor> factors = case_factors(Shapes::cheap);
   struct Sizes {
@@ -109,7 +109,7 @@ inline bool wants_gradient(const Case& c, const std::string& argument) {
   return c.score_gradients || argument.starts_with("weight_mods[");
 }
 
-/// The packed call, forward and backward, in a workspace of exactly the bytes promised.
+/// Runs the packed call, forward and backward, in a workspace of exactly the promised bytes.
 inline Results run_packed(const PackedCase& p, const Operands& o, const std::string& kernel,
                           Executor& executor) {
   const Case& c = p.padded;
@@ -127,7 +127,7 @@ inline Results run_packed(const PackedCase& p, const Operands& o, const std::str
                value = packed_rows(o.value, p.keys), d_output = packed_rows(o.d_output, p.queries),
                advantage = packed_rows(o.advantage, p.queries),
                d_weights = packed_rows(o.d_weights, p.queries);
-  // What lies behind an entry's keys is not read.
+  // Elements behind an entry's keys are not read.
   for (std::int64_t n = 0; d_weights && n < d_weights.count(); ++n) {
     const std::int64_t row = n / s.key_len % query_starts.back();
     std::size_t e = 0;
@@ -179,8 +179,8 @@ inline Results run_packed(const PackedCase& p, const Operands& o, const std::str
   return r;
 }
 
-/// A padded call of all entries cut to the lengths of entry e, whose loss is that entry's alone. Gradients of
-/// arguments are summed into `sums`, f64 in the arguments' full shapes.
+/// A padded call of all entries, cut to the lengths of entry e, with the loss of that entry alone. Gradients
+/// of arguments are added to `sums`, in f64 and in the arguments' full shapes.
 inline Results run_padded(const PackedCase& p, const Operands& o, std::int64_t e, const std::string& kernel,
                           NamedTensors& sums) {
   const auto n = static_cast<std::size_t>(e);

@@ -1,4 +1,4 @@
-// Packed batches: every entry is what it is in a call of its own, and nothing that one holds reaches another.
+// Packed batches: every entry equals a separate call, and no entry affects another.
 #include <gtest/gtest.h>
 
 #include "fovea/attention/expression.h"
@@ -7,8 +7,8 @@
 namespace fovea::testing {
 namespace {
 
-// As in case_table_test.cpp: kernels cut keys into chunks by the shape of a call, so that an entry's sums may
-// be taken in another order than in the padded batch that it is compared with.
+// As in case_table_test.cpp. Kernels split keys into chunks by the shape of a call, so the sums of an entry
+// may have another order than in the padded batch.
 double tolerance(const Case& c) {
   const double eps = c.dtype == DType::f64   ? 0x1p-52
                      : c.dtype == DType::f32 ? 0x1p-23
@@ -31,8 +31,8 @@ bool near(double a, double b, double tolerance) {
   return a == b || std::abs(a - b) <= tolerance;  // infinities too; never a NaN
 }
 
-// Entry e of `want`, [entries, heads, rows, width], beside rows [begin, begin + rows) of `got`, whose rows
-// may be wider: there it is 0. Empty where they agree.
+// Compares entry e of `want`, [entries, heads, rows, width], with rows [begin, begin + rows) of `got`. Rows
+// of `got` may be wider and are 0 there. Empty: they agree.
 std::string difference(const Tensor& got, const Tensor& want, std::int64_t e, std::int64_t begin,
                        double tolerance) {
   if (!got) return {};
@@ -86,7 +86,7 @@ std::string disagreement(const PackedCase& p, const std::string& kernel) {
 
 class PackedBatches : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(PackedBatches, EntriesAreWhatTheyAreInPaddedCalls) {
+TEST_P(PackedBatches, EntriesEqualPaddedCalls) {
   for (const KernelInfo& info : instruction_sets()) {
     if (info.isa == GetParam() && !info.available) GTEST_SKIP() << info.isa << " not run: this CPU lacks it";
   }
@@ -113,7 +113,7 @@ TEST_P(PackedBatches, SameBitsForEveryThreadCount) {
   }
 }
 
-// What entries share is added up in their order, from 0.
+// Adds the gradients of shared arguments in the order of the entries, from 0.
 void add_in_order(const Tensor& part, const Tensor& sum) {
   for (std::int64_t i = 0; i < sum.count(); ++i) {
     if (sum.dtype() == DType::f64)
@@ -123,8 +123,8 @@ void add_in_order(const Tensor& part, const Tensor& sum) {
   }
 }
 
-// Long entries, which all threads run, among many short ones, and more gradients of arguments than wait
-// together to be added up.
+// Long entries, which all threads run, among many short ones. There are more gradients of arguments than can
+// wait together.
 class Mixed {
  public:
   explicit Mixed(AttentionSpec spec, DType dtype) {
@@ -143,7 +143,7 @@ class Mixed {
     }
   }
 
-  /// The packed call on each executor beside calls of the entries, one each.
+  /// Compares the packed call on each executor with one call for each entry.
   void compare(const std::string& kernel, const std::vector<Executor*>& executors) const {
     PackedCase p(c_);
     p.queries = queries_;
@@ -210,8 +210,8 @@ class Mixed {
   std::vector<std::int64_t> queries_, keys_;
 };
 
-// To the bit, where no site knows its entry: forward, backward, and the sums of what entries share.
-TEST(PackedEntries, AnEntryIsToTheBitWhatItIsAlone) {
+// The same bits if no site knows its entry: forward, backward, and the sums over entries.
+TEST(PackedEntries, AnEntryHasTheBitsOfItsOwnCall) {
   const auto two = make_thread_pool(2), five = make_thread_pool(5);
   const std::vector<AttentionSpec> specs{{.mask = Causal{}},
                                          {.score = Bilinear{}, .mask = Causal{}},
@@ -223,7 +223,7 @@ TEST(PackedEntries, AnEntryIsToTheBitWhatItIsAlone) {
     if (!info.available) continue;
     for (const AttentionSpec& spec : specs) {
       for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-        // The reference takes a microsecond for each pair of the largest entry's head.
+        // The reference takes a microsecond for each pair in a head of the largest entry.
         if (info.isa == "reference" && (dtype != DType::f64 || !spec.mods.empty())) continue;
         SCOPED_TRACE(info.isa + " " + to_string(spec.score) + " " + to_string(spec.normalizer) + " " +
                      std::string(to_string(dtype)));

@@ -1,4 +1,4 @@
-// Plans and calls as such: capacities, what explain says, and what is refused at the door.
+// Plans and calls in general: capacities, the text of explain, and refusals.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ Tensor random(Shape shape, std::uint64_t seed) {
   return random_tensor(DType::f32, shape, seed);
 }
 
-// Forgotten, the width of values is that of queries: weights alone have to be asked for.
+// By default values are as wide as queries: weights alone must be requested.
 TEST(Plan, ValuesAreAsWideAsQueriesUnlessTold) {
   const AttentionShape left_out{.query_len = 2, .key_len = 3, .head_dim = 5};
   EXPECT_EQ(make_plan({}, left_out).shape().value_dim, 5);
@@ -46,7 +46,7 @@ TEST(Plan, CapacityServesSmallerCalls) {
   EXPECT_THROW(attend(plan, q, k, k, out), InvalidArgument);
 }
 
-TEST(Plan, RefusesAtTheDoor) {
+TEST(Plan, RefusesInvalidArguments) {
   const AttentionShape good{.query_len = 4, .key_len = 4, .head_dim = 8, .value_dim = 8};
   const auto refused = [](const AttentionSpec& spec, const AttentionShape& shape, const PlanOptions& options,
                           const std::string& argument) {
@@ -103,7 +103,7 @@ Shares shares_of(const AttentionPlan& plan, std::optional<std::int64_t> offset =
   return s;
 }
 
-// The shares that explain prints, against every tile classified alone.
+// The shares that explain prints, compared with each tile classified separately.
 TEST(Plan, ExplainCountsTheTiles) {
   const AttentionShape shape{.batch = 2,
                              .num_query_heads = 4,
@@ -137,7 +137,7 @@ TEST(Plan, ExplainCountsTheTiles) {
   }
 }
 
-// Where only some blocks are looked at, they are a fair sample: batches of one sentence all look alike.
+// If only some blocks are examined, they are a fair sample, even for batches whose entries are all alike.
 TEST(Plan, ExplainSamplesFairly) {
   const auto shares = [](std::int64_t batch) {
     return shares_of(
@@ -150,7 +150,7 @@ TEST(Plan, ExplainSamplesFairly) {
     EXPECT_NEAR(static_cast<double>(many.skipped), static_cast<double>(one.skipped), 1.0) << batch;
     EXPECT_NEAR(static_cast<double>(many.full), static_cast<double>(one.full), 1.0) << batch;
   }
-  // Heads too: every fourth sees all, the others nothing.
+  // Heads too: every fourth head sees all keys, the others none.
   const Predicate fourth("fourth", {.heads = 8, .query_end = 48, .key_len = 48},
                          [](const Site& at) { return at.head % 4 == 0; });
   const Shares some = shares_of(make_plan({.mask = fourth}, {.batch = 1000,
@@ -164,7 +164,7 @@ TEST(Plan, ExplainSamplesFairly) {
   EXPECT_NEAR(static_cast<double>(some.skipped), 75.0, 1.0);
 }
 
-TEST(Call, RefusesWhatDoesNotFit) {
+TEST(Call, RefusesInvalidArguments) {
   const AttentionPlan plan = make_plan({}, {.query_len = 4, .key_len = 4, .head_dim = 8, .value_dim = 8});
   const Tensor x = random({1, 1, 4, 8}, 1), out(DType::f32, {1, 1, 4, 8}), wide(DType::f64, {1, 1, 4, 8});
   EXPECT_THROW(attend(plan, x, x, x, x), InvalidArgument);       // output over input
@@ -178,7 +178,8 @@ TEST(Call, RefusesWhatDoesNotFit) {
   const std::int64_t strides[] = {32, 32, 1, 4};
   EXPECT_THROW(attend(plan, ConstTensorView(x.raw(), DType::f32, {1, 1, 4, 8}, strides), x, x, out),
                InvalidArgument);
-  // One element would be written by two rows; a result over another; a result over a parameter.
+  // One element would be written by two rows; a result overlaps another result; a result overlaps a
+  // parameter.
   const std::int64_t folded[] = {16, 16, 4, 1};
   EXPECT_THROW(attend(plan, x, x, x, TensorView(out.raw(), DType::f32, {1, 1, 4, 8}, folded)),
                InvalidArgument);

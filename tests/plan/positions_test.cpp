@@ -1,4 +1,4 @@
-// Query offsets by batch entry: each entry is what it is in a call whose offset is its own.
+// Query offsets by batch entry: each entry equals a call with this offset.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -11,11 +11,11 @@
 namespace fovea::testing {
 namespace {
 
-// Before the keys, among them, behind them: some queries see nothing, some everything.
+// Before the keys, among them, behind them: some queries see nothing, some see everything.
 constexpr std::int64_t offsets[] = {-3, 5, 90, 400};
 constexpr std::int64_t batch = 4;
 
-// Sites count in masks, mods with and without tables by distance, dropout and samples.
+// Specs in which the site matters: masks, mods with and without tables by distance, dropout and samples.
 std::vector<AttentionSpec> specs() {
   const auto causal_bias = RelativeBias::Direction::causal;
   const Mod at_site = make_mod("at-site", [](auto score, Site at) {
@@ -64,7 +64,7 @@ Case case_of(const AttentionSpec& spec, std::int64_t queries, std::int64_t keys,
   return c;
 }
 
-// A kernel that is forced and cannot give such an output is refused.
+// A forced kernel that cannot give such an output refuses.
 bool accepted(const Case& c, const std::string& kernel) {
   try {
     make_plan(c.spec, c.shape, {.dtype = c.dtype, .precision = Precision::higher, .kernel = kernel});
@@ -74,23 +74,24 @@ bool accepted(const Case& c, const std::string& kernel) {
   }
 }
 
-// Of the elements that belong to batch entry b.
+// Compares the elements that belong to batch entry b.
 bool same_entry(const Tensor& got, const Tensor& want, std::int64_t b) {
   const std::size_t bytes = want.bytes() / static_cast<std::size_t>(batch),
                     at = bytes * static_cast<std::size_t>(b);
   return std::memcmp(got.raw() + at, want.raw() + at, bytes) == 0;
 }
 
-// To the bit, forward and backward, in every algorithm that takes the spec; gradients that entries share are
-// compared with the reference, which sums in double.
-TEST(QueryOffsets, AnEntryIsWhatItIsInACallOfItsOffset) {
+// The same bits, forward and backward, in every algorithm that takes the spec. Gradients that entries share
+// are compared with the reference, which sums in double.
+TEST(QueryOffsets, AnEntryEqualsACallWithItsOffset) {
   for (const KernelInfo& info : list_kernels()) {
     if (!info.available) continue;
     for (const AttentionSpec& spec : specs()) {
       for (const auto& [queries, keys] : {std::pair{1, 40}, {7, 140}, {60, 140}}) {
         if (info.isa == "reference" && queries * keys > 2000) continue;
         for (const DType dtype : {DType::f32, DType::bf16}) {
-          // Kernels that read 16 bits as they are take no mods and no whole rows; others see f32.
+          // Kernels that read 16-bit operands without widening take neither mods nor whole rows; the others
+          // see f32.
           if (dtype == DType::bf16 && (!spec.mods.empty() || is_whole_row(spec.normalizer))) continue;
           Case mixed = case_of(spec, queries, keys, dtype);
           mixed.query_offsets.assign(std::begin(offsets), std::end(offsets));
@@ -115,8 +116,8 @@ TEST(QueryOffsets, AnEntryIsWhatItIsInACallOfItsOffset) {
   }
 }
 
-// Entries of a cache that hold different numbers of keys, one new query each. What lies behind an entry's
-// keys is NaN, and every result is that of the entry's sequence alone, whose offset is the default.
+// Cache entries with different numbers of keys, one new query each. Elements behind an entry's keys are NaN.
+// Every result equals that of the entry's sequence alone with the default offset.
 TEST(QueryOffsets, EntriesOfDifferentLengthsDecodeTogether) {
   constexpr std::int64_t heads = 4, kv_heads = 2, dim = 16;
   const std::vector<std::int64_t> lengths{1, 700, 33, 1024, 256};
@@ -175,8 +176,8 @@ TEST(QueryOffsets, EntriesOfDifferentLengthsDecodeTogether) {
           attend(plan, own, {.output = alone, .log_sum_exp = alone_sums});
           attend_backward(plan, own, alone, alone_sums, entry(d_output, queries),
                           {by_query, by_key, by_value});
-          // Keys are cut into chunks by the shape of a call, so that sums of up to 1024 terms of order 1 are
-          // taken in another order.
+          // Keys are split into chunks by the shape of a call. So sums of up to 1024 terms of order 1 have
+          // another order.
           const double tolerance = 16 * 0x1p-23 * static_cast<double>(length + 2 * dim);
           const auto part = [&](const Tensor& t, std::int64_t rows) {
             Tensor copy(DType::f32, {1, t.size(1), rows, dim});
@@ -212,9 +213,9 @@ TEST(QueryOffsets, AreRefusedByName) {
     expect_refused([&] { attend_backward(plan, in, out, sums, out, {.value = Tensor(k.clone())}); },
                    "attend_backward", "query_offsets");
   };
-  refused({}, {}, {1});                               // one for two entries
+  refused({}, {}, {1});                               // one offset for two entries
   refused({}, {}, {1, 2, 3});                         // three
-  refused({}, 0, {1, 2});                             // beside query_offset
+  refused({}, 0, {1, 2});                             // together with query_offset
   refused({}, {}, {1, (std::int64_t{1} << 30) + 1});  // a Site has 32 bits
   refused({}, {}, {-(std::int64_t{1} << 30) - 1, 0});
 }

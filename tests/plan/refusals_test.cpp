@@ -1,4 +1,4 @@
-// What scores, normalisers, weight mods and losses refuse, by the name of the argument.
+// Refusals of scores, normalisers, weight mods and losses, by the name of the argument.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -35,7 +35,7 @@ TEST(Refusals, NormalizersWithoutADerivative) {
   }
 }
 
-TEST(Refusals, WhatPartsOfTheKeysCannotMake) {
+TEST(Refusals, SpecsThatPartsOfTheKeysCannotServe) {
   const PlanOptions part{.keys = Keys::part};
   for (const Normalizer& normalizer : normalizers) {
     if (std::holds_alternative<Softmax>(normalizer) || std::holds_alternative<Sigmoid>(normalizer))
@@ -44,7 +44,7 @@ TEST(Refusals, WhatPartsOfTheKeysCannotMake) {
       plan_refused({.normalizer = normalizer}, part, "spec.normalizer");
   }
   plan_refused({.score = Coverage{}}, part, "spec.score");
-  // These merge forward; it is their gradient that needs whole rows.
+  // Forward results of these can be merged; their gradients need whole rows.
   const AttentionSpec local{.score = Additive{}, .weight_mods = {LocalGaussian{}}},
       relative{.mods = {AlibiBias{}, RelativeKeyBias{2}}};
   EXPECT_NO_THROW(make_plan(local, small, part));
@@ -77,7 +77,7 @@ TEST(Refusals, ParametersOfNormalizers) {
   EXPECT_NO_THROW(make_plan({.mods = {SoftCap{5}, LocalWindow{2}, LocalWindow{3}}}, small));
 }
 
-// Operands of a call of `small`, and what each test spoils.
+// Operands of a call of `small`, which each test spoils in another way.
 struct Example {
   Tensor query = random_tensor(DType::f32, {2, 2, 4, 8}, 1), key = random_tensor(DType::f32, {2, 2, 5, 8}, 2),
          value = random_tensor(DType::f32, {2, 2, 5, 6}, 3), output{DType::f32, {2, 2, 4, 6}},
@@ -100,7 +100,7 @@ TEST(Refusals, Transitions) {
   e.refused(chain, in, "normalizer.transitions");
   in.arguments.set("normalizer.transitions", e.transitions);
   EXPECT_NO_THROW(attend(make_plan(chain, small), in, {.output = e.output}));
-  e.refused({}, in, "normalizer.transitions");  // nobody reads them
+  e.refused({}, in, "normalizer.transitions");  // this normaliser does not have them
   const Tensor wide(DType::f64, {2, 2}), three(DType::f32, {3, 2, 2}), flat(DType::f32, {4});
   for (const Tensor& wrong : {wide, three, flat}) {
     in.arguments.set("normalizer.transitions", wrong);
@@ -224,7 +224,7 @@ TEST(Refusals, LossesOfNormalizersWithoutADerivative) {
     if (std::holds_alternative<HardArgmax>(normalizer)) continue;
     loss.advantage = e.lse;
     EXPECT_NO_THROW(attend_backward(plan, in, loss, by_scores));
-    // No other normaliser takes one.
+    // No other normaliser takes an advantage.
     const AttentionPlan soft = make_plan({.mods = {DenseBias{}}}, small);
     expect_refused([&] { attend_backward(soft, in, loss, by_scores); }, "attend_backward", "advantage");
     const Tensor wrong(DType::f32, {2, 2, 5});

@@ -25,7 +25,7 @@ TEST(RopeTables, FrequenciesOfTheirPapers) {
       const double exponent = static_cast<double>(i) / static_cast<double>(d / 2);
       EXPECT_NEAR(plain[i] * std::exp(std::log(10000.0) * exponent), 1.0, 1e-14);
       EXPECT_DOUBLE_EQ(linear[i], plain[i] / 4.0);
-      // A geometric sequence still, from 1 to a quarter of what the last one was.
+      // Still a geometric sequence, from 1 to a quarter of the last frequency.
       EXPECT_NEAR(ntk[i] / plain[i], std::pow(0.25, static_cast<double>(i) / static_cast<double>(d / 2 - 1)),
                   1e-14);
     }
@@ -45,7 +45,7 @@ TEST(RopeTables, FrequenciesOfTheirPapers) {
   }
 }
 
-// 1 where a pair stays, 0 where it is divided by the factor.
+// For each pair, 1 if its frequency stays, 0 if it is divided by the factor.
 std::vector<double> kept_of(const Rope& rope) {
   Rope plain = rope;
   plain.scaling = NoScaling{};
@@ -71,7 +71,7 @@ TEST(RopeTables, YarnSlowsByTurns) {
     EXPECT_NEAR(kept[i], std::clamp((46 - n) / (46 - 20), 0.0, 1.0), 1e-13) << i;
     EXPECT_NEAR(kept_exactly[i], std::clamp((pair_of(1) - n) / (pair_of(1) - pair_of(32)), 0.0, 1.0), 1e-13);
   }
-  // The ramp begins at pair 0 though 100 positions never make 32 turns, and ends at rotary_dim - 1.
+  // The ramp begins at pair 0, though 100 positions never make 32 turns, and ends at rotary_dim - 1.
   const std::vector<double> few =
       kept_of({.rotary_dim = 8, .scaling = YarnScaling{.factor = 2, .original_max_positions = 100}});
   const std::vector<double> low_base = kept_of(
@@ -80,7 +80,7 @@ TEST(RopeTables, YarnSlowsByTurns) {
     EXPECT_NEAR(few[i], (std::array{1.0, 0.5, 0.0, 0.0})[i], 1e-14) << i;
     EXPECT_NEAR(low_base[i], (std::array{1.0, 1.0, 1.0, 0.8})[i], 1e-14) << i;
   }
-  // Both ends on one pair, or beyond all of them: a step, never a division by 0.
+  // Both ends of the ramp on one pair, or beyond all pairs: a step, never a division by 0.
   for (const std::int64_t positions : {1, 7, 100, 1 << 30}) {
     for (const double beta : {1e-3, 1.0, 1e3}) {
       for (const double share :
@@ -120,7 +120,7 @@ TEST(RopeTables, FarPositionsAreExact) {
   }
 }
 
-TEST(RopeTables, WhatNoBorrowedTableIs) {
+TEST(RopeTables, InvalidBorrowedTablesAreRefused) {
   const Tensor good(DType::f32, {5, 4});
   const auto refused = [&](const std::string& argument, const Tensor& cosines, const Tensor& sines) {
     try {
@@ -141,7 +141,7 @@ TEST(RopeTables, WhatNoBorrowedTableIs) {
   EXPECT_THROW(RopeTable(ConstTensorView(), good, RopeLayout::half_split), InvalidArgument);
 }
 
-TEST(RopeTables, WhatNoTableIs) {
+TEST(RopeTables, InvalidTablesAreRefused) {
   EXPECT_THROW(RopeTable({.rotary_dim = 7}, 10, DType::f32), InvalidArgument);
   EXPECT_THROW(RopeTable({.rotary_dim = 8}, -1, DType::f32), InvalidArgument);
   EXPECT_THROW(RopeTable({.rotary_dim = 8}, std::int64_t{1} << 41, DType::f32), InvalidArgument);

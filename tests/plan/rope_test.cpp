@@ -1,4 +1,4 @@
-// Rotary position embeddings against complex numbers in double, and the identities they stand for.
+// Rotary position embeddings against complex numbers in double, and their identities.
 #include "fovea/plan/rope.h"
 
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ void expect_same(const Tensor& a, const Tensor& b) {
   for (std::int64_t n = 0; n < a.count(); ++n) ASSERT_EQ(element(a, n), element(b, n)) << n;
 }
 
-// Every dtype, scaling, layout, way to give positions, and strides against the definition.
+// Every dtype, scaling, layout, stride and form of positions against the definition.
 TEST(RopeFunction, AgreesWithComplexNumbers) {
   const std::int64_t B = 2, H = 3, L = 9, D = 17, capacity = 64;
   std::vector<std::int64_t> shared(L), each(B * L);
@@ -98,7 +98,8 @@ TEST(RopeFunction, AgreesWithComplexNumbers) {
       const Tensor x = random_tensor(dtype, {B, H, L, D}, 1), y = like(x), z = like(x);
       const std::int64_t strides[] = {H * L * D, D, H * D, 1};  // [batch, length, heads, dim] in memory
       const TensorView across(z.raw(), dtype, x.shape(), strides);
-      // Results are below 2: a rounding to the dtype, and those of a table's entry, two products and a sum.
+      // Results are below 2. Rounding to the dtype, and the roundings of a table's entry, of two products and
+      // of a sum.
       const double bound = epsilon_of(dtype) / 2 + 4 * (dtype == DType::f64 ? 0x1p-52 : 0x1p-23);
       for (const int way : {0, 1, 2}) {
         const RopePositions positions = way == 0   ? RopePositions(5)
@@ -132,7 +133,7 @@ TEST(RopeFunction, AgreesWithComplexNumbers) {
   }
 }
 
-TEST(RopeFunction, ListedPositionsAreThoseOfAFirst) {
+TEST(RopeFunction, AListOfConsecutivePositionsEqualsAFirstPosition) {
   const Tensor x = random_tensor(DType::f32, {2, 2, 50, 16}, 1), y = like(x), z = like(x);
   const RopeTable table({.rotary_dim = 16}, 60, DType::f32);
   std::vector<std::int64_t> list(50);
@@ -176,7 +177,8 @@ TEST(RopeFunction, TurningKeepsNormsAndTurningBackUndoesIt) {
     const double factor = rope_frequencies(rope, 30).attention_factor;
     rope_forward(table, x, 4, y);
     rope_backward(table, y, 4, back);
-    const double sums = static_cast<double>(x.count()) * 0x1p-53 * dot(x, x);  // of as many terms
+    const double sums = static_cast<double>(x.count()) * 0x1p-53 * dot(x, x);  // the rounding of sums of this
+                                                                               // many terms
     if (factor == 1.0) EXPECT_NEAR(dot(y, y), dot(x, x), sums);
     for (std::int64_t n = 0; n < x.count(); ++n) {
       const double scale = n % 15 < rope.rotary_dim ? factor * factor : 1.0;
@@ -221,7 +223,7 @@ TEST(RopeFunction, LayoutsArePermutations) {
     EXPECT_EQ(element(y, n), element(z, n / D * D + place(n % D))) << n;
 }
 
-// Many units: more rows than one takes, and as many threads as there are.
+// Many units: more rows than one unit takes, and as many threads as there are.
 TEST(RopeFunction, ThreadsDoNotChangeBits) {
   const auto pool = make_thread_pool(4);
   const Rope rope{.rotary_dim = 64, .scaling = YarnScaling{.factor = 4, .original_max_positions = 100}};
@@ -242,7 +244,7 @@ double number_at(const ConstTensorView& table, std::int64_t position, std::int64
   return static_cast<double>(table.at<float>({position, pair}));
 }
 
-// Tables that were made elsewhere turn as those of a Rope do, also with strides of their own.
+// Tables that were made elsewhere give the same rotation as those of a Rope, also with their own strides.
 TEST(RopeFunction, BorrowedTables) {
   for_each_rope([](const Rope& rope) {
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
@@ -289,7 +291,7 @@ TEST(RopeFunction, TablesOfEachBatchEntry) {
   EXPECT_THROW(rope_forward(each, x, 7, y), InvalidArgument);
 }
 
-TEST(RopeFunction, NothingToTurn) {
+TEST(RopeFunction, EmptyViews) {
   const RopeTable none({.rotary_dim = 8}, 0, DType::f32);
   const Tensor empty(DType::f32, {2, 3, 0, 8}), no_batch(DType::f32, {0, 3, 0, 8});
   EXPECT_NO_THROW(rope_forward(none, empty, 0, empty));
@@ -343,7 +345,7 @@ TEST(RopeFunction, ArgumentsAreCheckedByName) {
   refused("input", ConstTensorView(large.raw(), DType::f32, x.shape(), apart), 0, y);
   refused("output", x, 0, TensorView(large.raw(), DType::f32, x.shape(), apart));
   refused("output", x, 0, TensorView(large.raw(), DType::f32, x.shape(), repeated));
-  // In place is one view; a shifted one, or one with its axes exchanged, is another.
+  // In place means the same view. A shifted view, or one with exchanged axes, is a different one.
   const TensorView here(large.raw(), DType::f32, x.shape());
   EXPECT_NO_THROW(rope_forward(table, here, 0, here));
   refused("output", here, 0, TensorView(large.raw() + 40, DType::f32, x.shape()));

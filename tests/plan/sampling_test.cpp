@@ -1,6 +1,6 @@
-// What is random is right on the mean: dropout, hard samples and the gradients they estimate (mechanisms:
-// identity 21). A mean of n draws lies within 5 standard deviations of what it estimates, but once in two
-// million.
+// Random results are right on average: dropout, hard samples, and the gradients that they estimate
+// (mechanisms: identity 21). A mean of n draws lies within 5 standard deviations of its expectation, except
+// once in two million.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ constexpr int trials = 4000;
 const AttentionShape shape{
     .num_query_heads = H, .num_kv_heads = 1, .query_len = Q, .key_len = K, .head_dim = D, .value_dim = Dv};
 
-// Sums of what came of many draws, an element each.
+// Sums over many draws, element by element.
 class Mean {
  public:
   void add(const Tensor& x) {
@@ -66,7 +66,7 @@ struct Example {
   void forward(const AttentionPlan& plan, int seed) const {
     attend(plan, inputs(seed), {.output = output, .log_sum_exp = lse, .weights = weights});
   }
-  // Of the loss Σ d_output·output.
+  // For the loss Σ d_output·output.
   void backward(const AttentionPlan& plan, int seed, ConstTensorView advantage = {}) const {
     AttentionLoss loss;
     loss.output = output;
@@ -86,7 +86,7 @@ TEST(Sampling, TheMeanOfSamplesIsTheSoftOutput) {
     Mean output, weights;
     for (int seed = 0; seed < trials; ++seed) {
       e.forward(plan, seed);
-      for (std::int64_t row = 0; row < H * Q; ++row) {  // one key each
+      for (std::int64_t row = 0; row < H * Q; ++row) {  // one key in each row
         double sum = 0.0;
         for (std::int64_t j = 0; j < K; ++j) {
           const double w = element(e.weights, row * K + j);
@@ -104,8 +104,8 @@ TEST(Sampling, TheMeanOfSamplesIsTheSoftOutput) {
   }
 }
 
-// The score function's estimate, advantage · d ln P, of a loss that is linear in the output, so that its
-// expectation is the loss of the soft output. A baseline changes the variance and not the mean.
+// The score-function estimate, advantage · d ln P, for a loss that is linear in the output. Its expectation
+// is therefore the loss of the soft output. A baseline changes the variance, but not the mean.
 TEST(Sampling, TheMeanOfReinforceGradientsIsTheGradientOfTheExpectedLoss) {
   const Example soft;
   const AttentionPlan exact = soft.plan(Softmax{});

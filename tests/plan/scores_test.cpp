@@ -9,7 +9,7 @@
 namespace fovea::testing {
 namespace {
 
-// Row j of W is what every head and batch entry has for key j; its gradient is the sum of theirs.
+// Row j of W is key j for every head and batch entry. Its gradient is the sum over these.
 TEST(Score, LocationIsAProductWithTheRowsOfW) {
   for_draws(30, [](const Draw& draw) {
     const Tensor W = draw.tensor({draw.key_len + 2, draw.head_dim});
@@ -68,7 +68,7 @@ TEST(Score, CoverageWithoutItsVectorIsAdditive) {
   });
 }
 
-// See et al. 2017, eq. 11, row after row: what earlier rows looked at.
+// See et al. 2017, eq. 11, row after row: the weights of earlier rows are added up.
 TEST(Score, CoverageIsItsDefinition) {
   for_draws(20, [](const Draw& draw) {
     if (draw.key_len > 12 || draw.query_len > 12) return;
@@ -94,7 +94,7 @@ TEST(Score, CoverageIsItsDefinition) {
       const std::vector<double> weights = softmax(scores);
       for (std::int64_t j = 0; j < K; ++j) {
         seen[static_cast<std::size_t>(j)] += weights[static_cast<std::size_t>(j)];
-        // Errors of a row enter all later ones, times w.
+        // The errors of a row enter all later rows, multiplied by w.
         ASSERT_NEAR(element(got.weights, row * K + j), weights[static_cast<std::size_t>(j)],
                     draw.tolerance() * static_cast<double>(D * (r + 1)))
             << row << " " << j;
@@ -134,19 +134,20 @@ TEST(Score, LowRankAndConcat) {
   });
 }
 
-// Liu et al. 2022, eq. 2, and Henry et al. 2020 with root mean squares: the scores in loops, in double.
+// Liu et al. 2022, eq. 2, and Henry et al. 2020 with root mean squares: plain loops in double.
 TEST(Score, NormalizedScoresAreTheirDefinitions) {
   for_draws(30, [](const Draw& draw) {
     const std::int64_t D = draw.head_dim, K = draw.key_len;
     const Tensor temperature = draw.tensor({draw.heads}), query_gain = draw.tensor({D}),
                  key_gain = draw.tensor({D});
-    // From below the least temperature to above it.
+    // From below the smallest temperature to above it.
     for (std::int64_t h = 0; h < draw.heads; ++h)
       set_element(temperature, h, h == 0 ? 0.005 : 1.5 + element(temperature, h));
     AttentionInputs cosine = draw.inputs(), normed = draw.inputs();
     cosine.arguments = {{"score.temperature", temperature}};
     normed.arguments = {{"score.query_gain", query_gain}, {"score.key_gain", key_gain}};
-    // A sigmoid shows each score; the temperature of head 0 makes them a hundred times as large.
+    // A sigmoid's weights reveal each score. The temperature of head 0 makes the scores a hundred times as
+    // large.
     const AttentionSpec spec{.score = Cosine{}, .mask = draw.mask, .normalizer = Sigmoid{}},
         norm_spec{.score = QkNorm{}, .mask = draw.mask, .normalizer = Sigmoid{}};
     const Forward of_cosine = draw.forward(spec, cosine), of_norm = draw.forward(norm_spec, normed);
@@ -171,7 +172,8 @@ TEST(Score, NormalizedScoresAreTheirDefinitions) {
   });
 }
 
-// Identity 21: who asks and who answers is not the same, unless W is symmetric. A sigmoid shows each score.
+// Identity 21: exchanging q and k changes the score, unless W is symmetric. A sigmoid's weights reveal each
+// score.
 TEST(Score, BilinearIsNotSymmetric) {
   for_draws(20, [](const Draw& draw) {
     const std::int64_t D = draw.head_dim, n = draw.key_len;
@@ -197,13 +199,14 @@ TEST(Score, BilinearIsNotSymmetric) {
   });
 }
 
-// Luong et al. 2015, section 3.2: softmax over |j - p| <= D, and a Gaussian around p that nothing normalises.
+// Luong et al. 2015, section 3.2: softmax over |j - p| <= D, times a Gaussian around p without another
+// normalisation.
 struct LocalExample {
   static constexpr std::int64_t hidden = 3;
   const Draw& draw;
   Tensor W, v;
   explicit LocalExample(const Draw& d) : draw(d), W(d.tensor({hidden, d.head_dim})), v(d.tensor({hidden})) {}
-  LocalInputs centres() const { return {.query = draw.query, .W = W, .v = v, .key_len = draw.key_len}; }
+  LocalInputs center_inputs() const { return {.query = draw.query, .W = W, .v = v, .key_len = draw.key_len}; }
   AttentionSpec spec(double reach) const {
     return {.mods = {LocalWindow{reach}}, .mask = draw.mask, .weight_mods = {LocalGaussian{reach / 2}}};
   }
@@ -213,13 +216,13 @@ TEST(Score, LocalIsItsDefinition) {
   for_draws(30, [](const Draw& draw) {
     const double reach = 1.0 + static_cast<double>(draw.below(4));
     const LocalExample e(draw);
-    const Tensor centres = local_centres(e.centres());
+    const Tensor centers = local_centers(e.center_inputs());
     AttentionInputs in = draw.inputs();
-    in.arguments = {{"mods[0].center", centres}, {"weight_mods[0].center", centres}};
+    in.arguments = {{"mods[0].center", centers}, {"weight_mods[0].center", centers}};
     const Forward got = draw.forward(e.spec(reach), in);
     const std::vector<double> scores = products(draw, 1 / std::sqrt(static_cast<double>(draw.head_dim)));
     draw.each_row([&](std::int64_t b, auto h, std::int64_t r, std::int64_t row) {
-      const double p = element(centres, row);
+      const double p = element(centers, row);
       std::vector<double> local;
       for (std::int64_t j = 0; j < draw.key_len; ++j)
         local.push_back(draw.visible(b, h, r, j) && std::abs(static_cast<double>(j) - p) <= reach
@@ -235,35 +238,36 @@ TEST(Score, LocalIsItsDefinition) {
   });
 }
 
-// By query (through the scores and through the centre), W and v.
+// The derivatives by query (through the scores and through the center), W and v.
 TEST(Score, LocalGradientsAreDerivatives) {
   for_draws(12, [](const Draw& draw) {
     if (draw.dtype != DType::f64 || draw.key_len > 20) return;
     const LocalExample e(draw);
     const AttentionSpec spec = e.spec(3.0);
     AttentionInputs in = draw.inputs();
-    Tensor centres;
+    Tensor centers;
     Forward result;
     const auto loss = [&] {
-      centres = local_centres(e.centres());
-      in.arguments = {{"mods[0].center", centres}, {"weight_mods[0].center", centres}};
+      centers = local_centers(e.center_inputs());
+      in.arguments = {{"mods[0].center", centers}, {"weight_mods[0].center", centers}};
       result = draw.forward(spec, in);
       return inner_product(result.output, draw.d_output);
     };
     loss();
     const Backward d = draw.backward(spec, in, result, draw.d_output);
     const Tensor d_query = unwritten_like(draw.query), dW = unwritten_like(e.W), dv = unwritten_like(e.v);
-    expect_near(d["mods[0].center"], Tensor::zeros(DType::f64, centres.shape()), 0.0,
+    expect_near(d["mods[0].center"], Tensor::zeros(DType::f64, centers.shape()), 0.0,
                 "a window's edge has none");
-    local_centres_backward(e.centres(), d["weight_mods[0].center"], {.query = d_query, .W = dW, .v = dv});
+    local_centers_backward(e.center_inputs(), d["weight_mods[0].center"],
+                           {.query = d_query, .W = dW, .v = dv});
     for (std::int64_t i = 0; i < d_query.count(); ++i)
       set_element(d_query, i, element(d_query, i) + element(d.query, i));
     expect_derivatives(loss, {{"query", draw.query, d_query}, {"W", e.W, dW}, {"v", e.v, dv}}, 12);
   });
 }
 
-// Whatever an ISA's minimum makes of one.
-TEST(Score, ANanGoesThroughATanh) {
+// A NaN stays NaN, whatever the minimum instruction of an ISA does with it.
+TEST(Score, TanhKeepsNaN) {
   for (const KernelInfo& info : instruction_sets()) {
     if (!info.available) continue;
     for (const DType dtype : {DType::f32, DType::f64}) {

@@ -1,5 +1,5 @@
-// Weights of the few best keys: the limit of low temperatures, Sparsemax and Entmax (mechanisms: identities
-// 7, 15), on random calls.
+// Weights of only a few keys: the limit of low temperatures, Sparsemax and Entmax (mechanisms: identities 7,
+// 15), on random calls.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 namespace fovea::testing {
 namespace {
 
-// Identity 7: with e^(-gap/t) of the next best score the weights are those of the best, and of all that are
-// equally good their mean. Whole numbers, so that scores are exact and often equal.
+// Identity 7: up to e^(-gap/t) of the next best score, the weights are those of the best key, or of the mean
+// if several are best. Scores are whole numbers, so that they are exact and often equal.
 TEST(Sparse, TemperatureTowardsZeroIsTheArgmax) {
   std::int64_t ties = 0;
   for_draws(30, [&](const Draw& draw) {
@@ -47,8 +47,8 @@ TEST(Sparse, TemperatureTowardsZeroIsTheArgmax) {
   EXPECT_GT(ties, 100);
 }
 
-// Identity 15: rows do not change with a shift of all scores, whose threshold moves by (alpha - 1)·shift;
-// alpha = 2 is Sparsemax; scores 1 / (alpha - 1) below the best have a weight of exactly 0.
+// Identity 15: rows do not change if all scores are shifted; the threshold moves by (alpha - 1)·shift. alpha
+// = 2 is Sparsemax. Scores 1 / (alpha - 1) below the best have a weight of exactly 0.
 TEST(Sparse, EntmaxIsShiftInvariantAndSparse) {
   for_draws(30, [](const Draw& draw) {
     const double alphas[] = {2.0, 1.5, 1.2, 1.8};
@@ -63,7 +63,7 @@ TEST(Sparse, EntmaxIsShiftInvariantAndSparse) {
     in.arguments = {{"mods[0].bias", shifts}};
     const Forward got = draw.forward(biased, in);
     in.arguments = {};
-    // Errors of scores up to scale·head_dim, under a slope of 1 in each weight (but 1 / (alpha - 1) at most).
+    // Errors of scores up to scale·head_dim, times the slope of a weight: 1, and at most 1 / (alpha - 1).
     const double tolerance = scale * draw.tolerance() / (alpha - 1) * static_cast<double>(draw.head_dim);
     expect_near(got.output, want.output, tolerance, "output");
     expect_near(got.weights, want.weights, tolerance, "weights");
@@ -96,10 +96,10 @@ TEST(Sparse, EntmaxIsShiftInvariantAndSparse) {
   });
 }
 
-// Identity 15: towards alpha = 1. With e = alpha - 1 and x_j = s_j - mu <= 0, a weight is (1 + e·x)^(1/e),
-// whose logarithm lies between x - e·x² / 2(1 + e·x) and x. |x| is at most R = max s - min s + ln n, as the
-// largest weight is at least 1/n. So weights of Entmax and Softmax differ by a factor within e^±(e·R² / 2(1 -
-// e·R)).
+// Identity 15: the limit alpha → 1. With e = alpha - 1 and x_j = s_j - mu <= 0, a weight is (1 + e·x)^(1/e).
+// Its logarithm lies between x - e·x² / 2(1 + e·x) and x. The largest weight is at least 1/n, so |x| is at
+// most R = max s - min s + ln n. Weights of Entmax and Softmax thus differ by a factor within e^±(e·R² / 2(1
+// - e·R)).
 TEST(Sparse, EntmaxTendsToSoftmax) {
   constexpr double e = 0.01;
   for_draws(30, [](const Draw& draw) {

@@ -1,5 +1,5 @@
-// What the products of bf16 terms lose, and what they must not: errors are held against the reference in
-// double, on the numbers that the operands hold.
+// The errors of products of bf16 terms. They are compared with the reference in double, on the numbers that
+// the operands hold.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -83,7 +83,7 @@ Call normal_call(DType dtype) {
               dtype);
 }
 
-// Every gradient as near to `want` as `beside` is, times `factor` and plus `more`.
+// Expects every gradient to be as close to `want` as `beside` is, times `factor` plus `more`.
 void expect_gradients_beside(const Outcome& got, const Outcome& want, const Outcome& beside, double factor,
                              double more, const std::string& name) {
   for (const auto& [gradient, of] : {std::pair{&Outcome::d_query, "query"}, std::pair{&Outcome::d_key, "key"},
@@ -93,9 +93,9 @@ void expect_gradients_beside(const Outcome& got, const Outcome& want, const Outc
         << name << ", " << of;
 }
 
-// Rounding the output to bf16 and each weight before its product loses 2^-8 at most, spread evenly: in the
-// mean a root of a third of that, and the two add as squares. What the coarse powers of 2 leave is nothing
-// beside it.
+// Rounding the output to bf16, and each weight before its product, loses at most 2^-8 each, spread evenly.
+// The mean error of each is a root of a third of that, and the two add as squares. The error of the coarse
+// powers of 2 is negligible beside them.
 TEST(Tiles, OutputsOfBf16AreWithinTheirRoundings) {
   const Call c = normal_call(DType::bf16);
   const Outcome want = exact(c);
@@ -107,7 +107,7 @@ TEST(Tiles, OutputsOfBf16AreWithinTheirRoundings) {
   }
 }
 
-// Beside the f32 kernels, which round the gradients alone: each of P and dS is rounded once more, by 2^-8.
+// Compared with the f32 kernels, which round only the gradients. P and dS are rounded once more, by 2^-8.
 TEST(Tiles, GradientsOfBf16AreWithinTheirRoundings) {
   const Call c = normal_call(DType::bf16);
   const Outcome want = exact(c), beside = run(c, "baseline", Precision::full);
@@ -117,8 +117,9 @@ TEST(Tiles, GradientsOfBf16AreWithinTheirRoundings) {
   }
 }
 
-// f16 is two terms exactly; weights and products then lose 2^-16, nothing beside the output's 2^-12.
-TEST(Tiles, OfF16NothingIsLost) {
+// f16 is exactly two terms. Weights and products then lose 2^-16, which is negligible beside the output's
+// 2^-12.
+TEST(Tiles, F16LosesNothing) {
   const Call c = normal_call(DType::f16);
   const Outcome want = exact(c), beside = run(c, "baseline", Precision::full);
   for (const std::string& kernel : kernels_here({"amx", "tiles"})) {
@@ -129,7 +130,7 @@ TEST(Tiles, OfF16NothingIsLost) {
   }
 }
 
-TEST(Tiles, PrecisionsOfF32KeepWhatTheySay) {
+TEST(Tiles, PrecisionsOfF32KeepTheirErrorBounds) {
   const Call c = normal_call(DType::f32);
   const Outcome want = exact(c), full = run(c, "baseline", Precision::full);
   for (const std::string& kernel : kernels_here({"amx", "tiles"})) {
@@ -149,9 +150,9 @@ TEST(Tiles, PrecisionsOfF32KeepWhatTheySay) {
   }
 }
 
-// Scores that a lazy maximum could lose: they rise by more than its headroom with every chunk of keys, or
-// fall as fast, or leap once, or stay where they are, near nothing and far out. One head's keys are split,
-// those of sixteen are not.
+// Scores that could break a lazy maximum. They rise by more than its headroom with every chunk of keys, fall
+// as fast, leap once, or stay constant, near 0 and far from it. The keys of one head are split, those of
+// sixteen heads are not.
 TEST(Tiles, ScoresThatRiseFallAndLeap) {
   constexpr std::int64_t keys = 700;
   const std::vector<std::pair<const char*, double (*)(std::int64_t)>> courses{
@@ -190,7 +191,7 @@ TEST(Tiles, ScoresThatRiseFallAndLeap) {
   }
 }
 
-// One key has a weight of 1 whatever the precision, in backward too: which of two ways a call takes by its
+// One key has a weight of 1 at every precision, also in backward. The algorithm that a call takes by its
 // count of queries must be the same forward and backward.
 TEST(Tiles, ForwardAndBackwardMakeTheSameWeights) {
   for (const std::int64_t queries : {4, 5, 8, 9, 16, 17}) {
@@ -211,14 +212,15 @@ TEST(Tiles, ForwardAndBackwardMakeTheSameWeights) {
   }
 }
 
-// Rows that see only scores of -infinity, keys that nobody sees and that hold whatever they hold, a NaN that
-// somebody sees, an infinite score.
+// Rows that see only scores of -infinity, keys that no query sees and that hold anything, a NaN that a query
+// sees, an infinite score.
 TEST(Tiles, InfinitiesAndNans) {
   constexpr std::int64_t keys = 90, dim = 8;
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     Call c({.scale = 1.0, .mask = KeyLengths{{60}}},
            {.query_len = 70, .key_len = keys, .head_dim = dim, .value_dim = dim}, dtype);
-    // Of several terms those behind an infinite one are 0, and 0 times infinity is NaN (Precision).
+    // If a number is split into several terms, those after an infinite one are 0, and 0 times infinity is NaN
+    // (Precision).
     const bool deep = dtype == DType::bf16;
     for (std::int64_t i = 0; deep && i < dim; ++i)
       set_element(c.query, 5 * dim + i, i == 0 ? -infinity : 0.0);
@@ -258,7 +260,7 @@ TEST(Tiles, InfinitiesAndNans) {
   }
 }
 
-// Of f16 no precision takes anything away.
+// No precision changes results of f16.
 TEST(Tiles, PrecisionIsOfF32Alone) {
   const Call c = normal_call(DType::f16);
   for (const std::string& kernel : kernels_here({"amx", "avx512bf16", "tiles"})) {
@@ -268,7 +270,7 @@ TEST(Tiles, PrecisionIsOfF32Alone) {
   }
 }
 
-TEST(Tiles, RefuseWhatTheyCannotAndSayWhy) {
+TEST(Tiles, RefusalsGiveReasons) {
   const AttentionShape shape{.query_len = 9, .key_len = 8, .head_dim = 8, .value_dim = 8};
   const AttentionPlan full = make_plan({}, shape, {.kernel = "tiles"});
   EXPECT_EQ(full.kernel(), "baseline tiled");

@@ -1,5 +1,5 @@
-// Weights as a result: of chosen heads and rows, alone, and losses of them (pointer networks), on random
-// calls.
+// Weights as a result: of chosen heads and rows, without output, and losses of them (pointer networks), on
+// random calls.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace fovea::testing {
 namespace {
 
-// Over several tiles of keys, whose scores pass the first one's maximum by a little and by much.
+// Over several tiles of keys, whose scores exceed the first tile's maximum by a little and by much.
 TEST(Weights, RowsSumToOneHoweverScoresRise) {
   const AttentionShape shape{.query_len = 60, .key_len = 600, .head_dim = 16, .value_dim = 3};
   for (const double size : {1.0, 6.0, 100.0}) {
@@ -34,7 +34,7 @@ TEST(Weights, RowsSumToOneHoweverScoresRise) {
   }
 }
 
-// Heads or rows of a call, in any order, some of them twice.
+// Heads or rows of a call, in random order, some of them twice.
 std::vector<std::int64_t> chosen(const Draw& draw, std::int64_t count) {
   std::vector<std::int64_t> list;
   for (std::int64_t n = 1 + draw.below(4); n > 0; --n) list.push_back(draw.below(count));
@@ -75,7 +75,7 @@ TEST(Weights, OfChosenHeadsAndRowsAreThoseOfAll) {
     attend(plan, in,
            {.output = {}, .weights = alone, .weight_heads = choice.heads, .weight_rows = choice.rows});
     attend(plan, in, {.output = {}, .weights = heads_alone, .weight_heads = choice.heads});
-    // Not the same bits: the kernels of whole rows sum in another order.
+    // Not the same bits: whole-row kernels sum in another order.
     expect_near(some, choice.of(all.weights), draw.tolerance(), "with the output");
     expect_near(alone, choice.of(all.weights), draw.tolerance(), "alone");
     expect_near(heads_alone, taken(all.weights, 1, choice.heads), draw.tolerance(), "of heads alone");
@@ -84,8 +84,8 @@ TEST(Weights, OfChosenHeadsAndRowsAreThoseOfAll) {
   });
 }
 
-// Weights alone read neither values, nor the queries of other heads and rows, nor the keys of other heads:
-// they may hold NaN.
+// Weights alone read neither values nor the queries of other heads and rows, nor the keys of other heads.
+// These may hold NaN.
 TEST(Weights, AloneReadNothingElse) {
   for_draws(30, [](const Draw& draw) {
     const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -118,7 +118,7 @@ TEST(Weights, AloneReadNothingElse) {
   });
 }
 
-// A pointer network (Vinyals et al. 2015, arXiv 1506.03134): no values, and the loss -Σ ln P_gold has the
+// A pointer network (Vinyals et al. 2015, arXiv 1506.03134) has no values. The loss -Σ ln P_gold has the
 // derivative P - onehot by the scores.
 TEST(Weights, PointersLearnByTheirLogarithm) {
   for_draws(30, [](const Draw& draw) {
@@ -132,7 +132,7 @@ TEST(Weights, PointersLearnByTheirLogarithm) {
     expect_near(pointers, full, draw.tolerance(), "weights");
     const Tensor d_weights = Tensor::zeros(draw.dtype, pointers.shape()),
                  d_query = unwritten_like(draw.query), d_key = unwritten_like(draw.key);
-    // dS: 0 in a row that sees nothing, and so has no gold.
+    // dS is 0 in a row that sees nothing and so has no gold key.
     std::vector<double> d_scores(static_cast<std::size_t>(pointers.count()));
     draw.each_row([&](std::int64_t b, auto h, std::int64_t r, std::int64_t row) {
       std::vector<std::int64_t> keys;
@@ -162,14 +162,14 @@ TEST(Weights, PointersLearnByTheirLogarithm) {
         }
       }
     });
-    // The product of P and 1 / P is 1 within two roundings; sums over the queries of a group.
+    // The product of P and 1 / P is 1 within two roundings. Gradients sum over the queries of a group.
     const double tolerance = draw.tolerance() * static_cast<double>(1 + draw.query_len * draw.heads);
     expect_near(d_query, want_query, tolerance, "d_query");
     expect_near(d_key, want_key, tolerance, "d_key");
   });
 }
 
-// A loss of chosen weights is one of all, whose other derivatives are 0.
+// A loss of chosen weights equals a loss of all weights whose other derivatives are 0.
 TEST(Weights, LossesOfChosenWeights) {
   const Normalizer normalizers[] = {Softmax{}, Sigmoid{}, Entmax{1.5}};
   for_draws(30, [&](const Draw& draw) {

@@ -1,13 +1,16 @@
-// Arguments: the tensors that the parts of a spec take with each call, such as the matrix of a bilinear score
-// or the slopes of ALiBi. A part declares each of its arguments once: name, shape, what happens where the
-// argument is left out, and whether it is learned. That declaration drives the checks of a call, the
-// gradients, the texts of errors, the Python package, the layers and the tests.
+// Here are the parts of a spec as plain values: scores, mods, masks, normalisers, their arguments and their
+// text form. Plans and calls, which compute them, are in plan/. Open spec.h first.
+//
+// Arguments are the tensors that the parts of a spec take with each call, such as the matrix of a bilinear
+// score or the slopes of ALiBi. A part declares each of its arguments once: its name, its shape, the meaning
+// of a call without it, and whether it is learned. This declaration drives the checks of a call, the
+// gradients, the error texts, the Python package, the layers and the tests.
 //
 // A call gives an argument by its full name: the part, a point, the argument's own name. Parts are "score",
 // "mods[0]", "normalizer" and "weight_mods[0]".
 //
-//   attend(plan, {.query = q, .key = k, .value = v, .arguments = {{"score.W", W}, {"mods[0].slope",
-//   slopes}}},
+//   attend(plan,
+//          {.query = q, .key = k, .value = v, .arguments = {{"score.W", W}, {"mods[0].slope", slopes}}},
 //          {.output = output});
 #pragma once
 
@@ -22,7 +25,7 @@
 
 namespace fovea {
 
-/// The sizes of a call that shapes of arguments are made of.
+/// The sizes of a call that occur in shapes of arguments.
 struct ArgumentSizes {
   std::int64_t batch = 0, num_query_heads = 0, query_len = 0, key_len = 0;
   std::int64_t query_dim = 0, key_dim = 0, hidden = 0;
@@ -33,7 +36,7 @@ struct ArgumentAxis {
   enum class Fit : std::uint8_t {
     exact,
     or_one,   ///< 1 stands for "the same for all"
-    at_least  ///< what lies behind the size of the call is not read, and its gradient is 0
+    at_least  ///< elements beyond the call's size are not read, and their gradient is 0
   };
   std::int64_t ArgumentSizes::*size = nullptr;  ///< nullptr: `number`
   std::int64_t number = 1;
@@ -42,38 +45,38 @@ struct ArgumentAxis {
   std::int64_t of(const ArgumentSizes& sizes) const { return size ? sizes.*size : number; }
 };
 
-/// What a part of a spec says of one of its arguments.
+/// The declaration of one argument by its part of the spec.
 struct ArgumentDeclaration {
-  /// What a call means that leaves the argument out.
+  /// The meaning of a call without the argument.
   enum class Absent : std::uint8_t {
     refused,
     zero,     ///< a bias of 0
-    identity  ///< a matrix that changes nothing: its two sizes have to be equal
+    identity  ///< a matrix that changes nothing; its two sizes must be equal
   };
   enum class Layout : std::uint8_t { contiguous_rows, contiguous, any };
-  /// What a layer that learns the argument lets it start as.
+  /// The values with which a layer begins to learn the argument.
   enum class Start : std::uint8_t {
-    told,   ///< by who makes the layer: nothing is known of it
-    given,  ///< it comes with each call, made from the data: there is nothing to learn
+    told,   ///< the maker of the layer says: no default makes sense
+    given,  ///< comes with each call, computed from the data: there is nothing to learn
     zero,
     one,
-    xavier,  ///< uniform, ±sqrt(6 / (rows + columns)); a vector's is that of one row
+    xavier,  ///< uniform, ±sqrt(6 / (rows + columns)); a vector counts as one row
     alibi    ///< alibi_slopes, one a head
   };
 
-  std::string name;  ///< "W"; the full name has the part before it
+  std::string name;  ///< "W"; the full name has the part in front
   std::vector<ArgumentAxis> axes;
   Absent absent = Absent::refused;
   Layout layout = Layout::contiguous_rows;
   bool by_head = false;  ///< may have an axis of num_query_heads before `axes`: one tensor a query head
   bool learned = true;   ///< false: it has no gradient
-  bool finite = false;   ///< infinities and NaN are refused: the elements are read when a call is checked
+  bool finite = false;   ///< infinities and NaN are refused: the check of a call reads the elements
   Start start = Start::told;
 };
 
-/// "[hidden, query_dim]" in the numbers of a call: "[8, 64]", "[2 or 1, 4 or 1, 1, 32]".
+/// "[hidden, query_dim]" with the numbers of a call: "[8, 64]", "[2 or 1, 4 or 1, 1, 32]".
 std::string shape_text(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes);
-/// Whether a tensor of this shape fits; makes no text and takes nothing from the heap.
+/// Whether a tensor of this shape fits. Makes no text and allocates nothing.
 bool fits(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes, const Shape& shape);
 
 /// A declaration under its full name: "score.W", "mods[0].slope".
@@ -82,7 +85,8 @@ struct DeclaredArgument {
   ArgumentDeclaration declaration;
 };
 
-/// One argument of a call. A tensor is kept alive by it; of a view the caller keeps the elements.
+/// One argument of a call. A Tensor is kept alive by this object. If a view is given, the caller keeps the
+/// elements alive.
 template <class View>
 struct NamedArgument {
   std::string name;
@@ -94,17 +98,17 @@ struct NamedArgument {
       : name(std::move(full_name)), view(tensor ? View(tensor.view()) : View()), owner(tensor) {}
 };
 
-/// The arguments of a call, in any order. An empty view is "not given".
+/// The arguments of a call, in any order. An empty view counts as not given.
 template <class View>
 class NamedArguments {
  public:
   NamedArguments() = default;
   NamedArguments(std::initializer_list<NamedArgument<View>> list) : list_(list) {}
 
-  /// Adds, or replaces the one of that name.
+  /// Adds the argument, or replaces the one of that name.
   void set(std::string name, View view) { put({std::move(name), view}); }
   void set(std::string name, const Tensor& tensor) { put({std::move(name), tensor}); }
-  /// An empty view where the name is not given.
+  /// Returns an empty view if the name is not given.
   View operator[](std::string_view name) const {
     for (const NamedArgument<View>& argument : list_) {
       if (argument.name == name) return argument.view;
@@ -127,7 +131,7 @@ class NamedArguments {
   std::vector<NamedArgument<View>> list_;
 };
 
-/// What a call reads, and where the gradients of what it read go.
+/// The arguments that a call reads, and the gradients that it writes for them.
 using Arguments = NamedArguments<ConstTensorView>;
 using ArgumentGradients = NamedArguments<TensorView>;
 

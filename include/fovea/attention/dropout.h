@@ -1,5 +1,5 @@
-// Dropout decisions: a pure function of seed and (batch, head, query position, key), so that they depend
-// neither on tiling nor on threads. One Philox block serves 16 keys, a byte each.
+// Dropout decisions: a pure function of seed and (batch, head, query position, key). They depend neither on
+// how scores are split into tiles nor on threads. One Philox block serves 16 keys, one byte each.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace fovea {
 struct DropoutDecision {
   std::uint32_t keep_threshold = 256;
   double scale = 1.0;
-  /// rate in [0, 1) rounded to a multiple of 1/256, at least one byte value kept.
+  /// `rate` in [0, 1) is rounded to a multiple of 1/256, with at least one byte value kept.
   static DropoutDecision for_rate(double rate) noexcept {
     auto keep = static_cast<std::uint32_t>((1.0 - rate) * 256.0 + 0.5);
     keep = keep < 1 ? 1 : keep > 256 ? 256 : keep;

@@ -1,4 +1,4 @@
-// Dual numbers, which carry the derivative of a score mod, and a choice without a branch.
+// Dual numbers, which carry the derivative of a score mod, and `where`, a choice without a branch.
 #pragma once
 
 #include <bit>
@@ -7,10 +7,10 @@
 
 namespace fovea::elementwise {
 
-/// What std::exp(score) meets in a mod: with a dual number for the score, of all overloads of a function of
-/// libm only the one for long double fits, and this sentence is the whole error. A conversion to float or
-/// double would make `condition ? score : 0.0` ambiguous, and none at all gives a page of overloads that do
-/// not fit.
+/// Makes std::exp(score) in a mod fail with one readable error. If the score is a dual number, only the
+/// overload of a libm function for long double fits, and it stops at the sentence below. A conversion to
+/// float or double would make `condition ? score : 0.0` ambiguous. Without any conversion the compiler prints
+/// a page of overloads that do not fit.
 struct NotForLibm {
   template <class L>
   requires std::is_same_v<L, long double>
@@ -61,7 +61,7 @@ template <class T, Constant<T> N> inline Dual<T> operator+(N a, Dual<T> b) { ret
 template <class T, Constant<T> N> inline Dual<T> operator-(N a, Dual<T> b) { return {T(a) - b.value, -b.derivative}; }
 template <class T, Constant<T> N> inline Dual<T> operator*(N a, Dual<T> b) { return {T(a) * b.value, T(a) * b.derivative}; }
 template <class T, Constant<T> N> inline Dual<T> operator/(N a, Dual<T> b) { return {T(a) / b.value, -T(a) * b.derivative / (b.value * b.value)}; }
-// Comparisons are those of the values, as for plain numbers.
+// Comparisons compare the values, as for plain numbers.
 template <class T> inline bool operator==(Dual<T> a, Dual<T> b) { return a.value == b.value; }
 template <class T> inline bool operator<(Dual<T> a, Dual<T> b) { return a.value < b.value; }
 template <class T> inline bool operator>(Dual<T> a, Dual<T> b) { return a.value > b.value; }
@@ -81,8 +81,8 @@ template <class T, Constant<T> N> inline bool operator>=(N a, Dual<T> b) { retur
 template <class T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
 
-/// condition ? a : b; both are computed. By bits: GCC moves the arithmetic of a ?: into its arms, and then
-/// will not vectorise arms that might trap.
+/// condition ? a : b; both are computed. Written with bit masks, because GCC moves the arithmetic of a ?:
+/// into its arms and does not vectorise arms that might trap.
 template <class T>
 requires std::is_floating_point_v<T>
 inline T where(bool condition, T a, T b) {
@@ -100,7 +100,7 @@ inline T where(bool condition, T a, T b) {
   return condition ? a : b;
 }
 
-// What two numbers of different types have in common: the dual number beside a constant, else the wider one.
+// The common type of two different types: the dual number beside a constant, else the wider one.
 template <class A, class B>
 struct CommonOf {
   using type = std::common_type_t<A, B>;
@@ -120,7 +120,7 @@ concept Mixed =
 template <class A, class B>
 requires Mixed<A, B>
 using Common = typename CommonOf<A, B>::type;
-// A constant among dual numbers is a float or double first.
+// A constant beside dual numbers is first converted to float or double.
 template <class C, class N>
 inline C as(N x) {
   if constexpr (IsDual<N>)

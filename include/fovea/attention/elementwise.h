@@ -1,12 +1,12 @@
-// Arithmetic that a score mod is written in: float, double, and dual numbers over them, in code without
-// branches or calls, so that a loop over scores becomes vector instructions at plain -O2 (libm's functions do
-// not).
+// Arithmetic for score mods: on float, double and dual numbers over them. The code has neither branches nor
+// calls, so that a loop over scores becomes vector instructions at plain -O2. The functions of libm do not.
 //
-// How to see that a function still vectorises: compile a loop of 16 elements over it, in a function with the
-// attribute `flatten`, with -O2 -mavx2 -mfma and with -O2 -mavx512f -mavx512vl -mavx512dq, for float, double
-// and Dual, and look with objdump for scalar arithmetic (addss, mulsd, cvt..sd, call): there is none. What
-// prevents it: && and || (write & and |), a loop inside, shifts of 64-bit numbers by their sign and their
-// conversion to double (neither is in AVX2).
+// How to see that a function still vectorises: write a loop of 16 elements over it, in a function with the
+// attribute `flatten`. Compile it for float, double and Dual, with -O2 -mavx2 -mfma and with -O2 -mavx512f
+// -mavx512vl -mavx512dq. objdump must show no scalar arithmetic (addss, mulsd, cvt..sd, call).
+//
+// These prevent it: && and || (write & and |), an inner loop, arithmetic right shifts of 64-bit numbers, and
+// their conversion to double (AVX2 has neither).
 #pragma once
 
 #include <bit>
@@ -55,7 +55,7 @@ inline T exp(T x) {
   }
   p = (r * r) * p + r + T(1);
   constexpr int mantissa = wide ? 52 : 23;
-  using Unsigned = std::make_unsigned_t<Bits>;  // wraps for NaN, whose scale does not matter
+  using Unsigned = std::make_unsigned_t<Bits>;  // wraps for NaN, where any scale will do
   const Unsigned exponent =
       std::bit_cast<Unsigned>(shifted) - std::bit_cast<Unsigned>(magic) + Unsigned(wide ? 1023 : 127);
   const T scale = std::bit_cast<T>(static_cast<Unsigned>(exponent << mantissa));
@@ -64,7 +64,8 @@ inline T exp(T x) {
   return where(x < low, T(0), where(x > high, infinity, result));
 }
 
-/// tanh x: relative error below 3e-7 (6e-16 in double), near 0 too, where a soft cap of small scores lies.
+/// tanh x: relative error below 3e-7 (6e-16 in double). This holds near 0 too, where soft caps of small
+/// scores lie.
 template <class T>
 requires std::is_floating_point_v<T>
 inline T tanh(T x) {
@@ -90,8 +91,8 @@ inline T tanh(T x) {
   return where(z < T(0.390625), near, far);  // |x| < 0.625
 }
 
-/// ln x for positive, normal x: relative error below 3e-7 (1e-15 in double), absolute near 1. What comes of
-/// other x is not defined.
+/// ln x for positive, normal x: relative error below 3e-7 (1e-15 in double), absolute near 1. The result for
+/// other x is undefined.
 template <class T>
 requires std::is_floating_point_v<T>
 inline T log(T x) {
@@ -100,11 +101,11 @@ inline T log(T x) {
   constexpr int mantissa = wide ? 52 : 23;
   // x = 2^n · m with m in [sqrt(1/2), sqrt(2)); ln m by 2·artanh((m - 1) / (m + 1)).
   constexpr Bits root = std::bit_cast<Bits>(T(0.7071067811865476));
-  using Unsigned = std::make_unsigned_t<Bits>;  // wraps for what is no number to take the logarithm of
+  using Unsigned = std::make_unsigned_t<Bits>;  // wraps for an x that has no logarithm
   const auto bits = static_cast<Unsigned>(std::bit_cast<Unsigned>(x) - static_cast<Unsigned>(root));
   T n;
-  if constexpr (wide) {  // AVX2 neither shifts 64-bit numbers by their sign nor converts them: 2^52 + n by
-                         // bits
+  if constexpr (wide) {  // AVX2 has no arithmetic right shift of 64-bit numbers and does not convert them:
+                         // 2^52 + n by bits
     n = std::bit_cast<T>(((bits + (Unsigned(1023) << mantissa)) >> mantissa) |
                          std::bit_cast<Unsigned>(0x1p52)) -
         T(0x1p52 + 1023.0);
@@ -149,15 +150,15 @@ template <class T>
 inline T sigmoid(T x) {
   return Scalar<T>(1) / (elementwise::exp(-x) + Scalar<T>(1));
 }
-/// ln(1 + e^x), a rectifier without a corner: max(x, 0) + ln(1 + e^-|x|), which does not overflow. Absolute
-/// error below 1e-7 (3e-16 in double) beside that of the result's own rounding.
+/// ln(1 + e^x), a smooth rectifier, as max(x, 0) + ln(1 + e^-|x|), which does not overflow. Absolute error
+/// below 1e-7 (3e-16 in double), in addition to the rounding of the result.
 template <class T>
 inline T softplus(T x) {
   const T one = Scalar<T>(1);
   return where(x > Scalar<T>(0), x, T(Scalar<T>(0))) +
          elementwise::log(one + elementwise::exp(where(x > Scalar<T>(0), -x, x)));
 }
-/// |x|; its derivative at 0 is taken as 0. Of whole numbers too.
+/// x|, also for integers. The derivative at 0 is taken as 0.
 template <class T>
 inline T abs(T x) {
   if constexpr (IsDual<T>) {
@@ -170,8 +171,8 @@ inline T abs(T x) {
     return std::bit_cast<T>(std::bit_cast<BitsOf<T>>(x) & std::numeric_limits<BitsOf<T>>::max());
   }
 }
-/// The larger and the smaller of two, which may be a score and a constant. Of equal ones the derivative is
-/// the first's. A NaN in `b` does not show.
+/// The larger and the smaller of two numbers, of which one may be a score and one a constant. If both are
+/// equal, the derivative is that of the first. If `b` is NaN, the result is `a`.
 template <class T>
 inline T maximum(T a, T b) {
   return where(value_of(a) < value_of(b), b, a);
@@ -190,7 +191,7 @@ requires Mixed<A, B>
 inline Common<A, B> minimum(A a, B b) {
   return minimum(as<Common<A, B>>(a), as<Common<A, B>>(b));
 }
-/// x inside [low, high]; outside its derivative is 0.
+/// x cut to [low, high]. The derivative is 0 outside.
 template <class T, class Low, class High>
 inline auto clamp(T x, Low low, High high) {
   return minimum(maximum(x, low), high);
@@ -206,20 +207,19 @@ inline T sign(T x) {
   const S v = value_of(x);
   return T(where(v > S(0), S(1), where(v < S(0), S(-1), v)));
 }
-/// The largest whole number that is not above x. Its derivative is 0 everywhere, as are those of the two
-/// below.
+/// The largest whole number that is not above x. The derivative is 0 everywhere, also for ceil and round.
 template <class T>
 inline T floor(T x) {
   using S = Scalar<T>;
   const S v = value_of(x);
-  // Adding 1.5·2^(mantissa bits) rounds; from 2^(mantissa bits - 1) on the sum is not exact, but every number
-  // from 2^(mantissa bits) on is whole, and up to there no half is lost by leaving x as it is.
+  // With m mantissa bits, adding and subtracting 1.5·2^m rounds to a whole number, exactly for |x| < 2^(m-1).
+  // From 2^m on every number is whole.
   constexpr S magic = sizeof(S) == 8 ? S(6755399441055744.0) : S(12582912.0),
               whole = sizeof(S) == 8 ? S(0x1p51) : S(0x1p22);
   const S inside = where(elementwise::abs(v) < whole, v, S(0));
   const S nearest = (inside + magic) - magic;
   const S below = where(nearest > inside, nearest - S(1), nearest);
-  // From `whole` up to 2·whole halves exist: drop the last bit.
+  // Between `whole` and 2·whole a number may end in a half: drop the last bit.
   const S high = std::bit_cast<S>(std::bit_cast<BitsOf<S>>(v) & ~BitsOf<S>(1));
   const S cut = where((v < S(0)) & (high != v), high - S(1), high);
   return T(where(elementwise::abs(v) < whole, below, where(elementwise::abs(v) < S(2) * whole, cut, v)));

@@ -1,25 +1,25 @@
-// sin and cos of elementwise.h, which includes this file.
+// sin and cos, a part of elementwise.h, which includes this file.
 #pragma once
 
 #include "fovea/attention/elementwise.h"
 
 namespace fovea::elementwise {
 
-/// The largest |x| that sin and cos answer for, about 1.07e9; beyond it they give NaN, because 1/4 turn
-/// counts in 30 bits there (below), and a wrong number would not be seen.
+/// The largest |x| for which sin and cos give a number, about 1.07e9. Beyond it they give NaN: quarter turns
+/// are counted in 30 bits (below), and a wrong number would not be noticed.
 inline constexpr double largest_angle = 0x1p30;
 
-// x = quarter·pi/2 + remainder + low, |remainder| <= pi/4 and a rounding of x·2/pi more.
+// x = quarter·pi/2 + remainder + low. |remainder| exceeds pi/4 by no more than the rounding of x·2/pi.
 struct Turned {
   double remainder, low;
   std::int64_t quarter;
 };
 
-// pi/2 in three parts of 23 bits and one of 53. `quarter` has at most 30 bits, so that its products with the
-// first three are exact, and so are the first two differences: x and the products are multiples of 2^-22,
-// 2^-46 and 2^-69, and each difference is so small that it has at most 53 bits over its multiple. `low` takes
-// what the steps after that lose. In double for both types: floats would need as many parts for a range of
-// 2^13.
+// Splits pi/2 into three parts of 23 bits and one of 53. `quarter` has at most 30 bits, so its products with
+// the first three parts are exact. The first two differences are exact too: x and the products are multiples
+// of 2^-22, 2^-46 and 2^-69, and each difference has at most 53 bits above its multiple. `low` takes the
+// rounding errors of the later steps. Computed in double for both types: floats would need as many parts for
+// a range of 2^13.
 inline Turned turn(double x) {
   constexpr double magic = 6755399441055744.0;
   const double shifted = x * 0.6366197723675814 + magic, quarter = shifted - magic;
@@ -27,12 +27,13 @@ inline Turned turn(double x) {
   const double third = quarter * 0x1.846988p-48, coarse = second - third;
   const double rest = ((second - coarse) - third) - quarter * 0x1.8cc51701b839ap-72;
   const double remainder = coarse + rest, back = remainder - coarse;
-  const double low = (coarse - (remainder - back)) + (rest - back);  // Knuth's sum: either may be the larger
+  const double low = (coarse - (remainder - back)) + (rest - back);  // Knuth's sum: either term may be the
+                                                                     // larger
   return {remainder, low, std::bit_cast<std::int64_t>(shifted)};
 }
 
-// Taylor's polynomials of sin and cos on [-pi/4, pi/4], the first term left out: in double to degrees 17 and
-// 16 (the next terms are 9e-20 and 2e-18), in float to 9 and 10 (2e-9 and 1e-10).
+// Taylor polynomials of sin and cos on [-pi/4, pi/4] without their first term. In double they go to degrees
+// 17 and 16 (the next terms are 9e-20 and 2e-18), in float to 9 and 10 (2e-9 and 1e-10).
 template <class T>
 inline T sine_beside(T z) {
   T p;
@@ -65,7 +66,7 @@ inline T cosine_beside(T z) {
   return p * z + T(1.0 / 24.0);
 }
 
-// The sine `ahead` quarters of a turn further.
+// sin(x + ahead·pi/2).
 template <class T>
 inline T sine_ahead(T x, int ahead) {
   const Turned turned = turn(static_cast<double>(x));
@@ -78,14 +79,14 @@ inline T sine_ahead(T x, int ahead) {
   return where(elementwise::abs(x) <= T(largest_angle), result, std::numeric_limits<T>::quiet_NaN());
 }
 
-/// sin x for |x| <= largest_angle: absolute error below 1e-7 (2e-16 in double), relative error below 2e-7
-/// (4e-16 for |x| < 1e5, where it may be near a multiple of pi).
+/// sin x for |x| <= largest_angle. The absolute error is below 1e-7 (2e-16 in double). The relative error is
+/// below 2e-7; in double it is below 4e-16 for |x| < 1e5, even near a multiple of pi.
 template <class T>
 requires std::is_floating_point_v<T>
 inline T sin(T x) {
   return sine_ahead(x, 0);
 }
-/// cos x, likewise.
+/// cos x, with the same errors.
 template <class T>
 requires std::is_floating_point_v<T>
 inline T cos(T x) {

@@ -1,12 +1,13 @@
-// sqrt and pow of elementwise.h, which includes this file.
+// sqrt and pow, a part of elementwise.h, which includes this file.
 #pragma once
 
 #include "fovea/attention/elementwise.h"
 
 namespace fovea::elementwise {
 
-/// The square root: relative error below 1.2e-7 (2.3e-16 in double), subnormal numbers too; NaN for x < 0. By
-/// Newton's rounds, because GCC calls libm for the errno of a negative argument and does not vectorise that.
+/// The square root: relative error below 1.2e-7 (2.3e-16 in double), for subnormal numbers too; NaN for x <
+/// 0. Uses Newton's iteration, because GCC calls libm for the errno of a negative argument and does not
+/// vectorise that.
 template <class T>
 requires std::is_floating_point_v<T>
 inline T sqrt(T x) {
@@ -16,30 +17,33 @@ inline T sqrt(T x) {
               down = wide ? T(0x1p-100) : T(0x1p-25), infinity = std::numeric_limits<T>::infinity();
   const bool scaled = x < small;
   const T s = where(scaled, x * up, x);
-  // 1/sqrt(s) to 3.5 % by halving the exponent, then the error squares, times 3/2, in each round: 2e-3, 5e-6,
-  // 4e-11, and in double 2e-21.
+  // Halving the exponent gives 1/sqrt(s) to 3.5 %. Each Newton step then squares the error and multiplies it
+  // by 3/2: 2e-3, 5e-6, 4e-11, and in double 2e-21.
   constexpr Bits halved = wide ? Bits(0x5fe6eb50c7b537a9) : Bits(0x5f375a86);
   T y = std::bit_cast<T>(static_cast<Bits>(halved - (std::bit_cast<Bits>(s) >> 1)));
   const T half = s * T(0.5);
-  y = y * (T(1.5) - half * y * y);  // no loop: at -O2 GCC leaves one, and then the caller's is not vectorised
+  y = y * (T(1.5) - half * y * y);  // unrolled: at -O2 GCC keeps a loop here, and then does not vectorise the
+                                    // caller's loop
   y = y * (T(1.5) - half * y * y);
   y = y * (T(1.5) - half * y * y);
   if constexpr (wide) y = y * (T(1.5) - half * y * y);
-  // One of Heron's rounds on the root itself, halved so that the largest number's square does not overflow.
+  // One step of Heron's method on the root itself. It is halved, so that the square of the largest number
+  // does not overflow.
   const T root = half * y, corrected = root + y * (T(0.25) * s - root * root);
   const T result = corrected * where(scaled, T(2) * down, T(2));
   return where((x > T(0)) & (x < infinity), result,
                where(x < T(0), std::numeric_limits<T>::quiet_NaN(), x));  // 0, infinity and NaN are their own
+                                                                          // roots
 }
-/// Its derivative at 0 is +inf, as it is: add a small constant under the root where scores may be 0. An x
-/// that does not depend on what is derived by gives 0 there.
+/// The derivative at 0 is +inf: add a small constant under the root where scores may be 0. If x does not
+/// depend on the variable of the derivative, the derivative is 0 there too.
 template <class T>
 inline Dual<T> sqrt(Dual<T> x) {
   const T root = elementwise::sqrt(x.value);
   return {root, where(x.derivative == T(0), T(0), x.derivative * (T(0.5) / root))};
 }
 
-// A number in two parts, `low` at most half a unit of the last place of `high`.
+// A number in two parts; `low` is at most half a unit in the last place of `high`.
 struct Pair {
   double high, low;
 };
@@ -48,8 +52,8 @@ inline Pair sum(double a, double b) {
   const double high = a + b;
   return {high, b - (high - a)};
 }
-// Exact (Dekker 1971) but for the last bit of a product of two lower halves; halved by bits, because the
-// usual multiplication by 2^27 + 1 means something else where the compiler contracts it.
+// Exact (Dekker 1971) except for the last bit of a product of two lower halves. Numbers are halved by bits.
+// The usual multiplication by 2^27 + 1 gives something else if the compiler contracts it.
 inline Pair product(double a, double b) {
   constexpr std::int64_t upper = ~std::int64_t{0x7ffffff};
   const double high = a * b, a1 = std::bit_cast<double>(std::bit_cast<std::int64_t>(a) & upper),
@@ -57,12 +61,12 @@ inline Pair product(double a, double b) {
   return {high, ((a1 * b1 - high) + a1 * b2 + a2 * b1) + a2 * b2};
 }
 
-// ln x for x > 0, relative error below 1e-19: 2·artanh of f = (m - 1)/(m + 1), |f| <= 0.172, where x = m·2^k.
-// The terms from f^5 on are below 1 % of the sum and computed in double.
+// ln x for x > 0, relative error below 1e-19. With x = m·2^k it is 2·artanh of f = (m - 1)/(m + 1), |f| <=
+// 0.172. The terms from f^5 on are below 1 % of the sum and computed in double.
 inline Pair log_in_two(double x) {
   const bool subnormal = x < 0x1p-1000;
   const double normal = where(subnormal, x * 0x1p100, x);
-  // The exponent becomes a double by bits: AVX2 has no conversion of 64-bit numbers.
+  // The exponent is converted to double by bits: AVX2 has no conversion of 64-bit numbers.
   constexpr auto root = std::bit_cast<std::uint64_t>(0.7071067811865476);
   const std::uint64_t bits = std::bit_cast<std::uint64_t>(normal) - root + (std::uint64_t{1023} << 52);
   const double k = std::bit_cast<double>((bits >> 52) | std::bit_cast<std::uint64_t>(0x1p52)) -
@@ -86,28 +90,31 @@ inline Pair log_in_two(double x) {
   q = q * z.high + 1.0 / 9.0;
   q = q * z.high + 1.0 / 7.0;
   q = q * z.high + 1.0 / 5.0;
-  const Pair p = sum(0x1.5555555555555p-2, z.high * q);  // 1/3 and the rest
+  const Pair p = sum(0x1.5555555555555p-2, z.high * q);  // 1/3, then the other terms
   Pair w = product(z.high, p.high);
   w.low += z.high * (p.low + 0x1.5555555555555p-56) + z.low * p.high;
   const Pair v = product(f, w.high), half = sum(f, v.high);
   const double half_low = half.low + (v.low + f * w.low + f_low * w.high) + f_low;
-  const Pair whole = sum(k * 0x1.62e42fefa3p-1, 2.0 * half.high);  // ln 2 of 41 bits: exact
+  const Pair whole = sum(k * 0x1.62e42fefa3p-1, 2.0 * half.high);  // ln 2 cut to 41 bits: the product is
+                                                                   // exact
   return {whole.high, whole.low + (2.0 * half_low + k * 0x1.3de6af278ece6p-42)};
 }
 
-/// x^y. In double the product y·ln x has 100 bits and more: relative error below 1e-15, and for floats, which
-/// are computed in double, below 1.3e-7.
+/// x^y. In double the relative error is below 1e-15, because the product y·ln x has 100 bits and more. Floats
+/// are computed in double: below 1.3e-7.
 ///
-/// As std::pow: x^0 and 1^y are 1, of NaN too; a negative x has a power for whole y and NaN for others; 0^y
-/// is 0 for y > 0 and +inf for y < 0; infinities of x and y have their limits. Unlike it: -0 counts as 0, and
-/// in double results below e^-708 are 0 and those above e^709 +inf, as those of exp are.
+/// As in std::pow, x^0 and 1^y are 1, even for NaN. A negative x has a power for whole y and NaN for others.
+/// 0^y is 0 for y > 0 and +inf for y < 0. Infinities of x and y give their limits.
+///
+/// Unlike in std::pow, -0 counts as 0. In double, results below e^-708 are 0 and results above e^709 are
+/// +inf, as for exp.
 template <class T>
 requires std::is_floating_point_v<T>
 inline T pow(T x, T y) {
   constexpr double infinity = std::numeric_limits<double>::infinity(),
                    nan = std::numeric_limits<double>::quiet_NaN();
   const auto base = static_cast<double>(x), exponent = static_cast<double>(y), size = elementwise::abs(base);
-  // Beyond 2^100 every power is 0, 1 or infinity; a larger factor would overflow in `product`.
+  // Beyond 2^100 every power is 0, 1 or infinity. A larger exponent would overflow in `product`.
   const double bounded = minimum(maximum(exponent, -0x1p100), 0x1p100);
   double power;
   if constexpr (sizeof(T) == 8) {
@@ -115,7 +122,7 @@ inline T pow(T x, T y) {
     const Pair whole = product(bounded, log.high);
     const double low = whole.low + bounded * log.low;
     power = elementwise::exp(whole.high) * (1.0 + where(elementwise::abs(whole.high) < 1000.0, low, 0.0));
-  } else {  // 1e-15 in ln x are 1e-13 in the largest float
+  } else {  // an error of 1e-15 in ln x is 1e-13 in the largest float
     power = elementwise::exp(bounded * log_in_two(size).high);
   }
   power = where((size == 0.0) | (size == infinity), where((size == 0.0) == (exponent < 0.0), infinity, 0.0),
@@ -126,9 +133,9 @@ inline T pow(T x, T y) {
   power = where((base == base) & (exponent == exponent), power, nan);
   return static_cast<T>(where((exponent == 0.0) | (base == 1.0), 1.0, power));
 }
-/// Its derivatives: y·x^(y-1), which at base 0 is 0 for y > 1 and y = 0, 1 for y = 1 and +inf for other y;
-/// and x^y·ln x, taken as 0 at base 0 and NaN below. One that is not asked for does not show, as y's for a
-/// constant.
+/// The derivative by x is y·x^(y-1). At base 0 it is 0 for y > 1 and y = 0, 1 for y = 1 and +inf for other y.
+/// The derivative by y is x^y·ln x, taken as 0 at base 0 and as NaN below. A derivative that is multiplied by
+/// 0, such as that by a constant y, adds nothing even if it is infinite or NaN.
 template <class T>
 inline Dual<T> pow(Dual<T> x, Dual<T> y) {
   const T power = elementwise::pow(x.value, y.value), lower = elementwise::pow(x.value, y.value - T(1));
@@ -140,7 +147,7 @@ inline Dual<T> pow(Dual<T> x, Dual<T> y) {
                        where(log == T(0), T(0), y.derivative * power * log));
   return {power, by_x + by_y};
 }
-/// One of the two a constant: pow(score, 3), pow(2.0, score).
+/// One of the two is a constant: pow(score, 3), pow(2.0, score).
 template <class T, Constant<T> N>
 inline Dual<T> pow(Dual<T> x, N y) {
   const T power = elementwise::pow(x.value, T(y)), lower = elementwise::pow(x.value, T(y) - T(1));

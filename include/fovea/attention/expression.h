@@ -1,4 +1,4 @@
-// The one text form of the algebra: the command line, explain and case names share it. parse(print(x)) == x.
+// The text form of the algebra, which the command line, explain and case names share. parse(print(x)) == x.
 //
 //   expression := term ('|' term)*
 //   term       := factor ('&' factor)*
@@ -15,8 +15,7 @@
 //   normalizer := 'softmax' | 'sink' | 'sigmoid' ['(' bias ')'] | 'sparsemax' | 'entmax' ['(' alpha ')'] |
 //                 'argmax' | 'sample' | 'gumbel' ['(' temperature ')'] | 'chain'
 //
-// 'temperature' alone is the learned one; 'sigmoid', 'entmax' and 'gumbel' alone have the numbers of a value
-// made by default.
+// 'temperature' alone is the learned one. 'sigmoid', 'entmax' and 'gumbel' alone have the default numbers.
 //
 //   rope       := 'rope' '(' rotary_dim (',' (part | scaling))* ')'
 //   part       := 'base' '=' number | 'half' | 'interleaved'
@@ -25,7 +24,7 @@
 //                 'llama3' '(' factor ',' low_freq_factor ',' high_freq_factor ',' positions ')'
 //   ramp       := ('beta_fast' | 'beta_slow' | 'attention') '=' number | 'exact'
 //
-// Each part at most once; `positions` are those of the training.
+// Each part may occur at most once; `positions` are those of the training.
 #pragma once
 
 #include <string>
@@ -39,7 +38,7 @@
 
 namespace fovea {
 
-/// What could not be read: `column` counts characters from 1.
+/// A text that could not be read. `column` counts characters from 1.
 class ExpressionError : public InvalidArgument {
  public:
   ExpressionError(std::string function, std::size_t column, std::string expected, std::string got);
@@ -49,22 +48,22 @@ class ExpressionError : public InvalidArgument {
   std::size_t column_;
 };
 
-/// Throws ExpressionError naming the column and what was expected there.
+/// Throws ExpressionError that names the column and the text expected there.
 Mask parse_mask(std::string_view text);
 
-/// The name of a score: "scaled-dot", "additive", ... (score.h). Throws ExpressionError.
+/// Reads the name of a score: "scaled-dot", "additive", ... (score.h). Throws ExpressionError.
 Score parse_score(std::string_view text);
 std::string to_string(const Score& score);
 
-/// One built-in mod, of scores or of weights. Names of other mods cannot be read back. Throws
+/// Reads one built-in mod, of scores or of weights. Names of other mods cannot be read back. Throws
 /// ExpressionError.
 Mod parse_mod(std::string_view text);
 
-/// The range of a number is checked by make_plan. Throws ExpressionError.
+/// Reads a normaliser. make_plan checks the range of its number. Throws ExpressionError.
 Normalizer parse_normalizer(std::string_view text);
 std::string to_string(const Normalizer& normalizer);
 
-/// "rope(64,base=500000,interleaved,llama3(8,1,4,8192))". Throws ExpressionError.
+/// Reads "rope(64,base=500000,interleaved,llama3(8,1,4,8192))". Throws ExpressionError.
 Rope parse_rope(std::string_view text);
 std::string to_string(const Rope& rope);
 

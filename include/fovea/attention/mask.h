@@ -1,6 +1,6 @@
-// Masks: which keys a query may see. A mask answers for one site, and for a block of queries: which key spans
-// *some* of them see, and which *all* of them see. Work skipped is derived from these spans and declared
-// nowhere else.
+// Masks say which keys a query may see. A mask answers for one site. For a block of queries it gives the key
+// spans that *some* of them see, and the key spans that *all* of them see. Kernels skip work by these spans
+// alone.
 #pragma once
 
 #include <algorithm>
@@ -30,9 +30,9 @@ struct KeySpan {
   std::int64_t begin = 0, end = 0;
   friend bool operator==(const KeySpan&, const KeySpan&) = default;
 };
-/// A list of spans, sorted by begin, disjoint, not touching, none empty. Up to six, which is what a sensible
-/// mask has in a query block, stand in the object itself: a call then takes nothing from the heap. More go
-/// there.
+/// A list of spans: sorted by begin, disjoint, not touching, none empty. Up to six spans stand in the object
+/// itself, so that a call allocates nothing; a sensible mask has no more in a query block. A longer list is
+/// on the heap.
 class KeySpans {
  public:
   KeySpans() = default;
@@ -56,7 +56,7 @@ class KeySpans {
     far_.push_back(span);
     ++size_;
   }
-  /// Room for `count` spans, where they are known to be many.
+  /// Reserves memory for `count` spans, if they are known to be many.
   void reserve(std::size_t count) {
     if (count > near_.size()) far_.reserve(count);
   }
@@ -67,7 +67,7 @@ class KeySpans {
 
  private:
   std::array<KeySpan, 6> near_{};
-  std::vector<KeySpan> far_;  // all of them, once there are more
+  std::vector<KeySpan> far_;  // all spans, once there are more than near_ holds
   std::size_t size_ = 0;
 };
 
@@ -75,12 +75,13 @@ class KeySpans {
 /// key_len).
 struct QueryBlock {
   std::int64_t batch = 0, head = 0, query_begin = 0, query_end = 0, key_len = 0;
-  /// Lengths that arrived with the call, one a batch entry; for KeyLengths{} without lengths of its own.
+  /// The call's lengths, one a batch entry, for KeyLengths{} without lengths of its own.
   std::span<const std::int64_t> key_lengths = {};
 };
 
-/// `some` ⊇ the keys that at least one query of the block sees; `all` ⊆ the keys that every query of it sees.
-/// Both are exact for a block of one query, and `some` and `all` are tight for the masks below taken alone.
+/// `some` contains every key that at least one query of the block sees. Every query of the block sees all
+/// keys of `all`. Both are exact for a block of one query. For each of the masks below, taken alone, both are
+/// tight.
 struct BlockSpans {
   KeySpans some, all;
 };
@@ -90,26 +91,28 @@ struct KeyBand {
   std::int64_t first = 0, last = 0, begin = 0, end = 0;
 };
 
-/// What a mask type provides; immutable.
+/// The interface of a mask type; immutable.
 class MaskNode {
  public:
   virtual ~MaskNode() = default;
   virtual bool allows(const Site& site, const QueryBlock& block) const = 0;
   virtual BlockSpans spans(const QueryBlock& block) const = 0;
-  /// What the block's queries see where that is a band, for kernels that would else ask for the spans of each
-  /// query alone.
+  /// The keys that the block's queries see, where they are a band. Without it, kernels ask for the spans of
+  /// each query separately.
   virtual std::optional<KeyBand> band(const QueryBlock&) const { return std::nullopt; }
-  /// The expression grammar's text, binding strength `parent` around it: parse(print(x)) == x.
+  /// The text in the expression grammar, with parentheses where the binding strength `parent` needs them:
+  /// parse(print(x)) == x.
   virtual std::string print(int parent) const = 0;
-  /// Throws InvalidArgument(function "make_plan") where the mask cannot serve such a call.
+  /// Throws InvalidArgument(function "make_plan") if the mask does not fit a call of this shape.
   virtual void validate(const AttentionShape& shape) const = 0;
   /// True where the mask reads QueryBlock::key_lengths.
   virtual bool needs_key_lengths() const { return false; }
-  /// True where the mask reads Site::head and QueryBlock::head: what it says of one head is not said of all.
+  /// True where the mask reads Site::head and QueryBlock::head: its answer for one head does not hold for
+  /// all.
   virtual bool by_head() const { return false; }
-  /// 1 + that of the deepest part.
+  /// 1 + the depth of the deepest part.
   virtual int depth() const { return 1; }
-  /// True where the text form says all that there is to the mask, so that equal texts mean equal masks.
+  /// True where the text form describes the mask completely, so that equal texts mean equal masks.
   virtual bool text_is_all() const { return false; }
 };
 
@@ -119,7 +122,7 @@ struct Everything {};
 /// Key j is visible to a query at position p iff j <= p.
 struct Causal {};
 
-/// Key j is visible to a query at p iff p - lookback <= j <= p + lookahead: counts *other* tokens, the
+/// Key j is visible to a query at p iff p - lookback <= j <= p + lookahead. Both count *other* tokens: the
 /// query's own position is always inside.
 struct SlidingWindow {
   static constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
@@ -127,7 +130,7 @@ struct SlidingWindow {
   std::int64_t lookahead = unlimited;
 };
 
-/// These positions are seen by every query and, as queries, see every key (Beltagy et al. 2020, arXiv
+/// Every query sees these positions, and a query at one of them sees every key (Beltagy et al. 2020, arXiv
 /// 2004.05150).
 struct GlobalTokens {
   std::vector<std::int64_t> positions;
@@ -136,21 +139,21 @@ struct GlobalTokens {
   explicit GlobalTokens(std::vector<std::int64_t> list) : positions(std::move(list)) {}
 };
 
-/// Key j of batch entry b is visible iff j < lengths[b]. Without lengths here, they arrive with each call.
+/// Key j of batch entry b is visible iff j < lengths[b]. Without `lengths`, each call brings them.
 struct KeyLengths {
   std::vector<std::int64_t> lengths;
 };
 
-/// Masks nest at most this deep (`&`, `|` and `~` throw InvalidArgument beyond): everything that walks one
+/// The deepest nesting of masks; `&`, `|` and `~` throw InvalidArgument beyond it. All code that walks a mask
 /// recurses, and the stack is finite.
 inline constexpr int deepest_mask = 1000;
 
 class Mask;
 
-/// A type that is a mask by itself, all in its header (streaming_sinks.h is one): `allows` for one pair,
-/// `spans` for a block of queries, `print` for its text, and `validate`, which throws InvalidArgument for
-/// parameters that make no sense. One that reads the head says so by `bool by_head() const`. For masks that
-/// read neither call-time lengths nor other masks.
+/// A type that defines a mask entirely in its header, as streaming_sinks.h does. `allows` answers for one
+/// pair, `spans` for a block of queries, and `print` gives the text. `validate` throws InvalidArgument for
+/// parameters that make no sense. A type that reads the head has `bool by_head() const`. Such a mask can read
+/// neither call-time lengths nor other masks.
 template <class T>
 concept MaskDefinition = requires(const T& mask, const Site& site, const QueryBlock& block) {
   { mask.allows(site) } -> std::same_as<bool>;
@@ -161,14 +164,14 @@ concept MaskDefinition = requires(const T& mask, const Site& site, const QueryBl
 template <MaskDefinition T>
 Mask to_mask(const T& definition);
 
-/// What has a to_mask (masks.h; yours, found by argument-dependent look-up) is a mask too.
+/// A type with a to_mask is a mask too: those of masks.h, and yours, found by argument-dependent look-up.
 template <class T>
 concept HasToMask = requires(const T& mask) {
   { to_mask(mask) } -> std::same_as<Mask>;
 };
 
-/// What was meant as a mask and is none: it stands wherever a mask does, and there stops the compilation with
-/// a sentence that says what it lacks (mask_checks.h).
+/// A type that was meant as a mask but is incomplete. It is accepted wherever a mask is, and then stops the
+/// compilation with a sentence that says which member is missing (mask_checks.h).
 template <class T>
 concept IncompleteMask = !HasToMask<T> && !std::is_base_of_v<Mask, T> &&
                          (mask_detail::MeantAsMask<T> || mask_detail::BareFunction<T>);
@@ -190,7 +193,8 @@ class Mask {
   Mask(SlidingWindow window);  // NOLINT(google-explicit-constructor)
   Mask(GlobalTokens tokens);   // NOLINT(google-explicit-constructor)
   Mask(KeyLengths lengths);    // NOLINT(google-explicit-constructor)
-  /// A mask type of your own. Throws InvalidArgument for nullptr, and below deepest_mask.
+  /// A mask type of your own. Throws InvalidArgument for nullptr and for masks nested deeper than
+  /// deepest_mask.
   explicit Mask(std::shared_ptr<const MaskNode> node);
 
   const MaskNode& node() const noexcept { return *node_; }
@@ -199,8 +203,8 @@ class Mask {
   friend Mask operator&(const Mask& a, const Mask& b);
   friend Mask operator|(const Mask& a, const Mask& b);
   friend Mask operator~(const Mask& a);
-  /// True for copies of one mask, and for masks of equal texts where those say all there is to them. Two
-  /// predicates made apart are never equal.
+  /// True for copies of one mask, and for masks with equal texts where the texts describe them completely.
+  /// Two predicates made separately are never equal.
   friend bool operator==(const Mask& a, const Mask& b);
 
  private:
@@ -228,8 +232,8 @@ Mask to_mask(const T& definition) {
   return Mask(std::make_shared<Node>(definition));
 }
 
-/// What may stand in a mask expression. `Causal{} & SlidingWindow{.lookback = 127}` needs no Mask around
-/// either.
+/// Types that an operator of a mask expression accepts. `Causal{} & SlidingWindow{.lookback = 127}` needs no
+/// Mask around either.
 template <class T>
 concept MaskLike = std::is_same_v<T, Mask> || std::is_same_v<T, Everything> || std::is_same_v<T, Causal> ||
     std::is_same_v<T, SlidingWindow> || std::is_same_v<T, GlobalTokens> || std::is_same_v<T, KeyLengths> ||
@@ -251,11 +255,11 @@ requires(!std::is_same_v<A, Mask>) Mask operator~(const A& a) {
 /// "causal & window(127,0)".
 std::string to_string(const Mask& mask);
 
-/// How a tile of queries × keys [begin, end) stands to the spans of its query block.
+/// How many pairs of a tile are visible: none, some or all. The tile is one query block × keys [begin, end).
 enum class TileClass : std::uint8_t { empty, partial, full };
 TileClass classify(const BlockSpans& spans, std::int64_t begin, std::int64_t end);
 
-// The algebra of spans, on sorted disjoint lists.
+// Operations on spans, as sorted disjoint lists.
 KeySpans intersect(const KeySpans& a, const KeySpans& b);
 KeySpans unite(const KeySpans& a, const KeySpans& b);
 /// [0, key_len) without `a`.

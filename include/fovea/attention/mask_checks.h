@@ -1,5 +1,5 @@
-// Why a type is no mask, in one sentence a member: what mask.h says where a type that has some of a mask's
-// members stands in the place of a mask.
+// Explains why a type is not a mask, in one sentence a member. mask.h uses it where a type with some members
+// of a mask is given as a mask.
 #pragma once
 
 #include <concepts>
@@ -20,7 +20,7 @@ namespace mask_detail {
 
 using namespace members;
 
-// A function of a site. One with `auto` parameters is asked only with as many as fit.
+// A function of a site. A function with `auto` parameters is tried only with as many as fit.
 template <class F>
 concept TakesSite = std::is_invocable_v<F&, const Site&>;
 template <class F>
@@ -28,10 +28,12 @@ concept SaysOfSite = std::is_invocable_r_v<bool, F&, const Site&>;
 template <class F>
 concept FunctionOfSite = SaysOfSite<F> && std::is_copy_constructible_v<F>;
 
-/// A type that names one of the two members no other type is likely to have, and so was meant as a mask.
+/// A type with one of the two members that hardly any other type has, and which was therefore meant as a
+/// mask.
 template <class T>
 concept MeantAsMask = std::is_class_v<T> &&(HasAllows<T> || HasSpans<T>);
-/// A function as it stands, not in a Predicate. Of generic ones nothing is asked: that would compile them.
+/// A function that is not wrapped in a Predicate. Generic functions are not examined: that would compile
+/// them.
 template <class T>
 concept BareFunction = requires {
   &T::operator();
@@ -67,7 +69,7 @@ constexpr void explain_members() {
   // clang-format on
 }
 
-/// The same for whatever stands where a mask should.
+/// The same for any type that is given as a mask.
 template <class T>
 constexpr void explain_mask() {
   constexpr bool is_function = BareFunction<T>, is_node = std::is_base_of_v<MaskNode, T>;
@@ -80,7 +82,7 @@ constexpr void explain_mask() {
   if constexpr (!is_function && !is_node) explain_members<T>();
 }
 
-/// What a complete mask may also have or be, and then has to have right.
+/// Checks the optional members and properties of a complete mask.
 template <class T>
 consteval bool explain_options() {
   constexpr bool by_head = !HasByHead<T> || requires(const T& mask) {

@@ -1,6 +1,6 @@
-// Masks beyond the five of mask.h. Each is a struct whose comment says when key j is visible to a query at
-// position p, and a to_mask, which lets it stand in an expression with `&`, `|` and `~`. Their text forms are
-// in src/attention/mask_names.cpp.
+// Masks beyond the five of mask.h. Each is a struct; its comment says when key j is visible to a query at
+// position p. Its to_mask makes it usable in expressions with `&`, `|` and `~`. The text forms are in
+// src/attention/mask_names.cpp.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace fovea {
 
-/// j < length or j <= p: a prefix that everybody sees, causal behind it (prefix LM; Raffel et al. 2020, arXiv
-/// 1910.10683). One length for all, or one a batch entry. `prefix(3)`.
+/// j < length or j <= p: all queries see a prefix, and behind it the mask is causal (prefix LM; Raffel et al.
+/// 2020, arXiv 1910.10683). One length for all, or one a batch entry. `prefix(3)`.
 struct Prefix {
   std::vector<std::int64_t> lengths;
 };
 
-/// p and j lie in the same document; document d is [boundaries[d], boundaries[d + 1]), as the cumulative
-/// lengths of packed sequences say it ("cu_seqlens"). Positions outside all documents see nothing and are not
-/// seen. `documents(0,5,9)`.
+/// p and j lie in the same document. Document d is [boundaries[d], boundaries[d + 1]): these are the
+/// cumulative lengths of packed sequences ("cu_seqlens"). Positions outside all documents see nothing and are
+/// not seen. `documents(0,5,9)`.
 struct Documents {
   std::vector<std::int64_t> boundaries;
 };
@@ -35,24 +35,24 @@ struct Strided {
   std::int64_t stride = 1;
 };
 
-/// j = p + k·step with -lookback <= k <= lookahead: a window with holes. `dilated(LOOKBACK,LOOKAHEAD,STEP)`.
+/// j = p + k·step with -lookback <= k <= lookahead: a window with gaps. `dilated(LOOKBACK,LOOKAHEAD,STEP)`.
 struct Dilated {
   std::int64_t lookback = 0;
   std::int64_t lookahead = SlidingWindow::unlimited;
   std::int64_t step = 1;
 };
 
-/// Bit (floor(p / size), floor(j / size)) of a table, row-major; what lies outside the table is hidden.
+/// Bit (floor(p / size), floor(j / size)) of a row-major table. Pairs outside the table are hidden.
 /// `blocks(SIZE,COLUMNS,BIT,...)`.
 struct BlockTable {
   std::int64_t size = 1, columns = 0;
   std::vector<bool> visible;
 };
 
-/// The block table of BigBird (Zaheer et al. 2020, arXiv 2007.14062): a window of `window` blocks to either
-/// side, the first `global` blocks seen by all and seeing all, and `random` more blocks a row, drawn by
-/// `seed`. Queries and keys are `length` positions each. `bigbird(LENGTH,SIZE,WINDOW,GLOBAL,RANDOM,SEED)` is
-/// read, and printed as the table it makes.
+/// The block table of BigBird (Zaheer et al. 2020, arXiv 2007.14062). Each row has a window of `window`
+/// blocks to either side and `random` more blocks, drawn by `seed`. All rows see the first `global` blocks,
+/// which see all. Queries and keys are `length` positions each.
+/// `bigbird(LENGTH,SIZE,WINDOW,GLOBAL,RANDOM,SEED)` is read; it is printed as the block table that it makes.
 struct BigBird {
   std::int64_t length = 0, size = 64;
   std::int64_t window = 1, global = 1, random = 3;
@@ -67,8 +67,8 @@ struct Tree {
 };
 
 /// groups[j] <= groups[p]: bidirectional inside a group, causal from group to group. A vision-language-action
-/// policy has group 0 for image and instruction and one group for each action. Positions outside see nothing
-/// and are not seen. `groups(0,0,0,1,2)`.
+/// policy has group 0 for image and instruction and one group for each action. Positions outside the list see
+/// nothing and are not seen. `groups(0,0,0,1,2)`.
 struct Groups {
   std::vector<std::int64_t> groups;
 };

@@ -1,12 +1,12 @@
-// Which members a type names, for sentences about types that do not fit.
+// Tests whether a type has a member of a given name, for error texts about types that do not fit.
 #pragma once
 
 #include <type_traits>
 
 namespace fovea::members {
 
-// Does a class have a member of this name, whatever it takes? A second one from another base makes the name
-// ambiguous, private and overloaded members too.
+// True if a class has a member of this name, whatever its parameters. A second base class with the same name
+// makes the name ambiguous, also for private and overloaded members.
 #define FOVEA_HAS_MEMBER(Concept, member)                                    \
   struct Second##Concept {                                                   \
     int member;                                                              \

@@ -1,5 +1,5 @@
-// Score mods: element-wise changes of a score, after the scale and before the mask, any number in the order
-// given.
+// Score mods: element-wise changes of a score, after the scale and before the mask. Any number of them apply
+// in the order given.
 //
 // A mod of your own is a lambda over a score, the site, and its learnable arguments:
 //
@@ -8,14 +8,16 @@
 //   });
 //
 // The captured values are constants. An argument arrives with each call as a tensor of 4 axes, [batch, heads,
-// query_len, key_len], any of them 1 where it is shared: a scalar, a slope a head, a dense bias and a gate a
-// key are one case. The lambda is compiled for each instruction set by the compiler that sees it, into loops
-// that -O2 turns into vector instructions; write it with the functions of elementwise.h (libm's do not
-// vectorise) and without branches (`where`). Its derivatives come from dual numbers. The library adds them
-// up, in an order fixed by the shape alone.
+// query_len, key_len], each of which is 1 where it is shared. So a scalar, a slope a head, a dense bias and a
+// gate a key are all the same case.
 //
-// The same value serves as a weight mod (AttentionSpec::weight_mods): it then gets 1 for a score, and what it
-// makes of it multiplies the weight.
+// The compiler that sees the lambda compiles it for each instruction set, into loops that -O2 turns into
+// vector instructions. Write it with the functions of elementwise.h, because libm's do not vectorise, and
+// without branches (`where`). The derivatives come from dual numbers. The library sums them in an order fixed
+// by the shape alone.
+//
+// The same value serves as a weight mod (AttentionSpec::weight_mods). It then gets 1 as its score, and the
+// weight is multiplied by its result.
 #pragma once
 
 #include <algorithm>
@@ -33,15 +35,15 @@
 
 namespace fovea {
 
-/// Buffers of a ModTile have room up to a multiple of this many scores.
+/// The buffers of a ModTile have room for a number of scores rounded up to a multiple of this.
 inline constexpr int mod_lanes = 16;
 
-/// Scores of `rows` queries and `count` keys. Every buffer has rows `stride` apart (but for arguments that
-/// all rows share). Lanes behind `count` hold anything.
+/// The scores of `rows` queries and `count` keys. The rows of every buffer are `stride` apart, except in
+/// arguments that all rows share. Elements behind `count` hold anything.
 template <class T>
 struct ModTile {
   std::int64_t rows = 0, count = 0, stride = 0;
-  Site first;                 ///< the site of the first row and key
+  Site first;                 ///< the site of the first row and first key
   const T* scores = nullptr;  ///< before the mod
   T* result = nullptr;        ///< after it; may be `scores`
   struct Argument {
@@ -49,13 +51,13 @@ struct ModTile {
     std::int64_t row_stride = 0;
   };
   std::array<Argument, max_mod_arguments> arguments;
-  const T* d_result = nullptr;  ///< derivative of the loss by the result; 0 where the score does not matter
-  T* d_scores = nullptr;        ///< by the score; may be d_result
+  const T* d_result = nullptr;  ///< derivative of the loss by the result; 0 for scores that have no influence
+  T* d_scores = nullptr;        ///< derivative by the score; may be d_result
   std::array<T*, max_mod_arguments>
-      d_arguments{};  ///< by each argument, an element a score; null: not wanted
+      d_arguments{};  ///< derivative by each argument, one element a score; null: not wanted
 };
 
-/// One mod for one instruction set and type.
+/// The functions of one mod for one instruction set and type.
 template <class T>
 struct ModCode {
   void (*apply)(const void* mod, const ModTile<T>&) = nullptr;
@@ -63,28 +65,28 @@ struct ModCode {
 };
 enum class ModIsa : std::uint8_t { any, avx2, avx512 };
 
-/// What a mod provides; immutable.
+/// The interface of a mod; immutable.
 class ModNode {
  public:
   virtual ~ModNode() = default;
   virtual ModCode<float> code_f32(ModIsa isa) const = 0;
   virtual ModCode<double> code_f64(ModIsa isa) const = 0;
-  /// What the functions get as `mod`.
+  /// The pointer that the functions get as `mod`.
   virtual const void* self() const = 0;
   /// "softcap(50)".
   virtual std::string print() const = 0;
   virtual const std::vector<std::string>& arguments() const = 0;
-  /// Entries of the mod's one argument where it is a table [batch or 1, heads or 1, 1, entries] looked up by
-  /// distance; 0: there is none.
+  /// Where the mod's one argument is a table [batch or 1, heads or 1, 1, entries] looked up by distance: its
+  /// number of entries. 0: there is no table.
   virtual std::int64_t entries() const { return 0; }
-  /// True where the table has a row a query: [batch or 1, heads or 1, query_len or 1, entries].
+  /// True where the table has one row a query: [batch or 1, heads or 1, query_len or 1, entries].
   virtual bool table_by_query() const { return false; }
-  /// True where the mod hides keys by scores of -infinity, of which a later mod may make numbers again: then
-  /// none may follow but such as hide too.
+  /// True where the mod hides keys by scores of -infinity. A later mod could make finite scores of them, so
+  /// only mods that also hide keys may come after it.
   virtual bool hides() const { return false; }
-  /// What a layer lets the arguments start as where it learns them.
+  /// The values with which a layer begins to learn the arguments.
   virtual ArgumentDeclaration::Start start() const { return ArgumentDeclaration::Start::told; }
-  /// The entry for query - key.
+  /// The entry of the table for distance = query - key.
   virtual std::int64_t entry(std::int64_t distance) const {
     static_cast<void>(distance);
     return 0;
@@ -96,12 +98,13 @@ class Mod {
  public:
   /// Throws InvalidArgument for nullptr or more than max_mod_arguments arguments.
   explicit Mod(std::shared_ptr<const ModNode> node);
-  /// What has a to_mod (the built-in ones below; yours, found by argument-dependent look-up) is a mod too.
+  /// A type with a to_mod is a mod too: the built-in ones below, and yours, found by argument-dependent
+  /// look-up.
   template <class T>
   requires(!std::is_base_of_v<Mod, T> && requires(const T& t) { to_mod(t); })
       Mod(const T& mod)  // NOLINT(google-explicit-constructor)
       : Mod(to_mod(mod)) {}
-  /// A lambda is none yet, and stops the compilation with a sentence that says so.
+  /// A lambda is not a mod yet. It stops the compilation with a sentence that says so.
   template <class T>
   requires(mod_detail::BareFunction<T> && !std::is_base_of_v<Mod, T> && !requires(const T& t) { to_mod(t); })
       Mod(const T&) {  // NOLINT(google-explicit-constructor)
@@ -118,11 +121,11 @@ class Mod {
 
 using Mods = std::vector<Mod>;
 
-/// The mod's arguments in their order: four axes each, every one of which may be 1. The last axis of a table
-/// has its entries.
+/// The declarations of the mod's arguments, in their order: four axes each, every one of which may be 1. The
+/// last axis of a table has the number of its entries.
 std::vector<ArgumentDeclaration> declarations(const ModNode& mod);
 
-/// "softcap(50)", "alibi", "relative(32,128,causal)", or the name of your own.
+/// "softcap(50)", "alibi", "relative(32,128,causal)", or the name given to make_mod.
 std::string to_string(const Mod& mod);
 
 namespace mod_detail {
@@ -136,8 +139,8 @@ namespace mod_detail {
 #endif
 #define FOVEA_MOD_INLINE inline __attribute__((always_inline))
 
-// Sixteen scores at a time, in arrays of fixed size: what GCC vectorises at -O2, where it makes no versions
-// of a loop.
+// Sixteen scores at a time, in arrays of fixed size. GCC vectorises these at -O2, where it does not vectorise
+// the loop itself.
 template <class T, class F, std::size_t... I>
 FOVEA_MOD_INLINE void apply(const F& f, const ModTile<T>& t, std::index_sequence<I...>) {
   for (std::int64_t r = 0; r < t.rows; ++r) {
@@ -147,7 +150,8 @@ FOVEA_MOD_INLINE void apply(const F& f, const ModTile<T>& t, std::index_sequence
       (std::memcpy(a[I], t.arguments[I].values + r * t.arguments[I].row_stride + j, sizeof a[I]), ...);
       const auto query = static_cast<std::int32_t>(t.first.query + r),
                  key = static_cast<std::int32_t>(t.first.key + j);
-      const auto last = static_cast<std::int32_t>(t.count - j - 1);  // lanes behind it stand at the last site
+      const auto last = static_cast<std::int32_t>(t.count - j - 1);  // elements behind count get the last
+                                                                     // site
       for (std::int32_t l = 0; l < mod_lanes; ++l)
         y[l] = f(x[l], Site{t.first.batch, t.first.head, query, key + std::min(l, last)}, a[I][l]...);
       std::memcpy(t.result + r * t.stride + j, y, sizeof y);
@@ -155,7 +159,7 @@ FOVEA_MOD_INLINE void apply(const F& f, const ModTile<T>& t, std::index_sequence
   }
 }
 
-// One pass by the score, one by each argument that is wanted.
+// One pass for the score, and one for each argument whose derivative is wanted.
 template <std::size_t Seed, class T, class F, std::size_t... I>
 FOVEA_MOD_INLINE void derivative(const F& f, const ModTile<T>& t, T* to, std::index_sequence<I...>) {
   using elementwise::Dual;
@@ -167,7 +171,8 @@ FOVEA_MOD_INLINE void derivative(const F& f, const ModTile<T>& t, T* to, std::in
       (std::memcpy(a[I], t.arguments[I].values + r * t.arguments[I].row_stride + j, sizeof a[I]), ...);
       const auto query = static_cast<std::int32_t>(t.first.query + r),
                  key = static_cast<std::int32_t>(t.first.key + j);
-      const auto last = static_cast<std::int32_t>(t.count - j - 1);  // lanes behind it stand at the last site
+      const auto last = static_cast<std::int32_t>(t.count - j - 1);  // elements behind count get the last
+                                                                     // site
       for (std::int32_t l = 0; l < mod_lanes; ++l) {
         const Dual<T> result = f(Dual<T>(x[l], Seed == 0 ? T(1) : T(0)),
                                  Site{t.first.batch, t.first.head, query, key + std::min(l, last)},
@@ -252,9 +257,9 @@ class LambdaMod : public ModNode {
 
 }  // namespace mod_detail
 
-/// A mod from a lambda (score, Site, argument...) -> score, generic in its numbers; `arguments` names its
-/// arguments, in their order. See the head of this file. A lambda that does not fit stops the compilation
-/// with a sentence that says why (mod_checks.h).
+/// Makes a mod from a lambda (score, Site, argument...) -> score, generic in its numbers. `arguments` names
+/// the lambda's arguments in their order; see the head of this file. A lambda that does not fit stops the
+/// compilation with a sentence that says why (mod_checks.h).
 template <std::size_t N, class F>
 Mod make_mod(std::string name, const char* const (&arguments)[N], F&& f) {
   using Kept = std::decay_t<F>;
@@ -275,7 +280,7 @@ Mod make_mod(std::string name, F&& f) {
     return Mod(nullptr);
   }
 }
-/// Names that are no list stop the compilation too.
+/// Argument names that are not a list in braces stop the compilation too.
 template <class Names, class F>
 Mod make_mod(std::string, Names&&, F&&) {
   static_assert(mod_detail::never<Names>,
@@ -293,14 +298,14 @@ struct SoftCap {
 /// score - slope·(query - key) (Press et al. 2022, arXiv 2108.12409). Argument "slope", usually [1, heads, 1,
 /// 1].
 struct AlibiBias {};
-/// The slopes of the paper for a number of heads: 2^(-8/n), 2^(-16/n), ... for a power of two, and those of
-/// the next powers of two interleaved for others.
+/// The slopes of the paper for a number of heads: 2^(-8/n), 2^(-16/n), ... for a power of two. For other
+/// numbers of heads they are interleaved with those of the next power of two.
 std::vector<double> alibi_slopes(std::int64_t num_heads);
 /// score + bias. Argument "bias", [batch or 1, heads or 1, query_len or 1, key_len or 1].
 struct DenseBias {};
-/// score + table[bucket(query - key)] (T5, Raffel et al. 2020, arXiv 1910.10683): near distances have a
-/// bucket each, far ones share one logarithmically. Argument "table", [1, heads or 1, 1, buckets].
-/// Bidirectional halves the buckets between the two directions; causal gives keys ahead of the query the
+/// score + table[bucket(query - key)] (T5, Raffel et al. 2020, arXiv 1910.10683). Each near distance has its
+/// own bucket; far distances share logarithmic ones. Argument "table", [1, heads or 1, 1, buckets].
+/// Bidirectional halves the buckets between the two directions. Causal gives keys ahead of the query the
 /// bucket of distance 0.
 struct RelativeBias {
   enum class Direction : std::uint8_t { bidirectional, causal };
@@ -309,34 +314,37 @@ struct RelativeBias {
 };
 std::int64_t relative_bucket(const RelativeBias& bias, std::int64_t distance);
 
-/// score + Σ_{l = j+1..p} log f_l: what lies far back is forgotten, by gates that the data set (FoX, Lin et
-/// al. 2025, arXiv 2503.02130). Arguments "query" [.., query_len, 1] and "key" [.., 1, key_len], both the
-/// running sums of log f, from mechanisms/forget.h. Only behind a causal mask.
+/// score + Σ_{l = j+1..p} log f_l: gates computed from the data make far keys fade (FoX, Lin et al. 2025,
+/// arXiv 2503.02130). Arguments "query" [.., query_len, 1] and "key" [.., 1, key_len]; both are the running
+/// sums of log f, from mechanisms/forget.h. Only together with a causal mask.
 struct ForgetGate {};
 
-/// score / value; towards 0 softmax becomes the argmax. value > 0.
+/// score / value. As value goes to 0, softmax becomes the argmax. value > 0.
 struct Temperature {
   double value = 1.0;
 };
 /// score / temperature, learned. Argument "temperature", usually [1, heads, 1, 1].
 struct LearnedTemperature {};
 
-/// score + table[query row][distance], distances cut to [-max_distance, max_distance], entry max_distance +
-/// query - key: a score that depends on the query and on how far the key is (Shaw et al. 2018, arXiv
-/// 1803.02155; with the table (q + w)·r of mechanisms/relative_key.h Transformer-XL's, Dai et al. 2019, arXiv
-/// 1901.02860). Argument "table", [batch or 1, heads or 1, query_len or 1, 2·max_distance + 1].
+/// score + table[query row][distance], with distances cut to [-max_distance, max_distance] and entry
+/// max_distance + query - key. The score depends on the query and on the distance of the key (Shaw et al.
+/// 2018, arXiv 1803.02155). With the table (q + w)·r of mechanisms/relative_key.h it is Transformer-XL's (Dai
+/// et al. 2019, arXiv 1901.02860). Argument "table", [batch or 1, heads or 1, query_len or 1, 2·max_distance
+/// + 1].
 struct RelativeKeyBias {
   std::int64_t max_distance = 128;
 };
 
-/// Keeps keys within `reach` of a centre that the query chose, hides the others (Luong et al. 2015, arXiv
-/// 1508.04025, section 3.2, local-p). Argument "center", [batch, heads or 1, query_len, 1], a position in key
-/// coordinates, from mechanisms/local.h. The last of the mods, for it makes scores of -inf. reach >= 0.
+/// Keeps the keys within `reach` of a center that the query chose, and hides the others (Luong et al. 2015,
+/// arXiv 1508.04025, section 3.2, local-p). Argument "center", [batch, heads or 1, query_len, 1], a position
+/// in key coordinates, from mechanisms/local.h. The mod makes scores of -inf, so only mods that also hide
+/// keys may come after it. reach >= 0.
 struct LocalWindow {
   double reach = 10.0;
 };
 /// A weight mod: weight · exp(-(key - center)² / 2·deviation²) (same section, eq. 10; the paper's deviation
-/// is reach / 2). Argument "center", as above, and its gradient goes to what predicted it. deviation > 0.
+/// is reach / 2). Argument "center", as above; its gradient trains the network that predicted it. deviation >
+/// 0.
 struct LocalGaussian {
   double deviation = 5.0;
 };

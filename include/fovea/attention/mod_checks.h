@@ -1,11 +1,11 @@
-// What is wrong with a lambda that make_mod cannot take, found before its body is compiled. A generic
-// lambda's return type is known only once its body has been compiled, and an error in there cannot be caught;
-// so whether the lambda takes the arguments of a mod is found without asking for its result (`takes`, below).
-// Only a lambda that takes them all is asked what it returns.
+// Finds out why make_mod cannot take a lambda, before the lambda's body is compiled. The return type of a
+// generic lambda is known only once its body has been compiled, and an error in there cannot be caught. So
+// `takes` (below) first finds out whether the lambda accepts the arguments of a mod, without asking for its
+// result. Only then is the return type examined.
 //
-// What this cannot catch is an error inside the body, such as a call of a function that does not exist: the
-// compiler reports it in its own words. A plain exp(score) without `std::` or `elementwise::` compiles,
-// because float has one; it is right, but not vectorised.
+// Errors inside the body, such as a call of a function that does not exist, cannot be caught: the compiler
+// reports them in its own words. A plain exp(score) without `std::` or `elementwise::` compiles, because
+// float has one. It gives right results, but does not vectorise.
 #pragma once
 
 #include <concepts>
@@ -24,16 +24,17 @@ inline constexpr int max_mod_arguments = 4;
 
 namespace mod_detail {
 
-/// A lambda is handed on by value and lies on the stack meanwhile. A larger table belongs behind a pointer.
+/// The largest lambda. It is passed by value and lies on the stack meanwhile; a larger table belongs behind a
+/// pointer.
 inline constexpr std::size_t largest_capture = std::size_t{1} << 16;
 
 template <class F>
 concept Inheritable = std::is_class_v<F> && !std::is_final_v<F>;
 
 struct NotTaken {};
-// A second overload beside the lambda's own. It is the better one by its object, which needs no const, and
-// the worse one by every argument. Where the lambda can be called too, the call is therefore ambiguous, which
-// is seen without compiling the lambda's body.
+// A second overload beside the lambda's own. Its object matches better, because it needs no const; each of
+// its arguments matches worse. If the lambda can be called too, the call is therefore ambiguous. This shows
+// without compiling the lambda's body.
 template <class F>
 struct Rival : F {
   using F::operator();
@@ -42,7 +43,7 @@ struct Rival : F {
 
 enum class Taking : std::uint8_t { no, yes, only_mutable };
 
-/// Can a const F be called with these arguments?
+/// Whether a const F can be called with these arguments.
 template <class F, class... Arguments>
 consteval Taking takes() {
   if constexpr (!Inheritable<F>) {
@@ -61,10 +62,10 @@ template <class F, class T, class... Rest, std::size_t... I>
 consteval Taking takes_numbers(std::index_sequence<I...>) {
   return takes<F, T, Rest..., Repeated<T, I>...>();
 }
-/// With a number, a site and N numbers more.
+/// Called with a number, a site and N more numbers.
 template <class F, class T, std::size_t N>
 inline constexpr Taking takes_mod = takes_numbers<F, T, Site>(std::make_index_sequence<N>());
-/// With a number and N numbers more.
+/// Called with a number and N more numbers.
 template <class F, class T, std::size_t N>
 inline constexpr Taking takes_no_site = takes_numbers<F, T>(std::make_index_sequence<N>());
 
@@ -92,8 +93,8 @@ concept Generic = std::is_class_v<F> && !requires {
   &F::operator();
 };
 
-// Why is F not called with a number, a site and N numbers more? As many parameters as there are names and a
-// score is a site that was forgotten; else another number of parameters is tried.
+// Finds out why F cannot be called with a number, a site and N more numbers. If it takes one number for each
+// name and the score, the site was forgotten. Otherwise other numbers of parameters are tried.
 template <class F, std::size_t N, std::size_t Others = 0>
 consteval Fault fault_of_count() {
   if constexpr (Others == 0 && takes_no_site<F, float, N> != Taking::no) {
@@ -137,7 +138,7 @@ consteval Fault fault_of_call() {
   }
 }
 
-/// What is wrong with a lambda of type F beside N names of arguments.
+/// The fault of a lambda of type F with N names of arguments.
 template <class Given, class F, std::size_t N>
 consteval Fault fault_of() {
   if constexpr (N > static_cast<std::size_t>(max_mod_arguments))
@@ -157,7 +158,7 @@ consteval Fault fault_of() {
 template <class>
 inline constexpr bool never = false;
 
-/// A lambda as it stands, not in a mod.
+/// A lambda that is not wrapped in a mod.
 template <class T>
 concept BareFunction = members::HasCallOperator<T>;
 

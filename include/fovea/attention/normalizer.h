@@ -1,6 +1,6 @@
-// Normalisers: how the scores of a row become weights. Each is a struct that says what belongs to it: its
-// name in the text form of the algebra, the loop that computes it, the number that its text form has in
-// parentheses, whether it needs whole rows, and its arguments. Nothing else lists them.
+// Normalisers turn the scores of a row into weights. Each is a struct with all that belongs to it: its name
+// and number in the text form, its loop, whether it needs whole rows, and its arguments. No other list of
+// normalisers exists.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace fovea {
 
-/// The loops that kernels have; several normalisers may share one.
+/// The loops that kernels have. Several normalisers may share one.
 enum class NormalizerKind : std::uint8_t { softmax, sigmoid, entmax, argmax, sample, gumbel, chain };
 
 /// P = exp(s - lse): rows sum to 1.
@@ -20,9 +20,9 @@ struct Softmax {
   static constexpr NormalizerKind kind = NormalizerKind::softmax;
   friend bool operator==(const Softmax&, const Softmax&) = default;
 };
-/// P = exp(s) / (exp(sink) + Σ exp(s)), a learned sink a query head: weight that goes to no key (gpt-oss;
-/// Xiao et al. 2023, arXiv 2309.17453, section 3.2, "sink token"). The log-sum-exp leaves the sink out, so
-/// that parts still merge.
+/// P = exp(s) / (exp(sink) + Σ exp(s)), with a learned sink a query head, which takes weight away from all
+/// keys (gpt-oss; Xiao et al. 2023, arXiv 2309.17453, section 3.2, "sink token"). The log-sum-exp excludes
+/// the sink, so that parts still merge.
 struct SoftmaxWithSink {
   static constexpr const char* name = "sink";
   static constexpr NormalizerKind kind = NormalizerKind::softmax;
@@ -33,9 +33,10 @@ struct SoftmaxWithSink {
   static std::span<const ArgumentDeclaration> arguments();
   friend bool operator==(const SoftmaxWithSink&, const SoftmaxWithSink&) = default;
 };
-/// P = exp(c·ln(n)·s - lse), n the number of keys that the mask lets the query see, with a learned factor c a
-/// query head: a plain softmax flattens as rows grow longer, this one does not (Scalable-Softmax; Nakanishi
-/// 2025, arXiv 2501.19399, eq. 1). A row of one key gives it all weight. The log-sum-exp is of c·ln(n)·s.
+/// P = exp(c·ln(n)·s - lse), with a learned factor c a query head. n is the number of keys that the mask lets
+/// the query see. A plain softmax flattens as rows grow longer; this one does not (Scalable-Softmax;
+/// Nakanishi 2025, arXiv 2501.19399, eq. 1). A row of one key gives it all weight. The log-sum-exp is that of
+/// c·ln(n)·s.
 struct ScalableSoftmax {
   static constexpr const char* name = "scalable";
   static constexpr NormalizerKind kind = NormalizerKind::softmax;
@@ -45,9 +46,9 @@ struct ScalableSoftmax {
   static std::span<const ArgumentDeclaration> arguments();
   friend bool operator==(const ScalableSoftmax&, const ScalableSoftmax&) = default;
 };
-/// P = 1 / (1 + exp(-(s + bias))): rows do not sum to 1; a bias near -ln key_len begins as softmax does
-/// (Ramapuram et al. 2024, arXiv 2409.04431). In the place of the log-sum-exp stands 0, -inf for a row that
-/// sees no key, or only scores of -inf.
+/// P = 1 / (1 + exp(-(s + bias))): rows do not sum to 1. With a bias near -ln key_len it begins like a
+/// softmax (Ramapuram et al. 2024, arXiv 2409.04431). In place of the log-sum-exp stands 0, or -inf for a row
+/// that sees no key or only scores of -inf.
 struct Sigmoid {
   double bias = 0.0;
   static constexpr const char* name = "sigmoid";
@@ -56,11 +57,13 @@ struct Sigmoid {
   static constexpr const char* number_text = "a bias";
   friend bool operator==(const Sigmoid&, const Sigmoid&) = default;
 };
-/// P = [(alpha - 1) s - tau]₊^(1 / (alpha - 1)), where tau makes a row sum to 1: scores far below the best
-/// get a weight of exactly 0 (Peters et al. 2019, arXiv 1905.05702). alpha in (1, 2]: towards 1 it is
-/// softmax, at 2 sparsemax. Whole-row, like all that follow: tau stands in the place of the log-sum-exp, and
-/// parts of the keys do not merge. At alpha = 1.5 and 2 no power is taken; others
-/// cost several a score.
+/// P = [(alpha - 1) s - tau]₊^(1 / (alpha - 1)), where tau makes a row sum to 1. Scores far below the best
+/// get a weight of exactly 0 (Peters et al. 2019, arXiv 1905.05702). alpha is in (1, 2]: towards 1 it is
+/// softmax, at 2 sparsemax.
+///
+/// Needs whole rows, like all normalisers that follow: tau stands in place of the log-sum-exp, and parts of
+/// the keys do not merge. For alpha = 1.5 and 2 no power is computed; other values compute several powers a
+/// score.
 struct Entmax {
   double alpha = 1.5;
   static constexpr const char* name = "entmax";
@@ -78,8 +81,8 @@ struct Sparsemax {
   static constexpr bool is_whole_row = true;
   friend bool operator==(const Sparsemax&, const Sparsemax&) = default;
 };
-/// All weight on the best key, equal shares among several best. The weights have no derivative by the scores;
-/// values have theirs. The best score stands in the place of the log-sum-exp.
+/// All weight on the best key, in equal shares if several are best. The weights have no derivative by the
+/// scores; the values have theirs. The best score stands in place of the log-sum-exp.
 struct HardArgmax {
   static constexpr const char* name = "argmax";
   static constexpr NormalizerKind kind = NormalizerKind::argmax;
@@ -87,16 +90,17 @@ struct HardArgmax {
   friend bool operator==(const HardArgmax&, const HardArgmax&) = default;
 };
 /// One key drawn from the softmax, by the call's sample_seed and the site (attention/sample.h). The gradient
-/// by the scores is the score function's: advantage · d ln P(key), with an advantage (the row's loss less a
-/// baseline) for each row (Williams 1992; Xu et al. 2015, arXiv 1502.03044, eq. 11).
+/// by the scores is the score-function estimate: advantage · d ln P(key). The advantage of a row is its loss
+/// less a baseline (Williams 1992; Xu et al. 2015, arXiv 1502.03044, eq. 11).
 struct HardSample {
   static constexpr const char* name = "sample";
   static constexpr NormalizerKind kind = NormalizerKind::sample;
   static constexpr bool is_whole_row = true;
   friend bool operator==(const HardSample&, const HardSample&) = default;
 };
-/// One key drawn from the softmax; the gradient by the scores is that of softmax((s + noise) / temperature),
-/// whose largest element was drawn (straight-through Gumbel-softmax; Jang et al. 2016, arXiv 1611.01144).
+/// One key drawn from the softmax. The gradient by the scores is that of softmax((s + noise) / temperature);
+/// the drawn key is its largest element (straight-through Gumbel-softmax; Jang et al. 2016, arXiv
+/// 1611.01144).
 struct GumbelSample {
   double temperature = 1.0;
   static constexpr const char* name = "gumbel";
@@ -106,10 +110,10 @@ struct GumbelSample {
   static constexpr const char* number_text = "a temperature";
   friend bool operator==(const GumbelSample&, const GumbelSample&) = default;
 };
-/// P_ij = p(z_j = 1) of a chain of binary variables over the keys that the query sees, in their order: scores
-/// are the potentials of z_j = 1, those of neighbours are the argument "transitions" (structured attention;
-/// Kim et al. 2017, arXiv 1702.00887, section 3.1). Rows do not sum to 1; zero transitions give Sigmoid. ln Z
-/// stands in the place of the log-sum-exp.
+/// P_ij = p(z_j = 1) of a chain of binary variables over the keys that the query sees, in their order. The
+/// scores are the potentials of z_j = 1; the potentials of neighbours are the argument "transitions"
+/// (structured attention; Kim et al. 2017, arXiv 1702.00887, section 3.1). Rows do not sum to 1. With zero
+/// transitions it is Sigmoid. ln Z stands in place of the log-sum-exp.
 struct LinearChain {
   static constexpr const char* name = "chain";
   static constexpr NormalizerKind kind = NormalizerKind::chain;
@@ -119,7 +123,7 @@ struct LinearChain {
 };
 using Normalizer = std::variant<Softmax, SoftmaxWithSink, ScalableSoftmax, Sigmoid, Sparsemax, Entmax,
                                 HardArgmax, HardSample, GumbelSample, LinearChain>;
-/// True where weights of a part of the keys cannot be merged with those of the rest.
+/// True where weights over a part of the keys cannot be merged with weights over the rest.
 inline bool is_whole_row(const Normalizer& normalizer) {
   return std::visit(
       []<class N>(const N&) {
@@ -129,8 +133,8 @@ inline bool is_whole_row(const Normalizer& normalizer) {
       },
       normalizer);
 }
-/// True where the normaliser's argument times ln n multiplies the scores of a row that sees n keys, before
-/// the loop of its kind: plans make a mod of it, which every kernel runs.
+/// True where the scores of a row that sees n keys are multiplied by the normaliser's argument and by ln n.
+/// Plans do this with a mod, which every kernel runs before the loop of this kind.
 inline bool counts_keys(const Normalizer& normalizer) {
   return std::visit(
       []<class N>(const N&) {
@@ -140,7 +144,8 @@ inline bool counts_keys(const Normalizer& normalizer) {
       },
       normalizer);
 }
-/// Why results for parts of the keys cannot be merged, though it needs no whole rows; nullptr: they can.
+/// The reason why results for parts of the keys cannot be merged, for a normaliser that does not need whole
+/// rows; nullptr if they can.
 inline const char* no_parts(const Normalizer& normalizer) {
   return std::visit(
       []<class N>(const N&) -> const char* {

@@ -1,4 +1,4 @@
-// How exact products of f32 operands are to be.
+// The precision of products of f32 operands.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,15 @@
 
 namespace fovea {
 
-/// Of products of f32 operands; sums are f32 always. On a CPU with bf16 tiles (AMX) the lower ones split each
-/// operand into bf16 terms and sum the products of terms, which is several times faster; any other computes
-/// more exactly than asked. Finite operands alone can be split, as f16 is there too: what meets an infinite
-/// one may become NaN. Operands of 16 bits are multiplied exactly (but weights are rounded like them), and
-/// f64 ones in f64, whatever this says.
+/// The precision of products of f32 operands; sums are always f32. On a CPU with bf16 tile instructions
+/// (AMX), the lower levels split each operand into bf16 terms and sum the products of the terms. This is
+/// several times faster. Other CPUs compute more exactly than requested.
+///
+/// Only finite operands can be split; on such a CPU f16 operands are split too. A product with an infinite
+/// operand may become NaN. 16-bit operands are multiplied exactly (but weights are rounded to their type),
+/// and f64 operands in f64, whatever the level.
 enum class Precision : std::uint8_t {
-  full,    ///< f32 multiply-adds
+  full,    ///< multiply-adds in f32
   higher,  ///< three terms, six products: as exact as `full`
   high,    ///< two terms, three products: a relative error of about 2^-16 of the largest term
   medium,  ///< operands rounded to bf16: 2^-8
@@ -24,7 +26,7 @@ constexpr std::string_view to_string(Precision precision) noexcept {
   return names[static_cast<int>(precision)];
 }
 
-/// The reverse. Throws InvalidArgument.
+/// The reverse of to_string. Throws InvalidArgument.
 Precision parse_precision(std::string_view text);
 
 }  // namespace fovea

@@ -1,4 +1,4 @@
-// Masks that are given by their answers: of a function of the site, in a table of bytes, or as spans.
+// Masks given by their answers: by a function of the site, a table of bytes, or lists of spans.
 #pragma once
 
 #include <concepts>
@@ -13,22 +13,22 @@
 
 namespace fovea {
 
-/// The keys that a query of a predicate sees: as spans where there are few of them, else as a bit a key. A
-/// checkerboard of 1,024 keys has 512 spans of 16 bytes; its bits take 128 bytes. Beside itself a row takes
-/// at most key_len / 8 bytes, whatever it holds.
+/// The keys that one query of a predicate sees: as spans if there are few, else as one bit a key. A
+/// checkerboard of 1,024 keys has 512 spans of 16 bytes; its bits take 128 bytes. Besides itself, a row takes
+/// at most key_len / 8 bytes.
 class KeyRow {
  public:
   KeyRow() = default;
-  /// Of `key_len` keys, those whose byte is not 0, the bytes `stride` apart (contiguous ones are read eight
-  /// at a time).
+  /// The keys, of `key_len`, whose byte is not 0. The bytes are `stride` apart; contiguous ones are read
+  /// eight at a time.
   KeyRow(const std::uint8_t* visible, std::int64_t key_len, std::int64_t stride = 1);
   /// Spans inside [0, key_len), sorted, disjoint and not empty.
   KeyRow(const KeySpans& spans, std::int64_t key_len);
 
   bool sees(std::int64_t key) const noexcept;
-  /// Exact: as many as there are.
+  /// The exact spans, however many.
   KeySpans spans() const;
-  /// Is there a bit a key?
+  /// Whether the row is stored as one bit a key.
   bool by_bits() const noexcept { return !bits_.empty(); }
   /// Bits of the keys [64·n, 64·(n + 1)), the lowest key lowest.
   std::uint64_t word(std::int64_t n) const noexcept;
@@ -36,13 +36,13 @@ class KeyRow {
  private:
   void keep(std::vector<std::uint64_t> bits, std::int64_t key_len);
 
-  KeySpans spans_;                   // where bits_ is empty
+  KeySpans spans_;                   // used if bits_ is empty
   std::vector<std::uint64_t> bits_;  // 64 keys a word
 };
 
 namespace predicate_detail {
 
-// A function, but none that `Predicate::Visible` takes.
+// A function that `Predicate::Visible` does not take.
 template <class F>
 concept FunctionOfOther =
     (requires { &std::remove_cvref_t<F>::operator(); } ||
@@ -51,36 +51,37 @@ concept FunctionOfOther =
 
 }  // namespace predicate_detail
 
-/// Whatever visible(site) says, asked once for each site here and never again: the answers are kept, so that
-/// a call pays for no user code. Its text form is `predicate(NAME)`, which cannot be read back.
+/// A mask given by visible(site), which is called once for each site when the predicate is made. The answers
+/// are stored, so that a call runs no user code. The text form is `predicate(NAME)`, which cannot be read
+/// back.
 class Predicate {
  public:
   using Visible = std::function<bool(const Site& site)>;
-  /// Query positions [query_begin, query_end); others see nothing. A batch of 1 serves every entry, 1 head
-  /// every query head.
+  /// Query positions [query_begin, query_end); queries at other positions see nothing. A batch of 1 serves
+  /// every entry, 1 head every query head.
   struct Sites {
     std::int64_t batch = 1, heads = 1, query_begin = 0, query_end = 0, key_len = 0;
   };
-  /// From an element of a table to that of the next entry, head, query, key. 0: they share it.
+  /// Distances in a table from one element to that of the next entry, head, query and key. 0: they share it.
   struct Strides {
     std::int64_t batch = 0, head = 0, query = 0, key = 1;
   };
   Predicate(std::string name, const Sites& sites, const Visible& visible);
-  /// A function that takes or returns something else stops the compilation with a sentence that says so.
+  /// A function with other parameters or another result stops the compilation with a sentence that says so.
   template <class F>
   requires predicate_detail::FunctionOfOther<F> Predicate(std::string name, const Sites& sites, F&& visible);
-  /// A table of bytes, which is read here and not kept: a site is visible where its byte is not 0. `visible`
-  /// points to that of entry 0, head 0, query_begin and key 0; strides may be negative.
+  /// A table of bytes, which is read here and not stored. A site is visible if its byte is not 0. `visible`
+  /// points to the byte of entry 0, head 0, query_begin and key 0. Strides may be negative.
   Predicate(std::string name, const Sites& sites, const std::uint8_t* visible, const Strides& strides);
-  /// The spans themselves, sorted and disjoint, one list a position, for each head of each batch entry in
-  /// turn.
+  /// Sorted and disjoint spans: one list a position, for each head of each batch entry in turn.
   Predicate(std::string name, const Sites& sites, const std::vector<KeySpans>& rows);
-  /// Rows of sites.key_len keys, in the same order. No constructor: rows in braces could be either.
+  /// Rows of sites.key_len keys, in the same order. Not a constructor, because rows in braces would fit two
+  /// of them.
   static Predicate of_rows(std::string name, const Sites& sites, std::vector<KeyRow> rows);
 
   const std::string& name() const noexcept { return name_; }
   const Sites& sites() const noexcept { return sites_; }
-  /// nullptr where nothing is known: outside the sites. Rows that share their elements are one.
+  /// The row of a query, or nullptr outside of the sites. Queries that share their elements share the row.
   const KeyRow* row(std::int64_t batch, std::int64_t head, std::int64_t query) const noexcept;
   /// Whether heads may see different keys.
   bool by_head() const noexcept { return row_step_.head != 0; }
@@ -91,7 +92,7 @@ class Predicate {
 
   std::string name_;
   Sites sites_;
-  Strides row_step_;  // in rows_; of keys it says nothing
+  Strides row_step_;  // steps in rows_; its `key` has no meaning
   std::vector<KeyRow> rows_;
 };
 
@@ -112,7 +113,7 @@ requires predicate_detail::FunctionOfOther<F> Predicate::Predicate(std::string, 
 #undef FOVEA_PREDICATE_RIGHT
 }
 
-/// The runs of keys whose byte is not 0, of `count` bytes `stride` apart.
+/// The runs of keys whose byte is not 0, in `count` bytes that are `stride` apart.
 KeySpans spans_of(const std::uint8_t* visible, std::int64_t count, std::int64_t stride = 1);
 
 Mask to_mask(const Predicate& predicate);

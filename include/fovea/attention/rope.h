@@ -1,7 +1,7 @@
-// Rotary position embeddings (Su et al. 2021, arXiv 2104.09864): queries and keys are turned by angles that
-// grow with their positions, so that a score depends on the difference of positions alone. Plain data here;
-// the functions are in plan/rope.h, the text form in expression.h. Applied before `attend`, and when keys
-// enter a cache; never a score mod.
+// Rotary position embeddings (Su et al. 2021, arXiv 2104.09864). Queries and keys are rotated by angles that
+// grow with their positions, so that a score depends only on the difference of positions. This header has
+// plain data. The functions are in plan/rope.h, the text form is in expression.h. Rotation happens before
+// `attend` and when keys enter a cache. It is not a score mod.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace fovea {
 
-/// Which two of the first `rotary_dim` elements form pair i, turned as the point (a, b) of a plane.
+/// Which two of the first `rotary_dim` elements form pair i, which is rotated as the point (a, b) of a plane.
 enum class RopeLayout : std::uint8_t {
   half_split,   ///< i and i + rotary_dim / 2: Llama, GPT-NeoX
   interleaved,  ///< 2i and 2i + 1: GPT-J, DeepSeek
 };
 
-/// The frequencies as they are.
+/// Unchanged frequencies.
 struct NoScaling {
   friend bool operator==(const NoScaling&, const NoScaling&) = default;
 };
@@ -25,37 +25,39 @@ struct LinearScaling {
   double factor = 1.0;  ///< at least 1
   friend bool operator==(const LinearScaling&, const LinearScaling&) = default;
 };
-/// base · factor^(d / (d - 2)) for d = rotary_dim, above 2: the slowest pair is slowed by `factor`, the
+/// Uses base · factor^(d / (d - 2)) for d = rotary_dim, above 2: the slowest pair is slowed by `factor`, the
 /// fastest not at all (Peng et al. 2023, arXiv 2309.00071, section 3.1, "NTK-aware").
 struct NtkScaling {
   double factor = 1.0;  ///< at least 1
   friend bool operator==(const NtkScaling&, const NtkScaling&) = default;
 };
-/// NtkScaling by 1 + factor · (n / original_max_positions - 1), for a sequence of n positions; none
-/// until n exceeds the original ("dynamic" in transformers). Queries and keys have to be turned with the same
-/// n, so keys of a cache that outgrows its table have to be turned anew.
+/// NtkScaling by 1 + factor · (n / original_max_positions - 1), for a sequence of n positions. Nothing is
+/// scaled until n exceeds the original positions ("dynamic" in transformers). Queries and keys must be
+/// rotated with the same n. So the keys of a cache that outgrows its table must be rotated again.
 struct DynamicNtkScaling {
   double factor = 1.0;                      ///< at least 1
   std::int64_t original_max_positions = 0;  ///< of the training
   friend bool operator==(const DynamicNtkScaling&, const DynamicNtkScaling&) = default;
 };
-/// YaRN (Peng et al. 2023, arXiv 2309.00071): pairs that turn more than `beta_fast` times within the original
-/// positions stay, those with fewer than `beta_slow` turns are divided by `factor`. The ramp in between is
-/// linear in the pair's number, as the authors' code and transformers have it; in the paper, in its turns.
+/// YaRN (Peng et al. 2023, arXiv 2309.00071). Pairs that turn more than `beta_fast` times within the original
+/// positions keep their frequency; for those that turn less than `beta_slow` times it is divided by `factor`.
+/// Between the two is a ramp. It is linear in the pair's number, as in the authors' code and in transformers;
+/// in the paper it is linear in the number of turns.
 struct YarnScaling {
   double factor = 1.0;                      ///< at least 1
   std::int64_t original_max_positions = 0;  ///< of the training
   double beta_fast = 32.0;                  ///< at least beta_slow
   double beta_slow = 1.0;                   ///< above 0
-  /// Multiplies cos and sin, hence scores by its square; 0.1 ln(factor) + 1 unless given.
+  /// Multiplies cos and sin, and so the scores by its square. The default is 0.1 ln(factor) + 1.
   std::optional<double> attention_factor = std::nullopt;
-  /// Are the ends of the ramp, as numbers of pairs, rounded outwards, as nearly all models have it, or not
-  /// (gpt-oss; "truncate": false in transformers)?
+  /// Whether the ends of the ramp, as numbers of pairs, are rounded outwards. Nearly all models round them;
+  /// gpt-oss does not ("truncate": false in transformers).
   enum class Ends : std::uint8_t { rounded, exact } ends = Ends::rounded;
   friend bool operator==(const YarnScaling&, const YarnScaling&) = default;
 };
-/// Llama 3.1: with w the wavelength of a pair in positions, those with original_max_positions / w above
-/// `high_freq_factor` stay, those below `low_freq_factor` are divided by `factor`, linear in between.
+/// Llama 3.1. Let w be the wavelength of a pair in positions. If original_max_positions / w is above
+/// `high_freq_factor`, the frequency stays. If it is below `low_freq_factor`, the frequency is divided by
+/// `factor`. In between the change is linear.
 struct Llama3Scaling {
   double factor = 1.0;                      ///< at least 1
   double low_freq_factor = 1.0;             ///< above 0
@@ -66,9 +68,9 @@ struct Llama3Scaling {
 using RopeScaling =
     std::variant<NoScaling, LinearScaling, NtkScaling, DynamicNtkScaling, YarnScaling, Llama3Scaling>;
 
-/// Pair i of `rotary_dim / 2` turns by position · base^(-2i / rotary_dim), before scaling.
+/// Before scaling, pair i of `rotary_dim / 2` is rotated by position · base^(-2i / rotary_dim).
 struct Rope {
-  /// Elements of a head that are turned, even, in [2, 65536]; the others stay as they are.
+  /// The number of elements of a head that are rotated: even, in [2, 65536]. The others stay unchanged.
   std::int64_t rotary_dim = 0;
   double base = 10000.0;  ///< "theta"; above 1
   RopeLayout layout = RopeLayout::half_split;
@@ -76,7 +78,7 @@ struct Rope {
   friend bool operator==(const Rope&, const Rope&) = default;
 };
 
-/// Throws InvalidArgument that names the struct and the field out of its range.
+/// Throws InvalidArgument that names the struct and the field outside of its range.
 void check_rope(const Rope& rope);
 
 }  // namespace fovea

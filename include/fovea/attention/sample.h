@@ -1,5 +1,5 @@
-// Random choices among keys: a pure function of seed and (batch, head, query position, key), so that they
-// depend neither on tiling nor on threads.
+// Random choices among keys: a pure function of seed and (batch, head, query position, key). They depend
+// neither on how scores are split into tiles nor on threads.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 namespace fovea {
 
 /// Gumbel noise of keys [4·key_block, 4·key_block + 4): argmax_j (s_ij + noise_ij) is a draw from
-/// softmax(s_i) (Gumbel 1954). `query` is the position in key coordinates. Not the numbers of dropout under
-/// the same seed.
+/// softmax(s_i) (Gumbel 1954). `query` is the position in key coordinates. The numbers differ from those of
+/// dropout under the same seed.
 inline std::array<double, 4> gumbel_noise(std::uint64_t seed, std::int64_t batch, std::int64_t head,
                                           std::int64_t query, std::int64_t key_block) noexcept {
   constexpr std::uint32_t not_dropout = 0x80000000u;

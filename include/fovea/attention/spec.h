@@ -1,4 +1,4 @@
-// What is computed (AttentionSpec) and how large (AttentionShape): plain values, no strings, no flags.
+// The computation (AttentionSpec) and its sizes (AttentionShape): plain values, no strings, no flags.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace fovea {
 
-/// Weights kept with probability 1 - rate and divided by it. Decisions are 8-bit, so the rate is rounded to
-/// k/256 and the scale is that of the rounded rate: the mean is exact.
+/// A weight is kept with probability 1 - rate, and then divided by 1 - rate. Decisions use 8 bits, so the
+/// rate is rounded to k/256. The scale is that of the rounded rate: the mean is exact.
 struct Dropout {
   double rate = 0.0;
   friend bool operator==(const Dropout&, const Dropout&) = default;
@@ -28,15 +28,16 @@ struct AttentionSpec {
   Mods mods = {};
   Mask mask = Everything{};
   Normalizer normalizer = Softmax{};
-  /// Each multiplies the weight by what it makes of 1, or of what the one before made; nothing is normalised
-  /// again. At most 8. `{LocalGaussian{5}}`.
+  /// Each multiplies the weight by a factor. The first mod gets 1 as its score, every other one the result of
+  /// the mod before; the last result is the factor. The weights are not normalised again. At most 8.
+  /// `{LocalGaussian{5}}`.
   Mods weight_mods = {};
   Dropout dropout = {};
 };
 
-/// The largest sizes a plan serves. batch, query_len and key_len are capacities: a call may bring fewer, so
-/// that a decoding loop never replans. Heads and dimensions are exact. Kv head of query head h is h /
-/// (num_query_heads / num_kv_heads).
+/// The largest sizes that a plan serves. batch, query_len and key_len are capacities: a call may bring fewer,
+/// so that a decoding loop never makes another plan. Heads and dimensions are exact. Query head h uses the kv
+/// head h / (num_query_heads / num_kv_heads).
 struct AttentionShape {
   std::int64_t batch = 1;
   std::int64_t num_query_heads = 1;
@@ -44,14 +45,14 @@ struct AttentionShape {
   std::int64_t query_len = 0;
   std::int64_t key_len = 0;
   std::int64_t head_dim = 0;  ///< elements of a query
-  /// Elements of a value. Left out, those of a query.
+  /// Elements of a value. The default is head_dim.
   std::int64_t value_dim = as_head_dim;
   static constexpr std::int64_t as_head_dim = -1;
-  /// A value_dim for calls without values and output, which give weights alone (pointers).
+  /// The value_dim of calls without values and output, which compute weights alone (pointers).
   static constexpr std::int64_t no_values = 0;
   std::int64_t key_dim =
-      0;  ///< elements of a key; 0 means head_dim. Differs only where the score has matrices.
-  std::int64_t hidden = 0;  ///< Additive, Coverage, LowRankBilinear: the length of v, the rank.
+      0;  ///< elements of a key; 0 means head_dim. May differ only if the score has matrices.
+  std::int64_t hidden = 0;  ///< Additive, Coverage: the length of v; LowRankBilinear: the rank
 };
 
 /// Every argument that a call of this spec may bring, under its full name: those of the score, the mods, the

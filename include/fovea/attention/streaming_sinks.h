@@ -7,10 +7,10 @@
 
 namespace fovea {
 
-/// Key j is visible to every query iff j < count: the first keys, at which a model that was trained without
-/// a window has learned to leave the weight it has no use for. `Causal{} & (SlidingWindow{.lookback = 1023} |
-/// StreamingSinks{4})` streams at a window's cost (Xiao et al. 2023, arXiv 2309.17453, section 3.2). As text
-/// `sinks(4)`. count >= 0.
+/// Key j is visible to every query iff j < count. These first keys receive the weight that a query has no use
+/// for, if the model was trained without a window. `Causal{} & (SlidingWindow{.lookback = 1023} |
+/// StreamingSinks{4})` streams at the cost of a window (Xiao et al. 2023, arXiv 2309.17453, section 3.2). As
+/// text `sinks(4)`. count >= 0.
 struct StreamingSinks {
   std::int64_t count = 4;
 

@@ -1,10 +1,13 @@
-// Stops a call that is running.
+// Here are tensors, element types, errors, executors, cancellation and random numbers: everything that the
+// other directories build on. Attention is not here: see attention/ and plan/. Open tensor.h first.
+//
+// This header stops a call that is running.
 //
 //   std::stop_source stop;  // or that of a std::jthread
 //   CancellableExecutor executor(default_executor(), stop.get_token());
 //   attend(plan, inputs, outputs, {.executor = &executor});  // throws Cancelled after stop.request_stop()
 //
-// Everything that takes an Executor can be stopped this way. The library installs no signal handler: a
+// Every function that takes an Executor can be stopped this way. The library installs no signal handler: a
 // program that wants Ctrl-C to end a call requests the stop itself.
 #pragma once
 
@@ -17,24 +20,24 @@
 
 namespace fovea {
 
-/// A call ended because its executor was told to stop. What the call should have written is unspecified; its
-/// inputs and its plan are as they were, and so is every other call.
+/// A call ended because its executor was told to stop. The contents of the call's outputs are unspecified.
+/// Its inputs, its plan and all other calls are unaffected.
 class Cancelled : public Error {
  public:
   Cancelled() : Error("the call was cancelled") {}
 };
 
-/// Runs on another executor, with as many threads and the same results, until it is told to stop. The
-/// question comes before every unit of work, and the engine's kernels ask again at every tile of keys, which
-/// takes some ten microseconds: an atomic load each time. A parallel_for that has been told to stop throws
-/// Cancelled as soon as no thread works on it any more. Several calls may share one CancellableExecutor: all
+/// Runs on another executor, with as many threads and the same results, until it is told to stop. It looks
+/// for the stop before every unit of work. The attention kernels look again at every tile of scores, which
+/// takes some ten microseconds. Each look is an atomic load. A parallel_for that has been told to stop throws
+/// Cancelled as soon as no thread works on it any more. If several calls share one CancellableExecutor, all
 /// of them stop.
 class CancellableExecutor final : public Executor {
  public:
-  /// `executor` outlives this one.
+  /// `executor` must outlive this object.
   CancellableExecutor(Executor& executor, std::stop_token token);
-  /// Asks `stopped` instead of a token: on every thread that works, several at once. It must not throw, and
-  /// stays true once it was.
+  /// Calls `stopped` instead of looking at a token. `stopped` is called from every working thread, several at
+  /// once. It must not throw, and once it has returned true it must keep returning true.
   CancellableExecutor(Executor& executor, std::function<bool()> stopped);
 
   int thread_count() const noexcept override { return executor_.thread_count(); }
@@ -47,7 +50,7 @@ class CancellableExecutor final : public Executor {
   std::function<bool()> stopped_;
 };
 
-/// Throws Cancelled if this thread works for a CancellableExecutor that was told to stop. For a body whose
+/// Throws Cancelled if this thread works for a CancellableExecutor that was told to stop. For bodies whose
 /// units take longer than a caller should wait.
 void throw_if_cancelled();
 

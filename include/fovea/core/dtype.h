@@ -1,4 +1,4 @@
-// Element types. The 16-bit ones are our own, over uint16_t, so that no compiler extension reaches the API.
+// Element types. The 16-bit types are structs over uint16_t, so that the API needs no compiler extension.
 #pragma once
 
 #include <bit>

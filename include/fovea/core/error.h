@@ -1,4 +1,5 @@
-// What can go wrong, as types. The library never prints and never aborts: a caller gets one of these.
+// Exception types. The library never prints and never aborts: every failure that it detects is thrown as one
+// of these.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,11 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// An argument that the function cannot accept; `what()` names all four parts.
+/// An argument that the function cannot accept. `what()` contains all four parts.
 class InvalidArgument : public Error {
  public:
-  /// `function` as the caller spells it ("make_plan"), `argument` ("key"), what it had to be, and what came.
+  /// `function` is spelt as the caller writes it ("make_plan"), and so is `argument` ("key"). `expected` says
+  /// which values are accepted, `got` which value came.
   InvalidArgument(std::string function, std::string argument, std::string expected, std::string got);
 
   const std::string& function() const noexcept { return function_; }
@@ -28,11 +30,10 @@ class InvalidArgument : public Error {
   std::string function_, argument_, expected_, got_;
 };
 
-/// A file that cannot be read or written, or whose bytes are not what its format asks for.
+/// A file that cannot be read or written, or whose bytes do not follow its format.
 class FileError : public Error {
  public:
-  /// `offset` is the byte (or, where `unit` says so, the line or column) at which the reader gave up; -1 if
-  /// none.
+  /// `offset` is the byte at which the reader stopped, or the line or column if `unit` says so; -1 if none.
   FileError(std::string file, std::int64_t offset, std::string reason, std::string unit = "byte");
 
   const std::string& file() const noexcept { return file_; }

@@ -1,6 +1,6 @@
-// Who runs parallel work. One executor is injected everywhere, so that a program has one pool, not one a
-// library: the default is Fovea's own pool; layers on oneDNN install an OpenMP one (Debian's oneDNN links
-// libgomp, and two pools would fight for the cores).
+// Executors run parallel work. Every function takes the executor from its caller, so that a program has one
+// thread pool instead of one a library. The default is Fovea's own pool. Layers on oneDNN install an OpenMP
+// executor: Debian's oneDNN links libgomp, and two pools would compete for the cores.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace fovea {
 
-/// A borrowed callable: `void(unit, worker)`.
+/// A reference to a callable `void(unit, worker)`, which must outlive it.
 class ParallelBody {
  public:
   template <class F>
@@ -30,27 +30,27 @@ class ParallelBody {
 class Executor {
  public:
   virtual ~Executor() = default;
-  /// Most workers that run at once; at least 1.
+  /// The largest number of workers that run at once; at least 1.
   virtual int thread_count() const noexcept = 0;
-  /// Calls body(unit, worker) once for every unit in [0, count), in any order, worker in [0, thread_count());
-  /// the caller works too. Returns when all are done; the first exception of a body is rethrown after that. A
-  /// call from inside a body runs serially.
+  /// Calls body(unit, worker) once for every unit in [0, count), in any order, with worker in [0,
+  /// thread_count()). The calling thread works too. Returns when all units are done, and then rethrows the
+  /// first exception of a body. A call from inside a body runs serially.
   virtual void parallel_for(std::int64_t count, ParallelBody body) = 0;
 };
 
-/// A pool of `threads` workers, the caller among them. Throws InvalidArgument for fewer than 1. In a process
-/// forked from this one it works too, with threads that it starts there at the first call; a child that is
-/// forked from inside a body must not return from that body.
+/// A pool of `threads` workers, which include the calling thread. Throws InvalidArgument for fewer than 1.
+/// The pool also works in a process forked from this one: it starts new threads there at the first call. A
+/// child that is forked from inside a body must not return from that body.
 std::unique_ptr<Executor> make_thread_pool(int threads);
 
 /// Runs everything on the calling thread.
 Executor& serial_executor() noexcept;
 
-/// The process-wide executor: a pool as wide as the machine (cores this process may use), until somebody
-/// installs another.
+/// The process-wide executor. Unless another one was installed, it is a pool with one worker for each core
+/// that this process may use.
 Executor& default_executor();
 
-/// Makes `executor` the default; the caller keeps it alive until it installs another. nullptr restores
+/// Makes `executor` the default. The caller keeps it alive until it installs another. nullptr restores
 /// Fovea's own pool.
 void set_default_executor(Executor* executor) noexcept;
 

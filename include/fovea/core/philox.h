@@ -1,6 +1,6 @@
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11): random bits that are a
-// pure function of a key and a counter, so that dropout and initial weights do not depend on tiling, threads
-// or the order of calls.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11). Its random bits are a
+// pure function of a key and a counter. Dropout and initial weights therefore do not depend on blocking, on
+// threads or on the order of calls.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,8 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> c
   return counter;
 }
 
-/// A sequential reader of one Philox stream; its whole state is (key, position), which a checkpoint can hold.
+/// A sequential reader of one Philox stream. Its whole state is (key, position), which a checkpoint can
+/// store.
 class PhiloxStream {
  public:
   explicit PhiloxStream(std::uint64_t key, std::uint64_t position = 0) noexcept
@@ -49,7 +50,7 @@ class PhiloxStream {
   }
   /// Uniform in [0, 1), 24 bits.
   float next_uniform() noexcept { return static_cast<float>(next_u32() >> 8) * 0x1p-24f; }
-  /// Uniform in [0, bound), without modulo bias worth speaking of (64-bit product).
+  /// Uniform in [0, bound), from a 64-bit product. Its bias is at most bound / 2^32, relative to 1 / bound.
   std::uint32_t next_below(std::uint32_t bound) noexcept {
     return static_cast<std::uint32_t>((std::uint64_t{next_u32()} * bound) >> 32);
   }
@@ -58,8 +59,7 @@ class PhiloxStream {
     const float radius = std::sqrt(-2.0f * std::log(1.0f - next_uniform()));
     return deviation * radius * std::cos(2.0f * std::numbers::pi_v<float> * next_uniform());
   }
-  /// `count` of `items`, each place of which is drawn at most once, in a drawn order; all of them where there
-  /// are fewer.
+  /// Draws `count` of `items` without replacement, in random order. All of them are drawn if there are fewer.
   template <class T>
   std::vector<T> draw_from(std::vector<T> items, std::size_t count) {
     count = std::min(count, items.size());

@@ -1,4 +1,5 @@
-// Tensor owns, TensorView borrows. Both are strided and typed; strides count elements.
+// A Tensor owns its elements, a TensorView borrows them. Both have a dtype and a shape. A view also has
+// strides, which count elements.
 #pragma once
 
 #include <algorithm>
@@ -49,8 +50,8 @@ class Shape {
 /// "[2, 4, 16, 64]".
 std::string to_string(const Shape& shape);
 
-/// A strided window on elements somebody else owns. `Byte` is std::byte, or const std::byte for a read-only
-/// view.
+/// A strided view of elements that belong to somebody else. `Byte` is std::byte, or const std::byte for a
+/// read-only view.
 template <class Byte>
 class BasicTensorView {
  public:
@@ -64,7 +65,7 @@ class BasicTensorView {
       step *= shape_[i];
     }
   }
-  /// `strides` in elements, one an axis.
+  /// `strides` counts elements and has one entry an axis.
   BasicTensorView(Byte* data, DType dtype, Shape shape, std::span<const std::int64_t> strides)
       : data_(data), dtype_(dtype), shape_(shape) {
     if (static_cast<int>(strides.size()) != shape.rank()) {
@@ -77,7 +78,7 @@ class BasicTensorView {
   requires(!std::is_same_v<std::remove_const_t<T>, std::byte>) BasicTensorView(T* data, Shape shape)
       : BasicTensorView(reinterpret_cast<Byte*>(data), dtype_of<std::remove_const_t<T>>, shape) {}
 
-  /// A mutable view is a read-only one too.
+  /// A mutable view converts to a read-only one.
   template <class Other>
   requires(std::is_const_v<Byte> && !std::is_const_v<Other>)
       BasicTensorView(const BasicTensorView<Other>& other)  // NOLINT(google-explicit-constructor)
@@ -104,7 +105,7 @@ class BasicTensorView {
     return true;
   }
 
-  /// Elements as T, which must be the view's dtype.
+  /// The elements as T, which must be the view's dtype.
   template <class T>
   auto data() const {
     using Pointer = std::conditional_t<std::is_const_v<Byte>, const T*, T*>;
@@ -114,7 +115,8 @@ class BasicTensorView {
     }
     return reinterpret_cast<Pointer>(data_);
   }
-  /// The element at `index`, one index an axis; unchecked, for tests and small code, not for kernels.
+  /// The element at `index`, which has one entry an axis. Nothing is checked: for tests and small code, not
+  /// for kernels.
   template <class T>
   auto& at(std::initializer_list<std::int64_t> index) const {
     std::int64_t offset = 0;
@@ -123,7 +125,7 @@ class BasicTensorView {
     return data<T>()[offset];
   }
 
-  /// Axis `axis` cut to [begin, begin + length).
+  /// The view with axis `axis` cut to [begin, begin + length).
   BasicTensorView slice(int axis, std::int64_t begin, std::int64_t length) const {
     if (axis < 0) axis += rank();
     if (axis < 0 || axis >= rank() || begin < 0 || length < 0 || length > shape_[axis] ||
@@ -149,14 +151,14 @@ class BasicTensorView {
 using TensorView = BasicTensorView<std::byte>;
 using ConstTensorView = BasicTensorView<const std::byte>;
 
-/// Owns contiguous, 64-byte aligned elements; copies share them. `clone` copies elements.
+/// Owns contiguous, 64-byte aligned elements. Copies of a Tensor share the elements; `clone` copies them.
 class Tensor {
  public:
   Tensor() = default;
-  /// Elements are not set. Throws std::bad_alloc when memory runs out.
+  /// The elements are not initialised. Throws std::bad_alloc when memory runs out.
   Tensor(DType dtype, Shape shape);
   static Tensor zeros(DType dtype, Shape shape);
-  /// f32, standard normal numbers that are a function of `seed` alone (Philox).
+  /// Standard normal numbers in f32, a function of `seed` alone (Philox).
   static Tensor normal(Shape shape, std::uint64_t seed);
   template <class T>
   static Tensor from(std::span<const T> values, Shape shape) {
@@ -169,7 +171,7 @@ class Tensor {
     std::copy(values.begin(), values.end(), result.data<T>());
     return result;
   }
-  /// A contiguous copy of `view`; of an empty view, an empty tensor.
+  /// A contiguous copy of `view`. An empty view gives an empty tensor.
   static Tensor copy_of(ConstTensorView view);
 
   bool empty() const noexcept { return storage_ == nullptr; }
@@ -182,8 +184,8 @@ class Tensor {
   std::size_t bytes() const noexcept { return static_cast<std::size_t>(count()) * size_of(dtype_); }
   std::byte* raw() const noexcept { return storage_.get(); }
 
-  /// Contiguous elements as T, which must be the tensor's dtype. Const-ness is the handle's, not the
-  /// elements'.
+  /// The contiguous elements as T, which must be the tensor's dtype. A const Tensor gives mutable elements
+  /// too.
   template <class T>
   T* data() const {
     return view().data<T>();
@@ -192,7 +194,7 @@ class Tensor {
   operator TensorView() const noexcept { return view(); }       // NOLINT(google-explicit-constructor)
   operator ConstTensorView() const noexcept { return view(); }  // NOLINT(google-explicit-constructor)
 
-  /// The same elements under another shape of as many.
+  /// The same elements under another shape with as many elements.
   Tensor reshape(Shape shape) const;
   Tensor clone() const { return copy_of(view()); }
   void fill(double value);

@@ -1,10 +1,10 @@
-// Multi-head latent attention (DeepSeek-V2, Liu et al. 2024, arXiv 2405.04434, section 2.1): all heads' keys
-// and values are products of one latent vector a key, which is all that a cache keeps. With c the latent and
-// k_r the rotated key that all heads share,
+// Multi-head latent attention (DeepSeek-V2, Liu et al. 2024, arXiv 2405.04434, section 2.1). The keys and
+// values of all heads are products of one latent vector a key. A cache keeps only these latent vectors. With
+// c the latent and k_r the rotated key that all heads share,
 //
 //   s = (q_nᵀ W_UK c + q_r·k_r) / √(content_dim + rotary_dim),   o = W_UV Σ P c,
 //
-// and the matrices may be multiplied on either side. Rotation is the caller's, before this.
+// and the matrices may be multiplied on either side. The caller rotates queries and keys before the call.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@
 
 namespace fovea {
 
-/// Which side the matrices are multiplied on; both give the same numbers, to rounding.
+/// The side on which the matrices are multiplied. Both give the same numbers, to rounding.
 enum class LatentExecution : std::uint8_t {
-  /// Every head's keys W_UK c and values W_UV c are made, then attended to as usual: content_dim + rotary_dim
+  /// Makes every head's keys W_UK c and values W_UV c, then attends as usual. Costs content_dim + rotary_dim
   /// + value_dim multiplications a pair, and key_len products with both matrices. For many queries (training,
-  /// a prompt); takes num_query_heads·key_len·(content_dim + rotary_dim + value_dim) elements of memory.
+  /// a prompt). Allocates num_query_heads·key_len·(content_dim + rotary_dim + value_dim) elements.
   naive,
-  /// The query takes W_UK, one kv head over the cache itself serves all heads, its values being views of the
-  /// latents, and W_UV multiplies what comes out: 2·latent_dim + rotary_dim multiplications a pair, and
-  /// query_len products. For few queries (decoding); no memory grows with key_len.
+  /// Multiplies the query by W_UK and the result by W_UV. One kv head over the cache itself serves all heads;
+  /// its values are views of the latents. Costs 2·latent_dim + rotary_dim multiplications a pair, and
+  /// query_len products. For few queries (decoding): no allocation grows with key_len.
   absorbed,
 };
 
@@ -41,15 +41,15 @@ struct LatentShape {
 struct LatentPlan {
   LatentShape shape;
   LatentExecution execution;
-  /// Of queries, cache and output.
+  /// The dtype of queries, cache and output.
   DType dtype;
-  /// What runs inside, in f32 (f64 for f64).
+  /// The plan that runs inside, in f32 (f64 for f64).
   AttentionPlan attention;
 };
 
-/// The spec's mask, mods, normaliser and dropout hold; score and scale are the mechanism's and must be left
-/// as they are by default. options.dtype is that of queries, cache and output. Throws InvalidArgument for
-/// sizes, for a score or scale, and what make_plan throws.
+/// The spec gives mask, mods, normaliser and dropout. Its score and scale belong to the mechanism and must be
+/// left at their defaults. options.dtype is that of queries, cache and output. Throws InvalidArgument for
+/// sizes, for a score or scale, and for everything that make_plan refuses.
 LatentPlan make_latent_plan(const AttentionSpec& spec, const LatentShape& shape, LatentExecution execution,
                             const PlanOptions& options = {});
 
@@ -59,33 +59,35 @@ struct LatentInputs {
   ConstTensorView cache;  ///< [batch, key_len, latent_dim + rotary_dim]: the latent, then the rotated key
   ConstTensorView W_UK;   ///< [num_query_heads, content_dim, latent_dim], f32 (f64 for f64)
   ConstTensorView W_UV;   ///< [num_query_heads, value_dim, latent_dim], f32 (f64 for f64)
-  /// What else a call of attend brings: arguments, key_lengths, query_offset or query_offsets, dropout_seed.
-  /// Query, key and value stay empty.
+  /// The other inputs of a call of attend: arguments, key_lengths, query_offset or query_offsets,
+  /// dropout_seed. Query, key and value stay empty.
   AttentionInputs attention = {};
 };
 
-/// What the backward needs: in f32 (f64 for f64), [batch, num_query_heads, query_len, value_dim] (naive) or
-/// latent_dim (absorbed), and [batch, num_query_heads, query_len].
+/// Results that the backward pass needs, in f32 (f64 for f64). `output` is [batch, num_query_heads,
+/// query_len, value_dim] (naive), or has latent_dim in place of value_dim (absorbed). `log_sum_exp` is
+/// [batch, num_query_heads, query_len].
 struct LatentState {
   Tensor output, log_sum_exp;
 };
 
 /// output [batch, num_query_heads, query_len, value_dim] ← the attention, computed in f32 (f64 for f64)
 /// throughout and rounded once. Any strides with contiguous innermost axes. Keys that no query may see never
-/// matter, whatever the cache holds there. Throws InvalidArgument for shapes, dtypes, strides or memory
-/// shared with an input.
+/// affect a result, whatever the cache holds there. Throws InvalidArgument for wrong shapes, dtypes or
+/// strides, and for memory shared with an input.
 LatentState attend_latent(const LatentPlan& plan, const LatentInputs& inputs, TensorView output,
                           const CallResources& resources = {});
 
-/// Each in the shape and dtype of its input; an empty view is "not wanted". W_UK and W_UV contiguous.
+/// Each has the shape and dtype of its input. Leave a view empty if its gradient is not wanted. W_UK and W_UV
+/// are contiguous.
 struct LatentGradients {
   TensorView query_content, query_rotary, cache, W_UK, W_UV;
   ArgumentGradients arguments = {};  ///< as in AttentionGradients
 };
 
-/// Gradients of a scalar loss whose derivative by the output is `d_output`; `state` is what attend_latent
-/// returned for the same plan and inputs. Same bits for every thread count. Takes the memory of the forward
-/// again (operands are made anew), once more for their gradients.
+/// Gradients of a scalar loss whose derivative by the output is `d_output`. `state` is the result of
+/// attend_latent for the same plan and inputs. The bits do not depend on the number of threads. Allocates the
+/// memory of the forward pass again, because operands are recomputed, and as much for their gradients.
 void attend_latent_backward(const LatentPlan& plan, const LatentInputs& inputs, const LatentState& state,
                             ConstTensorView d_output, const LatentGradients& gradients,
                             const CallResources& resources = {});

@@ -1,6 +1,6 @@
-// Plan once, run often. make_plan validates a spec and a shape at the door, picks the best kernel that
-// accepts them and keeps the reasons why better ones refused; attend and attend_backward then check shapes in
-// O(1).
+// Plan once, run often. make_plan checks a spec and a shape and picks the best kernel that accepts them. The
+// plan keeps the reasons why better kernels refused. attend and attend_backward then check the shapes of each
+// call in O(1).
 #pragma once
 
 #include <cstddef>
@@ -20,31 +20,37 @@
 
 namespace fovea {
 
-/// Gradients of a spec's weights by its scores: HardArgmax has none, and HardSample's is an estimate.
+/// Whether the weights must be differentiable by the scores. HardArgmax has no such derivative, and
+/// HardSample's is an estimate.
 enum class Derivatives : std::uint8_t { where_defined, required };
-/// The keys of one call: all there are, or some of them.
+/// Whether the keys of one call are all keys, or a part of them.
 enum class Keys : std::uint8_t { all, part };
 
 struct PlanOptions {
-  /// Of query, key, value and output. Accumulation is f32 (f64 for f64).
+  /// The dtype of query, key, value and output. Accumulation is f32 (f64 for f64).
   DType dtype = DType::f32;
-  /// Of products, where dtype is f32: how exact they must be at least.
+  /// How exact products must be at least, where dtype is f32.
   Precision precision = Precision::full;
-  /// Forces an instruction set ("reference", "baseline", "avx2", "avx512", "avx512bf16", "amx") or one of its
-  /// algorithms ("avx512 tiled", as list_kernels names them); empty: the environment's FOVEA_ISA, else the
-  /// best. A name this machine cannot run, or that does not exist, is an error. What the algorithms of
-  /// "avx512bf16" and "amx" refuse (scores of f32 at Precision::full, score mods: explain says what) goes to
-  /// those of "avx512". An algorithm runs however many queries a call has, and for all that it can do,
-  /// forward and backward; the rest goes to the others of its instruction set. Where it cannot give the
-  /// output, that is an error.
+  /// Forces an instruction set ("reference", "baseline", "avx2", "avx512", "avx512bf16", "amx") or one
+  /// algorithm ("avx512 tiled", as list_kernels names them). If empty, the environment's FOVEA_ISA decides,
+  /// and without that the best kernel runs. A name that does not exist, or that this machine cannot run, is
+  /// an error.
+  ///
+  /// The algorithms of "avx512bf16" and "amx" refuse some plans, such as f32 at Precision::full and score
+  /// mods; explain says why. Those plans then run on the algorithms of "avx512".
+  ///
+  /// A forced algorithm runs calls with any number of queries, forward and backward, wherever it can. The
+  /// other algorithms of its instruction set do the rest. If the forced algorithm cannot compute the output,
+  /// that is an error.
   std::string kernel = {};
-  /// What attend_backward will be asked for, and whether calls will bring parts of the keys, to be merged by
-  /// their log-sum-exps (merge.h): make_plan refuses specs that cannot give it, with the reason.
+  /// `derivatives` says what attend_backward will be asked for. `keys` says whether calls bring parts of the
+  /// keys, to be merged by their log-sum-exps (merge.h). make_plan refuses specs that cannot give it, with
+  /// the reason.
   Derivatives derivatives = Derivatives::where_defined;
   Keys keys = Keys::all;
 };
 
-/// Immutable, cheap to copy, shareable between threads.
+/// Immutable, cheap to copy, safe to share between threads.
 class AttentionPlan {
  public:
   const AttentionSpec& spec() const noexcept;
@@ -52,9 +58,9 @@ class AttentionPlan {
   DType dtype() const noexcept;
   /// Every argument that a call may bring, in the order score, mods, normaliser, weight mods.
   const std::vector<DeclaredArgument>& arguments() const noexcept;
-  /// The kernels that run calls of as many queries as the plan has, forward and backward: "avx512 tiled",
-  /// "reference", ... (what runs those of fewer queries, explain says). Forward where value_dim is 0: that of
-  /// weights alone.
+  /// The kernels that run calls with as many queries as the plan has, forward and backward: "avx512 tiled",
+  /// "reference", ... For fewer queries, explain says which kernel runs. If value_dim is 0, kernel() is the
+  /// one that computes weights alone.
   std::string_view kernel() const noexcept;
   std::string_view backward_kernel() const noexcept;
 
@@ -66,53 +72,70 @@ class AttentionPlan {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// Throws InvalidArgument naming what is wrong: sizes, head counts that do not divide, a mask that cannot
-/// serve, a rate outside [0, 1).
+/// Throws InvalidArgument that names the wrong part: a size, a head count that does not divide, a mask that
+/// does not fit the shape, a rate outside [0, 1).
 AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape,
                         const PlanOptions& options = {});
 
-/// Five lines: the kernels, forward and backward, by the count of queries, and what would be better but
-/// refused, with its reason; the spec; the shape; the kernels of weights; the share of tiles that the mask
-/// lets skip, for calls with that query offset, or with those of their entries (none: the default one).
+/// Describes the plan in five lines:
+/// - the kernels, forward and backward, by the count of queries, and the better kernels that refused, with
+///   their reasons;
+/// - the spec;
+/// - the shape;
+/// - the kernels of weights;
+/// - the share of tiles that the mask lets kernels skip; a tile is a block of scores, queries × keys.
+///
+/// The share is that of calls with this query_offset (by default keys and queries end together), or with
+/// these query_offsets, one a batch entry.
 std::string explain(const AttentionPlan& plan, std::optional<std::int64_t> query_offset = std::nullopt);
 std::string explain(const AttentionPlan& plan, std::span<const std::int64_t> query_offsets);
 
 /// A kernel is an algorithm, compiled for an instruction set.
 struct KernelInfo {
-  std::string isa;   ///< "avx512": PlanOptions::kernel and FOVEA_ISA take it for the best of its algorithms
-  std::string name;  ///< "avx512 split": they take it for this one; what AttentionPlan::kernel says
+  std::string isa;   ///< "avx512". As PlanOptions::kernel or FOVEA_ISA it stands for the best of its
+                     ///< algorithms.
+  std::string name;  ///< "avx512 split". As PlanOptions::kernel or FOVEA_ISA it stands for this algorithm;
+                     ///< AttentionPlan::kernel returns it.
   bool available = false;  ///< whether this CPU runs it
 };
-/// All that are compiled in, best first.
+/// All kernels that are compiled in, best first.
 std::vector<KernelInfo> list_kernels();
 
-/// A batch is padded, entries side by side, or packed, entries one behind the other in one tensor: see
-/// query_starts.
+/// The inputs of one call. A batch is either padded, or packed. Entries of a padded batch lie side by side
+/// and have the same number of rows; those of a packed batch follow one another in one tensor (see
+/// query_starts).
 struct AttentionInputs {
   ConstTensorView query;  ///< [batch, num_query_heads, query_len, head_dim]
   ConstTensorView key;    ///< [batch, num_kv_heads, key_len, key_dim]; none for Location
   ConstTensorView value;  ///< [batch, num_kv_heads, key_len, value_dim]; none where value_dim is 0
-  /// Of the score, the mods, the normaliser and the weight mods, by name (attention/argument.h), in f32 (f64
-  /// for f64): `{{"score.W", W}, {"mods[0].slope", slopes}}`.
+  /// The arguments of the score, the mods, the normaliser and the weight mods, by name
+  /// (attention/argument.h), in f32 (f64 for f64): `{{"score.W", W}, {"mods[0].slope", slopes}}`.
   Arguments arguments = {};
-  /// For KeyLengths{} without lengths of its own: one a batch entry, each in [0, key_len].
+  /// One length a batch entry, each in [0, key_len], for a KeyLengths{} mask without lengths of its own.
   std::span<const std::int64_t> key_lengths = {};
-  /// Position of query row 0 in key coordinates; default key_len - query_len (aligned at the end).
+  /// The position of query row 0 in key coordinates. The default is key_len - query_len: queries and keys end
+  /// together.
   std::optional<std::int64_t> query_offset = std::nullopt;
-  /// The same by batch entry, in the place of query_offset: [batch], or empty. Entries of a cache that hold
-  /// different numbers of keys decode together with key_lengths[b] - query_len each: no default, for a padded
-  /// batch that attends to itself begins at 0 whatever its lengths.
+  /// The same for each batch entry: [batch], instead of query_offset, or empty. Cache entries that hold
+  /// different numbers of keys decode together with key_lengths[b] - query_len each. That is not the default,
+  /// because a padded batch that attends to itself begins at 0 whatever its lengths.
   std::span<const std::int64_t> query_offsets = {};
   /// A packed batch: sequences of any lengths without padding, such as prompts and single steps of decoding
   /// in one call. Entry e has the query rows [query_starts[e], query_starts[e + 1]) and the keys
-  /// [key_starts[e], key_starts[e + 1]): [entries + 1] each, ascending from 0 to the number of rows (the
-  /// cu_seqlens of FlashAttention, arXiv 2205.14135). Query, key, value, outputs and gradients then have a
-  /// batch of 1 and the rows of all entries. The plan's batch, query_len and key_len are the most entries,
-  /// and the most rows of one. Everything else is as in a padded batch of the same entries: masks, mods,
-  /// dropout and samples see the entry as their batch entry and positions within it; key_lengths and
-  /// query_offsets have one number an entry, whose default offset is its keys less its queries; of arguments,
-  /// axes of batch, query_len and key_len are the entries and the rows of the longest, whose gradient is 0
-  /// behind the rows of an entry. An entry without queries, or without keys, may be among them.
+  /// [key_starts[e], key_starts[e + 1]). Both lists have [entries + 1] numbers, ascending from 0 to the
+  /// number of rows (the cu_seqlens of FlashAttention, arXiv 2205.14135). Query, key, value, outputs and
+  /// gradients then have a batch of 1 and the rows of all entries.
+  ///
+  /// The plan's batch is the largest number of entries; its query_len and key_len are the most rows of one
+  /// entry. An entry may have no queries or no keys.
+  ///
+  /// Everything else is as in a padded batch of the same entries:
+  /// - Masks, mods, dropout and samples get the entry's number as Site::batch, and positions within the
+  ///   entry.
+  /// - key_lengths and query_offsets have one number an entry. The default offset of an entry is its keys
+  ///   less its queries.
+  /// - Axes of arguments that are batch, query_len or key_len have the number of entries or the rows of the
+  ///   longest entry. Behind the rows of an entry the gradient of an argument is 0.
   std::span<const std::int64_t> query_starts = {}, key_starts = {};
   /// Keys and values of a cache, in the place of key, value and key_starts: one view for each batch entry, or
   /// for each entry of query_starts. Views may have different lengths, of which the plan's key_len is the
@@ -124,86 +147,91 @@ struct AttentionInputs {
   /// view lacks.
   std::span<const KeyValueView> cache = {};
   std::uint64_t dropout_seed = 0;
-  std::uint64_t sample_seed = 0;  ///< HardSample, GumbelSample
+  std::uint64_t sample_seed = 0;  ///< for HardSample and GumbelSample
 };
 
 struct AttentionOutputs {
-  TensorView output;  ///< [batch, num_query_heads, query_len, value_dim]; may be empty where weights
-                      ///< are not: then only the heads and rows chosen are computed
+  TensorView output;  ///< [batch, num_query_heads, query_len, value_dim]. May be empty if weights are given;
+                      ///< then only the weights of weight_heads and weight_rows are computed
   TensorView log_sum_exp = {};  ///< optional, f32 (f64 for f64): [batch, num_query_heads, query_len]; natural
                                 ///< log, -inf for a fully masked row
-  TensorView weights = {};      ///< optional, before dropout, dtype of log_sum_exp: [batch, num_query_heads,
-                                ///< query_len, key_len], or [batch, weight_heads.size(), weight_rows.size(),
-                                ///< key_len]; of a packed batch key_len is that of the entry with most keys,
-                                ///< and 0 stands behind the keys of the others
+  TensorView weights = {};      ///< optional, before dropout, in the dtype of log_sum_exp: [batch,
+                                ///< num_query_heads, query_len, key_len], or [batch, weight_heads.size(),
+                                ///< weight_rows.size(), key_len]. For a packed batch, key_len is that of the
+                                ///< entry with most keys; behind the keys of the other entries stands 0
   std::span<const std::int64_t> weight_heads = {};  ///< the query heads whose weights are wanted; empty: all
-  std::span<const std::int64_t> weight_rows = {};   ///< the query rows; empty: all, as in packed batches
+  std::span<const std::int64_t> weight_rows = {};   ///< the query rows whose weights are wanted; empty: all.
+                                                    ///< Must be empty for packed batches
 };
 
-/// The most rows of one entry of a packed batch: what its plan's query_len, or key_len, has to hold.
+/// The most rows of one entry of a packed batch. The plan's query_len (or key_len) must be at least this.
 std::int64_t longest_entry(std::span<const std::int64_t> starts) noexcept;
 
-/// What a call borrows. An empty workspace means this thread's own arena; executor nullptr the default one.
-/// With a workspace a call of a fused kernel takes nothing from the heap, once its threads have met blocks of
-/// this size (and as long as the mask leaves at most six spans of keys to a block of queries).
+/// Resources that a call borrows. If `executor` is nullptr, the default one is used. If `workspace` is empty,
+/// a buffer of this thread is used. With a workspace, a call of a fused kernel allocates nothing once its
+/// threads have met blocks of this size. A mask that leaves more than six spans of keys to a block of queries
+/// still allocates.
 struct CallResources {
   Executor* executor = nullptr;
   std::span<std::byte> workspace = {};
 };
 
-/// What a loss depends on: the output alone, or the returned weights too.
+/// Whether a loss depends on the output alone, or on the returned weights too.
 enum class LossOf : std::uint8_t { output, weights };
 
-/// Bytes of workspace that forward (backward) calls of this plan need, for an executor of that many threads.
+/// Bytes of workspace that forward (backward) calls of this plan need with an executor of that many threads.
 std::size_t workspace_bytes(const AttentionPlan& plan, int threads);
 std::size_t backward_workspace_bytes(const AttentionPlan& plan, int threads, LossOf loss_of = LossOf::output);
 
-/// outputs ← attention(inputs). A row that sees no key, or only scores of -inf, gives 0 and a log-sum-exp of
-/// -inf; keys that no query may see are never read into a result, whatever they hold. A row that sees a NaN
-/// score is NaN (0 where a key is hidden, in `weights`), and so may be rows that share its block where a NaN
-/// is in a value or in gradients. Same bits for every thread count: where there are few queries, keys are
-/// split over threads by shape alone. Throws InvalidArgument for shapes, dtypes, strides or memory shared
-/// with an input that do not fit the plan.
+/// outputs ← attention(inputs).
+///
+/// A row that sees no key, or only scores of -inf, gives 0 and a log-sum-exp of -inf. Keys that no query may
+/// see never affect a result, whatever they hold. A row that sees a NaN score is NaN; its `weights` are 0
+/// where a key is hidden. A NaN in a value or in a gradient may also spread to rows of its block.
+///
+/// The bits do not depend on the number of threads: when few queries are split over threads by their keys,
+/// the split depends on the shape alone. Throws InvalidArgument for shapes, dtypes or strides that do not fit
+/// the plan, and for outputs that share memory with an input.
 void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionOutputs& outputs,
             const CallResources& resources = {});
 void attend(const AttentionPlan& plan, ConstTensorView query, ConstTensorView key, ConstTensorView value,
             TensorView output);
 
-/// What `spec` makes of query [batch, num_query_heads, query_len, head_dim], key [batch, num_kv_heads,
-/// key_len, key_dim] and value [batch, num_kv_heads, key_len, value_dim], in a new tensor [batch,
-/// num_query_heads, query_len, value_dim] of the query's dtype. For a program that calls once: each call
-/// makes a plan and takes memory, and a loop had better make_plan before and attend inside.
+/// Computes the attention that `spec` describes, for a program that calls once.
 ///
 ///   const Tensor out = attention(q, k, v, {.mask = Causal{}});
 ///
-/// Throws what make_plan and attend throw.
+/// query is [batch, num_query_heads, query_len, head_dim], key [batch, num_kv_heads, key_len, key_dim] and
+/// value [batch, num_kv_heads, key_len, value_dim]. The result is a new tensor [batch, num_query_heads,
+/// query_len, value_dim] of the query's dtype. Each call makes a plan and allocates: in a loop, call
+/// make_plan before the loop and attend inside. Throws what make_plan and attend throw.
 Tensor attention(ConstTensorView query, ConstTensorView key, ConstTensorView value,
                  const AttentionSpec& spec = {}, const Arguments& arguments = {});
 
-/// Gradients wanted; an empty view is "not wanted". All are overwritten, none is added to. A gradient has
-/// the shape of what it is the gradient of; those of arguments are in f32 (f64 for f64).
+/// The gradients wanted; leave a view empty if its gradient is not wanted. All are overwritten, none is added
+/// to. A gradient has the shape of its input. Gradients of arguments are in f32 (f64 for f64).
 struct AttentionGradients {
   TensorView query = {}, key = {}, value = {};
-  ArgumentGradients arguments = {};  ///< by the names of the inputs: "score.W", "mods[0].slope"
+  ArgumentGradients arguments = {};  ///< under the same names as in the inputs: "score.W", "mods[0].slope"
 };
 
-/// What attend wrote, and the derivatives of a scalar loss by it.
+/// The results of attend, and the derivatives of a scalar loss by these results.
 struct AttentionLoss {
-  ConstTensorView output, log_sum_exp;  ///< as attend wrote them; neither is read where the loss depends on
+  ConstTensorView output, log_sum_exp;  ///< as attend wrote them. Neither is read where the loss depends on
                                         ///< weights, or where the plan needs whole rows
-  ConstTensorView d_output;             ///< empty: the loss does not depend on the output
-  /// By the weights, shaped as attend would write them for weight_heads and weight_rows (pointer networks, a
-  /// loss on alignments). Takes whole rows: see LossOf.
+  ConstTensorView d_output;             ///< may be empty if the loss does not depend on the output
+  /// The derivative by the weights, in the shape that attend writes for weight_heads and weight_rows (pointer
+  /// networks, a loss on alignments). Needs whole rows of scores: see LossOf.
   ConstTensorView d_weights = {};
   std::span<const std::int64_t> weight_heads = {}, weight_rows = {};
-  /// HardSample: the loss of each row less a baseline, [batch, num_query_heads, query_len] in f32 (f64 for
+  /// For HardSample: each row's loss less a baseline, [batch, num_query_heads, query_len] in f32 (f64 for
   /// f64).
   ConstTensorView advantage = {};
 };
 void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, const AttentionLoss& loss,
                      const AttentionGradients& gradients, const CallResources& resources = {});
 
-/// The same for a loss of the output alone, whose derivative by it is `d_output`.
+/// The same for a loss that depends on the output alone; `d_output` is its derivative by the output.
 void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, ConstTensorView output,
                      ConstTensorView log_sum_exp, ConstTensorView d_output,
                      const AttentionGradients& gradients, const CallResources& resources = {});

@@ -17,27 +17,27 @@
 namespace fovea {
 
 struct RopeFrequencies {
-  /// Radians a position, one for each of the rotary_dim / 2 pairs.
+  /// Radians by position, one number for each of the rotary_dim / 2 pairs.
   std::vector<double> inverse;
-  /// Multiplies cos and sin; 1 for every scaling but YarnScaling.
+  /// Multiplies cos and sin; 1 for every scaling except YarnScaling.
   double attention_factor = 1.0;
 };
 
-/// The numbers of transformers' ROPE_INIT_FUNCTIONS, in double: there they are f32, whose rounding moves an
-/// angle by up to 6e-8 of itself. `sequence_len` matters to DynamicNtkScaling alone. Throws InvalidArgument
-/// where check_rope does, and for a sequence_len outside [0, 2^40].
+/// The numbers of transformers' ROPE_INIT_FUNCTIONS, but in double. There they are f32, whose rounding
+/// changes an angle by up to 6e-8 of itself. Only DynamicNtkScaling reads `sequence_len`. Throws
+/// InvalidArgument where check_rope does, and for a sequence_len outside [0, 2^40].
 RopeFrequencies rope_frequencies(const Rope& rope, std::int64_t sequence_len = 0);
 
 /// Cosines and sines of positions [0, positions); immutable, and copies share the memory.
 class RopeTable {
  public:
-  /// Those of `rope`, times its attention factor, for views of `dtype`: f64, or any of f32, bf16 and f16,
-  /// whose table is f32. Angles and functions are computed in double. `positions`, in [0, 2^40], is the
-  /// sequence_len of DynamicNtkScaling. Throws InvalidArgument, and std::bad_alloc.
+  /// The table of `rope`, times its attention factor, for views of `dtype`. A table for f64 is f64; one for
+  /// f32, bf16 or f16 is f32 and serves all three. Angles and functions are computed in double. `positions`,
+  /// in [0, 2^40], is the sequence_len of DynamicNtkScaling. Throws InvalidArgument, and std::bad_alloc.
   RopeTable(const Rope& rope, std::int64_t positions, DType dtype, Executor* executor = nullptr);
-  /// Tables that were made elsewhere, borrowed: [positions, rotary_dim / 2], or [batch, positions,
-  /// rotary_dim / 2] where every batch entry has its own, both of one shape, in f32 (f64 for views of f64),
-  /// innermost contiguous. rotary_dim, at most 65536, is twice their last axis. Throws InvalidArgument.
+  /// Borrows tables that were made elsewhere: [positions, rotary_dim / 2], or [batch, positions, rotary_dim /
+  /// 2] if every batch entry has its own. Both have one shape, in f32 (f64 for views of f64), innermost axis
+  /// contiguous. rotary_dim is twice the last axis and at most 65536. Throws InvalidArgument.
   RopeTable(ConstTensorView cosines, ConstTensorView sines, RopeLayout layout);
 
   std::int64_t rotary_dim() const noexcept { return 2 * cosines_.size(cosines_.rank() - 1); }
@@ -49,12 +49,13 @@ class RopeTable {
 
  private:
   RopeLayout layout_;
-  Tensor own_cosines_, own_sines_;  // where no view was given
+  Tensor own_cosines_, own_sines_;  // empty if views were given
   ConstTensorView cosines_, sines_;
 };
 
-/// The position of each row of [batch, heads, length, head_dim]: `first` + row, or one of a list [length] for
-/// all batch entries or [batch, length] (packed documents begin again at 0). Borrows the list.
+/// The position of each row of [batch, heads, length, head_dim]. It is `first` + row, or comes from a list:
+/// [length] for all batch entries, or [batch, length]. In a list, packed documents can begin again at 0.
+/// Borrows the list.
 class RopePositions {
  public:
   RopePositions(std::int64_t first) : first_(first) {}  // NOLINT(google-explicit-constructor)
@@ -71,16 +72,16 @@ class RopePositions {
   bool listed_ = false;
 };
 
-/// Turns the first rotary_dim elements of every row by its position and copies the others. A table of batch
-/// entries has as many as the input. `input` and `output` are [batch, heads, length, head_dim] of one dtype
-/// that the table serves, innermost contiguous; they are the same view, or share no memory. 16-bit elements
-/// are turned in f32. The bits do not depend on the number of threads. Throws InvalidArgument, before
-/// anything is written, for other views and for positions that are not in the table.
+/// Rotates the first rotary_dim elements of every row by its position and copies the others. A table with a
+/// batch axis has as many entries as the input. `input` and `output` are [batch, heads, length, head_dim],
+/// both of one dtype that the table serves, innermost axis contiguous. They are the same view, or share no
+/// memory. 16-bit elements are rotated in f32. The bits do not depend on the number of threads. Throws
+/// InvalidArgument for other views and for positions that are not in the table, before anything is written.
 void rope_forward(const RopeTable& table, ConstTensorView input, RopePositions positions, TensorView output,
                   Executor* executor = nullptr);
 
-/// The derivative by the input out of that by the output: the transpose, which turns back and multiplies by
-/// the attention factor again. Arguments and errors as in rope_forward.
+/// Computes the derivative by the input from the derivative by the output. This is the transpose: it rotates
+/// back and multiplies by the attention factor again. Arguments and errors as in rope_forward.
 void rope_backward(const RopeTable& table, ConstTensorView d_output, RopePositions positions,
                    TensorView d_input, Executor* executor = nullptr);
 
