@@ -112,19 +112,17 @@ struct Given {
   Given(const AttentionPlan& plan, const Sizes& s) {
     const DType dtype = plan.dtype() == DType::f64 ? DType::f64 : DType::f32;
     const std::int64_t hidden = plan.shape().hidden;
-    std::vector<NamedArgument<ConstTensorView>> list;
     for (const DeclaredArgument& argument : plan.arguments()) {
       const Shape shape = argument.name == "score.v"         ? Shape{hidden}
                           : argument.name == "score.U"       ? Shape{hidden, s.head_dim}
                           : argument.name == "score.b"       ? Shape{hidden}
-                          : argument.name == "mods[0].slope" ? Shape{s.num_query_heads}
+                          : argument.name == "mods[0].slope" ? Shape{1, s.num_query_heads, 1, 1}
                           : std::holds_alternative<Additive>(plan.spec().score)
                               ? Shape{hidden, s.head_dim}
                               : Shape{s.head_dim, s.head_dim};
       tensors.push_back(as(dtype, Tensor::normal(shape, 77 + tensors.size())));
-      list.push_back({argument.name, tensors.back().view()});
+      arguments.set(argument.name, tensors.back());
     }
-    arguments = Arguments(list);
   }
 };
 
@@ -174,7 +172,7 @@ TEST(Cached, GivesWhatTheSameRowsGiveAsTensors) {
           const Tensor query = as(dtype, Tensor::normal({1, s.num_query_heads, queries, s.head_dim}, 9));
           const std::vector<KeyValueView> views{cache.view(0, sequence)};
           const Result got =
-              run(plan, {.query = query, .arguments = given.arguments, .dropout_seed = 4, .cache = views});
+              run(plan, {.query = query, .arguments = given.arguments, .cache = views, .dropout_seed = 4});
           const Result want = run(plan, {.query = query,
                                          .key = rows.key,
                                          .value = rows.value,
@@ -221,10 +219,10 @@ TEST(Cached, GivesTheSameBitsHoweverRowsAreStoredAndBatched) {
           };
           const auto alone = [&](const KeyValueView& view, Executor* executor) {
             const std::vector<KeyValueView> views{view};
-            return run(plan, {.query = q, .arguments = given.arguments, .dropout_seed = 0, .cache = views},
+            return run(plan, {.query = q, .arguments = given.arguments, .cache = views, .dropout_seed = 0},
                        executor);
           };
-          StdThreads two(2), five(5);
+          const auto two = make_thread_pool(2), five = make_thread_pool(5);
           std::vector<CacheStore> stores{Contiguous{}, Paged{1}, Paged{16}, Paged{64}, Paged{1024}};
           if (windowed) stores.push_back(Ring{.window = window + 200, .sinks = 3, .slack = 200});
           for (const CacheStore& store : stores) {
@@ -233,8 +231,8 @@ TEST(Cached, GivesTheSameBitsHoweverRowsAreStoredAndBatched) {
             for (std::int64_t n = 0; n < length; n += 150)
               add(cache, sequence, rows, n, std::min(n + 150, length));
             same(alone(cache.view(0, sequence), nullptr), "store " + std::to_string(store.index()));
-            same(alone(cache.view(0, sequence), &two), "two threads");
-            same(alone(cache.view(0, sequence), &five), "five threads");
+            same(alone(cache.view(0, sequence), two.get()), "two threads");
+            same(alone(cache.view(0, sequence), five.get()), "five threads");
             if (HasFatalFailure()) return;
             Sequence fork = cache.fork(sequence);
             cache.truncate(fork, length - 70);

@@ -129,10 +129,14 @@ struct AdditiveKeys {
   T sum = 0;                 ///< of v
 };
 
-/// Whether E pays: it does from four queries for each key on, since an E costs as much as a tanh.
+/// Whether E pays: it does from four queries for each key on, since an E costs as much as a tanh. By position all
+/// counts of few queries decide alike.
 template <class T>
 HWY_INLINE bool UsesAdditiveKeys(const Problem<T>& p) {
-  return p.score == ScoreKind::additive && p.query_len * (p.query_heads / p.kv_heads) >= 4;
+  if (p.score != ScoreKind::additive) return false;
+  const int64_t heads = p.query_heads / p.kv_heads;
+  if (p.by_position) return heads >= 4 || p.query_len > most_split_queries;
+  return p.query_len * heads >= 4;
 }
 
 template <class T>
