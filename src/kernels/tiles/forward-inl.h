@@ -2,14 +2,14 @@
 // terms. For each block of 64 queries, for each chunk of 32 keys: S^T = K·Q^T, weights P^T. For each 256
 // keys: O^T += V^T·P^T.
 //
-// The scores stand as S^T, one row for each key. So the softmax runs down vectors of queries, the weights
-// come out in the pairs that V^T·P^T reads, and only V is transposed, once for each call. The scores of a
-// chunk (8 KiB), the weights of 256 keys and the gathered O^T of the block stay in the cache.
+// The scores are stored as S^T, one row for each key. So the softmax runs along vectors of queries, the
+// weights come out in the pairs that V^T·P^T reads, and only V is transposed, once for each call. The scores
+// of a chunk (8 KiB), the weights of 256 keys and the gathered O^T of the block stay in the cache.
 //
-// The maximum that exponents are taken against is lazy. It is found where a row sees its first keys, and
-// again only where the sum of a chunk's weights shows that scores have risen far beyond it. No precision is
-// lost in between, for bf16 and f32 have exponents to spare. A pass that finds the maxima costs a tenth of a
-// call (docs/performance.md).
+// The maximum that is subtracted from a row's scores is lazy. It is computed when the row sees its first
+// keys. It is computed again only if the sum of a chunk's weights shows that scores have risen far beyond it.
+// No precision is lost in between, because bf16 and f32 have enough exponents. A pass that finds the maxima
+// costs a tenth of a call (docs/performance.md).
 #if defined(FOVEA_TILES_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_TILES_FORWARD_INL_H_
 #undef FOVEA_TILES_FORWARD_INL_H_
@@ -23,7 +23,7 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// The keys between two products with values.
+/// The number of keys whose weights are collected for one product with their values.
 constexpr int64_t kValueKeys = 256;
 /// The limit of the sum of a chunk's weights, beyond which its maximum is determined anew: 32 weights of e^8,
 /// or of 2^12 in powers of 2 (Exponents::headroom).
@@ -68,7 +68,8 @@ struct TileOperands {
   PackedColumns values;
 };
 
-/// LeaveRow, for an output that may be in 16 bits. It overwrites `values`.
+/// Writes output and log-sum-exp of one query row, as LeaveRow does, but the output may also be in 16 bits.
+/// In that case the row is finished in `values`, whose contents are lost.
 HWY_INLINE void LeaveTileRow(const Problem<float>& p, const ForwardOutputs<float>& out, int64_t b, int64_t h,
                              int64_t row, const RowState<float>& state, float* values) {
   if (!out.stored_output.data) return LeaveRow(p, out, b, h, row, state, values);
@@ -116,7 +117,7 @@ class TileForward {
     }
   }
 
-  /// Writes the results of the block's rows, or the partial results of this chunk of the keys.
+  /// Writes the results of the block's rows. If the keys are split, these are the partial results of `chunk`.
   HWY_INLINE void Leave(const ForwardOutputs<float>& out, const Partials<float>& partials, int64_t chunk) {
     TransposeBlocks(reinterpret_cast<const uint32_t*>(scratch_.gathered), sizes_.value_dim, all_.end,
                     kBlockQueries, reinterpret_cast<uint32_t*>(scratch_.spare), sizes_.value_dim);
@@ -182,8 +183,8 @@ class TileForward {
     Gather(RoundUp(piece.end, kChunk));
   }
 
-  /// From this key on only these columns are computed. Weights that wait for their values belong to the
-  /// columns before.
+  /// From `key` on, only `columns` are computed. Weights that are not yet multiplied by their values belong
+  /// to the previous columns, so they are gathered first.
   HWY_INLINE void See(int64_t key, const Columns& columns) {
     if (columns == columns_) return;
     Gather(key);
@@ -299,7 +300,7 @@ class TileForward {
                            ///< this chunk
   Exponents exponents_;
   TileStates states_;
-  int64_t from_ = 0;  ///< the first key whose weights wait for their values
+  int64_t from_ = 0;  ///< the first key whose weights are not yet multiplied by their values
 };
 
 /// The packed keys and values. With a null executor it only counts the bytes.
