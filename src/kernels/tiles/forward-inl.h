@@ -97,8 +97,9 @@ class TileForward {
     PackQueries();
     Fill(0.0f, sizes_.value_dim * kBlockQueries, scratch_.gathered);
     for (int64_t r = 0; r < kBlockQueries; ++r) {
-      // A row without a query never needs a maximum: hidden keys must not decide what happens to the other
-      // rows.
+      // The padding rows behind the last query start with the maximum 0, which their scores never raise.
+      // Started at -inf, a padding row would wait for a finite score. The numbers of hidden keys would then
+      // decide when the maxima of all rows are found.
       states_.maximum[r] = r < at_.rows ? kHidden<float> : 0.0f;
       states_.shift[r] = states_.sum[r] = 0.0f;
     }
@@ -182,8 +183,8 @@ class TileForward {
     Gather(RoundUp(piece.end, kChunk));
   }
 
-  /// From this key on only these columns are computed. Weights that wait for their values belong to the
-  /// columns before.
+  /// From this key on only these columns are computed. The weights that are not gathered yet belong to the
+  /// earlier columns, so they are gathered first.
   HWY_INLINE void See(int64_t key, const Columns& columns) {
     if (columns == columns_) return;
     Gather(key);
@@ -299,7 +300,7 @@ class TileForward {
                            ///< this chunk
   Exponents exponents_;
   TileStates states_;
-  int64_t from_ = 0;  ///< the first key whose weights wait for their values
+  int64_t from_ = 0;  ///< the first key whose weights are not gathered yet
 };
 
 /// The packed keys and values. With a null executor it only counts the bytes.
@@ -348,11 +349,11 @@ HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<flo
     const int64_t chunk = unit % chunks.count, begin = chunk * chunks.keys;
     const BlockAt<float> at = BlockOf(p, unit / chunks.count, kBlockQueries);
     TileForward block(p, in, at, buffers);
-    // The mask may be code of users, which may throw: so this comes before begin().
+    // The mask may be a user's code and throw, so ScheduleOf is called before begin().
     const BlockSchedule& schedule =
         ScheduleOf(p, at, begin, HWY_MIN(p.key_len, begin + chunks.keys), kValueKeys);
     block.FetchNext(schedule);
-    // Throws in a cancelled call; after begin() that would skip end().
+    // pieces() throws in a cancelled call. After begin() the exception would skip end().
     const Piece* pieces = schedule.pieces();
     if (engine.begin) engine.begin();
     block.Run(schedule, pieces);
