@@ -98,8 +98,9 @@ class TileForward {
     PackQueries();
     Fill(0.0f, sizes_.value_dim * kBlockQueries, scratch_.gathered);
     for (int64_t r = 0; r < kBlockQueries; ++r) {
-      // A row without a query never needs a maximum: hidden keys must not decide what happens to the other
-      // rows.
+      // The padding rows behind the last query start with the maximum 0, which their scores never raise.
+      // Started at -inf, a padding row would wait for a finite score. The numbers of hidden keys would then
+      // decide when the maxima of all rows are found.
       states_.maximum[r] = r < at_.rows ? kHidden<float> : 0.0f;
       states_.shift[r] = states_.sum[r] = 0.0f;
     }
@@ -349,11 +350,11 @@ HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<flo
     const int64_t chunk = unit % chunks.count, begin = chunk * chunks.keys;
     const BlockAt<float> at = BlockOf(p, unit / chunks.count, kBlockQueries);
     TileForward block(p, in, at, buffers);
-    // The mask may be code of users, which may throw: so this comes before begin().
+    // The mask may be a user's code and throw, so ScheduleOf is called before begin().
     const BlockSchedule& schedule =
         ScheduleOf(p, at, begin, HWY_MIN(p.key_len, begin + chunks.keys), kValueKeys);
     block.FetchNext(schedule);
-    // Throws in a cancelled call; after begin() that would skip end().
+    // pieces() throws in a cancelled call. After begin() the exception would skip end().
     const Piece* pieces = schedule.pieces();
     if (engine.begin) engine.begin();
     block.Run(schedule, pieces);
