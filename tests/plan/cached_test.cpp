@@ -191,12 +191,16 @@ TEST(Cached, GivesWhatTheSameRowsGiveAsTensors) {
 // thread and two, after rollback, as a fork, and with the prompt read in pieces.
 TEST(Cached, GivesTheSameBitsHoweverRowsAreStoredAndBatched) {
   const Sizes s{.num_query_heads = 6, .num_kv_heads = 2, .head_dim = 24, .value_dim = 16};
-  const std::int64_t length = 2100, window = 50;
+  const std::int64_t length = 1300, window = 50;  // two chunks of keys
   for (const std::string& kernel : kernels_here()) {
     if (kernel == "reference") continue;
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const Mechanism& mechanism : mechanisms()) {
         const bool windowed = std::string(mechanism.name) == "window and first keys";
+        // These gather their rows, and are slow.
+        const bool gathers = !(mechanism.spec.score == Score(ScaledDot{})) ||
+                             std::holds_alternative<Sparsemax>(mechanism.spec.normalizer);
+        if (gathers && dtype != DType::f32) continue;
         const Rows rows(s, length, dtype, 5), other(s, 700, dtype, 50);
         const AttentionPlan plan = plan_of(s, mechanism.spec, dtype, 3, 200, length, kernel);
         const Given given(plan, s);
@@ -205,6 +209,7 @@ TEST(Cached, GivesTheSameBitsHoweverRowsAreStoredAndBatched) {
           return Tensor::copy_of(query.view().slice(2, begin, count));
         };
         for (const std::int64_t queries : {std::int64_t{1}, std::int64_t{2}, std::int64_t{200}}) {
+          if (gathers && queries > 2) continue;
           const std::string what = kernel + ", " + mechanism.name + ", " + std::string(to_string(dtype)) +
                                    ", " + std::to_string(queries);
           const Tensor q = rows_of_query(200 - queries, queries);
@@ -223,7 +228,7 @@ TEST(Cached, GivesTheSameBitsHoweverRowsAreStoredAndBatched) {
                        executor);
           };
           const auto two = make_thread_pool(2), five = make_thread_pool(5);
-          std::vector<CacheStore> stores{Contiguous{}, Paged{1}, Paged{16}, Paged{64}, Paged{1024}};
+          std::vector<CacheStore> stores{Contiguous{}, Paged{1}, Paged{16}, Paged{64}};
           if (windowed) stores.push_back(Ring{.window = window + 200, .sinks = 3, .slack = 200});
           for (const CacheStore& store : stores) {
             KvCache cache = cache_of(s, dtype, store);

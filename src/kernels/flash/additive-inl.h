@@ -9,6 +9,7 @@
 #define FOVEA_FLASH_ADDITIVE_INL_H_
 #endif
 
+#include "kernels/flash/flash.h"
 #include "kernels/flash/online_softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -129,8 +130,8 @@ struct AdditiveKeys {
   T sum = 0;                 ///< of v
 };
 
-/// Whether E pays: it does from four queries for each key on, since an E costs as much as a tanh. By position all
-/// counts of few queries decide alike.
+/// Whether E pays: it does from four queries for each key on, since an E costs as much as a tanh. By position
+/// all counts of few queries decide alike.
 template <class T>
 HWY_INLINE bool UsesAdditiveKeys(const Problem<T>& p) {
   if (p.score != ScoreKind::additive) return false;

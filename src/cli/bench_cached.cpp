@@ -1,0 +1,70 @@
+// `fovea bench cache`: attention over a cache compared with tensors, and operations on the cache.
+#include <fmt/format.h>
+
+#include "bench/cached.h"
+#include "cli/bench.h"
+#include "fovea/core/executor.h"
+
+namespace fovea::cli {
+namespace {
+
+std::string milliseconds(double seconds) {
+  return seconds > 0.0 ? fmt::format("{:.3f}", 1e3 * seconds) : "";
+}
+std::string ratio(double a, double b) {
+  return a > 0.0 && b > 0.0 ? fmt::format("{:.2f}", a / b) : "";
+}
+
+void run(bench::CachedBench bench) {
+  if (bench.threads == 0) bench.threads = default_executor().thread_count();
+  fmt::print(
+      "Attention over a cache, {} heads ({} of keys) of {}, causal, {} threads. Times in ms.\n"
+      "price: contiguous store / tensors, what bits that depend on positions alone cost. speed: contiguous / "
+      "pages.\n"
+      "In the mixed row `tensors` is the sum of its entries run alone, and price is pages of 64 / that "
+      "sum.\n",
+      bench.heads, bench.kv_heads, bench.head_dim, bench.threads);
+  fmt::print("{:<34} {:>4} {:>9} {:>11} {:>6} {:>9} {:>6} {:>9} {:>6}\n", "", "", "tensors", "contiguous",
+             "price", "pages 64", "speed", "pages 16", "speed");
+  bench::measure_cached(bench, [](const bench::CachedRow& row) {
+    const bool mixed = row.contiguous == 0.0;
+    fmt::print("{:<34} {:>4} {:>9} {:>11} {:>6} {:>9} {:>6} {:>9} {:>6}\n", row.name, to_string(row.dtype),
+               milliseconds(row.tensors), milliseconds(row.contiguous),
+               ratio(mixed ? row.pages_64 : row.contiguous, row.tensors), milliseconds(row.pages_64),
+               ratio(row.contiguous, row.pages_64), milliseconds(row.pages_16),
+               ratio(row.contiguous, row.pages_16));
+    std::fflush(stdout);
+  });
+  fmt::print("\nOperations on a sequence in pages of 64, in microseconds.\n{:>8} {:>6} {:>16} {:>6} {:>20}\n",
+             "rows", "fork", "fork and append", "step", "truncate and append");
+  bench::measure_operations([](const bench::OperationRow& row) {
+    fmt::print("{:>8} {:>6.2f} {:>16.2f} {:>6.2f} {:>20.2f}\n", row.rows, 1e6 * row.fork,
+               1e6 * row.fork_and_append, 1e6 * row.step, 1e6 * row.truncate);
+    std::fflush(stdout);
+  });
+}
+
+}  // namespace
+
+void register_bench_cached(CLI::App& command_group) {
+  auto o = std::make_shared<bench::CachedBench>(bench::CachedBench{.threads = 0});
+  CLI::App* command = command_group.add_subcommand(
+      "cache", "Attention over a cache compared with tensors, and the time of operations on the cache");
+  command->add_option("--heads", o->heads)->check(CLI::Range(1, 1024));
+  command->add_option("--kv-heads", o->kv_heads)->check(CLI::Range(1, 1024));
+  command->add_option("--head-dim", o->head_dim)->check(CLI::Range(1, 4096));
+  command->add_option("--lengths", o->lengths, "keys of a sequence")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 22));
+  command->add_option("--batches", o->batches, "sequences that decode together")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4096));
+  command->add_option("--most-megabytes", o->most_megabytes, "rows that need more memory are left out")
+      ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--kernel", o->kernel, "avx512, avx2, baseline or reference; default: the best");
+  command->add_option("--repeat", o->repeat, "runs, of which the best counts")->check(CLI::Range(1, 1000));
+  command->add_option("--cpu-threads", o->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace fovea::cli
