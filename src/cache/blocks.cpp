@@ -1,5 +1,8 @@
 #include "cache/blocks.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -7,7 +10,11 @@
 namespace fovea::cache {
 namespace {
 
-constexpr std::align_val_t alignment{64};
+constexpr std::align_val_t alignment{64}, huge_alignment{std::size_t{1} << 21};
+
+constexpr std::int64_t huge_page = std::int64_t{1} << 21;
+// Blocks that are taken from the system at once where a huge page holds fewer.
+constexpr std::int64_t slab_blocks = 8;
 
 std::int64_t aligned(std::int64_t bytes) {
   return (bytes + 63) / 64 * 64;
@@ -72,7 +79,11 @@ Pool::~Pool() {
 
 bool Pool::make_room(std::int64_t bytes) noexcept {
   while (bytes > limit_ - used_ && !kept_.empty()) drop_oldest_prefix();
-  if (bytes > limit_ - used_ - free_bytes_) drop_free_memory();
+  // A free block of this size serves as well as memory of the system.
+  if (bytes > limit_ - used_ - free_bytes_) {
+    const auto found = free_.find(bytes);
+    if (found == free_.end() || found->second.empty()) drop_free_memory();
+  }
   return bytes <= limit_ - used_;
 }
 
@@ -89,13 +100,16 @@ Ref<Block> Pool::take(std::shared_ptr<const BlockLayout> layout) {
   const bool reused = layout->reused;
   block->layout = std::move(layout);
   const std::lock_guard lock(mutex_);
-  if (const auto found = free_.find(bytes);
-      reused && found != free_.end() && !found->second.empty() && bytes <= limit_ - used_) {
-    block->data = found->second.back();
-    found->second.pop_back();
+  if (!make_room(bytes)) throw CacheFull(bytes, used_, limit_);
+  if (reused) {
+    std::vector<Free>& free = free_[bytes];
+    if (free.empty()) add_slab(bytes);
+    block->data = free.back().data;
+    block->slab = free.back().slab;
+    free.pop_back();
+    ++block->slab->used;
     free_bytes_ -= bytes;
   } else {
-    if (!make_room(bytes)) throw CacheFull(bytes, used_, limit_);
     block->data = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), alignment));
   }
   used_ += bytes;
@@ -128,16 +142,13 @@ void Pool::release(Block* block) noexcept {
     }
   }
   used_ -= block->bytes;
-  bool kept = false;
-  if (block->layout->reused) {
-    try {
-      free_[block->bytes].push_back(block->data);
-      free_bytes_ += block->bytes;
-      kept = true;
-    } catch (const std::bad_alloc&) {
-    }
+  if (block->slab) {
+    free_.find(block->bytes)->second.push_back({block->data, block->slab});  // add_slab has reserved for it
+    --block->slab->used;
+    free_bytes_ += block->bytes;
+  } else {
+    ::operator delete(block->data, alignment);
   }
-  if (!kept) ::operator delete(block->data, alignment);
   delete block;
 }
 
@@ -157,11 +168,46 @@ void Pool::drop_prefixes() noexcept {
 }
 
 void Pool::drop_free_memory() noexcept {
-  for (auto& [bytes, list] : free_) {
-    for (std::byte* data : list) ::operator delete(data, alignment);
+  for (auto& [bytes, slabs] : slabs_) {
+    std::vector<Free>& free = free_.find(bytes)->second;
+    for (auto slab = slabs.begin(); slab != slabs.end();) {
+      if (slab->used > 0) {
+        ++slab;
+        continue;
+      }
+      std::erase_if(free, [&](const Free& one) { return one.slab == &*slab; });
+      free_bytes_ -= slab->blocks * bytes;
+      ::operator delete(slab->data, huge_alignment);
+      slab = slabs.erase(slab);
+    }
   }
-  free_.clear();
-  free_bytes_ = 0;
+}
+
+// As many blocks as fill a huge page, or slab_blocks if those are more, as far as the limit allows; at least
+// one.
+void Pool::add_slab(std::int64_t block_bytes) {
+  const std::int64_t allowed = (limit_ - used_ - free_bytes_) / block_bytes,
+                     blocks = std::max<std::int64_t>(
+                         std::min(std::max(huge_page / block_bytes, slab_blocks), allowed), 1);
+  std::vector<Free>& free = free_[block_bytes];
+  std::list<Slab>& slabs = slabs_[block_bytes];
+  std::int64_t all = blocks;
+  for (const Slab& slab : slabs) all += slab.blocks;
+  free.reserve(static_cast<std::size_t>(all));
+  slabs.push_back({nullptr, blocks * block_bytes, blocks, 0});
+  Slab& slab = slabs.back();
+  try {
+    slab.data = static_cast<std::byte*>(::operator new(static_cast<std::size_t>(slab.bytes), huge_alignment));
+  } catch (...) {
+    slabs.pop_back();
+    throw;
+  }
+#ifdef MADV_HUGEPAGE
+  if (slab.bytes >= huge_page) ::madvise(slab.data, static_cast<std::size_t>(slab.bytes), MADV_HUGEPAGE);
+#endif
+  // Handed out from the beginning of the slab on.
+  for (std::int64_t n = blocks; n-- > 0;) free.push_back({slab.data + n * block_bytes, &slab});
+  free_bytes_ += slab.bytes;
 }
 
 Block* Pool::known(std::uint64_t hash, std::uint64_t parent,

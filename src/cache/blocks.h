@@ -42,12 +42,20 @@ struct BlockLayout {
                  std::byte* destination, std::int64_t to) const;
 };
 
+/// Memory that blocks of one size are cut from, a huge page or more: neighbouring pages then share entries of
+/// the processor's address cache.
+struct Slab {
+  std::byte* data = nullptr;
+  std::int64_t bytes = 0, blocks = 0, used = 0;
+};
+
 /// Memory for rows, and what identifies a page by its ids.
 struct Block : Counted {
   std::shared_ptr<Pool> pool;  // outlives the cache where a view holds a block
   std::byte* data = nullptr;
   std::int64_t bytes = 0;
   std::shared_ptr<const BlockLayout> layout;
+  Slab* slab = nullptr;  // null: the memory is the block's own
   /// A page that start(ids) can find has a serial number; `parent` is the chain of the page before it.
   std::uint64_t serial = 0, hash = 0, parent = 0;
   /// The serial number of the page that is found for the same ids: this one's, or that of an equal page which
@@ -93,13 +101,19 @@ class Pool : public std::enable_shared_from_this<Pool> {
   void release(Block* block) noexcept;
   void drop_oldest_prefix() noexcept;
   void drop_free_memory() noexcept;
+  void add_slab(std::int64_t block_bytes);
   bool make_room(std::int64_t bytes) noexcept;
   Block* known(std::uint64_t hash, std::uint64_t parent, std::span<const std::int32_t> ids) const noexcept;
 
   std::mutex mutex_;
   std::int64_t limit_, prefix_limit_, used_ = 0, prefixes_ = 0, free_bytes_ = 0;
   std::uint64_t serials_ = 0;
-  std::map<std::int64_t, std::vector<std::byte*>> free_;
+  struct Free {
+    std::byte* data;
+    Slab* slab;
+  };
+  std::map<std::int64_t, std::vector<Free>> free_;  // by bytes; has room for every block of the slabs
+  std::map<std::int64_t, std::list<Slab>> slabs_;   // the same
   std::unordered_map<std::uint64_t, std::uint64_t> roots_;
   std::unordered_multimap<std::uint64_t, Block*> known_;
   // Pages that no sequence holds, the last used first, and where each stands in that list.

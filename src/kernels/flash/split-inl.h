@@ -32,19 +32,16 @@ template <class S>
 struct StoredRows {
   const S* data;
   int64_t stride;
-  /// Of a cache: how many rows lie side by side, and the row behind them, or null.
+  /// Of a cache: how many rows lie side by side, and where the rows behind them lie.
   int64_t count = INT64_MAX;
-  const S* next = nullptr;
+  RunsBehind<S> behind = {};
   HWY_INLINE const S* at(int64_t j) const { return data + j * stride; }
   /// Fetches the cache lines of row j before they are read. The row need not exist.
   HWY_INLINE void Fetch(int64_t j, int64_t dim) const {
     constexpr int64_t line = 64 / sizeof(S);
-    const S* row = at(j);
-    if (j >=
-        count) {  // without this a page's last rows would fetch what lies behind it, and not the next page
-      if (!next) return;
-      row = next + (j - count) * stride;
-    }
+    // Without the runs behind, the last rows of a page would fetch what lies behind the page in memory.
+    const S* row = j < count ? at(j) : behind.At(j - count, stride);
+    if (!row) return;
     for (int64_t i = 0; i < dim; i += line) hwy::Prefetch(row + i);
   }
 };
@@ -179,9 +176,10 @@ struct HeadRows {
   template <class Body>
   HWY_INLINE void ForStretches(int64_t begin, int64_t end, Body&& body) const {
     if (!cached.rows) return body(begin, end, StoredRows<S>{operand.at(begin), operand.stride});
-    cached.ForStretches(begin, end, [&](int64_t from, int64_t to, const S* first, const S* next) HWY_ATTR {
-      body(from, to, StoredRows<S>{first, cached.stride, to - from, next});
-    });
+    cached.ForStretches(begin, end,
+                        [&](int64_t from, int64_t to, const S* first, const RunsBehind<S>& behind) HWY_ATTR {
+                          body(from, to, StoredRows<S>{first, cached.stride, to - from, behind});
+                        });
   }
 };
 

@@ -52,11 +52,12 @@ HWY_NOINLINE void TransposeRuns(const HeadRuns<T>& rows, int64_t begin, int64_t 
   const auto clear_until = [&](int64_t column) HWY_ATTR {
     for (int64_t d = 0; d < dim && done < column; ++d) Fill(T{0}, column - done, to + d * stride + done);
   };
-  rows.ForStretches(begin, begin + count, [&](int64_t from, int64_t end, const T* first, const T*) HWY_ATTR {
-    clear_until(from - begin);
-    Transpose(first, rows.stride, end - from, dim, stride, to + (from - begin), end - from);
-    done = end - begin;
-  });
+  rows.ForStretches(begin, begin + count,
+                    [&](int64_t from, int64_t end, const T* first, const RunsBehind<T>&) HWY_ATTR {
+                      clear_until(from - begin);
+                      Transpose(first, rows.stride, end - from, dim, stride, to + (from - begin), end - from);
+                      done = end - begin;
+                    });
   clear_until(stride);
 }
 
@@ -124,13 +125,14 @@ HWY_NOINLINE Operand<const T*> PadRows(const Problem<T>& p, const Operand<const 
   if (p.cached.runs) {  // of values alone: rows that are not kept stay as they are, and nobody reads them
     executor.parallel_for(p.kv_heads, [&](int64_t head, int) {
       const HeadRuns<T> rows = ValueRuns<T>(p.cached, head);
-      rows.ForStretches(0, p.key_len, [&](int64_t begin, int64_t end, const T* first, const T*) HWY_ATTR {
-        for (int64_t j = begin; j < end; ++j) {
-          T* row = to + (head * p.key_len + j) * width;
-          Copy(first + (j - begin) * rows.stride, dim, row);
-          Fill(T{0}, width - dim, row + dim);
-        }
-      });
+      rows.ForStretches(0, p.key_len,
+                        [&](int64_t begin, int64_t end, const T* first, const RunsBehind<T>&) HWY_ATTR {
+                          for (int64_t j = begin; j < end; ++j) {
+                            T* row = to + (head * p.key_len + j) * width;
+                            Copy(first + (j - begin) * rows.stride, dim, row);
+                            Fill(T{0}, width - dim, row + dim);
+                          }
+                        });
     });
     return {to, p.kv_heads * p.key_len * width, p.key_len * width, width};
   }
@@ -380,9 +382,9 @@ HWY_NOINLINE void ForwardBlock(const Problem<T>& p, const ForwardOutputs<T>& out
       ForRuns(piece, schedule.visible(), hull, [&](int64_t begin, int64_t end) HWY_ATTR {
         if (values.data) return add(begin, end, RowAt(values, at.b, at.kv, begin), values.row_stride);
         const HeadRuns<T> runs = ValueRuns<T>(p.cached, at.kv);
-        runs.ForStretches(begin, end, [&](int64_t from, int64_t to, const T* first, const T*) HWY_ATTR {
-          add(from, to, first, runs.stride);
-        });
+        runs.ForStretches(begin, end,
+                          [&](int64_t from, int64_t to, const T* first, const RunsBehind<T>&)
+                              HWY_ATTR { add(from, to, first, runs.stride); });
       });
     });
   }

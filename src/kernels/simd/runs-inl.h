@@ -26,6 +26,27 @@ HWY_INLINE int64_t FirstRunBehind(const CachedRows& rows, int64_t begin) {
   return low;
 }
 
+/// Rows of one head that follow a stretch: the rest of its run, and the runs behind it.
+template <class S>
+struct RunsBehind {
+  const S* rest = nullptr;
+  int64_t rest_count = 0;
+  const KeyValueRun *run = nullptr, *end = nullptr;
+  int64_t offset = 0;
+  bool values = false;
+  /// Row j behind the stretch, or null if there is none.
+  HWY_INLINE const S* At(int64_t j, int64_t stride) const {
+    if (j < rest_count) return rest + j * stride;
+    j -= rest_count;
+    for (const KeyValueRun* at = run; at != end; ++at) {
+      if (j < at->count)
+        return reinterpret_cast<const S*>(values ? at->value : at->key) + offset + j * stride;
+      j -= at->count;
+    }
+    return nullptr;
+  }
+};
+
 /// The keys, or the values, of one head of a cache.
 template <class S>
 struct HeadRuns {
@@ -38,9 +59,9 @@ struct HeadRuns {
     const KeyValueRun& at = rows->runs[run];
     return reinterpret_cast<const S*>(values ? at.value : at.key) + offset;
   }
-  /// body(begin, end, first, next) for each stretch of the positions [begin, end) that lies side by side:
-  /// `first` is its first row, `next` the row that follows `end` in the cache, or null. Positions that are
-  /// not kept are passed over.
+  /// body(begin, end, first, behind) for each stretch of the positions [begin, end) that lies side by side:
+  /// `first` is its first row, `behind` has the rows that follow. Positions that are not kept are passed
+  /// over.
   template <class Body>
   HWY_INLINE void ForStretches(int64_t begin, int64_t end, Body&& body) const {
     for (int64_t n = FirstRunBehind(*rows, begin); n < rows->count; ++n) {
@@ -48,10 +69,9 @@ struct HeadRuns {
       if (run.position >= end) return;
       const int64_t from = HWY_MAX(begin, run.position), to = HWY_MIN(end, run.position + run.count);
       const S* first = First(n) + (from - run.position) * stride;
-      const S* next = to < run.position + run.count ? first + (to - from) * stride
-                      : n + 1 < rows->count         ? First(n + 1)
-                                                    : nullptr;
-      body(from, to, first, next);
+      body(from, to, first,
+           RunsBehind<S>{first + (to - from) * stride, run.position + run.count - to, &run + 1,
+                         rows->runs + rows->count, offset, values});
     }
   }
 };
