@@ -1,5 +1,5 @@
-// Canvases with a digit somewhere among clutter, and three ways to look at one: all of it blurred, one window
-// in full, every window.
+// A canvas is an image of one digit among clutter. A canvas can be read in three ways: the whole canvas
+// blurred, one window with all its pixels, or all windows.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Canvases {
   std::int64_t size = 0;
   std::vector<float> pixels;         ///< [size, 40, 40], in [0, 1]
   std::vector<std::int32_t> labels;  ///< [size]
-  std::vector<Corner> digits;        ///< where the digit stands
+  std::vector<Corner> digits;        ///< [size], the upper left corner of each digit
 };
 
 /// `count` canvases that follow from `seed`. Clutter: `pieces` squares of 4 x 4 or 5 x 5 cut from other
@@ -41,8 +41,8 @@ Canvases part_of(const Canvases& canvases, std::int64_t first, std::int64_t coun
 
 /// [size, 64].
 fovea::Tensor overview(const Canvases& canvases);
-/// [size, 121, 25]: the overview [size, 64] around each place. It is 5 x 5 of its values, interpolated around
-/// the window's center, four pixels apart.
+/// The overview [size, 64] around each place: [size, 121, 25]. Each place has 5 x 5 points, three pixels
+/// apart, around the center of its window. The overview is interpolated at these points and multiplied by 4.
 inline constexpr int surrounding_values = 25;
 fovea::Tensor surroundings(const fovea::Tensor& overview);
 /// The window at places[b] of canvas b: [size, 81].
@@ -53,7 +53,8 @@ fovea::Tensor all_windows(const Canvases& canvases);
 /// The position of a place: sines and cosines of its row and its column, [places.size(), 16].
 inline constexpr int where_values = 16;
 fovea::Tensor where(std::span<const std::int32_t> places);
-/// Every place relative to past[b].back(), and how much of its window has been seen: [past.size(), 121, 17].
+/// The position of every place relative to past[b].back(), and how much of the place's window has been seen:
+/// [past.size(), 121, 17]. If past[b] is empty, positions are relative to the middle place.
 inline constexpr int from_here_values = where_values + 1;
 fovea::Tensor from_here(std::span<const std::vector<std::int32_t>> past);
 

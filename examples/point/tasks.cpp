@@ -47,7 +47,7 @@ std::vector<std::int32_t> answer_of(Task task, const std::vector<Place>& places)
 Sets draw_sets(Task task, std::int64_t size, std::int64_t points, fovea::PhiloxStream& random) {
   Sets sets{.size = size, .points = points};
   sets.features = fovea::Tensor::zeros(fovea::DType::f32, {size, points + 1, 3});
-  // Centred and of variance 1 (a uniform draw has 1/12), as layers like their input.
+  // Mean 0 and variance 1, as is usual for the input of a layer. The variance of a uniform draw is 1/12.
   const auto feature_of = [](float drawn) { return (drawn - 0.5f) * 3.4641f; };
   float* feature = sets.features.data<float>();
   std::vector<std::vector<std::int32_t>> answers;

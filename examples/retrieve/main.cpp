@@ -1,6 +1,6 @@
 // retrieve: two ways to find the passage that answers a question. A bi-encoder makes one vector of each
-// passage beforehand and is fast. A cross-encoder reads question and passage together, each word of the one
-// attending to each of the other, and is exact but slow. So the first finds 32 candidates among two
+// passage beforehand and is fast. A cross-encoder reads question and passage together, where each word of one
+// attends to each word of the other. It is exact but slow. So the first finds 32 candidates among two
 // thousand, and the second puts them in order. The passages are hard to tell apart by one vector each:
 // seven of eight have the same words as the right one and another meaning.
 #include <fmt/format.h>
@@ -69,8 +69,8 @@ Training bi_training(const Run& run) {
           .lesson = [](double, std::int64_t) { return Lesson{}; }};
 }
 
-// Begins with short passages. In some of them a word is replaced by one that occurs nowhere else in the
-// family.
+// The passages have one line at first and up to kFacts lines later. With a probability of 40 % the changed
+// part of a wrong passage becomes a random word (FamilyShape::replaced), because such passages are easier.
 Training cross_training(const Run& run) {
   const auto lesson = [](double done, std::int64_t update) {
     const std::int64_t most = done < 0.15 ? 1 : done < 0.4 ? 2 : done < 0.6 ? 3 : retrieve::kFacts;
@@ -137,7 +137,7 @@ Rankings search_words(const Collection& collection) {
 
 struct Timed {
   Rankings rankings;
-  double once = 0.0, a_question = 0.0;  ///< seconds
+  double once = 0.0, a_question = 0.0;  ///< seconds for encoding all passages, and for each question
 };
 
 Timed search_vectors(const retrieve::BiEncoder& bi, const Collection& collection) {

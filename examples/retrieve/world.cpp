@@ -89,9 +89,9 @@ Facts draw_facts(fovea::PhiloxStream& random, std::size_t lines) {
   return facts;
 }
 
-// `facts` with one change, after which line 0 no longer answers the question for `asked_part`. Either its
-// two people are exchanged, or a part that the question states is exchanged with that of another line (or
-// with a random word if there is no other line).
+// `facts` with one change, after which line 0 no longer answers the question for `asked_part`. For kind 0 its
+// two people are exchanged. For other kinds a part that the question states is exchanged with that of another
+// line. With probability `replaced`, and if there is no other line, the part becomes a random word instead.
 Facts spoil(fovea::PhiloxStream& random, Facts facts, std::size_t kind, std::size_t asked_part,
             float replaced) {
   if (kind == 0) {

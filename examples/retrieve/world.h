@@ -29,9 +29,9 @@ std::int64_t vocabulary_size();
 const std::string& word(std::int32_t id);
 struct FamilyShape {
   std::int64_t lines = kFacts;  ///< of a passage
-  /// Share of the seven wrong passages that have a word which occurs nowhere else in the family; the others
-  /// have two words exchanged. The former are easier, and a model learns them first. A family of one line has
-  /// no others.
+  /// One wrong passage has its two people exchanged; each of the other six has one part changed. With
+  /// this probability the part becomes a random word, otherwise it is exchanged with that of another line.
+  /// The former is easier, and a model learns it first. In a family of one line all six get a random word.
   float replaced = 0.0f;
 };
 /// Family `index` of stream `seed`.

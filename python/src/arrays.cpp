@@ -113,7 +113,7 @@ TensorView Arrays::view(const Array& array, nb::handle given, bool as_bf16,
   auto* data = const_cast<std::byte*>(static_cast<const std::byte*>(array.data()));
   if (reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(element) != 0)
     refuse("elements aligned to their size", "an address that is no multiple of " + std::to_string(element));
-  // No elements, no address: an empty view would read as "not given".
+  // An array without elements may have no address, but a view without an address would mean "not given".
   static std::byte nothing{};
   return TensorView(data ? data : &nothing, *dtype, Shape(std::span<const std::int64_t>(sizes, array.ndim())),
                     std::span<const std::int64_t>(strides, array.ndim()));

@@ -1,5 +1,5 @@
-// Plans and their calls. Arrays come by name, the names of the gradients: "query", "score.W",
-// "normalizer.sink", "mods[0].slope".
+// Plans and their calls. Python passes arrays by name: "query", "score.W", "normalizer.sink",
+// "mods[0].slope". A gradient has the name of its array.
 #include "fovea/plan/plan.h"
 
 #include <nanobind/stl/optional.h>
@@ -24,7 +24,8 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-// The views of a call, taken by name. A view that is not taken is an error.
+// The arrays of a call as views, by name. The binding takes each array that the plan has. done() throws if an
+// array is left, because the plan has none of that name.
 template <class View>
 class Named {
  public:
@@ -44,7 +45,8 @@ class Named {
     views_.erase(found);
     return view;
   }
-  // Every argument of the plan that is given. An array of a mod has the axes that `axes` gives for its name.
+  // Takes the plan's arguments that the call gives. `axes` names the axes of a mod's array; without an entry
+  // they are "bhqk".
   void take_arguments(const AttentionPlan& plan, const nb::dict& axes, NamedArguments<View>& to) {
     for (const DeclaredArgument& argument : plan.arguments()) {
       const char* name = argument.name.c_str();
@@ -66,7 +68,7 @@ class Named {
   std::map<std::string, View> views_;
 };
 
-// AttentionInputs and what they borrow.
+// The AttentionInputs of a call, taken from its arrays.
 struct Inputs {
   AttentionInputs call;
 
@@ -78,7 +80,8 @@ struct Inputs {
   }
 };
 
-// The package wrote the text, so an error in it is about a number of the caller.
+// The Python package writes these texts from the caller's numbers. So an error names the mod's place in the
+// caller's list, not the text.
 void parse_mods(const std::string& list, const std::vector<std::string>& texts, Mods& mods) {
   for (const std::string& text : texts) {
     try {
@@ -180,7 +183,7 @@ void run_backward(const AttentionPlan& plan, const std::string& function, const 
   });
 }
 
-// "score.W", "mods[0].slope" and so on: the arrays that calls of a plan may bring.
+// The names of the arrays that a call may pass besides query, key and value: "score.W", "mods[0].slope".
 std::vector<std::string> argument_names(const AttentionPlan& plan) {
   std::vector<std::string> names;
   for (const DeclaredArgument& argument : plan.arguments()) names.push_back(argument.name);

@@ -1,4 +1,5 @@
-// The factor of one term of a loss; all losses use this definition (Reduction in ops.h).
+// The factor of term n of a loss: scale · weights[n], as ops.h defines Reduction. All losses take the factor
+// from here.
 #pragma once
 
 #include <cstdint>

@@ -53,7 +53,8 @@ Var concat(std::span<const Var> parts, int axis) {
   for (const Var& part : parts) {
     if (part.shape().rank() != parts[0].shape().rank() ||
         !(with_size(part.shape(), axis, 0) == with_size(parts[0].shape(), axis, 0))) {
-      throw InvalidArgument("concat", "parts", "shapes equal but for axis " + std::to_string(axis),
+      throw InvalidArgument("concat", "parts",
+                            "shapes that are equal except along axis " + std::to_string(axis),
                             to_string(parts[0].shape()) + " and " + to_string(part.shape()));
     }
     length += part.size(axis);
@@ -115,7 +116,8 @@ Var gather_rows(const Var& x, std::span<const std::int64_t> index, std::int64_t 
   const std::int64_t gathered = static_cast<std::int64_t>(index.size());
   // A division, because a product of the caller's numbers could overflow.
   if (x.shape().rank() != 3 || count < 1 || gathered % count != 0 || gathered / count != x.size(0)) {
-    throw InvalidArgument("gather_rows", "x, index", "x [B, T, D] and count indices an entry, at least 1",
+    throw InvalidArgument("gather_rows", "x, index",
+                          "x [B, T, D], and count indices (at least 1) for each of the B entries",
                           to_string(x.shape()) + " and " + std::to_string(gathered) + " indices, count " +
                               std::to_string(count));
   }

@@ -60,8 +60,9 @@ void check_options(const Options& o) {
   }
 }
 
-// The maps whose graph is drawn: those that --map names by the beginning of their name, or else the last of
-// the encoder's, which is a sentence with itself, or else the last one.
+// The maps whose graph is drawn. --map names them by the beginnings of their names. Without --map the last
+// map of the encoder is drawn, in which a sentence attends to itself. A model without an encoder shows its
+// last map.
 std::vector<inspect::AttentionMap> chosen_maps(const Options& o, const inspect::InspectPage& page) {
   std::vector<inspect::AttentionMap> chosen;
   for (const std::string& name : o.maps) {

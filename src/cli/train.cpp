@@ -184,8 +184,8 @@ void refuse_unused(const CLI::App& command, const Options& o) {
   const auto refuse = [&](const std::string& reason, std::initializer_list<const char*> options) {
     for (const char* option : options) {
       if (command.get_option(option)->count() > 0)
-        throw InvalidArgument("fovea train", option, "nothing: the option has no effect with " + reason,
-                              "one");
+        throw InvalidArgument("fovea train", option,
+                              "no value, because the option has no effect with " + reason, "a value");
     }
   };
   if (o.model == "transformer") {
@@ -202,9 +202,9 @@ void refuse_unused(const CLI::App& command, const Options& o) {
   if (o.corpus == "generated") {
     refuse("--corpus generated", {"--language", "--bad-lines"});
   } else {
-    refuse(o.corpus.empty() ? "files" : "--corpus gettext", {"--corpus-size"});
+    refuse(o.corpus.empty() ? "a corpus from files" : "--corpus gettext", {"--corpus-size"});
   }
-  if (o.corpus.empty()) refuse("files", {"--language"});
+  if (o.corpus.empty()) refuse("a corpus from files", {"--language"});
   if (!o.train_tsv.empty()) refuse("--train-tsv", {"--train-source", "--train-target"});
   if (!o.valid_tsv.empty()) refuse("--valid-tsv", {"--valid-source", "--valid-target"});
   if (o.schedule == "constant") refuse("--lr-schedule constant", {"--lr-warmup"});

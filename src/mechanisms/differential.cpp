@@ -92,8 +92,9 @@ void lambda_gradient(const DifferentialState& state, const ConstTensorView& d_ou
   });
 }
 
-// Gradients that both halves add to. The first half writes to the caller's views, the second half to views
-// that this object owns.
+// The gradients that are sums over both halves: those of the values and of the arguments. The first half
+// writes to the caller's views, the second half to tensors of this object. `add` adds these tensors to the
+// caller's views.
 class SharedGradients {
  public:
   explicit SharedGradients(const AttentionGradients& first) {

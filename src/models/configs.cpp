@@ -140,12 +140,13 @@ TransformerConfig read_transformer_config(const json& json) {
                            .norm = enum_field(json, "norm", norm_names),
                            .dropout = rate_field(json, "dropout"),
                            .attention_dropout = rate_field(json, "attention_dropout")};
-  // Folders written before there was a choice have no such key.
+  // Older folders have no key "positions", because there was no choice.
   if (json.contains("positions")) config.positions = enum_field(json, "positions", position_names);
   if (config.positions == Positions::rotary) {
     config.longest = size_field(json, "max_position_embeddings", 1 << 20);
     if (config.dim % (2 * config.heads) != 0)
-      refuse("encoder_attention_heads", "a number whose double divides d_model " + std::to_string(config.dim),
+      refuse("encoder_attention_heads",
+             "a number n such that 2 * n divides d_model " + std::to_string(config.dim),
              std::to_string(config.heads));
   }
   if (config.dim % config.heads != 0)
@@ -239,7 +240,8 @@ LanguageModelConfig read_language_config(const std::string& text) {
                                    .dropout = rate_field(json, "residual_dropout"),
                                    .attention_dropout = rate_field(json, "attention_dropout")};
   if (config.dim % (2 * config.heads) != 0) {
-    refuse("num_attention_heads", "a number whose double divides hidden_size " + std::to_string(config.dim),
+    refuse("num_attention_heads",
+           "a number n such that 2 * n divides hidden_size " + std::to_string(config.dim),
            std::to_string(config.heads));
   }
   return config;

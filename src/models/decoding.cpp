@@ -247,7 +247,8 @@ std::vector<std::vector<Hypothesis>> decode(SequenceToSequence& model,
   if (options.n_best < 1)
     throw InvalidArgument("decode", "options.n_best", "at least 1", std::to_string(options.n_best));
   for (const auto& source : sources) {
-    if (source.empty()) throw InvalidArgument("decode", "sources", "at least one token each", "an empty one");
+    if (source.empty())
+      throw InvalidArgument("decode", "sources", "at least one token in each source", "an empty source");
   }
   if (sources.empty()) return {};
   return Search(model, sources, options).run(stats);

@@ -30,14 +30,14 @@ constexpr double kScaleHeight = 28, kScaleLength = 128, kScaleWidth = kScaleLeng
 constexpr double kPanelGap = 20, kHeading = 22, kHeadName = 18, kWidest = 1300, kCell = 22,
                  kLeastLabelled = 11;
 
-// What one matrix needs. The matrices of a band share it, so that their cells line up.
+// The measures of one matrix with its labels. All matrices of a band share them, so that their cells line up.
 struct Layout {
   double cell = 0, label = kLabel, row_labels = 0, column_labels = 0, width = 0, height = 0;
   int rows = 0, columns = 0;
 };
 
-// Cells shrink where a matrix would be larger than `target` a side: in steps of half a unit, which are whole
-// pixels of a PNG, and in the end without labels.
+// If a side of the matrix would be larger than `target`, its cells shrink. They shrink in steps of half a
+// unit, which are whole pixels of a PNG. Cells smaller than kLeastLabelled have no labels.
 Layout lay_out(const AttentionMap& map, double target) {
   Layout layout;
   layout.rows = static_cast<int>(map.rows());
@@ -75,7 +75,7 @@ void put_labels(Drawing& drawing, const AttentionMap& map, const Layout& layout,
   }
 }
 
-// The matrix of one head with its labels; (panel.x, panel.y) is the upper left corner of the whole.
+// Draws the matrix of one head and its labels; (panel.x, panel.y) is the upper left corner of both together.
 void put_panel(Drawing& drawing, const AttentionMap& map, const Layout& layout, const Scale& scale,
                Panel panel) {
   panel.x += layout.row_labels;
@@ -127,8 +127,9 @@ void put_scale(Drawing& drawing, double x, double y, const Scale& scale) {
            .paint = {Tone::quiet}});
 }
 
-// The bands of a page: sizes first, because the picture's size must be known before the first item. Maps of
-// one head stand beside each other where there is room.
+// The part of a page that shows one map: all its heads, in lines. All bands are laid out before anything is
+// drawn, because a drawing's size must be known before its first item. Bands of maps that have a single head
+// stand side by side where there is room.
 struct Band {
   const AttentionMap* map = nullptr;
   Layout layout;
@@ -197,8 +198,8 @@ struct Bands {
 
 Bands lay_out_bands(const std::vector<AttentionMap>& maps) {
   Bands bands;
-  double line = 0, free = 0;  // where the current line begins, and its first free column
-  bool shared = false;        // whether it holds maps of one head only
+  double line = 0, free = 0;  // y of the current line of bands, and its first free x
+  bool shared = false;        // whether the current line holds only maps that have a single head
   for (const AttentionMap& map : maps) {
     check(map, "draw_picture");
     Band band = lay_out_band(map);

@@ -17,8 +17,8 @@ namespace fovea {
 std::string described(const ConstTensorView& view);
 /// Whether the innermost axis is contiguous.
 bool innermost_contiguous(const ConstTensorView& view);
-/// `view` must be a [sizes...] of `dtype` with contiguous innermost axis, and have memory unless it has no
-/// elements.
+/// Refuses a `view` that has another dtype or shape, or an innermost axis that is not contiguous. A view that
+/// has elements must also have memory.
 void check_view(const char* function, const char* argument, const ConstTensorView& view, DType dtype,
                 const Shape& shape);
 /// Whether the bytes from the first to the last element of `a` meet those of `b`. This is also true for
@@ -27,7 +27,7 @@ bool extents_overlap(const ConstTensorView& a, const ConstTensorView& b);
 /// Whether the strides may describe overlapping elements: true if a stride is not larger than the reach of
 /// all smaller strides together. It is false for every usual layout without shared elements.
 bool overlaps_itself(const ConstTensorView& view);
-/// check_view of a written view: its elements must not overlap each other either.
+/// check_view for a view that is written. Its elements must also not overlap one another.
 void check_written(const char* function, const char* argument, const TensorView& view, DType dtype,
                    const Shape& shape);
 /// Whether a view was given. A view without elements has a shape, but may have no memory.
@@ -36,8 +36,8 @@ inline bool is_given(const ConstTensorView& view) {
 }
 
 /// Checks the views of one call. A written view may share memory neither with a read view nor with another
-/// written one. Views without elements share with none. There is room for every view of a call, so that
-/// nothing is allocated.
+/// written one. A view without elements shares memory with no other. There is room for every view of a call,
+/// so that nothing is allocated.
 class OverlapCheck {
  public:
   static constexpr std::size_t most = 160;
@@ -92,7 +92,7 @@ class Carver {
 };
 
 /// Returns `given` if it has memory, and throws InvalidArgument if that is too small. Otherwise returns this
-/// thread's own buffer, grown to `bytes`. 64-byte aligned.
+/// thread's own buffer, grown to `bytes`. The result is 64-byte aligned.
 std::span<std::byte> workspace_of(const char* function, std::span<std::byte> given, std::size_t bytes);
 
 }  // namespace fovea

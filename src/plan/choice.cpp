@@ -46,7 +46,7 @@ std::vector<const Candidate*> order_of(const std::string& wanted, const char* ar
   if (!isa)
     refuse(argument, "one of " + known_names() + ", or a name that list_kernels gives", "'" + wanted + "'");
   if (const char* absence = isa->absence())
-    refuse(argument, "a kernel that can run here", wanted + ": " + absence);
+    refuse(argument, "a kernel that can run on this machine", wanted + ": " + absence);
   if (forced) order.push_back(forced);
   for (; isa; isa = isa->base) {
     for (const Candidate& candidate : kernels::candidates()) {
@@ -90,8 +90,8 @@ Rule Choice::rule_for(const Request& request, std::int64_t most_queries) const {
     for (const Candidate* candidate : order_) {
       const QueryCounts best = counts(*candidate, request);
       if (best.last < first || best.first > std::min(last, std::max<std::int64_t>(most_queries, 1))) continue;
-      // absence() of AMX asks the system to give this process the AMX registers. So it is the last test, and
-      // not made for a call that would not use them.
+      // absence() of AMX asks the system to give this process the AMX registers. So absence() is tested last,
+      // and never for a call that would not use these registers.
       if (candidate->refuse(request) || candidate->isa->absence()) continue;
       if (best.first > first) {
         last = best.first - 1;
@@ -120,8 +120,8 @@ std::string Choice::text(Duty duty) const {
 
 std::vector<std::string> Choice::refusals(const Requests& requests, std::int64_t most_queries) const {
   const Request& request = requests[static_cast<std::size_t>(main_)];
-  std::vector<std::pair<std::string, std::string>> names_by_reason;  // in the order of each reason's first
-                                                                     // name
+  std::vector<std::pair<std::string, std::string>>
+      names_by_reason;  // in the order in which the reasons first occur
   const std::span<const Step> steps = rule(main_).steps();
   for (const Candidate* candidate : order_) {
     if (candidate == steps.back().candidate) break;

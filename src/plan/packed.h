@@ -1,7 +1,7 @@
-// Packed batches (AttentionInputs::query_starts). They run as a list of calls, one an entry. Each entry runs
-// on the candidate that the plan's rule picks for its own count of queries. Entries that are small beside the
-// others are given to one thread each; the large ones run one after the other with all threads. Kernels give
-// the same bits for every number of threads, so this distribution changes no result.
+// Packed batches (AttentionInputs::query_starts). They run as a list of calls, one for each entry. Each entry
+// runs on the candidate that the plan's rule picks for its own count of queries. Entries that are small
+// beside the others are given to one thread each; the large ones run one after the other with all threads.
+// Kernels give the same bits for every number of threads, so this distribution changes no result.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class PackedBatch {
   explicit operator bool() const { return !queries_.empty() || !keys_.empty(); }
   std::int64_t count() const { return static_cast<std::int64_t>(queries_.size()) - 1; }
   Entry operator[](std::int64_t number) const;
-  /// The number of entries, and the most rows of one.
+  /// The number of entries, and the largest number of rows of an entry.
   CallSizes sizes() const;
 
  private:
@@ -51,8 +51,8 @@ class Sharing {
       ///< order of the entries
   Sharing(const AttentionPlan::Impl& plan, const PackedBatch& batch, int threads, Order order = Order::any);
   bool is_small(const Entry& entry) const { return cost(entry) <= most_; }
-  /// The sizes for the large entries, which all threads run, and for the small ones: the most rows of one,
-  /// and how many.
+  /// The sizes of the large entries, each of which all threads run together, and of the small entries: how
+  /// many there are, and the largest number of rows.
   const CallSizes& large() const { return large_; }
   const CallSizes& small() const { return small_; }
   /// The number of small entries that run at once. Each of them runs in a lane, which has its own memory.
@@ -66,7 +66,8 @@ class Sharing {
   int threads_ = 1;
 };
 
-/// Divides memory among entries: all of it for a large one, or one part a lane for small ones.
+/// Divides the memory of a call among its entries. A large entry gets all of it. Small entries run in lanes,
+/// and each lane gets a part of its own.
 class EntryMemory {
  public:
   /// `one(sizes, threads)` returns the bytes for an entry of at most these sizes.
@@ -99,7 +100,7 @@ struct EntryLoop {
   const EntryMemory& parts;
   Executor& executor;
   std::span<std::byte> memory;    // at least parts.bytes()
-  std::int64_t* order = nullptr;  // room for one number an entry
+  std::int64_t* order = nullptr;  // room for one number for each entry
 
   /// Calls run(entry, executor, memory) for the entries [begin, end).
   template <class Run>
@@ -146,7 +147,7 @@ View rows_of_entry(const View& view, std::int64_t begin, std::int64_t count) {
 class EntryCall {
  public:
   EntryCall(const AttentionPlan::Impl& plan, const Call& packed, const Entry& entry, Carver& carver);
-  /// `gradients` has one view an argument.
+  /// `gradients` has one view for each argument.
   Call call(std::span<const TensorView> gradients = {}) const;
   /// At least as many bytes as the constructor takes.
   static std::size_t bytes(const AttentionPlan::Impl& plan);

@@ -184,10 +184,12 @@ AlignmentWeights merge_pieces(const AlignmentWeights& pieces, std::span<const st
 Alignment hard_alignment(const AlignmentWeights& words, const HardAlignmentOptions& options) {
   if (words.weights.size() != words.target_len * words.source_len || options.num_targets > words.target_len ||
       options.num_sources > words.source_len) {
-    throw InvalidArgument(
-        "hard_alignment", "options",
-        "at most " + std::to_string(words.target_len) + " x " + std::to_string(words.source_len),
-        std::to_string(options.num_targets) + " x " + std::to_string(options.num_sources));
+    throw InvalidArgument("hard_alignment", "options",
+                          "num_targets at most " + std::to_string(words.target_len) +
+                              ", num_sources at most " + std::to_string(words.source_len) + ", and " +
+                              std::to_string(words.target_len * words.source_len) + " words.weights",
+                          std::to_string(options.num_targets) + ", " + std::to_string(options.num_sources) +
+                              ", and " + std::to_string(words.weights.size()));
   }
   Alignment alignment;
   for (std::size_t t = 0; t < options.num_targets && words.source_len > 0; ++t) {

@@ -61,10 +61,11 @@ std::vector<std::int32_t> word_features(std::string_view word, const WordFeature
   };
   if (options.buckets < 1) refuse("options.buckets", "at least 1", std::to_string(options.buckets));
   if (options.longest > 0 && (options.shortest < 1 || options.shortest > options.longest))
-    refuse("options.shortest", "1 to longest", std::to_string(options.shortest));
+    refuse("options.shortest", "1 to options.longest, " + std::to_string(options.longest),
+           std::to_string(options.shortest));
   if (word.empty()) refuse("word", "at least one letter", "none");
   if (find_invalid_utf8(word) != std::string_view::npos)
-    refuse("word", "UTF-8", "a byte that is not, at " + std::to_string(find_invalid_utf8(word)));
+    refuse("word", "UTF-8", "an invalid byte at offset " + std::to_string(find_invalid_utf8(word)));
 
   const std::string lower = lower_case(word);
   std::vector<std::int32_t> ids{bucket_of('s', shape_of(word, lower), options.buckets),

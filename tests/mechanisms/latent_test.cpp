@@ -1,5 +1,4 @@
-// Latent attention: its definition, absorbed = naive forward and backward (mechanisms: identity 10), and
-// central differences.
+// Latent attention: its definition, absorbed = naive forward and backward, and central differences.
 #include "fovea/mechanisms/latent.h"
 
 #include <gtest/gtest.h>

@@ -29,7 +29,7 @@ Picture draw(const std::vector<Scene>& scenes, const SceneOptions& options = {})
   return {std::move(drawing), std::move(raster)};
 }
 
-// The colour at (x, y) of scene `index`, in its image's pixels.
+// The colour at (x, y) of the image of scene `index`. x and y count the pixels of that image.
 Rgb inside(const Picture& picture, std::size_t index, double x, double y) {
   const Panel& panel = picture.drawing.panels.at(index);
   return samples::at(picture.raster, panel.x + x * panel.cell, panel.y + y * panel.cell);
@@ -41,10 +41,10 @@ Scene plain(int width, int height, float grey) {
           .pixels = std::vector<float>(static_cast<std::size_t>(width * height), grey)};
 }
 
-// The number of pixels with exactly this colour, inside or outside the image of scene `index`.
 struct Count {
   int within = 0, outside = 0;
 };
+// Counts the pixels of exactly this colour, those within the image of scene `index` and those outside it.
 Count count(const Picture& picture, const Scene& scene, std::size_t index, Rgb colour) {
   const Panel& panel = picture.drawing.panels.at(index);
   Count found;
@@ -143,7 +143,7 @@ TEST(Scene, LabelsAndOutlinesStayInsideTheImage) {
 }
 
 TEST(Scene, LabelsDoNotCoverEachOther) {
-  // Four boxes at one position: their labels' colours cover as much as four labels far apart.
+  // Of four boxes at one position, each label shows as many pixels of its colour as if it were alone.
   const Rgb colours[] = {{200, 1, 1}, {1, 120, 1}, {1, 1, 200}, {120, 1, 120}};
   Scene together = plain(40, 40, 0.0f);
   for (int i = 0; i < 4; ++i)

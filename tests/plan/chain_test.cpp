@@ -1,5 +1,5 @@
-// The linear chain of structured attention (mechanisms: identity 16), on random calls: a sum over all
-// assignments, the limit of the sigmoid, and weights as the gradient of ln Z.
+// The linear chain of structured attention, on random calls: a sum over all assignments, the limit of the
+// sigmoid, and weights as the gradient of ln Z.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -40,8 +40,8 @@ TEST(Edges, WeightModsOfHiddenKeysNeverMatter) {
   }
 }
 
-// Noise is added to the score's difference from the best. So one key is drawn, however large the scores, and
-// equally often.
+// Noise is added to the difference between a score and the best score. So exactly one key is drawn, and the
+// frequencies of the keys do not depend on the size of the scores.
 TEST(Edges, SamplesBesideHugeScores) {
   const std::int64_t rows = 4000;
   const Tensor zeros = Tensor::zeros(DType::f32, {1, 1, rows, 1}), weights(DType::f32, {1, 1, rows, 4});
@@ -66,7 +66,8 @@ TEST(Edges, SamplesBesideHugeScores) {
   }
 }
 
-// If a neighbour is certain, sigmoid(transition) is left. Potentials of any size must not swallow it.
+// If the neighbour is certainly chosen, a key's weight is sigmoid(transition). A huge potential must not
+// swallow the transition.
 TEST(Edges, TransitionsBesideHugePotentials) {
   const double transition = 0.37, expected = 1.0 / (1.0 + std::exp(-transition));
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -88,8 +89,8 @@ TEST(Edges, TransitionsBesideHugePotentials) {
   }
 }
 
-// A call of few queries may run on another kernel than the plan's largest. The promised workspace must be
-// enough for it too.
+// A call of few queries may run on another kernel than the plan's largest call. The promised workspace must
+// be enough for that kernel too.
 TEST(Edges, WorkspaceOfADirectCallOfATiledPlan) {
   const AttentionShape shape{.query_len = 5, .key_len = 16, .head_dim = 4096, .value_dim = 1};
   const AttentionPlan plan = make_plan({}, shape);
@@ -117,7 +118,9 @@ TEST(Edges, EntmaxOfManyEqualKeys) {
            {.output = {}, .weights = weights});
     double sum = 0.0;
     for (std::int64_t j = 0; j < keys; ++j) sum += element(weights, j);
-    // Each weight is a power of a number near 1e-5 (alpha 2) with an error of eps of that number.
+    // All weights are equal, so the relative error of a weight is the error of the sum. For alpha 1.5 and 2
+    // the search for the threshold adds up 1e5 terms in f32, whose rounding errors can reach 1.5e-4 of the
+    // sum. At alpha 1.01 a weight is the 100th power of a rounded number: an error of about 100 eps = 1.2e-5.
     EXPECT_NEAR(sum, 1.0, 2e-4) << alpha;
   }
 }

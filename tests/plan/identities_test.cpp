@@ -1,6 +1,6 @@
-// Identities of softmax attention that hold for every implementation, on random calls (mechanisms:
-// permutations, prefixes, merging, shifts, uniform averages, limits of masks and mods, grouped heads,
-// distances).
+// Identities of attention that hold for every implementation, tested on random calls: permutations, causal
+// prefixes, merging, repeated keys, uniform averages, limits of masks and mods, grouped heads, independent
+// heads, slopes over distances.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,8 @@
 namespace fovea::testing {
 namespace {
 
-// Identity 1.
+// If keys, values and the mask are permuted in the same way, the output stays. The weights and the gradients
+// of keys and values are permuted too.
 TEST(Identity, OrderOfKeysDoesNotMatter) {
   for_draws(30, [](const Draw& draw) {
     const auto order = draw.permutation(draw.key_len);
@@ -39,6 +40,8 @@ TEST(Identity, OrderOfKeysDoesNotMatter) {
   });
 }
 
+// If queries and the mask are permuted in the same way, the rows of the results and the gradients of the
+// queries are permuted too. The gradients of keys and values stay.
 TEST(Identity, OrderOfQueriesCarriesOver) {
   for_draws(30, [](const Draw& draw) {
     const auto order = draw.permutation(draw.query_len);
@@ -63,14 +66,15 @@ TEST(Identity, OrderOfQueriesCarriesOver) {
   });
 }
 
-// Identity 2, to the bit, also for the gradient of the queries and for whole-row normalisers.
+// Under a causal mask a query's output, weights and gradient do not depend on later keys and queries. This
+// holds to the bit, also for normalisers that need a whole row at once.
 TEST(Identity, CausalPrefixIsBitIdentical) {
   const Normalizer normalizers[] = {Softmax{}, Sigmoid{}, Sparsemax{}, Entmax{1.3}, HardSample{}};
   for_draws(30, [&](const Draw& draw) {
     const AttentionSpec spec{.mask = draw.mask & Causal{}, .normalizer = normalizers[draw.seed % 5]};
     AttentionInputs in = draw.inputs();
-    const std::int64_t first = draw.below(draw.key_len + 1);  // the cut: keys and queries at positions from
-                                                              // here on change
+    // Keys and queries at positions from `first` on change.
+    const std::int64_t first = draw.below(draw.key_len + 1);
     Tensor advantage = draw.tensor({draw.batch, draw.heads, draw.query_len});
     const Forward before = draw.forward(spec, in);
     const Backward d_before = draw.backward(spec, in, before, draw.d_output, advantage);
@@ -119,8 +123,8 @@ Forward part_of(const Draw& draw, const AttentionSpec& spec, const Tensor& slope
   return draw.forward(part, in);
 }
 
-// Identity 3: any number of parts of any sizes, also empty ones, in any grouping. Parts of a sigmoid are
-// added.
+// The results of parts of the keys merge to the result of all keys. The parts may be of any number and size,
+// also empty, and may be merged in any grouping. The outputs of a sigmoid's parts are added.
 TEST(Identity, PartsMakeTheWhole) {
   for_draws(30, [](const Draw& draw) {
     const Tensor slope = draw.tensor({1, draw.heads, 1, 1});
@@ -158,7 +162,7 @@ TEST(Identity, PartsMakeTheWhole) {
   });
 }
 
-// Identity 6: a bias of log n_j equals n_j copies of key j.
+// A bias of log n_j equals n_j copies of key j.
 TEST(Identity, ABiasOfALogarithmRepeatsAKey) {
   for_draws(30, [](const Draw& draw) {
     const Tensor logs(draw.dtype, {1, 1, 1, draw.key_len});
@@ -190,7 +194,7 @@ TEST(Identity, ABiasOfALogarithmRepeatsAKey) {
   });
 }
 
-// Identity 8: if a score does not depend on the key, the weights are those of an average.
+// If a score does not depend on the key, the output is the mean of the values that the query sees.
 TEST(Identity, AScoreWithoutKeysIsTheMean) {
   for_draws(30, [](const Draw& draw) {
     constexpr std::int64_t hidden = 5;
@@ -220,13 +224,14 @@ TEST(Identity, AScoreWithoutKeysIsTheMean) {
   });
 }
 
-// Identity 9.
+// Masks that hide nothing and a soft-cap far above all scores change nothing. A window of only the query's
+// own position gives the value at that position.
 TEST(Identity, MasksAndModsAtTheirEnds) {
   for_draws(30, [](const Draw& draw) {
     AttentionInputs in = draw.inputs();
     const std::int64_t offset = std::max<std::int64_t>(draw.offset, 0),
                        far = offset + draw.query_len + draw.key_len;
-    in.query_offset = offset;  // a first chunk begins at position 0
+    in.query_offset = offset;  // not negative, because Chunked begins a new chunk at 0
     const Forward plain = draw.forward({.mask = draw.mask}, in);
     for (const Mask& all : {Mask(SlidingWindow{far, far}), Mask(Chunked{far}), Mask(Prefix{{draw.key_len}})})
       expect_near(draw.forward({.mask = draw.mask & all}, in), plain, 0.0);
@@ -247,7 +252,8 @@ TEST(Identity, MasksAndModsAtTheirEnds) {
   });
 }
 
-// Identity 10. Gradients of shared keys and values are sums over the group.
+// A group of query heads that shares a kv head gives the results of query heads with a copy of that kv head
+// each. Gradients of shared keys and values are sums over the group.
 TEST(Identity, GroupedHeadsAreRepeatedKeys) {
   for_draws(30, [](const Draw& draw) {
     std::vector<std::int64_t> group;
@@ -313,7 +319,7 @@ TEST(Identity, HeadsAloneUnderTheirMask) {
   });
 }
 
-// Identity 11: -m(p - j) = -m·p + m·j, and the softmax of a row does not depend on -m·p. A forget gate with
+// -m(p - j) = -m·p + m·j, and the softmax of a row does not depend on -m·p. A forget gate with
 // the same f everywhere is a slope of -log f.
 TEST(Identity, ASlopeOverDistancesIsARampOverKeys) {
   for_draws(30, [](const Draw& draw) {
@@ -340,7 +346,7 @@ TEST(Identity, ASlopeOverDistancesIsARampOverKeys) {
     draw.each_row([&](auto, std::int64_t h, std::int64_t r, std::int64_t row) {
       const double at = element(slopes, h) * static_cast<double>(r + draw.offset),
                    want = element(ramped.log_sum_exp, row) - at, got = element(alibi.log_sum_exp, row);
-      if (got != want) {  // they are not both -inf
+      if (got != want) {  // equal if both are -inf, whose difference is NaN
         ASSERT_NEAR(got, want, tolerance) << row;
       }
     });

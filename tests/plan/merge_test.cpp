@@ -1,4 +1,4 @@
-// Merging: parts of the keys make the whole, forward and backward (mechanisms: identity 3).
+// Merging: parts of the keys make the whole, forward and backward.
 #include "fovea/plan/merge.h"
 
 #include <gtest/gtest.h>

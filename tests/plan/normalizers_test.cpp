@@ -1,5 +1,5 @@
-// Properties of normalisers that hold for every implementation: sinks, shifts, rows without keys, saturation
-// (mechanisms: identities 4, 5, 17, 22), on random calls.
+// Properties of normalisers that hold for every implementation, on random calls: sinks, shifts, rows without
+// keys, saturation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace fovea::testing {
 namespace {
 
-// Identity 4: a sink takes its share of every row.
+// A sink takes its share of every row.
 TEST(Normalizer, ASinkTakesItsShare) {
   for_draws(30, [](const Draw& draw) {
     const AttentionInputs plain = draw.inputs();
@@ -22,7 +22,7 @@ TEST(Normalizer, ASinkTakesItsShare) {
       for (std::int64_t h = 0; h < draw.heads; ++h) set_element(sink, h, at + element(sink, h));
       in.arguments.set("normalizer.sink", sink);
       const Forward got = draw.forward({.mask = draw.mask, .normalizer = SoftmaxWithSink{}}, in);
-      // The log-sum-exp excludes it.
+      // The log-sum-exp excludes the sink.
       expect_near(got.log_sum_exp, want.log_sum_exp, draw.tolerance(), "log_sum_exp");
       draw.each_row([&](auto, std::int64_t h, auto, std::int64_t row) {
         const double share = 1.0 / (1.0 + std::exp(element(sink, h) - element(want.log_sum_exp, row)));
@@ -37,7 +37,7 @@ TEST(Normalizer, ASinkTakesItsShare) {
   });
 }
 
-// Identity 4: a sink equals one more key with the sink as its score and value 0; gradients too.
+// A sink equals one more key whose score is the sink and whose value is 0. The gradients are equal too.
 TEST(Normalizer, ASinkIsAKeyOfValueZero) {
   for_draws(30, [](const Draw& draw) {
     const std::int64_t K = draw.key_len, H = draw.heads;
@@ -153,7 +153,7 @@ struct WeightingInputs {
   }
 };
 
-// Identity 5: V + c gives O + c·(sum of the row). The sum is 1 exactly for the normalisers that say so.
+// V + c gives O + c·(sum of the row's weights). The sum is 1 exactly for the normalisers that say so.
 TEST(Normalizer, ShiftsOfValues) {
   for (const Weighting& weighting : weightings) {
     SCOPED_TRACE(to_string(weighting.normalizer));
@@ -186,7 +186,7 @@ TEST(Normalizer, ShiftsOfValues) {
   }
 }
 
-// Identity 5: K + const adds one number to all scores of a row if scores are products.
+// K + const adds one number to all scores of a row if scores are products.
 TEST(Normalizer, ShiftsOfKeys) {
   struct Spec {
     Score score;
@@ -237,7 +237,7 @@ TEST(Normalizer, ShiftsOfKeys) {
   }
 }
 
-// Identity 17, for every normaliser: rows without a key give 0, -inf and no gradient, and do not affect other
+// For every normaliser, rows without a key give 0, -inf and no gradient, and do not affect other
 // rows. Keys are hidden by the mask, or by scores of -inf.
 TEST(Normalizer, RowsWithoutKeys) {
   for (const Weighting& weighting : weightings) {
@@ -301,7 +301,7 @@ TEST(Normalizer, RowsWithoutKeys) {
   }
 }
 
-// Identity 22: products of d numbers of variance 1 have variance d, and their softmax is nearly constant in
+// Products of d numbers of variance 1 have variance d, and their softmax is nearly constant in
 // the scores.
 TEST(Normalizer, UnscaledProductsSaturateIt) {
   constexpr std::int64_t Q = 200, K = 64;

@@ -7,8 +7,8 @@
 namespace fovea::testing {
 namespace {
 
-// As in case_table_test.cpp. Kernels split keys into chunks by the shape of a call, so the sums of an entry
-// may have another order than in the padded batch.
+// The tolerance of case_table_test.cpp. Kernels split keys into chunks by the shape of a call. So the sums of
+// an entry may have another order than in the padded batch.
 double tolerance(const Case& c) {
   const double eps = c.dtype == DType::f64   ? 0x1p-52
                      : c.dtype == DType::f32 ? 0x1p-23
@@ -28,11 +28,12 @@ double largest_of(const Tensor& t) {
 }
 
 bool near(double a, double b, double tolerance) {
-  return a == b || std::abs(a - b) <= tolerance;  // infinities too; never a NaN
+  return a == b || std::abs(a - b) <= tolerance;  // equal infinities agree, a NaN agrees with nothing
 }
 
-// Compares entry e of `want`, [entries, heads, rows, width], with rows [begin, begin + rows) of `got`. Rows
-// of `got` may be wider and are 0 there. Empty: they agree.
+// Compares entry e of `want`, [entries, heads, rows, width], with rows [begin, begin + rows) of `got`. The
+// rows of `got` may be wider; their additional elements must be 0. Returns the first difference as text, or
+// an empty text if there is none.
 std::string difference(const Tensor& got, const Tensor& want, std::int64_t e, std::int64_t begin,
                        double tolerance) {
   if (!got) return {};
@@ -123,8 +124,8 @@ void add_in_order(const Tensor& part, const Tensor& sum) {
   }
 }
 
-// Long entries, which all threads run, among many short ones. There are more gradients of arguments than can
-// wait together.
+// A few long entries among many short ones. All threads together run a long entry. The entries' gradients of
+// a bilinear W in f64 need more memory than may wait to be added (slots_budget in packed_backward.cpp).
 class Mixed {
  public:
   explicit Mixed(AttentionSpec spec, DType dtype) {
@@ -210,7 +211,8 @@ class Mixed {
   std::vector<std::int64_t> queries_, keys_;
 };
 
-// The same bits if no site knows its entry: forward, backward, and the sums over entries.
+// A packed entry has the bits of its own call if nothing in the spec depends on the index of the entry. This
+// holds for forward, for backward, and for the sums over entries.
 TEST(PackedEntries, AnEntryHasTheBitsOfItsOwnCall) {
   const auto two = make_thread_pool(2), five = make_thread_pool(5);
   const std::vector<AttentionSpec> specs{{.mask = Causal{}},

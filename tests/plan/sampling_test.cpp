@@ -1,5 +1,5 @@
-// Random results are right on average: dropout, hard samples, and the gradients that they estimate
-// (mechanisms: identity 21). A mean of n draws lies within 5 standard deviations of its expectation, except
+// Random results are right on average: dropout, hard samples, and the gradients that they estimate.
+// A mean of n draws lies within 5 standard deviations of its expectation, except
 // once in two million.
 #include <gtest/gtest.h>
 

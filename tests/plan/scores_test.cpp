@@ -172,7 +172,7 @@ TEST(Score, NormalizedScoresAreTheirDefinitions) {
   });
 }
 
-// Identity 21: exchanging q and k changes the score, unless W is symmetric. A sigmoid's weights reveal each
+// Exchanging q and k changes the score, unless W is symmetric. A sigmoid's weights reveal each
 // score.
 TEST(Score, BilinearIsNotSymmetric) {
   for_draws(20, [](const Draw& draw) {

@@ -1,5 +1,4 @@
-// Weights of only a few keys: the limit of low temperatures, Sparsemax and Entmax (mechanisms: identities 7,
-// 15), on random calls.
+// Weights of only a few keys, on random calls: the limit of low temperatures, Sparsemax and Entmax.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,8 +9,9 @@
 namespace fovea::testing {
 namespace {
 
-// Identity 7: up to e^(-gap/t) of the next best score, the weights are those of the best key, or of the mean
-// if several are best. Scores are whole numbers, so that they are exact and often equal.
+// At a low temperature t the weights are those of the argmax: 1 for the best key, or equal shares if several
+// are best. The error is e^(-gap/t), where gap is the distance to the next best score. Scores are whole
+// numbers, so that they are exact and often equal.
 TEST(Sparse, TemperatureTowardsZeroIsTheArgmax) {
   std::int64_t ties = 0;
   for_draws(30, [&](const Draw& draw) {
@@ -47,7 +47,7 @@ TEST(Sparse, TemperatureTowardsZeroIsTheArgmax) {
   EXPECT_GT(ties, 100);
 }
 
-// Identity 15: rows do not change if all scores are shifted; the threshold moves by (alpha - 1)·shift. alpha
+// Weights do not change if all scores of a row are shifted. The threshold moves by (alpha - 1)·shift. alpha
 // = 2 is Sparsemax. Scores 1 / (alpha - 1) below the best have a weight of exactly 0.
 TEST(Sparse, EntmaxIsShiftInvariantAndSparse) {
   for_draws(30, [](const Draw& draw) {
@@ -96,7 +96,7 @@ TEST(Sparse, EntmaxIsShiftInvariantAndSparse) {
   });
 }
 
-// Identity 15: the limit alpha → 1. With e = alpha - 1 and x_j = s_j - mu <= 0, a weight is (1 + e·x)^(1/e).
+// The limit alpha → 1. With e = alpha - 1 and x_j = s_j - mu <= 0, a weight is (1 + e·x)^(1/e).
 // Its logarithm lies between x - e·x² / 2(1 + e·x) and x. The largest weight is at least 1/n, so |x| is at
 // most R = max s - min s + ln n. Weights of Entmax and Softmax thus differ by a factor within e^±(e·R² / 2(1
 // - e·R)).

@@ -86,7 +86,7 @@ TEST(Batching, AFunctionOfSeedAndEpoch) {
 
 TEST(Batching, SortingKeepsPaddingSmall) {
   const auto examples = examples_of(2000);
-  // The same batch sizes, filled in the order of the corpus, for comparison.
+  // `unsorted` is the padding of batches of the same sizes that are filled in the order of the corpus.
   std::size_t next = 0, sorted = 0, unsorted = 0;
   for (const auto& batch : make_batches(examples, 400, 1, 0)) {
     std::size_t longest = 0, longest_unsorted = 0;

@@ -20,7 +20,7 @@ namespace mask_detail {
 
 using namespace members;
 
-// A function of a site. A function with `auto` parameters is tried only with as many as fit.
+// A function of a site. A function with `auto` parameters is compiled here only if one argument is enough.
 template <class F>
 concept TakesSite = std::is_invocable_v<F&, const Site&>;
 template <class F>
@@ -28,19 +28,18 @@ concept SaysOfSite = std::is_invocable_r_v<bool, F&, const Site&>;
 template <class F>
 concept FunctionOfSite = SaysOfSite<F> && std::is_copy_constructible_v<F>;
 
-/// A type with one of the two members that hardly any other type has, and which was therefore meant as a
-/// mask.
+/// A type with `allows` or `spans`. Hardly any other type has these members, so it was meant as a mask.
 template <class T>
 concept MeantAsMask = std::is_class_v<T> &&(HasAllows<T> || HasSpans<T>);
-/// A function that is not wrapped in a Predicate. Generic functions are not examined: that would compile
-/// them.
+/// A function that is not wrapped in a Predicate. Generic functions are not examined, because an examination
+/// would compile their bodies.
 template <class T>
 concept BareFunction = requires {
   &T::operator();
 }
 &&std::is_invocable_r_v<bool, const T&, const Site&>;
 
-/// Stops the compilation with a sentence for each member that is missing or does not fit.
+/// Stops the compilation with one message for each member that is missing or has the wrong declaration.
 template <class T>
 constexpr void explain_members() {
   constexpr bool has_allows = HasAllows<T>, has_spans = HasSpans<T>, has_print = HasPrint<T>,
@@ -69,7 +68,7 @@ constexpr void explain_members() {
   // clang-format on
 }
 
-/// The same for any type that is given as a mask.
+/// The same for any type that is given as a mask. Functions and MaskNodes get a message of their own.
 template <class T>
 constexpr void explain_mask() {
   constexpr bool is_function = BareFunction<T>, is_node = std::is_base_of_v<MaskNode, T>;

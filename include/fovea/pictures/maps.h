@@ -6,12 +6,12 @@
 
 namespace fovea::pictures {
 
-/// One matrix with its labels and the colour scale; one panel. Throws InvalidArgument if it is not rows *
-/// columns.
+/// One matrix with its labels and the colour scale, as one panel. Throws InvalidArgument unless the matrix
+/// has rows * columns weights.
 inspect::Drawing draw_picture(const inspect::AlignmentMatrix& alignment);
 
 /// Each map is one band, each head one panel. Rows and columns have labels if the cells are large enough for
-/// text. Throws InvalidArgument if a map's sizes disagree.
+/// text. Throws InvalidArgument unless each map has heads * rows * columns weights.
 inspect::Drawing draw_picture(const inspect::InspectPage& page);
 
 }  // namespace fovea::pictures

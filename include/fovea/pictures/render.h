@@ -1,5 +1,5 @@
-// From a drawing to PNG, SVG or PDF, light or dark. Pango shapes the text: any script that a font of the
-// machine has, right-to-left, combining marks, emoji.
+// Renders a drawing as PNG, SVG or PDF, in the light or the dark theme. Pango shapes the text, so every
+// script for which the machine has a font is drawn: right-to-left scripts, combining marks and emoji too.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ enum class Format { png, svg, pdf };
 
 struct RenderOptions {
   Theme theme = Theme::light;
-  /// PNG: pixels a unit of the drawing, in [0.1, 16]. The default is 2, for dense screens and for pictures
-  /// that a page shrinks. It is reduced if a side would exceed Cairo's 32,767 pixels, or the whole picture
-  /// 2^28.
+  /// For PNG: pixels for each unit of the drawing, in [0.1, 16]. The default is 2, for dense screens and for
+  /// pictures that a page shrinks. The scale is reduced if a side would exceed Cairo's 32,767 pixels, or the
+  /// whole picture 2^28 pixels.
   double scale = 2;
 };
 
@@ -32,14 +32,14 @@ struct Rendered {
   Uncovered uncovered;
 };
 
-/// The format of the suffix: .png, .svg or .pdf, in upper or lower case. For another suffix throws
-/// InvalidArgument with `function` as its function.
+/// The format of the suffix: .png, .svg or .pdf, in upper or lower case. Any other suffix throws an
+/// InvalidArgument that names `function`.
 Format format_of(const std::string& path, const std::string& function = "format_of");
 
 /// The file's bytes. They contain no time stamp: the same drawing gives the same bytes on the same machine.
-/// Text is drawn as shapes, so that it looks the same where the fonts are missing. It can still be searched
-/// in a PDF, and an SVG has it in its description. Throws InvalidArgument for a drawing that is empty or too
-/// large for any scale, or a scale outside its range.
+/// Text is drawn as shapes, so that it looks the same where the fonts are missing. The text of a
+/// PDF can still be searched, and the description of an SVG contains its text. Throws InvalidArgument for a
+/// drawing that is empty or too large for any scale, or a scale outside its range.
 Rendered render(const Drawing& drawing, Format format, const RenderOptions& options = {});
 
 /// Writes the bytes of `render` in the format of the path's suffix. Throws FileError if the file cannot be

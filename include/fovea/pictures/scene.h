@@ -23,8 +23,9 @@ struct Scene {
   std::string caption;  ///< under the image, wrapped to its width
   int width = 0, height = 0;
   std::vector<float> pixels;  ///< [height, width] grey or [height, width, 3] colour, in [0, 1], clamped
-  /// [rows, columns] weights over equal parts of the image, drawn as a strong colour whose opacity is the
-  /// weight. The largest weight of the scene has an opacity of 70 %. Empty: none.
+  /// [rows, columns] weights, or empty. The image is divided into rows × columns equal rectangles, and a
+  /// strong colour is drawn over each. The opacity is proportional to the weight: 70 % for the scene's
+  /// largest.
   int rows = 0, columns = 0;
   std::vector<float> weights;
   std::vector<Box> boxes;
@@ -33,8 +34,9 @@ struct Scene {
 struct SceneOptions {
   std::string title;
   int columns = 4;  ///< scenes in each line
-  double zoom =
-      0;  ///< units (1/96 inch) per image pixel, at most 1000; 0: so that an image is about 120 wide
+  /// Units (1/96 inch) for each image pixel, at most 1000. 0: chosen so that an image is about 120 units
+  /// wide.
+  double zoom = 0;
 };
 
 /// Draws the scenes in lines, in order. Each is a panel whose `cell` is the zoom. NaN pixels have

@@ -33,21 +33,22 @@ struct ParallelCorpus {
 };
 
 enum class Side { source, target, both };
-/// The lines of one side, or those of the source followed by those of the target.
+/// The lines of one side. For Side::both: the source lines, followed by the target lines.
 std::vector<std::string> lines_of(const ParallelCorpus& corpus, Side side);
 
-/// What a reader does with a bad line: one that is not valid UTF-8, holds a NUL byte, is too long, or has the
-/// wrong number of columns.
+/// How a reader treats a bad line. A line is bad if it is not valid UTF-8, contains a NUL byte, is too long,
+/// or has the wrong number of columns.
 enum class BadLine { refuse, skip_and_count };
 
 struct ReadOptions {
   BadLine bad_line = BadLine::refuse;
-  std::int64_t max_line_bytes = 65536;  ///< per line; a longer one is never held in memory
-  std::int64_t max_words =
-      0;  ///< blank-separated, either side; longer pairs are skipped and counted; 0: no limit
+  std::int64_t max_line_bytes = 65536;  ///< a longer line is bad, and is never held in memory
+  /// The largest number of blank-separated words on each side of a pair; 0: no limit. Longer pairs are
+  /// skipped and counted.
+  std::int64_t max_words = 0;
 };
 
-/// What a reader kept and left out.
+/// The numbers of pairs that a reader kept and skipped.
 struct ReadReport {
   std::int64_t kept = 0;
   std::int64_t skipped_empty = 0;      ///< one side is empty or blank
@@ -82,8 +83,8 @@ ReadResult read_tsv(const std::filesystem::path& file, const ReadOptions& option
 /// are always refused here: dropping one would shift the rest.
 std::vector<std::string> read_lines(const std::filesystem::path& file, const ReadOptions& options = {});
 
-/// Writes what `read_tsv` reads, with the third column if the corpus has alignments. Throws FileError, and
-/// InvalidArgument for a line with a tab or a line break.
+/// Writes the format that `read_tsv` reads, with the third column if the corpus has alignments. Throws
+/// FileError, and InvalidArgument for a line with a tab or a line break.
 void write_tsv(const ParallelCorpus& corpus, const std::filesystem::path& file);
 /// Writes two plain files. Errors as `write_tsv`.
 void write_parallel_files(const ParallelCorpus& corpus, const std::filesystem::path& source,

@@ -34,7 +34,9 @@ struct GettextOptions {
   std::string language;  ///< "fr", "pt_BR"
   /// Folders that hold <language>/LC_MESSAGES/*.mo; folders that do not exist are skipped.
   std::vector<std::filesystem::path> roots{"/usr/share/locale", "/usr/share/locale-langpack"};
-  std::int64_t max_words = 60;  ///< blank-separated, either side; longer pairs are counted
+  /// The largest number of blank-separated words on each side of a pair. Longer pairs are skipped and
+  /// counted.
+  std::int64_t max_words = 60;
 };
 
 /// How many entries were kept or skipped, and why. Every pair of paragraphs is in exactly one of the counts.

@@ -16,15 +16,15 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// Rows that are computed together: those of a block, or one of them. Their scores lie packed: the pieces of
-/// the schedule, one behind the other.
+/// Rows that are computed together: all rows of a block, or one of them. Their scores are packed: the pieces
+/// of the schedule follow one another without gaps.
 template <class T>
 struct Panel {
   BlockAt<T> at;     ///< the rows of the panel
   int64_t in_block;  ///< the first of them, counted from the first row of the schedule's block
   const BlockSchedule* schedule;
-  int64_t row_slot = -1;  ///< the row of weight_rows that its weights are for; -1: every row that asks for
-                          ///< them
+  int64_t row_slot = -1;  ///< the slot of weight_rows that receives the weights; -1: every slot that names
+                          ///< the row
 };
 
 /// The scratch buffers of one thread: 48 rows where tiled, else one. Rows of scores, factors (of weight
@@ -33,16 +33,16 @@ template <class T>
 struct RowsScratch {
   T *scores, *factors, *keep, *noise, *spare, *gathered;
   T *weights = nullptr, *d_scores = nullptr, *query = nullptr, *d_output = nullptr, *d_query = nullptr;
-  /// Coverage: of each key so far (`seen`); the derivative by it that later rows add (`later`); and `seen` at
-  /// the first row of each segment (`checkpoints`).
+  /// For coverage. `seen`: the coverage of each key by the rows so far. `later`: the derivative by this
+  /// coverage, to which later rows add. `checkpoints`: `seen` at the first row of each segment.
   T *seen = nullptr, *later = nullptr, *checkpoints = nullptr;
   ModBuffers<T> mods, weight_mods;
   int64_t stride = 0;
 };
 
-/// The rows of a segment. Backward through coverage keeps the coverage at the first row of each segment, and
-/// at each row of the current segment. With segments of about √queries rows, in whole blocks, both take about
-/// √queries rows.
+/// The number of rows in a segment. Backward through coverage keeps the coverage at the first row of each
+/// segment, and at each row of the current segment. A segment has about √queries rows, in whole blocks. So
+/// each of the two takes about √queries rows.
 template <class T>
 HWY_INLINE int64_t CoverageSegment(const Problem<T>& p) {
   int64_t rows = kDirectRows;
@@ -83,7 +83,8 @@ HWY_NOINLINE RowsScratch<T> TakeRowsScratch(const Problem<T>& p, bool tiled, boo
   return s;
 }
 
-/// body(piece, offset) for every piece, packed at `offset`. Returns the packed length.
+/// Calls body(piece, offset) for every piece. `offset` is the place of the piece in a packed row. Returns the
+/// packed length.
 template <class Body>
 HWY_INLINE int64_t ForPieces(const BlockSchedule& schedule, Body&& body) {
   int64_t offset = 0;
@@ -112,7 +113,8 @@ HWY_INLINE void PieceScores(const Problem<T>& p, const Packed<T>& keys, const Pa
   }
 }
 
-/// The scores of the panel, scaled, hidden ones -inf. Returns the packed length.
+/// Computes the scores of the panel and scales them. Scores of hidden keys are -inf. Returns the packed
+/// length.
 template <bool kTiled, class T>
 HWY_INLINE int64_t PanelScores(const Problem<T>& p, const Packed<T>& keys, const Panel<T>& panel,
                                const RowsScratch<T>& s, const T* seen) {
@@ -150,8 +152,8 @@ HWY_INLINE void DropoutRow(const Problem<T>& p, const Panel<T>& panel, int64_t r
   });
 }
 
-/// factors ← the weight mods, whose stages are only kept for one piece. Where s.scores say that a key is
-/// hidden the factor becomes 0: there a mod may return anything.
+/// factors ← the weight mods. `s.weight_mods` keeps their stages for one piece only. Where s.scores say that
+/// a key is hidden, the factor becomes 0, because a mod may return anything there.
 template <class T>
 HWY_INLINE void PanelFactors(const Problem<T>& p, const Panel<T>& panel, int64_t n, const RowsScratch<T>& s) {
   ForPieces(*panel.schedule, [&](const Piece& piece, int64_t offset) {
@@ -164,7 +166,8 @@ HWY_INLINE void PanelFactors(const Problem<T>& p, const Panel<T>& panel, int64_t
   }
 }
 
-/// body(slot of the head, slot of the row) for every place where row `row` of head `head` is asked for.
+/// Calls body(h, r) for every slot h of `heads` that names `head` and every slot r of `rows` that names
+/// `row`.
 template <class Body>
 HWY_INLINE void ForSlots(std::span<const int64_t> heads, std::span<const int64_t> rows, int64_t head,
                          int64_t row, Body&& body) {
@@ -227,7 +230,8 @@ HWY_NOINLINE void RowsForwardPanel(const Problem<T>& p, const ForwardOutputs<T>&
       }
     }
   });
-  // A row without keys gives 0, though other rows of its block may have gathered 0 · NaN into it.
+  // A row whose weights are all 0 gives 0. Its sum may hold 0 · NaN, because the product of a block runs over
+  // every key that one of the rows sees.
   for (int64_t r = 0; r < at.rows; ++r) {
     bool any = false;
     for (int64_t j = 0; j < n && !any; ++j) any = s.scores[r * s.stride + j] != T{0};
@@ -236,8 +240,8 @@ HWY_NOINLINE void RowsForwardPanel(const Problem<T>& p, const ForwardOutputs<T>&
   }
 }
 
-/// Calls body for the rows of block `at` as panels: all at once, or one row after the other. Backward asks
-/// for reverse order with coverage.
+/// Calls body for the rows of block `at` as panels: one panel of all rows if tiled, else one panel for each
+/// row. Backward through coverage needs the rows in reverse order.
 template <bool kTiled, class T, class Body>
 HWY_INLINE void ForPanels(const Problem<T>& p, const BlockAt<T>& at, bool reverse, Body&& body) {
   const BlockSchedule& schedule = ScheduleOf(p, at, 0, p.key_len);
@@ -276,7 +280,8 @@ HWY_NOINLINE void RowsForward(const Problem<T>& p, const ForwardOutputs<T>& out,
   std::byte* scratch = memory + carve.Used();
   Carve one(nullptr);
   TakeRowsScratch(p, kTiled, false, one);
-  // Chosen rows are computed one by one. With coverage a unit is all rows of a head in turn, else a block.
+  // A unit is all rows of a head in turn if the score has coverage. It is one row if only the weights of
+  // chosen rows are wanted. Otherwise it is a block.
   const bool coverage = p.score == ScoreKind::coverage;
   const int64_t chosen = coverage || out.output.data || out.log_sum_exp ? 0 : list_size(out.weight_rows);
   const int64_t rows = coverage ? p.query_len : chosen > 0 ? 1 : kTiled ? kBlockRows : kDirectRows;

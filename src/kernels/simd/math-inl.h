@@ -1,7 +1,6 @@
-// What is here: the parts of every vector kernel (exponential, hyperbolic tangent, dot products) and one
-// small matrix product, `Product`, that serves all five products of attention. What is not here: anything
-// that knows a Problem; that is in flash and tiles. Start with `Micro`, the loop in which the kernels spend
-// most of their time.
+// The parts of every vector kernel: exponential, hyperbolic tangent, dot products, and one small matrix
+// product, `Product`. It serves all five products of attention. Code that knows a Problem is in flash and
+// tiles. Start with `Micro`, the loop in which the kernels spend most of their time.
 //
 // Each "-inl.h" file is included once for each instruction set (Highway's toggle), and everything lives in a
 // namespace of that instruction set. Such code calls no template of the standard library: the linker may keep
@@ -192,15 +191,16 @@ HWY_INLINE void FoldSums(D d, V* sums, T* to) {
 
 #undef FOVEA_UNROLL
 
-/// The elements of a row, rounded up to whole vectors.
+/// The length of a row of n elements, rounded up to whole vectors.
 template <class T>
 HWY_INLINE int64_t Padded(int64_t n) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   return (n + lanes - 1) / lanes * lanes;
 }
 
-/// The factors and the result of C = A·B. A(m, k) = a[m·am + k·ak] is read an element at a time. B has rows
-/// of n elements, ldb apart, where n is a multiple of the vector; C likewise, ldc apart.
+/// The operands of C = A·B, where `k` is the number of rows of B. A(m, k) = a[m·am + k·ak] is read one
+/// element at a time. B and C are row-major with row strides ldb and ldc. Their number of columns, n_count of
+/// `Product`, is a multiple of the vector length.
 template <class T>
 struct ProductArgs {
   const T* a;
@@ -212,8 +212,9 @@ struct ProductArgs {
   int64_t k;
 };
 
-// Vectors in a row of a register block, the accumulators of `Micro`. 6 × 2 of them fit the 16 registers of
-// AVX2, 6 × 4 the 32 of AVX-512 and of Arm; both hide the latency of the multiply-add.
+// The number of vectors in a row of a register block (the accumulators of `Micro`). 6 × 2 accumulators fit
+// the 16 registers of AVX2, and 6 × 4 fit the 32 of AVX-512 and of Arm. Both hide the latency of the
+// multiply-add.
 constexpr int kTileVectors = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 4 : 2;
 
 // C(m.., n..) for kRows rows and kVectors vectors of columns. All accumulators stay in registers while k

@@ -101,8 +101,8 @@ HWY_INLINE uint64_t AllRows(int64_t rows) {
   return rows == 64 ? ~uint64_t{0} : (uint64_t{1} << rows) - 1;
 }
 
-/// Bit r of hidden[j] says that key `begin` + j is hidden from query r. Bits behind the block's last query
-/// stay 0, so that those never look like rows which have seen no key.
+/// Bit r of hidden[j] says that key `begin` + j is hidden from query r. The bits of padding rows,
+/// which lie behind the block's last query, stay 0. So a padding row never looks like a row without keys.
 HWY_NOINLINE void HiddenBits(const BlockSchedule& schedule, const Piece& piece, int64_t rows, int64_t begin,
                              int64_t count, uint64_t* hidden) {
   const uint64_t all = AllRows(rows);
@@ -170,8 +170,8 @@ HWY_NOINLINE void HideScores(const uint64_t* hidden, float* scores) {
   }
 }
 
-/// Copies a chunk of columns with 0 for keys that no query of the block sees: 0 times what they hold may be
-/// NaN.
+/// Copies a chunk of columns with 0 for keys that no query of the block sees. Such a key may hold an infinity
+/// or a NaN, and 0 times either is NaN.
 HWY_NOINLINE Terms<const uint16_t> CleanColumns(const PackedColumns& columns, const Split& split,
                                                 const BlockAt<float>& at, int64_t key, const uint64_t* hidden,
                                                 uint16_t* to) {

@@ -2,14 +2,14 @@
 // terms. For each block of 64 queries, for each chunk of 32 keys: S^T = K·Q^T, weights P^T. For each 256
 // keys: O^T += V^T·P^T.
 //
-// The scores stand as S^T, one row for each key. So the softmax runs down vectors of queries, the weights
-// come out in the pairs that V^T·P^T reads, and only V is transposed, once for each call. The scores of a
-// chunk (8 KiB), the weights of 256 keys and the gathered O^T of the block stay in the cache.
+// The scores are stored as S^T, one row for each key. So the softmax runs along vectors of queries, the
+// weights come out in the pairs that V^T·P^T reads, and only V is transposed, once for each call. The scores
+// of a chunk (8 KiB), the weights of 256 keys and the gathered O^T of the block stay in the cache.
 //
-// The maximum that exponents are taken against is lazy. It is found where a row sees its first keys, and
-// again only where the sum of a chunk's weights shows that scores have risen far beyond it. No precision is
-// lost in between, for bf16 and f32 have exponents to spare. A pass that finds the maxima costs a tenth of a
-// call (docs/performance.md).
+// The maximum that is subtracted from a row's scores is lazy. It is computed when the row sees its first
+// keys. It is computed again only if the sum of a chunk's weights shows that scores have risen far beyond it.
+// No precision is lost in between, because bf16 and f32 have enough exponents. A pass that finds the maxima
+// costs a tenth of a call (docs/performance.md).
 #if defined(FOVEA_TILES_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_TILES_FORWARD_INL_H_
 #undef FOVEA_TILES_FORWARD_INL_H_
@@ -23,7 +23,7 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// The keys between two products with values.
+/// The number of keys whose weights are collected for one product with their values.
 constexpr int64_t kValueKeys = 256;
 /// The limit of the sum of a chunk's weights, beyond which its maximum is determined anew: 32 weights of e^8,
 /// or of 2^12 in powers of 2 (Exponents::headroom).
@@ -68,7 +68,8 @@ struct TileOperands {
   PackedColumns values;
 };
 
-/// LeaveRow, for an output that may be in 16 bits. It overwrites `values`.
+/// Writes output and log-sum-exp of one query row, as LeaveRow does, but the output may also be in 16 bits.
+/// In that case the row is finished in `values`, whose contents are lost.
 HWY_INLINE void LeaveTileRow(const Problem<float>& p, const ForwardOutputs<float>& out, int64_t b, int64_t h,
                              int64_t row, const RowState<float>& state, float* values) {
   if (!out.stored_output.data) return LeaveRow(p, out, b, h, row, state, values);
@@ -97,8 +98,9 @@ class TileForward {
     PackQueries();
     Fill(0.0f, sizes_.value_dim * kBlockQueries, scratch_.gathered);
     for (int64_t r = 0; r < kBlockQueries; ++r) {
-      // A row without a query never needs a maximum: hidden keys must not decide what happens to the other
-      // rows.
+      // The padding rows behind the last query start with the maximum 0, which their scores never raise.
+      // Started at -inf, a padding row would wait for a finite score. The numbers of hidden keys would then
+      // decide when the maxima of all rows are found.
       states_.maximum[r] = r < at_.rows ? kHidden<float> : 0.0f;
       states_.shift[r] = states_.sum[r] = 0.0f;
     }
@@ -116,7 +118,7 @@ class TileForward {
     }
   }
 
-  /// Writes the results of the block's rows, or the partial results of this chunk of the keys.
+  /// Writes the results of the block's rows. If the keys are split, these are the partial results of `chunk`.
   HWY_INLINE void Leave(const ForwardOutputs<float>& out, const Partials<float>& partials, int64_t chunk) {
     TransposeBlocks(reinterpret_cast<const uint32_t*>(scratch_.gathered), sizes_.value_dim, all_.end,
                     kBlockQueries, reinterpret_cast<uint32_t*>(scratch_.spare), sizes_.value_dim);
@@ -182,8 +184,8 @@ class TileForward {
     Gather(RoundUp(piece.end, kChunk));
   }
 
-  /// From this key on only these columns are computed. Weights that wait for their values belong to the
-  /// columns before.
+  /// From `key` on, only `columns` are computed. Weights that are not yet multiplied by their values belong
+  /// to the previous columns, so they are gathered first.
   HWY_INLINE void See(int64_t key, const Columns& columns) {
     if (columns == columns_) return;
     Gather(key);
@@ -299,7 +301,7 @@ class TileForward {
                            ///< this chunk
   Exponents exponents_;
   TileStates states_;
-  int64_t from_ = 0;  ///< the first key whose weights wait for their values
+  int64_t from_ = 0;  ///< the first key whose weights are not yet multiplied by their values
 };
 
 /// The packed keys and values. With a null executor it only counts the bytes.
@@ -348,11 +350,11 @@ HWY_NOINLINE void TilesForward(const Problem<float>& p, const ForwardOutputs<flo
     const int64_t chunk = unit % chunks.count, begin = chunk * chunks.keys;
     const BlockAt<float> at = BlockOf(p, unit / chunks.count, kBlockQueries);
     TileForward block(p, in, at, buffers);
-    // The mask may be code of users, which may throw: so this comes before begin().
+    // The mask may be a user's code and throw, so ScheduleOf is called before begin().
     const BlockSchedule& schedule =
         ScheduleOf(p, at, begin, HWY_MIN(p.key_len, begin + chunks.keys), kValueKeys);
     block.FetchNext(schedule);
-    // Throws in a cancelled call; after begin() that would skip end().
+    // pieces() throws in a cancelled call. After begin() the exception would skip end().
     const Piece* pieces = schedule.pieces();
     if (engine.begin) engine.begin();
     block.Run(schedule, pieces);

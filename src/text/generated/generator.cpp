@@ -110,12 +110,14 @@ NounPhrase Generator::subject(int budget, Place place) {
   if (budget < 2 || (budget < 5 && chance(40))) return realise(pick(subject_pronouns()), units_);
   if (place == Place::main && budget >= 5 && chance(25)) {
     const int first = 2 + below(budget - 4);
-    // Bare members only: at most two adjectives, no clause and no preposition.
+    // Each of the two noun phrases has at most 4 words. So it has at most two adjectives, and neither a
+    // relative clause nor a preposition.
     const NounPhrase one = noun_phrase({.budget = std::min(first, 4), .classes = kWho});
     const NounPhrase two = noun_phrase({.budget = std::min(budget - 1 - first, 4), .classes = kWho});
     return both(one, two, units_);
   }
-  // Agents of relative clauses act; subjects of main clauses may also be things, places and documents.
+  // The subject of an embedded clause is a person or an animal. In a main clause the subject may also be a
+  // thing, a place or a document.
   const unsigned classes = place == Place::embedded || chance(65) ? kWho
                            : chance(50)                           ? kPaper
                                                                   : kThing | kPlace;

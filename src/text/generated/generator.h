@@ -9,8 +9,9 @@
 
 namespace fovea::text::generated {
 
-/// Which part may follow which. The rules keep the translation a function of the source. A relative clause
-/// stands directly after its noun, and only bare nouns are coordinated. So no English sentence has two
+/// Decides which part may follow which. The rules keep the translation a function of the source. A relative
+/// clause stands directly after its noun. Where "and" joins two subjects, neither has a relative clause or a
+/// preposition. Where "and" joins two objects, the second has neither. So no English sentence has two
 /// readings with different French agreement.
 class Generator {
  public:

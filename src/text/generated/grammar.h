@@ -1,5 +1,5 @@
-// The parts of a sentence in both languages. Everything here is a pure function of its arguments; the random
-// choices are in generator.h.
+// Functions that build the parts of a sentence, each in English and in French at once. Nothing here is
+// random: generator.h makes the random choices.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ enum class Determiner { the, a, this_, my, our, some, two, three, every };
 enum class Tense { present, past };
 enum class Polarity { affirmative, negated, never };
 
-/// Hands out units; one for each sentence.
+/// Numbers the units of meaning (Word::units) of one sentence.
 class Units {
  public:
   Unit next() { return next_++; }
@@ -39,7 +39,7 @@ struct SimpleNoun {
 };
 NounPhrase realise(const SimpleNoun& spec, Units& units);
 
-/// "the European Economic Area": adjectives in inverse order after the noun.
+/// "the European Economic Area": in French both adjectives follow the noun, in inverse order.
 NounPhrase institution(const InstitutionAdjective* region, const InstitutionAdjective* subject,
                        const InstitutionNoun& noun, Units& units);
 
@@ -79,7 +79,7 @@ Phrase predicate_adjective(const Adjective& adjective, const Agreement& subject,
 /// "was signed", "a été signé".
 Phrase passive(const WordPair& participle, const Agreement& subject, Units& units);
 Phrase preposition(const Preposition& preposition, Units& units);
-/// All words of one side aligned with all of the other.
+/// A phrase whose English words are all aligned with all of its French words.
 Phrase fixed(std::string_view english, std::string_view french, Units& units);
 
 }  // namespace fovea::text::generated
