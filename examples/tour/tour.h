@@ -1,4 +1,4 @@
-// The header of every C++ block of the tour (docs/tour) and of docs/layers.md: the public headers that the
+// The header of every C++ block of the tour (docs/tour), of docs/layers.md and of docs/cache.md: the public headers that the
 // blocks use, and four short functions. A block is the body of a function.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include "fovea/attention/masks.h"
 #include "fovea/attention/streaming_sinks.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/cache/kv_cache.h"
 #include "fovea/core/philox.h"
 #include "fovea/files/safetensors.h"
 #include "fovea/inspect/graph.h"

@@ -31,8 +31,9 @@ struct CachedRow {
   double pages_64 = 0.0, pages_16 = 0.0;
 };
 
-/// One step of decoding for each batch and length; 512 queries behind 4,096 keys; and a batch of 512 queries
-/// and 15 single steps, whose `tensors` is the sum of its entries run alone over the same cache.
+/// One row for a step of decoding of each batch and length. One row for 512 queries behind the first 3,584 of
+/// 4,096 keys; and a batch of 512 queries and 15 single steps. Of the last, `tensors` is the sum of its
+/// entries run alone over the same cache.
 void measure_cached(const CachedBench& bench, const std::function<void(const CachedRow&)>& tell);
 
 /// Seconds of operations on a sequence of `rows` rows in pages of 64.

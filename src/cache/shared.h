@@ -10,9 +10,9 @@
 
 namespace fovea::cache {
 
-/// A count of references inside the object. std::shared_ptr would do but for its use_count, which is a
-/// relaxed load: it does not order another thread's last reads before the writes of the thread that sees a
-/// count of 1.
+/// A count of references inside the object. It replaces std::shared_ptr because use_count is a relaxed load
+/// there. A relaxed load does not order another thread's last reads before the writes of the thread that sees
+/// a 1.
 class Counted {
  public:
   void retain() const noexcept { count_.fetch_add(1, std::memory_order_relaxed); }

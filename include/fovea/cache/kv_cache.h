@@ -120,8 +120,9 @@ struct CacheBytes {
 /// belongs to another cache, and changes nothing if it throws.
 class KvCache {
  public:
-  /// Throws InvalidArgument for sizes that are not positive, a page size that is not a power of 2, a Ring
-  /// whose window or slack is below 1, values that are wider than the keys they are part of.
+  /// Throws InvalidArgument for sizes that are not positive, and for a page size that is not a power of 2.
+  /// The window and the slack of a Ring must be at least 1, and values that are part of keys no wider than
+  /// these.
   explicit KvCache(KvCacheOptions options);
 
   const KvCacheOptions& options() const noexcept;
