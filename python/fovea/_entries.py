@@ -32,8 +32,9 @@ def mask_by_entry(
         raise InvalidArgument(
             "attention",
             "query_offset",
-            f"offsets of entries that lie together, at most 2^24 positions in all: the {name} keeps a row of each",
-            f"{sizes.batch * heads * count}",
+            f"offsets that are close to each other: the {name} keeps one row for each entry, head and position from the "
+            "smallest offset to the largest, at most 2^24 rows in all",
+            f"{sizes.batch * heads * count} rows",
         )
     rows = _core.PredicateRows()
     for entry, offset in enumerate(sizes.query_offset):

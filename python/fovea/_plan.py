@@ -103,7 +103,7 @@ class Plan:
             call = dataclasses.replace(call, key_lengths=integers(key_lengths, "attention.key_lengths"))
         inputs = operands(call, query, key, value, self.dtype)
         shape = Shape.of(query, key, value, call)
-        request.at.known().check(shape.batch, shape.query_len, shape.key_len)
+        request.at.known().check(shape.batch, shape.query_len, shape.keys_given)
         plan = self._plan
         if by_sizes(call):  # such masks are made for the sizes of one call
             told = dataclasses.replace(call, library=library)

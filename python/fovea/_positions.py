@@ -47,8 +47,8 @@ class Positions:
         """How many columns returned weights have."""
         return max(_differences(self.known().key_starts), default=0) if self.packed else key_len
 
-    def check(self, batch: int, query_len: int, key_len: int) -> None:
-        """Against the sizes of the operands."""
+    def check(self, batch: int, query_len: int, key_len: Optional[int]) -> None:
+        """Against the sizes of the operands; key_len is None where neither keys nor values tell it."""
         if self.packed:
             if self.query_starts is None or self.key_starts is None:
                 missing = "query_starts" if self.query_starts is None else "key_starts"
@@ -61,8 +61,8 @@ class Positions:
                 ("key_starts", self.key_starts, key_len),
             ):
                 ascending = all(a <= b for a, b in zip(starts, starts[1:]))
-                if not starts or starts[0] != 0 or starts[-1] != rows or not ascending:
-                    expected = f"ascending numbers from 0 to the number of rows, {rows}"
+                if not starts or starts[0] != 0 or (rows is not None and starts[-1] != rows) or not ascending:
+                    expected = f"ascending numbers from 0{f' to the number of rows, {rows}' if rows is not None else ''}"
                     raise InvalidArgument("attention", name, expected, str(list(starts))[:80])
             batch = len(self.query_starts) - 1
             if len(self.key_starts) - 1 != batch:

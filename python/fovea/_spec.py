@@ -230,6 +230,11 @@ class Shape:
             hidden=call.structure.hidden,
         )
 
+    @property
+    def keys_given(self) -> Optional[int]:
+        """The rows of the keys or values, or None: a Location score alone reads neither."""
+        return self.key_len if self.key_dim or self.value_dim else None
+
 
 def _four(argument: str, array: Any) -> tuple[int, int, int, int]:
     try:
@@ -323,7 +328,7 @@ def by_sizes(call: Call) -> bool:
 def plan_for(call: Call, shape: Shape, dtype: str, at: Positions, **options: Any) -> "_core.Plan":
     """shape: of the operands. A packed batch has a plan of its entries."""
     at = at.known()
-    at.check(shape.batch, shape.query_len, shape.key_len)
+    at.check(shape.batch, shape.query_len, shape.keys_given)
     offset = shape.key_len - shape.query_len if at.offset is None else at.offset
     rows = None
     if at.packed:

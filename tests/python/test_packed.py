@@ -111,3 +111,16 @@ def test_a_padded_batch_beside_starts_is_refused():
     q, k, v = (np.concatenate([x, x]) for x in arrays())
     with pytest.raises(fovea.InvalidArgument, match="batch of 1"):
         fovea.attention(q, k, v, query_starts=QUERY_STARTS, key_starts=KEY_STARTS)
+
+
+def test_a_location_score_without_values_takes_starts_of_keys():
+    q, _, _ = arrays()
+    W = np.random.default_rng(4).standard_normal((max(KEYS), DIM)).astype(np.float32)
+    where = {"query_starts": QUERY_STARTS, "key_starts": KEY_STARTS}
+    weights = fovea.attention(q, None, None, score=fovea.Location(W), return_weights=True, **where)
+    for b in range(len(KEYS)):
+        rows = slice(QUERY_STARTS[b], QUERY_STARTS[b + 1])
+        if rows.start == rows.stop:
+            continue
+        alone = fovea.attention(q[:, :, rows], None, None, score=fovea.Location(W[: KEYS[b]]), return_weights=True)
+        np.testing.assert_array_equal(weights[:, :, rows, : KEYS[b]], alone)

@@ -62,7 +62,7 @@ class _Ready:
         known = read(given.spec)
         lengths = () if given.key_lengths is None else tuple(given.key_lengths.tolist())
         self.call = known.call(given.parameters, given.masks, lengths)
-        # How many of a number's 64 bits a tensor can hold.
+        # A tensor holds the 64 bits of the seed as a signed number.
         drawn = 0 if given.seed is None else int(given.seed.item()) % (1 << 64)
         offset = given.query_offset if given.query_offsets is None else given.query_offsets
         at = Positions(offset, given.query_starts, given.key_starts).known()
