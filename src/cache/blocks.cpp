@@ -78,6 +78,7 @@ Pool::~Pool() {
 }
 
 bool Pool::make_room(std::int64_t bytes) noexcept {
+  if (bytes > limit_ - (used_ - prefixes_)) return false;  // all prefixes together would not be enough
   while (bytes > limit_ - used_ && !kept_.empty()) drop_oldest_prefix();
   // A free block of this size serves as well as memory of the system.
   if (bytes > limit_ - used_ - free_bytes_) {
@@ -219,6 +220,12 @@ Block* Pool::known(std::uint64_t hash, std::uint64_t parent,
       return block;
   }
   return nullptr;
+}
+
+std::uint64_t Pool::known_root(std::uint64_t salt) {
+  const std::lock_guard lock(mutex_);
+  const auto found = roots_.find(salt);
+  return found == roots_.end() ? 0 : found->second;
 }
 
 std::uint64_t Pool::root_of(std::uint64_t salt) {

@@ -81,6 +81,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
   /// The chain in front of the first page, for sequences that are started with `salt`.
   std::uint64_t root_of(std::uint64_t salt);
+  /// The same, or 0 if no sequence was started with it.
+  std::uint64_t known_root(std::uint64_t salt);
   /// Lets a full page be found behind the page whose chain is `parent`, and sets its chain. If a page with
   /// the same ids is known already, that one stays the one that is found.
   void make_known(Block& page, std::uint64_t parent, std::span<const std::int32_t> ids);

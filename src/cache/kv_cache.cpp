@@ -51,6 +51,13 @@ void check_store(const std::string& of, const CacheStore& store) {
   }
 }
 
+std::int64_t rows_of_block(const CacheStore& store) {
+  if (const auto* contiguous = std::get_if<Contiguous>(&store)) return contiguous->capacity;
+  if (const auto* paged = std::get_if<Paged>(&store)) return paged->page_size;
+  const auto& ring = std::get<Ring>(store);
+  return ring.sinks + ring.window + ring.slack;
+}
+
 CacheLayer checked(CacheLayer layer, std::size_t number) {
   const std::string of = "options.layers[" + std::to_string(number) + "]";
   const auto positive = [&](const char* field, std::int64_t got) {
@@ -71,14 +78,13 @@ CacheLayer checked(CacheLayer layer, std::size_t number) {
            "at most head_dim = " + std::to_string(layer.head_dim) + " beside CacheValues::first_of_keys",
            std::to_string(layer.value_dim));
   check_store(of, layer.store);
+  // So that no count of bytes overflows, whatever the number of layers.
+  const double elements = static_cast<double>(layer.num_kv_heads) *
+                          static_cast<double>(layer.head_dim + layer.value_dim) *
+                          static_cast<double>(rows_of_block(layer.store));
+  if (elements > 0x1p44)
+    refuse("KvCache", of, "at most 2^44 elements in the rows of one block", std::to_string(elements));
   return layer;
-}
-
-std::int64_t rows_of_block(const CacheStore& store) {
-  if (const auto* contiguous = std::get_if<Contiguous>(&store)) return contiguous->capacity;
-  if (const auto* paged = std::get_if<Paged>(&store)) return paged->page_size;
-  const auto& ring = std::get<Ring>(store);
-  return ring.sinks + ring.window + ring.slack;
 }
 
 std::string described(const ConstTensorView& view) {
@@ -254,6 +260,7 @@ Sequence KvCache::start() {
     state->groups.push_back(std::holds_alternative<Paged>(group.store)
                                 ? cache::start_paged(impl_->pool, group.layout)
                                 : cache::start_buffer(impl_->pool, group.layout, group.store));
+  if (impl_->finds_prefixes()) state->root = impl_->pool->root_of(0);
   return Sequence(std::move(state));
 }
 
@@ -273,6 +280,7 @@ Sequence KvCache::start(std::span<const std::int32_t> ids, std::uint64_t salt) {
 }
 
 std::int64_t KvCache::find_prefix(std::span<const std::int32_t> ids, std::uint64_t salt) const {
+  if (impl_->pool->known_root(salt) == 0) return 0;
   KvCache same(*this);
   return length(same.start(ids, salt));
 }
@@ -336,9 +344,14 @@ void KvCache::reserve(Sequence& sequence, std::int64_t rows) {
   std::int64_t bytes = 0;
   for (const auto& group : state.groups) bytes += group->bytes_for(state.length, rows);
   if (bytes > 0) impl_->pool->expect_room(bytes);
-  // Another thread may still take the room between here and make_room, which then throws for a later group.
-  // Room that an earlier group has made is no change that a caller can see.
-  for (const auto& group : state.groups) group->make_room(state.length, rows);
+  try {
+    for (const auto& group : state.groups) group->make_room(state.length, rows);
+  } catch (...) {
+    // Memory ran out, or another thread took the room. The groups before this one have made room already, and
+    // hold the pending rows no more; the committed rows are there.
+    state.drop_pending();
+    throw;
+  }
   state.drop_pending();
   state.reserved = rows;
 }
@@ -486,19 +499,37 @@ void KvCache::keep(Sequence& sequence, std::span<const std::int64_t> path) {
   for (std::size_t n = 0; n < path.size(); ++n) {
     const std::int64_t least = n == 0 ? 0 : path[n - 1] + 1;
     if (path[n] < least || path[n] >= pending)
-      refuse("keep", "path[" + std::to_string(n) + "]",
-             "an index from " + std::to_string(least) + " to " + std::to_string(pending - 1) +
-                 ", of a pending row behind the one before it",
-             std::to_string(path[n]));
+      pending == 0 ? refuse("keep", "path", "nothing, because no rows are pending",
+                            std::to_string(path.size()) + " indices")
+                   : refuse("keep", "path[" + std::to_string(n) + "]",
+                            "an index from " + std::to_string(least) + " to " + std::to_string(pending - 1) +
+                                ", of a pending row behind the one before it",
+                            std::to_string(path[n]));
   }
+  // The rows are copied out and, once they are this sequence's own memory, in again: a view may hold the old
+  // ones.
+  const auto kept = static_cast<std::int64_t>(path.size());
+  std::vector<std::vector<std::byte>> copies;
+  std::vector<BlockLayout> layouts;
   for (const auto& group : state.groups) {
-    const BlockLayout& layout = group->layout();
-    for (std::size_t n = 0; n < path.size(); ++n) {
-      const auto to = static_cast<std::int64_t>(n);
-      if (path[n] == to) continue;
-      const Slots source = group->slots(state.length + path[n], 1),
-                  target = group->slots(state.length + to, 1);
-      layout.copy_rows(source.block, source.slot, 1, layout, target.block, target.slot);
+    layouts.push_back(BlockLayout::of(group->layout().layers, std::max<std::int64_t>(kept, 1)));
+    copies.emplace_back(static_cast<std::size_t>(layouts.back().bytes));
+    for (std::int64_t n = 0; n < kept; ++n) {
+      const Slots from = group->slots(state.length + path[static_cast<std::size_t>(n)], 1);
+      group->layout().copy_rows(from.block, from.slot, 1, layouts.back(), copies.back().data(), n);
+    }
+  }
+  try {
+    for (const auto& group : state.groups) group->make_room(state.length, state.reserved);
+  } catch (...) {
+    state.drop_pending();
+    throw;
+  }
+  for (std::size_t g = 0; g < state.groups.size(); ++g) {
+    Rows& group = *state.groups[g];
+    for (std::int64_t n = 0; n < kept; ++n) {
+      const Slots to = group.slots(state.length + n, 1);
+      layouts[g].copy_rows(copies[g].data(), n, 1, group.layout(), to.block, to.slot);
     }
   }
   std::fill(state.pending.begin(), state.pending.end(), static_cast<std::int64_t>(path.size()));

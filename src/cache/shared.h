@@ -99,20 +99,32 @@ class SharedVector {
   /// Drops the elements from `size` on.
   void shrink(std::int64_t size) {
     if (size >= size_) return;
-    own_root().nodes.resize(static_cast<std::size_t>((size + node_size - 1) / node_size));
-    if (size % node_size != 0)
-      own_node(size / node_size).items.resize(static_cast<std::size_t>(size % node_size));
+    Root& root = own_root();
+    while (static_cast<std::int64_t>(root.nodes.size()) > (size + node_size - 1) / node_size)
+      root.nodes.pop_back();
+    if (size % node_size != 0) {
+      Node& node = own_node(size / node_size);
+      while (static_cast<std::int64_t>(node.items.size()) > size % node_size) node.items.pop_back();
+    }
     size_ = size;
   }
 
  private:
   struct Node : Counted {
     std::vector<T> items;
-    friend void dispose(Node* node) noexcept { delete node; }
+    // From the back: of pages that can be found again, those behind go first, as they cannot be found without
+    // the ones before them.
+    friend void dispose(Node* node) noexcept {
+      while (!node->items.empty()) node->items.pop_back();
+      delete node;
+    }
   };
   struct Root : Counted {
     std::vector<Ref<Node>> nodes;
-    friend void dispose(Root* root) noexcept { delete root; }
+    friend void dispose(Root* root) noexcept {
+      while (!root->nodes.empty()) root->nodes.pop_back();
+      delete root;
+    }
   };
   Root& own_root() {
     if (!root_) {

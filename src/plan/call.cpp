@@ -49,10 +49,10 @@ kernels::In16Bits stored_of(const Runs& runs, const AttentionOutputs& outputs) {
 // Bytes of a call that runs these steps. The problem is prepared once for all of them.
 template <class T>
 std::size_t forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
-                          std::initializer_list<const Step*> runs, kernels::In16Bits stored) {
+                          std::initializer_list<const Step*> runs, kernels::In16Bits stored,
+                          CacheReading reading) {
   Carver counting;
-  auto prepared =
-      prepare<T>(plan, {.inputs = {}}, sizes, counting, nullptr, stored, nullptr, reading_of(runs));
+  auto prepared = prepare<T>(plan, {.inputs = {}}, sizes, counting, nullptr, stored, nullptr, reading);
   if (plan.dtype != plan.compute_dtype() && stored != kernels::In16Bits::everything)
     counting.take<T>(sizes.batch * plan.shape.num_query_heads * sizes.query_len * plan.shape.value_dim);
   std::size_t most = 0;
@@ -65,9 +65,11 @@ std::size_t forward_bytes(const AttentionPlan::Impl& plan, const CallSizes& size
 }
 
 std::size_t bytes_of(const AttentionPlan::Impl& plan, const CallSizes& sizes, int threads,
-                     std::initializer_list<const Step*> runs, kernels::In16Bits stored) {
-  return plan.compute_dtype() == DType::f64 ? forward_bytes<double>(plan, sizes, threads, runs, stored)
-                                            : forward_bytes<float>(plan, sizes, threads, runs, stored);
+                     std::initializer_list<const Step*> runs, kernels::In16Bits stored,
+                     CacheReading reading) {
+  return plan.compute_dtype() == DType::f64
+             ? forward_bytes<double>(plan, sizes, threads, runs, stored, reading)
+             : forward_bytes<float>(plan, sizes, threads, runs, stored, reading);
 }
 
 template <class T>
@@ -193,11 +195,17 @@ std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes&
       // Chosen rows run as calls of one query, but their number may be as large as query_len.
       const std::int64_t queries =
           duty == Duty::weights_alone ? most.query_len : std::min(step.last, most.query_len);
+      const auto count = [&](In16Bits stored, CacheReading reading) {
+        bytes = std::max(bytes, bytes_of(plan, {most.batch, queries, most.key_len, most.cached}, threads,
+                                         {&step}, stored, reading));
+      };
+      // A call for weights too runs two steps on one problem, and gathers a cache if either step needs that.
+      const bool may_gather = most.cached && (!outputs || outputs->weights);
       for (const In16Bits stored : {In16Bits::nothing, step.stored}) {
         // Weights are computed by candidates that read f32.
         if (outputs && stored != (outputs->weights ? In16Bits::nothing : step.stored)) continue;
-        bytes = std::max(bytes, bytes_of(plan, {most.batch, queries, most.key_len, most.cached}, threads,
-                                         {&step}, stored));
+        count(stored, reading_of({&step}));
+        if (may_gather && stored == In16Bits::nothing) count(stored, CacheReading::gathered);
       }
       if (step.last >= most.query_len && duty != Duty::weights_alone) break;
     }
@@ -230,8 +238,8 @@ void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const Atte
   if (PackedBatch(inputs)) return attend_packed(impl, call, outputs, resources);
   const Runs runs = runs_of(impl, outputs, sizes);
   Executor& executor = resources.executor ? *resources.executor : default_executor();
-  const std::size_t bytes =
-      bytes_of(impl, sizes, executor.thread_count(), {runs.forward, runs.weights}, stored_of(runs, outputs));
+  const std::size_t bytes = bytes_of(impl, sizes, executor.thread_count(), {runs.forward, runs.weights},
+                                     stored_of(runs, outputs), reading_of({runs.forward, runs.weights}));
   const std::span<std::byte> memory = workspace_of("attend", resources.workspace, bytes);
   impl.compute_dtype() == DType::f64 ? run<double>(impl, call, outputs, runs, sizes, executor, memory)
                                      : run<float>(impl, call, outputs, runs, sizes, executor, memory);

@@ -54,9 +54,13 @@ kernels::Operand<const T*> gathered(const KeyValueView* view, bool values, std::
 }
 
 kernels::CachedRows cached_rows(const KeyValueView& view) {
-  return {view.runs.data(),      static_cast<std::int64_t>(view.runs.size()),
-          view.key_row_stride,   view.key_head_stride,
-          view.value_row_stride, view.value_head_stride};
+  static constexpr KeyValueRun none;  // a null pointer would mean that keys and values are operands
+  return {view.runs.empty() ? &none : view.runs.data(),
+          static_cast<std::int64_t>(view.runs.size()),
+          view.key_row_stride,
+          view.key_head_stride,
+          view.value_row_stride,
+          view.value_head_stride};
 }
 
 template <class T>

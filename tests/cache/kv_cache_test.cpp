@@ -186,6 +186,32 @@ TEST(KvCache, AFullCacheChangesNothingAndPrefixesGiveWay) {
   EXPECT_EQ(firsts(cache.view(0, t)), std::vector<float>(16, 2.0f));
 }
 
+TEST(KvCache, OfAPrefixTheLastPagesGoFirst) {
+  const std::int64_t page = 2 * heads * 4 * dim * 4;
+  KvCache cache({.layers = {layer_of(Paged{4})}, .limit_bytes = 4 * page, .prefix_bytes = 2 * page});
+  std::vector<std::int32_t> ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13};
+  Sequence s = cache.start();
+  add(cache, s, 13, 1.0f, ids);
+  cache.release(s);
+  EXPECT_EQ(cache.find_prefix(ids), 8);
+  Sequence large = cache.start();
+  EXPECT_THROW(cache.reserve(large, 17), CacheFull);
+  EXPECT_EQ(cache.find_prefix(ids), 8) << "nothing has changed";
+}
+
+TEST(KvCache, ViewsStayWhenAPathOfDraftsIsKept) {
+  KvCache cache({.layers = {layer_of(Paged{4})}});
+  Sequence s = cache.start();
+  add(cache, s, 3, 1.0f);
+  cache.reserve(s, 4);
+  for (const float value : {2.0f, 3.0f, 4.0f, 5.0f}) cache.append(0, s, rows_of(1, value), rows_of(1, value));
+  const KeyValueView drafts = cache.view(0, s);
+  const std::vector<std::int64_t> path{1, 3};
+  cache.keep(s, path);
+  EXPECT_EQ(firsts(drafts), (std::vector<float>{1, 1, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(firsts(cache.view(0, s)), (std::vector<float>{1, 1, 1, 3, 5}));
+}
+
 TEST(KvCache, PrefixesAreSharedBySaltAndByContent) {
   KvCache cache({.layers = {layer_of(Paged{2})}});
   const std::vector<std::int32_t> ids{1, 2, 3, 4, 5, 6}, other{1, 2, 9, 4, 5, 6};

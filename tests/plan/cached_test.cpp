@@ -2,7 +2,9 @@
 // and the same bits whatever the store, the size of pages, the other entries and the number of threads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -367,6 +369,46 @@ TEST(Cached, RefusesWhatDoesNotFit) {
                         {.output = output, .log_sum_exp = output, .d_output = output}, {.query = gradient});
       },
       "cache", "gradients are those of key and value as tensors");
+}
+
+// A call for the output and the weights runs two kernels, one of which reads the rows in place if it runs
+// alone.
+TEST(Cached, ItsWorkspaceIsEnoughForWeightsToo) {
+  const Sizes s{.num_query_heads = 32, .num_kv_heads = 1, .head_dim = 128, .value_dim = 128};
+  const std::int64_t length = 600;
+  const AttentionPlan plan = plan_of(s, {.mask = Causal{}}, DType::f32, 1, 1, length);
+  const Rows rows(s, length, DType::f32, 5);
+  KvCache cache = cache_of(s, DType::f32, Paged{16});
+  Sequence sequence = cache.start();
+  add(cache, sequence, rows, 0, length);
+  const std::vector<KeyValueView> views{cache.view(0, sequence)};
+  const Tensor query = Tensor::normal({1, s.num_query_heads, 1, s.head_dim}, 9);
+  Tensor output(DType::f32, query.shape()), weights(DType::f32, {1, s.num_query_heads, 1, length});
+  const std::size_t bytes = workspace_bytes(plan, 1);
+  const std::size_t guard = 1 << 20;
+  std::vector<std::byte> memory(bytes + guard + 64);
+  auto* begin =
+      reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 63) / 64 * 64);
+  std::fill(begin + bytes, memory.data() + memory.size(), std::byte{0x5a});
+  attend(plan, {.query = query, .cache = views}, {.output = output, .weights = weights},
+         {.executor = &serial_executor(), .workspace = {begin, bytes}});
+  EXPECT_TRUE(std::all_of(begin + bytes, memory.data() + memory.size(),
+                          [](std::byte b) { return b == std::byte{0x5a}; }));
+  const Result want = run(plan, {.query = query, .key = rows.key, .value = rows.value});
+  expect_near(output, want.output, DType::f32, "output");
+}
+
+TEST(Cached, AViewThatLacksAllRowsGivesZerosWhereTheMaskHidesThem) {
+  const Sizes s;
+  const AttentionPlan plan = plan_of(s, {.mask = SlidingWindow{10} & Causal{}}, DType::f32, 1, 100, 64);
+  KeyValueView view;
+  view.length = 64;
+  view.num_kv_heads = s.num_kv_heads;
+  view.head_dim = view.key_row_stride = s.head_dim;
+  view.value_dim = view.value_row_stride = s.value_dim;
+  const Tensor query = Tensor::normal({1, s.num_query_heads, 100, s.head_dim}, 3);
+  const Result got = run(plan, {.query = query, .query_offset = 1000, .cache = {&view, 1}});
+  for (std::int64_t n = 0; n < got.output.count(); ++n) ASSERT_EQ(number(got.output, n), 0.0);
 }
 
 TEST(Cached, ASequenceWithoutRowsGivesZeros) {

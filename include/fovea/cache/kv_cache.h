@@ -1,6 +1,6 @@
 // Keys and values of sequences, kept between calls. A sequence is a value: it can be forked, rolled back,
 // shared and reordered, and no operation on one changes what another one reads. Here are the cache and its
-// sequences; cache/view.h has what `attend` reads, files/cache_file.h saves and loads.
+// sequences; cache/view.h has what `attend` reads.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Paged {
 };
 
 /// The first `sinks` rows and the last `window`, for a sliding window (StreamingLLM, Xiao et al. 2023, arXiv
-/// 2309.17453). `slack` more rows are kept: that many can be appended before a commit, and be taken back.
+/// 2309.17453). `slack` more rows are kept: that many can be reserved at once, and be taken back.
 /// Forks share the buffer until one of them writes, and so copies it.
 struct Ring {
   std::int64_t window = 0, sinks = 0, slack = 64;
@@ -115,9 +115,10 @@ struct CacheBytes {
 ///   }
 ///   cache.commit(s, ids);                         // each layer has the same number of new rows
 ///
-/// Rows that are appended and not committed are pending. rollback drops them, and the next append after an
-/// exception begins with rollback. Every function throws InvalidArgument for a sequence that is empty or
-/// belongs to another cache, and changes nothing if it throws.
+/// Rows that are appended and not committed are pending. rollback drops them, and so does the next reserve,
+/// so that nothing has to be undone after an exception. Every function throws InvalidArgument for a sequence
+/// that is empty or belongs to another cache, and then changes nothing. If memory runs out in the middle of
+/// reserve or keep, pending rows are dropped; committed rows never are.
 class KvCache {
  public:
   /// Throws InvalidArgument for sizes that are not positive, and for a page size that is not a power of 2.

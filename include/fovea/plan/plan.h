@@ -139,12 +139,12 @@ struct AttentionInputs {
   std::span<const std::int64_t> query_starts = {}, key_starts = {};
   /// Keys and values of a cache, in the place of key, value and key_starts: one view for each batch entry, or
   /// for each entry of query_starts. Views may have different lengths, of which the plan's key_len is the
-  /// longest, and the default offset of an entry is its length less its queries. The views are read where
-  /// their rows lie, if the kernel can (explain says so), and else gathered first. A row's result depends on
-  /// its own sequence alone, to the bit: not on the store, the size of pages, the other entries, or the
-  /// number of threads. The one exception is the number of queries of its entry, which may choose another
-  /// kernel. No gradients are taken. Throws InvalidArgument where the mask lets a query see a position that a
-  /// view lacks.
+  /// longest. The default offset of an entry is its length less its queries. The views are read where their
+  /// rows lie, if the kernel can, and else gathered first. A row's result depends on its own sequence alone,
+  /// to the bit: not on the store, the size of pages, the rows of other entries, or the number of threads.
+  /// But the number of queries of its entry may choose another kernel, and dropout and samples follow the
+  /// number of the entry. No gradients are taken. Throws InvalidArgument where the mask lets a query see a
+  /// position that a view lacks.
   std::span<const KeyValueView> cache = {};
   std::uint64_t dropout_seed = 0;
   std::uint64_t sample_seed = 0;  ///< for HardSample and GumbelSample
