@@ -67,11 +67,19 @@ void read_forget(const ModList& list, const AttendCall& call, const std::string&
   }
 }
 
-void read_mod(const ModList& list, const AttendCall& call, const std::string& text) {
-  const auto [name, path] = split_mod(text);
+void read_mod(const ModList& list, const AttendOptions& o, const AttendCall& call, const std::string& text) {
+  auto [name, path] = split_mod(text);
   list.mods.push_back(parse_flag(list.flag, parse_mod, name));
   const ModNode& node = list.mods.back().node();
   const std::string printed = node.print();
+  if (!node.arguments().empty()) {
+    const std::string full_name = list.argument_name(node.arguments()[0]),
+                      file = file_of_argument(o, full_name);
+    if (!file.empty() && !path.empty())
+      refuse("--argument " + full_name, std::string("nothing, because ") + list.flag + " gives its file",
+             file);
+    if (path.empty()) path = file;
+  }
   const bool has_default = printed == "alibi", forget = printed == "forget";
   if (node.arguments().empty() != path.empty() && !(has_default && path.empty())) {
     refuse(std::string(list.flag) + " " + printed,
@@ -113,8 +121,8 @@ void read_local(const AttendOptions& o, AttendCall& call, Executor* executor) {
 void read_mods(const AttendOptions& o, AttendCall& call, Executor* executor) {
   const ModList mods{"--mod", "mods", call.spec.mods, call.mods},
       weight_mods{"--weight-mod", "weight_mods", call.spec.weight_mods, call.weight_mods};
-  for (const std::string& text : o.mods) read_mod(mods, call, text);
-  for (const std::string& text : o.weight_mods) read_mod(weight_mods, call, text);
+  for (const std::string& text : o.mods) read_mod(mods, o, call, text);
+  for (const std::string& text : o.weight_mods) read_mod(weight_mods, o, call, text);
   if (o.local_reach) read_local(o, call, executor);
   for (const auto* list : {&call.mods, &call.weight_mods}) {
     for (const ModArgument& argument : *list) call.inputs.arguments.set(argument.argument, argument.view);

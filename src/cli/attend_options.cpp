@@ -236,9 +236,9 @@ void check_normalizer(const AttendOptions& o, const Normalizer& normalizer) {
                      "--normalizer sample or gumbel beside it"},
                     {"--advantage", !o.advantage.empty(), sample, "--normalizer sample beside it"}},
                    "--normalizer " + o.normalizer);
-  if (sink && o.sink.empty())
+  if (sink && o.sink.empty() && file_of_argument(o, "normalizer.sink").empty())
     refuse("--sink", "a file with one sink for each head, for --normalizer sink", "none");
-  if (chain && o.transitions.empty())
+  if (chain && o.transitions.empty() && file_of_argument(o, "normalizer.transitions").empty())
     refuse("--transitions", "a file [2, 2] or [heads, 2, 2] for --normalizer chain", "none");
   if (sample && o.has_gradients() && o.advantage.empty())
     refuse("--advantage", "a file [batch, heads, query_len] for gradients with --normalizer sample", "none");
@@ -300,6 +300,13 @@ void check_results(const AttendOptions& o) {
 
 void refuse(const std::string& flag, const std::string& expected, const std::string& got) {
   throw InvalidArgument("fovea attend", flag, expected, got);
+}
+
+std::string file_of_argument(const AttendOptions& o, const std::string& name) {
+  for (const std::string& text : o.arguments) {
+    if (auto [given, path] = split_mod(text); given == name) return path;
+  }
+  return {};
 }
 
 std::pair<std::string, std::string> split_mod(const std::string& text) {

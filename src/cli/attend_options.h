@@ -60,5 +60,7 @@ void check_attend_files(const AttendOptions& options,
 
 /// Splits "NAME=FILE" of a mod or an argument into the name and the path, which may be missing.
 std::pair<std::string, std::string> split_mod(const std::string& text);
+/// The file that --argument gives for the argument of that full name, such as "mods[0].slope"; else empty.
+std::string file_of_argument(const AttendOptions& o, const std::string& name);
 
 }  // namespace fovea::cli

@@ -453,6 +453,26 @@ def check_mistakes(command):
     return len(mistakes) + 1
 
 
+def check_arguments_by_name(command):
+    """--argument NAME=FILE gives what the flag of that argument gives, gradients too."""
+    arrays = {**operands(), "slopes": uniform(H), "table": uniform(Q, K), "sinks": uniform(H), "change": uniform(2, 2), "dO": uniform(B, H, Q, V)}
+    backward = ["--out", command.path("o"), "--grad", command.path("dO")]
+    pairs = (
+        (["--mod", "alibi={slopes}"], ["--mod", "alibi", "--argument", "mods[0].slope={slopes}"]),
+        (["--mod", "bias={table}"], ["--mod", "bias", "--argument", "mods[0].bias={table}"]),
+        (["--normalizer", "sink", "--sink", "{sinks}"], ["--normalizer", "sink", "--argument", "normalizer.sink={sinks}"]),
+        (["--normalizer", "chain", "--transitions", "{change}"], ["--normalizer", "chain", "--argument", "normalizer.transitions={change}"]),
+    )
+    for flags, named in pairs:
+        want, got = command.gradients([*flags, *backward], arrays), command.gradients([*named, *backward], arrays)
+        assert want.keys() == got.keys() and len(want) == 4, (named, want.keys(), got.keys())
+        for name, gradient in want.items():
+            np.testing.assert_array_equal(got[name], gradient, err_msg=f"{named}: {name}")
+    both = command.run(arrays, ["--mod", "alibi={slopes}", "--argument", "mods[0].slope={slopes}", "--out", command.path("o")], check=False)
+    assert both.returncode == 1 and "--argument mods[0].slope: expected nothing, because --mod gives its file" in both.stderr.replace("'", ""), both.stderr
+    return len(pairs)
+
+
 def check_shapes(command):
     """A file of any shape in the place of another either fits or is refused in one line."""
     count = 0
@@ -475,7 +495,7 @@ def main():
     fovea = parser.parse_args().fovea
     with tempfile.TemporaryDirectory() as folder:
         command = Command(fovea, folder)
-        count = sum(check_case(command, *case) for case in cases()) + check_argmax(command) + check_samples(command) + check_dropout_and_kernels(command)
+        count = sum(check_case(command, *case) for case in cases()) + check_argmax(command) + check_samples(command) + check_dropout_and_kernels(command) + check_arguments_by_name(command)
         print(f"{count} cases agree with NumPy; {check_mistakes(command)} mistakes are refused; {check_shapes(command)} shapes are refused or fit")
 
 

@@ -109,5 +109,5 @@ def test_a_function_is_not_called_for_positions_without_a_query():
 
 def test_offsets_far_apart_are_refused_if_the_mask_keeps_rows():
     q, k, v = arrays()
-    with pytest.raises(fovea.InvalidArgument, match="2\\^24 positions"):
+    with pytest.raises(fovea.InvalidArgument, match="at most 2\\^24 rows"):
         fovea.attention(q, k, v, mask=SEEN, query_offset=(0, 1, 1 << 29))
