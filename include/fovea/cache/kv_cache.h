@@ -173,7 +173,8 @@ class KvCache {
   /// are written; the other stores can always go back. A checkpoint is dropped by a truncate below it.
   void checkpoint(Sequence& sequence);
   /// Speculative decoding with a tree of drafts: of the pending rows keeps those at `path`, ascending indices
-  /// from 0, and moves them together. The others are dropped.
+  /// from 0, and moves them together. The others are dropped. Copies pages that a fork or a view holds too,
+  /// and throws CacheFull if there is no room for the copies; all pending rows are then dropped.
   void keep(Sequence& sequence, std::span<const std::int64_t> path);
   /// Beam search: sequence i becomes a fork of what sequence from[i] was. A sequence that one beam alone
   /// continues moves, and is not copied. Pending rows are dropped. An index may stand in `from` many times.
