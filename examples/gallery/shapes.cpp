@@ -21,16 +21,16 @@ constexpr std::array<Colour, kColours.size()> kPaint{{{1.00, 0.35, 0.35},
 
 // Whether (u, v), in units of the radius from the center, v downwards, lies on the shape.
 bool covers(int shape, double u, double v) {
-  const double from_centre = std::sqrt(u * u + v * v);
+  const double from_center = std::sqrt(u * u + v * v);
   switch (shape) {
     case 0:
-      return from_centre <= 1.0;
+      return from_center <= 1.0;
     case 1:
       return std::max(std::abs(u), std::abs(v)) <= 0.88;
     case 2:
       return v <= 0.9 && v >= -1.0 && std::abs(u) <= (v + 1.0) / 1.9;
     case 3:
-      return from_centre <= 1.0 && from_centre >= 0.55;
+      return from_center <= 1.0 && from_center >= 0.55;
     default:
       return std::min(std::abs(u), std::abs(v)) <= 0.32 && std::max(std::abs(u), std::abs(v)) <= 1.0;
   }

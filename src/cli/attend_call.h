@@ -18,7 +18,7 @@ struct ModArgument {
   enum class Gradient : std::uint8_t {
     own,           ///< to a file of its own
     log_forget,    ///< together with the gradient of the next argument to that of log f
-    local_centre,  ///< on to the inputs that predicted the centres
+    local_center,  ///< on to the inputs that predicted the centers
     none
   };
   Tensor memory;

@@ -97,13 +97,13 @@ void read_mod(const ModList& list, const AttendOptions& o, const AttendCall& cal
       {argument, argument, ModArgument::Gradient::own, full_name, full_name, given.shape()});
 }
 
-// Computes the centres, and adds the window around them as the last mod and the Gaussian as the last weight
+// Computes the centers, and adds the window around them as the last mod and the Gaussian as the last weight
 // mod.
 void read_local(const AttendOptions& o, AttendCall& call, Executor* executor) {
   using Gradient = ModArgument::Gradient;
   call.local_W = files::read_npy(o.local_query);
   call.local_v = files::read_npy(o.local_vector);
-  const Tensor centres = local_centers(
+  const Tensor centers = local_centers(
       {.query = call.query, .W = call.local_W, .v = call.local_v, .key_len = call.shape.key_len},
       {.executor = executor});
   call.spec.mods.push_back(LocalWindow{*o.local_reach});
@@ -111,9 +111,9 @@ void read_local(const AttendOptions& o, AttendCall& call, Executor* executor) {
   const auto center_of = [](const char* list, const Mods& mods) {
     return fmt::format("{}[{}].center", list, mods.size() - 1);
   };
-  call.mods.push_back({centres, centres, Gradient::none, center_of("mods", call.spec.mods), "", {}});
-  call.weight_mods.push_back({centres, centres, Gradient::local_centre,
-                              center_of("weight_mods", call.spec.weight_mods), "", centres.shape()});
+  call.mods.push_back({centers, centers, Gradient::none, center_of("mods", call.spec.mods), "", {}});
+  call.weight_mods.push_back({centers, centers, Gradient::local_center,
+                              center_of("weight_mods", call.spec.weight_mods), "", centers.shape()});
 }
 
 }  // namespace

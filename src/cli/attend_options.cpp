@@ -101,11 +101,11 @@ void add_mods(CLI::App& command, AttendOptions& o) {
                  "the same for weights, after the normaliser: gaussian(DEVIATION)=CENTERS.npy");
   group
       .add("--local-p", o.local_reach,
-           "Luong's local-p: centres S*sigmoid(v'tanh(Wq)), keys within REACH of them, weights multiplied by "
+           "Luong's local-p: centers S*sigmoid(v'tanh(Wq)), keys within REACH of them, weights multiplied by "
            "a Gaussian of deviation REACH/2")
       ->type_name("REACH");
-  group.file("--local-query", o.local_query, "W [hidden, query_dim] of the centres, or one for each head");
-  group.file("--local-vector", o.local_vector, "v [hidden] of the centres, or one for each head");
+  group.file("--local-query", o.local_query, "W [hidden, query_dim] of the centers, or one for each head");
+  group.file("--local-vector", o.local_vector, "v [hidden] of the centers, or one for each head");
 }
 
 void add_normalizer(CLI::App& command, AttendOptions& o) {

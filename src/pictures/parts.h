@@ -23,7 +23,7 @@ double position_of(float weight, const Scale& scale);
 /// Adds the title, if there is one, at the upper left corner inside the margins. Returns the y below it.
 double put_title(inspect::Drawing& drawing, const std::string& title);
 
-/// The base line of text of `size` that is vertically centred on `center`.
+/// The base line of text of `size` that is vertically centered on `center`.
 double base_line(double center, double size);
 
 /// The width of the widest of these texts, at most `limit`.

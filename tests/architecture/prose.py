@@ -24,7 +24,7 @@ RETIRED = {
     r"\b(?:Least|Most)\(": "HWY_MIN, HWY_MAX in the kernels' -inl.h files; std::min, std::max elsewhere",
     r"\b(?:Asked|Apart) [a-z]+(?: = \{\}|\(|;)|const Asked&": "RowSelection, OverlapCheck (as English words both may begin a sentence)",
     r"\bplan/impl\.h\b": "plan/plan_impl.h, plan/call.h, plan/operand.h",
-    r"\blocal_centres\b": "local_centers",
+    r"(?i)\bcentre[sd]?\b": "center, in names and in prose",
     r"\bfovea_rooms?\b": "fovea_library, fovea_library_tests; a directory of src is a library, not a room",
 }
 

@@ -48,10 +48,10 @@ class Draw:
         return lambda s, t: s + t[name].gather(-1, entry)
 
     def around(self):
-        """Luong's window and Gaussian around centres that are given: the last mod, and a weight mod."""
-        self.flags += ["--mod", "local(4.5)=@centre", "--weight-mod", "gaussian(2)=@centre"]
-        self.tensor("centre", "weight_mods[0].center", self.batch, self.heads, self.queries, 1, low=0.0, high=float(self.keys))
-        distance = lambda t: torch.arange(self.keys) - t["centre"]
+        """Luong's window and Gaussian around centers that are given: the last mod, and a weight mod."""
+        self.flags += ["--mod", "local(4.5)=@center", "--weight-mod", "gaussian(2)=@center"]
+        self.tensor("center", "weight_mods[0].center", self.batch, self.heads, self.queries, 1, low=0.0, high=float(self.keys))
+        distance = lambda t: torch.arange(self.keys) - t["center"]
         self.bits = self.bits & (distance(self.given).abs() <= 4.5)
         self.weighing.append(lambda p, t: p * torch.exp(-(distance(t) ** 2) / 8))
 

@@ -133,8 +133,8 @@ def check_local(engine):
 
         def law(t):
             inner = torch.tanh(torch.einsum("bhid,hnd->bhin", t["query"], t["W"].expand(heads, hidden, dim)))
-            centre = keys * torch.sigmoid(torch.einsum("bhin,hn->bhi", inner, t["v"].expand(heads, hidden)))[..., None]
-            away = torch.arange(keys) - centre
+            center = keys * torch.sigmoid(torch.einsum("bhin,hn->bhi", inner, t["v"].expand(heads, hidden)))[..., None]
+            away = torch.arange(keys) - center
             s = t["query"] @ expand(t["key"], heads).mT / dim**0.5
             weights, lse = masked_softmax(s, bits & (away.detach().abs() <= reach))
             weights = weights * torch.exp(-away * away / (2 * (reach / 2) ** 2))
