@@ -140,21 +140,6 @@ void check_rows(const char* argument, const ConstTensorView& x, std::int64_t hea
 
 }  // namespace
 
-KeyValueView view_of_rows(const std::byte* key, const std::byte* value, DType dtype,
-                          std::int64_t num_kv_heads, std::int64_t length, std::int64_t head_dim,
-                          std::int64_t value_dim) {
-  KeyValueView view;
-  view.length = length;
-  view.num_kv_heads = num_kv_heads;
-  view.head_dim = view.key_row_stride = head_dim;
-  view.value_dim = view.value_row_stride = value_dim;
-  view.key_head_stride = length * head_dim;
-  view.value_head_stride = length * value_dim;
-  view.dtype = dtype;
-  if (length > 0) view.runs.push_back({0, length, key, value_dim > 0 ? value : nullptr});
-  return view;
-}
-
 struct KvCache::Impl {
   struct Group {
     CacheStore store;
@@ -412,6 +397,18 @@ KeyValueView KvCache::view(std::int64_t layer, const Sequence& sequence) const {
 
 namespace {
 
+// The pending rows of every layer. Throws where the layers differ.
+std::int64_t pending_rows(const char* function, const Sequence::State& state) {
+  const std::int64_t rows = state.pending.front();
+  for (std::size_t l = 1; l < state.pending.size(); ++l) {
+    if (state.pending[l] != rows)
+      refuse(function, "sequence",
+             "as many pending rows in every layer as in layer 0, " + std::to_string(rows),
+             std::to_string(state.pending[l]) + " in layer " + std::to_string(l));
+  }
+  return rows;
+}
+
 // Pages that became full when the sequence grew from `from` to `to` rows, all of which have ids.
 void make_pages_known(Sequence::State& state, std::int64_t from, std::int64_t to) {
   Rows& pages = *state.groups.front();
@@ -427,13 +424,7 @@ void make_pages_known(Sequence::State& state, std::int64_t from, std::int64_t to
 
 void KvCache::commit(Sequence& sequence, std::span<const std::int32_t> ids) {
   Sequence::State& state = state_of("commit", sequence);
-  const std::int64_t rows = state.pending.front();
-  for (std::size_t l = 1; l < state.pending.size(); ++l) {
-    if (state.pending[l] != rows)
-      refuse("commit", "sequence",
-             "as many pending rows in every layer as in layer 0, " + std::to_string(rows),
-             std::to_string(state.pending[l]) + " in layer " + std::to_string(l));
-  }
+  const std::int64_t rows = pending_rows("commit", state);
   if (!ids.empty() && static_cast<std::int64_t>(ids.size()) != rows)
     refuse("commit", "ids", "one id for each of the " + std::to_string(rows) + " pending rows, or none",
            std::to_string(ids.size()));
@@ -489,13 +480,7 @@ void KvCache::checkpoint(Sequence& sequence) {
 
 void KvCache::keep(Sequence& sequence, std::span<const std::int64_t> path) {
   Sequence::State& state = state_of("keep", sequence);
-  const std::int64_t pending = state.pending.front();
-  for (std::size_t l = 1; l < state.pending.size(); ++l) {
-    if (state.pending[l] != pending)
-      refuse("keep", "sequence",
-             "as many pending rows in every layer as in layer 0, " + std::to_string(pending),
-             std::to_string(state.pending[l]) + " in layer " + std::to_string(l));
-  }
+  const std::int64_t pending = pending_rows("keep", state);
   for (std::size_t n = 0; n < path.size(); ++n) {
     const std::int64_t least = n == 0 ? 0 : path[n - 1] + 1;
     if (path[n] < least || path[n] >= pending)

@@ -9,6 +9,8 @@
 #include <functional>
 #include <thread>
 
+#include "cache/expect_refused.h"
+
 namespace fovea {
 namespace {
 
@@ -37,17 +39,6 @@ std::vector<float> firsts(const KeyValueView& view) {
       found.push_back(reinterpret_cast<const float*>(run.key)[r * view.key_row_stride]);
   }
   return found;
-}
-
-// The error names `argument`, and says `expected` somewhere.
-void expect_refused(const std::function<void()>& call, const std::string& argument, const std::string& says) {
-  try {
-    call();
-    ADD_FAILURE() << "not refused: " << argument;
-  } catch (const InvalidArgument& error) {
-    EXPECT_EQ(error.argument(), argument) << error.what();
-    EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
-  }
 }
 
 TEST(KvCacheErrors, NameWhatIsWrongInTheOptions) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <numeric>
 
+#include "cache/expect_refused.h"
 #include "fovea/cache/kv_cache.h"
 #include "fovea/plan/plan.h"
 
@@ -311,16 +312,6 @@ TEST(Cached, GivesTheSameBitsWhenAPromptIsReadInPieces) {
       EXPECT_EQ(in_pieces(4, 12), in_pieces(1, 12)) << kernel << ", " << mechanism.name;
       EXPECT_EQ(in_pieces(3, 12), in_pieces(1, 12)) << kernel << ", " << mechanism.name;
     }
-  }
-}
-
-void expect_refused(const std::function<void()>& call, const std::string& argument, const std::string& says) {
-  try {
-    call();
-    ADD_FAILURE() << "not refused: " << argument;
-  } catch (const InvalidArgument& error) {
-    EXPECT_EQ(error.argument(), argument) << error.what();
-    EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
   }
 }
 

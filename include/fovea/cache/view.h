@@ -34,10 +34,4 @@ struct KeyValueView {
   std::shared_ptr<const void> owner = {};
 };
 
-/// A view of tensors that a caller owns: key [num_kv_heads, length, head_dim] and value [num_kv_heads,
-/// length, value_dim], contiguous, as one run from position 0. The caller keeps the memory alive.
-KeyValueView view_of_rows(const std::byte* key, const std::byte* value, DType dtype,
-                          std::int64_t num_kv_heads, std::int64_t length, std::int64_t head_dim,
-                          std::int64_t value_dim);
-
 }  // namespace fovea
