@@ -60,7 +60,7 @@ std::vector<std::vector<float>> Network::forecast(const std::vector<Window>& win
   // The values to be forecast are removed, so that they cannot leak into the forecast.
   std::vector<Window> known = windows;
   for (Window& window : known) window.values.resize(kContext);
-  Var read = stack_.extend(context, rows(context, known, 0, kContext), cache, call(), kWindow);
+  Var read = stack_.extend(context, rows(context, known, 0, kContext), cache, call());
   Var last = slice(read, 1, kContext - 1, 1);
   std::vector<std::vector<float>> forecasts(windows.size());
   for (std::int64_t t = kContext; t < kWindow; ++t) {
@@ -69,7 +69,7 @@ std::vector<std::vector<float>> Network::forecast(const std::vector<Window>& win
       forecasts[b].push_back(next.data<float>()[b]);
       known[b].values.push_back(forecasts[b].back());
     }
-    if (t + 1 < kWindow) last = stack_.extend(context, rows(context, known, t, 1), cache, call(), kWindow);
+    if (t + 1 < kWindow) last = stack_.extend(context, rows(context, known, t, 1), cache, call());
   }
   return forecasts;
 }

@@ -398,7 +398,8 @@ void KvCache::truncate(Sequence& sequence, std::int64_t length) {
   for (const auto& group : state.groups) {
     if (!group->can_truncate(length))
       refuse("truncate", "length",
-             "a length whose window the Ring still has, at most its slack back from " +
+             "a length whose rows are still kept: behind all that were dropped, and with a Ring at most its "
+             "slack back from " +
                  std::to_string(state.length) + ", or that of a checkpoint",
              std::to_string(length));
   }
@@ -414,6 +415,23 @@ void KvCache::truncate(Sequence& sequence, std::int64_t length) {
   state.ids = std::move(ids);
   state.length = length;
   state.drop_pending();
+}
+
+void KvCache::drop(Sequence& sequence, std::span<const PositionRange> ranges) {
+  Sequence::State& state = state_of("drop", sequence);
+  std::int64_t end = 0;
+  for (std::size_t n = 0; n < ranges.size(); ++n) {
+    const PositionRange& range = ranges[n];
+    if (range.begin < end || range.end < range.begin || range.end > state.length)
+      refuse("drop", "ranges[" + std::to_string(n) + "]",
+             "ascending positions from " + std::to_string(end) + " to the length of the sequence, " +
+                 std::to_string(state.length),
+             "[" + std::to_string(range.begin) + ", " + std::to_string(range.end) + ")");
+    end = range.end;
+  }
+  for (const auto& group : state.groups) {
+    for (const PositionRange& range : ranges) group->drop(range);
+  }
 }
 
 void KvCache::checkpoint(Sequence& sequence) {

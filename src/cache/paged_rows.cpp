@@ -46,6 +46,7 @@ class PagedRows final : public Rows {
     const BlockLayout::Layer& layer = layout_->layers[index];
     to.reserve(to.size() + static_cast<std::size_t>(pages_of(length)));
     for (std::int64_t begin = 0; begin < length; begin += page()) {
+      if (!pages_[begin / page()]) continue;
       const std::byte* data = pages_[begin / page()]->data;
       to.push_back({begin, std::min(page(), length - begin), data + layer.key_offset,
                     layer.spec.value_dim > 0 ? data + layer.value_offset : nullptr});
@@ -53,15 +54,29 @@ class PagedRows final : public Rows {
   }
   std::shared_ptr<const void> owner() const override { return std::make_shared<const Pages>(pages_); }
 
-  bool can_truncate(std::int64_t) const override { return true; }
+  bool can_truncate(std::int64_t length) const override { return length >= end_of_dropped_; }
   void truncate(std::int64_t length) override { pages_.shrink(pages_of(length)); }
   void checkpoint(std::int64_t) override {}
+  void drop(PositionRange range) override {
+    Pages pages = pages_;
+    std::int64_t end = end_of_dropped_;
+    for (std::int64_t n = pages_of(range.begin); n < range.end / page(); ++n) {
+      if (!pages[n]) continue;
+      pages.own(n) = {};
+      end = std::max(end, (n + 1) * page());
+    }
+    pages_ = std::move(pages);
+    end_of_dropped_ = end;
+  }
   void for_blocks(const std::function<void(const Block&, bool)>& visit) const override {
-    for (std::int64_t n = 0; n < pages_.size(); ++n)
-      visit(*pages_[n], pages_.is_own(n) && pages_[n].unique());
+    for (std::int64_t n = 0; n < pages_.size(); ++n) {
+      if (pages_[n]) visit(*pages_[n], pages_.is_own(n) && pages_[n].unique());
+    }
   }
 
   void make_known(std::int64_t number, std::uint64_t root, std::span<const std::int32_t> ids) override {
+    // What follows a dropped page cannot be found: the page no longer says what stands before.
+    if (number > 0 && !pages_[number - 1]) return;
     const std::uint64_t parent = number == 0 ? root : pages_[number - 1]->chain;
     if (parent != 0) pool_->make_known(*pages_[number], parent, ids);
   }
@@ -90,7 +105,8 @@ class PagedRows final : public Rows {
     return true;
   }
 
-  Pages pages_;
+  Pages pages_;  // a page that was dropped is empty
+  std::int64_t end_of_dropped_ = 0;
 };
 
 }  // namespace

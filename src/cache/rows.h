@@ -38,6 +38,9 @@ class Rows {
   virtual bool can_truncate(std::int64_t length) const = 0;
   virtual void truncate(std::int64_t length) = 0;
   virtual void checkpoint(std::int64_t length) = 0;
+  /// Pages alone: gives back full pages inside `range`, which ends at the length or before. If it throws
+  /// (bad_alloc), nothing has changed.
+  virtual void drop(PositionRange) {}
   /// Pages alone: lets page `number`, which is full, be found by its ids; `root` is the chain before page 0.
   virtual void make_known(std::int64_t, std::uint64_t, std::span<const std::int32_t>) {}
   /// Pages alone: appends the page that has these ids behind the last one, if there is one.

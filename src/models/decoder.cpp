@@ -133,7 +133,7 @@ Written Decoder::greedy(const DecoderMemory& memory, std::int64_t longest, Reuse
     if (reuse == Reuse::on) {
       std::vector<std::int32_t> last;
       for (const auto& row : rows) last.push_back(row.back());
-      hidden = stack_.extend(context, embed(context, last, size, step), cache, how, longest + 1);
+      hidden = stack_.extend(context, embed(context, last, size, step), cache, how);
     } else {
       const Var all = stack_(context, embed(context, pad(rows).ids, size, 0), how);
       hidden = autograd::slice(all, 1, step, 1);

@@ -73,20 +73,28 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
 
 Tensor LanguageModel::log_probabilities(const nn::Var& hidden) {
   const Tensor rows = hidden.value().reshape({hidden.value().count() / config_.dim, config_.dim});
-  Tensor logits = autograd::linear(rows, embedding_.table->value, {}).value();
+  Tensor logits = autograd::linear(rows, embedding_.table->value, {}, autograd::Products::by_row).value();
   autograd::log_softmax_rows(logits);
   return logits;
 }
 
-LanguageModel::Cache LanguageModel::start() {
-  nn::Context inference;
-  return stack_.start(inference);
+std::vector<CacheLayer> LanguageModel::cache_layers(const CacheStore& store) const {
+  return stack_.cache_layers(store);
 }
 
-nn::Var LanguageModel::extend(std::span<const std::int32_t> ids, Cache& cache, std::int64_t room) {
+nn::Var LanguageModel::extend(std::span<const std::int32_t> ids, KvCache& cache, Sequence& sequence) {
+  const std::int64_t starts[] = {0, std::ssize(ids)};
+  Sequence* const entries[] = {&sequence};
+  return extend(ids, starts, cache, entries);
+}
+
+nn::Var LanguageModel::extend(std::span<const std::int32_t> ids, std::span<const std::int64_t> starts,
+                              KvCache& cache, std::span<Sequence* const> sequences) {
   if (ids.empty()) throw InvalidArgument("LanguageModel::extend", "ids", "at least one", "none");
-  nn::Context inference;
-  return stack_.extend(inference, embed(inference, ids, 1), cache, {.mask = Causal{}}, room);
+  nn::Context inference{.products = autograd::Products::by_row};
+  return stack_.extend(inference, embed(inference, ids, 1),
+                       {.cache = cache, .entries = sequences, .starts = starts, .ids = ids},
+                       {.mask = Causal{}});
 }
 
 }  // namespace fovea::models

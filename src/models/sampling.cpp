@@ -86,14 +86,15 @@ double uniform_of(std::uint64_t seed, std::int64_t index) {
 
 void check(const LanguageModel& model, std::span<const std::int32_t> prompt, const SampleOptions& options) {
   check(options);
-  if (options.length < 0)
-    throw InvalidArgument("generate", "options.length", "0 or more", std::to_string(options.length));
-  if (prompt.empty()) throw InvalidArgument("generate", "prompt", "at least one token", "none");
+  const auto refuse = [](const char* argument, std::string expected, std::string got) {
+    throw InvalidArgument("generate", argument, std::move(expected), std::move(got));
+  };
+  if (options.length < 0) refuse("options.length", "0 or more", std::to_string(options.length));
+  if (options.first < 0) refuse("options.first", "0 or more", std::to_string(options.first));
+  if (prompt.empty()) refuse("prompt", "at least one token", "none");
   for (const std::int32_t id : prompt) {
-    if (id < 0 || id >= model.config().vocabulary) {
-      throw InvalidArgument("generate", "prompt", "ids below " + std::to_string(model.config().vocabulary),
-                            std::to_string(id));
-    }
+    if (id < 0 || id >= model.config().vocabulary)
+      refuse("prompt", "ids below " + std::to_string(model.config().vocabulary), std::to_string(id));
   }
 }
 
@@ -102,33 +103,50 @@ Tensor last_row(const nn::Var& rows) {
   return autograd::slice(rows, 1, rows.size(1) - 1, 1).value().reshape({1, rows.size(2)});
 }
 
+// Chooses the token behind `row` and appends it.
+void write_next(LanguageModel& model, const Tensor& row, const SampleOptions& options, Generated& written) {
+  const Tensor next = model.log_probabilities(row);
+  const std::span<const float> log_p(next.data<float>(), static_cast<std::size_t>(next.count()));
+  const std::int64_t index = options.first + std::ssize(written.ids);
+  const std::int32_t id = sample(log_p, options, uniform_of(options.seed, index));
+  written.ids.push_back(id);
+  written.log_probabilities.push_back(log_p[static_cast<std::size_t>(id)]);
+}
+
 }  // namespace
 
 Generated generate(LanguageModel& model, std::span<const std::int32_t> prompt, const SampleOptions& options) {
-  check(model, prompt, options);
-  std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
-  Generated written;
-  LanguageModel::Cache cache = model.start();
-  // Allocated for all tokens at once, so that nothing is moved while they are written.
-  const auto room = static_cast<std::int64_t>(prompt.size()) + options.length;
-  for (std::int64_t i = 0; i < options.length; ++i) {
-    Tensor row;
-    if (options.reuse == Reuse::on) {
-      row =
-          last_row(model.extend(std::span(ids).subspan(static_cast<std::size_t>(cache.length)), cache, room));
-    } else {
-      nn::Context inference;
-      const auto length = static_cast<std::int64_t>(ids.size());
-      row = last_row(model.hidden(inference, {.size = 1, .length = length, .ids = ids, .lengths = {length}}));
-    }
-    const Tensor next = model.log_probabilities(row);
-    const std::span<const float> log_p(next.data<float>(), static_cast<std::size_t>(next.count()));
-    const std::int32_t id = sample(log_p, options, uniform_of(options.seed, i));
-    ids.push_back(id);
-    written.ids.push_back(id);
-    written.log_probabilities.push_back(log_p[static_cast<std::size_t>(id)]);
+  if (options.reuse == Reuse::on) {
+    KvCache cache({.layers = model.cache_layers()});
+    Sequence sequence = cache.start();
+    return generate(model, cache, sequence, prompt, options);
   }
-  written.cache_bytes = cache.bytes();
+  check(model, prompt, options);
+  Generated written;
+  while (std::ssize(written.ids) < options.length) {
+    std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
+    ids.insert(ids.end(), written.ids.begin(), written.ids.end());
+    const std::int64_t length = std::ssize(ids);
+    nn::Context inference;
+    write_next(
+        model,
+        last_row(model.hidden(inference, {.size = 1, .length = length, .ids = ids, .lengths = {length}})),
+        options, written);
+  }
+  return written;
+}
+
+Generated generate(LanguageModel& model, KvCache& cache, Sequence& sequence,
+                   std::span<const std::int32_t> prompt, const SampleOptions& options) {
+  check(model, prompt, options);
+  if (options.reuse == Reuse::off)
+    throw InvalidArgument("generate", "options.reuse", "on, as a cache is given", "off");
+  Generated written;
+  for (std::int64_t i = 0; i < options.length; ++i) {
+    const auto next = i == 0 ? prompt : std::span<const std::int32_t>(written.ids).last(1);
+    write_next(model, last_row(model.extend(next, cache, sequence)), options, written);
+  }
+  written.cache_bytes = cache.length(sequence) * cache.bytes_per_row();
   return written;
 }
 

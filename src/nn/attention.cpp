@@ -255,83 +255,90 @@ Var MultiHeadAttention::operator()(Context& context, const Var& x, const Var& me
                  autograd::attention(engine_call(context, call, shape), q, k, value_(context, memory)));
 }
 
-Var MultiHeadAttention::attend_projected(Context& context, const Var& x, const ProjectedKeys& keys,
-                                         const Call& call) const {
-  if (is_packed(call))
-    throw InvalidArgument("MultiHeadAttention::attend_projected", "call.query_starts",
-                          "none: keys computed before are a padded batch", "those of a packed batch");
-  // The rows in use of a longer buffer are contiguous only for a batch of one, so the engine is called on
-  // strided views. The plan is made for the whole buffer and serves until the buffer grows. A mask made of
-  // data is different in each step, and has no rows for later keys.
-  const std::int64_t heads = options_.num_query_heads, kv_heads = options_.num_kv_heads,
-                     capacity = keys.key.size(1);
+CacheLayer MultiHeadAttention::cache_layer(const CacheStore& store) const {
+  return {.num_kv_heads = options_.num_kv_heads,
+          .head_dim = options_.head_dim,
+          .value_dim = options_.value_dim,
+          .store = store};
+}
+
+void MultiHeadAttention::append(Context& context, const Var& memory, const CacheEntries& to,
+                                std::span<const std::int64_t> starts) const {
+  const auto entries = static_cast<std::int64_t>(to.sequences.size());
+  const std::int64_t held = starts.empty() ? memory.size(0) : std::ssize(starts) - 1;
+  if (entries != held)
+    throw InvalidArgument("MultiHeadAttention::append", "to.sequences",
+                          std::to_string(held) + ", one for each entry", std::to_string(entries));
+  Var keys = key_(context, memory);
+  if (options_.rope) {
+    std::vector<std::int64_t> first;
+    for (const Sequence* sequence : to.sequences)
+      first.push_back(to.cache.length(*sequence) + to.cache.pending(to.layer, *sequence));
+    keys = starts.empty()
+               ? autograd::rotate(keys, *options_.rope, options_.num_kv_heads, first)
+               : autograd::rotate_packed(keys, *options_.rope, options_.num_kv_heads, starts, first);
+  }
+  const Tensor k = keys.value(), v = value_(context, memory).value();
+  const auto rows_of = [&](const Tensor& rows, std::size_t entry, std::int64_t dim) {
+    const std::int64_t width = options_.num_kv_heads * dim, length = rows.size(1);
+    const std::int64_t first = starts.empty() ? static_cast<std::int64_t>(entry) * length : starts[entry];
+    const std::int64_t count = starts.empty() ? length : starts[entry + 1] - first;
+    const std::int64_t strides[] = {count * width, dim, width, 1};
+    return ConstTensorView(reinterpret_cast<const std::byte*>(rows.data<float>() + first * width), DType::f32,
+                           Shape{1, options_.num_kv_heads, count, dim}, strides);
+  };
+  for (std::size_t e = 0; e < to.sequences.size(); ++e)
+    to.cache.append(to.layer, *to.sequences[e], rows_of(k, e, options_.head_dim),
+                    rows_of(v, e, options_.value_dim));
+}
+
+namespace {
+
+// Keys of a plan that serves a growing cache: a power of two, so that n steps make log n plans.
+std::int64_t planned_keys(std::int64_t keys) {
+  std::int64_t planned = 64;
+  while (planned < keys) planned *= 2;
+  return planned;
+}
+
+}  // namespace
+
+Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<const KeyValueView> keys,
+                                      const Call& call) const {
+  const std::int64_t heads = options_.num_query_heads, batch = x.size(0), rows = x.size(1);
+  std::int64_t longest = 1;
+  for (const KeyValueView& view : keys) longest = std::max(longest, view.length);
   Var q = query_(context, x);
   if (options_.rope) q = rotated_queries(q, call);
-  const std::int64_t batch = x.size(0), rows = x.size(1);
-  const autograd::AttentionCall engine = engine_call(
-      context, call, shape_of(batch, rows, call.mask.node().text_is_all() ? capacity : keys.length));
+  // A mask made of data is different in each step, and has no rows for later keys.
+  const AttentionShape shape =
+      shape_of(std::ssize(keys), call.query_starts.empty() ? rows : longest_entry(call.query_starts),
+               call.mask.node().text_is_all() ? planned_keys(longest) : longest);
+  const autograd::AttentionCall engine = engine_call(context, call, shape);
   Tensor result(DType::f32, {batch, rows, heads * options_.value_dim});
-  const auto view = [&](const Tensor& tensor, std::int64_t length, std::int64_t reserved, std::int64_t count,
-                        std::int64_t size) {
-    const std::int64_t strides[] = {reserved * count * size, size, count * size, 1};
-    return TensorView(tensor.raw(), DType::f32, Shape{batch, count, length, size}, strides);
+  const auto by_heads = [&](const Tensor& tensor, std::int64_t dim) {
+    const std::int64_t strides[] = {rows * heads * dim, dim, heads * dim, 1};
+    return TensorView(tensor.raw(), DType::f32, Shape{batch, heads, rows, dim}, strides);
   };
-  AttentionOutputs outputs{.output = view(result, rows, rows, heads, options_.value_dim)};
+  AttentionOutputs outputs{.output = by_heads(result, options_.value_dim)};
   if (call.weights) {
-    *call.weights = Tensor(DType::f32, {batch, heads, rows, keys.length});
+    *call.weights = Tensor(DType::f32, {batch, heads, rows, longest});
     outputs.weights = *call.weights;
   }
   Arguments arguments;
   for (const autograd::AttentionArgument& argument : engine.arguments)
     arguments.set(argument.name, argument.value.value());
-  AttentionInputs inputs{.query = view(q.value(), rows, rows, heads, options_.head_dim),
-                         .key = view(keys.key, keys.length, capacity, kv_heads, options_.head_dim),
-                         .value = view(keys.value, keys.length, capacity, kv_heads, options_.value_dim),
+  AttentionInputs inputs{.query = by_heads(q.value(), options_.head_dim),
+                         .key = {},
+                         .value = {},
                          .arguments = std::move(arguments),
                          .key_lengths = call.key_lengths,
-                         .query_offsets = call.query_offsets};
+                         .query_offsets = call.query_offsets,
+                         .query_starts = call.query_starts,
+                         .cache = keys};
   if (call.query_offsets.empty() || call.query_offset != 0) inputs.query_offset = call.query_offset;
   attend(*engine.plan, inputs, outputs);
   return output_(context, Var(result));
-}
-
-namespace {
-
-// Room for `needed` rows: grown by doubling, so that appending one row a step copies each row a constant
-// number of times.
-void reserve(Tensor& rows, std::int64_t batch, std::int64_t used, std::int64_t needed, std::int64_t capacity,
-             std::int64_t dim) {
-  if (rows && rows.size(1) >= needed) return;
-  const std::int64_t room = std::max({needed, capacity, rows ? 2 * rows.size(1) : 0});
-  Tensor grown(DType::f32, {batch, room, dim});
-  for (std::int64_t b = 0; rows && b < batch; ++b) {
-    std::copy_n(rows.data<float>() + b * rows.size(1) * dim, used * dim,
-                grown.data<float>() + b * room * dim);
-  }
-  rows = grown;
-}
-
-void append_rows(Tensor& rows, const Tensor& added, std::int64_t used) {
-  const std::int64_t dim = rows.size(2), count = added.size(1);
-  for (std::int64_t b = 0; b < added.size(0); ++b) {
-    std::copy_n(added.data<float>() + b * count * dim, count * dim,
-                rows.data<float>() + (b * rows.size(1) + used) * dim);
-  }
-}
-
-}  // namespace
-
-void MultiHeadAttention::append(Context& context, const Var& memory, ProjectedKeys& keys,
-                                std::int64_t capacity) const {
-  Var turned = key_(context, memory);
-  if (options_.rope) turned = autograd::rotate(turned, *options_.rope, options_.num_kv_heads, keys.read);
-  const Tensor k = turned.value(), v = value_(context, memory).value();
-  reserve(keys.key, k.size(0), keys.length, keys.length + k.size(1), capacity, k.size(2));
-  reserve(keys.value, v.size(0), keys.length, keys.length + v.size(1), capacity, v.size(2));
-  append_rows(keys.key, k, keys.length);
-  append_rows(keys.value, v, keys.length);
-  keys.length += k.size(1);
-  keys.read += k.size(1);
 }
 
 }  // namespace fovea::nn

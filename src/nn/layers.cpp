@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 namespace fovea::nn {
 
@@ -10,7 +12,7 @@ Linear::Linear(ParameterSet& set, const std::string& name, std::int64_t in, std:
       bias(with_bias == Bias::with ? &set.constant(name + ".bias", {out}, 0.0f) : nullptr) {}
 
 Var Linear::operator()(Context& context, const Var& x) const {
-  return autograd::linear(x, context.use(*weight), bias ? context.use(*bias) : Var());
+  return autograd::linear(x, context.use(*weight), bias ? context.use(*bias) : Var(), context.products);
 }
 
 Norm::Norm(ParameterSet& set, const std::string& name, std::int64_t dim, const NormSpec& norm)
@@ -93,11 +95,17 @@ void start_values_as_identity(ParameterSet& set) {
 }
 
 Tensor sinusoidal_positions(std::int64_t first, std::int64_t length, std::int64_t dim, double base) {
-  Tensor table = Tensor::zeros(DType::f32, {length, dim});
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(length));
+  std::iota(positions.begin(), positions.end(), first);
+  return sinusoidal_positions(positions, dim, base);
+}
+
+Tensor sinusoidal_positions(std::span<const std::int64_t> positions, std::int64_t dim, double base) {
+  Tensor table = Tensor::zeros(DType::f32, {std::ssize(positions), dim});
   const std::int64_t half = dim / 2;
-  for (std::int64_t t = 0; t < length; ++t) {
+  for (std::int64_t t = 0; t < table.size(0); ++t) {
     for (std::int64_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(first + t) *
+      const double angle = static_cast<double>(positions[static_cast<std::size_t>(t)]) *
                            std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
       table.data<float>()[t * dim + i] = static_cast<float>(std::sin(angle));
       table.data<float>()[t * dim + half + i] = static_cast<float>(std::cos(angle));

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <numeric>
+#include <string>
 #include <type_traits>
 #include <utility>
 
 #include "fovea/attention/masks.h"
+#include "nn/transformer_run.h"
 
 namespace fovea::nn {
 
@@ -128,76 +130,70 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
   if (spec.final_norm) norm_.emplace(set, name + ".layer_norm", spec.dim, *spec.final_norm);
 }
 
+namespace {
+
+void check_rows(const Var& x, std::int64_t dim) {
+  if (x.shape().rank() != 3 || x.size(2) != dim)
+    throw InvalidArgument("TransformerStack::enter", "x", "[B, L, " + std::to_string(dim) + "]",
+                          to_string(x.shape()));
+}
+
+}  // namespace
+
 bool TransformerStack::reads_memory() const {
   return std::any_of(layers_.begin(), layers_.end(),
                      [](const Layer& layer) { return layer.memory.has_value(); });
 }
 
 Var TransformerStack::enter(Context& context, const Var& x, std::int64_t first) const {
-  if (x.shape().rank() != 3 || x.size(2) != spec_.dim)
-    throw InvalidArgument("TransformerStack::enter", "x", "[B, L, " + std::to_string(spec_.dim) + "]",
-                          to_string(x.shape()));
-  const std::int64_t batch = x.size(0), length = x.size(1);
+  check_rows(x, spec_.dim);
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(x.size(1)));
+  std::iota(positions.begin(), positions.end(), first);
+  return enter_at(context, x, positions);
+}
+
+Var TransformerStack::enter(Context& context, const Var& x, std::span<const std::int64_t> starts,
+                            std::span<const std::int64_t> first) const {
+  check_rows(x, spec_.dim);
+  const auto refuse = [](const char* argument, std::string expected, std::string got) {
+    throw InvalidArgument("TransformerStack::enter", argument, std::move(expected), std::move(got));
+  };
+  if (x.size(0) != 1) refuse("x", "[1, L, dim] of a packed batch", to_string(x.shape()));
+  if (starts.empty() || starts.front() != 0 || starts.back() != x.size(1) ||
+      !std::is_sorted(starts.begin(), starts.end()))
+    refuse("starts", "numbers that ascend from 0 to the " + std::to_string(x.size(1)) + " rows of x",
+           starts.empty() ? "none" : "the last is " + std::to_string(starts.back()));
+  if (first.size() + 1 != starts.size())
+    refuse("first", std::to_string(starts.size() - 1) + ", one for each entry", std::to_string(first.size()));
+  std::vector<std::int64_t> positions;
+  for (std::size_t e = 0; e < first.size(); ++e) {
+    for (std::int64_t row = starts[e]; row < starts[e + 1]; ++row)
+      positions.push_back(first[e] + row - starts[e]);
+  }
+  return enter_at(context, x, positions);
+}
+
+Var TransformerStack::enter_at(Context& context, const Var& x,
+                               std::span<const std::int64_t> positions) const {
   Var rows = x;
   if (const auto* sines = std::get_if<SinusoidalPositions>(&spec_.positions))
-    rows = add_positions(x, sinusoidal_positions(first, length, spec_.dim, sines->base));
+    rows = add_positions(x, sinusoidal_positions(positions, spec_.dim, sines->base));
   if (const auto* learned = std::get_if<LearnedPositions>(&spec_.positions)) {
-    if (first < 0 || length > learned->count - first)
-      throw InvalidArgument("TransformerStack::enter", "first",
-                            "positions in [0, " + std::to_string(learned->count) + ")",
-                            std::to_string(length) + " from " + std::to_string(first));
     std::vector<std::int32_t> ids;
-    for (std::int64_t b = 0; b < batch; ++b) {
-      for (std::int64_t i = 0; i < length; ++i)
-        ids.push_back(static_cast<std::int32_t>(learned->first_row + first + i));
+    for (std::int64_t b = 0; b < x.size(0); ++b) {
+      for (const std::int64_t position : positions) {
+        if (position < 0 || position >= learned->count)
+          throw InvalidArgument("TransformerStack::enter", "first",
+                                "positions in [0, " + std::to_string(learned->count) + ")",
+                                std::to_string(position));
+        ids.push_back(static_cast<std::int32_t>(learned->first_row + position));
+      }
     }
     rows = add(x, reshape(autograd::embedding(context.use(*positions_), ids), x.shape()));
   }
   if (embedding_norm_) rows = (*embedding_norm_)(context, rows);
   return context.dropout(rows, spec_.dropout);
 }
-
-template <class Sublayer>
-Var TransformerStack::residual(Context& context, const Branch& branch, float dropout, const Var& x,
-                               Sublayer&& sublayer) const {
-  const auto dropped = [&](const Var& y) { return context.dropout(y, dropout); };
-  switch (branch.place) {
-    case NormPlace::pre:
-      return add(x, dropped(sublayer(branch.norm(context, x))));
-    case NormPlace::post:
-      return branch.norm(context, add(x, dropped(sublayer(x))));
-    case NormPlace::sandwich:
-      return add(x, dropped(branch.end(context, sublayer(branch.norm(context, x)))));
-    case NormPlace::end:
-      return add(x, dropped(branch.norm(context, sublayer(x))));
-    case NormPlace::none:
-      break;
-  }
-  return add(x, dropped(sublayer(x)));
-}
-
-template <class Self, class Memory>
-Var TransformerStack::run(Context& context, Var x, Self&& self, Memory&& memory) const {
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const Layer& layer = layers_[i];
-    x = residual(context, layer.self_branch, layer.dropout, x,
-                 [&](const Var& y) { return self(layer, i, y); });
-    if (layer.memory)
-      x = residual(context, layer.memory_branch, layer.dropout, x,
-                   [&](const Var& y) { return memory(layer, i, y); });
-    x = residual(context, layer.final_branch, layer.dropout, x,
-                 [&](const Var& y) { return layer.feed_forward(context, y); });
-  }
-  return norm_ ? (*norm_)(context, x) : x;
-}
-
-namespace {
-
-Tensor* slot(const TransformerStack::Call& call, std::string_view place, std::size_t layer) {
-  return call.weights ? call.weights(place, layer) : nullptr;
-}
-
-}  // namespace
 
 Var TransformerStack::operator()(Context& context, const Var& x, const Call& call) const {
   if (reads_memory() && call.memory.empty())
@@ -208,166 +204,19 @@ Var TransformerStack::operator()(Context& context, const Var& x, const Call& cal
         return layer.self(context, y, y,
                           {.mask = call.mask,
                            .key_lengths = call.lengths,
-                           .weights = slot(call, "self", i),
+                           .query_starts = call.starts,
+                           .key_starts = call.starts,
+                           .weights = weights_of(call, "self", i),
                            .arguments = call.arguments});
       },
       [&](const Layer& layer, std::size_t i, const Var& y) {
         return (*layer.memory)(context, y, call.memory,
                                {.mask = call.memory_mask,
                                 .key_lengths = call.memory_lengths,
-                                .weights = slot(call, "memory", i)});
+                                .query_starts = call.starts,
+                                .key_starts = call.memory_starts,
+                                .weights = weights_of(call, "memory", i)});
       });
-}
-
-std::int64_t TransformerStack::Cache::bytes() const {
-  std::int64_t total = 0;
-  for (const auto* layers : {&self, &memory}) {
-    for (const ProjectedKeys& keys : *layers) {
-      if (keys.length == 0) continue;
-      total += keys.key.size(0) * keys.length * (keys.key.size(2) + keys.value.size(2)) *
-               static_cast<std::int64_t>(sizeof(float));
-    }
-  }
-  return total;
-}
-
-TransformerStack::Cache TransformerStack::start(Context& context, const Var& memory) const {
-  Cache cache;
-  cache.self.resize(layers_.size());
-  if (!reads_memory()) return cache;
-  if (memory.empty()) throw InvalidArgument("TransformerStack::start", "memory", "[B, M, dim]", "none");
-  cache.memory.resize(layers_.size());
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    if (layers_[i].memory) layers_[i].memory->append(context, memory, cache.memory[i], memory.size(1));
-  }
-  return cache;
-}
-
-namespace {
-
-void refuse_uneven(const Mask& mask) {
-  if (mask.node().needs_key_lengths() || mask.node().by_head())
-    throw InvalidArgument(
-        "TransformerStack", "mask",
-        "a mask that is the same for all heads and contains its lengths, because rows are forgotten",
-        to_string(mask));
-}
-
-// The rows of the sequence that the cache holds when `length` rows are read, in order.
-KeySpans kept_of(const TransformerStack::Cache& cache, std::int64_t length) {
-  return complement(cache.forgotten, length);
-}
-
-std::int64_t size_of(const KeySpans& spans) {
-  std::int64_t total = 0;
-  for (const KeySpan& span : spans) total += span.end - span.begin;
-  return total;
-}
-
-// The indices within `held` of the rows that are also in `part`.
-KeySpans counted_among(const KeySpans& held, const KeySpans& part) {
-  KeySpans places;
-  std::int64_t before = 0;
-  for (const KeySpan& span : held) {
-    for (const KeySpan& common : intersect(part, {span})) {
-      const std::int64_t begin = before + common.begin - span.begin, end = before + common.end - span.begin;
-      if (!places.empty() && places.back().end == begin)
-        places.back().end = end;
-      else
-        places.push_back({begin, end});
-    }
-    before += span.end - span.begin;
-  }
-  return places;
-}
-
-// `mask` for rows [cache.length, length), with keys counted among those that are left in the cache.
-Mask among_kept(const Mask& mask, const TransformerStack::Cache& cache, std::int64_t length) {
-  refuse_uneven(mask);
-  const KeySpans kept = kept_of(cache, length);
-  const std::int64_t batch = cache.self[0].key.size(0);
-  std::vector<KeySpans> rows;
-  for (std::int64_t b = 0; b < batch; ++b) {
-    for (std::int64_t row = cache.length; row < length; ++row) {
-      // Spans of a single query are exact.
-      const QueryBlock query{.batch = b, .query_begin = row, .query_end = row + 1, .key_len = length};
-      const KeySpans seen = mask.node().spans(query).some;
-      if (!intersect(seen, cache.forgotten).empty())
-        throw InvalidArgument("TransformerStack::extend", "call.mask",
-                              "a mask that hides the rows that were forgotten", to_string(mask));
-      rows.push_back(counted_among(kept, seen));
-    }
-  }
-  return Predicate(
-      "kept", {.batch = batch, .query_begin = cache.length, .query_end = length, .key_len = size_of(kept)},
-      std::move(rows));
-}
-
-// Moves the rows of `spans` to the front of the buffer; spans count the rows in use.
-void keep(Tensor& rows, const KeySpans& spans) {
-  const std::int64_t capacity = rows.size(1), dim = rows.size(2);
-  for (std::int64_t b = 0; b < rows.size(0); ++b) {
-    float* entry = rows.data<float>() + b * capacity * dim;
-    float* end = entry;
-    for (const KeySpan& span : spans) {
-      const std::int64_t count = (span.end - span.begin) * dim;
-      std::memmove(end, entry + span.begin * dim, static_cast<std::size_t>(count) * sizeof(float));
-      end += count;
-    }
-  }
-}
-
-}  // namespace
-
-void TransformerStack::forget(Cache& cache, const Mask& mask, std::int64_t until) const {
-  if (until <= cache.length) return;
-  refuse_uneven(mask);
-  const KeySpans held = kept_of(cache, cache.length);
-  if (held.empty()) return;
-  KeySpans seen;
-  for (std::int64_t b = 0; b < cache.self[0].key.size(0); ++b) {
-    const QueryBlock rest{
-        .batch = b, .query_begin = cache.length, .query_end = until, .key_len = cache.length};
-    seen = unite(seen, mask.node().spans(rest).some);
-  }
-  if (intersect(held, seen) == held) return;
-  const KeySpans left = counted_among(held, seen);
-  for (ProjectedKeys& keys : cache.self) {
-    keep(keys.key, left);
-    keep(keys.value, left);
-    keys.length = size_of(left);
-  }
-  cache.forgotten = unite(cache.forgotten, complement(seen, cache.length));
-}
-
-Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const Call& call,
-                             std::int64_t room) const {
-  if (cache.self.size() != layers_.size()) {
-    throw InvalidArgument("TransformerStack::extend", "cache",
-                          "one made by start, of " + std::to_string(layers_.size()) + " layers",
-                          std::to_string(cache.self.size()) + " layers");
-  }
-  const Mask mask =
-      cache.forgotten.empty() ? call.mask : among_kept(call.mask, cache, cache.length + x.size(1));
-  const Var y = run(
-      context, x,
-      [&](const Layer& layer, std::size_t i, const Var& rows) {
-        layer.self.append(context, rows, cache.self[i], room);
-        return layer.self.attend_projected(context, rows, cache.self[i],
-                                           {.mask = mask,
-                                            .key_lengths = call.lengths,
-                                            .query_offset = cache.length,
-                                            .weights = slot(call, "self", i),
-                                            .arguments = call.arguments});
-      },
-      [&](const Layer& layer, std::size_t i, const Var& rows) {
-        return layer.memory->attend_projected(context, rows, cache.memory[i],
-                                              {.mask = call.memory_mask,
-                                               .key_lengths = call.memory_lengths,
-                                               .weights = slot(call, "memory", i)});
-      });
-  cache.length += x.size(1);
-  return y;
 }
 
 AttentionPooling::AttentionPooling(ParameterSet& set, const std::string& name, std::int64_t dim,

@@ -112,7 +112,7 @@ TEST(KvCacheErrors, ARingRefusesWhatItsWindowCannotHold) {
   expect_refused([&] { cache.reserve(s, 4); }, "rows", "the slack of the Ring, 3");
   for (int n = 0; n < 7; ++n) add(cache, s, 3, static_cast<float>(n));
   cache.truncate(s, 18);
-  expect_refused([&] { cache.truncate(s, 17); }, "length", "a length whose window the Ring still has");
+  expect_refused([&] { cache.truncate(s, 17); }, "length", "a length whose rows are still kept");
   EXPECT_EQ(cache.length(s), 18);
   cache.checkpoint(s);
   for (int n = 0; n < 7; ++n) add(cache, s, 3, 9.0f);
@@ -121,6 +121,28 @@ TEST(KvCacheErrors, ARingRefusesWhatItsWindowCannotHold) {
   cache.truncate(s, 0);
   add(cache, s, 2, 7.0f);
   EXPECT_EQ(firsts(cache.view(0, s)), (std::vector<float>{7, 7}));
+}
+
+// 10 rows in pages of 4: of the dropped positions 1 to 8 only page 1, the rows 4 to 7, lies inside.
+TEST(KvCache, DroppedPagesGiveTheirMemoryBack) {
+  KvCache cache({.layers = {layer_of(Paged{4})}});
+  Sequence s = cache.start();
+  for (int n = 0; n < 5; ++n) add(cache, s, 2, static_cast<float>(n));
+  const Sequence fork = cache.fork(s);
+  const std::int64_t page = cache.bytes().used / 3;
+  const PositionRange backwards[] = {{4, 9}, {8, 10}}, beyond[] = {{4, 11}}, most[] = {{1, 9}};
+  expect_refused([&] { cache.drop(s, backwards); }, "ranges[1]", "ascending positions from 9");
+  expect_refused([&] { cache.drop(s, beyond); }, "ranges[0]", "the length of the sequence, 10");
+  EXPECT_EQ(cache.bytes(s).used, 3 * page);
+  cache.drop(s, most);
+  EXPECT_EQ(cache.bytes(s).used, 2 * page);
+  EXPECT_EQ(firsts(cache.view(0, s)), (std::vector<float>{0, 0, 1, 1, 4, 4}));
+  EXPECT_EQ(cache.view(0, s).runs.back().position, 8);
+  EXPECT_EQ(firsts(cache.view(0, fork)).size(), 10u);
+  expect_refused([&] { cache.truncate(s, 7); }, "length", "behind all that were dropped");
+  cache.truncate(s, 8);
+  add(cache, s, 1, 7.0f);
+  EXPECT_EQ(firsts(cache.view(0, s)), (std::vector<float>{0, 0, 1, 1, 7}));
 }
 
 TEST(KvCache, RowsOfAViewStayWhateverIsDoneToTheSequence) {

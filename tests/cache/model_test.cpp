@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <string>
 
 #include "fovea/cache/kv_cache.h"
@@ -23,6 +24,7 @@ struct Expected {
   std::vector<std::int32_t> ids;
   std::vector<std::int64_t> pending;
   std::vector<std::int64_t> checkpoints;
+  std::set<std::int64_t> dropped;  // positions that pages may have given back
 };
 
 struct Case {
@@ -44,7 +46,7 @@ class Driver {
     ++steps_;
     if (live_.empty() || below(20) == 0) return start();
     const std::size_t n = below(live_.size());
-    switch (below(12)) {
+    switch (below(13)) {
       case 0:
         return fork(n);
       case 1:
@@ -59,6 +61,8 @@ class Driver {
         return grow(n, false);
       case 6:
         return checkpoint(n);
+      case 7:
+        return drop(n);
       default:
         return grow(n, true);
     }
@@ -184,22 +188,38 @@ class Driver {
     try {
       cache_.truncate(live.sequence, to);
     } catch (const InvalidArgument&) {
-      // Only a Ring may refuse, and never what its slack allows, nor a checkpoint.
-      ASSERT_LT(most_pending_, 40);
+      // Pages may refuse what was dropped, and a Ring what is neither in its slack nor a checkpoint.
       ASSERT_GT(length - to, 0);
-      for (const std::int64_t kept : live.expected.checkpoints) ASSERT_NE(kept, to);
+      const bool dropped = live.expected.dropped.lower_bound(to) != live.expected.dropped.end();
+      ASSERT_TRUE(dropped || most_pending_ < 40);
+      if (!dropped) {
+        for (const std::int64_t kept : live.expected.checkpoints) ASSERT_NE(kept, to);
+      }
       return check(live);
     }
     live.expected.pending.clear();
     live.expected.stamps.resize(static_cast<std::size_t>(to));
     live.expected.ids.resize(static_cast<std::size_t>(to));
     std::erase_if(live.expected.checkpoints, [&](std::int64_t kept) { return kept > to; });
+    std::erase_if(live.expected.dropped, [&](std::int64_t position) { return position >= to; });
     check(live);
   }
 
   void checkpoint(std::size_t n) {
     cache_.checkpoint(live_[n].sequence);
     live_[n].expected.checkpoints.push_back(cache_.length(live_[n].sequence));
+  }
+
+  void drop(std::size_t n) {
+    Live& live = live_[n];
+    const auto length = static_cast<std::size_t>(cache_.length(live.sequence));
+    const std::size_t begin = below(length + 1), end = begin + below(length - begin + 1);
+    const PositionRange range{static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end)};
+    const std::int64_t used = cache_.bytes(live.sequence).used;
+    cache_.drop(live.sequence, std::span(&range, 1));
+    EXPECT_LE(cache_.bytes(live.sequence).used, used);
+    for (std::size_t p = begin; p < end; ++p) live.expected.dropped.insert(static_cast<std::int64_t>(p));
+    check(live);
   }
 
   void keep(std::size_t n) {
@@ -273,6 +293,12 @@ class Driver {
         const auto at = static_cast<std::int64_t>(p);
         // The window of the next query, and of every pending one.
         const auto committed = static_cast<std::int64_t>(expected.stamps.size());
+        const auto* paged = std::get_if<Paged>(&spec.store);
+        if (paged && expected.dropped.count(at) > 0) {
+          // The memory of a page goes when all its rows were dropped in one call, and not before.
+          if (paged->page_size == 1) ASSERT_FALSE(seen[p]) << "position " << p << ", step " << steps_;
+          continue;
+        }
         if (!ring || at < ring->sinks || at >= committed - ring->window)
           ASSERT_TRUE(seen[p]) << "position " << p << " of " << seen.size() << ", step " << steps_;
       }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -91,24 +92,59 @@ TEST(LanguageModel, RowsReadOneByOneOrInPiecesEqualAllRowsAtOnce) {
   const Tensor all = rows_of(model, {ids});
   for (const std::vector<std::size_t>& pieces :
        {std::vector<std::size_t>{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {4, 1, 6}, {11}}) {
-    LanguageModel::Cache cache = model.start();
+    KvCache cache({.layers = model.cache_layers()});
+    Sequence sequence = cache.start();
     std::size_t at = 0;
     for (const std::size_t piece : pieces) {
       const Tensor some =
-          model.log_probabilities(model.extend(std::span(ids).subspan(at, piece), cache, /*room=*/2));
+          model.log_probabilities(model.extend(std::span(ids).subspan(at, piece), cache, sequence));
       for (std::size_t i = 0; i < piece * words; ++i)
         EXPECT_NEAR(some.data<float>()[i], all.data<float>()[at * words + i], tolerance);
       at += piece;
     }
-    EXPECT_EQ(cache.length, 11);
-    EXPECT_EQ(cache.bytes(), 3 * 11 * 2 * 8 * 4);  // layers, rows, keys and values, dim, bytes
+    EXPECT_EQ(cache.length(sequence), 11);
+    EXPECT_EQ(cache.ids(sequence), ids);
+    EXPECT_EQ(cache.bytes_per_row(), 3 * 2 * 8 * 4);  // layers, keys and values, dim, bytes
+    EXPECT_THROW(model.extend({}, cache, sequence), InvalidArgument);
+    const std::int32_t unknown[] = {static_cast<std::int32_t>(words)};
+    EXPECT_THROW(model.extend(unknown, cache, sequence), InvalidArgument);
+    EXPECT_EQ(cache.length(sequence), 11);
   }
-  EXPECT_THROW(
-      {
-        auto cache = model.start();
-        model.extend({}, cache);
-      },
-      InvalidArgument);
+}
+
+// Sequences that are read together, a prompt beside single tokens, have the bits that each has alone.
+TEST(LanguageModel, SequencesReadTogetherHaveTheBitsOfEachAlone) {
+  LanguageModel model = tiny(10);
+  const std::vector<std::vector<std::int32_t>> texts{drawn(9, 21), drawn(4, 22), drawn(7, 23)};
+  const std::vector<std::size_t> before{8, 0, 6};
+  KvCache cache({.layers = model.cache_layers(Paged{4})});
+  std::vector<Sequence> together, alone;
+  std::vector<Sequence*> entries;
+  for (std::size_t n = 0; n < texts.size(); ++n) {
+    together.push_back(cache.start());
+    if (before[n] > 0) model.extend(std::span(texts[n]).first(before[n]), cache, together.back());
+    alone.push_back(cache.fork(together.back()));
+  }
+  std::vector<std::int32_t> ids;
+  std::vector<std::int64_t> starts{0};
+  for (std::size_t n = 0; n < texts.size(); ++n) {
+    entries.push_back(&together[n]);
+    ids.insert(ids.end(), texts[n].begin() + static_cast<std::ptrdiff_t>(before[n]), texts[n].end());
+    starts.push_back(std::ssize(ids));
+  }
+  const Tensor rows = model.extend(ids, starts, cache, entries).value();
+  for (std::size_t n = 0; n < texts.size(); ++n) {
+    const Tensor own = model.extend(std::span(texts[n]).subspan(before[n]), cache, alone[n]).value();
+    EXPECT_EQ(std::memcmp(own.data<float>(), rows.data<float>() + starts[n] * 8,
+                          static_cast<std::size_t>(own.count()) * sizeof(float)),
+              0)
+        << n;
+    EXPECT_EQ(cache.ids(together[n]), texts[n]);
+  }
+  const std::vector<std::int64_t> backwards{0, 2, 1, 3};
+  EXPECT_THROW(model.extend(std::span(texts[0]).first(3), backwards, cache, entries), InvalidArgument);
+  const std::vector<std::int64_t> few{0, 3};
+  EXPECT_THROW(model.extend(std::span(texts[0]).first(3), few, cache, entries), InvalidArgument);
 }
 
 TEST(LanguageModel, TheLossIsTheCrossEntropyOfItsRows) {

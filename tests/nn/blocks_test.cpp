@@ -9,6 +9,7 @@
 
 #include "fovea/attention/masks.h"
 #include "fovea/nn/transformer.h"
+#include "nn/kept_rows.h"
 
 namespace fovea::nn {
 namespace {
@@ -119,7 +120,7 @@ TEST_P(Blocks, RowByRowEqualsTheWholeCall) {
   TransformerStack::Cache cache = stack.start(context);
   for (std::int64_t t = 0; t < kRows; ++t) {
     const Var row = autograd::slice(x, 1, t, 1);
-    const Tensor step = stack.extend(context, stack.enter(context, row, t), cache, causal, kRows).value();
+    const Tensor step = stack.extend(context, stack.enter(context, row, t), cache, causal).value();
     for (std::int64_t b = 0; b < 2; ++b) {
       for (std::int64_t d = 0; d < kDim; ++d)
         ASSERT_NEAR(step.view().at<float>({b, 0, d}), whole.view().at<float>({b, t, d}), 2e-5) << t;
@@ -269,11 +270,11 @@ TEST(MultiHeadAttention, PlansOnceInADecodingLoop) {
       {.num_query_heads = 3, .spec = {.mods = {AlibiBias{}}, .mask = SlidingWindow{.lookback = 20}}});
   const Tensor input = set.normal("input", {2, 64, 12}, 1.0f).value;
   Context context;
-  ProjectedKeys keys;
+  KeptRows kept(layer, 2);
   for (std::int64_t t = 0; t < 64; ++t) {
     const Var row = autograd::slice(input, 1, t, 1);
-    layer.append(context, row, keys, 64);
-    layer.attend_projected(context, row, keys, {.mask = Causal{} & GlobalTokens{0}, .query_offset = t});
+    kept.append(context, row);
+    layer.attend_cached(context, row, kept.views(), {.mask = Causal{} & GlobalTokens{0}, .query_offset = t});
   }
   EXPECT_EQ(layer.plans_made(), 1);
 }
@@ -301,10 +302,10 @@ TEST(MultiHeadAttention, EntriesOfDifferentLengthsDecodeTogether) {
     std::copy_n(input.data<float>() + (b * 9 + at[static_cast<std::size_t>(b)]) * 12, 12,
                 next.data<float>() + b * 12);
   Context context;
-  ProjectedKeys keys;
-  layer.append(context, input, keys, 9);
+  KeptRows kept(layer, 2);
+  kept.append(context, input);
   const MultiHeadAttention::Call call{.mask = Causal{}, .query_offsets = at};
-  const Tensor cached = layer.attend_projected(context, next, keys, call).value(),
+  const Tensor cached = layer.attend_cached(context, next, kept.views(), call).value(),
                whole = layer(context, next, input, call).value();
   for (std::int64_t b = 0; b < 2; ++b) {
     const Tensor want = alone(b);
@@ -357,10 +358,11 @@ TEST(MultiHeadAttention, TakesPackedBatches) {
       EXPECT_NEAR(got[n].data<float>()[i], want[n].data<float>()[i], 1e-4) << n;
   }
   Context context;
-  ProjectedKeys keys;
-  layer.append(context, input, keys, 11);
-  EXPECT_THROW(layer.attend_projected(context, input, keys, {.query_starts = starts, .key_starts = starts}),
-               InvalidArgument);
+  KeptRows kept(layer, 1);
+  kept.append(context, input);
+  EXPECT_THROW(
+      layer.attend_cached(context, input, kept.views(), {.query_starts = starts, .key_starts = starts}),
+      InvalidArgument);
   EXPECT_THROW(layer(context, input, input, {.query_starts = starts}), InvalidArgument);
 }
 

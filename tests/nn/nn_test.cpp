@@ -4,6 +4,7 @@
 
 #include "fovea/nn/attention.h"
 #include "fovea/nn/optimizer.h"
+#include "nn/kept_rows.h"
 
 namespace fovea::nn {
 namespace {
@@ -76,11 +77,11 @@ TEST(MultiHeadAttention, StepsOverKeptKeysEqualTheCausalCall) {
   const Tensor input = set.normal("input", {2, 70, 12}, 1.0f).value;
   Context context;
   const Tensor whole = layer(context, Var(input), Var(input), {.mask = Causal{}}).value();
-  ProjectedKeys keys;
+  KeptRows kept(layer, 2);
   for (std::int64_t t = 0; t < 70; ++t) {
     const Var row = autograd::slice(Var(input), 1, t, 1);
-    layer.append(context, row, keys, 4);
-    const Tensor step = layer.attend_projected(context, row, keys, {.mask = Everything{}}).value();
+    kept.append(context, row);
+    const Tensor step = layer.attend_cached(context, row, kept.views(), {.mask = Everything{}}).value();
     for (std::int64_t b = 0; b < 2; ++b) {
       for (std::int64_t d = 0; d < 12; ++d)
         ASSERT_NEAR(step.data<float>()[b * 12 + d], whole.data<float>()[(b * 70 + t) * 12 + d], 1e-5);

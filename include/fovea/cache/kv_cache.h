@@ -104,6 +104,11 @@ struct CacheBytes {
   std::int64_t free = 0;      ///< in pages that are kept for the next reserve
 };
 
+/// Positions [begin, end) of a sequence.
+struct PositionRange {
+  std::int64_t begin = 0, end = 0;
+};
+
 /// The keys and values of any number of sequences in every layer of a model.
 ///
 ///   KvCache cache({.layers = std::vector<CacheLayer>(n, {.num_kv_heads = 8, .head_dim = 128})});
@@ -167,8 +172,13 @@ class KvCache {
 
   /// Drops the rows from position `length` on, and pending rows. Throws InvalidArgument for more than
   /// length(sequence), and where a Ring no longer has a whole window before `length`: it goes back at most
-  /// `slack` rows, or to a checkpoint.
+  /// `slack` rows, or to a checkpoint. The same where rows from `length` on were dropped.
   void truncate(Sequence& sequence, std::int64_t length);
+  /// Gives back the memory of committed rows that no later query sees. `ranges` are in ascending order and do
+  /// not overlap. Of Paged, the pages that lie inside a range are dropped; the other rows stay, and those of
+  /// the other stores too. Afterwards truncate goes back to the end of the last dropped page at most. Throws
+  /// InvalidArgument for ranges that are not inside the sequence.
+  void drop(Sequence& sequence, std::span<const PositionRange> ranges);
   /// Makes truncate to the present length possible from any later length. Costs a copy of each Ring once rows
   /// are written; the other stores can always go back. A checkpoint is dropped by a truncate below it.
   void checkpoint(Sequence& sequence);

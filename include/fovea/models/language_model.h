@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fovea/cache/kv_cache.h"
 #include "fovea/models/decoding.h"
 #include "fovea/models/encoder.h"
 
@@ -49,12 +50,17 @@ class LanguageModel {
   /// recorded.
   Tensor log_probabilities(const nn::Var& hidden);
 
-  using Cache = nn::TransformerStack::Cache;
-  /// A cache before the first token.
-  Cache start();
-  /// Reads the next ids of one sequence and returns their rows as `hidden` would, [1, ids.size(), dim].
-  /// `room`: how many rows of keys and values are allocated at first; the cache grows when they are full.
-  nn::Var extend(std::span<const std::int32_t> ids, Cache& cache, std::int64_t room = 64);
+  /// The rows that this model keeps of what it reads, for the options of a KvCache.
+  std::vector<CacheLayer> cache_layers(const CacheStore& store = Paged{}) const;
+  /// Reads the next ids of a sequence of `cache`, which has the layers of cache_layers, and commits them.
+  /// Returns their rows as `hidden` would, [1, ids.size(), dim]. If it throws (CacheFull, an id outside the
+  /// vocabulary, more than config().positions), the sequence is as before.
+  nn::Var extend(std::span<const std::int32_t> ids, KvCache& cache, Sequence& sequence);
+  /// The same for several sequences, which read any numbers of ids: those of sequence e are ids[starts[e]] to
+  /// ids[starts[e + 1]]. The rows of a sequence have the same bits as alone, as long as the number of its ids
+  /// is the same (docs/cache.md).
+  nn::Var extend(std::span<const std::int32_t> ids, std::span<const std::int64_t> starts, KvCache& cache,
+                 std::span<Sequence* const> sequences);
 
  private:
   nn::Var embed(nn::Context& context, std::span<const std::int32_t> ids, std::int64_t size) const;
@@ -77,6 +83,9 @@ struct SampleOptions {
   double top_p = 1.0;        ///< in (0, 1]
   std::uint64_t seed = 1;
   std::int64_t length = 100;  ///< tokens to write
+  /// The number of the first token that is written, for its random number: how many were written before,
+  /// where a text is continued.
+  std::int64_t first = 0;
   Reuse reuse = Reuse::on;
 };
 
@@ -95,13 +104,20 @@ struct Generated {
   std::vector<std::int32_t> ids;  ///< options.length of them, without the prompt
   std::vector<double>
       log_probabilities;         ///< of each id in nats, under the model itself: before temperature and cuts
-  std::int64_t cache_bytes = 0;  ///< keys and values at the end
+  std::int64_t cache_bytes = 0;  ///< of the keys and values that were read at the end
 };
-/// Continues `prompt`. The random numbers of token i depend on options.seed and i alone. The model does not
-/// read the last token. So n tokens after a prompt of m cost m + n - 1 rows with reuse, and passes over m, m
+/// Continues `prompt`. The random number of token i depends on options.seed and options.first + i alone. The
+/// model does not read the last token. So n tokens after a prompt of m cost m + n - 1 rows with reuse, and
+/// passes over m, m
 /// + 1, ... m + n - 1 rows without. Throws InvalidArgument for an empty prompt, an id outside the vocabulary,
 /// a negative length, and what `choices` refuses.
 Generated generate(LanguageModel& model, std::span<const std::int32_t> prompt, const SampleOptions& options);
+/// The same behind what `sequence` has read: `prompt` is read first. The last token that is written is not
+/// read. To continue, pass it as the next prompt, with options.first increased by the tokens written; the
+/// result has the same bits as one call. If it throws (CacheFull), the sequence has read the tokens whose
+/// rows fitted.
+Generated generate(LanguageModel& model, KvCache& cache, Sequence& sequence,
+                   std::span<const std::int32_t> prompt, const SampleOptions& options);
 
 /// folder/config.json and folder/model.safetensors, as transformers' Starcoder2ForCausalLM reads them.
 /// Embeddings have no factor there. So the file's embeddings are multiplied by the factor, and the last layer

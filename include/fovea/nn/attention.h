@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "fovea/cache/kv_cache.h"
 #include "fovea/nn/layers.h"
 #include "fovea/plan/plan.h"
 
@@ -54,12 +55,11 @@ struct AttentionOptions {
   std::optional<RopeTable> rope = {};
 };
 
-/// Keys and values already projected, [batch, capacity, num_kv_heads * dim]; `length` rows are in use. A
-/// decoder appends one row each step.
-struct ProjectedKeys {
-  Tensor key, value;
-  std::int64_t length = 0;
-  std::int64_t read = 0;  ///< rows ever appended, dropped ones included: the position of the next row
+/// One layer of a cache, and one of its sequences for each entry of a batch.
+struct CacheEntries {
+  KvCache& cache;
+  std::int64_t layer = 0;
+  std::span<Sequence* const> sequences;
 };
 
 /// Multi-head attention (Vaswani et al. 2017, section 3.2.2) on the engine. Parameters: "<name>.q_proj",
@@ -90,12 +90,18 @@ class MultiHeadAttention {
   };
   /// x [B, Lq, dim], memory [B, Lk, memory_dim] -> [B, Lq, dim]. Throws what make_plan and attend throw.
   Var operator()(Context& context, const Var& x, const Var& memory, const Call& call) const;
-  /// Inference with keys and values that were projected before, for padded batches: x [B, Lq, dim]. One plan
-  /// is made for each capacity of `keys`, as long as the masks of the calls are equal (mask.h).
-  Var attend_projected(Context& context, const Var& x, const ProjectedKeys& keys, const Call& call) const;
-  /// Projects memory [B, L, memory_dim] and appends the rows to `keys`. The first call allocates `capacity`
-  /// rows; the capacity doubles when it is full.
-  void append(Context& context, const Var& memory, ProjectedKeys& keys, std::int64_t capacity) const;
+  /// The rows of keys and values that this layer puts into a cache, in f32.
+  CacheLayer cache_layer(const CacheStore& store = Paged{}) const;
+  /// Projects memory and appends the rows of each entry to its sequence, which has room for them
+  /// (KvCache::reserve). Memory is [B, L, memory_dim], or with `starts` [1, L, memory_dim] with the rows of
+  /// all entries one after the other. Rotary positions go on from the rows that the sequence has.
+  void append(Context& context, const Var& memory, const CacheEntries& to,
+              std::span<const std::int64_t> starts = {}) const;
+  /// Inference on rows that are in a cache, one view for each entry: x [B, Lq, dim], or packed by
+  /// call.query_starts. One plan is made for each power of two of the longest view, as long as the masks of
+  /// the calls are equal (mask.h).
+  Var attend_cached(Context& context, const Var& x, std::span<const KeyValueView> keys,
+                    const Call& call) const;
 
   const AttentionOptions& options() const noexcept { return options_; }  ///< every size filled in
   const Linear& query() const noexcept { return query_; }

@@ -99,6 +99,8 @@ void start_values_as_identity(ParameterSet& set);
 /// Sines are in the first half of the dimensions, cosines in the second, as in Marian and fairseq.
 /// Wavelengths go from 2π to 2π · `base`.
 Tensor sinusoidal_positions(std::int64_t first, std::int64_t length, std::int64_t dim, double base = 10000.0);
+/// The same for any positions: [positions.size(), dim].
+Tensor sinusoidal_positions(std::span<const std::int64_t> positions, std::int64_t dim, double base = 10000.0);
 /// x [B, T, D] + positions [T, D].
 Var add_positions(const Var& x, const Tensor& positions);
 

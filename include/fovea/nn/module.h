@@ -50,8 +50,9 @@ class ParameterSet {
 /// How a forward runs. With a tape it is training, and dropout acts; without one it is inference.
 struct Context {
   autograd::Tape* tape = nullptr;
-  std::uint64_t dropout_seed = 0;    ///< changes every step
-  std::uint64_t dropout_stream = 0;  ///< advances with every dropout of the step
+  std::uint64_t dropout_seed = 0;                             ///< changes every step
+  std::uint64_t dropout_stream = 0;                           ///< advances with every dropout of the step
+  autograd::Products products = autograd::Products::fastest;  ///< of linear layers, without a tape
 
   bool training() const noexcept { return tape != nullptr; }
   Var use(Parameter& parameter) { return tape ? tape->use(parameter) : Var(parameter.value); }

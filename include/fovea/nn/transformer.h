@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fovea/nn/blocks.h"
+#include "fovea/nn/stack_cache.h"
 
 namespace fovea::nn {
 
@@ -38,6 +39,10 @@ class TransformerStack {
   /// The input of the first block: x [B, L, dim] plus the positions `first`, `first` + 1, ..., then the
   /// embedding norm and dropout. Throws InvalidArgument for positions beyond the learned ones.
   Var enter(Context& context, const Var& x, std::int64_t first = 0) const;
+  /// The same for a packed batch, x [1, L, dim]: the rows from starts[e] to starts[e + 1] have the positions
+  /// first[e], first[e] + 1, ...
+  Var enter(Context& context, const Var& x, std::span<const std::int64_t> starts,
+            std::span<const std::int64_t> first) const;
 
   struct Call {
     Mask mask = Everything{};                    ///< of the sequence with itself
@@ -45,6 +50,10 @@ class TransformerStack {
     Var memory = {};                             ///< [B, M, dim], if the blocks have cross-attention
     Mask memory_mask = Everything{};
     std::span<const std::int64_t> memory_lengths = {};  ///< for KeyLengths{} in `memory_mask`
+    /// For a packed batch (AttentionInputs in plan/plan.h) in a whole call: the sequences of x [1, L, dim] begin
+    /// at these rows, and those of `memory` at memory_starts; [entries + 1] each. Every entry has its own
+    /// positions in the mask, the mods and rotary positions.
+    std::span<const std::int64_t> starts = {}, memory_starts = {};
     /// Called for every attention of every layer. Returns the tensor that receives its weights [B, heads, Lq,
     /// Lk], or null for none. `place` is "self" or "memory".
     std::function<Tensor*(std::string_view place, std::size_t layer)> weights = {};
@@ -54,27 +63,37 @@ class TransformerStack {
   /// x [B, L, dim] -> [B, L, dim].
   Var operator()(Context& context, const Var& x, const Call& call) const;
 
-  /// Keys and values of the rows read so far, for inference row by row.
-  struct Cache {
-    std::vector<ProjectedKeys> self, memory;  ///< one for each layer
-    std::int64_t length = 0;                  ///< rows of the sequence read so far
-    KeySpans forgotten = {};                  ///< rows that `self` holds no more
-    std::int64_t bytes() const;
-  };
-  /// An empty cache. `memory` [B, M, dim] is projected here, once for all rows.
-  Cache start(Context& context, const Var& memory = {}) const;
-  /// The next n rows of the sequence, x [B, n, dim] -> [B, n, dim]. The result is that of operator() over all
-  /// rows. Positions count from cache.length, so that Causal{} and windows mean the same as there.
-  /// call.memory is not read. `room` rows are allocated at first; the capacity doubles when it is full.
-  Var extend(Context& context, const Var& x, Cache& cache, const Call& call, std::int64_t room = 32) const;
+  using Cache = StackCache;
+  /// A cache in which no row is read yet. `memory` [B, M, dim] is projected here, once for all rows.
+  Cache start(Context& context, const Var& memory = {}, const StackCacheOptions& options = {}) const;
+  /// The next n rows of every sequence, x [B, n, dim] -> [B, n, dim]. The result is that of operator() over
+  /// all rows of a sequence. Positions count from the rows that an entry has read, so that Causal{} and
+  /// windows mean the same as there. call.memory is not read. If it throws, the rows are not read: every
+  /// sequence is as before.
+  Var extend(Context& context, const Var& x, Cache& cache, const Call& call) const;
 
-  /// Drops the rows of `cache` that no later row sees under `mask`, up to position `until` of the sequence. A
-  /// window keeps a window, `(SlidingWindow{n} | GlobalTokens{...}) & Causal{}` keeps the global tokens too,
-  /// and Causal{} keeps everything. Afterwards `extend` takes `mask`, or another mask that hides the dropped
-  /// rows. Both functions throw InvalidArgument for a mask that differs between heads or takes its lengths
-  /// from the call. `extend` also throws it for a mask that sees a dropped row. Rows move in place, also in
-  /// copies of `cache`, which share them.
+  /// Gives back memory of rows that no later row sees under `mask`, up to position `until` of the sequence:
+  /// the pages all of whose rows are hidden (KvCache::drop). A window keeps a window, `(SlidingWindow{n} |
+  /// GlobalTokens{...}) & Causal{}` keeps the global tokens too, and Causal{} keeps everything. Afterwards
+  /// `extend` takes `mask`, or another mask that hides the dropped rows; it throws InvalidArgument for one
+  /// that sees them. Throws InvalidArgument for a mask that differs between heads or takes its lengths from
+  /// the call.
   void forget(Cache& cache, const Mask& mask, std::int64_t until) const;
+
+  /// The rows that this stack puts into a cache, one layer for each block.
+  std::vector<CacheLayer> cache_layers(const CacheStore& store = Paged{}) const;
+  /// Sequences of a caller's own cache, in which requests come and go: one for each entry of a batch.
+  struct Sequences {
+    KvCache& cache;  ///< of cache_layers
+    std::span<Sequence* const> entries;
+    /// For a packed batch: x is [1, L, dim], and entry e has its rows from starts[e] to starts[e + 1].
+    std::span<const std::int64_t> starts = {};
+    /// The ids of the rows of x, for KvCache::start(ids); or none.
+    std::span<const std::int32_t> ids = {};
+  };
+  /// The same for those sequences, which may have different lengths and, packed, read different numbers of
+  /// rows. Stacks without cross-attention alone.
+  Var extend(Context& context, const Var& x, const Sequences& sequences, const Call& call) const;
 
   std::size_t size() const noexcept { return layers_.size(); }
 
@@ -97,6 +116,9 @@ class TransformerStack {
   template <class Self, class Memory>
   Var run(Context& context, Var x, Self&& self, Memory&& memory) const;
   bool reads_memory() const;
+  Var enter_at(Context& context, const Var& x, std::span<const std::int64_t> positions) const;
+  Var read(Context& context, const Var& x, const Sequences& to, const Call& call,
+           const std::function<Var(const Layer&, std::size_t, const Var&)>& memory) const;
 
   StackSpec spec_;
   std::vector<Layer> layers_;

@@ -16,36 +16,21 @@ using nn::Var;
 
 struct TransformerState final : DecoderState {
   nn::TransformerStack::Cache cache;
-  std::vector<std::int64_t> source_row;
 
   std::unique_ptr<DecoderState> clone() const override {
-    auto copy = std::make_unique<TransformerState>(*this);
-    for (nn::ProjectedKeys& keys : copy->cache.self) {
-      if (keys.length == 0) continue;
-      keys.key = keys.key.clone();  // appended to in place
-      keys.value = keys.value.clone();
-    }
+    auto copy = std::make_unique<TransformerState>();
+    static_cast<DecoderState&>(*copy) = *this;
+    copy->cache = cache.fork();
     return copy;
   }
   std::int64_t bytes() const override { return cache.bytes(); }
   void reorder(std::span<const std::int64_t> index) override {
     check_index(index, rows);
     if (is_identity(index, rows)) return;
-    std::vector<std::int64_t> sources, lengths;
-    for (const std::int64_t i : index) {
-      sources.push_back(source_row[static_cast<std::size_t>(i)]);
-      lengths.push_back(source_lengths[static_cast<std::size_t>(i)]);
-    }
-    const auto gather = [&](nn::ProjectedKeys& keys) {
-      keys.key = gather_entries(keys.key, index, keys.length);
-      keys.value = gather_entries(keys.value, index, keys.length);
-    };
-    for (nn::ProjectedKeys& keys : cache.self) gather(keys);
-    if (sources != source_row) {
-      for (nn::ProjectedKeys& keys : cache.memory) gather(keys);
-    }
+    std::vector<std::int64_t> lengths;
+    for (const std::int64_t i : index) lengths.push_back(source_lengths[static_cast<std::size_t>(i)]);
+    cache.reorder(index);
     alignment = gather_entries(alignment, index);
-    source_row = std::move(sources);
     source_lengths = std::move(lengths);
     rows = static_cast<std::int64_t>(index.size());
   }
@@ -101,7 +86,6 @@ class TransformerModel final : public SequenceToSequence {
     state->rows = static_cast<std::int64_t>(lengths.size());
     state->source_len = source_len;
     state->source_lengths.assign(lengths.begin(), lengths.end());
-    for (std::int64_t i = 0; i < state->rows; ++i) state->source_row.push_back(i);
     const Var memory =
         encode(context, source, state->rows, source_len, lengths, nullptr, &state->score_evaluations);
     state->cache = decoder_.start(context, memory);
@@ -114,7 +98,8 @@ class TransformerModel final : public SequenceToSequence {
     Capture capture;
     capture.scope = Capture::Scope::alignment;
     const Var x = decoder_.extend(context, embed(context, decoder_, previous, s.rows, 1, s.steps), s.cache,
-                                  {.memory_mask = KeyLengths{},
+                                  {.mask = Causal{},
+                                   .memory_mask = KeyLengths{},
                                    .memory_lengths = s.source_lengths,
                                    .weights = slots(&capture, "decoder.self", "decoder.cross")});
     ++s.steps;

@@ -1,0 +1,151 @@
+#include "autograd/row_products.h"
+
+#include <algorithm>
+
+#include "kernels/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "autograd/row_products.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::autograd {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Arrays of vectors become registers only where the loops over them are unrolled.
+#define FOVEA_UNROLL _Pragma("GCC unroll 16")
+
+#if HWY_TARGET == HWY_SCALAR
+
+template <class D, class V>
+HWY_INLINE void StoreSumsOfLanes(D d, const V* v, float* to) {
+  for (int i = 0; i < 4; ++i) hn::StoreU(v[i], d, to + i);
+}
+
+#else
+
+// The sum of the blocks of 128 bits of a vector.
+template <class D, class V>
+HWY_INLINE auto SumOfBlocks(D d, V v) {
+  if constexpr (hn::MaxLanes(d) <= 4) {
+    return v;
+  } else {
+    const hn::Half<D> half;
+    return SumOfBlocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+
+// Stores the sums of the lanes of four vectors side by side. Every sum is added up in the same order.
+template <class D, class V>
+HWY_INLINE void StoreSumsOfLanes(D d, const V* v, float* to) {
+  const hn::RepartitionToWide<hn::RebindToUnsigned<D> > d64;
+  const auto pair = [&](V a, V b) HWY_ATTR {
+    return hn::BitCast(d64, hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)));
+  };
+  const auto first = pair(v[0], v[1]), second = pair(v[2], v[3]);
+  const V sums = hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, first, second)),
+                         hn::BitCast(d, hn::InterleaveUpper(d64, first, second)));
+  hn::StoreU(SumOfBlocks(d, sums), hn::FixedTag<float, 4>(), to);
+}
+
+#endif
+
+// The rows and columns of one tile of sums.
+template <int kRows, int kColumns>
+struct Factors {
+  const float* x[kRows];
+  const float* weight[kColumns];
+};
+
+template <int kRows, int kColumns, class D>
+HWY_INLINE void AddProducts(D d, const Factors<kRows, kColumns>& from, int64_t k,
+                            hn::Vec<D> (&sums)[kRows][kColumns]) {
+  hn::Vec<D> rows[kRows];
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) rows[r] = hn::LoadU(d, from.x[r] + k);
+  FOVEA_UNROLL for (int c = 0; c < kColumns; ++c) {
+    const auto weight = hn::LoadU(d, from.weight[c] + k);
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][c] = hn::MulAdd(rows[r], weight, sums[r][c]);
+  }
+}
+
+// The products from (row, column) on. Columns beyond the last one repeat it and are not stored.
+template <int kRows, int kColumns>
+HWY_NOINLINE void Tile(const RowProducts& p, int64_t row, int64_t column) {
+  const hn::ScalableTag<float> d;
+  constexpr int64_t lanes = hn::MaxLanes(d);
+  Factors<kRows, kColumns> all;
+  for (int r = 0; r < kRows; ++r) all.x[r] = p.x + (row + r) * p.in;
+  for (int c = 0; c < kColumns; ++c) all.weight[c] = p.weight + std::min(column + c, p.out - 1) * p.in;
+  hn::Vec<decltype(d)> sums[kRows][kColumns];
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int c = 0; c < kColumns; ++c) sums[r][c] = hn::Zero(d);
+  }
+  int64_t k = 0;
+  for (; k + lanes <= p.in; k += lanes) AddProducts<kRows, kColumns>(d, all, k, sums);
+  if (k < p.in) {  // the rest, with zeros behind it
+    HWY_ALIGN float rest[kRows + kColumns][lanes] = {};
+    Factors<kRows, kColumns> last;
+    for (int r = 0; r < kRows; ++r) {
+      std::copy(all.x[r] + k, all.x[r] + p.in, rest[r]);
+      last.x[r] = rest[r];
+    }
+    for (int c = 0; c < kColumns; ++c) {
+      std::copy(all.weight[c] + k, all.weight[c] + p.in, rest[kRows + c]);
+      last.weight[c] = rest[kRows + c];
+    }
+    AddProducts<kRows, kColumns>(d, last, 0, sums);
+  }
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int group = 0; group < kColumns; group += 4) {
+      const int64_t first = column + group, count = std::min<int64_t>(4, p.out - first);
+      float values[4];
+      StoreSumsOfLanes(d, sums[r] + group, values);
+      float* to = p.y + (row + r) * p.out + first;
+      for (int64_t c = 0; c < count; ++c) to[c] = p.bias ? values[c] + p.bias[first + c] : values[c];
+    }
+  }
+}
+
+#undef FOVEA_UNROLL
+
+// Rows [row, end) by the columns [column, last). 3 × 4 sums, 3 of x and one weight are the 16 registers of
+// AVX2. One row alone takes 8 columns, because 4 sums would wait for each other.
+void Block(const RowProducts& p, int64_t row, int64_t end, int64_t column, int64_t last) {
+  const int64_t threes = row + (end - row) / 3 * 3;
+  for (int64_t n = column; n < last; n += 4) {
+    for (int64_t r = row; r < threes; r += 3) Tile<3, 4>(p, r, n);
+    if (end - threes == 2) Tile<2, 4>(p, threes, n);
+  }
+  if (end - threes == 1) {
+    for (int64_t n = column; n < last; n += 8) Tile<1, 8>(p, threes, n);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::autograd
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fovea::autograd {
+
+HWY_EXPORT(Block);
+
+void row_products(const RowProducts& p, Executor& executor) {
+  // 48 rows of 512 numbers are 96 KiB, which stay in the second-level cache while 64 columns pass by.
+  constexpr std::int64_t block_rows = 48, block_columns = 64;
+  // Below this, waking a thread costs more than its share: 2^17 products take some 4 µs.
+  constexpr std::int64_t least_parallel = 1 << 17;
+  const std::int64_t down = (p.rows + block_rows - 1) / block_rows,
+                     across = (p.out + block_columns - 1) / block_columns;
+  Executor& chosen = p.rows * p.in * p.out < least_parallel ? serial_executor() : executor;
+  chosen.parallel_for(down * across, [&](std::int64_t unit, int) {
+    const std::int64_t row = unit / across * block_rows, column = unit % across * block_columns;
+    HWY_DYNAMIC_DISPATCH(Block)
+    (p, row, std::min(p.rows, row + block_rows), column, std::min(p.out, column + block_columns));
+  });
+}
+
+}  // namespace fovea::autograd
+#endif

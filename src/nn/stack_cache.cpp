@@ -1,0 +1,67 @@
+#include "fovea/nn/stack_cache.h"
+
+#include <string>
+#include <utility>
+
+#include "fovea/core/error.h"
+
+namespace fovea::nn {
+
+std::size_t StackCache::checked(const char* function, const char* argument, std::int64_t entry) const {
+  if (entry < 0 || entry >= entries())
+    throw InvalidArgument(std::string("StackCache::") + function, argument,
+                          "an entry in [0, " + std::to_string(entries()) + ")", std::to_string(entry));
+  return static_cast<std::size_t>(entry);
+}
+
+std::int64_t StackCache::length(std::int64_t entry) const {
+  if (sequences_.empty() && entry == 0) return 0;
+  return rows_->length(sequences_[checked("length", "entry", entry)]);
+}
+
+std::int64_t StackCache::bytes() const {
+  return (rows_ ? rows_->bytes().used : 0) + (memory_ ? memory_->rows.bytes().used : 0);
+}
+
+StackCache StackCache::fork() const {
+  StackCache copy;
+  copy.blocks_ = blocks_;
+  copy.rows_ = rows_;
+  copy.memory_ = memory_;
+  copy.reads_ = reads_;
+  for (const Sequence& sequence : sequences_) copy.sequences_.push_back(copy.rows_->fork(sequence));
+  return copy;
+}
+
+void StackCache::reorder(std::span<const std::int64_t> from) {
+  std::vector<std::size_t> uses(sequences_.size()), reads;
+  for (const std::int64_t entry : from) ++uses[checked("reorder", "from", entry)];
+  std::vector<Sequence> ordered(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const auto entry = static_cast<std::size_t>(from[i]);
+    if (!reads_.empty()) reads.push_back(reads_[entry]);
+    if (--uses[entry] > 0) ordered[i] = rows_->fork(sequences_[entry]);
+  }
+  // The last use of a sequence moves it. Nothing throws from here on.
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (!ordered[i]) ordered[i] = std::move(sequences_[static_cast<std::size_t>(from[i])]);
+  }
+  sequences_ = std::move(ordered);
+  reads_ = std::move(reads);
+}
+
+void StackCache::truncate(std::int64_t length) {
+  for (Sequence& sequence : sequences_) rows_->truncate(sequence, length);
+}
+
+KvCache& StackCache::rows() {
+  if (!rows_)
+    throw InvalidArgument("StackCache::rows", "this", "the cache of a stack with blocks", "none of a stack");
+  return *rows_;
+}
+
+Sequence& StackCache::sequence(std::int64_t entry) {
+  return sequences_[checked("sequence", "entry", entry)];
+}
+
+}  // namespace fovea::nn

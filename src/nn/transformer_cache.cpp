@@ -1,0 +1,209 @@
+// Stacks of blocks that read row by row and keep what they have read in a cache.
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "nn/transformer_run.h"
+
+namespace fovea::nn {
+namespace {
+
+std::vector<Sequence*> addresses(std::vector<Sequence>& sequences) {
+  std::vector<Sequence*> result;
+  for (Sequence& sequence : sequences) result.push_back(&sequence);
+  return result;
+}
+
+// Rows of x that belong to an entry.
+std::int64_t rows_of(const TransformerStack::Sequences& to, std::size_t entry, std::int64_t length) {
+  return to.starts.empty() ? length : to.starts[entry + 1] - to.starts[entry];
+}
+
+// Gives back what the sequences have reserved unless their rows are committed.
+class Reserved {
+ public:
+  explicit Reserved(const TransformerStack::Sequences& to) : to_(to) {}
+  ~Reserved() {
+    if (committed_) return;
+    for (Sequence* sequence : to_.entries) {
+      try {
+        to_.cache.reserve(*sequence, 0);
+      } catch (...) {  // an empty handle, which nothing was reserved for
+      }
+    }
+  }
+  Reserved(const Reserved&) = delete;
+  Reserved& operator=(const Reserved&) = delete;
+  void commit() { committed_ = true; }
+
+ private:
+  const TransformerStack::Sequences& to_;
+  bool committed_ = false;
+};
+
+void check_sequences(const Var& x, const TransformerStack::Sequences& to) {
+  const auto entries = static_cast<std::int64_t>(to.entries.size());
+  const auto refuse = [](const char* argument, std::string expected, std::string got) {
+    throw InvalidArgument("TransformerStack::extend", argument, std::move(expected), std::move(got));
+  };
+  if (x.shape().rank() != 3) refuse("x", "[B, L, dim]", to_string(x.shape()));
+  if (to.starts.empty()) {
+    if (x.size(0) != entries)
+      refuse("x", "a batch of " + std::to_string(entries) + ", one for each sequence", to_string(x.shape()));
+  } else {
+    if (std::ssize(to.starts) != entries + 1)
+      refuse("sequences.starts", std::to_string(entries + 1) + " numbers for so many sequences less one",
+             std::to_string(to.starts.size()));
+    if (x.size(0) != 1 || to.starts.front() != 0 || to.starts.back() != x.size(1) ||
+        !std::is_sorted(to.starts.begin(), to.starts.end()))
+      refuse("sequences.starts", "numbers that ascend from 0 to the rows of x [1, L, dim]",
+             "the last is " + std::to_string(to.starts.back()) + " for x " + to_string(x.shape()));
+  }
+  const std::int64_t rows = x.size(0) * x.size(1);
+  if (!to.ids.empty() && std::ssize(to.ids) != rows)
+    refuse("sequences.ids", std::to_string(rows) + ", one for each row, or none",
+           std::to_string(to.ids.size()));
+}
+
+}  // namespace
+
+std::vector<CacheLayer> TransformerStack::cache_layers(const CacheStore& store) const {
+  std::vector<CacheLayer> layers;
+  for (const Layer& layer : layers_) layers.push_back(layer.self.cache_layer(store));
+  return layers;
+}
+
+TransformerStack::Cache TransformerStack::start(Context& context, const Var& memory,
+                                                const StackCacheOptions& options) const {
+  Cache cache;
+  cache.blocks_ = layers_.size();
+  if (layers_.empty()) return cache;
+  cache.rows_.emplace(
+      KvCacheOptions{.layers = cache_layers(options.store), .limit_bytes = options.limit_bytes});
+  if (!reads_memory()) return cache;
+  if (memory.empty()) throw InvalidArgument("TransformerStack::start", "memory", "[B, M, dim]", "none");
+  const Contiguous once{.capacity = std::max<std::int64_t>(memory.size(1), 1)};
+  std::vector<CacheLayer> layers;
+  for (const Layer& layer : layers_) {
+    if (layer.memory) layers.push_back(layer.memory->cache_layer(once));
+  }
+  auto made = std::make_shared<Cache::Memory>(Cache::Memory{KvCache({.layers = std::move(layers)}), {}});
+  for (std::int64_t b = 0; b < memory.size(0); ++b) {
+    made->entries.push_back(made->rows.start());
+    made->rows.reserve(made->entries.back(), memory.size(1));
+  }
+  const std::vector<Sequence*> entries = addresses(made->entries);
+  std::int64_t number = 0;
+  for (const Layer& layer : layers_) {
+    if (layer.memory) layer.memory->append(context, memory, {made->rows, number++, entries});
+  }
+  for (Sequence& sequence : made->entries) made->rows.commit(sequence);
+  cache.memory_ = std::move(made);
+  return cache;
+}
+
+Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, const Call& call,
+                           const std::function<Var(const Layer&, std::size_t, const Var&)>& memory) const {
+  check_sequences(x, to);
+  Reserved reserved(to);
+  std::vector<std::int64_t> first;  // the position of each entry's first row
+  for (std::size_t e = 0; e < to.entries.size(); ++e) {
+    to.cache.reserve(*to.entries[e], rows_of(to, e, x.size(1)));
+    first.push_back(to.cache.length(*to.entries[e]));
+  }
+  std::vector<KeyValueView> views(to.entries.size());
+  const Var y = run(
+      context, x,
+      [&](const Layer& layer, std::size_t i, const Var& rows) {
+        const auto number = static_cast<std::int64_t>(i);
+        layer.self.append(context, rows, {to.cache, number, to.entries}, to.starts);
+        for (std::size_t e = 0; e < views.size(); ++e) views[e] = to.cache.view(number, *to.entries[e]);
+        return layer.self.attend_cached(context, rows, views,
+                                        {.mask = call.mask,
+                                         .key_lengths = call.lengths,
+                                         .query_offsets = first,
+                                         .query_starts = to.starts,
+                                         .weights = weights_of(call, "self", i),
+                                         .arguments = call.arguments});
+      },
+      memory);
+  views.clear();  // a view that is held would make commit's pages look shared
+  std::size_t id = 0;
+  for (std::size_t e = 0; e < to.entries.size(); ++e) {
+    const auto count = static_cast<std::size_t>(rows_of(to, e, x.size(1)));
+    to.cache.commit(*to.entries[e], to.ids.empty() ? to.ids : to.ids.subspan(id, count));
+    id += count;
+  }
+  reserved.commit();
+  return y;
+}
+
+Var TransformerStack::extend(Context& context, const Var& x, const Sequences& sequences,
+                             const Call& call) const {
+  if (reads_memory())
+    throw InvalidArgument("TransformerStack::extend", "sequences", "a StackCache, which has the memory",
+                          "sequences of a cache, for a stack that reads a memory");
+  return read(context, x, sequences, call, {});
+}
+
+Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const Call& call) const {
+  if (cache.blocks_ != layers_.size())
+    throw InvalidArgument("TransformerStack::extend", "cache",
+                          "one made by start, of " + std::to_string(layers_.size()) + " layers",
+                          std::to_string(cache.blocks_) + " layers");
+  if (layers_.empty()) return norm_ ? (*norm_)(context, x) : x;
+  std::vector<Sequence> fresh;  // the batch of the first rows says how many there are
+  std::vector<std::size_t> reads = cache.reads_;
+  if (cache.sequences_.empty()) {
+    for (std::int64_t b = 0; b < x.size(0); ++b) fresh.push_back(cache.rows_->start());
+    reads.resize(fresh.size());
+    std::iota(reads.begin(), reads.end(), std::size_t{0});
+    if (cache.memory_ && cache.memory_->entries.size() != fresh.size())
+      throw InvalidArgument(
+          "TransformerStack::extend", "x",
+          "a batch of " + std::to_string(cache.memory_->entries.size()) + ", as the memory has",
+          to_string(x.shape()));
+  }
+  std::vector<Sequence>& sequences = cache.sequences_.empty() ? fresh : cache.sequences_;
+  const std::vector<Sequence*> entries = addresses(sequences);
+  std::vector<std::int64_t> first;
+  for (const Sequence& sequence : sequences) first.push_back(cache.rows_->length(sequence));
+  std::vector<KeyValueView> views(entries.size());
+  const auto memory = [&](const Layer& layer, std::size_t i, const Var& rows) {
+    const auto number = std::count_if(layers_.begin(), layers_.begin() + static_cast<std::ptrdiff_t>(i),
+                                      [](const Layer& before) { return before.memory.has_value(); });
+    for (std::size_t e = 0; e < views.size(); ++e)
+      views[e] = cache.memory_->rows.view(number, cache.memory_->entries[reads[e]]);
+    return layer.memory->attend_cached(context, rows, views,
+                                       {.mask = call.memory_mask,
+                                        .key_lengths = call.memory_lengths,
+                                        .query_offsets = first,
+                                        .weights = weights_of(call, "memory", i)});
+  };
+  const Var y = read(context, x, {*cache.rows_, entries}, call, memory);
+  if (cache.sequences_.empty()) {
+    cache.sequences_ = std::move(fresh);
+    cache.reads_ = std::move(reads);
+  }
+  return y;
+}
+
+void TransformerStack::forget(Cache& cache, const Mask& mask, std::int64_t until) const {
+  if (mask.node().needs_key_lengths() || mask.node().by_head())
+    throw InvalidArgument(
+        "TransformerStack::forget", "mask",
+        "a mask that is the same for all heads and contains its lengths, because rows are dropped",
+        to_string(mask));
+  for (std::int64_t entry = 0; entry < cache.entries(); ++entry) {
+    const std::int64_t length = cache.length(entry);
+    if (until <= length) continue;
+    const QueryBlock rest{.batch = entry, .query_begin = length, .query_end = until, .key_len = length};
+    std::vector<PositionRange> hidden;
+    for (const KeySpan& span : complement(mask.node().spans(rest).some, length))
+      hidden.push_back({span.begin, span.end});
+    cache.rows().drop(cache.sequence(entry), hidden);
+  }
+}
+
+}  // namespace fovea::nn

@@ -1,0 +1,49 @@
+// The order of the parts of a block. A whole call and a call that reads row by row differ in what the two
+// attentions do, and in nothing else.
+#pragma once
+
+#include <string_view>
+
+#include "fovea/nn/transformer.h"
+
+namespace fovea::nn {
+
+template <class Sublayer>
+Var TransformerStack::residual(Context& context, const Branch& branch, float dropout, const Var& x,
+                               Sublayer&& sublayer) const {
+  const auto dropped = [&](const Var& y) { return context.dropout(y, dropout); };
+  switch (branch.place) {
+    case NormPlace::pre:
+      return add(x, dropped(sublayer(branch.norm(context, x))));
+    case NormPlace::post:
+      return branch.norm(context, add(x, dropped(sublayer(x))));
+    case NormPlace::sandwich:
+      return add(x, dropped(branch.end(context, sublayer(branch.norm(context, x)))));
+    case NormPlace::end:
+      return add(x, dropped(branch.norm(context, sublayer(x))));
+    case NormPlace::none:
+      break;
+  }
+  return add(x, dropped(sublayer(x)));
+}
+
+template <class Self, class Memory>
+Var TransformerStack::run(Context& context, Var x, Self&& self, Memory&& memory) const {
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    x = residual(context, layer.self_branch, layer.dropout, x,
+                 [&](const Var& y) { return self(layer, i, y); });
+    if (layer.memory)
+      x = residual(context, layer.memory_branch, layer.dropout, x,
+                   [&](const Var& y) { return memory(layer, i, y); });
+    x = residual(context, layer.final_branch, layer.dropout, x,
+                 [&](const Var& y) { return layer.feed_forward(context, y); });
+  }
+  return norm_ ? (*norm_)(context, x) : x;
+}
+
+inline Tensor* weights_of(const TransformerStack::Call& call, std::string_view place, std::size_t layer) {
+  return call.weights ? call.weights(place, layer) : nullptr;
+}
+
+}  // namespace fovea::nn
