@@ -1,8 +1,8 @@
-#include "files/input.h"
+#include "core/input_file.h"
 
 #include "fovea/core/error.h"
 
-namespace fovea::files {
+namespace fovea {
 
 InputFile::InputFile(const std::filesystem::path& path) : name_(path.string()) {
   std::error_code error;
@@ -26,4 +26,4 @@ void InputFile::fail(std::int64_t offset, const std::string& reason) const {
   throw FileError(name_, offset, reason);
 }
 
-}  // namespace fovea::files
+}  // namespace fovea

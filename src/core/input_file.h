@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-namespace fovea::files {
+namespace fovea {
 
 class InputFile {
  public:
@@ -27,4 +27,4 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
-}  // namespace fovea::files
+}  // namespace fovea
