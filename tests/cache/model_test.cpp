@@ -1,8 +1,10 @@
 // Random operations on a cache beside plain lists of rows. FOVEA_CACHE_OPERATIONS sets their number, a
 // million for a long run; CI makes one per cent of that.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <string>
 
@@ -44,6 +46,7 @@ class Driver {
     ++steps_;
     if (live_.empty() || below(20) == 0) return start();
     const std::size_t n = below(live_.size());
+    if (below(50) == 0) return save_and_load(n);
     switch (below(12)) {
       case 0:
         return fork(n);
@@ -75,10 +78,14 @@ class Driver {
     live_.clear();
     const CacheBytes bytes = cache_.bytes();
     EXPECT_EQ(bytes.used, bytes.prefixes);
-    if (cache_.options().prefix_bytes == 0) EXPECT_EQ(bytes.used, 0);
+    if (cache_.options().prefix_bytes == 0) {
+      EXPECT_EQ(bytes.used, 0);
+      EXPECT_EQ(bytes.mapped, 0);
+    }
   }
   std::int64_t full() const { return full_; }
   std::int64_t found() const { return found_; }
+  std::int64_t loaded() const { return loaded_; }
 
  private:
   struct Live {
@@ -202,6 +209,28 @@ class Driver {
     live_[n].expected.checkpoints.push_back(cache_.length(live_[n].sequence));
   }
 
+  // The sequence goes on as what was loaded, which has no checkpoints.
+  void save_and_load(std::size_t n) {
+    Live& live = live_[n];
+    const std::string file =
+        (std::filesystem::temp_directory_path() / ("fovea-cache-model-" + std::to_string(::getpid())))
+            .string();
+    cache_.save(live.sequence, file);
+    try {
+      Live loaded{cache_.load(file, {.memory = below(2) == 0 ? CacheMemory::copied : CacheMemory::mapped}),
+                  live.expected};
+      loaded.expected.pending.clear();
+      loaded.expected.checkpoints.clear();
+      check(loaded);
+      live = std::move(loaded);
+      ++loaded_;
+    } catch (const CacheFull&) {
+      ++full_;
+      check(live);
+    }
+    std::filesystem::remove(file);
+  }
+
   void keep(std::size_t n) {
     Live& live = live_[n];
     std::vector<std::int64_t> path, stamps;
@@ -302,7 +331,7 @@ class Driver {
   KvCache cache_;
   PhiloxStream random_;
   std::vector<Live> live_;
-  std::int64_t most_pending_ = 0, steps_ = 0, full_ = 0, found_ = 0;
+  std::int64_t most_pending_ = 0, steps_ = 0, full_ = 0, found_ = 0, loaded_ = 0;
 };
 
 std::int64_t operations() {
@@ -354,6 +383,7 @@ TEST_P(RandomOperations, HoldWhatPlainListsHold) {
     if (n % 64 == 0) driver.check_all();
   }
   driver.finish();
+  EXPECT_GT(driver.loaded(), 0) << "no sequence was ever loaded";
   if (GetParam() == 2) EXPECT_GT(driver.found(), 0) << "no prefix was ever found again";
   if (GetParam() == 6) EXPECT_GT(driver.full(), 0) << "the limit was never reached";
 }
