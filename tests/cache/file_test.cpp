@@ -418,6 +418,27 @@ TEST_F(CacheFile, AMappedFileMayBeReplacedOrRemoved) {
   EXPECT_EQ(rows_of(view), rows_of(cache.view(0, s))) << "a view outlives the cache";
 }
 
+TEST_F(CacheFile, AMappedPageIsCopiedBeforeItIsWritten) {
+  const CacheLayer layer{.num_kv_heads = 2, .head_dim = 4, .store = Paged{4}};
+  const std::int64_t page = 2 * 2 * 4 * 4 * 4;
+  KvCache cache({.layers = {layer}}), other({.layers = {layer}});
+  Sequence s = cache.start();
+  add(cache, s, 16, 1, false);  // a page with ids is copied because it can be found
+  cache.save(s, file());
+  const std::string saved = bytes_of(file());
+  Sequence t = other.load(file(), {.memory = CacheMemory::mapped});
+  EXPECT_EQ(other.bytes().mapped, 4 * page);
+  EXPECT_EQ(other.bytes().used, 4 * page);
+  for (Sequence* one : {&s, &t}) {
+    KvCache& of = one == &s ? cache : other;
+    of.truncate(*one, 10);
+    add(of, *one, 5, 3, false);
+  }
+  expect_same(cache, s, other, t);
+  EXPECT_EQ(other.bytes().mapped, 2 * page);
+  EXPECT_EQ(bytes_of(file()), saved);
+}
+
 // ThreadSanitizer watches this one.
 TEST_F(CacheFile, ThreadsShareAMapping) {
   const KvCacheOptions options = every_store().front();
