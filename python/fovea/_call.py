@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Optional, Sequence
+from typing import Any, Iterable, Optional, Sequence, overload
 
 from . import _cached, scores
 from ._arrays import dtype_name, library_of
@@ -11,10 +11,62 @@ from ._engine import backward, check_unasked, forward, make_request, operands, s
 from ._errors import InvalidArgument, named
 from ._positions import positions
 from ._spec import SPEC, Call, Shape, plan_for, take_apart
+from .cache import LayerOfCache, Sequence as OfCache
 
 __all__ = ["attention", "gradients", "explain"]
 
 _MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<required>"})()
+
+
+@overload
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    *,
+    score: Any = None,
+    mods: Sequence[Any] = (),
+    mask: Any = None,
+    normalizer: Any = None,
+    scale: Optional[float] = None,
+    dropout: float = 0.0,
+    precision: str = "full",
+    return_lse: bool = False,
+    return_weights: bool = False,
+    weight_mods: Sequence[Any] = (),
+    weight_heads: Optional[Sequence[int]] = None,
+    weight_rows: Optional[Sequence[int]] = None,
+    query_offset: Any = None,
+    query_starts: Any = None,
+    key_starts: Any = None,
+    seed: Optional[int] = None,
+    out: Any = None,
+) -> Any: ...
+
+
+@overload
+def attention(
+    query: Any,
+    *,
+    cache: LayerOfCache,
+    sequences: Iterable[OfCache],
+    score: Any = None,
+    mods: Sequence[Any] = (),
+    mask: Any = None,
+    normalizer: Any = None,
+    scale: Optional[float] = None,
+    dropout: float = 0.0,
+    precision: str = "full",
+    return_lse: bool = False,
+    return_weights: bool = False,
+    weight_mods: Sequence[Any] = (),
+    weight_heads: Optional[Sequence[int]] = None,
+    weight_rows: Optional[Sequence[int]] = None,
+    query_offset: Any = None,
+    query_starts: Any = None,
+    seed: Optional[int] = None,
+    out: Any = None,
+) -> Any: ...
 
 
 def attention(

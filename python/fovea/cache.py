@@ -36,7 +36,11 @@ class Store(Value):
 
 
 class Contiguous(Store):
-    """One buffer a sequence, whose capacity doubles. A fork copies it at its first write."""
+    """One buffer a sequence, whose capacity doubles. A fork copies it at its first write.
+
+    >>> fovea.CacheLayer(2, 64, store=fovea.Contiguous(capacity=1024))
+    fovea.CacheLayer(2, 64, store=fovea.Contiguous(1024))
+    """
 
     capacity: int = 64
 
@@ -46,7 +50,11 @@ class Contiguous(Store):
 
 class Paged(Store):
     """Pages of `page_size` rows, a power of 2 up to 4096, that forks share until one of them writes. Full pages can be
-    found again by their ids."""
+    found again by their ids.
+
+    >>> fovea.CacheLayer(2, 64, store=fovea.Paged(16))
+    fovea.CacheLayer(2, 64, store=fovea.Paged(16))
+    """
 
     page_size: int = 64
 
@@ -56,7 +64,11 @@ class Paged(Store):
 
 class Ring(Store):
     """The first `sinks` rows and the last `window`, for a sliding window. `slack` rows more can be reserved at once,
-    and be taken back."""
+    and be taken back.
+
+    >>> fovea.CacheLayer(2, 64, store=fovea.Ring(window=4096, sinks=4))
+    fovea.CacheLayer(2, 64, store=fovea.Ring(4096, 4))
+    """
 
     window: int
     sinks: int = 0
@@ -76,6 +88,10 @@ class CacheLayer(Value):
             appended.
         values: "own"; "first_of_keys": a value is the first value_dim elements of its key (latent attention); "none".
         store: `Paged()`, `Contiguous()` or `Ring(window)`.
+
+    >>> cache = fovea.KvCache([fovea.CacheLayer(num_kv_heads=8, head_dim=128, dtype="bf16")] * 32)
+    >>> cache.bytes_per_row()
+    131072
     """
 
     num_kv_heads: int
