@@ -15,12 +15,13 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from . import _call, _errors, _merge, _plan, _threads, masks, mods, normalizers, rope, scores
+from . import _call, _errors, _merge, _plan, _threads, cache, masks, mods, normalizers, rope, scores
 from ._call import *
 from ._errors import *
 from ._merge import *
 from ._plan import *
 from ._threads import *
+from .cache import *
 from .masks import *
 from .mods import *
 from .normalizers import *
@@ -34,6 +35,7 @@ __all__ += _errors.__all__
 __all__ += _merge.__all__
 __all__ += _plan.__all__
 __all__ += _threads.__all__
+__all__ += cache.__all__
 __all__ += masks.__all__
 __all__ += mods.__all__
 __all__ += normalizers.__all__

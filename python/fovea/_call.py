@@ -2,23 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Optional, Sequence
+from typing import Any, Iterable, Optional, Sequence, overload
 
-from . import scores
+from . import _cached, scores
 from ._arrays import dtype_name, library_of
+from ._cached import check_cache
 from ._engine import backward, check_unasked, forward, make_request, operands, seen
 from ._errors import InvalidArgument, named
 from ._positions import positions
 from ._spec import SPEC, Call, Shape, plan_for, take_apart
+from .cache import LayerOfCache, Sequence as OfCache
 
 __all__ = ["attention", "gradients", "explain"]
 
+_MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<required>"})()
 
+
+@overload
 def attention(
     query: Any,
     key: Any,
     value: Any,
     *,
+    score: Any = None,
+    mods: Sequence[Any] = (),
+    mask: Any = None,
+    normalizer: Any = None,
+    scale: Optional[float] = None,
+    dropout: float = 0.0,
+    precision: str = "full",
+    return_lse: bool = False,
+    return_weights: bool = False,
+    weight_mods: Sequence[Any] = (),
+    weight_heads: Optional[Sequence[int]] = None,
+    weight_rows: Optional[Sequence[int]] = None,
+    query_offset: Any = None,
+    query_starts: Any = None,
+    key_starts: Any = None,
+    seed: Optional[int] = None,
+    out: Any = None,
+) -> Any: ...
+
+
+@overload
+def attention(
+    query: Any,
+    *,
+    cache: LayerOfCache,
+    sequences: Iterable[OfCache],
+    score: Any = None,
+    mods: Sequence[Any] = (),
+    mask: Any = None,
+    normalizer: Any = None,
+    scale: Optional[float] = None,
+    dropout: float = 0.0,
+    precision: str = "full",
+    return_lse: bool = False,
+    return_weights: bool = False,
+    weight_mods: Sequence[Any] = (),
+    weight_heads: Optional[Sequence[int]] = None,
+    weight_rows: Optional[Sequence[int]] = None,
+    query_offset: Any = None,
+    query_starts: Any = None,
+    seed: Optional[int] = None,
+    out: Any = None,
+) -> Any: ...
+
+
+def attention(
+    query: Any,
+    key: Any = _MISSING,
+    value: Any = _MISSING,
+    *,
+    cache: Any = None,
+    sequences: Any = None,
     score: Any = None,
     mods: Sequence[Any] = (),
     mask: Any = None,
@@ -46,6 +103,10 @@ def attention(
         key: [batch, num_kv_heads, key_len, key_dim]; kv head of query head h is
             h // (num_query_heads // num_kv_heads).
         value: [batch, num_kv_heads, key_len, value_dim], or None: weights alone (pointers).
+        cache: in the place of key and value, a layer of a `KvCache`: `cache[layer]`. Its rows are read where they lie.
+            Gradients are not taken.
+        sequences: beside cache, one of its sequences for each batch entry, or for each entry of query_starts. The
+            query_offset of an entry is its length less its queries, if none is given.
         score: `Dot()`, `Additive(W, U, v)`, ...; None: `ScaledDot()`.
         mods: `[SoftCap(50), AlibiBias(slopes)]`, in the order given.
         mask: `Causal() & SlidingWindow(127)`; or an array that broadcasts to [batch, num_query_heads, query_len,
@@ -90,6 +151,11 @@ def attention(
     >>> out.shape, lse.shape
     ((1, 2, 4, 8), (1, 2, 4))
     """
+    if cache is None and (key is _MISSING or value is _MISSING):
+        raise TypeError(f"attention() missing the required argument '{'key' if key is _MISSING else 'value'}'")
+    key, value = (None if x is _MISSING else x for x in (key, value))
+    if cache is not None or sequences is not None:
+        check_cache(cache, key, value, key_starts, sequences)
     query, key, value = seen(query), seen(key), seen(value)
     call = take_apart(
         query,
@@ -107,6 +173,8 @@ def attention(
     request = make_request(
         query_offset, number, weight_heads, weight_rows, return_lse, return_weights, query_starts, key_starts
     )
+    if cache is not None:
+        return _cached.attend(call, query, cache, sequences, request, seed, out)
     check_unasked(request, value, out)
     return library.attend(call, query, key, value, request, seed, out)
 

@@ -1,6 +1,6 @@
 """The engine: thin bindings, no arithmetic. The package fovea is what people use."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence as Many
 from typing import Any, Optional, final
 
 @final
@@ -33,7 +33,7 @@ class RopeTable:
     @property
     def positions(self) -> int: ...
     def rotate(
-        self, input: Any, first: int, list: Optional[Sequence[int]], output: Any, backward: bool
+        self, input: Any, first: int, list: Optional[Many[int]], output: Any, backward: bool
     ) -> None: ...
 
 def rotate_by_tables(
@@ -42,7 +42,7 @@ def rotate_by_tables(
     interleaved: bool,
     input: Any,
     first: int,
-    list: Optional[Sequence[int]],
+    list: Optional[Many[int]],
     output: Any,
     backward: bool,
 ) -> None: ...
@@ -54,15 +54,57 @@ class CallOptions:
     def __init__(
         self,
         query_offset: Optional[int] = None,
-        query_offsets: Sequence[int] = ...,
-        query_starts: Sequence[int] = ...,
-        key_starts: Sequence[int] = ...,
-        key_lengths: Sequence[int] = ...,
-        weight_heads: Sequence[int] = ...,
-        weight_rows: Sequence[int] = ...,
+        query_offsets: Many[int] = ...,
+        query_starts: Many[int] = ...,
+        key_starts: Many[int] = ...,
+        key_lengths: Many[int] = ...,
+        weight_heads: Many[int] = ...,
+        weight_rows: Many[int] = ...,
         dropout_seed: int = 0,
         sample_seed: int = 0,
     ) -> None: ...
+
+@final
+class Sequence:
+    """A sequence of a cache; empty once it is released."""
+
+    def __bool__(self) -> bool: ...
+
+@final
+class KeyValueView:
+    """The rows of one sequence in one layer, where they lie."""
+
+    @property
+    def length(self) -> int: ...
+
+@final
+class KvCache:
+    """Keys and values of sequences."""
+
+    def __init__(self, layers: list[tuple[Any, ...]], limit_bytes: int, prefix_bytes: int, /) -> None: ...
+    def start(self, ids: list[int], salt: int, /) -> Sequence: ...
+    def fork(self, sequence: Sequence, /) -> Sequence: ...
+    def release(self, sequence: Sequence, /) -> None: ...
+    def length(self, sequence: Sequence, /) -> int: ...
+    def pending(self, layer: int, sequence: Sequence, /) -> int: ...
+    def ids(self, sequence: Sequence, /) -> list[int]: ...
+    def reserve(self, sequence: Sequence, rows: int, /) -> None: ...
+    def append(self, layer: int, sequences: list[Sequence], key: Any, value: Any) -> None: ...
+    def view(self, layer: int, sequence: Sequence, /) -> KeyValueView: ...
+    def commit(self, sequence: Sequence, ids: list[int], /) -> None: ...
+    def rollback(self, sequence: Sequence, /) -> None: ...
+    def truncate(self, sequence: Sequence, length: int, /) -> None: ...
+    def checkpoint(self, sequence: Sequence, /) -> None: ...
+    def keep(self, sequence: Sequence, path: list[int], /) -> None: ...
+    def permute(self, sequences: list[Sequence], indices: list[int], /) -> None: ...
+    def find_prefix(self, ids: list[int], salt: int, /) -> int: ...
+    def bytes(self) -> tuple[int, int, int, int]: ...
+    def bytes_of(self, sequence: Sequence, /) -> tuple[int, int]: ...
+    def bytes_per_row(self) -> int: ...
+    def save(self, sequence: Sequence, path: str, note: str, /) -> None: ...
+    def load(self, path: str, note: str, salt: int, mapped: bool, /) -> Sequence: ...
+
+def gather(views: list[KeyValueView], begin: int, key: Any, value: Any) -> None: ...
 
 @final
 class Plan:
@@ -72,7 +114,7 @@ class Plan:
     def kernel(self) -> str: ...
     @property
     def argument_names(self) -> list[str]: ...
-    def explain(self, query_offsets: Sequence[int] = ...) -> str: ...
+    def explain(self, query_offsets: Many[int] = ...) -> str: ...
     def attend(
         self,
         function: str,
@@ -80,6 +122,7 @@ class Plan:
         outputs: Mapping[str, Any],
         axes: Mapping[str, str],
         options: CallOptions,
+        cache: Many[KeyValueView] = ...,
     ) -> None: ...
     def attend_backward(
         self,
@@ -94,12 +137,12 @@ class Plan:
 def make_plan(
     score: str,
     scale: Optional[float],
-    mods: Sequence[str],
+    mods: Many[str],
     mask: Mask,
     normalizer: str,
-    weight_mods: Sequence[str],
+    weight_mods: Many[str],
     dropout: float,
-    sizes: Sequence[int],
+    sizes: Many[int],
     dtype: str,
     precision: str,
     kernel: str,

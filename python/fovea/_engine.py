@@ -136,8 +136,13 @@ def forward(
     dtype: str,
     request: Request,
     out: Any = None,
+    cache: Sequence[Any] = (),
 ) -> dict[str, Any]:
-    """ "output", "log_sum_exp" and "weights", as far as requested."""
+    """ "output", "log_sum_exp" and "weights", as far as requested.
+
+    Args:
+        cache: the views that take the place of key and value.
+    """
     library, query = library_of(inputs["query"]), inputs["query"]
     outputs: dict[str, Any] = {}
     sizes = (shape.batch, shape.num_query_heads, shape.query_len, shape.value_dim)
@@ -148,7 +153,8 @@ def forward(
     if request.weights or not shape.value_dim:
         outputs["weights"] = library.empty(request.weights_shape(shape), compute_dtype(dtype), query)
     given, axes = library.handed(inputs), dict(call.structure.axes)
-    plan.attend("attention", given, library.handed(outputs), axes, request.options(call.key_lengths))
+    options = request.options(call.key_lengths)
+    plan.attend("attention", given, library.handed(outputs), axes, options, list(cache))
     return outputs
 
 

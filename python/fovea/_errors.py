@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable, TypeVar
 
-__all__ = ["InvalidArgument"]
+__all__ = ["CacheFull", "FileError", "InvalidArgument"]
 
 _PYTHON_NAMES = {
     "attend": "attention",
@@ -63,7 +63,7 @@ class InvalidArgument(ValueError):
     """
 
     def __init__(self, function: str, argument: str, expected: str, got: str):
-        self.function = _PYTHON_NAMES.get(function, function)
+        self.function = _PYTHON_NAMES.get(function, function).replace("KvCache::KvCache", "KvCache").replace("::", ".")
         self.argument = _argument(argument)
         self.expected = expected
         self.got = got
@@ -74,6 +74,38 @@ class InvalidArgument(ValueError):
 
     def __reduce__(self) -> Any:
         return type(self), (self.function, self.argument, self.expected, self.got)
+
+
+class CacheFull(RuntimeError):
+    """A cache has no room within its limit of bytes. Nothing has changed.
+
+    Attributes:
+        needed, used, limit: bytes.
+    """
+
+    def __init__(self, message: str, needed: int, used: int, limit: int):
+        super().__init__(message)
+        self.needed, self.used, self.limit = needed, used, limit
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.needed, self.used, self.limit)
+
+
+class FileError(RuntimeError):
+    """A file that cannot be read or written, or whose bytes do not follow its format.
+
+    Attributes:
+        file: its path.
+        offset: the byte at which the reader stopped; -1 if none.
+        reason: what was expected and what was found.
+    """
+
+    def __init__(self, message: str, file: str, offset: int, reason: str):
+        super().__init__(message)
+        self.file, self.offset, self.reason = file, offset, reason
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.file, self.offset, self.reason)
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

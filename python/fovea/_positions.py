@@ -45,7 +45,8 @@ class Positions:
 
     def longest_keys(self, key_len: int) -> int:
         """How many columns returned weights have."""
-        return max(_differences(self.known().key_starts), default=0) if self.packed else key_len
+        packed = self.packed and self.key_starts is not None  # a cache tells its own
+        return max(_differences(self.known().key_starts), default=0) if packed else key_len
 
     def check(self, batch: int, query_len: int, key_len: Optional[int]) -> None:
         """Against the sizes of the operands; key_len is None where neither keys nor values tell it."""

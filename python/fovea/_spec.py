@@ -340,7 +340,11 @@ def plan_for(call: Call, shape: Shape, dtype: str, at: Positions, **options: Any
             offset = tuple(k - q if at.offset is None else at.offset for q, k in zip(rows, keys))
     if not by_sizes(call):
         return known_plan(PlanKey(call.structure, shape, dtype, 0, None, None, **options))
-    key = PlanKey(call.structure, shape, dtype, offset, rows, call.library, **options)
+    return plan_of_sizes(call, PlanKey(call.structure, shape, dtype, offset, rows, call.library, **options))
+
+
+def plan_of_sizes(call: Call, key: PlanKey) -> "_core.Plan":
+    """Of a mask that is made for the sizes of one call."""
     return _known_predicate_plan(key) if call.array_mask is None else make_plan(key, call.array_mask)
 
 
@@ -354,5 +358,6 @@ __all__ = [
     "known_plan",
     "make_plan",
     "plan_for",
+    "plan_of_sizes",
     "take_apart",
 ]

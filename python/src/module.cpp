@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fovea/attention/mod.h"
+#include "fovea/cache/kv_cache.h"
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
 
@@ -24,6 +25,14 @@ void translate(const std::exception_ptr& thrown, void*) {
   } catch (const InvalidArgument& error) {
     const nb::object type = nb::module_::import_("fovea._errors").attr("InvalidArgument");
     const nb::object value = type(error.function(), error.argument(), error.expected(), error.got());
+    PyErr_SetObject(type.ptr(), value.ptr());
+  } catch (const FileError& error) {
+    const nb::object type = nb::module_::import_("fovea._errors").attr("FileError");
+    const nb::object value = type(error.what(), error.file(), error.offset(), error.reason());
+    PyErr_SetObject(type.ptr(), value.ptr());
+  } catch (const CacheFull& error) {
+    const nb::object type = nb::module_::import_("fovea._errors").attr("CacheFull");
+    const nb::object value = type(error.what(), error.needed(), error.used(), error.limit());
     PyErr_SetObject(type.ptr(), value.ptr());
   } catch (const Error& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
@@ -66,6 +75,7 @@ NB_MODULE(_core, module) {
   module.doc() = "The engine: thin bindings, no arithmetic. The package fovea is what people use.";
   nb::register_exception_translator(fovea::python::translate);
   fovea::python::bind_masks(module);
+  fovea::python::bind_cache(module);
   fovea::python::bind_plan(module);
   fovea::python::bind_rope(module);
   module.def("set_num_threads", fovea::python::set_num_threads);

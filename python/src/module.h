@@ -9,6 +9,7 @@
 
 namespace fovea::python {
 
+void bind_cache(nanobind::module_& module);
 void bind_masks(nanobind::module_& module);
 void bind_plan(nanobind::module_& module);
 void bind_rope(nanobind::module_& module);

@@ -141,12 +141,16 @@ struct CallOptions {
 };
 
 void run(const AttentionPlan& plan, const std::string& function, const nb::dict& given,
-         const nb::dict& wanted, const nb::dict& axes, const CallOptions& options) {
+         const nb::dict& wanted, const nb::dict& axes, const CallOptions& options,
+         const std::vector<const KeyValueView*>& cache) {
   Arrays arrays(function);
   Named<ConstTensorView> in(arrays, given);
   Named<TensorView> out(arrays, wanted);
   Inputs inputs(plan, in, axes);
   options.set(inputs);
+  std::vector<KeyValueView> views;  // copies, which hold the rows while the lock is released
+  for (const KeyValueView* view : cache) views.push_back(*view);
+  inputs.call.cache = views;
   const AttentionOutputs outputs{.output = out.take("output"),
                                  .log_sum_exp = out.take("log_sum_exp"),
                                  .weights = out.take("weights"),
@@ -231,7 +235,7 @@ void bind_plan(nb::module_& module) {
           },
           nb::arg("query_offsets") = Integers{})
       .def("attend", run, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("axes"),
-           nb::arg("options"))
+           nb::arg("options"), nb::arg("cache") = std::vector<const KeyValueView*>{})
       .def("attend_backward", run_backward, nb::arg("function"), nb::arg("inputs"), nb::arg("loss"),
            nb::arg("gradients"), nb::arg("axes"), nb::arg("options"));
 

@@ -117,6 +117,21 @@ Ref<Block> Pool::take(std::shared_ptr<const BlockLayout> layout) {
   return Ref<Block>(block.release());
 }
 
+Ref<Block> Pool::adopt(std::shared_ptr<const BlockLayout> layout, std::byte* data,
+                       std::shared_ptr<const void> mapping) {
+  auto block = std::make_unique<Block>();
+  block->pool = shared_from_this();
+  block->bytes = layout->bytes;
+  block->layout = std::move(layout);
+  block->data = data;
+  block->mapping = std::move(mapping);
+  const std::lock_guard lock(mutex_);
+  if (!make_room(block->bytes)) throw CacheFull(block->bytes, used_, limit_);
+  used_ += block->bytes;
+  mapped_ += block->bytes;
+  return Ref<Block>(block.release());
+}
+
 void Pool::retire(Block* block) noexcept {
   const std::lock_guard lock(mutex_);
   if (block->serial != 0 && prefix_limit_ >= block->bytes) {
@@ -147,6 +162,8 @@ void Pool::release(Block* block) noexcept {
     free_.find(block->bytes)->second.push_back({block->data, block->slab});  // add_slab has reserved for it
     --block->slab->used;
     free_bytes_ += block->bytes;
+  } else if (block->mapping) {
+    mapped_ -= block->bytes;
   } else {
     ::operator delete(block->data, alignment);
   }
@@ -267,7 +284,7 @@ Ref<Block> Pool::find(std::uint64_t parent, std::span<const std::int32_t> ids) {
 
 Pool::Bytes Pool::bytes() {
   const std::lock_guard lock(mutex_);
-  return {used_, prefixes_, free_bytes_};
+  return {used_, prefixes_, mapped_, free_bytes_};
 }
 
 }  // namespace fovea::cache

@@ -55,7 +55,8 @@ struct Block : Counted {
   std::byte* data = nullptr;
   std::int64_t bytes = 0;
   std::shared_ptr<const BlockLayout> layout;
-  Slab* slab = nullptr;  // null: the memory is the block's own
+  Slab* slab = nullptr;                 // null: the memory is the block's own, or that of `mapping`
+  std::shared_ptr<const void> mapping;  // a file that the rows lie in; they are then never written
   /// A page that start(ids) can find has a serial number; `parent` is the chain of the page before it.
   std::uint64_t serial = 0, hash = 0, parent = 0;
   /// The serial number of the page that is found for the same ids: this one's, or that of an equal page which
@@ -78,6 +79,9 @@ class Pool : public std::enable_shared_from_this<Pool> {
   void expect_room(std::int64_t bytes);
   /// Throws CacheFull, std::bad_alloc.
   Ref<Block> take(std::shared_ptr<const BlockLayout> layout);
+  /// A block whose rows are at `data` in a mapped file. Throws CacheFull, std::bad_alloc.
+  Ref<Block> adopt(std::shared_ptr<const BlockLayout> layout, std::byte* data,
+                   std::shared_ptr<const void> mapping);
 
   /// The chain in front of the first page, for sequences that are started with `salt`.
   std::uint64_t root_of(std::uint64_t salt);
@@ -90,7 +94,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   Ref<Block> find(std::uint64_t parent, std::span<const std::int32_t> ids);
 
   struct Bytes {
-    std::int64_t used = 0, prefixes = 0, free = 0;
+    std::int64_t used = 0, prefixes = 0, mapped = 0, free = 0;
   };
   Bytes bytes();
   /// Drops the pages that no sequence holds, and keeps none from now on: the cache is gone.
@@ -108,7 +112,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   Block* known(std::uint64_t hash, std::uint64_t parent, std::span<const std::int32_t> ids) const noexcept;
 
   std::mutex mutex_;
-  std::int64_t limit_, prefix_limit_, used_ = 0, prefixes_ = 0, free_bytes_ = 0;
+  std::int64_t limit_, prefix_limit_, used_ = 0, prefixes_ = 0, mapped_ = 0, free_bytes_ = 0;
   std::uint64_t serials_ = 0;
   struct Free {
     std::byte* data;

@@ -86,6 +86,14 @@ class BufferRows final : public Rows {
     if (checkpoints_.empty() || checkpoints_.back().length != length)
       checkpoints_.push_back({length, lowest_, block_});
   }
+  Kept kept(std::int64_t length) const override {
+    if (turn_ == 0) return {};
+    if (length <= sinks_) return {.first = length, .begin = length};
+    return {.first = sinks_, .begin = std::max(sinks_, lowest_)};
+  }
+  void keep_from(std::int64_t begin) override {
+    if (turn_ > 0 && begin > sinks_) lowest_ = std::max(lowest_, begin);
+  }
   void for_blocks(const std::function<void(const Block&, bool)>& visit) const override {
     if (block_) visit(*block_, block_.unique());
     for (const Checkpoint& kept : checkpoints_) {

@@ -5,8 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "cache/options.h"
-#include "cache/rows.h"
+#include "cache/sequence.h"
 
 namespace fovea {
 
@@ -83,75 +82,37 @@ void check_rows(const char* argument, const ConstTensorView& x, std::int64_t hea
 
 }  // namespace
 
-struct KvCache::Impl {
-  struct Group {
-    CacheStore store;
-    std::shared_ptr<const BlockLayout> layout;
-  };
-  // Where a layer's rows are.
-  struct Place {
-    std::size_t group = 0, index = 0;
-  };
-
-  explicit Impl(KvCacheOptions given) : options(std::move(given)) {
-    if (options.layers.empty()) refuse("KvCache", "options.layers", "at least one layer", "none");
-    if (options.limit_bytes < 0)
-      refuse("KvCache", "options.limit_bytes", "0 or more", std::to_string(options.limit_bytes));
-    if (options.prefix_bytes < 0)
-      refuse("KvCache", "options.prefix_bytes", "0 or more", std::to_string(options.prefix_bytes));
-    std::vector<std::vector<BlockLayout::Layer>> layers;
-    for (std::size_t l = 0; l < options.layers.size(); ++l) {
-      CacheLayer& layer = options.layers[l];
-      layer = cache::checked(layer, l);
-      const auto found = std::find_if(groups.begin(), groups.end(),
-                                      [&](const Group& group) { return group.store == layer.store; });
-      const auto group = static_cast<std::size_t>(found - groups.begin());
-      if (found == groups.end()) {
-        groups.push_back({.store = layer.store, .layout = {}});
-        layers.emplace_back();
-      }
-      places.push_back({group, layers[group].size()});
-      layers[group].push_back({.number = static_cast<std::int64_t>(l), .spec = layer});
-      bytes_per_row +=
-          layer.num_kv_heads * (layers[group].back().key_bytes() + layers[group].back().value_bytes());
-      if (const auto* ring = std::get_if<Ring>(&layer.store))
-        most_pending = std::min(most_pending, ring->slack);
+KvCache::Impl::Impl(KvCacheOptions given) : options(std::move(given)) {
+  if (options.layers.empty()) refuse("KvCache", "options.layers", "at least one layer", "none");
+  if (options.limit_bytes < 0)
+    refuse("KvCache", "options.limit_bytes", "0 or more", std::to_string(options.limit_bytes));
+  if (options.prefix_bytes < 0)
+    refuse("KvCache", "options.prefix_bytes", "0 or more", std::to_string(options.prefix_bytes));
+  std::vector<std::vector<BlockLayout::Layer>> layers;
+  for (std::size_t l = 0; l < options.layers.size(); ++l) {
+    CacheLayer& layer = options.layers[l];
+    layer = cache::checked(layer, l);
+    const auto found = std::find_if(groups.begin(), groups.end(),
+                                    [&](const Group& group) { return group.store == layer.store; });
+    const auto group = static_cast<std::size_t>(found - groups.begin());
+    if (found == groups.end()) {
+      groups.push_back({.store = layer.store, .layout = {}});
+      layers.emplace_back();
     }
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      BlockLayout layout = BlockLayout::of(std::move(layers[g]), cache::rows_of_block(groups[g].store));
-      layout.reused = std::holds_alternative<Paged>(groups[g].store);
-      groups[g].layout = std::make_shared<const BlockLayout>(std::move(layout));
-    }
-    pool = std::make_shared<Pool>(options.limit_bytes, options.prefix_bytes);
+    places.push_back({group, layers[group].size()});
+    layers[group].push_back({.number = static_cast<std::int64_t>(l), .spec = layer});
+    bytes_per_row +=
+        layer.num_kv_heads * (layers[group].back().key_bytes() + layers[group].back().value_bytes());
+    if (const auto* ring = std::get_if<Ring>(&layer.store))
+      most_pending = std::min(most_pending, ring->slack);
   }
-  ~Impl() { pool->drop_prefixes(); }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-
-  bool finds_prefixes() const {
-    return groups.size() == 1 && std::holds_alternative<Paged>(groups.front().store);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    BlockLayout layout = BlockLayout::of(std::move(layers[g]), cache::rows_of_block(groups[g].store));
+    layout.reused = std::holds_alternative<Paged>(groups[g].store);
+    groups[g].layout = std::make_shared<const BlockLayout>(std::move(layout));
   }
-
-  KvCacheOptions options;
-  std::vector<Group> groups;
-  std::vector<Place> places;
-  std::shared_ptr<Pool> pool;
-  std::int64_t bytes_per_row = 0, most_pending = most_rows;
-};
-
-struct Sequence::State {
-  std::shared_ptr<KvCache::Impl> cache;
-  std::vector<std::unique_ptr<Rows>> groups;
-  std::vector<std::int64_t> pending;  // by layer
-  std::int64_t length = 0, reserved = 0;
-  cache::SharedVector<std::int32_t, 4096> ids;
-  std::uint64_t root = 0;  // of the chain of known pages
-
-  void drop_pending() noexcept {
-    std::fill(pending.begin(), pending.end(), 0);
-    reserved = 0;
-  }
-};
+  pool = std::make_shared<Pool>(options.limit_bytes, options.prefix_bytes);
+}
 
 Sequence::Sequence() noexcept = default;
 Sequence::Sequence(Sequence&&) noexcept = default;
@@ -352,18 +313,18 @@ std::int64_t pending_rows(const char* function, const Sequence::State& state) {
   return rows;
 }
 
-// Pages that became full when the sequence grew from `from` to `to` rows, all of which have ids.
-void make_pages_known(Sequence::State& state, std::int64_t from, std::int64_t to) {
-  Rows& pages = *state.groups.front();
+}  // namespace
+
+void Sequence::State::make_pages_known(std::int64_t from, std::int64_t to) {
+  if (root == 0) return;
+  Rows& pages = *groups.front();
   const std::int64_t page = pages.layout().rows;
   std::vector<std::int32_t> own(static_cast<std::size_t>(page));
   for (std::int64_t n = from / page; n < to / page; ++n) {
-    for (std::int64_t k = 0; k < page; ++k) own[static_cast<std::size_t>(k)] = state.ids[n * page + k];
-    pages.make_known(n, state.root, own);
+    for (std::int64_t k = 0; k < page; ++k) own[static_cast<std::size_t>(k)] = ids[n * page + k];
+    pages.make_known(n, root, own);
   }
 }
-
-}  // namespace
 
 void KvCache::commit(Sequence& sequence, std::span<const std::int32_t> ids) {
   Sequence::State& state = state_of("commit", sequence);
@@ -376,7 +337,7 @@ void KvCache::commit(Sequence& sequence, std::span<const std::int32_t> ids) {
     if (state.ids.size() == from) {
       for (const std::int32_t id : ids) state.ids.push_back(id);
     }
-    if (state.root != 0 && state.ids.size() == to) make_pages_known(state, from, to);
+    if (state.ids.size() == to) state.make_pages_known(from, to);
   } catch (...) {
     state.ids.shrink(from);
     throw;
@@ -509,7 +470,7 @@ void KvCache::permute(std::span<Sequence> sequences, std::span<const std::int64_
 
 CacheBytes KvCache::bytes() const {
   const Pool::Bytes bytes = impl_->pool->bytes();
-  return {.used = bytes.used, .prefixes = bytes.prefixes, .free = bytes.free};
+  return {.used = bytes.used, .prefixes = bytes.prefixes, .mapped = bytes.mapped, .free = bytes.free};
 }
 
 KvCache::SequenceBytes KvCache::bytes(const Sequence& sequence) const {

@@ -68,6 +68,10 @@ class PagedRows final : public Rows {
     pages_ = std::move(pages);
     end_of_dropped_ = end;
   }
+  bool lacks_pages() const override { return end_of_dropped_ > 0; }
+  void adopt(std::byte* data, const std::shared_ptr<const void>& mapping) override {
+    pages_.push_back(pool_->adopt(layout_, data, mapping));
+  }
   void for_blocks(const std::function<void(const Block&, bool)>& visit) const override {
     for (std::int64_t n = 0; n < pages_.size(); ++n) {
       if (pages_[n]) visit(*pages_[n], pages_.is_own(n) && pages_[n].unique());
@@ -90,9 +94,11 @@ class PagedRows final : public Rows {
  private:
   std::int64_t page() const { return layout_->rows; }
   std::int64_t pages_of(std::int64_t rows) const { return (rows + page() - 1) / page(); }
-  // Whether this sequence alone holds the page, on every level. A page that can be found is never written.
+  // Whether this sequence alone holds the page, on every level. A page that can be found, or lies in a file,
+  // is never written.
   bool is_own(std::int64_t number) const {
-    return pages_.is_own(number) && pages_[number].unique() && pages_[number]->chain == 0;
+    return pages_.is_own(number) && pages_[number].unique() && pages_[number]->chain == 0 &&
+           !pages_[number]->mapping;
   }
   bool shares_last_page(std::int64_t length) const {
     return length % page() != 0 && !is_own(length / page());

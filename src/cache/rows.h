@@ -41,6 +41,16 @@ class Rows {
   /// Pages alone: gives back full pages inside `range`, which ends at the length or before. If it throws
   /// (bad_alloc), nothing has changed.
   virtual void drop(PositionRange) {}
+  virtual bool lacks_pages() const { return false; }
+  /// Of positions below `length` the ones that are kept: [0, first) and [begin, length).
+  struct Kept {
+    std::int64_t first = 0, begin = 0;
+  };
+  virtual Kept kept(std::int64_t) const { return {}; }
+  /// A Ring alone: after make_room, rows behind the sinks and before `begin` are not there.
+  virtual void keep_from(std::int64_t) {}
+  /// Pages alone: appends a full page whose rows are at `data` in a mapped file.
+  virtual void adopt(std::byte*, const std::shared_ptr<const void>&) {}
   /// Pages alone: lets page `number`, which is full, be found by its ids; `root` is the chain before page 0.
   virtual void make_known(std::int64_t, std::uint64_t, std::span<const std::int32_t>) {}
   /// Pages alone: appends the page that has these ids behind the last one, if there is one.

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "files/input.h"
+#include "core/input_file.h"
 #include "fovea/core/error.h"
 #include "fovea/files/bytes.h"
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "files/input.h"
+#include "core/input_file.h"
 #include "files/safetensors_header.h"
 #include "fovea/core/error.h"
 #include "fovea/files/bytes.h"

@@ -1,8 +1,10 @@
 // Random operations on a cache beside plain lists of rows. FOVEA_CACHE_OPERATIONS sets their number, a
 // million for a long run; CI makes one per cent of that.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -46,6 +48,7 @@ class Driver {
     ++steps_;
     if (live_.empty() || below(20) == 0) return start();
     const std::size_t n = below(live_.size());
+    if (below(50) == 0) return save_and_load(n);
     switch (below(13)) {
       case 0:
         return fork(n);
@@ -79,10 +82,14 @@ class Driver {
     live_.clear();
     const CacheBytes bytes = cache_.bytes();
     EXPECT_EQ(bytes.used, bytes.prefixes);
-    if (cache_.options().prefix_bytes == 0) EXPECT_EQ(bytes.used, 0);
+    if (cache_.options().prefix_bytes == 0) {
+      EXPECT_EQ(bytes.used, 0);
+      EXPECT_EQ(bytes.mapped, 0);
+    }
   }
   std::int64_t full() const { return full_; }
   std::int64_t found() const { return found_; }
+  std::int64_t loaded() const { return loaded_; }
 
  private:
   struct Live {
@@ -222,6 +229,45 @@ class Driver {
     check(live);
   }
 
+  bool lacks_pages(const Live& live) const {
+    for (std::size_t l = 0; l < cache_.options().layers.size(); ++l) {
+      if (!std::holds_alternative<Paged>(cache_.options().layers[l].store)) continue;
+      std::int64_t end = 0;
+      for (const KeyValueRun& run : cache_.view(static_cast<std::int64_t>(l), live.sequence).runs) {
+        if (run.position != end) return true;
+        end = run.position + run.count;
+      }
+      if (end < cache_.length(live.sequence)) return true;
+    }
+    return false;
+  }
+
+  // The sequence goes on as what was loaded, which has no checkpoints.
+  void save_and_load(std::size_t n) {
+    Live& live = live_[n];
+    if (lacks_pages(live)) {
+      EXPECT_THROW(cache_.save(live.sequence, "nowhere"), InvalidArgument);
+      return;
+    }
+    const std::string file =
+        (std::filesystem::temp_directory_path() / ("fovea-cache-model-" + std::to_string(::getpid())))
+            .string();
+    cache_.save(live.sequence, file);
+    try {
+      Live loaded{cache_.load(file, {.memory = below(2) == 0 ? CacheMemory::copied : CacheMemory::mapped}),
+                  live.expected};
+      loaded.expected.pending.clear();
+      loaded.expected.checkpoints.clear();
+      check(loaded);
+      live = std::move(loaded);
+      ++loaded_;
+    } catch (const CacheFull&) {
+      ++full_;
+      check(live);
+    }
+    std::filesystem::remove(file);
+  }
+
   void keep(std::size_t n) {
     Live& live = live_[n];
     std::vector<std::int64_t> path, stamps;
@@ -328,7 +374,7 @@ class Driver {
   KvCache cache_;
   PhiloxStream random_;
   std::vector<Live> live_;
-  std::int64_t most_pending_ = 0, steps_ = 0, full_ = 0, found_ = 0;
+  std::int64_t most_pending_ = 0, steps_ = 0, full_ = 0, found_ = 0, loaded_ = 0;
 };
 
 std::int64_t operations() {
@@ -380,6 +426,7 @@ TEST_P(RandomOperations, HoldWhatPlainListsHold) {
     if (n % 64 == 0) driver.check_all();
   }
   driver.finish();
+  EXPECT_GT(driver.loaded(), 0) << "no sequence was ever loaded";
   if (GetParam() == 2) EXPECT_GT(driver.found(), 0) << "no prefix was ever found again";
   if (GetParam() == 6) EXPECT_GT(driver.full(), 0) << "the limit was never reached";
 }

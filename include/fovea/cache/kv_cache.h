@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -101,12 +103,28 @@ class Sequence {
 struct CacheBytes {
   std::int64_t used = 0;      ///< held by a sequence or a view, or kept for find_prefix
   std::int64_t prefixes = 0;  ///< of those, in pages that are only kept for find_prefix
+  std::int64_t mapped = 0;    ///< of those used, in pages that lie in a file (CacheMemory::mapped)
   std::int64_t free = 0;      ///< in pages that are kept for the next reserve
 };
 
 /// Positions [begin, end) of a sequence.
 struct PositionRange {
   std::int64_t begin = 0, end = 0;
+};
+
+/// Where the rows of a sequence lie that was loaded from a file.
+enum class CacheMemory : std::uint8_t {
+  copied,  ///< in memory of the cache
+  /// Full pages of Paged lie in the file, mapped read-only: processes that load the same file share their
+  /// memory. The first row that is written to such a page copies it. The file may be replaced by another one
+  /// or removed, as `save` does; a process that reads it ends (SIGBUS) if the file is cut in place meanwhile.
+  mapped,
+};
+
+struct CacheLoadOptions {
+  std::string_view note = {};  ///< that `save` was given; any other one is refused
+  std::uint64_t salt = 0;      ///< as in start(ids, salt)
+  CacheMemory memory = CacheMemory::copied;
 };
 
 /// The keys and values of any number of sequences in every layer of a model.
@@ -192,6 +210,18 @@ class KvCache {
 
   /// How many of `ids` start(ids) would share.
   std::int64_t find_prefix(std::span<const std::int32_t> ids, std::uint64_t salt = 0) const;
+  /// Writes the committed rows and ids of `sequence` into a file, beside which it is written and then
+  /// renamed: a crash leaves the old file or the new one. Checkpoints and pending rows are not part of it.
+  /// Throws InvalidArgument where pages were dropped, because a file has all rows.
+  /// `note` is at most 64 KiB, such as a fingerprint of the model, without which `load` refuses the file.
+  /// Throws FileError.
+  void save(const Sequence& sequence, const std::filesystem::path& path, std::string_view note = {}) const;
+  /// A sequence with the rows of a file, which gives the bits that the saved one gives. The layers must be
+  /// those of the cache that saved it, stores included. Full pages with ids can be found by start(ids) with
+  /// the same salt, so a file of unknown origin needs a salt of its own. Every byte is checked (CRC32C), but
+  /// not whether a model made the rows. Throws FileError, naming the file and the place, and CacheFull. The
+  /// cache has not changed then, but for prefixes that made room.
+  Sequence load(const std::filesystem::path& path, const CacheLoadOptions& options = {});
   CacheBytes bytes() const;
   /// Bytes of the blocks that hold the rows of `sequence`, and of those the ones that others hold too.
   struct SequenceBytes {

@@ -1,0 +1,424 @@
+"""Keys and values of sequences, kept between calls: the cache, its layers, and how their rows are stored."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple, Optional, Sequence as Many, Union, overload
+
+from . import _core
+from ._arrays import dtype_name, library_of, others
+from ._engine import seen
+from ._errors import InvalidArgument
+from ._value import Value, integer, integers, is_array, shown
+
+__all__ = [
+    "CacheBytes",
+    "CacheLayer",
+    "Contiguous",
+    "KvCache",
+    "LayerOfCache",
+    "Paged",
+    "Ring",
+    "Sequence",
+    "SequenceBytes",
+]
+
+_NO_LIMIT = (1 << 63) - 1
+_DTYPES = ("f32", "f64", "bf16", "f16")
+_VALUES = ("own", "first_of_keys", "none")
+
+
+class Store(Value):
+    """The base class of stores."""
+
+    def _parts(self) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+
+class Contiguous(Store):
+    """One buffer a sequence, whose capacity doubles. A fork copies it at its first write.
+
+    >>> fovea.CacheLayer(2, 64, store=fovea.Contiguous(capacity=1024))
+    fovea.CacheLayer(2, 64, store=fovea.Contiguous(1024))
+    """
+
+    capacity: int = 64
+
+    def _parts(self) -> tuple[Any, ...]:
+        return "contiguous", _whole(self.capacity, "Contiguous.capacity"), 0, 0
+
+
+class Paged(Store):
+    """Pages of `page_size` rows, a power of 2 up to 4096, that forks share until one of them writes. Full pages can be
+    found again by their ids.
+
+    >>> fovea.CacheLayer(2, 64, store=fovea.Paged(16))
+    fovea.CacheLayer(2, 64, store=fovea.Paged(16))
+    """
+
+    page_size: int = 64
+
+    def _parts(self) -> tuple[Any, ...]:
+        return "paged", _whole(self.page_size, "Paged.page_size"), 0, 0
+
+
+class Ring(Store):
+    """The first `sinks` rows and the last `window`, for a sliding window. `slack` rows more can be reserved at once,
+    and be taken back.
+
+    >>> fovea.CacheLayer(2, 64, store=fovea.Ring(window=4096, sinks=4))
+    fovea.CacheLayer(2, 64, store=fovea.Ring(4096, 4))
+    """
+
+    window: int
+    sinks: int = 0
+    slack: int = 64
+
+    def _parts(self) -> tuple[Any, ...]:
+        numbers = (_whole(getattr(self, name), f"Ring.{name}") for name in ("window", "sinks", "slack"))
+        return ("ring", *numbers)
+
+
+class CacheLayer(Value):
+    """The rows of one layer.
+
+    Args:
+        value_dim: None: head_dim; 0 beside values="none".
+        dtype: of the rows as they are kept, "f32", "f64", "bf16" or "f16"; f32 is rounded to 16 bits when it is
+            appended.
+        values: "own"; "first_of_keys": a value is the first value_dim elements of its key (latent attention); "none".
+        store: `Paged()`, `Contiguous()` or `Ring(window)`.
+
+    >>> cache = fovea.KvCache([fovea.CacheLayer(num_kv_heads=8, head_dim=128, dtype="bf16")] * 32)
+    >>> cache.bytes_per_row()
+    131072
+    """
+
+    num_kv_heads: int
+    head_dim: int
+    value_dim: Optional[int] = None
+    dtype: str = "f32"
+    values: str = "own"
+    store: Store = Paged()
+
+    def _given(self) -> tuple[Any, ...]:
+        for name, allowed in (("dtype", _DTYPES), ("values", _VALUES)):
+            if getattr(self, name) not in allowed:
+                expected = " or ".join(f'"{text}"' for text in allowed)
+                raise InvalidArgument("CacheLayer", name, expected, shown(getattr(self, name)))
+        if not isinstance(self.store, Store):
+            raise InvalidArgument("CacheLayer", "store", "Paged(), Contiguous() or Ring(window)", shown(self.store))
+        return (
+            _whole(self.num_kv_heads, "CacheLayer.num_kv_heads"),
+            _whole(self.head_dim, "CacheLayer.head_dim"),
+            -1 if self.value_dim is None else _whole(self.value_dim, "CacheLayer.value_dim"),
+            self.dtype,
+            self.values,
+            *self.store._parts(),
+        )
+
+
+class CacheBytes(NamedTuple):
+    """Bytes of the rows of a cache."""
+
+    # Held by a sequence or a call, or kept for find_prefix.
+    used: int
+    # Of those, in pages that are only kept for find_prefix.
+    prefixes: int
+    # Of those used, in pages that lie in a mapped file.
+    mapped: int
+    # In pages that are kept for the next reserve.
+    free: int
+
+
+class SequenceBytes(NamedTuple):
+    """Bytes of the rows of a sequence, and of those the ones that others hold too."""
+
+    used: int
+    shared: int
+
+
+Sequence = _core.Sequence
+
+
+class LayerOfCache:
+    """One layer of a cache, `cache[layer]`: what `attention` takes as `cache=`."""
+
+    def __init__(self, cache: "KvCache", number: int):
+        self.cache, self.number = cache, number
+
+    @property
+    def spec(self) -> CacheLayer:
+        """Its `CacheLayer`."""
+        return self.cache.layers[self.number]
+
+    def __repr__(self) -> str:
+        return f"<layer {self.number} of a fovea.KvCache, {self.spec}>"
+
+    def _views(self, sequences: Any, function: str) -> list[Any]:
+        views = [self.cache._core.view(self.number, one) for one in _sequences(sequences, function)]
+        if not views:
+            raise InvalidArgument(function, "sequences", "one sequence or more", "none")
+        return views
+
+
+class KvCache:
+    """Keys and values of any number of sequences in every layer of a model.
+
+    A sequence grows in three steps: `reserve` takes the memory for its next rows, `append` writes them layer by layer,
+    and `commit` makes them part of the sequence. Rows that were not committed are dropped by the next `reserve`, so an
+    exception in between leaves the sequence as it was. The rows of a sequence are given back when it is deleted.
+
+    Args:
+        layers: a sequence of `CacheLayer`.
+        limit_bytes: of all rows together; None: no limit. A call that would pass it raises `CacheFull`.
+        prefix_bytes: of full pages that no sequence holds any more, and that `start(ids)` may still find.
+
+    One thread at a time may use a sequence; different sequences may be used by different threads.
+
+    >>> import numpy as np
+    >>> cache = fovea.KvCache([fovea.CacheLayer(num_kv_heads=2, head_dim=8)])
+    >>> sequence = cache.start()
+    >>> rows = np.ones((1, 2, 5, 8), np.float32)
+    >>> cache.reserve(sequence, 5)
+    >>> cache.append(0, sequence, rows, rows)
+    >>> fovea.attention(rows, cache=cache[0], sequences=[sequence], mask=fovea.Causal()).shape
+    (1, 2, 5, 8)
+    >>> cache.commit(sequence)
+    >>> cache.length(sequence)
+    5
+    """
+
+    def __init__(self, layers: Many[CacheLayer], limit_bytes: Optional[int] = None, prefix_bytes: int = 0):
+        self.layers = tuple([layers] if isinstance(layers, CacheLayer) else layers)
+        for n, layer in enumerate(self.layers):
+            if not isinstance(layer, CacheLayer):
+                raise InvalidArgument("KvCache", f"layers[{n}]", "a fovea.CacheLayer", shown(layer))
+        self._core = _core.KvCache(
+            [layer._given() for layer in self.layers],
+            _NO_LIMIT if limit_bytes is None else _whole(limit_bytes, "KvCache.limit_bytes"),
+            _whole(prefix_bytes, "KvCache.prefix_bytes"),
+        )
+
+    def __len__(self) -> int:
+        """The number of layers."""
+        return len(self.layers)
+
+    def __getitem__(self, layer: int) -> LayerOfCache:
+        number = _whole(layer, "KvCache.layer")
+        if not 0 <= number < len(self.layers):
+            raise IndexError(f"KvCache: layer: expected a number from 0 to {len(self.layers) - 1}, got {number}")
+        return LayerOfCache(self, number)
+
+    def __repr__(self) -> str:
+        return f"<fovea.KvCache of {len(self.layers)} layers, {self.bytes().used} bytes used>"
+
+    def start(self, ids: Any = None, salt: int = 0) -> Sequence:
+        """An empty sequence; with ids one that shares the pages of the longest prefix of them that the cache knows.
+        `length` says how many rows that is: a multiple of the page size, and less than len(ids). Sequences share pages
+        only with those that were started with the same salt."""
+        return self._core.start(_ids(ids, "KvCache.start"), _salt(salt, "KvCache.start"))
+
+    def fork(self, sequence: Sequence) -> Sequence:
+        """A copy of the committed rows. It costs a reference; who of the two writes first copies the last page."""
+        return self._core.fork(_one(sequence, "KvCache.fork"))
+
+    def release(self, sequence: Sequence) -> None:
+        """Gives the rows back now; the sequence is empty afterwards, and every function refuses it."""
+        self._core.release(_one(sequence, "KvCache.release"))
+
+    def length(self, sequence: Sequence) -> int:
+        """Committed rows: the position of the next row."""
+        return self._core.length(_one(sequence, "KvCache.length"))
+
+    def pending(self, layer: int, sequence: Sequence) -> int:
+        """Rows of `layer` that are appended and not committed."""
+        return self._core.pending(_whole(layer, "KvCache.pending.layer"), _one(sequence, "KvCache.pending"))
+
+    def ids(self, sequence: Sequence) -> list[int]:
+        """The ids that were committed, up to the first row without one."""
+        return self._core.ids(_one(sequence, "KvCache.ids"))
+
+    def reserve(self, sequence: Sequence, rows: int) -> None:
+        """Makes room for `rows` rows behind the committed ones in every layer, and drops pending rows. Raises
+        CacheFull; nothing has changed then."""
+        self._core.reserve(_one(sequence, "KvCache.reserve"), _whole(rows, "KvCache.reserve.rows"))
+
+    def append(self, layer: int, sequences: Any, key: Any, value: Any = None) -> None:
+        """Writes rows behind those that `layer` has.
+
+        Args:
+            sequences: a sequence; or a list of them, one for each entry of the batch.
+            key: [batch, num_kv_heads, rows, head_dim], in the layer's dtype or f32.
+            value: [batch, num_kv_heads, rows, value_dim]; None where the layer has none of its own.
+        """
+        given = _sequences(sequences, "KvCache.append")
+        arrays = []
+        for name, x in (("key", key), ("value", value)):
+            x = seen(x)
+            library = library_of(x)
+            if x is not None and is_array(x) and library.wants_gradient(x):
+                expected = "a tensor that wants no gradient (detach it): a cache has none"
+                raise InvalidArgument("KvCache.append", name, expected, "one that requires grad")
+            arrays.append(None if x is None else library.handed({name: library.operand(x)})[name])
+        self._core.append(_whole(layer, "KvCache.append.layer"), given, *arrays)
+
+    def commit(self, sequence: Sequence, ids: Any = None) -> None:
+        """Makes the pending rows part of the sequence. `ids` has one number a row; rows without ids end what
+        `find_prefix` can find."""
+        self._core.commit(_one(sequence, "KvCache.commit"), _ids(ids, "KvCache.commit"))
+
+    def rollback(self, sequence: Sequence) -> None:
+        """Drops pending rows."""
+        self._core.rollback(_one(sequence, "KvCache.rollback"))
+
+    def truncate(self, sequence: Sequence, length: int) -> None:
+        """Drops the rows from position `length` on, and pending rows. A Ring goes back at most `slack` rows, or to a
+        checkpoint."""
+        self._core.truncate(_one(sequence, "KvCache.truncate"), _whole(length, "KvCache.truncate.length"))
+
+    def checkpoint(self, sequence: Sequence) -> None:
+        """Makes `truncate` to the present length possible from any later length."""
+        self._core.checkpoint(_one(sequence, "KvCache.checkpoint"))
+
+    def keep(self, sequence: Sequence, path: Any) -> None:
+        """Of the pending rows keeps those at `path`, ascending indices from 0, and drops the others: a path in a tree of
+        drafts."""
+        self._core.keep(_one(sequence, "KvCache.keep"), list(integers(path, "KvCache.keep.path")))
+
+    def permute(self, sequences: Many[Sequence], indices: Any) -> None:
+        """Beam search: sequence i becomes a fork of what sequence indices[i] was. The list keeps its objects."""
+        self._core.permute(
+            _sequences(sequences, "KvCache.permute"), list(integers(indices, "KvCache.permute.indices"))
+        )
+
+    def find_prefix(self, ids: Any, salt: int = 0) -> int:
+        """How many of `ids` start(ids, salt) would share."""
+        return self._core.find_prefix(_ids(ids, "KvCache.find_prefix"), _salt(salt, "KvCache.find_prefix"))
+
+    @overload
+    def bytes(self) -> CacheBytes: ...
+
+    @overload
+    def bytes(self, sequence: Sequence) -> SequenceBytes: ...
+
+    def bytes(self, sequence: Optional[Sequence] = None) -> Union[CacheBytes, SequenceBytes]:
+        """Bytes of the whole cache, or of a sequence."""
+        if sequence is None:
+            return CacheBytes(*self._core.bytes())
+        return SequenceBytes(*self._core.bytes_of(_one(sequence, "KvCache.bytes")))
+
+    def bytes_per_row(self) -> int:
+        """Bytes of one row in all layers, where rows are not shared."""
+        return self._core.bytes_per_row()
+
+    def rows(self, layer: int, sequences: Any, like: Any = None) -> tuple[Any, Any]:
+        """Copies of the rows of one layer, pending ones included.
+
+        Args:
+            sequences: a sequence, or a list of sequences that have the same number of rows.
+            like: an array of the library in which the copies are wanted; None: NumPy. bf16 needs it.
+
+        Returns:
+            key [sequences, num_kv_heads, length, head_dim] and value [sequences, num_kv_heads, length, value_dim]; the
+            value is None where value_dim is 0. Rows that a Ring has dropped are 0.
+        """
+        number = _whole(layer, "KvCache.rows.layer")
+        given = _sequences(sequences, "KvCache.rows")
+        views = [self._core.view(number, one) for one in given]
+        lengths = sorted({view.length for view in views})
+        if len(lengths) != 1:
+            raise InvalidArgument("KvCache.rows", "sequences", "sequences of one length, one or more", str(lengths))
+        spec = self.layers[number]
+        library = others() if like is None else library_of(like)
+        if like is None and spec.dtype == "bf16":
+            raise InvalidArgument("KvCache.rows", "like", "an array of bf16, because NumPy has no such dtype", "None")
+        if like is not None and dtype_name(like, "like", "KvCache.rows") != spec.dtype:
+            raise InvalidArgument("KvCache.rows", "like", f"an array of {spec.dtype}", shown(like))
+        value_dim = spec.head_dim if spec.value_dim is None else spec.value_dim
+        dims = (spec.head_dim, 0 if spec.values == "none" else value_dim)
+        made = {}
+        for name, dim in zip(("key", "value"), dims):
+            if dim:
+                made[name] = library.empty((len(views), spec.num_kv_heads, lengths[0], dim), spec.dtype, like)
+                if isinstance(spec.store, Ring):
+                    made[name][...] = 0
+        handed = library.handed(made)
+        _core.gather(views, 0, handed["key"], handed.get("value"))
+        return made["key"], made.get("value")
+
+    def save(self, sequence: Sequence, path: "Union[str, os.PathLike[str]]", note: str = "") -> None:
+        """Writes the committed rows and ids of a sequence into a file, so that a crash leaves the old file or the new
+        one. Checkpoints and pending rows are not part of it.
+
+        Args:
+            note: at most 64 KiB, such as a fingerprint of the model, without which `load` refuses the file.
+
+        Raises:
+            FileError: the file cannot be written.
+        """
+        self._core.save(_one(sequence, "KvCache.save"), os.fspath(path), _text(note, "KvCache.save"))
+
+    def load(
+        self, path: "Union[str, os.PathLike[str]]", note: str = "", salt: int = 0, memory: str = "copied"
+    ) -> Sequence:
+        """A sequence with the rows of a file, which gives the bits that the saved one gives.
+
+        Args:
+            note: that of `save`.
+            salt: full pages with ids can be found by start(ids, salt), so a file of unknown origin needs a salt of its
+                own.
+            memory: "copied", or "mapped": full pages lie in the file, mapped read-only, and are copied before the
+                sequence writes to them. If another program cuts a mapped file in place, the process ends.
+
+        Raises:
+            FileError: a damaged file, or one of a cache with other layers.
+            CacheFull: there is no room.
+        """
+        if memory not in ("copied", "mapped"):
+            raise InvalidArgument("KvCache.load", "memory", '"copied" or "mapped"', shown(memory))
+        salt = _salt(salt, "KvCache.load")
+        return self._core.load(os.fspath(path), _text(note, "KvCache.load"), salt, memory == "mapped")
+
+
+def _whole(x: Any, name: str) -> int:
+    return int(integer(x, name))
+
+
+def _salt(x: Any, function: str) -> int:
+    number = int(integer(x, f"{function}.salt", bits=64))
+    if number < 0:
+        raise InvalidArgument(function, "salt", "a number in [0, 2^64)", shown(x))
+    return number
+
+
+def _ids(ids: Any, function: str) -> list[int]:
+    found = [] if ids is None else list(integers(ids, f"{function}.ids"))
+    if not all(-1 << 31 <= n < 1 << 31 for n in found):
+        raise InvalidArgument(function, "ids", "numbers of 32 bits", shown(ids))
+    return found
+
+
+def _text(x: Any, function: str) -> str:
+    if not isinstance(x, str):
+        raise InvalidArgument(function, "note", "a string", shown(x))
+    return x
+
+
+def _one(x: Any, function: str) -> Sequence:
+    if not isinstance(x, Sequence):
+        raise InvalidArgument(function, "sequence", "a sequence of this cache, by start, fork or load", shown(x))
+    return x
+
+
+def _sequences(x: Any, function: str) -> list[Any]:
+    if isinstance(x, Sequence):
+        return [x]
+    try:
+        found = list(x)
+    except TypeError:
+        raise InvalidArgument(function, "sequences", "a sequence of this cache or a list of them", shown(x)) from None
+    for n, one in enumerate(found):
+        if not isinstance(one, Sequence):
+            raise InvalidArgument(function, f"sequences[{n}]", "a sequence of this cache", shown(one))
+    return found

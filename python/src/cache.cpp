@@ -1,0 +1,191 @@
+// KvCache, and the rows of its sequences as arrays. python/fovea/cache.py checks what Python brings.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "fovea/cache/kv_cache.h"
+#include "module.h"
+
+namespace fovea::python {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+// (num_kv_heads, head_dim, value_dim, dtype, values, store, its three numbers)
+CacheLayer layer_of(nb::handle given) {
+  const auto number = [&](std::size_t n) { return nb::cast<std::int64_t>(given[n]); };
+  const auto text = [&](std::size_t n) { return nb::cast<std::string>(given[n]); };
+  const std::string values = text(4), store = text(5);
+  CacheLayer layer{.num_kv_heads = number(0),
+                   .head_dim = number(1),
+                   .value_dim = number(2),
+                   .dtype = dtype_named(text(3)),
+                   .values = values == "own"             ? CacheValues::own
+                             : values == "first_of_keys" ? CacheValues::first_of_keys
+                                                         : CacheValues::none};
+  if (store == "contiguous") layer.store = Contiguous{number(6)};
+  if (store == "paged") layer.store = Paged{number(6)};
+  if (store == "ring") layer.store = Ring{.window = number(6), .sinks = number(7), .slack = number(8)};
+  return layer;
+}
+
+// Entry `number` of x [batch, ...] as a batch of one.
+ConstTensorView entry_of(const ConstTensorView& x, std::int64_t number) {
+  return x && x.rank() > 0 && x.size(0) > 1 ? x.slice(0, number, 1) : x;
+}
+
+// One sequence, or one for each entry of the batch. All are checked before the first is written, as far as
+// the array's shape says.
+void append(KvCache& cache, std::int64_t layer, const nb::list& sequences, nb::handle key, nb::handle value) {
+  Arrays arrays("KvCache.append");
+  const ConstTensorView keys = arrays.read(key, "key"), values = arrays.read(value, "value");
+  const auto count = static_cast<std::int64_t>(nb::len(sequences));
+  const auto check = [&](const char* argument, const ConstTensorView& x) {
+    if (x && (x.rank() != 4 || x.size(0) != count))
+      throw InvalidArgument(
+          "KvCache.append", argument,
+          "[" + std::to_string(count) + ", num_kv_heads, rows, dim], a batch of the sequences",
+          to_string(x.shape()));
+  };
+  check("key", keys);
+  check("value", values);
+  for (std::int64_t n = 0; n < count; ++n)
+    cache.append(layer, nb::cast<Sequence&>(sequences[static_cast<std::size_t>(n)]), entry_of(keys, n),
+                 entry_of(values, n));
+}
+
+// Sequences are moved out of their Python objects and back, because a list holds them one by one.
+void permute(KvCache& cache, const nb::list& sequences, const std::vector<std::int64_t>& from) {
+  std::vector<Sequence*> given;
+  for (const nb::handle one : sequences) given.push_back(&nb::cast<Sequence&>(one));
+  std::vector<Sequence> moved;
+  for (Sequence* one : given) moved.push_back(std::move(*one));
+  const auto back = [&] {
+    for (std::size_t n = 0; n < moved.size(); ++n) {
+      // An object that stands twice in the list was empty the second time.
+      if (moved[n]) *given[n] = std::move(moved[n]);
+    }
+  };
+  try {
+    cache.permute(moved, from);
+  } catch (...) {
+    back();
+    throw;
+  }
+  back();
+}
+
+// Saves a fork, so that other threads of Python may go on with the sequence.
+void save(const KvCache& cache, const Sequence& sequence, const std::string& path, const std::string& note) {
+  KvCache same(cache);
+  const Sequence copy = same.fork(sequence);
+  const nb::gil_scoped_release released;
+  same.save(copy, path, note);
+}
+
+Sequence load(KvCache& cache, const std::string& path, const std::string& note, std::uint64_t salt,
+              bool mapped) {
+  const nb::gil_scoped_release released;
+  return cache.load(
+      path, {.note = note, .salt = salt, .memory = mapped ? CacheMemory::mapped : CacheMemory::copied});
+}
+
+// The rows [begin, begin + rows) of one entry; `target` is [1, heads, rows, dim] with contiguous rows.
+void copy_rows(const KeyValueView& view, std::int64_t begin, bool values, const TensorView& target) {
+  const auto element = static_cast<std::int64_t>(size_of(view.dtype));
+  const std::int64_t row_stride = values ? view.value_row_stride : view.key_row_stride,
+                     head_stride = values ? view.value_head_stride : view.key_head_stride,
+                     dim = target.size(3), end = begin + target.size(2);
+  for (const KeyValueRun& run : view.runs) {
+    const std::int64_t first = std::max(begin, run.position), last = std::min(end, run.position + run.count);
+    if (first >= last) continue;
+    const std::byte* from = values ? run.value : run.key;
+    for (std::int64_t h = 0; h < target.size(1); ++h) {
+      for (std::int64_t p = first; p < last; ++p)
+        std::memcpy(target.raw() + (h * target.stride(1) + (p - begin) * target.stride(2)) * element,
+                    from + (h * head_stride + (p - run.position) * row_stride) * element,
+                    static_cast<std::size_t>(dim * element));
+    }
+  }
+}
+
+// Writes the rows that all views have into key and value, [views, num_kv_heads, rows, dim]. Positions that
+// are not kept stay as they are.
+void gather(const std::vector<const KeyValueView*>& views, std::int64_t begin, nb::handle key,
+            nb::handle value) {
+  Arrays arrays("KvCache.rows");
+  const TensorView keys = arrays.write(key, "key"), values = arrays.write(value, "value");
+  for (std::size_t n = 0; n < views.size(); ++n) {
+    for (const TensorView* target : {&keys, &values}) {
+      if (!*target) continue;
+      const bool fits = target->rank() == 4 && target->dtype() == views[n]->dtype &&
+                        target->size(0) == static_cast<std::int64_t>(views.size()) &&
+                        target->size(1) == views[n]->num_kv_heads &&
+                        target->size(3) == (target == &keys ? views[n]->head_dim : views[n]->value_dim) &&
+                        (target->size(3) <= 1 || target->stride(3) == 1);
+      if (!fits)
+        throw InvalidArgument("KvCache.rows", target == &keys ? "key" : "value",
+                              "an array for the rows of the layer", to_string(target->shape()));
+      copy_rows(*views[n], begin, target == &values, target->slice(0, static_cast<std::int64_t>(n), 1));
+    }
+  }
+}
+
+nb::tuple bytes_of(const KvCache& cache) {
+  const CacheBytes bytes = cache.bytes();
+  return nb::make_tuple(bytes.used, bytes.prefixes, bytes.mapped, bytes.free);
+}
+
+nb::tuple bytes_of_sequence(const KvCache& cache, const Sequence& sequence) {
+  const KvCache::SequenceBytes bytes = cache.bytes(sequence);
+  return nb::make_tuple(bytes.used, bytes.shared);
+}
+
+}  // namespace
+
+void bind_cache(nb::module_& module) {
+  nb::class_<Sequence>(module, "Sequence", "A sequence of a cache; empty once it is released.")
+      .def("__bool__", [](const Sequence& sequence) { return bool(sequence); });
+  nb::class_<KeyValueView>(module, "KeyValueView", "The rows of one sequence in one layer, where they lie.")
+      .def_ro("length", &KeyValueView::length);
+  module.def("gather", gather, nb::arg("views"), nb::arg("begin"), nb::arg("key").none(),
+             nb::arg("value").none());
+  nb::class_<KvCache>(module, "KvCache", "Keys and values of sequences.")
+      .def("__init__",
+           [](KvCache* self, const nb::list& layers, std::int64_t limit_bytes, std::int64_t prefix_bytes) {
+             KvCacheOptions options{.limit_bytes = limit_bytes, .prefix_bytes = prefix_bytes};
+             for (const nb::handle layer : layers) options.layers.push_back(layer_of(layer));
+             new (self) KvCache(std::move(options));
+           })
+      .def("start", [](KvCache& cache, const Ids& ids, std::uint64_t salt) { return cache.start(ids, salt); })
+      .def("fork", &KvCache::fork)
+      .def("release", &KvCache::release)
+      .def("length", &KvCache::length)
+      .def("pending", &KvCache::pending)
+      .def("ids", &KvCache::ids)
+      .def("reserve", &KvCache::reserve)
+      .def("append", append, nb::arg("layer"), nb::arg("sequences"), nb::arg("key"), nb::arg("value").none())
+      .def("view", &KvCache::view)
+      .def("commit", [](KvCache& cache, Sequence& sequence, const Ids& ids) { cache.commit(sequence, ids); })
+      .def("rollback", &KvCache::rollback)
+      .def("truncate", &KvCache::truncate)
+      .def("checkpoint", &KvCache::checkpoint)
+      .def("keep", [](KvCache& cache, Sequence& sequence,
+                      const std::vector<std::int64_t>& path) { cache.keep(sequence, path); })
+      .def("permute", permute)
+      .def("find_prefix", [](const KvCache& cache, const Ids& ids,
+                             std::uint64_t salt) { return cache.find_prefix(ids, salt); })
+      .def("bytes", bytes_of)
+      .def("bytes_of", bytes_of_sequence)
+      .def("bytes_per_row", &KvCache::bytes_per_row)
+      .def("save", save)
+      .def("load", load);
+}
+
+}  // namespace fovea::python

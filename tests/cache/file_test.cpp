@@ -1,0 +1,511 @@
+// A sequence in a file: what is loaded is what was saved, and a file that is damaged, foreign or too large is
+// refused before anything changes. FOVEA_CACHE_KILLS sets how often a process is killed while it saves.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include "core/crc32c.h"
+#include "files/scratch.h"
+#include "fovea/cache/kv_cache.h"
+#include "fovea/core/philox.h"
+
+namespace fovea {
+namespace {
+
+class CacheFile : public files::ScratchFolder {
+ protected:
+  std::string file() const { return path("sequence"); }
+};
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+void write_bytes(const std::string& path, const std::string& bytes) {
+  std::filesystem::remove(path);  // ext4 flushes a file that is truncated and written again
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+Tensor in(DType dtype, const Tensor& x) {
+  if (dtype != DType::f64) return x;  // append rounds f32 to 16 bits
+  Tensor wide(dtype, x.shape());
+  for (std::int64_t n = 0; n < x.count(); ++n)
+    wide.data<double>()[n] = static_cast<double>(x.data<float>()[n]) / 3;
+  return wide;
+}
+
+// Rows of a sequence by their seed and position, with ids if `with_ids`.
+void add(KvCache& cache, Sequence& s, std::int64_t rows, std::uint64_t seed, bool with_ids = true) {
+  while (rows > 0) {
+    const std::int64_t some = std::min<std::int64_t>(rows, 5);  // the slack of the rings
+    const std::int64_t length = cache.length(s);
+    cache.reserve(s, some);
+    for (std::int64_t l = 0; l < cache.layer_count(); ++l) {
+      const CacheLayer& spec = cache.options().layers[static_cast<std::size_t>(l)];
+      const auto rows_seed = seed * 1000003 + static_cast<std::uint64_t>(length * 100 + l);
+      const Tensor key =
+          in(spec.dtype, Tensor::normal({1, spec.num_kv_heads, some, spec.head_dim}, rows_seed));
+      const Tensor value = in(
+          spec.dtype, Tensor::normal({1, spec.num_kv_heads, some, std::max<std::int64_t>(spec.value_dim, 1)},
+                                     rows_seed + 50));
+      cache.append(l, s, key, spec.values == CacheValues::own ? ConstTensorView(value) : ConstTensorView());
+    }
+    std::vector<std::int32_t> ids;
+    for (std::int64_t n = 0; with_ids && n < some; ++n) ids.push_back(static_cast<std::int32_t>(length + n));
+    cache.commit(s, ids);
+    rows -= some;
+  }
+}
+
+// By position: keys and values of all heads.
+std::map<std::int64_t, std::string> rows_of(const KeyValueView& view) {
+  std::map<std::int64_t, std::string> found;
+  const auto element = static_cast<std::int64_t>(size_of(view.dtype));
+  for (const KeyValueRun& run : view.runs) {
+    for (std::int64_t r = 0; r < run.count; ++r) {
+      std::string& row = found[run.position + r];
+      for (std::int64_t h = 0; h < view.num_kv_heads; ++h) {
+        const auto at = [&](const std::byte* first, std::int64_t row_stride, std::int64_t head_stride) {
+          return reinterpret_cast<const char*>(first + (r * row_stride + h * head_stride) * element);
+        };
+        row.append(at(run.key, view.key_row_stride, view.key_head_stride),
+                   static_cast<std::size_t>(view.head_dim * element));
+        if (view.value_dim > 0)
+          row.append(at(run.value, view.value_row_stride, view.value_head_stride),
+                     static_cast<std::size_t>(view.value_dim * element));
+      }
+    }
+  }
+  return found;
+}
+
+void expect_same(const KvCache& a, const Sequence& s, const KvCache& b, const Sequence& t) {
+  ASSERT_EQ(a.length(s), b.length(t));
+  ASSERT_EQ(a.ids(s), b.ids(t));
+  for (std::int64_t l = 0; l < a.layer_count(); ++l)
+    ASSERT_EQ(rows_of(a.view(l, s)), rows_of(b.view(l, t))) << "layer " << l;
+}
+
+std::vector<KvCacheOptions> every_store() {
+  std::vector<KvCacheOptions> options;
+  const Ring ring{.window = 9, .sinks = 2, .slack = 5};
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    for (const CacheStore& store : std::vector<CacheStore>{Paged{4}, Contiguous{.capacity = 3}, ring}) {
+      CacheLayer plain{.num_kv_heads = 2, .head_dim = 6, .value_dim = 4, .dtype = dtype, .store = store};
+      CacheLayer latent = plain, keys = plain;
+      latent.values = CacheValues::first_of_keys;
+      keys.values = CacheValues::none;
+      keys.value_dim = -1;
+      options.push_back({.layers = {plain, latent, keys}});
+    }
+  }
+  const CacheLayer one{.num_kv_heads = 1, .head_dim = 3};
+  options.push_back({.layers = {one, one, one, one}});
+  options.back().layers[1].store = ring;
+  options.back().layers[2].store = Ring{.window = 7, .sinks = 0, .slack = 8};
+  options.back().layers[3].store = Contiguous{};
+  return options;
+}
+
+TEST_F(CacheFile, HoldsWhatWasSavedAndContinuesAsTheSequence) {
+  for (const KvCacheOptions& options : every_store()) {
+    for (const std::int64_t length : {0, 1, 2, 4, 7, 16, 29}) {
+      KvCache cache(options);
+      Sequence s = cache.start();
+      add(cache, s, length + 3, 1);
+      cache.truncate(s, length);  // rows of the file that hold nothing are zero, whatever was there
+      cache.save(s, file(), "note");
+      const std::string saved = bytes_of(file());
+      ASSERT_EQ(saved.size() % 4096, 0u);
+      for (const CacheMemory memory : {CacheMemory::copied, CacheMemory::mapped}) {
+        KvCache other(options);
+        Sequence t = other.load(file(), {.note = "note", .memory = memory});
+        ASSERT_NO_FATAL_FAILURE(expect_same(cache, s, other, t));
+        other.save(t, path("again"), "note");
+        ASSERT_EQ(bytes_of(path("again")), saved);
+        Sequence fork = cache.fork(s);
+        add(cache, fork, 2, 5);
+        add(other, t, 2, 5);
+        ASSERT_NO_FATAL_FAILURE(expect_same(cache, fork, other, t));
+        cache.truncate(fork, length);
+        other.truncate(t, length);
+        add(cache, fork, 20, 7);
+        add(other, t, 20, 7);
+        ASSERT_NO_FATAL_FAILURE(expect_same(cache, fork, other, t));
+        other.release(t);
+        EXPECT_EQ(other.bytes().used, 0);
+        EXPECT_EQ(other.bytes().mapped, 0);
+      }
+      ASSERT_EQ(bytes_of(file()), saved) << "a mapping was written through";
+    }
+  }
+}
+
+TEST_F(CacheFile, OfRowsWithoutIdsHoldsTheIdsBeforeThem) {
+  KvCache cache(every_store().front());
+  Sequence s = cache.start();
+  add(cache, s, 7, 1);
+  add(cache, s, 3, 2, false);
+  add(cache, s, 3, 3);
+  cache.save(s, file());
+  KvCache other(every_store().front());
+  const Sequence t = other.load(file());
+  expect_same(cache, s, other, t);
+  EXPECT_EQ(other.ids(t).size(), 7u);
+}
+
+TEST_F(CacheFile, IsLoadedByAnotherProcess) {
+  for (const KvCacheOptions& options : {every_store().front(), every_store().back()}) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      KvCache cache(options);
+      Sequence s = cache.start();
+      add(cache, s, 29, 1);
+      cache.save(s, file());
+      ::_exit(0);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0);
+    KvCache here(options), there(options);
+    Sequence s = here.start();
+    add(here, s, 29, 1);
+    const Sequence t = there.load(file());
+    expect_same(here, s, there, t);
+  }
+}
+
+// What the FileError of loading says; "" if it loads.
+std::string refusal(KvCache& cache, const std::string& path, const CacheLoadOptions& options = {}) {
+  try {
+    static_cast<void>(cache.load(path, options));
+  } catch (const FileError& error) {
+    EXPECT_EQ(error.file(), path);
+    EXPECT_EQ(cache.bytes().used, 0);
+    EXPECT_LT(std::strlen(error.what()), 1000u);
+    return error.what();
+  }
+  return "";
+}
+
+void expect_says(const std::string& what, const std::string& words) {
+  EXPECT_NE(what.find(words), std::string::npos) << what;
+}
+
+TEST_F(CacheFile, CutOrFlippedAnywhereIsRefused) {
+  const CacheLayer one{.num_kv_heads = 1, .head_dim = 3, .store = Paged{4}};
+  KvCacheOptions options{.layers = {one, one}};
+  options.layers[1].store = Ring{.window = 9, .sinks = 2, .slack = 5};
+  KvCache cache(options), other(options);
+  Sequence s = cache.start();
+  add(cache, s, 29, 1);
+  cache.save(s, file());
+  const std::string good = bytes_of(file());
+  EXPECT_EQ(refusal(other, file()), "");
+  PhiloxStream random(5);
+  for (const CacheMemory memory : {CacheMemory::copied, CacheMemory::mapped}) {
+    // Of the mapping every seventh byte, because both are read by the same code.
+    const std::size_t step = memory == CacheMemory::copied ? 1 : 7;
+    for (std::size_t at = 0; at < good.size(); at += step) {
+      std::string bad = good;
+      bad[at] ^= static_cast<char>(1u << random.next_below(8));
+      write_bytes(file(), bad);
+      ASSERT_NE(refusal(other, file(), {.memory = memory}), "") << "byte " << at;
+      write_bytes(file(), good.substr(0, at));
+      ASSERT_NE(refusal(other, file(), {.memory = memory}), "") << "cut to " << at;
+    }
+  }
+  write_bytes(file(), good + std::string(4096, '\0'));
+  expect_says(refusal(other, file()), "was saved with " + std::to_string(good.size()) + " bytes, and holds");
+}
+
+// Gives a changed header its checksum, so that what lies behind the check is tested.
+std::string sealed(std::string bytes) {
+  std::uint64_t header = 0;
+  std::memcpy(&header, bytes.data() + 16, 8);
+  header = std::min<std::uint64_t>(header, bytes.size());
+  if (header < 36) return bytes;
+  const std::uint32_t checksum = crc32c(bytes.data() + 36, header - 36, crc32c(bytes.data(), 32));
+  std::memcpy(bytes.data() + 32, &checksum, 4);
+  return bytes;
+}
+std::string with(std::string bytes, std::size_t at, std::uint64_t value, std::size_t size = 8) {
+  std::memcpy(bytes.data() + at, &value, size);
+  return sealed(bytes);
+}
+
+TEST_F(CacheFile, NamesWhatIsWrong) {
+  KvCache cache(every_store().front()), other(every_store().front());
+  Sequence s = cache.start();
+  add(cache, s, 29, 1);
+  cache.save(s, file(), "model 1");
+  const std::string good = bytes_of(file());
+  const auto says = [&](const std::string& bytes, const std::string& words) {
+    write_bytes(file(), bytes);
+    expect_says(refusal(other, file(), {.note = "model 1"}), words);
+  };
+  says("", "holds 0 bytes, too few");
+  says(std::string(5000, 'x'), "is no sequence of a cache");
+  says(with(good, 12, 2, 4), "expected format version 1, got 2");
+  says(with(good, 8, 0x04030201, 4), "the other byte order");
+  says(with(good, 16, 1 << 30), "expected a header of a multiple of 4096 bytes");
+  // The fields behind the prelude: layers, groups, bytes of the note, length, ids.
+  says(with(good, 36, std::uint64_t{1} << 60), "the header ends early");
+  says(with(good, 44, std::uint64_t{1} << 60), "the header ends early");
+  says(with(good, 52, std::uint64_t{1} << 60), "the header ends early");
+  says(with(good, 60, std::uint64_t{1} << 30), "expected the bytes of 1073741824 rows");
+  says(with(good, 60, std::uint64_t{1} << 62), "expected a length from 0 to 2^30");
+  says(with(good, 60, 28), "expected at most one id a row, got 29");
+  says(with(good, 68, std::uint64_t{1} << 61), "expected at most one id a row");
+  std::string damaged = good;
+  damaged.back() = 1;
+  says(damaged, "bytes from here on are damaged");
+  write_bytes(file(), good);
+  expect_says(refusal(other, file()), "was saved with the note 'model 1', expected ''");
+  expect_says(refusal(other, path("none")), "is not a file that can be read");
+  expect_says(refusal(other, folder_.string()), "is not a file that can be read");
+  EXPECT_THROW(cache.save(s, file(), std::string(70000, 'n')), InvalidArgument);
+  EXPECT_THROW(cache.save(s, path("nowhere/x")), FileError);
+  EXPECT_EQ(bytes_of(file()), good);
+}
+
+TEST_F(CacheFile, OfAnotherCacheIsRefusedByTheFieldThatDiffers) {
+  const CacheLayer layer{.num_kv_heads = 2, .head_dim = 6, .value_dim = 4};
+  KvCache cache({.layers = {layer}});
+  Sequence s = cache.start();
+  add(cache, s, 5, 1);
+  cache.save(s, file());
+  const auto says = [&](const std::function<void(CacheLayer&)>& change, const std::string& words) {
+    CacheLayer changed = layer;
+    change(changed);
+    KvCache other({.layers = {changed}});
+    expect_says(refusal(other, file()), "layers[0]." + words);
+  };
+  says([](CacheLayer& l) { l.num_kv_heads = 3; }, "num_kv_heads = 2, and this cache has 3");
+  says([](CacheLayer& l) { l.head_dim = 5; }, "head_dim = 6, and this cache has 5");
+  says([](CacheLayer& l) { l.value_dim = 5; }, "value_dim = 4, and this cache has 5");
+  says([](CacheLayer& l) { l.dtype = DType::bf16; }, "dtype = f32, and this cache has bf16");
+  says([](CacheLayer& l) { l.values = CacheValues::first_of_keys; },
+       "values = CacheValues::own, and this cache has CacheValues::first_of_keys");
+  says([](CacheLayer& l) { l.store = Paged{16}; }, "store = Paged{64}, and this cache has Paged{16}");
+  says([](CacheLayer& l) { l.store = Ring{.window = 3, .sinks = 1, .slack = 9}; },
+       "store = Paged{64}, and this cache has Ring{3, 1, 9}");
+  KvCache two({.layers = {layer, layer}});
+  expect_says(refusal(two, file()), "with 1 layers, and this cache has 2");
+}
+
+TEST_F(CacheFile, MutatedHeadersAreRefusedOrFit) {
+  PhiloxStream random(20261123);
+  constexpr std::uint64_t numbers[] = {0, 1, 2, 5, 28, 30, 4095, 4096, 1u << 30, ~std::uint64_t{0}};
+  int refused = 0, loaded = 0;
+  for (const KvCacheOptions& options : {every_store()[1], every_store().back()}) {
+    KvCache cache(options);
+    Sequence s = cache.start();
+    add(cache, s, 29, 1);
+    cache.save(s, file());
+    const std::string good = bytes_of(file());
+    const std::int64_t used = cache.bytes().used;
+    for (int trial = 0; trial < 3000; ++trial) {
+      std::string bad = good;
+      for (std::uint32_t changes = 1 + random.next_below(2); changes > 0; --changes) {
+        const std::size_t at = random.next_below(500);
+        const std::uint64_t number = numbers[random.next_below(std::size(numbers))];
+        if (random.next_below(2) == 0) {
+          bad[at] = static_cast<char>(random.next_below(256));
+        } else {
+          std::memcpy(bad.data() + at / 4 * 4, &number, random.next_below(2) == 0 ? 4 : 8);
+        }
+      }
+      write_bytes(file(), sealed(bad));
+      KvCache other(options);
+      try {
+        const Sequence t =
+            other.load(file(), {.memory = trial % 2 == 0 ? CacheMemory::copied : CacheMemory::mapped});
+        EXPECT_LE(other.bytes().used, used);
+        for (std::int64_t l = 0; l < other.layer_count(); ++l) static_cast<void>(rows_of(other.view(l, t)));
+        ++loaded;
+      } catch (const FileError& error) {
+        EXPECT_LT(std::strlen(error.what()), 1000u);
+        EXPECT_EQ(other.bytes().used, 0);
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_GT(loaded, 10);
+}
+
+TEST_F(CacheFile, TheLimitHoldsBeforeAnythingChanges) {
+  const CacheLayer layer{.num_kv_heads = 2, .head_dim = 4, .store = Paged{4}};
+  const std::int64_t page = 2 * 2 * 4 * 4 * 4;
+  KvCache cache({.layers = {layer}}),
+      small({.layers = {layer}, .limit_bytes = 4 * page, .prefix_bytes = 2 * page});
+  Sequence s = cache.start();
+  add(cache, s, 13, 1);
+  cache.save(s, file());
+  cache.truncate(s, 9);
+  cache.save(s, path("three pages"));
+  for (const CacheMemory memory : {CacheMemory::copied, CacheMemory::mapped}) {
+    Sequence t = small.start();
+    add(small, t, 8, 3);
+    small.release(t);
+    ASSERT_EQ(small.bytes().prefixes, 2 * page);
+    Sequence one = small.start();
+    add(small, one, 1, 2);
+    EXPECT_THROW(static_cast<void>(small.load(file(), {.memory = memory})), CacheFull);
+    EXPECT_EQ(small.bytes().used, 3 * page);
+    const Sequence three = small.load(path("three pages"), {.salt = 9, .memory = memory});
+    EXPECT_EQ(small.bytes().used, 4 * page) << "prefixes make room";
+    EXPECT_EQ(small.bytes().mapped, memory == CacheMemory::mapped ? 2 * page : 0);
+  }
+}
+
+TEST_F(CacheFile, PagesWithIdsAreFoundAgainUnderTheSaltOfTheLoad) {
+  KvCacheOptions options = every_store().front();
+  options.prefix_bytes = 1 << 20;
+  KvCache cache(options), other(options);
+  Sequence s = cache.start();
+  add(cache, s, 11, 1);
+  cache.save(s, file());
+  const std::vector<std::int32_t> ids = cache.ids(s);
+  for (const CacheMemory memory : {CacheMemory::copied, CacheMemory::mapped}) {
+    const std::uint64_t salt = memory == CacheMemory::copied ? 4 : 5;
+    Sequence t = other.load(file(), {.salt = salt, .memory = memory});
+    EXPECT_EQ(other.find_prefix(ids, salt), 8);
+    EXPECT_EQ(other.find_prefix(ids), 0);
+    other.release(t);
+    Sequence again = other.start(ids, salt);
+    EXPECT_EQ(other.length(again), 8) << "the pages are kept, in the file if they lie there";
+    add(other, again, 9, 3);
+    Sequence whole = cache.fork(s);
+    cache.truncate(whole, 8);
+    add(cache, whole, 9, 3);
+    expect_same(cache, whole, other, again);
+  }
+}
+
+TEST_F(CacheFile, AMappedFileMayBeReplacedOrRemoved) {
+  const KvCacheOptions options = every_store().front();
+  KvCache cache(options), other(options);
+  Sequence s = cache.start(), shorter = cache.start();
+  add(cache, s, 29, 1);
+  add(cache, shorter, 2, 2);
+  cache.save(s, file());
+  const Sequence t = other.load(file(), {.memory = CacheMemory::mapped});
+  cache.save(shorter, file());
+  expect_same(cache, s, other, t);
+  const Sequence u = other.load(file(), {.memory = CacheMemory::mapped});
+  std::filesystem::remove(file());
+  expect_same(cache, shorter, other, u);
+  other.save(t, file());  // a sequence may be saved over the file in which it lies
+  const Sequence v = other.load(file(), {.memory = CacheMemory::mapped});
+  other.save(v, file());
+  expect_same(cache, s, other, v);
+  KeyValueView view;
+  {
+    KvCache third(options);
+    Sequence w = third.load(file(), {.memory = CacheMemory::mapped});
+    view = third.view(0, w);
+  }
+  EXPECT_EQ(rows_of(view), rows_of(cache.view(0, s))) << "a view outlives the cache";
+}
+
+TEST_F(CacheFile, AMappedPageIsCopiedBeforeItIsWritten) {
+  const CacheLayer layer{.num_kv_heads = 2, .head_dim = 4, .store = Paged{4}};
+  const std::int64_t page = 2 * 2 * 4 * 4 * 4;
+  KvCache cache({.layers = {layer}}), other({.layers = {layer}});
+  Sequence s = cache.start();
+  add(cache, s, 16, 1, false);  // a page with ids is copied because it can be found
+  cache.save(s, file());
+  const std::string saved = bytes_of(file());
+  Sequence t = other.load(file(), {.memory = CacheMemory::mapped});
+  EXPECT_EQ(other.bytes().mapped, 4 * page);
+  EXPECT_EQ(other.bytes().used, 4 * page);
+  for (Sequence* one : {&s, &t}) {
+    KvCache& of = one == &s ? cache : other;
+    of.truncate(*one, 10);
+    add(of, *one, 5, 3, false);
+  }
+  expect_same(cache, s, other, t);
+  EXPECT_EQ(other.bytes().mapped, 2 * page);
+  EXPECT_EQ(bytes_of(file()), saved);
+}
+
+// ThreadSanitizer watches this one.
+TEST_F(CacheFile, ThreadsShareAMapping) {
+  const KvCacheOptions options = every_store().front();
+  KvCache cache(options);
+  Sequence s = cache.start();
+  add(cache, s, 29, 1);
+  cache.save(s, file());
+  std::vector<std::thread> threads;
+  Sequence mapped = cache.load(file(), {.memory = CacheMemory::mapped});
+  std::vector<Sequence> forks;
+  for (int n = 0; n < 4; ++n) forks.push_back(cache.fork(mapped));
+  cache.release(mapped);
+  const auto expected = rows_of(cache.view(0, s));
+  std::atomic<int> wrong{0};
+  for (std::size_t n = 0; n < 4; ++n) {
+    threads.emplace_back([&, n] {
+      for (int round = 0; round < 50; ++round) {
+        Sequence own = cache.fork(forks[n]);
+        cache.truncate(own, 9 + round % 9);
+        add(cache, own, 3, n);
+        const Sequence loaded = cache.load(file(), {.salt = n, .memory = CacheMemory::mapped});
+        if (rows_of(cache.view(0, loaded)) != expected) ++wrong;
+      }
+      cache.release(forks[n]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(cache.bytes().mapped, 0);
+}
+
+TEST_F(CacheFile, AKilledProcessLeavesTheOldFileOrTheNewOne) {
+  const char* given = std::getenv("FOVEA_CACHE_KILLS");
+  const int kills = given ? std::atoi(given) : 10;
+  const KvCacheOptions options{.layers = {{.num_kv_heads = 2, .head_dim = 32, .store = Paged{16}}}};
+  KvCache cache(options);
+  Sequence first = cache.start(), second = cache.start();
+  add(cache, first, 200, 1);
+  add(cache, second, 300, 2);
+  cache.save(first, file());
+  PhiloxStream random(7);
+  int changed = 0;
+  std::int64_t before = 200;
+  for (int n = 0; n < kills; ++n) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      for (;;) {
+        cache.save(second, file());
+        cache.save(first, file());
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random.next_below(20000)));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    KvCache other(options);
+    const Sequence t = other.load(file());
+    const std::int64_t length = other.length(t);
+    ASSERT_TRUE(length == 200 || length == 300) << length;
+    ASSERT_NO_FATAL_FAILURE(expect_same(cache, length == 200 ? first : second, other, t));
+    changed += length != before;
+    before = length;
+  }
+  if (kills >= 100) EXPECT_GT(changed, 0) << "no child ever came to saving";
+}
+
+}  // namespace
+}  // namespace fovea
