@@ -468,6 +468,16 @@ void KvCache::permute(std::span<Sequence> sequences, std::span<const std::int64_
   std::move(result.begin(), result.end(), sequences.begin());
 }
 
+std::int64_t KvCache::bytes_for(std::int64_t rows) const {
+  if (rows < 0 || rows > most_rows)
+    refuse("bytes_for", "rows", "a number from 0 to 2^30", std::to_string(rows));
+  KvCache same(*this);
+  const Sequence sequence = same.start();
+  std::int64_t bytes = 0;
+  for (const auto& group : sequence.state_->groups) bytes += group->bytes_for(0, rows);
+  return bytes;
+}
+
 CacheBytes KvCache::bytes() const {
   const Pool::Bytes bytes = impl_->pool->bytes();
   return {.used = bytes.used, .prefixes = bytes.prefixes, .mapped = bytes.mapped, .free = bytes.free};

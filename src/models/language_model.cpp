@@ -83,17 +83,26 @@ std::vector<CacheLayer> LanguageModel::cache_layers(const CacheStore& store) con
 }
 
 nn::Var LanguageModel::extend(std::span<const std::int32_t> ids, KvCache& cache, Sequence& sequence) {
-  const std::int64_t starts[] = {0, std::ssize(ids)};
-  Sequence* const entries[] = {&sequence};
-  return extend(ids, starts, cache, entries);
+  const Next next{.sequence = &sequence, .ids = ids};
+  return extend({&next, 1}, cache);
 }
 
-nn::Var LanguageModel::extend(std::span<const std::int32_t> ids, std::span<const std::int64_t> starts,
-                              KvCache& cache, std::span<Sequence* const> sequences) {
-  if (ids.empty()) throw InvalidArgument("LanguageModel::extend", "ids", "at least one", "none");
+nn::Var LanguageModel::extend(std::span<const Next> next, KvCache& cache) {
+  std::vector<std::int32_t> all;
+  std::vector<std::int64_t> starts{0};
+  std::vector<Sequence*> entries;
+  std::vector<std::span<const std::int32_t>> known;
+  for (const Next& one : next) {
+    if (one.ids.empty()) throw InvalidArgument("LanguageModel::extend", "ids", "at least one", "none");
+    all.insert(all.end(), one.ids.begin(), one.ids.end());
+    starts.push_back(std::ssize(all));
+    entries.push_back(one.sequence);
+    known.push_back(one.known ? one.ids : std::span<const std::int32_t>());
+  }
+  if (next.empty()) throw InvalidArgument("LanguageModel::extend", "next", "at least one sequence", "none");
   nn::Context inference{.products = autograd::Products::by_row};
-  return stack_.extend(inference, embed(inference, ids, 1),
-                       {.cache = cache, .entries = sequences, .starts = starts, .ids = ids},
+  return stack_.extend(inference, embed(inference, all, 1),
+                       {.cache = cache, .entries = entries, .starts = starts, .ids = known},
                        {.mask = Causal{}});
 }
 

@@ -1,10 +1,11 @@
 // Sampling from a language model: the next token, and whole texts.
+#include "models/sampling.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "fovea/core/philox.h"
-#include "fovea/models/language_model.h"
 
 namespace fovea::models {
 namespace {
@@ -84,7 +85,10 @@ double uniform_of(std::uint64_t seed, std::int64_t index) {
   return static_cast<double>((high << 26) | low) * 0x1p-53;
 }
 
-void check(const LanguageModel& model, std::span<const std::int32_t> prompt, const SampleOptions& options) {
+}  // namespace
+
+void check_generation(const LanguageModel& model, std::span<const std::int32_t> prompt,
+                      const SampleOptions& options) {
   check(options);
   const auto refuse = [](const char* argument, std::string expected, std::string got) {
     throw InvalidArgument("generate", argument, std::move(expected), std::move(got));
@@ -98,22 +102,26 @@ void check(const LanguageModel& model, std::span<const std::int32_t> prompt, con
   }
 }
 
+namespace {
+
 // The row that the output layer reads for the next token: [1, dim].
 Tensor last_row(const nn::Var& rows) {
   return autograd::slice(rows, 1, rows.size(1) - 1, 1).value().reshape({1, rows.size(2)});
 }
 
-// Chooses the token behind `row` and appends it.
-void write_next(LanguageModel& model, const Tensor& row, const SampleOptions& options, Generated& written) {
+void write_behind(LanguageModel& model, const Tensor& row, const SampleOptions& options, Generated& written) {
   const Tensor next = model.log_probabilities(row);
-  const std::span<const float> log_p(next.data<float>(), static_cast<std::size_t>(next.count()));
-  const std::int64_t index = options.first + std::ssize(written.ids);
-  const std::int32_t id = sample(log_p, options, uniform_of(options.seed, index));
-  written.ids.push_back(id);
-  written.log_probabilities.push_back(log_p[static_cast<std::size_t>(id)]);
+  write_next({next.data<float>(), static_cast<std::size_t>(next.count())}, options, written);
 }
 
 }  // namespace
+
+void write_next(std::span<const float> log_probabilities, const SampleOptions& options, Generated& written) {
+  const std::int64_t index = options.first + std::ssize(written.ids);
+  const std::int32_t id = sample(log_probabilities, options, uniform_of(options.seed, index));
+  written.ids.push_back(id);
+  written.log_probabilities.push_back(log_probabilities[static_cast<std::size_t>(id)]);
+}
 
 Generated generate(LanguageModel& model, std::span<const std::int32_t> prompt, const SampleOptions& options) {
   if (options.reuse == Reuse::on) {
@@ -121,14 +129,14 @@ Generated generate(LanguageModel& model, std::span<const std::int32_t> prompt, c
     Sequence sequence = cache.start();
     return generate(model, cache, sequence, prompt, options);
   }
-  check(model, prompt, options);
+  check_generation(model, prompt, options);
   Generated written;
   while (std::ssize(written.ids) < options.length) {
     std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
     ids.insert(ids.end(), written.ids.begin(), written.ids.end());
     const std::int64_t length = std::ssize(ids);
     nn::Context inference;
-    write_next(
+    write_behind(
         model,
         last_row(model.hidden(inference, {.size = 1, .length = length, .ids = ids, .lengths = {length}})),
         options, written);
@@ -138,13 +146,21 @@ Generated generate(LanguageModel& model, std::span<const std::int32_t> prompt, c
 
 Generated generate(LanguageModel& model, KvCache& cache, Sequence& sequence,
                    std::span<const std::int32_t> prompt, const SampleOptions& options) {
-  check(model, prompt, options);
+  check_generation(model, prompt, options);
   if (options.reuse == Reuse::off)
     throw InvalidArgument("generate", "options.reuse", "on, as a cache is given", "off");
   Generated written;
-  for (std::int64_t i = 0; i < options.length; ++i) {
-    const auto next = i == 0 ? prompt : std::span<const std::int32_t>(written.ids).last(1);
-    write_next(model, last_row(model.extend(next, cache, sequence)), options, written);
+  if (options.length == 0) return written;
+  Tensor row;
+  for (auto rest = prompt; !rest.empty();) {
+    const auto piece = next_piece(rest, cache.length(sequence));
+    row = last_row(model.extend(piece, cache, sequence));
+    rest = rest.subspan(piece.size());
+  }
+  for (;;) {
+    write_behind(model, row, options, written);
+    if (std::ssize(written.ids) == options.length) break;
+    row = last_row(model.extend(std::span<const std::int32_t>(written.ids).last(1), cache, sequence));
   }
   written.cache_bytes = cache.length(sequence) * cache.bytes_per_row();
   return written;

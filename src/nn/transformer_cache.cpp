@@ -60,9 +60,8 @@ void check_sequences(const Var& x, const TransformerStack::Sequences& to) {
       refuse("sequences.starts", "numbers that ascend from 0 to the rows of x [1, L, dim]",
              "the last is " + std::to_string(to.starts.back()) + " for x " + to_string(x.shape()));
   }
-  const std::int64_t rows = x.size(0) * x.size(1);
-  if (!to.ids.empty() && std::ssize(to.ids) != rows)
-    refuse("sequences.ids", std::to_string(rows) + ", one for each row, or none",
+  if (!to.ids.empty() && std::ssize(to.ids) != entries)
+    refuse("sequences.ids", std::to_string(entries) + ", one list for each sequence, or none",
            std::to_string(to.ids.size()));
 }
 
@@ -129,12 +128,8 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
       },
       memory);
   views.clear();  // a view that is held would make commit's pages look shared
-  std::size_t id = 0;
-  for (std::size_t e = 0; e < to.entries.size(); ++e) {
-    const auto count = static_cast<std::size_t>(rows_of(to, e, x.size(1)));
-    to.cache.commit(*to.entries[e], to.ids.empty() ? to.ids : to.ids.subspan(id, count));
-    id += count;
-  }
+  for (std::size_t e = 0; e < to.entries.size(); ++e)
+    to.cache.commit(*to.entries[e], to.ids.empty() ? std::span<const std::int32_t>() : to.ids[e]);
   reserved.commit();
   return y;
 }

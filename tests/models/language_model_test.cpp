@@ -119,32 +119,29 @@ TEST(LanguageModel, SequencesReadTogetherHaveTheBitsOfEachAlone) {
   const std::vector<std::size_t> before{8, 0, 6};
   KvCache cache({.layers = model.cache_layers(Paged{4})});
   std::vector<Sequence> together, alone;
-  std::vector<Sequence*> entries;
   for (std::size_t n = 0; n < texts.size(); ++n) {
     together.push_back(cache.start());
     if (before[n] > 0) model.extend(std::span(texts[n]).first(before[n]), cache, together.back());
     alone.push_back(cache.fork(together.back()));
   }
-  std::vector<std::int32_t> ids;
-  std::vector<std::int64_t> starts{0};
+  std::vector<LanguageModel::Next> next;
+  for (std::size_t n = 0; n < texts.size(); ++n)
+    next.push_back({.sequence = &together[n], .ids = std::span(texts[n]).subspan(before[n])});
+  const Tensor rows = model.extend(next, cache).value();
+  std::int64_t first = 0;
   for (std::size_t n = 0; n < texts.size(); ++n) {
-    entries.push_back(&together[n]);
-    ids.insert(ids.end(), texts[n].begin() + static_cast<std::ptrdiff_t>(before[n]), texts[n].end());
-    starts.push_back(std::ssize(ids));
-  }
-  const Tensor rows = model.extend(ids, starts, cache, entries).value();
-  for (std::size_t n = 0; n < texts.size(); ++n) {
-    const Tensor own = model.extend(std::span(texts[n]).subspan(before[n]), cache, alone[n]).value();
-    EXPECT_EQ(std::memcmp(own.data<float>(), rows.data<float>() + starts[n] * 8,
+    const Tensor own = model.extend(next[n].ids, cache, alone[n]).value();
+    EXPECT_EQ(std::memcmp(own.data<float>(), rows.data<float>() + first * 8,
                           static_cast<std::size_t>(own.count()) * sizeof(float)),
               0)
         << n;
     EXPECT_EQ(cache.ids(together[n]), texts[n]);
+    first += own.size(1);
   }
-  const std::vector<std::int64_t> backwards{0, 2, 1, 3};
-  EXPECT_THROW(model.extend(std::span(texts[0]).first(3), backwards, cache, entries), InvalidArgument);
-  const std::vector<std::int64_t> few{0, 3};
-  EXPECT_THROW(model.extend(std::span(texts[0]).first(3), few, cache, entries), InvalidArgument);
+  EXPECT_THROW(model.extend({}, cache), InvalidArgument);
+  next[1].ids = {};
+  EXPECT_THROW(model.extend(next, cache), InvalidArgument);
+  EXPECT_EQ(cache.length(together[0]), std::ssize(texts[0]));
 }
 
 TEST(LanguageModel, TheLossIsTheCrossEntropyOfItsRows) {

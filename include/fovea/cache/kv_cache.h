@@ -228,6 +228,8 @@ class KvCache {
     std::int64_t used = 0, shared = 0;
   };
   SequenceBytes bytes(const Sequence& sequence) const;
+  /// Bytes that a new sequence takes for so many rows, if it shares none.
+  std::int64_t bytes_for(std::int64_t rows) const;
   /// Bytes of one row in all layers, where rows are not shared.
   std::int64_t bytes_per_row() const noexcept;
 

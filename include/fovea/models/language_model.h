@@ -56,11 +56,16 @@ class LanguageModel {
   /// Returns their rows as `hidden` would, [1, ids.size(), dim]. If it throws (CacheFull, an id outside the
   /// vocabulary, more than config().positions), the sequence is as before.
   nn::Var extend(std::span<const std::int32_t> ids, KvCache& cache, Sequence& sequence);
-  /// The same for several sequences, which read any numbers of ids: those of sequence e are ids[starts[e]] to
-  /// ids[starts[e + 1]]. The rows of a sequence have the same bits as alone, as long as the number of its ids
-  /// is the same (docs/cache.md).
-  nn::Var extend(std::span<const std::int32_t> ids, std::span<const std::int64_t> starts, KvCache& cache,
-                 std::span<Sequence* const> sequences);
+  /// What a sequence reads beside others.
+  struct Next {
+    Sequence* sequence = nullptr;
+    std::span<const std::int32_t> ids;
+    bool known = true;  ///< whether KvCache::start(ids) shall find the rows
+  };
+  /// The same for several sequences: the rows of the first, then of the second, ... [1, all ids, dim]. The
+  /// rows of a sequence have the same bits as alone, as long as the number of its ids is the same
+  /// (docs/cache.md).
+  nn::Var extend(std::span<const Next> next, KvCache& cache);
 
  private:
   nn::Var embed(nn::Context& context, std::span<const std::int32_t> ids, std::int64_t size) const;

@@ -50,9 +50,9 @@ class TransformerStack {
     Var memory = {};                             ///< [B, M, dim], if the blocks have cross-attention
     Mask memory_mask = Everything{};
     std::span<const std::int64_t> memory_lengths = {};  ///< for KeyLengths{} in `memory_mask`
-    /// For a packed batch (AttentionInputs in plan/plan.h) in a whole call: the sequences of x [1, L, dim] begin
-    /// at these rows, and those of `memory` at memory_starts; [entries + 1] each. Every entry has its own
-    /// positions in the mask, the mods and rotary positions.
+    /// For a packed batch (AttentionInputs in plan/plan.h) in a whole call: the sequences of x [1, L, dim]
+    /// begin at these rows, and those of `memory` at memory_starts; [entries + 1] each. Every entry has its
+    /// own positions in the mask, the mods and rotary positions.
     std::span<const std::int64_t> starts = {}, memory_starts = {};
     /// Called for every attention of every layer. Returns the tensor that receives its weights [B, heads, Lq,
     /// Lk], or null for none. `place` is "self" or "memory".
@@ -88,8 +88,9 @@ class TransformerStack {
     std::span<Sequence* const> entries;
     /// For a packed batch: x is [1, L, dim], and entry e has its rows from starts[e] to starts[e + 1].
     std::span<const std::int64_t> starts = {};
-    /// The ids of the rows of x, for KvCache::start(ids); or none.
-    std::span<const std::int32_t> ids = {};
+    /// The ids of each entry's rows, for KvCache::start(ids); empty for an entry whose rows shall not be
+    /// found. Or none at all.
+    std::span<const std::span<const std::int32_t>> ids = {};
   };
   /// The same for those sequences, which may have different lengths and, packed, read different numbers of
   /// rows. Stacks without cross-attention alone.

@@ -1,0 +1,286 @@
+#include "fovea/models/batcher.h"
+
+#include <algorithm>
+#include <deque>
+#include <list>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "models/sampling.h"
+
+namespace fovea::models {
+namespace {
+
+// A request, and its sequence once it runs.
+struct Text {
+  std::uint64_t number = 0;
+  Request request;
+  std::int64_t bytes = 0;  // that it takes at most
+  Sequence sequence = {};
+  Generated written = {};
+
+  std::int64_t read(const KvCache& cache) const { return sequence ? cache.length(sequence) : 0; }
+  // What is to be read next: a piece of the prompt, or the last token.
+  std::span<const std::int32_t> next(const KvCache& cache) const {
+    if (!written.ids.empty()) return std::span(written.ids).last(1);
+    const std::int64_t length = read(cache);
+    return next_piece(std::span(request.prompt).subspan(static_cast<std::size_t>(length)), length);
+  }
+};
+
+void check(const BatcherOptions& options) {
+  const auto refuse = [](const char* option, const char* expected, std::int64_t got) {
+    throw InvalidArgument("Batcher", std::string("options.") + option, expected, std::to_string(got));
+  };
+  if (options.limit_bytes < 0) refuse("limit_bytes", "0 or more", options.limit_bytes);
+  if (options.prefix_bytes < 0) refuse("prefix_bytes", "0 or more", options.prefix_bytes);
+  if (options.step_tokens < prompt_piece)
+    refuse("step_tokens", "at least 64, the length of a piece", options.step_tokens);
+}
+
+}  // namespace
+
+struct Batcher::Impl {
+  Impl(LanguageModel& of, const BatcherOptions& given)
+      : model(of),
+        options(given),
+        cache({.layers = of.cache_layers(Paged{prompt_piece}),
+               .limit_bytes = given.limit_bytes,
+               .prefix_bytes = given.prefix_bytes}) {}
+
+  // One row of a step: what a text reads.
+  struct Reading {
+    Text* text = nullptr;
+    std::int64_t rows = 0;
+    bool writes = false;  // whether a token follows
+  };
+
+  void take_arrivals();
+  void admit();
+  std::vector<Reading> choose();
+  void write(const std::vector<Reading>& readings, const nn::Var& rows);
+  void write_token(Text& text, std::span<const float> log_probabilities);
+  void end(Text& text, Finish finish, std::exception_ptr error = {});
+  void count(const std::vector<Reading>& readings);
+
+  LanguageModel& model;
+  const BatcherOptions options;
+  // Of the thread that steps.
+  KvCache cache;
+  std::deque<Text> queue;     // not yet running, in the order of arrival
+  std::list<Text> running;    // in the order of arrival
+  std::int64_t promised = 0;  // bytes of all that run
+  // Of all threads.
+  mutable std::mutex mutex;
+  std::deque<Text> arrivals;
+  std::set<std::uint64_t> open, cancelled;
+  std::uint64_t last_number = 0;
+  Stats stats;
+};
+
+Batcher::Batcher(LanguageModel& model, const BatcherOptions& options) {
+  check(options);
+  impl_ = std::make_unique<Impl>(model, options);
+}
+Batcher::~Batcher() = default;
+
+std::uint64_t Batcher::submit(Request request) {
+  check_generation(impl_->model, request.prompt, request.sample);
+  const auto refuse = [](const char* argument, std::string expected, std::string got) {
+    throw InvalidArgument("Batcher::submit", argument, std::move(expected), std::move(got));
+  };
+  if (request.sample.reuse == Reuse::off) refuse("request.sample.reuse", "on, as texts share a cache", "off");
+  const std::int64_t prompt = std::ssize(request.prompt), positions = impl_->model.config().positions;
+  // The last token is written and not read.
+  const std::int64_t rows = prompt + std::max<std::int64_t>(request.sample.length - 1, 0);
+  if (request.sample.length > positions || rows > positions)
+    refuse("request",
+           "a prompt and a length of " + std::to_string(positions) + " tokens together, the model's",
+           std::to_string(prompt) + " and " + std::to_string(request.sample.length));
+  const std::int64_t bytes = impl_->cache.bytes_for(rows);
+  if (bytes > impl_->options.limit_bytes) throw CacheFull(bytes, 0, impl_->options.limit_bytes);
+  const std::lock_guard lock(impl_->mutex);
+  const std::uint64_t number = impl_->last_number + 1;
+  impl_->arrivals.push_back({.number = number, .request = std::move(request), .bytes = bytes});
+  impl_->open.insert(number);
+  return impl_->last_number = number;
+}
+
+bool Batcher::cancel(std::uint64_t request) {
+  const std::lock_guard lock(impl_->mutex);
+  if (!impl_->open.contains(request)) return false;
+  impl_->cancelled.insert(request);
+  return true;
+}
+
+std::int64_t Batcher::waiting() const {
+  const std::lock_guard lock(impl_->mutex);
+  return static_cast<std::int64_t>(impl_->open.size());
+}
+
+Batcher::Stats Batcher::stats() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->stats;
+}
+
+CacheBytes Batcher::bytes() const {
+  return impl_->cache.bytes();
+}
+
+void Batcher::Impl::end(Text& text, Finish finish, std::exception_ptr error) {
+  text.sequence = Sequence();
+  {
+    const std::lock_guard lock(mutex);
+    open.erase(text.number);
+    cancelled.erase(text.number);
+  }
+  if (text.request.done)
+    text.request.done(
+        {.request = text.number, .finish = finish, .generated = std::move(text.written), .error = error});
+}
+
+// Takes over what was submitted, and ends what was cancelled.
+void Batcher::Impl::take_arrivals() {
+  std::set<std::uint64_t> ending;
+  {
+    const std::lock_guard lock(mutex);
+    std::move(arrivals.begin(), arrivals.end(), std::back_inserter(queue));
+    arrivals.clear();
+    ending = cancelled;
+  }
+  const auto move_cancelled = [&](auto& texts, const auto& leave) {
+    for (auto at = texts.begin(); at != texts.end();) {
+      if (!ending.contains(at->number)) {
+        ++at;
+        continue;
+      }
+      Text text = std::move(*at);
+      at = texts.erase(at);
+      leave(text);
+      end(text, Finish::cancelled);
+    }
+  };
+  if (ending.empty()) return;
+  move_cancelled(queue, [](const Text&) {});
+  move_cancelled(running, [&](const Text& text) { promised -= text.bytes; });
+}
+
+// Starts requests in the order of their arrival, as long as all that run keep room to their ends.
+void Batcher::Impl::admit() {
+  while (!queue.empty() && std::ssize(running) < options.step_tokens) {
+    Text& first = queue.front();
+    if (first.request.sample.length == 0) {
+      Text text = std::move(first);
+      queue.pop_front();
+      end(text, Finish::length);
+      continue;
+    }
+    if (first.bytes > options.limit_bytes - promised) return;
+    // A page holds one piece, and only rows of prompts are known. So what is found has the bits that this
+    // text would compute.
+    first.sequence = cache.start(first.request.prompt, first.request.salt);
+    {
+      const std::lock_guard lock(mutex);
+      stats.shared += cache.length(first.sequence);
+    }
+    promised += first.bytes;
+    running.push_back(std::move(first));
+    queue.pop_front();
+  }
+}
+
+std::vector<Batcher::Impl::Reading> Batcher::Impl::choose() {
+  std::vector<Reading> readings;
+  std::int64_t left = options.step_tokens;
+  for (const bool prompts : {false, true}) {
+    for (Text& text : running) {
+      if (text.written.ids.empty() != prompts) continue;
+      const std::int64_t rows = std::ssize(text.next(cache));
+      if (rows > left) break;  // a piece is never cut: its length decides bits
+      left -= rows;
+      readings.push_back(
+          {&text, rows, !prompts || text.read(cache) + rows == std::ssize(text.request.prompt)});
+    }
+  }
+  return readings;
+}
+
+void Batcher::Impl::write_token(Text& text, std::span<const float> log_probabilities) {
+  try {
+    write_next(log_probabilities, text.request.sample, text.written);
+    if (text.request.token)
+      text.request.token(text.written.ids.back(), text.written.log_probabilities.back());
+  } catch (...) {
+    return end(text, Finish::failed, std::current_exception());
+  }
+  const auto& stop = text.request.stop;
+  if (std::find(stop.begin(), stop.end(), text.written.ids.back()) != stop.end())
+    return end(text, Finish::stop);
+  if (std::ssize(text.written.ids) == text.request.sample.length) end(text, Finish::length);
+}
+
+// Writes a token for each text whose last row was read, from one product with the table of the vocabulary.
+void Batcher::Impl::write(const std::vector<Reading>& readings, const nn::Var& rows) {
+  const auto writing =
+      std::count_if(readings.begin(), readings.end(), [](const Reading& r) { return r.writes; });
+  if (writing == 0) return;
+  const std::int64_t dim = rows.size(2);
+  Tensor last(DType::f32, {writing, dim});
+  std::int64_t end_row = 0, at = 0;
+  for (const Reading& reading : readings) {
+    end_row += reading.rows;
+    if (reading.writes)
+      std::copy_n(rows.value().data<float>() + (end_row - 1) * dim, dim, last.data<float>() + at++ * dim);
+  }
+  const Tensor next = model.log_probabilities(last);
+  at = 0;
+  for (const Reading& reading : readings) {
+    if (!reading.writes) continue;
+    const auto classes = static_cast<std::size_t>(next.size(1));
+    write_token(*reading.text, {next.data<float>() + at++ * next.size(1), classes});
+  }
+  for (auto text = running.begin(); text != running.end();) {
+    const bool ended = !text->sequence;
+    if (ended) promised -= text->bytes;
+    text = ended ? running.erase(text) : std::next(text);
+  }
+}
+
+void Batcher::Impl::count(const std::vector<Reading>& readings) {
+  const std::int64_t used = cache.bytes().used;
+  const std::lock_guard lock(mutex);
+  ++stats.steps;
+  for (const Reading& reading : readings) {
+    stats.read += reading.rows;
+    stats.written += reading.writes ? 1 : 0;
+  }
+  stats.most_bytes = std::max(stats.most_bytes, used);
+  stats.most_texts = std::max(stats.most_texts, std::ssize(running));
+}
+
+bool Batcher::step() {
+  Impl& s = *impl_;
+  s.take_arrivals();
+  s.admit();
+  const std::vector<Impl::Reading> readings = s.choose();
+  if (!readings.empty()) {
+    std::vector<LanguageModel::Next> next;
+    for (const Impl::Reading& reading : readings)
+      next.push_back({.sequence = &reading.text->sequence,
+                      .ids = reading.text->next(s.cache),
+                      .known = reading.text->written.ids.empty()});
+    const nn::Var rows = s.model.extend(next, s.cache);
+    s.count(readings);
+    s.write(readings, rows);
+  }
+  return waiting() > 0;
+}
+
+void Batcher::run() {
+  while (step()) {
+  }
+}
+
+}  // namespace fovea::models

@@ -1,0 +1,214 @@
+// Texts that are generated together have the bits of each alone, whatever arrives and leaves beside them.
+// FOVEA_BATCHER_SECONDS sets how long random requests arrive; without it a fixed number of them does.
+#include "fovea/models/batcher.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <stdexcept>
+#include <thread>
+
+#include "fovea/core/philox.h"
+
+namespace fovea::models {
+namespace {
+
+constexpr std::int64_t words = 23;
+
+LanguageModel tiny() {
+  LanguageModel model(
+      {.vocabulary = words, .dim = 16, .feed_forward = 24, .heads = 2, .layers = 2, .positions = 300}, 5);
+  PhiloxStream random(6);
+  for (nn::Parameter& parameter : model.parameters().all()) {
+    for (std::int64_t i = 0; i < parameter.value.count(); ++i)
+      parameter.value.data<float>()[i] += 0.3f * (static_cast<float>(random.next_uniform()) - 0.5f);
+  }
+  return model;
+}
+
+class Draw {
+ public:
+  explicit Draw(std::uint64_t seed) : random_(seed) {}
+  std::size_t below(std::size_t n) { return random_.next_below(static_cast<std::uint32_t>(n)); }
+  // Prompts that often begin alike, some of them with whole pages in common.
+  Request request() {
+    Request request;
+    const std::size_t common = below(3) * 64, own = 1 + below(70);
+    for (std::size_t i = 0; i < common; ++i) request.prompt.push_back(static_cast<std::int32_t>(i % 7 + 1));
+    for (std::size_t i = 0; i < own; ++i) request.prompt.push_back(static_cast<std::int32_t>(below(words)));
+    request.sample = {.temperature = below(3) == 0 ? 0.0 : 0.8,
+                      .top_k = static_cast<std::int64_t>(below(6)),
+                      .seed = below(100),
+                      .length = static_cast<std::int64_t>(below(40))};
+    if (below(4) == 0) request.stop = {static_cast<std::int32_t>(below(words))};
+    return request;
+  }
+
+ private:
+  PhiloxStream random_;
+};
+
+// What `generate` writes alone, up to a stop.
+Generated alone(LanguageModel& model, const Request& request) {
+  Generated written = generate(model, request.prompt, request.sample);
+  for (std::size_t n = 0; n < written.ids.size(); ++n) {
+    if (request.stop.empty() || written.ids[n] != request.stop[0]) continue;
+    written.ids.resize(n + 1);
+    written.log_probabilities.resize(n + 1);
+  }
+  return written;
+}
+
+// Requests with their answers, as they come.
+struct Answers {
+  std::map<std::uint64_t, Request> asked;
+  std::map<std::uint64_t, Answer> got;
+  std::map<std::uint64_t, std::vector<std::int32_t>> streamed;
+
+  std::uint64_t submit(Batcher& batcher, Request request) {
+    const auto number = std::make_shared<std::uint64_t>(0);
+    asked_copy = request;
+    request.token = [this, number](std::int32_t id, double) { streamed[*number].push_back(id); };
+    request.done = [this](const Answer& answer) { got.emplace(answer.request, answer); };
+    *number = batcher.submit(std::move(request));
+    asked.emplace(*number, asked_copy);
+    return *number;
+  }
+  void check(LanguageModel& model, std::uint64_t number) {
+    const Answer& answer = got.at(number);
+    const Request& request = asked.at(number);
+    EXPECT_EQ(answer.generated.ids, streamed[number]);
+    Generated expected = alone(model, request);
+    if (answer.finish == Finish::cancelled) {
+      ASSERT_LE(answer.generated.ids.size(), expected.ids.size());
+      expected.ids.resize(answer.generated.ids.size());
+      expected.log_probabilities.resize(answer.generated.ids.size());
+    }
+    ASSERT_EQ(answer.generated.ids, expected.ids) << "request " << number;
+    ASSERT_EQ(answer.generated.log_probabilities, expected.log_probabilities) << "request " << number;
+    if (answer.finish == Finish::stop) EXPECT_EQ(answer.generated.ids.back(), request.stop[0]);
+    if (answer.finish == Finish::length) EXPECT_EQ(std::ssize(answer.generated.ids), request.sample.length);
+  }
+  Request asked_copy;
+};
+
+// Arrivals and cancels at random, in a limit that holds about four long texts, with prefixes kept.
+TEST(Batcher, AnswersHaveTheBitsOfEachRequestAlone) {
+  LanguageModel model = tiny();
+  KvCache measure({.layers = model.cache_layers(Paged{64})});
+  const std::int64_t limit = 4 * measure.bytes_for(256);
+  Batcher batcher(model, {.limit_bytes = limit, .prefix_bytes = limit / 4, .step_tokens = 150});
+  Answers answers;
+  Draw draw(17);
+  const char* given = std::getenv("FOVEA_BATCHER_SECONDS");
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(given ? std::atoi(given) : 0);
+  std::int64_t submitted = 0, checked = 0;
+  do {
+    if (draw.below(3) != 0 && batcher.waiting() < 30) {
+      answers.submit(batcher, draw.request());
+      ++submitted;
+    }
+    if (draw.below(12) == 0) batcher.cancel(1 + draw.below(static_cast<std::size_t>(submitted) + 1));
+    batcher.step();
+    EXPECT_LE(batcher.bytes().used, limit);
+    for (auto at = answers.got.begin(); at != answers.got.end(); at = answers.got.erase(at)) {
+      answers.check(model, at->first);
+      ++checked;
+      answers.asked.erase(at->first);
+      answers.streamed.erase(at->first);
+      if (testing::Test::HasFailure()) return;
+    }
+  } while (submitted < 120 || std::chrono::steady_clock::now() < until);
+  batcher.run();
+  for (const auto& [number, answer] : answers.got) answers.check(model, number);
+  EXPECT_EQ(checked + std::ssize(answers.got), submitted);
+  EXPECT_EQ(batcher.waiting(), 0);
+  EXPECT_EQ(batcher.bytes().used, batcher.bytes().prefixes);
+  const Batcher::Stats stats = batcher.stats();
+  EXPECT_GT(stats.shared, 0);
+  EXPECT_GT(stats.most_texts, 2);
+  EXPECT_LT(stats.steps, stats.written);
+}
+
+TEST(Batcher, OneTextThatFailsLeavesTheOthers) {
+  LanguageModel model = tiny();
+  Batcher batcher(model);
+  std::map<std::uint64_t, Answer> got;
+  const auto submit = [&](std::function<void(std::int32_t, double)> token) {
+    return batcher.submit({.prompt = {1, 2, 3},
+                           .sample = {.length = 5},
+                           .token = std::move(token),
+                           .done = [&](const Answer& answer) { got.emplace(answer.request, answer); }});
+  };
+  int tokens = 0;
+  const std::uint64_t failing = submit([&](std::int32_t, double) {
+    if (++tokens == 3) throw std::runtime_error("no more");
+  });
+  const std::uint64_t whole = submit({});
+  batcher.run();
+  EXPECT_EQ(got.at(failing).finish, Finish::failed);
+  EXPECT_EQ(got.at(failing).generated.ids.size(), 3u);
+  EXPECT_THROW(std::rethrow_exception(got.at(failing).error), std::runtime_error);
+  EXPECT_EQ(got.at(whole).finish, Finish::length);
+  EXPECT_EQ(got.at(whole).generated.ids.size(), 5u);
+  EXPECT_FALSE(batcher.cancel(whole));
+  EXPECT_FALSE(batcher.cancel(99));
+}
+
+TEST(Batcher, RefusesWhatCannotRun) {
+  LanguageModel model = tiny();
+  const std::int64_t page = KvCache({.layers = model.cache_layers(Paged{64})}).bytes_for(1);
+  Batcher batcher(model, {.limit_bytes = 2 * page});
+  const auto request = [](std::int64_t prompt, std::int64_t length) {
+    return Request{.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(prompt), 1),
+                   .sample = {.length = length}};
+  };
+  EXPECT_THROW(batcher.submit(request(0, 1)), InvalidArgument);
+  EXPECT_THROW(batcher.submit(request(1, -1)), InvalidArgument);
+  EXPECT_THROW(batcher.submit(request(200, 102)), InvalidArgument);  // 301 rows of 300 positions
+  EXPECT_THROW(batcher.submit(request(1, std::numeric_limits<std::int64_t>::max())), InvalidArgument);
+  EXPECT_THROW(batcher.submit(request(100, 30)), CacheFull);  // 129 rows in 128
+  Request unknown = request(1, 1);
+  unknown.prompt[0] = static_cast<std::int32_t>(words);
+  EXPECT_THROW(batcher.submit(std::move(unknown)), InvalidArgument);
+  Request again = request(1, 1);
+  again.sample.reuse = Reuse::off;
+  EXPECT_THROW(batcher.submit(std::move(again)), InvalidArgument);
+  EXPECT_THROW(Batcher(model, {.step_tokens = 63}), InvalidArgument);
+  EXPECT_EQ(batcher.waiting(), 0);
+  EXPECT_FALSE(batcher.step());
+  batcher.submit(request(100, 29));
+  batcher.run();
+  EXPECT_EQ(batcher.stats().written, 29);
+}
+
+TEST(Batcher, OtherThreadsSubmitAndCancel) {
+  LanguageModel model = tiny();
+  Batcher batcher(model, {.step_tokens = 100});
+  std::atomic<int> ended{0}, submitting{3};
+  constexpr int each = 10;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      Draw draw(static_cast<std::uint64_t>(t));
+      for (int n = 0; n < each; ++n) {
+        Request request = draw.request();
+        request.done = [&](const Answer&) { ++ended; };
+        const std::uint64_t number = batcher.submit(std::move(request));
+        if (draw.below(3) == 0) batcher.cancel(number);
+      }
+      --submitting;
+    });
+  }
+  while (submitting > 0 || batcher.waiting() > 0) batcher.step();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ended, 3 * each);
+  EXPECT_EQ(batcher.bytes().used, 0);
+}
+
+}  // namespace
+}  // namespace fovea::models
