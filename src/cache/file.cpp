@@ -265,6 +265,11 @@ void read_group(InputFile& file, const FileGroup& group, const FileBlocks& block
 
 }  // namespace
 
+std::string KvCache::note_of(const std::filesystem::path& path) {
+  InputFile file(path);
+  return std::string(cache::read_header(file).note);
+}
+
 Sequence KvCache::load(const std::filesystem::path& path, const CacheLoadOptions& options) {
   InputFile file(path);
   const FileHeader header = cache::read_header(file);

@@ -133,6 +133,7 @@ int main(int argc, char** argv) {
   app.option_defaults()->always_capture_default();
   fovea::cli::register_train(app);
   fovea::cli::register_translate(app);
+  fovea::cli::register_generate(app);
   fovea::cli::register_score(app);
   fovea::cli::register_corpus(app);
   fovea::cli::register_inspect(app);

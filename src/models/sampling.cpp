@@ -144,6 +144,16 @@ Generated generate(LanguageModel& model, std::span<const std::int32_t> prompt, c
   return written;
 }
 
+std::span<const std::int32_t> read_prompt(LanguageModel& model, KvCache& cache, Sequence& sequence,
+                                          std::span<const std::int32_t> prompt) {
+  for (;;) {
+    const auto piece = next_piece(prompt, cache.length(sequence));
+    if (piece.size() == prompt.size()) return prompt;
+    model.extend(piece, cache, sequence);
+    prompt = prompt.subspan(piece.size());
+  }
+}
+
 Generated generate(LanguageModel& model, KvCache& cache, Sequence& sequence,
                    std::span<const std::int32_t> prompt, const SampleOptions& options) {
   check_generation(model, prompt, options);
@@ -151,12 +161,8 @@ Generated generate(LanguageModel& model, KvCache& cache, Sequence& sequence,
     throw InvalidArgument("generate", "options.reuse", "on, as a cache is given", "off");
   Generated written;
   if (options.length == 0) return written;
-  Tensor row;
-  for (auto rest = prompt; !rest.empty();) {
-    const auto piece = next_piece(rest, cache.length(sequence));
-    row = last_row(model.extend(piece, cache, sequence));
-    rest = rest.subspan(piece.size());
-  }
+  const auto last = read_prompt(model, cache, sequence, prompt);
+  Tensor row = last_row(model.extend(last, cache, sequence));
   for (;;) {
     write_behind(model, row, options, written);
     if (std::ssize(written.ids) == options.length) break;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -222,6 +223,8 @@ class KvCache {
   /// not whether a model made the rows. Throws FileError, naming the file and the place, and CacheFull. The
   /// cache has not changed then, but for prefixes that made room.
   Sequence load(const std::filesystem::path& path, const CacheLoadOptions& options = {});
+  /// The note of a file that `save` wrote. Throws FileError.
+  static std::string note_of(const std::filesystem::path& path);
   CacheBytes bytes() const;
   /// Bytes of the blocks that hold the rows of `sequence`, and of those the ones that others hold too.
   struct SequenceBytes {

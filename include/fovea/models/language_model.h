@@ -124,6 +124,11 @@ Generated generate(LanguageModel& model, std::span<const std::int32_t> prompt, c
 Generated generate(LanguageModel& model, KvCache& cache, Sequence& sequence,
                    std::span<const std::int32_t> prompt, const SampleOptions& options);
 
+/// Reads `prompt` behind what `sequence` has read, but for the last piece of at most 64 tokens, and returns
+/// that. `generate` goes on with it, and gives the bits that it gives for the whole prompt.
+std::span<const std::int32_t> read_prompt(LanguageModel& model, KvCache& cache, Sequence& sequence,
+                                          std::span<const std::int32_t> prompt);
+
 /// folder/config.json and folder/model.safetensors, as transformers' Starcoder2ForCausalLM reads them.
 /// Embeddings have no factor there. So the file's embeddings are multiplied by the factor, and the last layer
 /// norm is divided by it, because the logits are made from it with the same table. Each costs one rounding.

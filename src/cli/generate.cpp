@@ -1,0 +1,368 @@
+#include <fmt/format.h>
+
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/commands.h"
+#include "core/crc32c.h"
+#include "core/excerpt.h"
+#include "files/json.h"
+#include "fovea/models/batcher.h"
+#include "fovea/models/model_folder.h"
+#include "fovea/text/corpus.h"
+#include "fovea/text/tokenizer.h"
+
+namespace fovea::cli {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+using nlohmann::json;
+
+struct Options {
+  std::string model, prompt, input, output, save_state, load_state;
+  models::SampleOptions sample;
+  bool prompt_given = false, line = false, stats = false;
+  std::int64_t limit_mb = 4096, step_tokens = 512;
+  int threads = 0;
+};
+
+// A text begins as a paragraph of the training text does, behind the end of another one. Its last line is not
+// ended, because the model goes on with it.
+Ids encoded(const text::Tokenizer& tokenizer, const std::string& prompt, bool begins) {
+  Ids ids;
+  if (begins) ids.push_back(text::kEosId);
+  for (std::size_t at = 0; at <= prompt.size();) {
+    const std::size_t end = std::min(prompt.find('\n', at), prompt.size());
+    const Ids line = tokenizer.encode(std::string_view(prompt).substr(at, end - at));
+    ids.insert(ids.end(), line.begin(), line.end());
+    if (end < prompt.size()) ids.push_back(text::kEosId);
+    at = end + 1;
+  }
+  return ids;
+}
+
+std::string decoded(const text::Tokenizer& tokenizer, std::span<const std::int32_t> ids) {
+  std::string result;
+  Ids line;
+  for (const std::int32_t id : ids) {
+    if (id != text::kEosId) {
+      line.push_back(id);
+      continue;
+    }
+    result += tokenizer.decode(line) + "\n";
+    line.clear();
+  }
+  return result + tokenizer.decode(line);
+}
+
+// Prints a text as it grows. Pieces are spelt in their context, so each time the line is decoded again from
+// its beginning, which may lie in the prompt.
+class Stream {
+ public:
+  Stream(const text::Tokenizer& tokenizer, std::ostream& out, std::span<const std::int32_t> before)
+      : tokenizer_(tokenizer), out_(out) {
+    auto begin = before.end();
+    while (begin != before.begin() && *(begin - 1) != text::kEosId) --begin;
+    line_.assign(begin, before.end());
+    printed_ = tokenizer_.decode(line_).size();
+  }
+  void write(std::int32_t id) {
+    if (id == text::kEosId) {
+      out_ << '\n' << std::flush;
+      line_.clear();
+      printed_ = 0;
+      return;
+    }
+    line_.push_back(id);
+    const std::string all = tokenizer_.decode(line_);
+    if (all.size() > printed_) out_ << all.substr(printed_) << std::flush;
+    printed_ = std::max(printed_, all.size());
+  }
+
+ private:
+  const text::Tokenizer& tokenizer_;
+  std::ostream& out_;
+  Ids line_;
+  std::size_t printed_ = 0;
+};
+
+std::ostream& checked(std::ostream& out, const std::string& path) {
+  out.flush();
+  if (!out) throw FileError(path.empty() ? "standard output" : path, -1, "cannot be written");
+  return out;
+}
+
+// -- one text, and its state in a file
+
+// Of all weights: a state belongs to the model that made it.
+std::string fingerprint(const models::LanguageModel& model) {
+  std::uint32_t checksum = 0;
+  for (const nn::Parameter& parameter : model.parameters().all())
+    checksum = crc32c(parameter.value.raw(),
+                      static_cast<std::uint64_t>(parameter.value.count()) * sizeof(float), checksum);
+  return fmt::format("{:08x}", checksum);
+}
+
+// A text that is being written: what was read is in a sequence, and some ids are still to be read.
+struct State {
+  Sequence sequence;
+  Ids unread;
+  std::int64_t written = 0;
+};
+
+void save(const Options& o, const models::LanguageModel& model, const KvCache& cache, const State& state) {
+  const json note = {{"model", fingerprint(model)}, {"unread", state.unread}, {"written", state.written}};
+  cache.save(state.sequence, o.save_state, note.dump());
+}
+
+State load(const Options& o, const models::LanguageModel& model, KvCache& cache) {
+  const std::string note = KvCache::note_of(o.load_state);
+  const auto refuse = [&](const std::string& problem) -> FileError {
+    return FileError(o.load_state, -1, problem);
+  };
+  State state;
+  std::string made_by;
+  try {
+    const json read = files::parse_json_object(o.load_state, note, 3);
+    made_by = read.at("model").get<std::string>();
+    state.unread = read.at("unread").get<Ids>();
+    state.written = read.at("written").get<std::int64_t>();
+  } catch (const json::exception&) {
+    throw refuse("is no state of fovea generate: its note is '" + excerpt(note) + "'");
+  }
+  if (made_by != fingerprint(model))
+    throw refuse("is the state of another model: of weights " + excerpt(made_by) + ", and " + o.model +
+                 " has " + fingerprint(model));
+  if (state.unread.empty() || state.written < 0) throw refuse("has no id to go on with");
+  state.sequence = cache.load(o.load_state, {.note = note, .memory = CacheMemory::mapped});
+  return state;
+}
+
+void write_one(const Options& o, models::LanguageModel& model, const text::Tokenizer& tokenizer,
+               std::ostream& out) {
+  KvCache cache({.layers = model.cache_layers(), .limit_bytes = o.limit_mb << 20});
+  State state;
+  if (!o.load_state.empty())
+    state = load(o, model, cache);
+  else
+    state.sequence = cache.start();
+  const bool begins = o.load_state.empty();
+  if (o.prompt_given || begins) {
+    const Ids added = encoded(tokenizer, o.prompt, begins);
+    state.unread.insert(state.unread.end(), added.begin(), added.end());
+  }
+  Ids before = cache.ids(state.sequence);
+  before.insert(before.end(), state.unread.begin(), state.unread.end());
+  Stream stream(tokenizer, out, before);
+  models::SampleOptions one = o.sample;
+  one.length = 1;
+  if (o.sample.length == 0) {
+    const auto left = models::read_prompt(model, cache, state.sequence, state.unread);
+    state.unread = Ids(left.begin(), left.end());
+  }
+  for (std::int64_t n = 0; n < o.sample.length && !stop_requested(); ++n) {
+    one.first = state.written++;
+    state.unread = models::generate(model, cache, state.sequence, state.unread, one).ids;
+    stream.write(state.unread.front());
+    if (o.line && state.unread.front() == text::kEosId) break;
+  }
+  out << '\n';
+  checked(out, o.output);
+  if (!o.save_state.empty()) save(o, model, cache, state);
+  if (o.stats)
+    fmt::print(stderr, "{} tokens read, {} bytes of keys and values\n", cache.length(state.sequence),
+               cache.bytes().used);
+  if (stop_requested()) throw Stopped{"stopped; what was written stands"};
+}
+
+// -- many texts
+
+struct Line {
+  models::Request request;
+  json id;
+};
+
+// A line of --input: {"prompt": ..., and any of "id", "length", "temperature", "top_k", "top_p", "seed"}.
+Line parsed(const Options& o, const text::Tokenizer& tokenizer, const std::string& line,
+            std::int64_t number) {
+  const auto refuse = [&](const std::string& problem) { return FileError(o.input, number, problem, "line"); };
+  json read;
+  try {
+    read = files::parse_json_object(o.input, line, 4);
+  } catch (const FileError& error) {
+    throw refuse(std::string("is no JSON object: ") + error.what());
+  }
+  Line result{{.sample = o.sample}, nullptr};
+  models::SampleOptions& sample = result.request.sample;
+  std::optional<std::string> prompt;
+  for (const auto& [key, value] : read.items()) {
+    try {
+      if (key == "prompt")
+        prompt = value.get<std::string>();
+      else if (key == "id")
+        result.id = value;
+      else if (key == "length" && value.is_number_integer())
+        sample.length = value.get<std::int64_t>();
+      else if (key == "temperature")
+        sample.temperature = value.get<double>();
+      else if (key == "top_k" && value.is_number_integer())
+        sample.top_k = value.get<std::int64_t>();
+      else if (key == "top_p")
+        sample.top_p = value.get<double>();
+      else if (key == "seed" && value.is_number_unsigned())
+        sample.seed = value.get<std::uint64_t>();
+      else
+        throw refuse("\"" + excerpt(key) +
+                     "\": expected one of prompt, id, length, temperature, top_k, top_p "
+                     "and seed, with a value of its kind, got " +
+                     excerpt(value.dump()));
+    } catch (const json::exception&) {
+      throw refuse("\"" + excerpt(key) + "\": expected a " + (key == "prompt" ? "text" : "number") +
+                   ", got " + excerpt(value.dump()));
+    }
+  }
+  if (!prompt) throw refuse("expected a \"prompt\", got none");
+  result.request.prompt = encoded(tokenizer, *prompt, true);
+  if (o.line) result.request.stop = {text::kEosId};
+  return result;
+}
+
+std::string answer_text(const text::Tokenizer& tokenizer, const json& id, const Ids& prompt,
+                        const models::Answer& answer) {
+  static constexpr const char* names[] = {"length", "stop", "cancelled", "failed"};
+  // What the prompt and the answer spell together, less the prompt.
+  Ids all = prompt;
+  all.insert(all.end(), answer.generated.ids.begin(), answer.generated.ids.end());
+  const std::string before = decoded(tokenizer, prompt), whole = decoded(tokenizer, all);
+  double log_probability = 0.0;
+  for (const double of_token : answer.generated.log_probabilities) log_probability += of_token;
+  json line = {{"id", id},
+               {"text", whole.size() > before.size() ? whole.substr(before.size()) : std::string()},
+               {"finish", names[static_cast<std::size_t>(answer.finish)]},
+               {"tokens", answer.generated.ids.size()},
+               {"log_probability", log_probability}};
+  if (answer.error) {
+    try {
+      std::rethrow_exception(answer.error);
+    } catch (const std::exception& error) {
+      line["error"] = error.what();
+    }
+  }
+  return line.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// Answers come in the order of the lines, each as soon as it and all before it are there.
+void write_many(const Options& o, models::LanguageModel& model, const text::Tokenizer& tokenizer,
+                std::ostream& out) {
+  models::Batcher batcher(model, {.limit_bytes = o.limit_mb << 20,
+                                  .prefix_bytes = (o.limit_mb << 20) / 4,
+                                  .step_tokens = o.step_tokens});
+  const std::vector<std::string> lines = text::read_lines(o.input);
+  std::vector<std::optional<std::string>> answers(lines.size());
+  std::size_t printed = 0;
+  for (std::size_t n = 0; n < lines.size(); ++n) {
+    const auto number = static_cast<std::int64_t>(n) + 1;
+    Line line = parsed(o, tokenizer, lines[n], number);
+    line.request.done = [&, n, id = line.id.is_null() ? json(number) : line.id,
+                         prompt = line.request.prompt](const models::Answer& answer) {
+      answers[n] = answer_text(tokenizer, id, prompt, answer);
+    };
+    try {
+      batcher.submit(std::move(line.request));
+    } catch (const Error& error) {
+      throw FileError(o.input, number, error.what(), "line");
+    }
+  }
+  while (!stop_requested() && batcher.step()) {
+    for (; printed < answers.size() && answers[printed]; ++printed) out << *answers[printed] << std::endl;
+  }
+  for (; printed < answers.size() && answers[printed]; ++printed) out << *answers[printed] << '\n';
+  checked(out, o.output);
+  const models::Batcher::Stats stats = batcher.stats();
+  if (o.stats)
+    fmt::print(stderr,
+               "{} steps, {} tokens read, {} of prompts shared, {} written, {} texts and {} bytes at most\n",
+               stats.steps, stats.read, stats.shared, stats.written, stats.most_texts, stats.most_bytes);
+  if (printed < answers.size())
+    throw Stopped{fmt::format("stopped; {} of {} answers are written", printed, answers.size())};
+}
+
+void check(const Options& o) {
+  const auto refuse = [](const char* option, const std::string& expected, const std::string& got) {
+    throw InvalidArgument("fovea generate", option, expected, got);
+  };
+  if (!o.input.empty() && o.prompt_given) refuse("--prompt", "nothing beside --input", "a prompt");
+  for (const auto& [option, value] :
+       {std::pair{"--save-state", o.save_state}, std::pair{"--load-state", o.load_state}}) {
+    if (!o.input.empty() && !value.empty()) refuse(option, "nothing beside --input", value);
+  }
+  if (o.input.empty() && !o.prompt_given && o.load_state.empty())
+    refuse("--prompt", "a prompt, --input or --load-state", "none");
+  for (const std::string* read : {&o.input, &o.load_state}) {
+    if (!o.output.empty() && !read->empty() && same_file(o.output, *read))
+      refuse("--output", "a file other than those it reads", o.output);
+  }
+  if (!o.output.empty() && !o.save_state.empty() && same_file(o.output, o.save_state))
+    refuse("--output", "a file other than --save-state", o.output);
+}
+
+void run(const Options& o) {
+  check(o);
+  nn::use_openmp(o.threads);
+  models::LanguageModel model = models::ModelFolder(o.model).language_model();
+  const std::unique_ptr<text::Tokenizer> tokenizer = text::load_tokenizer(o.model);
+  if (tokenizer->size() != model.config().vocabulary)
+    throw FileError(o.model, -1,
+                    fmt::format("the tokenizer has {} pieces and the model {}", tokenizer->size(),
+                                model.config().vocabulary));
+  std::ofstream file;
+  if (!o.output.empty()) {
+    file.open(o.output);
+    if (!file) throw FileError(o.output, -1, "cannot be opened for writing");
+  }
+  std::ostream& out = o.output.empty() ? std::cout : file;
+  if (o.input.empty())
+    write_one(o, model, *tokenizer, out);
+  else
+    write_many(o, model, *tokenizer, out);
+}
+
+}  // namespace
+
+void register_generate(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("generate", "Continue texts with a language model");
+  command->add_option("--model", o->model, "folder of a language model and its tokenizer")->required();
+  CLI::Option* prompt =
+      command->add_option("--prompt", o->prompt, "the text to continue; \\n ends a paragraph");
+  command->add_option(
+      "--input", o->input,
+      "many texts: a JSON object a line, {\"prompt\": ...} and any of id, length, temperature, "
+      "top_k, top_p, seed");
+  command->add_option("--output", o->output, "default standard output");
+  command->add_option("--length", o->sample.length, "tokens to write at most")->check(CLI::Range(0, 1 << 30));
+  command->add_option("--temperature", o->sample.temperature, "0: always the most probable token")
+      ->check(finite())
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--top-k", o->sample.top_k, "0: all")->check(CLI::NonNegativeNumber);
+  command->add_option("--top-p", o->sample.top_p, "in (0, 1]")->check(finite())->check(CLI::Range(1e-9, 1.0));
+  command->add_option("--seed", o->sample.seed, "of the random numbers, one for each token");
+  command->add_flag("--line", o->line, "stop at the end of the paragraph");
+  command->add_option("--save-state", o->save_state, "file for what was read, to go on later");
+  command->add_option("--load-state", o->load_state, "go on with a text; it has the bits of one run");
+  command->add_option("--limit-mb", o->limit_mb, "of keys and values")->check(CLI::Range(1, 1 << 20));
+  command->add_option("--step-tokens", o->step_tokens, "read at once by --input")
+      ->check(CLI::Range(64, 1 << 20));
+  command->add_flag("--stats", o->stats, "print tokens and bytes");
+  command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
+  command->callback([o, prompt] {
+    o->prompt_given = prompt->count() > 0;
+    catch_signals();
+    run(*o);
+  });
+}
+
+}  // namespace fovea::cli
