@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# generate.sh FOVEA: tests `fovea generate`: a text that is saved and continued, many texts, and wrong input.
+set -euo pipefail
+fovea=$(realpath "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$(dirname "$fovea")/tests/language_model" "$work/model"
+cd "$work"
+fail() {
+  echo "generate: $*" >&2
+  exit 1
+}
+generate() { "$fovea" generate --model model --cpu-threads 1 "$@"; }
+# refused WORDS ARGUMENTS...: the command fails, and says WORDS.
+refused() {
+  local words=$1
+  shift
+  if generate "$@" >out 2>errors; then fail "took $*"; fi
+  grep -qF -- "$words" errors || fail "expected '$words', got '$(cat errors)'"
+}
+
+# A prompt of 150 words is read in three pieces, and the text runs on over the end of a page.
+prompt=$(for _ in $(seq 25); do printf 'the cat sat on a mat '; done)
+generate --prompt "$prompt" --length 60 --seed 3 >whole
+[[ $(wc -w <whole) -ge 40 ]] || fail "wrote $(wc -w <whole) words"
+generate --prompt "$prompt" --length 60 --seed 3 | cmp - whole || fail "another text of the same seed"
+generate --prompt "$prompt" --length 60 --seed 4 | cmp -s - whole && fail "the seed changes nothing"
+
+# In four processes, one of which only reads, the text is the same.
+words() { tr -s ' \n' '\n\n' <"$1" | sed '/^$/d'; }
+generate --prompt "$prompt" --length 0 --seed 3 --save-state state >parts
+for length in 1 24 35; do generate --load-state state --save-state state --length "$length" --seed 3 >>parts; done
+diff <(words parts) <(words whole) || fail "a text in parts is another text"
+generate --load-state state --prompt 'the dog' --length 3 >/dev/null || fail "a prompt behind a state"
+
+# Many texts at once are the texts alone, in the order of the lines.
+cat >prompts.jsonl <<END
+{"prompt": "$prompt", "length": 60, "seed": 3, "id": "long"}
+{"prompt": "a dog", "length": 7}
+{"prompt": "$prompt a dog", "length": 0}
+{"prompt": "what", "length": 9, "temperature": 0}
+END
+generate --input prompts.jsonl --output answers.jsonl --stats 2>stats
+python3 - whole answers.jsonl <<'END' || fail "answers: $(cat answers.jsonl)"
+import json, sys
+whole = open(sys.argv[1]).read().split()
+answers = [json.loads(line) for line in open(sys.argv[2])]
+assert [answer["id"] for answer in answers] == ["long", 2, 3, 4], answers
+assert answers[0]["text"].split() == whole, answers[0]
+assert [answer["tokens"] for answer in answers] == [60, 7, 0, 9]
+assert all(answer["finish"] == "length" for answer in answers)
+END
+grep -q '128 of prompts shared' stats || grep -q ' 0 of prompts shared' stats || fail "stats: $(cat stats)"
+generate --prompt 'what' --length 9 --temperature 0 >alone
+[[ $(words alone) == $(python3 -c 'import json; print(*json.loads(open("answers.jsonl").readlines()[3])["text"].split(), sep="\n")') ]] ||
+  fail "the most probable words alone and among others"
+
+# Wrong input is named, and leaves a state as it was.
+refused '--prompt' --length 3
+refused 'positions' --prompt "$prompt $prompt $prompt" --length 3
+refused 'too few for the header' --prompt a --load-state prompts.jsonl
+cp state before
+head -c 5000 before >state
+refused state --load-state state --length 3 --save-state state
+cmp -n 5000 state before || fail "a refused state was written"
+mkdir other && "$(dirname "$fovea")/tests/language_model" other
+cp before state
+printf 'x' | dd of=other/model.safetensors bs=1 seek=$(($(stat -c %s other/model.safetensors) - 1)) conv=notrunc 2>/dev/null
+if "$fovea" generate --model other --load-state state --length 1 2>errors; then fail "took the state of another model"; fi
+grep -q 'another model' errors || fail "$(cat errors)"
+echo '{"prompt": "a", "lenght": 3}' >wrong.jsonl
+refused '"lenght"' --input wrong.jsonl
+echo '{"prompt": 3}' >wrong.jsonl
+refused 'expected a text' --input wrong.jsonl
+echo '["a"]' >wrong.jsonl
+refused 'wrong.jsonl (line 1)' --input wrong.jsonl
+echo '{"prompt": "a", "length": 1000}' >wrong.jsonl
+refused 'line 1' --input wrong.jsonl
+refused '--input' --input prompts.jsonl --prompt a
+refused '--save-state' --input prompts.jsonl --save-state state
