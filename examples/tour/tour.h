@@ -19,6 +19,7 @@
 #include "fovea/inspect/graph.h"
 #include "fovea/inspect/terminal.h"
 #include "fovea/mechanisms/forget.h"
+#include "fovea/models/batcher.h"
 #include "fovea/models/decoding.h"
 #include "fovea/models/language_model.h"
 #include "fovea/models/model_folder.h"
