@@ -16,7 +16,22 @@ from ._report import Report
 from ._sdpa import scaled_dot_product_attention
 from ._transformers import register_with_transformers
 
-__all__ = ["Report", "patched", "register_with_transformers", "scaled_dot_product_attention", "score_function"]
+__all__ = [
+    "Report",
+    "TransformersCache",
+    "patched",
+    "register_with_transformers",
+    "scaled_dot_product_attention",
+    "score_function",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TransformersCache":  # imports transformers
+        from ._transformers_cache import TransformersCache
+
+        return TransformersCache
+    raise AttributeError(f"module 'fovea.torch' has no attribute {name!r}")
 
 
 def score_function(
