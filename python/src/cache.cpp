@@ -170,7 +170,8 @@ void bind_cache(nb::module_& module) {
       .def("pending", &KvCache::pending)
       .def("ids", &KvCache::ids)
       .def("reserve", &KvCache::reserve)
-      .def("append", append, nb::arg("layer"), nb::arg("sequences"), nb::arg("key"), nb::arg("value").none())
+      .def("append", append, nb::arg("layer"), nb::arg("sequences"), nb::arg("key").none(),
+           nb::arg("value").none())
       .def("view", &KvCache::view)
       .def("commit", [](KvCache& cache, Sequence& sequence, const Ids& ids) { cache.commit(sequence, ids); })
       .def("rollback", &KvCache::rollback)

@@ -30,7 +30,7 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
     Args:
         config: the model's configuration, for the number of layers.
         store: of all layers, `Paged()` or `Contiguous()`.
-        limit_bytes, prefix_bytes: those of `KvCache`.
+        limit_bytes: that of `KvCache`.
         cache, sequences: a cache of that many layers, and one sequence for each entry of the batch, such as loaded
             ones; None: a cache is made of the first keys and values.
 
@@ -50,7 +50,6 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
         *,
         store: Store = Paged(),
         limit_bytes: Optional[int] = None,
-        prefix_bytes: int = 0,
         cache: Optional[KvCache] = None,
         sequences: Many[Sequence] = (),
     ):
@@ -62,7 +61,7 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
             expected = f"a fovea.KvCache of {count} layers"
             raise InvalidArgument("TransformersCache", "cache", expected, shown(cache))
         super().__init__(layers=[_Layer(self, number) for number in range(count)])
-        self._store, self._limits = store, {"limit_bytes": limit_bytes, "prefix_bytes": prefix_bytes}
+        self._store, self._limit = store, limit_bytes
         self.cache, self.sequences = cache, list(sequences)
         if len({self.cache.length(one) for one in self.sequences} if self.cache else ()) > 1:
             raise InvalidArgument("TransformersCache", "sequences", "sequences of one length", "several lengths")
@@ -99,7 +98,7 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
                 dtype=dtype_name(key, "key_states", "TransformersCache.update"),
                 store=self._store,
             )
-            self.cache = KvCache([layer] * len(self.layers), **self._limits)
+            self.cache = KvCache([layer] * len(self.layers), limit_bytes=self._limit)
         if not self.sequences:
             self.sequences = [self.cache.start() for _ in range(int(key.shape[0]))]
         return self.cache
