@@ -418,6 +418,16 @@ TEST_F(CacheFile, AMappedFileMayBeReplacedOrRemoved) {
   EXPECT_EQ(rows_of(view), rows_of(cache.view(0, s))) << "a view outlives the cache";
 }
 
+TEST_F(CacheFile, ACopyDoesNotNeedTheFileAnyMore) {
+  KvCache cache(every_store().front()), other(every_store().front());
+  Sequence s = cache.start();
+  add(cache, s, 29, 1);
+  cache.save(s, file());
+  const Sequence t = other.load(file());
+  std::filesystem::resize_file(file(), 0);
+  expect_same(cache, s, other, t);
+}
+
 TEST_F(CacheFile, AMappedPageIsCopiedBeforeItIsWritten) {
   const CacheLayer layer{.num_kv_heads = 2, .head_dim = 4, .store = Paged{4}};
   const std::int64_t page = 2 * 2 * 4 * 4 * 4;

@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin  # type: ignore[impo
 from .._arrays import described, dtype_name
 from .._errors import InvalidArgument
 from .._value import integers, shown
-from ..cache import CacheLayer, KvCache, Paged, Sequence, Store
+from ..cache import CacheLayer, Contiguous, KvCache, Paged, Sequence, Store
 from ._cached_rows import CachedRows, HeldRows
 
 
@@ -25,7 +25,8 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
     attention gets copies of them. Rows have no gradients: run the model under torch.no_grad().
 
     All layers keep all rows, also those with sliding windows. Layers that share the keys of another layer, and states
-    of recurrent layers, are not supported. Of models with an encoder this is the decoder's own cache.
+    of recurrent layers, are not supported. Behind an encoder it serves as the decoder's own cache:
+    `EncoderDecoderCache(TransformersCache(config), DynamicCache())`.
 
     Args:
         config: the model's configuration, for the number of layers.
@@ -60,6 +61,8 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
         if cache is not None and (not isinstance(cache, KvCache) or len(cache) != count):
             expected = f"a fovea.KvCache of {count} layers"
             raise InvalidArgument("TransformersCache", "cache", expected, shown(cache))
+        if not isinstance(store, (Paged, Contiguous)):
+            raise InvalidArgument("TransformersCache", "store", "Paged() or Contiguous(), which keep all rows", shown(store))
         super().__init__(layers=[_Layer(self, number) for number in range(count)])
         self._store, self._limit = store, limit_bytes
         self.cache, self.sequences = cache, list(sequences)

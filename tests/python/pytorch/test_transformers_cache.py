@@ -117,6 +117,21 @@ def test_patched_reads_the_rows_where_they_lie(heads, copies, monkeypatch):
     assert not copies
 
 
+def test_a_decoder_behind_an_encoder():
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        vocab_size=40, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0
+    )
+    config._attn_implementation = "fovea"
+    model = transformers.T5ForConditionalGeneration(config).to(torch.float64).eval()
+    for options in (WAYS["greedy"], WAYS["beams"]):
+        own = fovea.torch.TransformersCache(config)
+        cache = transformers.EncoderDecoderCache(own, transformers.DynamicCache())
+        got = model.generate(IDS, max_new_tokens=8, past_key_values=cache, **options)
+        assert torch.equal(got, model.generate(IDS, max_new_tokens=8, **options))
+        assert own.get_seq_length() == got.shape[1] - 1
+
+
 def test_a_prompt_that_was_read_once_is_continued_many_times():
     model = model_of(implementation="fovea")
     cache = fovea.torch.TransformersCache(model.config, store=fovea.Paged(4))
@@ -211,6 +226,8 @@ def test_what_does_not_fit_is_refused():
     assert cache.get_seq_length() == 3
     with pytest.raises(fovea.InvalidArgument, match="indices of the 1 entries"):
         cache.batch_select_indices([1])
+    with pytest.raises(fovea.InvalidArgument, match="which keep all rows"):
+        fovea.torch.TransformersCache(config, store=fovea.Ring(8))
     with pytest.raises(fovea.InvalidArgument, match="2 layers"):
         fovea.torch.TransformersCache(config, cache=fovea.KvCache([fovea.CacheLayer(2, 8)]))
     with pytest.raises(fovea.InvalidArgument, match="requires grad"):
