@@ -36,6 +36,7 @@ def attend(
 ) -> Any:
     """`attention` over the rows of a layer."""
     library = library_of(query)
+    query = library.cast(query)
     if library.wants_gradient(query):
         expected = "a tensor that wants no gradient (detach it, or torch.no_grad()): a cache has none"
         raise InvalidArgument("attention", "query", expected, "one that requires grad")

@@ -15,6 +15,7 @@ from .._value import shown
 from . import _operator, _recompute, _report, _sdpa
 from ._cached_rows import HeldRows, in_cache, plain
 from ._kinds import PLAIN, CausalBias, has_tangent, is_transformed
+from ._tensors import TENSORS
 
 # The builtin function. Every import of it, in any module, is this object.
 _THEIRS = torch.nn.functional.scaled_dot_product_attention
@@ -50,7 +51,7 @@ def _takes_cache(query: Any, held: HeldRows, mask: Any, enable_gqa: bool) -> boo
     if is_transformed() or type(query) not in PLAIN or query.dim() != 4 or query.device.type != "cpu":
         return False
     batch, heads, _, dim = held.sizes("key")
-    fits = query.shape[0] == batch and query.shape[3] == dim and query.dtype == held.dtype
+    fits = query.shape[0] == batch and query.shape[3] == dim and TENSORS.cast(query).dtype == held.dtype
     grouped = query.shape[1] == heads or enable_gqa and query.shape[1] % heads == 0
     masked = mask is None or type(mask) in PLAIN and mask.dtype in (torch.bool, query.dtype) and mask.dim() <= 4
     return fits and grouped and masked and not (torch.is_grad_enabled() and query.requires_grad)

@@ -13,6 +13,7 @@ from .._errors import InvalidArgument
 from .._value import integers, shown
 from ..cache import CacheLayer, Contiguous, KvCache, Paged, Sequence, Store
 from ._cached_rows import CachedRows, HeldRows
+from ._tensors import TENSORS
 
 
 class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
@@ -74,6 +75,7 @@ class TransformersCache(Cache):  # type: ignore[misc, unused-ignore]
     def write(self, layer: int, key: Tensor, value: Tensor) -> HeldRows:
         """Appends the rows of one layer. The first layer of a forward pass makes room in all of them, and the last one
         commits."""
+        key, value = TENSORS.cast(key), TENSORS.cast(value)  # rotated keys may be wider than values under autocast
         cache = self._cache_for(key, value)
         if layer in self._written:
             self._refuse_halves()

@@ -117,6 +117,33 @@ def test_patched_reads_the_rows_where_they_lie(heads, copies, monkeypatch):
     assert not copies
 
 
+def test_no_step_copies_a_page(monkeypatch):
+    """A view that lives on would make the next step copy the page that it writes to."""
+    shared, reserve = [], fovea.KvCache.reserve
+
+    def watched(cache, sequence, rows):
+        shared.append(cache.bytes(sequence).shared)
+        reserve(cache, sequence, rows)
+
+    monkeypatch.setattr(fovea.KvCache, "reserve", watched)
+    model = model_of(implementation="fovea")
+    generate(model, IDS, fovea.torch.TransformersCache(model.config), do_sample=False, min_new_tokens=12)
+    assert shared == [0] * 2 * 12
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "fovea"])
+def test_autocast(implementation, copies):
+    model = model_of(implementation=implementation).float()
+    cache = fovea.torch.TransformersCache(model.config)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), fovea.torch.patched():
+        for ids in (IDS[:, :6], IDS[:, 6:7], IDS[:, 7:]):
+            got = model(ids, past_key_values=cache).logits
+        want = model(IDS).logits[:, 7:]
+    assert cache.cache.layers[0].dtype == "bf16"
+    assert len(copies) == (2 if implementation == "sdpa" else 0), "for the mask of two rows transformers repeats heads"
+    torch.testing.assert_close(got, want, rtol=0, atol=2**-6 * float(want.abs().max()))
+
+
 def test_a_decoder_behind_an_encoder():
     torch.manual_seed(0)
     config = transformers.T5Config(
