@@ -360,7 +360,7 @@ class KvCache:
 
     def save(self, sequence: Sequence, path: "Union[str, os.PathLike[str]]", note: str = "") -> None:
         """Writes the committed rows and ids of a sequence into a file, so that a crash leaves the old file or the new
-        one. Checkpoints and pending rows are not part of it.
+        one. Checkpoints are part of it, pending rows are not.
 
         Args:
             note: at most 64 KiB, such as a fingerprint of the model, without which `load` refuses the file.
