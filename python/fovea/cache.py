@@ -292,6 +292,16 @@ class KvCache:
         """Makes `truncate` to the present length possible from any later length."""
         self._core.checkpoint(_one(sequence, "KvCache.checkpoint"))
 
+    def drop(self, sequence: Sequence, ranges: Any) -> None:
+        """Gives back the pages of Paged that lie inside ranges of positions, ascending pairs (begin, end). A mask must
+        hide what was dropped. Other rows stay."""
+        try:
+            pairs = [(begin, end) for begin, end in ranges]
+        except (TypeError, ValueError):
+            raise InvalidArgument("KvCache.drop", "ranges", "pairs of positions (begin, end)", shown(ranges)) from None
+        whole = [(_whole(begin, "KvCache.drop.ranges"), _whole(end, "KvCache.drop.ranges")) for begin, end in pairs]
+        self._core.drop(_one(sequence, "KvCache.drop"), whole)
+
     def keep(self, sequence: Sequence, path: Any) -> None:
         """Of the pending rows keeps those at `path`, ascending indices from 0, and drops the others: a path in a tree
         of drafts."""
@@ -332,7 +342,7 @@ class KvCache:
 
         Returns:
             key [sequences, num_kv_heads, length, head_dim] and value [sequences, num_kv_heads, length, value_dim]; the
-            value is None where value_dim is 0. Rows that a Ring has dropped are 0.
+            value is None where value_dim is 0. Rows that are not kept are 0.
         """
         number = _whole(layer, "KvCache.rows.layer")
         given = _sequences(sequences, "KvCache.rows")
@@ -352,8 +362,7 @@ class KvCache:
         for name, dim in zip(("key", "value"), dims):
             if dim:
                 made[name] = library.empty((len(views), spec.num_kv_heads, lengths[0], dim), spec.dtype, like)
-                if isinstance(spec.store, Ring):
-                    made[name][...] = 0
+                made[name][...] = 0
         handed = library.handed(made)
         _core.gather(views, 0, handed["key"], handed.get("value"))
         return made["key"], made.get("value")

@@ -1,4 +1,5 @@
 // KvCache, and the rows of its sequences as arrays. python/fovea/cache.py checks what Python brings.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -177,6 +178,13 @@ void bind_cache(nb::module_& module) {
       .def("rollback", &KvCache::rollback)
       .def("truncate", &KvCache::truncate)
       .def("checkpoint", &KvCache::checkpoint)
+      .def("drop",
+           [](KvCache& cache, Sequence& sequence,
+              const std::vector<std::pair<std::int64_t, std::int64_t>>& of) {
+             std::vector<PositionRange> ranges;
+             for (const auto& [begin, end] : of) ranges.push_back({begin, end});
+             cache.drop(sequence, ranges);
+           })
       .def("keep", [](KvCache& cache, Sequence& sequence,
                       const std::vector<std::int64_t>& path) { cache.keep(sequence, path); })
       .def("permute", permute)

@@ -38,7 +38,8 @@ class HeldRows(LayerOfCache):
 
     def gathered(self, name: str) -> Tensor:
         if self._gathered is None:
-            self._gathered = {n: TENSORS.empty(self.sizes(n), self.spec.dtype, None) for n in ("key", "value")}
+            # Rows that were dropped are 0: other code may multiply what its mask hides.
+            self._gathered = {n: torch.zeros(self.sizes(n), dtype=self.dtype) for n in ("key", "value")}
             handed = TENSORS.handed(self._gathered)
             _core.gather(self._held, 0, handed["key"], handed["value"])
         return self._gathered[name]
