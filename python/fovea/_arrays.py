@@ -102,6 +102,10 @@ class Library:
         """The seed of a plan's call. Throws for arrays that a plan does not accept."""
         return seed
 
+    def cast(self, x: Any) -> Any:
+        """x in the dtype in which the library computes attention here."""
+        return x
+
     def rotate(self, x: Any, rope: str, table_positions: int, first: int, positions: Optional[Sequence[int]]) -> Any:
         """`fovea.rotate` by a Rope. The positions of the rows are `first`, `first` + 1, ..., or those in
         `positions`."""

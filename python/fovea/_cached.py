@@ -36,6 +36,10 @@ def attend(
 ) -> Any:
     """`attention` over the rows of a layer."""
     library = library_of(query)
+    query = library.cast(query)
+    if library.wants_gradient(query):
+        expected = "a tensor that wants no gradient (detach it, or torch.no_grad()): a cache has none"
+        raise InvalidArgument("attention", "query", expected, "one that requires grad")
     chosen = library.seed_of_plan(call, query, None, None, seed)
     if isinstance(chosen, int):  # else the request has one already
         request = dataclasses.replace(request, seed=chosen)

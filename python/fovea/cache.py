@@ -31,7 +31,12 @@ _VALUES = ("own", "first_of_keys", "none")
 class Store(Value):
     """The base class of stores."""
 
+    def _checked(self) -> "Store":
+        """The same with plain numbers."""
+        return type(self)(*(_whole(x, f"{type(self).__name__}.{name}") for name, x in self._fields().items()))
+
     def _parts(self) -> tuple[Any, ...]:
+        """Its name in the engine and three numbers."""
         raise NotImplementedError
 
 
@@ -45,7 +50,7 @@ class Contiguous(Store):
     capacity: int = 64
 
     def _parts(self) -> tuple[Any, ...]:
-        return "contiguous", _whole(self.capacity, "Contiguous.capacity"), 0, 0
+        return "contiguous", self.capacity, 0, 0
 
 
 class Paged(Store):
@@ -59,7 +64,7 @@ class Paged(Store):
     page_size: int = 64
 
     def _parts(self) -> tuple[Any, ...]:
-        return "paged", _whole(self.page_size, "Paged.page_size"), 0, 0
+        return "paged", self.page_size, 0, 0
 
 
 class Ring(Store):
@@ -75,8 +80,7 @@ class Ring(Store):
     slack: int = 64
 
     def _parts(self) -> tuple[Any, ...]:
-        numbers = (_whole(getattr(self, name), f"Ring.{name}") for name in ("window", "sinks", "slack"))
-        return ("ring", *numbers)
+        return "ring", self.window, self.sinks, self.slack
 
 
 class CacheLayer(Value):
@@ -101,21 +105,24 @@ class CacheLayer(Value):
     values: str = "own"
     store: Store = Paged()
 
-    def _given(self) -> tuple[Any, ...]:
+    def _checked(self) -> "CacheLayer":
+        """The same with plain numbers, which arrays of one number become. The engine checks what they are."""
         for name, allowed in (("dtype", _DTYPES), ("values", _VALUES)):
-            if getattr(self, name) not in allowed:
+            given = getattr(self, name)
+            if not isinstance(given, str) or given not in allowed:
                 expected = " or ".join(f'"{text}"' for text in allowed)
-                raise InvalidArgument("CacheLayer", name, expected, shown(getattr(self, name)))
+                raise InvalidArgument("CacheLayer", name, expected, shown(given))
         if not isinstance(self.store, Store):
             raise InvalidArgument("CacheLayer", "store", "Paged(), Contiguous() or Ring(window)", shown(self.store))
-        return (
-            _whole(self.num_kv_heads, "CacheLayer.num_kv_heads"),
-            _whole(self.head_dim, "CacheLayer.head_dim"),
-            -1 if self.value_dim is None else _whole(self.value_dim, "CacheLayer.value_dim"),
-            self.dtype,
-            self.values,
-            *self.store._parts(),
-        )
+        heads, dim = (_whole(getattr(self, name), f"CacheLayer.{name}") for name in ("num_kv_heads", "head_dim"))
+        value_dim = None if self.value_dim is None else _whole(self.value_dim, "CacheLayer.value_dim")
+        if value_dim is not None and value_dim < 0:
+            raise InvalidArgument("CacheLayer", "value_dim", "a number of at least 0, or None", str(value_dim))
+        return CacheLayer(heads, dim, value_dim, self.dtype, self.values, self.store._checked())
+
+    def _given(self) -> tuple[Any, ...]:
+        value_dim = -1 if self.value_dim is None else self.value_dim
+        return (self.num_kv_heads, self.head_dim, value_dim, self.dtype, self.values, *self.store._parts())
 
 
 class CacheBytes(NamedTuple):
@@ -190,10 +197,14 @@ class KvCache:
     """
 
     def __init__(self, layers: Many[CacheLayer], limit_bytes: Optional[int] = None, prefix_bytes: int = 0):
-        self.layers = tuple([layers] if isinstance(layers, CacheLayer) else layers)
-        for n, layer in enumerate(self.layers):
+        try:
+            given = [layers] if isinstance(layers, CacheLayer) else list(layers)
+        except TypeError:
+            raise InvalidArgument("KvCache", "layers", "a list of fovea.CacheLayer", shown(layers)) from None
+        for n, layer in enumerate(given):
             if not isinstance(layer, CacheLayer):
                 raise InvalidArgument("KvCache", f"layers[{n}]", "a fovea.CacheLayer", shown(layer))
+        self.layers = tuple(layer._checked() for layer in given)
         self._core = _core.KvCache(
             [layer._given() for layer in self.layers],
             _NO_LIMIT if limit_bytes is None else _whole(limit_bytes, "KvCache.limit_bytes"),
@@ -281,9 +292,19 @@ class KvCache:
         """Makes `truncate` to the present length possible from any later length."""
         self._core.checkpoint(_one(sequence, "KvCache.checkpoint"))
 
+    def drop(self, sequence: Sequence, ranges: Any) -> None:
+        """Gives back the pages of Paged that lie inside ranges of positions, ascending pairs (begin, end). A mask must
+        hide what was dropped. Other rows stay."""
+        try:
+            pairs = [(begin, end) for begin, end in ranges]
+        except (TypeError, ValueError):
+            raise InvalidArgument("KvCache.drop", "ranges", "pairs of positions (begin, end)", shown(ranges)) from None
+        whole = [(_whole(begin, "KvCache.drop.ranges"), _whole(end, "KvCache.drop.ranges")) for begin, end in pairs]
+        self._core.drop(_one(sequence, "KvCache.drop"), whole)
+
     def keep(self, sequence: Sequence, path: Any) -> None:
-        """Of the pending rows keeps those at `path`, ascending indices from 0, and drops the others: a path in a tree of
-        drafts."""
+        """Of the pending rows keeps those at `path`, ascending indices from 0, and drops the others: a path in a tree
+        of drafts."""
         self._core.keep(_one(sequence, "KvCache.keep"), list(integers(path, "KvCache.keep.path")))
 
     def permute(self, sequences: Many[Sequence], indices: Any) -> None:
@@ -321,7 +342,7 @@ class KvCache:
 
         Returns:
             key [sequences, num_kv_heads, length, head_dim] and value [sequences, num_kv_heads, length, value_dim]; the
-            value is None where value_dim is 0. Rows that a Ring has dropped are 0.
+            value is None where value_dim is 0. Rows that are not kept are 0.
         """
         number = _whole(layer, "KvCache.rows.layer")
         given = _sequences(sequences, "KvCache.rows")
@@ -341,15 +362,14 @@ class KvCache:
         for name, dim in zip(("key", "value"), dims):
             if dim:
                 made[name] = library.empty((len(views), spec.num_kv_heads, lengths[0], dim), spec.dtype, like)
-                if isinstance(spec.store, Ring):
-                    made[name][...] = 0
+                made[name][...] = 0
         handed = library.handed(made)
         _core.gather(views, 0, handed["key"], handed.get("value"))
         return made["key"], made.get("value")
 
     def save(self, sequence: Sequence, path: "Union[str, os.PathLike[str]]", note: str = "") -> None:
         """Writes the committed rows and ids of a sequence into a file, so that a crash leaves the old file or the new
-        one. Checkpoints and pending rows are not part of it.
+        one. Checkpoints are part of it, pending rows are not.
 
         Args:
             note: at most 64 KiB, such as a fingerprint of the model, without which `load` refuses the file.
@@ -375,7 +395,7 @@ class KvCache:
             FileError: a damaged file, or one of a cache with other layers.
             CacheFull: there is no room.
         """
-        if memory not in ("copied", "mapped"):
+        if not isinstance(memory, str) or memory not in ("copied", "mapped"):
             raise InvalidArgument("KvCache.load", "memory", '"copied" or "mapped"', shown(memory))
         salt = _salt(salt, "KvCache.load")
         return self._core.load(os.fspath(path), _text(note, "KvCache.load"), salt, memory == "mapped")

@@ -1,4 +1,5 @@
 // KvCache, and the rows of its sequences as arrays. python/fovea/cache.py checks what Python brings.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -170,12 +171,20 @@ void bind_cache(nb::module_& module) {
       .def("pending", &KvCache::pending)
       .def("ids", &KvCache::ids)
       .def("reserve", &KvCache::reserve)
-      .def("append", append, nb::arg("layer"), nb::arg("sequences"), nb::arg("key"), nb::arg("value").none())
+      .def("append", append, nb::arg("layer"), nb::arg("sequences"), nb::arg("key").none(),
+           nb::arg("value").none())
       .def("view", &KvCache::view)
       .def("commit", [](KvCache& cache, Sequence& sequence, const Ids& ids) { cache.commit(sequence, ids); })
       .def("rollback", &KvCache::rollback)
       .def("truncate", &KvCache::truncate)
       .def("checkpoint", &KvCache::checkpoint)
+      .def("drop",
+           [](KvCache& cache, Sequence& sequence,
+              const std::vector<std::pair<std::int64_t, std::int64_t>>& of) {
+             std::vector<PositionRange> ranges;
+             for (const auto& [begin, end] : of) ranges.push_back({begin, end});
+             cache.drop(sequence, ranges);
+           })
       .def("keep", [](KvCache& cache, Sequence& sequence,
                       const std::vector<std::int64_t>& path) { cache.keep(sequence, path); })
       .def("permute", permute)

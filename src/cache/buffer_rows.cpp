@@ -94,6 +94,21 @@ class BufferRows final : public Rows {
   void keep_from(std::int64_t begin) override {
     if (turn_ > 0 && begin > sinks_) lowest_ = std::max(lowest_, begin);
   }
+  std::vector<Saved> checkpoints() const override {
+    std::vector<Saved> found;
+    for (const Checkpoint& kept : checkpoints_) {
+      auto rows = std::make_unique<BufferRows>(*this);
+      rows->block_ = kept.block;
+      rows->lowest_ = kept.lowest;
+      rows->checkpoints_.clear();
+      found.push_back({kept.length, std::move(rows)});
+    }
+    return found;
+  }
+  void add_checkpoint(Saved saved) override {
+    const auto& rows = static_cast<const BufferRows&>(*saved.rows);
+    checkpoints_.push_back({saved.length, rows.lowest_, rows.block_});
+  }
   void for_blocks(const std::function<void(const Block&, bool)>& visit) const override {
     if (block_) visit(*block_, block_.unique());
     for (const Checkpoint& kept : checkpoints_) {

@@ -17,6 +17,7 @@ using cache::BlockLayout;
 using cache::FileGroup;
 using cache::FileHeader;
 using cache::FilePart;
+using cache::FileRows;
 using cache::Rows;
 using cache::Slots;
 
@@ -117,6 +118,19 @@ class Pieces {
   std::uint32_t checksum_ = 0;
 };
 
+FileRows add_rows(Pieces& pieces, Rows& rows, const CacheStore& store, std::int64_t length) {
+  const Rows::Kept kept = rows.kept(length);
+  const FileBlocks blocks(rows.layout(), store, length, kept);
+  FileRows saved{.length = length, .begin = kept.begin, .part = {}};
+  saved.part.bytes = blocks.bytes();
+  blocks.visit(rows, 0, [&](const std::byte* data, std::int64_t bytes) {
+    data ? pieces.add(data, static_cast<std::uint64_t>(bytes))
+         : pieces.add_zeros(static_cast<std::uint64_t>(bytes));
+  });
+  saved.part.checksum = pieces.end_part();
+  return saved;
+}
+
 [[noreturn]] void refuse_note(const char* function, std::size_t bytes) {
   throw InvalidArgument(std::string("KvCache::") + function, "note", "at most 65536 bytes",
                         std::to_string(bytes));
@@ -143,17 +157,10 @@ void KvCache::save(const Sequence& sequence, const std::filesystem::path& path, 
   pieces.add(ids.data(), header.ids_part.bytes);
   header.ids_part.checksum = pieces.end_part();
   for (std::size_t g = 0; g < state.groups.size(); ++g) {
-    Rows& rows = *state.groups[g];
-    const Rows::Kept kept = rows.kept(state.length);
-    const FileBlocks blocks(rows.layout(), impl_->groups[g].store, state.length, kept);
-    FileGroup group{.begin = kept.begin, .rows = {}};
-    group.rows.bytes = blocks.bytes();
-    blocks.visit(rows, 0, [&](const std::byte* data, std::int64_t bytes) {
-      data ? pieces.add(data, static_cast<std::uint64_t>(bytes))
-           : pieces.add_zeros(static_cast<std::uint64_t>(bytes));
-    });
-    group.rows.checksum = pieces.end_part();
-    header.groups.push_back(group);
+    FileGroup& group = header.groups.emplace_back();
+    group.push_back(add_rows(pieces, *state.groups[g], impl_->groups[g].store, state.length));
+    for (const Rows::Saved& kept : state.groups[g]->checkpoints())
+      group.push_back(add_rows(pieces, *kept.rows, impl_->groups[g].store, kept.length));
   }
   cache::place_parts(header);
   const std::string first = cache::print_header(header);
@@ -209,25 +216,39 @@ void check_header(const InputFile& file, const FileHeader& header, const CacheLo
     file.fail(-1, "expected at most one id a row, got " + std::to_string(header.ids));
 }
 
-// What is kept of a group, which begin at `begin` behind the sinks of a Ring.
-Rows::Kept checked_rows(const InputFile& file, const CacheStore& store, const FileGroup& group,
-                        std::int64_t length) {
+// What is kept, which begins at `begin` behind the sinks of a Ring.
+Rows::Kept checked_rows(const InputFile& file, const CacheStore& store, const FileRows& saved) {
   const auto* ring = std::get_if<Ring>(&store);
   if (!ring) {
-    if (group.begin != 0)
-      file.fail(-1, "expected rows from position 0 on, got " + std::to_string(group.begin));
+    if (saved.begin != 0)
+      file.fail(-1, "expected rows from position 0 on, got " + std::to_string(saved.begin));
     return {};
   }
-  const std::int64_t sinks = std::min(ring->sinks, length), turn = ring->window + ring->slack,
-                     least = std::max(sinks, length - turn),
+  const std::int64_t length = saved.length, sinks = std::min(ring->sinks, length),
+                     turn = ring->window + ring->slack, least = std::max(sinks, length - turn),
                      most = std::min(length, std::max(sinks, length - ring->window));
-  if (group.begin < least || group.begin > most)
+  if (saved.begin < least || saved.begin > most)
     file.fail(-1, "expected rows of a Ring from a position of " + std::to_string(least) + " to " +
-                      std::to_string(most) + " on, got " + std::to_string(group.begin));
-  return {.first = sinks, .begin = group.begin};
+                      std::to_string(most) + " on, got " + std::to_string(saved.begin));
+  return {.first = sinks, .begin = saved.begin};
 }
 
-void check_bytes(const InputFile& file, const FileGroup& group, const BlockLayout& layout,
+// The rows of the sequence, and of checkpoints of a Ring at ascending lengths.
+void check_lengths(const InputFile& file, const CacheStore& store, const FileGroup& group,
+                   std::int64_t length) {
+  if (group.empty() || group.front().length != length)
+    file.fail(-1, "expected rows of the length of the sequence, " + std::to_string(length));
+  if (group.size() > 1 && !std::holds_alternative<Ring>(store))
+    file.fail(-1, "expected no checkpoints but of a Ring, got " + std::to_string(group.size() - 1));
+  for (std::size_t n = 1; n < group.size(); ++n) {
+    const std::int64_t least = n == 1 ? 1 : group[n - 1].length + 1;
+    if (group[n].length < least || group[n].length > length)
+      file.fail(-1, "expected a checkpoint at a length from " + std::to_string(least) + " to " +
+                        std::to_string(length) + ", got " + std::to_string(group[n].length));
+  }
+}
+
+void check_bytes(const InputFile& file, const FileRows& saved, const BlockLayout& layout,
                  const FileBlocks& blocks) {
   // In floating point first, where nothing overflows.
   double row_bytes = 0;
@@ -235,27 +256,38 @@ void check_bytes(const InputFile& file, const FileGroup& group, const BlockLayou
     row_bytes += static_cast<double>(layer.spec.num_kv_heads) *
                  static_cast<double>(layer.key_bytes() + layer.value_bytes());
   if (row_bytes * static_cast<double>(blocks.rows()) > static_cast<double>(file.size()) ||
-      blocks.bytes() != group.rows.bytes)
+      blocks.bytes() != saved.part.bytes)
     file.fail(-1, "expected the bytes of " + std::to_string(blocks.rows()) + " rows, got " +
-                      std::to_string(group.rows.bytes));
+                      std::to_string(saved.part.bytes));
 }
 
-void read_group(InputFile& file, const FileGroup& group, const FileBlocks& blocks, std::int64_t length,
-                const std::shared_ptr<const std::byte>& mapping, Rows& rows) {
-  PartReader reader(file, group.rows);
+// Rows that are read into a store that is empty yet.
+struct Target {
+  const FileRows* saved = nullptr;
+  FileBlocks blocks;
+  Rows* rows = nullptr;
+  std::unique_ptr<Rows> checkpoint = {};  // the same rows, where they are a checkpoint of `of`
+  Rows* of = nullptr;
+};
+
+void read_rows(InputFile& file, const Target& target, const std::shared_ptr<const std::byte>& mapping) {
+  const FilePart& part = target.saved->part;
+  const FileBlocks& blocks = target.blocks;
+  Rows& rows = *target.rows;
+  PartReader reader(file, part);
   std::int64_t pages = 0;
   if (mapping && blocks.full_pages() > 0) {
     pages = blocks.full_pages();
     const std::int64_t bytes = rows.layout().bytes;
     // Never written: a page with a mapping is no sequence's own.
-    auto* data = const_cast<std::byte*>(mapping.get() + group.rows.offset);
+    auto* data = const_cast<std::byte*>(mapping.get() + part.offset);
     for (std::int64_t n = 0; n < pages; ++n) rows.adopt(data + n * bytes, mapping);
     reader.skip(data, static_cast<std::uint64_t>(pages * bytes));
-    file.seek(group.rows.offset + static_cast<std::uint64_t>(pages * bytes));
+    file.seek(part.offset + static_cast<std::uint64_t>(pages * bytes));
   }
   const std::int64_t mapped = pages * rows.layout().rows;
-  rows.make_room(mapped, length - mapped);
-  rows.keep_from(group.begin);
+  rows.make_room(mapped, target.saved->length - mapped);
+  rows.keep_from(target.saved->begin);
   blocks.visit(rows, pages, [&](std::byte* data, std::int64_t bytes) {
     data ? reader.take(data, static_cast<std::uint64_t>(bytes))
          : reader.take_padding(static_cast<std::uint64_t>(bytes));
@@ -281,14 +313,24 @@ Sequence KvCache::load(const std::filesystem::path& path, const CacheLoadOptions
                       std::to_string(header.groups.size()));
   Sequence sequence = start();
   Sequence::State& state = *sequence.state_;
-  std::vector<FileBlocks> blocks;
+  std::vector<Target> targets;
   std::int64_t bytes = 0;
   for (std::size_t g = 0; g < impl_->groups.size(); ++g) {
     const Impl::Group& group = impl_->groups[g];
-    blocks.emplace_back(*group.layout, group.store, header.length,
-                        checked_rows(file, group.store, header.groups[g], header.length));
-    check_bytes(file, header.groups[g], *group.layout, blocks[g]);
-    bytes += state.groups[g]->bytes_for(0, header.length);
+    check_lengths(file, group.store, header.groups[g], header.length);
+    for (const FileRows& saved : header.groups[g]) {
+      const FileBlocks blocks(*group.layout, group.store, saved.length,
+                              checked_rows(file, group.store, saved));
+      check_bytes(file, saved, *group.layout, blocks);
+      Target target{.saved = &saved, .blocks = blocks, .rows = state.groups[g].get()};
+      if (&saved != &header.groups[g].front()) {
+        target.of = target.rows;
+        target.checkpoint = cache::start_buffer(impl_->pool, group.layout, group.store);
+        target.rows = target.checkpoint.get();
+      }
+      bytes += target.rows->bytes_for(0, saved.length);
+      targets.push_back(std::move(target));
+    }
   }
   if (bytes > 0) impl_->pool->expect_room(bytes);
   std::vector<std::int32_t> ids(header.ids);
@@ -297,8 +339,10 @@ Sequence KvCache::load(const std::filesystem::path& path, const CacheLoadOptions
   reader.finish();
   const std::shared_ptr<const std::byte> mapping =
       options.memory == CacheMemory::mapped ? file.map() : nullptr;
-  for (std::size_t g = 0; g < blocks.size(); ++g)
-    read_group(file, header.groups[g], blocks[g], header.length, mapping, *state.groups[g]);
+  for (Target& target : targets) {
+    read_rows(file, target, mapping);
+    if (target.of) target.of->add_checkpoint({target.saved->length, std::move(target.checkpoint)});
+  }
   for (const std::int32_t id : ids) state.ids.push_back(id);
   state.length = header.length;
   if (impl_->finds_prefixes()) {

@@ -106,7 +106,13 @@ template <class Fields>
 void visit_part(Fields& fields, FilePart& part) {
   fields(part.offset), fields(part.bytes), fields(part.checksum);
 }
-constexpr std::uint64_t group_bytes = 3 * sizeof(std::uint64_t) + sizeof(std::uint32_t);
+constexpr std::uint64_t rows_bytes = 4 * sizeof(std::uint64_t) + sizeof(std::uint32_t);
+
+template <class Fields>
+void visit_rows(Fields& fields, FileRows& rows) {
+  fields(rows.length), fields(rows.begin);
+  visit_part(fields, rows.part);
+}
 
 std::string print_fields(FileHeader header) {
   std::string bytes(prelude_bytes, '\0');
@@ -116,7 +122,10 @@ std::string print_fields(FileHeader header) {
   fields(header.length), fields(header.ids);
   for (CacheLayer& layer : header.layers) visit_layer(fields, layer);
   visit_part(fields, header.ids_part);
-  for (FileGroup& group : header.groups) fields(group.begin), visit_part(fields, group.rows);
+  for (FileGroup& group : header.groups) {
+    fields(std::uint64_t{group.size()});
+    for (FileRows& rows : group) visit_rows(fields, rows);
+  }
   fields.text(header.note, header.note.size());
   bytes.resize(padded(bytes.size()));
   return bytes;
@@ -124,7 +133,9 @@ std::string print_fields(FileHeader header) {
 
 void visit_parts(FileHeader& header, const auto& visit) {
   visit(header.ids_part);
-  for (FileGroup& group : header.groups) visit(group.rows);
+  for (FileGroup& group : header.groups) {
+    for (FileRows& rows : group) visit(rows.part);
+  }
 }
 
 Prelude read_prelude(InputFile& file) {
@@ -192,9 +203,15 @@ FileHeader read_header(InputFile& file) {
   header.layers.resize(layers);
   for (CacheLayer& layer : header.layers) visit_layer(fields, layer);
   visit_part(fields, header.ids_part);
-  fields.need(group_bytes, groups);
+  fields.need(sizeof(std::uint64_t), groups);
   header.groups.resize(groups);
-  for (FileGroup& group : header.groups) fields(group.begin), visit_part(fields, group.rows);
+  for (FileGroup& group : header.groups) {
+    std::uint64_t count = 0;
+    fields(count);
+    fields.need(rows_bytes, count);
+    group.resize(count);
+    for (FileRows& rows : group) visit_rows(fields, rows);
+  }
   fields.text(header.note, note);
   // Every byte of the file belongs to one part.
   std::uint64_t at = prelude.header_bytes;

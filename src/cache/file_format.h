@@ -23,10 +23,16 @@ struct FilePart {
   std::uint32_t checksum = 0;           // CRC32C of the part and the zeros behind it
 };
 
-struct FileGroup {
+/// The rows of a group at one length.
+struct FileRows {
+  std::int64_t length = 0;
   std::int64_t begin = 0;  // of a Ring: the first position behind the sinks that is kept
-  FilePart rows;
+  FilePart part;
 };
+
+/// First the rows of the sequence, then those of each checkpoint, by ascending length. Only a Ring has
+/// checkpoints of its own.
+using FileGroup = std::vector<FileRows>;
 
 struct FileHeader {
   std::vector<CacheLayer> layers;

@@ -49,6 +49,14 @@ class Rows {
   virtual Kept kept(std::int64_t) const { return {}; }
   /// A Ring alone: after make_room, rows behind the sinks and before `begin` are not there.
   virtual void keep_from(std::int64_t) {}
+  /// A Ring alone: the rows of each checkpoint, by ascending length, as rows of their own.
+  struct Saved {
+    std::int64_t length = 0;
+    std::unique_ptr<Rows> rows;
+  };
+  virtual std::vector<Saved> checkpoints() const { return {}; }
+  /// Makes those rows a checkpoint behind the ones that are there.
+  virtual void add_checkpoint(Saved) {}
   /// Pages alone: appends a full page whose rows are at `data` in a mapped file.
   virtual void adopt(std::byte*, const std::shared_ptr<const void>&) {}
   /// Pages alone: lets page `number`, which is full, be found by its ids; `root` is the chain before page 0.

@@ -148,6 +148,32 @@ TEST_F(CacheFile, HoldsWhatWasSavedAndContinuesAsTheSequence) {
   }
 }
 
+TEST_F(CacheFile, HoldsTheCheckpointsOfARing) {
+  KvCache cache(every_store().back()), other(every_store().back());
+  Sequence s = cache.start();
+  for (const std::int64_t rows : {1, 12, 30}) {
+    add(cache, s, rows, 1);
+    cache.checkpoint(s);
+  }
+  add(cache, s, 20, 1);
+  cache.save(s, file());
+  Sequence t = other.load(file());
+  const std::string saved = bytes_of(file());
+  other.save(t, path("again"));
+  EXPECT_EQ(bytes_of(path("again")), saved);
+  expect_same(cache, s, other, t);
+  for (const std::int64_t length : {43, 13, 1}) {
+    Sequence a = cache.fork(s), b = other.fork(t);
+    cache.truncate(a, length);
+    other.truncate(b, length);
+    expect_same(cache, a, other, b);
+    add(cache, a, 25, 4);
+    add(other, b, 25, 4);
+    expect_same(cache, a, other, b);
+  }
+  EXPECT_THROW(other.truncate(t, 30), InvalidArgument);
+}
+
 TEST_F(CacheFile, OfRowsWithoutIdsHoldsTheIdsBeforeThem) {
   KvCache cache(every_store().front());
   Sequence s = cache.start();
@@ -261,7 +287,11 @@ TEST_F(CacheFile, NamesWhatIsWrong) {
   says(with(good, 36, std::uint64_t{1} << 60), "the header ends early");
   says(with(good, 44, std::uint64_t{1} << 60), "the header ends early");
   says(with(good, 52, std::uint64_t{1} << 60), "the header ends early");
-  says(with(good, 60, std::uint64_t{1} << 30), "expected the bytes of 1073741824 rows");
+  says(with(good, 60, std::uint64_t{1} << 30), "expected rows of the length of the sequence, 1073741824");
+  // Behind three layers and the part of the ids: how many lengths the only store has, and the first one.
+  says(with(good, 276, std::uint64_t{1} << 60), "the header ends early");
+  says(with(with(good, 60, std::uint64_t{1} << 30), 284, std::uint64_t{1} << 30),
+       "expected the bytes of 1073741824 rows");
   says(with(good, 60, std::uint64_t{1} << 62), "expected a length from 0 to 2^30");
   says(with(good, 60, 28), "expected at most one id a row, got 29");
   says(with(good, 68, std::uint64_t{1} << 61), "expected at most one id a row");
@@ -309,7 +339,9 @@ TEST_F(CacheFile, MutatedHeadersAreRefusedOrFit) {
   for (const KvCacheOptions& options : {every_store()[1], every_store().back()}) {
     KvCache cache(options);
     Sequence s = cache.start();
-    add(cache, s, 29, 1);
+    add(cache, s, 15, 1);
+    cache.checkpoint(s);
+    add(cache, s, 14, 1);
     cache.save(s, file());
     const std::string good = bytes_of(file());
     const std::int64_t used = cache.bytes().used;
@@ -416,6 +448,16 @@ TEST_F(CacheFile, AMappedFileMayBeReplacedOrRemoved) {
     view = third.view(0, w);
   }
   EXPECT_EQ(rows_of(view), rows_of(cache.view(0, s))) << "a view outlives the cache";
+}
+
+TEST_F(CacheFile, ACopyDoesNotNeedTheFileAnyMore) {
+  KvCache cache(every_store().front()), other(every_store().front());
+  Sequence s = cache.start();
+  add(cache, s, 29, 1);
+  cache.save(s, file());
+  const Sequence t = other.load(file());
+  std::filesystem::resize_file(file(), 0);
+  expect_same(cache, s, other, t);
 }
 
 TEST_F(CacheFile, AMappedPageIsCopiedBeforeItIsWritten) {

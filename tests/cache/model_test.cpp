@@ -242,7 +242,7 @@ class Driver {
     return false;
   }
 
-  // The sequence goes on as what was loaded, which has no checkpoints.
+  // The sequence goes on as what was loaded.
   void save_and_load(std::size_t n) {
     Live& live = live_[n];
     if (lacks_pages(live)) {
@@ -257,7 +257,6 @@ class Driver {
       Live loaded{cache_.load(file, {.memory = below(2) == 0 ? CacheMemory::copied : CacheMemory::mapped}),
                   live.expected};
       loaded.expected.pending.clear();
-      loaded.expected.checkpoints.clear();
       check(loaded);
       live = std::move(loaded);
       ++loaded_;

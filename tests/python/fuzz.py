@@ -84,6 +84,38 @@ def _call(r: random.Random) -> Any:
     return fovea.attention(*three, **given)
 
 
+def _cache_call(r: random.Random) -> Any:
+    """Verbs on a small cache, each with a wrong argument now and then."""
+
+    def maybe(x: Any) -> Any:
+        return x if r.random() < 0.85 else _anything(r)
+
+    store = maybe(r.choice([fovea.Paged(4), fovea.Contiguous(2), fovea.Ring(4, 1, 4)]))
+    layer = fovea.CacheLayer(maybe(2), maybe(4), dtype=maybe(r.choice(["f32", "f64", "f16"])), store=store)
+    cache = fovea.KvCache(maybe([layer]), limit_bytes=maybe(1 << 20), prefix_bytes=maybe(1 << 12))
+    sequences = [cache.start(maybe([1, 2, 3])), cache.start()]
+    one: Any = lambda: maybe(r.choice(sequences))  # noqa: E731
+    rows = np.ones((1, 2, 3, 4), np.float32)
+    verbs: list[Any] = [
+        lambda: cache.reserve(one(), maybe(3)),
+        lambda: cache.append(maybe(0), one(), maybe(rows), maybe(rows)),
+        lambda: cache.commit(one(), maybe(r.choice([None, [1, 2, 3]]))),
+        lambda: cache.truncate(one(), maybe(2)),
+        lambda: cache.keep(one(), maybe([0, 2])),
+        lambda: cache.permute(maybe(sequences), maybe([1, 1])),
+        lambda: sequences.append(cache.fork(one())) if len(sequences) < 3 else cache.release(one()),
+        lambda: (cache.checkpoint(one()), cache.rollback(one()), cache.pending(maybe(0), one()), cache.bytes(one())),
+        lambda: cache.find_prefix(maybe([1, 2, 3]), maybe(0)),
+        lambda: cache.rows(maybe(0), maybe(sequences), maybe(None)),
+        lambda: fovea.attention(maybe(rows), cache=maybe(cache[0]), sequences=maybe([one()]), mask=maybe(fovea.Causal())),
+    ]
+    for _ in range(r.randrange(12)):
+        try:
+            r.choice(verbs)()
+        except (fovea.InvalidArgument, fovea.CacheFull) as error:
+            assert "std::" not in str(error), error
+
+
 def main(seed: int = 0, seconds: float = 60) -> None:
     r = random.Random(seed)
     end, calls, good = time.monotonic() + seconds, 0, 0
@@ -91,7 +123,7 @@ def main(seed: int = 0, seconds: float = 60) -> None:
     while time.monotonic() < end:
         state, calls = r.getstate(), calls + 1
         try:
-            _call(r)
+            (_call if r.random() < 0.7 else _cache_call)(r)
             good += 1
         except fovea.InvalidArgument as error:
             assert "std::" not in str(error) and "expression, column" not in str(error), f"{state[1][-1]}: {error}"

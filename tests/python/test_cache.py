@@ -150,6 +150,31 @@ def test_the_verbs_do_what_they_do_to_lists(rng):
     assert cache.bytes().used == 0
 
 
+def test_dropped_pages_are_given_back(rng):
+    cache = fovea.KvCache([layer(store=fovea.Paged(4))])
+    s = cache.start()
+    key, value = rows(rng, 20)
+    add(cache, s, key, value)
+    used = cache.bytes().used
+    cache.drop(s, [(3, 13)])
+    assert cache.bytes().used == used * 3 // 5
+    kept = np.concatenate([key[:, :, :4], np.zeros_like(key[:, :, :8]), key[:, :, 12:]], 2)
+    np.testing.assert_array_equal(cache.rows(0, s)[0], kept)
+    q = query(rng, 1)
+    mask = fovea.SlidingWindow(6) | fovea.StreamingSinks(2)
+    np.testing.assert_allclose(
+        fovea.attention(q, cache=cache[0], sequences=[s], mask=mask),
+        fovea.attention(q, key, value, mask=mask),
+        rtol=2e-5,
+        atol=2e-6,
+    )
+    for ranges in ([(3, 2)], [(0, 30)], [3], [(0, 4), (2, 6)], "ab", [(0.5, 4)]):
+        with pytest.raises(fovea.InvalidArgument, match="range"):
+            cache.drop(s, ranges)
+    with pytest.raises(fovea.InvalidArgument, match="cache"):
+        fovea.attention(q, cache=cache[0], sequences=[s])
+
+
 def test_prefixes_and_limits(rng):
     page = 4 * HEADS * (DIM + VALUE) * 4
     # A page is filled up to a multiple of 64 bytes in each part, which these sizes already are.

@@ -212,7 +212,7 @@ class KvCache {
   /// How many of `ids` start(ids) would share.
   std::int64_t find_prefix(std::span<const std::int32_t> ids, std::uint64_t salt = 0) const;
   /// Writes the committed rows and ids of `sequence` into a file, beside which it is written and then
-  /// renamed: a crash leaves the old file or the new one. Checkpoints and pending rows are not part of it.
+  /// renamed: a crash leaves the old file or the new one. Checkpoints are part of it, pending rows are not.
   /// Throws InvalidArgument where pages were dropped, because a file has all rows.
   /// `note` is at most 64 KiB, such as a fingerprint of the model, without which `load` refuses the file.
   /// Throws FileError.

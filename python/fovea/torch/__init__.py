@@ -16,7 +16,18 @@ from ._report import Report
 from ._sdpa import scaled_dot_product_attention
 from ._transformers import register_with_transformers
 
+# TransformersCache is not among them: `import *` must not need transformers.
 __all__ = ["Report", "patched", "register_with_transformers", "scaled_dot_product_attention", "score_function"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TransformersCache":
+        try:
+            from ._transformers_cache import TransformersCache
+        except ImportError as error:
+            raise ImportError(f"fovea.torch.TransformersCache needs transformers 5.0 or later ({error})") from error
+        return TransformersCache
+    raise AttributeError(f"module 'fovea.torch' has no attribute {name!r}")
 
 
 def score_function(

@@ -13,7 +13,9 @@ from torch.overrides import TorchFunctionMode
 from .._errors import InvalidArgument
 from .._value import shown
 from . import _operator, _recompute, _report, _sdpa
-from ._kinds import CausalBias, has_tangent, is_transformed
+from ._cached_rows import HeldRows, in_cache, plain
+from ._kinds import PLAIN, CausalBias, has_tangent, is_transformed
+from ._tensors import TENSORS
 
 # The builtin function. Every import of it, in any module, is this object.
 _THEIRS = torch.nn.functional.scaled_dot_product_attention
@@ -31,11 +33,28 @@ def _instead(
 ) -> Any:
     """Calls Fovea's attention if Fovea serves the call, else PyTorch's: for other devices, and so that PyTorch raises
     its own errors."""
+    held = in_cache(key, value)
+    one_mask = attn_mask is None or not is_causal
+    if held is not None and one_mask and _takes_cache(query, held, attn_mask, enable_gqa):
+        given = (query, held, attn_mask, dropout_p, is_causal, scale)
+        return _report.serve(_report.SDPA, _sdpa.run_over_cache, *given)
+    key, value = plain(key), plain(value)
     why = _why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if why is None:
         return _report.serve(_report.SDPA, _sdpa.run, query, key, value, attn_mask, dropout_p, is_causal, scale)
     options = {"scale": scale, "enable_gqa": enable_gqa}
     return _report.pass_on(why, _THEIRS, query, key, value, attn_mask, dropout_p, is_causal, **options)
+
+
+def _takes_cache(query: Any, held: HeldRows, mask: Any, enable_gqa: bool) -> bool:
+    """Whether attention reads the rows in the cache. Otherwise it gets a copy, whose call is checked as any other."""
+    if is_transformed() or type(query) not in PLAIN or query.dim() != 4 or query.device.type != "cpu":
+        return False
+    batch, heads, _, dim = held.sizes("key")
+    fits = query.shape[0] == batch and query.shape[3] == dim and TENSORS.cast(query).dtype == held.dtype
+    grouped = query.shape[1] == heads or enable_gqa and query.shape[1] % heads == 0
+    masked = mask is None or type(mask) in PLAIN and mask.dtype in (torch.bool, query.dtype) and mask.dim() <= 4
+    return fits and grouped and masked and not (torch.is_grad_enabled() and query.requires_grad)
 
 
 def _why_not(query: Any, key: Any, value: Any, attn_mask: Any, *numbers: Any) -> Optional[str]:

@@ -9,12 +9,14 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
+from .. import _call
 from .._arrays import described
 from .._engine import Request
 from .._errors import InvalidArgument
 from .._positions import Positions
 from .._spec import Call, Structure
 from .._value import shown
+from ..cache import LayerOfCache
 from ..masks import ArrayMask, Causal, Everything, Mask
 from ._kinds import CausalBias, is_known, is_upper_left
 from ._op import attention
@@ -227,6 +229,22 @@ def run(
     )
     result = attention(call, query, key, value, where[row_major], None)
     return result if lead is None else result.reshape(*lead, *result.shape[-2:])
+
+
+def run_over_cache(
+    query: Tensor,
+    rows: LayerOfCache,
+    attn_mask: Optional[Tensor],
+    dropout_p: float,
+    is_causal: bool,
+    scale: Optional[float],
+) -> Tensor:
+    """The same where key and value are the rows of a cache, [batch, num_kv_heads, length, dim]."""
+    mask = _CAUSAL if is_causal else attn_mask
+    result: Tensor = _call.attention(
+        query, cache=rows, sequences=(), mask=mask, query_offset=0, scale=scale, dropout=float(dropout_p)
+    )
+    return result
 
 
 def _follows_query(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dropout_p: float) -> bool:

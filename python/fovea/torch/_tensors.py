@@ -62,6 +62,12 @@ class Tensors(Library):
         except (TypeError, ValueError, RuntimeError):
             raise InvalidArgument(function, argument, "an array of numbers", described(x)) from None
 
+    def cast(self, x: Any) -> Any:
+        """Under autocast its dtype, in which PyTorch's attention computes all but f64."""
+        if not torch.is_autocast_enabled("cpu") or not isinstance(x, torch.Tensor) or x.dtype == torch.float64:
+            return x
+        return x.to(torch.get_autocast_dtype("cpu"))
+
     def joined(self, a: Any, b: Any) -> Any:
         return torch.cat([a, b], -1)
 

@@ -14,6 +14,7 @@ from ..masks import Causal, Mask
 from ..mods import DenseBias, Mod, SoftCap
 from ..normalizers import Softmax, SoftmaxWithSink
 from . import _report
+from ._cached_rows import in_cache
 from ._kinds import is_transformed
 from ._transformers_masks import NamedMask, Reader, Visible, _joined, padding
 
@@ -162,12 +163,13 @@ def attention_forward(
     mask, offset, added = _mask_of(module, attention_mask, is_causal, query, key)
     if added is not None:
         mods.append(DenseBias(added))
+    held = in_cache(key, value)
+    operands = {"key": key, "value": value} if held is None else {"cache": held, "sequences": ()}
     found = _report.serve(
         _report.INTERFACE,
         _call.attention,
         query,
-        key,
-        value,
+        **operands,
         mods=mods,
         mask=mask,
         normalizer=Softmax() if s_aux is None else SoftmaxWithSink(s_aux.reshape(-1)),
