@@ -188,9 +188,8 @@ std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes&
   using kernels::Duty;
   using kernels::In16Bits;
   std::size_t bytes = 0;
-  for (const Duty duty :
-       {most.cached ? Duty::forward_cached : Duty::forward,
-        most.cached ? Duty::weights_cached : Duty::weights, Duty::weights_alone}) {
+  for (const Duty duty : {most.cached ? Duty::forward_cached : Duty::forward,
+                          most.cached ? Duty::weights_cached : Duty::weights, Duty::weights_alone}) {
     if (!may_have(outputs, duty)) continue;
     for (const Step& step : plan.choice.rule(duty).steps()) {
       // Chosen rows run as calls of one query, but their number may be as large as query_len.

@@ -113,7 +113,9 @@ std::string Choice::text(Duty duty) const {
   for (const Step& step : rule.steps()) {
     if (step.last == no_end) break;
     text += ", " + step.candidate->name + " up to " + std::to_string(step.last) +
-            (&step != &rule.steps().front() ? "" : step.last == 1 ? " query" : " queries");
+            (&step != &rule.steps().front() ? ""
+             : step.last == 1               ? " query"
+                                            : " queries");
   }
   return text;
 }

@@ -1,5 +1,5 @@
-// Keys and values that lie in a cache, as kernels are given them. To read on: simd/runs-inl.h, which walks over
-// them.
+// Keys and values that lie in a cache, as kernels are given them. To read on: simd/runs-inl.h, which walks
+// over them.
 #pragma once
 
 #include <cstdint>
