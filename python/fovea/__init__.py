@@ -15,7 +15,21 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from . import _call, _errors, _merge, _plan, _threads, cache, masks, mods, normalizers, rope, scores
+from . import (
+    _arrays,
+    _call,
+    _errors,
+    _merge,
+    _numpy,
+    _plan,
+    _threads,
+    cache,
+    masks,
+    mods,
+    normalizers,
+    rope,
+    scores,
+)
 from ._call import *
 from ._errors import *
 from ._merge import *
@@ -27,6 +41,8 @@ from .mods import *
 from .normalizers import *
 from .rope import *
 from .scores import *
+
+_arrays.serve_others(_numpy.LIBRARY)
 
 # Each module lists its public names; no name is listed twice.
 __all__ = ["list_kernels"]

@@ -98,6 +98,16 @@ class Library:
         """
         raise NotImplementedError
 
+    def gradients(
+        self, call: Any, query: Any, key: Any, value: Any, request: Any, losses: dict[str, Any]
+    ) -> dict[str, Any]:
+        """`fovea.gradients` of a call that `take_apart` made: an array for each input that has a derivative, by name.
+
+        Args:
+            losses: those of "d_output", "d_weights" and "advantage" that are given.
+        """
+        raise NotImplementedError
+
     def seed_of_plan(self, call: Any, query: Any, key: Any, value: Any, seed: Any) -> Any:
         """The seed of a plan's call. Throws for arrays that a plan does not accept."""
         return seed
@@ -122,16 +132,23 @@ def _torch() -> Library:
     return LIBRARY
 
 
+# From the package of an array's class to the import of its library. The import runs at the first such array, so
+# that a program imports nothing that it does not use. It is an import statement because torch.compile follows those
+# and nothing else. The library's module imports this one, and this is the only such circle.
+_OWNERS: dict[str, Callable[[], Library]] = {"torch": _torch}
+_others: list[Library] = []
+
+
+def serve_others(library: Library) -> None:
+    """Makes this the library of all arrays that no other library owns. The package calls it for NumPy's."""
+    _others[:] = [library]
+
+
 def others() -> Library:
     """The library of all arrays that no other library owns."""
-    from ._numpy import LIBRARY
-
-    return LIBRARY
+    return _others[0]
 
 
-# From the package of an array's class to the import of its library. The import runs at the first such array, so
-# that a program imports nothing that it does not use. It is an import statement because torch.compile follows those.
-_OWNERS: dict[str, Callable[[], Library]] = {"torch": _torch}
 _of_type: dict[type, Library] = {}
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Optional, Sequence, overload
+from typing import Any, Optional, Sequence, overload
 
 from . import _cached, scores
 from ._arrays import dtype_name, library_of
 from ._cached import check_cache
-from ._engine import backward, check_unasked, forward, make_request, operands, seen
+from ._engine import check_unasked, make_request, seen
 from ._errors import InvalidArgument, named
 from ._positions import positions
 from ._spec import SPEC, Call, Shape, plan_for, take_apart
@@ -239,37 +239,21 @@ def gradients(
     request = make_request(
         query_offset, seed, weight_heads, weight_rows, lse=True, query_starts=query_starts, key_starts=key_starts
     )
-    dtype = dtype_name(query, "query")
-    shape = Shape.of(query, key, value, call)
-    chosen = plan_for(call, shape, dtype, request.at)
-    inputs = operands(call, query, key, value, dtype)
     library = library_of(query)
-    loss: dict[str, Any] = {}
-    if d_output is not None:
-        loss["d_output"] = library.operand(d_output)
-        loss.update(forward(chosen, call, inputs, shape, dtype, request))
-    for name, array in (("d_weights", d_weights), ("advantage", advantage)):
-        if array is not None:
-            loss[name] = library.operand(array)
-    if not loss:
+    losses = {"d_output": d_output, "d_weights": d_weights, "advantage": advantage}
+    given = {name: x for name, x in losses.items() if x is not None}
+    if not given:
         raise InvalidArgument("gradients", "d_output", "an array, or d_weights or advantage", "none of them")
-    results = backward(chosen, call, inputs, loss, _differentiable(call, inputs), request)
+    results = library.gradients(call, query, key, value, request, given)
     if isinstance(score, scores.Concat):
         results["score.W"] = library.joined(results["score.W"], results.pop("score.U"))
     return {name: library.result(x, query) for name, x in results.items()}
 
 
-def _differentiable(call: Call, names: Iterable[str]) -> list[str]:
-    """The inputs that have a derivative: no derivative passes through an argmax to the scores."""
-    if call.structure.normalizer != "argmax":
-        return list(names)
-    return [name for name in names if name == "value" or name.startswith("weight_mods")]
-
-
 @named("explain")
 def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
-    """What `attention` would do with these arguments: the kernel, why better kernels refused, the spec, the shape,
-    and the share of tiles that the mask skips.
+    """What `attention` would do with these arguments: the kernel, why better kernels refused, the spec, its
+    arguments, the shape, and the share of tiles that the mask skips.
 
     >>> kernel, rest = fovea.explain(q, k, v, mask=fovea.Causal()).split("\\n", 1)
     >>> print(rest)  # doctest: +ELLIPSIS

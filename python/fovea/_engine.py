@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from typing import Any, Optional, Sequence
+from typing import Any, Iterable, Optional, Sequence
 
 from . import _core
 from ._arrays import compute_dtype, described, dtype_name, library_of
 from ._errors import InvalidArgument
 from ._positions import Positions, positions
-from ._spec import Call, Shape
+from ._properties import has_constant_weights
+from ._spec import Call, Shape, plan_for
 from ._value import integer, integers, is_array, shown
 
 
@@ -181,6 +182,28 @@ def backward(
     return results
 
 
+def gradients(
+    call: Call, query: Any, key: Any, value: Any, request: Request, losses: dict[str, Any]
+) -> dict[str, Any]:
+    """`Library.gradients` by the engine, for a library whose arrays it reads."""
+    dtype = dtype_name(query, "query")
+    shape = Shape.of(query, key, value, call)
+    plan = plan_for(call, shape, dtype, request.at)
+    inputs = operands(call, query, key, value, dtype)
+    library = library_of(query)
+    loss = {name: library.operand(x) for name, x in losses.items()}
+    if "d_output" in loss:
+        loss.update(forward(plan, call, inputs, shape, dtype, request))
+    return backward(plan, call, inputs, loss, _differentiable(call, inputs), request)
+
+
+def _differentiable(call: Call, names: Iterable[str]) -> list[str]:
+    """The inputs that have a derivative: none passes through constant weights to the scores."""
+    if not has_constant_weights(call.structure.normalizer):
+        return list(names)
+    return [name for name in names if name == "value" or name.startswith("weight_mods")]
+
+
 def check_unasked(request: Request, value: Any, out: Any) -> None:
     """Throws for a choice of heads or rows when no weights are returned, and for `out` when there is no output."""
     for name, chosen in (("weight_heads", request.weight_heads), ("weight_rows", request.weight_rows)):
@@ -202,4 +225,4 @@ def results(outputs: dict[str, Any], like: Any, request: Request) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-__all__ = ["Request", "backward", "check_unasked", "forward", "make_request", "operands", "results", "seen"]
+__all__ = ["Request", "backward", "check_unasked", "forward", "gradients", "make_request", "operands", "results", "seen"]

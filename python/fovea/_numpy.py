@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import LONG_NAMES, Library, described, dtype_name
-from ._engine import Request, forward, operands, results
+from ._engine import Request, forward, gradients, operands, results
 from ._errors import InvalidArgument
 from ._spec import Call, Shape, plan_for
 from .rope import positions_of, table
@@ -62,6 +62,11 @@ class NumPy(Library):
         chosen = plan_for(call, shape, dtype, request.at)
         given = operands(call, query, key, value, dtype)
         return results(forward(chosen, call, given, shape, dtype, request, out), query, request)
+
+    def gradients(
+        self, call: Call, query: Any, key: Any, value: Any, request: Request, losses: dict[str, Any]
+    ) -> dict[str, Any]:
+        return gradients(call, query, key, value, request, losses)
 
     def rotate(self, x: Any, rope: str, table_positions: int, first: int, positions: Optional[Sequence[int]]) -> Any:
         dtype = dtype_name(x, "x")

@@ -11,6 +11,7 @@ from ._arrays import Library, compute_dtype, described, library_of, others
 from ._errors import InvalidArgument
 from ._mask import Sizes, any_part, replaced
 from ._positions import Positions
+from ._properties import reads_keys
 from ._value import integers, is_array, real, shown
 from ._weak import watches, weakly
 
@@ -210,9 +211,10 @@ class Shape:
         q = _four("query", query)
         k = _four("key", key) if key is not None else None
         v = _four("value", value) if value is not None else None
-        if k is None and v is None and call.structure.score != "location":
+        keyless = not reads_keys(call.structure.score)
+        if k is None and v is None and not keyless:
             raise InvalidArgument("attention", "key", "an array [batch, heads, key_len, dim]", "None")
-        if k is None and call.structure.score != "location":
+        if k is None and not keyless:
             raise InvalidArgument("attention", "key", "an array: only a Location score has none", "None")
         other = k or v
         if other is None:

@@ -1,6 +1,9 @@
 #include "fovea/attention/argument.h"
 
+#include <algorithm>
+
 #include "fovea/attention/spec.h"
+#include "fovea/core/error.h"
 
 namespace fovea {
 namespace {
@@ -42,6 +45,48 @@ bool fits(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes, co
       return false;
   }
   return true;
+}
+
+std::optional<Shape> start_shape(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes) {
+  std::vector<std::int64_t> shape;
+  for (const ArgumentAxis& axis : declaration.axes) {
+    const bool known = axis.size == nullptr || axis.of(sizes) > 0;
+    if (!known && axis.fit != Fit::or_one) return std::nullopt;
+    shape.push_back(known ? axis.of(sizes) : 1);
+  }
+  return Shape(shape);
+}
+
+Tensor start_value(const ArgumentDeclaration& declaration, const Shape& shape, DType dtype) {
+  using Start = ArgumentDeclaration::Start;
+  if (dtype != DType::f32 && dtype != DType::f64)
+    throw InvalidArgument("start_value", "dtype", "f32 or f64", std::string(to_string(dtype)));
+  const auto all = static_cast<std::size_t>(shape.count());
+  std::vector<double> values;
+  switch (declaration.start) {
+    case Start::told:
+    case Start::given:
+    case Start::xavier:
+      return {};
+    case Start::zero:
+      values.assign(all, 0.0);
+      break;
+    case Start::one:
+      values.assign(all, 1.0);
+      break;
+    case Start::number:
+      values.assign(all, declaration.start_number);
+      break;
+    case Start::alibi:
+      values = alibi_slopes(shape.count());
+  }
+  Tensor tensor(dtype, shape);
+  if (dtype == DType::f64)
+    std::copy(values.begin(), values.end(), tensor.data<double>());
+  else
+    std::transform(values.begin(), values.end(), tensor.data<float>(),
+                   [](double value) { return static_cast<float>(value); });
+  return tensor;
 }
 
 std::vector<DeclaredArgument> declared_arguments(const AttentionSpec& spec) {

@@ -16,13 +16,6 @@ auto add_bias() {
 using AddBias = decltype(add_bias());
 using Start = ArgumentDeclaration::Start;
 
-// make_mod for a built-in mod, which also knows the values with which its arguments start.
-template <std::size_t N, class F>
-Mod built_in(std::string name, const char* const (&arguments)[N], Start start, F f) {
-  return Mod(std::make_shared<mod_detail::LambdaMod<F, N>>(std::move(name), std::to_array(arguments),
-                                                           std::move(f), start));
-}
-
 class RelativeBiasMod final : public mod_detail::LambdaMod<AddBias, 1> {
  public:
   explicit RelativeBiasMod(const RelativeBias& bias)
@@ -151,8 +144,9 @@ Mod to_mod(const Temperature& temperature) {
 }
 
 Mod to_mod(LearnedTemperature) {
-  return built_in("temperature", {"temperature"}, Start::one,
-                  [](auto score, Site, auto temperature) { return score / temperature; });
+  return make_mod(
+      "temperature", {"temperature"}, [](auto score, Site, auto temperature) { return score / temperature; },
+      Start::one);
 }
 
 Mod to_mod(const RelativeKeyBias& bias) {
@@ -185,29 +179,33 @@ class HidingMod final : public ModNode {
 Mod to_mod(const LocalWindow& window) {
   if (!(window.reach >= 0.0) || !(window.reach <= 1e30))
     throw InvalidArgument("LocalWindow", "reach", "a number in [0, 1e30]", shortest(window.reach));
-  return Mod(std::make_shared<HidingMod>(built_in(
-      "local(" + shortest(window.reach) + ")", {"center"}, Start::given,
+  return Mod(std::make_shared<HidingMod>(make_mod(
+      "local(" + shortest(window.reach) + ")", {"center"},
       [reach = window.reach](auto score, Site at, auto center) {
         using Number = decltype(score);
         using T = elementwise::Scalar<Number>;
         const T away = elementwise::abs(T(at.key) - elementwise::value_of(center));
         return elementwise::where(away <= T(reach), score, Number(-std::numeric_limits<T>::infinity()));
-      })));
+      },
+      Start::given)));
 }
 
 Mod to_mod(const LocalGaussian& gaussian) {
   const double deviation = positive("LocalGaussian", "deviation", gaussian.deviation);
-  return built_in("gaussian(" + shortest(deviation) + ")", {"center"}, Start::given,
-                  [factor = -0.5 / (deviation * deviation)](auto weight, Site at, auto center) {
-                    using T = elementwise::Scalar<decltype(weight)>;
-                    const auto away = center - T(at.key);
-                    return weight * elementwise::exp(away * away * T(factor));
-                  });
+  return make_mod(
+      "gaussian(" + shortest(deviation) + ")", {"center"},
+      [factor = -0.5 / (deviation * deviation)](auto weight, Site at, auto center) {
+        using T = elementwise::Scalar<decltype(weight)>;
+        const auto away = center - T(at.key);
+        return weight * elementwise::exp(away * away * T(factor));
+      },
+      Start::given);
 }
 
 Mod to_mod(AlibiBias) {
-  return built_in("alibi", {"slope"}, Start::alibi,
-                  [](auto score, Site at, auto slope) { return score - slope * (at.query - at.key); });
+  return make_mod(
+      "alibi", {"slope"}, [](auto score, Site at, auto slope) { return score - slope * (at.query - at.key); },
+      Start::alibi);
 }
 
 Mod to_mod(DenseBias) {
@@ -215,8 +213,9 @@ Mod to_mod(DenseBias) {
 }
 
 Mod to_mod(ForgetGate) {
-  return built_in("forget", {"query", "key"}, Start::given,
-                  [](auto score, Site, auto query, auto key) { return score + (query - key); });
+  return make_mod(
+      "forget", {"query", "key"},
+      [](auto score, Site, auto query, auto key) { return score + (query - key); }, Start::given);
 }
 
 Mod to_mod(const RelativeBias& bias) {

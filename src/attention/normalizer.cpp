@@ -1,5 +1,6 @@
 #include "fovea/attention/normalizer.h"
 
+#include <cmath>
 #include <vector>
 
 namespace fovea {
@@ -12,8 +13,15 @@ std::span<const ArgumentDeclaration> SoftmaxWithSink::arguments() {
 }
 
 std::span<const ArgumentDeclaration> ScalableSoftmax::arguments() {
-  static const std::vector<ArgumentDeclaration> list{
-      {.name = "scale", .axes = {{.size = &ArgumentSizes::num_query_heads}}}};
+  // c·ln n is the factor of the scores. A layer does not know how many keys its calls will have, and the
+  // scores already have their own scale. So c starts where the factor is 1 in the mean over n = 1 … 1,024:
+  // the layer begins near a plain softmax. From c = 1, whose factor is 7 at 1,024 keys, it would begin nearly
+  // hard, and a hard softmax hardly learns (docs/decisions/0019).
+  static const double start = 1024.0 / std::lgamma(1025.0);
+  static const std::vector<ArgumentDeclaration> list{{.name = "scale",
+                                                      .axes = {{.size = &ArgumentSizes::num_query_heads}},
+                                                      .start = ArgumentDeclaration::Start::number,
+                                                      .start_number = start}};
   return list;
 }
 

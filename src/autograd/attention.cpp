@@ -51,13 +51,15 @@ Arguments given(const AttentionCall& call) {
   return arguments;
 }
 
-// `value` is empty where the weights are the result.
+// `key` is empty where the score reads no keys, `value` where the weights are the result.
 AttentionInputs inputs_of(const AttentionCall& call, const Saved& saved, const Var& query, const Var& key,
                           const Var& value) {
+  const auto kv_heads = [&call](const Var& x) {
+    return x.empty() ? ConstTensorView() : ConstTensorView(heads_of(x.value(), call.num_kv_heads));
+  };
   AttentionInputs inputs{.query = heads_of(query.value(), call.num_query_heads),
-                         .key = heads_of(key.value(), call.num_kv_heads),
-                         .value = value.empty() ? ConstTensorView()
-                                                : ConstTensorView(heads_of(value.value(), call.num_kv_heads)),
+                         .key = kv_heads(key),
+                         .value = kv_heads(value),
                          .arguments = given(call),
                          .key_lengths = saved.lists.key_lengths,
                          .query_offsets = saved.lists.query_offsets,
@@ -88,14 +90,16 @@ void backward(const AttentionCall& call, const Saved& saved, const Var& query, c
     if (d_arguments.back()) gradients.arguments.set(argument.name, d_arguments.back());
   }
   const AttentionInputs inputs = inputs_of(call, saved, query, key, value);
+  AttentionLoss loss{};
   if (value.empty()) {
-    AttentionLoss loss{};
     loss.d_weights = gradient;
-    attend_backward(saved.plan, inputs, loss, gradients);
   } else {
-    attend_backward(saved.plan, inputs, heads_of(saved.output, call.num_query_heads), saved.log_sum_exp,
-                    heads_of(gradient, call.num_query_heads), gradients);
+    loss.output = heads_of(saved.output, call.num_query_heads);
+    loss.log_sum_exp = saved.log_sum_exp;
+    loss.d_output = heads_of(gradient, call.num_query_heads);
   }
+  if (call.advantage) loss.advantage = call.advantage;
+  attend_backward(saved.plan, inputs, loss, gradients);
   accumulate(query, dq);
   accumulate(key, dk);
   accumulate(value, dv);
@@ -106,22 +110,39 @@ bool is_packed(const AttentionCall& call) {
   return !call.query_starts.empty() || !call.key_starts.empty();
 }
 
+const ScoreDefinition& score_of(const AttentionCall& call) {
+  return definition(call.plan ? call.plan->spec().score : call.spec.score);
+}
+
+// The number of keys. Where there are none, it is that of the values, or of the rows that replace the keys.
+std::int64_t key_rows(const AttentionCall& call, const Var& key, const Var& value) {
+  if (!key.empty()) return key.size(1);
+  if (!value.empty()) return value.size(1);
+  const ScoreDefinition& score = score_of(call);
+  const std::string& name = score.arguments[static_cast<std::size_t>(score.key_rows)].name;
+  const ConstTensorView rows = given(call)["score." + name];
+  return rows.rank() > 0 ? rows.size(0) : 0;
+}
+
 // The shape of a plan for this call. For a packed batch it has the number of entries, and the rows of the
 // longest.
 AttentionShape shape_of(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
   const std::int64_t batch = query.shape().rank() == 3 ? query.size(0) : 0;
   check("query", query, call.num_query_heads, batch);
-  check("key", key, call.num_kv_heads, batch);
+  const bool keyless = score_of(call).key_rows >= 0;
+  if (key.empty() && !keyless)
+    throw InvalidArgument("attention", "key", "keys, which this score reads", "none");
+  if (!key.empty()) check("key", key, call.num_kv_heads, batch);
   if (!value.empty()) check("value", value, call.num_kv_heads, batch);
   const bool packed = is_packed(call);
   return {.batch = packed ? std::max<std::int64_t>(std::ssize(call.query_starts) - 1, 1) : batch,
           .num_query_heads = call.num_query_heads,
           .num_kv_heads = call.num_kv_heads,
           .query_len = packed ? longest_entry(call.query_starts) : query.size(1),
-          .key_len = packed ? longest_entry(call.key_starts) : key.size(1),
+          .key_len = packed ? longest_entry(call.key_starts) : key_rows(call, key, value),
           .head_dim = query.size(2) / call.num_query_heads,
           .value_dim = value.empty() ? AttentionShape::no_values : value.size(2) / call.num_kv_heads,
-          .key_dim = key.size(2) / call.num_kv_heads,
+          .key_dim = key.empty() ? 0 : key.size(2) / call.num_kv_heads,
           .hidden = hidden_of(call.spec.score, given(call))};
 }
 

@@ -11,73 +11,20 @@
 namespace fovea::cli {
 namespace {
 
-Score read_score_name(AttendOptions& o) {
-  if (o.score == "concat") return Additive{};
-  try {
-    const Score score = parse_score(o.score);
-    o.score = to_string(score);
-    return score;
-  } catch (const ExpressionError& error) {
-    refuse("--score", error.expected() + ", or concat", error.got());
-  }
-}
-
-// The flag that an argument of the engine came by, for errors of the engine. Empty where there is none.
-std::string flag_of(const AttendOptions& o, const InvalidArgument& error) {
+// The flag that a value of the engine came by, for errors of the engine. Empty where there is none.
+std::string flag_of(const AttendOptions& o, const std::vector<ArgumentSource>& sources,
+                    const InvalidArgument& error) {
   std::string argument = error.argument();
-  for (const char* prefix : {"score.", "normalizer.", "loss.", "spec.", "attention."})
+  for (const ArgumentSource& source : sources) {
+    if (source.name == argument) return source.flag;
+  }
+  for (const char* prefix : {"loss.", "spec.", "attention."})
     if (argument.starts_with(prefix)) argument.erase(0, std::string(prefix).size());
-  if (argument.starts_with("mods[")) return "--mod (" + argument + ")";
-  if (argument.starts_with("weight_mods[")) return "--weight-mod (" + argument + ")";
-  const bool local = error.function().starts_with("local_centers"), concat = o.score == "concat",
-             additive = o.score == "additive" || o.score == "coverage" || concat;
-  const std::pair<const char*, const char*> flags[] = {
-      {"query", "--query"},
-      {"query_content", "--query"},
-      {"key", "--key"},
-      {"cache", "--key"},
-      {"shape.key_dim", "--key"},
-      {"shape.num_kv_heads", "--key"},
-      {"value", "--value"},
-      {"W", local                   ? "--local-query"
-            : concat                ? "--concat-matrix"
-            : additive              ? "--additive-query"
-            : o.score == "low-rank" ? "--low-rank-query"
-            : o.score == "location" ? "--location"
-                                    : "--bilinear"},
-      {"U", concat     ? "--concat-matrix"
-            : additive ? "--additive-key"
-                       : "--low-rank-key"},
-      {"v", local ? "--local-vector" : "--additive-vector"},
-      {"b", "--additive-bias"},
-      {"w", "--coverage-vector"},
-      {"scale", "--scale"},
-      {"mask", "--mask"},
-      {"mods", "--mod"},
-      {"weight_mods", "--weight-mod"},
-      {"normalizer", "--normalizer"},
-      {"sink", "--sink"},
-      {"transitions", "--transitions"},
-      {"dropout.rate", "--dropout"},
-      {"query_offset", "--query-offset"},
-      {"query_offsets", "--query-offset"},
-      {"lambda", "--differential"},
-      {"gate", "--gate"},
-      {"W_UK", "--latent-key"},
-      {"W_UV", "--latent-value"},
-      {"query_rotary", "--query-rotary"},
-      {"weight_heads", "--weight-heads"},
-      {"weight_rows", "--weight-rows"},
-      {"d_output", "--grad"},
-      {"d_gated", "--grad"},
-      {"d_weights", "--grad-weights"},
-      {"advantage", "--advantage"},
-      {"options.kernel", "--kernel"},
-  };
-  for (const auto& [name, flag] : flags) {
+  for (const auto& [name, flag] : o.engine_names) {
     if (argument == name) return flag;
   }
-  if (argument != error.argument()) return "--argument " + error.argument();
+  if (argument.starts_with("mods[")) return "--mod (" + argument + ")";
+  if (argument.starts_with("weight_mods[")) return "--weight-mod (" + argument + ")";
   return {};
 }
 
@@ -87,10 +34,11 @@ struct Written {
   GradientFiles gradients;
 };
 
-Written compute(const AttendOptions& o, const Score& score, const Normalizer& normalizer) {
+Written compute(const AttendOptions& o, const AttentionSpec& spec,
+                const std::vector<ArgumentSource>& sources) {
   std::unique_ptr<Executor> pool;
   if (o.threads > 0) pool = make_thread_pool(o.threads);
-  const AttendCall call = read_attend_call(o, score, normalizer, pool.get());
+  const AttendCall call = read_attend_call(o, spec, sources, pool.get());
   const std::unique_ptr<Mechanism> mechanism = make_mechanism(o, call);
   if (o.explain) fmt::print("{}\n", explain(mechanism->plan(), std::span(o.query_offsets)));
   Written written;
@@ -120,14 +68,14 @@ void write(const AttendOptions& o, const Written& written) {
 }
 
 void run(AttendOptions& o) {
-  const Score score = read_score_name(o);
-  const Normalizer normalizer = parse_flag("--normalizer", parse_normalizer, o.normalizer);
-  check_attend_options(o, normalizer);
+  const AttentionSpec spec = parse_spec(o);
+  check_attend_options(o, spec);
+  const std::vector<ArgumentSource> sources = argument_sources(o, spec);
   check_attend_files(o, {{"--out", o.out}, {"--weights", o.weights}, {"--lse", o.lse}});
   try {
-    write(o, compute(o, score, normalizer));
+    write(o, compute(o, spec, sources));
   } catch (const InvalidArgument& error) {
-    const std::string flag = flag_of(o, error);
+    const std::string flag = flag_of(o, sources, error);
     if (flag.empty()) throw;
     refuse(flag, error.expected(), error.got());
   }

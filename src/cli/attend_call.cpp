@@ -4,11 +4,38 @@
 
 #include <algorithm>
 
-#include "cli/attend_mods.h"
+#include "fovea/attention/expression.h"
 #include "fovea/files/npy.h"
+#include "fovea/mechanisms/forget.h"
+#include "fovea/mechanisms/local.h"
 
 namespace fovea::cli {
 namespace {
+
+using From = ArgumentSource::From;
+using Gradient = CallArgument::Gradient;
+
+// Parses a text of the algebra's grammar; an error names the flag that the text came with.
+template <class Parse>
+auto parse_flag(const std::string& flag, Parse parse, const std::string& text) {
+  try {
+    return parse(text);
+  } catch (const ExpressionError& error) {
+    throw Error(fmt::format("{}, column {}: expected {}, got {}", flag, error.column(), error.expected(),
+                            error.got()));
+  }
+}
+
+Score parse_score_flag(AttendOptions& o) {
+  if (o.score == "concat") return Additive{};
+  try {
+    const Score score = parse_score(o.score);
+    o.score = to_string(score);
+    return score;
+  } catch (const ExpressionError& error) {
+    refuse("--score", error.expected() + ", or concat", error.got());
+  }
+}
 
 Tensor read_if(const std::string& path) {
   return path.empty() ? Tensor() : files::read_npy(path);
@@ -50,38 +77,126 @@ void read_operands(const AttendOptions& o, AttendCall& call) {
   expect_size("--value", call.value, 2, "length, as --key has,", call.key.size(2));
 }
 
-// Reads the arguments of the score and of the normaliser: from the flags for one of them, and from
-// --argument, which may name any.
-void read_arguments(const AttendOptions& o, AttendCall& call) {
-  Arguments& arguments = call.inputs.arguments;
-  const std::pair<const std::string*, const char*> files[] = {{&o.bilinear, "score.W"},
-                                                              {&o.additive_query, "score.W"},
-                                                              {&o.low_rank_query, "score.W"},
-                                                              {&o.location, "score.W"},
-                                                              {&o.additive_key, "score.U"},
-                                                              {&o.low_rank_key, "score.U"},
-                                                              {&o.additive_vector, "score.v"},
-                                                              {&o.additive_bias, "score.b"},
-                                                              {&o.coverage_vector, "score.w"},
-                                                              {&o.sink, "normalizer.sink"},
-                                                              {&o.transitions, "normalizer.transitions"}};
-  for (const auto& [path, name] : files) {
-    if (!path->empty()) arguments.set(name, files::read_npy(*path));
+// Reshapes an argument of fewer axes than a mod declares: [heads] slopes, a table [heads, buckets], a bias
+// [query_len, key_len] or [heads, query_len, key_len].
+Tensor four_axes(const ArgumentDeclaration& declaration, const Tensor& given) {
+  const bool table = declaration.axes.back().size == nullptr;
+  const auto one = [&](int axis) { return given.rank() > axis ? given.size(axis) : 1; };
+  switch (given.rank()) {
+    case 1:
+      return given.reshape(table ? Shape{1, 1, 1, one(0)} : Shape{1, one(0), 1, 1});
+    case 2:
+      return given.reshape(table ? Shape{1, one(0), 1, one(1)} : Shape{1, 1, one(0), one(1)});
+    case 3:
+      return given.reshape({1, one(0), one(1), one(2)});
+    default:
+      return given;
   }
-  for (const std::string& text : o.arguments) {
-    const auto [name, path] = split_mod(text);
-    if (name.empty() || path.empty()) refuse("--argument", "NAME=FILE, such as score.W=w.npy", text);
-    arguments.set(name, files::read_npy(path));
-  }
-  if (o.concat_matrix.empty()) return;
-  call.concat = files::read_npy(o.concat_matrix);
-  const std::int64_t columns = call.query.size(3) + call.key.size(3);
-  if (call.concat.rank() != 2 || call.concat.size(1) != columns)
-    refuse("--concat-matrix", fmt::format("[hidden, {}], the elements of a query and a key", columns),
-           to_string(call.concat.shape()));
-  const Arguments parts = concat_arguments(call.concat, arguments["score.v"], call.query.size(3));
-  for (const char* name : {"score.W", "score.U"}) arguments.set(name, parts[name]);
 }
+
+// The arguments of a call, one after the other. Those of the score come first. `call.shape` is complete when
+// the others are made.
+class ArgumentReader {
+ public:
+  ArgumentReader(const AttendOptions& options, AttendCall& call, Executor* executor)
+      : o_(options), call_(call), executor_(executor) {}
+
+  void read(const ArgumentSource& source) {
+    switch (source.from) {
+      case From::nothing:
+        return;
+      case From::file:
+        return add_file(source);
+      case From::start:
+        return add(source, start_of(source), Gradient::own);
+      case From::concat:
+        return add_concat(source);
+      case From::log_forget:
+        return add_forget(source);
+      case From::centers:
+        return add_centers(source);
+    }
+  }
+
+ private:
+  void add(const ArgumentSource& source, const Tensor& value, Gradient gradient, const Tensor& given = {}) {
+    call_.arguments.push_back({source.name, value, gradient, (given ? given : value).shape()});
+    call_.inputs.arguments.set(source.name, value);
+  }
+  void add_file(const ArgumentSource& source) {
+    const Tensor given = files::read_npy(source.path);
+    const bool of_mod = source.declaration.axes.size() == 4;
+    add(source, of_mod ? four_axes(source.declaration, given) : given, Gradient::own, given);
+  }
+  // One a head, so that its gradient is too.
+  Tensor start_of(const ArgumentSource& source) const {
+    const std::optional<Shape> shape =
+        start_shape(source.declaration, {.num_query_heads = call_.shape.num_query_heads});
+    const Tensor start = start_value(source.declaration, *shape, call_.query.dtype());
+    return four_axes(source.declaration, start.reshape({start.count()}));
+  }
+  void add_concat(const ArgumentSource& source) {
+    if (!concat_) {
+      concat_ = files::read_npy(source.path);
+      const std::int64_t columns = call_.query.size(3) + call_.key.size(3);
+      if (concat_.rank() != 2 || concat_.size(1) != columns)
+        refuse(source.flag, fmt::format("[hidden, {}], the elements of a query and a key", columns),
+               to_string(concat_.shape()));
+    }
+    const std::int64_t first = call_.query.size(3), all = concat_.size(1);
+    const bool queries = own_name(source.name) == "W";
+    const ConstTensorView part = concat_.view().slice(1, queries ? 0 : first, queries ? first : all - first);
+    Tensor copy(concat_.dtype(), part.shape());
+    copy_columns(part, copy);
+    add(source, copy, Gradient::concat);
+  }
+  static void copy_columns(const ConstTensorView& from, const Tensor& to) {
+    const auto bytes = static_cast<std::int64_t>(size_of(from.dtype()));
+    for (std::int64_t row = 0; row < from.size(0); ++row)
+      std::copy_n(from.raw() + row * from.stride(0) * bytes, from.size(1) * bytes,
+                  to.raw() + row * to.size(1) * bytes);
+  }
+  // Log gates [batch, heads, key_len] make both arguments of their mod, queries first.
+  void add_forget(const ArgumentSource& source) {
+    if (own_name(source.name) == "key") return add(source, forget_sums_, Gradient::log_forget);
+    const std::string flag = source.flag.substr(0, source.flag.find(' ')) + " forget";
+    const Tensor gates = files::read_npy(source.path);
+    if (gates.rank() != 3 || gates.size(2) != call_.shape.key_len)
+      refuse(flag, fmt::format("log gates [batch, heads, {}]", call_.shape.key_len),
+             to_string(gates.shape()));
+    try {
+      forget_sums_ = forget_sums(gates);
+      const Tensor queries = forget_queries(forget_sums_, call_.shape.query_len, call_.query_offsets);
+      add(source, queries, Gradient::log_forget, gates);
+    } catch (const InvalidArgument& error) {
+      refuse(flag, error.expected(), error.got());
+    }
+  }
+  // The centers of --local-p: of the window, whose weights have no derivative by them, and of the Gaussian.
+  void add_centers(const ArgumentSource& source) {
+    const bool gaussian = source.name.starts_with("weight_mods[");
+    if (!centers_) {
+      call_.local_W = files::read_npy(o_.local_query);
+      call_.local_v = files::read_npy(o_.local_vector);
+      try {
+        centers_ = local_centers(
+            {.query = call_.query, .W = call_.local_W, .v = call_.local_v, .key_len = call_.shape.key_len},
+            {.executor = executor_});
+      } catch (const InvalidArgument& error) {
+        const std::string flag = error.argument() == "v"   ? "--local-vector"
+                                 : error.argument() == "W" ? "--local-query"
+                                                           : "--local-p";
+        refuse(flag, error.expected(), error.got());
+      }
+    }
+    add(source, centers_, gaussian ? Gradient::centers : Gradient::none);
+  }
+
+  const AttendOptions& o_;
+  AttendCall& call_;
+  Executor* executor_;
+  Tensor concat_, forget_sums_, centers_;
+};
 
 AttentionShape shape_of(const AttendOptions& o, const AttendCall& call) {
   const Tensor &q = call.query, &k = call.key, &v = call.value;
@@ -159,19 +274,37 @@ std::vector<std::int64_t> query_positions(const AttendCall& call) {
   return positions;
 }
 
-AttendCall read_attend_call(const AttendOptions& o, const Score& score, const Normalizer& normalizer,
-                            Executor* executor) {
+AttentionSpec parse_spec(AttendOptions& o) {
+  AttentionSpec spec;
+  spec.score = parse_score_flag(o);
+  spec.scale = o.scale;
+  spec.mask = parse_flag("--mask", parse_mask, o.mask);
+  spec.normalizer = parse_flag("--normalizer", parse_normalizer, o.normalizer);
+  spec.dropout.rate = o.dropout.value_or(0.0);
+  for (const std::string& text : o.mods)
+    spec.mods.push_back(parse_flag("--mod", parse_mod, split_mod(text).first));
+  for (const std::string& text : o.weight_mods)
+    spec.weight_mods.push_back(parse_flag("--weight-mod", parse_mod, split_mod(text).first));
+  if (!o.local_reach) return spec;
+  if (!(*o.local_reach > 0.0)) refuse("--local-p", "a reach above 0", std::to_string(*o.local_reach));
+  spec.mods.push_back(LocalWindow{*o.local_reach});
+  spec.weight_mods.push_back(LocalGaussian{*o.local_reach / 2});
+  return spec;
+}
+
+AttendCall read_attend_call(const AttendOptions& o, const AttentionSpec& spec,
+                            std::vector<ArgumentSource> sources, Executor* executor) {
   AttendCall call;
-  call.spec.score = score;
-  call.spec.scale = o.scale;
-  call.spec.mask = parse_flag("--mask", parse_mask, o.mask);
-  call.spec.normalizer = normalizer;
-  call.spec.dropout.rate = o.dropout.value_or(0.0);
+  call.spec = spec;
+  call.sources = std::move(sources);
   read_operands(o, call);
-  read_arguments(o, call);
-  call.shape = shape_of(o, call);
+  ArgumentReader arguments(o, call, executor);
+  const auto of_score = [](const ArgumentSource& source) { return source.name.starts_with("score."); };
+  const auto rest = std::find_if_not(call.sources.begin(), call.sources.end(), of_score);
+  std::for_each(call.sources.begin(), rest, [&](const ArgumentSource& s) { arguments.read(s); });
+  call.shape = shape_of(o, call);  // hidden, and the keys of a score that reads none, are sizes of arguments
   call.query_offsets = offsets_of(o, call.shape);
-  read_mods(o, call, executor);
+  std::for_each(rest, call.sources.end(), [&](const ArgumentSource& s) { arguments.read(s); });
   turn(o, call, executor);
   AttentionInputs& in = call.inputs;
   if (!o.is_latent()) {

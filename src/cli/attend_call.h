@@ -6,27 +6,25 @@
 #include <string>
 #include <vector>
 
-#include "cli/attend_options.h"
-#include "fovea/attention/expression.h"
+#include "cli/attend_arguments.h"
 #include "fovea/plan/plan.h"
 #include "fovea/plan/rope.h"
 
 namespace fovea::cli {
 
-/// One argument of a mod, and where its gradient goes.
-struct ModArgument {
+/// One argument of the call, and where its gradient goes.
+struct CallArgument {
   enum class Gradient : std::uint8_t {
-    own,           ///< to a file of its own
-    log_forget,    ///< together with the gradient of the next argument to that of log f
-    local_center,  ///< on to the inputs that predicted the centers
+    own,         ///< to a file of its own
+    concat,      ///< together with the gradient of the other part to that of the whole matrix
+    log_forget,  ///< together with the gradient of the mod's other argument to that of log f
+    centers,     ///< on to the inputs that predicted the centers
     none
   };
-  Tensor memory;
-  ConstTensorView view;
+  std::string name;  ///< the engine's: "mods[0].slope"
+  Tensor value;
   Gradient gradient = Gradient::own;
-  std::string argument;  ///< the engine's name: "mods[0].slope"
-  std::string name;      ///< the name of the gradient's file, usually the same
-  Shape shape;           ///< the shape of the array that was read
+  Shape shape;  ///< of the array that was read, in which its gradient is written
 };
 
 struct AttendCall {
@@ -36,8 +34,8 @@ struct AttendCall {
   Tensor query, key, value;                 ///< as read; with latent attention `key` is the cache
   std::optional<RopeTable> rope;
   Tensor turned_query, turned_key;
-  std::vector<ModArgument> mods, weight_mods;
-  Tensor concat;  ///< the matrix of the concat score, before it is split into two
+  std::vector<ArgumentSource> sources;  ///< of all arguments of the spec
+  std::vector<CallArgument> arguments;  ///< those that are given, in the order of the sources
   Tensor local_W, local_v;
   Tensor lambda, gate, W_UK, W_UV, query_rotary;
   Tensor d_output, d_weights, advantage;
@@ -53,20 +51,12 @@ struct AttendCall {
 /// [batch, query_len]: the positions of the queries among the keys.
 std::vector<std::int64_t> query_positions(const AttendCall& call);
 
-/// Reads the tensors of a call. `score` and `normalizer` are parsed from the options. Throws FileError,
-/// InvalidArgument.
-AttendCall read_attend_call(const AttendOptions& options, const Score& score, const Normalizer& normalizer,
-                            Executor* executor);
+/// Parses the spec. With --local-p its window is the last mod, and its Gaussian the last weight mod. The name
+/// of the score in `options` loses its spaces. Throws Error, InvalidArgument.
+AttentionSpec parse_spec(AttendOptions& options);
 
-/// Parses a text of the algebra's grammar; an error names the flag that the text came with.
-template <class Parse>
-auto parse_flag(const std::string& flag, Parse parse, const std::string& text) {
-  try {
-    return parse(text);
-  } catch (const ExpressionError& error) {
-    throw Error(flag + ", column " + std::to_string(error.column()) + ": expected " + error.expected() +
-                ", got " + error.got());
-  }
-}
+/// Reads the tensors of a call of this spec. Throws FileError, InvalidArgument.
+AttendCall read_attend_call(const AttendOptions& options, const AttentionSpec& spec,
+                            std::vector<ArgumentSource> sources, Executor* executor);
 
 }  // namespace fovea::cli

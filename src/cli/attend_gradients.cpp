@@ -9,33 +9,6 @@
 namespace fovea::cli {
 namespace {
 
-// The gradients of the arguments of one list of mods; an empty tensor where none is wanted.
-struct ModGradients {
-  std::vector<Tensor> tensors;
-
-  ModGradients(const std::vector<ModArgument>& arguments, bool wanted) {
-    for (std::size_t n = 0; n < arguments.size(); ++n) {
-      const bool of_gates = n > 0 && arguments[n - 1].gradient == ModArgument::Gradient::log_forget;
-      const bool used = arguments[n].gradient != ModArgument::Gradient::none || of_gates;
-      const ConstTensorView& view = arguments[n].view;
-      tensors.push_back(wanted && used ? Tensor(view.dtype(), view.shape()) : Tensor());
-    }
-  }
-};
-
-void add_files(const std::vector<ModArgument>& arguments, const ModGradients& gradients,
-               std::span<const std::int64_t> offsets, GradientFiles& files) {
-  using Gradient = ModArgument::Gradient;
-  for (std::size_t n = 0; n < arguments.size(); ++n) {
-    const ModArgument& argument = arguments[n];
-    if (!gradients.tensors[n]) continue;
-    if (argument.gradient == Gradient::own)
-      files.add(argument.name, gradients.tensors[n].reshape(argument.shape));
-    if (argument.gradient == Gradient::log_forget)
-      files.add(argument.name, forget_gradient(gradients.tensors[n], gradients.tensors[n + 1], offsets));
-  }
-}
-
 // The columns of a and of b beside each other: [rows, columns of a + columns of b].
 Tensor beside(const Tensor& a, const Tensor& b) {
   Tensor whole(a.dtype(), {a.size(0), a.size(1) + b.size(1)});
@@ -49,33 +22,55 @@ Tensor beside(const Tensor& a, const Tensor& b) {
   return whole;
 }
 
-// The gradients that the engine computes, by operands and arguments. Those of a concat matrix come in two
-// parts.
-struct EngineGradients {
-  AttentionGradients list;
-  Tensor concat_query, concat_key;
-
-  EngineGradients(const AttendCall& call, GradientFiles& files) {
-    const AttentionInputs& in = call.inputs;
-    list.value = files.like("value", in.value);
-    if (!call.differentiable_by_scores()) return;
-    list.query = files.like("query", in.query);
-    list.key = files.like("key", in.key);
-    for (const NamedArgument<ConstTensorView>& argument : in.arguments.all()) {
-      if (argument.name.starts_with("mods[") || argument.name.starts_with("weight_mods[")) continue;
-      const bool cut = call.concat && (argument.name == "score.W" || argument.name == "score.U");
-      if (!cut) list.arguments.set(argument.name, files.like(argument.name, argument.view));
+// The gradients that the engine computes, of operands and arguments.
+class EngineGradients {
+ public:
+  EngineGradients(const AttendCall& call, GradientFiles& files) : call_(call) {
+    const bool by_scores = call.differentiable_by_scores();
+    list.value = files.like("value", call.inputs.value);
+    if (by_scores) {
+      list.query = files.like("query", call.inputs.query);
+      list.key = files.like("key", call.inputs.key);
     }
-    if (!call.concat) return;
-    concat_query = Tensor(call.concat.dtype(), in.arguments["score.W"].shape());
-    concat_key = Tensor(call.concat.dtype(), in.arguments["score.U"].shape());
-    list.arguments.set("score.W", concat_query);
-    list.arguments.set("score.U", concat_key);
+    for (const CallArgument& argument : call.arguments) {
+      const bool wanted = argument.gradient != CallArgument::Gradient::none &&
+                          (by_scores || argument.name.starts_with("weight_mods["));
+      tensors_.push_back(wanted ? Tensor(argument.value.dtype(), argument.value.shape()) : Tensor());
+      if (wanted) list.arguments.set(argument.name, tensors_.back());
+    }
   }
+  AttentionGradients list;
+
+  /// Adds those of arguments to the files: each as it was read.
+  void add_files(GradientFiles& files) const {
+    using Gradient = CallArgument::Gradient;
+    for (std::size_t n = 0; n < tensors_.size(); ++n) {
+      const CallArgument& argument = call_.arguments[n];
+      if (!tensors_[n]) continue;
+      if (argument.gradient == Gradient::own) files.add(argument.name, tensors_[n].reshape(argument.shape));
+      // Both parts of the other two follow each other; the second one has its file with the first.
+      const std::string part = argument.name.substr(0, argument.name.rfind('.'));
+      if (argument.gradient == Gradient::concat && own_name(argument.name) == "W")
+        files.add(argument.name, beside(tensors_[n], tensors_[n + 1]));
+      if (argument.gradient == Gradient::log_forget && own_name(argument.name) == "query")
+        files.add(part + ".log_forget", forget_gradient(tensors_[n], tensors_[n + 1], call_.query_offsets));
+    }
+  }
+  /// That of the centers of --local-p; empty where there are none.
+  Tensor of_centers() const {
+    for (std::size_t n = 0; n < tensors_.size(); ++n) {
+      if (call_.arguments[n].gradient == CallArgument::Gradient::centers) return tensors_[n];
+    }
+    return {};
+  }
+
+ private:
+  const AttendCall& call_;
+  std::vector<Tensor> tensors_;  // by the arguments of the call; empty where none is wanted
 };
 
 // Takes the gradients back through the changes of queries and keys before the scores: --rope and --local-p.
-void finish_operands(const AttendCall& call, const ModGradients& weight_mods, GradientFiles& files,
+void finish_operands(const AttendCall& call, const EngineGradients& engine, GradientFiles& files,
                      Executor* executor) {
   const TensorView query = files.find("query");
   if (const TensorView key = files.find("key"); call.rope && query) {
@@ -86,7 +81,7 @@ void finish_operands(const AttendCall& call, const ModGradients& weight_mods, Gr
   if (!call.local_W) return;
   local_centers_backward(
       {.query = call.query, .W = call.local_W, .v = call.local_v, .key_len = call.shape.key_len},
-      weight_mods.tensors.back(),
+      engine.of_centers(),
       {.query = query,
        .W = files.like("local.W", call.local_W),
        .v = files.like("local.v", call.local_v),
@@ -100,13 +95,6 @@ GradientFiles attend_gradients(const AttendOptions& o, const AttendCall& call, M
                                const AttendResults& results, Executor* executor) {
   GradientFiles files;
   EngineGradients engine(call, files);
-  const ModGradients mods(call.mods, call.differentiable_by_scores()), weight_mods(call.weight_mods, true);
-  const auto want = [&](const std::vector<ModArgument>& arguments, const ModGradients& gradients) {
-    for (std::size_t n = 0; n < arguments.size(); ++n)
-      engine.list.arguments.set(arguments[n].argument, gradients.tensors[n]);
-  };
-  want(call.mods, mods);
-  want(call.weight_mods, weight_mods);
   AttentionLoss loss;
   if (results.output) loss.output = results.output;
   if (results.log_sum_exp) loss.log_sum_exp = results.log_sum_exp;
@@ -123,10 +111,8 @@ GradientFiles attend_gradients(const AttendOptions& o, const AttendCall& call, M
                          {.executor = executor});
   }
   mechanism.backward(loss, engine.list, files, executor);
-  if (engine.concat_query) files.add("score.W", beside(engine.concat_query, engine.concat_key));
-  add_files(call.mods, mods, call.query_offsets, files);
-  add_files(call.weight_mods, weight_mods, call.query_offsets, files);
-  finish_operands(call, weight_mods, files, executor);
+  engine.add_files(files);
+  finish_operands(call, engine, files, executor);
   return files;
 }
 

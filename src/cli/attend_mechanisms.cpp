@@ -24,10 +24,11 @@ class Plain final : public Mechanism {
   AttendResults forward(Executor* executor) override {
     const AttentionShape& s = call_.shape;
     const DType dtype = call_.query.dtype();
-    // A loss on weights computes whole rows again; then only the gradient of a sink needs the log-sum-exp.
+    // A loss on weights computes whole rows again; then only the normaliser's arguments may need the
+    // log-sum-exp.
     const bool needs_lse = !o_.lse.empty() ||
                            (o_.has_gradients() &&
-                            (o_.grad_weights.empty() || call_.inputs.arguments["normalizer.sink"])),
+                            (o_.grad_weights.empty() || !arguments(call_.spec.normalizer).empty())),
                chosen = !o_.weight_heads.empty() || !o_.weight_rows.empty();
     AttendResults results;
     AttentionOutputs outputs;

@@ -1,5 +1,7 @@
 #include "cli/attend_options.h"
 
+#include "cli/attend_arguments.h"
+
 namespace fovea::cli {
 namespace {
 
@@ -18,28 +20,42 @@ std::string wrapped(std::string text) {
 // Adds options to one group of --help.
 class Group {
  public:
+  using Names = std::initializer_list<const char*>;
   Group(CLI::App& command, AttendOptions& options, std::string name)
       : command_(command), options_(options), name_(std::move(name)) {}
 
+  /// `names`: what the engine's errors call the value.
   template <class T>
-  CLI::Option* add(const std::string& flag, T& to, const std::string& help) {
+  CLI::Option* add(const std::string& flag, T& to, const std::string& help, Names names = {}) {
+    for (const char* name : names) options_.engine_names.emplace_back(name, flag);
     return command_.add_option(flag, to, wrapped(help))->group(name_);
   }
   /// An option that names an input file.
-  CLI::Option* file(const std::string& flag, std::string& to, const std::string& help) {
-    options_.inputs.emplace_back(flag, &to);
-    return add(flag, to, help)->type_name("FILE");
+  CLI::Option* file(const std::string& flag, std::string& to, const std::string& help, Names names = {}) {
+    options_.inputs.push_back(&to);
+    return add(flag, to, help, names)->type_name("FILE");
+  }
+  /// The flags of arguments of scores, or of normalisers.
+  enum class Of : std::uint8_t { scores, normalizers };
+  void arguments(Of of) {
+    const auto flags = argument_flags();
+    for (std::size_t n = 0; n < flags.size(); ++n) {
+      if (flags[n].is_of_score() == (of == Of::scores))
+        file(flags[n].flag, options_.argument_files[n], flags[n].help);
+    }
   }
   /// An option that may be given more than once.
-  CLI::Option* repeated(const std::string& flag, std::vector<std::string>& to, const std::string& help) {
-    return add(flag, to, help)->allow_extra_args(false)->type_name("MOD")->default_str("");
+  CLI::Option* repeated(const std::string& flag, std::vector<std::string>& to, const std::string& help,
+                        Names names = {}) {
+    return add(flag, to, help, names)->allow_extra_args(false)->type_name("MOD")->default_str("");
   }
-  CLI::Option* numbers(const std::string& flag, std::vector<std::int64_t>& to, const std::string& help) {
+  CLI::Option* numbers(const std::string& flag, std::vector<std::int64_t>& to, const std::string& help,
+                       Names names = {}) {
     const auto not_empty = [](const std::string& text) {
       return text.empty() ? std::string("expected numbers with commas between them, got nothing")
                           : std::string();
     };
-    return add(flag, to, help)
+    return add(flag, to, help, names)
         ->delimiter(',')
         ->allow_extra_args(false)
         ->type_name("N,...")
@@ -55,36 +71,29 @@ class Group {
 
 void add_operands(CLI::App& command, AttendOptions& o) {
   Group group(command, o, "Operands (.npy, f32 or f64)");
-  group.file("--query", o.query, "[batch, heads, query_len, head_dim]")->required();
-  group.file("--key", o.key, "[batch, kv_heads, key_len, key_dim]; none with --score location");
-  group.file("--value", o.value, "[batch, kv_heads, key_len, value_dim]; none: weights alone");
+  group.file("--query", o.query, "[batch, heads, query_len, head_dim]", {"query", "query_content"})
+      ->required();
+  group.file("--key", o.key, "[batch, kv_heads, key_len, key_dim]; none with --score location",
+             {"key", "cache", "shape.key_dim", "shape.num_kv_heads"});
+  group.file("--value", o.value, "[batch, kv_heads, key_len, value_dim]; none: weights alone", {"value"});
   group.add("--rope", o.rope,
             "turn query and key by their positions: rope(ROTARY_DIM,base=BASE,interleaved,SCALING), SCALING "
             "linear(F), ntk(F), dynamic(F,POSITIONS), yarn(F,POSITIONS), llama3(F,LOW,HIGH,POSITIONS)");
   group.numbers("--query-offset", o.query_offsets,
-                "position of query row 0, or one for each batch entry; default key_len - query_len");
+                "position of query row 0, or one for each batch entry; default key_len - query_len",
+                {"query_offset", "query_offsets"});
 }
 
 void add_score(CLI::App& command, AttendOptions& o) {
   Group group(command, o, "Score");
-  group.add("--score", o.score,
-            "scaled-dot, dot, bilinear, additive, concat, low-rank, location, coverage (the weights of "
-            "earlier queries), cosine, qk-norm");
-  group.add("--scale", o.scale, "multiplies the score; default 1/sqrt(head_dim) for scaled-dot, else 1");
-  group.file("--bilinear", o.bilinear, "W [key_dim, query_dim] of s = k'Wq, or one for each head");
-  group.file("--additive-query", o.additive_query, "W [hidden, query_dim] of s = v'tanh(Wq + Uk + b)");
-  group.file("--additive-key", o.additive_key, "U [hidden, key_dim]");
-  group.file("--additive-vector", o.additive_vector, "v [hidden]; for concat too");
-  group.file("--additive-bias", o.additive_bias, "b [hidden]; for concat too");
-  group.file("--coverage-vector", o.coverage_vector,
-             "w [hidden] of the additive score with coverage, s = v'tanh(Wq + Uk + b + w c)");
-  group.file("--concat-matrix", o.concat_matrix, "W [hidden, query_dim + key_dim] of s = v'tanh(W[q; k])");
-  group.file("--low-rank-query", o.low_rank_query, "W [rank, query_dim] of s = (Uk)'(Wq)");
-  group.file("--low-rank-key", o.low_rank_key, "U [rank, key_dim]");
-  group.file("--location", o.location, "W [key_len or more, query_dim] of s = Wq");
+  group.add("--score", o.score, names_of_scores() + "; coverage: the weights of earlier queries", {"score"});
+  group.add("--scale", o.scale, "multiplies the score; default 1/sqrt(head_dim) for scaled-dot, else 1",
+            {"scale"});
+  group.arguments(Group::Of::scores);
   group
       .add("--argument", o.arguments,
-           "any argument by its name, NAME=FILE.npy: score.W, normalizer.sink; may be repeated")
+           "any argument by its name, NAME=FILE.npy: mods[0].slope; those without a flag: " +
+               names_without_flags() + "; may be repeated")
       ->allow_extra_args(false)
       ->type_name("NAME=FILE")
       ->default_str("");
@@ -92,13 +101,9 @@ void add_score(CLI::App& command, AttendOptions& o) {
 
 void add_mods(CLI::App& command, AttendOptions& o) {
   Group group(command, o, "Mods, in the order given");
-  group.repeated("--mod", o.mods,
-                 "softcap(CAP), temperature(T), temperature=T.npy, alibi[=SLOPES.npy], bias=BIAS.npy, "
-                 "relative(BUCKETS,MAX_DISTANCE,causal|bidirectional)=TABLE.npy, "
-                 "relative-key(MAX_DISTANCE)=TABLE.npy, forget=LOG_F.npy, local(REACH)=CENTERS.npy; may be "
-                 "repeated");
+  group.repeated("--mod", o.mods, names_of_mods() + "; may be repeated", {"mods"});
   group.repeated("--weight-mod", o.weight_mods,
-                 "the same for weights, after the normaliser: gaussian(DEVIATION)=CENTERS.npy");
+                 "the same for weights, after the normaliser, such as gaussian", {"weight_mods"});
   group
       .add("--local-p", o.local_reach,
            "Luong's local-p: centers S*sigmoid(v'tanh(Wq)), keys within REACH of them, weights multiplied by "
@@ -110,34 +115,33 @@ void add_mods(CLI::App& command, AttendOptions& o) {
 
 void add_normalizer(CLI::App& command, AttendOptions& o) {
   Group mask(command, o, "Mask");
-  mask.add("--mask", o.mask,
-           "everything, causal, window(LOOKBACK,LOOKAHEAD), global(I,...), lengths(N,...), prefix(N), "
-           "documents(I,...), chunked(N) ...; & | ~ ( )");
+  mask.add("--mask", o.mask, names_of_masks() + "; & | ~ ( )", {"mask"});
   Group group(command, o, "Normaliser and dropout");
-  group.add("--normalizer", o.normalizer,
-            "softmax, sink, sigmoid(BIAS), sparsemax, entmax(ALPHA), argmax, sample, gumbel(TEMPERATURE), "
-            "chain");
-  group.file("--sink", o.sink, "for sink: learned sinks [heads]");
-  group.file("--transitions", o.transitions,
-             "for chain: potentials of neighbours [2, 2], or one for each head");
+  group.add("--normalizer", o.normalizer, names_of_normalizers(), {"normalizer"});
+  group.arguments(Group::Of::normalizers);
   group.add("--sample-seed", o.sample_seed, "for sample and gumbel; default 0");
-  group.add("--dropout", o.dropout, "drop weights with this probability")->type_name("RATE");
+  group.add("--dropout", o.dropout, "drop weights with this probability", {"dropout.rate"})
+      ->type_name("RATE");
   group.add("--dropout-seed", o.dropout_seed, "default 0");
 }
 
 void add_mechanisms(CLI::App& command, AttendOptions& o) {
   Group group(command, o, "Mechanisms");
   group.file("--differential", o.differential,
-             "lambda [heads]: the difference of two attentions; query and key have twice as many heads");
+             "lambda [heads]: the difference of two attentions; query and key have twice as many heads",
+             {"lambda"});
   group.file(
       "--gate", o.gate,
-      "multiplies the output by sigmoid(gate): [batch, heads, query_len, value_dim], or 1 for value_dim");
+      "multiplies the output by sigmoid(gate): [batch, heads, query_len, value_dim], or 1 for value_dim",
+      {"gate"});
   group.file(
       "--latent-key", o.latent_key,
       "latent attention, W_UK [heads, content_dim, latent_dim]: --query is the content part, --key the "
-      "cache [batch, key_len, latent_dim + rotary_dim]");
-  group.file("--latent-value", o.latent_value, "W_UV [heads, value_dim, latent_dim]");
-  group.file("--query-rotary", o.query_rotary, "[batch, heads, query_len, rotary_dim], already turned");
+      "cache [batch, key_len, latent_dim + rotary_dim]",
+      {"W_UK"});
+  group.file("--latent-value", o.latent_value, "W_UV [heads, value_dim, latent_dim]", {"W_UV"});
+  group.file("--query-rotary", o.query_rotary, "[batch, heads, query_len, rotary_dim], already turned",
+             {"query_rotary"});
   group.add("--latent-execution", o.latent_execution, "absorbed (default) or naive")
       ->check(CLI::IsMember({"absorbed", "naive"}));
 }
@@ -146,25 +150,29 @@ void add_results(CLI::App& command, AttendOptions& o) {
   Group outputs(command, o, "Outputs");
   outputs.add("--out", o.out, "[batch, heads, query_len, value_dim]")->type_name("FILE");
   outputs.add("--weights", o.weights, "[batch, heads, query_len, key_len]")->type_name("FILE");
-  outputs.numbers("--weight-heads", o.weight_heads, "the heads of --weights and --grad-weights; default all");
+  outputs.numbers("--weight-heads", o.weight_heads, "the heads of --weights and --grad-weights; default all",
+                  {"weight_heads"});
   outputs.numbers("--weight-rows", o.weight_rows,
-                  "the query rows of --weights and --grad-weights; default all");
+                  "the query rows of --weights and --grad-weights; default all", {"weight_rows"});
   outputs.add("--lse", o.lse, "log-sum-exp [batch, heads, query_len]")->type_name("FILE");
   Group gradients(command, o, "Gradients");
-  gradients.file("--grad", o.grad, "derivative of the loss by the output, of the same shape");
-  gradients.file("--grad-weights", o.grad_weights,
-                 "derivative of the loss by the weights, of the same shape");
+  gradients.file("--grad", o.grad, "derivative of the loss by the output, of the same shape",
+                 {"d_output", "d_gated"});
+  gradients.file("--grad-weights", o.grad_weights, "derivative of the loss by the weights, of the same shape",
+                 {"d_weights"});
   gradients
       .add("--grad-out", o.grad_out,
            "folder for query.npy, key.npy, value.npy, score.W.npy, mods[0].slope.npy, "
            "normalizer.sink.npy ...")
       ->type_name("FOLDER");
   gradients.file("--advantage", o.advantage,
-                 "for sample: the loss of each row less a baseline, [batch, heads, query_len]");
+                 "for sample: the loss of each row less a baseline, [batch, heads, query_len]",
+                 {"advantage"});
   Group how(command, o, "How it runs");
   how.add("--kernel", o.kernel,
           "amx, avx512bf16, avx512, avx2, baseline, tiles, reference, or an algorithm of one such as 'avx512 "
-          "tiled'; default the best one that can run here");
+          "tiled'; default the best one that can run here",
+          {"options.kernel"});
   how.add("--precision", o.precision,
           "least precision of products of f32: full, higher (three bf16 terms of each number), high (two), "
           "medium "
@@ -190,56 +198,21 @@ void check_conditions(std::initializer_list<Condition> conditions, const std::st
   }
 }
 
-void check_score(const AttendOptions& o) {
-  const auto is = [&](auto... names) { return ((o.score == names) || ...); };
-  const bool matrices = is("additive", "coverage");
-  check_conditions({{"--bilinear", !o.bilinear.empty(), is("bilinear"), "--score bilinear"},
-                    {"--additive-query", !o.additive_query.empty(), matrices, "--score additive or coverage"},
-                    {"--additive-key", !o.additive_key.empty(), matrices, "--score additive or coverage"},
-                    {"--additive-vector", !o.additive_vector.empty(), matrices || is("concat"),
-                     "--score additive, concat or coverage"},
-                    {"--additive-bias", !o.additive_bias.empty(), matrices || is("concat"),
-                     "--score additive, concat or coverage"},
-                    {"--coverage-vector", !o.coverage_vector.empty(), is("coverage"), "--score coverage"},
-                    {"--concat-matrix", !o.concat_matrix.empty(), is("concat"), "--score concat"},
-                    {"--low-rank-query", !o.low_rank_query.empty(), is("low-rank"), "--score low-rank"},
-                    {"--low-rank-key", !o.low_rank_key.empty(), is("low-rank"), "--score low-rank"},
-                    {"--location", !o.location.empty(), is("location"), "--score location"},
-                    {"--key", !o.key.empty(), !is("location"), "nothing: --score location reads no keys"},
-                    {"--rope", !o.rope.empty(), !is("location"), "a score of queries and keys"}},
+void check_score(const AttendOptions& o, const AttentionSpec& spec) {
+  const bool keyless = definition(spec.score).key_rows >= 0;
+  check_conditions({{"--key", !o.key.empty(), !keyless, "nothing: this score reads no keys"},
+                    {"--rope", !o.rope.empty(), !keyless, "a score of queries and keys"}},
                    "--score " + o.score);
-  const auto needs = [&](const char* score, const char* flag, const std::string& path) {
-    // An argument may also have come by --argument; then the engine names the one that is missing.
-    if (is(score) && path.empty() && o.arguments.empty())
-      refuse(flag, std::string("a file for --score ") + score, "none");
-  };
-  needs("bilinear", "--bilinear", o.bilinear);
-  needs("additive", "--additive-vector", o.additive_vector);
-  needs("coverage", "--additive-vector", o.additive_vector);
-  needs("coverage", "--coverage-vector", o.coverage_vector);
-  needs("concat", "--concat-matrix", o.concat_matrix);
-  needs("concat", "--additive-vector", o.additive_vector);
-  needs("low-rank", "--low-rank-query", o.low_rank_query);
-  needs("low-rank", "--low-rank-key", o.low_rank_key);
-  needs("location", "--location", o.location);
-  if (!is("location") && o.key.empty()) refuse("--key", "a file", "none");
+  if (!keyless && o.key.empty()) refuse("--key", "a file", "none");
 }
 
-void check_normalizer(const AttendOptions& o, const Normalizer& normalizer) {
-  const bool sink = std::holds_alternative<SoftmaxWithSink>(normalizer),
-             chain = std::holds_alternative<LinearChain>(normalizer),
-             sample = std::holds_alternative<HardSample>(normalizer),
-             gumbel = std::holds_alternative<GumbelSample>(normalizer);
-  check_conditions({{"--sink", !o.sink.empty(), sink, "--normalizer sink beside it"},
-                    {"--transitions", !o.transitions.empty(), chain, "--normalizer chain beside it"},
-                    {"--sample-seed", o.sample_seed.has_value(), sample || gumbel,
+void check_normalizer(const AttendOptions& o, const AttentionSpec& spec) {
+  const bool sample = kind_of(spec.normalizer) == NormalizerKind::sample,
+             gumbel = kind_of(spec.normalizer) == NormalizerKind::gumbel;
+  check_conditions({{"--sample-seed", o.sample_seed.has_value(), sample || gumbel,
                      "--normalizer sample or gumbel beside it"},
                     {"--advantage", !o.advantage.empty(), sample, "--normalizer sample beside it"}},
                    "--normalizer " + o.normalizer);
-  if (sink && o.sink.empty() && file_of_argument(o, "normalizer.sink").empty())
-    refuse("--sink", "a file with one sink for each head, for --normalizer sink", "none");
-  if (chain && o.transitions.empty() && file_of_argument(o, "normalizer.transitions").empty())
-    refuse("--transitions", "a file [2, 2] or [heads, 2, 2] for --normalizer chain", "none");
   if (sample && o.has_gradients() && o.advantage.empty())
     refuse("--advantage", "a file [batch, heads, query_len] for gradients with --normalizer sample", "none");
   check_conditions(
@@ -248,7 +221,7 @@ void check_normalizer(const AttendOptions& o, const Normalizer& normalizer) {
       "none");
 }
 
-void check_mechanisms(const AttendOptions& o) {
+void check_mechanisms(const AttendOptions& o, const AttentionSpec& spec) {
   const bool latent = o.is_latent(), differential = !o.differential.empty();
   check_conditions(
       {{"--latent-key", latent, !o.latent_key.empty(), "a file beside --latent-value"},
@@ -260,18 +233,17 @@ void check_mechanisms(const AttendOptions& o) {
        {"--local-query", o.local_reach.has_value(), !o.local_query.empty(), "a file for --local-p"},
        {"--local-vector", o.local_reach.has_value(), !o.local_vector.empty(), "a file for --local-p"}},
       "none");
-  if (o.local_reach && !(*o.local_reach > 0.0))
-    refuse("--local-p", "a reach above 0", std::to_string(*o.local_reach));
   check_conditions({{"--differential", differential, !latent, "no latent attention beside it"},
                     {"--value", !o.value.empty(), !latent, "nothing: values come from the latents"},
                     {"--rope", !o.rope.empty(), !latent, "--query-rotary and the cache turned already"},
                     {"--score", o.score != "scaled-dot", !latent, "scaled-dot: latent attention sets it"},
                     {"--scale", o.scale.has_value(), !latent, "none: latent attention sets it"}},
                    "--latent-key");
-  check_conditions({{"--score", o.score == "location", !differential, "a score of queries and keys"},
-                    {"--local-p", o.local_reach.has_value(), !differential, "one attention, not two"},
-                    {"--lse", !o.lse.empty(), !differential, "one attention, not two"}},
-                   "--differential");
+  check_conditions(
+      {{"--score", definition(spec.score).key_rows >= 0, !differential, "a score of queries and keys"},
+       {"--local-p", o.local_reach.has_value(), !differential, "one attention, not two"},
+       {"--lse", !o.lse.empty(), !differential, "one attention, not two"}},
+      "--differential");
   for (const auto& [flag, given] : {std::pair("--weights", !o.weights.empty()),
                                     {"--grad-weights", !o.grad_weights.empty()},
                                     {"--advantage", !o.advantage.empty()}}) {
@@ -302,13 +274,6 @@ void refuse(const std::string& flag, const std::string& expected, const std::str
   throw InvalidArgument("fovea attend", flag, expected, got);
 }
 
-std::string file_of_argument(const AttendOptions& o, const std::string& name) {
-  for (const std::string& text : o.arguments) {
-    if (auto [given, path] = split_mod(text); given == name) return path;
-  }
-  return {};
-}
-
 std::pair<std::string, std::string> split_mod(const std::string& text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos) return {text, ""};
@@ -316,6 +281,7 @@ std::pair<std::string, std::string> split_mod(const std::string& text) {
 }
 
 void add_attend_options(CLI::App& command, AttendOptions& options) {
+  options.argument_files.resize(argument_flags().size());
   add_operands(command, options);
   add_score(command, options);
   add_mods(command, options);
@@ -324,17 +290,17 @@ void add_attend_options(CLI::App& command, AttendOptions& options) {
   add_results(command, options);
 }
 
-void check_attend_options(const AttendOptions& options, const Normalizer& normalizer) {
-  check_mechanisms(options);
-  check_score(options);
-  check_normalizer(options, normalizer);
+void check_attend_options(const AttendOptions& options, const AttentionSpec& spec) {
+  check_mechanisms(options, spec);
+  check_score(options, spec);
+  check_normalizer(options, spec);
   check_results(options);
 }
 
 void check_attend_files(const AttendOptions& options,
                         const std::vector<std::pair<std::string, std::string>>& outputs) {
   std::vector<std::string> read;
-  for (const auto& [flag, path] : options.inputs) read.push_back(*path);
+  for (const std::string* path : options.inputs) read.push_back(*path);
   for (const auto* list : {&options.mods, &options.weight_mods, &options.arguments}) {
     for (const std::string& mod : *list) read.push_back(split_mod(mod).second);
   }

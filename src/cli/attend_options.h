@@ -14,9 +14,9 @@ namespace fovea::cli {
 
 struct AttendOptions {
   std::string query, key, value;
-  std::string score = "scaled-dot", bilinear, low_rank_query, low_rank_key, location;
-  std::string additive_query, additive_key, additive_vector, additive_bias, coverage_vector, concat_matrix;
-  std::vector<std::string> arguments;
+  std::string score = "scaled-dot";
+  std::vector<std::string> argument_files;  ///< a path for each of argument_flags(), in their order
+  std::vector<std::string> arguments;       ///< NAME=FILE
   std::optional<double> scale;
   std::string rope;
   std::vector<std::string> mods, weight_mods;
@@ -24,7 +24,7 @@ struct AttendOptions {
   std::string local_query, local_vector;
   std::string mask = "everything";
   std::vector<std::int64_t> query_offsets;  ///< none, one for all batch entries, or one for each
-  std::string normalizer = "softmax", sink, transitions;
+  std::string normalizer = "softmax";
   std::optional<std::uint64_t> sample_seed, dropout_seed;
   std::optional<double> dropout;
   std::string differential, gate;
@@ -36,8 +36,10 @@ struct AttendOptions {
   int threads = 0;
   bool explain = false;
 
-  /// The flags that name an input file, and where its path is stored. Files of mods are not among them.
-  std::vector<std::pair<std::string, const std::string*>> inputs;
+  /// The paths of input files that flags give. Files of mods and of --argument are not among them.
+  std::vector<const std::string*> inputs;
+  /// What the engine calls the value of a flag, for its errors: {"query", "--query"}.
+  std::vector<std::pair<std::string, std::string>> engine_names;
 
   bool is_latent() const { return !latent_key.empty() || !latent_value.empty(); }
   bool has_gradients() const { return !grad.empty() || !grad_weights.empty(); }
@@ -48,7 +50,8 @@ struct AttendOptions {
 void add_attend_options(CLI::App& command, AttendOptions& options);
 
 /// Throws InvalidArgument that names a flag which is missing, or which has no meaning with the other flags.
-void check_attend_options(const AttendOptions& options, const Normalizer& normalizer);
+/// argument_sources (attend_arguments.h) checks the flags of arguments.
+void check_attend_options(const AttendOptions& options, const AttentionSpec& spec);
 
 /// Refuses one file for two results, of which only the last would stay, and a result that would replace an
 /// input. `outputs` are flags with their paths; empty paths are skipped.
@@ -60,7 +63,5 @@ void check_attend_files(const AttendOptions& options,
 
 /// Splits "NAME=FILE" of a mod or an argument into the name and the path, which may be missing.
 std::pair<std::string, std::string> split_mod(const std::string& text);
-/// The file that --argument gives for the argument of that full name, such as "mods[0].slope"; else empty.
-std::string file_of_argument(const AttendOptions& o, const std::string& name);
 
 }  // namespace fovea::cli

@@ -22,12 +22,17 @@ enum class Duty : std::uint8_t {
   weights_alone,        ///< weights without an output, or of chosen rows; each such row is computed as a
                         ///< query by itself
   forward_cached,       ///< the output, the log-sum-exp, of keys and values that are in a cache
+  weights_cached,       ///< the output, and the weights of all rows, of keys and values that are in a cache
   backward,             ///< gradients of a loss of the output
   backward_of_weights,  ///< gradients of a loss that depends on the weights too
 };
-inline constexpr std::size_t duty_count = 6;
+inline constexpr std::size_t duty_count = 7;
 constexpr bool is_backward(Duty duty) {
   return duty >= Duty::backward;
+}
+/// Whether keys and values are in a cache. Then a row must not depend on how many queries a call brings.
+constexpr bool is_cached(Duty duty) {
+  return duty == Duty::forward_cached || duty == Duty::weights_cached;
 }
 
 /// What make_plan knows of its calls before they come: everything except their lengths.
@@ -39,7 +44,8 @@ struct Request {
   /// Whether a matrix or a norm changes the rows of queries, or of keys, before the kernel. Those rows reach
   /// it in f32.
   bool queries_mapped = false, keys_mapped = false;
-  bool values = true;  ///< value_dim is not 0
+  std::int64_t heads_of_a_key = 1;  ///< query heads that share a head of keys
+  bool values = true;               ///< value_dim is not 0
   bool mods = false, dropout = false;
   bool whole_row = false;      ///< Problem::whole_row is needed, whichever candidate runs
   bool parts_of_keys = false;  ///< a call may bring only some of the keys of its rows; the results of several

@@ -13,10 +13,10 @@
 #include "fovea/attention/mask.h"
 #include "fovea/attention/normalizer.h"
 #include "fovea/attention/precision.h"
-#include "fovea/cache/view.h"
 #include "fovea/core/dtype.h"
 #include "fovea/core/executor.h"
 #include "kernels/mods.h"
+#include "kernels/simd/cached_rows.h"
 
 namespace fovea::kernels {
 
@@ -30,14 +30,6 @@ struct Operand {
   auto* row(std::int64_t b, std::int64_t h, std::int64_t r) const {
     return data + b * batch_stride + h * head_stride + r * row_stride;
   }
-};
-
-/// Keys and values of one sequence in a cache: runs in ascending order of position. Strides in elements, as
-/// in KeyValueView.
-struct CachedRows {
-  const KeyValueRun* runs = nullptr;  ///< null: keys and values are operands
-  std::int64_t count = 0;
-  std::int64_t key_row_stride = 0, key_head_stride = 0, value_row_stride = 0, value_head_stride = 0;
 };
 
 /// What a kernel reads and writes in 16 bits where the problem is stored in bf16 or f16. `everything`

@@ -43,26 +43,17 @@ const NamedTensor* named(const std::vector<NamedTensor>& list, const std::string
   return found == list.end() ? nullptr : &*found;
 }
 
-// The default shape of an argument: the sizes that a layer knows, and 1 where that is allowed. Empty if the
-// shape depends on sizes of a call.
-std::optional<Shape> shape_of_start(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes) {
-  std::vector<std::int64_t> shape;
-  for (const ArgumentAxis& axis : declaration.axes) {
-    const bool known = axis.size == nullptr || axis.of(sizes) > 0;
-    if (!known && axis.fit != ArgumentAxis::Fit::or_one) return std::nullopt;
-    shape.push_back(known ? axis.of(sizes) : 1);
-  }
-  return Shape(shape);
+Parameter& declare(ParameterSet& set, const std::string& name, const ArgumentDeclaration& declaration,
+                   const Shape& shape) {
+  if (declaration.start == Start::xavier) return set.xavier(name, shape);
+  Parameter& parameter = set.constant(name, shape, 0.0f);
+  const Tensor start = start_value(declaration, shape, DType::f32);
+  std::copy_n(start.data<float>(), shape.count(), parameter.value.data<float>());
+  return parameter;
 }
 
-Parameter& declare(ParameterSet& set, const std::string& name, Start start, const Shape& shape) {
-  if (start == Start::xavier) return set.xavier(name, shape);
-  Parameter& parameter = set.constant(name, shape, start == Start::one ? 1.0f : 0.0f);
-  if (start == Start::alibi) {
-    const std::vector<double> slopes = alibi_slopes(shape.count());
-    std::copy(slopes.begin(), slopes.end(), parameter.value.data<float>());
-  }
-  return parameter;
+bool reads_keys(const AttentionSpec& spec) {
+  return definition(spec.score).key_rows < 0;
 }
 
 bool is_packed(const MultiHeadAttention::Call& call) {
@@ -113,8 +104,9 @@ MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& nam
                                        const AttentionOptions& options, const MultiHeadAttention* shared)
     : options_(complete(options, dim)),
       query_(set, name + ".q_proj", dim, options_.num_query_heads * options_.head_dim, options_.biases.query),
-      key_(set, name + ".k_proj", options_.memory_dim, options_.num_kv_heads * options_.head_dim,
-           options_.biases.key),
+      key_(reads_keys(options_.spec) ? Linear(set, name + ".k_proj", options_.memory_dim,
+                                              options_.num_kv_heads * options_.head_dim, options_.biases.key)
+                                     : Linear()),
       value_(set, name + ".v_proj", options_.memory_dim, options_.num_kv_heads * options_.value_dim,
              options_.biases.value),
       output_(set, name + ".out_proj", options_.num_query_heads * options_.value_dim, dim,
@@ -163,10 +155,11 @@ void MultiHeadAttention::declare_arguments(ParameterSet& set, const std::string&
       arguments_.push_back({.name = full_name, .learned = parameter});
       continue;
     }
-    const std::optional<Shape> shape = told ? told->value.shape() : shape_of_start(declaration, sizes);
+    const std::optional<Shape> shape = told ? told->value.shape() : start_shape(declaration, sizes);
     if (!shape) continue;  // of the lengths of a call: it comes with each
+    const std::string of_set = name + "." + full_name;
     Parameter& parameter =
-        declare(set, name + "." + full_name, told ? Start::zero : declaration.start, *shape);
+        told ? set.constant(of_set, *shape, 0.0f) : declare(set, of_set, declaration, *shape);
     if (told) std::copy_n(told->value.data<float>(), shape->count(), parameter.value.data<float>());
     arguments_.push_back({.name = full_name, .learned = &parameter});
   }
@@ -242,15 +235,15 @@ Var MultiHeadAttention::rotated_keys(const Var& k, const Call& call) const {
 
 Var MultiHeadAttention::operator()(Context& context, const Var& x, const Var& memory,
                                    const Call& call) const {
-  Var q = query_(context, x), k = key_(context, memory);
+  Var q = query_(context, x), k = reads_keys(options_.spec) ? key_(context, memory) : Var();
   if (options_.rope) {
     q = rotated_queries(q, call);
-    k = rotated_keys(k, call);
+    if (!k.empty()) k = rotated_keys(k, call);
   }
   const AttentionShape shape =
       is_packed(call) ? shape_of(std::max<std::int64_t>(std::ssize(call.query_starts) - 1, 1),
                                  longest_entry(call.query_starts), longest_entry(call.key_starts))
-                      : shape_of(q.size(0), q.size(1), k.size(1));
+                      : shape_of(q.size(0), q.size(1), memory.size(1));
   return output_(context,
                  autograd::attention(engine_call(context, call, shape), q, k, value_(context, memory)));
 }

@@ -12,6 +12,7 @@ Linear::Linear(ParameterSet& set, const std::string& name, std::int64_t in, std:
       bias(with_bias == Bias::with ? &set.constant(name + ".bias", {out}, 0.0f) : nullptr) {}
 
 Var Linear::operator()(Context& context, const Var& x) const {
+  if (!weight) throw InvalidArgument("Linear", "weight", "a layer made with its sizes", "one made without");
   return autograd::linear(x, context.use(*weight), bias ? context.use(*bias) : Var(), context.products);
 }
 

@@ -66,17 +66,14 @@ void add_alibi(StackSpec& stack, Sees sees) {
     for_mixers(stack, [](AttentionOptions& attention) { attention.spec.mods.push_back(AlibiBias{}); });
     return;
   }
-  const Mod distance = make_mod("alibi-both-sides", {"slope"}, [](auto score, Site at, auto slope) {
-    using T = elementwise::Scalar<decltype(score)>;
-    return score - slope * elementwise::abs(T(at.query - at.key));
-  });
-  for_mixers(stack, [&](AttentionOptions& attention) {
-    const std::vector<double> slopes = alibi_slopes(attention.num_query_heads);
-    const std::vector<float> start(slopes.begin(), slopes.end());
-    attention.learned.push_back({"mods[" + std::to_string(attention.spec.mods.size()) + "].slope",
-                                 Tensor::from<float>(start, {1, attention.num_query_heads, 1, 1})});
-    attention.spec.mods.push_back(distance);
-  });
+  const Mod distance = make_mod(
+      "alibi-both-sides", {"slope"},
+      [](auto score, Site at, auto slope) {
+        using T = elementwise::Scalar<decltype(score)>;
+        return score - slope * elementwise::abs(T(at.query - at.key));
+      },
+      ArgumentDeclaration::Start::alibi);
+  for_mixers(stack, [&](AttentionOptions& attention) { attention.spec.mods.push_back(distance); });
 }
 
 void add_relative_bias(StackSpec& stack, const RelativeBias& bias) {

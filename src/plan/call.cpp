@@ -28,7 +28,7 @@ Runs runs_of(const AttentionPlan::Impl& plan, const AttentionOutputs& outputs, c
   if (!outputs.weights) return runs;
   const bool chosen = !outputs.weight_rows.empty();
   runs.weights = chosen           ? step(Duty::weights_alone, 1)
-                 : outputs.output ? step(Duty::weights, sizes.query_len)
+                 : outputs.output ? step(sizes.cached ? Duty::weights_cached : Duty::weights, sizes.query_len)
                                   : step(Duty::weights_alone, sizes.query_len);
   if (runs.forward &&
       (runs.forward->candidate->whole_rows || runs.forward->candidate == runs.weights->candidate))
@@ -188,8 +188,8 @@ std::size_t most_forward_bytes(const AttentionPlan::Impl& plan, const CallSizes&
   using kernels::Duty;
   using kernels::In16Bits;
   std::size_t bytes = 0;
-  for (const Duty duty :
-       {most.cached ? Duty::forward_cached : Duty::forward, Duty::weights, Duty::weights_alone}) {
+  for (const Duty duty : {most.cached ? Duty::forward_cached : Duty::forward,
+                          most.cached ? Duty::weights_cached : Duty::weights, Duty::weights_alone}) {
     if (!may_have(outputs, duty)) continue;
     for (const Step& step : plan.choice.rule(duty).steps()) {
       // Chosen rows run as calls of one query, but their number may be as large as query_len.

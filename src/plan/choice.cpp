@@ -113,34 +113,28 @@ std::string Choice::text(Duty duty) const {
   for (const Step& step : rule.steps()) {
     if (step.last == no_end) break;
     text += ", " + step.candidate->name + " up to " + std::to_string(step.last) +
-            (&step == &rule.steps().front() ? " queries" : "");
+            (&step != &rule.steps().front() ? ""
+             : step.last == 1               ? " query"
+                                            : " queries");
   }
   return text;
 }
 
-std::vector<std::string> Choice::refusals(const Requests& requests, std::int64_t most_queries) const {
-  const Request& request = requests[static_cast<std::size_t>(main_)];
-  std::vector<std::pair<std::string, std::string>>
-      names_by_reason;  // in the order in which the reasons first occur
-  const std::span<const Step> steps = rule(main_).steps();
+std::vector<Refusal> Choice::refusals(const Requests& requests, std::int64_t most_queries, Duty duty) const {
+  const Request& request = requests[static_cast<std::size_t>(duty)];
+  const std::span<const Step> steps = rule(duty).steps();
+  std::vector<Refusal> refusals;
   for (const Candidate* candidate : order_) {
     if (candidate == steps.back().candidate) break;
     if (std::any_of(steps.begin(), steps.end(),
                     [candidate](const Step& step) { return step.candidate == candidate; }))
       continue;
+    if (is_backward(duty) && !candidate->f32.backward && !candidate->f64.backward) continue;
     const QueryCounts best = counts(*candidate, request);
     const char* reason = candidate->refuse(request);
     if (!reason && best.first <= most_queries) reason = candidate->isa->absence();
-    const std::string text = reason ? reason : range_text(best);
-    const auto same = std::find_if(names_by_reason.begin(), names_by_reason.end(),
-                                   [&text](const auto& entry) { return entry.first == text; });
-    if (same == names_by_reason.end())
-      names_by_reason.emplace_back(text, candidate->name);
-    else
-      same->second += ", " + candidate->name;
+    refusals.push_back({candidate, reason ? reason : range_text(best)});
   }
-  std::vector<std::string> refusals;
-  for (const auto& [reason, names] : names_by_reason) refusals.push_back("refused " + names + ": " + reason);
   return refusals;
 }
 

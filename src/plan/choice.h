@@ -42,6 +42,13 @@ class Rule {
 /// One request for each duty, in the order of the duties.
 using Requests = std::array<kernels::Request, kernels::duty_count>;
 
+/// A candidate that does not run, and why.
+struct Refusal {
+  const kernels::Candidate* candidate = nullptr;
+  std::string reason;
+  friend bool operator==(const Refusal&, const Refusal&) = default;
+};
+
 class Choice {
  public:
   Choice() = default;
@@ -56,9 +63,10 @@ class Choice {
   kernels::Duty main() const { return main_; }
   /// "avx512 tiled, avx512 split up to 8 queries".
   std::string text(kernels::Duty duty) const;
-  /// "refused amx tiles: f32 at Precision::full": the candidates of the main duty that would be better than
-  /// the one for most queries but cannot run, with each reason once.
-  std::vector<std::string> refusals(const Requests& requests, std::int64_t most_queries) const;
+  /// The candidates that would be better for this duty than the one for most queries, but cannot run. Not
+  /// among them are those that have no backward, for a duty that is one.
+  std::vector<Refusal> refusals(const Requests& requests, std::int64_t most_queries,
+                                kernels::Duty duty) const;
   /// The instruction set whose code of mods runs.
   ModIsa mods() const { return rule(main_).largest().candidate->isa->mods; }
 

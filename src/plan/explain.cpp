@@ -4,7 +4,7 @@
 
 #include "core/shortest.h"
 #include "fovea/attention/expression.h"
-#include "plan/plan_impl.h"
+#include "plan/call.h"
 
 namespace fovea {
 namespace {
@@ -74,18 +74,65 @@ std::string tile_share(const AttentionPlan::Impl& plan, std::span<const std::int
          (mask.needs_key_lengths() ? ", where no key length is shorter" : "");
 }
 
-std::string kernels_text(const AttentionPlan::Impl& plan) {
-  using kernels::Duty;
-  const Duty main = plan.choice.main();
-  const Duty backward = main == Duty::forward ? Duty::backward : Duty::backward_of_weights;
-  std::string text = plan.choice.text(main) + "; backward " + plan.choice.text(backward);
-  for (const std::string& refusal : plan.choice.refusals(plan.requests(), plan.shape.query_len))
-    text += "; " + refusal;
+using kernels::Duty;
+
+// "; refused amx tiles: f32 at Precision::full", each reason once, in the order in which they first occur.
+std::string refusals_text(const std::string& verb, const std::vector<Refusal>& refusals) {
+  std::vector<std::pair<std::string, std::string>> names_by_reason;
+  for (const Refusal& refusal : refusals) {
+    const auto same = std::find_if(names_by_reason.begin(), names_by_reason.end(),
+                                   [&refusal](const auto& entry) { return entry.first == refusal.reason; });
+    if (same == names_by_reason.end())
+      names_by_reason.emplace_back(refusal.reason, refusal.candidate->name);
+    else
+      same->second += ", " + refusal.candidate->name;
+  }
+  std::string text;
+  for (const auto& [reason, names] : names_by_reason) text += "; " + verb + " " + names + ": " + reason;
   return text;
 }
 
+// The refusals of a duty that those of the main duty do not say already.
+std::vector<Refusal> more_refusals(const AttentionPlan::Impl& plan, Duty duty) {
+  const Requests requests = plan.requests();
+  const std::vector<Refusal> said = plan.choice.refusals(requests, plan.shape.query_len, plan.choice.main());
+  std::vector<Refusal> refusals = plan.choice.refusals(requests, plan.shape.query_len, duty);
+  std::erase_if(refusals, [&said](const Refusal& refusal) {
+    return std::find(said.begin(), said.end(), refusal) != said.end();
+  });
+  return refusals;
+}
+
+std::string kernels_text(const AttentionPlan::Impl& plan) {
+  const Duty main = plan.choice.main();
+  const Duty backward = main == Duty::forward ? Duty::backward : Duty::backward_of_weights;
+  return plan.choice.text(main) + "; backward " + plan.choice.text(backward) +
+         refusals_text("refused", plan.choice.refusals(plan.requests(), plan.shape.query_len, main)) +
+         refusals_text("backward refused", more_refusals(plan, backward));
+}
+
+std::string arguments_text(const AttentionPlan::Impl& plan) {
+  const AttentionShape& s = plan.shape;
+  const ArgumentSizes sizes = argument_sizes(plan, {s.batch, s.query_len, s.key_len});
+  std::string text;
+  for (const auto& [name, declaration] : plan.arguments)
+    text += (text.empty() ? "\narguments: " : ", ") + name + " " + shape_text(declaration, sizes);
+  return text;
+}
+
+// What runs if keys and values are in a cache, where that differs.
+std::string cached_text(const AttentionPlan::Impl& plan) {
+  const Choice& choice = plan.choice;
+  if (choice.main() != Duty::forward || plan.score().key_rows >= 0) return {};
+  const std::string output = choice.text(Duty::forward_cached), weights = choice.text(Duty::weights_cached);
+  const bool other_output = output != choice.text(Duty::forward),
+             other_weights = weights != choice.text(Duty::weights);
+  if (!other_output && !other_weights) return {};
+  return "\nkeys in a cache: " + output + (other_weights ? "; with weights " + weights : "") +
+         refusals_text("refused", more_refusals(plan, Duty::forward_cached));
+}
+
 std::string weights_text(const AttentionPlan::Impl& plan) {
-  using kernels::Duty;
   return "weights: " + plan.choice.text(Duty::weights) + "; alone " + plan.choice.text(Duty::weights_alone) +
          "; losses of them " + plan.choice.text(Duty::backward_of_weights);
 }
@@ -110,11 +157,12 @@ std::string explain(const AttentionPlan& plan, std::span<const std::int64_t> que
   text += " -> " + to_string(impl.spec.mask) + " -> " + to_string(impl.spec.normalizer);
   for (const Mod& mod : impl.spec.weight_mods) text += " -> weights " + to_string(mod);
   if (impl.spec.dropout.rate > 0) text += " -> dropout " + shortest(impl.spec.dropout.rate);
-  text += "\nbatch " + std::to_string(s.batch) + ", heads " + std::to_string(s.num_query_heads) + "/" +
-          std::to_string(s.num_kv_heads) + ", queries " + std::to_string(s.query_len) + ", keys " +
-          std::to_string(s.key_len) + ", head_dim " + std::to_string(s.head_dim) + ", value_dim " +
-          std::to_string(s.value_dim) + ", " + std::string(to_string(impl.dtype));
-  return text + "\n" + weights_text(impl) + "\n" + tile_share(impl, query_offsets);
+  text += arguments_text(impl) + "\nbatch " + std::to_string(s.batch) + ", heads " +
+          std::to_string(s.num_query_heads) + "/" + std::to_string(s.num_kv_heads) + ", queries " +
+          std::to_string(s.query_len) + ", keys " + std::to_string(s.key_len) + ", head_dim " +
+          std::to_string(s.head_dim) + ", value_dim " + std::to_string(s.value_dim) + ", " +
+          std::string(to_string(impl.dtype));
+  return text + "\n" + weights_text(impl) + cached_text(impl) + "\n" + tile_share(impl, query_offsets);
 }
 
 std::vector<KernelInfo> list_kernels() {

@@ -154,6 +154,7 @@ Requests AttentionPlan::Impl::requests() const {
       .precision = precision,
       .queries_mapped = !additive() && query_mapped(),
       .keys_mapped = !additive() && key_mapped(),
+      .heads_of_a_key = shape.num_query_heads / shape.num_kv_heads,
       .values = shape.value_dim > 0,
       .mods = !spec.mods.empty() || !spec.weight_mods.empty() || counts_keys(spec.normalizer),
       .dropout = spec.dropout.rate > 0,

@@ -48,6 +48,15 @@ for directory in "${!may[@]}"; do
     sed -nE 's/^([^\t]*\t[^\t]*\t)[ \t]*#[ \t]*include[ \t]*[<"]([^">]+)[">].*/\1\2/p')
 done
 
+# kernels/simd is open to every family of kernels: it knows no problem, and of the other private headers only core's.
+while IFS=$'\t' read -r file line include; do
+  case $include in
+    kernels/simd/* | core/* | fovea/* | hwy/*) ;;
+    */*) breach "$file:$line: kernels/simd may not include $include" ;;
+  esac
+done < <(code_lines src/kernels/simd |
+  sed -nE 's/^([^\t]*\t[^\t]*\t)[ \t]*#[ \t]*include[ \t]*"([^"]+)".*/\1\2/p')
+
 # A public header may include the standard library and Fovea's own public headers, nothing else.
 while IFS=$'\t' read -r file line include; do
   case $include in

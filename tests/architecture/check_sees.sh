@@ -32,6 +32,7 @@ bash "$check" "$folder/tree" >"$folder/said" || { cat "$folder/said"; echo "a cl
 must_fail "an upward include" src/core/b.cpp '#include "fovea/attention/mask.h"'
 must_fail "an upward include of a private header" src/attention/b.cpp '#include "kernels/problem.h"'
 must_fail "text includes attention" src/text/b.cpp '#include "fovea/attention/mask.h"'
+must_fail "simd includes a problem" src/kernels/simd/b.h '#include "kernels/problem.h"'
 must_fail "Highway in a public header" include/fovea/core/b.h '#include <hwy/highway.h>'
 must_fail "a private header in a public one" include/fovea/core/b.h '#include "core/secret.h"'
 must_fail "printing" src/core/b.cpp 'void f() { std::cout << 1; }'

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+
+#include "attention/mask_names.h"
 #include "attention/names.h"
 #include "fovea/core/philox.h"
 
@@ -14,6 +18,18 @@ struct Mistake {
   std::size_t column;
   const char* expected;  // a part of the message
 };
+
+// The grammar in the comment of the header has every name that its parser knows.
+TEST(Expression, TheHeaderListsEveryName) {
+  std::ifstream stream(std::string(FOVEA_TEST_DATA) + "/../../include/fovea/attention/expression.h");
+  const std::string header((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  const auto expect = [&](const char* name) {
+    EXPECT_NE(header.find("'" + std::string(name) + "'"), std::string::npos) << name;
+  };
+  for (const ModName& row : mod_names()) expect(row.name);
+  for (const NormalizerName& row : normalizer_names()) expect(row.name);
+  for (const MaskName& row : mask_names()) expect(row.name);
+}
 
 template <class Parse>
 void expect_mistakes(const char* function, Parse parse, std::initializer_list<Mistake> mistakes) {

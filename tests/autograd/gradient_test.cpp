@@ -255,6 +255,26 @@ TEST(Gradient, AttentionArguments) {
   with({.mods = {RelativeBias{8, 20}}}, "mods[0].table", {1, 2, 1, 8});
   with({.mods = {SoftCap{3}, own}}, "mods[1].rate", {1, 2, 1, 1});
   with({.normalizer = SoftmaxWithSink{}}, "normalizer.sink", {2});
+  with({.mask = Causal{}, .normalizer = ScalableSoftmax{}}, "normalizer.scale", {2});
+}
+
+// A score that reads no keys: the rows of an argument stand in their place.
+TEST(Gradient, AttentionByLocation) {
+  const auto call_of = [](const Var& rows) {
+    return AttentionCall{.spec = {.score = Location{}, .mask = Causal{}},
+                         .num_query_heads = 2,
+                         .num_kv_heads = 2,
+                         .query_offset = 2,
+                         .arguments = {{"score.W", rows}}};
+  };
+  check({parameter({2, 3, 8}, 1), parameter({2, 5, 6}, 2), parameter({7, 4}, 3)},
+        [&](const auto& v) { return attention(call_of(v[2]), v[0], Var(), v[1]); });
+  check({parameter({2, 3, 8}, 1), parameter({5, 4}, 3)},
+        [&](const auto& v) { return attention_weights(call_of(v[1]), v[0], Var()); });
+  const Var x = Tensor::zeros(DType::f32, {2, 3, 8});
+  EXPECT_THROW(attention(call_of(Tensor::zeros(DType::f32, {7, 4})), x, x, x), InvalidArgument);
+  EXPECT_THROW(attention({}, x, Var(), x), InvalidArgument);
+  EXPECT_THROW(attention_weights({}, x, Var()), InvalidArgument);
 }
 
 TEST(Gradient, AnArgumentThatTheSpecDoesNotHaveIsRefused) {

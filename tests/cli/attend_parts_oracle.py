@@ -2,6 +2,7 @@
 central differences of the same NumPy. Wrong combinations of flags are refused by name."""
 
 import argparse
+import re
 import subprocess
 import sys
 import tempfile
@@ -60,6 +61,10 @@ def hardmax(s):
 def normalize(name, s, a):
     if name == "softmax":
         return softmax(s)
+    if name == "scalable":
+        seen = ~np.isneginf(s)
+        factor = a["_scale"][None, :, None, None] * np.log(np.maximum(seen.sum(-1, keepdims=True), 1))
+        return softmax(np.where(seen, factor * np.where(seen, s, 0.0), -np.inf))
     if name == "sink":
         return np.exp(s) / (np.exp(a["sink"])[None, :, None, None] + np.exp(s).sum(-1, keepdims=True))
     if name.startswith("sigmoid"):
@@ -102,6 +107,9 @@ def raw_scores(score, a, q, k, previous=None):
         if previous is not None:
             inside = inside + previous[..., None] * a["coverage-vector"]
         return np.tanh(inside) @ a["additive-vector"]
+    if score == "cosine":
+        q, k = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (q, k))
+        return q @ k.swapaxes(-1, -2) / np.maximum(a["_heat"], 0.01)[None, :, None, None]
     return q @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if score == "scaled-dot" else 1.0)
 
 
@@ -115,7 +123,7 @@ def turned(x, first, pairs=2):
 class Case:
     """Flags, where {name} is the file of an array; the function in NumPy; and the name of each array's gradient."""
 
-    def __init__(self, arrays, score="scaled-dot", normalizer="softmax", mods=(), weight_mods=(), causal=True, reach=None, flags=()):
+    def __init__(self, arrays, score="scaled-dot", normalizer="softmax", mods=(), weight_mods=(), causal=True, reach=None, flags=(), named=()):
         self.arrays, self.score, self.normalizer, self.mods, self.weight_mods, self.causal, self.reach = arrays, score, normalizer, mods, weight_mods, causal, reach
         self.flags = ["--score", score, "--normalizer", normalizer, *flags] + (["--mask", "causal"] if causal else [])
         self.files = {"q": "query", "k": "key", "v": "value", "bilinear": "score.W", "low-rank-query": "score.W", "low-rank-key": "score.U",
@@ -132,6 +140,9 @@ class Case:
                 self.flags += [f"--{flag}", name + ("={" + array + "}" if array else "")]
                 if array:
                     self.files[array] = f"{flag.replace('-', '_')}s[{n}].{argument}"
+        for argument, name in dict(named).items():
+            self.flags += ["--argument", argument + "={" + name + "}"]
+            self.files[name] = argument
         if reach:
             self.flags += ["--local-p", str(reach)]
 
@@ -293,6 +304,8 @@ def cases():
     yield Case(operands(**additive(), **{"coverage-vector": uniform(HIDDEN)}), score="coverage", normalizer="sparsemax"), (0, 1), (2, 3)
     yield Case(without_keys(operands(location=uniform(K + 3, D))), score="location"), (), ()
     yield Case(without_keys(operands(value=False, location=uniform(K, D))), score="location", normalizer="sparsemax"), (1,), (2, 4)
+    yield Case(operands(_scale=uniform(H)), normalizer="scalable", named={"normalizer.scale": "_scale"}), (), ()
+    yield Case(operands(_heat=uniform(H, low=0.3)), score="cosine", named={"score.temperature": "_heat"}), (1,), (2,)
     mods = {"softcap(0.7)": None, "temperature(0.5)": None, "temperature": (H,), "alibi": (H,), "bias": (Q, K), "relative-key(3)": (B, H, Q, 7), "forget": (B, H, K)}
     arguments = {"temperature": "temperature", "alibi": "slope", "bias": "bias", "relative-key(3)": "table", "forget": "log_forget"}
     for first, second in (("softcap(0.7)", "temperature(0.5)"), ("temperature", "alibi"), ("relative-key(3)", "forget"), ("forget", "bias"), ("bias", "softcap(0.7)")):
@@ -432,6 +445,17 @@ def check_mistakes(command):
         ([*plain, "--latent-value", at("UV")], "--latent-key: expected a file beside --latent-value"), ([*plain, "--query-rotary", at("q")], "--query-rotary: expected --latent-key"),
         ([*latent, *v], "--value: expected nothing: values come from the latents"), ([*latent, "--score", "dot"], "--score: expected scaled-dot"), (latent, "--key: expected f64 [2, 8, 4], got f64 [2, 8, 6]"),
         ([*latent, "--rope", "rope(2)"], "--rope: expected"), ([*latent, "--grad-weights", at("dP"), "--grad-out", at("folder")], "--grad-weights: expected one attention"),
+        ([*plain, "--normalizer", "scalable"], "--argument normalizer.scale: expected a file for --normalizer scalable, got none"),
+        ([*plain, "--normalizer", "scalable", "--argument", "normalizer.scale=" + at("few")], "--argument normalizer.scale: expected f64 [4], got f64 [3]"),
+        ([*plain, "--score", "cosine"], "--argument score.temperature: expected a file for --score cosine, got none"),
+        ([*plain, "--mod", "forget", "--argument", "mods[0].query=" + at("gates")], "--argument mods[0].key: expected a file for --mod forget, got none"),
+        ([*plain, "--mod", "forget=" + at("gates"), "--argument", "mods[0].key=" + at("gates")], "--argument mods[0].key: expected nothing, because --mod gives its file"),
+        ([*plain, "--argument", "score.W=" + at("W")], "--argument score.W: expected no argument: this spec has none"),
+        ([*plain, "--score", "bilinear", "--argument", "score.v=" + at("W")], "--argument score.v: expected one of score.W, got an argument that this spec does not have"),
+        ([*plain, "--score", "bilinear", "--bilinear", at("W"), "--argument", "score.W=" + at("W")], "--argument score.W: expected nothing, because --bilinear gives its file"),
+        ([*plain, "--score", "bilinear", "--argument", "score.W=" + at("W"), "--argument", "score.W=" + at("W")], "--argument score.W: expected this argument once, got twice"),
+        ([*plain, "--score", "bilinear", "--argument", "score.W=" + at("few")], "--argument score.W: expected f64 [5, 5] or [4, 5, 5], got f64 [3]"),
+        ([*plain, "--score", "concat", "--additive-vector", at("v1"), "--argument", "score.U=" + at("W")], "--concat-matrix: expected a file for --score concat"),
         ([*latent, "--key", at("k")], None), ([*q, *k, *v, "--out", at("q")], "--out: expected a file other than those it reads"),
         ([*q, *k, *v, *out, "--mod", "bias=" + at("never")], "--out: expected a file other than those it reads"),
         ([*q, *k, *v, *out, "--lse", at("never")], "--lse: expected a file other than that of --out"),
@@ -470,7 +494,37 @@ def check_arguments_by_name(command):
             np.testing.assert_array_equal(got[name], gradient, err_msg=f"{named}: {name}")
     both = command.run(arrays, ["--mod", "alibi={slopes}", "--argument", "mods[0].slope={slopes}", "--out", command.path("o")], check=False)
     assert both.returncode == 1 and "--argument mods[0].slope: expected nothing, because --mod gives its file" in both.stderr.replace("'", ""), both.stderr
-    return len(pairs)
+    # The engine's own arguments of forgetting gates, which are sums of their logarithms.
+    arrays = {**operands(), "gates": uniform(B, H, K, low=-1.0, high=0.0), "dO": uniform(B, H, Q, V)}
+    arrays["sums"] = np.cumsum(arrays["gates"], -1)[:, :, None]
+    arrays["rows"] = arrays["sums"].swapaxes(-1, -2)[:, :, K - Q :]
+    common = [*backward, "--mask", "causal"]
+    want = command.gradients([*common, "--mod", "forget={gates}"], arrays)
+    got = command.gradients([*common, "--mod", "forget", "--argument", "mods[0].query={rows}", "--argument", "mods[0].key={sums}"], arrays)
+    assert sorted(want) == ["key", "mods[0].log_forget", "query", "value"] and sorted(got) == ["key", "mods[0].key", "mods[0].query", "query", "value"], (sorted(want), sorted(got))
+    for name in ("query", "key", "value"):
+        np.testing.assert_allclose(got[name], want[name], rtol=0, atol=1e-13)
+    # d log f_l is the sum of the gradients behind l: of keys and of queries.
+    both = got["mods[0].key"][:, :, 0].copy()
+    both[:, :, K - Q :] += got["mods[0].query"][..., 0]
+    np.testing.assert_allclose(np.cumsum(both[..., ::-1], -1)[..., ::-1], want["mods[0].log_forget"], rtol=0, atol=1e-13)
+    return len(pairs) + 1
+
+
+def check_help(command):
+    """--help names everything that the error about an unknown name lists."""
+    text, count = subprocess.run([command.fovea, "attend", "--help"], capture_output=True, text=True, check=True).stdout, 0
+    for flag in ("--score", "--mod", "--mask", "--normalizer"):
+        run = command.run(operands(), ["--out", command.path("o"), flag, "nonsense"], check=False)
+        names = run.stderr.split("(")[1].split(")")[0].split(", ")
+        assert run.returncode == 1 and len(names) > 5, run
+        help_of = " ".join(text.split(f"\n  {flag} ")[1].split("\n  --")[0].split())
+        said = re.split(r"[(,=\[ ]+", help_of)
+        assert not set(names) - set(said), (flag, set(names) - set(said), help_of)
+        count += len(names)
+    # Arguments that have no flag of their own are named too.
+    assert "score.temperature" in text and "normalizer.scale" in text and "normalizer.sink" not in text.split("without a flag:")[1].split(";")[0], text
+    return count
 
 
 def check_shapes(command):
@@ -495,7 +549,7 @@ def main():
     fovea = parser.parse_args().fovea
     with tempfile.TemporaryDirectory() as folder:
         command = Command(fovea, folder)
-        count = sum(check_case(command, *case) for case in cases()) + check_argmax(command) + check_samples(command) + check_dropout_and_kernels(command) + check_arguments_by_name(command)
+        count = sum(check_case(command, *case) for case in cases()) + check_argmax(command) + check_samples(command) + check_dropout_and_kernels(command) + check_arguments_by_name(command) + check_help(command)
         print(f"{count} cases agree with NumPy; {check_mistakes(command)} mistakes are refused; {check_shapes(command)} shapes are refused or fit")
 
 

@@ -38,6 +38,7 @@ std::vector<Request> requests() {
               r.dropout = more & 8;
               r.values = !(more & 16);
               r.parts_of_keys = more & 32;
+              r.heads_of_a_key = more & 1 ? 3 : 1;
               all.push_back(r);
             }
           }

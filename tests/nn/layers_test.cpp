@@ -42,6 +42,7 @@ TEST(Layers, LinearAndLayerNormAreTheirFormulas) {
   const Tensor y = linear(context, x).value(), z = without(context, x).value(), n = norm(context, x).value();
   EXPECT_EQ(y.shape(), (Shape{2, 3, 5}));
   EXPECT_FALSE(set.contains("without.bias"));
+  EXPECT_THROW(Linear()(context, x), InvalidArgument);
   const Parameter no_bias{"", Tensor::zeros(DType::f32, {5}), Tensor()};
   for (std::int64_t r = 0; r < 6; ++r) {
     const float* from = row_of(x, r, 9);
@@ -158,6 +159,60 @@ TEST(Layers, MultiHeadAttentionIsItsFormula) {
         EXPECT_NEAR(row_of(y, b * rows + t, dim)[i], expected[i], tolerance);
     }
   }
+}
+
+// Declarations with a start need no telling: the layer learns the argument.
+TEST(Layers, AttentionStartsItsArguments) {
+  const auto shift = make_mod(
+      "shift", {"by"}, [](auto score, Site, auto by) { return score * by; }, ArgumentDeclaration::Start::one);
+  ParameterSet set(5);
+  const MultiHeadAttention layer(
+      set, "a", 8,
+      {.num_query_heads = 2, .spec = {.mods = {AlibiBias{}, shift}, .normalizer = ScalableSoftmax{}}});
+  const std::vector<double> slopes = alibi_slopes(2);
+  const auto expect = [&](const char* name, const Shape& shape, double first, double second) {
+    const Parameter* parameter = layer.argument(name);
+    ASSERT_TRUE(parameter) << name;
+    ASSERT_EQ(parameter->value.shape(), shape) << name;
+    EXPECT_FLOAT_EQ(parameter->value.data<float>()[0], static_cast<float>(first)) << name;
+    EXPECT_FLOAT_EQ(parameter->value.data<float>()[1], static_cast<float>(second)) << name;
+  };
+  expect("mods[0].slope", {1, 2, 1, 1}, slopes[0], slopes[1]);
+  expect("mods[1].by", {1, 2, 1, 1}, 1.0, 1.0);
+  const double c = 1024.0 / std::lgamma(1025.0);
+  expect("normalizer.scale", {2}, c, c);
+}
+
+// A score that reads no keys has no projection of keys; the rows of its argument are learned.
+TEST(Layers, AttentionByLocationHasNoKeys) {
+  ParameterSet set(5);
+  const Tensor rows = set.normal("rows", {6, 4}, 1.0f).value;
+  const MultiHeadAttention layer(
+      set, "a", 8, {.num_query_heads = 2, .spec = {.score = Location{}}, .learned = {{"score.W", rows}}});
+  EXPECT_FALSE(set.contains("a.k_proj.weight"));
+  const Tensor x = set.normal("x", {2, 3, 8}, 1.0f).value, memory = set.normal("m", {2, 5, 8}, 1.0f).value;
+  autograd::Tape tape;
+  Context context{.tape = &tape};
+  Tensor weights;
+  const Var y = layer(context, x, memory, {.weights = &weights});
+  EXPECT_EQ(y.shape(), (Shape{2, 3, 8}));
+  ASSERT_EQ(weights.shape(), (Shape{2, 2, 3, 5}));
+  const auto q = naive_linear(*layer.query().weight, *layer.query().bias, row_of(x, 4, 8));  // entry 1, row 1
+  double sum = 0.0;
+  std::vector<double> exponentials;
+  for (std::int64_t j = 0; j < 5; ++j) {
+    double score = 0.0;
+    for (std::size_t i = 0; i < 4; ++i) score += q[4 + i] * static_cast<double>(row_of(rows, j, 4)[i]);
+    exponentials.push_back(std::exp(score));
+    sum += exponentials.back();
+  }
+  for (std::int64_t j = 0; j < 5; ++j)
+    EXPECT_NEAR(row_of(weights, (1 * 2 + 1) * 3 + 1, 5)[j], exponentials[static_cast<std::size_t>(j)] / sum,
+                tolerance);
+  tape.backward(autograd::squared_error(y, Tensor::zeros(DType::f32, {2, 3, 8})));
+  const Tensor& gradient = layer.argument("score.W")->gradient;
+  EXPECT_NE(gradient.data<float>()[0], 0.0f);
+  EXPECT_EQ(gradient.data<float>()[5 * 4], 0.0f);  // a row for a sixth key, which the call does not have
 }
 
 TEST(Layers, AttentionDropsWeightsInTrainingOnly) {

@@ -66,7 +66,9 @@ TEST(Candidates, AreChosenByTheCountOfQueries) {
     if (!available(e.isa) || (e.isa == "amx" && !available("avx512bf16"))) continue;
     const AttentionPlan plan = make_plan(e.spec, shape_of(e.queries), {.dtype = e.dtype, .kernel = e.isa});
     const std::string line = first_line(plan), want = e.forward + "; backward " + e.backward;
-    EXPECT_TRUE(line == want || line.starts_with(want + "; refused ")) << line << "\nfor " << want;
+    EXPECT_TRUE(line == want || line.starts_with(want + "; refused ") ||
+                line.starts_with(want + "; backward refused "))
+        << line << "\nfor " << want;
     EXPECT_TRUE(line.starts_with(plan.kernel())) << line;
     EXPECT_NE(line.find("; backward " + std::string(plan.backward_kernel())), std::string::npos) << line;
   }
@@ -129,9 +131,12 @@ TEST(Candidates, AreForcedByName) {
       EXPECT_THROW(make_plan({}, shape_of(9), {.kernel = info.name}), InvalidArgument) << info.name;
       continue;
     }
+    const AttentionSpec spec{.score = info.name.ends_with("additive") ? Score(Additive{}) : ScaledDot{}};
     for (const std::int64_t queries : {1, 40}) {
+      AttentionShape shape = shape_of(queries);
+      shape.hidden = 16;
       const AttentionPlan plan =
-          make_plan({}, shape_of(queries),
+          make_plan(spec, shape,
                     {.dtype = info.name.find("bf16") == info.name.npos ? DType::f16 : DType::bf16,
                      .kernel = info.name});
       EXPECT_EQ(plan.kernel(), info.name);
@@ -172,7 +177,9 @@ TEST(Candidates, ExplainNamesRefusals) {
       line,
       "baseline tiled rows, baseline rows up to 4 queries; backward baseline tiled rows, baseline rows up to "
       "4 "
-      "queries; refused baseline split, baseline tiled, baseline direct: whole rows of scores are needed");
+      "queries; refused baseline split, baseline tiled, baseline additive, baseline direct: whole rows of "
+      "scores are "
+      "needed");
   const std::string weights = explain(make_plan({}, shape_of(40), {.kernel = "baseline"}));
   EXPECT_NE(
       weights.find("\nweights: baseline tiled, baseline direct up to 8 queries; alone baseline tiled rows, "
@@ -180,6 +187,77 @@ TEST(Candidates, ExplainNamesRefusals) {
                    "queries\n"),
       std::string::npos)
       << weights;
+}
+
+// A kernel that could run forward but not backward is named with its reason. What has no backward at all is
+// not.
+TEST(Candidates, ExplainNamesRefusalsOfBackward) {
+  const AttentionSpec by_query{.mods = {RelativeKeyBias{4}}};
+  EXPECT_EQ(
+      first_line(make_plan(by_query, shape_of(40), {.kernel = "baseline"})),
+      "baseline tiled, baseline split up to 8 queries; backward baseline tiled rows, baseline rows up to 4 "
+      "queries; backward refused baseline tiled, baseline additive, baseline direct: whole rows of scores "
+      "are needed");
+  // A reason that forward gives too is said once.
+  const std::string line = first_line(make_plan({}, shape_of(40), {.kernel = "tiles"}));
+  EXPECT_EQ(
+      line,
+      "baseline tiled, baseline split up to 8 queries; backward baseline tiled, baseline direct up to 4 "
+      "queries; refused portable tiles: f32 at Precision::full");
+}
+
+TEST(Candidates, ExplainNamesArguments) {
+  const auto line = [](const AttentionSpec& spec, AttentionShape shape) {
+    const std::string text = explain(make_plan(spec, shape, {.kernel = "baseline"}));
+    const std::size_t begin = text.find("\narguments: ");
+    return begin == std::string::npos ? "none"
+                                      : text.substr(begin + 1, text.find('\n', begin + 1) - begin - 1);
+  };
+  EXPECT_EQ(line({}, shape_of(40)), "none");
+  AttentionShape shape{.batch = 2, .num_query_heads = 4, .query_len = 40, .key_len = 600, .head_dim = 16};
+  EXPECT_EQ(line({.mods = {SoftCap{5}, AlibiBias{}}, .normalizer = SoftmaxWithSink{}}, shape),
+            "arguments: mods[1].slope [2 or 1, 4 or 1, 40 or 1, 600 or 1], normalizer.sink [4]");
+  shape.hidden = 8;
+  EXPECT_EQ(line({.score = LowRankBilinear{}}, shape), "arguments: score.W [8, 16], score.U [8, 16]");
+}
+
+// What runs if keys are in a cache is said where it differs.
+TEST(Candidates, ExplainNamesTheKernelsOfACache) {
+  const auto line = [](const AttentionSpec& spec, const PlanOptions& options) {
+    AttentionShape shape = shape_of(40);
+    shape.hidden = 16;
+    const std::string text = explain(make_plan(spec, shape, options));
+    const std::size_t begin = text.find("\nkeys in a cache: ");
+    return begin == std::string::npos ? "none"
+                                      : text.substr(begin + 1, text.find('\n', begin + 1) - begin - 1);
+  };
+  EXPECT_EQ(line({}, {.kernel = "baseline"}), "none");
+  EXPECT_EQ(
+      line({}, {.dtype = DType::bf16, .kernel = "tiles"}),
+      "keys in a cache: baseline tiled, baseline split up to 32 queries; refused portable tiles: it reads no "
+      "cache");
+  EXPECT_EQ(
+      line({.score = Additive{}}, {.kernel = "baseline"}),
+      "keys in a cache: baseline additive, baseline direct up to 8 queries; with weights baseline additive, "
+      "baseline direct up to 8 queries");
+}
+
+// An exponential a row pays from four queries a key on; query heads that share a head of keys count too.
+TEST(Candidates, AdditiveScoresTakeAnExponentialForFourQueriesAKey) {
+  const auto kernels = [](std::int64_t heads, std::int64_t queries) {
+    AttentionShape shape{.num_query_heads = heads, .query_len = queries, .key_len = 600, .head_dim = 16};
+    shape.hidden = 16;
+    const std::string line = first_line(make_plan({.score = Additive{}}, shape, {.kernel = "baseline"}));
+    return line.substr(0, line.find("; refused"));
+  };
+  EXPECT_EQ(kernels(1, 3), "baseline direct; backward baseline direct");
+  EXPECT_EQ(kernels(1, 4),
+            "baseline additive, baseline direct up to 3 queries; backward baseline additive, "
+            "baseline direct up to 3 queries");
+  EXPECT_EQ(kernels(2, 4),
+            "baseline additive, baseline direct up to 1 query; backward baseline additive, "
+            "baseline direct up to 1 query");
+  EXPECT_EQ(kernels(4, 1), "baseline additive; backward baseline additive");
 }
 
 // Calls that read 16-bit operands without widening. The case table has none, because it asks for weights.

@@ -68,6 +68,16 @@ def _blocks(page: Path = TUTORIAL, kind: str = "python[^\n]*") -> list[tuple[int
     return [(text[: m.start()].count("\n") + 2, m.group(1), m.group(2)) for m in found]
 
 
+def test_the_tutorial_names_every_part() -> None:
+    """Its table of parts has every score, mod and normaliser."""
+    rows = {line.split("|")[1].strip(): line for line in TUTORIAL.read_text().splitlines() if line.startswith("| ")}
+    parts = {"score": fovea.scores, "mods": fovea.mods, "normaliser": fovea.normalizers}
+    for row, module in parts.items():
+        names = {name for name in module.__all__ if name[0].isupper()} - BASES
+        missing = {name for name in names if f"`{name}(" not in rows[row] and f"`{name}(" not in rows["weight mods"]}
+        assert not missing, (row, missing)
+
+
 def test_the_tutorial_runs() -> None:
     """From top to bottom, as a reader would; blocks that need PyTorch or transformers only if those are installed."""
     shared: dict[str, Any] = {}

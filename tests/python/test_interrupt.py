@@ -78,10 +78,10 @@ def no_forward(plan, call, inputs, shape, dtype, ask, out=None):
 
 def test_backward() -> None:
     said = run(
-        "import fovea._call\nmake = np.zeros\n" + NO_FORWARD + "def call():\n"
-        "    forward, fovea._call.forward = fovea._call.forward, no_forward\n"
+        "import fovea._engine\nmake = np.zeros\n" + NO_FORWARD + "def call():\n"
+        "    forward, fovea._engine.forward = fovea._engine.forward, no_forward\n"
         "    try: fovea.gradients(q, k, v, d)\n"
-        "    finally: fovea._call.forward = forward\n"
+        "    finally: fovea._engine.forward = forward\n"
         "interrupted(call, 'backward')\n"
     )
     assert said == "interrupted\n"

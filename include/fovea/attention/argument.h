@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -60,6 +61,7 @@ struct ArgumentDeclaration {
     given,  ///< comes with each call, computed from the data: there is nothing to learn
     zero,
     one,
+    number,  ///< `start_number`
     xavier,  ///< uniform, ±sqrt(6 / (rows + columns)); a vector counts as one row
     alibi    ///< alibi_slopes, one a head
   };
@@ -72,12 +74,20 @@ struct ArgumentDeclaration {
   bool learned = true;   ///< false: it has no gradient
   bool finite = false;   ///< infinities and NaN are refused: the check of a call reads the elements
   Start start = Start::told;
+  double start_number = 0.0;  ///< Start::number
 };
 
 /// "[hidden, query_dim]" with the numbers of a call: "[8, 64]", "[2 or 1, 4 or 1, 1, 32]".
 std::string shape_text(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes);
 /// Whether a tensor of this shape fits. Makes no text and allocates nothing.
 bool fits(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes, const Shape& shape);
+
+/// The shape in which a layer keeps the argument: the sizes that are known, and 1 where that is allowed. A
+/// size of 0 is unknown. None if the shape depends on an unknown size.
+std::optional<Shape> start_shape(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes);
+/// The values with which the argument starts, f32 or f64. An empty tensor where they are not the same for
+/// every layer: Start::told, Start::given, Start::xavier. Throws InvalidArgument if another dtype is given.
+Tensor start_value(const ArgumentDeclaration& declaration, const Shape& shape, DType dtype);
 
 /// A declaration under its full name: "score.W", "mods[0].slope".
 struct DeclaredArgument {

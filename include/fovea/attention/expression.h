@@ -12,8 +12,8 @@
 //                 'relative' '(' buckets ',' max_distance ',' ('bidirectional' | 'causal') ')' |
 //                 'relative-key' '(' max_distance ')' | 'forget' | 'local' '(' reach ')' |
 //                 'gaussian' '(' deviation ')'
-//   normalizer := 'softmax' | 'sink' | 'sigmoid' ['(' bias ')'] | 'sparsemax' | 'entmax' ['(' alpha ')'] |
-//                 'argmax' | 'sample' | 'gumbel' ['(' temperature ')'] | 'chain'
+//   normalizer := 'softmax' | 'sink' | 'scalable' | 'sigmoid' ['(' bias ')'] | 'sparsemax' |
+//                 'entmax' ['(' alpha ')'] | 'argmax' | 'sample' | 'gumbel' ['(' temperature ')'] | 'chain'
 //
 // 'temperature' alone is the learned one. 'sigmoid', 'entmax' and 'gumbel' alone have the default numbers.
 //

@@ -258,14 +258,16 @@ class LambdaMod : public ModNode {
 }  // namespace mod_detail
 
 /// Makes a mod from a lambda (score, Site, argument...) -> score, generic in its numbers. `arguments` names
-/// the lambda's arguments in their order; see the head of this file. A lambda that does not fit stops the
-/// compilation with a sentence that says why (mod_checks.h).
+/// the lambda's arguments in their order; see the head of this file. `start` says with which values a layer
+/// begins to learn them. A lambda that does not fit stops the compilation with a sentence that says why
+/// (mod_checks.h).
 template <std::size_t N, class F>
-Mod make_mod(std::string name, const char* const (&arguments)[N], F&& f) {
+Mod make_mod(std::string name, const char* const (&arguments)[N], F&& f,
+             ArgumentDeclaration::Start start = ArgumentDeclaration::Start::told) {
   using Kept = std::decay_t<F>;
   if constexpr (mod_detail::explain<mod_detail::fault_of<F, Kept, N>()>()) {
     return Mod(std::make_shared<mod_detail::LambdaMod<Kept, N>>(std::move(name), std::to_array(arguments),
-                                                                std::forward<F>(f)));
+                                                                std::forward<F>(f), start));
   } else {
     return Mod(nullptr);
   }

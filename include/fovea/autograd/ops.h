@@ -143,10 +143,15 @@ struct AttentionCall {
   /// serves this call and its backward pass, so the call's sizes must be within the plan's shape.
   std::optional<AttentionPlan> plan = std::nullopt;
   Tensor* weights = nullptr;  ///< if given, receives [B, Hq, Lq, Lk]; of a packed batch Lk is the longest's
+  /// For HardSample: each row's loss less a baseline, [B, Hq, Lq] (AttentionLoss::advantage). Backward reads
+  /// it, so its elements may be written when the loss is known. Without it, queries, keys and arguments of
+  /// scores cannot be recorded.
+  Tensor advantage = {};
 };
 /// query [B, Lq, Hq*dq], key [B, Lk, Hkv*dk], value [B, Lk, Hkv*dv] -> [B, Lq, Hq*dv]: heads are strided
-/// views, nothing is transposed. Throws what make_plan and attend throw: for an argument that is missing,
-/// that the spec does not have, or that has another shape.
+/// views, nothing is transposed. `key` is empty for a score that reads no keys (Location). Throws what
+/// make_plan and attend throw: for an argument that is missing, that the spec does not have, or that has
+/// another shape.
 Var attention(const AttentionCall& call, const Var& query, const Var& key, const Var& value);
 
 /// The weights themselves (pointer networks, losses on alignments): [B, Hq, Lq, Lk], differentiable with

@@ -46,7 +46,8 @@ struct AttentionOptions {
   /// training only.
   AttentionSpec spec = {};
   /// Arguments that become parameters, and the tensors they start as. Arguments of the built-in parts become
-  /// parameters without being named here, unless they are in `fixed`, are optional, or come from the data.
+  /// parameters without being named here, unless they are in `fixed`, are optional, or come from the data; so
+  /// do those of your own mods whose make_mod says how they start.
   std::vector<NamedTensor> learned = {};
   std::vector<NamedTensor> fixed = {};  ///< arguments that are not trained
   /// Rotates queries and keys by their positions (RoPE), for a sequence that attends to itself. Rows of
@@ -63,8 +64,8 @@ struct CacheEntries {
 };
 
 /// Multi-head attention (Vaswani et al. 2017, section 3.2.2) on the engine. Parameters: "<name>.q_proj",
-/// k_proj, v_proj, out_proj, and each learned argument of the spec under its own name, such as
-/// "<name>.mods[0].slope". Several threads may run inference with one object.
+/// k_proj (unless the score reads no keys), v_proj, out_proj, and each learned argument of the spec under its
+/// own name, such as "<name>.mods[0].slope". Several threads may run inference with one object.
 class MultiHeadAttention {
  public:
   MultiHeadAttention() = default;

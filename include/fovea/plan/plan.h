@@ -77,12 +77,14 @@ class AttentionPlan {
 AttentionPlan make_plan(const AttentionSpec& spec, const AttentionShape& shape,
                         const PlanOptions& options = {});
 
-/// Describes the plan in five lines:
+/// Describes the plan in lines:
 /// - the kernels, forward and backward, by the count of queries, and the better kernels that refused, with
 ///   their reasons;
 /// - the spec;
+/// - the arguments with their shapes at the plan's capacity, where the spec has any;
 /// - the shape;
 /// - the kernels of weights;
+/// - the kernels for keys and values in a cache, where they are others, and the kernels that refused these;
 /// - the share of tiles that the mask lets kernels skip; a tile is a block of scores, queries × keys.
 ///
 /// The share is that of calls with this query_offset (by default keys and queries end together), or with

@@ -14,7 +14,7 @@ from . import _op
 from ._patch import patched
 from ._report import Report
 from ._sdpa import scaled_dot_product_attention
-from ._transformers import register_with_transformers
+from ._transformers_register import register_with_transformers
 
 # TransformersCache is not among them: `import *` must not need transformers.
 __all__ = ["Report", "patched", "register_with_transformers", "scaled_dot_product_attention", "score_function"]

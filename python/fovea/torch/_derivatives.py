@@ -13,6 +13,7 @@ from .. import _core
 from .._arrays import dtype_name
 from .._engine import Request, backward
 from .._errors import InvalidArgument
+from .._properties import has_constant_weights, has_estimated_gradient, has_log_sum_exp, needs_whole_rows
 from .._spec import Call, Shape, Structure, plan_for
 from ._tensors import TENSORS
 
@@ -58,13 +59,10 @@ def check_lse_differentiable(structure: Structure) -> None:
     of other rows, or on a table for each query, take whole-row kernels. Their backward pass computes the row means
     itself, while the method below passes them in.
     """
-    why = None
-    if structure.normalizer not in ("softmax", "sink"):
+    if has_log_sum_exp(structure.normalizer):
+        why = needs_whole_rows(structure.score, structure.mods)
+    else:
         why = f"normalizer {structure.normalizer}"
-    elif structure.score == "coverage":
-        why = "score coverage"
-    elif any(mod.startswith("relative-key") for mod in structure.mods):
-        why = "a mod RelativeKeyBias"
     if why:
         raise InvalidArgument(
             "attention",
@@ -88,10 +86,9 @@ def derivatives(ran: Ran, loss: Loss, wanted: Sequence[str]) -> Tensors:
 
 def _of_output_and_weights(ran: Ran, loss: Loss, wanted: Sequence[str]) -> Tensors:
     normalizer = ran.call.structure.normalizer
-    if normalizer == "argmax":
-        # Constant wherever the weights have a derivative.
+    if has_constant_weights(normalizer):
         wanted = [name for name in wanted if not is_of_scores(name)]
-    if normalizer == "sample" and any(map(is_of_scores, wanted)):
+    if has_estimated_gradient(normalizer) and any(map(is_of_scores, wanted)):
         raise InvalidArgument(
             "attention",
             "normalizer",

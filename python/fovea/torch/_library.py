@@ -6,6 +6,7 @@ from typing import Any, Optional, Sequence
 
 from torch import Tensor
 
+from .._engine import gradients
 from . import _op, _rope
 from ._tensors import Tensors
 
@@ -18,6 +19,11 @@ class Torch(Tensors):
 
     def attend(self, call: Any, query: Any, key: Any, value: Any, request: Any, seed: Any, out: Any) -> Any:
         return _op.attention(call, query, key, value, request, seed, out)
+
+    def gradients(
+        self, call: Any, query: Any, key: Any, value: Any, request: Any, losses: dict[str, Any]
+    ) -> dict[str, Any]:
+        return gradients(call, query, key, value, request, losses)
 
     def seed_of_plan(self, call: Any, query: Any, key: Any, value: Any, seed: Any) -> Any:
         return _op.checked_for_plan(call, query, key, value, seed)

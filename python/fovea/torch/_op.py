@@ -13,7 +13,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from .. import masks
+from .. import _properties, masks
 from .._arrays import compute_dtype, described, dtype_name
 from .._engine import Request, backward, forward, operands
 from .._errors import InvalidArgument
@@ -34,7 +34,7 @@ _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 def draws(structure: Structure) -> bool:
     """Whether a call depends on its seed."""
-    return structure.dropout > 0 or structure.normalizer == "sample" or structure.normalizer.startswith("gumbel")
+    return structure.dropout > 0 or _properties.draws(structure.normalizer)
 
 
 def new_seed() -> Tensor:

@@ -121,6 +121,12 @@ HWY_INLINE void AdditivePairGradient(const T* HWY_RESTRICT q, const T* HWY_RESTR
 }
 #undef FOVEA_UNROLL
 
+/// How an additive score is computed. The candidate says: the kernels do not choose.
+enum class AdditivePath : uint8_t {
+  tanh,        ///< a tanh for each pair
+  exponential  ///< E of each row
+};
+
 /// E of every key, computed before the units of work begin.
 template <class T>
 struct AdditiveKeys {
@@ -130,19 +136,9 @@ struct AdditiveKeys {
   T sum = 0;                 ///< of v
 };
 
-/// Whether E pays: it does from four queries for each key on, since an E costs as much as a tanh. By position
-/// all counts of few queries decide alike.
 template <class T>
-HWY_INLINE bool UsesAdditiveKeys(const Problem<T>& p) {
-  if (p.score != ScoreKind::additive) return false;
-  const int64_t heads = p.query_heads / p.kv_heads;
-  if (p.by_position) return heads >= 4 || p.query_len > most_split_queries;
-  return p.query_len * heads >= 4;
-}
-
-template <class T>
-HWY_INLINE AdditiveKeys<T> TakeAdditiveKeys(const Problem<T>& p, Carve& carve) {
-  if (p.score != ScoreKind::additive) return {};
+HWY_INLINE AdditiveKeys<T> TakeAdditiveKeys(const Problem<T>& p, AdditivePath path, Carve& carve) {
+  if (path == AdditivePath::tanh) return {};
   const int64_t rows = p.batch * p.kv_heads * p.key_len, padded = Padded<T>(p.score_dim);
   AdditiveKeys<T> keys;
   keys.rows = carve.Take<T>(rows * padded);
@@ -153,10 +149,7 @@ HWY_INLINE AdditiveKeys<T> TakeAdditiveKeys(const Problem<T>& p, Carve& carve) {
 
 template <class T>
 HWY_NOINLINE void FillAdditiveKeys(const Problem<T>& p, Executor& executor, AdditiveKeys<T>& keys) {
-  if (!UsesAdditiveKeys(p)) {
-    keys.rows = nullptr;
-    return;
-  }
+  if (!keys.rows) return;
   const int64_t padded = Padded<T>(p.score_dim);
   Copy(p.additive_vector, p.score_dim, keys.vector);
   Fill(T{0}, padded - p.score_dim, keys.vector + p.score_dim);

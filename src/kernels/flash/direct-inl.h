@@ -1,5 +1,6 @@
-// The algorithm `direct`: one row of scores at a time, straight from the operands. It computes additive
-// scores, and, for few queries with other scores, the weights and the gradients.
+// The algorithms `direct` and `additive`: one row of scores at a time, straight from the operands. They
+// compute additive scores, and `direct` also, for few queries with other scores, the weights and the
+// gradients. `additive` has an exponential a row (flash/additive-inl.h) where `direct` has a tanh a pair.
 //
 // Nothing is packed: with one query, packing would double the traffic, and an additive score costs an
 // exponential or a tanh for each element, beside which packing gains nothing. There is no [query_len,
@@ -244,19 +245,19 @@ HWY_NOINLINE void DirectForwardBlock(const Problem<T>& p, const ForwardOutputs<T
   }
 }
 
-template <class T>
+template <AdditivePath kPath, class T>
 HWY_NOINLINE size_t DirectForwardBytes(const Problem<T>& p, int threads) {
   Carve carve(nullptr);
-  TakeAdditiveKeys(p, carve);
+  TakeAdditiveKeys(p, kPath, carve);
   for (int t = 0; t < threads; ++t) TakeDirectScratch(p, false, carve);
   return carve.Used();
 }
 
-template <class T>
+template <AdditivePath kPath, class T>
 HWY_NOINLINE void DirectForward(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& executor,
                                 std::byte* memory) {
   Carve carve(memory), one(nullptr);
-  AdditiveKeys<T> keys = TakeAdditiveKeys(p, carve);
+  AdditiveKeys<T> keys = TakeAdditiveKeys(p, kPath, carve);
   FillAdditiveKeys(p, executor, keys);
   std::byte* scratch = memory + carve.Used();
   TakeDirectScratch(p, false, one);
@@ -353,7 +354,7 @@ HWY_NOINLINE void DirectBackwardUnit(const Problem<T>& p, const BackwardProblem<
   }
 }
 
-template <class T>
+template <AdditivePath kPath, class T>
 HWY_NOINLINE size_t DirectBackwardBytes(const Problem<T>& p, int threads) {
   Carve carve(nullptr);
   const BackwardShape<T> s = BackwardShapeOf(p);
@@ -361,12 +362,12 @@ HWY_NOINLINE size_t DirectBackwardBytes(const Problem<T>& p, int threads) {
   carve.Take<T>(PartialsSize(p, units, p.score_dim));
   carve.Take<T>(units * p.score_dim);
   carve.Take<T>(most_mod_sum_elements(p, p.mods, units));
-  TakeAdditiveKeys(p, carve);
+  TakeAdditiveKeys(p, kPath, carve);
   for (int t = 0; t < threads; ++t) TakeDirectScratch(p, true, carve);
   return carve.Used();
 }
 
-template <class T>
+template <AdditivePath kPath, class T>
 HWY_NOINLINE void DirectBackward(const Problem<T>& p, const BackwardProblem<T>& g, Executor& executor,
                                  std::byte* memory) {
   Carve carve(memory);
@@ -376,7 +377,7 @@ HWY_NOINLINE void DirectBackward(const Problem<T>& p, const BackwardProblem<T>& 
   T* vectors = carve.Take<T>(units * p.score_dim);
   const ModSums<T> sums = TakeModSums(p, p.mods, s.groups, carve);
   if (p.has_mods) begin_mod_gradients<T>(p, p.mods, sums, s.groups);
-  AdditiveKeys<T> keys = TakeAdditiveKeys(p, carve);
+  AdditiveKeys<T> keys = TakeAdditiveKeys(p, kPath, carve);
   FillAdditiveKeys(p, executor, keys);
   std::byte* scratch = memory + carve.Used();
   Carve one(nullptr);

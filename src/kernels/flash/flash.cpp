@@ -56,7 +56,12 @@ template <class T>
 constexpr FlashCode<T> kFlashCode{
     .split = {.forward_bytes = SplitForwardBytes<T>, .forward = SplitStored<T>},
     .tiled = {TiledForwardBytes<T>, TiledOutputs<T>, TiledBackwardBytes<T>, TiledBackward<T>},
-    .direct = {DirectForwardBytes<T>, DirectForward<T>, DirectBackwardBytes<T>, DirectBackward<T>},
+    .additive = {DirectForwardBytes<AdditivePath::exponential, T>,
+                 DirectForward<AdditivePath::exponential, T>,
+                 DirectBackwardBytes<AdditivePath::exponential, T>,
+                 DirectBackward<AdditivePath::exponential, T>},
+    .direct = {DirectForwardBytes<AdditivePath::tanh, T>, DirectForward<AdditivePath::tanh, T>,
+               DirectBackwardBytes<AdditivePath::tanh, T>, DirectBackward<AdditivePath::tanh, T>},
     .tiled_rows = {RowsForwardBytes<true, T>, RowsForward<true, T>, RowsBackwardBytes<true, T>,
                    RowsBackward<true, T>},
     .rows = {RowsForwardBytes<false, T>, RowsForward<false, T>, RowsBackwardBytes<false, T>,
@@ -72,6 +77,15 @@ namespace {
 
 const char* refuse_direct(const Request& r) {
   return refuse_whole_row(r);
+}
+const char* refuse_additive(const Request& r) {
+  if (const char* reason = refuse_whole_row(r)) return reason;
+  return r.score == ScoreKind::additive ? nullptr : "its score is not additive";
+}
+// A cached row must not depend on the queries beside it. So all calls of few queries compute it alike.
+QueryCounts additive_best_for(const Request& r) {
+  const std::int64_t first = (least_additive_queries + r.heads_of_a_key - 1) / r.heads_of_a_key;
+  return {.first = is_cached(r.duty) && first > 1 ? most_split_queries + 1 : first};
 }
 const char* refuse_tiled(const Request& r) {
   if (const char* reason = refuse_other_scores(r)) return reason;
@@ -133,6 +147,12 @@ const char* absence_of() {
        .tile_keys = tile_keys,
        .f32 = f32.tiled,
        .f64 = f64.tiled});
+  add("additive", {.refuse = refuse_additive,
+                   .best_for = additive_best_for,
+                   .block_queries = direct_queries,
+                   .tile_keys = tile_keys,
+                   .f32 = f32.additive,
+                   .f64 = f64.additive});
   add("direct", {.refuse = refuse_direct,
                  .block_queries = direct_queries,
                  .tile_keys = tile_keys,

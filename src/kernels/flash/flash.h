@@ -1,11 +1,12 @@
-// What is here: the fused kernels, five algorithms that never store the matrix of scores, so that their
+// What is here: the fused kernels, six algorithms that never store the matrix of scores, so that their
 // memory is O(length). Each is written once over Highway's vectors and compiled for each instruction set.
 // What is not here: the products of bf16 (tiles), and the choice among algorithms (plan). Read
 // flash/tiled-inl.h first, then flash/online_softmax-inl.h.
 //
 //   split       few queries, many keys; reads each key once, where it lies     flash/split-inl.h
 //   tiled       blocks of queries by tiles of packed keys                      flash/tiled-inl.h
-//   direct      one row at a time: other scores than dot, and few queries      flash/direct-inl.h
+//   additive    one row at a time: additive scores, an exponential a row      flash/additive-inl.h
+//   direct      one row at a time: few queries, and a tanh for each pair       flash/direct-inl.h
 //   tiled rows  whole rows of scores for a block of queries                    flash/whole_rows-inl.h
 //   rows        whole rows of scores, one row at a time                        flash/whole_rows-inl.h
 //
@@ -39,15 +40,19 @@ inline constexpr std::int64_t most_direct_queries = 4;
 /// and 5 packed.
 inline constexpr std::int64_t most_split_queries = 8, most_split_16_bit = 32;
 
-/// The five algorithms, compiled for one instruction set.
+/// An exponential for each row of queries and keys pays from so many queries a key on: it costs as much as a
+/// tanh for each pair.
+inline constexpr std::int64_t least_additive_queries = 4;
+
+/// The six algorithms, compiled for one instruction set.
 template <class T>
 struct FlashCode {
-  Code<T> split, tiled, direct, tiled_rows, rows;
+  Code<T> split, tiled, additive, direct, tiled_rows, rows;
 };
 
 extern const Isa avx512_isa, avx2_isa, baseline_isa;
 
-/// Best first: the five of "avx512", then of "avx2", then of "baseline", as far as they are compiled in.
+/// Best first: the six of "avx512", then of "avx2", then of "baseline", as far as they are compiled in.
 std::vector<Candidate> flash_candidates();
 
 }  // namespace fovea::kernels

@@ -6,7 +6,7 @@
 #define FOVEA_SIMD_RUNS_INL_H_
 #endif
 
-#include "kernels/problem.h"
+#include "kernels/simd/cached_rows.h"
 #include "kernels/simd/memory-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -79,7 +79,7 @@ const char* refuse_tiles(const Request& r) {
   if (r.normalizer != NormalizerKind::softmax) return "its normaliser is not softmax";
   if (!(r.scale >= 1e-30)) return "a scale that is not positive";
   if (!r.values) return "there are no values";
-  if (r.duty == Duty::forward_cached) return "it reads no cache";
+  if (is_cached(r.duty)) return "it reads no cache";
   if (!is_backward(r.duty) && r.duty != Duty::forward) return "it returns no weights";
   return nullptr;
 }

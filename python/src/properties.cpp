@@ -1,0 +1,61 @@
+// What the definitions of scores, mods and normalisers say of themselves, by their names in the text form.
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fovea/attention/expression.h"
+#include "module.h"
+
+namespace fovea::python {
+namespace {
+
+using Properties = std::map<std::string, std::vector<std::string>>;
+
+template <class S>
+void add_score(Properties& all) {
+  const ScoreDefinition& score = S::definition();
+  std::vector<std::string>& properties = all[score.name];
+  if (score.key_rows >= 0) properties.push_back("no keys");
+  if (score.pair == PairKind::coverage) properties.push_back("whole rows");
+}
+
+template <class N>
+void add_normalizer(Properties& all) {
+  constexpr NormalizerKind kind = N::kind;
+  std::vector<std::string>& properties = all[N::name];
+  if (kind == NormalizerKind::sample || kind == NormalizerKind::gumbel) properties.push_back("draws");
+  if (kind == NormalizerKind::sample) properties.push_back("estimated gradient");
+  if (kind == NormalizerKind::argmax) properties.push_back("constant weights");
+  if (kind == NormalizerKind::softmax && !counts_keys(N{})) properties.push_back("log-sum-exp of scores");
+}
+
+template <std::size_t... I>
+void add_scores(Properties& all, std::index_sequence<I...>) {
+  (add_score<std::variant_alternative_t<I, Score>>(all), ...);
+}
+template <std::size_t... I>
+void add_normalizers(Properties& all, std::index_sequence<I...>) {
+  (add_normalizer<std::variant_alternative_t<I, Normalizer>>(all), ...);
+}
+
+}  // namespace
+
+void bind_properties(nanobind::module_& module) {
+  module.def("properties", [] {
+    Properties all;
+    add_scores(all, std::make_index_sequence<std::variant_size_v<Score>>());
+    add_normalizers(all, std::make_index_sequence<std::variant_size_v<Normalizer>>());
+    return all;
+  });
+  module.def("mod_needs_whole_rows",
+             [](std::string_view text) { return parse_mod(text).node().table_by_query(); });
+}
+
+}  // namespace fovea::python

@@ -1,0 +1,65 @@
+// Declarations of arguments: the shapes and the values with which layers start them.
+#include "fovea/attention/argument.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "fovea/attention/spec.h"
+#include "fovea/core/error.h"
+
+namespace fovea {
+namespace {
+
+using Start = ArgumentDeclaration::Start;
+
+std::vector<double> elements(const Tensor& tensor) {
+  std::vector<double> all;
+  for (std::int64_t n = 0; n < tensor.count(); ++n)
+    all.push_back(tensor.dtype() == DType::f64 ? tensor.data<double>()[n] : tensor.data<float>()[n]);
+  return all;
+}
+
+TEST(Start, ShapesAreTheKnownSizesAndOne) {
+  const ArgumentSizes known{.num_query_heads = 3, .query_dim = 4, .key_dim = 4};
+  const auto shape_of = [&](const AttentionSpec& spec, std::size_t n) {
+    return start_shape(declared_arguments(spec).at(n).declaration, known);
+  };
+  EXPECT_EQ(shape_of({.mods = {AlibiBias{}}}, 0), (Shape{1, 3, 1, 1}));
+  EXPECT_EQ(shape_of({.mods = {RelativeBias{8, 20}}}, 0), (Shape{1, 3, 1, 8}));
+  EXPECT_EQ(shape_of({.normalizer = LinearChain{}}, 0), (Shape{2, 2}));
+  EXPECT_EQ(shape_of({.score = Bilinear{}}, 0), (Shape{4, 4}));
+  EXPECT_EQ(shape_of({.score = Additive{}}, 2), std::nullopt);  // hidden is unknown
+  EXPECT_EQ(shape_of({.score = Location{}}, 0), std::nullopt);  // as many rows as a call has keys
+}
+
+TEST(Start, ValuesFollowTheDeclaration) {
+  const Shape two{2};
+  EXPECT_EQ(elements(start_value({.start = Start::zero}, two, DType::f32)), (std::vector<double>{0, 0}));
+  EXPECT_EQ(elements(start_value({.start = Start::one}, two, DType::f64)), (std::vector<double>{1, 1}));
+  EXPECT_EQ(elements(start_value({.start = Start::number, .start_number = 0.5}, two, DType::f32)),
+            (std::vector<double>{0.5, 0.5}));
+  EXPECT_EQ(elements(start_value({.start = Start::alibi}, {1, 3, 1, 1}, DType::f64)), alibi_slopes(3));
+  for (const Start start : {Start::told, Start::given, Start::xavier})
+    EXPECT_FALSE(start_value({.start = start}, two, DType::f32));
+  EXPECT_THROW(start_value({.start = Start::zero}, two, DType::bf16), InvalidArgument);
+}
+
+TEST(Start, OfAUsersModIsTold) {
+  const auto shift = [](auto score, Site, auto by) { return score + by; };
+  const Mod told = make_mod("shift", {"by"}, shift), one = make_mod("shift", {"by"}, shift, Start::one);
+  EXPECT_EQ(declarations(told.node()).at(0).start, Start::told);
+  EXPECT_EQ(declarations(one.node()).at(0).start, Start::one);
+}
+
+// The factor c·ln n of a row that sees n keys is 1 in the mean over n = 1 … 1,024.
+TEST(Start, OfScalableSoftmaxIsNearAPlainSoftmax) {
+  const std::vector<DeclaredArgument> declared = declared_arguments({.normalizer = ScalableSoftmax{}});
+  const double c = elements(start_value(declared.at(0).declaration, {1}, DType::f64)).at(0);
+  double mean = 0.0;
+  for (int n = 1; n <= 1024; ++n) mean += c * std::log(n) / 1024.0;
+  EXPECT_NEAR(mean, 1.0, 1e-12);
+}
+
+}  // namespace
+}  // namespace fovea
