@@ -17,20 +17,11 @@
 #include "fovea/core/dtype.h"
 #include "fovea/core/executor.h"
 #include "kernels/mods.h"
+#include "kernels/operand.h"
 
 namespace fovea::kernels {
 
 enum class ScoreKind : std::uint8_t { dot, additive, coverage };
-
-/// A 4-D operand [batch, heads, rows, dim], innermost contiguous; strides in elements.
-template <class Pointer>
-struct Operand {
-  Pointer data = nullptr;
-  std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
-  auto* row(std::int64_t b, std::int64_t h, std::int64_t r) const {
-    return data + b * batch_stride + h * head_stride + r * row_stride;
-  }
-};
 
 /// Keys and values of one sequence in a cache: runs in ascending order of position. Strides in elements, as
 /// in KeyValueView.
