@@ -35,6 +35,7 @@ struct RecurrenceCandidate {
   const Isa* isa = nullptr;
   /// Null where it can run such calls, else the reason.
   const char* (*refuse)(const RecurrenceRequest&) = nullptr;
+  std::int64_t chunk = 1;  ///< a sequence cut at multiples of this many tokens keeps its bits
   RecurrenceCode<float> f32 = {};
   RecurrenceCode<double> f64 = {};
 

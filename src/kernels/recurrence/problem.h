@@ -31,18 +31,20 @@ struct RecurrenceProblem {
   double scale = 1.0;
   const TokenSequence* sequences = nullptr;
   std::int64_t sequence_count = 0;
+  std::int64_t rows = 0;     ///< batch · len of the operands
+  std::int64_t longest = 0;  ///< the most tokens of one sequence, or more
 
-  Operand<const T*> query;      ///< query_heads
-  Operand<const T*> key;        ///< key_heads
-  Operand<const T*> value;      ///< heads
-  Operand<const T*> log_decay;  ///< heads; rows of key_dim for DecayKind::key, else of 1. A constant decay
-                                ///< has strides of 0
-  Operand<const T*> beta;            ///< delta: heads, rows of 1; null: 1
-  Operand<const T*> erase;           ///< delta: heads, rows of key_dim; null: the key
-  Operand<const T*> a, b;            ///< low_rank: heads, rows of key_dim
-  Operand<const T*> self_weight;     ///< heads, rows of 1
-  const T* bonus = nullptr;          ///< before_decay: [heads, key_dim]
-  const T* initial_state = nullptr;  ///< [sequences, heads, key_dim, value_dim]; null: zeros
+  Operand<const T*> query = {};      ///< query_heads
+  Operand<const T*> key = {};        ///< key_heads
+  Operand<const T*> value = {};      ///< heads
+  Operand<const T*> log_decay = {};  ///< heads; rows of key_dim for DecayKind::key, else of 1. A constant
+                                     ///< decay has strides of 0
+  Operand<const T*> beta = {};         ///< delta: heads, rows of 1; null: 1
+  Operand<const T*> erase = {};        ///< delta: heads, rows of key_dim; null: the key
+  Operand<const T*> a = {}, b = {};    ///< low_rank: heads, rows of key_dim
+  Operand<const T*> self_weight = {};  ///< heads, rows of 1
+  const T* bonus = nullptr;            ///< before_decay: [heads, key_dim]
+  const T* initial_state = nullptr;    ///< [sequences, heads, key_dim, value_dim]; null: zeros
 
   std::int64_t output_heads() const { return std::max(query_heads, heads); }
   std::int64_t key_head(std::int64_t head) const { return head / (heads / key_heads); }
