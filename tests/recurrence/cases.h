@@ -161,9 +161,15 @@ struct RecurrenceData {
     for (const PlacedTensor* rows :
          {&inputs.query, &inputs.value, &inputs.self_weight, &inputs.bonus, &inputs.initial_state, &d_output})
       fill_each(*rows, [&] { return uniform(-1, 1); });
-    if (std::holds_alternative<KeySum>(c.spec.normalizer))  // states of sums of features are positive
-      fill_each(inputs.initial_state, [&] { return uniform(0, 1); });
-    fill_each(inputs.beta, [&] { return uniform(0.1, 1); });
+    if (std::holds_alternative<KeySum>(
+            c.spec.normalizer)) {  // no term of a sum is negative, so none is near 0
+      for (const PlacedTensor* terms : {&inputs.initial_state, &inputs.self_weight, &inputs.bonus})
+        fill_each(*terms, [&] { return uniform(0.3, 1); });
+    }
+    // Features near 1 have a squared length near key_dim, and beta·|k|² must stay below 2.
+    const bool features = !std::holds_alternative<IdentityFeatures>(c.spec.feature_map);
+    const double strength = features ? 1.0 / static_cast<double>(s.key_dim) : 1.0;
+    fill_each(inputs.beta, [&] { return strength * uniform(0.1, 1); });
     fill_each(inputs.log_decay, [&] { return uniform(c.strongest_gate, c.weakest_gate); });
     for (std::int64_t i = 0; i < d_final_state.count(); ++i) set_element(d_final_state, i, uniform(-1, 1));
     if (c.masked()) mask(c, random);

@@ -31,14 +31,15 @@ struct RecurrenceProblem {
   double scale = 1.0;
   const TokenSequence* sequences = nullptr;
   std::int64_t sequence_count = 0;
-  std::int64_t rows = 0;     ///< batch · len of the operands
+  std::int64_t len = 0;      ///< of the operands
+  std::int64_t rows = 0;     ///< batch · len
   std::int64_t longest = 0;  ///< the most tokens of one sequence, or more
 
-  Operand<const T*> query = {};      ///< query_heads
-  Operand<const T*> key = {};        ///< key_heads
-  Operand<const T*> value = {};      ///< heads
-  Operand<const T*> log_decay = {};  ///< heads; rows of key_dim for DecayKind::key, else of 1. A constant
-                                     ///< decay has strides of 0
+  Operand<const T*> query = {};        ///< query_heads
+  Operand<const T*> key = {};          ///< key_heads
+  Operand<const T*> value = {};        ///< heads
+  Operand<const T*> log_decay = {};    ///< heads; rows of key_dim for DecayKind::key, else of 1. A constant
+                                       ///< decay has strides of 0
   Operand<const T*> beta = {};         ///< delta: heads, rows of 1; null: 1
   Operand<const T*> erase = {};        ///< delta: heads, rows of key_dim; null: the key
   Operand<const T*> a = {}, b = {};    ///< low_rank: heads, rows of key_dim

@@ -77,6 +77,7 @@ kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& pla
                                   .scale = plan.scale,
                                   .sequences = sequences.data(),
                                   .sequence_count = sizes.sequences,
+                                  .len = sizes.len,
                                   .rows = sizes.entries * sizes.len,
                                   .longest = std::min(sizes.len, s.len)};
   const auto plain = [](T*) {};
