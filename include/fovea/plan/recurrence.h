@@ -103,9 +103,9 @@ std::size_t backward_workspace_bytes(const RecurrencePlan& plan, int threads);
 /// The bits do not depend on the number of threads, nor on the other sequences of a call. A NaN reaches the
 /// tokens after it and those of its chunk.
 ///
-/// Throws InvalidArgument for shapes, dtypes or strides that do not fit the plan, for inputs that the spec
-/// lacks or does not have, for a gate above 0, and for outputs that share memory with another tensor. Nothing
-/// is written then.
+/// Throws InvalidArgument for shapes, dtypes or strides that do not fit the plan, and for inputs that the
+/// spec needs or does not have. It also throws for a gate above 0, and for outputs that share memory with
+/// another tensor. Nothing is written then.
 void recur(const RecurrencePlan& plan, const RecurrenceInputs& inputs, const RecurrenceOutputs& outputs,
            const CallResources& resources = {});
 

@@ -31,8 +31,8 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t kChunk = recurrence_chunk;
 
-/// The tokens that a reader row of token i reads: 0..i, each decayed up to and including the step of token i;
-/// 0..i-1 likewise; or 0..i-1 as they were before the step of token i.
+/// The tokens that a reader row of token i reads. `inclusive`: 0..i, decayed by the steps up to that of token
+/// i. `strict`: 0..i-1, decayed likewise. `before`: 0..i-1, without the step of token i.
 enum class Reach { inclusive, strict, before };
 
 // Templates of the problem's own header must not be compiled here: see simd/math-inl.h.

@@ -1,5 +1,5 @@
-// Decays between the tokens of a chunk, and the products of pairs of tokens that carry them: (q_i·k_j) times
-// the decays from token j to token i, by channel or for all channels at once.
+// Decays between the tokens of a chunk, and the products of pairs of tokens: (q_i·k_j) times the decays from
+// token j to token i. Decays are by channel, or the same for all channels.
 #if defined(FOVEA_RECURRENCE_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef FOVEA_RECURRENCE_PAIRS_INL_H_
 #undef FOVEA_RECURRENCE_PAIRS_INL_H_
@@ -101,10 +101,10 @@ HWY_INLINE void DotRows(const T* x, const T* rows, int64_t count, int64_t dim, T
   for (; j < kChunk; ++j) to[j] = 0;
 }
 
-/// Walks the tokens of a chunk, with decays by channel. At each token, `visit(i, reach, count)` is called
-/// when writer rows 0..count-1 are decayed as readers of that reach see them: first `before`, then `strict`
-/// (where row i itself is not decayed yet, so that `inclusive` may read it too). At the end, the writer rows
-/// in `rows` are decayed to the chunk's end.
+/// Walks the tokens of a chunk, with decays by channel. At token i, writer rows 0..i-1 are decayed by the
+/// step of that token, between two calls: visit(i, Reach::before) and visit(i, Reach::strict). At the second,
+/// row i itself is not decayed yet, so readers of Reach::inclusive may read it too. At the end, the writer
+/// rows are decayed to the chunk's end.
 template <class T, class Visit>
 HWY_INLINE void WalkDecays(const Chunk<T>& c, int64_t count, T* rows, T* more_rows, Visit visit) {
   for (int64_t i = 0; i < count; ++i) {
