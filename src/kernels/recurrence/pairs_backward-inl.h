@@ -139,9 +139,9 @@ HWY_NOINLINE void WriterRowsBackward(const RecurrenceProblem<T>& p, const ChunkA
   }
 }
 
-/// The derivatives by the gates. They follow from those by the sums of the gates up to each token: x∘dx for
-/// the token that a reader row reads at, -y∘dy for the token of a writer row. `ends` [dim] is the derivative
-/// by the whole chunk's sum.
+/// The derivatives by the gates. They follow from the derivatives by the sums of the gates up to each token.
+/// x∘dx belongs to the token that a reader row reads at, and -y∘dy to the token of a writer row. `ends` [dim]
+/// is the derivative by the whole chunk's sum.
 template <class T>
 HWY_NOINLINE void GateGradients(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
                                 const Chunk<T>& c, const ChunkGradient<T>& g, const T* ends) {
