@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "fovea/attention/elementwise.h"
+#include "kernels/recurrence/features.h"
 
 namespace fovea {
 namespace {
@@ -19,21 +19,6 @@ Operand<const T*> copied(const ConstTensorView& view, const Operand<T*>& to,
     map(to.row(b, h, r));
   });
   return {to.data, to.batch_stride, to.head_stride, to.row_stride};
-}
-
-template <class T>
-void elu_plus_one(T* row, std::int64_t dim) {
-#pragma omp simd
-  for (std::int64_t d = 0; d < dim; ++d) {
-    const T x = row[d];
-    row[d] = x > T(0) ? x + T(1) : elementwise::exp(x);
-  }
-}
-
-template <class T>
-void times_elu_slope(const T* x, std::int64_t dim, T* d_x) {
-#pragma omp simd
-  for (std::int64_t d = 0; d < dim; ++d) d_x[d] *= x[d] > T(0) ? T(1) : elementwise::exp(x[d]);
 }
 
 }  // namespace
@@ -82,7 +67,7 @@ kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& pla
                                   .longest = std::min(sizes.len, s.len)};
   const auto plain = [](T*) {};
   const auto features = [&](T* row) {
-    if (plan.maps_features()) elu_plus_one(row, s.key_dim);
+    if (plan.maps_features()) kernels::elu_plus_one(s.key_dim, row);
   };
   const auto ones = [&](T* row) {
     if (plan.sums_keys()) row[s.value_dim] = T(1);
@@ -121,7 +106,7 @@ void features_backward(const RecurrencePlan::Impl& plan, const ConstTensorView& 
         T piece[most];
         const std::int64_t count = std::min(most, dim - d);
         read_row(x.slice(3, d, count), b, h, r, piece);
-        times_elu_slope(piece, count, row + d);
+        kernels::times_elu_slope(piece, count, row + d);
       }
     }
     write_row(static_cast<const T*>(row), d_x, b, h, r);
