@@ -83,12 +83,13 @@ RecurrenceRow measure_row(const RecurrenceBench& o, const NamedRecurrence& which
   row.forward = row.backward = row.forward_limit = row.backward_limit =
       std::numeric_limits<double>::infinity();
   const double flops = least_flops(which.spec, dim, dim);
+  const Clock clock = o.threads == 1 ? Clock::cpu : Clock::wall;
   // In turns with the probes, so that other work of the machine slows all of them alike.
   for (std::int64_t turn = 0; turn <= o.repeat; ++turn) {
-    const double forward = best_seconds(1, [&] {
+    const auto run_forward = [&] {
       recur(plan, x.inputs(), {.output = x.output, .denominator = x.denominator}, {.executor = &executor});
-    });
-    const double backward = best_seconds(1, [&] {
+    };
+    const auto run_backward = [&] {
       recur_backward(plan, x.inputs(),
                      {.d_output = x.d_output, .output = x.output, .denominator = x.denominator},
                      {.query = x.d_query,
@@ -99,7 +100,9 @@ RecurrenceRow measure_row(const RecurrenceBench& o, const NamedRecurrence& which
                       .a = x.d_a,
                       .b = x.d_b},
                      {.executor = &executor});
-    });
+    };
+    const double forward = best_seconds(1, run_forward, clock),
+                 backward = best_seconds(1, run_backward, clock);
     if (turn == 0) continue;
     row.forward = std::min(row.forward, forward);
     row.backward = std::min(row.backward, backward);
