@@ -4,8 +4,8 @@
 include(CMakePackageConfigHelpers)
 set(FOVEA_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/Fovea)
 
-set(engine_targets fovea_core fovea_attention fovea_cache fovea_kernels fovea_plan fovea_mechanisms fovea_engine)
-set(engine_headers core attention cache plan mechanisms)
+set(engine_targets fovea_core fovea_attention fovea_recurrence fovea_cache fovea_kernels fovea_plan fovea_mechanisms fovea_engine)
+set(engine_headers core attention recurrence cache plan mechanisms)
 install(TARGETS ${engine_targets} EXPORT FoveaAttentionTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT attention)
 install(FILES include/fovea/attention.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT attention)

@@ -1,5 +1,5 @@
-// The header of every C++ block of the tour (docs/tour), of docs/layers.md and of docs/cache.md: the public
-// headers that the blocks use, and four short functions. A block is the body of a function.
+// The header of every C++ block of the tour (docs/tour), of docs/layers.md, docs/cache.md and docs/recurrence.md: the
+// public headers that the blocks use, and four short functions. A block is the body of a function.
 #pragma once
 
 #include <algorithm>
@@ -29,6 +29,7 @@
 #include "fovea/nn/transformer.h"
 #include "fovea/plan/merge.h"
 #include "fovea/plan/plan.h"
+#include "fovea/plan/recurrence.h"
 #include "fovea/plan/rope.h"
 #include "fovea/text/alignment.h"
 #include "fovea/text/bleu.h"

@@ -45,6 +45,7 @@ void register_bench(CLI::App& app) {
   register_bench_mods(*bench);
   register_bench_packed(*bench);
   register_bench_cached(*bench);
+  register_bench_recurrence(*bench);
   auto o = std::make_shared<Options>();
   CLI::App* decode =
       bench->add_subcommand("decode", "Decoding with and without reuse of keys, values and states");

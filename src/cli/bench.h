@@ -10,5 +10,6 @@ void register_bench_kernels(CLI::App& bench);
 void register_bench_mods(CLI::App& bench);
 void register_bench_packed(CLI::App& bench);
 void register_bench_cached(CLI::App& bench);
+void register_bench_recurrence(CLI::App& bench);
 
 }  // namespace fovea::cli

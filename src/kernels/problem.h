@@ -16,21 +16,12 @@
 #include "fovea/core/dtype.h"
 #include "fovea/core/executor.h"
 #include "kernels/mods.h"
+#include "kernels/operand.h"
 #include "kernels/simd/cached_rows.h"
 
 namespace fovea::kernels {
 
 enum class ScoreKind : std::uint8_t { dot, additive, coverage };
-
-/// A 4-D operand [batch, heads, rows, dim], innermost contiguous; strides in elements.
-template <class Pointer>
-struct Operand {
-  Pointer data = nullptr;
-  std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
-  auto* row(std::int64_t b, std::int64_t h, std::int64_t r) const {
-    return data + b * batch_stride + h * head_stride + r * row_stride;
-  }
-};
 
 /// What a kernel reads and writes in 16 bits where the problem is stored in bf16 or f16. `everything`
 /// includes the output. The plan widens the other operands to f32 before the kernel, and rounds an f32 output

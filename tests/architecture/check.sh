@@ -7,10 +7,10 @@ cd "$1"
 # What each directory may include besides itself: everything below it.
 engine_core="core"
 engine_attention="core attention"
-engine_kernels="core attention cache kernels"
-engine="core attention cache kernels plan"
+engine_kernels="core attention recurrence cache kernels"
+engine="core attention recurrence cache kernels plan"
 declare -A may=(
-  [core]=$engine_core [attention]=$engine_attention [cache]="core cache" [kernels]=$engine_kernels [plan]=$engine
+  [core]=$engine_core [attention]=$engine_attention [recurrence]="core recurrence" [cache]="core cache" [kernels]=$engine_kernels [plan]=$engine
   [mechanisms]="$engine mechanisms" [autograd]="$engine autograd" [nn]="$engine autograd nn" [files]="core files"
   [models]="$engine files autograd nn models" [text]="core files text" [train]="$engine files autograd nn models text train"
   [inspect]="core files inspect" [pictures]="core files inspect pictures"
@@ -68,7 +68,7 @@ done < <(code_lines include | sed -nE 's/^([^\t]*\t[^\t]*\t)[ \t]*#[ \t]*include
 # The library neither prints nor ends the process: only the command does.
 while IFS=$'\t' read -r file line _; do
   breach "$file:$line: the library prints or ends the process"
-done < <(code_lines include src/{core,attention,cache,kernels,plan,mechanisms,files,autograd,nn,models,text,train,inspect,pictures,bench} |
+done < <(code_lines include src/{core,attention,recurrence,cache,kernels,plan,mechanisms,files,autograd,nn,models,text,train,inspect,pictures,bench} |
   grep -E $'\t.*(std::(cout|cerr|clog)|(^|[^_.>[:alnum:]])(printf|fprintf|vprintf|puts|putchar|perror|abort|exit|_exit|quick_exit|terminate) *\\()' || true)
 
 # Nothing names a folder of the machine it was written on.

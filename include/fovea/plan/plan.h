@@ -17,6 +17,7 @@
 #include "fovea/cache/view.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/tensor.h"
+#include "fovea/plan/resources.h"
 
 namespace fovea {
 
@@ -168,15 +169,6 @@ struct AttentionOutputs {
 
 /// The most rows of one entry of a packed batch. The plan's query_len (or key_len) must be at least this.
 std::int64_t longest_entry(std::span<const std::int64_t> starts) noexcept;
-
-/// Resources that a call borrows. If `executor` is nullptr, the default one is used. If `workspace` is empty,
-/// a buffer of this thread is used. With a workspace, a call of a fused kernel allocates nothing once its
-/// threads have met blocks of this size. A mask that leaves more than six spans of keys to a block of queries
-/// still allocates.
-struct CallResources {
-  Executor* executor = nullptr;
-  std::span<std::byte> workspace = {};
-};
 
 /// Whether a loss depends on the output alone, or on the returned weights too.
 enum class LossOf : std::uint8_t { output, weights };

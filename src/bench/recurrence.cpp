@@ -1,0 +1,160 @@
+#include "bench/recurrence.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "bench/probes.h"
+#include "bench/timing.h"
+#include "fovea/plan/plan.h"
+#include "fovea/plan/recurrence.h"
+
+namespace fovea::bench {
+namespace {
+
+// Uniform in [low, high).
+Tensor uniform(const Shape& shape, std::uint64_t seed, float low, float high) {
+  Tensor x = random_operand(shape, seed);
+  float* elements = x.data<float>();
+  for (std::int64_t i = 0; i < x.count(); ++i) elements[i] = low + (high - low) * 0.5f * (elements[i] + 1.0f);
+  return x;
+}
+
+// The operands of a call and their gradients. Rows of keys have a length below 1, so that no write grows.
+struct Operands {
+  Tensor query, key, value, log_decay, beta, a, b, output, denominator, d_output;
+  Tensor d_query, d_key, d_value, d_log_decay, d_beta, d_a, d_b;
+
+  Operands(const RecurrenceBench& o, const RecurrenceSpec& spec, std::int64_t dim) {
+    const Shape rows{o.batch, o.heads, o.len, dim}, weights{o.batch, o.heads, o.len};
+    const float reach = 1.0f / std::sqrt(static_cast<float>(dim));
+    const auto like = [](const Tensor& x) { return x ? Tensor(x.dtype(), x.shape()) : Tensor(); };
+    query = uniform(rows, 1, -1, 1);
+    key = uniform(rows, 2, -reach, reach);
+    value = uniform(rows, 3, -1, 1);
+    d_output = uniform(rows, 4, -1, 1);
+    output = like(value);
+    if (std::holds_alternative<ScalarDecay>(spec.decay)) log_decay = uniform(weights, 5, -0.5f, 0);
+    if (std::holds_alternative<KeyDecay>(spec.decay)) log_decay = uniform(rows, 5, -0.5f, 0);
+    if (std::holds_alternative<DeltaWrite>(spec.write)) beta = uniform(weights, 6, 0, 1);
+    if (std::holds_alternative<DiagonalPlusLowRankWrite>(spec.write)) {
+      a = uniform(rows, 7, -reach, reach);
+      b = uniform(rows, 8, -reach, reach);
+    }
+    if (std::holds_alternative<KeySum>(spec.normalizer)) denominator = Tensor(DType::f32, weights);
+    d_query = like(query);
+    d_key = like(key);
+    d_value = like(value);
+    d_log_decay = like(log_decay);
+    d_beta = like(beta);
+    d_a = like(a);
+    d_b = like(b);
+  }
+  RecurrenceInputs inputs() const {
+    return {.query = query, .key = key, .value = value, .log_decay = log_decay, .beta = beta, .a = a, .b = b};
+  }
+};
+
+double limit_of(const RecurrenceBench& o, const RecurrenceSpec& spec, std::int64_t dim, double flops,
+                double passes) {
+  const ProbeOptions options{.threads = o.threads};
+  const double tokens = static_cast<double>(o.batch * o.heads * o.len);
+  const double gates = std::holds_alternative<KeyDecay>(spec.decay)      ? static_cast<double>(dim)
+                       : std::holds_alternative<ScalarDecay>(spec.decay) ? 1.0
+                                                                         : 0.0;
+  const double bytes = passes * 4.0 * (4.0 * static_cast<double>(dim) + gates);
+  return tokens *
+         std::max({flops / measure(Probe::fma_f32, options), gates / measure(Probe::exponential, options),
+                   bytes / measure(Probe::read, options)});
+}
+
+RecurrenceRow measure_row(const RecurrenceBench& o, const NamedRecurrence& which, std::int64_t dim,
+                          Executor& executor) {
+  const Operands x(o, which.spec, dim);
+  const RecurrencePlan plan = make_recurrence_plan(which.spec,
+                                                   {.batch = o.batch,
+                                                    .num_query_heads = o.heads,
+                                                    .num_key_heads = o.heads,
+                                                    .num_heads = o.heads,
+                                                    .len = o.len,
+                                                    .key_dim = dim},
+                                                   {.kernel = o.kernel});
+  RecurrenceRow row{.name = which.name, .dim = dim};
+  row.forward = row.backward = row.forward_limit = row.backward_limit =
+      std::numeric_limits<double>::infinity();
+  const double flops = least_flops(which.spec, dim, dim);
+  const Clock clock = o.threads == 1 ? Clock::cpu : Clock::wall;
+  // In turns with the probes, so that other work of the machine slows all of them alike.
+  for (std::int64_t turn = 0; turn <= o.repeat; ++turn) {
+    const auto run_forward = [&] {
+      recur(plan, x.inputs(), {.output = x.output, .denominator = x.denominator}, {.executor = &executor});
+    };
+    const auto run_backward = [&] {
+      recur_backward(plan, x.inputs(),
+                     {.d_output = x.d_output, .output = x.output, .denominator = x.denominator},
+                     {.query = x.d_query,
+                      .key = x.d_key,
+                      .value = x.d_value,
+                      .log_decay = x.d_log_decay,
+                      .beta = x.d_beta,
+                      .a = x.d_a,
+                      .b = x.d_b},
+                     {.executor = &executor});
+    };
+    const double forward = best_seconds(1, run_forward, clock),
+                 backward = best_seconds(1, run_backward, clock);
+    if (turn == 0) continue;
+    row.forward = std::min(row.forward, forward);
+    row.backward = std::min(row.backward, backward);
+    row.forward_limit = std::min(row.forward_limit, limit_of(o, which.spec, dim, flops, 1));
+    row.backward_limit = std::min(row.backward_limit, limit_of(o, which.spec, dim, 2 * flops, 2));
+  }
+  return row;
+}
+
+}  // namespace
+
+const std::vector<NamedRecurrence>& measured_recurrences() {
+  static const std::vector<NamedRecurrence> list{
+      {"linear", {}},
+      {"linear, elu+1, sum", {.feature_map = EluPlusOne{}, .normalizer = KeySum{}}},
+      {"SSD (scalar)", {.decay = ScalarDecay{}}},
+      {"GLA (key)", {.decay = KeyDecay{}}},
+      {"delta", {.write = DeltaWrite{}}},
+      {"gated delta", {.decay = ScalarDecay{}, .write = DeltaWrite{}}},
+      {"KDA", {.decay = KeyDecay{}, .write = DeltaWrite{}}},
+      {"RWKV-7", {.decay = KeyDecay{}, .write = DiagonalPlusLowRankWrite{}}}};
+  return list;
+}
+
+double least_flops(const RecurrenceSpec& spec, std::int64_t key_dim, std::int64_t value_dim) {
+  return static_cast<double>(4 + 2 * spec.write.index()) * static_cast<double>(key_dim * value_dim);
+}
+
+void measure_recurrences(const RecurrenceBench& bench,
+                         const std::function<void(const RecurrenceRow&)>& tell) {
+  const auto executor = make_thread_pool(bench.threads);
+  for (const std::int64_t dim : bench.dims) {
+    for (const NamedRecurrence& which : measured_recurrences())
+      tell(measure_row(bench, which, dim, *executor));
+  }
+}
+
+double measure_causal_attention(const RecurrenceBench& bench, std::int64_t dim, std::int64_t len) {
+  const auto executor = make_thread_pool(bench.threads);
+  const Shape shape{bench.batch, bench.heads, len, dim};
+  const Tensor query = random_operand(shape, 1), key = random_operand(shape, 2),
+               value = random_operand(shape, 3), output(DType::f32, shape);
+  const AttentionPlan plan = make_plan({.mask = Causal{}}, {.batch = bench.batch,
+                                                            .num_query_heads = bench.heads,
+                                                            .num_kv_heads = bench.heads,
+                                                            .query_len = len,
+                                                            .key_len = len,
+                                                            .head_dim = dim});
+  return best_seconds(bench.repeat, [&] {
+    attend(plan, {.query = query, .key = key, .value = value}, {.output = output},
+           {.executor = executor.get()});
+  });
+}
+
+}  // namespace fovea::bench

@@ -1,0 +1,48 @@
+// The speed of recurrences, forward and backward, compared with the limits of this machine and with Fovea's
+// own causal attention over the same tokens.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "fovea/recurrence/spec.h"
+
+namespace fovea::bench {
+
+struct RecurrenceBench {
+  std::int64_t batch = 1, heads = 16, len = 2048;
+  std::vector<std::int64_t> dims = {64, 128};  ///< key_dim and value_dim
+  std::int64_t repeat = 5;                     ///< runs, of which the best counts
+  std::string kernel;                          ///< a kernel to force; empty: the best
+  int threads = 1;
+};
+
+struct NamedRecurrence {
+  std::string name;
+  RecurrenceSpec spec;
+};
+/// The recurrences that are measured: each write with the decays that papers give it.
+const std::vector<NamedRecurrence>& measured_recurrences();
+
+/// Seconds of one call. A limit is the largest of three times: products over the rate of multiply-adds,
+/// exponentials over theirs, and bytes of operands over the rate of reading memory.
+struct RecurrenceRow {
+  std::string name;
+  std::int64_t dim = 0;
+  double forward = 0.0, forward_limit = 0.0;
+  double backward = 0.0, backward_limit = 0.0;
+};
+
+/// The least floating-point operations of a token in one head: 2 for each multiply-add. Forward: two products
+/// with the state of additive writes, three of delta and four of low-rank ones. Backward: twice as many.
+double least_flops(const RecurrenceSpec& spec, std::int64_t key_dim, std::int64_t value_dim);
+
+/// One row a recurrence and dimension. Rates are probed beside each row.
+void measure_recurrences(const RecurrenceBench& bench, const std::function<void(const RecurrenceRow&)>& tell);
+
+/// Seconds of causal attention of as many heads over `len` tokens.
+double measure_causal_attention(const RecurrenceBench& bench, std::int64_t dim, std::int64_t len);
+
+}  // namespace fovea::bench

@@ -1,0 +1,70 @@
+// `fovea bench recurrence`: recurrences forward and backward, compared with the limits of this machine and
+// with causal attention.
+#include <fmt/format.h>
+
+#include "bench/recurrence.h"
+#include "cli/bench.h"
+#include "fovea/core/executor.h"
+
+namespace fovea::cli {
+namespace {
+
+void print_row(const bench::RecurrenceRow& row) {
+  fmt::print("{:<20} {:>4} {:>9.2f} {:>6.1f} {:>9.2f} {:>6.1f} {:>8.2f}\n", row.name, row.dim,
+             1e3 * row.forward, 100.0 * row.forward_limit / row.forward, 1e3 * row.backward,
+             100.0 * row.backward_limit / row.backward, row.backward / row.forward);
+  std::fflush(stdout);
+}
+
+// The time of a recurrence grows with its tokens, that of attention with their square. So the time of a
+// recurrence at other lengths follows from the measured one.
+void print_crossovers(const bench::RecurrenceBench& bench, const std::vector<bench::RecurrenceRow>& rows) {
+  fmt::print("\nCausal attention, forward, ms; and the recurrences that take less.\n");
+  for (const std::int64_t dim : bench.dims) {
+    for (const std::int64_t len :
+         {std::int64_t{256}, std::int64_t{512}, std::int64_t{1024}, std::int64_t{2048}}) {
+      const double attention = bench::measure_causal_attention(bench, dim, len);
+      std::string faster;
+      for (const bench::RecurrenceRow& row : rows) {
+        const double seconds = row.forward * static_cast<double>(len) / static_cast<double>(bench.len);
+        if (row.dim == dim && seconds < attention) faster += (faster.empty() ? "" : "; ") + row.name;
+      }
+      fmt::print("d {:>3}, {:>5} tokens {:>9.2f}  {}\n", dim, len, 1e3 * attention, faster);
+      std::fflush(stdout);
+    }
+  }
+}
+
+void run(bench::RecurrenceBench bench) {
+  if (bench.threads == 0) bench.threads = default_executor().thread_count();
+  fmt::print(
+      "Recurrences in f32, batch {}, {} heads, {} tokens, {} threads. Times in ms; share of the limit in "
+      "%.\n",
+      bench.batch, bench.heads, bench.len, bench.threads);
+  fmt::print("{:<20} {:>4} {:>9} {:>6} {:>9} {:>6} {:>8}\n", "", "d", "forward", "share", "backward", "share",
+             "ratio");
+  std::vector<bench::RecurrenceRow> rows;
+  bench::measure_recurrences(bench, [&](const bench::RecurrenceRow& row) {
+    print_row(row);
+    rows.push_back(row);
+  });
+  print_crossovers(bench, rows);
+}
+
+}  // namespace
+
+void register_bench_recurrence(CLI::App& command_group) {
+  auto o = std::make_shared<bench::RecurrenceBench>(bench::RecurrenceBench{.threads = 0});
+  CLI::App* command = command_group.add_subcommand(
+      "recurrence", "Recurrences, forward and backward, compared with the limits of this machine");
+  command->add_option("--batch", o->batch)->check(CLI::Range(1, 1024));
+  command->add_option("--heads", o->heads)->check(CLI::Range(1, 1024));
+  command->add_option("--len", o->len, "tokens")->check(CLI::Range(1, 1 << 22));
+  command->add_option("--dims", o->dims, "key_dim and value_dim")->delimiter(',')->check(CLI::Range(1, 1024));
+  command->add_option("--kernel", o->kernel, "a kernel to force; default: the best");
+  command->add_option("--repeat", o->repeat, "runs, of which the best counts")->check(CLI::Range(1, 1000));
+  command->add_option("--cpu-threads", o->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace fovea::cli

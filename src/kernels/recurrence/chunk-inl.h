@@ -1,0 +1,225 @@
+// One chunk of tokens of one state head, without its values: the rows of queries, keys and erasures, the
+// decays between the tokens, and the products of pairs of tokens.
+//
+// Words of this directory:
+//
+//   chunk        16 tokens, or the rest of a sequence
+//   reader rows  rows by which a token reads the state: q, one for each query head that reads this state, and
+//                e, which is -r of a delta write and a of a low-rank one
+//   writer rows  rows under which a token writes: k, and b of a low-rank write
+//   start, end   x_start is a reader row times the decays from the chunk's start to its token, x_end a writer
+//                row times the decays from its token to the chunk's end
+//
+// A decay between two tokens is a running product of e^g, each factor at most 1. A quotient of two products
+// would be infinite for gates near -20. Numbers below the smallest normal one become 0, because arithmetic
+// with subnormal numbers is slow on many CPUs.
+#if defined(FOVEA_RECURRENCE_CHUNK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_RECURRENCE_CHUNK_INL_H_
+#undef FOVEA_RECURRENCE_CHUNK_INL_H_
+#else
+#define FOVEA_RECURRENCE_CHUNK_INL_H_
+#endif
+
+#include <cfloat>
+
+#include "kernels/recurrence/chunked.h"
+#include "kernels/simd/transpose-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+constexpr int64_t kChunk = recurrence_chunk;
+
+/// The tokens that a reader row of token i reads. `inclusive`: 0..i, decayed by the steps up to that of token
+/// i. `strict`: 0..i-1, decayed likewise. `before`: 0..i-1, without the step of token i.
+enum class Reach { inclusive, strict, before };
+
+// Templates of the problem's own header must not be compiled here: see simd/math-inl.h.
+template <class P>
+HWY_INLINE auto* RecurrenceRow(const Operand<P>& x, int64_t b, int64_t h, int64_t r) {
+  return x.data + b * x.batch_stride + h * x.head_stride + r * x.row_stride;
+}
+template <class T>
+HWY_INLINE int64_t ReadersOf(const RecurrenceProblem<T>& p) {
+  return p.query_heads > p.heads ? p.query_heads / p.heads : 1;
+}
+template <class T>
+HWY_INLINE int64_t QueryHeadOf(const RecurrenceProblem<T>& p, int64_t head, int64_t reader) {
+  return p.query_heads > p.heads ? head * ReadersOf(p) + reader : head / (p.heads / p.query_heads);
+}
+template <class T>
+HWY_INLINE int64_t KeyHeadOf(const RecurrenceProblem<T>& p, int64_t head) {
+  return head / (p.heads / p.key_heads);
+}
+template <class T>
+HWY_INLINE Reach QueryReach(const RecurrenceProblem<T>& p) {
+  return p.read == ReadKind::after_write    ? Reach::inclusive
+         : p.read == ReadKind::before_decay ? Reach::before
+                                            : Reach::strict;
+}
+template <class T>
+HWY_INLINE Reach EraseReach(const RecurrenceProblem<T>& p) {
+  return p.write == WriteKind::low_rank ? Reach::before : Reach::strict;
+}
+
+/// Tokens [begin, begin + count) of sequence n, for state head h.
+struct ChunkAt {
+  int64_t n, h, begin, count;
+};
+
+/// The rows of a chunk, [16][dim] with dim padded to whole vectors; of queries [readers · 16][dim]. Rows
+/// behind `count` are 0. Null where the rule has none.
+template <class T>
+struct Chunk {
+  T *q, *q_start, *k, *k_end, *e, *e_start, *b, *b_end;
+  T* transposed;         // [dim][16]: keys, then b
+  T* decay;              // e^g: [16][dim] by channel, else [16]
+  T* to_token;           // decays from the start to each token, in the shape of `decay`
+  T* to_end;             // from each token to the end: [16], where not by channel
+  T *q_gamma, *e_gamma;  // [16][16]: decays of pairs by the reach of q and e, where not by channel
+  T *qk, *qb;            // [readers · 16][16]: products of pairs with their decays, 0 out of reach
+  T *ek, *eb;            // [16][16]
+  T* own;                // [readers · 16]: the share of its own target that a token reads
+  int64_t dim, readers;
+
+  HWY_INLINE int64_t QueryRows(int64_t count) const { return readers == 1 ? count : readers * kChunk; }
+};
+
+template <class T>
+HWY_INLINE Chunk<T> TakeChunk(const RecurrenceProblem<T>& p, Carve& carve) {
+  const int64_t dim = Padded<T>(p.key_dim), readers = ReadersOf(p), rows = kChunk * dim,
+                pairs = kChunk * kChunk;
+  const bool by_channel = p.decay == DecayKind::key, low_rank = p.write == WriteKind::low_rank;
+  const auto take = [&](bool wanted, int64_t count) { return wanted ? carve.Take<T>(count) : nullptr; };
+  const bool erases = p.write != WriteKind::additive;
+  return {carve.Take<T>(readers * rows),
+          carve.Take<T>(readers * rows),
+          carve.Take<T>(rows),
+          carve.Take<T>(rows),
+          take(erases, rows),
+          take(erases, rows),
+          take(low_rank, rows),
+          take(low_rank, rows),
+          carve.Take<T>(rows),
+          carve.Take<T>(by_channel ? rows : kChunk),
+          carve.Take<T>(by_channel ? rows : kChunk),
+          take(!by_channel, kChunk),
+          take(!by_channel, pairs),
+          take(!by_channel, pairs),
+          carve.Take<T>(readers * pairs),
+          take(low_rank, readers * pairs),
+          take(erases, pairs),
+          take(low_rank, pairs),
+          carve.Take<T>(readers * kChunk),
+          dim,
+          readers};
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Flush(D d, V x) {
+  using T = hn::TFromD<D>;
+  const V smallest = hn::Set(d, sizeof(T) == 8 ? T(DBL_MIN) : T(FLT_MIN));
+  return hn::IfThenZeroElse(hn::Lt(hn::Abs(x), smallest), x);
+}
+template <class T>
+HWY_INLINE T FlushOne(T x) {
+  return x < (sizeof(T) == 8 ? T(DBL_MIN) : T(FLT_MIN)) ? T(0) : x;
+}
+/// to = x ∘ f, flushed; whole vectors.
+template <class T>
+HWY_INLINE void MultiplyFlushed(const T* x, const T* f, int64_t dim, T* to) {
+  const hn::ScalableTag<T> d;
+  for (int64_t i = 0; i < dim; i += static_cast<int64_t>(hn::Lanes(d)))
+    hn::StoreU(Flush(d, hn::Mul(hn::LoadU(d, x + i), hn::LoadU(d, f + i))), d, to + i);
+}
+/// to = f · x; whole vectors.
+template <class T>
+HWY_INLINE void ScaleInto(T f, const T* x, int64_t dim, T* to) {
+  const hn::ScalableTag<T> d;
+  const auto factor = hn::Set(d, f);
+  for (int64_t i = 0; i < dim; i += static_cast<int64_t>(hn::Lanes(d)))
+    hn::StoreU(hn::Mul(hn::LoadU(d, x + i), factor), d, to + i);
+}
+
+/// factor(i) times row i of head h, for `count` rows of `dim` elements; zeros behind and below.
+template <class T, class Factor>
+HWY_INLINE void GatherRows(const Operand<const T*>& from, const TokenSequence& sequence, int64_t h,
+                           const ChunkAt& at, int64_t offset, int64_t dim, int64_t stride, Factor factor,
+                           T* to) {
+  for (int64_t i = 0; i < kChunk; ++i) {
+    T* row = to + i * stride;
+    if (i >= at.count) {
+      Fill(T{0}, stride, row);
+      continue;
+    }
+    Copy(RecurrenceRow(from, sequence.entry, h, sequence.row(at.begin + i)) + offset, dim, row);
+    Fill(T{0}, stride - dim, row + dim);
+    const T f = factor(i);
+    if (f != T(1)) ScaleInto(f, row, stride, row);
+  }
+}
+
+/// Beta of token i of the chunk; 1 where there is none.
+template <class T>
+HWY_INLINE T BetaAt(const RecurrenceProblem<T>& p, const ChunkAt& at, int64_t i) {
+  if (!p.beta.data) return T(1);
+  const TokenSequence& sequence = p.sequences[at.n];
+  return *RecurrenceRow(p.beta, sequence.entry, at.h, sequence.row(at.begin + i));
+}
+
+/// The rows of keys and erasures, and of queries where outputs are wanted.
+template <class T>
+HWY_NOINLINE void GatherChunk(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
+                              const Chunk<T>& c) {
+  const TokenSequence& sequence = p.sequences[at.n];
+  const auto one = [](int64_t) { return T(1); };
+  const auto gather = [&](const Operand<const T*>& from, int64_t head, auto factor, T* to) {
+    GatherRows(from, sequence, head, at, 0, p.key_dim, c.dim, factor, to);
+  };
+  gather(p.key, KeyHeadOf(p, at.h), one, c.k);
+  if (p.write == WriteKind::low_rank) {
+    gather(p.a, at.h, one, c.e);
+    gather(p.b, at.h, one, c.b);
+  } else if (p.write == WriteKind::delta) {
+    const auto minus_beta = [&](int64_t i) { return -BetaAt(p, at, i); };
+    if (p.erase.data)
+      gather(p.erase, at.h, minus_beta, c.e);
+    else
+      gather(p.key, KeyHeadOf(p, at.h), minus_beta, c.e);
+  }
+  const T scale = static_cast<T>(p.scale);
+  for (int64_t reader = 0; queries && reader < c.readers; ++reader) {
+    gather(
+        p.query, QueryHeadOf(p, at.h, reader), [&](int64_t) { return scale; }, c.q + reader * kChunk * c.dim);
+  }
+}
+
+/// decay = e^g of every token; 1 behind the tokens.
+template <class T>
+HWY_NOINLINE void GatherDecays(const RecurrenceProblem<T>& p, const ChunkAt& at, const Chunk<T>& c) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const TokenSequence& sequence = p.sequences[at.n];
+  const auto gates = [&](int64_t i) {
+    return RecurrenceRow(p.log_decay, sequence.entry, at.h, sequence.row(at.begin + i));
+  };
+  if (p.decay == DecayKind::key) {
+    for (int64_t i = 0; i < at.count; ++i) {
+      T* row = c.decay + i * c.dim;
+      Copy(gates(i), p.key_dim, row);
+      Fill(T{0}, c.dim - p.key_dim, row + p.key_dim);
+      for (int64_t j = 0; j < c.dim; j += lanes) hn::StoreU(Exp(d, hn::LoadU(d, row + j)), d, row + j);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < kChunk; ++i)
+    c.decay[i] = p.decay == DecayKind::none || i >= at.count ? 0 : *gates(i);
+  for (int64_t j = 0; j < kChunk; j += lanes) hn::StoreU(Exp(d, hn::LoadU(d, c.decay + j)), d, c.decay + j);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

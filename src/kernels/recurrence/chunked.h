@@ -1,0 +1,24 @@
+// The fast kernels of recurrences: chunks of tokens by matrix products. Written once over Highway's vectors
+// and compiled for each instruction set, as kernels/flash is. Read recurrence/chunk-inl.h first, then
+// chunked_forward-inl.h.
+//
+// A unit of work is a (sequence, state head, tile of value columns): columns of a state never mix. So the
+// bits depend neither on the number of threads nor on the other sequences of a call.
+#pragma once
+
+#include <vector>
+
+#include "kernels/recurrence/candidate.h"
+
+namespace fovea::kernels {
+
+/// The tokens of a chunk. In f32 larger chunks save nothing: the products of pairs grow with the chunk.
+inline constexpr std::int64_t recurrence_chunk = 16;
+/// The value columns of a unit. A state tile of 128 channels is then 32 KiB, as large as a first-level cache.
+inline constexpr std::int64_t recurrence_tile = 64;
+/// Backward keeps the state before every 8 chunks, and computes those between again.
+inline constexpr std::int64_t recurrence_segment = 8;
+
+std::vector<RecurrenceCandidate> chunked_recurrence_candidates();
+
+}  // namespace fovea::kernels

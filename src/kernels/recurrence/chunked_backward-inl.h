@@ -1,0 +1,385 @@
+// Backward by chunks, from the last chunk of a sequence to the first. With Z the derivative by the state at a
+// chunk's end, dO by its outputs, and the names of recurrence/chunked_forward-inl.h:
+//
+//   dW  = QK^T dO + K_end Z        (low rank: this is dY, and dW = QB^T dO + B_end Z)
+//   X   solves (I - N)^T X = dW,   N = EK of a delta write, EB of a low-rank one; additive: X = dW
+//   dY  = X                        (low rank: + EK^T X)
+//   by pairs: dQK = dO W^T, dEK = X W^T (low rank: dQK = dO Y^T, dQB = dO W^T, dEK = X Y^T, dEB = X W^T)
+//   by rows:  dQ_start = dO S^T, dE_start = X S^T, dK_end = W Z^T (low rank: Y Z^T, and dB_end = W Z^T)
+//   Z   ← decays ∘ Z + Q_start^T dO + E_start^T X
+//
+// The states S are computed again: first one for every segment of 8 chunks, then all of one segment, which
+// stay in the second-level cache.
+#if defined(FOVEA_RECURRENCE_CHUNKED_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_RECURRENCE_CHUNKED_BACKWARD_INL_H_
+#undef FOVEA_RECURRENCE_CHUNKED_BACKWARD_INL_H_
+#else
+#define FOVEA_RECURRENCE_CHUNKED_BACKWARD_INL_H_
+#endif
+
+#include "kernels/recurrence/pairs_backward-inl.h"
+#include "kernels/recurrence/targets-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+constexpr int64_t kSegmentTokens = kChunk * recurrence_segment;
+
+/// The scratch buffers of a unit besides those of forward. Rows of values have columns.stride elements.
+template <class T>
+struct BackwardBuffers {
+  ChunkGradient<T> rows;
+  T* d_outputs;        // [readers · 16][stride]
+  T* d_written;        // [16][stride]: dW, then X
+  T* d_targets;        // [16][stride]: dY; the same memory as d_written but for a low-rank write
+  T* transposed;       // [stride][16]
+  T* more_transposed;  // the same
+  T* products;         // [key_dim][16]
+  T* ends;             // [dim]: the derivative by the sum of all gates of a chunk
+  T* bonus;            // [dim]
+  T* z;                // [key_dim][stride]
+  T* checkpoints;      // [segments][key_dim][stride]: the state before each segment
+  T* states;           // [9][key_dim][stride]: before each chunk of a segment, and behind the last
+  T* written;          // [8][16][stride]: W of each chunk of a segment; null where W = Y
+};
+
+template <class T>
+HWY_INLINE BackwardBuffers<T> TakeBackwardBuffers(const RecurrenceProblem<T>& p, const Chunk<T>& c,
+                                                  Carve& carve) {
+  const int64_t stride = Padded<T>(TilesOf(p).width), values = kChunk * stride, state = p.key_dim * stride,
+                segments = (p.longest + kSegmentTokens - 1) / kSegmentTokens;
+  BackwardBuffers<T> s;
+  s.rows = TakeChunkGradient(p, c, carve);
+  s.d_outputs = carve.Take<T>(c.readers * values);
+  s.d_written = carve.Take<T>(values);
+  s.d_targets = p.write == WriteKind::low_rank ? carve.Take<T>(values) : s.d_written;
+  s.transposed = carve.Take<T>(stride * kChunk);
+  s.more_transposed = carve.Take<T>(stride * kChunk);
+  s.products = carve.Take<T>(c.dim * kChunk);
+  s.ends = carve.Take<T>(c.dim);
+  s.bonus = carve.Take<T>(c.dim);
+  s.z = carve.Take<T>(state);
+  s.checkpoints = carve.Take<T>(segments * state);
+  s.states = carve.Take<T>((recurrence_segment + 1) * state);
+  s.written = p.write == WriteKind::additive ? nullptr : carve.Take<T>(recurrence_segment * values);
+  return s;
+}
+
+/// The backward pass of one unit.
+template <class T>
+class BackwardUnit {
+ public:
+  BackwardUnit(const RecurrenceProblem<T>& p, const RecurrenceGradientProblem<T>& g,
+               const GradientTargets<T>& targets, int64_t n, int64_t h, int64_t tile, std::byte* memory)
+      : p_(p),
+        g_(g),
+        targets_(targets),
+        n_(n),
+        h_(h),
+        tile_(tile),
+        columns_(ColumnsOf(p, tile)),
+        queries_(g.d_output.data != nullptr),
+        low_rank_(p.write == WriteKind::low_rank) {
+    Carve carve(memory);
+    c_ = TakeChunk(p, carve);
+    v_ = TakeValues(p, carve);
+    s_ = TakeBackwardBuffers(p, c_, carve);
+    state_size_ = p.key_dim * columns_.stride;
+  }
+
+  HWY_NOINLINE void Run() {
+    const int64_t unit = n_ * p_.heads + h_, count = p_.sequences[n_].count;
+    const int64_t segments = (count + kSegmentTokens - 1) / kSegmentTokens;
+    Fill(T{0}, c_.dim, s_.bonus);
+    LoadState(p_, g_.d_final_state, unit, columns_, s_.z);
+    LoadState(p_, p_.initial_state, unit, columns_, s_.states);
+    for (int64_t segment = 0; segment < segments; ++segment) {
+      Copy(s_.states, state_size_, s_.checkpoints + segment * state_size_);
+      if (segment + 1 < segments) {
+        Advance(segment, false);
+        Copy(s_.states + recurrence_segment * state_size_, state_size_, s_.states);
+      }
+    }
+    T constant = 0;
+    for (int64_t segment = segments - 1; segment >= 0; --segment) {
+      Copy(s_.checkpoints + segment * state_size_, state_size_, s_.states);
+      for (int64_t chunk = Advance(segment, true) - 1; chunk >= 0; --chunk)
+        constant += Backward(At(segment, chunk), chunk);
+    }
+    if (g_.initial_state) StoreState(p_, s_.z, unit, columns_, g_.initial_state);
+    const int64_t slot = (n_ * TilesOf(p_).count + tile_) * p_.heads + h_;
+    if (targets_.constant_log_decay) targets_.constant_log_decay[slot] = constant;
+    if (targets_.bonus) Copy(s_.bonus, p_.key_dim, targets_.bonus + slot * p_.key_dim);
+  }
+
+ private:
+  HWY_INLINE ChunkAt At(int64_t segment, int64_t chunk) const {
+    const int64_t begin = segment * kSegmentTokens + chunk * kChunk;
+    return {n_, h_, begin, HWY_MIN(kChunk, p_.sequences[n_].count - begin)};
+  }
+
+  /// From the state before a segment to those before its chunks and behind the last. Returns its chunks.
+  /// Without `keeps_written`, W is not kept.
+  HWY_NOINLINE int64_t Advance(int64_t segment, bool keeps_written) {
+    const int64_t left = p_.sequences[n_].count - segment * kSegmentTokens,
+                  chunks = HWY_MIN((left + kChunk - 1) / kChunk, recurrence_segment);
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      throw_if_cancelled();
+      const ChunkAt at = At(segment, chunk);
+      T* state = s_.states + chunk * state_size_;
+      PrepareChunk(p_, at, false, c_);
+      GatherTargets(p_, at, columns_, v_.targets);
+      WriteRows(p_, at, columns_, c_, state, v_);
+      if (keeps_written && s_.written) {
+        T* to = s_.written + chunk * kChunk * columns_.stride;
+        Copy(v_.written, at.count * columns_.stride, to);
+        Fill(T{0}, (kChunk - at.count) * columns_.stride, to + at.count * columns_.stride);
+      }
+      Copy(state, state_size_, state + state_size_);
+      UpdateState(p_, at, columns_, c_, v_.targets, WrittenOf(v_), state + state_size_);
+    }
+    return chunks;
+  }
+
+  /// Returns the derivative by a constant gate.
+  HWY_INLINE T Backward(const ChunkAt& at, int64_t chunk) {
+    throw_if_cancelled();
+    const T* state = s_.states + chunk * state_size_;
+    PrepareChunk(p_, at, queries_, c_);
+    GatherTargets(p_, at, columns_, v_.targets);
+    const T* written = s_.written ? s_.written + chunk * kChunk * columns_.stride : v_.targets;
+    GatherOutputGradients(at);
+    WrittenGradients(at);
+    PairAndRowGradients(at, state, written);
+    const bool gates = p_.decay != DecayKind::none;
+    if (gates) EndGradients(state + state_size_);
+    UpdateZ(at);
+    if (p_.decay == DecayKind::key) {
+      ReaderRowsBackward(p_, at, queries_, c_, s_.rows);
+      WriterRowsBackward(p_, at, queries_, c_, s_.rows, s_.products);
+    } else {
+      ScalarPairsBackward(p_, at, queries_, c_, s_.rows);
+    }
+    if (gates) GateGradients(p_, at, queries_, c_, s_.rows, s_.ends);
+    if (queries_ && p_.read != ReadKind::after_write) OwnGradients(at);
+    StoreRows(at);
+    StoreWeights(at);
+    T constant = 0;
+    for (int64_t i = 0; p_.decay == DecayKind::constant && i < at.count; ++i) constant += s_.rows.decays[i];
+    return constant;
+  }
+
+  HWY_INLINE void GatherOutputGradients(const ChunkAt& at) {
+    for (int64_t reader = 0; queries_ && reader < c_.readers; ++reader) {
+      GatherRows(
+          g_.d_output, p_.sequences[n_], h_ * c_.readers + reader, at, columns_.first, columns_.count,
+          columns_.stride, [](int64_t) { return T(1); }, s_.d_outputs + reader * kChunk * columns_.stride);
+    }
+  }
+
+  /// dY and X.
+  HWY_NOINLINE void WrittenGradients(const ChunkAt& at) {
+    const int64_t stride = columns_.stride, rows = queries_ ? c_.QueryRows(at.count) : 0, dim = c_.dim;
+    const auto by_rows = [&](const T* ends, const T* pairs, T* to) {
+      Product<false, T>(at.count, stride, {ends, dim, 1, s_.z, stride, to, stride, p_.key_dim});
+      Product<true, T>(at.count, stride, {pairs, 1, kChunk, s_.d_outputs, stride, to, stride, rows});
+      Fill(T{0}, (kChunk - at.count) * stride, to + at.count * stride);
+    };
+    by_rows(c_.k_end, c_.qk, s_.d_targets);
+    if (p_.write == WriteKind::delta) Solve<true>(c_.ek, at.count, stride, s_.d_written);
+    if (!low_rank_) return;
+    by_rows(c_.b_end, c_.qb, s_.d_written);
+    Solve<true>(c_.eb, at.count, stride, s_.d_written);
+    Product<true, T>(at.count, stride,
+                     {c_.ek, 1, kChunk, s_.d_written, stride, s_.d_targets, stride, at.count});
+  }
+
+  HWY_INLINE void TransposeValues(const T* x, T* to) {
+    Transpose(x, columns_.stride, kChunk, columns_.count, kChunk, to);
+  }
+  /// to [16][dim] = X M^T, for X^T [columns][16] and a state tile M.
+  HWY_INLINE void TimesStateTransposed(const T* x_transposed, const T* tile, T* to) {
+    Product<false, T>(p_.key_dim, kChunk,
+                      {tile, columns_.stride, 1, x_transposed, kChunk, s_.products, kChunk, columns_.count});
+    Transpose(s_.products, kChunk, p_.key_dim, kChunk, c_.dim, to);
+  }
+
+  HWY_NOINLINE void PairAndRowGradients(const ChunkAt& at, const T* state, const T* written) {
+    const int64_t stride = columns_.stride, rows = queries_ ? c_.QueryRows(at.count) : 0;
+    const auto pairs = [&](const T* x, int64_t count, const T* y_transposed, T* to) {
+      if (count > 0)
+        Product<false, T>(count, kChunk, {x, stride, 1, y_transposed, kChunk, to, kChunk, columns_.count});
+    };
+    T *by_k = s_.transposed, *by_b = s_.more_transposed;  // what k and b write, transposed
+    TransposeValues(low_rank_ ? v_.targets : written, by_k);
+    TimesStateTransposed(by_k, s_.z, s_.rows.dk);
+    pairs(s_.d_outputs, rows, by_k, s_.rows.qk);
+    if (c_.e) pairs(s_.d_written, at.count, by_k, s_.rows.ek);
+    if (low_rank_) {
+      TransposeValues(written, by_b);
+      TimesStateTransposed(by_b, s_.z, s_.rows.db);
+      pairs(s_.d_outputs, rows, by_b, s_.rows.qb);
+      pairs(s_.d_written, at.count, by_b, s_.rows.eb);
+    }
+    if (c_.e) {
+      TransposeValues(s_.d_written, by_k);
+      TimesStateTransposed(by_k, state, s_.rows.de);
+    }
+    for (int64_t reader = 0; queries_ && reader < c_.readers; ++reader) {
+      TransposeValues(s_.d_outputs + reader * kChunk * stride, by_k);
+      TimesStateTransposed(by_k, state, s_.rows.dq + reader * kChunk * c_.dim);
+    }
+    if (!queries_) Fill(T{0}, c_.readers * kChunk * c_.dim, s_.rows.dq);
+  }
+
+  /// The derivative by the sum of all gates of the chunk: rows of ⟨state behind the chunk, Z⟩.
+  HWY_INLINE void EndGradients(const T* state) {
+    for (int64_t i = 0; i < p_.key_dim; ++i)
+      s_.ends[i] = Dot(state + i * columns_.stride, s_.z + i * columns_.stride, columns_.count);
+  }
+
+  HWY_INLINE void UpdateZ(const ChunkAt& at) {
+    const int64_t stride = columns_.stride;
+    DecayRows(p_, at, stride, c_, s_.z);
+    if (queries_)
+      Product<true, T>(p_.key_dim, stride,
+                       {c_.q_start, 1, c_.dim, s_.d_outputs, stride, s_.z, stride, c_.QueryRows(at.count)});
+    if (c_.e)
+      Product<true, T>(p_.key_dim, stride,
+                       {c_.e_start, 1, c_.dim, s_.d_written, stride, s_.z, stride, at.count});
+  }
+
+  /// What a token reads of its own pair, by its query, its key, its target and its weight or the bonus.
+  HWY_NOINLINE void OwnGradients(const ChunkAt& at) {
+    const TokenSequence& sequence = p_.sequences[n_];
+    const T* bonus = p_.bonus ? p_.bonus + h_ * p_.key_dim : nullptr;
+    for (int64_t i = 0; i < at.count; ++i) {
+      const int64_t row = sequence.row(at.begin + i);
+      T *k = c_.k + i * c_.dim, *dk = s_.rows.dk + i * c_.dim, d_weight = 0;
+      for (int64_t r = i; r < c_.readers * kChunk; r += kChunk) {
+        const T *q = c_.q + r * c_.dim, *d_output = s_.d_outputs + r * columns_.stride;
+        T* dq = s_.rows.dq + r * c_.dim;
+        const T cross = Dot(d_output, v_.targets + i * columns_.stride, columns_.count);
+        AddScaled(c_.own[r], d_output, columns_.stride, s_.d_targets + i * columns_.stride);
+        if (bonus) {
+          for (int64_t j = 0; j < p_.key_dim; ++j) {
+            dq[j] += cross * bonus[j] * k[j];
+            dk[j] += cross * bonus[j] * q[j];
+            s_.bonus[j] += cross * q[j] * k[j];
+          }
+          continue;
+        }
+        const T weight = *RecurrenceRow(p_.self_weight, sequence.entry, h_, row);
+        d_weight += cross * Dot(q, k, p_.key_dim);
+        AddScaled(cross * weight, k, p_.key_dim, dq);
+        AddScaled(cross * weight, q, p_.key_dim, dk);
+      }
+      if (!bonus && g_.self_weight.data)
+        *targets_.self_weight.Row(p_, tile_, sequence.entry, h_, row) = d_weight;
+    }
+  }
+
+  /// The rows of queries, keys, values, erase, a and b.
+  HWY_NOINLINE void StoreRows(const ChunkAt& at) {
+    const TokenSequence& sequence = p_.sequences[n_];
+    const int64_t entry = sequence.entry, tiles = TilesOf(p_).count, dim = c_.dim;
+    const int64_t query_group = p_.query_heads < p_.heads ? p_.heads / p_.query_heads : 1,
+                  key_group = p_.heads / p_.key_heads;
+    const auto put = [&](const GradientTarget<T>& target, int64_t slot, int64_t head, int64_t row,
+                         const T* x) {
+      if (target.direct.data) Copy(x, target.dim, target.Row(p_, slot, entry, head, row));
+    };
+    for (int64_t i = 0; i < at.count; ++i) {
+      const int64_t row = sequence.row(at.begin + i);
+      const T beta = BetaAt(p_, at, i);
+      for (int64_t reader = 0; reader < c_.readers; ++reader) {
+        T* dq = s_.rows.dq + (reader * kChunk + i) * dim;
+        ScaleInto(static_cast<T>(p_.scale), dq, dim, dq);
+        put(targets_.query, tile_ + tiles * (h_ % query_group), QueryHeadOf(p_, h_, reader), row, dq);
+      }
+      T* dk = s_.rows.dk + i * dim;
+      if (p_.write == WriteKind::delta && !p_.erase.data) AddScaled(-beta, s_.rows.de + i * dim, dim, dk);
+      put(targets_.key, tile_ + tiles * (h_ % key_group), KeyHeadOf(p_, h_), row, dk);
+      if (low_rank_) {
+        put(targets_.a, tile_, h_, row, s_.rows.de + i * dim);
+        put(targets_.b, tile_, h_, row, s_.rows.db + i * dim);
+      }
+      if (g_.erase.data) {
+        ScaleInto(-beta, s_.rows.de + i * dim, dim, s_.products);
+        put(targets_.erase, tile_, h_, row, s_.products);
+      }
+      if (!g_.value.data) continue;
+      T* to = RecurrenceRow(g_.value, entry, h_, row) + columns_.first;
+      Copy(s_.d_targets + i * columns_.stride, columns_.count, to);
+      if (p_.write == WriteKind::delta) Scale(beta, columns_.count, to);
+    }
+  }
+
+  /// Beta and the gates. erase and value are read again, because e and Y carry beta.
+  HWY_NOINLINE void StoreWeights(const ChunkAt& at) {
+    const TokenSequence& sequence = p_.sequences[n_];
+    const int64_t entry = sequence.entry;
+    for (int64_t i = 0; i < at.count; ++i) {
+      const int64_t row = sequence.row(at.begin + i);
+      if (g_.beta.data) {
+        const T* erase = p_.erase.data ? RecurrenceRow(p_.erase, entry, h_, row) : c_.k + i * c_.dim;
+        const T* value = RecurrenceRow(p_.value, entry, h_, row) + columns_.first;
+        *targets_.beta.Row(p_, tile_, entry, h_, row) =
+            Dot(value, s_.d_targets + i * columns_.stride, columns_.count) -
+            Dot(erase, s_.rows.de + i * c_.dim, p_.key_dim);
+      }
+      if (!g_.log_decay.data) continue;
+      const int64_t width = p_.decay == DecayKind::key ? c_.dim : 1;
+      Copy(s_.rows.decays + i * width, targets_.log_decay.dim,
+           targets_.log_decay.Row(p_, tile_, entry, h_, row));
+    }
+  }
+
+  const RecurrenceProblem<T>& p_;
+  const RecurrenceGradientProblem<T>& g_;
+  const GradientTargets<T>& targets_;
+  int64_t n_, h_, tile_;
+  Columns columns_;
+  bool queries_, low_rank_;
+  Chunk<T> c_;
+  ChunkValues<T> v_;
+  BackwardBuffers<T> s_;
+  int64_t state_size_;
+};
+
+template <class T>
+size_t BackwardUnitBytes(const RecurrenceProblem<T>& p) {
+  Carve carve(nullptr);
+  const Chunk<T> c = TakeChunk(p, carve);
+  TakeValues(p, carve);
+  TakeBackwardBuffers(p, c, carve);
+  return carve.Used();
+}
+template <class T>
+size_t ChunkedBackwardBytes(const RecurrenceProblem<T>& p, int threads) {
+  Carve carve(nullptr);
+  TakeTargets(p, RecurrenceGradientProblem<T>(), carve);
+  return carve.Used() + BackwardUnitBytes(p) * static_cast<size_t>(threads);
+}
+template <class T>
+void ChunkedBackward(const RecurrenceProblem<T>& p, const RecurrenceGradientProblem<T>& g, Executor& executor,
+                     std::byte* memory) {
+  Carve carve(memory);
+  const GradientTargets<T> targets = TakeTargets(p, g, carve);
+  const size_t bytes = BackwardUnitBytes(p);
+  std::byte* scratch = memory + carve.Used();
+  const int64_t tiles = TilesOf(p).count, of_sequence = p.heads * tiles;
+  executor.parallel_for(p.sequence_count * of_sequence, [&](int64_t unit, int worker) {
+    BackwardUnit<T>(p, g, targets, unit / of_sequence, unit % of_sequence / tiles, unit % tiles,
+                    scratch + bytes * static_cast<size_t>(worker))
+        .Run();
+  });
+  ReduceTargets(p, g, targets, executor);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

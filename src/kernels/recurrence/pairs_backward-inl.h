@@ -1,0 +1,184 @@
+// Backward of recurrence/pairs-inl.h: from the derivatives by x_start, y_end and the products of pairs to
+// those by the rows of queries, erasures, keys and b, and by the gates.
+#if defined(FOVEA_RECURRENCE_PAIRS_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_RECURRENCE_PAIRS_BACKWARD_INL_H_
+#undef FOVEA_RECURRENCE_PAIRS_BACKWARD_INL_H_
+#else
+#define FOVEA_RECURRENCE_PAIRS_BACKWARD_INL_H_
+#endif
+
+#include "kernels/recurrence/pairs-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+/// Derivatives by the rows of a chunk, in its shapes. In: dq, de by q_start and e_start, dk, db by k_end and
+/// b_end, and qk, qb, ek, eb by the products of pairs. Out: dq, de, dk, db by q, e, k and b themselves.
+template <class T>
+struct ChunkGradient {
+  T *dq, *dk, *de, *db;
+  T *qk, *qb, *ek, *eb;
+  T* decays;  // by the sums of the gates up to each token, then by the gates: in the shape of Chunk::decay
+};
+
+template <class T>
+HWY_INLINE ChunkGradient<T> TakeChunkGradient(const RecurrenceProblem<T>& p, const Chunk<T>& c,
+                                              Carve& carve) {
+  const int64_t rows = kChunk * c.dim, pairs = kChunk * kChunk;
+  const auto take = [&](bool wanted, int64_t count) { return wanted ? carve.Take<T>(count) : nullptr; };
+  const bool low_rank = p.write == WriteKind::low_rank, erases = p.write != WriteKind::additive;
+  return {carve.Take<T>(c.readers * rows),
+          carve.Take<T>(rows),
+          take(erases, rows),
+          take(low_rank, rows),
+          carve.Take<T>(c.readers * pairs),
+          take(low_rank, c.readers * pairs),
+          take(erases, pairs),
+          take(low_rank, pairs),
+          carve.Take<T>(p.decay == DecayKind::key ? rows : kChunk)};
+}
+
+/// Decays that are the same for all channels.
+template <class T>
+HWY_NOINLINE void ScalarPairsBackward(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
+                                      const Chunk<T>& c, const ChunkGradient<T>& g) {
+  const int64_t dim = c.dim, rows = queries ? c.QueryRows(at.count) : 0;
+  const auto from_start = [&](int64_t count, Reach reach, T* x) {
+    for (int64_t row = 0; row < count; ++row) {
+      const int64_t i = row % kChunk;
+      const T factor = reach != Reach::before ? c.to_token[i] : i > 0 ? c.to_token[i - 1] : T(1);
+      ScaleInto(factor, x + row * dim, dim, x + row * dim);
+    }
+  };
+  const auto from_end = [&](T* y) {
+    for (int64_t i = 0; i < at.count; ++i) ScaleInto(c.to_end[i], y + i * dim, dim, y + i * dim);
+  };
+  // dx += G y and dy += G^T x, with G the derivative by the undecayed products.
+  const auto pair = [&](T* products, const T* gamma, const T* x, int64_t count, const T* y, T* dx, T* dy) {
+    for (int64_t row = 0; row < count; ++row)
+      MultiplyInto(gamma + row % kChunk * kChunk, kChunk, products + row * kChunk);
+    Product<true, T>(count, dim, {products, kChunk, 1, y, dim, dx, dim, at.count});
+    Product<true, T>(at.count, dim, {products, 1, kChunk, x, dim, dy, dim, count});
+  };
+  from_start(rows, QueryReach(p), g.dq);
+  from_end(g.dk);
+  if (queries) pair(g.qk, c.q_gamma, c.q, rows, c.k, g.dq, g.dk);
+  if (!c.e) return;
+  from_start(at.count, EraseReach(p), g.de);
+  pair(g.ek, c.e_gamma, c.e, at.count, c.k, g.de, g.dk);
+  if (!c.b) return;
+  from_end(g.db);
+  if (queries) pair(g.qb, c.q_gamma, c.q, rows, c.b, g.dq, g.db);
+  pair(g.eb, c.e_gamma, c.e, at.count, c.b, g.de, g.db);
+}
+
+/// Decays by channel, by reader rows: the writer rows are decayed forwards again, in k_end and b_end.
+template <class T>
+HWY_NOINLINE void ReaderRowsBackward(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
+                                     const Chunk<T>& c, const ChunkGradient<T>& g) {
+  const int64_t dim = c.dim;
+  const Reach query_reach = QueryReach(p), erase_reach = EraseReach(p);
+  const auto add = [&](int64_t row, int64_t i, Reach reach, const T* by_k, const T* by_b, T* dx) {
+    const int64_t start = reach == Reach::before ? i - 1 : i, seen = reach == Reach::inclusive ? i + 1 : i;
+    if (start >= 0) MultiplyInto(c.to_token + start * dim, dim, dx + row * dim);
+    Product<true, T>(1, dim, {by_k + row * kChunk, kChunk, 1, c.k_end, dim, dx + row * dim, dim, seen});
+    if (by_b)
+      Product<true, T>(1, dim, {by_b + row * kChunk, kChunk, 1, c.b_end, dim, dx + row * dim, dim, seen});
+  };
+  Copy(c.k, at.count * dim, c.k_end);
+  if (c.b) Copy(c.b, at.count * dim, c.b_end);
+  WalkDecays(c, at.count, c.k_end, c.b_end, [&](int64_t i, Reach now) {
+    if (queries && (query_reach == Reach::before) == (now == Reach::before)) {
+      for (int64_t row = i; row < c.readers * kChunk; row += kChunk)
+        add(row, i, query_reach, g.qk, g.qb, g.dq);
+    }
+    if (c.e && (erase_reach == Reach::before) == (now == Reach::before))
+      add(i, i, erase_reach, g.ek, g.eb, g.de);
+  });
+}
+
+/// Decays by channel, by writer rows: the reader rows are decayed backwards, in q_start and e_start.
+template <class T>
+HWY_NOINLINE void WriterRowsBackward(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
+                                     const Chunk<T>& c, const ChunkGradient<T>& g, T* to_end) {
+  const int64_t dim = c.dim, count = at.count;
+  const int64_t readers = queries ? c.readers : 0;
+  Fill(T{1}, dim, to_end);
+  for (int64_t j = count - 1; j >= 0; --j) {
+    // Rows j + 1.. of the readers are decayed from their token back to token j.
+    const auto add = [&](const T* products, const T* rows, T* dy) {
+      Product<true, T>(1, dim,
+                       {products + (j + 1) * kChunk + j, 1, kChunk, rows + (j + 1) * dim, dim, dy + j * dim,
+                        dim, count - j - 1});
+    };
+    const auto add_all = [&](const T* by_q, const T* by_e, T* dy) {
+      MultiplyInto(to_end, dim, dy + j * dim);
+      for (int64_t r = 0; r < readers; ++r) {
+        const int64_t first = r * kChunk;
+        add(by_q + first * kChunk, c.q_start + first * dim, dy);
+        if (QueryReach(p) == Reach::inclusive)
+          AddScaled(by_q[(first + j) * kChunk + j], c.q + (first + j) * dim, dim, dy + j * dim);
+      }
+      if (by_e) add(by_e, c.e_start, dy);
+    };
+    add_all(g.qk, g.ek, g.dk);
+    if (c.b) add_all(g.qb, g.eb, g.db);
+    const T* decay = c.decay + j * dim;
+    MultiplyFlushed(to_end, decay, dim, to_end);
+    const auto step = [&](const T* x, Reach reach, T* rows) {
+      for (int64_t i = j + 1; i < count; ++i) MultiplyFlushed(rows + i * dim, decay, dim, rows + i * dim);
+      if (reach == Reach::before)
+        Copy(x + j * dim, dim, rows + j * dim);
+      else
+        MultiplyFlushed(x + j * dim, decay, dim, rows + j * dim);
+    };
+    for (int64_t r = 0; r < readers; ++r)
+      step(c.q + r * kChunk * dim, QueryReach(p), c.q_start + r * kChunk * dim);
+    if (c.e) step(c.e, EraseReach(p), c.e_start);
+  }
+}
+
+/// The derivatives by the gates. They follow from the derivatives by the sums of the gates up to each token.
+/// x∘dx belongs to the token that a reader row reads at, and -y∘dy to the token of a writer row. `ends` [dim]
+/// is the derivative by the whole chunk's sum.
+template <class T>
+HWY_NOINLINE void GateGradients(const RecurrenceProblem<T>& p, const ChunkAt& at, bool queries,
+                                const Chunk<T>& c, const ChunkGradient<T>& g, const T* ends) {
+  const hn::ScalableTag<T> d;
+  const int64_t dim = c.dim, lanes = static_cast<int64_t>(hn::Lanes(d));
+  const bool by_channel = p.decay == DecayKind::key;
+  const int64_t width = by_channel ? dim : 1;
+  const auto add = [&](T sign, const T* x, const T* dx, int64_t token) {
+    if (token < 0) return;  // a decay before the chunk
+    if (!by_channel) {
+      g.decays[token] += sign * Dot(x, dx, dim);
+      return;
+    }
+    T* to = g.decays + token * dim;
+    for (int64_t i = 0; i < dim; i += lanes) {
+      const auto term = hn::Mul(hn::Set(d, sign), hn::LoadU(d, x + i));
+      hn::StoreU(hn::MulAdd(term, hn::LoadU(d, dx + i), hn::LoadU(d, to + i)), d, to + i);
+    }
+  };
+  Fill(T{0}, kChunk * width, g.decays);
+  const int64_t query_shift = QueryReach(p) == Reach::before, erase_shift = EraseReach(p) == Reach::before;
+  for (int64_t i = 0; i < at.count; ++i) {
+    for (int64_t row = i; queries && row < c.readers * kChunk; row += kChunk)
+      add(T(1), c.q + row * dim, g.dq + row * dim, i - query_shift);
+    add(T(-1), c.k + i * dim, g.dk + i * dim, i);
+    if (c.e) add(T(1), c.e + i * dim, g.de + i * dim, i - erase_shift);
+    if (c.b) add(T(-1), c.b + i * dim, g.db + i * dim, i);
+  }
+  T* last = g.decays + (at.count - 1) * width;
+  for (int64_t i = 0; i < p.key_dim; ++i) last[by_channel ? i : 0] += ends[i];
+  for (int64_t i = at.count - 2; i >= 0; --i) {
+    for (int64_t j = 0; j < width; ++j) g.decays[i * width + j] += g.decays[(i + 1) * width + j];
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

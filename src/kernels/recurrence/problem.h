@@ -1,0 +1,78 @@
+// What a kernel of a recurrence receives: pointers and sizes that the plan has checked. The mathematics is in
+// fovea/recurrence/spec.h. Features, normalisers and widening are the plan's: no kernel knows them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/operand.h"
+
+namespace fovea::kernels {
+
+enum class WriteKind : std::uint8_t { additive, delta, low_rank };
+enum class DecayKind : std::uint8_t { none, constant, scalar, key };
+enum class ReadKind : std::uint8_t { after_write, before_decay, self_weight };
+
+/// One sequence of a call. Sequence n owns state n. Its tokens are `count` rows of batch entry `entry`.
+struct TokenSequence {
+  std::int64_t entry = 0, begin = 0, count = 0;
+  /// The rows in ascending order, where padding is left out; null: begin, begin + 1, ...
+  const std::int64_t* rows = nullptr;
+  std::int64_t row(std::int64_t token) const { return rows ? rows[token] : begin + token; }
+};
+
+/// Operands are [batch, heads, len, dim]; `data` is null for those that the rule does not have.
+template <class T>
+struct RecurrenceProblem {
+  WriteKind write = WriteKind::additive;
+  DecayKind decay = DecayKind::none;
+  ReadKind read = ReadKind::after_write;
+  std::int64_t query_heads = 0, key_heads = 0, heads = 0, key_dim = 0, value_dim = 0;
+  double scale = 1.0;
+  const TokenSequence* sequences = nullptr;
+  std::int64_t sequence_count = 0;
+  std::int64_t len = 0;      ///< of the operands
+  std::int64_t rows = 0;     ///< batch · len
+  std::int64_t longest = 0;  ///< the most tokens of one sequence, or more
+
+  Operand<const T*> query = {};        ///< query_heads
+  Operand<const T*> key = {};          ///< key_heads
+  Operand<const T*> value = {};        ///< heads
+  Operand<const T*> log_decay = {};    ///< heads; rows of key_dim for DecayKind::key, else of 1. A constant
+                                       ///< decay has strides of 0
+  Operand<const T*> beta = {};         ///< delta: heads, rows of 1; null: 1
+  Operand<const T*> erase = {};        ///< delta: heads, rows of key_dim; null: the key
+  Operand<const T*> a = {}, b = {};    ///< low_rank: heads, rows of key_dim
+  Operand<const T*> self_weight = {};  ///< heads, rows of 1
+  const T* bonus = nullptr;            ///< before_decay: [heads, key_dim]
+  const T* initial_state = nullptr;    ///< [sequences, heads, key_dim, value_dim]; null: zeros
+
+  std::int64_t output_heads() const { return std::max(query_heads, heads); }
+  std::int64_t key_head(std::int64_t head) const { return head / (heads / key_heads); }
+  /// State head `head` is read by output heads [first, first + readers), with this query head each.
+  std::int64_t readers() const { return query_heads > heads ? query_heads / heads : 1; }
+  std::int64_t query_head(std::int64_t head, std::int64_t reader) const {
+    return query_heads > heads ? head * readers() + reader : head / (heads / query_heads);
+  }
+  std::int64_t output_head(std::int64_t head, std::int64_t reader) const { return head * readers() + reader; }
+  std::int64_t state_size() const { return key_dim * value_dim; }
+};
+
+template <class T>
+struct RecurrenceResults {
+  Operand<T*> output;        ///< [batch, output_heads, len, value_dim]; data null: not wanted
+  T* final_state = nullptr;  ///< as initial_state, which may be the same memory; null: not wanted
+};
+
+/// The derivatives by the results, and the gradients that are wanted. Both are null where there is none.
+template <class T>
+struct RecurrenceGradientProblem {
+  Operand<const T*> d_output;
+  const T* d_final_state = nullptr;
+  Operand<T*> query, key, value, log_decay, beta, erase, a, b, self_weight;
+  T* constant_log_decay = nullptr;  ///< [heads], in the place of log_decay
+  T* bonus = nullptr;               ///< [heads, key_dim]
+  T* initial_state = nullptr;
+};
+
+}  // namespace fovea::kernels

@@ -1,0 +1,168 @@
+// recur_backward: checks, prepares and runs a call, and takes its gradients back to the caller's operands.
+#include "plan/recurrence/prepare.h"
+
+namespace fovea {
+namespace {
+
+using kernels::Operand;
+using kernels::TokenSequence;
+
+constexpr const char* function = "recur_backward";
+
+// The kernel's gradients where they are not the caller's memory: in the type of arithmetic, by features, and
+// with a column for the sum of keys.
+template <class T>
+struct Copies {
+  Operand<T*> d_output, query, key, value, erase, a, b;
+};
+
+template <class T>
+Copies<T> take_copies(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes, Carver& carver) {
+  const RecurrenceShape& s = plan.shape;
+  const auto take = [&](bool copies, std::int64_t heads, std::int64_t dim) {
+    return copies ? take_operand<T>(sizes, heads, dim, carver) : Operand<T*>{};
+  };
+  const bool delta = plan.write() == kernels::WriteKind::delta,
+             low_rank = plan.write() == kernels::WriteKind::low_rank;
+  return {take(copies_values(plan), s.num_output_heads(), plan.columns()),
+          take(copies_keys(plan), s.num_query_heads, s.key_dim),
+          take(copies_keys(plan), s.num_key_heads, s.key_dim),
+          take(copies_values(plan), s.num_heads, plan.columns()),
+          take(plan.in_16_bits() && delta, s.num_heads, s.key_dim),
+          take(plan.in_16_bits() && low_rank, s.num_heads, s.key_dim),
+          take(plan.in_16_bits() && low_rank, s.num_heads, s.key_dim)};
+}
+
+template <class T>
+std::size_t backward_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes, int threads) {
+  Carver counting;
+  make_sequences({}, sizes, counting);
+  const auto problem = prepare_recurrence<T>(plan, {}, sizes, {}, counting, nullptr);
+  take_copies<T>(plan, sizes, counting);
+  return counting.used() + 128 + plan.candidate->code<T>().backward_bytes(problem, threads);
+}
+
+std::size_t bytes_of(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes, int threads) {
+  return with_wide_type(plan.dtype,
+                        [&](auto t) { return backward_bytes<decltype(t)>(plan, sizes, threads); });
+}
+
+// Derivatives by the kernel's output: o = num / den gives dnum = do / den and dden = -⟨do, o⟩ / den.
+template <class T>
+void copy_d_output(const RecurrencePlan::Impl& plan, const RecurrenceLoss& loss, const Operand<T*>& to,
+                   std::span<const TokenSequence> sequences, Executor& executor) {
+  const std::int64_t dim = plan.shape.value_dim;
+  const Operand<const T*> denominators = weight_operand<T>(loss.denominator);
+  for_token_rows(sequences, plan.shape.num_output_heads(), executor,
+                 [&](std::int64_t b, std::int64_t h, std::int64_t r) {
+                   T* row = to.row(b, h, r);
+                   if (!plan.sums_keys()) return read_row(loss.d_output, b, h, r, row);
+                   const T denominator = *denominators.row(b, h, r);
+                   T sum = 0;
+                   with_type(plan.dtype, [&](auto element) {
+                     using S = decltype(element);
+                     const S* output = row_pointer<S>(loss.output, b, h, r);
+                     const S* d_output = row_pointer<S>(loss.d_output, b, h, r);
+                     for (std::int64_t d = 0; d < dim; ++d) {
+                       const T derivative = static_cast<T>(static_cast<Wide<S>>(d_output[d]));
+                       sum += derivative * static_cast<T>(static_cast<Wide<S>>(output[d]));
+                       row[d] = derivative / denominator;
+                     }
+                   });
+                   row[dim] = -sum / denominator;
+                 });
+}
+
+// What the kernel writes: the caller's memory, or a copy.
+template <class T>
+kernels::RecurrenceGradientProblem<T> gradient_problem(const RecurrencePlan::Impl& plan,
+                                                       const RecurrenceLoss& loss,
+                                                       const RecurrenceGradients& gradients,
+                                                       const Copies<T>& copies) {
+  kernels::RecurrenceGradientProblem<T> g;
+  const auto target = [](const TensorView& view, const Operand<T*>& copy) {
+    if (!view) return Operand<T*>{};
+    return copy.data ? copy : operand_of<T>(view);
+  };
+  if (loss.d_output) {
+    const Operand<T*>& copy = copies.d_output;
+    g.d_output = copy.data
+                     ? Operand<const T*>{copy.data, copy.batch_stride, copy.head_stride, copy.row_stride}
+                     : operand_of<T>(loss.d_output);
+  }
+  if (loss.d_final_state) g.d_final_state = loss.d_final_state.template data<T>();
+  g.query = target(gradients.query, copies.query);
+  g.key = target(gradients.key, copies.key);
+  g.value = target(gradients.value, copies.value);
+  g.erase = target(gradients.erase, copies.erase);
+  g.a = target(gradients.a, copies.a);
+  g.b = target(gradients.b, copies.b);
+  if (plan.decay() == kernels::DecayKind::constant && gradients.log_decay)
+    g.constant_log_decay = gradients.log_decay.template data<T>();
+  else
+    g.log_decay = weight_operand<T>(gradients.log_decay);
+  g.beta = weight_operand<T>(gradients.beta);
+  g.self_weight = weight_operand<T>(gradients.self_weight);
+  if (gradients.bonus) g.bonus = gradients.bonus.template data<T>();
+  if (gradients.initial_state) g.initial_state = gradients.initial_state.template data<T>();
+  return g;
+}
+
+template <class T>
+void finish_gradients(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs,
+                      const RecurrenceGradients& gradients, const Copies<T>& copies,
+                      std::span<const TokenSequence> sequences, Executor& executor) {
+  const auto finish = [&](const Operand<T*>& copy, const TensorView& to) {
+    if (!copy.data || !to) return;
+    for_token_rows(sequences, to.size(1), executor, [&](std::int64_t b, std::int64_t h, std::int64_t r) {
+      write_row(static_cast<const T*>(copy.row(b, h, r)), to, b, h, r);
+    });
+  };
+  if (copies.query.data && gradients.query)
+    features_backward(plan, inputs.query, copies.query, gradients.query, sequences, executor);
+  if (copies.key.data && gradients.key)
+    features_backward(plan, inputs.key, copies.key, gradients.key, sequences, executor);
+  finish(copies.value, gradients.value);
+  finish(copies.erase, gradients.erase);
+  finish(copies.a, gradients.a);
+  finish(copies.b, gradients.b);
+}
+
+template <class T>
+void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const RecurrenceLoss& loss,
+         const RecurrenceGradients& gradients, const RecurrenceSizes& sizes, Executor& executor,
+         std::span<std::byte> memory) {
+  Carver carver(memory);
+  const auto sequences = make_sequences(inputs, sizes, carver);
+  check_gates(function, plan, inputs, sequences, executor);
+  const auto problem = prepare_recurrence<T>(plan, inputs, sizes, sequences, carver, &executor);
+  const Copies<T> copies = take_copies<T>(plan, sizes, carver);
+  if (loss.d_output && copies.d_output.data) copy_d_output(plan, loss, copies.d_output, sequences, executor);
+  if (!inputs.present.empty()) {
+    for (const RecurrenceField& field : recurrence_fields) clear_rows(gradients.*field.gradient);
+  }
+  const auto g = gradient_problem(plan, loss, gradients, copies);
+  plan.candidate->code<T>().backward(problem, g, executor, carver.rest().data());
+  finish_gradients(plan, inputs, gradients, copies, sequences, executor);
+}
+
+}  // namespace
+
+std::size_t backward_workspace_bytes(const RecurrencePlan& plan, int threads) {
+  const RecurrenceShape& s = plan.shape();
+  return bytes_of(plan.impl(), {s.batch, s.len, s.batch}, threads) + 63;
+}
+
+void recur_backward(const RecurrencePlan& plan, const RecurrenceInputs& inputs, const RecurrenceLoss& loss,
+                    const RecurrenceGradients& gradients, const CallResources& resources) {
+  const RecurrencePlan::Impl& impl = plan.impl();
+  const RecurrenceSizes sizes = check_recurrence_inputs(function, impl, inputs, is_given(loss.d_output));
+  check_recurrence_gradients(function, impl, inputs, loss, gradients, sizes);
+  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  const std::span<std::byte> memory =
+      workspace_of(function, resources.workspace, bytes_of(impl, sizes, executor.thread_count()));
+  with_wide_type(impl.dtype,
+                 [&](auto t) { run<decltype(t)>(impl, inputs, loss, gradients, sizes, executor, memory); });
+}
+
+}  // namespace fovea

@@ -1,0 +1,82 @@
+// recur: checks, prepares and runs a call.
+#include "plan/recurrence/prepare.h"
+
+namespace fovea {
+namespace {
+
+constexpr const char* function = "recur";
+
+template <class T>
+std::size_t forward_bytes(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes, int threads) {
+  Carver counting;
+  make_sequences({}, sizes, counting);
+  const auto problem = prepare_recurrence<T>(plan, {}, sizes, {}, counting, nullptr);
+  if (copies_values(plan)) take_operand<T>(sizes, plan.shape.num_output_heads(), plan.columns(), counting);
+  return counting.used() + 128 + plan.candidate->code<T>().forward_bytes(problem, threads);
+}
+
+std::size_t bytes_of(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes, int threads) {
+  return with_wide_type(plan.dtype, [&](auto t) { return forward_bytes<decltype(t)>(plan, sizes, threads); });
+}
+
+// The caller's output from the kernel's, whose last column is the sum of keys where there is one.
+template <class T>
+void finish_output(const RecurrencePlan::Impl& plan, const kernels::Operand<T*>& from,
+                   const RecurrenceOutputs& outputs, std::span<const kernels::TokenSequence> sequences,
+                   Executor& executor) {
+  const std::int64_t dim = plan.shape.value_dim;
+  const kernels::Operand<T*> denominators = weight_operand<T>(outputs.denominator);
+  for_token_rows(sequences, plan.shape.num_output_heads(), executor,
+                 [&](std::int64_t b, std::int64_t h, std::int64_t r) {
+                   T* row = from.row(b, h, r);
+                   if (plan.sums_keys()) {
+                     const T denominator = row[dim] + static_cast<T>(plan.epsilon());
+                     for (std::int64_t d = 0; d < dim; ++d) row[d] /= denominator;
+                     if (denominators.data) *denominators.row(b, h, r) = denominator;
+                   }
+                   write_row(static_cast<const T*>(row), outputs.output, b, h, r);
+                 });
+}
+
+template <class T>
+void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const RecurrenceOutputs& outputs,
+         const RecurrenceSizes& sizes, Executor& executor, std::span<std::byte> memory) {
+  Carver carver(memory);
+  const auto sequences = make_sequences(inputs, sizes, carver);
+  check_gates(function, plan, inputs, sequences, executor);
+  const auto problem = prepare_recurrence<T>(plan, inputs, sizes, sequences, carver, &executor);
+  const bool copies = copies_values(plan) && outputs.output;
+  kernels::RecurrenceResults<T> results;
+  if (copies)
+    results.output = take_operand<T>(sizes, plan.shape.num_output_heads(), plan.columns(), carver);
+  else if (outputs.output)
+    results.output = operand_of<T>(outputs.output);
+  if (outputs.final_state) results.final_state = outputs.final_state.template data<T>();
+  if (!inputs.present.empty()) {
+    clear_rows(outputs.output);
+    clear_rows(outputs.denominator);
+  }
+  plan.candidate->code<T>().forward(problem, results, executor, carver.rest().data());
+  if (copies) finish_output(plan, results.output, outputs, sequences, executor);
+}
+
+}  // namespace
+
+std::size_t workspace_bytes(const RecurrencePlan& plan, int threads) {
+  const RecurrenceShape& s = plan.shape();
+  return bytes_of(plan.impl(), {s.batch, s.len, s.batch}, threads) + 63;
+}
+
+void recur(const RecurrencePlan& plan, const RecurrenceInputs& inputs, const RecurrenceOutputs& outputs,
+           const CallResources& resources) {
+  const RecurrencePlan::Impl& impl = plan.impl();
+  const RecurrenceSizes sizes = check_recurrence_inputs(function, impl, inputs, is_given(outputs.output));
+  check_recurrence_outputs(function, impl, inputs, outputs, sizes);
+  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  const std::span<std::byte> memory =
+      workspace_of(function, resources.workspace, bytes_of(impl, sizes, executor.thread_count()));
+  with_wide_type(impl.dtype,
+                 [&](auto t) { run<decltype(t)>(impl, inputs, outputs, sizes, executor, memory); });
+}
+
+}  // namespace fovea

@@ -1,0 +1,33 @@
+// RecurrencePlan::Impl: the spec and the shape of a plan, and the kernel that was chosen for it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fovea/plan/recurrence.h"
+#include "kernels/recurrence/candidate.h"
+
+namespace fovea {
+
+struct RecurrencePlan::Impl {
+  RecurrenceSpec spec;
+  RecurrenceShape shape;  // value_dim filled in
+  DType dtype = DType::f32;
+  double scale = 1.0;
+  const kernels::RecurrenceCandidate* candidate = nullptr;
+  std::vector<std::string> refusals;  // "refused avx512 chunked: this CPU lacks the instructions"
+
+  // The kinds of the kernels are in the order of the variants' alternatives.
+  kernels::WriteKind write() const { return static_cast<kernels::WriteKind>(spec.write.index()); }
+  kernels::DecayKind decay() const { return static_cast<kernels::DecayKind>(spec.decay.index()); }
+  kernels::ReadKind read() const { return static_cast<kernels::ReadKind>(spec.read.index()); }
+  bool maps_features() const { return !std::holds_alternative<IdentityFeatures>(spec.feature_map); }
+  bool sums_keys() const { return std::holds_alternative<KeySum>(spec.normalizer); }
+  double epsilon() const { return std::get<KeySum>(spec.normalizer).epsilon; }
+  /// Columns of a state, and elements of a value as the kernels see it.
+  std::int64_t columns() const { return shape.value_dim + (sums_keys() ? 1 : 0); }
+  bool in_16_bits() const { return size_of(dtype) == 2; }
+  DType compute_dtype() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+};
+
+}  // namespace fovea

@@ -1,0 +1,104 @@
+// The problem of a call: operands in the type of arithmetic, behind their features, and with a column of ones
+// where the sum of keys is wanted.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/recurrence/problem.h"
+#include "kernels/simd/convert.h"
+#include "plan/operand.h"
+#include "plan/recurrence/check.h"
+#include "plan/rows.h"
+
+namespace fovea {
+
+/// The sequences of a call, in the workspace. With a counting carver the result is empty.
+std::span<const kernels::TokenSequence> make_sequences(const RecurrenceInputs& inputs,
+                                                       const RecurrenceSizes& sizes, Carver& carver);
+
+/// f(entry, head, row) for every token that counts, in parallel over sequences and heads.
+template <class F>
+void for_token_rows(std::span<const kernels::TokenSequence> sequences, std::int64_t heads, Executor& executor,
+                    F f) {
+  executor.parallel_for(static_cast<std::int64_t>(sequences.size()) * heads, [&](std::int64_t unit, int) {
+    const kernels::TokenSequence& sequence = sequences[static_cast<std::size_t>(unit / heads)];
+    for (std::int64_t i = 0; i < sequence.count; ++i) f(sequence.entry, unit % heads, sequence.row(i));
+  });
+}
+
+/// The row of a view [batch, heads, len, dim].
+template <class S, class View>
+auto* row_pointer(const View& view, std::int64_t entry, std::int64_t head, std::int64_t row) {
+  return view.template data<S>() + entry * view.stride(0) + head * view.stride(1) + row * view.stride(2);
+}
+
+template <class T>
+void read_row(const ConstTensorView& view, std::int64_t entry, std::int64_t head, std::int64_t row, T* to) {
+  const std::int64_t dim = view.size(3);
+  with_type(view.dtype(), [&](auto element) {
+    using S = decltype(element);
+    const S* from = row_pointer<S>(view, entry, head, row);
+    if constexpr (std::is_same_v<S, float16> && std::is_same_v<T, float>) {
+      kernels::widen(from, dim, to);
+    } else {
+#pragma omp simd
+      for (std::int64_t d = 0; d < dim; ++d) to[d] = static_cast<T>(static_cast<Wide<S>>(from[d]));
+    }
+  });
+}
+template <class T>
+void write_row(const T* from, const TensorView& view, std::int64_t entry, std::int64_t head,
+               std::int64_t row) {
+  const std::int64_t dim = view.size(3);
+  with_type(view.dtype(), [&](auto element) {
+    using S = decltype(element);
+    S* to = row_pointer<S>(view, entry, head, row);
+    if constexpr (std::is_same_v<S, float16> && std::is_same_v<T, float>) {
+      kernels::narrow(from, dim, to);
+    } else {
+#pragma omp simd
+      for (std::int64_t d = 0; d < dim; ++d) to[d] = static_cast<S>(static_cast<Wide<S>>(from[d]));
+    }
+  });
+}
+
+/// Whether the kernel sees a copy of queries and keys, of values and outputs, and of erase, a and b.
+inline bool copies_keys(const RecurrencePlan::Impl& plan) {
+  return plan.in_16_bits() || plan.maps_features();
+}
+inline bool copies_values(const RecurrencePlan::Impl& plan) {
+  return plan.in_16_bits() || plan.sums_keys();
+}
+
+/// Gates, beta and self-weights: [batch, heads, len], a constant decay [heads], or four axes.
+template <class T, class View>
+auto weight_operand(const View& view) {
+  using Pointer = decltype(view.template data<T>());
+  if (!view) return kernels::Operand<Pointer>{};
+  if (view.rank() == 1) return kernels::Operand<Pointer>{view.template data<T>(), 0, view.stride(0), 0};
+  return kernels::Operand<Pointer>{view.template data<T>(), view.stride(0), view.stride(1), view.stride(2)};
+}
+
+/// A contiguous operand in the workspace.
+template <class T>
+kernels::Operand<T*> take_operand(const RecurrenceSizes& sizes, std::int64_t heads, std::int64_t dim,
+                                  Carver& carver) {
+  return contiguous_operand<T*>(carver.take<T>(sizes.entries * heads * sizes.len * dim), heads, sizes.len,
+                                dim);
+}
+
+/// Without an executor nothing is read, and the carver only counts.
+template <class T>
+kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& plan,
+                                                 const RecurrenceInputs& inputs, const RecurrenceSizes& sizes,
+                                                 std::span<const kernels::TokenSequence> sequences,
+                                                 Carver& carver, Executor* executor);
+
+/// d_x ← d_features ∘ the derivative of the features by x.
+template <class T>
+void features_backward(const RecurrencePlan::Impl& plan, const ConstTensorView& x,
+                       const kernels::Operand<T*>& d_features, const TensorView& d_x,
+                       std::span<const kernels::TokenSequence> sequences, Executor& executor);
+
+}  // namespace fovea

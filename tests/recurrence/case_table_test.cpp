@@ -1,0 +1,55 @@
+// Every kernel against the reference on the case table, forward and backward.
+#include "recurrence/case_table.h"
+
+#include <gtest/gtest.h>
+
+#include "recurrence/kernels.h"
+
+namespace fovea::testing {
+namespace {
+
+// A result is a sum of at most len · key_dim (or value_dim) products of numbers near 1, each rounded to eps.
+// A state carries the errors of the tokens before; delta and low-rank writes multiply them by at most 1. The
+// errors are independent, so they grow with the root of their number; the factor covers a chain of products
+// through the solve. With a normaliser, the denominator may be far below its terms.
+double tolerance(const RecurrenceCase& c) {
+  const double eps = c.dtype == DType::f64   ? 0x1p-52
+                     : c.dtype == DType::f32 ? 0x1p-23
+                     : c.dtype == DType::f16 ? 0x1p-10
+                                             : 0x1p-7;
+  const auto terms = static_cast<double>(c.len() + c.shape.key_dim + c.shape.value_dim);
+  return (std::holds_alternative<KeySum>(c.spec.normalizer) ? 64.0 : 16.0) * eps * std::sqrt(terms);
+}
+
+// Describes where results differ by more than the tolerance times the largest element; empty if nowhere.
+std::string difference(const RecurrenceRun& got, const RecurrenceRun& want, double tolerance) {
+  const auto a = got.all(), b = want.all();
+  for (std::size_t n = 0; n < b.size(); ++n) {
+    double largest = 1;
+    for (std::int64_t i = 0; i < b[n].second.count(); ++i)
+      largest = std::max(largest, std::abs(element(b[n].second, i)));
+    for (std::int64_t i = 0; i < b[n].second.count(); ++i) {
+      const double x = element(a[n].second, i), y = element(b[n].second, i);
+      if (!(std::abs(x - y) <= tolerance * largest))
+        return b[n].first + "[" + std::to_string(i) + "] is " + std::to_string(x) + ", the reference says " +
+               std::to_string(y) + "; the largest is " + std::to_string(largest);
+    }
+  }
+  return {};
+}
+
+class RecurrenceKernels : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Kernel, RecurrenceKernels, ::testing::ValuesIn(runnable_recurrence_kernels()),
+                         kernel_name);
+
+TEST_P(RecurrenceKernels, AgreeWithTheReference) {
+  if (GetParam() == "reference") GTEST_SKIP() << "it is compared with central differences";
+  for (const RecurrenceCase& c : recurrence_case_table()) {
+    const RecurrenceData data(c);
+    EXPECT_EQ(difference(run_case(c, data, GetParam()), run_case(c, data, "reference"), tolerance(c)), "")
+        << c.name;
+  }
+}
+
+}  // namespace
+}  // namespace fovea::testing

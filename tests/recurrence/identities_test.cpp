@@ -1,0 +1,286 @@
+// Identities of recurrences, on every kernel of this machine: what must hold whatever the kernel does inside.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "recurrence/kernels.h"
+
+namespace fovea::testing {
+namespace {
+
+class RecurrenceIdentities : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Kernel, RecurrenceIdentities, ::testing::ValuesIn(runnable_recurrence_kernels()),
+                         kernel_name);
+
+RecurrenceCase case_of(const RecurrenceSpec& spec, std::int64_t len = 53) {
+  RecurrenceCase c{.name = to_string(spec), .spec = spec};
+  c.shape = {.batch = 2,
+             .num_query_heads = 2,
+             .num_key_heads = 2,
+             .num_heads = 2,
+             .len = len,
+             .key_dim = 24,
+             .value_dim = 20};
+  return c;
+}
+
+const std::vector<RecurrenceSpec>& specs() {
+  static const std::vector<RecurrenceSpec> list{
+      {},
+      {.decay = ScalarDecay{}},
+      {.decay = KeyDecay{}, .read = BeforeDecay{}},
+      {.feature_map = EluPlusOne{}, .decay = ConstantDecay{}, .normalizer = KeySum{}},
+      {.decay = ScalarDecay{}, .write = DeltaWrite{}},
+      {.decay = KeyDecay{}, .write = DeltaWrite{}, .read = SelfWeight{}},
+      {.decay = KeyDecay{}, .write = DiagonalPlusLowRankWrite{}}};
+  return list;
+}
+
+// Sums of `len` products of numbers below 1, in f32.
+double tolerance_of(const RecurrenceCase& c) {
+  return 64 * 0x1p-23 * static_cast<double>(c.shape.len + c.shape.key_dim);
+}
+
+Tensor outputs_of(const RecurrenceCase& c, const RecurrenceData& data, const std::string& kernel) {
+  const RecurrencePlan plan =
+      make_recurrence_plan(c.spec, c.plan_shape(), {.dtype = c.dtype, .kernel = kernel});
+  RecurrenceRun run;
+  run_forward(plan, c, data, run);
+  return run.output.values();
+}
+
+TEST_P(RecurrenceIdentities, AdditiveIsTheMaskedQuadraticForm) {
+  RecurrenceCase c = case_of({.decay = ScalarDecay{}});
+  c.has_state = false;
+  const RecurrenceData data(c);
+  const Tensor output = outputs_of(c, data, GetParam());
+  const auto& in = data.inputs;
+  const std::int64_t dim = c.shape.key_dim, len = c.shape.len;
+  for (std::int64_t bh = 0; bh < 4; ++bh) {
+    const auto row = [&](const PlacedTensor& t, std::int64_t i) {
+      return t.storage.data<float>() + (bh * len + i) * t.storage.size(3);
+    };
+    for (std::int64_t i = 0; i < len; ++i) {
+      double want = 0, between = 0;  // of column 0
+      for (std::int64_t j = i; j >= 0; --j) {
+        double score = 0;
+        for (std::int64_t d = 0; d < dim; ++d) score += double(row(in.query, i)[d]) * row(in.key, j)[d];
+        want += score * std::exp(between) * row(in.value, j)[0] / std::sqrt(double(dim));
+        between += in.log_decay.storage.data<float>()[bh * len + j];
+      }
+      ASSERT_NEAR(output.data<float>()[(bh * len + i) * c.shape.value_dim], want, tolerance_of(c)) << i;
+    }
+  }
+}
+
+// A view of tokens [begin, begin + count) of every operand.
+RecurrenceInputs tokens_of(const RecurrenceData& data, std::int64_t begin, std::int64_t count) {
+  RecurrenceInputs in = data.views();
+  for (ConstTensorView* view :
+       {&in.query, &in.key, &in.value, &in.log_decay, &in.beta, &in.erase, &in.a, &in.b, &in.self_weight}) {
+    if (*view && view->rank() > 2) *view = view->slice(2, begin, count);
+  }
+  return in;
+}
+
+// Runs the tokens in two calls, the state in one tensor that is updated where it is.
+std::pair<Tensor, Tensor> run_in_two(const RecurrencePlan& plan, const RecurrenceCase& c,
+                                     const RecurrenceData& data, std::int64_t cut) {
+  Tensor output = unwritten(c.dtype, {2, 2, c.shape.len, c.shape.value_dim});
+  Tensor state = Tensor::copy_of(data.inputs.initial_state.view);
+  for (const auto& [begin, count] :
+       {std::pair<std::int64_t, std::int64_t>{0, cut}, {cut, c.shape.len - cut}}) {
+    RecurrenceInputs in = tokens_of(data, begin, count);
+    in.initial_state = state;
+    recur(plan, in, {.output = output.view().slice(2, begin, count), .final_state = state});
+  }
+  return {output, state};
+}
+
+TEST_P(RecurrenceIdentities, ASequenceMayBeCutAnywhere) {
+  for (const RecurrenceSpec& spec : specs()) {
+    RecurrenceCase c = case_of(spec);
+    if (GetParam() == "reference") c.dtype = DType::f64;  // its states are double, and f32 would round them
+    const RecurrenceData data(c);
+    const RecurrencePlan plan =
+        make_recurrence_plan(c.spec, c.plan_shape(), {.dtype = c.dtype, .kernel = GetParam()});
+    RecurrenceRun whole;
+    run_forward(plan, c, data, whole);
+    for (const std::int64_t cut : {std::int64_t{1}, std::int64_t{19}, plan.chunk(), 2 * plan.chunk()}) {
+      const auto [output, state] = run_in_two(plan, c, data, cut);
+      if (cut % plan.chunk() == 0)
+        expect_same_bits({output, state}, {whole.output.storage, whole.final_state});
+      expect_near(output, whole.output.storage, tolerance_of(c), c.name + " output");
+      expect_near(state, whole.final_state, tolerance_of(c), c.name + " state");
+    }
+  }
+}
+
+TEST_P(RecurrenceIdentities, ASequenceOfAPackedBatchGivesTheBitsOfACallOfItsOwn) {
+  for (const RecurrenceSpec& spec : specs()) {
+    RecurrenceCase c = case_of(spec);
+    c.packing = Packing::packed;
+    const RecurrenceData data(c);
+    const RecurrenceRun packed = run_case(c, data, GetParam());
+    const RecurrencePlan plan = make_recurrence_plan(c.spec, c.plan_shape(), {.kernel = GetParam()});
+    for (std::size_t n = 0; n + 1 < data.starts.size(); ++n) {
+      const std::int64_t begin = data.starts[n], count = data.starts[n + 1] - begin;
+      RecurrenceInputs in = tokens_of(data, begin, count);
+      in.sequence_starts = {};
+      in.initial_state = data.inputs.initial_state.view.slice(0, static_cast<std::int64_t>(n), 1);
+      const Tensor output = unwritten(c.dtype, {1, 2, count, c.shape.value_dim}),
+                   d_key = unwritten(c.dtype, {1, 2, count, c.shape.key_dim});
+      const Tensor denominator = unwritten(c.dtype, {1, 2, count});
+      const bool sums = bool(packed.denominator);
+      recur(plan, in, {.output = output, .denominator = sums ? denominator.view() : TensorView()});
+      recur_backward(
+          plan, in,
+          {.d_output = data.d_output.view.slice(2, begin, count),
+           .d_final_state = ConstTensorView(data.d_final_state).slice(0, static_cast<std::int64_t>(n), 1),
+           .output = output,
+           .denominator = sums ? ConstTensorView(denominator) : ConstTensorView()},
+          {.key = d_key});
+      expect_same_bits({output, d_key}, {Tensor::copy_of(packed.output.view.slice(2, begin, count)),
+                                         Tensor::copy_of(packed.gradients.key.view.slice(2, begin, count))});
+    }
+  }
+}
+
+TEST_P(RecurrenceIdentities, PaddingGivesTheBitsOfAShorterSequence) {
+  for (const RecurrenceSpec& spec : specs()) {
+    RecurrenceCase c = case_of(spec);
+    c.shape.batch = 1;
+    const RecurrenceData data(c);
+    const RecurrencePlan plan = make_recurrence_plan(c.spec, c.plan_shape(), {.kernel = GetParam()});
+    const std::int64_t padding = 20, count = c.shape.len - padding;
+    std::vector<std::uint8_t> present(static_cast<std::size_t>(c.shape.len), 1);
+    std::fill(present.begin(), present.begin() + padding, std::uint8_t{0});  // on the left
+    const Tensor padded = unwritten(c.dtype, {1, 2, c.shape.len, c.shape.value_dim}),
+                 alone = unwritten(c.dtype, {1, 2, count, c.shape.value_dim});
+    RecurrenceInputs in = data.views();
+    in.present = present;
+    recur(plan, in, {.output = padded});
+    recur(plan, tokens_of(data, padding, count), {.output = alone});
+    expect_same_bits({Tensor::copy_of(padded.view().slice(2, padding, count))}, {alone});
+    const Tensor none = Tensor::copy_of(padded.view().slice(2, 0, padding));
+    EXPECT_EQ(inner_product(none, none), 0);
+  }
+}
+
+TEST_P(RecurrenceIdentities, EveryThreadCountGivesTheSameBits) {
+  for (const RecurrenceSpec& spec : specs()) {
+    RecurrenceCase c = case_of(spec);
+    c.shape.num_key_heads = c.shape.num_query_heads = 1;  // so that heads share gradients
+    const RecurrenceData data(c);
+    expect_same_bits_for_every_thread_count([&](Executor& executor) {
+      std::vector<Tensor> results;
+      for (const auto& [name, tensor] : run_case(c, data, GetParam(), &executor).all())
+        results.push_back(tensor);
+      return results;
+    });
+  }
+}
+
+// Keys of unit length.
+void normalize_keys(const RecurrenceData& data, std::int64_t dim) {
+  float* keys = data.inputs.key.storage.data<float>();
+  for (std::int64_t row = 0; row < data.inputs.key.storage.count() / dim; ++row) {
+    double sum = 0;
+    for (std::int64_t d = 0; d < dim; ++d) sum += double(keys[row * dim + d]) * keys[row * dim + d];
+    for (std::int64_t d = 0; d < dim; ++d) keys[row * dim + d] /= static_cast<float>(std::sqrt(sum));
+  }
+}
+
+TEST_P(RecurrenceIdentities, AfterADeltaWriteOfBeta1TheStateHoldsTheValueUnderTheKey) {
+  RecurrenceCase c = case_of({.decay = ScalarDecay{}, .write = DeltaWrite{}, .scale = 1.0});
+  const RecurrenceData data(c);
+  normalize_keys(data, c.shape.key_dim);
+  Tensor(data.inputs.beta.storage).fill(1);
+  RecurrenceInputs in = data.views();
+  in.query = in.key;
+  const Tensor output = unwritten(c.dtype, data.inputs.value.view.shape());
+  recur(make_recurrence_plan(c.spec, c.plan_shape(), {.kernel = GetParam()}), in, {.output = output});
+  expect_near(output, data.inputs.value.storage, tolerance_of(c), "read under the key");
+}
+
+TEST_P(RecurrenceIdentities, WithOrthonormalKeysADeltaWriteIsAnAdditiveOne) {
+  RecurrenceCase c = case_of({.write = DeltaWrite{}}, 24);
+  c.has_state = false;
+  const RecurrenceData data(c);
+  Tensor(data.inputs.key.storage).fill(0);
+  for (std::int64_t row = 0; row < 4 * 24; ++row)
+    set_element(data.inputs.key.storage, row * 24 + (row * 7) % 24, 1);
+  Tensor(data.inputs.beta.storage).fill(1);
+  const Tensor delta = outputs_of(c, data, GetParam());
+  RecurrenceInputs in = data.views();
+  in.beta = {};
+  const Tensor additive = unwritten(c.dtype, delta.shape());
+  recur(make_recurrence_plan({}, c.plan_shape(), {.kernel = GetParam()}), in, {.output = additive});
+  expect_near(delta, additive, tolerance_of(c), "output");
+}
+
+// b p^T with a = -α∘k, b = βk and the value βv is the delta rule's erasure.
+TEST_P(RecurrenceIdentities, ALowRankWriteMayBeADeltaWrite) {
+  RecurrenceCase c = case_of({.decay = KeyDecay{}, .write = DeltaWrite{}});
+  const RecurrenceData data(c);
+  const Tensor delta = outputs_of(c, data, GetParam());
+  const auto& given = data.inputs;
+  const Tensor a = given.key.storage.clone(), b = a.clone(), value = given.value.storage.clone();
+  for (std::int64_t i = 0; i < a.count(); ++i) {
+    const double key = element(a, i), beta = element(given.beta.storage, i / c.shape.key_dim);
+    set_element(a, i, -std::exp(element(given.log_decay.storage, i)) * key);
+    set_element(b, i, beta * key);
+  }
+  for (std::int64_t i = 0; i < value.count(); ++i)
+    set_element(value, i, element(value, i) * element(given.beta.storage, i / c.shape.value_dim));
+  RecurrenceInputs in = data.views();
+  in.beta = {};
+  in.a = a;
+  in.b = b;
+  in.value = value;
+  const Tensor low_rank = unwritten(c.dtype, delta.shape());
+  const RecurrenceSpec spec{.decay = KeyDecay{}, .write = DiagonalPlusLowRankWrite{}};
+  recur(make_recurrence_plan(spec, c.plan_shape(), {.kernel = GetParam()}), in, {.output = low_rank});
+  expect_near(low_rank, delta, tolerance_of(c), "output");
+}
+
+TEST_P(RecurrenceIdentities, EqualGatesOfAllChannelsAreAScalarGate) {
+  for (const Write& write : {Write(AdditiveWrite{}), Write(DeltaWrite{})}) {
+    RecurrenceCase c = case_of({.decay = ScalarDecay{}, .write = write});
+    const RecurrenceData data(c);
+    const Tensor scalar = outputs_of(c, data, GetParam());
+    const Tensor gates(DType::f32, {2, 2, c.shape.len, c.shape.key_dim});
+    for (std::int64_t i = 0; i < gates.count(); ++i)
+      set_element(gates, i, element(data.inputs.log_decay.storage, i / c.shape.key_dim));
+    RecurrenceInputs in = data.views();
+    in.log_decay = gates;
+    const Tensor channels = unwritten(c.dtype, scalar.shape());
+    recur(make_recurrence_plan({.decay = KeyDecay{}, .write = write}, c.plan_shape(), {.kernel = GetParam()}),
+          in, {.output = channels});
+    expect_near(channels, scalar, tolerance_of(c), "output");
+  }
+}
+
+// A gate of -infinity forgets everything: what follows is a sequence of its own.
+TEST_P(RecurrenceIdentities, AGateOfMinusInfinityStartsAnew) {
+  for (const RecurrenceSpec& spec :
+       {RecurrenceSpec{.decay = ScalarDecay{}}, RecurrenceSpec{.decay = KeyDecay{}, .write = DeltaWrite{}}}) {
+    const RecurrenceCase c = case_of(spec);
+    const RecurrenceData data(c);
+    const std::int64_t at = 21, count = c.shape.len - at;
+    const TensorView gates = data.inputs.log_decay.written.slice(2, at, 1);
+    for (std::int64_t i = 0; i < gates.count(); ++i) {
+      const std::int64_t dim = gates.rank() == 4 ? gates.size(3) : 1;
+      gates.data<float>()[i / dim * gates.stride(1) + i % dim] = -std::numeric_limits<float>::infinity();
+    }
+    const Tensor whole = outputs_of(c, data, GetParam());
+    RecurrenceInputs in = tokens_of(data, at, count);
+    in.initial_state = {};
+    const Tensor anew = unwritten(c.dtype, {2, 2, count, c.shape.value_dim});
+    recur(make_recurrence_plan(c.spec, c.plan_shape(), {.kernel = GetParam()}), in, {.output = anew});
+    expect_near(Tensor::copy_of(whole.view().slice(2, at, count)), anew, tolerance_of(c), c.name);
+  }
+}
+
+}  // namespace
+}  // namespace fovea::testing
