@@ -46,7 +46,7 @@ struct AttentionOptions {
   /// training only.
   AttentionSpec spec = {};
   /// Arguments that become parameters, and the tensors they start as. Arguments of the built-in parts become
-  /// parameters without being named here, unless they are in `fixed`, are optional, or come from the data; so
+  /// parameters without being named here, unless they are in `fixed`, are optional, or come from the data. So
   /// do those of your own mods whose make_mod says how they start.
   std::vector<NamedTensor> learned = {};
   std::vector<NamedTensor> fixed = {};  ///< arguments that are not trained
