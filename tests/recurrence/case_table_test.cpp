@@ -51,5 +51,20 @@ TEST_P(RecurrenceKernels, AgreeWithTheReference) {
   }
 }
 
+// Sums of gates grow without bound, and a running f32 sum of them would lose the decays of single tokens. The
+// state forgets, so that errors of old tokens fade: the tolerance does not grow with the length.
+TEST_P(RecurrenceKernels, AgreeOverLongSequencesOfWeakAndStrongDecays) {
+  if (GetParam() == "reference") GTEST_SKIP() << "it is compared with central differences";
+  for (const Decay& decay : {Decay(ScalarDecay{}), Decay(KeyDecay{})}) {
+    for (const double strongest : {-0.02, -8.0}) {
+      RecurrenceCase c{.spec = {.decay = decay}, .weakest_gate = -0.001, .strongest_gate = strongest};
+      c.shape = {.len = 65536, .key_dim = 8, .value_dim = 4};
+      const RecurrenceData data(c);
+      EXPECT_EQ(difference(run_case(c, data, GetParam()), run_case(c, data, "reference"), 64 * 0x1p-23), "")
+          << to_string(c.spec) << " to " << strongest;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fovea::testing

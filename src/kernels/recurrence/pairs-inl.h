@@ -13,18 +13,20 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// gamma[i][j]: the decays from token j to token i, by `reach`; 0 out of reach.
+/// gamma[i][j]: the decays from token j to token i, by `reach`; 0 out of reach. Row i is row i - 1 times the
+/// decay of token i.
 template <class T>
 HWY_INLINE void PairDecays(const T* decay, Reach reach, T* gamma) {
+  const hn::ScalableTag<T> d;
+  alignas(64) T row[kChunk] = {};
   for (int64_t i = 0; i < kChunk; ++i) {
-    T product = 1;
-    for (int64_t j = kChunk - 1; j >= i; --j) gamma[i * kChunk + j] = T(0);
-    if (reach == Reach::inclusive) gamma[i * kChunk + i] = T(1);
-    if (reach != Reach::before) product = decay[i];
-    for (int64_t j = i - 1; j >= 0; --j) {
-      gamma[i * kChunk + j] = product;
-      product = FlushOne(product * decay[j]);
-    }
+    if (reach == Reach::before) Copy(row, kChunk, gamma + i * kChunk);
+    const auto factor = hn::Set(d, decay[i]);
+    for (int64_t j = 0; j < kChunk; j += static_cast<int64_t>(hn::Lanes(d)))
+      hn::StoreU(Flush(d, hn::Mul(hn::LoadU(d, row + j), factor)), d, row + j);
+    if (reach == Reach::strict) Copy(row, kChunk, gamma + i * kChunk);
+    row[i] = 1;
+    if (reach == Reach::inclusive) Copy(row, kChunk, gamma + i * kChunk);
   }
 }
 
