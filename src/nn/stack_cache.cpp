@@ -19,6 +19,14 @@ std::int64_t StackCache::length(std::int64_t entry) const {
   return rows_->length(sequences_[checked("length", "entry", entry)]);
 }
 
+std::int64_t StackCache::rows_kept(std::int64_t entry) const {
+  if (sequences_.empty() && entry == 0) return 0;
+  std::int64_t rows = 0;
+  for (const KeyValueRun& run : rows_->view(0, sequences_[checked("rows_kept", "entry", entry)]).runs)
+    rows += run.count;
+  return rows;
+}
+
 std::int64_t StackCache::bytes() const {
   return (rows_ ? rows_->bytes().used : 0) + (memory_ ? memory_->rows.bytes().used : 0);
 }

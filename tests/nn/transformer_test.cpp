@@ -56,12 +56,6 @@ void expect_rows_of(const Tensor& whole, const Tensor& rows, std::int64_t begin)
   }
 }
 
-std::int64_t rows_held(TransformerStack::Cache& cache, std::int64_t entry) {
-  std::int64_t rows = 0;
-  for (const KeyValueRun& run : cache.rows().view(0, cache.sequence(entry)).runs) rows += run.count;
-  return rows;
-}
-
 // Rows one by one or in blocks equal one call over all rows. The products sum in another order, so the
 // tolerance is 1e-5 for values of order 1.
 TEST_P(Stacks, ExtendRowByRowEqualsTheWholeCall) {
@@ -160,7 +154,7 @@ TEST_P(Stacks, ForgetTheRowsThatTheMaskWillHide) {
         const std::int64_t count = std::min(block, kRows - begin);
         reading.forget(cache, mask, kRows);
         if (begin == kRows - 1) {
-          EXPECT_EQ(std::max(rows_held(cache, 0), rows_held(cache, 1)), held);
+          EXPECT_EQ(std::max(cache.rows_kept(0), cache.rows_kept(1)), held);
         }
         const Tensor rows =
             reading.extend(context, autograd::slice(x, 1, begin, count), cache, call(mask)).value();

@@ -32,6 +32,8 @@ class StackCache {
   std::int64_t entries() const noexcept { return static_cast<std::int64_t>(sequences_.size()); }
   /// The rows that an entry has read; 0 before the first.
   std::int64_t length(std::int64_t entry = 0) const;
+  /// Of those, the rows whose memory was not given back (TransformerStack::forget).
+  std::int64_t rows_kept(std::int64_t entry = 0) const;
   /// Bytes of the rows of all sequences in the two caches, what forks share counted once.
   std::int64_t bytes() const;
 
