@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, overload
+from typing import Any, Iterable, Optional, Sequence, overload
 
 from . import _cached, scores
 from ._arrays import dtype_name, library_of
