@@ -14,8 +14,10 @@ namespace fovea::kernels {
 
 /// The tokens of a chunk. In f32 larger chunks save nothing: the products of pairs grow with the chunk.
 inline constexpr std::int64_t recurrence_chunk = 16;
-/// The value columns of a unit. A state tile of 128 channels is then 32 KiB, as large as a first-level cache.
-inline constexpr std::int64_t recurrence_tile = 64;
+/// The value columns of a unit, about. Each tile computes the products of pairs again: for 128 columns (AVX2,
+/// 128 channels) two tiles of 64 take a quarter more time than one, though the state then fits the
+/// first-level cache.
+inline constexpr std::int64_t recurrence_tile = 128;
 /// Backward keeps the state before every 8 chunks, and computes those between again.
 inline constexpr std::int64_t recurrence_segment = 8;
 

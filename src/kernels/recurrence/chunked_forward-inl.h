@@ -19,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
 
-/// The tiles of value columns: near 64 columns each, one less where the last would be short.
+/// The tiles of value columns: near 128 columns each, one tile less where the last would be short.
 struct ValueTiles {
   int64_t count, width;
 };
