@@ -14,9 +14,9 @@ namespace fovea::kernels {
 
 /// The tokens of a chunk. In f32 larger chunks save nothing: the products of pairs grow with the chunk.
 inline constexpr std::int64_t recurrence_chunk = 16;
-/// The value columns of a unit, about. Each tile computes the products of pairs again: for 128 columns (AVX2,
-/// 128 channels) two tiles of 64 take a quarter more time than one, though the state then fits the
-/// first-level cache.
+/// The value columns of a unit, about. Each tile computes the products of pairs again. For 128 channels on
+/// AVX2 two tiles of 64 columns take up to a third more time than one of 128. That one's state does not fit
+/// the first-level cache.
 inline constexpr std::int64_t recurrence_tile = 128;
 /// Backward keeps the state before every 8 chunks, and computes those between again.
 inline constexpr std::int64_t recurrence_segment = 8;
