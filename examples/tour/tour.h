@@ -1,5 +1,6 @@
-// The header of every C++ block of the tour (docs/tour), of docs/layers.md, docs/cache.md and docs/recurrence.md: the
-// public headers that the blocks use, and four short functions. A block is the body of a function.
+// The header of every C++ block of the tour (docs/tour), of docs/layers.md, docs/cache.md and
+// docs/recurrence.md: the public headers that the blocks use, and four short functions. A block is the body
+// of a function.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // What a stack of blocks keeps of the rows that it has read, for inference row by row. These are the keys and
-// values of its self-attention, and those of the memory that its cross-attention reads. TransformerStack makes
-// one (nn/transformer.h); the rows are in a KvCache (cache/kv_cache.h).
+// values of its self-attention, and those of the memory that its cross-attention reads. TransformerStack
+// makes one (nn/transformer.h); the rows are in a KvCache (cache/kv_cache.h).
 #pragma once
 
 #include <cstdint>
