@@ -198,8 +198,7 @@ void measure_speed(gallery::Run& run, models::LanguageModel& model) {
 // Texts written after `prompt`, with several ways of sampling.
 void write_samples(gallery::Run& run, const Data& data, models::LanguageModel& model,
                    const std::string& prompt) {
-  Ids ids = encode(*data.tokenizer, "\n" + prompt);
-  ids.pop_back();  // the prompt continues the line
+  const Ids ids = encode(*data.tokenizer, "\n" + prompt);  // begins a line, and continues it
   const std::vector<models::SampleOptions> ways = {{.temperature = 0.0},
                                                    {.temperature = 0.5},
                                                    {.temperature = 0.8},
@@ -215,7 +214,8 @@ void write_samples(gallery::Run& run, const Data& data, models::LanguageModel& m
     way.length = run.scaled(80, 8);
     const models::Generated written = models::generate(model, ids, way);
     table.rows.push_back({fmt::format("{:g}", way.temperature), way.top_k ? std::to_string(way.top_k) : "all",
-                          fmt::format("{:g}", way.top_p), decode(*data.tokenizer, written.ids, " / ")});
+                          fmt::format("{:g}", way.top_p),
+                          text::decode_lines(*data.tokenizer, written.ids, " / ")});
   }
   run.report().tables.push_back(table);
 }
@@ -260,7 +260,7 @@ void draw(gallery::Run& run, const Data& data, models::LanguageModel& model) {
   const inspect::AlignmentMatrix matrix{labels, labels, {first, first + size * size}};
   const inspect::InspectPage page{
       .title = "What each sub-word attends to",
-      .source = decode(*data.tokenizer, stretch, " / "),
+      .source = text::decode_lines(*data.tokenizer, stretch, " / "),
       .output = {},
       .facts = {},
       .maps = {inspect::as_map(matrix, fmt::format("layer {}, head {}", chosen.layer, chosen.head))}};

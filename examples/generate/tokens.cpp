@@ -27,32 +27,11 @@ std::unique_ptr<fovea::text::SentencePieceTokenizer> train_tokenizer(const std::
 }
 
 Ids encode(const fovea::text::Tokenizer& tokenizer, const std::string& text) {
-  Ids ids;
-  for (const std::string& line : lines_of(text)) {
-    const Ids pieces = tokenizer.encode(line);
-    // Bits are divided by the characters of this text, so pieces that spell another text would falsify
-    // them.
-    if (tokenizer.decode(pieces) != line)
-      throw fovea::InvalidArgument("encode", "text", "lines that their pieces give back", line);
-    ids.insert(ids.end(), pieces.begin(), pieces.end());
-    ids.push_back(fovea::text::kEosId);
-  }
+  const Ids ids = fovea::text::encode_lines(tokenizer, text);
+  // Bits are divided by the characters of this text, so pieces that spell another text would falsify them.
+  if (fovea::text::decode_lines(tokenizer, ids) != text)
+    throw fovea::InvalidArgument("encode", "text", "lines that their pieces give back", text);
   return ids;
-}
-
-std::string decode(const fovea::text::Tokenizer& tokenizer, std::span<const std::int32_t> ids,
-                   const std::string& line_end) {
-  std::string text;
-  Ids line;
-  for (const std::int32_t id : ids) {
-    if (id != fovea::text::kEosId) {
-      line.push_back(id);
-      continue;
-    }
-    text += tokenizer.decode(line) + line_end;
-    line.clear();
-  }
-  return text + tokenizer.decode(line);
 }
 
 std::vector<std::int64_t> lengths(const fovea::text::Tokenizer& tokenizer,

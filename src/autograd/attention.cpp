@@ -65,6 +65,7 @@ AttentionInputs inputs_of(const AttentionCall& call, const Saved& saved, const V
                          .query_offsets = saved.lists.query_offsets,
                          .query_starts = saved.lists.query_starts,
                          .key_starts = saved.lists.key_starts,
+                         .cache = call.cache,
                          .dropout_seed = call.dropout_seed,
                          .sample_seed = call.sample_seed};
   if (saved.lists.query_offsets.empty() || call.query_offset != 0) inputs.query_offset = call.query_offset;
@@ -114,8 +115,16 @@ const ScoreDefinition& score_of(const AttentionCall& call) {
   return definition(call.plan ? call.plan->spec().score : call.spec.score);
 }
 
+std::int64_t longest_view(std::span<const KeyValueView> cache) {
+  std::int64_t longest = 0;
+  for (const KeyValueView& view : cache) longest = std::max(longest, view.length);
+  return longest;
+}
+
 // The number of keys. Where there are none, it is that of the values, or of the rows that replace the keys.
 std::int64_t key_rows(const AttentionCall& call, const Var& key, const Var& value) {
+  if (!call.cache.empty()) return longest_view(call.cache);
+  if (is_packed(call)) return longest_entry(call.key_starts);
   if (!key.empty()) return key.size(1);
   if (!value.empty()) return value.size(1);
   const ScoreDefinition& score = score_of(call);
@@ -130,19 +139,25 @@ AttentionShape shape_of(const AttentionCall& call, const Var& query, const Var& 
   const std::int64_t batch = query.shape().rank() == 3 ? query.size(0) : 0;
   check("query", query, call.num_query_heads, batch);
   const bool keyless = score_of(call).key_rows >= 0;
-  if (key.empty() && !keyless)
+  const bool cached = !call.cache.empty();
+  if (key.empty() && !keyless && !cached)
     throw InvalidArgument("attention", "key", "keys, which this score reads", "none");
   if (!key.empty()) check("key", key, call.num_kv_heads, batch);
   if (!value.empty()) check("value", value, call.num_kv_heads, batch);
   const bool packed = is_packed(call);
+  const std::int64_t values = cached          ? call.cache.front().value_dim
+                              : value.empty() ? AttentionShape::no_values
+                                              : value.size(2) / call.num_kv_heads;
   return {.batch = packed ? std::max<std::int64_t>(std::ssize(call.query_starts) - 1, 1) : batch,
           .num_query_heads = call.num_query_heads,
           .num_kv_heads = call.num_kv_heads,
           .query_len = packed ? longest_entry(call.query_starts) : query.size(1),
-          .key_len = packed ? longest_entry(call.key_starts) : key_rows(call, key, value),
+          .key_len = key_rows(call, key, value),
           .head_dim = query.size(2) / call.num_query_heads,
-          .value_dim = value.empty() ? AttentionShape::no_values : value.size(2) / call.num_kv_heads,
-          .key_dim = key.empty() ? 0 : key.size(2) / call.num_kv_heads,
+          .value_dim = values,
+          .key_dim = cached        ? call.cache.front().head_dim
+                     : key.empty() ? 0
+                                   : key.size(2) / call.num_kv_heads,
           .hidden = hidden_of(call.spec.score, given(call))};
 }
 
@@ -173,6 +188,9 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
   const AttentionShape shape = shape_of(call, query, key, value);
   const std::int64_t batch = query.size(0), rows = query.size(1);
   Tape* tape = tape_of(call, query, key, value);
+  if (tape && !call.cache.empty())
+    throw InvalidArgument("attention", "call.cache",
+                          "operands that are not recorded: a cache has no gradients", "a recorded one");
   const auto saved = save(call, shape);
   saved->output = Tensor(DType::f32, {batch, rows, call.num_query_heads * shape.value_dim});
   AttentionOutputs outputs{.output = heads_of(saved->output, call.num_query_heads)};

@@ -25,9 +25,9 @@ struct DecodeRow {
   double ratio = 0.0;  ///< seconds without reuse / seconds with reuse
 };
 
-/// Decodes greedily, with source and target of the same length, by an untrained model of each kind: the time
-/// does not depend on the weights. Calls `tell` as soon as a row is measured.
-void measure_decoding(const std::vector<std::int64_t>& lengths,
+/// Decodes with `beam` hypotheses (1: greedily), with source and target of the same length, by an untrained
+/// model of each kind: the time does not depend on the weights. Calls `tell` as soon as a row is measured.
+void measure_decoding(const std::vector<std::int64_t>& lengths, int beam,
                       const std::function<void(const DecodeRow&)>& tell);
 
 }  // namespace fovea::bench

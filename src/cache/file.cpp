@@ -23,25 +23,21 @@ using cache::Slots;
 
 namespace {
 
-// Positions [begin, end).
-struct Range {
-  std::int64_t begin = 0, end = 0;
-};
-
-std::int64_t count_of(std::span<const Range> ranges) {
+std::int64_t count_of(std::span<const PositionRange> ranges) {
   std::int64_t count = 0;
-  for (const Range& range : ranges) count += range.end - range.begin;
+  for (const PositionRange& range : ranges) count += range.end - range.begin;
   return count;
 }
 
 // Calls piece(memory, bytes) for a block of the file that has room for `file_rows` rows and holds those of
 // `ranges`, in the order of the file: [K|V][kv_head][row][dim] a layer. `memory` is null for padding.
 template <class Piece>
-void visit_block(Rows& rows, std::span<const Range> ranges, std::int64_t file_rows, const Piece& piece) {
+void visit_block(Rows& rows, std::span<const PositionRange> ranges, std::int64_t file_rows,
+                 const Piece& piece) {
   const BlockLayout& layout = rows.layout();
   const auto visit = [&](std::int64_t heads, std::int64_t offset, std::int64_t row_bytes) {
     for (std::int64_t h = 0; h < heads; ++h) {
-      for (const Range& range : ranges) {
+      for (const PositionRange& range : ranges) {
         for (std::int64_t at = range.begin; at < range.end;) {
           const Slots slots = rows.slots(at, range.end - at);
           piece(slots.block + offset + (h * rows.layout().rows + slots.slot) * row_bytes,
@@ -65,7 +61,7 @@ class FileBlocks {
   FileBlocks(const BlockLayout& layout, const CacheStore& store, std::int64_t length, Rows::Kept kept)
       : page_(std::holds_alternative<Paged>(store) ? layout.rows : 0),
         length_(length),
-        ranges_{Range{0, kept.first}, Range{kept.begin, length}},
+        ranges_{PositionRange{0, kept.first}, PositionRange{kept.begin, length}},
         layers_(layout.layers) {}
 
   std::int64_t rows() const { return page_ > 0 ? length_ : count_of(ranges_); }
@@ -79,14 +75,14 @@ class FileBlocks {
   void visit(Rows& rows, std::int64_t first, const Piece& piece) const {
     if (page_ == 0) return visit_block(rows, ranges_, this->rows(), piece);
     for (std::int64_t begin = first * page_; begin < length_; begin += page_) {
-      const Range own{begin, std::min(begin + page_, length_)};
+      const PositionRange own{begin, std::min(begin + page_, length_)};
       visit_block(rows, std::span(&own, 1), page_, piece);
     }
   }
 
  private:
   std::int64_t page_, length_;
-  std::array<Range, 2> ranges_;
+  std::array<PositionRange, 2> ranges_;
   std::vector<BlockLayout::Layer> layers_;
 };
 

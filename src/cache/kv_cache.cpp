@@ -446,16 +446,25 @@ void KvCache::permute(std::span<Sequence> sequences, std::span<const std::int64_
   if (from.size() != sequences.size())
     refuse("permute", "from", "one index for each of the " + std::to_string(sequences.size()) + " sequences",
            std::to_string(from.size()));
+  std::vector<Sequence> result = permuted(sequences, from);
+  std::move(result.begin(), result.end(), sequences.begin());
+}
+
+void KvCache::permute(std::vector<Sequence>& sequences, std::span<const std::int64_t> from) {
+  sequences = permuted(sequences, from);
+}
+
+std::vector<Sequence> KvCache::permuted(std::span<Sequence> sequences, std::span<const std::int64_t> from) {
   for (const Sequence& sequence : sequences) state_of("permute", sequence);
   std::vector<std::int64_t> uses(sequences.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
-    if (from[i] < 0 || from[i] >= static_cast<std::int64_t>(from.size()))
+    if (from[i] < 0 || from[i] >= static_cast<std::int64_t>(sequences.size()))
       refuse("permute", "from[" + std::to_string(i) + "]",
-             "an index from 0 to " + std::to_string(from.size() - 1), std::to_string(from[i]));
+             "an index from 0 to " + std::to_string(std::ssize(sequences) - 1), std::to_string(from[i]));
     ++uses[static_cast<std::size_t>(from[i])];
   }
   // The last use of a sequence moves it; those before are forks.
-  std::vector<Sequence> result(sequences.size());
+  std::vector<Sequence> result(from.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
     const auto source = static_cast<std::size_t>(from[i]);
     if (--uses[source] > 0) result[i] = fork(sequences[source]);
@@ -465,7 +474,7 @@ void KvCache::permute(std::span<Sequence> sequences, std::span<const std::int64_
     result[i] = std::move(sequences[static_cast<std::size_t>(from[i])]);
     result[i].state_->drop_pending();
   }
-  std::move(result.begin(), result.end(), sequences.begin());
+  return result;
 }
 
 std::int64_t KvCache::bytes_for(std::int64_t rows) const {

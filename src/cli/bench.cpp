@@ -11,7 +11,7 @@ namespace {
 
 struct Options {
   std::vector<std::int64_t> lengths{32, 64, 128, 256, 512};
-  int threads = 0;
+  int threads = 0, beam = 1;
 };
 
 void print_row(const bench::DecodeRow& row) {
@@ -25,14 +25,15 @@ void print_row(const bench::DecodeRow& row) {
 void run_decode(const Options& o) {
   nn::use_openmp(o.threads);
   fmt::print(
-      "Decoding one sentence, greedy, source and target of the same length. Models are untrained: time does "
+      "Decoding one sentence, {}, source and target of the same length. Models are untrained: time does "
       "not depend on the weights. Bytes are the keys, values and states kept from one step to the next; MB "
       "is the "
-      "peak resident size of the whole process.\n");
+      "peak resident size of the whole process.\n",
+      o.beam == 1 ? std::string("greedy") : fmt::format("by {} beams", o.beam));
   fmt::print("{:<13} {:>6} {:>5} {:>9} {:>9} {:>6} {:>9} {:>9} {:>6} {:>6} {:>10} {:>11}\n", "model",
              "length", "same", "tok/s on", "tok/s off", "ratio", "bytes on", "bytes off", "MB on", "MB off",
              "scores on", "scores off");
-  bench::measure_decoding(o.lengths, print_row);
+  bench::measure_decoding(o.lengths, o.beam, print_row);
 }
 
 }  // namespace
@@ -46,10 +47,12 @@ void register_bench(CLI::App& app) {
   register_bench_packed(*bench);
   register_bench_cached(*bench);
   register_bench_recurrence(*bench);
+  register_bench_products(*bench);
   auto o = std::make_shared<Options>();
   CLI::App* decode =
       bench->add_subcommand("decode", "Decoding with and without reuse of keys, values and states");
   decode->add_option("--lengths", o->lengths, "source and target lengths")->check(CLI::Range(2, 100000));
+  decode->add_option("--beam-size", o->beam, "1: greedy")->check(CLI::Range(1, 1000));
   decode->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
   decode->callback([o] { run_decode(*o); });
 }

@@ -11,5 +11,6 @@ void register_bench_mods(CLI::App& bench);
 void register_bench_packed(CLI::App& bench);
 void register_bench_cached(CLI::App& bench);
 void register_bench_recurrence(CLI::App& bench);
+void register_bench_products(CLI::App& bench);
 
 }  // namespace fovea::cli

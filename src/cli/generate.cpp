@@ -31,31 +31,8 @@ struct Options {
 
 // A text begins as a paragraph of the training text does, behind the end of another one. Its last line is not
 // ended, because the model goes on with it.
-Ids encoded(const text::Tokenizer& tokenizer, const std::string& prompt, bool begins) {
-  Ids ids;
-  if (begins) ids.push_back(text::kEosId);
-  for (std::size_t at = 0; at <= prompt.size();) {
-    const std::size_t end = std::min(prompt.find('\n', at), prompt.size());
-    const Ids line = tokenizer.encode(std::string_view(prompt).substr(at, end - at));
-    ids.insert(ids.end(), line.begin(), line.end());
-    if (end < prompt.size()) ids.push_back(text::kEosId);
-    at = end + 1;
-  }
-  return ids;
-}
-
-std::string decoded(const text::Tokenizer& tokenizer, std::span<const std::int32_t> ids) {
-  std::string result;
-  Ids line;
-  for (const std::int32_t id : ids) {
-    if (id != text::kEosId) {
-      line.push_back(id);
-      continue;
-    }
-    result += tokenizer.decode(line) + "\n";
-    line.clear();
-  }
-  return result + tokenizer.decode(line);
+Ids begun(const text::Tokenizer& tokenizer, const std::string& prompt) {
+  return text::encode_lines(tokenizer, "\n" + prompt);
 }
 
 // Prints a text as it grows. Pieces are spelt in their context, so each time the line is decoded again from
@@ -149,11 +126,9 @@ void write_one(const Options& o, models::LanguageModel& model, const text::Token
     state = load(o, model, cache);
   else
     state.sequence = cache.start();
-  const bool begins = o.load_state.empty();
-  if (o.prompt_given || begins) {
-    const Ids added = encoded(tokenizer, o.prompt, begins);
-    state.unread.insert(state.unread.end(), added.begin(), added.end());
-  }
+  const Ids added =
+      o.load_state.empty() ? begun(tokenizer, o.prompt) : text::encode_lines(tokenizer, o.prompt);
+  state.unread.insert(state.unread.end(), added.begin(), added.end());
   Ids before = cache.ids(state.sequence);
   before.insert(before.end(), state.unread.begin(), state.unread.end());
   Stream stream(tokenizer, out, before);
@@ -225,7 +200,7 @@ Line parsed(const Options& o, const text::Tokenizer& tokenizer, const std::strin
     }
   }
   if (!prompt) throw refuse("expected a \"prompt\", got none");
-  result.request.prompt = encoded(tokenizer, *prompt, true);
+  result.request.prompt = begun(tokenizer, *prompt);
   if (o.line) result.request.stop = {text::kEosId};
   return result;
 }
@@ -236,7 +211,8 @@ std::string answer_text(const text::Tokenizer& tokenizer, const json& id, const 
   // What the prompt and the answer spell together, less the prompt.
   Ids all = prompt;
   all.insert(all.end(), answer.generated.ids.begin(), answer.generated.ids.end());
-  const std::string before = decoded(tokenizer, prompt), whole = decoded(tokenizer, all);
+  const std::string before = text::decode_lines(tokenizer, prompt),
+                    whole = text::decode_lines(tokenizer, all);
   double log_probability = 0.0;
   for (const double of_token : answer.generated.log_probabilities) log_probability += of_token;
   json line = {{"id", id},

@@ -9,21 +9,17 @@
 
 namespace fovea::models {
 
-/// Entries index[i] of the first axis. If `used` >= 0, only the first `used` rows of the second axis are
-/// copied, and the rest is left unset.
-inline Tensor gather_entries(const Tensor& tensor, std::span<const std::int64_t> index,
-                             std::int64_t used = -1) {
+/// Entries index[i] of the first axis.
+inline Tensor gather_entries(const Tensor& tensor, std::span<const std::int64_t> index) {
   if (!tensor) return tensor;
   std::int64_t sizes[max_rank];
   std::copy(tensor.shape().sizes().begin(), tensor.shape().sizes().end(), sizes);
   const std::int64_t block = tensor.size(0) > 0 ? tensor.count() / tensor.size(0) : 0;
-  const std::int64_t copied =
-      used < 0 || tensor.rank() < 2 ? block : block / std::max<std::int64_t>(tensor.size(1), 1) * used;
   sizes[0] = static_cast<std::int64_t>(index.size());
   Tensor result(tensor.dtype(),
                 Shape(std::span<const std::int64_t>(sizes, static_cast<std::size_t>(tensor.rank()))));
   for (std::size_t i = 0; i < index.size(); ++i) {
-    std::copy_n(tensor.data<float>() + index[i] * block, copied,
+    std::copy_n(tensor.data<float>() + index[i] * block, block,
                 result.data<float>() + static_cast<std::int64_t>(i) * block);
   }
   return result;

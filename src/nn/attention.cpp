@@ -298,40 +298,17 @@ std::int64_t planned_keys(std::int64_t keys) {
 
 Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<const KeyValueView> keys,
                                       const Call& call) const {
-  const std::int64_t heads = options_.num_query_heads, batch = x.size(0), rows = x.size(1);
   std::int64_t longest = 1;
   for (const KeyValueView& view : keys) longest = std::max(longest, view.length);
   Var q = query_(context, x);
   if (options_.rope) q = rotated_queries(q, call);
   // A mask made of data is different in each step, and has no rows for later keys.
   const AttentionShape shape =
-      shape_of(std::ssize(keys), call.query_starts.empty() ? rows : longest_entry(call.query_starts),
+      shape_of(std::ssize(keys), call.query_starts.empty() ? x.size(1) : longest_entry(call.query_starts),
                call.mask.node().text_is_all() ? planned_keys(longest) : longest);
-  const autograd::AttentionCall engine = engine_call(context, call, shape);
-  Tensor result(DType::f32, {batch, rows, heads * options_.value_dim});
-  const auto by_heads = [&](const Tensor& tensor, std::int64_t dim) {
-    const std::int64_t strides[] = {rows * heads * dim, dim, heads * dim, 1};
-    return TensorView(tensor.raw(), DType::f32, Shape{batch, heads, rows, dim}, strides);
-  };
-  AttentionOutputs outputs{.output = by_heads(result, options_.value_dim)};
-  if (call.weights) {
-    *call.weights = Tensor(DType::f32, {batch, heads, rows, longest});
-    outputs.weights = *call.weights;
-  }
-  Arguments arguments;
-  for (const autograd::AttentionArgument& argument : engine.arguments)
-    arguments.set(argument.name, argument.value.value());
-  AttentionInputs inputs{.query = by_heads(q.value(), options_.head_dim),
-                         .key = {},
-                         .value = {},
-                         .arguments = std::move(arguments),
-                         .key_lengths = call.key_lengths,
-                         .query_offsets = call.query_offsets,
-                         .query_starts = call.query_starts,
-                         .cache = keys};
-  if (call.query_offsets.empty() || call.query_offset != 0) inputs.query_offset = call.query_offset;
-  attend(*engine.plan, inputs, outputs);
-  return output_(context, Var(result));
+  autograd::AttentionCall engine = engine_call(context, call, shape);
+  engine.cache = keys;
+  return output_(context, autograd::attention(engine, q, {}, {}));
 }
 
 }  // namespace fovea::nn

@@ -42,19 +42,12 @@ StackCache StackCache::fork() const {
 }
 
 void StackCache::reorder(std::span<const std::int64_t> from) {
-  std::vector<std::size_t> uses(sequences_.size()), reads;
-  for (const std::int64_t entry : from) ++uses[checked("reorder", "from", entry)];
-  std::vector<Sequence> ordered(from.size());
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    const auto entry = static_cast<std::size_t>(from[i]);
-    if (!reads_.empty()) reads.push_back(reads_[entry]);
-    if (--uses[entry] > 0) ordered[i] = rows_->fork(sequences_[entry]);
+  std::vector<std::size_t> reads;
+  for (const std::int64_t entry : from) {
+    const std::size_t number = checked("reorder", "from", entry);
+    if (!reads_.empty()) reads.push_back(reads_[number]);
   }
-  // The last use of a sequence moves it. Nothing throws from here on.
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    if (!ordered[i]) ordered[i] = std::move(sequences_[static_cast<std::size_t>(from[i])]);
-  }
-  sequences_ = std::move(ordered);
+  if (rows_) rows_->permute(sequences_, from);
   reads_ = std::move(reads);
 }
 

@@ -53,7 +53,7 @@ void check_sequences(const Var& x, const TransformerStack::Sequences& to) {
       refuse("x", "a batch of " + std::to_string(entries) + ", one for each sequence", to_string(x.shape()));
   } else {
     if (std::ssize(to.starts) != entries + 1)
-      refuse("sequences.starts", std::to_string(entries + 1) + " numbers for so many sequences less one",
+      refuse("sequences.starts", std::to_string(entries + 1) + ", one more than there are sequences",
              std::to_string(to.starts.size()));
     if (x.size(0) != 1 || to.starts.front() != 0 || to.starts.back() != x.size(1) ||
         !std::is_sorted(to.starts.begin(), to.starts.end()))

@@ -23,6 +23,17 @@ TEST(WhitespaceTokenizer, OrdersByFrequencyThenBytes) {
   EXPECT_EQ(tokenizer->encode(" \t "), Ids{});
 }
 
+TEST(Lines, EndWithTheEndOfASentence) {
+  const auto tokenizer = WhitespaceTokenizer::build(Strings{"a a b"});
+  const std::pair<const char*, Ids> cases[] = {
+      {"", {}}, {"a b", {4, 5}}, {"a\n", {4, kEosId}}, {"\na\n\nb a", {kEosId, 4, kEosId, kEosId, 5, 4}}};
+  for (const auto& [text, ids] : cases) {
+    EXPECT_EQ(encode_lines(*tokenizer, text), ids);
+    EXPECT_EQ(decode_lines(*tokenizer, ids), text);
+  }
+  EXPECT_EQ(decode_lines(*tokenizer, Ids{4, kEosId, 5}, " / "), "a / b");
+}
+
 TEST(WhitespaceTokenizer, MinFrequencyAndMaxSize) {
   const Strings lines{"a a a b b c"};
   EXPECT_EQ(WhitespaceTokenizer::build(lines, {.min_frequency = 2})->encode("a b c"),

@@ -136,6 +136,9 @@ struct AttentionCall {
   /// For a packed batch (AttentionInputs in plan/plan.h): [entries + 1] each. B is then 1, and Lq and Lk are
   /// the rows of all entries. A plan has the number of entries as batch, and the rows of the longest entry.
   std::span<const std::int64_t> query_starts = {}, key_starts = {};
+  /// Keys and values of a cache (AttentionInputs::cache) in the place of `key` and `value`, which are then
+  /// empty. No gradients are taken, so nothing may be recorded.
+  std::span<const KeyValueView> cache = {};
   std::uint64_t dropout_seed = 0;
   std::uint64_t sample_seed = 0;                  ///< for HardSample and GumbelSample
   std::vector<AttentionArgument> arguments = {};  ///< of the spec, in f32

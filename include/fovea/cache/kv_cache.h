@@ -208,6 +208,8 @@ class KvCache {
   /// Beam search: sequence i becomes a fork of what sequence from[i] was. A sequence that one beam alone
   /// continues moves, and is not copied. Pending rows are dropped. An index may stand in `from` many times.
   void permute(std::span<Sequence> sequences, std::span<const std::int64_t> from);
+  /// The same where the number of sequences may change: afterwards there are from.size() of them.
+  void permute(std::vector<Sequence>& sequences, std::span<const std::int64_t> from);
 
   /// How many of `ids` start(ids) would share.
   std::int64_t find_prefix(std::span<const std::int32_t> ids, std::uint64_t salt = 0) const;
@@ -240,6 +242,7 @@ class KvCache {
 
  private:
   Sequence::State& state_of(const char* function, const Sequence& sequence) const;
+  std::vector<Sequence> permuted(std::span<Sequence> sequences, std::span<const std::int64_t> from);
   std::shared_ptr<Impl> impl_;
 };
 

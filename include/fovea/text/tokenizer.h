@@ -126,4 +126,10 @@ class SentencePieceTokenizer final : public Tokenizer {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder,
                                           const std::string& prefix = {});
 
+/// A text of many lines, as language models read it: the ids of each line, and </s> for each end of a line.
+std::vector<std::int32_t> encode_lines(const Tokenizer& tokenizer, std::string_view text);
+/// The text of such ids, with `line_end` for each </s>.
+std::string decode_lines(const Tokenizer& tokenizer, std::span<const std::int32_t> ids,
+                         std::string_view line_end = "\n");
+
 }  // namespace fovea::text

@@ -1,0 +1,65 @@
+#include "bench/products.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "autograd/row_products.h"
+#include "bench/probes.h"
+#include "bench/timing.h"
+
+namespace fovea::bench {
+namespace {
+
+// Seconds of one product, from as many as take about a millisecond.
+double seconds_of(double flops, const std::function<void()>& product) {
+  const auto count = std::max<std::int64_t>(1, static_cast<std::int64_t>(3e7 / flops));
+  return best_seconds(1,
+                      [&] {
+                        for (std::int64_t n = 0; n < count; ++n) product();
+                      }) /
+         static_cast<double>(count);
+}
+
+ProductRow measure_row(const ProductBench& bench, std::int64_t rows, std::int64_t in, std::int64_t out) {
+  const Tensor x = random_operand({rows, in}, 1), weight = random_operand({out, in}, 2);
+  Tensor y(DType::f32, {rows, out});
+  const auto size = [](std::int64_t a, std::int64_t b) { return static_cast<double>(a * b); };
+  const double flops = 2.0 * size(rows, in) * static_cast<double>(out),
+               bytes = 4.0 * (size(rows, in) + size(in, out) + size(rows, out));
+  const ProbeOptions options{.threads = bench.threads, .seconds = 0.005};
+  ProductRow row{.rows = rows, .in = in, .out = out};
+  row.by_row = row.onednn = row.limit = std::numeric_limits<double>::infinity();
+  for (std::int64_t turn = 0; turn < bench.repeat; ++turn) {
+    row.by_row = std::min(row.by_row, seconds_of(flops, [&] {
+                            autograd::row_products({.x = x.data<float>(),
+                                                    .weight = weight.data<float>(),
+                                                    .y = y.data<float>(),
+                                                    .rows = rows,
+                                                    .in = in,
+                                                    .out = out},
+                                                   default_executor());
+                          }));
+    row.onednn = std::min(row.onednn, seconds_of(flops, [&] {
+                            dnnl_sgemm('N', 'T', rows, out, in, 1.0f, x.data<float>(), in,
+                                       weight.data<float>(), in, 0.0f, y.data<float>(), out);
+                          }));
+    row.limit = std::min(
+        row.limit, std::max(flops / measure(Probe::fma_f32, options), bytes / measure(Probe::read, options)));
+  }
+  return row;
+}
+
+}  // namespace
+
+void measure_products(const ProductBench& bench, const std::function<void(const ProductRow&)>& tell) {
+  struct Widths {
+    std::int64_t in, out;
+  };
+  for (const auto& [in, out] : {Widths{128, 128}, {128, 512}, {512, 128}, {512, 2048}, {128, 9712}}) {
+    for (const std::int64_t rows : bench.rows) tell(measure_row(bench, rows, in, out));
+  }
+}
+
+}  // namespace fovea::bench
