@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "autograd/gemm.h"
@@ -176,15 +177,82 @@ std::vector<std::int32_t> argmax_rows(const Tensor& rows) {
   return best;
 }
 
+namespace {
+
+// What log softmax adds to each logit of a row whose maximum is `best`.
+float log_softmax_offset(const float* row, std::int64_t classes, float best) {
+  return -(best + std::log(exponential_sum(row, classes, best)));
+}
+
+// Most pieces of a vocabulary hold nothing better than what was found before, and their maximum tells so.
+constexpr std::int64_t piece_classes = 128;
+
+FOVEA_CLONES void maxima_of_pieces(const float* x, std::int64_t n, float* maxima) {
+  for (std::int64_t begin = 0; begin < n; begin += piece_classes) {
+    const std::int64_t end = std::min(begin + piece_classes, n);
+    float best = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : best)
+    for (std::int64_t i = begin; i < end; ++i) best = x[i] > best ? x[i] : best;
+    maxima[begin / piece_classes] = best;
+  }
+}
+
+bool more_probable(const Probable& a, const Probable& b) {
+  return a.log_probability != b.log_probability ? a.log_probability > b.log_probability : a.id < b.id;
+}
+
+// Adds the classes [begin, end) to the best `count` so far, which are in order.
+void take_best(const float* row, std::int64_t begin, std::int64_t end, float offset, std::size_t count,
+               std::span<const std::int32_t> without, std::vector<Probable>& best) {
+  for (std::int64_t i = begin; i < end; ++i) {
+    const Probable now{static_cast<std::int32_t>(i), row[i] + offset};
+    if (std::isnan(now.log_probability) || (best.size() == count && !more_probable(now, best.back())) ||
+        std::find(without.begin(), without.end(), now.id) != without.end())
+      continue;
+    const auto place = std::upper_bound(best.begin(), best.end(), now, more_probable);
+    best.insert(place, now);
+    if (best.size() > count) best.pop_back();
+  }
+}
+
+}  // namespace
+
 void log_softmax_rows(Tensor& logits) {
   if (logits.rank() != 2)
     throw InvalidArgument("log_softmax_rows", "logits", "[N, V]", to_string(logits.shape()));
   const std::int64_t classes = logits.size(1);
   default_executor().parallel_for(logits.size(0), [&](std::int64_t r, int) {
     float* row = logits.data<float>() + r * classes;
-    const float best = maximum(row, classes);
-    scale_and_shift(row, classes, 1.0f, -(best + std::log(exponential_sum(row, classes, best))));
+    scale_and_shift(row, classes, 1.0f, log_softmax_offset(row, classes, maximum(row, classes)));
   });
+}
+
+std::vector<std::vector<Probable>> most_probable(const Tensor& logits, std::size_t count,
+                                                 std::span<const std::int32_t> without) {
+  if (logits.rank() != 2)
+    throw InvalidArgument("most_probable", "logits", "[N, V]", to_string(logits.shape()));
+  const std::int64_t classes = logits.size(1);
+  std::vector<std::vector<Probable>> all(static_cast<std::size_t>(logits.size(0)));
+  default_executor().parallel_for(logits.size(0), [&](std::int64_t r, int) {
+    const float* row = logits.data<float>() + r * classes;
+    std::vector<float> maxima(static_cast<std::size_t>((classes + piece_classes - 1) / piece_classes));
+    maxima_of_pieces(row, classes, maxima.data());
+    const float offset =
+        log_softmax_offset(row, classes, maximum(maxima.data(), static_cast<std::int64_t>(maxima.size())));
+    std::vector<Probable>& best = all[static_cast<std::size_t>(r)];
+    best.reserve(count + 1);
+    // The pieces with the largest maxima first: few of the others have anything to add.
+    std::vector<std::size_t> order(maxima.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return maxima[a] > maxima[b]; });
+    for (const std::size_t piece : order) {
+      if (best.size() == count && maxima[piece] + offset < best.back().log_probability) break;
+      const std::int64_t begin = static_cast<std::int64_t>(piece) * piece_classes;
+      take_best(row, begin, std::min(begin + piece_classes, classes), offset, count, without, best);
+    }
+  });
+  return all;
 }
 
 }  // namespace fovea::autograd

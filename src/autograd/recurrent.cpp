@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "autograd/gemm.h"
+#include "autograd/packed_products.h"
 #include "autograd/record.h"
 #include "autograd/rows.h"
 #include "autograd/vector_math.h"
@@ -166,8 +167,27 @@ void backward_row(const Sizes& s, const float* keep, const float* previous, floa
   }
 }
 
+// The part of the gates that comes from the previous states [B, S*H].
+void multiply_states(const Sizes& s, const float* states, const Var& weight, const Tensor& bias,
+                     Tensor& gates) {
+  if (weight.packed()) {
+    packed_products({.x = states,
+                     .weight = weight.packed(),
+                     .bias = bias.data<float>(),
+                     .y = gates.data<float>(),
+                     .rows = s.batch,
+                     .x_stride = s.state},
+                    default_executor());
+    return;
+  }
+  for (std::int64_t b = 0; b < s.batch; ++b)
+    std::copy_n(bias.data<float>(), s.gates, gates.data<float>() + b * s.gates);
+  gemm(s.batch, s.gates, s.hidden, {states, s.state},
+       {weight.value().data<float>(), s.hidden, Transpose::yes}, 1.0f, gates.data<float>(), s.gates);
+}
+
 Tensor forward(const Sizes& s, Direction direction, const Tensor& gates, const Tensor& initial,
-               const Tensor& weight, const Tensor& bias, Saved& saved) {
+               const Var& weight, const Tensor& bias, Saved& saved) {
   Tensor states(DType::f32, {s.batch, s.steps, s.state});
   Tensor state = initial ? initial.clone() : Tensor::zeros(DType::f32, {s.batch, s.state});
   Tensor recurrent(DType::f32, {s.batch, s.gates});
@@ -177,10 +197,7 @@ Tensor forward(const Sizes& s, Direction direction, const Tensor& gates, const T
     const std::int64_t t = direction == Direction::forward ? i : s.steps - 1 - i;
     float* previous = saved.previous.data<float>() + t * s.batch * s.state;
     std::copy_n(state.data<float>(), s.batch * s.state, previous);
-    for (std::int64_t b = 0; b < s.batch; ++b)
-      std::copy_n(bias.data<float>(), s.gates, recurrent.data<float>() + b * s.gates);
-    gemm(s.batch, s.gates, s.hidden, {previous, s.state}, {weight.data<float>(), s.hidden, Transpose::yes},
-         1.0f, recurrent.data<float>(), s.gates);
+    multiply_states(s, previous, weight, bias, recurrent);
     for_rows(s, [&](std::int64_t b) {
       float* row = state.data<float>() + b * s.state;
       if (t < saved.lengths[b]) {
@@ -268,8 +285,7 @@ Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& s
   }
   const auto saved = std::make_shared<Saved>();
   saved->lengths.assign(lengths.begin(), lengths.end());
-  const Tensor states =
-      forward(sizes, direction, gates.value(), state.value(), weight.value(), bias.value(), *saved);
+  const Tensor states = forward(sizes, direction, gates.value(), state.value(), weight, bias.value(), *saved);
   Tape* tape = tape_of({&gates, &state, &weight, &bias});
   if (!tape) return states;
   return {states, tape->record([=, in = Inputs{gates, state, weight, bias}](const Tensor& d_states) {

@@ -1,4 +1,5 @@
-// The time of linear layers at inference: products whose rows have the same bits in any batch, and oneDNN's.
+// The time of linear layers at inference: by packed weights, by rows of weights as they are, and by oneDNN.
+// The first two give a row the same bits in any batch.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,12 @@ struct ProductBench {
 
 struct ProductRow {
   std::int64_t rows = 0, in = 0, out = 0;
-  double by_row = 0.0, onednn = 0.0;  ///< seconds: autograd::Products::by_row, and dnnl_sgemm
+  /// Seconds: with nn::ParameterSet::pack, autograd::Products::by_row without it, and dnnl_sgemm.
+  double packed = 0.0, by_row = 0.0, onednn = 0.0;
   double limit = 0.0;  ///< seconds: the larger of arithmetic at the peak and of bytes at the rate of reading
 };
 
-/// Measures widths of small models: their projections, feed-forward layers and vocabulary. The two are
+/// Measures widths of small models: their projections, feed-forward layers and vocabulary. All are
 /// measured in turns with the probes of the limit.
 void measure_products(const ProductBench& bench, const std::function<void(const ProductRow&)>& tell);
 

@@ -289,6 +289,7 @@ void run(const Options& o) {
   check(o);
   nn::use_openmp(o.threads);
   models::LanguageModel model = models::ModelFolder(o.model).language_model();
+  model.parameters().pack();
   const std::unique_ptr<text::Tokenizer> tokenizer = text::load_tokenizer(o.model);
   if (tokenizer->size() != model.config().vocabulary)
     throw FileError(o.model, -1,

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <chrono>
 #include <fstream>
 #include <iostream>
 
@@ -95,6 +96,7 @@ void run(const Options& o) {
     return;
   }
   models::DecodeStats stats;
+  const auto begin = std::chrono::steady_clock::now();
   const auto translations =
       translator.translate(lines,
                            {.beam_size = o.beam,
@@ -103,6 +105,7 @@ void run(const Options& o) {
                             .n_best = o.n_best,
                             .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on},
                            o.batch, &stats);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   for (std::size_t i = 0; i < translations.size(); ++i) {
     for (const train::Translation& t : translations[i]) {
       out << (o.n_best > 1 ? fmt::format("{} ||| {} ||| {:.4f}", i, t.text, t.score) : t.text);
@@ -115,8 +118,10 @@ void run(const Options& o) {
   out.flush();
   if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
   if (o.stats) {
-    fmt::print(stderr, "{} steps, {} tokens, {} score evaluations, {} bytes of state at most\n", stats.steps,
-               stats.tokens, stats.score_evaluations, stats.peak_state_bytes);
+    fmt::print(stderr,
+               "{} lines in {:.3f} s; {} steps, {} tokens, {} score evaluations, {} bytes of state at most\n",
+               lines.size(), taken.count(), stats.steps, stats.tokens, stats.score_evaluations,
+               stats.peak_state_bytes);
   }
 }
 
@@ -150,7 +155,7 @@ void register_translate(CLI::App& app) {
   command->add_flag("--show", o->show, "draw the alignment matrix below each translation");
   command->add_option("--reuse", o->reuse, "off computes every step anew, to measure what reuse gains")
       ->check(CLI::IsMember({"on", "off"}));
-  command->add_flag("--stats", o->stats, "print steps, tokens, score evaluations and bytes");
+  command->add_flag("--stats", o->stats, "print seconds, steps, tokens, score evaluations and bytes");
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
   command->callback([o, command] {
     for (const char* option : {"--n-best", "--beam-size", "--normalize", "--max-length-factor", "--reuse",

@@ -34,7 +34,7 @@ struct Candidate {
   }
 };
 
-// One step for all live rows: log-probabilities, and the alignment of the word being written.
+// One step for all live rows: logits, and the alignment of the word being written.
 class Stepper {
  public:
   Stepper(SequenceToSequence& model, const std::vector<std::vector<std::int32_t>>& sources,
@@ -51,7 +51,7 @@ class Stepper {
     if (state_) {
       std::vector<std::int32_t> previous;
       for (const Live& row : rows) previous.push_back(row.ids.empty() ? options_.bos : row.ids.back());
-      const Tensor result = model_.log_probabilities(model_.advance(*state_, previous));
+      const Tensor result = model_.logits(model_.advance(*state_, previous));
       alignment_ = state_->alignment;
       bytes_ = std::max(bytes_, state_->bytes());
       return result;
@@ -96,7 +96,7 @@ class Stepper {
                     alignment_.data<float>() + i * weights.size(2));
       }
     }
-    return model_.log_probabilities(last);
+    return model_.logits(last);
   }
 
   SequenceToSequence& model_;
@@ -119,10 +119,10 @@ class Search {
   std::vector<std::vector<Hypothesis>> run(DecodeStats* stats) {
     DecodeStats counted;
     while (!live_.empty()) {
-      const Tensor log_probabilities = stepper_.step(live_);
+      const Tensor logits = stepper_.step(live_);
       ++counted.steps;
       counted.tokens += static_cast<std::int64_t>(live_.size());
-      advance(log_probabilities);
+      advance(logits);
     }
     for (auto& hypotheses : finished_) {
       std::stable_sort(hypotheses.begin(), hypotheses.end(),
@@ -143,24 +143,11 @@ class Search {
            options_.length_extra;
   }
 
-  bool forbidden(std::int32_t token) const {
-    return token == 0 || token == options_.bos || (options_.exact_length > 0 && token == options_.eos);
-  }
-
-  // The best 2·beam continuations of one row: enough, because at most beam of them are EOS.
-  void best_of_row(const float* row, std::int64_t classes, std::size_t index,
-                   std::vector<Candidate>& all) const {
-    const std::size_t wanted = 2 * static_cast<std::size_t>(options_.beam_size);
-    std::vector<Candidate> best;
-    for (std::int32_t token = 0; token < classes; ++token) {
-      const double value = live_[index].log_probability + static_cast<double>(row[token]);
-      if (std::isnan(value)) continue;  // a model that diverged: NaN has no order to sort by
-      if ((best.size() == wanted && value <= best.back().log_probability) || forbidden(token)) continue;
-      const Candidate candidate{value, index, token};
-      best.insert(std::upper_bound(best.begin(), best.end(), candidate), candidate);
-      if (best.size() > wanted) best.pop_back();
-    }
-    all.insert(all.end(), best.begin(), best.end());
+  // Never written: padding, BOS, and EOS where the length is given.
+  std::vector<std::int32_t> forbidden() const {
+    std::vector<std::int32_t> ids{0, options_.bos};
+    if (options_.exact_length > 0) ids.push_back(options_.eos);
+    return ids;
   }
 
   // Weights that wrote each token of the hypothesis whose last token comes from `row` of this step.
@@ -185,18 +172,20 @@ class Search {
     finished_[parent.sentence].push_back(std::move(done));
   }
 
-  void advance(const Tensor& log_probabilities) {
+  void advance(const Tensor& logits) {
     std::vector<Live> next;
     std::vector<std::int64_t> index;
     past_.push_back({stepper_.alignment(), {}});
     const auto beam = static_cast<std::size_t>(options_.beam_size);
+    // 2·beam continuations of a row are enough, because at most beam of them are EOS.
+    const auto best = autograd::most_probable(logits, 2 * beam, forbidden());
     for (std::size_t begin = 0, end = 0; begin < live_.size(); begin = end) {
       const std::size_t sentence = live_[begin].sentence;
       std::vector<Candidate> candidates;
       for (end = begin; end < live_.size() && live_[end].sentence == sentence; ++end) {
-        best_of_row(
-            log_probabilities.data<float>() + static_cast<std::int64_t>(end) * log_probabilities.size(1),
-            log_probabilities.size(1), end, candidates);
+        for (const autograd::Probable& next_token : best[end])
+          candidates.push_back({live_[end].log_probability + static_cast<double>(next_token.log_probability),
+                                end, next_token.id});
       }
       if (candidates.empty()) {
         throw InvalidArgument("decode", "model", "log-probabilities without NaN, at least one above -inf",

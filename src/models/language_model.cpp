@@ -34,7 +34,9 @@ LanguageModel::LanguageModel(const LanguageModelConfig& config, std::uint64_t se
     : config_(checked(config)),
       parameters_(std::make_unique<nn::ParameterSet>(seed)),
       embedding_(*parameters_, "model.embed_tokens", config.vocabulary, config.dim),
-      stack_(*parameters_, "model", spec_of(config)) {}
+      stack_(*parameters_, "model", spec_of(config)) {
+  embedding_.table->multiplies_rows = true;
+}
 
 nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t> ids,
                              std::int64_t size) const {
@@ -73,7 +75,9 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
 
 Tensor LanguageModel::log_probabilities(const nn::Var& hidden) {
   const Tensor rows = hidden.value().reshape({hidden.value().count() / config_.dim, config_.dim});
-  Tensor logits = autograd::linear(rows, embedding_.table->value, {}, autograd::Products::by_row).value();
+  nn::Context inference;
+  Tensor logits =
+      autograd::linear(rows, inference.use(*embedding_.table), {}, autograd::Products::by_row).value();
   autograd::log_softmax_rows(logits);
   return logits;
 }

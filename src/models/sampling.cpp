@@ -21,59 +21,109 @@ void check(const SampleOptions& options) {
     refuse("top_p", "in (0, 1]", std::to_string(options.top_p));
 }
 
-// Divides by the sum, taken from the smallest up.
-void normalize(std::vector<Choice>& kept) {
+// Tokens with weights in proportion to their probabilities. They are brought into their order, most probable
+// first and of equals the smaller id, only as far as someone asks: a draw seldom looks further than a few
+// dozen of ten thousand, and sorting all of them took as long as the rest of the model.
+class Ranked {
+ public:
+  explicit Ranked(std::vector<Choice> tokens) : tokens_(std::move(tokens)) {}
+  std::size_t size() const { return tokens_.size(); }
+  const Choice& operator[](std::size_t rank) {
+    while (rank >= sorted_) sort_more();
+    return tokens_[rank];
+  }
+  /// Drops all tokens but the first `count`.
+  void keep(std::size_t count) {
+    if (count >= tokens_.size()) return;
+    while (count > sorted_) sort_more();
+    tokens_.resize(count);
+    sorted_ = count;
+  }
+  std::vector<Choice>& tokens() { return tokens_; }
+
+ private:
+  static bool before(const Choice& a, const Choice& b) {
+    return a.probability != b.probability ? a.probability > b.probability : a.id < b.id;
+  }
+  void sort_more() {
+    const auto begin = tokens_.begin() + static_cast<std::ptrdiff_t>(sorted_);
+    sorted_ = std::min(tokens_.size(), std::max<std::size_t>(64, 4 * sorted_));
+    const auto end = tokens_.begin() + static_cast<std::ptrdiff_t>(sorted_);
+    if (end != tokens_.end()) std::nth_element(begin, end, tokens_.end(), before);
+    std::sort(begin, end, before);
+  }
+  std::vector<Choice> tokens_;
+  std::size_t sorted_ = 0;
+};
+
+// The tokens that can be drawn, their weights, and the sum of these.
+struct Drawn {
+  Ranked tokens;
   double sum = 0.0;
-  for (auto choice = kept.rbegin(); choice != kept.rend(); ++choice) sum += choice->probability;
-  for (Choice& choice : kept) choice.probability /= sum;
+};
+
+double sum_of(const std::vector<Choice>& tokens) {
+  double sum = 0.0;
+  for (const Choice& token : tokens) sum += token.probability;
+  return sum;
 }
 
-}  // namespace
-
-std::vector<Choice> choices(std::span<const float> log_probabilities, const SampleOptions& options) {
+Drawn drawn(std::span<const float> log_probabilities, const SampleOptions& options) {
   check(options);
-  std::vector<Choice> kept;
+  std::vector<Choice> finite;
+  finite.reserve(log_probabilities.size());
   for (std::size_t i = 0; i < log_probabilities.size(); ++i) {
     const double value = log_probabilities[i];
     if (std::isnan(value) || value == std::numeric_limits<double>::infinity()) {
       throw InvalidArgument("choices", "log_probabilities", "numbers or -inf",
                             std::to_string(value) + " at " + std::to_string(i));
     }
-    if (std::isfinite(value)) kept.push_back({static_cast<std::int32_t>(i), value});
+    if (std::isfinite(value)) finite.push_back({static_cast<std::int32_t>(i), value});
   }
-  if (kept.empty())
+  if (finite.empty())
     throw InvalidArgument("choices", "log_probabilities", "at least one token with a probability above 0",
                           "none");
-  std::stable_sort(kept.begin(), kept.end(),
-                   [](const Choice& a, const Choice& b) { return a.probability > b.probability; });
-  if (options.temperature == 0.0) return {{kept.front().id, 1.0}};
-  if (options.top_k > 0) kept.resize(std::min(kept.size(), static_cast<std::size_t>(options.top_k)));
-  const double best = kept.front().probability;
-  for (Choice& choice : kept)
-    choice.probability = std::exp((choice.probability - best) / options.temperature);
-  normalize(kept);
-  if (options.top_p < 1.0) {
-    double sum = 0.0;
-    std::size_t count = 0;
-    while (count < kept.size() && sum < options.top_p) sum += kept[count++].probability;
-    kept.resize(count);
-    normalize(kept);
-  }
-  return kept;
+  const Choice best = *std::max_element(finite.begin(), finite.end(), [](const Choice& a, const Choice& b) {
+    return a.probability < b.probability;
+  });
+  if (options.temperature == 0.0) return {Ranked({{best.id, 1.0}}), 1.0};
+  Ranked tokens(std::move(finite));
+  if (options.top_k > 0) tokens.keep(static_cast<std::size_t>(options.top_k));
+  for (Choice& token : tokens.tokens())
+    token.probability = std::exp((token.probability - best.probability) / options.temperature);
+  const double all = sum_of(tokens.tokens());
+  if (options.top_p == 1.0) return {std::move(tokens), all};
+  double sum = 0.0;
+  std::size_t count = 0;
+  while (count < tokens.size() && sum < options.top_p * all) sum += tokens[count++].probability;
+  tokens.keep(count);
+  return {std::move(tokens), sum};
+}
+
+}  // namespace
+
+std::vector<Choice> choices(std::span<const float> log_probabilities, const SampleOptions& options) {
+  Drawn from = drawn(log_probabilities, options);
+  std::vector<Choice> result;
+  for (std::size_t rank = 0; rank < from.tokens.size(); ++rank)
+    result.push_back({from.tokens[rank].id, from.tokens[rank].probability / from.sum});
+  return result;
 }
 
 std::int32_t sample(std::span<const float> log_probabilities, const SampleOptions& options, double uniform) {
   if (!(uniform >= 0.0 && uniform < 1.0))
     throw InvalidArgument("sample", "uniform", "in [0, 1)", std::to_string(uniform));
-  const std::vector<Choice> kept = choices(log_probabilities, options);
+  Drawn from = drawn(log_probabilities, options);
   double sum = 0.0;
-  for (const Choice& choice : kept) {
-    sum += choice.probability;
-    if (uniform < sum) return choice.id;
+  for (std::size_t rank = 0; rank < from.tokens.size(); ++rank) {
+    sum += from.tokens[rank].probability / from.sum;
+    if (uniform < sum) return from.tokens[rank].id;
   }
   // Rounding may leave the sum slightly below 1. The rest belongs to the last token with a positive
   // probability.
-  return std::find_if(kept.rbegin(), kept.rend(), [](const Choice& c) { return c.probability > 0.0; })->id;
+  std::size_t last = from.tokens.size() - 1;
+  while (last > 0 && !(from.tokens[last].probability > 0.0)) --last;
+  return from.tokens[last].id;
 }
 
 namespace {

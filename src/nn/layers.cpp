@@ -9,7 +9,9 @@ namespace fovea::nn {
 
 Linear::Linear(ParameterSet& set, const std::string& name, std::int64_t in, std::int64_t out, Bias with_bias)
     : weight(&set.xavier(name + ".weight", {out, in})),
-      bias(with_bias == Bias::with ? &set.constant(name + ".bias", {out}, 0.0f) : nullptr) {}
+      bias(with_bias == Bias::with ? &set.constant(name + ".bias", {out}, 0.0f) : nullptr) {
+  weight->multiplies_rows = true;
+}
 
 Var Linear::operator()(Context& context, const Var& x) const {
   if (!weight) throw InvalidArgument("Linear", "weight", "a layer made with its sizes", "one made without");
@@ -44,6 +46,7 @@ RnnLayer::RnnLayer(ParameterSet& set, const std::string& name, autograd::Cell ki
   input.bias = &set.constant(name + ".bias_ih", {gates}, 0.0f);
   weight = &set.xavier(name + ".weight_hh", {gates, hidden});
   bias = &set.constant(name + ".bias_hh", {gates}, 0.0f);
+  input.weight->multiplies_rows = weight->multiplies_rows = true;
 }
 
 Var RnnLayer::sequence(Context& context, const Var& x, autograd::Direction direction, const Var& initial,

@@ -71,6 +71,17 @@ void ParameterSet::zero_gradients() noexcept {
   for (Parameter& parameter : parameters_) parameter.gradient.fill(0.0);
 }
 
+void ParameterSet::pack() {
+  for (Parameter& parameter : parameters_) {
+    if (parameter.multiplies_rows)
+      parameter.packed = std::make_shared<const autograd::PackedMatrix>(parameter.value);
+  }
+}
+
+void ParameterSet::unpack() noexcept {
+  for (Parameter& parameter : parameters_) parameter.packed = nullptr;
+}
+
 Var Context::dropout(const Var& x, float rate) {
   if (!training() || rate <= 0.0f) return x;
   return autograd::dropout(x, rate, dropout_seed, dropout_stream++);

@@ -65,6 +65,35 @@ void check_sequences(const Var& x, const TransformerStack::Sequences& to) {
            std::to_string(to.ids.size()));
 }
 
+// Entries one behind the other that read the same entry of the memory, as the hypotheses of a beam do.
+struct Readers {
+  std::vector<std::int64_t> starts{0};  // of the first entry of each group, and the number of entries
+  std::vector<std::size_t> reads;       // the entry of the memory that a group reads
+  std::vector<std::int64_t> lengths;    // of the memory; none if the call gives none
+  bool grouped() const { return std::ssize(reads) < starts.back(); }
+};
+
+Readers readers_of(std::span<const std::size_t> reads, std::span<const std::int64_t> lengths) {
+  Readers result;
+  for (std::size_t e = 0; e < reads.size(); ++e) {
+    const bool goes_on =
+        e > 0 && reads[e] == reads[e - 1] && (lengths.empty() || lengths[e] == lengths[e - 1]);
+    if (goes_on) {
+      ++result.starts.back();
+      continue;
+    }
+    result.reads.push_back(reads[e]);
+    if (!lengths.empty()) result.lengths.push_back(lengths[e]);
+    result.starts.push_back(result.starts.back() + 1);
+  }
+  return result;
+}
+
+// Whether a mask hides the same keys from every query of an entry.
+bool same_for_all_queries(const Mask& mask) {
+  return mask.node().text_is_all() || mask == Mask(KeyLengths{});
+}
+
 }  // namespace
 
 std::vector<CacheLayer> TransformerStack::cache_layers(const CacheStore& store) const {
@@ -165,16 +194,30 @@ Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const
   std::vector<std::int64_t> first;
   for (const Sequence& sequence : sequences) first.push_back(cache.rows_->length(sequence));
   std::vector<KeyValueView> views(entries.size());
+  const Readers readers = readers_of(reads, call.memory_lengths);
   const auto memory = [&](const Layer& layer, std::size_t i, const Var& rows) {
+    Tensor* weights = weights_of(call, "memory", i);
     const auto number = std::count_if(layers_.begin(), layers_.begin() + static_cast<std::ptrdiff_t>(i),
                                       [](const Layer& before) { return before.memory.has_value(); });
+    // The hypotheses of a beam are queries of one entry: keys and values are then read once for all of them.
+    if (readers.grouped() && !weights && rows.size(1) == 1 && !layer.memory->options().rope &&
+        same_for_all_queries(call.memory_mask)) {
+      std::vector<KeyValueView> of_groups;
+      for (const std::size_t entry : readers.reads)
+        of_groups.push_back(cache.memory_->rows.view(number, cache.memory_->entries[entry]));
+      const std::int64_t count = rows.size(0), dim = rows.size(2);
+      const Var read = layer.memory->attend_cached(
+          context, reshape(rows, {1, count, dim}), of_groups,
+          {.mask = call.memory_mask, .key_lengths = readers.lengths, .query_starts = readers.starts});
+      return reshape(read, {count, 1, dim});
+    }
     for (std::size_t e = 0; e < views.size(); ++e)
       views[e] = cache.memory_->rows.view(number, cache.memory_->entries[reads[e]]);
     return layer.memory->attend_cached(context, rows, views,
                                        {.mask = call.memory_mask,
                                         .key_lengths = call.memory_lengths,
                                         .query_offsets = first,
-                                        .weights = weights_of(call, "memory", i)});
+                                        .weights = weights});
   };
   const Var y = read(context, x, {*cache.rows_, entries}, call, memory);
   if (cache.sequences_.empty()) {

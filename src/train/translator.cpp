@@ -5,6 +5,7 @@
 #include <span>
 #include <sstream>
 
+#include "fovea/core/executor.h"
 #include "fovea/models/model_folder.h"
 
 namespace fovea::train {
@@ -15,6 +16,7 @@ Translator::Translator(std::unique_ptr<models::SequenceToSequence> model,
 
 Translator Translator::load(const std::string& folder) {
   Translator translator(models::ModelFolder(folder).sequence_to_sequence(), text::load_tokenizer(folder));
+  translator.model_->parameters().pack();
   if (translator.model_->vocabulary() != translator.tokenizer_->size()) {
     throw FileError(folder, -1,
                     "the model has " + std::to_string(translator.model_->vocabulary()) +
@@ -35,26 +37,34 @@ std::vector<std::vector<Translation>> Translator::translate(const std::vector<st
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return encoded[a].size() < encoded[b].size(); });
-  models::DecodeStats total;
   batch = std::max<std::size_t>(batch, 1);
-  for (std::size_t begin = 0; begin < order.size(); begin += batch) {
-    const std::size_t end = std::min(order.size(), begin + batch);
+  const std::size_t batches = (order.size() + batch - 1) / batch;
+  std::vector<models::DecodeStats> parts(batches);
+  // Batches run side by side, each on one thread: its products, norms and scans of the vocabulary are too
+  // small to be shared by threads. One batch alone is. The longest sentences begin, so that no thread is left
+  // with them at the end.
+  default_executor().parallel_for(static_cast<std::int64_t>(batches), [&](std::int64_t unit, int) {
+    const std::size_t number = batches - 1 - static_cast<std::size_t>(unit), begin = number * batch,
+                      end = std::min(order.size(), begin + batch);
     std::vector<std::vector<std::int32_t>> sources;
     for (std::size_t i = begin; i < end; ++i) sources.push_back(encoded[order[i]]);
-    models::DecodeStats part;
-    const auto decoded = models::decode(*model_, sources, options, &part);
-    total.steps += part.steps;
-    total.tokens += part.tokens;
-    total.score_evaluations += part.score_evaluations;
-    total.peak_state_bytes = std::max(total.peak_state_bytes, part.peak_state_bytes);
+    const auto decoded = models::decode(*model_, sources, options, &parts[number]);
     for (std::size_t i = begin; i < end; ++i) {
       std::vector<Translation>& translations = result[order[i]];
       translations.clear();
       for (const models::Hypothesis& hypothesis : decoded[i - begin])
         translations.push_back(describe(lines[order[i]], encoded[order[i]], hypothesis));
     }
+  });
+  if (stats) {
+    *stats = {};
+    for (const models::DecodeStats& part : parts) {
+      stats->steps += part.steps;
+      stats->tokens += part.tokens;
+      stats->score_evaluations += part.score_evaluations;
+      stats->peak_state_bytes = std::max(stats->peak_state_bytes, part.peak_state_bytes);
+    }
   }
-  if (stats) *stats = total;
   return result;
 }
 

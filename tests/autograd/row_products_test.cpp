@@ -1,9 +1,14 @@
 // Linear layers whose rows have the same bits in any batch.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "fovea/autograd/ops.h"
 #include "fovea/core/philox.h"
@@ -20,13 +25,14 @@ Tensor drawn(const Shape& shape, std::uint64_t seed) {
 }
 
 // Sizes around those of vectors, tiles, blocks and threads; 70 rows by 200 columns of 19 run on two threads.
-TEST(RowProducts, ARowHasTheSameBitsInAnyBatch) {
+void expect_the_same_bits_in_any_batch(
+    const std::function<Tensor(const Var&, const Tensor&, const Var&)>& product) {
   for (const auto& [in, out] :
        {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 5}, {8, 8}, {19, 200}, {64, 13}, {130, 70}}) {
     SCOPED_TRACE(std::to_string(in) + " to " + std::to_string(out));
     constexpr std::int64_t rows = 70;
     const Tensor x = drawn({rows, in}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
-    const Tensor all = linear(x, weight, bias, Products::by_row).value();
+    const Tensor all = product(x, weight, bias);
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::int64_t n = 0; n < out; ++n) {
         double sum = static_cast<double>(bias.data<float>()[n]), size = std::abs(sum);
@@ -46,7 +52,7 @@ TEST(RowProducts, ARowHasTheSameBitsInAnyBatch) {
         const Tensor some(DType::f32, {count, in});
         std::memcpy(some.raw(), x.data<float>() + first * in,
                     static_cast<std::size_t>(count * in) * sizeof(float));
-        const Tensor y = linear(some, weight, bias, Products::by_row).value();
+        const Tensor y = product(some, weight, bias);
         ASSERT_EQ(std::memcmp(y.data<float>(), all.data<float>() + first * out,
                               static_cast<std::size_t>(count * out) * sizeof(float)),
                   0)
@@ -56,8 +62,56 @@ TEST(RowProducts, ARowHasTheSameBitsInAnyBatch) {
   }
 }
 
+TEST(RowProducts, ARowHasTheSameBitsInAnyBatch) {
+  expect_the_same_bits_in_any_batch([](const Var& x, const Tensor& weight, const Var& bias) {
+    return linear(x, weight, bias, Products::by_row).value();
+  });
+}
+
+TEST(PackedProducts, ARowHasTheSameBitsInAnyBatch) {
+  expect_the_same_bits_in_any_batch([](const Var& x, const Tensor& weight, const Var& bias) {
+    return linear(x, Var(weight, std::make_shared<const PackedMatrix>(weight)), bias).value();
+  });
+}
+
 TEST(RowProducts, NoRowsGiveNone) {
-  EXPECT_EQ(linear(Tensor(DType::f32, {0, 4}), drawn({3, 4}, 1), {}, Products::by_row).value().count(), 0);
+  const Tensor none(DType::f32, {0, 4}), weight = drawn({3, 4}, 1);
+  EXPECT_EQ(linear(none, weight, {}, Products::by_row).value().count(), 0);
+  EXPECT_EQ(linear(none, Var(weight, std::make_shared<const PackedMatrix>(weight)), {}).value().count(), 0);
+}
+
+TEST(PackedMatrix, RefusesWhatIsNoMatrix) {
+  EXPECT_THROW(PackedMatrix(Tensor(DType::f32, {2, 3, 4})), InvalidArgument);
+  EXPECT_THROW(PackedMatrix(Tensor(DType::f64, {2, 3})), InvalidArgument);
+}
+
+// The definition: log softmax of the row, sorted by value and then by id.
+TEST(MostProbable, AreTheFirstOfTheSortedLogSoftmax) {
+  constexpr std::int64_t rows = 7, classes = 1000;
+  Tensor logits = drawn({rows, classes}, 5);
+  float* x = logits.data<float>();
+  for (std::int64_t i = 0; i < rows * classes; ++i) x[i] = std::round(x[i] * 40.0f) / 4.0f;  // many ties
+  x[3] = std::numeric_limits<float>::quiet_NaN();
+  Tensor expected = logits.clone();
+  log_softmax_rows(expected);
+  const std::vector<std::int32_t> without{0, 500};
+  for (const std::size_t count : {1, 10, 998, 2000}) {
+    const auto best = most_probable(logits, count, without);
+    ASSERT_EQ(best.size(), static_cast<std::size_t>(rows));
+    for (std::int64_t r = 1; r < rows; ++r) {  // row 0 has a NaN, which its log softmax spreads
+      const float* row = expected.data<float>() + r * classes;
+      std::vector<std::int32_t> order;
+      for (std::int32_t i = 0; i < classes; ++i)
+        if (i != 0 && i != 500) order.push_back(i);
+      std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return row[a] > row[b]; });
+      order.resize(std::min(order.size(), count));
+      ASSERT_EQ(best[static_cast<std::size_t>(r)].size(), order.size());
+      for (std::size_t i = 0; i < order.size(); ++i) {
+        EXPECT_EQ(best[static_cast<std::size_t>(r)][i].id, order[i]);
+        EXPECT_EQ(best[static_cast<std::size_t>(r)][i].log_probability, row[order[i]]);
+      }
+    }
+  }
 }
 
 }  // namespace

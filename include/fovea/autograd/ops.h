@@ -68,13 +68,15 @@ Var inner_products(const Var& a, const Var& b);
 Var normalize_rows(const Var& x, float epsilon = 1e-6f);
 
 // -- layers
-/// How products of rows and weights are computed where nothing is recorded.
+/// How products of rows and weights that are not packed are computed where nothing is recorded. With packed
+/// weights (nn::ParameterSet::pack) a row always has the same bits.
 enum class Products : std::uint8_t {
   fastest,
-  by_row,  ///< a row has the same bits however many rows are computed with it. 0.3 to 1.1 times the time of
-           ///< `fastest` for 2 to 5 rows, 1 to 2 times for 64 or more
+  by_row,  ///< a row has the same bits however many rows are computed with it. `fovea bench products`: up to
+           ///< twice the time of `fastest` for 5 rows, up to 2.7 times for 64 or more
 };
-/// x [..., in], weight [out, in], bias [out] or empty -> [..., out].
+/// x [..., in], weight [out, in], bias [out] or empty -> [..., out]. A packed weight is read in its packed form
+/// if nothing is recorded.
 Var linear(const Var& x, const Var& weight, const Var& bias, Products products = Products::fastest);
 /// table [V, D], ids (each in [0, V)) -> [ids.size(), D], times `factor`.
 Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor = 1.0f);
@@ -207,5 +209,15 @@ Var squared_error(const Var& x, const Tensor& target, const Reduction& reduction
 std::vector<std::int32_t> argmax_rows(const Tensor& rows);
 /// log softmax of each row of `logits` [N, V], in place; for decoding, not recorded.
 void log_softmax_rows(Tensor& logits);
+/// A class of a row of logits.
+struct Probable {
+  std::int32_t id = 0;
+  float log_probability = 0.0f;
+};
+/// The `count` classes of the largest log softmax of each row of `logits` [N, V], most probable first, of
+/// equals the smaller id. A class of `without` and a NaN are left out, so a row may have fewer. The numbers
+/// have the bits of log_softmax_rows, which reads and writes every class twice as often. Not recorded.
+std::vector<std::vector<Probable>> most_probable(const Tensor& logits, std::size_t count,
+                                                 std::span<const std::int32_t> without = {});
 
 }  // namespace fovea::autograd

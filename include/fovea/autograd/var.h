@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "fovea/autograd/packed.h"
 #include "fovea/core/tensor.h"
 
 namespace fovea::autograd {
@@ -27,6 +28,9 @@ class Var {
   Var() = default;
   Var(Tensor value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
   Var(Tensor value, Node* node) : value_(std::move(value)), node_(node) {}
+  /// Weights of inference beside their packed form; null: they are not packed.
+  Var(Tensor value, std::shared_ptr<const PackedMatrix> packed)
+      : value_(std::move(value)), packed_(std::move(packed)) {}
 
   const Tensor& value() const noexcept { return value_; }
   const Shape& shape() const noexcept { return value_.shape(); }
@@ -34,10 +38,12 @@ class Var {
   bool empty() const noexcept { return value_.empty(); }
   Node* node() const noexcept { return node_; }
   bool recorded() const noexcept { return node_ != nullptr; }
+  const PackedMatrix* packed() const noexcept { return packed_.get(); }
 
  private:
   Tensor value_;
   Node* node_ = nullptr;
+  std::shared_ptr<const PackedMatrix> packed_;
 };
 
 /// A trained tensor under its stable name ("encoder.layers.0.self_attn.q_proj.weight"). All f32.
@@ -48,6 +54,8 @@ struct Parameter {
   /// The parameter learns this many times as fast: the optimiser treats it as this factor times a hidden
   /// parameter that learns at the full rate. Not saved: the model that declares the parameter sets it.
   float rate_factor = 1.0f;
+  bool multiplies_rows = false;  ///< a matrix [out, in] of `linear`, which nn::ParameterSet::pack packs
+  std::shared_ptr<const PackedMatrix> packed = nullptr;  ///< of `value` when it was packed; null: not packed
 };
 
 /// Owns the nodes of one forward pass, in the order they were made. Not thread-safe: each thread needs its

@@ -85,6 +85,8 @@ class SequenceToSequence {
   /// Sum of the smoothed cross-entropies of the batch's target tokens, times options.scale: [1].
   nn::Var loss(nn::Context& context, const Batch& batch, const LossOptions& options,
                autograd::CrossEntropyStats* stats);
+  /// The output layer, for rows of `hidden` or `advance`: [rows, vocabulary]. Not recorded.
+  Tensor logits(const nn::Var& hidden);
   /// log p(next token | ...) over the vocabulary: [rows, vocabulary].
   Tensor log_probabilities(const nn::Var& hidden);
 

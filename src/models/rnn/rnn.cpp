@@ -99,6 +99,7 @@ class RnnModel final : public SequenceToSequence {
     if (attends() && config.values == ValueKind::projection)
       value_ = nn::Linear(set, "attention.value", 2 * h, h);
     readout_ = nn::Linear(set, "readout", h + context_dim() + e, e);
+    embedding_.table->multiplies_rows = true;
     output_bias_ = &set.constant("output.bias", {config.vocabulary}, 0.0f);
   }
 

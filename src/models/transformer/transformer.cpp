@@ -46,6 +46,7 @@ class TransformerModel final : public SequenceToSequence {
     embedding_ = nn::Embedding(set, "model.shared", config.vocabulary, config.dim);
     encoder_ = nn::TransformerStack(set, "model.encoder", stacks.encoder);
     decoder_ = nn::TransformerStack(set, "model.decoder", stacks.decoder);
+    embedding_.table->multiplies_rows = true;
     output_bias_ = &set.constant("final_logits_bias", {config.vocabulary}, 0.0f);
   }
 

@@ -1,0 +1,186 @@
+#include "autograd/packed_products.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "kernels/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "autograd/packed_products.cpp"
+#include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::autograd {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Arrays of vectors become registers only where the loops over them are unrolled.
+#define FOVEA_UNROLL _Pragma("GCC unroll 16")
+
+constexpr int64_t kPanel = PackedMatrix::panel_rows;
+// Two vectors of columns times as many rows as leave registers for the two vectors and one of x.
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
+constexpr int kFullRows = 12;
+#else
+constexpr int kFullRows = 6;
+#endif
+constexpr int64_t kGroup = 2 * hn::MaxLanes(hn::ScalableTag<float>());  // columns
+static_assert(kPanel % kGroup == 0);
+
+// Groups of columns that a tile of so many rows takes: one chain of sums waits four cycles for each step, so
+// eight chains or more keep both units busy.
+constexpr int GroupsOf(int rows) {
+  return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
+}
+
+// Columns of the panel that are fetched ahead.
+constexpr int64_t kAhead = 16;
+
+// `columns` is at most GroupsOf(kRows) groups.
+template <int kRows>
+HWY_NOINLINE void Tile(const PackedProducts& p, int64_t row, int64_t column, int64_t columns) {
+  const hn::ScalableTag<float> d;
+  constexpr int64_t lanes = hn::MaxLanes(d);
+  constexpr int groups = GroupsOf(kRows);
+  const int64_t in = p.weight->in(), out = p.weight->out();
+  const float* weight[groups];
+  FOVEA_UNROLL for (int g = 0; g < groups; ++g) {
+    // A group past the last repeats it, and is not stored.
+    const int64_t first = std::min(column + g * kGroup, column + (columns - 1) / kGroup * kGroup);
+    weight[g] = p.weight->data() + first / kPanel * kPanel * in + first % kPanel;
+  }
+  HWY_ALIGN float bias[groups * kGroup] = {};
+  if (p.bias) std::copy_n(p.bias + column, columns, bias);
+  hn::Vec<decltype(d)> sums[kRows][2 * groups];
+  FOVEA_UNROLL for (int v = 0; v < 2 * groups; ++v) {
+    const auto start = hn::Load(d, bias + v * lanes);
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][v] = start;
+  }
+  const int64_t stride = p.x_stride;
+  const float* x = p.x + row * stride;
+  for (int64_t k = 0; k < in; ++k) {
+    hn::Vec<decltype(d)> w[2 * groups];
+    FOVEA_UNROLL for (int g = 0; g < groups; ++g) {
+      if constexpr (kRows > 3) {
+        hwy::Prefetch(weight[g] + (k + kAhead) * kPanel);
+        if constexpr (kGroup > 16) hwy::Prefetch(weight[g] + (k + kAhead) * kPanel + lanes);
+      }
+      w[2 * g] = hn::LoadU(d, weight[g] + k * kPanel);
+      w[2 * g + 1] = hn::LoadU(d, weight[g] + k * kPanel + lanes);
+    }
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      const auto factor = hn::Set(d, x[r * stride + k]);
+      FOVEA_UNROLL for (int v = 0; v < 2 * groups; ++v) sums[r][v] = hn::MulAdd(factor, w[v], sums[r][v]);
+    }
+  }
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    float* to = p.y + (row + r) * out + column;
+    FOVEA_UNROLL for (int v = 0; v < 2 * groups; ++v) {
+      const int64_t left = columns - v * lanes;
+      if (left >= lanes) {
+        hn::StoreU(sums[r][v], d, to + v * lanes);
+      } else if (left > 0) {
+        HWY_ALIGN float last[lanes];
+        hn::Store(sums[r][v], d, last);
+        std::copy_n(last, left, to + v * lanes);
+      }
+    }
+  }
+}
+
+#undef FOVEA_UNROLL
+
+template <int kRows>
+void Across(const PackedProducts& p, int64_t row, int64_t column, int64_t last) {
+  constexpr int64_t step = GroupsOf(kRows) * kGroup;
+  for (int64_t n = column; n < last; n += step) Tile<kRows>(p, row, n, std::min(step, last - n));
+}
+
+// Rows [row, end) by the columns [column, last). A tile of exactly the rows that are left reads the panel
+// once, for the five hypotheses of a beam as for the twelve rows of a full tile.
+void Block(const PackedProducts& p, int64_t row, int64_t end, int64_t column, int64_t last) {
+  using Rows = void (*)(const PackedProducts&, int64_t, int64_t, int64_t);
+  static constexpr std::array<Rows, 12> by_rows = {Across<1>,
+                                                   Across<2>,
+                                                   Across<3>,
+                                                   Across<4>,
+                                                   Across<5>,
+                                                   Across<6>,
+                                                   Across<std::min(7, kFullRows)>,
+                                                   Across<std::min(8, kFullRows)>,
+                                                   Across<std::min(9, kFullRows)>,
+                                                   Across<std::min(10, kFullRows)>,
+                                                   Across<std::min(11, kFullRows)>,
+                                                   Across<kFullRows>};
+  // A group of columns stays in the first-level cache for all tiles of rows: 16 KiB of 128 columns of
+  // weights.
+  const int64_t step = (end - row > 3 ? 1 : 4) * kGroup;
+  for (int64_t n = column; n < last; n += step) {
+    for (int64_t r = row; r < end;) {
+      const int64_t rows = std::min<int64_t>(kFullRows, end - r);
+      by_rows[static_cast<std::size_t>(rows - 1)](p, r, n, std::min(n + step, last));
+      r += rows;
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::autograd
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fovea::autograd {
+
+HWY_EXPORT(Block);
+
+PackedMatrix::PackedMatrix(const Tensor& weight)
+    : out_(weight.rank() == 2 ? weight.size(0) : 0), in_(weight.rank() == 2 ? weight.size(1) : 0) {
+  if (weight.rank() != 2 || weight.dtype() != DType::f32)
+    throw InvalidArgument("PackedMatrix", "weight", "f32 [out, in]",
+                          std::string(to_string(weight.dtype())) + " " + to_string(weight.shape()));
+  const std::int64_t panels = (out_ + panel_rows - 1) / panel_rows;
+  panels_ = Tensor::zeros(DType::f32, {panels, in_, panel_rows});
+  const float* from = weight.data<float>();
+  float* to = panels_.data<float>();
+  default_executor().parallel_for(panels, [&](std::int64_t panel, int) {
+    const std::int64_t first = panel * panel_rows, count = std::min(panel_rows, out_ - first);
+    for (std::int64_t n = 0; n < count; ++n) {
+      for (std::int64_t k = 0; k < in_; ++k)
+        to[(panel * in_ + k) * panel_rows + n] = from[(first + n) * in_ + k];
+    }
+  });
+}
+
+void packed_products(const PackedProducts& given, Executor& executor) {
+  PackedProducts p = given;
+  if (p.x_stride == 0) p.x_stride = p.weight->in();
+  // Below this, waking a thread costs more than its share: 2^17 products take some 4 µs.
+  constexpr std::int64_t least_parallel = 1 << 17;
+  const std::int64_t in = p.weight->in(), out = p.weight->out();
+  Executor& chosen = p.rows * in * out < least_parallel ? serial_executor() : executor;
+  // 128 KiB of rows stay in the second-level cache while the panels pass by, each read once for all of them.
+  std::int64_t block_rows = std::max<std::int64_t>(48, (1 << 15) / std::max<std::int64_t>(in, 1) / 12 * 12);
+  std::int64_t block_columns = 4 * PackedMatrix::panel_rows;
+  const auto pieces = [](std::int64_t of, std::int64_t size) { return (of + size - 1) / size; };
+  // No bit depends on the cut, so it may depend on the number of threads.
+  const std::int64_t wanted = 3 * static_cast<std::int64_t>(chosen.thread_count());
+  while (wanted > 3 && pieces(p.rows, block_rows) * pieces(out, block_columns) < wanted &&
+         (block_columns > PackedMatrix::panel_rows || block_rows > 12)) {
+    if (block_columns > PackedMatrix::panel_rows)
+      block_columns -= PackedMatrix::panel_rows;
+    else
+      block_rows -= 12;
+  }
+  const std::int64_t down = pieces(p.rows, block_rows), across = pieces(out, block_columns);
+  chosen.parallel_for(down * across, [&](std::int64_t unit, int) {
+    const std::int64_t row = unit / across * block_rows, column = unit % across * block_columns;
+    HWY_DYNAMIC_DISPATCH(Block)
+    (p, row, std::min(p.rows, row + block_rows), column, std::min(out, column + block_columns));
+  });
+}
+
+}  // namespace fovea::autograd
+#endif
