@@ -75,8 +75,8 @@ enum class Products : std::uint8_t {
   by_row,  ///< a row has the same bits however many rows are computed with it. `fovea bench products`: up to
            ///< twice the time of `fastest` for 5 rows, up to 2.7 times for 64 or more
 };
-/// x [..., in], weight [out, in], bias [out] or empty -> [..., out]. A packed weight is read in its packed form
-/// if nothing is recorded.
+/// x [..., in], weight [out, in], bias [out] or empty -> [..., out]. A packed weight is read in its packed
+/// form if nothing is recorded.
 Var linear(const Var& x, const Var& weight, const Var& bias, Products products = Products::fastest);
 /// table [V, D], ids (each in [0, V)) -> [ids.size(), D], times `factor`.
 Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor = 1.0f);
