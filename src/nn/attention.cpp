@@ -203,6 +203,8 @@ autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const 
   engine.query_starts = call.query_starts;
   engine.key_starts = call.key_starts;
   engine.weights = call.weights;
+  engine.sample_seed = call.sample_seed;
+  engine.advantage = call.advantage;
   for (const Argument& argument : arguments_)
     engine.arguments.push_back(
         {argument.name, argument.learned ? context.use(*argument.learned) : Var(argument.fixed)});

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "fovea/nn/attention.h"
@@ -213,6 +215,45 @@ TEST(Layers, AttentionByLocationHasNoKeys) {
   const Tensor& gradient = layer.argument("score.W")->gradient;
   EXPECT_NE(gradient.data<float>()[0], 0.0f);
   EXPECT_EQ(gradient.data<float>()[5 * 4], 0.0f);  // a row for a sixth key, which the call does not have
+}
+
+// A layer that draws one key learns by REINFORCE: its gradients are those of its parts one after the other.
+TEST(Layers, AttentionThatDrawsLearnsByTheAdvantage) {
+  ParameterSet set(7);
+  const AttentionSpec spec{.normalizer = HardSample{}};
+  const MultiHeadAttention layer(set, "a", 6, {.num_query_heads = 2, .spec = spec});
+  const Tensor x = set.normal("x", {1, 5, 6}, 1.0f).value, advantage = set.normal("r", {1, 2, 5}, 1.0f).value;
+  const auto gradients = [&](const std::function<Var(Context&)>& forward) {
+    set.zero_gradients();
+    autograd::Tape tape;
+    Context context{.tape = &tape};
+    tape.backward(autograd::squared_error(forward(context), Tensor::zeros(DType::f32, {1, 5, 6})));
+    std::vector<float> all;
+    for (const Parameter& parameter : set.all())
+      all.insert(all.end(), parameter.gradient.data<float>(),
+                 parameter.gradient.data<float>() + parameter.gradient.count());
+    return all;
+  };
+  const auto by_layer = [&](std::uint64_t seed) {
+    return gradients([&, seed](Context& context) {
+      return layer(context, x, x, {.sample_seed = seed, .advantage = advantage});
+    });
+  };
+  const auto by_parts = gradients([&](Context& context) {
+    const auto project = [&](const std::string& part, const Var& rows) {
+      return autograd::linear(rows, context.use(set.at("a." + part + "_proj.weight")),
+                              context.use(set.at("a." + part + "_proj.bias")));
+    };
+    const Var drawn = autograd::attention(
+        {.spec = spec, .num_query_heads = 2, .num_kv_heads = 2, .sample_seed = 3, .advantage = advantage},
+        project("q", x), project("k", x), project("v", x));
+    return project("out", drawn);
+  });
+  EXPECT_EQ(by_layer(3), by_parts);
+  EXPECT_NE(by_layer(4), by_parts);
+  EXPECT_NE(set.at("a.q_proj.weight").gradient.data<float>()[0], 0.0f);
+  EXPECT_THROW(gradients([&](Context& context) { return layer(context, x, x, {.sample_seed = 3}); }),
+               InvalidArgument);
 }
 
 TEST(Layers, AttentionDropsWeightsInTrainingOnly) {

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "fovea/nn/attention.h"
+#include "fovea/nn/layers.h"
 #include "fovea/nn/optimizer.h"
 #include "nn/kept_rows.h"
 
@@ -68,6 +70,42 @@ TEST(ParameterSet, ValuesFollowSeedAndNameAlone) {
   EXPECT_NE(b.data<float>()[0], not_same.data<float>()[0]);
   EXPECT_THROW(one.constant("a", {1}, 0.0f), InvalidArgument);
   EXPECT_THROW(one.at("c"), InvalidArgument);
+}
+
+// Inference reads the packed copies, training the values; an update drops the copies.
+TEST(ParameterSet, PackedWeightsServeInferenceUntilAnUpdate) {
+  ParameterSet set(3);
+  const Linear layer(set, "l", 5, 40);
+  const RnnLayer cell(set, "c", autograd::Cell::lstm, 5, 7);
+  const Tensor x = set.normal("x", {3, 5}, 1.0f).value, state = set.normal("s", {3, 14}, 1.0f).value;
+  const auto outputs = [&](autograd::Tape* tape) {
+    Context context{.tape = tape};
+    std::vector<float> all;
+    for (const Var& y : {layer(context, x), cell.step(context, x, state)})
+      all.insert(all.end(), y.value().data<float>(), y.value().data<float>() + y.value().count());
+    return all;
+  };
+  autograd::Tape tape;
+  const auto before = outputs(nullptr), recorded = outputs(&tape);
+  EXPECT_EQ(layer.weight->packed, nullptr);
+  set.pack();
+  ASSERT_NE(layer.weight->packed, nullptr);
+  EXPECT_EQ(layer.weight->packed->bytes(), 2 * 5 * 32 * 4);  // 40 rows are two panels
+  EXPECT_EQ(layer.bias->packed, nullptr);
+  const auto packed = outputs(nullptr);
+  for (std::size_t i = 0; i < before.size(); ++i)
+    EXPECT_NEAR(packed[i], before[i], 13 * 0x1p-24 * 8.0);  // sums of at most 13 terms of size 8 in all
+  EXPECT_EQ(outputs(&tape), recorded);
+  layer.weight->value.fill(0.0);
+  EXPECT_EQ(outputs(nullptr), packed);  // as documented: packed again, or not seen
+  set.unpack();
+  EXPECT_NE(outputs(nullptr), packed);
+  set.pack();
+  Adam adam(set, {});
+  layer.weight->gradient.fill(1.0);
+  adam.step(0.1, 1.0);
+  EXPECT_EQ(layer.weight->packed, nullptr);
+  EXPECT_NE(outputs(nullptr)[0], layer.bias->value.data<float>()[0]);
 }
 
 // Keys kept from step to step give the same as one causal call over the whole sequence.

@@ -88,6 +88,10 @@ class MultiHeadAttention {
         nullptr;  ///< if given, receives [B, num_query_heads, Lq, Lk]; packed, Lk is the longest's
     /// Arguments that come from the data, besides those that the layer has; recorded ones get gradients.
     std::vector<autograd::AttentionArgument> arguments = {};
+    std::uint64_t sample_seed = 0;  ///< for HardSample and GumbelSample: another one for each draw
+    /// For HardSample: AttentionCall::advantage, [B, num_query_heads, Lq]. Without it, the projections of
+    /// queries and keys cannot be recorded.
+    Tensor advantage = {};
   };
   /// x [B, Lq, dim], memory [B, Lk, memory_dim] -> [B, Lq, dim]. Throws what make_plan and attend throw.
   Var operator()(Context& context, const Var& x, const Var& memory, const Call& call) const;
