@@ -204,14 +204,17 @@ bool more_probable(const Probable& a, const Probable& b) {
 // Adds the classes [begin, end) to the best `count` so far, which are in order.
 void take_best(const float* row, std::int64_t begin, std::int64_t end, float offset, std::size_t count,
                std::span<const std::int32_t> without, std::vector<Probable>& best) {
+  // What is below is no candidate. A NaN is not below, and left out after it.
+  float least = best.size() == count ? best.back().log_probability : -std::numeric_limits<float>::infinity();
   for (std::int64_t i = begin; i < end; ++i) {
     const Probable now{static_cast<std::int32_t>(i), row[i] + offset};
+    if (now.log_probability < least) continue;
     if (std::isnan(now.log_probability) || (best.size() == count && !more_probable(now, best.back())) ||
         std::find(without.begin(), without.end(), now.id) != without.end())
       continue;
-    const auto place = std::upper_bound(best.begin(), best.end(), now, more_probable);
-    best.insert(place, now);
+    best.insert(std::upper_bound(best.begin(), best.end(), now, more_probable), now);
     if (best.size() > count) best.pop_back();
+    if (best.size() == count) least = best.back().log_probability;
   }
 }
 
@@ -241,13 +244,15 @@ std::vector<std::vector<Probable>> most_probable(const Tensor& logits, std::size
         log_softmax_offset(row, classes, maximum(maxima.data(), static_cast<std::int64_t>(maxima.size())));
     std::vector<Probable>& best = all[static_cast<std::size_t>(r)];
     best.reserve(count + 1);
-    // The pieces with the largest maxima first: few of the others have anything to add.
+    // The `count` pieces of the largest maxima first: the others then have something to add only where it is
+    // equal to the last, or where classes are left out.
     std::vector<std::size_t> order(maxima.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::sort(order.begin(), order.end(),
-              [&](std::size_t a, std::size_t b) { return maxima[a] > maxima[b]; });
+    if (count < order.size())
+      std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
+                       [&](std::size_t a, std::size_t b) { return maxima[a] > maxima[b]; });
     for (const std::size_t piece : order) {
-      if (best.size() == count && maxima[piece] + offset < best.back().log_probability) break;
+      if (best.size() == count && maxima[piece] + offset < best.back().log_probability) continue;
       const std::int64_t begin = static_cast<std::int64_t>(piece) * piece_classes;
       take_best(row, begin, std::min(begin + piece_classes, classes), offset, count, without, best);
     }

@@ -34,7 +34,7 @@ struct Candidate {
   }
 };
 
-// One step for all live rows: logits, and the alignment of the word being written.
+// One step for all live rows: the input of the output layer, and the alignment of the word being written.
 class Stepper {
  public:
   Stepper(SequenceToSequence& model, const std::vector<std::vector<std::int32_t>>& sources,
@@ -47,11 +47,11 @@ class Stepper {
       state_ = model.start(batch_.source, batch_.source_len, batch_.source_lengths);
   }
 
-  Tensor step(const std::vector<Live>& rows) {
+  nn::Var step(const std::vector<Live>& rows) {
     if (state_) {
       std::vector<std::int32_t> previous;
       for (const Live& row : rows) previous.push_back(row.ids.empty() ? options_.bos : row.ids.back());
-      const Tensor result = model_.logits(model_.advance(*state_, previous));
+      const nn::Var result = model_.advance(*state_, previous);
       alignment_ = state_->alignment;
       bytes_ = std::max(bytes_, state_->bytes());
       return result;
@@ -70,7 +70,7 @@ class Stepper {
 
  private:
   // Computes everything again from the tokens: encoder, projections, every earlier step.
-  Tensor recompute(const std::vector<Live>& rows) {
+  nn::Var recompute(const std::vector<Live>& rows) {
     Batch batch;
     std::vector<std::vector<std::int32_t>> sources, prefixes;
     for (const Live& row : rows) {
@@ -96,7 +96,7 @@ class Stepper {
                     alignment_.data<float>() + i * weights.size(2));
       }
     }
-    return model_.logits(last);
+    return last;
   }
 
   SequenceToSequence& model_;
@@ -112,17 +112,21 @@ class Search {
  public:
   Search(SequenceToSequence& model, const std::vector<std::vector<std::int32_t>>& sources,
          const DecodeOptions& options)
-      : sources_(sources), options_(options), stepper_(model, sources, options), finished_(sources.size()) {
+      : model_(model),
+        sources_(sources),
+        options_(options),
+        stepper_(model, sources, options),
+        finished_(sources.size()) {
     for (std::size_t i = 0; i < sources.size(); ++i) live_.push_back({i, {}, 0.0});
   }
 
   std::vector<std::vector<Hypothesis>> run(DecodeStats* stats) {
     DecodeStats counted;
     while (!live_.empty()) {
-      const Tensor logits = stepper_.step(live_);
+      const nn::Var hidden = stepper_.step(live_);
       ++counted.steps;
       counted.tokens += static_cast<std::int64_t>(live_.size());
-      advance(logits);
+      advance(hidden);
     }
     for (auto& hypotheses : finished_) {
       std::stable_sort(hypotheses.begin(), hypotheses.end(),
@@ -172,13 +176,13 @@ class Search {
     finished_[parent.sentence].push_back(std::move(done));
   }
 
-  void advance(const Tensor& logits) {
+  void advance(const nn::Var& hidden) {
     std::vector<Live> next;
     std::vector<std::int64_t> index;
     past_.push_back({stepper_.alignment(), {}});
     const auto beam = static_cast<std::size_t>(options_.beam_size);
     // 2·beam continuations of a row are enough, because at most beam of them are EOS.
-    const auto best = autograd::most_probable(logits, 2 * beam, forbidden());
+    const auto best = model_.most_probable(hidden, 2 * beam, forbidden());
     for (std::size_t begin = 0, end = 0; begin < live_.size(); begin = end) {
       const std::size_t sentence = live_[begin].sentence;
       std::vector<Candidate> candidates;
@@ -218,6 +222,7 @@ class Search {
     past_.back().parents = std::move(index);
   }
 
+  SequenceToSequence& model_;
   const std::vector<std::vector<std::int32_t>>& sources_;
   const DecodeOptions& options_;
   Stepper stepper_;

@@ -1,6 +1,7 @@
 #include "fovea/models/sequence_to_sequence.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
@@ -16,15 +17,28 @@ nn::Var SequenceToSequence::loss(nn::Context& context, const Batch& batch, const
                                         stats);
 }
 
-Tensor SequenceToSequence::logits(const nn::Var& hidden) {
+std::vector<std::vector<autograd::Probable>> SequenceToSequence::most_probable(
+    const nn::Var& hidden, std::size_t count, std::span<const std::int32_t> without) {
   nn::Context inference;
-  return autograd::linear(hidden.value(), output_weight(inference), output_bias(inference)).value();
+  const nn::Var weight = output_weight(inference), bias = output_bias(inference);
+  // The logits of a piece, a megabyte, stay in the second-level cache until they have been looked through.
+  const std::int64_t rows = hidden.size(0),
+                     piece = std::max<std::int64_t>(12, (1 << 18) / vocabulary() / 12 * 12);
+  std::vector<std::vector<autograd::Probable>> all;
+  for (std::int64_t begin = 0; begin < rows; begin += piece) {
+    const nn::Var some =
+        piece >= rows ? hidden : autograd::slice(hidden, 0, begin, std::min(piece, rows - begin));
+    auto best = autograd::most_probable(autograd::linear(some.value(), weight, bias).value(), count, without);
+    std::move(best.begin(), best.end(), std::back_inserter(all));
+  }
+  return all;
 }
 
 Tensor SequenceToSequence::log_probabilities(const nn::Var& hidden) {
-  Tensor rows = logits(hidden);
-  autograd::log_softmax_rows(rows);
-  return rows;
+  nn::Context inference;
+  Tensor logits = autograd::linear(hidden.value(), output_weight(inference), output_bias(inference)).value();
+  autograd::log_softmax_rows(logits);
+  return logits;
 }
 
 std::unique_ptr<SequenceToSequence> make_model(const std::string& config, std::uint64_t seed) {

@@ -85,8 +85,9 @@ class SequenceToSequence {
   /// Sum of the smoothed cross-entropies of the batch's target tokens, times options.scale: [1].
   nn::Var loss(nn::Context& context, const Batch& batch, const LossOptions& options,
                autograd::CrossEntropyStats* stats);
-  /// The output layer, for rows of `hidden` or `advance`: [rows, vocabulary]. Not recorded.
-  Tensor logits(const nn::Var& hidden);
+  /// autograd::most_probable of the output layer, for each row of `hidden` or `advance`.
+  std::vector<std::vector<autograd::Probable>> most_probable(const nn::Var& hidden, std::size_t count,
+                                                             std::span<const std::int32_t> without);
   /// log p(next token | ...) over the vocabulary: [rows, vocabulary].
   Tensor log_probabilities(const nn::Var& hidden);
 
