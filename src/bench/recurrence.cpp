@@ -112,6 +112,47 @@ RecurrenceRow measure_row(const RecurrenceBench& o, const NamedRecurrence& which
   return row;
 }
 
+RecurrenceStepRow measure_step_row(const RecurrenceBench& bench, const NamedRecurrence& which,
+                                   std::int64_t dim, Executor& executor) {
+  RecurrenceBench o = bench;
+  o.heads = o.step_heads;
+  o.len = 1;
+  const Operands x(o, which.spec, dim);
+  const RecurrencePlan plan = make_recurrence_plan(which.spec,
+                                                   {.batch = o.batch,
+                                                    .num_query_heads = o.heads,
+                                                    .num_key_heads = o.heads,
+                                                    .num_heads = o.heads,
+                                                    .len = 1,
+                                                    .key_dim = dim},
+                                                   {.kernel = o.kernel});
+  std::vector<Tensor> states;
+  for (std::int64_t layer = 0; layer < o.step_layers; ++layer)
+    states.push_back(Tensor::zeros(DType::f32, state_shape(which.spec, plan.shape(), o.batch)));
+  const std::int64_t bytes =
+      o.step_layers * static_cast<std::int64_t>(states.empty() ? 0 : states.front().bytes());
+  RecurrenceStepRow row{.name = which.name, .dim = dim};
+  row.seconds = row.limit = std::numeric_limits<double>::infinity();
+  RecurrenceInputs inputs = x.inputs();
+  for (std::int64_t turn = 0; turn <= o.repeat; ++turn) {
+    const double seconds = best_seconds(
+        1,
+        [&] {
+          for (const Tensor& state : states) {
+            inputs.initial_state = state;
+            recur(plan, inputs, {.output = x.output, .final_state = state, .denominator = x.denominator},
+                  {.executor = &executor});
+          }
+        },
+        o.threads == 1 ? Clock::cpu : Clock::wall);
+    if (turn == 0) continue;
+    row.seconds = std::min(row.seconds, seconds);
+    row.limit = std::min(row.limit, 2.0 * static_cast<double>(bytes) /
+                                        measure(Probe::update, {.threads = o.threads, .footprint = bytes}));
+  }
+  return row;
+}
+
 }  // namespace
 
 const std::vector<NamedRecurrence>& measured_recurrences() {
@@ -137,6 +178,16 @@ void measure_recurrences(const RecurrenceBench& bench,
   for (const std::int64_t dim : bench.dims) {
     for (const NamedRecurrence& which : measured_recurrences())
       tell(measure_row(bench, which, dim, *executor));
+  }
+}
+
+void measure_recurrence_steps(const RecurrenceBench& bench,
+                              const std::function<void(const RecurrenceStepRow&)>& tell) {
+  if (bench.step_layers == 0) return;
+  const auto executor = make_thread_pool(bench.threads);
+  for (const std::int64_t dim : bench.dims) {
+    for (const NamedRecurrence& which : measured_recurrences())
+      tell(measure_step_row(bench, which, dim, *executor));
   }
 }
 

@@ -57,10 +57,11 @@ std::vector<const RecurrenceCandidate*> order_of(const std::string& wanted, cons
 }
 
 void choose(RecurrencePlan::Impl& plan, const std::string& wanted, const char* argument) {
-  const kernels::RecurrenceRequest request{plan.write(), plan.decay(), plan.read()};
+  const kernels::RecurrenceRequest request{plan.write(), plan.decay(), plan.read(), plan.shape.len};
   for (const RecurrenceCandidate* candidate : order_of(wanted, argument)) {
     const char* reason = candidate->refuse(request);
     if (!reason) reason = candidate->isa->absence();
+    if (!reason && candidate->slower && wanted != candidate->name) reason = candidate->slower(request);
     if (!reason) {
       plan.candidate = candidate;
       return;
