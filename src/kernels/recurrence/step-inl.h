@@ -34,6 +34,9 @@ constexpr int kStepVectors = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 8 : 4;
 // Rows between two loads of the sums, so that a pass walks through memory in order: 16 rows of 128 f32 are
 // two pages.
 constexpr int64_t kStepRows = 16;
+// Bytes from a row to the one that is fetched into the caches beside it. The processor itself does not fetch
+// beyond a page, and a row is read once: with 4 KiB, a state in memory takes a sixth less time.
+constexpr int64_t kStepAhead = 4096;
 
 /// What one token brings to one state head, [dim] padded to whole vectors; queries [readers][dim].
 template <class T>
@@ -41,13 +44,21 @@ struct StepToken {
   T *q, *q_start, *k, *e, *b, *decay;
   T *of_target, *of_written;   // [readers]: the shares of y and w in the output
   T *target, *written, *sums;  // [stride]: y, w and an output
-  T* state;                    // [key_dim][stride]
+  T *state, *tail;             // [key_dim][whole columns], [key_dim][the last columns]
   int64_t dim, stride, readers;
 };
+
+/// The columns of whole vectors, which are read and written where they lie. Those behind them are copied.
+template <class T>
+HWY_INLINE int64_t WholeColumns(const RecurrenceProblem<T>& p) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  return p.value_dim / lanes * lanes;
+}
 
 template <class T>
 HWY_INLINE StepToken<T> TakeStep(const RecurrenceProblem<T>& p, Carve& carve) {
   const int64_t dim = Padded<T>(p.key_dim), stride = Padded<T>(p.value_dim), readers = ReadersOf(p);
+  const int64_t whole = WholeColumns(p);
   return {carve.Take<T>(readers * dim),
           carve.Take<T>(readers * dim),
           carve.Take<T>(dim),
@@ -59,7 +70,8 @@ HWY_INLINE StepToken<T> TakeStep(const RecurrenceProblem<T>& p, Carve& carve) {
           carve.Take<T>(stride),
           carve.Take<T>(stride),
           carve.Take<T>(stride),
-          carve.Take<T>(p.key_dim * stride),
+          carve.Take<T>(p.key_dim * whole),
+          carve.Take<T>(p.key_dim * (stride - whole)),
           dim,
           stride,
           readers};
@@ -140,24 +152,33 @@ HWY_NOINLINE void PrepareStep(const RecurrenceProblem<T>& p, const TokenSequence
   StepShares(p, sequence, h, row, s);
 }
 
-/// One pass over the rows of a state. Sums are added to; null where they are not wanted.
+/// Columns [first, first + count) of a state, whole vectors. `to` may be the memory of `from`; null: the
+/// state behind the token is not wanted.
+template <class T>
+struct StepPanel {
+  const T* from;
+  T* to;
+  int64_t from_stride, to_stride, first, count;
+};
+
+/// One pass over the rows of a state: sums[column] += Σ q[i] from[i][column], and to = diag(decay) from +
+/// k x^T + b y^T. Each where it is wanted.
 template <class T>
 struct StepPass {
-  const T* from;  // [rows][stride]
-  T* to;          // diag(α) from + k x^T + b y^T; null: nothing is written
-  int64_t rows, stride;
-  const T *q, *e;  // [rows]: to[column] += Σ q[i] from[i][column]
+  int64_t rows;
+  const T *q, *e, *decay, *k, *x, *b, *y;
   T *q_sums, *e_sums;
-  const T *decay, *k, *x, *b, *y;
 };
 
 #define FOVEA_UNROLL _Pragma("GCC unroll 8")
 /// Rows [first, last) of `kVectors` vectors of columns. kWrites counts the outer products.
 template <int kVectors, bool kQuery, bool kErase, int kWrites, class T>
-HWY_INLINE void StepPiece(const StepPass<T>& s, int64_t first, int64_t last, int64_t column) {
+HWY_INLINE void StepPiece(const StepPass<T>& s, const StepPanel<T>& panel, int64_t first, int64_t last,
+                          int64_t offset) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t column = panel.first + offset;
   V q_sums[kVectors], e_sums[kVectors], x[kVectors], y[kVectors];
   FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
     if constexpr (kQuery) q_sums[v] = hn::LoadU(d, s.q_sums + column + v * lanes);
@@ -166,15 +187,16 @@ HWY_INLINE void StepPiece(const StepPass<T>& s, int64_t first, int64_t last, int
     if constexpr (kWrites > 1) y[v] = hn::LoadU(d, s.y + column + v * lanes);
   }
   for (int64_t i = first; i < last; ++i) {
-    const T* from = s.from + i * s.stride + column;
+    const T* from = panel.from + i * panel.from_stride + offset;
     FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
       const V element = hn::LoadU(d, from + v * lanes);
+      if constexpr (kQuery || kErase) hwy::Prefetch(from + v * lanes + kStepAhead / sizeof(T));
       if constexpr (kQuery) q_sums[v] = hn::MulAdd(hn::Set(d, s.q[i]), element, q_sums[v]);
       if constexpr (kErase) e_sums[v] = hn::MulAdd(hn::Set(d, s.e[i]), element, e_sums[v]);
       if constexpr (kWrites > 0) {
         V next = hn::MulAdd(hn::Set(d, s.k[i]), x[v], hn::Mul(hn::Set(d, s.decay[i]), element));
         if constexpr (kWrites > 1) next = hn::MulAdd(hn::Set(d, s.b[i]), y[v], next);
-        hn::StoreU(next, d, s.to + i * s.stride + column + v * lanes);
+        hn::StoreU(next, d, panel.to + i * panel.to_stride + offset + v * lanes);
       }
     }
   }
@@ -186,16 +208,16 @@ HWY_INLINE void StepPiece(const StepPass<T>& s, int64_t first, int64_t last, int
 #undef FOVEA_UNROLL
 
 template <bool kQuery, bool kErase, int kWrites, class T>
-HWY_NOINLINE void RunPass(const StepPass<T>& s) {
+HWY_NOINLINE void RunPass(const StepPass<T>& s, const StepPanel<T>& panel) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
   for (int64_t first = 0; first < s.rows; first += kStepRows) {
     const int64_t last = HWY_MIN(first + kStepRows, s.rows);
-    int64_t column = 0;
-    for (; column + kStepVectors * lanes <= s.stride; column += kStepVectors * lanes)
-      StepPiece<kStepVectors, kQuery, kErase, kWrites>(s, first, last, column);
-    for (; column + 2 * lanes <= s.stride; column += 2 * lanes)
-      StepPiece<2, kQuery, kErase, kWrites>(s, first, last, column);
-    if (column < s.stride) StepPiece<1, kQuery, kErase, kWrites>(s, first, last, column);
+    int64_t offset = 0;
+    for (; offset + kStepVectors * lanes <= panel.count; offset += kStepVectors * lanes)
+      StepPiece<kStepVectors, kQuery, kErase, kWrites>(s, panel, first, last, offset);
+    for (; offset + 2 * lanes <= panel.count; offset += 2 * lanes)
+      StepPiece<2, kQuery, kErase, kWrites>(s, panel, first, last, offset);
+    if (offset < panel.count) StepPiece<1, kQuery, kErase, kWrites>(s, panel, first, last, offset);
   }
 }
 
@@ -208,44 +230,48 @@ HWY_INLINE void StepOutput(const RecurrenceProblem<T>& p, const RecurrenceResult
   Copy(s.sums, p.value_dim, RecurrenceRow(results.output, sequence.entry, h * s.readers + reader, row));
 }
 
-/// One token: the state goes from `from` to `to`, which may be the same memory. Null `to`: the state behind
-/// the token is not wanted.
+/// One token. The panels are the columns of whole vectors, and the last columns.
 template <class T>
 HWY_INLINE void StepOnce(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results,
                          const TokenSequence& sequence, int64_t h, int64_t row, const StepToken<T>& s,
-                         const T* from, T* to) {
+                         const StepPanel<T>* panels) {
   const bool queries = results.output.data != nullptr, additive = p.write == WriteKind::additive;
+  const bool writes = panels[0].to != nullptr;
   PrepareStep(p, sequence, h, row, queries, s);
-  StepPass<T> pass{from,      to,      p.key_dim, s.stride, s.q_start, s.e,      s.sums,
-                   s.written, s.decay, s.k,       s.target, s.b,       s.written};
-  if (!additive) {
-    if (p.write == WriteKind::delta)
-      Copy(s.target, s.stride, s.written);
-    else
-      Fill(T{0}, s.stride, s.written);
-    if (p.write == WriteKind::delta) pass.x = s.written;
-  }
+  const bool delta = p.write == WriteKind::delta;
+  StepPass<T> pass{p.key_dim, s.q_start, s.e,    s.decay,  s.k, delta ? s.written : s.target,
+                   s.b,       s.written, s.sums, s.written};
+  if (delta)
+    Copy(s.target, s.stride, s.written);
+  else
+    Fill(T{0}, s.stride, s.written);
   if (queries) Fill(T{0}, s.stride, s.sums);
+  for (int panel = 0; panel < 2; ++panel) {
+    if (!additive && queries)
+      RunPass<true, true, 0>(pass, panels[panel]);
+    else if (!additive)
+      RunPass<false, true, 0>(pass, panels[panel]);
+  }
   // The pass of the last reader of an additive write is the one that writes.
-  const bool together = additive && queries && to;
-  if (!additive && queries)
-    RunPass<true, true, 0>(pass);
-  else if (!additive)
-    RunPass<false, true, 0>(pass);
+  const bool together = additive && queries && writes;
   for (int64_t reader = 0; queries && reader < s.readers; ++reader) {
     pass.q = s.q_start + reader * s.dim;
     if (reader > 0) Fill(T{0}, s.stride, s.sums);
-    if (together && reader + 1 == s.readers)
-      RunPass<true, false, 1>(pass);
-    else if (additive || reader > 0)
-      RunPass<true, false, 0>(pass);
+    for (int panel = 0; panel < 2; ++panel) {
+      if (together && reader + 1 == s.readers)
+        RunPass<true, false, 1>(pass, panels[panel]);
+      else if (additive || reader > 0)
+        RunPass<true, false, 0>(pass, panels[panel]);
+    }
     StepOutput(p, results, sequence, h, row, reader, s);
   }
-  if (!to || together) return;
-  if (p.write == WriteKind::low_rank)
-    RunPass<false, false, 2>(pass);
-  else
-    RunPass<false, false, 1>(pass);
+  if (!writes || together) return;
+  for (int panel = 0; panel < 2; ++panel) {
+    if (p.write == WriteKind::low_rank)
+      RunPass<false, false, 2>(pass, panels[panel]);
+    else
+      RunPass<false, false, 1>(pass, panels[panel]);
+  }
 }
 
 template <class T>
@@ -254,26 +280,33 @@ HWY_NOINLINE void StepUnit(const RecurrenceProblem<T>& p, const RecurrenceResult
   Carve carve(memory);
   const StepToken<T> s = TakeStep(p, carve);
   const TokenSequence& sequence = p.sequences[n];
-  const int64_t unit = n * p.heads + h, size = p.key_dim * p.value_dim;
-  const Columns columns{0, p.value_dim, s.stride};
-  // Rows of whole vectors are read and written where they lie.
-  const bool whole = s.stride == p.value_dim;
+  const int64_t unit = n * p.heads + h, size = p.key_dim * p.value_dim, whole = WholeColumns(p),
+                rest = s.stride - whole;
   const T* initial = p.initial_state ? p.initial_state + unit * size : nullptr;
   T* final = results.final_state ? results.final_state + unit * size : nullptr;
-  T* state = whole && final ? final : s.state;
-  const T* from = whole && initial ? initial : state;
-  if (from == state && from != initial) LoadState(p, p.initial_state, unit, columns, state);
+  // Without a final state, whole columns are kept in the workspace from token to token.
+  T* state = final ? final : s.state;
+  const int64_t stride = final ? p.value_dim : whole;
+  const Columns last_columns{whole, p.value_dim - whole, rest};
+  if (rest > 0) LoadState(p, p.initial_state, unit, last_columns, s.tail);
+  StepPanel<T> panels[2] = {{initial, state, p.value_dim, stride, 0, whole},
+                            {s.tail, s.tail, rest, rest, whole, rest}};
+  if (!initial || (sequence.count == 0 && final && initial != final)) {
+    for (int64_t i = 0; i < p.key_dim; ++i) {
+      Fill(T{0}, whole, state + i * stride);
+      if (initial) Copy(initial + i * p.value_dim, whole, state + i * stride);
+    }
+  }
   for (int64_t i = 0; i < sequence.count; ++i) {
     throw_if_cancelled();
-    const bool last = i + 1 == sequence.count;
-    StepOnce(p, results, sequence, h, sequence.row(i), s, from, last && !final ? nullptr : state);
-    from = state;
+    if (i > 0 || !initial) {
+      panels[0].from = state;
+      panels[0].from_stride = stride;
+    }
+    if (i + 1 == sequence.count && !final) panels[0].to = nullptr;
+    StepOnce(p, results, sequence, h, sequence.row(i), s, panels);
   }
-  if (!final) return;
-  if (!whole)
-    StoreState(p, state, unit, columns, results.final_state);
-  else if (from != final)  // no token
-    Copy(from, size, final);
+  if (final && rest > 0) StoreState(p, s.tail, unit, last_columns, results.final_state);
 }
 
 template <class T>
