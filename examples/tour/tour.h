@@ -28,6 +28,7 @@
 #include "fovea/models/transformer.h"
 #include "fovea/nn/optimizer.h"
 #include "fovea/nn/transformer.h"
+#include "fovea/plan/causal_conv.h"
 #include "fovea/plan/merge.h"
 #include "fovea/plan/plan.h"
 #include "fovea/plan/recurrence.h"
