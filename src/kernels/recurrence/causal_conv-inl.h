@@ -14,19 +14,11 @@
 
 #include "fovea/core/cancellation.h"
 #include "kernels/recurrence/causal_conv.h"
-#include "kernels/simd/memory-inl.h"
+#include "kernels/recurrence/gates-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace fovea::kernels {
 namespace HWY_NAMESPACE {
-
-/// 1 / (1 + e^-x).
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V Sigmoid(D d, V x) {
-  using T = hn::TFromD<D>;
-  const V one = hn::Set(d, T(1)), bound = hn::Set(d, sizeof(T) == 8 ? T(700) : T(87));
-  return hn::Div(one, hn::Add(one, Exp(d, AtMost(bound, hn::Neg(x)))));
-}
 
 /// Channels [first, first + count); rows in the workspace have `stride` elements.
 struct ConvTile {
@@ -200,11 +192,9 @@ HWY_INLINE void TapDerivative(const ConvProblem<T>& p, const ConvGradientProblem
   if (!p.silu) return;
   T* rows[conv_most_width];
   RowsOfToken(p, t, tile.stride, r.inputs, rows);
-  const auto one = hn::Set(d, T(1));
   for (int64_t at = 0; at < tile.stride; at += static_cast<int64_t>(hn::Lanes(d))) {
     const auto sum = TapSum(p, shared, tile, rows, at), share = Sigmoid(d, sum);
-    const auto slope = hn::Mul(share, hn::MulAdd(sum, hn::Sub(one, share), one));
-    hn::StoreU(hn::Mul(hn::LoadU(d, r.derivative + at), slope), d, r.derivative + at);
+    hn::StoreU(hn::Mul(hn::LoadU(d, r.derivative + at), SiluSlope(d, sum, share)), d, r.derivative + at);
   }
 }
 

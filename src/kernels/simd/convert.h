@@ -1,5 +1,5 @@
-// Conversions of rows from 16-bit types to f32 and back, by the processor's own instructions where it has them.
-// Element by element in C++ they cost more than the attention that follows.
+// Conversions of rows from 16-bit types to f32 and back, by the processor's own instructions where it has
+// them. Element by element in C++ they cost more than the attention that follows.
 #pragma once
 
 #include <cstdint>
