@@ -57,6 +57,14 @@ void measure_recurrences(const RecurrenceBench& bench, const std::function<void(
 void measure_recurrence_steps(const RecurrenceBench& bench,
                               const std::function<void(const RecurrenceStepRow&)>& tell);
 
+/// Mamba-1's scan over bench.len tokens, with softplus, skip and gate, forward and backward.
+struct SelectiveScanBench {
+  std::int64_t channels = 1536, state_dim = 16;
+};
+/// `dim` is the number of channels. The limits are those of RecurrenceRow. A token and channel need state_dim
+/// exponentials, one for the softplus and one for the gate; backward needs them again.
+RecurrenceRow measure_selective_scan(const RecurrenceBench& bench, const SelectiveScanBench& scan);
+
 /// Seconds of causal attention of as many heads over `len` tokens.
 double measure_causal_attention(const RecurrenceBench& bench, std::int64_t dim, std::int64_t len);
 

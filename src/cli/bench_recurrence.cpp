@@ -60,6 +60,7 @@ void run(bench::RecurrenceBench bench) {
     print_row(row);
     rows.push_back(row);
   });
+  print_row(bench::measure_selective_scan(bench, {}));
   print_steps(bench);
   print_crossovers(bench, rows);
 }

@@ -30,6 +30,13 @@ TEST(RecurrenceBench, EveryRecurrenceHasTimesOfOneToken) {
   measure_recurrence_steps({.step_layers = 0}, [](const RecurrenceStepRow&) { ADD_FAILURE(); });
 }
 
+TEST(RecurrenceBench, TheSelectiveScanHasTimesAndLimits) {
+  const RecurrenceRow row =
+      measure_selective_scan({.len = 40, .repeat = 1}, {.channels = 24, .state_dim = 5});
+  for (const double seconds : {row.forward, row.backward, row.forward_limit, row.backward_limit})
+    EXPECT_TRUE(seconds > 0 && std::isfinite(seconds));
+}
+
 TEST(RecurrenceBench, LimitsCountProductsWithTheState) {
   EXPECT_EQ(least_flops({}, 64, 128), 4 * 64 * 128);
   EXPECT_EQ(least_flops({.write = DeltaWrite{}}, 64, 128), 6 * 64 * 128);

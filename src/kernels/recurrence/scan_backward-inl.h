@@ -94,7 +94,7 @@ HWY_NOINLINE void GatherDerivatives(const ScanProblem<T>& p, const ScanGradientP
     Copy(b.d_output + at, tile.stride, b.derivative + at);
     if (!p.z.data) continue;
     ReadTile(p.z, sequence, begin + i, tile, b.gates + at);
-    for (int64_t j = at; j < at + tile.stride; j += static_cast<int64_t>(hn::Lanes(d))) {
+    for (int64_t j = at; j < at + tile.columns; j += static_cast<int64_t>(hn::Lanes(d))) {
       const auto z = hn::LoadU(d, b.gates + j);
       hn::StoreU(hn::Mul(hn::LoadU(d, b.d_output + j), hn::Mul(z, Sigmoid(d, z))), d, b.derivative + j);
     }
@@ -164,7 +164,7 @@ HWY_NOINLINE void WriteScanGradients(const ScanProblem<T>& p, const ScanGradient
   };
   for (int64_t i = 0; i < count; ++i) {
     const int64_t at = i * tile.stride;
-    for (int64_t j = 0; j < tile.stride; j += static_cast<int64_t>(hn::Lanes(d))) {
+    for (int64_t j = 0; j < tile.columns; j += static_cast<int64_t>(hn::Lanes(d))) {
       const int64_t e = at + j;
       const auto x = hn::LoadU(d, r.x + e), derivative = hn::LoadU(d, b.derivative + e),
                  of_inputs = hn::LoadU(d, b.of_inputs + e);
@@ -222,7 +222,7 @@ HWY_NOINLINE void ScanBackwardUnit(const ScanProblem<T>& p, const ScanGradientPr
     Copy(r.state, states, b.before + block * states);
     if (block + 1 == blocks) break;
     GatherScan<T>(p, sequence, block * scan_tokens, scan_tokens, tile, r, nullptr);
-    for (int64_t at = 0; at < stride; at += lanes)
+    for (int64_t at = 0; at < tile.columns; at += lanes)
       ScanVector<false, T>(p, scan_tokens, stride, at, r, nullptr, nullptr);
   }
   LoadStates(p, tile, StateOf(p, g.d_final_state, n), b.g);
@@ -239,7 +239,7 @@ HWY_NOINLINE void ScanBackwardUnit(const ScanProblem<T>& p, const ScanGradientPr
     Fill(T{0}, count * stride, b.of_decays);
     Fill(T{0}, count * p.state_dim * lanes, b.d_b);
     Fill(T{0}, count * p.state_dim * lanes, b.d_c);
-    for (int64_t at = 0; at < stride; at += lanes) {
+    for (int64_t at = 0; at < tile.columns; at += lanes) {
       ScanVector<true>(p, count, stride, at, r, b.states, b.decays);
       ScanVectorBackward(p, count, stride, at, r, b);
     }
