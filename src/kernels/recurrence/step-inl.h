@@ -277,6 +277,7 @@ HWY_INLINE void StepOnce(const RecurrenceProblem<T>& p, const RecurrenceResults<
 template <class T>
 HWY_NOINLINE void StepUnit(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results, int64_t n,
                            int64_t h, std::byte* memory) {
+  const FlushSubnormals flush;
   Carve carve(memory);
   const StepToken<T> s = TakeStep(p, carve);
   const TokenSequence& sequence = p.sequences[n];
