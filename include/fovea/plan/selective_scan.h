@@ -100,8 +100,8 @@ std::size_t backward_workspace_bytes(const SelectiveScanPlan& plan, int threads)
 /// outputs ← scan(inputs). The bits of a token depend neither on the threads, nor on the other sequences, nor
 /// on the calls that a sequence is cut into.
 ///
-/// Throws InvalidArgument for shapes, dtypes or strides that do not fit the plan, for an A above 0 and a
-/// Δ below 0, and for outputs that share memory with another tensor. Nothing is written then.
+/// Throws InvalidArgument for shapes, dtypes or strides that do not fit the plan, and for an A above 0 or a Δ
+/// below 0. It also throws for outputs that share memory with another tensor. Nothing is written then.
 void selective_scan(const SelectiveScanPlan& plan, const SelectiveScanInputs& inputs,
                     const SelectiveScanOutputs& outputs, const CallResources& resources = {});
 

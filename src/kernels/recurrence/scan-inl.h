@@ -1,7 +1,7 @@
 // Forward of the selective scan. A unit is a sequence and a tile of channels, which goes through the tokens
-// in blocks; vectors lie along channels. The elements of a state, n, are few (16): some of them stay in
-// registers while the tokens of a block go by, and each token costs them an exponential each, which is what
-// limits the scan.
+// in blocks; vectors lie along channels. The elements n of a state are few (16). Some of them stay in
+// registers while the tokens of a block go by. Each costs an exponential a token, which is what limits the
+// scan.
 //
 // Words: `step` is Δ, `input` is Δ·x, and `rate` is A·log2(e), so that a decay is 2^(Δ·rate).
 #if defined(FOVEA_RECURRENCE_SCAN_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,5 +1,5 @@
 // Backward of the selective scan. A first pass keeps the state before every block of tokens. Then the blocks
-// go backwards: a block's states and decays are computed again and kept, and G, the derivative by the state,
+// go backwards. The states and decays of a block are computed again and kept. G, the derivative by the state,
 // goes through its tokens from the last to the first. With dy the derivative by the output before its gate:
 //
 //   G += C dy        dC = Σ h dy        dB = Σ G Δx       sums over the channels of a group
