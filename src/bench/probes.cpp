@@ -74,6 +74,17 @@ double ReadStep(const float* x, int64_t count, float* kept) {
   return static_cast<double>(count) * sizeof(float);
 }
 
+// Numbers at most 0, which stay what they are.
+double UpdateStep(float* x, int64_t count) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < count; i += 4 * lanes) {
+    for (int64_t v = 0; v < 4; ++v)
+      hn::StoreU(hn::Min(hn::LoadU(d, x + i + v * lanes), hn::Zero(d)), d, x + i + v * lanes);
+  }
+  return 2.0 * static_cast<double>(count) * sizeof(float);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea::bench
 HWY_AFTER_NAMESPACE();
@@ -93,6 +104,7 @@ HWY_EXPORT(FmaStep);
 HWY_EXPORT(ExponentialStep);
 HWY_EXPORT(TanhStep);
 HWY_EXPORT(ReadStep);
+HWY_EXPORT(UpdateStep);
 
 namespace {
 
@@ -101,9 +113,9 @@ volatile float sink = 0.0f;
 
 constexpr int in_l1 = 4096;  // elements, 16 KiB
 
-// The memory of one thread. `count` and `at`, where reading goes on, belong to `read`.
+// The memory of one thread. `count` and `at`, where reading goes on, belong to `read` and `update`.
 struct Part {
-  const float* data = nullptr;
+  float* data = nullptr;
   std::int64_t count = 0, at = 0;
 };
 
@@ -126,10 +138,12 @@ double step(Probe probe, Part& part) {
     case Probe::tanh:
       done = HWY_DYNAMIC_DISPATCH(TanhStep)(part.data, in_l1, &kept);
       break;
-    case Probe::read: {
+    case Probe::read:
+    case Probe::update: {
       constexpr std::int64_t most = 1 << 16;  // 256 KiB between two readings of the clock
       const std::int64_t count = std::min(most, part.count - part.at);
-      done = HWY_DYNAMIC_DISPATCH(ReadStep)(part.data + part.at, count, &kept);
+      done = probe == Probe::read ? HWY_DYNAMIC_DISPATCH(ReadStep)(part.data + part.at, count, &kept)
+                                  : HWY_DYNAMIC_DISPATCH(UpdateStep)(part.data + part.at, count);
       part.at = part.at + count == part.count ? 0 : part.at + count;
       break;
     }
@@ -149,7 +163,7 @@ double rate(Probe probe, double seconds, Part part) {
 }
 
 // Kept from one probe to the next, so that its pages are touched once.
-const float* memory_of(std::int64_t elements) {
+float* memory_of(std::int64_t elements) {
   static std::vector<float> memory;
   if (static_cast<std::int64_t>(memory.size()) < elements) {
     memory = {};
@@ -177,12 +191,14 @@ const char* to_string(Probe probe) noexcept {
       return "tanh";
     case Probe::read:
       return "read";
+    case Probe::update:
+      return "update";
   }
   return "";
 }
 
 const char* unit_of(Probe probe) noexcept {
-  if (probe == Probe::read) return "B/s";
+  if (probe == Probe::read || probe == Probe::update) return "B/s";
   return probe == Probe::fma_f32 || probe == Probe::dot_bf16 || probe == Probe::amx_bf16 ? "FLOP/s"
                                                                                          : "elements/s";
 }
@@ -197,10 +213,10 @@ std::string absence_of(Probe probe) {
 
 double measure(Probe probe, const ProbeOptions& options) {
   if (!absence_of(probe).empty()) return 0.0;
-  const bool reads = probe == Probe::read;
+  const bool reads = probe == Probe::read || probe == Probe::update;
   const std::int64_t elements =
       reads ? std::max<std::int64_t>(64, options.footprint / (4 * options.threads) / 64 * 64) : in_l1;
-  const float* memory = memory_of(elements * options.threads);
+  float* memory = memory_of(elements * options.threads);
   std::vector<double> rates(static_cast<std::size_t>(options.threads));
   std::atomic<int> waiting{options.threads};
   const auto body = [&](int thread) {

@@ -20,12 +20,13 @@ enum class Probe : std::uint8_t {
   /// 2^x for results of 16 bits: AVX-512's vreduce, degree 3 (relative error 7.5e-5) and vscalef; with load
   /// and sum.
   exponential_16,
-  tanh,  ///< as the f32 kernels compute it, with load and sum, in the first-level cache
-  read,  ///< bytes read from `footprint` bytes, again and again; each thread reads its own part
+  tanh,    ///< as the f32 kernels compute it, with load and sum, in the first-level cache
+  read,    ///< bytes read from `footprint` bytes, again and again; each thread reads its own part
+  update,  ///< bytes read and bytes written of numbers that are changed where they are, else as `read`
 };
 inline constexpr Probe all_probes[] = {Probe::fma_f32,     Probe::dot_bf16,       Probe::amx_bf16,
                                        Probe::exponential, Probe::exponential_16, Probe::tanh,
-                                       Probe::read};
+                                       Probe::read,        Probe::update};
 
 /// "fma_f32", ...
 const char* to_string(Probe probe) noexcept;
@@ -37,7 +38,8 @@ std::string absence_of(Probe probe);
 struct ProbeOptions {
   int threads = 1;
   double seconds = 0.02;
-  std::int64_t footprint = std::int64_t{64} << 20;  ///< for `read` alone: the bytes of all threads together
+  std::int64_t footprint = std::int64_t{64}
+                           << 20;  ///< for `read` and `update`: the bytes of all threads together
 };
 
 /// The rate for each second, of all threads together; 0 where absent.

@@ -8,6 +8,7 @@
 #include "bench/timing.h"
 #include "fovea/plan/plan.h"
 #include "fovea/plan/recurrence.h"
+#include "fovea/plan/selective_scan.h"
 
 namespace fovea::bench {
 namespace {
@@ -112,6 +113,47 @@ RecurrenceRow measure_row(const RecurrenceBench& o, const NamedRecurrence& which
   return row;
 }
 
+RecurrenceStepRow measure_step_row(const RecurrenceBench& bench, const NamedRecurrence& which,
+                                   std::int64_t dim, Executor& executor) {
+  RecurrenceBench o = bench;
+  o.heads = o.step_heads;
+  o.len = 1;
+  const Operands x(o, which.spec, dim);
+  const RecurrencePlan plan = make_recurrence_plan(which.spec,
+                                                   {.batch = o.batch,
+                                                    .num_query_heads = o.heads,
+                                                    .num_key_heads = o.heads,
+                                                    .num_heads = o.heads,
+                                                    .len = 1,
+                                                    .key_dim = dim},
+                                                   {.kernel = o.kernel});
+  std::vector<Tensor> states;
+  for (std::int64_t layer = 0; layer < o.step_layers; ++layer)
+    states.push_back(Tensor::zeros(DType::f32, state_shape(which.spec, plan.shape(), o.batch)));
+  const std::int64_t bytes =
+      o.step_layers * static_cast<std::int64_t>(states.empty() ? 0 : states.front().bytes());
+  RecurrenceStepRow row{.name = which.name, .dim = dim};
+  row.seconds = row.limit = std::numeric_limits<double>::infinity();
+  RecurrenceInputs inputs = x.inputs();
+  for (std::int64_t turn = 0; turn <= o.repeat; ++turn) {
+    const double seconds = best_seconds(
+        1,
+        [&] {
+          for (const Tensor& state : states) {
+            inputs.initial_state = state;
+            recur(plan, inputs, {.output = x.output, .final_state = state, .denominator = x.denominator},
+                  {.executor = &executor});
+          }
+        },
+        o.threads == 1 ? Clock::cpu : Clock::wall);
+    if (turn == 0) continue;
+    row.seconds = std::min(row.seconds, seconds);
+    row.limit = std::min(row.limit, 2.0 * static_cast<double>(bytes) /
+                                        measure(Probe::update, {.threads = o.threads, .footprint = bytes}));
+  }
+  return row;
+}
+
 }  // namespace
 
 const std::vector<NamedRecurrence>& measured_recurrences() {
@@ -138,6 +180,62 @@ void measure_recurrences(const RecurrenceBench& bench,
     for (const NamedRecurrence& which : measured_recurrences())
       tell(measure_row(bench, which, dim, *executor));
   }
+}
+
+void measure_recurrence_steps(const RecurrenceBench& bench,
+                              const std::function<void(const RecurrenceStepRow&)>& tell) {
+  if (bench.step_layers == 0) return;
+  const auto executor = make_thread_pool(bench.threads);
+  for (const std::int64_t dim : bench.dims) {
+    for (const NamedRecurrence& which : measured_recurrences())
+      tell(measure_step_row(bench, which, dim, *executor));
+  }
+}
+
+RecurrenceRow measure_selective_scan(const RecurrenceBench& bench, const SelectiveScanBench& scan) {
+  const std::int64_t channels = scan.channels, dim = scan.state_dim;
+  const Shape rows{bench.batch, bench.len, channels}, pairs{bench.batch, bench.len, 1, dim};
+  const Tensor x = uniform(rows, 1, -1, 1), delta = uniform(rows, 2, -6, 0), z = uniform(rows, 3, -1, 1),
+               a = uniform({channels, dim}, 4, -16, -1), b = uniform(pairs, 5, -1, 1),
+               c = uniform(pairs, 6, -1, 1), d = uniform({channels}, 7, -1, 1),
+               d_output = uniform(rows, 8, -1, 1);
+  const auto like = [](const Tensor& tensor) { return Tensor(tensor.dtype(), tensor.shape()); };
+  const Tensor output = like(x), d_x = like(x), d_delta = like(x), d_z = like(x), d_a = like(a),
+               d_b = like(b), d_c = like(c), d_d = like(d);
+  const SelectiveScanPlan plan = make_selective_scan_plan(
+      {}, {.batch = bench.batch, .len = bench.len, .channels = channels, .state_dim = dim});
+  const SelectiveScanInputs inputs{.x = x, .delta = delta, .a = a, .b = b, .c = c, .d = d, .z = z};
+  const auto executor = make_thread_pool(bench.threads);
+  const Clock clock = bench.threads == 1 ? Clock::cpu : Clock::wall;
+  const ProbeOptions options{.threads = bench.threads};
+  const double elements = static_cast<double>(x.count());
+  RecurrenceRow row{.name = "selective scan", .dim = channels};
+  row.forward = row.backward = row.forward_limit = row.backward_limit =
+      std::numeric_limits<double>::infinity();
+  for (std::int64_t turn = 0; turn <= bench.repeat; ++turn) {
+    const double forward = best_seconds(
+        1, [&] { selective_scan(plan, inputs, {.output = output}, {.executor = executor.get()}); }, clock);
+    const double backward = best_seconds(
+        1,
+        [&] {
+          selective_scan_backward(
+              plan, inputs, {.d_output = d_output},
+              {.x = d_x, .delta = d_delta, .a = d_a, .b = d_b, .c = d_c, .d = d_d, .z = d_z},
+              {.executor = executor.get()});
+        },
+        clock);
+    if (turn == 0) continue;
+    // 5 operations of an element of a state forward (2 for each multiply-add), 16 backward.
+    const double exponentials =
+                     elements * static_cast<double>(dim + 2) / measure(Probe::exponential, options),
+                 flops = elements * static_cast<double>(dim) / measure(Probe::fma_f32, options),
+                 bytes = 4.0 * elements / measure(Probe::read, options);
+    row.forward = std::min(row.forward, forward);
+    row.backward = std::min(row.backward, backward);
+    row.forward_limit = std::min(row.forward_limit, std::max({exponentials, 5 * flops, 4 * bytes}));
+    row.backward_limit = std::min(row.backward_limit, std::max({exponentials, 16 * flops, 7 * bytes}));
+  }
+  return row;
 }
 
 double measure_causal_attention(const RecurrenceBench& bench, std::int64_t dim, std::int64_t len) {

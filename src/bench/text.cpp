@@ -36,6 +36,8 @@ const char* meaning_of(Probe probe) {
       return "tanh of the f32 kernels, with sum";
     case Probe::read:
       return "reading 64 MiB";
+    case Probe::update:
+      return "reading and writing 64 MiB";
   }
   return "";
 }

@@ -35,6 +35,18 @@ void print_crossovers(const bench::RecurrenceBench& bench, const std::vector<ben
   }
 }
 
+void print_steps(const bench::RecurrenceBench& bench) {
+  if (bench.step_layers == 0) return;
+  fmt::print(
+      "\nOne token, {} heads, {} layers with states of their own; share of reading and writing them.\n",
+      bench.step_heads, bench.step_layers);
+  bench::measure_recurrence_steps(bench, [](const bench::RecurrenceStepRow& row) {
+    fmt::print("{:<20} {:>4} {:>9.2f} {:>6.1f}\n", row.name, row.dim, 1e3 * row.seconds,
+               100.0 * row.limit / row.seconds);
+    std::fflush(stdout);
+  });
+}
+
 void run(bench::RecurrenceBench bench) {
   if (bench.threads == 0) bench.threads = default_executor().thread_count();
   fmt::print(
@@ -48,6 +60,8 @@ void run(bench::RecurrenceBench bench) {
     print_row(row);
     rows.push_back(row);
   });
+  print_row(bench::measure_selective_scan(bench, {}));
+  print_steps(bench);
   print_crossovers(bench, rows);
 }
 
@@ -61,6 +75,10 @@ void register_bench_recurrence(CLI::App& command_group) {
   command->add_option("--heads", o->heads)->check(CLI::Range(1, 1024));
   command->add_option("--len", o->len, "tokens")->check(CLI::Range(1, 1 << 22));
   command->add_option("--dims", o->dims, "key_dim and value_dim")->delimiter(',')->check(CLI::Range(1, 1024));
+  command->add_option("--step-heads", o->step_heads, "heads of the calls of one token")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--step-layers", o->step_layers, "layers of the calls of one token; 0: none")
+      ->check(CLI::Range(0, 1024));
   command->add_option("--kernel", o->kernel, "a kernel to force; default: the best");
   command->add_option("--repeat", o->repeat, "runs, of which the best counts")->check(CLI::Range(1, 1000));
   command->add_option("--cpu-threads", o->threads, "threads; 0: all")->check(CLI::Range(0, 1024));

@@ -16,6 +16,7 @@ struct RecurrenceRequest {
   WriteKind write = WriteKind::additive;
   DecayKind decay = DecayKind::none;
   ReadKind read = ReadKind::after_write;
+  std::int64_t len = 0;  ///< the most tokens of a sequence
 };
 
 /// The functions of a candidate for problems of T. `memory` has at least the bytes that the matching function
@@ -35,6 +36,9 @@ struct RecurrenceCandidate {
   const Isa* isa = nullptr;
   /// Null where it can run such calls, else the reason.
   const char* (*refuse)(const RecurrenceRequest&) = nullptr;
+  /// Null where no candidate behind it is faster, else the reason. A plan that names this candidate does not
+  /// ask. If there is no function, it is always the better one.
+  const char* (*slower)(const RecurrenceRequest&) = nullptr;
   std::int64_t chunk = 1;  ///< a sequence cut at multiples of this many tokens keeps its bits
   RecurrenceCode<float> f32 = {};
   RecurrenceCode<double> f64 = {};

@@ -23,6 +23,7 @@
 #include <cfloat>
 
 #include "kernels/recurrence/chunked.h"
+#include "kernels/simd/subnormals.h"
 #include "kernels/simd/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();

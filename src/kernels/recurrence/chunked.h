@@ -18,9 +18,12 @@ inline constexpr std::int64_t recurrence_chunk = 16;
 /// AVX2 two tiles of 64 columns take up to a third more time than one of 128. That one's state does not fit
 /// the first-level cache.
 inline constexpr std::int64_t recurrence_tile = 128;
+/// Up to this many tokens of a sequence, one token after the other is faster than a chunk.
+inline constexpr std::int64_t recurrence_step_tokens = 4;
 /// Backward keeps the state before every 8 chunks, and computes those between again.
 inline constexpr std::int64_t recurrence_segment = 8;
 
+/// Best first: "avx512 step" (recurrence/step-inl.h), "avx512 chunked", then those of "avx2" and "baseline".
 std::vector<RecurrenceCandidate> chunked_recurrence_candidates();
 
 }  // namespace fovea::kernels

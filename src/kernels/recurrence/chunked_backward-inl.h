@@ -89,6 +89,7 @@ class BackwardUnit {
   }
 
   HWY_NOINLINE void Run() {
+    const FlushSubnormals flush;
     const int64_t unit = n_ * p_.heads + h_, count = p_.sequences[n_].count;
     const int64_t segments = (count + kSegmentTokens - 1) / kSegmentTokens;
     Fill(T{0}, c_.dim, s_.bonus);

@@ -183,6 +183,7 @@ HWY_INLINE void ReadOutputs(const RecurrenceProblem<T>& p, const RecurrenceResul
 template <class T>
 HWY_NOINLINE void ForwardUnit(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results, int64_t n,
                               int64_t h, int64_t tile, std::byte* memory) {
+  const FlushSubnormals flush;  // a state that only decays reaches subnormal numbers
   Carve carve(memory);
   const Columns columns = ColumnsOf(p, tile);
   const Chunk<T> c = TakeChunk(p, carve);

@@ -48,6 +48,28 @@ void TimesEluSlope(const T* x, int64_t count, T* derivative) {
               [](auto d, auto element, auto factor) { return hn::Mul(factor, Slope(d, element)); });
 }
 
+template <class T>
+void Exponentials(T shift, T factor, int64_t count, T* x) {
+  MapElements(x, count, x, [=](auto d, auto element, auto) {
+    const auto bound = hn::Set(d, sizeof(T) == 8 ? T(709) : T(88));
+    const auto exponent = AtMost(bound, hn::Sub(element, hn::Set(d, shift)));
+    return hn::Mul(hn::Set(d, factor), Exp(d, exponent));
+  });
+}
+
+void MultiplyRowsF32(const float* a, const float* b, int64_t rows, int64_t inner, int64_t columns, float* c) {
+  Product<false, float>(rows, columns, {a, inner, 1, b, columns, c, columns, inner});
+}
+void MultiplyRowsF64(const double* a, const double* b, int64_t rows, int64_t inner, int64_t columns,
+                     double* c) {
+  Product<false, double>(rows, columns, {a, inner, 1, b, columns, c, columns, inner});
+}
+void ExponentialsF32(float shift, float factor, int64_t count, float* x) {
+  Exponentials(shift, factor, count, x);
+}
+void ExponentialsF64(double shift, double factor, int64_t count, double* x) {
+  Exponentials(shift, factor, count, x);
+}
 void EluPlusOneF32(int64_t count, float* x) {
   EluPlusOne(count, x);
 }
@@ -68,6 +90,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fovea::kernels {
 
+HWY_EXPORT(MultiplyRowsF32);
+HWY_EXPORT(MultiplyRowsF64);
+HWY_EXPORT(ExponentialsF32);
+HWY_EXPORT(ExponentialsF64);
 HWY_EXPORT(EluPlusOneF32);
 HWY_EXPORT(EluPlusOneF64);
 HWY_EXPORT(TimesEluSlopeF32);
@@ -84,6 +110,21 @@ void times_elu_slope(const float* x, std::int64_t count, float* d) {
 }
 void times_elu_slope(const double* x, std::int64_t count, double* d) {
   HWY_DYNAMIC_DISPATCH(TimesEluSlopeF64)(x, count, d);
+}
+
+void multiply_rows(const float* a, const float* b, std::int64_t rows, std::int64_t inner,
+                   std::int64_t columns, float* c) {
+  HWY_DYNAMIC_DISPATCH(MultiplyRowsF32)(a, b, rows, inner, columns, c);
+}
+void multiply_rows(const double* a, const double* b, std::int64_t rows, std::int64_t inner,
+                   std::int64_t columns, double* c) {
+  HWY_DYNAMIC_DISPATCH(MultiplyRowsF64)(a, b, rows, inner, columns, c);
+}
+void exponentials(float shift, float factor, std::int64_t count, float* x) {
+  HWY_DYNAMIC_DISPATCH(ExponentialsF32)(shift, factor, count, x);
+}
+void exponentials(double shift, double factor, std::int64_t count, double* x) {
+  HWY_DYNAMIC_DISPATCH(ExponentialsF64)(shift, factor, count, x);
 }
 
 }  // namespace fovea::kernels

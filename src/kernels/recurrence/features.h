@@ -12,4 +12,14 @@ void elu_plus_one(std::int64_t count, double* x);
 void times_elu_slope(const float* x, std::int64_t count, float* d);
 void times_elu_slope(const double* x, std::int64_t count, double* d);
 
+/// c = a·b with a [rows, inner], b [inner, columns] and c [rows, columns], all contiguous. `columns` is a
+/// multiple of 16.
+void multiply_rows(const float* a, const float* b, std::int64_t rows, std::int64_t inner,
+                   std::int64_t columns, float* c);
+void multiply_rows(const double* a, const double* b, std::int64_t rows, std::int64_t inner,
+                   std::int64_t columns, double* c);
+/// x ← factor · e^(x - shift). Exponents beyond the largest finite power count as that power. NaN stays NaN.
+void exponentials(float shift, float factor, std::int64_t count, float* x);
+void exponentials(double shift, double factor, std::int64_t count, double* x);
+
 }  // namespace fovea::kernels

@@ -34,6 +34,41 @@ void Narrow(const float* from, int64_t count, float16* to) {
   for (; i < count; ++i) to[i] = float16(from[i]);
 }
 
+void WidenBf16(const bfloat16* from, int64_t count, float* to) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const hn::Rebind<uint16_t, decltype(d)> d16;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto* halves = reinterpret_cast<const uint16_t*>(from);
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto bits = hn::PromoteTo(du, hn::LoadU(d16, halves + i));
+    hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(bits)), d, to + i);
+  }
+  for (; i < count; ++i) to[i] = static_cast<float>(from[i]);
+}
+
+// As bfloat16's constructor rounds.
+void NarrowBf16(const float* from, int64_t count, bfloat16* to) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::Rebind<uint16_t, decltype(d)> d16;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto* halves = reinterpret_cast<uint16_t*>(to);
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto x = hn::LoadU(d, from + i);
+    const auto bits = hn::BitCast(du, x), high = hn::ShiftRight<16>(bits);
+    const auto even = hn::And(high, hn::Set(du, 1u));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), even));
+    const auto quiet = hn::Or(high, hn::Set(du, 0x40u));
+    const auto half = hn::IfThenElse(hn::RebindMask(du, hn::Ne(x, x)), quiet, rounded);
+    hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, half)), d16, halves + i);
+  }
+  for (; i < count; ++i) to[i] = bfloat16(from[i]);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace fovea::kernels
 HWY_AFTER_NAMESPACE();
@@ -43,12 +78,21 @@ namespace fovea::kernels {
 
 HWY_EXPORT(Widen);
 HWY_EXPORT(Narrow);
+HWY_EXPORT(WidenBf16);
+HWY_EXPORT(NarrowBf16);
 
 void widen(const float16* from, std::int64_t count, float* to) {
   HWY_DYNAMIC_DISPATCH(Widen)(from, count, to);
 }
 void narrow(const float* from, std::int64_t count, float16* to) {
   HWY_DYNAMIC_DISPATCH(Narrow)(from, count, to);
+}
+
+void widen(const bfloat16* from, std::int64_t count, float* to) {
+  HWY_DYNAMIC_DISPATCH(WidenBf16)(from, count, to);
+}
+void narrow(const float* from, std::int64_t count, bfloat16* to) {
+  HWY_DYNAMIC_DISPATCH(NarrowBf16)(from, count, to);
 }
 
 }  // namespace fovea::kernels

@@ -42,7 +42,7 @@ template <class T>
 void run(const RecurrencePlan::Impl& plan, const RecurrenceInputs& inputs, const RecurrenceOutputs& outputs,
          const RecurrenceSizes& sizes, Executor& executor, std::span<std::byte> memory) {
   Carver carver(memory);
-  const auto sequences = make_sequences(inputs, sizes, carver);
+  const auto sequences = make_sequences(lists_of(inputs), sizes, carver);
   check_gates(function, plan, inputs, sequences, executor);
   const auto problem = prepare_recurrence<T>(plan, inputs, sizes, sequences, carver, &executor);
   const bool copies = copies_values(plan) && outputs.output;

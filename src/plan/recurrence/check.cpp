@@ -34,45 +34,10 @@ Presence presence_of(const RecurrencePlan::Impl& plan, const Inputs& inputs, con
   return input == &Inputs::beta && !is_given(inputs.erase) ? Presence::required : Presence::optional;
 }
 
-[[noreturn]] void refuse_capacity(const char* function, const char* argument, const char* what,
-                                  std::int64_t most, std::int64_t got) {
-  throw InvalidArgument(function, argument,
-                        std::string(what) + " of at most the plan's " + std::to_string(most),
-                        std::to_string(got));
-}
-
-void check_starts(const char* function, const RecurrencePlan::Impl& plan, const Inputs& inputs,
-                  const RecurrenceSizes& sizes) {
-  const std::span<const std::int64_t> starts = inputs.sequence_starts;
-  if (sizes.entries != 1)
-    throw InvalidArgument(function, "key", "a batch of 1 with sequence_starts", described(inputs.key));
-  if (sizes.sequences > plan.shape.batch)
-    refuse_capacity(function, "sequence_starts", "a number of sequences", plan.shape.batch, sizes.sequences);
-  if (starts.front() != 0 || starts.back() != sizes.len)
-    throw InvalidArgument(function, "sequence_starts",
-                          "numbers from 0 to the " + std::to_string(sizes.len) + " tokens",
-                          "from " + std::to_string(starts.front()) + " to " + std::to_string(starts.back()));
-  for (std::size_t n = 1; n < starts.size(); ++n) {
-    if (starts[n] < starts[n - 1])
-      throw InvalidArgument(function, "sequence_starts", "numbers that ascend",
-                            std::to_string(starts[n]) + " behind " + std::to_string(starts[n - 1]));
-    if (starts[n] - starts[n - 1] > plan.shape.len)
-      refuse_capacity(function, "sequence_starts", "sequences", plan.shape.len, starts[n] - starts[n - 1]);
-  }
-}
-
 RecurrenceSizes sizes_of(const char* function, const RecurrencePlan::Impl& plan, const Inputs& inputs) {
   check_four_axes(function, "key", inputs.key, "[batch, num_key_heads, len, key_dim]");
-  RecurrenceSizes sizes{inputs.key.size(0), inputs.key.size(2), inputs.key.size(0)};
-  if (!inputs.sequence_starts.empty()) {
-    sizes.sequences = static_cast<std::int64_t>(inputs.sequence_starts.size()) - 1;
-    check_starts(function, plan, inputs, sizes);
-    return sizes;
-  }
-  if (sizes.entries > plan.shape.batch)
-    refuse_capacity(function, "key", "a batch", plan.shape.batch, sizes.entries);
-  if (sizes.len > plan.shape.len) refuse_capacity(function, "key", "a length", plan.shape.len, sizes.len);
-  return sizes;
+  return check_sequences(function, "key", inputs.key, inputs.key.size(2), lists_of(inputs),
+                         {plan.shape.batch, plan.shape.len});
 }
 
 // States and the bonus are read as contiguous memory. Of other tensors with four axes, rows are contiguous.
@@ -185,11 +150,6 @@ RecurrenceSizes check_recurrence_inputs(const char* function, const RecurrencePl
           "nothing");
     }
   }
-  if (!inputs.present.empty() &&
-      static_cast<std::int64_t>(inputs.present.size()) != sizes.entries * sizes.len)
-    throw InvalidArgument(function, "present",
-                          std::to_string(sizes.entries * sizes.len) + " numbers, one for each token",
-                          std::to_string(inputs.present.size()));
   return sizes;
 }
 

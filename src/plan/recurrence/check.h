@@ -8,13 +8,13 @@
 #include "kernels/recurrence/problem.h"
 #include "plan/checks.h"
 #include "plan/recurrence/plan_impl.h"
+#include "plan/recurrence/sequences.h"
 
 namespace fovea {
 
-/// The sizes of one call: its tensors are [entries, heads, len, dim], its states [sequences, ...].
-struct RecurrenceSizes {
-  std::int64_t entries = 0, len = 0, sequences = 0;
-};
+inline SequenceLists lists_of(const RecurrenceInputs& inputs) {
+  return {inputs.sequence_starts, inputs.present};
+}
 
 /// An input, its gradient and their names in errors.
 struct RecurrenceField {

@@ -1,73 +1,15 @@
 // make_recurrence_plan: checks, and the choice of a kernel. explain prints both.
-#include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "core/shortest.h"
+#include "plan/recurrence/choose.h"
 #include "plan/recurrence/plan_impl.h"
 
 namespace fovea {
 namespace {
 
-using kernels::Isa;
-using kernels::RecurrenceCandidate;
-
 [[noreturn]] void refuse(const std::string& argument, const std::string& expected, const std::string& got) {
   throw InvalidArgument("make_recurrence_plan", argument, expected, got);
-}
-
-// The instruction set of that name, or that of the kernel of that name. FOVEA_ISA may name one of attention
-// alone.
-const Isa* isa_named(const std::string& wanted) {
-  for (const RecurrenceCandidate& candidate : kernels::recurrence_candidates()) {
-    if (wanted == candidate.name || wanted == candidate.isa->name) return candidate.isa;
-  }
-  for (const kernels::Candidate& candidate : kernels::candidates()) {
-    if (wanted == candidate.name || wanted == candidate.isa->name) return candidate.isa;
-  }
-  return nullptr;
-}
-
-std::string known_names() {
-  std::string names;
-  for (const std::string& name : list_recurrence_kernels()) names += (names.empty() ? "" : ", ") + name;
-  return names;
-}
-
-// The candidates that may run, best first: all, those of one instruction set and the sets it builds on, or
-// one.
-std::vector<const RecurrenceCandidate*> order_of(const std::string& wanted, const char* argument) {
-  std::vector<const RecurrenceCandidate*> order;
-  const Isa* isa = wanted.empty() ? nullptr : isa_named(wanted);
-  if (!wanted.empty() && !isa)
-    refuse(argument, "one of " + known_names() + ", or an instruction set", "'" + wanted + "'");
-  if (isa) {
-    if (const char* absence = isa->absence())
-      refuse(argument, "a kernel that can run on this machine", wanted + ": " + absence);
-  }
-  for (const RecurrenceCandidate& candidate : kernels::recurrence_candidates()) {
-    if (wanted.empty() || wanted == candidate.name) order.push_back(&candidate);
-  }
-  for (; isa && order.empty(); isa = isa->base) {
-    for (const RecurrenceCandidate& candidate : kernels::recurrence_candidates()) {
-      if (candidate.isa == isa) order.push_back(&candidate);
-    }
-  }
-  return order;
-}
-
-void choose(RecurrencePlan::Impl& plan, const std::string& wanted, const char* argument) {
-  const kernels::RecurrenceRequest request{plan.write(), plan.decay(), plan.read()};
-  for (const RecurrenceCandidate* candidate : order_of(wanted, argument)) {
-    const char* reason = candidate->refuse(request);
-    if (!reason) reason = candidate->isa->absence();
-    if (!reason) {
-      plan.candidate = candidate;
-      return;
-    }
-    plan.refusals.push_back("refused " + candidate->name + ": " + reason);
-  }
-  refuse(argument, "a kernel that takes this spec", plan.refusals.empty() ? wanted : plan.refusals.front());
 }
 
 }  // namespace
@@ -97,11 +39,13 @@ RecurrencePlan make_recurrence_plan(const RecurrenceSpec& spec, const Recurrence
   plan->scale = spec.scale.value_or(1.0 / std::sqrt(static_cast<double>(shape.key_dim)));
   if (plan->dtype != DType::f64 && !std::isfinite(static_cast<float>(plan->scale)))
     refuse("spec.scale", "a number that a float holds", shortest(plan->scale));
-  const char* environment = std::getenv("FOVEA_ISA");
-  if (!options.kernel.empty())
-    choose(*plan, options.kernel, "options.kernel");
-  else
-    choose(*plan, environment ? environment : "", "FOVEA_ISA");
+  const kernels::RecurrenceRequest request{plan->write(), plan->decay(), plan->read(), plan->shape.len};
+  plan->candidate = choose_candidate<kernels::RecurrenceCandidate>(
+      {"make_recurrence_plan", options.kernel, plan->refusals}, kernels::recurrence_candidates(),
+      [&](const kernels::RecurrenceCandidate& candidate, bool named) {
+        const char* reason = candidate.refuse(request);
+        return reason || named || !candidate.slower ? reason : candidate.slower(request);
+      });
   return RecurrencePlan(plan);
 }
 
@@ -120,10 +64,7 @@ std::string explain(const RecurrencePlan& plan) {
 }
 
 std::vector<std::string> list_recurrence_kernels() {
-  std::vector<std::string> names;
-  for (const RecurrenceCandidate& candidate : kernels::recurrence_candidates())
-    names.push_back(candidate.name);
-  return names;
+  return names_of<kernels::RecurrenceCandidate>(kernels::recurrence_candidates());
 }
 
 }  // namespace fovea

@@ -23,28 +23,6 @@ Operand<const T*> copied(const ConstTensorView& view, const Operand<T*>& to,
 
 }  // namespace
 
-std::span<const TokenSequence> make_sequences(const RecurrenceInputs& inputs, const RecurrenceSizes& sizes,
-                                              Carver& carver) {
-  TokenSequence* list = carver.take<TokenSequence>(sizes.sequences);
-  std::int64_t* rows = carver.take<std::int64_t>(sizes.entries * sizes.len);
-  if (!list) return {};
-  for (std::int64_t n = 0; n < sizes.sequences; ++n) {
-    const bool packed = !inputs.sequence_starts.empty();
-    const auto start = [&](std::int64_t at) { return inputs.sequence_starts[static_cast<std::size_t>(at)]; };
-    TokenSequence& sequence = list[n];
-    sequence = packed ? TokenSequence{0, start(n), start(n + 1) - start(n)} : TokenSequence{n, 0, sizes.len};
-    if (inputs.present.empty()) continue;
-    std::int64_t count = 0;
-    for (std::int64_t row = sequence.begin; row < sequence.begin + sequence.count; ++row) {
-      if (inputs.present[static_cast<std::size_t>(sequence.entry * sizes.len + row)]) rows[count++] = row;
-    }
-    sequence.count = count;
-    sequence.rows = rows;
-    rows += count;
-  }
-  return {list, static_cast<std::size_t>(sizes.sequences)};
-}
-
 template <class T>
 kernels::RecurrenceProblem<T> prepare_recurrence(const RecurrencePlan::Impl& plan,
                                                  const RecurrenceInputs& inputs, const RecurrenceSizes& sizes,

@@ -13,10 +13,6 @@
 
 namespace fovea {
 
-/// The sequences of a call, in the workspace. With a counting carver the result is empty.
-std::span<const kernels::TokenSequence> make_sequences(const RecurrenceInputs& inputs,
-                                                       const RecurrenceSizes& sizes, Carver& carver);
-
 /// f(entry, head, row) for every token that counts, in parallel over sequences and heads.
 template <class F>
 void for_token_rows(std::span<const kernels::TokenSequence> sequences, std::int64_t heads, Executor& executor,

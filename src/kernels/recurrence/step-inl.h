@@ -1,0 +1,336 @@
+// Forward token by token, for calls of one token or a few (decoding). There the time is that of reading and
+// writing the state: 8 bytes for each element and token, with 4 to 8 operations. Chunks would fill 16 rows
+// for one token.
+//
+// With S₋ the state before the token, whose rows are read once, and α its decays:
+//
+//   sums       q_start S₋ and e_start S₋        q_start is α∘q (q if reads come before the decay), e_start
+//   α∘e
+//                                              of a delta write and a of a low-rank one
+//   written    w = Y, or Y + e_start S₋ of a delta write, or e_start S₋ of a low-rank one
+//   output     q_start S₋ + ⟨q, k⟩ w            (low rank: ⟨q, k⟩ Y + ⟨q, b⟩ w; other reads: own ∘ Y)
+//   state      diag(α) S₋ + k w^T               (low rank: + k Y^T + b w^T)
+//
+// An additive write knows w beforehand, so one pass reads and writes the rows. The others take two. A head's
+// state is then in the second-level cache (64 KiB for 128 x 128 in f32), so memory sees each row once.
+//
+// Every operation belongs to one token, one head and one column. So the bits depend neither on how a sequence
+// is cut into calls, nor on the batch, nor on the threads.
+#if defined(FOVEA_RECURRENCE_STEP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FOVEA_RECURRENCE_STEP_INL_H_
+#undef FOVEA_RECURRENCE_STEP_INL_H_
+#else
+#define FOVEA_RECURRENCE_STEP_INL_H_
+#endif
+
+#include "kernels/recurrence/chunked_forward-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fovea::kernels {
+namespace HWY_NAMESPACE {
+
+// Vectors of columns that one pass holds in registers, with a sum for the query and one for the erasure.
+constexpr int kStepVectors = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 8 : 4;
+// Rows between two loads of the sums, so that a pass walks through memory in order: 16 rows of 128 f32 are
+// two pages.
+constexpr int64_t kStepRows = 16;
+// Bytes from a row to the one that is fetched into the caches beside it. The processor itself does not fetch
+// beyond a page, and a row is read once: with 4 KiB, a state in memory takes a sixth less time.
+constexpr int64_t kStepAhead = 4096;
+
+/// What one token brings to one state head, [dim] padded to whole vectors; queries [readers][dim].
+template <class T>
+struct StepToken {
+  T *q, *q_start, *k, *e, *b, *decay;
+  T *of_target, *of_written;   // [readers]: the shares of y and w in the output
+  T *target, *written, *sums;  // [stride]: y, w and an output
+  T *state, *tail;             // [key_dim][whole columns], [key_dim][the last columns]
+  int64_t dim, stride, readers;
+};
+
+/// The columns of whole vectors, which are read and written where they lie. Those behind them are copied.
+template <class T>
+HWY_INLINE int64_t WholeColumns(const RecurrenceProblem<T>& p) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  return p.value_dim / lanes * lanes;
+}
+
+template <class T>
+HWY_INLINE StepToken<T> TakeStep(const RecurrenceProblem<T>& p, Carve& carve) {
+  const int64_t dim = Padded<T>(p.key_dim), stride = Padded<T>(p.value_dim), readers = ReadersOf(p);
+  const int64_t whole = WholeColumns(p);
+  return {carve.Take<T>(readers * dim),
+          carve.Take<T>(readers * dim),
+          carve.Take<T>(dim),
+          carve.Take<T>(dim),
+          carve.Take<T>(dim),
+          carve.Take<T>(dim),
+          carve.Take<T>(readers),
+          carve.Take<T>(readers),
+          carve.Take<T>(stride),
+          carve.Take<T>(stride),
+          carve.Take<T>(stride),
+          carve.Take<T>(p.key_dim * whole),
+          carve.Take<T>(p.key_dim * (stride - whole)),
+          dim,
+          stride,
+          readers};
+}
+
+/// f times a row of `count` elements; zeros behind, up to `dim`.
+template <class T>
+HWY_INLINE void GatherRow(const T* from, T f, int64_t count, int64_t dim, T* to) {
+  Copy(from, count, to);
+  Fill(T{0}, dim - count, to + count);
+  if (f != T(1)) ScaleInto(f, to, dim, to);
+}
+
+/// α of every row of the state.
+template <class T>
+HWY_INLINE void StepDecays(const RecurrenceProblem<T>& p, const TokenSequence& sequence, int64_t h,
+                           int64_t row, const StepToken<T>& s) {
+  const hn::ScalableTag<T> d;
+  if (p.decay == DecayKind::none) return Fill(T{1}, s.dim, s.decay);
+  const T* gates = RecurrenceRow(p.log_decay, sequence.entry, h, row);
+  if (p.decay != DecayKind::key) return Fill(hn::GetLane(Exp(d, hn::Set(d, *gates))), s.dim, s.decay);
+  GatherRow(gates, T(1), p.key_dim, s.dim, s.decay);
+  for (int64_t i = 0; i < s.dim; i += static_cast<int64_t>(hn::Lanes(d)))
+    hn::StoreU(Exp(d, hn::LoadU(d, s.decay + i)), d, s.decay + i);
+}
+
+/// How much of y and of w each output takes.
+template <class T>
+HWY_INLINE void StepShares(const RecurrenceProblem<T>& p, const TokenSequence& sequence, int64_t h,
+                           int64_t row, const StepToken<T>& s) {
+  for (int64_t reader = 0; reader < s.readers; ++reader) {
+    const T* q = s.q + reader * s.dim;
+    T &of_target = s.of_target[reader], &of_written = s.of_written[reader];
+    of_target = of_written = T(0);
+    if (p.read == ReadKind::before_decay) {
+      const T* bonus = p.bonus + h * p.key_dim;
+      for (int64_t i = 0; i < p.key_dim; ++i) of_target += q[i] * bonus[i] * s.k[i];
+      continue;
+    }
+    const T product = Dot(q, s.k, s.dim);
+    if (p.read == ReadKind::self_weight)
+      of_target = product * *RecurrenceRow(p.self_weight, sequence.entry, h, row);
+    else if (p.write == WriteKind::delta)
+      of_written = product;
+    else
+      of_target = product;
+    if (p.read == ReadKind::after_write && p.write == WriteKind::low_rank) of_written = Dot(q, s.b, s.dim);
+  }
+}
+
+template <class T>
+HWY_NOINLINE void PrepareStep(const RecurrenceProblem<T>& p, const TokenSequence& sequence, int64_t h,
+                              int64_t row, bool queries, const StepToken<T>& s) {
+  const int64_t entry = sequence.entry, count = p.key_dim;
+  const T beta = p.beta.data ? *RecurrenceRow(p.beta, entry, h, row) : T(1);
+  StepDecays(p, sequence, h, row, s);
+  GatherRow(RecurrenceRow(p.key, entry, KeyHeadOf(p, h), row), T(1), count, s.dim, s.k);
+  GatherRow(RecurrenceRow(p.value, entry, h, row), beta, p.value_dim, s.stride, s.target);
+  if (p.write == WriteKind::low_rank) {
+    GatherRow(RecurrenceRow(p.a, entry, h, row), T(1), count, s.dim, s.e);
+    GatherRow(RecurrenceRow(p.b, entry, h, row), T(1), count, s.dim, s.b);
+  } else if (p.write == WriteKind::delta) {
+    const T* erase = p.erase.data ? RecurrenceRow(p.erase, entry, h, row)
+                                  : RecurrenceRow(p.key, entry, KeyHeadOf(p, h), row);
+    GatherRow(erase, -beta, count, s.dim, s.e);
+    MultiplyFlushed(s.e, s.decay, s.dim, s.e);
+  }
+  if (!queries) return;
+  for (int64_t reader = 0; reader < s.readers; ++reader) {
+    T* q = s.q + reader * s.dim;
+    GatherRow(RecurrenceRow(p.query, entry, QueryHeadOf(p, h, reader), row), static_cast<T>(p.scale), count,
+              s.dim, q);
+    if (p.read == ReadKind::before_decay)
+      Copy(q, s.dim, s.q_start + reader * s.dim);
+    else
+      MultiplyFlushed(q, s.decay, s.dim, s.q_start + reader * s.dim);
+  }
+  StepShares(p, sequence, h, row, s);
+}
+
+/// Columns [first, first + count) of a state, whole vectors. `to` may be the memory of `from`; null: the
+/// state behind the token is not wanted.
+template <class T>
+struct StepPanel {
+  const T* from;
+  T* to;
+  int64_t from_stride, to_stride, first, count;
+};
+
+/// One pass over the rows of a state: sums[column] += Σ q[i] from[i][column], and to = diag(decay) from +
+/// k x^T + b y^T. Each where it is wanted.
+template <class T>
+struct StepPass {
+  int64_t rows;
+  const T *q, *e, *decay, *k, *x, *b, *y;
+  T *q_sums, *e_sums;
+};
+
+#define FOVEA_UNROLL _Pragma("GCC unroll 8")
+/// Rows [first, last) of `kVectors` vectors of columns. kWrites counts the outer products.
+template <int kVectors, bool kQuery, bool kErase, int kWrites, class T>
+HWY_INLINE void StepPiece(const StepPass<T>& s, const StepPanel<T>& panel, int64_t first, int64_t last,
+                          int64_t offset) {
+  const hn::ScalableTag<T> d;
+  using V = hn::Vec<decltype(d)>;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t column = panel.first + offset;
+  V q_sums[kVectors], e_sums[kVectors], x[kVectors], y[kVectors];
+  FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+    if constexpr (kQuery) q_sums[v] = hn::LoadU(d, s.q_sums + column + v * lanes);
+    if constexpr (kErase) e_sums[v] = hn::LoadU(d, s.e_sums + column + v * lanes);
+    if constexpr (kWrites > 0) x[v] = hn::LoadU(d, s.x + column + v * lanes);
+    if constexpr (kWrites > 1) y[v] = hn::LoadU(d, s.y + column + v * lanes);
+  }
+  for (int64_t i = first; i < last; ++i) {
+    const T* from = panel.from + i * panel.from_stride + offset;
+    FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+      const V element = hn::LoadU(d, from + v * lanes);
+      if constexpr (kQuery || kErase) hwy::Prefetch(from + v * lanes + kStepAhead / sizeof(T));
+      if constexpr (kQuery) q_sums[v] = hn::MulAdd(hn::Set(d, s.q[i]), element, q_sums[v]);
+      if constexpr (kErase) e_sums[v] = hn::MulAdd(hn::Set(d, s.e[i]), element, e_sums[v]);
+      if constexpr (kWrites > 0) {
+        V next = hn::MulAdd(hn::Set(d, s.k[i]), x[v], hn::Mul(hn::Set(d, s.decay[i]), element));
+        if constexpr (kWrites > 1) next = hn::MulAdd(hn::Set(d, s.b[i]), y[v], next);
+        hn::StoreU(next, d, panel.to + i * panel.to_stride + offset + v * lanes);
+      }
+    }
+  }
+  FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) {
+    if constexpr (kQuery) hn::StoreU(q_sums[v], d, s.q_sums + column + v * lanes);
+    if constexpr (kErase) hn::StoreU(e_sums[v], d, s.e_sums + column + v * lanes);
+  }
+}
+#undef FOVEA_UNROLL
+
+template <bool kQuery, bool kErase, int kWrites, class T>
+HWY_NOINLINE void RunPass(const StepPass<T>& s, const StepPanel<T>& panel) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  for (int64_t first = 0; first < s.rows; first += kStepRows) {
+    const int64_t last = HWY_MIN(first + kStepRows, s.rows);
+    int64_t offset = 0;
+    for (; offset + kStepVectors * lanes <= panel.count; offset += kStepVectors * lanes)
+      StepPiece<kStepVectors, kQuery, kErase, kWrites>(s, panel, first, last, offset);
+    for (; offset + 2 * lanes <= panel.count; offset += 2 * lanes)
+      StepPiece<2, kQuery, kErase, kWrites>(s, panel, first, last, offset);
+    if (offset < panel.count) StepPiece<1, kQuery, kErase, kWrites>(s, panel, first, last, offset);
+  }
+}
+
+template <class T>
+HWY_INLINE void StepOutput(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results,
+                           const TokenSequence& sequence, int64_t h, int64_t row, int64_t reader,
+                           const StepToken<T>& s) {
+  if (s.of_target[reader] != T(0)) AddScaled(s.of_target[reader], s.target, s.stride, s.sums);
+  if (s.of_written[reader] != T(0)) AddScaled(s.of_written[reader], s.written, s.stride, s.sums);
+  Copy(s.sums, p.value_dim, RecurrenceRow(results.output, sequence.entry, h * s.readers + reader, row));
+}
+
+/// One token. The panels are the columns of whole vectors, and the last columns.
+template <class T>
+HWY_INLINE void StepOnce(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results,
+                         const TokenSequence& sequence, int64_t h, int64_t row, const StepToken<T>& s,
+                         const StepPanel<T>* panels) {
+  const bool queries = results.output.data != nullptr, additive = p.write == WriteKind::additive;
+  const bool writes = panels[0].to != nullptr;
+  PrepareStep(p, sequence, h, row, queries, s);
+  const bool delta = p.write == WriteKind::delta;
+  StepPass<T> pass{p.key_dim, s.q_start, s.e,    s.decay,  s.k, delta ? s.written : s.target,
+                   s.b,       s.written, s.sums, s.written};
+  if (delta)
+    Copy(s.target, s.stride, s.written);
+  else
+    Fill(T{0}, s.stride, s.written);
+  if (queries) Fill(T{0}, s.stride, s.sums);
+  for (int panel = 0; panel < 2; ++panel) {
+    if (!additive && queries)
+      RunPass<true, true, 0>(pass, panels[panel]);
+    else if (!additive)
+      RunPass<false, true, 0>(pass, panels[panel]);
+  }
+  // The pass of the last reader of an additive write is the one that writes.
+  const bool together = additive && queries && writes;
+  for (int64_t reader = 0; queries && reader < s.readers; ++reader) {
+    pass.q = s.q_start + reader * s.dim;
+    if (reader > 0) Fill(T{0}, s.stride, s.sums);
+    for (int panel = 0; panel < 2; ++panel) {
+      if (together && reader + 1 == s.readers)
+        RunPass<true, false, 1>(pass, panels[panel]);
+      else if (additive || reader > 0)
+        RunPass<true, false, 0>(pass, panels[panel]);
+    }
+    StepOutput(p, results, sequence, h, row, reader, s);
+  }
+  if (!writes || together) return;
+  for (int panel = 0; panel < 2; ++panel) {
+    if (p.write == WriteKind::low_rank)
+      RunPass<false, false, 2>(pass, panels[panel]);
+    else
+      RunPass<false, false, 1>(pass, panels[panel]);
+  }
+}
+
+template <class T>
+HWY_NOINLINE void StepUnit(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results, int64_t n,
+                           int64_t h, std::byte* memory) {
+  const FlushSubnormals flush;
+  Carve carve(memory);
+  const StepToken<T> s = TakeStep(p, carve);
+  const TokenSequence& sequence = p.sequences[n];
+  const int64_t unit = n * p.heads + h, size = p.key_dim * p.value_dim, whole = WholeColumns(p),
+                rest = s.stride - whole;
+  const T* initial = p.initial_state ? p.initial_state + unit * size : nullptr;
+  T* final = results.final_state ? results.final_state + unit * size : nullptr;
+  // Without a final state, whole columns are kept in the workspace from token to token.
+  T* state = final ? final : s.state;
+  const int64_t stride = final ? p.value_dim : whole;
+  const Columns last_columns{whole, p.value_dim - whole, rest};
+  if (rest > 0) LoadState(p, p.initial_state, unit, last_columns, s.tail);
+  StepPanel<T> panels[2] = {{initial, state, p.value_dim, stride, 0, whole},
+                            {s.tail, s.tail, rest, rest, whole, rest}};
+  if (!initial || (sequence.count == 0 && final && initial != final)) {
+    for (int64_t i = 0; i < p.key_dim; ++i) {
+      Fill(T{0}, whole, state + i * stride);
+      if (initial) Copy(initial + i * p.value_dim, whole, state + i * stride);
+    }
+  }
+  for (int64_t i = 0; i < sequence.count; ++i) {
+    throw_if_cancelled();
+    if (i > 0 || !initial) {
+      panels[0].from = state;
+      panels[0].from_stride = stride;
+    }
+    if (i + 1 == sequence.count && !final) panels[0].to = nullptr;
+    StepOnce(p, results, sequence, h, sequence.row(i), s, panels);
+  }
+  if (final && rest > 0) StoreState(p, s.tail, unit, last_columns, results.final_state);
+}
+
+template <class T>
+size_t StepUnitBytes(const RecurrenceProblem<T>& p) {
+  Carve carve(nullptr);
+  TakeStep(p, carve);
+  return carve.Used();
+}
+template <class T>
+size_t StepForwardBytes(const RecurrenceProblem<T>& p, int threads) {
+  return StepUnitBytes(p) * static_cast<size_t>(threads);
+}
+template <class T>
+void StepForward(const RecurrenceProblem<T>& p, const RecurrenceResults<T>& results, Executor& executor,
+                 std::byte* memory) {
+  const size_t bytes = StepUnitBytes(p);
+  executor.parallel_for(p.sequence_count * p.heads, [&](int64_t unit, int worker) {
+    StepUnit(p, results, unit / p.heads, unit % p.heads, memory + bytes * static_cast<size_t>(worker));
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fovea::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif
