@@ -36,7 +36,8 @@ class _Part(Value):
 
     def _arrays(self) -> dict[str, Any]:
         """The caller's arrays by the names of fields; those that are None are left out."""
-        return {name: x for name, x in self._fields().items() if x is not None}
+        given = {name: getattr(self, name) for name in self._names}
+        return {name: x for name, x in given.items() if x is not None}
 
 
 class FeatureMap(_Part):

@@ -230,10 +230,18 @@ def test_gradients_are_central_differences(rng: Any, parts: Any) -> None:
             assert abs(gradient[index] - wanted) <= 1e-6 * max(1, abs(wanted)), (name, index)
 
 
-def test_gradients_of_the_state_alone(rng: Any) -> None:
-    q, k, v = oracle.arrays(rng, Sizes())
-    found = fovea.recurrence_gradients(q, k, v, None, d_final_state=np.ones((2, 4, 6, 5)))
+@pytest.mark.parametrize("parts", oracle.grid(), ids=", ".join)
+def test_gradients_of_the_state_alone(rng: Any, parts: Any) -> None:
+    """No derivative by the output is one of 0, for every array."""
+    sizes = Sizes(length=20)
+    spec = oracle.make(rng, sizes, *parts)
+    given, state = oracle.arrays(rng, sizes), state_of(rng, sizes, spec)
+    d_state, zero = rng.standard_normal(state.shape), np.zeros((2, 4, 20, 5))
+    found = fovea.recurrence_gradients(*given, None, d_final_state=d_state, initial_state=state, **spec)
+    wanted = fovea.recurrence_gradients(*given, zero, d_final_state=d_state, initial_state=state, **spec)
     assert not found["query"].any() and found["key"].any() and found["value"].any()
+    for name, x in found.items():
+        assert np.abs(x - wanted[name]).max() <= oracle.tolerance("f64", sizes, wanted[name]), name
 
 
 def test_gradients_have_the_dtypes_of_their_arrays(rng: Any) -> None:
