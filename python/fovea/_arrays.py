@@ -53,6 +53,10 @@ class Library:
         """x in the dtype that the plan accumulates in; x may be a number or a list."""
         raise NotImplementedError
 
+    def view(self, x: Any) -> Any:
+        """x with any strides, as the engine reads gates."""
+        return x
+
     def row_major(self, x: Any) -> Any:
         """x as one block of memory, copied if necessary."""
         raise NotImplementedError

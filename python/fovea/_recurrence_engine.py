@@ -203,7 +203,10 @@ class Ready:
             x = library.parameter(x, compute_dtype(self.dtype), NAMES[name], FUNCTION)
         elif not is_array(x):
             raise InvalidArgument(FUNCTION, NAMES[name], "an array in the dtype of the key", described(x))
-        return library.row_major(x) if name in _BLOCKS or len(x.shape) < 3 else library.operand(x)
+        if name in _BLOCKS or len(x.shape) < 3:
+            return library.row_major(x)
+        # Gates of tokens may be strided in every axis: a copy of a transposed one would be wasted.
+        return library.view(x) if len(x.shape) == 3 else library.operand(x)
 
     def _tokens(self) -> tuple[list[int], Any]:
         present = None if self.present is None else self.library.handed({"": self.present})[""]

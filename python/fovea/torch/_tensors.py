@@ -55,6 +55,9 @@ class Tensors(Library):
         x = x.detach().resolve_neg()  # DLPack does not know these
         return x.contiguous() if x.ndim and x.shape[-1] > 1 and x.stride(-1) != 1 else x
 
+    def view(self, x: Any) -> Any:
+        return x.detach().resolve_neg() if isinstance(x, torch.Tensor) else x
+
     def row_major(self, x: Any) -> Any:
         return x.detach().resolve_neg().contiguous() if isinstance(x, torch.Tensor) else x
 
