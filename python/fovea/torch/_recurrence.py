@@ -289,9 +289,8 @@ def _in_place(
     for name, x in (("out", out), ("final_state", final_state)):
         if x is not None and (not isinstance(x, Tensor) or TENSORS.wants_gradient(x)):
             raise InvalidArgument(FUNCTION, name, "a tensor that wants no gradient", described(x))
-    own = {"out": out, "final_state": final_state}
-    ready = Ready(structure, tensors, tokens)
-    outputs = ready.forward(wants_state, **{n: x if x is None else x.detach() for n, x in own.items()})
+    into = [x if x is None else x.detach() for x in (out, final_state)]
+    outputs = Ready(structure, tensors, tokens).forward(wants_state, out=into[0], final_state=into[1])
     output, state = outputs.get("output"), outputs.get("final_state")
     return (output if out is None else out), (state if final_state is None else final_state)
 
