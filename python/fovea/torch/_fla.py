@@ -455,4 +455,6 @@ def _wide(x: Tensor) -> Tensor:
 def unit_length(x: Tensor) -> Tensor:
     """x/√(Σx² + 1e-6) for each row, computed in f32 (f64 for f64)."""
     wide = _wide(x)
-    return (wide * torch.rsqrt(wide.square().sum(-1, keepdim=True) + 1e-6)).to(x.dtype)
+    # The norm reads x once; the sum of its squares would write and read a copy, which takes longer than the recurrence.
+    squares = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square()
+    return (wide * torch.rsqrt(squares + 1e-6)).to(x.dtype)
