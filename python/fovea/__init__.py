@@ -6,6 +6,7 @@ gradients.
     q, k, v = (np.random.randn(1, 8, 512, 64).astype("f4") for _ in range(3))
     out = fovea.attention(q, k, v, mask=fovea.Causal() & fovea.SlidingWindow(127), mods=[fovea.SoftCap(50)])
 
+`fovea.recurrence` is the second family: linear attention, gated and delta rules, with a state instead of a growing cache.
 `fovea.torch` has PyTorch's `scaled_dot_product_attention` and a context manager that makes a model use it. `fovea.nn`
 has `MultiheadAttention`. Both are imported on first use.
 """
@@ -22,11 +23,13 @@ from . import (
     _merge,
     _numpy,
     _plan,
+    _recurrence,
     _threads,
     cache,
     masks,
     mods,
     normalizers,
+    recurrences,
     rope,
     scores,
 )
@@ -34,11 +37,13 @@ from ._call import *
 from ._errors import *
 from ._merge import *
 from ._plan import *
+from ._recurrence import *
 from ._threads import *
 from .cache import *
 from .masks import *
 from .mods import *
 from .normalizers import *
+from .recurrences import *
 from .rope import *
 from .scores import *
 
@@ -50,11 +55,13 @@ __all__ += _call.__all__
 __all__ += _errors.__all__
 __all__ += _merge.__all__
 __all__ += _plan.__all__
+__all__ += _recurrence.__all__
 __all__ += _threads.__all__
 __all__ += cache.__all__
 __all__ += masks.__all__
 __all__ += mods.__all__
 __all__ += normalizers.__all__
+__all__ += recurrences.__all__
 __all__ += rope.__all__
 __all__ += scores.__all__
 

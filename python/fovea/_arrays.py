@@ -53,6 +53,19 @@ class Library:
         """x in the dtype that the plan accumulates in; x may be a number or a list."""
         raise NotImplementedError
 
+    def view(self, x: Any) -> Any:
+        """x with any strides, as the engine reads gates."""
+        return x
+
+    def row_major(self, x: Any) -> Any:
+        """x as one block of memory, copied if necessary."""
+        raise NotImplementedError
+
+    def truth_bytes(self, x: Any, name: str) -> Any:
+        """Truth values, or whole numbers of which 0 is False, as a row-major array of bytes 0 and 1. `name` is
+        "function.argument"."""
+        raise NotImplementedError
+
     def joined(self, a: Any, b: Any) -> Any:
         """a and b concatenated along the innermost axis."""
         raise NotImplementedError
@@ -105,6 +118,26 @@ class Library:
 
         Args:
             losses: those of "d_output", "d_weights" and "advantage" that are given.
+        """
+        raise NotImplementedError
+
+    def recur(
+        self, structure: Any, arrays: dict[str, Any], tokens: Any, wants_state: bool, out: Any, final_state: Any
+    ) -> tuple[Any, Any]:
+        """`fovea.recurrence`: (the output or None, the final state or None).
+
+        Args:
+            structure, arrays: those of `_recurrence_engine.take_apart`, with query, key, value and initial_state.
+        """
+        raise NotImplementedError
+
+    def recurrence_gradients(
+        self, structure: Any, arrays: dict[str, Any], tokens: Any, losses: dict[str, Any]
+    ) -> dict[str, Any]:
+        """`fovea.recurrence_gradients`.
+
+        Args:
+            losses: those of "d_output" and "d_final_state" that are given.
         """
         raise NotImplementedError
 

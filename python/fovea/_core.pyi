@@ -150,6 +150,37 @@ def make_plan(
     derivatives: bool,
     parts: bool,
 ) -> Plan: ...
+@final
+class RecurrencePlan:
+    """make_recurrence_plan's result: a spec, a shape, and the kernel that runs."""
+
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def chunk(self) -> int: ...
+    def explain(self) -> str: ...
+    def recur(
+        self,
+        function: str,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        starts: Many[int],
+        present: Optional[Any],
+    ) -> None: ...
+    def recur_backward(
+        self,
+        function: str,
+        inputs: Mapping[str, Any],
+        loss: Mapping[str, Any],
+        gradients: Mapping[str, Any],
+        starts: Many[int],
+        present: Optional[Any],
+    ) -> None: ...
+
+def make_recurrence_plan(
+    parts: Many[str], epsilon: float, scale: Optional[float], sizes: Many[int], dtype: str, kernel: str
+) -> RecurrencePlan: ...
+def list_recurrence_kernels() -> list[str]: ...
 def merge(parts: list[list[Any]], output: Any, log_sum_exp: Optional[Any]) -> None: ...
 def properties() -> dict[str, list[str]]: ...
 def mod_needs_whole_rows(text: str, /) -> bool: ...

@@ -16,7 +16,11 @@ _PYTHON_NAMES = {
     "rope_backward": "rotate",
     "parse_rope": "Rope",
     "merge_attention": "merge",
+    "recur": "recurrence",
+    "recur_backward": "recurrence_gradients",
+    "make_recurrence_plan": "recurrence",
 }
+_RECURRENCES = frozenset({"recur", "recur_backward", "make_recurrence_plan"})
 
 _ARGUMENTS = {
     "dropout.rate": "dropout",
@@ -24,6 +28,17 @@ _ARGUMENTS = {
     "input": "x",
     "cosines": "cos",
     "sines": "sin",
+}
+
+# The arrays of a recurrence, by the part of the spec that has them.
+_PARTS = {
+    "log_decay": "decay.log_decay",
+    "beta": "write.beta",
+    "erase": "write.erase",
+    "a": "write.a",
+    "b": "write.b",
+    "bonus": "read.bonus",
+    "self_weight": "read.self_weight",
 }
 
 
@@ -64,7 +79,7 @@ class InvalidArgument(ValueError):
 
     def __init__(self, function: str, argument: str, expected: str, got: str):
         self.function = _PYTHON_NAMES.get(function, function).replace("KvCache::KvCache", "KvCache").replace("::", ".")
-        self.argument = _argument(argument)
+        self.argument = _PARTS.get(argument, _argument(argument)) if function in _RECURRENCES else _argument(argument)
         self.expected = expected
         self.got = got
         super().__init__(
@@ -111,8 +126,9 @@ class FileError(RuntimeError):
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def named(name: str) -> Callable[[_Function], _Function]:
-    """A decorator: errors in code that a function shares with `attention` name the function that was called."""
+def named(name: str, shared: str = "attention") -> Callable[[_Function], _Function]:
+    """A decorator: errors in code that a function shares with `attention`, or with another function, name the function
+    that was called."""
 
     def wrap(function: _Function) -> _Function:
         @functools.wraps(function)
@@ -120,7 +136,7 @@ def named(name: str) -> Callable[[_Function], _Function]:
             try:
                 return function(*args, **kwargs)
             except InvalidArgument as error:
-                if error.function != "attention":
+                if error.function != shared:
                     raise
                 raise InvalidArgument(name, error.argument, error.expected, error.got) from None
 

@@ -6,10 +6,11 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
-from . import _core
+from . import _core, _recurrence_engine
 from ._arrays import LONG_NAMES, Library, described, dtype_name
 from ._engine import Request, forward, gradients, operands, results
 from ._errors import InvalidArgument
+from ._recurrence_engine import Ready
 from ._spec import Call, Shape, plan_for
 from .rope import positions_of, table
 
@@ -45,6 +46,19 @@ class NumPy(Library):
             raise InvalidArgument(function, argument, "an array of numbers", described(x)) from None
         return self.operand(made)
 
+    def row_major(self, x: Any) -> Any:
+        return np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x
+
+    def truth_bytes(self, x: Any, name: str) -> Any:
+        function, _, argument = name.rpartition(".")
+        try:
+            found = np.asarray(x)
+        except Exception:  # whatever an object's __array__ raises
+            found = np.empty(0, object)
+        if found.dtype.kind not in "bui":
+            raise InvalidArgument(function, argument, "an array of truth values", described(x))
+        return np.ascontiguousarray(found != 0).astype(np.uint8)
+
     def joined(self, a: Any, b: Any) -> Any:
         return np.concatenate([a, b], axis=-1)
 
@@ -67,6 +81,17 @@ class NumPy(Library):
         self, call: Call, query: Any, key: Any, value: Any, request: Request, losses: dict[str, Any]
     ) -> dict[str, Any]:
         return gradients(call, query, key, value, request, losses)
+
+    def recur(
+        self, structure: Any, arrays: dict[str, Any], tokens: Any, wants_state: bool, out: Any, final_state: Any
+    ) -> tuple[Any, Any]:
+        outputs = Ready(structure, arrays, tokens).forward(wants_state, out=out, final_state=final_state)
+        return outputs.get("output"), outputs.get("final_state")
+
+    def recurrence_gradients(
+        self, structure: Any, arrays: dict[str, Any], tokens: Any, losses: dict[str, Any]
+    ) -> dict[str, Any]:
+        return _recurrence_engine.gradients(structure, arrays, tokens, losses)
 
     def rotate(self, x: Any, rope: str, table_positions: int, first: int, positions: Optional[Sequence[int]]) -> Any:
         dtype = dtype_name(x, "x")

@@ -78,6 +78,7 @@ NB_MODULE(_core, module) {
   fovea::python::bind_cache(module);
   fovea::python::bind_plan(module);
   fovea::python::bind_properties(module);
+  fovea::python::bind_recurrence(module);
   fovea::python::bind_rope(module);
   module.def("set_num_threads", fovea::python::set_num_threads);
   module.def("get_num_threads", [] { return fovea::default_executor().thread_count(); });

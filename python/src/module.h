@@ -13,6 +13,7 @@ void bind_cache(nanobind::module_& module);
 void bind_masks(nanobind::module_& module);
 void bind_plan(nanobind::module_& module);
 void bind_properties(nanobind::module_& module);
+void bind_recurrence(nanobind::module_& module);
 void bind_rope(nanobind::module_& module);
 
 /// Throws InvalidArgument for anything but "f32", "f64", "bf16", "f16".

@@ -382,7 +382,103 @@ TEXTS: list[Row] = [
     ("far too many blocks", call(mask=fovea.BigBird(2**40, 1)), "BigBird: length / size: expected a number in [0, 16384]"),
 ]
 
-ROWS = ARRAYS + OUTPUTS + NUMBERS + PARAMETERS + MASKS + PLANS + ROPES + TEXTS
+
+
+def recurrence(**changes: Any) -> Callable[[], Any]:
+    def run() -> Any:
+        given = {"query": Q, "key": Q, "value": Q, **changes}
+        return fovea.recurrence(given.pop("query"), given.pop("key"), given.pop("value"), **given)
+
+    return run
+
+
+def recurrence_gradients(**changes: Any) -> Callable[[], Any]:
+    def run() -> Any:
+        given = {"query": Q, "key": Q, "value": Q, "d_output": Q, **changes}
+        return fovea.recurrence_gradients(*[given.pop(n) for n in ("query", "key", "value", "d_output")], **given)
+
+    return run
+
+
+GATE, STATE = np.full((1, 2, 4), -0.5), np.ones((1, 2, 8, 8), np.float32)
+_recurrence_arrays = ("query", "key", "value")
+RECURRENCES: list[Row] = [
+    *((f"recurrence, {which} of {code}", recurrence(**{which: Q.astype(code)}), which) for which in _recurrence_arrays for code in _DTYPES),
+    *(
+        (f"recurrence, {which} of {rank} axes", recurrence(**{which: np.ones((1,) * rank, np.float32)}), which)
+        for which in _recurrence_arrays
+        for rank in (0, 3, 5, 32)
+    ),
+    *(
+        (f"recurrence, {which} is {type(x).__name__}", recurrence(**{which: x}), which)
+        for which in _recurrence_arrays
+        for x in (3, "q", [[[[1.0]]]], object(), NoText(), np.float32, Raises())
+    ),
+    ("recurrence without a query", recurrence(query=None), "query: expected an array, or return_state"),
+    ("recurrence without a key", recurrence(key=None), "key"),
+    ("recurrence, out without a query", recurrence(query=None, return_state=True, out=Q.copy()), "out"),
+    ("recurrence, masked key", recurrence(key=np.ma.masked_array(Q, Q > 0)), "key"),
+    ("recurrence, huge strides", recurrence(value=huge_strides()), "value: expected strides"),
+    ("recurrence, other dim", recurrence(query=Q[..., :4].copy()), "query: expected a key_dim of 8"),
+    ("recurrence, 3 key heads", recurrence(key=np.ones((1, 3, 4, 8), "f4")), "num_key_heads: expected a divisor"),
+    ("recurrence, other length", recurrence(value=Q[:, :, :3]), "value: expected f32 [1, 2, 4, 8]"),
+    ("recurrence, other batch", recurrence(query=np.ones((2, 2, 4, 8), "f4")), "query"),
+    ("recurrence, no dim", recurrence(query=Q[..., :0], key=Q[..., :0]), "key_dim"),
+    ("gate above 0", recurrence(decay=fovea.ScalarDecay(-GATE)), "decay.log_decay: expected logarithms of decays, at most 0"),
+    ("gate of other shape", recurrence(decay=fovea.KeyDecay(GATE)), "decay.log_decay: expected f32 [1, 2, 4, 8]"),
+    ("gate of a text", recurrence(decay=fovea.ScalarDecay("g")), "decay.log_decay"),
+    ("gate None", recurrence(decay=fovea.ScalarDecay(None)), "decay.log_decay"),
+    ("gate a class", recurrence(decay=fovea.NoDecay), "decay: expected a value, fovea.NoDecay(...)"),
+    ("a base class's value", recurrence(decay=fovea.Decay()), "decay: expected a Decay of fovea"),
+    ("decay as write", recurrence(write=fovea.NoDecay()), "write: expected a Write of fovea"),
+    ("decay a number", recurrence(decay=-0.5), "decay"),
+    ("feature map a text", recurrence(feature_map="elu"), "feature_map"),
+    ("softmax as normaliser", recurrence(normalizer=fovea.Softmax()), "normalizer: expected a StateNormalizer"),
+    ("DeltaWrite()", lambda: fovea.DeltaWrite(), "beta: expected an array, or one for erase"),
+    ("beta of other shape", recurrence(write=fovea.DeltaWrite(GATE[:, :, :2])), "write.beta: expected f32 [1, 2, 4]"),
+    ("erase a list", recurrence(write=fovea.DeltaWrite(erase=Q.tolist())), "write.erase"),
+    ("erase f64", recurrence(write=fovea.DeltaWrite(erase=Q.astype("f8"))), "write.erase: expected f32"),
+    ("a of other heads", recurrence(write=fovea.DiagonalPlusLowRankWrite(Q[:, :1], Q)), "write.a"),
+    ("bonus of other shape", recurrence(read=fovea.BeforeDecay(np.ones(8))), "read.bonus: expected f32 [2, 8]"),
+    ("self_weight of other shape", recurrence(read=fovea.SelfWeight(np.ones(8))), "read.self_weight"),
+    ("epsilon < 0", recurrence(normalizer=fovea.KeySum(-1.0)), "normalizer: expected an epsilon"),
+    ("epsilon a text", lambda: fovea.KeySum("1"), "epsilon"),  # type: ignore[arg-type]
+    ("recurrence, scale a text", recurrence(scale="1"), "scale"),
+    ("recurrence, scale NaN", recurrence(scale=NAN), "scale: expected a finite number"),
+    ("state of other columns", recurrence(initial_state=STATE, normalizer=fovea.KeySum()), "initial_state: expected f32 [1, 2, 8, 9]"),
+    ("state None of", recurrence(initial_state="s"), "initial_state"),
+    ("final state of other shape", recurrence(final_state=STATE[:, :1].copy()), "final_state"),
+    ("final state f64", recurrence(final_state=STATE.astype("f8")), "final_state"),
+    ("final state read-only", recurrence(final_state=read_only()), "final_state"),
+    ("out of other shape", recurrence(out=Q[..., :4].copy()), "out"),
+    ("out is the query", lambda: (lambda q: recurrence(query=q, out=q))(Q.copy())(), "out"),
+    ("starts of nothing", recurrence(sequence_starts=[]), "sequence_starts"),
+    ("starts not to the end", recurrence(sequence_starts=[0, 3]), "sequence_starts: expected numbers from 0 to the 4 tokens"),
+    ("starts not from 0", recurrence(sequence_starts=[1, 4]), "sequence_starts"),
+    ("starts descend", recurrence(sequence_starts=[0, 3, 2, 4]), "sequence_starts: expected numbers that ascend"),
+    ("starts far away", recurrence(sequence_starts=[0, 1 << 62, 4]), "sequence_starts"),
+    ("starts below 0", recurrence(sequence_starts=[0, -(1 << 62), 4]), "sequence_starts"),
+    ("starts of numbers with points", recurrence(sequence_starts=[0, 4.0]), "sequence_starts"),
+    ("starts of a text", recurrence(sequence_starts="04"), "sequence_starts"),
+    (
+        "starts beside a batch",
+        recurrence(query=np.ones((2, 2, 4, 8), "f4"), key=np.ones((2, 2, 4, 8), "f4"), value=np.ones((2, 2, 4, 8), "f4"), sequence_starts=[0, 4]),
+        "key: expected a batch of 1",
+    ),
+    ("present of floats", recurrence(present=np.ones((1, 4))), "present: expected an array of truth values"),
+    ("present of other shape", recurrence(present=np.ones((4,), bool)), "present: expected truth values of [batch, length]"),
+    ("present a text", recurrence(present="1111"), "present"),
+    ("present raises", recurrence(present=NoText()), "present"),
+    ("return_state an array", recurrence(return_state=Q), "return_state"),
+    ("d_output None", recurrence_gradients(d_output=None), "d_output"),
+    ("d_output of other shape", recurrence_gradients(d_output=Q[..., :4].copy()), "d_output"),
+    ("d_final_state of other shape", recurrence_gradients(d_final_state=Q), "d_final_state"),
+    ("gradients of a gate above 0", recurrence_gradients(decay=fovea.ScalarDecay(-GATE)), "recurrence_gradients: decay.log_decay"),
+    ("gradients of a bad key", recurrence_gradients(key=3), "recurrence_gradients: key"),
+    ("explain_recurrence of a bad key", lambda: fovea.explain_recurrence(Q, 3, Q), "explain_recurrence: key"),
+]
+
+ROWS = ARRAYS + OUTPUTS + NUMBERS + PARAMETERS + MASKS + PLANS + ROPES + TEXTS + RECURRENCES
 
 # Python's own errors for arguments that a signature does not have.
 SIGNATURES: list[tuple[str, Callable[[], Any]]] = [
@@ -396,6 +492,8 @@ SIGNATURES: list[tuple[str, Callable[[], Any]]] = [
     ("Causal() & 3", lambda: fovea.Causal() & 3),  # type: ignore[operator]
     ("predicate of one argument", call(mask=lambda b: True)),
     ("gradients typo", gradients(foo=1)),
+    ("recurrence typo", recurrence(decya=fovea.NoDecay())),
+    ("explain_recurrence typo", lambda: fovea.explain_recurrence(Q, Q, Q, decya=1)),
 ]
 
 # Calls that look wrong and work.
@@ -408,6 +506,9 @@ WORKS: list[tuple[str, Callable[[], Any]]] = [
     ("a subclass", call(query=Q.view(type("Mine", (np.ndarray,), {})))),
     ("only __dlpack__", call(query=Lies(Q), key=Lies(Q), value=Lies(Q))),
     ("arrays that nobody else holds", lambda: fovea.attention(Q.copy(), Q.copy(), Q.copy())),
+    ("recurrence of read-only arrays", recurrence(query=read_only(), key=read_only(), value=read_only(), initial_state=STATE)),
+    ("recurrence of only __dlpack__", recurrence(query=Lies(Q), key=Lies(Q), value=Lies(Q))),
+    ("recurrence of lists", recurrence(decay=fovea.ConstantDecay([-1, -0.5]), present=[[1, 0, 1, True]], sequence_starts=[0, 4])),
     ("a bool of NumPy as dropout", call(dropout=np.float32(0.5))),
     ("numbers of NumPy", call(scale=np.float32(2), seed=np.int64(3), query_offset=np.int32(0))),
 ]

@@ -1,5 +1,5 @@
-"""ONNX's operators Attention (opsets 23 to 25, the newest semantics) as calls of `fovea.attention`, and RotaryEmbedding
-(opset 23) as a call of `fovea.rotate`."""
+"""ONNX's operators Attention (opsets 23 to 25, the newest semantics) as calls of `fovea.attention`, RotaryEmbedding
+(opset 23) as a call of `fovea.rotate`, and LinearAttention (opset 27) as one of `fovea.recurrence`."""
 
 from __future__ import annotations
 
@@ -91,6 +91,37 @@ def rotary_embedding(
     tables = fovea.RopeTables(cos_cache, sin_cache, interleaved=bool(interleaved))
     turned = fovea.rotate(x, tables, 0 if position_ids is None else position_ids)
     return turned.transpose(0, 2, 1, 3).reshape(X.shape) if X.ndim == 3 else turned
+
+
+def linear_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    past_state: Any = None,
+    decay: Any = None,
+    beta: Any = None,
+    *,
+    q_num_heads: int,
+    kv_num_heads: int,
+    update_rule: bytes = b"gated_delta",
+    scale: float = 0.0,
+    chunk_size: int = 64,
+) -> tuple[Any, Any]:
+    """(output, present_state). A scale of 0 is 1/sqrt(key_dim); chunk_size changes no result."""
+    q, k, v = (_heads(x, n) for x, n in ((query, q_num_heads), (key, kv_num_heads), (value, kv_num_heads)))
+    spec: dict[str, Any] = {"scale": scale or None}
+    assert update_rule in (b"linear", b"gated", b"delta", b"gated_delta")
+    assert (decay is not None) == (b"gated" in update_rule) and (beta is not None) == (b"delta" in update_rule)
+    if decay is not None:
+        one = decay.shape[-1] == kv_num_heads
+        by_head = _heads(decay, kv_num_heads)
+        spec["decay"] = fovea.ScalarDecay(by_head[..., 0]) if one else fovea.KeyDecay(by_head)
+    if beta is not None:
+        by_head = np.broadcast_to(beta, (*beta.shape[:2], kv_num_heads))
+        spec["write"] = fovea.DeltaWrite(by_head.transpose(0, 2, 1))
+    out, state = fovea.recurrence(q, k, v, initial_state=past_state, return_state=True, **spec)
+    out = out.transpose(0, 2, 1, 3).reshape(*query.shape[:2], -1)
+    return out, state.astype(query.dtype if past_state is None else past_state.dtype)
 
 
 def _heads(x: Any, heads: int) -> Any:

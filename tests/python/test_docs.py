@@ -37,6 +37,7 @@ def _globals() -> dict[str, Any]:
 PUBLIC = [name for name in fovea.__all__ if not inspect.ismodule(getattr(fovea, name))]
 # Names that other functions return, or base classes of a whole family.
 BASES = {"Mask", "Mod", "Normalizer", "Score", "InvalidArgument", "Plan", "CacheFull", "FileError"}
+BASES |= {"Decay", "FeatureMap", "Read", "StateNormalizer", "Write"}
 BASES |= {"CacheBytes", "LayerOfCache", "Sequence", "SequenceBytes"}
 MODULES = sorted({getattr(fovea, name).__module__ for name in PUBLIC if name not in BASES})
 

@@ -1,4 +1,4 @@
-"""The published node cases of ONNX's operators Attention and RotaryEmbedding, through onnx_adapter."""
+"""The published node cases of ONNX's operators Attention, RotaryEmbedding and LinearAttention, through onnx_adapter."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ def _cases(operator: str) -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.case import node
-        from onnx.backend.test.case.node import attention, rotaryembedding  # noqa: F401
+        from onnx.backend.test.case.node import attention, linear_attention, rotaryembedding  # noqa: F401
     found = [case for case in node._NodeTestCases if case.model.graph.node[0].op_type == operator]
     return [case for case in found if "_expanded" not in case.name and len(case.model.graph.node) == 1]
 
 
 CASES = _cases("Attention")
 ROTARY = _cases("RotaryEmbedding")
+LINEAR = _cases("LinearAttention")
 
 
 def test_cases_of_both_opsets_are_there() -> None:
@@ -78,3 +79,22 @@ def test_rotary_embedding(case: Any) -> None:
         got = onnx_adapter.rotary_embedding(*arguments, **attributes)
         assert got.shape == wanted.shape and got.dtype == wanted.dtype
         np.testing.assert_allclose(got, wanted, rtol=case.rtol, atol=case.atol)
+
+
+def test_all_cases_of_linear_attention_are_there() -> None:
+    assert len(LINEAR) >= 14 and {case.model.opset_import[0].version for case in LINEAR} == {27}
+
+
+@pytest.mark.parametrize("case", LINEAR, ids=lambda case: case.name)
+def test_linear_attention(case: Any) -> None:
+    node = case.model.graph.node[0]
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    for inputs, outputs in case.data_sets:
+        given = iter(inputs)
+        arguments = [_array(next(given)) if name else None for name in node.input]
+        for got, wanted in zip(onnx_adapter.linear_attention(*arguments, **attributes), map(_array, outputs)):
+            assert got.shape == wanted.shape and got.dtype == wanted.dtype
+            # Both round f32 to 16 bits once, and may fall on either side.
+            half = wanted.dtype == np.float16
+            limits = (2**-10, 2**-14) if half else (case.rtol, max(case.atol, 1e-6))
+            np.testing.assert_allclose(*(np.asarray(x, np.float64) for x in (got, wanted)), *limits)

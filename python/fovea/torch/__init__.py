@@ -1,6 +1,7 @@
 """Fovea for PyTorch: its scaled_dot_product_attention, and `patched`, which makes a model use it.
 
-`fovea.attention` accepts tensors itself; this module is for code that was written for PyTorch's function.
+`fovea.attention` and `fovea.recurrence` accept tensors themselves; this module is for code that was written for
+PyTorch's function, or for those of flash-linear-attention and mamba_ssm.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from .._engine import make_request
 from .._spec import take_apart
 from ..normalizers import HardSample
 from . import _op
+from ._fla import delta_rule, gated_delta_rule, gla, kda, linear_attention, retention, rwkv7
 from ._patch import patched
 from ._report import Report
 from ._sdpa import scaled_dot_product_attention
+from ._ssd import ssd
 from ._transformers_register import register_with_transformers
 
 # TransformersCache is not among them: `import *` must not need transformers.
 __all__ = ["Report", "patched", "register_with_transformers", "scaled_dot_product_attention", "score_function"]
+__all__ += ["delta_rule", "gated_delta_rule", "gla", "kda", "linear_attention", "retention", "rwkv7", "ssd"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,8 +6,9 @@ from typing import Any, Optional, Sequence
 
 from torch import Tensor
 
+from .. import _recurrence_engine
 from .._engine import gradients
-from . import _op, _rope
+from . import _op, _recurrence, _rope
 from ._tensors import Tensors
 
 
@@ -24,6 +25,16 @@ class Torch(Tensors):
         self, call: Any, query: Any, key: Any, value: Any, request: Any, losses: dict[str, Any]
     ) -> dict[str, Any]:
         return gradients(call, query, key, value, request, losses)
+
+    def recur(
+        self, structure: Any, arrays: dict[str, Any], tokens: Any, wants_state: bool, out: Any, final_state: Any
+    ) -> tuple[Any, Any]:
+        return _recurrence.recurrence(structure, arrays, tokens, wants_state, out, final_state)
+
+    def recurrence_gradients(
+        self, structure: Any, arrays: dict[str, Any], tokens: Any, losses: dict[str, Any]
+    ) -> dict[str, Any]:
+        return _recurrence_engine.gradients(structure, arrays, tokens, losses)
 
     def seed_of_plan(self, call: Any, query: Any, key: Any, value: Any, seed: Any) -> Any:
         return _op.checked_for_plan(call, query, key, value, seed)

@@ -94,15 +94,20 @@ def checked_for_plan(call: Call, query: Tensor, key: Any, value: Any, seed: Any)
 def _checked(argument: str, x: Any) -> Any:
     if x is None and argument != "query":
         return None
+    return checked_tensor("attention", argument, x, "as the query is one")
+
+
+def checked_tensor(function: str, argument: str, x: Any, why: str) -> Tensor:
+    """x, if it is a dense tensor of floats in the CPU's memory."""
     if not isinstance(x, Tensor):
-        raise InvalidArgument("attention", argument, "a tensor of PyTorch, as the query is one", described(x))
+        raise InvalidArgument(function, argument, f"a tensor of PyTorch, {why}", described(x))
     if not is_known(x):
-        raise InvalidArgument("attention", argument, "a tensor of PyTorch's own class", f"a {type(x).__name__}")
+        raise InvalidArgument(function, argument, "a tensor of PyTorch's own class", f"a {type(x).__name__}")
     if x.device.type != "cpu":
-        raise InvalidArgument("attention", argument, "a tensor on the CPU", f"one on {x.device}")
+        raise InvalidArgument(function, argument, "a tensor on the CPU", f"one on {x.device}")
     if x.layout is not torch.strided or x.dtype not in _FLOATS:
         got = described(x) if x.layout is torch.strided else f"{x.layout} {described(x)}"
-        raise InvalidArgument("attention", argument, "a dense tensor of f32, f64, bf16 or f16", got)
+        raise InvalidArgument(function, argument, "a dense tensor of f32, f64, bf16 or f16", got)
     return x
 
 
@@ -134,17 +139,22 @@ def _parameters(call: Call, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def _is_plain(*tensors: Optional[Tensor]) -> bool:
-    """Whether all tensors are plain and no mode or transform records operations on them."""
+    return are_plain("attention", "query", *tensors)
+
+
+def are_plain(function: str, argument: str, *tensors: Optional[Tensor]) -> bool:
+    """Whether all tensors are plain and no mode or transform records operations on them. Throws with these names where
+    a call cannot be served."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return False
     if is_transformed():
-        check_transforms("attention")
+        check_transforms(function, argument)
         return False
     if has_tangent(*tensors):
         raise InvalidArgument(
-            "attention",
-            "query",
-            "tensors without forward-mode derivatives, which attention has not (backward it has)",
+            function,
+            argument,
+            f"tensors without forward-mode derivatives, which {function} has not (backward it has)",
             "a dual tensor of torch.autograd.forward_ad",
         )
     if torch._C._get_tracing_state() is not None:
@@ -359,4 +369,4 @@ class _ScoreFunction(torch.autograd.Function):
         return (None, None, None, *(found.get(name) for name in ctx.names))
 
 
-__all__ = ["attention", "draws", "score_function"]
+__all__ = ["are_plain", "attention", "checked_tensor", "draws", "score_function"]

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from .._errors import InvalidArgument
 from .._value import shown
-from . import _operator, _recompute, _report, _sdpa
+from . import _operator, _recompute, _report, _sdpa, _transformers_recurrences
 from ._cached_rows import HeldRows, in_cache, plain
 from ._kinds import PLAIN, CausalBias, has_tangent, is_transformed
 from ._tensors import TENSORS
@@ -122,7 +122,8 @@ def _tensor_backward(
     _backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
 
 
-_ATTENTION = (_THEIRS, torch.nn.functional.multi_head_attention_forward)
+# Those that a backward pass may call again. Functions of transformers join both as its modules are loaded.
+_ATTENTION = {_THEIRS, torch.nn.functional.multi_head_attention_forward}
 _INSTEAD: dict[Any, Callable[..., Any]] = {
     _THEIRS: _instead,
     torch.nn.functional.multi_head_attention_forward: _multi_head_over_fovea(),
@@ -130,6 +131,17 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
     torch.autograd.grad: _with(torch.autograd.grad, _engine_run_backward=_engine_inside),
     torch.Tensor.backward: _tensor_backward,
 }
+
+
+def _add(call: Callable[..., Any], ours: Callable[..., Any]) -> None:
+    _ATTENTION.add(call)
+    _INSTEAD[call] = ours
+
+
+def _is_on() -> bool:
+    """Whether a mode of `patched` is on this thread's stack."""
+    places = range(torch._C._len_torch_function_stack())
+    return any(isinstance(torch._C._get_function_stack_at(place), _Patched) for place in places)
 
 
 class _recomputing(_recompute.RememberedMode):
@@ -164,6 +176,8 @@ class _Patched(_recompute.RememberedMode):
     """It has no `__enter__` and `__exit__` of its own: torch.compile traces only modes that have PyTorch's."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not torch.compiler.is_compiling():  # a model calls other functions before its recurrences
+            _transformers_recurrences.teach(_add, _is_on)
         if func in _INSTEAD:
             return _run_instead(self, func, args, kwargs)
         if not torch.compiler.is_compiling() and func in _operator.FORWARD:
@@ -215,10 +229,13 @@ def patched(report: Union[bool, _report.Report] = False) -> Any:
     Inside the block, each call of `torch.nn.functional.scaled_dot_product_attention` runs
     `fovea.torch.scaled_dot_product_attention`, by whatever name and whenever it was imported. This holds in your own
     modules, in `torch.nn.MultiheadAttention` and the transformer layers (which then do not take their fused inference
-    path), and in transformers models with attn_implementation="sdpa". Calls that Fovea does not serve (other devices,
+    path), and in transformers models with attn_implementation="sdpa". Recurrences that transformers computes in its own
+    code run on `fovea.recurrence`: the gated delta rule (Qwen3-Next, Qwen3.5, OLMo-hybrid), Kimi Delta Attention
+    (Kimi-Linear), Mamba-2 (Bamba, Zamba2, Falcon-H1, Nemotron-H, Granite) and MiniMax's lightning attention. Calls that Fovea does not serve (other devices,
     nested tensors, wrong arguments) go to PyTorch's function as before.
 
-    Nothing of PyTorch is overwritten: `patched` is a mode of this thread alone. Other threads, such as those of
+    Nothing of PyTorch is overwritten: `patched` is a mode of this thread alone. (Functions of transformers that no mode
+    could see are replaced, once, by functions that call the originals outside of such blocks.) Other threads, such as those of
     `DataParallel`, enter their own. Blocks may nest, a block that raises ends cleanly, and torch.compile follows the
     mode. If a backward pass recomputes attention (checkpoints, your own recomputing functions and saved-tensor
     hooks), it uses the attention of the forward pass: Fovea's for calls inside the block, PyTorch's for others,
@@ -243,6 +260,7 @@ def patched(report: Union[bool, _report.Report] = False) -> Any:
     """
     if not isinstance(report, (bool, _report.Report)):
         raise InvalidArgument("patched", "report", "True, False or a fovea.torch.Report", shown(report))
+    _transformers_recurrences.teach(_add, _is_on)
     if report is False:
         return _Patched()
     return _Reporting(_report.Report() if report is True else report)

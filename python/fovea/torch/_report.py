@@ -55,7 +55,7 @@ class Report:
         served: how many calls Fovea computed.
         served_by: the same by entry point, a dict of counts. A graph of torch.compile counts each time it runs, not
             when it is made.
-        passed_on: how many calls PyTorch's own scaled_dot_product_attention computed.
+        passed_on: how many calls PyTorch's own scaled_dot_product_attention, or transformers' own code, computed.
         reasons: a dict from each reason for passing a call on to the number of calls. Under torch.compile the
             decision is made once, when the graph is made, and is not counted.
         elsewhere: attention that could not reach Fovea, a dict from its kind and place to a count: a softmax over

@@ -55,6 +55,22 @@ class Tensors(Library):
         x = x.detach().resolve_neg()  # DLPack does not know these
         return x.contiguous() if x.ndim and x.shape[-1] > 1 and x.stride(-1) != 1 else x
 
+    def view(self, x: Any) -> Any:
+        return x.detach().resolve_neg() if isinstance(x, torch.Tensor) else x
+
+    def row_major(self, x: Any) -> Any:
+        return x.detach().resolve_neg().contiguous() if isinstance(x, torch.Tensor) else x
+
+    def truth_bytes(self, x: Any, name: str) -> Any:
+        function, _, argument = name.rpartition(".")
+        try:
+            found = torch.as_tensor(x)
+        except (TypeError, ValueError, RuntimeError):
+            raise InvalidArgument(function, argument, "an array of truth values", described(x)) from None
+        if found.is_floating_point() or found.is_complex():
+            raise InvalidArgument(function, argument, "an array of truth values", described(x))
+        return (found != 0).to(torch.uint8).contiguous()
+
     def parameter(self, x: Any, dtype: str, argument: str, function: str = "attention") -> Any:
         """The parameter as a tensor; gradients still flow to the original."""
         try:

@@ -13,14 +13,14 @@ from ._batches import is_legacy, legacy_rule, vmap_rule
 from ._operator import NO_SECOND, Inputs
 
 
-def check_transforms(function: str) -> None:
-    """Throws inside transforms for which attention has no rule."""
+def check_transforms(function: str, argument: str = "query") -> None:
+    """Throws inside transforms for which the operators have no rule."""
     kinds = torch._C._functorch.TransformType
     for level in torch._C._functorch.get_interpreter_stack() or ():
         if level.key() not in (kinds.Vmap, kinds.Grad):
             raise InvalidArgument(
                 function,
-                "query",
+                argument,
                 "a call outside jvp, jacfwd, hessian and functionalize of torch.func (vmap, grad, vjp and jacrev "
                 "serve: jacrev gives the Jacobian that jacfwd gives)",
                 f"one inside {level.key().name.lower()}",

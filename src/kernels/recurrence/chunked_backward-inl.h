@@ -330,6 +330,8 @@ class BackwardUnit {
             Dot(value, s_.d_targets + i * columns_.stride, columns_.count) -
             Dot(erase, s_.rows.de + i * c_.dim, p_.key_dim);
       }
+      // OwnGradients, which writes it else, has not run.
+      if (!queries_ && g_.self_weight.data) *targets_.self_weight.Row(p_, tile_, entry, h_, row) = 0;
       if (!g_.log_decay.data) continue;
       const int64_t width = p_.decay == DecayKind::key ? c_.dim : 1;
       Copy(s_.rows.decays + i * width, targets_.log_decay.dim,

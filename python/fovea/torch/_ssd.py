@@ -1,0 +1,127 @@
+"""The scan of Mamba-2 with the arguments and the layouts of mamba_ssm's `mamba_chunk_scan_combined`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu, softplus
+
+from .._arrays import described
+from .._errors import InvalidArgument
+from .._recurrence import recurrence
+from ..recurrences import ScalarDecay
+from ._op import checked_tensor
+
+__all__ = ["ssd"]
+
+_NAMES = {"query": "C", "key": "B", "value": "x", "decay.log_decay": "A", "sequence_starts": "cu_seqlens"}
+_NAMES["initial_state"] = "initial_states"
+
+
+def ssd(
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    chunk_size: Optional[int] = None,
+    D: Optional[Tensor] = None,
+    z: Optional[Tensor] = None,
+    dt_bias: Optional[Tensor] = None,
+    initial_states: Optional[Tensor] = None,
+    seq_idx: Optional[Tensor] = None,
+    cu_seqlens: Any = None,
+    dt_softplus: bool = False,
+    dt_limit: tuple[float, float] = (0.0, math.inf),
+    return_final_states: bool = False,
+    return_varlen_states: bool = False,
+    state_dtype: Optional[torch.dtype] = None,
+) -> Any:
+    """S = e^(ΔA) S₋ + B (Δx)ᵀ, y = SᵀC + D x, out = y · silu(z): the state-space duality of Mamba-2 (Dao and Gu 2024,
+    arXiv 2405.21060). Δ = clamp(softplus(dt + dt_bias)). It is computed in f32 (f64 for f64).
+
+    Args:
+        x: [batch, seqlen, nheads, headdim].
+        dt: [batch, seqlen, nheads].
+        A: [nheads], at most 0.
+        B, C: [batch, seqlen, ngroups, dstate]; head h has the group h // (nheads // ngroups).
+        chunk_size: changes nothing.
+        D: [nheads] or [nheads, headdim]; None: no skip.
+        z: [batch, seqlen, nheads, headdim]; None: no gate.
+        dt_bias: [nheads].
+        initial_states: [batch, nheads, headdim, dstate].
+        seq_idx: [batch, seqlen], whole numbers: where one differs from the one before, a new sequence begins, with a
+            state of zeros.
+        cu_seqlens: [sequences + 1], where packed sequences begin, for return_varlen_states; the batch is then 1.
+        dt_softplus: whether softplus is applied.
+        dt_limit: the limits of Δ.
+        state_dtype: changes nothing: states are f32.
+
+    Returns:
+        out [batch, seqlen, nheads, headdim] in the dtype of x. With return_final_states also the states behind the last
+        tokens, [batch, nheads, headdim, dstate]; with return_varlen_states also those behind each packed sequence,
+        [sequences, nheads, headdim, dstate]. States are views of memory with dstate before headdim.
+
+    >>> import torch, fovea.torch
+    >>> x, dt, A, B = torch.randn(1, 5, 4, 8), torch.randn(1, 5, 4), -torch.rand(4), torch.randn(1, 5, 2, 3)
+    >>> out, states = fovea.torch.ssd(x, dt, A, B, B, dt_softplus=True, return_final_states=True)
+    >>> out.shape, states.shape
+    (torch.Size([1, 5, 4, 8]), torch.Size([1, 4, 8, 3]))
+    """
+    for name, tensor, axes in (("x", x, 4), ("dt", dt, 3), ("A", A, 1), ("B", B, 4), ("C", C, 4)):
+        checked_tensor("ssd", name, tensor, f"of {axes} axes")
+        if tensor.dim() != axes:
+            raise InvalidArgument("ssd", name, f"a tensor of {axes} axes", described(tensor))
+    if dt.shape != x.shape[:3]:
+        raise InvalidArgument("ssd", "dt", f"[batch, seqlen, nheads] {[int(n) for n in x.shape[:3]]}", described(dt))
+    if A.shape != x.shape[2:3]:
+        raise InvalidArgument("ssd", "A", f"[nheads] [{int(x.shape[2])}]", described(A))
+    for name, given in (("cu_seqlens", cu_seqlens), ("seq_idx", seq_idx), ("initial_states", initial_states)):
+        if return_varlen_states and (given is None) == (name == "cu_seqlens"):
+            what = "numbers" if given is None else "None"
+            raise InvalidArgument("ssd", name, f"{what} beside return_varlen_states=True", described(given))
+    wide = torch.promote_types(x.dtype, torch.float32)
+    steps = dt.to(wide)
+    if dt_bias is not None:
+        steps = steps + dt_bias.to(wide)
+    if dt_softplus:
+        steps = softplus(steps)
+    if tuple(dt_limit) != (0.0, math.inf) or not dt_softplus:
+        steps = steps.clamp(*dt_limit)
+    gates = steps * A.to(wide)
+    if seq_idx is not None:
+        gates = gates.masked_fill(_begins(x, seq_idx), -math.inf)
+    values = x.to(wide)
+    try:
+        y, state = recurrence(
+            *(tensor.to(wide).transpose(1, 2) for tensor in (C, B)),
+            (values * steps[..., None]).transpose(1, 2),
+            decay=ScalarDecay(gates.transpose(1, 2)),
+            scale=1.0,
+            initial_state=None if initial_states is None else initial_states.transpose(-1, -2),
+            sequence_starts=cu_seqlens if return_varlen_states else None,
+            return_state=True,
+        )
+    except InvalidArgument as error:
+        name = _NAMES.get(error.argument, error.argument)
+        raise InvalidArgument("ssd", name, error.expected, error.got) from None
+    y = y.transpose(1, 2)
+    if D is not None:
+        y = y + values * (D if D.dim() == 2 else D[:, None]).to(wide)
+    if z is not None:
+        y = y * silu(z.to(wide))
+    y, state = y.to(x.dtype), state.transpose(-1, -2)
+    states = [*([state[-1:] if return_varlen_states else state] if return_final_states else [])]
+    states += [state] if return_varlen_states else []
+    return (y, *states) if states else y
+
+
+def _begins(x: Tensor, seq_idx: Any) -> Tensor:
+    """[batch, seqlen, 1]: whether a token is the first of its sequence. The first of all reads the initial state."""
+    if not isinstance(seq_idx, Tensor) or seq_idx.shape != x.shape[:2]:
+        raise InvalidArgument("ssd", "seq_idx", f"[batch, seqlen] {[int(n) for n in x.shape[:2]]}", described(seq_idx))
+    changed = seq_idx[:, 1:] != seq_idx[:, :-1]
+    return torch.nn.functional.pad(changed, (1, 0))[..., None]
