@@ -5,15 +5,27 @@
 //   training.json       curves and options of its training, where `fovea train` made it
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "fovea/files/safetensors.h"
+#include "fovea/models/family.h"
 #include "fovea/models/language_model.h"
 #include "fovea/models/sequence_to_sequence.h"
+#include "fovea/models/text_encoder.h"
 
 namespace fovea::models {
+
+/// What generation_config.json says, and where it says nothing config.json.
+struct GenerationDefaults {
+  std::vector<std::int32_t> stop_ids;    ///< a text ends with any of them
+  std::vector<std::string> not_applied;  ///< "key = value" of what changes even greedy texts, and is not done here
+};
 
 /// Opens a model's folder; every load below uses it. Weights are read when a model is made, and converted to
 /// f32.
@@ -30,12 +42,32 @@ class ModelFolder {
   /// model lacks. They also throw it for missing, unexpected or wrongly shaped tensors, which they name. A
   /// config whose sizes exceed the weights is refused before anything is allocated.
   std::unique_ptr<SequenceToSequence> sequence_to_sequence() const;
+  /// A language model of ours, or of a family that read_family knows (models/family.h).
   LanguageModel language_model() const;
+  /// An encoder of a family.
+  TextEncoder text_encoder() const;
+  /// What the folder says about generation. Throws FileError for a generation_config.json that is no JSON
+  /// object, or larger than 1 MB.
+  GenerationDefaults generation() const;
 
  private:
   std::filesystem::path path_;
   std::string config_;
 };
+
+/// What a folder is, as far as can be seen without reading its weights.
+struct FolderReport {
+  std::string model_type;
+  std::optional<FamilyConfig> config;   ///< of a family that read_family knows
+  std::vector<ConfigProblem> problems;  ///< of its config.json
+  std::string refused;                  ///< why the model cannot be run; "" if it can
+  std::int64_t tensors = 0, parameters = 0, bytes = 0;  ///< in the files of weights
+  std::map<std::string, std::int64_t> types;            ///< elements of each type, such as "BF16"
+  std::int64_t cache_bytes_per_token = 0;               ///< of keys and values; 0 for an encoder
+};
+/// Checks names and shapes of all tensors, and reads no element. Throws FileError if the folder has no weights,
+/// or files that cannot be read.
+FolderReport report_on(const ModelFolder& folder);
 
 /// folder/config.json.
 std::filesystem::path config_path(const std::filesystem::path& folder);

@@ -1,0 +1,184 @@
+#include "models/family/load.h"
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "files/json.h"
+#include "fovea/files/bytes.h"
+#include "fovea/files/weights.h"
+#include "models/configs.h"
+#include "models/family/tensors.h"
+
+namespace fovea::models {
+namespace {
+
+using nlohmann::json;
+
+// All problems of a config in one text.
+std::string text_of(const std::vector<ConfigProblem>& problems) {
+  std::string text;
+  for (const ConfigProblem& problem : problems)
+    text += (text.empty() ? "" : "; ") + problem.key + ": expected " + problem.expected + ", got " + problem.got;
+  return text;
+}
+
+[[noreturn]] void refuse_config(const ModelFolder& folder, const std::string& reason) {
+  throw FileError(config_path(folder.path()).string(), -1, reason);
+}
+
+// Calls `make`, and names the config in errors of layers that its values lead to.
+template <class Make>
+auto naming_config(const ModelFolder& folder, Make&& make) {
+  try {
+    return make();
+  } catch (const InvalidArgument& error) {
+    refuse_config(folder, error.what());
+  }
+}
+
+FamilyConfig config_of(const ModelFolder& folder) {
+  FamilyReading reading = naming_config(folder, [&] { return read_family(folder.config()); });
+  if (!reading.problems.empty()) refuse_config(folder, text_of(reading.problems));
+  return std::move(reading.config);
+}
+
+LanguageModel language_model_of(const FamilyConfig& config, FamilyTensors& tensors) {
+  LanguageModelSpec spec{.vocabulary = config.vocabulary, .positions = config.positions};
+  spec.stack = stack_of(config);
+  if (config.scale_embedding) spec.embedding_factor = std::sqrt(static_cast<float>(config.dim));
+  // The file decides: a matrix in it counts even if the config says that it is tied.
+  const bool own = tensors.has("lm_head.weight") || (!config.tied && config.head == FamilyHead::language);
+  if (own) spec.output = LanguageModelSpec::Output::own;
+  if (config.logit_cap) spec.logit_cap = static_cast<float>(*config.logit_cap);
+  LanguageModel model(spec, tensors.source());
+  tensors.check_all_taken();
+  return model;
+}
+
+TextEncoder text_encoder_of(const FamilyConfig& config, FamilyTensors& tensors) {
+  using Bias = nn::Linear::Bias;
+  TextEncoderSpec spec{.vocabulary = config.vocabulary, .token_types = config.token_types};
+  spec.stack = stack_of(config);
+  if (config.first_position_row > 0) spec.pad_id = config.pad_id;
+  // A folder that names no class has the head whose tensors are there.
+  const bool head = config.architecture.empty() ? tensors.has("head.dense.weight")
+                                                : config.head == FamilyHead::masked;
+  if (head) {
+    spec.head = MaskedHeadSpec{.activation = config.head_activation,
+                               .norm = norm_of(config),
+                               .dense_bias = config.head_dense_bias ? Bias::with : Bias::without,
+                               .output_bias = config.head_bias ? Bias::with : Bias::without};
+    if (!config.tied || tensors.has("head.decoder.weight"))
+      spec.head->output = MaskedHeadSpec::Output::own;
+  }
+  TextEncoder model(spec, tensors.source());
+  tensors.check_all_taken();
+  return model;
+}
+
+// Calls `make` with the config of a folder and its tensors.
+template <class Make>
+auto load(const ModelFolder& folder, FamilyKind kind, Make&& make) {
+  const FamilyConfig config = config_of(folder);
+  if (config.kind != kind)
+    refuse_config(folder, config.model_type + (kind == FamilyKind::decoder
+                                                   ? " is no language model: it reads both ways"
+                                                   : " is no encoder: it reads from left to right"));
+  const files::WeightFile weights(files::find_weights(folder.path()));
+  FamilyTensors tensors(weights, *find_family(config.model_type));
+  return naming_config(folder, [&] { return make(config, tensors); });
+}
+
+}  // namespace
+
+LanguageModel family_language_model(const ModelFolder& folder) {
+  return load(folder, FamilyKind::decoder, language_model_of);
+}
+
+TextEncoder family_text_encoder(const ModelFolder& folder) {
+  return load(folder, FamilyKind::encoder, text_encoder_of);
+}
+
+FolderReport report_on(const ModelFolder& folder) {
+  FolderReport report;
+  const json object = files::parse_json_object(config_path(folder.path()).string(), folder.config(), config_depth);
+  if (object.contains("model_type") && object["model_type"].is_string())
+    report.model_type = object["model_type"].get<std::string>();
+  const files::WeightFile weights(files::find_weights(folder.path()));
+  for (const files::StoredTensor& tensor : weights.tensors()) {
+    ++report.tensors;
+    report.parameters += tensor.shape.count();
+    report.bytes += static_cast<std::int64_t>(tensor.bytes.size());
+    report.types[std::string(to_string(tensor.type))] += tensor.shape.count();
+  }
+  try {
+    FamilyReading reading = read_family(folder.config());
+    report.problems = std::move(reading.problems);
+    report.config = std::move(reading.config);
+  } catch (const InvalidArgument& error) {
+    report.refused = error.what();
+    return report;
+  }
+  const FamilyConfig& config = *report.config;
+  if (!report.problems.empty()) {
+    report.refused = text_of(report.problems);
+    return report;
+  }
+  FamilyTensors tensors(weights, *find_family(config.model_type), FamilyTensors::Read::shapes);
+  try {
+    if (config.kind == FamilyKind::encoder) {
+      text_encoder_of(config, tensors);
+    } else {
+      for (const CacheLayer& layer : language_model_of(config, tensors).cache_layers())
+        report.cache_bytes_per_token += layer.num_kv_heads * 2 * layer.head_dim *
+                                        static_cast<std::int64_t>(size_of(layer.dtype));
+    }
+  } catch (const Error& error) {
+    report.refused = error.what();
+  }
+  return report;
+}
+
+GenerationDefaults ModelFolder::generation() const {
+  constexpr std::size_t longest = std::size_t{1} << 20;
+  const std::filesystem::path path = path_ / "generation_config.json";
+  const json config = files::parse_json_object(config_path(path_).string(), config_, config_depth);
+  std::error_code error;
+  const json generation = std::filesystem::exists(path, error)
+                              ? files::read_json_object(path, longest, config_depth)
+                              : json::object();
+  const auto value = [&](const char* key) -> const json* {
+    for (const json* object : {&generation, &config}) {
+      const auto found = object->find(key);
+      if (found != object->end() && !found->is_null()) return &*found;
+    }
+    return nullptr;
+  };
+  GenerationDefaults defaults;
+  if (const json* eos = value("eos_token_id")) {
+    for (const json& id : eos->is_array() ? *eos : json::array({*eos})) {
+      if (id.is_number_integer() && id >= 0 && id <= most_vocabulary)
+        defaults.stop_ids.push_back(id.get<std::int32_t>());
+    }
+  }
+  // What changes greedy texts, and the values with which it does not.
+  const std::pair<const char*, json> neutral[] = {{"repetition_penalty", 1.0},
+                                                  {"no_repeat_ngram_size", 0},
+                                                  {"bad_words_ids", json::array()},
+                                                  {"suppress_tokens", json::array()},
+                                                  {"begin_suppress_tokens", json::array()},
+                                                  {"forced_bos_token_id", nullptr},
+                                                  {"forced_eos_token_id", nullptr},
+                                                  {"min_length", 0},
+                                                  {"min_new_tokens", 0},
+                                                  {"num_beams", 1}};
+  for (const auto& [key, none] : neutral) {
+    if (const json* set = value(key); set && *set != none)
+      defaults.not_applied.push_back(std::string(key) + " = " + shown(*set));
+  }
+  return defaults;
+}
+
+}  // namespace fovea::models

@@ -1,0 +1,177 @@
+#include "models/family/tensors.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/excerpt.h"
+#include "fovea/core/error.h"
+
+namespace fovea::models {
+namespace {
+
+// "model.layers.12.fc1.weight" -> "model.layers.*.fc1.weight" and "12".
+std::pair<std::string, std::string> without_number(const std::string& name) {
+  const std::string_view before = "layers.";
+  const std::size_t at = name.find(before);
+  if (at == std::string::npos) return {name, ""};
+  const std::size_t begin = at + before.size();
+  std::size_t end = begin;
+  while (end < name.size() && name[end] >= '0' && name[end] <= '9') ++end;
+  if (end == begin) return {name, ""};
+  return {name.substr(0, begin) + "*" + name.substr(end), name.substr(begin, end - begin)};
+}
+
+std::string with_number(std::string_view pattern, const std::string& number) {
+  std::string name(pattern);
+  const std::size_t star = name.find('*');
+  if (star != std::string::npos) name.replace(star, 1, number);
+  return name;
+}
+
+// Tensors of any family that are computed from the config, or belong to what is not run.
+constexpr std::string_view unused_everywhere[] = {"*rotary_emb.inv_freq", "*position_ids", "mtp.*"};
+
+// In the file [rows, columns] of ours transposed: element (r, c) of ours is theirs (c, r).
+void copy_transposed(const files::StoredTensor& from, std::int64_t first, std::int64_t rows,
+                     std::int64_t columns, float* to) {
+  const std::int64_t width = from.shape[1];
+  std::vector<float> line(static_cast<std::size_t>(rows));
+  for (std::int64_t c = 0; c < columns; ++c) {
+    from.copy_to(line.data(), c * width + first, rows);
+    for (std::int64_t r = 0; r < rows; ++r) to[r * columns + c] = line[static_cast<std::size_t>(r)];
+  }
+}
+
+[[noreturn]] void refuse_shape(const files::StoredTensor& tensor, const std::string& expected) {
+  throw FileError(tensor.file, -1,
+                  "tensor '" + excerpt(tensor.name) + "': expected shape " + expected + ", got " +
+                      to_string(tensor.shape));
+}
+
+// The shape that theirs has, for ours; the first size is `rows`.
+Shape theirs_of(const Shape& ours, TensorRule::Layout layout, std::int64_t rows) {
+  if (layout == TensorRule::Layout::bias_of_heads) return {ours[3], ours[1]};
+  if (ours.rank() == 1) return {rows};
+  if (layout == TensorRule::Layout::transposed) return {ours[1], rows};
+  return {rows, ours[1]};
+}
+
+}  // namespace
+
+// Goes back to the last star only, so the time is at most the product of the lengths.
+bool matches(std::string_view pattern, std::string_view text) {
+  std::size_t p = 0, t = 0, star = std::string_view::npos, behind = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      behind = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++behind;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+FamilyTensors::FamilyTensors(const files::WeightFile& file, const Family& family, Read read)
+    : file_(file), family_(family), read_(read) {
+  const auto tensors = file.tensors();
+  prefixed_ = std::any_of(tensors.begin(), tensors.end(), [&](const files::StoredTensor& tensor) {
+    return std::string_view(tensor.name).starts_with(family.prefix);
+  });
+}
+
+FamilyTensors::Place FamilyTensors::place_of(const std::string& parameter) const {
+  const auto [pattern, number] = without_number(parameter);
+  const std::size_t dot = pattern.rfind('.');
+  const std::string_view stem = std::string_view(pattern).substr(0, dot);
+  for (const TensorRule& rule : family_.tensors) {
+    const bool whole = rule.ours == pattern;
+    if (!whole && rule.ours != stem) continue;
+    std::string theirs = with_number(rule.theirs, number) + (whole ? "" : pattern.substr(dot));
+    if (!prefixed_ && theirs.starts_with(family_.prefix)) theirs.erase(0, family_.prefix.size());
+    return {&rule, std::move(theirs)};
+  }
+  throw InvalidArgument("FamilyTensors", "parameter", "one that " + family_.defaults.model_type + " has a rule for",
+                        parameter);
+}
+
+const files::StoredTensor* FamilyTensors::find(const std::string& theirs) const {
+  if (const files::StoredTensor* found = file_.find(theirs)) return found;
+  // The names of layer norms in the first BERT files.
+  for (const auto& [now, before] : {std::pair{".weight", ".gamma"}, std::pair{".bias", ".beta"}}) {
+    if (theirs.ends_with(now))
+      return file_.find(theirs.substr(0, theirs.size() - std::string_view(now).size()) + before);
+  }
+  return nullptr;
+}
+
+bool FamilyTensors::has(const std::string& parameter) const {
+  return find(place_of(parameter).theirs) != nullptr;
+}
+
+Tensor FamilyTensors::take(const std::string& parameter, const Shape& shape) {
+  using Layout = TensorRule::Layout;
+  const Place place = place_of(parameter);
+  const files::StoredTensor* tensor = find(place.theirs);
+  if (!tensor) throw FileError(file_.path(), -1, "tensor '" + place.theirs + "' is missing");
+  const Layout layout = place.rule->layout;
+  const bool transposed = layout == Layout::transposed && shape.rank() == 2;
+  const bool fused = std::count_if(family_.tensors.begin(), family_.tensors.end(), [&](const TensorRule& r) {
+                       return r.theirs == place.rule->theirs;
+                     }) > 1;
+  // A fused tensor has any number of rows that are left; another one those of the parameter.
+  Rows& rows = taken_[tensor->name];
+  const int row_axis = transposed ? 1 : 0;
+  rows.whole = fused && tensor->shape.rank() == shape.rank() ? tensor->shape[row_axis] : shape[0];
+  const std::int64_t end = rows.taken + shape[0];
+  const Shape expected = theirs_of(shape, layout, rows.whole);
+  if (!(tensor->shape == expected) || end > rows.whole)
+    refuse_shape(*tensor, to_string(theirs_of(shape, layout, end)) + (fused ? " or more rows" : ""));
+  Tensor value(DType::f32, shape);
+  const std::int64_t first = std::exchange(rows.taken, end);
+  if (read_ == Read::shapes) return value;
+  float* to = value.data<float>();
+  const std::int64_t row = shape.count() / std::max<std::int64_t>(shape[0], 1);
+  if (layout == Layout::bias_of_heads)
+    copy_transposed(*tensor, 0, shape[1], shape[3], to);
+  else if (transposed)
+    copy_transposed(*tensor, first, shape[0], row, to);
+  else
+    tensor->copy_to(to, first * row, shape.count());
+  return value;
+}
+
+nn::ParameterSet::Source FamilyTensors::source() {
+  return [this](const std::string& name, const Shape& shape) { return take(name, shape); };
+}
+
+void FamilyTensors::check_all_taken() const {
+  const auto unused = [&](const std::string& name) {
+    const auto fits = [&](std::string_view pattern) { return matches(pattern, name); };
+    return std::any_of(std::begin(unused_everywhere), std::end(unused_everywhere), fits) ||
+           std::any_of(family_.unused.begin(), family_.unused.end(), fits);
+  };
+  for (const files::StoredTensor& tensor : file_.tensors()) {
+    const auto found = taken_.find(tensor.name);
+    if (found == taken_.end()) {
+      if (!unused(tensor.name))
+        throw FileError(tensor.file, -1,
+                        "tensor '" + excerpt(tensor.name) + "' belongs to no part of " +
+                            family_.defaults.model_type + " that is known");
+      continue;
+    }
+    if (found->second.taken != found->second.whole)
+      throw FileError(tensor.file, -1,
+                      "tensor '" + excerpt(tensor.name) + "' has " + std::to_string(found->second.whole) +
+                          " rows, and the model of config.json takes " + std::to_string(found->second.taken));
+  }
+}
+
+}  // namespace fovea::models
