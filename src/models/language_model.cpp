@@ -148,8 +148,11 @@ nn::Var LanguageModel::extend(std::span<const Next> next, KvCache& cache) {
     known.push_back(one.known ? one.ids : std::span<const std::int32_t>());
   }
   if (next.empty()) throw InvalidArgument("LanguageModel::extend", "next", "at least one sequence", "none");
+  std::vector<std::int64_t> first;
+  for (const Next& one : next) first.push_back(cache.length(*one.sequence));
   nn::Context inference{.products = autograd::Products::by_row};
-  return stack_.extend(inference, embed(inference, all, 1),
+  const nn::Var tokens = reshape(embedding_(inference, all, embedding_factor_), {1, std::ssize(all), config_.dim});
+  return stack_.extend(inference, stack_.enter(inference, tokens, starts, first),
                        {.cache = cache, .entries = entries, .starts = starts, .ids = known},
                        {.mask = Causal{}});
 }
