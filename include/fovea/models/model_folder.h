@@ -55,6 +55,15 @@ class ModelFolder {
   std::string config_;
 };
 
+/// What a model of a family is made of; `config` has no problems (read_family). Whether an output matrix is
+/// its own is decided by the file of weights, which counts if it has one; here the config decides.
+LanguageModelSpec language_model_spec(const FamilyConfig& config);
+TextEncoderSpec text_encoder_spec(const FamilyConfig& config);
+/// Writes a folder that ModelFolder and transformers read: `config` as config.json, and the parameters of a
+/// model of its family under the family's names, in f32. Throws InvalidArgument for a config of no family and
+/// for parameters that it does not have, and FileError.
+void save_model(const std::string& folder, const std::string& config, const nn::ParameterSet& parameters);
+
 /// What a folder is, as far as can be seen without reading its weights.
 struct FolderReport {
   std::string model_type;

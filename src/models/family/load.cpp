@@ -45,34 +45,18 @@ FamilyConfig config_of(const ModelFolder& folder) {
 }
 
 LanguageModel language_model_of(const FamilyConfig& config, FamilyTensors& tensors) {
-  LanguageModelSpec spec{.vocabulary = config.vocabulary, .positions = config.positions};
-  spec.stack = stack_of(config);
-  if (config.scale_embedding) spec.embedding_factor = std::sqrt(static_cast<float>(config.dim));
-  // The file decides: a matrix in it counts even if the config says that it is tied.
-  const bool own = tensors.has("lm_head.weight") || (!config.tied && config.head == FamilyHead::language);
-  if (own) spec.output = LanguageModelSpec::Output::own;
-  if (config.logit_cap) spec.logit_cap = static_cast<float>(*config.logit_cap);
+  LanguageModelSpec spec = language_model_spec(config);
+  if (tensors.has("lm_head.weight")) spec.output = LanguageModelSpec::Output::own;
   LanguageModel model(spec, tensors.source());
   tensors.check_all_taken();
   return model;
 }
 
-TextEncoder text_encoder_of(const FamilyConfig& config, FamilyTensors& tensors) {
-  using Bias = nn::Linear::Bias;
-  TextEncoderSpec spec{.vocabulary = config.vocabulary, .token_types = config.token_types};
-  spec.stack = stack_of(config);
-  if (config.first_position_row > 0) spec.pad_id = config.pad_id;
+TextEncoder text_encoder_of(FamilyConfig config, FamilyTensors& tensors) {
   // A folder that names no class has the head whose tensors are there.
-  const bool head = config.architecture.empty() ? tensors.has("head.dense.weight")
-                                                : config.head == FamilyHead::masked;
-  if (head) {
-    spec.head = MaskedHeadSpec{.activation = config.head_activation,
-                               .norm = norm_of(config),
-                               .dense_bias = config.head_dense_bias ? Bias::with : Bias::without,
-                               .output_bias = config.head_bias ? Bias::with : Bias::without};
-    if (!config.tied || tensors.has("head.decoder.weight"))
-      spec.head->output = MaskedHeadSpec::Output::own;
-  }
+  if (config.architecture.empty() && tensors.has("head.dense.weight")) config.head = FamilyHead::masked;
+  TextEncoderSpec spec = text_encoder_spec(config);
+  if (spec.head && tensors.has("head.decoder.weight")) spec.head->output = MaskedHeadSpec::Output::own;
   TextEncoder model(spec, tensors.source());
   tensors.check_all_taken();
   return model;
@@ -92,6 +76,40 @@ auto load(const ModelFolder& folder, FamilyKind kind, Make&& make) {
 }
 
 }  // namespace
+
+LanguageModelSpec language_model_spec(const FamilyConfig& config) {
+  LanguageModelSpec spec{.vocabulary = config.vocabulary, .positions = config.positions};
+  spec.stack = stack_of(config);
+  if (config.scale_embedding) spec.embedding_factor = std::sqrt(static_cast<float>(config.dim));
+  if (!config.tied && config.head == FamilyHead::language) spec.output = LanguageModelSpec::Output::own;
+  if (config.logit_cap) spec.logit_cap = static_cast<float>(*config.logit_cap);
+  return spec;
+}
+
+TextEncoderSpec text_encoder_spec(const FamilyConfig& config) {
+  using Bias = nn::Linear::Bias;
+  TextEncoderSpec spec{.vocabulary = config.vocabulary, .token_types = config.token_types};
+  spec.stack = stack_of(config);
+  if (config.first_position_row > 0) spec.pad_id = config.pad_id;
+  if (config.head != FamilyHead::masked) return spec;
+  spec.head = MaskedHeadSpec{.activation = config.head_activation,
+                             .norm = norm_of(config),
+                             .dense_bias = config.head_dense_bias ? Bias::with : Bias::without,
+                             .output_bias = config.head_bias ? Bias::with : Bias::without,
+                             .output = config.tied ? MaskedHeadSpec::Output::tied : MaskedHeadSpec::Output::own};
+  return spec;
+}
+
+void save_model(const std::string& folder, const std::string& config, const nn::ParameterSet& parameters) {
+  const Family* family = find_family(read_family(config).config.model_type);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw FileError(folder, -1, "cannot be made: " + error.message());
+  files::TensorFile file = family_tensors(*family, parameters);
+  file.metadata["format"] = "pt";
+  files::save_safetensors(folder + "/model.safetensors", file);
+  files::write_file(config_path(folder), config);
+}
 
 LanguageModel family_language_model(const ModelFolder& folder) {
   return load(folder, FamilyKind::decoder, language_model_of);

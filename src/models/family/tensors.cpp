@@ -57,6 +57,25 @@ Shape theirs_of(const Shape& ours, TensorRule::Layout layout, std::int64_t rows)
   return {rows, ours[1]};
 }
 
+// The rule of a parameter, and its tensor's name with the prefix.
+struct Place {
+  const TensorRule* rule = nullptr;
+  std::string theirs;
+};
+
+Place place_of(const Family& family, const std::string& parameter) {
+  const auto [pattern, number] = without_number(parameter);
+  const std::size_t dot = pattern.rfind('.');
+  const std::string_view stem = std::string_view(pattern).substr(0, dot);
+  for (const TensorRule& rule : family.tensors) {
+    const bool whole = rule.ours == pattern;
+    if (whole || rule.ours == stem)
+      return {&rule, with_number(rule.theirs, number) + (whole ? "" : pattern.substr(dot))};
+  }
+  throw InvalidArgument("FamilyTensors", "parameter",
+                        "one that " + family.defaults.model_type + " has a rule for", parameter);
+}
+
 }  // namespace
 
 // Goes back to the last star only, so the time is at most the product of the lengths.
@@ -87,19 +106,10 @@ FamilyTensors::FamilyTensors(const files::WeightFile& file, const Family& family
   });
 }
 
-FamilyTensors::Place FamilyTensors::place_of(const std::string& parameter) const {
-  const auto [pattern, number] = without_number(parameter);
-  const std::size_t dot = pattern.rfind('.');
-  const std::string_view stem = std::string_view(pattern).substr(0, dot);
-  for (const TensorRule& rule : family_.tensors) {
-    const bool whole = rule.ours == pattern;
-    if (!whole && rule.ours != stem) continue;
-    std::string theirs = with_number(rule.theirs, number) + (whole ? "" : pattern.substr(dot));
-    if (!prefixed_ && theirs.starts_with(family_.prefix)) theirs.erase(0, family_.prefix.size());
-    return {&rule, std::move(theirs)};
-  }
-  throw InvalidArgument("FamilyTensors", "parameter", "one that " + family_.defaults.model_type + " has a rule for",
-                        parameter);
+std::string FamilyTensors::name_of(const std::string& parameter) const {
+  std::string name = place_of(family_, parameter).theirs;
+  if (!prefixed_ && name.starts_with(family_.prefix)) name.erase(0, family_.prefix.size());
+  return name;
 }
 
 const files::StoredTensor* FamilyTensors::find(const std::string& theirs) const {
@@ -113,18 +123,19 @@ const files::StoredTensor* FamilyTensors::find(const std::string& theirs) const 
 }
 
 bool FamilyTensors::has(const std::string& parameter) const {
-  return find(place_of(parameter).theirs) != nullptr;
+  return find(name_of(parameter)) != nullptr;
 }
 
 Tensor FamilyTensors::take(const std::string& parameter, const Shape& shape) {
   using Layout = TensorRule::Layout;
-  const Place place = place_of(parameter);
-  const files::StoredTensor* tensor = find(place.theirs);
-  if (!tensor) throw FileError(file_.path(), -1, "tensor '" + place.theirs + "' is missing");
-  const Layout layout = place.rule->layout;
+  const TensorRule& rule = *place_of(family_, parameter).rule;
+  const std::string name = name_of(parameter);
+  const files::StoredTensor* tensor = find(name);
+  if (!tensor) throw FileError(file_.path(), -1, "tensor '" + name + "' is missing");
+  const Layout layout = rule.layout;
   const bool transposed = layout == Layout::transposed && shape.rank() == 2;
   const bool fused = std::count_if(family_.tensors.begin(), family_.tensors.end(), [&](const TensorRule& r) {
-                       return r.theirs == place.rule->theirs;
+                       return r.theirs == rule.theirs;
                      }) > 1;
   // A fused tensor has any number of rows that are left; another one those of the parameter.
   Rows& rows = taken_[tensor->name];
@@ -169,9 +180,47 @@ void FamilyTensors::check_all_taken() const {
     }
     if (found->second.taken != found->second.whole)
       throw FileError(tensor.file, -1,
-                      "tensor '" + excerpt(tensor.name) + "' has " + std::to_string(found->second.whole) +
-                          " rows, and the model of config.json takes " + std::to_string(found->second.taken));
+                      "tensor '" + excerpt(tensor.name) + "': expected a shape with " +
+                          std::to_string(found->second.taken) + " rows, got " + to_string(tensor.shape));
   }
+}
+
+files::TensorFile family_tensors(const Family& family, const nn::ParameterSet& parameters) {
+  using Layout = TensorRule::Layout;
+  // The parts of each tensor, in the order in which the parameters were declared.
+  std::map<std::string, std::vector<const nn::Parameter*>> parts;
+  std::map<std::string, Layout> layouts;
+  for (const nn::Parameter& parameter : parameters.all()) {
+    const Place place = place_of(family, parameter.name);
+    parts[place.theirs].push_back(&parameter);
+    layouts[place.theirs] = place.rule->layout;
+  }
+  files::TensorFile file;
+  for (const auto& [name, list] : parts) {
+    const Shape& first = list.front()->value.shape();
+    std::int64_t rows = 0;
+    for (const nn::Parameter* part : list) rows += part->value.size(0);
+    const Layout layout = layouts[name];
+    Tensor whole(DType::f32, theirs_of(first, layout, rows));
+    float* to = whole.data<float>();
+    std::int64_t begin = 0;
+    for (const nn::Parameter* part : list) {
+      const Shape& shape = part->value.shape();
+      const float* from = part->value.data<float>();
+      if (layout == Layout::bias_of_heads) {
+        for (std::int64_t h = 0; h < shape[1]; ++h)
+          for (std::int64_t b = 0; b < shape[3]; ++b) to[b * shape[1] + h] = from[h * shape[3] + b];
+      } else if (layout == Layout::transposed && shape.rank() == 2) {
+        for (std::int64_t r = 0; r < shape[0]; ++r)
+          for (std::int64_t c = 0; c < shape[1]; ++c) to[c * rows + begin + r] = from[r * shape[1] + c];
+      } else {
+        std::copy_n(from, shape.count(), to + begin * (shape.count() / std::max<std::int64_t>(shape[0], 1)));
+      }
+      begin += shape[0];
+    }
+    file.tensors.push_back({name, std::move(whole)});
+  }
+  return file;
 }
 
 }  // namespace fovea::models

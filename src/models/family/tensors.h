@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "fovea/files/safetensors.h"
 #include "fovea/files/weights.h"
 #include "fovea/nn/module.h"
 #include "models/family/row.h"
@@ -33,11 +34,7 @@ class FamilyTensors {
   void check_all_taken() const;
 
  private:
-  struct Place {
-    const TensorRule* rule = nullptr;
-    std::string theirs;  // of the file, with the suffix
-  };
-  Place place_of(const std::string& parameter) const;
+  std::string name_of(const std::string& parameter) const;
   const files::StoredTensor* find(const std::string& theirs) const;
 
   const files::WeightFile& file_;
@@ -49,6 +46,10 @@ class FamilyTensors {
   };
   std::map<std::string, Rows, std::less<>> taken_;  // by the name in the file
 };
+
+/// The other way: the parameters of a model as the family's tensors. Throws InvalidArgument for a parameter
+/// without a rule.
+files::TensorFile family_tensors(const Family& family, const nn::ParameterSet& parameters);
 
 /// Whether `text` is `pattern`, in which each `*` stands for any text.
 bool matches(std::string_view pattern, std::string_view text);
