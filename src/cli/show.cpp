@@ -43,8 +43,9 @@ void run(const Options& o) {
   if (report.config) {
     const models::FamilyConfig& c = *report.config;
     fmt::print("class       {}\n", c.architecture.empty() ? "not named" : c.architecture);
-    fmt::print("kind        {}\n",
-               c.kind == models::FamilyKind::decoder ? "language model" : "encoder");
+    fmt::print("kind        {}\n", c.kind == models::FamilyKind::decoder   ? "language model"
+                                   : c.kind == models::FamilyKind::encoder ? "encoder"
+                                                                           : "translator");
     fmt::print("sizes       {} layers, width {}, {} heads of {}, {} of keys and values, inner width {}\n", c.layers,
                c.dim, c.heads, c.head_dim, c.kv_heads, c.feed_forward);
     fmt::print("vocabulary  {}\npositions   {}\n", c.vocabulary, c.positions);

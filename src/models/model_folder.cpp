@@ -142,6 +142,7 @@ ModelFolder::ModelFolder(const std::filesystem::path& folder)
 }
 
 std::unique_ptr<SequenceToSequence> ModelFolder::sequence_to_sequence() const {
+  if (family_kind(config_) == FamilyKind::translator) return family_translator(*this);
   return load(*this, as_it_is, read_config, [this](const ModelConfig&) { return make_model(config_, 0); });
 }
 

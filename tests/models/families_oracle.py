@@ -89,11 +89,29 @@ ENCODERS = [
         "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
         "full_attention": {"rope_type": "default", "rope_theta": 5000.0}})),
 ]
+SIDES = dict(vocab_size=VOCABULARY, d_model=32, encoder_layers=3, decoder_layers=2, encoder_attention_heads=4,
+             decoder_attention_heads=4, encoder_ffn_dim=56, decoder_ffn_dim=40, max_position_embeddings=96, init_std=0.2,
+             pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, forced_eos_token_id=None)
+T5 = dict(vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=56, num_layers=3, num_decoder_layers=2, num_heads=4,
+          initializer_factor=1.0, decoder_start_token_id=0)
+TRANSLATORS = [
+    ("T5", "T5ForConditionalGeneration", T5),
+    ("T5", "T5ForConditionalGeneration", dict(T5, d_kv=12, feed_forward_proj="gated-gelu", tie_word_embeddings=False,
+                                              relative_attention_num_buckets=8, relative_attention_max_distance=20)),
+    ("T5", "T5ForConditionalGeneration", dict(T5, feed_forward_proj="gated-silu", layer_norm_epsilon=1e-3)),
+    ("Bart", "BartForConditionalGeneration", SIDES),
+    ("Bart", "BartForConditionalGeneration", dict(SIDES, decoder_attention_heads=2, scale_embedding=True,
+                                                  activation_function="relu")),
+    ("MBart", "MBartForConditionalGeneration", dict(SIDES, scale_embedding=True)),
+    ("MBart", "MBartForConditionalGeneration", dict(SIDES, activation_function="silu")),
+    ("Marian", "MarianMTModel", dict(SIDES, scale_embedding=True, activation_function="swish")),
+    ("Marian", "MarianMTModel", dict(SIDES, decoder_vocab_size=VOCABULARY, tie_word_embeddings=True)),
+]
 
 
 def describe(name, config):
     """The class and what the config changes, to find a case by."""
-    usual = {**GROUPED, **GPT2, **ROBERTA, **MODERN, **DISTIL}
+    usual = {**SIDES, **T5, **GROUPED, **GPT2, **ROBERTA, **MODERN, **DISTIL}
     changes = [f"{key}={value}" for key, value in config.items() if key not in usual or usual[key] != value]
     return " ".join([name, *changes])
 
@@ -119,6 +137,8 @@ class Oracle:
             for parameter in model.parameters():
                 if parameter.ndim == 1:
                     parameter += 0.2 * torch.randn_like(parameter)
+            if hasattr(model, "final_logits_bias"):
+                model.final_logits_bias += 0.2 * torch.randn_like(model.final_logits_bias)
         folder = self.folder / f"model-{seed}"
         model.save_pretrained(folder, **saving)
         return model, folder
@@ -158,16 +178,20 @@ class Oracle:
                 theirs = result.logits if hasattr(result, "logits") else result.prediction_logits
                 self.compare("logits", logits[i, : len(ids)], theirs[0])
 
-    def check_text(self, model, folder):
-        """Greedy, token by token, as long as rounding cannot choose another one."""
-        torch = self.torch
-        prompt, length = self.sequences(3)[2][:9], 40
+    def check_text(self, model, folder, prompt, written=None):
+        """Greedy, token by token, as long as rounding cannot choose another one. A translator has `written` the first id."""
+        torch, length = self.torch, 40
         done = json.loads(self.run("generate", "--model", folder, "--prompt-ids", " ".join(map(str, prompt)), "--greedy",
                                    "--max-new-tokens", length, "--json", "--cpu-threads", 1))
-        ids = list(prompt)
+        ids = list(prompt if written is None else written)
+        end = model.config.eos_token_id
         for i in range(length):
             with torch.no_grad():
-                logits = model(input_ids=torch.tensor([ids])).logits[0, -1].double()
+                if written is None:
+                    result = model(input_ids=torch.tensor([ids]))
+                else:
+                    result = model(input_ids=torch.tensor([prompt]), decoder_input_ids=torch.tensor([ids]))
+                logits = result.logits[0, -1].double()
             first, second = logits.topk(2).values.tolist()
             if first - second <= 1e-4 * logits.abs().max().item():
                 return
@@ -177,16 +201,41 @@ class Oracle:
             probability = logits.log_softmax(-1)[token].item()
             assert abs(done["log_probabilities"][i] - probability) <= RELATIVE * logits.abs().max().item()
             ids.append(token)
-            if token == 2:
+            if token == end:
                 assert len(done["ids"]) == i + 1, "goes on behind the end"
                 return
+
+    def check_translator(self, family, name, config, seed):
+        model, folder = self.make(family, name, config, seed)
+        torch, numpy, start = self.torch, self.numpy, config["decoder_start_token_id"]
+        sources = self.sequences(5)
+        targets = [[start] + ids[::-1] for ids in sources]
+        targets[0] = targets[1]
+        lines, output = self.folder / "targets.txt", self.folder / "rows.npy"
+        lines.write_text("".join(" ".join(map(str, ids)) + "\n" for ids in targets))
+        source = self.folder / "ids.txt"
+        source.write_text("".join(" ".join(map(str, ids)) + "\n" for ids in sources))
+        rows = {}
+        for what in ("--hidden", "--logits"):
+            self.run("embed", "--model", folder, "--ids-file", source, "--target-ids-file", lines, what, "--output", output)
+            rows[what] = numpy.load(output)
+        for i, (ids, target) in enumerate(zip(sources, targets)):
+            with torch.no_grad():
+                result = model(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([target]),
+                               output_hidden_states=True)
+            hidden = result.decoder_hidden_states[-1][0]
+            if getattr(model.config, "scale_decoder_outputs", False):
+                hidden = hidden * model.config.d_model**-0.5
+            self.compare("hidden states", rows["--hidden"][i, : len(target)], hidden)
+            self.compare("logits", rows["--logits"][i, : len(target)], result.logits[0])
+        self.check_text(model, folder, sources[2], [start])
 
     def check_decoder(self, family, name, config, seed, **saving):
         model, folder = self.make(family, name, config, seed, **saving)
         has_logits = name.endswith(("LM", "LMHeadModel"))
         self.check_rows(model, folder, has_logits, 0)
         if has_logits:
-            self.check_text(model, folder)
+            self.check_text(model, folder, self.sequences(3)[2][:9])
 
     def check_encoder(self, family, name, config, seed):
         model, folder = self.make(family, name, config, seed)
@@ -214,7 +263,7 @@ def main():
     print(f"torch {torch.__version__}, transformers {transformers.__version__}")
     failed = 0
     seed = 0
-    for cases, check in ((DECODERS, "check_decoder"), (ENCODERS, "check_encoder")):
+    for cases, check in ((DECODERS, "check_decoder"), (ENCODERS, "check_encoder"), (TRANSLATORS, "check_translator")):
         for family, name, config in cases:
             seed += 1
             line = describe(name, config)

@@ -40,7 +40,7 @@ json tiny_config(std::string_view type) {
                  {"num_hidden_layers", 2},
                  {"num_attention_heads", 2},
                  {"max_position_embeddings", 18}});
-  if (!is_encoder(config.dump())) config["num_key_value_heads"] = 1;
+  if (family_kind(config.dump()) == FamilyKind::decoder) config["num_key_value_heads"] = 1;
   if (type == "qwen3" || type.starts_with("gemma")) config["head_dim"] = 6;
   if (type.starts_with("gemma2") || type.starts_with("gemma3")) config["sliding_window"] = 3;
   if (type == "mistral") config["sliding_window"] = 3;
@@ -62,7 +62,7 @@ std::string refusal(const json& config) {
 std::string loaded(const fs::path& folder) {
   try {
     const ModelFolder opened(folder);
-    if (is_encoder(opened.config()))
+    if (kind_of(opened) == FamilyKind::encoder)
       opened.text_encoder();
     else
       opened.language_model();
@@ -108,7 +108,7 @@ class Families : public testing::TestWithParam<std::string_view> {
     const ModelFolder opened(folder);
     const std::vector<std::int32_t> ids{3, 7, 4, 10, 5, 3, 9};
     nn::Context context;
-    if (is_encoder(opened.config())) return opened.text_encoder().hidden(context, {&ids, 1}).value();
+    if (kind_of(opened) == FamilyKind::encoder) return opened.text_encoder().hidden(context, {&ids, 1}).value();
     LanguageModel model = opened.language_model();
     return model.log_probabilities(model.hidden(context, pad({&ids, 1})));
   }
@@ -273,7 +273,7 @@ TEST_P(Families, RefuseSizesBeyondTheirWeights) {
 TEST_P(Families, WriteTheSameWithACacheAndWithout) {
   write(tiny_config(GetParam()));
   const ModelFolder opened(folder);
-  if (is_encoder(opened.config())) return;
+  if (kind_of(opened) == FamilyKind::encoder) return;
   LanguageModel model = opened.language_model();
   const std::vector<std::int32_t> prompt{3, 7, 4};
   SampleOptions options{.temperature = 0.0, .length = 9};

@@ -16,8 +16,11 @@ namespace fovea::models {
 /// What the rows of a layer see of the rows that the kind of model lets them see.
 enum class LayerSees : std::uint8_t { all, window };
 
-/// Whether a model reads from left to right, or both ways.
-enum class FamilyKind : std::uint8_t { decoder, encoder };
+enum class FamilyKind : std::uint8_t {
+  decoder,    ///< reads from left to right
+  encoder,    ///< reads both ways
+  translator  ///< an encoder, and a decoder that reads what it makes
+};
 
 /// The layers between the last hidden states and the logits.
 enum class FamilyHead : std::uint8_t {
@@ -35,6 +38,8 @@ struct FamilyConfig {
 
   std::int64_t vocabulary = 0, dim = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, feed_forward = 0;
   std::int64_t positions = 0;    ///< the longest sequence
+  /// Of a translator's decoder; the sizes above are its encoder's. 0: as there.
+  std::int64_t decoder_layers = 0, decoder_heads = 0, decoder_feed_forward = 0;
   std::int64_t token_types = 0;  ///< rows of the table of token types; 0: there is none
 
   nn::NormSpec::Kind norm = nn::NormSpec::Kind::rms;
@@ -49,7 +54,8 @@ struct FamilyConfig {
   autograd::Activation activation = autograd::Activation::silu;
   autograd::Activation head_activation = autograd::Activation::gelu;  ///< of the masked head
   bool query_bias = false, output_bias = false, mlp_bias = false;     ///< query_bias: of q, k and v
-  bool head_dense_bias = true, head_bias = true;                      ///< of the masked head
+  bool head_dense_bias = true;                                        ///< of the masked head
+  bool head_bias = true;                                              ///< of the logits of a masked head, or a translator's
 
   bool scale_scores = true;            ///< by 1/sqrt(head_dim), or 1/sqrt(query_scalar)
   bool scale_by_layer = false;         ///< also by 1/(layer + 1): GPT-2
@@ -57,11 +63,12 @@ struct FamilyConfig {
   std::optional<double> score_cap, logit_cap;
   bool query_key_norm = false;
   bool scale_embedding = false;  ///< by sqrt(dim)
+  bool scale_output = false;     ///< the rows that logits are made of, by 1/sqrt(dim): T5
   bool tied = true;              ///< whether the config says that the output matrix is the embedding's
   std::optional<std::int64_t> window;  ///< rows that a layer with LayerSees::window sees, itself included
   std::vector<LayerSees> sees;         ///< one for each layer
 
-  bool learned_positions = false;
+  bool learned_positions = false, sinusoidal = false;
   std::int64_t first_position_row = 0;  ///< of the learned table: RoBERTa leaves rows free
   bool rotary = true;
   Rope rope = {};                     ///< rotary_dim is head_dim
@@ -90,15 +97,17 @@ struct FamilyReading {
 FamilyReading read_family(const std::string& text);
 /// Whether read_family knows this model_type.
 bool is_family(std::string_view model_type);
-/// Whether a config.json is that of an encoder of a family.
-bool is_encoder(const std::string& text);
+/// The kind of model that a config.json of a family describes; nothing for another config.
+std::optional<FamilyKind> family_kind(const std::string& text);
 /// The model_types that it knows, in the order of the table.
 std::vector<std::string_view> families();
 
 /// The norms of a model.
 nn::NormSpec norm_of(const FamilyConfig& config);
-/// The blocks of a model. Throws InvalidArgument where the layers do.
+/// The blocks of a model; of a translator those of its encoder. Throws InvalidArgument where the layers do.
 nn::StackSpec stack_of(const FamilyConfig& config);
+/// Those of a translator's decoder.
+nn::StackSpec decoder_stack_of(const FamilyConfig& config);
 /// The parsed values as a JSON object.
 std::string to_json(const FamilyConfig& config);
 

@@ -129,6 +129,11 @@ std::vector<Choice> choices(std::span<const float> log_probabilities, const Samp
 /// The token at which the running sum of `choices` exceeds `uniform`, which lies in [0, 1).
 std::int32_t sample(std::span<const float> log_probabilities, const SampleOptions& options, double uniform);
 
+struct Generated;
+/// Chooses the token that follows those in `written`, and appends it: the random number of token i depends on
+/// options.seed and options.first + i alone. Throws what `choices` throws.
+void write_next(std::span<const float> log_probabilities, const SampleOptions& options, Generated& written);
+
 struct Generated {
   std::vector<std::int32_t> ids;  ///< options.length of them, without the prompt
   std::vector<double>

@@ -18,12 +18,14 @@
 #include "fovea/models/language_model.h"
 #include "fovea/models/sequence_to_sequence.h"
 #include "fovea/models/text_encoder.h"
+#include "fovea/models/transformer.h"
 
 namespace fovea::models {
 
 /// What generation_config.json says, and where it says nothing config.json.
 struct GenerationDefaults {
   std::vector<std::int32_t> stop_ids;    ///< a text ends with any of them
+  std::optional<std::int32_t> start_id;  ///< what a translator's decoder reads first
   std::vector<std::string> not_applied;  ///< "key = value" of what changes even greedy texts, and is not done here
 };
 
@@ -41,7 +43,7 @@ class ModelFolder {
   /// Make the model. They throw FileError for a config of another kind of model or with features that the
   /// model lacks. They also throw it for missing, unexpected or wrongly shaped tensors, which they name. A
   /// config whose sizes exceed the weights is refused before anything is allocated.
-  std::unique_ptr<SequenceToSequence> sequence_to_sequence() const;
+  std::unique_ptr<SequenceToSequence> sequence_to_sequence() const;  ///< of ours, or a translator of a family
   /// A language model of ours, or of a family that read_family knows (models/family.h).
   LanguageModel language_model() const;
   /// An encoder of a family.
@@ -59,6 +61,7 @@ class ModelFolder {
 /// its own is decided by the file of weights, which counts if it has one; here the config decides.
 LanguageModelSpec language_model_spec(const FamilyConfig& config);
 TextEncoderSpec text_encoder_spec(const FamilyConfig& config);
+TranslatorSpec translator_spec(const FamilyConfig& config);
 /// Writes a folder that ModelFolder and transformers read: `config` as config.json, and the parameters of a
 /// model of its family under the family's names, in f32. Throws InvalidArgument for a config of no family and
 /// for parameters that it does not have, and FileError.

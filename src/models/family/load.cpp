@@ -62,16 +62,39 @@ TextEncoder text_encoder_of(FamilyConfig config, FamilyTensors& tensors) {
   return model;
 }
 
+std::unique_ptr<SequenceToSequence> translator_of(const FamilyConfig& config, FamilyTensors& tensors) {
+  TranslatorSpec spec = translator_spec(config);
+  if (tensors.has("lm_head.weight")) spec.output = TranslatorSpec::Output::own;
+  // A model without a head has no bias of logits either.
+  if (spec.bias == nn::Linear::Bias::with && config.head != FamilyHead::language &&
+      !tensors.has("final_logits_bias"))
+    spec.bias = nn::Linear::Bias::without;
+  auto model = make_translator(spec, tensors.source());
+  tensors.check_all_taken();
+  return model;
+}
+
+const char* kind_of(FamilyKind kind) {
+  switch (kind) {
+    case FamilyKind::decoder:
+      return "a language model, which reads from left to right";
+    case FamilyKind::encoder:
+      return "an encoder, which reads both ways";
+    case FamilyKind::translator:
+      break;
+  }
+  return "a translator, which reads one sequence and writes another";
+}
+
 // Calls `make` with the config of a folder and its tensors.
 template <class Make>
 auto load(const ModelFolder& folder, FamilyKind kind, Make&& make) {
   const FamilyConfig config = config_of(folder);
   if (config.kind != kind)
-    refuse_config(folder, config.model_type + (kind == FamilyKind::decoder
-                                                   ? " is no language model: it reads both ways"
-                                                   : " is no encoder: it reads from left to right"));
+    refuse_config(folder, std::string("expected ") + kind_of(kind) + ", got " + config.model_type + ", " +
+                              kind_of(config.kind));
   const files::WeightFile weights(files::find_weights(folder.path()));
-  FamilyTensors tensors(weights, *find_family(config.model_type));
+  FamilyTensors tensors(weights, *find_family(config.model_type), config);
   return naming_config(folder, [&] { return make(config, tensors); });
 }
 
@@ -100,12 +123,25 @@ TextEncoderSpec text_encoder_spec(const FamilyConfig& config) {
   return spec;
 }
 
+TranslatorSpec translator_spec(const FamilyConfig& config) {
+  TranslatorSpec spec{.vocabulary = config.vocabulary};
+  spec.encoder = stack_of(config);
+  spec.decoder = decoder_stack_of(config);
+  const float root = std::sqrt(static_cast<float>(config.dim));
+  if (config.scale_embedding) spec.embedding_factor = root;
+  if (config.scale_output) spec.output_factor = 1.0f / root;
+  if (!config.tied && config.head == FamilyHead::language) spec.output = TranslatorSpec::Output::own;
+  spec.bias = config.head_bias ? nn::Linear::Bias::with : nn::Linear::Bias::without;
+  return spec;
+}
+
 void save_model(const std::string& folder, const std::string& config, const nn::ParameterSet& parameters) {
-  const Family* family = find_family(read_family(config).config.model_type);
+  const FamilyConfig read = read_family(config).config;
+  const Family* family = find_family(read.model_type);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw FileError(folder, -1, "cannot be made: " + error.message());
-  files::TensorFile file = family_tensors(*family, parameters);
+  files::TensorFile file = family_tensors(*family, read, parameters);
   file.metadata["format"] = "pt";
   files::save_safetensors(folder + "/model.safetensors", file);
   files::write_file(config_path(folder), config);
@@ -117,6 +153,10 @@ LanguageModel family_language_model(const ModelFolder& folder) {
 
 TextEncoder family_text_encoder(const ModelFolder& folder) {
   return load(folder, FamilyKind::encoder, text_encoder_of);
+}
+
+std::unique_ptr<SequenceToSequence> family_translator(const ModelFolder& folder) {
+  return load(folder, FamilyKind::translator, translator_of);
 }
 
 FolderReport report_on(const ModelFolder& folder) {
@@ -144,10 +184,13 @@ FolderReport report_on(const ModelFolder& folder) {
     report.refused = text_of(report.problems);
     return report;
   }
-  FamilyTensors tensors(weights, *find_family(config.model_type), FamilyTensors::Read::shapes);
+  FamilyTensors tensors(weights, *find_family(config.model_type), config, FamilyTensors::Read::shapes);
   try {
     if (config.kind == FamilyKind::encoder) {
       text_encoder_of(config, tensors);
+    } else if (config.kind == FamilyKind::translator) {
+      translator_of(config, tensors);
+      report.cache_bytes_per_token = config.decoder_layers * 2 * config.decoder_heads * config.head_dim * 4;
     } else {
       for (const CacheLayer& layer : language_model_of(config, tensors).cache_layers())
         report.cache_bytes_per_token += layer.num_kv_heads * 2 * layer.head_dim *
@@ -181,6 +224,13 @@ GenerationDefaults ModelFolder::generation() const {
         defaults.stop_ids.push_back(id.get<std::int32_t>());
     }
   }
+  const auto id_of = [&](const char* key) -> std::optional<std::int32_t> {
+    const json* id = value(key);
+    if (!id || !id->is_number_integer() || *id < 0 || *id > most_vocabulary) return std::nullopt;
+    return id->get<std::int32_t>();
+  };
+  defaults.start_id = id_of("decoder_start_token_id");
+  if (!defaults.start_id) defaults.start_id = id_of("bos_token_id");
   // What changes greedy texts, and the values with which it does not.
   const std::pair<const char*, json> neutral[] = {{"repetition_penalty", 1.0},
                                                   {"no_repeat_ngram_size", 0},

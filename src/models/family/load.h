@@ -10,5 +10,7 @@ namespace fovea::models {
 LanguageModel family_language_model(const ModelFolder& folder);
 /// The same for an encoder.
 TextEncoder family_text_encoder(const ModelFolder& folder);
+/// The same for a translator.
+std::unique_ptr<SequenceToSequence> family_translator(const ModelFolder& folder);
 
 }  // namespace fovea::models

@@ -115,7 +115,7 @@ constexpr std::string_view without_effect[] = {
 
 // Keys of any config whose other values would be another model.
 constexpr std::pair<const char*, const char*> fixed_everywhere[] = {
-    {"is_encoder_decoder", "false"}, {"is_decoder", "false"}, {"add_cross_attention", "false"},
+    {"is_decoder", "false"}, {"add_cross_attention", "false"},
     {"cross_attention_hidden_size", "null"}, {"tie_encoder_decoder", "false"}, {"pruned_heads", "{}"}};
 
 class FieldReader {
@@ -151,14 +151,12 @@ class FieldReader {
   void operator()(const ActivationField& f) {
     const json* value = reader_.find(key_);
     if (!value) return;
-    std::string names;
-    for (const auto& [name, activation] : activations) {
-      if (value->is_string() && *value == name) {
-        config_.*f.member = activation;
-        return;
-      }
-      names += (names.empty() ? "" : ", ") + std::string(name);
+    if (const auto named = value->is_string() ? activation_of(value->get<std::string>()) : std::nullopt) {
+      config_.*f.member = *named;
+      return;
     }
+    std::string names;
+    for (const auto& [name, activation] : activations) names += (names.empty() ? "" : ", ") + std::string(name);
     reader_.refuse(key_, "an activation, one of " + names, *value);
   }
   void operator()(const FixedField& f) {
@@ -218,6 +216,14 @@ void complete(ConfigReader& reader, FamilyConfig& config) {
                     std::to_string(config.heads));
     config.head_dim = std::max<std::int64_t>(config.dim / config.heads, 1);
   }
+  if (config.kind == FamilyKind::translator) {
+    if (config.decoder_layers == 0) config.decoder_layers = config.layers;
+    if (config.decoder_heads == 0) config.decoder_heads = config.heads;
+    if (config.decoder_feed_forward == 0) config.decoder_feed_forward = config.feed_forward;
+    if (config.decoder_heads != config.heads && config.dim % config.decoder_heads != 0)
+      reader.refuse("decoder_attention_heads", "a divisor of the width " + std::to_string(config.dim),
+                    std::to_string(config.decoder_heads));
+  }
   if (config.sees.empty())
     config.sees.assign(static_cast<std::size_t>(config.layers), LayerSees::all);
   if (std::count(config.sees.begin(), config.sees.end(), LayerSees::window) > 0 && !config.window)
@@ -235,10 +241,18 @@ void complete(ConfigReader& reader, FamilyConfig& config) {
 
 }  // namespace
 
+std::optional<Activation> activation_of(std::string_view name) {
+  for (const auto& [known, activation] : activations) {
+    if (known == name) return activation;
+  }
+  return std::nullopt;
+}
+
 const std::vector<Family>& all_families() {
   static const std::vector<Family> table = [] {
-    std::vector<Family> rows = decoder_families(), encoders = encoder_families();
-    rows.insert(rows.end(), encoders.begin(), encoders.end());
+    std::vector<Family> rows = decoder_families();
+    for (const auto& more : {encoder_families(), translator_families()})
+      rows.insert(rows.end(), more.begin(), more.end());
     return rows;
   }();
   return table;
@@ -255,11 +269,11 @@ bool is_family(std::string_view model_type) {
   return find_family(model_type) != nullptr;
 }
 
-bool is_encoder(const std::string& text) {
+std::optional<FamilyKind> family_kind(const std::string& text) {
   try {
-    return read_family(text).config.kind == FamilyKind::encoder;
+    return read_family(text).config.kind;
   } catch (const InvalidArgument&) {
-    return false;
+    return std::nullopt;
   }
 }
 
@@ -289,8 +303,11 @@ FamilyReading read_family(const std::string& text) {
   for (const Field& field : family->fields) std::visit(FieldReader(reader, config, field), field.value);
   read_token_ids(reader, config);
   complete(reader, config);
-  for (const auto& [key, value] : fixed_everywhere)
+  const auto require = [&](const char* key, const char* value) {
     FieldReader(reader, config, {key, FixedField{value}})(FixedField{value});
+  };
+  for (const auto& [key, value] : fixed_everywhere) require(key, value);
+  require("is_encoder_decoder", config.kind == FamilyKind::translator ? "true" : "false");
   for (const std::string& key : reader.unread()) {
     if (std::find(std::begin(without_effect), std::end(without_effect), key) == std::end(without_effect))
       reader.refuse(excerpt(key), "a key that " + config.model_type + " is known to have", object[key]);

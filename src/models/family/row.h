@@ -88,15 +88,17 @@ struct Field {
 };
 
 /// From a parameter of ours to a tensor of theirs. Both are names without ".weight" and ".bias", or whole names
-/// of what has neither. `*` is the number of the layer.
+/// of what has neither. `*` is the number of the layer; a rule of nothing but `*` leaves every name.
 struct TensorRule {
   enum class Layout : std::uint8_t {
     same,
     transposed,    ///< theirs is [in, out]: GPT-2's Conv1D
-    bias_of_heads  ///< theirs is [buckets, heads], ours [1, heads, 1, buckets]: T5's table
+    bias_of_heads,  ///< theirs is [buckets, heads], ours [1, heads, 1, buckets]: T5's table
+    one_row         ///< theirs is [1, n], ours [n]
   };
   std::string_view ours, theirs;
   Layout layout = Layout::same;
+  bool FamilyConfig::*only_if = nullptr;  ///< the rule of a model of which this is true; the next one is for others
   // Rules that follow one another with the same `theirs` are consecutive rows of one tensor, such as
   // GPT-2's q, k and v.
 };
@@ -120,6 +122,7 @@ const Family* find_family(std::string_view model_type);
 const std::vector<Family>& all_families();
 std::vector<Family> decoder_families();
 std::vector<Family> encoder_families();
+std::vector<Family> translator_families();
 
 // -- parts of rows (fields.cpp, rope_fields.cpp)
 
@@ -151,5 +154,7 @@ void layer_types_or(ConfigReader& reader, FamilyConfig& config, IsWindow&& is_wi
 }
 
 std::string shown(const nlohmann::json& value);
+/// By its name in transformers.
+std::optional<autograd::Activation> activation_of(std::string_view name);
 
 }  // namespace fovea::models

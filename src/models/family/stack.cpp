@@ -82,6 +82,7 @@ nn::StackSpec stack_of(const FamilyConfig& config) {
     if (layer == 0 && !config.first_norm) block.mixer_norm = nn::NormPlace::none;
     stack.blocks.push_back(std::move(block));
   }
+  if (config.sinusoidal) stack.positions = nn::SinusoidalPositions{};
   if (config.learned_positions)
     stack.positions =
         nn::LearnedPositions{.count = config.positions, .first_row = config.first_position_row};
@@ -93,6 +94,27 @@ nn::StackSpec stack_of(const FamilyConfig& config) {
                 .max_distance = config.relative_distance,
                 .direction = config.kind == FamilyKind::decoder ? RelativeBias::Direction::causal
                                                                 : RelativeBias::Direction::bidirectional});
+  return stack;
+}
+
+nn::StackSpec decoder_stack_of(const FamilyConfig& config) {
+  FamilyConfig side = config;
+  side.kind = FamilyKind::decoder;
+  side.layers = config.decoder_layers;
+  if (config.decoder_heads != config.heads) {
+    side.heads = side.kv_heads = config.decoder_heads;
+    side.head_dim = config.dim / config.decoder_heads;
+  }
+  side.feed_forward = config.decoder_feed_forward;
+  side.sees.assign(static_cast<std::size_t>(side.layers), LayerSees::all);
+  nn::StackSpec stack = stack_of(side);
+  for (std::size_t i = 0; i < stack.blocks.size(); ++i) {
+    // No positions of any kind: the rows of the memory are not in the decoder's order.
+    nn::AttentionOptions cross = attention_of(side, static_cast<std::int64_t>(i), {});
+    cross.rope.reset();
+    stack.blocks[i].cross = cross;
+    stack.blocks[i].cross_norm = config.norm_place;
+  }
   return stack;
 }
 
@@ -154,6 +176,7 @@ ordered_json positions_of(const FamilyConfig& config) {
   if (config.learned_positions)
     positions["learned"] = {{"rows", config.positions + config.first_position_row},
                             {"first_row", config.first_position_row}};
+  if (config.sinusoidal) positions["sinusoidal"] = true;
   if (config.rotary) {
     positions["rotary"] = to_string(config.rope);
     if (config.window_rope) positions["rotary_of_windows"] = to_string(*config.window_rope);
@@ -188,12 +211,18 @@ std::string to_json(const FamilyConfig& config) {
                          {"window", windows.empty() ? ordered_json(nullptr) : or_null(config.window)},
                          {"layers_with_window", windows}};
   const bool layer_norm = config.norm == nn::NormSpec::Kind::layer;
+  ordered_json decoder = nullptr;
+  if (config.kind == FamilyKind::translator)
+    decoder = {{"layers", config.decoder_layers},
+               {"heads", config.decoder_heads},
+               {"feed_forward", config.decoder_feed_forward}};
   const ordered_json object{
       {"family", config.model_type},
       {"class", config.architecture},
       {"vocabulary", config.vocabulary},
       {"dim", config.dim},
       {"layers", config.layers},
+      {"decoder", decoder},
       {"attention", attention},
       {"feed_forward",
        {{"inner", config.feed_forward},
@@ -212,7 +241,8 @@ std::string to_json(const FamilyConfig& config) {
       {"token_types", config.token_types},
       {"embedding_factor", config.scale_embedding ? std::sqrt(static_cast<double>(config.dim)) : 1.0},
       {"head",
-       {{"kind", name_of(config.head)}, {"tied", config.tied}, {"logit_cap", or_null(config.logit_cap)}}},
+       {{"kind", name_of(config.head)}, {"tied", config.tied}, {"logit_cap", or_null(config.logit_cap)},
+        {"output_factor", config.scale_output ? 1.0 / std::sqrt(static_cast<double>(config.dim)) : 1.0}}},
       {"pad_id", or_null(config.pad_id)},
       {"eos_ids", config.eos_ids}};
   return object.dump(2);

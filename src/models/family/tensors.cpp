@@ -52,6 +52,7 @@ void copy_transposed(const files::StoredTensor& from, std::int64_t first, std::i
 // The shape that theirs has, for ours; the first size is `rows`.
 Shape theirs_of(const Shape& ours, TensorRule::Layout layout, std::int64_t rows) {
   if (layout == TensorRule::Layout::bias_of_heads) return {ours[3], ours[1]};
+  if (layout == TensorRule::Layout::one_row) return {1, rows};
   if (ours.rank() == 1) return {rows};
   if (layout == TensorRule::Layout::transposed) return {ours[1], rows};
   return {rows, ours[1]};
@@ -63,11 +64,13 @@ struct Place {
   std::string theirs;
 };
 
-Place place_of(const Family& family, const std::string& parameter) {
+Place place_of(const Family& family, const FamilyConfig& config, const std::string& parameter) {
   const auto [pattern, number] = without_number(parameter);
   const std::size_t dot = pattern.rfind('.');
   const std::string_view stem = std::string_view(pattern).substr(0, dot);
   for (const TensorRule& rule : family.tensors) {
+    if (rule.only_if && !(config.*rule.only_if)) continue;
+    if (rule.ours == "*") return {&rule, parameter};
     const bool whole = rule.ours == pattern;
     if (whole || rule.ours == stem)
       return {&rule, with_number(rule.theirs, number) + (whole ? "" : pattern.substr(dot))};
@@ -98,8 +101,9 @@ bool matches(std::string_view pattern, std::string_view text) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
-FamilyTensors::FamilyTensors(const files::WeightFile& file, const Family& family, Read read)
-    : file_(file), family_(family), read_(read) {
+FamilyTensors::FamilyTensors(const files::WeightFile& file, const Family& family, const FamilyConfig& config,
+                             Read read)
+    : file_(file), family_(family), config_(config), read_(read) {
   const auto tensors = file.tensors();
   prefixed_ = std::any_of(tensors.begin(), tensors.end(), [&](const files::StoredTensor& tensor) {
     return std::string_view(tensor.name).starts_with(family.prefix);
@@ -107,7 +111,7 @@ FamilyTensors::FamilyTensors(const files::WeightFile& file, const Family& family
 }
 
 std::string FamilyTensors::name_of(const std::string& parameter) const {
-  std::string name = place_of(family_, parameter).theirs;
+  std::string name = place_of(family_, config_, parameter).theirs;
   if (!prefixed_ && name.starts_with(family_.prefix)) name.erase(0, family_.prefix.size());
   return name;
 }
@@ -128,13 +132,13 @@ bool FamilyTensors::has(const std::string& parameter) const {
 
 Tensor FamilyTensors::take(const std::string& parameter, const Shape& shape) {
   using Layout = TensorRule::Layout;
-  const TensorRule& rule = *place_of(family_, parameter).rule;
+  const TensorRule& rule = *place_of(family_, config_, parameter).rule;
   const std::string name = name_of(parameter);
   const files::StoredTensor* tensor = find(name);
   if (!tensor) throw FileError(file_.path(), -1, "tensor '" + name + "' is missing");
   const Layout layout = rule.layout;
   const bool transposed = layout == Layout::transposed && shape.rank() == 2;
-  const bool fused = std::count_if(family_.tensors.begin(), family_.tensors.end(), [&](const TensorRule& r) {
+  const bool fused = rule.ours != "*" && std::count_if(family_.tensors.begin(), family_.tensors.end(), [&](const TensorRule& r) {
                        return r.theirs == rule.theirs;
                      }) > 1;
   // A fused tensor has any number of rows that are left; another one those of the parameter.
@@ -150,7 +154,9 @@ Tensor FamilyTensors::take(const std::string& parameter, const Shape& shape) {
   if (read_ == Read::shapes) return value;
   float* to = value.data<float>();
   const std::int64_t row = shape.count() / std::max<std::int64_t>(shape[0], 1);
-  if (layout == Layout::bias_of_heads)
+  if (layout == Layout::one_row)
+    tensor->copy_to(to, 0, shape[0]);
+  else if (layout == Layout::bias_of_heads)
     copy_transposed(*tensor, 0, shape[1], shape[3], to);
   else if (transposed)
     copy_transposed(*tensor, first, shape[0], row, to);
@@ -185,13 +191,14 @@ void FamilyTensors::check_all_taken() const {
   }
 }
 
-files::TensorFile family_tensors(const Family& family, const nn::ParameterSet& parameters) {
+files::TensorFile family_tensors(const Family& family, const FamilyConfig& config,
+                                 const nn::ParameterSet& parameters) {
   using Layout = TensorRule::Layout;
   // The parts of each tensor, in the order in which the parameters were declared.
   std::map<std::string, std::vector<const nn::Parameter*>> parts;
   std::map<std::string, Layout> layouts;
   for (const nn::Parameter& parameter : parameters.all()) {
-    const Place place = place_of(family, parameter.name);
+    const Place place = place_of(family, config, parameter.name);
     parts[place.theirs].push_back(&parameter);
     layouts[place.theirs] = place.rule->layout;
   }

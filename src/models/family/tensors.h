@@ -21,7 +21,8 @@ class FamilyTensors {
   /// Whether values are copied, or stay uninitialised where shapes alone are to be checked. Their memory is
   /// then never touched, so the system does not provide it.
   enum class Read : std::uint8_t { values, shapes };
-  FamilyTensors(const files::WeightFile& file, const Family& family, Read read = Read::values);
+  FamilyTensors(const files::WeightFile& file, const Family& family, const FamilyConfig& config,
+                Read read = Read::values);
 
   /// Whether the file has the tensor of a parameter.
   bool has(const std::string& parameter) const;
@@ -39,6 +40,7 @@ class FamilyTensors {
 
   const files::WeightFile& file_;
   const Family& family_;
+  const FamilyConfig& config_;
   Read read_;
   bool prefixed_ = true;
   struct Rows {
@@ -49,7 +51,8 @@ class FamilyTensors {
 
 /// The other way: the parameters of a model as the family's tensors. Throws InvalidArgument for a parameter
 /// without a rule.
-files::TensorFile family_tensors(const Family& family, const nn::ParameterSet& parameters);
+files::TensorFile family_tensors(const Family& family, const FamilyConfig& config,
+                                 const nn::ParameterSet& parameters);
 
 /// Whether `text` is `pattern`, in which each `*` stands for any text.
 bool matches(std::string_view pattern, std::string_view text);
