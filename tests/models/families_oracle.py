@@ -109,6 +109,47 @@ TRANSLATORS = [
 ]
 
 
+ABSENT = object()
+HEADS = ("GPT2LMHeadModel", "MarianMTModel")  # classes with logits whose names end like those without
+
+
+def as_before(config):
+    """The config with the keys of transformers 4."""
+    rope = config.pop("rope_parameters", None)
+    if rope and "full_attention" in rope:
+        names = {"gemma3_text": ("rope_theta", "rope_local_base_freq"), "modernbert": ("global_rope_theta", "local_rope_theta")}
+        for key, kind in zip(names[config["model_type"]], ("full_attention", "sliding_attention")):
+            config[key] = rope[kind]["rope_theta"]
+        if rope["full_attention"]["rope_type"] != "default":
+            config["rope_scaling"] = {k: v for k, v in rope["full_attention"].items() if k != "rope_theta"}
+    elif rope:
+        config["rope_theta"] = rope.pop("rope_theta")
+        if rope["rope_type"] != "default":
+            config["rope_scaling"] = {"type": rope.pop("rope_type"), **rope}
+    if "dtype" in config:
+        config["torch_dtype"] = config.pop("dtype")
+    return config
+
+
+def others(key, value):
+    """Other values for a key of config.json."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1, 2 * value, 1, -1]
+    if isinstance(value, float):
+        return [2 * value + 0.01, value / 2]
+    if isinstance(value, str):
+        return ["relu", "gelu", "gelu_new", "silu", "odd"] if "act" in key or "proj" in key else ["odd"]
+    if isinstance(value, list):
+        return [value[::-1], value[1:]] if value and key != "architectures" else []
+    if key == "rope_parameters" and "rope_theta" in value:
+        return [dict(value, rope_theta=300.0), dict(value, rope_type="linear", factor=3.0), dict(value, odd=1)]
+    if key == "rope_parameters":
+        return [{kind: dict(values, rope_theta=300.0) for kind, values in value.items()}]
+    return [3, True, 0.5] if value is None else []
+
+
 def describe(name, config):
     """The class and what the config changes, to find a case by."""
     usual = {**SIDES, **T5, **GROUPED, **GPT2, **ROBERTA, **MODERN, **DISTIL}
@@ -230,6 +271,83 @@ class Oracle:
             self.compare("logits", rows["--logits"][i, : len(target)], result.logits[0])
         self.check_text(model, folder, sources[2], [start])
 
+    def rows_of(self, folder, what, first, start):
+        """What fovea computes for two sequences, of a translator given one."""
+        ids, targets = self.sequences(first)[1], [start] + self.sequences(first)[1][::-1]
+        source, target, output = self.folder / "ids.txt", self.folder / "targets.txt", self.folder / "rows.npy"
+        source.write_text(" ".join(map(str, ids)) + "\n")
+        target.write_text(" ".join(map(str, targets)) + "\n")
+        arguments = ["embed", "--model", folder, "--ids-file", source, what, "--output", output, "--cpu-threads", 1]
+        if start is not None:
+            arguments += ["--target-ids-file", target]
+        done = subprocess.run([self.fovea, *map(str, arguments)], capture_output=True, text=True)
+        return (self.numpy.load(output)[0] if done.returncode == 0 else None), ids, targets, done.stderr
+
+    def their_rows(self, name, folder, what, ids, targets, start):
+        """The same by transformers; None where it refuses the config or makes weights up."""
+        torch = self.torch
+        try:
+            model, info = getattr(self.transformers, name).from_pretrained(
+                folder, output_loading_info=True, attn_implementation="eager", dtype=torch.float32)
+            if any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")):
+                return None
+            with torch.no_grad():
+                inputs = dict(input_ids=torch.tensor([ids]))
+                if start is not None:
+                    inputs["decoder_input_ids"] = torch.tensor([targets])
+                result = model.eval()(**inputs)
+                if what == "--hidden":
+                    return result.last_hidden_state[0]
+                return (result.logits if hasattr(result, "logits") else result.prediction_logits)[0]
+        except Exception:  # of any kind: each class checks its config in its own way
+            return None
+
+    def check_fields(self, family, name, config, seed):
+        """Every key with other values, and absent: fovea refuses it, or computes what transformers computes."""
+        _, folder = self.make(family, name, config, seed)
+        path = folder / "config.json"
+        good = json.loads(path.read_text())
+        start = good.get("decoder_start_token_id", 0) if good.get("is_encoder_decoder") else None
+        refused = same = 0
+        what = "--hidden" if name.endswith("Model") and name not in HEADS else "--logits"
+        for key in good:
+            for value in [ABSENT, *others(key, good[key])]:
+                changed = {k: v for k, v in good.items() if k != key}
+                if value is not ABSENT:
+                    changed[key] = value
+                path.write_text(json.dumps(changed))
+                ours, ids, targets, _ = self.rows_of(folder, what, 5, start)
+                if ours is None:
+                    refused += 1
+                    continue
+                theirs = self.their_rows(name, folder, what, ids, targets, start)
+                if theirs is None or not theirs.isfinite().all():
+                    continue
+                same += 1
+                self.compare(f"{key} = {'absent' if value is ABSENT else value}: rows", ours, theirs)
+        assert same > len(good), f"only {same} of the changed configs could be compared"
+        print(f"  {refused} changed configs are refused, {same} agree")
+
+    def check_files(self, family, name, config, seed):
+        """Shards, 16-bit weights, no prefix, and the keys of transformers 4, against the same folder loaded in f32."""
+        torch = self.torch
+        start = config.get("decoder_start_token_id")
+        what = "--hidden" if name.endswith("Model") and name not in HEADS else "--logits"
+        for number, (dtype, shards, older) in enumerate([("float32", "20KB", False), ("bfloat16", "5GB", False),
+                                                         ("float16", "15KB", False), ("float32", "5GB", True)]):
+            model, folder = self.make(family, name, config, 1000 * (number + 1) + seed)
+            folder = self.folder / f"files-{number}"
+            model.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size=shards)
+            assert ("KB" in shards) == (folder / "model.safetensors.index.json").exists()
+            if older:
+                path = folder / "config.json"
+                path.write_text(json.dumps(as_before(json.loads(path.read_text()))))
+            ours, ids, targets, problem = self.rows_of(folder, what, 5, start)
+            assert ours is not None, problem
+            theirs = self.their_rows(name, folder, what, ids, targets, start)
+            assert theirs is not None, "transformers does not load what it saved"
+            self.compare(f"rows of {dtype} in shards of {shards}, {older=}", ours, theirs)
+
     def check_decoder(self, family, name, config, seed, **saving):
         model, folder = self.make(family, name, config, seed, **saving)
         has_logits = name.endswith(("LM", "LMHeadModel"))
@@ -263,10 +381,12 @@ def main():
     print(f"torch {torch.__version__}, transformers {transformers.__version__}")
     failed = 0
     seed = 0
-    for cases, check in ((DECODERS, "check_decoder"), (ENCODERS, "check_encoder"), (TRANSLATORS, "check_translator")):
+    cases_of_fields = {case[0]: case for case in [*DECODERS, *ENCODERS, *TRANSLATORS]}.values()  # one for each family
+    for cases, check in ((DECODERS, "check_decoder"), (ENCODERS, "check_encoder"), (TRANSLATORS, "check_translator"),
+                         (cases_of_fields, "check_files"), (cases_of_fields, "check_fields")):
         for family, name, config in cases:
             seed += 1
-            line = describe(name, config)
+            line = {"check_fields": "every field of ", "check_files": "files of "}.get(check, "") + describe(name, config)
             if arguments.only not in line:
                 continue
             with tempfile.TemporaryDirectory() as folder:

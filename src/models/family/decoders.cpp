@@ -172,7 +172,6 @@ void read_smollm3_layers(ConfigReader& reader, C& config) {
   layer_types_or(reader, config, [&](std::int64_t i) {
     return windows && config.window && !config.layers_with_rope[static_cast<std::size_t>(i)];
   });
-  if (!windows) config.sees.assign(config.sees.size(), LayerSees::all);
 }
 
 Family smollm3() {
@@ -323,8 +322,10 @@ Family gemma3() {
     layer_types_or(reader, config, [&](std::int64_t i) { return (i + 1) % pattern != 0; });
   };
   family.classes = {{"Gemma3ForCausalLM", FamilyHead::language}, {"Gemma3TextModel"}};
-  family.fields =
-      joined(gemma2_fields(), {{"layer_types", layers}, {"rope_parameters", read_rope_by_layer}});
+  family.fields = joined(gemma2_fields(), {{"layer_types", layers},
+                                           {"rope_parameters", read_rope_by_layer},
+                                           // transformers reads the key and does not use it.
+                                           {"attn_logit_softcapping", FixedField{"null"}}});
   return family;
 }
 

@@ -170,11 +170,18 @@ Family mpnet() {
   C defaults = roberta_defaults("mpnet", 30527);
   defaults.token_types = 0;
   defaults.relative_buckets = 32;
+  defaults.first_position_row = 2;  // transformers takes 1 for the padding, whatever pad_token_id says
+  const ReadFunction positions = [](ConfigReader& reader, C& config) {
+    if (config.positions > 2)
+      config.positions -= 2;
+    else
+      reader.refuse("max_position_embeddings", "more than the 2 rows that are free", std::to_string(config.positions));
+  };
   return {.defaults = defaults,
           .classes = {{"MPNetModel"}, {"MPNetForMaskedLM", FamilyHead::masked}},
           .fields = joined(bert_fields(), {// transformers computes 32 buckets whatever the key says.
                                            {"relative_attention_num_buckets", FixedField{"32"}},
-                                           {"pad_token_id", read_rows_behind_padding}}),
+                                           {"max_position_embeddings", positions}}),
           .tensors = joined(layer_tensors({"mpnet.encoder.layer.*.attention.attn.q",
                                            "mpnet.encoder.layer.*.attention.attn.k",
                                            "mpnet.encoder.layer.*.attention.attn.v",

@@ -113,7 +113,7 @@ TextEncoderSpec text_encoder_spec(const FamilyConfig& config) {
   using Bias = nn::Linear::Bias;
   TextEncoderSpec spec{.vocabulary = config.vocabulary, .token_types = config.token_types};
   spec.stack = stack_of(config);
-  if (config.first_position_row > 0) spec.pad_id = config.pad_id;
+  if (config.first_position_row > 0) spec.pad_id = config.first_position_row - 1;
   if (config.head != FamilyHead::masked) return spec;
   spec.head = MaskedHeadSpec{.activation = config.head_activation,
                              .norm = norm_of(config),

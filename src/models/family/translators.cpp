@@ -129,9 +129,11 @@ Family marian() {
 
 // "relu", "gated-gelu", "gated-silu"; the gelu of a gate is the approximation with tanh.
 void read_feed_forward(ConfigReader& reader, C& config) {
-  reader.find({"dense_act_fn", "is_gated_act"});  // follow from feed_forward_proj
+  // Written since transformers 4.20; they follow from feed_forward_proj.
+  const nlohmann::json *function = reader.find("dense_act_fn"), *gate = reader.find("is_gated_act");
+  const nlohmann::json relu = "relu";
   const nlohmann::json* value = reader.find("feed_forward_proj");
-  if (!value) return;
+  if (!value) value = &relu;
   std::string name = value->is_string() ? value->get<std::string>() : "";
   constexpr std::string_view gated = "gated-";
   config.gated = name.starts_with(gated);
@@ -141,6 +143,10 @@ void read_feed_forward(ConfigReader& reader, C& config) {
     config.activation = *activation;
   else
     reader.refuse("feed_forward_proj", "an activation, or gated- and an activation", *value);
+  if (function && (!function->is_string() || activation_of(function->get<std::string>()) != config.activation))
+    reader.refuse("dense_act_fn", "the activation of feed_forward_proj, " + name, *function);
+  if (gate && *gate != config.gated)
+    reader.refuse("is_gated_act", std::string("what feed_forward_proj says, ") + (config.gated ? "true" : "false"), *gate);
 }
 
 // The key of today, or else that of the releases before: T5 1.1 has tie_word_embeddings false.
