@@ -40,7 +40,8 @@ RowsOf rows_of(const Options& o) {
                                 .target_input = target,
                                 .target_lengths = {std::ssize(target)}};
       const nn::Var rows = model->hidden(inference, batch, nullptr, nullptr);
-      return logits ? autograd::linear(rows, model->output_weight(inference), model->output_bias(inference)).value()
+      return logits ? autograd::linear(rows, model->output_weight(inference), model->output_bias(inference))
+                          .value()
                     : rows.value();
     };
   }
@@ -71,8 +72,8 @@ void run(const Options& o) {
   const std::vector<Ids> targets = o.targets.empty() ? sequences : read_ids(o.targets);
   if (targets.size() != sequences.size())
     throw FileError(o.targets, -1,
-                    "expected " + std::to_string(sequences.size()) + " lines, as many as in " + o.ids + ", got " +
-                        std::to_string(targets.size()));
+                    "expected " + std::to_string(sequences.size()) + " lines, as many as in " + o.ids +
+                        ", got " + std::to_string(targets.size()));
   std::size_t longest = 0;
   for (const Ids& ids : targets) longest = std::max(longest, ids.size());
   Tensor all;
@@ -96,7 +97,8 @@ void register_embed(CLI::App& app) {
   command->add_option("--ids-file", o->ids, "one sequence of token ids a line")->required();
   command->add_option("--target-ids-file", o->targets,
                       "for a translator: what its decoder reads, the id that it starts with included");
-  command->add_option("--output", o->output, "npy file, [lines, longest line, width]; rows behind a line are 0")
+  command
+      ->add_option("--output", o->output, "npy file, [lines, longest line, width]; rows behind a line are 0")
       ->required();
   command->add_flag("--hidden", o->hidden, "the last hidden states");
   command->add_flag("--logits", o->logits, "what the model's head makes of them");

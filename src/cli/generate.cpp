@@ -342,7 +342,8 @@ void register_generate(CLI::App& app) {
       "many texts: a JSON object a line, {\"prompt\": ...} and any of id, length, temperature, "
       "top_k, top_p, seed");
   command->add_option("--output", o->output, "default standard output");
-  command->add_option("--length,--max-new-tokens", o->sample.length, "tokens to write at most")->check(CLI::Range(0, 1 << 30));
+  command->add_option("--length,--max-new-tokens", o->sample.length, "tokens to write at most")
+      ->check(CLI::Range(0, 1 << 30));
   command->add_option("--temperature", o->sample.temperature, "0: always the most probable token")
       ->check(finite())
       ->check(CLI::NonNegativeNumber);

@@ -46,11 +46,12 @@ void run(const Options& o) {
     fmt::print("kind        {}\n", c.kind == models::FamilyKind::decoder   ? "language model"
                                    : c.kind == models::FamilyKind::encoder ? "encoder"
                                                                            : "translator");
-    fmt::print("sizes       {} layers, width {}, {} heads of {}, {} of keys and values, inner width {}\n", c.layers,
-               c.dim, c.heads, c.head_dim, c.kv_heads, c.feed_forward);
+    fmt::print("sizes       {} layers, width {}, {} heads of {}, {} of keys and values, inner width {}\n",
+               c.layers, c.dim, c.heads, c.head_dim, c.kv_heads, c.feed_forward);
     fmt::print("vocabulary  {}\npositions   {}\n", c.vocabulary, c.positions);
   }
-  fmt::print("weights     {} elements in {} tensors, {} bytes\n", report.parameters, report.tensors, report.bytes);
+  fmt::print("weights     {} elements in {} tensors, {} bytes\n", report.parameters, report.tensors,
+             report.bytes);
   for (const auto& [type, count] : report.types) fmt::print("            {} of {}\n", count, type);
   if (report.cache_bytes_per_token > 0)
     fmt::print("cache       {} bytes a token\n", report.cache_bytes_per_token);
@@ -66,7 +67,8 @@ void run(const Options& o) {
 
 void register_show(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("show", "Say what the folder of a model is, and whether it can be run");
+  CLI::App* command =
+      app.add_subcommand("show", "Say what the folder of a model is, and whether it can be run");
   command->add_option("folder", o->folder, "folder with config.json and weights")->required();
   command->add_flag("--json", o->json, "the parsed specification and all else as JSON");
   command->callback([o] { run(*o); });

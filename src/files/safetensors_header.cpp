@@ -18,10 +18,10 @@ constexpr std::size_t text_begin = 8;  // after the size of the header
 constexpr std::size_t shortest_entry = 50;
 
 // Those of a Tensor first.
-constexpr std::array stored_types{StoredType::f32,     StoredType::f64,     StoredType::bf16,    StoredType::f16,
-                                  StoredType::f8_e4m3, StoredType::f8_e5m2, StoredType::f8_e8m0, StoredType::i64,
-                                  StoredType::i32,     StoredType::i16,     StoredType::i8,      StoredType::u8,
-                                  StoredType::boolean};
+constexpr std::array stored_types{
+    StoredType::f32,     StoredType::f64,     StoredType::bf16,   StoredType::f16, StoredType::f8_e4m3,
+    StoredType::f8_e5m2, StoredType::f8_e8m0, StoredType::i64,    StoredType::i32, StoredType::i16,
+    StoredType::i8,      StoredType::u8,      StoredType::boolean};
 constexpr std::size_t tensor_types = 4;
 
 // A member of the metadata may have 5 bytes, and costs 112 in the map. Files of models have tens of them.
@@ -135,10 +135,7 @@ class HeaderReader {
     std::string names;
     for (const StoredType type : known) {
       if (name == to_string(type)) return type;
-      names += (names.empty()         ? ""
-                : type == known.back() ? " or "
-                                       : ", ") +
-               std::string(to_string(type));
+      names += (names.empty() ? "" : type == known.back() ? " or " : ", ") + std::string(to_string(type));
     }
     scanner_.fail("expected dtype " + names + ", got '" + excerpt(name) + "'");
   }
@@ -230,8 +227,8 @@ DType tensor_type(StoredType type) noexcept {
   }
 }
 
-SafetensorsHeader read_safetensors_header(const std::string& path, std::string& text,
-                                          std::uint64_t data_size, StoredTypes types) {
+SafetensorsHeader read_safetensors_header(const std::string& path, std::string& text, std::uint64_t data_size,
+                                          StoredTypes types) {
   return HeaderReader(path, text, data_size, types).read();
 }
 

@@ -38,8 +38,7 @@ enum class StoredTypes : std::uint8_t {
 /// place. The entries have distinct names and shapes that fit their bytes. They cover the `data_size` bytes
 /// after the header without overlaps and gaps. Apart from the metadata, they take at most the size of the
 /// text. Throws FileError with the byte.
-SafetensorsHeader read_safetensors_header(const std::string& path, std::string& text,
-                                          std::uint64_t data_size,
+SafetensorsHeader read_safetensors_header(const std::string& path, std::string& text, std::uint64_t data_size,
                                           StoredTypes types = StoredTypes::tensors);
 
 /// An opened file, whose data has not been read.

@@ -245,8 +245,11 @@ void WeightFile::add(const std::filesystem::path& path) {
   const std::byte* data = mapped_.back().get() + opened.data_begin;
   tensors_.reserve(tensors_.size() + opened.header.entries.size());
   for (const SafetensorsEntry& entry : opened.header.entries)
-    tensors_.push_back({std::string(entry.name(opened.text)), entry.type, shape_of(entry, opened.text),
-                        {data + entry.begin, entry.end - entry.begin}, file.name()});
+    tensors_.push_back({std::string(entry.name(opened.text)),
+                        entry.type,
+                        shape_of(entry, opened.text),
+                        {data + entry.begin, entry.end - entry.begin},
+                        file.name()});
 }
 
 const StoredTensor* WeightFile::find(std::string_view name) const {

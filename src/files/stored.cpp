@@ -28,7 +28,8 @@ float from_e5m2(unsigned byte) {
 }
 
 float from_e8m0(unsigned byte) {
-  return byte == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, static_cast<int>(byte) - 127);
+  return byte == 255 ? std::numeric_limits<float>::quiet_NaN()
+                     : std::ldexp(1.0f, static_cast<int>(byte) - 127);
 }
 
 using Bytes = std::array<float, 256>;

@@ -151,7 +151,8 @@ nn::Var LanguageModel::extend(std::span<const Next> next, KvCache& cache) {
   std::vector<std::int64_t> first;
   for (const Next& one : next) first.push_back(cache.length(*one.sequence));
   nn::Context inference{.products = autograd::Products::by_row};
-  const nn::Var tokens = reshape(embedding_(inference, all, embedding_factor_), {1, std::ssize(all), config_.dim});
+  const nn::Var tokens =
+      reshape(embedding_(inference, all, embedding_factor_), {1, std::ssize(all), config_.dim});
   return stack_.extend(inference, stack_.enter(inference, tokens, starts, first),
                        {.cache = cache, .entries = entries, .starts = starts, .ids = known},
                        {.mask = Causal{}});

@@ -11,7 +11,8 @@ TextEncoder::TextEncoder(const TextEncoderSpec& spec, nn::ParameterSet::Source s
     : spec_(spec),
       parameters_(std::make_unique<nn::ParameterSet>(std::move(source))),
       embedding_(*parameters_, "embed_tokens", spec.vocabulary, spec.stack.dim) {
-  if (spec.token_types > 0) types_ = nn::Embedding(*parameters_, "embed_types", spec.token_types, spec.stack.dim);
+  if (spec.token_types > 0)
+    types_ = nn::Embedding(*parameters_, "embed_types", spec.token_types, spec.stack.dim);
   stack_ = nn::TransformerStack(*parameters_, "encoder", spec.stack);
   if (!spec.head) return;
   const std::int64_t dim = spec.stack.dim;

@@ -24,8 +24,8 @@ Parameter& ParameterSet::declare(std::string name, Shape shape) {
   if (!(value.shape() == shape) || value.dtype() != DType::f32)
     throw InvalidArgument("ParameterSet", "source", name + " in f32 " + to_string(shape),
                           std::string(to_string(value.dtype())) + " " + to_string(value.shape()));
-  Parameter& parameter = parameters_.emplace_back(Parameter{
-      std::move(name), std::move(value), source_ ? Tensor() : Tensor::zeros(DType::f32, shape)});
+  Parameter& parameter = parameters_.emplace_back(
+      Parameter{std::move(name), std::move(value), source_ ? Tensor() : Tensor::zeros(DType::f32, shape)});
   by_name_.emplace(parameter.name, &parameter);
   return parameter;
 }

@@ -32,8 +32,9 @@ class Weights : public ScratchFolder {
   }
   template <class T>
   std::vector<float> of(const std::string& type, const std::vector<T>& values) const {
-    return elements(one(type, "[" + std::to_string(values.size()) + "]",
-                        std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))));
+    return elements(
+        one(type, "[" + std::to_string(values.size()) + "]",
+            std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))));
   }
 };
 

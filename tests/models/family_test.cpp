@@ -149,7 +149,8 @@ class Families : public testing::TestWithParam<std::string_view> {
       const auto model = opened.sequence_to_sequence();
       return model->hidden(context, make_batch({ids}, {ids}), nullptr, nullptr).value();
     }
-    if (kind_of(opened) == FamilyKind::encoder) return opened.text_encoder().hidden(context, {&ids, 1}).value();
+    if (kind_of(opened) == FamilyKind::encoder)
+      return opened.text_encoder().hidden(context, {&ids, 1}).value();
     LanguageModel model = opened.language_model();
     return model.log_probabilities(model.hidden(context, pad({&ids, 1})));
   }
@@ -177,7 +178,8 @@ TEST_P(Families, AreWrittenAndReadToTheSameBytes) {
               8 * report.config->layers * report.config->kv_heads * report.config->head_dim);
   EXPECT_TRUE(bytes() == written);
   const Tensor after = rows();
-  for (std::int64_t i = 0; i < before.count(); ++i) ASSERT_EQ(after.data<float>()[i], before.data<float>()[i]);
+  for (std::int64_t i = 0; i < before.count(); ++i)
+    ASSERT_EQ(after.data<float>()[i], before.data<float>()[i]);
 }
 
 // A folder without the prefix of the model in it, such as GPT-2's on the Hub.
@@ -185,7 +187,8 @@ TEST_P(Families, DoNotNeedThePrefixOfTheirNames) {
   write(tiny_config(GetParam()));
   const Tensor before = rows();
   files::TensorFile file = files::load_safetensors(folder / "model.safetensors");
-  const std::string_view prefixes[] = {"model.", "transformer.", "bert.", "roberta.", "mpnet.", "distilbert."};
+  const std::string_view prefixes[] = {"model.",   "transformer.", "bert.",
+                                       "roberta.", "mpnet.",       "distilbert."};
   for (files::NamedTensor& named : file.tensors) {
     for (const std::string_view prefix : prefixes) {
       if (named.name.starts_with(prefix)) {
@@ -196,7 +199,8 @@ TEST_P(Families, DoNotNeedThePrefixOfTheirNames) {
   }
   files::save_safetensors(folder / "model.safetensors", file);
   const Tensor after = rows();
-  for (std::int64_t i = 0; i < before.count(); ++i) ASSERT_EQ(after.data<float>()[i], before.data<float>()[i]);
+  for (std::int64_t i = 0; i < before.count(); ++i)
+    ASSERT_EQ(after.data<float>()[i], before.data<float>()[i]);
 }
 
 TEST_P(Families, NameTheTensorThatIsWrong) {
@@ -218,8 +222,8 @@ TEST_P(Families, NameTheTensorThatIsWrong) {
          name == "lm_head.weight" && config.value("tie_word_embeddings", false) ? "" : name);
     const std::string wrong = with([&](auto& tensors) {
       const Shape& shape = tensors[i].tensor.shape();
-      tensors[i].tensor =
-          Tensor::zeros(DType::f32, shape.rank() == 1 ? Shape{shape[0] + 1} : Shape{shape[0] + 1, shape[1] + 1});
+      tensors[i].tensor = Tensor::zeros(
+          DType::f32, shape.rank() == 1 ? Shape{shape[0] + 1} : Shape{shape[0] + 1, shape[1] + 1});
     });
     says(wrong, name);
     says(wrong, "shape");
@@ -249,8 +253,8 @@ TEST_P(Families, NameTheKeyThatIsWrong) {
   says("vocab_size", "11", "vocab_size: expected a whole number");
   says("tie_word_embeddings", 1, "tie_word_embeddings: expected true or false");
   const FamilyConfig config = read_family(good.dump()).config;
-  for (const char* key : {"num_hidden_layers", "hidden_size", "num_attention_heads", "n_layer", "n_embd", "dim", "d_model",
-                          "encoder_layers", "decoder_ffn_dim", "num_heads"}) {
+  for (const char* key : {"num_hidden_layers", "hidden_size", "num_attention_heads", "n_layer", "n_embd",
+                          "dim", "d_model", "encoder_layers", "decoder_ffn_dim", "num_heads"}) {
     if (!good.contains(key)) continue;
     says(key, -1, std::string(key) + ": expected");
     says(key, 1e6, std::string(key) + ": expected");
@@ -267,7 +271,8 @@ TEST_P(Families, NameTheKeyThatIsWrong) {
   says("rope_parameters", {{"rope_type", "linear"}}, "rope_parameters.factor: expected");
   says("rope_parameters", {{"rope_theta", 5.0}, {"odd", 1}}, "rope_parameters.odd: expected");
   says("rope_parameters", {{"rope_theta", -5.0}}, "rope_parameters.rope_theta: expected a number above 0");
-  says("rope_parameters", {{"partial_rotary_factor", 0.5}}, "rope_parameters.partial_rotary_factor: expected 1");
+  says("rope_parameters", {{"partial_rotary_factor", 0.5}},
+       "rope_parameters.partial_rotary_factor: expected 1");
   says("rope_scaling", {{"type", "linear"}, {"factor", 0.5}}, "rope_parameters: expected");
   says("partial_rotary_factor", 0.25, "partial_rotary_factor: expected 1");
   json both = good;
@@ -372,15 +377,19 @@ TEST(FamilyConfigs, OldKeysMeanWhatNewOnesMean) {
     EXPECT_EQ(to_json(read_family(config.dump()).config), to_json(read_family(other.dump()).config));
   };
   json llama = tiny_config("llama");
-  same(llama, {{"rope_theta", 500.0}, {"torch_dtype", "bfloat16"}}, {{"rope_parameters", {{"rope_theta", 500.0}}}});
+  same(llama, {{"rope_theta", 500.0}, {"torch_dtype", "bfloat16"}},
+       {{"rope_parameters", {{"rope_theta", 500.0}}}});
   same(llama, {{"rope_theta", 500.0}, {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
        {{"rope_parameters", {{"rope_theta", 500.0}, {"rope_type", "linear"}, {"factor", 2.0}}}});
-  same(tiny_config("gemma3_text"), {{"rope_theta", 500.0}, {"rope_local_base_freq", 50.0}, {"sliding_window_pattern", 2}},
-       {{"rope_parameters", {{"full_attention", {{"rope_theta", 500.0}}}, {"sliding_attention", {{"rope_theta", 50.0}}}}},
+  same(tiny_config("gemma3_text"),
+       {{"rope_theta", 500.0}, {"rope_local_base_freq", 50.0}, {"sliding_window_pattern", 2}},
+       {{"rope_parameters",
+         {{"full_attention", {{"rope_theta", 500.0}}}, {"sliding_attention", {{"rope_theta", 50.0}}}}},
         {"layer_types", {"sliding_attention", "full_attention"}}});
   same(tiny_config("modernbert"),
        {{"global_rope_theta", 500.0}, {"local_rope_theta", 50.0}, {"global_attn_every_n_layers", 2}},
-       {{"rope_parameters", {{"full_attention", {{"rope_theta", 500.0}}}, {"sliding_attention", {{"rope_theta", 50.0}}}}},
+       {{"rope_parameters",
+         {{"full_attention", {{"rope_theta", 500.0}}}, {"sliding_attention", {{"rope_theta", 50.0}}}}},
         {"layer_types", {"full_attention", "sliding_attention"}}});
   same(tiny_config("gemma"), {{"hidden_act", "gelu"}, {"hidden_activation", nullptr}},
        {{"hidden_act", "gelu_pytorch_tanh"}});

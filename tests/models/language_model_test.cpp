@@ -323,8 +323,7 @@ TEST_F(Folder, RunsOtherStarcoders) {
   for (std::int64_t i = 0; i < own.count(); ++i)
     EXPECT_NEAR(plain.data<float>()[i], own.data<float>()[i], tolerance);
   for (const auto& [from, to] :
-       {std::pair{"\"relu\"", "\"gelu\""},
-        std::pair{"\"rope_theta\": 10000.0", "\"rope_theta\": 500.0"},
+       {std::pair{"\"relu\"", "\"gelu\""}, std::pair{"\"rope_theta\": 10000.0", "\"rope_theta\": 500.0"},
         std::pair{"\"rope_theta\": 10000.0", "\"rope_parameters\": {\"rope_theta\": 500.0}"},
         std::pair{"\"norm_epsilon\": 1e-05", "\"norm_epsilon\": 0.1"},
         std::pair{"\"sliding_window\": null", "\"sliding_window\": 2"}}) {

@@ -30,7 +30,8 @@ TEST(Rotary, GrowsToTheLimitAndNotBeyond) {
 
 // Its frequencies depend on the number of positions, so the table must not depend on what is read.
 TEST(Rotary, TheDynamicTableIsWholeAtOnce) {
-  const Rope rope{.rotary_dim = 4, .scaling = DynamicNtkScaling{.factor = 2.0, .original_max_positions = 100}};
+  const Rope rope{.rotary_dim = 4,
+                  .scaling = DynamicNtkScaling{.factor = 2.0, .original_max_positions = 100}};
   EXPECT_EQ(Rotary(rope, 400).table(1).positions(), 400);
 }
 

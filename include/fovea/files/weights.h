@@ -22,7 +22,8 @@ enum class StoredType : std::uint8_t {
   f64,
   bf16,
   f16,
-  f8_e4m3,  ///< 4 bits of exponent, 3 of mantissa, no infinity: "F8_E4M3" (Micikevicius et al. 2022, 2209.05433)
+  f8_e4m3,  ///< 4 bits of exponent, 3 of mantissa, no infinity: "F8_E4M3" (Micikevicius et al. 2022,
+            ///< 2209.05433)
   f8_e5m2,  ///< the upper half of an f16: "F8_E5M2"
   f8_e8m0,  ///< an exponent alone, 2^(byte - 127): "F8_E8M0", of scales (OCP Microscaling Formats 1.0)
   i64,

@@ -37,7 +37,7 @@ struct FamilyConfig {
   FamilyHead head = FamilyHead::none;
 
   std::int64_t vocabulary = 0, dim = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, feed_forward = 0;
-  std::int64_t positions = 0;    ///< the longest sequence
+  std::int64_t positions = 0;  ///< the longest sequence
   /// Of a translator's decoder; the sizes above are its encoder's. 0: as there.
   std::int64_t decoder_layers = 0, decoder_heads = 0, decoder_feed_forward = 0;
   std::int64_t token_types = 0;  ///< rows of the table of token types; 0: there is none
@@ -55,24 +55,24 @@ struct FamilyConfig {
   autograd::Activation head_activation = autograd::Activation::gelu;  ///< of the masked head
   bool query_bias = false, output_bias = false, mlp_bias = false;     ///< query_bias: of q, k and v
   bool head_dense_bias = true;                                        ///< of the masked head
-  bool head_bias = true;                                              ///< of the logits of a masked head, or a translator's
+  bool head_bias = true;  ///< of the logits of a masked head, or a translator's
 
   bool scale_scores = true;            ///< by 1/sqrt(head_dim), or 1/sqrt(query_scalar)
   bool scale_by_layer = false;         ///< also by 1/(layer + 1): GPT-2
   std::optional<double> query_scalar;  ///< in place of head_dim in the scale of scores: Gemma 2
   std::optional<double> score_cap, logit_cap;
   bool query_key_norm = false;
-  bool scale_embedding = false;  ///< by sqrt(dim)
-  bool scale_output = false;     ///< the rows that logits are made of, by 1/sqrt(dim): T5
-  bool tied = true;              ///< whether the config says that the output matrix is the embedding's
+  bool scale_embedding = false;        ///< by sqrt(dim)
+  bool scale_output = false;           ///< the rows that logits are made of, by 1/sqrt(dim): T5
+  bool tied = true;                    ///< whether the config says that the output matrix is the embedding's
   std::optional<std::int64_t> window;  ///< rows that a layer with LayerSees::window sees, itself included
   std::vector<LayerSees> sees;         ///< one for each layer
 
   bool learned_positions = false, sinusoidal = false;
   std::int64_t first_position_row = 0;  ///< of the learned table: RoBERTa leaves rows free
   bool rotary = true;
-  Rope rope = {};                     ///< rotary_dim is head_dim
-  std::optional<Rope> window_rope;    ///< of layers with a window, where they differ: Gemma 3
+  Rope rope = {};                      ///< rotary_dim is head_dim
+  std::optional<Rope> window_rope;     ///< of layers with a window, where they differ: Gemma 3
   std::vector<bool> layers_with_rope;  ///< one for each layer; empty: all
   std::int64_t relative_buckets = 0, relative_distance = 128;  ///< of T5's table; 0 buckets: none
 
@@ -87,8 +87,8 @@ struct ConfigProblem {
 
 struct FamilyReading {
   FamilyConfig config;
-  /// Every key that is missing, out of range, or unknown. A model with problems is not run: an unknown key may
-  /// change what the model computes.
+  /// Every key that is missing, out of range, or unknown. A model with problems is not run: an unknown key
+  /// may change what the model computes.
   std::vector<ConfigProblem> problems;
 };
 

@@ -46,8 +46,8 @@ class LanguageModel {
  public:
   /// Throws InvalidArgument for sizes below 1, and unless dim / heads is an even whole number.
   LanguageModel(const LanguageModelConfig& config, std::uint64_t seed);
-  /// A model whose values come from elsewhere, for inference. Parameters: "model.embed_tokens", "lm_head", and
-  /// those of a TransformerStack named "model".
+  /// A model whose values come from elsewhere, for inference. Parameters: "model.embed_tokens", "lm_head",
+  /// and those of a TransformerStack named "model".
   LanguageModel(const LanguageModelSpec& spec, nn::ParameterSet::Source source);
 
   /// Of a model that was made of a LanguageModelSpec its sizes only; heads are those of the first block.

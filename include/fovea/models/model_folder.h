@@ -26,7 +26,8 @@ namespace fovea::models {
 struct GenerationDefaults {
   std::vector<std::int32_t> stop_ids;    ///< a text ends with any of them
   std::optional<std::int32_t> start_id;  ///< what a translator's decoder reads first
-  std::vector<std::string> not_applied;  ///< "key = value" of what changes even greedy texts, and is not done here
+  std::vector<std::string>
+      not_applied;  ///< "key = value" of what changes even greedy texts, and is not done here
 };
 
 /// Opens a model's folder; every load below uses it. Weights are read when a model is made, and converted to
@@ -70,15 +71,15 @@ void save_model(const std::string& folder, const std::string& config, const nn::
 /// What a folder is, as far as can be seen without reading its weights.
 struct FolderReport {
   std::string model_type;
-  std::optional<FamilyConfig> config;   ///< of a family that read_family knows
-  std::vector<ConfigProblem> problems;  ///< of its config.json
-  std::string refused;                  ///< why the model cannot be run; "" if it can
+  std::optional<FamilyConfig> config;                   ///< of a family that read_family knows
+  std::vector<ConfigProblem> problems;                  ///< of its config.json
+  std::string refused;                                  ///< why the model cannot be run; "" if it can
   std::int64_t tensors = 0, parameters = 0, bytes = 0;  ///< in the files of weights
   std::map<std::string, std::int64_t> types;            ///< elements of each type, such as "BF16"
   std::int64_t cache_bytes_per_token = 0;               ///< of keys and values; 0 for an encoder
 };
-/// Checks names and shapes of all tensors, and reads no element. Throws FileError if the folder has no weights,
-/// or files that cannot be read.
+/// Checks names and shapes of all tensors, and reads no element. Throws FileError if the folder has no
+/// weights, or files that cannot be read.
 FolderReport report_on(const ModelFolder& folder);
 
 /// folder/config.json.

@@ -55,6 +55,7 @@ struct TranslatorSpec {
 /// A translator whose values come from elsewhere, for inference. Its parameters are "model.shared",
 /// "lm_head", "final_logits_bias", and those of TransformerStacks named "model.encoder" and "model.decoder".
 /// config() throws, as above.
-std::unique_ptr<SequenceToSequence> make_translator(const TranslatorSpec& spec, nn::ParameterSet::Source source);
+std::unique_ptr<SequenceToSequence> make_translator(const TranslatorSpec& spec,
+                                                    nn::ParameterSet::Source source);
 
 }  // namespace fovea::models

@@ -68,9 +68,9 @@ struct CacheEntries {
 };
 
 /// Multi-head attention (Vaswani et al. 2017, section 3.2.2) on the engine. Parameters: "<name>.q_proj",
-/// k_proj (unless the score reads no keys), v_proj, out_proj, q_norm and k_norm where they are asked for, and
-/// each learned argument of the spec under its own name, such as "<name>.mods[0].slope". Several threads may
-/// run inference with one object.
+/// k_proj (unless the score reads no keys), v_proj and out_proj; q_norm and k_norm where the options have
+/// them. Each learned argument of the spec is a parameter under its own name, such as
+/// "<name>.mods[0].slope". Several threads may run inference with one object.
 class MultiHeadAttention {
  public:
   MultiHeadAttention() = default;

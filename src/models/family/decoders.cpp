@@ -105,10 +105,9 @@ Family mistral() {
   defaults.window = 4096;
   return {.defaults = defaults,
           .classes = {{"MistralForCausalLM", FamilyHead::language}, {"MistralModel"}},
-          .fields = joined(llama_fields(),
-                           {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
-                            {"layer_types", read_layer_types},
-                            {"rope_parameters", read_rope}}),
+          .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                                            {"layer_types", read_layer_types},
+                                            {"rope_parameters", read_rope}}),
           .tensors = llama_tensors(),
           .prefix = "model."};
 }
@@ -133,10 +132,9 @@ Family qwen2() {
   defaults.query_bias = true;
   return {.defaults = defaults,
           .classes = {{"Qwen2ForCausalLM", FamilyHead::language}, {"Qwen2Model"}},
-          .fields = joined(llama_fields(),
-                           {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
-                            {"use_sliding_window", read_qwen_window},
-                            {"rope_parameters", read_rope}}),
+          .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                                            {"use_sliding_window", read_qwen_window},
+                                            {"rope_parameters", read_rope}}),
           .tensors = llama_tensors(),
           .prefix = "model."};
 }
@@ -158,13 +156,13 @@ void read_smollm3_layers(ConfigReader& reader, C& config) {
   if (const nlohmann::json* value = reader.find("no_rope_layer_interval")) {
     if (const auto read = reader.size("no_rope_layer_interval", *value, 1, most_positions)) interval = *read;
   }
-  for (std::int64_t i = 0; i < config.layers; ++i)
-    config.layers_with_rope.push_back((i + 1) % interval != 0);
+  for (std::int64_t i = 0; i < config.layers; ++i) config.layers_with_rope.push_back((i + 1) % interval != 0);
   if (const nlohmann::json* list = reader.find("no_rope_layers")) {
     const bool good = list->is_array() && static_cast<std::int64_t>(list->size()) == config.layers;
     for (std::size_t i = 0; good && i < list->size(); ++i) config.layers_with_rope[i] = (*list)[i] == 1;
     if (!good)
-      reader.refuse("no_rope_layers", "a list of " + std::to_string(config.layers) + " numbers, 0 or 1", *list);
+      reader.refuse("no_rope_layers", "a list of " + std::to_string(config.layers) + " numbers, 0 or 1",
+                    *list);
   }
   const nlohmann::json* use = reader.find("use_sliding_window");
   if (use && !use->is_boolean()) reader.refuse("use_sliding_window", "true or false", *use);
@@ -182,13 +180,12 @@ Family smollm3() {
   defaults.rope.base = 2e6;
   return {.defaults = defaults,
           .classes = {{"SmolLM3ForCausalLM", FamilyHead::language}, {"SmolLM3Model"}},
-          .fields = joined(llama_fields(),
-                           {{"attention_bias", read_attention_bias},
-                            {"mlp_bias", FlagField{&C::mlp_bias}},
-                            {"sliding_window", OptionalSizeField{&C::window, most_positions}},
-                            {"max_window_layers", NoEffect{}},
-                            {"no_rope_layers", read_smollm3_layers},
-                            {"rope_parameters", read_rope}}),
+          .fields = joined(llama_fields(), {{"attention_bias", read_attention_bias},
+                                            {"mlp_bias", FlagField{&C::mlp_bias}},
+                                            {"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                                            {"max_window_layers", NoEffect{}},
+                                            {"no_rope_layers", read_smollm3_layers},
+                                            {"rope_parameters", read_rope}}),
           .tensors = llama_tensors(),
           .prefix = "model."};
 }
@@ -212,20 +209,19 @@ Family starcoder2() {
   defaults.tied = true;
   return {.defaults = defaults,
           .classes = {{"Starcoder2ForCausalLM", FamilyHead::language}, {"Starcoder2Model"}},
-          .fields = joined(llama_sizes(),
-                           {{"norm_epsilon", NumberField{&C::norm_epsilon}},
-                            {"hidden_act", ActivationField{&C::activation}},
-                            {"use_bias", read_use_bias},
-                            {"sliding_window", OptionalSizeField{&C::window, most_positions}},
-                            {"layer_types", read_layer_types},
-                            {"rope_parameters", read_rope},
-                            // Of the first release, before it was a class of transformers.
-                            {"activation_function", NoEffect{}},
-                            {"attention_softmax_in_fp32", NoEffect{}},
-                            {"scale_attention_softmax_in_fp32", NoEffect{}},
-                            {"scale_attn_weights", FixedField{"true"}},
-                            {"mlp_type", FixedField{"\"default\""}},
-                            {"norm_type", FixedField{"\"layer_norm\""}}}),
+          .fields = joined(llama_sizes(), {{"norm_epsilon", NumberField{&C::norm_epsilon}},
+                                           {"hidden_act", ActivationField{&C::activation}},
+                                           {"use_bias", read_use_bias},
+                                           {"sliding_window", OptionalSizeField{&C::window, most_positions}},
+                                           {"layer_types", read_layer_types},
+                                           {"rope_parameters", read_rope},
+                                           // Of the first release, before it was a class of transformers.
+                                           {"activation_function", NoEffect{}},
+                                           {"attention_softmax_in_fp32", NoEffect{}},
+                                           {"scale_attention_softmax_in_fp32", NoEffect{}},
+                                           {"scale_attn_weights", FixedField{"true"}},
+                                           {"mlp_type", FixedField{"\"default\""}},
+                                           {"norm_type", FixedField{"\"layer_norm\""}}}),
           .tensors = joined(attention_tensors(),
                             {{"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"},
                              {"model.layers.*.fc1", "model.layers.*.mlp.c_fc"},
@@ -345,43 +341,43 @@ Family gpt2() {
   defaults.query_bias = defaults.output_bias = defaults.mlp_bias = true;
   defaults.learned_positions = true;
   defaults.rotary = false;
-  return {.defaults = defaults,
-          .classes = {{"GPT2LMHeadModel", FamilyHead::language}, {"GPT2Model"}},
-          .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
-                     {"n_embd", SizeField{&C::dim, most_dim}},
-                     {"n_inner", SizeField{&C::feed_forward, most_dim}},
-                     {"n_layer", SizeField{&C::layers, most_layers}},
-                     {"n_head", SizeField{&C::heads, most_dim}},
-                     {"n_positions", SizeField{&C::positions, most_positions}},
-                     {"n_ctx", NoEffect{}},
-                     {"activation_function", ActivationField{&C::activation}},
-                     {"layer_norm_epsilon", NumberField{&C::norm_epsilon}},
-                     {"scale_attn_weights", FlagField{&C::scale_scores}},
-                     {"scale_attn_by_inverse_layer_idx", FlagField{&C::scale_by_layer}},
-                     // The same numbers, in another order of operations.
-                     {"reorder_and_upcast_attn", NoEffect{}},
-                     {"tie_word_embeddings", FlagField{&C::tied}}},
-          .tensors = {{"model.embed_tokens", "transformer.wte"},
-                      {"model.embed_positions", "transformer.wpe"},
-                      {"model.layers.*.self_attn.q_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
-                      {"model.layers.*.self_attn.k_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
-                      {"model.layers.*.self_attn.v_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
-                      {"model.layers.*.self_attn.out_proj", "transformer.h.*.attn.c_proj", Layout::transposed},
-                      {"model.layers.*.self_attn_layer_norm", "transformer.h.*.ln_1"},
-                      {"model.layers.*.final_layer_norm", "transformer.h.*.ln_2"},
-                      {"model.layers.*.fc1", "transformer.h.*.mlp.c_fc", Layout::transposed},
-                      {"model.layers.*.fc2", "transformer.h.*.mlp.c_proj", Layout::transposed},
-                      {"model.layer_norm", "transformer.ln_f"},
-                      {"lm_head", "lm_head"}},
-          .prefix = "transformer.",
-          .unused = {"*.attn.bias", "*.attn.masked_bias"}};  // triangles of the causal mask
+  return {
+      .defaults = defaults,
+      .classes = {{"GPT2LMHeadModel", FamilyHead::language}, {"GPT2Model"}},
+      .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
+                 {"n_embd", SizeField{&C::dim, most_dim}},
+                 {"n_inner", SizeField{&C::feed_forward, most_dim}},
+                 {"n_layer", SizeField{&C::layers, most_layers}},
+                 {"n_head", SizeField{&C::heads, most_dim}},
+                 {"n_positions", SizeField{&C::positions, most_positions}},
+                 {"n_ctx", NoEffect{}},
+                 {"activation_function", ActivationField{&C::activation}},
+                 {"layer_norm_epsilon", NumberField{&C::norm_epsilon}},
+                 {"scale_attn_weights", FlagField{&C::scale_scores}},
+                 {"scale_attn_by_inverse_layer_idx", FlagField{&C::scale_by_layer}},
+                 // The same numbers, in another order of operations.
+                 {"reorder_and_upcast_attn", NoEffect{}},
+                 {"tie_word_embeddings", FlagField{&C::tied}}},
+      .tensors = {{"model.embed_tokens", "transformer.wte"},
+                  {"model.embed_positions", "transformer.wpe"},
+                  {"model.layers.*.self_attn.q_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
+                  {"model.layers.*.self_attn.k_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
+                  {"model.layers.*.self_attn.v_proj", "transformer.h.*.attn.c_attn", Layout::transposed},
+                  {"model.layers.*.self_attn.out_proj", "transformer.h.*.attn.c_proj", Layout::transposed},
+                  {"model.layers.*.self_attn_layer_norm", "transformer.h.*.ln_1"},
+                  {"model.layers.*.final_layer_norm", "transformer.h.*.ln_2"},
+                  {"model.layers.*.fc1", "transformer.h.*.mlp.c_fc", Layout::transposed},
+                  {"model.layers.*.fc2", "transformer.h.*.mlp.c_proj", Layout::transposed},
+                  {"model.layer_norm", "transformer.ln_f"},
+                  {"lm_head", "lm_head"}},
+      .prefix = "transformer.",
+      .unused = {"*.attn.bias", "*.attn.masked_bias"}};  // triangles of the causal mask
 }
 
 }  // namespace
 
 std::vector<Family> decoder_families() {
-  return {gpt2(),       llama(), mistral(), qwen2(),  qwen3(),
-          smollm3(), starcoder2(), gemma(), gemma2(), gemma3()};
+  return {gpt2(), llama(), mistral(), qwen2(), qwen3(), smollm3(), starcoder2(), gemma(), gemma2(), gemma3()};
 }
 
 }  // namespace fovea::models

@@ -59,8 +59,13 @@ const Field token_types{"type_vocab_size", SizeField{&C::token_types, most_dim}}
 
 // The tensors of a block, for their names in the order of ours below.
 std::vector<TensorRule> layer_tensors(const std::vector<std::string_view>& theirs) {
-  constexpr std::string_view ours[] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-                                       "self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2",
+  constexpr std::string_view ours[] = {"self_attn.q_proj",
+                                       "self_attn.k_proj",
+                                       "self_attn.v_proj",
+                                       "self_attn.out_proj",
+                                       "self_attn_layer_norm",
+                                       "fc1",
+                                       "fc2",
                                        "final_layer_norm"};
   static const std::vector<std::string> names = [&] {
     std::vector<std::string> list;
@@ -75,39 +80,38 @@ std::vector<TensorRule> layer_tensors(const std::vector<std::string_view>& their
 Family bert() {
   // The head has the activation of the blocks.
   const ReadFunction head = [](ConfigReader&, C& config) { config.head_activation = config.activation; };
-  return {.defaults = bert_defaults(),
-          .classes = {{"BertModel"},
-                      {"BertForMaskedLM", FamilyHead::masked},
-                      {"BertForPreTraining", FamilyHead::masked}},
-          // The pooler of the multilingual models has more numbers, and is not computed.
-          .fields = joined(bert_fields(), {token_types,
-                                           {"hidden_act", head},
-                                           {"directionality", FixedField{"\"bidi\""}},
-                                           {"pooler_fc_size", NoEffect{}},
-                                           {"pooler_num_attention_heads", NoEffect{}},
-                                           {"pooler_num_fc_layers", NoEffect{}},
-                                           {"pooler_size_per_head", NoEffect{}},
-                                           {"pooler_type", NoEffect{}}}),
-          .tensors = joined(layer_tensors({"bert.encoder.layer.*.attention.self.query",
-                                           "bert.encoder.layer.*.attention.self.key",
-                                           "bert.encoder.layer.*.attention.self.value",
-                                           "bert.encoder.layer.*.attention.output.dense",
-                                           "bert.encoder.layer.*.attention.output.LayerNorm",
-                                           "bert.encoder.layer.*.intermediate.dense",
-                                           "bert.encoder.layer.*.output.dense",
-                                           "bert.encoder.layer.*.output.LayerNorm"}),
-                            {{"embed_tokens", "bert.embeddings.word_embeddings"},
-                             {"embed_types", "bert.embeddings.token_type_embeddings"},
-                             {"encoder.embed_positions", "bert.embeddings.position_embeddings"},
-                             {"encoder.layernorm_embedding", "bert.embeddings.LayerNorm"},
-                             {"head.dense", "cls.predictions.transform.dense"},
-                             {"head.norm", "cls.predictions.transform.LayerNorm"},
-                             {"head.decoder.weight", "cls.predictions.decoder.weight"},
-                             {"head.decoder.bias", "cls.predictions.bias"}}),
-          .prefix = "bert.",
-          // The pooler makes a vector of the first row, which no head here reads; seq_relationship is a head
-          // of its own. decoder.bias is a copy.
-          .unused = {"*pooler.*", "cls.seq_relationship.*", "cls.predictions.decoder.bias"}};
+  return {
+      .defaults = bert_defaults(),
+      .classes = {{"BertModel"},
+                  {"BertForMaskedLM", FamilyHead::masked},
+                  {"BertForPreTraining", FamilyHead::masked}},
+      // The pooler of the multilingual models has more numbers, and is not computed.
+      .fields = joined(bert_fields(), {token_types,
+                                       {"hidden_act", head},
+                                       {"directionality", FixedField{"\"bidi\""}},
+                                       {"pooler_fc_size", NoEffect{}},
+                                       {"pooler_num_attention_heads", NoEffect{}},
+                                       {"pooler_num_fc_layers", NoEffect{}},
+                                       {"pooler_size_per_head", NoEffect{}},
+                                       {"pooler_type", NoEffect{}}}),
+      .tensors = joined(
+          layer_tensors(
+              {"bert.encoder.layer.*.attention.self.query", "bert.encoder.layer.*.attention.self.key",
+               "bert.encoder.layer.*.attention.self.value", "bert.encoder.layer.*.attention.output.dense",
+               "bert.encoder.layer.*.attention.output.LayerNorm", "bert.encoder.layer.*.intermediate.dense",
+               "bert.encoder.layer.*.output.dense", "bert.encoder.layer.*.output.LayerNorm"}),
+          {{"embed_tokens", "bert.embeddings.word_embeddings"},
+           {"embed_types", "bert.embeddings.token_type_embeddings"},
+           {"encoder.embed_positions", "bert.embeddings.position_embeddings"},
+           {"encoder.layernorm_embedding", "bert.embeddings.LayerNorm"},
+           {"head.dense", "cls.predictions.transform.dense"},
+           {"head.norm", "cls.predictions.transform.LayerNorm"},
+           {"head.decoder.weight", "cls.predictions.decoder.weight"},
+           {"head.decoder.bias", "cls.predictions.bias"}}),
+      .prefix = "bert.",
+      // The pooler makes a vector of the first row, which no head here reads; seq_relationship is a head
+      // of its own. decoder.bias is a copy.
+      .unused = {"*pooler.*", "cls.seq_relationship.*", "cls.predictions.decoder.bias"}};
 }
 
 // The position of a row is counted from pad_token_id + 1, and so many rows of the table are free.
@@ -175,30 +179,30 @@ Family mpnet() {
     if (config.positions > 2)
       config.positions -= 2;
     else
-      reader.refuse("max_position_embeddings", "more than the 2 rows that are free", std::to_string(config.positions));
+      reader.refuse("max_position_embeddings", "more than the 2 rows that are free",
+                    std::to_string(config.positions));
   };
   return {.defaults = defaults,
           .classes = {{"MPNetModel"}, {"MPNetForMaskedLM", FamilyHead::masked}},
-          .fields = joined(bert_fields(), {// transformers computes 32 buckets whatever the key says.
-                                           {"relative_attention_num_buckets", FixedField{"32"}},
-                                           {"max_position_embeddings", positions}}),
-          .tensors = joined(layer_tensors({"mpnet.encoder.layer.*.attention.attn.q",
-                                           "mpnet.encoder.layer.*.attention.attn.k",
-                                           "mpnet.encoder.layer.*.attention.attn.v",
-                                           "mpnet.encoder.layer.*.attention.attn.o",
-                                           "mpnet.encoder.layer.*.attention.LayerNorm",
-                                           "mpnet.encoder.layer.*.intermediate.dense",
-                                           "mpnet.encoder.layer.*.output.dense",
-                                           "mpnet.encoder.layer.*.output.LayerNorm"}),
-                            {{"encoder.layers.*.self_attn.mods[0].table",
-                              "mpnet.encoder.relative_attention_bias.weight", Layout::bias_of_heads},
-                             {"embed_tokens", "mpnet.embeddings.word_embeddings"},
-                             {"encoder.embed_positions", "mpnet.embeddings.position_embeddings"},
-                             {"encoder.layernorm_embedding", "mpnet.embeddings.LayerNorm"},
-                             {"head.dense", "lm_head.dense"},
-                             {"head.norm", "lm_head.layer_norm"},
-                             {"head.decoder.weight", "lm_head.decoder.weight"},
-                             {"head.decoder.bias", "lm_head.bias"}}),
+          .fields = joined(bert_fields(),
+                           {// transformers computes 32 buckets whatever the key says.
+                            {"relative_attention_num_buckets", FixedField{"32"}},
+                            {"max_position_embeddings", positions}}),
+          .tensors = joined(
+              layer_tensors(
+                  {"mpnet.encoder.layer.*.attention.attn.q", "mpnet.encoder.layer.*.attention.attn.k",
+                   "mpnet.encoder.layer.*.attention.attn.v", "mpnet.encoder.layer.*.attention.attn.o",
+                   "mpnet.encoder.layer.*.attention.LayerNorm", "mpnet.encoder.layer.*.intermediate.dense",
+                   "mpnet.encoder.layer.*.output.dense", "mpnet.encoder.layer.*.output.LayerNorm"}),
+              {{"encoder.layers.*.self_attn.mods[0].table", "mpnet.encoder.relative_attention_bias.weight",
+                Layout::bias_of_heads},
+               {"embed_tokens", "mpnet.embeddings.word_embeddings"},
+               {"encoder.embed_positions", "mpnet.embeddings.position_embeddings"},
+               {"encoder.layernorm_embedding", "mpnet.embeddings.LayerNorm"},
+               {"head.dense", "lm_head.dense"},
+               {"head.norm", "lm_head.layer_norm"},
+               {"head.decoder.weight", "lm_head.decoder.weight"},
+               {"head.decoder.bias", "lm_head.bias"}}),
           .prefix = "mpnet.",
           .unused = {"*pooler.*", "lm_head.decoder.bias"}};
 }
@@ -250,7 +254,8 @@ void read_attention_bias(ConfigReader& reader, C& config) {
 // The window counts both sides together.
 void read_local_attention(ConfigReader& reader, C& config) {
   if (const nlohmann::json* value = reader.find("local_attention")) {
-    if (const auto read = reader.size("local_attention", *value, 2, most_positions)) config.window = *read / 2;
+    if (const auto read = reader.size("local_attention", *value, 2, most_positions))
+      config.window = *read / 2;
   }
   std::int64_t every = 3;
   if (const nlohmann::json* value = reader.find("global_attn_every_n_layers")) {

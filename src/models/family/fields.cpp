@@ -35,7 +35,8 @@ void read_layer_types(ConfigReader& reader, FamilyConfig& config) {
 
 void read_token_ids(ConfigReader& reader, FamilyConfig& config) {
   const std::int64_t most = std::int64_t{1} << 31;
-  if (const json* pad = reader.find("pad_token_id")) config.pad_id = reader.size("pad_token_id", *pad, -1, most);
+  if (const json* pad = reader.find("pad_token_id"))
+    config.pad_id = reader.size("pad_token_id", *pad, -1, most);
   const json* eos = reader.find("eos_token_id");
   if (!eos) return;
   config.eos_ids.clear();
@@ -96,8 +97,8 @@ void read_rope_object(ConfigReader& reader, const FamilyConfig& config, const st
     number("high_freq_factor", llama3.high_freq_factor);
     rope.scaling = llama3;
     reader.refuse_others(object, in,
-                         {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "low_freq_factor",
-                          "high_freq_factor", "original_max_position_embeddings"});
+                         {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor",
+                          "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
   } else if (type == "yarn") {
     YarnScaling yarn{.original_max_positions = original};
     factor(yarn.factor);

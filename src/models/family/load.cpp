@@ -20,7 +20,8 @@ using nlohmann::json;
 std::string text_of(const std::vector<ConfigProblem>& problems) {
   std::string text;
   for (const ConfigProblem& problem : problems)
-    text += (text.empty() ? "" : "; ") + problem.key + ": expected " + problem.expected + ", got " + problem.got;
+    text +=
+        (text.empty() ? "" : "; ") + problem.key + ": expected " + problem.expected + ", got " + problem.got;
   return text;
 }
 
@@ -115,11 +116,12 @@ TextEncoderSpec text_encoder_spec(const FamilyConfig& config) {
   spec.stack = stack_of(config);
   if (config.first_position_row > 0) spec.pad_id = config.first_position_row - 1;
   if (config.head != FamilyHead::masked) return spec;
-  spec.head = MaskedHeadSpec{.activation = config.head_activation,
-                             .norm = norm_of(config),
-                             .dense_bias = config.head_dense_bias ? Bias::with : Bias::without,
-                             .output_bias = config.head_bias ? Bias::with : Bias::without,
-                             .output = config.tied ? MaskedHeadSpec::Output::tied : MaskedHeadSpec::Output::own};
+  spec.head =
+      MaskedHeadSpec{.activation = config.head_activation,
+                     .norm = norm_of(config),
+                     .dense_bias = config.head_dense_bias ? Bias::with : Bias::without,
+                     .output_bias = config.head_bias ? Bias::with : Bias::without,
+                     .output = config.tied ? MaskedHeadSpec::Output::tied : MaskedHeadSpec::Output::own};
   return spec;
 }
 
@@ -161,7 +163,8 @@ std::unique_ptr<SequenceToSequence> family_translator(const ModelFolder& folder)
 
 FolderReport report_on(const ModelFolder& folder) {
   FolderReport report;
-  const json object = files::parse_json_object(config_path(folder.path()).string(), folder.config(), config_depth);
+  const json object =
+      files::parse_json_object(config_path(folder.path()).string(), folder.config(), config_depth);
   if (object.contains("model_type") && object["model_type"].is_string())
     report.model_type = object["model_type"].get<std::string>();
   const files::WeightFile weights(files::find_weights(folder.path()));
@@ -193,8 +196,8 @@ FolderReport report_on(const ModelFolder& folder) {
       report.cache_bytes_per_token = config.decoder_layers * 2 * config.decoder_heads * config.head_dim * 4;
     } else {
       for (const CacheLayer& layer : language_model_of(config, tensors).cache_layers())
-        report.cache_bytes_per_token += layer.num_kv_heads * 2 * layer.head_dim *
-                                        static_cast<std::int64_t>(size_of(layer.dtype));
+        report.cache_bytes_per_token +=
+            layer.num_kv_heads * 2 * layer.head_dim * static_cast<std::int64_t>(size_of(layer.dtype));
     }
   } catch (const Error& error) {
     report.refused = error.what();

@@ -87,8 +87,8 @@ constexpr std::array<std::pair<std::string_view, Activation>, 11> activations{
 // Keys that any config may have, and that change nothing of what a model computes from ids.
 constexpr std::string_view without_effect[] = {
     // of the file and its writer
-    "_name_or_path", "_commit_hash", "_from_model_config", "architectures", "auto_map", "transformers_version",
-    "transformers.js_config", "model_type", "dtype", "torch_dtype",
+    "_name_or_path", "_commit_hash", "_from_model_config", "architectures", "auto_map",
+    "transformers_version", "transformers.js_config", "model_type", "dtype", "torch_dtype",
     // which results are returned, and how they are computed
     "output_attentions", "output_hidden_states", "return_dict", "use_return_dict", "use_cache", "torchscript",
     "_attn_implementation", "attn_implementation", "_attn_implementation_autoset", "chunk_size_feed_forward",
@@ -114,9 +114,11 @@ constexpr std::string_view without_effect[] = {
     "begin_suppress_tokens", "tokenizer_class", "max_new_tokens"};
 
 // Keys of any config whose other values would be another model.
-constexpr std::pair<const char*, const char*> fixed_everywhere[] = {
-    {"is_decoder", "false"}, {"add_cross_attention", "false"},
-    {"cross_attention_hidden_size", "null"}, {"tie_encoder_decoder", "false"}, {"pruned_heads", "{}"}};
+constexpr std::pair<const char*, const char*> fixed_everywhere[] = {{"is_decoder", "false"},
+                                                                    {"add_cross_attention", "false"},
+                                                                    {"cross_attention_hidden_size", "null"},
+                                                                    {"tie_encoder_decoder", "false"},
+                                                                    {"pruned_heads", "{}"}};
 
 class FieldReader {
  public:
@@ -156,7 +158,8 @@ class FieldReader {
       return;
     }
     std::string names;
-    for (const auto& [name, activation] : activations) names += (names.empty() ? "" : ", ") + std::string(name);
+    for (const auto& [name, activation] : activations)
+      names += (names.empty() ? "" : ", ") + std::string(name);
     reader_.refuse(key_, "an activation, one of " + names, *value);
   }
   void operator()(const FixedField& f) {
@@ -224,8 +227,7 @@ void complete(ConfigReader& reader, FamilyConfig& config) {
       reader.refuse("decoder_attention_heads", "a divisor of the width " + std::to_string(config.dim),
                     std::to_string(config.decoder_heads));
   }
-  if (config.sees.empty())
-    config.sees.assign(static_cast<std::size_t>(config.layers), LayerSees::all);
+  if (config.sees.empty()) config.sees.assign(static_cast<std::size_t>(config.layers), LayerSees::all);
   if (std::count(config.sees.begin(), config.sees.end(), LayerSees::window) > 0 && !config.window)
     reader.refuse("sliding_window", "a number of rows, because there are layers with a window", "none");
   if (!config.rotary) return;

@@ -87,18 +87,19 @@ struct Field {
   FieldValue value;
 };
 
-/// From a parameter of ours to a tensor of theirs. Both are names without ".weight" and ".bias", or whole names
-/// of what has neither. `*` is the number of the layer; a rule of nothing but `*` leaves every name.
+/// From a parameter of ours to a tensor of theirs. Both are names without ".weight" and ".bias", or whole
+/// names of what has neither. `*` is the number of the layer; a rule of nothing but `*` leaves every name.
 struct TensorRule {
   enum class Layout : std::uint8_t {
     same,
-    transposed,    ///< theirs is [in, out]: GPT-2's Conv1D
+    transposed,     ///< theirs is [in, out]: GPT-2's Conv1D
     bias_of_heads,  ///< theirs is [buckets, heads], ours [1, heads, 1, buckets]: T5's table
     one_row         ///< theirs is [1, n], ours [n]
   };
   std::string_view ours, theirs;
   Layout layout = Layout::same;
-  bool FamilyConfig::*only_if = nullptr;  ///< the rule of a model of which this is true; the next one is for others
+  bool FamilyConfig::*only_if =
+      nullptr;  ///< the rule of a model of which this is true; the next one is for others
   // Rules that follow one another with the same `theirs` are consecutive rows of one tensor, such as
   // GPT-2's q, k and v.
 };

@@ -33,9 +33,8 @@ struct Rotaries {
 };
 
 nn::AttentionOptions attention_of(const FamilyConfig& config, std::int64_t layer, const Rotaries& rotaries) {
-  nn::AttentionOptions attention{.num_query_heads = config.heads,
-                                 .num_kv_heads = config.kv_heads,
-                                 .head_dim = config.head_dim};
+  nn::AttentionOptions attention{
+      .num_query_heads = config.heads, .num_kv_heads = config.kv_heads, .head_dim = config.head_dim};
   attention.biases = {bias(config.query_bias), bias(config.query_bias), bias(config.query_bias),
                       bias(config.output_bias)};
   attention.spec.scale = scale_of(config, layer);
@@ -84,8 +83,7 @@ nn::StackSpec stack_of(const FamilyConfig& config) {
   }
   if (config.sinusoidal) stack.positions = nn::SinusoidalPositions{};
   if (config.learned_positions)
-    stack.positions =
-        nn::LearnedPositions{.count = config.positions, .first_row = config.first_position_row};
+    stack.positions = nn::LearnedPositions{.count = config.positions, .first_row = config.first_position_row};
   if (config.embedding_norm) stack.embedding_norm = norm_of(config);
   if (config.norm_place != nn::NormPlace::post) stack.final_norm = norm_of(config);
   if (config.relative_buckets > 0)
@@ -241,7 +239,9 @@ std::string to_json(const FamilyConfig& config) {
       {"token_types", config.token_types},
       {"embedding_factor", config.scale_embedding ? std::sqrt(static_cast<double>(config.dim)) : 1.0},
       {"head",
-       {{"kind", name_of(config.head)}, {"tied", config.tied}, {"logit_cap", or_null(config.logit_cap)},
+       {{"kind", name_of(config.head)},
+        {"tied", config.tied},
+        {"logit_cap", or_null(config.logit_cap)},
         {"output_factor", config.scale_output ? 1.0 / std::sqrt(static_cast<double>(config.dim)) : 1.0}}},
       {"pad_id", or_null(config.pad_id)},
       {"eos_ids", config.eos_ids}};

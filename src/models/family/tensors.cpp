@@ -138,9 +138,9 @@ Tensor FamilyTensors::take(const std::string& parameter, const Shape& shape) {
   if (!tensor) throw FileError(file_.path(), -1, "tensor '" + name + "' is missing");
   const Layout layout = rule.layout;
   const bool transposed = layout == Layout::transposed && shape.rank() == 2;
-  const bool fused = rule.ours != "*" && std::count_if(family_.tensors.begin(), family_.tensors.end(), [&](const TensorRule& r) {
-                       return r.theirs == rule.theirs;
-                     }) > 1;
+  const bool fused =
+      rule.ours != "*" && std::count_if(family_.tensors.begin(), family_.tensors.end(),
+                                        [&](const TensorRule& r) { return r.theirs == rule.theirs; }) > 1;
   // A fused tensor has any number of rows that are left; another one those of the parameter.
   Rows& rows = taken_[tensor->name];
   const int row_axis = transposed ? 1 : 0;

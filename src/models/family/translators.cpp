@@ -143,17 +143,20 @@ void read_feed_forward(ConfigReader& reader, C& config) {
     config.activation = *activation;
   else
     reader.refuse("feed_forward_proj", "an activation, or gated- and an activation", *value);
-  if (function && (!function->is_string() || activation_of(function->get<std::string>()) != config.activation))
+  if (function &&
+      (!function->is_string() || activation_of(function->get<std::string>()) != config.activation))
     reader.refuse("dense_act_fn", "the activation of feed_forward_proj, " + name, *function);
   if (gate && *gate != config.gated)
-    reader.refuse("is_gated_act", std::string("what feed_forward_proj says, ") + (config.gated ? "true" : "false"), *gate);
+    reader.refuse("is_gated_act",
+                  std::string("what feed_forward_proj says, ") + (config.gated ? "true" : "false"), *gate);
 }
 
 // The key of today, or else that of the releases before: T5 1.1 has tie_word_embeddings false.
 void read_output_scale(ConfigReader& reader, C& config) {
   const nlohmann::json* today = reader.find("scale_decoder_outputs");
   const nlohmann::json* before = reader.find("tie_word_embeddings");
-  for (const auto& [key, value] : {std::pair{"scale_decoder_outputs", today}, {"tie_word_embeddings", before}}) {
+  for (const auto& [key, value] :
+       {std::pair{"scale_decoder_outputs", today}, {"tie_word_embeddings", before}}) {
     if (value && !value->is_boolean()) reader.refuse(key, "true or false", *value);
   }
   config.scale_output = today ? *today == true : !before || *before == true;
@@ -181,7 +184,9 @@ Family t5() {
   defaults.eos_ids = {1};
   Family family{
       .defaults = defaults,
-      .classes = {{"T5ForConditionalGeneration", FamilyHead::language}, {"T5WithLMHeadModel", FamilyHead::language}, {"T5Model"}},
+      .classes = {{"T5ForConditionalGeneration", FamilyHead::language},
+                  {"T5WithLMHeadModel", FamilyHead::language},
+                  {"T5Model"}},
       .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
                  {"d_model", SizeField{&C::dim, most_dim}},
                  {"d_kv", SizeField{&C::head_dim, most_dim}},
@@ -198,7 +203,8 @@ Family t5() {
                  {"n_positions", NoEffect{}}},  // the relative bias has no end
       .tensors = {{"model.shared", "shared"}, {"lm_head", "lm_head"}},
       .prefix = "",
-      .unused = {"*coder.embed_tokens.weight", "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"}};
+      .unused = {"*coder.embed_tokens.weight",
+                 "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"}};
   family.tensors = joined(
       family.tensors,
       {{"model.encoder.layers.*.self_attn.q_proj", "encoder.block.*.layer.0.SelfAttention.q"},

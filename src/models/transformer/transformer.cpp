@@ -63,9 +63,7 @@ class TransformerModel final : public SequenceToSequence {
   }
   std::int64_t vocabulary() const override { return config_.vocabulary; }
   bool attends() const override { return true; }
-  Var output_weight(Context& context) override {
-    return context.use(output_ ? *output_ : *embedding_.table);
-  }
+  Var output_weight(Context& context) override { return context.use(output_ ? *output_ : *embedding_.table); }
   Var output_bias(Context& context) override { return output_bias_ ? context.use(*output_bias_) : Var(); }
 
   Var hidden(Context& context, const Batch& batch, Capture* capture, std::int64_t* evaluations) override {
@@ -196,7 +194,8 @@ namespace {
 void check_stacks(const char* function, const TransformerStacks& stacks, std::int64_t dim) {
   for (const nn::StackSpec* stack : {&stacks.encoder, &stacks.decoder}) {
     if (stack->dim != dim)
-      throw InvalidArgument(function, "stacks", "of width " + std::to_string(dim), std::to_string(stack->dim));
+      throw InvalidArgument(function, "stacks", "of width " + std::to_string(dim),
+                            std::to_string(stack->dim));
   }
   for (const nn::BlockSpec& block : stacks.decoder.blocks) {
     if (!block.cross)
