@@ -12,6 +12,8 @@ namespace fovea::cli {
 void register_train(CLI::App& app);
 void register_translate(CLI::App& app);
 void register_generate(CLI::App& app);
+void register_embed(CLI::App& app);
+void register_show(CLI::App& app);
 void register_score(CLI::App& app);
 void register_corpus(CLI::App& app);
 void register_inspect(CLI::App& app);

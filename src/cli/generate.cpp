@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cli/commands.h"
+#include "cli/generate_ids.h"
 #include "core/crc32c.h"
 #include "core/excerpt.h"
 #include "files/json.h"
@@ -22,9 +23,9 @@ using Ids = std::vector<std::int32_t>;
 using nlohmann::json;
 
 struct Options {
-  std::string model, prompt, input, output, save_state, load_state;
+  std::string model, prompt, prompt_ids, input, output, save_state, load_state;
   models::SampleOptions sample;
-  bool prompt_given = false, line = false, stats = false;
+  bool prompt_given = false, line = false, stats = false, json = false;
   std::int64_t limit_mb = 4096, step_tokens = 512;
   int threads = 0;
 };
@@ -270,6 +271,17 @@ void check(const Options& o) {
   const auto refuse = [](const char* option, const std::string& expected, const std::string& got) {
     throw InvalidArgument("fovea generate", option, expected, got);
   };
+  if (!o.prompt_ids.empty()) {
+    for (const auto& [option, given] : {std::pair{"--prompt", o.prompt_given},
+                                        {"--input", !o.input.empty()},
+                                        {"--save-state", !o.save_state.empty()},
+                                        {"--load-state", !o.load_state.empty()},
+                                        {"--line", o.line}}) {
+      if (given) refuse(option, "nothing beside --prompt-ids", "a value");
+    }
+    return;
+  }
+  if (o.json) refuse("--json", "--prompt-ids beside it", "none");
   if (!o.input.empty() && o.prompt_given) refuse("--prompt", "nothing beside --input", "a prompt");
   for (const auto& [option, value] :
        {std::pair{"--save-state", o.save_state}, std::pair{"--load-state", o.load_state}}) {
@@ -288,6 +300,14 @@ void check(const Options& o) {
 void run(const Options& o) {
   check(o);
   nn::use_openmp(o.threads);
+  if (!o.prompt_ids.empty()) {
+    std::ofstream file;
+    if (!o.output.empty()) file.open(o.output);
+    std::ostream& out = o.output.empty() ? std::cout : file;
+    generate_ids({o.prompt_ids, o.sample, o.limit_mb << 20, o.json}, models::ModelFolder(o.model), out);
+    checked(out, o.output);
+    return;
+  }
   models::LanguageModel model = models::ModelFolder(o.model).language_model();
   model.parameters().pack();
   const std::unique_ptr<text::Tokenizer> tokenizer = text::load_tokenizer(o.model);
@@ -315,18 +335,24 @@ void register_generate(CLI::App& app) {
   command->add_option("--model", o->model, "folder of a language model and its tokenizer")->required();
   CLI::Option* prompt =
       command->add_option("--prompt", o->prompt, "the text to continue; \\n ends a paragraph");
+  command->add_option("--prompt-ids", o->prompt_ids,
+                      "token ids to continue, such as '5 6 7': ids are printed, and no tokenizer is needed");
   command->add_option(
       "--input", o->input,
       "many texts: a JSON object a line, {\"prompt\": ...} and any of id, length, temperature, "
       "top_k, top_p, seed");
   command->add_option("--output", o->output, "default standard output");
-  command->add_option("--length", o->sample.length, "tokens to write at most")->check(CLI::Range(0, 1 << 30));
+  command->add_option("--length,--max-new-tokens", o->sample.length, "tokens to write at most")
+      ->check(CLI::Range(0, 1 << 30));
   command->add_option("--temperature", o->sample.temperature, "0: always the most probable token")
       ->check(finite())
       ->check(CLI::NonNegativeNumber);
   command->add_option("--top-k", o->sample.top_k, "0: all")->check(CLI::NonNegativeNumber);
   command->add_option("--top-p", o->sample.top_p, "in (0, 1]")->check(finite())->check(CLI::Range(1e-9, 1.0));
   command->add_option("--seed", o->sample.seed, "of the random numbers, one for each token");
+  command->add_flag_callback(
+      "--greedy", [o] { o->sample.temperature = 0.0; }, "the same as --temperature 0");
+  command->add_flag("--json", o->json, "with --prompt-ids: print ids and their log-probabilities as JSON");
   command->add_flag("--line", o->line, "stop at the end of the paragraph");
   command->add_option("--save-state", o->save_state, "file for what was read, to go on later");
   command->add_option("--load-state", o->load_state, "go on with a text; it has the bits of one run");

@@ -18,46 +18,28 @@ static_assert(std::endian::native == std::endian::little,
 // The format's own limit. Headers of the largest public models are below 10 MB.
 constexpr std::uint64_t longest_header = 100'000'000;
 
-class Reader {
- public:
-  explicit Reader(const std::filesystem::path& path) : file_(path) {}
-
-  TensorFile read() {
-    std::uint64_t header_size = 0;
-    const std::uint64_t size = file_.size();
-    if (size < 8)
-      file_.fail(0, "holds " + std::to_string(size) + " bytes, too few for a safetensors header size");
-    file_.take(&header_size, 8);
-    if (header_size > longest_header || header_size > size - 8) {
-      file_.fail(0, "a header of " + std::to_string(header_size) + " bytes does not fit a file of " +
-                        std::to_string(size) +
-                        (header_size > longest_header && header_size <= size - 8
-                             ? ": the format allows at most 100,000,000"
-                             : ""));
-    }
-    std::string text(header_size, '\0');
-    file_.take(text.data(), header_size);
-    const std::uint64_t data_begin = 8 + header_size;
-    // Nothing of a tensor is allocated before the whole header has been checked: overlapping tensors could
-    // ask for far more memory than the file has bytes.
-    SafetensorsHeader header = read_safetensors_header(file_.name(), text, size - data_begin);
-    TensorFile tensors;
-    tensors.metadata = std::move(header.metadata);
-    tensors.tensors.reserve(header.entries.size());
-    for (const SafetensorsEntry& entry : header.entries) {
-      Tensor tensor(entry.dtype, shape_of(entry, text));
-      file_.seek(data_begin + entry.begin);
-      file_.take(tensor.raw(), entry.end - entry.begin);
-      tensors.tensors.push_back({std::string(entry.name(text)), std::move(tensor)});
-    }
-    return tensors;
-  }
-
- private:
-  InputFile file_;
-};
-
 }  // namespace
+
+SafetensorsFile open_safetensors(InputFile& file, StoredTypes types) {
+  std::uint64_t header_size = 0;
+  const std::uint64_t size = file.size();
+  if (size < 8)
+    file.fail(0, "holds " + std::to_string(size) + " bytes, too few for a safetensors header size");
+  file.take(&header_size, 8);
+  if (header_size > longest_header || header_size > size - 8) {
+    file.fail(0, "a header of " + std::to_string(header_size) + " bytes does not fit a file of " +
+                     std::to_string(size) +
+                     (header_size > longest_header && header_size <= size - 8
+                          ? ": the format allows at most 100,000,000"
+                          : ""));
+  }
+  SafetensorsFile result{std::string(header_size, '\0'), {}, 8 + header_size};
+  file.take(result.text.data(), header_size);
+  // Nothing of a tensor is allocated before the whole header has been checked: overlapping tensors could
+  // ask for far more memory than the file has bytes.
+  result.header = read_safetensors_header(file.name(), result.text, size - result.data_begin, types);
+  return result;
+}
 
 const Tensor* TensorFile::find(const std::string& name) const {
   for (const NamedTensor& named : tensors) {
@@ -67,7 +49,18 @@ const Tensor* TensorFile::find(const std::string& name) const {
 }
 
 TensorFile load_safetensors(const std::filesystem::path& path) {
-  return Reader(path).read();
+  InputFile file(path);
+  SafetensorsFile opened = open_safetensors(file, StoredTypes::tensors);
+  TensorFile tensors;
+  tensors.metadata = std::move(opened.header.metadata);
+  tensors.tensors.reserve(opened.header.entries.size());
+  for (const SafetensorsEntry& entry : opened.header.entries) {
+    Tensor tensor(tensor_type(entry.type), shape_of(entry, opened.text));
+    file.seek(opened.data_begin + entry.begin);
+    file.take(tensor.raw(), entry.end - entry.begin);
+    tensors.tensors.push_back({std::string(entry.name(opened.text)), std::move(tensor)});
+  }
+  return tensors;
 }
 
 void save_safetensors(const std::filesystem::path& path, const TensorFile& file) {
@@ -81,7 +74,7 @@ void save_safetensors(const std::filesystem::path& path, const TensorFile& file)
                             named.name + " empty");
     if (header.contains(named.name) || named.name == "__metadata__")
       throw InvalidArgument("save_safetensors", "file.tensors", "distinct names", named.name + " again");
-    header[named.name] = {{"dtype", safetensors_name(named.tensor.dtype())},
+    header[named.name] = {{"dtype", to_string(stored_type(named.tensor.dtype()))},
                           {"shape", named.tensor.shape().sizes()},
                           {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;

@@ -17,6 +17,13 @@ constexpr std::size_t text_begin = 8;  // after the size of the header
 // `"":{"dtype":"F32","shape":[],"data_offsets":[0,4]},` without the comma.
 constexpr std::size_t shortest_entry = 50;
 
+// Those of a Tensor first.
+constexpr std::array stored_types{
+    StoredType::f32,     StoredType::f64,     StoredType::bf16,   StoredType::f16, StoredType::f8_e4m3,
+    StoredType::f8_e5m2, StoredType::f8_e8m0, StoredType::i64,    StoredType::i32, StoredType::i16,
+    StoredType::i8,      StoredType::u8,      StoredType::boolean};
+constexpr std::size_t tensor_types = 4;
+
 // A member of the metadata may have 5 bytes, and costs 112 in the map. Files of models have tens of them.
 constexpr std::size_t most_metadata = 10'000;
 
@@ -39,10 +46,11 @@ Shape read_shape(JsonScanner& scanner, std::size_t& begin) {
 
 class HeaderReader {
  public:
-  HeaderReader(const std::string& path, std::string& text, std::uint64_t data_size)
+  HeaderReader(const std::string& path, std::string& text, std::uint64_t data_size, StoredTypes types)
       : path_(path),
         text_(text),
         data_size_(data_size),
+        types_(types),
         scanner_(path, text, JsonScanner::Position::byte, text_begin) {}
 
   SafetensorsHeader read() {
@@ -95,7 +103,7 @@ class HeaderReader {
     for (std::string_view key; scanner_.next_member(key);) {
       if (key == "dtype") {
         first(dtype, "dtype");
-        entry.dtype = read_dtype();
+        entry.type = read_type();
       } else if (key == "shape") {
         first(sizes, "shape");
         std::size_t begin = 0;
@@ -111,7 +119,7 @@ class HeaderReader {
     for (const auto& [seen, key] : {std::pair{dtype, "dtype"}, {sizes, "shape"}, {offsets, "data_offsets"}}) {
       if (!seen) scanner_.fail(std::string("has no ") + key);
     }
-    const auto bytes = static_cast<std::uint64_t>(shape.count()) * size_of(entry.dtype);
+    const auto bytes = static_cast<std::uint64_t>(shape.count()) * size_of(entry.type);
     if (entry.end - entry.begin != bytes) {
       scanner_.fail("bytes [" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) +
                     ") are not the " + std::to_string(bytes) + " that its shape " + to_string(shape) +
@@ -120,12 +128,16 @@ class HeaderReader {
     header_.entries.push_back(entry);
   }
 
-  DType read_dtype() {
+  StoredType read_type() {
     const std::string_view name = scanner_.string("a dtype");
-    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
-      if (name == safetensors_name(dtype)) return dtype;
+    const auto known = types_ == StoredTypes::tensors ? std::span(stored_types).first(tensor_types)
+                                                      : std::span(stored_types);
+    std::string names;
+    for (const StoredType type : known) {
+      if (name == to_string(type)) return type;
+      names += (names.empty() ? "" : type == known.back() ? " or " : ", ") + std::string(to_string(type));
     }
-    scanner_.fail("expected dtype F32, F64, BF16 or F16, got '" + excerpt(name) + "'");
+    scanner_.fail("expected dtype " + names + ", got '" + excerpt(name) + "'");
   }
 
   void read_offsets(Entry& entry) {
@@ -181,29 +193,43 @@ class HeaderReader {
   const std::string& path_;
   std::string& text_;
   std::uint64_t data_size_;
+  StoredTypes types_;
   JsonScanner scanner_;
   SafetensorsHeader header_;
 };
 
 }  // namespace
 
-const char* safetensors_name(DType dtype) {
+StoredType stored_type(DType dtype) noexcept {
   switch (dtype) {
-    case DType::f32:
-      return "F32";
     case DType::f64:
-      return "F64";
+      return StoredType::f64;
     case DType::bf16:
-      return "BF16";
+      return StoredType::bf16;
     case DType::f16:
-      return "F16";
+      return StoredType::f16;
+    case DType::f32:
+      break;
   }
-  return "";
+  return StoredType::f32;
 }
 
-SafetensorsHeader read_safetensors_header(const std::string& path, std::string& text,
-                                          std::uint64_t data_size) {
-  return HeaderReader(path, text, data_size).read();
+DType tensor_type(StoredType type) noexcept {
+  switch (type) {
+    case StoredType::f64:
+      return DType::f64;
+    case StoredType::bf16:
+      return DType::bf16;
+    case StoredType::f16:
+      return DType::f16;
+    default:
+      return DType::f32;
+  }
+}
+
+SafetensorsHeader read_safetensors_header(const std::string& path, std::string& text, std::uint64_t data_size,
+                                          StoredTypes types) {
+  return HeaderReader(path, text, data_size, types).read();
 }
 
 Shape shape_of(const SafetensorsEntry& entry, std::string& text) {

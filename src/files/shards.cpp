@@ -10,9 +10,11 @@
 
 #include "core/excerpt.h"
 #include "files/json_scanner.h"
+#include "files/safetensors_header.h"
 #include "fovea/core/error.h"
 #include "fovea/files/bytes.h"
 #include "fovea/files/safetensors.h"
+#include "fovea/files/weights.h"
 
 namespace fovea::files {
 namespace {
@@ -112,15 +114,16 @@ class IndexReader {
 };
 
 // The tensors of a shard are those that the index gives it, both in the order of their names.
+template <class Named>
 void check_shard(const std::string& index, const std::string& shard, std::span<const Entry> entries,
-                 std::string_view text, const TensorFile& file) {
+                 std::string_view text, std::span<const Named> tensors) {
   std::size_t at = 0;
   const auto missing = [&] {
     throw FileError(
         index, static_cast<std::int64_t>(entries[at].name_at) - 1,
         "tensor '" + excerpt(entries[at].name(text)) + "' is not in its shard '" + excerpt(shard) + "'");
   };
-  for (const NamedTensor& named : file.tensors) {
+  for (const Named& named : tensors) {
     if (at < entries.size() && entries[at].name(text) < named.name) missing();
     if (at == entries.size() || entries[at].name(text) != named.name)
       throw FileError(shard, -1,
@@ -152,24 +155,33 @@ std::string shard_name(std::size_t number, std::size_t count) {
   return name;
 }
 
-}  // namespace
-
-TensorFile load_sharded_safetensors(const std::filesystem::path& index) {
+// Calls `load` for the file of every shard; it returns the tensors that it found there, which are checked.
+template <class Load>
+void for_shards(const std::filesystem::path& index, Load&& load) {
   const std::string path = index.string();
   std::string text = read_file(index, longest_index);
   const Index read = IndexReader(path, text).read();
-  TensorFile whole;
   auto begin = read.entries.begin();
   for (std::uint32_t shard = 0; shard < read.shards.size(); ++shard) {
     const auto end =
         std::find_if(begin, read.entries.end(), [&](const Entry& e) { return e.shard != shard; });
     const std::filesystem::path file = index.parent_path() / std::string(read.shards[shard]);
-    TensorFile part = load_safetensors(file);
-    check_shard(path, file.string(), std::span(begin, end), text, part);
-    std::move(part.tensors.begin(), part.tensors.end(), std::back_inserter(whole.tensors));
-    whole.metadata.merge(part.metadata);
+    check_shard(path, file.string(), std::span(begin, end), text, load(file));
     begin = end;
   }
+}
+
+}  // namespace
+
+TensorFile load_sharded_safetensors(const std::filesystem::path& index) {
+  TensorFile whole;
+  for_shards(index, [&](const std::filesystem::path& file) {
+    TensorFile part = load_safetensors(file);
+    const std::size_t before = whole.tensors.size();
+    std::move(part.tensors.begin(), part.tensors.end(), std::back_inserter(whole.tensors));
+    whole.metadata.merge(part.metadata);
+    return std::span<const NamedTensor>(whole.tensors).subspan(before);
+  });
   std::sort(whole.tensors.begin(), whole.tensors.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
   return whole;
@@ -210,6 +222,41 @@ std::filesystem::path find_weights(const std::filesystem::path& folder) {
 
 TensorFile load_weights(const std::filesystem::path& path) {
   return path.extension() == ".json" ? load_sharded_safetensors(path) : load_safetensors(path);
+}
+
+WeightFile::WeightFile(const std::filesystem::path& path) : path_(path.string()) {
+  if (path.extension() != ".json") {
+    add(path);
+  } else {
+    for_shards(path, [&](const std::filesystem::path& file) {
+      const std::size_t before = tensors_.size();
+      add(file);
+      return std::span<const StoredTensor>(tensors_).subspan(before);
+    });
+  }
+  std::sort(tensors_.begin(), tensors_.end(),
+            [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; });
+}
+
+void WeightFile::add(const std::filesystem::path& path) {
+  InputFile file(path);
+  SafetensorsFile opened = open_safetensors(file, StoredTypes::all);
+  mapped_.push_back(file.map());
+  const std::byte* data = mapped_.back().get() + opened.data_begin;
+  tensors_.reserve(tensors_.size() + opened.header.entries.size());
+  for (const SafetensorsEntry& entry : opened.header.entries)
+    tensors_.push_back({std::string(entry.name(opened.text)),
+                        entry.type,
+                        shape_of(entry, opened.text),
+                        {data + entry.begin, entry.end - entry.begin},
+                        file.name()});
+}
+
+const StoredTensor* WeightFile::find(std::string_view name) const {
+  const auto found =
+      std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                       [](const StoredTensor& tensor, std::string_view n) { return tensor.name < n; });
+  return found != tensors_.end() && found->name == name ? &*found : nullptr;
 }
 
 }  // namespace fovea::files

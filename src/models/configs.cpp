@@ -227,6 +227,8 @@ LanguageModelConfig read_language_config(const std::string& text) {
   require(json, "num_key_value_heads", field(json, "num_attention_heads"));
   require(json, "norm_epsilon", 1e-5);
   require(json, "rope_theta", 10000.0);
+  require(json, "rope_parameters", nullptr);
+  require(json, "rope_scaling", nullptr);
   require(json, "sliding_window", nullptr);
   require(json, "use_bias", true);
   require(json, "tie_word_embeddings", true);

@@ -1,6 +1,8 @@
 #include "fovea/models/language_model.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "models/stack.h"
 
@@ -32,16 +34,45 @@ nn::StackSpec spec_of(const LanguageModelConfig& config) {
 
 LanguageModel::LanguageModel(const LanguageModelConfig& config, std::uint64_t seed)
     : config_(checked(config)),
+      embedding_factor_(std::sqrt(static_cast<float>(config.dim))),
       parameters_(std::make_unique<nn::ParameterSet>(seed)),
       embedding_(*parameters_, "model.embed_tokens", config.vocabulary, config.dim),
       stack_(*parameters_, "model", spec_of(config)) {
   embedding_.table->multiplies_rows = true;
 }
 
+namespace {
+
+LanguageModelConfig sizes_of(const LanguageModelSpec& spec) {
+  LanguageModelConfig config{.vocabulary = spec.vocabulary,
+                             .dim = spec.stack.dim,
+                             .layers = std::ssize(spec.stack.blocks),
+                             .positions = spec.positions};
+  if (spec.stack.blocks.empty()) return config;
+  const nn::BlockSpec& block = spec.stack.blocks.front();
+  config.heads = std::get<nn::AttentionOptions>(block.mixer).num_query_heads;
+  config.feed_forward = std::visit([](const auto& mlp) { return mlp.inner; }, block.mlp);
+  return config;
+}
+
+}  // namespace
+
+LanguageModel::LanguageModel(const LanguageModelSpec& spec, nn::ParameterSet::Source source)
+    : config_(sizes_of(spec)),
+      embedding_factor_(spec.embedding_factor),
+      logit_cap_(spec.logit_cap),
+      parameters_(std::make_unique<nn::ParameterSet>(std::move(source))),
+      embedding_(*parameters_, "model.embed_tokens", spec.vocabulary, spec.stack.dim),
+      stack_(*parameters_, "model", spec.stack) {
+  if (spec.output == LanguageModelSpec::Output::own)
+    output_ = &parameters_->xavier("lm_head.weight", {spec.vocabulary, spec.stack.dim});
+  output_matrix().multiplies_rows = true;
+}
+
 nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t> ids,
                              std::int64_t size) const {
   const auto length = static_cast<std::int64_t>(ids.size()) / size;
-  const nn::Var tokens = embedding_(context, ids, std::sqrt(static_cast<float>(config_.dim)));
+  const nn::Var tokens = embedding_(context, ids, embedding_factor_);
   return stack_.enter(context, reshape(tokens, {size, length, config_.dim}));
 }
 
@@ -57,6 +88,9 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
     throw InvalidArgument("LanguageModel::loss", "tokens", "a sequence of two tokens at least",
                           std::to_string(tokens.length));
   }
+  if (logit_cap_)
+    throw InvalidArgument("LanguageModel::loss", "model", "one without a cap of logits",
+                          "a cap of " + std::to_string(*logit_cap_));
   Padded input;
   input.size = tokens.size;
   input.length = read;
@@ -69,17 +103,27 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
     for (std::int64_t i = 1; i <= read; ++i) targets.push_back(i < length ? row[i] : -1);
   }
   const nn::Var rows = reshape(hidden(context, input), {tokens.size * read, config_.dim});
-  return autograd::linear_cross_entropy(rows, context.use(*embedding_.table), {}, targets, options.smoothing,
+  return autograd::linear_cross_entropy(rows, context.use(output_matrix()), {}, targets, options.smoothing,
                                         {.scale = options.scale}, stats);
 }
 
-Tensor LanguageModel::log_probabilities(const nn::Var& hidden) {
+Tensor LanguageModel::logits(const nn::Var& hidden) {
   const Tensor rows = hidden.value().reshape({hidden.value().count() / config_.dim, config_.dim});
   nn::Context inference;
   Tensor logits =
-      autograd::linear(rows, inference.use(*embedding_.table), {}, autograd::Products::by_row).value();
-  autograd::log_softmax_rows(logits);
+      autograd::linear(rows, inference.use(output_matrix()), {}, autograd::Products::by_row).value();
+  if (logit_cap_) {
+    float* x = logits.data<float>();
+    std::transform(x, x + logits.count(), x,
+                   [cap = *logit_cap_](float logit) { return cap * std::tanh(logit / cap); });
+  }
   return logits;
+}
+
+Tensor LanguageModel::log_probabilities(const nn::Var& hidden) {
+  Tensor result = logits(hidden);
+  autograd::log_softmax_rows(result);
+  return result;
 }
 
 std::vector<CacheLayer> LanguageModel::cache_layers(const CacheStore& store) const {
@@ -104,8 +148,12 @@ nn::Var LanguageModel::extend(std::span<const Next> next, KvCache& cache) {
     known.push_back(one.known ? one.ids : std::span<const std::int32_t>());
   }
   if (next.empty()) throw InvalidArgument("LanguageModel::extend", "next", "at least one sequence", "none");
+  std::vector<std::int64_t> first;
+  for (const Next& one : next) first.push_back(cache.length(*one.sequence));
   nn::Context inference{.products = autograd::Products::by_row};
-  return stack_.extend(inference, embed(inference, all, 1),
+  const nn::Var tokens =
+      reshape(embedding_(inference, all, embedding_factor_), {1, std::ssize(all), config_.dim});
+  return stack_.extend(inference, stack_.enter(inference, tokens, starts, first),
                        {.cache = cache, .entries = entries, .starts = starts, .ids = known},
                        {.mask = Causal{}});
 }

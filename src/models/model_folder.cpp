@@ -11,6 +11,7 @@
 #include "files/json_scanner.h"
 #include "fovea/files/bytes.h"
 #include "models/configs.h"
+#include "models/family/load.h"
 
 namespace fovea::models {
 namespace {
@@ -141,6 +142,7 @@ ModelFolder::ModelFolder(const std::filesystem::path& folder)
 }
 
 std::unique_ptr<SequenceToSequence> ModelFolder::sequence_to_sequence() const {
+  if (family_kind(config_) == FamilyKind::translator) return family_translator(*this);
   return load(*this, as_it_is, read_config, [this](const ModelConfig&) { return make_model(config_, 0); });
 }
 
@@ -178,13 +180,32 @@ void save_model(const std::string& folder, const LanguageModel& model) {
   save(folder, theirs, as_starcoder, write_config(model.config()));
 }
 
+namespace {
+
+// What save_model wrote: its LanguageModel has embeddings with a factor, and can be trained on.
+bool is_own(const std::string& config) {
+  try {
+    read_language_config(config);
+    return true;
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+}
+
+}  // namespace
+
 LanguageModel ModelFolder::language_model() const {
+  if (!is_own(config_)) return family_language_model(*this);
   auto model = load(*this, as_starcoder, read_language_config, [](const LanguageModelConfig& config) {
     return std::make_unique<LanguageModel>(config, 0);
   });
   const float factor = embedding_factor(*model);
   multiply(model->parameters(), 1.0f / factor, factor);
   return std::move(*model);
+}
+
+TextEncoder ModelFolder::text_encoder() const {
+  return family_text_encoder(*this);
 }
 
 LanguageModel load_language_model(const std::string& folder) {

@@ -21,7 +21,5 @@ inline std::span<const std::int32_t> next_piece(std::span<const std::int32_t> pr
 /// Throws InvalidArgument for what `generate` refuses.
 void check_generation(const LanguageModel& model, std::span<const std::int32_t> prompt,
                       const SampleOptions& options);
-/// Chooses the token that follows what was written, and appends it.
-void write_next(std::span<const float> log_probabilities, const SampleOptions& options, Generated& written);
 
 }  // namespace fovea::models

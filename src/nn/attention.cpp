@@ -46,10 +46,7 @@ const NamedTensor* named(const std::vector<NamedTensor>& list, const std::string
 Parameter& declare(ParameterSet& set, const std::string& name, const ArgumentDeclaration& declaration,
                    const Shape& shape) {
   if (declaration.start == Start::xavier) return set.xavier(name, shape);
-  Parameter& parameter = set.constant(name, shape, 0.0f);
-  const Tensor start = start_value(declaration, shape, DType::f32);
-  std::copy_n(start.data<float>(), shape.count(), parameter.value.data<float>());
-  return parameter;
+  return set.constant(name, start_value(declaration, shape, DType::f32));
 }
 
 bool reads_keys(const AttentionSpec& spec) {
@@ -113,7 +110,12 @@ MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& nam
               options_.biases.output),
       masks_(!(options_.spec.mask == Mask(Everything{}))),
       plans_(std::make_shared<Plans>()) {
+  if (options_.query_key_norm) {
+    query_norm_.emplace(set, name + ".q_norm", options_.head_dim, *options_.query_key_norm);
+    if (key_.weight) key_norm_.emplace(set, name + ".k_norm", options_.head_dim, *options_.query_key_norm);
+  }
   declare_arguments(set, name, shared);
+  if (set.given()) return;
   const ScoreDefinition& score = definition(options_.spec.score);
   // docs/decisions/0019: without a scale a product's softmax becomes hard within a few updates.
   if (score.pair == PairKind::product && !score.scaled_by_dim && !options_.spec.scale && score.key_rows < 0 &&
@@ -159,8 +161,7 @@ void MultiHeadAttention::declare_arguments(ParameterSet& set, const std::string&
     if (!shape) continue;  // of the lengths of a call: it comes with each
     const std::string of_set = name + "." + full_name;
     Parameter& parameter =
-        told ? set.constant(of_set, *shape, 0.0f) : declare(set, of_set, declaration, *shape);
-    if (told) std::copy_n(told->value.data<float>(), shape->count(), parameter.value.data<float>());
+        told ? set.constant(of_set, told->value) : declare(set, of_set, declaration, *shape);
     arguments_.push_back({.name = full_name, .learned = &parameter});
   }
 }
@@ -217,27 +218,57 @@ autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const 
   return engine;
 }
 
+namespace {
+
+// x [B, L, heads * head_dim], each head of a row normalised by itself.
+Var normalized_heads(Context& context, const std::optional<Norm>& norm, const Var& x, std::int64_t heads) {
+  if (!norm) return x;
+  const Shape flat = x.shape();
+  return reshape((*norm)(context, reshape(x, {flat[0], flat[1], heads, flat[2] / heads})), flat);
+}
+
+// The first position behind those of `rows` rows: table sizes.
+std::int64_t end_of(std::span<const std::int64_t> first, std::int64_t rows) {
+  return rows + (first.empty() ? 0 : *std::max_element(first.begin(), first.end()));
+}
+
+}  // namespace
+
+Var MultiHeadAttention::projected_queries(Context& context, const Var& x) const {
+  return normalized_heads(context, query_norm_, query_(context, x), options_.num_query_heads);
+}
+
+Var MultiHeadAttention::projected_keys(Context& context, const Var& memory) const {
+  return normalized_heads(context, key_norm_, key_(context, memory), options_.num_kv_heads);
+}
+
 Var MultiHeadAttention::rotated_queries(const Var& q, const Call& call) const {
+  const std::int64_t heads = options_.num_query_heads;
   if (is_packed(call)) {
     const std::vector<std::int64_t> same(entries_of(call.query_starts), call.query_offset);
-    return autograd::rotate_packed(
-        q, *options_.rope, options_.num_query_heads, call.query_starts,
-        call.query_offsets.empty() ? std::span<const std::int64_t>(same) : call.query_offsets);
+    const std::span<const std::int64_t> first = call.query_offsets.empty() ? same : call.query_offsets;
+    return autograd::rotate_packed(q, options_.rope->table(end_of(first, longest_entry(call.query_starts))),
+                                   heads, call.query_starts, first);
   }
+  const std::int64_t rows = q.size(1);
   if (call.query_offsets.empty())
-    return autograd::rotate(q, *options_.rope, options_.num_query_heads, call.query_offset);
-  return autograd::rotate(q, *options_.rope, options_.num_query_heads, call.query_offsets);
+    return autograd::rotate(q, options_.rope->table(call.query_offset + rows), heads, call.query_offset);
+  return autograd::rotate(q, options_.rope->table(end_of(call.query_offsets, rows)), heads,
+                          call.query_offsets);
 }
 
 Var MultiHeadAttention::rotated_keys(const Var& k, const Call& call) const {
-  if (!is_packed(call)) return autograd::rotate(k, *options_.rope, options_.num_kv_heads);
+  const std::int64_t heads = options_.num_kv_heads;
+  if (!is_packed(call)) return autograd::rotate(k, options_.rope->table(k.size(1)), heads);
   const std::vector<std::int64_t> zeros(entries_of(call.key_starts), 0);
-  return autograd::rotate_packed(k, *options_.rope, options_.num_kv_heads, call.key_starts, zeros);
+  return autograd::rotate_packed(k, options_.rope->table(longest_entry(call.key_starts)), heads,
+                                 call.key_starts, zeros);
 }
 
 Var MultiHeadAttention::operator()(Context& context, const Var& x, const Var& memory,
                                    const Call& call) const {
-  Var q = query_(context, x), k = reads_keys(options_.spec) ? key_(context, memory) : Var();
+  Var q = projected_queries(context, x);
+  Var k = reads_keys(options_.spec) ? projected_keys(context, memory) : Var();
   if (options_.rope) {
     q = rotated_queries(q, call);
     if (!k.empty()) k = rotated_keys(k, call);
@@ -264,14 +295,15 @@ void MultiHeadAttention::append(Context& context, const Var& memory, const Cache
   if (entries != held)
     throw InvalidArgument("MultiHeadAttention::append", "to.sequences",
                           std::to_string(held) + ", one for each entry", std::to_string(entries));
-  Var keys = key_(context, memory);
+  Var keys = projected_keys(context, memory);
   if (options_.rope) {
     std::vector<std::int64_t> first;
     for (const Sequence* sequence : to.sequences)
       first.push_back(to.cache.length(*sequence) + to.cache.pending(to.layer, *sequence));
-    keys = starts.empty()
-               ? autograd::rotate(keys, *options_.rope, options_.num_kv_heads, first)
-               : autograd::rotate_packed(keys, *options_.rope, options_.num_kv_heads, starts, first);
+    const RopeTable table =
+        options_.rope->table(end_of(first, starts.empty() ? memory.size(1) : longest_entry(starts)));
+    keys = starts.empty() ? autograd::rotate(keys, table, options_.num_kv_heads, first)
+                          : autograd::rotate_packed(keys, table, options_.num_kv_heads, starts, first);
   }
   const Tensor k = keys.value(), v = value_(context, memory).value();
   const auto rows_of = [&](const Tensor& rows, std::size_t entry, std::int64_t dim) {
@@ -302,7 +334,7 @@ Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<
                                       const Call& call) const {
   std::int64_t longest = 1;
   for (const KeyValueView& view : keys) longest = std::max(longest, view.length);
-  Var q = query_(context, x);
+  Var q = projected_queries(context, x);
   if (options_.rope) q = rotated_queries(q, call);
   // A mask made of data is different in each step, and has no rows for later keys.
   const AttentionShape shape =

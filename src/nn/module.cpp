@@ -1,5 +1,6 @@
 #include "fovea/nn/module.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -19,14 +20,19 @@ std::uint64_t hash_of(std::string_view text) noexcept {
 
 Parameter& ParameterSet::declare(std::string name, Shape shape) {
   if (contains(name)) throw InvalidArgument("ParameterSet", "name", "a name not yet declared", name);
+  Tensor value = source_ ? source_(name, shape) : Tensor(DType::f32, shape);
+  if (!(value.shape() == shape) || value.dtype() != DType::f32)
+    throw InvalidArgument("ParameterSet", "source", name + " in f32 " + to_string(shape),
+                          std::string(to_string(value.dtype())) + " " + to_string(value.shape()));
   Parameter& parameter = parameters_.emplace_back(
-      Parameter{std::move(name), Tensor(DType::f32, shape), Tensor::zeros(DType::f32, shape)});
+      Parameter{std::move(name), std::move(value), source_ ? Tensor() : Tensor::zeros(DType::f32, shape)});
   by_name_.emplace(parameter.name, &parameter);
   return parameter;
 }
 
 Parameter& ParameterSet::xavier(std::string name, Shape shape, float gain) {
   Parameter& parameter = declare(std::move(name), shape);
+  if (given()) return parameter;
   const auto fan = static_cast<float>(shape[0] + (shape.rank() > 1 ? shape[1] : 1));
   const float bound = gain * std::sqrt(6.0f / fan);
   PhiloxStream random(seed_ ^ hash_of(parameter.name));
@@ -37,6 +43,7 @@ Parameter& ParameterSet::xavier(std::string name, Shape shape, float gain) {
 
 Parameter& ParameterSet::normal(std::string name, Shape shape, float deviation) {
   Parameter& parameter = declare(std::move(name), shape);
+  if (given()) return parameter;
   PhiloxStream random(seed_ ^ hash_of(parameter.name));
   float* values = parameter.value.data<float>();
   for (std::int64_t i = 0; i < shape.count(); ++i) values[i] = random.next_normal(deviation);
@@ -45,7 +52,13 @@ Parameter& ParameterSet::normal(std::string name, Shape shape, float deviation) 
 
 Parameter& ParameterSet::constant(std::string name, Shape shape, float value) {
   Parameter& parameter = declare(std::move(name), shape);
-  parameter.value.fill(value);
+  if (!given()) parameter.value.fill(value);
+  return parameter;
+}
+
+Parameter& ParameterSet::constant(std::string name, const Tensor& value) {
+  Parameter& parameter = declare(std::move(name), value.shape());
+  if (!given()) std::copy_n(value.data<float>(), value.count(), parameter.value.data<float>());
   return parameter;
 }
 
@@ -68,7 +81,9 @@ std::int64_t ParameterSet::count() const noexcept {
 }
 
 void ParameterSet::zero_gradients() noexcept {
-  for (Parameter& parameter : parameters_) parameter.gradient.fill(0.0);
+  for (Parameter& parameter : parameters_) {
+    if (parameter.gradient) parameter.gradient.fill(0.0);
+  }
 }
 
 void ParameterSet::pack() {

@@ -55,6 +55,49 @@ generate --prompt 'what' --length 9 --temperature 0 >alone
 [[ $(words alone) == $(python3 -c 'import json; print(*json.loads(open("answers.jsonl").readlines()[3])["text"].split(), sep="\n")') ]] ||
   fail "the most probable words alone and among others"
 
+# Ids go in and out without a tokenizer, and end where the folder says.
+rm -rf ids && cp -r model ids && rm ids/spm.model ids/vocab.json 2>/dev/null || true
+by_ids() { "$fovea" generate --model ids --cpu-threads 1 --prompt-ids "$@"; }
+by_ids '5 6 7' --max-new-tokens 6 --greedy --json >json
+by_ids ' 5  6 7 ' --length 6 --temperature 0 >plain
+python3 - json plain ids <<'END' || fail "ids: $(cat json plain)"
+import json, math, sys
+answer = json.load(open(sys.argv[1]))
+assert answer["ids"] == list(map(int, open(sys.argv[2]).read().split())), answer
+assert len(answer["ids"]) == len(answer["log_probabilities"]) == 6
+assert all(p <= 0 and math.isfinite(p) for p in answer["log_probabilities"])
+json.dump({"eos_token_id": [answer["ids"][2], 10**12]}, open(sys.argv[3] + "/generation_config.json", "w"))
+END
+[[ $(by_ids '5 6 7' --max-new-tokens 6 --greedy | wc -w) -le 3 ]] || fail "goes on behind the end"
+for wrong in '' 'a' '5 -6' '5.0' '99999999999' '4000'; do
+  by_ids "$wrong" --length 2 >out 2>errors && [[ -n $wrong ]] && fail "took the ids '$wrong'"
+done
+refused 'nothing beside --prompt-ids' --prompt-ids '5' --prompt 'a' --length 3
+refused '--prompt-ids beside it' --prompt 'a' --json --length 3
+
+# What the model computes for ids, and what its folder is.
+printf '5 6 7\n8\n' >ids.txt
+"$fovea" embed --model ids --ids-file ids.txt --hidden --output hidden.npy
+"$fovea" embed --model ids --ids-file ids.txt --logits --output logits.npy
+"$fovea" show ids >shown
+grep -q '^runs  *yes' shown || fail "$(cat shown)"
+"$fovea" show ids --json | python3 -c '
+import json, sys
+shown = json.load(sys.stdin)
+assert shown["runs"] and shown["model_type"] == "starcoder2" and not shown["problems"], shown
+assert shown["bytes"] == 4 * shown["parameters"]
+assert shown["specification"]["attention"]["causal"]' || fail "show --json"
+sed 's/"starcoder2"/"starcoder3"/' model/config.json >ids/config.json
+"$fovea" show ids | grep -q '^runs  *no: .*starcoder3' || fail "show of an unknown family"
+sed 's/{/{"odd_key": 4,/' model/config.json >ids/config.json
+"$fovea" show ids | grep -q '^problem  *odd_key' || fail "show of an unknown key"
+for wrong in '5 6 x' ''; do
+  printf '5\n%s\n' "$wrong" >wrong.txt
+  "$fovea" embed --model model --ids-file wrong.txt --hidden --output out.npy 2>errors && fail "took the line '$wrong'"
+  grep -q 'wrong.txt.*line 2' errors || fail "$(cat errors)"
+done
+"$fovea" embed --model model --ids-file ids.txt --hidden --logits --output out.npy 2>errors && fail "took both"
+
 # Wrong input is named, and leaves a state as it was.
 refused '--prompt' --length 3
 refused 'positions' --prompt "$prompt $prompt $prompt" --length 3

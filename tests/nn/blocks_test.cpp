@@ -46,6 +46,13 @@ std::vector<Kind> kinds() {
     add_relative_bias(stack, {.buckets = 8, .max_distance = 5, .direction = RelativeBias::Direction::causal});
   });
   add("rotary", [](StackSpec& stack) { add_rotary(stack, 32); });
+  add("query_key_norm", [&](StackSpec& stack) {
+    add_rotary(stack, 32);
+    each(stack, [](AttentionOptions& attention, BlockSpec&) {
+      attention.query_key_norm =
+          NormSpec{.kind = NormSpec::Kind::rms, .epsilon = 1e-3f, .weight_offset = 1.0f};
+    });
+  });
   add("learned_positions", [](StackSpec& stack) {
     stack.positions = LearnedPositions{.count = 16, .first_row = 2};
     stack.embedding_norm = NormSpec{};

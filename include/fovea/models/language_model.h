@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,19 @@ struct LanguageModelConfig {
   float dropout = 0.0f, attention_dropout = 0.0f;
 };
 
+/// Any language model: what is between the ids and the logits.
+struct LanguageModelSpec {
+  std::int64_t vocabulary = 0;
+  std::int64_t positions = 4096;  ///< the longest sequence
+  nn::StackSpec stack = {};       ///< run under a causal mask
+  float embedding_factor = 1.0f;  ///< of the embeddings as the stack's input
+  /// The output matrix is the embeddings' table (Press & Wolf 2017, arXiv 1608.05859), or one of its own:
+  /// parameter "lm_head.weight".
+  enum class Output : std::uint8_t { tied, own };
+  Output output = Output::tied;
+  std::optional<float> logit_cap = {};  ///< logits become cap·tanh(logit / cap): Gemma 2
+};
+
 /// Embeddings times sqrt(dim), causal layers with rotary positions (Su et al. 2021, arXiv 2104.09864), and an
 /// output layer tied to the embeddings (Press & Wolf 2017, arXiv 1608.05859). The layers are those of Hugging
 /// Face's Starcoder2. Each side can therefore read the other's model folders (save_model,
@@ -32,7 +46,11 @@ class LanguageModel {
  public:
   /// Throws InvalidArgument for sizes below 1, and unless dim / heads is an even whole number.
   LanguageModel(const LanguageModelConfig& config, std::uint64_t seed);
+  /// A model whose values come from elsewhere, for inference. Parameters: "model.embed_tokens", "lm_head",
+  /// and those of a TransformerStack named "model".
+  LanguageModel(const LanguageModelSpec& spec, nn::ParameterSet::Source source);
 
+  /// Of a model that was made of a LanguageModelSpec its sizes only; heads are those of the first block.
   const LanguageModelConfig& config() const noexcept { return config_; }
   nn::ParameterSet& parameters() noexcept { return *parameters_; }
   const nn::ParameterSet& parameters() const noexcept { return *parameters_; }
@@ -46,6 +64,8 @@ class LanguageModel {
   /// times options.scale: [1]. Throws InvalidArgument where no sequence has two tokens.
   nn::Var loss(nn::Context& context, const Padded& tokens, const LossOptions& options = {},
                autograd::CrossEntropyStats* stats = nullptr);
+  /// What softmax makes probabilities of, for rows of `hidden` [..., dim]: [rows, vocabulary]. Not recorded.
+  Tensor logits(const nn::Var& hidden);
   /// log p(next token | ...) over the vocabulary, for rows of `hidden` [..., dim]: [rows, vocabulary]. Not
   /// recorded.
   Tensor log_probabilities(const nn::Var& hidden);
@@ -69,11 +89,15 @@ class LanguageModel {
 
  private:
   nn::Var embed(nn::Context& context, std::span<const std::int32_t> ids, std::int64_t size) const;
+  nn::Parameter& output_matrix() const { return output_ ? *output_ : *embedding_.table; }
 
   LanguageModelConfig config_;
+  float embedding_factor_ = 1.0f;
+  std::optional<float> logit_cap_;
   std::unique_ptr<nn::ParameterSet> parameters_;
   nn::Embedding embedding_;
   nn::TransformerStack stack_;
+  nn::Parameter* output_ = nullptr;  // null: the embeddings' table
 };
 
 /// How a token is chosen. The rules act in this order, as in Hugging Face's generate:
@@ -104,6 +128,11 @@ struct Choice {
 std::vector<Choice> choices(std::span<const float> log_probabilities, const SampleOptions& options);
 /// The token at which the running sum of `choices` exceeds `uniform`, which lies in [0, 1).
 std::int32_t sample(std::span<const float> log_probabilities, const SampleOptions& options, double uniform);
+
+struct Generated;
+/// Chooses the token that follows those in `written`, and appends it: the random number of token i depends on
+/// options.seed and options.first + i alone. Throws what `choices` throws.
+void write_next(std::span<const float> log_probabilities, const SampleOptions& options, Generated& written);
 
 struct Generated {
   std::vector<std::int32_t> ids;  ///< options.length of them, without the prompt

@@ -5,15 +5,30 @@
 //   training.json       curves and options of its training, where `fovea train` made it
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "fovea/files/safetensors.h"
+#include "fovea/models/family.h"
 #include "fovea/models/language_model.h"
 #include "fovea/models/sequence_to_sequence.h"
+#include "fovea/models/text_encoder.h"
+#include "fovea/models/transformer.h"
 
 namespace fovea::models {
+
+/// What generation_config.json says, and where it says nothing config.json.
+struct GenerationDefaults {
+  std::vector<std::int32_t> stop_ids;    ///< a text ends with any of them
+  std::optional<std::int32_t> start_id;  ///< what a translator's decoder reads first
+  std::vector<std::string>
+      not_applied;  ///< "key = value" of what changes even greedy texts, and is not done here
+};
 
 /// Opens a model's folder; every load below uses it. Weights are read when a model is made, and converted to
 /// f32.
@@ -29,13 +44,43 @@ class ModelFolder {
   /// Make the model. They throw FileError for a config of another kind of model or with features that the
   /// model lacks. They also throw it for missing, unexpected or wrongly shaped tensors, which they name. A
   /// config whose sizes exceed the weights is refused before anything is allocated.
-  std::unique_ptr<SequenceToSequence> sequence_to_sequence() const;
+  std::unique_ptr<SequenceToSequence> sequence_to_sequence() const;  ///< of ours, or a translator of a family
+  /// A language model of ours, or of a family that read_family knows (models/family.h).
   LanguageModel language_model() const;
+  /// An encoder of a family.
+  TextEncoder text_encoder() const;
+  /// What the folder says about generation. Throws FileError for a generation_config.json that is no JSON
+  /// object, or larger than 1 MB.
+  GenerationDefaults generation() const;
 
  private:
   std::filesystem::path path_;
   std::string config_;
 };
+
+/// What a model of a family is made of; `config` has no problems (read_family). Whether an output matrix is
+/// its own is decided by the file of weights, which counts if it has one; here the config decides.
+LanguageModelSpec language_model_spec(const FamilyConfig& config);
+TextEncoderSpec text_encoder_spec(const FamilyConfig& config);
+TranslatorSpec translator_spec(const FamilyConfig& config);
+/// Writes a folder that ModelFolder and transformers read: `config` as config.json, and the parameters of a
+/// model of its family under the family's names, in f32. Throws InvalidArgument for a config of no family and
+/// for parameters that it does not have, and FileError.
+void save_model(const std::string& folder, const std::string& config, const nn::ParameterSet& parameters);
+
+/// What a folder is, as far as can be seen without reading its weights.
+struct FolderReport {
+  std::string model_type;
+  std::optional<FamilyConfig> config;                   ///< of a family that read_family knows
+  std::vector<ConfigProblem> problems;                  ///< of its config.json
+  std::string refused;                                  ///< why the model cannot be run; "" if it can
+  std::int64_t tensors = 0, parameters = 0, bytes = 0;  ///< in the files of weights
+  std::map<std::string, std::int64_t> types;            ///< elements of each type, such as "BF16"
+  std::int64_t cache_bytes_per_token = 0;               ///< of keys and values; 0 for an encoder
+};
+/// Checks names and shapes of all tensors, and reads no element. Throws FileError if the folder has no
+/// weights, or files that cannot be read.
+FolderReport report_on(const ModelFolder& folder);
 
 /// folder/config.json.
 std::filesystem::path config_path(const std::filesystem::path& folder);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fovea/nn/module.h"
@@ -93,6 +94,8 @@ class SequenceToSequence {
 
  protected:
   explicit SequenceToSequence(std::uint64_t seed) : parameters_(std::make_unique<nn::ParameterSet>(seed)) {}
+  explicit SequenceToSequence(nn::ParameterSet::Source source)
+      : parameters_(std::make_unique<nn::ParameterSet>(std::move(source))) {}
 
  private:
   std::unique_ptr<nn::ParameterSet> parameters_;

@@ -41,4 +41,21 @@ TransformerStacks transformer_stacks(const TransformerConfig& config);
 std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config,
                                                      const TransformerStacks& stacks, std::uint64_t seed);
 
+/// Any translator: what is between the ids and the logits.
+struct TranslatorSpec {
+  std::int64_t vocabulary = 0;
+  nn::StackSpec encoder = {}, decoder = {};  ///< of one width; every block of the decoder reads a memory
+  float embedding_factor = 1.0f;             ///< of the embeddings as input of the stacks
+  float output_factor = 1.0f;                ///< of the rows that logits are made of
+  /// The output matrix is the embeddings' table, or one of its own, "lm_head.weight".
+  enum class Output : std::uint8_t { tied, own };
+  Output output = Output::tied;
+  nn::Linear::Bias bias = nn::Linear::Bias::with;  ///< of the logits: "final_logits_bias"
+};
+/// A translator whose values come from elsewhere, for inference. Its parameters are "model.shared",
+/// "lm_head", "final_logits_bias", and those of TransformerStacks named "model.encoder" and "model.decoder".
+/// config() throws, as above.
+std::unique_ptr<SequenceToSequence> make_translator(const TranslatorSpec& spec,
+                                                    nn::ParameterSet::Source source);
+
 }  // namespace fovea::models

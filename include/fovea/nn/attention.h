@@ -14,6 +14,7 @@
 
 #include "fovea/cache/kv_cache.h"
 #include "fovea/nn/layers.h"
+#include "fovea/nn/rotary.h"
 #include "fovea/plan/plan.h"
 
 namespace fovea::nn {
@@ -50,10 +51,13 @@ struct AttentionOptions {
   /// do those of your own mods whose make_mod says how they start.
   std::vector<NamedTensor> learned = {};
   std::vector<NamedTensor> fixed = {};  ///< arguments that are not trained
+  /// Normalises each head of queries and keys before they are rotated (Qwen 3, Gemma 3). Parameters: q_norm,
+  /// k_norm, of head_dim.
+  std::optional<NormSpec> query_key_norm = {};
   /// Rotates queries and keys by their positions (RoPE), for a sequence that attends to itself. Rows of
   /// `memory` and of a cache are counted from 0, queries from query_offset, or from the entry's own
-  /// query_offsets. Copies share the table.
-  std::optional<RopeTable> rope = {};
+  /// query_offsets.
+  std::optional<Rotary> rope = {};
 };
 
 /// One layer of a cache, and one of its sequences for each entry of a batch.
@@ -64,8 +68,9 @@ struct CacheEntries {
 };
 
 /// Multi-head attention (Vaswani et al. 2017, section 3.2.2) on the engine. Parameters: "<name>.q_proj",
-/// k_proj (unless the score reads no keys), v_proj, out_proj, and each learned argument of the spec under its
-/// own name, such as "<name>.mods[0].slope". Several threads may run inference with one object.
+/// k_proj (unless the score reads no keys), v_proj and out_proj; q_norm and k_norm where the options have
+/// them. Each learned argument of the spec is a parameter under its own name, such as
+/// "<name>.mods[0].slope". Several threads may run inference with one object.
 class MultiHeadAttention {
  public:
   MultiHeadAttention() = default;
@@ -128,11 +133,15 @@ class MultiHeadAttention {
   void declare_arguments(ParameterSet& set, const std::string& name, const MultiHeadAttention* shared);
   autograd::AttentionCall engine_call(Context& context, const Call& call, const AttentionShape& shape) const;
   AttentionShape shape_of(std::int64_t batch, std::int64_t query_len, std::int64_t key_len) const;
+  // Projected and normalised by head, and not yet rotated.
+  Var projected_queries(Context& context, const Var& x) const;
+  Var projected_keys(Context& context, const Var& memory) const;
   Var rotated_queries(const Var& q, const Call& call) const;
   Var rotated_keys(const Var& k, const Call& call) const;
 
   AttentionOptions options_;
   Linear query_, key_, value_, output_;
+  std::optional<Norm> query_norm_, key_norm_;
   std::vector<Argument> arguments_;
   bool masks_ = false;  // whether the spec has a mask besides that of a call
   std::shared_ptr<Plans> plans_;

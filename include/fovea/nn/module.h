@@ -23,6 +23,11 @@ using autograd::Var;
 class ParameterSet {
  public:
   explicit ParameterSet(std::uint64_t seed) : seed_(seed) {}
+  /// Where values come from instead: the f32 tensor of this name and shape, which the parameter then shares.
+  using Source = std::function<Tensor(const std::string& name, const Shape& shape)>;
+  /// A set for inference. Each value is asked for when its parameter is declared, so a reader of files can
+  /// refuse a shape before anything of its size is allocated. The parameters have no gradients.
+  explicit ParameterSet(Source source) : source_(std::move(source)) {}
   /// Moving keeps the addresses of the parameters, so layers that hold them go on working.
   ParameterSet(ParameterSet&&) = default;
   ParameterSet& operator=(ParameterSet&&) = default;
@@ -31,6 +36,8 @@ class ParameterSet {
   Parameter& xavier(std::string name, Shape shape, float gain = 1.0f);
   Parameter& normal(std::string name, Shape shape, float deviation);
   Parameter& constant(std::string name, Shape shape, float value);
+  /// A copy of `value`.
+  Parameter& constant(std::string name, const Tensor& value);
   /// Throws InvalidArgument for a name that is not there.
   Parameter& at(std::string_view name);
   bool contains(std::string_view name) const;
@@ -38,6 +45,8 @@ class ParameterSet {
   std::deque<Parameter>& all() noexcept { return parameters_; }
   const std::deque<Parameter>& all() const noexcept { return parameters_; }
   std::int64_t count() const noexcept;
+  /// Whether values come from a source, and must not be changed by those who declare them.
+  bool given() const noexcept { return source_ != nullptr; }
   void zero_gradients() noexcept;
   /// Keeps a packed copy of every matrix that layers multiply by, which inference then reads in its place. A
   /// product of a few rows takes about half the time, and a row has the same bits in any batch. The copies
@@ -48,7 +57,8 @@ class ParameterSet {
 
  private:
   Parameter& declare(std::string name, Shape shape);
-  std::uint64_t seed_;
+  std::uint64_t seed_ = 0;
+  Source source_;
   std::deque<Parameter> parameters_;
   std::map<std::string, Parameter*, std::less<>> by_name_;
 };

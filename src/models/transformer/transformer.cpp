@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "fovea/nn/transformer.h"
 #include "models/configs.h"
@@ -42,12 +43,16 @@ class TransformerModel final : public SequenceToSequence {
   TransformerModel(const TransformerConfig& config, const TransformerStacks& stacks, Layers layers,
                    std::uint64_t seed)
       : SequenceToSequence(seed), config_(config), layers_(layers) {
-    nn::ParameterSet& set = parameters();
-    embedding_ = nn::Embedding(set, "model.shared", config.vocabulary, config.dim);
-    encoder_ = nn::TransformerStack(set, "model.encoder", stacks.encoder);
-    decoder_ = nn::TransformerStack(set, "model.decoder", stacks.decoder);
-    embedding_.table->multiplies_rows = true;
-    output_bias_ = &set.constant("final_logits_bias", {config.vocabulary}, 0.0f);
+    declare({.vocabulary = config.vocabulary,
+             .encoder = stacks.encoder,
+             .decoder = stacks.decoder,
+             .embedding_factor = std::sqrt(static_cast<float>(config.dim))});
+  }
+  TransformerModel(const TranslatorSpec& spec, nn::ParameterSet::Source source)
+      : SequenceToSequence(std::move(source)),
+        config_{.vocabulary = spec.vocabulary, .dim = spec.encoder.dim},
+        layers_(Layers::their_own) {
+    declare(spec);
   }
 
   std::string config() const override {
@@ -58,8 +63,8 @@ class TransformerModel final : public SequenceToSequence {
   }
   std::int64_t vocabulary() const override { return config_.vocabulary; }
   bool attends() const override { return true; }
-  Var output_weight(Context& context) override { return context.use(*embedding_.table); }
-  Var output_bias(Context& context) override { return context.use(*output_bias_); }
+  Var output_weight(Context& context) override { return context.use(output_ ? *output_ : *embedding_.table); }
+  Var output_bias(Context& context) override { return output_bias_ ? context.use(*output_bias_) : Var(); }
 
   Var hidden(Context& context, const Batch& batch, Capture* capture, std::int64_t* evaluations) override {
     const Var memory = encode(context, batch.source, batch.size, batch.source_len, batch.source_lengths,
@@ -77,7 +82,7 @@ class TransformerModel final : public SequenceToSequence {
         *evaluations += heads_of(decoder_) * (t * (t + 1) / 2 + t * length);
       }
     }
-    return reshape(x, {batch.size * batch.target_len, config_.dim});
+    return output_rows(x, batch.size * batch.target_len);
   }
 
   std::unique_ptr<DecoderState> start(std::span<const std::int32_t> source, std::int64_t source_len,
@@ -107,10 +112,29 @@ class TransformerModel final : public SequenceToSequence {
     for (const std::int64_t length : s.source_lengths)
       s.score_evaluations += heads_of(decoder_) * (s.steps + length);
     s.alignment = alignment_of(capture, *this).reshape({s.rows, s.source_len});
-    return reshape(x, {s.rows, config_.dim});
+    return output_rows(x, s.rows);
   }
 
  private:
+  void declare(const TranslatorSpec& spec) {
+    nn::ParameterSet& set = parameters();
+    embedding_ = nn::Embedding(set, "model.shared", spec.vocabulary, spec.encoder.dim);
+    encoder_ = nn::TransformerStack(set, "model.encoder", spec.encoder);
+    decoder_ = nn::TransformerStack(set, "model.decoder", spec.decoder);
+    if (spec.output == TranslatorSpec::Output::own)
+      output_ = &set.xavier("lm_head.weight", {spec.vocabulary, spec.encoder.dim});
+    (output_ ? output_ : embedding_.table)->multiplies_rows = true;
+    if (spec.bias == nn::Linear::Bias::with)
+      output_bias_ = &set.constant("final_logits_bias", {spec.vocabulary}, 0.0f);
+    embedding_factor_ = spec.embedding_factor;
+    output_factor_ = spec.output_factor;
+  }
+
+  Var output_rows(const Var& x, std::int64_t rows) const {
+    const Var flat = reshape(x, {rows, config_.dim});
+    return output_factor_ == 1.0f ? flat : scale(flat, output_factor_);
+  }
+
   // The number of heads of all layers together.
   static std::int64_t heads_of(const nn::TransformerStack& stack) {
     std::int64_t heads = 0;
@@ -139,7 +163,7 @@ class TransformerModel final : public SequenceToSequence {
 
   Var embed(Context& context, const nn::TransformerStack& stack, std::span<const std::int32_t> ids,
             std::int64_t batch, std::int64_t length, std::int64_t first) const {
-    const Var words = embedding_(context, ids, std::sqrt(static_cast<float>(config_.dim)));
+    const Var words = embedding_(context, ids, embedding_factor_);
     return stack.enter(context, reshape(words, {batch, length, config_.dim}), first);
   }
 
@@ -158,10 +182,34 @@ class TransformerModel final : public SequenceToSequence {
   Layers layers_;
   nn::Embedding embedding_;
   nn::TransformerStack encoder_, decoder_;
+  nn::Parameter* output_ = nullptr;  // null: the embeddings' table
   nn::Parameter* output_bias_ = nullptr;
+  float embedding_factor_ = 1.0f, output_factor_ = 1.0f;
 };
 
 }  // namespace
+
+namespace {
+
+void check_stacks(const char* function, const TransformerStacks& stacks, std::int64_t dim) {
+  for (const nn::StackSpec* stack : {&stacks.encoder, &stacks.decoder}) {
+    if (stack->dim != dim)
+      throw InvalidArgument(function, "stacks", "of width " + std::to_string(dim),
+                            std::to_string(stack->dim));
+  }
+  for (const nn::BlockSpec& block : stacks.decoder.blocks) {
+    if (!block.cross)
+      throw InvalidArgument(function, "stacks.decoder", "blocks that read a memory", "one without `cross`");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<SequenceToSequence> make_translator(const TranslatorSpec& spec,
+                                                    nn::ParameterSet::Source source) {
+  check_stacks("make_translator", {spec.encoder, spec.decoder}, spec.encoder.dim);
+  return std::make_unique<TransformerModel>(spec, std::move(source));
+}
 
 TransformerStacks transformer_stacks(const TransformerConfig& config) {
   TransformerStacks stacks{stack_spec(config, config.encoder_layers, CrossAttention::without, config.norm),
@@ -194,16 +242,7 @@ std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& co
 
 std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config,
                                                      const TransformerStacks& stacks, std::uint64_t seed) {
-  for (const nn::StackSpec* stack : {&stacks.encoder, &stacks.decoder}) {
-    if (stack->dim != config.dim)
-      throw InvalidArgument("make_transformer", "stacks", "of width " + std::to_string(config.dim),
-                            std::to_string(stack->dim));
-  }
-  for (const nn::BlockSpec& block : stacks.decoder.blocks) {
-    if (!block.cross)
-      throw InvalidArgument("make_transformer", "stacks.decoder", "blocks that read a memory",
-                            "one without `cross`");
-  }
+  check_stacks("make_transformer", stacks, config.dim);
   return std::make_unique<TransformerModel>(config, stacks, TransformerModel::Layers::their_own, seed);
 }
 

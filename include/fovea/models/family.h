@@ -1,0 +1,114 @@
+// Models of other libraries: what a config.json of transformers says, as plain values. One struct holds every
+// number and choice in which the families differ, and one stack of blocks (nn/blocks.h) runs all of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fovea/attention/rope.h"
+#include "fovea/nn/blocks.h"
+
+namespace fovea::models {
+
+/// What the rows of a layer see of the rows that the kind of model lets them see.
+enum class LayerSees : std::uint8_t { all, window };
+
+enum class FamilyKind : std::uint8_t {
+  decoder,    ///< reads from left to right
+  encoder,    ///< reads both ways
+  translator  ///< an encoder, and a decoder that reads what it makes
+};
+
+/// The layers between the last hidden states and the logits.
+enum class FamilyHead : std::uint8_t {
+  none,
+  language,  ///< one matrix
+  masked     ///< dense, activation, norm, matrix and bias: a masked language model
+};
+
+/// A model of a family. Sizes of 0 follow from others until read_family has filled them in.
+struct FamilyConfig {
+  std::string model_type;    ///< the family, such as "llama"
+  std::string architecture;  ///< the class that wrote the folder, such as "LlamaForCausalLM"; "" if not named
+  FamilyKind kind = FamilyKind::decoder;
+  FamilyHead head = FamilyHead::none;
+
+  std::int64_t vocabulary = 0, dim = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, feed_forward = 0;
+  std::int64_t positions = 0;  ///< the longest sequence
+  /// Of a translator's decoder; the sizes above are its encoder's. 0: as there.
+  std::int64_t decoder_layers = 0, decoder_heads = 0, decoder_feed_forward = 0;
+  std::int64_t token_types = 0;  ///< rows of the table of token types; 0: there is none
+
+  nn::NormSpec::Kind norm = nn::NormSpec::Kind::rms;
+  double norm_epsilon = 1e-6;
+  float norm_offset = 0.0f;  ///< rows are multiplied by weight + offset
+  bool norm_bias = true;     ///< of layer norms
+  nn::NormPlace norm_place = nn::NormPlace::pre;
+  bool embedding_norm = false;
+  bool first_norm = true;  ///< false: the first block's attention reads rows that no norm has changed
+
+  bool gated = true;  ///< whether the feed-forward part has a gate
+  autograd::Activation activation = autograd::Activation::silu;
+  autograd::Activation head_activation = autograd::Activation::gelu;  ///< of the masked head
+  bool query_bias = false, output_bias = false, mlp_bias = false;     ///< query_bias: of q, k and v
+  bool head_dense_bias = true;                                        ///< of the masked head
+  bool head_bias = true;  ///< of the logits of a masked head, or a translator's
+
+  bool scale_scores = true;            ///< by 1/sqrt(head_dim), or 1/sqrt(query_scalar)
+  bool scale_by_layer = false;         ///< also by 1/(layer + 1): GPT-2
+  std::optional<double> query_scalar;  ///< in place of head_dim in the scale of scores: Gemma 2
+  std::optional<double> score_cap, logit_cap;
+  bool query_key_norm = false;
+  bool scale_embedding = false;        ///< by sqrt(dim)
+  bool scale_output = false;           ///< the rows that logits are made of, by 1/sqrt(dim): T5
+  bool tied = true;                    ///< whether the config says that the output matrix is the embedding's
+  std::optional<std::int64_t> window;  ///< rows that a layer with LayerSees::window sees, itself included
+  std::vector<LayerSees> sees;         ///< one for each layer
+
+  bool learned_positions = false, sinusoidal = false;
+  std::int64_t first_position_row = 0;  ///< of the learned table: RoBERTa leaves rows free
+  bool rotary = true;
+  Rope rope = {};                      ///< rotary_dim is head_dim
+  std::optional<Rope> window_rope;     ///< of layers with a window, where they differ: Gemma 3
+  std::vector<bool> layers_with_rope;  ///< one for each layer; empty: all
+  std::int64_t relative_buckets = 0, relative_distance = 128;  ///< of T5's table; 0 buckets: none
+
+  std::optional<std::int64_t> pad_id;
+  std::vector<std::int64_t> eos_ids;
+};
+
+/// A key of config.json that keeps a model from being run. `key` names it, with its place in nested objects.
+struct ConfigProblem {
+  std::string key, expected, got;
+};
+
+struct FamilyReading {
+  FamilyConfig config;
+  /// Every key that is missing, out of range, or unknown. A model with problems is not run: an unknown key
+  /// may change what the model computes.
+  std::vector<ConfigProblem> problems;
+};
+
+/// Reads the text of a config.json in any form that transformers has written since its version 4. Throws
+/// InvalidArgument if it is not a JSON object with a model_type.
+FamilyReading read_family(const std::string& text);
+/// Whether read_family knows this model_type.
+bool is_family(std::string_view model_type);
+/// The kind of model that a config.json of a family describes; nothing for another config.
+std::optional<FamilyKind> family_kind(const std::string& text);
+/// The model_types that it knows, in the order of the table.
+std::vector<std::string_view> families();
+
+/// The norms of a model.
+nn::NormSpec norm_of(const FamilyConfig& config);
+/// The blocks of a model; of a translator those of its encoder. Throws InvalidArgument where the layers do.
+nn::StackSpec stack_of(const FamilyConfig& config);
+/// Those of a translator's decoder.
+nn::StackSpec decoder_stack_of(const FamilyConfig& config);
+/// The parsed values as a JSON object.
+std::string to_json(const FamilyConfig& config);
+
+}  // namespace fovea::models

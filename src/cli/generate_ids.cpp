@@ -1,0 +1,85 @@
+#include "cli/generate_ids.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "cli/commands.h"
+#include "cli/ids.h"
+#include "fovea/models/sequence_to_sequence.h"
+
+namespace fovea::cli {
+
+namespace {
+
+struct Text {
+  Ids ids;
+  std::vector<double> log_probabilities;
+};
+
+bool ends(const models::GenerationDefaults& defaults, std::int32_t id) {
+  return std::find(defaults.stop_ids.begin(), defaults.stop_ids.end(), id) != defaults.stop_ids.end();
+}
+
+Text continued(const GenerateIds& options, models::LanguageModel& model, Ids unread,
+               const models::GenerationDefaults& defaults) {
+  KvCache cache({.layers = model.cache_layers(), .limit_bytes = options.limit_bytes});
+  Sequence sequence = cache.start();
+  models::SampleOptions one = options.sample;
+  one.length = 1;
+  Text text;
+  for (std::int64_t n = 0; n < options.sample.length && !stop_requested(); ++n) {
+    one.first = n;
+    const models::Generated next = models::generate(model, cache, sequence, unread, one);
+    unread = next.ids;
+    text.ids.push_back(unread.front());
+    text.log_probabilities.push_back(next.log_probabilities.front());
+    if (ends(defaults, unread.front())) break;
+  }
+  return text;
+}
+
+Text translated(const GenerateIds& options, models::SequenceToSequence& model, const Ids& source,
+                const models::GenerationDefaults& defaults, const std::string& folder) {
+  if (!defaults.start_id)
+    throw FileError(folder, -1, "does not say which id the decoder reads first: decoder_start_token_id");
+  const std::int64_t lengths[] = {std::ssize(source)};
+  const auto state = model.start(source, std::ssize(source), lengths);
+  models::Generated written;
+  models::SampleOptions sample = options.sample;
+  for (std::int32_t last = *defaults.start_id;
+       std::ssize(written.ids) < options.sample.length && !stop_requested() &&
+       (written.ids.empty() || !ends(defaults, last));
+       last = written.ids.back()) {
+    const Tensor next = model.log_probabilities(model.advance(*state, {&last, 1}));
+    models::write_next({next.data<float>(), static_cast<std::size_t>(next.count())}, sample, written);
+  }
+  return {std::move(written.ids), std::move(written.log_probabilities)};
+}
+
+}  // namespace
+
+void generate_ids(const GenerateIds& options, const models::ModelFolder& folder, std::ostream& out) {
+  const Ids prompt = parse_ids(options.prompt, "--prompt-ids");
+  const models::GenerationDefaults defaults = folder.generation();
+  for (const std::string& key : defaults.not_applied)
+    fmt::print(stderr, "fovea: {} of generation_config.json is not applied\n", key);
+  Text text;
+  if (models::family_kind(folder.config()) == models::FamilyKind::translator) {
+    text = translated(options, *folder.sequence_to_sequence(), prompt, defaults, folder.path().string());
+  } else {
+    models::LanguageModel model = folder.language_model();
+    text = continued(options, model, prompt, defaults);
+  }
+  const auto& [ids, log_probabilities] = text;
+  if (options.json)
+    out << nlohmann::ordered_json{{"ids", ids}, {"log_probabilities", log_probabilities}}.dump() << '\n';
+  else
+    out << fmt::format("{}\n", fmt::join(ids, " "));
+  if (stop_requested()) throw Stopped{"stopped; what was written stands"};
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,44 @@
+#include "cli/ids.h"
+
+#include <charconv>
+
+#include "core/excerpt.h"
+#include "fovea/core/error.h"
+#include "fovea/text/corpus.h"
+
+namespace fovea::cli {
+
+Ids parse_ids(std::string_view text, const std::string& what) {
+  constexpr std::string_view blanks = " \t\r\n";
+  Ids ids;
+  for (std::size_t at = text.find_first_not_of(blanks); at != std::string_view::npos;
+       at = text.find_first_not_of(blanks, at)) {
+    const std::size_t end = std::min(text.find_first_of(blanks, at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    std::int32_t id = -1;
+    const auto [stopped, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || stopped != word.data() + word.size() || id < 0)
+      throw InvalidArgument("fovea", what, "token ids between blanks, such as '5 6 7'", excerpt(word));
+    ids.push_back(id);
+    at = end;
+  }
+  if (ids.empty()) throw InvalidArgument("fovea", what, "at least one token id", "none");
+  return ids;
+}
+
+std::vector<Ids> read_ids(const std::string& path) {
+  std::vector<Ids> sequences;
+  std::int64_t number = 0;
+  for (const std::string& line : text::read_lines(path)) {
+    ++number;
+    try {
+      sequences.push_back(parse_ids(line, "ids"));
+    } catch (const InvalidArgument& error) {
+      throw FileError(path, number, "expected " + error.expected() + ", got " + error.got(), "line");
+    }
+  }
+  if (sequences.empty()) throw FileError(path, -1, "has no line of token ids");
+  return sequences;
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,77 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "fovea/models/model_folder.h"
+
+namespace fovea::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Options {
+  std::string folder;
+  bool json = false;
+};
+
+ordered_json json_of(const models::FolderReport& report) {
+  ordered_json problems = ordered_json::array();
+  for (const models::ConfigProblem& problem : report.problems)
+    problems.push_back({{"key", problem.key}, {"expected", problem.expected}, {"got", problem.got}});
+  return {{"model_type", report.model_type},
+          {"runs", report.refused.empty()},
+          {"refused", report.refused.empty() ? ordered_json(nullptr) : ordered_json(report.refused)},
+          {"problems", problems},
+          {"tensors", report.tensors},
+          {"parameters", report.parameters},
+          {"bytes", report.bytes},
+          {"types", report.types},
+          {"cache_bytes_per_token", report.cache_bytes_per_token},
+          {"specification",
+           report.config ? ordered_json::parse(models::to_json(*report.config)) : ordered_json(nullptr)}};
+}
+
+void run(const Options& o) {
+  const models::FolderReport report = models::report_on(models::ModelFolder(o.folder));
+  if (o.json) {
+    fmt::print("{}\n", json_of(report).dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    return;
+  }
+  fmt::print("family      {}\n", report.model_type.empty() ? "not named" : report.model_type);
+  if (report.config) {
+    const models::FamilyConfig& c = *report.config;
+    fmt::print("class       {}\n", c.architecture.empty() ? "not named" : c.architecture);
+    fmt::print("kind        {}\n", c.kind == models::FamilyKind::decoder   ? "language model"
+                                   : c.kind == models::FamilyKind::encoder ? "encoder"
+                                                                           : "translator");
+    fmt::print("sizes       {} layers, width {}, {} heads of {}, {} of keys and values, inner width {}\n",
+               c.layers, c.dim, c.heads, c.head_dim, c.kv_heads, c.feed_forward);
+    fmt::print("vocabulary  {}\npositions   {}\n", c.vocabulary, c.positions);
+  }
+  fmt::print("weights     {} elements in {} tensors, {} bytes\n", report.parameters, report.tensors,
+             report.bytes);
+  for (const auto& [type, count] : report.types) fmt::print("            {} of {}\n", count, type);
+  if (report.cache_bytes_per_token > 0)
+    fmt::print("cache       {} bytes a token\n", report.cache_bytes_per_token);
+  for (const models::ConfigProblem& problem : report.problems)
+    fmt::print("problem     {}: expected {}, got {}\n", problem.key, problem.expected, problem.got);
+  if (report.refused.empty())
+    fmt::print("runs        yes\n");
+  else
+    fmt::print("runs        no: {}\n", report.refused);
+}
+
+}  // namespace
+
+void register_show(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("show", "Say what the folder of a model is, and whether it can be run");
+  command->add_option("folder", o->folder, "folder with config.json and weights")->required();
+  command->add_flag("--json", o->json, "the parsed specification and all else as JSON");
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,146 @@
+// Elements of files as f32.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "fovea/core/error.h"
+#include "fovea/files/weights.h"
+
+namespace fovea::files {
+namespace {
+
+// A byte of sign, 4 bits of exponent with bias 7 and 3 of mantissa. All ones is NaN; there is no infinity.
+float from_e4m3(unsigned byte) {
+  const unsigned exponent = byte >> 3 & 15u, mantissa = byte & 7u;
+  const float sign = byte & 0x80u ? -1.0f : 1.0f;
+  if (exponent == 15u && mantissa == 7u) return std::numeric_limits<float>::quiet_NaN();
+  if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -9);
+  return sign * std::ldexp(static_cast<float>(8 + mantissa), static_cast<int>(exponent) - 10);
+}
+
+float from_e5m2(unsigned byte) {
+  float16 half;
+  half.bits = static_cast<std::uint16_t>(byte << 8);
+  return static_cast<float>(half);
+}
+
+float from_e8m0(unsigned byte) {
+  return byte == 255 ? std::numeric_limits<float>::quiet_NaN()
+                     : std::ldexp(1.0f, static_cast<int>(byte) - 127);
+}
+
+using Bytes = std::array<float, 256>;
+
+template <class Convert>
+Bytes table_of(Convert&& convert) {
+  Bytes table;
+  for (unsigned byte = 0; byte < 256; ++byte) table[byte] = convert(byte);
+  return table;
+}
+
+// Elements of T that may lie at any byte of a file.
+template <class T>
+void convert(const std::byte* from, float* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    T element;
+    std::memcpy(&element, from + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+    to[i] = static_cast<float>(element);
+  }
+}
+
+void convert(const std::byte* from, float* to, std::int64_t count, const Bytes& table) {
+  std::transform(from, from + count, to, [&](std::byte b) { return table[std::to_integer<unsigned>(b)]; });
+}
+
+}  // namespace
+
+std::string_view to_string(StoredType type) noexcept {
+  switch (type) {
+    case StoredType::f32:
+      return "F32";
+    case StoredType::f64:
+      return "F64";
+    case StoredType::bf16:
+      return "BF16";
+    case StoredType::f16:
+      return "F16";
+    case StoredType::f8_e4m3:
+      return "F8_E4M3";
+    case StoredType::f8_e5m2:
+      return "F8_E5M2";
+    case StoredType::f8_e8m0:
+      return "F8_E8M0";
+    case StoredType::i64:
+      return "I64";
+    case StoredType::i32:
+      return "I32";
+    case StoredType::i16:
+      return "I16";
+    case StoredType::i8:
+      return "I8";
+    case StoredType::u8:
+      return "U8";
+    case StoredType::boolean:
+      return "BOOL";
+  }
+  return "";
+}
+
+std::size_t size_of(StoredType type) noexcept {
+  switch (type) {
+    case StoredType::f64:
+    case StoredType::i64:
+      return 8;
+    case StoredType::f32:
+    case StoredType::i32:
+      return 4;
+    case StoredType::bf16:
+    case StoredType::f16:
+    case StoredType::i16:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+void StoredTensor::copy_to(float* to, std::int64_t begin, std::int64_t count) const {
+  if (begin < 0 || count < 0 || begin > shape.count() - count)
+    throw InvalidArgument("StoredTensor::copy_to", "begin, count",
+                          "a range of the " + std::to_string(shape.count()) + " elements of " + name,
+                          std::to_string(count) + " from " + std::to_string(begin));
+  static const Bytes e4m3 = table_of(from_e4m3), e5m2 = table_of(from_e5m2), e8m0 = table_of(from_e8m0);
+  const std::byte* from = bytes.data() + begin * static_cast<std::int64_t>(size_of(type));
+  switch (type) {
+    case StoredType::f32:
+      std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
+      return;
+    case StoredType::f64:
+      return convert<double>(from, to, count);
+    case StoredType::bf16:
+      return convert<bfloat16>(from, to, count);
+    case StoredType::f16:
+      return convert<float16>(from, to, count);
+    case StoredType::f8_e4m3:
+      return convert(from, to, count, e4m3);
+    case StoredType::f8_e5m2:
+      return convert(from, to, count, e5m2);
+    case StoredType::f8_e8m0:
+      return convert(from, to, count, e8m0);
+    case StoredType::i64:
+      return convert<std::int64_t>(from, to, count);
+    case StoredType::i32:
+      return convert<std::int32_t>(from, to, count);
+    case StoredType::i16:
+      return convert<std::int16_t>(from, to, count);
+    case StoredType::i8:
+      return convert<std::int8_t>(from, to, count);
+    case StoredType::u8:
+    case StoredType::boolean:
+      return convert<std::uint8_t>(from, to, count);
+  }
+}
+
+}  // namespace fovea::files

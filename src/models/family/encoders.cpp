@@ -1,0 +1,338 @@
+// The families that read both ways. Facts and names: transformers 5.23, and its older forms.
+#include <string>
+
+#include "models/family/row.h"
+
+namespace fovea::models {
+namespace {
+
+using autograd::Activation;
+using nn::NormPlace;
+using nn::NormSpec;
+using Layout = TensorRule::Layout;
+using C = FamilyConfig;
+
+template <class T>
+std::vector<T> joined(std::vector<T> first, const std::vector<T>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+// BERT's values; its descendants change some of them.
+C bert_defaults() {
+  C config;
+  config.model_type = "bert";
+  config.kind = FamilyKind::encoder;
+  config.vocabulary = 30522;
+  config.dim = 768;
+  config.feed_forward = 3072;
+  config.layers = config.heads = 12;
+  config.positions = 512;
+  config.token_types = 2;
+  config.norm = NormSpec::Kind::layer;
+  config.norm_epsilon = 1e-12;
+  config.norm_place = NormPlace::post;
+  config.embedding_norm = true;
+  config.gated = false;
+  config.activation = Activation::gelu;
+  config.query_bias = config.output_bias = config.mlp_bias = true;
+  config.learned_positions = true;
+  config.rotary = false;
+  config.pad_id = 0;
+  return config;
+}
+
+std::vector<Field> bert_fields() {
+  return {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
+          {"hidden_size", SizeField{&C::dim, most_dim}},
+          {"intermediate_size", SizeField{&C::feed_forward, most_dim}},
+          {"num_hidden_layers", SizeField{&C::layers, most_layers}},
+          {"num_attention_heads", SizeField{&C::heads, most_dim}},
+          {"max_position_embeddings", SizeField{&C::positions, most_positions}},
+          {"layer_norm_eps", NumberField{&C::norm_epsilon}},
+          {"hidden_act", ActivationField{&C::activation}},
+          {"position_embedding_type", FixedField{"\"absolute\""}},
+          {"tie_word_embeddings", FlagField{&C::tied}}};
+}
+
+const Field token_types{"type_vocab_size", SizeField{&C::token_types, most_dim}};
+
+// The tensors of a block, for their names in the order of ours below.
+std::vector<TensorRule> layer_tensors(const std::vector<std::string_view>& theirs) {
+  constexpr std::string_view ours[] = {"self_attn.q_proj",
+                                       "self_attn.k_proj",
+                                       "self_attn.v_proj",
+                                       "self_attn.out_proj",
+                                       "self_attn_layer_norm",
+                                       "fc1",
+                                       "fc2",
+                                       "final_layer_norm"};
+  static const std::vector<std::string> names = [&] {
+    std::vector<std::string> list;
+    for (const std::string_view name : ours) list.push_back("encoder.layers.*." + std::string(name));
+    return list;
+  }();
+  std::vector<TensorRule> rules;
+  for (std::size_t i = 0; i < theirs.size(); ++i) rules.push_back({names[i], theirs[i]});
+  return rules;
+}
+
+Family bert() {
+  // The head has the activation of the blocks.
+  const ReadFunction head = [](ConfigReader&, C& config) { config.head_activation = config.activation; };
+  return {
+      .defaults = bert_defaults(),
+      .classes = {{"BertModel"},
+                  {"BertForMaskedLM", FamilyHead::masked},
+                  {"BertForPreTraining", FamilyHead::masked}},
+      // The pooler of the multilingual models has more numbers, and is not computed.
+      .fields = joined(bert_fields(), {token_types,
+                                       {"hidden_act", head},
+                                       {"directionality", FixedField{"\"bidi\""}},
+                                       {"pooler_fc_size", NoEffect{}},
+                                       {"pooler_num_attention_heads", NoEffect{}},
+                                       {"pooler_num_fc_layers", NoEffect{}},
+                                       {"pooler_size_per_head", NoEffect{}},
+                                       {"pooler_type", NoEffect{}}}),
+      .tensors = joined(
+          layer_tensors(
+              {"bert.encoder.layer.*.attention.self.query", "bert.encoder.layer.*.attention.self.key",
+               "bert.encoder.layer.*.attention.self.value", "bert.encoder.layer.*.attention.output.dense",
+               "bert.encoder.layer.*.attention.output.LayerNorm", "bert.encoder.layer.*.intermediate.dense",
+               "bert.encoder.layer.*.output.dense", "bert.encoder.layer.*.output.LayerNorm"}),
+          {{"embed_tokens", "bert.embeddings.word_embeddings"},
+           {"embed_types", "bert.embeddings.token_type_embeddings"},
+           {"encoder.embed_positions", "bert.embeddings.position_embeddings"},
+           {"encoder.layernorm_embedding", "bert.embeddings.LayerNorm"},
+           {"head.dense", "cls.predictions.transform.dense"},
+           {"head.norm", "cls.predictions.transform.LayerNorm"},
+           {"head.decoder.weight", "cls.predictions.decoder.weight"},
+           {"head.decoder.bias", "cls.predictions.bias"}}),
+      .prefix = "bert.",
+      // The pooler makes a vector of the first row, which no head here reads; seq_relationship is a head
+      // of its own. decoder.bias is a copy.
+      .unused = {"*pooler.*", "cls.seq_relationship.*", "cls.predictions.decoder.bias"}};
+}
+
+// The position of a row is counted from pad_token_id + 1, and so many rows of the table are free.
+void read_rows_behind_padding(ConfigReader& reader, C& config) {
+  std::int64_t pad = config.pad_id.value_or(1);
+  if (const nlohmann::json* value = reader.find("pad_token_id")) {
+    if (const auto read = reader.size("pad_token_id", *value, 0, most_vocabulary)) pad = *read;
+  }
+  config.pad_id = pad;
+  config.first_position_row = pad + 1;
+  if (config.positions > pad + 1)
+    config.positions -= pad + 1;
+  else
+    reader.refuse("max_position_embeddings",
+                  "more than pad_token_id + 1, which is " + std::to_string(pad + 1),
+                  std::to_string(config.positions));
+}
+
+C roberta_defaults(const char* type, std::int64_t vocabulary) {
+  C defaults = bert_defaults();
+  defaults.model_type = type;
+  defaults.vocabulary = vocabulary;
+  defaults.pad_id = 1;
+  defaults.eos_ids = {2};
+  return defaults;  // the activation of the head is gelu, whatever the blocks have
+}
+
+Family roberta() {
+  return {.defaults = roberta_defaults("roberta", 50265),
+          .classes = {{"RobertaModel"}, {"RobertaForMaskedLM", FamilyHead::masked}},
+          .fields = joined(bert_fields(), {token_types, {"pad_token_id", read_rows_behind_padding}}),
+          .tensors = joined(layer_tensors({"roberta.encoder.layer.*.attention.self.query",
+                                           "roberta.encoder.layer.*.attention.self.key",
+                                           "roberta.encoder.layer.*.attention.self.value",
+                                           "roberta.encoder.layer.*.attention.output.dense",
+                                           "roberta.encoder.layer.*.attention.output.LayerNorm",
+                                           "roberta.encoder.layer.*.intermediate.dense",
+                                           "roberta.encoder.layer.*.output.dense",
+                                           "roberta.encoder.layer.*.output.LayerNorm"}),
+                            {{"embed_tokens", "roberta.embeddings.word_embeddings"},
+                             {"embed_types", "roberta.embeddings.token_type_embeddings"},
+                             {"encoder.embed_positions", "roberta.embeddings.position_embeddings"},
+                             {"encoder.layernorm_embedding", "roberta.embeddings.LayerNorm"},
+                             {"head.dense", "lm_head.dense"},
+                             {"head.norm", "lm_head.layer_norm"},
+                             {"head.decoder.weight", "lm_head.decoder.weight"},
+                             {"head.decoder.bias", "lm_head.bias"}}),
+          .prefix = "roberta.",
+          .unused = {"*pooler.*", "lm_head.decoder.bias"}};
+}
+
+Family xlm_roberta() {
+  Family family = roberta();
+  family.defaults = roberta_defaults("xlm-roberta", 30522);
+  family.classes = {{"XLMRobertaModel"}, {"XLMRobertaForMaskedLM", FamilyHead::masked}};
+  return family;
+}
+
+Family mpnet() {
+  C defaults = roberta_defaults("mpnet", 30527);
+  defaults.token_types = 0;
+  defaults.relative_buckets = 32;
+  defaults.first_position_row = 2;  // transformers takes 1 for the padding, whatever pad_token_id says
+  const ReadFunction positions = [](ConfigReader& reader, C& config) {
+    if (config.positions > 2)
+      config.positions -= 2;
+    else
+      reader.refuse("max_position_embeddings", "more than the 2 rows that are free",
+                    std::to_string(config.positions));
+  };
+  return {.defaults = defaults,
+          .classes = {{"MPNetModel"}, {"MPNetForMaskedLM", FamilyHead::masked}},
+          .fields = joined(bert_fields(),
+                           {// transformers computes 32 buckets whatever the key says.
+                            {"relative_attention_num_buckets", FixedField{"32"}},
+                            {"max_position_embeddings", positions}}),
+          .tensors = joined(
+              layer_tensors(
+                  {"mpnet.encoder.layer.*.attention.attn.q", "mpnet.encoder.layer.*.attention.attn.k",
+                   "mpnet.encoder.layer.*.attention.attn.v", "mpnet.encoder.layer.*.attention.attn.o",
+                   "mpnet.encoder.layer.*.attention.LayerNorm", "mpnet.encoder.layer.*.intermediate.dense",
+                   "mpnet.encoder.layer.*.output.dense", "mpnet.encoder.layer.*.output.LayerNorm"}),
+              {{"encoder.layers.*.self_attn.mods[0].table", "mpnet.encoder.relative_attention_bias.weight",
+                Layout::bias_of_heads},
+               {"embed_tokens", "mpnet.embeddings.word_embeddings"},
+               {"encoder.embed_positions", "mpnet.embeddings.position_embeddings"},
+               {"encoder.layernorm_embedding", "mpnet.embeddings.LayerNorm"},
+               {"head.dense", "lm_head.dense"},
+               {"head.norm", "lm_head.layer_norm"},
+               {"head.decoder.weight", "lm_head.decoder.weight"},
+               {"head.decoder.bias", "lm_head.bias"}}),
+          .prefix = "mpnet.",
+          .unused = {"*pooler.*", "lm_head.decoder.bias"}};
+}
+
+Family distilbert() {
+  C defaults = bert_defaults();
+  defaults.model_type = "distilbert";
+  defaults.layers = 6;
+  defaults.token_types = 0;
+  const ReadFunction head = [](ConfigReader&, C& config) { config.head_activation = config.activation; };
+  return {.defaults = defaults,
+          .classes = {{"DistilBertModel"}, {"DistilBertForMaskedLM", FamilyHead::masked}},
+          .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
+                     {"dim", SizeField{&C::dim, most_dim}},
+                     {"hidden_dim", SizeField{&C::feed_forward, most_dim}},
+                     {"n_layers", SizeField{&C::layers, most_layers}},
+                     {"n_heads", SizeField{&C::heads, most_dim}},
+                     {"max_position_embeddings", SizeField{&C::positions, most_positions}},
+                     {"activation", ActivationField{&C::activation}},
+                     {"activation", head},
+                     {"sinusoidal_pos_embds", NoEffect{}},  // how the saved table was made
+                     {"tie_weights_", FixedField{"true"}},
+                     {"tie_word_embeddings", FlagField{&C::tied}}},
+          .tensors = joined(layer_tensors({"distilbert.transformer.layer.*.attention.q_lin",
+                                           "distilbert.transformer.layer.*.attention.k_lin",
+                                           "distilbert.transformer.layer.*.attention.v_lin",
+                                           "distilbert.transformer.layer.*.attention.out_lin",
+                                           "distilbert.transformer.layer.*.sa_layer_norm",
+                                           "distilbert.transformer.layer.*.ffn.lin1",
+                                           "distilbert.transformer.layer.*.ffn.lin2",
+                                           "distilbert.transformer.layer.*.output_layer_norm"}),
+                            {{"embed_tokens", "distilbert.embeddings.word_embeddings"},
+                             {"encoder.embed_positions", "distilbert.embeddings.position_embeddings"},
+                             {"encoder.layernorm_embedding", "distilbert.embeddings.LayerNorm"},
+                             {"head.dense", "vocab_transform"},
+                             {"head.norm", "vocab_layer_norm"},
+                             {"head.decoder", "vocab_projector"}}),
+          .prefix = "distilbert."};
+}
+
+// One bias for queries, keys, values and the output.
+void read_attention_bias(ConfigReader& reader, C& config) {
+  const nlohmann::json* value = reader.find("attention_bias");
+  if (!value) return;
+  if (!value->is_boolean()) return reader.refuse("attention_bias", "true or false", *value);
+  config.query_bias = config.output_bias = value->get<bool>();
+}
+
+// The window counts both sides together.
+void read_local_attention(ConfigReader& reader, C& config) {
+  if (const nlohmann::json* value = reader.find("local_attention")) {
+    if (const auto read = reader.size("local_attention", *value, 2, most_positions))
+      config.window = *read / 2;
+  }
+  std::int64_t every = 3;
+  if (const nlohmann::json* value = reader.find("global_attn_every_n_layers")) {
+    if (const auto read = reader.size("global_attn_every_n_layers", *value, 1, most_positions)) every = *read;
+  }
+  layer_types_or(reader, config, [&](std::int64_t i) { return i % every != 0; });
+}
+
+Family modernbert() {
+  C defaults = bert_defaults();
+  defaults.model_type = "modernbert";
+  defaults.vocabulary = 50368;
+  defaults.feed_forward = 1152;
+  defaults.layers = 22;
+  defaults.positions = 8192;
+  defaults.token_types = 0;
+  defaults.norm_epsilon = 1e-5;
+  defaults.norm_bias = false;
+  defaults.norm_place = NormPlace::pre;
+  defaults.first_norm = false;
+  defaults.gated = true;
+  defaults.query_bias = defaults.output_bias = defaults.mlp_bias = false;
+  defaults.head_dense_bias = false;
+  defaults.learned_positions = false;
+  defaults.rotary = true;
+  defaults.rope.base = 160000.0;
+  defaults.window_rope = Rope{};
+  defaults.window = 64;
+  defaults.pad_id = 50283;
+  defaults.eos_ids = {50282};
+  return {.defaults = defaults,
+          .classes = {{"ModernBertModel"}, {"ModernBertForMaskedLM", FamilyHead::masked}},
+          .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
+                     {"hidden_size", SizeField{&C::dim, most_dim}},
+                     {"intermediate_size", SizeField{&C::feed_forward, most_dim}},
+                     {"num_hidden_layers", SizeField{&C::layers, most_layers}},
+                     {"num_attention_heads", SizeField{&C::heads, most_dim}},
+                     {"max_position_embeddings", SizeField{&C::positions, most_positions}},
+                     {"hidden_activation", ActivationField{&C::activation}},
+                     {"norm_eps", NumberField{&C::norm_epsilon}},
+                     {"norm_bias", FlagField{&C::norm_bias}},
+                     {"attention_bias", read_attention_bias},
+                     {"mlp_bias", FlagField{&C::mlp_bias}},
+                     {"classifier_bias", FlagField{&C::head_dense_bias}},
+                     {"decoder_bias", FlagField{&C::head_bias}},
+                     {"classifier_activation", ActivationField{&C::head_activation}},
+                     {"local_attention", read_local_attention},
+                     {"rope_parameters", read_rope_by_layer},
+                     {"tie_word_embeddings", FlagField{&C::tied}},
+                     // BERT's keys, which this family writes and does not read, and ways to compute the same.
+                     {"layer_norm_eps", NoEffect{}},
+                     {"position_embedding_type", NoEffect{}},
+                     {"deterministic_flash_attn", NoEffect{}},
+                     {"reference_compile", NoEffect{}},
+                     {"repad_logits_with_grad", NoEffect{}}},
+          .tensors = {{"embed_tokens", "model.embeddings.tok_embeddings"},
+                      {"encoder.layernorm_embedding", "model.embeddings.norm"},
+                      {"encoder.layers.*.self_attn.q_proj", "model.layers.*.attn.Wqkv"},
+                      {"encoder.layers.*.self_attn.k_proj", "model.layers.*.attn.Wqkv"},
+                      {"encoder.layers.*.self_attn.v_proj", "model.layers.*.attn.Wqkv"},
+                      {"encoder.layers.*.self_attn.out_proj", "model.layers.*.attn.Wo"},
+                      {"encoder.layers.*.self_attn_layer_norm", "model.layers.*.attn_norm"},
+                      {"encoder.layers.*.gate", "model.layers.*.mlp.Wi"},
+                      {"encoder.layers.*.fc1", "model.layers.*.mlp.Wi"},
+                      {"encoder.layers.*.fc2", "model.layers.*.mlp.Wo"},
+                      {"encoder.layers.*.final_layer_norm", "model.layers.*.mlp_norm"},
+                      {"encoder.layer_norm", "model.final_norm"},
+                      {"head.dense", "head.dense"},
+                      {"head.norm", "head.norm"},
+                      {"head.decoder", "decoder"}},
+          .prefix = "model."};
+}
+
+}  // namespace
+
+std::vector<Family> encoder_families() {
+  return {bert(), distilbert(), roberta(), xlm_roberta(), mpnet(), modernbert()};
+}
+
+}  // namespace fovea::models

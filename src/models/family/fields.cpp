@@ -1,0 +1,181 @@
+// Keys of config.json that have a meaning together only: layers, positions, ids.
+#include <string>
+
+#include "models/family/row.h"
+
+namespace fovea::models {
+
+using nlohmann::json;
+
+std::optional<std::vector<LayerSees>> listed_layer_types(ConfigReader& reader, const FamilyConfig& config) {
+  const json* list = reader.find("layer_types");
+  if (!list) return std::nullopt;
+  if (!list->is_array() || static_cast<std::int64_t>(list->size()) != config.layers) {
+    reader.refuse("layer_types", "a list of " + std::to_string(config.layers) + " kinds, one for each layer",
+                  *list);
+    return std::nullopt;
+  }
+  std::vector<LayerSees> sees;
+  for (const json& kind : *list) {
+    if (kind == "full_attention") {
+      sees.push_back(LayerSees::all);
+    } else if (kind == "sliding_attention") {
+      sees.push_back(LayerSees::window);
+    } else {
+      reader.refuse("layer_types", "full_attention or sliding_attention: there is no other mixer here", kind);
+      return std::nullopt;
+    }
+  }
+  return sees;
+}
+
+void read_layer_types(ConfigReader& reader, FamilyConfig& config) {
+  layer_types_or(reader, config, [&](std::int64_t) { return config.window.has_value(); });
+}
+
+void read_token_ids(ConfigReader& reader, FamilyConfig& config) {
+  const std::int64_t most = std::int64_t{1} << 31;
+  if (const json* pad = reader.find("pad_token_id"))
+    config.pad_id = reader.size("pad_token_id", *pad, -1, most);
+  const json* eos = reader.find("eos_token_id");
+  if (!eos) return;
+  config.eos_ids.clear();
+  for (const json& id : eos->is_array() ? *eos : json::array({*eos})) {
+    if (const auto read = reader.size("eos_token_id", id, -1, most)) config.eos_ids.push_back(*read);
+  }
+}
+
+namespace {
+
+// One object of rope_parameters, or an old rope_scaling. `place` is its path.
+void read_rope_object(ConfigReader& reader, const FamilyConfig& config, const std::string& place,
+                      const json& object, Rope& rope) {
+  if (!object.is_object()) return reader.refuse(place, "an object", object);
+  const std::string in = place + ".";
+  const auto value = [&](const char* key) -> const json* {
+    const auto found = object.find(key);
+    return found == object.end() || found->is_null() ? nullptr : &*found;
+  };
+  const auto number = [&](const char* key, double& to) {
+    if (const json* found = value(key)) {
+      if (const auto read = reader.positive(in + key, *found)) to = *read;
+    }
+  };
+  const auto factor = [&](double& to) {
+    if (value("factor"))
+      number("factor", to);
+    else
+      reader.refuse(in + "factor", "a number of at least 1", "none");
+  };
+  std::int64_t original = config.positions;
+  if (const json* found = value("original_max_position_embeddings")) {
+    if (const auto read = reader.size(in + "original_max_position_embeddings", *found, 1, most_positions))
+      original = *read;
+  }
+  number("rope_theta", rope.base);
+  if (const json* partial = value("partial_rotary_factor"); partial && *partial != 1)
+    reader.refuse(in + "partial_rotary_factor", "1: all elements of a head are rotated", *partial);
+  const json* named = value("rope_type") ? value("rope_type") : value("type");
+  const json type = named ? *named : json("default");
+  if (type == "default") {
+    rope.scaling = NoScaling{};
+    reader.refuse_others(object, in, {"rope_type", "type", "rope_theta", "partial_rotary_factor"});
+  } else if (type == "linear") {
+    LinearScaling linear;
+    factor(linear.factor);
+    rope.scaling = linear;
+    reader.refuse_others(object, in, {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor"});
+  } else if (type == "dynamic") {
+    DynamicNtkScaling dynamic{.original_max_positions = config.positions};
+    factor(dynamic.factor);
+    rope.scaling = dynamic;
+    reader.refuse_others(object, in, {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor"});
+  } else if (type == "llama3") {
+    Llama3Scaling llama3{.original_max_positions = original};
+    factor(llama3.factor);
+    number("low_freq_factor", llama3.low_freq_factor);
+    number("high_freq_factor", llama3.high_freq_factor);
+    rope.scaling = llama3;
+    reader.refuse_others(object, in,
+                         {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor",
+                          "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
+  } else if (type == "yarn") {
+    YarnScaling yarn{.original_max_positions = original};
+    factor(yarn.factor);
+    number("beta_fast", yarn.beta_fast);
+    number("beta_slow", yarn.beta_slow);
+    if (const json* found = value("attention_factor"))
+      yarn.attention_factor = reader.positive(in + "attention_factor", *found);
+    if (const json* truncate = value("truncate")) {
+      if (!truncate->is_boolean()) reader.refuse(in + "truncate", "true or false", *truncate);
+      if (*truncate == false) yarn.ends = YarnScaling::Ends::exact;
+    }
+    rope.scaling = yarn;
+    reader.refuse_others(object, in,
+                         {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "beta_fast",
+                          "beta_slow", "attention_factor", "truncate", "original_max_position_embeddings"});
+  } else {
+    reader.refuse(in + "rope_type", "default, linear, dynamic, yarn or llama3", type);
+  }
+}
+
+// The older keys beside rope_parameters must not say something else.
+void check_agreement(ConfigReader& reader, const char* key, const json* found, double base, bool parameters) {
+  if (found && parameters && found->is_number() && found->get<double>() != base)
+    reader.refuse(key, "the rope_theta of rope_parameters, if it is there at all", *found);
+}
+
+void read_theta(ConfigReader& reader, const char* key, Rope& rope) {
+  if (const json* theta = reader.find(key)) {
+    if (const auto read = reader.positive(key, *theta)) rope.base = *read;
+  }
+}
+
+void refuse_partial(ConfigReader& reader) {
+  if (const json* partial = reader.find("partial_rotary_factor"); partial && *partial != 1)
+    reader.refuse("partial_rotary_factor", "1: all elements of a head are rotated", *partial);
+}
+
+}  // namespace
+
+void read_rope(ConfigReader& reader, FamilyConfig& config) {
+  refuse_partial(reader);
+  const json* parameters = reader.find("rope_parameters");
+  read_theta(reader, "rope_theta", config.rope);
+  const json* scaling = reader.find("rope_scaling");
+  if (scaling) read_rope_object(reader, config, "rope_scaling", *scaling, config.rope);
+  if (!parameters) return;
+  const Rope older = config.rope;
+  read_rope_object(reader, config, "rope_parameters", *parameters, config.rope);
+  check_agreement(reader, "rope_theta", reader.find("rope_theta"), config.rope.base, true);
+  if (scaling && !(older == config.rope))
+    reader.refuse("rope_scaling", "the values of rope_parameters, if it is there at all", *scaling);
+}
+
+void read_rope_by_layer(ConfigReader& reader, FamilyConfig& config) {
+  refuse_partial(reader);
+  const json* parameters = reader.find("rope_parameters");
+  const bool decoder = config.kind == FamilyKind::decoder;
+  const char* full_key = decoder ? "rope_theta" : "global_rope_theta";
+  const char* window_key = decoder ? "rope_local_base_freq" : "local_rope_theta";
+  read_theta(reader, full_key, config.rope);
+  read_theta(reader, window_key, *config.window_rope);
+  if (const json* scaling = reader.find("rope_scaling")) {
+    if (!decoder)
+      reader.refuse("rope_scaling", "none", *scaling);
+    else
+      read_rope_object(reader, config, "rope_scaling", *scaling, config.rope);
+  }
+  if (!parameters) return;
+  if (!parameters->is_object()) return reader.refuse("rope_parameters", "an object", *parameters);
+  reader.refuse_others(*parameters, "rope_parameters.", {"full_attention", "sliding_attention"});
+  for (const auto& [key, rope, older] : {std::tuple{"full_attention", &config.rope, full_key},
+                                         {"sliding_attention", &*config.window_rope, window_key}}) {
+    const auto found = parameters->find(key);
+    if (found == parameters->end() || found->is_null()) continue;
+    read_rope_object(reader, config, std::string("rope_parameters.") + key, *found, *rope);
+    check_agreement(reader, older, reader.find(older), rope->base, true);
+  }
+}
+
+}  // namespace fovea::models

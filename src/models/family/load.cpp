@@ -1,0 +1,255 @@
+#include "models/family/load.h"
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "files/json.h"
+#include "fovea/files/bytes.h"
+#include "fovea/files/weights.h"
+#include "models/configs.h"
+#include "models/family/tensors.h"
+
+namespace fovea::models {
+namespace {
+
+using nlohmann::json;
+
+// All problems of a config in one text.
+std::string text_of(const std::vector<ConfigProblem>& problems) {
+  std::string text;
+  for (const ConfigProblem& problem : problems)
+    text +=
+        (text.empty() ? "" : "; ") + problem.key + ": expected " + problem.expected + ", got " + problem.got;
+  return text;
+}
+
+[[noreturn]] void refuse_config(const ModelFolder& folder, const std::string& reason) {
+  throw FileError(config_path(folder.path()).string(), -1, reason);
+}
+
+// Calls `make`, and names the config in errors of layers that its values lead to.
+template <class Make>
+auto naming_config(const ModelFolder& folder, Make&& make) {
+  try {
+    return make();
+  } catch (const InvalidArgument& error) {
+    refuse_config(folder, error.what());
+  }
+}
+
+FamilyConfig config_of(const ModelFolder& folder) {
+  FamilyReading reading = naming_config(folder, [&] { return read_family(folder.config()); });
+  if (!reading.problems.empty()) refuse_config(folder, text_of(reading.problems));
+  return std::move(reading.config);
+}
+
+LanguageModel language_model_of(const FamilyConfig& config, FamilyTensors& tensors) {
+  LanguageModelSpec spec = language_model_spec(config);
+  if (tensors.has("lm_head.weight")) spec.output = LanguageModelSpec::Output::own;
+  LanguageModel model(spec, tensors.source());
+  tensors.check_all_taken();
+  return model;
+}
+
+TextEncoder text_encoder_of(FamilyConfig config, FamilyTensors& tensors) {
+  // A folder that names no class has the head whose tensors are there.
+  if (config.architecture.empty() && tensors.has("head.dense.weight")) config.head = FamilyHead::masked;
+  TextEncoderSpec spec = text_encoder_spec(config);
+  if (spec.head && tensors.has("head.decoder.weight")) spec.head->output = MaskedHeadSpec::Output::own;
+  TextEncoder model(spec, tensors.source());
+  tensors.check_all_taken();
+  return model;
+}
+
+std::unique_ptr<SequenceToSequence> translator_of(const FamilyConfig& config, FamilyTensors& tensors) {
+  TranslatorSpec spec = translator_spec(config);
+  if (tensors.has("lm_head.weight")) spec.output = TranslatorSpec::Output::own;
+  // A model without a head has no bias of logits either.
+  if (spec.bias == nn::Linear::Bias::with && config.head != FamilyHead::language &&
+      !tensors.has("final_logits_bias"))
+    spec.bias = nn::Linear::Bias::without;
+  auto model = make_translator(spec, tensors.source());
+  tensors.check_all_taken();
+  return model;
+}
+
+const char* kind_of(FamilyKind kind) {
+  switch (kind) {
+    case FamilyKind::decoder:
+      return "a language model, which reads from left to right";
+    case FamilyKind::encoder:
+      return "an encoder, which reads both ways";
+    case FamilyKind::translator:
+      break;
+  }
+  return "a translator, which reads one sequence and writes another";
+}
+
+// Calls `make` with the config of a folder and its tensors.
+template <class Make>
+auto load(const ModelFolder& folder, FamilyKind kind, Make&& make) {
+  const FamilyConfig config = config_of(folder);
+  if (config.kind != kind)
+    refuse_config(folder, std::string("expected ") + kind_of(kind) + ", got " + config.model_type + ", " +
+                              kind_of(config.kind));
+  const files::WeightFile weights(files::find_weights(folder.path()));
+  FamilyTensors tensors(weights, *find_family(config.model_type), config);
+  return naming_config(folder, [&] { return make(config, tensors); });
+}
+
+}  // namespace
+
+LanguageModelSpec language_model_spec(const FamilyConfig& config) {
+  LanguageModelSpec spec{.vocabulary = config.vocabulary, .positions = config.positions};
+  spec.stack = stack_of(config);
+  if (config.scale_embedding) spec.embedding_factor = std::sqrt(static_cast<float>(config.dim));
+  if (!config.tied && config.head == FamilyHead::language) spec.output = LanguageModelSpec::Output::own;
+  if (config.logit_cap) spec.logit_cap = static_cast<float>(*config.logit_cap);
+  return spec;
+}
+
+TextEncoderSpec text_encoder_spec(const FamilyConfig& config) {
+  using Bias = nn::Linear::Bias;
+  TextEncoderSpec spec{.vocabulary = config.vocabulary, .token_types = config.token_types};
+  spec.stack = stack_of(config);
+  if (config.first_position_row > 0) spec.pad_id = config.first_position_row - 1;
+  if (config.head != FamilyHead::masked) return spec;
+  spec.head =
+      MaskedHeadSpec{.activation = config.head_activation,
+                     .norm = norm_of(config),
+                     .dense_bias = config.head_dense_bias ? Bias::with : Bias::without,
+                     .output_bias = config.head_bias ? Bias::with : Bias::without,
+                     .output = config.tied ? MaskedHeadSpec::Output::tied : MaskedHeadSpec::Output::own};
+  return spec;
+}
+
+TranslatorSpec translator_spec(const FamilyConfig& config) {
+  TranslatorSpec spec{.vocabulary = config.vocabulary};
+  spec.encoder = stack_of(config);
+  spec.decoder = decoder_stack_of(config);
+  const float root = std::sqrt(static_cast<float>(config.dim));
+  if (config.scale_embedding) spec.embedding_factor = root;
+  if (config.scale_output) spec.output_factor = 1.0f / root;
+  if (!config.tied && config.head == FamilyHead::language) spec.output = TranslatorSpec::Output::own;
+  spec.bias = config.head_bias ? nn::Linear::Bias::with : nn::Linear::Bias::without;
+  return spec;
+}
+
+void save_model(const std::string& folder, const std::string& config, const nn::ParameterSet& parameters) {
+  const FamilyConfig read = read_family(config).config;
+  const Family* family = find_family(read.model_type);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw FileError(folder, -1, "cannot be made: " + error.message());
+  files::TensorFile file = family_tensors(*family, read, parameters);
+  file.metadata["format"] = "pt";
+  files::save_safetensors(folder + "/model.safetensors", file);
+  files::write_file(config_path(folder), config);
+}
+
+LanguageModel family_language_model(const ModelFolder& folder) {
+  return load(folder, FamilyKind::decoder, language_model_of);
+}
+
+TextEncoder family_text_encoder(const ModelFolder& folder) {
+  return load(folder, FamilyKind::encoder, text_encoder_of);
+}
+
+std::unique_ptr<SequenceToSequence> family_translator(const ModelFolder& folder) {
+  return load(folder, FamilyKind::translator, translator_of);
+}
+
+FolderReport report_on(const ModelFolder& folder) {
+  FolderReport report;
+  const json object =
+      files::parse_json_object(config_path(folder.path()).string(), folder.config(), config_depth);
+  if (object.contains("model_type") && object["model_type"].is_string())
+    report.model_type = object["model_type"].get<std::string>();
+  const files::WeightFile weights(files::find_weights(folder.path()));
+  for (const files::StoredTensor& tensor : weights.tensors()) {
+    ++report.tensors;
+    report.parameters += tensor.shape.count();
+    report.bytes += static_cast<std::int64_t>(tensor.bytes.size());
+    report.types[std::string(to_string(tensor.type))] += tensor.shape.count();
+  }
+  try {
+    FamilyReading reading = read_family(folder.config());
+    report.problems = std::move(reading.problems);
+    report.config = std::move(reading.config);
+  } catch (const InvalidArgument& error) {
+    report.refused = error.what();
+    return report;
+  }
+  const FamilyConfig& config = *report.config;
+  if (!report.problems.empty()) {
+    report.refused = text_of(report.problems);
+    return report;
+  }
+  FamilyTensors tensors(weights, *find_family(config.model_type), config, FamilyTensors::Read::shapes);
+  try {
+    if (config.kind == FamilyKind::encoder) {
+      text_encoder_of(config, tensors);
+    } else if (config.kind == FamilyKind::translator) {
+      translator_of(config, tensors);
+      report.cache_bytes_per_token = config.decoder_layers * 2 * config.decoder_heads * config.head_dim * 4;
+    } else {
+      for (const CacheLayer& layer : language_model_of(config, tensors).cache_layers())
+        report.cache_bytes_per_token +=
+            layer.num_kv_heads * 2 * layer.head_dim * static_cast<std::int64_t>(size_of(layer.dtype));
+    }
+  } catch (const Error& error) {
+    report.refused = error.what();
+  }
+  return report;
+}
+
+GenerationDefaults ModelFolder::generation() const {
+  constexpr std::size_t longest = std::size_t{1} << 20;
+  const std::filesystem::path path = path_ / "generation_config.json";
+  const json config = files::parse_json_object(config_path(path_).string(), config_, config_depth);
+  std::error_code error;
+  const json generation = std::filesystem::exists(path, error)
+                              ? files::read_json_object(path, longest, config_depth)
+                              : json::object();
+  const auto value = [&](const char* key) -> const json* {
+    for (const json* object : {&generation, &config}) {
+      const auto found = object->find(key);
+      if (found != object->end() && !found->is_null()) return &*found;
+    }
+    return nullptr;
+  };
+  GenerationDefaults defaults;
+  if (const json* eos = value("eos_token_id")) {
+    for (const json& id : eos->is_array() ? *eos : json::array({*eos})) {
+      if (id.is_number_integer() && id >= 0 && id <= most_vocabulary)
+        defaults.stop_ids.push_back(id.get<std::int32_t>());
+    }
+  }
+  const auto id_of = [&](const char* key) -> std::optional<std::int32_t> {
+    const json* id = value(key);
+    if (!id || !id->is_number_integer() || *id < 0 || *id > most_vocabulary) return std::nullopt;
+    return id->get<std::int32_t>();
+  };
+  defaults.start_id = id_of("decoder_start_token_id");
+  if (!defaults.start_id) defaults.start_id = id_of("bos_token_id");
+  // What changes greedy texts, and the values with which it does not.
+  const std::pair<const char*, json> neutral[] = {{"repetition_penalty", 1.0},
+                                                  {"no_repeat_ngram_size", 0},
+                                                  {"bad_words_ids", json::array()},
+                                                  {"suppress_tokens", json::array()},
+                                                  {"begin_suppress_tokens", json::array()},
+                                                  {"forced_bos_token_id", nullptr},
+                                                  {"forced_eos_token_id", nullptr},
+                                                  {"min_length", 0},
+                                                  {"min_new_tokens", 0},
+                                                  {"num_beams", 1}};
+  for (const auto& [key, none] : neutral) {
+    if (const json* set = value(key); set && *set != none)
+      defaults.not_applied.push_back(std::string(key) + " = " + shown(*set));
+  }
+  return defaults;
+}
+
+}  // namespace fovea::models

@@ -1,0 +1,251 @@
+// From a family's values to blocks, and to JSON.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "fovea/attention/expression.h"
+#include "fovea/attention/masks.h"
+#include "fovea/models/family.h"
+
+namespace fovea::models {
+namespace {
+
+using Bias = nn::Linear::Bias;
+
+Bias bias(bool with) {
+  return with ? Bias::with : Bias::without;
+}
+
+// The rows that a row sees of those that causal attention, or an encoder's, lets it see.
+Mask window_of(const FamilyConfig& config) {
+  if (config.kind == FamilyKind::decoder) return SlidingWindow{.lookback = *config.window - 1};
+  return SlidingWindow{.lookback = *config.window, .lookahead = *config.window};
+}
+
+std::optional<double> scale_of(const FamilyConfig& config, std::int64_t layer) {
+  const double dim = config.query_scalar.value_or(static_cast<double>(config.head_dim));
+  double scale = config.scale_scores ? 1.0 / std::sqrt(dim) : 1.0;
+  if (config.scale_by_layer) scale /= static_cast<double>(layer + 1);
+  return scale;
+}
+
+struct Rotaries {
+  std::optional<nn::Rotary> all, window;
+};
+
+nn::AttentionOptions attention_of(const FamilyConfig& config, std::int64_t layer, const Rotaries& rotaries) {
+  nn::AttentionOptions attention{
+      .num_query_heads = config.heads, .num_kv_heads = config.kv_heads, .head_dim = config.head_dim};
+  attention.biases = {bias(config.query_bias), bias(config.query_bias), bias(config.query_bias),
+                      bias(config.output_bias)};
+  attention.spec.scale = scale_of(config, layer);
+  if (config.score_cap) attention.spec.mods.push_back(SoftCap{*config.score_cap});
+  const auto i = static_cast<std::size_t>(layer);
+  const bool window = config.sees[i] == LayerSees::window;
+  if (window) attention.spec.mask = window_of(config);
+  if (config.query_key_norm) attention.query_key_norm = norm_of(config);
+  if (config.rotary && (config.layers_with_rope.empty() || config.layers_with_rope[i]))
+    attention.rope = window ? rotaries.window : rotaries.all;
+  return attention;
+}
+
+nn::Mlp mlp_of(const FamilyConfig& config) {
+  if (config.gated)
+    return nn::GatedMlp{
+        .inner = config.feed_forward, .activation = config.activation, .bias = bias(config.mlp_bias)};
+  return nn::PlainMlp{
+      .inner = config.feed_forward, .activation = config.activation, .bias = bias(config.mlp_bias)};
+}
+
+}  // namespace
+
+nn::NormSpec norm_of(const FamilyConfig& config) {
+  return {.kind = config.norm,
+          .epsilon = static_cast<float>(config.norm_epsilon),
+          .weight_offset = config.norm_offset,
+          .bias = bias(config.norm_bias)};
+}
+
+nn::StackSpec stack_of(const FamilyConfig& config) {
+  Rotaries rotaries;  // one table for all layers of a kind
+  if (config.rotary) {
+    rotaries.all.emplace(config.rope, config.positions);
+    rotaries.window = config.window_rope ? nn::Rotary(*config.window_rope, config.positions) : rotaries.all;
+  }
+  nn::StackSpec stack{.dim = config.dim};
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    nn::BlockSpec block{.mixer = attention_of(config, layer, rotaries),
+                        .mlp = mlp_of(config),
+                        .norm = norm_of(config),
+                        .mixer_norm = config.norm_place,
+                        .mlp_norm = config.norm_place};
+    if (layer == 0 && !config.first_norm) block.mixer_norm = nn::NormPlace::none;
+    stack.blocks.push_back(std::move(block));
+  }
+  if (config.sinusoidal) stack.positions = nn::SinusoidalPositions{};
+  if (config.learned_positions)
+    stack.positions = nn::LearnedPositions{.count = config.positions, .first_row = config.first_position_row};
+  if (config.embedding_norm) stack.embedding_norm = norm_of(config);
+  if (config.norm_place != nn::NormPlace::post) stack.final_norm = norm_of(config);
+  if (config.relative_buckets > 0)
+    nn::add_relative_bias(
+        stack, {.buckets = config.relative_buckets,
+                .max_distance = config.relative_distance,
+                .direction = config.kind == FamilyKind::decoder ? RelativeBias::Direction::causal
+                                                                : RelativeBias::Direction::bidirectional});
+  return stack;
+}
+
+nn::StackSpec decoder_stack_of(const FamilyConfig& config) {
+  FamilyConfig side = config;
+  side.kind = FamilyKind::decoder;
+  side.layers = config.decoder_layers;
+  if (config.decoder_heads != config.heads) {
+    side.heads = side.kv_heads = config.decoder_heads;
+    side.head_dim = config.dim / config.decoder_heads;
+  }
+  side.feed_forward = config.decoder_feed_forward;
+  side.sees.assign(static_cast<std::size_t>(side.layers), LayerSees::all);
+  nn::StackSpec stack = stack_of(side);
+  for (std::size_t i = 0; i < stack.blocks.size(); ++i) {
+    // No positions of any kind: the rows of the memory are not in the decoder's order.
+    nn::AttentionOptions cross = attention_of(side, static_cast<std::int64_t>(i), {});
+    cross.rope.reset();
+    stack.blocks[i].cross = cross;
+    stack.blocks[i].cross_norm = config.norm_place;
+  }
+  return stack;
+}
+
+namespace {
+
+using nlohmann::ordered_json;
+
+template <class T>
+ordered_json or_null(const std::optional<T>& value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
+}
+
+const char* name_of(autograd::Activation activation) {
+  switch (activation) {
+    case autograd::Activation::relu:
+      return "relu";
+    case autograd::Activation::gelu:
+      return "gelu";
+    case autograd::Activation::gelu_tanh:
+      return "gelu_tanh";
+    case autograd::Activation::silu:
+      return "silu";
+    case autograd::Activation::quick_gelu:
+      return "quick_gelu";
+  }
+  return "";
+}
+
+const char* name_of(nn::NormPlace place) {
+  switch (place) {
+    case nn::NormPlace::pre:
+      return "pre";
+    case nn::NormPlace::post:
+      return "post";
+    case nn::NormPlace::sandwich:
+      return "sandwich";
+    case nn::NormPlace::end:
+      return "end";
+    case nn::NormPlace::none:
+      return "none";
+  }
+  return "";
+}
+
+const char* name_of(FamilyHead head) {
+  switch (head) {
+    case FamilyHead::none:
+      return "none";
+    case FamilyHead::language:
+      return "language";
+    case FamilyHead::masked:
+      return "masked";
+  }
+  return "";
+}
+
+ordered_json positions_of(const FamilyConfig& config) {
+  ordered_json positions{{"longest", config.positions}};
+  if (config.learned_positions)
+    positions["learned"] = {{"rows", config.positions + config.first_position_row},
+                            {"first_row", config.first_position_row}};
+  if (config.sinusoidal) positions["sinusoidal"] = true;
+  if (config.rotary) {
+    positions["rotary"] = to_string(config.rope);
+    if (config.window_rope) positions["rotary_of_windows"] = to_string(*config.window_rope);
+    ordered_json without = ordered_json::array();
+    for (std::size_t i = 0; i < config.layers_with_rope.size(); ++i) {
+      if (!config.layers_with_rope[i]) without.push_back(i);
+    }
+    if (!without.empty()) positions["layers_without_rotary"] = without;
+  }
+  if (config.relative_buckets > 0)
+    positions["relative"] = {{"buckets", config.relative_buckets}, {"distance", config.relative_distance}};
+  return positions;
+}
+
+}  // namespace
+
+std::string to_json(const FamilyConfig& config) {
+  ordered_json windows = ordered_json::array();
+  for (std::size_t i = 0; i < config.sees.size(); ++i) {
+    if (config.sees[i] == LayerSees::window) windows.push_back(i);
+  }
+  ordered_json attention{{"heads", config.heads},
+                         {"kv_heads", config.kv_heads},
+                         {"head_dim", config.head_dim},
+                         {"scale", or_null(scale_of(config, 0))},
+                         {"scale_by_layer", config.scale_by_layer},
+                         {"score_cap", or_null(config.score_cap)},
+                         {"query_key_norm", config.query_key_norm},
+                         {"bias", config.query_bias},
+                         {"output_bias", config.output_bias},
+                         {"causal", config.kind == FamilyKind::decoder},
+                         {"window", windows.empty() ? ordered_json(nullptr) : or_null(config.window)},
+                         {"layers_with_window", windows}};
+  const bool layer_norm = config.norm == nn::NormSpec::Kind::layer;
+  ordered_json decoder = nullptr;
+  if (config.kind == FamilyKind::translator)
+    decoder = {{"layers", config.decoder_layers},
+               {"heads", config.decoder_heads},
+               {"feed_forward", config.decoder_feed_forward}};
+  const ordered_json object{
+      {"family", config.model_type},
+      {"class", config.architecture},
+      {"vocabulary", config.vocabulary},
+      {"dim", config.dim},
+      {"layers", config.layers},
+      {"decoder", decoder},
+      {"attention", attention},
+      {"feed_forward",
+       {{"inner", config.feed_forward},
+        {"gated", config.gated},
+        {"activation", name_of(config.activation)},
+        {"bias", config.mlp_bias}}},
+      {"norm",
+       {{"kind", layer_norm ? "layer" : "rms"},
+        {"place", name_of(config.norm_place)},
+        {"epsilon", config.norm_epsilon},
+        {"weight_offset", config.norm_offset},
+        {"bias", layer_norm && config.norm_bias},
+        {"of_embeddings", config.embedding_norm},
+        {"before_first_attention", config.first_norm}}},
+      {"positions", positions_of(config)},
+      {"token_types", config.token_types},
+      {"embedding_factor", config.scale_embedding ? std::sqrt(static_cast<double>(config.dim)) : 1.0},
+      {"head",
+       {{"kind", name_of(config.head)},
+        {"tied", config.tied},
+        {"logit_cap", or_null(config.logit_cap)},
+        {"output_factor", config.scale_output ? 1.0 / std::sqrt(static_cast<double>(config.dim)) : 1.0}}},
+      {"pad_id", or_null(config.pad_id)},
+      {"eos_ids", config.eos_ids}};
+  return object.dump(2);
+}
+
+}  // namespace fovea::models

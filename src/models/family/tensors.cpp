@@ -1,0 +1,233 @@
+#include "models/family/tensors.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/excerpt.h"
+#include "fovea/core/error.h"
+
+namespace fovea::models {
+namespace {
+
+// "model.layers.12.fc1.weight" -> "model.layers.*.fc1.weight" and "12".
+std::pair<std::string, std::string> without_number(const std::string& name) {
+  const std::string_view before = "layers.";
+  const std::size_t at = name.find(before);
+  if (at == std::string::npos) return {name, ""};
+  const std::size_t begin = at + before.size();
+  std::size_t end = begin;
+  while (end < name.size() && name[end] >= '0' && name[end] <= '9') ++end;
+  if (end == begin) return {name, ""};
+  return {name.substr(0, begin) + "*" + name.substr(end), name.substr(begin, end - begin)};
+}
+
+std::string with_number(std::string_view pattern, const std::string& number) {
+  std::string name(pattern);
+  const std::size_t star = name.find('*');
+  if (star != std::string::npos) name.replace(star, 1, number);
+  return name;
+}
+
+// Tensors of any family that are computed from the config, or belong to what is not run.
+constexpr std::string_view unused_everywhere[] = {"*rotary_emb.inv_freq", "*position_ids", "mtp.*"};
+
+// In the file [rows, columns] of ours transposed: element (r, c) of ours is theirs (c, r).
+void copy_transposed(const files::StoredTensor& from, std::int64_t first, std::int64_t rows,
+                     std::int64_t columns, float* to) {
+  const std::int64_t width = from.shape[1];
+  std::vector<float> line(static_cast<std::size_t>(rows));
+  for (std::int64_t c = 0; c < columns; ++c) {
+    from.copy_to(line.data(), c * width + first, rows);
+    for (std::int64_t r = 0; r < rows; ++r) to[r * columns + c] = line[static_cast<std::size_t>(r)];
+  }
+}
+
+[[noreturn]] void refuse_shape(const files::StoredTensor& tensor, const std::string& expected) {
+  throw FileError(tensor.file, -1,
+                  "tensor '" + excerpt(tensor.name) + "': expected shape " + expected + ", got " +
+                      to_string(tensor.shape));
+}
+
+// The shape that theirs has, for ours; the first size is `rows`.
+Shape theirs_of(const Shape& ours, TensorRule::Layout layout, std::int64_t rows) {
+  if (layout == TensorRule::Layout::bias_of_heads) return {ours[3], ours[1]};
+  if (layout == TensorRule::Layout::one_row) return {1, rows};
+  if (ours.rank() == 1) return {rows};
+  if (layout == TensorRule::Layout::transposed) return {ours[1], rows};
+  return {rows, ours[1]};
+}
+
+// The rule of a parameter, and its tensor's name with the prefix.
+struct Place {
+  const TensorRule* rule = nullptr;
+  std::string theirs;
+};
+
+Place place_of(const Family& family, const FamilyConfig& config, const std::string& parameter) {
+  const auto [pattern, number] = without_number(parameter);
+  const std::size_t dot = pattern.rfind('.');
+  const std::string_view stem = std::string_view(pattern).substr(0, dot);
+  for (const TensorRule& rule : family.tensors) {
+    if (rule.only_if && !(config.*rule.only_if)) continue;
+    if (rule.ours == "*") return {&rule, parameter};
+    const bool whole = rule.ours == pattern;
+    if (whole || rule.ours == stem)
+      return {&rule, with_number(rule.theirs, number) + (whole ? "" : pattern.substr(dot))};
+  }
+  throw InvalidArgument("FamilyTensors", "parameter",
+                        "one that " + family.defaults.model_type + " has a rule for", parameter);
+}
+
+}  // namespace
+
+// Goes back to the last star only, so the time is at most the product of the lengths.
+bool matches(std::string_view pattern, std::string_view text) {
+  std::size_t p = 0, t = 0, star = std::string_view::npos, behind = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      behind = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++behind;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+FamilyTensors::FamilyTensors(const files::WeightFile& file, const Family& family, const FamilyConfig& config,
+                             Read read)
+    : file_(file), family_(family), config_(config), read_(read) {
+  const auto tensors = file.tensors();
+  prefixed_ = std::any_of(tensors.begin(), tensors.end(), [&](const files::StoredTensor& tensor) {
+    return std::string_view(tensor.name).starts_with(family.prefix);
+  });
+}
+
+std::string FamilyTensors::name_of(const std::string& parameter) const {
+  std::string name = place_of(family_, config_, parameter).theirs;
+  if (!prefixed_ && name.starts_with(family_.prefix)) name.erase(0, family_.prefix.size());
+  return name;
+}
+
+const files::StoredTensor* FamilyTensors::find(const std::string& theirs) const {
+  if (const files::StoredTensor* found = file_.find(theirs)) return found;
+  // The names of layer norms in the first BERT files.
+  for (const auto& [now, before] : {std::pair{".weight", ".gamma"}, std::pair{".bias", ".beta"}}) {
+    if (theirs.ends_with(now))
+      return file_.find(theirs.substr(0, theirs.size() - std::string_view(now).size()) + before);
+  }
+  return nullptr;
+}
+
+bool FamilyTensors::has(const std::string& parameter) const {
+  return find(name_of(parameter)) != nullptr;
+}
+
+Tensor FamilyTensors::take(const std::string& parameter, const Shape& shape) {
+  using Layout = TensorRule::Layout;
+  const TensorRule& rule = *place_of(family_, config_, parameter).rule;
+  const std::string name = name_of(parameter);
+  const files::StoredTensor* tensor = find(name);
+  if (!tensor) throw FileError(file_.path(), -1, "tensor '" + name + "' is missing");
+  const Layout layout = rule.layout;
+  const bool transposed = layout == Layout::transposed && shape.rank() == 2;
+  const bool fused =
+      rule.ours != "*" && std::count_if(family_.tensors.begin(), family_.tensors.end(),
+                                        [&](const TensorRule& r) { return r.theirs == rule.theirs; }) > 1;
+  // A fused tensor has any number of rows that are left; another one those of the parameter.
+  Rows& rows = taken_[tensor->name];
+  const int row_axis = transposed ? 1 : 0;
+  rows.whole = fused && tensor->shape.rank() == shape.rank() ? tensor->shape[row_axis] : shape[0];
+  const std::int64_t end = rows.taken + shape[0];
+  const Shape expected = theirs_of(shape, layout, rows.whole);
+  if (!(tensor->shape == expected) || end > rows.whole)
+    refuse_shape(*tensor, to_string(theirs_of(shape, layout, end)) + (fused ? " or more rows" : ""));
+  Tensor value(DType::f32, shape);
+  const std::int64_t first = std::exchange(rows.taken, end);
+  if (read_ == Read::shapes) return value;
+  float* to = value.data<float>();
+  const std::int64_t row = shape.count() / std::max<std::int64_t>(shape[0], 1);
+  if (layout == Layout::one_row)
+    tensor->copy_to(to, 0, shape[0]);
+  else if (layout == Layout::bias_of_heads)
+    copy_transposed(*tensor, 0, shape[1], shape[3], to);
+  else if (transposed)
+    copy_transposed(*tensor, first, shape[0], row, to);
+  else
+    tensor->copy_to(to, first * row, shape.count());
+  return value;
+}
+
+nn::ParameterSet::Source FamilyTensors::source() {
+  return [this](const std::string& name, const Shape& shape) { return take(name, shape); };
+}
+
+void FamilyTensors::check_all_taken() const {
+  const auto unused = [&](const std::string& name) {
+    const auto fits = [&](std::string_view pattern) { return matches(pattern, name); };
+    return std::any_of(std::begin(unused_everywhere), std::end(unused_everywhere), fits) ||
+           std::any_of(family_.unused.begin(), family_.unused.end(), fits);
+  };
+  for (const files::StoredTensor& tensor : file_.tensors()) {
+    const auto found = taken_.find(tensor.name);
+    if (found == taken_.end()) {
+      if (!unused(tensor.name))
+        throw FileError(tensor.file, -1,
+                        "tensor '" + excerpt(tensor.name) + "' belongs to no part of " +
+                            family_.defaults.model_type + " that is known");
+      continue;
+    }
+    if (found->second.taken != found->second.whole)
+      throw FileError(tensor.file, -1,
+                      "tensor '" + excerpt(tensor.name) + "': expected a shape with " +
+                          std::to_string(found->second.taken) + " rows, got " + to_string(tensor.shape));
+  }
+}
+
+files::TensorFile family_tensors(const Family& family, const FamilyConfig& config,
+                                 const nn::ParameterSet& parameters) {
+  using Layout = TensorRule::Layout;
+  // The parts of each tensor, in the order in which the parameters were declared.
+  std::map<std::string, std::vector<const nn::Parameter*>> parts;
+  std::map<std::string, Layout> layouts;
+  for (const nn::Parameter& parameter : parameters.all()) {
+    const Place place = place_of(family, config, parameter.name);
+    parts[place.theirs].push_back(&parameter);
+    layouts[place.theirs] = place.rule->layout;
+  }
+  files::TensorFile file;
+  for (const auto& [name, list] : parts) {
+    const Shape& first = list.front()->value.shape();
+    std::int64_t rows = 0;
+    for (const nn::Parameter* part : list) rows += part->value.size(0);
+    const Layout layout = layouts[name];
+    Tensor whole(DType::f32, theirs_of(first, layout, rows));
+    float* to = whole.data<float>();
+    std::int64_t begin = 0;
+    for (const nn::Parameter* part : list) {
+      const Shape& shape = part->value.shape();
+      const float* from = part->value.data<float>();
+      if (layout == Layout::bias_of_heads) {
+        for (std::int64_t h = 0; h < shape[1]; ++h)
+          for (std::int64_t b = 0; b < shape[3]; ++b) to[b * shape[1] + h] = from[h * shape[3] + b];
+      } else if (layout == Layout::transposed && shape.rank() == 2) {
+        for (std::int64_t r = 0; r < shape[0]; ++r)
+          for (std::int64_t c = 0; c < shape[1]; ++c) to[c * rows + begin + r] = from[r * shape[1] + c];
+      } else {
+        std::copy_n(from, shape.count(), to + begin * (shape.count() / std::max<std::int64_t>(shape[0], 1)));
+      }
+      begin += shape[0];
+    }
+    file.tensors.push_back({name, std::move(whole)});
+  }
+  return file;
+}
+
+}  // namespace fovea::models

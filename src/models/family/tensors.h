@@ -1,0 +1,60 @@
+// The tensors of a folder under the names of our parameters.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "fovea/files/safetensors.h"
+#include "fovea/files/weights.h"
+#include "fovea/nn/module.h"
+#include "models/family/row.h"
+
+namespace fovea::models {
+
+/// Gives a model that is made of a ParameterSet its values (ParameterSet::Source). Each tensor is checked
+/// before memory for it is allocated.
+class FamilyTensors {
+ public:
+  /// Whether values are copied, or stay uninitialised where shapes alone are to be checked. Their memory is
+  /// then never touched, so the system does not provide it.
+  enum class Read : std::uint8_t { values, shapes };
+  FamilyTensors(const files::WeightFile& file, const Family& family, const FamilyConfig& config,
+                Read read = Read::values);
+
+  /// Whether the file has the tensor of a parameter.
+  bool has(const std::string& parameter) const;
+  /// The value of a parameter in f32. The parts of a fused tensor are asked for in the order of the rules.
+  /// Throws FileError for a tensor that is missing or has another shape, InvalidArgument for a parameter
+  /// without a rule.
+  Tensor take(const std::string& parameter, const Shape& shape);
+  nn::ParameterSet::Source source();
+  /// Throws FileError for a tensor that was not taken, or not to its end, unless the family does without it.
+  void check_all_taken() const;
+
+ private:
+  std::string name_of(const std::string& parameter) const;
+  const files::StoredTensor* find(const std::string& theirs) const;
+
+  const files::WeightFile& file_;
+  const Family& family_;
+  const FamilyConfig& config_;
+  Read read_;
+  bool prefixed_ = true;
+  struct Rows {
+    std::int64_t taken = 0, whole = 0;
+  };
+  std::map<std::string, Rows, std::less<>> taken_;  // by the name in the file
+};
+
+/// The other way: the parameters of a model as the family's tensors. Throws InvalidArgument for a parameter
+/// without a rule.
+files::TensorFile family_tensors(const Family& family, const FamilyConfig& config,
+                                 const nn::ParameterSet& parameters);
+
+/// Whether `text` is `pattern`, in which each `*` stands for any text.
+bool matches(std::string_view pattern, std::string_view text);
+
+}  // namespace fovea::models

@@ -1,0 +1,404 @@
+"""Folders that transformers writes: fovea gives the same hidden states, logits and greedy texts.
+
+Every model is made here, small and random, with `initializer_range=0.2` and random norms: with the default of 0.02 a model of
+the wrong rotary base differs by 0.14 % only. Run by `./run test --full`, which installs torch and transformers; without them it
+is reported as not run."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# f32 against f32. Each of some hundred operations rounds by 6e-8 of its result; measured on these models: at most 3e-6.
+RELATIVE = 2e-5
+VOCABULARY = 67
+SIZES = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=56, num_hidden_layers=4, num_attention_heads=4,
+             max_position_embeddings=96, initializer_range=0.2)
+TOKENS = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2)
+GROUPED = dict(SIZES, num_key_value_heads=2, **TOKENS)
+
+
+def rope(kind, **values):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 20000.0, **values}}
+
+
+LLAMA3 = rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=24)
+LAYERS = ["sliding_attention", "full_attention", "full_attention", "sliding_attention"]
+GPT2 = dict(vocab_size=VOCABULARY, n_embd=32, n_layer=4, n_head=4, n_positions=96, initializer_range=0.2, **TOKENS)
+BERT = dict(SIZES, **TOKENS)
+DISTIL = dict(vocab_size=VOCABULARY, dim=32, hidden_dim=56, n_layers=4, n_heads=4, max_position_embeddings=96,
+              initializer_range=0.2, **TOKENS)
+ROBERTA = dict(SIZES, pad_token_id=1, bos_token_id=0, eos_token_id=2)
+MODERN = dict(BERT, cls_token_id=1, sep_token_id=2, local_attention=6)
+
+# Class and config, with every value of a field that is read at least once.
+DECODERS = [
+    ("GPT2", "GPT2LMHeadModel", GPT2),
+    ("GPT2", "GPT2LMHeadModel", dict(GPT2, n_inner=40, scale_attn_by_inverse_layer_idx=True, layer_norm_epsilon=1e-3)),
+    ("GPT2", "GPT2LMHeadModel", dict(GPT2, scale_attn_weights=False, activation_function="relu", tie_word_embeddings=False)),
+    ("GPT2", "GPT2Model", GPT2),
+    ("Llama", "LlamaForCausalLM", GROUPED),
+    ("Llama", "LlamaForCausalLM", dict(GROUPED, head_dim=12, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-3)),
+    ("Llama", "LlamaForCausalLM", dict(GROUPED, tie_word_embeddings=True, hidden_act="gelu", **LLAMA3)),
+    ("Llama", "LlamaForCausalLM", dict(GROUPED, **rope("linear", factor=3.0))),
+    ("Llama", "LlamaForCausalLM", dict(GROUPED, **rope("dynamic", factor=3.0))),
+    ("Llama", "LlamaForCausalLM", dict(GROUPED, **rope("yarn", factor=4.0, original_max_position_embeddings=24))),
+    ("Llama", "LlamaModel", GROUPED),
+    ("Mistral", "MistralForCausalLM", dict(GROUPED, sliding_window=5)),
+    ("Mistral", "MistralForCausalLM", dict(GROUPED, sliding_window=None, head_dim=16)),
+    ("Qwen2", "Qwen2ForCausalLM", dict(GROUPED, tie_word_embeddings=True)),
+    ("Qwen2", "Qwen2ForCausalLM", dict(GROUPED, use_sliding_window=True, sliding_window=5, max_window_layers=2)),
+    ("Qwen3", "Qwen3ForCausalLM", dict(GROUPED, head_dim=16)),
+    ("Qwen3", "Qwen3ForCausalLM", dict(GROUPED, head_dim=8, attention_bias=True, tie_word_embeddings=True, **rope("default"))),
+    ("SmolLM3", "SmolLM3ForCausalLM", GROUPED),
+    ("SmolLM3", "SmolLM3ForCausalLM", dict(GROUPED, no_rope_layers=[1, 0, 0, 1], use_sliding_window=True, sliding_window=5,
+                                           mlp_bias=True, attention_bias=True)),
+    ("Starcoder2", "Starcoder2ForCausalLM", GROUPED),
+    ("Starcoder2", "Starcoder2ForCausalLM", dict(GROUPED, sliding_window=5, norm_epsilon=1e-3, **rope("default"))),
+    ("Starcoder2", "Starcoder2ForCausalLM", dict(GROUPED, use_bias=False, hidden_act="relu", tie_word_embeddings=False)),
+    ("Gemma", "GemmaForCausalLM", dict(GROUPED, head_dim=16)),
+    ("Gemma2", "Gemma2ForCausalLM", dict(GROUPED, head_dim=16, sliding_window=5, query_pre_attn_scalar=9)),
+    ("Gemma2", "Gemma2ForCausalLM", dict(GROUPED, head_dim=8, sliding_window=4, attn_logit_softcapping=2.0,
+                                         final_logit_softcapping=3.0, layer_types=LAYERS)),
+    ("Gemma2", "Gemma2ForCausalLM", dict(GROUPED, head_dim=8, attn_logit_softcapping=None, final_logit_softcapping=None)),
+    ("Gemma3Text", "Gemma3ForCausalLM", dict(GROUPED, head_dim=16, sliding_window=5, num_hidden_layers=7)),
+    ("Gemma3Text", "Gemma3ForCausalLM", dict(GROUPED, head_dim=8, sliding_window=4, layer_types=LAYERS, rope_parameters={
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5000.0}})),
+]
+ENCODERS = [
+    ("Bert", "BertModel", BERT),
+    ("Bert", "BertForMaskedLM", dict(BERT, layer_norm_eps=1e-3, type_vocab_size=3)),
+    ("Bert", "BertForPreTraining", dict(BERT, hidden_act="relu")),
+    ("DistilBert", "DistilBertForMaskedLM", DISTIL),
+    ("DistilBert", "DistilBertModel", dict(DISTIL, activation="relu", sinusoidal_pos_embds=True)),
+    ("Roberta", "RobertaForMaskedLM", ROBERTA),
+    ("Roberta", "RobertaModel", dict(ROBERTA, pad_token_id=4, layer_norm_eps=1e-3)),
+    ("XLMRoberta", "XLMRobertaModel", ROBERTA),
+    ("XLMRoberta", "XLMRobertaForMaskedLM", dict(ROBERTA, hidden_act="relu")),
+    ("MPNet", "MPNetModel", ROBERTA),
+    ("MPNet", "MPNetForMaskedLM", dict(ROBERTA, layer_norm_eps=1e-3)),
+    ("ModernBert", "ModernBertForMaskedLM", MODERN),
+    ("ModernBert", "ModernBertForMaskedLM", dict(MODERN, norm_bias=True, attention_bias=True, mlp_bias=True,
+                                                 classifier_bias=True, decoder_bias=False, classifier_activation="silu",
+                                                 norm_eps=1e-3, hidden_activation="silu")),
+    ("ModernBert", "ModernBertModel", dict(MODERN, layer_types=LAYERS, rope_parameters={
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+        "full_attention": {"rope_type": "default", "rope_theta": 5000.0}})),
+]
+SIDES = dict(vocab_size=VOCABULARY, d_model=32, encoder_layers=3, decoder_layers=2, encoder_attention_heads=4,
+             decoder_attention_heads=4, encoder_ffn_dim=56, decoder_ffn_dim=40, max_position_embeddings=96, init_std=0.2,
+             pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, forced_eos_token_id=None)
+T5 = dict(vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=56, num_layers=3, num_decoder_layers=2, num_heads=4,
+          initializer_factor=1.0, decoder_start_token_id=0)
+TRANSLATORS = [
+    ("T5", "T5ForConditionalGeneration", T5),
+    ("T5", "T5ForConditionalGeneration", dict(T5, d_kv=12, feed_forward_proj="gated-gelu", tie_word_embeddings=False,
+                                              relative_attention_num_buckets=8, relative_attention_max_distance=20)),
+    ("T5", "T5ForConditionalGeneration", dict(T5, feed_forward_proj="gated-silu", layer_norm_epsilon=1e-3)),
+    ("Bart", "BartForConditionalGeneration", SIDES),
+    ("Bart", "BartForConditionalGeneration", dict(SIDES, decoder_attention_heads=2, scale_embedding=True,
+                                                  activation_function="relu")),
+    ("MBart", "MBartForConditionalGeneration", dict(SIDES, scale_embedding=True)),
+    ("MBart", "MBartForConditionalGeneration", dict(SIDES, activation_function="silu")),
+    ("Marian", "MarianMTModel", dict(SIDES, scale_embedding=True, activation_function="swish")),
+    ("Marian", "MarianMTModel", dict(SIDES, decoder_vocab_size=VOCABULARY, tie_word_embeddings=True)),
+]
+
+
+ABSENT = object()
+HEADS = ("GPT2LMHeadModel", "MarianMTModel")  # classes with logits whose names end like those without
+
+
+def as_before(config):
+    """The config with the keys of transformers 4."""
+    rope = config.pop("rope_parameters", None)
+    if rope and "full_attention" in rope:
+        names = {"gemma3_text": ("rope_theta", "rope_local_base_freq"), "modernbert": ("global_rope_theta", "local_rope_theta")}
+        for key, kind in zip(names[config["model_type"]], ("full_attention", "sliding_attention")):
+            config[key] = rope[kind]["rope_theta"]
+        if rope["full_attention"]["rope_type"] != "default":
+            config["rope_scaling"] = {k: v for k, v in rope["full_attention"].items() if k != "rope_theta"}
+    elif rope:
+        config["rope_theta"] = rope.pop("rope_theta")
+        if rope["rope_type"] != "default":
+            config["rope_scaling"] = {"type": rope.pop("rope_type"), **rope}
+    if "dtype" in config:
+        config["torch_dtype"] = config.pop("dtype")
+    return config
+
+
+def others(key, value):
+    """Other values for a key of config.json."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1, 2 * value, 1, -1]
+    if isinstance(value, float):
+        return [2 * value + 0.01, value / 2]
+    if isinstance(value, str):
+        return ["relu", "gelu", "gelu_new", "silu", "odd"] if "act" in key or "proj" in key else ["odd"]
+    if isinstance(value, list):
+        return [value[::-1], value[1:]] if value and key != "architectures" else []
+    if key == "rope_parameters" and "rope_theta" in value:
+        return [dict(value, rope_theta=300.0), dict(value, rope_type="linear", factor=3.0), dict(value, odd=1)]
+    if key == "rope_parameters":
+        return [{kind: dict(values, rope_theta=300.0) for kind, values in value.items()}]
+    return [3, True, 0.5] if value is None else []
+
+
+def describe(name, config):
+    """The class and what the config changes, to find a case by."""
+    usual = {**SIDES, **T5, **GROUPED, **GPT2, **ROBERTA, **MODERN, **DISTIL}
+    changes = [f"{key}={value}" for key, value in config.items() if key not in usual or usual[key] != value]
+    return " ".join([name, *changes])
+
+
+class Oracle:
+    def __init__(self, fovea, folder):
+        import numpy
+        import torch
+        import transformers
+
+        self.numpy, self.torch, self.transformers = numpy, torch, transformers
+        self.fovea, self.folder = fovea, Path(folder)
+        self.worst = 0.0
+
+    def make(self, family, name, config, seed, **saving):
+        """A random model, and the folder that it was saved in."""
+        torch = self.torch
+        torch.manual_seed(seed)
+        settings = getattr(self.transformers, family + "Config")(**config)
+        settings._attn_implementation = "eager"  # the other kinds leave soft caps out
+        model = getattr(self.transformers, name)(settings).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.ndim == 1:
+                    parameter += 0.2 * torch.randn_like(parameter)
+            if hasattr(model, "final_logits_bias"):
+                model.final_logits_bias += 0.2 * torch.randn_like(model.final_logits_bias)
+        folder = self.folder / f"model-{seed}"
+        model.save_pretrained(folder, **saving)
+        return model, folder
+
+    def run(self, *arguments):
+        done = subprocess.run([self.fovea, *map(str, arguments)], capture_output=True, text=True)
+        assert done.returncode == 0, f"fovea {' '.join(map(str, arguments))}: {done.stderr}"
+        return done.stdout
+
+    def embed(self, folder, sequences, what):
+        ids, output = self.folder / "ids.txt", self.folder / "rows.npy"
+        ids.write_text("".join(" ".join(map(str, sequence)) + "\n" for sequence in sequences))
+        self.run("embed", "--model", folder, "--ids-file", ids, what, "--output", output, "--cpu-threads", 1)
+        return self.numpy.load(output)
+
+    def compare(self, what, ours, theirs, bound=RELATIVE):
+        theirs = theirs.detach().float().numpy()
+        assert ours.shape == theirs.shape, f"{what}: shape {ours.shape}, transformers {theirs.shape}"
+        error = float(abs(ours - theirs).max() / abs(theirs).max())
+        self.worst = max(self.worst, error)
+        assert error <= bound, f"{what} differ by {error:.1e} of the largest"
+
+    def sequences(self, first):
+        generator = self.torch.Generator().manual_seed(3)
+        return [self.torch.randint(first, VOCABULARY, (length,), generator=generator).tolist() for length in (1, 7, 40)]
+
+    def check_rows(self, model, folder, has_logits, first):
+        torch, sequences = self.torch, self.sequences(first)
+        hidden = self.embed(folder, sequences, "--hidden")
+        logits = self.embed(folder, sequences, "--logits") if has_logits else None
+        for i, ids in enumerate(sequences):
+            with torch.no_grad():
+                result = model(input_ids=torch.tensor([ids]), output_hidden_states=True)
+            self.compare("hidden states", hidden[i, : len(ids)], result.hidden_states[-1][0])
+            assert not hidden[i, len(ids):].any(), "rows behind a sequence"
+            if has_logits:
+                theirs = result.logits if hasattr(result, "logits") else result.prediction_logits
+                self.compare("logits", logits[i, : len(ids)], theirs[0])
+
+    def check_text(self, model, folder, prompt, written=None):
+        """Greedy, token by token, as long as rounding cannot choose another one. A translator has `written` the first id."""
+        torch, length = self.torch, 40
+        done = json.loads(self.run("generate", "--model", folder, "--prompt-ids", " ".join(map(str, prompt)), "--greedy",
+                                   "--max-new-tokens", length, "--json", "--cpu-threads", 1))
+        ids = list(prompt if written is None else written)
+        end = model.config.eos_token_id
+        for i in range(length):
+            with torch.no_grad():
+                if written is None:
+                    result = model(input_ids=torch.tensor([ids]))
+                else:
+                    result = model(input_ids=torch.tensor([prompt]), decoder_input_ids=torch.tensor([ids]))
+                logits = result.logits[0, -1].double()
+            first, second = logits.topk(2).values.tolist()
+            if first - second <= 1e-4 * logits.abs().max().item():
+                return
+            token = int(logits.argmax())
+            assert i < len(done["ids"]), f"{i} tokens, transformers goes on"
+            assert done["ids"][i] == token, f"token {i} is {done['ids'][i]}, transformers {token}"
+            probability = logits.log_softmax(-1)[token].item()
+            assert abs(done["log_probabilities"][i] - probability) <= RELATIVE * logits.abs().max().item()
+            ids.append(token)
+            if token == end:
+                assert len(done["ids"]) == i + 1, "goes on behind the end"
+                return
+
+    def check_translator(self, family, name, config, seed):
+        model, folder = self.make(family, name, config, seed)
+        torch, numpy, start = self.torch, self.numpy, config["decoder_start_token_id"]
+        sources = self.sequences(5)
+        targets = [[start] + ids[::-1] for ids in sources]
+        targets[0] = targets[1]
+        lines, output = self.folder / "targets.txt", self.folder / "rows.npy"
+        lines.write_text("".join(" ".join(map(str, ids)) + "\n" for ids in targets))
+        source = self.folder / "ids.txt"
+        source.write_text("".join(" ".join(map(str, ids)) + "\n" for ids in sources))
+        rows = {}
+        for what in ("--hidden", "--logits"):
+            self.run("embed", "--model", folder, "--ids-file", source, "--target-ids-file", lines, what, "--output", output)
+            rows[what] = numpy.load(output)
+        for i, (ids, target) in enumerate(zip(sources, targets)):
+            with torch.no_grad():
+                result = model(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([target]),
+                               output_hidden_states=True)
+            hidden = result.decoder_hidden_states[-1][0]
+            if getattr(model.config, "scale_decoder_outputs", False):
+                hidden = hidden * model.config.d_model**-0.5
+            self.compare("hidden states", rows["--hidden"][i, : len(target)], hidden)
+            self.compare("logits", rows["--logits"][i, : len(target)], result.logits[0])
+        self.check_text(model, folder, sources[2], [start])
+
+    def rows_of(self, folder, what, first, start):
+        """What fovea computes for two sequences, of a translator given one."""
+        ids, targets = self.sequences(first)[1], [start] + self.sequences(first)[1][::-1]
+        source, target, output = self.folder / "ids.txt", self.folder / "targets.txt", self.folder / "rows.npy"
+        source.write_text(" ".join(map(str, ids)) + "\n")
+        target.write_text(" ".join(map(str, targets)) + "\n")
+        arguments = ["embed", "--model", folder, "--ids-file", source, what, "--output", output, "--cpu-threads", 1]
+        if start is not None:
+            arguments += ["--target-ids-file", target]
+        done = subprocess.run([self.fovea, *map(str, arguments)], capture_output=True, text=True)
+        return (self.numpy.load(output)[0] if done.returncode == 0 else None), ids, targets, done.stderr
+
+    def their_rows(self, name, folder, what, ids, targets, start):
+        """The same by transformers; None where it refuses the config or makes weights up."""
+        torch = self.torch
+        try:
+            model, info = getattr(self.transformers, name).from_pretrained(
+                folder, output_loading_info=True, attn_implementation="eager", dtype=torch.float32)
+            if any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")):
+                return None
+            with torch.no_grad():
+                inputs = dict(input_ids=torch.tensor([ids]))
+                if start is not None:
+                    inputs["decoder_input_ids"] = torch.tensor([targets])
+                result = model.eval()(**inputs)
+                if what == "--hidden":
+                    return result.last_hidden_state[0]
+                return (result.logits if hasattr(result, "logits") else result.prediction_logits)[0]
+        except Exception:  # of any kind: each class checks its config in its own way
+            return None
+
+    def check_fields(self, family, name, config, seed):
+        """Every key with other values, and absent: fovea refuses it, or computes what transformers computes."""
+        _, folder = self.make(family, name, config, seed)
+        path = folder / "config.json"
+        good = json.loads(path.read_text())
+        start = good.get("decoder_start_token_id", 0) if good.get("is_encoder_decoder") else None
+        refused = same = 0
+        what = "--hidden" if name.endswith("Model") and name not in HEADS else "--logits"
+        for key in good:
+            for value in [ABSENT, *others(key, good[key])]:
+                changed = {k: v for k, v in good.items() if k != key}
+                if value is not ABSENT:
+                    changed[key] = value
+                path.write_text(json.dumps(changed))
+                ours, ids, targets, _ = self.rows_of(folder, what, 5, start)
+                if ours is None:
+                    refused += 1
+                    continue
+                theirs = self.their_rows(name, folder, what, ids, targets, start)
+                if theirs is None or not theirs.isfinite().all():
+                    continue
+                same += 1
+                self.compare(f"{key} = {'absent' if value is ABSENT else value}: rows", ours, theirs)
+        assert same > len(good), f"only {same} of the changed configs could be compared"
+        print(f"  {refused} changed configs are refused, {same} agree")
+
+    def check_files(self, family, name, config, seed):
+        """Shards, 16-bit weights, no prefix, and the keys of transformers 4, against the same folder loaded in f32."""
+        torch = self.torch
+        start = config.get("decoder_start_token_id")
+        what = "--hidden" if name.endswith("Model") and name not in HEADS else "--logits"
+        for number, (dtype, shards, older) in enumerate([("float32", "20KB", False), ("bfloat16", "5GB", False),
+                                                         ("float16", "15KB", False), ("float32", "5GB", True)]):
+            model, folder = self.make(family, name, config, 1000 * (number + 1) + seed)
+            folder = self.folder / f"files-{number}"
+            model.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size=shards)
+            assert ("KB" in shards) == (folder / "model.safetensors.index.json").exists()
+            if older:
+                path = folder / "config.json"
+                path.write_text(json.dumps(as_before(json.loads(path.read_text()))))
+            ours, ids, targets, problem = self.rows_of(folder, what, 5, start)
+            assert ours is not None, problem
+            theirs = self.their_rows(name, folder, what, ids, targets, start)
+            assert theirs is not None, "transformers does not load what it saved"
+            self.compare(f"rows of {dtype} in shards of {shards}, {older=}", ours, theirs)
+
+    def check_decoder(self, family, name, config, seed, **saving):
+        model, folder = self.make(family, name, config, seed, **saving)
+        has_logits = name.endswith(("LM", "LMHeadModel"))
+        self.check_rows(model, folder, has_logits, 0)
+        if has_logits:
+            self.check_text(model, folder, self.sequences(3)[2][:9])
+
+    def check_encoder(self, family, name, config, seed):
+        model, folder = self.make(family, name, config, seed)
+        self.check_rows(model, folder, not name.endswith("Model"), 5)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fovea", required=True)
+    parser.add_argument("--only", default="", help="run the cases whose line contains this, whatever FOVEA_CASES says")
+    arguments = parser.parse_args()
+    if os.environ.get("FOVEA_CASES") != "full" and not arguments.only:
+        print("not run: ./run test --full compares with transformers")
+        return 77
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        print(f"not run: {error} (./run test --full installs tests/requirements-torch.txt)")
+        return 77
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    print(f"torch {torch.__version__}, transformers {transformers.__version__}")
+    failed = 0
+    seed = 0
+    cases_of_fields = {case[0]: case for case in [*DECODERS, *ENCODERS, *TRANSLATORS]}.values()  # one for each family
+    for cases, check in ((DECODERS, "check_decoder"), (ENCODERS, "check_encoder"), (TRANSLATORS, "check_translator"),
+                         (cases_of_fields, "check_files"), (cases_of_fields, "check_fields")):
+        for family, name, config in cases:
+            seed += 1
+            line = {"check_fields": "every field of ", "check_files": "files of "}.get(check, "") + describe(name, config)
+            if arguments.only not in line:
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                oracle = Oracle(arguments.fovea, folder)
+                try:
+                    getattr(oracle, check)(family, name, config, seed)
+                    print(f"{line} | agrees within {oracle.worst:.1e}")
+                except AssertionError as error:
+                    failed += 1
+                    print(f"{line} | DIFFERS: {error}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,414 @@
+// Families of other libraries: configs that are read, folders that are written and read, and the errors of
+// damaged ones. tests/models/families_oracle.py compares the numbers with transformers.
+#include "fovea/models/family.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "fovea/files/bytes.h"
+#include "fovea/files/weights.h"
+#include "fovea/models/decoding.h"
+#include "fovea/models/model_folder.h"
+
+namespace fovea::models {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// The sizes of a config under the names that a family has for them; all else is the default of its class.
+json tiny_config(std::string_view type) {
+  json config{{"model_type", type}, {"pad_token_id", 1}, {"eos_token_id", 2}};
+  if (type == "gpt2") {
+    config.update({{"vocab_size", 11}, {"n_embd", 8}, {"n_layer", 2}, {"n_head", 2}, {"n_positions", 16}});
+    config["architectures"] = {"GPT2LMHeadModel"};
+    return config;
+  }
+  if (type == "distilbert") {
+    config.update({{"vocab_size", 11}, {"dim", 8}, {"hidden_dim", 12}, {"n_layers", 2}, {"n_heads", 2}});
+    config["max_position_embeddings"] = 16;
+    config["architectures"] = {"DistilBertForMaskedLM"};
+    return config;
+  }
+  if (type == "t5") {
+    config.update({{"vocab_size", 11}, {"d_model", 8}, {"d_kv", 4}, {"d_ff", 12}, {"num_layers", 2}});
+    config.update({{"num_decoder_layers", 1}, {"num_heads", 2}, {"is_encoder_decoder", true}});
+    config["architectures"] = {"T5ForConditionalGeneration"};
+    return config;
+  }
+  if (family_kind(config.dump()) == FamilyKind::translator) {
+    config.update({{"vocab_size", 11}, {"d_model", 8}, {"is_encoder_decoder", true}});
+    config.update({{"max_position_embeddings", 16}, {"encoder_layers", 2}, {"decoder_layers", 1}});
+    config.update({{"encoder_attention_heads", 2}, {"decoder_attention_heads", 4}});
+    config.update({{"encoder_ffn_dim", 12}, {"decoder_ffn_dim", 10}});
+    const std::map<std::string_view, const char*> classes{{"bart", "BartForConditionalGeneration"},
+                                                          {"mbart", "MBartForConditionalGeneration"},
+                                                          {"marian", "MarianMTModel"}};
+    config["architectures"] = {classes.at(type)};
+    return config;
+  }
+  config.update({{"vocab_size", 11},
+                 {"hidden_size", 8},
+                 {"intermediate_size", 12},
+                 {"num_hidden_layers", 2},
+                 {"num_attention_heads", 2},
+                 {"max_position_embeddings", 18}});
+  if (family_kind(config.dump()) == FamilyKind::decoder) config["num_key_value_heads"] = 1;
+  if (type == "qwen3" || type.starts_with("gemma")) config["head_dim"] = 6;
+  if (type.starts_with("gemma2") || type.starts_with("gemma3")) config["sliding_window"] = 3;
+  if (type == "mistral") config["sliding_window"] = 3;
+  if (type == "modernbert") config["local_attention"] = 4;
+  return config;
+}
+
+std::string refusal(const json& config) {
+  std::string text;
+  try {
+    for (const ConfigProblem& problem : read_family(config.dump()).problems)
+      text += problem.key + ": expected " + problem.expected + ", got " + problem.got + "\n";
+  } catch (const InvalidArgument& error) {
+    text = error.what();
+  }
+  return text;
+}
+
+FamilyKind kind_of(const ModelFolder& folder) {
+  return family_kind(folder.config()).value_or(FamilyKind::decoder);
+}
+
+// The parameters of the model of a folder, which `use` gets as long as the model lives.
+template <class Use>
+void with_model(const ModelFolder& folder, Use&& use) {
+  if (kind_of(folder) == FamilyKind::encoder)
+    use(folder.text_encoder().parameters());
+  else if (kind_of(folder) == FamilyKind::translator)
+    use(folder.sequence_to_sequence()->parameters());
+  else
+    use(folder.language_model().parameters());
+}
+
+std::string loaded(const fs::path& folder) {
+  try {
+    with_model(ModelFolder(folder), [](const nn::ParameterSet&) {});
+  } catch (const FileError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Values that depend on the name alone, and no parameter is 0 or 1 all over.
+Tensor drawn(const std::string& name, const Shape& shape) {
+  Tensor values = Tensor::normal(shape, std::hash<std::string>()(name));
+  float* x = values.data<float>();
+  for (std::int64_t i = 0; i < values.count(); ++i) x[i] *= 0.4f;
+  return values;
+}
+
+bool config_is_translator(const json& config) {
+  return family_kind(config.dump()) == FamilyKind::translator;
+}
+
+class Families : public testing::TestWithParam<std::string_view> {
+ protected:
+  Families() : folder(fs::temp_directory_path() / ("fovea-families-" + std::to_string(::getpid()))) {
+    fs::create_directories(folder);
+  }
+  ~Families() override { fs::remove_all(folder); }
+
+  // A folder of a random model of this config, in the form of transformers.
+  void write(const json& config) const {
+    const FamilyReading reading = read_family(config.dump());
+    ASSERT_TRUE(reading.problems.empty()) << refusal(config);
+    if (reading.config.kind == FamilyKind::translator) {
+      const auto model = make_translator(translator_spec(reading.config), drawn);
+      save_model(folder.string(), config.dump(), model->parameters());
+    } else if (reading.config.kind == FamilyKind::encoder) {
+      TextEncoder model(text_encoder_spec(reading.config), drawn);
+      save_model(folder.string(), config.dump(), model.parameters());
+    } else {
+      LanguageModel model(language_model_spec(reading.config), drawn);
+      save_model(folder.string(), config.dump(), model.parameters());
+    }
+  }
+  void write_config(const json& config) const {
+    fs::remove(folder / "config.json");
+    std::ofstream(folder / "config.json") << config.dump();
+  }
+  // Log-probabilities or hidden states of some ids.
+  Tensor rows() const {
+    const ModelFolder opened(folder);
+    const std::vector<std::int32_t> ids{3, 7, 4, 10, 5, 3, 9};
+    nn::Context context;
+    if (kind_of(opened) == FamilyKind::translator) {
+      const auto model = opened.sequence_to_sequence();
+      return model->hidden(context, make_batch({ids}, {ids}), nullptr, nullptr).value();
+    }
+    if (kind_of(opened) == FamilyKind::encoder)
+      return opened.text_encoder().hidden(context, {&ids, 1}).value();
+    LanguageModel model = opened.language_model();
+    return model.log_probabilities(model.hidden(context, pad({&ids, 1})));
+  }
+  std::string bytes() const { return files::read_file(folder / "model.safetensors", 1 << 24); }
+
+  fs::path folder;
+};
+
+TEST_P(Families, AreWrittenAndReadToTheSameBytes) {
+  const json config = tiny_config(GetParam());
+  write(config);
+  EXPECT_EQ(loaded(folder), "");
+  const FolderReport report = report_on(ModelFolder(folder));
+  EXPECT_EQ(report.refused, "");
+  EXPECT_EQ(report.model_type, GetParam());
+  EXPECT_EQ(report.bytes, 4 * report.parameters);
+  const Tensor before = rows();
+  const std::string written = bytes();
+  const ModelFolder opened(folder);
+  with_model(opened, [&](const nn::ParameterSet& parameters) {
+    save_model(folder.string(), opened.config(), parameters);
+  });
+  if (report.config->kind == FamilyKind::decoder)
+    EXPECT_EQ(report.cache_bytes_per_token,
+              8 * report.config->layers * report.config->kv_heads * report.config->head_dim);
+  EXPECT_TRUE(bytes() == written);
+  const Tensor after = rows();
+  for (std::int64_t i = 0; i < before.count(); ++i)
+    ASSERT_EQ(after.data<float>()[i], before.data<float>()[i]);
+}
+
+// A folder without the prefix of the model in it, such as GPT-2's on the Hub.
+TEST_P(Families, DoNotNeedThePrefixOfTheirNames) {
+  write(tiny_config(GetParam()));
+  const Tensor before = rows();
+  files::TensorFile file = files::load_safetensors(folder / "model.safetensors");
+  const std::string_view prefixes[] = {"model.",   "transformer.", "bert.",
+                                       "roberta.", "mpnet.",       "distilbert."};
+  for (files::NamedTensor& named : file.tensors) {
+    for (const std::string_view prefix : prefixes) {
+      if (named.name.starts_with(prefix)) {
+        named.name.erase(0, prefix.size());
+        break;
+      }
+    }
+  }
+  files::save_safetensors(folder / "model.safetensors", file);
+  const Tensor after = rows();
+  for (std::int64_t i = 0; i < before.count(); ++i)
+    ASSERT_EQ(after.data<float>()[i], before.data<float>()[i]);
+}
+
+TEST_P(Families, NameTheTensorThatIsWrong) {
+  const json config = tiny_config(GetParam());
+  write(config);
+  const files::TensorFile good = files::load_safetensors(folder / "model.safetensors");
+  const auto with = [&](auto&& change) {
+    files::TensorFile file = good;
+    change(file.tensors);
+    files::save_safetensors(folder / "model.safetensors", file);
+    return loaded(folder);
+  };
+  const auto says = [](const std::string& error, const std::string& words) {
+    EXPECT_NE(error.find(words), std::string::npos) << error;
+  };
+  for (std::size_t i = 0; i < good.tensors.size(); ++i) {
+    const std::string name = good.tensors[i].name.substr(0, 50);  // errors shorten long names
+    says(with([&](auto& tensors) { tensors.erase(tensors.begin() + static_cast<std::ptrdiff_t>(i)); }),
+         name == "lm_head.weight" && config.value("tie_word_embeddings", false) ? "" : name);
+    const std::string wrong = with([&](auto& tensors) {
+      const Shape& shape = tensors[i].tensor.shape();
+      tensors[i].tensor = Tensor::zeros(
+          DType::f32, shape.rank() == 1 ? Shape{shape[0] + 1} : Shape{shape[0] + 1, shape[1] + 1});
+    });
+    says(wrong, name);
+    says(wrong, "shape");
+  }
+  says(with([](auto& tensors) { tensors.push_back({"odd", Tensor::zeros(DType::f32, {1})}); }), "'odd'");
+  const auto few = with([](auto& tensors) { tensors.clear(); });
+  says(few, "is missing");
+}
+
+// A key whose value would make another model must never be passed over.
+TEST_P(Families, NameTheKeyThatIsWrong) {
+  const json good = tiny_config(GetParam());
+  EXPECT_EQ(refusal(good), "");
+  const auto says = [&](const std::string& key, const json& value, const std::string& words) {
+    json config = good;
+    config[key] = value;
+    EXPECT_NE(refusal(config).find(words), std::string::npos) << key << " " << refusal(config);
+  };
+  says("attention_sinks", 4, "attention_sinks: expected");
+  says("quantization_config", json::object(), "quantization_config: expected");
+  says("is_decoder", true, "is_decoder");
+  says("add_cross_attention", true, "add_cross_attention");
+  says("architectures", {"OddForTokenClassification"}, "architectures: expected a class");
+  says("is_encoder_decoder", config_is_translator(good) ? json(false) : json(true), "is_encoder_decoder");
+  says("vocab_size", 0, "vocab_size: expected a whole number");
+  says("vocab_size", 1e300, "vocab_size: expected a whole number");
+  says("vocab_size", "11", "vocab_size: expected a whole number");
+  says("tie_word_embeddings", 1, "tie_word_embeddings: expected true or false");
+  const FamilyConfig config = read_family(good.dump()).config;
+  for (const char* key : {"num_hidden_layers", "hidden_size", "num_attention_heads", "n_layer", "n_embd",
+                          "dim", "d_model", "encoder_layers", "decoder_ffn_dim", "num_heads"}) {
+    if (!good.contains(key)) continue;
+    says(key, -1, std::string(key) + ": expected");
+    says(key, 1e6, std::string(key) + ": expected");
+    says(key, 2.5, std::string(key) + ": expected");
+    says(key, json::array(), std::string(key) + ": expected");
+  }
+  if (!config.rotary) return;
+  if (config.window_rope) {
+    says("rope_parameters", {{"full_attention", {{"odd", 1}}}}, "rope_parameters.full_attention.odd");
+    says("rope_parameters", {{"odd", {{"rope_theta", 1}}}}, "rope_parameters.odd");
+    return;
+  }
+  says("rope_parameters", {{"rope_type", "longrope"}}, "rope_parameters.rope_type: expected default, linear");
+  says("rope_parameters", {{"rope_type", "linear"}}, "rope_parameters.factor: expected");
+  says("rope_parameters", {{"rope_theta", 5.0}, {"odd", 1}}, "rope_parameters.odd: expected");
+  says("rope_parameters", {{"rope_theta", -5.0}}, "rope_parameters.rope_theta: expected a number above 0");
+  says("rope_parameters", {{"partial_rotary_factor", 0.5}},
+       "rope_parameters.partial_rotary_factor: expected 1");
+  says("rope_scaling", {{"type", "linear"}, {"factor", 0.5}}, "rope_parameters: expected");
+  says("partial_rotary_factor", 0.25, "partial_rotary_factor: expected 1");
+  json both = good;
+  both["rope_theta"] = 500.0;
+  both["rope_parameters"] = {{"rope_theta", 600.0}};
+  EXPECT_NE(refusal(both).find("rope_theta: expected the rope_theta of rope_parameters"), std::string::npos);
+}
+
+// Nothing is allocated by numbers that the file of weights does not bear out.
+TEST_P(Families, RefuseSizesBeyondTheirWeights) {
+  const json good = tiny_config(GetParam());
+  write(good);
+  for (const auto& [key, size] : {std::pair{"vocab_size", 10'000'000},
+                                  {"hidden_size", 65'536},
+                                  {"n_embd", 65'536},
+                                  {"dim", 65'536},
+                                  {"intermediate_size", 65'536},
+                                  {"n_inner", 65'536},
+                                  {"hidden_dim", 65'536},
+                                  {"num_hidden_layers", 1'000},
+                                  {"n_layer", 1'000},
+                                  {"n_layers", 1'000},
+                                  {"d_model", 65'536},
+                                  {"d_kv", 65'536},
+                                  {"decoder_ffn_dim", 65'536},
+                                  {"decoder_layers", 1'000},
+                                  {"num_decoder_layers", 1'000},
+                                  {"head_dim", 65'536}}) {
+    if (!good.contains(key) && std::string(key) != "n_inner") continue;
+    if (std::string(key) == "n_inner" && GetParam() != "gpt2") continue;
+    json config = good;
+    config[key] = size;
+    write_config(config);
+    EXPECT_NE(loaded(folder), "") << key;
+  }
+  // Rotary tables grow with what is read, and a position of the config costs nothing.
+  json long_one = good;
+  if (GetParam() == "t5") return;  // its relative positions have no end
+  long_one[good.contains("n_positions") ? "n_positions" : "max_position_embeddings"] = 1 << 30;
+  write_config(long_one);
+  if (!read_family(good.dump()).config.learned_positions)
+    EXPECT_EQ(loaded(folder), "");
+  else
+    EXPECT_NE(loaded(folder), "");
+}
+
+// Row by row from a cache, and all at once.
+TEST_P(Families, WriteTheSameWithACacheAndWithout) {
+  write(tiny_config(GetParam()));
+  const ModelFolder opened(folder);
+  const std::vector<std::int32_t> source{3, 7, 4, 9};
+  if (kind_of(opened) == FamilyKind::encoder) return;
+  if (kind_of(opened) == FamilyKind::translator) {
+    const auto model = opened.sequence_to_sequence();
+    const DecodeOptions beam{.beam_size = 3, .length_extra = 4, .n_best = 2};
+    DecodeOptions again = beam;
+    again.reuse = Reuse::off;
+    const auto cached = decode(*model, {source, {5}}, beam), whole = decode(*model, {source, {5}}, again);
+    for (std::size_t s = 0; s < whole.size(); ++s) {
+      for (std::size_t h = 0; h < whole[s].size(); ++h) {
+        EXPECT_EQ(cached[s][h].ids, whole[s][h].ids);
+        EXPECT_NEAR(cached[s][h].log_probability, whole[s][h].log_probability, 1e-3);
+      }
+    }
+    return;
+  }
+  LanguageModel model = opened.language_model();
+  const std::vector<std::int32_t> prompt{3, 7, 4};
+  SampleOptions options{.temperature = 0.0, .length = 9};
+  const Generated cached = generate(model, prompt, options);
+  options.reuse = Reuse::off;
+  const Generated whole = generate(model, prompt, options);
+  EXPECT_EQ(cached.ids, whole.ids);
+  // Log-probabilities of order 10, and the f32 rounding of some hundred sums of 12 terms.
+  for (std::size_t i = 0; i < whole.ids.size(); ++i)
+    EXPECT_NEAR(cached.log_probabilities[i], whole.log_probabilities[i], 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, Families, testing::ValuesIn(families()), [](const auto& info) {
+  std::string name(info.param);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+TEST(FamilyConfigs, AnUnknownFamilyIsAnsweredWithThoseThatAreKnown) {
+  const std::string error = refusal({{"model_type", "falcon_h1"}});
+  for (const std::string_view type : families()) EXPECT_NE(error.find(type), std::string::npos) << error;
+  EXPECT_NE(error.find("falcon_h1"), std::string::npos);
+  EXPECT_NE(refusal(json::object()).find("none"), std::string::npos);
+  EXPECT_THROW(read_family("[]"), InvalidArgument);
+  EXPECT_THROW(read_family(R"({"model_type": 3})"), InvalidArgument);
+}
+
+// The forms of transformers 4 say the same as today's.
+TEST(FamilyConfigs, OldKeysMeanWhatNewOnesMean) {
+  const auto same = [](json config, const json& older, const json& newer) {
+    json other = config;
+    config.update(older);
+    other.update(newer);
+    EXPECT_EQ(refusal(config), "");
+    EXPECT_EQ(refusal(other), "");
+    EXPECT_EQ(to_json(read_family(config.dump()).config), to_json(read_family(other.dump()).config));
+  };
+  json llama = tiny_config("llama");
+  same(llama, {{"rope_theta", 500.0}, {"torch_dtype", "bfloat16"}},
+       {{"rope_parameters", {{"rope_theta", 500.0}}}});
+  same(llama, {{"rope_theta", 500.0}, {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
+       {{"rope_parameters", {{"rope_theta", 500.0}, {"rope_type", "linear"}, {"factor", 2.0}}}});
+  same(tiny_config("gemma3_text"),
+       {{"rope_theta", 500.0}, {"rope_local_base_freq", 50.0}, {"sliding_window_pattern", 2}},
+       {{"rope_parameters",
+         {{"full_attention", {{"rope_theta", 500.0}}}, {"sliding_attention", {{"rope_theta", 50.0}}}}},
+        {"layer_types", {"sliding_attention", "full_attention"}}});
+  same(tiny_config("modernbert"),
+       {{"global_rope_theta", 500.0}, {"local_rope_theta", 50.0}, {"global_attn_every_n_layers", 2}},
+       {{"rope_parameters",
+         {{"full_attention", {{"rope_theta", 500.0}}}, {"sliding_attention", {{"rope_theta", 50.0}}}}},
+        {"layer_types", {"full_attention", "sliding_attention"}}});
+  same(tiny_config("gemma"), {{"hidden_act", "gelu"}, {"hidden_activation", nullptr}},
+       {{"hidden_act", "gelu_pytorch_tanh"}});
+  same(tiny_config("gpt2"), {{"n_ctx", 1024}, {"n_inner", nullptr}}, {{"n_inner", 32}});
+}
+
+TEST(FamilyConfigs, ListsHaveOneEntryForEachLayer) {
+  json config = tiny_config("gemma2");
+  config["layer_types"] = {"full_attention"};
+  EXPECT_NE(refusal(config).find("layer_types: expected a list of 2"), std::string::npos);
+  config["layer_types"] = {"full_attention", "linear_attention"};
+  EXPECT_NE(refusal(config).find("no other mixer"), std::string::npos);
+  config["layer_types"] = {"full_attention", "sliding_attention"};
+  config["sliding_window"] = nullptr;
+  EXPECT_NE(refusal(config).find("sliding_window: expected a number of rows"), std::string::npos);
+  config = tiny_config("smollm3");
+  config["no_rope_layers"] = {1};
+  EXPECT_NE(refusal(config).find("no_rope_layers: expected a list of 2"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fovea::models
