@@ -416,3 +416,17 @@ def test_threads_of_others_are_not_concerned():
         thread.join()
     assert report.served == 1
     assert torch.equal(found[0][0], module.torch_chunk_gated_delta_rule.fovea_replaced(*given, **options)[0])
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "kimi_linear", "mamba2", "minimax"])
+def test_autocast(family):
+    """Both ways round operands to bf16, each at other places: the mean errors beside f32 are of one size."""
+    model, ids = model_of(family), words()
+    with torch.no_grad():
+        exact = model(ids, use_cache=False).logits
+        with torch.autocast("cpu", torch.bfloat16):
+            theirs = model(ids, use_cache=False).logits
+            with fovea.torch.patched(report=True) as report:
+                ours = model(ids, use_cache=False).logits
+    assert recurrences(report) == FAMILIES[family][3] and ours.dtype == theirs.dtype
+    assert (ours.float() - exact).abs().mean() <= 1.5 * (theirs.float() - exact).abs().mean()
