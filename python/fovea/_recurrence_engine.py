@@ -97,7 +97,8 @@ def _checked(argument: str, value: Any) -> Any:
     if value is None:
         return default
     if isinstance(value, type) and issubclass(value, kind):
-        raise InvalidArgument(FUNCTION, argument, f"a value, fovea.{value.__name__}(...)", f"the class {value.__name__}")
+        name = value.__name__
+        raise InvalidArgument(FUNCTION, argument, f"a value, fovea.{name}(...)", f"the class {name}")
     if not isinstance(value, kind) or not value._name:
         raise InvalidArgument(FUNCTION, argument, f"a {kind.__name__} of fovea", shown(value))
     return value

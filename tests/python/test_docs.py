@@ -79,6 +79,12 @@ def test_the_tutorial_names_every_part() -> None:
         assert not missing, (row, missing)
 
 
+def test_the_tutorial_names_every_part_of_recurrences() -> None:
+    text = TUTORIAL.read_text()
+    missing = {name for name in fovea.recurrences.__all__ if name not in BASES and f"`{name}(" not in text}
+    assert not missing
+
+
 def test_the_tutorial_runs() -> None:
     """From top to bottom, as a reader would; blocks that need PyTorch or transformers only if those are installed."""
     shared: dict[str, Any] = {}

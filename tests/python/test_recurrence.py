@@ -262,7 +262,7 @@ def test_explain() -> None:
     q = np.ones((1, 2, 4, 8), np.float32)
     said = fovea.explain_recurrence(q, q, q, decay=fovea.ScalarDecay(np.zeros((1, 2, 4))), write=fovea.DeltaWrite(1), scale=1)
     kernel, spec, sizes = said.split("\n")[:1] + said.split("\n")[-2:]
-    assert kernel == fovea.list_recurrence_kernels()[0] or "refused" in said
+    assert kernel in fovea.list_recurrence_kernels()  # the best, or the one that FOVEA_ISA forces
     assert spec.startswith("scalar decay, delta write, read after write") and "4 tokens" in sizes
 
 

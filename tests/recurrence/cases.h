@@ -243,20 +243,17 @@ inline void run_forward(const RecurrencePlan& plan, const RecurrenceCase& c, con
   recur(plan, data.views(), outputs, {.executor = executor});
 }
 
-/// Forward and backward. The loss is ⟨output, d_output⟩, and with states + ⟨final_state, d_final_state⟩.
-inline RecurrenceRun run_case(const RecurrenceCase& c, const RecurrenceData& data, const std::string& kernel,
-                              Executor* executor = nullptr) {
-  const RecurrencePlan plan =
-      make_recurrence_plan(c.spec, c.plan_shape(), {.dtype = c.dtype, .kernel = kernel});
-  RecurrenceRun run;
-  run_forward(plan, c, data, run, executor);
+/// The gradients of ⟨output, d_output⟩, where that is not empty, and with states of ⟨final_state,
+/// d_final_state⟩.
+inline void run_backward(const RecurrencePlan& plan, const RecurrenceCase& c, const RecurrenceData& data,
+                         const ConstTensorView& d_output, RecurrenceRun& run, Executor* executor = nullptr) {
   run.gradients = tensors_of(c);
   for (const auto& [name, tensor] : run.gradients.all()) {
     if (tensor->storage) const_cast<PlacedTensor*>(tensor)->storage.fill(std::nan(""));
   }
   const RecurrenceTensors& g = run.gradients;
   recur_backward(plan, data.views(),
-                 {.d_output = data.d_output.view,
+                 {.d_output = d_output,
                   .d_final_state = c.has_state ? ConstTensorView(data.d_final_state) : ConstTensorView(),
                   .output = run.output.view,
                   .denominator = run.denominator ? ConstTensorView(run.denominator) : ConstTensorView()},
@@ -272,6 +269,16 @@ inline RecurrenceRun run_case(const RecurrenceCase& c, const RecurrenceData& dat
                   .self_weight = g.self_weight.written,
                   .initial_state = g.initial_state.written},
                  {.executor = executor});
+}
+
+/// Forward and backward. The loss is ⟨output, d_output⟩, and with states + ⟨final_state, d_final_state⟩.
+inline RecurrenceRun run_case(const RecurrenceCase& c, const RecurrenceData& data, const std::string& kernel,
+                              Executor* executor = nullptr) {
+  const RecurrencePlan plan =
+      make_recurrence_plan(c.spec, c.plan_shape(), {.dtype = c.dtype, .kernel = kernel});
+  RecurrenceRun run;
+  run_forward(plan, c, data, run, executor);
+  run_backward(plan, c, data, data.d_output.view, run, executor);
   return run;
 }
 

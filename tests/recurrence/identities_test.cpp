@@ -181,6 +181,25 @@ TEST_P(RecurrenceIdentities, EveryThreadCountGivesTheSameBits) {
   }
 }
 
+TEST_P(RecurrenceIdentities, ALossOfTheFinalStateAloneHasTheGradientsOfADOutputOf0) {
+  for (const RecurrenceSpec& spec : specs()) {
+    const RecurrenceCase c = case_of(spec);
+    const RecurrenceData data(c);
+    const RecurrencePlan plan =
+        make_recurrence_plan(c.spec, c.plan_shape(), {.dtype = c.dtype, .kernel = GetParam()});
+    RecurrenceRun alone, beside;
+    run_forward(plan, c, data, alone);
+    run_forward(plan, c, data, beside);
+    const Tensor zeros = Tensor::zeros(c.dtype, data.d_output.view.shape());
+    run_backward(plan, c, data, {}, alone);
+    run_backward(plan, c, data, zeros, beside);
+    const auto got = alone.all(), want = beside.all();
+    ASSERT_EQ(got.size(), want.size());
+    for (std::size_t n = 0; n < got.size(); ++n)
+      expect_near(got[n].second, want[n].second, tolerance_of(c), c.name + " " + got[n].first);
+  }
+}
+
 // Keys of unit length.
 void normalize_keys(const RecurrenceData& data, std::int64_t dim) {
   float* keys = data.inputs.key.storage.data<float>();

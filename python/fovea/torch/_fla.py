@@ -45,8 +45,8 @@ def linear_attention(
     cu_seqlens: Any = None,
     **options: Any,
 ) -> tuple[Tensor, Any]:
-    """S = S₋ + k vᵀ, o = scale · Sᵀq (Katharopoulos et al. 2020, arXiv 2006.16236). A feature map is the caller's, as in
-    fla: give mapped queries and keys.
+    """S = S₋ + k vᵀ, o = scale · Sᵀq (Katharopoulos et al. 2020, arXiv 2006.16236). A feature map is the caller's, as
+    in fla: give mapped queries and keys.
 
     Args:
         q, k: [B, T, H, K].
@@ -430,11 +430,11 @@ class _Call:
                 state = state if state is None else state.flip(0)
         options = {"scale": scale, "initial_state": state, "sequence_starts": cu_seqlens}
         try:
-            o, state = recurrence(q, k, v, return_state=True, **options, **self.spec) if output_final_state else (
-                recurrence(q, k, v, **options, **self.spec), None)
+            found = recurrence(q, k, v, return_state=bool(output_final_state), **options, **self.spec)
         except InvalidArgument as error:
             name = self.names.get(error.argument, error.argument)
             raise InvalidArgument(self.function, name, error.expected, error.got) from None
+        o, state = found if output_final_state else (found, None)
         if reverse:
             o = o.flip(2)
             state = state if state is None or cu_seqlens is None else state.flip(0)

@@ -1,7 +1,8 @@
 """`fovea.recurrence` on tensors: the operators fovea::recur and fovea::recur_backward, and the choice of the code path.
 
 Without gradients the engine is called directly, with gradients inside of an autograd function. Under torch.compile,
-torch.export, functorch and dispatch modes a call is the operator, which costs more for each call but is visible to them.
+torch.export, functorch and dispatch modes a call is the operator, which costs more for each call but is visible to
+them.
 """
 
 from __future__ import annotations
@@ -26,9 +27,8 @@ _ARRAYS = ", ".join(f"{'Tensor' if name in ('key', 'value') else 'Tensor?'} {nam
 _INPUTS = f"{_ARRAYS}, Tensor? starts, Tensor? present, str parts, float epsilon, float? scale, bool wants_state"
 _RECUR = f"({_INPUTS}) -> (Tensor output, Tensor final_state, Tensor denominator)"
 # The gradients of the arrays, as far as `wanted`, in their order.
-_RECUR_BACKWARD = (
-    f"(Tensor? d_output, Tensor? d_final_state, Tensor? output, Tensor? denominator, {_INPUTS}, bool[] wanted) -> Tensor[]"
-)
+_LOSSES = "Tensor? d_output, Tensor? d_final_state, Tensor? output, Tensor? denominator"
+_RECUR_BACKWARD = f"({_LOSSES}, {_INPUTS}, bool[] wanted) -> Tensor[]"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""transformers' own slow paths of recurrences, under `patched`: the gated delta rule (Qwen3-Next, Qwen3.5, OLMo-hybrid),
-Kimi Delta Attention (Kimi-Linear, Bailing, GLM), Mamba-2 (and Bamba, Zamba2, Falcon-H1, Nemotron-H, Granite), and
-MiniMax's lightning attention.
+"""transformers' own slow paths of recurrences, under `patched`: the gated delta rule (Qwen3-Next, Qwen3.5,
+OLMo-hybrid), Kimi Delta Attention (Kimi-Linear, Bailing, GLM), Mamba-2 (and Bamba, Zamba2, Falcon-H1, Nemotron-H,
+Granite), and MiniMax's lightning attention.
 
-These are plain functions, which no mode sees. Each is replaced in its module by one that a mode sees: without a mode it
-calls the original. RWKV-4 keeps its own loop: its state carries a running maximum, which the law of recurrences has not.
+These are plain functions, which no mode sees. Each is replaced in its module by one that a mode sees: without a mode
+it calls the original. RWKV-4 keeps its own loop: its state carries a running maximum, which the law of recurrences has
+not.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ Add = Callable[[Callable[..., Any], Callable[..., Any]], None]
 
 # How many modules were loaded when they were last looked through.
 _looked_through = 0
+# The functions that this import of the package has put in place. Those of an earlier import are replaced again.
+_ours: set[Any] = set()
 
 
 def teach(add: Add, is_on: Callable[[], bool]) -> None:
@@ -59,8 +62,9 @@ def _replace(
     owner: Any, name: str, label: str, ours: Callable[..., Any], add: Add, is_on: Callable[[], bool]
 ) -> None:
     theirs = vars(owner)[name]
-    if hasattr(theirs, "fovea_replaced"):
+    if theirs in _ours:
         return
+    theirs = getattr(theirs, "fovea_replaced", theirs)
     served = functools.partial(_serve, label, ours, theirs)
 
     @functools.wraps(theirs)
@@ -73,6 +77,7 @@ def _replace(
 
     call.fovea_replaced = theirs  # type: ignore[attr-defined]
     add(call, served)
+    _ours.add(call)
     setattr(owner, name, call)
 
 
@@ -187,9 +192,9 @@ def _mamba2_scan(
 ) -> Any:
     """transformers gives a result in f32, whatever the dtype of the model."""
     (x,) = _wide(hidden_states)
-    options: dict[str, Any] = {"dt_bias": dt_bias, "initial_states": initial_states, "dt_softplus": dt_softplus, "seq_idx": seq_idx}
-    limits = (float(dt_limit[0]), float(dt_limit[1]))
-    found = ssd(x, dt, A, B, C, D=D, z=z, dt_limit=limits, return_final_states=return_final_states, **options)
+    options: dict[str, Any] = {"D": D, "z": z, "dt_bias": dt_bias, "dt_softplus": dt_softplus, "seq_idx": seq_idx}
+    options.update(initial_states=initial_states, dt_limit=(float(dt_limit[0]), float(dt_limit[1])))
+    found = ssd(x, dt, A, B, C, return_final_states=return_final_states, **options)
     if return_final_states:
         return found[0].float().contiguous(), found[1]
     return found.float().contiguous()
@@ -208,8 +213,8 @@ def _mamba2_step(
     z: Optional[Tensor] = None,
     **kwargs: Any,
 ) -> Tensor:
-    """One token, which changes `state` [batch, heads, head_dim, state_size]. dt, A and dt_bias are expanded from one number
-    for each head. A state that `ssd` made has state_size before head_dim in memory and is changed where it is."""
+    """One token, which changes `state` [batch, heads, head_dim, state_size]. dt, A and dt_bias are expanded from one
+    number for each head. A state that `ssd` made has state_size before head_dim in memory and is changed where it is."""
     x, steps, b, c = _wide(hidden_states, dt[..., 0], B, C)
     if dt_bias is not None:
         steps = steps + dt_bias[:, 0].to(steps.dtype)

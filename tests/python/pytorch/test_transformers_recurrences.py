@@ -404,6 +404,24 @@ def test_a_model_that_is_imported_inside_of_a_block():
     assert done.stdout.strip() == "{'transformers, mamba2.mamba2_chunk_scan': 1}", done.stderr[-2000:]
 
 
+def test_the_package_may_be_imported_again():
+    code = (
+        "import sys, torch, fovea.torch\n"
+        "from transformers.models.mamba2 import modeling_mamba2 as module\n"
+        "def run():\n"
+        "    with fovea.torch.patched(report=True) as report:\n"
+        "        one = torch.ones(1, 3, 2, 4)\n"
+        "        module.mamba2_chunk_scan(one, one[..., 0], -torch.ones(2), one, one, chunk_size=2)\n"
+        "    return report.served\n"
+        "before, original = run(), module.mamba2_chunk_scan.fovea_replaced\n"
+        "for name in [name for name in sys.modules if name.split('.')[0] == 'fovea']: del sys.modules[name]\n"
+        "import fovea.torch\n"
+        "print(before, run(), module.mamba2_chunk_scan.fovea_replaced is original)\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "1 1 True", done.stderr[-2000:]
+
+
 def test_threads_of_others_are_not_concerned():
     import threading
 
@@ -416,3 +434,17 @@ def test_threads_of_others_are_not_concerned():
         thread.join()
     assert report.served == 1
     assert torch.equal(found[0][0], module.torch_chunk_gated_delta_rule.fovea_replaced(*given, **options)[0])
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "kimi_linear", "mamba2", "minimax"])
+def test_autocast(family):
+    """Both ways round operands to bf16, each at other places: the mean errors beside f32 are of one size."""
+    model, ids = model_of(family), words()
+    with torch.no_grad():
+        exact = model(ids, use_cache=False).logits
+        with torch.autocast("cpu", torch.bfloat16):
+            theirs = model(ids, use_cache=False).logits
+            with fovea.torch.patched(report=True) as report:
+                ours = model(ids, use_cache=False).logits
+    assert recurrences(report) == FAMILIES[family][3] and ours.dtype == theirs.dtype
+    assert (ours.float() - exact).abs().mean() <= 1.5 * (theirs.float() - exact).abs().mean()
