@@ -357,8 +357,9 @@ TEST_P(Families, SurviveAnyConfig) {
   const json config = tiny_config(GetParam());
   write(config);
   const std::string good = config.dump();
-  const std::string pieces[] = {"-1", "0",    "1e308", "null",  "true", "[]",   "{}", "\"\"", "99999999999999999999",
-                                "3",  "0.5",  "[1,2]", "false", ",",    "\"x\":", "1073741824", "\"linear\""};
+  const std::string pieces[] = {
+      "-1", "0",   "1e308", "null",  "true", "[]",     "{}",         "\"\"",      "99999999999999999999",
+      "3",  "0.5", "[1,2]", "false", ",",    "\"x\":", "1073741824", "\"linear\""};
   PhiloxStream random(std::hash<std::string_view>()(GetParam()));
   std::int64_t ran = 0;
   for (int round = 0; round < 300; ++round) {
