@@ -40,9 +40,7 @@ RowsOf rows_of(const Options& o) {
                                 .target_input = target,
                                 .target_lengths = {std::ssize(target)}};
       const nn::Var rows = model->hidden(inference, batch, nullptr, nullptr);
-      return logits ? autograd::linear(rows, model->output_weight(inference), model->output_bias(inference))
-                          .value()
-                    : rows.value();
+      return logits ? model->logits(rows) : rows.value();
     };
   }
   if (kind == models::FamilyKind::encoder) {

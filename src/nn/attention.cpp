@@ -46,6 +46,8 @@ const NamedTensor* named(const std::vector<NamedTensor>& list, const std::string
 Parameter& declare(ParameterSet& set, const std::string& name, const ArgumentDeclaration& declaration,
                    const Shape& shape) {
   if (declaration.start == Start::xavier) return set.xavier(name, shape);
+  // Of a config, a table may be larger than any memory; the source looks at the file first.
+  if (set.given()) return set.constant(name, shape, 0.0f);
   return set.constant(name, start_value(declaration, shape, DType::f32));
 }
 

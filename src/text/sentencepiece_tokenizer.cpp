@@ -177,6 +177,12 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, c
   if (std::filesystem::exists(model, error)) {
     return SentencePieceTokenizer::from_bytes(files::read_file(model, kMaxModelBytes), model.string());
   }
+  // Beside them vocab.json is not a list of words.
+  for (const char* name : {"tokenizer.json", "merges.txt"}) {
+    if (std::filesystem::exists(folder / name, error))
+      throw FileError((folder / name).string(), -1,
+                      "is a tokenizer of another library, which cannot be read yet");
+  }
   if (std::filesystem::exists(list, error))
     return std::make_unique<WhitespaceTokenizer>(Vocabulary::load(list));
   throw FileError(

@@ -185,7 +185,7 @@ class Oracle:
         return model, folder
 
     def run(self, *arguments):
-        done = subprocess.run([self.fovea, *map(str, arguments)], capture_output=True, text=True)
+        done = subprocess.run([self.fovea, *map(str, arguments)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"fovea {' '.join(map(str, arguments))}: {done.stderr}"
         return done.stdout
 
@@ -280,7 +280,7 @@ class Oracle:
         arguments = ["embed", "--model", folder, "--ids-file", source, what, "--output", output, "--cpu-threads", 1]
         if start is not None:
             arguments += ["--target-ids-file", target]
-        done = subprocess.run([self.fovea, *map(str, arguments)], capture_output=True, text=True)
+        done = subprocess.run([self.fovea, *map(str, arguments)], capture_output=True, text=True, check=False)
         return (self.numpy.load(output)[0] if done.returncode == 0 else None), ids, targets, done.stderr
 
     def their_rows(self, name, folder, what, ids, targets, start):

@@ -11,6 +11,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "fovea/core/philox.h"
 #include "fovea/files/bytes.h"
 #include "fovea/files/weights.h"
 #include "fovea/models/decoding.h"
@@ -349,6 +350,38 @@ TEST_P(Families, WriteTheSameWithACacheAndWithout) {
   // Log-probabilities of order 10, and the f32 rounding of some hundred sums of 12 terms.
   for (std::size_t i = 0; i < whole.ids.size(); ++i)
     EXPECT_NEAR(cached.log_probabilities[i], whole.log_probabilities[i], 1e-4);
+}
+
+// Whatever bytes stand in a config, it is refused, or a model runs.
+TEST_P(Families, SurviveAnyConfig) {
+  const json config = tiny_config(GetParam());
+  write(config);
+  const std::string good = config.dump();
+  const std::string pieces[] = {
+      "-1", "0",   "1e308", "null",  "true", "[]",     "{}",         "\"\"",      "99999999999999999999",
+      "3",  "0.5", "[1,2]", "false", ",",    "\"x\":", "1073741824", "\"linear\""};
+  PhiloxStream random(std::hash<std::string_view>()(GetParam()));
+  std::int64_t ran = 0;
+  for (int round = 0; round < 300; ++round) {
+    std::string text = good;
+    if (round % 3 == 0) {
+      text[random.next_below(static_cast<std::uint32_t>(text.size()))] = static_cast<char>(random.next_u32());
+    } else {  // another value, or two, for a key
+      json other = config;
+      for (int n = 0; n < 1 + round % 2; ++n) {
+        auto member = other.begin();
+        std::advance(member, random.next_below(static_cast<std::uint32_t>(other.size())));
+        const json value = json::parse(pieces[random.next_below(std::size(pieces))], nullptr, false);
+        if (!value.is_discarded()) *member = value;
+      }
+      text = other.dump();
+    }
+    fs::remove(folder / "config.json");
+    std::ofstream(folder / "config.json") << text;
+    ran += loaded(folder).empty();
+  }
+  EXPECT_GT(ran, 0);
+  EXPECT_LT(ran, 300);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, Families, testing::ValuesIn(families()), [](const auto& info) {

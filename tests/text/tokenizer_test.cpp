@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "fovea/core/error.h"
 #include "fovea/text/generated.h"
 #include "text/scratch.h"
@@ -68,6 +71,22 @@ TEST(WhitespaceTokenizer, DecodeLeavesOutControlIds) {
 
 TEST(WhitespaceTokenizer, RefusesLinesThatJsonCannotHold) {
   EXPECT_THROW(WhitespaceTokenizer::build(Strings{"a \xFF"}), InvalidArgument);
+}
+
+// GPT-2's folders have a vocab.json that is no list of words.
+TEST(Tokenizer, ATokenizerOfAnotherLibraryIsNotTakenForOurs) {
+  for (const char* name : {"tokenizer.json", "merges.txt"}) {
+    const Scratch scratch;
+    WhitespaceTokenizer::build(Strings{"a b"})->save(scratch.folder());
+    EXPECT_NO_THROW(load_tokenizer(scratch.folder()));
+    std::ofstream(std::filesystem::path(scratch.folder()) / name) << "{}";
+    try {
+      load_tokenizer(scratch.folder());
+      ADD_FAILURE() << name;
+    } catch (const FileError& error) {
+      EXPECT_NE(error.file().find(name), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST(Tokenizer, SavedAndLoadedIsTheSame) {

@@ -6,6 +6,7 @@
 
 #include "core/excerpt.h"
 #include "fovea/core/error.h"
+#include "fovea/core/executor.h"
 
 namespace fovea::models {
 namespace {
@@ -32,15 +33,32 @@ std::string with_number(std::string_view pattern, const std::string& number) {
 // Tensors of any family that are computed from the config, or belong to what is not run.
 constexpr std::string_view unused_everywhere[] = {"*rotary_emb.inv_freq", "*position_ids", "mtp.*"};
 
-// In the file [rows, columns] of ours transposed: element (r, c) of ours is theirs (c, r).
+// Elements that one thread converts at once.
+constexpr std::int64_t piece = std::int64_t{1} << 18;
+
+void copy_rows(const files::StoredTensor& from, std::int64_t begin, std::int64_t count, float* to) {
+  default_executor().parallel_for((count + piece - 1) / piece, [&](std::int64_t unit, int) {
+    const std::int64_t at = unit * piece;
+    from.copy_to(to + at, begin + at, std::min(piece, count - at));
+  });
+}
+
+// In the file [rows, columns] of ours transposed: element (r, c) of ours is theirs (c, r). By squares, so
+// that neither side is read or written a cache line for each element.
 void copy_transposed(const files::StoredTensor& from, std::int64_t first, std::int64_t rows,
                      std::int64_t columns, float* to) {
+  constexpr std::int64_t side = 64;
   const std::int64_t width = from.shape[1];
-  std::vector<float> line(static_cast<std::size_t>(rows));
-  for (std::int64_t c = 0; c < columns; ++c) {
-    from.copy_to(line.data(), c * width + first, rows);
-    for (std::int64_t r = 0; r < rows; ++r) to[r * columns + c] = line[static_cast<std::size_t>(r)];
-  }
+  default_executor().parallel_for((rows + side - 1) / side, [&](std::int64_t unit, int) {
+    float line[side];
+    const std::int64_t r0 = unit * side, count = std::min(side, rows - r0);
+    for (std::int64_t c0 = 0; c0 < columns; c0 += side) {
+      for (std::int64_t c = c0; c < std::min(c0 + side, columns); ++c) {
+        from.copy_to(line, c * width + first + r0, count);
+        for (std::int64_t r = 0; r < count; ++r) to[(r0 + r) * columns + c] = line[r];
+      }
+    }
+  });
 }
 
 [[noreturn]] void refuse_shape(const files::StoredTensor& tensor, const std::string& expected) {
@@ -155,13 +173,13 @@ Tensor FamilyTensors::take(const std::string& parameter, const Shape& shape) {
   float* to = value.data<float>();
   const std::int64_t row = shape.count() / std::max<std::int64_t>(shape[0], 1);
   if (layout == Layout::one_row)
-    tensor->copy_to(to, 0, shape[0]);
+    copy_rows(*tensor, 0, shape[0], to);
   else if (layout == Layout::bias_of_heads)
     copy_transposed(*tensor, 0, shape[1], shape[3], to);
   else if (transposed)
     copy_transposed(*tensor, first, shape[0], row, to);
   else
-    tensor->copy_to(to, first * row, shape.count());
+    copy_rows(*tensor, first * row, shape.count(), to);
   return value;
 }
 
