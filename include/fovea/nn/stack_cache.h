@@ -16,7 +16,8 @@ namespace fovea::nn {
 
 struct StackCacheOptions {
   /// Of the rows of self-attention. Pages of 16 rows: a beam that forks copies at most 15 of them, and a
-  /// sentence of 14 words takes one page. Reading long texts from pages of 64 takes up to a seventh less time.
+  /// sentence of 14 words takes one page. Reading long texts from pages of 64 takes up to a seventh less
+  /// time.
   CacheStore store = Paged{16};
   std::int64_t limit_bytes = std::numeric_limits<std::int64_t>::max();  ///< KvCacheOptions::limit_bytes
 };
