@@ -34,11 +34,15 @@ std::vector<std::vector<autograd::Probable>> SequenceToSequence::most_probable(
   return all;
 }
 
-Tensor SequenceToSequence::log_probabilities(const nn::Var& hidden) {
+Tensor SequenceToSequence::logits(const nn::Var& hidden) {
   nn::Context inference;
-  Tensor logits = autograd::linear(hidden.value(), output_weight(inference), output_bias(inference)).value();
-  autograd::log_softmax_rows(logits);
-  return logits;
+  return autograd::linear(hidden.value(), output_weight(inference), output_bias(inference)).value();
+}
+
+Tensor SequenceToSequence::log_probabilities(const nn::Var& hidden) {
+  Tensor rows = logits(hidden);
+  autograd::log_softmax_rows(rows);
+  return rows;
 }
 
 std::unique_ptr<SequenceToSequence> make_model(const std::string& config, std::uint64_t seed) {

@@ -89,6 +89,8 @@ class SequenceToSequence {
   /// autograd::most_probable of the output layer, for each row of `hidden` or `advance`.
   std::vector<std::vector<autograd::Probable>> most_probable(const nn::Var& hidden, std::size_t count,
                                                              std::span<const std::int32_t> without);
+  /// The output layer, for rows of `hidden` or `advance`: [rows, vocabulary]. Not recorded.
+  Tensor logits(const nn::Var& hidden);
   /// log p(next token | ...) over the vocabulary: [rows, vocabulary].
   Tensor log_probabilities(const nn::Var& hidden);
 

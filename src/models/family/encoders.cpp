@@ -170,6 +170,13 @@ Family xlm_roberta() {
   return family;
 }
 
+Family camembert() {
+  Family family = roberta();
+  family.defaults = roberta_defaults("camembert", 30522);
+  family.classes = {{"CamembertModel"}, {"CamembertForMaskedLM", FamilyHead::masked}};
+  return family;
+}
+
 Family mpnet() {
   C defaults = roberta_defaults("mpnet", 30527);
   defaults.token_types = 0;
@@ -332,7 +339,7 @@ Family modernbert() {
 }  // namespace
 
 std::vector<Family> encoder_families() {
-  return {bert(), distilbert(), roberta(), xlm_roberta(), mpnet(), modernbert()};
+  return {bert(), distilbert(), roberta(), xlm_roberta(), camembert(), mpnet(), modernbert()};
 }
 
 }  // namespace fovea::models

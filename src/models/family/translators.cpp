@@ -131,9 +131,9 @@ Family marian() {
 void read_feed_forward(ConfigReader& reader, C& config) {
   // Written since transformers 4.20; they follow from feed_forward_proj.
   const nlohmann::json *function = reader.find("dense_act_fn"), *gate = reader.find("is_gated_act");
-  const nlohmann::json relu = "relu";
+  const nlohmann::json usual = config.gated ? "gated-gelu" : "relu";  // of mT5 and of T5
   const nlohmann::json* value = reader.find("feed_forward_proj");
-  if (!value) value = &relu;
+  if (!value) value = &usual;
   std::string name = value->is_string() ? value->get<std::string>() : "";
   constexpr std::string_view gated = "gated-";
   config.gated = name.starts_with(gated);
@@ -241,10 +241,34 @@ Family t5() {
   return family;
 }
 
+// The published configs say that the output matrix is the model's own, and transformers ties it all the same,
+// unless the file has one. Nothing is scaled.
+void pass_over_tying(ConfigReader& reader, C&) {
+  const nlohmann::json* value = reader.find("tie_word_embeddings");
+  if (value && !value->is_boolean()) reader.refuse("tie_word_embeddings", "true or false", *value);
+}
+
+Family mt5() {
+  Family family = t5();
+  C& defaults = family.defaults;
+  defaults.model_type = "mt5";
+  defaults.vocabulary = 250112;
+  defaults.feed_forward = 1024;
+  defaults.layers = 8;
+  defaults.heads = 6;
+  defaults.gated = true;
+  defaults.activation = Activation::gelu_tanh;
+  family.classes = {{"MT5ForConditionalGeneration", FamilyHead::language}, {"MT5Model"}};
+  for (Field& field : family.fields) {
+    if (field.key == "scale_decoder_outputs") field = {"tie_word_embeddings", pass_over_tying};
+  }
+  return family;
+}
+
 }  // namespace
 
 std::vector<Family> translator_families() {
-  return {t5(), bart(), mbart(), marian()};
+  return {t5(), mt5(), bart(), mbart(), marian()};
 }
 
 }  // namespace fovea::models
