@@ -28,7 +28,10 @@ for document in "${documents[@]}"; do
     tr -d '`' | sort -u || true)
 done
 
-# A figure that was to be filled in.
+# Text that was to be filled in.
+while read -r line; do
+  breach "a placeholder: $line"
+done < <(grep -rnE 'to be filled|待填|\bTODO\b' docs README.md README.zh.md --include='*.md' || true)
 while read -r line; do
   breach "docs/results.md: a placeholder: $line"
 done < <(grep -nE '^[A-Z][A-Z0-9_]{3,}$|\b[A-Z0-9]+_[A-Z_]+\b|\bTODO\b' docs/results.md | grep -v FOVEA_ || true)

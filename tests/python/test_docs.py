@@ -1,4 +1,4 @@
-"""Examples run: those of docstrings, and every block of docs/python.md and of docs/ported-layer.md."""
+"""Examples run: those of docstrings, every block of docs/python.md and docs/ported-layer.md, and those of both READMEs."""
 
 from __future__ import annotations
 
@@ -119,6 +119,18 @@ def test_the_ported_layer_has_the_same_blocks_in_both_languages() -> None:
     assert english == chinese and len(english) > 10
     tables = [re.findall(r"^\|.*\d MiB.*\|$", page.read_text(), re.M) for page in PORTED]
     assert tables[0] == tables[1] and len(tables[0]) == 3
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_the_blocks_of_the_readme_run(name: str) -> None:
+    """Each alone, as a reader copies it. The first makes one call, whose output has the shape of its query."""
+    page = DOCS.parent / name
+    found = [(line, code) for line, kind, code in _blocks(page, "[^\n]*") if kind == "python"]
+    assert found
+    for line, code in found:
+        names: dict[str, Any] = {}
+        exec(compile("\n" * (line - 1) + code, str(page), "exec"), names)
+        assert names["out"].shape == names["q"].shape == (1, 8, 512, 64)
 
 
 def test_the_tutorial_shows_what_is_printed() -> None:

@@ -145,7 +145,10 @@ def test_packed_sequences_are_those_alone(rng: Any, starts: list[int]) -> None:
         alone, state = fovea.recurrence(
             *(x[:, :, begin:end] for x in (q, k, v)), initial_state=states[n : n + 1], return_state=True, **part
         )
-        assert np.array_equal(got[:, :, begin:end], alone) and np.array_equal(got_states[n : n + 1], state)
+        # A call of at most 4 tokens has a kernel of its own, which sums in another order: here at most 19 terms of
+        # size 1 each in double, so 1e-13 is a hundred times what rounding explains.
+        same = np.array_equal if end - begin > 4 else lambda a, b: np.allclose(a, b, rtol=0, atol=1e-13)
+        assert same(got[:, :, begin:end], alone) and same(got_states[n : n + 1], state)
 
 
 @pytest.mark.parametrize("kind", [bool, np.int64, np.uint8])
