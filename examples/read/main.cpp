@@ -110,8 +110,8 @@ void draw_choices(gallery::Run& run, const text::Vocabulary& words, const Choose
       .target_tokens = chain->story.sentences, .source_tokens = {}, .weights = {}};
   matrix.target_tokens.push_back("(one is enough)");
   for (const Question& question : asked)
-    for (const char* which : {": 1st", ": 2nd"})
-      matrix.source_tokens.push_back(question.story.question + which);
+    for (const char* which : {"1st: ", "2nd: "})  // in front: a long name is cut at its end
+      matrix.source_tokens.push_back(which + question.story.question);
   for (std::int64_t row = 0; row <= kSentences; ++row) {
     for (std::int64_t q = 0; q < 2; ++q) {
       const float* first = choice.first.value().data<float>() + q * kSentences;
