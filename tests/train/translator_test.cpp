@@ -1,0 +1,91 @@
+// A translator gives the same for any number of threads, and for lines in any order.
+#include "fovea/train/translator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fovea/core/executor.h"
+#include "fovea/models/rnn.h"
+#include "fovea/models/transformer.h"
+
+namespace fovea::train {
+namespace {
+
+// Runs on `threads` threads of a pool of its own, until it goes out of scope.
+class Threads {
+ public:
+  explicit Threads(int threads) : pool_(make_thread_pool(threads)) { set_default_executor(pool_.get()); }
+  ~Threads() { set_default_executor(nullptr); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  std::unique_ptr<Executor> pool_;
+};
+
+std::vector<std::string> lines() {
+  const std::vector<std::string> words{"a", "b", "c", "d", "e"};
+  std::vector<std::string> result;
+  for (std::size_t n = 0; n < 23; ++n) {
+    std::string line;
+    for (std::size_t i = 0; i < n % 7; ++i) line += (i ? " " : "") + words[(n + 3 * i) % words.size()];
+    result.push_back(line);  // some are empty
+  }
+  return result;
+}
+
+void expect_equal(const std::vector<std::vector<Translation>>& a,
+                  const std::vector<std::vector<Translation>>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(a[i].size(), b[i].size()) << "line " << i;
+    for (std::size_t n = 0; n < a[i].size(); ++n) {
+      EXPECT_EQ(a[i][n].text, b[i][n].text);
+      EXPECT_EQ(a[i][n].score, b[i][n].score);
+      EXPECT_EQ(a[i][n].weights.weights, b[i][n].weights.weights);
+    }
+  }
+}
+
+TEST(Translator, TheSameForAnyNumberOfThreads) {
+  const std::vector<std::string> text = lines();
+  for (const bool transformer : {true, false}) {
+    auto tokenizer = text::WhitespaceTokenizer::build(text);
+    const std::int64_t vocabulary = tokenizer->size();
+    auto model = transformer ? models::make_transformer(
+                                   {.vocabulary = vocabulary, .dim = 16, .feed_forward = 32, .heads = 2}, 3)
+                             : models::make_rnn({.vocabulary = vocabulary, .embedding = 8, .hidden = 12}, 3);
+    model->parameters().pack();
+    Translator translator(std::move(model), std::move(tokenizer));
+    for (const int beam : {1, 3}) {
+      const models::DecodeOptions options{.beam_size = beam, .n_best = beam};
+      models::DecodeStats one_stats, many_stats;
+      std::vector<std::vector<Translation>> one, many;
+      {
+        const Threads threads(1);
+        one = translator.translate(text, options, 4, &one_stats);
+      }
+      {
+        const Threads threads(5);
+        many = translator.translate(text, options, 4, &many_stats);
+      }
+      expect_equal(one, many);
+      EXPECT_EQ(one_stats.tokens, many_stats.tokens);
+      EXPECT_EQ(one_stats.steps, many_stats.steps);
+      EXPECT_EQ(one[0].size(), 1u);  // an empty line
+      EXPECT_EQ(one[0][0].text, "");
+
+      std::vector<std::string> reversed(text.rbegin(), text.rend());
+      auto back = translator.translate(reversed, options, 100);
+      std::reverse(back.begin(), back.end());
+      for (std::size_t i = 0; i < text.size(); ++i) EXPECT_EQ(back[i][0].text, one[i][0].text);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fovea::train
