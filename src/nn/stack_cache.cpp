@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fovea/core/error.h"
+#include "nn/stack_memory.h"
 
 namespace fovea::nn {
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "nn/stack_memory.h"
 #include "nn/transformer_run.h"
 
 namespace fovea::nn {

@@ -55,10 +55,7 @@ class StackCache {
   friend class TransformerStack;
   std::size_t checked(const char* function, const char* argument, std::int64_t entry) const;
   // What belongs to a memory is read only after start, so that copies of it can be shared.
-  struct Memory {
-    KvCache rows;
-    std::vector<Sequence> entries;
-  };
+  struct Memory;
 
   std::size_t blocks_ = 0;
   std::optional<KvCache> rows_;  // none of a stack without blocks
