@@ -257,7 +257,8 @@ TEST(Shaping, EmojiJoin) {
 }
 
 TEST(Shaping, HanHasItsOwnShapes) {
-  if (!samples::covered("猫垫")) GTEST_SKIP() << "no font with Han characters (fonts-wqy-microhei or fonts-noto-cjk)";
+  if (!samples::covered("猫垫"))
+    GTEST_SKIP() << "no font with Han characters (fonts-wqy-microhei or fonts-noto-cjk)";
   EXPECT_NE(rasterise(one_text("猫")).rgb, rasterise(one_text("垫")).rgb);
 }
 
