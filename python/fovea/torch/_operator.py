@@ -19,9 +19,8 @@ from .._errors import InvalidArgument
 from .._positions import Positions
 from .._spec import Shape, plan_for
 from . import _report
-from ._batches import legacy_rule, vmap_rule
 from ._derivatives import Loss, Ran, derivatives
-from ._registry import as_it_now_is, is_registered, register_batched
+from ._registry import is_registered, register, save_nothing
 from ._tensors import TENSORS
 from ._text import Known, read
 
@@ -194,28 +193,9 @@ def _twice(ctx: Any, *grads: Any) -> None:
     raise RuntimeError(NO_SECOND)
 
 
-def _nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    pass
-
-
-def _register() -> None:
-    for name, schema, kernel, fake, backward, setup_context in (
-        ("attend", _ATTEND, _attend, _attend_fake, _backward, _setup_context),
-        ("attend_backward", _ATTEND_BACKWARD, _attend_backward, _attend_backward_fake, _twice, _nothing),
-    ):
-        own = f"fovea::{name}"
-        # Fake outputs need strides, which depend on those of the inputs.
-        torch.library.define(own, schema, tags=(torch.Tag.needs_exact_strides,))
-        torch.library.impl(own, "CPU", as_it_now_is(kernel))
-        torch.library.register_fake(own, as_it_now_is(fake))
-        torch.library.register_autograd(own, as_it_now_is(backward), setup_context=as_it_now_is(setup_context))
-        operator = getattr(torch.ops.fovea, name)
-        torch.library.register_vmap(own, vmap_rule(operator))
-        register_batched(name, legacy_rule(operator))
-
-
 if not is_registered("attend"):
-    _register()
+    register("attend", _ATTEND, _attend, _attend_fake, _backward, _setup_context)
+    register("attend_backward", _ATTEND_BACKWARD, _attend_backward, _attend_backward_fake, _twice, save_nothing)
 
 # A graph calls either.
 FORWARD = (torch.ops.fovea.attend, torch.ops.fovea.attend.default)

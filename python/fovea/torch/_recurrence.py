@@ -20,7 +20,7 @@ from . import _report
 from ._batches import is_legacy, legacy_rule, vmap_rule
 from ._kinds import is_known, is_transformed
 from ._op import are_plain, checked_tensor
-from ._registry import as_it_now_is, is_registered, register_batched
+from ._registry import is_registered, register, save_nothing
 from ._tensors import TENSORS
 
 _ARRAYS = ", ".join(f"{'Tensor' if name in ('key', 'value') else 'Tensor?'} {name}" for name in NAMES)
@@ -165,28 +165,9 @@ def _twice(ctx: Any, *grads: Any) -> None:
     raise RuntimeError(_NO_SECOND)
 
 
-def _nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    pass
-
-
-def _register() -> None:
-    for name, schema, kernel, fake, backward, setup_context in (
-        ("recur", _RECUR, _recur, _recur_fake, _backward, _setup_context),
-        ("recur_backward", _RECUR_BACKWARD, _recur_backward, _recur_backward_fake, _twice, _nothing),
-    ):
-        own = f"fovea::{name}"
-        # Fake outputs need strides, which depend on those of the inputs.
-        torch.library.define(own, schema, tags=(torch.Tag.needs_exact_strides,))
-        torch.library.impl(own, "CPU", as_it_now_is(kernel))
-        torch.library.register_fake(own, as_it_now_is(fake))
-        torch.library.register_autograd(own, as_it_now_is(backward), setup_context=as_it_now_is(setup_context))
-        operator = getattr(torch.ops.fovea, name)
-        torch.library.register_vmap(own, vmap_rule(operator))
-        register_batched(name, legacy_rule(operator))
-
-
 if not is_registered("recur"):
-    _register()
+    register("recur", _RECUR, _recur, _recur_fake, _backward, _setup_context)
+    register("recur_backward", _RECUR_BACKWARD, _recur_backward, _recur_backward_fake, _twice, save_nothing)
 
 
 class _Recurrence(torch.autograd.Function):

@@ -72,6 +72,8 @@ constexpr FlashCode<T> kFlashCode{
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "kernels/isas.h"
+
 namespace fovea::kernels {
 namespace {
 
@@ -114,16 +116,8 @@ In16Bits split_in_16_bits(const Request& r) {
   return size_of(r.dtype) == 2 && !r.keys_mapped ? In16Bits::keys_and_values : In16Bits::nothing;
 }
 
-#if HWY_ARCH_X86
-template <std::int64_t kTarget>
-const char* absence_of() {
-  static const bool here = (hwy::SupportedTargets() & kTarget) != 0;  // called forty times for each plan
-  return here ? nullptr : "this CPU lacks the instructions";
-}
-#endif
-
-[[maybe_unused]] void add_candidates(const Isa& isa, const FlashCode<float>& f32,
-                                     const FlashCode<double>& f64, std::vector<Candidate>& to) {
+void add_candidates(const Isa& isa, const FlashCode<float>& f32, const FlashCode<double>& f64,
+                    std::vector<Candidate>& to) {
   const auto add = [&](const char* algorithm, Candidate candidate) {
     candidate.name = std::string(isa.name) + " " + algorithm;
     candidate.isa = &isa;
@@ -175,32 +169,12 @@ const char* absence_of() {
 
 }  // namespace
 
-// A build for one machine (-march=native) leaves out the targets below that machine's own.
-#if HWY_ARCH_X86
-const Isa avx512_isa{.name = "avx512", .absence = absence_of<HWY_AVX3>, .mods = ModIsa::avx512};
-const Isa avx2_isa{.name = "avx2", .absence = absence_of<HWY_AVX2>, .mods = ModIsa::avx2};
-const Isa baseline_isa{.name = "baseline", .absence = absence_of<HWY_SSE4>};
-#else
-// The one target that the compiler may use everywhere, so no CPU lacks it. Highway is not asked: its NEON
-// wants AES as well, which no kernel uses and which a Raspberry Pi 4 lacks.
-const Isa baseline_isa{.name = "baseline", .absence = []() -> const char* { return nullptr; }};
-#endif
-
 std::vector<Candidate> flash_candidates() {
   std::vector<Candidate> list;
-#if HWY_ARCH_X86
-#if HWY_TARGETS & HWY_AVX3
-  add_candidates(avx512_isa, N_AVX3::kFlashCode<float>, N_AVX3::kFlashCode<double>, list);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  add_candidates(avx2_isa, N_AVX2::kFlashCode<float>, N_AVX2::kFlashCode<double>, list);
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  add_candidates(baseline_isa, N_SSE4::kFlashCode<float>, N_SSE4::kFlashCode<double>, list);
-#endif
-#else
-  add_candidates(baseline_isa, HWY_NAMESPACE::kFlashCode<float>, HWY_NAMESPACE::kFlashCode<double>, list);
-#endif
+#define FOVEA_ADD(isa, target) \
+  add_candidates(isa, target::kFlashCode<float>, target::kFlashCode<double>, list);
+  FOVEA_FOR_EACH_ISA(FOVEA_ADD)
+#undef FOVEA_ADD
   return list;
 }
 

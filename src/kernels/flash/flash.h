@@ -50,8 +50,6 @@ struct FlashCode {
   Code<T> split, tiled, additive, direct, tiled_rows, rows;
 };
 
-extern const Isa avx512_isa, avx2_isa, baseline_isa;
-
 /// Best first: the six of "avx512", then of "avx2", then of "baseline", as far as they are compiled in.
 std::vector<Candidate> flash_candidates();
 

@@ -19,37 +19,43 @@ struct RecurrenceRequest {
   std::int64_t len = 0;  ///< the most tokens of a sequence
 };
 
-/// The functions of a candidate for problems of T. `memory` has at least the bytes that the matching function
-/// asked for.
-template <class T>
-struct RecurrenceCode {
-  std::size_t (*forward_bytes)(const RecurrenceProblem<T>&, int threads) = nullptr;
-  void (*forward)(const RecurrenceProblem<T>&, const RecurrenceResults<T>&, Executor&,
-                  std::byte* memory) = nullptr;
-  std::size_t (*backward_bytes)(const RecurrenceProblem<T>&, int threads) = nullptr;
-  void (*backward)(const RecurrenceProblem<T>&, const RecurrenceGradientProblem<T>&, Executor&,
-                   std::byte* memory) = nullptr;
+/// The functions of a candidate for one type of numbers. `memory` has at least the bytes that the matching
+/// function asked for.
+template <class Problem, class Results, class GradientProblem>
+struct KernelCode {
+  std::size_t (*forward_bytes)(const Problem&, int threads) = nullptr;
+  void (*forward)(const Problem&, const Results&, Executor&, std::byte* memory) = nullptr;
+  std::size_t (*backward_bytes)(const Problem&, int threads) = nullptr;
+  void (*backward)(const Problem&, const GradientProblem&, Executor&, std::byte* memory) = nullptr;
 };
 
-struct RecurrenceCandidate {
+/// An algorithm for an instruction set, in f32 and f64.
+template <template <class> class Code>
+struct CompiledKernel {
   std::string name = {};  ///< "avx2 chunked"
   const Isa* isa = nullptr;
+  Code<float> f32 = {};
+  Code<double> f64 = {};
+
+  template <class T>
+  const Code<T>& code() const {
+    if constexpr (sizeof(T) == sizeof(double))
+      return f64;
+    else
+      return f32;
+  }
+};
+
+template <class T>
+using RecurrenceCode = KernelCode<RecurrenceProblem<T>, RecurrenceResults<T>, RecurrenceGradientProblem<T>>;
+
+struct RecurrenceCandidate : CompiledKernel<RecurrenceCode> {
   /// Null where it can run such calls, else the reason.
   const char* (*refuse)(const RecurrenceRequest&) = nullptr;
   /// Null where no candidate behind it is faster, else the reason. A plan that names this candidate does not
   /// ask. If there is no function, it is always the better one.
   const char* (*slower)(const RecurrenceRequest&) = nullptr;
   std::int64_t chunk = 1;  ///< a sequence cut at multiples of this many tokens keeps its bits
-  RecurrenceCode<float> f32 = {};
-  RecurrenceCode<double> f64 = {};
-
-  template <class T>
-  const RecurrenceCode<T>& code() const {
-    if constexpr (sizeof(T) == sizeof(double))
-      return f64;
-    else
-      return f32;
-  }
 };
 
 /// All candidates that are compiled in, best first, the reference last.

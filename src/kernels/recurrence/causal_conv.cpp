@@ -1,7 +1,6 @@
 // The kernels of the causal convolution, compiled once for each instruction set by Highway's foreach_target.
 #include "kernels/recurrence/causal_conv.h"
 
-#include "kernels/flash/flash.h"
 #include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -24,38 +23,23 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include <vector>
 
+#include "kernels/isas.h"
+
 namespace fovea::kernels {
-namespace {
-
-[[maybe_unused]] ConvCandidate candidate_of(const Isa& isa, const ConvCode<float>& f32,
-                                            const ConvCode<double>& f64) {
-  return {.name = std::string(isa.name) + " conv", .isa = &isa, .f32 = f32, .f64 = f64};
-}
-
-std::vector<ConvCandidate> make_candidates() {
-  std::vector<ConvCandidate> list;
-#if HWY_ARCH_X86
-#if HWY_TARGETS & HWY_AVX3
-  list.push_back(candidate_of(avx512_isa, N_AVX3::kConvCode<float>, N_AVX3::kConvCode<double>));
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  list.push_back(candidate_of(avx2_isa, N_AVX2::kConvCode<float>, N_AVX2::kConvCode<double>));
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  list.push_back(candidate_of(baseline_isa, N_SSE4::kConvCode<float>, N_SSE4::kConvCode<double>));
-#endif
-#else
-  list.push_back(
-      candidate_of(baseline_isa, HWY_NAMESPACE::kConvCode<float>, HWY_NAMESPACE::kConvCode<double>));
-#endif
-  list.push_back(conv_reference_candidate());
-  return list;
-}
-
-}  // namespace
 
 std::span<const ConvCandidate> conv_candidates() {
-  static const std::vector<ConvCandidate> list = make_candidates();
+  static const std::vector<ConvCandidate> list = [] {
+    std::vector<ConvCandidate> all;
+#define FOVEA_ADD(instructions, target)                            \
+  all.push_back({.name = std::string(instructions.name) + " conv", \
+                 .isa = &instructions,                             \
+                 .f32 = target::kConvCode<float>,                  \
+                 .f64 = target::kConvCode<double>});
+    FOVEA_FOR_EACH_ISA(FOVEA_ADD)
+#undef FOVEA_ADD
+    all.push_back(conv_reference_candidate());
+    return all;
+  }();
   return list;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "fovea/core/executor.h"
-#include "kernels/candidate.h"
+#include "kernels/recurrence/candidate.h"
 #include "kernels/recurrence/stored_rows.h"
 
 namespace fovea::kernels {
@@ -41,30 +41,9 @@ struct ConvGradientProblem {
   T *weight = nullptr, *bias = nullptr, *initial_state = nullptr;
 };
 
-/// As RecurrenceCode.
 template <class T>
-struct ConvCode {
-  std::size_t (*forward_bytes)(const ConvProblem<T>&, int threads) = nullptr;
-  void (*forward)(const ConvProblem<T>&, const ConvResults<T>&, Executor&, std::byte* memory) = nullptr;
-  std::size_t (*backward_bytes)(const ConvProblem<T>&, int threads) = nullptr;
-  void (*backward)(const ConvProblem<T>&, const ConvGradientProblem<T>&, Executor&,
-                   std::byte* memory) = nullptr;
-};
-
-struct ConvCandidate {
-  std::string name = {};  ///< "avx2 conv"
-  const Isa* isa = nullptr;
-  ConvCode<float> f32 = {};
-  ConvCode<double> f64 = {};
-
-  template <class T>
-  const ConvCode<T>& code() const {
-    if constexpr (sizeof(T) == sizeof(double))
-      return f64;
-    else
-      return f32;
-  }
-};
+using ConvCode = KernelCode<ConvProblem<T>, ConvResults<T>, ConvGradientProblem<T>>;
+using ConvCandidate = CompiledKernel<ConvCode>;
 
 /// Best first, the reference last.
 std::span<const ConvCandidate> conv_candidates();

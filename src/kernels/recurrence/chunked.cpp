@@ -3,7 +3,6 @@
 #include "kernels/recurrence/chunked.h"
 
 #include "fovea/core/cancellation.h"
-#include "kernels/flash/flash.h"
 #include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -28,6 +27,8 @@ constexpr RecurrenceCode<T> kCodes[] = {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "kernels/isas.h"
+
 namespace fovea::kernels {
 namespace {
 
@@ -40,41 +41,23 @@ const char* step_is_slower(const RecurrenceRequest& request) {
 }
 
 // Both candidates of an instruction set.
-[[maybe_unused]] void add_candidates(const Isa& isa, const RecurrenceCode<float>* f32,
-                                     const RecurrenceCode<double>* f64,
-                                     std::vector<RecurrenceCandidate>& list) {
-  list.push_back({.name = std::string(isa.name) + " step",
-                  .isa = &isa,
-                  .refuse = refuse_nothing,
-                  .slower = step_is_slower,
-                  .chunk = 1,
-                  .f32 = f32[0],
-                  .f64 = f64[0]});
-  list.push_back({.name = std::string(isa.name) + " chunked",
-                  .isa = &isa,
-                  .refuse = refuse_nothing,
-                  .chunk = recurrence_chunk,
-                  .f32 = f32[1],
-                  .f64 = f64[1]});
+void add_candidates(const Isa& isa, const RecurrenceCode<float>* f32, const RecurrenceCode<double>* f64,
+                    std::vector<RecurrenceCandidate>& list) {
+  const auto compiled = [&](const char* algorithm, std::size_t code) {
+    return CompiledKernel<RecurrenceCode>{
+        .name = std::string(isa.name) + algorithm, .isa = &isa, .f32 = f32[code], .f64 = f64[code]};
+  };
+  list.push_back({compiled(" step", 0), refuse_nothing, step_is_slower, 1});
+  list.push_back({compiled(" chunked", 1), refuse_nothing, nullptr, recurrence_chunk});
 }
 
 }  // namespace
 
 std::vector<RecurrenceCandidate> chunked_recurrence_candidates() {
   std::vector<RecurrenceCandidate> list;
-#if HWY_ARCH_X86
-#if HWY_TARGETS & HWY_AVX3
-  add_candidates(avx512_isa, N_AVX3::kCodes<float>, N_AVX3::kCodes<double>, list);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  add_candidates(avx2_isa, N_AVX2::kCodes<float>, N_AVX2::kCodes<double>, list);
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  add_candidates(baseline_isa, N_SSE4::kCodes<float>, N_SSE4::kCodes<double>, list);
-#endif
-#else
-  add_candidates(baseline_isa, HWY_NAMESPACE::kCodes<float>, HWY_NAMESPACE::kCodes<double>, list);
-#endif
+#define FOVEA_ADD(isa, target) add_candidates(isa, target::kCodes<float>, target::kCodes<double>, list);
+  FOVEA_FOR_EACH_ISA(FOVEA_ADD)
+#undef FOVEA_ADD
   return list;
 }
 

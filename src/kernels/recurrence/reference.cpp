@@ -57,11 +57,10 @@ RecurrenceCode<T> code() {
 }  // namespace
 
 RecurrenceCandidate recurrence_reference_candidate() {
-  return {.name = "reference",
-          .isa = reference_candidate().isa,
-          .refuse = [](const RecurrenceRequest&) -> const char* { return nullptr; },
-          .f32 = code<float>(),
-          .f64 = code<double>()};
+  RecurrenceCandidate reference{
+      {.name = "reference", .isa = reference_candidate().isa, .f32 = code<float>(), .f64 = code<double>()}};
+  reference.refuse = [](const RecurrenceRequest&) -> const char* { return nullptr; };
+  return reference;
 }
 
 }  // namespace fovea::kernels

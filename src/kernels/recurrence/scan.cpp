@@ -1,7 +1,6 @@
 // The kernels of the selective scan, compiled once for each instruction set by Highway's foreach_target.
 #include "kernels/recurrence/scan.h"
 
-#include "kernels/flash/flash.h"
 #include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -24,38 +23,23 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include <vector>
 
+#include "kernels/isas.h"
+
 namespace fovea::kernels {
-namespace {
-
-[[maybe_unused]] ScanCandidate candidate_of(const Isa& isa, const ScanCode<float>& f32,
-                                            const ScanCode<double>& f64) {
-  return {.name = std::string(isa.name) + " scan", .isa = &isa, .f32 = f32, .f64 = f64};
-}
-
-std::vector<ScanCandidate> make_candidates() {
-  std::vector<ScanCandidate> list;
-#if HWY_ARCH_X86
-#if HWY_TARGETS & HWY_AVX3
-  list.push_back(candidate_of(avx512_isa, N_AVX3::kScanCode<float>, N_AVX3::kScanCode<double>));
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  list.push_back(candidate_of(avx2_isa, N_AVX2::kScanCode<float>, N_AVX2::kScanCode<double>));
-#endif
-#if HWY_TARGETS & HWY_SSE4
-  list.push_back(candidate_of(baseline_isa, N_SSE4::kScanCode<float>, N_SSE4::kScanCode<double>));
-#endif
-#else
-  list.push_back(
-      candidate_of(baseline_isa, HWY_NAMESPACE::kScanCode<float>, HWY_NAMESPACE::kScanCode<double>));
-#endif
-  list.push_back(scan_reference_candidate());
-  return list;
-}
-
-}  // namespace
 
 std::span<const ScanCandidate> scan_candidates() {
-  static const std::vector<ScanCandidate> list = make_candidates();
+  static const std::vector<ScanCandidate> list = [] {
+    std::vector<ScanCandidate> all;
+#define FOVEA_ADD(instructions, target)                            \
+  all.push_back({.name = std::string(instructions.name) + " scan", \
+                 .isa = &instructions,                             \
+                 .f32 = target::kScanCode<float>,                  \
+                 .f64 = target::kScanCode<double>});
+    FOVEA_FOR_EACH_ISA(FOVEA_ADD)
+#undef FOVEA_ADD
+    all.push_back(scan_reference_candidate());
+    return all;
+  }();
   return list;
 }
 

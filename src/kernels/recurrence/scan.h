@@ -6,7 +6,7 @@
 #include <string>
 
 #include "fovea/core/executor.h"
-#include "kernels/candidate.h"
+#include "kernels/recurrence/candidate.h"
 #include "kernels/recurrence/stored_rows.h"
 
 namespace fovea::kernels {
@@ -48,30 +48,9 @@ struct ScanGradientProblem {
   T *a = nullptr, *d = nullptr, *delta_bias = nullptr, *initial_state = nullptr;
 };
 
-/// As RecurrenceCode.
 template <class T>
-struct ScanCode {
-  std::size_t (*forward_bytes)(const ScanProblem<T>&, int threads) = nullptr;
-  void (*forward)(const ScanProblem<T>&, const ScanResults<T>&, Executor&, std::byte* memory) = nullptr;
-  std::size_t (*backward_bytes)(const ScanProblem<T>&, int threads) = nullptr;
-  void (*backward)(const ScanProblem<T>&, const ScanGradientProblem<T>&, Executor&,
-                   std::byte* memory) = nullptr;
-};
-
-struct ScanCandidate {
-  std::string name = {};  ///< "avx2 scan"
-  const Isa* isa = nullptr;
-  ScanCode<float> f32 = {};
-  ScanCode<double> f64 = {};
-
-  template <class T>
-  const ScanCode<T>& code() const {
-    if constexpr (sizeof(T) == sizeof(double))
-      return f64;
-    else
-      return f32;
-  }
-};
+using ScanCode = KernelCode<ScanProblem<T>, ScanResults<T>, ScanGradientProblem<T>>;
+using ScanCandidate = CompiledKernel<ScanCode>;
 
 /// Best first, the reference last.
 std::span<const ScanCandidate> scan_candidates();

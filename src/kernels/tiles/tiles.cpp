@@ -58,6 +58,8 @@ constexpr Code<float> kDecodeCode{.forward_bytes = SplitForwardBytes<float>, .fo
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "kernels/isas.h"
+
 namespace fovea::kernels {
 namespace {
 

@@ -3,7 +3,6 @@
 
 #include "kernels/recurrence/causal_conv.h"
 #include "plan/recurrence/choose.h"
-#include "plan/recurrence/sequences.h"
 #include "plan/recurrence/stored.h"
 #include "plan/rows.h"
 
@@ -115,27 +114,13 @@ kernels::ConvProblem<T> problem_of(const Plan& plan, const CausalConvInputs& inp
           .initial_state = data_or_null<T>(inputs.initial_state)};
 }
 
-enum class Pass : std::uint8_t { forward, backward };
-
 std::size_t bytes_of(const Plan& plan, const RecurrenceSizes& sizes, int threads, Pass pass) {
-  Carver counting;
-  make_sequences({}, sizes, counting);
-  return counting.used() + 128 + with_wide_type(plan.dtype, [&](auto t) {
-           using T = decltype(t);
-           const kernels::ConvProblem<T> problem{.channels = plan.shape.channels,
-                                                 .width = plan.spec.width,
-                                                 .sequence_count = sizes.sequences,
-                                                 .rows = sizes.entries * sizes.len};
-           const auto& code = plan.candidate->code<T>();
-           return pass == Pass::forward ? code.forward_bytes(problem, threads)
-                                        : code.backward_bytes(problem, threads);
-         });
-}
-
-// A packed call has one entry of all tokens, so the sizes of a plan bound those of its calls.
-std::size_t plan_bytes(const Plan& plan, int threads, Pass pass) {
-  const CausalConvShape& s = plan.shape;
-  return bytes_of(plan, {s.batch, s.len, s.batch}, threads, pass) + 63;
+  return channel_call_bytes(plan, sizes, threads, pass, [&](auto t) {
+    return kernels::ConvProblem<decltype(t)>{.channels = plan.shape.channels,
+                                             .width = plan.spec.width,
+                                             .sequence_count = sizes.sequences,
+                                             .rows = sizes.entries * sizes.len};
+  });
 }
 
 }  // namespace
@@ -189,10 +174,10 @@ Shape state_shape(const CausalConvSpec& spec, const CausalConvShape& shape, std:
 }
 
 std::size_t workspace_bytes(const CausalConvPlan& plan, int threads) {
-  return plan_bytes(plan.impl(), threads, Pass::forward);
+  return bytes_of(plan.impl(), largest_call(plan.shape()), threads, Pass::forward) + 63;
 }
 std::size_t backward_workspace_bytes(const CausalConvPlan& plan, int threads) {
-  return plan_bytes(plan.impl(), threads, Pass::backward);
+  return bytes_of(plan.impl(), largest_call(plan.shape()), threads, Pass::backward) + 63;
 }
 
 void causal_conv(const CausalConvPlan& plan, const CausalConvInputs& inputs, const CausalConvOutputs& outputs,

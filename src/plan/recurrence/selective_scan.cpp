@@ -7,7 +7,6 @@
 #include "core/shortest.h"
 #include "kernels/recurrence/scan.h"
 #include "plan/recurrence/choose.h"
-#include "plan/recurrence/sequences.h"
 #include "plan/recurrence/stored.h"
 #include "plan/rows.h"
 
@@ -192,23 +191,9 @@ void check_rates(const char* function, const kernels::ScanProblem<T>& p, Executo
   if (found < 0) throw InvalidArgument(function, "delta", "steps of at least 0", shortest(found.load()));
 }
 
-enum class Pass : std::uint8_t { forward, backward };
-
 std::size_t bytes_of(const Plan& plan, const RecurrenceSizes& sizes, int threads, Pass pass) {
-  Carver counting;
-  make_sequences({}, sizes, counting);
-  return counting.used() + 128 + with_wide_type(plan.dtype, [&](auto t) {
-           using T = decltype(t);
-           const auto problem = problem_of<T>(plan, {}, sizes, {});
-           const auto& code = plan.candidate->code<T>();
-           return pass == Pass::forward ? code.forward_bytes(problem, threads)
-                                        : code.backward_bytes(problem, threads);
-         });
-}
-
-std::size_t plan_bytes(const Plan& plan, int threads, Pass pass) {
-  const SelectiveScanShape& s = plan.shape;
-  return bytes_of(plan, {s.batch, s.len, s.batch}, threads, pass) + 63;
+  return channel_call_bytes(plan, sizes, threads, pass,
+                            [&](auto t) { return problem_of<decltype(t)>(plan, {}, sizes, {}); });
 }
 
 [[noreturn]] void refuse(const char* name, const std::string& expected, std::int64_t got) {
@@ -276,10 +261,10 @@ Shape state_shape(const SelectiveScanShape& shape, std::int64_t batch) {
 }
 
 std::size_t workspace_bytes(const SelectiveScanPlan& plan, int threads) {
-  return plan_bytes(plan.impl(), threads, Pass::forward);
+  return bytes_of(plan.impl(), largest_call(plan.shape()), threads, Pass::forward) + 63;
 }
 std::size_t backward_workspace_bytes(const SelectiveScanPlan& plan, int threads) {
-  return plan_bytes(plan.impl(), threads, Pass::backward);
+  return bytes_of(plan.impl(), largest_call(plan.shape()), threads, Pass::backward) + 63;
 }
 
 void selective_scan(const SelectiveScanPlan& plan, const SelectiveScanInputs& inputs,

@@ -1,6 +1,7 @@
 // Views [entries, len, dim] as kernels that go channel by channel take them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -8,6 +9,7 @@
 #include "fovea/core/error.h"
 #include "kernels/recurrence/stored_rows.h"
 #include "plan/checks.h"
+#include "plan/recurrence/sequences.h"
 
 namespace fovea {
 
@@ -35,6 +37,28 @@ inline void check_elements(const char* function, std::initializer_list<std::int6
       throw InvalidArgument(function, "shape", "at most 2^40 elements", "more");
     product *= size;
   }
+}
+
+enum class Pass : std::uint8_t { forward, backward };
+
+/// Bytes of the workspace of a call. problem(T()) is the call's problem for numbers of T, of which only the
+/// sizes are read.
+template <class Plan, class MakeProblem>
+std::size_t channel_call_bytes(const Plan& plan, const RecurrenceSizes& sizes, int threads, Pass pass,
+                               MakeProblem&& problem) {
+  Carver counting;
+  make_sequences({}, sizes, counting);
+  return counting.used() + 128 + with_wide_type(plan.dtype, [&](auto t) {
+           const auto& code = plan.candidate->template code<decltype(t)>();
+           return pass == Pass::forward ? code.forward_bytes(problem(t), threads)
+                                        : code.backward_bytes(problem(t), threads);
+         });
+}
+
+/// The sizes of a plan's largest call. A packed call has one entry of all tokens, so they bound those too.
+template <class Shape>
+RecurrenceSizes largest_call(const Shape& shape) {
+  return {shape.batch, shape.len, shape.batch};
 }
 
 }  // namespace fovea
