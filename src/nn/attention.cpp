@@ -117,7 +117,6 @@ MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& nam
     if (key_.weight) key_norm_.emplace(set, name + ".k_norm", options_.head_dim, *options_.query_key_norm);
   }
   declare_arguments(set, name, shared);
-  if (set.given()) return;
   const ScoreDefinition& score = definition(options_.spec.score);
   // docs/decisions/0019: without a scale a product's softmax becomes hard within a few updates.
   if (score.pair == PairKind::product && !score.scaled_by_dim && !options_.spec.scale && score.key_rows < 0 &&

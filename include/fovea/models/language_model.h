@@ -46,6 +46,8 @@ class LanguageModel {
  public:
   /// Throws InvalidArgument for sizes below 1, and unless dim / heads is an even whole number.
   LanguageModel(const LanguageModelConfig& config, std::uint64_t seed);
+  /// The same in `parameters`, which are empty: a reader's have a source, from which the values come.
+  LanguageModel(const LanguageModelConfig& config, nn::ParameterSet parameters);
   /// A model whose values come from elsewhere, for inference. Parameters: "model.embed_tokens", "lm_head",
   /// and those of a TransformerStack named "model".
   LanguageModel(const LanguageModelSpec& spec, nn::ParameterSet::Source source);
