@@ -227,8 +227,6 @@ std::vector<gallery::Figure> costs_of_lengths(const gallery::Run& run, const std
     nn::use_openmp(threads);
     for (const std::int64_t n : lengths) {
       for (const Contender& contender : all) {
-        // Every step keeps a copy of all keys before it for the way back: gigabytes beyond.
-        if (contender.options.kind == Kind::rnn_self_attention && n > 256) continue;
         figures.push_back(
             {.what = fmt::format("words learned from a second, {} words a sentence, {} thread{}", n, threads,
                                  threads == 1 ? "" : "s"),

@@ -20,7 +20,7 @@ function(build_and_run folder name)
        "-DCMAKE_PREFIX_PATH=${WORK}/prefix" -D CMAKE_CXX_COMPILER=${CXX}
        -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF ${ARGN})
   step("building ${name}" ${CMAKE_COMMAND} --build "${build}")
-  step("running ${name}" "${build}/${name}")
+  step("running ${name}" "${build}/${name}" WORKING_DIRECTORY "${WORK}")
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
@@ -96,6 +96,11 @@ else()
     message(STATUS "pictures printed:\n${output}")
     if(NOT output STREQUAL "pictures: png svg pdf\n")
       message(FATAL_ERROR "expected 'pictures: png svg pdf'")
+    endif()
+    # The program of docs/pictures.md, which writes sat.pdf into its working directory.
+    build_and_run("${SOURCE}/examples/draw" draw)
+    if(NOT EXISTS "${WORK}/sat.pdf" OR NOT output STREQUAL "")
+      message(FATAL_ERROR "examples/draw wrote no sat.pdf, or printed: ${output}")
     endif()
   else()
     execute_process(COMMAND ${CMAKE_COMMAND} -S "${SOURCE}/tests/install/pictures" -B "${WORK}/pictures" -G Ninja
