@@ -126,7 +126,7 @@ void Bpe::read_merges() {
 }
 
 void Bpe::add_merge(files::JsonScanner& scanner, std::string_view first, std::string_view second) {
-  const std::string_view prefix = options_.continuing_subword_prefix.value_or("");
+  const std::string prefix = options_.continuing_subword_prefix.value_or("");
   if (!second.starts_with(prefix))
     scanner.fail("model.merges: expected a second token that begins with '" + excerpt(prefix) + "', got '" +
                  excerpt(second) + "'");
