@@ -250,6 +250,12 @@ bool JsonTokenizer::is_special(std::int32_t id) const {
   return found != impl_->added.all().end() && found->second.special;
 }
 
+std::optional<bool> JsonTokenizer::lower_cases() const {
+  if (!impl_->normalizer) return std::nullopt;
+  const auto* bert = std::get_if<BertNormalizer>(&impl_->normalizer->kind);
+  return bert ? std::optional(bert->lowercase) : std::nullopt;
+}
+
 std::string_view JsonTokenizer::model_type() const {
   return impl_->model->type();
 }

@@ -77,6 +77,8 @@ class JsonTokenizer {
   std::string token(std::int32_t id) const;
   /// Whether an id belongs to an added token that is marked as special.
   bool is_special(std::int32_t id) const;
+  /// Whether a BertNormalizer makes letters small; nothing without one.
+  std::optional<bool> lower_cases() const;
   /// "BPE", "WordPiece", "Unigram" or "WordLevel".
   std::string_view model_type() const;
   /// A tokenizer.json of the same content. Merges are pairs, as newer versions of the library write them.
@@ -87,5 +89,18 @@ class JsonTokenizer {
   explicit JsonTokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+/// The tokenizer of a model's folder.
+struct FolderTokenizer {
+  JsonTokenizer tokenizer;
+  std::optional<std::int64_t> max_length;  ///< model_max_length of tokenizer_config.json, if it is a limit
+};
+
+/// Whether the folder has a tokenizer.json.
+bool has_json_tokenizer(const std::filesystem::path& folder);
+/// folder/tokenizer.json, and tokenizer_config.json if it is there. Throws FileError for what
+/// JsonTokenizer::read refuses, and if do_lower_case of the config contradicts the tokenizer. Without a
+/// tokenizer.json the error says that token ids may be given instead.
+FolderTokenizer read_folder_tokenizer(const std::filesystem::path& folder);
 
 }  // namespace fovea::text
