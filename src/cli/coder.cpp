@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "fovea/core/error.h"
+#include "fovea/text/marian_tokenizer.h"
 #include "fovea/text/tokenizer.h"
 #include "fovea/text/tokenizer_json.h"
 
@@ -47,6 +48,28 @@ class JsonCoder final : public Coder {
   std::vector<std::int32_t> stops_;
 };
 
+class MarianCoder final : public Coder {
+ public:
+  MarianCoder(text::MarianTokenizer tokenizer, std::vector<std::int32_t> stops)
+      : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)) {}
+  Ids begun(const std::string& prompt) const override { return tokenizer_.encode(prompt); }
+  Ids added(const std::string& prompt) const override { return tokenizer_.encode(prompt); }
+  std::string text(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
+  std::optional<std::int32_t> line_end() const override { return std::nullopt; }
+  std::vector<std::int32_t> stops() const override { return stops_; }
+
+ private:
+  text::MarianTokenizer tokenizer_;
+  std::vector<std::int32_t> stops_;
+};
+
+// Tables of embeddings often have rows behind the last token.
+void check_size(const std::string& path, std::int64_t size, std::int64_t vocabulary) {
+  if (size > vocabulary)
+    throw FileError(
+        path, -1, fmt::format("the tokenizer has ids up to {}, and the model {} ids", size - 1, vocabulary));
+}
+
 }  // namespace
 
 void warn_of(const models::GenerationDefaults& defaults) {
@@ -56,16 +79,18 @@ void warn_of(const models::GenerationDefaults& defaults) {
 
 std::unique_ptr<Coder> read_coder(const models::ModelFolder& folder, std::int64_t vocabulary) {
   const std::string path = folder.path().string();
-  if (text::has_json_tokenizer(folder.path())) {
-    text::FolderTokenizer read = text::read_folder_tokenizer(folder.path());
-    // Tables of embeddings often have rows behind the last token.
-    if (read.tokenizer.size() > vocabulary)
-      throw FileError(path, -1,
-                      fmt::format("tokenizer.json has ids up to {}, and the model has {}",
-                                  read.tokenizer.size() - 1, vocabulary));
+  const bool json = text::has_json_tokenizer(folder.path());
+  if (json || text::MarianTokenizer::is_in(folder.path())) {
     const models::GenerationDefaults defaults = folder.generation();
     warn_of(defaults);
-    return std::make_unique<JsonCoder>(std::move(read.tokenizer), defaults.stop_ids);
+    if (json) {
+      text::FolderTokenizer read = text::read_folder_tokenizer(folder.path());
+      check_size(path, read.tokenizer.size(), vocabulary);
+      return std::make_unique<JsonCoder>(std::move(read.tokenizer), defaults.stop_ids);
+    }
+    text::MarianTokenizer read = text::MarianTokenizer::read(folder.path());
+    check_size(path, read.size(), vocabulary);
+    return std::make_unique<MarianCoder>(std::move(read), defaults.stop_ids);
   }
   auto tokenizer = text::load_tokenizer(folder.path());
   if (tokenizer->size() != vocabulary)

@@ -4,14 +4,15 @@
 
 #include "cli/coder.h"
 #include "fovea/core/error.h"
+#include "fovea/text/marian_tokenizer.h"
 #include "fovea/text/tokenizer_json.h"
 
 namespace fovea::cli {
 
 bool is_family_translator(const std::string& folder) {
   std::error_code error;
-  if (!text::has_json_tokenizer(folder) || !std::filesystem::exists(models::config_path(folder), error))
-    return false;
+  const bool has_tokenizer = text::has_json_tokenizer(folder) || text::MarianTokenizer::is_in(folder);
+  if (!has_tokenizer || !std::filesystem::exists(models::config_path(folder), error)) return false;
   return models::family_kind(models::ModelFolder(folder).config()) == models::FamilyKind::translator;
 }
 

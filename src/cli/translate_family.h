@@ -10,7 +10,7 @@
 
 namespace fovea::cli {
 
-/// Whether the folder holds such a translator and its tokenizer.json.
+/// Whether the folder holds such a translator and its tokenizer: tokenizer.json, or Marian's files.
 bool is_family_translator(const std::string& folder);
 /// The n-best translations of each line, best first; an empty line has one that is empty. `options` says all
 /// but the first and the last id, which the folder says. Throws FileError if it does not.

@@ -129,6 +129,76 @@ class Oracle:
             one = self.run("generate", "--model", folder, TEXTS[0], "--greedy", "--length", 9)
             assert ours[0].startswith(one[:-1].rstrip()), f"{one!r} and {ours[0]!r}"
 
+    def check_marian(self):
+        """Two models of SentencePiece and a list of ids, as Marian's folders have them; with a language code."""
+        import sentencepiece
+
+        source, target = self.folder / "source", self.folder / "target"
+        for path, text in ((source, lines()[::2]), (target, lines()[1::2])):
+            sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text), model_prefix=str(path), vocab_size=900, minloglevel=2,
+                                                     hard_vocab_limit=False)
+        pieces = ["</s>", "<unk>", ">>fr<<"]
+        for path in (source, target):
+            model = sentencepiece.SentencePieceProcessor(model_file=f"{path}.model")
+            pieces += [piece for piece in (model.id_to_piece(i) for i in range(3, model.get_piece_size())) if piece not in pieces]
+        pieces.append("<pad>")
+        vocabulary = self.folder / "vocab.json"
+        vocabulary.write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+        tokenizer = self.transformers.MarianTokenizer(f"{source}.model", f"{target}.model", str(vocabulary), source_lang="en", target_lang="fr")
+        model, folder = self.make("Marian", "MarianMTModel", tokenizer, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+                                  decoder_attention_heads=4, encoder_ffn_dim=40, decoder_ffn_dim=40, init_std=0.2, max_position_embeddings=300,
+                                  pad_token_id=len(pieces) - 1, eos_token_id=0, bos_token_id=0, decoder_start_token_id=len(pieces) - 1, forced_eos_token_id=None,
+                                  scale_embedding=True, activation_function="swish")
+        assert not (folder / "tokenizer.json").exists()
+        texts = [*TEXTS, ">>fr<< one", ">>xx<< two << three"]
+        path = self.folder / "texts.txt"
+        path.write_text("".join(text + "\n" for text in texts))
+        ours = self.run("translate", "--model", folder, "--input", path, "--beam-size", 1, "--max-length-factor", 1).splitlines()
+        for text, mine in zip(texts, ours):
+            ids = tokenizer(text, return_tensors="pt").input_ids
+            with self.torch.no_grad():
+                written = model.generate(ids, do_sample=False, num_beams=1, max_new_tokens=ids.shape[1] - 1 + 10)
+            theirs = tokenizer.decode(written[0], skip_special_tokens=True)
+            assert mine == theirs, f"{text!r}: {mine!r}, there {theirs!r}"
+
+    def check_classes(self):
+        """Folders that the classes of transformers write: the same ids."""
+        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+        def trained(model, trainer, pre, **options):
+            tokenizer = Tokenizer(model)
+            tokenizer.pre_tokenizer = pre
+            tokenizer.train_from_iterator(lines(), trainer(vocab_size=900, show_progress=False, **options))
+            return json.loads(tokenizer.to_str())["model"]
+
+        def bpe(special, byte=True, **options):
+            alphabet = pre_tokenizers.ByteLevel.alphabet() if byte else []
+            pre = pre_tokenizers.ByteLevel(add_prefix_space=False) if byte else pre_tokenizers.Metaspace()
+            model = trained(models.BPE(), trainers.BpeTrainer, pre, special_tokens=special, initial_alphabet=alphabet, **options)
+            return dict(vocab=model["vocab"], merges=[tuple(merge) for merge in model["merges"]])
+
+        byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+        words = trained(models.WordPiece(unk_token="[UNK]"), trainers.WordPieceTrainer, pre_tokenizers.BertPreTokenizer(),
+                        special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])["vocab"]
+        pieces = dict(vocab=[tuple(piece) for piece in trained(
+            models.Unigram(), trainers.UnigramTrainer, pre_tokenizers.Metaspace(), special_tokens=["<s>", "<pad>", "</s>", "<unk>"], unk_token="<unk>")["vocab"]])
+        plain, marked = bpe(["<|endoftext|>"]), bpe(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+        classes = {"GPT2": plain, "Qwen2": plain, "Whisper": plain, "Roberta": marked, "Bart": marked,
+                   "CLIP": bpe(["<|startoftext|>", "<|endoftext|>"], end_of_word_suffix="</w>"),
+                   "Llama": bpe(["<unk>", "<s>", "</s>", *byte_tokens], False), "Gemma": bpe(["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *byte_tokens], False),
+                   "Bert": dict(vocab=words), "DistilBert": dict(vocab=words, do_lower_case=False), "T5": pieces, "XLMRoberta": pieces, "MBart": pieces,
+                   "Camembert": pieces}
+        texts = [*TEXTS, "a<mask> b </s> <extra_id_0> x", "caf\u0065\u0301\tand it's 1234567", "\U0001f600\U0001f44d\U0001f3fd", ""]
+        given = self.folder / "texts.jsonl"
+        given.write_text("".join(json.dumps(text) + "\n" for text in texts))
+        for name, options in classes.items():
+            tokenizer = getattr(self.transformers, name + "Tokenizer")(**options)
+            tokenizer.save_pretrained(self.folder / name)
+            said = self.run("tokenize", "--model", self.folder / name, "--json", "--input", given)
+            for text, line in zip(texts, said.split("\n")):
+                ours, theirs = json.loads(line)["ids"], tokenizer(text)["input_ids"]
+                assert ours == theirs, f"{name}, {text!r}: {ours}, there {theirs}"
+
     def check_encoder(self):
         tokenizer = self.tokenizer("words")
         model, folder = self.make("Bert", "BertModel", tokenizer, hidden_size=32, intermediate_size=56, num_hidden_layers=3, num_attention_heads=4,
@@ -212,11 +282,13 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     failed = 0
-    for check in ("check_language_model", "check_translators", "check_encoder", "check_sentences"):
+    for check in ("check_classes", "check_language_model", "check_translators", "check_marian", "check_encoder", "check_sentences"):
         with tempfile.TemporaryDirectory() as folder:
             try:
                 getattr(Oracle(arguments.fovea, folder), check)()
                 print(f"{check} | the same")
+            except ImportError as error:
+                print(f"{check} | not run: {error}")
             except AssertionError as error:
                 failed += 1
                 print(f"{check} | DIFFERS: {error}")

@@ -178,5 +178,24 @@ TEST(JsonTokenizer, RefusesTextThatIsNoUtf8) {
   EXPECT_EQ(made(wordpiece_json()).decode(Ids{4, -1, 1 << 30}), "un") << "ids without a token are left out";
 }
 
+TEST(FolderTokenizer, ReadsTheConfigBesideIt) {
+  const Scratch scratch;
+  EXPECT_FALSE(has_json_tokenizer(scratch.folder()));
+  try {
+    read_folder_tokenizer(scratch.folder());
+    ADD_FAILURE() << "there is none";
+  } catch (const FileError& error) {
+    EXPECT_NE(std::string(error.what()).find("token ids may be given instead of text"), std::string::npos);
+  }
+  scratch.write("tokenizer.json", wordpiece_json().dump());
+  EXPECT_FALSE(read_folder_tokenizer(scratch.folder()).max_length);
+  scratch.write("tokenizer_config.json", R"({"model_max_length": 512, "do_lower_case": true})");
+  EXPECT_EQ(read_folder_tokenizer(scratch.folder()).max_length, 512);
+  scratch.write("tokenizer_config.json", R"({"model_max_length": 1000000000000000019884624838656})");
+  EXPECT_FALSE(read_folder_tokenizer(scratch.folder()).max_length) << "how transformers spells no limit";
+  scratch.write("tokenizer_config.json", R"({"do_lower_case": false})");
+  EXPECT_THROW(read_folder_tokenizer(scratch.folder()), FileError);
+}
+
 }  // namespace
 }  // namespace fovea::text

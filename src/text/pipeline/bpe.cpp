@@ -75,7 +75,8 @@ class Bpe final : public Model {
 };
 
 Bpe::Bpe(std::shared_ptr<Document> document)
-    : document_(std::move(document)), vocab_(*document_, document_->at("model.vocab")) {
+    : document_(std::move(document)),
+      vocab_(document_->scanner(document_->at("model.vocab")), {document_->file(), "model.vocab"}) {
   read_options();
   read_merges();
 }

@@ -4,13 +4,13 @@
 
 namespace fovea::text::pipeline {
 
-Vocab::Vocab(Document& document, const Extent& extent) {
-  files::JsonScanner scanner = document.scanner(extent);
+Vocab::Vocab(files::JsonScanner scanner, const Where& where) {
+  const std::string context = (where.key.empty() ? "" : where.key + ": ") + "the id of";
   std::vector<std::pair<std::string_view, std::uint64_t>> members;
   scanner.open_object("an object of tokens and ids");
   std::uint64_t last = 0;
   for (std::string_view token; scanner.next_member(token);) {
-    scanner.set_context("model.vocab: the id of", token);
+    scanner.set_context(context, token);
     const std::uint64_t id = scanner.number();
     // The shortest member has 6 bytes, so the bound on ids is one on memory too.
     if (id > std::uint64_t{1} << 30) scanner.fail("expected at most 2^30, got " + std::to_string(id));
@@ -19,7 +19,6 @@ Vocab::Vocab(Document& document, const Extent& extent) {
     members.emplace_back(token, id);
   }
   scanner.finish();
-  const Where where{document.file(), "model.vocab"};
   if (members.empty()) where.fail("is empty");
   if (last >= 4 * (members.size() + 256))
     where.fail("the id " + std::to_string(last) + " is too large for " + std::to_string(members.size()) +

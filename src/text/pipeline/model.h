@@ -45,7 +45,7 @@ class Vocab {
  public:
   /// Throws FileError for an id that is no whole number from 0 on, is given twice or is more than 4 times the
   /// number of tokens.
-  Vocab(Document& document, const Extent& extent);
+  Vocab(files::JsonScanner scanner, const Where& where);
 
   std::optional<std::int32_t> id_of(std::string_view token) const;
   std::optional<std::string_view> token(std::int32_t id) const;

@@ -12,7 +12,8 @@ using nlohmann::json;
 class OfVocab : public Model {
  public:
   explicit OfVocab(std::shared_ptr<Document> document)
-      : document_(std::move(document)), vocab_(*document_, document_->at("model.vocab")) {}
+      : document_(std::move(document)),
+        vocab_(document_->scanner(document_->at("model.vocab")), {document_->file(), "model.vocab"}) {}
 
   std::optional<std::int32_t> id_of(std::string_view token) const override { return vocab_.id_of(token); }
   std::optional<std::string_view> token(std::int32_t id) const override { return vocab_.token(id); }
