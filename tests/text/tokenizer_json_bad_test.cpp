@@ -119,6 +119,7 @@ TEST(BadTokenizerJson, PatternsHaveLimits) {
   expect_part(with("(a)\\1", "a"), "got \\1 at byte 3");
   expect_part(with(std::string(1 << 17, 'a'), "a"), "expected at most 65536 bytes, got 131072");
   expect_part(with("(((((a{1,900}){1,900}){1,900}){1,900}){1,900})", "a"), "expected a regular expression");
+  expect_part(with("(?:abc{9}){300}", "a"), "expected one without large repetitions of groups");
   EXPECT_EQ(with("\\w+|\\s", "ab ab"), "accepted");
 }
 

@@ -51,7 +51,8 @@ struct EncodeOptions {
 class JsonTokenizer {
  public:
   /// Reads a tokenizer.json. Throws FileError, which names the key, for a file of another form and for parts
-  /// that are not known: they might change the ids. A file costs memory of at most 100 times its size.
+  /// that are not known: they might change the ids. A file costs memory of at most 100 times its size and
+  /// 16 MB.
   static JsonTokenizer read(const std::filesystem::path& file);
   /// The same from its text; `name` is used in errors.
   static JsonTokenizer from_json(std::string text, const std::string& name);

@@ -19,6 +19,8 @@ constexpr std::size_t kMaxPatternBytes = std::size_t{1} << 16;
 // need a few for each byte.
 constexpr std::uint32_t kSteps = 1'000'000;
 constexpr std::uint32_t kHeapKib = 64 * 1024;
+// Of compiled code. The patterns of published models need 4 bytes for each of theirs.
+constexpr std::size_t kCodeBytes = 1024, kCodeGrowth = 16;
 
 template <auto Free>
 struct Deleter {
@@ -88,6 +90,13 @@ void Regex::compile(std::string_view pattern, bool is_literal) {
   if (!compiled->code)
     throw InvalidArgument("Regex", "pattern", "a regular expression",
                           "'" + excerpt(pattern) + "': " + message_of(error));
+  // A repeated group is compiled as often as it is repeated. A file of many such patterns would cost
+  // gigabytes.
+  std::size_t size = 0;
+  pcre2_pattern_info(compiled->code.get(), PCRE2_INFO_SIZE, &size);
+  if (size > kCodeBytes + kCodeGrowth * translated.size())
+    throw InvalidArgument("Regex", "pattern", "one without large repetitions of groups",
+                          "'" + excerpt(pattern) + "', which compiles to " + std::to_string(size) + " bytes");
   pcre2_jit_compile(compiled->code.get(), PCRE2_JIT_COMPLETE);  // without it matching is slower
   compiled_ = std::move(compiled);
 }
