@@ -63,12 +63,13 @@ if(FROM STREQUAL "engine")
   step("configuring the engine" ${CMAKE_COMMAND} -S "${SOURCE}" -B "${WORK}/engine" -G Ninja
        -D CMAKE_BUILD_TYPE=Release -D CMAKE_CXX_COMPILER=${CXX} -D FOVEA_NN=OFF -D FOVEA_TESTS=OFF
        -D CMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON -D CMAKE_DISABLE_FIND_PACKAGE_DNNL=ON
-       -D CMAKE_DISABLE_FIND_PACKAGE_SentencePiece=ON -D CMAKE_DISABLE_FIND_PACKAGE_PangoCairo=ON)
+       -D CMAKE_DISABLE_FIND_PACKAGE_SentencePiece=ON -D CMAKE_DISABLE_FIND_PACKAGE_PangoCairo=ON
+       -D CMAKE_DISABLE_FIND_PACKAGE_Pcre2=ON -D CMAKE_DISABLE_FIND_PACKAGE_Utf8proc=ON)
   step("building the engine" ${CMAKE_COMMAND} --build "${WORK}/engine")
   step("installing the engine" ${CMAKE_COMMAND} --install "${WORK}/engine" --prefix "${WORK}/prefix")
   run_attend(-D CMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON)
   execute_process(COMMAND ldd "${WORK}/attend/attend" OUTPUT_VARIABLE libraries)
-  if(libraries MATCHES "dnnl|sentencepiece|gomp|libpng|cairo|pango")
+  if(libraries MATCHES "dnnl|sentencepiece|pcre2|utf8proc|gomp|libpng|cairo|pango")
     message(FATAL_ERROR "the engine alone pulls in a library of the layers:\n${libraries}")
   endif()
   # A component that is not there is refused by name, not found broken later.
