@@ -50,7 +50,8 @@ LanguageModelConfig sizes_of(const LanguageModelSpec& spec) {
                              .positions = spec.positions};
   if (spec.stack.blocks.empty()) return config;
   const nn::BlockSpec& block = spec.stack.blocks.front();
-  config.heads = std::get<nn::AttentionOptions>(block.mixer).num_query_heads;
+  if (const auto* attention = std::get_if<nn::AttentionOptions>(&block.mixer))
+    config.heads = attention->num_query_heads;
   config.feed_forward = std::visit([](const auto& mlp) { return mlp.inner; }, block.mlp);
   return config;
 }

@@ -37,15 +37,15 @@ struct TokenLists {
 
 /// Tokens are rows: x [batch, len, heads * dim]. What the spec does not name is empty.
 struct RecurrenceOperands {
-  Var query;          ///< [batch, len, num_query_heads * key_dim]
-  Var key;            ///< [batch, len, num_key_heads * key_dim]
-  Var value;          ///< [batch, len, num_heads * value_dim]
-  Var log_decay;      ///< [num_heads], [batch, len, num_heads] or [batch, len, num_heads * key_dim]
-  Var beta;           ///< [batch, len, num_heads]
-  Var erase, a, b;    ///< [batch, len, num_heads * key_dim]
-  Var bonus;          ///< [num_heads, key_dim]
-  Var self_weight;    ///< [batch, len, num_heads]
-  Var initial_state;  ///< state_shape(spec, shape, sequences)
+  Var query;           ///< [batch, len, num_query_heads * key_dim]
+  Var key;             ///< [batch, len, num_key_heads * key_dim]
+  Var value;           ///< [batch, len, num_heads * value_dim]
+  Var log_decay = {};  ///< [num_heads], [batch, len, num_heads] or [batch, len, num_heads * key_dim]
+  Var beta = {};       ///< [batch, len, num_heads]
+  Var erase = {}, a = {}, b = {};  ///< [batch, len, num_heads * key_dim]
+  Var bonus = {};                  ///< [num_heads, key_dim]
+  Var self_weight = {};            ///< [batch, len, num_heads]
+  Var initial_state = {};          ///< state_shape(spec, shape, sequences)
 };
 struct RecurrenceCall {
   RecurrenceSpec spec = {};
@@ -60,10 +60,10 @@ struct RecurrenceCall {
 OutputAndState recurrence(const RecurrenceCall& call, const RecurrenceOperands& operands);
 
 struct CausalConvOperands {
-  Var x;              ///< [batch, len, channels]
-  Var weight;         ///< [channels, width]
-  Var bias;           ///< [channels], or empty
-  Var initial_state;  ///< [sequences, width - 1, channels], or empty
+  Var x;                   ///< [batch, len, channels]
+  Var weight;              ///< [channels, width]
+  Var bias = {};           ///< [channels], or empty
+  Var initial_state = {};  ///< [sequences, width - 1, channels], or empty
 };
 struct CausalConvCall {
   ConvActivation activation = ConvActivation::none;
@@ -74,13 +74,13 @@ struct CausalConvCall {
 OutputAndState causal_conv(const CausalConvCall& call, const CausalConvOperands& operands);
 
 struct SelectiveScanOperands {
-  Var x, delta;       ///< [batch, len, channels]
-  Var a;              ///< [channels, state_dim], at most 0
-  Var b, c;           ///< [batch, len, groups * state_dim]
-  Var d;              ///< [channels], or empty
-  Var z;              ///< [batch, len, channels], or empty
-  Var delta_bias;     ///< [channels], or empty
-  Var initial_state;  ///< [sequences, channels, state_dim], or empty
+  Var x, delta;            ///< [batch, len, channels]
+  Var a;                   ///< [channels, state_dim], at most 0
+  Var b, c;                ///< [batch, len, groups * state_dim]
+  Var d = {};              ///< [channels], or empty
+  Var z = {};              ///< [batch, len, channels], or empty
+  Var delta_bias = {};     ///< [channels], or empty
+  Var initial_state = {};  ///< [sequences, channels, state_dim], or empty
 };
 struct SelectiveScanCall {
   StepSize step_size = StepSize::softplus;
