@@ -21,11 +21,38 @@ const LanguageModelConfig& checked(const LanguageModelConfig& config) {
                           "an even multiple of " + std::to_string(config.heads) + " heads",
                           std::to_string(config.dim));
   }
+  if (!config.mixers.empty() && std::ssize(config.mixers) != config.layers)
+    throw InvalidArgument("LanguageModel", "mixers",
+                          std::to_string(config.layers) + ", one for each layer, or none",
+                          std::to_string(config.mixers.size()));
   return config;
+}
+
+nn::Mixer mixer_of(LayerMixer mixer, const LanguageModelConfig& config, const nn::Mixer& attention) {
+  const std::int64_t heads = config.heads;
+  switch (mixer) {
+    case LayerMixer::attention:
+      return attention;
+    case LayerMixer::linear:
+      return nn::LinearAttentionOptions{.num_heads = heads};
+    case LayerMixer::retention:
+      return nn::RetentionOptions{.num_heads = heads};
+    case LayerMixer::gla:
+      return nn::GatedLinearAttentionOptions{.num_heads = heads, .key_dim = config.dim / heads};
+    case LayerMixer::gated_delta:
+      return nn::GatedDeltaOptions{.num_heads = heads};
+    case LayerMixer::mamba2:
+      return nn::Mamba2Options{.head_dim = 2 * config.dim / heads};
+    case LayerMixer::mamba:
+      return nn::MambaOptions{};
+  }
+  return attention;
 }
 
 nn::StackSpec spec_of(const LanguageModelConfig& config) {
   nn::StackSpec spec = stack_spec(config, config.layers, CrossAttention::without);
+  for (std::size_t n = 0; n < config.mixers.size(); ++n)
+    spec.blocks[n].mixer = mixer_of(config.mixers[n], config, spec.blocks[n].mixer);
   nn::add_rotary(spec, config.positions);
   return spec;
 }
