@@ -172,4 +172,27 @@ OutputAndState recurrence(const RecurrenceCall& call, const RecurrenceOperands& 
   });
 }
 
+Tensor recurrence_weights(const RecurrenceCall& call, const RecurrenceOperands& operands) {
+  expect_rows("key", operands.key, call.num_key_heads);
+  const std::int64_t batch = operands.key.size(0), len = operands.key.size(1);
+  RecurrenceOperands plain;
+  for (const Field& field : fields) plain.*field.operand = Var((operands.*field.operand).value());
+  plain.initial_state = {};
+  // With unit vectors as values, the output of a token is its row of weights.
+  Tensor units = Tensor::zeros(DType::f32, {batch, len, call.num_heads * len});
+  for (std::int64_t row = 0; row < batch * len; ++row) {
+    float* to = units.data<float>() + row * call.num_heads * len;
+    for (std::int64_t h = 0; h < call.num_heads; ++h) to[h * len + row % len] = 1.0f;
+  }
+  plain.value = Var(units);
+  RecurrenceCall once{.spec = call.spec,
+                      .num_query_heads = call.num_query_heads,
+                      .num_key_heads = call.num_key_heads,
+                      .num_heads = call.num_heads};
+  const Tensor output = recurrence(once, plain).output.value();
+  const std::int64_t heads = output.size(2) / std::max<std::int64_t>(len, 1);
+  const std::int64_t strides[] = {len * heads * len, len, heads * len, 1};
+  return Tensor::copy_of(ConstTensorView(output.raw(), DType::f32, Shape{batch, heads, len, len}, strides));
+}
+
 }  // namespace fovea::autograd

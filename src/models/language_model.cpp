@@ -45,6 +45,8 @@ nn::Mixer mixer_of(LayerMixer mixer, const LanguageModelConfig& config, const nn
       return nn::Mamba2Options{.head_dim = 2 * config.dim / heads};
     case LayerMixer::mamba:
       return nn::MambaOptions{};
+    case LayerMixer::rwkv7:
+      return nn::Rwkv7Options{.head_dim = config.dim / heads};
   }
   return attention;
 }

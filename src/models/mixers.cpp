@@ -9,8 +9,8 @@
 namespace fovea::models {
 namespace {
 
-constexpr std::array<std::string_view, 7> names{"attention",   "linear", "retention", "gla",
-                                                "gated_delta", "mamba2", "mamba"};
+constexpr std::array<std::string_view, 8> names{"attention",   "linear", "retention", "gla",
+                                                "gated_delta", "mamba2", "mamba",     "rwkv7"};
 
 [[noreturn]] void refuse(const std::string& expected, std::string_view got) {
   throw InvalidArgument("parse_mixers", "text", expected, excerpt(std::string(got)));

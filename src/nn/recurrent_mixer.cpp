@@ -84,6 +84,15 @@ void complete(MambaOptions& o, const Sizes& sizes) {
   sizes.width(o.conv_width);
 }
 
+void complete(Rwkv7Options& o, const Sizes& sizes) {
+  if (o.head_dim == 0) o.head_dim = std::min<std::int64_t>(64, sizes.dim);
+  sizes.positive("head_dim", o.head_dim);
+  sizes.expect(sizes.dim % o.head_dim == 0, "head_dim", "a divisor of dim " + std::to_string(sizes.dim),
+               o.head_dim);
+  sizes.positive("rank", o.rank);
+  sizes.positive("gate_rank", o.gate_rank);
+}
+
 RecurrentOptions completed(RecurrentOptions options, std::int64_t dim) {
   const Sizes sizes{dim};
   if (dim < 1) throw InvalidArgument("RecurrentMixer", "dim", "at least 1", std::to_string(dim));
@@ -111,6 +120,8 @@ Var RecurrentMixer::operator()(Context& context, const Var& x, const Call& call)
   if (call.states && context.training())
     throw InvalidArgument("RecurrentMixer", "call.states", "none while training: states have no gradients",
                           "states");
+  if (call.weights && (call.states || !call.starts.empty()))
+    throw InvalidArgument("RecurrentMixer", "call.weights", "none beside states or starts", "a tensor");
   if (x.shape().rank() != 3 || (!call.starts.empty() && x.size(0) != 1))
     throw InvalidArgument("RecurrentMixer", "x", call.starts.empty() ? "[B, L, dim]" : "[1, L, dim]",
                           to_string(x.shape()));
@@ -122,7 +133,8 @@ Var RecurrentMixer::operator()(Context& context, const Var& x, const Call& call)
 }
 
 const char* name_of(const RecurrentOptions& options) {
-  static constexpr const char* names[] = {"linear", "retention", "gla", "gated_delta", "mamba2", "mamba"};
+  static constexpr const char* names[] = {"linear", "retention", "gla",  "gated_delta",
+                                          "mamba2", "mamba",     "rwkv7"};
   return names[options.index()];
 }
 

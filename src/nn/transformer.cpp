@@ -218,11 +218,15 @@ Var TransformerStack::enter_at(Context& context, const Var& x,
 Var TransformerStack::operator()(Context& context, const Var& x, const Call& call) const {
   if (reads_memory() && call.memory.empty())
     throw InvalidArgument("TransformerStack", "memory", "[B, M, dim]", "none");
+  Var first_value;  // of RWKV-7
   return run(
       context, x,
       [&](const Layer& layer, std::size_t i, const Var& y) {
         check_mask(layer, call.mask);
-        if (layer.recurrent) return (*layer.recurrent)(context, y, {.starts = call.starts});
+        if (layer.recurrent)
+          return (*layer.recurrent)(
+              context, y,
+              {.starts = call.starts, .weights = weights_of(call, "self", i), .first_value = &first_value});
         return (*layer.self)(context, y, y,
                              {.mask = call.mask,
                               .key_lengths = call.lengths,

@@ -110,8 +110,7 @@ CacheLayer TransformerStack::cache_layer(const Layer& layer, const CacheStore& s
 
 // The next rows of a recurrence, whose states are rows of the cache.
 Var TransformerStack::read_recurrent(Context& context, const Layer& layer, std::int64_t number,
-                                     const Var& rows, const Sequences& to,
-                                     std::span<const std::int64_t> first) {
+                                     const Var& rows, const Sequences& to, RecurrentMixer::Call call) {
   const std::int64_t size = layer.recurrent->state_size();
   Tensor states = Tensor::zeros(DType::f32, {std::ssize(to.entries), size});
   for (std::size_t e = 0; e < to.entries.size(); ++e) {
@@ -119,7 +118,8 @@ Var TransformerStack::read_recurrent(Context& context, const Layer& layer, std::
     if (kept)
       std::copy_n(kept.data<float>(), size, states.data<float>() + static_cast<std::int64_t>(e) * size);
   }
-  const Var y = (*layer.recurrent)(context, rows, {.starts = to.starts, .first = first, .states = &states});
+  call.states = &states;
+  const Var y = (*layer.recurrent)(context, rows, call);
   for (std::size_t e = 0; e < to.entries.size(); ++e) {
     if (rows_of(to, e, rows.size(1)) == 0) continue;
     const float* state = states.data<float>() + static_cast<std::int64_t>(e) * size;
@@ -167,12 +167,15 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
     first.push_back(to.cache.length(*to.entries[e]));
   }
   std::vector<KeyValueView> views(to.entries.size());
+  Var first_value;  // of RWKV-7
   const Var y = run(
       context, x,
       [&](const Layer& layer, std::size_t i, const Var& rows) {
         const auto number = static_cast<std::int64_t>(i);
         check_mask(layer, call.mask);
-        if (layer.recurrent) return read_recurrent(context, layer, number, rows, to, first);
+        if (layer.recurrent)
+          return read_recurrent(context, layer, number, rows, to,
+                                {.starts = to.starts, .first = first, .first_value = &first_value});
         layer.self->append(context, rows, {to.cache, number, to.entries}, to.starts);
         for (std::size_t e = 0; e < views.size(); ++e) views[e] = to.cache.view(number, *to.entries[e]);
         return layer.self->attend_cached(context, rows, views,

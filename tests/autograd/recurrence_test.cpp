@@ -187,6 +187,33 @@ TEST(RecurrenceGradient, SelectiveScan) {
         });
 }
 
+TEST(RecurrenceWeights, TimesTheValuesAreTheOutput) {
+  const Var q = Tensor::normal({2, 21, heads * dim}, 1), k = normalize_rows(Tensor::normal({2, 21, dim}, 2)),
+            v = Tensor::normal({2, 21, heads * value_dim}, 3),
+            g = negative(Tensor::normal({2, 21, heads}, 4)),
+            beta = sigmoid(Tensor::normal({2, 21, heads}, 5));
+  const RecurrenceCall call{
+      .spec = {.decay = ScalarDecay{}, .write = DeltaWrite{}}, .num_query_heads = heads, .num_heads = heads};
+  const RecurrenceOperands operands{.query = q, .key = k, .value = v, .log_decay = g, .beta = beta};
+  const Tensor output = recurrence(call, operands).output.value(),
+               weights = recurrence_weights(call, operands);
+  ASSERT_EQ(weights.shape(), (Shape{2, heads, 21, 21}));
+  for (std::int64_t b = 0; b < 2; ++b) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      for (std::int64_t i = 0; i < 21; ++i) {
+        const float* row = weights.data<float>() + ((b * heads + h) * 21 + i) * 21;
+        for (std::int64_t j = i + 1; j < 21; ++j) EXPECT_EQ(row[j], 0.0f);
+        for (std::int64_t d = 0; d < value_dim; ++d) {
+          float sum = 0.0f;
+          for (std::int64_t j = 0; j <= i; ++j)
+            sum += row[j] * v.value().data<float>()[((b * 21 + j) * heads + h) * value_dim + d];
+          EXPECT_NEAR(sum, output.data<float>()[((b * 21 + i) * heads + h) * value_dim + d], 1e-5f);
+        }
+      }
+    }
+  }
+}
+
 void expect_refused(const std::function<void()>& call, const std::string& argument) {
   try {
     call();

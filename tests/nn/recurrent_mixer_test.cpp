@@ -26,7 +26,8 @@ std::vector<Kind> kinds() {
           {"gla", GatedLinearAttentionOptions{.num_heads = 2, .key_dim = 4, .gate_rank = 3}},
           {"gated_delta", GatedDeltaOptions{.num_heads = 2, .value_dim = 3}},
           {"mamba2", Mamba2Options{.head_dim = 4, .state_dim = 3, .groups = 2}},
-          {"mamba", MambaOptions{.state_dim = 3, .step_rank = 2}}};
+          {"mamba", MambaOptions{.state_dim = 3, .step_rank = 2}},
+          {"rwkv7", Rwkv7Options{.head_dim = 4, .rank = 3, .gate_rank = 5}}};
 }
 
 class EveryKind : public ::testing::TestWithParam<Kind> {};
@@ -186,6 +187,7 @@ TEST(RecurrentMixer, StatesHaveTheSizesOfThePapers) {
   EXPECT_EQ(size(GatedDeltaOptions{.num_heads = 4}), 4 * 16 * 16 + 3 * 3 * 64);
   EXPECT_EQ(size(Mamba2Options{}), 2 * 64 * 64 + 3 * (128 + 2 * 64));
   EXPECT_EQ(size(MambaOptions{}), 128 * 16 + 3 * 128);
+  EXPECT_EQ(size(Rwkv7Options{.head_dim = 16}), 4 * 16 * 16 + 64);
 }
 
 void expect_refused(const std::function<void()>& call, const std::string& argument) {
@@ -221,9 +223,10 @@ TEST(RecurrentMixer, Refusals) {
 // -- stacks
 
 StackSpec hybrid() {
-  StackSpec spec = stack_of({.layers = 7, .dim = dim, .feed_forward = 8, .heads = 2});
+  StackSpec spec = stack_of({.layers = 9, .dim = dim, .feed_forward = 8, .heads = 2});
   const std::vector<Kind> all = kinds();
   for (std::size_t n = 0; n < all.size(); ++n) spec.blocks[n < 3 ? n : n + 1].mixer = all[n].options;
+  spec.blocks[8].mixer = all.back().options;  // reads the values of the one before
   add_rotary(spec, 128);
   return spec;
 }

@@ -59,6 +59,13 @@ struct RecurrenceCall {
 /// throw, and InvalidArgument for operands whose width no number of heads divides.
 OutputAndState recurrence(const RecurrenceCall& call, const RecurrenceOperands& operands);
 
+/// A recurrence is linear in its values: o_i is a sum of values v_j times weights, as in attention. These are
+/// the weights, [batch, max(num_query_heads, num_heads), len, len], the quadratic form of the recurrence (Dao
+/// and Gu 2024, arXiv 2405.21060, section 3). They may be negative. Not recorded, and for pictures: the time
+/// grows with len³. `call` has no lists, no plan and no final state; an initial state and the values are not
+/// read. Throws what recurrence throws.
+Tensor recurrence_weights(const RecurrenceCall& call, const RecurrenceOperands& operands);
+
 struct CausalConvOperands {
   Var x;                   ///< [batch, len, channels]
   Var weight;              ///< [channels, width]

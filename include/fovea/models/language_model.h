@@ -19,8 +19,8 @@
 namespace fovea::models {
 
 /// What mixes the rows of a layer: attention, or a recurrence of nn/recurrent_mixer.h.
-enum class LayerMixer : std::uint8_t { attention, linear, retention, gla, gated_delta, mamba2, mamba };
-/// "attention", "linear", "retention", "gla", "gated_delta", "mamba2", "mamba".
+enum class LayerMixer : std::uint8_t { attention, linear, retention, gla, gated_delta, mamba2, mamba, rwkv7 };
+/// "attention", "linear", "retention", "gla", "gated_delta", "mamba2", "mamba", "rwkv7".
 std::string_view to_string(LayerMixer mixer);
 /// A list such as "gated_delta*3,attention", repeated until there is one for each of `layers`. Throws
 /// InvalidArgument for an unknown name, a count below 1, and a list whose length does not divide `layers`.

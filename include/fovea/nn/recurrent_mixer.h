@@ -88,8 +88,23 @@ struct MambaOptions {
   std::int64_t conv_width = 4;
 };
 
+/// RWKV-7's time mixing (Peng et al. 2025, arXiv 2503.14456, section 4.1): each projection reads a mixture of
+/// the token and the one before it, and
+///
+///   S = diag(w) S + (κ̂ ∘ a) (-S^T κ̂)^T + k v^T,   ln w = -e^(-1/2) σ(w0 + tanh(x W1) W2)
+///
+/// with κ̂ of unit length, the key by channel, and learned rates a. The output is normalised by head, gets the
+/// token's own pair with a learned weight, and is multiplied by a gate. The values of later layers are mixed
+/// with those of the stack's first such layer. Parameters: r_proj, k_proj, v_proj, out_proj without biases;
+/// w, a and v as _down and _up; g_down, g_up; x_r, x_w, x_k, x_v, x_a, x_g; k_k, k_a, r_k; norm.
+struct Rwkv7Options {
+  std::int64_t head_dim = 0;  ///< 0: 64, or dim if that is less
+  std::int64_t rank = 32;     ///< of decays, rates and the mixture of values
+  std::int64_t gate_rank = 64;
+};
+
 using RecurrentOptions = std::variant<LinearAttentionOptions, RetentionOptions, GatedLinearAttentionOptions,
-                                      GatedDeltaOptions, Mamba2Options, MambaOptions>;
+                                      GatedDeltaOptions, Mamba2Options, MambaOptions, Rwkv7Options>;
 
 /// One layer. Where papers draw decays at random, it spreads them evenly over the heads: e^A_log goes from 1
 /// to 16, and the first step from 0.001 to 0.1. Both go in geometric steps.
@@ -108,9 +123,15 @@ class RecurrentMixer {
     /// Inference alone: the states before the rows, [sequences, state_size()], which become those behind
     /// them. Null: each sequence begins with zeros, and no state is kept.
     Tensor* states = nullptr;
+    /// If given, receives the weights of the values (autograd::recurrence_weights), [B, heads, L, L]. Needs a
+    /// call without states and starts. Mamba, whose channels have weights of their own, leaves it empty.
+    Tensor* weights = nullptr;
+    /// RWKV-7: the values of the first such layer of a stack. An empty one is filled, and others are read.
+    /// Null: the layer's own values alone.
+    Var* first_value = nullptr;
   };
   /// x [B, L, dim] -> [B, L, dim]. A row depends on the rows before it in its sequence, and on itself. Throws
-  /// InvalidArgument for states of another shape, or while training.
+  /// InvalidArgument for states of another shape or while training, and for weights beside states or starts.
   Var operator()(Context& context, const Var& x, const Call& call) const;
 
   /// The f32 numbers that a sequence keeps. All of a new sequence are 0.

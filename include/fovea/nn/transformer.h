@@ -56,7 +56,8 @@ class TransformerStack {
     /// own positions in the mask, the mods and rotary positions.
     std::span<const std::int64_t> starts = {}, memory_starts = {};
     /// Called for every attention of every layer. Returns the tensor that receives its weights [B, heads, Lq,
-    /// Lk], or null for none. `place` is "self" or "memory".
+    /// Lk], or null for none. `place` is "self" or "memory". Recurrences are called too, in whole calls
+    /// alone.
     std::function<Tensor*(std::string_view place, std::size_t layer)> weights = {};
     /// Arguments of the mixers that come from the data, the same for all blocks.
     std::vector<autograd::AttentionArgument> arguments = {};
@@ -124,7 +125,7 @@ class TransformerStack {
   static CacheLayer cache_layer(const Layer& layer, const CacheStore& store);
   static void check_mask(const Layer& layer, const Mask& mask);
   static Var read_recurrent(Context& context, const Layer& layer, std::int64_t number, const Var& rows,
-                            const Sequences& to, std::span<const std::int64_t> first);
+                            const Sequences& to, RecurrentMixer::Call call);
   Var enter_at(Context& context, const Var& x, std::span<const std::int64_t> positions) const;
   Var read(Context& context, const Var& x, const Sequences& to, const Call& call,
            const std::function<Var(const Layer&, std::size_t, const Var&)>& memory) const;

@@ -129,6 +129,12 @@ Operands part_of(const Operands& all, const Run& run, std::int64_t first, std::i
 
 Var MixerTokens::recur(std::size_t part, RecurrencePlans& plans, Operands operands) {
   operands.initial_state = state(part);
+  if (call_.weights)
+    *call_.weights = autograd::recurrence_weights({.spec = plans.spec(),
+                                                   .num_query_heads = plans.shape().num_query_heads,
+                                                   .num_key_heads = plans.shape().num_key_heads,
+                                                   .num_heads = plans.shape().num_heads},
+                                                  operands);
   const std::vector<Run> runs = keeps() ? runs_of(call_.starts) : std::vector<Run>();
   if (runs.size() < 2) {
     const autograd::OutputAndState result = recur_some(plans, operands, call_.starts);

@@ -89,6 +89,9 @@ RecurrentLayer make_layer(ParameterSet& set, const std::string& name, std::int64
 RecurrentLayer make_layer(ParameterSet& set, const std::string& name, std::int64_t dim,
                           const MambaOptions& options);
 
+RecurrentLayer make_layer(ParameterSet& set, const std::string& name, std::int64_t dim,
+                          const Rwkv7Options& options);
+
 /// Depthwise causal convolution with SiLU. Parameters: "<name>.weight" [channels, width], "<name>.bias".
 struct ShortConv {
   Parameter* weight = nullptr;
