@@ -33,6 +33,15 @@ test -s "$folder/one"
 # The second half goes on with the state of the recurrences.
 test "$(tr -d '\n' < "$folder/one" | tail -c 4)" = "$(tr -d '\n' < "$folder/rest" | tail -c 4)"
 
+# Each layer is a map, and says what it keeps.
+inspect() { "$fovea" inspect --model "$folder/whole" --source 'the cat sees the dog' "$@"; }
+inspect --picture "$folder/maps.svg" > "$folder/said"
+expect 'layer 1 gated_delta: a state of ' "$folder/said"
+expect 'layer 4 attention: ' "$folder/said"
+expect 'layer 3 gated_delta' "$folder/maps.svg"
+if inspect --target 'a' --picture "$folder/maps.svg" 2> "$folder/error"; then echo "not refused: --target"; exit 1; fi
+expect '--target' "$folder/error"
+
 refused() {
   local says=$1
   shift
