@@ -24,6 +24,7 @@ from . import (
     _numpy,
     _plan,
     _recurrence,
+    _scans,
     _threads,
     cache,
     masks,
@@ -38,6 +39,7 @@ from ._errors import *
 from ._merge import *
 from ._plan import *
 from ._recurrence import *
+from ._scans import *
 from ._threads import *
 from .cache import *
 from .masks import *
@@ -56,6 +58,7 @@ __all__ += _errors.__all__
 __all__ += _merge.__all__
 __all__ += _plan.__all__
 __all__ += _recurrence.__all__
+__all__ += _scans.__all__
 __all__ += _threads.__all__
 __all__ += cache.__all__
 __all__ += masks.__all__

@@ -141,6 +141,16 @@ class Library:
         """
         raise NotImplementedError
 
+    def scan(
+        self, kind: Any, option: str, arrays: dict[str, Any], tokens: Any, wants_state: bool
+    ) -> tuple[Any, Any]:
+        """`fovea.selective_scan` or `fovea.causal_conv`: (the output, the final state or None).
+
+        Args:
+            kind, arrays: a `Kind` of `_scans_engine`, and arrays by its names.
+        """
+        raise NotImplementedError
+
     def seed_of_plan(self, call: Any, query: Any, key: Any, value: Any, seed: Any) -> Any:
         """The seed of a plan's call. Throws for arrays that a plan does not accept."""
         return seed

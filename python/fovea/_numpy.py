@@ -6,7 +6,7 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
-from . import _core, _recurrence_engine
+from . import _core, _recurrence_engine, _scans_engine
 from ._arrays import LONG_NAMES, Library, described, dtype_name
 from ._engine import Request, forward, gradients, operands, results
 from ._errors import InvalidArgument
@@ -92,6 +92,11 @@ class NumPy(Library):
         self, structure: Any, arrays: dict[str, Any], tokens: Any, losses: dict[str, Any]
     ) -> dict[str, Any]:
         return _recurrence_engine.gradients(structure, arrays, tokens, losses)
+
+    def scan(
+        self, kind: Any, option: str, arrays: dict[str, Any], tokens: Any, wants_state: bool
+    ) -> tuple[Any, Any]:
+        return _scans_engine.run(kind, option, arrays, tokens, wants_state)
 
     def rotate(self, x: Any, rope: str, table_positions: int, first: int, positions: Optional[Sequence[int]]) -> Any:
         dtype = dtype_name(x, "x")

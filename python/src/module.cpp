@@ -80,6 +80,7 @@ NB_MODULE(_core, module) {
   fovea::python::bind_properties(module);
   fovea::python::bind_recurrence(module);
   fovea::python::bind_rope(module);
+  fovea::python::bind_scans(module);
   module.def("set_num_threads", fovea::python::set_num_threads);
   module.def("get_num_threads", [] { return fovea::default_executor().thread_count(); });
   module.def("alibi_slopes", fovea::alibi_slopes);

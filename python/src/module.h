@@ -15,6 +15,7 @@ void bind_plan(nanobind::module_& module);
 void bind_properties(nanobind::module_& module);
 void bind_recurrence(nanobind::module_& module);
 void bind_rope(nanobind::module_& module);
+void bind_scans(nanobind::module_& module);
 
 /// Throws InvalidArgument for anything but "f32", "f64", "bf16", "f16".
 DType dtype_named(const std::string& name);

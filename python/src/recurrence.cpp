@@ -19,12 +19,10 @@
 #include "fovea/core/error.h"
 #include "interrupt.h"
 #include "module.h"
+#include "slots.h"
 
 namespace fovea::python {
 namespace {
-
-using Starts = std::vector<std::int64_t>;
-using Present = nb::ndarray<const std::uint8_t, nb::c_contig, nb::device::cpu>;
 
 // The value of Variant at the place that `name` has among `names`.
 template <class Variant, std::size_t n, std::size_t at = 0>
@@ -63,13 +61,6 @@ RecurrencePlan make(const std::vector<std::string>& parts, double epsilon, std::
                               {.dtype = dtype_named(dtype), .kernel = kernel});
 }
 
-// A name of an array, and the member of Views that the array fills.
-template <class Views, class View>
-struct Slot {
-  std::string_view name;
-  View Views::*member;
-};
-
 constexpr std::array<Slot<RecurrenceInputs, ConstTensorView>, 11> input_slots{
     {{"query", &RecurrenceInputs::query},
      {"key", &RecurrenceInputs::key},
@@ -106,31 +97,6 @@ constexpr std::array<Slot<RecurrenceLoss, ConstTensorView>, 4> loss_slots{
      {"d_final_state", &RecurrenceLoss::d_final_state},
      {"output", &RecurrenceLoss::output},
      {"denominator", &RecurrenceLoss::denominator}}};
-
-// The arrays of a call as views. Throws for a name that no slot has.
-template <class Views, class View, std::size_t n>
-Views filled(Arrays& arrays, const std::array<Slot<Views, View>, n>& slots, const nb::dict& given) {
-  Views views{};
-  for (const auto& [key, value] : given) {
-    const auto name = nb::cast<std::string>(key);
-    const Slot<Views, View>* found = nullptr;
-    for (const auto& slot : slots) {
-      if (slot.name == name) found = &slot;
-    }
-    if (!found) throw InvalidArgument(arrays.function(), name, "a name of a recurrence's arrays", name);
-    if constexpr (std::is_same_v<View, TensorView>)
-      views.*(found->member) = arrays.write(value, name);
-    else
-      views.*(found->member) = arrays.read(value, name);
-  }
-  return views;
-}
-
-// What a call brings besides arrays of numbers.
-void set_tokens(RecurrenceInputs& inputs, const Starts& starts, const std::optional<Present>& present) {
-  inputs.sequence_starts = starts;
-  if (present) inputs.present = {present->data(), present->size()};
-}
 
 void run(const RecurrencePlan& plan, const std::string& function, const nb::dict& given,
          const nb::dict& wanted, const Starts& starts, const std::optional<Present>& present) {

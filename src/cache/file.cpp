@@ -215,6 +215,13 @@ void check_header(const InputFile& file, const FileHeader& header, const CacheLo
 // What is kept, which begins at `begin` behind the sinks of a Ring.
 Rows::Kept checked_rows(const InputFile& file, const CacheStore& store, const FileRows& saved) {
   const auto* ring = std::get_if<Ring>(&store);
+  if (std::holds_alternative<LastRow>(store)) {
+    const std::int64_t begin = std::max<std::int64_t>(saved.length - 1, 0);
+    if (saved.begin != begin)
+      file.fail(-1, "expected the last row, at position " + std::to_string(begin) + ", got " +
+                        std::to_string(saved.begin));
+    return {.first = 0, .begin = begin};
+  }
   if (!ring) {
     if (saved.begin != 0)
       file.fail(-1, "expected rows from position 0 on, got " + std::to_string(saved.begin));
@@ -234,8 +241,9 @@ void check_lengths(const InputFile& file, const CacheStore& store, const FileGro
                    std::int64_t length) {
   if (group.empty() || group.front().length != length)
     file.fail(-1, "expected rows of the length of the sequence, " + std::to_string(length));
-  if (group.size() > 1 && !std::holds_alternative<Ring>(store))
-    file.fail(-1, "expected no checkpoints but of a Ring, got " + std::to_string(group.size() - 1));
+  if (group.size() > 1 && !std::holds_alternative<Ring>(store) && !std::holds_alternative<LastRow>(store))
+    file.fail(-1,
+              "expected no checkpoints but of a Ring or LastRow, got " + std::to_string(group.size() - 1));
   for (std::size_t n = 1; n < group.size(); ++n) {
     const std::int64_t least = n == 1 ? 1 : group[n - 1].length + 1;
     if (group[n].length < least || group[n].length > length)
@@ -321,7 +329,7 @@ Sequence KvCache::load(const std::filesystem::path& path, const CacheLoadOptions
       Target target{.saved = &saved, .blocks = blocks, .rows = state.groups[g].get()};
       if (&saved != &header.groups[g].front()) {
         target.of = target.rows;
-        target.checkpoint = cache::start_buffer(impl_->pool, group.layout, group.store);
+        target.checkpoint = cache::start_rows(impl_->pool, group.layout, group.store);
         target.rows = target.checkpoint.get();
       }
       bytes += target.rows->bytes_for(0, saved.length);

@@ -77,6 +77,7 @@ struct StoreFields {
 StoreFields fields_of(const CacheStore& store) {
   if (const auto* contiguous = std::get_if<Contiguous>(&store)) return {0, {contiguous->capacity}};
   if (const auto* paged = std::get_if<Paged>(&store)) return {1, {paged->page_size}};
+  if (std::holds_alternative<LastRow>(store)) return {3, {}};
   const auto& ring = std::get<Ring>(store);
   return {2, {ring.window, ring.sinks, ring.slack}};
 }
@@ -85,6 +86,7 @@ CacheStore store_of(const StoreFields& fields) {
   const auto& n = fields.numbers;
   if (fields.kind == 0) return Contiguous{n[0]};
   if (fields.kind == 1) return Paged{n[0]};
+  if (fields.kind == 3) return LastRow{};
   return Ring{.window = n[0], .sinks = n[1], .slack = n[2]};
 }
 
@@ -234,6 +236,7 @@ std::string print_store(const CacheStore& store) {
   const auto& n = fields.numbers;
   if (fields.kind == 0) return "Contiguous{" + std::to_string(n[0]) + "}";
   if (fields.kind == 1) return "Paged{" + std::to_string(n[0]) + "}";
+  if (fields.kind == 3) return "LastRow{}";
   return "Ring{" + std::to_string(n[0]) + ", " + std::to_string(n[1]) + ", " + std::to_string(n[2]) + "}";
 }
 

@@ -30,8 +30,8 @@ struct FileRows {
   FilePart part;
 };
 
-/// First the rows of the sequence, then those of each checkpoint, by ascending length. Only a Ring has
-/// checkpoints of its own.
+/// First the rows of the sequence, then those of each checkpoint, by ascending length. Only a Ring and a
+/// LastRow have checkpoints of their own.
 using FileGroup = std::vector<FileRows>;
 
 struct FileHeader {

@@ -101,8 +101,9 @@ KvCache::Impl::Impl(KvCacheOptions given) : options(std::move(given)) {
     }
     places.push_back({group, layers[group].size()});
     layers[group].push_back({.number = static_cast<std::int64_t>(l), .spec = layer});
-    bytes_per_row +=
-        layer.num_kv_heads * (layers[group].back().key_bytes() + layers[group].back().value_bytes());
+    if (!std::holds_alternative<LastRow>(layer.store))
+      bytes_per_row +=
+          layer.num_kv_heads * (layers[group].back().key_bytes() + layers[group].back().value_bytes());
     if (const auto* ring = std::get_if<Ring>(&layer.store))
       most_pending = std::min(most_pending, ring->slack);
   }
@@ -146,9 +147,7 @@ Sequence KvCache::start() {
   state->cache = impl_;
   state->pending.resize(impl_->places.size());
   for (const Impl::Group& group : impl_->groups)
-    state->groups.push_back(std::holds_alternative<Paged>(group.store)
-                                ? cache::start_paged(impl_->pool, group.layout)
-                                : cache::start_buffer(impl_->pool, group.layout, group.store));
+    state->groups.push_back(cache::start_rows(impl_->pool, group.layout, group.store));
   if (impl_->finds_prefixes()) state->root = impl_->pool->root_of(0);
   return Sequence(std::move(state));
 }
@@ -205,6 +204,20 @@ std::size_t checked_layer(const char* function, std::int64_t layer, std::size_t 
 
 }  // namespace
 
+namespace {
+
+// What a function needs its layer to keep.
+enum class Keeps : std::uint8_t { rows, last_row };
+
+void expect_store(const char* function, std::size_t number, const CacheLayer& layer, Keeps wanted) {
+  const bool last = std::holds_alternative<LastRow>(layer.store);
+  if (last != (wanted == Keeps::last_row))
+    refuse(function, "layer", last ? "a layer that keeps all rows" : "a layer whose store is LastRow",
+           "layer " + std::to_string(number) + (last ? ", whose store is LastRow" : ", which keeps rows"));
+}
+
+}  // namespace
+
 std::int64_t KvCache::pending(std::int64_t layer, const Sequence& sequence) const {
   const Sequence::State& state = state_of("pending", sequence);
   return state.pending[checked_layer("pending", layer, state.pending.size())];
@@ -249,6 +262,7 @@ void KvCache::append(std::int64_t layer, Sequence& sequence, ConstTensorView key
   Sequence::State& state = state_of("append", sequence);
   const std::size_t number = checked_layer("append", layer, state.pending.size());
   const CacheLayer& spec = impl_->options.layers[number];
+  expect_store("append", number, spec, Keeps::rows);
   check_rows("key", key, spec.num_kv_heads, -1, spec.head_dim, spec.dtype);
   const std::int64_t rows = key.size(2);
   if (spec.values == CacheValues::own) {
@@ -279,11 +293,46 @@ void KvCache::append(std::int64_t layer, Sequence& sequence, ConstTensorView key
   pending += rows;
 }
 
+void KvCache::replace(std::int64_t layer, Sequence& sequence, ConstTensorView row) {
+  Sequence::State& state = state_of("replace", sequence);
+  const std::size_t number = checked_layer("replace", layer, state.pending.size());
+  const CacheLayer& spec = impl_->options.layers[number];
+  expect_store("replace", number, spec, Keeps::last_row);
+  if (!row || row.rank() != 1 || row.size(0) != spec.head_dim || row.dtype() != spec.dtype ||
+      (spec.head_dim > 1 && row.stride(0) != 1))
+    refuse(
+        "replace", "row",
+        "[" + std::to_string(spec.head_dim) + "] of " + std::string(to_string(spec.dtype)) + ", contiguous",
+        described(row));
+  if (state.reserved == 0) refuse("replace", "sequence", "a sequence with reserved rows", "none reserved");
+  const Impl::Place& place = impl_->places[number];
+  Rows& group = *state.groups[place.group];
+  const BlockLayout::Layer& at = group.layout().layers[place.index];
+  const Slots slots = group.next_row();
+  std::memcpy(slots.block + at.key_offset + slots.slot * at.key_bytes(), row.raw(),
+              static_cast<std::size_t>(at.key_bytes()));
+  state.pending[number] = state.reserved;
+}
+
+ConstTensorView KvCache::last_row(std::int64_t layer, const Sequence& sequence) const {
+  const Sequence::State& state = state_of("last_row", sequence);
+  const std::size_t number = checked_layer("last_row", layer, state.pending.size());
+  const CacheLayer& spec = impl_->options.layers[number];
+  expect_store("last_row", number, spec, Keeps::last_row);
+  if (state.length == 0) return {};
+  const Impl::Place& place = impl_->places[number];
+  Rows& group = *state.groups[place.group];
+  const BlockLayout::Layer& at = group.layout().layers[place.index];
+  const Slots slots = group.slots(state.length - 1, 1);
+  return {slots.block + at.key_offset + slots.slot * at.key_bytes(), spec.dtype, Shape{spec.head_dim}};
+}
+
 KeyValueView KvCache::view(std::int64_t layer, const Sequence& sequence) const {
   const Sequence::State& state = state_of("view", sequence);
   const std::size_t number = checked_layer("view", layer, state.pending.size());
   const Impl::Place& place = impl_->places[number];
   const CacheLayer& spec = impl_->options.layers[number];
+  expect_store("view", number, spec, Keeps::rows);
   const Rows& rows = *state.groups[place.group];
   KeyValueView view;
   view.length = state.length + state.pending[number];
@@ -342,6 +391,9 @@ void KvCache::commit(Sequence& sequence, std::span<const std::int32_t> ids) {
     state.ids.shrink(from);
     throw;
   }
+  if (rows > 0) {
+    for (const auto& group : state.groups) group->commit(to);
+  }
   state.length = to;
   state.drop_pending();
 }
@@ -361,7 +413,7 @@ void KvCache::truncate(Sequence& sequence, std::int64_t length) {
       refuse("truncate", "length",
              "a length whose rows are still kept: behind all that were dropped, and with a Ring at most its "
              "slack back from " +
-                 std::to_string(state.length) + ", or that of a checkpoint",
+                 std::to_string(state.length) + ", or that of a checkpoint. A LastRow has no other",
              std::to_string(length));
   }
   // Of copies, so that nothing has changed where memory runs out.
@@ -413,6 +465,14 @@ void KvCache::keep(Sequence& sequence, std::span<const std::int64_t> path) {
                                 ", of a pending row behind the one before it",
                             std::to_string(path[n]));
   }
+  const bool has_last_row =
+      std::any_of(impl_->groups.begin(), impl_->groups.end(),
+                  [](const Impl::Group& group) { return std::holds_alternative<LastRow>(group.store); });
+  if (has_last_row && std::ssize(path) == pending) return;
+  if (has_last_row)
+    refuse("keep", "path",
+           "all " + std::to_string(pending) + " pending rows beside a LastRow, which read them",
+           std::to_string(path.size()) + " of them");
   // The rows are copied out and, once they are this sequence's own memory, in again: a view may hold the old
   // ones.
   const auto kept = static_cast<std::int64_t>(path.size());

@@ -35,6 +35,7 @@ void check_store(const std::string& of, const CacheStore& store) {
 std::int64_t rows_of_block(const CacheStore& store) {
   if (const auto* contiguous = std::get_if<Contiguous>(&store)) return contiguous->capacity;
   if (const auto* paged = std::get_if<Paged>(&store)) return paged->page_size;
+  if (std::holds_alternative<LastRow>(store)) return 2;  // the committed one and the next
   const auto& ring = std::get<Ring>(store);
   return ring.sinks + ring.window + ring.slack;
 }
@@ -57,6 +58,12 @@ CacheLayer checked(CacheLayer layer, std::size_t number) {
     refuse(of + ".value_dim",
            "at most head_dim = " + std::to_string(layer.head_dim) + " beside CacheValues::first_of_keys",
            std::to_string(layer.value_dim));
+  if (std::holds_alternative<LastRow>(layer.store)) {
+    if (layer.num_kv_heads != 1)
+      refuse(of + ".num_kv_heads", "1 beside LastRow", std::to_string(layer.num_kv_heads));
+    if (layer.values != CacheValues::none)
+      refuse(of + ".values", "CacheValues::none beside LastRow", "values");
+  }
   check_store(of, layer.store);
   // So that no count of bytes overflows, whatever the number of layers.
   const double elements = static_cast<double>(layer.num_kv_heads) *

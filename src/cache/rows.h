@@ -47,9 +47,12 @@ class Rows {
     std::int64_t first = 0, begin = 0;
   };
   virtual Kept kept(std::int64_t) const { return {}; }
-  /// A Ring alone: after make_room, rows behind the sinks and before `begin` are not there.
+  /// A Ring or LastRow alone: after make_room, rows behind the sinks and before `begin` are not there.
   virtual void keep_from(std::int64_t) {}
-  /// A Ring alone: the rows of each checkpoint, by ascending length, as rows of their own.
+  /// A LastRow alone: where the next row is written, and the commit that makes it the one of `length` tokens.
+  virtual Slots next_row() { return {}; }
+  virtual void commit(std::int64_t) {}
+  /// A Ring or LastRow alone: the rows of each checkpoint, by ascending length, as rows of their own.
   struct Saved {
     std::int64_t length = 0;
     std::unique_ptr<Rows> rows;
@@ -79,5 +82,8 @@ std::unique_ptr<Rows> start_paged(std::shared_ptr<Pool> pool, std::shared_ptr<co
 /// Of Contiguous and Ring: one block a sequence.
 std::unique_ptr<Rows> start_buffer(std::shared_ptr<Pool> pool, std::shared_ptr<const BlockLayout> layout,
                                    const CacheStore& store);
+/// Of any store.
+std::unique_ptr<Rows> start_rows(std::shared_ptr<Pool> pool, std::shared_ptr<const BlockLayout> layout,
+                                 const CacheStore& store);
 
 }  // namespace fovea::cache

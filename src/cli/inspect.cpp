@@ -9,6 +9,7 @@
 #include "fovea/pictures/graph.h"
 #include "fovea/pictures/maps.h"
 #include "fovea/pictures/render.h"
+#include "fovea/text/tokenizer.h"
 #include "text/utf8.h"
 
 namespace fovea::cli {
@@ -144,13 +145,30 @@ void draw_graphs(const Options& o, const inspect::InspectPage& page) {
     fmt::print("{}\n", inspect::draw_terminal_graph(maps[m], heads, words[m]));
 }
 
+// A picture has a cell of a few dots a pair of words: beyond this the picture is not readable.
+constexpr std::size_t longest = 500;
+
+void run_language(const Options& o, const models::ModelFolder& folder) {
+  if (!o.target.empty())
+    throw InvalidArgument("fovea inspect", "--target", "nothing, because a language model reads one text",
+                          "a text");
+  const std::size_t pieces = text::load_tokenizer(o.model)->encode(o.source).size();
+  if (pieces > longest)
+    throw InvalidArgument("fovea inspect", "--source", "at most " + std::to_string(longest) + " pieces",
+                          std::to_string(pieces));
+  inspect::InspectPage page = language_page(folder, "Fovea: layers", o.source);
+  for (const auto& [layer, keeps] : page.facts) fmt::print("{}: {}\n", layer, keeps);
+  page.facts.insert(page.facts.begin(), {"model", o.model});
+  if (!o.html.empty()) inspect::write_html(o.html, page);
+  draw_graphs(o, page);
+}
+
 void run(const Options& o) {
   check_options(o);
+  if (const models::ModelFolder folder(o.model); is_language_model(folder)) return run_language(o, folder);
   train::Translator translator = train::Translator::load(o.model);
   if (!translator.model().attends())
     throw InvalidArgument("fovea inspect", "--model", "a model with attention", "one without");
-  // A picture has a cell of a few dots a pair of words: beyond this the picture is not readable.
-  constexpr std::size_t longest = 500;
   for (const auto& [flag, line] : {std::pair("--source", o.source), std::pair("--target", o.target)}) {
     const std::size_t pieces = translator.tokenizer().encode(line).size();
     if (pieces > longest)
@@ -173,7 +191,8 @@ void register_inspect(CLI::App& app) {
   CLI::App* command = app.add_subcommand("inspect",
                                          "Write every layer's and head's attention matrix as a page and a "
                                          "picture, and the words joined by arcs");
-  command->add_option("--model", o->model, "folder that train wrote")->required();
+  command->add_option("--model", o->model, "folder that train wrote: a translator, or a language model")
+      ->required();
   command->add_option("--source", o->source, "the sentence to read")->required();
   command->add_option("--target", o->target, "the sentence to write; default: the model's own translation");
   command->add_option("--html", o->html, "one self-contained page");

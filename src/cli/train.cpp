@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/progress.h"
+#include "cli/train_options.h"
 #include "fovea/models/rnn.h"
 #include "fovea/models/transformer.h"
 #include "fovea/text/generated.h"
@@ -13,23 +14,7 @@
 namespace fovea::cli {
 namespace {
 
-struct Options {
-  std::string model = "rnn", output, corpus, language = "fr";
-  std::string train_source, train_target, train_tsv, valid_source, valid_target, valid_tsv;
-  std::string tokenizer = "bpe", bad_lines = "refuse";
-  std::int64_t vocabulary = 8000, max_length = 100, corpus_size = 30000;
-  std::string attention = "additive", query = "before", values = "states", cell = "gru", norm = "post",
-              positions = "sinusoidal";
-  std::int64_t embedding = 256, hidden = 256, dim = 128, feed_forward = 256, heads = 4, layers = 4;
-  double dropout = 0.1, attention_dropout = 0.0;
-  std::string schedule = "inverse-square-root", metric = "bleu";
-  double rate = 0.001, beta2 = 0.98, smoothing = 0.1, clip = 0.0, minutes = 0.0;
-  std::int64_t warmup = 1000, updates = 0, epochs = 0, batch_words = 4096, validate_every = 0,
-               save_every = 500;
-  int patience = 10, average = 0, threads = 0;
-  std::uint64_t seed = 1;
-  bool resume = false, vocabulary_given = false, tokenizer_given = false;
-};
+using Options = TrainCommand;
 
 struct Corpora {
   text::ParallelCorpus train, valid;
@@ -188,6 +173,38 @@ void refuse_unused(const CLI::App& command, const Options& o) {
                               "no value, because the option has no effect with " + reason, "a value");
     }
   };
+  const auto refuse_texts = [&](const std::string& reason) {
+    refuse(reason, {"--train-text", "--valid-text", "--mixers", "--window", "--batch"});
+  };
+  if (o.model == "language") {
+    refuse("--model language", {"--attention",
+                                "--query",
+                                "--values",
+                                "--cell",
+                                "--dim-emb",
+                                "--dim-rnn",
+                                "--norm",
+                                "--positions",
+                                "--train-source",
+                                "--train-target",
+                                "--train-tsv",
+                                "--valid-source",
+                                "--valid-target",
+                                "--valid-tsv",
+                                "--corpus",
+                                "--corpus-size",
+                                "--language",
+                                "--bad-lines",
+                                "--tokenizer",
+                                "--max-length",
+                                "--mini-batch-words",
+                                "--max-epochs",
+                                "--early-stopping-metric",
+                                "--average"});
+    if (o.schedule == "constant") refuse("--lr-schedule constant", {"--lr-warmup"});
+    return;
+  }
+  refuse_texts("--model " + o.model);
   if (o.model == "transformer") {
     refuse("--model transformer", {"--attention", "--query", "--values", "--cell", "--dim-emb", "--dim-rnn"});
   } else {
@@ -216,9 +233,19 @@ void refuse_unused(const CLI::App& command, const Options& o) {
 
 void register_train(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("train", "Train a model on parallel text");
-  command->add_option("--model", o->model, "rnn or transformer")
-      ->check(CLI::IsMember({"rnn", "transformer"}));
+  CLI::App* command = app.add_subcommand("train", "Train a translator on parallel text, or a language model");
+  command->add_option("--model", o->model, "rnn or transformer, which translate, or language")
+      ->check(CLI::IsMember({"rnn", "transformer", "language"}));
+  command->add_option("--train-text", o->train_text, "of a language model: a text");
+  command->add_option("--valid-text", o->valid_text, "of a language model: another text, for validation");
+  command->add_option(
+      "--mixers,--mixer", o->mixers,
+      "of a language model: what mixes the rows of each layer, attention, linear, retention, gla, "
+      "gated_delta, mamba2, mamba or rwkv7. A list such as gated_delta*3,attention is repeated");
+  command->add_option("--window", o->window, "of a language model: tokens that it reads at once")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--batch", o->batch, "of a language model: windows of an update")
+      ->check(CLI::Range(1, 1 << 20));
   command->add_option("--output", o->output, "folder for model, vocabulary and checkpoints")->required();
   command->add_option("--train-source", o->train_source, "one sentence a line");
   command->add_option("--train-target", o->train_target, "its translations, line by line");
@@ -307,8 +334,9 @@ void register_train(CLI::App& app) {
   command->callback([o, command] {
     o->tokenizer_given = command->get_option("--tokenizer")->count() > 0;
     o->vocabulary_given = command->get_option("--vocab-size")->count() > 0;
+    o->smoothing_given = command->get_option("--label-smoothing")->count() > 0;
     refuse_unused(*command, *o);
-    run(*o);
+    o->model == "language" ? train_language_model(*o) : run(*o);
   });
 }
 

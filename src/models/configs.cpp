@@ -218,8 +218,73 @@ std::string write_config(const TransformerConfig& config) {
   return object.dump(2) + "\n";
 }
 
+namespace {
+
+constexpr const char* own_language = "fovea-language";
+
+void check_heads(const LanguageModelConfig& config) {
+  if (config.dim % (2 * config.heads) != 0) {
+    refuse("num_attention_heads",
+           "a number n such that 2 * n divides hidden_size " + std::to_string(config.dim),
+           std::to_string(config.heads));
+  }
+}
+
+std::vector<LayerMixer> mixers_field(const json& object, std::int64_t layers) {
+  const json& value = field(object, "mixers");
+  if (!value.is_array() || static_cast<std::int64_t>(value.size()) != layers)
+    refuse("mixers", "a list of " + std::to_string(layers) + " names, one for each layer", shown(value));
+  std::vector<LayerMixer> mixers;
+  for (const json& name : value) {
+    if (!name.is_string()) refuse("mixers", "names", shown(name));
+    mixers.push_back(parse_mixers(name.get<std::string>(), 1).front());
+  }
+  return mixers;
+}
+
+// Of a model with recurrences.
+LanguageModelConfig read_own_language_config(const json& object) {
+  LanguageModelConfig config{.vocabulary = size_field(object, "vocab_size", most_words),
+                             .dim = size_field(object, "hidden_size", most_dim),
+                             .feed_forward = size_field(object, "intermediate_size", most_dim),
+                             .heads = size_field(object, "num_attention_heads", most_dim),
+                             .layers = size_field(object, "num_hidden_layers", most_layers),
+                             .positions = size_field(object, "max_position_embeddings", 1 << 20),
+                             .dropout = rate_field(object, "residual_dropout"),
+                             .attention_dropout = rate_field(object, "attention_dropout")};
+  config.mixers = mixers_field(object, config.layers);
+  check_heads(config);
+  return config;
+}
+
+std::string write_own_config(const LanguageModelConfig& config) {
+  json mixers = json::array();
+  for (const LayerMixer mixer : config.mixers) mixers.push_back(to_string(mixer));
+  return json{{"model_type", own_language},
+              {"vocab_size", config.vocabulary},
+              {"hidden_size", config.dim},
+              {"intermediate_size", config.feed_forward},
+              {"num_attention_heads", config.heads},
+              {"num_hidden_layers", config.layers},
+              {"mixers", mixers},
+              {"max_position_embeddings", config.positions},
+              {"residual_dropout", shortest(config.dropout)},
+              {"attention_dropout", shortest(config.attention_dropout)}}
+             .dump(2) +
+         "\n";
+}
+
+}  // namespace
+
+bool is_own_language(const std::string& text) {
+  const auto json = parse_object(text, "config.json", "text");
+  const auto type = json.find("model_type");
+  return type != json.end() && *type == own_language;
+}
+
 LanguageModelConfig read_language_config(const std::string& text) {
   const auto json = parse_object(text, "config.json", "text");
+  if (is_own_language(text)) return read_own_language_config(json);
   // These keys must be present, because Starcoder2's defaults for them are different values.
   for (const char* key : {"model_type", "hidden_act", "num_key_value_heads"}) field(json, key);
   require(json, "model_type", "starcoder2");
@@ -241,19 +306,19 @@ LanguageModelConfig read_language_config(const std::string& text) {
                                    .positions = size_field(json, "max_position_embeddings", 1 << 20),
                                    .dropout = rate_field(json, "residual_dropout"),
                                    .attention_dropout = rate_field(json, "attention_dropout")};
-  if (config.dim % (2 * config.heads) != 0) {
-    refuse("num_attention_heads",
-           "a number n such that 2 * n divides hidden_size " + std::to_string(config.dim),
-           std::to_string(config.heads));
-  }
+  check_heads(config);
   return config;
 }
 
 std::int64_t least_elements(const LanguageModelConfig& c) {
+  // Every recurrence has two matrices of dim² at least: the first and the last.
+  if (!c.mixers.empty())
+    return c.vocabulary * c.dim + c.layers * (2 * c.dim * c.dim + 2 * c.dim * c.feed_forward);
   return c.vocabulary * c.dim + c.layers * (4 * c.dim * c.dim + 2 * c.dim * c.feed_forward);
 }
 
 std::string write_config(const LanguageModelConfig& config) {
+  if (!config.mixers.empty()) return write_own_config(config);
   return json{{"model_type", "starcoder2"},
               {"architectures", {"Starcoder2ForCausalLM"}},
               {"vocab_size", config.vocabulary},

@@ -28,7 +28,8 @@ std::int64_t least_elements(const ModelConfig& config);
 std::string write_config(const RnnConfig& config);
 std::string write_config(const TransformerConfig& config);
 
-/// The same for a language model, whose config.json is a Starcoder2Config.
+/// The same for a language model, whose config.json is a Starcoder2Config, or our own where it has recurrences.
+bool is_own_language(const std::string& text);  ///< whether it has recurrences
 LanguageModelConfig read_language_config(const std::string& text);
 std::int64_t least_elements(const LanguageModelConfig& config);
 std::string write_config(const LanguageModelConfig& config);

@@ -21,11 +21,40 @@ const LanguageModelConfig& checked(const LanguageModelConfig& config) {
                           "an even multiple of " + std::to_string(config.heads) + " heads",
                           std::to_string(config.dim));
   }
+  if (!config.mixers.empty() && std::ssize(config.mixers) != config.layers)
+    throw InvalidArgument("LanguageModel", "mixers",
+                          std::to_string(config.layers) + ", one for each layer, or none",
+                          std::to_string(config.mixers.size()));
   return config;
+}
+
+nn::Mixer mixer_of(LayerMixer mixer, const LanguageModelConfig& config, const nn::Mixer& attention) {
+  const std::int64_t heads = config.heads;
+  switch (mixer) {
+    case LayerMixer::attention:
+      return attention;
+    case LayerMixer::linear:
+      return nn::LinearAttentionOptions{.num_heads = heads};
+    case LayerMixer::retention:
+      return nn::RetentionOptions{.num_heads = heads};
+    case LayerMixer::gla:
+      return nn::GatedLinearAttentionOptions{.num_heads = heads, .key_dim = config.dim / heads};
+    case LayerMixer::gated_delta:
+      return nn::GatedDeltaOptions{.num_heads = heads};
+    case LayerMixer::mamba2:
+      return nn::Mamba2Options{.head_dim = 2 * config.dim / heads};
+    case LayerMixer::mamba:
+      return nn::MambaOptions{};
+    case LayerMixer::rwkv7:
+      return nn::Rwkv7Options{.head_dim = config.dim / heads};
+  }
+  return attention;
 }
 
 nn::StackSpec spec_of(const LanguageModelConfig& config) {
   nn::StackSpec spec = stack_spec(config, config.layers, CrossAttention::without);
+  for (std::size_t n = 0; n < config.mixers.size(); ++n)
+    spec.blocks[n].mixer = mixer_of(config.mixers[n], config, spec.blocks[n].mixer);
   nn::add_rotary(spec, config.positions);
   return spec;
 }
@@ -53,7 +82,8 @@ LanguageModelConfig sizes_of(const LanguageModelSpec& spec) {
                              .positions = spec.positions};
   if (spec.stack.blocks.empty()) return config;
   const nn::BlockSpec& block = spec.stack.blocks.front();
-  config.heads = std::get<nn::AttentionOptions>(block.mixer).num_query_heads;
+  if (const auto* attention = std::get_if<nn::AttentionOptions>(&block.mixer))
+    config.heads = attention->num_query_heads;
   config.feed_forward = std::visit([](const auto& mlp) { return mlp.inner; }, block.mlp);
   return config;
 }

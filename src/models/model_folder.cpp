@@ -185,6 +185,8 @@ float embedding_factor(const LanguageModel& model) {
 }  // namespace
 
 void save_model(const std::string& folder, const LanguageModel& model) {
+  if (!model.config().mixers.empty())
+    return save(folder, model.parameters(), as_it_is, write_config(model.config()));
   nn::ParameterSet theirs(0);
   for (const nn::Parameter& parameter : model.parameters().all())
     theirs.constant(parameter.name, parameter.value.shape(), 0.0f).value = parameter.value.clone();
@@ -208,11 +210,12 @@ bool is_own(const std::string& config) {
 }  // namespace
 
 LanguageModel ModelFolder::language_model() const {
+  const auto make = [](const LanguageModelConfig& config, nn::ParameterSet parameters) {
+    return std::make_unique<LanguageModel>(config, std::move(parameters));
+  };
+  if (is_own_language(config_)) return std::move(*load(*this, as_it_is, read_language_config, make));
   if (!is_own(config_)) return family_language_model(*this);
-  auto model = load(*this, as_starcoder, read_language_config,
-                    [](const LanguageModelConfig& config, nn::ParameterSet parameters) {
-                      return std::make_unique<LanguageModel>(config, std::move(parameters));
-                    });
+  auto model = load(*this, as_starcoder, read_language_config, make);
   const float factor = embedding_factor(*model);
   multiply(model->parameters(), 1.0f / factor, factor);
   return std::move(*model);

@@ -1,5 +1,6 @@
 #include "fovea/nn/stack_cache.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -22,8 +23,14 @@ std::int64_t StackCache::length(std::int64_t entry) const {
 
 std::int64_t StackCache::rows_kept(std::int64_t entry) const {
   if (sequences_.empty() && entry == 0) return 0;
+  const std::size_t number = checked("rows_kept", "entry", entry);
+  const std::vector<CacheLayer>& layers = rows_->options().layers;
+  const auto keeps_rows = std::find_if(layers.begin(), layers.end(), [](const CacheLayer& layer) {
+    return !std::holds_alternative<LastRow>(layer.store);
+  });
+  if (keeps_rows == layers.end()) return 0;
   std::int64_t rows = 0;
-  for (const KeyValueRun& run : rows_->view(0, sequences_[checked("rows_kept", "entry", entry)]).runs)
+  for (const KeyValueRun& run : rows_->view(keeps_rows - layers.begin(), sequences_[number]).runs)
     rows += run.count;
   return rows;
 }

@@ -56,15 +56,17 @@ StackSpec stack_of(const TransformerOptions& options) {
 namespace {
 
 template <class Change>
-void for_mixers(StackSpec& stack, Change&& change) {
-  for (BlockSpec& block : stack.blocks) std::visit(change, block.mixer);
+void for_attentions(StackSpec& stack, Change&& change) {
+  for (BlockSpec& block : stack.blocks) {
+    if (auto* attention = std::get_if<AttentionOptions>(&block.mixer)) change(*attention);
+  }
 }
 
 }  // namespace
 
 void add_alibi(StackSpec& stack, Sees sees) {
   if (sees == Sees::the_past) {
-    for_mixers(stack, [](AttentionOptions& attention) { attention.spec.mods.push_back(AlibiBias{}); });
+    for_attentions(stack, [](AttentionOptions& attention) { attention.spec.mods.push_back(AlibiBias{}); });
     return;
   }
   const Mod distance = make_mod(
@@ -74,28 +76,40 @@ void add_alibi(StackSpec& stack, Sees sees) {
         return score - slope * elementwise::abs(T(at.query - at.key));
       },
       ArgumentDeclaration::Start::alibi);
-  for_mixers(stack, [&](AttentionOptions& attention) { attention.spec.mods.push_back(distance); });
+  for_attentions(stack, [&](AttentionOptions& attention) { attention.spec.mods.push_back(distance); });
 }
 
 void add_relative_bias(StackSpec& stack, const RelativeBias& bias) {
-  for_mixers(stack, [&](AttentionOptions& attention) { attention.spec.mods.push_back(bias); });
+  for_attentions(stack, [&](AttentionOptions& attention) { attention.spec.mods.push_back(bias); });
   stack.arguments = StackSpec::Arguments::of_the_first;
 }
 
 void add_rotary(StackSpec& stack, std::int64_t positions, double base) {
   std::optional<RopeTable> table;  // of all blocks: copies share it
-  for_mixers(stack, [&](AttentionOptions& attention) {
+  for_attentions(stack, [&](AttentionOptions& attention) {
     const std::int64_t dim = attention.head_dim > 0
                                  ? attention.head_dim
                                  : stack.dim / std::max<std::int64_t>(attention.num_query_heads, 1);
     if (!table) table.emplace(Rope{.rotary_dim = dim, .base = base}, positions, DType::f32);
     attention.rope = table;
   });
+  std::optional<RopeTable> of_retention;
+  for (BlockSpec& block : stack.blocks) {
+    auto* recurrence = std::get_if<RecurrentOptions>(&block.mixer);
+    auto* retention = recurrence ? std::get_if<RetentionOptions>(recurrence) : nullptr;
+    if (!retention) continue;
+    const std::int64_t dim = retention->key_dim > 0
+                                 ? retention->key_dim
+                                 : stack.dim / std::max<std::int64_t>(retention->num_heads, 1);
+    if (!of_retention) of_retention.emplace(Rope{.rotary_dim = dim, .base = base}, positions, DType::f32);
+    retention->rope = of_retention;
+  }
 }
 
 TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, const StackSpec& spec)
     : spec_(spec) {
   layers_.reserve(spec.blocks.size());  // blocks read the arguments of the first while others are made
+  const MultiHeadAttention* first = nullptr;
   for (std::size_t i = 0; i < spec.blocks.size(); ++i) {
     const BlockSpec& block = spec.blocks[i];
     const std::string layer = name + ".layers." + std::to_string(i);
@@ -106,11 +120,13 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
         made.end = Norm(set, layer + part + "_end_norm", spec.dim, block.norm);
       return made;
     };
-    const bool shares = i > 0 && spec.arguments == StackSpec::Arguments::of_the_first;
+    const bool shares = spec.arguments == StackSpec::Arguments::of_the_first;
     Layer made;
-    made.self =
-        MultiHeadAttention(set, layer + ".self_attn", spec.dim, std::get<AttentionOptions>(block.mixer),
-                           shares ? &layers_.front().self : nullptr);
+    if (const auto* attention = std::get_if<AttentionOptions>(&block.mixer)) {
+      made.self.emplace(set, layer + ".self_attn", spec.dim, *attention, shares ? first : nullptr);
+    } else {
+      made.recurrent.emplace(set, layer + ".mixer", spec.dim, std::get<RecurrentOptions>(block.mixer));
+    }
     if (block.cross) made.memory.emplace(set, layer + ".encoder_attn", spec.dim, *block.cross);
     made.self_branch = branch(".self_attn", block.mixer_norm);
     if (block.cross) made.memory_branch = branch(".encoder_attn", block.cross_norm);
@@ -118,6 +134,7 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
     made.feed_forward = FeedForward(set, layer, spec.dim, block.mlp);
     made.dropout = block.dropout;
     layers_.push_back(std::move(made));
+    if (!first && layers_.back().self) first = &*layers_.back().self;
   }
   if (const auto* learned = std::get_if<LearnedPositions>(&spec.positions))
     positions_ =
@@ -141,6 +158,12 @@ void check_rows(const Var& x, std::int64_t dim) {
 bool TransformerStack::reads_memory() const {
   return std::any_of(layers_.begin(), layers_.end(),
                      [](const Layer& layer) { return layer.memory.has_value(); });
+}
+
+void TransformerStack::check_mask(const Layer& layer, const Mask& mask) {
+  if (layer.recurrent && !(mask == Mask(Causal{})))
+    throw InvalidArgument("TransformerStack", "mask", "Causal{}, because a block has a recurrence",
+                          to_string(mask));
 }
 
 Var TransformerStack::enter(Context& context, const Var& x, std::int64_t first) const {
@@ -196,16 +219,22 @@ Var TransformerStack::enter_at(Context& context, const Var& x,
 Var TransformerStack::operator()(Context& context, const Var& x, const Call& call) const {
   if (reads_memory() && call.memory.empty())
     throw InvalidArgument("TransformerStack", "memory", "[B, M, dim]", "none");
+  Var first_value;  // of RWKV-7
   return run(
       context, x,
       [&](const Layer& layer, std::size_t i, const Var& y) {
-        return layer.self(context, y, y,
-                          {.mask = call.mask,
-                           .key_lengths = call.lengths,
-                           .query_starts = call.starts,
-                           .key_starts = call.starts,
-                           .weights = weights_of(call, "self", i),
-                           .arguments = call.arguments});
+        check_mask(layer, call.mask);
+        if (layer.recurrent)
+          return (*layer.recurrent)(
+              context, y,
+              {.starts = call.starts, .weights = weights_of(call, "self", i), .first_value = &first_value});
+        return (*layer.self)(context, y, y,
+                             {.mask = call.mask,
+                              .key_lengths = call.lengths,
+                              .query_starts = call.starts,
+                              .key_starts = call.starts,
+                              .weights = weights_of(call, "self", i),
+                              .arguments = call.arguments});
       },
       [&](const Layer& layer, std::size_t i, const Var& y) {
         return (*layer.memory)(context, y, call.memory,

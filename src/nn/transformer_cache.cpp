@@ -99,8 +99,33 @@ bool same_for_all_queries(const Mask& mask) {
 
 std::vector<CacheLayer> TransformerStack::cache_layers(const CacheStore& store) const {
   std::vector<CacheLayer> layers;
-  for (const Layer& layer : layers_) layers.push_back(layer.self.cache_layer(store));
+  for (const Layer& layer : layers_) layers.push_back(cache_layer(layer, store));
   return layers;
+}
+
+CacheLayer TransformerStack::cache_layer(const Layer& layer, const CacheStore& store) {
+  if (layer.self) return layer.self->cache_layer(store);
+  return {.head_dim = layer.recurrent->state_size(), .values = CacheValues::none, .store = LastRow{}};
+}
+
+// The next rows of a recurrence, whose states are rows of the cache.
+Var TransformerStack::read_recurrent(Context& context, const Layer& layer, std::int64_t number,
+                                     const Var& rows, const Sequences& to, RecurrentMixer::Call call) {
+  const std::int64_t size = layer.recurrent->state_size();
+  Tensor states = Tensor::zeros(DType::f32, {std::ssize(to.entries), size});
+  for (std::size_t e = 0; e < to.entries.size(); ++e) {
+    const ConstTensorView kept = to.cache.last_row(number, *to.entries[e]);
+    if (kept)
+      std::copy_n(kept.data<float>(), size, states.data<float>() + static_cast<std::int64_t>(e) * size);
+  }
+  call.states = &states;
+  const Var y = (*layer.recurrent)(context, rows, call);
+  for (std::size_t e = 0; e < to.entries.size(); ++e) {
+    if (rows_of(to, e, rows.size(1)) == 0) continue;
+    const float* state = states.data<float>() + static_cast<std::int64_t>(e) * size;
+    to.cache.replace(number, *to.entries[e], ConstTensorView(state, Shape{size}));
+  }
+  return y;
 }
 
 TransformerStack::Cache TransformerStack::start(Context& context, const Var& memory,
@@ -142,19 +167,24 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
     first.push_back(to.cache.length(*to.entries[e]));
   }
   std::vector<KeyValueView> views(to.entries.size());
+  Var first_value;  // of RWKV-7
   const Var y = run(
       context, x,
       [&](const Layer& layer, std::size_t i, const Var& rows) {
         const auto number = static_cast<std::int64_t>(i);
-        layer.self.append(context, rows, {to.cache, number, to.entries}, to.starts);
+        check_mask(layer, call.mask);
+        if (layer.recurrent)
+          return read_recurrent(context, layer, number, rows, to,
+                                {.starts = to.starts, .first = first, .first_value = &first_value});
+        layer.self->append(context, rows, {to.cache, number, to.entries}, to.starts);
         for (std::size_t e = 0; e < views.size(); ++e) views[e] = to.cache.view(number, *to.entries[e]);
-        return layer.self.attend_cached(context, rows, views,
-                                        {.mask = call.mask,
-                                         .key_lengths = call.lengths,
-                                         .query_offsets = first,
-                                         .query_starts = to.starts,
-                                         .weights = weights_of(call, "self", i),
-                                         .arguments = call.arguments});
+        return layer.self->attend_cached(context, rows, views,
+                                         {.mask = call.mask,
+                                          .key_lengths = call.lengths,
+                                          .query_offsets = first,
+                                          .query_starts = to.starts,
+                                          .weights = weights_of(call, "self", i),
+                                          .arguments = call.arguments});
       },
       memory);
   views.clear();  // a view that is held would make commit's pages look shared

@@ -41,7 +41,14 @@ struct Ring {
   friend bool operator==(const Ring&, const Ring&) = default;
 };
 
-using CacheStore = std::variant<Contiguous, Paged, Ring>;
+/// The row of the last token alone, which the next one replaces: the state of a recurrence, which has read
+/// all tokens before (recurrence/spec.h). Its layer has one head, no values, and replace in place of append.
+/// A sequence goes back to its beginning or to a checkpoint. Forks share the row until one of them writes.
+struct LastRow {
+  friend bool operator==(const LastRow&, const LastRow&) = default;
+};
+
+using CacheStore = std::variant<Contiguous, Paged, Ring, LastRow>;
 
 /// Where the values of a layer come from.
 enum class CacheValues : std::uint8_t {
@@ -181,7 +188,14 @@ class KvCache {
   /// f32. `value` is empty where the layer has none of its own. Throws InvalidArgument for other shapes and
   /// dtypes, and for more rows than were reserved.
   void append(std::int64_t layer, Sequence& sequence, ConstTensorView key, ConstTensorView value);
-  /// Committed and pending rows of `layer`.
+  /// LastRow alone: the row behind all rows that are reserved, [head_dim] in the dtype of the layer, in place
+  /// of the one before. All reserved rows of the layer are then pending. Throws InvalidArgument for another
+  /// store, shape or dtype, or where nothing is reserved.
+  void replace(std::int64_t layer, Sequence& sequence, ConstTensorView row);
+  /// LastRow alone: the committed row, [head_dim], or an empty view before the first. It is valid until the
+  /// next commit. Throws InvalidArgument for another store.
+  ConstTensorView last_row(std::int64_t layer, const Sequence& sequence) const;
+  /// Committed and pending rows of `layer`. Throws InvalidArgument for a LastRow.
   KeyValueView view(std::int64_t layer, const Sequence& sequence) const;
   /// Makes the pending rows part of the sequence. `ids` has one id a row, or is empty; rows without ids end
   /// what find_prefix can find. Throws InvalidArgument where layers have different numbers of pending rows.
@@ -198,12 +212,14 @@ class KvCache {
   /// the other stores too. Afterwards truncate goes back to the end of the last dropped page at most. Throws
   /// InvalidArgument for ranges that are not inside the sequence.
   void drop(Sequence& sequence, std::span<const PositionRange> ranges);
-  /// Makes truncate to the present length possible from any later length. Costs a copy of each Ring once rows
-  /// are written; the other stores can always go back. A checkpoint is dropped by a truncate below it.
+  /// Makes truncate to the present length possible from any later length. Costs a copy of each Ring and
+  /// LastRow once rows are written; the other stores can always go back. A checkpoint is dropped by a
+  /// truncate below it.
   void checkpoint(Sequence& sequence);
   /// Speculative decoding with a tree of drafts: of the pending rows keeps those at `path`, ascending indices
   /// from 0, and moves them together. The others are dropped. Copies pages that a fork or a view holds too,
-  /// and throws CacheFull if there is no room for the copies; all pending rows are then dropped.
+  /// and throws CacheFull if there is no room for the copies; all pending rows are then dropped. Throws
+  /// InvalidArgument for a part of the rows beside a LastRow, which has read all of them.
   void keep(Sequence& sequence, std::span<const std::int64_t> path);
   /// Beam search: sequence i becomes a fork of what sequence from[i] was. A sequence that one beam alone
   /// continues moves, and is not copied. Pending rows are dropped. An index may stand in `from` many times.
@@ -235,7 +251,7 @@ class KvCache {
   SequenceBytes bytes(const Sequence& sequence) const;
   /// Bytes that a new sequence takes for so many rows, if it shares none.
   std::int64_t bytes_for(std::int64_t rows) const;
-  /// Bytes of one row in all layers, where rows are not shared.
+  /// Bytes of one row in all layers but those of a LastRow, where rows are not shared.
   std::int64_t bytes_per_row() const noexcept;
 
   struct Impl;

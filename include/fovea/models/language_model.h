@@ -18,11 +18,22 @@
 
 namespace fovea::models {
 
+/// What mixes the rows of a layer: attention, or a recurrence of nn/recurrent_mixer.h.
+enum class LayerMixer : std::uint8_t { attention, linear, retention, gla, gated_delta, mamba2, mamba, rwkv7 };
+/// "attention", "linear", "retention", "gla", "gated_delta", "mamba2", "mamba", "rwkv7".
+std::string_view to_string(LayerMixer mixer);
+/// A list such as "gated_delta*3,attention", repeated until there is one for each of `layers`. Throws
+/// InvalidArgument for an unknown name, a count below 1, and a list whose length does not divide `layers`.
+std::vector<LayerMixer> parse_mixers(std::string_view text, std::int64_t layers);
+
 struct LanguageModelConfig {
   std::int64_t vocabulary = 0;
   std::int64_t dim = 128, feed_forward = 512, heads = 4, layers = 4;
   std::int64_t positions = 4096;  ///< the longest sequence
   float dropout = 0.0f, attention_dropout = 0.0f;
+  /// One for each layer; empty: attention in all. Recurrences have `heads` heads of dim / heads elements,
+  /// Mamba-2 and RetNet's values twice as many.
+  std::vector<LayerMixer> mixers = {};
 };
 
 /// Any language model: what is between the ids and the logits.
@@ -41,10 +52,12 @@ struct LanguageModelSpec {
 /// Embeddings times sqrt(dim), causal layers with rotary positions (Su et al. 2021, arXiv 2104.09864), and an
 /// output layer tied to the embeddings (Press & Wolf 2017, arXiv 1608.05859). The layers are those of Hugging
 /// Face's Starcoder2. Each side can therefore read the other's model folders (save_model,
-/// load_language_model).
+/// load_language_model). Layers with recurrences take the place of attention alone, and such a model has a
+/// folder of its own kind.
 class LanguageModel {
  public:
-  /// Throws InvalidArgument for sizes below 1, and unless dim / heads is an even whole number.
+  /// Throws InvalidArgument for sizes below 1, unless dim / heads is an even whole number, and unless there
+  /// is a mixer for each layer or none.
   LanguageModel(const LanguageModelConfig& config, std::uint64_t seed);
   /// The same in `parameters`, which are empty: a reader's have a source, from which the values come.
   LanguageModel(const LanguageModelConfig& config, nn::ParameterSet parameters);
@@ -160,7 +173,8 @@ Generated generate(LanguageModel& model, KvCache& cache, Sequence& sequence,
 std::span<const std::int32_t> read_prompt(LanguageModel& model, KvCache& cache, Sequence& sequence,
                                           std::span<const std::int32_t> prompt);
 
-/// folder/config.json and folder/model.safetensors, as transformers' Starcoder2ForCausalLM reads them.
+/// folder/config.json and folder/model.safetensors, as transformers' Starcoder2ForCausalLM reads them. A
+/// model with recurrences has the model_type "fovea-language", our own names, and is read with the same bits.
 /// Embeddings have no factor there. So the file's embeddings are multiplied by the factor, and the last layer
 /// norm is divided by it, because the logits are made from it with the same table. Each costs one rounding.
 /// Throws FileError.

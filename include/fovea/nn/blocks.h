@@ -10,6 +10,7 @@
 
 #include "fovea/nn/attention.h"
 #include "fovea/nn/layers.h"
+#include "fovea/nn/recurrent_mixer.h"
 
 namespace fovea::nn {
 
@@ -37,8 +38,10 @@ struct GatedMlp {
 };
 using Mlp = std::variant<PlainMlp, GatedMlp>;
 
-/// The part of a block in which rows of a sequence exchange information.
-using Mixer = std::variant<AttentionOptions>;
+/// The part of a block in which rows of a sequence exchange information: attention, or a recurrence. A stack
+/// may have either in each of its blocks. A recurrence reads from left to right, so it needs the mask
+/// Causal{}.
+using Mixer = std::variant<AttentionOptions, RecurrentOptions>;
 
 /// One block: a mixer, cross-attention to a memory if there is one, and a feed-forward part. Each is a
 /// residual branch.
@@ -94,15 +97,16 @@ StackSpec stack_of(std::int64_t dim, std::int64_t count, const BlockSpec& block)
 
 /// Which rows a row sees: causal attention, or bidirectional.
 enum class Sees : std::uint8_t { the_past, both_sides };
-/// Adds ALiBi to the mods of every mixer of `stack`, for every head. The slopes are learned and start as the
-/// paper's (Press et al. 2022, arXiv 2108.12409). Where rows see both sides the distance is |query - key|:
-/// the paper's query - key would favour a key more the farther ahead it is.
+/// Adds ALiBi to the mods of every attention of `stack`, for every head. The slopes are learned and start as
+/// the paper's (Press et al. 2022, arXiv 2108.12409). Where rows see both sides the distance is |query -
+/// key|: the paper's query - key would favour a key more the farther ahead it is.
 void add_alibi(StackSpec& stack, Sees sees);
-/// Adds T5's relative bias (Raffel et al. 2020, arXiv 1910.10683) to the mods of every mixer of `stack`. One
-/// table, which starts at 0, serves all blocks.
+/// Adds T5's relative bias (Raffel et al. 2020, arXiv 1910.10683) to the mods of every attention of `stack`.
+/// One table, which starts at 0, serves all blocks.
 void add_relative_bias(StackSpec& stack, const RelativeBias& bias);
-/// Adds rotary positions to every mixer of `stack`, for sequences of up to `positions` rows. All elements of
-/// a head are rotated (Su et al. 2021, arXiv 2104.09864).
+/// Adds rotary positions to every attention and retention of `stack`, for sequences of up to `positions`
+/// rows. All elements of a head are rotated (Su et al. 2021, arXiv 2104.09864). Other recurrences need no
+/// positions.
 void add_rotary(StackSpec& stack, std::int64_t positions, double base = 10000.0);
 
 }  // namespace fovea::nn

@@ -33,7 +33,8 @@ class StackCache {
   std::int64_t entries() const noexcept { return static_cast<std::int64_t>(sequences_.size()); }
   /// The rows that an entry has read; 0 before the first.
   std::int64_t length(std::int64_t entry = 0) const;
-  /// Of those, the rows whose memory was not given back (TransformerStack::forget).
+  /// Of those, the rows whose keys and values are kept: not given back (TransformerStack::forget), and 0
+  /// where all blocks have recurrences, which keep a state.
   std::int64_t rows_kept(std::int64_t entry = 0) const;
   /// Bytes of the rows of all sequences in the two caches, what forks share counted once.
   std::int64_t bytes() const;
@@ -43,7 +44,8 @@ class StackCache {
   /// Entry i becomes a fork of what entry from[i] was, as a beam search orders its hypotheses. The result may
   /// have more entries, or fewer. Throws InvalidArgument for an index that is no entry.
   void reorder(std::span<const std::int64_t> from);
-  /// Makes every entry forget the rows from `length` on: KvCache::truncate.
+  /// Makes every entry forget the rows from `length` on: KvCache::truncate. Beside a recurrence `length` is 0
+  /// or that of a checkpoint.
   void truncate(std::int64_t length);
 
   /// The cache of self-attention and the sequence of an entry, for what is not here: files, checkpoints,

@@ -23,7 +23,8 @@ struct FeedForward {
   Var operator()(Context& context, const Var& x) const;
 };
 
-/// The blocks of a spec, one after the other. Parameters are named as in Hugging Face's Marian:
+/// The blocks of a spec, one after the other. A recurrence is named "<name>.layers.0.mixer" in the place of
+/// "self_attn"; the names of norms stay. Parameters are named as in Hugging Face's Marian:
 /// "<name>.layers.0.self_attn.q_proj.weight", ".encoder_attn", ".fc1", ".fc2". The norms are
 /// "self_attn_layer_norm", "encoder_attn_layer_norm" and "final_layer_norm". The second norms of
 /// NormPlace::sandwich are "self_attn_end_norm", "encoder_attn_end_norm" and "final_end_norm". The stack
@@ -55,12 +56,14 @@ class TransformerStack {
     /// own positions in the mask, the mods and rotary positions.
     std::span<const std::int64_t> starts = {}, memory_starts = {};
     /// Called for every attention of every layer. Returns the tensor that receives its weights [B, heads, Lq,
-    /// Lk], or null for none. `place` is "self" or "memory".
+    /// Lk], or null for none. `place` is "self" or "memory". Recurrences are called too, in whole calls
+    /// alone.
     std::function<Tensor*(std::string_view place, std::size_t layer)> weights = {};
     /// Arguments of the mixers that come from the data, the same for all blocks.
     std::vector<autograd::AttentionArgument> arguments = {};
   };
-  /// x [B, L, dim] -> [B, L, dim].
+  /// x [B, L, dim] -> [B, L, dim]. Throws InvalidArgument for a mask other than Causal{} where a block has a
+  /// recurrence.
   Var operator()(Context& context, const Var& x, const Call& call) const;
 
   using Cache = StackCache;
@@ -80,7 +83,8 @@ class TransformerStack {
   /// the call.
   void forget(Cache& cache, const Mask& mask, std::int64_t until) const;
 
-  /// The rows that this stack puts into a cache, one layer for each block.
+  /// The rows that this stack puts into a cache, one layer for each block. A recurrence puts in its state, as
+  /// a LastRow.
   std::vector<CacheLayer> cache_layers(const CacheStore& store = Paged{}) const;
   /// Sequences of a caller's own cache, in which requests come and go: one for each entry of a batch.
   struct Sequences {
@@ -105,7 +109,8 @@ class TransformerStack {
     Norm norm, end;  // `end` of a sandwich
   };
   struct Layer {
-    MultiHeadAttention self;
+    std::optional<MultiHeadAttention> self;
+    std::optional<RecurrentMixer> recurrent;  // in the place of `self`
     std::optional<MultiHeadAttention> memory;
     Branch self_branch, memory_branch, final_branch;
     FeedForward feed_forward;
@@ -117,6 +122,10 @@ class TransformerStack {
   template <class Self, class Memory>
   Var run(Context& context, Var x, Self&& self, Memory&& memory) const;
   bool reads_memory() const;
+  static CacheLayer cache_layer(const Layer& layer, const CacheStore& store);
+  static void check_mask(const Layer& layer, const Mask& mask);
+  static Var read_recurrent(Context& context, const Layer& layer, std::int64_t number, const Var& rows,
+                            const Sequences& to, RecurrentMixer::Call call);
   Var enter_at(Context& context, const Var& x, std::span<const std::int64_t> positions) const;
   Var read(Context& context, const Var& x, const Sequences& to, const Call& call,
            const std::function<Var(const Layer&, std::size_t, const Var&)>& memory) const;

@@ -13,6 +13,7 @@ from .._spec import take_apart
 from ..normalizers import HardSample
 from . import _op
 from ._fla import delta_rule, gated_delta_rule, gla, kda, linear_attention, retention, rwkv7
+from ._mamba import causal_conv1d, causal_conv1d_update, selective_scan, selective_state_update
 from ._patch import patched
 from ._report import Report
 from ._sdpa import scaled_dot_product_attention
@@ -22,6 +23,7 @@ from ._transformers_register import register_with_transformers
 # TransformersCache is not among them: `import *` must not need transformers.
 __all__ = ["Report", "patched", "register_with_transformers", "scaled_dot_product_attention", "score_function"]
 __all__ += ["delta_rule", "gated_delta_rule", "gla", "kda", "linear_attention", "retention", "rwkv7", "ssd"]
+__all__ += ["causal_conv1d", "causal_conv1d_update", "selective_scan", "selective_state_update"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .. import _recurrence_engine
 from .._engine import gradients
-from . import _op, _recurrence, _rope
+from . import _op, _recurrence, _rope, _scans
 from ._tensors import Tensors
 
 
@@ -35,6 +35,11 @@ class Torch(Tensors):
         self, structure: Any, arrays: dict[str, Any], tokens: Any, losses: dict[str, Any]
     ) -> dict[str, Any]:
         return _recurrence_engine.gradients(structure, arrays, tokens, losses)
+
+    def scan(
+        self, kind: Any, option: str, arrays: dict[str, Any], tokens: Any, wants_state: bool
+    ) -> tuple[Any, Any]:
+        return _scans.scan(kind, option, arrays, tokens, wants_state)
 
     def seed_of_plan(self, call: Any, query: Any, key: Any, value: Any, seed: Any) -> Any:
         return _op.checked_for_plan(call, query, key, value, seed)

@@ -1,6 +1,7 @@
 """transformers' own slow paths of recurrences, under `patched`: the gated delta rule (Qwen3-Next, Qwen3.5,
 OLMo-hybrid), Kimi Delta Attention (Kimi-Linear, Bailing, GLM), Mamba-2 (and Bamba, Zamba2, Falcon-H1, Nemotron-H,
-Granite), and MiniMax's lightning attention.
+Granite), the scan of Mamba-1 (FalconMamba, Jamba, Zamba), the short convolution in front of all these and of LFM2, and
+MiniMax's lightning attention.
 
 These are plain functions, which no mode sees. Each is replaced in its module by one that a mode sees: without a mode
 it calls the original. RWKV-4 keeps its own loop: its state carries a running maximum, which the law of recurrences has
@@ -21,6 +22,7 @@ from .._recurrence import recurrence
 from ..recurrences import ConstantDecay, ScalarDecay
 from . import _fla, _report
 from ._kinds import PLAIN, has_tangent, is_transformed
+from ._mamba import causal_conv1d, causal_conv1d_update, selective_scan, selective_state_update
 from ._ssd import ssd
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -83,7 +85,7 @@ def _replace(
 
 def _serve(way: str, ours: Callable[..., Any], theirs: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Calls Fovea's function if Fovea serves the call, else transformers'."""
-    why = _why_not(*args, **kwargs) or _why_not_step(ours, *args, **kwargs)
+    why = _why_not(*args, **kwargs) or _why_not_step(ours, *args, **kwargs) or _why_not_conv(ours, *args, **kwargs)
     if why is None:
         return _report.serve("transformers, " + way, ours, *args, **kwargs)
     return _report.pass_on(f"{way}: {why}", theirs, *args, **kwargs)
@@ -249,6 +251,67 @@ def _why_not_step(ours: Callable[..., Any], *args: Any, **kwargs: Any) -> Option
     return "dt, A and dt_bias are not those of Mamba-2, one number for each head"
 
 
+def _conv(
+    hidden_states: Tensor, weight: Tensor, bias: Optional[Tensor] = None, activation: Optional[str] = None, **kwargs: Any
+) -> Tensor:
+    return causal_conv1d(hidden_states, weight, bias, activation=activation)
+
+
+def _conv_step(
+    hidden_states: Tensor,
+    conv_state: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor] = None,
+    activation: Optional[str] = None,
+) -> Tensor:
+    return causal_conv1d_update(hidden_states, conv_state, weight, bias, activation)
+
+
+def _why_not_conv(ours: Callable[..., Any], *args: Any, **kwargs: Any) -> Optional[str]:
+    if ours not in (_conv, _conv_step):
+        return None
+    names = ("hidden_states", "conv_state", "weight", "bias", "activation")
+    given = dict(zip(names if ours is _conv_step else names[:1] + names[2:], args), **kwargs)
+    activation, width = given.get("activation"), int(given["weight"].shape[-1])
+    if activation not in (None, "silu", "swish"):
+        return f"the convolution has SiLU or no activation behind it, got {activation!r}"
+    if not 2 <= width <= 8:
+        return f"the convolution has 2 to 8 taps, got {width}"
+    return None
+
+
+def _mamba_scan(
+    hidden_states: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Optional[Tensor] = None,
+    z: Optional[Tensor] = None,
+    delta_bias: Optional[Tensor] = None,
+    delta_softplus: bool = False,
+    return_last_state: bool = False,
+    **kwargs: Any,
+) -> Any:
+    return selective_scan(hidden_states, dt, A, B, C, D, z, delta_bias, delta_softplus, return_last_state)
+
+
+def _mamba_step(
+    state: Tensor,
+    hidden_states: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Optional[Tensor] = None,
+    dt_bias: Optional[Tensor] = None,
+    dt_softplus: bool = False,
+    z: Optional[Tensor] = None,
+    **kwargs: Any,
+) -> Tensor:
+    return selective_state_update(state, hidden_states, dt, A, B, C, D, z, dt_bias, dt_softplus)
+
+
 def _lightning_attention(
     layer: Any,
     hidden_states: Tensor,
@@ -290,4 +353,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "recurrent_kimi_delta_attention": functools.partial(_steps, _fla.kda),
     "mamba2_chunk_scan": _mamba2_scan,
     "mamba2_selective_state_update": _mamba2_step,
+    "mamba_selective_scan": _mamba_scan,
+    "mamba_selective_state_update": _mamba_step,
+    "causal_conv1d_fn": _conv,
+    "causal_conv1d_update": _conv_step,
 }

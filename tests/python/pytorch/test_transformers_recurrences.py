@@ -59,6 +59,7 @@ LATENT = dict(
 )
 MAMBA = dict(BASE, mamba_n_heads=8, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=6, mamba_chunk_size=8)
 LOCAL = dict(num_local_experts=4, num_experts_per_tok=2)
+MAMBA1 = dict(vocab_size=WORDS, hidden_size=32, state_size=6, num_hidden_layers=2, pad_token_id=0, initializer_range=0.2)
 MAMBA2 = dict(vocab_size=WORDS, hidden_size=32, num_heads=8, head_dim=8, state_size=6, n_groups=2, chunk_size=8)
 
 # The name in transformers, its arguments, and the recurrent layers.
@@ -92,6 +93,14 @@ FAMILIES = {
         "GraniteMoeHybridForCausalLM",
         1,
     ),
+    "mamba": ("MambaConfig", dict(MAMBA1), "MambaForCausalLM", 2),
+    "falcon_mamba": ("FalconMambaConfig", dict(MAMBA1), "FalconMambaForCausalLM", 2),
+    "jamba": (
+        "JambaConfig",
+        dict(BASE, attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2, num_experts=2, mamba_d_state=6),
+        "JambaForCausalLM",
+        1,
+    ),
     "minimax": (
         "MiniMaxConfig",
         dict(BASE, head_dim=8, block_size=8, layer_types=["linear_attention", "full_attention"], **LOCAL),
@@ -121,8 +130,14 @@ def close(a, b, extra=0.0):
 
 
 def recurrences(report):
-    """The calls of recurrences that a report counted."""
-    return sum(count for way, count in report.served_by.items() if way.startswith("transformers, "))
+    """The calls of recurrences that a report counted, without those of convolutions."""
+    ways = {way: count for way, count in report.served_by.items() if way.startswith("transformers, ")}
+    return sum(count for way, count in ways.items() if "causal_conv1d" not in way)
+
+
+def convolutions(report):
+    """The calls of convolutions that a report counted."""
+    return sum(count for way, count in report.served_by.items() if "causal_conv1d" in way)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -136,6 +151,7 @@ def test_logits_and_gradients(family):
     with fovea.torch.patched(report=True) as report:
         logits = model(ids, use_cache=False).logits
     assert recurrences(report) == layers and not report.reasons
+    assert family == "minimax" or convolutions(report) >= layers
     close(logits, wanted)
     logits.square().mean().backward()
     largest = max(float(x.abs().max()) for x in gradients.values())
@@ -164,7 +180,7 @@ def test_greedy_tokens(family):
 def test_a_cache_goes_on_elsewhere(family):
     """One that was filled in a block outside of it, and the other way round."""
     model, ids = model_of(family), words(10)
-    name = "cache_params" if family == "mamba2" else "past_key_values"
+    name = "cache_params" if family in ("mamba", "mamba2", "falcon_mamba") else "past_key_values"
 
     def half(begin, end, block, **more):
         if not block:
@@ -401,7 +417,8 @@ def test_a_model_that_is_imported_inside_of_a_block():
         "print(report.served_by)\n"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
-    assert done.stdout.strip() == "{'transformers, mamba2.mamba2_chunk_scan': 1}", done.stderr[-2000:]
+    ways = "{'transformers, mamba2.causal_conv1d_fn': 1, 'transformers, mamba2.mamba2_chunk_scan': 1}"
+    assert done.stdout.strip() == ways, done.stderr[-2000:]
 
 
 def test_the_package_may_be_imported_again():

@@ -1,0 +1,48 @@
+#include "world.h"
+
+#include <numeric>
+#include <utility>
+
+#include "fovea/core/philox.h"
+
+namespace remember {
+namespace {
+
+// The first `count` of a random order of `from`.
+std::vector<std::int32_t> shuffled(fovea::PhiloxStream& random, std::vector<std::int32_t> from,
+                                   std::int64_t count) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const std::size_t other = i + random.next_below(static_cast<std::uint32_t>(from.size() - i));
+    std::swap(from[i], from[other]);
+  }
+  from.resize(static_cast<std::size_t>(count));
+  return from;
+}
+
+}  // namespace
+
+List draw(std::uint64_t seed, std::uint64_t number, std::int64_t pairs) {
+  fovea::PhiloxStream random(seed, number << 20);
+  std::vector<std::int32_t> all(kKeys);
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<std::int32_t> told = shuffled(random, all, pairs);
+  std::vector<std::int32_t> value_of[2] = {std::vector<std::int32_t>(kKeys),
+                                           std::vector<std::int32_t>(kKeys)};
+  List list;
+  for (std::vector<std::int32_t>& values : value_of) {
+    for (const std::int32_t key : shuffled(random, told, pairs)) {
+      values[static_cast<std::size_t>(key)] = static_cast<std::int32_t>(random.next_below(kValues));
+      list.keys.push_back(key);
+      list.values.push_back(values[static_cast<std::size_t>(key)]);
+    }
+  }
+  for (const std::int32_t key : shuffled(random, told, pairs)) {
+    list.keys.push_back(key);
+    list.values.push_back(kQuestion);
+    list.first.push_back(value_of[0][static_cast<std::size_t>(key)]);
+    list.answers.push_back(value_of[1][static_cast<std::size_t>(key)]);
+  }
+  return list;
+}
+
+}  // namespace remember

@@ -1,0 +1,102 @@
+// LastRow: one row a sequence, which the next one replaces. The block has two slots, so that a row that is
+// not committed leaves the committed one in place.
+#include <algorithm>
+#include <utility>
+
+#include "cache/rows.h"
+
+namespace fovea::cache {
+namespace {
+
+class LastRowRows final : public Rows {
+ public:
+  LastRowRows(std::shared_ptr<Pool> pool, std::shared_ptr<const BlockLayout> layout)
+      : Rows(std::move(pool), std::move(layout)) {}
+
+  std::unique_ptr<Rows> fork() const override { return std::make_unique<LastRowRows>(*this); }
+
+  std::int64_t bytes_for(std::int64_t, std::int64_t rows) const override {
+    return has_room(rows) ? 0 : layout_->bytes;
+  }
+  void make_room(std::int64_t, std::int64_t rows) override {
+    if (has_room(rows)) return;
+    Ref<Block> block = pool_->take(layout_);
+    if (block_) layout_->copy_rows(block_->data, slot_, 1, *layout_, block->data, slot_);
+    block_ = std::move(block);
+  }
+  Slots slots(std::int64_t, std::int64_t) override { return {block_->data, slot_, 1}; }
+  Slots next_row() override { return {block_->data, 1 - slot_, 1}; }
+  void commit(std::int64_t length) override {
+    slot_ = 1 - slot_;
+    length_ = length;
+  }
+  void runs(std::size_t, std::int64_t, std::vector<KeyValueRun>&) const override {}
+  std::shared_ptr<const void> owner() const override { return std::make_shared<const Ref<Block>>(block_); }
+
+  bool can_truncate(std::int64_t length) const override {
+    return length == 0 || length == length_ ||
+           std::any_of(checkpoints_.begin(), checkpoints_.end(),
+                       [&](const Checkpoint& kept) { return kept.length == length; });
+  }
+  void truncate(std::int64_t length) override {
+    while (!checkpoints_.empty() && checkpoints_.back().length > length) checkpoints_.pop_back();
+    if (length != length_ && length > 0) {
+      block_ = checkpoints_.back().block;
+      slot_ = checkpoints_.back().slot;
+    }
+    length_ = length;
+  }
+  void checkpoint(std::int64_t length) override {
+    if (length > 0 && (checkpoints_.empty() || checkpoints_.back().length != length))
+      checkpoints_.push_back({length, slot_, block_});
+  }
+  Kept kept(std::int64_t length) const override {
+    return {.first = 0, .begin = std::max<std::int64_t>(length - 1, 0)};
+  }
+  void keep_from(std::int64_t begin) override { length_ = block_ ? begin + 1 : 0; }
+  std::vector<Saved> checkpoints() const override {
+    std::vector<Saved> found;
+    for (const Checkpoint& kept : checkpoints_) {
+      auto rows = std::make_unique<LastRowRows>(*this);
+      rows->block_ = kept.block;
+      rows->slot_ = kept.slot;
+      rows->length_ = kept.length;
+      rows->checkpoints_.clear();
+      found.push_back({kept.length, std::move(rows)});
+    }
+    return found;
+  }
+  void add_checkpoint(Saved saved) override {
+    const auto& rows = static_cast<const LastRowRows&>(*saved.rows);
+    checkpoints_.push_back({saved.length, rows.slot_, rows.block_});
+  }
+  void for_blocks(const std::function<void(const Block&, bool)>& visit) const override {
+    if (block_) visit(*block_, block_.unique());
+    for (const Checkpoint& kept : checkpoints_) {
+      if (kept.block.get() != block_.get()) visit(*kept.block, kept.block.unique());
+    }
+  }
+
+ private:
+  struct Checkpoint {
+    std::int64_t length = 0, slot = 0;
+    Ref<Block> block;
+  };
+  bool has_room(std::int64_t rows) const { return rows == 0 || (block_ && block_.unique()); }
+
+  std::int64_t slot_ = 0, length_ = 0;  // of the committed row; a length of 0: there is none
+  Ref<Block> block_;
+  std::vector<Checkpoint> checkpoints_;  // ascending in length
+};
+
+}  // namespace
+
+std::unique_ptr<Rows> start_rows(std::shared_ptr<Pool> pool, std::shared_ptr<const BlockLayout> layout,
+                                 const CacheStore& store) {
+  if (std::holds_alternative<Paged>(store)) return start_paged(std::move(pool), std::move(layout));
+  if (std::holds_alternative<LastRow>(store))
+    return std::make_unique<LastRowRows>(std::move(pool), std::move(layout));
+  return start_buffer(std::move(pool), std::move(layout), store);
+}
+
+}  // namespace fovea::cache

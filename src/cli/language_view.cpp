@@ -1,0 +1,79 @@
+// The layers of a language model as maps: weights of attention, and quadratic forms of recurrences.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <variant>
+
+#include "cli/views.h"
+#include "fovea/text/tokenizer.h"
+#include "models/configs.h"
+
+namespace fovea::cli {
+namespace {
+
+std::string mixer_name(const nn::BlockSpec& block) {
+  const auto* recurrence = std::get_if<nn::RecurrentOptions>(&block.mixer);
+  return recurrence ? nn::name_of(*recurrence) : "attention";
+}
+
+// Weights of a recurrence may be negative and need not sum to 1: each row shows its shares.
+void make_shares(Tensor& weights) {
+  const std::int64_t columns = weights.size(3);
+  for (std::int64_t row = 0; row < weights.count() / columns; ++row) {
+    float* w = weights.data<float>() + row * columns;
+    float sum = 0.0f;
+    for (std::int64_t j = 0; j < columns; ++j) sum += std::abs(w[j]);
+    for (std::int64_t j = 0; j < columns; ++j) w[j] = sum > 0.0f ? std::abs(w[j]) / sum : 0.0f;
+  }
+}
+
+// The bytes that a layer keeps of so many tokens, for the facts of a page.
+std::string kept(const CacheLayer& layer, std::int64_t tokens) {
+  const auto bytes = static_cast<std::int64_t>(size_of(layer.dtype));
+  if (std::holds_alternative<LastRow>(layer.store))
+    return fmt::format("a state of {} bytes, whatever the length", layer.head_dim * bytes);
+  return fmt::format("{} bytes of keys and values",
+                     layer.num_kv_heads * (layer.head_dim + layer.value_dim) * bytes * tokens);
+}
+
+}  // namespace
+
+bool is_language_model(const models::ModelFolder& folder) {
+  return models::is_own_language(folder.config()) ||
+         models::family_kind(folder.config()) == models::FamilyKind::decoder;
+}
+
+inspect::InspectPage language_page(const models::ModelFolder& folder, const std::string& title,
+                                   const std::string& source) {
+  models::LanguageModel model = folder.language_model();
+  const std::unique_ptr<text::Tokenizer> tokenizer = text::load_tokenizer(folder.path());
+  const std::vector<std::int32_t> ids = tokenizer->encode(source);
+  if (ids.empty())
+    throw InvalidArgument("fovea inspect", "--source", "a sentence of one piece at least", "none");
+  const std::vector<nn::BlockSpec>& blocks = model.stack().spec().blocks;
+  std::vector<Tensor> weights(blocks.size());
+  nn::Context inference;
+  model.hidden(inference, models::pad(std::span(&ids, 1)),
+               [&](std::string_view, std::size_t layer) { return &weights[layer]; });
+  inspect::InspectPage page{.title = title, .source = source};
+  const std::vector<CacheLayer> layers = model.cache_layers();
+  for (std::size_t n = 0; n < blocks.size(); ++n) {
+    const std::string name = fmt::format("layer {} {}", n + 1, mixer_name(blocks[n]));
+    page.facts.emplace_back(name, kept(layers[n], std::ssize(ids)));
+    if (!weights[n]) continue;  // each channel of Mamba has weights of its own
+    if (std::holds_alternative<nn::RecurrentOptions>(blocks[n].mixer)) make_shares(weights[n]);
+    const float* w = weights[n].data<float>();
+    page.maps.push_back({.name = name,
+                         .layer = static_cast<int>(n),
+                         .query_tokens = tokenizer->pieces(ids),
+                         .key_tokens = tokenizer->pieces(ids),
+                         .heads = static_cast<int>(weights[n].size(1)),
+                         .weights = {w, w + weights[n].count()}});
+  }
+  if (page.maps.empty())
+    throw InvalidArgument("fovea inspect", "--model", "a model with a layer whose weights can be drawn",
+                          "layers of Mamba, whose channels have weights of their own");
+  return page;
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,94 @@
+// `fovea train --model language`.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "cli/progress.h"
+#include "cli/train_options.h"
+#include "fovea/files/bytes.h"
+#include "fovea/text/corpus.h"
+#include "fovea/text/tokenizer.h"
+#include "fovea/train/language.h"
+
+namespace fovea::cli {
+namespace {
+
+constexpr std::size_t longest_text = std::size_t{1} << 32;
+
+std::string read_text(const std::string& path, const char* option) {
+  if (path.empty()) throw InvalidArgument("fovea train", option, "a file of text", "none");
+  return files::read_file(path, longest_text);
+}
+
+models::LanguageModelConfig config_of(const TrainCommand& o, std::int64_t vocabulary) {
+  models::LanguageModelConfig config{.vocabulary = vocabulary,
+                                     .dim = o.dim,
+                                     .feed_forward = o.feed_forward,
+                                     .heads = o.heads,
+                                     .layers = o.layers,
+                                     .positions = std::max<std::int64_t>(4096, o.window),
+                                     .dropout = static_cast<float>(o.dropout),
+                                     .attention_dropout = static_cast<float>(o.attention_dropout)};
+  if (!o.mixers.empty()) config.mixers = models::parse_mixers(o.mixers, o.layers);
+  return config;
+}
+
+train::LanguageOptions options_of(const TrainCommand& o) {
+  train::LanguageOptions options{
+      .window = o.window,
+      .batch = o.batch,
+      .adam = {.beta1 = 0.9, .beta2 = o.beta2, .epsilon = 1e-8, .clip_norm = o.clip},
+      .smoothing = o.smoothing_given ? static_cast<float>(o.smoothing) : 0.0f,
+      .max_updates = o.updates,
+      .max_minutes = o.minutes,
+      .validate_every = o.validate_every > 0 ? o.validate_every : 200,
+      .save_every = o.save_every,
+      .patience = o.patience,
+      .seed = o.seed,
+      .folder = o.output};
+  if (o.schedule == "constant")
+    options.schedule = nn::Constant{o.rate};
+  else
+    options.schedule = nn::InverseSquareRoot{o.rate, o.warmup};
+  return options;
+}
+
+}  // namespace
+
+void train_language_model(const TrainCommand& o) {
+  catch_signals();
+  nn::use_openmp(o.threads);
+  if (!o.resume && std::filesystem::exists(o.output + "/checkpoint.safetensors"))
+    throw InvalidArgument("fovea train", "--output",
+                          "a folder without a training (or --resume to go on with it)", o.output);
+  const std::string train_text = read_text(o.train_text, "--train-text"),
+                    valid_text = read_text(o.valid_text, "--valid-text");
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  if (o.resume) {
+    tokenizer = text::load_tokenizer(o.output);
+  } else {
+    tokenizer = text::SentencePieceTokenizer::train(text::read_lines(o.train_text),
+                                                    {.vocabulary_size = o.vocabulary});
+    std::filesystem::create_directories(o.output);
+    tokenizer->save(o.output);
+  }
+  const std::vector<std::int32_t> train_ids = text::encode_lines(*tokenizer, train_text),
+                                  valid_ids = text::encode_lines(*tokenizer, valid_text);
+  models::LanguageModel model(config_of(o, tokenizer->size()), o.seed);
+  fmt::print(stderr, "{} tokens to train on, {} to validate; vocabulary {}, {:.2f} M parameters\n",
+             train_ids.size(), valid_ids.size(), tokenizer->size(),
+             static_cast<double>(model.parameters().count()) / 1e6);
+  train::Result result;
+  {
+    TerminalProgress progress("[" + std::filesystem::path(o.output).filename().string() + "]");
+    result = train::train(model, {train_ids, valid_ids}, options_of(o),
+                          o.resume ? train::Start::resume : train::Start::fresh, progress, stop_requested);
+  }
+  if (result.ended == train::Ended::stopped) throw Stopped{"stopped and saved; go on with --resume"};
+  fmt::print(stderr, "{}; best validation: perplexity {:.2f}; model in {}\n",
+             result.ended == train::Ended::no_improvement ? "stopped early: no improvement" : "finished",
+             result.final.perplexity, o.output);
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,34 @@
+// What `fovea train` was told, for the files that train a kind of model.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace fovea::cli {
+
+/// The options of `fovea train`, as they are given.
+struct TrainCommand {
+  std::string model = "rnn", output, corpus, language = "fr";
+  std::string train_source, train_target, train_tsv, valid_source, valid_target, valid_tsv;
+  std::string tokenizer = "bpe", bad_lines = "refuse";
+  std::int64_t vocabulary = 8000, max_length = 100, corpus_size = 30000;
+  std::string attention = "additive", query = "before", values = "states", cell = "gru", norm = "post",
+              positions = "sinusoidal";
+  std::int64_t embedding = 256, hidden = 256, dim = 128, feed_forward = 256, heads = 4, layers = 4;
+  double dropout = 0.1, attention_dropout = 0.0;
+  std::string schedule = "inverse-square-root", metric = "bleu";
+  double rate = 0.001, beta2 = 0.98, smoothing = 0.1, clip = 0.0, minutes = 0.0;
+  std::int64_t warmup = 1000, updates = 0, epochs = 0, batch_words = 4096, validate_every = 0,
+               save_every = 500;
+  int patience = 10, average = 0, threads = 0;
+  std::uint64_t seed = 1;
+  // Of a language model.
+  std::string train_text, valid_text, mixers;
+  std::int64_t window = 128, batch = 16;
+  bool resume = false, vocabulary_given = false, tokenizer_given = false, smoothing_given = false;
+};
+
+/// Trains a language model on the text of a file.
+void train_language_model(const TrainCommand& options);
+
+}  // namespace fovea::cli

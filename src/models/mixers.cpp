@@ -1,0 +1,61 @@
+// The names of mixers, in configs and options of commands.
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "core/excerpt.h"
+#include "fovea/models/language_model.h"
+
+namespace fovea::models {
+namespace {
+
+constexpr std::array<std::string_view, 8> names{"attention",   "linear", "retention", "gla",
+                                                "gated_delta", "mamba2", "mamba",     "rwkv7"};
+
+[[noreturn]] void refuse(const std::string& expected, std::string_view got) {
+  throw InvalidArgument("parse_mixers", "text", expected, excerpt(std::string(got)));
+}
+
+LayerMixer named(std::string_view name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found != names.end()) return static_cast<LayerMixer>(found - names.begin());
+  std::string list;
+  for (const std::string_view known : names) list += (list.empty() ? "" : ", ") + std::string(known);
+  refuse("one of " + list + ", separated by commas", name);
+}
+
+// "name" or "name*count".
+void add(std::string_view part, std::int64_t most, std::vector<LayerMixer>& to) {
+  const std::size_t star = part.find('*');
+  std::int64_t count = 1;
+  if (star != std::string_view::npos) {
+    const std::string_view digits = part.substr(star + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+    if (error != std::errc() || end != digits.data() + digits.size() || count < 1 || count > most)
+      refuse("a count from 1 to " + std::to_string(most) + " behind *", part);
+  }
+  to.insert(to.end(), static_cast<std::size_t>(count), named(part.substr(0, star)));
+}
+
+}  // namespace
+
+std::string_view to_string(LayerMixer mixer) {
+  return names.at(static_cast<std::size_t>(mixer));
+}
+
+std::vector<LayerMixer> parse_mixers(std::string_view text, std::int64_t layers) {
+  std::vector<LayerMixer> list;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    add(text.substr(begin, end - begin), layers, list);
+    begin = end + 1;
+  }
+  const std::size_t length = list.size();
+  if (layers < 1 || layers % std::ssize(list) != 0)
+    refuse("a list whose length divides the " + std::to_string(layers) + " layers",
+           std::string(text) + ", of length " + std::to_string(length));
+  while (std::ssize(list) < layers) list.push_back(list[list.size() - length]);
+  return list;
+}
+
+}  // namespace fovea::models

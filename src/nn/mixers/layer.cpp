@@ -1,0 +1,221 @@
+#include "nn/mixers/layer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+namespace fovea::nn {
+namespace {
+
+// Up to so many tokens a plan takes the kernel that goes token by token. Its bits differ from those of chunks
+// in rounding, so the number of a sequence's own tokens decides, not that of its neighbours.
+constexpr std::int64_t most_steps = 4;
+
+std::int64_t planned_len(std::int64_t len) {
+  if (len <= most_steps) return most_steps;
+  return static_cast<std::int64_t>(
+      std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(len, 16))));
+}
+
+}  // namespace
+
+RecurrencePlan RecurrencePlans::of(std::int64_t sequences, std::int64_t len) {
+  RecurrenceShape wanted = shape_;
+  wanted.batch = static_cast<std::int64_t>(
+      std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(sequences, 1))));
+  wanted.len = planned_len(len);
+  const std::lock_guard lock(mutex_);
+  for (auto plan = plans_.begin(); plan != plans_.end(); ++plan) {
+    if (*plan && (*plan)->shape().batch == wanted.batch && (*plan)->shape().len == wanted.len) {
+      std::rotate(plans_.begin(), plan, plan + 1);
+      return *plans_.front();
+    }
+  }
+  std::rotate(plans_.begin(), plans_.end() - 1, plans_.end());
+  plans_.front() = make_recurrence_plan(spec_, wanted);
+  return *plans_.front();
+}
+
+MixerTokens::MixerTokens(const RecurrentMixer::Call& call, std::span<const Shape> parts, std::int64_t batch)
+    : call_(call) {
+  if (!keeps()) return;
+  const std::int64_t sequences = call.starts.empty() ? batch : std::ssize(call.starts) - 1;
+  std::int64_t size = 0;
+  for (const Shape& part : parts) size += part.count();
+  const Tensor& from = *call.states;
+  if (!(from.shape() == Shape{sequences, size}) || from.dtype() != DType::f32)
+    throw InvalidArgument("RecurrentMixer", "call.states", "f32 " + to_string(Shape{sequences, size}),
+                          std::string(to_string(from.dtype())) + " " + to_string(from.shape()));
+  std::int64_t begin = 0;
+  for (const Shape& part : parts) {
+    std::vector<std::int64_t> sizes{sequences};
+    sizes.insert(sizes.end(), part.sizes().begin(), part.sizes().end());
+    states_.push_back(
+        Tensor::copy_of(ConstTensorView(from).slice(1, begin, part.count())).reshape(Shape(sizes)));
+    begin += part.count();
+  }
+}
+
+void MixerTokens::finish() const {
+  if (!keeps()) return;
+  float* to = call_.states->data<float>();
+  const std::int64_t sequences = call_.states->size(0), size = call_.states->size(1);
+  std::int64_t begin = 0;
+  for (const Tensor& part : states_) {
+    const std::int64_t count = sequences == 0 ? 0 : part.count() / sequences;
+    for (std::int64_t n = 0; n < sequences; ++n)
+      std::copy_n(part.data<float>() + n * count, count, to + n * size + begin);
+    begin += count;
+  }
+}
+
+autograd::OutputAndState MixerTokens::recur_some(RecurrencePlans& plans,
+                                                 const autograd::RecurrenceOperands& operands,
+                                                 std::span<const std::int64_t> starts) const {
+  std::int64_t sequences = operands.key.size(0), longest = operands.key.size(1);
+  if (!starts.empty()) {
+    sequences = std::ssize(starts) - 1;
+    longest = 0;
+    for (std::size_t n = 1; n < starts.size(); ++n) longest = std::max(longest, starts[n] - starts[n - 1]);
+  }
+  const RecurrenceShape& shape = plans.shape();
+  return autograd::recurrence({.num_query_heads = shape.num_query_heads,
+                               .num_key_heads = shape.num_key_heads,
+                               .num_heads = shape.num_heads,
+                               .lists = {.starts = starts},
+                               .final_state = wanted(),
+                               .plan = plans.of(sequences, longest)},
+                              operands);
+}
+
+namespace {
+
+// Sequences [begin, end) of a packed batch that all take steps, or all take chunks.
+struct Run {
+  std::size_t begin = 0, end = 0;
+};
+
+std::vector<Run> runs_of(std::span<const std::int64_t> starts) {
+  std::vector<Run> runs;
+  bool steps = false;
+  for (std::size_t n = 0; n + 1 < starts.size(); ++n) {
+    const bool few = starts[n + 1] - starts[n] <= most_steps;
+    if (runs.empty() || few != steps) runs.push_back({n, n});
+    runs.back().end = n + 1;
+    steps = few;
+  }
+  return runs;
+}
+
+using Operands = autograd::RecurrenceOperands;
+
+// The operands of a run, whose rows are [first, first + count).
+Operands part_of(const Operands& all, const Run& run, std::int64_t first, std::int64_t count) {
+  Operands part = all;
+  for (Var Operands::*operand :
+       {&Operands::query, &Operands::key, &Operands::value, &Operands::log_decay, &Operands::beta,
+        &Operands::erase, &Operands::a, &Operands::b, &Operands::self_weight}) {
+    const Var& x = all.*operand;
+    if (!x.empty() && x.shape().rank() == 3) part.*operand = autograd::slice(x, 1, first, count);
+  }
+  if (!all.initial_state.empty())
+    part.initial_state = autograd::slice(all.initial_state, 0, static_cast<std::int64_t>(run.begin),
+                                         static_cast<std::int64_t>(run.end - run.begin));
+  return part;
+}
+
+}  // namespace
+
+Var MixerTokens::recur(std::size_t part, RecurrencePlans& plans, Operands operands) {
+  operands.initial_state = state(part);
+  if (call_.weights)
+    *call_.weights = autograd::recurrence_weights({.spec = plans.spec(),
+                                                   .num_query_heads = plans.shape().num_query_heads,
+                                                   .num_key_heads = plans.shape().num_key_heads,
+                                                   .num_heads = plans.shape().num_heads},
+                                                  operands);
+  const std::vector<Run> runs = keeps() ? runs_of(call_.starts) : std::vector<Run>();
+  if (runs.size() < 2) {
+    const autograd::OutputAndState result = recur_some(plans, operands, call_.starts);
+    keep(part, result.final_state);
+    return result.output;
+  }
+  std::vector<Var> outputs, states;
+  for (const Run& run : runs) {
+    const std::int64_t first = call_.starts[run.begin], count = call_.starts[run.end] - first;
+    std::vector<std::int64_t> starts;
+    for (std::size_t n = run.begin; n <= run.end; ++n) starts.push_back(call_.starts[n] - first);
+    const autograd::OutputAndState result = recur_some(plans, part_of(operands, run, first, count), starts);
+    outputs.push_back(result.output);
+    states.push_back(result.final_state);
+  }
+  keep(part, autograd::concat(states, 0));
+  return autograd::concat(outputs, 1);
+}
+
+ShortConv::ShortConv(ParameterSet& set, const std::string& name, std::int64_t channels, std::int64_t width,
+                     Linear::Bias with_bias)
+    // The deviation of PyTorch's start of a convolution, uniform in ±1/sqrt(width).
+    : weight(&set.normal(name + ".weight", {channels, width},
+                         1.0f / std::sqrt(3.0f * static_cast<float>(width)))),
+      bias(with_bias == Linear::Bias::with ? &set.constant(name + ".bias", {channels}, 0.0f) : nullptr) {}
+
+Var ShortConv::operator()(Context& context, const Var& x, MixerTokens& tokens, std::size_t part) const {
+  const autograd::OutputAndState result = autograd::causal_conv(
+      {.activation = ConvActivation::silu, .lists = tokens.lists(), .final_state = tokens.wanted()},
+      {.x = x,
+       .weight = context.use(*weight),
+       .bias = bias ? context.use(*bias) : Var(),
+       .initial_state = tokens.state(part)});
+  tokens.keep(part, result.final_state);
+  return result.output;
+}
+
+Var unit_heads(const Var& x, std::int64_t heads) {
+  const Shape flat = x.shape();
+  const std::int64_t dim = flat[2] / heads;
+  const auto size = static_cast<float>(dim);
+  Tensor gamma(DType::f32, {dim});
+  gamma.fill(1.0 / std::sqrt(static_cast<double>(dim)));
+  return reshape(autograd::rms_norm(reshape(x, {flat[0], flat[1], heads, dim}), Var(gamma), 1e-6f / size),
+                 flat);
+}
+
+Var normalized_by_head(Context& context, const Norm& norm, const Var& x, std::int64_t heads) {
+  const Shape flat = x.shape();
+  return reshape(norm(context, reshape(x, {flat[0], flat[1], heads, flat[2] / heads})), flat);
+}
+
+Norm head_norm(ParameterSet& set, const std::string& name, std::int64_t dim) {
+  return Norm(set, name, dim, {.kind = NormSpec::Kind::rms});
+}
+
+namespace {
+
+// `count` numbers from `first` to `last` in geometric steps; one is `first`.
+template <class Function>
+Tensor spread(std::int64_t count, double first, double last, Function&& function) {
+  Tensor values(DType::f32, {count});
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double share = count == 1 ? 0.0 : static_cast<double>(i) / static_cast<double>(count - 1);
+    values.data<float>()[i] = static_cast<float>(function(first * std::pow(last / first, share)));
+  }
+  return values;
+}
+
+}  // namespace
+
+Tensor spread_log_rates(std::int64_t count) {
+  return spread(count, 1.0, 16.0, [](double rate) { return std::log(rate); });
+}
+Tensor spread_steps(std::int64_t count) {
+  return spread(count, 1e-3, 0.1, [](double step) { return std::log(std::expm1(step)); });
+}
+void start_steps(ParameterSet& set, const Linear& steps) {
+  if (set.given()) return;
+  const Tensor start = spread_steps(steps.bias->value.count());
+  std::copy_n(start.data<float>(), start.count(), steps.bias->value.data<float>());
+}
+
+}  // namespace fovea::nn

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# fovea train --model language: a hybrid is trained, stopped, resumed with the same bits, and writes text.
+set -euo pipefail
+fovea=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+for n in $(seq 60); do
+  echo "the cat $((n % 7)) sees the dog $((n % 5)) and the bird $((n % 3)), said number $n"
+done > "$folder/train.txt"
+tail -n 20 "$folder/train.txt" > "$folder/valid.txt"
+
+train() {
+  "$fovea" train --model language --train-text "$folder/train.txt" --valid-text "$folder/valid.txt" \
+    --mixers 'gated_delta*3,attention' --layers 4 --dim 16 --dim-ffn 16 --heads 2 --vocab-size 100 \
+    --window 16 --batch 2 --lr-warmup 5 --valid-freq 4 --cpu-threads 1 "$@" 2> "$folder/log"
+}
+expect() {
+  grep -qF -- "$1" "$2" || { echo "expected '$1' in:"; cat "$2"; exit 1; }
+}
+
+train --output "$folder/whole" --max-updates 12
+train --output "$folder/parts" --max-updates 7
+train --output "$folder/parts" --max-updates 12 --resume
+cmp "$folder/whole/model.safetensors" "$folder/parts/model.safetensors"
+expect '"fovea-language"' "$folder/whole/config.json"
+
+write() { "$fovea" generate --model "$folder/whole" --cpu-threads 1 --seed 3 "$@"; }
+write --prompt 'the cat' --length 12 > "$folder/one"
+write --prompt 'the cat' --length 5 --save-state "$folder/state" > /dev/null
+write --load-state "$folder/state" --length 7 > "$folder/rest"
+test -s "$folder/one"
+# The second half goes on with the state of the recurrences.
+test "$(tr -d '\n' < "$folder/one" | tail -c 4)" = "$(tr -d '\n' < "$folder/rest" | tail -c 4)"
+
+# Each layer is a map, and says what it keeps.
+inspect() { "$fovea" inspect --model "$folder/whole" --source 'the cat sees the dog' "$@"; }
+inspect --picture "$folder/maps.svg" > "$folder/said"
+expect 'layer 1 gated_delta: a state of ' "$folder/said"
+expect 'layer 4 attention: ' "$folder/said"
+expect 'layer 3 gated_delta' "$folder/maps.svg"
+if inspect --target 'a' --picture "$folder/maps.svg" 2> "$folder/error"; then echo "not refused: --target"; exit 1; fi
+expect '--target' "$folder/error"
+
+refused() {
+  local says=$1
+  shift
+  if "$fovea" train "$@" 2> "$folder/error"; then echo "not refused: $*"; exit 1; fi
+  expect "$says" "$folder/error"
+}
+refused 'got glb' --model language --train-text "$folder/train.txt" --valid-text "$folder/valid.txt" \
+  --output "$folder/bad" --vocab-size 100 --mixers glb
+refused "--train-text" --model language --output "$folder/bad"
+refused "--mixers" --model rnn --output "$folder/bad" --mixers gla

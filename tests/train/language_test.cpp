@@ -1,0 +1,114 @@
+// Training of language models: a hybrid learns, resumes with the same bits, and leaves its best weights.
+#include "fovea/train/language.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "fovea/models/model_folder.h"
+
+namespace fovea::train {
+namespace {
+
+constexpr std::int32_t words = 11;
+
+// Each id follows from the one two places before it.
+std::vector<std::int32_t> text(std::size_t length) {
+  std::vector<std::int32_t> ids{3, 5};
+  while (ids.size() < length) ids.push_back((ids[ids.size() - 2] * 2 + 1) % words);
+  return ids;
+}
+
+models::LanguageModel tiny(std::string_view mixers) {
+  return models::LanguageModel({.vocabulary = words,
+                                .dim = 16,
+                                .feed_forward = 16,
+                                .heads = 2,
+                                .layers = 2,
+                                .dropout = 0.1f,
+                                .mixers = models::parse_mixers(mixers, 2)},
+                               1);
+}
+
+class LanguageTraining : public ::testing::TestWithParam<const char*> {
+ protected:
+  LanguageTraining()
+      : folder_(std::filesystem::temp_directory_path() /
+                ("fovea-language-" +
+                 std::to_string(::testing::UnitTest::GetInstance()->current_test_info()->line()) +
+                 std::string(GetParam()))) {
+    std::filesystem::remove_all(folder_);
+  }
+  ~LanguageTraining() override { std::filesystem::remove_all(folder_); }
+
+  LanguageOptions options(const char* name) const {
+    return {.window = 16,
+            .batch = 4,
+            .schedule = nn::Constant{5e-3},
+            .max_updates = 40,
+            .validate_every = 8,
+            .save_every = 5,
+            .folder = (folder_ / name).string()};
+  }
+  std::filesystem::path folder_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Mixers, LanguageTraining,
+                         ::testing::Values("gated_delta", "mamba2,attention", "gla,mamba", "linear,retention",
+                                           "rwkv7"),
+                         [](const auto& name) {
+                           std::string text = name.param;
+                           std::replace(text.begin(), text.end(), ',', '_');
+                           return text;
+                         });
+
+bool never() {
+  return false;
+}
+
+void expect_same_weights(const models::LanguageModel& a, const models::LanguageModel& b) {
+  auto other = b.parameters().all().begin();
+  for (const nn::Parameter& parameter : a.parameters().all()) {
+    const float* x = parameter.value.data<float>();
+    EXPECT_TRUE(std::equal(x, x + parameter.value.count(), other->value.data<float>())) << parameter.name;
+    ++other;
+  }
+}
+
+TEST_P(LanguageTraining, LearnsAndResumesWithTheSameBits) {
+  const auto train_ids = text(400), valid_ids = text(60);
+  const LanguageData data{train_ids, valid_ids};
+  Listener silent;
+  models::LanguageModel whole = tiny(GetParam());
+  const Result result = train(whole, data, options("whole"), Start::fresh, silent, never);
+  EXPECT_EQ(result.ended, Ended::finished);
+  EXPECT_LT(result.final.cross_entropy, 0.8 * std::log(static_cast<double>(words)));
+  // Stopped in the middle, and resumed by a model that has other weights.
+  models::LanguageModel part = tiny(GetParam());
+  int steps = 0;
+  const Result stopped =
+      train(part, data, options("parts"), Start::fresh, silent, [&] { return ++steps > 27; });
+  EXPECT_EQ(stopped.ended, Ended::stopped);
+  models::LanguageModel rest = tiny(GetParam());
+  const Result resumed = train(rest, data, options("parts"), Start::resume, silent, never);
+  EXPECT_EQ(resumed.final.cross_entropy, result.final.cross_entropy);
+  expect_same_weights(rest, whole);
+  expect_same_weights(models::load_language_model((folder_ / "parts").string()), whole);
+}
+
+TEST_P(LanguageTraining, RefusesToResumeWithAnotherWindow) {
+  const auto ids = text(100);
+  Listener silent;
+  models::LanguageModel model = tiny(GetParam());
+  LanguageOptions given = options("parts");
+  given.max_updates = 2;
+  train(model, {ids, ids}, given, Start::fresh, silent, never);
+  given.window = 8;
+  EXPECT_THROW(train(model, {ids, ids}, given, Start::resume, silent, never), FileError);
+  given.window = 100;
+  EXPECT_THROW(train(model, {ids, ids}, given, Start::fresh, silent, never), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace fovea::train
