@@ -5,6 +5,7 @@
 
 #include "autograd/record.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/autograd/plan_cache.h"
 #include "fovea/plan/plan.h"
 
 namespace fovea::autograd {
@@ -173,15 +174,20 @@ Tape* tape_of(const AttentionCall& call, const Var& query, const Var& key, const
   return tape;
 }
 
+AttentionPlan plan_of(const AttentionCall& call, const AttentionShape& shape) {
+  if (call.plan) return *call.plan;
+  return call.plans ? call.plans->of(call.spec, shape) : make_plan(call.spec, shape);
+}
+
 std::shared_ptr<Saved> save(const AttentionCall& call, const AttentionShape& shape) {
-  return std::make_shared<Saved>(
-      Saved{call.plan ? *call.plan : make_plan(call.spec, shape), Lists(call), Tensor(), Tensor()});
+  return std::make_shared<Saved>(Saved{plan_of(call, shape), Lists(call), Tensor(), Tensor()});
 }
 
 // The part of a call that backward keeps. The caller's memory may be gone by then, so `saved` holds copies of
 // the lists.
 AttentionCall kept(AttentionCall call) {
   call.weights = nullptr;
+  call.plans = nullptr;
   call.key_lengths = call.query_offsets = call.query_starts = call.key_starts = {};
   return call;
 }

@@ -1,9 +1,7 @@
 #include "fovea/nn/attention.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
-#include <mutex>
 #include <utility>
 
 namespace fovea::nn {
@@ -65,40 +63,6 @@ std::size_t entries_of(std::span<const std::int64_t> starts) {
 
 }  // namespace
 
-// The plans of the last few masks and shapes. Guarded by a mutex, because several threads may use a layer.
-class MultiHeadAttention::Plans {
- public:
-  AttentionPlan of(const AttentionSpec& spec, const AttentionShape& shape, const PlanOptions& options) {
-    const std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < plans_.size(); ++i) {
-      const std::optional<AttentionPlan>& plan = plans_[i];
-      if (plan && same(plan->shape(), shape) && plan->spec().dropout == spec.dropout &&
-          plan->spec().mask == spec.mask) {
-        std::rotate(plans_.begin(), plans_.begin() + static_cast<std::ptrdiff_t>(i),
-                    plans_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-        return *plans_.front();
-      }
-    }
-    AttentionPlan plan = make_plan(spec, shape, options);
-    std::rotate(plans_.begin(), plans_.end() - 1, plans_.end());
-    plans_.front() = plan;
-    ++made_;
-    return plan;
-  }
-  std::int64_t made() {
-    const std::lock_guard lock(mutex_);
-    return made_;
-  }
-
- private:
-  static bool same(const AttentionShape& a, const AttentionShape& b) {
-    return a.batch == b.batch && a.query_len == b.query_len && a.key_len == b.key_len;
-  }
-  std::mutex mutex_;
-  std::int64_t made_ = 0;
-  std::array<std::optional<AttentionPlan>, 4> plans_;  // the last used first
-};
-
 MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& name, std::int64_t dim,
                                        const AttentionOptions& options, const MultiHeadAttention* shared)
     : options_(complete(options, dim)),
@@ -111,7 +75,7 @@ MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& nam
       output_(set, name + ".out_proj", options_.num_query_heads * options_.value_dim, dim,
               options_.biases.output),
       masks_(!(options_.spec.mask == Mask(Everything{}))),
-      plans_(std::make_shared<Plans>()) {
+      plans_(std::make_shared<autograd::PlanCache>()) {
   if (options_.query_key_norm) {
     query_norm_.emplace(set, name + ".q_norm", options_.head_dim, *options_.query_key_norm);
     if (key_.weight) key_norm_.emplace(set, name + ".k_norm", options_.head_dim, *options_.query_key_norm);

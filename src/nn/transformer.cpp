@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <string>
 #include <type_traits>
@@ -85,24 +86,25 @@ void add_relative_bias(StackSpec& stack, const RelativeBias& bias) {
 }
 
 void add_rotary(StackSpec& stack, std::int64_t positions, double base) {
-  std::optional<RopeTable> table;  // of all blocks: copies share it
+  std::map<std::int64_t, RopeTable> tables;  // by head size: copies share a table
+  const auto table_of = [&](std::int64_t dim) {
+    const auto found = tables.find(dim);
+    if (found != tables.end()) return found->second;
+    return tables.emplace(dim, RopeTable(Rope{.rotary_dim = dim, .base = base}, positions, DType::f32))
+        .first->second;
+  };
   for_attentions(stack, [&](AttentionOptions& attention) {
-    const std::int64_t dim = attention.head_dim > 0
-                                 ? attention.head_dim
-                                 : stack.dim / std::max<std::int64_t>(attention.num_query_heads, 1);
-    if (!table) table.emplace(Rope{.rotary_dim = dim, .base = base}, positions, DType::f32);
-    attention.rope = table;
+    attention.rope =
+        table_of(attention.head_dim > 0 ? attention.head_dim
+                                        : stack.dim / std::max<std::int64_t>(attention.num_query_heads, 1));
   });
-  std::optional<RopeTable> of_retention;
   for (BlockSpec& block : stack.blocks) {
     auto* recurrence = std::get_if<RecurrentOptions>(&block.mixer);
     auto* retention = recurrence ? std::get_if<RetentionOptions>(recurrence) : nullptr;
     if (!retention) continue;
-    const std::int64_t dim = retention->key_dim > 0
-                                 ? retention->key_dim
-                                 : stack.dim / std::max<std::int64_t>(retention->num_heads, 1);
-    if (!of_retention) of_retention.emplace(Rope{.rotary_dim = dim, .base = base}, positions, DType::f32);
-    retention->rope = of_retention;
+    retention->rope =
+        table_of(retention->key_dim > 0 ? retention->key_dim
+                                        : stack.dim / std::max<std::int64_t>(retention->num_heads, 1));
   }
 }
 
@@ -242,7 +244,8 @@ Var TransformerStack::operator()(Context& context, const Var& x, const Call& cal
                                 .key_lengths = call.memory_lengths,
                                 .query_starts = call.starts,
                                 .key_starts = call.memory_starts,
-                                .weights = weights_of(call, "memory", i)});
+                                .weights = weights_of(call, "memory", i),
+                                .arguments = call.memory_arguments});
       });
 }
 

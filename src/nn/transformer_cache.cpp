@@ -248,7 +248,8 @@ Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const
                                        {.mask = call.memory_mask,
                                         .key_lengths = call.memory_lengths,
                                         .query_offsets = first,
-                                        .weights = weights});
+                                        .weights = weights,
+                                        .arguments = call.memory_arguments});
   };
   const Var y = read(context, x, {*cache.rows_, entries}, call, memory);
   if (cache.sequences_.empty()) {

@@ -7,6 +7,7 @@
 #include "autograd/central_differences.h"
 #include "fovea/attention/make_mod.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/autograd/plan_cache.h"
 #include "fovea/core/philox.h"
 
 namespace fovea::autograd {
@@ -310,6 +311,29 @@ TEST(Attention, WithoutAnOffsetQueriesAndKeysEndTogether) {
   call.query_offset = 7;
   const Tensor given = run();
   for (std::int64_t i = 0; i < given.count(); ++i) EXPECT_EQ(absent.data<float>()[i], given.data<float>()[i]);
+}
+
+// A loop over calls of one shape plans once, whatever mask it writes down in each step. Backward does not
+// need the cache.
+TEST(Attention, KeepsThePlansOfALoop) {
+  const Tensor q = parameter({2, 1, 8}, 1).value, k = parameter({2, 9, 8}, 2).value;
+  PlanCache plans;
+  const auto run = [&](PlanCache* kept, const Tensor& keys) {
+    AttentionCall call{
+        .spec = {.score = Dot{}, .mask = KeyLengths{}}, .num_query_heads = 2, .num_kv_heads = 2};
+    const std::vector<std::int64_t> lengths{9, 4};
+    call.key_lengths = lengths;
+    call.plans = kept;
+    return attention(call, q, keys, keys).value();
+  };
+  const Tensor alone = run(nullptr, k);
+  for (int step = 0; step < 5; ++step) {
+    const Tensor kept = run(&plans, k);
+    for (std::int64_t i = 0; i < kept.count(); ++i) EXPECT_EQ(kept.data<float>()[i], alone.data<float>()[i]);
+  }
+  EXPECT_EQ(plans.made(), 1);
+  run(&plans, parameter({2, 10, 8}, 2).value);
+  EXPECT_EQ(plans.made(), 2);
 }
 
 // The second value would replace the first one, and the gradient of the first would hold anything.

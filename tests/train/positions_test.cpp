@@ -4,8 +4,11 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
+#include <numeric>
 
 #include "fovea/attention/make_mod.h"
+#include "fovea/core/philox.h"
 #include "fovea/models/transformer.h"
 #include "fovea/train/batching.h"
 #include "fovea/train/fit.h"
@@ -44,36 +47,37 @@ void add_lambda(nn::StackSpec& stack) {
 }
 
 struct Trained {
-  double first = 0.0, last = 0.0;  // nats a token, of one batch before and after
+  double first = 0.0, last = 0.0;  // nats a token of the held-out sentences, before and after
   std::vector<std::string> still;  // arguments that training did not change
   std::int64_t arguments = 0;
 };
 
+double held_out(const Data& data, models::SequenceToSequence& model) {
+  std::vector<std::size_t> all(data.valid.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  nn::Context context;
+  autograd::CrossEntropyStats stats;
+  model.loss(context, gather_batch(data.valid, all), {}, &stats);
+  return stats.loss / static_cast<double>(stats.tokens);
+}
+
 Trained train_on(const Data& data, models::SequenceToSequence& model) {
-  std::vector<std::size_t> index;
-  for (std::size_t i = 0; i < 40; ++i) index.push_back(i);
-  const models::Batch batch = gather_batch(data.train, index);
   std::map<std::string, Tensor> before;
   for (const nn::Parameter& parameter : model.parameters().all()) {
     if (parameter.name.find("mods[") != std::string::npos) before[parameter.name] = parameter.value.clone();
   }
-  const auto tokens = [&] {
-    nn::Context context;
-    autograd::CrossEntropyStats stats;
-    model.loss(context, batch, {}, &stats);
-    return stats.loss / static_cast<double>(stats.tokens);
-  };
-  Trained trained{.first = tokens()};
-  const auto count = [&] {
-    double words = 0.0;
-    for (const std::int64_t length : batch.target_lengths) words += static_cast<double>(length);
-    return words;
-  }();
-  fit(model.parameters(), {.updates = 60, .schedule = nn::WarmupCosine{.peak = 1e-2, .warmup = 10}},
-      [&](nn::Context& context, std::int64_t) {
-        return model.loss(context, batch, {.scale = static_cast<float>(1.0 / count)}, nullptr);
+  Trained trained{.first = held_out(data, model)};
+  fit(model.parameters(), {.updates = 150, .schedule = nn::WarmupCosine{.peak = 1e-2, .warmup = 10}},
+      [&](nn::Context& context, std::int64_t update) {
+        PhiloxStream random(5, static_cast<std::uint64_t>(update) << 16);
+        std::vector<std::size_t> index(30);
+        for (std::size_t& i : index) i = random.next_below(static_cast<std::uint32_t>(data.train.size()));
+        const models::Batch batch = gather_batch(data.train, index);
+        const std::int64_t words =
+            std::accumulate(batch.target_lengths.begin(), batch.target_lengths.end(), std::int64_t{0});
+        return model.loss(context, batch, {.scale = 1.0f / static_cast<float>(words)}, nullptr);
       });
-  trained.last = tokens();
+  trained.last = held_out(data, model);
   for (const auto& [name, value] : before) {
     ++trained.arguments;
     double moved = 0.0;

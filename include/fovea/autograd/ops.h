@@ -121,6 +121,7 @@ Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& s
 Var cell_output(Cell cell, const Var& states);
 
 // -- attention, on the engine
+class PlanCache;  // plan_cache.h
 /// An argument of a call by its full name (attention/argument.h): {"score.W", W}, {"mods[0].slope", slopes}.
 /// An empty Var means "not given". A recorded Var gets its gradient.
 struct AttentionArgument {
@@ -148,6 +149,8 @@ struct AttentionCall {
   /// An f32 plan that was made before, for a caller that calls often; `spec` is then not read. The plan
   /// serves this call and its backward pass, so the call's sizes must be within the plan's shape.
   std::optional<AttentionPlan> plan = std::nullopt;
+  /// Where the call's plan is kept for the next call of its shape; `plan` comes first. The caller keeps it.
+  PlanCache* plans = nullptr;
   Tensor* weights = nullptr;  ///< if given, receives [B, Hq, Lq, Lk]; of a packed batch Lk is the longest's
   /// For HardSample: each row's loss less a baseline, [B, Hq, Lq] (AttentionLoss::advantage). Backward reads
   /// it, so its elements may be written when the loss is known. Without it, queries, keys and arguments of

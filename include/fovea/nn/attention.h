@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "fovea/autograd/plan_cache.h"
 #include "fovea/cache/kv_cache.h"
 #include "fovea/nn/layers.h"
 #include "fovea/nn/rotary.h"
@@ -135,7 +136,6 @@ class MultiHeadAttention {
     Parameter* learned = nullptr;
     Tensor fixed = {};
   };
-  class Plans;
   void declare_arguments(ParameterSet& set, const std::string& name, const MultiHeadAttention* shared);
   autograd::AttentionCall engine_call(Context& context, const Call& call, const AttentionShape& shape) const;
   AttentionShape shape_of(std::int64_t batch, std::int64_t query_len, std::int64_t key_len) const;
@@ -150,8 +150,8 @@ class MultiHeadAttention {
   Linear query_, key_, value_, output_;
   std::optional<Norm> query_norm_, key_norm_;
   std::vector<Argument> arguments_;
-  bool masks_ = false;  // whether the spec has a mask besides that of a call
-  std::shared_ptr<Plans> plans_;
+  bool masks_ = false;                          // whether the spec has a mask besides that of a call
+  std::shared_ptr<autograd::PlanCache> plans_;  // of copies too
 };
 
 }  // namespace fovea::nn

@@ -61,6 +61,8 @@ class TransformerStack {
     std::function<Tensor*(std::string_view place, std::size_t layer)> weights = {};
     /// Arguments of the mixers that come from the data, the same for all blocks.
     std::vector<autograd::AttentionArgument> arguments = {};
+    /// The same of the attentions to `memory`.
+    std::vector<autograd::AttentionArgument> memory_arguments = {};
   };
   /// x [B, L, dim] -> [B, L, dim]. Throws InvalidArgument for a mask other than Causal{} where a block has a
   /// recurrence.
@@ -72,7 +74,8 @@ class TransformerStack {
   /// The next n rows of every sequence, x [B, n, dim] -> [B, n, dim]. The result is that of operator() over
   /// all rows of a sequence. Positions count from the rows that an entry has read, so that Causal{} and
   /// windows mean the same as there. call.memory is not read. If it throws, the rows are not read: every
-  /// sequence is as before.
+  /// sequence is as before. Attention by Coverage is the exception to the first promise: it counts the
+  /// weights of the queries of one call (docs/cache.md).
   Var extend(Context& context, const Var& x, Cache& cache, const Call& call) const;
 
   /// Gives back memory of rows that no later row sees under `mask`, up to position `until` of the sequence:

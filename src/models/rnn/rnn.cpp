@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "fovea/autograd/plan_cache.h"
 #include "fovea/nn/layers.h"
 #include "models/configs.h"
 #include "models/rows.h"
@@ -217,6 +218,7 @@ class RnnModel final : public SequenceToSequence {
     call.spec.mask = KeyLengths{};
     call.key_lengths = lengths;
     call.weights = weights;
+    call.plans = &plans_;
     switch (config_.attention) {
       case RnnAttention::none:
         break;
@@ -306,6 +308,7 @@ class RnnModel final : public SequenceToSequence {
   nn::Parameter* vector_ = nullptr;
   nn::Parameter* bilinear_ = nullptr;
   nn::Parameter* output_bias_ = nullptr;
+  mutable autograd::PlanCache plans_;  // a sentence is decoded with one plan, not with one for each step
 };
 
 }  // namespace
