@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "fovea/attention/masks.h"
+#include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
 #include "fovea/nn/transformer.h"
 
@@ -144,6 +145,29 @@ TEST_P(EveryKind, GivesTheBitsOfASequenceAloneInAPackedBatch) {
               0.0f)
         << n;
   }
+}
+
+TEST_P(EveryKind, HasTheSameBitsForAnyNumberOfThreads) {
+  const auto run = [&](int threads) {
+    const std::unique_ptr<Executor> pool = make_thread_pool(threads);
+    set_default_executor(pool.get());
+    ParameterSet set(3);
+    const RecurrentMixer mixer(set, "mixer", dim, GetParam().options);
+    disturb(set);
+    autograd::Tape tape;
+    Context context{.tape = &tape};
+    const Var y = mixer(context, Var(Tensor::normal({3, 120, dim}, 9)), {});
+    std::vector<float> bits(y.value().data<float>(), y.value().data<float>() + y.value().count());
+    tape.backward(autograd::sum(autograd::multiply(y, y)));
+    for (const Parameter& parameter : set.all())
+      bits.insert(bits.end(), parameter.gradient.data<float>(),
+                  parameter.gradient.data<float>() + parameter.gradient.count());
+    set_default_executor(nullptr);
+    return bits;
+  };
+  const std::vector<float> one = run(1);
+  EXPECT_EQ(one, run(2));
+  EXPECT_EQ(one, run(5));
 }
 
 TEST_P(EveryKind, ReadsFromLeftToRight) {
