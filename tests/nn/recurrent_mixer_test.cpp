@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <ostream>
 
 #include "fovea/attention/masks.h"
 #include "fovea/core/executor.h"
@@ -20,6 +21,11 @@ struct Kind {
   const char* name;
   RecurrentOptions options;
 };
+
+// GoogleTest would print the bytes of the options.
+void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.name;
+}
 
 std::vector<Kind> kinds() {
   return {{"linear", LinearAttentionOptions{.num_heads = 2}},
