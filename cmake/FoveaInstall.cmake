@@ -32,7 +32,8 @@ if(FOVEA_NN)
     install(DIRECTORY include/fovea/${library} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fovea COMPONENT nn
             FILES_MATCHING PATTERN "*.h")
   endforeach()
-  install(FILES cmake/FindDNNL.cmake cmake/FindSentencePiece.cmake DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT nn)
+  install(FILES cmake/FindDNNL.cmake cmake/FindPcre2.cmake cmake/FindSentencePiece.cmake cmake/FindUtf8proc.cmake
+          DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT nn)
   if(FOVEA_PICTURES)
     install(TARGETS fovea_pictures EXPORT FoveaPicturesTargets
             ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT pictures)

@@ -203,7 +203,7 @@ void draw(gallery::Run& run, const Policy& policy, const Episodes& world) {
     execute(now, {actions.begin(), actions.begin() + static_cast<std::ptrdiff_t>(i)});
     panel.boxes.push_back({static_cast<double>(now.gripper.x * Episodes::kPixels),
                            static_cast<double>(now.gripper.y * Episodes::kPixels), Episodes::kPixels,
-                           Episodes::kPixels, "gripper"});
+                           Episodes::kPixels, i == 0 ? "gripper" : ""});
     panels.push_back(panel);
   }
   run.picture(pictures::draw_scenes(panels, {.title = "Patches read to choose an action", .columns = 4}));

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "fovea/attention/make_mod.h"
 #include "fovea/attention/masks.h"
 #include "fovea/core/philox.h"
 #include "fovea/plan/plan.h"

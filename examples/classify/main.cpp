@@ -1,7 +1,7 @@
 // The type of a question: does it ask for a reason, a person, a place, a number? An encoder reads the
 // words. Then the rows are pooled into one vector, and a linear layer computes the type. A learned query
-// attends to the few important words among many others. Two baselines pool without attention: by the
-// largest value and by the mean of all rows.
+// attends to the few important words among many others. Three baselines pool without it: by gates, by
+// the largest value and by the mean of all rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -88,7 +88,7 @@ Task task_of_files(const gallery::Run& run) {
 
 // -- model
 
-enum class Pooling { attention, max, mean };
+enum class Pooling { attention, gates, max, mean };
 
 class Classifier {
  public:
@@ -108,8 +108,8 @@ class Classifier {
                   .word_dropout = settings.word_dropout}),
         types_(parameters, "types", dim_, std::int64_t{kTypes}) {
     if (pooling == Pooling::attention) query_.emplace(parameters, "pooling", dim_, settings.heads);
-    if (pooling != Pooling::attention)
-      pool_ = pooling == Pooling::max ? autograd::Pool::max : autograd::Pool::mean;
+    if (pooling == Pooling::gates) gate_ = &parameters.normal("gate", {1, dim_}, 0.0f);
+    if (pooling == Pooling::max) pool_ = autograd::Pool::max;
   }
 
   /// The scores of the types, [words.size, types]. `weights`, if given, receives the pooling's.
@@ -130,10 +130,20 @@ class Classifier {
  private:
   nn::Var pooled(nn::Context& context, const models::PaddedWords& words, Tensor* weights) const {
     const nn::Var read = encoder_(context, words, KeyLengths{} & near_);
-    const nn::Var pooled = query_
-                               ? reshape((*query_)(context, read, words.lengths, weights), {words.size, dim_})
-                               : autograd::pool(pool_, read, words.lengths);
-    return context.dropout(pooled, dropout_);
+    const nn::Var pooled = query_  ? (*query_)(context, read, words.lengths, weights)
+                           : gate_ ? gated(context, read, words.lengths)
+                                   : autograd::pool(pool_, read, words.lengths);
+    return context.dropout(reshape(pooled, {words.size, dim_}), dropout_);
+  }
+  // Σ_i σ(g·x_i) x_i over the rows of each entry, [B, 1, dim]: attention whose normaliser is a sigmoid, so
+  // that no row's weight depends on another row.
+  nn::Var gated(nn::Context& context, const nn::Var& rows, std::span<const std::int64_t> lengths) const {
+    const std::vector<std::int32_t> first(lengths.size(), 0);
+    const nn::Var gate = reshape(autograd::embedding(context.use(*gate_), first), {rows.size(0), 1, dim_});
+    return autograd::attention(
+        {.spec = {.score = Dot{}, .mask = KeyLengths{}, .normalizer = Sigmoid{.bias = -3.0}},
+         .key_lengths = lengths},
+        gate, rows, rows);
   }
 
   std::int64_t dim_ = 0;
@@ -141,6 +151,7 @@ class Classifier {
   Mask near_;
   models::WordEncoder encoder_;
   std::optional<nn::AttentionPooling> query_;
+  nn::Parameter* gate_ = nullptr;  // g of `gated`
   autograd::Pool pool_ = autograd::Pool::mean;
   nn::Linear types_;
 };
@@ -271,7 +282,7 @@ inspect::Drawing draw(const Classifier& model, const Data& test, const std::vect
 
 void example(gallery::Run& run) {
   run.report().notes = {
-      "The type of held-out questions, by one encoder whose rows are pooled in three ways. Generated "
+      "The type of held-out questions, by one encoder whose rows are pooled in four ways. Generated "
       "questions stand among sentences that do not matter; 12 of them are three times what training "
       "has at most."};
   const bool files = !run.data().empty();
@@ -284,6 +295,7 @@ void example(gallery::Run& run) {
   const std::int64_t layers = task.settings.layers;
   const std::vector<std::tuple<std::string, Pooling, std::int64_t>> models{
       {"attention pooling", Pooling::attention, layers},
+      {"gates (baseline)", Pooling::gates, layers},
       {"max-pooling (baseline)", Pooling::max, layers},
       {"mean-pooling (baseline)", Pooling::mean, layers},
       {"attention pooling, no encoder (baseline)", Pooling::attention, 0}};

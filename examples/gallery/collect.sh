@@ -3,7 +3,7 @@
 # them between PAGE's lines `<!-- figures -->` and `<!-- end -->`. The pages come in the order in which PAGE links them.
 #
 # The baseline of a promise is read from the example's own table: among the rows with the same figure it is the best one
-# that has no `≥` promise itself. A promise of `≤` (a network that lacks a necessary part) stands beside the best row of
+# that has no `≥` promise itself and was run from every seed. A promise of `≤` (a network that lacks a necessary part) stands beside the best row of
 # all. A figure that is already a difference or a ratio has no such row. Its page then names the rows that it is computed
 # from, or gives in quotes a text that holds by definition:
 #
@@ -48,7 +48,7 @@ promised() {
       if (figure[i] in row) return named(row[figure[i]])
       best = 0
       for (j = 1; j <= rows; ++j)
-        if (j != i && figure[j] == figure[i] && (promise[i] !~ /≥/ || promise[j] !~ /≥/))
+        if (j != i && figure[j] == figure[i] && seed2[j] != "-" && (promise[i] !~ /≥/ || promise[j] !~ /≥/))
           if (!best || mean(j) > mean(best)) best = j
       if (best) return values(best)
       fail("the promised figure \"" figure[i] "\" has no baseline: no other row has the same figure, and no line " \

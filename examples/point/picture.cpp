@@ -64,16 +64,16 @@ inspect::Drawing draw_steps(const Network& network, const Sets& sets) {
     for (std::size_t i = 1; i < step; ++i) paint_line(scene, corner(i - 1), corner(i));
     for (std::size_t i = 0; i < places.size(); ++i)
       paint_disc(scene, on_canvas(places[i]), kRadius, shade(weight[i + 1]));
-    const auto frame = [&](std::size_t of_step, const std::string& label, inspect::Rgb colour) {
+    const auto frame = [&](std::size_t of_step, inspect::Rgb colour) {
       const double half = kRadius + 3;
       scene.boxes.push_back(
-          {corner(of_step).x - half, corner(of_step).y - half, 2 * half, 2 * half, label, colour});
+          {corner(of_step).x - half, corner(of_step).y - half, 2 * half, 2 * half, "", colour});
     };
-    const std::string share = fmt::format("{:.0f} %", 100 * weight[rows[step]]);
-    if (step > 0) frame(step - 1, "", kLine);
-    if (rows[step] > 0) frame(step, share, kStrong);
+    if (step > 0) frame(step - 1, kLine);
+    if (rows[step] > 0) frame(step, kStrong);
+    // In the caption, because a label beside the point would cover others.
     scene.caption =
-        rows[step] > 0 ? fmt::format("step {}", step + 1) : fmt::format("step {}: end, {}", step + 1, share);
+        fmt::format("step {}: {}{:.0f} %", step + 1, rows[step] > 0 ? "" : "end, ", 100 * weight[rows[step]]);
     scenes.push_back(std::move(scene));
   }
   return pictures::draw_scenes(

@@ -121,7 +121,6 @@ class Plan:
         function: str,
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],
-        axes: Mapping[str, str],
         options: CallOptions,
         cache: Many[KeyValueView] = ...,
     ) -> None: ...
@@ -131,7 +130,6 @@ class Plan:
         inputs: Mapping[str, Any],
         loss: Mapping[str, Any],
         gradients: Mapping[str, Any],
-        axes: Mapping[str, str],
         options: CallOptions,
     ) -> None: ...
 

@@ -153,9 +153,8 @@ def forward(
         outputs["log_sum_exp"] = library.empty(sizes[:3], compute_dtype(dtype), query)
     if request.weights or not shape.value_dim:
         outputs["weights"] = library.empty(request.weights_shape(shape), compute_dtype(dtype), query)
-    given, axes = library.handed(inputs), dict(call.structure.axes)
     options = request.options(call.key_lengths)
-    plan.attend("attention", given, library.handed(outputs), axes, options, list(cache))
+    plan.attend("attention", library.handed(inputs), library.handed(outputs), options, list(cache))
     return outputs
 
 
@@ -177,8 +176,7 @@ def backward(
         else:
             results[name] = library.empty(tuple(inputs[name].shape), compute_dtype(dtype), query)
     given, of, wanted_of = library.handed(inputs), library.handed(loss), library.handed(results)
-    axes = dict(call.structure.axes)
-    plan.attend_backward("gradients", given, of, wanted_of, axes, request.options(call.key_lengths))
+    plan.attend_backward("gradients", given, of, wanted_of, request.options(call.key_lengths))
     return results
 
 

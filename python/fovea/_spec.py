@@ -34,8 +34,6 @@ class Structure:
     dropout: float
     precision: str
     hidden: int
-    # The axes of each array of a mod, a subset of "bhqk".
-    axes: tuple[tuple[str, str], ...]
 
     def __hash__(self) -> int:
         # The hash is computed once: repeated calls look their plan up by it each time.
@@ -89,12 +87,10 @@ def take_apart(
     mods, mask = _mods_and_mask(mods, mask)
     weight_mods = _list_of_mods("weight_mods", weight_mods)
     parameters: dict[str, Any] = {**score._arrays(), **normalizer._arrays()}
-    axes: list[tuple[str, str]] = []
     for name, values in (("mods", mods), ("weight_mods", weight_mods)):
         for n, mod in enumerate(values):
-            for argument, (array, own) in mod._arrays().items():
+            for argument, array in mod._arrays().items():
                 parameters[f"{name}[{n}].{argument}"] = array
-                axes.append((f"{name}[{n}].{argument}", own))
     mask, key_lengths = _dynamic_lengths(mask)
     array_mask = mask if any_part(mask, masks.ArrayMask) else None
     structure = Structure(
@@ -107,7 +103,6 @@ def take_apart(
         dropout=real(dropout, "attention.dropout"),
         precision=precision,
         hidden=score._hidden(),
-        axes=tuple(axes),
     )
     return Call(structure, parameters, key_lengths, array_mask, library_of(query))
 

@@ -32,18 +32,14 @@ __all__ = [
 class Mod(Value):
     """The base class of mods, for `mods=` and `weight_mods=`."""
 
-    # From the engine's name of each array to the field that holds it and its axes, a subset of batch, heads, query,
-    # key.
-    _parameters: ClassVar[dict[str, tuple[str, str]]] = {}
+    # From the engine's name of each array to the field that holds it. The engine knows its axes.
+    _parameters: ClassVar[dict[str, str]] = {}
 
     def _text(self) -> str:
         raise NotImplementedError
 
-    def _arrays(self) -> dict[str, tuple[Any, str]]:
-        return {
-            argument: (getattr(self, field), axes)
-            for argument, (field, axes) in self._parameters.items()
-        }
+    def _arrays(self) -> dict[str, Any]:
+        return {argument: getattr(self, field) for argument, field in self._parameters.items()}
 
 
 class SoftCap(Mod):
@@ -70,7 +66,7 @@ class AlibiBias(Mod):
     """
 
     slopes: Any
-    _parameters = {"slope": ("slopes", "h")}
+    _parameters = {"slope": "slopes"}
 
     def _text(self) -> str:
         return "alibi"
@@ -98,7 +94,7 @@ class DenseBias(Mod):
     """
 
     bias: Any
-    _parameters = {"bias": ("bias", "bhqk")}
+    _parameters = {"bias": "bias"}
 
     def _text(self) -> str:
         return "bias"
@@ -122,7 +118,7 @@ class RelativeBias(Mod):
     table: Any
     max_distance: int = 128
     direction: str = "bidirectional"
-    _parameters = {"table": ("table", "hk")}
+    _parameters = {"table": "table"}
 
     def _text(self) -> str:
         from ._errors import InvalidArgument
@@ -148,7 +144,7 @@ class RelativeKeyBias(Mod):
     """
 
     table: Any
-    _parameters = {"table": ("table", "bhqk")}
+    _parameters = {"table": "table"}
 
     def _text(self) -> str:
         return f"relative-key({(_last_size(self.table, 'RelativeKeyBias') - 1) // 2})"
@@ -170,7 +166,7 @@ class ForgetGate(Mod):
 
     query: Any
     key: Any
-    _parameters = {"query": ("query", "bhq"), "key": ("key", "bhk")}
+    _parameters = {"query": "query", "key": "key"}
 
     def _text(self) -> str:
         return "forget"
@@ -206,7 +202,7 @@ class LearnedTemperature(Mod):
     """
 
     temperature: Any
-    _parameters = {"temperature": ("temperature", "h")}
+    _parameters = {"temperature": "temperature"}
 
     def _text(self) -> str:
         return "temperature"
@@ -227,7 +223,7 @@ class LocalWindow(Mod):
 
     reach: float
     center: Any
-    _parameters = {"center": ("center", "bhq")}
+    _parameters = {"center": "center"}
 
     def _text(self) -> str:
         return f"local({number(self.reach, 'LocalWindow.reach')})"
@@ -248,7 +244,7 @@ class LocalGaussian(Mod):
 
     deviation: float
     center: Any
-    _parameters = {"center": ("center", "bhq")}
+    _parameters = {"center": "center"}
 
     def _text(self) -> str:
         return f"gaussian({number(self.deviation, 'LocalGaussian.deviation')})"

@@ -45,15 +45,12 @@ class Named {
     views_.erase(found);
     return view;
   }
-  // Takes the plan's arguments that the call gives. `axes` names the axes of a mod's array; without an entry
-  // they are "bhqk".
-  void take_arguments(const AttentionPlan& plan, const nb::dict& axes, NamedArguments<View>& to) {
+  // Takes the plan's arguments that the call gives.
+  void take_arguments(const AttentionPlan& plan, NamedArguments<View>& to) {
     for (const DeclaredArgument& argument : plan.arguments()) {
-      const char* name = argument.name.c_str();
       View view = take(argument.name);
-      if (argument.declaration.layout == ArgumentDeclaration::Layout::any)
-        view = as_four_axes(arrays_, view, axes.contains(name) ? nb::cast<std::string>(axes[name]) : "bhqk",
-                            argument.name);
+      if (const std::string axes(argument.declaration.written); !axes.empty())
+        view = as_four_axes(arrays_, view, axes, argument.name);
       if (view || view.rank() > 0) to.set(argument.name, view);
     }
   }
@@ -72,11 +69,11 @@ class Named {
 struct Inputs {
   AttentionInputs call;
 
-  Inputs(const AttentionPlan& plan, Named<ConstTensorView>& arrays, const nb::dict& axes) {
+  Inputs(const AttentionPlan& plan, Named<ConstTensorView>& arrays) {
     call.query = arrays.take("query");
     call.key = arrays.take("key");
     call.value = arrays.take("value");
-    arrays.take_arguments(plan, axes, call.arguments);
+    arrays.take_arguments(plan, call.arguments);
   }
 };
 
@@ -141,12 +138,11 @@ struct CallOptions {
 };
 
 void run(const AttentionPlan& plan, const std::string& function, const nb::dict& given,
-         const nb::dict& wanted, const nb::dict& axes, const CallOptions& options,
-         const std::vector<const KeyValueView*>& cache) {
+         const nb::dict& wanted, const CallOptions& options, const std::vector<const KeyValueView*>& cache) {
   Arrays arrays(function);
   Named<ConstTensorView> in(arrays, given);
   Named<TensorView> out(arrays, wanted);
-  Inputs inputs(plan, in, axes);
+  Inputs inputs(plan, in);
   options.set(inputs);
   std::vector<KeyValueView> views;  // copies, which hold the rows while the lock is released
   for (const KeyValueView* view : cache) views.push_back(*view);
@@ -162,12 +158,11 @@ void run(const AttentionPlan& plan, const std::string& function, const nb::dict&
 }
 
 void run_backward(const AttentionPlan& plan, const std::string& function, const nb::dict& given,
-                  const nb::dict& loss_given, const nb::dict& wanted, const nb::dict& axes,
-                  const CallOptions& options) {
+                  const nb::dict& loss_given, const nb::dict& wanted, const CallOptions& options) {
   Arrays arrays(function);
   Named<ConstTensorView> in(arrays, given), of(arrays, loss_given);
   Named<TensorView> out(arrays, wanted);
-  Inputs inputs(plan, in, axes);
+  Inputs inputs(plan, in);
   options.set(inputs);
   const AttentionLoss loss{.output = of.take("output"),
                            .log_sum_exp = of.take("log_sum_exp"),
@@ -178,7 +173,7 @@ void run_backward(const AttentionPlan& plan, const std::string& function, const 
                            .advantage = of.take("advantage")};
   AttentionGradients gradients{
       .query = out.take("query"), .key = out.take("key"), .value = out.take("value")};
-  out.take_arguments(plan, axes, gradients.arguments);
+  out.take_arguments(plan, gradients.arguments);
   in.done();
   of.done();
   out.done();
@@ -234,10 +229,10 @@ void bind_plan(nb::module_& module) {
             return explain(plan, query_offsets);
           },
           nb::arg("query_offsets") = Integers{})
-      .def("attend", run, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("axes"),
-           nb::arg("options"), nb::arg("cache") = std::vector<const KeyValueView*>{})
+      .def("attend", run, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("options"),
+           nb::arg("cache") = std::vector<const KeyValueView*>{})
       .def("attend_backward", run_backward, nb::arg("function"), nb::arg("inputs"), nb::arg("loss"),
-           nb::arg("gradients"), nb::arg("axes"), nb::arg("options"));
+           nb::arg("gradients"), nb::arg("options"));
 
   module.def(
       "make_plan",

@@ -1,10 +1,9 @@
-#include "fovea/attention/mod.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "core/shortest.h"
+#include "fovea/attention/make_mod.h"
 #include "fovea/core/error.h"
 
 namespace fovea {
@@ -16,12 +15,16 @@ auto add_bias() {
 using AddBias = decltype(add_bias());
 using Start = ArgumentDeclaration::Start;
 
+// One number a head, usually; any axis may be longer.
+constexpr ModAxes by_head{.written = "h"};
+constexpr ModAxes by_query{.longer = "bhq", .written = "bhq"}, by_key{.longer = "bhk", .written = "bhk"};
+
 class RelativeBiasMod final : public mod_detail::LambdaMod<AddBias, 1> {
  public:
   explicit RelativeBiasMod(const RelativeBias& bias)
       : LambdaMod("relative(" + std::to_string(bias.buckets) + "," + std::to_string(bias.max_distance) +
                       (bias.direction == RelativeBias::Direction::causal ? ",causal)" : ",bidirectional)"),
-                  {"table"}, add_bias(), Start::zero),
+                  {"table"}, add_bias(), Start::zero, {{{.written = "hk"}}}),
         bias_(bias) {
     for (std::int64_t distance = -bias.max_distance; distance <= bias.max_distance; ++distance)
       entries_.push_back(relative_bucket(bias, distance));
@@ -81,12 +84,17 @@ std::vector<ArgumentDeclaration> declarations(const ModNode& mod) {
       key{.size = &Sizes::key_len, .fit = Fit::or_one}, entries{.number = mod.entries()};
   const bool table = mod.entries() > 0;
   std::vector<ArgumentDeclaration> list;
-  for (const std::string& name : mod.arguments()) {
-    list.push_back({.name = name,
-                    .axes = {{.size = &Sizes::batch, .fit = Fit::or_one},
-                             {.size = &Sizes::num_query_heads, .fit = Fit::or_one},
-                             table && !mod.table_by_query() ? one : query,
-                             table ? entries : key},
+  for (std::size_t n = 0; n < mod.arguments().size(); ++n) {
+    const ModAxes axes = mod.axes(n);
+    const auto if_longer = [&](char axis, const ArgumentAxis& size) {
+      return axes.longer.find(axis) == std::string_view::npos ? one : size;
+    };
+    list.push_back({.name = mod.arguments()[n],
+                    .axes = {if_longer('b', {.size = &Sizes::batch, .fit = Fit::or_one}),
+                             if_longer('h', {.size = &Sizes::num_query_heads, .fit = Fit::or_one}),
+                             table && !mod.table_by_query() ? one : if_longer('q', query),
+                             table ? entries : if_longer('k', key)},
+                    .written = axes.written,
                     .layout = ArgumentDeclaration::Layout::any,
                     .start = mod.start()});
   }
@@ -144,9 +152,9 @@ Mod to_mod(const Temperature& temperature) {
 }
 
 Mod to_mod(LearnedTemperature) {
-  return make_mod(
-      "temperature", {"temperature"}, [](auto score, Site, auto temperature) { return score / temperature; },
-      Start::one);
+  return make_mod("temperature", {"temperature"},
+                  [](auto score, Site, auto temperature) { return score / temperature; }, Start::one,
+                  {{by_head}});
 }
 
 Mod to_mod(const RelativeKeyBias& bias) {
@@ -168,6 +176,7 @@ class HidingMod final : public ModNode {
   std::string print() const override { return mod_.node().print(); }
   const std::vector<std::string>& arguments() const override { return mod_.node().arguments(); }
   Start start() const override { return mod_.node().start(); }
+  ModAxes axes(std::size_t argument) const override { return mod_.node().axes(argument); }
   bool hides() const override { return true; }
 
  private:
@@ -187,25 +196,24 @@ Mod to_mod(const LocalWindow& window) {
         const T away = elementwise::abs(T(at.key) - elementwise::value_of(center));
         return elementwise::where(away <= T(reach), score, Number(-std::numeric_limits<T>::infinity()));
       },
-      Start::given)));
+      Start::given, {{by_query}})));
 }
 
 Mod to_mod(const LocalGaussian& gaussian) {
   const double deviation = positive("LocalGaussian", "deviation", gaussian.deviation);
-  return make_mod(
-      "gaussian(" + shortest(deviation) + ")", {"center"},
-      [factor = -0.5 / (deviation * deviation)](auto weight, Site at, auto center) {
-        using T = elementwise::Scalar<decltype(weight)>;
-        const auto away = center - T(at.key);
-        return weight * elementwise::exp(away * away * T(factor));
-      },
-      Start::given);
+  return make_mod("gaussian(" + shortest(deviation) + ")", {"center"},
+                  [factor = -0.5 / (deviation * deviation)](auto weight, Site at, auto center) {
+                    using T = elementwise::Scalar<decltype(weight)>;
+                    const auto away = center - T(at.key);
+                    return weight * elementwise::exp(away * away * T(factor));
+                  },
+                  Start::given, {{by_query}});
 }
 
 Mod to_mod(AlibiBias) {
-  return make_mod(
-      "alibi", {"slope"}, [](auto score, Site at, auto slope) { return score - slope * (at.query - at.key); },
-      Start::alibi);
+  return make_mod("alibi", {"slope"},
+                  [](auto score, Site at, auto slope) { return score - slope * (at.query - at.key); },
+                  Start::alibi, {{by_head}});
 }
 
 Mod to_mod(DenseBias) {
@@ -213,9 +221,9 @@ Mod to_mod(DenseBias) {
 }
 
 Mod to_mod(ForgetGate) {
-  return make_mod(
-      "forget", {"query", "key"},
-      [](auto score, Site, auto query, auto key) { return score + (query - key); }, Start::given);
+  return make_mod("forget", {"query", "key"},
+                  [](auto score, Site, auto query, auto key) { return score + (query - key); }, Start::given,
+                  {{by_query, by_key}});
 }
 
 Mod to_mod(const RelativeBias& bias) {

@@ -46,7 +46,12 @@ struct Saved {
 Arguments given(const AttentionCall& call) {
   Arguments arguments;
   for (const AttentionArgument& argument : call.arguments) {
-    if (!argument.value.empty()) arguments.set(argument.name, argument.value.value());
+    if (argument.value.empty()) continue;
+    // `set` would replace the first one, whose gradient nobody would then write.
+    if (!arguments[argument.name].empty())
+      throw InvalidArgument("attention", "call.arguments", "each argument once",
+                            "'" + argument.name + "' twice");
+    arguments.set(argument.name, argument.value.value());
   }
   return arguments;
 }
@@ -57,19 +62,18 @@ AttentionInputs inputs_of(const AttentionCall& call, const Saved& saved, const V
   const auto kv_heads = [&call](const Var& x) {
     return x.empty() ? ConstTensorView() : ConstTensorView(heads_of(x.value(), call.num_kv_heads));
   };
-  AttentionInputs inputs{.query = heads_of(query.value(), call.num_query_heads),
-                         .key = kv_heads(key),
-                         .value = kv_heads(value),
-                         .arguments = given(call),
-                         .key_lengths = saved.lists.key_lengths,
-                         .query_offsets = saved.lists.query_offsets,
-                         .query_starts = saved.lists.query_starts,
-                         .key_starts = saved.lists.key_starts,
-                         .cache = call.cache,
-                         .dropout_seed = call.dropout_seed,
-                         .sample_seed = call.sample_seed};
-  if (saved.lists.query_offsets.empty() || call.query_offset != 0) inputs.query_offset = call.query_offset;
-  return inputs;
+  return {.query = heads_of(query.value(), call.num_query_heads),
+          .key = kv_heads(key),
+          .value = kv_heads(value),
+          .arguments = given(call),
+          .key_lengths = saved.lists.key_lengths,
+          .query_offset = call.query_offset,
+          .query_offsets = saved.lists.query_offsets,
+          .query_starts = saved.lists.query_starts,
+          .key_starts = saved.lists.key_starts,
+          .cache = call.cache,
+          .dropout_seed = call.dropout_seed,
+          .sample_seed = call.sample_seed};
 }
 
 // A gradient tensor in the shape of `x`, if x is recorded.

@@ -40,8 +40,8 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
                     default_executor());
     return Var(y);
   }
-  // sgemm repacks the weights for 2 to 5 rows. On AVX2 it took 1 to 3.7 times as long as products by row (a
-  // measurement that is not kept), on AVX-512 it takes 0.5 to 1.3 times as long (fovea bench products).
+  // sgemm repacks the weights for 2 to 5 rows. On AVX-512 it takes 0.5 to 1.3 times as long as products by
+  // row (fovea bench products); on AVX2 it was the slower one.
   constexpr std::int64_t few_rows = 5;
   if (!recorded && (products == Products::by_row || rows <= few_rows)) {
     row_products({.x = x.value().data<float>(),

@@ -8,6 +8,7 @@ Var Tape::use(Parameter& parameter) {
   for (const auto& [known, node] : parameters_) {
     if (known == &parameter) return {parameter.value, node};
   }
+  if (!parameter.gradient) parameter.gradient = Tensor::zeros(DType::f32, parameter.value.shape());
   Node& node = nodes_.emplace_back();
   node.tape = this;
   node.gradient = parameter.gradient;  // shared storage: contributions are added straight to the parameter

@@ -7,6 +7,7 @@
 #include "bench/timing.h"
 #include "fovea/attention/elementwise.h"
 #include "fovea/attention/expression.h"
+#include "fovea/attention/make_mod.h"
 #include "fovea/plan/plan.h"
 
 namespace fovea::bench {
@@ -36,7 +37,7 @@ Times measure(const ModsBench& o, const Row& row) {
                                         .head_dim = o.head_dim,
                                         .value_dim = o.head_dim},
                                        {.kernel = o.kernel});
-  const bool by_scores = !std::holds_alternative<HardArgmax>(row.spec.normalizer);
+  const bool by_scores = derivative_of(row.spec.normalizer) != WeightDerivative::none;
   AttentionInputs in{.query = q, .key = k, .value = v};
   AttentionGradients g{.value = d_v};
   if (by_scores) {
@@ -91,7 +92,7 @@ std::vector<Row> rows_of(const ModsBench& o) {
   for (Row& row : rows) {
     if (std::holds_alternative<LinearChain>(row.spec.normalizer))
       row.arguments = {{"normalizer.transitions", random_operand({2, 2}, 10)}};
-    if (std::holds_alternative<HardSample>(row.spec.normalizer))
+    if (derivative_of(row.spec.normalizer) == WeightDerivative::estimate)
       row.advantage = random_operand({1, o.heads, o.length}, 11);
   }
   return rows;

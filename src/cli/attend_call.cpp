@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "fovea/attention/expression.h"
 #include "fovea/files/npy.h"
@@ -77,21 +78,16 @@ void read_operands(const AttendOptions& o, AttendCall& call) {
   expect_size("--value", call.value, 2, "length, as --key has,", call.key.size(2));
 }
 
-// Reshapes an argument of fewer axes than a mod declares: [heads] slopes, a table [heads, buckets], a bias
-// [query_len, key_len] or [heads, query_len, key_len].
+// An argument of a mod in four axes. A file may have fewer: [heads] slopes, centers [query_len], a bias
+// [query_len, key_len].
 Tensor four_axes(const ArgumentDeclaration& declaration, const Tensor& given) {
-  const bool table = declaration.axes.back().size == nullptr;
-  const auto one = [&](int axis) { return given.rank() > axis ? given.size(axis) : 1; };
-  switch (given.rank()) {
-    case 1:
-      return given.reshape(table ? Shape{1, 1, 1, one(0)} : Shape{1, one(0), 1, 1});
-    case 2:
-      return given.reshape(table ? Shape{1, one(0), 1, one(1)} : Shape{1, 1, one(0), one(1)});
-    case 3:
-      return given.reshape({1, one(0), one(1), one(2)});
-    default:
-      return given;
-  }
+  const std::string_view axes = declaration.written, all = "bhqk";
+  const auto rank = static_cast<std::size_t>(given.rank());
+  if (rank == all.size() || rank > axes.size()) return given;  // the check of the call names what is wrong
+  std::array<std::int64_t, 4> sizes{1, 1, 1, 1};
+  for (std::size_t axis = 0; axis < rank; ++axis)
+    sizes[all.find(axes[axes.size() - rank + axis])] = given.size(static_cast<int>(axis));
+  return given.reshape(Shape{sizes[0], sizes[1], sizes[2], sizes[3]});
 }
 
 // The arguments of a call, one after the other. Those of the score come first. `call.shape` is complete when
@@ -125,7 +121,7 @@ class ArgumentReader {
   }
   void add_file(const ArgumentSource& source) {
     const Tensor given = files::read_npy(source.path);
-    const bool of_mod = source.declaration.axes.size() == 4;
+    const bool of_mod = !source.declaration.written.empty();
     add(source, of_mod ? four_axes(source.declaration, given) : given, Gradient::own, given);
   }
   // One a head, so that its gradient is too.

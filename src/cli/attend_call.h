@@ -45,7 +45,7 @@ struct AttendCall {
   AttentionInputs inputs;
 
   /// False if the weights are constant wherever they have a derivative by the scores.
-  bool differentiable_by_scores() const { return !std::holds_alternative<HardArgmax>(spec.normalizer); }
+  bool differentiable_by_scores() const { return derivative_of(spec.normalizer) != WeightDerivative::none; }
 };
 
 /// [batch, query_len]: the positions of the queries among the keys.

@@ -14,6 +14,7 @@ void register_translate(CLI::App& app);
 void register_generate(CLI::App& app);
 void register_embed(CLI::App& app);
 void register_show(CLI::App& app);
+void register_tokenize(CLI::App& app);
 void register_score(CLI::App& app);
 void register_corpus(CLI::App& app);
 void register_inspect(CLI::App& app);

@@ -1,26 +1,31 @@
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/ids.h"
 #include "fovea/files/npy.h"
 #include "fovea/models/model_folder.h"
+#include "fovea/models/sentence_folder.h"
+#include "fovea/text/corpus.h"
+#include "fovea/text/tokenizer_json.h"
 
 namespace fovea::cli {
 namespace {
 
 struct Options {
-  std::string model, ids, targets, output;
-  bool hidden = false, logits = false;
+  std::string model, ids, input, targets, output;
+  bool hidden = false, logits = false, sentence = false;
   int threads = 0;
 };
 
 // Rows of one sequence, [ids, width]. A translator gives those of its target.
 using RowsOf = std::function<Tensor(const Ids& ids, const Ids& target)>;
 
-RowsOf rows_of(const Options& o) {
-  const models::ModelFolder folder(o.model);
+RowsOf rows_of(const Options& o, const std::filesystem::path& path) {
+  const models::ModelFolder folder(path);
   const auto kind = models::family_kind(folder.config());
   const bool translator = kind == models::FamilyKind::translator;
   if (translator == o.targets.empty())
@@ -59,19 +64,55 @@ RowsOf rows_of(const Options& o) {
   };
 }
 
-void run(const Options& o) {
-  if (o.hidden == o.logits)
-    throw InvalidArgument("fovea embed", "--hidden, --logits", "one of them", o.hidden ? "both" : "none");
-  if (same_file(o.output, o.ids))
-    throw InvalidArgument("fovea embed", "--output", "a file other than --ids-file", o.output);
-  nn::use_openmp(o.threads);
-  const std::vector<Ids> sequences = read_ids(o.ids);
-  const RowsOf rows = rows_of(o);
+// The ids of the lines of --input. A folder of sentence-transformers says where longer ones are cut.
+std::vector<Ids> ids_of_lines(const Options& o, const std::filesystem::path& path,
+                              const std::optional<models::SentenceFolder>& sentences) {
+  const text::FolderTokenizer read = text::read_folder_tokenizer(path);
+  std::optional<std::int64_t> most;
+  if (sentences) most = sentences->max_length ? sentences->max_length : read.max_length;
+  std::vector<Ids> sequences;
+  for (const std::string& line : text::read_lines(o.input)) {
+    sequences.push_back(read.tokenizer.encode(line, {.max_length = most}).ids);
+    if (sequences.back().empty())
+      throw FileError(o.input, std::ssize(sequences), "has no ids: the model needs at least one", "line");
+  }
+  if (sequences.empty()) throw FileError(o.input, -1, "has no line");
+  return sequences;
+}
+
+void check(const Options& o) {
+  if (int{o.hidden} + int{o.logits} + int{o.sentence} != 1)
+    throw InvalidArgument("fovea embed", "--hidden, --logits, --sentence", "one of them",
+                          o.hidden || o.logits || o.sentence ? "several" : "none");
+  if (o.ids.empty() == o.input.empty())
+    throw InvalidArgument("fovea embed", "--input, --ids-file", "one of them",
+                          o.ids.empty() ? "none" : "both");
+  for (const std::string* read : {&o.ids, &o.input}) {
+    if (!read->empty() && same_file(o.output, *read))
+      throw InvalidArgument("fovea embed", "--output", "a file other than those it reads", o.output);
+  }
+}
+
+// One vector for each sequence, [sequences, width].
+void write_sentences(const Options& o, const std::vector<Ids>& sequences, const RowsOf& rows,
+                     const models::SentencePooling& pooling) {
+  Tensor all;
+  for (std::size_t s = 0; s < sequences.size(); ++s) {
+    const Tensor one = pooling.apply(rows(sequences[s], {}));
+    if (!all) all = Tensor::zeros(DType::f32, {std::ssize(sequences), one.count()});
+    std::copy_n(one.data<float>(), one.count(),
+                all.data<float>() + static_cast<std::int64_t>(s) * one.count());
+  }
+  files::write_npy(o.output, all);
+}
+
+// The rows of each sequence, [sequences, longest, width].
+void write_rows(const Options& o, const std::vector<Ids>& sequences, const RowsOf& rows) {
   const std::vector<Ids> targets = o.targets.empty() ? sequences : read_ids(o.targets);
   if (targets.size() != sequences.size())
     throw FileError(o.targets, -1,
-                    "expected " + std::to_string(sequences.size()) + " lines, as many as in " + o.ids +
-                        ", got " + std::to_string(targets.size()));
+                    "expected " + std::to_string(sequences.size()) + " lines, as many as in " +
+                        (o.ids.empty() ? o.input : o.ids) + ", got " + std::to_string(targets.size()));
   std::size_t longest = 0;
   for (const Ids& ids : targets) longest = std::max(longest, ids.size());
   Tensor all;
@@ -86,20 +127,40 @@ void run(const Options& o) {
   files::write_npy(o.output, all);
 }
 
+void run(const Options& o) {
+  check(o);
+  nn::use_openmp(o.threads);
+  const std::optional<models::SentenceFolder> sentences = models::read_sentence_folder(o.model);
+  if (o.sentence && !sentences)
+    throw FileError(o.model, -1, "has no modules.json, which says how vectors of sentences are made");
+  const std::filesystem::path path = sentences ? sentences->model : std::filesystem::path(o.model);
+  const std::vector<Ids> sequences = o.input.empty() ? read_ids(o.ids) : ids_of_lines(o, path, sentences);
+  const RowsOf rows = rows_of(o, path);
+  if (o.sentence)
+    write_sentences(o, sequences, rows, sentences->pooling);
+  else
+    write_rows(o, sequences, rows);
+}
+
 }  // namespace
 
 void register_embed(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("embed", "Write what a model computes for token ids");
+  CLI::App* command = app.add_subcommand("embed", "Write what a model computes for texts or token ids");
   command->add_option("--model", o->model, "folder of an encoder or a language model")->required();
-  command->add_option("--ids-file", o->ids, "one sequence of token ids a line")->required();
+  command->add_option("--input", o->input, "a text a line; needs the folder's tokenizer.json");
+  command->add_option("--ids-file", o->ids, "instead of texts: one sequence of token ids a line");
   command->add_option("--target-ids-file", o->targets,
                       "for a translator: what its decoder reads, the id that it starts with included");
   command
-      ->add_option("--output", o->output, "npy file, [lines, longest line, width]; rows behind a line are 0")
+      ->add_option(
+          "--output", o->output,
+          "npy file, [lines, longest line, width], and 0 behind a line; of --sentence [lines, width]")
       ->required();
   command->add_flag("--hidden", o->hidden, "the last hidden states");
   command->add_flag("--logits", o->logits, "what the model's head makes of them");
+  command->add_flag("--sentence", o->sentence,
+                    "one vector for each line, as modules.json of a sentence-transformers folder says");
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
   command->callback([o] { run(*o); });
 }

@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/coder.h"
 #include "cli/commands.h"
 #include "cli/generate_ids.h"
 #include "core/crc32c.h"
@@ -14,12 +16,10 @@
 #include "fovea/models/batcher.h"
 #include "fovea/models/model_folder.h"
 #include "fovea/text/corpus.h"
-#include "fovea/text/tokenizer.h"
 
 namespace fovea::cli {
 namespace {
 
-using Ids = std::vector<std::int32_t>;
 using nlohmann::json;
 
 struct Options {
@@ -30,38 +30,41 @@ struct Options {
   int threads = 0;
 };
 
-// A text begins as a paragraph of the training text does, behind the end of another one. Its last line is not
-// ended, because the model goes on with it.
-Ids begun(const text::Tokenizer& tokenizer, const std::string& prompt) {
-  return text::encode_lines(tokenizer, "\n" + prompt);
-}
-
-// Prints a text as it grows. Pieces are spelt in their context, so each time the line is decoded again from
-// its beginning, which may lie in the prompt.
+// Prints a text as it grows. Pieces are spelt in their context, so each time the text is decoded again, from
+// the beginning of its line where lines are ids of their own. That may lie in the prompt.
 class Stream {
  public:
-  Stream(const text::Tokenizer& tokenizer, std::ostream& out, std::span<const std::int32_t> before)
-      : tokenizer_(tokenizer), out_(out) {
-    auto begin = before.end();
-    while (begin != before.begin() && *(begin - 1) != text::kEosId) --begin;
+  Stream(const Coder& coder, std::ostream& out, std::span<const std::int32_t> before)
+      : coder_(coder), out_(out) {
+    auto begin = before.begin();
+    if (const auto line_end = coder.line_end()) {
+      begin = before.end();
+      while (begin != before.begin() && *(begin - 1) != *line_end) --begin;
+    }
     line_.assign(begin, before.end());
-    printed_ = tokenizer_.decode(line_).size();
+    printed_ = coder_.text(line_).size();
   }
   void write(std::int32_t id) {
-    if (id == text::kEosId) {
+    if (id == coder_.line_end()) {
       out_ << '\n' << std::flush;
       line_.clear();
       printed_ = 0;
       return;
     }
     line_.push_back(id);
-    const std::string all = tokenizer_.decode(line_);
+    write_text(Rest::held);
+  }
+  /// A character of which only some bytes are written is held back until the end.
+  enum class Rest : std::uint8_t { held, written };
+  void write_text(Rest rest) {
+    const std::string all = coder_.text(line_);
+    if (rest == Rest::held && all.ends_with("\xEF\xBF\xBD")) return;
     if (all.size() > printed_) out_ << all.substr(printed_) << std::flush;
     printed_ = std::max(printed_, all.size());
   }
 
  private:
-  const text::Tokenizer& tokenizer_;
+  const Coder& coder_;
   std::ostream& out_;
   Ids line_;
   std::size_t printed_ = 0;
@@ -119,20 +122,23 @@ State load(const Options& o, const models::LanguageModel& model, KvCache& cache)
   return state;
 }
 
-void write_one(const Options& o, models::LanguageModel& model, const text::Tokenizer& tokenizer,
-               std::ostream& out) {
+bool ends(const Options& o, const Coder& coder, std::int32_t id) {
+  const std::vector<std::int32_t> stops = coder.stops();
+  return (o.line && id == coder.line_end()) || std::find(stops.begin(), stops.end(), id) != stops.end();
+}
+
+void write_one(const Options& o, models::LanguageModel& model, const Coder& coder, std::ostream& out) {
   KvCache cache({.layers = model.cache_layers(), .limit_bytes = o.limit_mb << 20});
   State state;
   if (!o.load_state.empty())
     state = load(o, model, cache);
   else
     state.sequence = cache.start();
-  const Ids added =
-      o.load_state.empty() ? begun(tokenizer, o.prompt) : text::encode_lines(tokenizer, o.prompt);
+  const Ids added = o.load_state.empty() ? coder.begun(o.prompt) : coder.added(o.prompt);
   state.unread.insert(state.unread.end(), added.begin(), added.end());
   Ids before = cache.ids(state.sequence);
   before.insert(before.end(), state.unread.begin(), state.unread.end());
-  Stream stream(tokenizer, out, before);
+  Stream stream(coder, out, before);
   models::SampleOptions one = o.sample;
   one.length = 1;
   if (o.sample.length == 0) {
@@ -143,8 +149,9 @@ void write_one(const Options& o, models::LanguageModel& model, const text::Token
     one.first = state.written++;
     state.unread = models::generate(model, cache, state.sequence, state.unread, one).ids;
     stream.write(state.unread.front());
-    if (o.line && state.unread.front() == text::kEosId) break;
+    if (ends(o, coder, state.unread.front())) break;
   }
+  stream.write_text(Stream::Rest::written);
   out << '\n';
   checked(out, o.output);
   if (!o.save_state.empty()) save(o, model, cache, state);
@@ -162,8 +169,7 @@ struct Line {
 };
 
 // A line of --input: {"prompt": ..., and any of "id", "length", "temperature", "top_k", "top_p", "seed"}.
-Line parsed(const Options& o, const text::Tokenizer& tokenizer, const std::string& line,
-            std::int64_t number) {
+Line parsed(const Options& o, const Coder& coder, const std::string& line, std::int64_t number) {
   const auto refuse = [&](const std::string& problem) { return FileError(o.input, number, problem, "line"); };
   json read;
   try {
@@ -201,19 +207,18 @@ Line parsed(const Options& o, const text::Tokenizer& tokenizer, const std::strin
     }
   }
   if (!prompt) throw refuse("expected a \"prompt\", got none");
-  result.request.prompt = begun(tokenizer, *prompt);
-  if (o.line) result.request.stop = {text::kEosId};
+  result.request.prompt = coder.begun(*prompt);
+  result.request.stop = coder.stops();
+  if (o.line && coder.line_end()) result.request.stop.push_back(*coder.line_end());
   return result;
 }
 
-std::string answer_text(const text::Tokenizer& tokenizer, const json& id, const Ids& prompt,
-                        const models::Answer& answer) {
+std::string answer_text(const Coder& coder, const json& id, const Ids& prompt, const models::Answer& answer) {
   static constexpr const char* names[] = {"length", "stop", "cancelled", "failed"};
   // What the prompt and the answer spell together, less the prompt.
   Ids all = prompt;
   all.insert(all.end(), answer.generated.ids.begin(), answer.generated.ids.end());
-  const std::string before = text::decode_lines(tokenizer, prompt),
-                    whole = text::decode_lines(tokenizer, all);
+  const std::string before = coder.text(prompt), whole = coder.text(all);
   double log_probability = 0.0;
   for (const double of_token : answer.generated.log_probabilities) log_probability += of_token;
   json line = {{"id", id},
@@ -232,8 +237,7 @@ std::string answer_text(const text::Tokenizer& tokenizer, const json& id, const 
 }
 
 // Answers come in the order of the lines, each as soon as it and all before it are there.
-void write_many(const Options& o, models::LanguageModel& model, const text::Tokenizer& tokenizer,
-                std::ostream& out) {
+void write_many(const Options& o, models::LanguageModel& model, const Coder& coder, std::ostream& out) {
   models::Batcher batcher(model, {.limit_bytes = o.limit_mb << 20,
                                   .prefix_bytes = (o.limit_mb << 20) / 4,
                                   .step_tokens = o.step_tokens});
@@ -242,10 +246,10 @@ void write_many(const Options& o, models::LanguageModel& model, const text::Toke
   std::size_t printed = 0;
   for (std::size_t n = 0; n < lines.size(); ++n) {
     const auto number = static_cast<std::int64_t>(n) + 1;
-    Line line = parsed(o, tokenizer, lines[n], number);
+    Line line = parsed(o, coder, lines[n], number);
     line.request.done = [&, n, id = line.id.is_null() ? json(number) : line.id,
                          prompt = line.request.prompt](const models::Answer& answer) {
-      answers[n] = answer_text(tokenizer, id, prompt, answer);
+      answers[n] = answer_text(coder, id, prompt, answer);
     };
     try {
       batcher.submit(std::move(line.request));
@@ -297,34 +301,50 @@ void check(const Options& o) {
     refuse("--output", "a file other than --save-state", o.output);
 }
 
+// A translator reads the prompt and writes another text.
+void write_translation(const Options& o, const models::ModelFolder& folder, std::ostream& out) {
+  for (const auto& [option, given] : {std::pair{"--input", !o.input.empty()},
+                                      {"--save-state", !o.save_state.empty()},
+                                      {"--load-state", !o.load_state.empty()}}) {
+    if (given)
+      throw InvalidArgument("fovea generate", option, "nothing, because the model is a translator",
+                            "a value");
+  }
+  const auto model = folder.sequence_to_sequence();
+  const std::unique_ptr<Coder> coder = read_coder(folder, model->vocabulary());
+  GenerateIds options{.sample = o.sample};
+  out << coder->text(written_ids(options, folder, *model, coder->begun(o.prompt)).ids) << '\n';
+}
+
 void run(const Options& o) {
   check(o);
   nn::use_openmp(o.threads);
-  if (!o.prompt_ids.empty()) {
-    std::ofstream file;
-    if (!o.output.empty()) file.open(o.output);
-    std::ostream& out = o.output.empty() ? std::cout : file;
-    generate_ids({o.prompt_ids, o.sample, o.limit_mb << 20, o.json}, models::ModelFolder(o.model), out);
-    checked(out, o.output);
-    return;
+  const models::ModelFolder folder(o.model);
+  const bool translator = models::family_kind(folder.config()) == models::FamilyKind::translator;
+  std::optional<models::LanguageModel> model;
+  std::unique_ptr<Coder> coder;
+  if (o.prompt_ids.empty() && !translator) {
+    model.emplace(folder.language_model());
+    model->parameters().pack();
+    coder = read_coder(folder, model->config().vocabulary);
+    if (o.line && !coder->line_end())
+      throw InvalidArgument("fovea generate", "--line", "a model whose lines are ids of their own", o.model);
   }
-  models::LanguageModel model = models::ModelFolder(o.model).language_model();
-  model.parameters().pack();
-  const std::unique_ptr<text::Tokenizer> tokenizer = text::load_tokenizer(o.model);
-  if (tokenizer->size() != model.config().vocabulary)
-    throw FileError(o.model, -1,
-                    fmt::format("the tokenizer has {} pieces and the model {}", tokenizer->size(),
-                                model.config().vocabulary));
   std::ofstream file;
   if (!o.output.empty()) {
     file.open(o.output);
     if (!file) throw FileError(o.output, -1, "cannot be opened for writing");
   }
   std::ostream& out = o.output.empty() ? std::cout : file;
-  if (o.input.empty())
-    write_one(o, model, *tokenizer, out);
+  if (!o.prompt_ids.empty())
+    generate_ids({o.prompt_ids, o.sample, o.limit_mb << 20, o.json}, folder, out);
+  else if (translator)
+    write_translation(o, folder, out);
+  else if (o.input.empty())
+    write_one(o, *model, *coder, out);
   else
-    write_many(o, model, *tokenizer, out);
+    write_many(o, *model, *coder, out);
+  checked(out, o.output);
 }
 
 }  // namespace
@@ -332,9 +352,10 @@ void run(const Options& o) {
 void register_generate(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("generate", "Continue texts with a language model");
-  command->add_option("--model", o->model, "folder of a language model and its tokenizer")->required();
+  command->add_option("--model", o->model, "folder of a model and its tokenizer, of ours or tokenizer.json")
+      ->required();
   CLI::Option* prompt =
-      command->add_option("--prompt", o->prompt, "the text to continue; \\n ends a paragraph");
+      command->add_option("--prompt,prompt", o->prompt, "the text to continue, or to translate");
   command->add_option("--prompt-ids", o->prompt_ids,
                       "token ids to continue, such as '5 6 7': ids are printed, and no tokenizer is needed");
   command->add_option(
@@ -353,7 +374,7 @@ void register_generate(CLI::App& app) {
   command->add_flag_callback(
       "--greedy", [o] { o->sample.temperature = 0.0; }, "the same as --temperature 0");
   command->add_flag("--json", o->json, "with --prompt-ids: print ids and their log-probabilities as JSON");
-  command->add_flag("--line", o->line, "stop at the end of the paragraph");
+  command->add_flag("--line", o->line, "with a model of ours: stop at the end of the paragraph");
   command->add_option("--save-state", o->save_state, "file for what was read, to go on later");
   command->add_option("--load-state", o->load_state, "go on with a text; it has the bits of one run");
   command->add_option("--limit-mb", o->limit_mb, "of keys and values")->check(CLI::Range(1, 1 << 20));

@@ -7,30 +7,25 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "cli/coder.h"
 #include "cli/commands.h"
 #include "cli/ids.h"
-#include "fovea/models/sequence_to_sequence.h"
 
 namespace fovea::cli {
 
 namespace {
 
-struct Text {
-  Ids ids;
-  std::vector<double> log_probabilities;
-};
-
 bool ends(const models::GenerationDefaults& defaults, std::int32_t id) {
   return std::find(defaults.stop_ids.begin(), defaults.stop_ids.end(), id) != defaults.stop_ids.end();
 }
 
-Text continued(const GenerateIds& options, models::LanguageModel& model, Ids unread,
-               const models::GenerationDefaults& defaults) {
+WrittenIds continued(const GenerateIds& options, models::LanguageModel& model, Ids unread,
+                     const models::GenerationDefaults& defaults) {
   KvCache cache({.layers = model.cache_layers(), .limit_bytes = options.limit_bytes});
   Sequence sequence = cache.start();
   models::SampleOptions one = options.sample;
   one.length = 1;
-  Text text;
+  WrittenIds text;
   for (std::int64_t n = 0; n < options.sample.length && !stop_requested(); ++n) {
     one.first = n;
     const models::Generated next = models::generate(model, cache, sequence, unread, one);
@@ -42,10 +37,14 @@ Text continued(const GenerateIds& options, models::LanguageModel& model, Ids unr
   return text;
 }
 
-Text translated(const GenerateIds& options, models::SequenceToSequence& model, const Ids& source,
-                const models::GenerationDefaults& defaults, const std::string& folder) {
+}  // namespace
+
+WrittenIds written_ids(const GenerateIds& options, const models::ModelFolder& folder,
+                       models::SequenceToSequence& model, const Ids& source) {
+  const models::GenerationDefaults defaults = folder.generation();
   if (!defaults.start_id)
-    throw FileError(folder, -1, "does not say which id the decoder reads first: decoder_start_token_id");
+    throw FileError(folder.path().string(), -1,
+                    "does not say which id the decoder reads first: decoder_start_token_id");
   const std::int64_t lengths[] = {std::ssize(source)};
   const auto state = model.start(source, std::ssize(source), lengths);
   models::Generated written;
@@ -60,16 +59,13 @@ Text translated(const GenerateIds& options, models::SequenceToSequence& model, c
   return {std::move(written.ids), std::move(written.log_probabilities)};
 }
 
-}  // namespace
-
 void generate_ids(const GenerateIds& options, const models::ModelFolder& folder, std::ostream& out) {
   const Ids prompt = parse_ids(options.prompt, "--prompt-ids");
   const models::GenerationDefaults defaults = folder.generation();
-  for (const std::string& key : defaults.not_applied)
-    fmt::print(stderr, "fovea: {} of generation_config.json is not applied\n", key);
-  Text text;
+  warn_of(defaults);
+  WrittenIds text;
   if (models::family_kind(folder.config()) == models::FamilyKind::translator) {
-    text = translated(options, *folder.sequence_to_sequence(), prompt, defaults, folder.path().string());
+    text = written_ids(options, folder, *folder.sequence_to_sequence(), prompt);
   } else {
     models::LanguageModel model = folder.language_model();
     text = continued(options, model, prompt, defaults);

@@ -3,9 +3,11 @@
 
 #include <iosfwd>
 #include <string>
+#include <vector>
 
 #include "fovea/models/language_model.h"
 #include "fovea/models/model_folder.h"
+#include "fovea/models/sequence_to_sequence.h"
 
 namespace fovea::cli {
 
@@ -15,6 +17,15 @@ struct GenerateIds {
   std::int64_t limit_bytes = 0;
   bool json = false;
 };
+
+struct WrittenIds {
+  std::vector<std::int32_t> ids;
+  std::vector<double> log_probabilities;
+};
+/// What a translator writes for a source: at most options.sample.length ids, the last one perhaps a stop id.
+/// Throws FileError if the folder does not say which id the decoder reads first.
+WrittenIds written_ids(const GenerateIds& options, const models::ModelFolder& folder,
+                       models::SequenceToSequence& model, const std::vector<std::int32_t>& source);
 
 /// Writes until options.sample.length ids are written or one is a stop id of the folder, which is the last.
 void generate_ids(const GenerateIds& options, const models::ModelFolder& folder, std::ostream& out);

@@ -136,6 +136,7 @@ int main(int argc, char** argv) {
   fovea::cli::register_generate(app);
   fovea::cli::register_embed(app);
   fovea::cli::register_show(app);
+  fovea::cli::register_tokenize(app);
   fovea::cli::register_score(app);
   fovea::cli::register_corpus(app);
   fovea::cli::register_inspect(app);

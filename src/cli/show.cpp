@@ -1,10 +1,14 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/commands.h"
 #include "fovea/models/model_folder.h"
+#include "fovea/models/sentence_folder.h"
+#include "fovea/text/tokenizer_json.h"
 
 namespace fovea::cli {
 namespace {
@@ -15,6 +19,43 @@ struct Options {
   std::string folder;
   bool json = false;
 };
+
+// The tokenizer of another library: what it is, or why it cannot be read.
+struct TokenizerReport {
+  std::string type, refused;
+  std::int64_t size = 0;
+  std::optional<std::int64_t> max_length;
+};
+
+std::optional<TokenizerReport> tokenizer_of(const std::filesystem::path& folder) {
+  if (!text::has_json_tokenizer(folder)) return std::nullopt;
+  TokenizerReport report;
+  try {
+    const text::FolderTokenizer read = text::read_folder_tokenizer(folder);
+    report = {std::string(read.tokenizer.model_type()), "", read.tokenizer.size(), read.max_length};
+  } catch (const FileError& error) {
+    report.refused = error.what();
+  }
+  return report;
+}
+
+ordered_json json_of(const std::optional<TokenizerReport>& tokenizer) {
+  if (!tokenizer) return nullptr;
+  if (!tokenizer->refused.empty()) return {{"refused", tokenizer->refused}};
+  return {{"type", tokenizer->type},
+          {"size", tokenizer->size},
+          {"max_length", tokenizer->max_length ? ordered_json(*tokenizer->max_length) : ordered_json()}};
+}
+
+void print(const std::optional<TokenizerReport>& tokenizer) {
+  if (!tokenizer)
+    fmt::print("tokenizer   no tokenizer.json\n");
+  else if (!tokenizer->refused.empty())
+    fmt::print("tokenizer   cannot be read: {}\n", tokenizer->refused);
+  else
+    fmt::print("tokenizer   {}, {} ids{}\n", tokenizer->type, tokenizer->size,
+               tokenizer->max_length ? fmt::format(", texts of at most {}", *tokenizer->max_length) : "");
+}
 
 ordered_json json_of(const models::FolderReport& report) {
   ordered_json problems = ordered_json::array();
@@ -40,9 +81,15 @@ ordered_json json_of(const models::FolderReport& report) {
 }
 
 void run(const Options& o) {
-  const models::FolderReport report = models::report_on(models::ModelFolder(o.folder));
+  const auto sentences = models::read_sentence_folder(o.folder);
+  const std::filesystem::path folder = sentences ? sentences->model : std::filesystem::path(o.folder);
+  const models::FolderReport report = models::report_on(models::ModelFolder(folder));
+  const std::optional<TokenizerReport> tokenizer = tokenizer_of(folder);
   if (o.json) {
-    fmt::print("{}\n", json_of(report).dump(2, ' ', false, ordered_json::error_handler_t::replace));
+    ordered_json json = json_of(report);
+    json["tokenizer"] = json_of(tokenizer);
+    json["sentence_vectors"] = sentences.has_value();
+    fmt::print("{}\n", json.dump(2, ' ', false, ordered_json::error_handler_t::replace));
     return;
   }
   fmt::print("family      {}\n", report.model_type.empty() ? "not named" : report.model_type);
@@ -59,6 +106,8 @@ void run(const Options& o) {
   fmt::print("weights     {} elements in {} tensors, {} bytes\n", report.parameters, report.tensors,
              report.bytes);
   for (const auto& [type, count] : report.types) fmt::print("            {} of {}\n", count, type);
+  print(tokenizer);
+  if (sentences) fmt::print("sentences   one vector for each, by modules.json\n");
   for (std::size_t n = 0; n < report.layers.size(); ++n) {
     const models::LayerKeeps& layer = report.layers[n];
     fmt::print("layer {:<5} {}, {}\n", n + 1, layer.mixer,

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "cli/commands.h"
+#include "cli/translate_family.h"
 #include "fovea/inspect/terminal.h"
 #include "fovea/text/corpus.h"
 #include "fovea/train/translator.h"
@@ -60,8 +61,46 @@ void align_lines(const Options& o, train::Translator& translator, const std::vec
   }
 }
 
+// A translator of another library. Its pieces have no words here yet, so there is no alignment.
+void run_family(const Options& o) {
+  for (const auto& [option, given] : {std::pair{"--alignment", !o.alignment.empty()},
+                                      {"--show", o.show},
+                                      {"--target", !o.target.empty()},
+                                      {"--stats", o.stats}}) {
+    if (given)
+      throw InvalidArgument("fovea translate", option, "a model that fovea train wrote",
+                            o.model + ", of another library");
+  }
+  if (o.n_best > o.beam)
+    throw InvalidArgument("fovea translate", "--n-best", "at most --beam-size " + std::to_string(o.beam),
+                          std::to_string(o.n_best));
+  if (!o.output.empty() && !o.input.empty() && same_file(o.output, o.input))
+    throw InvalidArgument("fovea translate", "--output", "a file other than those it reads", o.output);
+  const std::vector<std::string> lines = text::read_lines(o.input.empty() ? "/dev/stdin" : o.input);
+  const auto translations =
+      translate_family(o.model, lines,
+                       {.beam_size = o.beam,
+                        .normalize = o.normalize,
+                        .length_factor = o.length_factor,
+                        .n_best = o.n_best,
+                        .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on});
+  std::ofstream file;
+  if (!o.output.empty()) {
+    file.open(o.output);
+    if (!file) throw FileError(o.output, -1, "cannot be opened for writing");
+  }
+  std::ostream& out = o.output.empty() ? std::cout : file;
+  for (std::size_t i = 0; i < translations.size(); ++i) {
+    for (const std::string& text : translations[i])
+      out << (o.n_best > 1 ? fmt::format("{} ||| {}", i, text) : text) << '\n';
+  }
+  out.flush();
+  if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
+}
+
 void run(const Options& o) {
   nn::use_openmp(o.threads);
+  if (is_family_translator(o.model)) return run_family(o);
   train::Translator translator = train::Translator::load(o.model);
   if ((!o.alignment.empty() || o.show) && !translator.model().attends()) {
     throw InvalidArgument("fovea translate", "--alignment", "a model with attention", "one without");
@@ -130,7 +169,8 @@ void run(const Options& o) {
 void register_translate(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("translate", "Translate lines with a trained model");
-  command->add_option("--model", o->model, "folder that train wrote")->required();
+  command->add_option("--model", o->model, "folder that train wrote, or a translator of another library")
+      ->required();
   command->add_option("--input", o->input, "one sentence a line; default standard input");
   command->add_option(
       "--target", o->target,

@@ -215,8 +215,8 @@ std::uint64_t JsonScanner::number(std::string_view what) {
   return value;
 }
 
-void JsonScanner::skip_number() {
-  const std::string_view text = take_number("a number");
+double JsonScanner::checked_number(std::string_view what) {
+  const std::string_view text = take_number(what);
   std::size_t at = text[0] == '-' ? 1 : 0;
   const auto digits = [&] {
     const std::size_t begin = at;
@@ -237,9 +237,20 @@ void JsonScanner::skip_number() {
   if (!good || at < text.size()) fail("syntax error: expected a number, got " + excerpt(text));
   double value = 0.0;
   const auto [last, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc::result_out_of_range) return value;
   // Out of range is also what is smaller than the smallest double, and that is read as 0.
-  if (error == std::errc::result_out_of_range && std::isinf(std::strtod(std::string(text).c_str(), nullptr)))
-    fail("expected a number that is finite as a double, got " + excerpt(text));
+  const double extreme = std::strtod(std::string(text).c_str(), nullptr);
+  if (std::isinf(extreme)) fail("expected a number that is finite as a double, got " + excerpt(text));
+  return extreme;
+}
+
+double JsonScanner::real(std::string_view what) {
+  return checked_number(what);
+}
+
+bool JsonScanner::at_array() {
+  skip_blanks();
+  return at_ < text_.size() && text_[at_] == '[';
 }
 
 void JsonScanner::skip_literal() {
@@ -264,7 +275,7 @@ void JsonScanner::skip_value(int depth) {
   } else if (c == '"') {
     string();
   } else if (kind_of(c) == "a number") {
-    skip_number();
+    checked_number("a number");
   } else {
     skip_literal();
   }

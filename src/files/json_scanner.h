@@ -34,6 +34,10 @@ class JsonScanner {
   std::string_view string(std::string_view what = "a string");
   /// A whole number from 0 to 2^64 - 1, without a fraction or an exponent.
   std::uint64_t number(std::string_view what = "a whole number of at least 0");
+  /// A finite number.
+  double real(std::string_view what = "a number");
+  /// Whether an array comes next.
+  bool at_array();
   /// Any one value, whose arrays and objects nest at most `depth` deep and whose numbers are finite.
   void skip_value(int depth);
   /// The same, as the text that stands there: as it was, if no string in it has escapes.
@@ -47,6 +51,8 @@ class JsonScanner {
   [[noreturn]] void fail(const std::string& reason) const;
   /// Where the value that was read last begins, in the text.
   std::size_t offset() const noexcept { return token_; }
+  /// Where it ends.
+  std::size_t end() const noexcept { return at_; }
 
  private:
   void skip_blanks();
@@ -54,7 +60,7 @@ class JsonScanner {
   void open(char bracket, std::string_view what);
   bool next(char closing);
   std::string_view take_number(std::string_view what);
-  void skip_number();
+  double checked_number(std::string_view what);
   void skip_literal();
   char* resolve_escape(char* to);
   char16_t four_digits();

@@ -159,6 +159,10 @@ void put_bar(Drawing& drawing, const Bars& bars, std::size_t bucket, std::size_t
       center + width * (static_cast<double>(series) - static_cast<double>(chart.series.size()) / 2);
   const double value = chart.series[series].values[bucket];
   const auto put_value = [&](double y, const std::string& text) {
+    // Paper behind the text, so that no line of the grid strikes it through.
+    const double wide = rough_width(text, kValue, Weight::normal) + 4;
+    drawing.items.push_back(Rectangle{
+        .x = x + (width - wide) / 2, .y = y - 10, .width = wide, .height = 13, .fill = {Tone::paper}});
     drawing.items.push_back(Text{.x = x + width / 2,
                                  .y = y,
                                  .text = text,
@@ -177,6 +181,20 @@ void put_bar(Drawing& drawing, const Bars& bars, std::size_t bucket, std::size_t
       .radius = 2,
       .note = chart.series[series].name + ", " + chart.buckets[bucket] + ": " + number("%.4g", value)});
   if (width >= 24) put_value(value < 0 ? top + height + 13 : top - 6, number("%.1f", value));
+}
+
+constexpr double kSwatch = 19, kGap = 30;  // of the key above the bars
+
+// Room for the value above each bar and for the names in one line, but no more: a wide picture is shown
+// small.
+double bar_chart_width(const BarChart& chart, const Measure& measure) {
+  constexpr double kBar = 42, kBetween = 34, kAxes = 50, kNarrowest = 640, kWidest = 1180;
+  double names = kAxes;
+  for (const BarSeries& series : chart.series)
+    names += kSwatch + measure(series.name, kName, Weight::bold) + kGap;
+  const auto buckets = static_cast<double>(chart.buckets.size()),
+             bars = static_cast<double>(chart.series.size());
+  return std::clamp(std::max(names, kAxes + buckets * (bars * kBar / 0.8 + kBetween)), kNarrowest, kWidest);
 }
 
 }  // namespace
@@ -236,7 +254,7 @@ Drawing lay_out(const LineChart& chart, Palette& palette, const Measure& measure
 
 Drawing lay_out(const BarChart& chart, Palette& palette, const Measure& measure,
                 const std::string& function) {
-  Drawing drawing{.width = 1180, .height = 350, .title = chart.title};
+  Drawing drawing{.width = bar_chart_width(chart, measure), .height = 350, .title = chart.title};
   double low = 0, high = 0;
   for (const BarSeries& series : chart.series) {
     if (series.values.size() != chart.buckets.size()) {
@@ -260,9 +278,13 @@ Drawing lay_out(const BarChart& chart, Palette& palette, const Measure& measure,
     const Paint paint{Series{palette.index(series.name)}};
     drawing.items.push_back(
         Rectangle{.x = key, .y = 5, .width = 13, .height = 13, .fill = paint, .radius = 2});
-    drawing.items.push_back(Text{
-        .x = key + 19, .y = 16, .text = series.name, .size = kName, .paint = paint, .weight = Weight::bold});
-    key += 19 + measure(series.name, kName, Weight::bold) + 30;
+    drawing.items.push_back(Text{.x = key + kSwatch,
+                                 .y = 16,
+                                 .text = series.name,
+                                 .size = kName,
+                                 .paint = paint,
+                                 .weight = Weight::bold});
+    key += kSwatch + measure(series.name, kName, Weight::bold) + kGap;
   }
   const double group =
       (frame.right - frame.left) / static_cast<double>(std::max<std::size_t>(1, chart.buckets.size()));

@@ -10,7 +10,7 @@
 #include <span>
 #include <type_traits>
 
-#include "fovea/attention/mod.h"
+#include "fovea/attention/make_mod.h"
 
 namespace fovea::kernels {
 

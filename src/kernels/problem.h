@@ -66,9 +66,7 @@ struct Problem {
   /// softmax: [query_heads]. Scores are multiplied by this number and by the logarithm of how many keys the
   /// query sees. The last of `mods` does so already; the reference leaves that mod out and multiplies itself.
   const T* count_scale = nullptr;
-  double sigmoid_bias = 0.0;  ///< sigmoid: added to the score
-  double entmax_alpha = 2.0;  ///< entmax; 2 is sparsemax
-  double temperature = 1.0;   ///< gumbel: the temperature of the softmax in its gradient
+  double normalizer_number = 0.0;  ///< sigmoid's bias, entmax's alpha, gumbel's temperature
   std::uint64_t sample_seed = 0;
   const T* transitions = nullptr;  ///< chain: [2, 2] at transition_stride · head
   std::int64_t transition_stride = 0;

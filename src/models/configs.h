@@ -18,6 +18,10 @@ inline constexpr int config_depth = 32;
 /// Throws InvalidArgument for a key that is missing, a value out of range, or a variation that this library
 /// lacks.
 ModelConfig read_config(const std::string& text);
+/// Models of a config in `parameters`, which are empty (make_model).
+std::unique_ptr<SequenceToSequence> make_rnn(const RnnConfig& config, nn::ParameterSet parameters);
+std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config,
+                                                     nn::ParameterSet parameters);
 /// A lower bound on the number of elements of all parameters, tight to a small factor. A reader compares it
 /// with the size of the weights before it allocates by a config's numbers.
 std::int64_t least_elements(const ModelConfig& config);

@@ -149,7 +149,7 @@ class Search {
 
   // Never written: padding, BOS, and EOS where the length is given.
   std::vector<std::int32_t> forbidden() const {
-    std::vector<std::int32_t> ids{0, options_.bos};
+    std::vector<std::int32_t> ids = options_.never.value_or(std::vector<std::int32_t>{0, options_.bos});
     if (options_.exact_length > 0) ids.push_back(options_.eos);
     return ids;
   }

@@ -62,9 +62,12 @@ nn::StackSpec spec_of(const LanguageModelConfig& config) {
 }  // namespace
 
 LanguageModel::LanguageModel(const LanguageModelConfig& config, std::uint64_t seed)
+    : LanguageModel(config, nn::ParameterSet(seed)) {}
+
+LanguageModel::LanguageModel(const LanguageModelConfig& config, nn::ParameterSet parameters)
     : config_(checked(config)),
       embedding_factor_(std::sqrt(static_cast<float>(config.dim))),
-      parameters_(std::make_unique<nn::ParameterSet>(seed)),
+      parameters_(std::make_unique<nn::ParameterSet>(std::move(parameters))),
       embedding_(*parameters_, "model.embed_tokens", config.vocabulary, config.dim),
       stack_(*parameters_, "model", spec_of(config)) {
   embedding_.table->multiplies_rows = true;

@@ -73,30 +73,39 @@ void save(const std::string& folder, const nn::ParameterSet& parameters, Rename 
   files::write_file(config_path(folder), config);
 }
 
-template <class Name>
-void assign(const std::string& path, const files::TensorFile& file, nn::ParameterSet& parameters,
-            Name&& name_of) {
-  // Sorted for binary search: a file may have a million tensors.
-  std::vector<const files::NamedTensor*> by_name;
-  by_name.reserve(file.tensors.size());
-  for (const files::NamedTensor& named : file.tensors) by_name.push_back(&named);
-  std::sort(by_name.begin(), by_name.end(),
-            [](const files::NamedTensor* a, const files::NamedTensor* b) { return a->name < b->name; });
-  for (nn::Parameter& parameter : parameters.all()) {
-    const std::string name = name_of(parameter.name);
-    const auto found =
-        std::lower_bound(by_name.begin(), by_name.end(), name,
-                         [](const files::NamedTensor* a, const std::string& b) { return a->name < b; });
-    const Tensor* tensor = found != by_name.end() && (*found)->name == name ? &(*found)->tensor : nullptr;
-    if (!tensor) throw FileError(path, -1, "tensor '" + name + "' is missing");
-    if (!(tensor->shape() == parameter.value.shape())) {
-      throw FileError(path, -1,
-                      "tensor '" + name + "': expected shape " + to_string(parameter.value.shape()) +
-                          ", got " + to_string(tensor->shape()));
-    }
-    convert(*tensor, parameter.value);
+// The tensors of a file, by name.
+class Tensors {
+ public:
+  Tensors(std::string path, const files::TensorFile& file) : path_(std::move(path)), file_(file) {
+    for (const files::NamedTensor& named : file.tensors) by_name_.emplace(named.name, &named.tensor);
   }
-}
+
+  const Tensor& at(const std::string& name, const Shape& shape) const {
+    const auto found = by_name_.find(name);
+    if (found == by_name_.end()) throw FileError(path_, -1, "tensor '" + name + "' is missing");
+    if (!(found->second->shape() == shape)) {
+      throw FileError(path_, -1,
+                      "tensor '" + name + "': expected shape " + to_string(shape) + ", got " +
+                          to_string(found->second->shape()));
+    }
+    return *found->second;
+  }
+  /// Throws FileError unless every tensor of the file is the value of a parameter.
+  void check_all_belong(const nn::ParameterSet& parameters, Rename rename) const {
+    std::set<std::string> names;
+    for (const nn::Parameter& parameter : parameters.all()) names.insert(rename(parameter.name));
+    for (const files::NamedTensor& named : file_.tensors) {
+      if (!names.contains(named.name))
+        throw FileError(path_, -1,
+                        "tensor '" + excerpt(named.name) + "' belongs to no parameter of the model");
+    }
+  }
+
+ private:
+  std::string path_;
+  const files::TensorFile& file_;
+  std::map<std::string_view, const Tensor*> by_name_;
+};
 
 // The model of a folder: `read` makes a config of config.json's text, `make` a model of the config.
 template <class Read, class Make>
@@ -105,6 +114,14 @@ auto load(const ModelFolder& folder, Rename rename, Read&& read, Make&& make) {
   const files::TensorFile file = files::load_weights(weights);
   std::int64_t elements = 0;
   for (const files::NamedTensor& named : file.tensors) elements += named.tensor.count();
+  const Tensors tensors(weights, file);
+  const auto value_of = [&](const std::string& parameter, const Shape& shape) {
+    const Tensor& tensor = tensors.at(rename(parameter), shape);
+    if (tensor.dtype() == DType::f32) return tensor;
+    Tensor value(DType::f32, shape);
+    convert(tensor, value);
+    return value;
+  };
   auto model = [&] {
     try {
       const auto config = read(folder.config());
@@ -114,19 +131,13 @@ auto load(const ModelFolder& folder, Rename rename, Read&& read, Make&& make) {
                         "holds " + std::to_string(elements) +
                             " elements, and the model of config.json at least " + std::to_string(least));
       }
-      return make(config);
+      return make(config, nn::ParameterSet(value_of));
     } catch (const InvalidArgument& error) {
       throw FileError(config_path(folder.path()).string(), -1, error.what());
     }
   }();
-  assign(weights, file, model->parameters(), rename);
-  std::set<std::string> names;
-  for (const nn::Parameter& parameter : model->parameters().all()) names.insert(rename(parameter.name));
-  for (const files::NamedTensor& named : file.tensors) {
-    if (!names.contains(named.name))
-      throw FileError(weights, -1,
-                      "tensor '" + excerpt(named.name) + "' belongs to no parameter of the model");
-  }
+  tensors.check_all_belong(model->parameters(), rename);
+  model->parameters().seal();
   return model;
 }
 
@@ -143,7 +154,9 @@ ModelFolder::ModelFolder(const std::filesystem::path& folder)
 
 std::unique_ptr<SequenceToSequence> ModelFolder::sequence_to_sequence() const {
   if (family_kind(config_) == FamilyKind::translator) return family_translator(*this);
-  return load(*this, as_it_is, read_config, [this](const ModelConfig&) { return make_model(config_, 0); });
+  return load(*this, as_it_is, read_config, [this](const ModelConfig&, nn::ParameterSet parameters) {
+    return make_model(config_, std::move(parameters));
+  });
 }
 
 std::unique_ptr<SequenceToSequence> load_model(const std::string& folder) {
@@ -197,8 +210,8 @@ bool is_own(const std::string& config) {
 }  // namespace
 
 LanguageModel ModelFolder::language_model() const {
-  const auto make = [](const LanguageModelConfig& config) {
-    return std::make_unique<LanguageModel>(config, 0);
+  const auto make = [](const LanguageModelConfig& config, nn::ParameterSet parameters) {
+    return std::make_unique<LanguageModel>(config, std::move(parameters));
   };
   if (is_own_language(config_)) return std::move(*load(*this, as_it_is, read_language_config, make));
   if (!is_own(config_)) return family_language_model(*this);
@@ -226,7 +239,9 @@ std::filesystem::path training_path(const std::filesystem::path& folder) {
 
 void assign_parameters(const std::string& path, const files::TensorFile& file, const std::string& prefix,
                        nn::ParameterSet& parameters) {
-  assign(path, file, parameters, [&](const std::string& name) { return prefix + name; });
+  const Tensors tensors(path, file);
+  for (nn::Parameter& parameter : parameters.all())
+    convert(tensors.at(prefix + parameter.name, parameter.value.shape()), parameter.value);
 }
 
 }  // namespace fovea::models

@@ -46,9 +46,13 @@ Tensor SequenceToSequence::log_probabilities(const nn::Var& hidden) {
 }
 
 std::unique_ptr<SequenceToSequence> make_model(const std::string& config, std::uint64_t seed) {
+  return make_model(config, nn::ParameterSet(seed));
+}
+
+std::unique_ptr<SequenceToSequence> make_model(const std::string& config, nn::ParameterSet parameters) {
   const ModelConfig read = read_config(config);
-  if (const auto* rnn = std::get_if<RnnConfig>(&read)) return make_rnn(*rnn, seed);
-  return make_transformer(std::get<TransformerConfig>(read), seed);
+  if (const auto* rnn = std::get_if<RnnConfig>(&read)) return make_rnn(*rnn, std::move(parameters));
+  return make_transformer(std::get<TransformerConfig>(read), std::move(parameters));
 }
 
 Tensor alignment_of(const Capture& capture, const SequenceToSequence& model) {

@@ -68,7 +68,7 @@ std::size_t entries_of(std::span<const std::int64_t> starts) {
 // The plans of the last few masks and shapes. Guarded by a mutex, because several threads may use a layer.
 class MultiHeadAttention::Plans {
  public:
-  AttentionPlan of(const AttentionSpec& spec, const AttentionShape& shape) {
+  AttentionPlan of(const AttentionSpec& spec, const AttentionShape& shape, const PlanOptions& options) {
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < plans_.size(); ++i) {
       const std::optional<AttentionPlan>& plan = plans_[i];
@@ -79,7 +79,7 @@ class MultiHeadAttention::Plans {
         return *plans_.front();
       }
     }
-    AttentionPlan plan = make_plan(spec, shape);
+    AttentionPlan plan = make_plan(spec, shape, options);
     std::rotate(plans_.begin(), plans_.end() - 1, plans_.end());
     plans_.front() = plan;
     ++made_;
@@ -117,7 +117,6 @@ MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& nam
     if (key_.weight) key_norm_.emplace(set, name + ".k_norm", options_.head_dim, *options_.query_key_norm);
   }
   declare_arguments(set, name, shared);
-  if (set.given()) return;
   const ScoreDefinition& score = definition(options_.spec.score);
   // docs/decisions/0019: without a scale a product's softmax becomes hard within a few updates.
   if (score.pair == PairKind::product && !score.scaled_by_dim && !options_.spec.scale && score.key_rows < 0 &&
@@ -191,13 +190,27 @@ AttentionShape MultiHeadAttention::shape_of(std::int64_t batch, std::int64_t que
           .hidden = definition(options_.spec.score).has_hidden() ? options_.hidden : 0};
 }
 
+namespace {
+
+// A stream of its own: the golden-ratio multiple keeps it apart from the element-wise dropouts of the same
+// step.
+std::uint64_t next_seed(Context& context) {
+  return context.dropout_seed ^ (0x9E3779B97F4A7C15u * ++context.dropout_stream);
+}
+
+bool draws(const Normalizer& normalizer) {
+  return kind_of(normalizer) == NormalizerKind::sample || kind_of(normalizer) == NormalizerKind::gumbel;
+}
+
+}  // namespace
+
 autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const Call& call,
                                                         const AttentionShape& shape) const {
   autograd::AttentionCall engine;
   AttentionSpec spec = options_.spec;
   spec.mask = masks_ ? options_.spec.mask & call.mask : call.mask;
   if (!context.training()) spec.dropout = {};
-  engine.plan = plans_->of(spec, shape);
+  engine.plan = plans_->of(spec, shape, {.precision = options_.precision, .kernel = options_.kernel});
   engine.num_query_heads = options_.num_query_heads;
   engine.num_kv_heads = options_.num_kv_heads;
   engine.key_lengths = call.key_lengths;
@@ -206,16 +219,16 @@ autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const 
   engine.query_starts = call.query_starts;
   engine.key_starts = call.key_starts;
   engine.weights = call.weights;
-  engine.sample_seed = call.sample_seed;
+  if (call.sample_seed)
+    engine.sample_seed = *call.sample_seed;
+  else if (context.training() && draws(spec.normalizer))
+    engine.sample_seed = next_seed(context);
   engine.advantage = call.advantage;
   for (const Argument& argument : arguments_)
     engine.arguments.push_back(
         {argument.name, argument.learned ? context.use(*argument.learned) : Var(argument.fixed)});
   engine.arguments.insert(engine.arguments.end(), call.arguments.begin(), call.arguments.end());
-  // A stream of its own: the golden-ratio multiple keeps it apart from the element-wise dropouts of the same
-  // step.
-  if (spec.dropout.rate > 0.0)
-    engine.dropout_seed = context.dropout_seed ^ (0x9E3779B97F4A7C15u * ++context.dropout_stream);
+  if (spec.dropout.rate > 0.0) engine.dropout_seed = next_seed(context);
   engine.spec = std::move(spec);
   return engine;
 }
@@ -227,6 +240,16 @@ Var normalized_heads(Context& context, const std::optional<Norm>& norm, const Va
   if (!norm) return x;
   const Shape flat = x.shape();
   return reshape((*norm)(context, reshape(x, {flat[0], flat[1], heads, flat[2] / heads})), flat);
+}
+
+// The number of keys of each entry.
+std::vector<std::int64_t> keys_of_entries(const MultiHeadAttention::Call& call, const Var& memory) {
+  if (!is_packed(call))
+    return std::vector<std::int64_t>(static_cast<std::size_t>(memory.size(0)), memory.size(1));
+  std::vector<std::int64_t> keys;
+  for (std::size_t e = 0; e < entries_of(call.key_starts); ++e)
+    keys.push_back(call.key_starts[e + 1] - call.key_starts[e]);
+  return keys;
 }
 
 // The first position behind those of `rows` rows: table sizes.
@@ -244,19 +267,20 @@ Var MultiHeadAttention::projected_keys(Context& context, const Var& memory) cons
   return normalized_heads(context, key_norm_, key_(context, memory), options_.num_kv_heads);
 }
 
-Var MultiHeadAttention::rotated_queries(const Var& q, const Call& call) const {
+Var MultiHeadAttention::rotated_queries(const Var& q, const Call& call,
+                                        std::span<const std::int64_t> keys) const {
   const std::int64_t heads = options_.num_query_heads;
-  if (is_packed(call)) {
-    const std::vector<std::int64_t> same(entries_of(call.query_starts), call.query_offset);
-    const std::span<const std::int64_t> first = call.query_offsets.empty() ? same : call.query_offsets;
+  const bool packed = is_packed(call);
+  std::vector<std::int64_t> first(call.query_offsets.begin(), call.query_offsets.end());
+  const std::size_t entries = packed ? std::min(keys.size(), entries_of(call.query_starts)) : keys.size();
+  for (std::size_t e = first.size(); e < entries; ++e) {
+    const std::int64_t rows = packed ? call.query_starts[e + 1] - call.query_starts[e] : q.size(1);
+    first.push_back(call.query_offset.value_or(keys[e] - rows));
+  }
+  if (packed)
     return autograd::rotate_packed(q, options_.rope->table(end_of(first, longest_entry(call.query_starts))),
                                    heads, call.query_starts, first);
-  }
-  const std::int64_t rows = q.size(1);
-  if (call.query_offsets.empty())
-    return autograd::rotate(q, options_.rope->table(call.query_offset + rows), heads, call.query_offset);
-  return autograd::rotate(q, options_.rope->table(end_of(call.query_offsets, rows)), heads,
-                          call.query_offsets);
+  return autograd::rotate(q, options_.rope->table(end_of(first, q.size(1))), heads, first);
 }
 
 Var MultiHeadAttention::rotated_keys(const Var& k, const Call& call) const {
@@ -272,7 +296,7 @@ Var MultiHeadAttention::operator()(Context& context, const Var& x, const Var& me
   Var q = projected_queries(context, x);
   Var k = reads_keys(options_.spec) ? projected_keys(context, memory) : Var();
   if (options_.rope) {
-    q = rotated_queries(q, call);
+    q = rotated_queries(q, call, keys_of_entries(call, memory));
     if (!k.empty()) k = rotated_keys(k, call);
   }
   const AttentionShape shape =
@@ -323,10 +347,11 @@ void MultiHeadAttention::append(Context& context, const Var& memory, const Cache
 
 namespace {
 
-// Keys of a plan that serves a growing cache: a power of two, so that n steps make log n plans.
-std::int64_t planned_keys(std::int64_t keys) {
-  std::int64_t planned = 64;
-  while (planned < keys) planned *= 2;
+// A size of a plan that serves a growing cache and a changing batch: a power of two, so that sizes up to n
+// make log n plans.
+std::int64_t rounded_up(std::int64_t size, std::int64_t least) {
+  std::int64_t planned = least;
+  while (planned < size) planned *= 2;
   return planned;
 }
 
@@ -337,11 +362,18 @@ Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<
   std::int64_t longest = 1;
   for (const KeyValueView& view : keys) longest = std::max(longest, view.length);
   Var q = projected_queries(context, x);
-  if (options_.rope) q = rotated_queries(q, call);
+  if (options_.rope) {
+    std::vector<std::int64_t> lengths;
+    for (const KeyValueView& view : keys) lengths.push_back(view.length);
+    q = rotated_queries(q, call, lengths);
+  }
+  const std::int64_t entries = std::ssize(keys),
+                     rows = call.query_starts.empty() ? x.size(1) : longest_entry(call.query_starts);
   // A mask made of data is different in each step, and has no rows for later keys.
   const AttentionShape shape =
-      shape_of(std::ssize(keys), call.query_starts.empty() ? x.size(1) : longest_entry(call.query_starts),
-               call.mask.node().text_is_all() ? planned_keys(longest) : longest);
+      call.mask.node().text_is_all()
+          ? shape_of(rounded_up(entries, 1), rounded_up(rows, 1), rounded_up(longest, 64))
+          : shape_of(entries, rows, longest);
   autograd::AttentionCall engine = engine_call(context, call, shape);
   engine.cache = keys;
   return output_(context, autograd::attention(engine, q, {}, {}));

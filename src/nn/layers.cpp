@@ -66,7 +66,8 @@ void scale_score(std::initializer_list<Parameter*> matrices, std::int64_t dim) {
   const auto factor = static_cast<float>(std::pow(static_cast<double>(dim), share));
   for (Parameter* matrix : matrices) {
     float* values = matrix->value.data<float>();
-    for (std::int64_t i = 0; i < matrix->value.count(); ++i) values[i] *= factor;
+    const std::int64_t initial = matrix->given ? 0 : matrix->value.count();
+    for (std::int64_t i = 0; i < initial; ++i) values[i] *= factor;
     matrix->rate_factor *= factor;
   }
 }

@@ -24,8 +24,11 @@ Parameter& ParameterSet::declare(std::string name, Shape shape) {
   if (!(value.shape() == shape) || value.dtype() != DType::f32)
     throw InvalidArgument("ParameterSet", "source", name + " in f32 " + to_string(shape),
                           std::string(to_string(value.dtype())) + " " + to_string(value.shape()));
-  Parameter& parameter = parameters_.emplace_back(
-      Parameter{std::move(name), std::move(value), source_ ? Tensor() : Tensor::zeros(DType::f32, shape)});
+  Parameter& parameter =
+      parameters_.emplace_back(Parameter{.name = std::move(name),
+                                         .value = std::move(value),
+                                         .gradient = source_ ? Tensor() : Tensor::zeros(DType::f32, shape),
+                                         .given = source_ != nullptr});
   by_name_.emplace(parameter.name, &parameter);
   return parameter;
 }
@@ -78,6 +81,13 @@ std::int64_t ParameterSet::count() const noexcept {
   std::int64_t total = 0;
   for (const Parameter& parameter : parameters_) total += parameter.value.count();
   return total;
+}
+
+void ParameterSet::seal() {
+  if (!source_) return;
+  source_ = [](const std::string& name, const Shape&) -> Tensor {
+    throw InvalidArgument("ParameterSet", "name", "a parameter of the model that was read", name);
+  };
 }
 
 void ParameterSet::zero_gradients() noexcept {

@@ -68,7 +68,8 @@ double learning_rate(const Schedule& schedule, std::int64_t step) {
 }
 
 Adam::Adam(ParameterSet& parameters, AdamOptions options) : parameters_(parameters), options_(options) {
-  for (const Parameter& parameter : parameters.all()) {
+  for (Parameter& parameter : parameters.all()) {
+    if (!parameter.gradient) parameter.gradient = Tensor::zeros(DType::f32, parameter.value.shape());
     first_.push_back(Tensor::zeros(DType::f32, parameter.value.shape()));
     second_.push_back(Tensor::zeros(DType::f32, parameter.value.shape()));
   }

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "fovea/attention/make_mod.h"
 #include "fovea/attention/masks.h"
 #include "nn/transformer_run.h"
 

@@ -1,4 +1,6 @@
 // attention(): takes the sizes from the tensors, makes a plan and runs one call.
+#include "fovea/plan/attention.h"
+
 #include "plan/call.h"
 
 namespace fovea {

@@ -30,12 +30,13 @@ void check_differentiable(const AttentionPlan::Impl& plan, const Call& call, con
   bool of_scores = g.query || g.key;
   for (int n = 0; n < plan.first_weight_mod_argument; ++n) of_scores = of_scores || call.gradients[n];
   if (!of_scores) return;
-  if (std::holds_alternative<HardArgmax>(plan.spec.normalizer))
+  const WeightDerivative derivative = derivative_of(plan.spec.normalizer);
+  if (derivative == WeightDerivative::none)
     throw InvalidArgument(function, "gradients",
                           "gradients of values and weight mods only: the weights of HardArgmax have no "
                           "derivative by the scores",
                           "a gradient by the scores");
-  if (std::holds_alternative<HardSample>(plan.spec.normalizer) && !loss.advantage)
+  if (derivative == WeightDerivative::estimate && !loss.advantage)
     throw InvalidArgument(function, "loss.advantage",
                           "the loss of each row less a baseline, by which HardSample's estimate is weighted",
                           "nothing");
@@ -71,14 +72,14 @@ void check_loss(const AttentionPlan::Impl& plan, const CallSizes& sizes, const C
   // The forward's results are needed unless the kernel recomputes whole rows of scores. Sinks need the
   // log-sum-exp in any case.
   const bool whole = whole_row(plan, loss.d_weights ? LossOf::weights : LossOf::output);
-  const bool sink = std::holds_alternative<SoftmaxWithSink>(plan.spec.normalizer);
+  const bool reads_log_sum_exp = gradient_reads_log_sum_exp(plan.spec.normalizer);
   if (whole && plan.keys == Keys::part)
     throw InvalidArgument(function, loss.d_weights ? "d_weights" : "plan",
                           "gradients that need no whole rows: calls on parts of the keys do not see them",
                           loss.d_weights ? "a loss of weights" : "weight mods, or a table by query");
   if (!whole || loss.output) check("output", loss.output, plan.dtype, outputs);
-  if (!whole || sink || loss.log_sum_exp) contiguous("log_sum_exp", loss.log_sum_exp);
-  const bool sampled = std::holds_alternative<HardSample>(plan.spec.normalizer);
+  if (!whole || reads_log_sum_exp || loss.log_sum_exp) contiguous("log_sum_exp", loss.log_sum_exp);
+  const bool sampled = derivative_of(plan.spec.normalizer) == WeightDerivative::estimate;
   const bool without_output = whole && (loss.d_weights || (sampled && loss.advantage));
   if (!without_output || loss.d_output) check("d_output", loss.d_output, plan.dtype, outputs);
   if (loss.advantage) contiguous("advantage", loss.advantage);

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "fovea/attention/make_mod.h"
 #include "plan/call.h"
 
 namespace fovea {

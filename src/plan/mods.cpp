@@ -1,6 +1,7 @@
 // The arguments of mods, in the form that kernels read.
 #include <algorithm>
 
+#include "fovea/attention/make_mod.h"
 #include "plan/call.h"
 
 namespace fovea {

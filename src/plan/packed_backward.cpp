@@ -36,7 +36,8 @@ Destination destination_of(const AttentionPlan::Impl& plan, const Call& call, in
   if (!of_mod(plan, argument)) return Destination::slot;
   if (wanted.size(0) > 1) return Destination::own;
   // One number for each pair of query and key: too much memory for several entries.
-  const bool table = !plan.arguments[static_cast<std::size_t>(argument)].declaration.axes[3].size;
+  const ArgumentAxis& last = plan.arguments[static_cast<std::size_t>(argument)].declaration.axes[3];
+  const bool table = !last.size && last.number > 1;
   return wanted.size(2) > 1 && (table || wanted.size(3) > 1) ? Destination::in_place : Destination::slot;
 }
 

@@ -73,15 +73,9 @@ std::string wanted_kernel(const PlanOptions& options) {
 // the options require.
 void check_normalizer(const AttentionSpec& spec, const PlanOptions& options) {
   const Normalizer& normalizer = spec.normalizer;
-  if (const auto* sigmoid = std::get_if<Sigmoid>(&normalizer); sigmoid && !(std::abs(sigmoid->bias) < 1e30))
-    refuse("spec.normalizer", "a sigmoid's bias that a float holds", shortest(sigmoid->bias));
-  if (const auto* entmax = std::get_if<Entmax>(&normalizer);
-      entmax && !(entmax->alpha >= 1.01 && entmax->alpha <= 2.0))
-    refuse("spec.normalizer", "an alpha of entmax in [1.01, 2]; use Softmax for 1", shortest(entmax->alpha));
-  if (const auto* gumbel = std::get_if<GumbelSample>(&normalizer);
-      gumbel && !(gumbel->temperature >= 1e-3 && gumbel->temperature <= 1e6))
-    refuse("spec.normalizer", "a temperature in [1e-3, 1e6]", shortest(gumbel->temperature));
-  if (options.derivatives == Derivatives::required && std::holds_alternative<HardArgmax>(normalizer))
+  if (const char* taken = refused_number(normalizer))
+    refuse("spec.normalizer", taken, shortest(number_of(normalizer)));
+  if (options.derivatives == Derivatives::required && derivative_of(normalizer) == WeightDerivative::none)
     refuse(
         "spec.normalizer",
         "a normaliser with a derivative by the scores (the weights of an argmax are constant wherever they "

@@ -115,13 +115,13 @@ template <class T>
 void set_normalizer(const AttentionPlan::Impl& plan, const Call& call, kernels::Problem<T>& p) {
   const Normalizer& normalizer = plan.spec.normalizer;
   p.normalizer = kind_of(normalizer);
-  if (const auto* sigmoid = std::get_if<Sigmoid>(&normalizer)) p.sigmoid_bias = sigmoid->bias;
-  if (const auto* entmax = std::get_if<Entmax>(&normalizer)) p.entmax_alpha = entmax->alpha;
-  if (const auto* gumbel = std::get_if<GumbelSample>(&normalizer)) p.temperature = gumbel->temperature;
+  p.normalizer_number = number_of(normalizer);
   p.sample_seed = call.inputs.sample_seed;
+  // A normaliser that counts keys reads its argument in a mod.
+  if (arguments(normalizer).empty() || counts_keys(normalizer)) return;
   const ConstTensorView& argument = call.arguments[plan.first_normalizer_argument];
-  if (std::holds_alternative<SoftmaxWithSink>(normalizer)) p.sink = data_or_null<T>(argument);
-  if (std::holds_alternative<LinearChain>(normalizer)) {
+  if (p.normalizer == NormalizerKind::softmax) p.sink = data_or_null<T>(argument);
+  if (p.normalizer == NormalizerKind::chain) {
     p.transitions = data_or_null<T>(argument);
     p.transition_stride = argument.rank() == 3 ? 4 : 0;
   }

@@ -67,6 +67,8 @@ class MessageReader {
   std::size_t at_ = 0;
 };
 
+}  // namespace
+
 // The layout is <trie size: u32> <double-array trie: u32 units> <replacement strings, each ended by NUL>.
 // From unit i with offset o and byte b the walk goes to i ^ o ^ b, and a leaf's value is an offset into the
 // strings.
@@ -97,8 +99,6 @@ void check_charsmap(std::string_view blob, const std::string& name) {
     if (has_value && (unit_at(to) & 0x7FFFFFFFu) >= strings.size()) fail("a value points outside");
   }
 }
-
-}  // namespace
 
 void check_sentencepiece_model(std::string_view bytes, const std::string& name) {
   constexpr std::uint32_t kPieces = 1, kNormalizer = 3, kDenormalizer = 5, kCharsmap = 2;

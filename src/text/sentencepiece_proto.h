@@ -11,4 +11,7 @@ namespace fovea::text {
 /// trie would read arbitrary memory.
 void check_sentencepiece_model(std::string_view bytes, const std::string& name);
 
+/// The same for the normalisation trie alone, which tokenizer.json has as precompiled_charsmap.
+void check_charsmap(std::string_view blob, const std::string& name);
+
 }  // namespace fovea::text

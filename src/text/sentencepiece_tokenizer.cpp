@@ -180,14 +180,13 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder, c
   // Beside them vocab.json is not a list of words.
   for (const char* name : {"tokenizer.json", "merges.txt"}) {
     if (std::filesystem::exists(folder / name, error))
-      throw FileError((folder / name).string(), -1,
-                      "is a tokenizer of another library, which cannot be read yet");
+      throw FileError((folder / name).string(), -1, "is the tokenizer of another library, not one of ours");
   }
   if (std::filesystem::exists(list, error))
     return std::make_unique<WhitespaceTokenizer>(Vocabulary::load(list));
-  throw FileError(
-      folder.string(), -1,
-      "holds no tokenizer: neither " + model.filename().string() + " nor " + list.filename().string());
+  throw FileError(folder.string(), -1,
+                  "holds no tokenizer: neither tokenizer.json nor " + model.filename().string() + " nor " +
+                      list.filename().string() + "; token ids may be given instead of text");
 }
 
 }  // namespace fovea::text

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The documents against the tree: `documents.sh ROOT`. Every file of the tree that a document names exists, and the C++
-# programs in the READMEs are examples/first/main.cpp and examples/attend/main.cpp, which tests/install builds and runs.
+# programs in the READMEs and in docs/pictures.md are those of examples/first, examples/attend and examples/draw, which
+# tests/install builds and runs.
 set -euo pipefail
 cd "$1"
 breaches=0
@@ -55,6 +56,20 @@ for page in README docs/pictures docs/ported-layer; do
   [[ $page != README ]] || chinese=README.zh.md
   diff <(shown "$page.md") <(shown "$chinese") >&2 ||
     breach "$chinese: its blocks of code or its pictures are not those of $page.md"
+done
+
+for page in docs/pictures.md docs/zh/pictures.md; do
+  diff <(block cpp 1 "$page") examples/draw/main.cpp >/dev/null || breach "$page: its program is not examples/draw/main.cpp"
+done
+# The numbers of each row of a page's tables, in ascending order: the words around them may stand in another order.
+numbers() {
+  grep '^|' "$1" | sed -E 's/\]\([^)]*\)/]/g; s/[^0-9.,]+/ /g; s/[.,]+( |$)/ /g' |
+    while read -r row; do tr -s ' ' '\n' <<<"$row" | sort | tr '\n' ' '; echo; done
+}
+for page in README docs/pictures docs/ported-layer; do
+  chinese=docs/zh/${page#docs/}.md
+  [[ $page != README ]] || chinese=README.zh.md
+  diff <(numbers "$page.md") <(numbers "$chinese") >&2 || breach "$chinese: its tables do not have the numbers of $page.md"
 done
 
 diff <(sed -n '/^\/\/ Three parts/,/^```$/p' docs/algebra.md | sed '$d') examples/algebra/main.cpp >/dev/null ||

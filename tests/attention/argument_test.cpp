@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "fovea/attention/make_mod.h"
 #include "fovea/attention/spec.h"
 #include "fovea/core/error.h"
 
@@ -50,6 +51,35 @@ TEST(Start, OfAUsersModIsTold) {
   const Mod told = make_mod("shift", {"by"}, shift), one = make_mod("shift", {"by"}, shift, Start::one);
   EXPECT_EQ(declarations(told.node()).at(0).start, Start::told);
   EXPECT_EQ(declarations(one.node()).at(0).start, Start::one);
+}
+
+// A file or an array with fewer axes than four is read by the declaration, in the command as in Python.
+TEST(Declarations, SayTheAxesOfAModsArgument) {
+  const auto written = [](const Mod& mod, std::size_t n = 0) {
+    return declarations(mod.node()).at(n).written;
+  };
+  EXPECT_EQ(written(AlibiBias{}), "h");
+  EXPECT_EQ(written(LearnedTemperature{}), "h");
+  EXPECT_EQ(written(DenseBias{}), "bhqk");
+  EXPECT_EQ(written(RelativeBias{8, 20}), "hk");
+  EXPECT_EQ(written(RelativeKeyBias{4}), "bhqk");
+  EXPECT_EQ(written(LocalWindow{2}), "bhq");
+  EXPECT_EQ(written(LocalGaussian{2}), "bhq");
+  EXPECT_EQ(written(ForgetGate{}), "bhq");
+  EXPECT_EQ(written(ForgetGate{}, 1), "bhk");
+  EXPECT_EQ(written(make_mod("shift", {"by"}, [](auto score, Site, auto by) { return score + by; })), "bhqk");
+}
+
+// A center belongs to a query. One for each key would be read as if it did.
+TEST(Declarations, RefuseCentersOfKeys) {
+  const ArgumentSizes sizes{.batch = 2, .num_query_heads = 3, .query_len = 4, .key_len = 5};
+  for (const Mod& mod : {Mod(LocalWindow{2}), Mod(LocalGaussian{2})}) {
+    const ArgumentDeclaration center = declarations(mod.node()).at(0);
+    EXPECT_TRUE(fits(center, sizes, {2, 3, 4, 1}));
+    EXPECT_TRUE(fits(center, sizes, {1, 1, 4, 1}));
+    EXPECT_FALSE(fits(center, sizes, {1, 1, 1, 5}));
+    EXPECT_FALSE(fits(center, sizes, {1, 1, 4, 5}));
+  }
 }
 
 // The factor c·ln n of a row that sees n keys is 1 in the mean over n = 1 … 1,024.

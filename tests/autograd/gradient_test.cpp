@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "autograd/central_differences.h"
+#include "fovea/attention/make_mod.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/philox.h"
 
@@ -279,8 +280,8 @@ TEST(Attention, OffsetsByEntryEqualCallsOfEachEntryAlone) {
   const std::vector<std::int64_t> offsets{7, 0, 3};
   const RopeTable table({.rotary_dim = 4}, 9, DType::f32);
   const AttentionSpec spec{.mods = {SoftCap{2}}, .mask = Causal{}, .dropout = {0.5}};
-  const auto run = [&](std::int64_t offset, std::span<const std::int64_t> list) {
-    const Var turned = list.empty() ? rotate(q, table, 2, offset) : rotate(q, table, 2, list);
+  const auto run = [&](std::optional<std::int64_t> offset, std::span<const std::int64_t> list) {
+    const Var turned = list.empty() ? rotate(q, table, 2, *offset) : rotate(q, table, 2, list);
     return attention({.spec = spec,
                       .num_query_heads = 2,
                       .num_kv_heads = 2,
@@ -290,7 +291,7 @@ TEST(Attention, OffsetsByEntryEqualCallsOfEachEntryAlone) {
                      turned, k, k)
         .value();
   };
-  const Tensor together = run(0, offsets);
+  const Tensor together = run({}, offsets);
   for (std::int64_t b = 0; b < 3; ++b) {
     const Tensor alone = run(offsets[static_cast<std::size_t>(b)], {});
     for (std::int64_t i = b * 16; i < (b + 1) * 16; ++i)
@@ -298,6 +299,32 @@ TEST(Attention, OffsetsByEntryEqualCallsOfEachEntryAlone) {
   }
   EXPECT_THROW(run(1, offsets), InvalidArgument);  // both
   EXPECT_THROW(rotate(q, table, 2, std::span(offsets).first(2)), InvalidArgument);
+}
+
+// As in the engine: the last query stands at the last key.
+TEST(Attention, WithoutAnOffsetQueriesAndKeysEndTogether) {
+  const Tensor q = parameter({1, 2, 8}, 1).value, k = parameter({1, 9, 8}, 2).value;
+  AttentionCall call{.spec = {.mask = Causal{}}, .num_query_heads = 2, .num_kv_heads = 2};
+  const auto run = [&] { return attention(call, q, k, k).value(); };
+  const Tensor absent = run();
+  call.query_offset = 7;
+  const Tensor given = run();
+  for (std::int64_t i = 0; i < given.count(); ++i) EXPECT_EQ(absent.data<float>()[i], given.data<float>()[i]);
+}
+
+// The second value would replace the first one, and the gradient of the first would hold anything.
+TEST(Attention, RefusesAnArgumentThatIsGivenTwice) {
+  const Tensor q = parameter({1, 3, 8}, 1).value, slope = parameter({1, 2, 1, 1}, 2).value;
+  const AttentionCall call{.spec = {.mods = {AlibiBias{}}},
+                           .num_query_heads = 2,
+                           .num_kv_heads = 2,
+                           .arguments = {{"mods[0].slope", slope}, {"mods[0].slope", slope}}};
+  try {
+    attention(call, q, q, q);
+    FAIL() << "it was taken";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("'mods[0].slope' twice"), std::string::npos) << error.what();
+  }
 }
 
 // The caller's lists no longer exist when the backward pass runs. Slopes are shared by entries.

@@ -20,7 +20,7 @@ function(build_and_run folder name)
        "-DCMAKE_PREFIX_PATH=${WORK}/prefix" -D CMAKE_CXX_COMPILER=${CXX}
        -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF ${ARGN})
   step("building ${name}" ${CMAKE_COMMAND} --build "${build}")
-  step("running ${name}" "${build}/${name}")
+  step("running ${name}" "${build}/${name}" WORKING_DIRECTORY "${WORK}")
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
@@ -63,12 +63,13 @@ if(FROM STREQUAL "engine")
   step("configuring the engine" ${CMAKE_COMMAND} -S "${SOURCE}" -B "${WORK}/engine" -G Ninja
        -D CMAKE_BUILD_TYPE=Release -D CMAKE_CXX_COMPILER=${CXX} -D FOVEA_NN=OFF -D FOVEA_TESTS=OFF
        -D CMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON -D CMAKE_DISABLE_FIND_PACKAGE_DNNL=ON
-       -D CMAKE_DISABLE_FIND_PACKAGE_SentencePiece=ON -D CMAKE_DISABLE_FIND_PACKAGE_PangoCairo=ON)
+       -D CMAKE_DISABLE_FIND_PACKAGE_SentencePiece=ON -D CMAKE_DISABLE_FIND_PACKAGE_PangoCairo=ON
+       -D CMAKE_DISABLE_FIND_PACKAGE_Pcre2=ON -D CMAKE_DISABLE_FIND_PACKAGE_Utf8proc=ON)
   step("building the engine" ${CMAKE_COMMAND} --build "${WORK}/engine")
   step("installing the engine" ${CMAKE_COMMAND} --install "${WORK}/engine" --prefix "${WORK}/prefix")
   run_attend(-D CMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON)
   execute_process(COMMAND ldd "${WORK}/attend/attend" OUTPUT_VARIABLE libraries)
-  if(libraries MATCHES "dnnl|sentencepiece|gomp|libpng|cairo|pango")
+  if(libraries MATCHES "dnnl|sentencepiece|pcre2|utf8proc|gomp|libpng|cairo|pango")
     message(FATAL_ERROR "the engine alone pulls in a library of the layers:\n${libraries}")
   endif()
   # A component that is not there is refused by name, not found broken later.
@@ -96,6 +97,11 @@ else()
     message(STATUS "pictures printed:\n${output}")
     if(NOT output STREQUAL "pictures: png svg pdf\n")
       message(FATAL_ERROR "expected 'pictures: png svg pdf'")
+    endif()
+    # The program of docs/pictures.md, which writes sat.pdf into its working directory.
+    build_and_run("${SOURCE}/examples/draw" draw)
+    if(NOT EXISTS "${WORK}/sat.pdf" OR NOT output STREQUAL "")
+      message(FATAL_ERROR "examples/draw wrote no sat.pdf, or printed: ${output}")
     endif()
   else()
     execute_process(COMMAND ${CMAKE_COMMAND} -S "${SOURCE}/tests/install/pictures" -B "${WORK}/pictures" -G Ninja

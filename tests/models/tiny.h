@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fovea/attention/make_mod.h"
 #include "fovea/core/philox.h"
 #include "fovea/models/decoding.h"
 #include "fovea/models/rnn.h"

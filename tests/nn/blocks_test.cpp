@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 
+#include "fovea/attention/make_mod.h"
 #include "fovea/attention/masks.h"
 #include "fovea/nn/transformer.h"
 #include "nn/kept_rows.h"
@@ -284,6 +285,82 @@ TEST(MultiHeadAttention, PlansOnceInADecodingLoop) {
     layer.attend_cached(context, row, kept.views(), {.mask = Causal{} & GlobalTokens{0}, .query_offset = t});
   }
   EXPECT_EQ(layer.plans_made(), 1);
+}
+
+// A batch that grows and shrinks as sentences come and go makes a plan for each power of two, not for each
+// size.
+TEST(MultiHeadAttention, PlansRarelyWhereTheBatchChanges) {
+  ParameterSet set(2);
+  const MultiHeadAttention layer(set, "a", 12, {.num_query_heads = 3, .spec = {.mods = {AlibiBias{}}}});
+  const Tensor input = set.normal("input", {8, 40, 12}, 1.0f).value;
+  Context context{.products = autograd::Products::by_row};
+  KeptRows kept(layer, 8);
+  kept.append(context, autograd::slice(Var(input), 1, 0, 30));
+  const std::vector<KeyValueView> views = kept.views();
+  const auto read = [&](std::int64_t batch, std::int64_t rows) {
+    const Var x = autograd::slice(autograd::slice(Var(input), 0, 0, batch), 1, 30 - rows, rows);
+    return layer.attend_cached(context, x, std::span(views).first(static_cast<std::size_t>(batch)),
+                               {.mask = Causal{}});
+  };
+  const Tensor all = read(8, 1).value();
+  for (const std::int64_t batch : {7, 5, 6, 8, 5}) {
+    const Tensor some = read(batch, 1).value();
+    for (std::int64_t i = 0; i < some.count(); ++i) EXPECT_EQ(some.data<float>()[i], all.data<float>()[i]);
+  }
+  EXPECT_EQ(layer.plans_made(), 1);
+  for (const std::int64_t rows : {5, 6, 7, 8}) read(8, rows);
+  EXPECT_EQ(layer.plans_made(), 2);
+}
+
+// Without an offset the queries are the last positions of what they read, for the mask and for rotations.
+TEST(MultiHeadAttention, WithoutAnOffsetQueriesAreTheLastPositions) {
+  ParameterSet set(5);
+  const MultiHeadAttention layer(
+      set, "a", 12, {.num_query_heads = 3, .rope = RopeTable({.rotary_dim = 4}, 16, DType::f32)});
+  const Var all(set.normal("input", {2, 9, 12}, 1.0f).value), last = autograd::slice(all, 1, 6, 3);
+  Context context;
+  const Tensor whole = layer(context, all, all, {.mask = Causal{}}).value(),
+               rows = layer(context, last, all, {.mask = Causal{}}).value(),
+               given = layer(context, last, all, {.mask = Causal{}, .query_offset = 6}).value(),
+               expected = autograd::slice(Var(whole), 1, 6, 3).value();
+  for (std::int64_t i = 0; i < rows.count(); ++i) {
+    EXPECT_EQ(rows.data<float>()[i], given.data<float>()[i]);
+    EXPECT_NEAR(rows.data<float>()[i], expected.data<float>()[i], 1e-5);
+  }
+}
+
+// The layer draws with another seed at each use of a step and at each step, as dropout does.
+TEST(MultiHeadAttention, DrawsWithTheContextsSeed) {
+  ParameterSet set(6);
+  const MultiHeadAttention layer(set, "a", 12,
+                                 {.num_query_heads = 3, .spec = {.normalizer = GumbelSample{}}});
+  const Var x(set.normal("input", {1, 30, 12}, 1.0f).value);
+  const auto draw = [&](std::uint64_t step, int use) {
+    autograd::Tape tape;
+    Context context{.tape = &tape, .dropout_seed = step};
+    Tensor weights;
+    for (int i = 0; i <= use; ++i) layer(context, x, x, {.weights = &weights});
+    return std::vector<float>(weights.data<float>(), weights.data<float>() + weights.count());
+  };
+  EXPECT_EQ(draw(1, 0), draw(1, 0));
+  EXPECT_NE(draw(1, 0), draw(2, 0));
+  EXPECT_NE(draw(1, 0), draw(1, 1));
+}
+
+// The layer's plans take the kernel and the precision of its options.
+TEST(MultiHeadAttention, TakesAKernelByName) {
+  ParameterSet set(7);
+  const Var x(set.normal("input", {1, 5, 12}, 1.0f).value);
+  Context context;
+  const auto run = [&](const std::string& kernel) {
+    ParameterSet own(8);
+    return MultiHeadAttention(own, "a", 12, {.num_query_heads = 3, .kernel = kernel})(context, x, x, {})
+        .value();
+  };
+  const Tensor best = run(""), reference = run("reference");
+  for (std::int64_t i = 0; i < best.count(); ++i)
+    EXPECT_NEAR(best.data<float>()[i], reference.data<float>()[i], 1e-5);
+  EXPECT_THROW(run("no such kernel"), InvalidArgument);
 }
 
 // Two sentences of different lengths in one cache, each with its next word, give the same as each alone.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "fovea/attention/make_mod.h"
 #include "fovea/nn/attention.h"
 
 namespace fovea::nn {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fovea/attention/elementwise.h"
+#include "fovea/attention/make_mod.h"
 #include "fovea/attention/masks.h"
 #include "fovea/attention/streaming_sinks.h"
 #include "plan/cases.h"

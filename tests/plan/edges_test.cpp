@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "fovea/attention/make_mod.h"
 #include "plan/cases.h"
 #include "plan/differences.h"
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "fovea/attention/make_mod.h"
 #include "fovea/mechanisms/forget.h"
 #include "plan/cases.h"
 

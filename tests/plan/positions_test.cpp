@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "fovea/attention/expression.h"
+#include "fovea/attention/make_mod.h"
 #include "fovea/attention/masks.h"
 #include "plan/cases.h"
 #include "plan/differences.h"

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 
+#include "fovea/attention/make_mod.h"
 #include "fovea/models/transformer.h"
 #include "fovea/train/batching.h"
 #include "fovea/train/fit.h"

@@ -68,6 +68,9 @@ struct ArgumentDeclaration {
 
   std::string name;  ///< "W"; the full name has the part in front
   std::vector<ArgumentAxis> axes;
+  /// Where a file or an array may have fewer axes than these: the names of the axes that it then has, of
+  /// "bhqk" (batch, heads, query_len, key_len). Its last axes are the last of them. "": it has all axes.
+  std::string_view written = {};
   Absent absent = Absent::refused;
   Layout layout = Layout::contiguous_rows;
   bool by_head = false;  ///< may have an axis of num_query_heads before `axes`: one tensor a query head

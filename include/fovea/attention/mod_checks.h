@@ -16,11 +16,10 @@
 
 #include "fovea/attention/elementwise.h"
 #include "fovea/attention/members.h"
+#include "fovea/attention/mod.h"
 #include "fovea/attention/site.h"
 
 namespace fovea {
-
-inline constexpr int max_mod_arguments = 4;
 
 namespace mod_detail {
 
@@ -157,10 +156,6 @@ consteval Fault fault_of() {
 
 template <class>
 inline constexpr bool never = false;
-
-/// A lambda that is not wrapped in a mod.
-template <class T>
-concept BareFunction = members::HasCallOperator<T>;
 
 /// Stops the compilation with one sentence, where there is a fault.
 template <Fault fault>

@@ -1,6 +1,6 @@
 // Normalisers turn the scores of a row into weights. Each is a struct with all that belongs to it: its name
-// and number in the text form, its loop, whether it needs whole rows, and its arguments. No other list of
-// normalisers exists.
+// and number in the text form, its loop, whether it needs whole rows, its derivative and its arguments. No
+// other list of normalisers exists.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,12 @@ namespace fovea {
 
 /// The loops that kernels have. Several normalisers may share one.
 enum class NormalizerKind : std::uint8_t { softmax, sigmoid, entmax, argmax, sample, gumbel, chain };
+/// What backward computes as the derivative of weights by scores.
+enum class WeightDerivative : std::uint8_t {
+  exact,
+  none,     ///< constant weights
+  estimate  ///< from the advantage of each row (AttentionLoss::advantage)
+};
 
 /// P = exp(s - lse): rows sum to 1.
 struct Softmax {
@@ -30,6 +36,7 @@ struct SoftmaxWithSink {
       "a sink belongs to the whole row, and each part would count it again (multiply the merged output by 1 "
       "/ "
       "(1 + exp(sink - lse)) instead)";
+  static constexpr bool gradient_reads_log_sum_exp = true;
   static std::span<const ArgumentDeclaration> arguments();
   friend bool operator==(const SoftmaxWithSink&, const SoftmaxWithSink&) = default;
 };
@@ -56,6 +63,8 @@ struct Sigmoid {
   static constexpr NormalizerKind kind = NormalizerKind::sigmoid;
   static constexpr double Sigmoid::*number = &Sigmoid::bias;
   static constexpr const char* number_text = "a bias";
+  static constexpr bool takes(double bias) { return bias > -1e30 && bias < 1e30; }
+  static constexpr const char* taken = "a sigmoid's bias that a float holds";
   friend bool operator==(const Sigmoid&, const Sigmoid&) = default;
 };
 /// P = [(alpha - 1) s - tau]₊^(1 / (alpha - 1)), where tau makes a row sum to 1. Scores far below the best
@@ -72,6 +81,8 @@ struct Entmax {
   static constexpr bool is_whole_row = true;
   static constexpr double Entmax::*number = &Entmax::alpha;
   static constexpr const char* number_text = "an alpha";
+  static constexpr bool takes(double alpha) { return alpha >= 1.01 && alpha <= 2.0; }
+  static constexpr const char* taken = "an alpha of entmax in [1.01, 2]; use Softmax for 1";
   friend bool operator==(const Entmax&, const Entmax&) = default;
 };
 /// Entmax at alpha = 2: the Euclidean projection of the scores onto the simplex (Martins and Astudillo 2016,
@@ -79,6 +90,7 @@ struct Entmax {
 struct Sparsemax {
   static constexpr const char* name = "sparsemax";
   static constexpr NormalizerKind kind = NormalizerKind::entmax;
+  static constexpr double fixed_number = 2.0;
   static constexpr bool is_whole_row = true;
   friend bool operator==(const Sparsemax&, const Sparsemax&) = default;
 };
@@ -87,6 +99,7 @@ struct Sparsemax {
 struct HardArgmax {
   static constexpr const char* name = "argmax";
   static constexpr NormalizerKind kind = NormalizerKind::argmax;
+  static constexpr WeightDerivative derivative = WeightDerivative::none;
   static constexpr bool is_whole_row = true;
   friend bool operator==(const HardArgmax&, const HardArgmax&) = default;
 };
@@ -96,6 +109,7 @@ struct HardArgmax {
 struct HardSample {
   static constexpr const char* name = "sample";
   static constexpr NormalizerKind kind = NormalizerKind::sample;
+  static constexpr WeightDerivative derivative = WeightDerivative::estimate;
   static constexpr bool is_whole_row = true;
   friend bool operator==(const HardSample&, const HardSample&) = default;
 };
@@ -109,6 +123,8 @@ struct GumbelSample {
   static constexpr bool is_whole_row = true;
   static constexpr double GumbelSample::*number = &GumbelSample::temperature;
   static constexpr const char* number_text = "a temperature";
+  static constexpr bool takes(double temperature) { return temperature >= 1e-3 && temperature <= 1e6; }
+  static constexpr const char* taken = "a temperature in [1e-3, 1e6]";
   friend bool operator==(const GumbelSample&, const GumbelSample&) = default;
 };
 /// P_ij = p(z_j = 1) of a chain of binary variables over the keys that the query sees, in their order. The
@@ -128,9 +144,10 @@ using Normalizer = std::variant<Softmax, SoftmaxWithSink, ScalableSoftmax, Sigmo
 inline bool is_whole_row(const Normalizer& normalizer) {
   return std::visit(
       []<class N>(const N&) {
-        return requires {
-          N::is_whole_row;
-        };
+        if constexpr (requires { N::is_whole_row; })
+          return N::is_whole_row;
+        else
+          return false;
       },
       normalizer);
 }
@@ -139,9 +156,10 @@ inline bool is_whole_row(const Normalizer& normalizer) {
 inline bool counts_keys(const Normalizer& normalizer) {
   return std::visit(
       []<class N>(const N&) {
-        return requires {
-          N::counts_keys;
-        };
+        if constexpr (requires { N::counts_keys; })
+          return N::counts_keys;
+        else
+          return false;
       },
       normalizer);
 }
@@ -159,6 +177,51 @@ inline const char* no_parts(const Normalizer& normalizer) {
 }
 inline NormalizerKind kind_of(const Normalizer& normalizer) {
   return std::visit([]<class N>(const N&) { return N::kind; }, normalizer);
+}
+inline WeightDerivative derivative_of(const Normalizer& normalizer) {
+  return std::visit(
+      []<class N>(const N&) {
+        if constexpr (requires { N::derivative; })
+          return N::derivative;
+        else
+          return WeightDerivative::exact;
+      },
+      normalizer);
+}
+/// Whether the gradient of the normaliser's argument is computed from the log-sum-exp.
+inline bool gradient_reads_log_sum_exp(const Normalizer& normalizer) {
+  return std::visit(
+      []<class N>(const N&) {
+        if constexpr (requires { N::gradient_reads_log_sum_exp; })
+          return N::gradient_reads_log_sum_exp;
+        else
+          return false;
+      },
+      normalizer);
+}
+/// The normaliser's number: a bias, an alpha, a temperature. 0 if it has none.
+inline double number_of(const Normalizer& normalizer) {
+  return std::visit(
+      []<class N>(const N& n) -> double {
+        if constexpr (requires { N::number; })
+          return n.*N::number;
+        else if constexpr (requires { N::fixed_number; })
+          return N::fixed_number;
+        else
+          return 0.0;
+      },
+      normalizer);
+}
+/// The numbers that the normaliser takes, in words, if its own is not one of them; otherwise nullptr.
+inline const char* refused_number(const Normalizer& normalizer) {
+  return std::visit(
+      []<class N>(const N& n) -> const char* {
+        if constexpr (requires { N::number; })
+          return N::takes(n.*N::number) ? nullptr : N::taken;
+        else
+          return nullptr;
+      },
+      normalizer);
 }
 inline std::span<const ArgumentDeclaration> arguments(const Normalizer& normalizer) {
   return std::visit(

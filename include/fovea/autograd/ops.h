@@ -132,8 +132,9 @@ struct AttentionCall {
   std::int64_t num_query_heads = 1;
   std::int64_t num_kv_heads = 1;
   std::span<const std::int64_t> key_lengths = {};  ///< for KeyLengths{} in the mask
-  std::int64_t query_offset = 0;
-  /// One for each batch entry. They replace query_offset, which then stays 0.
+  /// As in AttentionInputs: where it is not given, queries and keys end together.
+  std::optional<std::int64_t> query_offset = {};
+  /// One for each batch entry, in the place of query_offset.
   std::span<const std::int64_t> query_offsets = {};
   /// For a packed batch (AttentionInputs in plan/plan.h): [entries + 1] each. B is then 1, and Lq and Lk are
   /// the rows of all entries. A plan has the number of entries as batch, and the rows of the longest entry.

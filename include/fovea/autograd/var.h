@@ -50,10 +50,12 @@ class Var {
 struct Parameter {
   std::string name;
   Tensor value;
-  Tensor gradient;  ///< same shape; zero between steps
+  /// Of the same shape; zero between steps. Empty until Tape::use if the value was read and not initialised.
+  Tensor gradient;
   /// The parameter learns this many times as fast: the optimiser treats it as this factor times a hidden
   /// parameter that learns at the full rate. Not saved: the model that declares the parameter sets it.
   float rate_factor = 1.0f;
+  bool given = false;            ///< the value was read: it is no initial value that a layer may scale
   bool multiplies_rows = false;  ///< a matrix [out, in] of `linear`, which nn::ParameterSet::pack packs
   std::shared_ptr<const PackedMatrix> packed = nullptr;  ///< of `value` when it was packed; null: not packed
 };

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "fovea/models/sequence_to_sequence.h"
@@ -26,6 +27,8 @@ struct DecodeOptions {
   int n_best = 1;
   Reuse reuse = Reuse::on;
   std::int32_t bos = 2, eos = 3;
+  /// Ids that are never written; without them those are 0, the padding of our own models, and bos.
+  std::optional<std::vector<std::int32_t>> never = {};
 };
 
 struct Hypothesis {

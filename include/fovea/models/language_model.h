@@ -59,6 +59,8 @@ class LanguageModel {
   /// Throws InvalidArgument for sizes below 1, unless dim / heads is an even whole number, and unless there
   /// is a mixer for each layer or none.
   LanguageModel(const LanguageModelConfig& config, std::uint64_t seed);
+  /// The same in `parameters`, which are empty: a reader's have a source, from which the values come.
+  LanguageModel(const LanguageModelConfig& config, nn::ParameterSet parameters);
   /// A model whose values come from elsewhere, for inference. Parameters: "model.embed_tokens", "lm_head",
   /// and those of a TransformerStack named "model".
   LanguageModel(const LanguageModelSpec& spec, nn::ParameterSet::Source source);

@@ -95,9 +95,8 @@ class SequenceToSequence {
   Tensor log_probabilities(const nn::Var& hidden);
 
  protected:
-  explicit SequenceToSequence(std::uint64_t seed) : parameters_(std::make_unique<nn::ParameterSet>(seed)) {}
-  explicit SequenceToSequence(nn::ParameterSet::Source source)
-      : parameters_(std::make_unique<nn::ParameterSet>(std::move(source))) {}
+  explicit SequenceToSequence(nn::ParameterSet parameters)
+      : parameters_(std::make_unique<nn::ParameterSet>(std::move(parameters))) {}
 
  private:
   std::unique_ptr<nn::ParameterSet> parameters_;
@@ -106,6 +105,8 @@ class SequenceToSequence {
 /// A model from the text of a config.json, freshly initialised from `seed`. Throws InvalidArgument for an
 /// unknown key, value or model type.
 std::unique_ptr<SequenceToSequence> make_model(const std::string& config, std::uint64_t seed);
+/// The same in `parameters`, which are empty: a reader's have a source, from which the values come.
+std::unique_ptr<SequenceToSequence> make_model(const std::string& config, nn::ParameterSet parameters);
 
 /// The cross-attention that serves as alignment, [size, target_len, source_len]. For an RNN it is its only
 /// attention, for a Transformer the mean over the heads of its alignment layer. Empty without attention.

@@ -55,9 +55,11 @@ struct AttentionOptions {
   /// k_norm, of head_dim.
   std::optional<NormSpec> query_key_norm = {};
   /// Rotates queries and keys by their positions (RoPE), for a sequence that attends to itself. Rows of
-  /// `memory` and of a cache are counted from 0, queries from query_offset, or from the entry's own
-  /// query_offsets.
+  /// `memory` and of a cache are counted from 0, queries from Call::query_offset or Call::query_offsets.
   std::optional<Rotary> rope = {};
+  /// Of the layer's plans: how exact products must be, and which kernel runs. The layers compute in f32.
+  Precision precision = Precision::full;
+  std::string kernel = {};  ///< PlanOptions::kernel
 };
 
 /// One layer of a cache, and one of its sequences for each entry of a batch.
@@ -83,8 +85,10 @@ class MultiHeadAttention {
   struct Call {
     Mask mask = Everything{};
     std::span<const std::int64_t> key_lengths = {};  ///< for KeyLengths{} in a mask
-    std::int64_t query_offset = 0;
-    /// One for each batch entry. They replace query_offset, which then stays 0.
+    /// The position of the first query, for masks, mods and rotary positions. Where it is not given, the
+    /// queries of an entry and its keys end together.
+    std::optional<std::int64_t> query_offset = {};
+    /// One for each batch entry, in the place of query_offset.
     std::span<const std::int64_t> query_offsets = {};
     /// For a packed batch (AttentionInputs in plan/plan.h) in calls with `memory`: [entries + 1] each. B is
     /// then 1, and rotary positions restart in each entry.
@@ -93,7 +97,9 @@ class MultiHeadAttention {
         nullptr;  ///< if given, receives [B, num_query_heads, Lq, Lk]; packed, Lk is the longest's
     /// Arguments that come from the data, besides those that the layer has; recorded ones get gradients.
     std::vector<autograd::AttentionArgument> arguments = {};
-    std::uint64_t sample_seed = 0;  ///< for HardSample and GumbelSample: another one for each draw
+    /// For HardSample and GumbelSample: another one for each draw. Where it is not given, training takes it
+    /// from the context, like the seed of dropout.
+    std::optional<std::uint64_t> sample_seed = {};
     /// For HardSample: AttentionCall::advantage, [B, num_query_heads, Lq]. Without it, the projections of
     /// queries and keys cannot be recorded.
     Tensor advantage = {};
@@ -136,7 +142,8 @@ class MultiHeadAttention {
   // Projected and normalised by head, and not yet rotated.
   Var projected_queries(Context& context, const Var& x) const;
   Var projected_keys(Context& context, const Var& memory) const;
-  Var rotated_queries(const Var& q, const Call& call) const;
+  // `keys`: the number of keys of each entry.
+  Var rotated_queries(const Var& q, const Call& call, std::span<const std::int64_t> keys) const;
   Var rotated_keys(const Var& k, const Call& call) const;
 
   AttentionOptions options_;

@@ -25,8 +25,9 @@ class ParameterSet {
   explicit ParameterSet(std::uint64_t seed) : seed_(seed) {}
   /// Where values come from instead: the f32 tensor of this name and shape, which the parameter then shares.
   using Source = std::function<Tensor(const std::string& name, const Shape& shape)>;
-  /// A set for inference. Each value is asked for when its parameter is declared, so a reader of files can
-  /// refuse a shape before anything of its size is allocated. The parameters have no gradients.
+  /// A set whose values are read. Each value is asked for when its parameter is declared, so a reader of
+  /// files can refuse a shape before anything of its size is allocated. Nothing is initialised, and a
+  /// parameter gets its gradient when a tape or an optimiser first uses it: inference needs none.
   explicit ParameterSet(Source source) : source_(std::move(source)) {}
   /// Moving keeps the addresses of the parameters, so layers that hold them go on working.
   ParameterSet(ParameterSet&&) = default;
@@ -47,6 +48,8 @@ class ParameterSet {
   std::int64_t count() const noexcept;
   /// Whether values come from a source, and must not be changed by those who declare them.
   bool given() const noexcept { return source_ != nullptr; }
+  /// Releases the source once the model is made. Declaring another parameter then throws InvalidArgument.
+  void seal();
   void zero_gradients() noexcept;
   /// Keeps a packed copy of every matrix that layers multiply by, which inference then reads in its place. A
   /// product of a few rows takes about half the time, and a row has the same bits in any batch. The copies

@@ -191,17 +191,6 @@ void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const Atte
 void attend(const AttentionPlan& plan, ConstTensorView query, ConstTensorView key, ConstTensorView value,
             TensorView output);
 
-/// Computes the attention that `spec` describes, for a program that calls once.
-///
-///   const Tensor out = attention(q, k, v, {.mask = Causal{}});
-///
-/// query is [batch, num_query_heads, query_len, head_dim], key [batch, num_kv_heads, key_len, key_dim] and
-/// value [batch, num_kv_heads, key_len, value_dim]. The result is a new tensor [batch, num_query_heads,
-/// query_len, value_dim] of the query's dtype. Each call makes a plan and allocates: in a loop, call
-/// make_plan before the loop and attend inside. Throws what make_plan and attend throw.
-Tensor attention(ConstTensorView query, ConstTensorView key, ConstTensorView value,
-                 const AttentionSpec& spec = {}, const Arguments& arguments = {});
-
 /// The gradients wanted; leave a view empty if its gradient is not wanted. All are overwritten, none is added
 /// to. A gradient has the shape of its input. Gradients of arguments are in f32 (f64 for f64).
 struct AttentionGradients {

@@ -125,7 +125,6 @@ def _of_log_sum_exp(ran: Ran, d_lse: Tensor, wanted: Sequence[str]) -> Tensors:
         normalizer="softmax",
         weight_mods=(),
         dropout=0.0,
-        axes=tuple(pair for pair in ran.call.structure.axes if not pair[0].startswith("weight_mods[")),
     )
     call = dataclasses.replace(ran.call, structure=structure)
     # 16 bits would round d_lse, which may also exceed their range.

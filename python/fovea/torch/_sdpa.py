@@ -279,7 +279,6 @@ def _structure(mask: Mask, scale: Optional[float], dropout: float, biased: bool)
         dropout=dropout,
         precision="full",
         hidden=0,
-        axes=(("mods[0].bias", "bhqk"),) if biased else (),
     )
 
 

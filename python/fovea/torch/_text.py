@@ -69,7 +69,6 @@ def write(call: Call, request: Request) -> tuple[str, list[Any]]:
     if s.precision != "full":
         lines.append("precision " + s.precision)
     lines.append(f"hidden {s.hidden}")
-    lines += ["axes " + name + " " + own for name, own in s.axes]
     lines += ["parameter " + name for name in call.parameters]
     lines += ["head " + str(n) for n in request.weight_heads]
     lines += ["row " + str(n) for n in request.weight_rows]
@@ -117,7 +116,6 @@ def read(text: str) -> Known:
         dropout=float(found["dropout"][0]),
         precision=found.get("precision", ["full"])[0],
         hidden=int(found["hidden"][0]),
-        axes=tuple((line.split(" ")[0], line.split(" ")[1]) for line in found.get("axes", ())),
     )
     request = Request(
         weight_heads=tuple(map(int, found.get("head", ()))),

@@ -33,7 +33,7 @@ HWY_INLINE bool HasNan(const T* x, int64_t n) {
 
 template <class T>
 HWY_INLINE T EntmaxPower(const Problem<T>& p) {
-  return static_cast<T>(1.0 / (p.entmax_alpha - 1.0));
+  return static_cast<T>(1.0 / (p.normalizer_number - 1.0));
 }
 
 /// The threshold tau with Σ (y - tau)₊^power = 1. `y` holds the numbers above -1, of which the largest is 0.
@@ -81,7 +81,7 @@ HWY_NOINLINE T EntmaxRow(const Problem<T>& p, const WholeRow<T>& row, T best, T*
   for (int64_t j = n; j < Padded<T>(n); ++j) x[j] = kHidden<T>;
   // Scores are taken relative to the maximum, which is exact however large they are. A score that is 1 or
   // more below it, times alpha - 1, has weight 0.
-  const T slope = static_cast<T>(p.entmax_alpha - 1.0), power = EntmaxPower(p);
+  const T slope = static_cast<T>(p.normalizer_number - 1.0), power = EntmaxPower(p);
   const auto factor = hn::Set(d, slope), top = hn::Set(d, best), out = hn::Set(d, T(-1));
   int64_t count = 0;
   for (int64_t j = 0; j < n; j += lanes) {
@@ -142,7 +142,7 @@ HWY_INLINE T SolveRow(const Problem<T>& p, const WholeRow<T>& row, T* x) {
     return kHidden<T>;
   }
   if (sigmoid) {
-    SigmoidRow(T{1}, static_cast<T>(p.sigmoid_bias), row.n, x);
+    SigmoidRow(T{1}, static_cast<T>(p.normalizer_number), row.n, x);
     return 0;
   }
   if (best != best || (best == static_cast<T>(HUGE_VAL) && p.normalizer != NormalizerKind::argmax)) {
@@ -188,11 +188,11 @@ HWY_NOINLINE T EntmaxGradient(const Problem<T>& p, const WholeRow<T>& row, const
   T total{0};
   for (int64_t j = 0; j < row.n; ++j) {
     const T w = weights[j];
-    const T slope = w == T{0}               ? T{0}
-                    : p.entmax_alpha == 2.0 ? T{1}
-                    : p.entmax_alpha == 1.5
+    const T slope = w == T{0}                    ? T{0}
+                    : p.normalizer_number == 2.0 ? T{1}
+                    : p.normalizer_number == 1.5
                         ? static_cast<T>(std::sqrt(w))
-                        : static_cast<T>(std::pow(w, static_cast<T>(2.0 - p.entmax_alpha)));
+                        : static_cast<T>(std::pow(w, static_cast<T>(2.0 - p.normalizer_number)));
     row.spare[j] = slope;
     total += slope;
   }
@@ -234,7 +234,7 @@ HWY_INLINE T NormalizerGradient(const Problem<T>& p, const WholeRow<T>& row, con
       for (int64_t j = 0; j < row.n; ++j) gradient[j] = g.advantage * (g.weights[j] - row.spare[j]);
       return 0;
     case NormalizerKind::gumbel: {
-      const T inverse = static_cast<T>(1.0 / p.temperature);
+      const T inverse = static_cast<T>(1.0 / p.normalizer_number);
       const T top = MaximumOf(g.scores, row.n);
       for (int64_t j = 0; j < row.n; ++j) row.spare[j] = ((g.scores[j] - top) + row.noise[j]) * inverse;
       const T best = MaximumOf(row.spare, row.n);

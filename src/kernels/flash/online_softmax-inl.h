@@ -171,7 +171,7 @@ HWY_INLINE T Normalize(const Problem<T>& p, T scale, int64_t n, T* scores, RowSt
       state.sum = 1;
     }
   }
-  SigmoidRow(scale, static_cast<T>(p.sigmoid_bias), n, scores);
+  SigmoidRow(scale, static_cast<T>(p.normalizer_number), n, scores);
   return 1;
 }
 
@@ -181,7 +181,7 @@ template <class T>
 HWY_INLINE void FinalWeights(const Problem<T>& p, T scale, const RowState<T>& state, const T* sink, int64_t n,
                              T* scores) {
   if (p.normalizer == NormalizerKind::sigmoid)
-    return SigmoidRow(scale, static_cast<T>(p.sigmoid_bias), n, scores);
+    return SigmoidRow(scale, static_cast<T>(p.normalizer_number), n, scores);
   if (state.maximum == kHidden<T> && state.sum == T{0}) return Fill(T{0}, Padded<T>(n), scores);
   const T share = ShareOf(state.maximum + static_cast<T>(std::log(state.sum)), sink);
   WeightsOf<false>(scale, state.maximum, share / state.sum, n, scores);
@@ -192,7 +192,7 @@ template <class T>
 HWY_INLINE void SavedWeights(const Problem<T>& p, T scale, T log_sum_exp, const T* sink, int64_t n,
                              T* scores) {
   if (p.normalizer == NormalizerKind::sigmoid)
-    return SigmoidRow(scale, static_cast<T>(p.sigmoid_bias), n, scores);
+    return SigmoidRow(scale, static_cast<T>(p.normalizer_number), n, scores);
   WeightsOf<true>(scale, log_sum_exp, ShareOf(log_sum_exp, sink), n, scores);
 }
 

@@ -183,8 +183,7 @@ double solve(const RowNormalizer& normalizer, const Numbers& scores, const Numbe
   if (best == -infinity) return -infinity;
   if (normalizer.kind == NormalizerKind::sigmoid) {
     for (std::size_t j = 0; j < scores.size(); ++j)
-      weights[j] =
-          scores[j] == -infinity ? 0.0 : 1.0 / (1.0 + std::exp(-(scores[j] + normalizer.sigmoid_bias)));
+      weights[j] = scores[j] == -infinity ? 0.0 : 1.0 / (1.0 + std::exp(-(scores[j] + normalizer.number)));
     return 0.0;
   }
   if (std::isnan(best) || (best == infinity && normalizer.kind != NormalizerKind::argmax)) {
@@ -196,10 +195,10 @@ double solve(const RowNormalizer& normalizer, const Numbers& scores, const Numbe
   switch (normalizer.kind) {
     case NormalizerKind::entmax: {
       for (double& s : contest) s -= best;
-      const double tau = entmax_threshold(normalizer.alpha, contest);
+      const double tau = entmax_threshold(normalizer.number, contest);
       for (std::size_t j = 0; j < scores.size(); ++j)
-        weights[j] = entmax_weight(normalizer.alpha, contest[j], tau);
-      return (normalizer.alpha - 1.0) * best + tau;
+        weights[j] = entmax_weight(normalizer.number, contest[j], tau);
+      return (normalizer.number - 1.0) * best + tau;
     }
     case NormalizerKind::sample:
     case NormalizerKind::gumbel:
@@ -265,10 +264,10 @@ double solve_gradient(const RowNormalizer& normalizer, const Numbers& scores, co
       chain_gradient({scores, normalizer.transitions}, weights, gradient, sums.transitions);
       return 0.0;
     case NormalizerKind::entmax:
-      for (double& s : slope) s = s > 0.0 ? std::pow(s, 2.0 - normalizer.alpha) : 0.0;
+      for (double& s : slope) s = s > 0.0 ? std::pow(s, 2.0 - normalizer.number) : 0.0;
       break;
     case NormalizerKind::gumbel:
-      factor = 1.0 / normalizer.temperature;
+      factor = 1.0 / normalizer.number;
       for (std::size_t j = 0; j < scores.size(); ++j)
         slope[j] = ((scores[j] - largest(scores)) + noise[j]) * factor;
       slope = softmax(slope, log_sum_exp(slope));

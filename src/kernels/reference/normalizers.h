@@ -14,7 +14,7 @@ struct RowNormalizer {
   NormalizerKind kind = NormalizerKind::softmax;
   std::optional<double> sink;
   std::optional<double> count_scale;  // the scores are multiplied by this · ln(number of scores)
-  double sigmoid_bias = 0.0, alpha = 2.0, temperature = 1.0;
+  double number = 0.0;                // sigmoid's bias, entmax's alpha, gumbel's temperature
   std::array<double, 4> transitions{};
 };
 

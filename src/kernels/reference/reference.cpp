@@ -143,13 +143,8 @@ struct Row {
 
 template <class T>
 RowNormalizer normalizer_of(const Problem<T>& p, std::int64_t h) {
-  RowNormalizer normalizer{.kind = p.normalizer,
-                           .sink = {},
-                           .count_scale = {},
-                           .sigmoid_bias = p.sigmoid_bias,
-                           .alpha = p.entmax_alpha,
-                           .temperature = p.temperature,
-                           .transitions = {}};
+  RowNormalizer normalizer{
+      .kind = p.normalizer, .sink = {}, .count_scale = {}, .number = p.normalizer_number, .transitions = {}};
   if (p.sink) normalizer.sink = static_cast<double>(p.sink[h]);
   if (p.count_scale) normalizer.count_scale = static_cast<double>(p.count_scale[h]);
   for (int n = 0; p.transitions && n < 4; ++n)

@@ -50,6 +50,7 @@ LanguageModel language_model_of(const FamilyConfig& config, FamilyTensors& tenso
   if (tensors.has("lm_head.weight")) spec.output = LanguageModelSpec::Output::own;
   LanguageModel model(spec, tensors.source());
   tensors.check_all_taken();
+  model.parameters().seal();
   return model;
 }
 
@@ -60,6 +61,7 @@ TextEncoder text_encoder_of(FamilyConfig config, FamilyTensors& tensors) {
   if (spec.head && tensors.has("head.decoder.weight")) spec.head->output = MaskedHeadSpec::Output::own;
   TextEncoder model(spec, tensors.source());
   tensors.check_all_taken();
+  model.parameters().seal();
   return model;
 }
 
@@ -72,6 +74,7 @@ std::unique_ptr<SequenceToSequence> translator_of(const FamilyConfig& config, Fa
     spec.bias = nn::Linear::Bias::without;
   auto model = make_translator(spec, tensors.source());
   tensors.check_all_taken();
+  model->parameters().seal();
   return model;
 }
 

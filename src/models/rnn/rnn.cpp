@@ -1,6 +1,7 @@
 #include "fovea/models/rnn.h"
 
 #include <array>
+#include <utility>
 
 #include "fovea/nn/layers.h"
 #include "models/configs.h"
@@ -55,7 +56,8 @@ struct RnnState final : DecoderState {
 
 class RnnModel final : public SequenceToSequence {
  public:
-  RnnModel(const RnnConfig& config, std::uint64_t seed) : SequenceToSequence(seed), config_(config) {
+  RnnModel(const RnnConfig& config, nn::ParameterSet empty)
+      : SequenceToSequence(std::move(empty)), config_(config) {
     nn::ParameterSet& set = parameters();
     const std::int64_t e = config.embedding, h = config.hidden;
     embedding_ = nn::Embedding(set, "shared", config.vocabulary, e);
@@ -309,7 +311,11 @@ class RnnModel final : public SequenceToSequence {
 }  // namespace
 
 std::unique_ptr<SequenceToSequence> make_rnn(const RnnConfig& config, std::uint64_t seed) {
-  return std::make_unique<RnnModel>(config, seed);
+  return make_rnn(config, nn::ParameterSet(seed));
+}
+
+std::unique_ptr<SequenceToSequence> make_rnn(const RnnConfig& config, nn::ParameterSet parameters) {
+  return std::make_unique<RnnModel>(config, std::move(parameters));
 }
 
 }  // namespace fovea::models

@@ -41,15 +41,15 @@ class TransformerModel final : public SequenceToSequence {
  public:
   enum class Layers : std::uint8_t { of_the_config, their_own };
   TransformerModel(const TransformerConfig& config, const TransformerStacks& stacks, Layers layers,
-                   std::uint64_t seed)
-      : SequenceToSequence(seed), config_(config), layers_(layers) {
+                   nn::ParameterSet empty)
+      : SequenceToSequence(std::move(empty)), config_(config), layers_(layers) {
     declare({.vocabulary = config.vocabulary,
              .encoder = stacks.encoder,
              .decoder = stacks.decoder,
              .embedding_factor = std::sqrt(static_cast<float>(config.dim))});
   }
   TransformerModel(const TranslatorSpec& spec, nn::ParameterSet::Source source)
-      : SequenceToSequence(std::move(source)),
+      : SequenceToSequence(nn::ParameterSet(std::move(source))),
         config_{.vocabulary = spec.vocabulary, .dim = spec.encoder.dim},
         layers_(Layers::their_own) {
     declare(spec);
@@ -236,14 +236,20 @@ TransformerStacks transformer_stacks(const TransformerConfig& config) {
 }
 
 std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config, std::uint64_t seed) {
+  return make_transformer(config, nn::ParameterSet(seed));
+}
+
+std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config,
+                                                     nn::ParameterSet parameters) {
   return std::make_unique<TransformerModel>(config, transformer_stacks(config),
-                                            TransformerModel::Layers::of_the_config, seed);
+                                            TransformerModel::Layers::of_the_config, std::move(parameters));
 }
 
 std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config,
                                                      const TransformerStacks& stacks, std::uint64_t seed) {
   check_stacks("make_transformer", stacks, config.dim);
-  return std::make_unique<TransformerModel>(config, stacks, TransformerModel::Layers::their_own, seed);
+  return std::make_unique<TransformerModel>(config, stacks, TransformerModel::Layers::their_own,
+                                            nn::ParameterSet(seed));
 }
 
 }  // namespace fovea::models

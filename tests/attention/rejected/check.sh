@@ -12,6 +12,7 @@ cat >"$work/all.h" <<'END'
 #include <memory>
 #include <string>
 #include <vector>
+#include "fovea/attention/make_mod.h"
 #include "fovea/attention/masks.h"
 #include "fovea/attention/spec.h"
 using namespace fovea;

@@ -110,7 +110,7 @@ def test_a_graph_compiled_under_the_mode():
 
 def test_opcheck():
     spec = "score scaled-dot\nmod bias\nmask & causal array:0\nnormalizer softmax\ndropout 0.25\nhidden 0"
-    spec += "\naxes mods[0].bias bhqk\nparameter mods[0].bias\nweights 1"
+    spec += "\nparameter mods[0].bias\nweights 1"
     (bias,) = tensors((H, 1, M), grad=True)
     visible = torch.ones(1, 1, N, M, dtype=torch.bool)
     arguments = (*qkv(), [bias], [visible], None, None, None, None, torch.tensor(3), None, spec)

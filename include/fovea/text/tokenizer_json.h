@@ -1,0 +1,107 @@
+// Tokenizers of other libraries: tokenizer.json, as Hugging Face's `tokenizers` writes it. A text goes
+// through added tokens, normaliser, pre-tokeniser, model and template, and every id knows the bytes that it
+// stands for.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fovea::text {
+
+/// Bytes [begin, end) of a text.
+struct ByteRange {
+  std::size_t begin = 0, end = 0;
+  friend bool operator==(const ByteRange&, const ByteRange&) = default;
+};
+
+/// The ids of a text, or of two. All vectors have one element for each id.
+struct Encoding {
+  std::vector<std::int32_t> ids;
+  /// Where each id stands in its text; {0, 0} for ids that stand for no text. Ids that share a character have
+  /// the same range.
+  std::vector<ByteRange> offsets;
+  std::vector<std::uint8_t> special;  ///< 1: the template or padding put it there; 0: it stands for text
+  std::vector<std::int32_t> types;    ///< of the table of token types: 0 or 1, as the template says
+  std::vector<std::int32_t> texts;    ///< the text that the id stands in, 0 or 1; -1: in none
+  std::vector<std::int32_t> words;    ///< the word of that text, from 0; -1: none
+
+  std::size_t size() const noexcept { return ids.size(); }
+};
+
+struct EncodeOptions {
+  /// Whether the template adds its ids, such as [CLS] and [SEP].
+  enum class SpecialTokens : std::uint8_t { add, leave_out };
+  SpecialTokens special_tokens = SpecialTokens::add;
+  /// Whether the file's fields "truncation" and "padding" are applied. Files often have those of the last
+  /// call before they were written.
+  enum class Limits : std::uint8_t { ignore, apply };
+  Limits limits = Limits::ignore;
+  /// Ids at most, special ones included; of two texts the longer one is cut. It replaces the file's own
+  /// limit.
+  std::optional<std::int64_t> max_length = {};
+};
+
+/// Immutable after construction; const calls may come from several threads at once.
+class JsonTokenizer {
+ public:
+  /// Reads a tokenizer.json. Throws FileError, which names the key, for a file of another form and for parts
+  /// that are not known: they might change the ids. A file costs memory of at most 100 times its size and
+  /// 16 MB.
+  static JsonTokenizer read(const std::filesystem::path& file);
+  /// The same from its text; `name` is used in errors.
+  static JsonTokenizer from_json(std::string text, const std::string& name);
+  ~JsonTokenizer();
+  JsonTokenizer(JsonTokenizer&&) noexcept;
+  JsonTokenizer& operator=(JsonTokenizer&&) noexcept;
+
+  /// Throws InvalidArgument for a text that is not UTF-8 or has 2^32 bytes or more, and for a max_length
+  /// below the number of special ids. Throws FileError if the text needs an unknown token that the file
+  /// lacks, or if a pattern of the file takes too many steps.
+  Encoding encode(std::string_view text, const EncodeOptions& options = {}) const;
+  Encoding encode(std::string_view first, std::string_view second, const EncodeOptions& options = {}) const;
+
+  enum class SpecialTokens : std::uint8_t { keep, skip };
+  /// The text of ids. An id without a token is left out.
+  std::string decode(std::span<const std::int32_t> ids,
+                     SpecialTokens special_tokens = SpecialTokens::skip) const;
+
+  /// The largest id and 1. Ids below may be missing.
+  std::int64_t size() const;
+  std::optional<std::int32_t> id_of(std::string_view token) const;
+  /// The spelling of an id, such as "##ing", "Ġthe" or "▁the"; "" for an id without a token.
+  std::string token(std::int32_t id) const;
+  /// Whether an id belongs to an added token that is marked as special.
+  bool is_special(std::int32_t id) const;
+  /// Whether a BertNormalizer makes letters small; nothing without one.
+  std::optional<bool> lower_cases() const;
+  /// "BPE", "WordPiece", "Unigram" or "WordLevel".
+  std::string_view model_type() const;
+  /// A tokenizer.json of the same content. Merges are pairs, as newer versions of the library write them.
+  std::string to_json() const;
+
+ private:
+  struct Impl;
+  explicit JsonTokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The tokenizer of a model's folder.
+struct FolderTokenizer {
+  JsonTokenizer tokenizer;
+  std::optional<std::int64_t> max_length;  ///< model_max_length of tokenizer_config.json, if it is a limit
+};
+
+/// Whether the folder has a tokenizer.json.
+bool has_json_tokenizer(const std::filesystem::path& folder);
+/// folder/tokenizer.json, and tokenizer_config.json if it is there. Throws FileError for what
+/// JsonTokenizer::read refuses, and if do_lower_case of the config contradicts the tokenizer. Without a
+/// tokenizer.json the error says that token ids may be given instead.
+FolderTokenizer read_folder_tokenizer(const std::filesystem::path& folder);
+
+}  // namespace fovea::text

@@ -1,0 +1,102 @@
+#include "cli/coder.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "fovea/core/error.h"
+#include "fovea/text/marian_tokenizer.h"
+#include "fovea/text/tokenizer.h"
+#include "fovea/text/tokenizer_json.h"
+
+namespace fovea::cli {
+namespace {
+
+class OwnCoder final : public Coder {
+ public:
+  explicit OwnCoder(std::unique_ptr<text::Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  // A text begins as a paragraph of the training text does, behind the end of another one. Its last line is
+  // not ended, because the model goes on with it.
+  Ids begun(const std::string& prompt) const override {
+    return text::encode_lines(*tokenizer_, "\n" + prompt);
+  }
+  Ids added(const std::string& prompt) const override { return text::encode_lines(*tokenizer_, prompt); }
+  std::string text(std::span<const std::int32_t> ids) const override {
+    return text::decode_lines(*tokenizer_, ids);
+  }
+  std::optional<std::int32_t> line_end() const override { return text::kEosId; }
+  std::vector<std::int32_t> stops() const override { return {}; }
+
+ private:
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+};
+
+class JsonCoder final : public Coder {
+ public:
+  JsonCoder(text::JsonTokenizer tokenizer, std::vector<std::int32_t> stops)
+      : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)) {}
+  Ids begun(const std::string& prompt) const override { return tokenizer_.encode(prompt).ids; }
+  Ids added(const std::string& prompt) const override {
+    return tokenizer_.encode(prompt, {.special_tokens = text::EncodeOptions::SpecialTokens::leave_out}).ids;
+  }
+  std::string text(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
+  std::optional<std::int32_t> line_end() const override { return std::nullopt; }
+  std::vector<std::int32_t> stops() const override { return stops_; }
+
+ private:
+  text::JsonTokenizer tokenizer_;
+  std::vector<std::int32_t> stops_;
+};
+
+class MarianCoder final : public Coder {
+ public:
+  MarianCoder(text::MarianTokenizer tokenizer, std::vector<std::int32_t> stops)
+      : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)) {}
+  Ids begun(const std::string& prompt) const override { return tokenizer_.encode(prompt); }
+  Ids added(const std::string& prompt) const override { return tokenizer_.encode(prompt); }
+  std::string text(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
+  std::optional<std::int32_t> line_end() const override { return std::nullopt; }
+  std::vector<std::int32_t> stops() const override { return stops_; }
+
+ private:
+  text::MarianTokenizer tokenizer_;
+  std::vector<std::int32_t> stops_;
+};
+
+// Tables of embeddings often have rows behind the last token.
+void check_size(const std::string& path, std::int64_t size, std::int64_t vocabulary) {
+  if (size > vocabulary)
+    throw FileError(
+        path, -1, fmt::format("the tokenizer has ids up to {}, and the model {} ids", size - 1, vocabulary));
+}
+
+}  // namespace
+
+void warn_of(const models::GenerationDefaults& defaults) {
+  for (const std::string& key : defaults.not_applied)
+    fmt::print(stderr, "fovea: {} of generation_config.json is not applied\n", key);
+}
+
+std::unique_ptr<Coder> read_coder(const models::ModelFolder& folder, std::int64_t vocabulary) {
+  const std::string path = folder.path().string();
+  const bool json = text::has_json_tokenizer(folder.path());
+  if (json || text::MarianTokenizer::is_in(folder.path())) {
+    const models::GenerationDefaults defaults = folder.generation();
+    warn_of(defaults);
+    if (json) {
+      text::FolderTokenizer read = text::read_folder_tokenizer(folder.path());
+      check_size(path, read.tokenizer.size(), vocabulary);
+      return std::make_unique<JsonCoder>(std::move(read.tokenizer), defaults.stop_ids);
+    }
+    text::MarianTokenizer read = text::MarianTokenizer::read(folder.path());
+    check_size(path, read.size(), vocabulary);
+    return std::make_unique<MarianCoder>(std::move(read), defaults.stop_ids);
+  }
+  auto tokenizer = text::load_tokenizer(folder.path());
+  if (tokenizer->size() != vocabulary)
+    throw FileError(
+        path, -1, fmt::format("the tokenizer has {} pieces and the model {}", tokenizer->size(), vocabulary));
+  return std::make_unique<OwnCoder>(std::move(tokenizer));
+}
+
+}  // namespace fovea::cli

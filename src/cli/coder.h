@@ -1,0 +1,36 @@
+// Between texts and ids, for both kinds of model folders: those that `fovea train` wrote, and those of other
+// libraries with a tokenizer.json.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/ids.h"
+#include "fovea/models/model_folder.h"
+
+namespace fovea::cli {
+
+class Coder {
+ public:
+  virtual ~Coder() = default;
+  /// The ids of a text that a model goes on with, and of a text behind one that it has read.
+  virtual Ids begun(const std::string& prompt) const = 0;
+  virtual Ids added(const std::string& prompt) const = 0;
+  virtual std::string text(std::span<const std::int32_t> ids) const = 0;
+  /// The end of a paragraph, which is printed as the end of a line.
+  virtual std::optional<std::int32_t> line_end() const = 0;
+  /// Ids that end a text.
+  virtual std::vector<std::int32_t> stops() const = 0;
+};
+
+/// Throws FileError if the folder has no tokenizer that can be read, or one whose ids the model does not
+/// know.
+std::unique_ptr<Coder> read_coder(const models::ModelFolder& folder, std::int64_t vocabulary);
+
+/// Prints what of generation_config.json is not applied.
+void warn_of(const models::GenerationDefaults& defaults);
+
+}  // namespace fovea::cli

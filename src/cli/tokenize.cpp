@@ -1,0 +1,123 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/commands.h"
+#include "cli/ids.h"
+#include "core/excerpt.h"
+#include "files/json_scanner.h"
+#include "fovea/core/error.h"
+#include "fovea/files/bytes.h"
+#include "fovea/text/corpus.h"
+#include "fovea/text/tokenizer_json.h"
+
+namespace fovea::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Options {
+  std::string model, input = "/dev/stdin", output, write;
+  bool json = false, pieces = false, decode = false, plain = false, limits = false, keep = false;
+};
+
+// A line of --json: a string, or an array of two.
+std::vector<std::string> texts_of(const Options& o, const std::string& line, std::int64_t number) {
+  if (!o.json) return {line};
+  std::string text = line;
+  files::JsonScanner scanner(o.input, text, files::JsonScanner::Position::byte);
+  std::vector<std::string> texts;
+  try {
+    if (scanner.at_array()) {
+      scanner.open_array();
+      while (scanner.next_element()) texts.emplace_back(scanner.string());
+    } else {
+      texts.emplace_back(scanner.string("a string or an array of two"));
+    }
+    scanner.finish();
+  } catch (const FileError& error) {
+    throw FileError(o.input, number, error.reason(), "line");
+  }
+  if (texts.empty() || texts.size() > 2)
+    throw FileError(o.input, number, "expected one text or two, got " + std::to_string(texts.size()), "line");
+  return texts;
+}
+
+std::string json_of(const text::JsonTokenizer& tokenizer, const text::Encoding& encoding) {
+  auto offsets = ordered_json::array(), pieces = ordered_json::array();
+  for (const text::ByteRange& range : encoding.offsets) offsets.push_back({range.begin, range.end});
+  for (const std::int32_t id : encoding.ids) pieces.push_back(tokenizer.token(id));
+  return ordered_json{{"ids", encoding.ids},         {"tokens", pieces},        {"offsets", offsets},
+                      {"special", encoding.special}, {"types", encoding.types}, {"texts", encoding.texts},
+                      {"words", encoding.words}}
+      .dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+std::string answer(const Options& o, const text::JsonTokenizer& tokenizer, const std::string& line,
+                   std::int64_t number) {
+  if (o.decode) {
+    const Ids ids = line.empty() ? Ids() : parse_ids(line, "a line of --input");
+    const std::string text = tokenizer.decode(
+        ids, o.keep ? text::JsonTokenizer::SpecialTokens::keep : text::JsonTokenizer::SpecialTokens::skip);
+    return o.json ? ordered_json(text).dump() : text;
+  }
+  using Encode = text::EncodeOptions;
+  const Encode options{
+      .special_tokens = o.plain ? Encode::SpecialTokens::leave_out : Encode::SpecialTokens::add,
+      .limits = o.limits ? Encode::Limits::apply : Encode::Limits::ignore};
+  const std::vector<std::string> texts = texts_of(o, line, number);
+  const text::Encoding encoding =
+      texts.size() == 1 ? tokenizer.encode(texts[0], options) : tokenizer.encode(texts[0], texts[1], options);
+  if (o.json) return json_of(tokenizer, encoding);
+  if (!o.pieces) return fmt::format("{}", fmt::join(encoding.ids, " "));
+  std::vector<std::string> pieces;
+  for (const std::int32_t id : encoding.ids) pieces.push_back(tokenizer.token(id));
+  return fmt::format("{}", fmt::join(pieces, " "));
+}
+
+void run(const Options& o) {
+  std::filesystem::path file = o.model;
+  if (std::filesystem::is_directory(file)) file /= "tokenizer.json";
+  const text::JsonTokenizer tokenizer = text::JsonTokenizer::read(file);
+  if (!o.write.empty()) return files::write_file(o.write, tokenizer.to_json());
+  if (!o.output.empty() && same_file(o.output, o.input))
+    throw InvalidArgument("fovea tokenize", "--output", "a file other than --input", o.output);
+  const std::vector<std::string> lines = text::read_lines(o.input);
+  std::ofstream out_file;
+  if (!o.output.empty()) {
+    out_file.open(o.output);
+    if (!out_file) throw FileError(o.output, -1, "cannot be opened for writing");
+  }
+  std::ostream& out = o.output.empty() ? std::cout : out_file;
+  for (std::size_t i = 0; i < lines.size() && !stop_requested(); ++i)
+    out << answer(o, tokenizer, lines[i], static_cast<std::int64_t>(i) + 1) << '\n';
+  out.flush();
+  if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
+}
+
+}  // namespace
+
+void register_tokenize(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("tokenize", "Write the token ids of texts, or the texts of ids");
+  command->add_option("--model", o->model, "folder with a tokenizer.json, or such a file")->required();
+  command->add_option("--input", o->input, "a text a line, or with --decode ids");
+  command->add_option("--output", o->output, "default standard output");
+  command->add_flag("--json", o->json,
+                    "read each line as a JSON string, or an array of two for a pair; write ids, tokens and "
+                    "the bytes they stand for");
+  command->add_flag("--pieces", o->pieces, "the spelling of each token instead of its id");
+  command->add_flag("--plain", o->plain, "without the ids that the template adds, such as [CLS]");
+  command->add_flag("--limits", o->limits, "apply the file's truncation and padding");
+  command->add_flag("--decode", o->decode, "read ids and write texts");
+  command->add_flag("--keep-special", o->keep, "with --decode: also the special tokens");
+  command->add_option("--write", o->write, "read no text, and write the tokenizer.json to this file");
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace fovea::cli

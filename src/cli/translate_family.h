@@ -1,0 +1,21 @@
+// `fovea translate` with a translator of another library: T5, BART, Marian.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "fovea/models/decoding.h"
+#include "fovea/models/model_folder.h"
+
+namespace fovea::cli {
+
+/// Whether the folder holds such a translator and its tokenizer: tokenizer.json, or Marian's files.
+bool is_family_translator(const std::string& folder);
+/// The n-best translations of each line, best first; an empty line has one that is empty. `options` says all
+/// but the first and the last id, which the folder says. Throws FileError if it does not.
+std::vector<std::vector<std::string>> translate_family(const std::string& folder,
+                                                       const std::vector<std::string>& lines,
+                                                       models::DecodeOptions options);
+
+}  // namespace fovea::cli

@@ -1,0 +1,143 @@
+#include "fovea/models/sentence_folder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/excerpt.h"
+#include "files/json.h"
+#include "fovea/core/error.h"
+#include "fovea/files/bytes.h"
+
+namespace fovea::models {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
+constexpr int kDepth = 16;
+using Kind = SentencePooling::Kind;
+
+struct Module {
+  std::string kind;  // the last part of "sentence_transformers.models.Pooling"
+  std::filesystem::path folder;
+};
+
+// modules.json is an array, which the reader of objects does not take.
+std::vector<Module> read_modules(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "modules.json";
+  const auto refuse = [&](const std::string& reason) { throw FileError(path.string(), -1, reason); };
+  const json modules = files::parse_json_object(
+                           path.string(), "{\"modules\":" + files::read_file(path, kMaxBytes) + "}", kDepth)
+                           .at("modules");
+  if (!modules.is_array()) refuse("expected an array of modules");
+  std::vector<Module> result;
+  for (const json& module : modules) {
+    if (!module.is_object() || !module.value("type", json()).is_string() ||
+        !module.value("path", json()).is_string())
+      refuse("expected modules with a type and a path");
+    const auto type = module["type"].get<std::string>();
+    const std::filesystem::path below = module["path"].get<std::string>();
+    const bool inside = below.is_relative() && std::none_of(below.begin(), below.end(),
+                                                            [](const auto& part) { return part == ".."; });
+    if (!inside) refuse("path: expected a folder inside, got '" + excerpt(below.string()) + "'");
+    result.push_back({type.substr(type.rfind('.') + 1), below.empty() ? folder : folder / below});
+  }
+  return result;
+}
+
+SentencePooling read_pooling(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "config.json";
+  const json config = files::read_json_object(path, kMaxBytes, kDepth);
+  const auto refuse = [&](const std::string& reason) -> FileError {
+    return FileError(path.string(), -1, reason);
+  };
+  constexpr std::pair<std::string_view, Kind> flags[] = {
+      {"pooling_mode_cls_token", Kind::first},
+      {"pooling_mode_lasttoken", Kind::last},
+      {"pooling_mode_mean_tokens", Kind::mean},
+      {"pooling_mode_mean_sqrt_len_tokens", Kind::mean_sqrt_len},
+      {"pooling_mode_max_tokens", Kind::max}};
+  constexpr std::pair<std::string_view, Kind> names[] = {{"cls", Kind::first},
+                                                         {"lasttoken", Kind::last},
+                                                         {"mean", Kind::mean},
+                                                         {"mean_sqrt_len_tokens", Kind::mean_sqrt_len},
+                                                         {"max", Kind::max}};
+  std::vector<Kind> kinds;
+  for (const auto& [key, value] : config.items()) {
+    const auto flag = std::find_if(std::begin(flags), std::end(flags),
+                                   [&key = key](const auto& known) { return known.first == key; });
+    if (flag != std::end(flags)) {
+      if (value == true) kinds.push_back(flag->second);
+    } else if (key == "pooling_mode") {
+      const auto name = std::find_if(std::begin(names), std::end(names), [&value = value](const auto& known) {
+        return value.is_string() && value == known.first;
+      });
+      if (name == std::end(names)) throw refuse("pooling_mode: is not known: " + excerpt(value.dump()));
+      kinds.push_back(name->second);
+    } else if (key.starts_with("pooling_mode_")) {
+      if (value != false) throw refuse(excerpt(key) + ": is not known");
+    } else if (key != "word_embedding_dimension" && key != "embedding_dimension" && key != "include_prompt") {
+      throw refuse(excerpt(key) + ": is not known");
+    }
+  }
+  if (kinds.size() != 1) throw refuse("expected one mode of pooling, got " + std::to_string(kinds.size()));
+  return {kinds.front(), false};
+}
+
+// sentence_bert_config.json lies beside the model.
+std::optional<std::int64_t> read_max_length(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "sentence_bert_config.json";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return std::nullopt;
+  const json config = files::read_json_object(path, kMaxBytes, kDepth);
+  const auto length = config.find("max_seq_length");
+  if (length == config.end() || !length->is_number_integer() || *length < 1) return std::nullopt;
+  return length->get<std::int64_t>();
+}
+
+}  // namespace
+
+Tensor SentencePooling::apply(const Tensor& rows) const {
+  const std::int64_t dim = rows.shape()[-1], count = dim > 0 ? rows.count() / dim : 0;
+  if (count == 0) throw InvalidArgument("SentencePooling::apply", "rows", "at least one row", "none");
+  const float* x = rows.data<float>();
+  Tensor result = Tensor::zeros(DType::f32, {dim});
+  float* y = result.data<float>();
+  double squares = 0.0;
+  for (std::int64_t d = 0; d < dim; ++d) {
+    double value = x[(kind == Kind::last ? count - 1 : 0) * dim + d];
+    for (std::int64_t row = 1; row < count && kind >= Kind::mean; ++row) {
+      const double next = x[row * dim + d];
+      value = kind == Kind::max ? std::max(value, next) : value + next;
+    }
+    if (kind == Kind::mean) value /= static_cast<double>(count);
+    if (kind == Kind::mean_sqrt_len) value /= std::sqrt(static_cast<double>(count));
+    y[d] = static_cast<float>(value);
+    squares += value * value;
+  }
+  // The least length is that of torch.nn.functional.normalize.
+  const double length = std::max(std::sqrt(squares), 1e-12);
+  for (std::int64_t d = 0; normalize && d < dim; ++d) y[d] = static_cast<float>(y[d] / length);
+  return result;
+}
+
+std::optional<SentenceFolder> read_sentence_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  const std::filesystem::path path = folder / "modules.json";
+  if (!std::filesystem::exists(path, error)) return std::nullopt;
+  const std::vector<Module> modules = read_modules(folder);
+  std::string kinds;
+  for (const Module& module : modules) kinds += (kinds.empty() ? "" : ", ") + module.kind;
+  if (kinds != "Transformer, Pooling" && kinds != "Transformer, Pooling, Normalize")
+    throw FileError(path.string(), -1,
+                    "expected the modules Transformer, Pooling and perhaps Normalize, got " + excerpt(kinds));
+  SentenceFolder result{modules[0].folder, read_pooling(modules[1].folder),
+                        read_max_length(modules[0].folder)};
+  result.pooling.normalize = modules.size() == 3;
+  return result;
+}
+
+}  // namespace fovea::models

@@ -1,0 +1,111 @@
+#include "fovea/text/marian_tokenizer.h"
+
+#include <sentencepiece_processor.h>
+
+#include <utility>
+
+#include "fovea/core/error.h"
+#include "fovea/files/bytes.h"
+#include "text/pipeline/model.h"
+#include "text/sentencepiece_proto.h"
+#include "text/utf8.h"
+
+namespace fovea::text {
+namespace {
+
+constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
+constexpr std::string_view kBlank = "\xE2\x96\x81";
+constexpr std::string_view kEnd = "</s>", kUnknown = "<unk>", kPad = "<pad>";
+
+void load(sentencepiece::SentencePieceProcessor& processor, const std::filesystem::path& path) {
+  const std::string bytes = files::read_file(path, kMaxBytes);
+  check_sentencepiece_model(bytes, path.string());
+  const auto status = processor.LoadFromSerializedProto(bytes);
+  if (!status.ok()) throw FileError(path.string(), -1, "is not a SentencePiece model: " + status.ToString());
+}
+
+}  // namespace
+
+struct MarianTokenizer::Impl {
+  explicit Impl(const std::filesystem::path& folder)
+      : text(files::read_file(folder / "vocab.json", kMaxBytes)),
+        where{(folder / "vocab.json").string(), ""},
+        vocab({where.file, text, files::JsonScanner::Position::byte}, where) {
+    load(source, folder / "source.spm");
+    // Its pieces are joined without it, but a folder that lacks it or has another file there is damaged.
+    sentencepiece::SentencePieceProcessor target;
+    load(target, folder / "target.spm");
+    end = id_of(kEnd);
+    unknown = id_of(kUnknown);
+  }
+  std::int32_t id_of(std::string_view piece) const {
+    const auto id = vocab.id_of(piece);
+    if (!id) where.fail("has no " + std::string(piece));
+    return *id;
+  }
+
+  std::string text;  // the vocabulary's pieces are views into it
+  pipeline::Where where;
+  pipeline::Vocab vocab;
+  sentencepiece::SentencePieceProcessor source;
+  std::int32_t end = 0, unknown = 0;
+};
+
+MarianTokenizer::MarianTokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+MarianTokenizer::~MarianTokenizer() = default;
+MarianTokenizer::MarianTokenizer(MarianTokenizer&&) noexcept = default;
+MarianTokenizer& MarianTokenizer::operator=(MarianTokenizer&&) noexcept = default;
+
+bool MarianTokenizer::is_in(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (const char* name : {"source.spm", "target.spm", "vocab.json"}) {
+    if (!std::filesystem::exists(folder / name, error)) return false;
+  }
+  return true;
+}
+
+MarianTokenizer MarianTokenizer::read(const std::filesystem::path& folder) {
+  return MarianTokenizer(std::make_unique<Impl>(folder));
+}
+
+std::vector<std::int32_t> MarianTokenizer::encode(std::string_view text) const {
+  if (const std::size_t bad = find_invalid_utf8(text); bad != std::string_view::npos)
+    throw InvalidArgument("MarianTokenizer::encode", "text", "UTF-8",
+                          "an invalid byte at offset " + std::to_string(bad));
+  std::vector<std::string> pieces;
+  std::string code;
+  if (const std::size_t end = text.find("<<"); text.starts_with(">>") && end != std::string_view::npos) {
+    code = text.substr(0, end + 2);
+    text.remove_prefix(end + 2);
+  }
+  const auto status = impl_->source.Encode(text, &pieces);
+  if (!status.ok()) throw Error("MarianTokenizer::encode: " + status.ToString());
+  std::vector<std::int32_t> ids;
+  if (!code.empty()) ids.push_back(impl_->vocab.id_of(code).value_or(impl_->unknown));
+  for (const std::string& piece : pieces) ids.push_back(impl_->vocab.id_of(piece).value_or(impl_->unknown));
+  ids.push_back(impl_->end);
+  return ids;
+}
+
+std::string MarianTokenizer::decode(std::span<const std::int32_t> ids) const {
+  std::string text;
+  for (const std::int32_t id : ids) {
+    const auto piece = impl_->vocab.token(id);
+    if (!piece || *piece == kEnd || *piece == kUnknown || *piece == kPad) continue;
+    std::string_view rest = *piece;
+    for (std::size_t at = rest.find(kBlank); at != std::string_view::npos; at = rest.find(kBlank)) {
+      text += rest.substr(0, at);
+      text += ' ';
+      rest.remove_prefix(at + kBlank.size());
+    }
+    text += rest;
+  }
+  const std::size_t begin = text.find_first_not_of(' '), end = text.find_last_not_of(' ');
+  return begin == std::string::npos ? std::string() : text.substr(begin, end + 1 - begin);
+}
+
+std::int64_t MarianTokenizer::size() const {
+  return impl_->vocab.end_id();
+}
+
+}  // namespace fovea::text

@@ -1,0 +1,99 @@
+// Folders of sentence-transformers: what their configs say, and the arithmetic of pooling.
+#include "fovea/models/sentence_folder.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "fovea/core/error.h"
+
+namespace fovea::models {
+namespace {
+
+using Kind = SentencePooling::Kind;
+
+class SentenceFolders : public ::testing::Test {
+ protected:
+  SentenceFolders()
+      : folder_(std::filesystem::temp_directory_path() / ("fovea_sentence_" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(folder_ / "1_Pooling");
+    write("modules.json", kModules);
+    write("1_Pooling/config.json", R"({"word_embedding_dimension": 3, "pooling_mode_mean_tokens": true})");
+  }
+  ~SentenceFolders() override { std::filesystem::remove_all(folder_); }
+
+  void write(const std::string& name, const std::string& text) { std::ofstream(folder_ / name) << text; }
+  std::string refusal() const {
+    try {
+      read_sentence_folder(folder_);
+    } catch (const FileError& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+
+  static constexpr const char* kModules = R"([
+      {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+      {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+      {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}])";
+  std::filesystem::path folder_;
+};
+
+TEST_F(SentenceFolders, OldAndNewFormsAreRead) {
+  const auto old = read_sentence_folder(folder_);
+  ASSERT_TRUE(old);
+  EXPECT_EQ(old->pooling.kind, Kind::mean);
+  EXPECT_TRUE(old->pooling.normalize);
+  EXPECT_EQ(old->model, folder_);
+  EXPECT_FALSE(old->max_length);
+  write("1_Pooling/config.json",
+        R"({"embedding_dimension": 3, "pooling_mode": "cls", "include_prompt": true})");
+  write("sentence_bert_config.json", R"({"max_seq_length": 7})");
+  EXPECT_EQ(read_sentence_folder(folder_)->pooling.kind, Kind::first);
+  EXPECT_EQ(read_sentence_folder(folder_)->max_length, 7);
+  EXPECT_FALSE(read_sentence_folder(folder_ / "1_Pooling"));
+}
+
+TEST_F(SentenceFolders, WhatIsNotKnownIsRefused) {
+  const auto with = [&](const std::string& pooling) {
+    write("1_Pooling/config.json", pooling);
+    return refusal();
+  };
+  EXPECT_NE(with(R"({"pooling_mode": "odd"})").find("pooling_mode: is not known: \"odd\""),
+            std::string::npos);
+  EXPECT_NE(with(R"({"pooling_mode_weightedmean_tokens": true})").find("is not known"), std::string::npos);
+  EXPECT_NE(with(R"({"odd": 1})").find("odd: is not known"), std::string::npos);
+  EXPECT_NE(with("{}").find("expected one mode of pooling, got 0"), std::string::npos);
+  EXPECT_NE(with(R"({"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true})").find("got 2"),
+            std::string::npos);
+  write("modules.json", R"([{"type": "a.Transformer", "path": "../../etc"}])");
+  EXPECT_NE(refusal().find("path: expected a folder inside, got '../../etc'"), std::string::npos);
+  write("modules.json",
+        R"([{"type": "a.Transformer", "path": ""}, {"type": "a.Dense", "path": "1_Pooling"}])");
+  EXPECT_NE(refusal().find("got Transformer, Dense"), std::string::npos);
+  for (const char* text : {"", "{}", "[1]", "[[", R"([{"type": 1, "path": ""}])", "[],\"x\":[]"}) {
+    write("modules.json", text);
+    EXPECT_NE(refusal(), "accepted") << text;
+  }
+}
+
+TEST(SentencePoolingTest, FollowsTheDefinitions) {
+  Tensor rows = Tensor::zeros(DType::f32, {1, 2, 2});
+  const float values[] = {1.0f, -5.0f, 3.0f, 1.0f};
+  std::copy(std::begin(values), std::end(values), rows.data<float>());
+  const auto pooled = [&](Kind kind, bool normalize = false) {
+    const Tensor result = SentencePooling{kind, normalize}.apply(rows);
+    return std::pair(result.data<float>()[0], result.data<float>()[1]);
+  };
+  EXPECT_EQ(pooled(Kind::first), std::pair(1.0f, -5.0f));
+  EXPECT_EQ(pooled(Kind::last), std::pair(3.0f, 1.0f));
+  EXPECT_EQ(pooled(Kind::mean), std::pair(2.0f, -2.0f));
+  EXPECT_EQ(pooled(Kind::max), std::pair(3.0f, 1.0f));
+  EXPECT_FLOAT_EQ(pooled(Kind::mean_sqrt_len).first, 4.0f / std::sqrt(2.0f));
+  EXPECT_FLOAT_EQ(pooled(Kind::mean, true).second, -std::sqrt(0.5f));
+}
+
+}  // namespace
+}  // namespace fovea::models

@@ -1,0 +1,299 @@
+"""Folders of transformers with their tokenizers: texts in, texts and vectors out, the same as there.
+
+Small random models and tokenizers that are trained here. Run by `./run test --full`, which installs torch and transformers; without
+them it is reported as not run. Where sentence-transformers is installed too, it writes and runs the folders of sentence vectors."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RELATIVE = 2e-5  # as in families_oracle.py
+TEXTS = ["The license of this library", "Größe, naïve — 漢字 and 123 words!", "one", "  two   blanks, and a longer text that goes on and on  "]
+
+
+def lines():
+    return [line for path in sorted(ROOT.glob("docs/*.md")) for line in path.read_text().splitlines() if line.strip()]
+
+
+class Oracle:
+    def __init__(self, fovea, folder):
+        import numpy
+        import torch
+        import transformers
+
+        self.numpy, self.torch, self.transformers = numpy, torch, transformers
+        self.fovea, self.folder = fovea, Path(folder)
+
+    def run(self, *arguments, fails=False):
+        done = subprocess.run([self.fovea, *map(str, arguments)], capture_output=True, text=True, check=False)
+        assert (done.returncode != 0) == fails, f"fovea {' '.join(map(str, arguments))}: {done.stderr}"
+        return done.stderr if fails else done.stdout
+
+    def tokenizer(self, kind):
+        """A trained tokenizer, as the class of transformers that keeps its pipeline."""
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+        if kind == "bytes":
+            tokenizer = Tokenizer(models.BPE())
+            tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+            tokenizer.decoder = decoders.ByteLevel()
+            trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=["<pad>", "<s>", "</s>"], show_progress=False,
+                                          initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+            names = dict(pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+            template = ("<s> $A", "<s> $A $B")
+        elif kind == "words":
+            tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+            tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+            tokenizer.decoder = decoders.WordPiece()
+            trainer = trainers.WordPieceTrainer(vocab_size=600, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]"], show_progress=False)
+            names = dict(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
+            template = ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
+        else:
+            tokenizer = Tokenizer(models.Unigram())
+            tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+            trainer = trainers.UnigramTrainer(vocab_size=600, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False)
+            names = dict(pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
+            template = ("$A </s>", "$A </s> $B </s>")
+        tokenizer.train_from_iterator(lines(), trainer)
+        special = sorted({token for token in template[0].replace("$A", "").split()})
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=template[0], pair=template[1], special_tokens=[(token, tokenizer.token_to_id(token)) for token in special])
+        return self.transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+    def make(self, family, name, tokenizer, **config):
+        torch = self.torch
+        torch.manual_seed(7)
+        settings = getattr(self.transformers, family + "Config")(vocab_size=len(tokenizer) + 5, **config)
+        model = getattr(self.transformers, name)(settings).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.ndim == 1:
+                    parameter += 0.2 * torch.randn_like(parameter)
+        folder = self.folder / name
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return model, folder
+
+    def compare(self, what, ours, theirs):
+        assert ours.shape == theirs.shape, f"{what}: shape {ours.shape}, there {theirs.shape}"
+        error = float(abs(ours - theirs).max() / abs(theirs).max())
+        assert error <= RELATIVE, f"{what} differ by {error:.1e} of the largest"
+
+    def texts_file(self):
+        path = self.folder / "texts.txt"
+        path.write_text("".join(text + "\n" for text in TEXTS))
+        return path
+
+    def check_language_model(self):
+        tokenizer = self.tokenizer("bytes")
+        model, folder = self.make("Llama", "LlamaForCausalLM", tokenizer, hidden_size=32, intermediate_size=56, num_hidden_layers=3,
+                                  num_attention_heads=4, num_key_value_heads=2, initializer_range=0.2, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text("".join(json.dumps({"prompt": text, "length": 20}) + "\n" for text in TEXTS))
+        many = [json.loads(line)["text"] for line in self.run("generate", "--model", folder, "--input", prompts, "--greedy").splitlines()]
+        for text, of_many in zip(TEXTS, many):
+            ids = tokenizer(text, return_tensors="pt").input_ids
+            with self.torch.no_grad():
+                written = model.generate(ids, do_sample=False, max_new_tokens=20, pad_token_id=0)
+            whole = tokenizer.decode(written[0], skip_special_tokens=True)
+            theirs = whole[len(text):]
+            ours = self.run("generate", "--model", folder, text, "--greedy", "--length", 20)
+            assert ours == theirs + "\n", f"{text!r}: {ours!r}, there {theirs!r}"
+            assert of_many == theirs, f"{text!r} among many: {of_many!r}, there {theirs!r}"
+        said = json.loads(self.run("show", folder, "--json"))["tokenizer"]
+        assert said["type"] == "BPE" and said["size"] == len(tokenizer), said
+        (folder / "tokenizer.json").unlink()
+        said = self.run("generate", "--model", folder, "a", fails=True)
+        assert "token ids may be given instead" in said, said
+
+    def check_translators(self):
+        tokenizer = self.tokenizer("unigram")
+        sizes = dict(d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=40,
+                     decoder_ffn_dim=40, init_std=0.2, pad_token_id=0, eos_token_id=1, bos_token_id=1, decoder_start_token_id=1,
+                     forced_eos_token_id=None)
+        for family, name, config in (("T5", "T5ForConditionalGeneration", dict(d_model=32, d_kv=8, d_ff=56, num_layers=2, num_heads=4, decoder_start_token_id=0)),
+                                     ("Bart", "BartForConditionalGeneration", sizes)):
+            model, folder = self.make(family, name, tokenizer, **config)
+            ours = self.run("translate", "--model", folder, "--input", self.texts_file(), "--beam-size", 1, "--max-length-factor", 1).splitlines()
+            for text, mine in zip(TEXTS, ours):
+                ids = tokenizer(text, return_tensors="pt").input_ids
+                with self.torch.no_grad():
+                    written = model.generate(ids, do_sample=False, num_beams=1, max_new_tokens=ids.shape[1] - 1 + 10)
+                theirs = tokenizer.decode(written[0], skip_special_tokens=True)
+                assert mine == theirs, f"{name}, {text!r}: {mine!r}, there {theirs!r}"
+            one = self.run("generate", "--model", folder, TEXTS[0], "--greedy", "--length", 9)
+            assert ours[0].startswith(one[:-1].rstrip()), f"{one!r} and {ours[0]!r}"
+
+    def check_marian(self):
+        """Two models of SentencePiece and a list of ids, as Marian's folders have them; with a language code."""
+        import sentencepiece
+
+        source, target = self.folder / "source", self.folder / "target"
+        for path, text in ((source, lines()[::2]), (target, lines()[1::2])):
+            sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text), model_prefix=str(path), vocab_size=900, minloglevel=2,
+                                                     hard_vocab_limit=False)
+        pieces = ["</s>", "<unk>", ">>fr<<"]
+        for path in (source, target):
+            model = sentencepiece.SentencePieceProcessor(model_file=f"{path}.model")
+            pieces += [piece for piece in (model.id_to_piece(i) for i in range(3, model.get_piece_size())) if piece not in pieces]
+        pieces.append("<pad>")
+        vocabulary = self.folder / "vocab.json"
+        vocabulary.write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+        tokenizer = self.transformers.MarianTokenizer(f"{source}.model", f"{target}.model", str(vocabulary), source_lang="en", target_lang="fr")
+        model, folder = self.make("Marian", "MarianMTModel", tokenizer, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+                                  decoder_attention_heads=4, encoder_ffn_dim=40, decoder_ffn_dim=40, init_std=0.2, max_position_embeddings=300,
+                                  pad_token_id=len(pieces) - 1, eos_token_id=0, bos_token_id=0, decoder_start_token_id=len(pieces) - 1, forced_eos_token_id=None,
+                                  scale_embedding=True, activation_function="swish")
+        assert not (folder / "tokenizer.json").exists()
+        texts = [*TEXTS, ">>fr<< one", ">>xx<< two << three"]
+        path = self.folder / "texts.txt"
+        path.write_text("".join(text + "\n" for text in texts))
+        ours = self.run("translate", "--model", folder, "--input", path, "--beam-size", 1, "--max-length-factor", 1).splitlines()
+        for text, mine in zip(texts, ours):
+            ids = tokenizer(text, return_tensors="pt").input_ids
+            with self.torch.no_grad():
+                written = model.generate(ids, do_sample=False, num_beams=1, max_new_tokens=ids.shape[1] - 1 + 10)
+            theirs = tokenizer.decode(written[0], skip_special_tokens=True)
+            assert mine == theirs, f"{text!r}: {mine!r}, there {theirs!r}"
+
+    def check_classes(self):
+        """Folders that the classes of transformers write: the same ids."""
+        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+        def trained(model, trainer, pre, **options):
+            tokenizer = Tokenizer(model)
+            tokenizer.pre_tokenizer = pre
+            tokenizer.train_from_iterator(lines(), trainer(vocab_size=900, show_progress=False, **options))
+            return json.loads(tokenizer.to_str())["model"]
+
+        def bpe(special, byte=True, **options):
+            alphabet = pre_tokenizers.ByteLevel.alphabet() if byte else []
+            pre = pre_tokenizers.ByteLevel(add_prefix_space=False) if byte else pre_tokenizers.Metaspace()
+            model = trained(models.BPE(), trainers.BpeTrainer, pre, special_tokens=special, initial_alphabet=alphabet, **options)
+            return dict(vocab=model["vocab"], merges=[tuple(merge) for merge in model["merges"]])
+
+        byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+        words = trained(models.WordPiece(unk_token="[UNK]"), trainers.WordPieceTrainer, pre_tokenizers.BertPreTokenizer(),
+                        special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])["vocab"]
+        pieces = dict(vocab=[tuple(piece) for piece in trained(
+            models.Unigram(), trainers.UnigramTrainer, pre_tokenizers.Metaspace(), special_tokens=["<s>", "<pad>", "</s>", "<unk>"], unk_token="<unk>")["vocab"]])
+        plain, marked = bpe(["<|endoftext|>"]), bpe(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+        classes = {"GPT2": plain, "Qwen2": plain, "Whisper": plain, "Roberta": marked, "Bart": marked,
+                   "CLIP": bpe(["<|startoftext|>", "<|endoftext|>"], end_of_word_suffix="</w>"),
+                   "Llama": bpe(["<unk>", "<s>", "</s>", *byte_tokens], False), "Gemma": bpe(["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *byte_tokens], False),
+                   "Bert": dict(vocab=words), "DistilBert": dict(vocab=words, do_lower_case=False), "T5": pieces, "XLMRoberta": pieces, "MBart": pieces,
+                   "Camembert": pieces}
+        texts = [*TEXTS, "a<mask> b </s> <extra_id_0> x", "caf\u0065\u0301\tand it's 1234567", "\U0001f600\U0001f44d\U0001f3fd", ""]
+        given = self.folder / "texts.jsonl"
+        given.write_text("".join(json.dumps(text) + "\n" for text in texts))
+        for name, options in classes.items():
+            tokenizer = getattr(self.transformers, name + "Tokenizer")(**options)
+            tokenizer.save_pretrained(self.folder / name)
+            said = self.run("tokenize", "--model", self.folder / name, "--json", "--input", given)
+            for text, line in zip(texts, said.split("\n")):
+                ours, theirs = json.loads(line)["ids"], tokenizer(text)["input_ids"]
+                assert ours == theirs, f"{name}, {text!r}: {ours}, there {theirs}"
+
+    def check_encoder(self):
+        tokenizer = self.tokenizer("words")
+        model, folder = self.make("Bert", "BertModel", tokenizer, hidden_size=32, intermediate_size=56, num_hidden_layers=3, num_attention_heads=4,
+                                  max_position_embeddings=64, initializer_range=0.2)
+        output = self.folder / "rows.npy"
+        self.run("embed", "--model", folder, "--input", self.texts_file(), "--hidden", "--output", output)
+        rows = self.numpy.load(output)
+        for text, ours in zip(TEXTS, rows):
+            inputs = tokenizer(text, return_tensors="pt")
+            with self.torch.no_grad():
+                theirs = model(**inputs).last_hidden_state[0].numpy()
+            self.compare(f"rows of {text!r}", ours[: len(theirs)], theirs)
+        config = folder / "tokenizer_config.json"
+        config.write_text(json.dumps(dict(json.loads(config.read_text()), do_lower_case=False)))
+        said = self.run("embed", "--model", folder, "--input", self.texts_file(), "--hidden", "--output", output, fails=True)
+        assert "do_lower_case: expected true" in said, said
+
+    def sentence_folder(self, mode, normalize, most):
+        """A folder of sentence vectors written by hand in the form of version 2, and a function of texts that computes them."""
+        torch = self.torch
+        tokenizer = self.tokenizer("words")
+        model, folder = self.make("Bert", "BertModel", tokenizer, hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4,
+                                  max_position_embeddings=64, initializer_range=0.2)
+        modules = ["Transformer", "Pooling"] + (["Normalize"] if normalize else [])
+        paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+        (folder / "modules.json").write_text(json.dumps([
+            {"idx": i, "name": str(i), "path": paths[kind], "type": "sentence_transformers.models." + kind} for i, kind in enumerate(modules)]))
+        names = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "root": "mean_sqrt_len_tokens", "last": "lasttoken"}
+        pooling = {"pooling_mode_" + key: kind == mode for kind, key in names.items()}
+        (folder / "1_Pooling").mkdir(exist_ok=True)
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, "include_prompt": True, **pooling}))
+        (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": most, "do_lower_case": False}))
+
+        def vectors(texts):
+            result = []
+            for text in texts:
+                inputs = tokenizer(text, return_tensors="pt", truncation=True, max_length=most)
+                with torch.no_grad():
+                    rows = model(**inputs).last_hidden_state[0]
+                row = {"cls": rows[0], "last": rows[-1], "mean": rows.mean(0), "max": rows.max(0).values, "root": rows.sum(0) / len(rows) ** 0.5}[mode]
+                result.append(torch.nn.functional.normalize(row, dim=0) if normalize else row)
+            return torch.stack(result).numpy()
+
+        return folder, vectors
+
+    def check_sentences(self):
+        output = self.folder / "vectors.npy"
+        for mode in ("cls", "last", "mean", "max", "root"):
+            for normalize, most in ((False, 9), (True, 60)):
+                folder, vectors = self.sentence_folder(mode, normalize, most)
+                self.run("embed", "--model", folder, "--input", self.texts_file(), "--sentence", "--output", output)
+                self.compare(f"vectors by {mode}", self.numpy.load(output), vectors(TEXTS))
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError:
+            print("sentence-transformers is not installed: its own folders are not compared")
+            return
+        theirs = SentenceTransformer(str(folder), device="cpu")
+        self.compare("vectors of sentence-transformers", self.numpy.load(output), theirs.encode(TEXTS, batch_size=1))
+        written = self.folder / "written"
+        theirs.save(str(written))
+        self.run("embed", "--model", written, "--input", self.texts_file(), "--sentence", "--output", output)
+        self.compare("vectors of a folder that it wrote", self.numpy.load(output), theirs.encode(TEXTS, batch_size=1))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fovea", required=True)
+    arguments = parser.parse_args()
+    if os.environ.get("FOVEA_CASES") != "full":
+        print("not run: ./run test --full compares with transformers")
+        return 77
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        print(f"not run: {error} (./run test --full installs tests/requirements-torch.txt)")
+        return 77
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    failed = 0
+    for check in ("check_classes", "check_language_model", "check_translators", "check_marian", "check_encoder", "check_sentences"):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                getattr(Oracle(arguments.fovea, folder), check)()
+                print(f"{check} | the same")
+            except ImportError as error:
+                print(f"{check} | not run: {error}")
+            except AssertionError as error:
+                failed += 1
+                print(f"{check} | DIFFERS: {error}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+#include "fovea/text/marian_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "fovea/core/error.h"
+#include "fovea/text/tokenizer.h"
+#include "text/scratch.h"
+
+namespace fovea::text {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+// A folder whose pieces are the words of one line and their letters; ids are their places in `pieces`.
+void write_folder(const Scratch& scratch, const std::vector<std::string>& pieces) {
+  const std::vector<std::string> lines{"the cat sat on the mat", "the mat"};
+  const std::string model = SentencePieceTokenizer::train(lines, {.vocabulary_size = 30})->serialized();
+  scratch.write("source.spm", model);
+  scratch.write("target.spm", model);
+  nlohmann::json vocab = nlohmann::json::object();
+  for (std::size_t i = 0; i < pieces.size(); ++i) vocab[pieces[i]] = i;
+  scratch.write("vocab.json", vocab.dump());
+}
+
+TEST(MarianTokenizer, MapsPiecesToTheListOfIds) {
+  const Scratch scratch;
+  const std::string blank = "\xE2\x96\x81";
+  EXPECT_FALSE(MarianTokenizer::is_in(scratch.folder()));
+  write_folder(scratch, {"</s>", "<unk>", ">>fr<<", blank + "the", blank + "mat", "<pad>", "s"});
+  EXPECT_TRUE(MarianTokenizer::is_in(scratch.folder()));
+  const MarianTokenizer tokenizer = MarianTokenizer::read(scratch.folder());
+  EXPECT_EQ(tokenizer.size(), 7);
+  EXPECT_EQ(tokenizer.encode("the mat"), (Ids{3, 4, 0}));
+  EXPECT_EQ(tokenizer.encode(">>fr<< the mat"), (Ids{2, 3, 4, 0}));
+  EXPECT_EQ(tokenizer.encode(">>xx<<the"), (Ids{1, 3, 0})) << "a code that the list lacks";
+  EXPECT_EQ(tokenizer.encode("the <<"), tokenizer.encode(" the << ")) << "no code without its beginning";
+  EXPECT_EQ(tokenizer.encode(""), Ids{0});
+  EXPECT_EQ(tokenizer.decode(Ids{5, 3, 4, 6, 1, 0, 99, -1}), "the mats");
+  EXPECT_THROW(tokenizer.encode("\xFF"), InvalidArgument);
+}
+
+TEST(MarianTokenizer, RefusesDamagedFolders) {
+  const Scratch scratch;
+  write_folder(scratch, {"</s>", "<unk>"});
+  EXPECT_NO_THROW(MarianTokenizer::read(scratch.folder()));
+  for (const char* vocab : {"{}", "[]", R"({"</s>":0})", R"({"<unk>":0})", R"({"</s>":0,"<unk>":-1})",
+                            R"({"</s>":0,"<unk>":1000000000})", R"({"</s>":0,"<unk>":0})"}) {
+    scratch.write("vocab.json", vocab);
+    EXPECT_THROW(MarianTokenizer::read(scratch.folder()), FileError) << vocab;
+  }
+  write_folder(scratch, {"</s>", "<unk>"});
+  scratch.write("target.spm", "no model");
+  EXPECT_THROW(MarianTokenizer::read(scratch.folder()), FileError);
+}
+
+}  // namespace
+}  // namespace fovea::text

@@ -1,0 +1,215 @@
+// Files that are damaged or made to harm: each is refused by its name, the key and the reason, and costs
+// memory in proportion to its size.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "fovea/core/error.h"
+#include "fovea/core/philox.h"
+#include "fovea/text/tokenizer_json.h"
+#include "text/scratch.h"
+#include "text/tokenizer_json_texts.h"
+
+namespace fovea::text {
+namespace {
+
+using nlohmann::json;
+using Change = std::function<void(json&)>;
+
+// What reading, or encoding `text`, says about the changed file.
+std::string refusal(json of, const Change& change, const std::string& text = "ab") {
+  change(of);
+  try {
+    JsonTokenizer::from_json(of.dump(), "t.json").encode(text);
+  } catch (const FileError& error) {
+    EXPECT_EQ(error.file(), "t.json");
+    EXPECT_LT(std::string(error.what()).size(), 1000u);
+    return error.what();
+  }
+  return "accepted";
+}
+
+void expect_part(const std::string& whole, const std::string& part) {
+  EXPECT_NE(whole.find(part), std::string::npos) << whole << "\nlacks: " << part;
+}
+
+TEST(BadTokenizerJson, IdsAreCheckedBeforeTheyAreUsed) {
+  const auto with_id = [](const json& id) {
+    return refusal(wordpiece_json(), [&](json& j) { j["model"]["vocab"]["un"] = id; });
+  };
+  expect_part(with_id(-4), "model.vocab: the id of 'un': expected a whole number of at least 0, got -4");
+  expect_part(with_id(4.0), "expected a whole number of at least 0, got 4.0");
+  expect_part(with_id("4"), "got a string");
+  expect_part(with_id(1 << 30), "model.vocab: the id 1073741824 is too large for 9 tokens");
+  expect_part(with_id(4294967300), "expected at most 2^30, got 4294967300");
+  expect_part(with_id(5), "model.vocab: the id 5 is given to");
+  const auto added = [](const json& id) {
+    return refusal(wordpiece_json(), [&](json& j) { j["added_tokens"][2]["id"] = id; });
+  };
+  expect_part(added(-1), "added_tokens[2].id: expected a whole number from 0 to 1073741824, got -1");
+  expect_part(added(1 << 29), "added_tokens[2].id: expected 9, the id of '<mask>'");
+}
+
+TEST(BadTokenizerJson, MergesNameTheirTokens) {
+  const auto with = [](const json& merges) {
+    return refusal(byte_bpe_json(), [&](json& j) { j["model"]["merges"] = merges; });
+  };
+  expect_part(with({"a zz"}), "model.merges: 'zz' is not in the vocabulary");
+  expect_part(with({"a c"}), "model.merges: 'ac' is not in the vocabulary");
+  expect_part(with({"abc"}), "expected two tokens with a blank between them, got 'abc'");
+  expect_part(with(json::array({json::array({"a"})})), "model.merges: expected two tokens");
+  expect_part(with(json::array({json::array({"a", "b", "c"})})),
+              "model.merges: expected two tokens, got more");
+  expect_part(with(json::array({3})), "expected a merge, got a number");
+  // A merge whose second token is its own prefix gives the first token again. It ends, because each merge
+  // takes a symbol away.
+  json cycle = byte_bpe_json();
+  cycle["model"]["continuing_subword_prefix"] = "#";
+  cycle["model"]["vocab"] = {{"a", 0}, {"#", 1}, {"#a", 2}};
+  cycle["model"]["merges"] = json::array({json::array({"a", "#"}), json::array({"#", "#"})});
+  cycle["pre_tokenizer"] = nullptr;
+  EXPECT_NO_THROW(JsonTokenizer::from_json(cycle.dump(), "t").encode("aaaa"));
+}
+
+TEST(BadTokenizerJson, PartsThatAreNotKnownAreNamed) {
+  const auto set = [](const char* part, const json& value) {
+    return refusal(wordpiece_json(), [&](json& j) { j[part] = value; });
+  };
+  expect_part(set("normalizer", {{"type", "Odd"}}), "normalizer.type: expected BertNormalizer, NFC");
+  expect_part(
+      set("normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "Odd"}}}}}),
+      "normalizer.normalizers[1].type: expected");
+  expect_part(set("normalizer", {{"type", "NFC"}, {"odd", 1}}),
+              "normalizer.odd: is not known, and might change the ids");
+  expect_part(set("pre_tokenizer", {{"type", "UnicodeScripts"}}), "pre_tokenizer.type: expected");
+  expect_part(set("post_processor", {{"type", "Odd"}}), "post_processor.type: expected");
+  expect_part(set("decoder", {{"type", "CTC"}}), "decoder.type: expected");
+  expect_part(set("model", {{"type", "Odd"}, {"vocab", json::object()}}), "model.type: expected BPE");
+  expect_part(set("version", "2.0"), "version: expected \"1.0\", got \"2.0\"");
+  expect_part(set("odd", 1), "'odd' is not known, and might change the ids");
+  expect_part(set("model", json::array()), "expected an object, got an array");
+  expect_part(set("decoder", 3), "decoder: expected an object, got 3");
+  expect_part(refusal(byte_bpe_json(), [](json& j) { j["model"]["dropout"] = 0.1; }),
+              "model.dropout: expected null or 0, got 0.1");
+  expect_part(
+      refusal(wordpiece_json(), [](json& j) { j["post_processor"]["special_tokens"].erase("[SEP]"); }),
+      "post_processor.special_tokens.[SEP]: is missing, and a template uses it");
+  expect_part(refusal(
+                  wordpiece_json(), [](json& j) { j["model"]["unk_token"] = "[ODD]"; }, "zzz"),
+              "model.unk_token: '[ODD]' is not in the vocabulary, and a text needs it");
+}
+
+TEST(BadTokenizerJson, PatternsHaveLimits) {
+  const auto with = [](const std::string& pattern, const std::string& text) {
+    return refusal(
+        byte_bpe_json(),
+        [&](json& j) {
+          j["pre_tokenizer"] = {{"type", "Split"},
+                                {"pattern", {{"Regex", pattern}}},
+                                {"behavior", "Isolated"},
+                                {"invert", false}};
+        },
+        text);
+  };
+  expect_part(with("(a+)+$", std::string(40, 'a') + "b"),
+              "within the limits of steps and memory, got '(a+)+$'");
+  expect_part(with("(", "a"), "pre_tokenizer.pattern: expected a regular expression, got '('");
+  expect_part(with("(?R)", "a"), "expected what Oniguruma and PCRE2 read alike, got (?R)");
+  expect_part(with("[a[b]]", "a"), "a class in a class at byte 2");
+  expect_part(with("(a)\\1", "a"), "got \\1 at byte 3");
+  expect_part(with(std::string(1 << 17, 'a'), "a"), "expected at most 65536 bytes, got 131072");
+  expect_part(with("(((((a{1,900}){1,900}){1,900}){1,900}){1,900})", "a"), "expected a regular expression");
+  expect_part(with("(?:abc{9}){300}", "a"), "expected one without large repetitions of groups");
+  EXPECT_EQ(with("\\w+|\\s", "ab ab"), "accepted");
+}
+
+TEST(BadTokenizerJson, NestingAndRepetitionAreRefused) {
+  const auto text = [](const std::string& part) {
+    return "{\"version\":\"1.0\",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}," + part +
+           "}";
+  };
+  const auto read = [](const std::string& json) {
+    try {
+      JsonTokenizer::from_json(json, "t.json");
+    } catch (const FileError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(read(text("\"decoder\":null")), "accepted");
+  expect_part(read(text("\"decoder\":" + std::string(100'000, '['))), "nest too deep");
+  expect_part(read(text("\"decoder\":null,\"decoder\":null")), "two values of 'decoder'");
+  expect_part(read(text("\"model\":{}")), "two values of 'model'");
+  std::string many = "\"added_tokens\":[0";
+  for (int i = 0; i < 600'000; ++i) many += ",0";
+  expect_part(read(text(many + "]")), "added_tokens: has more than 500000 values");
+  expect_part(read(""), "expected a JSON object, got the end of the text");
+  const std::string whole = unigram_json().dump();
+  for (std::size_t size = 0; size < whole.size(); size += 7)
+    EXPECT_NE(read(whole.substr(0, size)), "accepted") << size;
+}
+
+TEST(BadTokenizerJson, CharsmapStaysInside) {
+  const auto with = [](const std::string& map) {
+    return refusal(unigram_json(), [&](json& j) {
+      j["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", map}};
+    });
+  };
+  EXPECT_EQ(with(charsmap_base64('A', "ab")), "accepted");
+  expect_part(with(charsmap_base64('A', "ab", 3)),
+              "normalizer.precompiled_charsmap: normalisation trie: a value");
+  expect_part(with(charsmap_base64('A', "ab", 0, 0x7FFFFC00u)), "an edge points outside");
+  expect_part(with(charsmap_base64('A', "\xC3\xA9", 1)), "a replacement begins inside a character");
+  expect_part(with(charsmap_base64('A', "\xC3")), "a replacement is not UTF-8");
+  expect_part(with("****"), "expected letters of base64, got '*'");
+  expect_part(with(""), "too short");
+}
+
+TEST(BadTokenizerJson, UnigramNeedsScoresAndItsUnknownId) {
+  const auto with = [](const Change& change) { return refusal(unigram_json(), change, "z"); };
+  expect_part(with([](json& j) { j["model"]["unk_id"] = 7; }), "model.unk_id: expected less than 7, got 7");
+  expect_part(with([](json& j) { j["model"]["unk_id"] = nullptr; }),
+              "model.unk_id: is null, and a text needs it");
+  expect_part(with([](json& j) { j["model"]["vocab"][2][1] = "x"; }), "expected a score, got a string");
+  expect_part(with([](json& j) { j["model"]["vocab"][2] = json::array({"x"}); }),
+              "expected a score behind the token");
+  expect_part(with([](json& j) { j["model"]["vocab"] = json::array(); }), "model.vocab: is empty");
+}
+
+// Truncations, changed and repeated bytes: each file is read or refused, and nothing else happens.
+TEST(BadTokenizerJson, Fuzz) {
+  PhiloxStream random(20261123);
+  for (const json& good : {wordpiece_json(), byte_bpe_json(), char_bpe_json(), unigram_json()}) {
+    json with_map = good;
+    if (good["normalizer"].is_null())
+      with_map["normalizer"] = {{"type", "Precompiled"},
+                                {"precompiled_charsmap", charsmap_base64('A', "ab")}};
+    const std::string whole = with_map.dump();
+    int read = 0, refused = 0;
+    for (int i = 0; i < 1500; ++i) {
+      std::string bytes = whole;
+      const auto place = [&] { return random.next_below(static_cast<std::uint32_t>(bytes.size())); };
+      const std::uint32_t kind = random.next_below(4);
+      if (kind == 0) bytes.resize(place());
+      if (kind == 1) bytes[place()] = static_cast<char>(random.next_below(256));
+      if (kind == 2) bytes.erase(place(), 1 + random.next_below(12));
+      if (kind == 3) {
+        const std::string part = bytes.substr(place(), 1 + random.next_below(40));
+        bytes.insert(place(), part);
+      }
+      try {
+        const JsonTokenizer tokenizer = JsonTokenizer::from_json(bytes, "t.json");
+        tokenizer.decode(tokenizer.encode("un ab A\xC3\xA9 <mask>", "c").ids);
+        JsonTokenizer::from_json(tokenizer.to_json(), "again");
+        ++read;
+      } catch (const Error&) {
+        ++refused;
+      }
+    }
+    EXPECT_GT(read, 0);
+    EXPECT_GT(refused, 0);
+  }
+}
+
+}  // namespace
+}  // namespace fovea::text
