@@ -16,8 +16,8 @@ std::string clock_of(double seconds) {
 
 }  // namespace
 
-TerminalProgress::TerminalProgress(std::string label)
-    : label_(std::move(label)), terminal_(isatty(STDERR_FILENO) == 1) {}
+TerminalProgress::TerminalProgress(std::string label, Shows shows)
+    : label_(std::move(label)), shows_(shows), terminal_(isatty(STDERR_FILENO) == 1) {}
 TerminalProgress::~TerminalProgress() {
   clear();
 }
@@ -50,11 +50,11 @@ void TerminalProgress::on_step(const train::Progress& p) {
 
 void TerminalProgress::on_validation(const train::Validation& v) {
   clear();
-  fmt::print(
-      stderr,
-      "{} update {} ({}): train loss {:.3f}, valid cross-entropy {:.3f}, perplexity {:.2f}, BLEU {:.2f}{}\n",
-      label_, v.update, clock_of(v.seconds), v.train_loss, v.cross_entropy, v.perplexity, v.bleu,
-      v.improved ? " *" : "");
+  const std::string bleu = shows_ == Shows::bleu ? fmt::format(", BLEU {:.2f}", v.bleu) : std::string();
+  fmt::print(stderr,
+             "{} update {} ({}): train loss {:.3f}, valid cross-entropy {:.3f}, perplexity {:.2f}{}{}\n",
+             label_, v.update, clock_of(v.seconds), v.train_loss, v.cross_entropy, v.perplexity, bleu,
+             v.improved ? " *" : "");
 }
 
 void TerminalProgress::on_message(const std::string& message) {

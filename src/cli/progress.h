@@ -7,7 +7,9 @@ namespace fovea::cli {
 
 class TerminalProgress final : public train::Listener {
  public:
-  explicit TerminalProgress(std::string label);
+  /// What is shown of a validation besides its perplexity: a language model has no BLEU.
+  enum class Shows : std::uint8_t { bleu, perplexity_alone };
+  explicit TerminalProgress(std::string label, Shows shows = Shows::bleu);
   ~TerminalProgress() override;
   void on_step(const train::Progress& progress) override;
   void on_validation(const train::Validation& validation) override;
@@ -16,6 +18,7 @@ class TerminalProgress final : public train::Listener {
  private:
   void clear();
   std::string label_;
+  Shows shows_;
   bool terminal_ = false, drawn_ = false;
   double last_ = -1e9;
 };

@@ -61,6 +61,11 @@ ordered_json json_of(const models::FolderReport& report) {
   ordered_json problems = ordered_json::array();
   for (const models::ConfigProblem& problem : report.problems)
     problems.push_back({{"key", problem.key}, {"expected", problem.expected}, {"got", problem.got}});
+  ordered_json layers = ordered_json::array();
+  for (const models::LayerKeeps& layer : report.layers)
+    layers.push_back({{"mixer", layer.mixer},
+                      {"state_bytes", layer.state_bytes},
+                      {"cache_bytes_per_token", layer.bytes_per_token}});
   return {{"model_type", report.model_type},
           {"runs", report.refused.empty()},
           {"refused", report.refused.empty() ? ordered_json(nullptr) : ordered_json(report.refused)},
@@ -70,6 +75,7 @@ ordered_json json_of(const models::FolderReport& report) {
           {"bytes", report.bytes},
           {"types", report.types},
           {"cache_bytes_per_token", report.cache_bytes_per_token},
+          {"layers", layers},
           {"specification",
            report.config ? ordered_json::parse(models::to_json(*report.config)) : ordered_json(nullptr)}};
 }
@@ -102,6 +108,12 @@ void run(const Options& o) {
   for (const auto& [type, count] : report.types) fmt::print("            {} of {}\n", count, type);
   print(tokenizer);
   if (sentences) fmt::print("sentences   one vector for each, by modules.json\n");
+  for (std::size_t n = 0; n < report.layers.size(); ++n) {
+    const models::LayerKeeps& layer = report.layers[n];
+    fmt::print("layer {:<5} {}, {}\n", n + 1, layer.mixer,
+               layer.state_bytes > 0 ? fmt::format("a state of {} bytes", layer.state_bytes)
+                                     : fmt::format("{} bytes a token", layer.bytes_per_token));
+  }
   if (report.cache_bytes_per_token > 0)
     fmt::print("cache       {} bytes a token\n", report.cache_bytes_per_token);
   for (const models::ConfigProblem& problem : report.problems)

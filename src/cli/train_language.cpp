@@ -81,7 +81,8 @@ void train_language_model(const TrainCommand& o) {
              static_cast<double>(model.parameters().count()) / 1e6);
   train::Result result;
   {
-    TerminalProgress progress("[" + std::filesystem::path(o.output).filename().string() + "]");
+    TerminalProgress progress("[" + std::filesystem::path(o.output).filename().string() + "]",
+                              TerminalProgress::Shows::perplexity_alone);
     result = train::train(model, {train_ids, valid_ids}, options_of(o),
                           o.resume ? train::Start::resume : train::Start::fresh, progress, stop_requested);
   }

@@ -33,6 +33,10 @@ test -s "$folder/one"
 # The second half goes on with the state of the recurrences.
 test "$(tr -d '\n' < "$folder/one" | tail -c 4)" = "$(tr -d '\n' < "$folder/rest" | tail -c 4)"
 
+"$fovea" show "$folder/whole" > "$folder/said"
+expect 'layer 1     gated_delta, a state of ' "$folder/said"
+expect 'runs        yes' "$folder/said"
+
 # Each layer is a map, and says what it keeps.
 inspect() { "$fovea" inspect --model "$folder/whole" --source 'the cat sees the dog' "$@"; }
 inspect --picture "$folder/maps.svg" > "$folder/said"

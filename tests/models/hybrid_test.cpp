@@ -117,6 +117,25 @@ TEST(Hybrid, IsSavedAndLoadedWithTheSameBits) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Hybrid, AReportSaysWhatEachLayerKeeps) {
+  const std::filesystem::path folder = scratch();
+  save_model(folder.string(), tiny("gated_delta,attention", 2));
+  FolderReport report = report_on(ModelFolder(folder));
+  EXPECT_EQ(report.refused, "");
+  ASSERT_EQ(report.layers.size(), 2u);
+  EXPECT_EQ(report.layers[0].mixer, "gated_delta");
+  EXPECT_EQ(report.layers[0].state_bytes, (2 * 8 * 8 + 3 * 48) * 4);
+  EXPECT_EQ(report.layers[1].bytes_per_token, 2 * 16 * 4);
+  EXPECT_EQ(report.cache_bytes_per_token, 2 * 16 * 4);
+  // The weights of another model.
+  save_model((folder / "other").string(), tiny("gla,attention", 2));
+  std::filesystem::copy_file(folder / "other" / "model.safetensors", folder / "model.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  report = report_on(ModelFolder(folder));
+  EXPECT_NE(report.refused.find("model.layers.0.mixer"), std::string::npos) << report.refused;
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Hybrid, AFolderWithAnUnknownMixerIsRefused) {
   const std::filesystem::path folder = scratch();
   save_model(folder.string(), tiny("gla", 1));

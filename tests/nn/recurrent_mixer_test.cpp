@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <ostream>
 
 #include "fovea/attention/masks.h"
+#include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
 #include "fovea/nn/transformer.h"
 
@@ -19,6 +21,11 @@ struct Kind {
   const char* name;
   RecurrentOptions options;
 };
+
+// GoogleTest would print the bytes of the options.
+void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.name;
+}
 
 std::vector<Kind> kinds() {
   return {{"linear", LinearAttentionOptions{.num_heads = 2}},
@@ -144,6 +151,29 @@ TEST_P(EveryKind, GivesTheBitsOfASequenceAloneInAPackedBatch) {
               0.0f)
         << n;
   }
+}
+
+TEST_P(EveryKind, HasTheSameBitsForAnyNumberOfThreads) {
+  const auto run = [&](int threads) {
+    const std::unique_ptr<Executor> pool = make_thread_pool(threads);
+    set_default_executor(pool.get());
+    ParameterSet set(3);
+    const RecurrentMixer mixer(set, "mixer", dim, GetParam().options);
+    disturb(set);
+    autograd::Tape tape;
+    Context context{.tape = &tape};
+    const Var y = mixer(context, Var(Tensor::normal({3, 120, dim}, 9)), {});
+    std::vector<float> bits(y.value().data<float>(), y.value().data<float>() + y.value().count());
+    tape.backward(autograd::sum(autograd::multiply(y, y)));
+    for (const Parameter& parameter : set.all())
+      bits.insert(bits.end(), parameter.gradient.data<float>(),
+                  parameter.gradient.data<float>() + parameter.gradient.count());
+    set_default_executor(nullptr);
+    return bits;
+  };
+  const std::vector<float> one = run(1);
+  EXPECT_EQ(one, run(2));
+  EXPECT_EQ(one, run(5));
 }
 
 TEST_P(EveryKind, ReadsFromLeftToRight) {

@@ -68,6 +68,12 @@ TranslatorSpec translator_spec(const FamilyConfig& config);
 /// for parameters that it does not have, and FileError.
 void save_model(const std::string& folder, const std::string& config, const nn::ParameterSet& parameters);
 
+/// What a layer keeps of a sequence: a state of one size, or rows of keys and values.
+struct LayerKeeps {
+  std::string mixer;  ///< "attention", "gated_delta"
+  std::int64_t state_bytes = 0, bytes_per_token = 0;
+};
+
 /// What a folder is, as far as can be seen without reading its weights.
 struct FolderReport {
   std::string model_type;
@@ -77,6 +83,7 @@ struct FolderReport {
   std::int64_t tensors = 0, parameters = 0, bytes = 0;  ///< in the files of weights
   std::map<std::string, std::int64_t> types;            ///< elements of each type, such as "BF16"
   std::int64_t cache_bytes_per_token = 0;               ///< of keys and values; 0 for an encoder
+  std::vector<LayerKeeps> layers;                       ///< of a language model with recurrences
 };
 /// Checks names and shapes of all tensors, and reads no element. Throws FileError if the folder has no
 /// weights, or files that cannot be read.

@@ -177,6 +177,10 @@ FolderReport report_on(const ModelFolder& folder) {
     report.bytes += static_cast<std::int64_t>(tensor.bytes.size());
     report.types[std::string(to_string(tensor.type))] += tensor.shape.count();
   }
+  if (is_own_language(folder.config())) {
+    report_own(folder, weights, report);
+    return report;
+  }
   try {
     FamilyReading reading = read_family(folder.config());
     report.problems = std::move(reading.problems);

@@ -1,6 +1,7 @@
 // Makes models of families from folders.
 #pragma once
 
+#include "fovea/files/weights.h"
 #include "fovea/models/language_model.h"
 #include "fovea/models/model_folder.h"
 
@@ -12,5 +13,8 @@ LanguageModel family_language_model(const ModelFolder& folder);
 TextEncoder family_text_encoder(const ModelFolder& folder);
 /// The same for a translator.
 std::unique_ptr<SequenceToSequence> family_translator(const ModelFolder& folder);
+
+/// report_on of a language model of ours with recurrences, whose weights are counted already.
+void report_own(const ModelFolder& folder, const files::WeightFile& weights, FolderReport& report);
 
 }  // namespace fovea::models
