@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "fovea/core/error.h"
@@ -42,6 +43,26 @@ class JsonCoder final : public Coder {
   std::string text(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
   std::optional<std::int32_t> line_end() const override { return std::nullopt; }
   std::vector<std::int32_t> stops() const override { return stops_; }
+  // The blanks of the line divide its words, whatever the tokenizer makes of them.
+  Words words_of_line(const std::string& line) const override {
+    const text::Encoding encoding = tokenizer_.encode(line);
+    Words words;
+    std::size_t end = 0;  // of the word that is open
+    for (std::size_t i = 0; i < encoding.size(); ++i) {
+      const std::size_t at = line.find_first_not_of(" \t", encoding.offsets[i].begin);
+      if (encoding.texts[i] < 0 || at == std::string::npos) {
+        words.word_of.push_back(-1);
+        continue;
+      }
+      if (words.labels.empty() || at >= end) {
+        const std::size_t begin = at == 0 ? 0 : line.find_last_of(" \t", at) + 1;
+        end = std::min(line.find_first_of(" \t", at), line.size());
+        words.labels.push_back(line.substr(begin, end - begin));
+      }
+      words.word_of.push_back(static_cast<std::int32_t>(words.labels.size()) - 1);
+    }
+    return words;
+  }
 
  private:
   text::JsonTokenizer tokenizer_;
@@ -71,6 +92,28 @@ void check_size(const std::string& path, std::int64_t size, std::int64_t vocabul
 }
 
 }  // namespace
+
+// What a token adds to the text of those before it says whether it begins a word.
+Words Coder::words(std::span<const std::int32_t> ids) const {
+  Words words;
+  std::string before;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::string now = text(ids.first(i + 1));
+    // Only a character of several bytes that is not whole yet is spelt otherwise later.
+    const std::string added = now.size() > before.size() ? now.substr(before.size()) : "";
+    const std::size_t begin = added.find_first_not_of(' ');
+    const bool first = words.labels.empty() || begin > 0 || before.ends_with(' ');
+    if (begin == std::string::npos) {
+      words.word_of.push_back(-1);
+    } else {
+      if (first) words.labels.emplace_back();
+      words.labels.back() += added.substr(begin);
+      words.word_of.push_back(static_cast<std::int32_t>(words.labels.size()) - 1);
+    }
+    before = now;
+  }
+  return words;
+}
 
 void warn_of(const models::GenerationDefaults& defaults) {
   for (const std::string& key : defaults.not_applied)

@@ -13,9 +13,21 @@
 
 namespace fovea::cli {
 
+/// The words of a sequence of ids: for each id the index of its word, from 0 and never decreasing, and -1 for
+/// ids that stand for no text.
+struct Words {
+  std::vector<std::int32_t> word_of;
+  std::vector<std::string> labels;
+};
+
 class Coder {
  public:
   virtual ~Coder() = default;
+  /// The words of `ids`, by the blanks of their text.
+  Words words(std::span<const std::int32_t> ids) const;
+  /// The words of `line`, whose ids are begun(line), as they stand in it. Without offsets they are
+  /// words(ids).
+  virtual Words words_of_line(const std::string& line) const { return words(begun(line)); }
   /// The ids of a text that a model goes on with, and of a text behind one that it has read.
   virtual Ids begun(const std::string& prompt) const = 0;
   virtual Ids added(const std::string& prompt) const = 0;

@@ -61,12 +61,22 @@ void align_lines(const Options& o, train::Translator& translator, const std::vec
   }
 }
 
-// A translator of another library. Its pieces have no words here yet, so there is no alignment.
+void write_translations(const Options& o, const std::vector<std::vector<train::Translation>>& translations,
+                        std::ostream& out) {
+  for (std::size_t i = 0; i < translations.size(); ++i) {
+    for (const train::Translation& t : translations[i]) {
+      out << (o.n_best > 1 ? fmt::format("{} ||| {} ||| {:.4f}", i, t.text, t.score) : t.text);
+      if (!o.alignment.empty()) out << " ||| " << alignment_text(t, o.alignment == "hard");
+      out << '\n';
+      if (o.show && t.weights.target_len > 0)
+        out << inspect::draw_terminal({t.target_words, t.source_words, t.weights.weights}) << '\n';
+    }
+  }
+}
+
+// A translator of another library.
 void run_family(const Options& o) {
-  for (const auto& [option, given] : {std::pair{"--alignment", !o.alignment.empty()},
-                                      {"--show", o.show},
-                                      {"--target", !o.target.empty()},
-                                      {"--stats", o.stats}}) {
+  for (const auto& [option, given] : {std::pair{"--target", !o.target.empty()}, {"--stats", o.stats}}) {
     if (given)
       throw InvalidArgument("fovea translate", option, "a model that fovea train wrote",
                             o.model + ", of another library");
@@ -90,10 +100,7 @@ void run_family(const Options& o) {
     if (!file) throw FileError(o.output, -1, "cannot be opened for writing");
   }
   std::ostream& out = o.output.empty() ? std::cout : file;
-  for (std::size_t i = 0; i < translations.size(); ++i) {
-    for (const std::string& text : translations[i])
-      out << (o.n_best > 1 ? fmt::format("{} ||| {}", i, text) : text) << '\n';
-  }
+  write_translations(o, translations, out);
   out.flush();
   if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
 }
@@ -145,15 +152,7 @@ void run(const Options& o) {
                             .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on},
                            o.batch, &stats);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  for (std::size_t i = 0; i < translations.size(); ++i) {
-    for (const train::Translation& t : translations[i]) {
-      out << (o.n_best > 1 ? fmt::format("{} ||| {} ||| {:.4f}", i, t.text, t.score) : t.text);
-      if (!o.alignment.empty()) out << " ||| " << alignment_text(t, o.alignment == "hard");
-      out << '\n';
-      if (o.show && t.weights.target_len > 0)
-        out << inspect::draw_terminal({t.target_words, t.source_words, t.weights.weights}) << '\n';
-    }
-  }
+  write_translations(o, translations, out);
   out.flush();
   if (!out) throw FileError(o.output.empty() ? "standard output" : o.output, -1, "cannot be written");
   if (o.stats) {

@@ -1,5 +1,6 @@
 #include "cli/translate_family.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "cli/coder.h"
@@ -8,6 +9,44 @@
 #include "fovea/text/tokenizer_json.h"
 
 namespace fovea::cli {
+namespace {
+
+// Weights over words: of each target word the mean of its ids, of each source word the sum.
+text::AlignmentWeights word_weights(const models::Hypothesis& hypothesis, const Words& source,
+                                    const Words& target) {
+  const auto special = static_cast<std::int32_t>(source.labels.size());
+  text::AlignmentWeights words{target.labels.size(), source.labels.size() + 1, {}};
+  words.weights.assign(words.target_len * words.source_len, 0.0f);
+  std::vector<float> counts(words.target_len);
+  for (std::size_t row = 0; row < target.word_of.size(); ++row) {
+    if (target.word_of[row] < 0) continue;
+    const auto of = static_cast<std::size_t>(target.word_of[row]);
+    ++counts[of];
+    for (std::size_t column = 0; column < hypothesis.alignment[row].size(); ++column) {
+      const std::int32_t word = column < source.word_of.size() ? source.word_of[column] : -1;
+      words.weights[of * words.source_len + static_cast<std::size_t>(word < 0 ? special : word)] +=
+          hypothesis.alignment[row][column];
+    }
+  }
+  for (std::size_t i = 0; i < words.weights.size(); ++i)
+    words.weights[i] /= std::max(counts[i / words.source_len], 1.0f);
+  return words;
+}
+
+train::Translation described(const Coder& coder, const std::string& line,
+                             const models::Hypothesis& hypothesis) {
+  train::Translation result{
+      coder.text(hypothesis.ids), hypothesis.log_probability, hypothesis.score, {}, {}, {}};
+  if (hypothesis.alignment.empty()) return result;
+  Words source = coder.words_of_line(line), target = coder.words(hypothesis.ids);
+  result.weights = word_weights(hypothesis, source, target);
+  result.source_words = std::move(source.labels);
+  result.source_words.push_back("</s>");
+  result.target_words = std::move(target.labels);
+  return result;
+}
+
+}  // namespace
 
 bool is_family_translator(const std::string& folder) {
   std::error_code error;
@@ -16,9 +55,9 @@ bool is_family_translator(const std::string& folder) {
   return models::family_kind(models::ModelFolder(folder).config()) == models::FamilyKind::translator;
 }
 
-std::vector<std::vector<std::string>> translate_family(const std::string& path,
-                                                       const std::vector<std::string>& lines,
-                                                       models::DecodeOptions options) {
+std::vector<std::vector<train::Translation>> translate_family(const std::string& path,
+                                                              const std::vector<std::string>& lines,
+                                                              models::DecodeOptions options) {
   const models::ModelFolder folder(path);
   const models::GenerationDefaults defaults = folder.generation();
   if (!defaults.start_id || defaults.stop_ids.size() != 1)
@@ -30,19 +69,19 @@ std::vector<std::vector<std::string>> translate_family(const std::string& path,
   options.never.emplace();  // BART begins with the id that ends a text
   const auto model = folder.sequence_to_sequence();
   const std::unique_ptr<Coder> coder = read_coder(folder, model->vocabulary());
-  std::vector<std::vector<std::string>> translations;
+  std::vector<std::vector<train::Translation>> translations;
   for (const std::string& line : lines) {
     Ids source = coder->begun(line);
     // The search puts it there again.
     if (!source.empty() && source.back() == options.eos) source.pop_back();
-    std::vector<std::string>& of_line = translations.emplace_back();
+    std::vector<train::Translation>& of_line = translations.emplace_back();
     if (line.empty() || source.empty()) {
       of_line.emplace_back();
       continue;
     }
     const auto decoded = models::decode(*model, {source}, options);
     for (const models::Hypothesis& hypothesis : decoded.front())
-      of_line.push_back(coder->text(hypothesis.ids));
+      of_line.push_back(described(*coder, line, hypothesis));
   }
   return translations;
 }

@@ -129,6 +129,44 @@ class Oracle:
             one = self.run("generate", "--model", folder, TEXTS[0], "--greedy", "--length", 9)
             assert ours[0].startswith(one[:-1].rstrip()), f"{one!r} and {ours[0]!r}"
 
+    def check_alignment(self):
+        """Weights over words: each row sums to 1, and words are those between blanks. Compared with sums of the weights there."""
+        tokenizer, torch, numpy = self.tokenizer("unigram"), self.torch, self.numpy
+        model, folder = self.make("T5", "T5ForConditionalGeneration", tokenizer, d_model=32, d_kv=8, d_ff=56, num_layers=2, num_heads=4,
+                                  decoder_start_token_id=0)
+        model.set_attn_implementation("eager")
+        path = self.folder / "line.txt"
+        path.write_text(TEXTS[0] + "\n")
+        line = self.run("translate", "--model", folder, "--input", path, "--beam-size", 1, "--max-length-factor", 1, "--alignment", "soft")
+        text, weights = line.rstrip("\n").split(" ||| ")
+        ours = numpy.array([[float(weight) for weight in row.split(",")] for row in weights.split(" ")])
+        words = TEXTS[0].split()
+        assert ours.shape == (len(text.split()), len(words) + 1), f"{ours.shape} weights of {text!r} and {words}"
+        assert abs(ours.sum(1) - 1).max() < 2e-3, ours.sum(1)
+        source = tokenizer(TEXTS[0], return_tensors="pt", return_offsets_mapping=True)
+        with torch.no_grad():
+            written = model.generate(source.input_ids, do_sample=False, num_beams=1, max_new_tokens=source.input_ids.shape[1] - 1 + 10)
+            result = model(input_ids=source.input_ids, decoder_input_ids=written[:, :-1], output_attentions=True)
+        # A blank belongs to the word behind it.
+        firsts = [(begin + len(TEXTS[0][begin:]) - len(TEXTS[0][begin:].lstrip()), end) for begin, end in source.offset_mapping[0].tolist()]
+        columns = [len((TEXTS[0][:at] + "x").split()) - 1 if end else len(words) for at, end in firsts]
+        pieces = [tokenizer.convert_ids_to_tokens(int(id)) for id in written[0, 1:]]
+        errors = []
+        for maps in result.cross_attentions:  # one of the layers is the one that is shown, over the mean of its heads
+            rows, counts = numpy.zeros_like(ours), numpy.zeros(len(ours) + 1)
+            word, begins = -1, True
+            for piece, row in zip(pieces, maps[0].mean(0)):
+                begins = begins or piece.startswith("▁")
+                if piece in ("</s>", "<pad>", "▁"):
+                    continue
+                word += begins
+                begins = False
+                counts[word] += 1
+                for column, weight in zip(columns, row.tolist()):
+                    rows[word, column] += weight
+            errors.append(abs(rows / counts[:-1, None] - ours).max())
+        assert min(errors) < 2e-3, f"no layer has these weights: {errors}"
+
     def check_marian(self):
         """Two models of SentencePiece and a list of ids, as Marian's folders have them; with a language code."""
         import sentencepiece
@@ -282,7 +320,7 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     failed = 0
-    for check in ("check_classes", "check_language_model", "check_translators", "check_marian", "check_encoder", "check_sentences"):
+    for check in ("check_alignment", "check_classes", "check_language_model", "check_translators", "check_marian", "check_encoder", "check_sentences"):
         with tempfile.TemporaryDirectory() as folder:
             try:
                 getattr(Oracle(arguments.fovea, folder), check)()

@@ -2,6 +2,7 @@
 // memory in proportion to its size.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 
 #include "fovea/core/error.h"
@@ -176,8 +177,11 @@ TEST(BadTokenizerJson, UnigramNeedsScoresAndItsUnknownId) {
   expect_part(with([](json& j) { j["model"]["vocab"] = json::array(); }), "model.vocab: is empty");
 }
 
-// Truncations, changed and repeated bytes: each file is read or refused, and nothing else happens.
+// Truncations, changed and repeated bytes: each file is read or refused, and nothing else happens. FOVEA_FUZZ
+// is the number of files of each type, such as 1000000.
 TEST(BadTokenizerJson, Fuzz) {
+  const char* asked = std::getenv("FOVEA_FUZZ");
+  const int rounds = asked ? std::atoi(asked) : 1500;
   PhiloxStream random(20261123);
   for (const json& good : {wordpiece_json(), byte_bpe_json(), char_bpe_json(), unigram_json()}) {
     json with_map = good;
@@ -186,7 +190,7 @@ TEST(BadTokenizerJson, Fuzz) {
                                 {"precompiled_charsmap", charsmap_base64('A', "ab")}};
     const std::string whole = with_map.dump();
     int read = 0, refused = 0;
-    for (int i = 0; i < 1500; ++i) {
+    for (int i = 0; i < rounds; ++i) {
       std::string bytes = whole;
       const auto place = [&] { return random.next_below(static_cast<std::uint32_t>(bytes.size())); };
       const std::uint32_t kind = random.next_below(4);

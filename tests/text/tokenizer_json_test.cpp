@@ -89,6 +89,10 @@ TEST(JsonTokenizer, MergesInOrderOfRank) {
   json["model"]["merges"] = {"b c", "a b"};  // the older form, of blanks
   json["model"]["vocab"] = {{"a", 0}, {"b", 1}, {"c", 2}, {"bc", 3}, {"ab", 4}, {"abc", 5}};
   EXPECT_EQ(plain_ids(made(json), "abc"), (Ids{0, 3}));
+  // "a b" could be merged at first; after "b c" the pair there is "a bc".
+  json["model"]["merges"] = {"b c", "a b", "a bc"};
+  EXPECT_EQ(plain_ids(made(json), "abc"), (Ids{5}));
+  json["model"]["merges"] = {"b c", "a b"};
   json["model"]["ignore_merges"] = true;
   EXPECT_EQ(plain_ids(made(json), "abc"), (Ids{5}));
 }
@@ -111,6 +115,12 @@ TEST(JsonTokenizer, UnigramTakesTheBestSum) {
   EXPECT_EQ(encoding.offsets, (Ranges{{0, 1}, {1, 3}, {4, 5}, {4, 6}, {0, 0}}))
       << "the blank that was put before x has its place";
   EXPECT_EQ(tokenizer.decode(encoding.ids), "abc <unk>");
+}
+
+TEST(JsonTokenizer, AnUnknownCharacterCostsMoreThanTheWorstToken) {
+  auto json = unigram_json();
+  json["model"]["vocab"].push_back(nlohmann::json::array({"xc", -12.0}));
+  EXPECT_EQ(plain_ids(made(json), "xc"), (Ids{6, 7}));
 }
 
 TEST(JsonTokenizer, CharsmapReplaces) {

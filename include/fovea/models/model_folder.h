@@ -2,6 +2,8 @@
 //   config.json         what model it is
 //   model.safetensors   its weights, or shards of them beside model.safetensors.index.json
 //   vocab.json, spm.model   its tokenizer (text::load_tokenizer), where it has one
+//   tokenizer.json      instead of them, the tokenizer of another library (text::read_folder_tokenizer)
+//   modules.json        how texts become vectors, of sentence-transformers (read_sentence_folder)
 //   training.json       curves and options of its training, where `fovea train` made it
 #pragma once
 
