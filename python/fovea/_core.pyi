@@ -178,7 +178,10 @@ class RecurrencePlan:
 def make_recurrence_plan(
     parts: Many[str], epsilon: float, scale: Optional[float], sizes: Many[int], dtype: str, kernel: str
 ) -> RecurrencePlan: ...
-class _ScanPlan:
+
+@final
+class SelectiveScanPlan:
+    """make_selective_scan_plan's result."""
     @property
     def kernel(self) -> str: ...
     def explain(self) -> str: ...
@@ -201,12 +204,28 @@ class _ScanPlan:
     ) -> None: ...
 
 @final
-class SelectiveScanPlan(_ScanPlan):
-    """make_selective_scan_plan's result."""
-
-@final
-class CausalConvPlan(_ScanPlan):
+class CausalConvPlan:
     """make_causal_conv_plan's result."""
+    @property
+    def kernel(self) -> str: ...
+    def explain(self) -> str: ...
+    def run(
+        self,
+        function: str,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        starts: Many[int],
+        present: Optional[Any],
+    ) -> None: ...
+    def run_backward(
+        self,
+        function: str,
+        inputs: Mapping[str, Any],
+        loss: Mapping[str, Any],
+        gradients: Mapping[str, Any],
+        starts: Many[int],
+        present: Optional[Any],
+    ) -> None: ...
 
 def make_selective_scan_plan(step_size: str, sizes: Many[int], dtype: str) -> SelectiveScanPlan: ...
 def make_causal_conv_plan(activation: str, sizes: Many[int], dtype: str) -> CausalConvPlan: ...

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,7 +75,7 @@ void permute(KvCache& cache, const nb::list& sequences, const std::vector<std::i
     }
   };
   try {
-    cache.permute(moved, from);
+    cache.permute(std::span<Sequence>(moved), from);  // not the one that changes the length of the list
   } catch (...) {
     back();
     throw;

@@ -253,6 +253,8 @@ def test_errors_name_the_argument(rng):
         (lambda: cache.truncate(s, 5), "length"),
         (lambda: cache.permute([s, s], [0, 1]), "sequence"),
         (lambda: cache.permute([s], [1]), "from[0]"),
+        (lambda: cache.permute([s], [0, 0]), "from"),
+        (lambda: cache.permute([s], []), "from"),
         (lambda: cache.start([1], salt=-1), "salt"),
         (lambda: cache.load("x", memory="gpu"), "memory"),
         (lambda: cache.save(s, "x", note=b"x"), "note"),

@@ -107,7 +107,7 @@ TEST(PositionsInTheAttention, AreLearnedFromTheGeneratedCorpus) {
   for (const auto& [name, model, arguments] : cases) {
     const Trained trained = train_on(tiny.data, *model);
     EXPECT_NEAR(trained.first, std::log(static_cast<double>(vocabulary)), 1.0) << name;
-    EXPECT_LT(trained.last, 0.5 * trained.first) << name;
+    EXPECT_LT(trained.last, 0.7 * trained.first) << name;
     EXPECT_EQ(trained.arguments, arguments) << name;
     EXPECT_EQ(trained.still, std::vector<std::string>()) << name;
   }
