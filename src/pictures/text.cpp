@@ -31,20 +31,25 @@ using Layout = std::unique_ptr<PangoLayout, Unref>;
 
 // One for a thread, because making it reads the fonts' configuration. Letters are placed without rounding to
 // pixels, so that a text is equally wide in every format and at every scale.
-PangoContext* context() {
-  thread_local const Context made = [] {
-    Context fresh(pango_font_map_create_context(pango_cairo_font_map_get_default()));
-    const std::unique_ptr<cairo_font_options_t, FreeOptions> options(cairo_font_options_create());
-    cairo_font_options_set_antialias(options.get(), CAIRO_ANTIALIAS_GRAY);
-    cairo_font_options_set_hint_style(options.get(), CAIRO_HINT_STYLE_NONE);
-    cairo_font_options_set_hint_metrics(options.get(), CAIRO_HINT_METRICS_OFF);
-    pango_cairo_context_set_font_options(fresh.get(), options.get());
-    pango_context_set_round_glyph_positions(fresh.get(), FALSE);
-    // Not that of the locale, which would choose other shapes of a character on another machine.
-    pango_context_set_language(fresh.get(), pango_language_from_string("en"));
-    return fresh;
-  }();
-  return made.get();
+Context make_context(PangoGravity gravity) {
+  Context fresh(pango_font_map_create_context(pango_cairo_font_map_get_default()));
+  const std::unique_ptr<cairo_font_options_t, FreeOptions> options(cairo_font_options_create());
+  cairo_font_options_set_antialias(options.get(), CAIRO_ANTIALIAS_GRAY);
+  cairo_font_options_set_hint_style(options.get(), CAIRO_HINT_STYLE_NONE);
+  cairo_font_options_set_hint_metrics(options.get(), CAIRO_HINT_METRICS_OFF);
+  pango_cairo_context_set_font_options(fresh.get(), options.get());
+  pango_context_set_round_glyph_positions(fresh.get(), FALSE);
+  // Not that of the locale, which would choose other shapes of a character on another machine.
+  pango_context_set_language(fresh.get(), pango_language_from_string("en"));
+  pango_context_set_base_gravity(fresh.get(), gravity);
+  return fresh;
+}
+
+// A line that runs upward lies on its side, and so do its Latin letters. Characters of scripts that are also
+// written in columns, such as Chinese, stay upright on the page: their feet point to the line's beginning.
+PangoContext* context(Direction direction) {
+  thread_local const Context along = make_context(PANGO_GRAVITY_SOUTH), up = make_context(PANGO_GRAVITY_WEST);
+  return direction == Direction::up ? up.get() : along.get();
 }
 
 int in_pango(double units) {
@@ -52,7 +57,7 @@ int in_pango(double units) {
 }
 
 Layout lay_out(const Text& text) {
-  Layout layout(pango_layout_new(context()));
+  Layout layout(pango_layout_new(context(text.direction)));
   const std::unique_ptr<PangoFontDescription, FreeFont> font(pango_font_description_new());
   pango_font_description_set_family_static(font.get(), "sans-serif");
   pango_font_description_set_absolute_size(font.get(), text.size * PANGO_SCALE);
@@ -76,6 +81,23 @@ Layout lay_out(const Text& text) {
     }
   }
   return layout;
+}
+
+// Upright characters of some fonts (WenQuanYi Micro Hei) are drawn most of their height before the place that
+// the line has for them. Those are moved into the middle of their place.
+void center_upright(PangoLayoutLine* line) {
+  for (GSList* run = line->runs; run != nullptr; run = run->next) {
+    const auto* shown = static_cast<PangoLayoutRun*>(run->data);
+    if (shown->item->analysis.gravity != PANGO_GRAVITY_WEST) continue;
+    for (int i = 0; i < shown->glyphs->num_glyphs; ++i) {
+      PangoGlyphInfo& glyph = shown->glyphs->glyphs[i];
+      PangoRectangle ink, place;
+      pango_font_get_glyph_extents(shown->item->analysis.font, glyph.glyph, &ink, &place);
+      ink.x += glyph.geometry.x_offset;
+      if (ink.x >= 0 && ink.x + ink.width <= glyph.geometry.width) continue;
+      glyph.geometry.x_offset += (glyph.geometry.width - ink.width) / 2 - ink.x;
+    }
+  }
 }
 
 void collect_uncovered(PangoLayout* layout, std::set<char32_t>& uncovered) {
@@ -121,7 +143,8 @@ void draw_text(cairo_t* cairo, const Text& text, std::set<char32_t>& uncovered) 
       pango_layout_get_iter(layout.get()), &pango_layout_iter_free);
   int number = 0;
   do {
-    PangoLayoutLine* shown = pango_layout_iter_get_line_readonly(line.get());
+    PangoLayoutLine* shown = pango_layout_iter_get_line(line.get());
+    center_upright(shown);
     PangoRectangle extents;
     pango_layout_line_get_extents(shown, nullptr, &extents);
     const double width = static_cast<double>(extents.width) / PANGO_SCALE;

@@ -189,6 +189,29 @@ TEST_F(Files, TheSuffixDecidesTheFormat) {
   EXPECT_THROW(write(path("full.png"), drawing), FileError);
 }
 
+// The columns' names of a matrix run upward. A Chinese character among them stays upright and in its place:
+// the one stroke of U+4E00 is wide, not high, and lies between the line's beginning and its end.
+TEST(Render, ChineseStaysUprightInALineThatRunsUpward) {
+  Drawing drawing{.width = 60, .height = 100};
+  drawing.items.push_back(
+      Text{.x = 40, .y = 80, .text = "\u4e00", .size = 20, .paint = {}, .direction = inspect::Direction::up});
+  if (!render(drawing, Format::png).uncovered.empty()) GTEST_SKIP() << "no font has the character";
+  const Raster raster = rasterise(drawing, {.scale = 1});
+  int left = raster.width, right = -1, top = raster.height, bottom = -1;
+  for (int y = 0; y < raster.height; ++y) {
+    for (int x = 0; x < raster.width; ++x) {
+      if (raster.rgb[static_cast<std::size_t>(3 * (y * raster.width + x))] > 200) continue;
+      left = std::min(left, x);
+      right = std::max(right, x);
+      top = std::min(top, y);
+      bottom = std::max(bottom, y);
+    }
+  }
+  EXPECT_GT(right - left, 4 * (bottom - top));
+  EXPECT_GE(top, 58);
+  EXPECT_LE(bottom, 80);
+}
+
 TEST(Render, RefusesImpossibleSizes) {
   const Drawing wide{.width = 40000, .height = 100};
   const Raster raster = rasterise(wide);
