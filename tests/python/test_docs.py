@@ -151,3 +151,16 @@ def test_the_tutorial_names_existing_values() -> None:
         if line.startswith("#")
     }
     assert set(linked) <= headings
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_the_explanation_in_the_readme_is_that_of_its_call(name: str) -> None:
+    page = (DOCS.parent / name).read_text()
+    shown = next(block for block in re.findall(r"^```\n(.*?)^```$", page, re.M | re.S) if "scaled-dot" in block)
+    q, k, v = (np.zeros((1, 8, 512, 64), "f4") for _ in range(3))
+    said = fovea.explain(q, k, v, mask=fovea.Causal() & fovea.SlidingWindow(127), mods=[fovea.SoftCap(50)])
+    if said.startswith("avx512 "):
+        assert said.strip() == shown.strip()
+    # Other instruction sets have other kernels and other tiles.
+    lines = [line for line in shown.splitlines() if "avx" not in line and "tiles" not in line]
+    assert len(lines) == 2 and all(line in said.splitlines() for line in lines), said
