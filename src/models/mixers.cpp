@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "core/excerpt.h"
-#include "fovea/models/language_model.h"
+#include "models/configs.h"
 
 namespace fovea::models {
 namespace {
@@ -17,11 +17,8 @@ constexpr std::array<std::string_view, 8> names{"attention",   "linear", "retent
 }
 
 LayerMixer named(std::string_view name) {
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found != names.end()) return static_cast<LayerMixer>(found - names.begin());
-  std::string list;
-  for (const std::string_view known : names) list += (list.empty() ? "" : ", ") + std::string(known);
-  refuse("one of " + list + ", separated by commas", name);
+  if (const std::optional<LayerMixer> found = find_mixer(name)) return *found;
+  refuse("one of " + mixer_names() + ", separated by commas", name);
 }
 
 // "name" or "name*count".
@@ -41,6 +38,18 @@ void add(std::string_view part, std::int64_t most, std::vector<LayerMixer>& to) 
 
 std::string_view to_string(LayerMixer mixer) {
   return names.at(static_cast<std::size_t>(mixer));
+}
+
+std::optional<LayerMixer> find_mixer(std::string_view name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<LayerMixer>(found - names.begin());
+}
+
+std::string mixer_names() {
+  std::string list;
+  for (const std::string_view name : names) list += (list.empty() ? "" : ", ") + std::string(name);
+  return list;
 }
 
 std::vector<LayerMixer> parse_mixers(std::string_view text, std::int64_t layers) {

@@ -136,20 +136,34 @@ TEST(Hybrid, AReportSaysWhatEachLayerKeeps) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(Hybrid, AFolderWithAnUnknownMixerIsRefused) {
+// Loading a folder with `to` in its config.json in place of `from` is refused with an error that has `part`.
+void expect_refused(std::string_view from, const std::string& to, const std::string& part) {
   const std::filesystem::path folder = scratch();
   save_model(folder.string(), tiny("gla", 1));
   std::ifstream in(folder / "config.json");
   std::string text((std::istreambuf_iterator<char>(in)), {});
-  text.replace(text.find("\"gla\""), 5, "\"glb\"");
+  text.replace(text.find(from), from.size(), to);
   std::ofstream(folder / "config.json") << text;
+  std::string said = "not refused";
   try {
     load_language_model(folder.string());
-    FAIL() << "not refused";
   } catch (const FileError& error) {
-    EXPECT_NE(std::string(error.what()).find("glb"), std::string::npos) << error.what();
+    said = error.what();
   }
   std::filesystem::remove_all(folder);
+  EXPECT_NE(said.find(part), std::string::npos) << said;
+}
+
+TEST(Hybrid, AFolderWithAnUnknownMixerIsRefused) {
+  expect_refused("\"gla\"", "\"glb\"", "got \"glb\"");
+  // The grammar of --mixers is not that of a config.
+  expect_refused("\"gla\"", "\"rwkv7*1\"", "got \"rwkv7*1\"");
+  expect_refused("\"gla\"", "7", "got 7");
+}
+
+TEST(Hybrid, AFolderWithAnUnknownKeyIsRefused) {
+  expect_refused("{", "{\"rope_theta\": 500000.0, ", "rope_theta");
+  expect_refused("{", "{\"num_key_value_heads\": 1, ", "num_key_value_heads");
 }
 
 TEST(Hybrid, KeepsAStateThatDoesNotGrow) {
