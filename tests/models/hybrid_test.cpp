@@ -117,6 +117,15 @@ TEST(Hybrid, IsSavedAndLoadedWithTheSameBits) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Hybrid, AListOfAttentionAloneIsTheModelWithoutAList) {
+  const std::filesystem::path folder = scratch();
+  const LanguageModel model = tiny("attention", 2);
+  EXPECT_TRUE(model.config().mixers.empty());
+  save_model(folder.string(), model);
+  EXPECT_EQ(report_on(ModelFolder(folder)).model_type, "starcoder2");
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Hybrid, AReportSaysWhatEachLayerKeeps) {
   const std::filesystem::path folder = scratch();
   save_model(folder.string(), tiny("gated_delta,attention", 2));
