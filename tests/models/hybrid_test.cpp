@@ -9,6 +9,7 @@
 #include "fovea/models/batcher.h"
 #include "fovea/models/language_model.h"
 #include "fovea/models/model_folder.h"
+#include "models/configs.h"
 
 namespace fovea::models {
 namespace {
@@ -87,15 +88,18 @@ TEST_P(EveryMixer, WritesInABatchWhatItWritesAlone) {
   LanguageModel model = tiny(GetParam(), 2);
   model.parameters().pack();
   Batcher batcher(model, {.step_tokens = 128});
-  std::vector<std::vector<std::int32_t>> texts(6);
+  std::vector<Generated> texts(6);
   for (std::size_t n = 0; n < texts.size(); ++n) {
     Request request{.prompt = drawn(5 + 40 * n, n), .sample = {.seed = n, .length = 20}};
-    request.done = [&, n](const Answer& answer) { texts[n] = answer.generated.ids; };
+    request.done = [&, n](const Answer& answer) { texts[n] = answer.generated; };
     batcher.submit(std::move(request));
   }
   batcher.run();
-  for (std::size_t n = 0; n < texts.size(); ++n)
-    EXPECT_EQ(texts[n], generate(model, drawn(5 + 40 * n, n), {.seed = n, .length = 20}).ids) << n;
+  for (std::size_t n = 0; n < texts.size(); ++n) {
+    const Generated alone = generate(model, drawn(5 + 40 * n, n), {.seed = n, .length = 20});
+    EXPECT_EQ(texts[n].ids, alone.ids) << n;
+    EXPECT_EQ(texts[n].log_probabilities, alone.log_probabilities) << n;
+  }
 }
 
 std::filesystem::path scratch() {
@@ -142,6 +146,67 @@ TEST(Hybrid, AReportSaysWhatEachLayerKeeps) {
                              std::filesystem::copy_options::overwrite_existing);
   report = report_on(ModelFolder(folder));
   EXPECT_NE(report.refused.find("model.layers.0.mixer"), std::string::npos) << report.refused;
+  // Those of a larger one, which has every tensor of this.
+  save_model(folder.string(), tiny("gla", 2));
+  save_model((folder / "other").string(), tiny("gla", 3));
+  std::filesystem::copy_file(folder / "other" / "model.safetensors", folder / "model.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  report = report_on(ModelFolder(folder));
+  EXPECT_NE(report.refused.find("belongs to no parameter"), std::string::npos) << report.refused;
+  std::filesystem::remove_all(folder);
+}
+
+// The most memory that the process has had, in bytes; since `forget_peak` was called.
+std::int64_t peak() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+bool forget_peak() {
+  std::ofstream file("/proc/self/clear_refs");
+  return static_cast<bool>(file << "5" << std::flush);
+}
+
+TEST(Hybrid, AReportOfALargeModelTakesLittleMemory) {
+  const std::filesystem::path folder = scratch();
+  const LanguageModelConfig config{.vocabulary = words,
+                                   .dim = 1024,
+                                   .feed_forward = 8192,
+                                   .layers = 3,
+                                   .mixers = parse_mixers("gated_delta", 3)};
+  // The weights are a header and a hole of their size.
+  std::string header;
+  std::int64_t end = 0;
+  LanguageModel(config, nn::ParameterSet([&](const std::string& name, const Shape& shape) {
+                  std::string sizes;
+                  for (const std::int64_t size : shape.sizes())
+                    sizes += (sizes.empty() ? "" : ",") + std::to_string(size);
+                  header += (header.empty() ? "{\"" : ",\"") + name + R"(":{"dtype":"F32","shape":[)" +
+                            sizes + R"(],"data_offsets":[)" + std::to_string(end) + ",";
+                  end += shape.count() * 4;
+                  header += std::to_string(end) + "]}";
+                  return Tensor(DType::f32, shape);
+                }));
+  header += "}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  save_model(folder.string(), tiny("gla", 1));
+  std::ofstream(folder / "config.json") << write_config(config);
+  const std::uint64_t length = header.size();
+  std::ofstream(folder / "model.safetensors", std::ios::binary)
+      .write(reinterpret_cast<const char*>(&length), 8)
+      .write(header.data(), static_cast<std::streamsize>(length));
+  std::filesystem::resize_file(folder / "model.safetensors", 8 + length + static_cast<std::uint64_t>(end));
+
+  const bool counted = forget_peak();
+  const std::int64_t before = peak();
+  const FolderReport report = report_on(ModelFolder(folder));
+  EXPECT_EQ(report.refused, "");
+  EXPECT_EQ(report.parameters * 4, end);
+  EXPECT_GT(end, 200'000'000);
+  if (counted) EXPECT_LT(peak() - before, 50'000'000);
   std::filesystem::remove_all(folder);
 }
 
