@@ -1,4 +1,4 @@
-// Layers of the second family: gradients of every parameter, what their papers say of simple cases, and the
+// Layers with recurrences: gradients of every parameter, what their papers say of simple cases, and the
 // same rows whether a text is read at once, in pieces or token by token.
 #include "fovea/nn/recurrent_mixer.h"
 
