@@ -6,7 +6,7 @@ gradients.
     q, k, v = (np.random.randn(1, 8, 512, 64).astype("f4") for _ in range(3))
     out = fovea.attention(q, k, v, mask=fovea.Causal() & fovea.SlidingWindow(127), mods=[fovea.SoftCap(50)])
 
-`fovea.recurrence` is the second family: linear attention, gated and delta rules, with a state instead of a growing cache.
+`fovea.recurrence` has recurrences: linear attention, gated and delta rules, with a state instead of a growing cache.
 `fovea.torch` has PyTorch's `scaled_dot_product_attention` and a context manager that makes a model use it. `fovea.nn`
 has `MultiheadAttention`. Both are imported on first use.
 """

@@ -1,4 +1,4 @@
-// What the operations of the second family share: copies of a call's lists, and results of two parts.
+// What the operations of recurrences share: copies of a call's lists, and results of two parts.
 #pragma once
 
 #include <algorithm>

@@ -5,13 +5,19 @@
 #include <string>
 #include <utility>
 
+#include "cache/checks.h"
 #include "cache/sequence.h"
 
 namespace fovea {
 
 using cache::BlockLayout;
+using cache::checked_layer;
+using cache::described;
+using cache::expect_store;
+using cache::Keeps;
 using cache::most_rows;
 using cache::Pool;
+using cache::refuse;
 using cache::Rows;
 using cache::Slots;
 
@@ -23,15 +29,6 @@ CacheFull::CacheFull(std::int64_t needed, std::int64_t used, std::int64_t limit)
       limit_(limit) {}
 
 namespace {
-
-[[noreturn]] void refuse(const char* function, std::string argument, std::string expected, std::string got) {
-  throw InvalidArgument(std::string("KvCache::") + function, std::move(argument), std::move(expected),
-                        std::move(got));
-}
-
-std::string described(const ConstTensorView& view) {
-  return view ? to_string(view.shape()) + " of " + std::string(to_string(view.dtype())) : "nothing";
-}
 
 // Rows of one head: `to` is contiguous.
 template <class To>
@@ -194,30 +191,6 @@ std::int64_t KvCache::length(const Sequence& sequence) const {
   return state_of("length", sequence).length;
 }
 
-namespace {
-
-std::size_t checked_layer(const char* function, std::int64_t layer, std::size_t count) {
-  if (layer < 0 || layer >= static_cast<std::int64_t>(count))
-    refuse(function, "layer", "a number from 0 to " + std::to_string(count - 1), std::to_string(layer));
-  return static_cast<std::size_t>(layer);
-}
-
-}  // namespace
-
-namespace {
-
-// What a function needs its layer to keep.
-enum class Keeps : std::uint8_t { rows, last_row };
-
-void expect_store(const char* function, std::size_t number, const CacheLayer& layer, Keeps wanted) {
-  const bool last = std::holds_alternative<LastRow>(layer.store);
-  if (last != (wanted == Keeps::last_row))
-    refuse(function, "layer", last ? "a layer that keeps all rows" : "a layer whose store is LastRow",
-           "layer " + std::to_string(number) + (last ? ", whose store is LastRow" : ", which keeps rows"));
-}
-
-}  // namespace
-
 std::int64_t KvCache::pending(std::int64_t layer, const Sequence& sequence) const {
   const Sequence::State& state = state_of("pending", sequence);
   return state.pending[checked_layer("pending", layer, state.pending.size())];
@@ -291,40 +264,6 @@ void KvCache::append(std::int64_t layer, Sequence& sequence, ConstTensorView key
     row += slots.count;
   }
   pending += rows;
-}
-
-void KvCache::replace(std::int64_t layer, Sequence& sequence, ConstTensorView row) {
-  Sequence::State& state = state_of("replace", sequence);
-  const std::size_t number = checked_layer("replace", layer, state.pending.size());
-  const CacheLayer& spec = impl_->options.layers[number];
-  expect_store("replace", number, spec, Keeps::last_row);
-  if (!row || row.rank() != 1 || row.size(0) != spec.head_dim || row.dtype() != spec.dtype ||
-      (spec.head_dim > 1 && row.stride(0) != 1))
-    refuse(
-        "replace", "row",
-        "[" + std::to_string(spec.head_dim) + "] of " + std::string(to_string(spec.dtype)) + ", contiguous",
-        described(row));
-  if (state.reserved == 0) refuse("replace", "sequence", "a sequence with reserved rows", "none reserved");
-  const Impl::Place& place = impl_->places[number];
-  Rows& group = *state.groups[place.group];
-  const BlockLayout::Layer& at = group.layout().layers[place.index];
-  const Slots slots = group.next_row();
-  std::memcpy(slots.block + at.key_offset + slots.slot * at.key_bytes(), row.raw(),
-              static_cast<std::size_t>(at.key_bytes()));
-  state.pending[number] = state.reserved;
-}
-
-ConstTensorView KvCache::last_row(std::int64_t layer, const Sequence& sequence) const {
-  const Sequence::State& state = state_of("last_row", sequence);
-  const std::size_t number = checked_layer("last_row", layer, state.pending.size());
-  const CacheLayer& spec = impl_->options.layers[number];
-  expect_store("last_row", number, spec, Keeps::last_row);
-  if (state.length == 0) return {};
-  const Impl::Place& place = impl_->places[number];
-  Rows& group = *state.groups[place.group];
-  const BlockLayout::Layer& at = group.layout().layers[place.index];
-  const Slots slots = group.slots(state.length - 1, 1);
-  return {slots.block + at.key_offset + slots.slot * at.key_bytes(), spec.dtype, Shape{spec.head_dim}};
 }
 
 KeyValueView KvCache::view(std::int64_t layer, const Sequence& sequence) const {

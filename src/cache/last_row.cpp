@@ -1,9 +1,12 @@
 // LastRow: one row a sequence, which the next one replaces. The block has two slots, so that a row that is
 // not committed leaves the committed one in place.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "cache/checks.h"
 #include "cache/rows.h"
+#include "cache/sequence.h"
 
 namespace fovea::cache {
 namespace {
@@ -100,3 +103,50 @@ std::unique_ptr<Rows> start_rows(std::shared_ptr<Pool> pool, std::shared_ptr<con
 }
 
 }  // namespace fovea::cache
+
+namespace fovea {
+
+using cache::BlockLayout;
+using cache::checked_layer;
+using cache::described;
+using cache::expect_store;
+using cache::Keeps;
+using cache::refuse;
+using cache::Rows;
+using cache::Slots;
+
+void KvCache::replace(std::int64_t layer, Sequence& sequence, ConstTensorView row) {
+  Sequence::State& state = state_of("replace", sequence);
+  const std::size_t number = checked_layer("replace", layer, state.pending.size());
+  const CacheLayer& spec = impl_->options.layers[number];
+  expect_store("replace", number, spec, Keeps::last_row);
+  if (!row || row.rank() != 1 || row.size(0) != spec.head_dim || row.dtype() != spec.dtype ||
+      (spec.head_dim > 1 && row.stride(0) != 1))
+    refuse(
+        "replace", "row",
+        "[" + std::to_string(spec.head_dim) + "] of " + std::string(to_string(spec.dtype)) + ", contiguous",
+        described(row));
+  if (state.reserved == 0) refuse("replace", "sequence", "a sequence with reserved rows", "none reserved");
+  const Impl::Place& place = impl_->places[number];
+  Rows& group = *state.groups[place.group];
+  const BlockLayout::Layer& at = group.layout().layers[place.index];
+  const Slots slots = group.next_row();
+  std::memcpy(slots.block + at.key_offset + slots.slot * at.key_bytes(), row.raw(),
+              static_cast<std::size_t>(at.key_bytes()));
+  state.pending[number] = state.reserved;
+}
+
+ConstTensorView KvCache::last_row(std::int64_t layer, const Sequence& sequence) const {
+  const Sequence::State& state = state_of("last_row", sequence);
+  const std::size_t number = checked_layer("last_row", layer, state.pending.size());
+  const CacheLayer& spec = impl_->options.layers[number];
+  expect_store("last_row", number, spec, Keeps::last_row);
+  if (state.length == 0) return {};
+  const Impl::Place& place = impl_->places[number];
+  Rows& group = *state.groups[place.group];
+  const BlockLayout::Layer& at = group.layout().layers[place.index];
+  const Slots slots = group.slots(state.length - 1, 1);
+  return {slots.block + at.key_offset + slots.slot * at.key_bytes(), spec.dtype, Shape{spec.head_dim}};
+}
+
+}  // namespace fovea

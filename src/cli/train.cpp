@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "cli/commands.h"
@@ -201,6 +202,11 @@ void refuse_unused(const CLI::App& command, const Options& o) {
                                 "--max-epochs",
                                 "--early-stopping-metric",
                                 "--average"});
+    const std::vector<models::LayerMixer> mixers = mixers_of(o);
+    if (std::ranges::find(mixers, models::LayerMixer::attention) == mixers.end())
+      refuse("--mixers " + o.mixers, {"--attention-dropout"});
+    if (std::ranges::all_of(mixers, [](auto mixer) { return mixer == models::LayerMixer::mamba; }))
+      refuse("--mixers " + o.mixers, {"--heads"});
     if (o.schedule == "constant") refuse("--lr-schedule constant", {"--lr-warmup"});
     return;
   }
@@ -335,6 +341,7 @@ void register_train(CLI::App& app) {
     o->tokenizer_given = command->get_option("--tokenizer")->count() > 0;
     o->vocabulary_given = command->get_option("--vocab-size")->count() > 0;
     o->smoothing_given = command->get_option("--label-smoothing")->count() > 0;
+    o->mixers_given = command->get_option("--mixers")->count() > 0;
     refuse_unused(*command, *o);
     o->model == "language" ? train_language_model(*o) : run(*o);
   });

@@ -1,6 +1,7 @@
 // `fovea train --model language`.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "cli/commands.h"
@@ -21,17 +22,38 @@ std::string read_text(const std::string& path, const char* option) {
   return files::read_file(path, longest_text);
 }
 
+bool has_heads(models::LayerMixer mixer) {
+  return mixer != models::LayerMixer::mamba;
+}
+
+// Heads of a model whose layers have none: any number that divides its dim.
+std::int64_t heads_of(const TrainCommand& o) {
+  return std::ranges::any_of(mixers_of(o), has_heads) ? o.heads : 1;
+}
+
+// Refuses what needs no file to be refused.
+void check(const TrainCommand& o) {
+  if (o.updates == 0 && o.minutes == 0.0 && o.patience == 0)
+    throw InvalidArgument("fovea train", "--max-updates",
+                          "a limit here or in --max-minutes, or a number above 0 in --early-stopping",
+                          "none");
+  const std::int64_t heads = heads_of(o);
+  if (o.dim % (2 * heads) != 0)
+    throw InvalidArgument("fovea train", "--dim",
+                          "an even multiple of " + std::to_string(heads) + ", the number of heads (--heads)",
+                          std::to_string(o.dim));
+}
+
 models::LanguageModelConfig config_of(const TrainCommand& o, std::int64_t vocabulary) {
-  models::LanguageModelConfig config{.vocabulary = vocabulary,
-                                     .dim = o.dim,
-                                     .feed_forward = o.feed_forward,
-                                     .heads = o.heads,
-                                     .layers = o.layers,
-                                     .positions = std::max<std::int64_t>(4096, o.window),
-                                     .dropout = static_cast<float>(o.dropout),
-                                     .attention_dropout = static_cast<float>(o.attention_dropout)};
-  if (!o.mixers.empty()) config.mixers = models::parse_mixers(o.mixers, o.layers);
-  return config;
+  return {.vocabulary = vocabulary,
+          .dim = o.dim,
+          .feed_forward = o.feed_forward,
+          .heads = heads_of(o),
+          .layers = o.layers,
+          .positions = std::max<std::int64_t>(4096, o.window),
+          .dropout = static_cast<float>(o.dropout),
+          .attention_dropout = static_cast<float>(o.attention_dropout),
+          .mixers = mixers_of(o)};
 }
 
 train::LanguageOptions options_of(const TrainCommand& o) {
@@ -56,7 +78,16 @@ train::LanguageOptions options_of(const TrainCommand& o) {
 
 }  // namespace
 
+std::vector<models::LayerMixer> mixers_of(const TrainCommand& o) {
+  try {
+    return models::parse_mixers(o.mixers_given ? o.mixers : "attention", o.layers);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("fovea train", "--mixers", error.expected(), error.got());
+  }
+}
+
 void train_language_model(const TrainCommand& o) {
+  check(o);
   catch_signals();
   nn::use_openmp(o.threads);
   if (!o.resume && std::filesystem::exists(o.output + "/checkpoint.safetensors"))

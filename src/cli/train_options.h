@@ -3,6 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "fovea/models/language_model.h"
 
 namespace fovea::cli {
 
@@ -25,9 +28,12 @@ struct TrainCommand {
   // Of a language model.
   std::string train_text, valid_text, mixers;
   std::int64_t window = 128, batch = 16;
-  bool resume = false, vocabulary_given = false, tokenizer_given = false, smoothing_given = false;
+  bool resume = false, vocabulary_given = false, tokenizer_given = false, smoothing_given = false,
+       mixers_given = false;
 };
 
+/// The mixer of each layer of a language model. Throws InvalidArgument for --mixers.
+std::vector<models::LayerMixer> mixers_of(const TrainCommand& options);
 /// Trains a language model on the text of a file.
 void train_language_model(const TrainCommand& options);
 

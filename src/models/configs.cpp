@@ -236,25 +236,11 @@ std::vector<LayerMixer> mixers_field(const json& object, std::int64_t layers) {
     refuse("mixers", "a list of " + std::to_string(layers) + " names, one for each layer", shown(value));
   std::vector<LayerMixer> mixers;
   for (const json& name : value) {
-    if (!name.is_string()) refuse("mixers", "names", shown(name));
-    mixers.push_back(parse_mixers(name.get<std::string>(), 1).front());
+    const auto mixer = name.is_string() ? find_mixer(name.get<std::string>()) : std::nullopt;
+    if (!mixer) refuse("mixers", "names out of " + mixer_names(), shown(name));
+    mixers.push_back(*mixer);
   }
   return mixers;
-}
-
-// Of a model with recurrences.
-LanguageModelConfig read_own_language_config(const json& object) {
-  LanguageModelConfig config{.vocabulary = size_field(object, "vocab_size", most_words),
-                             .dim = size_field(object, "hidden_size", most_dim),
-                             .feed_forward = size_field(object, "intermediate_size", most_dim),
-                             .heads = size_field(object, "num_attention_heads", most_dim),
-                             .layers = size_field(object, "num_hidden_layers", most_layers),
-                             .positions = size_field(object, "max_position_embeddings", 1 << 20),
-                             .dropout = rate_field(object, "residual_dropout"),
-                             .attention_dropout = rate_field(object, "attention_dropout")};
-  config.mixers = mixers_field(object, config.layers);
-  check_heads(config);
-  return config;
 }
 
 std::string write_own_config(const LanguageModelConfig& config) {
@@ -272,6 +258,27 @@ std::string write_own_config(const LanguageModelConfig& config) {
               {"attention_dropout", shortest(config.attention_dropout)}}
              .dump(2) +
          "\n";
+}
+
+// Of a model with recurrences. No other library writes this type, so a key that write_own_config does not
+// write asks for a feature that the model lacks.
+LanguageModelConfig read_own_language_config(const json& object) {
+  LanguageModelConfig config{.vocabulary = size_field(object, "vocab_size", most_words),
+                             .dim = size_field(object, "hidden_size", most_dim),
+                             .feed_forward = size_field(object, "intermediate_size", most_dim),
+                             .heads = size_field(object, "num_attention_heads", most_dim),
+                             .layers = size_field(object, "num_hidden_layers", most_layers),
+                             .positions = size_field(object, "max_position_embeddings", 1 << 20),
+                             .dropout = rate_field(object, "residual_dropout"),
+                             .attention_dropout = rate_field(object, "attention_dropout")};
+  config.mixers = mixers_field(object, config.layers);
+  check_heads(config);
+  const json known = json::parse(write_own_config(config));
+  for (const auto& [key, value] : object.items()) {
+    if (!known.contains(key))
+      refuse(excerpt(key).c_str(), std::string("no such key in a config of ") + own_language, shown(value));
+  }
+  return config;
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "fovea/models/language_model.h"
@@ -28,8 +30,13 @@ std::int64_t least_elements(const ModelConfig& config);
 std::string write_config(const RnnConfig& config);
 std::string write_config(const TransformerConfig& config);
 
-/// The same for a language model, whose config.json is a Starcoder2Config, or our own where it has recurrences.
+/// The same for a language model, whose config.json is a Starcoder2Config, or our own where it has
+/// recurrences.
 bool is_own_language(const std::string& text);  ///< whether it has recurrences
+/// The mixer of exactly this name, without the counts and lists of parse_mixers.
+std::optional<LayerMixer> find_mixer(std::string_view name);
+/// "attention, linear, ...", all names of mixers.
+std::string mixer_names();
 LanguageModelConfig read_language_config(const std::string& text);
 std::int64_t least_elements(const LanguageModelConfig& config);
 std::string write_config(const LanguageModelConfig& config);

@@ -9,7 +9,8 @@
 namespace fovea::models {
 namespace {
 
-const LanguageModelConfig& checked(const LanguageModelConfig& config) {
+// Its config() has no mixers where all are attention: that is the model of a config without a list.
+LanguageModelConfig checked(LanguageModelConfig config) {
   const std::pair<const char*, std::int64_t> sizes[] = {
       {"vocabulary", config.vocabulary}, {"dim", config.dim},       {"feed_forward", config.feed_forward},
       {"heads", config.heads},           {"layers", config.layers}, {"positions", config.positions}};
@@ -25,6 +26,8 @@ const LanguageModelConfig& checked(const LanguageModelConfig& config) {
     throw InvalidArgument("LanguageModel", "mixers",
                           std::to_string(config.layers) + ", one for each layer, or none",
                           std::to_string(config.mixers.size()));
+  if (std::ranges::all_of(config.mixers, [](LayerMixer mixer) { return mixer == LayerMixer::attention; }))
+    config.mixers.clear();
   return config;
 }
 

@@ -1,27 +1,44 @@
 // report_on of a language model with recurrences, which is ours and of no family.
-#include <map>
-#include <string_view>
+#include <set>
+#include <string>
 #include <variant>
 
+#include "core/excerpt.h"
 #include "models/configs.h"
 #include "models/family/load.h"
 
 namespace fovea::models {
 namespace {
 
-// The first tensor that is missing or has another shape; "" if all fit.
-std::string difference(const nn::ParameterSet& parameters, const files::WeightFile& weights) {
-  std::map<std::string_view, const Shape*> shapes;
-  for (const files::StoredTensor& tensor : weights.tensors()) shapes.emplace(tensor.name, &tensor.shape);
-  for (const nn::Parameter& parameter : parameters.all()) {
-    const auto found = shapes.find(parameter.name);
-    if (found == shapes.end()) return "tensor '" + parameter.name + "' is missing";
-    if (!(*found->second == parameter.value.shape()))
-      return "tensor '" + parameter.name + "': expected shape " + to_string(parameter.value.shape()) +
-             ", got " + to_string(*found->second);
+// Gives a model parameters without values, and compares their shapes with those of a file. The memory of a
+// parameter is never touched, so the system does not provide it. Each shape is compared before memory is
+// reserved, so a config's numbers cannot reserve more than the file has.
+class Shapes {
+ public:
+  explicit Shapes(const files::WeightFile& weights) : weights_(weights) {}
+
+  Tensor take(const std::string& name, const Shape& shape) {
+    const files::StoredTensor* tensor = weights_.find(name);
+    if (!tensor) throw FileError(weights_.path(), -1, "tensor '" + name + "' is missing");
+    if (!(tensor->shape == shape))
+      throw FileError(
+          tensor->file, -1,
+          "tensor '" + name + "': expected shape " + to_string(shape) + ", got " + to_string(tensor->shape));
+    taken_.insert(name);
+    return Tensor(DType::f32, shape);
   }
-  return "";
-}
+  void check_all_taken() const {
+    for (const files::StoredTensor& tensor : weights_.tensors()) {
+      if (!taken_.contains(tensor.name))
+        throw FileError(tensor.file, -1,
+                        "tensor '" + excerpt(tensor.name) + "' belongs to no parameter of the model");
+    }
+  }
+
+ private:
+  const files::WeightFile& weights_;
+  std::set<std::string> taken_;
+};
 
 }  // namespace
 
@@ -34,8 +51,11 @@ void report_own(const ModelFolder& folder, const files::WeightFile& weights, Fol
                        std::to_string(least_elements(config));
       return;
     }
-    const LanguageModel model(config, 0);
-    report.refused = difference(model.parameters(), weights);
+    Shapes shapes(weights);
+    const LanguageModel model(config, nn::ParameterSet([&](const std::string& name, const Shape& shape) {
+                                return shapes.take(name, shape);
+                              }));
+    shapes.check_all_taken();
     const std::vector<CacheLayer> layers = model.cache_layers();
     for (std::size_t n = 0; n < layers.size(); ++n) {
       const auto element = static_cast<std::int64_t>(size_of(layers[n].dtype));
@@ -46,7 +66,7 @@ void report_own(const ModelFolder& folder, const files::WeightFile& weights, Fol
         layer.bytes_per_token = layers[n].num_kv_heads * 2 * layers[n].head_dim * element;
       report.cache_bytes_per_token += layer.bytes_per_token;
     }
-  } catch (const InvalidArgument& error) {
+  } catch (const Error& error) {
     report.refused = error.what();
   }
 }

@@ -1,5 +1,7 @@
 #include "fovea/nn/recurrent_mixer.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "nn/mixers/layer.h"
@@ -100,6 +102,28 @@ RecurrentOptions completed(RecurrentOptions options, std::int64_t dim) {
   return options;
 }
 
+// The lists of a call whose x is [batch, len, dim].
+void check_lists(const RecurrentMixer::Call& call, std::int64_t batch, std::int64_t len) {
+  const auto refuse = [](const char* argument, const std::string& expected, const std::string& got) {
+    throw InvalidArgument("RecurrentMixer", argument, expected, got);
+  };
+  const std::string end = std::to_string(len);
+  if (!call.starts.empty()) {
+    const std::string expected = "numbers that ascend from 0 to " + end + ", the number of rows";
+    if (call.starts.front() != 0)
+      refuse("call.starts", expected, "a first " + std::to_string(call.starts[0]));
+    const auto down = std::is_sorted_until(call.starts.begin(), call.starts.end());
+    if (down != call.starts.end())
+      refuse("call.starts", expected, std::to_string(*down) + " behind " + std::to_string(*(down - 1)));
+    if (call.starts.back() != len)
+      refuse("call.starts", expected, "a last " + std::to_string(call.starts.back()));
+  }
+  const std::int64_t sequences = call.starts.empty() ? batch : std::ssize(call.starts) - 1;
+  if (!call.first.empty() && std::ssize(call.first) != sequences)
+    refuse("call.first", std::to_string(sequences) + " numbers, one for each sequence, or none",
+           std::to_string(call.first.size()));
+}
+
 }  // namespace
 
 RecurrentMixer::RecurrentMixer(ParameterSet& set, const std::string& name, std::int64_t dim,
@@ -125,6 +149,7 @@ Var RecurrentMixer::operator()(Context& context, const Var& x, const Call& call)
   if (x.shape().rank() != 3 || (!call.starts.empty() && x.size(0) != 1))
     throw InvalidArgument("RecurrentMixer", "x", call.starts.empty() ? "[B, L, dim]" : "[1, L, dim]",
                           to_string(x.shape()));
+  check_lists(call, x.size(0), x.size(1));
   const std::vector<Shape> parts = layer_->parts();
   MixerTokens tokens(call, parts, x.size(0));
   const Var y = layer_->run(context, x, tokens);

@@ -27,11 +27,12 @@ expect '"fovea-language"' "$folder/whole/config.json"
 
 write() { "$fovea" generate --model "$folder/whole" --cpu-threads 1 --seed 3 "$@"; }
 write --prompt 'the cat' --length 12 > "$folder/one"
-write --prompt 'the cat' --length 5 --save-state "$folder/state" > /dev/null
+write --prompt 'the cat' --length 5 --save-state "$folder/state" > "$folder/first"
 write --load-state "$folder/state" --length 7 > "$folder/rest"
 test -s "$folder/one"
-# The second half goes on with the state of the recurrences.
-test "$(tr -d '\n' < "$folder/one" | tail -c 4)" = "$(tr -d '\n' < "$folder/rest" | tail -c 4)"
+# The rest goes on with the state of the recurrences. Each output ends with a line feed of its own.
+{ head -c -1 "$folder/first"; cat "$folder/rest"; } > "$folder/both"
+cmp "$folder/one" "$folder/both"
 
 "$fovea" show "$folder/whole" > "$folder/said"
 expect 'layer 1     gated_delta, a state of ' "$folder/said"
@@ -52,7 +53,25 @@ refused() {
   if "$fovea" train "$@" 2> "$folder/error"; then echo "not refused: $*"; exit 1; fi
   expect "$says" "$folder/error"
 }
-refused 'got glb' --model language --train-text "$folder/train.txt" --valid-text "$folder/valid.txt" \
-  --output "$folder/bad" --vocab-size 100 --mixers glb
+refused_language() {
+  local says=$1
+  shift
+  refused "$says" --model language --train-text "$folder/train.txt" --valid-text "$folder/valid.txt" \
+    --output "$folder/bad" --vocab-size 100 "$@"
+  expect 'fovea train' "$folder/error"
+}
+refused_language "got 'glb'" --mixers glb
+expect '--mixers' "$folder/error"
+refused_language "got 'mamba*0'" --mixers 'mamba*0'
+refused_language "got '' in 'mamba,,rwkv7'" --mixers 'mamba,,rwkv7'
+refused_language "got ''" --mixers ''
+refused_language "got 'gla*3', of length 3" --mixers 'gla*3'
+refused_language '--max-updates' --max-updates 0 --early-stopping 0
+refused_language '--dim' --mixers gla --dim 18
+refused_language '--attention-dropout' --mixers mamba --attention-dropout 0.1
+refused_language '--attention-dropout' --mixers mamba,gla --attention-dropout 0.1
+refused_language '--heads' --mixers mamba --heads 2
+# Nothing is written before the options are checked.
+test ! -e "$folder/bad"
 refused "--train-text" --model language --output "$folder/bad"
 refused "--mixers" --model rnn --output "$folder/bad" --mixers gla

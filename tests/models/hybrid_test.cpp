@@ -9,6 +9,7 @@
 #include "fovea/models/batcher.h"
 #include "fovea/models/language_model.h"
 #include "fovea/models/model_folder.h"
+#include "models/configs.h"
 
 namespace fovea::models {
 namespace {
@@ -87,15 +88,18 @@ TEST_P(EveryMixer, WritesInABatchWhatItWritesAlone) {
   LanguageModel model = tiny(GetParam(), 2);
   model.parameters().pack();
   Batcher batcher(model, {.step_tokens = 128});
-  std::vector<std::vector<std::int32_t>> texts(6);
+  std::vector<Generated> texts(6);
   for (std::size_t n = 0; n < texts.size(); ++n) {
     Request request{.prompt = drawn(5 + 40 * n, n), .sample = {.seed = n, .length = 20}};
-    request.done = [&, n](const Answer& answer) { texts[n] = answer.generated.ids; };
+    request.done = [&, n](const Answer& answer) { texts[n] = answer.generated; };
     batcher.submit(std::move(request));
   }
   batcher.run();
-  for (std::size_t n = 0; n < texts.size(); ++n)
-    EXPECT_EQ(texts[n], generate(model, drawn(5 + 40 * n, n), {.seed = n, .length = 20}).ids) << n;
+  for (std::size_t n = 0; n < texts.size(); ++n) {
+    const Generated alone = generate(model, drawn(5 + 40 * n, n), {.seed = n, .length = 20});
+    EXPECT_EQ(texts[n].ids, alone.ids) << n;
+    EXPECT_EQ(texts[n].log_probabilities, alone.log_probabilities) << n;
+  }
 }
 
 std::filesystem::path scratch() {
@@ -117,6 +121,15 @@ TEST(Hybrid, IsSavedAndLoadedWithTheSameBits) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Hybrid, AListOfAttentionAloneIsTheModelWithoutAList) {
+  const std::filesystem::path folder = scratch();
+  const LanguageModel model = tiny("attention", 2);
+  EXPECT_TRUE(model.config().mixers.empty());
+  save_model(folder.string(), model);
+  EXPECT_EQ(report_on(ModelFolder(folder)).model_type, "starcoder2");
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Hybrid, AReportSaysWhatEachLayerKeeps) {
   const std::filesystem::path folder = scratch();
   save_model(folder.string(), tiny("gated_delta,attention", 2));
@@ -133,23 +146,98 @@ TEST(Hybrid, AReportSaysWhatEachLayerKeeps) {
                              std::filesystem::copy_options::overwrite_existing);
   report = report_on(ModelFolder(folder));
   EXPECT_NE(report.refused.find("model.layers.0.mixer"), std::string::npos) << report.refused;
+  // Those of a larger one, which has every tensor of this.
+  save_model(folder.string(), tiny("gla", 2));
+  save_model((folder / "other").string(), tiny("gla", 3));
+  std::filesystem::copy_file(folder / "other" / "model.safetensors", folder / "model.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  report = report_on(ModelFolder(folder));
+  EXPECT_NE(report.refused.find("belongs to no parameter"), std::string::npos) << report.refused;
   std::filesystem::remove_all(folder);
 }
 
-TEST(Hybrid, AFolderWithAnUnknownMixerIsRefused) {
+// The most memory that the process has had, in bytes; since `forget_peak` was called.
+std::int64_t peak() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+bool forget_peak() {
+  std::ofstream file("/proc/self/clear_refs");
+  return static_cast<bool>(file << "5" << std::flush);
+}
+
+TEST(Hybrid, AReportOfALargeModelTakesLittleMemory) {
+  const std::filesystem::path folder = scratch();
+  const LanguageModelConfig config{.vocabulary = words,
+                                   .dim = 1024,
+                                   .feed_forward = 8192,
+                                   .layers = 3,
+                                   .mixers = parse_mixers("gated_delta", 3)};
+  // The weights are a header and a hole of their size.
+  std::string header;
+  std::int64_t end = 0;
+  LanguageModel(config, nn::ParameterSet([&](const std::string& name, const Shape& shape) {
+                  std::string sizes;
+                  for (const std::int64_t size : shape.sizes())
+                    sizes += (sizes.empty() ? "" : ",") + std::to_string(size);
+                  header += (header.empty() ? "{\"" : ",\"") + name + R"(":{"dtype":"F32","shape":[)" +
+                            sizes + R"(],"data_offsets":[)" + std::to_string(end) + ",";
+                  end += shape.count() * 4;
+                  header += std::to_string(end) + "]}";
+                  return Tensor(DType::f32, shape);
+                }));
+  header += "}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  save_model(folder.string(), tiny("gla", 1));
+  std::ofstream(folder / "config.json") << write_config(config);
+  const std::uint64_t length = header.size();
+  std::ofstream(folder / "model.safetensors", std::ios::binary)
+      .write(reinterpret_cast<const char*>(&length), 8)
+      .write(header.data(), static_cast<std::streamsize>(length));
+  std::filesystem::resize_file(folder / "model.safetensors", 8 + length + static_cast<std::uint64_t>(end));
+
+  const bool counted = forget_peak();
+  const std::int64_t before = peak();
+  const FolderReport report = report_on(ModelFolder(folder));
+  EXPECT_EQ(report.refused, "");
+  EXPECT_EQ(report.parameters * 4, end);
+  EXPECT_GT(end, 200'000'000);
+  if (counted) EXPECT_LT(peak() - before, 50'000'000);
+  std::filesystem::remove_all(folder);
+}
+
+// Loading a folder with `to` in its config.json in place of `from` is refused with an error that has `part`.
+void expect_refused(std::string_view from, const std::string& to, const std::string& part) {
   const std::filesystem::path folder = scratch();
   save_model(folder.string(), tiny("gla", 1));
   std::ifstream in(folder / "config.json");
   std::string text((std::istreambuf_iterator<char>(in)), {});
-  text.replace(text.find("\"gla\""), 5, "\"glb\"");
+  text.replace(text.find(from), from.size(), to);
   std::ofstream(folder / "config.json") << text;
+  std::string said = "not refused";
   try {
     load_language_model(folder.string());
-    FAIL() << "not refused";
   } catch (const FileError& error) {
-    EXPECT_NE(std::string(error.what()).find("glb"), std::string::npos) << error.what();
+    said = error.what();
   }
   std::filesystem::remove_all(folder);
+  EXPECT_NE(said.find(part), std::string::npos) << said;
+}
+
+TEST(Hybrid, AFolderWithAnUnknownMixerIsRefused) {
+  expect_refused("\"gla\"", "\"glb\"", "got \"glb\"");
+  // The grammar of --mixers is not that of a config.
+  expect_refused("\"gla\"", "\"rwkv7*1\"", "got \"rwkv7*1\"");
+  expect_refused("\"gla\"", "7", "got 7");
+}
+
+TEST(Hybrid, AFolderWithAnUnknownKeyIsRefused) {
+  expect_refused("{", "{\"rope_theta\": 500000.0, ", "rope_theta");
+  expect_refused("{", "{\"num_key_value_heads\": 1, ", "num_key_value_heads");
 }
 
 TEST(Hybrid, KeepsAStateThatDoesNotGrow) {

@@ -1,4 +1,4 @@
-// Layers of the second family: gradients of every parameter, what their papers say of simple cases, and the
+// Layers with recurrences: gradients of every parameter, what their papers say of simple cases, and the
 // same rows whether a text is read at once, in pieces or token by token.
 #include "fovea/nn/recurrent_mixer.h"
 
@@ -248,6 +248,23 @@ TEST(RecurrentMixer, Refusals) {
   autograd::Tape tape;
   Context training{.tape = &tape};
   expect_refused([&] { mixer(training, Var(x), {.states = &states}); }, "call.states");
+}
+
+TEST_P(EveryKind, RefusesListsThatDoNotFitItsRows) {
+  ParameterSet set(3);
+  const RecurrentMixer mixer(set, "mixer", dim, GetParam().options);
+  const Tensor x = Tensor::normal({1, 6, dim}, 1), two = Tensor::normal({2, 6, dim}, 1);
+  Context context;
+  using Numbers = std::vector<std::int64_t>;
+  for (const Numbers& starts :
+       {Numbers{1, 6}, Numbers{0, 4, 2, 6}, Numbers{0, 5}, Numbers{0, 7}, Numbers{0}, Numbers{-1, 6}}) {
+    expect_refused([&] { mixer(context, Var(x), {.starts = starts}); }, "call.starts");
+  }
+  const Numbers starts{0, 2, 6};
+  for (const Numbers& first : {Numbers{1}, Numbers{1, 2, 3}}) {
+    expect_refused([&] { mixer(context, Var(x), {.starts = starts, .first = first}); }, "call.first");
+    expect_refused([&] { mixer(context, Var(two), {.first = first}); }, "call.first");
+  }
 }
 
 // -- stacks

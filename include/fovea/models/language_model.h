@@ -31,7 +31,8 @@ struct LanguageModelConfig {
   std::int64_t dim = 128, feed_forward = 512, heads = 4, layers = 4;
   std::int64_t positions = 4096;  ///< the longest sequence
   float dropout = 0.0f, attention_dropout = 0.0f;
-  /// One for each layer; empty: attention in all. Recurrences have `heads` heads of dim / heads elements,
+  /// One for each layer; empty: attention in all. A model of a list with attention alone has no list in its
+  /// config(). Recurrences have `heads` heads of dim / heads elements,
   /// Mamba-2 and RetNet's values twice as many.
   std::vector<LayerMixer> mixers = {};
 };

@@ -1,5 +1,5 @@
-// The mixers of the second family (fovea/recurrence/spec.h) as layers: projections, a short convolution,
-// gates and norms around one recurrence of the engine. A layer keeps a state of fixed size for each sequence,
+// Recurrences (fovea/recurrence/spec.h) as layers that mix rows: projections, a short convolution, gates and
+// norms around one recurrence of the engine. A layer keeps a state of fixed size for each sequence,
 // and no row of those it has read. blocks.h puts them into stacks, beside attention.
 #pragma once
 
@@ -116,9 +116,11 @@ class RecurrentMixer {
                  const RecurrentOptions& options);
 
   struct Call {
-    /// For a packed batch, x [1, L, dim]: sequence n has the rows from starts[n] to starts[n + 1].
+    /// For a packed batch, x [1, L, dim]: sequence n has the rows from starts[n] to starts[n + 1]. The
+    /// numbers ascend from 0 to L. Equal neighbours are a sequence without rows.
     std::span<const std::int64_t> starts = {};
-    /// The position of each sequence's first row, for rotary positions; empty: 0.
+    /// The position of each sequence's first row, for rotary positions: one number for each sequence. Empty:
+    /// 0 for all.
     std::span<const std::int64_t> first = {};
     /// Inference alone: the states before the rows, [sequences, state_size()], which become those behind
     /// them. Null: each sequence begins with zeros, and no state is kept.
@@ -132,6 +134,7 @@ class RecurrentMixer {
   };
   /// x [B, L, dim] -> [B, L, dim]. A row depends on the rows before it in its sequence, and on itself. Throws
   /// InvalidArgument for states of another shape or while training, and for weights beside states or starts.
+  /// Throws it also for `starts` that do not ascend from 0 to L, and for a `first` of another length.
   Var operator()(Context& context, const Var& x, const Call& call) const;
 
   /// The f32 numbers that a sequence keeps. All of a new sequence are 0.

@@ -94,7 +94,7 @@ class RetentionLayer final : public RecurrentMixer::Layer {
     const bool packed = !call.starts.empty();
     const std::size_t sequences = packed ? call.starts.size() - 1 : static_cast<std::size_t>(x.size(0));
     std::vector<std::int64_t> first(call.first.begin(), call.first.end());
-    first.resize(sequences, 0);
+    if (first.empty()) first.resize(sequences, 0);
     std::int64_t end = 0;
     for (std::size_t n = 0; n < sequences; ++n)
       end = std::max(end, first[n] + (packed ? call.starts[n + 1] - call.starts[n] : x.size(1)));

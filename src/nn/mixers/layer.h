@@ -1,5 +1,5 @@
-// What the layers of the second family share: where the tokens and the states of a call are, the convolution,
-// and norms by head.
+// What the layers with recurrences share: where the tokens and the states of a call are, the convolution, and
+// norms by head.
 #pragma once
 
 #include <array>
