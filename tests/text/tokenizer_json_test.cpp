@@ -207,5 +207,26 @@ TEST(FolderTokenizer, ReadsTheConfigBesideIt) {
   EXPECT_THROW(read_folder_tokenizer(scratch.folder()), FileError);
 }
 
+// Each token takes the blanks behind it, which are also tokens. A copy of them for each one would be 45 GB.
+TEST(JsonTokenizer, ManyTokensTakeTheSameBlanks) {
+  nlohmann::json of =
+      tokenizer_json({{"type", "WordLevel"}, {"unk_token", "?"}, {"vocab", {{"?", 0}, {"a", 1}}}});
+  of["post_processor"] = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  for (const bool behind : {false, true}) {
+    of["added_tokens"] = {added_token(2, " ", {{"lstrip", !behind}, {"rstrip", behind}})};
+    const JsonTokenizer tokenizer = JsonTokenizer::from_json(of.dump(), "t.json");
+    constexpr std::uint32_t count = 100'000;
+    const Encoding encoding = tokenizer.encode(std::string(count, ' ') + "a");
+    ASSERT_EQ(encoding.size(), count + 1);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      ASSERT_EQ(encoding.ids[i], 2);
+      ASSERT_EQ(encoding.offsets[i].end, behind ? std::size_t{count} : std::size_t{i} + 1);
+      ASSERT_EQ(encoding.offsets[i].begin, encoding.offsets[i].end) << "its blanks are taken off";
+    }
+    EXPECT_EQ(encoding.ids.back(), 1);
+  }
+}
+
 }  // namespace
 }  // namespace fovea::text

@@ -62,12 +62,14 @@ class JsonTokenizer {
 
   /// Throws InvalidArgument for a text that is not UTF-8 or has 2^32 bytes or more, and for a max_length
   /// below the number of special ids. Throws FileError if the text needs an unknown token that the file
-  /// lacks, or if a pattern of the file takes too many steps.
+  /// lacks. The same is thrown if a pattern of the file takes too long, or if the normalizer makes the text
+  /// many times longer.
   Encoding encode(std::string_view text, const EncodeOptions& options = {}) const;
   Encoding encode(std::string_view first, std::string_view second, const EncodeOptions& options = {}) const;
 
   enum class SpecialTokens : std::uint8_t { keep, skip };
-  /// The text of ids. An id without a token is left out.
+  /// The text of ids. An id without a token is left out. Throws FileError if the decoder makes the text many
+  /// times longer.
   std::string decode(std::span<const std::int32_t> ids,
                      SpecialTokens special_tokens = SpecialTokens::skip) const;
 
