@@ -170,6 +170,9 @@ Encoding JsonTokenizer::Impl::encode(std::span<const std::string_view> texts,
   if (options.max_length) {
     if (!cut) cut = Truncation{};
     cut->max_length = *options.max_length;
+    if (options.cut_side)
+      cut->side = *options.cut_side == EncodeOptions::CutSide::left ? Truncation::Side::left
+                                                                    : Truncation::Side::right;
   }
   if (cut) {
     const auto added =

@@ -98,3 +98,24 @@ cmp whole parts || fail "a text in parts is '$(cat parts)', the whole one '$(cat
 # A folder of ours has a tokenizer too.
 rm model/tokenizer.json
 "$fovea" show model | grep -qE '^tokenizer   (SentencePiece, [0-9]+ pieces|[0-9]+ words)$' || fail "$("$fovea" show model)"
+
+# A folder of sentence-transformers that names no longest text has that of its model, here 400 ids.
+cp -r model sentences && cp tokenizer.json sentences && mkdir sentences/1_Pooling
+cat >sentences/modules.json <<'END'
+[{"type": "sentence_transformers.models.Transformer", "path": ""},
+ {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]
+END
+echo '{"pooling_mode_lasttoken": true}' >sentences/1_Pooling/config.json
+embed() { "$fovea" embed --model sentences --sentence --cpu-threads 1 "$@"; }
+for count in 400 500; do
+  { for _ in $(seq "$count"); do printf 'the '; done && echo; } >line
+  embed --input line --output "$count.npy" || fail "$count words"
+done
+cmp 400.npy 500.npy || fail "a text beyond the positions is not cut at them"
+echo '{"max_seq_length": 2}' >sentences/sentence_bert_config.json
+echo '{"truncation_side": "left"}' >sentences/tokenizer_config.json
+echo 'the cat sat .' >whole
+echo 'sat .' >end
+embed --input whole --output left.npy
+embed --input end --output alone.npy
+cmp left.npy alone.npy || fail "truncation_side is not honoured"

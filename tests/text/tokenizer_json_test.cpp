@@ -203,6 +203,20 @@ TEST(FolderTokenizer, ReadsTheConfigBesideIt) {
   EXPECT_EQ(read_folder_tokenizer(scratch.folder()).max_length, 512);
   scratch.write("tokenizer_config.json", R"({"model_max_length": 1000000000000000019884624838656})");
   EXPECT_FALSE(read_folder_tokenizer(scratch.folder()).max_length) << "how transformers spells no limit";
+  for (const char* none : {"0", "-1", "7.5", "\"512\"", "true", "[]"}) {
+    scratch.write("tokenizer_config.json", std::string("{\"model_max_length\": ") + none + "}");
+    EXPECT_THROW(read_folder_tokenizer(scratch.folder()), FileError) << none;
+  }
+  scratch.write("tokenizer_config.json", R"({"truncation_side": "left", "model_max_length": null})");
+  const FolderTokenizer left = read_folder_tokenizer(scratch.folder());
+  EXPECT_FALSE(left.max_length);
+  const auto cut = [&](std::optional<EncodeOptions::CutSide> side) {
+    return left.tokenizer.encode("able un,", {.max_length = 3, .cut_side = side}).ids;
+  };
+  EXPECT_EQ(cut(left.cut_side), (Ids{1, 7, 2}));
+  EXPECT_EQ(cut({}), (Ids{1, 8, 2}));
+  scratch.write("tokenizer_config.json", R"({"truncation_side": "middle"})");
+  EXPECT_THROW(read_folder_tokenizer(scratch.folder()), FileError);
   scratch.write("tokenizer_config.json", R"({"do_lower_case": false})");
   EXPECT_THROW(read_folder_tokenizer(scratch.folder()), FileError);
 }
