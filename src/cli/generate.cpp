@@ -10,6 +10,7 @@
 #include "cli/coder.h"
 #include "cli/commands.h"
 #include "cli/generate_ids.h"
+#include "cli/text_stream.h"
 #include "core/crc32c.h"
 #include "core/excerpt.h"
 #include "files/json.h"
@@ -28,53 +29,6 @@ struct Options {
   bool prompt_given = false, line = false, stats = false, json = false;
   std::int64_t limit_mb = 4096, step_tokens = 512;
   int threads = 0;
-};
-
-// Prints a text as it grows. Pieces are spelt in their context, so each time the text is decoded again, from
-// the beginning of its line where lines are ids of their own. That may lie in the prompt.
-class Stream {
- public:
-  Stream(const Coder& coder, std::ostream& out, std::span<const std::int32_t> before)
-      : coder_(coder), out_(out) {
-    auto begin = before.begin();
-    if (const auto line_end = coder.line_end()) {
-      begin = before.end();
-      while (begin != before.begin() && *(begin - 1) != *line_end) --begin;
-    }
-    line_.assign(begin, before.end());
-    printed_ = finished(coder_.text(line_));
-  }
-  void write(std::int32_t id) {
-    if (id == coder_.line_end()) {
-      out_ << '\n' << std::flush;
-      line_.clear();
-      printed_ = 0;
-      return;
-    }
-    line_.push_back(id);
-    write_text(Rest::held);
-  }
-  /// A character of which only some bytes are written is held back until the end.
-  enum class Rest : std::uint8_t { held, written };
-  void write_text(Rest rest) {
-    const std::string all = coder_.text(line_);
-    const std::size_t end = rest == Rest::held ? finished(all) : all.size();
-    if (end > printed_) out_ << all.substr(printed_, end - printed_) << std::flush;
-    printed_ = std::max(printed_, end);
-  }
-
- private:
-  // The size of a text without the bytes of an unfinished character at its end.
-  static std::size_t finished(std::string_view text) {
-    constexpr std::string_view unfinished = "\xEF\xBF\xBD";
-    while (text.ends_with(unfinished)) text.remove_suffix(unfinished.size());
-    return text.size();
-  }
-
-  const Coder& coder_;
-  std::ostream& out_;
-  Ids line_;
-  std::size_t printed_ = 0;
 };
 
 // A tokenizer without an id that begins each text gives none for an empty one.
@@ -151,7 +105,7 @@ void write_one(const Options& o, models::LanguageModel& model, const Coder& code
   if (state.unread.empty()) throw no_ids("--prompt", o.prompt);
   Ids before = cache.ids(state.sequence);
   before.insert(before.end(), state.unread.begin(), state.unread.end());
-  Stream stream(coder, out, before);
+  TextStream stream(coder, out, before);
   models::SampleOptions one = o.sample;
   one.length = 1;
   if (o.sample.length == 0) {
@@ -165,7 +119,7 @@ void write_one(const Options& o, models::LanguageModel& model, const Coder& code
     if (ends(o, coder, state.unread.front())) break;
   }
   // Of a text that goes on later, an unfinished character is printed then.
-  if (o.save_state.empty()) stream.write_text(Stream::Rest::written);
+  if (o.save_state.empty()) stream.write_text(TextStream::Rest::written);
   out << '\n';
   checked(out, o.output);
   if (!o.save_state.empty()) save(o, model, cache, state);
