@@ -64,15 +64,25 @@ RowsOf rows_of(const Options& o, const std::filesystem::path& path) {
   };
 }
 
+// How many ids of a line a folder of sentence-transformers takes. It need not say more than how long a
+// sequence of its model is.
+std::optional<std::int64_t> longest_of(const models::SentenceFolder& sentences,
+                                       const text::FolderTokenizer& read) {
+  if (sentences.max_length) return sentences.max_length;
+  const auto config = models::report_on(models::ModelFolder(sentences.model)).config;
+  if (!config) return read.max_length;
+  return std::min(read.max_length.value_or(config->positions), config->positions);
+}
+
 // The ids of the lines of --input. A folder of sentence-transformers says where longer ones are cut.
 std::vector<Ids> ids_of_lines(const Options& o, const std::filesystem::path& path,
                               const std::optional<models::SentenceFolder>& sentences) {
   const text::FolderTokenizer read = text::read_folder_tokenizer(path);
   std::optional<std::int64_t> most;
-  if (sentences) most = sentences->max_length ? sentences->max_length : read.max_length;
+  if (sentences) most = longest_of(*sentences, read);
   std::vector<Ids> sequences;
   for (const std::string& line : text::read_lines(o.input)) {
-    sequences.push_back(read.tokenizer.encode(line, {.max_length = most}).ids);
+    sequences.push_back(read.tokenizer.encode(line, {.max_length = most, .cut_side = read.cut_side}).ids);
     if (sequences.back().empty())
       throw FileError(o.input, std::ssize(sequences), "has no ids: the model needs at least one", "line");
   }

@@ -10,6 +10,7 @@
 #include "cli/coder.h"
 #include "cli/commands.h"
 #include "cli/generate_ids.h"
+#include "cli/text_stream.h"
 #include "core/crc32c.h"
 #include "core/excerpt.h"
 #include "files/json.h"
@@ -30,45 +31,10 @@ struct Options {
   int threads = 0;
 };
 
-// Prints a text as it grows. Pieces are spelt in their context, so each time the text is decoded again, from
-// the beginning of its line where lines are ids of their own. That may lie in the prompt.
-class Stream {
- public:
-  Stream(const Coder& coder, std::ostream& out, std::span<const std::int32_t> before)
-      : coder_(coder), out_(out) {
-    auto begin = before.begin();
-    if (const auto line_end = coder.line_end()) {
-      begin = before.end();
-      while (begin != before.begin() && *(begin - 1) != *line_end) --begin;
-    }
-    line_.assign(begin, before.end());
-    printed_ = coder_.text(line_).size();
-  }
-  void write(std::int32_t id) {
-    if (id == coder_.line_end()) {
-      out_ << '\n' << std::flush;
-      line_.clear();
-      printed_ = 0;
-      return;
-    }
-    line_.push_back(id);
-    write_text(Rest::held);
-  }
-  /// A character of which only some bytes are written is held back until the end.
-  enum class Rest : std::uint8_t { held, written };
-  void write_text(Rest rest) {
-    const std::string all = coder_.text(line_);
-    if (rest == Rest::held && all.ends_with("\xEF\xBF\xBD")) return;
-    if (all.size() > printed_) out_ << all.substr(printed_) << std::flush;
-    printed_ = std::max(printed_, all.size());
-  }
-
- private:
-  const Coder& coder_;
-  std::ostream& out_;
-  Ids line_;
-  std::size_t printed_ = 0;
-};
+// A tokenizer without an id that begins each text gives none for an empty one.
+InvalidArgument no_ids(const char* option, const std::string& prompt) {
+  return {"fovea generate", option, "a text of at least one id", "no id of '" + excerpt(prompt) + "'"};
+}
 
 std::ostream& checked(std::ostream& out, const std::string& path) {
   out.flush();
@@ -136,9 +102,10 @@ void write_one(const Options& o, models::LanguageModel& model, const Coder& code
     state.sequence = cache.start();
   const Ids added = o.load_state.empty() ? coder.begun(o.prompt) : coder.added(o.prompt);
   state.unread.insert(state.unread.end(), added.begin(), added.end());
+  if (state.unread.empty()) throw no_ids("--prompt", o.prompt);
   Ids before = cache.ids(state.sequence);
   before.insert(before.end(), state.unread.begin(), state.unread.end());
-  Stream stream(coder, out, before);
+  TextStream stream(coder, out, before);
   models::SampleOptions one = o.sample;
   one.length = 1;
   if (o.sample.length == 0) {
@@ -151,7 +118,8 @@ void write_one(const Options& o, models::LanguageModel& model, const Coder& code
     stream.write(state.unread.front());
     if (ends(o, coder, state.unread.front())) break;
   }
-  stream.write_text(Stream::Rest::written);
+  // Of a text that goes on later, an unfinished character is printed then.
+  if (o.save_state.empty()) stream.write_text(TextStream::Rest::written);
   out << '\n';
   checked(out, o.output);
   if (!o.save_state.empty()) save(o, model, cache, state);
@@ -208,6 +176,8 @@ Line parsed(const Options& o, const Coder& coder, const std::string& line, std::
   }
   if (!prompt) throw refuse("expected a \"prompt\", got none");
   result.request.prompt = coder.begun(*prompt);
+  if (result.request.prompt.empty())
+    throw refuse("\"prompt\": expected a text of at least one id, got no id of '" + excerpt(*prompt) + "'");
   result.request.stop = coder.stops();
   if (o.line && coder.line_end()) result.request.stop.push_back(*coder.line_end());
   return result;
@@ -313,7 +283,9 @@ void write_translation(const Options& o, const models::ModelFolder& folder, std:
   const auto model = folder.sequence_to_sequence();
   const std::unique_ptr<Coder> coder = read_coder(folder, model->vocabulary());
   GenerateIds options{.sample = o.sample};
-  out << coder->text(written_ids(options, folder, *model, coder->begun(o.prompt)).ids) << '\n';
+  const Ids ids = coder->begun(o.prompt);
+  if (ids.empty()) throw no_ids("--prompt", o.prompt);
+  out << coder->text(written_ids(options, folder, *model, ids).ids) << '\n';
 }
 
 void run(const Options& o) {

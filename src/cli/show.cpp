@@ -8,6 +8,8 @@
 #include "cli/commands.h"
 #include "fovea/models/model_folder.h"
 #include "fovea/models/sentence_folder.h"
+#include "fovea/text/marian_tokenizer.h"
+#include "fovea/text/tokenizer.h"
 #include "fovea/text/tokenizer_json.h"
 
 namespace fovea::cli {
@@ -20,19 +22,38 @@ struct Options {
   bool json = false;
 };
 
-// The tokenizer of another library: what it is, or why it cannot be read.
+// What the tokenizer is, or why it cannot be read.
 struct TokenizerReport {
-  std::string type, refused;
+  std::string type, refused, unit = "ids";
   std::int64_t size = 0;
   std::optional<std::int64_t> max_length;
 };
 
 std::optional<TokenizerReport> tokenizer_of(const std::filesystem::path& folder) {
-  if (!text::has_json_tokenizer(folder)) return std::nullopt;
+  const bool json = text::has_json_tokenizer(folder), marian = text::MarianTokenizer::is_in(folder);
+  std::error_code error;
+  const bool own = std::filesystem::exists(folder / "spm.model", error) ||
+                   std::filesystem::exists(folder / "vocab.json", error);
+  if (!json && !marian && !own) return std::nullopt;
   TokenizerReport report;
   try {
+    if (!json && marian) {
+      report.type = "Marian";
+      report.size = text::MarianTokenizer::read(folder).size();
+      return report;
+    }
+    if (!json) {
+      const std::unique_ptr<text::Tokenizer> tokenizer = text::load_tokenizer(folder);
+      const bool words = tokenizer->kind() == "whitespace";
+      report.type = words ? "words" : "SentencePiece";
+      report.unit = words ? "words" : "pieces";
+      report.size = tokenizer->size();
+      return report;
+    }
     const text::FolderTokenizer read = text::read_folder_tokenizer(folder);
-    report = {std::string(read.tokenizer.model_type()), "", read.tokenizer.size(), read.max_length};
+    report.type = read.tokenizer.model_type();
+    report.size = read.tokenizer.size();
+    report.max_length = read.max_length;
   } catch (const FileError& error) {
     report.refused = error.what();
   }
@@ -49,11 +70,12 @@ ordered_json json_of(const std::optional<TokenizerReport>& tokenizer) {
 
 void print(const std::optional<TokenizerReport>& tokenizer) {
   if (!tokenizer)
-    fmt::print("tokenizer   no tokenizer.json\n");
+    fmt::print("tokenizer   none\n");
   else if (!tokenizer->refused.empty())
     fmt::print("tokenizer   cannot be read: {}\n", tokenizer->refused);
   else
-    fmt::print("tokenizer   {}, {} ids{}\n", tokenizer->type, tokenizer->size,
+    fmt::print("tokenizer   {}{} {}{}\n", tokenizer->type == tokenizer->unit ? "" : tokenizer->type + ", ",
+               tokenizer->size, tokenizer->unit,
                tokenizer->max_length ? fmt::format(", texts of at most {}", *tokenizer->max_length) : "");
 }
 

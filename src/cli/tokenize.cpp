@@ -23,7 +23,8 @@ using nlohmann::ordered_json;
 
 struct Options {
   std::string model, input = "/dev/stdin", output, write;
-  bool json = false, pieces = false, decode = false, plain = false, limits = false, keep = false;
+  bool json = false, pieces = false, decode = false, plain = false, limits = false, keep = false,
+       input_given = false;
 };
 
 // A line of --json: a string, or an array of two.
@@ -61,7 +62,12 @@ std::string json_of(const text::JsonTokenizer& tokenizer, const text::Encoding& 
 std::string answer(const Options& o, const text::JsonTokenizer& tokenizer, const std::string& line,
                    std::int64_t number) {
   if (o.decode) {
-    const Ids ids = line.empty() ? Ids() : parse_ids(line, "a line of --input");
+    Ids ids;
+    try {
+      if (!line.empty()) ids = parse_ids(line, "ids");
+    } catch (const InvalidArgument& error) {
+      throw FileError(o.input, number, "expected " + error.expected() + ", got " + error.got(), "line");
+    }
     const std::string text = tokenizer.decode(
         ids, o.keep ? text::JsonTokenizer::SpecialTokens::keep : text::JsonTokenizer::SpecialTokens::skip);
     return o.json ? ordered_json(text).dump() : text;
@@ -80,13 +86,38 @@ std::string answer(const Options& o, const text::JsonTokenizer& tokenizer, const
   return fmt::format("{}", fmt::join(pieces, " "));
 }
 
+// An option that would change nothing is refused.
+void check(const Options& o, const std::filesystem::path& file) {
+  const auto refuse = [](const char* option, const std::string& expected, const std::string& got) {
+    throw InvalidArgument("fovea tokenize", option, expected, got);
+  };
+  struct Given {
+    const char* name;
+    bool given, with_decode, with_json;
+  };
+  for (const auto& [name, given, with_decode, with_json] :
+       {Given{"--input", o.input_given, true, true}, Given{"--output", !o.output.empty(), true, true},
+        Given{"--decode", o.decode, true, true}, Given{"--json", o.json, true, true},
+        Given{"--pieces", o.pieces, false, false}, Given{"--plain", o.plain, false, true},
+        Given{"--limits", o.limits, false, true}, Given{"--keep-special", o.keep, true, true}}) {
+    if (given && !o.write.empty()) refuse(name, "nothing beside --write", "a value");
+    if (given && o.decode && !with_decode) refuse(name, "nothing beside --decode", "the option");
+    if (given && o.json && !with_json) refuse(name, "nothing beside --json", "the option");
+  }
+  if (o.keep && !o.decode) refuse("--keep-special", "--decode beside it", "none");
+  if (!o.output.empty() && same_file(o.output, o.input))
+    refuse("--output", "a file other than --input", o.output);
+  for (const auto& [option, path] : {std::pair{"--output", o.output}, {"--write", o.write}}) {
+    if (!path.empty() && same_file(path, file)) refuse(option, "a file other than that of --model", path);
+  }
+}
+
 void run(const Options& o) {
   std::filesystem::path file = o.model;
   if (std::filesystem::is_directory(file)) file /= "tokenizer.json";
+  check(o, file);
   const text::JsonTokenizer tokenizer = text::JsonTokenizer::read(file);
   if (!o.write.empty()) return files::write_file(o.write, tokenizer.to_json());
-  if (!o.output.empty() && same_file(o.output, o.input))
-    throw InvalidArgument("fovea tokenize", "--output", "a file other than --input", o.output);
   const std::vector<std::string> lines = text::read_lines(o.input);
   std::ofstream out_file;
   if (!o.output.empty()) {
@@ -106,7 +137,7 @@ void register_tokenize(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("tokenize", "Write the token ids of texts, or the texts of ids");
   command->add_option("--model", o->model, "folder with a tokenizer.json, or such a file")->required();
-  command->add_option("--input", o->input, "a text a line, or with --decode ids");
+  CLI::Option* input = command->add_option("--input", o->input, "a text a line, or with --decode ids");
   command->add_option("--output", o->output, "default standard output");
   command->add_flag("--json", o->json,
                     "read each line as a JSON string, or an array of two for a pair; write ids, tokens and "
@@ -117,7 +148,10 @@ void register_tokenize(CLI::App& app) {
   command->add_flag("--decode", o->decode, "read ids and write texts");
   command->add_flag("--keep-special", o->keep, "with --decode: also the special tokens");
   command->add_option("--write", o->write, "read no text, and write the tokenizer.json to this file");
-  command->callback([o] { run(*o); });
+  command->callback([o, input] {
+    o->input_given = input->count() > 0;
+    run(*o);
+  });
 }
 
 }  // namespace fovea::cli

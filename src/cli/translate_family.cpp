@@ -66,16 +66,16 @@ std::vector<std::vector<train::Translation>> translate_family(const std::string&
                     "ends a text, eos_token_id");
   options.bos = *defaults.start_id;
   options.eos = defaults.stop_ids.front();
-  options.never.emplace();  // BART begins with the id that ends a text
+  options.source_end = models::SourceEnd::as_given;  // with the ids that the tokenizer puts around it
+  options.never.emplace();                           // BART begins with the id that ends a text
   const auto model = folder.sequence_to_sequence();
   const std::unique_ptr<Coder> coder = read_coder(folder, model->vocabulary());
   std::vector<std::vector<train::Translation>> translations;
   for (const std::string& line : lines) {
-    Ids source = coder->begun(line);
-    // The search puts it there again.
-    if (!source.empty() && source.back() == options.eos) source.pop_back();
+    const Ids source = coder->begun(line);
     std::vector<train::Translation>& of_line = translations.emplace_back();
-    if (line.empty() || source.empty()) {
+    const bool no_text = source.empty() || (source.size() == 1 && source.front() == options.eos);
+    if (line.empty() || no_text) {
       of_line.emplace_back();
       continue;
     }

@@ -10,6 +10,11 @@
 namespace fovea::models {
 namespace {
 
+// How many ids are put behind a source.
+std::size_t ends(SourceEnd source_end) {
+  return source_end == SourceEnd::appended ? 1 : 0;
+}
+
 struct Live {
   std::size_t sentence = 0;
   std::vector<std::int32_t> ids;
@@ -42,7 +47,7 @@ class Stepper {
       : model_(model),
         sources_(sources),
         options_(options),
-        batch_(make_batch(sources, {}, options.bos, options.eos)) {
+        batch_(make_batch(sources, {}, options.bos, options.eos, options.source_end)) {
     if (options.reuse == Reuse::on)
       state_ = model.start(batch_.source, batch_.source_len, batch_.source_lengths);
   }
@@ -77,7 +82,7 @@ class Stepper {
       sources.push_back(sources_[row.sentence]);
       prefixes.push_back(row.ids);
     }
-    batch = make_batch(sources, prefixes, options_.bos, options_.eos);
+    batch = make_batch(sources, prefixes, options_.bos, options_.eos, options_.source_end);
     nn::Context context;
     Capture capture;
     capture.scope = Capture::Scope::alignment;
@@ -161,7 +166,7 @@ class Search {
     for (std::size_t step = past_.size(); step-- > 0;) {
       const Tensor& weights = past_[step].alignment;
       const float* from = weights.data<float>() + static_cast<std::int64_t>(row) * weights.size(1);
-      rows[step].assign(from, from + sources_[sentence].size() + 1);
+      rows[step].assign(from, from + sources_[sentence].size() + ends(options_.source_end));
       if (step > 0) row = static_cast<std::size_t>(past_[step - 1].parents[row]);
     }
     return rows;
@@ -249,17 +254,19 @@ std::vector<std::vector<Hypothesis>> decode(SequenceToSequence& model,
 }
 
 Batch make_batch(const std::vector<std::vector<std::int32_t>>& sources,
-                 const std::vector<std::vector<std::int32_t>>& targets, std::int32_t bos, std::int32_t eos) {
+                 const std::vector<std::vector<std::int32_t>>& targets, std::int32_t bos, std::int32_t eos,
+                 SourceEnd source_end) {
   Batch batch;
   batch.size = static_cast<std::int64_t>(sources.size());
   for (const auto& source : sources)
-    batch.source_len = std::max(batch.source_len, static_cast<std::int64_t>(source.size()) + 1);
+    batch.source_len =
+        std::max(batch.source_len, static_cast<std::int64_t>(source.size() + ends(source_end)));
   batch.source.assign(static_cast<std::size_t>(batch.size * batch.source_len), 0);
   for (std::int64_t i = 0; i < batch.size; ++i) {
     auto* row = batch.source.data() + i * batch.source_len;
     std::copy(sources[i].begin(), sources[i].end(), row);
-    row[sources[i].size()] = eos;
-    batch.source_lengths.push_back(static_cast<std::int64_t>(sources[i].size()) + 1);
+    if (source_end == SourceEnd::appended) row[sources[i].size()] = eos;
+    batch.source_lengths.push_back(static_cast<std::int64_t>(sources[i].size() + ends(source_end)));
   }
   if (targets.empty()) return batch;
   if (targets.size() != sources.size()) {

@@ -18,6 +18,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
 constexpr int kDepth = 16;
+constexpr std::int64_t kMostIds = std::int64_t{1} << 30;
 using Kind = SentencePooling::Kind;
 
 struct Module {
@@ -70,6 +71,8 @@ SentencePooling read_pooling(const std::filesystem::path& folder) {
     const auto flag = std::find_if(std::begin(flags), std::end(flags),
                                    [&key = key](const auto& known) { return known.first == key; });
     if (flag != std::end(flags)) {
+      if (!value.is_boolean())
+        throw refuse(excerpt(key) + ": expected true or false, got " + excerpt(value.dump()));
       if (value == true) kinds.push_back(flag->second);
     } else if (key == "pooling_mode") {
       const auto name = std::find_if(std::begin(names), std::end(names), [&value = value](const auto& known) {
@@ -87,15 +90,34 @@ SentencePooling read_pooling(const std::filesystem::path& folder) {
   return {kinds.front(), false};
 }
 
-// sentence_bert_config.json lies beside the model.
+// Beside the model lies a config that is named after its family; the first one there counts.
 std::optional<std::int64_t> read_max_length(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / "sentence_bert_config.json";
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return std::nullopt;
-  const json config = files::read_json_object(path, kMaxBytes, kDepth);
-  const auto length = config.find("max_seq_length");
-  if (length == config.end() || !length->is_number_integer() || *length < 1) return std::nullopt;
-  return length->get<std::int64_t>();
+  for (const char* family :
+       {"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"}) {
+    const std::filesystem::path path = folder / (std::string("sentence_") + family + "_config.json");
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) continue;
+    const json config = files::read_json_object(path, kMaxBytes, kDepth);
+    std::optional<std::int64_t> length;
+    for (const auto& [key, value] : config.items()) {
+      const auto refuse = [&, &key = key, &value = value](const std::string& expected) {
+        throw FileError(path.string(), -1,
+                        excerpt(key) + ": expected " + expected + ", got " + excerpt(value.dump()));
+      };
+      if (key == "do_lower_case") {
+        // It would make letters small before the tokenizer sees them.
+        if (value != false) refuse("false");
+      } else if (key != "max_seq_length") {
+        throw FileError(path.string(), -1, excerpt(key) + ": is not known");
+      } else if (!value.is_null()) {
+        if (!value.is_number_integer() || value < 1 || value > kMostIds)
+          refuse("a whole number from 1 to " + std::to_string(kMostIds));
+        length = value.get<std::int64_t>();
+      }
+    }
+    return length;
+  }
+  return std::nullopt;
 }
 
 }  // namespace

@@ -1,3 +1,6 @@
+#include <cmath>
+
+#include "core/excerpt.h"
 #include "files/json.h"
 #include "fovea/core/error.h"
 #include "fovea/text/tokenizer_json.h"
@@ -11,6 +14,33 @@ constexpr int kConfigDepth = 16;
 // transformers writes 1e30 where there is no limit.
 constexpr double kNoLimit = 1e9;
 
+using nlohmann::json;
+
+[[noreturn]] void refuse(const std::filesystem::path& path, const char* key, const char* expected,
+                         const json& got) {
+  throw FileError(path.string(), -1,
+                  std::string(key) + ": expected " + expected + ", got " +
+                      excerpt(got.dump(-1, ' ', false, json::error_handler_t::replace)));
+}
+
+std::optional<std::int64_t> max_length_of(const json& config, const std::filesystem::path& path) {
+  const json length = config.value("model_max_length", json());
+  if (length.is_null()) return std::nullopt;
+  if (!length.is_number() || length < 1)
+    refuse(path, "model_max_length", "a whole number of at least 1", length);
+  if (length >= kNoLimit) return std::nullopt;
+  const double value = length.get<double>();
+  if (value != std::floor(value)) refuse(path, "model_max_length", "a whole number of at least 1", length);
+  return static_cast<std::int64_t>(value);
+}
+
+EncodeOptions::CutSide cut_side_of(const json& config, const std::filesystem::path& path) {
+  const json side = config.value("truncation_side", json());
+  if (side.is_null() || side == "right") return EncodeOptions::CutSide::right;
+  if (side != "left") refuse(path, "truncation_side", "\"left\" or \"right\"", side);
+  return EncodeOptions::CutSide::left;
+}
+
 }  // namespace
 
 bool has_json_tokenizer(const std::filesystem::path& folder) {
@@ -23,13 +53,12 @@ FolderTokenizer read_folder_tokenizer(const std::filesystem::path& folder) {
                               config_path = folder / "tokenizer_config.json";
   if (!has_json_tokenizer(folder))
     throw FileError(path.string(), -1, "is not there; token ids may be given instead of text");
-  FolderTokenizer result{JsonTokenizer::read(path), std::nullopt};
+  FolderTokenizer result{JsonTokenizer::read(path), std::nullopt, EncodeOptions::CutSide::right};
   std::error_code error;
   if (!std::filesystem::exists(config_path, error)) return result;
   const nlohmann::json config = files::read_json_object(config_path, kMaxConfigBytes, kConfigDepth);
-  if (const auto length = config.find("model_max_length");
-      length != config.end() && length->is_number() && *length > 0 && *length < kNoLimit)
-    result.max_length = length->get<std::int64_t>();
+  result.max_length = max_length_of(config, config_path);
+  result.cut_side = cut_side_of(config, config_path);
   // transformers goes by this key and not by the tokenizer.
   const auto lower = config.find("do_lower_case");
   const std::optional<bool> lower_cases = result.tokenizer.lower_cases();

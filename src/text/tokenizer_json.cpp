@@ -34,27 +34,6 @@ auto optional_part(const Document& document, const char* key, Read&& read)
   return read(part, Where{document.file(), key});
 }
 
-// Blanks with which a token begins; U+0120 is how byte-level tokens spell one.
-std::uint32_t blanks_before(std::string_view token) {
-  std::uint32_t count = 0;
-  for (std::size_t at = 0; at < token.size(); ++count) {
-    const CodePoint point = decode_utf8(token, at);
-    if (point.value != U'\u0120' && !is_white_space(point.value)) break;
-    at += static_cast<std::size_t>(point.bytes);
-  }
-  return count;
-}
-
-std::uint32_t blanks_behind(std::string_view token) {
-  std::uint32_t count = 0;
-  for (std::size_t at = 0; at < token.size();) {
-    const CodePoint point = decode_utf8(token, at);
-    count = point.value == U'\u0120' || is_white_space(point.value) ? count + 1 : 0;
-    at += static_cast<std::size_t>(point.bytes);
-  }
-  return count;
-}
-
 Encoding encoding_of(const std::vector<Items>& parts) {
   Encoding encoding;
   for (const Items& part : parts) {
@@ -79,6 +58,8 @@ struct JsonTokenizer::Impl {
   void add_items(const Piece& piece, std::int32_t number, std::int32_t word, Items& items) const;
   Encoding encode(std::span<const std::string_view> texts, const EncodeOptions& options) const;
   std::optional<std::string_view> spelling(std::int32_t id) const;
+  void decode(std::vector<std::string>& tokens) const;
+  [[noreturn]] void rethrow(const InvalidArgument& error) const;
 
   std::shared_ptr<Document> document;
   std::unique_ptr<const Model> model;
@@ -112,14 +93,20 @@ std::optional<std::string_view> JsonTokenizer::Impl::spelling(std::int32_t id) c
 
 void JsonTokenizer::Impl::add_items(const Piece& piece, std::int32_t number, std::int32_t word,
                                     Items& items) const {
-  const std::string& text = piece.text.text();
+  if (piece.id) {
+    items.push_back({.id = *piece.id,
+                     .place = piece.place,
+                     .type = number,
+                     .text = number,
+                     .word = word,
+                     .blanks_before = piece.blanks_before,
+                     .blanks_behind = piece.blanks_behind});
+    return;
+  }
   std::vector<Token> tokens;
-  if (piece.id)
-    tokens.push_back({*piece.id, 0, text.size()});
-  else
-    model->tokenize(text, tokens);
+  model->tokenize(piece.text.text(), tokens);
   for (const Token& token : tokens) {
-    const std::string_view spelled = piece.id ? text : model->token(token.id).value_or("");
+    const std::string_view spelled = model->token(token.id).value_or("");
     items.push_back({.id = token.id,
                      .place = piece.text.place(token.begin, token.end),
                      .type = number,
@@ -152,6 +139,22 @@ Items JsonTokenizer::Impl::items_of(std::string_view text, std::int32_t number) 
   return items;
 }
 
+// The limits of patterns and of growth are on the file.
+void JsonTokenizer::Impl::rethrow(const InvalidArgument& error) const {
+  if (error.function() != "Regex" && error.function() != "Growth") throw error;
+  throw FileError(document->file(), -1, "expected " + error.expected() + ", got " + error.got());
+}
+
+void JsonTokenizer::Impl::decode(std::vector<std::string>& tokens) const {
+  std::size_t bytes = 0;
+  for (const std::string& token : tokens) bytes += token.size();
+  try {
+    if (decoder) decoder->apply(tokens, most_bytes(bytes));
+  } catch (const InvalidArgument& error) {
+    rethrow(error);
+  }
+}
+
 Encoding JsonTokenizer::Impl::encode(std::span<const std::string_view> texts,
                                      const EncodeOptions& options) const {
   const bool special = options.special_tokens == EncodeOptions::SpecialTokens::add;
@@ -161,13 +164,15 @@ Encoding JsonTokenizer::Impl::encode(std::span<const std::string_view> texts,
     for (const std::string_view text : texts)
       parts.push_back(items_of(text, static_cast<std::int32_t>(parts.size())));
   } catch (const InvalidArgument& error) {
-    if (error.function() != "Regex") throw;
-    throw FileError(document->file(), -1, "expected " + error.expected() + ", got " + error.got());
+    rethrow(error);
   }
   std::optional<Truncation> cut = as_file ? truncation : std::nullopt;
   if (options.max_length) {
     if (!cut) cut = Truncation{};
     cut->max_length = *options.max_length;
+    if (options.cut_side)
+      cut->side = *options.cut_side == EncodeOptions::CutSide::left ? Truncation::Side::left
+                                                                    : Truncation::Side::right;
   }
   if (cut) {
     const auto added =
@@ -219,7 +224,7 @@ std::string JsonTokenizer::decode(std::span<const std::int32_t> ids, SpecialToke
     if (special_tokens == SpecialTokens::skip && impl_->added.is_special(*spelling)) continue;
     tokens.emplace_back(*spelling);
   }
-  if (impl_->decoder) impl_->decoder->apply(tokens);
+  impl_->decode(tokens);
   std::string text;
   for (const std::string& token : tokens) {
     if (!impl_->decoder && &token != tokens.data()) text += ' ';

@@ -53,3 +53,69 @@ sed 's/"\.": 4/".": 1000000/' tokenizer.json >model/tokenizer.json
 refused 'is too large for 5 tokens' "$fovea" generate --model model a
 sed 's/"\.": 4/".": 1020/' tokenizer.json >model/tokenizer.json
 refused 'the tokenizer has ids up to 1020' "$fovea" generate --model model a
+
+# A tokenizer that adds no id gives none for an empty text.
+cp tokenizer.json model
+refused "argument '--prompt': expected a text of at least one id, got no id of ''" "$fovea" generate --model model ''
+echo '{"prompt": " "}' >empty.jsonl
+refused "\"prompt\": expected a text of at least one id, got no id of ' '" "$fovea" generate --model model --input empty.jsonl
+
+# Options that would change nothing are refused, and so are outputs that are the tokenizer itself.
+refused "argument '--keep-special': expected --decode beside it" tokenize --keep-special --input texts
+refused "argument '--pieces': expected nothing beside --decode" tokenize --pieces --decode --input texts
+refused "argument '--pieces': expected nothing beside --json" tokenize --pieces --json --input texts
+refused "argument '--plain': expected nothing beside --decode" tokenize --plain --decode --input texts
+for option in '--input texts' --decode '--output ids' --json; do
+  refused "argument '${option%% *}': expected nothing beside --write" tokenize --write new.json $option
+done
+[[ ! -e new.json ]] || fail "written in spite of the error"
+cp tokenizer.json before.json
+refused "argument '--output': expected a file other than that of --model" tokenize --input texts --output tokenizer.json
+refused "argument '--write': expected a file other than that of --model" "$fovea" tokenize --model . --write ./tokenizer.json
+cmp before.json tokenizer.json || fail "the tokenizer was overwritten"
+refused '(line 2)' tokenize --decode --input <(printf '1 2\n1 x\n')
+[[ $(grep -o fovea errors | wc -l) == 1 ]] || fail "the name is there twice: $(cat errors)"
+
+# Ids of which each has one byte of a character: a text in parts is the whole text.
+python3 - >model/tokenizer.json <<'END'
+import json
+vocab = {"?": 0, "\u0120": 1}
+vocab.update({f"x{i}\u00c3" if i % 2 else f"\u00a9y{i}": i for i in range(2, 14)})
+print(json.dumps({"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+    "post_processor": None,
+    "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+    "model": {"type": "WordLevel", "unk_token": "?", "vocab": vocab}}))
+END
+generate() { "$fovea" generate --model model --cpu-threads 1 --seed 5 "$@"; }
+generate 'a' --length 24 >whole
+generate 'a' --length 0 --save-state state | tr -d '\n' >parts
+for _ in $(seq 23); do generate --load-state state --save-state state --length 1 | tr -d '\n' >>parts; done
+generate --load-state state --length 1 >>parts
+grep -q 'é' whole || fail "no character of two ids in '$(cat whole)'"
+cmp whole parts || fail "a text in parts is '$(cat parts)', the whole one '$(cat whole)'"
+
+# A folder of ours has a tokenizer too.
+rm model/tokenizer.json
+"$fovea" show model | grep -qE '^tokenizer   (SentencePiece, [0-9]+ pieces|[0-9]+ words)$' || fail "$("$fovea" show model)"
+
+# A folder of sentence-transformers that names no longest text has that of its model, here 400 ids.
+cp -r model sentences && cp tokenizer.json sentences && mkdir sentences/1_Pooling
+cat >sentences/modules.json <<'END'
+[{"type": "sentence_transformers.models.Transformer", "path": ""},
+ {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]
+END
+echo '{"pooling_mode_lasttoken": true}' >sentences/1_Pooling/config.json
+embed() { "$fovea" embed --model sentences --sentence --cpu-threads 1 "$@"; }
+for count in 400 500; do
+  { for _ in $(seq "$count"); do printf 'the '; done && echo; } >line
+  embed --input line --output "$count.npy" || fail "$count words"
+done
+cmp 400.npy 500.npy || fail "a text beyond the positions is not cut at them"
+echo '{"max_seq_length": 2}' >sentences/sentence_bert_config.json
+echo '{"truncation_side": "left"}' >sentences/tokenizer_config.json
+echo 'the cat sat .' >whole
+echo 'sat .' >end
+embed --input whole --output left.npy
+embed --input end --output alone.npy
+cmp left.npy alone.npy || fail "truncation_side is not honoured"

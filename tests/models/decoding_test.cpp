@@ -242,6 +242,28 @@ TEST_P(Decoding, CountsItsScores) {
   }
 }
 
+// A tokenizer may end its sources itself, and put an id of the language behind the end.
+TEST_P(Decoding, ASourceIsTakenAsItIsGiven) {
+  const auto model = sharp(GetParam());
+  const Batch batch = make_batch({{5, eos, 7}, {6}}, {}, bos, eos, SourceEnd::as_given);
+  EXPECT_EQ(batch.source_len, 3);
+  EXPECT_EQ(batch.source, (std::vector<std::int32_t>{5, eos, 7, 6, 0, 0}));
+  EXPECT_EQ(batch.source_lengths, (std::vector<std::int64_t>{3, 1}));
+  for (const Reuse reuse : {Reuse::on, Reuse::off}) {
+    DecodeOptions options{
+        .beam_size = 3, .length_factor = 0.0, .length_extra = 6, .n_best = 3, .reuse = reuse};
+    const auto appended = decode(*model, {{5, 8}}, options).front();
+    options.source_end = SourceEnd::as_given;
+    const auto given = decode(*model, {{5, 8, eos}}, options).front();
+    ASSERT_EQ(given.size(), appended.size());
+    for (std::size_t n = 0; n < given.size(); ++n) {
+      EXPECT_EQ(given[n].ids, appended[n].ids);
+      EXPECT_EQ(given[n].score, appended[n].score);
+      EXPECT_EQ(given[n].alignment, appended[n].alignment);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Decoding, testing::ValuesIn(every_kind()),
                          [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(WithoutConfig, Decoding, testing::ValuesIn(kinds_without_config()),

@@ -79,6 +79,33 @@ TEST_F(SentenceFolders, WhatIsNotKnownIsRefused) {
   }
 }
 
+TEST_F(SentenceFolders, TheConfigOfTheModelIsReadByItsKeys) {
+  const auto with = [&](const std::string& config) {
+    write("sentence_bert_config.json", config);
+    return refusal();
+  };
+  const auto expect_part = [](const std::string& whole, const std::string& part) {
+    EXPECT_NE(whole.find(part), std::string::npos) << whole << "\nlacks: " << part;
+  };
+  expect_part(with(R"({"do_lower_case": true})"),
+              "sentence_bert_config.json: do_lower_case: expected false, got true");
+  expect_part(with(R"({"do_lower_case": "no"})"), "do_lower_case: expected false, got \"no\"");
+  expect_part(with(R"({"max_seq_length": "7"})"),
+              "max_seq_length: expected a whole number from 1 to 1073741824, got \"7\"");
+  expect_part(with(R"({"max_seq_length": 0})"), "max_seq_length: expected a whole number from 1");
+  expect_part(with(R"({"max_seq_length": 7.5})"), "got 7.5");
+  expect_part(with(R"({"odd": 1})"), "odd: is not known");
+  EXPECT_EQ(with(R"({"max_seq_length": null, "do_lower_case": false})"), "accepted");
+  std::filesystem::remove(folder_ / "sentence_bert_config.json");
+  for (const char* family : {"xlnet", "xlm-roberta", "albert", "camembert", "distilbert", "roberta"}) {
+    write(std::string("sentence_") + family + "_config.json", R"({"max_seq_length": 9})");
+    EXPECT_EQ(read_sentence_folder(folder_)->max_length, 9) << family;
+    std::filesystem::remove(folder_ / (std::string("sentence_") + family + "_config.json"));
+  }
+  write("1_Pooling/config.json", R"({"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": "true"})");
+  expect_part(refusal(), "pooling_mode_cls_token: expected true or false, got \"true\"");
+}
+
 TEST(SentencePoolingTest, FollowsTheDefinitions) {
   Tensor rows = Tensor::zeros(DType::f32, {1, 2, 2});
   const float values[] = {1.0f, -5.0f, 3.0f, 1.0f};

@@ -113,11 +113,25 @@ TEST(BadTokenizerJson, PatternsHaveLimits) {
         text);
   };
   expect_part(with("(a+)+$", std::string(40, 'a') + "b"),
-              "within the limits of steps and memory, got '(a+)+$'");
+              "within the limits of steps, time and memory, got '(a+)+$'");
+  // Each search takes few steps, and all of them together would take minutes.
+  const std::pair<const char*, std::size_t> slow[] = {{"a[ac]*a[ac]*b|a", 20'000},
+                                                      {"a[ac]*a[ac]*[bd]", 30'000},
+                                                      {"a(?=[^b]*b)", 150'000},
+                                                      {"a(?=[^b]*b)|a", 150'000}};
+  for (const auto& [pattern, letters] : slow) {
+    const std::string found = with(pattern, std::string(letters, 'a'));
+    expect_part(found, "in a text of " + std::to_string(letters) + " bytes within the limits of steps, time");
+    expect_part(found, pattern);
+  }
   expect_part(with("(", "a"), "pre_tokenizer.pattern: expected a regular expression, got '('");
   expect_part(with("(?R)", "a"), "expected what Oniguruma and PCRE2 read alike, got (?R)");
   expect_part(with("[a[b]]", "a"), "a class in a class at byte 2");
   expect_part(with("(a)\\1", "a"), "got \\1 at byte 3");
+  // In Oniguruma the first is (?:a{2})?, which is empty before a single a.
+  expect_part(with("a{2}?", "a"), "got }? behind an exact number at byte 4 of 'a{2}?'");
+  for (const char* alike : {"a{2,}?", "a{1,2}?", "a\\{2}?", "\\p{L}?", "a{2}"})
+    EXPECT_EQ(with(alike, "a"), "accepted") << alike;
   expect_part(with(std::string(1 << 17, 'a'), "a"), "expected at most 65536 bytes, got 131072");
   expect_part(with("(((((a{1,900}){1,900}){1,900}){1,900}){1,900})", "a"), "expected a regular expression");
   expect_part(with("(?:abc{9}){300}", "a"), "expected one without large repetitions of groups");
@@ -175,6 +189,108 @@ TEST(BadTokenizerJson, UnigramNeedsScoresAndItsUnknownId) {
   expect_part(with([](json& j) { j["model"]["vocab"][2] = json::array({"x"}); }),
               "expected a score behind the token");
   expect_part(with([](json& j) { j["model"]["vocab"] = json::array(); }), "model.vocab: is empty");
+}
+
+json replace_json(const std::string& from, const std::string& to) {
+  return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+}
+
+// Twelve replacements of one letter by ten would make a terabyte of it.
+TEST(BadTokenizerJson, ChainedReplacementsAreBounded) {
+  json twelve = json::array();
+  for (int i = 0; i < 12; ++i) twelve.push_back(replace_json("a", std::string(10, 'a')));
+  const auto normalizer = [&](const json& parts) {
+    return refusal(
+        byte_bpe_json(),
+        [&](json& j) {
+          j["normalizer"] = {{"type", "Sequence"}, {"normalizers", parts}};
+        },
+        "a");
+  };
+  expect_part(normalizer(twelve), "expected a normalizer that makes at most 1048640 bytes of this text");
+  json prepends = json::array();
+  for (int i = 0; i < 30; ++i)
+    prepends.push_back({{"type", "Prepend"}, {"prepend", std::string(60'000, 'b')}});
+  expect_part(normalizer(prepends), "a normalizer that makes at most 1048640 bytes");
+  EXPECT_EQ(normalizer(json::array({replace_json("a", std::string(1000, 'b'))})), "accepted");
+  // Each piece between added tokens is short, and all together are not.
+  const auto pieces = [](json& j) {
+    j["normalizer"] = replace_json("a", std::string(10'000, 'a'));
+    j["added_tokens"].push_back(added_token(static_cast<int>(j["model"]["vocab"].size()), "<x>"));
+  };
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "a<x>";
+  json fresh = byte_bpe_json();
+  fresh["added_tokens"] = json::array();
+  expect_part(refusal(fresh, pieces, text), "a normalizer that makes at most 1304576 bytes");
+
+  json decoder = byte_bpe_json();
+  decoder["decoder"] = {{"type", "Sequence"}, {"decoders", twelve}};
+  const JsonTokenizer tokenizer = JsonTokenizer::from_json(decoder.dump(), "t.json");
+  const std::int32_t ids[] = {*tokenizer.id_of("a")};
+  try {
+    tokenizer.decode(ids);
+    FAIL();
+  } catch (const FileError& error) {
+    expect_part(error.what(), "expected a decoder that makes at most 1048640 bytes");
+  }
+}
+
+TEST(BadTokenizerJson, TemplatesAndPaddingAreBounded) {
+  const auto with = [](int ids, const char* kind, int slots) {
+    return refusal(wordpiece_json(), [&](json& j) {
+      json& token = j["post_processor"]["special_tokens"]["[SEP]"];
+      token["ids"] = std::vector<int>(static_cast<std::size_t>(ids), 2);
+      token["tokens"] = std::vector<std::string>(static_cast<std::size_t>(ids), "[SEP]");
+      const bool text = std::string(kind) == "Sequence";
+      for (int i = 0; i < slots; ++i)
+        j["post_processor"]["single"].push_back(slot(kind, text ? "A" : "[SEP]", 0));
+    });
+  };
+  expect_part(with(3000, "SpecialToken", 3000), "expected at most 65536 ids in its templates, got more");
+  expect_part(with(1, "Sequence", 3000), "post_processor.single: expected at most 16 texts, got more");
+  EXPECT_EQ(with(100, "SpecialToken", 100), "accepted");
+  const auto padded = [](const json& strategy, int multiple) {
+    return refusal(wordpiece_json(), [&](json& j) {
+      j["padding"] = {{"strategy", strategy}, {"direction", "Right"}, {"pad_to_multiple_of", multiple},
+                      {"pad_id", 3},          {"pad_type_id", 0},     {"pad_token", "[PAD]"}};
+    });
+  };
+  expect_part(padded({{"Fixed", 1 << 21}}, 8),
+              "padding.strategy.Fixed: expected a whole number from 0 to 1048576");
+  expect_part(padded("BatchLongest", 1 << 21),
+              "padding.pad_to_multiple_of: expected a whole number from 0 to");
+  EXPECT_EQ(padded({{"Fixed", 1 << 20}}, 8), "accepted");
+}
+
+TEST(BadTokenizerJson, TokensHaveALongestLength) {
+  const std::string longest(4096, 'a'), longer(4097, 'a');
+  const auto piece = [](const json& of, const std::string& token) {
+    return refusal(of, [&](json& j) {
+      json& vocab = j["model"]["vocab"];
+      if (vocab.is_array())
+        vocab.push_back(json::array({token, -1.0}));
+      else
+        vocab[token] = vocab.size();
+      j["added_tokens"] = json::array();
+    });
+  };
+  for (const json& of : {wordpiece_json(), byte_bpe_json(), unigram_json()}) {
+    expect_part(piece(of, longer), "expected a token of at most 4096 bytes, got 4097");
+    EXPECT_EQ(piece(of, longest), "accepted");
+  }
+  const auto added = [](const std::string& token, const json& normalizer) {
+    return refusal(wordpiece_json(), [&](json& j) {
+      j["added_tokens"] = {added_token(9, token, {{"normalized", true}})};
+      j["normalizer"] = normalizer;
+    });
+  };
+  expect_part(added(longer, nullptr), "added_tokens[0].content: expected at most 4096 bytes, got 4097");
+  expect_part(added("ab", replace_json("a", longest)),
+              "added_tokens[0].content: expected a normalised spelling of at most 4096 bytes, got 4097");
+  EXPECT_EQ(added(longest, nullptr), "accepted");
+  expect_part(refusal(wordpiece_json(), [](json& j) { j["model"]["max_input_chars_per_word"] = 1 << 17; }),
+              "model.max_input_chars_per_word: expected a whole number from 0 to 65536, got 131072");
 }
 
 // Truncations, changed and repeated bytes: each file is read or refused, and nothing else happens. FOVEA_FUZZ

@@ -203,8 +203,43 @@ TEST(FolderTokenizer, ReadsTheConfigBesideIt) {
   EXPECT_EQ(read_folder_tokenizer(scratch.folder()).max_length, 512);
   scratch.write("tokenizer_config.json", R"({"model_max_length": 1000000000000000019884624838656})");
   EXPECT_FALSE(read_folder_tokenizer(scratch.folder()).max_length) << "how transformers spells no limit";
+  for (const char* none : {"0", "-1", "7.5", "\"512\"", "true", "[]"}) {
+    scratch.write("tokenizer_config.json", std::string("{\"model_max_length\": ") + none + "}");
+    EXPECT_THROW(read_folder_tokenizer(scratch.folder()), FileError) << none;
+  }
+  scratch.write("tokenizer_config.json", R"({"truncation_side": "left", "model_max_length": null})");
+  const FolderTokenizer left = read_folder_tokenizer(scratch.folder());
+  EXPECT_FALSE(left.max_length);
+  const auto cut = [&](std::optional<EncodeOptions::CutSide> side) {
+    return left.tokenizer.encode("able un,", {.max_length = 3, .cut_side = side}).ids;
+  };
+  EXPECT_EQ(cut(left.cut_side), (Ids{1, 7, 2}));
+  EXPECT_EQ(cut({}), (Ids{1, 8, 2}));
+  scratch.write("tokenizer_config.json", R"({"truncation_side": "middle"})");
+  EXPECT_THROW(read_folder_tokenizer(scratch.folder()), FileError);
   scratch.write("tokenizer_config.json", R"({"do_lower_case": false})");
   EXPECT_THROW(read_folder_tokenizer(scratch.folder()), FileError);
+}
+
+// Each token takes the blanks behind it, which are also tokens. A copy of them for each one would be 45 GB.
+TEST(JsonTokenizer, ManyTokensTakeTheSameBlanks) {
+  nlohmann::json of =
+      tokenizer_json({{"type", "WordLevel"}, {"unk_token", "?"}, {"vocab", {{"?", 0}, {"a", 1}}}});
+  of["post_processor"] = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  for (const bool behind : {false, true}) {
+    of["added_tokens"] = {added_token(2, " ", {{"lstrip", !behind}, {"rstrip", behind}})};
+    const JsonTokenizer tokenizer = JsonTokenizer::from_json(of.dump(), "t.json");
+    constexpr std::uint32_t count = 100'000;
+    const Encoding encoding = tokenizer.encode(std::string(count, ' ') + "a");
+    ASSERT_EQ(encoding.size(), count + 1);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      ASSERT_EQ(encoding.ids[i], 2);
+      ASSERT_EQ(encoding.offsets[i].end, behind ? std::size_t{count} : std::size_t{i} + 1);
+      ASSERT_EQ(encoding.offsets[i].begin, encoding.offsets[i].end) << "its blanks are taken off";
+    }
+    EXPECT_EQ(encoding.ids.back(), 1);
+  }
 }
 
 }  // namespace

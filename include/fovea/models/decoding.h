@@ -15,6 +15,10 @@ namespace fovea::models {
 /// gains.
 enum class Reuse : std::uint8_t { on, off };
 
+/// Whether the end id is put behind each source, or the source is taken as it is. The tokenizers of published
+/// models end it themselves, and some put another id behind the end.
+enum class SourceEnd : std::uint8_t { appended, as_given };
+
 struct DecodeOptions {
   int beam_size = 1;
   /// A finished hypothesis scores log p / length^normalize.
@@ -27,6 +31,7 @@ struct DecodeOptions {
   int n_best = 1;
   Reuse reuse = Reuse::on;
   std::int32_t bos = 2, eos = 3;
+  SourceEnd source_end = SourceEnd::appended;
   /// Ids that are never written; without them those are 0, the padding of our own models, and bos.
   std::optional<std::vector<std::int32_t>> never = {};
 };
@@ -36,7 +41,7 @@ struct Hypothesis {
   double log_probability = 0.0;
   double score = 0.0;                         ///< log_probability / length^normalize
   std::vector<std::vector<float>> alignment;  ///< one row for each token (EOS last, if it was written):
-                                              ///< weights over the source, EOS included
+                                              ///< weights over the source, its end included
 };
 
 struct DecodeStats {
@@ -44,8 +49,8 @@ struct DecodeStats {
   std::int64_t peak_state_bytes = 0;
 };
 
-/// The n_best hypotheses of each source, best first. Sources are ids without EOS, not empty. All of them form
-/// one batch.
+/// The n_best hypotheses of each source, best first. Sources are ids without EOS, unless source_end is
+/// as_given, and not empty. All of them form one batch.
 std::vector<std::vector<Hypothesis>> decode(SequenceToSequence& model,
                                             const std::vector<std::vector<std::int32_t>>& sources,
                                             const DecodeOptions& options, DecodeStats* stats = nullptr);
@@ -53,6 +58,6 @@ std::vector<std::vector<Hypothesis>> decode(SequenceToSequence& model,
 /// Pads sources and targets (ids without BOS and EOS) into a batch.
 Batch make_batch(const std::vector<std::vector<std::int32_t>>& sources,
                  const std::vector<std::vector<std::int32_t>>& targets, std::int32_t bos = 2,
-                 std::int32_t eos = 3);
+                 std::int32_t eos = 3, SourceEnd source_end = SourceEnd::appended);
 
 }  // namespace fovea::models

@@ -45,6 +45,9 @@ struct EncodeOptions {
   /// Ids at most, special ones included; of two texts the longer one is cut. It replaces the file's own
   /// limit.
   std::optional<std::int64_t> max_length = {};
+  /// The end at which max_length cuts; without it that of the file if its limits are applied, else the right.
+  enum class CutSide : std::uint8_t { right, left };
+  std::optional<CutSide> cut_side = {};
 };
 
 /// Immutable after construction; const calls may come from several threads at once.
@@ -62,12 +65,14 @@ class JsonTokenizer {
 
   /// Throws InvalidArgument for a text that is not UTF-8 or has 2^32 bytes or more, and for a max_length
   /// below the number of special ids. Throws FileError if the text needs an unknown token that the file
-  /// lacks, or if a pattern of the file takes too many steps.
+  /// lacks. The same is thrown if a pattern of the file takes too long, or if the normalizer makes the text
+  /// many times longer.
   Encoding encode(std::string_view text, const EncodeOptions& options = {}) const;
   Encoding encode(std::string_view first, std::string_view second, const EncodeOptions& options = {}) const;
 
   enum class SpecialTokens : std::uint8_t { keep, skip };
-  /// The text of ids. An id without a token is left out.
+  /// The text of ids. An id without a token is left out. Throws FileError if the decoder makes the text many
+  /// times longer.
   std::string decode(std::span<const std::int32_t> ids,
                      SpecialTokens special_tokens = SpecialTokens::skip) const;
 
@@ -95,12 +100,14 @@ class JsonTokenizer {
 struct FolderTokenizer {
   JsonTokenizer tokenizer;
   std::optional<std::int64_t> max_length;  ///< model_max_length of tokenizer_config.json, if it is a limit
+  EncodeOptions::CutSide cut_side = EncodeOptions::CutSide::right;  ///< its truncation_side
 };
 
 /// Whether the folder has a tokenizer.json.
 bool has_json_tokenizer(const std::filesystem::path& folder);
 /// folder/tokenizer.json, and tokenizer_config.json if it is there. Throws FileError for what
-/// JsonTokenizer::read refuses, and if do_lower_case of the config contradicts the tokenizer. Without a
+/// JsonTokenizer::read refuses, if do_lower_case of the config contradicts the tokenizer, and for a
+/// model_max_length or a truncation_side that is none. Without a
 /// tokenizer.json the error says that token ids may be given instead.
 FolderTokenizer read_folder_tokenizer(const std::filesystem::path& folder);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/excerpt.h"
+#include "fovea/core/error.h"
+#include "text/pipeline/post_processors.h"
 #include "text/pipeline/pre_tokenizers.h"
 #include "text/utf8.h"
 
@@ -31,20 +33,45 @@ bool stands_alone(std::string_view text, std::size_t begin, std::size_t end) {
   return !is_word_character(text.substr(end, static_cast<std::size_t>(decode_utf8(text, end).bytes)));
 }
 
-std::size_t without_blanks_before(std::string_view text, std::size_t begin) {
-  while (begin > 0 && is_white_space(decode_utf8(text, before(text, begin)).value))
+std::size_t without_blanks_before(std::string_view text, std::size_t begin, std::size_t least) {
+  while (begin > least && is_white_space(decode_utf8(text, before(text, begin)).value))
     begin = before(text, begin);
   return begin;
 }
 
-std::size_t with_blanks_behind(std::string_view text, std::size_t end) {
-  while (end < text.size()) {
-    const CodePoint point = decode_utf8(text, end);
-    if (!is_white_space(point.value)) break;
-    end += static_cast<std::size_t>(point.bytes);
-  }
-  return end;
+std::uint32_t characters_of(std::string_view text) {
+  return static_cast<std::uint32_t>(std::count_if(text.begin(), text.end(), [](char byte) {
+    return (static_cast<unsigned char>(byte) & 0xC0u) != 0x80u;
+  }));
 }
+
+// The blanks behind places of a text, which do not decrease. Each blank is read twice at most.
+class BlanksBehind {
+ public:
+  explicit BlanksBehind(std::string_view text) : text_(text) {}
+  /// Returns where the blanks behind `at` end.
+  std::size_t end(std::size_t at) {
+    if (at < end_) {
+      count_ -= characters_of(text_.substr(at_, at - at_));
+      at_ = at;
+      return end_;
+    }
+    at_ = end_ = at;
+    for (count_ = 0; end_ < text_.size(); ++count_) {
+      const CodePoint point = decode_utf8(text_, end_);
+      if (!is_white_space(point.value)) break;
+      end_ += static_cast<std::size_t>(point.bytes);
+    }
+    return end_;
+  }
+  /// How many those of the last call are.
+  std::uint32_t count() const { return count_; }
+
+ private:
+  std::string_view text_;
+  std::size_t at_ = 0, end_ = 0;
+  std::uint32_t count_ = 0;
+};
 
 }  // namespace
 
@@ -72,10 +99,21 @@ AddedTokens::AddedTokens(const json& value, const Where& where, const Model& mod
       fields.where("id").fail("expected " + std::to_string(expected) + ", the id of '" +
                               excerpt(token.content) + "' after those of the model, got " +
                               std::to_string(id));
+    if (token.content.size() > kMostTokenBytes)
+      fields.where("content").fail("expected at most " + std::to_string(kMostTokenBytes) + " bytes, got " +
+                                   std::to_string(token.content.size()));
     token.spelling = token.content;
     if (token.normalized && normalizer) {
       Normalized spelling(token.content);
-      normalizer->apply(spelling);
+      try {
+        normalizer->apply(spelling);
+      } catch (const InvalidArgument& error) {
+        fields.where("content").fail("expected " + error.expected() + ", got " + error.got());
+      }
+      if (spelling.text().size() > kMostTokenBytes)
+        fields.where("content").fail("expected a normalised spelling of at most " +
+                                     std::to_string(kMostTokenBytes) + " bytes, got " +
+                                     std::to_string(spelling.text().size()));
       token.spelling = spelling.text();
     }
     add(std::move(token), static_cast<std::int32_t>(id));
@@ -99,10 +137,8 @@ std::optional<std::int32_t> AddedTokens::id_of(std::string_view token) const {
 void AddedTokens::append_pieces(const Normalized& text, const ByteTrie& trie,
                                 std::vector<Piece>& pieces) const {
   const std::string& of = text.text();
+  BlanksBehind behind(of);
   std::size_t done = 0;
-  const auto add = [&](std::size_t begin, std::size_t end, std::optional<std::int32_t> id) {
-    if (begin < end) pieces.push_back({text.slice(begin, end), id});
-  };
   for (std::size_t at = 0; !trie.empty() && at < of.size();) {
     std::size_t length = 0;
     std::int32_t id = -1;
@@ -115,28 +151,52 @@ void AddedTokens::append_pieces(const Normalized& text, const ByteTrie& trie,
       continue;
     }
     std::size_t begin = at, end = at + length;
+    const std::size_t core_end = end;
     at = end;
     const AddedToken& token = by_id_.at(id);
     if (token.single_word && !stands_alone(of, begin, end)) continue;
-    if (token.lstrip) begin = std::max(without_blanks_before(of, begin), done);
-    if (token.rstrip) end = with_blanks_behind(of, end);
-    if (done < begin) add(done, begin, std::nullopt);
-    add(begin, end, id);
+    std::uint32_t more_before = 0, more_behind = 0;
+    std::size_t first_bytes = 0;
+    if (token.lstrip) {
+      const std::size_t first = without_blanks_before(of, begin, std::min(begin, done));
+      first_bytes = begin - first;
+      more_before = characters_of(std::string_view(of).substr(first, first_bytes));
+      begin = std::max(first, done);
+    }
+    if (token.rstrip) {
+      end = behind.end(end);
+      more_behind = behind.count();
+    }
+    if (done < begin) pieces.push_back({text.slice(done, begin)});
+    if (begin < end) {
+      const std::size_t from = begin + first_bytes;
+      const std::string_view own = std::string_view(of).substr(from, core_end - std::min(from, core_end));
+      pieces.push_back({Normalized(""), id, text.place(begin, end), more_before + blanks_before(own),
+                        more_behind + blanks_behind(own)});
+      if (pieces.back().blanks_before == more_before + characters_of(own)) {
+        pieces.back().blanks_before += more_behind;
+        pieces.back().blanks_behind += more_before;
+      }
+    }
     done = end;
   }
-  add(done, of.size(), std::nullopt);
+  if (done < of.size()) pieces.push_back({text.slice(done, of.size())});
 }
 
 std::vector<Piece> AddedTokens::split(std::string_view text,
                                       const std::optional<Normalizer>& normalizer) const {
   std::vector<Piece> in_source, pieces;
   append_pieces(Normalized(text), in_source_, in_source);
+  const std::size_t most = most_bytes(text.size());
+  std::size_t bytes = 0;
   for (Piece& piece : in_source) {
     if (piece.id) {
       pieces.push_back(std::move(piece));
       continue;
     }
     if (normalizer) normalizer->apply(piece.text);
+    bytes += piece.text.text().size();
+    if (bytes > most) refuse_growth("normalizer", most);
     append_pieces(piece.text, in_normalized_, pieces);
   }
   return pieces;

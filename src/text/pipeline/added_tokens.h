@@ -23,10 +23,13 @@ struct AddedToken {
   std::string spelling;  ///< what it is searched by: content, or that normalised
 };
 
-/// A piece of a text. Of an added token `id` is its id.
+/// A piece of a text, or an added token in it: then `id` is its id, and `text` is empty. The blanks that
+/// tokens take can be those of many others, so a token has no copy of them.
 struct Piece {
   Normalized text;
   std::optional<std::int32_t> id = {};
+  Place place = {};                                    ///< of an added token
+  std::uint32_t blanks_before = 0, blanks_behind = 0;  ///< the same as those of Item
 };
 
 class AddedTokens {

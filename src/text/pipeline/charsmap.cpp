@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "fovea/core/error.h"
+#include "text/pipeline/normalized.h"
 #include "text/sentencepiece_proto.h"
 #include "text/utf8.h"
 
@@ -103,12 +104,13 @@ std::string_view Charsmap::replacement(std::string_view text) const {
   return {};
 }
 
-std::vector<Change> Charsmap::apply(std::string_view text) const {
+std::vector<Change> Charsmap::apply(std::string_view text, std::size_t most) const {
   std::vector<Change> changes;
   std::size_t begin = 0;
   for (const std::size_t end : grapheme_ends(text)) {
     const std::string_view cluster = text.substr(begin, end - begin);
     begin = end;
+    if (changes.size() > most) refuse_growth("normalizer", most);
     // Published models depend on this: a replacement of the first character replaces all of the cluster.
     const std::string_view whole = cluster.size() < 6 ? replacement(cluster) : std::string_view();
     if (whole.data() != nullptr) {

@@ -20,7 +20,8 @@ class Charsmap {
 
   /// The changes that the map makes to `text`, as the `tokenizers` library applies it. A grapheme cluster of
   /// at most 5 bytes is looked up as a whole; otherwise its characters are, one by one.
-  std::vector<Change> apply(std::string_view text) const;
+  /// Throws InvalidArgument if there are more than `most`.
+  std::vector<Change> apply(std::string_view text, std::size_t most) const;
 
  private:
   // The replacement of the shortest beginning of `text` that has one, or a view without data.

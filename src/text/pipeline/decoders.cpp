@@ -108,10 +108,13 @@ void apply(const ByteFallback&, std::vector<std::string>& tokens) {
   tokens = std::move(result);
 }
 
-void apply(const Replace& replace, std::vector<std::string>& tokens) {
+void apply(const Replace& replace, std::vector<std::string>& tokens, std::size_t most) {
+  std::size_t total = 0;
   for (std::string& token : tokens) {
     std::string result;
     for (const auto& [begin, end, match] : replace.pattern.parts(token)) {
+      total += match ? replace.content.size() : end - begin;
+      if (total > most) refuse_growth("decoder", most);
       if (match)
         result += replace.content;
       else
@@ -139,8 +142,14 @@ void apply(const StripDecoder& decoder, std::vector<std::string>& tokens) {
   }
 }
 
-void apply(const DecoderSequence& sequence, std::vector<std::string>& tokens) {
-  for (const Decoder& part : sequence.parts) part.apply(tokens);
+void apply(const DecoderSequence& sequence, std::vector<std::string>& tokens, std::size_t most) {
+  for (const Decoder& part : sequence.parts) part.apply(tokens, most);
+}
+
+// The others add a few bytes to a token at most.
+template <class Kind>
+void apply(const Kind& decoder, std::vector<std::string>& tokens, std::size_t) {
+  apply(decoder, tokens);
 }
 
 Decoder read_sequence(const json& value, const Where& where) {
@@ -159,8 +168,8 @@ Decoder read_bpe(const json& value, const Where& where) {
 
 }  // namespace
 
-void Decoder::apply(std::vector<std::string>& tokens) const {
-  std::visit([&](const auto& of_kind) { pipeline::apply(of_kind, tokens); }, kind);
+void Decoder::apply(std::vector<std::string>& tokens, std::size_t most) const {
+  std::visit([&](const auto& of_kind) { pipeline::apply(of_kind, tokens, most); }, kind);
 }
 
 Decoder read_decoder(const json& value, const Where& where) {

@@ -34,8 +34,9 @@ struct Decoder {
   std::variant<WordPieceDecoder, ByteLevelDecoder, Metaspace, BpeDecoder, ByteFallback, Replace, Fuse,
                StripDecoder, DecoderSequence>
       kind;
-  /// Changes the tokens; the text is what they are joined.
-  void apply(std::vector<std::string>& tokens) const;
+  /// Changes the tokens, which joined are the text. Throws InvalidArgument if they become longer than `most`
+  /// bytes.
+  void apply(std::vector<std::string>& tokens, std::size_t most) const;
 };
 
 /// Throws FileError.

@@ -10,8 +10,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kMostIds = std::int64_t{1} << 40;
-// A padded encoding of this length costs some 2 GB.
-constexpr std::int64_t kMostPadding = std::int64_t{1} << 25;
+// A padded encoding of this length costs some 60 MB.
+constexpr std::int64_t kMostPadding = std::int64_t{1} << 20;
 
 void cut(Items& items, std::size_t most, Truncation::Side side) {
   if (items.size() <= most) return;

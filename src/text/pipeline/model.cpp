@@ -12,6 +12,9 @@ Vocab::Vocab(files::JsonScanner scanner, const Where& where) {
   for (std::string_view token; scanner.next_member(token);) {
     scanner.set_context(context, token);
     const std::uint64_t id = scanner.number();
+    if (token.size() > kMostTokenBytes)
+      scanner.fail("expected a token of at most " + std::to_string(kMostTokenBytes) + " bytes, got " +
+                   std::to_string(token.size()));
     // The shortest member has 6 bytes, so the bound on ids is one on memory too.
     if (id > std::uint64_t{1} << 30) scanner.fail("expected at most 2^30, got " + std::to_string(id));
     scanner.set_context("", "");

@@ -13,6 +13,9 @@
 
 namespace fovea::text::pipeline {
 
+/// The longest token that is read. At each place of a text as many bytes may be compared with tokens.
+inline constexpr std::size_t kMostTokenBytes = 4096;
+
 /// A token in a word: bytes [begin, end).
 struct Token {
   std::int32_t id = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "fovea/core/error.h"
+
 namespace fovea::text::pipeline {
 namespace {
 
@@ -43,7 +45,15 @@ std::vector<Part> kept_parts(std::span<const Part> parts, SplitBehavior behavior
 
 }  // namespace
 
-Normalized::Normalized(std::string_view source) : text_(source), places_(source.size()) {
+void refuse_growth(const char* part, std::size_t most) {
+  throw InvalidArgument(
+      "Growth", part,
+      std::string("a ") + part + " that makes at most " + std::to_string(most) + " bytes of this text",
+      "more");
+}
+
+Normalized::Normalized(std::string_view source)
+    : text_(source), places_(source.size()), most_(most_bytes(source.size())) {
   for (std::size_t at = 0; at < source.size();) {
     const auto bytes = static_cast<std::size_t>(decode_utf8(source, at).bytes);
     std::fill_n(places_.begin() + static_cast<std::ptrdiff_t>(at), bytes,
@@ -77,6 +87,7 @@ void Normalized::transform(std::span<const Change> changes, std::size_t dropped)
     const Place place = from < places_.size() ? places_[from] : Place{begin_, begin_};
     for (std::int32_t i = change.added; i <= 0; ++i) pass();
     append_utf8(text, change.point);
+    if (text.size() > most_) refuse_growth("normalizer", most_);
     places.resize(text.size(), place);
   }
   text_ = std::move(text);
@@ -85,6 +96,7 @@ void Normalized::transform(std::span<const Change> changes, std::size_t dropped)
 
 void Normalized::prepend(std::string_view front) {
   if (text_.empty()) return;
+  if (text_.size() + front.size() > most_) refuse_growth("normalizer", most_);
   places_.insert(places_.begin(), front.size(), places_.front());
   text_.insert(0, front);
 }
@@ -93,6 +105,7 @@ void Normalized::replace(std::span<const Part> parts, std::string_view content) 
   std::string text;
   std::vector<Place> places;
   for (const auto& [begin, end, match] : parts) {
+    if (text.size() + (match ? content.size() : end - begin) > most_) refuse_growth("normalizer", most_);
     if (match) {
       text += content;
       places.insert(places.end(), content.size(), end > 0 ? places_[end - 1] : Place{begin_, begin_});
@@ -109,6 +122,7 @@ void Normalized::replace(std::span<const Part> parts, std::string_view content) 
 Normalized Normalized::slice(std::size_t begin, std::size_t end) const {
   Normalized piece;
   piece.text_ = text_.substr(begin, end - begin);
+  piece.most_ = most_bytes(piece.text_.size());
   piece.places_.assign(places_.begin() + static_cast<std::ptrdiff_t>(begin),
                        places_.begin() + static_cast<std::ptrdiff_t>(end));
   piece.begin_ = piece.places_.empty() ? begin_ : piece.places_.front().begin;

@@ -33,6 +33,14 @@ enum class SplitBehavior : std::uint8_t {
   contiguous
 };
 
+/// The longest text that the parts of a file may make of one of `bytes`. Replacements one after another would
+/// otherwise make terabytes of a letter.
+constexpr std::size_t most_bytes(std::size_t bytes) {
+  return 64 * bytes + (std::size_t{1} << 20);
+}
+/// Throws InvalidArgument by the name of `part`, such as "normalizer".
+[[noreturn]] void refuse_growth(const char* part, std::size_t most);
+
 class Normalized {
  public:
   /// `source` is UTF-8, of at most 2^32 - 1 bytes.
@@ -43,6 +51,10 @@ class Normalized {
   std::uint32_t begin() const noexcept { return begin_; }
   /// The place of bytes [begin, end) of the text.
   Place place(std::size_t begin, std::size_t end) const;
+
+  /// How long the text may become: most_bytes() of what it was made from. What changes it throws
+  /// InvalidArgument beyond.
+  std::size_t most() const noexcept { return most_; }
 
   /// Replaces the whole text. The first `dropped` characters of the old one have no successor.
   void transform(std::span<const Change> changes, std::size_t dropped = 0);
@@ -63,6 +75,7 @@ class Normalized {
   std::string text_;
   std::vector<Place> places_;  // one for each byte
   std::uint32_t begin_ = 0;
+  std::size_t most_ = 0;
 };
 
 /// The parts of `text` of which each match is one character that `accept` accepts.

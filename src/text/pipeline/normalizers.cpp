@@ -116,7 +116,7 @@ void apply(const Prepend& prepend, Normalized& text) {
 }
 
 void apply(const Charsmap& charsmap, Normalized& text) {
-  text.transform(charsmap.apply(text.text()));
+  text.transform(charsmap.apply(text.text(), text.most()));
 }
 
 void apply(const ByteLevelNormalizer&, Normalized& text) {

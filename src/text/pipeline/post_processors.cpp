@@ -10,12 +10,15 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kLargestId = std::int64_t{1} << 30;
+// Of a template, which names a token of many ids in a few bytes. Published ones have 5 ids and 3 texts.
+constexpr std::size_t kMostIds = std::size_t{1} << 16, kMostTexts = 16;
 
 Item special_item(std::int32_t id, std::int32_t type) {
   return {.id = id, .type = type, .special = true};
 }
 
 std::uint32_t forward(std::string_view text, std::uint32_t at, std::uint32_t characters, std::uint32_t end) {
+  if (at < end && characters >= end - at) return end;
   for (; characters > 0 && at < end; --characters)
     at += static_cast<std::uint32_t>(decode_utf8(text, at).bytes);
   return std::min(at, end);
@@ -127,11 +130,20 @@ TemplateProcessing::Slot read_slot(const json& value, const Where& where, const 
 PostProcessor read_template(const json& value, const Where& where) {
   const Fields fields(value, where, {"type", "single", "pair", "special_tokens"});
   TemplateProcessing processing;
+  std::size_t ids = 0;
   for (const bool pair : {false, true}) {
     const char* key = pair ? "pair" : "single";
     auto& slots = pair ? processing.pair : processing.single;
-    for (const json& slot : fields.array(key))
+    std::size_t texts = 0;
+    for (const json& slot : fields.array(key)) {
       slots.push_back(read_slot(slot, fields.where(key).at(slots.size()), fields, pair));
+      ids += slots.back().ids.size();
+      if (ids > kMostIds)
+        where.fail("expected at most " + std::to_string(kMostIds) + " ids in its templates, got more");
+      texts += slots.back().text >= 0;
+      if (texts > kMostTexts)
+        fields.where(key).fail("expected at most " + std::to_string(kMostTexts) + " texts, got more");
+    }
   }
   return {std::move(processing)};
 }
@@ -159,6 +171,26 @@ PostProcessor read_sequence(const json& value, const Where& where) {
 }
 
 }  // namespace
+
+std::uint32_t blanks_before(std::string_view token) {
+  std::uint32_t count = 0;
+  for (std::size_t at = 0; at < token.size(); ++count) {
+    const CodePoint point = decode_utf8(token, at);
+    if (point.value != U'\u0120' && !is_white_space(point.value)) break;
+    at += static_cast<std::size_t>(point.bytes);
+  }
+  return count;
+}
+
+std::uint32_t blanks_behind(std::string_view token) {
+  std::uint32_t count = 0;
+  for (std::size_t at = 0; at < token.size();) {
+    const CodePoint point = decode_utf8(token, at);
+    count = point.value == U'\u0120' || is_white_space(point.value) ? count + 1 : 0;
+    at += static_cast<std::size_t>(point.bytes);
+  }
+  return count;
+}
 
 std::size_t PostProcessor::added(std::size_t texts) const {
   if (const auto* processing = std::get_if<TemplateProcessing>(&kind)) {

@@ -21,6 +21,10 @@ struct Item {
 };
 using Items = std::vector<Item>;
 
+/// The number of blanks with which a token begins or ends. Byte-level tokens spell them as U+0120.
+std::uint32_t blanks_before(std::string_view token);
+std::uint32_t blanks_behind(std::string_view token);
+
 struct TemplateProcessing {
   struct Slot {
     int text = -1;                       ///< 0, 1: a text; -1: the ids

@@ -19,7 +19,8 @@ class Regex {
   static Regex literal(std::string_view text);
 
   /// The matches in `text`, which is UTF-8, and what lies between them. Throws InvalidArgument if matching
-  /// takes more steps or memory than it may: patterns with nested repetitions can take exponential time.
+  /// takes more steps, time or memory than it may: patterns with nested repetitions can take exponential
+  /// time.
   std::vector<Part> parts(std::string_view text) const;
 
  private:

@@ -28,7 +28,7 @@ class Translator {
       else if (starts("{,"))
         refuse("an interval without its smallest number");
       else
-        take(1);
+        take_literal();
     }
     return std::move(result_);
   }
@@ -47,6 +47,11 @@ class Translator {
   void put(std::string_view text) {
     result_ += text;
     at_ += 2;
+  }
+
+  void take_literal() {
+    if (pattern_[at_] == '{') open_ = at_;
+    take(1);
   }
 
   void escape() {
@@ -100,13 +105,18 @@ class Translator {
   }
 
   void end_of_interval() {
+    const std::string_view inside = pattern_.substr(open_, at_ - open_);
+    const bool exact = inside.size() > 1 && inside[0] == '{' &&
+                       inside.find_first_not_of("0123456789", 1) == std::string_view::npos;
     take(1);
     // There a second repetition of the first one; here a possessive interval.
-    if (at_ < pattern_.size() && pattern_[at_] == '+') refuse("}+");
+    if (starts("+")) refuse("}+");
+    // {n}? is an optional {n} there, and here the same as {n}.
+    if (exact && starts("?")) refuse("}? behind an exact number");
   }
 
   std::string_view pattern_;
-  std::size_t at_ = 0;
+  std::size_t at_ = 0, open_ = 0;  // of the next character, and of the last {
   bool in_class_ = false;
   std::string result_;
 };

@@ -81,6 +81,9 @@ void Unigram::read_vocab() {
     scanner.open_array("a token and its score");
     if (!scanner.next_element()) scanner.fail("model.vocab: expected a token and its score");
     const std::string_view token = scanner.string("a token");
+    if (token.size() > kMostTokenBytes)
+      scanner.fail("model.vocab: expected a token of at most " + std::to_string(kMostTokenBytes) +
+                   " bytes, got " + std::to_string(token.size()));
     if (!scanner.next_element()) scanner.fail("model.vocab: expected a score behind the token");
     const double score = scanner.real("a score");
     if (scanner.next_element()) scanner.fail("model.vocab: expected a token and its score, got more");

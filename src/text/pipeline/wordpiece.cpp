@@ -1,5 +1,6 @@
 // WordPiece as BERT reads it, the longest token first (Devlin et al. 2018), and a vocabulary of whole words.
 #include "core/excerpt.h"
+#include "text/pipeline/byte_trie.h"
 #include "text/pipeline/model.h"
 #include "text/utf8.h"
 
@@ -7,6 +8,9 @@ namespace fovea::text::pipeline {
 namespace {
 
 using nlohmann::json;
+
+// Published models have 100 and 200.
+constexpr std::int64_t kMostCharacters = std::int64_t{1} << 16;
 
 // The shared part of both: a vocabulary, and a token for all else.
 class OfVocab : public Model {
@@ -47,9 +51,12 @@ class WordPiece final : public OfVocab {
                         {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"});
     unk_token_ = fields.string("unk_token");
     prefix_ = fields.string("continuing_subword_prefix");
-    longest_ = static_cast<std::size_t>(fields.number("max_input_chars_per_word", std::int64_t{1} << 32));
+    longest_ = static_cast<std::size_t>(fields.number("max_input_chars_per_word", kMostCharacters));
     for (std::int32_t id = 0; id < vocab_.end_id(); ++id) {
-      if (const auto token = vocab_.token(id)) longest_token_ = std::max(longest_token_, token->size());
+      const std::string_view token = vocab_.token(id).value_or("");
+      if (!token.empty()) beginning_.add(token, id);
+      if (token.size() > prefix_.size() && token.starts_with(prefix_))
+        continuing_.add(token.substr(prefix_.size()), id);
     }
   }
 
@@ -80,18 +87,17 @@ class WordPiece final : public OfVocab {
  private:
   // The longest token that continues the word at `begin`; an empty one if there is none.
   Token longest_at(std::string_view word, std::size_t begin) const {
-    std::string spelled = begin == 0 ? "" : prefix_;
-    const std::size_t front = spelled.size();
-    spelled += word.substr(begin, longest_token_);
-    for (std::size_t size = spelled.size(); size > front; --size) {
-      if (const auto id = vocab_.id_of(std::string_view(spelled).substr(0, size)))
-        return {*id, begin, begin + size - front};
-    }
-    return {0, begin, begin};
+    Token longest{0, begin, begin};
+    (begin == 0 ? beginning_ : continuing_)
+        .prefixes(word.substr(begin), [&](std::size_t length, std::int32_t id) {
+          longest = {id, begin, begin + length};
+        });
+    return longest;
   }
 
   std::string prefix_;
-  std::size_t longest_ = 0, longest_token_ = 0;
+  std::size_t longest_ = 0;
+  ByteTrie beginning_, continuing_;  // tokens, and without the prefix those that have it
 };
 
 class WordLevel final : public OfVocab {
