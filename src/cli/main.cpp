@@ -92,7 +92,11 @@ bool same_file(const std::string& a, const std::string& b) {
   std::error_code error;
   if (std::filesystem::equivalent(a, b, error)) return true;
   const auto whole = [](const std::string& path) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
+    // A pipe such as /dev/fd/63 has no canonical path, and is no file that is written.
+    std::error_code no_path;
+    const std::filesystem::path canonical =
+        std::filesystem::weakly_canonical(std::filesystem::absolute(path), no_path);
+    return no_path ? std::filesystem::path(path) : canonical;
   };
   return whole(a) == whole(b);
 }
