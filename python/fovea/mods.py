@@ -17,6 +17,7 @@ __all__ = [
     "Mod",
     "SoftCap",
     "AlibiBias",
+    "SymmetricAlibiBias",
     "alibi_slopes",
     "DenseBias",
     "RelativeBias",
@@ -70,6 +71,23 @@ class AlibiBias(Mod):
 
     def _text(self) -> str:
         return "alibi"
+
+
+class SymmetricAlibiBias(Mod):
+    """score - slope·|query - key|: ALiBi for an encoder, which sees both sides.
+
+    Args:
+        slopes: [heads], or one number; `alibi_slopes(heads)` gives the paper's. They may be learned.
+
+    >>> fovea.attention(q, k, v, mods=[fovea.SymmetricAlibiBias(fovea.alibi_slopes(2))]).shape
+    (1, 2, 4, 8)
+    """
+
+    slopes: Any
+    _parameters = {"slope": "slopes"}
+
+    def _text(self) -> str:
+        return "symmetric-alibi"
 
 
 def alibi_slopes(num_heads: int) -> list[float]:

@@ -216,6 +216,15 @@ Mod to_mod(AlibiBias) {
                   Start::alibi, {{by_head}});
 }
 
+Mod to_mod(SymmetricAlibiBias) {
+  return make_mod("symmetric-alibi", {"slope"},
+                  [](auto score, Site at, auto slope) {
+                    using T = elementwise::Scalar<decltype(score)>;
+                    return score - slope * elementwise::abs(T(at.query - at.key));
+                  },
+                  Start::alibi, {{by_head}});
+}
+
 Mod to_mod(DenseBias) {
   return make_mod("bias", {"bias"}, add_bias());
 }

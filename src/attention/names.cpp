@@ -28,6 +28,7 @@ const ModName mods[] = {
      [](const ModNumbers& n) -> Mod { return Temperature{n.real[0]}; },
      bare<LearnedTemperature>},
     {"alibi", {}, nullptr, bare<AlibiBias>},
+    {"symmetric-alibi", {}, nullptr, bare<SymmetricAlibiBias>},
     {"bias", {}, nullptr, bare<DenseBias>},
     {"relative",
      {{{"a number of buckets", Kind::count}, {"a distance", Kind::count}, {"a direction", Kind::direction}}},

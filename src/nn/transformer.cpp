@@ -8,7 +8,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "fovea/attention/make_mod.h"
 #include "fovea/attention/masks.h"
 #include "nn/transformer_run.h"
 
@@ -66,17 +65,7 @@ void for_attentions(StackSpec& stack, Change&& change) {
 }  // namespace
 
 void add_alibi(StackSpec& stack, Sees sees) {
-  if (sees == Sees::the_past) {
-    for_attentions(stack, [](AttentionOptions& attention) { attention.spec.mods.push_back(AlibiBias{}); });
-    return;
-  }
-  const Mod distance = make_mod(
-      "alibi-both-sides", {"slope"},
-      [](auto score, Site at, auto slope) {
-        using T = elementwise::Scalar<decltype(score)>;
-        return score - slope * elementwise::abs(T(at.query - at.key));
-      },
-      ArgumentDeclaration::Start::alibi);
+  const Mod distance = sees == Sees::the_past ? Mod(AlibiBias{}) : Mod(SymmetricAlibiBias{});
   for_attentions(stack, [&](AttentionOptions& attention) { attention.spec.mods.push_back(distance); });
 }
 

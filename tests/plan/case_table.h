@@ -121,6 +121,10 @@ inline Factor mod_factor() {
                  [](const Sizes& s) {
                    return Shapes{{1, s.H, 1, 1}};
                  }),
+           level("symmetric-alibi", {SymmetricAlibiBias{}},
+                 [](const Sizes& s) {
+                   return Shapes{{1, s.H, 1, 1}};
+                 }),
            level("dense", {DenseBias{}},
                  [](const Sizes& s) {
                    return Shapes{{s.B, s.H, s.Q, s.K}};

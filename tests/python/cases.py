@@ -76,6 +76,7 @@ MODS: dict[str, Make] = {
     "learned temperature": lambda r, s: fovea.LearnedTemperature(0.5 + r.random(s.heads)),
     "one learned temperature": lambda r, s: fovea.LearnedTemperature(0.8),
     "alibi": lambda r, s: fovea.AlibiBias(_n(r, s.heads)),
+    "symmetric alibi": lambda r, s: fovea.SymmetricAlibiBias(_n(r, s.heads)),
     "one alibi slope": lambda r, s: fovea.AlibiBias(0.25),
     "alibi of a list": lambda r, s: fovea.AlibiBias(fovea.alibi_slopes(s.heads)),
     "bias of 4 axes": lambda r, s: fovea.DenseBias(_n(r, s.batch, s.heads, s.rows, s.columns)),

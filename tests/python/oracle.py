@@ -123,6 +123,8 @@ def _mod(mod: Any, s: Any, place: tuple[int, int, int, int, int]) -> Any:
         return s / at(mod.temperature, "h", b, h, i, columns)
     if isinstance(mod, fovea.AlibiBias):
         return s - at(mod.slopes, "h", b, h, i, columns) * (position - j)
+    if isinstance(mod, fovea.SymmetricAlibiBias):
+        return s - at(mod.slopes, "h", b, h, i, columns) * np.abs(position - j)
     if isinstance(mod, fovea.DenseBias):
         return s + at(mod.bias, "bhqk", b, h, i, columns)
     if isinstance(mod, fovea.RelativeBias):

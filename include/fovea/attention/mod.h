@@ -113,6 +113,9 @@ struct SoftCap {
 /// score - slope·(query - key) (Press et al. 2022, arXiv 2108.12409). Argument "slope", usually [1, heads, 1,
 /// 1].
 struct AlibiBias {};
+/// score - slope·|query - key|: the same for an encoder, which sees both sides (the paper's authors' form for
+/// it). Argument "slope", usually [1, heads, 1, 1].
+struct SymmetricAlibiBias {};
 /// The slopes of the paper for a number of heads: 2^(-8/n), 2^(-16/n), ... for a power of two. For other
 /// numbers of heads they are interleaved with those of the next power of two.
 std::vector<double> alibi_slopes(std::int64_t num_heads);
@@ -171,6 +174,7 @@ Mod to_mod(const RelativeKeyBias& bias);
 Mod to_mod(const LocalWindow& window);
 Mod to_mod(const LocalGaussian& gaussian);
 Mod to_mod(AlibiBias);
+Mod to_mod(SymmetricAlibiBias);
 Mod to_mod(DenseBias);
 Mod to_mod(ForgetGate);
 Mod to_mod(const RelativeBias& bias);

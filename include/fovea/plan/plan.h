@@ -108,9 +108,9 @@ std::vector<KernelInfo> list_kernels();
 /// and have the same number of rows; those of a packed batch follow one another in one tensor (see
 /// query_starts).
 struct AttentionInputs {
-  ConstTensorView query;  ///< [batch, num_query_heads, query_len, head_dim]
-  ConstTensorView key;    ///< [batch, num_kv_heads, key_len, key_dim]; none for Location
-  ConstTensorView value;  ///< [batch, num_kv_heads, key_len, value_dim]; none where value_dim is 0
+  ConstTensorView query = {};  ///< [batch, num_query_heads, query_len, head_dim]
+  ConstTensorView key = {};    ///< [batch, num_kv_heads, key_len, key_dim]; none for Location
+  ConstTensorView value = {};  ///< [batch, num_kv_heads, key_len, value_dim]; none where value_dim is 0
   /// The arguments of the score, the mods, the normaliser and the weight mods, by name
   /// (attention/argument.h), in f32 (f64 for f64): `{{"score.W", W}, {"mods[0].slope", slopes}}`.
   Arguments arguments = {};
