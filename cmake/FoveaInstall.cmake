@@ -33,6 +33,7 @@ if(FOVEA_NN)
             FILES_MATCHING PATTERN "*.h")
   endforeach()
   install(FILES cmake/FindDNNL.cmake cmake/FindPcre2.cmake cmake/FindSentencePiece.cmake cmake/FindUtf8proc.cmake
+    cmake/FoveaFindLibrary.cmake
           DESTINATION ${FOVEA_PACKAGE_DIR} COMPONENT nn)
   if(FOVEA_PICTURES)
     install(TARGETS fovea_pictures EXPORT FoveaPicturesTargets

@@ -62,8 +62,7 @@ class Captioner {
                   .heads = kHeads,
                   .layers = 2,
                   .dropout = 0.15f,
-                  .word_dropout = 0.3f,
-                  .smoothing = 0.1f}) {}
+                  .word_dropout = 0.3f}) {}
 
   models::DecoderMemory see(nn::Context& context, const Tensor& images) const {
     const nn::Var rows = encoder_(context, embed_(context, images), {});
@@ -96,7 +95,9 @@ void train(gallery::Run& run, Captioner& model, const Scenes& scenes, const std:
       {.updates = run.scaled(2600, 3), .schedule = nn::WarmupCosine{.peak = 3e-3}, .seed = run.seed()},
       [&](nn::Context& context, std::int64_t update) {
         const Examples drawn = collect(scenes, Part::train, (update - 1) * batch, update * batch, 1);
-        return model.decoder().loss(context, drawn.captions, model.see(context, drawn.images));
+        return model.decoder().loss(
+            context, drawn.captions, model.see(context, drawn.images),
+            {.smoothing = 0.1f, .scale = models::Decoder::mean_scale(drawn.captions)});
       },
       run.progress(name));
 }

@@ -84,69 +84,70 @@ template <class Loss>
 constexpr std::array<Slot<Loss, ConstTensorView>, 2> loss_slots{
     {{"d_output", &Loss::d_output}, {"d_final_state", &Loss::d_final_state}}};
 
-void run_scan(const SelectiveScanPlan& plan, const std::string& function, const nb::dict& given,
-              const nb::dict& wanted, const Starts& starts, const std::optional<Present>& present) {
-  Arrays arrays(function);
-  SelectiveScanInputs inputs = filled(arrays, scan_inputs, given);
-  set_tokens(inputs, starts, present);
-  const SelectiveScanOutputs outputs = filled(arrays, output_slots<SelectiveScanOutputs>, wanted);
-  interruptible([&](Executor& executor) { selective_scan(plan, inputs, outputs, {.executor = &executor}); });
-}
+// What differs between both calls.
+struct Scan {
+  using Plan = SelectiveScanPlan;
+  using Outputs = SelectiveScanOutputs;
+  using Loss = SelectiveScanLoss;
+  static constexpr auto& inputs = scan_inputs;
+  static constexpr auto& gradients = scan_gradients;
+  static constexpr auto forward = [](const auto&... of_call) { selective_scan(of_call...); };
+  static constexpr auto backward = [](const auto&... of_call) { selective_scan_backward(of_call...); };
+};
+struct Conv {
+  using Plan = CausalConvPlan;
+  using Outputs = CausalConvOutputs;
+  using Loss = CausalConvLoss;
+  static constexpr auto& inputs = conv_inputs;
+  static constexpr auto& gradients = conv_gradients;
+  static constexpr auto forward = [](const auto&... of_call) { causal_conv(of_call...); };
+  static constexpr auto backward = [](const auto&... of_call) { causal_conv_backward(of_call...); };
+};
 
-void run_scan_backward(const SelectiveScanPlan& plan, const std::string& function, const nb::dict& given,
-                       const nb::dict& loss_given, const nb::dict& wanted, const Starts& starts,
-                       const std::optional<Present>& present) {
+template <class Call>
+void run(const typename Call::Plan& plan, const std::string& function, const nb::dict& given,
+         const nb::dict& wanted, const Starts& starts, const std::optional<Present>& present) {
   Arrays arrays(function);
-  SelectiveScanInputs inputs = filled(arrays, scan_inputs, given);
+  auto inputs = filled(arrays, Call::inputs, given);
   set_tokens(inputs, starts, present);
-  const SelectiveScanLoss loss = filled(arrays, loss_slots<SelectiveScanLoss>, loss_given);
-  const SelectiveScanGradients gradients = filled(arrays, scan_gradients, wanted);
+  const auto outputs = filled(arrays, output_slots<typename Call::Outputs>, wanted);
   interruptible([&](Executor& executor) {
-    selective_scan_backward(plan, inputs, loss, gradients, {.executor = &executor});
+    Call::forward(plan, inputs, outputs, CallResources{.executor = &executor});
   });
 }
 
-void run_conv(const CausalConvPlan& plan, const std::string& function, const nb::dict& given,
-              const nb::dict& wanted, const Starts& starts, const std::optional<Present>& present) {
+template <class Call>
+void run_backward(const typename Call::Plan& plan, const std::string& function, const nb::dict& given,
+                  const nb::dict& loss_given, const nb::dict& wanted, const Starts& starts,
+                  const std::optional<Present>& present) {
   Arrays arrays(function);
-  CausalConvInputs inputs = filled(arrays, conv_inputs, given);
+  auto inputs = filled(arrays, Call::inputs, given);
   set_tokens(inputs, starts, present);
-  const CausalConvOutputs outputs = filled(arrays, output_slots<CausalConvOutputs>, wanted);
-  interruptible([&](Executor& executor) { causal_conv(plan, inputs, outputs, {.executor = &executor}); });
-}
-
-void run_conv_backward(const CausalConvPlan& plan, const std::string& function, const nb::dict& given,
-                       const nb::dict& loss_given, const nb::dict& wanted, const Starts& starts,
-                       const std::optional<Present>& present) {
-  Arrays arrays(function);
-  CausalConvInputs inputs = filled(arrays, conv_inputs, given);
-  set_tokens(inputs, starts, present);
-  const CausalConvLoss loss = filled(arrays, loss_slots<CausalConvLoss>, loss_given);
-  const CausalConvGradients gradients = filled(arrays, conv_gradients, wanted);
+  const auto loss = filled(arrays, loss_slots<typename Call::Loss>, loss_given);
+  const auto gradients = filled(arrays, Call::gradients, wanted);
   interruptible([&](Executor& executor) {
-    causal_conv_backward(plan, inputs, loss, gradients, {.executor = &executor});
+    Call::backward(plan, inputs, loss, gradients, CallResources{.executor = &executor});
   });
 }
 
 // The methods of a plan, the same for both.
-template <class Plan, class Run, class Backward>
-void bind_plan(nb::module_& module, const char* name, const char* about, Run run, Backward backward) {
+template <class Call>
+void bind_plan(nb::module_& module, const char* name, const char* about) {
+  using Plan = typename Call::Plan;
   nb::class_<Plan>(module, name, about)
       .def_prop_ro("kernel", [](const Plan& plan) { return std::string(plan.kernel()); })
       .def("explain", [](const Plan& plan) { return explain(plan); })
-      .def("run", run, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("starts"),
+      .def("run", run<Call>, nb::arg("function"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("starts"),
            nb::arg("present").none())
-      .def("run_backward", backward, nb::arg("function"), nb::arg("inputs"), nb::arg("loss"),
+      .def("run_backward", run_backward<Call>, nb::arg("function"), nb::arg("inputs"), nb::arg("loss"),
            nb::arg("gradients"), nb::arg("starts"), nb::arg("present").none());
 }
 
 }  // namespace
 
 void bind_scans(nb::module_& module) {
-  bind_plan<SelectiveScanPlan>(module, "SelectiveScanPlan", "make_selective_scan_plan's result.", run_scan,
-                               run_scan_backward);
-  bind_plan<CausalConvPlan>(module, "CausalConvPlan", "make_causal_conv_plan's result.", run_conv,
-                            run_conv_backward);
+  bind_plan<Scan>(module, "SelectiveScanPlan", "make_selective_scan_plan's result.");
+  bind_plan<Conv>(module, "CausalConvPlan", "make_causal_conv_plan's result.");
   module.def("make_selective_scan_plan", make_scan, nb::arg("step_size"), nb::arg("sizes"), nb::arg("dtype"));
   module.def("make_causal_conv_plan", make_conv, nb::arg("activation"), nb::arg("sizes"), nb::arg("dtype"));
 }

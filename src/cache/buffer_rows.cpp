@@ -3,23 +3,25 @@
 #include <algorithm>
 #include <utility>
 
-#include "cache/rows.h"
+#include "cache/block_rows.h"
 
 namespace fovea::cache {
 namespace {
 
-class BufferRows final : public Rows {
+struct BufferPlace {
+  std::int64_t lowest = 0;  // rows in [sinks, lowest) are not there any more
+};
+
+class BufferRows final : public BlockRows<BufferRows, BufferPlace> {
  public:
   BufferRows(std::shared_ptr<Pool> pool, std::shared_ptr<const BlockLayout> layout, const CacheStore& store)
-      : Rows(std::move(pool), std::move(layout)) {
+      : BlockRows(std::move(pool), std::move(layout)) {
     if (const auto* ring = std::get_if<Ring>(&store)) {
       sinks_ = ring->sinks;
       window_ = ring->window;
       turn_ = ring->window + ring->slack;
     }
   }
-
-  std::unique_ptr<Rows> fork() const override { return std::make_unique<BufferRows>(*this); }
 
   std::int64_t bytes_for(std::int64_t length, std::int64_t rows) const override {
     if (has_room(length, rows)) return 0;
@@ -37,7 +39,7 @@ class BufferRows final : public Rows {
       block_ = std::move(block);
       layout_ = std::move(layout);
     }
-    lowest_ = std::max(lowest_, lowest_after(length + rows));
+    place_.lowest = std::max(place_.lowest, lowest_after(length + rows));
   }
 
   Slots slots(std::int64_t position, std::int64_t count) override {
@@ -60,68 +62,36 @@ class BufferRows final : public Rows {
     };
     if (turn_ == 0) return add(0, length);
     add(0, std::min(sinks_, length));
-    const std::int64_t begin = std::max(sinks_, lowest_);
+    const std::int64_t begin = std::max(sinks_, place_.lowest);
     // Where the ring begins anew between `begin` and `length`.
     const std::int64_t wrap = begin + (turn_ - (begin - sinks_) % turn_);
     add(begin, std::min(wrap, length));
     add(std::max(wrap, begin), length);
   }
-  std::shared_ptr<const void> owner() const override { return std::make_shared<const Ref<Block>>(block_); }
 
   bool can_truncate(std::int64_t length) const override {
-    return turn_ == 0 || length <= sinks_ || reaches(lowest_, length) ||
-           std::any_of(checkpoints_.begin(), checkpoints_.end(),
-                       [&](const Checkpoint& kept) { return kept.length == length; });
+    return turn_ == 0 || length <= sinks_ || reaches(place_.lowest, length) || has_checkpoint(length);
   }
   void truncate(std::int64_t length) override {
     if (turn_ == 0) return;
-    while (!checkpoints_.empty() && checkpoints_.back().length > length) checkpoints_.pop_back();
-    if (length <= sinks_) lowest_ = 0;  // the ring is empty
-    if (reaches(lowest_, length)) return;
-    block_ = checkpoints_.back().block;
-    lowest_ = checkpoints_.back().lowest;
+    drop_checkpoints_behind(length);
+    if (length <= sinks_) place_.lowest = 0;  // the ring is empty
+    if (reaches(place_.lowest, length)) return;
+    restore_last_checkpoint();
   }
   void checkpoint(std::int64_t length) override {
-    if (turn_ == 0 || length == 0) return;
-    if (checkpoints_.empty() || checkpoints_.back().length != length)
-      checkpoints_.push_back({length, lowest_, block_});
+    if (turn_ > 0 && length > 0) keep_checkpoint(length);
   }
   Kept kept(std::int64_t length) const override {
     if (turn_ == 0) return {};
     if (length <= sinks_) return {.first = length, .begin = length};
-    return {.first = sinks_, .begin = std::max(sinks_, lowest_)};
+    return {.first = sinks_, .begin = std::max(sinks_, place_.lowest)};
   }
   void keep_from(std::int64_t begin) override {
-    if (turn_ > 0 && begin > sinks_) lowest_ = std::max(lowest_, begin);
-  }
-  std::vector<Saved> checkpoints() const override {
-    std::vector<Saved> found;
-    for (const Checkpoint& kept : checkpoints_) {
-      auto rows = std::make_unique<BufferRows>(*this);
-      rows->block_ = kept.block;
-      rows->lowest_ = kept.lowest;
-      rows->checkpoints_.clear();
-      found.push_back({kept.length, std::move(rows)});
-    }
-    return found;
-  }
-  void add_checkpoint(Saved saved) override {
-    const auto& rows = static_cast<const BufferRows&>(*saved.rows);
-    checkpoints_.push_back({saved.length, rows.lowest_, rows.block_});
-  }
-  void for_blocks(const std::function<void(const Block&, bool)>& visit) const override {
-    if (block_) visit(*block_, block_.unique());
-    for (const Checkpoint& kept : checkpoints_) {
-      if (kept.block.get() != block_.get()) visit(*kept.block, kept.block.unique());
-    }
+    if (turn_ > 0 && begin > sinks_) place_.lowest = std::max(place_.lowest, begin);
   }
 
  private:
-  struct Checkpoint {
-    std::int64_t length = 0, lowest = 0;
-    Ref<Block> block;
-  };
-
   std::int64_t slot_of(std::int64_t position) const {
     return turn_ == 0 || position < sinks_ ? position : sinks_ + (position - sinks_) % turn_;
   }
@@ -135,7 +105,7 @@ class BufferRows final : public Rows {
     return lowest <= std::max(sinks_, length - window_);
   }
   std::int64_t used_slots(std::int64_t length) const {
-    return turn_ == 0 ? length : std::min(layout_->rows, std::max(length, lowest_ + turn_));
+    return turn_ == 0 ? length : std::min(layout_->rows, std::max(length, place_.lowest + turn_));
   }
   bool has_room(std::int64_t length, std::int64_t rows) const {
     if (rows == 0) return true;
@@ -148,9 +118,6 @@ class BufferRows final : public Rows {
   }
 
   std::int64_t sinks_ = 0, window_ = 0, turn_ = 0;  // turn_: slots that are used again; 0 of Contiguous
-  std::int64_t lowest_ = 0;                         // rows in [sinks_, lowest_) are not there any more
-  Ref<Block> block_;
-  std::vector<Checkpoint> checkpoints_;  // ascending in length
 };
 
 }  // namespace

@@ -4,19 +4,21 @@
 #include <cstring>
 #include <utility>
 
+#include "cache/block_rows.h"
 #include "cache/checks.h"
-#include "cache/rows.h"
 #include "cache/sequence.h"
 
 namespace fovea::cache {
 namespace {
 
-class LastRowRows final : public Rows {
- public:
-  LastRowRows(std::shared_ptr<Pool> pool, std::shared_ptr<const BlockLayout> layout)
-      : Rows(std::move(pool), std::move(layout)) {}
+struct LastRowPlace {
+  std::int64_t slot = 0;    // of the committed row
+  std::int64_t length = 0;  // tokens up to the committed row; 0: there is none
+};
 
-  std::unique_ptr<Rows> fork() const override { return std::make_unique<LastRowRows>(*this); }
+class LastRowRows final : public BlockRows<LastRowRows, LastRowPlace> {
+ public:
+  using BlockRows::BlockRows;
 
   std::int64_t bytes_for(std::int64_t, std::int64_t rows) const override {
     return has_room(rows) ? 0 : layout_->bytes;
@@ -24,72 +26,32 @@ class LastRowRows final : public Rows {
   void make_room(std::int64_t, std::int64_t rows) override {
     if (has_room(rows)) return;
     Ref<Block> block = pool_->take(layout_);
-    if (block_) layout_->copy_rows(block_->data, slot_, 1, *layout_, block->data, slot_);
+    if (block_) layout_->copy_rows(block_->data, place_.slot, 1, *layout_, block->data, place_.slot);
     block_ = std::move(block);
   }
-  Slots slots(std::int64_t, std::int64_t) override { return {block_->data, slot_, 1}; }
-  Slots next_row() override { return {block_->data, 1 - slot_, 1}; }
-  void commit(std::int64_t length) override {
-    slot_ = 1 - slot_;
-    length_ = length;
-  }
+  Slots slots(std::int64_t, std::int64_t) override { return {block_->data, place_.slot, 1}; }
+  Slots next_row() override { return {block_->data, 1 - place_.slot, 1}; }
+  void commit(std::int64_t length) override { place_ = {1 - place_.slot, length}; }
   void runs(std::size_t, std::int64_t, std::vector<KeyValueRun>&) const override {}
-  std::shared_ptr<const void> owner() const override { return std::make_shared<const Ref<Block>>(block_); }
 
   bool can_truncate(std::int64_t length) const override {
-    return length == 0 || length == length_ ||
-           std::any_of(checkpoints_.begin(), checkpoints_.end(),
-                       [&](const Checkpoint& kept) { return kept.length == length; });
+    return length == 0 || length == place_.length || has_checkpoint(length);
   }
   void truncate(std::int64_t length) override {
-    while (!checkpoints_.empty() && checkpoints_.back().length > length) checkpoints_.pop_back();
-    if (length != length_ && length > 0) {
-      block_ = checkpoints_.back().block;
-      slot_ = checkpoints_.back().slot;
-    }
-    length_ = length;
+    drop_checkpoints_behind(length);
+    if (length != place_.length && length > 0) restore_last_checkpoint();
+    place_.length = length;
   }
   void checkpoint(std::int64_t length) override {
-    if (length > 0 && (checkpoints_.empty() || checkpoints_.back().length != length))
-      checkpoints_.push_back({length, slot_, block_});
+    if (length > 0) keep_checkpoint(length);
   }
   Kept kept(std::int64_t length) const override {
     return {.first = 0, .begin = std::max<std::int64_t>(length - 1, 0)};
   }
-  void keep_from(std::int64_t begin) override { length_ = block_ ? begin + 1 : 0; }
-  std::vector<Saved> checkpoints() const override {
-    std::vector<Saved> found;
-    for (const Checkpoint& kept : checkpoints_) {
-      auto rows = std::make_unique<LastRowRows>(*this);
-      rows->block_ = kept.block;
-      rows->slot_ = kept.slot;
-      rows->length_ = kept.length;
-      rows->checkpoints_.clear();
-      found.push_back({kept.length, std::move(rows)});
-    }
-    return found;
-  }
-  void add_checkpoint(Saved saved) override {
-    const auto& rows = static_cast<const LastRowRows&>(*saved.rows);
-    checkpoints_.push_back({saved.length, rows.slot_, rows.block_});
-  }
-  void for_blocks(const std::function<void(const Block&, bool)>& visit) const override {
-    if (block_) visit(*block_, block_.unique());
-    for (const Checkpoint& kept : checkpoints_) {
-      if (kept.block.get() != block_.get()) visit(*kept.block, kept.block.unique());
-    }
-  }
+  void keep_from(std::int64_t begin) override { place_.length = block_ ? begin + 1 : 0; }
 
  private:
-  struct Checkpoint {
-    std::int64_t length = 0, slot = 0;
-    Ref<Block> block;
-  };
   bool has_room(std::int64_t rows) const { return rows == 0 || (block_ && block_.unique()); }
-
-  std::int64_t slot_ = 0, length_ = 0;  // of the committed row; a length of 0: there is none
-  Ref<Block> block_;
-  std::vector<Checkpoint> checkpoints_;  // ascending in length
 };
 
 }  // namespace

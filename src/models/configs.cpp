@@ -230,6 +230,20 @@ void check_heads(const LanguageModelConfig& config) {
   }
 }
 
+// The keys that both types of config have.
+LanguageModelConfig language_fields(const json& object) {
+  const LanguageModelConfig config{.vocabulary = size_field(object, "vocab_size", most_words),
+                                   .dim = size_field(object, "hidden_size", most_dim),
+                                   .feed_forward = size_field(object, "intermediate_size", most_dim),
+                                   .heads = size_field(object, "num_attention_heads", most_dim),
+                                   .layers = size_field(object, "num_hidden_layers", most_layers),
+                                   .positions = size_field(object, "max_position_embeddings", 1 << 20),
+                                   .dropout = rate_field(object, "residual_dropout"),
+                                   .attention_dropout = rate_field(object, "attention_dropout")};
+  check_heads(config);
+  return config;
+}
+
 std::vector<LayerMixer> mixers_field(const json& object, std::int64_t layers) {
   const json& value = field(object, "mixers");
   if (!value.is_array() || static_cast<std::int64_t>(value.size()) != layers)
@@ -263,16 +277,8 @@ std::string write_own_config(const LanguageModelConfig& config) {
 // Of a model with recurrences. No other library writes this type, so a key that write_own_config does not
 // write asks for a feature that the model lacks.
 LanguageModelConfig read_own_language_config(const json& object) {
-  LanguageModelConfig config{.vocabulary = size_field(object, "vocab_size", most_words),
-                             .dim = size_field(object, "hidden_size", most_dim),
-                             .feed_forward = size_field(object, "intermediate_size", most_dim),
-                             .heads = size_field(object, "num_attention_heads", most_dim),
-                             .layers = size_field(object, "num_hidden_layers", most_layers),
-                             .positions = size_field(object, "max_position_embeddings", 1 << 20),
-                             .dropout = rate_field(object, "residual_dropout"),
-                             .attention_dropout = rate_field(object, "attention_dropout")};
+  LanguageModelConfig config = language_fields(object);
   config.mixers = mixers_field(object, config.layers);
-  check_heads(config);
   const json known = json::parse(write_own_config(config));
   for (const auto& [key, value] : object.items()) {
     if (!known.contains(key))
@@ -305,16 +311,7 @@ LanguageModelConfig read_language_config(const std::string& text) {
   require(json, "use_bias", true);
   require(json, "tie_word_embeddings", true);
   require(json, "embedding_dropout", field(json, "residual_dropout"));
-  const LanguageModelConfig config{.vocabulary = size_field(json, "vocab_size", most_words),
-                                   .dim = size_field(json, "hidden_size", most_dim),
-                                   .feed_forward = size_field(json, "intermediate_size", most_dim),
-                                   .heads = size_field(json, "num_attention_heads", most_dim),
-                                   .layers = size_field(json, "num_hidden_layers", most_layers),
-                                   .positions = size_field(json, "max_position_embeddings", 1 << 20),
-                                   .dropout = rate_field(json, "residual_dropout"),
-                                   .attention_dropout = rate_field(json, "attention_dropout")};
-  check_heads(config);
-  return config;
+  return language_fields(json);
 }
 
 std::int64_t least_elements(const LanguageModelConfig& c) {

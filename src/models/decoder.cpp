@@ -56,18 +56,17 @@ void hide_words(Padded& inputs, const DecoderConfig& config, std::uint64_t seed,
 }  // namespace
 
 Var Decoder::loss(Context& context, std::span<const std::vector<std::int32_t>> sequences,
-                  const DecoderMemory& memory, autograd::CrossEntropyStats* stats) const {
+                  const DecoderMemory& memory, const LossOptions& options,
+                  autograd::CrossEntropyStats* stats) const {
   if (static_cast<std::int64_t>(sequences.size()) != memory.rows.size(0)) {
     throw InvalidArgument("Decoder::loss", "sequences",
                           std::to_string(memory.rows.size(0)) + ", one for each entry of the memory",
                           std::to_string(sequences.size()));
   }
   std::vector<std::vector<std::int32_t>> shifted;
-  std::int64_t tokens = 0;
   for (const auto& sequence : sequences) {
     shifted.push_back({config_.begin});
     shifted.back().insert(shifted.back().end(), sequence.begin(), sequence.end());
-    tokens += static_cast<std::int64_t>(shifted.back().size());
   }
   Padded inputs = pad(shifted);
   if (context.training() && config_.word_dropout > 0.0f)
@@ -80,8 +79,13 @@ Var Decoder::loss(Context& context, std::span<const std::vector<std::int32_t>> s
   const Var hidden = stack_(context, embed(context, inputs.ids, inputs.size, 0), call(memory));
   return autograd::linear_cross_entropy(reshape(hidden, {inputs.size * inputs.length, config_.dim}),
                                         context.use(*output_.weight), context.use(*output_.bias), targets,
-                                        config_.smoothing, {.scale = 1.0f / static_cast<float>(tokens)},
-                                        stats);
+                                        options.smoothing, {.scale = options.scale}, stats);
+}
+
+float Decoder::mean_scale(std::span<const std::vector<std::int32_t>> sequences) {
+  std::size_t terms = sequences.size();
+  for (const auto& sequence : sequences) terms += sequence.size();
+  return 1.0f / static_cast<float>(terms);
 }
 
 namespace {

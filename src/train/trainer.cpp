@@ -1,25 +1,18 @@
 #include "fovea/train/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
 
-#include "fovea/core/philox.h"
 #include "fovea/models/decoding.h"
 #include "fovea/models/model_folder.h"
-#include "train/checkpoint.h"
 #include "train/early_stopping.h"
-#include "train/record.h"
+#include "train/loop.h"
 
 namespace fovea::train {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // FNV-1a over the ids, to check that a checkpoint belongs to the data.
 std::uint64_t hash_of(const std::vector<Example>& examples) {
@@ -36,225 +29,114 @@ std::uint64_t hash_of(const std::vector<Example>& examples) {
   return hash;
 }
 
-// A new dropout seed every step, a function of seed and step alone.
-std::uint64_t dropout_seed(std::uint64_t seed, std::int64_t update) {
-  const auto words =
-      philox4x32({static_cast<std::uint32_t>(update), static_cast<std::uint32_t>(update >> 32), 1, 0}, seed);
-  return words[0] | (std::uint64_t{words[1]} << 32);
+// Throws InvalidArgument for data without a pair, before anything is written.
+const Data& checked(const Data& data) {
+  if (data.train.empty()) throw InvalidArgument("train", "data.train", "at least one pair", "none");
+  if (data.valid.empty()) throw InvalidArgument("train", "data.valid", "at least one pair", "none");
+  return data;
 }
 
-class Trainer {
+class Trainer final : public Loop {
  public:
   Trainer(models::SequenceToSequence& model, const Data& data, const TrainOptions& options,
           Listener& listener, const std::function<bool()>& should_stop)
-      : model_(model),
-        data_(data),
-        options_(options),
-        listener_(listener),
-        should_stop_(should_stop),
-        adam_(model.parameters(), options.adam) {
-    if (data.train.empty()) throw InvalidArgument("train", "data.train", "at least one pair", "none");
-    if (data.valid.empty()) throw InvalidArgument("train", "data.valid", "at least one pair", "none");
-    std::error_code error;
-    std::filesystem::create_directories(options.folder, error);
-    if (error) throw FileError(options.folder, -1, "cannot be made: " + error.message());
-    record_ = record_of(options, hash_of(data.train), hash_of(data.valid));
-    fingerprint_ = "data " + std::to_string(hash_of(data.train)) + ", seed " + std::to_string(options.seed) +
-                   ", batch words " + std::to_string(options.batch_words) + ", model " + model.config();
-  }
-
-  Result run(Start start) {
-    // Written before the first checkpoint, so that every checkpoint has its record, wherever a training is
-    // killed.
-    if (start == Start::fresh) save_record(options_.folder, record_, state_);
-    if (start == Start::resume) {
-      for (const std::string& change : check_record(options_.folder, record_)) listener_.on_message(change);
-      state_ = load_checkpoint(options_.folder, fingerprint_, model_.parameters(), adam_);
-      listener_.on_message("resumed at update " + std::to_string(state_.update) + ", epoch " +
-                           std::to_string(state_.epoch + 1));
-    }
-    started_ = now() - state_.seconds;
-    try {
-      if (state_.validation_due) validate();
-      // The process was killed while finishing after patience had run out: finish again, without further
-      // training.
-      const Ended ended = out_of_patience() ? Ended::no_improvement : loop();
-      if (ended == Ended::stopped) return stopped(true);
-      if (state_.curve.empty() || state_.curve.back().update != state_.update) validate();
-      return finish(ended);
-    } catch (const StopRequested&) {
-      return stopped(state_.validation_due);
-    }
+      : Loop({model.parameters(), options, listener, should_stop}), model_(model), data_(data) {
+    identify(record_of(options, hash_of(data.train), hash_of(data.valid)),
+             "data " + std::to_string(hash_of(data.train)) + ", seed " + std::to_string(options.seed) +
+                 ", batch words " + std::to_string(options.batch_words) + ", model " + model.config());
   }
 
  private:
-  // Thrown out of a validation, caught in run.
-  struct StopRequested {};
+  std::string place() const override { return ", epoch " + std::to_string(state().epoch + 1); }
 
-  // While finishing, the parameters may be averages. Everything else was saved by the last validation.
-  Result stopped(bool to_save) {
-    if (to_save) save();
-    return {Ended::stopped, state_.curve, state_.curve.empty() ? Validation{} : state_.curve.back(), false};
-  }
-
-  bool out_of_patience() const {
-    return options_.patience > 0 && state_.without_improvement >= options_.patience;
-  }
-
-  Ended loop() {
-    for (; !limit_reached(); ++state_.epoch, state_.batch = 0) {
-      const auto batches = make_batches(data_.train, options_.batch_words, options_.seed, state_.epoch);
-      for (; state_.batch < static_cast<std::int64_t>(batches.size());) {
+  Ended updates() override {
+    TrainState& at = state();
+    for (; !limit_reached(); ++at.epoch, at.batch = 0) {
+      const auto batches = make_batches(data_.train, options().batch_words, options().seed, at.epoch);
+      for (; at.batch < static_cast<std::int64_t>(batches.size());) {
         if (limit_reached()) return Ended::finished;
-        if (should_stop_()) return Ended::stopped;
-        step(gather_batch(data_.train, batches[static_cast<std::size_t>(state_.batch)]),
+        if (stop_wanted()) return Ended::stopped;
+        step(gather_batch(data_.train, batches[static_cast<std::size_t>(at.batch)]),
              static_cast<std::int64_t>(batches.size()));
-        const bool due = options_.validate_every > 0 && state_.update % options_.validate_every == 0;
-        if (due && validate()) return Ended::no_improvement;
-        if (!due && options_.save_every > 0 && state_.update % options_.save_every == 0) save();
+        if (after_update()) return Ended::no_improvement;
       }
-      if (options_.validate_every == 0) {
-        ++state_.epoch;  // the checkpoint of an epoch's end stands at the next one's beginning
-        state_.batch = 0;
+      if (options().validate_every == 0) {
+        ++at.epoch;  // the checkpoint of an epoch's end stands at the next one's beginning
+        at.batch = 0;
         const bool stop = validate();  // and where a stop comes out of it, the state stands there too
-        --state_.epoch;
+        --at.epoch;
         if (stop) return Ended::no_improvement;
       }
     }
     return Ended::finished;
   }
 
-  bool limit_reached() const {
-    return (options_.max_updates > 0 && state_.update >= options_.max_updates) ||
-           (options_.max_epochs > 0 && state_.epoch >= options_.max_epochs) ||
-           (options_.max_minutes > 0 && now() - started_ >= options_.max_minutes * 60.0);
-  }
-
   void step(const models::Batch& batch, std::int64_t batches) {
-    const double begin = now();
-    const std::int64_t target =
-        std::accumulate(batch.target_lengths.begin(), batch.target_lengths.end(), std::int64_t{0});
-    const std::int64_t source =
-        std::accumulate(batch.source_lengths.begin(), batch.source_lengths.end(), std::int64_t{0});
-    autograd::Tape tape;
-    nn::Context context{&tape, dropout_seed(options_.seed, state_.update), 0};
-    autograd::CrossEntropyStats stats;
-    const nn::Var loss =
-        model_.loss(context, batch, {options_.smoothing, 1.0f / static_cast<float>(target)}, &stats);
-    tape.backward(loss);
-    ++state_.update;
-    ++state_.batch;
-    const double rate = nn::learning_rate(options_.schedule, state_.update);
-    const double norm = std::isfinite(stats.loss) ? adam_.step(rate) : stats.loss;
-    if (!std::isfinite(norm)) {
-      const std::string layer = adam_.first_bad_gradient();
-      throw TrainingError(state_.update, layer.empty() ? "the loss" : layer);
-    }
-    state_.loss_sum += stats.loss;
-    state_.loss_tokens += stats.tokens;
-    const double elapsed = now() - begin;
-    speed_ = speed_ == 0.0 ? static_cast<double>(source + target) / elapsed
-                           : 0.95 * speed_ + 0.05 * static_cast<double>(source + target) / elapsed;
-    state_.seconds = now() - started_;
-    listener_.on_step({state_.update, state_.epoch + 1, state_.batch, batches,
-                       stats.loss / static_cast<double>(stats.tokens), rate, norm, speed_, state_.seconds,
-                       seconds_left(batches)});
-  }
-
-  std::optional<double> seconds_left(std::int64_t batches) const {
-    std::optional<double> left;
-    const auto consider = [&](double seconds) { left = left ? std::min(*left, seconds) : seconds; };
-    if (options_.max_minutes > 0) consider(std::max(0.0, options_.max_minutes * 60.0 - state_.seconds));
-    if (options_.max_updates > 0 && state_.update > 0) {
-      consider(state_.seconds / static_cast<double>(state_.update) *
-               static_cast<double>(options_.max_updates - state_.update));
-    }
-    if (options_.max_epochs > 0 && state_.update > 0) {
-      const double done = static_cast<double>(state_.epoch) +
-                          static_cast<double>(state_.batch) / static_cast<double>(batches);
-      consider(state_.seconds / done * std::max(0.0, static_cast<double>(options_.max_epochs) - done));
-    }
-    return left;
-  }
-
-  Validation measure() {
-    const auto between = [this] {
-      if (should_stop_()) throw StopRequested{};
+    const auto sum = [](const std::vector<std::int64_t>& lengths) {
+      return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
     };
-    const autograd::CrossEntropyStats stats = evaluate(model_, data_.valid, options_.batch_words, between);
-    if (!std::isfinite(stats.log_likelihood))
-      throw TrainingError(state_.update, "the loss of the validation");
+    const std::int64_t target = sum(batch.target_lengths);
+    update({.loss =
+                [&](nn::Context& context, autograd::CrossEntropyStats* stats) {
+                  return model_.loss(context, batch, {options().smoothing, 1.0f / static_cast<float>(target)},
+                                     stats);
+                },
+            .words = sum(batch.source_lengths) + target,
+            .batches = batches});
+  }
+
+  Validation measure() override {
+    const auto stop = [this] { between(); };
+    const autograd::CrossEntropyStats stats = evaluate(model_, data_.valid, options().batch_words, stop);
+    Validation v = validation_of(stats, state());
     std::vector<std::vector<std::int32_t>> sources;
     for (const Example& example : data_.valid) sources.push_back(example.source);
-    const auto hypotheses = translate_all(model_, sources, *data_.tokenizer, 1, 1.0, between);
-    Validation v{.update = state_.update, .epoch = state_.epoch};
-    v.cross_entropy = -stats.log_likelihood / static_cast<double>(std::max<std::int64_t>(stats.tokens, 1));
-    v.perplexity = std::exp(v.cross_entropy);
+    const auto hypotheses = translate_all(model_, sources, *data_.tokenizer, 1, 1.0, stop);
     v.bleu = text::bleu(hypotheses, data_.valid_references, data_.bleu).score;
     return v;
   }
 
-  // True: patience has run out.
-  bool validate() {
-    state_.validation_due = true;
-    Validation v = measure();
-    state_.validation_due = false;
-    v.train_loss = state_.loss_tokens > 0 ? state_.loss_sum / static_cast<double>(state_.loss_tokens) : 0.0;
-    v.seconds = state_.seconds = now() - started_;
-    state_.loss_sum = 0.0;
-    state_.loss_tokens = 0;
-    state_.without_improvement =
-        count_validation(state_.curve, state_.without_improvement, options_.metric, v);
-    state_.curve.push_back(v);
-    if (v.improved) models::save_model(options_.folder, model_);
-    snapshot();
-    save();
-    listener_.on_validation(v);
-    return out_of_patience();
-  }
+  void save_model() override { models::save_model(options().folder, model_); }
 
-  void snapshot() {
-    if (options_.average < 2) return;
+  // A snapshot, for the average at the end.
+  void validated() override {
+    if (options().average < 2) return;
     files::TensorFile file;
     for (const nn::Parameter& parameter : model_.parameters().all())
       file.tensors.push_back({parameter.name, parameter.value});
-    files::save_safetensors(snapshot_path(options_.folder, state_.update), file);
-    state_.snapshots.push_back(state_.update);
-    while (state_.snapshots.size() > static_cast<std::size_t>(options_.average)) {
+    files::save_safetensors(snapshot_path(options().folder, state().update), file);
+    std::vector<std::int64_t>& snapshots = state().snapshots;
+    snapshots.push_back(state().update);
+    while (snapshots.size() > static_cast<std::size_t>(options().average)) {
       std::error_code ignored;
-      std::filesystem::remove(snapshot_path(options_.folder, state_.snapshots.front()), ignored);
-      state_.snapshots.erase(state_.snapshots.begin());
+      std::filesystem::remove(snapshot_path(options().folder, snapshots.front()), ignored);
+      snapshots.erase(snapshots.begin());
     }
   }
 
-  void save() {
-    save_checkpoint(options_.folder, state_, fingerprint_, model_.parameters(), adam_);
-    save_record(options_.folder, record_, state_);
-  }
-
   // The mean of the snapshots, if it is better than the best single one.
-  Result finish(Ended ended) {
-    Result result{ended, state_.curve, *best_of(state_.curve), false};
-    if (state_.snapshots.size() >= 2) {
+  Result finish(Ended ended) override {
+    Result result = best(ended);
+    if (state().snapshots.size() >= 2) {
       average_snapshots();
       Validation v = measure();
-      v.seconds = state_.seconds;
-      if (better(v, result.final, options_.metric)) {
-        models::save_model(options_.folder, model_);
+      v.seconds = state().seconds;
+      if (better(v, result.final, options().metric)) {
+        save_model();
         result.final = v;
         result.averaged = true;
       }
     }
-    const std::filesystem::path weights = files::find_weights(options_.folder);
+    const std::filesystem::path weights = files::find_weights(options().folder);
     models::assign_parameters(weights.string(), files::load_weights(weights), "", model_.parameters());
     return result;
   }
 
   void average_snapshots() {
-    const auto count = static_cast<float>(state_.snapshots.size());
+    const auto count = static_cast<float>(state().snapshots.size());
     for (nn::Parameter& parameter : model_.parameters().all()) parameter.value.fill(0.0);
-    for (const std::int64_t update : state_.snapshots) {
-      const std::string path = snapshot_path(options_.folder, update);
+    for (const std::int64_t update : state().snapshots) {
+      const std::string path = snapshot_path(options().folder, update);
       const files::TensorFile file = files::load_safetensors(path);
       for (nn::Parameter& parameter : model_.parameters().all()) {
         const Tensor* tensor = file.find(parameter.name);
@@ -268,14 +150,6 @@ class Trainer {
 
   models::SequenceToSequence& model_;
   const Data& data_;
-  const TrainOptions& options_;
-  Listener& listener_;
-  const std::function<bool()>& should_stop_;
-  nn::Adam adam_;
-  TrainState state_;
-  std::string fingerprint_;
-  TrainingRecord record_;
-  double started_ = 0.0, speed_ = 0.0;
 };
 
 }  // namespace
@@ -288,7 +162,7 @@ TrainingError::TrainingError(std::int64_t update, const std::string& layer)
 
 Result train(models::SequenceToSequence& model, const Data& data, const TrainOptions& options, Start start,
              Listener& listener, const std::function<bool()>& should_stop) {
-  return Trainer(model, data, options, listener, should_stop).run(start);
+  return Trainer(model, checked(data), options, listener, should_stop).run(start);
 }
 
 autograd::CrossEntropyStats evaluate(models::SequenceToSequence& model, const std::vector<Example>& examples,
@@ -299,10 +173,7 @@ autograd::CrossEntropyStats evaluate(models::SequenceToSequence& model, const st
     nn::Context context;
     autograd::CrossEntropyStats stats;
     model.loss(context, gather_batch(examples, indices), {0.0f, 1.0f}, &stats);
-    total.loss += stats.loss;
-    total.log_likelihood += stats.log_likelihood;
-    total.tokens += stats.tokens;
-    total.correct += stats.correct;
+    total += stats;
   }
   return total;
 }

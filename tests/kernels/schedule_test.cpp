@@ -116,7 +116,7 @@ TEST(Schedule, DropoutDependsOnThePairAlone) {
   EXPECT_GT(dropped, 0);
   EXPECT_LT(dropped, 100);
   for (std::int64_t begin = 0; begin < 40; begin += 3) {
-    kernels::dropout_factors<float>(0.25, 7, {1, 2, 3, begin}, 50, part.data());
+    kernels::dropout_factors<float>(0.25, 7, {1, 2, 3, static_cast<std::int32_t>(begin)}, 50, part.data());
     for (std::int64_t j = 0; j < 50; ++j)
       ASSERT_EQ(part[static_cast<std::size_t>(j)], whole[static_cast<std::size_t>(begin + j)]) << begin;
   }

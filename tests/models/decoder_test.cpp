@@ -44,16 +44,19 @@ TEST(Decoder, KeptKeysGiveTheSameTokensAsComputingAllAgain) {
 
 // The other sequences of a batch do not change a sequence's loss: neither by their padding nor by their
 // memory.
-TEST(Decoder, LossIsTheMeanOverTokensAndSeesNoPadding) {
+TEST(Decoder, LossIsAScaledSumOverTokensAndSeesNoPadding) {
   Small small;
   const std::vector<std::vector<std::int32_t>> three{{4, 5}, {}, {8, 7, 6, 5, 4}};
   nn::Context context;
-  const double together = *small.decoder.loss(context, three, {small.memory}).value().data<float>();
+  const float mean = Decoder::mean_scale(three);
+  EXPECT_FLOAT_EQ(mean, 0.1f);
+  const double together =
+      *small.decoder.loss(context, three, {small.memory}, {.scale = mean}).value().data<float>();
   double sum = 0.0;
   for (std::int64_t b = 0; b < 3; ++b) {
     const Tensor own = Tensor::copy_of(small.memory.view().slice(0, b, 1));
     autograd::CrossEntropyStats stats;
-    small.decoder.loss(context, std::span(three).subspan(static_cast<std::size_t>(b), 1), {own}, &stats);
+    small.decoder.loss(context, std::span(three).subspan(static_cast<std::size_t>(b), 1), {own}, {}, &stats);
     EXPECT_EQ(stats.tokens, static_cast<std::int64_t>(three[static_cast<std::size_t>(b)].size()) + 1);
     sum += stats.loss;
   }
@@ -69,7 +72,8 @@ TEST(Decoder, LearnsTheSequenceOfEachMemory) {
   nn::Adam adam(small.set, {});
   for (int step = 0; step < 150; ++step) {
     nn::Context training{.tape = &tape};
-    const nn::Var loss = small.decoder.loss(training, three, {small.memory});
+    const nn::Var loss =
+        small.decoder.loss(training, three, {small.memory}, {.scale = Decoder::mean_scale(three)});
     tape.backward(loss);
     tape.clear();
     adam.step(1e-2);

@@ -5,16 +5,16 @@
 #include <filesystem>
 #include <fstream>
 
-#include "fovea/core/philox.h"
 #include "fovea/models/batcher.h"
 #include "fovea/models/language_model.h"
 #include "fovea/models/model_folder.h"
 #include "models/configs.h"
+#include "models/tiny.h"
 
 namespace fovea::models {
 namespace {
 
-constexpr std::int64_t words = 13;
+constexpr std::int64_t words = tiny_vocabulary;
 constexpr const char* all_kinds = "linear,retention,gla,gated_delta,mamba2,mamba,rwkv7,attention";
 
 LanguageModel tiny(std::string_view mixers, std::int64_t layers) {
@@ -25,19 +25,8 @@ LanguageModel tiny(std::string_view mixers, std::int64_t layers) {
                        .layers = layers,
                        .mixers = parse_mixers(mixers, layers)},
                       3);
-  PhiloxStream random(4);
-  for (nn::Parameter& parameter : model.parameters().all()) {
-    for (std::int64_t i = 0; i < parameter.value.count(); ++i)
-      parameter.value.data<float>()[i] += 0.2f * (2.0f * random.next_uniform() - 1.0f);
-  }
+  perturb(model, 4);
   return model;
-}
-
-std::vector<std::int32_t> drawn(std::size_t count, std::uint64_t seed) {
-  PhiloxStream random(seed);
-  std::vector<std::int32_t> ids(count);
-  for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random.next_below(words));
-  return ids;
 }
 
 class EveryMixer : public ::testing::TestWithParam<const char*> {};

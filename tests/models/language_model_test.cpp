@@ -10,14 +10,14 @@
 #include <limits>
 #include <numeric>
 
-#include "fovea/core/philox.h"
 #include "fovea/files/bytes.h"
 #include "fovea/models/model_folder.h"
+#include "models/tiny.h"
 
 namespace fovea::models {
 namespace {
 
-constexpr std::int64_t words = 13;
+constexpr std::int64_t words = tiny_vocabulary;
 
 LanguageModel tiny(std::uint64_t seed, float dropout = 0.0f) {
   LanguageModel model({.vocabulary = words,
@@ -28,20 +28,8 @@ LanguageModel tiny(std::uint64_t seed, float dropout = 0.0f) {
                        .dropout = dropout,
                        .attention_dropout = dropout},
                       seed);
-  // Moves weights away from the initial zeros (biases) and ones (norms), where mistakes could cancel.
-  PhiloxStream random(seed + 1);
-  for (nn::Parameter& parameter : model.parameters().all()) {
-    for (std::int64_t i = 0; i < parameter.value.count(); ++i)
-      parameter.value.data<float>()[i] += 0.2f * (2.0f * random.next_uniform() - 1.0f);
-  }
+  perturb(model, seed + 1);
   return model;
-}
-
-std::vector<std::int32_t> drawn(std::size_t count, std::uint64_t seed) {
-  PhiloxStream random(seed);
-  std::vector<std::int32_t> ids(count);
-  for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random.next_below(words));
-  return ids;
 }
 
 Tensor rows_of(LanguageModel& model, const std::vector<std::vector<std::int32_t>>& sequences) {

@@ -33,6 +33,14 @@ inline Sentences random_sentences(std::size_t count, std::uint32_t longest, std:
   return sentences;
 }
 
+/// Words of a language model with tiny_vocabulary words.
+inline std::vector<std::int32_t> drawn(std::size_t count, std::uint64_t seed) {
+  PhiloxStream random(seed);
+  std::vector<std::int32_t> ids(count);
+  for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random.next_below(tiny_vocabulary));
+  return ids;
+}
+
 struct Kind {
   std::string name;
   std::function<std::unique_ptr<SequenceToSequence>(float dropout, std::uint64_t seed)> make;
@@ -145,7 +153,8 @@ inline std::vector<Kind> every_kind() {
 }
 
 /// Moves weights away from their initial zeros (biases) and ones (norms), where mistakes could cancel.
-inline void perturb(SequenceToSequence& model, std::uint64_t seed, float amount = 0.2f) {
+template <class Model>
+void perturb(Model& model, std::uint64_t seed, float amount = 0.2f) {
   PhiloxStream random(seed);
   for (nn::Parameter& parameter : model.parameters().all()) {
     for (std::int64_t i = 0; i < parameter.value.count(); ++i)

@@ -191,6 +191,15 @@ struct CrossEntropyStats {
   double log_likelihood = 0.0;  ///< sum over tokens of log p(target), nats: perplexity = exp(-mean)
   std::int64_t tokens = 0;      ///< rows whose target is not -1
   std::int64_t correct = 0;     ///< tokens whose argmax is the target
+
+  /// Adds the statistics of other rows.
+  CrossEntropyStats& operator+=(const CrossEntropyStats& other) {
+    loss += other.loss;
+    log_likelihood += other.log_likelihood;
+    tokens += other.tokens;
+    correct += other.correct;
+    return *this;
+  }
 };
 /// The terms are the rows whose target >= 0; loss_n is the label-smoothed cross-entropy of softmax(x Wᵀ + b).
 /// The logits [N, V] never stand whole in memory: they are computed in chunks of rows, each with its

@@ -1,4 +1,4 @@
-// The second family (fovea/recurrence/spec.h) as differentiable operations, and the element-wise operations
+// Recurrences (fovea/recurrence/spec.h) as differentiable operations, and the element-wise operations
 // that gates are made of. Each runs on a plan of the engine (fovea/plan/recurrence.h), forward and backward.
 #pragma once
 

@@ -24,7 +24,6 @@ struct DecoderConfig {
   /// Share of the previous ids that are replaced by `unknown` while training. A decoder that cannot rely on
   /// what it wrote has to look at the memory (Bowman et al. 2016, arXiv 1511.06349, section 3.1).
   float word_dropout = 0.0f;
-  float smoothing = 0.0f;                        ///< of the loss: autograd::linear_cross_entropy
   std::int32_t unknown = 1, begin = 2, end = 3;  ///< `begin` stands before the first id, `end` after the last
 };
 
@@ -49,10 +48,14 @@ class Decoder {
   Decoder() = default;
   Decoder(nn::ParameterSet& set, const std::string& name, const DecoderConfig& config);
 
-  /// Mean cross-entropy in nats per token, each id given all ids before it: [1]. `sequences` are without
-  /// `begin` and `end`. Throws InvalidArgument unless there is one sequence for each entry of the memory.
+  /// Sum of the cross-entropies of all ids and of each sequence's `end`, each given all ids before it, times
+  /// options.scale: [1]. `sequences` are without `begin` and `end`. Throws InvalidArgument unless there is
+  /// one sequence for each entry of the memory.
   nn::Var loss(nn::Context& context, std::span<const std::vector<std::int32_t>> sequences,
-               const DecoderMemory& memory, autograd::CrossEntropyStats* stats = nullptr) const;
+               const DecoderMemory& memory, const LossOptions& options = {},
+               autograd::CrossEntropyStats* stats = nullptr) const;
+  /// The scale that makes the loss of these sequences a mean: one over the number of its terms.
+  static float mean_scale(std::span<const std::vector<std::int32_t>> sequences);
   /// The likeliest next id until `end`, at most `longest` of them. Reuse::off computes all rows again for
   /// every id, the memory's keys and values too. It gives the same ids, and shows what the cache gains.
   Written greedy(const DecoderMemory& memory, std::int64_t longest, Reuse reuse = Reuse::on) const;

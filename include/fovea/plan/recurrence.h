@@ -1,4 +1,4 @@
-// Calls of the second family (fovea/recurrence/spec.h), as fovea/plan/plan.h has those of attention. Plan
+// Calls of recurrences (fovea/recurrence/spec.h), as fovea/plan/plan.h has those of attention. Plan
 // once, run often: make_recurrence_plan checks a spec and a shape and picks the best kernel; recur and
 // recur_backward check the shapes of each call.
 //

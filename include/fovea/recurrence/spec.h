@@ -1,4 +1,4 @@
-// The second family: recurrences. A head keeps a matrix S [key_dim, value_dim], its state. Each token decays
+// Recurrences. A head keeps a matrix S [key_dim, value_dim], its state. Each token decays
 // the state, writes to it and reads from it:
 //
 //   D = diag(e^g) S       g <= 0, the logarithm of the decay
