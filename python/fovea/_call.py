@@ -11,6 +11,7 @@ from ._engine import check_unasked, make_request, seen
 from ._errors import InvalidArgument, named
 from ._positions import positions
 from ._spec import SPEC, Call, Shape, plan_for, take_apart
+from .masks import Causal
 from .cache import LayerOfCache, Sequence as OfCache
 
 __all__ = ["attention", "gradients", "explain"]
@@ -153,6 +154,23 @@ def attention(
     """
     if cache is None and (key is _MISSING or value is _MISSING):
         raise TypeError(f"attention() missing the required argument '{'key' if key is _MISSING else 'value'}'")
+    if (
+        score is normalizer is scale is cache is sequences is weight_heads is weight_rows is query_offset is None
+        and query_starts is key_starts is seed is out is None
+        and return_lse is False
+        and return_weights is False
+        and (mask is None or type(mask) is Causal)
+        and mods.__class__ is weight_mods.__class__ is tuple
+        and not mods
+        and not weight_mods
+        and dropout.__class__ is float
+        and dropout == 0.0
+        and precision.__class__ is str
+        and precision == "full"
+    ):
+        output = library_of(query).attend_plainly(query, key, value, mask is not None)
+        if output is not None:
+            return output
     key, value = (None if x is _MISSING else x for x in (key, value))
     if cache is not None or sequences is not None:
         check_cache(cache, key, value, key_starts, sequences)

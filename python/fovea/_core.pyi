@@ -1,6 +1,6 @@
 """The engine: thin bindings, no arithmetic. The package fovea is what people use."""
 
-from collections.abc import Mapping, Sequence as Many
+from collections.abc import Callable, Mapping, Sequence as Many
 from typing import Any, Optional, final
 
 @final
@@ -132,6 +132,28 @@ class Plan:
         gradients: Mapping[str, Any],
         options: CallOptions,
     ) -> None: ...
+
+@final
+class PlainCalls:
+    """Calls of one spec that bring query, key and value alone. None: not served here."""
+
+    def __init__(
+        self, plan_for: Callable[[tuple[int, ...], str], Plan], empty_like: Callable[[Any], Any], grouped: bool
+    ) -> None: ...
+    def attend(self, query: Any, key: Any, value: Any, query_offset: Optional[int]) -> Any: ...
+    def attend_recorded(
+        self, query: Any, key: Any, value: Any, query_offset: Optional[int]
+    ) -> Optional[tuple[Any, Any]]: ...
+    def gradients(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        output: Any,
+        log_sum_exp: Any,
+        d_output: Any,
+        query_offset: Optional[int],
+    ) -> Optional[tuple[Any, Any, Any]]: ...
 
 def make_plan(
     score: str,

@@ -73,6 +73,11 @@ Array imported(nb::handle array, const std::string& function, const std::string&
 
 }  // namespace
 
+nb::dlpack::dtype dlpack_dtype(DType dtype) {
+  const auto code = dtype == DType::bf16 ? nb::dlpack::dtype_code::Bfloat : nb::dlpack::dtype_code::Float;
+  return {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * size_of(dtype)), 1};
+}
+
 template <class Array>
 TensorView Arrays::view(const Array& array, nb::handle given, bool as_bf16,
                         const std::string& argument) const {
@@ -119,8 +124,19 @@ TensorView Arrays::view(const Array& array, nb::handle given, bool as_bf16,
                     std::span<const std::int64_t>(strides, array.ndim()));
 }
 
+// An empty view where the array's library has no exchange by functions, or refuses this array.
+TensorView Arrays::exchanged_view(nb::handle array, const std::string& argument) {
+  const ExchangeFunctions* functions = exchange_of(array);
+  const std::optional<ExchangedArray> found =
+      functions ? exchanged(*functions, array) : std::optional<ExchangedArray>();
+  if (!found) return {};
+  exchanged_.push_back(nb::borrow(array));
+  return view(*found, array, false, argument);
+}
+
 ConstTensorView Arrays::read(nb::handle array, const std::string& argument) {
   if (array.is_none()) return {};
+  if (const TensorView found = exchanged_view(array, argument)) return found;
   bool as_bf16 = false;
   read_.push_back(imported<nb::ndarray<nb::ro>>(array, function_, argument, as_bf16));
   return view(read_.back(), array, as_bf16, argument);
@@ -128,6 +144,7 @@ ConstTensorView Arrays::read(nb::handle array, const std::string& argument) {
 
 TensorView Arrays::write(nb::handle array, const std::string& argument) {
   if (array.is_none()) return {};
+  if (const TensorView found = exchanged_view(array, argument)) return found;
   bool as_bf16 = false;
   written_.push_back(imported<nb::ndarray<>>(array, function_, argument, as_bf16));
   return view(written_.back(), array, as_bf16, argument);

@@ -7,10 +7,11 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
-#include <deque>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "exchange.h"
 #include "fovea/core/tensor.h"
 
 namespace fovea::python {
@@ -32,13 +33,17 @@ class Arrays {
   const std::string& function() const noexcept { return function_; }
 
  private:
+  TensorView exchanged_view(nb::handle array, const std::string& argument);
   template <class Array>
   TensorView view(const Array& array, nb::handle given, bool as_bf16, const std::string& argument) const;
 
   std::string function_;
-  std::deque<nb::ndarray<nb::ro>> read_;
-  std::deque<nb::ndarray<>> written_;
+  std::vector<nb::ndarray<nb::ro>> read_;
+  std::vector<nb::ndarray<>> written_;
+  std::vector<nb::object> exchanged_;
 };
+
+nb::dlpack::dtype dlpack_dtype(DType dtype);
 
 /// `view` as the four axes [batch, heads, query_len, key_len] that a mod's argument has. `axes` says which of
 /// them the array's own axes are: a subset of "bhqk" such as "h" (one number for each head) or "bhq". An

@@ -77,6 +77,7 @@ NB_MODULE(_core, module) {
   fovea::python::bind_masks(module);
   fovea::python::bind_cache(module);
   fovea::python::bind_plan(module);
+  fovea::python::bind_plain_calls(module);
   fovea::python::bind_properties(module);
   fovea::python::bind_recurrence(module);
   fovea::python::bind_rope(module);

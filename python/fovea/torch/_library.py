@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Optional, Sequence
 
+import torch
 from torch import Tensor
 
 from .. import _recurrence_engine
 from .._engine import gradients
-from . import _op, _recurrence, _rope, _scans
+from . import _op, _plain_calls, _recurrence, _rope, _scans
 from ._tensors import Tensors
 
 
@@ -17,6 +18,11 @@ class Torch(Tensors):
         """Returned unchecked: PyTorch's generator may draw the seed later, and the value of a tensor in a graph is
         not known."""
         return 0 if seed is None or isinstance(seed, Tensor) else seed
+
+    def attend_plainly(self, query: Any, key: Any, value: Any, causal: bool) -> Any:
+        if torch.compiler.is_compiling():
+            return None
+        return _plain_calls.attend(_plain_calls.plain(causal, None, None, True), query, key, value)
 
     def attend(self, call: Any, query: Any, key: Any, value: Any, request: Any, seed: Any, out: Any) -> Any:
         return _op.attention(call, query, key, value, request, seed, out)

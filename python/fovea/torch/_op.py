@@ -64,7 +64,7 @@ def attention(
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         if out is not None:
             raise InvalidArgument("attention", "out", "None where gradients are wanted", described(out))
-        outputs = _Attention.apply(call, request, *tensors)
+        outputs = Attention.apply(call, request, *tensors)
     else:
         outputs = _run(call, request, query, key, value, out)[1]
     return _chosen(outputs, request, value is not None)
@@ -190,7 +190,7 @@ def _run(
     return plan, (outputs.get("output"), outputs.get("log_sum_exp"), outputs.get("weights"))
 
 
-class _Attention(torch.autograd.Function):
+class Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, request: Request, *tensors: Optional[Tensor]) -> tuple[Any, Any, Any]:
         ctx.set_materialize_grads(False)
@@ -206,10 +206,10 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_output: Any, d_log_sum_exp: Any, d_weights: Any) -> tuple[Any, ...]:
         if is_wrapped(d_output, d_log_sum_exp, d_weights):
-            found = _Attention._gradients_of_batches(ctx, d_output, d_log_sum_exp, d_weights)
+            found = Attention._gradients_of_batches(ctx, d_output, d_log_sum_exp, d_weights)
             return (None, None, *(found.get(name) for name in ctx.names))
         with torch.no_grad():
-            found = _Attention._gradients(ctx, d_output, d_log_sum_exp, d_weights)
+            found = Attention._gradients(ctx, d_output, d_log_sum_exp, d_weights)
         if torch.is_grad_enabled() and found:
             came = [x for x in (d_output, d_log_sum_exp, d_weights) if x is not None]
             found = dict(zip(found, _Once.apply(len(found), *found.values(), *came, *ctx.saved_tensors)))
@@ -369,4 +369,4 @@ class _ScoreFunction(torch.autograd.Function):
         return (None, None, None, *(found.get(name) for name in ctx.names))
 
 
-__all__ = ["are_plain", "attention", "checked_tensor", "draws", "score_function"]
+__all__ = ["Attention", "are_plain", "attention", "checked_tensor", "draws", "score_function"]

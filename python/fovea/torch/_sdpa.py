@@ -18,7 +18,8 @@ from .._spec import Call, Structure
 from .._value import shown
 from ..cache import LayerOfCache
 from ..masks import ArrayMask, Causal, Everything, Mask
-from ._kinds import CausalBias, is_known, is_upper_left
+from . import _plain_calls
+from ._kinds import PLAIN, CausalBias, is_known, is_upper_left
 from ._op import attention
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -70,10 +71,27 @@ def scaled_dot_product_attention(
     >>> fovea.torch.scaled_dot_product_attention(q, q, q, is_causal=True).shape
     torch.Size([2, 4, 8])
     """
+    if attn_mask is None and not torch.compiler.is_compiling():
+        found = _run_plainly(query, key, value, dropout_p, is_causal, scale, enable_gqa)
+        if found is not None:
+            return found
     why = refusal(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if why is not None:
         raise InvalidArgument("scaled_dot_product_attention", *why)
     return run(query, key, value, attn_mask, dropout_p, is_causal, scale)
+
+
+def _run_plainly(
+    query: Any, key: Any, value: Any, dropout_p: Any, is_causal: Any, scale: Any, enable_gqa: Any
+) -> Optional[Tensor]:
+    """The result of a call without mask and dropout, or None: `refusal` and `run` serve this call."""
+    if not (is_causal.__class__ is enable_gqa.__class__ is bool and (dropout_p.__class__ is float and dropout_p == 0.0)):
+        return None
+    if scale is not None and not (scale.__class__ is float and math.isfinite(scale)):
+        return None
+    if type(query) not in PLAIN or not query.is_contiguous():  # `run` knows when PyTorch's result is row-major
+        return None
+    return _plain_calls.attend(_plain_calls.plain(is_causal, scale, 0, enable_gqa), query, key, value)
 
 
 def refusal(
