@@ -65,8 +65,11 @@ def attend(spec: Plain, query: Any, key: Any, value: Any) -> Optional[Tensor]:
     if not (_holds_values(query) and _holds_values(key) and _holds_values(value) and _is_eager()):
         return None
     if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
-        found: Tensor = _Recorded.apply(spec, None, query, key, value)
-        return found
+        try:
+            recorded: Tensor = _Recorded.apply(spec, None, query, key, value)
+        except _NotServed:
+            return None
+        return recorded
     output: Optional[Tensor] = spec.calls.attend(query, key, value, spec.request.at.offset)
     return output
 
@@ -87,16 +90,20 @@ def _is_eager() -> bool:
     )
 
 
+class _NotServed(Exception):
+    """Ends a recorded call whose arrays the engine does not serve here."""
+
+
 class _Recorded(Attention):
-    """`Attention` for these calls. Whatever the engine does not serve here runs as its base class does."""
+    """`Attention` for these calls. A loss that the engine does not serve here runs as its base class does."""
 
     @staticmethod
     def forward(ctx: Any, spec: Plain, _: None, *tensors: Any) -> Any:
         query, key, value = tensors
         found = spec.calls.attend_recorded(query, key, value, spec.request.at.offset)
-        ctx.spec = None if found is None else spec
         if found is None:
-            return Attention.forward(ctx, spec.call, spec.request, *tensors)[0]
+            raise _NotServed
+        ctx.spec = spec
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(query, key, value, *found)
         return found[0]
@@ -104,8 +111,6 @@ class _Recorded(Attention):
     @staticmethod
     def backward(ctx: Any, d_output: Any) -> tuple[Any, ...]:
         spec, query, key, value, output, log_sum_exp = ctx.spec, *ctx.saved_tensors
-        if spec is None:
-            return Attention.backward(ctx, d_output, None, None)
         if not torch.is_grad_enabled() and _holds_values(d_output) and _is_eager() and not is_wrapped(d_output):
             offset = spec.request.at.offset
             found = spec.calls.gradients(query, key, value, output, log_sum_exp, d_output, offset)

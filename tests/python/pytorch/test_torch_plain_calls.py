@@ -219,3 +219,17 @@ def test_more_shapes_than_are_kept():
     for length in range(1, 30):
         q, k, v = (torch.randn(1, 2, length, 8) for _ in range(3))
         assert_same([fovea.attention(q, k, v)], longer(lambda: [fovea.attention(q, k, v)]))
+
+
+def test_arrays_that_only_the_longer_way_serves_keep_their_gradients():
+    """Axes that broadcast, and values of another width."""
+    q, k, v = (torch.randn(shape, requires_grad=True) for shape in ((2, 1, 4, 8), (2, 3, 4, 8), (2, 3, 4, 8)))
+    found = fovea.torch.scaled_dot_product_attention(q, k, v)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    torch.testing.assert_close(found, expected)
+    d_output = torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, (q, k, v), d_output), torch.autograd.grad(expected, (q, k, v), d_output)
+    )
+    wide = torch.randn(2, 3, 4, 5, requires_grad=True)
+    assert fovea.attention(k, k, wide).shape == (2, 3, 4, 5)
