@@ -99,10 +99,12 @@ def convert(folder: pathlib.Path, output: pathlib.Path) -> None:
 
 
 class Fovea:
-    name = "Fovea f32"
-
-    def __init__(self, command: str, folder: pathlib.Path, source: pathlib.Path, threads: int, beam: int, batch: int) -> None:
+    def __init__(
+        self, command: str, folder: pathlib.Path, kind: str, source: pathlib.Path, threads: int, beam: int, batch: int
+    ) -> None:
+        self.name = f"Fovea {kind}"
         self.command = [command, "translate", "--model", str(folder), "--input", str(source), "--stats"]
+        self.command += ["--weights", kind]
         self.command += ["--cpu-threads", str(threads), "--beam-size", str(beam), "--mini-batch", str(batch)]
 
     def run(self) -> tuple[float, list[str]]:
@@ -152,10 +154,10 @@ def main() -> None:
         for beam in o.beam_size:
             for threads in o.threads:
                 kinds = o.compute_types.split(",")
-                programs = [Fovea(o.fovea, o.model, o.source, threads, beam, o.mini_batch)]
+                programs = [Fovea(o.fovea, o.model, kind, o.source, threads, beam, o.mini_batch) for kind in ("f32", "int8")]
                 programs += [CTranslate2(converted, kind, lines, threads, beam, o.mini_batch) for kind in kinds]
                 written = [program.run()[1] for program in programs]
-                same = sum(a == b for a, b in zip(written[0], written[1]))
+                same = [sum(a == b for a, b in zip(written[0], other)) for other in written[1:]]
                 best = [math.inf] * len(programs)
                 for _ in range(o.repeat):
                     for number, program in enumerate(programs):
@@ -163,8 +165,8 @@ def main() -> None:
                 rates = [f"{p.name} {len(lines) / seconds:.0f}" for p, seconds in zip(programs, best)]
                 ratios = [f"{seconds / best[0]:.2f}" for seconds in best[1:]]
                 print(
-                    f"beam {beam}, {threads} threads: {', '.join(rates)}; their time over Fovea's {' · '.join(ratios)}; "
-                    f"{same} lines the same as with {kinds[0]}",
+                    f"beam {beam}, {threads} threads: {', '.join(rates)}; their time over the first's {' · '.join(ratios)}; "
+                    f"lines the same as the first's {' · '.join(map(str, same))}",
                     flush=True,
                 )
 

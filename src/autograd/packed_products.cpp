@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
+#include "autograd/int8_products.h"
 #include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -101,7 +101,7 @@ void Across(const PackedProducts& p, int64_t row, int64_t column, int64_t last) 
 
 // Rows [row, end) by the columns [column, last). A tile of exactly the rows that are left reads the panel
 // once, for the five hypotheses of a beam as for the twelve rows of a full tile.
-void Block(const PackedProducts& p, int64_t row, int64_t end, int64_t column, int64_t last) {
+void F32Block(const PackedProducts& p, int64_t row, int64_t end, int64_t column, int64_t last) {
   using Rows = void (*)(const PackedProducts&, int64_t, int64_t, int64_t);
   static constexpr std::array<Rows, 12> by_rows = {Across<1>,
                                                    Across<2>,
@@ -134,33 +134,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace fovea::autograd {
 
-HWY_EXPORT(Block);
+HWY_EXPORT(F32Block);
 
-PackedMatrix::PackedMatrix(const Tensor& weight)
-    : out_(weight.rank() == 2 ? weight.size(0) : 0), in_(weight.rank() == 2 ? weight.size(1) : 0) {
-  if (weight.rank() != 2 || weight.dtype() != DType::f32)
-    throw InvalidArgument("PackedMatrix", "weight", "f32 [out, in]",
-                          std::string(to_string(weight.dtype())) + " " + to_string(weight.shape()));
-  const std::int64_t panels = (out_ + panel_rows - 1) / panel_rows;
-  panels_ = Tensor::zeros(DType::f32, {panels, in_, panel_rows});
-  const float* from = weight.data<float>();
-  float* to = panels_.data<float>();
-  default_executor().parallel_for(panels, [&](std::int64_t panel, int) {
-    const std::int64_t first = panel * panel_rows, count = std::min(panel_rows, out_ - first);
-    for (std::int64_t n = 0; n < count; ++n) {
-      for (std::int64_t k = 0; k < in_; ++k)
-        to[(panel * in_ + k) * panel_rows + n] = from[(first + n) * in_ + k];
-    }
-  });
-}
-
-void packed_products(const PackedProducts& given, Executor& executor) {
-  PackedProducts p = given;
-  if (p.x_stride == 0) p.x_stride = p.weight->in();
-  // Below this, waking a thread costs more than its share: 2^17 products take some 4 µs.
+void for_blocks(const PackedProducts& p, Executor& executor, std::int64_t speed, const Block& block) {
+  // Below this, waking a thread costs more than its share: 2^17 products of f32 take some 4 µs.
   constexpr std::int64_t least_parallel = 1 << 17;
   const std::int64_t in = p.weight->in(), out = p.weight->out();
-  Executor& chosen = p.rows * in * out < least_parallel ? serial_executor() : executor;
+  Executor& chosen = p.rows * in * out < least_parallel * speed ? serial_executor() : executor;
   // 128 KiB of rows stay in the second-level cache while the panels pass by, each read once for all of them.
   std::int64_t block_rows = std::max<std::int64_t>(48, (1 << 15) / std::max<std::int64_t>(in, 1) / 12 * 12);
   std::int64_t block_columns = 4 * PackedMatrix::panel_rows;
@@ -177,8 +157,16 @@ void packed_products(const PackedProducts& given, Executor& executor) {
   const std::int64_t down = pieces(p.rows, block_rows), across = pieces(out, block_columns);
   chosen.parallel_for(down * across, [&](std::int64_t unit, int) {
     const std::int64_t row = unit / across * block_rows, column = unit % across * block_columns;
-    HWY_DYNAMIC_DISPATCH(Block)
-    (p, row, std::min(p.rows, row + block_rows), column, std::min(out, column + block_columns));
+    block(row, std::min(p.rows, row + block_rows), column, std::min(out, column + block_columns));
+  });
+}
+
+void packed_products(const PackedProducts& given, Executor& executor) {
+  PackedProducts p = given;
+  if (p.x_stride == 0) p.x_stride = p.weight->in();
+  if (p.weight->type() == WeightType::int8) return int8_products(p, executor);
+  for_blocks(p, executor, 1, [&](std::int64_t row, std::int64_t end, std::int64_t column, std::int64_t last) {
+    HWY_DYNAMIC_DISPATCH(F32Block)(p, row, end, column, last);
   });
 }
 

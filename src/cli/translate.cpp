@@ -14,7 +14,7 @@ namespace fovea::cli {
 namespace {
 
 struct Options {
-  std::string model, input, target, output, alignment, reuse = "on";
+  std::string model, input, target, output, alignment, reuse = "on", weights = "f32";
   int beam = 5, n_best = 1, threads = 0;
   double normalize = 1.0, length_factor = 2.0;
   std::size_t batch = 32, max_length = 1000;
@@ -93,7 +93,8 @@ void run_family(const Options& o) {
                         .normalize = o.normalize,
                         .length_factor = o.length_factor,
                         .n_best = o.n_best,
-                        .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on});
+                        .reuse = o.reuse == "off" ? models::Reuse::off : models::Reuse::on},
+                       autograd::parse_weight_type(o.weights));
   std::ofstream file;
   if (!o.output.empty()) {
     file.open(o.output);
@@ -108,7 +109,7 @@ void run_family(const Options& o) {
 void run(const Options& o) {
   nn::use_openmp(o.threads);
   if (is_family_translator(o.model)) return run_family(o);
-  train::Translator translator = train::Translator::load(o.model);
+  train::Translator translator = train::Translator::load(o.model, autograd::parse_weight_type(o.weights));
   if ((!o.alignment.empty() || o.show) && !translator.model().attends()) {
     throw InvalidArgument("fovea translate", "--alignment", "a model with attention", "one without");
   }
@@ -192,6 +193,12 @@ void register_translate(CLI::App& app) {
                    "after ' ||| ': hard (Pharaoh source-target pairs) or soft (weights), over words")
       ->check(CLI::IsMember({"hard", "soft"}));
   command->add_flag("--show", o->show, "draw the alignment matrix below each translation");
+  command
+      ->add_option(
+          "--weights", o->weights,
+          "numbers of the matrices: int8 takes a quarter of the memory and rounds them and what they "
+          "multiply")
+      ->check(CLI::IsMember({"f32", "int8"}));
   command->add_option("--reuse", o->reuse, "off computes every step anew, to measure what reuse gains")
       ->check(CLI::IsMember({"on", "off"}));
   command->add_flag("--stats", o->stats, "print seconds, steps, tokens, score evaluations and bytes");

@@ -57,7 +57,8 @@ bool is_family_translator(const std::string& folder) {
 
 std::vector<std::vector<train::Translation>> translate_family(const std::string& path,
                                                               const std::vector<std::string>& lines,
-                                                              models::DecodeOptions options) {
+                                                              models::DecodeOptions options,
+                                                              autograd::WeightType weights) {
   const models::ModelFolder folder(path);
   const models::GenerationDefaults defaults = folder.generation();
   if (!defaults.start_id || defaults.stop_ids.size() != 1)
@@ -69,6 +70,7 @@ std::vector<std::vector<train::Translation>> translate_family(const std::string&
   options.source_end = models::SourceEnd::as_given;  // with the ids that the tokenizer puts around it
   options.never.emplace();                           // BART begins with the id that ends a text
   const auto model = folder.sequence_to_sequence();
+  model->parameters().pack(weights);
   const std::unique_ptr<Coder> coder = read_coder(folder, model->vocabulary());
   std::vector<std::vector<train::Translation>> translations;
   for (const std::string& line : lines) {

@@ -18,6 +18,7 @@ bool is_family_translator(const std::string& folder);
 /// but the first and the last id, which the folder says. Throws FileError if it does not.
 std::vector<std::vector<train::Translation>> translate_family(const std::string& folder,
                                                               const std::vector<std::string>& lines,
-                                                              models::DecodeOptions options);
+                                                              models::DecodeOptions options,
+                                                              autograd::WeightType weights);
 
 }  // namespace fovea::cli

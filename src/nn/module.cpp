@@ -96,10 +96,10 @@ void ParameterSet::zero_gradients() noexcept {
   }
 }
 
-void ParameterSet::pack() {
+void ParameterSet::pack(autograd::WeightType type) {
   for (Parameter& parameter : parameters_) {
     if (parameter.multiplies_rows)
-      parameter.packed = std::make_shared<const autograd::PackedMatrix>(parameter.value);
+      parameter.packed = std::make_shared<const autograd::PackedMatrix>(parameter.value, type);
   }
 }
 

@@ -14,9 +14,9 @@ Translator::Translator(std::unique_ptr<models::SequenceToSequence> model,
                        std::unique_ptr<text::Tokenizer> tokenizer)
     : model_(std::move(model)), tokenizer_(std::move(tokenizer)) {}
 
-Translator Translator::load(const std::string& folder) {
+Translator Translator::load(const std::string& folder, autograd::WeightType weights) {
   Translator translator(models::ModelFolder(folder).sequence_to_sequence(), text::load_tokenizer(folder));
-  translator.model_->parameters().pack();
+  translator.model_->parameters().pack(weights);
   if (translator.model_->vocabulary() != translator.tokenizer_->size()) {
     throw FileError(folder, -1,
                     "the model has " + std::to_string(translator.model_->vocabulary()) +

@@ -2,29 +2,63 @@
 // same matrices, and a product that finds its matrix in this order needs no copy of it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "fovea/core/tensor.h"
 
 namespace fovea::autograd {
 
-/// A copy of a matrix [out, in] in panels of 32 rows. Panel p holds, for each column k, the elements [32p,
-/// 32p + 32) of column k side by side; rows past the last are zeros.
+/// How a packed matrix keeps its elements.
+enum class WeightType : std::uint8_t {
+  f32,
+  /// Whole numbers q in [-127, 127] with one scale s a row: weight ≈ s·q, s = max |row| / 127. Products round
+  /// each row of x in the same way, multiply whole numbers exactly, and scale the sum. So an element of the
+  /// result is off by at most Σ_k (|x_k|·s/2 + |w_k|·t/2 + s·t/4), where t is the scale of the row of x.
+  int8,
+};
+/// "f32", "int8".
+std::string_view to_string(WeightType type);
+/// Throws InvalidArgument for another text.
+WeightType parse_weight_type(const std::string& text);
+
+/// A copy of a matrix [out, in] in panels of 32 rows. Rows past the last are zeros.
 class PackedMatrix {
  public:
   static constexpr std::int64_t panel_rows = 32;
-  /// Throws InvalidArgument if `weight` is not f32 [out, in].
-  explicit PackedMatrix(const Tensor& weight);
+  /// Throws InvalidArgument if `weight` is not f32 [out, in]. An int8 matrix has finite numbers alone, and
+  /// fewer than 2^17 columns, because 32 bits hold its sums.
+  explicit PackedMatrix(const Tensor& weight, WeightType type = WeightType::f32);
 
+  WeightType type() const noexcept { return type_; }
   std::int64_t out() const noexcept { return out_; }
   std::int64_t in() const noexcept { return in_; }
-  /// [panels, in, 32]
-  const float* data() const noexcept { return panels_.data<float>(); }
-  std::int64_t bytes() const noexcept { return panels_.count() * 4; }
+  std::int64_t bytes() const noexcept;
+
+  /// Of f32: [panels, in, 32].
+  const float* data() const noexcept { return elements_.data<float>(); }
+
+  /// Of int8: `in` rounded up to a multiple of four; columns past the last are zeros.
+  std::int64_t padded_in() const noexcept { return (in_ + 3) / 4 * 4; }
+  /// [panels, padded_in / 4, 32, 4]: four columns of a row side by side.
+  const std::int8_t* quantized() const noexcept {
+    return reinterpret_cast<const std::int8_t*>(elements_.raw());
+  }
+  const float* scales() const noexcept { return scales_.data<float>(); }  ///< [panels · 32]
+  const std::int32_t* sums() const noexcept { return sums_.data(); }  ///< Σ q of each row, [panels · 32]
 
  private:
+  void copy(const Tensor& weight);
+  void quantize(const Tensor& weight);
+
+  WeightType type_;
   std::int64_t out_, in_;
-  Tensor panels_;
+  Tensor elements_;  // of int8: the memory of an f32 tensor, which is aligned to cache lines
+  Tensor scales_;
+  std::vector<std::int32_t> sums_;
 };
 
 }  // namespace fovea::autograd

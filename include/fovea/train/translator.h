@@ -24,8 +24,9 @@ text::Alignment hard_alignment(const Translation& translation);
 
 class Translator {
  public:
-  /// The folder that `fovea train` wrote. Throws FileError.
-  static Translator load(const std::string& folder);
+  /// The folder that `fovea train` wrote, its matrices packed in this type. Throws FileError, and
+  /// InvalidArgument for matrices that the type does not hold.
+  static Translator load(const std::string& folder, autograd::WeightType weights = autograd::WeightType::f32);
   Translator(std::unique_ptr<models::SequenceToSequence> model, std::unique_ptr<text::Tokenizer> tokenizer);
 
   models::SequenceToSequence& model() noexcept { return *model_; }
