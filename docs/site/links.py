@@ -1,6 +1,7 @@
 """Whether every link leads somewhere. `links.py markdown ROOT`: links between the documents of the tree, with the anchors
-that GitHub gives headings. `links.py site FOLDER`: of the built site, every address and anchor of every page, and nothing
-that a page would fetch from elsewhere. Needs the standard library alone. Prints what is broken, and then ends with 1.
+that GitHub gives headings. `links.py site FOLDER`: of the built site, every address and anchor of every page, nothing
+that a page would fetch from elsewhere, and no Markdown that was not read. Needs the standard library alone. Prints
+what is broken, and then ends with 1.
 """
 
 from __future__ import annotations
@@ -46,17 +47,30 @@ def check_markdown(root: Path) -> list[str]:
     return broken
 
 
+CODE = ("code", "pre", "script", "style", "title", "math")
+
+
 class Page(html.parser.HTMLParser):
-    """The anchors of a page, its links, and what it loads."""
+    """The anchors of a page, its links, what it loads, and Markdown that was left as it is."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.anchors: set[str] = set()
         self.links: list[str] = []
         self.loads: list[str] = []
+        self.unread: list[str] = []
+        self.code = 0  # how many elements of code, or not shown, are open
         self.feed(text)
 
+    def handle_data(self, data: str) -> None:
+        if not self.code and re.search(r"`|\*\*\w|\]\(", data):
+            self.unread.append(data.strip()[:80])
+
+    def handle_endtag(self, tag: str) -> None:
+        self.code -= tag in CODE
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.code += tag in CODE
         given = {name: value or "" for name, value in attrs}
         self.anchors.update(value for name in ("id", "name") if (value := given.get(name)))
         if tag in ("a", "area") and "href" in given:
@@ -74,6 +88,8 @@ def check_site(folder: Path) -> list[str]:
     broken = []
     for path, page in pages.items():
         name = path.relative_to(folder)
+        if name.parts[0] != "api":  # Doxygen's own, and docstrings, which are plain text
+            broken.extend(f"{name}: Markdown that is shown as it is: {text}" for text in page.unread)
         for link in [*page.links, *page.loads]:
             parts = urlsplit(link)
             if parts.scheme in ("data", "javascript"):

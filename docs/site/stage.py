@@ -20,6 +20,7 @@ LANGUAGES = {".h": "cpp", ".cpp": "cpp", ".py": "python", ".sh": "bash", ".cmake
 LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\]\()([^)\s]+)(\))")
 # Of <picture>, which Markdown has no words for: a picture for each theme.
 SHOWN = re.compile(r"(<(?:img|source)\b[^>]*?\b(?:src|srcset)=\")([^\"]+)(\")")
+PICTURE = re.compile(r"<picture>(.*?)</picture>", re.S)
 
 
 def documents(root: Path) -> list[Path]:
@@ -42,6 +43,17 @@ def without_line_ends(text: str) -> str:
     """The end of a line is a blank in HTML, which Chinese does not have between its characters."""
     character, mark = "\u4e00-\u9fff", "\u3000-\u303f\uff00-\uffef"
     return re.sub(rf"(?<=[{character}{mark}])\n(?=[{character}{mark}])|(?<=[{mark}])\n(?=[\[`\w])", "", text)
+
+
+def themed(picture: re.Match[str]) -> str:
+    """Two pictures for <picture>, which follows the reader's system and not the switch of the site. The theme shows one of
+    them by the ends of their addresses."""
+    dark, light = (re.search(pattern, picture[1]) for pattern in (r'srcset="([^"]+)"', r'<img\b([^>]*)\bsrc="([^"]+)"([^>]*)>'))
+    if dark is None or light is None:
+        sys.exit(f"a <picture> without a dark <source> and an <img>: {picture[0]}")
+    before, address, behind = light.groups()
+    ends = ((address, "#only-light"), (dark[1], "#only-dark"))
+    return "".join(f'<img{before}src="{shown}{end}"{behind}>' for shown, end in ends)
 
 
 def header_pages(tags: Path) -> dict[str, str]:
@@ -81,6 +93,8 @@ class Stage:
 
         for links in (LINK, SHOWN):
             text = links.sub(to_here, text)
+        # Markdown inside of HTML is read by GitHub as it is, and by MkDocs where an attribute says so.
+        text = PICTURE.sub(themed, text).replace("<details>", '<details markdown="1">')
         return without_line_ends(text)
 
     def link(self, link: str, document: Path) -> str:

@@ -12,6 +12,7 @@
 
 #include "fovea/core/error.h"
 #include "fovea/files/bytes.h"
+#include "fovea/inspect/drawing_file.h"
 #include "fovea/nn/module.h"
 #include "fovea/pictures/render.h"
 
@@ -24,7 +25,7 @@ namespace files = std::filesystem;
 struct Options {
   std::vector<std::uint64_t> seeds{1};
   bool quick = false;
-  std::string output, data;
+  std::string output, data, redraw;
   std::vector<std::string> pages;
   int threads = 1;
 };
@@ -133,14 +134,26 @@ void Run::figure(const Figure& figure) {
   state_->figures.push_back(figure);
 }
 
+namespace {
+
+// Renders folder/picture.json as folder/picture-light.png and folder/picture-dark.png.
+void render_picture(const std::string& folder) {
+  const fovea::inspect::Drawing drawing = fovea::inspect::load_drawing(folder + "/picture.json");
+  fovea::pictures::Uncovered uncovered;
+  for (const auto& [name, theme] :
+       {std::pair("light", fovea::pictures::Theme::light), {"dark", fovea::pictures::Theme::dark}})
+    uncovered = fovea::pictures::write(folder + "/picture-" + name + ".png", drawing, {.theme = theme});
+  if (!uncovered.empty())
+    fmt::print(stderr, "{}: the picture shows boxes, no font of this machine has: {}\n", folder,
+               fmt::join(uncovered, " "));
+}
+
+}  // namespace
+
 void Run::picture(const fovea::inspect::Drawing& picture) {
-  if (is_first_seed()) {
-    std::string uncovered;
-    for (const std::string& character :
-         fovea::pictures::write(state_->options.output + "/picture.png", picture))
-      uncovered += " " + character;
-    if (!uncovered.empty()) say("the picture shows boxes, no font of this machine has:" + uncovered);
-  }
+  if (!is_first_seed()) return;
+  fovea::inspect::save_drawing(state_->options.output + "/picture.json", picture);
+  render_picture(state_->options.output);
 }
 
 namespace {
@@ -212,6 +225,8 @@ int run(int argc, char** argv, const About& about, const std::function<void(Run&
   if (!about.data.empty()) app.add_option("--data", options.data, about.data);
   app.add_option("--threads", options.threads, "threads")->check(CLI::Range(1, 1024))->capture_default_str();
   app.add_option("--page", options.pages, "write the table of figures between the markers of this file");
+  app.add_option("--redraw", options.redraw,
+                 "draw the pictures of FOLDER/picture.json again, without training");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -222,6 +237,10 @@ int run(int argc, char** argv, const About& about, const std::function<void(Run&
   // Figures of a user's files are in a table of their own, beside that of the generated data.
   const std::string marker = about.name + (options.data.empty() ? "" : " data");
   try {
+    if (!options.redraw.empty()) {
+      render_picture(options.redraw);
+      return 0;
+    }
     // A page without a place for the table is refused before the training, not after it.
     for (const std::string& page : options.pages) (void)find_table(page, marker);
     std::vector<std::vector<Figure>> figures;

@@ -61,7 +61,8 @@ class Run {
   std::function<void(const fovea::train::FitStep&)> progress(const std::string& what);
 
   void figure(const Figure& figure);
-  /// The page's picture, of the first seed: picture.png.
+  /// The page's picture, of the first seed: picture-light.png and picture-dark.png. picture.json keeps the
+  /// drawing for --redraw.
   void picture(const fovea::inspect::Drawing& picture);
   /// What the page (report.html) shows besides figures, losses and the picture.
   fovea::inspect::ReportData& report();
@@ -88,8 +89,8 @@ class Stopwatch {
 /// --threads N, --page FILE. --threads defaults to 1: small models gain little from a second core, and two
 /// examples run at the same time. --page writes the table of figures into a page, between the markers `<!--
 /// figures NAME -->` and `<!-- end NAME -->`. With --data the markers are `<!-- figures NAME data -->` and
-/// `<!-- end NAME data -->`. Prints the table on standard output. Returns 0; 1 if a figure missed its promise
-/// or something failed; 2 for wrong options.
+/// `<!-- end NAME data -->`. --redraw FOLDER only draws FOLDER/picture.json again. Prints the table on
+/// standard output. Returns 0; 1 if a figure missed its promise or something failed; 2 for wrong options.
 int run(int argc, char** argv, const About& about, const std::function<void(Run&)>& example);
 
 }  // namespace gallery

@@ -198,7 +198,7 @@ void register_inspect(CLI::App& app) {
   command->add_option("--html", o->html, "one self-contained page");
   command->add_option("--picture,--png", o->picture, "all matrices: FILE.png, FILE.svg or FILE.pdf");
   command->add_option("--graph", o->graph, "words joined by arcs: FILE.png, FILE.svg or FILE.pdf");
-  command->add_flag("--show", o->show, "the words and their weights in the terminal");
+  command->add_flag("--show", o->show, "the words joined by strokes, and their weights, in the terminal");
   command
       ->add_option("--word", o->words, "of --graph and --show: a word picked out; may be given several times")
       ->allow_extra_args(false);

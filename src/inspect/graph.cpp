@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "fovea/core/error.h"
 
@@ -57,13 +58,6 @@ void check_choice(const AttentionMap& map, const std::vector<int>& heads, const 
   }
 }
 
-std::vector<int> all_heads(const AttentionMap& map, const std::vector<int>& heads) {
-  if (!heads.empty()) return heads;
-  std::vector<int> all(static_cast<std::size_t>(map.heads));
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
-  return all;
-}
-
 float weight_at(const AttentionMap& map, int head, std::size_t query, std::size_t key) {
   return map.weights[(static_cast<std::size_t>(head) * map.rows() + query) * map.columns() + key];
 }
@@ -74,6 +68,13 @@ bool holds(const PickedWord& word, std::size_t query, std::size_t key) {
 }
 
 }  // namespace
+
+std::vector<int> heads_or_all(const AttentionMap& map, const std::vector<int>& heads) {
+  if (!heads.empty()) return heads;
+  std::vector<int> all(static_cast<std::size_t>(map.heads));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
 
 std::vector<PickedWord> find_word(const AttentionMap& map, std::string_view word) {
   std::vector<PickedWord> places = places_of(map, Side::query, word);
@@ -92,7 +93,7 @@ std::vector<Arc> arcs_of(const AttentionMap& map, const std::vector<int>& heads,
                          float least) {
   check_choice(map, heads, word, "arcs_of");
   std::vector<Arc> arcs;
-  for (const int head : all_heads(map, heads)) {
+  for (const int head : heads_or_all(map, heads)) {
     for (std::size_t query = 0; query < map.rows(); ++query) {
       for (std::size_t key = 0; key < map.columns(); ++key) {
         const float weight = weight_at(map, head, query, key);
@@ -111,7 +112,7 @@ std::vector<float> shares_of(const AttentionMap& map, const std::vector<int>& he
   const bool looks = word.side == Side::query;
   const std::size_t others = looks ? map.columns() : map.rows();
   std::vector<float> shares;
-  for (const int head : all_heads(map, heads)) {
+  for (const int head : heads_or_all(map, heads)) {
     for (std::size_t other = 0; other < others; ++other) {
       double sum = 0;
       for (std::size_t i = word.first; i < word.first + word.count; ++i)

@@ -43,6 +43,19 @@ int cube_level(std::uint8_t value) {
   return value < 48 ? 0 : value < 115 ? 1 : (value - 35) / 40;
 }
 
+// `layer`: 38 for the characters, 48 for the ground.
+std::string escape(int layer, Rgb colour, const Pen& pen) {
+  char code[32];
+  if (pen.true_colour) {
+    std::snprintf(code, sizeof code, "\x1b[%d;2;%d;%d;%dm", layer, colour.red, colour.green, colour.blue);
+  } else {
+    // The 6x6x6 cube of the 256-colour palette, whose levels are 0, 95, 135, 175, 215, 255.
+    std::snprintf(code, sizeof code, "\x1b[%d;5;%dm", layer,
+                  16 + 36 * cube_level(colour.red) + 6 * cube_level(colour.green) + cube_level(colour.blue));
+  }
+  return code;
+}
+
 }  // namespace
 
 Pen resolve(const TerminalStyle& style) {
@@ -85,6 +98,10 @@ Label make_label(std::string_view token, const Pen& pen) {
     label.text += ellipsis;
     ++label.columns;
   }
+  // A terminal that reorders right-to-left text would draw the number behind such a word in front of it. A
+  // left-to-right mark ends the reordering.
+  if (pen.unicode && std::any_of(codes.begin(), codes.end(), is_right_to_left))
+    append_utf8(label.text, 0x200E);
   return label;
 }
 
@@ -95,16 +112,19 @@ std::vector<Label> make_labels(const std::vector<std::string>& tokens, const Pen
   return labels;
 }
 
+std::string foreground(Rgb colour, const Pen& pen) {
+  return escape(38, colour, pen);
+}
+
 std::string background(Rgb colour, const Pen& pen) {
-  char code[32];
-  if (pen.true_colour) {
-    std::snprintf(code, sizeof code, "\x1b[48;2;%d;%d;%dm", colour.red, colour.green, colour.blue);
-  } else {
-    // The 6x6x6 cube of the 256-colour palette, whose levels are 0, 95, 135, 175, 215, 255.
-    std::snprintf(code, sizeof code, "\x1b[48;5;%dm",
-                  16 + 36 * cube_level(colour.red) + 6 * cube_level(colour.green) + cube_level(colour.blue));
-  }
-  return code;
+  return escape(48, colour, pen);
+}
+
+Rgb series_on_any_ground(int index) {
+  const Rgb light = series_colour(index, Theme::light), dark = series_colour(index, Theme::dark);
+  return {static_cast<std::uint8_t>((light.red + dark.red) / 2),
+          static_cast<std::uint8_t>((light.green + dark.green) / 2),
+          static_cast<std::uint8_t>((light.blue + dark.blue) / 2)};
 }
 
 std::string spaces(int count) {

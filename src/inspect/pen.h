@@ -1,5 +1,5 @@
 // Helpers for drawing in a terminal: what the terminal can show, and tokens made safe for it. Private to the
-// room.
+// library.
 #pragma once
 
 #include <string>
@@ -26,8 +26,13 @@ struct Label {
 Label make_label(std::string_view token, const Pen& pen);
 std::vector<Label> make_labels(const std::vector<std::string>& tokens, const Pen& pen);
 
-/// The escape sequence that sets the background; "\x1b[0m" ends it.
+/// The escape sequences that set the colour of the characters, or of the ground behind them. "\x1b[0m" ends
+/// both.
+std::string foreground(Rgb colour, const Pen& pen);
 std::string background(Rgb colour, const Pen& pen);
+
+/// The colour of head `index` on a ground that may be light or dark: half-way between those of the themes.
+Rgb series_on_any_ground(int index);
 
 /// `count` spaces, none for a negative count.
 std::string spaces(int count);

@@ -25,6 +25,9 @@ bool is_control(char32_t code);
 /// Columns a terminal gives the character: 0 (combining), 1, or 2 (East Asian wide, emoji).
 int width_of(char32_t code);
 
+/// A letter of a script that is written from right to left, such as Hebrew or Arabic.
+bool is_right_to_left(char32_t code);
+
 /// The text made safe for a terminal: control characters become visible symbols (U+2400 block, or U+FFFD),
 /// and an empty text becomes "∅". A letter keeps at most two combining marks, so that a stack of them cannot
 /// cover its neighbours.

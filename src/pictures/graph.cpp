@@ -241,11 +241,7 @@ struct Band {
 
 Band lay_out_band(const AttentionMap& map, const GraphOptions& options,
                   const std::vector<const PickedWord*>& words) {
-  Band band{.map = &map, .heads = options.heads, .panels = {}};
-  if (band.heads.empty()) {
-    band.heads.resize(static_cast<std::size_t>(map.heads));
-    std::iota(band.heads.begin(), band.heads.end(), 0);
-  }
+  Band band{.map = &map, .heads = heads_or_all(map, options.heads), .panels = {}};
   double x = 0;
   for (const PickedWord* word : words) {
     (void)arcs_of(map, options.heads, word, 2.0F);  // checks the map, the heads and the word

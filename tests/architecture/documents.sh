@@ -75,6 +75,16 @@ done
 diff <(sed -n '/^\/\/ Three parts/,/^```$/p' docs/algebra.md | sed '$d') examples/algebra/main.cpp >/dev/null ||
   breach "docs/algebra.md: its program is not examples/algebra/main.cpp"
 
+# A picture of the gallery that keeps its drawing is shown in both themes.
+for kept in examples/*/picture.json; do
+  [[ -e $kept ]] || continue
+  folder=${kept%/*}
+  for theme in light dark; do
+    [[ -f $folder/picture-$theme.png ]] || breach "$folder: no picture-$theme.png, which ./run gallery --redraw draws"
+    grep -q "=\"picture-$theme.png\"" "$folder/README.md" || breach "$folder/README.md: does not show picture-$theme.png"
+  done
+done
+
 # The gallery: what its page says the examples promise is what their pages say.
 collected=$(mktemp)
 cp docs/gallery.md "$collected"

@@ -35,10 +35,11 @@ grep -q 'what attends to “cat”' cross.svg && grep -q 'what “chat” attend
 grep -q 'head 2' cross.svg || fail "head 2"
 grep -q 'head 1' cross.svg && fail "head 1 was not asked for"
 
-# The terminal: a line for each word, whose weights are a distribution.
+# The terminal: a line for each word, which ends with the mean weight and those of both heads. The means are a distribution.
 inspect --show --word sat >shown
-awk '$2 ~ /^[0-9][.][0-9][0-9]$/ { sum += $2; ++lines } END { exit !(lines == 8 && sum > 0.95 && sum < 1.05) }' shown ||
+awk 'NF > 3 && $(NF - 2) ~ /^[0-9][.][0-9][0-9]$/ { sum += $(NF - 2); ++lines } END { exit !(lines == 8 && sum > 0.95 && sum < 1.05) }' shown ||
   fail "weights of sat: $(cat shown)"
+grep -q '\[sat\]' shown || fail "sat is not picked out: $(cat shown)"
 inspect --show --map decoder >shown
 [[ $(grep -c 'what each attends to most' shown) == 4 ]] || fail "four maps of the decoder: $(cat shown)"
 

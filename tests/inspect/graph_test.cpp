@@ -2,13 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <regex>
-#include <sstream>
-
 #include "fovea/core/error.h"
 #include "inspect/samples.h"
-#include "inspect/unicode.h"
 
 namespace fovea::inspect {
 namespace {
@@ -65,70 +60,6 @@ TEST(Shares, MeanOverPiecesOfAQuerySumOverPiecesOfAKey) {
   EXPECT_THROW(shares_of(map, {}, {Side::key, 1, 2}), InvalidArgument);
   EXPECT_THROW(shares_of(map, {1}, {Side::key, 0}), InvalidArgument);
   EXPECT_THROW(shares_of(map, {}, {Side::key, static_cast<std::size_t>(-1), 2}), InvalidArgument);
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
-std::string without_colours(const std::string& text) {
-  return std::regex_replace(text, std::regex("\x1b\\[(0|30|48;5;[0-9]+|48;2;[0-9]+;[0-9]+;[0-9]+)m"), "");
-}
-
-TEST(TerminalGraph, ABarIsTheMeanCutIntoItsHeads) {
-  AttentionMap map = samples::map(2, 1, 3);
-  map.query_tokens = {"sat"};
-  map.key_tokens = {"cat", "on", "mat"};
-  map.weights = {0.5F, 0.5F, 0, 1, 0, 0};
-  const TerminalStyle style{.colour = Colour::never, .charset = Charset::unicode, .width = 80};
-  const std::vector<std::string> lines = lines_of(draw_terminal_graph(map, {}, {{Side::query, 0}}, style));
-  ASSERT_EQ(lines.size(), 5U);
-  EXPECT_EQ(lines[0], "decoder.cross layer 1: what sat attends to");
-  EXPECT_EQ(lines[1], "heads 1 2");
-  EXPECT_EQ(lines[2], "  cat 0.75  111111222222222222       0.50 1.00");
-  EXPECT_EQ(lines[3], "   on 0.25  111111                   0.50 0.00");
-  EXPECT_EQ(lines[4], "  mat 0.00                           0.00 0.00");
-  EXPECT_EQ(lines_of(draw_terminal_graph(map, {1}, {{Side::key, 0}}, style)).at(1),
-            "  sat 1.00  222222222222222222222222");
-  EXPECT_EQ(lines_of(draw_terminal_graph(map, {}, {}, style)).at(1), "  sat →  cat 0.75  on 0.25  mat 0.00");
-}
-
-TEST(TerminalGraph, EveryLineFitsTheWidthAndNoTokenHasControls) {
-  AttentionMap map = words(samples::hostile, samples::hostile);
-  map.heads = 16;
-  map.weights = samples::weights(16 * map.rows() * map.columns());
-  map.weights[3] = std::nanf("");
-  map.key_tokens[2] = "語語語語語語語語語語語語語語語語語語";
-  for (const int width : {40, 80, 200}) {
-    for (const Charset charset : {Charset::unicode, Charset::ascii}) {
-      for (const Colour colour : {Colour::never, Colour::always}) {
-        for (const std::vector<PickedWord>& picked :
-             {std::vector<PickedWord>{}, {{Side::query, 0}, {Side::key, 1}}}) {
-          const std::string drawn = without_colours(
-              draw_terminal_graph(map, {}, picked, {.colour = colour, .charset = charset, .width = width}));
-          for (const std::string& line : lines_of(drawn)) {
-            int columns = 0;
-            for (const char32_t code : decode_utf8(line)) {
-              EXPECT_FALSE(is_control(code)) << line;
-              EXPECT_TRUE(charset == Charset::unicode || code < 0x7F) << line;
-              columns += width_of(code);
-            }
-            EXPECT_LE(columns, width) << line;
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST(TerminalGraph, RefusesAndEmpty) {
-  const AttentionMap map = samples::map(2, 2, 2);
-  EXPECT_THROW(draw_terminal_graph(map, {2}, {}), InvalidArgument);
-  EXPECT_THROW(draw_terminal_graph(map, {}, {{Side::query, 2}}), InvalidArgument);
-  EXPECT_EQ(draw_terminal_graph(samples::map(1, 0, 0), {}, {}), "(empty matrix)\n");
 }
 
 }  // namespace

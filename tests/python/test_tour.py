@@ -44,7 +44,8 @@ def test_the_chinese_page_has_the_same_blocks(name: str) -> None:
     for ours, theirs in zip_longest(*tables, fillvalue=""):
         numbers = [sorted(re.findall(r"\d+(?:[,.]\d+)*", re.sub(r"\]\([^)]*\)", "]", row))) for row in (ours, theirs)]
         assert ours.count("|") == theirs.count("|") and numbers[0] == numbers[1], f"{ours}\n{theirs}"
-    links = [sorted(re.findall(r"\]\(\.\.[./]*/((?:include|src|tests|examples)[^)]*)\)", p)) for p in (english, chinese)]
+    named = r"(?:\]\(|src=\"|srcset=\")\.\.[./]*/((?:include|src|tests|examples|pictures)[^)\"]*)"
+    links = [sorted(re.findall(named, page)) for page in (english, chinese)]
     assert links[0] == links[1], "the same code and pictures"
 
 
@@ -58,7 +59,9 @@ def test_every_section_has_its_parts_in_order(folder: Path, parts: tuple[str, ..
         assert re.findall(r"^\*\*([^*]+?)[.。]\*\*", section, re.M) == list(parts), title
         kinds = [block.kind for block in blocks(section)]
         assert kinds[0] == "math" and "cpp" in kinds and any(kind.startswith("python") for kind in kinds), title
-        assert section.count("<details>") == section.count("</details>") >= 1, title
+        assert section.count("<details>") == section.count("</details>") >= 2, title
+        folded = "".join(re.findall(r"^<details>.*?^</details>$", section, re.M | re.S))
+        assert [b.kind for b in blocks(folded) if b.kind != "text"] == ["cpp"] * kinds.count("cpp"), f"{title}: C++ is folded"
         lives = section.partition(f"**{parts[4]}")[2].partition(f"**{parts[5]}")[0]
         assert "include/fovea/" in lives and "/tests/" in lives, f"{title}: a header and a test"
 

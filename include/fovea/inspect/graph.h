@@ -30,6 +30,9 @@ std::vector<PickedWord> find_word(const AttentionMap& map, std::string_view word
 /// The word's own text, its pieces joined and without their marks.
 std::string text_of(const AttentionMap& map, const PickedWord& word);
 
+/// `heads`, or, if it is empty, all heads of the map; counted from 0.
+std::vector<int> heads_or_all(const AttentionMap& map, const std::vector<int>& heads);
+
 struct Arc {
   std::size_t query = 0, key = 0;
   int head = 0;
@@ -47,10 +50,13 @@ std::vector<Arc> arcs_of(const AttentionMap& map, const std::vector<int>& heads,
 /// query they are averaged over the word's pieces, for a key summed. Throws as arcs_of does.
 std::vector<float> shares_of(const AttentionMap& map, const std::vector<int>& heads, const PickedWord& word);
 
-/// The graph in a terminal. For a selected word there is one line for each token of the other side. It has a
-/// bar of the mean weight, divided into the heads' parts, and the weight of each head. Without words: the
-/// three largest keys of each query. Control characters in texts are treated as in draw_terminal. Throws as
-/// arcs_of does.
+/// The graph in a terminal: two columns of words and strokes between them, made of braille dots, or of ASCII
+/// characters where the terminal has no Unicode. A stroke is as wide as the mean weight over the heads,
+/// dotted below 0.1, and has the colour of the head with the largest part. A selected word stands in
+/// brackets. It has a stroke to each word of the other side with a mean weight of at least 0.02. The mean and
+/// the weight of each head stand beside that word. Without words each query has a stroke to its largest key
+/// and to every other key of at least 0.25. Its largest weight stands beside it. Control characters in texts
+/// are treated as in draw_terminal. Throws as arcs_of does.
 std::string draw_terminal_graph(const AttentionMap& map, const std::vector<int>& heads,
                                 const std::vector<PickedWord>& words, const TerminalStyle& style = {});
 
