@@ -216,9 +216,11 @@ Var TransformerStack::operator()(Context& context, const Var& x, const Call& cal
       [&](const Layer& layer, std::size_t i, const Var& y) {
         check_mask(layer, call.mask);
         if (layer.recurrent)
-          return (*layer.recurrent)(
-              context, y,
-              {.starts = call.starts, .weights = weights_of(call, "self", i), .first_value = &first_value});
+          return (*layer.recurrent)(context, y,
+                                    {.starts = call.starts,
+                                     .weights = weights_of(call, "self", i),
+                                     .log_decays = call.log_decays ? call.log_decays(i) : nullptr,
+                                     .first_value = &first_value});
         return (*layer.self)(context, y, y,
                              {.mask = call.mask,
                               .key_lengths = call.lengths,

@@ -59,6 +59,9 @@ class TransformerStack {
     /// Lk], or null for none. `place` is "self" or "memory". Recurrences are called too, in whole calls
     /// alone.
     std::function<Tensor*(std::string_view place, std::size_t layer)> weights = {};
+    /// Called for every recurrence in whole calls. Returns the tensor that receives the mean logarithm of each
+    /// head's decay (RecurrentMixer::Call::log_decays), or null for none.
+    std::function<Tensor*(std::size_t layer)> log_decays = {};
     /// Arguments of the mixers that come from the data, the same for all blocks.
     std::vector<autograd::AttentionArgument> arguments = {};
     /// The same of the attentions to `memory`.
