@@ -3,6 +3,7 @@
 #include <iterator>
 #include <memory>
 
+#include "autograd/heads.h"
 #include "autograd/record.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/autograd/plan_cache.h"
@@ -10,14 +11,6 @@
 
 namespace fovea::autograd {
 namespace {
-
-// [B, L, heads * dim] seen as [B, heads, L, dim].
-TensorView heads_of(const Tensor& tensor, std::int64_t heads) {
-  const std::int64_t batch = tensor.size(0), length = tensor.size(1), width = tensor.size(2),
-                     dim = width / heads;
-  const std::int64_t strides[] = {length * width, dim, width, 1};
-  return {tensor.raw(), tensor.dtype(), Shape{batch, heads, length, dim}, strides};
-}
 
 void check(const char* argument, const Var& x, std::int64_t heads, std::int64_t batch) {
   if (x.shape().rank() != 3 || heads < 1 || x.size(2) % heads != 0 || x.size(0) != batch) {

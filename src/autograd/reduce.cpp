@@ -4,6 +4,7 @@
 
 #include "autograd/gemm.h"
 #include "autograd/record.h"
+#include "autograd/row_lengths.h"
 #include "fovea/autograd/ops.h"
 
 namespace fovea::autograd {
@@ -21,24 +22,6 @@ Var sum(const Var& x) {
 }
 
 namespace {
-
-std::vector<std::int64_t> checked_lengths(const Var& x, std::span<const std::int64_t> lengths) {
-  if (x.shape().rank() != 3) throw InvalidArgument("pool", "x", "[B, T, D]", to_string(x.shape()));
-  const std::int64_t batch = x.size(0), time = x.size(1);
-  std::vector<std::int64_t> checked(lengths.begin(), lengths.end());
-  if (checked.empty()) checked.assign(static_cast<std::size_t>(batch), time);
-  if (static_cast<std::int64_t>(checked.size()) != batch) {
-    throw InvalidArgument("pool", "lengths", std::to_string(batch) + " lengths",
-                          std::to_string(checked.size()));
-  }
-  for (const std::int64_t length : checked) {
-    if (length < 1 || length > time) {
-      throw InvalidArgument("pool", "lengths", "lengths in [1, " + std::to_string(time) + "]",
-                            std::to_string(length));
-    }
-  }
-  return checked;
-}
 
 Var pool_mean(const Var& x, const std::vector<std::int64_t>& lengths) {
   const std::int64_t batch = x.size(0), time = x.size(1), dim = x.size(2);
@@ -92,7 +75,9 @@ Var pool_max(const Var& x, const std::vector<std::int64_t>& lengths) {
 }  // namespace
 
 Var pool(Pool kind, const Var& x, std::span<const std::int64_t> lengths) {
-  const std::vector<std::int64_t> checked = checked_lengths(x, lengths);
+  if (x.shape().rank() != 3) throw InvalidArgument("pool", "x", "[B, T, D]", to_string(x.shape()));
+  const std::vector<std::int64_t> checked =
+      checked_row_lengths("pool", lengths, {.batch = x.size(0), .least = 1, .most = x.size(1)});
   return kind == Pool::mean ? pool_mean(x, checked) : pool_max(x, checked);
 }
 

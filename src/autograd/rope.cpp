@@ -4,17 +4,12 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/heads.h"
 #include "autograd/record.h"
 #include "fovea/autograd/ops.h"
 
 namespace fovea::autograd {
 namespace {
-
-TensorView heads_of(const Tensor& tensor, std::int64_t heads) {
-  const std::int64_t length = tensor.size(1), width = tensor.size(2), dim = width / heads;
-  const std::int64_t strides[] = {length * width, dim, width, 1};
-  return {tensor.raw(), tensor.dtype(), Shape{tensor.size(0), heads, length, dim}, strides};
-}
 
 void check(const Var& x, std::int64_t num_heads) {
   if (x.shape().rank() != 3 || num_heads < 1 || x.size(2) % num_heads != 0) {

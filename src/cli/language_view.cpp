@@ -36,6 +36,15 @@ std::string kept(const CacheLayer& layer, std::int64_t tokens) {
                      layer.num_kv_heads * (layer.head_dim + layer.value_dim) * bytes * tokens);
 }
 
+// "; decay by head 0.98, 0.999", the geometric mean over the tokens of the text.
+std::string decays(const Tensor& log_decays) {
+  if (!log_decays) return "";
+  std::string list;
+  for (std::int64_t h = 0; h < log_decays.count(); ++h)
+    list += fmt::format("{}{:.4g}", h > 0 ? ", " : "", std::exp(log_decays.data<float>()[h]));
+  return "; decay a token, by head: " + list;
+}
+
 }  // namespace
 
 bool is_language_model(const models::ModelFolder& folder) {
@@ -51,15 +60,17 @@ inspect::InspectPage language_page(const models::ModelFolder& folder, const std:
   if (ids.empty())
     throw InvalidArgument("fovea inspect", "--source", "a sentence of one piece at least", "none");
   const std::vector<nn::BlockSpec>& blocks = model.stack().spec().blocks;
-  std::vector<Tensor> weights(blocks.size());
+  std::vector<Tensor> weights(blocks.size()), log_decays(blocks.size());
   nn::Context inference;
-  model.hidden(inference, models::pad(std::span(&ids, 1)),
-               [&](std::string_view, std::size_t layer) { return &weights[layer]; });
+  model.hidden(
+      inference, models::pad(std::span(&ids, 1)),
+      [&](std::string_view, std::size_t layer) { return &weights[layer]; },
+      [&](std::size_t layer) { return &log_decays[layer]; });
   inspect::InspectPage page{.title = title, .source = source};
   const std::vector<CacheLayer> layers = model.cache_layers();
   for (std::size_t n = 0; n < blocks.size(); ++n) {
     const std::string name = fmt::format("layer {} {}", n + 1, mixer_name(blocks[n]));
-    page.facts.emplace_back(name, kept(layers[n], std::ssize(ids)));
+    page.facts.emplace_back(name, kept(layers[n], std::ssize(ids)) + decays(log_decays[n]));
     if (!weights[n]) continue;  // each channel of Mamba has weights of its own
     if (std::holds_alternative<nn::RecurrentOptions>(blocks[n].mixer)) make_shares(weights[n]);
     const float* w = weights[n].data<float>();

@@ -247,7 +247,7 @@ void register_train(CLI::App& app) {
   command->add_option(
       "--mixers,--mixer", o->mixers,
       "of a language model: what mixes the rows of each layer, attention, linear, retention, gla, "
-      "gated_delta, mamba2, mamba or rwkv7. A list such as gated_delta*3,attention is repeated");
+      "gated_delta, mamba2, mamba, rwkv7 or performer. A list such as gated_delta*3,attention is repeated");
   command->add_option("--window", o->window, "of a language model: tokens that it reads at once")
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--batch", o->batch, "of a language model: windows of an update")

@@ -50,6 +50,8 @@ nn::Mixer mixer_of(LayerMixer mixer, const LanguageModelConfig& config, const nn
       return nn::MambaOptions{};
     case LayerMixer::rwkv7:
       return nn::Rwkv7Options{.head_dim = config.dim / heads};
+    case LayerMixer::performer:
+      return nn::PerformerOptions{.num_heads = heads};
   }
   return attention;
 }
@@ -113,8 +115,10 @@ nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t>
 }
 
 nn::Var LanguageModel::hidden(nn::Context& context, const Padded& tokens,
-                              const std::function<Tensor*(std::string_view, std::size_t)>& weights) {
-  return stack_(context, embed(context, tokens.ids, tokens.size), {.mask = Causal{}, .weights = weights});
+                              const std::function<Tensor*(std::string_view, std::size_t)>& weights,
+                              const std::function<Tensor*(std::size_t)>& log_decays) {
+  return stack_(context, embed(context, tokens.ids, tokens.size),
+                {.mask = Causal{}, .weights = weights, .log_decays = log_decays});
 }
 
 nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const LossOptions& options,

@@ -9,8 +9,8 @@
 namespace fovea::models {
 namespace {
 
-constexpr std::array<std::string_view, 8> names{"attention",   "linear", "retention", "gla",
-                                                "gated_delta", "mamba2", "mamba",     "rwkv7"};
+constexpr std::array<std::string_view, 9> names{"attention", "linear", "retention", "gla",      "gated_delta",
+                                                "mamba2",    "mamba",  "rwkv7",     "performer"};
 
 std::string quoted(std::string_view text) {
   return "'" + excerpt(text) + "'";

@@ -53,6 +53,27 @@ bool reads_keys(const AttentionSpec& spec) {
   return definition(spec.score).key_rows < 0;
 }
 
+// Rows that stand for several rows have no position for a mask, a mod or a rotation.
+void check_compressed(const AttentionOptions& options) {
+  const auto refuse = [&](const char* argument, const std::string& got) {
+    throw InvalidArgument("MultiHeadAttention", std::string("options.") + argument,
+                          std::string("none beside the compression '") + name_of(*options.compression) +
+                              "', whose rows have no positions",
+                          got);
+  };
+  if (options.rope) refuse("rope", "rotary positions");
+  if (!options.spec.mods.empty()) refuse("spec.mods", to_string(options.spec.mods.front()));
+  if (!(options.spec.mask == Mask(Everything{}))) refuse("spec.mask", to_string(options.spec.mask));
+  if (!reads_keys(options.spec)) refuse("spec.score", "a score that reads positions in the place of keys");
+}
+
+void refuse_compression(const char* function, const AttentionOptions& options) {
+  if (options.compression)
+    throw InvalidArgument(std::string("MultiHeadAttention::") + function, "options.compression",
+                          "none: a cache keeps the rows that were read, and a compression makes others",
+                          name_of(*options.compression));
+}
+
 bool is_packed(const MultiHeadAttention::Call& call) {
   return !call.query_starts.empty() || !call.key_starts.empty();
 }
@@ -75,7 +96,12 @@ MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& nam
       output_(set, name + ".out_proj", options_.num_query_heads * options_.value_dim, dim,
               options_.biases.output),
       masks_(!(options_.spec.mask == Mask(Everything{}))),
-      plans_(std::make_shared<autograd::PlanCache>()) {
+      plans_(std::make_shared<autograd::PlanCache>()),
+      sized_plans_(std::make_shared<autograd::PlanCache>()) {
+  if (options_.compression) {
+    check_compressed(options_);
+    compressor_.emplace(set, name + ".compression", options_.memory_dim, *options_.compression);
+  }
   if (options_.query_key_norm) {
     query_norm_.emplace(set, name + ".q_norm", options_.head_dim, *options_.query_key_norm);
     if (key_.weight) key_norm_.emplace(set, name + ".k_norm", options_.head_dim, *options_.query_key_norm);
@@ -132,7 +158,7 @@ void MultiHeadAttention::declare_arguments(ParameterSet& set, const std::string&
 }
 
 std::int64_t MultiHeadAttention::plans_made() const {
-  return plans_ ? plans_->made() : 0;
+  return plans_ ? plans_->made() + sized_plans_->made() : 0;
 }
 
 Parameter* MultiHeadAttention::argument(std::string_view name) const {
@@ -174,7 +200,18 @@ autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const 
   AttentionSpec spec = options_.spec;
   spec.mask = masks_ ? options_.spec.mask & call.mask : call.mask;
   if (!context.training()) spec.dropout = {};
-  engine.plan = plans_->of(spec, shape, {.precision = options_.precision, .kernel = options_.kernel});
+  const bool sized = static_cast<bool>(call.key_log_sizes);
+  if (sized) {
+    const Tensor& sizes = call.key_log_sizes;
+    if (!(sizes.shape() == Shape{shape.batch, shape.key_len}))
+      throw InvalidArgument("MultiHeadAttention", "call.key_log_sizes",
+                            to_string(Shape{shape.batch, shape.key_len}), to_string(sizes.shape()));
+    engine.arguments.push_back({"mods[" + std::to_string(spec.mods.size()) + "].bias",
+                                sizes.reshape({shape.batch, 1, 1, shape.key_len})});
+    spec.mods.push_back(DenseBias{});
+  }
+  engine.plan = (sized ? sized_plans_ : plans_)
+                    ->of(spec, shape, {.precision = options_.precision, .kernel = options_.kernel});
   engine.num_query_heads = options_.num_query_heads;
   engine.num_kv_heads = options_.num_kv_heads;
   engine.key_lengths = call.key_lengths;
@@ -257,21 +294,46 @@ Var MultiHeadAttention::rotated_keys(const Var& k, const Call& call) const {
 
 Var MultiHeadAttention::operator()(Context& context, const Var& x, const Var& memory,
                                    const Call& call) const {
+  if (!compressor_) return attend_rows(context, x, memory, memory, call);
+  const auto refuse = [&](const char* argument, const std::string& expected, const std::string& got) {
+    throw InvalidArgument("MultiHeadAttention", std::string("call.") + argument,
+                          expected + " beside the compression '" + name_of(compressor_->options()) + "'",
+                          got);
+  };
+  const bool padded = call.mask == Mask(KeyLengths{});
+  if (!padded && !(call.mask == Mask(Everything{})))
+    refuse("mask", "everything or lengths", to_string(call.mask));
+  if (is_packed(call)) refuse("key_starts", "none", "a packed batch");
+  if (call.key_log_sizes) refuse("key_log_sizes", "none", to_string(call.key_log_sizes.shape()));
+  RowCompressor::Rows rows =
+      (*compressor_)(context, memory, padded ? call.key_lengths : std::span<const std::int64_t>());
+  Call compressed = call;
+  compressed.mask = rows.lengths.empty() ? Mask(Everything{}) : Mask(KeyLengths{});
+  compressed.key_lengths = rows.lengths;
+  compressed.key_log_sizes = rows.log_sizes;
+  return attend_rows(context, x, rows.keys, rows.values, compressed);
+}
+
+// Keys are made of `key_rows`, values of `value_rows`.
+Var MultiHeadAttention::attend_rows(Context& context, const Var& x, const Var& key_rows,
+                                    const Var& value_rows, const Call& call) const {
   Var q = projected_queries(context, x);
-  Var k = reads_keys(options_.spec) ? projected_keys(context, memory) : Var();
+  Var k = reads_keys(options_.spec) ? projected_keys(context, key_rows) : Var();
+  if (call.keys) *call.keys = k.value();
   if (options_.rope) {
-    q = rotated_queries(q, call, keys_of_entries(call, memory));
+    q = rotated_queries(q, call, keys_of_entries(call, key_rows));
     if (!k.empty()) k = rotated_keys(k, call);
   }
   const AttentionShape shape =
       is_packed(call) ? shape_of(std::max<std::int64_t>(std::ssize(call.query_starts) - 1, 1),
                                  longest_entry(call.query_starts), longest_entry(call.key_starts))
-                      : shape_of(q.size(0), q.size(1), memory.size(1));
+                      : shape_of(q.size(0), q.size(1), key_rows.size(1));
   return output_(context,
-                 autograd::attention(engine_call(context, call, shape), q, k, value_(context, memory)));
+                 autograd::attention(engine_call(context, call, shape), q, k, value_(context, value_rows)));
 }
 
 CacheLayer MultiHeadAttention::cache_layer(const CacheStore& store) const {
+  refuse_compression("cache_layer", options_);
   return {.num_kv_heads = options_.num_kv_heads,
           .head_dim = options_.head_dim,
           .value_dim = options_.value_dim,

@@ -99,6 +99,14 @@ void start_values_as_identity(ParameterSet& set) {
   }
 }
 
+Var repeated_rows(Context& context, Parameter& rows, std::int64_t batch) {
+  const std::int64_t length = rows.value.size(0), dim = rows.value.size(1);
+  std::vector<std::int32_t> index(static_cast<std::size_t>(batch * length));
+  for (std::size_t i = 0; i < index.size(); ++i)
+    index[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % length);
+  return reshape(autograd::embedding(context.use(rows), index), {batch, length, dim});
+}
+
 Tensor sinusoidal_positions(std::int64_t first, std::int64_t length, std::int64_t dim, double base) {
   std::vector<std::int64_t> positions(static_cast<std::size_t>(length));
   std::iota(positions.begin(), positions.end(), first);

@@ -95,6 +95,13 @@ void complete(Rwkv7Options& o, const Sizes& sizes) {
   sizes.positive("gate_rank", o.gate_rank);
 }
 
+void complete(PerformerOptions& o, const Sizes& sizes) {
+  sizes.divide("key_dim", o.key_dim, sizes.dim, o.num_heads);
+  if (o.value_dim == 0) o.value_dim = o.key_dim;
+  sizes.positive("value_dim", o.value_dim);
+  sizes.positive("features", o.features);
+}
+
 RecurrentOptions completed(RecurrentOptions options, std::int64_t dim) {
   const Sizes sizes{dim};
   if (dim < 1) throw InvalidArgument("RecurrentMixer", "dim", "at least 1", std::to_string(dim));
@@ -158,8 +165,8 @@ Var RecurrentMixer::operator()(Context& context, const Var& x, const Call& call)
 }
 
 const char* name_of(const RecurrentOptions& options) {
-  static constexpr const char* names[] = {"linear", "retention", "gla",  "gated_delta",
-                                          "mamba2", "mamba",     "rwkv7"};
+  static constexpr const char* names[] = {"linear", "retention", "gla",   "gated_delta",
+                                          "mamba2", "mamba",     "rwkv7", "performer"};
   return names[options.index()];
 }
 

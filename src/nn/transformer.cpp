@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "fovea/attention/masks.h"
+#include "nn/rows_left.h"
 #include "nn/transformer_run.h"
 
 namespace fovea::nn {
@@ -97,8 +98,37 @@ void add_rotary(StackSpec& stack, std::int64_t positions, double base) {
   }
 }
 
+namespace {
+
+// Merged rows have no position, so what reads positions may not stand behind a merging.
+void check_merging(const StackSpec& spec) {
+  bool merged = false;
+  for (const BlockSpec& block : spec.blocks) {
+    const auto refuse = [](const std::string& expected, const std::string& got) {
+      throw InvalidArgument("TransformerStack", "spec.blocks", expected, got);
+    };
+    const auto* attention = std::get_if<AttentionOptions>(&block.mixer);
+    if (merged || block.merging) {
+      if (!attention)
+        refuse("attention in a block that merges rows and behind it",
+               name_of(std::get<RecurrentOptions>(block.mixer)));
+      if (attention->compression)
+        refuse("no compression in a block that merges rows and behind it", name_of(*attention->compression));
+    }
+    if (merged &&
+        (attention->rope || !attention->spec.mods.empty() || !(attention->spec.mask == Mask(Everything{}))))
+      refuse("attention without rope, mods and mask behind a block that merges rows", "one with them");
+    if (block.merging && !(block.merging->share >= 0.0 && block.merging->share <= 0.5))
+      refuse("a share of merged rows in [0, 0.5]", std::to_string(block.merging->share));
+    merged = merged || block.merging;
+  }
+}
+
+}  // namespace
+
 TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, const StackSpec& spec)
     : spec_(spec) {
+  check_merging(spec);
   layers_.reserve(spec.blocks.size());  // blocks read the arguments of the first while others are made
   const MultiHeadAttention* first = nullptr;
   for (std::size_t i = 0; i < spec.blocks.size(); ++i) {
@@ -124,6 +154,7 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
     made.final_branch = branch(".final", block.mlp_norm);
     made.feed_forward = FeedForward(set, layer, spec.dim, block.mlp);
     made.dropout = block.dropout;
+    made.merging = block.merging;
     layers_.push_back(std::move(made));
     if (!first && layers_.back().self) first = &*layers_.back().self;
   }
@@ -149,6 +180,11 @@ void check_rows(const Var& x, std::int64_t dim) {
 bool TransformerStack::reads_memory() const {
   return std::any_of(layers_.begin(), layers_.end(),
                      [](const Layer& layer) { return layer.memory.has_value(); });
+}
+
+bool TransformerStack::merges_rows() const {
+  return std::any_of(layers_.begin(), layers_.end(),
+                     [](const Layer& layer) { return layer.merging.has_value(); });
 }
 
 void TransformerStack::check_mask(const Layer& layer, const Mask& mask) {
@@ -210,21 +246,27 @@ Var TransformerStack::enter_at(Context& context, const Var& x,
 Var TransformerStack::operator()(Context& context, const Var& x, const Call& call) const {
   if (reads_memory() && call.memory.empty())
     throw InvalidArgument("TransformerStack", "memory", "[B, M, dim]", "none");
+  RowsLeft left(call.lengths);
+  if (merges_rows()) RowsLeft::check(call);
   Var first_value;  // of RWKV-7
-  return run(
+  const Var y = run(
       context, x,
       [&](const Layer& layer, std::size_t i, const Var& y) {
         check_mask(layer, call.mask);
         if (layer.recurrent)
-          return (*layer.recurrent)(
-              context, y,
-              {.starts = call.starts, .weights = weights_of(call, "self", i), .first_value = &first_value});
+          return (*layer.recurrent)(context, y,
+                                    {.starts = call.starts,
+                                     .weights = weights_of(call, "self", i),
+                                     .log_decays = call.log_decays ? call.log_decays(i) : nullptr,
+                                     .first_value = &first_value});
         return (*layer.self)(context, y, y,
                              {.mask = call.mask,
-                              .key_lengths = call.lengths,
+                              .key_lengths = left.lengths(),
                               .query_starts = call.starts,
                               .key_starts = call.starts,
                               .weights = weights_of(call, "self", i),
+                              .keys = layer.merging ? left.keys() : nullptr,
+                              .key_log_sizes = left.log_sizes(),
                               .arguments = call.arguments});
       },
       [&](const Layer& layer, std::size_t i, const Var& y) {
@@ -235,7 +277,11 @@ Var TransformerStack::operator()(Context& context, const Var& x, const Call& cal
                                 .key_starts = call.memory_starts,
                                 .weights = weights_of(call, "memory", i),
                                 .arguments = call.memory_arguments});
+      },
+      [&](const Layer& layer, const Var& rows) {
+        return left.merge(rows, *layer.merging, layer.self->options().num_kv_heads);
       });
+  return left.spread(y);
 }
 
 AttentionPooling::AttentionPooling(ParameterSet& set, const std::string& name, std::int64_t dim,
@@ -245,18 +291,13 @@ AttentionPooling::AttentionPooling(ParameterSet& set, const std::string& name, s
 
 Var AttentionPooling::operator()(Context& context, const Var& x, std::span<const std::int64_t> lengths,
                                  Tensor* weights) const {
-  const std::int64_t batch = x.size(0), queries = query->value.size(0), dim = query->value.size(1);
-  std::vector<std::int32_t> rows(static_cast<std::size_t>(batch * queries));
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    rows[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % queries);
-  const Var asked = reshape(autograd::embedding(context.use(*query), rows), {batch, queries, dim});
   MultiHeadAttention::Call call;
   call.weights = weights;
   if (!lengths.empty()) {
     call.mask = KeyLengths{};
     call.key_lengths = lengths;
   }
-  return attention(context, asked, x, call);
+  return attention(context, repeated_rows(context, *query, x.size(0)), x, call);
 }
 
 }  // namespace fovea::nn

@@ -98,6 +98,9 @@ bool same_for_all_queries(const Mask& mask) {
 }  // namespace
 
 std::vector<CacheLayer> TransformerStack::cache_layers(const CacheStore& store) const {
+  if (merges_rows())
+    throw InvalidArgument("TransformerStack::cache_layers", "spec.blocks", "blocks without merging",
+                          "one that merges rows");
   std::vector<CacheLayer> layers;
   for (const Layer& layer : layers_) layers.push_back(cache_layer(layer, store));
   return layers;
@@ -186,7 +189,7 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
                                           .weights = weights_of(call, "self", i),
                                           .arguments = call.arguments});
       },
-      memory);
+      memory, [](const Layer&, const Var& rows) { return rows; });
   views.clear();  // a view that is held would make commit's pages look shared
   for (std::size_t e = 0; e < to.entries.size(); ++e)
     to.cache.commit(*to.entries[e], to.ids.empty() ? std::span<const std::int32_t>() : to.ids[e]);

@@ -1,5 +1,5 @@
 // The order of the parts of a block. A whole call and a call that reads row by row differ in what the two
-// attentions do, and in nothing else.
+// attentions do, and in that only whole calls merge rows.
 #pragma once
 
 #include <string_view>
@@ -27,12 +27,13 @@ Var TransformerStack::residual(Context& context, const Branch& branch, float dro
   return add(x, dropped(sublayer(x)));
 }
 
-template <class Self, class Memory>
-Var TransformerStack::run(Context& context, Var x, Self&& self, Memory&& memory) const {
+template <class Self, class Memory, class Merge>
+Var TransformerStack::run(Context& context, Var x, Self&& self, Memory&& memory, Merge&& merge) const {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     x = residual(context, layer.self_branch, layer.dropout, x,
                  [&](const Var& y) { return self(layer, i, y); });
+    if (layer.merging) x = merge(layer, x);
     if (layer.memory)
       x = residual(context, layer.memory_branch, layer.dropout, x,
                    [&](const Var& y) { return memory(layer, i, y); });

@@ -38,10 +38,11 @@ cmp "$folder/one" "$folder/both"
 expect 'layer 1     gated_delta, a state of ' "$folder/said"
 expect 'runs        yes' "$folder/said"
 
-# Each layer is a map, and says what it keeps.
+# Each layer is a map, and says what it keeps and how fast it forgets.
 inspect() { "$fovea" inspect --model "$folder/whole" --source 'the cat sees the dog' "$@"; }
 inspect --picture "$folder/maps.svg" > "$folder/said"
 expect 'layer 1 gated_delta: a state of ' "$folder/said"
+expect 'whatever the length; decay a token, by head: 0.' "$folder/said"
 expect 'layer 4 attention: ' "$folder/said"
 expect 'layer 3 gated_delta' "$folder/maps.svg"
 if inspect --target 'a' --picture "$folder/maps.svg" 2> "$folder/error"; then echo "not refused: --target"; exit 1; fi

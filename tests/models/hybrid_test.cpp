@@ -15,7 +15,7 @@ namespace fovea::models {
 namespace {
 
 constexpr std::int64_t words = tiny_vocabulary;
-constexpr const char* all_kinds = "linear,retention,gla,gated_delta,mamba2,mamba,rwkv7,attention";
+constexpr const char* all_kinds = "linear,retention,gla,gated_delta,mamba2,mamba,rwkv7,performer,attention";
 
 LanguageModel tiny(std::string_view mixers, std::int64_t layers) {
   LanguageModel model({.vocabulary = words,
@@ -33,7 +33,7 @@ class EveryMixer : public ::testing::TestWithParam<const char*> {};
 
 INSTANTIATE_TEST_SUITE_P(Names, EveryMixer,
                          ::testing::Values("linear", "retention", "gla", "gated_delta", "mamba2", "mamba",
-                                           "rwkv7", "gated_delta,attention"),
+                                           "rwkv7", "performer", "gated_delta,attention"),
                          [](const auto& name) {
                            std::string text = name.param;
                            std::replace(text.begin(), text.end(), ',', '_');
@@ -98,7 +98,7 @@ std::filesystem::path scratch() {
 
 TEST(Hybrid, IsSavedAndLoadedWithTheSameBits) {
   const std::filesystem::path folder = scratch();
-  LanguageModel model = tiny(all_kinds, 8);
+  LanguageModel model = tiny(all_kinds, 9);
   save_model(folder.string(), model);
   LanguageModel loaded = load_language_model(folder.string());
   EXPECT_EQ(loaded.config().mixers, model.config().mixers);

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "fovea/nn/recurrent_mixer.h"
+#include "fovea/plan/feature_maps.h"
+#include "nn/parameter_gradients.h"
 
 namespace fovea::nn {
 namespace {
@@ -102,11 +104,7 @@ void compare(const RecurrentOptions& options,
              const std::function<Row(const Weights&, const std::vector<Row>&)>& next) {
   ParameterSet set(5);
   const RecurrentMixer mixer(set, "m", dim, options);
-  for (Parameter& parameter : set.all()) {
-    const Tensor noise = Tensor::normal(parameter.value.shape(), 7);
-    for (std::int64_t i = 0; i < noise.count(); ++i)
-      parameter.value.data<float>()[i] += 0.2f * noise.data<float>()[i];
-  }
+  disturb(set);
   const Tensor x = Tensor::normal({1, len, dim}, 9);
   Context context;
   const Tensor y = mixer(context, Var(x), {}).value();
@@ -149,6 +147,44 @@ TEST(Definition, LinearAttention) {
     }
     return w.times("out_proj", out);
   });
+}
+
+// Sums over the tokens before, without a state.
+TEST(Definition, Performer) {
+  constexpr std::int64_t features = 10, head_dim = dim / heads;
+  const Tensor random = favor_projection(features, head_dim, 3);
+  const auto phi = [&](const Row& x) {
+    Row y(features);
+    for (std::int64_t j = 0; j < features; ++j) {
+      double product = 0.0, squares = 0.0;
+      for (std::int64_t d = 0; d < head_dim; ++d) {
+        const double scaled = x[static_cast<std::size_t>(d)] / std::pow(head_dim, 0.25);
+        product += random.data<double>()[j * head_dim + d] * scaled;
+        squares += scaled * scaled;
+      }
+      y[static_cast<std::size_t>(j)] = std::exp(product - squares / 2) / std::sqrt(features);
+    }
+    return y;
+  };
+  compare(PerformerOptions{.num_heads = heads, .features = features, .projection_seed = 3},
+          [&](const Weights& w, const std::vector<Row>& text) {
+            Row out;
+            for (std::int64_t h = 0; h < heads; ++h) {
+              const Row q = phi(part(w.times("q_proj", text.back()), head_dim * h, head_dim));
+              Row sum(head_dim);
+              double total = 1e-6;
+              for (const Row& x : text) {
+                const Row k = phi(part(w.times("k_proj", x), head_dim * h, head_dim)),
+                          v = part(w.times("v_proj", x), head_dim * h, head_dim);
+                double weight = 0.0;
+                for (std::size_t j = 0; j < q.size(); ++j) weight += q[j] * k[j];
+                total += weight;
+                for (std::size_t d = 0; d < v.size(); ++d) sum[d] += weight * v[d];
+              }
+              for (const double e : sum) out.push_back(e / total);
+            }
+            return w.times("out_proj", out);
+          });
 }
 
 TEST(Definition, Retention) {

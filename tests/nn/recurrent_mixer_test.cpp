@@ -11,6 +11,7 @@
 #include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
 #include "fovea/nn/transformer.h"
+#include "nn/parameter_gradients.h"
 
 namespace fovea::nn {
 namespace {
@@ -34,7 +35,8 @@ std::vector<Kind> kinds() {
           {"gated_delta", GatedDeltaOptions{.num_heads = 2, .value_dim = 3}},
           {"mamba2", Mamba2Options{.head_dim = 4, .state_dim = 3, .groups = 2}},
           {"mamba", MambaOptions{.state_dim = 3, .step_rank = 2}},
-          {"rwkv7", Rwkv7Options{.head_dim = 4, .rank = 3, .gate_rank = 5}}};
+          {"rwkv7", Rwkv7Options{.head_dim = 4, .rank = 3, .gate_rank = 5}},
+          {"performer", PerformerOptions{.num_heads = 2, .features = 6}}};
 }
 
 class EveryKind : public ::testing::TestWithParam<Kind> {};
@@ -42,45 +44,12 @@ class EveryKind : public ::testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryKind, ::testing::ValuesIn(kinds()),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
-// Parameters that are not as they start: zeros and ones would hide a mistake.
-void disturb(ParameterSet& set) {
-  for (Parameter& parameter : set.all()) {
-    const Tensor noise = Tensor::normal(parameter.value.shape(), 7);
-    for (std::int64_t i = 0; i < noise.count(); ++i)
-      parameter.value.data<float>()[i] += 0.2f * noise.data<float>()[i];
-  }
-}
-
 TEST_P(EveryKind, HasTheGradientOfEveryParameterAndOfItsInput) {
   ParameterSet set(3);
   const RecurrentMixer mixer(set, "mixer", dim, GetParam().options);
   Parameter& input = set.normal("x", {2, 21, dim}, 1.0f);
   disturb(set);
-  const Tensor weights = Tensor::normal({1, 2 * 21 * dim}, 5);
-  const auto loss = [&](autograd::Tape* tape) {
-    Context context{.tape = tape};
-    const Var y = mixer(context, context.use(input), {});
-    return autograd::linear(reshape(y, {1, y.value().count()}), Var(weights), Var());
-  };
-  autograd::Tape tape;
-  tape.backward(loss(&tape));
-  // f32 losses of some hundred terms of order 1: rounding of 1e-5 over 2h. A larger step would leave the
-  // neighbourhood in which the norm of a first token's small output is smooth.
-  const float h = 2e-3f;
-  for (Parameter& parameter : set.all()) {
-    for (std::int64_t i = 0; i < parameter.value.count(); i += 1 + parameter.value.count() / 7) {
-      float& x = parameter.value.data<float>()[i];
-      const float at = x;
-      x = at + h;
-      const double up = static_cast<double>(*loss(nullptr).value().data<float>());
-      x = at - h;
-      const double down = static_cast<double>(*loss(nullptr).value().data<float>());
-      x = at;
-      const double gradient = static_cast<double>(parameter.gradient.data<float>()[i]);
-      EXPECT_NEAR((up - down) / (2.0 * static_cast<double>(h)), gradient, 2e-2 * (1.0 + std::abs(gradient)))
-          << parameter.name << "[" << i << "]";
-    }
-  }
+  expect_gradients(set, [&](Context& context) { return mixer(context, context.use(input), {}); });
 }
 
 float largest_difference(const Tensor& a, const Tensor& b) {
@@ -336,6 +305,31 @@ TEST(HybridStack, NeedsACausalMask) {
   expect_refused([&] { stack(context, Var(x), {}); }, "mask");
   StackCache cache = stack.start(context);
   expect_refused([&] { stack.extend(context, Var(x), cache, {}); }, "mask");
+}
+
+// Retention's are constants, and those of gated DeltaNet for an input of zeros follow from its parameters.
+TEST(LogDecays, AreTheMeansOfEachHead) {
+  const auto decays_of = [](ParameterSet& set, const RecurrentOptions& options, const Tensor& x) {
+    const RecurrentMixer mixer(set, "mixer", dim, options);
+    Context context;
+    Tensor decays;
+    mixer(context, x, {.log_decays = &decays});
+    return decays;
+  };
+  const Tensor x = Tensor::normal({2, 5, dim}, 1), zeros = Tensor::zeros(DType::f32, {2, 5, dim});
+  ParameterSet retention(1), delta(1), linear(1);
+  const Tensor constant = decays_of(retention, RetentionOptions{.num_heads = 2}, x);
+  ASSERT_EQ(constant.shape(), Shape{2});
+  EXPECT_FLOAT_EQ(constant.data<float>()[0], std::log1p(-std::exp2(-5.0f)));
+  EXPECT_FLOAT_EQ(constant.data<float>()[1], std::log1p(-std::exp2(-6.0f)));
+  const Tensor started = decays_of(delta, GatedDeltaOptions{.num_heads = 2}, zeros);
+  ASSERT_EQ(started.shape(), Shape{2});
+  for (std::int64_t h = 0; h < 2; ++h) {
+    const float rate = std::exp(delta.at("mixer.A_log").value.data<float>()[h]),
+                step = std::log1p(std::exp(delta.at("mixer.decay_proj.bias").value.data<float>()[h]));
+    EXPECT_NEAR(started.data<float>()[h], -rate * step, 1e-6f);
+  }
+  EXPECT_FALSE(decays_of(linear, LinearAttentionOptions{.num_heads = 2}, x));
 }
 
 }  // namespace

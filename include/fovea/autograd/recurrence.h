@@ -8,6 +8,7 @@
 
 #include "fovea/autograd/var.h"
 #include "fovea/plan/causal_conv.h"
+#include "fovea/plan/feature_maps.h"
 #include "fovea/plan/recurrence.h"
 #include "fovea/plan/selective_scan.h"
 
@@ -20,6 +21,11 @@ Var exp(const Var& x);
 /// Each group of n elements of x [..., G * n] times one factor: factors [..., G], or [G] for all rows. The
 /// gradient of factors [G] is a sum over rows in a fixed order. Throws InvalidArgument for other shapes.
 Var multiply_groups(const Var& x, const Var& factors);
+
+/// The positive random features of every head (plan/feature_maps.h): x [batch, len, num_heads * dim] ->
+/// [batch, len, num_heads * num_features]. `projection` is favor_projection's, f64 [num_features, dim], and
+/// has no gradient. Throws what fovea::favor_features throws.
+Var favor_features(const Favor& map, const Var& x, const Tensor& projection, std::int64_t num_heads);
 
 /// The result of a recurrence. Both parts are recorded if an input is.
 struct OutputAndState {

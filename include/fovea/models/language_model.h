@@ -19,8 +19,18 @@
 namespace fovea::models {
 
 /// What mixes the rows of a layer: attention, or a recurrence of nn/recurrent_mixer.h.
-enum class LayerMixer : std::uint8_t { attention, linear, retention, gla, gated_delta, mamba2, mamba, rwkv7 };
-/// "attention", "linear", "retention", "gla", "gated_delta", "mamba2", "mamba", "rwkv7".
+enum class LayerMixer : std::uint8_t {
+  attention,
+  linear,
+  retention,
+  gla,
+  gated_delta,
+  mamba2,
+  mamba,
+  rwkv7,
+  performer
+};
+/// "attention", "linear", "retention", "gla", "gated_delta", "mamba2", "mamba", "rwkv7", "performer".
 std::string_view to_string(LayerMixer mixer);
 /// A list such as "gated_delta*3,attention", repeated until there is one for each of `layers`. Throws
 /// InvalidArgument for an unknown name, a count below 1, and a list whose length does not divide `layers`.
@@ -73,9 +83,10 @@ class LanguageModel {
   const nn::TransformerStack& stack() const noexcept { return stack_; }
 
   /// The input of the output layer, [size, length, dim]. Row i depends on tokens 0..i of its sequence alone,
-  /// so no row depends on padding at the end. `weights`: as in TransformerStack::Call.
+  /// so no row depends on padding at the end. `weights` and `log_decays`: as in TransformerStack::Call.
   nn::Var hidden(nn::Context& context, const Padded& tokens,
-                 const std::function<Tensor*(std::string_view, std::size_t)>& weights = {});
+                 const std::function<Tensor*(std::string_view, std::size_t)>& weights = {},
+                 const std::function<Tensor*(std::size_t)>& log_decays = {});
   /// Sum of the cross-entropies of all tokens but the first of each sequence, each given those before it,
   /// times options.scale: [1]. Throws InvalidArgument where no sequence has two tokens.
   nn::Var loss(nn::Context& context, const Padded& tokens, const LossOptions& options = {},

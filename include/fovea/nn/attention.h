@@ -14,6 +14,7 @@
 
 #include "fovea/autograd/plan_cache.h"
 #include "fovea/cache/kv_cache.h"
+#include "fovea/nn/compression.h"
 #include "fovea/nn/layers.h"
 #include "fovea/nn/rotary.h"
 #include "fovea/plan/plan.h"
@@ -58,6 +59,9 @@ struct AttentionOptions {
   /// Rotates queries and keys by their positions (RoPE), for a sequence that attends to itself. Rows of
   /// `memory` and of a cache are counted from 0, queries from Call::query_offset or Call::query_offsets.
   std::optional<Rotary> rope = {};
+  /// Keys and values are made of a few rows in the place of memory's. They have no position, so there is then
+  /// no rope, mod or mask here, and no score without keys. A call's mask is Everything{} or KeyLengths{}.
+  std::optional<Compression> compression = {};
   /// Of the layer's plans: how exact products must be, and which kernel runs. The layers compute in f32.
   Precision precision = Precision::full;
   std::string kernel = {};  ///< PlanOptions::kernel
@@ -96,6 +100,12 @@ class MultiHeadAttention {
     std::span<const std::int64_t> query_starts = {}, key_starts = {};
     Tensor* weights =
         nullptr;  ///< if given, receives [B, num_query_heads, Lq, Lk]; packed, Lk is the longest's
+    /// If given, receives the projected keys, [B, Lk, num_kv_heads * head_dim], in calls with `memory`.
+    Tensor* keys = nullptr;
+    /// In calls with `memory`: [B, Lk], added to all scores of a key. The logarithm of the number of rows
+    /// that a row of `memory` stands for makes it count as often (Bolya et al. 2022, arXiv 2210.09461,
+    /// equation 1).
+    Tensor key_log_sizes = {};
     /// Arguments that come from the data, besides those that the layer has; recorded ones get gradients.
     std::vector<autograd::AttentionArgument> arguments = {};
     /// For HardSample and GumbelSample: another one for each draw. Where it is not given, training takes it
@@ -105,9 +115,12 @@ class MultiHeadAttention {
     /// queries and keys cannot be recorded.
     Tensor advantage = {};
   };
-  /// x [B, Lq, dim], memory [B, Lk, memory_dim] -> [B, Lq, dim]. Throws what make_plan and attend throw.
+  /// x [B, Lq, dim], memory [B, Lk, memory_dim] -> [B, Lq, dim]. With a compression, Lk stands below for the
+  /// rows that it makes of memory. Throws what make_plan, attend and RowCompressor throw, and InvalidArgument
+  /// for a mask, packed rows or sizes beside a compression.
   Var operator()(Context& context, const Var& x, const Var& memory, const Call& call) const;
-  /// The rows of keys and values that this layer puts into a cache, in f32.
+  /// The rows of keys and values that this layer puts into a cache, in f32. Throws InvalidArgument for a
+  /// layer with a compression: its rows change with every row of memory.
   CacheLayer cache_layer(const CacheStore& store = Paged{}) const;
   /// Projects memory and appends the rows of each entry to its sequence, which has room for them
   /// (KvCache::reserve). Memory is [B, L, memory_dim], or with `starts` [1, L, memory_dim] with the rows of
@@ -137,6 +150,8 @@ class MultiHeadAttention {
     Tensor fixed = {};
   };
   void declare_arguments(ParameterSet& set, const std::string& name, const MultiHeadAttention* shared);
+  Var attend_rows(Context& context, const Var& x, const Var& key_rows, const Var& value_rows,
+                  const Call& call) const;
   autograd::AttentionCall engine_call(Context& context, const Call& call, const AttentionShape& shape) const;
   AttentionShape shape_of(std::int64_t batch, std::int64_t query_len, std::int64_t key_len) const;
   // Projected and normalised by head, and not yet rotated.
@@ -150,8 +165,10 @@ class MultiHeadAttention {
   Linear query_, key_, value_, output_;
   std::optional<Norm> query_norm_, key_norm_;
   std::vector<Argument> arguments_;
-  bool masks_ = false;                          // whether the spec has a mask besides that of a call
-  std::shared_ptr<autograd::PlanCache> plans_;  // of copies too
+  std::optional<RowCompressor> compressor_;
+  bool masks_ = false;  // whether the spec has a mask besides that of a call
+  // Of copies too. Calls with sizes of keys have a mod more.
+  std::shared_ptr<autograd::PlanCache> plans_, sized_plans_;
 };
 
 }  // namespace fovea::nn

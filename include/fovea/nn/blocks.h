@@ -43,10 +43,20 @@ using Mlp = std::variant<PlainMlp, GatedMlp>;
 /// Causal{}.
 using Mixer = std::variant<AttentionOptions, RecurrentOptions>;
 
+/// Token merging (Bolya et al. 2022, arXiv 2210.09461, section 3): behind its mixer a block merges rows whose
+/// keys are alike (autograd::matched_groups of the keys' mean over the heads). Later blocks read the rows
+/// that are left, each of which counts as often as the rows that it stands for. At the end every row of the
+/// sequence gets the row that it was merged into. Blocks behind a merging have plain attention: no mask but
+/// KeyLengths{}, no mods and no rotary positions.
+struct TokenMerging {
+  double share = 0.25;  ///< of the rows that the block reads, in [0, 0.5]: so many of them join another
+};
+
 /// One block: a mixer, cross-attention to a memory if there is one, and a feed-forward part. Each is a
 /// residual branch.
 struct BlockSpec {
   Mixer mixer = AttentionOptions{};
+  std::optional<TokenMerging> merging = std::nullopt;    ///< of the rows behind the mixer
   std::optional<AttentionOptions> cross = std::nullopt;  ///< to a memory, such as an encoder's output
   Mlp mlp = PlainMlp{};
   NormSpec norm = {};

@@ -95,6 +95,9 @@ void start_keys_as_queries(ParameterSet& set);
 /// from such a start.
 void start_values_as_identity(ParameterSet& set);
 
+/// Learned rows [L, dim] for each entry of a batch: [batch, L, dim].
+Var repeated_rows(Context& context, Parameter& rows, std::int64_t batch);
+
 /// Sinusoidal positions (Vaswani et al. 2017, section 3.5): [length, dim], starting at position `first`.
 /// Sines are in the first half of the dimensions, cosines in the second, as in Marian and fairseq.
 /// Wavelengths go from 2π to 2π · `base`.

@@ -103,8 +103,21 @@ struct Rwkv7Options {
   std::int64_t gate_rank = 64;
 };
 
-using RecurrentOptions = std::variant<LinearAttentionOptions, RetentionOptions, GatedLinearAttentionOptions,
-                                      GatedDeltaOptions, Mamba2Options, MambaOptions, Rwkv7Options>;
+/// Performer (Choromanski et al. 2020, arXiv 2009.14794): linear attention with positive random features
+/// (plan/feature_maps.h), whose products are softmax attention's on average. The projection is drawn once,
+/// the same for all heads, and is not trained. Parameters: q_proj, k_proj, v_proj, out_proj, without biases.
+struct PerformerOptions {
+  std::int64_t num_heads = 1;
+  std::int64_t key_dim = 0;    ///< of a head; 0: dim / num_heads
+  std::int64_t value_dim = 0;  ///< of a head; 0: key_dim
+  std::int64_t features = 64;  ///< of a head
+  double epsilon = 1e-6;
+  std::uint64_t projection_seed = 1;
+};
+
+using RecurrentOptions =
+    std::variant<LinearAttentionOptions, RetentionOptions, GatedLinearAttentionOptions, GatedDeltaOptions,
+                 Mamba2Options, MambaOptions, Rwkv7Options, PerformerOptions>;
 
 /// One layer. Where papers draw decays at random, it spreads them evenly over the heads: e^A_log goes from 1
 /// to 16, and the first step from 0.001 to 0.1. Both go in geometric steps.
@@ -128,6 +141,10 @@ class RecurrentMixer {
     /// If given, receives the weights of the values (autograd::recurrence_weights), [B, heads, L, L]. Needs a
     /// call without states and starts. Mamba, whose channels have weights of their own, leaves it empty.
     Tensor* weights = nullptr;
+    /// If given, receives the mean logarithm of each head's decay over the tokens of this call and, where
+    /// they differ, over the rows of its state: [heads]. Layers without a decay leave it empty, and so does
+    /// Mamba.
+    Tensor* log_decays = nullptr;
     /// RWKV-7: the values of the first such layer of a stack. An empty one is filled, and others are read.
     /// Null: the layer's own values alone.
     Var* first_value = nullptr;

@@ -57,15 +57,18 @@ class TransformerStack {
     std::span<const std::int64_t> starts = {}, memory_starts = {};
     /// Called for every attention of every layer. Returns the tensor that receives its weights [B, heads, Lq,
     /// Lk], or null for none. `place` is "self" or "memory". Recurrences are called too, in whole calls
-    /// alone.
+    /// alone. Behind a merging Lq and Lk count the rows that are left.
     std::function<Tensor*(std::string_view place, std::size_t layer)> weights = {};
+    /// Called for every recurrence in whole calls. Returns the tensor that receives the mean logarithm of
+    /// each head's decay (RecurrentMixer::Call::log_decays), or null for none.
+    std::function<Tensor*(std::size_t layer)> log_decays = {};
     /// Arguments of the mixers that come from the data, the same for all blocks.
     std::vector<autograd::AttentionArgument> arguments = {};
     /// The same of the attentions to `memory`.
     std::vector<autograd::AttentionArgument> memory_arguments = {};
   };
   /// x [B, L, dim] -> [B, L, dim]. Throws InvalidArgument for a mask other than Causal{} where a block has a
-  /// recurrence.
+  /// recurrence, and for one other than Everything{} and KeyLengths{} where a block merges rows.
   Var operator()(Context& context, const Var& x, const Call& call) const;
 
   using Cache = StackCache;
@@ -87,7 +90,8 @@ class TransformerStack {
   void forget(Cache& cache, const Mask& mask, std::int64_t until) const;
 
   /// The rows that this stack puts into a cache, one layer for each block. A recurrence puts in its state, as
-  /// a LastRow.
+  /// a LastRow. Throws InvalidArgument for a stack that merges or compresses rows, because each row that it
+  /// keeps would change with later ones.
   std::vector<CacheLayer> cache_layers(const CacheStore& store = Paged{}) const;
   /// Sequences of a caller's own cache, in which requests come and go: one for each entry of a batch.
   struct Sequences {
@@ -118,13 +122,15 @@ class TransformerStack {
     Branch self_branch, memory_branch, final_branch;
     FeedForward feed_forward;
     float dropout = 0.0f;
+    std::optional<TokenMerging> merging;
   };
   template <class Sublayer>
   Var residual(Context& context, const Branch& branch, float dropout, const Var& x,
                Sublayer&& sublayer) const;
-  template <class Self, class Memory>
-  Var run(Context& context, Var x, Self&& self, Memory&& memory) const;
+  template <class Self, class Memory, class Merge>
+  Var run(Context& context, Var x, Self&& self, Memory&& memory, Merge&& merge) const;
   bool reads_memory() const;
+  bool merges_rows() const;
   static CacheLayer cache_layer(const Layer& layer, const CacheStore& store);
   static void check_mask(const Layer& layer, const Mask& mask);
   static Var read_recurrent(Context& context, const Layer& layer, std::int64_t number, const Var& rows,

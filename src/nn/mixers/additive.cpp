@@ -1,4 +1,4 @@
-// Layers that add to their state: linear attention, retention and gated linear attention.
+// Layers that add to their state: linear attention, Performer, retention and gated linear attention.
 #include <cmath>
 
 #include "nn/mixers/layer.h"
@@ -16,7 +16,7 @@ RecurrenceShape heads_shape(std::int64_t heads, std::int64_t key_dim, std::int64
           .value_dim = value_dim};
 }
 
-// The projections that all three have.
+// The projections that all of them have.
 struct Projections {
   Linear query, key, value, output;
   Projections(ParameterSet& set, const std::string& name, std::int64_t dim, std::int64_t keys,
@@ -48,6 +48,33 @@ class LinearAttentionLayer final : public RecurrentMixer::Layer {
   Projections projections_;
   mutable RecurrencePlans plans_;
   Shape part_;
+};
+
+class PerformerLayer final : public RecurrentMixer::Layer {
+ public:
+  PerformerLayer(ParameterSet& set, const std::string& name, std::int64_t dim, const PerformerOptions& o)
+      : projections_(set, name, dim, o.num_heads * o.key_dim, o.num_heads * o.value_dim),
+        plans_({.normalizer = KeySum{.epsilon = o.epsilon}, .scale = 1.0},
+               heads_shape(o.num_heads, o.features, o.value_dim)),
+        part_{o.num_heads, o.features, o.value_dim + 1},
+        random_(favor_projection(o.features, o.key_dim, o.projection_seed)) {}
+
+  std::vector<Shape> parts() const override { return {part_}; }
+  Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
+    const auto features = [&](const Linear& projection) {
+      return autograd::favor_features({}, projection(context, x), random_, part_[0]);
+    };
+    return projections_.output(context, tokens.recur(0, plans_,
+                                                     {.query = features(projections_.query),
+                                                      .key = features(projections_.key),
+                                                      .value = projections_.value(context, x)}));
+  }
+
+ private:
+  Projections projections_;
+  mutable RecurrencePlans plans_;
+  Shape part_;
+  Tensor random_;
 };
 
 // The end of retention and of gated linear attention: a norm by head, a gate, the output projection.
@@ -149,6 +176,10 @@ class GatedLinearAttentionLayer final : public RecurrentMixer::Layer {
 RecurrentLayer make_layer(ParameterSet& set, const std::string& name, std::int64_t dim,
                           const LinearAttentionOptions& options) {
   return std::make_unique<LinearAttentionLayer>(set, name, dim, options);
+}
+RecurrentLayer make_layer(ParameterSet& set, const std::string& name, std::int64_t dim,
+                          const PerformerOptions& options) {
+  return std::make_unique<PerformerLayer>(set, name, dim, options);
 }
 RecurrentLayer make_layer(ParameterSet& set, const std::string& name, std::int64_t dim,
                           const RetentionOptions& options) {

@@ -125,6 +125,21 @@ Operands part_of(const Operands& all, const Run& run, std::int64_t first, std::i
   return part;
 }
 
+// log_decay [heads] or [B, L, heads * rows of a state] -> [heads].
+Tensor mean_by_head(const Tensor& log_decay, std::int64_t heads) {
+  const std::int64_t each = log_decay.shape().rank() == 1 ? 1 : log_decay.size(2) / heads,
+                     tokens = log_decay.count() / (heads * each);
+  Tensor mean(DType::f32, {heads});
+  for (std::int64_t h = 0; h < heads; ++h) {
+    double sum = 0.0;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      for (std::int64_t i = 0; i < each; ++i) sum += log_decay.data<float>()[(t * heads + h) * each + i];
+    }
+    mean.data<float>()[h] = static_cast<float>(sum / static_cast<double>(tokens * each));
+  }
+  return mean;
+}
+
 }  // namespace
 
 Var MixerTokens::recur(std::size_t part, RecurrencePlans& plans, Operands operands) {
@@ -135,6 +150,8 @@ Var MixerTokens::recur(std::size_t part, RecurrencePlans& plans, Operands operan
                                                    .num_key_heads = plans.shape().num_key_heads,
                                                    .num_heads = plans.shape().num_heads},
                                                   operands);
+  if (call_.log_decays && !operands.log_decay.empty())
+    *call_.log_decays = mean_by_head(operands.log_decay.value(), plans.shape().num_heads);
   const std::vector<Run> runs = keeps() ? runs_of(call_.starts) : std::vector<Run>();
   if (runs.size() < 2) {
     const autograd::OutputAndState result = recur_some(plans, operands, call_.starts);

@@ -88,9 +88,10 @@ RecurrentLayer make_layer(ParameterSet& set, const std::string& name, std::int64
                           const Mamba2Options& options);
 RecurrentLayer make_layer(ParameterSet& set, const std::string& name, std::int64_t dim,
                           const MambaOptions& options);
-
 RecurrentLayer make_layer(ParameterSet& set, const std::string& name, std::int64_t dim,
                           const Rwkv7Options& options);
+RecurrentLayer make_layer(ParameterSet& set, const std::string& name, std::int64_t dim,
+                          const PerformerOptions& options);
 
 /// Depthwise causal convolution with SiLU. Parameters: "<name>.weight" [channels, width], "<name>.bias".
 struct ShortConv {

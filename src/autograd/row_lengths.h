@@ -1,0 +1,20 @@
+// The lengths of the entries of a padded batch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace fovea::autograd {
+
+struct RowLengths {
+  std::int64_t batch = 0;            ///< entries
+  std::int64_t least = 0, most = 0;  ///< rows that an entry may have
+};
+
+/// A copy of `lengths`, or `expected.most` for each entry where there are none. Throws InvalidArgument in the
+/// name of `function` unless there is a length for each entry, in its range.
+std::vector<std::int64_t> checked_row_lengths(const char* function, std::span<const std::int64_t> lengths,
+                                              const RowLengths& expected);
+
+}  // namespace fovea::autograd
