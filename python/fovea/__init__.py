@@ -20,6 +20,7 @@ from . import (
     _arrays,
     _call,
     _errors,
+    _libraries,
     _merge,
     _numpy,
     _plan,
@@ -49,7 +50,7 @@ from .recurrences import *
 from .rope import *
 from .scores import *
 
-_arrays.serve_others(_numpy.LIBRARY)
+_arrays.serve(_libraries.OWNERS, _numpy.LIBRARY)
 
 # Each module lists its public names; no name is listed twice.
 __all__ = ["list_kernels"]

@@ -3,7 +3,7 @@
 The library of the query decides for the whole call: how arrays are made and handed to the engine, and which code path
 `attention` and `rotate` take. `Library` is the interface. NumPy's (`_numpy.py`) also serves arrays that have only
 `__dlpack__`; PyTorch's is `torch/_library.py`. To add a library, write a module with a LIBRARY and add a row to
-`_OWNERS`.
+`_libraries.py`.
 """
 
 from __future__ import annotations
@@ -174,22 +174,20 @@ class Library:
         raise NotImplementedError
 
 
-def _torch() -> Library:
-    from .torch._library import LIBRARY
-
-    return LIBRARY
-
-
-# From the package of an array's class to the import of its library. The import runs at the first such array, so
-# that a program imports nothing that it does not use. It is an import statement because torch.compile follows those
-# and nothing else. The library's module imports this one, and this is the only such circle.
-_OWNERS: dict[str, Callable[[], Library]] = {"torch": _torch}
+# From the package of an array's class to what finds its library.
+_OWNERS: dict[str, Callable[[], Library]] = {}
 _others: list[Library] = []
 
 
-def serve_others(library: Library) -> None:
-    """Makes this the library of all arrays that no other library owns. The package calls it for NumPy's."""
-    _others[:] = [library]
+def serve(owners: dict[str, Callable[[], Library]], others: Library) -> None:
+    """Says which libraries there are. The package calls it once, with the table of `_libraries.py`.
+
+    Args:
+        owners: from the package of an array's class to what finds its library.
+        others: the library of all arrays that no other library owns.
+    """
+    _OWNERS.update(owners)
+    _others[:] = [others]
 
 
 def others() -> Library:

@@ -31,6 +31,9 @@ void register_demo(CLI::App& app);
 /// Accepts finite numbers only: nan and inf would pass any range check.
 CLI::Validator finite();
 
+/// --weights: the type of packed matrices, f32 or int8.
+void add_weights_option(CLI::App& command, std::string& weights);
+
 /// Whether two paths name the same file, however they are spelt.
 bool same_file(const std::string& a, const std::string& b);
 

@@ -28,7 +28,7 @@ using nlohmann::json;
 using Set = std::function<void(const models::SampleOptions& from, models::SampleOptions& to)>;
 
 struct Options {
-  std::string model, prompt, prompt_ids, input, output, save_state, load_state;
+  std::string model, prompt, prompt_ids, input, output, save_state, load_state, weights = "f32";
   models::SampleOptions sample;
   bool prompt_given = false, line = false, stats = false, json = false;
   // What of `sample` the command line says: the rest is as generation_config.json has it.
@@ -287,6 +287,7 @@ void write_translation(const Options& o, const models::ModelFolder& folder, std:
                             "a value");
   }
   const auto model = folder.sequence_to_sequence();
+  model->parameters().pack(autograd::parse_weight_type(o.weights));
   const std::unique_ptr<Coder> coder = read_coder(folder, model->vocabulary());
   GenerateIds options{.sample = o.sample};
   const Ids ids = coder->begun(o.prompt);
@@ -314,7 +315,7 @@ void run(Options o) {
   std::unique_ptr<Coder> coder;
   if (o.prompt_ids.empty() && !translator) {
     model.emplace(folder.language_model());
-    model->parameters().pack();
+    model->parameters().pack(autograd::parse_weight_type(o.weights));
     coder = read_coder(folder, model->config().vocabulary);
     if (o.line && !coder->line_end())
       throw InvalidArgument("fovea generate", "--line", "a model whose lines are ids of their own", o.model);
@@ -326,7 +327,8 @@ void run(Options o) {
   }
   std::ostream& out = o.output.empty() ? std::cout : file;
   if (!o.prompt_ids.empty())
-    generate_ids({o.prompt_ids, o.sample, o.limit_mb << 20, o.json}, folder, out);
+    generate_ids({o.prompt_ids, o.sample, o.limit_mb << 20, o.json, autograd::parse_weight_type(o.weights)},
+                 folder, out);
   else if (translator)
     write_translation(o, folder, out);
   else if (o.input.empty())
@@ -385,6 +387,7 @@ void register_generate(CLI::App& app) {
   command->add_option("--step-tokens", o->step_tokens, "read at once by --input")
       ->check(CLI::Range(64, 1 << 20));
   command->add_flag("--stats", o->stats, "print tokens and bytes");
+  add_weights_option(*command, o->weights);
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
   command->callback([o, prompt, options] {
     o->prompt_given = prompt->count() > 0;

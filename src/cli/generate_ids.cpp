@@ -66,9 +66,12 @@ void generate_ids(const GenerateIds& options, const models::ModelFolder& folder,
   warn_of(defaults);
   WrittenIds text;
   if (models::family_kind(folder.config()) == models::FamilyKind::translator) {
-    text = written_ids(options, folder, *folder.sequence_to_sequence(), prompt);
+    const auto model = folder.sequence_to_sequence();
+    model->parameters().pack(options.weights);
+    text = written_ids(options, folder, *model, prompt);
   } else {
     models::LanguageModel model = folder.language_model();
+    model.parameters().pack(options.weights);
     text = continued(options, model, prompt, defaults);
   }
   const auto& [ids, log_probabilities] = text;

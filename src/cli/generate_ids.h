@@ -16,6 +16,7 @@ struct GenerateIds {
   models::SampleOptions sample;
   std::int64_t limit_bytes = 0;
   bool json = false;
+  autograd::WeightType weights = autograd::WeightType::f32;
 };
 
 struct WrittenIds {

@@ -77,6 +77,13 @@ static void suggest(const CLI::App& app) {
   }
 }
 
+void add_weights_option(CLI::App& command, std::string& weights) {
+  command
+      .add_option("--weights", weights,
+                  "numbers of the matrices; int8: a quarter of the bytes to read, and coarser products")
+      ->check(CLI::IsMember({"f32", "int8"}));
+}
+
 CLI::Validator finite() {
   return CLI::Validator(
       [](std::string& text) {

@@ -199,12 +199,7 @@ void register_translate(CLI::App& app) {
                    "after ' ||| ': hard (Pharaoh source-target pairs) or soft (weights), over words")
       ->check(CLI::IsMember({"hard", "soft"}));
   command->add_flag("--show", o->show, "draw the alignment matrix below each translation");
-  command
-      ->add_option(
-          "--weights", o->weights,
-          "numbers of the matrices: int8 takes a quarter of the memory and rounds them and what they "
-          "multiply")
-      ->check(CLI::IsMember({"f32", "int8"}));
+  add_weights_option(*command, o->weights);
   command->add_option("--reuse", o->reuse, "off computes every step anew, to measure what reuse gains")
       ->check(CLI::IsMember({"on", "off"}));
   command->add_flag("--stats", o->stats, "print seconds, steps, tokens, score evaluations and bytes");
