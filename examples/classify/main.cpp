@@ -1,7 +1,7 @@
 // The type of a question: does it ask for a reason, a person, a place, a number? An encoder reads the
 // words. Then the rows are pooled into one vector, and a linear layer computes the type. A learned query
 // attends to the few important words among many others. Three baselines pool without it: by gates, by
-// the largest value and by the mean of all rows.
+// the largest value and by the mean of all rows. Two more queries give most words a weight of exactly 0.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -90,9 +90,17 @@ Task task_of_files(const gallery::Run& run) {
 
 enum class Pooling { attention, gates, max, mean };
 
+/// One of the models that are compared.
+struct Contender {
+  std::string name;
+  Pooling pooling;
+  std::int64_t layers;
+  Normalizer normalizer = Softmax{};  ///< of attention
+};
+
 class Classifier {
  public:
-  Classifier(std::uint64_t seed, Pooling pooling, const Settings& settings, std::int64_t layers)
+  Classifier(std::uint64_t seed, const Contender& contender, const Settings& settings)
       : parameters(seed),
         dim_(settings.dim),
         dropout_(settings.dropout),
@@ -103,13 +111,19 @@ class Classifier {
                   .dim = dim_,
                   .feed_forward = 2 * dim_,
                   .heads = 4,
-                  .layers = layers,
+                  .layers = contender.layers,
                   .dropout = settings.dropout,
                   .word_dropout = settings.word_dropout}),
         types_(parameters, "types", dim_, std::int64_t{kTypes}) {
-    if (pooling == Pooling::attention) query_.emplace(parameters, "pooling", dim_, settings.heads);
-    if (pooling == Pooling::gates) gate_ = &parameters.normal("gate", {1, dim_}, 0.0f);
-    if (pooling == Pooling::max) pool_ = autograd::Pool::max;
+    if (contender.pooling == Pooling::attention) {
+      query_.emplace();
+      query_->query = &parameters.normal("pooling.query", {1, dim_}, 1.0f);
+      query_->attention = nn::MultiHeadAttention(
+          parameters, "pooling", dim_,
+          {.num_query_heads = settings.heads, .spec = {.normalizer = contender.normalizer}});
+    }
+    if (contender.pooling == Pooling::gates) gate_ = &parameters.normal("gate", {1, dim_}, 0.0f);
+    if (contender.pooling == Pooling::max) pool_ = autograd::Pool::max;
   }
 
   /// The scores of the types, [words.size, types]. `weights`, if given, receives the pooling's.
@@ -228,6 +242,22 @@ void score(gallery::Run& run, const std::string& of, const Task& task, Types&& t
   }
 }
 
+// The share of words to which the pooling gives a weight.
+double share_weighed(const Classifier& model, const Data& data) {
+  double weighed = 0, words = 0;
+  for (const auto& index : train::batches_in_order(data.words.size(), kBatch)) {
+    nn::Context context;
+    Tensor weights;  // [B, heads, 1, L], 0 behind the end of a sentence
+    model(context, models::pad(data.words, index), &weights);
+    const float* first = weights.data<float>();
+    weighed += static_cast<double>(
+        std::count_if(first, first + weights.count(), [](float weight) { return weight > 0; }));
+    for (const std::size_t i : index)
+      words += static_cast<double>(data.words[i].size()) * static_cast<double>(weights.size(1));
+  }
+  return weighed / words;
+}
+
 // How often each held-out type was taken for each other type.
 inspect::Table confusions(const Data& test, const std::vector<std::int32_t>& given) {
   inspect::Table table{.caption = "Held-out questions by their type (rows) and the type given",
@@ -293,19 +323,28 @@ void example(gallery::Run& run) {
                                         : files ? std::nullopt
                                                 : std::optional(0.95);
   const std::int64_t layers = task.settings.layers;
-  const std::vector<std::tuple<std::string, Pooling, std::int64_t>> models{
-      {"attention pooling", Pooling::attention, layers},
-      {"gates (baseline)", Pooling::gates, layers},
-      {"max-pooling (baseline)", Pooling::max, layers},
-      {"mean-pooling (baseline)", Pooling::mean, layers},
-      {"attention pooling, no encoder (baseline)", Pooling::attention, 0}};
-  for (const auto& [name, pooling, depth] : models) {
-    Classifier model(run.seed(), pooling, task.settings, depth);
-    train(run, name, model, task);
-    const bool first = pooling == Pooling::attention && depth > 0;
-    const auto types_of = [&](const Data& data) { return predict(model, data); };
-    score(run, name, task, types_of, first ? promise : std::nullopt);
-    if (!first) continue;
+  std::vector<Contender> contenders{{"attention pooling", Pooling::attention, layers},
+                                    {"gates (baseline)", Pooling::gates, layers},
+                                    {"max-pooling (baseline)", Pooling::max, layers},
+                                    {"mean-pooling (baseline)", Pooling::mean, layers},
+                                    {"attention pooling, no encoder (baseline)", Pooling::attention, 0}};
+  if (!files) {
+    contenders.push_back({"attention pooling, entmax 1.5", Pooling::attention, layers, Entmax{1.5}});
+    contenders.push_back({"attention pooling, sparsemax", Pooling::attention, layers, Sparsemax{}});
+  }
+  for (const Contender& contender : contenders) {
+    Classifier model(run.seed(), contender, task.settings);
+    train(run, contender.name, model, task);
+    const bool attends = contender.pooling == Pooling::attention && contender.layers > 0;
+    score(
+        run, contender.name, task, [&](const Data& data) { return predict(model, data); },
+        attends ? promise : std::nullopt);
+    if (attends && !files) {
+      run.figure({.what = "words with a weight, among 12 sentences",
+                  .of = contender.name,
+                  .value = share_weighed(model, task.longer)});
+    }
+    if (&contender != &contenders.front()) continue;
     const std::vector<std::int32_t> given = predict(model, task.test);
     run.report().tables.push_back(confusions(task.test, given));
     run.picture(draw(model, task.test, questions_to_show(run, task.test, given)));
