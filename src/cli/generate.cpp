@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -23,10 +24,15 @@ namespace {
 
 using nlohmann::json;
 
+// Copies one value.
+using Set = std::function<void(const models::SampleOptions& from, models::SampleOptions& to)>;
+
 struct Options {
   std::string model, prompt, prompt_ids, input, output, save_state, load_state;
   models::SampleOptions sample;
   bool prompt_given = false, line = false, stats = false, json = false;
+  // What of `sample` the command line says: the rest is as generation_config.json has it.
+  std::vector<Set> given;
   std::int64_t limit_mb = 4096, step_tokens = 512;
   int threads = 0;
 };
@@ -288,10 +294,21 @@ void write_translation(const Options& o, const models::ModelFolder& folder, std:
   out << coder->text(written_ids(options, folder, *model, ids).ids) << '\n';
 }
 
-void run(const Options& o) {
+// The folder's own way to choose tokens, changed by what the command line says.
+models::SampleOptions sample_of(const Options& o, const models::ModelFolder& folder) {
+  const models::GenerationDefaults defaults = folder.generation();
+  if (!defaults.sample) return o.sample;
+  if (defaults.beams > 1) fmt::print(stderr, "fovea: num_beams of generation_config.json is not applied\n");
+  models::SampleOptions sample = *defaults.sample;
+  for (const Set& set : o.given) set(o.sample, sample);
+  return sample;
+}
+
+void run(Options o) {
   check(o);
   nn::use_openmp(o.threads);
   const models::ModelFolder folder(o.model);
+  o.sample = sample_of(o, folder);
   const bool translator = models::family_kind(folder.config()) == models::FamilyKind::translator;
   std::optional<models::LanguageModel> model;
   std::unique_ptr<Coder> coder;
@@ -323,6 +340,7 @@ void run(const Options& o) {
 
 void register_generate(CLI::App& app) {
   auto o = std::make_shared<Options>();
+  auto options = std::make_shared<std::vector<std::pair<CLI::Option*, Set>>>();
   CLI::App* command = app.add_subcommand("generate", "Continue texts with a language model");
   command->add_option("--model", o->model, "folder of a model and its tokenizer, of ours or tokenizer.json")
       ->required();
@@ -335,16 +353,30 @@ void register_generate(CLI::App& app) {
       "many texts: a JSON object a line, {\"prompt\": ...} and any of id, length, temperature, "
       "top_k, top_p, seed");
   command->add_option("--output", o->output, "default standard output");
-  command->add_option("--length,--max-new-tokens", o->sample.length, "tokens to write at most")
+  const auto sample_option = [&](const char* names, auto models::SampleOptions::*member, const char* help) {
+    CLI::Option* option = command->add_option(names, o->sample.*member, help);
+    options->emplace_back(option, [member](const auto& from, auto& to) { to.*member = from.*member; });
+    return option;
+  };
+  using Sample = models::SampleOptions;
+  sample_option("--length,--max-new-tokens", &Sample::length, "tokens to write at most")
       ->check(CLI::Range(0, 1 << 30));
-  command->add_option("--temperature", o->sample.temperature, "0: always the most probable token")
+  sample_option("--temperature", &Sample::temperature, "0: always the most probable token")
       ->check(finite())
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--top-k", o->sample.top_k, "0: all")->check(CLI::NonNegativeNumber);
-  command->add_option("--top-p", o->sample.top_p, "in (0, 1]")->check(finite())->check(CLI::Range(1e-9, 1.0));
-  command->add_option("--seed", o->sample.seed, "of the random numbers, one for each token");
-  command->add_flag_callback(
+  sample_option("--top-k", &Sample::top_k, "0: all")->check(CLI::NonNegativeNumber);
+  sample_option("--top-p", &Sample::top_p, "in (0, 1]")->check(finite())->check(CLI::Range(1e-9, 1.0));
+  sample_option("--min-p", &Sample::min_p, "least probability, relative to the largest; 0: none")
+      ->check(finite())
+      ->check(CLI::Range(0.0, 1.0));
+  sample_option("--repetition-penalty", &Sample::repetition_penalty,
+                "divides the logits of tokens that stand in the text; 1: none")
+      ->check(finite())
+      ->check(CLI::PositiveNumber);
+  sample_option("--seed", &Sample::seed, "of the random numbers, one for each token");
+  CLI::Option* greedy = command->add_flag_callback(
       "--greedy", [o] { o->sample.temperature = 0.0; }, "the same as --temperature 0");
+  options->emplace_back(greedy, [](const auto& from, auto& to) { to.temperature = from.temperature; });
   command->add_flag("--json", o->json, "with --prompt-ids: print ids and their log-probabilities as JSON");
   command->add_flag("--line", o->line, "with a model of ours: stop at the end of the paragraph");
   command->add_option("--save-state", o->save_state, "file for what was read, to go on later");
@@ -354,8 +386,11 @@ void register_generate(CLI::App& app) {
       ->check(CLI::Range(64, 1 << 20));
   command->add_flag("--stats", o->stats, "print tokens and bytes");
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
-  command->callback([o, prompt] {
+  command->callback([o, prompt, options] {
     o->prompt_given = prompt->count() > 0;
+    for (const auto& [option, set] : *options) {
+      if (option->count() > 0) o->given.push_back(set);
+    }
     catch_signals();
     run(*o);
   });

@@ -53,8 +53,9 @@ WrittenIds written_ids(const GenerateIds& options, const models::ModelFolder& fo
        std::ssize(written.ids) < options.sample.length && !stop_requested() &&
        (written.ids.empty() || !ends(defaults, last));
        last = written.ids.back()) {
-    const Tensor next = model.log_probabilities(model.advance(*state, {&last, 1}));
-    models::write_next({next.data<float>(), static_cast<std::size_t>(next.count())}, sample, written);
+    const Tensor next = model.logits(model.advance(*state, {&last, 1}));
+    models::write_next({next.data<float>(), static_cast<std::size_t>(next.count())}, {&*defaults.start_id, 1},
+                       sample, written);
   }
   return {std::move(written.ids), std::move(written.log_probabilities)};
 }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
+#include "cli/score_text.h"
 #include "fovea/core/error.h"
 #include "fovea/text/alignment.h"
 #include "fovea/text/bleu.h"
@@ -47,7 +48,7 @@ void run_alignment(const AlignmentFiles& o) {
 }  // namespace
 
 void register_score(CLI::App& app) {
-  CLI::App* score = app.add_subcommand("score", "Score translations or alignments");
+  CLI::App* score = app.add_subcommand("score", "Score texts, translations or alignments");
   score->require_subcommand(1);
   auto b = std::make_shared<Bleu>();
   CLI::App* bleu = score->add_subcommand("bleu", "BLEU as sacreBLEU computes it");
@@ -62,6 +63,7 @@ void register_score(CLI::App& app) {
   alignment->add_option("--gold", a->gold)->required();
   alignment->add_option("--hypothesis", a->hypothesis)->required();
   alignment->callback([a] { run_alignment(*a); });
+  register_score_text(*score);
 }
 
 }  // namespace fovea::cli

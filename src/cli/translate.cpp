@@ -18,7 +18,7 @@ struct Options {
   int beam = 5, n_best = 1, threads = 0;
   double normalize = 1.0, length_factor = 2.0;
   std::size_t batch = 32, max_length = 1000;
-  bool show = false, stats = false;
+  bool show = false, stats = false, beam_given = false;
 };
 
 // Standard input is checked like a file: a line that is no text is named, not translated.
@@ -74,8 +74,11 @@ void write_translations(const Options& o, const std::vector<std::vector<train::T
   }
 }
 
-// A translator of another library.
-void run_family(const Options& o) {
+// A translator of another library. Its folder says how many beams it is made for.
+void run_family(Options o) {
+  const models::GenerationDefaults defaults = models::ModelFolder(o.model).generation();
+  if (!o.beam_given && defaults.sample)
+    o.beam = std::max(static_cast<int>(std::min<std::int64_t>(defaults.beams, 1000)), o.n_best);
   for (const auto& [option, given] : {std::pair{"--target", !o.target.empty()}, {"--stats", o.stats}}) {
     if (given)
       throw InvalidArgument("fovea translate", option, "a model that fovea train wrote",
@@ -175,7 +178,10 @@ void register_translate(CLI::App& app) {
       "--target", o->target,
       "translations given, line by line: they are aligned with the source, and nothing is translated");
   command->add_option("--output", o->output, "default standard output");
-  command->add_option("--beam-size", o->beam, "1: greedy")->check(CLI::Range(1, 1000));
+  command
+      ->add_option("--beam-size", o->beam,
+                   "1: greedy; default 5, or what generation_config.json of another library's model says")
+      ->check(CLI::Range(1, 1000));
   command->add_option("--normalize", o->normalize, "a score is log p / length^normalize")
       ->check(finite())
       ->check(CLI::NonNegativeNumber);
@@ -197,6 +203,7 @@ void register_translate(CLI::App& app) {
   command->add_flag("--stats", o->stats, "print seconds, steps, tokens, score evaluations and bytes");
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
   command->callback([o, command] {
+    o->beam_given = command->get_option("--beam-size")->count() > 0;
     for (const char* option : {"--n-best", "--beam-size", "--normalize", "--max-length-factor", "--reuse",
                                "--mini-batch", "--stats"}) {
       if (!o->target.empty() && command->get_option_no_throw(option) &&

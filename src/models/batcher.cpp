@@ -61,7 +61,7 @@ struct Batcher::Impl {
   void admit();
   std::vector<Reading> choose();
   void write(const std::vector<Reading>& readings, const nn::Var& rows);
-  void write_token(Text& text, std::span<const float> log_probabilities);
+  void write_token(Text& text, std::span<const float> logits);
   void end(Text& text, Finish finish, std::exception_ptr error = {});
   void count(const std::vector<Reading>& readings);
 
@@ -207,9 +207,9 @@ std::vector<Batcher::Impl::Reading> Batcher::Impl::choose() {
   return readings;
 }
 
-void Batcher::Impl::write_token(Text& text, std::span<const float> log_probabilities) {
+void Batcher::Impl::write_token(Text& text, std::span<const float> logits) {
   try {
-    write_next(log_probabilities, text.request.sample, text.written);
+    write_next(logits, text.request.prompt, text.request.sample, text.written);
     if (text.request.token)
       text.request.token(text.written.ids.back(), text.written.log_probabilities.back());
   } catch (...) {
@@ -234,7 +234,7 @@ void Batcher::Impl::write(const std::vector<Reading>& readings, const nn::Var& r
     if (reading.writes)
       std::copy_n(rows.value().data<float>() + (end_row - 1) * dim, dim, last.data<float>() + at++ * dim);
   }
-  const Tensor next = model.log_probabilities(last);
+  const Tensor next = model.logits(last);
   at = 0;
   for (const Reading& reading : readings) {
     if (!reading.writes) continue;

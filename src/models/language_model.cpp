@@ -162,6 +162,25 @@ Tensor LanguageModel::log_probabilities(const nn::Var& hidden) {
   return result;
 }
 
+std::vector<double> token_log_probabilities(LanguageModel& model, std::span<const std::int32_t> ids) {
+  const std::int64_t length = std::ssize(ids), positions = model.config().positions;
+  if (length < 2 || length > positions)
+    throw InvalidArgument("token_log_probabilities", "ids", "from 2 to " + std::to_string(positions),
+                          std::to_string(length));
+  nn::Context inference;
+  const nn::Var rows = model.hidden(
+      inference, {.size = 1, .length = length, .ids = {ids.begin(), ids.end()}, .lengths = {length}});
+  constexpr std::int64_t piece = 128;  // rows whose logits are in memory at once
+  std::vector<double> result;
+  for (std::int64_t begin = 0; begin < length - 1; begin += piece) {
+    const std::int64_t count = std::min(piece, length - 1 - begin);
+    const Tensor next = model.log_probabilities(autograd::slice(rows, 1, begin, count).value());
+    for (std::int64_t i = 0; i < count; ++i)
+      result.push_back(next.data<float>()[i * next.size(1) + ids[static_cast<std::size_t>(begin + i) + 1]]);
+  }
+  return result;
+}
+
 std::vector<CacheLayer> LanguageModel::cache_layers(const CacheStore& store) const {
   return stack_.cache_layers(store);
 }

@@ -19,6 +19,10 @@ void check(const SampleOptions& options) {
   if (options.top_k < 0) refuse("top_k", "0 or more", std::to_string(options.top_k));
   if (!(options.top_p > 0.0 && options.top_p <= 1.0))
     refuse("top_p", "in (0, 1]", std::to_string(options.top_p));
+  if (!(options.min_p >= 0.0 && options.min_p <= 1.0))
+    refuse("min_p", "in [0, 1]", std::to_string(options.min_p));
+  if (!(options.repetition_penalty > 0.0) || std::isinf(options.repetition_penalty))
+    refuse("repetition_penalty", "a number above 0", std::to_string(options.repetition_penalty));
 }
 
 // Tokens with weights in proportion to their probabilities. They are brought into their order, most probable
@@ -91,12 +95,19 @@ Drawn drawn(std::span<const float> log_probabilities, const SampleOptions& optio
   if (options.top_k > 0) tokens.keep(static_cast<std::size_t>(options.top_k));
   for (Choice& token : tokens.tokens())
     token.probability = std::exp((token.probability - best.probability) / options.temperature);
-  const double all = sum_of(tokens.tokens());
-  if (options.top_p == 1.0) return {std::move(tokens), all};
-  double sum = 0.0;
-  std::size_t count = 0;
-  while (count < tokens.size() && sum < options.top_p * all) sum += tokens[count++].probability;
-  tokens.keep(count);
+  double sum = sum_of(tokens.tokens());
+  if (options.top_p < 1.0) {
+    const double wanted = options.top_p * sum;
+    std::size_t count = 0;
+    for (sum = 0.0; count < tokens.size() && sum < wanted; ++count) sum += tokens[count].probability;
+    tokens.keep(count);
+  }
+  if (options.min_p > 0.0) {  // the largest weight is 1
+    std::size_t count = 1;
+    while (count < tokens.size() && tokens[count].probability >= options.min_p) ++count;
+    tokens.keep(count);
+    sum = sum_of(tokens.tokens());
+  }
   return {std::move(tokens), sum};
 }
 
@@ -159,16 +170,41 @@ Tensor last_row(const nn::Var& rows) {
   return autograd::slice(rows, 1, rows.size(1) - 1, 1).value().reshape({1, rows.size(2)});
 }
 
-void write_behind(LanguageModel& model, const Tensor& row, const SampleOptions& options, Generated& written) {
-  const Tensor next = model.log_probabilities(row);
-  write_next({next.data<float>(), static_cast<std::size_t>(next.count())}, options, written);
+void write_behind(LanguageModel& model, const Tensor& row, std::span<const std::int32_t> read,
+                  const SampleOptions& options, Generated& written) {
+  const Tensor next = model.logits(row);
+  write_next({next.data<float>(), static_cast<std::size_t>(next.count())}, read, options, written);
+}
+
+// The logits, and those of ids that were read or written less by the penalty.
+std::vector<float> penalized(std::span<const float> logits, std::span<const std::int32_t> read,
+                             const Generated& written, double penalty) {
+  std::vector<float> changed(logits.begin(), logits.end());
+  for (const std::span<const std::int32_t> ids : {read, std::span<const std::int32_t>(written.ids)}) {
+    for (const std::int32_t id : ids) {
+      const auto at = static_cast<std::size_t>(id);
+      if (at >= changed.size()) continue;
+      // From the unchanged logit: an id that stands in the text twice is changed once.
+      const double logit = logits[at];
+      changed[at] = static_cast<float>(logit > 0.0 ? logit / penalty : logit * penalty);
+    }
+  }
+  return changed;
 }
 
 }  // namespace
 
-void write_next(std::span<const float> log_probabilities, const SampleOptions& options, Generated& written) {
-  const std::int64_t index = options.first + std::ssize(written.ids);
-  const std::int32_t id = sample(log_probabilities, options, uniform_of(options.seed, index));
+void write_next(std::span<const float> logits, std::span<const std::int32_t> read,
+                const SampleOptions& options, Generated& written) {
+  const double uniform = uniform_of(options.seed, options.first + std::ssize(written.ids));
+  Tensor own(DType::f32, {1, std::ssize(logits)});
+  std::copy(logits.begin(), logits.end(), own.data<float>());
+  autograd::log_softmax_rows(own);
+  const std::span<const float> log_probabilities(own.data<float>(), logits.size());
+  const std::int32_t id =
+      options.repetition_penalty == 1.0
+          ? sample(log_probabilities, options, uniform)
+          : sample(penalized(logits, read, written, options.repetition_penalty), options, uniform);
   written.ids.push_back(id);
   written.log_probabilities.push_back(log_probabilities[static_cast<std::size_t>(id)]);
 }
@@ -189,7 +225,7 @@ Generated generate(LanguageModel& model, std::span<const std::int32_t> prompt, c
     write_behind(
         model,
         last_row(model.hidden(inference, {.size = 1, .length = length, .ids = ids, .lengths = {length}})),
-        options, written);
+        prompt, options, written);
   }
   return written;
 }
@@ -211,10 +247,13 @@ Generated generate(LanguageModel& model, KvCache& cache, Sequence& sequence,
     throw InvalidArgument("generate", "options.reuse", "on, as a cache is given", "off");
   Generated written;
   if (options.length == 0) return written;
+  std::vector<std::int32_t> read;
+  if (options.repetition_penalty != 1.0) read = cache.ids(sequence);
+  read.insert(read.end(), prompt.begin(), prompt.end());
   const auto last = read_prompt(model, cache, sequence, prompt);
   Tensor row = last_row(model.extend(last, cache, sequence));
   for (;;) {
-    write_behind(model, row, options, written);
+    write_behind(model, row, read, options, written);
     if (std::ssize(written.ids) == options.length) break;
     row = last_row(model.extend(std::span<const std::int32_t>(written.ids).last(1), cache, sequence));
   }

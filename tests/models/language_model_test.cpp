@@ -151,6 +151,24 @@ TEST(LanguageModel, TheLossIsTheCrossEntropyOfItsRows) {
   EXPECT_THROW(model.loss(context, pad(std::vector<std::vector<std::int32_t>>{{1}, {2}})), InvalidArgument);
 }
 
+// A text is scored in pieces of rows; its loss is computed in one.
+TEST(LanguageModel, TheScoresOfATextSumToItsLoss) {
+  LanguageModel model = tiny(11);
+  for (const std::int64_t length : {2, 128, 129, 130, 300}) {
+    const std::vector<std::int32_t> ids = drawn(length, 12);
+    const std::vector<double> scores = token_log_probabilities(model, ids);
+    ASSERT_EQ(std::ssize(scores), length - 1);
+    nn::Context context;
+    autograd::CrossEntropyStats stats;
+    model.loss(context, pad({&ids, 1}), {}, &stats);
+    const double sum = std::accumulate(scores.begin(), scores.end(), 0.0);
+    EXPECT_NEAR(-sum, stats.loss, static_cast<double>(length) * tolerance);
+  }
+  for (const std::vector<std::int32_t>& bad : {std::vector<std::int32_t>{}, {3}, {3, -1}, {3, 1000}})
+    EXPECT_THROW(token_log_probabilities(model, bad), InvalidArgument);
+  EXPECT_THROW(token_log_probabilities(model, std::vector<std::int32_t>(5000, 3)), InvalidArgument);
+}
+
 double loss_of(LanguageModel& model, const Padded& tokens, bool backward) {
   autograd::Tape tape;
   nn::Context context{.tape = &tape, .dropout_seed = 21};

@@ -146,7 +146,9 @@ TEST(Sampling, FrequenciesFollowTheDefinition) {
       {{.temperature = 0.5}, {0.0004, 0.0625, 0.0064, 0.09, 0.0225, 0.04}, 20.52},
       {{.top_k = 3}, {0, 0.25, 0, 0.3, 0, 0.2}, 13.82},
       {{.top_p = 0.8}, {0, 0.25, 0, 0.3, 0.15, 0.2}, 16.27},
-      {{.temperature = 0.5, .top_k = 4, .top_p = 0.8}, {0, 0.0625, 0, 0.09, 0, 0.04}, 13.82}};
+      {{.temperature = 0.5, .top_k = 4, .top_p = 0.8}, {0, 0.0625, 0, 0.09, 0, 0.04}, 13.82},
+      {{.min_p = 0.4}, {0, 0.25, 0, 0.3, 0.15, 0.2}, 16.27},
+      {{.temperature = 0.5, .top_k = 4, .min_p = 0.4}, {0, 0.0625, 0, 0.09, 0, 0.04}, 13.82}};
   for (std::size_t c = 0; c < cases.size(); ++c) {
     SCOPED_TRACE(c);
     const int draws = 200'000;
@@ -171,6 +173,25 @@ TEST(Sampling, FrequenciesFollowTheDefinition) {
   }
 }
 
+// The penalty divides a logit above 0 and multiplies one below, once for an id that stands in the text twice.
+// What is recorded is the model's own log-probability.
+TEST(Sampling, IdsThatStandInTheTextAreLessProbable) {
+  const auto chosen = [](const std::vector<float>& logits, const Ids& read, const Ids& before) {
+    Generated written{.ids = before, .log_probabilities = std::vector<double>(before.size())};
+    write_next(logits, read, {.temperature = 0.0, .repetition_penalty = 2.0}, written);
+    double sum = 0.0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    const std::int32_t id = written.ids.back();
+    EXPECT_NEAR(written.log_probabilities.back(), logits[static_cast<std::size_t>(id)] - std::log(sum), 1e-6);
+    return id;
+  };
+  EXPECT_EQ(chosen({2.0f, 1.5f, -9.0f}, {}, {}), 0);
+  EXPECT_EQ(chosen({2.0f, 1.5f, -9.0f}, {0}, {}), 1);
+  EXPECT_EQ(chosen({2.0f, 1.5f, -9.0f}, {}, {2, 0}), 1);
+  EXPECT_EQ(chosen({2.0f, 0.6f, -9.0f}, {0, 0}, {0}), 0);
+  EXPECT_EQ(chosen({-1.0f, -1.5f, -9.0f}, {0}, {}), 1);
+}
+
 TEST(Sampling, RefusesWrongArguments) {
   const auto p = logs({0.5, 0.5});
   const double nan = std::numeric_limits<double>::quiet_NaN(),
@@ -181,7 +202,11 @@ TEST(Sampling, RefusesWrongArguments) {
                                    {.top_k = -1},
                                    {.top_p = 0.0},
                                    {.top_p = 1.1},
-                                   {.top_p = nan}})
+                                   {.top_p = nan},
+                                   {.min_p = -0.1},
+                                   {.min_p = 1.1},
+                                   {.repetition_penalty = 0.0},
+                                   {.repetition_penalty = nan}})
     EXPECT_THROW(choices(p, bad), InvalidArgument);
   EXPECT_THROW(choices({}, {}), InvalidArgument);
   EXPECT_THROW(choices(std::vector<float>{never, never}, {}), InvalidArgument);
@@ -201,7 +226,8 @@ TEST(Generate, WritesTheSameWithAndWithoutACache) {
   for (const SampleOptions& options :
        {SampleOptions{.temperature = 0.0, .length = 70},
         {.length = 70},
-        {.temperature = 1.5, .top_k = 7, .top_p = 0.95, .seed = 9, .length = 70}}) {
+        {.temperature = 1.5, .top_k = 7, .top_p = 0.95, .seed = 9, .length = 70},
+        {.temperature = 0.0, .repetition_penalty = 1.3, .length = 70}}) {
     SampleOptions again = options;
     again.reuse = Reuse::off;
     const Generated with = generate(model, prompt, options), without = generate(model, prompt, again);

@@ -116,16 +116,26 @@ class LanguageModel {
   nn::Parameter* output_ = nullptr;  // null: the embeddings' table
 };
 
+/// log p(id | those before it), in nats, of every id but the first. Throws InvalidArgument for fewer than two
+/// ids, for one outside the vocabulary, and for more than the model's positions.
+std::vector<double> token_log_probabilities(LanguageModel& model, std::span<const std::int32_t> ids);
+
 /// How a token is chosen. The rules act in this order, as in Hugging Face's generate:
+/// 0. the logit of an id that stands in the text is divided by repetition_penalty if it is above 0, and
+///    multiplied by it otherwise (Keskar et al. 2019, arXiv 1909.05858);
 /// 1. p_i ∝ exp(log p_i / temperature);
 /// 2. the top_k most probable tokens stay (Fan et al. 2018, arXiv 1805.04833), and p is normalised again;
 /// 3. of these, the smallest set of most probable tokens stays whose p sum to top_p or more (the nucleus:
 ///    Holtzman et al. 2020, arXiv 1904.09751), and p is normalised again. Of equally probable tokens the
-///    smaller id comes first, in both cuts too, so exactly top_k stay.
+///    smaller id comes first, in both cuts too, so exactly top_k stay;
+/// 4. of these, the tokens stay whose p is at least min_p times the largest one (Nguyen et al. 2024, arXiv
+///    2407.01082), and p is normalised again.
 struct SampleOptions {
-  double temperature = 1.0;  ///< 0: always the most probable token
-  std::int64_t top_k = 0;    ///< 0: all
-  double top_p = 1.0;        ///< in (0, 1]
+  double temperature = 1.0;         ///< 0: always the most probable token
+  std::int64_t top_k = 0;           ///< 0: all
+  double top_p = 1.0;               ///< in (0, 1]
+  double min_p = 0.0;               ///< in [0, 1]
+  double repetition_penalty = 1.0;  ///< above 0; 1: none
   std::uint64_t seed = 1;
   std::int64_t length = 100;  ///< tokens to write
   /// The number of the first token that is written, for its random number: how many were written before,
@@ -146,9 +156,11 @@ std::vector<Choice> choices(std::span<const float> log_probabilities, const Samp
 std::int32_t sample(std::span<const float> log_probabilities, const SampleOptions& options, double uniform);
 
 struct Generated;
-/// Chooses the token that follows those in `written`, and appends it: the random number of token i depends on
-/// options.seed and options.first + i alone. Throws what `choices` throws.
-void write_next(std::span<const float> log_probabilities, const SampleOptions& options, Generated& written);
+/// Chooses the token that follows those in `written` by its logits, and appends it: the random number of
+/// token i depends on options.seed and options.first + i alone. `read` are the ids before, for the repetition
+/// penalty. Throws what `choices` throws.
+void write_next(std::span<const float> logits, std::span<const std::int32_t> read,
+                const SampleOptions& options, Generated& written);
 
 struct Generated {
   std::vector<std::int32_t> ids;  ///< options.length of them, without the prompt

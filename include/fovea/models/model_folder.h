@@ -30,6 +30,10 @@ struct GenerationDefaults {
   std::optional<std::int32_t> start_id;  ///< what a translator's decoder reads first
   std::vector<std::string>
       not_applied;  ///< "key = value" of what changes even greedy texts, and is not done here
+  /// How tokens are chosen, and how many; nothing without a generation_config.json. Without do_sample it is
+  /// greedily.
+  std::optional<SampleOptions> sample;
+  std::int64_t beams = 1;  ///< num_beams
 };
 
 /// Opens a model's folder; every load below uses it. Weights are read when a model is made, and converted to
@@ -52,7 +56,7 @@ class ModelFolder {
   /// An encoder of a family.
   TextEncoder text_encoder() const;
   /// What the folder says about generation. Throws FileError for a generation_config.json that is no JSON
-  /// object, or larger than 1 MB.
+  /// object, or larger than 1 MB, and for numbers outside their ranges.
   GenerationDefaults generation() const;
 
  private:

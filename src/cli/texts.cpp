@@ -1,0 +1,40 @@
+#include "cli/texts.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "fovea/core/error.h"
+#include "fovea/text/corpus.h"
+
+namespace fovea::cli {
+
+void add_text_options(CLI::App& command, TextOptions& options, const std::string& texts) {
+  command.add_option("--model", options.model, "folder of the model, with its tokenizer.json")->required();
+  // Otherwise CLI11 takes a text in brackets, such as "[MASK] and [MASK]", for a list.
+  command.add_option("text", options.texts, texts + "; without any, standard input has one a line")
+      ->allow_extra_args(false);
+  command.add_option("--input", options.input, "file with one a line, instead of arguments");
+  command.add_flag("--json", options.json, "a JSON object for each, on a line");
+  command.add_option("--cpu-threads", options.threads, "0: all")->check(CLI::Range(0, 1024));
+}
+
+std::vector<std::string> texts_of(const TextOptions& options, const std::string& command) {
+  if (!options.texts.empty() && !options.input.empty())
+    throw InvalidArgument(command, "--input", "nothing beside texts as arguments", options.input);
+  if (!options.texts.empty()) return options.texts;
+  return text::read_lines(options.input.empty() ? "/dev/stdin" : options.input);
+}
+
+void print_line(const nlohmann::ordered_json& object) {
+  fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+void end_of_texts() {
+  std::fflush(stdout);
+  if (stop_requested()) throw Stopped{"stopped; what was written stands"};
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,30 @@
+// What the commands that read texts have in common: options, the texts, and lines of JSON.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace fovea::cli {
+
+struct TextOptions {
+  std::string model, input;
+  std::vector<std::string> texts;
+  bool json = false;
+  int threads = 0;
+};
+
+/// Adds --model, --input, the texts as arguments, --json and --cpu-threads. `texts` says what a text is.
+void add_text_options(CLI::App& command, TextOptions& options, const std::string& texts);
+
+/// The texts of the arguments, or the lines of --input, or those of standard input. Throws InvalidArgument
+/// for both of the first.
+std::vector<std::string> texts_of(const TextOptions& options, const std::string& command);
+
+/// A JSON object on one line of standard output; bytes that are not UTF-8 are replaced.
+void print_line(const nlohmann::ordered_json& object);
+/// Flushes standard output. Throws Stopped if a signal has asked for it.
+void end_of_texts();
+
+}  // namespace fovea::cli
