@@ -43,6 +43,11 @@ struct ValueAndSlope {
   return {x * s, s + factor * x * s * (1.0f - s)};
 }
 
+[[gnu::always_inline]] inline ValueAndSlope tanh_of(float x) {
+  const float t = vector_tanh(x);
+  return {t, 1.0f - t * t};
+}
+
 // y = f(x), and dx = dy·f'(x). dx may be dy.
 struct Function {
   void (*value)(const float* x, std::int64_t n, float* y);
@@ -89,6 +94,14 @@ FOVEA_CLONES void quick_gelu_gradient(const float* x, const float* dy, std::int6
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * sigmoid_gated(x[i], 1.702f).slope;
 }
+FOVEA_CLONES void tanh_value(const float* x, std::int64_t n, float* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) y[i] = tanh_of(x[i]).value;
+}
+FOVEA_CLONES void tanh_gradient(const float* x, const float* dy, std::int64_t n, float* dx) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * tanh_of(x[i]).slope;
+}
 FOVEA_CLONES void multiply_by(const float* factor, std::int64_t n, float* y) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) y[i] *= factor[i];
@@ -106,6 +119,8 @@ Function function_of(Activation activation) {
       return {silu_value, silu_gradient};
     case Activation::quick_gelu:
       return {quick_gelu_value, quick_gelu_gradient};
+    case Activation::tanh:
+      return {tanh_value, tanh_gradient};
   }
   throw InvalidArgument("activate", "activation", "one of Activation",
                         std::to_string(static_cast<int>(activation)));

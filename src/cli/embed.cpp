@@ -21,7 +21,8 @@ struct Options {
   int threads = 0;
 };
 
-// Rows of one sequence, [ids, width]. A translator gives those of its target.
+// Rows of one sequence, [ids, width], or of a head that pools [1, labels]. A translator gives those of its
+// target.
 using RowsOf = std::function<Tensor(const Ids& ids, const Ids& target)>;
 
 RowsOf rows_of(const Options& o, const std::filesystem::path& path) {
@@ -52,8 +53,7 @@ RowsOf rows_of(const Options& o, const std::filesystem::path& path) {
     const auto model = std::make_shared<models::TextEncoder>(folder.text_encoder());
     return [model, logits = o.logits](const Ids& ids, const Ids&) {
       nn::Context inference;
-      const nn::Var rows = model->hidden(inference, {&ids, 1});
-      return logits ? model->logits(rows) : rows.value();
+      return logits ? model->logits({&ids, 1}) : model->hidden(inference, {&ids, 1}).value();
     };
   }
   const auto model = std::make_shared<models::LanguageModel>(folder.language_model());
@@ -116,6 +116,12 @@ void write_sentences(const Options& o, const std::vector<Ids>& sequences, const 
   files::write_npy(o.output, all);
 }
 
+// Whether a folder has a head with one row of numbers for each sequence.
+bool has_pooled_logits(const std::filesystem::path& path) {
+  const auto config = models::report_on(models::ModelFolder(path)).config;
+  return config && config->head == models::FamilyHead::sequence_labels;
+}
+
 // The rows of each sequence, [sequences, longest, width].
 void write_rows(const Options& o, const std::vector<Ids>& sequences, const RowsOf& rows) {
   const std::vector<Ids> targets = o.targets.empty() ? sequences : read_ids(o.targets);
@@ -148,6 +154,8 @@ void run(const Options& o) {
   const RowsOf rows = rows_of(o, path);
   if (o.sentence)
     write_sentences(o, sequences, rows, sentences->pooling);
+  else if (o.logits && has_pooled_logits(path))
+    write_sentences(o, sequences, rows, {.kind = models::SentencePooling::Kind::first});
   else
     write_rows(o, sequences, rows);
 }
@@ -165,7 +173,8 @@ void register_embed(CLI::App& app) {
   command
       ->add_option(
           "--output", o->output,
-          "npy file, [lines, longest line, width], and 0 behind a line; of --sentence [lines, width]")
+          "npy file, [lines, longest line, width], and 0 behind a line; of --sentence, and of the logits of "
+          "labels of texts, [lines, width]")
       ->required();
   command->add_flag("--hidden", o->hidden, "the last hidden states");
   command->add_flag("--logits", o->logits, "what the model's head makes of them");

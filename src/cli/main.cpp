@@ -139,6 +139,11 @@ int main(int argc, char** argv) {
   fovea::cli::register_translate(app);
   fovea::cli::register_generate(app);
   fovea::cli::register_embed(app);
+  fovea::cli::register_classify(app);
+  fovea::cli::register_tag(app);
+  fovea::cli::register_answer(app);
+  fovea::cli::register_fill(app);
+  fovea::cli::register_rank(app);
   fovea::cli::register_show(app);
   fovea::cli::register_tokenize(app);
   fovea::cli::register_score(app);

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -124,6 +125,7 @@ void run(const Options& o) {
     fmt::print("sizes       {} layers, width {}, {} heads of {}, {} of keys and values, inner width {}\n",
                c.layers, c.dim, c.heads, c.head_dim, c.kv_heads, c.feed_forward);
     fmt::print("vocabulary  {}\npositions   {}\n", c.vocabulary, c.positions);
+    if (!c.labels.empty()) fmt::print("labels      {}\n", fmt::join(c.labels, ", "));
   }
   fmt::print("weights     {} elements in {} tensors, {} bytes\n", report.parameters, report.tensors,
              report.bytes);

@@ -1,5 +1,6 @@
 #include "fovea/models/text_encoder.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -10,19 +11,21 @@ namespace fovea::models {
 TextEncoder::TextEncoder(const TextEncoderSpec& spec, nn::ParameterSet::Source source)
     : spec_(spec),
       parameters_(std::make_unique<nn::ParameterSet>(std::move(source))),
-      embedding_(*parameters_, "embed_tokens", spec.vocabulary, spec.stack.dim) {
+      embedding_(*parameters_, spec.embedding_name, spec.vocabulary, spec.stack.dim) {
   if (spec.token_types > 0)
     types_ = nn::Embedding(*parameters_, "embed_types", spec.token_types, spec.stack.dim);
-  stack_ = nn::TransformerStack(*parameters_, "encoder", spec.stack);
+  stack_ = nn::TransformerStack(*parameters_, spec.stack_name, spec.stack);
   if (!spec.head) return;
   const std::int64_t dim = spec.stack.dim;
-  dense_ = nn::Linear(*parameters_, "head.dense", dim, dim, spec.head->dense_bias);
-  norm_.emplace(*parameters_, "head.norm", dim, spec.head->norm);
-  output_ = spec.head->output == MaskedHeadSpec::Output::tied
+  if (const std::optional<HeadSpec::Dense>& dense = spec.head->dense) {
+    dense_ = nn::Linear(*parameters_, "head.dense", dim, dim, dense->bias);
+    if (dense->norm) norm_.emplace(*parameters_, "head.norm", dim, *dense->norm);
+  }
+  output_ = spec.head->output == HeadSpec::Output::tied
                 ? embedding_.table
-                : &parameters_->xavier("head.decoder.weight", {spec.vocabulary, dim});
-  if (spec.head->output_bias == nn::Linear::Bias::with)
-    output_bias_ = &parameters_->constant("head.decoder.bias", {spec.vocabulary}, 0.0f);
+                : &parameters_->xavier("head.output.weight", {spec.head->outputs, dim});
+  if (spec.head->bias == nn::Linear::Bias::with)
+    output_bias_ = &parameters_->constant("head.output.bias", {spec.head->outputs}, 0.0f);
 }
 
 nn::Var TextEncoder::hidden(nn::Context& context, std::span<const std::vector<std::int32_t>> sequences,
@@ -44,7 +47,7 @@ nn::Var TextEncoder::hidden(nn::Context& context, std::span<const std::vector<st
   }
   if (!types.empty() && types.size() != ids.size())
     refuse("types", "one for each of " + std::to_string(ids.size()) + " ids", std::to_string(types.size()));
-  nn::Var rows = embedding_(context, ids);
+  nn::Var rows = embedding_(context, ids, spec_.embedding_factor);
   if (types_.table) {
     const std::vector<std::int32_t> zeros(types.empty() ? ids.size() : 0);
     rows = add(rows, types_(context, types.empty() ? zeros : types));
@@ -53,17 +56,45 @@ nn::Var TextEncoder::hidden(nn::Context& context, std::span<const std::vector<st
   }
   const std::vector<std::int64_t> first(sequences.size(), 0);
   rows = stack_.enter(context, reshape(rows, {1, std::ssize(ids), spec_.stack.dim}), starts, first);
-  return stack_(context, rows, {.starts = starts});
+  return stack_(context, rows, {.mask = spec_.mask, .starts = starts});
 }
 
-Tensor TextEncoder::logits(const nn::Var& hidden) const {
-  if (!output_)
-    throw InvalidArgument("TextEncoder::logits", "model", "one with the head of a masked language model",
-                          "one without");
+void TextEncoder::check_head() const {
+  if (!output_) throw InvalidArgument("TextEncoder::logits", "model", "one with a head", "one without");
+}
+
+Tensor TextEncoder::head_rows(const nn::Var& hidden,
+                              std::span<const std::vector<std::int32_t>> sequences) const {
+  check_head();
+  const std::int64_t dim = spec_.stack.dim, count = hidden.value().count() / dim;
+  const nn::Var rows = hidden.value().reshape({count, dim});
+  if (!spec_.head->pooling) return rows.value();
+  Tensor pooled(DType::f32, {std::ssize(sequences), dim});
+  std::int64_t begin = 0, number = 0;
+  for (const std::vector<std::int32_t>& ids : sequences) {
+    std::int64_t read = std::ssize(ids);
+    if (spec_.head->pooling == SentencePooling::Kind::last && spec_.head->pad_id)
+      while (read > 1 && ids[static_cast<std::size_t>(read) - 1] == *spec_.head->pad_id) --read;
+    const Tensor row = SentencePooling{*spec_.head->pooling}.apply(slice(rows, 0, begin, read).value());
+    std::copy_n(row.data<float>(), dim, pooled.data<float>() + dim * number++);
+    begin += std::ssize(ids);
+  }
+  return pooled;
+}
+
+Tensor TextEncoder::logits(const nn::Var& rows) const {
+  check_head();
   nn::Context inference;
-  const Tensor rows = hidden.value().reshape({hidden.value().count() / spec_.stack.dim, spec_.stack.dim});
-  const nn::Var x = (*norm_)(inference, activate(spec_.head->activation, dense_(inference, rows)));
+  nn::Var x = rows.value().reshape({rows.value().count() / spec_.stack.dim, spec_.stack.dim});
+  if (spec_.head->dense) x = activate(spec_.head->dense->activation, dense_(inference, x));
+  if (norm_) x = (*norm_)(inference, x);
   return autograd::linear(x, output_->value, output_bias_ ? nn::Var(output_bias_->value) : nn::Var()).value();
+}
+
+Tensor TextEncoder::logits(std::span<const std::vector<std::int32_t>> sequences,
+                           std::span<const std::int32_t> types) const {
+  nn::Context inference;
+  return logits(head_rows(hidden(inference, sequences, types), sequences));
 }
 
 }  // namespace fovea::models

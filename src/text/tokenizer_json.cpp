@@ -265,6 +265,10 @@ std::string_view JsonTokenizer::model_type() const {
   return impl_->model->type();
 }
 
+std::string JsonTokenizer::continuing_prefix() const {
+  return std::string(impl_->model->continuing_prefix());
+}
+
 std::string JsonTokenizer::to_json() const {
   std::string text = "{\"version\":\"1.0\"";
   for (const char* key : {"truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",

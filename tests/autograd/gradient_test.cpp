@@ -78,8 +78,8 @@ TEST(Gradient, Layers) {
           [=](const auto& v) { return rms_norm(v[0], v[1], 1e-5f, offset); });
 }
 
-constexpr Activation every_activation[] = {Activation::relu, Activation::gelu, Activation::gelu_tanh,
-                                           Activation::silu, Activation::quick_gelu};
+constexpr Activation every_activation[] = {Activation::relu, Activation::gelu,       Activation::gelu_tanh,
+                                           Activation::silu, Activation::quick_gelu, Activation::tanh};
 
 TEST(Gradient, Activations) {
   for (const Activation activation : every_activation) {
@@ -95,9 +95,12 @@ TEST(Activations, AreTheirDefinitions) {
   const auto sigmoid_of = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
   for (double x = -8.0; x <= 8.0; x += 0.0625) {
     const double expected[] = {
-        std::max(x, 0.0), 0.5 * x * std::erfc(-x / std::sqrt(2.0)),
-        0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x))), x * sigmoid_of(x),
-        x * sigmoid_of(1.702 * x)};
+        std::max(x, 0.0),
+        0.5 * x * std::erfc(-x / std::sqrt(2.0)),
+        0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x))),
+        x * sigmoid_of(x),
+        x * sigmoid_of(1.702 * x),
+        std::tanh(x)};
     Tensor at(DType::f32, {1, 1});
     *at.data<float>() = static_cast<float>(x);
     for (std::size_t i = 0; i < std::size(every_activation); ++i) {

@@ -154,6 +154,15 @@ def others(key, value):
     return [3, True, 0.5] if value is None else []
 
 
+def numbers_of(result):
+    """What a head computes: logits, or those of the begin and the end of an answer side by side."""
+    if hasattr(result, "start_logits"):
+        import torch
+
+        return torch.stack([result.start_logits, result.end_logits], -1)
+    return result.logits if hasattr(result, "logits") else result.prediction_logits
+
+
 def describe(name, config):
     """The class and what the config changes, to find a case by."""
     usual = {**SIDES, **T5, **GROUPED, **GPT2, **ROBERTA, **MODERN, **DISTIL}
@@ -220,8 +229,7 @@ class Oracle:
             self.compare("hidden states", hidden[i, : len(ids)], result.hidden_states[-1][0])
             assert not hidden[i, len(ids):].any(), "rows behind a sequence"
             if has_logits:
-                theirs = result.logits if hasattr(result, "logits") else result.prediction_logits
-                self.compare("logits", logits[i, : len(ids)], theirs[0])
+                self.compare("logits", logits[i, : len(ids)], numbers_of(result)[0])
 
     def check_text(self, model, folder, prompt, written=None):
         """Greedy, token by token, as long as rounding cannot choose another one. A translator has `written` the first id."""
@@ -302,7 +310,7 @@ class Oracle:
                 result = model.eval()(**inputs)
                 if what == "--hidden":
                     return result.last_hidden_state[0]
-                return (result.logits if hasattr(result, "logits") else result.prediction_logits)[0]
+                return numbers_of(result)[0]
         except Exception:  # of any kind: each class checks its config in its own way
             return None
 

@@ -10,12 +10,15 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "fovea/core/philox.h"
 #include "fovea/files/bytes.h"
 #include "fovea/files/weights.h"
 #include "fovea/models/decoding.h"
 #include "fovea/models/model_folder.h"
+#include "models/family/row.h"
+#include "models/random_family.h"
 
 namespace fovea::models {
 namespace {
@@ -103,14 +106,6 @@ std::string loaded(const fs::path& folder) {
   return "";
 }
 
-// Values that depend on the name alone, and no parameter is 0 or 1 all over.
-Tensor drawn(const std::string& name, const Shape& shape) {
-  Tensor values = Tensor::normal(shape, std::hash<std::string>()(name));
-  float* x = values.data<float>();
-  for (std::int64_t i = 0; i < values.count(); ++i) x[i] *= 0.4f;
-  return values;
-}
-
 bool config_is_translator(const json& config) {
   return family_kind(config.dump()) == FamilyKind::translator;
 }
@@ -126,16 +121,7 @@ class Families : public testing::TestWithParam<std::string_view> {
   void write(const json& config) const {
     const FamilyReading reading = read_family(config.dump());
     ASSERT_TRUE(reading.problems.empty()) << refusal(config);
-    if (reading.config.kind == FamilyKind::translator) {
-      const auto model = make_translator(translator_spec(reading.config), drawn);
-      save_model(folder.string(), config.dump(), model->parameters());
-    } else if (reading.config.kind == FamilyKind::encoder) {
-      TextEncoder model(text_encoder_spec(reading.config), drawn);
-      save_model(folder.string(), config.dump(), model.parameters());
-    } else {
-      LanguageModel model(language_model_spec(reading.config), drawn);
-      save_model(folder.string(), config.dump(), model.parameters());
-    }
+    save_random_model(folder.string(), config.dump());
   }
   void write_config(const json& config) const {
     fs::remove(folder / "config.json");
@@ -181,6 +167,56 @@ TEST_P(Families, AreWrittenAndReadToTheSameBytes) {
   const Tensor after = rows();
   for (std::int64_t i = 0; i < before.count(); ++i)
     ASSERT_EQ(after.data<float>()[i], before.data<float>()[i]);
+}
+
+// The heads of a family, for labels and answers: their tensors, their numbers, and what is said of them.
+TEST_P(Families, HaveHeadsThatAreWrittenAndRead) {
+  const std::vector<std::vector<std::int32_t>> texts{{3, 7, 4, 10, 5}, {9}, {6, 6, 3, 1, 1}};
+  std::set<std::string> heads;
+  for (const ClassRow& row : find_family(GetParam())->classes) {
+    if (row.head != FamilyHead::sequence_labels && row.head != FamilyHead::token_labels &&
+        row.head != FamilyHead::answer)
+      continue;
+    SCOPED_TRACE(row.name);
+    json config = tiny_config(GetParam());
+    config["architectures"] = {row.name};
+    if (row.head != FamilyHead::answer) config["id2label"] = {{"0", "a"}, {"1", "b"}, {"2", "c"}};
+    write(config);
+    EXPECT_EQ(loaded(folder), "");
+    const FolderReport report = report_on(ModelFolder(folder));
+    EXPECT_EQ(report.refused, "");
+    EXPECT_EQ(report.cache_bytes_per_token, 0);
+    EXPECT_THROW(ModelFolder(folder).language_model(), FileError);
+    TextEncoder model = ModelFolder(folder).text_encoder();
+    // Padding, here id 1, has a position in models that read from left to right alone.
+    const std::span<const std::vector<std::int32_t>> read =
+        std::span(texts).first(report.config->kind == FamilyKind::decoder ? 3 : 2);
+    const Tensor together = model.logits(read);
+    const bool pools = row.head == FamilyHead::sequence_labels;
+    std::int64_t rows = 0;
+    for (const std::vector<std::int32_t>& ids : read) {
+      const Tensor alone = model.logits({&ids, 1});
+      ASSERT_EQ(alone.shape(), (Shape{pools ? 1 : std::ssize(ids), row.head == FamilyHead::answer ? 2 : 3}));
+      for (std::int64_t i = 0; i < alone.count(); ++i)
+        EXPECT_NEAR(alone.data<float>()[i], together.data<float>()[rows * alone.shape()[1] + i], 1e-5);
+      rows += alone.shape()[0];
+    }
+    EXPECT_EQ(together.shape()[0], rows);
+    if (pools && read.size() == 3) {  // the row before the padding
+      const std::vector<std::vector<std::int32_t>> without{{6, 6, 3}};
+      const Tensor expected = model.logits(without);
+      for (std::int64_t i = 0; i < 3; ++i)
+        EXPECT_NEAR(expected.data<float>()[i], together.data<float>()[6 + i], 1e-5);
+    }
+    const std::string written = bytes();
+    save_model(folder.string(), config.dump(), model.parameters());
+    EXPECT_TRUE(bytes() == written);
+    heads.insert(row.name);
+    config["num_labels"] = 4;
+    if (row.head != FamilyHead::answer)
+      EXPECT_NE(refusal(config).find("num_labels: expected the number of labels"), std::string::npos);
+  }
+  if (!config_is_translator(tiny_config(GetParam()))) EXPECT_GE(heads.size(), 1u);
 }
 
 // A folder without the prefix of the model in it, such as GPT-2's on the Hub.
@@ -427,6 +463,48 @@ TEST(FamilyConfigs, OldKeysMeanWhatNewOnesMean) {
   same(tiny_config("gemma"), {{"hidden_act", "gelu"}, {"hidden_activation", nullptr}},
        {{"hidden_act", "gelu_pytorch_tanh"}});
   same(tiny_config("gpt2"), {{"n_ctx", 1024}, {"n_inner", nullptr}}, {{"n_inner", 32}});
+}
+
+TEST(FamilyConfigs, LabelsHaveNamesAndAFunctionForTheirScores) {
+  json config = tiny_config("bert");
+  config["architectures"] = {"BertForSequenceClassification"};
+  const auto read = [&](const json& more = json::object()) {
+    json with = config;
+    with.update(more);
+    EXPECT_EQ(refusal(with), "");
+    return read_family(with.dump()).config;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(read().labels, (Names{"LABEL_0", "LABEL_1"}));
+  EXPECT_EQ(read({{"num_labels", 1}}).labels, Names{"LABEL_0"});
+  const json names = {{"0", "bad"}, {"1", "good"}};
+  EXPECT_EQ(read({{"id2label", names}}).labels, (Names{"bad", "good"}));
+  EXPECT_EQ(read().score_function, ScoreFunction::softmax);
+  EXPECT_EQ(read({{"num_labels", 1}}).score_function, ScoreFunction::sigmoid);
+  EXPECT_EQ(read({{"problem_type", "multi_label_classification"}}).score_function, ScoreFunction::sigmoid);
+  EXPECT_EQ(read({{"problem_type", "regression"}}).score_function, ScoreFunction::none);
+  EXPECT_FALSE(read().pair_score_function);
+  const char *identity = "torch.nn.modules.linear.Identity", *sigmoid = "torch.nn.modules.activation.Sigmoid";
+  const json today = {{"sentence_transformers", {{"activation_fn", sigmoid}, {"version", "5"}}}};
+  EXPECT_EQ(read(today).pair_score_function, ScoreFunction::sigmoid);
+  const json before = {{"sbert_ce_default_activation_function", identity}};
+  EXPECT_EQ(read(before).pair_score_function, ScoreFunction::none);
+  const auto refused = [&](const char* key, const json& value) {
+    json with = config;
+    with[key] = value;
+    EXPECT_NE(refusal(with).find(key), std::string::npos) << value << refusal(with);
+  };
+  refused("id2label", {{"0", "bad"}, {"2", "good"}});
+  refused("id2label", {{"0", 5}});
+  refused("id2label", json::object());
+  refused("id2label", 3);
+  refused("num_labels", 0);
+  refused("num_labels", 1'000'000'000);
+  refused("problem_type", "odd");
+  refused("sentence_transformers", {{"activation_fn", "torch.nn.Softmax"}});
+  // Other classes have the key too, and it means nothing there.
+  config["architectures"] = {"BertModel"};
+  EXPECT_TRUE(read({{"id2label", {{"5", 1}}}}).labels.empty());
 }
 
 TEST(FamilyConfigs, ListsHaveOneEntryForEachLayer) {

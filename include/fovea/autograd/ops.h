@@ -32,6 +32,7 @@ enum class Activation : std::uint8_t {
   gelu_tanh,  ///< ½x(1 + tanh(sqrt(2/π)(x + 0.044715x³))), also called gelu, in GPT-2, Gemma and T5 v1.1
   silu,       ///< x·σ(x) (Elfwing et al. 2017, arXiv 1702.03118), also called swish
   quick_gelu,  ///< x·σ(1.702x): CLIP
+  tanh         ///< BERT's pooler
 };
 Var activate(Activation activation, const Var& x);
 inline Var relu(const Var& x) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fovea/attention/rope.h"
+#include "fovea/models/pooling.h"
 #include "fovea/nn/blocks.h"
 
 namespace fovea::models {
@@ -25,8 +26,29 @@ enum class FamilyKind : std::uint8_t {
 /// The layers between the last hidden states and the logits.
 enum class FamilyHead : std::uint8_t {
   none,
-  language,  ///< one matrix
-  masked     ///< dense, activation, norm, matrix and bias: a masked language model
+  language,         ///< of the next id: one matrix
+  masked,           ///< of the ids at masked places
+  sequence_labels,  ///< one label, or several, for a sequence
+  token_labels,     ///< one for each id
+  answer            ///< for each id whether an answer begins there, and whether it ends there
+};
+
+/// The layers of a head, in this order, but for the sizes: the row or rows that it reads, dense, activation
+/// and norm where it has them, and one matrix.
+struct HeadLayers {
+  std::optional<SentencePooling::Kind> pooling = {};  ///< the row of a sequence; nothing: all rows
+  bool dense = false, dense_bias = true;
+  /// Behind `dense`; nothing, where there is one: that of the blocks.
+  std::optional<autograd::Activation> activation = {};
+  bool norm = false;  ///< the norm of the blocks
+  bool bias = true;   ///< of the matrix, also of a translator's
+};
+
+/// What makes scores of a head's numbers.
+enum class ScoreFunction : std::uint8_t {
+  none,
+  sigmoid,  ///< each label for itself
+  softmax   ///< over all labels
 };
 
 /// A model of a family. Sizes of 0 follow from others until read_family has filled them in.
@@ -52,10 +74,13 @@ struct FamilyConfig {
 
   bool gated = true;  ///< whether the feed-forward part has a gate
   autograd::Activation activation = autograd::Activation::silu;
-  autograd::Activation head_activation = autograd::Activation::gelu;  ///< of the masked head
-  bool query_bias = false, output_bias = false, mlp_bias = false;     ///< query_bias: of q, k and v
-  bool head_dense_bias = true;                                        ///< of the masked head
-  bool head_bias = true;  ///< of the logits of a masked head, or a translator's
+  bool query_bias = false, output_bias = false, mlp_bias = false;  ///< query_bias: of q, k and v
+
+  HeadLayers head_layers = {};
+  std::vector<std::string> labels;                        ///< of a head with labels, by their number
+  ScoreFunction score_function = ScoreFunction::softmax;  ///< of sequence labels
+  /// What the config says of the scores of pairs of texts (sentence-transformers' CrossEncoder).
+  std::optional<ScoreFunction> pair_score_function = {};
 
   bool scale_scores = true;            ///< by 1/sqrt(head_dim), or 1/sqrt(query_scalar)
   bool scale_by_layer = false;         ///< also by 1/(layer + 1): GPT-2
@@ -97,7 +122,10 @@ struct FamilyReading {
 FamilyReading read_family(const std::string& text);
 /// Whether read_family knows this model_type.
 bool is_family(std::string_view model_type);
-/// The kind of model that a config.json of a family describes; nothing for another config.
+/// How a model is run: as its kind says, but for one that reads from left to right and has another head than
+/// that of the next id. It is run as an encoder.
+FamilyKind runs_as(const FamilyConfig& config);
+/// runs_as of a config.json of a family; nothing for another config.
 std::optional<FamilyKind> family_kind(const std::string& text);
 /// The model_types that it knows, in the order of the table.
 std::vector<std::string_view> families();

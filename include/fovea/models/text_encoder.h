@@ -1,39 +1,57 @@
-// Encoders of other libraries, such as BERT: from ids to one vector for each, which depends on all of them.
+// Encoders of other libraries, such as BERT: from ids to one vector for each, and from those to the numbers
+// of a head. Models that read from left to right are run so too, where their head is not that of the next id.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "fovea/attention/masks.h"
+#include "fovea/models/pooling.h"
 #include "fovea/nn/transformer.h"
 
 namespace fovea::models {
 
-/// The head of a masked language model: dense, activation, norm, output matrix and bias.
-struct MaskedHeadSpec {
-  autograd::Activation activation = autograd::Activation::gelu;
-  nn::NormSpec norm = {};
-  nn::Linear::Bias dense_bias = nn::Linear::Bias::with, output_bias = nn::Linear::Bias::with;
+/// The layers between hidden states and the numbers of a head. Those are labels of a sequence or of each id,
+/// the begin and the end of an answer, or the ids of masked places.
+struct HeadSpec {
+  std::int64_t outputs = 0;  ///< labels, or the vocabulary
+  /// The one row of a sequence that the head reads; nothing: every row.
+  std::optional<SentencePooling::Kind> pooling = {};
+  /// With SentencePooling::Kind::last: such ids at the end of a sequence are passed over.
+  std::optional<std::int64_t> pad_id = {};
+  /// Before the output matrix.
+  struct Dense {
+    autograd::Activation activation = autograd::Activation::gelu;
+    nn::Linear::Bias bias = nn::Linear::Bias::with;
+    std::optional<nn::NormSpec> norm = {};  ///< behind the activation
+  };
+  std::optional<Dense> dense = {};
   enum class Output : std::uint8_t { tied, own };
-  Output output = Output::tied;  ///< whether the output matrix is the embeddings' table
+  Output output = Output::own;  ///< whether the output matrix is the embeddings' table
+  nn::Linear::Bias bias = nn::Linear::Bias::with;
 };
 
 struct TextEncoderSpec {
   std::int64_t vocabulary = 0;
   std::int64_t token_types = 0;  ///< rows of a table of which each row of the input gets one; 0: no table
-  nn::StackSpec stack = {};      ///< its blocks see both ways
+  nn::StackSpec stack = {};
+  Mask mask = Everything{};  ///< what the rows of a sequence see: Causal{} where they see those before them
+  float embedding_factor = 1.0f;  ///< of the embeddings as the stack's input
   /// An id that has no position of its own, as in RoBERTa: it must not stand in a sequence.
   std::optional<std::int64_t> pad_id = {};
-  std::optional<MaskedHeadSpec> head = {};
+  std::optional<HeadSpec> head = {};
+  std::string embedding_name = "embed_tokens", stack_name = "encoder";  ///< of parameters
 };
 
 /// A batch is packed: the rows of all sequences, one after the other, so that no time is spent on padding.
 class TextEncoder {
  public:
   /// Parameters: embed_tokens, embed_types, those of a TransformerStack named "encoder", and head.dense,
-  /// head.norm, head.decoder.weight and head.decoder.bias.
+  /// head.norm and head.output. The spec may name the first and the stack otherwise.
   TextEncoder(const TextEncoderSpec& spec, nn::ParameterSet::Source source);
 
   const TextEncoderSpec& spec() const noexcept { return spec_; }
@@ -43,10 +61,19 @@ class TextEncoder {
   /// and a sequence that is longer than the positions.
   nn::Var hidden(nn::Context& context, std::span<const std::vector<std::int32_t>> sequences,
                  std::span<const std::int32_t> types = {}) const;
-  /// Of rows of `hidden` [..., dim]: [rows, vocabulary]. Not recorded. Throws InvalidArgument without a head.
-  Tensor logits(const nn::Var& hidden) const;
+  /// The rows of `hidden`, which is of these sequences, that the head reads: one for each sequence
+  /// [sequences, dim], or all of them [all ids, dim]. Not recorded. Throws InvalidArgument without a head.
+  Tensor head_rows(const nn::Var& hidden, std::span<const std::vector<std::int32_t>> sequences) const;
+  /// What the head makes of rows [..., dim]: [rows, outputs]. Not recorded. Throws InvalidArgument without a
+  /// head.
+  Tensor logits(const nn::Var& rows) const;
+  /// Both, of the sequences' hidden states.
+  Tensor logits(std::span<const std::vector<std::int32_t>> sequences,
+                std::span<const std::int32_t> types = {}) const;
 
  private:
+  void check_head() const;
+
   TextEncoderSpec spec_;
   std::unique_ptr<nn::ParameterSet> parameters_;
   nn::Embedding embedding_, types_;

@@ -34,6 +34,12 @@ struct Encoding {
   std::size_t size() const noexcept { return ids.size(); }
 };
 
+/// A pair of texts as windows over its second text, each of at most `max_length` ids. Every window has all
+/// ids of the first text and of the template, and a part of the second text's. A part begins `stride` ids
+/// before the end of the part before it. Throws InvalidArgument if no more than `stride` ids of the second
+/// text find room.
+std::vector<Encoding> windows_of(const Encoding& pair, std::int64_t max_length, std::int64_t stride);
+
 struct EncodeOptions {
   /// Whether the template adds its ids, such as [CLS] and [SEP].
   enum class SpecialTokens : std::uint8_t { add, leave_out };
@@ -83,6 +89,9 @@ class JsonTokenizer {
   std::string token(std::int32_t id) const;
   /// Whether an id belongs to an added token that is marked as special.
   bool is_special(std::int32_t id) const;
+  /// For each id of `encoding`, which is of `text` alone, whether it begins a word. Where pieces inside a
+  /// word have a prefix, such as "##", it shows them. Otherwise words are what blanks divide.
+  std::vector<bool> word_begins(std::string_view text, const Encoding& encoding) const;
   /// Whether a BertNormalizer makes letters small; nothing without one.
   std::optional<bool> lower_cases() const;
   /// "BPE", "WordPiece", "Unigram" or "WordLevel".
@@ -91,6 +100,8 @@ class JsonTokenizer {
   std::string to_json() const;
 
  private:
+  std::string continuing_prefix() const;
+
   struct Impl;
   explicit JsonTokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
@@ -101,6 +112,10 @@ struct FolderTokenizer {
   JsonTokenizer tokenizer;
   std::optional<std::int64_t> max_length;  ///< model_max_length of tokenizer_config.json, if it is a limit
   EncodeOptions::CutSide cut_side = EncodeOptions::CutSide::right;  ///< its truncation_side
+  /// Its mask_token, or else "[MASK]" or "<mask>" if the tokenizer has that special token.
+  std::optional<std::int32_t> mask_id;
+  /// Whether transformers gives Encoding::types to the model: its model_input_names say so, or its class does.
+  bool gives_types = true;
 };
 
 /// Whether the folder has a tokenizer.json.

@@ -13,10 +13,27 @@ using nn::NormSpec;
 using Layout = TensorRule::Layout;
 using C = FamilyConfig;
 
-template <class T>
-std::vector<T> joined(std::vector<T> first, const std::vector<T>& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
+// The language model, and heads over the last hidden states.
+std::vector<ClassRow> classes_of(const std::string& name) {
+  return {{name + "ForCausalLM", FamilyHead::language},
+          {name + "Model"},
+          {name + "ForSequenceClassification", FamilyHead::sequence_labels},
+          {name + "ForTokenClassification", FamilyHead::token_labels}};
+}
+
+// The same with a head for answers, whose class names the model "transformer" in most families.
+std::vector<ClassRow> classes_with_answers(const std::string& name,
+                                           std::string_view prefix = "transformer.") {
+  return joined(classes_of(name), {{name + "ForQuestionAnswering", FamilyHead::answer, prefix}});
+}
+
+// Labels of a sequence come from its last row.
+std::vector<HeadRow> heads(std::string_view token_labels = "score") {
+  return {{FamilyHead::sequence_labels,
+           {.pooling = SentencePooling::Kind::last, .bias = false},
+           {{"head.output", "score"}}},
+          {FamilyHead::token_labels, {}, {{"head.output", token_labels}}},
+          {FamilyHead::answer, {}, {{"head.output", "qa_outputs"}}}};
 }
 
 // -- what Llama and its descendants share
@@ -87,7 +104,7 @@ Family llama() {
   C defaults = llama_defaults("llama", 32000, 4096, 11008, 32, 32);
   defaults.positions = 2048;
   return {.defaults = defaults,
-          .classes = {{"LlamaForCausalLM", FamilyHead::language}, {"LlamaModel"}},
+          .classes = classes_with_answers("Llama"),
           .fields = joined(llama_fields(), {{"attention_bias", read_attention_bias},
                                             {"mlp_bias", FlagField{&C::mlp_bias}},
                                             {"rope_parameters", read_rope},
@@ -95,6 +112,7 @@ Family llama() {
                                             {"is_llama_config", NoEffect{}},
                                             {"rope_interleaved", FixedField{"false"}}}),
           .tensors = llama_tensors(),
+          .heads = heads(),
           .prefix = "model."};
 }
 
@@ -104,11 +122,12 @@ Family mistral() {
   defaults.positions = 131072;
   defaults.window = 4096;
   return {.defaults = defaults,
-          .classes = {{"MistralForCausalLM", FamilyHead::language}, {"MistralModel"}},
+          .classes = classes_with_answers("Mistral", ""),
           .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
                                             {"layer_types", read_layer_types},
                                             {"rope_parameters", read_rope}}),
           .tensors = llama_tensors(),
+          .heads = heads(),
           .prefix = "model."};
 }
 
@@ -131,11 +150,12 @@ Family qwen2() {
   defaults.window = 4096;
   defaults.query_bias = true;
   return {.defaults = defaults,
-          .classes = {{"Qwen2ForCausalLM", FamilyHead::language}, {"Qwen2Model"}},
+          .classes = classes_with_answers("Qwen2"),
           .fields = joined(llama_fields(), {{"sliding_window", OptionalSizeField{&C::window, most_positions}},
                                             {"use_sliding_window", read_qwen_window},
                                             {"rope_parameters", read_rope}}),
           .tensors = llama_tensors(),
+          .heads = heads(),
           .prefix = "model."};
 }
 
@@ -145,7 +165,7 @@ Family qwen3() {
   family.defaults.query_bias = false;
   family.defaults.head_dim = 128;
   family.defaults.query_key_norm = true;
-  family.classes = {{"Qwen3ForCausalLM", FamilyHead::language}, {"Qwen3Model"}};
+  family.classes = classes_with_answers("Qwen3");
   family.fields.push_back({"attention_bias", read_attention_bias});
   return family;
 }
@@ -179,7 +199,7 @@ Family smollm3() {
   defaults.tied = true;
   defaults.rope.base = 2e6;
   return {.defaults = defaults,
-          .classes = {{"SmolLM3ForCausalLM", FamilyHead::language}, {"SmolLM3Model"}},
+          .classes = classes_with_answers("SmolLM3"),
           .fields = joined(llama_fields(), {{"attention_bias", read_attention_bias},
                                             {"mlp_bias", FlagField{&C::mlp_bias}},
                                             {"sliding_window", OptionalSizeField{&C::window, most_positions}},
@@ -187,6 +207,7 @@ Family smollm3() {
                                             {"no_rope_layers", read_smollm3_layers},
                                             {"rope_parameters", read_rope}}),
           .tensors = llama_tensors(),
+          .heads = heads(),
           .prefix = "model."};
 }
 
@@ -208,7 +229,7 @@ Family starcoder2() {
   defaults.query_bias = defaults.output_bias = defaults.mlp_bias = true;
   defaults.tied = true;
   return {.defaults = defaults,
-          .classes = {{"Starcoder2ForCausalLM", FamilyHead::language}, {"Starcoder2Model"}},
+          .classes = classes_of("Starcoder2"),
           .fields = joined(llama_sizes(), {{"norm_epsilon", NumberField{&C::norm_epsilon}},
                                            {"hidden_act", ActivationField{&C::activation}},
                                            {"use_bias", read_use_bias},
@@ -226,6 +247,7 @@ Family starcoder2() {
                             {{"model.layers.*.final_layer_norm", "model.layers.*.post_attention_layernorm"},
                              {"model.layers.*.fc1", "model.layers.*.mlp.c_fc"},
                              {"model.layers.*.fc2", "model.layers.*.mlp.c_proj"}}),
+          .heads = heads(),
           .prefix = "model."};
 }
 
@@ -254,7 +276,7 @@ C gemma_defaults(const char* type, std::int64_t dim, std::int64_t feed_forward, 
 
 Family gemma() {
   return {.defaults = gemma_defaults("gemma", 3072, 24576, 28, 16, 16),
-          .classes = {{"GemmaForCausalLM", FamilyHead::language}, {"GemmaModel"}},
+          .classes = classes_of("Gemma"),
           .fields = joined(llama_sizes(), {{"head_dim", SizeField{&C::head_dim, most_dim}},
                                            {"rms_norm_eps", NumberField{&C::norm_epsilon}},
                                            {"hidden_act", read_gemma_activation},
@@ -262,6 +284,7 @@ Family gemma() {
                                            {"use_bidirectional_attention", FixedField{"false"}},
                                            {"rope_parameters", read_rope}}),
           .tensors = llama_tensors(),
+          .heads = heads(),
           .prefix = "model."};
 }
 
@@ -288,7 +311,7 @@ Family gemma2() {
     layer_types_or(reader, config, [](std::int64_t i) { return i % 2 == 0; });
   };
   return {.defaults = defaults,
-          .classes = {{"Gemma2ForCausalLM", FamilyHead::language}, {"Gemma2Model"}},
+          .classes = classes_of("Gemma2"),
           .fields = joined(gemma2_fields(), {{"hidden_act", NoEffect{}},  // hidden_activation counts
                                              {"layer_types", layers},
                                              {"rope_parameters", read_rope}}),
@@ -296,6 +319,7 @@ Family gemma2() {
                             {{"model.layers.*.self_attn_end_norm", "model.layers.*.post_attention_layernorm"},
                              {"model.layers.*.final_layer_norm", "model.layers.*.pre_feedforward_layernorm"},
                              {"model.layers.*.final_end_norm", "model.layers.*.post_feedforward_layernorm"}}),
+          .heads = heads(),
           .prefix = "model."};
 }
 
@@ -317,7 +341,9 @@ Family gemma3() {
     }
     layer_types_or(reader, config, [&](std::int64_t i) { return (i + 1) % pattern != 0; });
   };
-  family.classes = {{"Gemma3ForCausalLM", FamilyHead::language}, {"Gemma3TextModel"}};
+  family.classes = {{"Gemma3ForCausalLM", FamilyHead::language},
+                    {"Gemma3TextModel"},
+                    {"Gemma3TextForSequenceClassification", FamilyHead::sequence_labels}};
   family.fields = joined(gemma2_fields(), {{"layer_types", layers},
                                            {"rope_parameters", read_rope_by_layer},
                                            // transformers reads the key and does not use it.
@@ -343,7 +369,11 @@ Family gpt2() {
   defaults.rotary = false;
   return {
       .defaults = defaults,
-      .classes = {{"GPT2LMHeadModel", FamilyHead::language}, {"GPT2Model"}},
+      .classes = {{"GPT2LMHeadModel", FamilyHead::language},
+                  {"GPT2Model"},
+                  {"GPT2ForSequenceClassification", FamilyHead::sequence_labels},
+                  {"GPT2ForTokenClassification", FamilyHead::token_labels},
+                  {"GPT2ForQuestionAnswering", FamilyHead::answer}},
       .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
                  {"n_embd", SizeField{&C::dim, most_dim}},
                  {"n_inner", SizeField{&C::feed_forward, most_dim}},
@@ -370,8 +400,9 @@ Family gpt2() {
                   {"model.layers.*.fc2", "transformer.h.*.mlp.c_proj", Layout::transposed},
                   {"model.layer_norm", "transformer.ln_f"},
                   {"lm_head", "lm_head"}},
+      .heads = heads("classifier"),
       .prefix = "transformer.",
-      .unused = {"*.attn.bias", "*.attn.masked_bias"}};  // triangles of the causal mask
+      .copies = {"*.attn.bias", "*.attn.masked_bias"}};  // triangles of the causal mask
 }
 
 }  // namespace

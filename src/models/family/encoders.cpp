@@ -12,10 +12,30 @@ using nn::NormSpec;
 using Layout = TensorRule::Layout;
 using C = FamilyConfig;
 
-template <class T>
-std::vector<T> joined(std::vector<T> first, const std::vector<T>& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
+// The classes that each of these families has.
+std::vector<ClassRow> classes_of(const std::string& name) {
+  return {{name + "Model"},
+          {name + "ForMaskedLM", FamilyHead::masked},
+          {name + "ForSequenceClassification", FamilyHead::sequence_labels},
+          {name + "ForTokenClassification", FamilyHead::token_labels},
+          {name + "ForQuestionAnswering", FamilyHead::answer}};
+}
+
+// One matrix over the rows: labels of ids, and answers.
+std::vector<HeadRow> heads_of_rows() {
+  return {{FamilyHead::token_labels, {}, {{"head.output", "classifier"}}},
+          {FamilyHead::answer, {}, {{"head.output", "qa_outputs"}}}};
+}
+
+HeadRow masked_head(std::optional<Activation> activation, std::vector<TensorRule> tensors) {
+  return {FamilyHead::masked, {.dense = true, .activation = activation, .norm = true}, std::move(tensors)};
+}
+
+// The row of the first id.
+HeadRow first_row_head(Activation activation, std::vector<TensorRule> tensors) {
+  return {FamilyHead::sequence_labels,
+          {.pooling = SentencePooling::Kind::first, .dense = true, .activation = activation},
+          std::move(tensors)};
 }
 
 // BERT's values; its descendants change some of them.
@@ -78,16 +98,11 @@ std::vector<TensorRule> layer_tensors(const std::vector<std::string_view>& their
 }
 
 Family bert() {
-  // The head has the activation of the blocks.
-  const ReadFunction head = [](ConfigReader&, C& config) { config.head_activation = config.activation; };
   return {
       .defaults = bert_defaults(),
-      .classes = {{"BertModel"},
-                  {"BertForMaskedLM", FamilyHead::masked},
-                  {"BertForPreTraining", FamilyHead::masked}},
+      .classes = joined(classes_of("Bert"), {{"BertForPreTraining", FamilyHead::masked}}),
       // The pooler of the multilingual models has more numbers, and is not computed.
       .fields = joined(bert_fields(), {token_types,
-                                       {"hidden_act", head},
                                        {"directionality", FixedField{"\"bidi\""}},
                                        {"pooler_fc_size", NoEffect{}},
                                        {"pooler_num_attention_heads", NoEffect{}},
@@ -103,15 +118,18 @@ Family bert() {
           {{"embed_tokens", "bert.embeddings.word_embeddings"},
            {"embed_types", "bert.embeddings.token_type_embeddings"},
            {"encoder.embed_positions", "bert.embeddings.position_embeddings"},
-           {"encoder.layernorm_embedding", "bert.embeddings.LayerNorm"},
-           {"head.dense", "cls.predictions.transform.dense"},
-           {"head.norm", "cls.predictions.transform.LayerNorm"},
-           {"head.decoder.weight", "cls.predictions.decoder.weight"},
-           {"head.decoder.bias", "cls.predictions.bias"}}),
+           {"encoder.layernorm_embedding", "bert.embeddings.LayerNorm"}}),
+      .heads = joined(heads_of_rows(),
+                      {masked_head({}, {{"head.dense", "cls.predictions.transform.dense"},
+                                        {"head.norm", "cls.predictions.transform.LayerNorm"},
+                                        {"head.output.weight", "cls.predictions.decoder.weight"},
+                                        {"head.output.bias", "cls.predictions.bias"}}),
+                       first_row_head(Activation::tanh,
+                                      {{"head.dense", "bert.pooler.dense"}, {"head.output", "classifier"}})}),
       .prefix = "bert.",
-      // The pooler makes a vector of the first row, which no head here reads; seq_relationship is a head
-      // of its own. decoder.bias is a copy.
-      .unused = {"*pooler.*", "cls.seq_relationship.*", "cls.predictions.decoder.bias"}};
+      // Labels of sequences alone read the pooler; seq_relationship is a head of its own.
+      .unused = {"*pooler.*", "cls.seq_relationship.*"},
+      .copies = {"cls.predictions.decoder.bias"}};
 }
 
 // The position of a row is counted from pad_token_id + 1, and so many rows of the table are free.
@@ -136,12 +154,23 @@ C roberta_defaults(const char* type, std::int64_t vocabulary) {
   defaults.vocabulary = vocabulary;
   defaults.pad_id = 1;
   defaults.eos_ids = {2};
-  return defaults;  // the activation of the head is gelu, whatever the blocks have
+  return defaults;
+}
+
+// RoBERTa's and MPNet's. The activation of the masked head is gelu, whatever the blocks have.
+std::vector<HeadRow> roberta_heads() {
+  return joined(heads_of_rows(),
+                {masked_head(Activation::gelu, {{"head.dense", "lm_head.dense"},
+                                                {"head.norm", "lm_head.layer_norm"},
+                                                {"head.output.weight", "lm_head.decoder.weight"},
+                                                {"head.output.bias", "lm_head.bias"}}),
+                 first_row_head(Activation::tanh, {{"head.dense", "classifier.dense"},
+                                                   {"head.output", "classifier.out_proj"}})});
 }
 
 Family roberta() {
   return {.defaults = roberta_defaults("roberta", 50265),
-          .classes = {{"RobertaModel"}, {"RobertaForMaskedLM", FamilyHead::masked}},
+          .classes = classes_of("Roberta"),
           .fields = joined(bert_fields(), {token_types, {"pad_token_id", read_rows_behind_padding}}),
           .tensors = joined(layer_tensors({"roberta.encoder.layer.*.attention.self.query",
                                            "roberta.encoder.layer.*.attention.self.key",
@@ -154,26 +183,24 @@ Family roberta() {
                             {{"embed_tokens", "roberta.embeddings.word_embeddings"},
                              {"embed_types", "roberta.embeddings.token_type_embeddings"},
                              {"encoder.embed_positions", "roberta.embeddings.position_embeddings"},
-                             {"encoder.layernorm_embedding", "roberta.embeddings.LayerNorm"},
-                             {"head.dense", "lm_head.dense"},
-                             {"head.norm", "lm_head.layer_norm"},
-                             {"head.decoder.weight", "lm_head.decoder.weight"},
-                             {"head.decoder.bias", "lm_head.bias"}}),
+                             {"encoder.layernorm_embedding", "roberta.embeddings.LayerNorm"}}),
+          .heads = roberta_heads(),
           .prefix = "roberta.",
-          .unused = {"*pooler.*", "lm_head.decoder.bias"}};
+          .unused = {"*pooler.*"},
+          .copies = {"lm_head.decoder.bias"}};
 }
 
 Family xlm_roberta() {
   Family family = roberta();
   family.defaults = roberta_defaults("xlm-roberta", 30522);
-  family.classes = {{"XLMRobertaModel"}, {"XLMRobertaForMaskedLM", FamilyHead::masked}};
+  family.classes = classes_of("XLMRoberta");
   return family;
 }
 
 Family camembert() {
   Family family = roberta();
   family.defaults = roberta_defaults("camembert", 30522);
-  family.classes = {{"CamembertModel"}, {"CamembertForMaskedLM", FamilyHead::masked}};
+  family.classes = classes_of("Camembert");
   return family;
 }
 
@@ -190,7 +217,7 @@ Family mpnet() {
                     std::to_string(config.positions));
   };
   return {.defaults = defaults,
-          .classes = {{"MPNetModel"}, {"MPNetForMaskedLM", FamilyHead::masked}},
+          .classes = classes_of("MPNet"),
           .fields = joined(bert_fields(),
                            {// transformers computes 32 buckets whatever the key says.
                             {"relative_attention_num_buckets", FixedField{"32"}},
@@ -205,13 +232,11 @@ Family mpnet() {
                 Layout::bias_of_heads},
                {"embed_tokens", "mpnet.embeddings.word_embeddings"},
                {"encoder.embed_positions", "mpnet.embeddings.position_embeddings"},
-               {"encoder.layernorm_embedding", "mpnet.embeddings.LayerNorm"},
-               {"head.dense", "lm_head.dense"},
-               {"head.norm", "lm_head.layer_norm"},
-               {"head.decoder.weight", "lm_head.decoder.weight"},
-               {"head.decoder.bias", "lm_head.bias"}}),
+               {"encoder.layernorm_embedding", "mpnet.embeddings.LayerNorm"}}),
+          .heads = roberta_heads(),
           .prefix = "mpnet.",
-          .unused = {"*pooler.*", "lm_head.decoder.bias"}};
+          .unused = {"*pooler.*"},
+          .copies = {"lm_head.decoder.bias"}};
 }
 
 Family distilbert() {
@@ -219,35 +244,36 @@ Family distilbert() {
   defaults.model_type = "distilbert";
   defaults.layers = 6;
   defaults.token_types = 0;
-  const ReadFunction head = [](ConfigReader&, C& config) { config.head_activation = config.activation; };
-  return {.defaults = defaults,
-          .classes = {{"DistilBertModel"}, {"DistilBertForMaskedLM", FamilyHead::masked}},
-          .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
-                     {"dim", SizeField{&C::dim, most_dim}},
-                     {"hidden_dim", SizeField{&C::feed_forward, most_dim}},
-                     {"n_layers", SizeField{&C::layers, most_layers}},
-                     {"n_heads", SizeField{&C::heads, most_dim}},
-                     {"max_position_embeddings", SizeField{&C::positions, most_positions}},
-                     {"activation", ActivationField{&C::activation}},
-                     {"activation", head},
-                     {"sinusoidal_pos_embds", NoEffect{}},  // how the saved table was made
-                     {"tie_weights_", FixedField{"true"}},
-                     {"tie_word_embeddings", FlagField{&C::tied}}},
-          .tensors = joined(layer_tensors({"distilbert.transformer.layer.*.attention.q_lin",
-                                           "distilbert.transformer.layer.*.attention.k_lin",
-                                           "distilbert.transformer.layer.*.attention.v_lin",
-                                           "distilbert.transformer.layer.*.attention.out_lin",
-                                           "distilbert.transformer.layer.*.sa_layer_norm",
-                                           "distilbert.transformer.layer.*.ffn.lin1",
-                                           "distilbert.transformer.layer.*.ffn.lin2",
-                                           "distilbert.transformer.layer.*.output_layer_norm"}),
-                            {{"embed_tokens", "distilbert.embeddings.word_embeddings"},
-                             {"encoder.embed_positions", "distilbert.embeddings.position_embeddings"},
-                             {"encoder.layernorm_embedding", "distilbert.embeddings.LayerNorm"},
-                             {"head.dense", "vocab_transform"},
-                             {"head.norm", "vocab_layer_norm"},
-                             {"head.decoder", "vocab_projector"}}),
-          .prefix = "distilbert."};
+  return {
+      .defaults = defaults,
+      .classes = classes_of("DistilBert"),
+      .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
+                 {"dim", SizeField{&C::dim, most_dim}},
+                 {"hidden_dim", SizeField{&C::feed_forward, most_dim}},
+                 {"n_layers", SizeField{&C::layers, most_layers}},
+                 {"n_heads", SizeField{&C::heads, most_dim}},
+                 {"max_position_embeddings", SizeField{&C::positions, most_positions}},
+                 {"activation", ActivationField{&C::activation}},
+                 {"sinusoidal_pos_embds", NoEffect{}},  // how the saved table was made
+                 {"tie_weights_", FixedField{"true"}},
+                 {"tie_word_embeddings", FlagField{&C::tied}}},
+      .tensors = joined(
+          layer_tensors({"distilbert.transformer.layer.*.attention.q_lin",
+                         "distilbert.transformer.layer.*.attention.k_lin",
+                         "distilbert.transformer.layer.*.attention.v_lin",
+                         "distilbert.transformer.layer.*.attention.out_lin",
+                         "distilbert.transformer.layer.*.sa_layer_norm",
+                         "distilbert.transformer.layer.*.ffn.lin1", "distilbert.transformer.layer.*.ffn.lin2",
+                         "distilbert.transformer.layer.*.output_layer_norm"}),
+          {{"embed_tokens", "distilbert.embeddings.word_embeddings"},
+           {"encoder.embed_positions", "distilbert.embeddings.position_embeddings"},
+           {"encoder.layernorm_embedding", "distilbert.embeddings.LayerNorm"}}),
+      .heads = joined(heads_of_rows(), {masked_head({}, {{"head.dense", "vocab_transform"},
+                                                         {"head.norm", "vocab_layer_norm"},
+                                                         {"head.output", "vocab_projector"}}),
+                                        first_row_head(Activation::relu, {{"head.dense", "pre_classifier"},
+                                                                          {"head.output", "classifier"}})}),
+      .prefix = "distilbert."};
 }
 
 // One bias for queries, keys, values and the output.
@@ -271,6 +297,45 @@ void read_local_attention(ConfigReader& reader, C& config) {
   layer_types_or(reader, config, [&](std::int64_t i) { return i % every != 0; });
 }
 
+// All heads have the same layers, and the config has a say in each.
+void read_modernbert_head(ConfigReader& reader, C& config) {
+  HeadLayers& layers = config.head_layers;
+  const auto flag = [&](const char* key, bool& to) {
+    const nlohmann::json* value = reader.find(key);
+    if (!value) return;
+    if (!value->is_boolean()) return reader.refuse(key, "true or false", *value);
+    to = value->get<bool>();
+  };
+  flag("classifier_bias", layers.dense_bias);
+  bool logits_bias = true;
+  flag("decoder_bias", logits_bias);
+  if (config.head == FamilyHead::masked || config.architecture.empty()) layers.bias = logits_bias;
+  if (const nlohmann::json* value = reader.find("classifier_activation")) {
+    layers.activation = value->is_string() ? activation_of(value->get<std::string>()) : std::nullopt;
+    if (!layers.activation) reader.refuse("classifier_activation", "the name of an activation", *value);
+  }
+  const nlohmann::json* pooling = reader.find("classifier_pooling");
+  if (!pooling || config.head != FamilyHead::sequence_labels) return;
+  if (*pooling == "mean")
+    layers.pooling = SentencePooling::Kind::mean;
+  else if (*pooling != "cls")
+    reader.refuse("classifier_pooling", "\"cls\" or \"mean\"", *pooling);
+}
+
+std::vector<HeadRow> modernbert_heads() {
+  const HeadLayers layers{.dense = true, .dense_bias = false, .activation = Activation::gelu, .norm = true};
+  HeadLayers of_sequence = layers;
+  of_sequence.pooling = SentencePooling::Kind::first;
+  const auto tensors = [](std::string_view output) {
+    return std::vector<TensorRule>{
+        {"head.dense", "head.dense"}, {"head.norm", "head.norm"}, {"head.output", output}};
+  };
+  return {{FamilyHead::masked, layers, tensors("decoder")},
+          {FamilyHead::sequence_labels, of_sequence, tensors("classifier")},
+          {FamilyHead::token_labels, layers, tensors("classifier")},
+          {FamilyHead::answer, layers, tensors("classifier")}};
+}
+
 Family modernbert() {
   C defaults = bert_defaults();
   defaults.model_type = "modernbert";
@@ -285,7 +350,6 @@ Family modernbert() {
   defaults.first_norm = false;
   defaults.gated = true;
   defaults.query_bias = defaults.output_bias = defaults.mlp_bias = false;
-  defaults.head_dense_bias = false;
   defaults.learned_positions = false;
   defaults.rotary = true;
   defaults.rope.base = 160000.0;
@@ -294,7 +358,7 @@ Family modernbert() {
   defaults.pad_id = 50283;
   defaults.eos_ids = {50282};
   return {.defaults = defaults,
-          .classes = {{"ModernBertModel"}, {"ModernBertForMaskedLM", FamilyHead::masked}},
+          .classes = classes_of("ModernBert"),
           .fields = {{"vocab_size", SizeField{&C::vocabulary, most_vocabulary}},
                      {"hidden_size", SizeField{&C::dim, most_dim}},
                      {"intermediate_size", SizeField{&C::feed_forward, most_dim}},
@@ -306,9 +370,7 @@ Family modernbert() {
                      {"norm_bias", FlagField{&C::norm_bias}},
                      {"attention_bias", read_attention_bias},
                      {"mlp_bias", FlagField{&C::mlp_bias}},
-                     {"classifier_bias", FlagField{&C::head_dense_bias}},
-                     {"decoder_bias", FlagField{&C::head_bias}},
-                     {"classifier_activation", ActivationField{&C::head_activation}},
+                     {"classifier_bias", read_modernbert_head},
                      {"local_attention", read_local_attention},
                      {"rope_parameters", read_rope_by_layer},
                      {"tie_word_embeddings", FlagField{&C::tied}},
@@ -329,10 +391,8 @@ Family modernbert() {
                       {"encoder.layers.*.fc1", "model.layers.*.mlp.Wi"},
                       {"encoder.layers.*.fc2", "model.layers.*.mlp.Wo"},
                       {"encoder.layers.*.final_layer_norm", "model.layers.*.mlp_norm"},
-                      {"encoder.layer_norm", "model.final_norm"},
-                      {"head.dense", "head.dense"},
-                      {"head.norm", "head.norm"},
-                      {"head.decoder", "decoder"}},
+                      {"encoder.layer_norm", "model.final_norm"}},
+          .heads = modernbert_heads(),
           .prefix = "model."};
 }
 

@@ -47,6 +47,76 @@ void read_token_ids(ConfigReader& reader, FamilyConfig& config) {
 
 namespace {
 
+// The labels by their numbers: an object from "0", "1", ... to names.
+std::vector<std::string> labels_of(ConfigReader& reader, const json& names) {
+  std::vector<std::string> labels;
+  for (std::size_t i = 0; names.is_object() && i < names.size(); ++i) {
+    const auto found = names.find(std::to_string(i));
+    if (found == names.end() || !found->is_string()) break;
+    labels.push_back(found->get<std::string>());
+  }
+  if (labels.empty() || labels.size() != names.size()) {
+    reader.refuse("id2label", "names of the labels 0, 1, 2, ...", names);
+    labels.clear();
+  }
+  return labels;
+}
+
+std::optional<ScoreFunction> function_of_problem(ConfigReader& reader, const json& problem) {
+  if (problem == "regression") return ScoreFunction::none;
+  if (problem == "multi_label_classification") return ScoreFunction::sigmoid;
+  if (problem == "single_label_classification") return std::nullopt;  // goes by the number of labels
+  reader.refuse("problem_type", "regression, single_label_classification or multi_label_classification",
+                problem);
+  return std::nullopt;
+}
+
+// A class of torch, such as "torch.nn.modules.linear.Identity".
+std::optional<ScoreFunction> function_of_class(const json* name) {
+  if (!name || !name->is_string()) return std::nullopt;
+  const auto path = name->get<std::string>();
+  const std::string last = path.substr(path.rfind('.') + 1);
+  if (last == "Identity") return ScoreFunction::none;
+  if (last == "Sigmoid") return ScoreFunction::sigmoid;
+  return std::nullopt;
+}
+
+// Today's key is in an object, and that of the releases before 4 beside the others.
+void read_pair_score_function(ConfigReader& reader, FamilyConfig& config) {
+  const json* object = reader.find("sentence_transformers");
+  const json* before = reader.find("sbert_ce_default_activation_function");
+  const auto today = object && object->is_object() ? object->find("activation_fn") : json::const_iterator();
+  const bool is_today = object && object->is_object() && today != object->end() && !today->is_null();
+  const json* name = is_today ? &*today : before;
+  config.pair_score_function = function_of_class(name);
+  if (name && !config.pair_score_function)
+    reader.refuse(is_today ? "sentence_transformers.activation_fn" : "sbert_ce_default_activation_function",
+                  "Identity or Sigmoid of torch.nn", *name);
+}
+
+}  // namespace
+
+void read_labels(ConfigReader& reader, FamilyConfig& config) {
+  if (config.head != FamilyHead::sequence_labels && config.head != FamilyHead::token_labels) return;
+  std::optional<std::int64_t> count;
+  for (const char* key : {"num_labels", "_num_labels"}) {
+    if (const json* value = reader.find(key)) count = reader.size(key, *value, 1, most_dim);
+  }
+  const json* names = reader.find("id2label");
+  if (names) config.labels = labels_of(reader, *names);
+  if (names && count && *count != std::ssize(config.labels))
+    reader.refuse("num_labels", "the number of labels in id2label", std::to_string(*count));
+  for (std::int64_t i = 0; !names && i < count.value_or(2); ++i)
+    config.labels.push_back("LABEL_" + std::to_string(i));
+  const bool one = config.labels.size() == 1;
+  config.score_function = one ? ScoreFunction::sigmoid : ScoreFunction::softmax;
+  if (const json* problem = reader.find("problem_type"))
+    config.score_function = function_of_problem(reader, *problem).value_or(config.score_function);
+  read_pair_score_function(reader, config);
+}
+
+namespace {
+
 // One object of rope_parameters, or an old rope_scaling. `place` is its path.
 void read_rope_object(ConfigReader& reader, const FamilyConfig& config, const std::string& place,
                       const json& object, Rope& rope) {

@@ -54,11 +54,9 @@ LanguageModel language_model_of(const FamilyConfig& config, FamilyTensors& tenso
   return model;
 }
 
-TextEncoder text_encoder_of(FamilyConfig config, FamilyTensors& tensors) {
-  // A folder that names no class has the head whose tensors are there.
-  if (config.architecture.empty() && tensors.has("head.dense.weight")) config.head = FamilyHead::masked;
+TextEncoder text_encoder_of(const FamilyConfig& config, FamilyTensors& tensors) {
   TextEncoderSpec spec = text_encoder_spec(config);
-  if (spec.head && tensors.has("head.decoder.weight")) spec.head->output = MaskedHeadSpec::Output::own;
+  if (spec.head && tensors.has("head.output.weight")) spec.head->output = HeadSpec::Output::own;
   TextEncoder model(spec, tensors.source());
   tensors.check_all_taken();
   model.parameters().seal();
@@ -83,23 +81,54 @@ const char* kind_of(FamilyKind kind) {
     case FamilyKind::decoder:
       return "a language model, which reads from left to right";
     case FamilyKind::encoder:
-      return "an encoder, which reads both ways";
+      return "an encoder, or a model with a head for labels or answers";
     case FamilyKind::translator:
       break;
   }
   return "a translator, which reads one sequence and writes another";
 }
 
+// A folder that names no class has the masked head if its tensors are there.
+FamilyConfig with_head(FamilyConfig config, const files::WeightFile& weights) {
+  const Family& family = *find_family(config.model_type);
+  if (!config.architecture.empty() || !head_of(family, FamilyHead::masked)) return config;
+  FamilyConfig masked = config;
+  masked.head = FamilyHead::masked;
+  return FamilyTensors(weights, family, masked).has("head.dense.weight") ? masked : config;
+}
+
 // Calls `make` with the config of a folder and its tensors.
 template <class Make>
 auto load(const ModelFolder& folder, FamilyKind kind, Make&& make) {
-  const FamilyConfig config = config_of(folder);
-  if (config.kind != kind)
-    refuse_config(folder, std::string("expected ") + kind_of(kind) + ", got " + config.model_type + ", " +
-                              kind_of(config.kind));
+  const FamilyConfig read = config_of(folder);
+  if (runs_as(read) != kind)
+    refuse_config(folder, std::string("expected ") + kind_of(kind) + ", got " +
+                              (read.architecture.empty() ? read.model_type : read.architecture) + ", " +
+                              kind_of(runs_as(read)));
   const files::WeightFile weights(files::find_weights(folder.path()));
+  const FamilyConfig config = with_head(read, weights);
   FamilyTensors tensors(weights, *find_family(config.model_type), config);
   return naming_config(folder, [&] { return make(config, tensors); });
+}
+
+}  // namespace
+
+namespace {
+
+HeadSpec head_spec(const FamilyConfig& config) {
+  const auto bias = [](bool with) { return with ? nn::Linear::Bias::with : nn::Linear::Bias::without; };
+  const HeadLayers& layers = config.head_layers;
+  HeadSpec head{.pooling = layers.pooling, .pad_id = config.pad_id, .bias = bias(layers.bias)};
+  const bool masked = config.head == FamilyHead::masked;
+  head.outputs = masked                              ? config.vocabulary
+                 : config.head == FamilyHead::answer ? 2
+                                                     : std::ssize(config.labels);
+  if (masked && config.tied) head.output = HeadSpec::Output::tied;
+  if (layers.dense)
+    head.dense = {.activation = *layers.activation,
+                  .bias = bias(layers.dense_bias),
+                  .norm = layers.norm ? std::optional(norm_of(config)) : std::nullopt};
+  return head;
 }
 
 }  // namespace
@@ -114,17 +143,16 @@ LanguageModelSpec language_model_spec(const FamilyConfig& config) {
 }
 
 TextEncoderSpec text_encoder_spec(const FamilyConfig& config) {
-  using Bias = nn::Linear::Bias;
   TextEncoderSpec spec{.vocabulary = config.vocabulary, .token_types = config.token_types};
   spec.stack = stack_of(config);
   if (config.first_position_row > 0) spec.pad_id = config.first_position_row - 1;
-  if (config.head != FamilyHead::masked) return spec;
-  spec.head =
-      MaskedHeadSpec{.activation = config.head_activation,
-                     .norm = norm_of(config),
-                     .dense_bias = config.head_dense_bias ? Bias::with : Bias::without,
-                     .output_bias = config.head_bias ? Bias::with : Bias::without,
-                     .output = config.tied ? MaskedHeadSpec::Output::tied : MaskedHeadSpec::Output::own};
+  if (config.scale_embedding) spec.embedding_factor = std::sqrt(static_cast<float>(config.dim));
+  if (config.kind == FamilyKind::decoder) {
+    spec.mask = Causal{};
+    spec.embedding_name = "model.embed_tokens";  // as in LanguageModel
+    spec.stack_name = "model";
+  }
+  if (config.head != FamilyHead::none) spec.head = head_spec(config);
   return spec;
 }
 
@@ -136,7 +164,7 @@ TranslatorSpec translator_spec(const FamilyConfig& config) {
   if (config.scale_embedding) spec.embedding_factor = root;
   if (config.scale_output) spec.output_factor = 1.0f / root;
   if (!config.tied && config.head == FamilyHead::language) spec.output = TranslatorSpec::Output::own;
-  spec.bias = config.head_bias ? nn::Linear::Bias::with : nn::Linear::Bias::without;
+  spec.bias = config.head_layers.bias ? nn::Linear::Bias::with : nn::Linear::Bias::without;
   return spec;
 }
 
@@ -189,14 +217,15 @@ FolderReport report_on(const ModelFolder& folder) {
     report.refused = error.what();
     return report;
   }
-  const FamilyConfig& config = *report.config;
   if (!report.problems.empty()) {
     report.refused = text_of(report.problems);
     return report;
   }
+  report.config = with_head(std::move(*report.config), weights);
+  const FamilyConfig& config = *report.config;
   FamilyTensors tensors(weights, *find_family(config.model_type), config, FamilyTensors::Read::shapes);
   try {
-    if (config.kind == FamilyKind::encoder) {
+    if (runs_as(config) == FamilyKind::encoder) {
       text_encoder_of(config, tensors);
     } else if (config.kind == FamilyKind::translator) {
       translator_of(config, tensors);

@@ -71,8 +71,9 @@ namespace {
 using autograd::Activation;
 
 // The names of transformers' ACT2FN that have one of our activations.
-constexpr std::array<std::pair<std::string_view, Activation>, 11> activations{
+constexpr std::array<std::pair<std::string_view, Activation>, 12> activations{
     {{"relu", Activation::relu},
+     {"tanh", Activation::tanh},
      {"gelu", Activation::gelu},
      {"gelu_python", Activation::gelu},
      {"gelu_new", Activation::gelu_tanh},
@@ -104,6 +105,7 @@ constexpr std::string_view without_effect[] = {
     "id2label", "label2id", "num_labels", "_num_labels", "problem_type", "finetuning_task",
     "task_specific_params", "summary_type", "summary_use_proj", "summary_activation",
     "summary_proj_to_labels", "classifier_pooling", "sentence_transformers",
+    "sbert_ce_default_activation_function",
     // generation, which the caller decides
     "bos_token_id", "sep_token_id", "cls_token_id", "mask_token_id", "unk_token_id", "decoder_start_token_id",
     "forced_bos_token_id", "forced_eos_token_id", "prefix", "max_length", "min_length", "do_sample",
@@ -185,17 +187,18 @@ class FieldReader {
 };
 
 void read_class(ConfigReader& reader, const Family& family, FamilyConfig& config) {
+  // A folder that names no class may have a masked head, as its tensors then show.
+  if (const HeadRow* masked = head_of(family, FamilyHead::masked)) config.head_layers = masked->layers;
   const json* list = reader.find("architectures");
   if (!list || !list->is_array() || list->empty() || !list->front().is_string()) return;
   config.architecture = list->front().get<std::string>();
-  std::string names;
-  for (const ClassRow& row : family.classes) {
-    if (row.name == config.architecture) {
-      config.head = row.head;
-      return;
-    }
-    names += (names.empty() ? "" : ", ") + std::string(row.name);
+  if (const ClassRow* row = class_of(family, config)) {
+    config.head = row->head;
+    if (const HeadRow* head = head_of(family, row->head)) config.head_layers = head->layers;
+    return;
   }
+  std::string names;
+  for (const ClassRow& row : family.classes) names += (names.empty() ? "" : ", ") + row.name;
   reader.refuse("architectures", "a class whose head can be run: " + names, list->front());
 }
 
@@ -208,6 +211,7 @@ void complete(ConfigReader& reader, FamilyConfig& config) {
                                    {"number of positions", config.positions}}) {
     if (size < 1) return;  // refused before
   }
+  if (!config.head_layers.activation) config.head_layers.activation = config.activation;
   if (config.kv_heads == 0) config.kv_heads = config.heads;
   if (config.feed_forward == 0) config.feed_forward = 4 * config.dim;
   if (config.heads % config.kv_heads != 0)
@@ -260,6 +264,20 @@ const std::vector<Family>& all_families() {
   return table;
 }
 
+const ClassRow* class_of(const Family& family, const FamilyConfig& config) {
+  for (const ClassRow& row : family.classes) {
+    if (row.name == config.architecture) return &row;
+  }
+  return nullptr;
+}
+
+const HeadRow* head_of(const Family& family, FamilyHead head) {
+  for (const HeadRow& row : family.heads) {
+    if (row.head == head) return &row;
+  }
+  return nullptr;
+}
+
 const Family* find_family(std::string_view model_type) {
   for (const Family& family : all_families()) {
     if (family.defaults.model_type == model_type) return &family;
@@ -271,9 +289,14 @@ bool is_family(std::string_view model_type) {
   return find_family(model_type) != nullptr;
 }
 
+FamilyKind runs_as(const FamilyConfig& config) {
+  const bool next_id = config.head == FamilyHead::none || config.head == FamilyHead::language;
+  return config.kind == FamilyKind::decoder && !next_id ? FamilyKind::encoder : config.kind;
+}
+
 std::optional<FamilyKind> family_kind(const std::string& text) {
   try {
-    return read_family(text).config.kind;
+    return runs_as(read_family(text).config);
   } catch (const InvalidArgument&) {
     return std::nullopt;
   }
@@ -304,6 +327,7 @@ FamilyReading read_family(const std::string& text) {
   read_class(reader, *family, config);
   for (const Field& field : family->fields) std::visit(FieldReader(reader, config, field), field.value);
   read_token_ids(reader, config);
+  read_labels(reader, config);
   complete(reader, config);
   const auto require = [&](const char* key, const char* value) {
     FieldReader(reader, config, {key, FixedField{value}})(FixedField{value});

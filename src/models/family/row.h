@@ -105,8 +105,16 @@ struct TensorRule {
 };
 
 struct ClassRow {
-  std::string_view name;
+  std::string name;
   FamilyHead head = FamilyHead::none;
+  std::string_view prefix = {};  ///< of the names of its tensors, where it is not the family's
+};
+
+/// A head that classes of a family have. Its parameters are head.dense, head.norm and head.output.
+struct HeadRow {
+  FamilyHead head = FamilyHead::none;
+  HeadLayers layers = {};
+  std::vector<TensorRule> tensors;
 };
 
 struct Family {
@@ -114,10 +122,17 @@ struct Family {
   std::vector<ClassRow> classes;
   std::vector<Field> fields;
   std::vector<TensorRule> tensors;
+  std::vector<HeadRow> heads = {};
   std::string_view prefix;  ///< of the names of the tensors; a folder of the model without a head lacks it
-  std::vector<std::string_view> unused = {};  ///< tensors that do not change what is computed; `*`: any text
+  /// Tensors of layers that are not computed, and tensors that are copies of others or follow from the
+  /// config. Neither changes what is computed. `*` is any text.
+  std::vector<std::string_view> unused = {}, copies = {};
 };
 
+/// The row of the class that a config names; nullptr if it names none.
+const ClassRow* class_of(const Family& family, const FamilyConfig& config);
+/// The row of a head; nullptr if the family has none.
+const HeadRow* head_of(const Family& family, FamilyHead head);
 /// The row of a family; nullptr if there is none.
 const Family* find_family(std::string_view model_type);
 const std::vector<Family>& all_families();
@@ -125,7 +140,13 @@ std::vector<Family> decoder_families();
 std::vector<Family> encoder_families();
 std::vector<Family> translator_families();
 
-// -- parts of rows (fields.cpp, rope_fields.cpp)
+// -- parts of rows (fields.cpp)
+
+template <class T>
+std::vector<T> joined(std::vector<T> first, const std::vector<T>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
 
 inline constexpr std::int64_t most_vocabulary = 10'000'000, most_dim = 65'536, most_layers = 1'000,
                               most_positions = std::int64_t{1} << 30;
@@ -136,6 +157,9 @@ void read_rope(ConfigReader& reader, FamilyConfig& config);
 void read_rope_by_layer(ConfigReader& reader, FamilyConfig& config);
 /// layer_types; absent, all layers have a window if there is one.
 void read_layer_types(ConfigReader& reader, FamilyConfig& config);
+/// The labels of a head, and what its scores are made by: id2label, num_labels, problem_type, and the keys of
+/// sentence-transformers.
+void read_labels(ConfigReader& reader, FamilyConfig& config);
 /// eos_token_id, a number or a list, and pad_token_id.
 void read_token_ids(ConfigReader& reader, FamilyConfig& config);
 /// Sets config.sees by layer_types, and where that is absent by `is_window`.

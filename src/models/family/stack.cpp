@@ -137,6 +137,8 @@ const char* name_of(autograd::Activation activation) {
       return "silu";
     case autograd::Activation::quick_gelu:
       return "quick_gelu";
+    case autograd::Activation::tanh:
+      return "tanh";
   }
   return "";
 }
@@ -165,6 +167,12 @@ const char* name_of(FamilyHead head) {
       return "language";
     case FamilyHead::masked:
       return "masked";
+    case FamilyHead::sequence_labels:
+      return "sequence_labels";
+    case FamilyHead::token_labels:
+      return "token_labels";
+    case FamilyHead::answer:
+      return "answer";
   }
   return "";
 }
@@ -241,6 +249,7 @@ std::string to_json(const FamilyConfig& config) {
       {"head",
        {{"kind", name_of(config.head)},
         {"tied", config.tied},
+        {"labels", config.labels},
         {"logit_cap", or_null(config.logit_cap)},
         {"output_factor", config.scale_output ? 1.0 / std::sqrt(static_cast<double>(config.dim)) : 1.0}}},
       {"pad_id", or_null(config.pad_id)},

@@ -1,6 +1,7 @@
 #include "models/family/tensors.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -30,8 +31,9 @@ std::string with_number(std::string_view pattern, const std::string& number) {
   return name;
 }
 
-// Tensors of any family that are computed from the config, or belong to what is not run.
-constexpr std::string_view unused_everywhere[] = {"*rotary_emb.inv_freq", "*position_ids", "mtp.*"};
+// Tensors of any family that are computed from the config, and those of layers that predict several tokens.
+constexpr std::string_view copies_everywhere[] = {"*rotary_emb.inv_freq", "*position_ids"},
+                           unused_everywhere[] = {"mtp.*"};
 
 // Elements that one thread converts at once.
 constexpr std::int64_t piece = std::int64_t{1} << 18;
@@ -82,16 +84,29 @@ struct Place {
   std::string theirs;
 };
 
+// What the names of the class's tensors begin with, in files that have it.
+std::string_view prefix_of(const Family& family, const FamilyConfig& config) {
+  const ClassRow* row = class_of(family, config);
+  return row && !row->prefix.empty() ? row->prefix : family.prefix;
+}
+
 Place place_of(const Family& family, const FamilyConfig& config, const std::string& parameter) {
   const auto [pattern, number] = without_number(parameter);
   const std::size_t dot = pattern.rfind('.');
   const std::string_view stem = std::string_view(pattern).substr(0, dot);
-  for (const TensorRule& rule : family.tensors) {
-    if (rule.only_if && !(config.*rule.only_if)) continue;
-    if (rule.ours == "*") return {&rule, parameter};
-    const bool whole = rule.ours == pattern;
-    if (whole || rule.ours == stem)
-      return {&rule, with_number(rule.theirs, number) + (whole ? "" : pattern.substr(dot))};
+  const HeadRow* head = head_of(family, config.head);
+  for (const std::span<const TensorRule> rules :
+       {head ? std::span(head->tensors) : std::span<const TensorRule>(), std::span(family.tensors)}) {
+    for (const TensorRule& rule : rules) {
+      if (rule.only_if && !(config.*rule.only_if)) continue;
+      if (rule.ours == "*") return {&rule, parameter};
+      const bool whole = rule.ours == pattern;
+      if (!whole && rule.ours != stem) continue;
+      std::string theirs = with_number(rule.theirs, number) + (whole ? "" : pattern.substr(dot));
+      if (theirs.starts_with(family.prefix))
+        theirs.replace(0, family.prefix.size(), prefix_of(family, config));
+      return {&rule, std::move(theirs)};
+    }
   }
   throw InvalidArgument("FamilyTensors", "parameter",
                         "one that " + family.defaults.model_type + " has a rule for", parameter);
@@ -119,18 +134,28 @@ bool matches(std::string_view pattern, std::string_view text) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
+namespace {
+
+bool matches_any(std::span<const std::string_view> patterns, std::string_view name) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](std::string_view pattern) { return matches(pattern, name); });
+}
+
+}  // namespace
+
 FamilyTensors::FamilyTensors(const files::WeightFile& file, const Family& family, const FamilyConfig& config,
                              Read read)
     : file_(file), family_(family), config_(config), read_(read) {
   const auto tensors = file.tensors();
   prefixed_ = std::any_of(tensors.begin(), tensors.end(), [&](const files::StoredTensor& tensor) {
-    return std::string_view(tensor.name).starts_with(family.prefix);
+    return std::string_view(tensor.name).starts_with(prefix_of(family, config));
   });
 }
 
 std::string FamilyTensors::name_of(const std::string& parameter) const {
   std::string name = place_of(family_, config_, parameter).theirs;
-  if (!prefixed_ && name.starts_with(family_.prefix)) name.erase(0, family_.prefix.size());
+  const std::string_view prefix = prefix_of(family_, config_);
+  if (!prefixed_ && name.starts_with(prefix)) name.erase(0, prefix.size());
   return name;
 }
 
@@ -144,8 +169,12 @@ const files::StoredTensor* FamilyTensors::find(const std::string& theirs) const 
   return nullptr;
 }
 
-bool FamilyTensors::has(const std::string& parameter) const {
-  return find(name_of(parameter)) != nullptr;
+const files::StoredTensor* FamilyTensors::stored(const std::string& parameter) const {
+  return find(name_of(parameter));
+}
+
+bool FamilyTensors::is_copy(const std::string& name) const {
+  return matches_any(copies_everywhere, name) || matches_any(family_.copies, name);
 }
 
 Tensor FamilyTensors::take(const std::string& parameter, const Shape& shape) {
@@ -188,15 +217,11 @@ nn::ParameterSet::Source FamilyTensors::source() {
 }
 
 void FamilyTensors::check_all_taken() const {
-  const auto unused = [&](const std::string& name) {
-    const auto fits = [&](std::string_view pattern) { return matches(pattern, name); };
-    return std::any_of(std::begin(unused_everywhere), std::end(unused_everywhere), fits) ||
-           std::any_of(family_.unused.begin(), family_.unused.end(), fits);
-  };
   for (const files::StoredTensor& tensor : file_.tensors()) {
     const auto found = taken_.find(tensor.name);
     if (found == taken_.end()) {
-      if (!unused(tensor.name))
+      if (!is_copy(tensor.name) && !matches_any(unused_everywhere, tensor.name) &&
+          !matches_any(family_.unused, tensor.name))
         throw FileError(tensor.file, -1,
                         "tensor '" + excerpt(tensor.name) + "' belongs to no part of " +
                             family_.defaults.model_type + " that is known");

@@ -24,8 +24,11 @@ class FamilyTensors {
   FamilyTensors(const files::WeightFile& file, const Family& family, const FamilyConfig& config,
                 Read read = Read::values);
 
-  /// Whether the file has the tensor of a parameter.
-  bool has(const std::string& parameter) const;
+  /// The tensor of a parameter; nullptr if the file has none.
+  const files::StoredTensor* stored(const std::string& parameter) const;
+  bool has(const std::string& parameter) const { return stored(parameter) != nullptr; }
+  /// Whether a tensor of this name is a copy of another one, or follows from the config.
+  bool is_copy(const std::string& name) const;
   /// The value of a parameter in f32. The parts of a fused tensor are asked for in the order of the rules.
   /// Throws FileError for a tensor that is missing or has another shape, InvalidArgument for a parameter
   /// without a rule.

@@ -13,12 +13,6 @@ using nn::NormSpec;
 using Layout = TensorRule::Layout;
 using C = FamilyConfig;
 
-template <class T>
-std::vector<T> joined(std::vector<T> first, const std::vector<T>& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
-}
-
 // -- BART and its descendants, whose names are ours
 
 C bart_defaults(const char* type, std::int64_t vocabulary) {
@@ -38,7 +32,7 @@ C bart_defaults(const char* type, std::int64_t vocabulary) {
   config.gated = false;
   config.activation = Activation::gelu;
   config.query_bias = config.output_bias = config.mlp_bias = true;
-  config.head_bias = true;
+  config.head_layers.bias = true;
   config.learned_positions = true;
   config.first_position_row = 2;
   config.rotary = false;
@@ -80,7 +74,7 @@ Family bart() {
                                            {"static_position_embeddings", FixedField{"false"}}}),
           .tensors = bart_tensors(),
           .prefix = "model.",
-          .unused = {"*.embed_tokens.weight"}};
+          .copies = {"*.embed_tokens.weight"}};
 }
 
 Family mbart() {
@@ -94,7 +88,7 @@ Family mbart() {
                                            {"static_position_embeddings", FixedField{"false"}}}),
           .tensors = bart_tensors(),
           .prefix = "model.",
-          .unused = {"*.embed_tokens.weight"}};
+          .copies = {"*.embed_tokens.weight"}};
 }
 
 // One table serves both sides.
@@ -122,7 +116,7 @@ Family marian() {
                                            {"decoder_vocab_size", read_decoder_vocabulary}}),
           .tensors = bart_tensors(),
           .prefix = "model.",
-          .unused = {"*.embed_tokens.weight", "*.embed_positions.weight"}};
+          .copies = {"*.embed_tokens.weight", "*.embed_positions.weight"}};
 }
 
 // -- T5
@@ -177,7 +171,7 @@ Family t5() {
   defaults.gated = false;
   defaults.activation = Activation::relu;
   defaults.scale_scores = false;
-  defaults.head_bias = false;
+  defaults.head_layers.bias = false;
   defaults.rotary = false;
   defaults.relative_buckets = 32;
   defaults.pad_id = 0;
@@ -203,7 +197,7 @@ Family t5() {
                  {"n_positions", NoEffect{}}},  // the relative bias has no end
       .tensors = {{"model.shared", "shared"}, {"lm_head", "lm_head"}},
       .prefix = "",
-      .unused = {"*coder.embed_tokens.weight",
+      .copies = {"*coder.embed_tokens.weight",
                  "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"}};
   family.tensors = joined(
       family.tensors,

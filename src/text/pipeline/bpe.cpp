@@ -50,6 +50,9 @@ class Bpe final : public Model {
   explicit Bpe(std::shared_ptr<Document> document);
 
   std::string_view type() const override { return "BPE"; }
+  std::string_view continuing_prefix() const override {
+    return options_.continuing_subword_prefix ? std::string_view(*options_.continuing_subword_prefix) : "";
+  }
   void tokenize(std::string_view word, std::vector<Token>& tokens) const override;
   std::optional<std::int32_t> id_of(std::string_view token) const override { return vocab_.id_of(token); }
   std::optional<std::string_view> token(std::int32_t id) const override { return vocab_.token(id); }

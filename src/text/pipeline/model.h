@@ -32,6 +32,8 @@ class Model {
   virtual void tokenize(std::string_view word, std::vector<Token>& tokens) const = 0;
   virtual std::optional<std::int32_t> id_of(std::string_view token) const = 0;
   virtual std::optional<std::string_view> token(std::int32_t id) const = 0;
+  /// What tokens inside a word begin with; "" where nothing shows them.
+  virtual std::string_view continuing_prefix() const { return ""; }
   /// How many tokens there are.
   virtual std::int64_t count() const = 0;
   /// The largest id and 1.

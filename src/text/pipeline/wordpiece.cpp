@@ -61,6 +61,7 @@ class WordPiece final : public OfVocab {
   }
 
   std::string_view type() const override { return "WordPiece"; }
+  std::string_view continuing_prefix() const override { return prefix_; }
   void tokenize(std::string_view word, std::vector<Token>& tokens) const override {
     std::size_t characters = 0;
     for (const char byte : word) characters += (static_cast<unsigned char>(byte) & 0xC0u) != 0x80u;

@@ -1,0 +1,133 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/head_texts.h"
+#include "fovea/models/heads.h"
+#include "text/unicode.h"
+
+namespace fovea::cli {
+namespace {
+
+using models::AnswerRole;
+
+struct Options {
+  HeadOptions head;
+  std::string question;
+  std::int64_t longest = 15;
+  std::size_t top_k = 1;
+};
+
+// The ids of the context, and of an encoder also the first one, such as [CLS], which says that there is no
+// answer.
+std::vector<AnswerRole> roles_of(const HeadModel& model, const text::Encoding& window) {
+  std::vector<AnswerRole> roles;
+  for (std::size_t i = 0; i < window.size(); ++i) {
+    const bool none = i == 0 && window.special[i] == 1 && model.config().kind == models::FamilyKind::encoder;
+    roles.push_back(none                   ? AnswerRole::none
+                    : window.texts[i] == 1 ? AnswerRole::context
+                                           : AnswerRole::outside);
+  }
+  return roles;
+}
+
+// The bytes of the context from the word of the first id to that of the last one.
+text::ByteRange widened(const text::Encoding& window, const models::AnswerSpan& span) {
+  auto first = static_cast<std::size_t>(span.first), last = static_cast<std::size_t>(span.last);
+  const auto same_word = [&](std::size_t a, std::size_t b) {
+    return window.texts[b] == 1 && window.words[a] >= 0 && window.words[a] == window.words[b];
+  };
+  while (first > 0 && same_word(first, first - 1)) --first;
+  while (last + 1 < window.size() && same_word(last, last + 1)) ++last;
+  return {window.offsets[first].begin, window.offsets[last].end};
+}
+
+struct Answer {
+  text::ByteRange place;
+  double score = 0.0;
+};
+
+// Adds the answers of a window. Those that read the same, but for capitals, are one: their scores are added.
+void add_answers(const std::string& context, const text::Encoding& window,
+                 const std::vector<models::AnswerSpan>& spans, std::vector<Answer>& answers) {
+  const auto words = [&](const text::ByteRange& place) {
+    return text::lower_case(context.substr(place.begin, place.end - place.begin));
+  };
+  for (const models::AnswerSpan& span : spans) {
+    const text::ByteRange place = widened(window, span);
+    const auto same = std::find_if(answers.begin(), answers.end(),
+                                   [&](const Answer& answer) { return words(answer.place) == words(place); });
+    if (same == answers.end())
+      answers.push_back({place, span.score});
+    else
+      same->score += span.score;
+  }
+}
+
+void print(const Options& o, const std::string& context, std::vector<Answer> answers) {
+  std::stable_sort(answers.begin(), answers.end(),
+                   [](const Answer& a, const Answer& b) { return a.score > b.score; });
+  answers.resize(std::min(o.top_k, answers.size()));
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const auto& [place, score] : answers) {
+    const std::string words = context.substr(place.begin, place.end - place.begin);
+    if (o.head.json)
+      list.push_back({{"answer", words}, {"score", score}, {"begin", place.begin}, {"end", place.end}});
+    else
+      fmt::print("{:.4f}\t{}-{}\t{}\n", score, place.begin, place.end, words);
+  }
+  if (o.head.json) print_line({{"context", context}, {"answers", list}});
+}
+
+void run(const Options& o) {
+  const HeadModel model(o.head, "fovea answer", {models::FamilyHead::answer});
+  const std::vector<std::string> contexts = texts_of(o.head, "fovea answer");
+  // As in transformers: a long context is read in windows, which share 128 ids.
+  const std::int64_t most = std::min<std::int64_t>(model.longest(), 384),
+                     stride = std::min<std::int64_t>(most / 2, 128);
+  std::vector<text::Encoding> windows;
+  std::vector<std::size_t> context_of;
+  for (const std::string& context : contexts) {
+    for (text::Encoding& window :
+         text::windows_of(model.tokenizer().encode(o.question, context), most, stride)) {
+      windows.push_back(std::move(window));
+      context_of.push_back(static_cast<std::size_t>(&context - contexts.data()));
+    }
+  }
+  // Widening to words makes some of the best spans of a window the same.
+  const models::AnswerOptions options{.longest = o.longest,
+                                      .count = 2 * static_cast<std::int64_t>(o.top_k) + 10};
+  std::vector<Answer> answers;
+  model.run(windows, [&](std::size_t number, const Tensor& logits) {
+    const text::Encoding& window = windows[number];
+    const std::string& context = contexts[context_of[number]];
+    add_answers(context, window, models::answer_spans(logits, roles_of(model, window), options), answers);
+    if (number + 1 < windows.size() && context_of[number + 1] == context_of[number]) return;
+    print(o, context, std::exchange(answers, {}));
+  });
+  end_of_texts();
+}
+
+}  // namespace
+
+void register_answer(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("answer", "Find the answer to a question in texts");
+  add_text_options(*command, o->head, "contexts in which the answer is sought");
+  command->add_option("--question", o->question, "what is asked")->required();
+  command->add_option("--top-k", o->top_k, "answers for each context, the best first")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--longest", o->longest, "tokens of an answer at most")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->callback([o] {
+    catch_signals();
+    run(*o);
+  });
+}
+
+}  // namespace fovea::cli

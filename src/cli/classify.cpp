@@ -1,0 +1,62 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "cli/commands.h"
+#include "cli/head_texts.h"
+#include "fovea/models/heads.h"
+
+namespace fovea::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Options {
+  HeadOptions head;
+  std::size_t top_k = 1;
+};
+
+void run(const Options& o) {
+  const HeadModel model(o.head, "fovea classify", {models::FamilyHead::sequence_labels});
+  const std::vector<std::string> texts = texts_of(o.head, "fovea classify"), &labels = model.config().labels;
+  std::vector<text::Encoding> encodings;
+  for (const std::string& text : texts) encodings.push_back(model.encode(text, encodings.size() + 1));
+  const std::size_t shown = o.top_k == 0 ? labels.size() : std::min(o.top_k, labels.size());
+  model.run(encodings, [&](std::size_t number, const Tensor& logits) {
+    const std::vector<double> scores =
+        models::scores_of(model.config().score_function, {logits.data<float>(), labels.size()});
+    std::vector<std::size_t> order(labels.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+    order.resize(shown);
+    if (o.head.json) {
+      ordered_json list = ordered_json::array();
+      for (const std::size_t i : order) list.push_back({{"label", labels[i]}, {"score", scores[i]}});
+      return print_line({{"text", texts[number]}, {"labels", list}});
+    }
+    for (std::size_t n = 0; n < order.size(); ++n)
+      fmt::print("{}{:.4f}\t{}", n > 0 ? "\t" : "", scores[order[n]], labels[order[n]]);
+    fmt::print("\t{}\n", texts[number]);
+  });
+  end_of_texts();
+}
+
+}  // namespace
+
+void register_classify(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("classify", "Say which labels texts have");
+  add_text_options(*command, o->head, "texts to classify");
+  add_truncate(*command, o->head);
+  command->add_option("--top-k", o->top_k, "labels for each text, the best first; 0: all");
+  command->callback([o] {
+    catch_signals();
+    run(*o);
+  });
+}
+
+}  // namespace fovea::cli

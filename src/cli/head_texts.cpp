@@ -1,0 +1,139 @@
+#include "cli/head_texts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cli/commands.h"
+#include "fovea/core/error.h"
+
+namespace fovea::cli {
+namespace {
+
+using models::FamilyHead;
+
+const char* name_of(FamilyHead head) {
+  switch (head) {
+    case FamilyHead::none:
+      return "no head";
+    case FamilyHead::language:
+      return "a head for the next id";
+    case FamilyHead::masked:
+      return "a head for masked ids";
+    case FamilyHead::sequence_labels:
+      return "a head for labels of texts";
+    case FamilyHead::token_labels:
+      return "a head for labels of ids";
+    case FamilyHead::answer:
+      return "a head for answers";
+  }
+  return "";
+}
+
+// The config of a folder with one of `heads`. Its problems are those of the model, which names them better.
+models::FamilyConfig config_of(const models::ModelFolder& folder, std::initializer_list<FamilyHead> heads) {
+  models::FolderReport report = models::report_on(folder);
+  const std::string path = models::config_path(folder.path()).string();
+  if (!report.config || !report.problems.empty()) throw FileError(path, -1, report.refused);
+  const FamilyHead head = report.config->head;
+  if (std::find(heads.begin(), heads.end(), head) == heads.end())
+    throw FileError(
+        path, -1,
+        fmt::format("expected a model with {}, got {}, which has {}", name_of(*heads.begin()),
+                    report.config->architecture.empty() ? report.model_type : report.config->architecture,
+                    name_of(head)));
+  return std::move(*report.config);
+}
+
+}  // namespace
+
+void add_truncate(CLI::App& command, HeadOptions& options) {
+  options.has_truncate = true;
+  command.add_flag("--truncate", options.truncate,
+                   "cut texts that are too long, which are refused otherwise");
+}
+
+HeadModel::HeadModel(const HeadOptions& options, std::string command,
+                     std::initializer_list<models::FamilyHead> heads)
+    : command_(std::move(command)),
+      truncate_(options.truncate),
+      has_truncate_(options.has_truncate),
+      config_(config_of(models::ModelFolder(options.model), heads)),
+      read_(text::read_folder_tokenizer(options.model)),
+      encoder_(models::ModelFolder(options.model).text_encoder()),
+      longest_(std::min(read_.max_length.value_or(config_.positions), config_.positions)) {
+  nn::use_openmp(options.threads);
+  if (tokenizer().size() > config_.vocabulary)
+    throw FileError(options.model, -1,
+                    fmt::format("the tokenizer has ids up to {}, and the model {} ids",
+                                tokenizer().size() - 1, config_.vocabulary));
+}
+
+void HeadModel::check(const text::Encoding& encoding, const std::string& what) const {
+  if (encoding.size() == 0) throw InvalidArgument(command_, what, "at least one id", "none");
+  if (static_cast<std::int64_t>(encoding.size()) > config_.positions)
+    throw InvalidArgument(command_, what,
+                          fmt::format("at most the {} ids that the model reads{}", config_.positions,
+                                      has_truncate_ ? ", or --truncate" : ""),
+                          std::to_string(encoding.size()));
+}
+
+text::Encoding HeadModel::encode(const std::string& text, std::size_t number) const {
+  text::EncodeOptions options{.cut_side = read_.cut_side};
+  if (truncate_) options.max_length = longest_;
+  text::Encoding encoding = tokenizer().encode(text, options);
+  check(encoding, fmt::format("text {}", number));
+  return encoding;
+}
+
+text::Encoding HeadModel::encode_pair(const std::string& first, const std::string& second) const {
+  return tokenizer().encode(first, second, {.max_length = longest_, .cut_side = read_.cut_side});
+}
+
+void HeadModel::run(const std::vector<text::Encoding>& encodings, const Use& use, const Rows& rows) const {
+  constexpr std::size_t most_ids = 4096;  // at once: enough rows for products, and 50 MB of activations
+  for (std::size_t begin = 0, end = 0; begin < encodings.size() && !stop_requested(); begin = end) {
+    std::size_t ids = encodings[begin].size();
+    for (end = begin + 1; end < encodings.size() && ids + encodings[end].size() <= most_ids; ++end)
+      ids += encodings[end].size();
+    run_batch(std::span(encodings).subspan(begin, end - begin), begin, use, rows);
+  }
+}
+
+void HeadModel::run_batch(std::span<const text::Encoding> batch, std::size_t first, const Use& use,
+                          const Rows& rows) const {
+  std::vector<std::vector<std::int32_t>> sequences;
+  std::vector<std::int32_t> types;
+  std::vector<std::int64_t> wanted, counts;  // rows, of all sequences together
+  for (const text::Encoding& encoding : batch) {
+    const auto begin = static_cast<std::int64_t>(types.size());
+    types.insert(types.end(), encoding.types.begin(), encoding.types.end());
+    sequences.push_back(encoding.ids);
+    if (config_.head_layers.pooling) {
+      counts.push_back(1);
+    } else if (rows) {
+      const std::vector<std::int64_t> chosen = rows(encoding);
+      for (const std::int64_t row : chosen) wanted.push_back(begin + row);
+      counts.push_back(std::ssize(chosen));
+    } else {
+      counts.push_back(static_cast<std::int64_t>(encoding.size()));
+    }
+  }
+  if (config_.token_types < 2 || !read_.gives_types) types.clear();
+  nn::Context inference;
+  const nn::Var hidden = encoder_.hidden(inference, sequences, types);
+  const bool chosen = rows && !config_.head_layers.pooling;
+  // A text of which no row is wanted, such as an empty one, has no numbers.
+  const Tensor none(DType::f32, {0, encoder_.spec().head->outputs});
+  nn::Var logits = none;
+  if (!chosen)
+    logits = encoder_.logits(encoder_.head_rows(hidden, sequences));
+  else if (!wanted.empty())
+    logits = encoder_.logits(autograd::gather_rows(hidden, wanted, std::ssize(wanted)));
+  std::int64_t row = 0;
+  for (std::size_t i = 0; i < batch.size(); row += counts[i++])
+    use(first + i, counts[i] > 0 ? autograd::slice(logits, 0, row, counts[i]).value() : none);
+}
+
+}  // namespace fovea::cli

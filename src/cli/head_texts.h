@@ -1,0 +1,61 @@
+// What the commands that read texts with a head have in common: the model, and texts in batches.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/texts.h"
+#include "fovea/models/model_folder.h"
+#include "fovea/text/tokenizer_json.h"
+
+namespace fovea::cli {
+
+struct HeadOptions : TextOptions {
+  bool truncate = false, has_truncate = false;  // has_truncate: whether the command has the option
+};
+
+/// Adds --truncate.
+void add_truncate(CLI::App& command, HeadOptions& options);
+
+/// The model of a folder with one of `heads`, and its tokenizer.
+class HeadModel {
+ public:
+  /// Throws FileError for a folder without such a head.
+  HeadModel(const HeadOptions& options, std::string command, std::initializer_list<models::FamilyHead> heads);
+
+  const models::FamilyConfig& config() const noexcept { return config_; }
+  const text::FolderTokenizer& read() const noexcept { return read_; }
+  const text::JsonTokenizer& tokenizer() const noexcept { return read_.tokenizer; }
+  /// Ids of a sequence at most: what the model and the tokenizer's config allow.
+  std::int64_t longest() const noexcept { return longest_; }
+
+  /// The ids of text `number`, counted from 1. Throws InvalidArgument, which names it, for a text without
+  /// ids, or for one that is too long where none are cut.
+  text::Encoding encode(const std::string& text, std::size_t number) const;
+  /// The ids of a pair, cut at the longer text.
+  text::Encoding encode_pair(const std::string& first, const std::string& second) const;
+
+  /// Which rows of a sequence the head shall read; all of them where it pools.
+  using Rows = std::function<std::vector<std::int64_t>(const text::Encoding& encoding)>;
+  /// Gets the number of each sequence and what the head makes of it, [rows, outputs].
+  using Use = std::function<void(std::size_t number, const Tensor& logits)>;
+  /// Runs the model over the sequences, many at once, in their order. Ends early if a signal asks for it.
+  void run(const std::vector<text::Encoding>& encodings, const Use& use, const Rows& rows = {}) const;
+
+ private:
+  void check(const text::Encoding& encoding, const std::string& what) const;
+  void run_batch(std::span<const text::Encoding> batch, std::size_t first, const Use& use,
+                 const Rows& rows) const;
+
+  std::string command_;
+  bool truncate_, has_truncate_;
+  models::FamilyConfig config_;
+  text::FolderTokenizer read_;
+  models::TextEncoder encoder_;
+  std::int64_t longest_;
+};
+
+}  // namespace fovea::cli

@@ -1,0 +1,100 @@
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/head_texts.h"
+#include "fovea/models/heads.h"
+
+namespace fovea::cli {
+namespace {
+
+using models::TagJoin;
+using nlohmann::ordered_json;
+
+struct Options {
+  HeadOptions head;
+  TagJoin join = TagJoin::first;
+};
+
+// Rows of the ids that stand for text: the template's have no label.
+std::vector<std::int64_t> text_rows(const text::Encoding& encoding) {
+  std::vector<std::int64_t> rows;
+  for (std::size_t i = 0; i < encoding.size(); ++i) {
+    if (encoding.special[i] == 0) rows.push_back(static_cast<std::int64_t>(i));
+  }
+  return rows;
+}
+
+std::vector<models::TokenPlace> places_of(const text::JsonTokenizer& tokenizer, const std::string& text,
+                                          const text::Encoding& encoding) {
+  const std::vector<bool> begins = tokenizer.word_begins(text, encoding);
+  std::vector<models::TokenPlace> places;
+  for (const std::int64_t row : text_rows(encoding)) {
+    const auto i = static_cast<std::size_t>(row);
+    places.push_back({encoding.offsets[i].begin, encoding.offsets[i].end, begins[i]});
+  }
+  return places;
+}
+
+void print(const Options& o, const std::string& text, const std::vector<models::TaggedSpan>& spans) {
+  ordered_json list = ordered_json::array();
+  for (const models::TaggedSpan& span : spans) {
+    const std::string words = text.substr(span.begin, span.end - span.begin);
+    if (o.head.json)
+      list.push_back({{"label", span.label},
+                      {"score", span.score},
+                      {"begin", span.begin},
+                      {"end", span.end},
+                      {"words", words}});
+    else
+      fmt::print("{:.4f}\t{}\t{}-{}\t{}\n", span.score, span.label, span.begin, span.end, words);
+  }
+  if (o.head.json)
+    print_line({{"text", text}, {"spans", list}});
+  else
+    fmt::print("\n");
+}
+
+void run(const Options& o) {
+  const HeadModel model(o.head, "fovea tag", {models::FamilyHead::token_labels});
+  const std::vector<std::string> texts = texts_of(o.head, "fovea tag");
+  std::vector<text::Encoding> encodings;
+  for (const std::string& text : texts) encodings.push_back(model.encode(text, encodings.size() + 1));
+  const auto use = [&](std::size_t number, const Tensor& logits) {
+    print(o, texts[number],
+          models::tagged_spans(logits, places_of(model.tokenizer(), texts[number], encodings[number]),
+                               model.config().labels, o.join));
+  };
+  model.run(encodings, use, text_rows);
+  end_of_texts();
+}
+
+}  // namespace
+
+void register_tag(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("tag", "Find names and other labelled words in texts");
+  add_text_options(*command, o->head, "texts to tag");
+  add_truncate(*command, o->head);
+  static const std::map<std::string, TagJoin> joins{{"none", TagJoin::none},
+                                                    {"simple", TagJoin::simple},
+                                                    {"first", TagJoin::first},
+                                                    {"average", TagJoin::average},
+                                                    {"max", TagJoin::max}};
+  command
+      ->add_option("--aggregation", o->join,
+                   "which label a word of several tokens has: of its first one, of their average, or of the "
+                   "surest one; simple and none join no words")
+      ->transform(CLI::CheckedTransformer(joins))
+      ->option_text("none, simple, first, average or max")
+      ->capture_default_str();
+  command->callback([o] {
+    catch_signals();
+    run(*o);
+  });
+}
+
+}  // namespace fovea::cli

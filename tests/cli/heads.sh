@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# heads.sh FOVEA: tests classify, tag, answer, fill and rank on folders of random models; heads_oracle.py compares them with transformers.
+set -euo pipefail
+fovea=$(realpath "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+fail() {
+  echo "heads: $*" >&2
+  exit 1
+}
+# refused WORDS COMMAND...: the command fails, and says WORDS.
+refused() {
+  local words=$1
+  shift
+  if "$@" >out 2>errors; then fail "took $*"; fi
+  grep -qF -- "$words" errors || fail "expected '$words', got '$(cat errors)'"
+}
+# folder CLASS [KEYS]: a tiny BERT of that class.
+folder() {
+  mkdir -p "$1"
+  cat >"$1/tokenizer.json" <<'END'
+{"version": "1.0", "truncation": null, "padding": null,
+ "added_tokens": [{"id": 7, "content": "[MASK]", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+ "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "Whitespace"},
+ "post_processor": {"type": "TemplateProcessing",
+   "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
+   "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
+            {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}],
+   "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [5], "tokens": ["[CLS]"]}, "[SEP]": {"id": "[SEP]", "ids": [6], "tokens": ["[SEP]"]}}},
+ "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+ "model": {"type": "WordPiece", "unk_token": "?", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+   "vocab": {"?": 0, "the": 1, "cat": 2, "##s": 3, ".": 4, "[CLS]": 5, "[SEP]": 6, "[MASK]": 7, "sat": 8}}}
+END
+  cat >"$1/config.json" <<END
+{"model_type": "bert", "architectures": ["$1"], "vocab_size": 9, "hidden_size": 8, "intermediate_size": 12,
+ "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 20${2:+, $2}}
+END
+  "$(dirname "$fovea")/tests/family_model" "$1"
+}
+run() { # run COMMAND MODEL ...
+  local command=$1 model=$2
+  shift 2
+  "$fovea" "$command" --model "$model" --cpu-threads 1 "$@"
+}
+sequence=BertForSequenceClassification tokens=BertForTokenClassification answers=BertForQuestionAnswering masked=BertForMaskedLM
+folder $sequence '"id2label": {"0": "bad", "1": "fair", "2": "good"}'
+folder $tokens '"id2label": {"0": "O", "1": "B-X", "2": "I-X"}'
+folder $answers
+folder $masked
+printf 'The cats sat.\nthe cat\nsat sat sat\n' >texts
+
+# Texts as arguments, as a file and as standard input are the same; many at once say what each says alone.
+for pair in "classify $sequence" "tag $tokens"; do
+  read -r command model <<<"$pair"
+  for json in '' --json; do
+    run "$command" $model --input texts $json >file
+    run "$command" $model $json <texts >input
+    run "$command" $model $json 'The cats sat.' 'the cat' 'sat sat sat' >arguments
+    while IFS= read -r line; do run "$command" $model $json "$line"; done <texts >alone
+    for other in input arguments alone; do
+      # Rounding may differ where other rows stand beside a row.
+      diff <(sed -E 's/(0\.[0-9]{3})[0-9]*/\1/g' file) <(sed -E 's/(0\.[0-9]{3})[0-9]*/\1/g' $other) || fail "$command $json: file and $other"
+    done
+  done
+done
+
+# The scores of all labels are probabilities, the best first.
+run classify $sequence --top-k 0 --json --input texts | python3 -c '
+import json, sys
+for line in sys.stdin:
+    labels = json.loads(line)["labels"]
+    assert sorted(label["label"] for label in labels) == ["bad", "fair", "good"], line
+    scores = [label["score"] for label in labels]
+    assert abs(sum(scores) - 1) < 1e-9 and scores == sorted(scores, reverse=True), line
+' || fail classify
+
+# Spans are where they say, and begin and end at words: cats is cat and ##s.
+run tag $tokens --json --input texts | python3 -c '
+import json, re, sys
+for line in sys.stdin:
+    line = json.loads(line)
+    words = [match.span() for match in re.finditer(r"\w+|\.", line["text"])]
+    for span in line["spans"]:
+        assert line["text"][span["begin"]:span["end"]] == span["words"] and span["label"] == "X", line
+        assert span["begin"] in [begin for begin, _ in words] and span["end"] in [end for _, end in words], line
+' || fail tag
+grep -q X <(run tag $tokens --input texts) || fail "no span in any text"
+
+# A long context is read in windows.
+context=$(for _ in $(seq 40); do printf 'the cat sat . '; done)
+run answer $answers --question 'the cats' --json --top-k 2 'The cats sat.' "$context" | python3 -c '
+import json, sys
+for line in sys.stdin:
+    line = json.loads(line)
+    assert len(line["answers"]) == 2, line
+    for answer in line["answers"]:
+        assert line["context"][answer["begin"]:answer["end"]] == answer["answer"] != "", line
+' || fail answer
+refused 'the ids of the first text and of the template' run answer $answers --question "$context" 'the cat'
+
+# Each mask has its tokens.
+run fill $masked --json --top-k 9 'the [MASK] sat [MASK]' | python3 -c '
+import json, sys
+line = json.loads(sys.stdin.read())
+assert [(mask["begin"], mask["end"]) for mask in line["masks"]] == [(4, 10), (15, 21)], line
+for mask in line["masks"]:
+    assert abs(sum(token["score"] for token in mask["tokens"]) - 1) < 1e-9, line
+    assert sorted(token["id"] for token in mask["tokens"]) == list(range(9)), line
+' || fail fill
+[[ $(run fill $masked --top-k 2 '[MASK] cat' | grep -c cat) == 2 ]] || fail "fill prints no texts"
+refused "expected a text with [MASK], got 'the cat'" run fill $masked 'the cat'
+
+# The best passage first, as often as it is there.
+folder BertForSequenceClassification '"num_labels": 1'
+run rank $sequence --query 'the cat' --json 'sat' 'the cats' 'sat' | python3 -c '
+import json, sys
+lines = [json.loads(line) for line in sys.stdin]
+assert sorted(line["number"] for line in lines) == [0, 1, 2], lines
+scores = [line["score"] for line in lines]
+assert scores == sorted(scores, reverse=True) and 0 < scores[2] and scores[0] < 1, lines
+same = [line["score"] for line in lines if line["text"] == "sat"]
+assert abs(same[0] - same[1]) < 1e-6, lines
+' || fail rank
+[[ $(run rank $sequence --query a --top-k 2 b c d | wc -l) == 2 ]] || fail "--top-k of rank"
+
+# What is refused.
+refused 'expected a model with a head for labels of texts, got BertForMaskedLM, which has a head for masked ids' run classify $masked the
+refused 'expected a model with a head for answers' run answer $tokens --question the cat
+refused 'expected a model with a head for labels of ids' run tag $sequence the
+refused 'expected a model with a head for masked ids' run fill $answers the
+folder $sequence '"id2label": {"0": "bad", "1": "good"}'
+refused 'expected a model with one label' run rank $sequence --query the cat
+refused "argument 'text 2': expected at most the 20 ids that the model reads, or --truncate, got 162" run classify $sequence the "$context"
+[[ $(run classify $sequence --truncate the "$context" | wc -l) == 2 ]] || fail --truncate
+refused "argument '--input': expected nothing beside texts as arguments" run classify $sequence --input texts the
+rm $sequence/tokenizer.json
+refused 'tokenizer.json' run classify $sequence the
+"$fovea" show $tokens | grep -qF 'labels      O, B-X, I-X' || fail "show: $("$fovea" show $tokens)"
+refused 'expected a language model' "$fovea" generate --model $tokens --prompt-ids 1
