@@ -18,6 +18,7 @@ void register_tag(CLI::App& app);
 void register_answer(CLI::App& app);
 void register_fill(CLI::App& app);
 void register_rank(CLI::App& app);
+void register_convert(CLI::App& app);
 void register_show(CLI::App& app);
 void register_tokenize(CLI::App& app);
 void register_score(CLI::App& app);

@@ -144,6 +144,7 @@ int main(int argc, char** argv) {
   fovea::cli::register_answer(app);
   fovea::cli::register_fill(app);
   fovea::cli::register_rank(app);
+  fovea::cli::register_convert(app);
   fovea::cli::register_show(app);
   fovea::cli::register_tokenize(app);
   fovea::cli::register_score(app);
