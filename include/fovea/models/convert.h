@@ -22,6 +22,7 @@ struct ConvertOptions {
 
 struct Converted {
   std::int64_t tensors = 0, bytes = 0;
+  bool from_ours = false;             ///< whether it was made of a translator of ours
   std::string model_type;             ///< of the folder that was written
   std::vector<std::string> left_out;  ///< tensors that are copies of others, or follow from the config
   std::vector<std::string> files;     ///< that were copied, such as tokenizer.json
