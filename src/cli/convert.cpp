@@ -11,7 +11,6 @@
 
 #include "cli/commands.h"
 #include "fovea/files/bytes.h"
-#include "fovea/text/marian_tokenizer.h"
 #include "fovea/text/tokenizer.h"
 
 namespace fovea::cli {
@@ -53,8 +52,7 @@ void write_marian_tokenizer(const std::filesystem::path& from, const std::filesy
 void run(Options o) {
   o.convert.shard_bytes = static_cast<std::size_t>(o.shard_mb) << 20;
   const models::Converted done = models::convert_folder(o.model, o.output, o.convert);
-  if (done.model_type == "marian" && !text::MarianTokenizer::is_in(o.model))
-    write_marian_tokenizer(o.model, o.output);
+  if (done.from_ours) write_marian_tokenizer(o.model, o.output);
   fmt::print("wrote {}: {}, {} tensors, {} bytes\n", o.output, done.model_type, done.tensors, done.bytes);
   if (!done.files.empty()) fmt::print("copied {}\n", fmt::join(done.files, ", "));
   if (!done.left_out.empty())

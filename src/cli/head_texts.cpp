@@ -120,7 +120,7 @@ void HeadModel::run_batch(std::span<const text::Encoding> batch, std::size_t fir
       counts.push_back(static_cast<std::int64_t>(encoding.size()));
     }
   }
-  if (config_.token_types < 2) types.clear();
+  if (config_.token_types < 2 || !read_.gives_types) types.clear();
   nn::Context inference;
   const nn::Var hidden = encoder_.hidden(inference, sequences, types);
   const bool chosen = rows && !config_.head_layers.pooling;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "core/excerpt.h"
@@ -55,6 +56,14 @@ std::optional<std::int32_t> mask_id_of(const json& config, const JsonTokenizer& 
   return std::nullopt;
 }
 
+// Where the names are absent the class decides. That of tokenizers without a class of their own has no types.
+bool gives_types(const json& config) {
+  const json names = config.value("model_input_names", json());
+  if (names.is_array()) return std::find(names.begin(), names.end(), "token_type_ids") != names.end();
+  const json name = config.value("tokenizer_class", json());
+  return name != "TokenizersBackend" && name != "PreTrainedTokenizerFast";
+}
+
 }  // namespace
 
 bool has_json_tokenizer(const std::filesystem::path& folder) {
@@ -67,12 +76,13 @@ FolderTokenizer read_folder_tokenizer(const std::filesystem::path& folder) {
                               config_path = folder / "tokenizer_config.json";
   if (!has_json_tokenizer(folder))
     throw FileError(path.string(), -1, "is not there; token ids may be given instead of text");
-  FolderTokenizer result{JsonTokenizer::read(path), std::nullopt, EncodeOptions::CutSide::right, {}};
+  FolderTokenizer result{JsonTokenizer::read(path), std::nullopt, EncodeOptions::CutSide::right, {}, true};
   std::error_code error;
   const json config = std::filesystem::exists(config_path, error)
                           ? files::read_json_object(config_path, kMaxConfigBytes, kConfigDepth)
                           : json::object();
   result.mask_id = mask_id_of(config, result.tokenizer, config_path);
+  result.gives_types = gives_types(config);
   result.max_length = max_length_of(config, config_path);
   result.cut_side = cut_side_of(config, config_path);
   // transformers goes by this key and not by the tokenizer.

@@ -31,10 +31,9 @@ class Oracle(families_oracle.Oracle):
         torch = self.torch
         model, folder = self.make(family, name, config, seed)
         for type, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16), ("f16", torch.float16)):
-            theirs = model.to(dtype)
+            model.to(dtype).save_pretrained(self.folder / ("their-" + type))
             self.run("convert", "--model", folder, "--output", self.folder / type, "--dtype", type)
-            ours = self.loaded(name, self.folder / type, "auto")
-            self.same_weights(type, ours, theirs)
+            self.same_weights(type, self.loaded(name, self.folder / type, "auto"), self.loaded(name, self.folder / ("their-" + type), "auto"))
             model = self.loaded(name, folder, torch.float32)
         self.run("convert", "--model", self.folder / "bf16", "--output", self.folder / "same")
         data = [(self.folder / side / "model.safetensors").read_bytes() for side in ("bf16", "same")]

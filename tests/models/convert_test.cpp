@@ -118,7 +118,10 @@ TEST_F(Convert, ConfigsHaveTodaysKeysAndTheSameMeaning) {
   EXPECT_FALSE(now.contains("rope_scaling"));
   json gemma = llama;
   gemma.update({{"model_type", "gemma3_text"}, {"architectures", {"Gemma3ForCausalLM"}}, {"head_dim", 6}});
-  gemma.update({{"rope_local_base_freq", 50.0}, {"sliding_window", 3}, {"sliding_window_pattern", 2}});
+  gemma.update({{"rope_local_base_freq", 50.0},
+                {"sliding_window", 3},
+                {"sliding_window_pattern", 2},
+                {"num_key_value_heads", 1}});
   now = converted("by-layer", gemma);
   EXPECT_EQ(now["rope_parameters"]["sliding_attention"]["rope_theta"], 50.0);
   EXPECT_EQ(now["rope_parameters"]["full_attention"]["rope_theta"], 500.0);

@@ -468,22 +468,22 @@ TEST(FamilyConfigs, OldKeysMeanWhatNewOnesMean) {
 TEST(FamilyConfigs, LabelsHaveNamesAndAFunctionForTheirScores) {
   json config = tiny_config("bert");
   config["architectures"] = {"BertForSequenceClassification"};
-  const auto read = [&](const json& more) {
+  const auto read = [&](const json& more = json::object()) {
     json with = config;
     with.update(more);
     EXPECT_EQ(refusal(with), "");
     return read_family(with.dump()).config;
   };
   using Names = std::vector<std::string>;
-  EXPECT_EQ(read({}).labels, (Names{"LABEL_0", "LABEL_1"}));
+  EXPECT_EQ(read().labels, (Names{"LABEL_0", "LABEL_1"}));
   EXPECT_EQ(read({{"num_labels", 1}}).labels, Names{"LABEL_0"});
   const json names = {{"0", "bad"}, {"1", "good"}};
   EXPECT_EQ(read({{"id2label", names}}).labels, (Names{"bad", "good"}));
-  EXPECT_EQ(read({}).score_function, ScoreFunction::softmax);
+  EXPECT_EQ(read().score_function, ScoreFunction::softmax);
   EXPECT_EQ(read({{"num_labels", 1}}).score_function, ScoreFunction::sigmoid);
   EXPECT_EQ(read({{"problem_type", "multi_label_classification"}}).score_function, ScoreFunction::sigmoid);
   EXPECT_EQ(read({{"problem_type", "regression"}}).score_function, ScoreFunction::none);
-  EXPECT_FALSE(read({}).pair_score_function);
+  EXPECT_FALSE(read().pair_score_function);
   const char *identity = "torch.nn.modules.linear.Identity", *sigmoid = "torch.nn.modules.activation.Sigmoid";
   const json today = {{"sentence_transformers", {{"activation_fn", sigmoid}, {"version", "5"}}}};
   EXPECT_EQ(read(today).pair_score_function, ScoreFunction::sigmoid);

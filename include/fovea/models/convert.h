@@ -22,6 +22,7 @@ struct ConvertOptions {
 
 struct Converted {
   std::int64_t tensors = 0, bytes = 0;
+  bool from_ours = false;             ///< whether it was made of a translator of ours
   std::string model_type;             ///< of the folder that was written
   std::vector<std::string> left_out;  ///< tensors that are copies of others, or follow from the config
   std::vector<std::string> files;     ///< that were copied, such as tokenizer.json
@@ -31,9 +32,9 @@ struct Converted {
 /// transformers 5, and the weights. A folder of a family keeps its names; layer norms named gamma and beta
 /// are named weight and bias. Files of the tokenizer and of generation are copied. A translator of ours with
 /// post-norm layers and sinusoidal positions becomes a MarianMTModel; a language model of ours with attention
-/// alone is a Starcoder2ForCausalLM already. Throws FileError for a model that does not run here, for one of
-/// ours that no class of transformers computes, for a target that holds the source, and for a number that f16
-/// cannot hold.
+/// alone is a Starcoder2ForCausalLM already. Throws FileError for a model that does not run here, and for one
+/// of ours that no class of transformers computes. The same is thrown for a target that holds the source or
+/// other weights, and for a number that f16 cannot hold.
 Converted convert_folder(const std::filesystem::path& from, const std::filesystem::path& to,
                          const ConvertOptions& options = {});
 

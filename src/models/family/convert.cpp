@@ -186,6 +186,7 @@ Converted convert_folder(const fs::path& from, const fs::path& to, const Convert
     config = folder.config();
   } else {
     file = marian_of(folder, options, config);
+    converted.from_ours = true;
   }
   file.metadata["format"] = "pt";
   std::map<DType, std::int64_t> types;
