@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <optional>
 #include <string>
@@ -83,6 +84,16 @@ class Stopwatch {
 
  private:
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+/// The same in seconds that the process used: other work of the machine does not count. With --threads 1 that
+/// is as long as a part of an example takes on a machine of its own.
+class ProcessorStopwatch {
+ public:
+  double seconds() const { return static_cast<double>(std::clock() - began_) / CLOCKS_PER_SEC; }
+
+ private:
+  std::clock_t began_ = std::clock();
 };
 
 /// Options: --seeds 1,2,3 (default 1), --quick, --output FOLDER (default gallery/NAME), --data PATH,

@@ -3,8 +3,6 @@
 // attention without any recurrence, and by a Transformer; at equal parameters and equal time.
 #include <fmt/format.h>
 
-#include <ctime>
-
 #include "fovea/core/philox.h"
 #include "fovea/pictures/chart.h"
 #include "fovea/text/alignment.h"
@@ -105,11 +103,6 @@ Data make_data(gallery::Run& run) {
 
 constexpr std::int64_t batch_words = 800;
 
-// Seconds of the processor, whose other work does not count; with one thread as many as the training takes.
-double processor_seconds() {
-  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
-}
-
 void fit(gallery::Run& run, Rung& rung, const Contender& contender, const Data& data, std::int64_t updates,
          const std::function<void(const train::FitStep&)>& progress) {
   std::vector<std::vector<std::size_t>> batches;
@@ -137,9 +130,9 @@ void fit(gallery::Run& run, Rung& rung, const Contender& contender, const Data& 
 double seconds_of_an_update(gallery::Run& run, const Contender& contender, const Data& data) {
   constexpr std::int64_t tried = 30;
   Rung rung(contender.options, run.seed());
-  const double began = processor_seconds();
+  const gallery::ProcessorStopwatch watch;
   fit(run, rung, contender, data, tried, {});
-  return (processor_seconds() - began) / tried;
+  return watch.seconds() / tried;
 }
 
 // The time that every contender gets. A number of seconds would buy a slower machine fewer updates, with

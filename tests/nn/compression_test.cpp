@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <ostream>
+#include <utility>
 
 #include "fovea/attention/masks.h"
 #include "fovea/nn/transformer.h"
@@ -111,15 +112,24 @@ TEST_P(EveryCompression, StandsInAStackAndReturnsTheWeightsOfItsRows) {
   EXPECT_THROW(stack(context, y, {.mask = Causal{}}), InvalidArgument);
 }
 
-TEST(Linformer, IsFullAttentionWithIdentities) {
-  Attention full(std::nullopt), linformer(LinformerRows{.kept = rows, .longest = 12});
-  for (const char* name : {"attention.compression.e", "attention.compression.f"}) {
+// Linformer whose matrices are multiples of the identity.
+Attention linformer_of(float e, float f) {
+  Attention linformer(LinformerRows{.kept = rows, .longest = 12});
+  for (const auto& [name, value] :
+       {std::pair("attention.compression.e", e), {"attention.compression.f", f}}) {
     Tensor& matrix = linformer.set.at(name).value;
     matrix.fill(0.0f);
-    for (std::int64_t i = 0; i < rows; ++i) matrix.data<float>()[i * 12 + i] = 1.0f;
+    for (std::int64_t i = 0; i < rows; ++i) matrix.data<float>()[i * 12 + i] = value;
   }
-  const Tensor x = Tensor::normal({3, rows, dim}, 1);
-  expect_near(full(x), linformer(x));
+  return linformer;
+}
+
+// Biases start at 0, so twice the values are twice the output, while twice the keys change the weights.
+TEST(Linformer, IsFullAttentionWithIdentitiesAndMakesValuesOfF) {
+  Attention full(std::nullopt), linformer = linformer_of(1.0f, 1.0f), doubled = linformer_of(1.0f, 2.0f);
+  const Tensor x = Tensor::normal({3, rows, dim}, 1), y = full(x);
+  expect_near(y, linformer(x));
+  expect_near(autograd::scale(y, 2.0f).value(), doubled(x));
 }
 
 TEST(MeanAndStrided, AreFullAttentionInGroupsOfOne) {
