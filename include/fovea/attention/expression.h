@@ -8,7 +8,8 @@
 //
 // The numbers of each name are in mask.h and masks.h. A side of a window is a count or 'all'.
 //
-//   mod        := 'softcap' '(' cap ')' | 'temperature' '(' value ')' | 'temperature' | 'alibi' | 'symmetric-alibi' | 'bias' |
+//   mod        := 'softcap' '(' cap ')' | 'temperature' '(' value ')' | 'temperature' | 'alibi' |
+//                 'symmetric-alibi' | 'bias' |
 //                 'relative' '(' buckets ',' max_distance ',' ('bidirectional' | 'causal') ')' |
 //                 'relative-key' '(' max_distance ')' | 'forget' | 'local' '(' reach ')' |
 //                 'gaussian' '(' deviation ')'

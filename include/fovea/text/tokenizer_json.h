@@ -114,7 +114,8 @@ struct FolderTokenizer {
   EncodeOptions::CutSide cut_side = EncodeOptions::CutSide::right;  ///< its truncation_side
   /// Its mask_token, or else "[MASK]" or "<mask>" if the tokenizer has that special token.
   std::optional<std::int32_t> mask_id;
-  /// Whether transformers gives Encoding::types to the model: its model_input_names say so, or its class does.
+  /// Whether transformers gives Encoding::types to the model: its model_input_names say so, or its class
+  /// does.
   bool gives_types = true;
 };
 
