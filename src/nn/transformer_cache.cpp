@@ -90,9 +90,12 @@ Readers readers_of(std::span<const std::size_t> reads, std::span<const std::int6
   return result;
 }
 
-// Whether a mask hides the same keys from every query of an entry.
-bool same_for_all_queries(const Mask& mask) {
-  return mask.node().text_is_all() || mask == Mask(KeyLengths{});
+// Whether attention to the memory reads no position of its queries: then queries of several sequences may
+// stand side by side as rows of one.
+bool reads_no_position(const MultiHeadAttention& attention, const TransformerStack::Call& call) {
+  const bool plain_mask = call.memory_mask == Mask(Everything{}) || call.memory_mask == Mask(KeyLengths{});
+  return plain_mask && !attention.options().rope && attention.options().spec.mods.empty() &&
+         call.memory_arguments.empty();
 }
 
 }  // namespace
@@ -234,8 +237,7 @@ Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const
     const auto number = std::count_if(layers_.begin(), layers_.begin() + static_cast<std::ptrdiff_t>(i),
                                       [](const Layer& before) { return before.memory.has_value(); });
     // The hypotheses of a beam are queries of one entry: keys and values are then read once for all of them.
-    if (readers.grouped() && !weights && rows.size(1) == 1 && !layer.memory->options().rope &&
-        same_for_all_queries(call.memory_mask)) {
+    if (readers.grouped() && !weights && rows.size(1) == 1 && reads_no_position(*layer.memory, call)) {
       std::vector<KeyValueView> of_groups;
       for (const std::size_t entry : readers.reads)
         of_groups.push_back(cache.memory_->rows.view(number, cache.memory_->entries[entry]));

@@ -180,35 +180,44 @@ TEST_P(Stacks, ForgetWholePages) {
 // Entries in another order, some of them twice, go on like their originals, and a fork goes on by itself.
 // Compared to the bit, because the rows of an entry are computed alike wherever it stands.
 TEST_P(Stacks, ReorderedEntriesContinueLikeTheirOriginals) {
-  const auto row = [&](std::int64_t t) { return autograd::slice(x, 1, t, 1); };
-  TransformerStack::Cache cache = reading.start(context, memory);
-  reading.extend(context, autograd::slice(x, 1, 0, 5), cache, call(Causal{}));
-  TransformerStack::Cache forked = cache.fork();
-  const Tensor expected = reading.extend(context, row(5), forked, call(Causal{})).value();
-  EXPECT_EQ(cache.length(), 5);
-  EXPECT_EQ(forked.length(), 6);
-  forked.truncate(5);
-  const std::vector<std::int64_t> order{1, 1, 0};
-  forked.reorder(order);
-  ASSERT_EQ(forked.entries(), 3);
-  const Tensor six = row(5).value();
-  Tensor rows(DType::f32, {3, 1, kDim});
-  for (std::size_t i = 0; i < 3; ++i)
-    std::copy_n(six.data<float>() + order[i] * kDim, kDim,
-                rows.data<float>() + static_cast<std::int64_t>(i) * kDim);
-  TransformerStack::Call longer = call(Causal{});
-  std::vector<std::int64_t> lengths;
-  for (const std::int64_t entry : order) lengths.push_back(memory_lengths[static_cast<std::size_t>(entry)]);
-  longer.memory_lengths = lengths;
-  const Tensor got = reading.extend(context, rows, forked, longer).value();
-  for (std::size_t i = 0; i < 3; ++i) {
-    for (std::int64_t d = 0; d < kDim; ++d)
-      EXPECT_NEAR(got.data<float>()[static_cast<std::int64_t>(i) * kDim + d],
-                  expected.data<float>()[order[i] * kDim + d], 1e-6);
+  // Two hypotheses of one entry read its memory in one call, unless the mask reads their positions.
+  for (const Mask& memory_mask : {Mask(KeyLengths{}), KeyLengths{} & SlidingWindow{2, 0}}) {
+    SCOPED_TRACE(to_string(memory_mask));
+    const auto call = [&](Mask mask) {
+      TransformerStack::Call made = Stacks::call(std::move(mask));
+      made.memory_mask = memory_mask;
+      return made;
+    };
+    const auto row = [&](std::int64_t t) { return autograd::slice(x, 1, t, 1); };
+    TransformerStack::Cache cache = reading.start(context, memory);
+    reading.extend(context, autograd::slice(x, 1, 0, 5), cache, call(Causal{}));
+    TransformerStack::Cache forked = cache.fork();
+    const Tensor expected = reading.extend(context, row(5), forked, call(Causal{})).value();
+    EXPECT_EQ(cache.length(), 5);
+    EXPECT_EQ(forked.length(), 6);
+    forked.truncate(5);
+    const std::vector<std::int64_t> order{1, 1, 0};
+    forked.reorder(order);
+    ASSERT_EQ(forked.entries(), 3);
+    const Tensor six = row(5).value();
+    Tensor rows(DType::f32, {3, 1, kDim});
+    for (std::size_t i = 0; i < 3; ++i)
+      std::copy_n(six.data<float>() + order[i] * kDim, kDim,
+                  rows.data<float>() + static_cast<std::int64_t>(i) * kDim);
+    TransformerStack::Call longer = call(Causal{});
+    std::vector<std::int64_t> lengths;
+    for (const std::int64_t entry : order) lengths.push_back(memory_lengths[static_cast<std::size_t>(entry)]);
+    longer.memory_lengths = lengths;
+    const Tensor got = reading.extend(context, rows, forked, longer).value();
+    for (std::size_t i = 0; i < 3; ++i) {
+      for (std::int64_t d = 0; d < kDim; ++d)
+        EXPECT_NEAR(got.data<float>()[static_cast<std::int64_t>(i) * kDim + d],
+                    expected.data<float>()[order[i] * kDim + d], 1e-6);
+    }
+    const std::vector<std::int64_t> beyond{3};
+    EXPECT_THROW(forked.reorder(beyond), InvalidArgument);
+    EXPECT_EQ(forked.entries(), 3);
   }
-  const std::vector<std::int64_t> beyond{3};
-  EXPECT_THROW(forked.reorder(beyond), InvalidArgument);
-  EXPECT_EQ(forked.entries(), 3);
 }
 
 // A call that fails in its middle leaves every entry as it was, and its memory too.
