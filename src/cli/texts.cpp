@@ -13,9 +13,9 @@ namespace fovea::cli {
 
 void add_text_options(CLI::App& command, TextOptions& options, const std::string& texts) {
   command.add_option("--model", options.model, "folder of the model, with its tokenizer.json")->required();
-  // Otherwise CLI11 takes a text in brackets, such as "[MASK] and [MASK]", for a list.
-  command.add_option("text", options.texts, texts + "; without any, standard input has one a line")
-      ->allow_extra_args(false);
+  // CLI11 takes an argument between brackets, such as "[MASK] or [MASK]", for a list: lines are read as they
+  // are.
+  command.add_option("text", options.texts, texts + "; without any, standard input has one a line");
   command.add_option("--input", options.input, "file with one a line, instead of arguments");
   command.add_flag("--json", options.json, "a JSON object for each, on a line");
   command.add_option("--cpu-threads", options.threads, "0: all")->check(CLI::Range(0, 1024));

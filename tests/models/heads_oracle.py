@@ -119,7 +119,7 @@ class Commands(texts_oracle.Oracle):
                                       num_attention_heads=4, max_position_embeddings=200, initializer_range=0.2, **ids)
             pipeline = self.transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer, top_k=4)
             texts = [f"The {mask} of this library", f"{mask} and {mask}"]
-            for text, mine in zip(texts, self.lines("fill", folder, "--top-k", 4, *texts)):
+            for text, mine in zip(texts, self.lines("fill", folder, "--top-k", 4, "--input", self.texts_file(texts))):
                 theirs = pipeline(text)
                 theirs = theirs if isinstance(theirs[0], list) else [theirs]
                 assert len(mine["masks"]) == len(theirs)
