@@ -78,7 +78,8 @@ void PackedMatrix::quantize(const Tensor& weight) {
 }
 
 std::int64_t PackedMatrix::bytes() const noexcept {
-  return 4 * (elements_.count() + scales_.count() + static_cast<std::int64_t>(sums_.size()));
+  const std::int64_t scales = scales_.empty() ? 0 : scales_.count();
+  return 4 * (elements_.count() + scales + static_cast<std::int64_t>(sums_.size()));
 }
 
 }  // namespace fovea::autograd

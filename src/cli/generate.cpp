@@ -51,12 +51,12 @@ std::ostream& checked(std::ostream& out, const std::string& path) {
 // -- one text, and its state in a file
 
 // Of all weights: a state belongs to the model that made it.
-std::string fingerprint(const models::LanguageModel& model) {
+std::string fingerprint(const models::LanguageModel& model, const std::string& weights) {
   std::uint32_t checksum = 0;
   for (const nn::Parameter& parameter : model.parameters().all())
     checksum = crc32c(parameter.value.raw(),
                       static_cast<std::uint64_t>(parameter.value.count()) * sizeof(float), checksum);
-  return fmt::format("{:08x}", checksum);
+  return fmt::format("{:08x}{}", checksum, weights == "f32" ? "" : " " + weights);
 }
 
 // A text that is being written: what was read is in a sequence, and some ids are still to be read.
@@ -67,7 +67,8 @@ struct State {
 };
 
 void save(const Options& o, const models::LanguageModel& model, const KvCache& cache, const State& state) {
-  const json note = {{"model", fingerprint(model)}, {"unread", state.unread}, {"written", state.written}};
+  const json note = {
+      {"model", fingerprint(model, o.weights)}, {"unread", state.unread}, {"written", state.written}};
   cache.save(state.sequence, o.save_state, note.dump());
 }
 
@@ -86,9 +87,9 @@ State load(const Options& o, const models::LanguageModel& model, KvCache& cache)
   } catch (const json::exception&) {
     throw refuse("is no state of fovea generate: its note is '" + excerpt(note) + "'");
   }
-  if (made_by != fingerprint(model))
+  if (made_by != fingerprint(model, o.weights))
     throw refuse("is the state of another model: of weights " + excerpt(made_by) + ", and " + o.model +
-                 " has " + fingerprint(model));
+                 " has " + fingerprint(model, o.weights));
   if (state.unread.empty() || state.written < 0) throw refuse("has no id to go on with");
   state.sequence = cache.load(o.load_state, {.note = note, .memory = CacheMemory::mapped});
   return state;
@@ -360,22 +361,30 @@ void register_generate(CLI::App& app) {
     options->emplace_back(option, [member](const auto& from, auto& to) { to.*member = from.*member; });
     return option;
   };
+  // What chooses among tokens asks for a draw, also of a folder that writes greedily by itself.
+  const auto draw_option = [&](const char* names, auto models::SampleOptions::*member, const char* help) {
+    CLI::Option* option = sample_option(names, member, help);
+    options->emplace_back(option, [](const auto& from, auto& to) {
+      if (to.temperature == 0.0) to.temperature = from.temperature;
+    });
+    return option;
+  };
   using Sample = models::SampleOptions;
   sample_option("--length,--max-new-tokens", &Sample::length, "tokens to write at most")
       ->check(CLI::Range(0, 1 << 30));
   sample_option("--temperature", &Sample::temperature, "0: always the most probable token")
       ->check(finite())
       ->check(CLI::NonNegativeNumber);
-  sample_option("--top-k", &Sample::top_k, "0: all")->check(CLI::NonNegativeNumber);
-  sample_option("--top-p", &Sample::top_p, "in (0, 1]")->check(finite())->check(CLI::Range(1e-9, 1.0));
-  sample_option("--min-p", &Sample::min_p, "least probability, relative to the largest; 0: none")
+  draw_option("--top-k", &Sample::top_k, "0: all")->check(CLI::NonNegativeNumber);
+  draw_option("--top-p", &Sample::top_p, "in (0, 1]")->check(finite())->check(CLI::Range(1e-9, 1.0));
+  draw_option("--min-p", &Sample::min_p, "least probability, relative to the largest; 0: none")
       ->check(finite())
       ->check(CLI::Range(0.0, 1.0));
   sample_option("--repetition-penalty", &Sample::repetition_penalty,
                 "divides the logits of tokens that stand in the text; 1: none")
       ->check(finite())
       ->check(CLI::PositiveNumber);
-  sample_option("--seed", &Sample::seed, "of the random numbers, one for each token");
+  draw_option("--seed", &Sample::seed, "of the random numbers, one for each token");
   CLI::Option* greedy = command->add_flag_callback(
       "--greedy", [o] { o->sample.temperature = 0.0; }, "the same as --temperature 0");
   options->emplace_back(greedy, [](const auto& from, auto& to) { to.temperature = from.temperature; });

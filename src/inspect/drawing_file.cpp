@@ -54,7 +54,8 @@ std::vector<Rgb> colours_of(const std::string& hex) {
 // The value of an enumeration whose last one is `last`.
 template <typename Enum>
 Enum enum_of(const json& value, Enum last) {
-  const int number = value.get<int>();
+  if (!value.is_number_integer()) refuse("a choice that is no whole number");
+  const auto number = value.get<std::int64_t>();
   if (number < 0 || number > static_cast<int>(last))
     refuse("a number of no choice: " + std::to_string(number));
   return static_cast<Enum>(number);
@@ -89,9 +90,13 @@ Paint read_paint(const json& list) {
   } else if (kind == "text") {
     paint.colour = TextOnRamp{position_of(colour)};
   } else if (kind == "series") {
-    paint.colour = Series{colour.get<int>()};
+    const auto series = colour.is_number_unsigned() ? colour.get<std::uint64_t>() : 0;
+    if (!colour.is_number_unsigned() || series > 1000) refuse("a series that is no number in [0, 1000]");
+    paint.colour = Series{static_cast<int>(series)};
   } else if (kind == "rgb") {
-    paint.colour = colours_of(colour.get<std::string>()).at(0);
+    const auto colours = colours_of(colour.get<std::string>());
+    if (colours.size() != 1) refuse("a paint of " + std::to_string(colours.size()) + " colours");
+    paint.colour = colours.front();
   } else {
     refuse("a paint of the kind '" + kind + "'");
   }

@@ -32,7 +32,12 @@ void check(const LearnedRows& o) {
 }
 
 RowCompressor::Rows strided(const Var& x, std::span<const std::int64_t> lengths, std::int64_t stride) {
-  const auto rounded_up = [stride](std::int64_t rows) { return (rows + stride - 1) / stride; };
+  for (const std::int64_t length : lengths) {
+    if (length < 0 || length > x.size(1))
+      throw InvalidArgument("RowCompressor", "lengths", "lengths in [0, " + std::to_string(x.size(1)) + "]",
+                            std::to_string(length));
+  }
+  const auto rounded_up = [stride](std::int64_t rows) { return rows / stride + (rows % stride != 0); };
   const std::int64_t kept = rounded_up(x.size(1));
   std::vector<std::int64_t> index;
   for (std::int64_t b = 0; b < x.size(0); ++b) {
@@ -42,6 +47,14 @@ RowCompressor::Rows strided(const Var& x, std::span<const std::int64_t> lengths,
   RowCompressor::Rows result{.keys = rows, .values = rows};
   std::transform(lengths.begin(), lengths.end(), std::back_inserter(result.lengths), rounded_up);
   return result;
+}
+
+// Rows that are made of nothing are not seen: attention to an entry without rows gives 0.
+std::vector<std::int64_t> seen_of(std::span<const std::int64_t> lengths, std::int64_t kept) {
+  if (std::find(lengths.begin(), lengths.end(), 0) == lengths.end()) return {};
+  std::vector<std::int64_t> seen;
+  for (const std::int64_t length : lengths) seen.push_back(length > 0 ? kept : 0);
+  return seen;
 }
 
 RowCompressor::Rows means(const Var& x, std::span<const std::int64_t> lengths, std::int64_t size) {
@@ -80,11 +93,12 @@ RowCompressor::Rows RowCompressor::operator()(Context& context, const Var& x,
                             "at most " + std::to_string(linformer->longest) + " rows, options.longest",
                             to_string(x.shape()));
     return {.keys = autograd::mix_rows(context.use(*keys_), x, lengths),
-            .values = autograd::mix_rows(context.use(*values_), x, lengths)};
+            .values = autograd::mix_rows(context.use(*values_), x, lengths),
+            .lengths = seen_of(lengths, linformer->kept)};
   }
   if (pooling_) {
     const Var rows = (*pooling_)(context, x, lengths);
-    return {.keys = rows, .values = rows};
+    return {.keys = rows, .values = rows, .lengths = seen_of(lengths, rows.size(1))};
   }
   if (const auto* mean = std::get_if<MeanRows>(&options_)) return means(x, lengths, mean->group);
   return strided(x, lengths, std::get<StridedRows>(options_).stride);

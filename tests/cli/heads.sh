@@ -45,7 +45,8 @@ run() { # run COMMAND MODEL ...
 }
 sequence=BertForSequenceClassification tokens=BertForTokenClassification answers=BertForQuestionAnswering masked=BertForMaskedLM
 folder $sequence '"id2label": {"0": "bad", "1": "fair", "2": "good"}'
-folder $tokens '"id2label": {"0": "O", "1": "B-X", "2": "I-X"}'
+# Label 0, which these random weights choose, is not that of no span.
+folder $tokens '"id2label": {"0": "B-X", "1": "O", "2": "I-X"}'
 folder $answers
 folder $masked
 printf 'The cats sat.\nthe cat\nsat sat sat\n' >texts
@@ -136,5 +137,5 @@ refused "argument 'text 2': expected at most the 20 ids that the model reads, or
 refused "argument '--input': expected nothing beside texts as arguments" run classify $sequence --input texts the
 rm $sequence/tokenizer.json
 refused 'tokenizer.json' run classify $sequence the
-"$fovea" show $tokens | grep -qF 'labels      O, B-X, I-X' || fail "show: $("$fovea" show $tokens)"
+"$fovea" show $tokens | grep -qF 'labels      B-X, O, I-X' || fail "show: $("$fovea" show $tokens)"
 refused 'expected a language model' "$fovea" generate --model $tokens --prompt-ids 1

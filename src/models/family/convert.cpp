@@ -149,6 +149,8 @@ void copy_files(const fs::path& from, const fs::path& to, Converted& converted) 
     const std::string text = name.string();
     const bool module =
         entry.is_directory() && text.find('_') != std::string::npos && text[0] >= '0' && text[0] <= '9';
+    // A module's name may also be that of the folder that is being written.
+    if (fs::equivalent(entry.path(), to, error)) continue;
     if (!module && !(entry.is_regular_file() && belongs_to_texts(name))) continue;
     fs::copy(entry.path(), to / name, fs::copy_options::overwrite_existing | fs::copy_options::recursive,
              error);
