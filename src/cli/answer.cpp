@@ -119,7 +119,7 @@ void register_answer(CLI::App& app) {
   add_text_options(*command, o->head, "contexts in which the answer is sought");
   command->add_option("--question", o->question, "what is asked")->required();
   command->add_option("--top-k", o->top_k, "answers for each context, the best first")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--longest", o->longest, "tokens of an answer at most")
       ->check(CLI::Range(1, 1 << 20))

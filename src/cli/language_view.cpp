@@ -36,7 +36,7 @@ std::string kept(const CacheLayer& layer, std::int64_t tokens) {
                      layer.num_kv_heads * (layer.head_dim + layer.value_dim) * bytes * tokens);
 }
 
-// "; decay by head 0.98, 0.999", the geometric mean over the tokens of the text.
+// "; decay a token, by head: 0.98, 0.999", the geometric mean over the tokens of the text.
 std::string decays(const Tensor& log_decays) {
   if (!log_decays) return "";
   std::string list;

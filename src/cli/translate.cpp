@@ -79,6 +79,8 @@ void run_family(Options o) {
   const models::GenerationDefaults defaults = models::ModelFolder(o.model).generation();
   if (!o.beam_given && defaults.sample)
     o.beam = std::max(static_cast<int>(std::min<std::int64_t>(defaults.beams, 1000)), o.n_best);
+  if (defaults.sample && defaults.sample->repetition_penalty != 1.0)
+    fmt::print(stderr, "fovea: repetition_penalty of generation_config.json is not applied\n");
   for (const auto& [option, given] : {std::pair{"--target", !o.target.empty()}, {"--stats", o.stats}}) {
     if (given)
       throw InvalidArgument("fovea translate", option, "a model that fovea train wrote",
@@ -181,7 +183,9 @@ void register_translate(CLI::App& app) {
   command->add_option("--output", o->output, "default standard output");
   command
       ->add_option("--beam-size", o->beam,
-                   "1: greedy; default 5, or what generation_config.json of another library's model says")
+                   "1: greedy; default 5; of another library's model num_beams of its "
+                   "generation_config.json, 1 if the "
+                   "file has none")
       ->check(CLI::Range(1, 1000));
   command->add_option("--normalize", o->normalize, "a score is log p / length^normalize")
       ->check(finite())

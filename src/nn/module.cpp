@@ -98,8 +98,12 @@ void ParameterSet::zero_gradients() noexcept {
 
 void ParameterSet::pack(autograd::WeightType type) {
   for (Parameter& parameter : parameters_) {
-    if (parameter.multiplies_rows)
+    if (!parameter.multiplies_rows) continue;
+    try {
       parameter.packed = std::make_shared<const autograd::PackedMatrix>(parameter.value, type);
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument("ParameterSet::pack", parameter.name, error.expected(), error.got());
+    }
   }
 }
 

@@ -100,11 +100,14 @@ GenerationDefaults ModelFolder::generation() const {
   SampleOptions sample;
   const json* draws = from.value("do_sample");
   const bool greedy = !draws || *draws != true;
-  sample.temperature = greedy ? 0.0 : from.number("temperature", 0.0, most).value_or(1.0);
-  // transformers draws from the best 50 where the file says nothing else.
-  sample.top_k = from.count("top_k").value_or(50);
-  sample.top_p = from.number("top_p", above_zero, 1.0).value_or(1.0);
-  sample.min_p = from.number("min_p", 0.0, 1.0).value_or(0.0);
+  sample.temperature = 0.0;
+  if (!greedy) {  // otherwise these have no effect, and files hold any values
+    sample.temperature = from.number("temperature", 0.0, most).value_or(1.0);
+    // transformers draws from the best 50 where the file says nothing else.
+    sample.top_k = from.count("top_k").value_or(50);
+    sample.top_p = from.number("top_p", above_zero, 1.0).value_or(1.0);
+    sample.min_p = from.number("min_p", 0.0, 1.0).value_or(0.0);
+  }
   sample.repetition_penalty = from.number("repetition_penalty", above_zero, most).value_or(1.0);
   sample.length = from.count("max_new_tokens").value_or(sample.length);
   defaults.sample = sample;
