@@ -49,8 +49,8 @@ class Oracle(families_oracle.Oracle):
         """The same greedy translations of texts, by our folder, by the one that is converted, and by transformers."""
         data, folder, marian = self.folder / "data", self.folder / "ours", self.folder / "marian"
         self.run("corpus", "generated", "--output", data, "--count", 400, "--held-out", 10, "--max-words", 8)
-        self.run("train", "--model", "transformer", "--dim", 32, "--dim-ffn", 48, "--heads", 4, "--layers", 2, "--tokenizer", "sentencepiece", "--vocab-size", 300,
-                 "--mini-batch-words", 500, "--max-updates", 60, "--train-source", f"{data}.train.en", "--train-target", f"{data}.train.fr",
+        self.run("train", "--model", "transformer", "--dim", 32, "--dim-ffn", 48, "--heads", 4, "--layers", 2, "--tokenizer", "bpe", "--vocab-size", 300,
+                 "--mini-batch-words", 500, "--max-updates", 600, "--lr-warmup", 100, "--learn-rate", 0.003, "--train-source", f"{data}.train.en", "--train-target", f"{data}.train.fr",
                  "--valid-source", f"{data}.valid.en", "--valid-target", f"{data}.valid.fr", "--norm", "post", "--output", folder, "--cpu-threads", 1)
         self.run("convert", "--model", folder, "--output", marian)
         model = self.loaded("MarianMTModel", marian, self.torch.float32)
@@ -70,7 +70,7 @@ class Oracle(families_oracle.Oracle):
         """The same ids; its folder is a Starcoder2ForCausalLM as it is."""
         folder, text = self.folder / "language", self.folder / "text"
         text.write_text("".join(f"the cat number {n % 7} sat on mat {n % 5} .\n" for n in range(400)))
-        self.run("train", "--model", "language", "--train-text", text, "--dim", 32, "--dim-ffn", 48, "--heads", 4, "--layers", 2, "--max-updates", 20,
+        self.run("train", "--model", "language", "--train-text", text, "--valid-text", text, "--dim", 32, "--dim-ffn", 48, "--heads", 4, "--layers", 2, "--max-updates", 20,
                  "--output", folder, "--cpu-threads", 1)
         model = self.loaded("Starcoder2ForCausalLM", folder, self.torch.float32)
         ids = [5, 6, 7]
