@@ -123,7 +123,7 @@ class Oracle:
             for text, mine in zip(TEXTS, ours):
                 ids = tokenizer(text, return_tensors="pt").input_ids
                 with self.torch.no_grad():
-                    written = model.generate(ids, do_sample=False, num_beams=1, max_new_tokens=ids.shape[1] - 1 + 10)
+                    written = model.generate(ids, do_sample=False, num_beams=1, max_new_tokens=ids.shape[1] + 10)
                 theirs = tokenizer.decode(written[0], skip_special_tokens=True)
                 assert mine == theirs, f"{name}, {text!r}: {mine!r}, there {theirs!r}"
             one = self.run("generate", "--model", folder, TEXTS[0], "--greedy", "--length", 9)
@@ -145,7 +145,7 @@ class Oracle:
         assert abs(ours.sum(1) - 1).max() < 2e-3, ours.sum(1)
         source = tokenizer(TEXTS[0], return_tensors="pt", return_offsets_mapping=True)
         with torch.no_grad():
-            written = model.generate(source.input_ids, do_sample=False, num_beams=1, max_new_tokens=source.input_ids.shape[1] - 1 + 10)
+            written = model.generate(source.input_ids, do_sample=False, num_beams=1, max_new_tokens=source.input_ids.shape[1] + 10)
             result = model(input_ids=source.input_ids, decoder_input_ids=written[:, :-1], output_attentions=True)
         # A blank belongs to the word behind it.
         firsts = [(begin + len(TEXTS[0][begin:]) - len(TEXTS[0][begin:].lstrip()), end) for begin, end in source.offset_mapping[0].tolist()]
@@ -195,7 +195,7 @@ class Oracle:
         for text, mine in zip(texts, ours):
             ids = tokenizer(text, return_tensors="pt").input_ids
             with self.torch.no_grad():
-                written = model.generate(ids, do_sample=False, num_beams=1, max_new_tokens=ids.shape[1] - 1 + 10)
+                written = model.generate(ids, do_sample=False, num_beams=1, max_new_tokens=ids.shape[1] + 10)
             theirs = tokenizer.decode(written[0], skip_special_tokens=True)
             assert mine == theirs, f"{text!r}: {mine!r}, there {theirs!r}"
 

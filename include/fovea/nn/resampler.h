@@ -36,11 +36,13 @@ class Resampler {
                  Tensor* weights = nullptr) const;
 
  private:
+  /// @cond
   struct Layer {
     MultiHeadAttention attention;
     Norm latent_norm, memory_norm, final_norm;
     FeedForward feed_forward;
   };
+  /// @endcond
   Parameter* latents_ = nullptr;
   std::vector<Layer> layers_;
   Norm norm_;
