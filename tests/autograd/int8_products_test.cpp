@@ -9,19 +9,11 @@
 #include <memory>
 #include <vector>
 
+#include "autograd/drawn.h"
 #include "fovea/autograd/ops.h"
-#include "fovea/core/philox.h"
 
 namespace fovea::autograd {
 namespace {
-
-Tensor drawn(const Shape& shape, std::uint64_t seed) {
-  Tensor tensor(DType::f32, shape);
-  PhiloxStream random(seed);
-  for (std::int64_t i = 0; i < tensor.count(); ++i)
-    tensor.data<float>()[i] = 2.0f * static_cast<float>(random.next_uniform()) - 1.0f;
-  return tensor;
-}
 
 struct Quantized {
   float scale = 0.0f;

@@ -3,13 +3,11 @@
 Small random models of every family, as in families_oracle.py, and a translator and a language model that fovea trains for a moment. Run by
 `./run test --full`, which installs torch and transformers; without them it is reported as not run."""
 
-import argparse
 import json
-import os
 import sys
-import tempfile
 
 import families_oracle
+import oracle_main
 from families_oracle import DECODERS, ENCODERS, TRANSLATORS
 
 
@@ -80,41 +78,13 @@ class Oracle(families_oracle.Oracle):
         assert ours == theirs, f"{ours}, there {theirs}"
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--fovea", required=True)
-    parser.add_argument("--only", default="", help="run the cases whose line contains this, whatever FOVEA_CASES says")
-    arguments = parser.parse_args()
-    if os.environ.get("FOVEA_CASES") != "full" and not arguments.only:
-        print("not run: ./run test --full compares with transformers")
-        return 77
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        print(f"not run: {error} (./run test --full installs tests/requirements-torch.txt)")
-        return 77
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    failed = 0
-    cases = {case[1]: case for case in [*DECODERS, *ENCODERS, *TRANSLATORS]}.values()  # one for each class
-    checks = [(families_oracle.describe(name, config), "check_folder", (family, name, config, seed))
-              for seed, (family, name, config) in enumerate(cases)]
-    checks += [(f"a {kind} of ours", f"check_{kind.replace(' ', '_')}_of_ours", ()) for kind in ("translator", "language model")]
-    for line, check, values in checks:
-        if arguments.only not in line:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                getattr(Oracle(arguments.fovea, folder), check)(*values)
-                print(f"{line} | the same")
-            except AssertionError as error:
-                failed += 1
-                print(f"{line} | DIFFERS: {error}")
-    return 1 if failed else 0
+def cases():
+    classes = {case[1]: case for case in [*DECODERS, *ENCODERS, *TRANSLATORS]}.values()  # one for each class
+    for seed, (family, name, config) in enumerate(classes):
+        yield families_oracle.describe(name, config), Oracle, "check_folder", (family, name, config, seed)
+    for kind in ("translator", "language model"):
+        yield f"a {kind} of ours", Oracle, f"check_{kind.replace(' ', '_')}_of_ours", ()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(oracle_main.main(cases()))

@@ -4,13 +4,12 @@ Every model is made here, small and random, with `initializer_range=0.2` and ran
 the wrong rotary base differs by 0.14 % only. Run by `./run test --full`, which installs torch and transformers; without them it
 is reported as not run."""
 
-import argparse
 import json
-import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+import oracle_main
 
 # f32 against f32. Each of some hundred operations rounds by 6e-8 of its result; measured on these models: at most 3.1e-6.
 RELATIVE = 2e-5
@@ -372,45 +371,16 @@ class Oracle:
         self.check_rows(model, folder, not name.endswith("Model"), 5)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--fovea", required=True)
-    parser.add_argument("--only", default="", help="run the cases whose line contains this, whatever FOVEA_CASES says")
-    arguments = parser.parse_args()
-    if os.environ.get("FOVEA_CASES") != "full" and not arguments.only:
-        print("not run: ./run test --full compares with transformers")
-        return 77
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        print(f"not run: {error} (./run test --full installs tests/requirements-torch.txt)")
-        return 77
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}")
-    failed = 0
+def cases():
+    of_fields = {case[0]: case for case in [*DECODERS, *ENCODERS, *TRANSLATORS]}.values()  # one for each family
     seed = 0
-    cases_of_fields = {case[0]: case for case in [*DECODERS, *ENCODERS, *TRANSLATORS]}.values()  # one for each family
-    for cases, check in ((DECODERS, "check_decoder"), (ENCODERS, "check_encoder"), (TRANSLATORS, "check_translator"),
-                         (cases_of_fields, "check_files"), (cases_of_fields, "check_fields")):
-        for family, name, config in cases:
+    for part, check in ((DECODERS, "check_decoder"), (ENCODERS, "check_encoder"), (TRANSLATORS, "check_translator"),
+                        (of_fields, "check_files"), (of_fields, "check_fields")):
+        for family, name, config in part:
             seed += 1
-            line = {"check_fields": "every field of ", "check_files": "files of "}.get(check, "") + describe(name, config)
-            if arguments.only not in line:
-                continue
-            with tempfile.TemporaryDirectory() as folder:
-                oracle = Oracle(arguments.fovea, folder)
-                try:
-                    getattr(oracle, check)(family, name, config, seed)
-                    print(f"{line} | agrees within {oracle.worst:.1e}")
-                except AssertionError as error:
-                    failed += 1
-                    print(f"{line} | DIFFERS: {error}")
-    return 1 if failed else 0
+            of = {"check_fields": "every field of ", "check_files": "files of "}.get(check, "")
+            yield of + describe(name, config), Oracle, check, (family, name, config, seed)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(oracle_main.main(cases()))

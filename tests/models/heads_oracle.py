@@ -4,13 +4,11 @@ Small random models, as in families_oracle.py: the logits of every family and he
 transformers' pipelines and sentence-transformers' CrossEncoder. Run by `./run test --full`, which installs torch and transformers; without
 them it is reported as not run."""
 
-import argparse
 import json
-import os
 import sys
-import tempfile
 
 import families_oracle
+import oracle_main
 import texts_oracle
 from families_oracle import BERT, DISTIL, GPT2, GROUPED, MODERN, ROBERTA
 
@@ -186,48 +184,16 @@ class Commands(texts_oracle.Oracle):
                 self.same_scores(context, [best["score"]], [score])
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--fovea", required=True)
-    parser.add_argument("--only", default="", help="run the cases whose line contains this, whatever FOVEA_CASES says")
-    arguments = parser.parse_args()
-    if os.environ.get("FOVEA_CASES") != "full" and not arguments.only:
-        print("not run: ./run test --full compares with transformers")
-        return 77
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        print(f"not run: {error} (./run test --full installs tests/requirements-torch.txt)")
-        return 77
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    cases = []
+def cases():
     for number, (family, config, heads) in enumerate(FAMILIES):
         for head in heads:
             named = dict(config, **({} if head == ANSWER else LABELS))
-            cases.append((families_oracle.describe(family + head, config), Logits, "check_head", (family, family + head, named, 100 * number + len(head))))
+            yield families_oracle.describe(family + head, config), Logits, "check_head", (family, family + head, named, 100 * number + len(head))
             if family in ("Bert", "ModernBert", "Llama") and number != 7:
-                cases.append((f"every field of {family}{head}", Logits, "check_fields", (family, family + head, named, 100 * number + len(head) + 1)))
-    cases += [(f"fovea {name}", Commands, "check_" + name, ()) for name in ("classify", "tag", "fill", "rank", "answer")]
-    failed = 0
-    for line, oracle, check, values in cases:
-        if arguments.only not in line:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                one = oracle(arguments.fovea, folder)
-                getattr(one, check)(*values)
-                print(f"{line} | agrees" + (f" within {one.worst:.1e}" if oracle is Logits else ""))
-            except ImportError as error:
-                print(f"{line} | not run: {error}")
-            except AssertionError as error:
-                failed += 1
-                print(f"{line} | DIFFERS: {error}")
-    return 1 if failed else 0
+                yield f"every field of {family}{head}", Logits, "check_fields", (family, family + head, named, 100 * number + len(head) + 1)
+    for name in ("classify", "tag", "fill", "rank", "answer"):
+        yield f"fovea {name}", Commands, "check_" + name, ()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(oracle_main.main(cases()))

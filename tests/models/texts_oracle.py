@@ -3,13 +3,12 @@
 Small random models and tokenizers that are trained here. Run by `./run test --full`, which installs torch and transformers; without
 them it is reported as not run. Where sentence-transformers is installed too, it writes and runs the folders of sentence vectors."""
 
-import argparse
 import json
-import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+import oracle_main
 
 ROOT = Path(__file__).resolve().parents[2]
 RELATIVE = 2e-5  # as in families_oracle.py
@@ -302,36 +301,10 @@ class Oracle:
         self.compare("vectors of a folder that it wrote", self.numpy.load(output), theirs.encode(TEXTS, batch_size=1))
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--fovea", required=True)
-    arguments = parser.parse_args()
-    if os.environ.get("FOVEA_CASES") != "full":
-        print("not run: ./run test --full compares with transformers")
-        return 77
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        print(f"not run: {error} (./run test --full installs tests/requirements-torch.txt)")
-        return 77
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    failed = 0
-    for check in ("check_alignment", "check_classes", "check_language_model", "check_translators", "check_marian", "check_encoder", "check_sentences"):
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                getattr(Oracle(arguments.fovea, folder), check)()
-                print(f"{check} | the same")
-            except ImportError as error:
-                print(f"{check} | not run: {error}")
-            except AssertionError as error:
-                failed += 1
-                print(f"{check} | DIFFERS: {error}")
-    return 1 if failed else 0
+def cases():
+    for check in ("alignment", "classes", "language_model", "translators", "marian", "encoder", "sentences"):
+        yield check, Oracle, "check_" + check, ()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(oracle_main.main(cases()))
