@@ -90,6 +90,11 @@ collected=$(mktemp)
 cp docs/gallery.md "$collected"
 bash examples/gallery/collect.sh "$collected"
 diff docs/gallery.md "$collected" || breach "docs/gallery.md: not what examples/gallery/collect.sh makes of the pages"
+for page in $(grep -l '^<!-- table ' examples/*/README.md docs/tour/*.md docs/zh/tour/*.md); do
+  cp "$page" "$collected"
+  bash examples/gallery/tables.sh "$collected"
+  diff "$page" "$collected" || breach "$page: a table is not what examples/gallery/tables.sh makes of the examples' figures"
+done
 rm -f "$collected"
 
 if ((breaches)); then
