@@ -16,13 +16,25 @@ from tour_blocks import CHINESE, TOUR, blocks, chapters, comparable, output_of, 
 HAS_TORCH = importlib.util.find_spec("torch") is not None and importlib.util.find_spec("fovea.nn") is not None
 # The parts of a section, in their order.
 PARTS = ("In words", "Formula", "Run it", "Measured", "Where it lives", "Exercise")
-CHINESE_PARTS = ("一句话", "公式", "动手", "实测", "代码位置", "练习")
+CHINESE_PARTS = ("想法", "公式", "动手", "实测", "代码位置", "练习")
 NAMES = [path.name for path in chapters()]
 
 
 def test_there_are_chapters() -> None:
-    assert len(NAMES) >= 1
-    assert [name[0] for name in NAMES] == [str(n + 1) for n in range(len(NAMES))]
+    """Nine, each on one page or on several, whose names stand in the order in which they are read."""
+    assert sorted({name[0] for name in NAMES}) == [str(n + 1) for n in range(9)]
+    assert NAMES == sorted(NAMES) == [path.name for path in chapters(CHINESE)]
+
+
+@pytest.mark.parametrize("folder, words", [(TOUR, ("before: ", "next: ")), (CHINESE, ("上一页：", "下一页："))])
+def test_every_page_links_the_one_before_and_the_next(folder: Path, words: tuple[str, str]) -> None:
+    titles = {name: re.match(r"# \d\. (.*)", (folder / name).read_text()) for name in NAMES}
+    for before, name, following in zip(["", *NAMES], NAMES, [*NAMES[1:], ""]):
+        head = (folder / name).read_text().partition("\n## ")[0]
+        for word, other in zip(words, (before, following)):
+            shown = re.findall(rf"{word}\[([^\]]*)\]\(([^)]*)\)", head.replace("\n", " "))
+            title = titles[other] if other else None
+            assert shown == ([(title[1], other)] if title else []), name
 
 
 @pytest.mark.parametrize("name", NAMES)
