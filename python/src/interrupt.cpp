@@ -13,6 +13,7 @@
 #endif
 
 #include "fovea/core/cancellation.h"
+#include "fovea/core/executor.h"
 
 namespace fovea::python {
 namespace {

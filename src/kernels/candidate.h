@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "fovea/attention/mod_node.h"
 #include "kernels/problem.h"
 
 namespace fovea::kernels {

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "fovea/attention/mask.h"
+#include "fovea/attention/mask_definition.h"
 #include "fovea/attention/normalizer.h"
 #include "fovea/attention/precision.h"
 #include "fovea/core/dtype.h"

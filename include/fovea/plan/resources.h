@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <span>
 
-#include "fovea/core/executor.h"
-
 namespace fovea {
+
+class Executor;  // core/executor.h
 
 /// Resources that a call borrows. If `executor` is nullptr, the default one is used. If `workspace` is empty,
 /// a buffer of this thread is used. With a workspace, a call of a fused kernel allocates nothing once its
