@@ -25,6 +25,14 @@ void run_backward(const AttentionPlan::Impl& plan, const Call& call, const Atten
                   const AttentionGradients& gradients, const CallSizes& sizes, Executor& executor,
                   std::span<std::byte> memory);
 
+/// About how many multiply-adds the output of a call takes, whatever its mask. A tanh counts as 8.
+inline double multiply_adds(const AttentionPlan::Impl& plan, const CallSizes& sizes) {
+  const AttentionShape& s = plan.shape;
+  const double pairs = static_cast<double>(sizes.batch * s.num_query_heads) *
+                       static_cast<double>(sizes.query_len) * static_cast<double>(sizes.key_len);
+  return pairs * static_cast<double>((plan.additive() ? 8 * s.hidden : s.head_dim) + s.value_dim);
+}
+
 inline LossOf loss_of(const AttentionLoss& loss) {
   return loss.d_weights ? LossOf::weights : LossOf::output;
 }
