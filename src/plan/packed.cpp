@@ -6,6 +6,7 @@
 
 #include "plan/rows.h"
 #include "plan/run.h"
+#include "plan/small_calls.h"
 #include "plan/together.h"
 
 namespace fovea {
@@ -228,7 +229,7 @@ void run_entry(const AttentionPlan::Impl& plan, const Call& packed, const Attent
 void attend_packed(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutputs& outputs,
                    const CallResources& resources) {
   const PackedBatch batch(call.inputs);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources, multiply_adds(plan, batch));
   const int threads = executor.thread_count();
   const Sharing sharing(plan, batch, threads);
   const EntryMemory parts(
