@@ -12,11 +12,12 @@ namespace fovea {
 /// waits until its threads have woken, 18 to 30 us where they sleep.
 inline constexpr double least_shared_work = 1 << 18;
 
-/// The executor that the caller gives, which then runs everything. Without one, the default executor, or the
-/// calling thread alone for a small call.
+/// The executor that the caller gives, or the one that it names for small calls. Without one, the default
+/// executor, or the calling thread alone for a small call.
 inline Executor& executor_of(const CallResources& resources, double multiply_adds) {
-  if (resources.executor) return *resources.executor;
-  return multiply_adds < least_shared_work ? serial_executor() : default_executor();
+  const bool small = multiply_adds < least_shared_work;
+  if (resources.executor) return small ? resources.executor->for_small_calls() : *resources.executor;
+  return small ? serial_executor() : default_executor();
 }
 
 }  // namespace fovea
