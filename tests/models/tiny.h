@@ -172,7 +172,7 @@ inline std::vector<Kind> every_kind() {
        {"linear", "retention", "gla", "gated_delta", "mamba2", "mamba", "rwkv7", "performer"})
     kinds.push_back(mixer_kind(mixer, mixer));
   kinds.push_back(mixer_kind("gated_delta,attention", "mamba2"));
-  kinds.push_back(mixer_kind("attention", "attention,rwkv7"));
+  kinds.push_back(mixer_kind("attention", "rwkv7,attention"));
   const std::vector<std::pair<std::string, RnnAttention>> scores{
       {"additive", additive}, {"dot", dot}, {"scaled_dot", scaled_dot}, {"general", general}};
   for (const auto& [name, attention] : scores) {
