@@ -11,10 +11,10 @@
 
 #include "evaluate.h"
 #include "fovea/core/philox.h"
+#include "fovea/text/manuals.h"
 #include "gallery.h"
 #include "heads.h"
 #include "ngram.h"
-#include "texts.h"
 #include "tokens.h"
 
 namespace {
@@ -25,14 +25,14 @@ using namespace generate;
 // -- data
 
 struct Data {
-  Texts texts;
+  text::ManualTexts texts;
   std::unique_ptr<text::SentencePieceTokenizer> tokenizer;
   Ids train, valid, test;
 };
 
 Data make_data(gallery::Run& run) {
   Data data;
-  Texts& texts = data.texts = read_texts(run.data());
+  text::ManualTexts& texts = data.texts = text::read_manuals(run.data());
   if (run.quick()) {
     for (std::string* part : {&texts.train, &texts.valid, &texts.test})
       part->resize(part->rfind('\n', part == &texts.train ? 40'000 : 2'000) + 1);
@@ -50,7 +50,7 @@ void describe(gallery::Run& run, const Data& data) {
   std::map<std::string, std::pair<std::int64_t, std::size_t>> folders;
   std::ofstream list(run.folder() + "/sources.txt");
   std::size_t bytes = 0;
-  for (const Source& source : data.texts.sources) {
+  for (const text::ManualSource& source : data.texts.sources) {
     list << source.bytes << ' ' << source.path << '\n';
     auto& folder = folders[std::filesystem::path(source.path).parent_path().string()];
     ++folder.first;

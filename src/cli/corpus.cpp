@@ -6,12 +6,13 @@
 #include "fovea/text/alignment.h"
 #include "fovea/text/generated.h"
 #include "fovea/text/gettext.h"
+#include "fovea/text/manuals.h"
 
 namespace fovea::cli {
 namespace {
 
 struct Options {
-  std::string output, language = "fr";
+  std::string output, language = "fr", file;
   std::int64_t count = 30000, held_out = 1000;
   int min_words = 3, max_words = 60;
   std::uint64_t seed = 1;
@@ -50,11 +51,24 @@ void run_gettext(const Options& o) {
   write(text::select_split(all.corpus, text::Split::test), o.output + ".test", o.language);
 }
 
+void run_manuals(const Options& o) {
+  const text::ManualTexts texts = text::read_manuals(o.file);
+  for (const auto& [name, part] :
+       {std::pair("train", &texts.train), std::pair("valid", &texts.valid), std::pair("test", &texts.test)}) {
+    const std::string path = fmt::format("{}.{}.txt", o.output, name);
+    files::write_file(path, *part);
+    fmt::print("{}: {} characters\n", path, part->size());
+  }
+  fmt::print("{} files; {} characters of repeated paragraphs left out\n", texts.sources.size(),
+             texts.left_out);
+}
+
 }  // namespace
 
 void register_corpus(CLI::App& app) {
   CLI::App* corpus = app.add_subcommand(
-      "corpus", "Write a parallel corpus: generated, or from this machine's gettext catalogues");
+      "corpus",
+      "Write a parallel corpus, generated or from this machine's gettext catalogues, or a text to continue");
   corpus->require_subcommand(1);
   auto g = std::make_shared<Options>();
   CLI::App* generated =
@@ -72,6 +86,12 @@ void register_corpus(CLI::App& app) {
   gettext->add_option("--output", c->output, "prefix of the files")->required();
   gettext->add_option("--language", c->language);
   gettext->callback([c] { run_gettext(*c); });
+  auto m = std::make_shared<Options>();
+  CLI::App* manuals = corpus->add_subcommand(
+      "manuals", "The licences and manuals installed here, as a text for language models in three parts");
+  manuals->add_option("--output", m->output, "prefix of the files")->required();
+  manuals->add_option("--file", m->file, "this text instead");
+  manuals->callback([m] { run_manuals(*m); });
 }
 
 }  // namespace fovea::cli

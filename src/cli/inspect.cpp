@@ -178,7 +178,10 @@ void run(const Options& o) {
   const std::string target =
       o.target.empty() ? translator.translate({o.source}, {.beam_size = 5})[0][0].text : o.target;
   inspect::InspectPage page = page_of(translator, "Fovea: attention", o.source, target);
-  page.facts = {{"model", o.model}, {"parameters", std::to_string(translator.model().parameters().count())}};
+  for (const auto& [layer, keeps] : page.facts) fmt::print("{}: {}\n", layer, keeps);
+  page.facts.insert(
+      page.facts.begin(),
+      {{"model", o.model}, {"parameters", std::to_string(translator.model().parameters().count())}});
   if (!o.html.empty()) inspect::write_html(o.html, page);
   draw_graphs(o, page);
   fmt::print("{}\n", target);

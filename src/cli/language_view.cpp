@@ -16,35 +16,6 @@ std::string mixer_name(const nn::BlockSpec& block) {
   return recurrence ? nn::name_of(*recurrence) : "attention";
 }
 
-// Weights of a recurrence may be negative and need not sum to 1: each row shows its shares.
-void make_shares(Tensor& weights) {
-  const std::int64_t columns = weights.size(3);
-  for (std::int64_t row = 0; row < weights.count() / columns; ++row) {
-    float* w = weights.data<float>() + row * columns;
-    float sum = 0.0f;
-    for (std::int64_t j = 0; j < columns; ++j) sum += std::abs(w[j]);
-    for (std::int64_t j = 0; j < columns; ++j) w[j] = sum > 0.0f ? std::abs(w[j]) / sum : 0.0f;
-  }
-}
-
-// The bytes that a layer keeps of so many tokens, for the facts of a page.
-std::string kept(const CacheLayer& layer, std::int64_t tokens) {
-  const auto bytes = static_cast<std::int64_t>(size_of(layer.dtype));
-  if (std::holds_alternative<LastRow>(layer.store))
-    return fmt::format("a state of {} bytes, whatever the length", layer.head_dim * bytes);
-  return fmt::format("{} bytes of keys and values",
-                     layer.num_kv_heads * (layer.head_dim + layer.value_dim) * bytes * tokens);
-}
-
-// "; decay a token, by head: 0.98, 0.999", the geometric mean over the tokens of the text.
-std::string decays(const Tensor& log_decays) {
-  if (!log_decays) return "";
-  std::string list;
-  for (std::int64_t h = 0; h < log_decays.count(); ++h)
-    list += fmt::format("{}{:.4g}", h > 0 ? ", " : "", std::exp(log_decays.data<float>()[h]));
-  return "; decay a token, by head: " + list;
-}
-
 }  // namespace
 
 bool is_language_model(const models::ModelFolder& folder) {
@@ -67,10 +38,10 @@ inspect::InspectPage language_page(const models::ModelFolder& folder, const std:
       [&](std::string_view, std::size_t layer) { return &weights[layer]; },
       [&](std::size_t layer) { return &log_decays[layer]; });
   inspect::InspectPage page{.title = title, .source = source};
-  const std::vector<CacheLayer> layers = model.cache_layers();
+  const std::vector<models::LayerKeeps> keeps = models::layers_keep(model.stack());
   for (std::size_t n = 0; n < blocks.size(); ++n) {
     const std::string name = fmt::format("layer {} {}", n + 1, mixer_name(blocks[n]));
-    page.facts.emplace_back(name, kept(layers[n], std::ssize(ids)) + decays(log_decays[n]));
+    page.facts.emplace_back(name, kept_text(keeps[n], std::ssize(ids)) + decays_text(log_decays[n]));
     if (!weights[n]) continue;  // each channel of Mamba has weights of its own
     if (std::holds_alternative<nn::RecurrentOptions>(blocks[n].mixer)) make_shares(weights[n]);
     const float* w = weights[n].data<float>();

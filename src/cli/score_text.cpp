@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,7 +12,9 @@
 #include "cli/commands.h"
 #include "cli/texts.h"
 #include "fovea/core/error.h"
+#include "fovea/files/bytes.h"
 #include "fovea/models/model_folder.h"
+#include "fovea/train/language.h"
 
 namespace fovea::cli {
 namespace {
@@ -19,6 +22,7 @@ namespace {
 struct Options {
   TextOptions text;
   std::string ids;
+  std::int64_t window = 0;
 };
 
 // Perplexity (Jelinek et al. 1977): e to the mean of -log p(token | those before it).
@@ -44,12 +48,47 @@ std::vector<Scored> texts_and_ids(const Options& o, const models::ModelFolder& f
   return scored;
 }
 
+std::int64_t characters_of(const std::string& text) {
+  return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+// One text that may be longer than what the model reads: windows one behind the other, each of which sees its
+// own tokens alone.
+void score_in_windows(const Options& o, const models::ModelFolder& folder, models::LanguageModel& model) {
+  if (o.text.input.empty())
+    throw InvalidArgument("fovea score text", "--input", "a file, with --window", "none");
+  if (o.window > model.longest())
+    throw InvalidArgument("fovea score text", "--window",
+                          fmt::format("at most the {} ids that the model reads", model.longest()),
+                          std::to_string(o.window));
+  constexpr std::size_t longest_text = std::size_t{1} << 32;
+  const std::string text = files::read_file(o.text.input, longest_text);
+  const Ids ids = read_coder(folder, model.config().vocabulary)->begun(text);
+  if (ids.size() < 2)
+    throw InvalidArgument("fovea score text", "--input", "a text of two tokens at least", o.text.input);
+  const autograd::CrossEntropyStats stats = train::evaluate(model, ids, o.window, 16, [] {
+    if (stop_requested()) throw Stopped{"stopped"};
+  });
+  const double of_text = stats.log_likelihood,
+               bits = -of_text / std::log(2.0) / static_cast<double>(characters_of(text));
+  const auto tokens = static_cast<std::size_t>(stats.tokens);
+  if (o.text.json)
+    print_line({{"log_probability", of_text},
+                {"tokens", tokens},
+                {"perplexity", perplexity(of_text, tokens)},
+                {"bits_a_character", bits}});
+  else
+    fmt::print("{:.4f}\t{}\t{:.4f}\t{:.4f} bits a character\n", of_text, tokens, perplexity(of_text, tokens),
+               bits);
+}
+
 void run(const Options& o) {
   if (!o.ids.empty() && (!o.text.texts.empty() || !o.text.input.empty()))
     throw InvalidArgument("fovea score text", "--ids-file", "nothing beside texts", o.ids);
   nn::use_openmp(o.text.threads);
   const models::ModelFolder folder(o.text.model);
   models::LanguageModel model = folder.language_model();
+  if (o.window > 0) return score_in_windows(o, folder, model);
   const std::vector<Scored> texts = texts_and_ids(o, folder, model.config().vocabulary);
   double sum = 0.0;
   std::size_t tokens = 0;
@@ -58,9 +97,9 @@ void run(const Options& o) {
     if (ids.size() < 2)
       throw InvalidArgument("fovea score text", fmt::format("text {}", n + 1),
                             "at least two ids, because the first one is given", std::to_string(ids.size()));
-    if (std::ssize(ids) > model.config().positions)
+    if (std::ssize(ids) > model.longest())
       throw InvalidArgument("fovea score text", fmt::format("text {}", n + 1),
-                            fmt::format("at most the {} ids that the model reads", model.config().positions),
+                            fmt::format("at most the {} ids that the model reads", model.longest()),
                             std::to_string(ids.size()));
     const std::vector<double> of_ids = models::token_log_probabilities(model, ids);
     const double of_text = std::accumulate(of_ids.begin(), of_ids.end(), 0.0);
@@ -88,6 +127,11 @@ void register_score_text(CLI::App& score) {
   CLI::App* command = score.add_subcommand(
       "text", "How probable a language model finds texts: log-probability in nats, tokens, perplexity");
   add_text_options(*command, o->text, "texts to score");
+  command
+      ->add_option(
+          "--window", o->window,
+          "of --input, which is then one text of any length: it is read in windows of so many tokens")
+      ->check(CLI::Range(1, 1 << 20));
   command->add_option("--ids-file", o->ids, "instead of texts: one sequence of token ids a line");
   command->callback([o] {
     catch_signals();

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -80,15 +81,47 @@ void print(const std::optional<TokenizerReport>& tokenizer) {
                tokenizer->max_length ? fmt::format(", texts of at most {}", *tokenizer->max_length) : "");
 }
 
+// "; decay a token, by head: 0.97, 0.98 to 0.99" where the parameters alone say it, and of many heads the
+// range.
+std::string decays_text(const std::vector<models::LayerKeeps::Decays>& decays) {
+  constexpr std::size_t most_heads = 16;
+  if (decays.empty()) return "";
+  const auto range = [](double least, double most) {
+    const std::string from = fmt::format("{:.4g}", least), to = fmt::format("{:.4g}", most);
+    return from == to ? from : from + " to " + to;
+  };
+  if (decays.size() > most_heads) {
+    double least = 1.0, most = 0.0;
+    for (const auto& head : decays) {
+      least = std::min(least, head.least);
+      most = std::max(most, head.most);
+    }
+    return fmt::format("; decay a token at rest, of {} channels: {}", decays.size(), range(least, most));
+  }
+  std::string list;
+  for (const auto& head : decays) list += (list.empty() ? "" : ", ") + range(head.least, head.most);
+  return "; decay a token at rest, by head: " + list;
+}
+
+ordered_json layers_json(const std::vector<models::LayerKeeps>& layers) {
+  ordered_json list = ordered_json::array();
+  for (const models::LayerKeeps& layer : layers) {
+    ordered_json decays = ordered_json::array();
+    for (const auto& head : layer.decays) decays.push_back({head.least, head.most});
+    list.push_back({{"mixer", layer.mixer},
+                    {"state_bytes", layer.state_bytes},
+                    {"cache_bytes_per_token", layer.bytes_per_token},
+                    {"resting_decays", decays}});
+  }
+  return list;
+}
+
 ordered_json json_of(const models::FolderReport& report) {
   ordered_json problems = ordered_json::array();
   for (const models::ConfigProblem& problem : report.problems)
     problems.push_back({{"key", problem.key}, {"expected", problem.expected}, {"got", problem.got}});
-  ordered_json layers = ordered_json::array();
-  for (const models::LayerKeeps& layer : report.layers)
-    layers.push_back({{"mixer", layer.mixer},
-                      {"state_bytes", layer.state_bytes},
-                      {"cache_bytes_per_token", layer.bytes_per_token}});
+  ordered_json encoder = ordered_json::array();
+  for (const models::LayerKeeps& layer : report.encoder_layers) encoder.push_back(layer.mixer);
   return {{"model_type", report.model_type},
           {"runs", report.refused.empty()},
           {"refused", report.refused.empty() ? ordered_json(nullptr) : ordered_json(report.refused)},
@@ -98,9 +131,25 @@ ordered_json json_of(const models::FolderReport& report) {
           {"bytes", report.bytes},
           {"types", report.types},
           {"cache_bytes_per_token", report.cache_bytes_per_token},
-          {"layers", layers},
+          {"layers", layers_json(report.layers)},
+          {"encoder_layers", encoder},
           {"specification",
            report.config ? ordered_json::parse(models::to_json(*report.config)) : ordered_json(nullptr)}};
+}
+
+void print_layers(const models::FolderReport& report) {
+  for (std::size_t n = 0; n < report.encoder_layers.size(); ++n) {
+    const std::string& mixer = report.encoder_layers[n].mixer;
+    fmt::print("encoder {:<3} {}{}\n", n + 1, mixer, mixer == "attention" ? "" : ", reads both ways");
+  }
+  const char* side = report.encoder_layers.empty() ? "layer" : "decoder";
+  for (std::size_t n = 0; n < report.layers.size(); ++n) {
+    const models::LayerKeeps& layer = report.layers[n];
+    fmt::print("{} {:<{}} {}, {}{}\n", side, n + 1, report.encoder_layers.empty() ? 5 : 3, layer.mixer,
+               layer.state_bytes > 0 ? fmt::format("a state of {} bytes", layer.state_bytes)
+                                     : fmt::format("{} bytes a token", layer.bytes_per_token),
+               decays_text(layer.decays));
+  }
 }
 
 void run(const Options& o) {
@@ -132,12 +181,7 @@ void run(const Options& o) {
   for (const auto& [type, count] : report.types) fmt::print("            {} of {}\n", count, type);
   print(tokenizer);
   if (sentences) fmt::print("sentences   one vector for each, by modules.json\n");
-  for (std::size_t n = 0; n < report.layers.size(); ++n) {
-    const models::LayerKeeps& layer = report.layers[n];
-    fmt::print("layer {:<5} {}, {}\n", n + 1, layer.mixer,
-               layer.state_bytes > 0 ? fmt::format("a state of {} bytes", layer.state_bytes)
-                                     : fmt::format("{} bytes a token", layer.bytes_per_token));
-  }
+  print_layers(report);
   if (report.cache_bytes_per_token > 0)
     fmt::print("cache       {} bytes a token\n", report.cache_bytes_per_token);
   for (const models::ConfigProblem& problem : report.problems)

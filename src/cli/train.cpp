@@ -73,7 +73,9 @@ std::unique_ptr<models::SequenceToSequence> build_model(const Options& o, std::i
          .norm = o.norm == "pre" ? models::NormPlace::pre : models::NormPlace::post,
          .positions = positions.at(o.positions),
          .dropout = static_cast<float>(o.dropout),
-         .attention_dropout = static_cast<float>(o.attention_dropout)},
+         .attention_dropout = static_cast<float>(o.attention_dropout),
+         .encoder_mixers = encoder_mixers_of(o),
+         .decoder_mixers = mixers_of(o)},
         o.seed);
   }
   const std::map<std::string, models::RnnAttention> attentions{
@@ -97,10 +99,7 @@ std::unique_ptr<models::SequenceToSequence> build_model(const Options& o, std::i
 train::TrainOptions training_options(const Options& o) {
   train::TrainOptions t;
   t.batch_words = o.batch_words;
-  if (o.schedule == "constant")
-    t.schedule = nn::Constant{o.rate};
-  else
-    t.schedule = nn::InverseSquareRoot{o.rate, o.warmup};
+  t.schedule = schedule_of(o);
   t.adam = {.beta1 = 0.9, .beta2 = o.beta2, .epsilon = 1e-8, .clip_norm = o.clip};
   t.smoothing = static_cast<float>(o.smoothing);
   t.max_updates = o.updates;
@@ -116,6 +115,21 @@ train::TrainOptions training_options(const Options& o) {
   return t;
 }
 
+std::map<std::string, train::TokenizerKind> tokenizer_kinds() {
+  return {{"bpe", train::TokenizerKind::bpe},
+          {"characters", train::TokenizerKind::characters},
+          {"whitespace", train::TokenizerKind::whitespace}};
+}
+
+// A resumed training has the tokenizer of its folder.
+void check_tokenizer(const Options& o, const text::Tokenizer& tokenizer) {
+  const bool words = tokenizer.kind() == "whitespace";
+  if (o.tokenizer_given && words != (o.tokenizer == "whitespace"))
+    throw InvalidArgument("fovea train", "--tokenizer",
+                          std::string(words ? "whitespace" : "bpe") + ", as the training in --output has",
+                          o.tokenizer);
+}
+
 void run(const Options& o) {
   catch_signals();
   nn::use_openmp(o.threads);
@@ -127,15 +141,11 @@ void run(const Options& o) {
   std::unique_ptr<text::Tokenizer> tokenizer;
   if (o.resume) {
     tokenizer = text::load_tokenizer(o.output);
-    const std::string kind = tokenizer->kind() == "whitespace" ? "whitespace" : "bpe";
-    if (o.tokenizer_given && o.tokenizer != kind)
-      throw InvalidArgument("fovea train", "--tokenizer", kind + ", as the training in --output has",
-                            o.tokenizer);
+    check_tokenizer(o, *tokenizer);
   } else {
     tokenizer = train::build_tokenizer(
-        corpora.train,
-        {o.tokenizer == "whitespace" ? train::TokenizerKind::whitespace : train::TokenizerKind::bpe,
-         o.tokenizer == "whitespace" && !o.vocabulary_given ? 0 : o.vocabulary});
+        corpora.train, {tokenizer_kinds().at(o.tokenizer),
+                        o.tokenizer == "whitespace" && !o.vocabulary_given ? 0 : o.vocabulary});
     std::filesystem::create_directories(o.output);
     tokenizer->save(o.output);
   }
@@ -165,6 +175,18 @@ void run(const Options& o) {
 
 namespace {
 
+// Positions that act in attention of a side to itself, or in retention.
+void refuse_positions_of_attention(const Options& o) {
+  if (o.positions == "sinusoidal") return;
+  const auto acts = [&](models::LayerMixer mixer) {
+    return mixer == models::LayerMixer::attention ||
+           (o.positions == "rotary" && mixer == models::LayerMixer::retention);
+  };
+  if (std::ranges::none_of(mixers_of(o), acts) && std::ranges::none_of(encoder_mixers_of(o), acts))
+    throw InvalidArgument("fovea train", "--positions",
+                          "sinusoidal, because no layer has attention to its own side", o.positions);
+}
+
 // Refuses options that this training would ignore.
 void refuse_unused(const CLI::App& command, const Options& o) {
   const auto refuse = [&](const std::string& reason, std::initializer_list<const char*> options) {
@@ -175,10 +197,11 @@ void refuse_unused(const CLI::App& command, const Options& o) {
     }
   };
   const auto refuse_texts = [&](const std::string& reason) {
-    refuse(reason, {"--train-text", "--valid-text", "--mixers", "--window", "--batch"});
+    refuse(reason, {"--train-text", "--valid-text", "--window", "--longest", "--batch"});
   };
   if (o.model == "language") {
-    refuse("--model language", {"--attention",
+    refuse("--model language", {"--encoder-mixers",
+                                "--attention",
                                 "--query",
                                 "--values",
                                 "--cell",
@@ -196,12 +219,14 @@ void refuse_unused(const CLI::App& command, const Options& o) {
                                 "--corpus-size",
                                 "--language",
                                 "--bad-lines",
-                                "--tokenizer",
                                 "--max-length",
                                 "--mini-batch-words",
                                 "--max-epochs",
                                 "--early-stopping-metric",
                                 "--average"});
+    if (o.tokenizer == "whitespace")
+      throw InvalidArgument("fovea train", "--tokenizer", "bpe or characters, with --model language",
+                            o.tokenizer);
     const std::vector<models::LayerMixer> mixers = mixers_of(o);
     if (std::ranges::find(mixers, models::LayerMixer::attention) == mixers.end())
       refuse("--mixers " + o.mixers, {"--attention-dropout"});
@@ -213,9 +238,10 @@ void refuse_unused(const CLI::App& command, const Options& o) {
   refuse_texts("--model " + o.model);
   if (o.model == "transformer") {
     refuse("--model transformer", {"--attention", "--query", "--values", "--cell", "--dim-emb", "--dim-rnn"});
+    refuse_positions_of_attention(o);
   } else {
-    refuse("--model rnn",
-           {"--dim", "--dim-ffn", "--heads", "--layers", "--norm", "--positions", "--attention-dropout"});
+    refuse("--model rnn", {"--dim", "--dim-ffn", "--heads", "--layers", "--norm", "--positions",
+                           "--attention-dropout", "--mixers", "--encoder-mixers"});
     if (o.attention == "none") refuse("--attention none", {"--query", "--values"});
   }
   if (!o.corpus.empty()) {
@@ -237,6 +263,37 @@ void refuse_unused(const CLI::App& command, const Options& o) {
 
 }  // namespace
 
+nn::Schedule schedule_of(const TrainCommand& o) {
+  if (o.schedule == "constant") return nn::Constant{o.rate};
+  if (o.schedule == "inverse-square-root") return nn::InverseSquareRoot{o.rate, o.warmup};
+  if (o.updates == 0)
+    throw InvalidArgument("fovea train", "--max-updates", "the length of a training by --lr-schedule cosine",
+                          "none");
+  return nn::WarmupCosine{o.rate, o.warmup, o.updates};
+}
+
+namespace {
+
+std::vector<models::LayerMixer> parsed_mixers(const char* option, const std::string& text,
+                                              std::int64_t layers) {
+  try {
+    return models::parse_mixers(text, layers);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("fovea train", option, error.expected(), error.got());
+  }
+}
+
+}  // namespace
+
+std::vector<models::LayerMixer> mixers_of(const TrainCommand& o) {
+  return parsed_mixers("--mixers", o.mixers_given ? o.mixers : "attention", o.layers);
+}
+
+std::vector<models::LayerMixer> encoder_mixers_of(const TrainCommand& o) {
+  return o.encoder_mixers_given ? parsed_mixers("--encoder-mixers", o.encoder_mixers, o.layers)
+                                : mixers_of(o);
+}
+
 void register_train(CLI::App& app) {
   auto o = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("train", "Train a translator on parallel text, or a language model");
@@ -246,9 +303,17 @@ void register_train(CLI::App& app) {
   command->add_option("--valid-text", o->valid_text, "of a language model: another text, for validation");
   command->add_option(
       "--mixers,--mixer", o->mixers,
-      "of a language model: what mixes the rows of each layer, attention, linear, retention, gla, "
-      "gated_delta, mamba2, mamba, rwkv7 or performer. A list such as gated_delta*3,attention is repeated");
+      "of a language model or a Transformer: what mixes the rows of each layer, attention, linear, "
+      "retention, gla, gated_delta, mamba2, mamba, rwkv7 or performer. A list such as "
+      "gated_delta*3,attention "
+      "is repeated. In an encoder a recurrence reads from both sides");
+  command->add_option("--encoder-mixers", o->encoder_mixers,
+                      "of a Transformer's encoder; default: those of --mixers");
   command->add_option("--window", o->window, "of a language model: tokens that it reads at once")
+      ->check(CLI::Range(1, 1 << 20));
+  command
+      ->add_option("--longest", o->longest,
+                   "of a language model with attention or retention: tokens that a text may have")
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--batch", o->batch, "of a language model: windows of an update")
       ->check(CLI::Range(1, 1 << 20));
@@ -268,9 +333,10 @@ void register_train(CLI::App& app) {
   command->add_option("--bad-lines", o->bad_lines, "refuse, or skip and count")
       ->check(CLI::IsMember({"refuse", "skip"}));
   command
-      ->add_option("--tokenizer", o->tokenizer,
-                   "bpe (trained here, joint), or whitespace (already split; '@@ ' joined on output)")
-      ->check(CLI::IsMember({"bpe", "whitespace"}));
+      ->add_option(
+          "--tokenizer", o->tokenizer,
+          "bpe (trained here, joint), characters, or whitespace (already split; '@@ ' joined on output)")
+      ->check(CLI::IsMember({"bpe", "characters", "whitespace"}));
   command->add_option("--vocab-size", o->vocabulary, "pieces at most")->check(CLI::Range(100, 1000000));
   command->add_option("--max-length", o->max_length, "pieces of a training sentence")
       ->check(CLI::PositiveNumber);
@@ -302,8 +368,10 @@ void register_train(CLI::App& app) {
   command->add_option("--learn-rate,--lr", o->rate, "peak, or constant")
       ->check(finite())
       ->check(CLI::PositiveNumber);
-  command->add_option("--lr-schedule", o->schedule)
-      ->check(CLI::IsMember({"inverse-square-root", "constant"}));
+  command
+      ->add_option("--lr-schedule", o->schedule,
+                   "behind the warm-up; cosine falls to 0 at the last of --max-updates")
+      ->check(CLI::IsMember({"inverse-square-root", "constant", "cosine"}));
   command->add_option("--lr-warmup", o->warmup, "updates")->check(CLI::NonNegativeNumber);
   command->add_option("--beta2", o->beta2, "of Adam")->check(finite())->check(CLI::Range(0.0, 0.99999));
   command->add_option("--label-smoothing", o->smoothing)->check(finite())->check(CLI::Range(0.0, 0.9));
@@ -342,6 +410,7 @@ void register_train(CLI::App& app) {
     o->vocabulary_given = command->get_option("--vocab-size")->count() > 0;
     o->smoothing_given = command->get_option("--label-smoothing")->count() > 0;
     o->mixers_given = command->get_option("--mixers")->count() > 0;
+    o->encoder_mixers_given = command->get_option("--encoder-mixers")->count() > 0;
     refuse_unused(*command, *o);
     o->model == "language" ? train_language_model(*o) : run(*o);
   });

@@ -37,6 +37,7 @@ void check(const TrainCommand& o) {
     throw InvalidArgument("fovea train", "--max-updates",
                           "a limit here or in --max-minutes, or a number above 0 in --early-stopping",
                           "none");
+  (void)schedule_of(o);
   const std::int64_t heads = heads_of(o);
   if (o.dim % (2 * heads) != 0)
     throw InvalidArgument("fovea train", "--dim",
@@ -50,7 +51,7 @@ models::LanguageModelConfig config_of(const TrainCommand& o, std::int64_t vocabu
           .feed_forward = o.feed_forward,
           .heads = heads_of(o),
           .layers = o.layers,
-          .positions = std::max<std::int64_t>(4096, o.window),
+          .positions = std::max(o.longest, o.window),
           .dropout = static_cast<float>(o.dropout),
           .attention_dropout = static_cast<float>(o.attention_dropout),
           .mixers = mixers_of(o)};
@@ -60,6 +61,7 @@ train::LanguageOptions options_of(const TrainCommand& o) {
   train::LanguageOptions options{
       .window = o.window,
       .batch = o.batch,
+      .schedule = schedule_of(o),
       .adam = {.beta1 = 0.9, .beta2 = o.beta2, .epsilon = 1e-8, .clip_norm = o.clip},
       .smoothing = o.smoothing_given ? static_cast<float>(o.smoothing) : 0.0f,
       .max_updates = o.updates,
@@ -69,22 +71,10 @@ train::LanguageOptions options_of(const TrainCommand& o) {
       .patience = o.patience,
       .seed = o.seed,
       .folder = o.output};
-  if (o.schedule == "constant")
-    options.schedule = nn::Constant{o.rate};
-  else
-    options.schedule = nn::InverseSquareRoot{o.rate, o.warmup};
   return options;
 }
 
 }  // namespace
-
-std::vector<models::LayerMixer> mixers_of(const TrainCommand& o) {
-  try {
-    return models::parse_mixers(o.mixers_given ? o.mixers : "attention", o.layers);
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument("fovea train", "--mixers", error.expected(), error.got());
-  }
-}
 
 void train_language_model(const TrainCommand& o) {
   check(o);
@@ -99,8 +89,11 @@ void train_language_model(const TrainCommand& o) {
   if (o.resume) {
     tokenizer = text::load_tokenizer(o.output);
   } else {
-    tokenizer = text::SentencePieceTokenizer::train(text::read_lines(o.train_text),
-                                                    {.vocabulary_size = o.vocabulary});
+    using Pieces = text::SentencePieceOptions::Pieces;
+    tokenizer = text::SentencePieceTokenizer::train(
+        text::read_lines(o.train_text),
+        {.vocabulary_size = o.vocabulary,
+         .pieces = o.tokenizer == "characters" ? Pieces::characters : Pieces::merged});
     std::filesystem::create_directories(o.output);
     tokenizer->save(o.output);
   }

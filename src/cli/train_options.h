@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fovea/models/language_model.h"
+#include "fovea/nn/optimizer.h"
 
 namespace fovea::cli {
 
@@ -25,15 +26,21 @@ struct TrainCommand {
                save_every = 500;
   int patience = 10, average = 0, threads = 0;
   std::uint64_t seed = 1;
+  std::string mixers, encoder_mixers;
   // Of a language model.
-  std::string train_text, valid_text, mixers;
-  std::int64_t window = 128, batch = 16;
+  std::string train_text, valid_text;
+  std::int64_t window = 128, batch = 16, longest = 4096;
   bool resume = false, vocabulary_given = false, tokenizer_given = false, smoothing_given = false,
-       mixers_given = false;
+       mixers_given = false, encoder_mixers_given = false;
 };
 
-/// The mixer of each layer of a language model. Throws InvalidArgument for --mixers.
+/// The mixer of each layer of a language model, or of a translator's decoder. Throws InvalidArgument for
+/// --mixers.
 std::vector<models::LayerMixer> mixers_of(const TrainCommand& options);
+/// Those of a translator's encoder: by default the same.
+std::vector<models::LayerMixer> encoder_mixers_of(const TrainCommand& options);
+/// Throws InvalidArgument for a cosine without an end.
+nn::Schedule schedule_of(const TrainCommand& options);
 /// Trains a language model on the text of a file.
 void train_language_model(const TrainCommand& options);
 

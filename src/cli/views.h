@@ -9,7 +9,8 @@
 
 namespace fovea::cli {
 
-/// Every layer and head for `source` and `target` (teacher-forced).
+/// Every layer and head for `source` and `target` (teacher-forced). A recurrence shows the shares of its
+/// quadratic form, and the facts say how fast it forgets and what a decoder keeps.
 inspect::InspectPage page_of(train::Translator& translator, const std::string& title,
                              const std::string& source, const std::string& target);
 
@@ -19,5 +20,13 @@ bool is_language_model(const models::ModelFolder& folder);
 /// quadratic form (autograd::recurrence_weights). The facts say what each layer keeps of the text.
 inspect::InspectPage language_page(const models::ModelFolder& folder, const std::string& title,
                                    const std::string& source);
+
+/// Weights of a recurrence [B, heads, L, L] may be negative and need not sum to 1: each row becomes its
+/// shares.
+void make_shares(Tensor& weights);
+/// "; decay a token, by head: 0.98, 0.999", the geometric mean over the tokens of a text; "" for no decays.
+std::string decays_text(const Tensor& log_decays);
+/// "a state of 4096 bytes, whatever the length", or the bytes of keys and values of so many tokens.
+std::string kept_text(const models::LayerKeeps& keeps, std::int64_t tokens);
 
 }  // namespace fovea::cli

@@ -92,12 +92,11 @@ std::uint64_t Batcher::submit(Request request) {
     throw InvalidArgument("Batcher::submit", argument, std::move(expected), std::move(got));
   };
   if (request.sample.reuse == Reuse::off) refuse("request.sample.reuse", "on, as texts share a cache", "off");
-  const std::int64_t prompt = std::ssize(request.prompt), positions = impl_->model.config().positions;
+  const std::int64_t prompt = std::ssize(request.prompt), longest = impl_->model.longest();
   // The last token is written and not read.
   const std::int64_t rows = prompt + std::max<std::int64_t>(request.sample.length - 1, 0);
-  if (request.sample.length > positions || rows > positions)
-    refuse("request",
-           "a prompt and a length of " + std::to_string(positions) + " tokens together, the model's",
+  if (request.sample.length > longest || rows > longest)
+    refuse("request", "a prompt and a length of " + std::to_string(longest) + " tokens together, the model's",
            std::to_string(prompt) + " and " + std::to_string(request.sample.length));
   const std::int64_t bytes = impl_->cache.bytes_for(rows);
   if (bytes > impl_->options.limit_bytes) throw CacheFull(bytes, 0, impl_->options.limit_bytes);

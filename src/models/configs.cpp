@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 
 #include "core/excerpt.h"
@@ -110,6 +111,25 @@ void require(const json& object, const char* key, const json& value) {
   if (found != object.end() && *found != value) refuse(key, shown(value), shown(*found));
 }
 
+std::vector<LayerMixer> mixers_field(const json& object, const char* key, std::int64_t layers) {
+  const json& value = field(object, key);
+  if (!value.is_array() || static_cast<std::int64_t>(value.size()) != layers)
+    refuse(key, "a list of " + std::to_string(layers) + " names, one for each layer", shown(value));
+  std::vector<LayerMixer> mixers;
+  for (const json& name : value) {
+    const auto mixer = name.is_string() ? find_mixer(name.get<std::string>()) : std::nullopt;
+    if (!mixer) refuse(key, "names out of " + mixer_names(), shown(name));
+    mixers.push_back(*mixer);
+  }
+  return mixers;
+}
+
+json mixers_json(const std::vector<LayerMixer>& mixers) {
+  json list = json::array();
+  for (const LayerMixer mixer : mixers) list.push_back(to_string(mixer));
+  return list;
+}
+
 RnnConfig read_rnn_config(const json& json) {
   RnnConfig config{.vocabulary = size_field(json, "vocab_size", most_words),
                    .embedding = size_field(json, "embedding_size", most_dim),
@@ -152,6 +172,12 @@ TransformerConfig read_transformer_config(const json& json) {
   if (config.dim % config.heads != 0)
     refuse("encoder_attention_heads", "a divisor of d_model " + std::to_string(config.dim),
            std::to_string(config.heads));
+  // A side whose layers have attention alone has no list.
+  for (const auto& [key, list, layers] :
+       {std::tuple("encoder_mixers", &config.encoder_mixers, config.encoder_layers),
+        std::tuple("decoder_mixers", &config.decoder_mixers, config.decoder_layers)}) {
+    if (json.contains(key)) *list = mixers_field(json, key, layers);
+  }
   return config;
 }
 
@@ -163,8 +189,10 @@ std::int64_t least(const RnnConfig& c) {
 
 std::int64_t least(const TransformerConfig& c) {
   const std::int64_t attention = 4 * c.dim * c.dim, inner = 2 * c.dim * c.feed_forward;
+  // Every recurrence has two matrices of dim² at least, and one that reads both ways twice as many.
+  const std::int64_t mixer = c.decoder_mixers.empty() ? attention : 2 * c.dim * c.dim;
   return c.vocabulary * (c.dim + 1) + c.encoder_layers * (attention + inner) +
-         c.decoder_layers * (2 * attention + inner);
+         c.decoder_layers * (mixer + attention + inner);
 }
 
 }  // namespace
@@ -176,6 +204,12 @@ ModelConfig read_config(const std::string& text) {
   if (type != json.end() && *type == "fovea-transformer") return read_transformer_config(json);
   throw InvalidArgument("make_model", "config.model_type", "\"fovea-rnn\" or \"fovea-transformer\"",
                         type == json.end() ? "none" : shown(*type));
+}
+
+bool is_own_translator(const std::string& text) {
+  const auto json = parse_object(text, "config.json", "text");
+  const auto type = json.find("model_type");
+  return type != json.end() && (*type == "fovea-rnn" || *type == "fovea-transformer");
 }
 
 std::int64_t least_elements(const ModelConfig& config) {
@@ -215,6 +249,8 @@ std::string write_config(const TransformerConfig& config) {
   if (config.positions != Positions::sinusoidal)
     object["positions"] = name_of(config.positions, position_names);
   if (config.positions == Positions::rotary) object["max_position_embeddings"] = config.longest;
+  if (!config.encoder_mixers.empty()) object["encoder_mixers"] = mixers_json(config.encoder_mixers);
+  if (!config.decoder_mixers.empty()) object["decoder_mixers"] = mixers_json(config.decoder_mixers);
   return object.dump(2) + "\n";
 }
 
@@ -244,29 +280,14 @@ LanguageModelConfig language_fields(const json& object) {
   return config;
 }
 
-std::vector<LayerMixer> mixers_field(const json& object, std::int64_t layers) {
-  const json& value = field(object, "mixers");
-  if (!value.is_array() || static_cast<std::int64_t>(value.size()) != layers)
-    refuse("mixers", "a list of " + std::to_string(layers) + " names, one for each layer", shown(value));
-  std::vector<LayerMixer> mixers;
-  for (const json& name : value) {
-    const auto mixer = name.is_string() ? find_mixer(name.get<std::string>()) : std::nullopt;
-    if (!mixer) refuse("mixers", "names out of " + mixer_names(), shown(name));
-    mixers.push_back(*mixer);
-  }
-  return mixers;
-}
-
 std::string write_own_config(const LanguageModelConfig& config) {
-  json mixers = json::array();
-  for (const LayerMixer mixer : config.mixers) mixers.push_back(to_string(mixer));
   return json{{"model_type", own_language},
               {"vocab_size", config.vocabulary},
               {"hidden_size", config.dim},
               {"intermediate_size", config.feed_forward},
               {"num_attention_heads", config.heads},
               {"num_hidden_layers", config.layers},
-              {"mixers", mixers},
+              {"mixers", mixers_json(config.mixers)},
               {"max_position_embeddings", config.positions},
               {"residual_dropout", shortest(config.dropout)},
               {"attention_dropout", shortest(config.attention_dropout)}}
@@ -278,7 +299,7 @@ std::string write_own_config(const LanguageModelConfig& config) {
 // write asks for a feature that the model lacks.
 LanguageModelConfig read_own_language_config(const json& object) {
   LanguageModelConfig config = language_fields(object);
-  config.mixers = mixers_field(object, config.layers);
+  config.mixers = mixers_field(object, "mixers", config.layers);
   const json known = json::parse(write_own_config(config));
   for (const auto& [key, value] : object.items()) {
     if (!known.contains(key))

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "models/stack.h"
@@ -22,44 +23,13 @@ LanguageModelConfig checked(LanguageModelConfig config) {
                           "an even multiple of " + std::to_string(config.heads) + " heads",
                           std::to_string(config.dim));
   }
-  if (!config.mixers.empty() && std::ssize(config.mixers) != config.layers)
-    throw InvalidArgument("LanguageModel", "mixers",
-                          std::to_string(config.layers) + ", one for each layer, or none",
-                          std::to_string(config.mixers.size()));
-  if (std::ranges::all_of(config.mixers, [](LayerMixer mixer) { return mixer == LayerMixer::attention; }))
-    config.mixers.clear();
+  check_mixers("LanguageModel", "mixers", config.mixers, config.layers);
   return config;
-}
-
-nn::Mixer mixer_of(LayerMixer mixer, const LanguageModelConfig& config, const nn::Mixer& attention) {
-  const std::int64_t heads = config.heads;
-  switch (mixer) {
-    case LayerMixer::attention:
-      return attention;
-    case LayerMixer::linear:
-      return nn::LinearAttentionOptions{.num_heads = heads};
-    case LayerMixer::retention:
-      return nn::RetentionOptions{.num_heads = heads};
-    case LayerMixer::gla:
-      return nn::GatedLinearAttentionOptions{.num_heads = heads, .key_dim = config.dim / heads};
-    case LayerMixer::gated_delta:
-      return nn::GatedDeltaOptions{.num_heads = heads};
-    case LayerMixer::mamba2:
-      return nn::Mamba2Options{.head_dim = 2 * config.dim / heads};
-    case LayerMixer::mamba:
-      return nn::MambaOptions{};
-    case LayerMixer::rwkv7:
-      return nn::Rwkv7Options{.head_dim = config.dim / heads};
-    case LayerMixer::performer:
-      return nn::PerformerOptions{.num_heads = heads};
-  }
-  return attention;
 }
 
 nn::StackSpec spec_of(const LanguageModelConfig& config) {
   nn::StackSpec spec = stack_spec(config, config.layers, CrossAttention::without);
-  for (std::size_t n = 0; n < config.mixers.size(); ++n)
-    spec.blocks[n].mixer = mixer_of(config.mixers[n], config, spec.blocks[n].mixer);
+  set_mixers(spec, config.mixers, config.heads, nn::Sees::the_past);
   nn::add_rotary(spec, config.positions);
   return spec;
 }
@@ -105,6 +75,18 @@ LanguageModel::LanguageModel(const LanguageModelSpec& spec, nn::ParameterSet::So
   if (spec.output == LanguageModelSpec::Output::own)
     output_ = &parameters_->xavier("lm_head.weight", {spec.vocabulary, spec.stack.dim});
   output_matrix().multiplies_rows = true;
+}
+
+std::int64_t LanguageModel::longest() const {
+  const auto reads_positions = [](const nn::BlockSpec& block) {
+    const auto* recurrence = std::get_if<nn::RecurrentOptions>(&block.mixer);
+    const auto* retention = recurrence ? std::get_if<nn::RetentionOptions>(recurrence) : nullptr;
+    return !recurrence || (retention && retention->rope);
+  };
+  const nn::StackSpec& spec = stack_.spec();
+  const bool limited = !std::holds_alternative<nn::NoPositions>(spec.positions) ||
+                       std::ranges::any_of(spec.blocks, reads_positions);
+  return limited ? config_.positions : std::numeric_limits<std::int64_t>::max();
 }
 
 nn::Var LanguageModel::embed(nn::Context& context, std::span<const std::int32_t> ids,
@@ -167,9 +149,9 @@ Tensor LanguageModel::log_probabilities(const nn::Var& hidden) {
 }
 
 std::vector<double> token_log_probabilities(LanguageModel& model, std::span<const std::int32_t> ids) {
-  const std::int64_t length = std::ssize(ids), positions = model.config().positions;
-  if (length < 2 || length > positions)
-    throw InvalidArgument("token_log_probabilities", "ids", "from 2 to " + std::to_string(positions),
+  const std::int64_t length = std::ssize(ids), longest = model.longest();
+  if (length < 2 || length > longest)
+    throw InvalidArgument("token_log_probabilities", "ids", "from 2 to " + std::to_string(longest),
                           std::to_string(length));
   nn::Context inference;
   const nn::Var rows = model.hidden(

@@ -1,10 +1,12 @@
-// The names of mixers, in configs and options of commands.
+// Mixers: their names in configs and options of commands, their sizes in models, and what they keep.
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 
 #include "core/excerpt.h"
 #include "models/configs.h"
+#include "models/stack.h"
 
 namespace fovea::models {
 namespace {
@@ -72,6 +74,81 @@ std::vector<LayerMixer> parse_mixers(std::string_view text, std::int64_t layers)
                           quoted(text) + ", of length " + std::to_string(length));
   while (std::ssize(list) < layers) list.push_back(list[list.size() - length]);
   return list;
+}
+
+namespace {
+
+nn::Mixer mixer_of(LayerMixer mixer, std::int64_t dim, std::int64_t heads, const nn::Mixer& attention) {
+  switch (mixer) {
+    case LayerMixer::attention:
+      return attention;
+    case LayerMixer::linear:
+      return nn::LinearAttentionOptions{.num_heads = heads};
+    case LayerMixer::retention:
+      return nn::RetentionOptions{.num_heads = heads};
+    case LayerMixer::gla:
+      return nn::GatedLinearAttentionOptions{.num_heads = heads, .key_dim = dim / heads};
+    case LayerMixer::gated_delta:
+      return nn::GatedDeltaOptions{.num_heads = heads};
+    case LayerMixer::mamba2:
+      return nn::Mamba2Options{.head_dim = 2 * dim / heads};
+    case LayerMixer::mamba:
+      return nn::MambaOptions{};
+    case LayerMixer::rwkv7:
+      return nn::Rwkv7Options{.head_dim = dim / heads};
+    case LayerMixer::performer:
+      return nn::PerformerOptions{.num_heads = heads};
+  }
+  return attention;
+}
+
+std::vector<LayerKeeps::Decays> decays_of(const nn::RecurrentMixer& mixer) {
+  const Tensor logs = mixer.resting_log_decays();
+  std::vector<LayerKeeps::Decays> decays;
+  for (std::int64_t head = 0; logs && head < logs.size(0); ++head) {
+    const float* row = logs.data<float>() + head * logs.size(1);
+    const auto [least, most] = std::minmax_element(row, row + logs.size(1));
+    decays.push_back({std::exp(static_cast<double>(*least)), std::exp(static_cast<double>(*most))});
+  }
+  return decays;
+}
+
+}  // namespace
+
+void set_mixers(nn::StackSpec& stack, std::span<const LayerMixer> mixers, std::int64_t heads, nn::Sees sees) {
+  for (std::size_t n = 0; n < mixers.size(); ++n) {
+    nn::BlockSpec& block = stack.blocks[n];
+    block.mixer = mixer_of(mixers[n], stack.dim, heads, block.mixer);
+    if (mixers[n] != LayerMixer::attention) block.recurrence_sees = sees;
+  }
+}
+
+void check_mixers(const char* function, const char* argument, std::vector<LayerMixer>& mixers,
+                  std::int64_t layers) {
+  if (!mixers.empty() && std::ssize(mixers) != layers)
+    throw InvalidArgument(function, argument, std::to_string(layers) + ", one for each layer, or none",
+                          std::to_string(mixers.size()));
+  if (std::ranges::all_of(mixers, [](LayerMixer mixer) { return mixer == LayerMixer::attention; }))
+    mixers.clear();
+}
+
+std::vector<LayerKeeps> layers_keep(const nn::TransformerStack& stack) {
+  std::vector<LayerKeeps> all;
+  const std::vector<CacheLayer> layers = stack.cache_layers();
+  for (std::size_t n = 0; n < layers.size(); ++n) {
+    const auto element = static_cast<std::int64_t>(size_of(layers[n].dtype));
+    LayerKeeps& layer = all.emplace_back();
+    if (const nn::RecurrentMixer* recurrence = stack.recurrence(n)) {
+      layer.mixer = nn::name_of(recurrence->options());
+      layer.state_bytes = layers[n].head_dim * element;
+      layer.decays = decays_of(*recurrence);
+    } else {
+      layer.mixer = "attention";
+      const std::int64_t value_dim = layers[n].value_dim < 0 ? layers[n].head_dim : layers[n].value_dim;
+      layer.bytes_per_token = layers[n].num_kv_heads * (layers[n].head_dim + value_dim) * element;
+    }
+  }
+  return all;
 }
 
 }  // namespace fovea::models

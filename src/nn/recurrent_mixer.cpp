@@ -145,6 +145,10 @@ std::int64_t RecurrentMixer::state_size() const {
   return size;
 }
 
+Tensor RecurrentMixer::resting_log_decays() const {
+  return layer_ ? layer_->resting_log_decays() : Tensor();
+}
+
 Var RecurrentMixer::operator()(Context& context, const Var& x, const Call& call) const {
   if (!layer_)
     throw InvalidArgument("RecurrentMixer", "options", "a layer made with its sizes", "one made without");

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "fovea/attention/masks.h"
+#include "nn/both_ways.h"
 #include "nn/rows_left.h"
 #include "nn/transformer_run.h"
 
@@ -146,7 +147,10 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
     if (const auto* attention = std::get_if<AttentionOptions>(&block.mixer)) {
       made.self.emplace(set, layer + ".self_attn", spec.dim, *attention, shares ? first : nullptr);
     } else {
-      made.recurrent.emplace(set, layer + ".mixer", spec.dim, std::get<RecurrentOptions>(block.mixer));
+      const auto& options = std::get<RecurrentOptions>(block.mixer);
+      made.recurrent.emplace(set, layer + ".mixer", spec.dim, options);
+      if (block.recurrence_sees == Sees::both_sides)
+        made.back.emplace(set, layer + ".mixer_back", spec.dim, options);
     }
     if (block.cross) made.memory.emplace(set, layer + ".encoder_attn", spec.dim, *block.cross);
     made.self_branch = branch(".self_attn", block.mixer_norm);
@@ -187,8 +191,17 @@ bool TransformerStack::merges_rows() const {
                      [](const Layer& layer) { return layer.merging.has_value(); });
 }
 
+const RecurrentMixer* TransformerStack::recurrence(std::size_t layer) const {
+  const std::optional<RecurrentMixer>& found = layers_.at(layer).recurrent;
+  return found ? &*found : nullptr;
+}
+
 void TransformerStack::check_mask(const Layer& layer, const Mask& mask) {
-  if (layer.recurrent && !(mask == Mask(Causal{})))
+  if (layer.back && !(mask == Mask(Everything{})) && !(mask == Mask(KeyLengths{})))
+    throw InvalidArgument("TransformerStack", "mask",
+                          "Everything{} or KeyLengths{}, because a block's recurrences see both sides",
+                          to_string(mask));
+  if (layer.recurrent && !layer.back && !(mask == Mask(Causal{})))
     throw InvalidArgument("TransformerStack", "mask", "Causal{}, because a block has a recurrence",
                           to_string(mask));
 }
@@ -248,17 +261,12 @@ Var TransformerStack::operator()(Context& context, const Var& x, const Call& cal
     throw InvalidArgument("TransformerStack", "memory", "[B, M, dim]", "none");
   RowsLeft left(call.lengths);
   if (merges_rows()) RowsLeft::check(call);
-  Var first_value;  // of RWKV-7
+  BothWays recurrences(context, x, call);
   const Var y = run(
       context, x,
       [&](const Layer& layer, std::size_t i, const Var& y) {
         check_mask(layer, call.mask);
-        if (layer.recurrent)
-          return (*layer.recurrent)(context, y,
-                                    {.starts = call.starts,
-                                     .weights = weights_of(call, "self", i),
-                                     .log_decays = call.log_decays ? call.log_decays(i) : nullptr,
-                                     .first_value = &first_value});
+        if (layer.recurrent) return recurrences(*layer.recurrent, layer.back ? &*layer.back : nullptr, i, y);
         return (*layer.self)(context, y, y,
                              {.mask = call.mask,
                               .key_lengths = left.lengths(),

@@ -105,6 +105,9 @@ std::vector<CacheLayer> TransformerStack::cache_layers(const CacheStore& store) 
   if (merges_rows())
     throw InvalidArgument("TransformerStack::cache_layers", "spec.blocks", "blocks without merging",
                           "one that merges rows");
+  if (std::ranges::any_of(layers_, [](const Layer& layer) { return layer.back.has_value(); }))
+    throw InvalidArgument("TransformerStack::cache_layers", "spec.blocks",
+                          "blocks whose recurrences see the past", "one that sees both sides");
   std::vector<CacheLayer> layers;
   for (const Layer& layer : layers_) layers.push_back(cache_layer(layer, store));
   return layers;

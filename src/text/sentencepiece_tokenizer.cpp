@@ -69,8 +69,11 @@ std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::train(std::span<
   check_training(lines, options);
   LinesIterator iterator(lines);
   std::string serialized;
+  const bool characters = options.pieces == SentencePieceOptions::Pieces::characters;
   const auto status = sentencepiece::SentencePieceTrainer::Train(
-      {{"model_type", "bpe"},
+      {{"model_type", characters ? "char" : "bpe"},
+       {"add_dummy_prefix", characters ? "false" : "true"},
+       {"remove_extra_whitespaces", characters ? "false" : "true"},
        {"vocab_size", std::to_string(options.vocabulary_size)},
        {"hard_vocab_limit", "false"},
        {"character_coverage", std::to_string(options.character_coverage)},

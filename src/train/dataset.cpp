@@ -8,7 +8,10 @@ std::unique_ptr<text::Tokenizer> build_tokenizer(const text::ParallelCorpus& cor
   if (options.kind == TokenizerKind::whitespace) {
     return text::WhitespaceTokenizer::build(lines, {.min_frequency = 1, .max_size = options.vocabulary_size});
   }
-  return text::SentencePieceTokenizer::train(lines, {.vocabulary_size = options.vocabulary_size});
+  using Pieces = text::SentencePieceOptions::Pieces;
+  return text::SentencePieceTokenizer::train(
+      lines, {.vocabulary_size = options.vocabulary_size,
+              .pieces = options.kind == TokenizerKind::characters ? Pieces::characters : Pieces::merged});
 }
 
 std::vector<Example> encode(const text::ParallelCorpus& corpus, const text::Tokenizer& tokenizer,

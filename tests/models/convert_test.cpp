@@ -189,6 +189,10 @@ TEST_F(Convert, ATranslatorOfOursIsAMarian) {
   other.norm = NormPlace::pre;
   save_model((folder / "pre").string(), *make_transformer(other, 5));
   EXPECT_NE(refusal(folder / "pre").find("expected a model that transformers has"), std::string::npos);
+  other = config;
+  other.decoder_mixers = parse_mixers("gated_delta", 1);
+  save_model((folder / "recurrent").string(), *make_transformer(other, 5));
+  EXPECT_NE(refusal(folder / "recurrent").find("expected a model that transformers has"), std::string::npos);
 }
 
 TEST_F(Convert, RefusesWhatWouldBeWrong) {

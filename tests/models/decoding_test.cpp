@@ -234,10 +234,12 @@ TEST_P(Decoding, CountsItsScores) {
     EXPECT_EQ(on.score_evaluations, keys * steps);
     EXPECT_EQ(off.score_evaluations, keys * again);  // 1 + 2 + ... + 5 steps
   } else {
-    const std::int64_t encoder = 2 * 2 * keys * keys;  // heads, layers
-    EXPECT_EQ(on.score_evaluations, encoder + 2 * 3 * (keys * steps + again));
+    const Kind::Attentions& layers = GetParam().attentions;
+    const std::int64_t heads = 2, encoder = heads * layers.encoder * keys * keys;
+    EXPECT_EQ(on.score_evaluations, encoder + heads * (layers.cross * keys * steps + layers.decoder * again));
     std::int64_t total = 0;
-    for (std::int64_t t = 1; t <= steps; ++t) total += encoder + 2 * 3 * (keys * t + t * (t + 1) / 2);
+    for (std::int64_t t = 1; t <= steps; ++t)
+      total += encoder + heads * (layers.cross * keys * t + layers.decoder * t * (t + 1) / 2);
     EXPECT_EQ(off.score_evaluations, total);
   }
 }

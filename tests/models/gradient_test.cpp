@@ -49,7 +49,13 @@ void unit(std::vector<double>& v) {
   for (double& x : v) x /= std::sqrt(squares);
 }
 
-void check(SequenceToSequence& model, const Batch& batch) {
+// RWKV-7's mixture of a layer's values with those of the first has no use in the first.
+bool mixes_no_values(const std::string& name) {
+  return name.find("layers.0.mixer") != std::string::npos &&
+         (name.find(".v_down.") != std::string::npos || name.find(".v_up.") != std::string::npos);
+}
+
+void check(SequenceToSequence& model, const Batch& batch, double step) {
   const Evaluated at = evaluate(model, batch, true);
   // Each token's loss is a log-sum-exp of f32 logits. Its error is a few roundings of numbers about as
   // large as itself.
@@ -57,6 +63,7 @@ void check(SequenceToSequence& model, const Batch& batch) {
   PhiloxStream random(5);
   for (nn::Parameter& parameter : model.parameters().all()) {
     SCOPED_TRACE(parameter.name);
+    if (mixes_no_values(parameter.name)) continue;
     const float* g = parameter.gradient.data<float>();
     const auto count = static_cast<std::size_t>(parameter.gradient.count());
     std::vector<double> steepest(g, g + count), scattered(count);
@@ -70,7 +77,6 @@ void check(SequenceToSequence& model, const Batch& batch) {
     for (const auto& direction : {steepest, scattered}) {
       double expected = 0.0;
       for (std::size_t i = 0; i < count; ++i) expected += static_cast<double>(g[i]) * direction[i];
-      const double step = 0.01;
       const double fine = along(model, batch, parameter, direction, step),
                    coarse = along(model, batch, parameter, direction, 2.0 * step);
       // The truncation error falls with step²: the difference of the two results is about three times the
@@ -101,14 +107,14 @@ TEST_P(Gradient, EqualsCentralDifferences) {
   const auto model = GetParam().make(0.0f, 3);
   perturb(*model, 17);
   open_or_shut_relus(*model);
-  check(*model, batch_of_three());
+  check(*model, batch_of_three(), GetParam().step);
 }
 
 TEST_P(Gradient, HoldsThroughDropout) {
   const auto model = GetParam().make(0.25f, 4);
   perturb(*model, 18);
   open_or_shut_relus(*model);
-  check(*model, batch_of_three());
+  check(*model, batch_of_three(), GetParam().step);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Gradient, testing::ValuesIn(every_kind()),

@@ -52,6 +52,28 @@ TEST_P(EveryMixer, WritesTheSameTextFromAStateAndFromWholeTexts) {
     EXPECT_NEAR(by_state.log_probabilities[i], whole.log_probabilities[i], 1e-3);
 }
 
+// The prompt token by token, which is the recurrence itself; in chunks; and as one piece.
+TEST_P(EveryMixer, WritesTheSameTextHoweverItsPromptIsRead) {
+  LanguageModel model = tiny(GetParam(), 2);
+  const auto prompt = drawn(61, 5);
+  const SampleOptions options{.temperature = 0.7, .seed = 9, .length = 40};
+  const auto written = [&](std::size_t piece) {
+    KvCache cache({.layers = model.cache_layers()});
+    Sequence sequence = cache.start();
+    const std::span<const std::int32_t> all(prompt);
+    std::size_t read = 0;
+    for (; read + piece < all.size(); read += piece) model.extend(all.subspan(read, piece), cache, sequence);
+    return generate(model, cache, sequence, all.subspan(read), options);
+  };
+  const Generated at_once = written(prompt.size());
+  for (const std::size_t piece : {std::size_t{1}, std::size_t{4}, std::size_t{16}, std::size_t{32}}) {
+    const Generated other = written(piece);
+    EXPECT_EQ(other.ids, at_once.ids) << piece;
+    for (std::size_t i = 0; i < at_once.ids.size(); ++i)
+      EXPECT_NEAR(other.log_probabilities[i], at_once.log_probabilities[i], 1e-3) << piece;
+  }
+}
+
 TEST_P(EveryMixer, GoesOnWithATextWithTheBitsOfOneCall) {
   LanguageModel model = tiny(GetParam(), 2);
   const auto prompt = drawn(90, 5);
@@ -239,6 +261,39 @@ TEST(Hybrid, KeepsAStateThatDoesNotGrow) {
   LanguageModel recurrent = tiny("gated_delta", 4);
   EXPECT_EQ(generate(recurrent, drawn(640, 1), {.length = 1}).cache_bytes,
             generate(recurrent, drawn(64, 1), {.length = 1}).cache_bytes);
+}
+
+// Recurrences without positions have no longest text; rotary positions end where their table does.
+TEST(Hybrid, WritesTextsOfAnyLengthWithoutPositions) {
+  const auto short_model = [](std::string_view mixers) {
+    return LanguageModel({.vocabulary = words,
+                          .dim = 16,
+                          .feed_forward = 12,
+                          .heads = 2,
+                          .layers = 2,
+                          .positions = 32,
+                          .mixers = parse_mixers(mixers, 2)},
+                         3);
+  };
+  const auto write = [](LanguageModel& model) {
+    Batcher batcher(model, {});
+    std::size_t count = 0;
+    Request request{.prompt = drawn(5, 1), .sample = {.length = 100}};
+    request.done = [&](const Answer& answer) { count = answer.generated.ids.size(); };
+    batcher.submit(std::move(request));
+    batcher.run();
+    return count;
+  };
+  for (const char* mixers : {"gated_delta", "mamba2,rwkv7", "linear,mamba", "gla,performer"}) {
+    LanguageModel model = short_model(mixers);
+    EXPECT_EQ(write(model), 100u) << mixers;
+    EXPECT_EQ(token_log_probabilities(model, drawn(100, 2)).size(), 99u) << mixers;
+  }
+  for (const char* mixers : {"attention", "gated_delta,attention", "retention"}) {
+    LanguageModel model = short_model(mixers);
+    EXPECT_EQ(model.longest(), 32) << mixers;
+    EXPECT_THROW(write(model), InvalidArgument) << mixers;
+  }
 }
 
 TEST(Mixers, Lists) {

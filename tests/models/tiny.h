@@ -1,6 +1,7 @@
 // Models small enough for a test, one of every kind, and sentences for them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,6 +45,13 @@ inline std::vector<std::int32_t> drawn(std::size_t count, std::uint64_t seed) {
 struct Kind {
   std::string name;
   std::function<std::unique_ptr<SequenceToSequence>(float dropout, std::uint64_t seed)> make;
+  /// Layers of a Transformer with attention: of the encoder, and of the decoder to itself and to the encoder.
+  struct Attentions {
+    std::int64_t encoder = 2, decoder = 3, cross = 3;
+  };
+  Attentions attentions = {};
+  /// Of central differences. The norms by head of recurrences bend the loss where an output is small.
+  double step = 0.01;
 };
 inline void PrintTo(const Kind& kind, std::ostream* out) {
   *out << kind.name;
@@ -68,6 +76,28 @@ inline TransformerConfig tiny_transformer(float dropout) {
           .decoder_layers = 3,
           .dropout = dropout,
           .attention_dropout = dropout};
+}
+
+/// A translator by mixers.
+inline Kind mixer_kind(const std::string& encoder, const std::string& decoder) {
+  std::string name = "transformer_" + encoder + (encoder == decoder ? "" : "_then_" + decoder);
+  std::replace(name.begin(), name.end(), ',', '_');
+  const std::vector<LayerMixer> reads = parse_mixers(encoder, 2), writes = parse_mixers(decoder, 2);
+  const auto attentions = [](const std::vector<LayerMixer>& mixers) {
+    return std::count(mixers.begin(), mixers.end(), LayerMixer::attention);
+  };
+  return {.name = std::move(name),
+          .make =
+              [=](float dropout, std::uint64_t seed) {
+                TransformerConfig config = tiny_transformer(dropout);
+                config.norm = NormPlace::pre;
+                config.encoder_layers = config.decoder_layers = 2;
+                config.encoder_mixers = reads;
+                config.decoder_mixers = writes;
+                return make_transformer(config, seed);
+              },
+          .attentions = {.encoder = attentions(reads), .decoder = attentions(writes), .cross = 2},
+          .step = 0.002};
 }
 
 inline Kind transformer_kind(
@@ -122,7 +152,7 @@ inline std::vector<Kind> kinds_without_config() {
 }
 
 /// Every attention, every choice of the query state, both kinds of values, all cells, both places of the
-/// norm, all positions.
+/// norm, all positions, all mixers.
 inline std::vector<Kind> every_kind() {
   using enum RnnAttention;
   std::vector<Kind> kinds{
@@ -138,6 +168,11 @@ inline std::vector<Kind> every_kind() {
       rnn_kind("rnn_lstm_after",
                {.cell = autograd::Cell::lstm, .attention = dot, .query = QueryState::after}),
       rnn_kind("rnn_lstm_none", {.cell = autograd::Cell::lstm, .attention = none})};
+  for (const char* mixer :
+       {"linear", "retention", "gla", "gated_delta", "mamba2", "mamba", "rwkv7", "performer"})
+    kinds.push_back(mixer_kind(mixer, mixer));
+  kinds.push_back(mixer_kind("gated_delta,attention", "mamba2"));
+  kinds.push_back(mixer_kind("attention", "rwkv7,attention"));
   const std::vector<std::pair<std::string, RnnAttention>> scores{
       {"additive", additive}, {"dot", dot}, {"scaled_dot", scaled_dot}, {"general", general}};
   for (const auto& [name, attention] : scores) {

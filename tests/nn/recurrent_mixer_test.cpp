@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <ostream>
 
@@ -37,6 +38,13 @@ std::vector<Kind> kinds() {
           {"mamba", MambaOptions{.state_dim = 3, .step_rank = 2}},
           {"rwkv7", Rwkv7Options{.head_dim = 4, .rank = 3, .gate_rank = 5}},
           {"performer", PerformerOptions{.num_heads = 2, .features = 6}}};
+}
+
+// A kind that is added to the options has to be added here.
+TEST(Kinds, AreAllThereAre) {
+  std::vector<bool> seen(std::variant_size_v<RecurrentOptions>);
+  for (const Kind& kind : kinds()) seen[kind.options.index()] = true;
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), false), 0);
 }
 
 class EveryKind : public ::testing::TestWithParam<Kind> {};

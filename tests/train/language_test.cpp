@@ -56,7 +56,7 @@ class LanguageTraining : public ::testing::TestWithParam<const char*> {
 
 INSTANTIATE_TEST_SUITE_P(Mixers, LanguageTraining,
                          ::testing::Values("gated_delta", "mamba2,attention", "gla,mamba", "linear,retention",
-                                           "rwkv7"),
+                                           "rwkv7", "performer"),
                          [](const auto& name) {
                            std::string text = name.param;
                            std::replace(text.begin(), text.end(), ',', '_');

@@ -64,7 +64,7 @@ class Batcher {
   Batcher& operator=(const Batcher&) = delete;
 
   /// Queues a request, and returns its number: 1, 2, ... Throws what `generate` throws, and
-  /// InvalidArgument if the text would be longer than config().positions. Throws CacheFull if the text could
+  /// InvalidArgument if the text would be longer than longest(). Throws CacheFull if the text could
   /// not fit in limit_bytes alone.
   std::uint64_t submit(Request request);
   /// Ends a request before the next step; its answer has what is written. False if it has ended already, or

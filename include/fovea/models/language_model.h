@@ -15,31 +15,14 @@
 #include "fovea/cache/kv_cache.h"
 #include "fovea/models/decoding.h"
 #include "fovea/models/encoder.h"
+#include "fovea/models/mixers.h"
 
 namespace fovea::models {
-
-/// What mixes the rows of a layer: attention, or a recurrence of nn/recurrent_mixer.h.
-enum class LayerMixer : std::uint8_t {
-  attention,
-  linear,
-  retention,
-  gla,
-  gated_delta,
-  mamba2,
-  mamba,
-  rwkv7,
-  performer
-};
-/// "attention", "linear", "retention", "gla", "gated_delta", "mamba2", "mamba", "rwkv7", "performer".
-std::string_view to_string(LayerMixer mixer);
-/// A list such as "gated_delta*3,attention", repeated until there is one for each of `layers`. Throws
-/// InvalidArgument for an unknown name, a count below 1, and a list whose length does not divide `layers`.
-std::vector<LayerMixer> parse_mixers(std::string_view text, std::int64_t layers);
 
 struct LanguageModelConfig {
   std::int64_t vocabulary = 0;
   std::int64_t dim = 128, feed_forward = 512, heads = 4, layers = 4;
-  std::int64_t positions = 4096;  ///< the longest sequence
+  std::int64_t positions = 4096;  ///< the longest sequence: LanguageModel::longest
   float dropout = 0.0f, attention_dropout = 0.0f;
   /// One for each layer; empty: attention in all. A model of a list with attention alone has no list in its
   /// config(). Recurrences have `heads` heads of dim / heads elements,
@@ -81,6 +64,9 @@ class LanguageModel {
   nn::ParameterSet& parameters() noexcept { return *parameters_; }
   const nn::ParameterSet& parameters() const noexcept { return *parameters_; }
   const nn::TransformerStack& stack() const noexcept { return stack_; }
+  /// The most tokens of a sequence: config().positions, and any number where no layer has attention or rotary
+  /// positions.
+  std::int64_t longest() const;
 
   /// The input of the output layer, [size, length, dim]. Row i depends on tokens 0..i of its sequence alone,
   /// so no row depends on padding at the end. `weights` and `log_decays`: as in TransformerStack::Call.
@@ -101,7 +87,7 @@ class LanguageModel {
   std::vector<CacheLayer> cache_layers(const CacheStore& store = Paged{}) const;
   /// Reads the next ids of a sequence of `cache`, which has the layers of cache_layers, and commits them.
   /// Returns their rows as `hidden` would, [1, ids.size(), dim]. If it throws (CacheFull, an id outside the
-  /// vocabulary, more than config().positions), the sequence is as before.
+  /// vocabulary, more than longest()), the sequence is as before.
   nn::Var extend(std::span<const std::int32_t> ids, KvCache& cache, Sequence& sequence);
   /// What a sequence reads beside others.
   struct Next {
@@ -128,7 +114,7 @@ class LanguageModel {
 };
 
 /// log p(id | those before it), in nats, of every id but the first. Throws InvalidArgument for fewer than two
-/// ids, for one outside the vocabulary, and for more than the model's positions.
+/// ids, for one outside the vocabulary, and for more than longest().
 std::vector<double> token_log_probabilities(LanguageModel& model, std::span<const std::int32_t> ids);
 
 /// How a token is chosen. The rules act in this order, as in Hugging Face's generate:

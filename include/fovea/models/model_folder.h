@@ -74,12 +74,6 @@ TranslatorSpec translator_spec(const FamilyConfig& config);
 /// for parameters that it does not have, and FileError.
 void save_model(const std::string& folder, const std::string& config, const nn::ParameterSet& parameters);
 
-/// What a layer keeps of a sequence: a state of one size, or rows of keys and values.
-struct LayerKeeps {
-  std::string mixer;  ///< "attention", "gated_delta"
-  std::int64_t state_bytes = 0, bytes_per_token = 0;
-};
-
 /// What a folder is, as far as can be seen without reading its weights.
 struct FolderReport {
   std::string model_type;
@@ -89,10 +83,12 @@ struct FolderReport {
   std::int64_t tensors = 0, parameters = 0, bytes = 0;  ///< in the files of weights
   std::map<std::string, std::int64_t> types;            ///< elements of each type, such as "BF16"
   std::int64_t cache_bytes_per_token = 0;               ///< of keys and values; 0 for an encoder
-  std::vector<LayerKeeps> layers;                       ///< of a language model with recurrences
+  /// Of a model of ours with recurrences; of a translator those of its decoder, and what its encoder mixes
+  /// by.
+  std::vector<LayerKeeps> layers, encoder_layers;
 };
-/// Checks names and shapes of all tensors, and reads no element. Throws FileError if the folder has no
-/// weights, or files that cannot be read.
+/// Checks names and shapes of all tensors, and reads no element of a matrix but the rates of decays. Throws
+/// FileError if the folder has no weights, or files that cannot be read.
 FolderReport report_on(const ModelFolder& folder);
 
 /// folder/config.json.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "fovea/models/mixers.h"
 #include "fovea/nn/module.h"
 
 namespace fovea::models {
@@ -24,11 +25,15 @@ struct Batch {
   std::vector<std::int64_t> target_lengths;  ///< [size], each at least 1
 };
 
-/// Attention weights of one attention of a model.
+/// Attention weights of one attention of a model, or what a recurrence gives in their place
+/// (TransformerStack::Call::weights).
 struct CapturedWeights {
-  std::string name;  ///< "decoder.cross layer 2"
+  std::string name;  ///< "decoder.cross layer 2", "encoder.self layer 1 gated_delta"
   int layer = 0;
-  Tensor weights;  ///< [batch, heads, query_len, key_len]
+  Tensor weights;  ///< [batch, heads, query_len, key_len]; empty for Mamba
+  enum class Of : std::uint8_t { attention, recurrence };
+  Of of = Of::attention;
+  Tensor log_decays = {};  ///< of a recurrence: TransformerStack::Call::log_decays
 };
 /// Receives the attention weights of a forward.
 struct Capture : std::vector<CapturedWeights> {
@@ -69,6 +74,9 @@ class SequenceToSequence {
   virtual std::string config() const = 0;
   virtual std::int64_t vocabulary() const = 0;
   virtual bool attends() const = 0;
+  /// What the layers of a decoder with a stack keep of a sentence besides the encoder's output, which its
+  /// cross-attention reads; none for an RNN.
+  virtual std::vector<LayerKeeps> decoder_keeps() const { return {}; }
 
   /// The input of the output layer: [size * target_len, dim]. `capture`, if given, receives the attention
   /// weights of its scope. `evaluations`, if given, is increased by the number of query-key pairs scored.

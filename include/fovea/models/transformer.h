@@ -1,6 +1,7 @@
 // Transformer encoder-decoder (Vaswani et al. 2017, arXiv 1706.03762).
 #pragma once
 
+#include "fovea/models/mixers.h"
 #include "fovea/models/sequence_to_sequence.h"
 #include "fovea/nn/transformer.h"
 
@@ -25,8 +26,14 @@ struct TransformerConfig {
   std::int64_t longest = 1024;  ///< of rotary positions: the number of rows that the table of angles has
   float dropout = 0.1f;
   float attention_dropout = 0.0f;
+  /// What mixes the rows of a layer with one another, one for each layer of the side; empty: attention in
+  /// all. Cross-attention stays attention. A recurrence of the encoder reads both ways
+  /// (nn::BlockSpec::recurrence_sees), one of the decoder from left to right. The sizes are those of
+  /// LanguageModelConfig. A list of attention alone is no list in config().
+  std::vector<LayerMixer> encoder_mixers = {}, decoder_mixers = {};
 };
 
+/// Throws InvalidArgument for a list of mixers of another length than the layers.
 std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config, std::uint64_t seed);
 
 /// The layers that a config stands for. The caller may change them: any norm, activation, score, mod or mask.

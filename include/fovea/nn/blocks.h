@@ -38,9 +38,11 @@ struct GatedMlp {
 };
 using Mlp = std::variant<PlainMlp, GatedMlp>;
 
+/// Which rows a row sees: causal attention, or bidirectional.
+enum class Sees : std::uint8_t { the_past, both_sides };
+
 /// The part of a block in which rows of a sequence exchange information: attention, or a recurrence. A stack
-/// may have either in each of its blocks. A recurrence reads from left to right, so it needs the mask
-/// Causal{}.
+/// may have either in each of its blocks.
 using Mixer = std::variant<AttentionOptions, RecurrentOptions>;
 
 /// Token merging (Bolya et al. 2022, arXiv 2210.09461, section 3): behind its mixer a block merges rows whose
@@ -56,6 +58,12 @@ struct TokenMerging {
 /// residual branch.
 struct BlockSpec {
   Mixer mixer = AttentionOptions{};
+  /// Of a recurrence; what attention sees is up to the mask. `the_past`: the recurrence reads from left to
+  /// right, and needs the mask Causal{}. `both_sides`: a second one, with the same options and parameters of
+  /// its own, reads every sequence from its last row to its first, and the two results are added. So the
+  /// mixer is as large as two. The mask is Everything{} or KeyLengths{}, and the stack cannot read row by
+  /// row.
+  Sees recurrence_sees = Sees::the_past;
   std::optional<TokenMerging> merging = std::nullopt;    ///< of the rows behind the mixer
   std::optional<AttentionOptions> cross = std::nullopt;  ///< to a memory, such as an encoder's output
   Mlp mlp = PlainMlp{};
@@ -105,8 +113,6 @@ StackSpec stack_of(const TransformerOptions& options);
 /// `count` equal blocks, with the final norm that pre-norm needs.
 StackSpec stack_of(std::int64_t dim, std::int64_t count, const BlockSpec& block);
 
-/// Which rows a row sees: causal attention, or bidirectional.
-enum class Sees : std::uint8_t { the_past, both_sides };
 /// Adds ALiBi to the mods of every attention of `stack`, for every head. The slopes are learned and start as
 /// the paper's (Press et al. 2022, arXiv 2108.12409). Where rows see both sides the distance is |query -
 /// key|: the paper's query - key would favour a key more the farther ahead it is.

@@ -24,7 +24,8 @@ struct FeedForward {
 };
 
 /// The blocks of a spec, one after the other. A recurrence is named "<name>.layers.0.mixer" in the place of
-/// "self_attn"; the names of norms stay. Parameters are named as in Hugging Face's Marian:
+/// "self_attn", and one from right to left ".mixer_back"; the names of norms stay. Parameters are named as in
+/// Hugging Face's Marian:
 /// "<name>.layers.0.self_attn.q_proj.weight", ".encoder_attn", ".fc1", ".fc2". The norms are
 /// "self_attn_layer_norm", "encoder_attn_layer_norm" and "final_layer_norm". The second norms of
 /// NormPlace::sandwich are "self_attn_end_norm", "encoder_attn_end_norm" and "final_end_norm". The stack
@@ -59,16 +60,18 @@ class TransformerStack {
     /// Lk], or null for none. `place` is "self" or "memory". Recurrences are called too, in whole calls
     /// alone. Behind a merging Lq and Lk count the rows that are left.
     std::function<Tensor*(std::string_view place, std::size_t layer)> weights = {};
-    /// Called for every recurrence in whole calls. Returns the tensor that receives the mean logarithm of
-    /// each head's decay (RecurrentMixer::Call::log_decays), or null for none.
+    /// Called for every recurrence in whole calls, behind `weights`. Returns the tensor that receives the
+    /// mean logarithm of each head's decay (RecurrentMixer::Call::log_decays), or null for none. Where a
+    /// block sees both sides, those from right to left follow: [2 heads]. Its weights are the sum of both.
     std::function<Tensor*(std::size_t layer)> log_decays = {};
     /// Arguments of the mixers that come from the data, the same for all blocks.
     std::vector<autograd::AttentionArgument> arguments = {};
     /// The same of the attentions to `memory`.
     std::vector<autograd::AttentionArgument> memory_arguments = {};
   };
-  /// x [B, L, dim] -> [B, L, dim]. Throws InvalidArgument for a mask other than Causal{} where a block has a
-  /// recurrence, and for one other than Everything{} and KeyLengths{} where a block merges rows.
+  /// x [B, L, dim] -> [B, L, dim]. Throws InvalidArgument for masks that a block cannot have. They are those
+  /// other than Causal{} where a recurrence sees the past, and other than Everything{} and KeyLengths{} where
+  /// recurrences see both sides or rows are merged.
   Var operator()(Context& context, const Var& x, const Call& call) const;
 
   using Cache = StackCache;
@@ -90,8 +93,8 @@ class TransformerStack {
   void forget(Cache& cache, const Mask& mask, std::int64_t until) const;
 
   /// The rows that this stack puts into a cache, one layer for each block. A recurrence puts in its state, as
-  /// a LastRow. Throws InvalidArgument for a stack that merges or compresses rows, because each row that it
-  /// keeps would change with later ones.
+  /// a LastRow. Throws InvalidArgument for a stack that merges or compresses rows, or whose recurrences see
+  /// both sides, because each row that it keeps would change with later ones.
   std::vector<CacheLayer> cache_layers(const CacheStore& store = Paged{}) const;
   /// Sequences of a caller's own cache, in which requests come and go: one for each entry of a batch.
   struct Sequences {
@@ -108,6 +111,8 @@ class TransformerStack {
   Var extend(Context& context, const Var& x, const Sequences& sequences, const Call& call) const;
 
   std::size_t size() const noexcept { return layers_.size(); }
+  /// The recurrence of a layer that reads from left to right; null where the layer has attention.
+  const RecurrentMixer* recurrence(std::size_t layer) const;
 
  private:
   // The norms of a residual branch and where they stand.
@@ -118,6 +123,7 @@ class TransformerStack {
   struct Layer {
     std::optional<MultiHeadAttention> self;
     std::optional<RecurrentMixer> recurrent;  // in the place of `self`
+    std::optional<RecurrentMixer> back;       // beside it, from right to left
     std::optional<MultiHeadAttention> memory;
     Branch self_branch, memory_branch, final_branch;
     FeedForward feed_forward;

@@ -1,6 +1,6 @@
 // From a line of text to ids and back. Two tokenizers: text that is already split (words or `@@` sub-words),
-// and byte-pair encoding trained in-line through SentencePiece. Both put <pad>, <unk>, <s>, </s> at 0, 1,
-// 2, 3.
+// and byte-pair encoding or single characters, trained in-line through SentencePiece. Both put <pad>, <unk>,
+// <s>, </s> at 0, 1, 2, 3.
 //
 // One shared ("joint") vocabulary for two languages is one tokenizer built from the lines of both.
 #pragma once
@@ -87,6 +87,10 @@ class WhitespaceTokenizer final : public Tokenizer {
 struct SentencePieceOptions {
   std::int64_t vocabulary_size = 8000;  ///< an upper limit: small corpora may hold fewer pieces
   double character_coverage = 1.0;      ///< share of characters that get a piece; the rest is <unk>
+  /// Characters that stand together often become one piece, or each character stays a piece of its own. Then
+  /// a line has no blank put before it, and its blanks stay as many as they are.
+  enum class Pieces : std::uint8_t { merged, characters };
+  Pieces pieces = Pieces::merged;
 };
 
 /// Byte-pair encoding (Sennrich et al. 2016) by SentencePiece (Kudo and Richardson 2018). Trained without

@@ -10,7 +10,7 @@
 
 namespace fovea::train {
 
-enum class TokenizerKind : std::uint8_t { bpe, whitespace };
+enum class TokenizerKind : std::uint8_t { bpe, characters, whitespace };
 
 struct TokenizerOptions {
   TokenizerKind kind = TokenizerKind::bpe;

@@ -120,10 +120,11 @@ files::TensorFile marian_of(const ModelFolder& folder, const ConvertOptions& opt
   }
   const auto* transformer = std::get_if<TransformerConfig>(&ours);
   if (!transformer || transformer->norm != NormPlace::post ||
-      transformer->positions != TransformerConfig::Positions::sinusoidal)
+      transformer->positions != TransformerConfig::Positions::sinusoidal ||
+      !transformer->encoder_mixers.empty() || !transformer->decoder_mixers.empty())
     throw FileError(path, -1,
-                    "expected a model that transformers has: of ours a Transformer with post-norm layers and "
-                    "sinusoidal positions, or a language model with attention alone");
+                    "expected a model that transformers has: of ours a Transformer with attention, post-norm "
+                    "layers and sinusoidal positions, or a language model with attention alone");
   config = marian_config(*transformer);
   const auto model = folder.sequence_to_sequence();
   files::TensorFile file =

@@ -205,7 +205,7 @@ FolderReport report_on(const ModelFolder& folder) {
     report.bytes += static_cast<std::int64_t>(tensor.bytes.size());
     report.types[std::string(to_string(tensor.type))] += tensor.shape.count();
   }
-  if (is_own_language(folder.config())) {
+  if (is_own_language(folder.config()) || is_own_translator(folder.config())) {
     report_own(folder, weights, report);
     return report;
   }

@@ -14,7 +14,8 @@ TextEncoder family_text_encoder(const ModelFolder& folder);
 /// The same for a translator.
 std::unique_ptr<SequenceToSequence> family_translator(const ModelFolder& folder);
 
-/// report_on of a language model of ours with recurrences, whose weights are counted already.
+/// report_on of a translator of ours, or of a language model of ours with recurrences, whose weights are
+/// counted already.
 void report_own(const ModelFolder& folder, const files::WeightFile& weights, FolderReport& report);
 
 }  // namespace fovea::models

@@ -63,6 +63,7 @@ class TransformerModel final : public SequenceToSequence {
   }
   std::int64_t vocabulary() const override { return config_.vocabulary; }
   bool attends() const override { return true; }
+  std::vector<LayerKeeps> decoder_keeps() const override { return layers_keep(decoder_); }
   Var output_weight(Context& context) override { return context.use(output_ ? *output_ : *embedding_.table); }
   Var output_bias(Context& context) override { return output_bias_ ? context.use(*output_bias_) : Var(); }
 
@@ -75,11 +76,12 @@ class TransformerModel final : public SequenceToSequence {
                   .memory = memory,
                   .memory_mask = KeyLengths{},
                   .memory_lengths = batch.source_lengths,
-                  .weights = slots(capture, "decoder.self", "decoder.cross")});
+                  .weights = slots(capture, decoder_, "decoder.self", "decoder.cross"),
+                  .log_decays = decay_slots(capture)});
     if (evaluations) {
       const std::int64_t t = batch.target_len;
       for (const std::int64_t length : batch.source_lengths) {
-        *evaluations += heads_of(decoder_) * (t * (t + 1) / 2 + t * length);
+        *evaluations += heads_of(decoder_) * (t * (t + 1) / 2) + cross_heads_of(decoder_) * t * length;
       }
     }
     return output_rows(x, batch.size * batch.target_len);
@@ -107,10 +109,10 @@ class TransformerModel final : public SequenceToSequence {
                                   {.mask = Causal{},
                                    .memory_mask = KeyLengths{},
                                    .memory_lengths = s.source_lengths,
-                                   .weights = slots(&capture, "decoder.self", "decoder.cross")});
+                                   .weights = slots(&capture, decoder_, "decoder.self", "decoder.cross")});
     ++s.steps;
     for (const std::int64_t length : s.source_lengths)
-      s.score_evaluations += heads_of(decoder_) * (s.steps + length);
+      s.score_evaluations += heads_of(decoder_) * s.steps + cross_heads_of(decoder_) * length;
     s.alignment = alignment_of(capture, *this).reshape({s.rows, s.source_len});
     return output_rows(x, s.rows);
   }
@@ -135,11 +137,20 @@ class TransformerModel final : public SequenceToSequence {
     return output_factor_ == 1.0f ? flat : scale(flat, output_factor_);
   }
 
-  // The number of heads of all layers together.
+  // The number of heads of all layers together whose queries meet keys of their own sequence. A recurrence
+  // has none.
   static std::int64_t heads_of(const nn::TransformerStack& stack) {
     std::int64_t heads = 0;
-    for (const nn::BlockSpec& block : stack.spec().blocks)
-      heads += std::get<nn::AttentionOptions>(block.mixer).num_query_heads;
+    for (const nn::BlockSpec& block : stack.spec().blocks) {
+      if (const auto* attention = std::get_if<nn::AttentionOptions>(&block.mixer))
+        heads += attention->num_query_heads;
+    }
+    return heads;
+  }
+  // The same of attention to the encoder's output.
+  static std::int64_t cross_heads_of(const nn::TransformerStack& stack) {
+    std::int64_t heads = 0;
+    for (const nn::BlockSpec& block : stack.spec().blocks) heads += block.cross->num_query_heads;
     return heads;
   }
 
@@ -148,17 +159,29 @@ class TransformerModel final : public SequenceToSequence {
 
   // The tensors that receive the weights of each attention of a stack. A slot is valid until the next one is
   // requested.
-  std::function<Tensor*(std::string_view, std::size_t)> slots(Capture* capture, std::string self,
-                                                              std::string memory) const {
+  std::function<Tensor*(std::string_view, std::size_t)> slots(Capture* capture,
+                                                              const nn::TransformerStack& stack,
+                                                              std::string self, std::string memory) const {
     if (!capture) return {};
-    return [=, this](std::string_view place, std::size_t layer) -> Tensor* {
+    return [=, &stack, this](std::string_view place, std::size_t layer) -> Tensor* {
       const std::string& name = place == "self" ? self : memory;
       if (capture->scope == Capture::Scope::alignment &&
           (name != "decoder.cross" || layer != alignment_layer()))
         return nullptr;
-      capture->push_back({name + " layer " + std::to_string(layer + 1), static_cast<int>(layer), {}});
-      return &capture->back().weights;
+      CapturedWeights& slot = capture->emplace_back(
+          CapturedWeights{name + " layer " + std::to_string(layer + 1), static_cast<int>(layer), {}});
+      if (const nn::RecurrentMixer* recurrence = place == "self" ? stack.recurrence(layer) : nullptr) {
+        slot.name += std::string(" ") + nn::name_of(recurrence->options());
+        slot.of = CapturedWeights::Of::recurrence;
+      }
+      return &slot.weights;
     };
+  }
+
+  // The decays of a recurrence are requested right behind its weights.
+  static std::function<Tensor*(std::size_t)> decay_slots(Capture* capture) {
+    if (!capture || capture->scope == Capture::Scope::alignment) return {};
+    return [capture](std::size_t) { return &capture->back().log_decays; };
   }
 
   Var embed(Context& context, const nn::TransformerStack& stack, std::span<const std::int32_t> ids,
@@ -175,7 +198,8 @@ class TransformerModel final : public SequenceToSequence {
     return encoder_(context, embed(context, encoder_, source, batch, length, 0),
                     {.mask = KeyLengths{},
                      .lengths = lengths,
-                     .weights = slots(capture, "encoder.self", "encoder.self")});
+                     .weights = slots(capture, encoder_, "encoder.self", "encoder.self"),
+                     .log_decays = decay_slots(capture)});
   }
 
   TransformerConfig config_;
@@ -211,9 +235,22 @@ std::unique_ptr<SequenceToSequence> make_translator(const TranslatorSpec& spec,
   return std::make_unique<TransformerModel>(spec, std::move(source));
 }
 
-TransformerStacks transformer_stacks(const TransformerConfig& config) {
+namespace {
+
+TransformerConfig checked(TransformerConfig config) {
+  check_mixers("make_transformer", "config.encoder_mixers", config.encoder_mixers, config.encoder_layers);
+  check_mixers("make_transformer", "config.decoder_mixers", config.decoder_mixers, config.decoder_layers);
+  return config;
+}
+
+}  // namespace
+
+TransformerStacks transformer_stacks(const TransformerConfig& given) {
+  const TransformerConfig config = checked(given);
   TransformerStacks stacks{stack_spec(config, config.encoder_layers, CrossAttention::without, config.norm),
                            stack_spec(config, config.decoder_layers, CrossAttention::with, config.norm)};
+  set_mixers(stacks.encoder, config.encoder_mixers, config.heads, nn::Sees::both_sides);
+  set_mixers(stacks.decoder, config.decoder_mixers, config.heads, nn::Sees::the_past);
   using Positions = TransformerConfig::Positions;
   switch (config.positions) {
     case Positions::sinusoidal:
@@ -241,7 +278,7 @@ std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& co
 
 std::unique_ptr<SequenceToSequence> make_transformer(const TransformerConfig& config,
                                                      nn::ParameterSet parameters) {
-  return std::make_unique<TransformerModel>(config, transformer_stacks(config),
+  return std::make_unique<TransformerModel>(checked(config), transformer_stacks(config),
                                             TransformerModel::Layers::of_the_config, std::move(parameters));
 }
 

@@ -106,6 +106,7 @@ class RetentionLayer final : public RecurrentMixer::Layer {
   }
 
   std::vector<Shape> parts() const override { return {part_}; }
+  Tensor resting_log_decays() const override { return log_decay_.reshape({part_[0], 1}); }
   Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
     const Var y = tokens.recur(0, plans_,
                                {.query = rotated(projections_.query(context, x), tokens.call()),
@@ -151,6 +152,12 @@ class GatedLinearAttentionLayer final : public RecurrentMixer::Layer {
         part_{o.num_heads, o.key_dim, o.value_dim} {}
 
   std::vector<Shape> parts() const override { return {part_}; }
+  Tensor resting_log_decays() const override {
+    Tensor decays(DType::f32, {part_[0], part_[1]});
+    for (std::int64_t i = 0; i < decays.count(); ++i)
+      decays.data<float>()[i] = -std::log1p(std::exp(-up_.bias->value.data<float>()[i])) / divisor_;
+    return decays;
+  }
   Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
     // ln σ(y) = -softplus(-y)
     const Var gate = autograd::softplus(autograd::scale(up_(context, down_(context, x)), -1.0f));

@@ -73,6 +73,8 @@ class RecurrentMixer::Layer {
   /// The shapes of the parts of a sequence's state.
   virtual std::vector<Shape> parts() const = 0;
   virtual Var run(Context& context, const Var& x, MixerTokens& tokens) const = 0;
+  /// As in RecurrentMixer.
+  virtual Tensor resting_log_decays() const { return {}; }
 };
 
 using RecurrentLayer = std::unique_ptr<const RecurrentMixer::Layer>;
@@ -122,6 +124,9 @@ inline Var columns(const Var& x, std::int64_t begin, std::int64_t count) {
 /// 0.001 to 0.1.
 Tensor spread_log_rates(std::int64_t count);
 Tensor spread_steps(std::int64_t count);
+/// -e^A softplus(b) of rates A [channels] or [channels, n] and the biases b [channels] of their steps:
+/// [channels, n].
+Tensor resting_by_rates(const Tensor& log_rates, const Tensor& step_biases);
 /// Sets the bias of a layer that gives steps.
 void start_steps(ParameterSet& set, const Linear& steps);
 

@@ -33,6 +33,9 @@ class Mamba2Layer final : public RecurrentMixer::Layer {
   }
 
   std::vector<Shape> parts() const override { return {conv_.part(), part_}; }
+  Tensor resting_log_decays() const override {
+    return resting_by_rates(log_rate_->value, steps_.bias->value);
+  }
   Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
     const Var xbc = conv_(context, input_(context, x), tokens, 0);
     const Var u = columns(xbc, 0, inner_);
@@ -92,6 +95,9 @@ class MambaLayer final : public RecurrentMixer::Layer {
   }
 
   std::vector<Shape> parts() const override { return {conv_.part(), {inner_, states_}}; }
+  Tensor resting_log_decays() const override {
+    return resting_by_rates(log_rate_->value, steps_.bias->value);
+  }
   Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
     const Var xz = input_(context, x);
     const Var u = conv_(context, columns(xz, 0, inner_), tokens, 0);

@@ -79,6 +79,12 @@ class Rwkv7Layer final : public RecurrentMixer::Layer {
 
   std::vector<Shape> parts() const override { return {{1, dim_}, part_}; }
 
+  Tensor resting_log_decays() const override {
+    Tensor decays(DType::f32, {heads_, head_dim_});
+    for (std::int64_t i = 0; i < decays.count(); ++i)
+      decays.data<float>()[i] = -std::exp(-0.5f) / (1.0f + std::exp(-decay_.up.bias->value.data<float>()[i]));
+    return decays;
+  }
   Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
     const Var moved = add(token_before(x, tokens), autograd::scale(x, -1.0f));
     const Var r = query_(context, query_shift_(context, x, moved));

@@ -5,16 +5,16 @@
 #include <string>
 #include <vector>
 
-namespace generate {
+namespace fovea::text {
 
-struct Source {
+struct ManualSource {
   std::string path;
   std::size_t bytes = 0;
 };
 
-struct Texts {
-  std::vector<Source> sources;  ///< in the order they were read
-  std::size_t left_out = 0;     ///< characters of paragraphs that an earlier document has
+struct ManualTexts {
+  std::vector<ManualSource> sources;  ///< in the order they were read
+  std::size_t left_out = 0;           ///< characters of paragraphs that an earlier document has
   /// Each paragraph is one line; an empty line stands before every document.
   std::string train, valid, test;
 };
@@ -24,6 +24,6 @@ struct Texts {
 /// paragraphs into documents of at most 16,000 characters. A paragraph is left out if more than a quarter of
 /// its runs of six words occur in an earlier document. Each document belongs to one part, by a hash of its
 /// text: 90, 5 and 5 per cent. Throws FileError.
-Texts read_texts(const std::string& file);
+ManualTexts read_manuals(const std::string& file = {});
 
-}  // namespace generate
+}  // namespace fovea::text

@@ -1,4 +1,4 @@
-#include "texts.h"
+#include "fovea/text/manuals.h"
 
 #include <algorithm>
 #include <cctype>
@@ -10,19 +10,19 @@
 #include "fovea/files/bytes.h"
 #include "fovea/text/generated.h"
 
-namespace generate {
+namespace fovea::text {
 namespace {
 
-namespace files = std::filesystem;
+namespace fs = std::filesystem;
 
 constexpr std::size_t longest_file = std::size_t{1} << 26, longest_document = 16'000, run_of_words = 6;
 // Shorter paragraphs are headings and the like, which may repeat.
 constexpr std::size_t shortest_paragraph = 40;
 
-void add_files(const files::path& folder, const std::string& extension, std::vector<std::string>& paths) {
+void add_files(const fs::path& folder, const std::string& extension, std::vector<std::string>& paths) {
   std::error_code none;
   std::vector<std::string> found;
-  for (const auto& entry : files::recursive_directory_iterator(folder, none)) {
+  for (const auto& entry : fs::recursive_directory_iterator(folder, none)) {
     // GPL and similar names are links to the newest version.
     if (!entry.is_symlink() && entry.is_regular_file() && entry.path().extension() == extension)
       found.push_back(entry.path().string());
@@ -33,18 +33,18 @@ void add_files(const files::path& folder, const std::string& extension, std::vec
 
 std::vector<std::string> installed() {
   std::vector<std::string> paths;
-  const files::path share = "/usr/share";
+  const fs::path share = "/usr/share";
   std::error_code none;
-  for (const auto& entry : files::directory_iterator(share / "common-licenses", none)) {
+  for (const auto& entry : fs::directory_iterator(share / "common-licenses", none)) {
     if (!entry.is_symlink() && entry.is_regular_file()) paths.push_back(entry.path().string());
   }
   std::sort(paths.begin(), paths.end());
-  std::vector<files::path> manuals;
-  for (const auto& entry : files::directory_iterator(share, none)) {
+  std::vector<fs::path> manuals;
+  for (const auto& entry : fs::directory_iterator(share, none)) {
     if (entry.path().filename().string().starts_with("cmake")) manuals.push_back(entry.path() / "Help");
   }
   std::sort(manuals.begin(), manuals.end());
-  for (const files::path& manual : manuals) add_files(manual, ".rst", paths);
+  for (const fs::path& manual : manuals) add_files(manual, ".rst", paths);
   return paths;
 }
 
@@ -108,7 +108,7 @@ std::vector<std::string> runs_of(const std::string& paragraph) {
 // Adds documents one after another. A paragraph that an earlier document has is left out.
 class Collection {
  public:
-  explicit Collection(Texts& texts) : texts_(texts) {}
+  explicit Collection(ManualTexts& texts) : texts_(texts) {}
 
   void add(const std::string& paragraph) {
     if (document_.size() + paragraph.size() > longest_document) finish_document();
@@ -125,8 +125,7 @@ class Collection {
 
   void finish_document() {
     if (document_.empty()) return;
-    using fovea::text::Split;
-    const Split split = fovea::text::split_of(document_);
+    const Split split = split_of(document_);
     std::string& part = split == Split::train   ? texts_.train
                         : split == Split::valid ? texts_.valid
                                                 : texts_.test;
@@ -137,7 +136,7 @@ class Collection {
   }
 
  private:
-  Texts& texts_;
+  ManualTexts& texts_;
   std::unordered_set<std::string> earlier_;
   std::vector<std::string> own_;
   std::string document_;
@@ -145,22 +144,22 @@ class Collection {
 
 }  // namespace
 
-Texts read_texts(const std::string& file) {
-  Texts texts;
+ManualTexts read_manuals(const std::string& file) {
+  ManualTexts texts;
   Collection collection(texts);
   for (const std::string& path : file.empty() ? installed() : std::vector<std::string>{file}) {
-    const std::string text = fovea::files::read_file(path, longest_file);
+    const std::string text = files::read_file(path, longest_file);
     texts.sources.push_back({path, text.size()});
     for (const std::string& paragraph : paragraphs_of(text)) collection.add(paragraph);
     collection.finish_document();
   }
   for (std::string* part : {&texts.train, &texts.valid, &texts.test}) {
     if (part->size() < 2000) {
-      throw fovea::FileError(file.empty() ? "/usr/share/common-licenses" : file, -1,
-                             "too little text: a part of it has fewer than 2,000 characters");
+      throw FileError(file.empty() ? "/usr/share/common-licenses" : file, -1,
+                      "too little text: a part of it has fewer than 2,000 characters");
     }
   }
   return texts;
 }
 
-}  // namespace generate
+}  // namespace fovea::text
