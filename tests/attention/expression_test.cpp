@@ -100,9 +100,9 @@ TEST(Expression, EveryModIsReadBack) {
   std::size_t names = 0;
   std::string_view last;
   for (const char* text :
-       {"softcap(50)", "softcap(0.1)", "softcap(1e+30)", "temperature(0.5)", "temperature", "alibi", "symmetric-alibi", "bias",
-        "relative(32,128,causal)", "relative(8,20,bidirectional)", "relative-key(128)", "relative-key(0)",
-        "forget", "local(10)", "local(0)", "gaussian(2.5)"}) {
+       {"softcap(50)", "softcap(0.1)", "softcap(1e+30)", "temperature(0.5)", "temperature", "alibi",
+        "symmetric-alibi", "bias", "relative(32,128,causal)", "relative(8,20,bidirectional)",
+        "relative-key(128)", "relative-key(0)", "forget", "local(10)", "local(0)", "gaussian(2.5)"}) {
     EXPECT_EQ(to_string(parse_mod(text)), text);
     const std::string_view name = std::string_view(text).substr(0, std::string_view(text).find('('));
     names += name != last;

@@ -19,7 +19,7 @@ enum class ModIsa : std::uint8_t { any, avx2, avx512 };
 inline constexpr int max_mod_arguments = 4;
 
 /// The declaration of a mod's argument: [batch or 1, heads or 1, query_len or 1, key_len or 1]. Only the axes
-/// in `longer`, a literal of the letters "bhqk", may be longer than 1. The caller may change the result further.
+/// in `longer`, a literal with letters of "bhqk", may be longer than 1. The caller may change the result.
 ArgumentDeclaration mod_argument(std::string name, std::string_view longer = "bhqk");
 /// The same for a table [batch or 1, heads or 1, 1, entries] that the mod looks up by distance; with
 /// `by_query` it has one row a query, [batch or 1, heads or 1, query_len or 1, entries].
