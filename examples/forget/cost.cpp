@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "fovea/attention/mask_definition.h"
 #include "fovea/core/philox.h"
 #include "fovea/plan/plan.h"
 #include "gallery.h"

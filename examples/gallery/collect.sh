@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # `collect.sh PAGE`: collects the promised figures from the pages of the examples, each beside its baseline, and writes
 # them between PAGE's lines `<!-- figures -->` and `<!-- end -->`. The pages come in the order in which PAGE links them.
+# The headings are in the language of PAGE, Chinese where a folder zh is in its path; names of figures are those of the
+# examples' pages.
 #
 # The baseline of a promise is read from the example's own table: among the rows with the same figure it is the best one
 # that has no `≥` promise itself and was run from every seed. A promise of `≤` (a network that lacks a necessary part) stands beside the best row of
@@ -82,10 +84,14 @@ promised() {
 }
 
 table() {
-  echo '| example | figure | of | seed 1 | seed 2 | seed 3 | promised | beside it: seeds 1, 2, 3 |'
+  if [[ $page == */zh/* ]]; then
+    echo '| 示例 | 数字 | 属于 | 种子 1 | 种子 2 | 种子 3 | 承诺 | 旁边的基线：种子 1、2、3 |'
+  else
+    echo '| example | figure | of | seed 1 | seed 2 | seed 3 | promised | beside it: seeds 1, 2, 3 |'
+  fi
   echo '|---|---|---|---:|---:|---:|---|---|'
   local name
-  grep -oE '^\| \[[a-z]+\]\(\.\./examples/[a-z]+/README\.md\)' "$page" | sed -E 's/^\| \[([a-z]+)\].*/\1/' |
+  grep -oE '^\| \[[a-z]+\]\((\.\./)+examples/[a-z]+/README\.md\)' "$page" | sed -E 's/^\| \[([a-z]+)\].*/\1/' |
     while read -r name; do
       promised "$name" "$name"
       # An example with a setup.sh is always run with the data that the script fetches.

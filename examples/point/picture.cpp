@@ -62,6 +62,8 @@ inspect::Drawing draw_steps(const Network& network, const Sets& sets) {
     scene.pixels.assign(3 * kSide * kSide, 1.0f);
     const auto corner = [&](std::size_t of_step) { return on_canvas(places[rows[of_step] - 1]); };
     for (std::size_t i = 1; i < step; ++i) paint_line(scene, corner(i - 1), corner(i));
+    if (rows[step] == 0 && step > 0)
+      paint_line(scene, corner(step - 1), corner(0));  // the end closes the hull
     for (std::size_t i = 0; i < places.size(); ++i)
       paint_disc(scene, on_canvas(places[i]), kRadius, shade(weight[i + 1]));
     const auto frame = [&](std::size_t of_step, inspect::Rgb colour) {

@@ -4,6 +4,7 @@
 //
 // Baselines: the same network without one of the three sources, and a bag of words (tf-idf).
 #include <algorithm>
+#include <variant>
 
 #include "fovea/train/fit.h"
 #include "gallery.h"
@@ -61,7 +62,7 @@ double evaluate_bag_of_words(const std::vector<Program>& programs) {
 
 // -- picture: the words of log and user that each line attends to, and the line that the pointer chooses
 
-// Labels are flush right, so indentation is drawn as bars.
+// Indentation as bars: on the page of the report labels are flush right.
 std::string with_bars(const std::string& source) {
   const std::size_t indented = source.find_first_not_of(' ') / 4;
   std::string bars;
@@ -80,6 +81,22 @@ float found(const Tensor& weights, std::int64_t number, std::int64_t place) {
     largest = std::max(largest, sum / static_cast<float>(weights.size(1)));
   }
   return largest;
+}
+
+// The lines of the program are the labels of the rows. They begin at the left edge of the picture, as code
+// does, and so show their indentation.
+inspect::Drawing with_lines_on_the_left(inspect::Drawing drawing) {
+  double left = drawing.width;
+  for (const inspect::Item& item : drawing.items) {
+    if (const auto* text = std::get_if<inspect::Text>(&item)) left = std::min(left, text->x);
+  }
+  for (inspect::Item& item : drawing.items) {
+    auto* text = std::get_if<inspect::Text>(&item);
+    if (text == nullptr || text->anchor != inspect::Anchor::end) continue;
+    text->anchor = inspect::Anchor::start;
+    text->x = left;
+  }
+  return drawing;
 }
 
 void draw_trace(gallery::Run& run, const Program& program, const text::Vocabulary& words,
@@ -108,7 +125,7 @@ void draw_trace(gallery::Run& run, const Program& program, const text::Vocabular
       .output = program.lines[static_cast<std::size_t>(program.failed)].source,
       .facts = {},
       .maps = {inspect::as_map(matrix, "lines (down), the words of the log, then the user's (across)")}};
-  run.picture(pictures::draw_picture(page));
+  run.picture(with_lines_on_the_left(pictures::draw_picture(page)));
   run.report().pages.push_back(page);
 }
 

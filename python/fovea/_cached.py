@@ -71,7 +71,10 @@ def _shape(query: Any, layer: LayerOfCache, views: list[Any], call: Call) -> Sha
     )
 
 
-def _plan_for(call: Call, shape: Shape, dtype: str, request: Request, lengths: list[int]) -> Any:
+def _entries(
+    call: Call, shape: Shape, request: Request, lengths: list[int]
+) -> "tuple[Shape, Optional[tuple[int, ...]], Any]":
+    """The shape of a call's entries, their rows where they are packed, and their offsets."""
     at = request.at.known()
     rows: Optional[tuple[int, ...]] = None
     if at.query_starts is not None:
@@ -85,16 +88,35 @@ def _plan_for(call: Call, shape: Shape, dtype: str, request: Request, lengths: l
         expected = f"as many offsets as entries, {len(lengths)}"
         raise InvalidArgument("attention", "query_offset", expected, str(len(at.offset)))
     shape = dataclasses.replace(shape, batch=len(lengths), query_len=max((*own, 0)))
-    if not by_sizes(call):
-        capacity = _LEAST_CAPACITY
-        while capacity < shape.key_len:
-            capacity *= 2
-        return known_plan(PlanKey(call.structure, dataclasses.replace(shape, key_len=capacity), dtype))
     offset = at.offset
     if offset is None:
         offset = tuple(length - n for length, n in zip(lengths, own))
         offset = offset[0] if rows is None and len(set(offset)) == 1 else offset
-    return plan_of_sizes(call, PlanKey(call.structure, shape, dtype, offset, rows, call.library))
+    return shape, rows, offset
 
 
-__all__ = ["attend", "check_cache"]
+def _plan_for(call: Call, shape: Shape, dtype: str, request: Request, lengths: list[int]) -> Any:
+    shape, rows, offset = _entries(call, shape, request, lengths)
+    if by_sizes(call):
+        return plan_of_sizes(call, PlanKey(call.structure, shape, dtype, offset, rows, call.library))
+    capacity = _LEAST_CAPACITY
+    while capacity < shape.key_len:
+        capacity *= 2
+    return known_plan(PlanKey(call.structure, dataclasses.replace(shape, key_len=capacity), dtype))
+
+
+def explain(call: Call, query: Any, layer: LayerOfCache, sequences: Any, request: Request) -> str:
+    """What `attend` would do, for the lengths that the sequences have now."""
+    query = library_of(query).cast(query)
+    views = layer._views(sequences, "explain")
+    lengths = [view.length for view in views]
+    shape, rows, offset = _entries(call, _shape(query, layer, views, call), request, lengths)
+    dtype = dtype_name(query, "query")
+    if by_sizes(call):
+        plan = plan_of_sizes(call, PlanKey(call.structure, shape, dtype, offset, rows, call.library))
+    else:
+        plan = known_plan(PlanKey(call.structure, shape, dtype))
+    return plan.explain([offset] if isinstance(offset, int) else list(offset))
+
+
+__all__ = ["attend", "check_cache", "explain"]

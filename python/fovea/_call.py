@@ -269,9 +269,10 @@ def gradients(
 
 
 @named("explain")
-def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
+def explain(query: Any, key: Any = None, value: Any = None, **arguments: Any) -> str:
     """What `attention` would do with these arguments: the kernel, why better kernels refused, the spec, its
-    arguments, the shape, and the share of tiles that the mask skips.
+    arguments, the shape, and the share of tiles that the mask skips. Keys and values may be in a cache
+    (`cache=cache[layer], sequences=[...]`); the sequences then count with the lengths that they have now.
 
     >>> kernel, rest = fovea.explain(q, k, v, mask=fovea.Causal()).split("\\n", 1)
     >>> print(rest)  # doctest: +ELLIPSIS
@@ -282,10 +283,16 @@ def explain(query: Any, key: Any, value: Any, **arguments: Any) -> str:
     at = positions(*(arguments.pop(name, None) for name in ("query_offset", "query_starts", "key_starts")))
     for name in ("return_lse", "return_weights", "weight_heads", "weight_rows", "seed", "out"):
         arguments.pop(name, None)  # no plan depends on them
+    cache, sequences = arguments.pop("cache", None), arguments.pop("sequences", None)
     unknown = set(arguments) - SPEC
     if unknown:
         raise TypeError(f"explain() got an unexpected keyword argument {sorted(unknown)[0]!r}")
     query, key, value = seen(query), seen(key), seen(value)
+    if cache is not None or sequences is not None:
+        check_cache(cache, key, value, at.key_starts, sequences)
     call = take_apart(query, **arguments)
+    if cache is not None:
+        request = make_request(at.offset, query_starts=at.query_starts)
+        return _cached.explain(call, query, cache, sequences, request).rstrip("\n")
     shape = Shape.of(query, key, value, call)
     return plan_for(call, shape, dtype_name(query, "query"), at).explain(at.offsets()).rstrip("\n")

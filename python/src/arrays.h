@@ -7,11 +7,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "exchange.h"
+#include "fovea/attention/argument.h"
 #include "fovea/core/tensor.h"
 
 namespace fovea::python {
@@ -45,20 +47,18 @@ class Arrays {
 
 nb::dlpack::dtype dlpack_dtype(DType dtype);
 
-/// `view` as the four axes [batch, heads, query_len, key_len] that a mod's argument has. `axes` says which of
-/// them the array's own axes are: a subset of "bhqk" such as "h" (one number for each head) or "bhq". An
-/// array with fewer axes has the last of them. Throws InvalidArgument for an array with more.
+/// `view` with the four axes [batch, heads, query_len, key_len] of a mod's argument, of which the array may
+/// have the last ones alone (written_axes). Throws InvalidArgument for an array with more.
 template <class View>
-View as_four_axes(const Arrays& arrays, const View& view, std::string_view axes,
-                  const std::string& argument) {
-  if (!view) return view;
-  if (view.rank() > static_cast<int>(axes.size()))
-    throw InvalidArgument(arrays.function(), argument, "at most " + std::to_string(axes.size()) + " axes",
+View as_four_axes(const Arrays& arrays, const View& view, const DeclaredArgument& argument) {
+  const std::optional<std::vector<int>> axes = written_axes(argument.declaration, view.rank());
+  if (!axes)
+    throw InvalidArgument(arrays.function(), argument.name,
+                          "at most " + std::to_string(argument.declaration.written.size()) + " axes",
                           to_string(view.shape()));
   std::int64_t sizes[4] = {1, 1, 1, 1}, strides[4] = {};
-  axes.remove_prefix(axes.size() - static_cast<std::size_t>(view.rank()));
   for (int axis = 0; axis < view.rank(); ++axis) {
-    const std::size_t to = std::string_view("bhqk").find(axes[static_cast<std::size_t>(axis)]);
+    const auto to = static_cast<std::size_t>((*axes)[static_cast<std::size_t>(axis)]);
     sizes[to] = view.size(axis);
     strides[to] = view.stride(axis);
   }

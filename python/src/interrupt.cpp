@@ -13,6 +13,7 @@
 #endif
 
 #include "fovea/core/cancellation.h"
+#include "fovea/core/executor.h"
 
 namespace fovea::python {
 namespace {
@@ -104,6 +105,7 @@ void interruptible(const std::function<void(Executor&)>& work) {
   try {
     const nb::gil_scoped_release released;
     CancellableExecutor executor(default_executor(), [&signals] { return signals.stopped(); });
+    executor.run_small_calls_alone();
     work(executor);
   } catch (const Cancelled&) {
     std::rethrow_exception(signals.raised());

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "arrays.h"
+#include "fovea/attention/argument.h"
 #include "fovea/attention/expression.h"
 #include "interrupt.h"
 #include "module.h"
@@ -49,8 +50,7 @@ class Named {
   void take_arguments(const AttentionPlan& plan, NamedArguments<View>& to) {
     for (const DeclaredArgument& argument : plan.arguments()) {
       View view = take(argument.name);
-      if (const std::string axes(argument.declaration.written); !axes.empty())
-        view = as_four_axes(arrays_, view, axes, argument.name);
+      if (view && !argument.declaration.written.empty()) view = as_four_axes(arrays_, view, argument);
       if (view || view.rank() > 0) to.set(argument.name, view);
     }
   }

@@ -10,7 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "fovea/attention/argument.h"
 #include "fovea/attention/expression.h"
+#include "fovea/attention/mod_node.h"
+#include "fovea/attention/normalizer_properties.h"
+#include "fovea/attention/score_definition.h"
 #include "module.h"
 
 namespace fovea::python {
@@ -28,12 +32,13 @@ void add_score(Properties& all) {
 
 template <class N>
 void add_normalizer(Properties& all) {
-  constexpr NormalizerKind kind = N::kind;
+  const Normalizer normalizer = N{};
   std::vector<std::string>& properties = all[N::name];
-  if (kind == NormalizerKind::sample || kind == NormalizerKind::gumbel) properties.push_back("draws");
-  if (kind == NormalizerKind::sample) properties.push_back("estimated gradient");
-  if (kind == NormalizerKind::argmax) properties.push_back("constant weights");
-  if (kind == NormalizerKind::softmax && !counts_keys(N{})) properties.push_back("log-sum-exp of scores");
+  if (draws(normalizer)) properties.push_back("draws");
+  if (derivative_of(normalizer) == WeightDerivative::estimate) properties.push_back("estimated gradient");
+  if (derivative_of(normalizer) == WeightDerivative::none) properties.push_back("constant weights");
+  if (kind_of(normalizer) == NormalizerKind::softmax && !counts_keys(normalizer))
+    properties.push_back("log-sum-exp of scores");
 }
 
 template <std::size_t... I>

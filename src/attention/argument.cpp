@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "fovea/attention/mod_node.h"
+#include "fovea/attention/normalizer_properties.h"
+#include "fovea/attention/score_definition.h"
 #include "fovea/attention/spec.h"
 #include "fovea/core/error.h"
 
@@ -47,6 +50,16 @@ bool fits(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes, co
   return true;
 }
 
+std::optional<std::vector<int>> written_axes(const ArgumentDeclaration& declaration, int rank) {
+  const std::string_view written = declaration.written;
+  const auto count = static_cast<std::size_t>(rank);
+  if (written.empty() || count > written.size()) return std::nullopt;
+  std::vector<int> axes;
+  for (const char axis : written.substr(written.size() - count))
+    axes.push_back(static_cast<int>(std::string_view("bhqk").find(axis)));
+  return axes;
+}
+
 std::optional<Shape> start_shape(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes) {
   std::vector<std::int64_t> shape;
   for (const ArgumentAxis& axis : declaration.axes) {
@@ -77,8 +90,8 @@ Tensor start_value(const ArgumentDeclaration& declaration, const Shape& shape, D
     case Start::number:
       values.assign(all, declaration.start_number);
       break;
-    case Start::alibi:
-      values = alibi_slopes(shape.count());
+    case Start::computed:
+      values = declaration.start_values(shape.count());
   }
   Tensor tensor(dtype, shape);
   if (dtype == DType::f64)
@@ -97,7 +110,7 @@ std::vector<DeclaredArgument> declared_arguments(const AttentionSpec& spec) {
   };
   const auto add_mods = [&](const std::string& list, const Mods& mods) {
     for (std::size_t n = 0; n < mods.size(); ++n)
-      add(list + "[" + std::to_string(n) + "]", declarations(mods[n].node()));
+      add(list + "[" + std::to_string(n) + "]", mods[n].node().arguments());
   };
   add("score", definition(spec.score).arguments);
   add_mods("mods", spec.mods);

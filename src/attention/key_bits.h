@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "fovea/attention/mask.h"
+#include "fovea/attention/mask_definition.h"
 
 namespace fovea::mask_parts {
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fovea/attention/mask.h"
+#include "fovea/attention/mask_definition.h"
 #include "fovea/core/error.h"
 
 namespace fovea::mask_parts {

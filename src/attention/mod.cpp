@@ -15,16 +15,37 @@ auto add_bias() {
 using AddBias = decltype(add_bias());
 using Start = ArgumentDeclaration::Start;
 
+ArgumentDeclaration starting(ArgumentDeclaration argument, Start start) {
+  argument.start = start;
+  return argument;
+}
 // One number a head, usually; any axis may be longer.
-constexpr ModAxes by_head{.written = "h"};
-constexpr ModAxes by_query{.longer = "bhq", .written = "bhq"}, by_key{.longer = "bhk", .written = "bhk"};
+ArgumentDeclaration by_head(std::string name, Start start) {
+  ArgumentDeclaration argument = mod_argument(std::move(name));
+  argument.written = "h";
+  return starting(std::move(argument), start);
+}
+ArgumentDeclaration slopes() {
+  ArgumentDeclaration argument = by_head("slope", Start::computed);
+  argument.start_values = alibi_slopes;
+  return argument;
+}
+// What comes with each call, computed from the data.
+ArgumentDeclaration computed(std::string name, std::string_view axes) {
+  return starting(mod_argument(std::move(name), axes), Start::given);
+}
+ArgumentDeclaration bias_table(std::int64_t buckets) {
+  ArgumentDeclaration table = mod_table("table", buckets);
+  table.written = "hk";
+  return starting(std::move(table), Start::zero);
+}
 
 class RelativeBiasMod final : public mod_detail::LambdaMod<AddBias, 1> {
  public:
   explicit RelativeBiasMod(const RelativeBias& bias)
       : LambdaMod("relative(" + std::to_string(bias.buckets) + "," + std::to_string(bias.max_distance) +
                       (bias.direction == RelativeBias::Direction::causal ? ",causal)" : ",bidirectional)"),
-                  {"table"}, add_bias(), Start::zero, {{{.written = "hk"}}}),
+                  {bias_table(bias.buckets)}, add_bias()),
         bias_(bias) {
     for (std::int64_t distance = -bias.max_distance; distance <= bias.max_distance; ++distance)
       entries_.push_back(relative_bucket(bias, distance));
@@ -47,10 +68,10 @@ namespace {
 class RelativeKeyMod final : public mod_detail::LambdaMod<AddBias, 1> {
  public:
   explicit RelativeKeyMod(std::int64_t farthest)
-      : LambdaMod("relative-key(" + std::to_string(farthest) + ")", {"table"}, add_bias(), Start::given),
+      : LambdaMod("relative-key(" + std::to_string(farthest) + ")",
+                  {starting(mod_table("table", 2 * farthest + 1, true), Start::given)}, add_bias()),
         farthest_(farthest) {}
   std::int64_t entries() const override { return 2 * farthest_ + 1; }
-  bool table_by_query() const override { return true; }
   std::int64_t entry(std::int64_t distance) const override {
     return std::clamp(distance, -farthest_, farthest_) + farthest_;
   }
@@ -77,28 +98,25 @@ Mod::Mod(std::shared_ptr<const ModNode> node) : node_(std::move(node)) {
                           std::to_string(node_->arguments().size()));
 }
 
-std::vector<ArgumentDeclaration> declarations(const ModNode& mod) {
-  using Fit = ArgumentAxis::Fit;
+ArgumentDeclaration mod_argument(std::string name, std::string_view longer) {
   using Sizes = ArgumentSizes;
-  const ArgumentAxis query{.size = &Sizes::query_len, .fit = Fit::or_one}, one{.number = 1},
-      key{.size = &Sizes::key_len, .fit = Fit::or_one}, entries{.number = mod.entries()};
-  const bool table = mod.entries() > 0;
-  std::vector<ArgumentDeclaration> list;
-  for (std::size_t n = 0; n < mod.arguments().size(); ++n) {
-    const ModAxes axes = mod.axes(n);
-    const auto if_longer = [&](char axis, const ArgumentAxis& size) {
-      return axes.longer.find(axis) == std::string_view::npos ? one : size;
-    };
-    list.push_back({.name = mod.arguments()[n],
-                    .axes = {if_longer('b', {.size = &Sizes::batch, .fit = Fit::or_one}),
-                             if_longer('h', {.size = &Sizes::num_query_heads, .fit = Fit::or_one}),
-                             table && !mod.table_by_query() ? one : if_longer('q', query),
-                             table ? entries : if_longer('k', key)},
-                    .written = axes.written,
-                    .layout = ArgumentDeclaration::Layout::any,
-                    .start = mod.start()});
-  }
-  return list;
+  const auto axis = [&](char of, std::int64_t Sizes::*size) {
+    return longer.find(of) == std::string_view::npos
+               ? ArgumentAxis{.number = 1}
+               : ArgumentAxis{.size = size, .fit = ArgumentAxis::Fit::or_one};
+  };
+  return {.name = std::move(name),
+          .axes = {axis('b', &Sizes::batch), axis('h', &Sizes::num_query_heads), axis('q', &Sizes::query_len),
+                   axis('k', &Sizes::key_len)},
+          .written = longer,
+          .layout = ArgumentDeclaration::Layout::any};
+}
+
+ArgumentDeclaration mod_table(std::string name, std::int64_t entries, bool by_query) {
+  ArgumentDeclaration table = mod_argument(std::move(name), by_query ? "bhq" : "bh");
+  table.axes[3] = {.number = entries};
+  table.written = "bhqk";
+  return table;
 }
 
 std::string to_string(const Mod& mod) {
@@ -152,9 +170,8 @@ Mod to_mod(const Temperature& temperature) {
 }
 
 Mod to_mod(LearnedTemperature) {
-  return make_mod("temperature", {"temperature"},
-                  [](auto score, Site, auto temperature) { return score / temperature; }, Start::one,
-                  {{by_head}});
+  return make_mod("temperature", {by_head("temperature", Start::one)},
+                  [](auto score, Site, auto temperature) { return score / temperature; });
 }
 
 Mod to_mod(const RelativeKeyBias& bias) {
@@ -174,9 +191,7 @@ class HidingMod final : public ModNode {
   ModCode<double> code_f64(ModIsa isa) const override { return mod_.node().code_f64(isa); }
   const void* self() const override { return mod_.node().self(); }
   std::string print() const override { return mod_.node().print(); }
-  const std::vector<std::string>& arguments() const override { return mod_.node().arguments(); }
-  Start start() const override { return mod_.node().start(); }
-  ModAxes axes(std::size_t argument) const override { return mod_.node().axes(argument); }
+  const std::vector<ArgumentDeclaration>& arguments() const override { return mod_.node().arguments(); }
   bool hides() const override { return true; }
 
  private:
@@ -189,40 +204,35 @@ Mod to_mod(const LocalWindow& window) {
   if (!(window.reach >= 0.0) || !(window.reach <= 1e30))
     throw InvalidArgument("LocalWindow", "reach", "a number in [0, 1e30]", shortest(window.reach));
   return Mod(std::make_shared<HidingMod>(make_mod(
-      "local(" + shortest(window.reach) + ")", {"center"},
+      "local(" + shortest(window.reach) + ")", {computed("center", "bhq")},
       [reach = window.reach](auto score, Site at, auto center) {
         using Number = decltype(score);
         using T = elementwise::Scalar<Number>;
         const T away = elementwise::abs(T(at.key) - elementwise::value_of(center));
         return elementwise::where(away <= T(reach), score, Number(-std::numeric_limits<T>::infinity()));
-      },
-      Start::given, {{by_query}})));
+      })));
 }
 
 Mod to_mod(const LocalGaussian& gaussian) {
   const double deviation = positive("LocalGaussian", "deviation", gaussian.deviation);
-  return make_mod("gaussian(" + shortest(deviation) + ")", {"center"},
+  return make_mod("gaussian(" + shortest(deviation) + ")", {computed("center", "bhq")},
                   [factor = -0.5 / (deviation * deviation)](auto weight, Site at, auto center) {
                     using T = elementwise::Scalar<decltype(weight)>;
                     const auto away = center - T(at.key);
                     return weight * elementwise::exp(away * away * T(factor));
-                  },
-                  Start::given, {{by_query}});
+                  });
 }
 
 Mod to_mod(AlibiBias) {
-  return make_mod("alibi", {"slope"},
-                  [](auto score, Site at, auto slope) { return score - slope * (at.query - at.key); },
-                  Start::alibi, {{by_head}});
+  return make_mod("alibi", {slopes()},
+                  [](auto score, Site at, auto slope) { return score - slope * (at.query - at.key); });
 }
 
 Mod to_mod(SymmetricAlibiBias) {
-  return make_mod("symmetric-alibi", {"slope"},
-                  [](auto score, Site at, auto slope) {
-                    using T = elementwise::Scalar<decltype(score)>;
-                    return score - slope * elementwise::abs(T(at.query - at.key));
-                  },
-                  Start::alibi, {{by_head}});
+  return make_mod("symmetric-alibi", {slopes()}, [](auto score, Site at, auto slope) {
+    using T = elementwise::Scalar<decltype(score)>;
+    return score - slope * elementwise::abs(T(at.query - at.key));
+  });
 }
 
 Mod to_mod(DenseBias) {
@@ -230,9 +240,8 @@ Mod to_mod(DenseBias) {
 }
 
 Mod to_mod(ForgetGate) {
-  return make_mod("forget", {"query", "key"},
-                  [](auto score, Site, auto query, auto key) { return score + (query - key); }, Start::given,
-                  {{by_query, by_key}});
+  return make_mod("forget", {computed("query", "bhq"), computed("key", "bhk")},
+                  [](auto score, Site, auto query, auto key) { return score + (query - key); });
 }
 
 Mod to_mod(const RelativeBias& bias) {

@@ -7,6 +7,8 @@
 #include <optional>
 #include <span>
 
+#include "fovea/attention/normalizer_properties.h"
+#include "fovea/attention/score_definition.h"
 #include "fovea/attention/spec.h"
 
 namespace fovea {

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <vector>
 
+#include "fovea/attention/normalizer_properties.h"
+
 namespace fovea {
 
 std::span<const ArgumentDeclaration> SoftmaxWithSink::arguments() {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "fovea/attention/score_definition.h"
+
 namespace fovea {
 namespace {
 

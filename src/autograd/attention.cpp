@@ -5,6 +5,7 @@
 
 #include "autograd/heads.h"
 #include "autograd/record.h"
+#include "fovea/attention/score_definition.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/autograd/plan_cache.h"
 #include "fovea/plan/plan.h"
@@ -156,7 +157,7 @@ AttentionShape shape_of(const AttentionCall& call, const Var& query, const Var& 
           .key_dim = cached        ? call.cache.front().head_dim
                      : key.empty() ? 0
                                    : key.size(2) / call.num_kv_heads,
-          .hidden = hidden_of(call.spec.score, given(call))};
+          .hidden = hidden_of(call.plan ? call.plan->spec().score : call.spec.score, given(call))};
 }
 
 Tape* tape_of(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {

@@ -11,6 +11,16 @@ auto sizes_of(const AttentionShape& s) {
                     s.value_dim, s.key_dim, s.hidden);
 }
 
+bool are_same(const Mods& a, const Mods& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Mod& x, const Mod& y) { return &x.node() == &y.node(); });
+}
+
+bool are_same(const AttentionSpec& a, const AttentionSpec& b) {
+  return a.score == b.score && a.scale == b.scale && are_same(a.mods, b.mods) && a.mask == b.mask &&
+         a.normalizer == b.normalizer && are_same(a.weight_mods, b.weight_mods) && a.dropout == b.dropout;
+}
+
 }  // namespace
 
 AttentionPlan PlanCache::of(const AttentionSpec& spec, const AttentionShape& shape,
@@ -24,19 +34,18 @@ AttentionPlan PlanCache::of(const AttentionSpec& spec, const AttentionShape& sha
     if (asked.value_dim == AttentionShape::as_head_dim) asked.value_dim = made.value_dim;
     if (asked.key_dim == 0) asked.key_dim = made.key_dim;
     if (asked.hidden == 0) asked.hidden = made.hidden;
-    return sizes_of(asked) == sizes_of(made) && plan.spec().dropout == spec.dropout &&
-           plan.spec().mask == spec.mask;
+    return sizes_of(asked) == sizes_of(made) && are_same(plan.spec(), spec);
   };
-  const auto found =
-      std::find_if(plans_.begin(), plans_.end(),
-                   [&](const std::optional<AttentionPlan>& plan) { return plan && wanted(*plan); });
+  const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const std::optional<Made>& made) {
+    return made && made->options == options && wanted(made->plan);
+  });
   if (found != plans_.end()) {
     std::rotate(plans_.begin(), found, found + 1);
-    return *plans_.front();
+    return plans_.front()->plan;
   }
   AttentionPlan plan = make_plan(spec, shape, options);
   std::rotate(plans_.begin(), plans_.end() - 1, plans_.end());
-  plans_.front() = plan;
+  plans_.front() = {plan, options};
   ++made_;
   return plan;
 }

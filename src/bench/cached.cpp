@@ -169,6 +169,52 @@ void measure_cached(const CachedBench& bench, const std::function<void(const Cac
   }
 }
 
+void measure_shared(const CachedBench& bench, const std::function<void(const SharedRow&)>& tell) {
+  const auto executor = make_thread_pool(bench.threads);
+  for (const std::int64_t kv_heads : {8, 32}) {
+    CachedBench o = bench;
+    o.heads = 32;
+    o.kv_heads = kv_heads;
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const std::int64_t bytes =
+          2 * (o.texts + 1) * kv_heads * o.prefix * o.head_dim * static_cast<std::int64_t>(size_of(dtype));
+      if (bytes > o.most_megabytes * 1000000) continue;
+      const Tensor key = operand(dtype, {1, kv_heads, o.prefix, o.head_dim}, 2),
+                   value = operand(dtype, {1, kv_heads, o.prefix, o.head_dim}, 3),
+                   own_key = operand(dtype, {1, kv_heads, 1, o.head_dim}, 4),
+                   own_value = operand(dtype, {1, kv_heads, 1, o.head_dim}, 5),
+                   query = operand(dtype, {o.texts, o.heads, 1, o.head_dim}, 1);
+      Cached apart(o, dtype, Paged{64}), together(o, dtype, Paged{64});
+      together.add(key, value, 0, o.prefix);
+      together.views.clear();
+      const auto add_own_row = [&](Cached& cached, Sequence& sequence) {
+        cached.cache.reserve(sequence, 1);
+        cached.cache.append(0, sequence, own_key, own_value);
+        cached.cache.commit(sequence);
+      };
+      for (std::int64_t n = 0; n < o.texts; ++n) {
+        apart.add(key, value, 0, o.prefix);
+        add_own_row(apart, apart.sequences.back());
+        apart.views.back() = apart.cache.view(0, apart.sequences.back());
+        Sequence fork = together.cache.fork(together.sequences.front());
+        add_own_row(together, fork);
+        together.views.push_back(together.cache.view(0, fork));
+        together.sequences.push_back(std::move(fork));
+      }
+      const AttentionPlan plan = plan_of(o, dtype, o.texts, 1, o.prefix + 1);
+      Tensor output(dtype, query.shape());
+      const auto step = [&](const Cached& cached) {
+        return [&] {
+          attend(plan, {.query = query, .cache = cached.views}, {.output = output},
+                 {.executor = executor.get()});
+        };
+      };
+      const auto times = in_turns(o.repeat, executor->thread_count(), {step(apart), step(together)});
+      tell({.heads = o.heads, .kv_heads = kv_heads, .dtype = dtype, .apart = times[0], .together = times[1]});
+    }
+  }
+}
+
 void measure_operations(const std::function<void(const OperationRow&)>& tell) {
   for (const std::int64_t rows : {std::int64_t{1000}, std::int64_t{32000}, std::int64_t{1000000}}) {
     KvCache cache({.layers = {{.num_kv_heads = 1, .head_dim = 16}}});

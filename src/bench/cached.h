@@ -19,6 +19,7 @@ struct CachedBench {
   std::int64_t repeat = 5;             ///< runs, of which the best counts
   std::string kernel;                  ///< a kernel to force; empty: the best
   int threads = 1;
+  std::int64_t texts = 16, prefix = 8192;  ///< of measure_shared
 };
 
 /// Seconds of one call. A time is 0 where it was not measured.
@@ -35,6 +36,17 @@ struct CachedRow {
 /// 4,096 keys; and a batch of 512 queries and 15 single steps. Of the last, `tensors` is the sum of its
 /// entries run alone over the same cache.
 void measure_cached(const CachedBench& bench, const std::function<void(const CachedRow&)>& tell);
+
+/// Seconds of a step of decoding of bench.texts sequences, which have bench.prefix keys in common and one row
+/// of their own.
+struct SharedRow {
+  std::int64_t heads = 0, kv_heads = 0;
+  DType dtype = DType::f32;
+  double apart = 0.0;     ///< each has its own copy of the prefix
+  double together = 0.0;  ///< forks of one sequence
+};
+/// For 32 heads with 8 heads of keys, and with 32.
+void measure_shared(const CachedBench& bench, const std::function<void(const SharedRow&)>& tell);
 
 /// Seconds of operations on a sequence of `rows` rows in pages of 64.
 struct OperationRow {

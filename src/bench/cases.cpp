@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "fovea/attention/expression.h"
+#include "fovea/attention/mask_definition.h"
 
 namespace fovea::bench {
 namespace {

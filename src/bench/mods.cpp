@@ -8,6 +8,7 @@
 #include "fovea/attention/elementwise.h"
 #include "fovea/attention/expression.h"
 #include "fovea/attention/make_mod.h"
+#include "fovea/attention/normalizer_properties.h"
 #include "fovea/plan/plan.h"
 
 namespace fovea::bench {

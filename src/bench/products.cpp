@@ -9,6 +9,7 @@
 #include "autograd/row_products.h"
 #include "bench/probes.h"
 #include "bench/timing.h"
+#include "fovea/core/executor.h"
 
 namespace fovea::bench {
 namespace {

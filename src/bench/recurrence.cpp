@@ -6,6 +6,7 @@
 
 #include "bench/probes.h"
 #include "bench/timing.h"
+#include "fovea/core/executor.h"
 #include "fovea/plan/plan.h"
 #include "fovea/plan/recurrence.h"
 #include "fovea/plan/selective_scan.h"

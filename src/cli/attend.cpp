@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "cli/attend_gradients.h"
+#include "fovea/core/executor.h"
 #include "fovea/files/npy.h"
 #include "fovea/mechanisms/gate.h"
 

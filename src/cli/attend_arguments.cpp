@@ -150,7 +150,7 @@ class Sources {
     }
     if (source.from != From::nothing) return;
     if (o_.score == "concat" && flag && own_name(source.name) == "W") refuse_missing(source, in, flag);
-    if (source.declaration.start == ArgumentDeclaration::Start::alibi)
+    if (source.declaration.start == ArgumentDeclaration::Start::computed)
       source.from = From::start;
     else if (source.declaration.absent == ArgumentDeclaration::Absent::refused)
       refuse_missing(source, in, flag);
@@ -165,7 +165,7 @@ class Sources {
     }
     const std::string path = split_mod((*in.texts)[in.number]).second;
     const bool forget = is_forget(in.node());
-    if (path.empty() || (!forget && own_name(source.name) != in.node().arguments().front())) return {};
+    if (path.empty() || (!forget && own_name(source.name) != in.node().arguments().front().name)) return {};
     source.from = forget ? From::log_forget : From::file;
     source.path = path;
     return in.flag;
@@ -175,10 +175,10 @@ class Sources {
   [[noreturn]] void refuse_missing(const ArgumentSource& source, const InList& in,
                                    const ArgumentFlag* flag) const {
     if (in.flag) {
-      const std::vector<std::string>& names = in.node().arguments();
+      const std::vector<ArgumentDeclaration>& all = in.node().arguments();
       const std::string prefix = source.name.substr(0, source.name.size() - own_name(source.name).size());
-      const bool others = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-        return !by_name(prefix + name).empty();
+      const bool others = std::any_of(all.begin(), all.end(), [&](const ArgumentDeclaration& argument) {
+        return !by_name(prefix + argument.name).empty();
       });
       if (!others)
         refuse(in.called(), "=FILE with its " + (is_forget(in.node()) ? "log gates" : own_name(source.name)),

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "cli/attend_options.h"
+#include "fovea/attention/argument.h"
+#include "fovea/attention/mod_node.h"
 
 namespace fovea::cli {
 

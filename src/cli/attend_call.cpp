@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "fovea/attention/expression.h"
 #include "fovea/files/npy.h"
@@ -78,16 +77,15 @@ void read_operands(const AttendOptions& o, AttendCall& call) {
   expect_size("--value", call.value, 2, "length, as --key has,", call.key.size(2));
 }
 
-// An argument of a mod in four axes. A file may have fewer: [heads] slopes, centers [query_len], a bias
-// [query_len, key_len].
-Tensor four_axes(const ArgumentDeclaration& declaration, const Tensor& given) {
-  const std::string_view axes = declaration.written, all = "bhqk";
-  const auto rank = static_cast<std::size_t>(given.rank());
-  if (rank == all.size() || rank > axes.size()) return given;  // the check of the call names what is wrong
-  std::array<std::int64_t, 4> sizes{1, 1, 1, 1};
-  for (std::size_t axis = 0; axis < rank; ++axis)
-    sizes[all.find(axes[axes.size() - rank + axis])] = given.size(static_cast<int>(axis));
-  return given.reshape(Shape{sizes[0], sizes[1], sizes[2], sizes[3]});
+// An argument with all its axes. The file of a mod may have fewer: [heads] slopes, centers [query_len], a
+// bias [query_len, key_len].
+Tensor with_all_axes(const ArgumentDeclaration& declaration, const Tensor& given) {
+  const std::optional<std::vector<int>> axes = written_axes(declaration, given.rank());
+  if (!axes) return given;  // the check of the call names what is wrong, if anything is
+  std::vector<std::int64_t> sizes(declaration.axes.size(), 1);
+  for (std::size_t axis = 0; axis < axes->size(); ++axis)
+    sizes[static_cast<std::size_t>((*axes)[axis])] = given.size(static_cast<int>(axis));
+  return given.reshape(Shape(sizes));
 }
 
 // The arguments of a call, one after the other. Those of the score come first. `call.shape` is complete when
@@ -121,15 +119,14 @@ class ArgumentReader {
   }
   void add_file(const ArgumentSource& source) {
     const Tensor given = files::read_npy(source.path);
-    const bool of_mod = !source.declaration.written.empty();
-    add(source, of_mod ? four_axes(source.declaration, given) : given, Gradient::own, given);
+    add(source, with_all_axes(source.declaration, given), Gradient::own, given);
   }
   // One a head, so that its gradient is too.
   Tensor start_of(const ArgumentSource& source) const {
     const std::optional<Shape> shape =
         start_shape(source.declaration, {.num_query_heads = call_.shape.num_query_heads});
     const Tensor start = start_value(source.declaration, *shape, call_.query.dtype());
-    return four_axes(source.declaration, start.reshape({start.count()}));
+    return with_all_axes(source.declaration, start.reshape({start.count()}));
   }
   void add_concat(const ArgumentSource& source) {
     if (!concat_) {

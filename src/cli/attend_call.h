@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/attend_arguments.h"
+#include "fovea/attention/normalizer_properties.h"
 #include "fovea/plan/plan.h"
 #include "fovea/plan/rope.h"
 

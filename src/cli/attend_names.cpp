@@ -6,6 +6,9 @@
 #include "attention/mask_names.h"
 #include "attention/names.h"
 #include "cli/attend_arguments.h"
+#include "fovea/attention/mod_node.h"
+#include "fovea/attention/normalizer_properties.h"
+#include "fovea/attention/score_definition.h"
 
 namespace fovea::cli {
 namespace {
@@ -33,11 +36,11 @@ std::string numbers_of(const ModName& row) {
 
 // "=SLOPE.npy" in brackets where the file may be left out.
 std::string file_of(const Mod& mod) {
-  const std::vector<ArgumentDeclaration> arguments = declarations(mod.node());
+  const std::vector<ArgumentDeclaration>& arguments = mod.node().arguments();
   if (arguments.empty()) return {};
   const bool forget = to_string(mod) == to_string(Mod(ForgetGate{}));  // its file makes both arguments
   const std::string file = "=" + (forget ? "LOG_GATES" : placeholder(arguments.front().name)) + ".npy";
-  return arguments.front().start == ArgumentDeclaration::Start::alibi ? "[" + file + "]" : file;
+  return arguments.front().start == ArgumentDeclaration::Start::computed ? "[" + file + "]" : file;
 }
 
 template <class Rows, class Text>

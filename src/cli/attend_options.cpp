@@ -1,6 +1,8 @@
 #include "cli/attend_options.h"
 
 #include "cli/attend_arguments.h"
+#include "fovea/attention/normalizer_properties.h"
+#include "fovea/attention/score_definition.h"
 
 namespace fovea::cli {
 namespace {

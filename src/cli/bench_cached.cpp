@@ -1,6 +1,8 @@
 // `fovea bench cache`: attention over a cache compared with tensors, and operations on the cache.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "bench/cached.h"
 #include "cli/bench.h"
 #include "fovea/core/executor.h"
@@ -15,8 +17,7 @@ std::string ratio(double a, double b) {
   return a > 0.0 && b > 0.0 ? fmt::format("{:.2f}", a / b) : "";
 }
 
-void run(bench::CachedBench bench) {
-  if (bench.threads == 0) bench.threads = default_executor().thread_count();
+void print_stores(const bench::CachedBench& bench) {
   fmt::print(
       "Attention over a cache, {} heads ({} of keys) of {}, causal, {} threads. Times in ms.\n"
       "price: contiguous store / tensors, what bits that depend on positions alone cost. speed: contiguous / "
@@ -35,6 +36,23 @@ void run(bench::CachedBench bench) {
                ratio(row.contiguous, row.pages_16));
     std::fflush(stdout);
   });
+}
+
+void print_shared(const bench::CachedBench& bench) {
+  fmt::print(
+      "\nA step of {} texts with {} keys in common, {} threads. Times in ms; gain: with a copy of the keys "
+      "each / "
+      "forks.\n{:>12} {:>6} {:>12} {:>9} {:>6}\n",
+      bench.texts, bench.prefix, bench.threads, "heads", "", "copies", "forks", "gain");
+  bench::measure_shared(bench, [](const bench::SharedRow& row) {
+    fmt::print("{:>12} {:>6} {:>12} {:>9} {:>6}\n", fmt::format("{}/{}", row.heads, row.kv_heads),
+               to_string(row.dtype), milliseconds(row.apart), milliseconds(row.together),
+               ratio(row.apart, row.together));
+    std::fflush(stdout);
+  });
+}
+
+void print_operations() {
   fmt::print("\nOperations on a sequence in pages of 64, in microseconds.\n{:>8} {:>6} {:>16} {:>6} {:>20}\n",
              "rows", "fork", "fork and append", "step", "truncate and append");
   bench::measure_operations([](const bench::OperationRow& row) {
@@ -44,10 +62,23 @@ void run(bench::CachedBench bench) {
   });
 }
 
+struct Parts {
+  std::vector<std::string> names{"stores", "shared", "operations"};
+  bool has(const char* name) const { return std::find(names.begin(), names.end(), name) != names.end(); }
+};
+
+void run(bench::CachedBench bench, const Parts& parts) {
+  if (bench.threads == 0) bench.threads = default_executor().thread_count();
+  if (parts.has("stores")) print_stores(bench);
+  if (parts.has("shared")) print_shared(bench);
+  if (parts.has("operations")) print_operations();
+}
+
 }  // namespace
 
 void register_bench_cached(CLI::App& command_group) {
   auto o = std::make_shared<bench::CachedBench>(bench::CachedBench{.threads = 0});
+  auto parts = std::make_shared<Parts>();
   CLI::App* command = command_group.add_subcommand(
       "cache", "Attention over a cache compared with tensors, and the time of operations on the cache");
   command->add_option("--heads", o->heads)->check(CLI::Range(1, 1024));
@@ -64,7 +95,12 @@ void register_bench_cached(CLI::App& command_group) {
   command->add_option("--kernel", o->kernel, "avx512, avx2, baseline or reference; default: the best");
   command->add_option("--repeat", o->repeat, "runs, of which the best counts")->check(CLI::Range(1, 1000));
   command->add_option("--cpu-threads", o->threads, "threads; 0: all")->check(CLI::Range(0, 1024));
-  command->callback([o] { run(*o); });
+  command->add_option("--texts", o->texts, "texts with a common prefix")->check(CLI::Range(2, 1024));
+  command->add_option("--prefix", o->prefix, "keys that they have in common")->check(CLI::Range(1, 1 << 22));
+  command->add_option("--parts", parts->names, "stores, shared, operations; default: all")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"stores", "shared", "operations"}));
+  command->callback([o, parts] { run(*o, *parts); });
 }
 
 }  // namespace fovea::cli

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "fovea/attention/mod_node.h"
 #include "kernels/problem.h"
 
 namespace fovea::kernels {
@@ -77,6 +78,9 @@ struct Code {
   void (*forward)(const Problem<T>&, const ForwardOutputs<T>&, Executor&, std::byte* memory) = nullptr;
   std::size_t (*backward_bytes)(const Problem<T>&, int threads) = nullptr;
   void (*backward)(const Problem<T>&, const BackwardProblem<T>&, Executor&, std::byte* memory) = nullptr;
+  /// Of `count` entries whose keys and values are in a cache. Null where it computes each entry alone.
+  std::size_t (*together_bytes)(const Problem<T>& largest, std::int64_t count, int threads) = nullptr;
+  void (*forward_together)(const Together<T>&, Executor&, std::byte* memory) = nullptr;
 };
 
 struct Candidate {

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "fovea/attention/mask.h"
+#include "fovea/attention/mask_definition.h"
 #include "fovea/attention/normalizer.h"
 #include "fovea/attention/precision.h"
 #include "fovea/core/dtype.h"
@@ -106,6 +107,23 @@ struct ForwardOutputs {
                                                ///< null: not wanted
   std::span<const std::int64_t> weight_heads;  ///< empty: all heads
   std::span<const std::int64_t> weight_rows;   ///< empty: all query rows
+};
+
+/// A chunk of keys by position (Problem::by_position) of the entries [first, first + count). Before position
+/// `end` the same memory holds the keys of all of them.
+struct SharedChunk {
+  std::int64_t chunk = 0, first = 0, count = 0, end = 0;
+};
+
+/// Entries of a cache in one call, some of which share keys: what they share is read once for all of them. A
+/// row has the bits that it has in a call of its own. Every chunk of every entry stands in the list once.
+template <class T>
+struct Together {
+  const Problem<T>* const* problems = nullptr;  ///< of one plan, each with a batch of 1
+  const ForwardOutputs<T>* outputs = nullptr;   ///< of each problem, without weights
+  std::int64_t count = 0;
+  const SharedChunk* chunks = nullptr;
+  std::int64_t chunk_count = 0;
 };
 
 template <class T>

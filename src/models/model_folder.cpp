@@ -12,6 +12,7 @@
 #include "fovea/files/bytes.h"
 #include "models/configs.h"
 #include "models/family/load.h"
+#include "models/family/tensors.h"
 
 namespace fovea::models {
 namespace {
@@ -43,21 +44,9 @@ std::string as_it_is(const std::string& parameter) {
   return parameter;
 }
 
-// Starcoder2's names for the parts of a TransformerStack.
 std::string as_starcoder(const std::string& parameter) {
-  constexpr std::pair<std::string_view, std::string_view> parts[] = {
-      {".self_attn.out_proj.", ".self_attn.o_proj."},
-      {".self_attn_layer_norm.", ".input_layernorm."},
-      {".final_layer_norm.", ".post_attention_layernorm."},
-      {".fc1.", ".mlp.c_fc."},
-      {".fc2.", ".mlp.c_proj."},
-      {"model.layer_norm.", "model.norm."}};
-  std::string name = parameter;
-  for (const auto& [ours, theirs] : parts) {
-    const std::size_t at = name.find(ours);
-    if (at != std::string::npos) name.replace(at, ours.size(), theirs);
-  }
-  return name;
+  static const Family& family = *find_family("starcoder2");
+  return name_in_family(family, family.defaults, parameter);
 }
 
 void save(const std::string& folder, const nn::ParameterSet& parameters, Rename rename,

@@ -4,6 +4,11 @@
 #include <iterator>
 #include <utility>
 
+#include "fovea/attention/argument.h"
+#include "fovea/attention/mask_definition.h"
+#include "fovea/attention/normalizer_properties.h"
+#include "fovea/attention/score_definition.h"
+
 namespace fovea::nn {
 namespace {
 
@@ -96,8 +101,7 @@ MultiHeadAttention::MultiHeadAttention(ParameterSet& set, const std::string& nam
       output_(set, name + ".out_proj", options_.num_query_heads * options_.value_dim, dim,
               options_.biases.output),
       masks_(!(options_.spec.mask == Mask(Everything{}))),
-      plans_(std::make_shared<autograd::PlanCache>()),
-      sized_plans_(std::make_shared<autograd::PlanCache>()) {
+      plans_(std::make_shared<autograd::PlanCache>()) {
   if (options_.compression) {
     check_compressed(options_);
     compressor_.emplace(set, name + ".compression", options_.memory_dim, *options_.compression);
@@ -158,7 +162,7 @@ void MultiHeadAttention::declare_arguments(ParameterSet& set, const std::string&
 }
 
 std::int64_t MultiHeadAttention::plans_made() const {
-  return plans_ ? plans_->made() + sized_plans_->made() : 0;
+  return plans_ ? plans_->made() : 0;
 }
 
 Parameter* MultiHeadAttention::argument(std::string_view name) const {
@@ -188,10 +192,6 @@ std::uint64_t next_seed(Context& context) {
   return context.dropout_seed ^ (0x9E3779B97F4A7C15u * ++context.dropout_stream);
 }
 
-bool draws(const Normalizer& normalizer) {
-  return kind_of(normalizer) == NormalizerKind::sample || kind_of(normalizer) == NormalizerKind::gumbel;
-}
-
 }  // namespace
 
 autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const Call& call,
@@ -200,18 +200,17 @@ autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const 
   AttentionSpec spec = options_.spec;
   spec.mask = masks_ ? options_.spec.mask & call.mask : call.mask;
   if (!context.training()) spec.dropout = {};
-  const bool sized = static_cast<bool>(call.key_log_sizes);
-  if (sized) {
+  if (call.key_log_sizes) {
+    static const Mod bias = DenseBias{};  // one object, so that one plan serves all calls
     const Tensor& sizes = call.key_log_sizes;
     if (!(sizes.shape() == Shape{shape.batch, shape.key_len}))
       throw InvalidArgument("MultiHeadAttention", "call.key_log_sizes",
                             to_string(Shape{shape.batch, shape.key_len}), to_string(sizes.shape()));
     engine.arguments.push_back({"mods[" + std::to_string(spec.mods.size()) + "].bias",
                                 sizes.reshape({shape.batch, 1, 1, shape.key_len})});
-    spec.mods.push_back(DenseBias{});
+    spec.mods.push_back(bias);
   }
-  engine.plan = (sized ? sized_plans_ : plans_)
-                    ->of(spec, shape, {.precision = options_.precision, .kernel = options_.kernel});
+  engine.plan = plans_->of(spec, shape, {.precision = options_.precision, .kernel = options_.kernel});
   engine.num_query_heads = options_.num_query_heads;
   engine.num_kv_heads = options_.num_kv_heads;
   engine.key_lengths = call.key_lengths;

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "fovea/attention/mask_definition.h"
 #include "nn/stack_memory.h"
 #include "nn/transformer_run.h"
 

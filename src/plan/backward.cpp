@@ -10,6 +10,7 @@
 #include "plan/projection.h"
 #include "plan/rows.h"
 #include "plan/run.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 namespace {
@@ -332,7 +333,7 @@ void attend_backward(const AttentionPlan& plan, const AttentionInputs& inputs, c
     return;
   }
   if (PackedBatch(inputs)) return attend_packed_backward(impl, call, loss, gradients, resources);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources, 2.5 * multiply_adds(impl, sizes));
   const std::size_t bytes = backward_bytes(impl, sizes, executor.thread_count(), loss_of(loss));
   const std::span<std::byte> memory = workspace_of(function, resources.workspace, bytes);
   run_backward(impl, call, loss, gradients, sizes, executor, memory);

@@ -7,6 +7,7 @@
 #include "plan/packed.h"
 #include "plan/rows.h"
 #include "plan/run.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 namespace {
@@ -237,7 +238,7 @@ void attend(const AttentionPlan& plan, const AttentionInputs& inputs, const Atte
   if (sizes.key_len == 0) return write_fully_masked(impl, outputs);
   if (PackedBatch(inputs)) return attend_packed(impl, call, outputs, resources);
   const Runs runs = runs_of(impl, outputs, sizes);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources, multiply_adds(impl, sizes));
   const std::size_t bytes = bytes_of(impl, sizes, executor.thread_count(), {runs.forward, runs.weights},
                                      stored_of(runs, outputs), reading_of({runs.forward, runs.weights}));
   const std::span<std::byte> memory = workspace_of("attend", resources.workspace, bytes);

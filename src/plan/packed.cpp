@@ -6,6 +6,8 @@
 
 #include "plan/rows.h"
 #include "plan/run.h"
+#include "plan/small_calls.h"
+#include "plan/together.h"
 
 namespace fovea {
 namespace {
@@ -227,17 +229,25 @@ void run_entry(const AttentionPlan::Impl& plan, const Call& packed, const Attent
 void attend_packed(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutputs& outputs,
                    const CallResources& resources) {
   const PackedBatch batch(call.inputs);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources, multiply_adds(plan, batch));
   const int threads = executor.thread_count();
   const Sharing sharing(plan, batch, threads);
   const EntryMemory parts(
       sharing, threads, [&](const CallSizes& most, int of) { return entry_bytes(plan, most, of, &outputs); });
-  const auto list = static_cast<std::size_t>(batch.count()) * sizeof(std::int64_t);
-  Carver carver(workspace_of("attend", resources.workspace, EntryMemory::aligned(list) + 64 + parts.bytes()));
+  const std::size_t list =
+      EntryMemory::aligned(static_cast<std::size_t>(batch.count()) * sizeof(std::int64_t)) + 64;
+  SharingEntries shared(plan, call, outputs, batch);
+  const std::size_t given = resources.workspace.size(), room = given > list + 64 ? given - list - 64 : 0;
+  const std::size_t together =
+      shared ? shared.bytes(threads, resources.workspace.data() ? std::min(room, most_together_bytes)
+                                                                : most_together_bytes)
+             : 0;
+  Carver carver(workspace_of("attend", resources.workspace, list + std::max(parts.bytes(), together)));
   auto* order = carver.take<std::int64_t>(batch.count());
+  if (together > 0) shared.run(executor, carver.rest());
   const EntryLoop loop{batch, sharing, parts, executor, carver.rest(), order};
   loop(0, batch.count(), [&](const Entry& entry, Executor& with, std::span<std::byte> memory) {
-    run_entry(plan, call, outputs, entry, with, memory);
+    if (!shared.has_run(entry.number)) run_entry(plan, call, outputs, entry, with, memory);
   });
 }
 
@@ -246,8 +256,9 @@ std::size_t packed_bytes(const AttentionPlan::Impl& plan, int threads, bool cach
   const CallSizes most{1, s.query_len, s.key_len, cached};
   const auto lanes = static_cast<std::size_t>(std::min<std::int64_t>(threads, s.batch));
   return EntryMemory::aligned(static_cast<std::size_t>(s.batch) * sizeof(std::int64_t)) + 64 +
-         std::max(EntryMemory::aligned(entry_bytes(plan, most, threads, nullptr)),
-                  lanes * EntryMemory::aligned(entry_bytes(plan, most, 1, nullptr)));
+         std::max({EntryMemory::aligned(entry_bytes(plan, most, threads, nullptr)),
+                   lanes * EntryMemory::aligned(entry_bytes(plan, most, 1, nullptr)),
+                   cached ? EntryMemory::aligned(together_bytes(plan, threads)) : 0});
 }
 
 }  // namespace fovea

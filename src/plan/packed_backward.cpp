@@ -8,6 +8,7 @@
 #include "plan/packed.h"
 #include "plan/rows.h"
 #include "plan/run.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 namespace {
@@ -185,7 +186,7 @@ void run_entry(const Packed& all, const Entry& entry, std::byte* slots, Executor
 void attend_packed_backward(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss& loss,
                             const AttentionGradients& gradients, const CallResources& resources) {
   const PackedBatch batch(call.inputs);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources, 2.5 * multiply_adds(plan, batch));
   const int threads = executor.thread_count();
   const Slots slots(plan, call, batch.sizes());
   const Sharing sharing(plan, batch, threads, slots.order(batch.count(), threads));

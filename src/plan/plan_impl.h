@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "fovea/attention/argument.h"
+#include "fovea/attention/normalizer_properties.h"
+#include "fovea/attention/score_definition.h"
 #include "fovea/plan/plan.h"
 #include "kernels/problem.h"
 #include "plan/choice.h"

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "fovea/attention/score.h"
+#include "fovea/attention/score_definition.h"
 #include "fovea/core/executor.h"
 #include "kernels/problem.h"
 

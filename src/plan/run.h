@@ -6,6 +6,7 @@
 #include <span>
 
 #include "plan/call.h"
+#include "plan/packed.h"
 
 namespace fovea {
 
@@ -24,6 +25,21 @@ std::size_t most_backward_bytes(const AttentionPlan::Impl& plan, const CallSizes
 void run_backward(const AttentionPlan::Impl& plan, const Call& call, const AttentionLoss& loss,
                   const AttentionGradients& gradients, const CallSizes& sizes, Executor& executor,
                   std::span<std::byte> memory);
+
+/// About how many multiply-adds the output of a call takes, whatever its mask. A tanh counts as 8.
+inline double multiply_adds(const AttentionPlan::Impl& plan, const CallSizes& sizes) {
+  const AttentionShape& s = plan.shape;
+  const double pairs = static_cast<double>(sizes.batch * s.num_query_heads) *
+                       static_cast<double>(sizes.query_len) * static_cast<double>(sizes.key_len);
+  return pairs * static_cast<double>((plan.additive() ? 8 * s.hidden : s.head_dim) + s.value_dim);
+}
+
+/// The same for the entries of a packed batch, as they are.
+inline double multiply_adds(const AttentionPlan::Impl& plan, const PackedBatch& batch) {
+  double sum = 0.0;
+  for (std::int64_t n = 0; n < batch.count(); ++n) sum += multiply_adds(plan, batch[n].sizes);
+  return sum;
+}
 
 inline LossOf loss_of(const AttentionLoss& loss) {
   return loss.d_weights ? LossOf::weights : LossOf::output;

@@ -85,12 +85,26 @@ for kept in examples/*/picture.json; do
   done
 done
 
-# The gallery: what its page says the examples promise is what their pages say.
-collected=$(mktemp)
-cp docs/gallery.md "$collected"
-bash examples/gallery/collect.sh "$collected"
-diff docs/gallery.md "$collected" || breach "docs/gallery.md: not what examples/gallery/collect.sh makes of the pages"
-rm -f "$collected"
+# The gallery: what its page says the examples promise, in either language, is what their pages say.
+collected=$(mktemp -d)
+mkdir "$collected/zh"
+for page in gallery.md zh/gallery.md; do
+  cp "docs/$page" "$collected/$page"
+  bash examples/gallery/collect.sh "$collected/$page"
+  diff "docs/$page" "$collected/$page" || breach "docs/$page: not what examples/gallery/collect.sh makes of the pages"
+done
+rm -rf "$collected"
+# Both name the same examples, in the same order.
+named() { grep -oE '^\| \[[a-z]+\]' "$1"; }
+diff <(named docs/gallery.md) <(named docs/zh/gallery.md) || breach "docs/zh/gallery.md: its examples are not those of docs/gallery.md"
+# Tables of figures on other pages are what the examples' pages say.
+made=$(mktemp)
+for page in $(grep -l '^<!-- table ' examples/*/README.md docs/tour/*.md docs/zh/tour/*.md); do
+  cp "$page" "$made"
+  bash examples/gallery/tables.sh "$made"
+  diff "$page" "$made" || breach "$page: a table is not what examples/gallery/tables.sh makes of the examples' figures"
+done
+rm -f "$made"
 
 if ((breaches)); then
   echo "$breaches breach(es)"

@@ -40,7 +40,9 @@ TEST(Start, ValuesFollowTheDeclaration) {
   EXPECT_EQ(elements(start_value({.start = Start::one}, two, DType::f64)), (std::vector<double>{1, 1}));
   EXPECT_EQ(elements(start_value({.start = Start::number, .start_number = 0.5}, two, DType::f32)),
             (std::vector<double>{0.5, 0.5}));
-  EXPECT_EQ(elements(start_value({.start = Start::alibi}, {1, 3, 1, 1}, DType::f64)), alibi_slopes(3));
+  EXPECT_EQ(elements(start_value({.start = Start::computed, .start_values = alibi_slopes}, {1, 3, 1, 1},
+                                 DType::f64)),
+            alibi_slopes(3));
   for (const Start start : {Start::told, Start::given, Start::xavier})
     EXPECT_FALSE(start_value({.start = start}, two, DType::f32));
   EXPECT_THROW(start_value({.start = Start::zero}, two, DType::bf16), InvalidArgument);
@@ -48,16 +50,16 @@ TEST(Start, ValuesFollowTheDeclaration) {
 
 TEST(Start, OfAUsersModIsTold) {
   const auto shift = [](auto score, Site, auto by) { return score + by; };
-  const Mod told = make_mod("shift", {"by"}, shift), one = make_mod("shift", {"by"}, shift, Start::one);
-  EXPECT_EQ(declarations(told.node()).at(0).start, Start::told);
-  EXPECT_EQ(declarations(one.node()).at(0).start, Start::one);
+  ArgumentDeclaration by = mod_argument("by");
+  by.start = Start::one;
+  const Mod told = make_mod("shift", {"by"}, shift), one = make_mod("shift", {by}, shift);
+  EXPECT_EQ(told.node().arguments().at(0).start, Start::told);
+  EXPECT_EQ(one.node().arguments().at(0).start, Start::one);
 }
 
 // A file or an array with fewer axes than four is read by the declaration, in the command as in Python.
 TEST(Declarations, SayTheAxesOfAModsArgument) {
-  const auto written = [](const Mod& mod, std::size_t n = 0) {
-    return declarations(mod.node()).at(n).written;
-  };
+  const auto written = [](const Mod& mod, std::size_t n = 0) { return mod.node().arguments().at(n).written; };
   EXPECT_EQ(written(AlibiBias{}), "h");
   EXPECT_EQ(written(LearnedTemperature{}), "h");
   EXPECT_EQ(written(DenseBias{}), "bhqk");
@@ -74,7 +76,7 @@ TEST(Declarations, SayTheAxesOfAModsArgument) {
 TEST(Declarations, RefuseCentersOfKeys) {
   const ArgumentSizes sizes{.batch = 2, .num_query_heads = 3, .query_len = 4, .key_len = 5};
   for (const Mod& mod : {Mod(LocalWindow{2}), Mod(LocalGaussian{2})}) {
-    const ArgumentDeclaration center = declarations(mod.node()).at(0);
+    const ArgumentDeclaration center = mod.node().arguments().at(0);
     EXPECT_TRUE(fits(center, sizes, {2, 3, 4, 1}));
     EXPECT_TRUE(fits(center, sizes, {1, 1, 4, 1}));
     EXPECT_FALSE(fits(center, sizes, {1, 1, 1, 5}));

@@ -8,6 +8,7 @@
 
 #include "attention/mask_names.h"
 #include "attention/names.h"
+#include "fovea/attention/mod_node.h"
 #include "fovea/core/philox.h"
 
 namespace fovea {

@@ -202,6 +202,26 @@ TEST(Attention, KeepsThePlansOfALoop) {
   EXPECT_EQ(plans.made(), 2);
 }
 
+// Specs that differ in one part need plans of their own; copies of a mod are one mod.
+TEST(Attention, KeepsAPlanForEachSpec) {
+  PlanCache plans;
+  const Mod shift = make_mod("shift", [](auto score, Site) { return score + 1.0f; });
+  const AttentionShape shape{.query_len = 4, .key_len = 4, .head_dim = 8};
+  const AttentionSpec specs[] = {
+      {.score = Dot{}, .mods = {shift}}, {.score = ScaledDot{}, .mods = {shift}}, {.score = Dot{}}};
+  for (const AttentionSpec& spec : specs) {
+    const AttentionPlan plan = plans.of(spec, shape);
+    EXPECT_EQ(plan.spec().score, spec.score);
+    EXPECT_EQ(plan.spec().mods.size(), spec.mods.size());
+  }
+  EXPECT_EQ(plans.made(), 3);
+  plans.of({.score = Dot{}, .mods = {Mod(shift)}}, shape);
+  EXPECT_EQ(plans.made(), 3);
+  plans.of(specs[2], shape, {.kernel = "reference"});
+  EXPECT_EQ(plans.made(), 4);
+  EXPECT_EQ(plans.of(specs[2], shape, {.kernel = "reference"}).kernel(), "reference");
+}
+
 // The second value would replace the first one, and the gradient of the first would hold anything.
 TEST(Attention, RefusesAnArgumentThatIsGivenTwice) {
   const Tensor q = parameter({1, 3, 8}, 1).value, slope = parameter({1, 2, 1, 1}, 2).value;

@@ -11,6 +11,7 @@
 
 #include "autograd/drawn.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/executor.h"
 
 namespace fovea::autograd {
 namespace {

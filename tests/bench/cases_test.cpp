@@ -7,6 +7,7 @@
 
 #include "bench/report.h"
 #include "fovea/attention/expression.h"
+#include "fovea/attention/mask_definition.h"
 
 namespace fovea::bench {
 namespace {

@@ -25,14 +25,15 @@ for name in ("q", "k", "v", "d_output"):
 END
 
 for page in README.md README.zh.md; do
-  awk '/^```sh$/ { block = ""; on = 1; next } /^```$/ { if (on && block ~ /fovea corpus generated/) print block; on = 0 }
+  awk '/^```sh$/ { block = ""; on = 1; next } /^```$/ { if (on && block ~ /fovea train/) print block; on = 0 }
     on { block = block $0 "\n" }' "$root/$page" >commands
-  [[ $(grep -c '^fovea' commands) -ge 6 ]] || fail "$page: no block of commands"
+  [[ $(grep -c '^fovea' commands) -ge 7 && $(grep -c -- '--weights int8' commands) == 1 ]] || fail "$page: no blocks of commands"
   # 2 seconds of training in place of 5 minutes, on 300 pairs.
-  sed -i 's/--max-minutes 5/--max-minutes 0.03 --dim-emb 16 --dim-rnn 16/; s/corpus generated/corpus generated --count 300 --held-out 50/' commands
+  sed -i 's/--max-minutes 5/--max-minutes 0.03 --dim-emb 16 --dim-rnn 16/; s/fovea corpus generated/& --count 300 --held-out 50/
+    s/--corpus generated/& --corpus-size 300/' commands
   bash -euo pipefail commands >said 2>errors || fail "$page: $(tail -n 3 errors)"
   for written in page.html page.png sat.svg o.npy gradients; do
     [[ -e $written ]] || fail "$page: no $written"
   done
-  rm -rf en-fr* model page.html page.png sat.svg o.npy gradients
+  rm -rf en-fr* translator model page.html page.png sat.svg o.npy gradients
 done

@@ -8,6 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "fovea/core/executor.h"
+
 namespace fovea {
 namespace {
 

@@ -1,6 +1,7 @@
 // The packing of operands before they are multiplied, and the split of keys into chunks, alone, on every
 // instruction set of this CPU.
 #define FOVEA_WITHOUT_AVX2  // it would compile for nothing
+#include "fovea/core/executor.h"
 #include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE

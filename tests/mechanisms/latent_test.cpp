@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "fovea/core/executor.h"
 #include "plan/differences.h"
 
 namespace fovea::testing {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fovea/core/executor.h"
 #include "plan/differences.h"
 
 namespace fovea::testing {

@@ -1,12 +1,15 @@
 // Texts that are generated together have the bits of each alone, whatever arrives and leaves beside them.
-// FOVEA_BATCHER_SECONDS sets how long random requests arrive; without it a fixed number of them does.
+// FOVEA_BATCHER_SECONDS sets how long random requests arrive, half an hour for a long run; without it a fixed
+// number of them does.
 #include "fovea/models/batcher.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <stdexcept>
@@ -96,6 +99,14 @@ struct Answers {
   Request asked_copy;
 };
 
+// Bytes of this process that lie in memory; 0 where the system does not say.
+std::int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return file ? resident * 4096 : 0;
+}
+
 // Arrivals and cancels at random, in a limit that holds about four long texts, with prefixes kept.
 TEST(Batcher, AnswersHaveTheBitsOfEachRequestAlone) {
   LanguageModel model = tiny();
@@ -105,14 +116,19 @@ TEST(Batcher, AnswersHaveTheBitsOfEachRequestAlone) {
   Answers answers;
   Draw draw(17);
   const char* given = std::getenv("FOVEA_BATCHER_SECONDS");
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(given ? std::atoi(given) : 0);
-  std::int64_t submitted = 0, checked = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto until = begin + std::chrono::seconds(given ? std::atoi(given) : 0);
+  std::int64_t submitted = 0, checked = 0, cancelled = 0, settled = 0;
   do {
     if (draw.below(3) != 0 && batcher.waiting() < 30) {
       answers.submit(batcher, draw.request());
       ++submitted;
     }
-    if (draw.below(12) == 0) batcher.cancel(1 + draw.below(static_cast<std::size_t>(submitted) + 1));
+    // One of the last requests, most of which are still there.
+    const std::int64_t last = std::min<std::int64_t>(submitted, 60);
+    if (draw.below(12) == 0)
+      cancelled += batcher.cancel(static_cast<std::uint64_t>(submitted - last + 1) +
+                                  draw.below(static_cast<std::size_t>(last) + 1));
     batcher.step();
     EXPECT_LE(batcher.bytes().used, limit);
     for (auto at = answers.got.begin(); at != answers.got.end(); at = answers.got.erase(at)) {
@@ -122,6 +138,9 @@ TEST(Batcher, AnswersHaveTheBitsOfEachRequestAlone) {
       answers.streamed.erase(at->first);
       if (testing::Test::HasFailure()) return;
     }
+    // Memory is level from a tenth of the time on.
+    if (settled == 0 && 10 * (std::chrono::steady_clock::now() - begin) > until - begin)
+      settled = resident_bytes();
   } while (submitted < 120 || std::chrono::steady_clock::now() < until);
   batcher.run();
   for (const auto& [number, answer] : answers.got) answers.check(model, number);
@@ -129,6 +148,16 @@ TEST(Batcher, AnswersHaveTheBitsOfEachRequestAlone) {
   EXPECT_EQ(batcher.waiting(), 0);
   EXPECT_EQ(batcher.bytes().used, batcher.bytes().prefixes);
   const Batcher::Stats stats = batcher.stats();
+  if (given) {
+    const std::int64_t grown = resident_bytes() - settled;
+    std::printf(
+        "%lld requests, %lld cancelled, %lld steps, %lld tokens; memory %lld KiB, grown by %lld KiB\n",
+        static_cast<long long>(submitted), static_cast<long long>(cancelled),
+        static_cast<long long>(stats.steps), static_cast<long long>(stats.written),
+        static_cast<long long>(settled / 1024), static_cast<long long>(grown / 1024));
+    EXPECT_LT(grown, 4 << 20);
+  }
+  EXPECT_GT(cancelled, 0);
   EXPECT_GT(stats.shared, 0);
   EXPECT_GT(stats.most_texts, 2);
   EXPECT_LT(stats.steps, stats.written);

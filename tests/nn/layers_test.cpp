@@ -166,8 +166,9 @@ TEST(Layers, MultiHeadAttentionIsItsFormula) {
 
 // Declarations with a start need no telling: the layer learns the argument.
 TEST(Layers, AttentionStartsItsArguments) {
-  const auto shift = make_mod(
-      "shift", {"by"}, [](auto score, Site, auto by) { return score * by; }, ArgumentDeclaration::Start::one);
+  ArgumentDeclaration by = mod_argument("by");
+  by.start = ArgumentDeclaration::Start::one;
+  const auto shift = make_mod("shift", {by}, [](auto score, Site, auto factor) { return score * factor; });
   ParameterSet set(5);
   const MultiHeadAttention layer(
       set, "a", 8,

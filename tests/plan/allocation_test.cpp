@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "fovea/core/executor.h"
 #include "plan/case_table.h"
 
 namespace {

@@ -10,7 +10,9 @@
 #include <numeric>
 
 #include "cache/expect_refused.h"
+#include "fovea/attention/argument.h"
 #include "fovea/cache/kv_cache.h"
+#include "fovea/core/executor.h"
 #include "fovea/plan/plan.h"
 
 namespace fovea {

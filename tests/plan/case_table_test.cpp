@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "fovea/attention/sample.h"
+#include "fovea/core/executor.h"
 
 namespace fovea::testing {
 namespace {

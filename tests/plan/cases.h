@@ -7,6 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "fovea/attention/argument.h"
+#include "fovea/attention/mask_definition.h"
+#include "fovea/attention/mod_node.h"
+#include "fovea/attention/score_definition.h"
+#include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
 #include "fovea/plan/plan.h"
 #include "plan/layouts.h"

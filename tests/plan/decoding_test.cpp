@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "fovea/attention/masks.h"
+#include "fovea/core/executor.h"
 #include "plan/cases.h"
 #include "plan/differences.h"
 

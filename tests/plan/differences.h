@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "fovea/core/executor.h"
 #include "plan/cases.h"
 
 namespace fovea::testing {

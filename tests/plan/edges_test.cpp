@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "fovea/attention/make_mod.h"
+#include "fovea/core/executor.h"
 #include "plan/cases.h"
 #include "plan/differences.h"
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "fovea/core/executor.h"
 #include "plan/case_table.h"
 
 namespace fovea::testing {

@@ -6,6 +6,7 @@
 
 #include "fovea/attention/masks.h"
 #include "fovea/core/cancellation.h"
+#include "fovea/core/executor.h"
 #include "fovea/mechanisms/latent.h"
 #include "plan/differences.h"
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "fovea/attention/expression.h"
+#include "fovea/core/executor.h"
 #include "plan/packed_cases.h"
 
 namespace fovea::testing {

@@ -6,6 +6,7 @@
 #include "fovea/attention/expression.h"
 #include "fovea/attention/make_mod.h"
 #include "fovea/attention/masks.h"
+#include "fovea/attention/normalizer_properties.h"
 #include "plan/cases.h"
 #include "plan/differences.h"
 

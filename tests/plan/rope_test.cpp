@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "fovea/attention/expression.h"
+#include "fovea/core/executor.h"
 #include "plan/cases.h"
 
 namespace fovea::testing {

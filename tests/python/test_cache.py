@@ -335,3 +335,24 @@ def test_bf16_and_other_values(rng):
         rtol=2e-5,
         atol=2e-6,
     )
+
+
+def test_explain_says_what_runs_over_a_cache(rng):
+    cache = fovea.KvCache([layer()])
+    sequences = [cache.start(), cache.start()]
+    for sequence, length in zip(sequences, (20, 500)):
+        add(cache, sequence, *rows(rng, length))
+    said = fovea.explain(query(rng, 1, batch=2), cache=cache[0], sequences=sequences, mask=fovea.Causal())
+    assert "batch 2, heads 4/2, queries 1, keys 500, head_dim 8, value_dim 6, f32" in said
+    # The first sequence sees one tile of four, the second sees all four.
+    assert "38 % skipped" in said
+    packed = fovea.explain(
+        query(rng, 4), cache=cache[0], sequences=sequences, query_starts=[0, 3, 4], mask=fovea.Causal()
+    )
+    assert "batch 2, heads 4/2, queries 3, keys 500" in packed
+    with pytest.raises(fovea.InvalidArgument, match="sequences"):
+        fovea.explain(query(rng, 1), cache=cache[0], sequences=sequences)
+    with pytest.raises(fovea.InvalidArgument, match="cache"):
+        fovea.explain(query(rng, 1), cache=cache, sequences=sequences)
+    with pytest.raises(fovea.InvalidArgument, match="key"):
+        fovea.explain(query(rng, 1), rows(rng, 3)[0], cache=cache[0], sequences=sequences[:1])

@@ -16,13 +16,25 @@ from tour_blocks import CHINESE, TOUR, blocks, chapters, comparable, output_of, 
 HAS_TORCH = importlib.util.find_spec("torch") is not None and importlib.util.find_spec("fovea.nn") is not None
 # The parts of a section, in their order.
 PARTS = ("In words", "Formula", "Run it", "Measured", "Where it lives", "Exercise")
-CHINESE_PARTS = ("一句话", "公式", "动手", "实测", "代码位置", "练习")
+CHINESE_PARTS = ("想法", "公式", "动手", "实测", "代码位置", "练习")
 NAMES = [path.name for path in chapters()]
 
 
 def test_there_are_chapters() -> None:
-    assert len(NAMES) >= 1
-    assert [name[0] for name in NAMES] == [str(n + 1) for n in range(len(NAMES))]
+    """Nine, each on one page or on several, whose names stand in the order in which they are read."""
+    assert sorted({name[0] for name in NAMES}) == [str(n + 1) for n in range(9)]
+    assert NAMES == sorted(NAMES) == [path.name for path in chapters(CHINESE)]
+
+
+@pytest.mark.parametrize("folder, words", [(TOUR, ("before: ", "next: ")), (CHINESE, ("上一页：", "下一页："))])
+def test_every_page_links_the_one_before_and_the_next(folder: Path, words: tuple[str, str]) -> None:
+    titles = {name: re.match(r"# \d\. (.*)", (folder / name).read_text()) for name in NAMES}
+    for before, name, following in zip(["", *NAMES], NAMES, [*NAMES[1:], ""]):
+        head = (folder / name).read_text().partition("\n## ")[0]
+        for word, other in zip(words, (before, following)):
+            shown = re.findall(rf"{word}\[([^\]]*)\]\(([^)]*)\)", head.replace("\n", " "))
+            title = titles[other] if other else None
+            assert shown == ([(title[1], other)] if title else []), name
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -80,11 +92,13 @@ _NUMBER = re.compile(r"(?<![\w.,])\d[\d,]*\.\d+(?![\d.])|(?<=\| )\d[\d,]*(?= (?:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_measured_figures_stand_in_the_pages_they_are_quoted_from(name: str) -> None:
-    """The source is a page that the section links, or the output of the section's own blocks."""
+    """The source is a page that the section links, or the output of the section's own blocks. The examples' pages
+    write thousands without a comma."""
     path = TOUR / name
     for section in re.split(r"^## ", path.read_text(), flags=re.M)[1:]:
         measured = section.partition("**Measured.**")[2].partition("**Where it lives.**")[0]
         links = re.findall(r"\]\((\.\.?/[^)#]*\.md)", measured)
         sources = section.partition("**Measured.**")[0] + "".join((path.parent / link).read_text() for link in links)
         for number in _NUMBER.findall(measured):
-            assert re.search(rf"(?<![\d.,]){re.escape(number)}(?!\d)", sources), f"{name}: {number} is in no source"
+            either = f"{re.escape(number)}|{re.escape(number.replace(',', ''))}"
+            assert re.search(rf"(?<![\d.,])(?:{either})(?!\d)", sources), f"{name}: {number} is in no source"

@@ -135,6 +135,11 @@ def _moved(before: str, now: str) -> dict[str, set[str]]:
     return moved
 
 
+def _with_commas(number: str) -> str:
+    """A whole number as the tour writes it; the examples' pages have no commas."""
+    return f"{int(number):,}" if number.isdigit() else number
+
+
 def _figures(revision: str) -> None:
     for path in [*chapters(), *chapters(CHINESE)]:
         labels = ("**Measured.**", "**Where it lives.**") if path.parent == TOUR else ("**实测。**", "**代码位置。**")
@@ -152,6 +157,7 @@ def _figures(revision: str) -> None:
                 if len(new) > 1 and re.search(rf"(?<![\w.,]){re.escape(old)}(?!\d|[.,]\d)", parts[n]):
                     print(f"{path.name}: {old} has become {' or '.join(sorted(new))}: left as it is")
             one = {old: next(iter(new)) for old, new in moved.items() if len(new) == 1}
+            one |= {_with_commas(old): _with_commas(new) for old, new in one.items()}
             parts[n] = re.sub(FIGURE, lambda m: one.get(m[0], m[0]), parts[n])
         path.write_text("".join(parts))
 

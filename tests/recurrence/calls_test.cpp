@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "fovea/core/executor.h"
 #include "recurrence/kernels.h"
 
 namespace fovea::testing {

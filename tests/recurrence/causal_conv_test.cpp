@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fovea/core/executor.h"
 #include "plan/covering.h"
 #include "recurrence/channel_cases.h"
 #include "recurrence/kernels.h"

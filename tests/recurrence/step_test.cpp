@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "fovea/core/executor.h"
 #include "recurrence/kernels.h"
 
 namespace fovea::testing {

@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-#include "fovea/core/tensor.h"
+#include "fovea/attention/arguments.h"
 
 namespace fovea {
 
@@ -61,9 +61,9 @@ struct ArgumentDeclaration {
     given,  ///< comes with each call, computed from the data: there is nothing to learn
     zero,
     one,
-    number,  ///< `start_number`
-    xavier,  ///< uniform, ±sqrt(6 / (rows + columns)); a vector counts as one row
-    alibi    ///< alibi_slopes, one a head
+    number,   ///< `start_number`
+    xavier,   ///< uniform, ±sqrt(6 / (rows + columns)); a vector counts as one row
+    computed  ///< `start_values`
   };
 
   std::string name;  ///< "W"; the full name has the part in front
@@ -78,12 +78,18 @@ struct ArgumentDeclaration {
   bool finite = false;   ///< infinities and NaN are refused: the check of a call reads the elements
   Start start = Start::told;
   double start_number = 0.0;  ///< Start::number
+  /// Start::computed: that many values, such as alibi_slopes.
+  std::vector<double> (*start_values)(std::int64_t count) = nullptr;
 };
 
 /// "[hidden, query_dim]" with the numbers of a call: "[8, 64]", "[2 or 1, 4 or 1, 1, 32]".
 std::string shape_text(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes);
 /// Whether a tensor of this shape fits. Makes no text and allocates nothing.
 bool fits(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes, const Shape& shape);
+
+/// Which axes of the argument the axes of an array are that has `rank` of them (`written`). None where the
+/// array must have all axes, or has more than may be written.
+std::optional<std::vector<int>> written_axes(const ArgumentDeclaration& declaration, int rank);
 
 /// The shape in which a layer keeps the argument: the sizes that are known, and 1 where that is allowed. A
 /// size of 0 is unknown. None if the shape depends on an unknown size.
@@ -97,55 +103,5 @@ struct DeclaredArgument {
   std::string name;
   ArgumentDeclaration declaration;
 };
-
-/// One argument of a call. A Tensor is kept alive by this object. If a view is given, the caller keeps the
-/// elements alive.
-template <class View>
-struct NamedArgument {
-  std::string name;
-  View view;
-  Tensor owner;
-
-  NamedArgument(std::string full_name, View elements) : name(std::move(full_name)), view(elements) {}
-  NamedArgument(std::string full_name, const Tensor& tensor)
-      : name(std::move(full_name)), view(tensor ? View(tensor.view()) : View()), owner(tensor) {}
-};
-
-/// The arguments of a call, in any order. An empty view counts as not given.
-template <class View>
-class NamedArguments {
- public:
-  NamedArguments() = default;
-  NamedArguments(std::initializer_list<NamedArgument<View>> list) : list_(list) {}
-
-  /// Adds the argument, or replaces the one of that name.
-  void set(std::string name, View view) { put({std::move(name), view}); }
-  void set(std::string name, const Tensor& tensor) { put({std::move(name), tensor}); }
-  /// Returns an empty view if the name is not given.
-  View operator[](std::string_view name) const {
-    for (const NamedArgument<View>& argument : list_) {
-      if (argument.name == name) return argument.view;
-    }
-    return {};
-  }
-  std::span<const NamedArgument<View>> all() const noexcept { return list_; }
-  bool empty() const noexcept { return list_.empty(); }
-
- private:
-  void put(NamedArgument<View> argument) {
-    for (NamedArgument<View>& known : list_) {
-      if (known.name == argument.name) {
-        known = std::move(argument);
-        return;
-      }
-    }
-    list_.push_back(std::move(argument));
-  }
-  std::vector<NamedArgument<View>> list_;
-};
-
-/// The arguments that a call reads, and the gradients that it writes for them.
-using Arguments = NamedArguments<ConstTensorView>;
-using ArgumentGradients = NamedArguments<TensorView>;
 
 }  // namespace fovea

@@ -23,8 +23,9 @@
 #include <utility>
 
 #include "fovea/attention/elementwise.h"
-#include "fovea/attention/mod.h"
 #include "fovea/attention/mod_checks.h"
+#include "fovea/attention/mod_node.h"
+#include "fovea/attention/site.h"
 
 namespace fovea {
 
@@ -164,44 +165,46 @@ ModCode<T> code(ModIsa isa) {
 template <class F, std::size_t N>
 class LambdaMod : public ModNode {
  public:
-  LambdaMod(std::string name, std::array<const char*, N> arguments, F f,
-            ArgumentDeclaration::Start start = ArgumentDeclaration::Start::told,
-            const std::array<ModAxes, N>& axes = {})
-      : name_(std::move(name)),
-        arguments_(arguments.begin(), arguments.end()),
-        f_(std::move(f)),
-        start_(start),
-        axes_(axes) {}
+  LambdaMod(std::string name, std::vector<ArgumentDeclaration> arguments, F f)
+      : name_(std::move(name)), arguments_(std::move(arguments)), f_(std::move(f)) {}
   ModCode<float> code_f32(ModIsa isa) const override { return code<float, F, N>(isa); }
   ModCode<double> code_f64(ModIsa isa) const override { return code<double, F, N>(isa); }
   const void* self() const override { return &f_; }
   std::string print() const override { return name_; }
-  const std::vector<std::string>& arguments() const override { return arguments_; }
-  ArgumentDeclaration::Start start() const override { return start_; }
-  ModAxes axes(std::size_t argument) const override { return argument < N ? axes_[argument] : ModAxes{}; }
+  const std::vector<ArgumentDeclaration>& arguments() const override { return arguments_; }
 
  private:
   std::string name_;
-  std::vector<std::string> arguments_;
+  std::vector<ArgumentDeclaration> arguments_;
   F f_;
-  ArgumentDeclaration::Start start_;
-  std::array<ModAxes, N> axes_;
 };
 
 }  // namespace mod_detail
 
-/// Makes a mod from a lambda (score, Site, argument...) -> score, generic in its numbers. `arguments` names
-/// the lambda's arguments in their order; see the head of this file. `start` says with which values a layer
-/// begins to learn them, `axes` which axes each has. A lambda that does not fit stops the compilation with a
-/// sentence that says why (mod_checks.h).
+/// Makes a mod from a lambda (score, Site, argument...) -> score, generic in its numbers. `arguments` are the
+/// declarations of the lambda's arguments in their order (mod_argument): which axes each may have, and with
+/// which values a layer begins to learn it. A lambda that does not fit stops the compilation with a sentence
+/// that says why (mod_checks.h).
 template <std::size_t N, class F>
-Mod make_mod(std::string name, const char* const (&arguments)[N], F&& f,
-             ArgumentDeclaration::Start start = ArgumentDeclaration::Start::told,
-             const std::array<ModAxes, N>& axes = {}) {
+Mod make_mod(std::string name, const ArgumentDeclaration (&arguments)[N], F&& f) {
   using Kept = std::decay_t<F>;
   if constexpr (mod_detail::explain<mod_detail::fault_of<F, Kept, N>()>()) {
-    return Mod(std::make_shared<mod_detail::LambdaMod<Kept, N>>(std::move(name), std::to_array(arguments),
-                                                                std::forward<F>(f), start, axes));
+    return Mod(std::make_shared<mod_detail::LambdaMod<Kept, N>>(
+        std::move(name), std::vector<ArgumentDeclaration>(std::begin(arguments), std::end(arguments)),
+        std::forward<F>(f)));
+  } else {
+    return Mod(nullptr);
+  }
+}
+/// Their names are enough where every axis may be longer than 1 and a layer is told its values.
+template <std::size_t N, class F>
+Mod make_mod(std::string name, const char* const (&arguments)[N], F&& f) {
+  using Kept = std::decay_t<F>;
+  if constexpr (mod_detail::explain<mod_detail::fault_of<F, Kept, N>()>()) {
+    std::vector<ArgumentDeclaration> declarations;
+    for (const char* argument : arguments) declarations.push_back(mod_argument(argument));
+    return Mod(std::make_shared<mod_detail::LambdaMod<Kept, N>>(std::move(name), std::move(declarations),
+                                                                std::forward<F>(f)));
   } else {
     return Mod(nullptr);
   }
@@ -210,8 +213,8 @@ template <class F>
 Mod make_mod(std::string name, F&& f) {
   using Kept = std::decay_t<F>;
   if constexpr (mod_detail::explain<mod_detail::fault_of<F, Kept, 0>()>()) {
-    return Mod(std::make_shared<mod_detail::LambdaMod<Kept, 0>>(std::move(name), std::array<const char*, 0>(),
-                                                                std::forward<F>(f)));
+    return Mod(std::make_shared<mod_detail::LambdaMod<Kept, 0>>(
+        std::move(name), std::vector<ArgumentDeclaration>(), std::forward<F>(f)));
   } else {
     return Mod(nullptr);
   }

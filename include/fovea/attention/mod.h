@@ -13,61 +13,17 @@
 #include <type_traits>
 #include <vector>
 
-#include "fovea/attention/argument.h"
-#include "fovea/attention/members.h"
+#include "fovea/attention/part_checks.h"
 
 namespace fovea {
 
-template <class T>
-struct ModCode;  // make_mod.h
-enum class ModIsa : std::uint8_t { any, avx2, avx512 };
-
-inline constexpr int max_mod_arguments = 4;
-
-/// The axes of a mod's argument, of "bhqk": batch, heads, query_len, key_len.
-struct ModAxes {
-  std::string_view longer = "bhqk";   ///< those that may be longer than 1
-  std::string_view written = "bhqk";  ///< ArgumentDeclaration::written
-};
+class ModNode;  // mod_node.h
 
 namespace mod_detail {
 /// A lambda that is not wrapped in a mod.
 template <class T>
 concept BareFunction = members::HasCallOperator<T>;
 }  // namespace mod_detail
-
-/// The interface of a mod; immutable.
-class ModNode {
- public:
-  virtual ~ModNode() = default;
-  virtual ModCode<float> code_f32(ModIsa isa) const = 0;
-  virtual ModCode<double> code_f64(ModIsa isa) const = 0;
-  /// The pointer that the functions get as `mod`.
-  virtual const void* self() const = 0;
-  /// "softcap(50)".
-  virtual std::string print() const = 0;
-  virtual const std::vector<std::string>& arguments() const = 0;
-  /// The axes of the argument of that number.
-  virtual ModAxes axes(std::size_t argument) const {
-    static_cast<void>(argument);
-    return {};
-  }
-  /// Where the mod's one argument is a table [batch or 1, heads or 1, 1, entries] looked up by distance: its
-  /// number of entries. 0: there is no table.
-  virtual std::int64_t entries() const { return 0; }
-  /// True where the table has one row a query: [batch or 1, heads or 1, query_len or 1, entries].
-  virtual bool table_by_query() const { return false; }
-  /// True where the mod hides keys by scores of -infinity. A later mod could make finite scores of them, so
-  /// only mods that also hide keys may come after it.
-  virtual bool hides() const { return false; }
-  /// The values with which a layer begins to learn the arguments.
-  virtual ArgumentDeclaration::Start start() const { return ArgumentDeclaration::Start::told; }
-  /// The entry of the table for distance = query - key.
-  virtual std::int64_t entry(std::int64_t distance) const {
-    static_cast<void>(distance);
-    return 0;
-  }
-};
 
 /// A score mod: a small immutable value, cheap to copy.
 class Mod {
@@ -96,10 +52,6 @@ class Mod {
 };
 
 using Mods = std::vector<Mod>;
-
-/// The declarations of the mod's arguments, in their order: four axes each, every one of which may be 1. The
-/// last axis of a table has the number of its entries.
-std::vector<ArgumentDeclaration> declarations(const ModNode& mod);
 
 /// "softcap(50)", "alibi", "relative(32,128,causal)", or the name given to make_mod.
 std::string to_string(const Mod& mod);

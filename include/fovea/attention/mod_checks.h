@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "fovea/attention/elementwise.h"
-#include "fovea/attention/members.h"
-#include "fovea/attention/mod.h"
+#include "fovea/attention/mod_node.h"
+#include "fovea/attention/part_checks.h"
 #include "fovea/attention/site.h"
 
 namespace fovea {

@@ -5,12 +5,11 @@
 
 #include <cstdint>
 #include <span>
-#include <type_traits>
 #include <variant>
 
-#include "fovea/attention/argument.h"
-
 namespace fovea {
+
+struct ArgumentDeclaration;  // argument.h
 
 /// The loops that kernels have. Several normalisers may share one.
 enum class NormalizerKind : std::uint8_t { softmax, sigmoid, entmax, argmax, sample, gumbel, chain };
@@ -110,6 +109,7 @@ struct HardArgmax {
 struct HardSample {
   static constexpr const char* name = "sample";
   static constexpr NormalizerKind kind = NormalizerKind::sample;
+  static constexpr bool draws = true;
   static constexpr WeightDerivative derivative = WeightDerivative::estimate;
   static constexpr bool is_whole_row = true;
   friend bool operator==(const HardSample&, const HardSample&) = default;
@@ -121,6 +121,7 @@ struct GumbelSample {
   double temperature = 1.0;
   static constexpr const char* name = "gumbel";
   static constexpr NormalizerKind kind = NormalizerKind::gumbel;
+  static constexpr bool draws = true;
   static constexpr bool is_whole_row = true;
   static constexpr double GumbelSample::*number = &GumbelSample::temperature;
   static constexpr const char* number_text = "a temperature";
@@ -141,70 +142,5 @@ struct LinearChain {
 };
 using Normalizer = std::variant<Softmax, SoftmaxWithSink, ScalableSoftmax, Sigmoid, Sparsemax, Entmax,
                                 HardArgmax, HardSample, GumbelSample, LinearChain>;
-
-namespace detail {
-/// What `read` finds in the normaliser that is held; `otherwise` where that normaliser has no such member.
-template <class T, class Read>
-constexpr T member_or(const Normalizer& normalizer, T otherwise, Read read) {
-  return std::visit(
-      [&]<class N>(const N& own) -> T {
-        if constexpr (std::is_invocable_v<Read, const N&>)
-          return read(own);
-        else
-          return otherwise;
-      },
-      normalizer);
-}
-}  // namespace detail
-
-inline NormalizerKind kind_of(const Normalizer& normalizer) {
-  return std::visit([]<class N>(const N&) { return N::kind; }, normalizer);
-}
-/// True where weights over a part of the keys cannot be merged with weights over the rest.
-inline bool is_whole_row(const Normalizer& normalizer) {
-  return detail::member_or(normalizer, false,
-                           []<class N>(const N&) -> decltype(N::is_whole_row) { return N::is_whole_row; });
-}
-/// True where the scores of a row that sees n keys are multiplied by the normaliser's argument and by ln n.
-/// Plans do this with a mod, which every kernel runs before the loop of this kind.
-inline bool counts_keys(const Normalizer& normalizer) {
-  return detail::member_or(normalizer, false,
-                           []<class N>(const N&) -> decltype(N::counts_keys) { return N::counts_keys; });
-}
-/// The reason why results for parts of the keys cannot be merged, for a normaliser that does not need whole
-/// rows; nullptr if they can.
-inline const char* no_parts(const Normalizer& normalizer) {
-  return detail::member_or<const char*>(
-      normalizer, nullptr, []<class N>(const N&) -> decltype(N::no_parts) { return N::no_parts; });
-}
-inline WeightDerivative derivative_of(const Normalizer& normalizer) {
-  return detail::member_or(normalizer, WeightDerivative::exact,
-                           []<class N>(const N&) -> decltype(N::derivative) { return N::derivative; });
-}
-/// Whether the gradient of the normaliser's argument is computed from the log-sum-exp.
-inline bool gradient_reads_log_sum_exp(const Normalizer& normalizer) {
-  return detail::member_or(normalizer, false,
-                           []<class N>(const N&) -> decltype(N::gradient_reads_log_sum_exp) {
-                             return N::gradient_reads_log_sum_exp;
-                           });
-}
-/// The normaliser's number: a bias, an alpha, a temperature. 0 if it has none.
-inline double number_of(const Normalizer& normalizer) {
-  const double fixed = detail::member_or(
-      normalizer, 0.0, []<class N>(const N&) -> decltype(N::fixed_number) { return N::fixed_number; });
-  return detail::member_or(
-      normalizer, fixed,
-      []<class N>(const N& own) -> std::decay_t<decltype(own.*N::number)> { return own.*N::number; });
-}
-/// The numbers that the normaliser takes, in words, if its own is not one of them; otherwise nullptr.
-inline const char* refused_number(const Normalizer& normalizer) {
-  return detail::member_or<const char*>(normalizer, nullptr, []<class N>(const N& own) -> decltype(N::taken) {
-    return N::takes(own.*N::number) ? nullptr : N::taken;
-  });
-}
-inline std::span<const ArgumentDeclaration> arguments(const Normalizer& normalizer) {
-  return detail::member_or(normalizer, std::span<const ArgumentDeclaration>(),
-                           []<class N>(const N&) -> decltype(N::arguments()) { return N::arguments(); });
-}
 
 }  // namespace fovea

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "fovea/attention/mask.h"
+#include "fovea/attention/mask_definition.h"
 
 namespace fovea {
 

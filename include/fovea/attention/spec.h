@@ -12,6 +12,8 @@
 
 namespace fovea {
 
+struct DeclaredArgument;  // argument.h
+
 /// A weight is kept with probability 1 - rate, and then divided by 1 - rate. Decisions use 8 bits, so the
 /// rate is rounded to k/256. The scale is that of the rounded rate: the mean is exact.
 struct Dropout {

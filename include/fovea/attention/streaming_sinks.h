@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "fovea/attention/mask.h"
+#include "fovea/attention/mask_definition.h"
 #include "fovea/core/error.h"
 
 namespace fovea {

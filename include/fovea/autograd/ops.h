@@ -150,7 +150,8 @@ struct AttentionCall {
   /// An f32 plan that was made before, for a caller that calls often; `spec` is then not read. The plan
   /// serves this call and its backward pass, so the call's sizes must be within the plan's shape.
   std::optional<AttentionPlan> plan = std::nullopt;
-  /// Where the call's plan is kept for the next call of its shape; `plan` comes first. The caller keeps it.
+  /// Where the call's plan is kept for the next call of its spec and shape; `plan` comes first. The caller
+  /// keeps it.
   PlanCache* plans = nullptr;
   Tensor* weights = nullptr;  ///< if given, receives [B, Hq, Lq, Lk]; of a packed batch Lk is the longest's
   /// For HardSample: each row's loss less a baseline, [B, Hq, Lq] (AttentionLoss::advantage). Backward reads

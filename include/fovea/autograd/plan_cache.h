@@ -10,18 +10,22 @@
 
 namespace fovea::autograd {
 
-/// The plans of the last four masks and shapes. One object serves one spec, of which the mask and the dropout
-/// may change from call to call. Several threads may use it.
+/// The plans of the last four specs and shapes. Mods are the same if they are copies of one Mod: two that are
+/// made apart need two plans. Several threads may use one object.
 class PlanCache {
  public:
   AttentionPlan of(const AttentionSpec& spec, const AttentionShape& shape, const PlanOptions& options = {});
-  /// How many plans were made: a loop over equal masks and shapes makes one.
+  /// How many plans were made: a loop over equal specs and shapes makes one.
   std::int64_t made() const;
 
  private:
   mutable std::mutex mutex_;
   std::int64_t made_ = 0;
-  std::array<std::optional<AttentionPlan>, 4> plans_;  // the last used first
+  struct Made {
+    AttentionPlan plan;
+    PlanOptions options;
+  };
+  std::array<std::optional<Made>, 4> plans_;  // the last used first
 };
 
 }  // namespace fovea::autograd

@@ -39,15 +39,22 @@ class CancellableExecutor final : public Executor {
   /// Calls `stopped` instead of looking at a token. `stopped` is called from every working thread, several at
   /// once. It must not throw, and once it has returned true it must keep returning true.
   CancellableExecutor(Executor& executor, std::function<bool()> stopped);
+  /// As a call without an executor: small calls run on the calling thread alone, and are not stopped.
+  void run_small_calls_alone() noexcept { small_calls_alone_ = true; }
 
   int thread_count() const noexcept override { return executor_.thread_count(); }
   void parallel_for(std::int64_t count, ParallelBody body) override;
+  Executor& for_small_calls() noexcept override {
+    if (small_calls_alone_) return serial_executor();
+    return *this;
+  }
 
  private:
   friend void throw_if_cancelled();
 
   Executor& executor_;
   std::function<bool()> stopped_;
+  bool small_calls_alone_ = false;
 };
 
 /// Throws Cancelled if this thread works for a CancellableExecutor that was told to stop. For bodies whose

@@ -46,24 +46,17 @@ struct float16 {
 };
 
 template <class T>
-struct DTypeOf;
-template <>
-struct DTypeOf<float> {
-  static constexpr DType value = DType::f32;
-};
-template <>
-struct DTypeOf<double> {
-  static constexpr DType value = DType::f64;
-};
-template <>
-struct DTypeOf<bfloat16> {
-  static constexpr DType value = DType::bf16;
-};
-template <>
-struct DTypeOf<float16> {
-  static constexpr DType value = DType::f16;
-};
+constexpr DType no_dtype() = delete;
+/// The DType of elements of type T; other types do not compile.
 template <class T>
-inline constexpr DType dtype_of = DTypeOf<T>::value;
+inline constexpr DType dtype_of = no_dtype<T>();
+template <>
+inline constexpr DType dtype_of<float> = DType::f32;
+template <>
+inline constexpr DType dtype_of<double> = DType::f64;
+template <>
+inline constexpr DType dtype_of<bfloat16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<float16> = DType::f16;
 
 }  // namespace fovea

@@ -36,6 +36,9 @@ class Executor {
   /// thread_count()). The calling thread works too. Returns when all units are done, and then rethrows the
   /// first exception of a body. A call from inside a body runs serially.
   virtual void parallel_for(std::int64_t count, ParallelBody body) = 0;
+  /// The executor for calls that one thread ends before another one has woken (CallResources). This one,
+  /// unless a class says otherwise.
+  virtual Executor& for_small_calls() noexcept { return *this; }
 };
 
 /// A pool of `threads` workers, which include the calling thread. Throws InvalidArgument for fewer than 1.

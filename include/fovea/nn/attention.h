@@ -167,8 +167,8 @@ class MultiHeadAttention {
   std::vector<Argument> arguments_;
   std::optional<RowCompressor> compressor_;
   bool masks_ = false;  // whether the spec has a mask besides that of a call
-  // Of copies too. Calls with sizes of keys have a mod more.
-  std::shared_ptr<autograd::PlanCache> plans_, sized_plans_;
+  // Of copies too.
+  std::shared_ptr<autograd::PlanCache> plans_;
 };
 
 }  // namespace fovea::nn

@@ -15,7 +15,6 @@
 #include "fovea/attention/precision.h"
 #include "fovea/attention/spec.h"
 #include "fovea/cache/view.h"
-#include "fovea/core/executor.h"
 #include "fovea/core/tensor.h"
 #include "fovea/plan/resources.h"
 
@@ -49,6 +48,7 @@ struct PlanOptions {
   /// the reason.
   Derivatives derivatives = Derivatives::where_defined;
   Keys keys = Keys::all;
+  friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };
 
 /// Immutable, cheap to copy, safe to share between threads.

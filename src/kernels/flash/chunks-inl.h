@@ -22,12 +22,9 @@ constexpr int64_t kSplitUnits = 32, kChunkKeys = 256;
 struct Chunks {
   int64_t count, keys;
 };
-/// Keys of a chunk where chunks must be the same for every call (Problem::by_position). Merging a chunk costs
-/// a thousandth of reading 1,024 keys for one query. A single head of keys has only its chunks to share out,
-/// so these are half as long.
 template <class T>
 HWY_INLINE int64_t FixedChunkKeys(const Problem<T>& p) {
-  return p.kv_heads == 1 ? 512 : 1024;
+  return p.kv_heads == 1 ? fixed_chunk_keys_of_one_head : fixed_chunk_keys;
 }
 /// The chunks for a call whose `units` units of work each run over all keys; a chunk is whole tiles.
 template <class T>

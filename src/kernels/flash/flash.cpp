@@ -38,6 +38,17 @@ void SplitStored(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& ex
   SplitForward(p, out, p.key, p.value, executor, memory);
 }
 
+/// SplitTogether on keys and values in the type that the cache has.
+template <class T>
+void SplitStoredTogether(const Together<T>& t, Executor& executor, std::byte* memory) {
+  if constexpr (sizeof(T) == 4) {
+    const DType stored = t.problems[0]->stored_dtype;
+    if (stored == DType::bf16) return SplitTogether<T, hwy::bfloat16_t>(t, executor, memory);
+    if (stored == DType::f16) return SplitTogether<T, hwy::float16_t>(t, executor, memory);
+  }
+  SplitTogether<T, T>(t, executor, memory);
+}
+
 /// Weights need rows whose keys are not split into chunks, and asking for weights must change no bit of the
 /// output. So such calls run twice, once for each.
 template <class T>
@@ -54,7 +65,10 @@ void TiledOutputs(const Problem<T>& p, const ForwardOutputs<T>& out, Executor& e
 
 template <class T>
 constexpr FlashCode<T> kFlashCode{
-    .split = {.forward_bytes = SplitForwardBytes<T>, .forward = SplitStored<T>},
+    .split = {.forward_bytes = SplitForwardBytes<T>,
+              .forward = SplitStored<T>,
+              .together_bytes = SplitTogetherBytes<T>,
+              .forward_together = SplitStoredTogether<T>},
     .tiled = {TiledForwardBytes<T>, TiledOutputs<T>, TiledBackwardBytes<T>, TiledBackward<T>},
     .additive = {DirectForwardBytes<AdditivePath::exponential, T>,
                  DirectForward<AdditivePath::exponential, T>,

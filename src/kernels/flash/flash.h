@@ -32,6 +32,11 @@ namespace fovea::kernels {
 /// by row, and the keys of a tile.
 inline constexpr std::int64_t tiled_queries = 48, direct_queries = 16, tile_keys = 128;
 
+/// The keys of a chunk where chunks must be the same for every call (Problem::by_position). Merging a chunk
+/// costs a thousandth of reading 1,024 keys for one query. A single head of keys has only its chunks to share
+/// out, so these are half as long.
+inline constexpr std::int64_t fixed_chunk_keys = 1024, fixed_chunk_keys_of_one_head = 512;
+
 /// For up to this many queries, packing the keys does not pay in backward, nor with whole rows.
 inline constexpr std::int64_t most_direct_queries = 4;
 /// The same for forward, where four rows share each key that is read. The first number is for f32 (16 heads

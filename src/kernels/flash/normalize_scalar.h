@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "fovea/attention/mask.h"
+#include "fovea/attention/site.h"
 
 namespace fovea::kernels {
 

@@ -183,8 +183,21 @@ struct HeadRows {
   }
 };
 
-/// The two other steps that depend on S and have overloads (tiles/decode-inl.h): LoadQuery writes a query as
-/// StoredScores reads it. Unravel puts the gathered values into order.
+/// The three other steps that depend on S and have overloads (tiles/decode-inl.h). LoadQuery writes a query
+/// as StoredScores reads it. AddPieceValues adds the values of one piece to `rows` rows; rows behind it may
+/// be fetched up to `rows_end`. Unravel puts the gathered values into order.
+template <class T, class S>
+HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece, int64_t, int64_t rows,
+                               const T* weights, int64_t weight_stride, int64_t dim, T* gathered,
+                               int64_t padded) {
+  values.ForStretches(
+      piece.begin, piece.end, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
+        ForRowGroups(rows, [&]<int kRows>(int64_t r) {
+          AddStoredRows<kRows>(weights + r * weight_stride + (begin - piece.begin), weight_stride, from, dim,
+                               end - begin, r == 0, gathered + r * padded, padded);
+        });
+      });
+}
 template <class T, class S>
 HWY_INLINE void LoadQuery(S, const T* from, int64_t dim, int64_t padded, T* to) {
   Copy(from, dim, to);
@@ -205,103 +218,226 @@ HWY_INLINE int64_t GroupRows(const Problem<T>& p) {
   return p.query_heads / p.kv_heads * p.query_len;
 }
 
-/// The scratch buffers of one thread, a row for each of GroupRows: queries [dim, padded], scores [stride],
-/// gathered [SplitWidth]; keep [stride] holds the factors of dropout for one row.
+/// The scratch buffers of one thread. Queries [dim, padded], scores [stride] and gathered [SplitWidth] have a
+/// row for each query of the heads and entries that are computed together. `keep` [stride] holds the factors
+/// of dropout for one row.
 template <class T>
 struct SplitScratch {
+  int64_t stride;
   T *queries, *scores, *gathered, *keep;
   RowState<T>* states;
   ModBuffers<T> mods;
 };
 template <class T>
-HWY_INLINE SplitScratch<T> TakeSplitScratch(const Problem<T>& p, Carve& carve) {
-  const int64_t rows = GroupRows(p), stride = TileStride<T>(p.key_len);
-  return {carve.Take<T>(rows * Padded<T>(p.score_dim)),
+HWY_INLINE SplitScratch<T> TakeSplitScratch(const Problem<T>& p, int64_t rows, int64_t key_len,
+                                            Carve& carve) {
+  const int64_t stride = TileStride<T>(key_len);
+  return {stride,
+          carve.Take<T>(rows * Padded<T>(p.score_dim)),
           carve.Take<T>(rows * stride),
           carve.Take<T>(rows * SplitWidth(p)),
           carve.Take<T>(stride),
           carve.Take<RowState<T>>(rows),
           TakeModBuffers(p.mods, 1, false, carve)};
 }
+template <class T>
+HWY_INLINE SplitScratch<T> TakeSplitScratch(const Problem<T>& p, Carve& carve) {
+  return TakeSplitScratch(p, GroupRows(p), p.key_len, carve);
+}
 
-/// The scores of one piece for the rows of `heads` heads from at.h on, in the rows of `scratch.scores`. They
-/// are as the score mods leave them, and -inf where a row does not see a key.
+/// The queries of one entry and of some heads that share a head of keys, and these keys and values.
 template <class T, class S>
-HWY_INLINE void PieceScores(const Problem<T>& p, const HeadRows<S>& keys, const BlockAt<T>& at, int64_t heads,
-                            const BlockSchedule& schedule, const Piece& piece, int64_t stride,
-                            const SplitScratch<T>& scratch) {
-  const int64_t padded = Padded<T>(p.score_dim), n = piece.end - piece.begin, rows = heads * at.rows;
-  if (piece.full) {
-    keys.ForStretches(
-        piece.begin, piece.end, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
-          ForRowGroups(rows, [&]<int kRows>(int64_t r) {
-            StoredScores<kRows>(scratch.queries + r * padded, padded, from, p.score_dim, end - begin, r == 0,
-                                scratch.scores + r * stride + (begin - piece.begin), stride);
-          });
+struct SplitMember {
+  const Problem<T>* problem;
+  BlockAt<T> at;
+  HeadRows<S> keys, values;
+};
+
+/// The products of one piece, which all rows see whole, with the queries of `rows` rows from `first` on.
+template <class T, class S>
+HWY_INLINE void ProductsOfPiece(const Problem<T>& p, const HeadRows<S>& keys, const Piece& piece,
+                                int64_t first, int64_t rows, const SplitScratch<T>& scratch) {
+  const int64_t padded = Padded<T>(p.score_dim), stride = scratch.stride;
+  keys.ForStretches(
+      piece.begin, piece.end, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
+        ForRowGroups(rows, [&]<int kRows>(int64_t r) {
+          StoredScores<kRows>(scratch.queries + (first + r) * padded, padded, from, p.score_dim, end - begin,
+                              r == 0, scratch.scores + (first + r) * stride + (begin - piece.begin), stride);
         });
-  }
+      });
+}
+
+/// The scores of one piece for the rows of `heads` heads from at.h on, in the rows of `scratch.scores` from
+/// `first` on. They are as the score mods leave them, and -inf where a row does not see a key.
+template <class T, class S>
+HWY_INLINE void PieceScores(const SplitMember<T, S>& m, int64_t heads, int64_t first,
+                            const BlockSchedule& schedule, const Piece& piece,
+                            const SplitScratch<T>& scratch) {
+  const Problem<T>& p = *m.problem;
+  const int64_t padded = Padded<T>(p.score_dim), n = piece.end - piece.begin, rows = heads * m.at.rows,
+                stride = scratch.stride;
+  if (piece.full) ProductsOfPiece(p, m.keys, piece, first, rows, scratch);
   for (int64_t r = 0; r < rows; ++r) {
-    T* scores = scratch.scores + r * stride;
+    T* scores = scratch.scores + (first + r) * stride;
     if (piece.full) {
       ScaleEarly(p, n, scores);
     } else {
       Fill(p.has_mods ? T{0} : kHidden<T>, n, scores);
-      ForRuns(piece, schedule.row(r % at.rows), [&](int64_t first, int64_t last) {
-        keys.ForStretches(first, last, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
-          T* run = scores + (begin - piece.begin);
-          StoredScores<1>(scratch.queries + r * padded, padded, from, p.score_dim, end - begin, false, run,
-                          stride);
-          ScaleEarly(p, end - begin, run);
-        });
+      ForRuns(piece, schedule.row(r % m.at.rows), [&](int64_t run_begin, int64_t run_end) {
+        m.keys.ForStretches(run_begin, run_end,
+                            [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
+                              T* run = scores + (begin - piece.begin);
+                              StoredScores<1>(scratch.queries + (first + r) * padded, padded, from,
+                                              p.score_dim, end - begin, false, run, stride);
+                              ScaleEarly(p, end - begin, run);
+                            });
       });
     }
     if (!p.has_mods) continue;
-    apply_mods<T>(p, {at.b, at.h + r / at.rows, at.row + r % at.rows, 1, piece.begin, n}, scores, n,
+    apply_mods<T>(p, {m.at.b, m.at.h + r / m.at.rows, m.at.row + r % m.at.rows, 1, piece.begin, n}, scores, n,
                   scratch.mods);
-    if (!piece.full) HideOutside(schedule.row(r % at.rows), piece.begin, piece.end, scores);
+    if (!piece.full) HideOutside(schedule.row(r % m.at.rows), piece.begin, piece.end, scores);
   }
 }
 
-/// Computes the rows of one head, or of all heads of a group, over keys [key_begin, key_end).
+/// Turns the scores of one piece into weights, for the rows of `heads` heads.
 template <class T, class S>
-HWY_NOINLINE void SplitBlock(const Problem<T>& p, const HeadRows<S>& keys, const HeadRows<S>& values,
-                             const BlockAt<T>& at, int64_t heads, int64_t key_begin, int64_t key_end,
+HWY_INLINE void PieceWeights(const SplitMember<T, S>& m, int64_t heads, int64_t first, const Piece& piece,
                              const SplitScratch<T>& scratch) {
-  const BlockSchedule& schedule = ScheduleOf(p, at, key_begin, key_end);
-  const int64_t rows = heads * at.rows, stride = TileStride<T>(p.key_len), padded = Padded<T>(p.score_dim),
-                width = SplitWidth(p);
+  const Problem<T>& p = *m.problem;
+  const int64_t count = piece.end - piece.begin, width = SplitWidth(p);
   const T scale = ScaleOf(p);
-  for (int64_t r = 0; r < rows; ++r) {
-    LoadQuery(S(), RowAt(p.query, at.b, at.h + r / at.rows, at.row + r % at.rows), p.score_dim, padded,
-              scratch.queries + r * padded);
-    Fill(T{0}, width, scratch.gathered + r * width);
-    scratch.states[r] = RowState<T>();
+  for (int64_t r = 0; r < heads * m.at.rows; ++r) {
+    T* scores = scratch.scores + (first + r) * scratch.stride;
+    const T factor = Normalize(p, scale, count, scores, scratch.states[first + r]);
+    if (factor != T{1}) Scale(factor, width, scratch.gathered + (first + r) * width);
+    if (p.dropout_rate > 0) {
+      dropout_factors<T>(p.dropout_rate, p.dropout_seed,
+                         {EntryOf(p, m.at.b), m.at.h + r / m.at.rows,
+                          PositionOf(p, m.at.b, m.at.row + r % m.at.rows), piece.begin},
+                         count, scratch.keep);
+      MultiplyInto(scratch.keep, count, scores);
+    }
   }
-  for (int64_t n = 0; n < schedule.piece_count(); ++n) {
-    const Piece& piece = schedule.pieces()[n];
-    const int64_t count = piece.end - piece.begin;
-    PieceScores(p, keys, at, heads, schedule, piece, stride, scratch);
-    for (int64_t r = 0; r < rows; ++r) {
-      T* scores = scratch.scores + r * stride;
-      const T factor = Normalize(p, scale, count, scores, scratch.states[r]);
-      if (factor != T{1}) Scale(factor, width, scratch.gathered + r * width);
-      if (p.dropout_rate > 0) {
-        dropout_factors<T>(
-            p.dropout_rate, p.dropout_seed,
-            {EntryOf(p, at.b), at.h + r / at.rows, PositionOf(p, at.b, at.row + r % at.rows), piece.begin},
-            count, scratch.keep);
-        MultiplyInto(scratch.keep, count, scores);
+}
+
+/// How many tiles from `begin` on, which is a multiple of a tile, all queries of a member see whole.
+template <class T, class S>
+HWY_INLINE int64_t WholeTiles(const SplitMember<T, S>& m, int64_t begin, int64_t end) {
+  const BlockSchedule& schedule = ScheduleOf(*m.problem, m.at, begin, end);
+  int64_t tiles = 0;
+  for (; tiles < schedule.piece_count(); ++tiles) {
+    const Piece& piece = schedule.pieces()[tiles];
+    if (!piece.full || piece.begin != begin + tiles * kTileKeys ||
+        piece.end != HWY_MIN(piece.begin + kTileKeys, end))
+      break;
+  }
+  return tiles;
+}
+
+/// Computes the rows of `count` members over keys [key_begin, key_end). The keys before `shared_end` are the
+/// same memory for all of them, and each tile of these is read once for all rows that see it whole. `ends[m]`
+/// is the end of the keys of member m. Each row has the bits that it has alone: the same pieces in the same
+/// order.
+template <class T, class S>
+HWY_NOINLINE void SplitBlock(const SplitMember<T, S>* members, int64_t count, int64_t heads,
+                             int64_t key_begin, int64_t shared_end, const int64_t* ends,
+                             const SplitScratch<T>& scratch) {
+  const Problem<T>& p = *members[0].problem;
+  const int64_t padded = Padded<T>(p.score_dim), width = SplitWidth(p);
+  int64_t all = 0;
+  for (int64_t m = 0; m < count; ++m) {
+    const BlockAt<T>& at = members[m].at;
+    for (int64_t r = 0; r < heads * at.rows; ++r, ++all) {
+      LoadQuery(S(), RowAt(members[m].problem->query, at.b, at.h + r / at.rows, at.row + r % at.rows),
+                p.score_dim, padded, scratch.queries + all * padded);
+      Fill(T{0}, width, scratch.gathered + all * width);
+      scratch.states[all] = RowState<T>();
+    }
+  }
+  int64_t tiles = count > 1 ? INT64_MAX : 0;
+  for (int64_t m = 0; m < count && tiles > 0; ++m)
+    tiles = HWY_MIN(tiles, WholeTiles(members[m], key_begin, shared_end));
+  for (int64_t t = 0; t < tiles; ++t) {
+    Piece piece;
+    piece.begin = key_begin + t * kTileKeys;
+    piece.end = HWY_MIN(piece.begin + kTileKeys, shared_end);
+    ProductsOfPiece(p, members[0].keys, piece, 0, all, scratch);
+    int64_t first = 0;
+    for (int64_t m = 0; m < count; ++m) {
+      const BlockAt<T>& at = members[m].at;
+      for (int64_t r = 0; r < heads * at.rows; ++r) {
+        const int64_t n = piece.end - piece.begin;
+        T* scores = scratch.scores + (first + r) * scratch.stride;
+        ScaleEarly(p, n, scores);
+        if (p.has_mods)
+          apply_mods<T>(*members[m].problem,
+                        {at.b, at.h + r / at.rows, at.row + r % at.rows, 1, piece.begin, n}, scores, n,
+                        scratch.mods);
+      }
+      PieceWeights(members[m], heads, first, piece, scratch);
+      first += heads * at.rows;
+    }
+    AddPieceValues(S(), members[0].values, piece, shared_end, all, scratch.scores, scratch.stride,
+                   p.value_dim, scratch.gathered, width);
+  }
+  const int64_t own_begin = key_begin + tiles * kTileKeys;
+  int64_t first = 0;
+  for (int64_t m = 0; m < count; ++m) {
+    const int64_t rows = heads * members[m].at.rows;
+    if (own_begin < ends[m]) {
+      const BlockSchedule& schedule = ScheduleOf(*members[m].problem, members[m].at, own_begin, ends[m]);
+      for (int64_t n = 0; n < schedule.piece_count(); ++n) {
+        const Piece& piece = schedule.pieces()[n];
+        PieceScores(members[m], heads, first, schedule, piece, scratch);
+        PieceWeights(members[m], heads, first, piece, scratch);
+        AddPieceValues(S(), members[m].values, piece, ends[m], rows, scratch.scores + first * scratch.stride,
+                       scratch.stride, p.value_dim, scratch.gathered + first * width, width);
       }
     }
-    values.ForStretches(
-        piece.begin, piece.end, [&](int64_t begin, int64_t end, const StoredRows<S>& from) HWY_ATTR {
-          ForRowGroups(rows, [&]<int kRows>(int64_t r) {
-            AddStoredRows<kRows>(scratch.scores + r * stride + (begin - piece.begin), stride, from,
-                                 p.value_dim, end - begin, r == 0, scratch.gathered + r * width, width);
-          });
-        });
+    first += rows;
   }
-  for (int64_t r = 0; r < rows; ++r) Unravel(S(), width, scratch.gathered + r * width);
+  for (int64_t r = 0; r < all; ++r) Unravel(S(), width, scratch.gathered + r * width);
+}
+
+/// Leaves the rows of one member, which begin at row `first` of the scratch.
+template <class T, class S>
+HWY_INLINE void LeaveMember(const SplitMember<T, S>& m, const ForwardOutputs<T>& out, int64_t heads,
+                            int64_t chunk, const Partials<T>& partials, int64_t first,
+                            const SplitScratch<T>& scratch) {
+  const Problem<T>& p = *m.problem;
+  const int64_t width = SplitWidth(p);
+  for (int64_t r = 0; r < heads * p.query_len; ++r) {
+    const int64_t h = m.at.h + r / p.query_len, row = r % p.query_len;
+    const T* gathered = scratch.gathered + (first + r) * width;
+    if (partials.data)
+      LeavePartial(p, scratch.states[first + r], gathered,
+                   partials.At((m.at.b * p.query_heads + h) * p.query_len + row, chunk));
+    else
+      LeaveRow(p, out, m.at.b, h, row, scratch.states[first + r], gathered);
+  }
+}
+
+/// The keys and the values of one head of an entry.
+template <class T, class S>
+HWY_INLINE SplitMember<T, S> MemberOf(const Problem<T>& p, const Operand<const S*>& keys,
+                                      const Operand<const S*>& values, int64_t b, int64_t kv) {
+  SplitMember<T, S> m{
+      &p,
+      {b, kv * (p.query_heads / p.kv_heads), kv, 0, p.query_len},
+      {{keys.data + b * keys.batch_stride + kv * keys.head_stride, keys.row_stride}, {}},
+      {{values.data + b * values.batch_stride + kv * values.head_stride, values.row_stride}, {}}};
+  if (p.cached.runs) {
+    m.keys.cached = KeyRuns<S>(p.cached, kv);
+    m.values.cached = ValueRuns<S>(p.cached, kv);
+  }
+  return m;
+}
+
+/// Heads can only share a key that is read if they all see the same keys.
+template <class T>
+HWY_INLINE int64_t HeadsTogether(const Problem<T>& p) {
+  return mask_reads_head(*p.mask) ? 1 : p.query_heads / p.kv_heads;
 }
 
 template <class T, class S>
@@ -311,28 +447,12 @@ HWY_NOINLINE void SplitUnit(const Problem<T>& p, const ForwardOutputs<T>& out, c
   const int64_t chunk = unit % chunks.count, kv = unit / chunks.count % p.kv_heads,
                 b = unit / chunks.count / p.kv_heads;
   const int64_t key_begin = chunk * chunks.keys, key_end = HWY_MIN(p.key_len, key_begin + chunks.keys);
-  const int64_t heads = p.query_heads / p.kv_heads, width = SplitWidth(p);
-  HeadRows<S> key_rows{{keys.data + b * keys.batch_stride + kv * keys.head_stride, keys.row_stride}, {}};
-  HeadRows<S> value_rows{{values.data + b * values.batch_stride + kv * values.head_stride, values.row_stride},
-                         {}};
-  if (p.cached.runs) {
-    key_rows.cached = KeyRuns<S>(p.cached, kv);
-    value_rows.cached = ValueRuns<S>(p.cached, kv);
-  }
-  // Heads can only share a key that is read if they all see the same keys.
-  const int64_t together = mask_reads_head(*p.mask) ? 1 : heads;
+  const int64_t heads = p.query_heads / p.kv_heads, together = HeadsTogether(p);
+  SplitMember<T, S> m = MemberOf(p, keys, values, b, kv);
   for (int64_t first = 0; first < heads; first += together) {
-    BlockAt<T> at{b, kv * heads + first, kv, 0, p.query_len};
-    SplitBlock(p, key_rows, value_rows, at, together, key_begin, key_end, scratch);
-    for (int64_t r = 0; r < together * p.query_len; ++r) {
-      const int64_t h = at.h + r / p.query_len, row = r % p.query_len;
-      const T* gathered = scratch.gathered + r * width;
-      if (partials.data)
-        LeavePartial(p, scratch.states[r], gathered,
-                     partials.At((b * p.query_heads + h) * p.query_len + row, chunk));
-      else
-        LeaveRow(p, out, b, h, row, scratch.states[r], gathered);
-    }
+    m.at.h = kv * heads + first;
+    SplitBlock(&m, 1, together, key_begin, key_begin, &key_end, scratch);
+    LeaveMember(m, out, together, chunk, partials, 0, scratch);
   }
 }
 
@@ -360,6 +480,101 @@ HWY_NOINLINE void SplitForward(const Problem<T>& p, const ForwardOutputs<T>& out
     SplitUnit(p, out, keys, values, chunks, unit, partials, TakeSplitScratch(p, mine));
   });
   LeaveMergedRows(p, out, partials, executor);
+}
+
+// Entries of a cache that have keys in common (Together). A unit is a chunk and a head of keys, for all
+// entries that share it.
+
+/// The rows that share what is read of a chunk. More of them would not fit the second-level cache beside it.
+constexpr int64_t kMostSharing = 64;
+
+/// The rows of the largest unit.
+template <class T>
+HWY_INLINE int64_t MostSharing(const Together<T>& t) {
+  int64_t most = kMostSharing;
+  for (int64_t n = 0; n < t.count; ++n) most = HWY_MAX(most, GroupRows(*t.problems[n]));
+  return most;
+}
+template <class T>
+HWY_INLINE Partials<T> TakePartials(const Problem<T>& p, Carve& carve) {
+  const Chunks chunks = ChunksOf(p, p.kv_heads);
+  Partials<T> partials{nullptr, chunks.count, PartialWidth(p)};
+  if (chunks.count > 1) partials.data = carve.Take<T>(PartialElements(p, p.kv_heads, GroupRows(p)));
+  return partials;
+}
+template <class T>
+HWY_INLINE int64_t LongestKeys(const Together<T>& t) {
+  int64_t most = 0;
+  for (int64_t n = 0; n < t.count; ++n) most = HWY_MAX(most, t.problems[n]->key_len);
+  return most;
+}
+
+/// For `count` entries, none of which is larger than `largest`.
+template <class T>
+HWY_NOINLINE size_t SplitTogetherBytes(const Problem<T>& largest, int64_t count, int threads) {
+  Carve carve(nullptr);
+  carve.Take<Partials<T>>(count);
+  for (int64_t n = 0; n < count; ++n) TakePartials(largest, carve);
+  for (int n = 0; n < threads; ++n)
+    TakeSplitScratch(largest, HWY_MAX(kMostSharing, GroupRows(largest)), largest.key_len, carve);
+  return carve.Used();
+}
+
+template <class T, class S>
+HWY_NOINLINE void SplitSharedUnit(const Together<T>& t, const SharedChunk& shared, int64_t kv,
+                                  const Partials<T>* partials, const SplitScratch<T>& scratch) {
+  SplitMember<T, S> members[kMostSharing];
+  int64_t ends[kMostSharing];
+  const Problem<T>& p = *t.problems[shared.first];
+  const int64_t heads = p.query_heads / p.kv_heads, together = HeadsTogether(p), keys = FixedChunkKeys(p),
+                key_begin = shared.chunk * keys;
+  const Operand<const S*> none{};
+  for (int64_t first = 0; first < heads; first += together) {
+    for (int64_t n = shared.first; n < shared.first + shared.count;) {
+      int64_t count = 0, rows = 0;
+      const int64_t begin = n;
+      for (; n < shared.first + shared.count; ++n, ++count) {
+        const Problem<T>& own = *t.problems[n];
+        if (count > 0 && (count == kMostSharing || rows + together * own.query_len > kMostSharing)) break;
+        members[count] = MemberOf(own, none, none, 0, kv);
+        members[count].at.h = kv * heads + first;
+        ends[count] = HWY_MIN(own.key_len, key_begin + keys);
+        rows += together * own.query_len;
+      }
+      SplitBlock(members, count, together, key_begin, HWY_MIN(shared.end, ends[0]), ends, scratch);
+      for (int64_t m = 0, row = 0; m < count; ++m) {
+        LeaveMember(members[m], t.outputs[begin + m], together, shared.chunk, partials[begin + m], row,
+                    scratch);
+        row += together * members[m].at.rows;
+      }
+    }
+  }
+}
+
+template <class T, class S>
+HWY_NOINLINE void SplitTogether(const Together<T>& t, Executor& executor, std::byte* memory) {
+  Carve carve(memory), one(nullptr);
+  auto* partials = carve.Take<Partials<T>>(t.count);
+  for (int64_t n = 0; n < t.count; ++n) partials[n] = TakePartials(*t.problems[n], carve);
+  std::byte* scratch = memory + carve.Used();
+  const Problem<T>& p = *t.problems[0];
+  const int64_t rows = MostSharing(t), key_len = LongestKeys(t);
+  TakeSplitScratch(p, rows, key_len, one);
+  executor.parallel_for(t.chunk_count * p.kv_heads, [&](int64_t unit, int worker) {
+    Carve mine(scratch + static_cast<size_t>(worker) * one.Used());
+    SplitSharedUnit<T, S>(t, t.chunks[unit / p.kv_heads], unit % p.kv_heads, partials,
+                          TakeSplitScratch(p, rows, key_len, mine));
+  });
+  executor.parallel_for(t.count * p.query_heads, [&](int64_t unit, int) {
+    const int64_t n = unit / p.query_heads, h = unit % p.query_heads;
+    const Problem<T>& own = *t.problems[n];
+    if (!partials[n].data) return;
+    for (int64_t row = 0; row < own.query_len; ++row) {
+      const int64_t index = h * own.query_len + row;
+      const RowState<T> state = MergeChunks(own, partials[n], index);
+      LeaveRow(own, t.outputs[n], 0, h, row, state, partials[n].At(index, 0) + 2);
+    }
+  });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -70,6 +70,9 @@ HWY_INLINE void LeaveScores(const float* sums, int64_t count, float* scores, int
       hn::BlendedStore(hn::LoadU(d, sums + r * kKeys), there, d, scores + r * score_stride);
 }
 
+/// The dot products take smaller weights for 0, and 0 · infinity is NaN.
+constexpr float kSmallestWeight = 0x1p-126f;
+
 /// The vectors of a query that stay in registers while keys pass by. Four rows of four vectors leave 16
 /// registers for two keys' sums, folded pairs and the key.
 constexpr int kKeptVectors = 4;
@@ -94,9 +97,7 @@ HWY_INLINE void KeptScores(const float* queries, int64_t padded, const StoredRow
       PairSums sums[kRows][2];
       FOVEA_UNROLL for (int i = 0; i < 2; ++i) {
         const int64_t k = j + 2 * two + i;
-        if (fetch) {
-          FOVEA_UNROLL for (int v = 0; v < kVectors; ++v) hwy::Prefetch(keys.at(k + ahead) + v * kPairLanes);
-        }
+        if (fetch) keys.Fetch(k + ahead, dim);
         // Behind the last key the last one is read again; those sums are thrown away.
         const S* row = keys.at(k < count ? k : count - 1);
         FOVEA_UNROLL for (int r = 0; r < kRows; ++r) sums[r][i] = hn::Zero(d);
@@ -156,81 +157,141 @@ HWY_INLINE void StoredScores(const float* queries, int64_t padded, const StoredR
   }
 }
 
-/// gathered += weight · value, in the order of elements that AddStoredRows leaves.
-template <Dots S>
-HWY_INLINE void AddStored(float weight, const S* value, int64_t dim, float* gathered) {
+/// The values of one piece, each where it lies: positions [begin, begin + count), and behind them as many
+/// rows as are fetched ahead. Null: the cache has no such row.
+template <class S>
+struct PieceRows {
+  static constexpr int64_t kMost = tile_keys + 64;
+  const S* rows[kMost];
+  HWY_INLINE void Fill(const HeadRows<S>& values, int64_t begin, int64_t end) {
+    const int64_t count = HWY_MIN(end - begin, kMost);
+    if (!values.cached.rows) {
+      for (int64_t k = 0; k < count; ++k) rows[k] = values.operand.at(begin + k);
+      return;
+    }
+    for (int64_t k = 0; k < count; ++k) rows[k] = nullptr;
+    values.cached.ForStretches(begin, begin + count,
+                               [&](int64_t from, int64_t to, const S* first, const RunsBehind<S>&) HWY_ATTR {
+                                 for (int64_t k = from; k < to; ++k)
+                                   rows[k - begin] = first + (k - from) * values.cached.stride;
+                               });
+  }
+};
+
+/// Values are added eight at a time, two in each pair, and the eights begin where pieces do. So the products
+/// of a row depend on its own weights alone, whatever pages the values lie in and whichever rows are beside
+/// it.
+constexpr int kTwos = 4, kEight = 2 * kTwos;
+
+/// gathered[r] += Σ weights · values for kRows rows, whose eight weights are pairs in `twos`. Each 32
+/// gathered elements are in the order that interleaving leaves; Unravel restores theirs. With kSome values
+/// may be null, and are 0 then.
+template <int kRows, bool kSome, Dots S>
+HWY_INLINE void AddEight(const uint32_t (*twos)[kTwos], const S* const* values, int64_t dim, float* gathered,
+                         int64_t padded) {
   const hn::ScalableTag<float> d;
   const PairTag pairs;
-  const auto factor = hn::Set(d, weight);
+  const hn::RepartitionToWide<PairTag> du;
+  const auto load = [&](int k, int64_t i) HWY_ATTR {
+    if (kSome && !values[k]) return hn::Zero(pairs);
+    return LoadPairs(values[k] + i, dim - i);
+  };
+  Pairs factor[kRows][kTwos];
+  FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+    FOVEA_UNROLL for (int k = 0; k < kTwos; ++k) factor[r][k] = hn::BitCast(pairs, hn::Set(du, twos[r][k]));
+  }
   for (int64_t i = 0; i < dim; i += kPairLanes) {
-    const Pairs bits = LoadPairs(value + i, dim - i);
-    for (int half = 0; half < 2; ++half) {
-      const auto wide = hn::BitCast(d, half ? hn::InterleaveUpper(pairs, hn::Zero(pairs), bits)
-                                            : hn::InterleaveLower(pairs, hn::Zero(pairs), bits));
-      float* to = gathered + i + half * 16;
-      hn::StoreU(hn::MulAdd(factor, wide, hn::LoadU(d, to)), d, to);
+    PairSums low[kRows], high[kRows];
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      low[r] = hn::LoadU(d, gathered + r * padded + i);
+      high[r] = hn::LoadU(d, gathered + r * padded + i + 16);
+    }
+    FOVEA_UNROLL for (int k = 0; k < kTwos; ++k) {
+      const Pairs a = load(2 * k, i), b = load(2 * k + 1, i);
+      const Pairs lower = hn::InterleaveLower(pairs, a, b), upper = hn::InterleaveUpper(pairs, a, b);
+      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+        AddDots(low[r], factor[r][k], lower);
+        AddDots(high[r], factor[r][k], upper);
+      }
+    }
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
+      hn::StoreU(low[r], d, gathered + r * padded + i);
+      hn::StoreU(high[r], d, gathered + r * padded + i + 16);
     }
   }
 }
 
-/// Eight values at a time, two in each pair. Each 32 gathered elements are in the order that interleaving
-/// leaves; Unravel restores theirs.
+/// The same for one row, some of whose weights may be 0: the values of these may be NaN, or not be there, and
+/// count as 0. The dot products take weights below the normal numbers for 0, so these are 0 here too.
+template <Dots S>
+HWY_NOINLINE void AddSomeOfEight(const float* weights, int64_t count, const S* const* values, int64_t dim,
+                                 float* gathered) {
+  alignas(16) uint16_t rounded[kEight];
+  const S* seen[kEight];
+  bool any = false;
+  for (int64_t k = 0; k < kEight; ++k) {
+    const float weight = k < count ? weights[k] : 0.0f;
+    const bool counts = !(weight < kSmallestWeight) && values[k];
+    seen[k] = counts ? values[k] : nullptr;
+    const hn::CappedTag<float, 1> d1;
+    rounded[k] =
+        counts ? static_cast<uint16_t>(hn::GetLane(NearestBf16(d1, hn::Set(d1, weight)))) : uint16_t{0};
+    any = any || counts;
+  }
+  if (!any) return;
+  uint32_t twos[1][kTwos];
+  hwy::CopyBytes<sizeof(rounded)>(rounded, twos);
+  AddEight<1, true>(twos, seen, dim, gathered, 0);
+}
+
+/// gathered[r] += Σ_j weights[r · weight_stride + j] · value j for kRows rows and the `count` values of a
+/// piece.
 template <int kRows, Dots S>
-HWY_INLINE void AddStoredRows(const float* weights, int64_t weight_stride, const StoredRows<S>& values,
-                              int64_t dim, int64_t count, bool fetch, float* gathered, int64_t padded) {
-  constexpr int kTwos = 4, kValues = 2 * kTwos;
-  // The dot products take smaller numbers for 0, and 0 · infinity is NaN.
-  constexpr float kSmallest = 0x1p-126f;
-  const hn::ScalableTag<float> d;
-  const hn::CappedTag<float, kValues> d8;
-  const PairTag pairs;
-  const hn::RepartitionToWide<PairTag> du;
-  const int64_t ahead = RowsAhead<S>(dim);
-  for (int64_t j = 0; j < count; j += kValues) {
-    if (fetch) {
-      for (int64_t k = 0; k < kValues; ++k) values.Fetch(j + k + ahead, dim);
+HWY_INLINE void AddPieceRows(const float* weights, int64_t weight_stride, const PieceRows<S>& values,
+                             int64_t dim, int64_t count, int64_t fetched, float* gathered, int64_t padded) {
+  const hn::CappedTag<float, kEight> d8;
+  const int64_t ahead = HWY_MIN(RowsAhead<S>(dim), PieceRows<S>::kMost - tile_keys);
+  for (int64_t j = 0; j < count; j += kEight) {
+    const int64_t there = HWY_MIN(count - j, int64_t{kEight});
+    for (int64_t k = j + ahead; k < HWY_MIN(j + ahead + kEight, fetched); ++k) {
+      if (!values.rows[k]) continue;
+      for (int64_t i = 0; i < dim; i += 64 / static_cast<int64_t>(sizeof(S)))
+        hwy::Prefetch(values.rows[k] + i);
     }
-    bool all = j + kValues <= count;
     alignas(16) uint32_t twos[kRows][kTwos];
-    for (int r = 0; r < kRows && all; ++r) {
+    bool all[kRows], every = true;
+    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
       const auto eight = hn::LoadU(d8, weights + r * weight_stride + j);
-      all = hn::AllFalse(d8, hn::Lt(eight, hn::Set(d8, kSmallest)));
+      all[r] = there == kEight && hn::AllFalse(d8, hn::Lt(eight, hn::Set(d8, kSmallestWeight)));
       StoreHalves(UnsignedOf<decltype(d8)>(), NearestBf16(d8, eight), reinterpret_cast<uint16_t*>(twos[r]));
+      every = every && all[r];
     }
-    if (!all) {
-      for (int64_t k = j; k < j + kValues && k < count; ++k) {
-        for (int r = 0; r < kRows; ++r) {
-          const float weight = weights[r * weight_stride + k];
-          if (weight != 0.0f) AddStored(weight, values.at(k), dim, gathered + r * padded);
-        }
-      }
+    if (every) {
+      AddEight<kRows, false>(twos, values.rows + j, dim, gathered, padded);
       continue;
     }
-    Pairs factor[kRows][kTwos];
-    FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-      FOVEA_UNROLL for (int k = 0; k < kTwos; ++k) factor[r][k] = hn::BitCast(pairs, hn::Set(du, twos[r][k]));
-    }
-    for (int64_t i = 0; i < dim; i += kPairLanes) {
-      PairSums low[kRows], high[kRows];
-      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-        low[r] = hn::LoadU(d, gathered + r * padded + i);
-        high[r] = hn::LoadU(d, gathered + r * padded + i + 16);
-      }
-      FOVEA_UNROLL for (int k = 0; k < kTwos; ++k) {
-        const Pairs a = LoadPairs(values.at(j + 2 * k) + i, dim - i),
-                    b = LoadPairs(values.at(j + 2 * k + 1) + i, dim - i);
-        const Pairs lower = hn::InterleaveLower(pairs, a, b), upper = hn::InterleaveUpper(pairs, a, b);
-        FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-          AddDots(low[r], factor[r][k], lower);
-          AddDots(high[r], factor[r][k], upper);
-        }
-      }
-      FOVEA_UNROLL for (int r = 0; r < kRows; ++r) {
-        hn::StoreU(low[r], d, gathered + r * padded + i);
-        hn::StoreU(high[r], d, gathered + r * padded + i + 16);
-      }
+    for (int r = 0; r < kRows; ++r) {
+      float* to = gathered + r * padded;
+      if (all[r])
+        AddEight<1, false>(twos + r, values.rows + j, dim, to, padded);
+      else
+        AddSomeOfEight(weights + r * weight_stride + j, there, values.rows + j, dim, to);
     }
   }
+}
+
+template <Dots S>
+HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece, int64_t rows_end,
+                               int64_t rows, const float* weights, int64_t weight_stride, int64_t dim,
+                               float* gathered, int64_t padded) {
+  PieceRows<S> own;
+  own.Fill(values, piece.begin, rows_end);
+  const int64_t count = piece.end - piece.begin,
+                fetched = HWY_MIN(rows_end - piece.begin, PieceRows<S>::kMost);
+  ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
+    AddPieceRows<kRows>(weights + r * weight_stride, weight_stride, own, dim, count, r == 0 ? fetched : 0,
+                        gathered + r * padded, padded);
+  });
 }
 
 /// Restores the order of each 32 elements. InterleaveLower left elements 0-3, 8-11, 16-19, 24-27 in the first

@@ -28,8 +28,10 @@ void TilesBackwardBy(const Problem<float>& p, const BackwardProblem<float>& g, E
   TilesBackward(p, g, *kEngine(), executor, memory);
 }
 template <const TileEngine* (*kEngine)()>
-constexpr Code<float> kTilesCode{TilesForwardBytes, TilesForwardBy<kEngine>, TilesBackwardBytes,
-                                 TilesBackwardBy<kEngine>};
+constexpr Code<float> kTilesCode{.forward_bytes = TilesForwardBytes,
+                                 .forward = TilesForwardBy<kEngine>,
+                                 .backward_bytes = TilesBackwardBytes,
+                                 .backward = TilesBackwardBy<kEngine>};
 
 const TileEngine* PortableEngine() {
   static constexpr TileEngine engine{PortableProduct, nullptr, nullptr};
@@ -48,9 +50,13 @@ void DecodeDots(const Problem<float>& p, const ForwardOutputs<float>& out, Execu
     };
     SplitForward(p, out, as(keys), as(values), executor, memory);
   };
-  p.stored_key.data ? decode(p.stored_key, p.stored_value, DotBf16()) : decode(p.key, p.value, WidenedBf16());
+  p.stored_key.data || p.cached.runs ? decode(p.stored_key, p.stored_value, DotBf16())
+                                     : decode(p.key, p.value, WidenedBf16());
 }
-constexpr Code<float> kDecodeCode{.forward_bytes = SplitForwardBytes<float>, .forward = DecodeDots};
+constexpr Code<float> kDecodeCode{.forward_bytes = SplitForwardBytes<float>,
+                                  .forward = DecodeDots,
+                                  .together_bytes = SplitTogetherBytes<float>,
+                                  .forward_together = SplitTogether<float, DotBf16>};
 #endif
 
 }  // namespace HWY_NAMESPACE
@@ -70,9 +76,7 @@ const char* refuse_inexact(const Request& r) {
   return nullptr;
 }
 
-// For an engine whose products of bf16 are so much faster than those of f32 that several of them are faster,
-// too.
-const char* refuse_tiles(const Request& r) {
+const char* refuse_more(const Request& r) {
   if (const char* reason = refuse_inexact(r)) return reason;
   if ((r.queries_mapped || r.keys_mapped) && size_of(r.dtype) == 2) return "projected operands are f32";
   if (r.mods) return "score mods";
@@ -81,9 +85,15 @@ const char* refuse_tiles(const Request& r) {
   if (r.normalizer != NormalizerKind::softmax) return "its normaliser is not softmax";
   if (!(r.scale >= 1e-30)) return "a scale that is not positive";
   if (!r.values) return "there are no values";
-  if (is_cached(r.duty)) return "it reads no cache";
-  if (!is_backward(r.duty) && r.duty != Duty::forward) return "it returns no weights";
+  if (!is_backward(r.duty) && r.duty != Duty::forward && r.duty != Duty::forward_cached)
+    return "it returns no weights";
   return nullptr;
+}
+// For an engine whose products of bf16 are so much faster than those of f32 that several of them are faster,
+// too.
+const char* refuse_tiles(const Request& r) {
+  if (const char* reason = refuse_more(r)) return reason;
+  return is_cached(r.duty) ? "it reads no cache" : nullptr;
 }
 In16Bits tiles_in_16_bits(const Request& r) {
   return size_of(r.dtype) == 2 ? In16Bits::everything : In16Bits::nothing;
@@ -115,12 +125,16 @@ const char* refuse_one_term(const Request& r) {
 }
 const char* refuse_decode(const Request& r) {
   if (is_backward(r.duty)) return "it has no backward";
-  if (const char* reason = refuse_tiles(r)) return reason;
+  if (const char* reason = refuse_more(r)) return reason;
   return r.dtype == DType::bf16 ? nullptr : "operands that are not bf16";
 }
 // For the engines that have decode beside them.
 QueryCounts after_decoding(const Request& r) {
   return tiles_best_for(r, r.dtype == DType::bf16 ? most_decode_queries : most_split_queries);
+}
+// Of a cached row the number of queries beside it may decide only between few and many.
+QueryCounts decode_best_for(const Request& r) {
+  return {.last = is_cached(r.duty) ? most_split_16_bit : most_decode_queries};
 }
 
 const Isa avx512bf16_isa{.name = "avx512bf16", .base = &avx512_isa, .absence = dot_absence};
@@ -145,8 +159,9 @@ std::vector<Candidate> tile_candidates() {
   list.push_back({.name = "avx512bf16 decode",
                   .isa = &avx512bf16_isa,
                   .refuse = refuse_decode,
-                  .best_for = [](const Request&) { return QueryCounts{.last = most_decode_queries}; },
+                  .best_for = decode_best_for,
                   .in_16_bits = [](const Request&) { return In16Bits::keys_and_values; },
+                  .reads_cache = true,
                   .tile_keys = tile_keys,
                   .f32 = N_AVX3::kDecodeCode});
 #endif

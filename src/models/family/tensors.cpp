@@ -114,6 +114,10 @@ Place place_of(const Family& family, const FamilyConfig& config, const std::stri
 
 }  // namespace
 
+std::string name_in_family(const Family& family, const FamilyConfig& config, const std::string& parameter) {
+  return place_of(family, config, parameter).theirs;
+}
+
 // Goes back to the last star only, so the time is at most the product of the lengths.
 bool matches(std::string_view pattern, std::string_view text) {
   std::size_t p = 0, t = 0, star = std::string_view::npos, behind = 0;

@@ -57,6 +57,9 @@ class FamilyTensors {
 files::TensorFile family_tensors(const Family& family, const FamilyConfig& config,
                                  const nn::ParameterSet& parameters);
 
+/// The name of a parameter's tensor in a file. Throws InvalidArgument for a parameter without a rule.
+std::string name_in_family(const Family& family, const FamilyConfig& config, const std::string& parameter);
+
 /// Whether `text` is `pattern`, in which each `*` stands for any text.
 bool matches(std::string_view pattern, std::string_view text);
 

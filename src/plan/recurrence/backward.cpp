@@ -1,5 +1,6 @@
 // recur_backward: checks, prepares and runs a call, and takes its gradients back to the caller's operands.
 #include "plan/recurrence/prepare.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 namespace {
@@ -158,7 +159,7 @@ void recur_backward(const RecurrencePlan& plan, const RecurrenceInputs& inputs, 
   const RecurrencePlan::Impl& impl = plan.impl();
   const RecurrenceSizes sizes = check_recurrence_inputs(function, impl, inputs, is_given(loss.d_output));
   check_recurrence_gradients(function, impl, inputs, loss, gradients, sizes);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources, 3.0 * multiply_adds(impl, sizes));
   const std::span<std::byte> memory =
       workspace_of(function, resources.workspace, bytes_of(impl, sizes, executor.thread_count()));
   with_wide_type(impl.dtype,

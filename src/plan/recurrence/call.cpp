@@ -1,5 +1,6 @@
 // recur: checks, prepares and runs a call.
 #include "plan/recurrence/prepare.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 namespace {
@@ -72,7 +73,7 @@ void recur(const RecurrencePlan& plan, const RecurrenceInputs& inputs, const Rec
   const RecurrencePlan::Impl& impl = plan.impl();
   const RecurrenceSizes sizes = check_recurrence_inputs(function, impl, inputs, is_given(outputs.output));
   check_recurrence_outputs(function, impl, inputs, outputs, sizes);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources, multiply_adds(impl, sizes));
   const std::span<std::byte> memory =
       workspace_of(function, resources.workspace, bytes_of(impl, sizes, executor.thread_count()));
   with_wide_type(impl.dtype,

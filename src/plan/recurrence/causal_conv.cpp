@@ -5,6 +5,7 @@
 #include "plan/recurrence/choose.h"
 #include "plan/recurrence/stored.h"
 #include "plan/rows.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 
@@ -25,6 +26,12 @@ struct CausalConvPlan::Impl {
 namespace {
 
 using Plan = CausalConvPlan::Impl;
+
+// About how many multiply-adds a call takes. The activation counts as 16.
+double multiply_adds(const Plan& plan, const RecurrenceSizes& sizes) {
+  return static_cast<double>(sizes.entries * sizes.len * plan.shape.channels) *
+         static_cast<double>(plan.spec.width + 16);
+}
 
 void check_size(const char* name, std::int64_t size, std::int64_t least, std::int64_t most) {
   if (size < least || size > most)
@@ -186,7 +193,7 @@ void causal_conv(const CausalConvPlan& plan, const CausalConvInputs& inputs, con
   const Plan& impl = plan.impl();
   const RecurrenceSizes sizes = check_inputs(function, impl, inputs);
   check_outputs(function, impl, inputs, outputs, sizes);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources, multiply_adds(impl, sizes));
   Carver carver(workspace_of(function, resources.workspace,
                              bytes_of(impl, sizes, executor.thread_count(), Pass::forward)));
   const auto sequences = make_sequences({inputs.sequence_starts, inputs.present}, sizes, carver);
@@ -206,7 +213,7 @@ void causal_conv_backward(const CausalConvPlan& plan, const CausalConvInputs& in
   const Plan& impl = plan.impl();
   const RecurrenceSizes sizes = check_inputs(function, impl, inputs);
   check_gradients(function, impl, inputs, loss, gradients, sizes);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources, multiply_adds(impl, sizes));
   Carver carver(workspace_of(function, resources.workspace,
                              bytes_of(impl, sizes, executor.thread_count(), Pass::backward)));
   const auto sequences = make_sequences({inputs.sequence_starts, inputs.present}, sizes, carver);

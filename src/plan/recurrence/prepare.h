@@ -59,6 +59,13 @@ void write_row(const T* from, const TensorView& view, std::int64_t entry, std::i
   });
 }
 
+/// About how many multiply-adds the outputs of a call take: a token reads its state, decays it and writes it.
+inline double multiply_adds(const RecurrencePlan::Impl& plan, const RecurrenceSizes& sizes) {
+  const RecurrenceShape& s = plan.shape;
+  return 3.0 * static_cast<double>(sizes.entries * sizes.len * s.num_heads) *
+         static_cast<double>(s.key_dim * s.value_dim);
+}
+
 /// Whether the kernel sees a copy of queries and keys, of values and outputs, and of erase, a and b.
 inline bool copies_keys(const RecurrencePlan::Impl& plan) {
   return plan.in_16_bits() || plan.maps_features();

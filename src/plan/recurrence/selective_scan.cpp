@@ -9,6 +9,7 @@
 #include "plan/recurrence/choose.h"
 #include "plan/recurrence/stored.h"
 #include "plan/rows.h"
+#include "plan/small_calls.h"
 
 namespace fovea {
 
@@ -51,6 +52,13 @@ constexpr std::array<Field, 9> fields{
       false},
      {"initial_state", "gradients.initial_state", &Inputs::initial_state, &Gradients::initial_state,
       Kind::states, false}}};
+
+// About how many multiply-adds a call takes. An exponential counts as 16.
+double multiply_adds(const Plan& plan, const RecurrenceSizes& sizes) {
+  const SelectiveScanShape& s = plan.shape;
+  return 18.0 * static_cast<double>(sizes.entries * sizes.len * s.channels) *
+         static_cast<double>(s.state_dim);
+}
 
 Shape shape_of(const Plan& plan, const RecurrenceSizes& sizes, Kind kind) {
   const SelectiveScanShape& s = plan.shape;
@@ -273,7 +281,7 @@ void selective_scan(const SelectiveScanPlan& plan, const SelectiveScanInputs& in
   const Plan& impl = plan.impl();
   const RecurrenceSizes sizes = check_inputs(function, impl, inputs);
   check_outputs(function, impl, inputs, outputs, sizes);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources, multiply_adds(impl, sizes));
   Carver carver(workspace_of(function, resources.workspace,
                              bytes_of(impl, sizes, executor.thread_count(), Pass::forward)));
   const auto sequences = make_sequences({inputs.sequence_starts, inputs.present}, sizes, carver);
@@ -295,7 +303,7 @@ void selective_scan_backward(const SelectiveScanPlan& plan, const SelectiveScanI
   const Plan& impl = plan.impl();
   const RecurrenceSizes sizes = check_inputs(function, impl, inputs);
   check_gradients(function, impl, inputs, loss, gradients, sizes);
-  Executor& executor = resources.executor ? *resources.executor : default_executor();
+  Executor& executor = executor_of(resources, multiply_adds(impl, sizes));
   Carver carver(workspace_of(function, resources.workspace,
                              bytes_of(impl, sizes, executor.thread_count(), Pass::backward)));
   const auto sequences = make_sequences({inputs.sequence_starts, inputs.present}, sizes, carver);

@@ -1,0 +1,55 @@
+// Entries of a cached call that have keys in common: forks, beams, and texts whose prompts begin alike. What
+// they share is found by where it lies in memory and is read once for all of them (Hydragen, Juravsky et al.
+// 2024, arXiv 2402.05099). Every row has the bits that it has in a call of its own, so nothing has to be
+// declared, and entries may be left out where memory is short.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "plan/packed.h"
+
+namespace fovea {
+
+/// The most bytes that entries which run together may take beside what single entries need. More of them run
+/// group after group.
+inline constexpr std::size_t most_together_bytes = std::size_t{64} << 20;
+
+/// The entries of a call that have keys in common with another one.
+class SharingEntries {
+ public:
+  /// `outputs`: the results that the call writes.
+  SharingEntries(const AttentionPlan::Impl& plan, const Call& call, const AttentionOutputs& outputs,
+                 const PackedBatch& batch);
+  explicit operator bool() const { return count_ > 0; }
+  /// Bytes for all of them, or for as many as fit into `most`; 0 where not even two do.
+  std::size_t bytes(int threads, std::size_t most) const;
+  /// Runs as many as the memory allows.
+  void run(Executor& executor, std::span<std::byte> memory);
+  /// Whether `run` has run an entry.
+  bool has_run(std::int64_t entry) const {
+    return count_ > 0 && has_run_[static_cast<std::size_t>(entry)] != 0;
+  }
+
+ private:
+  template <class T>
+  void run_as(std::int64_t first, std::int64_t count, Executor& executor, std::span<std::byte> memory);
+  std::size_t bytes_of(std::int64_t count, int threads) const;
+  void run_group(std::int64_t first, std::int64_t count, Executor& executor, std::span<std::byte> memory);
+
+  const AttentionPlan::Impl& plan_;
+  const Call& call_;
+  const AttentionOutputs& outputs_;
+  const PackedBatch& batch_;
+  const Step* step_ = nullptr;
+  // The lists lie in the thread that made this object, and other threads ask has_run.
+  std::int64_t count_ = 0;
+  std::span<std::uint8_t> has_run_ = {};
+  CallSizes largest_;
+};
+
+/// Bytes that are enough for the entries of every call of the plan.
+std::size_t together_bytes(const AttentionPlan::Impl& plan, int threads);
+
+}  // namespace fovea
