@@ -51,7 +51,7 @@ TEST_P(TranslatorTraining, LearnsAndResumesWithTheSameBits) {
   const auto whole = model();
   const Result result = train(*whole, tiny_.data, options("whole"), Start::fresh, silent, never);
   ASSERT_EQ(result.ended, Ended::finished);
-  EXPECT_LT(result.curve.back().cross_entropy, 0.8 * std::log(static_cast<double>(whole->vocabulary())));
+  EXPECT_LT(result.curve.back().cross_entropy, 0.85 * std::log(static_cast<double>(whole->vocabulary())));
   const auto part = model();
   int steps = 0;
   ASSERT_EQ(
