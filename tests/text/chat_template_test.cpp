@@ -43,6 +43,8 @@ TEST(ChatTemplate, ComputesAsPython) {
   EXPECT_EQ(
       rendered("{{ m | tojson }}|{{ m | tojson(indent=1) }}", R"({"m": {"b": "é\"<", "a": [1.0, null]}})"),
       "{\"b\": \"é\\\"<\", \"a\": [1.0, null]}|{\n \"b\": \"é\\\"<\",\n \"a\": [\n  1.0,\n  null\n ]\n}");
+  EXPECT_EQ(rendered("{{ ' a b '.split(none, 1) }}{{ ' a b '.rsplit(none, 1) }}"), "['a', 'b '][' a', 'b']");
+  EXPECT_EQ(rendered("{{ [2, 1] | sort(attribute='n') }}{{ [2, 1] | sort }}"), "[2, 1][1, 2]");
   EXPECT_EQ(rendered("{{ strftime_now('%Y-%m') }}"), "2023-11");
 }
 

@@ -413,7 +413,7 @@ Value sort(Machine& m, const Value& value, const Arguments& arguments) {
       const Value part = member(m, item, steps);
       key.push_back(bound.flag(1) ? part : small(part, m));
     }
-    keys.push_back(key.size() == 1 ? key[0] : m.maker().list(std::move(key)));
+    keys.push_back(m.maker().list(std::move(key)));  // as lists, equal keys need no order
   }
   return m.maker().list(sorted(m, std::move(items), keys, bound.flag(0)));
 }

@@ -143,7 +143,7 @@ std::vector<std::string_view> split(std::string_view text, std::int64_t most) {
   text = strip(text, std::nullopt, Side::left);
   while (!text.empty()) {
     if (std::ssize(parts) == most) {
-      parts.push_back(strip(text, std::nullopt, Side::right));
+      parts.push_back(text);
       break;
     }
     std::size_t end = 0;
@@ -174,7 +174,7 @@ std::vector<std::string_view> split_right(std::string_view text, std::int64_t mo
   text = strip(text, std::nullopt, Side::right);
   while (!text.empty()) {
     if (std::ssize(parts) == most) {
-      parts.push_back(strip(text, std::nullopt, Side::left));
+      parts.push_back(text);
       break;
     }
     std::size_t begin = 0;  // of the last word
