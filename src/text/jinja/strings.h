@@ -1,0 +1,48 @@
+// Python's str, over UTF-8: places count characters.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fovea::text::jinja {
+
+std::vector<std::string_view> characters(std::string_view text);
+std::int64_t count_characters(std::string_view text);
+/// The byte at which character `index` begins; the size behind the last one.
+std::size_t byte_of(std::string_view text, std::int64_t index);
+
+/// str.upper(), str.title() and str.capitalize(). Throw Failure for the hundred characters, such as ß, that
+/// become several.
+std::string upper(std::string_view text);
+std::string title(std::string_view text);
+std::string capitalize(std::string_view text);
+
+enum class Side : std::uint8_t { both, left, right };
+/// str.strip() of `chars`, or of white space.
+std::string_view strip(std::string_view text, const std::optional<std::string>& chars, Side side);
+/// str.split(); without a separator between white space. `most`: splits at most; -1: all.
+std::vector<std::string_view> split(std::string_view text, std::int64_t most);
+std::vector<std::string_view> split(std::string_view text, std::string_view separator, std::int64_t most);
+/// str.rsplit() with the same arguments.
+std::vector<std::string_view> split_right(std::string_view text, std::int64_t most);
+std::vector<std::string_view> split_right(std::string_view text, std::string_view separator,
+                                          std::int64_t most);
+/// str.splitlines().
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
+/// str.replace(); `most`: -1: all. `limit`: nothing if the result would have more bytes.
+std::optional<std::string> replace(std::string_view text, std::string_view old, std::string_view with,
+                                   std::int64_t most, std::size_t limit);
+
+enum class Class : std::uint8_t { alpha, digit, alnum, space, upper, lower, ascii };
+/// str.isalpha() and its like. Throws Failure for characters of which Unicode's categories do not say it.
+bool is_of(std::string_view text, Class of);
+
+/// repr() of a text.
+std::string quoted(std::string_view text);
+/// As json.dumps writes a text.
+std::string json_quoted(std::string_view text, bool ascii);
+
+}  // namespace fovea::text::jinja
