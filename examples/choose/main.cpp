@@ -49,7 +49,7 @@ void train_on_facts(Run& run, const Contender& contender, Network& network) {
   const std::int64_t length = contender.only_length > 0 ? contender.only_length : run.scaled(256, 64),
                      batch = contender.only_length > 0 ? 1 : run.scaled(8, 2);
   const double speed = train_network(
-      run, contender.name + ", facts", network.parameters(), run.scaled(400, 3), batch * length,
+      run, contender.name + ", facts", network.parameters(), run.scaled(1500, 3), batch * length,
       [&](nn::Context& context, std::int64_t update) {
         std::vector<Record> records;
         for (std::int64_t n = 0; n < batch; ++n)
@@ -132,7 +132,7 @@ void write_text(Run& run, const Contender& contender, const Text& learned, const
     return result;
   };
   const double speed =
-      train_network(run, contender.name + ", text", network.parameters(), run.scaled(400, 3), batch * length,
+      train_network(run, contender.name + ", text", network.parameters(), run.scaled(600, 3), batch * length,
                     [&](nn::Context& context, std::int64_t update) {
                       return network.text_loss(context, lines(learned, update * batch, batch), batch);
                     });

@@ -15,11 +15,12 @@ Network::Network(std::uint64_t seed, const Contender& contender, std::int64_t pa
       stack_(parameters_, "stack", contender.stack),
       output_(parameters_, "output", kDim, classes) {}
 
-nn::Var Network::embed(nn::Context& context, const Tokens& tokens, std::int64_t size) const {
+nn::Var Network::embed(nn::Context& context, const Tokens& tokens, std::int64_t size,
+                       std::int64_t first) const {
   const nn::Var rows =
       autograd::scale(autograd::embedding_sums(context.use(*parts_.table), tokens.parts, tokens.counts),
                       8.0f);  // the square root of kDim
-  return stack_.enter(context, reshape(rows, {size, std::ssize(tokens.counts) / size, kDim}));
+  return stack_.enter(context, reshape(rows, {size, std::ssize(tokens.counts) / size, kDim}), first);
 }
 
 // The rows of the questions, [records · kFacts, dim].
@@ -84,7 +85,8 @@ nn::StackCache Network::start() const {
 
 void Network::read(std::span<const std::int32_t> text, nn::StackCache& cache) const {
   nn::Context context;
-  stack_.extend(context, embed(context, one_part_each(text), 1), cache, {.mask = text_mask()});
+  stack_.extend(context, embed(context, one_part_each(text), 1, cache.length()), cache,
+                {.mask = text_mask()});
   if (contender_.sees == Contender::Sees::window) stack_.forget(cache, text_mask(), cache.length() + kWindow);
 }
 

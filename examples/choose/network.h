@@ -32,7 +32,8 @@ class Network {
   fovea::nn::ParameterSet& parameters() { return parameters_; }
 
  private:
-  fovea::nn::Var embed(fovea::nn::Context& context, const Tokens& tokens, std::int64_t size) const;
+  fovea::nn::Var embed(fovea::nn::Context& context, const Tokens& tokens, std::int64_t size,
+                       std::int64_t first = 0) const;
   fovea::nn::Var questions(fovea::nn::Context& context, std::span<const Record> records) const;
   fovea::Mask text_mask() const;
 

@@ -32,7 +32,7 @@ std::vector<Contender> contenders() {
 }
 
 void train_reader(Run& run, const std::string& name, Reader& reader) {
-  const std::int64_t updates = run.scaled(400, 4), batch = run.scaled(8, 2), length = run.scaled(512, 64);
+  const std::int64_t updates = run.scaled(1000, 4), batch = run.scaled(8, 2), length = run.scaled(512, 64);
   train::fit(
       reader.parameters(),
       {.updates = updates,
@@ -149,10 +149,14 @@ std::string label(const Stream& stream, std::size_t token) {
 }
 
 // Shares of the weights of each row: those of a recurrence need not sum to 1, and may be negative.
-inspect::AttentionMap map_of(Reader& reader, const std::string& name, const Stream& stream) {
+inspect::AttentionMap map_of(Reader& reader, const std::string& name, const Stream& stream,
+                             std::size_t layer) {
   const std::size_t length = stream.tokens.size();
-  const Tensor weights = reader.weights(stream, 0);
-  inspect::AttentionMap map{.name = name, .query_tokens = {}, .key_tokens = {}, .weights = {}};
+  const Tensor weights = reader.weights(stream, layer);
+  inspect::AttentionMap map{.name = fmt::format("{}, layer {}", name, layer + 1),
+                            .query_tokens = {},
+                            .key_tokens = {},
+                            .weights = {}};
   for (std::size_t j = 0; j < length; ++j) map.key_tokens.push_back(label(stream, j));
   map.query_tokens = map.key_tokens;
   for (std::size_t i = 0; i < length; ++i) {
@@ -167,8 +171,8 @@ inspect::AttentionMap map_of(Reader& reader, const std::string& name, const Stre
 
 // A stream in which notes are less rare, so that a picture has some.
 Stream drawn_closer(std::uint64_t seed) {
-  Stream stream = draw(seed, std::uint64_t{1} << 32, 28);
-  for (const std::size_t at : {std::size_t{9}, std::size_t{17}})
+  Stream stream = draw(seed, std::uint64_t{1} << 32, 20);
+  for (const std::size_t at : {std::size_t{7}, std::size_t{13}})
     stream.tokens[at] = kNotes + static_cast<std::int32_t>(at % kNotes);
   return stream;
 }
@@ -194,7 +198,10 @@ void example(Run& run) {
   }
   inspect::InspectPage page{.title = "What each token reads of the stream"};
   const Stream shown = drawn_closer(run.seed());
-  for (std::size_t i = 0; i < all.size(); ++i) page.maps.push_back(map_of(readers[i], all[i].name, shown));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t layer = 0; layer < kLayers; ++layer)
+      page.maps.push_back(map_of(readers[i], all[i].name, shown, layer));
+  }
   run.picture(pictures::draw_picture(page));
   run.report().pages.push_back(page);
   Charts charts;
