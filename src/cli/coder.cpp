@@ -43,6 +43,10 @@ class JsonCoder final : public Coder {
   std::string text(std::span<const std::int32_t> ids) const override { return tokenizer_.decode(ids); }
   std::optional<std::int32_t> line_end() const override { return std::nullopt; }
   std::vector<std::int32_t> stops() const override { return stops_; }
+  std::optional<std::int32_t> special_id(const std::string& spelling) const override {
+    const std::optional<std::int32_t> id = tokenizer_.id_of(spelling);
+    return id && tokenizer_.is_special(*id) ? id : std::nullopt;
+  }
   // The blanks of the line divide its words, whatever the tokenizer makes of them.
   Words words_of_line(const std::string& line) const override {
     const text::Encoding encoding = tokenizer_.encode(line);

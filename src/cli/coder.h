@@ -36,6 +36,8 @@ class Coder {
   virtual std::optional<std::int32_t> line_end() const = 0;
   /// Ids that end a text.
   virtual std::vector<std::int32_t> stops() const = 0;
+  /// The id that is spelt so and never part of a text.
+  virtual std::optional<std::int32_t> special_id(const std::string&) const { return std::nullopt; }
 };
 
 /// Throws FileError if the folder has no tokenizer that can be read, or one whose ids the model does not

@@ -3,41 +3,23 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <iostream>
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "cli/coder.h"
 #include "cli/commands.h"
 #include "cli/generate_ids.h"
+#include "cli/generate_options.h"
 #include "cli/text_stream.h"
 #include "core/crc32c.h"
 #include "core/excerpt.h"
 #include "files/json.h"
-#include "fovea/models/batcher.h"
 #include "fovea/models/model_folder.h"
-#include "fovea/text/corpus.h"
 
 namespace fovea::cli {
-namespace {
 
-using nlohmann::json;
-
-// Copies one value.
-using Set = std::function<void(const models::SampleOptions& from, models::SampleOptions& to)>;
-
-struct Options {
-  std::string model, prompt, prompt_ids, input, output, save_state, load_state, weights = "f32";
-  models::SampleOptions sample;
-  bool prompt_given = false, line = false, stats = false, json = false;
-  // What of `sample` the command line says: the rest is as generation_config.json has it.
-  std::vector<Set> given;
-  std::int64_t limit_mb = 4096, step_tokens = 512;
-  int threads = 0;
-};
-
-// A tokenizer without an id that begins each text gives none for an empty one.
 InvalidArgument no_ids(const char* option, const std::string& prompt) {
   return {"fovea generate", option, "a text of at least one id", "no id of '" + excerpt(prompt) + "'"};
 }
@@ -47,6 +29,36 @@ std::ostream& checked(std::ostream& out, const std::string& path) {
   if (!out) throw FileError(path.empty() ? "standard output" : path, -1, "cannot be written");
   return out;
 }
+
+Stops stops_of(const GenerateOptions& o, const Coder& coder, const std::vector<std::string>& strings) {
+  Stops stops;
+  stops.ids = coder.stops();
+  if (o.line && coder.line_end()) stops.ids.push_back(*coder.line_end());
+  std::vector<std::string> texts;
+  for (const std::string& string : strings) {
+    if (const std::optional<std::int32_t> id = coder.special_id(string))
+      stops.ids.push_back(*id);
+    else
+      texts.push_back(string);
+  }
+  stops.has_strings = !texts.empty();
+  stops.strings = text::StopStrings(std::move(texts));
+  return stops;
+}
+
+std::optional<models::BeamOptions> beams_of(const GenerateOptions& o) {
+  if (o.beams == 1) return std::nullopt;
+  return models::BeamOptions{.beams = o.beams,
+                             .length = o.sample.length,
+                             .length_penalty = o.length_penalty,
+                             .early_stopping = o.early_stopping,
+                             .repetition_penalty = o.sample.repetition_penalty,
+                             .cancelled = [] { return stop_requested(); }};
+}
+
+namespace {
+
+using nlohmann::json;
 
 // -- one text, and its state in a file
 
@@ -66,13 +78,14 @@ struct State {
   std::int64_t written = 0;
 };
 
-void save(const Options& o, const models::LanguageModel& model, const KvCache& cache, const State& state) {
+void save(const GenerateOptions& o, const models::LanguageModel& model, const KvCache& cache,
+          const State& state) {
   const json note = {
       {"model", fingerprint(model, o.weights)}, {"unread", state.unread}, {"written", state.written}};
   cache.save(state.sequence, o.save_state, note.dump());
 }
 
-State load(const Options& o, const models::LanguageModel& model, KvCache& cache) {
+State load(const GenerateOptions& o, const models::LanguageModel& model, KvCache& cache) {
   const std::string note = KvCache::note_of(o.load_state);
   const auto refuse = [&](const std::string& problem) -> FileError {
     return FileError(o.load_state, -1, problem);
@@ -95,39 +108,85 @@ State load(const Options& o, const models::LanguageModel& model, KvCache& cache)
   return state;
 }
 
-bool ends(const Options& o, const Coder& coder, std::int32_t id) {
-  const std::vector<std::int32_t> stops = coder.stops();
-  return (o.line && id == coder.line_end()) || std::find(stops.begin(), stops.end(), id) != stops.end();
+// The prompt behind what was read before, if anything was.
+Ids prompt_ids(const GenerateOptions& o, const Coder& coder, const ChatPrompts* chat) {
+  if (chat) {
+    Ids ids = coder.added(chat->of_text(o.prompt_given ? std::optional(o.prompt) : std::nullopt));
+    if (ids.empty())
+      throw InvalidArgument("fovea generate", "--chat", "a template that makes a text", "an empty one");
+    return ids;
+  }
+  return o.load_state.empty() ? coder.begun(o.prompt) : coder.added(o.prompt);
 }
 
-void write_one(const Options& o, models::LanguageModel& model, const Coder& coder, std::ostream& out) {
+// What is written, as it is printed: text as it comes, or one JSON object at the end.
+class Printer {
+ public:
+  Printer(const GenerateOptions& o, std::ostream& out) : json_(o.json), out_(out) {}
+  void add(const std::string& text) {
+    if (json_)
+      text_ += text;
+    else if (!text.empty())
+      out_ << text << std::flush;
+  }
+  void add(std::int32_t id, double log_probability) {
+    ids_.push_back(id);
+    log_probability_ += log_probability;
+  }
+  void end(bool stopped) {
+    if (json_)
+      out_ << nlohmann::ordered_json{
+          {"text", text_},
+          {"finish", stopped ? "stop" : "length"},
+          {"tokens", ids_.size()},
+          {"log_probability", log_probability_},
+          {"ids",
+           ids_}}.dump(-1, ' ', false, json::error_handler_t::replace);
+    out_ << '\n';
+  }
+
+ private:
+  bool json_;
+  std::ostream& out_;
+  std::string text_;
+  Ids ids_;
+  double log_probability_ = 0.0;
+};
+
+void write_one(const GenerateOptions& o, models::LanguageModel& model, const Coder& coder,
+               const ChatPrompts* chat, std::ostream& out) {
   KvCache cache({.layers = model.cache_layers(), .limit_bytes = o.limit_mb << 20});
   State state;
   if (!o.load_state.empty())
     state = load(o, model, cache);
   else
     state.sequence = cache.start();
-  const Ids added = o.load_state.empty() ? coder.begun(o.prompt) : coder.added(o.prompt);
+  const Ids added = prompt_ids(o, coder, chat);
   state.unread.insert(state.unread.end(), added.begin(), added.end());
   if (state.unread.empty()) throw no_ids("--prompt", o.prompt);
   Ids before = cache.ids(state.sequence);
   before.insert(before.end(), state.unread.begin(), state.unread.end());
-  TextStream stream(coder, out, before);
+  Stops stops = stops_of(o, coder, o.stop);
+  TextStream stream(coder, before, std::move(stops.strings));
+  Printer printer(o, out);
   models::SampleOptions one = o.sample;
   one.length = 1;
   if (o.sample.length == 0) {
     const auto left = models::read_prompt(model, cache, state.sequence, state.unread);
     state.unread = Ids(left.begin(), left.end());
   }
-  for (std::int64_t n = 0; n < o.sample.length && !stop_requested(); ++n) {
+  bool stopped = false;
+  for (std::int64_t n = 0; n < o.sample.length && !stopped && !stop_requested(); ++n) {
     one.first = state.written++;
-    state.unread = models::generate(model, cache, state.sequence, state.unread, one).ids;
-    stream.write(state.unread.front());
-    if (ends(o, coder, state.unread.front())) break;
+    const models::Generated next = models::generate(model, cache, state.sequence, state.unread, one);
+    state.unread = next.ids;
+    printer.add(state.unread.front(), next.log_probabilities.front());
+    printer.add(stream.add(state.unread.front()));
+    stopped = stream.stopped() || std::ranges::find(stops.ids, state.unread.front()) != stops.ids.end();
   }
   // Of a text that goes on later, an unfinished character is printed then.
-  if (o.save_state.empty()) stream.write_text(TextStream::Rest::written);
-  out << '\n';
+  if (o.save_state.empty()) printer.add(stream.rest());
+  printer.end(stopped);
   checked(out, o.output);
   if (!o.save_state.empty()) save(o, model, cache, state);
   if (o.stats)
@@ -136,119 +195,45 @@ void write_one(const Options& o, models::LanguageModel& model, const Coder& code
   if (stop_requested()) throw Stopped{"stopped; what was written stands"};
 }
 
-// -- many texts
-
-struct Line {
-  models::Request request;
-  json id;
-};
-
-// A line of --input: {"prompt": ..., and any of "id", "length", "temperature", "top_k", "top_p", "seed"}.
-Line parsed(const Options& o, const Coder& coder, const std::string& line, std::int64_t number) {
-  const auto refuse = [&](const std::string& problem) { return FileError(o.input, number, problem, "line"); };
-  json read;
-  try {
-    read = files::parse_json_object(o.input, line, 4);
-  } catch (const FileError& error) {
-    throw refuse(std::string("is no JSON object: ") + error.what());
-  }
-  Line result{{.sample = o.sample}, nullptr};
-  models::SampleOptions& sample = result.request.sample;
-  std::optional<std::string> prompt;
-  for (const auto& [key, value] : read.items()) {
-    try {
-      if (key == "prompt")
-        prompt = value.get<std::string>();
-      else if (key == "id")
-        result.id = value;
-      else if (key == "length" && value.is_number_integer())
-        sample.length = value.get<std::int64_t>();
-      else if (key == "temperature")
-        sample.temperature = value.get<double>();
-      else if (key == "top_k" && value.is_number_integer())
-        sample.top_k = value.get<std::int64_t>();
-      else if (key == "top_p")
-        sample.top_p = value.get<double>();
-      else if (key == "seed" && value.is_number_unsigned())
-        sample.seed = value.get<std::uint64_t>();
-      else
-        throw refuse("\"" + excerpt(key) +
-                     "\": expected one of prompt, id, length, temperature, top_k, top_p "
-                     "and seed, with a value of its kind, got " +
-                     excerpt(value.dump()));
-    } catch (const json::exception&) {
-      throw refuse("\"" + excerpt(key) + "\": expected a " + (key == "prompt" ? "text" : "number") +
-                   ", got " + excerpt(value.dump()));
+void check_chat(const GenerateOptions& o) {
+  const auto refuse = [](const char* option, const std::string& expected, const std::string& got) {
+    throw InvalidArgument("fovea generate", option, expected, got);
+  };
+  if (!is_chat(o.chat)) {
+    for (const auto& [option, given] :
+         {std::pair{"--system", !o.chat.system.empty()}, {"--show-prompt", o.chat.show_prompt}}) {
+      if (given) refuse(option, "--chat or --messages beside it", "neither");
+    }
+    // A line of --input may have messages without them.
+    for (const auto& [option, value] : {std::pair{"--tools", o.chat.tools},
+                                        {"--template-variables", o.chat.variables},
+                                        {"--template", o.chat.name}}) {
+      if (!value.empty() && o.input.empty())
+        refuse(option, "--chat, --messages or --input beside it", "none");
     }
   }
-  if (!prompt) throw refuse("expected a \"prompt\", got none");
-  result.request.prompt = coder.begun(*prompt);
-  if (result.request.prompt.empty())
-    throw refuse("\"prompt\": expected a text of at least one id, got no id of '" + excerpt(*prompt) + "'");
-  result.request.stop = coder.stops();
-  if (o.line && coder.line_end()) result.request.stop.push_back(*coder.line_end());
-  return result;
+  if (is_chat(o.chat) && !(o.save_state.empty() && o.load_state.empty()))
+    refuse("--chat", "nothing beside --save-state and --load-state", "a state");
+  if (o.chat.show_prompt && !o.input.empty()) refuse("--show-prompt", "nothing beside --input", o.input);
 }
 
-std::string answer_text(const Coder& coder, const json& id, const Ids& prompt, const models::Answer& answer) {
-  static constexpr const char* names[] = {"length", "stop", "cancelled", "failed"};
-  // What the prompt and the answer spell together, less the prompt.
-  Ids all = prompt;
-  all.insert(all.end(), answer.generated.ids.begin(), answer.generated.ids.end());
-  const std::string before = coder.text(prompt), whole = coder.text(all);
-  double log_probability = 0.0;
-  for (const double of_token : answer.generated.log_probabilities) log_probability += of_token;
-  json line = {{"id", id},
-               {"text", whole.size() > before.size() ? whole.substr(before.size()) : std::string()},
-               {"finish", names[static_cast<std::size_t>(answer.finish)]},
-               {"tokens", answer.generated.ids.size()},
-               {"log_probability", log_probability}};
-  if (answer.error) {
-    try {
-      std::rethrow_exception(answer.error);
-    } catch (const std::exception& error) {
-      line["error"] = error.what();
-    }
-  }
-  return line.dump(-1, ' ', false, json::error_handler_t::replace);
+// Of the options as the command line and the folder have them together.
+void check_beams(const GenerateOptions& o, bool translator) {
+  if (o.beams == 1) return;
+  const auto refuse = [](const char* expected, const std::string& got) {
+    throw InvalidArgument("fovea generate", "--beam-size", expected, got);
+  };
+  if (translator)
+    refuse("1, because the model is a translator: fovea translate has beams", std::to_string(o.beams));
+  if (o.sample.temperature != 0.0)
+    refuse("--greedy beside it: beams are not drawn from", "a temperature above 0");
+  if (o.sample.length == 0) refuse("a --length of at least 1 beside it", "0");
+  if (!o.input.empty()) refuse("nothing beside --input", o.input);
+  if (!(o.save_state.empty() && o.load_state.empty()))
+    refuse("nothing beside --save-state and --load-state", "a state");
 }
 
-// Answers come in the order of the lines, each as soon as it and all before it are there.
-void write_many(const Options& o, models::LanguageModel& model, const Coder& coder, std::ostream& out) {
-  models::Batcher batcher(model, {.limit_bytes = o.limit_mb << 20,
-                                  .prefix_bytes = (o.limit_mb << 20) / 4,
-                                  .step_tokens = o.step_tokens});
-  const std::vector<std::string> lines = text::read_lines(o.input);
-  std::vector<std::optional<std::string>> answers(lines.size());
-  std::size_t printed = 0;
-  for (std::size_t n = 0; n < lines.size(); ++n) {
-    const auto number = static_cast<std::int64_t>(n) + 1;
-    Line line = parsed(o, coder, lines[n], number);
-    line.request.done = [&, n, id = line.id.is_null() ? json(number) : line.id,
-                         prompt = line.request.prompt](const models::Answer& answer) {
-      answers[n] = answer_text(coder, id, prompt, answer);
-    };
-    try {
-      batcher.submit(std::move(line.request));
-    } catch (const Error& error) {
-      throw FileError(o.input, number, error.what(), "line");
-    }
-  }
-  while (!stop_requested() && batcher.step()) {
-    for (; printed < answers.size() && answers[printed]; ++printed) out << *answers[printed] << std::endl;
-  }
-  for (; printed < answers.size() && answers[printed]; ++printed) out << *answers[printed] << '\n';
-  checked(out, o.output);
-  const models::Batcher::Stats stats = batcher.stats();
-  if (o.stats)
-    fmt::print(stderr,
-               "{} steps, {} tokens read, {} of prompts shared, {} written, {} texts and {} bytes at most\n",
-               stats.steps, stats.read, stats.shared, stats.written, stats.most_texts, stats.most_bytes);
-  if (printed < answers.size())
-    throw Stopped{fmt::format("stopped; {} of {} answers are written", printed, answers.size())};
-}
-
-void check(const Options& o) {
+void check(const GenerateOptions& o) {
   const auto refuse = [](const char* option, const std::string& expected, const std::string& got) {
     throw InvalidArgument("fovea generate", option, expected, got);
   };
@@ -257,19 +242,28 @@ void check(const Options& o) {
                                         {"--input", !o.input.empty()},
                                         {"--save-state", !o.save_state.empty()},
                                         {"--load-state", !o.load_state.empty()},
-                                        {"--line", o.line}}) {
+                                        {"--line", o.line},
+                                        {"--stop", !o.stop.empty()},
+                                        {"--chat", is_chat(o.chat)}}) {
       if (given) refuse(option, "nothing beside --prompt-ids", "a value");
     }
     return;
   }
-  if (o.json) refuse("--json", "--prompt-ids beside it", "none");
+  check_chat(o);
+  if (o.json && !o.input.empty())
+    refuse("--json", "nothing beside --input, whose answers are JSON", "--json");
   if (!o.input.empty() && o.prompt_given) refuse("--prompt", "nothing beside --input", "a prompt");
   for (const auto& [option, value] :
        {std::pair{"--save-state", o.save_state}, std::pair{"--load-state", o.load_state}}) {
     if (!o.input.empty() && !value.empty()) refuse(option, "nothing beside --input", value);
   }
-  if (o.input.empty() && !o.prompt_given && o.load_state.empty())
-    refuse("--prompt", "a prompt, --input or --load-state", "none");
+  if (o.input.empty() && !o.prompt_given && o.load_state.empty() && o.chat.messages.empty())
+    refuse("--prompt", "a prompt, --input, --messages or --load-state", "none");
+  if (!o.stop.empty() && !(o.save_state.empty() && o.load_state.empty()))
+    refuse("--stop", "nothing beside --save-state and --load-state", o.stop.front());
+  for (const std::string& stop : o.stop) {
+    if (stop.empty()) refuse("--stop", "a text of at least one byte", "an empty one");
+  }
   for (const std::string* read : {&o.input, &o.load_state}) {
     if (!o.output.empty() && !read->empty() && same_file(o.output, *read))
       refuse("--output", "a file other than those it reads", o.output);
@@ -279,10 +273,11 @@ void check(const Options& o) {
 }
 
 // A translator reads the prompt and writes another text.
-void write_translation(const Options& o, const models::ModelFolder& folder, std::ostream& out) {
+void write_translation(const GenerateOptions& o, const models::ModelFolder& folder, std::ostream& out) {
   for (const auto& [option, given] : {std::pair{"--input", !o.input.empty()},
                                       {"--save-state", !o.save_state.empty()},
-                                      {"--load-state", !o.load_state.empty()}}) {
+                                      {"--load-state", !o.load_state.empty()},
+                                      {"--chat", is_chat(o.chat)}}) {
     if (given)
       throw InvalidArgument("fovea generate", option, "nothing, because the model is a translator",
                             "a value");
@@ -293,34 +288,105 @@ void write_translation(const Options& o, const models::ModelFolder& folder, std:
   GenerateIds options{.sample = o.sample};
   const Ids ids = coder->begun(o.prompt);
   if (ids.empty()) throw no_ids("--prompt", o.prompt);
-  out << coder->text(written_ids(options, folder, *model, ids).ids) << '\n';
+  Stops stops = stops_of(o, *coder, o.stop);
+  TextStream stream(*coder, {}, std::move(stops.strings));
+  Printer printer(o, out);
+  bool stopped = false;
+  options.ends = [&](std::span<const std::int32_t> written) {
+    printer.add(stream.add(written.back()));
+    stopped = stream.stopped() || std::ranges::find(stops.ids, written.back()) != stops.ids.end();
+    return stopped;
+  };
+  const WrittenIds written = written_ids(options, folder, *model, ids);
+  for (std::size_t i = 0; i < written.ids.size(); ++i)
+    printer.add(written.ids[i], written.log_probabilities[i]);
+  printer.add(stream.rest());
+  printer.end(stopped);
 }
 
 // The folder's own way to choose tokens, changed by what the command line says.
-models::SampleOptions sample_of(const Options& o, const models::ModelFolder& folder) {
+models::SampleOptions sample_of(const GenerateOptions& o, const models::ModelFolder& folder) {
   const models::GenerationDefaults defaults = folder.generation();
   if (!defaults.sample) return o.sample;
-  if (defaults.beams > 1) fmt::print(stderr, "fovea: num_beams of generation_config.json is not applied\n");
+  if (defaults.beams > 1 && o.beams == 1)
+    fmt::print(stderr, "fovea: num_beams = {} of generation_config.json is not applied\n", defaults.beams);
   models::SampleOptions sample = *defaults.sample;
   for (const Set& set : o.given) set(o.sample, sample);
   return sample;
 }
 
-void run(Options o) {
+// The best text of a search. It is known at the end alone, so nothing is streamed.
+void write_best(const GenerateOptions& o, models::LanguageModel& model, const Coder& coder,
+                const ChatPrompts* chat, std::ostream& out) {
+  const Ids prompt = prompt_ids(o, coder, chat);
+  if (prompt.empty()) throw no_ids("--prompt", o.prompt);
+  KvCache cache({.layers = model.cache_layers(), .limit_bytes = o.limit_mb << 20});
+  const Stops stops = stops_of(o, coder, o.stop);
+  const auto text_of = [&](std::span<const std::int32_t> ids, bool& stopped) {
+    TextStream stream(coder, prompt, stops.strings);
+    std::string text;
+    for (const std::int32_t id : ids) text += stream.add(id);
+    stopped = stream.stopped();
+    return text + stream.rest();
+  };
+  models::BeamOptions beams = *beams_of(o);
+  beams.stop = stops.ids;
+  if (stops.has_strings) {
+    beams.ends = [&](std::span<const std::int32_t> written) {
+      bool stopped = false;
+      text_of(written, stopped);
+      return stopped;
+    };
+  }
+  const std::vector<models::BeamText> texts = models::beam_search(model, cache, prompt, beams);
+  if (texts.empty()) throw Stopped{"stopped before a text had ended"};
+  const models::BeamText& best = texts.front();
+  bool stopped = false;
+  Printer printer(o, out);
+  printer.add(text_of(best.ids, stopped));
+  for (const std::int32_t id : best.ids)
+    printer.add(id, best.log_probability / static_cast<double>(best.ids.size()));
+  printer.end(stopped || std::ranges::find(stops.ids, best.ids.back()) != stops.ids.end());
+}
+
+// Before the weights are read: what a template makes costs nothing to see.
+void show_prompt(const GenerateOptions& o, const ChatPrompts& chat, const models::ModelFolder& folder,
+                 std::ostream& out) {
+  const std::string prompt = chat.of_text(o.prompt_given ? std::optional(o.prompt) : std::nullopt);
+  if (!o.json) {
+    out << prompt;
+    return;
+  }
+  const std::unique_ptr<Coder> coder = read_coder(folder, std::numeric_limits<std::int32_t>::max());
+  out << nlohmann::ordered_json{{"prompt", prompt}, {"ids", coder->added(prompt)}}.dump() << '\n';
+}
+
+void write_texts(const GenerateOptions& o, const models::ModelFolder& folder, std::ostream& out) {
+  std::optional<ChatPrompts> chat;
+  if (is_chat(o.chat) || (!o.input.empty() && text::ChatTemplates::are_in(o.model)))
+    chat.emplace(o.model, o.chat);
+  if (o.chat.show_prompt) return show_prompt(o, *chat, folder, out);
+  models::LanguageModel model = folder.language_model();
+  model.parameters().pack(autograd::parse_weight_type(o.weights));
+  const std::unique_ptr<Coder> coder = read_coder(folder, model.config().vocabulary);
+  if (o.line && !coder->line_end())
+    throw InvalidArgument("fovea generate", "--line", "a model whose lines are ids of their own", o.model);
+  const ChatPrompts* templates = chat ? &*chat : nullptr;
+  if (o.beams > 1)
+    write_best(o, model, *coder, templates, out);
+  else if (o.input.empty())
+    write_one(o, model, *coder, templates, out);
+  else
+    write_many(o, model, *coder, templates, out);
+}
+
+void run(GenerateOptions o) {
   check(o);
   nn::use_openmp(o.threads);
   const models::ModelFolder folder(o.model);
   o.sample = sample_of(o, folder);
   const bool translator = models::family_kind(folder.config()) == models::FamilyKind::translator;
-  std::optional<models::LanguageModel> model;
-  std::unique_ptr<Coder> coder;
-  if (o.prompt_ids.empty() && !translator) {
-    model.emplace(folder.language_model());
-    model->parameters().pack(autograd::parse_weight_type(o.weights));
-    coder = read_coder(folder, model->config().vocabulary);
-    if (o.line && !coder->line_end())
-      throw InvalidArgument("fovea generate", "--line", "a model whose lines are ids of their own", o.model);
-  }
+  check_beams(o, translator);
   std::ofstream file;
   if (!o.output.empty()) {
     file.open(o.output);
@@ -328,21 +394,24 @@ void run(Options o) {
   }
   std::ostream& out = o.output.empty() ? std::cout : file;
   if (!o.prompt_ids.empty())
-    generate_ids({o.prompt_ids, o.sample, o.limit_mb << 20, o.json, autograd::parse_weight_type(o.weights)},
+    generate_ids({.prompt = o.prompt_ids,
+                  .sample = o.sample,
+                  .limit_bytes = o.limit_mb << 20,
+                  .json = o.json,
+                  .weights = autograd::parse_weight_type(o.weights),
+                  .beams = beams_of(o)},
                  folder, out);
   else if (translator)
     write_translation(o, folder, out);
-  else if (o.input.empty())
-    write_one(o, *model, *coder, out);
   else
-    write_many(o, *model, *coder, out);
+    write_texts(o, folder, out);
   checked(out, o.output);
 }
 
 }  // namespace
 
 void register_generate(CLI::App& app) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<GenerateOptions>();
   auto options = std::make_shared<std::vector<std::pair<CLI::Option*, Set>>>();
   CLI::App* command = app.add_subcommand("generate", "Continue texts with a language model");
   command->add_option("--model", o->model, "folder of a model and its tokenizer, of ours or tokenizer.json")
@@ -353,8 +422,12 @@ void register_generate(CLI::App& app) {
                       "token ids to continue, such as '5 6 7': ids are printed, and no tokenizer is needed");
   command->add_option(
       "--input", o->input,
-      "many texts: a JSON object a line, {\"prompt\": ...} and any of id, length, temperature, "
-      "top_k, top_p, seed");
+      "many texts, or - for standard input: a JSON object a line, {\"prompt\": ...} or {\"messages\": ...} "
+      "and any "
+      "of tools, id, length, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop");
+  add_chat_options(*command, o->chat);
+  command->add_option("--stop", o->stop, "a text before which the answer ends; may be given several times")
+      ->allow_extra_args(false);
   command->add_option("--output", o->output, "default standard output");
   const auto sample_option = [&](const char* names, auto models::SampleOptions::*member, const char* help) {
     CLI::Option* option = command->add_option(names, o->sample.*member, help);
@@ -384,11 +457,30 @@ void register_generate(CLI::App& app) {
                 "divides the logits of tokens that stand in the text; 1: none")
       ->check(finite())
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--beam-size", o->beams,
+                   "texts that are written side by side, of which the best is printed")
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--length-penalty", o->length_penalty,
+                   "with --beam-size: the score of n tokens is log p / n^penalty")
+      ->check(finite());
+  static const std::map<std::string, models::EarlyStopping> endings{{"off", models::EarlyStopping::off},
+                                                                    {"on", models::EarlyStopping::on},
+                                                                    {"never", models::EarlyStopping::never}};
+  command
+      ->add_option(
+          "--early-stopping", o->early_stopping,
+          "with --beam-size: end when that many texts have ended (on), or when no better one is likely "
+          "(off) or possible (never)")
+      ->transform(CLI::CheckedTransformer(endings))
+      ->option_text("off, on or never");
   draw_option("--seed", &Sample::seed, "of the random numbers, one for each token");
   CLI::Option* greedy = command->add_flag_callback(
       "--greedy", [o] { o->sample.temperature = 0.0; }, "the same as --temperature 0");
   options->emplace_back(greedy, [](const auto& from, auto& to) { to.temperature = from.temperature; });
-  command->add_flag("--json", o->json, "with --prompt-ids: print ids and their log-probabilities as JSON");
+  command->add_flag("--json", o->json,
+                    "print one JSON object; of --prompt-ids ids and their log-probabilities");
   command->add_flag("--line", o->line, "with a model of ours: stop at the end of the paragraph");
   command->add_option("--save-state", o->save_state, "file for what was read, to go on later");
   command->add_option("--load-state", o->load_state, "go on with a text; it has the bits of one run");

@@ -37,6 +37,20 @@ WrittenIds continued(const GenerateIds& options, models::LanguageModel& model, I
   return text;
 }
 
+// The log-probabilities of a text of beams are those of the model itself, as of any other text.
+WrittenIds searched(const GenerateIds& options, models::LanguageModel& model, const Ids& prompt,
+                    const models::GenerationDefaults& defaults) {
+  KvCache cache({.layers = model.cache_layers(), .limit_bytes = options.limit_bytes});
+  models::BeamOptions beams = *options.beams;
+  beams.stop = defaults.stop_ids;
+  const std::vector<models::BeamText> texts = models::beam_search(model, cache, prompt, beams);
+  if (texts.empty()) return {};
+  Ids all = prompt;
+  all.insert(all.end(), texts[0].ids.begin(), texts[0].ids.end());
+  std::vector<double> of_all = models::token_log_probabilities(model, all);
+  return {texts[0].ids, {of_all.end() - std::ssize(texts[0].ids), of_all.end()}};
+}
+
 }  // namespace
 
 WrittenIds written_ids(const GenerateIds& options, const models::ModelFolder& folder,
@@ -56,6 +70,7 @@ WrittenIds written_ids(const GenerateIds& options, const models::ModelFolder& fo
     const Tensor next = model.logits(model.advance(*state, {&last, 1}));
     models::write_next({next.data<float>(), static_cast<std::size_t>(next.count())}, {&*defaults.start_id, 1},
                        sample, written);
+    if (options.ends && options.ends(written.ids)) break;
   }
   return {std::move(written.ids), std::move(written.log_probabilities)};
 }
@@ -72,7 +87,8 @@ void generate_ids(const GenerateIds& options, const models::ModelFolder& folder,
   } else {
     models::LanguageModel model = folder.language_model();
     model.parameters().pack(options.weights);
-    text = continued(options, model, prompt, defaults);
+    text = options.beams ? searched(options, model, prompt, defaults)
+                         : continued(options, model, prompt, defaults);
   }
   const auto& [ids, log_probabilities] = text;
   if (options.json)

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "fovea/models/beam_search.h"
+#include "fovea/models/generate_until.h"
 #include "fovea/models/language_model.h"
 #include "fovea/models/model_folder.h"
 #include "fovea/models/sequence_to_sequence.h"
@@ -17,6 +20,8 @@ struct GenerateIds {
   std::int64_t limit_bytes = 0;
   bool json = false;
   autograd::WeightType weights = autograd::WeightType::f32;
+  std::optional<models::BeamOptions> beams = {};  ///< of a language model
+  models::EndsText ends = {};                     ///< of written_ids
 };
 
 struct WrittenIds {

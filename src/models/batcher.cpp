@@ -207,15 +207,17 @@ std::vector<Batcher::Impl::Reading> Batcher::Impl::choose() {
 }
 
 void Batcher::Impl::write_token(Text& text, std::span<const float> logits) {
+  bool ends = false;
   try {
     write_next(logits, text.request.prompt, text.request.sample, text.written);
     if (text.request.token)
       text.request.token(text.written.ids.back(), text.written.log_probabilities.back());
+    ends = text.request.ends && text.request.ends(text.written.ids);
   } catch (...) {
     return end(text, Finish::failed, std::current_exception());
   }
   const auto& stop = text.request.stop;
-  if (std::find(stop.begin(), stop.end(), text.written.ids.back()) != stop.end())
+  if (ends || std::find(stop.begin(), stop.end(), text.written.ids.back()) != stop.end())
     return end(text, Finish::stop);
   if (std::ssize(text.written.ids) == text.request.sample.length) end(text, Finish::length);
 }

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "fovea/core/philox.h"
+#include "fovea/models/generate_until.h"
 
 namespace fovea::models {
 namespace {
@@ -176,6 +177,10 @@ void write_behind(LanguageModel& model, const Tensor& row, std::span<const std::
   write_next({next.data<float>(), static_cast<std::size_t>(next.count())}, read, options, written);
 }
 
+bool is_whole(const Generated& written, const SampleOptions& options, const EndsText& ends) {
+  return std::ssize(written.ids) >= options.length || (ends && !written.ids.empty() && ends(written.ids));
+}
+
 // The logits, and those of ids that were read or written less by the penalty.
 std::vector<float> penalized(std::span<const float> logits, std::span<const std::int32_t> read,
                              const Generated& written, double penalty) {
@@ -210,14 +215,24 @@ void write_next(std::span<const float> logits, std::span<const std::int32_t> rea
 }
 
 Generated generate(LanguageModel& model, std::span<const std::int32_t> prompt, const SampleOptions& options) {
+  return generate_until(model, prompt, options, {});
+}
+
+Generated generate(LanguageModel& model, KvCache& cache, Sequence& sequence,
+                   std::span<const std::int32_t> prompt, const SampleOptions& options) {
+  return generate_until(model, cache, sequence, prompt, options, {});
+}
+
+Generated generate_until(LanguageModel& model, std::span<const std::int32_t> prompt,
+                         const SampleOptions& options, const EndsText& ends) {
   if (options.reuse == Reuse::on) {
     KvCache cache({.layers = model.cache_layers()});
     Sequence sequence = cache.start();
-    return generate(model, cache, sequence, prompt, options);
+    return generate_until(model, cache, sequence, prompt, options, ends);
   }
   check_generation(model, prompt, options);
   Generated written;
-  while (std::ssize(written.ids) < options.length) {
+  while (!is_whole(written, options, ends)) {
     std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
     ids.insert(ids.end(), written.ids.begin(), written.ids.end());
     const std::int64_t length = std::ssize(ids);
@@ -240,8 +255,9 @@ std::span<const std::int32_t> read_prompt(LanguageModel& model, KvCache& cache, 
   }
 }
 
-Generated generate(LanguageModel& model, KvCache& cache, Sequence& sequence,
-                   std::span<const std::int32_t> prompt, const SampleOptions& options) {
+Generated generate_until(LanguageModel& model, KvCache& cache, Sequence& sequence,
+                         std::span<const std::int32_t> prompt, const SampleOptions& options,
+                         const EndsText& ends) {
   check_generation(model, prompt, options);
   if (options.reuse == Reuse::off)
     throw InvalidArgument("generate", "options.reuse", "on, as a cache is given", "off");
@@ -254,7 +270,7 @@ Generated generate(LanguageModel& model, KvCache& cache, Sequence& sequence,
   Tensor row = last_row(model.extend(last, cache, sequence));
   for (;;) {
     write_behind(model, row, read, options, written);
-    if (std::ssize(written.ids) == options.length) break;
+    if (is_whole(written, options, ends)) break;
     row = last_row(model.extend(std::span<const std::int32_t>(written.ids).last(1), cache, sequence));
   }
   written.cache_bytes = cache.length(sequence) * cache.bytes_per_row();

@@ -73,7 +73,52 @@ for wrong in '' 'a' '5 -6' '5.0' '99999999999' '4000'; do
   by_ids "$wrong" --length 2 >out 2>errors && [[ -n $wrong ]] && fail "took the ids '$wrong'"
 done
 refused 'nothing beside --prompt-ids' --prompt-ids '5' --prompt 'a' --length 3
-refused '--prompt-ids beside it' --prompt 'a' --json --length 3
+refused 'nothing beside --input' --input prompts.jsonl --json
+
+# Text ends before a stop string, wherever tokens end, and nothing of it is printed.
+generate --prompt 'the cat' --length 30 --seed 5 >whole
+python3 - "$fovea" whole <<'END' || fail "stop strings"
+import json, subprocess, sys
+whole = open(sys.argv[2]).read()[:-1]
+def run(*options):
+    return subprocess.run([sys.argv[1], "generate", "--model", "model", "--cpu-threads", "1", *options], capture_output=True, text=True, check=True).stdout
+for begin in range(0, len(whole) - 3, 7):
+    for size in (1, 2, 5, 9):
+        stop = whole[begin:begin + size]
+        expected = whole[:whole.find(stop)]
+        options = ("--prompt", "the cat", "--length", "30", "--seed", "5", "--stop", "never so", "--stop", stop)
+        assert run(*options) == expected + "\n", (stop, expected, run(*options))
+answer = json.loads(run(*options, "--json"))
+assert answer["text"] == expected and answer["finish"] == "stop" and answer["tokens"] == len(answer["ids"]) < 30, answer
+with open("stops.jsonl", "w") as file:
+    print(json.dumps({"prompt": "the cat", "length": 30, "seed": 5, "stop": [stop], "min_p": 0.0, "repetition_penalty": 1.0}), file=file)
+    print(json.dumps({"prompt": "the cat", "length": 30, "seed": 5}), file=file)
+answers = [json.loads(line) for line in run("--input", "stops.jsonl").splitlines()]
+assert [one["text"] for one in answers] == [expected, whole] and [one["finish"] for one in answers] == ["stop", "length"], answers
+END
+refused 'at least one byte' --prompt a --stop ''
+refused 'nothing beside --save-state' --prompt a --stop b --save-state stopped
+echo '{"prompt": "a", "stop": [""]}' >wrong.jsonl
+refused '"stop": expected a text' --input wrong.jsonl
+echo '{"prompt": "a", "messages": []}' >wrong.jsonl
+refused 'got both' --input wrong.jsonl
+echo '{"messages": [{"role": "user", "content": "a"}]}' >wrong.jsonl
+refused 'has no chat template' --input wrong.jsonl
+refused 'has no chat template' --chat a
+refused '--chat or --messages beside it' --system b --prompt a
+
+# Beams find a text that is at least as probable as the greedy one of the same length.
+generate --prompt 'the cat' --length 8 --greedy --json >greedy
+generate --prompt 'the cat' --length 8 --greedy --beam-size 8 --json >beams
+generate --prompt 'the cat' --length 8 --greedy --beam-size 8 >text
+python3 - greedy beams text <<'END' || fail "beams: $(cat greedy beams text)"
+import json, sys
+greedy, beams = (json.load(open(name)) for name in sys.argv[1:3])
+assert beams["tokens"] == greedy["tokens"] == 8 and beams["log_probability"] >= greedy["log_probability"] - 1e-6
+assert open(sys.argv[3]).read() == beams["text"] + "\n"
+END
+refused 'beams are not drawn from' --prompt a --beam-size 2 --temperature 1
+refused 'nothing beside --input' --input prompts.jsonl --beam-size 2 --greedy
 
 # What the model computes for ids, and what its folder is.
 printf '5 6 7\n8\n' >ids.txt

@@ -104,11 +104,50 @@ class Oracle:
             ours = self.run("generate", "--model", folder, text, "--greedy", "--length", 20)
             assert ours == theirs + "\n", f"{text!r}: {ours!r}, there {theirs!r}"
             assert of_many == theirs, f"{text!r} among many: {of_many!r}, there {theirs!r}"
+        self.check_beams(model, folder, tokenizer)
+        self.check_stops(model, folder, tokenizer)
         said = json.loads(self.run("show", folder, "--json"))["tokenizer"]
         assert said["type"] == "BPE" and said["size"] == len(tokenizer), said
         (folder / "tokenizer.json").unlink()
         said = self.run("generate", "--model", folder, "a", fails=True)
         assert "token ids may be given instead" in said, said
+
+    def check_beams(self, model, folder, tokenizer):
+        """generate with num_beams, which ends texts at one of two ids and goes by the same scores."""
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 40], "pad_token_id": 0}))
+        endings = {"off": False, "on": True, "never": "never"}
+        for beams, penalty, ending, repetition in ((2, 1.0, "off", 1.0), (4, 0.0, "on", 1.0), (5, 2.0, "never", 1.0), (3, -0.5, "off", 1.0), (4, 1.0, "on", 1.3),
+                                                   (8, 0.7, "never", 1.1)):
+            for text in TEXTS:
+                ids = tokenizer(text, return_tensors="pt").input_ids
+                with self.torch.no_grad():
+                    written = model.generate(ids, do_sample=False, num_beams=beams, length_penalty=penalty, early_stopping=endings[ending], max_new_tokens=12,
+                                             repetition_penalty=repetition, pad_token_id=0, eos_token_id=[2, 40])
+                theirs = [int(one) for one in written[0, ids.shape[1]:]]
+                said = self.run("generate", "--model", folder, "--prompt", text, "--greedy", "--length", 12, "--beam-size", beams, "--length-penalty", penalty,
+                                "--early-stopping", ending, "--repetition-penalty", repetition, "--json")
+                ours = json.loads(said)["ids"]
+                while theirs and theirs[-1] == 0 and len(theirs) > len(ours):  # a shorter text is padded
+                    theirs.pop()
+                assert ours == theirs, f"{beams} beams, penalty {penalty}, {ending}, {text!r}: {ours}, there {theirs}"
+        (folder / "generation_config.json").unlink()
+
+    def check_stops(self, model, folder, tokenizer):
+        """stop_strings end a text behind the same id."""
+        for text in TEXTS:
+            ids = tokenizer(text, return_tensors="pt").input_ids
+            with self.torch.no_grad():
+                whole = tokenizer.decode(model.generate(ids, do_sample=False, max_new_tokens=20, pad_token_id=0)[0, ids.shape[1]:], skip_special_tokens=True)
+            for begin, size in ((3, 1), (5, 3), (9, 6)):
+                stop = whole[begin:begin + size]
+                if not stop or "\ufffd" in stop:
+                    continue
+                with self.torch.no_grad():
+                    written = model.generate(ids, do_sample=False, max_new_tokens=20, pad_token_id=0, stop_strings=[stop, "nowhere"], tokenizer=tokenizer)
+                theirs = [int(one) for one in written[0, ids.shape[1]:]]
+                ours = json.loads(self.run("generate", "--model", folder, "--prompt", text, "--greedy", "--length", 20, "--stop", stop, "--stop", "nowhere", "--json"))
+                assert ours["ids"] == theirs, f"stop {stop!r}: {ours}, there {theirs}"
+                assert ours["text"] == whole[:whole.find(stop)], f"stop {stop!r}: {ours} of {whole!r}"
 
     def check_translators(self):
         tokenizer = self.tokenizer("unigram")

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fovea/cache/kv_cache.h"
+#include "fovea/models/generate_until.h"
 #include "fovea/models/language_model.h"
 
 namespace fovea::models {
@@ -29,7 +30,7 @@ struct BatcherOptions {
 /// Why an answer ended.
 enum class Finish : std::uint8_t {
   length,     ///< SampleOptions::length tokens are written
-  stop,       ///< the last token is one of Request::stop
+  stop,       ///< the last token is one of Request::stop, or Request::ends said so
   cancelled,  ///< by Batcher::cancel
   failed,     ///< by an exception: Answer::error
 };
@@ -45,6 +46,8 @@ struct Request {
   std::vector<std::int32_t> prompt;
   SampleOptions sample = {};            ///< Reuse::on
   std::vector<std::int32_t> stop = {};  ///< ids that end the text; the one that did is its last
+  /// Called like `token`, with all that is written: true ends the text.
+  EndsText ends = {};
   /// Prompts with equal salts share what they have in common. One number a user keeps users apart.
   std::uint64_t salt = 0;
   /// Called for each token, in the thread that calls `step`. The text fails if it throws, and the others go

@@ -1,0 +1,119 @@
+#include "cli/chat.h"
+
+#include <iostream>
+#include <iterator>
+
+#include "core/excerpt.h"
+#include "fovea/core/error.h"
+#include "fovea/files/bytes.h"
+
+namespace fovea::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+constexpr int kDepth = 64;
+
+std::string text_of(const std::string& path) {
+  if (path != "-") return files::read_file(path, kMostBytes);
+  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  if (text.size() > kMostBytes) throw FileError("standard input", -1, "has more than 64 MiB");
+  return text;
+}
+
+ordered_json parsed(const std::string& name, const std::string& text, std::int64_t line = -1) {
+  try {
+    return ordered_json::parse(text, [&](int depth, ordered_json::parse_event_t, ordered_json&) {
+      if (depth > kDepth) throw FileError(name, line, "nests deeper than 64", "line");
+      return true;
+    });
+  } catch (const ordered_json::exception& error) {
+    throw FileError(name, line, "is no JSON: " + excerpt(error.what(), 200), "line");
+  }
+}
+
+// An array of messages, an object with "messages", or a message a line.
+ordered_json read_messages(const std::string& path, ordered_json& tools) {
+  const std::string name = path == "-" ? "standard input" : path, text = text_of(path);
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos) throw FileError(name, -1, "has no message");
+  if (text[begin] == '[') return parsed(name, text);
+  if (ordered_json whole = ordered_json::parse(text, nullptr, false);
+      whole.is_object() && whole.contains("messages")) {
+    if (whole.contains("tools")) tools = whole["tools"];
+    return whole["messages"];
+  }
+  ordered_json messages = ordered_json::array();
+  std::int64_t number = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    at = end + 1;
+    ++number;
+    if (line.find_first_not_of(" \t\r") != std::string::npos) messages.push_back(parsed(name, line, number));
+  }
+  return messages;
+}
+
+std::string dumped(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+}  // namespace
+
+void add_chat_options(CLI::App& command, ChatOptions& options) {
+  command.add_flag("--chat", options.chat,
+                   "the prompt is what a user says: the folder's chat template is applied");
+  command.add_option("--system", options.system, "with --chat: instructions before all messages");
+  command.add_option(
+      "--messages", options.messages,
+      "file of a conversation, or - for standard input: a JSON array of messages, an object with "
+      "messages and tools, or a message a line; a prompt is said behind them");
+  command.add_option("--tools", options.tools, "file with a JSON array of the tools that the model may call");
+  command.add_option(
+      "--template-variables", options.variables,
+      "JSON object of further variables of the template, such as '{\"enable_thinking\": false}'");
+  command.add_option("--template", options.name, "name of the template, where the folder has several");
+  command.add_flag("--show-prompt", options.show_prompt,
+                   "print the text that the template makes, and write nothing; with --json its ids too");
+}
+
+bool is_chat(const ChatOptions& options) {
+  return options.chat || !options.messages.empty();
+}
+
+ChatPrompts::ChatPrompts(const std::filesystem::path& folder, const ChatOptions& options)
+    : templates_(text::ChatTemplates::read(folder)),
+      name_(options.name),
+      variables_(options.variables),
+      system_(options.system),
+      messages_(ordered_json::array()) {
+  if (!options.messages.empty()) messages_ = read_messages(options.messages, tools_);
+  if (!messages_.is_array()) throw FileError(options.messages, -1, "expected an array of messages");
+  if (!options.tools.empty()) tools_ = parsed(options.tools, text_of(options.tools));
+}
+
+std::string ChatPrompts::render(ordered_json messages, const ordered_json& tools) const {
+  if (!system_.empty()) messages.insert(messages.begin(), {{"role", "system"}, {"content", system_}});
+  return templates_.render(
+      {.messages = dumped(messages), .tools = tools.is_null() ? "" : dumped(tools), .variables = variables_},
+      name_);
+}
+
+std::string ChatPrompts::of_text(const std::optional<std::string>& said) const {
+  ordered_json messages = messages_;
+  if (said) messages.push_back({{"role", "user"}, {"content", *said}});
+  return render(std::move(messages), tools_);
+}
+
+std::string ChatPrompts::of_line(const ordered_json& said, const ordered_json& tools) const {
+  ordered_json messages = messages_;
+  if (said.is_array())
+    messages.insert(messages.end(), said.begin(), said.end());
+  else
+    messages.push_back({{"role", "user"}, {"content", said}});
+  return render(std::move(messages), tools.is_null() ? tools_ : tools);
+}
+
+}  // namespace fovea::cli

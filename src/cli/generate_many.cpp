@@ -1,0 +1,231 @@
+// `fovea generate --input`: many texts at once.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/commands.h"
+#include "cli/generate_options.h"
+#include "cli/text_stream.h"
+#include "core/excerpt.h"
+#include "files/json.h"
+#include "fovea/models/batcher.h"
+#include "fovea/text/corpus.h"
+
+namespace fovea::cli {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+// A conversation nests deeper than plain requests: tools are JSON schemas.
+constexpr int kDepth = 64;
+
+struct Line {
+  models::Request request;
+  json id;
+  std::shared_ptr<TextStream> stream;  // of a line with stop strings
+  std::shared_ptr<std::string> text;
+};
+
+// What a line may say beside its prompt, and how.
+class LineReader {
+ public:
+  LineReader(const GenerateOptions& options, const Coder& coder, const ChatPrompts* chat)
+      : o_(options), coder_(coder), chat_(chat) {}
+
+  Line read(const std::string& text, std::int64_t number) {
+    number_ = number;
+    try {
+      files::parse_json_object(o_.input, text, kDepth);
+    } catch (const FileError& error) {
+      refuse(std::string("is no JSON object: ") + error.what());
+    }
+    said_ = tools_ = nullptr;
+    strings_ = o_.stop;
+    Line line{{.sample = o_.sample}, nullptr, nullptr, nullptr};
+    // Again, and in order: the members of a message may have any.
+    const ordered_json members = ordered_json::parse(text);
+    for (const auto& [key, value] : members.items()) take(key, value, line);
+    line.request.prompt = prompt_of(members.contains("messages"));
+    Stops stops = stops_of(o_, coder_, strings_);
+    line.request.stop = std::move(stops.ids);
+    if (stops.has_strings) watch(std::move(stops.strings), line);
+    return line;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& problem) const {
+    throw FileError(o_.input, number_, problem, "line");
+  }
+  [[noreturn]] void expected(const std::string& key, const char* what, const ordered_json& got) const {
+    refuse("\"" + excerpt(key) + "\": expected " + what + ", got " +
+           excerpt(got.dump(-1, ' ', false, ordered_json::error_handler_t::replace)));
+  }
+
+  void take(const std::string& key, const ordered_json& value, Line& line) {
+    models::SampleOptions& sample = line.request.sample;
+    const auto whole = [&](std::int64_t& to) {
+      if (!value.is_number_integer()) expected(key, "a whole number", value);
+      to = value.get<std::int64_t>();
+    };
+    const auto number = [&](double& to) {
+      if (!value.is_number()) expected(key, "a number", value);
+      to = value.get<double>();
+    };
+    if (key == "prompt" || key == "messages") {
+      const bool prompt = key == "prompt";
+      if (!said_.is_null()) refuse("expected a \"prompt\" or \"messages\", got both");
+      if (prompt ? !value.is_string() : !value.is_array())
+        expected(key, prompt ? "a text" : "an array", value);
+      said_ = value;
+    } else if (key == "tools") {
+      tools_ = value;
+    } else if (key == "id") {
+      line.id = value;
+    } else if (key == "length") {
+      whole(sample.length);
+    } else if (key == "temperature") {
+      number(sample.temperature);
+    } else if (key == "top_k") {
+      whole(sample.top_k);
+    } else if (key == "top_p") {
+      number(sample.top_p);
+    } else if (key == "min_p") {
+      number(sample.min_p);
+    } else if (key == "repetition_penalty") {
+      number(sample.repetition_penalty);
+    } else if (key == "seed") {
+      if (!value.is_number_unsigned()) expected(key, "a whole number of at least 0", value);
+      sample.seed = value.get<std::uint64_t>();
+    } else if (key == "stop") {
+      take_stop(value);
+    } else {
+      refuse("\"" + excerpt(key) +
+             "\": expected one of prompt, messages, tools, id, length, temperature, top_k, top_p, min_p, "
+             "repetition_penalty, seed and stop");
+    }
+  }
+
+  void take_stop(const ordered_json& value) {
+    strings_.clear();
+    for (const ordered_json& one : value.is_array() ? value : ordered_json::array({value})) {
+      if (!one.is_string() || one.get<std::string>().empty())
+        expected("stop", "a text or an array of texts, none of them empty", value);
+      strings_.push_back(one.get<std::string>());
+    }
+  }
+
+  Ids prompt_of(bool messages) const {
+    if (said_.is_null()) refuse("expected a \"prompt\" or \"messages\", got none");
+    const char* key = messages ? "\"messages\"" : "\"prompt\"";
+    if (!messages && !o_.chat.chat && o_.chat.messages.empty()) {
+      if (!tools_.is_null()) refuse("\"tools\": expected \"messages\" beside it, or --chat");
+      const std::string prompt = said_.get<std::string>();
+      Ids ids = coder_.begun(prompt);
+      if (ids.empty())
+        refuse(std::string(key) + ": expected a text of at least one id, got no id of '" + excerpt(prompt) +
+               "'");
+      return ids;
+    }
+    if (!chat_) refuse(std::string(key) + ": the model's folder has no chat template");
+    std::string rendered;
+    try {
+      rendered = chat_->of_line(said_, tools_);
+    } catch (const Error& error) {
+      refuse(std::string(key) + ": " + error.what());
+    }
+    Ids ids = coder_.added(rendered);
+    if (ids.empty()) refuse(std::string(key) + ": the chat template makes a text without ids of it");
+    return ids;
+  }
+
+  void watch(text::StopStrings strings, Line& line) {
+    line.stream = std::make_shared<TextStream>(coder_, line.request.prompt, std::move(strings));
+    line.text = std::make_shared<std::string>();
+    line.request.ends = [stream = line.stream, text = line.text](std::span<const std::int32_t> written) {
+      *text += stream->add(written.back());
+      return stream->stopped();
+    };
+  }
+
+  const GenerateOptions& o_;
+  const Coder& coder_;
+  const ChatPrompts* chat_;
+  std::int64_t number_ = 0;
+  ordered_json said_, tools_;
+  std::vector<std::string> strings_;
+};
+
+// What the prompt and the answer spell together, less the prompt.
+std::string text_of(const Coder& coder, const Ids& prompt, const Ids& written) {
+  Ids all = prompt;
+  all.insert(all.end(), written.begin(), written.end());
+  const std::string before = coder.text(prompt), whole = coder.text(all);
+  return whole.size() > before.size() ? whole.substr(before.size()) : std::string();
+}
+
+std::string answer_text(const Coder& coder, const Line& line, const Ids& prompt,
+                        const models::Answer& answer) {
+  static constexpr const char* names[] = {"length", "stop", "cancelled", "failed"};
+  double log_probability = 0.0;
+  for (const double of_token : answer.generated.log_probabilities) log_probability += of_token;
+  json object = {
+      {"id", line.id},
+      {"text", line.stream ? *line.text + line.stream->rest() : text_of(coder, prompt, answer.generated.ids)},
+      {"finish", names[static_cast<std::size_t>(answer.finish)]},
+      {"tokens", answer.generated.ids.size()},
+      {"log_probability", log_probability}};
+  if (answer.error) {
+    try {
+      std::rethrow_exception(answer.error);
+    } catch (const std::exception& error) {
+      object["error"] = error.what();
+    }
+  }
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace
+
+void write_many(const GenerateOptions& o, models::LanguageModel& model, const Coder& coder,
+                const ChatPrompts* chat, std::ostream& out) {
+  models::Batcher batcher(model, {.limit_bytes = o.limit_mb << 20,
+                                  .prefix_bytes = (o.limit_mb << 20) / 4,
+                                  .step_tokens = o.step_tokens});
+  const std::vector<std::string> lines = text::read_lines(o.input == "-" ? "/dev/stdin" : o.input);
+  std::vector<std::optional<std::string>> answers(lines.size());
+  std::size_t printed = 0;
+  LineReader reader(o, coder, chat);
+  for (std::size_t n = 0; n < lines.size(); ++n) {
+    const auto number = static_cast<std::int64_t>(n) + 1;
+    Line line = reader.read(lines[n], number);
+    if (line.id.is_null()) line.id = number;
+    models::Request request = std::move(line.request);
+    request.done = [&, n, line, prompt = request.prompt](const models::Answer& answer) {
+      answers[n] = answer_text(coder, line, prompt, answer);
+    };
+    try {
+      batcher.submit(std::move(request));
+    } catch (const Error& error) {
+      throw FileError(o.input, number, error.what(), "line");
+    }
+  }
+  while (!stop_requested() && batcher.step()) {
+    for (; printed < answers.size() && answers[printed]; ++printed) out << *answers[printed] << std::endl;
+  }
+  for (; printed < answers.size() && answers[printed]; ++printed) out << *answers[printed] << '\n';
+  checked(out, o.output);
+  const models::Batcher::Stats stats = batcher.stats();
+  if (o.stats)
+    fmt::print(stderr,
+               "{} steps, {} tokens read, {} of prompts shared, {} written, {} texts and {} bytes at most\n",
+               stats.steps, stats.read, stats.shared, stats.written, stats.most_texts, stats.most_bytes);
+  if (printed < answers.size())
+    throw Stopped{fmt::format("stopped; {} of {} answers are written", printed, answers.size())};
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,59 @@
+// What the parts of `fovea generate` share.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/chat.h"
+#include "cli/coder.h"
+#include "fovea/models/beam_search.h"
+#include "fovea/models/language_model.h"
+
+namespace fovea::cli {
+
+/// Copies one value.
+using Set = std::function<void(const models::SampleOptions& from, models::SampleOptions& to)>;
+
+struct GenerateOptions {
+  std::string model, prompt, prompt_ids, input, output, save_state, load_state, weights = "f32";
+  models::SampleOptions sample;
+  bool prompt_given = false, line = false, stats = false, json = false;
+  /// What of `sample` the command line says: the rest is as generation_config.json has it.
+  std::vector<Set> given;
+  std::vector<std::string> stop;  ///< texts, before which an answer ends
+  ChatOptions chat;
+  std::int64_t beams = 1;
+  double length_penalty = 1.0;
+  models::EarlyStopping early_stopping = models::EarlyStopping::off;
+  std::int64_t limit_mb = 4096, step_tokens = 512;
+  int threads = 0;
+};
+
+/// What ends a text: ids, and texts. A text that is spelt as one special id becomes that id, because special
+/// ids are not in the text.
+struct Stops {
+  std::vector<std::int32_t> ids;
+  text::StopStrings strings;
+  bool has_strings = false;
+};
+Stops stops_of(const GenerateOptions& options, const Coder& coder, const std::vector<std::string>& strings);
+
+/// A tokenizer without an id that begins each text gives none for an empty one.
+InvalidArgument no_ids(const char* option, const std::string& prompt);
+/// Flushes `out`. Throws FileError if it could not be written.
+std::ostream& checked(std::ostream& out, const std::string& path);
+
+/// The beams that the options ask for; nothing for one alone.
+std::optional<models::BeamOptions> beams_of(const GenerateOptions& options);
+
+/// Answers to the lines of --input, in the order of the lines, each as soon as it and all before it are
+/// there. `chat` is nullptr where the folder has no chat template.
+void write_many(const GenerateOptions& options, models::LanguageModel& model, const Coder& coder,
+                const ChatPrompts* chat, std::ostream& out);
+
+}  // namespace fovea::cli
