@@ -13,6 +13,7 @@
 #include "cli/coder.h"
 #include "fovea/models/beam_search.h"
 #include "fovea/models/language_model.h"
+#include "fovea/text/stop_strings.h"
 
 namespace fovea::cli {
 
