@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/head_texts.h"
+#include "fovea/core/error.h"
 #include "fovea/models/heads.h"
 #include "text/unicode.h"
 
@@ -79,7 +80,20 @@ void print(const Options& o, const std::string& context, std::vector<Answer> ans
     else
       fmt::print("{:.4f}\t{}-{}\t{}\n", score, place.begin, place.end, words);
   }
-  if (o.head.json) print_line({{"context", context}, {"answers", list}});
+  if (o.head.json) return print_line({{"context", context}, {"answers", list}});
+  if (o.top_k > 1) fmt::print("\n");  // several answers of one context stand together
+}
+
+// A question that leaves no room for a window of a longer context.
+void check_question(const text::Encoding& pair, std::int64_t most, std::int64_t stride) {
+  const std::int64_t asked = std::ssize(pair.ids) - std::count(pair.texts.begin(), pair.texts.end(), 1);
+  if (std::ssize(pair.ids) > most && asked + stride >= most)
+    throw InvalidArgument(
+        "fovea answer", "--question",
+        fmt::format("less than {} ids together with those of the template, so that a context of {} "
+                    "ids can be read in windows of {}",
+                    most - stride, std::ssize(pair.ids) - asked, most),
+        std::to_string(asked));
 }
 
 void run(const Options& o) {
@@ -91,8 +105,9 @@ void run(const Options& o) {
   std::vector<text::Encoding> windows;
   std::vector<std::size_t> context_of;
   for (const std::string& context : contexts) {
-    for (text::Encoding& window :
-         text::windows_of(model.tokenizer().encode(o.question, context), most, stride)) {
+    const text::Encoding pair = model.tokenizer().encode(o.question, context);
+    check_question(pair, most, stride);
+    for (text::Encoding& window : text::windows_of(pair, most, stride)) {
       windows.push_back(std::move(window));
       context_of.push_back(static_cast<std::size_t>(&context - contexts.data()));
     }

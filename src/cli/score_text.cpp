@@ -94,9 +94,17 @@ void run(const Options& o) {
   std::size_t tokens = 0;
   for (std::size_t n = 0; n < texts.size() && !stop_requested(); ++n) {
     const auto& [text, ids] = texts[n];
-    if (ids.size() < 2)
-      throw InvalidArgument("fovea score text", fmt::format("text {}", n + 1),
-                            "at least two ids, because the first one is given", std::to_string(ids.size()));
+    if (ids.size() < 2) {  // the first one is given: nothing is left to score
+      if (o.text.json)
+        print_line({{"text", text},
+                    {"ids", ids},
+                    {"log_probabilities", nlohmann::ordered_json::array()},
+                    {"log_probability", 0.0},
+                    {"perplexity", nullptr}});
+      else
+        fmt::print("0.0000\t0\tnan\t{}\n", text);
+      continue;
+    }
     if (std::ssize(ids) > model.longest())
       throw InvalidArgument("fovea score text", fmt::format("text {}", n + 1),
                             fmt::format("at most the {} ids that the model reads", model.longest()),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -90,6 +91,23 @@ SentencePooling read_pooling(const std::filesystem::path& folder) {
   return {kinds.front(), false};
 }
 
+// What sentence-transformers 6 writes of a model that reads texts alone and gives its last hidden states.
+// Another value means other inputs or other numbers. `unpad_inputs` changes how batches are computed, and not
+// what.
+bool says_texts_alone(const std::string& key, const json& value) {
+  static const std::map<std::string, json> expected{
+      {"transformer_task", "feature-extraction"},
+      {"modality_config", {{"text", {{"method", "forward"}, {"method_output_name", "last_hidden_state"}}}}},
+      {"module_output_name", "token_embeddings"},
+      {"processing_kwargs", json::object()},
+      {"query_length", nullptr},
+      {"document_length", nullptr},
+      {"query_expansion", nullptr}};
+  if (key == "unpad_inputs") return value.is_boolean() || value.is_null();
+  const auto found = expected.find(key);
+  return found != expected.end() && found->second == value;
+}
+
 // Beside the model lies a config that is named after its family; the first one there counts.
 std::optional<std::int64_t> read_max_length(const std::filesystem::path& folder) {
   for (const char* family :
@@ -107,8 +125,12 @@ std::optional<std::int64_t> read_max_length(const std::filesystem::path& folder)
       if (key == "do_lower_case") {
         // It would make letters small before the tokenizer sees them.
         if (value != false) refuse("false");
+      } else if (says_texts_alone(key, value)) {
+        continue;
       } else if (key != "max_seq_length") {
-        throw FileError(path.string(), -1, excerpt(key) + ": is not known");
+        throw FileError(
+            path.string(), -1,
+            excerpt(key) + ": is not known, or asks for more than texts: " + excerpt(value.dump()));
       } else if (!value.is_null()) {
         if (!value.is_number_integer() || value < 1 || value > kMostIds)
           refuse("a whole number from 1 to " + std::to_string(kMostIds));

@@ -98,7 +98,9 @@ for line in sys.stdin:
     for answer in line["answers"]:
         assert line["context"][answer["begin"]:answer["end"]] == answer["answer"] != "", line
 ' || fail answer
-refused 'the ids of the first text and of the template' run answer $answers --question "$context" 'the cat'
+refused '--question' run answer $answers --question "$context" "$context"
+[[ $(run answer $answers --question 'the cats' --top-k 2 'The cats sat.' 'The cats sat.' | grep -c '^$') == 2 ]] ||
+  fail "no empty line behind the answers of a context"
 
 # Each mask has its tokens.
 run fill $masked --json --top-k 9 'the [MASK] sat [MASK]' | python3 -c '
