@@ -28,7 +28,7 @@ std::string error_of(std::string_view source, std::string_view variables = "{}")
 TEST(ChatTemplate, BlanksAroundTagsGoAsTransformersSetsIt) {
   EXPECT_EQ(rendered("a\n  {% if true %}\n b\n  {% endif %}\nc\n"), "a\n b\nc");
   EXPECT_EQ(rendered("a {%- if true -%} b {%- endif +%}\n c"), "ab\n c");
-  EXPECT_EQ(rendered("a\n  {%+ set x = 1 %}\n{{ x }}\n  {{- x }} {# no #}\nz"), "a\n  1\n1 z");
+  EXPECT_EQ(rendered("a\n  {%+ set x = 1 %}\n{{ x }}\n  {{- x }} {# no #}\nz"), "a\n  11 z");
   EXPECT_EQ(rendered("{% raw %} {{ x }} {% endraw %}\n."), " {{ x }} .");
 }
 
