@@ -44,6 +44,9 @@ TEST(ChatTemplate, ComputesAsPython) {
       rendered("{{ m | tojson }}|{{ m | tojson(indent=1) }}", R"({"m": {"b": "é\"<", "a": [1.0, null]}})"),
       "{\"b\": \"é\\\"<\", \"a\": [1.0, null]}|{\n \"b\": \"é\\\"<\",\n \"a\": [\n  1.0,\n  null\n ]\n}");
   EXPECT_EQ(rendered("{{ ' a b '.split(none, 1) }}{{ ' a b '.rsplit(none, 1) }}"), "['a', 'b '][' a', 'b']");
+  for (const char* value : {"1", "none", "{}", "{'a': 1}.keys()", "[1] | map('abs')"})
+    EXPECT_NE(error_of(std::string("{{ (") + value + ")[:1] }}").find("has no slices"), std::string::npos)
+        << value;
   EXPECT_EQ(rendered("{{ [2, 1] | sort(attribute='n') }}{{ [2, 1] | sort }}"), "[2, 1][1, 2]");
   EXPECT_EQ(rendered("{{ strftime_now('%Y-%m') }}"), "2023-11");
 }

@@ -638,8 +638,8 @@ Value Machine::slice(const Value& of, const Expression& indices) {
       text += all[static_cast<std::size_t>(i)];
     return maker_.text(std::move(text), of.is_safe());
   }
-  if (!sequence || sequence->kind > Sequence::Kind::range)
-    return maker_.undefined(of_object(of) + " has no slices");
+  // jinja2 compiles a slice into one of Python, so that a value without slices is an error and not undefined.
+  if (!sequence || sequence->kind > Sequence::Kind::range) fail(of_object(of) + " has no slices");
   const Bounds bounds = bounds_of(bound[0], bound[1], bound[2], std::ssize(sequence->items));
   std::vector<Value> items;
   for (std::int64_t i = bounds.first; bounds.step > 0 ? i < bounds.last : i > bounds.last; i += bounds.step)
