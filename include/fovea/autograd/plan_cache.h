@@ -21,10 +21,12 @@ class PlanCache {
  private:
   mutable std::mutex mutex_;
   std::int64_t made_ = 0;
+  /// @cond
   struct Made {
     AttentionPlan plan;
     PlanOptions options;
   };
+  /// @endcond
   std::array<std::optional<Made>, 4> plans_;  // the last used first
 };
 
