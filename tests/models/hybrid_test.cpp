@@ -9,6 +9,7 @@
 #include "fovea/models/language_model.h"
 #include "fovea/models/model_folder.h"
 #include "models/configs.h"
+#include "models/mixer_names.h"
 #include "models/tiny.h"
 
 namespace fovea::models {
@@ -31,14 +32,7 @@ LanguageModel tiny(std::string_view mixers, std::int64_t layers) {
 
 class EveryMixer : public ::testing::TestWithParam<const char*> {};
 
-INSTANTIATE_TEST_SUITE_P(Names, EveryMixer,
-                         ::testing::Values("linear", "retention", "gla", "gated_delta", "mamba2", "mamba",
-                                           "rwkv7", "performer", "gated_delta,attention"),
-                         [](const auto& name) {
-                           std::string text = name.param;
-                           std::replace(text.begin(), text.end(), ',', '_');
-                           return text;
-                         });
+INSTANTIATE_TEST_SUITE_P(Names, EveryMixer, testing::mixer_names(), testing::test_name);
 
 TEST_P(EveryMixer, WritesTheSameTextFromAStateAndFromWholeTexts) {
   LanguageModel model = tiny(GetParam(), 2);

@@ -3,35 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ostream>
 
 #include "fovea/attention/masks.h"
 #include "fovea/nn/transformer.h"
+#include "nn/mixer_kinds.h"
 #include "nn/parameter_gradients.h"
 
 namespace fovea::nn {
 namespace {
 
-constexpr std::int64_t dim = 8;
-
-struct Kind {
-  const char* name;
-  RecurrentOptions options;
-};
-void PrintTo(const Kind& kind, std::ostream* out) {
-  *out << kind.name;
-}
-
-std::vector<Kind> kinds() {
-  return {{"linear", LinearAttentionOptions{.num_heads = 2}},
-          {"retention", RetentionOptions{.num_heads = 2, .rope = Rotary(Rope{.rotary_dim = 4}, 128)}},
-          {"gla", GatedLinearAttentionOptions{.num_heads = 2, .key_dim = 4, .gate_rank = 3}},
-          {"gated_delta", GatedDeltaOptions{.num_heads = 2, .value_dim = 3}},
-          {"mamba2", Mamba2Options{.head_dim = 4, .state_dim = 3, .groups = 2}},
-          {"mamba", MambaOptions{.state_dim = 3, .step_rank = 2}},
-          {"rwkv7", Rwkv7Options{.head_dim = 4, .rank = 3, .gate_rank = 5}},
-          {"performer", PerformerOptions{.num_heads = 2, .features = 6}}};
-}
+constexpr std::int64_t dim = kind_dim;
 
 StackSpec stack_by(const RecurrentOptions& options, std::int64_t layers) {
   StackSpec spec = stack_of({.layers = layers, .dim = dim, .feed_forward = 4, .heads = 2});

@@ -6,39 +6,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ostream>
 
 #include "fovea/attention/masks.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
 #include "fovea/nn/transformer.h"
+#include "nn/mixer_kinds.h"
 #include "nn/parameter_gradients.h"
 
 namespace fovea::nn {
 namespace {
 
-constexpr std::int64_t dim = 8;
-
-struct Kind {
-  const char* name;
-  RecurrentOptions options;
-};
-
-// GoogleTest would print the bytes of the options.
-void PrintTo(const Kind& kind, std::ostream* out) {
-  *out << kind.name;
-}
-
-std::vector<Kind> kinds() {
-  return {{"linear", LinearAttentionOptions{.num_heads = 2}},
-          {"retention", RetentionOptions{.num_heads = 2, .rope = Rotary(Rope{.rotary_dim = 4}, 128)}},
-          {"gla", GatedLinearAttentionOptions{.num_heads = 2, .key_dim = 4, .gate_rank = 3}},
-          {"gated_delta", GatedDeltaOptions{.num_heads = 2, .value_dim = 3}},
-          {"mamba2", Mamba2Options{.head_dim = 4, .state_dim = 3, .groups = 2}},
-          {"mamba", MambaOptions{.state_dim = 3, .step_rank = 2}},
-          {"rwkv7", Rwkv7Options{.head_dim = 4, .rank = 3, .gate_rank = 5}},
-          {"performer", PerformerOptions{.num_heads = 2, .features = 6}}};
-}
+constexpr std::int64_t dim = kind_dim;
 
 // A kind that is added to the options has to be added here.
 TEST(Kinds, AreAllThereAre) {

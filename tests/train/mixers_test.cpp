@@ -5,6 +5,7 @@
 
 #include "fovea/models/model_folder.h"
 #include "fovea/models/transformer.h"
+#include "models/mixer_names.h"
 #include "train/tiny.h"
 
 namespace fovea::train {
@@ -37,14 +38,7 @@ class TranslatorTraining : public ::testing::TestWithParam<const char*> {
   Tiny tiny_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Mixers, TranslatorTraining,
-                         ::testing::Values("linear", "retention", "gla", "gated_delta", "mamba2", "mamba",
-                                           "rwkv7", "performer", "gated_delta,attention"),
-                         [](const auto& name) {
-                           std::string text = name.param;
-                           std::replace(text.begin(), text.end(), ',', '_');
-                           return text;
-                         });
+INSTANTIATE_TEST_SUITE_P(Mixers, TranslatorTraining, testing::mixer_names(), testing::test_name);
 
 TEST_P(TranslatorTraining, LearnsAndResumesWithTheSameBits) {
   Listener silent;
