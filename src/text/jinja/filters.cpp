@@ -357,7 +357,6 @@ Value replace_filter(Machine& m, const Value& value, const Arguments& arguments)
 
 Value reverse(Machine& m, const Value& value, const Arguments& arguments) {
   const Bound bound("reverse", arguments, {});
-  if (value.is_undefined()) fail(*value.as<Undefined>()->reason);
   std::vector<Value> items = items_of(value, m.maker());
   std::ranges::reverse(items);
   if (!value.text()) return m.maker().sequence(Kind::generator, std::move(items));
