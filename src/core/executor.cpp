@@ -22,6 +22,7 @@
 
 #include "fovea/core/cancellation.h"
 #include "fovea/core/error.h"
+#include "fovea/core/profile.h"
 
 namespace fovea {
 namespace {
@@ -135,6 +136,8 @@ class Team {
     }
     wake_.notify_all();
     drain(0);
+    static constexpr ProfileLabel label{"waiting for other threads", ProfilePart::waiting};
+    const ProfileSpan span(label);
     const auto done = [this] { return running_.load(std::memory_order_acquire) == 0; };
     if (spins_) holds_soon(done);
     std::unique_lock lock(mutex_);
