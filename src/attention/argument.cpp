@@ -91,7 +91,13 @@ Tensor start_value(const ArgumentDeclaration& declaration, const Shape& shape, D
       values.assign(all, declaration.start_number);
       break;
     case Start::computed:
+      if (!declaration.start_values)
+        throw InvalidArgument("start_value", "declaration.start_values", "a function, as start says", "none");
       values = declaration.start_values(shape.count());
+      if (values.size() != all)
+        throw InvalidArgument("start_value", "declaration.start_values",
+                              "a function of " + std::to_string(all) + " values",
+                              "one that returns " + std::to_string(values.size()));
   }
   Tensor tensor(dtype, shape);
   if (dtype == DType::f64)

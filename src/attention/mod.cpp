@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "core/shortest.h"
 #include "fovea/attention/make_mod.h"
@@ -80,6 +82,35 @@ class RelativeKeyMod final : public mod_detail::LambdaMod<AddBias, 1> {
   std::int64_t farthest_;
 };
 
+// Kernels index the axes of a mod's argument by batch entry, head, query and key. Any other meaning of an
+// axis would read past the argument.
+void check_axes(const ModNode& node, const ArgumentDeclaration& argument) {
+  using Sizes = ArgumentSizes;
+  constexpr std::array<std::pair<const char*, std::int64_t Sizes::*>, 4> meanings{
+      {{"batch", &Sizes::batch},
+       {"heads", &Sizes::num_query_heads},
+       {"query_len", &Sizes::query_len},
+       {"key_len", &Sizes::key_len}}};
+  const std::string name = "the argument '" + argument.name + "' of '" + node.print() + "'";
+  if (argument.axes.size() != meanings.size())
+    throw InvalidArgument("Mod", "node", "four axes of " + name, std::to_string(argument.axes.size()));
+  for (std::size_t n = 0; n < meanings.size(); ++n) {
+    const ArgumentAxis& axis = argument.axes[n];
+    const bool table = n == 3 && node.entries() > 0;
+    const std::int64_t number = table ? node.entries() : 1;
+    const bool fits = axis.size == nullptr ? axis.number == number
+                                           : !table && axis.size == meanings[n].second &&
+                                                 axis.fit == ArgumentAxis::Fit::or_one;
+    if (!fits)
+      throw InvalidArgument(
+          "Mod", "node",
+          "axis " + std::to_string(n) + " of " + name + " to be " +
+              (table ? std::string() : std::string(meanings[n].first) + " or 1, or always ") +
+              std::to_string(number),
+          axis.size ? "another size of the call" : std::to_string(axis.number));
+  }
+}
+
 double positive(const char* mod, const char* argument, double value) {
   if (!(value >= 1e-30) || !(value <= 1e30))  // the number and its inverse must both be floats
     throw InvalidArgument(mod, argument, "a number in [1e-30, 1e30]", shortest(value));
@@ -96,6 +127,7 @@ Mod::Mod(std::shared_ptr<const ModNode> node) : node_(std::move(node)) {
   if (node_->entries() > 0 && node_->arguments().size() != 1)
     throw InvalidArgument("Mod", "node", "exactly one argument, because the mod is a table",
                           std::to_string(node_->arguments().size()));
+  for (const ArgumentDeclaration& argument : node_->arguments()) check_axes(*node_, argument);
 }
 
 ArgumentDeclaration mod_argument(std::string name, std::string_view longer) {

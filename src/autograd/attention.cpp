@@ -1,13 +1,13 @@
 // Attention as an op: the engine's forward and backward on strided views of [B, L, heads * dim].
-#include <algorithm>
 #include <iterator>
 #include <memory>
 
 #include "autograd/heads.h"
 #include "autograd/record.h"
-#include "fovea/attention/score_definition.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/autograd/plan_cache.h"
+#include "fovea/core/profile.h"
+#include "fovea/plan/call_shape.h"
 #include "fovea/plan/plan.h"
 
 namespace fovea::autograd {
@@ -52,8 +52,7 @@ Arguments given(const AttentionCall& call) {
 }
 
 // `key` is empty where the score reads no keys, `value` where the weights are the result.
-AttentionInputs inputs_of(const AttentionCall& call, const Saved& saved, const Var& query, const Var& key,
-                          const Var& value) {
+AttentionInputs inputs_of(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
   const auto kv_heads = [&call](const Var& x) {
     return x.empty() ? ConstTensorView() : ConstTensorView(heads_of(x.value(), call.num_kv_heads));
   };
@@ -61,11 +60,11 @@ AttentionInputs inputs_of(const AttentionCall& call, const Saved& saved, const V
           .key = kv_heads(key),
           .value = kv_heads(value),
           .arguments = given(call),
-          .key_lengths = saved.lists.key_lengths,
+          .key_lengths = call.key_lengths,
           .query_offset = call.query_offset,
-          .query_offsets = saved.lists.query_offsets,
-          .query_starts = saved.lists.query_starts,
-          .key_starts = saved.lists.key_starts,
+          .query_offsets = call.query_offsets,
+          .query_starts = call.query_starts,
+          .key_starts = call.key_starts,
           .cache = call.cache,
           .dropout_seed = call.dropout_seed,
           .sample_seed = call.sample_seed};
@@ -89,7 +88,7 @@ void backward(const AttentionCall& call, const Saved& saved, const Var& query, c
     d_arguments.push_back(like(argument.value));
     if (d_arguments.back()) gradients.arguments.set(argument.name, d_arguments.back());
   }
-  const AttentionInputs inputs = inputs_of(call, saved, query, key, value);
+  const AttentionInputs inputs = inputs_of(call, query, key, value);
   AttentionLoss loss{};
   if (value.empty()) {
     loss.d_weights = gradient;
@@ -106,58 +105,15 @@ void backward(const AttentionCall& call, const Saved& saved, const Var& query, c
   for (std::size_t n = 0; n < d_arguments.size(); ++n) accumulate(call.arguments[n].value, d_arguments[n]);
 }
 
-bool is_packed(const AttentionCall& call) {
-  return !call.query_starts.empty() || !call.key_starts.empty();
+const AttentionSpec& spec_of(const AttentionCall& call) {
+  return call.plan ? call.plan->spec() : call.spec;
 }
 
-const ScoreDefinition& score_of(const AttentionCall& call) {
-  return definition(call.plan ? call.plan->spec().score : call.spec.score);
-}
-
-std::int64_t longest_view(std::span<const KeyValueView> cache) {
-  std::int64_t longest = 0;
-  for (const KeyValueView& view : cache) longest = std::max(longest, view.length);
-  return longest;
-}
-
-// The number of keys. Where there are none, it is that of the values, or of the rows that replace the keys.
-std::int64_t key_rows(const AttentionCall& call, const Var& key, const Var& value) {
-  if (!call.cache.empty()) return longest_view(call.cache);
-  if (is_packed(call)) return longest_entry(call.key_starts);
-  if (!key.empty()) return key.size(1);
-  if (!value.empty()) return value.size(1);
-  const ScoreDefinition& score = score_of(call);
-  const std::string& name = score.arguments[static_cast<std::size_t>(score.key_rows)].name;
-  const ConstTensorView rows = given(call)["score." + name];
-  return rows.rank() > 0 ? rows.size(0) : 0;
-}
-
-// The shape of a plan for this call. For a packed batch it has the number of entries, and the rows of the
-// longest.
-AttentionShape shape_of(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
+void check(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
   const std::int64_t batch = query.shape().rank() == 3 ? query.size(0) : 0;
   check("query", query, call.num_query_heads, batch);
-  const bool keyless = score_of(call).key_rows >= 0;
-  const bool cached = !call.cache.empty();
-  if (key.empty() && !keyless && !cached)
-    throw InvalidArgument("attention", "key", "keys, which this score reads", "none");
   if (!key.empty()) check("key", key, call.num_kv_heads, batch);
   if (!value.empty()) check("value", value, call.num_kv_heads, batch);
-  const bool packed = is_packed(call);
-  const std::int64_t values = cached          ? call.cache.front().value_dim
-                              : value.empty() ? AttentionShape::no_values
-                                              : value.size(2) / call.num_kv_heads;
-  return {.batch = packed ? std::max<std::int64_t>(std::ssize(call.query_starts) - 1, 1) : batch,
-          .num_query_heads = call.num_query_heads,
-          .num_kv_heads = call.num_kv_heads,
-          .query_len = packed ? longest_entry(call.query_starts) : query.size(1),
-          .key_len = key_rows(call, key, value),
-          .head_dim = query.size(2) / call.num_query_heads,
-          .value_dim = values,
-          .key_dim = cached        ? call.cache.front().head_dim
-                     : key.empty() ? 0
-                                   : key.size(2) / call.num_kv_heads,
-          .hidden = hidden_of(call.plan ? call.plan->spec().score : call.spec.score, given(call))};
 }
 
 Tape* tape_of(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
@@ -177,19 +133,25 @@ std::shared_ptr<Saved> save(const AttentionCall& call, const AttentionShape& sha
   return std::make_shared<Saved>(Saved{plan_of(call, shape), Lists(call), Tensor(), Tensor()});
 }
 
-// The part of a call that backward keeps. The caller's memory may be gone by then, so `saved` holds copies of
-// the lists.
-AttentionCall kept(AttentionCall call) {
+// The call as backward needs it. The caller's memory may be gone by then, so the lists are those in `saved`.
+AttentionCall kept(AttentionCall call, const Saved& saved) {
   call.weights = nullptr;
   call.plans = nullptr;
-  call.key_lengths = call.query_offsets = call.query_starts = call.key_starts = {};
+  call.key_lengths = saved.lists.key_lengths;
+  call.query_offsets = saved.lists.query_offsets;
+  call.query_starts = saved.lists.query_starts;
+  call.key_starts = saved.lists.key_starts;
   return call;
 }
 
 }  // namespace
 
 Var attention(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
-  const AttentionShape shape = shape_of(call, query, key, value);
+  static constexpr ProfileLabel label{"attention", ProfilePart::attention};
+  const ProfileSpan span(label);
+  check(call, query, key, value);
+  const AttentionInputs inputs = inputs_of(call, query, key, value);
+  const AttentionShape shape = shape_of(spec_of(call), inputs);
   const std::int64_t batch = query.size(0), rows = query.size(1);
   Tape* tape = tape_of(call, query, key, value);
   if (tape && !call.cache.empty())
@@ -206,28 +168,32 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
     *call.weights = Tensor(DType::f32, {batch, call.num_query_heads, rows, shape.key_len});
     outputs.weights = *call.weights;
   }
-  attend(saved->plan, inputs_of(call, *saved, query, key, value), outputs);
+  attend(saved->plan, inputs, outputs);
   if (!tape) return saved->output;
-  return {saved->output, tape->record([=, call = kept(call)](const Tensor& d_output) {
+  return {saved->output, tape->record([=, call = kept(call, *saved)](const Tensor& d_output) {
             backward(call, *saved, query, key, value, d_output);
           })};
 }
 
 Var attention_weights(const AttentionCall& call, const Var& query, const Var& key) {
-  const AttentionSpec& spec = call.plan ? call.plan->spec() : call.spec;
+  static constexpr ProfileLabel label{"attention weights", ProfilePart::attention};
+  const ProfileSpan span(label);
+  const AttentionSpec& spec = spec_of(call);
   if (spec.dropout.rate > 0.0) {
     throw InvalidArgument("attention_weights", "call.spec.dropout", "none: weights are taken before dropout",
                           std::to_string(spec.dropout.rate));
   }
-  const AttentionShape shape = shape_of(call, query, key, {});
+  check(call, query, key, {});
+  const AttentionInputs inputs = inputs_of(call, query, key, {});
+  const AttentionShape shape = shape_of(spec, inputs);
   Tape* tape = tape_of(call, query, key, {});
   const auto saved = save(call, shape);
   const Tensor weights(DType::f32, {query.size(0), shape.num_query_heads, query.size(1), shape.key_len});
   AttentionOutputs outputs{};
   outputs.weights = weights;
-  attend(saved->plan, inputs_of(call, *saved, query, key, {}), outputs);
+  attend(saved->plan, inputs, outputs);
   if (call.weights) *call.weights = weights;
-  return result_of(tape, weights, [=, call = kept(call)](const Tensor& d_weights) {
+  return result_of(tape, weights, [=, call = kept(call, *saved)](const Tensor& d_weights) {
     backward(call, *saved, query, key, {}, d_weights);
   });
 }

@@ -179,7 +179,8 @@ void measure_shared(const CachedBench& bench, const std::function<void(const Sha
       const std::int64_t bytes =
           2 * (o.texts + 1) * kv_heads * o.prefix * o.head_dim * static_cast<std::int64_t>(size_of(dtype));
       if (bytes > o.most_megabytes * 1000000) continue;
-      // The same rows again and again: what they hold costs no time, and random numbers for all would.
+      // The same rows again and again: values do not change the time, and drawing all of them would take
+      // long.
       const std::int64_t piece = std::min<std::int64_t>(512, o.prefix);
       const Tensor key = operand(dtype, {1, kv_heads, piece, o.head_dim}, 2),
                    value = operand(dtype, {1, kv_heads, piece, o.head_dim}, 3),

@@ -8,6 +8,7 @@
 #include "fovea/files/npy.h"
 #include "fovea/mechanisms/forget.h"
 #include "fovea/mechanisms/local.h"
+#include "fovea/plan/call_shape.h"
 
 namespace fovea::cli {
 namespace {
@@ -191,36 +192,35 @@ class ArgumentReader {
   Tensor concat_, forget_sums_, centers_;
 };
 
-AttentionShape shape_of(const AttendOptions& o, const AttendCall& call) {
-  const Tensor &q = call.query, &k = call.key, &v = call.value;
-  const std::int64_t parts = call.lambda ? 2 : 1;
-  if (q.size(1) % parts != 0)
-    refuse("--query", "an even number of heads with --differential", to_string(q.shape()));
-  if (k && !o.is_latent() && k.size(1) % parts != 0)
-    refuse("--key", "an even number of heads with --differential", to_string(k.shape()));
-  AttentionShape shape{.batch = q.size(0),
-                       .num_query_heads = q.size(1) / parts,
-                       .num_kv_heads = q.size(1) / parts,
-                       .query_len = q.size(2),
-                       .key_len = 0,
-                       .head_dim = q.size(3),
-                       .value_dim = v ? v.size(3) : 0,
-                       .key_dim = 0,
-                       .hidden = 0};
-  if (o.is_latent()) {
-    shape.key_len = k.size(1);
-    shape.value_dim = call.W_UV.size(1);
-  } else if (k) {
-    shape.num_kv_heads = k.size(1) / parts;
-    shape.key_len = k.size(2);
-    shape.key_dim = k.size(3);
-  } else {
-    if (v) shape.num_kv_heads = v.size(1);
-    const ConstTensorView rows = call.inputs.arguments["score.W"];
-    shape.key_len = v ? v.size(2) : rows.rank() > 0 ? rows.size(0) : 0;
-  }
-  shape.hidden = hidden_of(call.spec.score, call.inputs.arguments);
+// The latent form has keys of three axes, and its matrices hold the sizes of heads.
+AttentionShape latent_shape(const AttendCall& call) {
+  return {.batch = call.query.size(0),
+          .num_query_heads = call.query.size(1),
+          .num_kv_heads = call.query.size(1),
+          .query_len = call.query.size(2),
+          .key_len = call.key.size(1),
+          .head_dim = call.query.size(3),
+          .value_dim = call.W_UV.size(1)};
+}
+
+// The sizes of the two halves of --differential, each of which has half of the heads.
+AttentionShape halved(AttentionShape shape, const AttendCall& call) {
+  if (shape.num_query_heads % 2 != 0)
+    refuse("--query", "an even number of heads with --differential", to_string(call.query.shape()));
+  if (shape.num_kv_heads % 2 != 0)
+    refuse("--key", "an even number of heads with --differential", to_string(call.key.shape()));
+  shape.num_query_heads /= 2;
+  shape.num_kv_heads /= 2;
   return shape;
+}
+
+AttentionShape shape_of(const AttendOptions& o, const AttendCall& call) {
+  if (o.is_latent()) return latent_shape(call);
+  AttentionInputs inputs{.query = call.query, .arguments = call.inputs.arguments};
+  if (call.key) inputs.key = call.key;
+  if (call.value) inputs.value = call.value;
+  const AttentionShape shape = fovea::shape_of(call.spec, inputs);
+  return call.lambda ? halved(shape, call) : shape;
 }
 
 // One offset for each batch entry, whether the flag gave none, one or all.

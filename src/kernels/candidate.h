@@ -78,7 +78,7 @@ struct Code {
   void (*forward)(const Problem<T>&, const ForwardOutputs<T>&, Executor&, std::byte* memory) = nullptr;
   std::size_t (*backward_bytes)(const Problem<T>&, int threads) = nullptr;
   void (*backward)(const Problem<T>&, const BackwardProblem<T>&, Executor&, std::byte* memory) = nullptr;
-  /// Of `count` entries whose keys and values are in a cache. Null where it computes each entry alone.
+  /// Forward for `count` cached entries at once. Null if the candidate can only compute them one by one.
   std::size_t (*together_bytes)(const Problem<T>& largest, std::int64_t count, int threads) = nullptr;
   void (*forward_together)(const Together<T>&, Executor&, std::byte* memory) = nullptr;
 };
@@ -97,6 +97,8 @@ struct Candidate {
   /// The queries of a block, for which the mask is asked once (0: all queries of a call), and the keys of a
   /// tile.
   std::int64_t block_queries = 0, tile_keys = 0;
+  /// The keys of a chunk of forward_together. Null where there is no forward_together.
+  std::int64_t (*cached_chunk_keys)(std::int64_t kv_heads) = nullptr;
   Code<float> f32 = {};
   Code<double> f64 = {};
 

@@ -31,10 +31,17 @@ inline double multiply_adds(const AttentionPlan::Impl& plan, const CallSizes& si
   const AttentionShape& s = plan.shape;
   const double pairs = static_cast<double>(sizes.batch * s.num_query_heads) *
                        static_cast<double>(sizes.query_len) * static_cast<double>(sizes.key_len);
-  return pairs * static_cast<double>((plan.additive() ? 8 * s.hidden : s.head_dim) + s.value_dim);
+  const auto mapped = [&](const RowMap& map, std::int64_t heads, std::int64_t rows, std::int64_t dim) {
+    if (map.matrix < 0) return 0.0;
+    return static_cast<double>(sizes.batch * heads) * static_cast<double>(rows) *
+           static_cast<double>(dim * plan.matrix_rows(map.matrix));
+  };
+  const double maps = mapped(plan.score().query, s.num_query_heads, sizes.query_len, s.head_dim) +
+                      mapped(plan.score().key, s.num_kv_heads, sizes.key_len, s.key_dim);
+  return maps + pairs * static_cast<double>((plan.additive() ? 8 * s.hidden : s.head_dim) + s.value_dim);
 }
 
-/// The same for the entries of a packed batch, as they are.
+/// The sum over the entries of a packed batch, each with its own sizes.
 inline double multiply_adds(const AttentionPlan::Impl& plan, const PackedBatch& batch) {
   double sum = 0.0;
   for (std::int64_t n = 0; n < batch.count(); ++n) sum += multiply_adds(plan, batch[n].sizes);

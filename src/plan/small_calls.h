@@ -12,8 +12,8 @@ namespace fovea {
 /// waits until its threads have woken, 18 to 30 us where they sleep.
 inline constexpr double least_shared_work = 1 << 18;
 
-/// The executor that the caller gives, or the one that it names for small calls. Without one, the default
-/// executor, or the calling thread alone for a small call.
+/// Returns the caller's executor, or for a small call that executor's `for_small_calls()`. Without one: the
+/// default executor, or for a small call the calling thread alone.
 inline Executor& executor_of(const CallResources& resources, double multiply_adds) {
   const bool small = multiply_adds < least_shared_work;
   if (resources.executor) return small ? resources.executor->for_small_calls() : *resources.executor;

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
-#include "kernels/flash/flash.h"
 #include "plan/rows.h"
 
 namespace fovea {
@@ -20,6 +20,8 @@ struct Lists {
   std::vector<std::int64_t> order;    // entries; those that share a chunk stand side by side
   std::vector<SharedChunk> chunks;    // `first` counts from the beginning of `order`
   std::vector<std::uint8_t> has_run;  // by entry
+  std::vector<std::int64_t> groups;   // the sizes of groups of entries: a stack, whose top belongs to the
+                                      // innermost call of Division
 };
 Lists& lists() {
   thread_local Lists of_this_thread;
@@ -62,8 +64,8 @@ std::int64_t common_end(const KeyValueView& a, const KeyValueView& b, std::int64
 // Finds which entries share which chunks. The entries of a chunk are a part of those of the chunk before it.
 class Division {
  public:
-  Division(std::span<const KeyValueView> views, std::int64_t chunk_keys, Lists& to)
-      : views_(views), keys_(chunk_keys), to_(to) {}
+  Division(std::span<const KeyValueView> views, std::int64_t chunk_keys, std::int64_t tile_keys, Lists& to)
+      : views_(views), keys_(chunk_keys), tile_keys_(tile_keys), to_(to) {}
 
   // The entries [first, first + count) of the order share everything before chunk `chunk`.
   void divide(std::int64_t first, std::int64_t count, std::int64_t chunk) {
@@ -74,24 +76,25 @@ class Division {
       first += ended;
       count -= ended;
       if (count <= 1) break;
+      const std::size_t base = to_.groups.size();
       const std::int64_t same = group(first, count, [&](std::int64_t a, std::int64_t b) {
         const std::int64_t last = std::min(view(a).length, end);
         return std::min(view(b).length, end) == last && common_end(view(a), view(b), begin, end) == last;
       });
       // Most often all entries share the chunk, and then the loop goes on with them.
-      if (same == count && groups_.size() == 1) {
-        groups_.clear();
+      if (same == count && to_.groups.size() == base + 1) {
+        to_.groups.resize(base);
         add(chunk, first, count, std::min(view_at(first).length, end));
         continue;
       }
-      const std::vector<std::int64_t> sizes = std::move(groups_);
-      groups_.clear();
       std::int64_t at = first;
-      for (const std::int64_t size : sizes) {
+      for (std::size_t n = base, groups = to_.groups.size(); n < groups; ++n) {
+        const std::int64_t size = to_.groups[n];
         add(chunk, at, size, std::min(view_at(at).length, end));
         divide(at, size, chunk + 1);
         at += size;
       }
+      to_.groups.resize(base);
       divide_rest(at, first + count - at, chunk);
       return;
     }
@@ -119,11 +122,10 @@ class Division {
     }
     return found;
   }
-  // Moves entries that are alike to the front, group by group of at least two, whose sizes are left in
-  // groups_. Returns how many entries that are.
+  // Moves entries that are alike to the front, group by group of at least two. Pushes the groups' sizes and
+  // returns the number of grouped entries.
   template <class Alike>
   std::int64_t group(std::int64_t first, std::int64_t count, Alike&& alike) {
-    groups_.clear();
     std::int64_t grouped = 0, end = count;
     while (grouped < end) {
       const std::int64_t one = at(first + grouped);
@@ -132,7 +134,7 @@ class Division {
         if (alike(one, at(first + n))) std::swap(at(first + n), at(first + next++));
       }
       if (next - grouped > 1) {
-        groups_.push_back(next - grouped);
+        to_.groups.push_back(next - grouped);
         grouped = next;
       } else {
         std::swap(at(first + grouped), at(first + --end));  // alone: to the back
@@ -141,35 +143,32 @@ class Division {
     return grouped;
   }
 
-  // Entries no two of which share the whole chunk. They may share its first tiles; nothing behind it.
+  // No two of these entries share the whole chunk. Some may share its first tiles, and none shares anything
+  // after the chunk.
   void divide_rest(std::int64_t first, std::int64_t count, std::int64_t chunk) {
     const std::int64_t begin = chunk * keys_, end = begin + keys_;
+    const std::size_t base = to_.groups.size();
     const std::int64_t shared = group(first, count, [&](std::int64_t a, std::int64_t b) {
-      return common_end(view(a), view(b), begin, end) >= begin + kernels::tile_keys;
+      return common_end(view(a), view(b), begin, end) >= begin + tile_keys_;
     });
-    const std::vector<std::int64_t> sizes = std::move(groups_);
-    groups_.clear();
     std::int64_t place = first;
-    for (const std::int64_t size : sizes) {
+    for (std::size_t group = base; group < to_.groups.size(); ++group) {
+      const std::int64_t size = to_.groups[group];
       std::int64_t until = end;
       for (std::int64_t n = 1; n < size; ++n)
         until = std::min(until, common_end(view_at(place), view_at(place + n), begin, end));
-      add(chunk, place, size, begin + (until - begin) / kernels::tile_keys * kernels::tile_keys);
+      add(chunk, place, size, begin + (until - begin) / tile_keys_ * tile_keys_);
       for (std::int64_t n = 0; n < size; ++n) alone(place + n, chunk + 1);
       place += size;
     }
+    to_.groups.resize(base);
     for (std::int64_t n = shared; n < count; ++n) alone(first + n, chunk);
   }
 
   std::span<const KeyValueView> views_;
-  std::int64_t keys_;
+  std::int64_t keys_, tile_keys_;
   Lists& to_;
-  std::vector<std::int64_t> groups_;
 };
-
-std::int64_t chunk_keys(const AttentionPlan::Impl& plan) {
-  return plan.shape.num_kv_heads == 1 ? kernels::fixed_chunk_keys_of_one_head : kernels::fixed_chunk_keys;
-}
 
 bool runs_together(const AttentionPlan::Impl& plan, const Step& step) {
   const kernels::Candidate& candidate = *step.candidate;
@@ -204,6 +203,7 @@ SharingEntries::SharingEntries(const AttentionPlan::Impl& plan, const Call& call
   Lists& own = lists();
   own.order.clear();
   own.chunks.clear();
+  own.groups.clear();  // an exception may have left some
   own.has_run.assign(views.size(), 0);
   has_run_ = own.has_run;
   const kernels::Duty duty = kernels::Duty::forward_cached;
@@ -220,7 +220,8 @@ SharingEntries::SharingEntries(const AttentionPlan::Impl& plan, const Call& call
   std::sort(own.order.begin(), own.order.end(), [&](std::int64_t a, std::int64_t b) {
     return first_key(a) != first_key(b) ? std::less<>()(first_key(a), first_key(b)) : a < b;
   });
-  // Of the entries whose first keys are the same memory those stay that share at least a tile.
+  // Of entries whose first key has the same address, keep those that share a whole tile with the first of
+  // them.
   std::size_t kept = 0;
   for (std::size_t begin = 0, end = 0; begin < own.order.size(); begin = end) {
     const KeyValueView& one = views[static_cast<std::size_t>(own.order[begin])];
@@ -231,7 +232,8 @@ SharingEntries::SharingEntries(const AttentionPlan::Impl& plan, const Call& call
       if (one.key_row_stride != other.key_row_stride || one.key_head_stride != other.key_head_stride ||
           one.value_row_stride != other.value_row_stride || one.value_head_stride != other.value_head_stride)
         continue;
-      if (end == begin || common_end(one, other, 0, kernels::tile_keys) >= kernels::tile_keys)
+      if (end == begin ||
+          common_end(one, other, 0, step_->candidate->tile_keys) >= step_->candidate->tile_keys)
         own.order[kept++] = own.order[end];
     }
     if (kept - from == 1) kept = from;
@@ -277,12 +279,16 @@ void SharingEntries::run_group(std::int64_t first, std::int64_t count, Executor&
   };
   for (std::int64_t begin = first, end = first; begin < first + count; begin = end) {
     while (end < first + count && front(end) == front(begin)) ++end;
-    Division(call_.inputs.cache, chunk_keys(plan_), own).divide(begin, end - begin, 0);
+    const kernels::Candidate& candidate = *step_->candidate;
+    Division(call_.inputs.cache, candidate.cached_chunk_keys(plan_.shape.num_kv_heads), candidate.tile_keys,
+             own)
+        .divide(begin, end - begin, 0);
   }
   for (SharedChunk& chunk : own.chunks) chunk.first -= first;
-  // What most entries share first, because it takes longest.
-  std::stable_sort(own.chunks.begin(), own.chunks.end(),
-                   [](const SharedChunk& a, const SharedChunk& b) { return a.count > b.count; });
+  // Chunks with the most entries come first, because they take longest. A stable sort would allocate.
+  std::sort(own.chunks.begin(), own.chunks.end(), [](const SharedChunk& a, const SharedChunk& b) {
+    return std::tuple(-a.count, a.chunk, a.first) < std::tuple(-b.count, b.chunk, b.first);
+  });
   plan_.compute_dtype() == DType::f64 ? run_as<double>(first, count, executor, memory)
                                       : run_as<float>(first, count, executor, memory);
 }

@@ -43,7 +43,8 @@ class SharingEntries {
   const AttentionOutputs& outputs_;
   const PackedBatch& batch_;
   const Step* step_ = nullptr;
-  // The lists lie in the thread that made this object, and other threads ask has_run.
+  // The lists are thread-local to the thread that made this object. Other threads call has_run, so it reads
+  // them through a span.
   std::int64_t count_ = 0;
   std::span<std::uint8_t> has_run_ = {};
   CallSizes largest_;

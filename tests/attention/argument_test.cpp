@@ -93,5 +93,36 @@ TEST(Start, OfScalableSoftmaxIsNearAPlainSoftmax) {
   EXPECT_NEAR(mean, 1.0, 1e-12);
 }
 
+// Kernels index the axes of a mod's argument by batch entry, head, query and key. Another meaning of an axis
+// would be read past the end.
+TEST(Arguments, AModsAxesAreThoseOfTheScores) {
+  const auto made = [](const std::function<void(ArgumentDeclaration&)>& change) {
+    ArgumentDeclaration by = mod_argument("by");
+    change(by);
+    return make_mod("shift", {by}, [](auto score, Site, auto value) { return score + value; });
+  };
+  EXPECT_NO_THROW(made([](ArgumentDeclaration&) {}));
+  EXPECT_NO_THROW(made([](ArgumentDeclaration& by) { by.axes[2] = {.number = 1}; }));
+  EXPECT_THROW(made([](ArgumentDeclaration& by) { by.axes = {{.number = 2}}; }), InvalidArgument);
+  EXPECT_THROW(made([](ArgumentDeclaration& by) { by.axes.pop_back(); }), InvalidArgument);
+  EXPECT_THROW(made([](ArgumentDeclaration& by) { by.axes[3] = {.number = 5}; }), InvalidArgument);
+  EXPECT_THROW(made([](ArgumentDeclaration& by) { std::swap(by.axes[0], by.axes[1]); }), InvalidArgument);
+  EXPECT_THROW(made([](ArgumentDeclaration& by) { by.axes[1].fit = ArgumentAxis::Fit::exact; }),
+               InvalidArgument);
+}
+
+TEST(Arguments, ComputedStartsHaveAValueForEachElement) {
+  using Start = ArgumentDeclaration::Start;
+  ArgumentDeclaration by = mod_argument("by", "h");
+  by.start = Start::computed;
+  EXPECT_THROW(start_value(by, {1, 4, 1, 1}, DType::f32), InvalidArgument);
+  by.start_values = [](std::int64_t) { return std::vector<double>(5); };
+  EXPECT_THROW(start_value(by, {1, 4, 1, 1}, DType::f32), InvalidArgument);
+  by.start_values = [](std::int64_t count) {
+    return std::vector<double>(static_cast<std::size_t>(count), 2.0);
+  };
+  EXPECT_EQ(start_value(by, {1, 4, 1, 1}, DType::f32).data<float>()[3], 2.0f);
+}
+
 }  // namespace
 }  // namespace fovea

@@ -1,6 +1,8 @@
 // Which threads run a call: small ones stay on the calling thread unless their caller gives an executor.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "fovea/core/cancellation.h"
 #include "fovea/core/executor.h"
 #include "fovea/plan/plan.h"
@@ -52,6 +54,46 @@ TEST(SmallCalls, StayOnTheCallingThread) {
   EXPECT_GT(loops_of_attend(counting, 128, nullptr), 0);
   EXPECT_EQ(loops_of_recur(counting, 64, nullptr), 0);
   EXPECT_GT(loops_of_recur(counting, 1024, nullptr), 0);
+}
+
+// The matrices of a score are products too: few queries of wide rows may take more of them than of pairs.
+TEST(SmallCalls, CountTheProductsOfTheScoresMatrices) {
+  Counting counting;
+  const Default now(counting);
+  const std::int64_t dim = 256, rank = 64;
+  const Tensor query = Tensor::normal({1, 1, 1, dim}, 1), key = Tensor::normal({1, 1, 64, dim}, 2),
+               W = Tensor::normal({rank, dim}, 3), U = Tensor::normal({rank, dim}, 4);
+  const Tensor output(DType::f32, {1, 1, 1, dim});
+  const AttentionPlan plan = make_plan({.score = LowRankBilinear{}},
+                                       {.query_len = 1, .key_len = 64, .head_dim = dim, .hidden = rank});
+  attend(plan, {.query = query, .key = key, .value = key, .arguments = {{"score.W", W}, {"score.U", U}}},
+         {.output = output});
+  EXPECT_GT(counting.loops, 0);  // 64 keys x 256 x 64: 2^20, beside 2^15 for the pairs
+}
+
+TEST(SmallCalls, BackwardAndPackedCallsToo) {
+  Counting counting;
+  const Default now(counting);
+  const auto loops_of = [&](std::int64_t len) {
+    const Tensor x = Tensor::normal({1, 2, len, 16}, 1), lse(DType::f32, {1, 2, len});
+    const Tensor output(DType::f32, x.shape()), gradient(DType::f32, x.shape());
+    const AttentionPlan plan = make_plan({}, {.batch = 2,
+                                              .num_query_heads = 2,
+                                              .num_kv_heads = 2,
+                                              .query_len = len,
+                                              .key_len = len,
+                                              .head_dim = 16});
+    const std::int64_t starts[] = {0, len / 2, len};
+    const AttentionInputs in{.query = x, .key = x, .value = x, .query_starts = starts, .key_starts = starts};
+    attend(plan, in, {.output = output, .log_sum_exp = lse});
+    const int forward = std::exchange(counting.loops, 0);
+    attend_backward(plan, in, {.output = output, .log_sum_exp = lse, .d_output = x}, {.query = gradient});
+    return std::pair(forward, std::exchange(counting.loops, 0));
+  };
+  EXPECT_EQ(loops_of(32), std::pair(0, 0));
+  const auto [forward, backward] = loops_of(512);
+  EXPECT_GT(forward, 0);
+  EXPECT_GT(backward, 0);
 }
 
 TEST(SmallCalls, RunOnTheExecutorThatIsGiven) {

@@ -87,7 +87,7 @@ std::string shape_text(const ArgumentDeclaration& declaration, const ArgumentSiz
 /// Whether a tensor of this shape fits. Makes no text and allocates nothing.
 bool fits(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes, const Shape& shape);
 
-/// Which axes of the argument the axes of an array are that has `rank` of them (`written`). None where the
+/// For an array of `rank` axes: the argument's axis that each of them stands for (`written`). Empty where the
 /// array must have all axes, or has more than may be written.
 std::optional<std::vector<int>> written_axes(const ArgumentDeclaration& declaration, int rank);
 

@@ -36,8 +36,8 @@ class Executor {
   /// thread_count()). The calling thread works too. Returns when all units are done, and then rethrows the
   /// first exception of a body. A call from inside a body runs serially.
   virtual void parallel_for(std::int64_t count, ParallelBody body) = 0;
-  /// The executor for calls that one thread ends before another one has woken (CallResources). This one,
-  /// unless a class says otherwise.
+  /// The executor for calls so short that they end before a second thread wakes (CallResources). Returns this
+  /// executor by default.
   virtual Executor& for_small_calls() noexcept { return *this; }
 };
 

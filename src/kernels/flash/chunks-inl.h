@@ -24,7 +24,7 @@ struct Chunks {
 };
 template <class T>
 HWY_INLINE int64_t FixedChunkKeys(const Problem<T>& p) {
-  return p.kv_heads == 1 ? fixed_chunk_keys_of_one_head : fixed_chunk_keys;
+  return fixed_chunk_keys(p.kv_heads);
 }
 /// The chunks for a call whose `units` units of work each run over all keys; a chunk is whole tiles.
 template <class T>

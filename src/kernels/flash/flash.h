@@ -35,7 +35,9 @@ inline constexpr std::int64_t tiled_queries = 48, direct_queries = 16, tile_keys
 /// The keys of a chunk where chunks must be the same for every call (Problem::by_position). Merging a chunk
 /// costs a thousandth of reading 1,024 keys for one query. A single head of keys has only its chunks to share
 /// out, so these are half as long.
-inline constexpr std::int64_t fixed_chunk_keys = 1024, fixed_chunk_keys_of_one_head = 512;
+constexpr std::int64_t fixed_chunk_keys(std::int64_t kv_heads) {
+  return kv_heads == 1 ? 512 : 1024;
+}
 
 /// For up to this many queries, packing the keys does not pay in backward, nor with whole rows.
 inline constexpr std::int64_t most_direct_queries = 4;
@@ -54,6 +56,15 @@ template <class T>
 struct FlashCode {
   Code<T> split, tiled, additive, direct, tiled_rows, rows;
 };
+
+template <class T>
+struct CodeOfIsa {
+  const Isa* isa = nullptr;
+  FlashCode<T> code;
+};
+/// The code of every instruction set that is compiled in, best first.
+std::vector<CodeOfIsa<float>> flash_f32();
+std::vector<CodeOfIsa<double>> flash_f64();
 
 /// Best first: the six of "avx512", then of "avx2", then of "baseline", as far as they are compiled in.
 std::vector<Candidate> flash_candidates();

@@ -221,8 +221,8 @@ HWY_INLINE void AddEight(const uint32_t (*twos)[kTwos], const S* const* values, 
   }
 }
 
-/// The same for one row, some of whose weights may be 0: the values of these may be NaN, or not be there, and
-/// count as 0. The dot products take weights below the normal numbers for 0, so these are 0 here too.
+/// The same for one row with weights of 0. Values with such a weight count as 0: they may be NaN, or missing
+/// from the cache. The dot products take weights below the normal numbers for 0, so these are 0 here too.
 template <Dots S>
 HWY_NOINLINE void AddSomeOfEight(const float* weights, int64_t count, const S* const* values, int64_t dim,
                                  float* gathered) {

@@ -76,7 +76,8 @@ const char* refuse_inexact(const Request& r) {
   return nullptr;
 }
 
-const char* refuse_more(const Request& r) {
+// What none of these algorithms does: they compute plain softmax attention.
+const char* refuse_unless_plain_softmax(const Request& r) {
   if (const char* reason = refuse_inexact(r)) return reason;
   if ((r.queries_mapped || r.keys_mapped) && size_of(r.dtype) == 2) return "projected operands are f32";
   if (r.mods) return "score mods";
@@ -92,7 +93,7 @@ const char* refuse_more(const Request& r) {
 // For an engine whose products of bf16 are so much faster than those of f32 that several of them are faster,
 // too.
 const char* refuse_tiles(const Request& r) {
-  if (const char* reason = refuse_more(r)) return reason;
+  if (const char* reason = refuse_unless_plain_softmax(r)) return reason;
   return is_cached(r.duty) ? "it reads no cache" : nullptr;
 }
 In16Bits tiles_in_16_bits(const Request& r) {
@@ -125,14 +126,15 @@ const char* refuse_one_term(const Request& r) {
 }
 const char* refuse_decode(const Request& r) {
   if (is_backward(r.duty)) return "it has no backward";
-  if (const char* reason = refuse_more(r)) return reason;
+  if (const char* reason = refuse_unless_plain_softmax(r)) return reason;
   return r.dtype == DType::bf16 ? nullptr : "operands that are not bf16";
 }
 // For the engines that have decode beside them.
 QueryCounts after_decoding(const Request& r) {
   return tiles_best_for(r, r.dtype == DType::bf16 ? most_decode_queries : most_split_queries);
 }
-// Of a cached row the number of queries beside it may decide only between few and many.
+// For a cached call the kernel may depend only on whether the entry has at most most_split_16_bit queries:
+// other counts must not change a row's bits.
 QueryCounts decode_best_for(const Request& r) {
   return {.last = is_cached(r.duty) ? most_split_16_bit : most_decode_queries};
 }

@@ -213,7 +213,7 @@ void causal_conv_backward(const CausalConvPlan& plan, const CausalConvInputs& in
   const Plan& impl = plan.impl();
   const RecurrenceSizes sizes = check_inputs(function, impl, inputs);
   check_gradients(function, impl, inputs, loss, gradients, sizes);
-  Executor& executor = executor_of(resources, multiply_adds(impl, sizes));
+  Executor& executor = executor_of(resources, 2.0 * multiply_adds(impl, sizes));
   Carver carver(workspace_of(function, resources.workspace,
                              bytes_of(impl, sizes, executor.thread_count(), Pass::backward)));
   const auto sequences = make_sequences({inputs.sequence_starts, inputs.present}, sizes, carver);

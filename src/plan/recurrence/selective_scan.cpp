@@ -303,7 +303,7 @@ void selective_scan_backward(const SelectiveScanPlan& plan, const SelectiveScanI
   const Plan& impl = plan.impl();
   const RecurrenceSizes sizes = check_inputs(function, impl, inputs);
   check_gradients(function, impl, inputs, loss, gradients, sizes);
-  Executor& executor = executor_of(resources, multiply_adds(impl, sizes));
+  Executor& executor = executor_of(resources, 3.0 * multiply_adds(impl, sizes));
   Carver carver(workspace_of(function, resources.workspace,
                              bytes_of(impl, sizes, executor.thread_count(), Pass::backward)));
   const auto sequences = make_sequences({inputs.sequence_starts, inputs.present}, sizes, carver);
