@@ -233,7 +233,7 @@ int run(int argc, char** argv, const About& about, const std::function<void(Run&
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (options.output.empty()) options.output = "gallery/" + about.name;
-  fovea::nn::use_openmp(options.threads);
+  fovea::nn::use_threads(options.threads);
   // Figures of a user's files are in a table of their own, beside that of the generated data.
   const std::string marker = about.name + (options.data.empty() ? "" : " data");
   try {

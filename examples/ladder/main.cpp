@@ -227,7 +227,7 @@ std::vector<gallery::Figure> costs_of_lengths(const gallery::Run& run, const std
                          .unit = gallery::Unit::number});
   }
   for (int threads = 1; threads <= run.threads(); ++threads) {
-    nn::use_openmp(threads);
+    nn::use_threads(threads);
     for (const std::int64_t n : lengths) {
       for (const Contender& contender : all) {
         figures.push_back(
@@ -239,7 +239,7 @@ std::vector<gallery::Figure> costs_of_lengths(const gallery::Run& run, const std
       }
     }
   }
-  nn::use_openmp(1);
+  nn::use_threads(1);
   return figures;
 }
 
@@ -280,7 +280,7 @@ inspect::BarChart climb(gallery::Run& run, const Data& data, const std::vector<C
 }
 
 void example(gallery::Run& run) {
-  nn::use_openmp(
+  nn::use_threads(
       1);  // with more, recurrent steps would mostly wait, and time would not be that of a processor
   const Data data = make_data(run);
   const std::vector<Contender> all = rungs(data.tokenizer->size());

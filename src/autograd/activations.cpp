@@ -6,6 +6,7 @@
 #include "autograd/record.h"
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 namespace {
@@ -129,6 +130,8 @@ Function function_of(Activation activation) {
 }  // namespace
 
 Var activate(Activation activation, const Var& x) {
+  static constexpr ProfileLabel label{"activate", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   const Function f = function_of(activation);
   Tensor y(DType::f32, x.shape());
   for_pieces(y.count(), [&](std::int64_t begin, std::int64_t end) {
@@ -145,6 +148,8 @@ Var activate(Activation activation, const Var& x) {
 }
 
 Var gated(Activation activation, const Var& gate, const Var& x) {
+  static constexpr ProfileLabel label{"gated", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   if (!(gate.shape() == x.shape()))
     throw InvalidArgument("gated", "x", to_string(gate.shape()), to_string(x.shape()));
   const Function f = function_of(activation);

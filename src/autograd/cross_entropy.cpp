@@ -15,6 +15,7 @@
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/executor.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 namespace {
@@ -105,6 +106,8 @@ void check(const Var& x, const Var& weight, const Var& bias, std::span<const std
 Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
                          std::span<const std::int32_t> targets, float smoothing, const Reduction& reduction,
                          CrossEntropyStats* stats) {
+  static constexpr ProfileLabel label{"linear cross entropy", ProfilePart::losses};
+  const ProfileSpan span(label);
   check(x, weight, bias, targets);
   const Share share("linear_cross_entropy", reduction, x.size(0));
   const std::int64_t rows = x.size(0), dim = x.size(1), classes = weight.size(0);
@@ -119,12 +122,8 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
     const std::int64_t count = std::min(chunk_rows, rows - begin);
     const float* input = x.value().data<float>() + begin * dim;
     float* chunk = logits.data<float>();
-    if (!bias.empty()) {
-      for (std::int64_t r = 0; r < count; ++r)
-        std::copy_n(bias.value().data<float>(), classes, chunk + r * classes);
-    }
     gemm(count, classes, dim, {input, dim}, {weight.value().data<float>(), dim, Transpose::yes},
-         bias.empty() ? 0.0f : 1.0f, chunk, classes);
+         RowBias{bias.empty() ? nullptr : bias.value().data<float>()}, chunk, classes);
     default_executor().parallel_for(count, [&](std::int64_t r, int) {
       float* row = chunk + r * classes;
       if (targets[begin + r] < 0) return static_cast<void>(std::fill_n(row, classes, 0.0f));
@@ -138,8 +137,7 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
       gemm(classes, dim, count, {chunk, classes, Transpose::yes}, {input, dim}, 1.0f,
            gradients->weight.data<float>(), dim);
     }
-    for (std::int64_t r = 0; gradients->bias && r < count; ++r)
-      add_row(chunk + r * classes, classes, gradients->bias.data<float>());
+    if (gradients->bias) add_columns(chunk, count, classes, gradients->bias.data<float>());
   }
   CrossEntropyStats total;
   double sum = 0.0;

@@ -5,6 +5,7 @@
 #include "autograd/vector_math.h"
 #include "fovea/attention/dropout.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 namespace {
@@ -134,6 +135,8 @@ Tensor dropped(const Tensor& x, const DropoutDecision& decision, std::uint64_t s
 }  // namespace
 
 Var add(const Var& a, const Var& b) {
+  static constexpr ProfileLabel label{"add", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   expect_same_shape("add", a, b);
   Tensor out(DType::f32, a.shape());
   for_pieces(out.count(), [&](std::int64_t begin, std::int64_t end) {
@@ -141,12 +144,14 @@ Var add(const Var& a, const Var& b) {
              out.data<float>() + begin);
   });
   return result_of(tape_of({&a, &b}), out, [=](const Tensor& d) {
-    accumulate(a, d.clone());  // a copy each: the node's own gradient may still be added to elsewhere
-    accumulate(b, d.clone());
+    accumulate_copy(b, d);
+    accumulate(a, d);  // `d` itself: this node was its last reader
   });
 }
 
 Var multiply(const Var& a, const Var& b) {
+  static constexpr ProfileLabel label{"multiply", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   expect_same_shape("multiply", a, b);
   return result_of(tape_of({&a, &b}), product(a.value(), b.value()), [=](const Tensor& d) {
     if (a.recorded()) accumulate(a, product(d, b.value()));
@@ -155,18 +160,26 @@ Var multiply(const Var& a, const Var& b) {
 }
 
 Var scale(const Var& x, float factor) {
+  static constexpr ProfileLabel label{"scale", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   return result_of(tape_of({&x}), scaled(x.value(), factor),
                    [=](const Tensor& d) { accumulate(x, scaled(d, factor)); });
 }
 
 Var tanh(const Var& x) {
+  static constexpr ProfileLabel label{"tanh", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   return unary(x, tanh_into, tanh_gradient);
 }
 Var sigmoid(const Var& x) {
+  static constexpr ProfileLabel label{"sigmoid", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   return unary(x, sigmoid_into, sigmoid_gradient);
 }
 
 Var dropout(const Var& x, float rate, std::uint64_t seed, std::uint64_t stream) {
+  static constexpr ProfileLabel label{"dropout", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   if (!(rate >= 0.0f && rate < 1.0f))
     throw InvalidArgument("dropout", "rate", "a rate in [0, 1)", std::to_string(rate));
   const DropoutDecision decision = DropoutDecision::for_rate(rate);

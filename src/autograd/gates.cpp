@@ -3,6 +3,7 @@
 
 #include "autograd/record.h"
 #include "fovea/autograd/recurrence.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 namespace {
@@ -30,6 +31,8 @@ Tensor mapped(const Tensor& x, Function&& function) {
 }  // namespace
 
 Var softplus(const Var& x) {
+  static constexpr ProfileLabel label{"softplus", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   const float* in = x.value().data<float>();
   return result_of(tape_of({&x}), mapped(x.value(), [&](std::int64_t i) { return softplus_of(in[i]); }),
                    [x](const Tensor& dy) {
@@ -40,6 +43,8 @@ Var softplus(const Var& x) {
 }
 
 Var exp(const Var& x) {
+  static constexpr ProfileLabel label{"exp", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   const float* in = x.value().data<float>();
   const Tensor y = mapped(x.value(), [&](std::int64_t i) { return std::exp(in[i]); });
   return result_of(tape_of({&x}), y, [x, y](const Tensor& dy) {
@@ -113,6 +118,8 @@ Tensor factor_gradient(const Groups& groups, const Tensor& x, const Tensor& dy, 
 }  // namespace
 
 Var multiply_groups(const Var& x, const Var& factors) {
+  static constexpr ProfileLabel label{"multiply groups", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   const Groups groups = groups_of(x, factors);
   Tensor y(DType::f32, x.shape());
   multiply_rows(groups, x.value(), factors.value(), y);

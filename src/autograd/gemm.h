@@ -2,11 +2,11 @@
 // and is as fast for the shapes of small models (k 128..512).
 #pragma once
 
-#include <oneapi/dnnl/dnnl.h>
-
 #include <cstdint>
 
-#include "fovea/core/error.h"
+namespace fovea {
+class Executor;
+}
 
 namespace fovea::autograd {
 
@@ -19,14 +19,18 @@ struct Matrix {
   Transpose transpose = Transpose::no;
 };
 
-/// c[m, n] = a·b + beta·c, where a is [m, k] and b is [k, n] after their transposes.
-inline void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
-                 std::int64_t leading) {
-  if (m == 0 || n == 0) return;
-  const dnnl_status_t status = dnnl_sgemm(static_cast<char>(a.transpose), static_cast<char>(b.transpose), m,
-                                          n, k, 1.0f, a.data, a.leading, b.data, b.leading, beta, c, leading);
-  if (status != dnnl_success)
-    throw Error("gemm: oneDNN refused a product, status " + std::to_string(static_cast<int>(status)));
-}
+/// Columns [n] to which a product is added in every row; null: none. They take the place of beta.
+struct RowBias {
+  const float* data = nullptr;
+};
+
+/// c[m, n] = a·b + beta·c, where a is [m, k] and b is [k, n] after their transposes. The result is cut into
+/// blocks by the three sizes alone, and oneDNN computes each block on one thread. So the bits do not depend
+/// on the executor. Without one, it is the default executor.
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
+          std::int64_t leading, Executor* executor = nullptr);
+/// c[m, n] = a·b + bias, or a·b if there is no bias.
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, RowBias bias, float* c,
+          std::int64_t leading, Executor* executor = nullptr);
 
 }  // namespace fovea::autograd

@@ -8,6 +8,7 @@
 #include "autograd/rows.h"
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 namespace {
@@ -21,6 +22,8 @@ Shape with_last(const Shape& shape, std::int64_t size) {
 }  // namespace
 
 Var linear(const Var& x, const Var& weight, const Var& bias, Products products) {
+  static constexpr ProfileLabel label{"linear", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   if (weight.shape().rank() != 2 || x.shape().rank() < 1 || x.size(-1) != weight.size(1)) {
     throw InvalidArgument("linear", "weight", "[out, in] with in the last size of x " + to_string(x.shape()),
                           to_string(weight.shape()));
@@ -54,12 +57,8 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
                  default_executor());
     return Var(y);
   }
-  if (!bias.empty()) {
-    for (std::int64_t r = 0; r < rows; ++r)
-      std::copy_n(bias.value().data<float>(), out, y.data<float>() + r * out);
-  }
   gemm(rows, out, in, {x.value().data<float>(), in}, {weight.value().data<float>(), in, Transpose::yes},
-       bias.empty() ? 0.0f : 1.0f, y.data<float>(), out);
+       RowBias{bias.empty() ? nullptr : bias.value().data<float>()}, y.data<float>(), out);
   return result_of(tape_of({&x, &weight, &bias}), y, [=](const Tensor& dy) {
     const float* d = dy.data<float>();
     if (x.recorded()) {
@@ -72,13 +71,14 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
            gradient_of(weight).data<float>(), in);
     }
     if (bias.recorded()) {
-      float* sum = gradient_of(bias).data<float>();
-      for (std::int64_t r = 0; r < rows; ++r) add_row(d + r * out, out, sum);
+      add_columns(d, rows, out, gradient_of(bias).data<float>());
     }
   });
 }
 
 Var embedding(const Var& table, std::span<const std::int32_t> ids, float factor) {
+  static constexpr ProfileLabel label{"embedding", ProfilePart::embeddings};
+  const ProfileSpan span(label);
   if (table.shape().rank() != 2)
     throw InvalidArgument("embedding", "table", "[V, D]", to_string(table.shape()));
   const std::int64_t dim = table.size(1), count = static_cast<std::int64_t>(ids.size());
@@ -130,6 +130,8 @@ void check_embedding_sums(const Var& table, std::span<const std::int32_t> ids,
 
 Var embedding_sums(const Var& table, std::span<const std::int32_t> ids, std::span<const std::int64_t> counts,
                    std::span<const float> weights) {
+  static constexpr ProfileLabel label{"embedding sums", ProfilePart::embeddings};
+  const ProfileSpan span(label);
   check_embedding_sums(table, ids, counts, weights);
   const std::int64_t dim = table.size(1);
   Tensor out = Tensor::zeros(DType::f32, {static_cast<std::int64_t>(counts.size()), dim});

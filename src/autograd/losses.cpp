@@ -7,6 +7,7 @@
 #include "autograd/record.h"
 #include "autograd/reduction.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 namespace {
@@ -67,6 +68,8 @@ Var sum_of_rows(const Var& x, std::span<const std::int32_t> targets, const Share
 
 Var cross_entropy(const Var& logits, std::span<const std::int32_t> targets, const Reduction& reduction,
                   CrossEntropyStats* stats) {
+  static constexpr ProfileLabel label{"cross entropy", ProfilePart::losses};
+  const ProfileSpan span(label);
   check_rows("cross_entropy", "logits", logits, targets);
   const std::int64_t classes = logits.size(1);
   const Share share("cross_entropy", reduction, logits.size(0));
@@ -86,6 +89,8 @@ Var cross_entropy(const Var& logits, std::span<const std::int32_t> targets, cons
 
 Var negative_log_likelihood(const Var& probabilities, std::span<const std::int32_t> targets,
                             const Reduction& reduction, CrossEntropyStats* stats) {
+  static constexpr ProfileLabel label{"negative log likelihood", ProfilePart::losses};
+  const ProfileSpan span(label);
   check_rows("negative_log_likelihood", "probabilities", probabilities, targets);
   const Share share("negative_log_likelihood", reduction, probabilities.size(0));
   return sum_of_rows(probabilities, targets, share, stats,
@@ -97,6 +102,8 @@ Var negative_log_likelihood(const Var& probabilities, std::span<const std::int32
 }
 
 Var squared_error(const Var& x, const Tensor& target, const Reduction& reduction) {
+  static constexpr ProfileLabel label{"squared error", ProfilePart::losses};
+  const ProfileSpan span(label);
   if (!(target.shape() == x.shape()))
     throw InvalidArgument("squared_error", "target", to_string(x.shape()), to_string(target.shape()));
   const Share share("squared_error", reduction, x.value().count());

@@ -9,6 +9,7 @@
 #include "autograd/rows.h"
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 namespace {
@@ -128,10 +129,14 @@ Var normalized(const char* function, Center center, const Var& x, const Var& gam
 }  // namespace
 
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, float epsilon, float gamma_offset) {
+  static constexpr ProfileLabel label{"layer norm", ProfilePart::norms};
+  const ProfileSpan span(label);
   return normalized("layer_norm", Center::mean, x, gamma, beta, epsilon, gamma_offset);
 }
 
 Var rms_norm(const Var& x, const Var& gamma, float epsilon, float gamma_offset) {
+  static constexpr ProfileLabel label{"rms norm", ProfilePart::norms};
+  const ProfileSpan span(label);
   return normalized("rms_norm", Center::zero, x, gamma, {}, epsilon, gamma_offset);
 }
 

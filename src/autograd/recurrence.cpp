@@ -5,6 +5,7 @@
 #include <string>
 
 #include "autograd/token_lists.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 namespace {
@@ -143,6 +144,8 @@ void backward(const Saved& saved, const RecurrenceOperands& operands, const Tens
 }  // namespace
 
 OutputAndState recurrence(const RecurrenceCall& call, const RecurrenceOperands& operands) {
+  static constexpr ProfileLabel label{"recurrence", ProfilePart::recurrence};
+  const ProfileSpan span(label);
   const RecurrenceShape shape = shape_of(call, operands);
   const auto saved = std::make_shared<Saved>(
       Saved{call.plan ? *call.plan : make_recurrence_plan(call.spec, shape), KeptLists(call.lists), {}, {}});
@@ -173,6 +176,8 @@ OutputAndState recurrence(const RecurrenceCall& call, const RecurrenceOperands& 
 }
 
 Tensor recurrence_weights(const RecurrenceCall& call, const RecurrenceOperands& operands) {
+  static constexpr ProfileLabel label{"recurrence weights", ProfilePart::recurrence};
+  const ProfileSpan span(label);
   expect_rows("key", operands.key, call.num_key_heads);
   const std::int64_t batch = operands.key.size(0), len = operands.key.size(1);
   RecurrenceOperands plain;

@@ -13,6 +13,7 @@
 #include "autograd/vector_math.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/executor.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 namespace {
@@ -180,10 +181,9 @@ void multiply_states(const Sizes& s, const float* states, const Var& weight, con
                     default_executor());
     return;
   }
-  for (std::int64_t b = 0; b < s.batch; ++b)
-    std::copy_n(bias.data<float>(), s.gates, gates.data<float>() + b * s.gates);
   gemm(s.batch, s.gates, s.hidden, {states, s.state},
-       {weight.value().data<float>(), s.hidden, Transpose::yes}, 1.0f, gates.data<float>(), s.gates);
+       {weight.value().data<float>(), s.hidden, Transpose::yes}, RowBias{bias.data<float>()},
+       gates.data<float>(), s.gates);
 }
 
 Tensor forward(const Sizes& s, Direction direction, const Tensor& gates, const Tensor& initial,
@@ -244,9 +244,7 @@ void backward(const Sizes& s, Direction direction, const Inputs& in, const Saved
          {saved.previous.data<float>(), s.state}, 1.0f, gradient_of(in.weight).data<float>(), s.hidden);
   }
   if (in.bias.recorded()) {
-    float* db = gradient_of(in.bias).data<float>();
-    const float* du = d_recurrent.data<float>();
-    for (std::int64_t row = 0; row < s.steps * s.batch; ++row) add_row(du + row * s.gates, s.gates, db);
+    add_columns(d_recurrent.data<float>(), s.steps * s.batch, s.gates, gradient_of(in.bias).data<float>());
   }
   accumulate(in.gates, d_gates);
   accumulate(in.state, d_state);
@@ -276,6 +274,8 @@ Sizes check(const char* function, Cell cell, const Tensor& gates, const Tensor& 
 
 Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& state, const Var& weight,
                   const Var& bias, std::span<const std::int64_t> lengths) {
+  static constexpr ProfileLabel label{"cell sequence", ProfilePart::recurrence};
+  const ProfileSpan span(label);
   const Sizes sizes =
       check("cell_sequence", cell, gates.value(), state.value(), weight.value(), bias.value());
   if (static_cast<std::int64_t>(lengths.size()) != sizes.batch) {
@@ -294,6 +294,8 @@ Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& s
 }
 
 Var cell_step(Cell cell, const Var& gates, const Var& state, const Var& weight, const Var& bias) {
+  static constexpr ProfileLabel label{"cell step", ProfilePart::recurrence};
+  const ProfileSpan span(label);
   if (gates.shape().rank() != 2)
     throw InvalidArgument("cell_step", "gates", "[B, gates·H]", to_string(gates.shape()));
   const std::int64_t batch = gates.size(0);
@@ -304,6 +306,8 @@ Var cell_step(Cell cell, const Var& gates, const Var& state, const Var& weight, 
 }
 
 Var cell_output(Cell cell, const Var& states) {
+  static constexpr ProfileLabel label{"cell output", ProfilePart::recurrence};
+  const ProfileSpan span(label);
   const int parts = state_count(cell);
   if (parts == 1) return states;
   const std::int64_t width = states.shape().rank() > 0 ? states.size(-1) : 0;

@@ -6,10 +6,13 @@
 #include "autograd/record.h"
 #include "autograd/row_lengths.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 
 Var sum(const Var& x) {
+  static constexpr ProfileLabel label{"sum", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   Tensor total(DType::f32, {1});
   double added = 0.0;
   for (std::int64_t i = 0; i < x.value().count(); ++i) added += x.value().data<float>()[i];
@@ -24,6 +27,8 @@ Var sum(const Var& x) {
 namespace {
 
 Var pool_mean(const Var& x, const std::vector<std::int64_t>& lengths) {
+  static constexpr ProfileLabel label{"pool mean", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   const std::int64_t batch = x.size(0), time = x.size(1), dim = x.size(2);
   Tensor out = Tensor::zeros(DType::f32, {batch, dim});
   for (std::int64_t b = 0; b < batch; ++b) {
@@ -48,6 +53,8 @@ Var pool_mean(const Var& x, const std::vector<std::int64_t>& lengths) {
 }
 
 Var pool_max(const Var& x, const std::vector<std::int64_t>& lengths) {
+  static constexpr ProfileLabel label{"pool max", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   const std::int64_t batch = x.size(0), time = x.size(1), dim = x.size(2);
   Tensor out(DType::f32, {batch, dim});
   std::vector<std::int64_t> best(static_cast<std::size_t>(batch * dim));  // the row of each maximum
@@ -82,6 +89,8 @@ Var pool(Pool kind, const Var& x, std::span<const std::int64_t> lengths) {
 }
 
 Var inner_products(const Var& a, const Var& b) {
+  static constexpr ProfileLabel label{"inner products", ProfilePart::products};
+  const ProfileSpan span(label);
   const bool shaped = a.shape().rank() == 3 && b.shape().rank() == 3;
   if (!shaped || a.size(0) != b.size(0) || a.size(2) != b.size(2)) {
     throw InvalidArgument("inner_products", "a, b", "[B, M, D] and [B, N, D]",
@@ -110,6 +119,8 @@ Var inner_products(const Var& a, const Var& b) {
 }
 
 Var normalize_rows(const Var& x, float epsilon) {
+  static constexpr ProfileLabel label{"normalize rows", ProfilePart::norms};
+  const ProfileSpan span(label);
   if (x.shape().rank() < 1)
     throw InvalidArgument("normalize_rows", "x", "at least one axis", to_string(x.shape()));
   const std::int64_t dim = x.size(-1), rows = dim > 0 ? x.value().count() / dim : 0;

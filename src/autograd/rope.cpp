@@ -7,6 +7,7 @@
 #include "autograd/heads.h"
 #include "autograd/record.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 namespace {
@@ -56,12 +57,16 @@ void check_packed(const Var& x, std::span<const std::int64_t> starts, std::span<
 }  // namespace
 
 Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads, std::int64_t first) {
+  static constexpr ProfileLabel label{"rotate", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   check(x, num_heads);
   return rotated_at(x, table, num_heads, [first] { return RopePositions(first); });
 }
 
 Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads,
            std::span<const std::int64_t> first) {
+  static constexpr ProfileLabel label{"rotate", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   check(x, num_heads);
   if (static_cast<std::int64_t>(first.size()) != x.size(0)) {
     throw InvalidArgument("rotate", "first",
@@ -78,6 +83,8 @@ Var rotate(const Var& x, const RopeTable& table, std::int64_t num_heads,
 
 Var rotate_packed(const Var& x, const RopeTable& table, std::int64_t num_heads,
                   std::span<const std::int64_t> starts, std::span<const std::int64_t> first) {
+  static constexpr ProfileLabel label{"rotate packed", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   check(x, num_heads);
   check_packed(x, starts, first);
   std::vector<std::int64_t> list;

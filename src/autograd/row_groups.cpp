@@ -7,10 +7,13 @@
 #include "autograd/gemm.h"
 #include "autograd/record.h"
 #include "autograd/row_lengths.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 
 Var mix_rows(const Var& weight, const Var& x, std::span<const std::int64_t> lengths) {
+  static constexpr ProfileLabel label{"mix rows", ProfilePart::products};
+  const ProfileSpan span(label);
   const bool shaped = weight.shape().rank() == 2 && x.shape().rank() == 3;
   if (!shaped || weight.size(1) < x.size(1))
     throw InvalidArgument("mix_rows", "weight, x", "[kept, M] and [B, L, D] with M >= L",
@@ -113,6 +116,8 @@ void read_groups(const Tensor& sums, const RowGroups& groups, const float* share
 }  // namespace
 
 Var merge_rows(const Var& x, const RowGroups& groups) {
+  static constexpr ProfileLabel label{"merge rows", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   check_grouped("merge_rows", "x", x, groups, groups.rows);
   Tensor out = Tensor::zeros(DType::f32, {groups.batch, groups.kept, x.size(2)});
   add_to_groups(x.value(), groups, groups.share.data(), out);
@@ -124,6 +129,8 @@ Var merge_rows(const Var& x, const RowGroups& groups) {
 }
 
 Var spread_rows(const Var& y, const RowGroups& groups) {
+  static constexpr ProfileLabel label{"spread rows", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   check_grouped("spread_rows", "y", y, groups, groups.kept);
   Tensor out = Tensor::zeros(DType::f32, {groups.batch, groups.rows, y.size(2)});
   read_groups(y.value(), groups, nullptr, out);

@@ -3,6 +3,7 @@
 
 #include "autograd/token_lists.h"
 #include "fovea/autograd/recurrence.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 namespace {
@@ -28,6 +29,8 @@ void expect_rank(const char* function, const char* argument, const Var& x, int r
 }  // namespace
 
 OutputAndState causal_conv(const CausalConvCall& call, const CausalConvOperands& operands) {
+  static constexpr ProfileLabel label{"causal conv", ProfilePart::recurrence};
+  const ProfileSpan span(label);
   expect_rank("causal_conv", "x", operands.x, 3, "[batch, len, channels]");
   expect_rank("causal_conv", "weight", operands.weight, 2, "[channels, width]");
   const Extent extent = extent_of(call.lists, operands.x.size(0), operands.x.size(1));
@@ -142,6 +145,8 @@ SelectiveScanShape shape_of(const SelectiveScanCall& call, const SelectiveScanOp
 }  // namespace
 
 OutputAndState selective_scan(const SelectiveScanCall& call, const SelectiveScanOperands& operands) {
+  static constexpr ProfileLabel label{"selective scan", ProfilePart::recurrence};
+  const ProfileSpan span(label);
   const SelectiveScanShape shape = shape_of(call, operands);
   const auto saved = std::make_shared<SavedScan>(
       SavedScan{make_selective_scan_plan({.step_size = call.step_size}, shape), KeptLists(call.lists)});

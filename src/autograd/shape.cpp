@@ -2,6 +2,7 @@
 
 #include "autograd/record.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 namespace {
@@ -46,6 +47,8 @@ Var reshape(const Var& x, Shape shape) {
 }
 
 Var concat(std::span<const Var> parts, int axis) {
+  static constexpr ProfileLabel label{"concat", ProfilePart::other};
+  const ProfileSpan span(label);
   if (parts.empty()) throw InvalidArgument("concat", "parts", "at least one", "none");
   axis = checked_axis("concat", parts[0].shape(), axis);
   std::int64_t length = 0;
@@ -87,6 +90,8 @@ Var concat(std::span<const Var> parts, int axis) {
 }
 
 Var slice(const Var& x, int axis, std::int64_t begin, std::int64_t length) {
+  static constexpr ProfileLabel label{"slice", ProfilePart::other};
+  const ProfileSpan span(label);
   axis = checked_axis("slice", x.shape(), axis);
   const Split s = split_at(x.shape(), axis);
   if (begin < 0 || length < 0 || begin + length > s.length) {
@@ -108,11 +113,15 @@ Var slice(const Var& x, int axis, std::int64_t begin, std::int64_t length) {
 }
 
 Var gather_rows(const Var& x, std::span<const std::int64_t> index) {
+  static constexpr ProfileLabel label{"gather rows", ProfilePart::embeddings};
+  const ProfileSpan span(label);
   if (x.shape().rank() != 3) throw InvalidArgument("gather_rows", "x", "[B, T, D]", to_string(x.shape()));
   return reshape(gather_rows(x, index, 1), {x.size(0), x.size(2)});
 }
 
 Var gather_rows(const Var& x, std::span<const std::int64_t> index, std::int64_t count) {
+  static constexpr ProfileLabel label{"gather rows", ProfilePart::embeddings};
+  const ProfileSpan span(label);
   const std::int64_t gathered = static_cast<std::int64_t>(index.size());
   // A division, because a product of the caller's numbers could overflow.
   if (x.shape().rank() != 3 || count < 1 || gathered % count != 0 || gathered / count != x.size(0)) {
@@ -142,6 +151,8 @@ Var gather_rows(const Var& x, std::span<const std::int64_t> index, std::int64_t 
 }
 
 Var blend_rows(std::span<const float> mask, const Var& a, const Var& b) {
+  static constexpr ProfileLabel label{"blend rows", ProfilePart::other};
+  const ProfileSpan span(label);
   expect_same_shape("blend_rows", a, b);
   if (a.shape().rank() < 1 || static_cast<std::int64_t>(mask.size()) != a.size(0)) {
     throw InvalidArgument("blend_rows", "mask", "one entry for each row of " + to_string(a.shape()),

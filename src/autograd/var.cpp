@@ -1,6 +1,11 @@
 #include "fovea/autograd/var.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
+
+#include "autograd/record.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 
@@ -19,6 +24,7 @@ Var Tape::use(Parameter& parameter) {
 Node* Tape::record(std::function<void(const Tensor&)> backward) {
   Node& node = nodes_.emplace_back();
   node.tape = this;
+  node.label = ProfileSpan::current();
   node.backward = std::move(backward);
   return &node;
 }
@@ -32,7 +38,11 @@ void Tape::backward(const Var& loss) {
   one.fill(1.0);
   accumulate(loss, one);
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
-    if (node->backward && node->gradient) node->backward(node->gradient);
+    if (node->backward && node->gradient) {
+      std::optional<ProfileSpan> span;
+      if (node->label) span.emplace(*node->label, ProfileWork{}, true);
+      node->backward(node->gradient);
+    }
     node->backward = nullptr;  // releases what forward saved, so that memory falls while backward goes on
     node->gradient = Tensor();
   }
@@ -55,11 +65,23 @@ void accumulate(const Var& var, Tensor contribution) {
     throw InvalidArgument("accumulate", "contribution", to_string(node.gradient.shape()),
                           to_string(contribution.shape()));
   }
+  static constexpr ProfileLabel label{"gradients added", ProfilePart::elementwise};
+  const ProfileSpan span(label);
   float* sum = node.gradient.data<float>();
   const float* added = contribution.data<float>();
-  const std::int64_t count = contribution.count();
+  for_pieces(contribution.count(), [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) sum[i] += added[i];
+    for (std::int64_t i = begin; i < end; ++i) sum[i] += added[i];
+  });
+}
+
+void accumulate_copy(const Var& var, const Tensor& contribution) {
+  if (!var.recorded() || !contribution || var.node()->gradient) return accumulate(var, contribution);
+  Tensor copy(DType::f32, contribution.shape());
+  for_pieces(copy.count(), [&](std::int64_t begin, std::int64_t end) {
+    std::copy(contribution.data<float>() + begin, contribution.data<float>() + end, copy.data<float>() + begin);
+  });
+  accumulate(var, copy);
 }
 
 Tensor& gradient_of(const Var& var) {

@@ -23,7 +23,7 @@ void print_row(const bench::DecodeRow& row) {
 }
 
 void run_decode(const Options& o) {
-  nn::use_openmp(o.threads);
+  nn::use_threads(o.threads);
   fmt::print(
       "Decoding one sentence, {}, source and target of the same length. Models are untrained: time does "
       "not depend on the weights. Bytes are the keys, values and states kept from one step to the next; MB "
@@ -48,6 +48,7 @@ void register_bench(CLI::App& app) {
   register_bench_cached(*bench);
   register_bench_recurrence(*bench);
   register_bench_products(*bench);
+  register_bench_train(*bench);
   auto o = std::make_shared<Options>();
   CLI::App* decode =
       bench->add_subcommand("decode", "Decoding with and without reuse of keys, values and states");

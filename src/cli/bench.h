@@ -11,6 +11,7 @@ void register_bench_mods(CLI::App& bench);
 void register_bench_packed(CLI::App& bench);
 void register_bench_cached(CLI::App& bench);
 void register_bench_recurrence(CLI::App& bench);
+void register_bench_train(CLI::App& command_group);
 void register_bench_products(CLI::App& bench);
 
 }  // namespace fovea::cli

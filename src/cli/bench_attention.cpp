@@ -43,7 +43,7 @@ void print_header(const Options& o, double limit, std::size_t width) {
 }
 
 void run(Options o) {
-  nn::use_openmp(o.threads);
+  nn::use_threads(o.threads);
   bench::AttentionSizes& sizes = o.bench.sizes;
   if (sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads != 0)
     throw InvalidArgument("fovea bench attention", "--kv-heads",

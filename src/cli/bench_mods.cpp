@@ -14,7 +14,7 @@ struct Options {
 };
 
 void run(const Options& o) {
-  nn::use_openmp(o.threads);
+  nn::use_threads(o.threads);
   fmt::print(
       "Mods and normalisers, length {}, {} heads of {}, f32, {} threads; gradients of arguments included.\n",
       o.bench.length, o.bench.heads, o.bench.head_dim, default_executor().thread_count());

@@ -19,7 +19,7 @@ void print_row(const bench::ProductRow& row) {
 }
 
 void run(bench::ProductBench bench, int threads) {
-  nn::use_openmp(threads);
+  nn::use_threads(threads);
   bench.threads = default_executor().thread_count();
   fmt::print(
       "Products of f32 rows with a matrix [out, in], {} threads: weights packed once, in f32 and in "

@@ -259,7 +259,7 @@ void claim_folder(const std::string& folder) {
 
 void run(const Options& o) {
   catch_signals();
-  nn::use_openmp(o.threads);
+  nn::use_threads(o.threads);
   claim_folder(o.output);
   const auto begin = std::chrono::steady_clock::now();
   const text::ParallelCorpus corpus = mixed(o, o.pairs, text::Split::train),

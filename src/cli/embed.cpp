@@ -145,7 +145,7 @@ void write_rows(const Options& o, const std::vector<Ids>& sequences, const RowsO
 
 void run(const Options& o) {
   check(o);
-  nn::use_openmp(o.threads);
+  nn::use_threads(o.threads);
   const std::optional<models::SentenceFolder> sentences = models::read_sentence_folder(o.model);
   if (o.sentence && !sentences)
     throw FileError(o.model, -1, "has no modules.json, which says how vectors of sentences are made");

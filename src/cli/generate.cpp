@@ -382,7 +382,7 @@ void write_texts(const GenerateOptions& o, const models::ModelFolder& folder, st
 
 void run(GenerateOptions o) {
   check(o);
-  nn::use_openmp(o.threads);
+  nn::use_threads(o.threads);
   const models::ModelFolder folder(o.model);
   o.sample = sample_of(o, folder);
   const bool translator = models::family_kind(folder.config()) == models::FamilyKind::translator;

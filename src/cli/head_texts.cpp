@@ -63,7 +63,7 @@ HeadModel::HeadModel(const HeadOptions& options, std::string command,
       read_(text::read_folder_tokenizer(options.model)),
       encoder_(models::ModelFolder(options.model).text_encoder()),
       longest_(std::min(read_.max_length.value_or(config_.positions), config_.positions)) {
-  nn::use_openmp(options.threads);
+  nn::use_threads(options.threads);
   if (tokenizer().size() > config_.vocabulary)
     throw FileError(options.model, -1,
                     fmt::format("the tokenizer has ids up to {}, and the model {} ids",

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/profiled_run.h"
 #include "core/excerpt.h"
 
 namespace fovea::cli {
@@ -160,8 +161,12 @@ int main(int argc, char** argv) {
   fovea::cli::register_attend(app);
   fovea::cli::register_bench(app);
   fovea::cli::register_demo(app);
+  fovea::cli::ProfiledRun profiled;
+  profiled.add_to(app,
+                  {"train", "translate", "generate", "embed", "classify", "tag", "answer", "fill", "rank"});
   try {
     app.parse(argc, argv);
+    profiled.finish();
     return fovea::cli::end_of_output();
   } catch (const fovea::cli::Stopped& stopped) {
     std::fprintf(stderr, "%s\n", stopped.message.c_str());

@@ -85,7 +85,7 @@ void score_in_windows(const Options& o, const models::ModelFolder& folder, model
 void run(const Options& o) {
   if (!o.ids.empty() && (!o.text.texts.empty() || !o.text.input.empty()))
     throw InvalidArgument("fovea score text", "--ids-file", "nothing beside texts", o.ids);
-  nn::use_openmp(o.text.threads);
+  nn::use_threads(o.text.threads);
   const models::ModelFolder folder(o.text.model);
   models::LanguageModel model = folder.language_model();
   if (o.window > 0) return score_in_windows(o, folder, model);

@@ -132,7 +132,7 @@ void check_tokenizer(const Options& o, const text::Tokenizer& tokenizer) {
 
 void run(const Options& o) {
   catch_signals();
-  nn::use_openmp(o.threads);
+  nn::use_threads(o.threads);
   if (!o.resume && std::filesystem::exists(o.output + "/checkpoint.safetensors")) {
     throw InvalidArgument("fovea train", "--output",
                           "a folder without a training (or --resume to go on with it)", o.output);

@@ -79,7 +79,7 @@ train::LanguageOptions options_of(const TrainCommand& o) {
 void train_language_model(const TrainCommand& o) {
   check(o);
   catch_signals();
-  nn::use_openmp(o.threads);
+  nn::use_threads(o.threads);
   if (!o.resume && std::filesystem::exists(o.output + "/checkpoint.safetensors"))
     throw InvalidArgument("fovea train", "--output",
                           "a folder without a training (or --resume to go on with it)", o.output);

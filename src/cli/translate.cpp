@@ -112,7 +112,7 @@ void run_family(Options o) {
 }
 
 void run(const Options& o) {
-  nn::use_openmp(o.threads);
+  nn::use_threads(o.threads);
   if (is_family_translator(o.model)) return run_family(o);
   train::Translator translator = train::Translator::load(o.model, autograd::parse_weight_type(o.weights));
   if ((!o.alignment.empty() || o.show) && !translator.model().attends()) {

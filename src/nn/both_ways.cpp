@@ -11,18 +11,23 @@ namespace fovea::nn {
 namespace {
 
 void check_lengths(std::span<const std::int64_t> lengths, std::int64_t batch, std::int64_t length) {
-  const auto fits = [length](std::int64_t n) { return n >= 0 && n <= length; };
-  if (std::ssize(lengths) != batch || !std::ranges::all_of(lengths, fits))
+  const auto refuse = [&](const std::string& got) {
     throw InvalidArgument("TransformerStack", "lengths",
                           std::to_string(batch) + " numbers from 0 to " + std::to_string(length) +
                               ", one for each entry, for KeyLengths{} in the mask",
-                          std::to_string(lengths.size()) + " that do not fit");
+                          got);
+  };
+  if (std::ssize(lengths) != batch) refuse(std::to_string(lengths.size()) + " numbers");
+  for (std::size_t entry = 0; entry < lengths.size(); ++entry) {
+    if (lengths[entry] < 0 || lengths[entry] > length)
+      refuse(std::to_string(lengths[entry]) + " for entry " + std::to_string(entry));
+  }
 }
 
 }  // namespace
 
-// For every row of each entry the row in its place when the sequence is read from its last row to its first.
-// Padding stays behind the sequence, so that the first row that is read is never one of padding.
+// order()[b·L + i] is the row of entry b that stands at place i when the sequence is reversed. Padding stays
+// behind the sequence, so that the first row that is read is never one of padding.
 const std::vector<std::int64_t>& BothWays::order() {
   if (!order_.empty()) return order_;
   const std::int64_t batch = x_.size(0), length = x_.size(1);

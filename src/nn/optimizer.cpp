@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numbers>
+#include <numeric>
+#include <vector>
 
 #include "fovea/core/executor.h"
+#include "fovea/core/profile.h"
 
 namespace fovea::nn {
 namespace {
@@ -12,23 +16,14 @@ namespace {
 // Elements a unit of parallel work: fixed, so that sums are taken in the same order for every thread count.
 constexpr std::int64_t chunk = 1 << 15;
 
-double squared_norm(const Tensor& gradient) {
-  const std::int64_t count = gradient.count(), units = (count + chunk - 1) / chunk;
-  std::vector<double> partial(static_cast<std::size_t>(units));
-  const float* values = gradient.data<float>();
-  default_executor().parallel_for(units, [&](std::int64_t unit, int) {
-    double lanes[8] = {};  // eight sums: one would wait for each addition
-    const std::int64_t end = std::min(count, (unit + 1) * chunk);
-    std::int64_t i = unit * chunk;
-    for (; i + 8 <= end; i += 8) {
-      for (int lane = 0; lane < 8; ++lane)
-        lanes[lane] += static_cast<double>(values[i + lane]) * values[i + lane];
-    }
-    for (; i < end; ++i) lanes[0] += static_cast<double>(values[i]) * values[i];
-    for (const double lane : lanes) partial[static_cast<std::size_t>(unit)] += lane;
-  });
-  double sum = 0.0;
-  for (const double part : partial) sum += part;
+double squared_norm(const float* values, std::int64_t count) {
+  double lanes[8] = {}, sum = 0.0;  // eight sums: one would wait for each addition
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    for (int lane = 0; lane < 8; ++lane) lanes[lane] += static_cast<double>(values[i + lane]) * values[i + lane];
+  }
+  for (; i < count; ++i) lanes[0] += static_cast<double>(values[i]) * values[i];
+  for (const double lane : lanes) sum += lane;
   return sum;
 }
 
@@ -72,16 +67,27 @@ Adam::Adam(ParameterSet& parameters, AdamOptions options) : parameters_(paramete
     if (!parameter.gradient) parameter.gradient = Tensor::zeros(DType::f32, parameter.value.shape());
     first_.push_back(Tensor::zeros(DType::f32, parameter.value.shape()));
     second_.push_back(Tensor::zeros(DType::f32, parameter.value.shape()));
+    const std::int64_t count = parameter.value.count();
+    for (std::int64_t begin = 0; begin < count; begin += chunk)
+      pieces_.push_back({&parameter, first_.size() - 1, begin, std::min(chunk, count - begin)});
   }
 }
 
+double Adam::squared_norm_of_gradients() const {
+  std::vector<double> partial(pieces_.size());
+  default_executor().parallel_for(std::ssize(pieces_), [&](std::int64_t unit, int) {
+    const Piece& piece = pieces_[static_cast<std::size_t>(unit)];
+    const double factor = piece.parameter->rate_factor;
+    partial[static_cast<std::size_t>(unit)] =
+        factor * factor * squared_norm(piece.parameter->gradient.data<float>() + piece.begin, piece.count);
+  });
+  return std::accumulate(partial.begin(), partial.end(), 0.0);
+}
+
 double Adam::step(double rate, double gradient_scale) {
-  double sum = 0.0;
-  for (const Parameter& parameter : parameters_.all()) {
-    const double factor = parameter.rate_factor;
-    sum += factor * factor * squared_norm(parameter.gradient);
-  }
-  const double norm = std::sqrt(sum) * gradient_scale;
+  static constexpr ProfileLabel label{"adam", ProfilePart::optimizer};
+  const ProfileSpan span(label);
+  const double norm = std::sqrt(squared_norm_of_gradients()) * gradient_scale;
   if (!std::isfinite(norm)) return norm;
   if (options_.clip_norm > 0.0 && norm > options_.clip_norm) gradient_scale *= options_.clip_norm / norm;
   ++steps_;
@@ -93,27 +99,23 @@ double Adam::step(double rate, double gradient_scale) {
                  .epsilon = static_cast<float>(options_.epsilon),
                  .correction2 = static_cast<float>(1.0 / (1.0 - std::pow(options_.beta2, t))),
                  .gradient_scale = static_cast<float>(gradient_scale)};
-  std::size_t index = 0;
-  for (Parameter& parameter : parameters_.all()) {
-    float *value = parameter.value.data<float>(), *gradient = parameter.gradient.data<float>();
-    float *first = first_[index].data<float>(), *second = second_[index].data<float>();
-    const std::int64_t count = parameter.value.count();
+  default_executor().parallel_for(std::ssize(pieces_), [&](std::int64_t unit, int) {
+    const Piece& piece = pieces_[static_cast<std::size_t>(unit)];
+    Parameter& parameter = *piece.parameter;
     Update own = u;
     own.rate *= parameter.rate_factor;
     own.gradient_scale *= parameter.rate_factor;
-    default_executor().parallel_for((count + chunk - 1) / chunk, [&](std::int64_t unit, int) {
-      const std::int64_t begin = unit * chunk;
-      update(value + begin, gradient + begin, first + begin, second + begin, std::min(chunk, count - begin),
-             own);
-    });
-    ++index;
-  }
+    update(parameter.value.data<float>() + piece.begin, parameter.gradient.data<float>() + piece.begin,
+           first_[piece.index].data<float>() + piece.begin, second_[piece.index].data<float>() + piece.begin,
+           piece.count, own);
+  });
   return norm;
 }
 
 std::string Adam::first_bad_gradient() const {
   for (const Parameter& parameter : parameters_.all()) {
-    if (!std::isfinite(squared_norm(parameter.gradient))) return parameter.name;
+    if (!std::isfinite(squared_norm(parameter.gradient.data<float>(), parameter.gradient.count())))
+      return parameter.name;
   }
   return {};
 }

@@ -125,11 +125,31 @@ void check_merging(const StackSpec& spec) {
   }
 }
 
+// A stack's blocks share one mask, and recurrences of both sides need another one than those of the past.
+void check_recurrences(const StackSpec& spec) {
+  const auto refuse = [](const std::string& expected, const std::string& got) {
+    throw InvalidArgument("TransformerStack", "spec.blocks", expected, got);
+  };
+  const BlockSpec* first = nullptr;
+  for (const BlockSpec& block : spec.blocks) {
+    if (std::holds_alternative<AttentionOptions>(block.mixer)) {
+      if (block.recurrence_sees == Sees::both_sides)
+        refuse("recurrence_sees = both_sides only for recurrences: a mask says what attention sees",
+               "it for a block of attention");
+      continue;
+    }
+    if (first && first->recurrence_sees != block.recurrence_sees)
+      refuse("recurrences that all see the past, or all see both sides", "some of each");
+    first = &block;
+  }
+}
+
 }  // namespace
 
 TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, const StackSpec& spec)
     : spec_(spec) {
   check_merging(spec);
+  check_recurrences(spec);
   layers_.reserve(spec.blocks.size());  // blocks read the arguments of the first while others are made
   const MultiHeadAttention* first = nullptr;
   for (std::size_t i = 0; i < spec.blocks.size(); ++i) {

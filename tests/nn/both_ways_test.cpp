@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 
 #include "fovea/attention/masks.h"
 #include "fovea/nn/transformer.h"
@@ -105,6 +107,15 @@ TEST_P(BothSides, PaddingIsNotReadAndPackedSequencesAreAlone) {
   }
   const Tensor y = run(padded, {.mask = KeyLengths{}, .lengths = lengths}),
                z = run(packed, {.starts = starts});
+  // What the padding holds changes no bit of the rows beside it.
+  const Tensor other = padded.clone();
+  for (std::int64_t b = 0; b < 3; ++b)
+    std::fill_n(other.data<float>() + (b * 12 + rows[b]) * dim, (12 - rows[b]) * dim, 1e3f);
+  const Tensor y_of_other = run(other, {.mask = KeyLengths{}, .lengths = lengths});
+  for (std::int64_t b = 0; b < 3; ++b)
+    EXPECT_EQ(std::memcmp(y.data<float>() + b * 12 * dim, y_of_other.data<float>() + b * 12 * dim,
+                          static_cast<std::size_t>(4 * rows[b] * dim)),
+              0);
   for (std::int64_t b = 0; b < 3; ++b) {
     Tensor alone(DType::f32, {1, rows[b], dim});
     std::copy_n(padded.data<float>() + b * 12 * dim, rows[b] * dim, alone.data<float>());
@@ -116,8 +127,58 @@ TEST_P(BothSides, PaddingIsNotReadAndPackedSequencesAreAlone) {
   }
 }
 
-// The map of a layer that sees both sides: with one layer without a feed-forward part the weights times the
-// values are the layer's output, so the map is compared with that of each way.
+// The map of a layer that sees both sides, at any place off the diagonal, is that of one of its ways alone.
+TEST_P(BothSides, ShowTheMapOfEachWayOnItsSideOfTheDiagonal) {
+  if (std::string(GetParam().name) == "mamba") return;  // it has no map
+  constexpr std::int64_t length = 6;
+  ParameterSet set(3);
+  const TransformerStack both(set, "stack", stack_by(GetParam().options, 1));
+  disturb(set);
+  const Tensor x = Tensor::normal({1, length, dim}, 9), turned(DType::f32, x.shape());
+  for (std::int64_t row = 0; row < length; ++row)
+    std::copy_n(x.data<float>() + row * dim, dim, turned.data<float>() + (length - 1 - row) * dim);
+  const auto map_of = [](const TransformerStack& stack, const Tensor& rows, const Mask& mask) {
+    Tensor weights;
+    Context context;
+    stack(context, Var(rows),
+          {.mask = mask, .weights = [&](std::string_view, std::size_t) { return &weights; }});
+    return weights;
+  };
+  const auto map_of_one_way = [&](const std::string& part, const Tensor& rows) {
+    StackSpec spec = stack_by(GetParam().options, 1);
+    spec.blocks[0].recurrence_sees = Sees::the_past;
+    ParameterSet own(5);
+    const TransformerStack one(own, "stack", spec);
+    for (Parameter& parameter : own.all()) {
+      std::string name = parameter.name;
+      const std::size_t at = name.find(".mixer.");
+      if (at != std::string::npos) name.replace(at, 7, part);
+      parameter.value = set.at(name).value;
+    }
+    return map_of(one, rows, Causal{});
+  };
+  const Tensor map = map_of(both, x, Everything{}), past = map_of_one_way(".mixer.", x),
+               future = map_of_one_way(".mixer_back.", turned);
+  ASSERT_EQ(map.count(), past.count());
+  double largest = 0.0;
+  for (std::int64_t n = 0; n < map.count(); ++n)
+    largest = std::max(largest, std::abs(double{map.data<float>()[n]}));
+  ASSERT_GT(largest, 0.0);
+  for (std::int64_t h = 0; h < map.size(1); ++h) {
+    for (std::int64_t i = 0; i < length; ++i) {
+      for (std::int64_t j = 0; j < length; ++j) {
+        if (i == j) continue;
+        const std::int64_t head = h * length * length;
+        const float expected = j < i
+                                   ? past.data<float>()[head + i * length + j]
+                                   : future.data<float>()[head + (length - 1 - i) * length + length - 1 - j];
+        EXPECT_NEAR(map.data<float>()[head + i * length + j], expected, 1e-6 * largest)
+            << "head " << h << ": " << i << ", " << j;
+      }
+    }
+  }
+}
+
 TEST_P(BothSides, ShowTheWeightsOfBothWays) {
   ParameterSet set(3);
   const TransformerStack stack(set, "stack", stack_by(GetParam().options, 1));
@@ -147,7 +208,9 @@ TEST_P(BothSides, ShowTheWeightsOfBothWays) {
       for (std::int64_t j = n; j < 6; ++j) EXPECT_EQ(at(b, i, j), 0.0f) << b << ": " << i << ", " << j;
     }
   }
-  if (decays) EXPECT_EQ(decays.count() % 4, 0);  // two heads at least, both ways
+  if (decays) {
+    EXPECT_EQ(decays.count(), 2 * weights.size(1));  // the heads of both ways
+  }
 }
 
 TEST_P(BothSides, RefuseWhatWouldNotSeeBothSides) {
@@ -159,6 +222,18 @@ TEST_P(BothSides, RefuseWhatWouldNotSeeBothSides) {
   Context context;
   EXPECT_THROW(stack_.start(context), InvalidArgument);
   EXPECT_THROW(stack_.cache_layers(), InvalidArgument);
+}
+
+// Blocks share one mask: recurrences of both sides and of the past cannot stand in one stack.
+TEST(StacksOfRecurrences, SeeTheSameSides) {
+  ParameterSet set(3);
+  StackSpec spec = stack_by(kinds().front().options, 2);
+  spec.blocks[1].recurrence_sees = Sees::the_past;
+  EXPECT_THROW(TransformerStack(set, "mixed", spec), InvalidArgument);
+  spec.blocks[1].mixer = AttentionOptions{.num_query_heads = 2};
+  EXPECT_NO_THROW(TransformerStack(set, "hybrid", spec));
+  spec.blocks[1].recurrence_sees = Sees::both_sides;
+  EXPECT_THROW(TransformerStack(set, "ignored", spec), InvalidArgument);
 }
 
 // The decay of a layer whose input is 0 is that of its rates and biases alone, where the gates read the input

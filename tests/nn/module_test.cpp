@@ -59,14 +59,14 @@ TEST(Context, DropsOutInTrainingOnlyAndEachTimeDifferently) {
 class OpenMpThreads : public ::testing::Test {
  protected:
   void TearDown() override {
-    use_openmp(1);
+    use_threads(1);
     set_default_executor(nullptr);
   }
 };
 
 TEST_F(OpenMpThreads, RunsEveryUnitOnceWithWorkersInRange) {
   for (const int threads : {1, 3}) {
-    use_openmp(threads);
+    use_threads(threads);
     EXPECT_EQ(default_executor().thread_count(), threads);
     std::vector<std::atomic<int>> runs(1000);
     std::atomic<bool> in_range{true};
@@ -80,7 +80,7 @@ TEST_F(OpenMpThreads, RunsEveryUnitOnceWithWorkersInRange) {
 }
 
 TEST_F(OpenMpThreads, NestsAndPassesExceptionsOn) {
-  use_openmp(3);
+  use_threads(3);
   std::atomic<int> inner{0};
   default_executor().parallel_for(
       8, [&](std::int64_t, int) { default_executor().parallel_for(5, [&](std::int64_t, int) { ++inner; }); });

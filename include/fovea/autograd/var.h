@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "fovea/autograd/packed.h"
+#include "fovea/core/profile.h"
 #include "fovea/core/tensor.h"
 
 namespace fovea::autograd {
@@ -19,7 +20,8 @@ class Tape;
 /// One recorded value: the sum of its gradient, and the function that passes it on.
 struct Node {
   Tape* tape = nullptr;
-  Tensor gradient;                                       ///< empty until something is added
+  const ProfileLabel* label = nullptr;  ///< of the op that recorded it, while a profile records
+  Tensor gradient;                      ///< empty until something is added
   std::function<void(const Tensor& gradient)> backward;  ///< adds to the gradients of the op's inputs
 };
 
@@ -81,6 +83,9 @@ class Tape {
 /// Adds `contribution` (same element count) to the gradient of `var`; no effect if `var` is not recorded. The
 /// first contribution becomes the gradient without a copy, so nobody else may write to that tensor.
 void accumulate(const Var& var, Tensor contribution);
+
+/// The same for a contribution that the caller uses further: the first one is copied.
+void accumulate_copy(const Var& var, const Tensor& contribution);
 
 /// The gradient buffer of `var`, zero-filled on first use, for adding in place. Requires var.recorded().
 Tensor& gradient_of(const Var& var);

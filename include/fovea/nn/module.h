@@ -82,10 +82,11 @@ struct Context {
   Var dropout(const Var& x, float rate);
 };
 
-/// Makes the OpenMP executor fovea's default, so that the engine and oneDNN share one set of threads. With
-/// `threads` 0 OpenMP chooses their number. It also keeps freed tensor memory in the process: glibc would
-/// return large blocks to the kernel after every op, and page faults cost a third of a step. With oneDNN,
-/// signal handlers need an alternate stack: docs/decisions/0006.
-void use_openmp(int threads);
+/// Makes a pool of this many threads fovea's default executor, for layers and the engine alike. 0 stands for
+/// Fovea's own pool, with one thread for each core that the process may use. It also keeps freed tensor
+/// memory in the process: glibc would return large blocks to the kernel after every op, and page faults cost
+/// a third of a step. No call may be running. With oneDNN, signal handlers need an alternate stack:
+/// docs/decisions/0006.
+void use_threads(int threads);
 
 }  // namespace fovea::nn

@@ -55,8 +55,18 @@ class Adam {
   std::string first_bad_gradient() const;
 
  private:
+  // A part of one parameter: a unit of parallel work, whose size is fixed so that sums are taken in the same
+  // order for every number of threads. One loop goes over the pieces of all parameters.
+  struct Piece {
+    Parameter* parameter;
+    std::size_t index;
+    std::int64_t begin, count;
+  };
+  double squared_norm_of_gradients() const;
+
   ParameterSet& parameters_;
   AdamOptions options_;
+  std::vector<Piece> pieces_;
   std::int64_t steps_ = 0;
   std::vector<Tensor> first_, second_;
 };

@@ -156,8 +156,8 @@ class RecurrentMixer {
 
   /// The f32 numbers that a sequence keeps. All of a new sequence are 0.
   std::int64_t state_size() const;
-  /// The logarithm of the decay of a token whose projections to steps and gates are 0, so that rates and
-  /// biases alone make it: [heads, 1], or [heads, rows of a state] where these differ. Of Mamba [inner,
+  /// The log decay of a token whose step and gate projections are 0, so that only rates and biases count:
+  /// [heads, 1], or [heads, rows of a state] where these differ. Of Mamba [inner,
   /// state_dim]. It is a constant of retention, and a place to start from elsewhere: each token has its own.
   /// Empty for recurrences that do not decay.
   Tensor resting_log_decays() const;

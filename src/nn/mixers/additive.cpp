@@ -106,7 +106,7 @@ class RetentionLayer final : public RecurrentMixer::Layer {
   }
 
   std::vector<Shape> parts() const override { return {part_}; }
-  Tensor resting_log_decays() const override { return log_decay_.reshape({part_[0], 1}); }
+  Tensor resting_log_decays() const override { return log_decay_.clone().reshape({part_[0], 1}); }
   Var run(Context& context, const Var& x, MixerTokens& tokens) const override {
     const Var y = tokens.recur(0, plans_,
                                {.query = rotated(projections_.query(context, x), tokens.call()),
@@ -155,7 +155,7 @@ class GatedLinearAttentionLayer final : public RecurrentMixer::Layer {
   Tensor resting_log_decays() const override {
     Tensor decays(DType::f32, {part_[0], part_[1]});
     for (std::int64_t i = 0; i < decays.count(); ++i)
-      decays.data<float>()[i] = -std::log1p(std::exp(-up_.bias->value.data<float>()[i])) / divisor_;
+      decays.data<float>()[i] = -softplus(-up_.bias->value.data<float>()[i]) / divisor_;
     return decays;
   }
   Var run(Context& context, const Var& x, MixerTokens& tokens) const override {

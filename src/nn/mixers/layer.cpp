@@ -229,12 +229,14 @@ Tensor spread_log_rates(std::int64_t count) {
 Tensor spread_steps(std::int64_t count) {
   return spread(count, 1e-3, 0.1, [](double step) { return std::log(std::expm1(step)); });
 }
+float softplus(float x) {
+  return std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x)));
+}
 Tensor resting_by_rates(const Tensor& log_rates, const Tensor& step_biases) {
   const std::int64_t channels = step_biases.count(), each = log_rates.count() / channels;
   Tensor decays(DType::f32, {channels, each});
   for (std::int64_t i = 0; i < decays.count(); ++i) {
-    const float bias = step_biases.data<float>()[i / each],
-                step = std::max(bias, 0.0f) + std::log1p(std::exp(-std::abs(bias)));
+    const float step = softplus(step_biases.data<float>()[i / each]);
     decays.data<float>()[i] = -std::exp(log_rates.data<float>()[i]) * step;
   }
   return decays;

@@ -124,6 +124,8 @@ inline Var columns(const Var& x, std::int64_t begin, std::int64_t count) {
 /// 0.001 to 0.1.
 Tensor spread_log_rates(std::int64_t count);
 Tensor spread_steps(std::int64_t count);
+/// ln(1 + e^x), without overflow for any x.
+float softplus(float x);
 /// -e^A softplus(b) of rates A [channels] or [channels, n] and the biases b [channels] of their steps:
 /// [channels, n].
 Tensor resting_by_rates(const Tensor& log_rates, const Tensor& step_biases);

@@ -14,7 +14,7 @@
 
 int main() {
   using namespace fovea;
-  nn::use_openmp(1);
+  nn::use_threads(1);
   nn::ParameterSet parameters(1);
   const nn::MultiHeadAttention attention(parameters, "attention", 8, {.num_query_heads = 2});
   nn::Context context;

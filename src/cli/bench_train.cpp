@@ -1,0 +1,53 @@
+// `fovea bench train`: updates of small models, by the number of threads.
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+
+#include "bench/train.h"
+#include "cli/bench.h"
+
+namespace fovea::cli {
+namespace {
+
+void run(const bench::TrainBench& bench) {
+  fmt::print(
+      "Updates of small models in f32. \"of peak\" is the time of all products at the measured peak of these "
+      "threads, divided by the time of an update. \"gain\" is beside the first number of threads. Parts are "
+      "shares of the time of the calling thread.\n{:<12} {:>7} {:>10} {:>10} {:>6} {:>8}  parts, %\n",
+      "model", "threads", "ms", "tokens/s", "gain", "of peak");
+  std::map<std::string, double> first;
+  bench::measure_training(bench, [&](const bench::TrainRow& row) {
+    const double alone = first.try_emplace(row.model, row.seconds).first->second;
+    std::string parts;
+    for (const auto& [name, share] : row.parts) {
+      if (share >= 0.005) parts += fmt::format("{}{} {:.0f}", parts.empty() ? "" : ", ", name, 100.0 * share);
+    }
+    fmt::print("{:<12} {:>7} {:>10.2f} {:>10.0f} {:>5.2f}x {:>7.1f}%  {}\n", row.model, row.threads,
+               1e3 * row.seconds, row.tokens_per_second, alone / row.seconds, 100.0 * row.share, parts);
+    std::fflush(stdout);
+  });
+}
+
+}  // namespace
+
+void register_bench_train(CLI::App& command_group) {
+  auto o = std::make_shared<bench::TrainBench>();
+  CLI::App* command =
+      command_group.add_subcommand("train", "Training of small models: speed, threads, parts");
+  command
+      ->add_option("--models", o->models, "any of: transformer, base (512 wide, 6 + 6 layers), rnn, language")
+      ->delimiter(',')
+      ->check(CLI::IsMember(bench::train_models()));
+  command->add_option("--threads", o->threads, "numbers of threads, which run in turns")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--vocabulary", o->vocabulary, "of the translators")->check(CLI::Range(8, 1 << 22));
+  command->add_option("--mini-batch-words", o->batch_words, "tokens of a batch")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--rounds", o->rounds, "turns")->check(CLI::Range(1, 1000));
+  command->add_option("--updates", o->updates, "updates of a turn")->check(CLI::Range(1, 100000));
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace fovea::cli

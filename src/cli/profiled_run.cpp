@@ -1,0 +1,59 @@
+#include "cli/profiled_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "bench/probes.h"
+#include "fovea/core/executor.h"
+
+namespace fovea::cli {
+namespace {
+
+// The shares of the time of all threads' outermost spans, which is that of the command where one thread
+// starts all work.
+void print_parts(const Profile& profile) {
+  std::map<ProfilePart, double> own;
+  double all = 0.0;
+  for (const ProfileTotal& total : profile.totals()) {
+    own[total.label->part] += total.own;
+    all += total.own;
+  }
+  if (all < profile.seconds()) own[ProfilePart::other] += profile.seconds() - all;
+  std::vector<std::pair<ProfilePart, double>> parts(own.begin(), own.end());
+  std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  fmt::print(stderr, "profile: {:.2f} s\n", profile.seconds());
+  for (const auto& [part, seconds] : parts)
+    fmt::print(stderr, "  {:<13} {:>8.3f} s {:>5.1f} %\n", to_string(part), seconds,
+               100.0 * seconds / std::max(all, profile.seconds()));
+}
+
+}  // namespace
+
+void ProfiledRun::add_to(CLI::App& app, std::initializer_list<const char*> commands) {
+  for (const char* name : commands) {
+    CLI::App* command = app.get_subcommand(name);
+    command->add_option(
+        "--profile", file_,
+        "write where the time goes into FILE, a trace for ui.perfetto.dev or chrome://tracing");
+    // Between the parsing of the options and the command itself.
+    command->parse_complete_callback([this] {
+      if (!file_.empty()) profile_.emplace();
+    });
+  }
+}
+
+void ProfiledRun::finish() {
+  if (!profile_) return;
+  profile_->stop();
+  const int threads = default_executor().thread_count();
+  profile_->write_chrome_trace(
+      file_, {.multiply_adds_per_second = bench::measure(bench::Probe::fma_f32, {.threads = threads}) / 2.0,
+              .bytes_per_second = bench::measure(bench::Probe::read, {.threads = threads})});
+  print_parts(*profile_);
+}
+
+}  // namespace fovea::cli

@@ -1,0 +1,28 @@
+// `--profile FILE`: where the time of a command goes.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <initializer_list>
+#include <optional>
+#include <string>
+
+#include "fovea/core/profile.h"
+
+namespace fovea::cli {
+
+/// Gives commands the option, and records the one that runs.
+class ProfiledRun {
+ public:
+  /// Adds the option to the commands of these names, which must be registered already. `app` and this object
+  /// must live until `finish`.
+  void add_to(CLI::App& app, std::initializer_list<const char*> commands);
+  /// After the command: writes the trace, and the shares of the parts to standard error. Throws FileError.
+  /// Does nothing without the option.
+  void finish();
+
+ private:
+  std::string file_;
+  std::optional<Profile> profile_;
+};
+
+}  // namespace fovea::cli

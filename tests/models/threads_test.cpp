@@ -1,0 +1,135 @@
+// Training gives the same bits for any number of threads: every product, sum and update is cut by shape.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+
+#include "fovea/core/executor.h"
+#include "fovea/models/language_model.h"
+#include "fovea/models/rnn.h"
+#include "fovea/models/transformer.h"
+#include "fovea/nn/optimizer.h"
+#include "models/mixer_names.h"
+
+namespace fovea::models {
+namespace {
+
+// Wide and long enough that products, sums of columns and Adam have several units of work.
+constexpr std::int64_t vocabulary = 700, dim = 64, size = 24, length = 20;
+
+Batch some_batch() {
+  Batch batch;
+  batch.size = size;
+  batch.source_len = batch.target_len = length;
+  for (std::int64_t n = 0; n < size; ++n) {
+    batch.source_lengths.push_back(length - n % 5);
+    batch.target_lengths.push_back(length - n % 7);
+    for (std::int64_t t = 0; t < length; ++t) {
+      const auto id = static_cast<std::int32_t>(4 + (n * 131 + t * 17) % (vocabulary - 4));
+      batch.source.push_back(t < length - n % 5 ? id : 0);
+      batch.target_input.push_back(t < length - n % 7 ? id : 0);
+      batch.target_output.push_back(t < length - n % 7 ? id : -1);
+    }
+  }
+  return batch;
+}
+
+using Loss = std::function<nn::Var(nn::Context&, autograd::CrossEntropyStats*)>;
+
+// The parameters after three updates on `executor`.
+void update_three_times(nn::ParameterSet& parameters, const Loss& loss) {
+  nn::Adam adam(parameters, {.clip_norm = 1.0});
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    autograd::Tape tape;
+    nn::Context context{&tape, step, 0};
+    autograd::CrossEntropyStats stats;
+    tape.backward(loss(context, &stats));
+    adam.step(0.01);
+  }
+}
+
+// `make` trains a fresh model on the default executor and returns it.
+template <class Make>
+void expect_the_same_bits(Make&& make) {
+  const auto trained = [&](Executor& executor) {
+    struct Installed {
+      explicit Installed(Executor& now) { set_default_executor(&now); }
+      ~Installed() { set_default_executor(nullptr); }
+    } const installed(executor);
+    return make();
+  };
+  const auto alone = trained(serial_executor());
+  for (const int threads : {2, 5}) {
+    const auto pool = make_thread_pool(threads);
+    const auto other = trained(*pool);
+    auto a = alone->parameters().all().begin();
+    for (const nn::Parameter& b : other->parameters().all()) {
+      EXPECT_EQ(std::memcmp(a->value.raw(), b.value.raw(), static_cast<std::size_t>(4 * b.value.count())), 0)
+          << b.name << " with " << threads << " threads";
+      ++a;
+    }
+  }
+}
+
+template <class Make>
+void expect_the_same_translator(Make&& make) {
+  const Batch batch = some_batch();
+  expect_the_same_bits([&] {
+    std::unique_ptr<SequenceToSequence> model = make();
+    update_three_times(model->parameters(), [&](nn::Context& context, autograd::CrossEntropyStats* stats) {
+      return model->loss(context, batch, {.smoothing = 0.1f, .scale = 0.01f}, stats);
+    });
+    return model;
+  });
+}
+
+TEST(Threads, DoNotChangeTheBitsOfATransformer) {
+  expect_the_same_translator([] {
+    return make_transformer({.vocabulary = vocabulary,
+                             .dim = dim,
+                             .feed_forward = 300,
+                             .heads = 4,
+                             .encoder_layers = 1,
+                             .decoder_layers = 2,
+                             .dropout = 0.1f},
+                            7);
+  });
+}
+
+TEST(Threads, DoNotChangeTheBitsOfAnRnn) {
+  for (const autograd::Cell cell : {autograd::Cell::gru, autograd::Cell::lstm}) {
+    expect_the_same_translator([cell] {
+      return make_rnn(
+          {.vocabulary = vocabulary, .embedding = dim, .hidden = 96, .cell = cell, .dropout = 0.1f}, 7);
+    });
+  }
+}
+
+class ThreadsOfMixers : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Mixers, ThreadsOfMixers, testing::mixer_names(), testing::test_name);
+
+TEST_P(ThreadsOfMixers, DoNotChangeTheBitsOfALanguageModel) {
+  Padded text;
+  text.size = 4;
+  text.length = 80;
+  text.lengths.assign(4, 80);
+  for (std::int32_t n = 0; n < 320; ++n) text.ids.push_back(n * 37 % 200);
+  expect_the_same_bits([&] {
+    auto model = std::make_unique<LanguageModel>(LanguageModelConfig{.vocabulary = 200,
+                                                                     .dim = dim,
+                                                                     .feed_forward = 256,
+                                                                     .heads = 2,
+                                                                     .layers = 2,
+                                                                     .dropout = 0.1f,
+                                                                     .mixers = parse_mixers(GetParam(), 2)},
+                                                 7);
+    update_three_times(model->parameters(), [&](nn::Context& context, autograd::CrossEntropyStats* stats) {
+      return model->loss(context, text, {.scale = 0.01f}, stats);
+    });
+    return model;
+  });
+}
+
+}  // namespace
+}  // namespace fovea::models
