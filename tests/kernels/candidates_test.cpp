@@ -61,6 +61,11 @@ TEST(Candidates, HaveDistinctNames) {
     EXPECT_TRUE(names.insert(candidate.name).second) << candidate.name;
     EXPECT_TRUE(candidate.isa && candidate.isa->absence && candidate.refuse) << candidate.name;
     EXPECT_GT(candidate.tile_keys, 0) << candidate.name;
+    const bool together = candidate.f32.forward_together || candidate.f64.forward_together;
+    ASSERT_EQ(together, candidate.cached_chunk_keys != nullptr) << candidate.name;
+    if (!together) continue;
+    for (const std::int64_t heads : {1, 2, 8})
+      EXPECT_EQ(candidate.cached_chunk_keys(heads) % candidate.tile_keys, 0) << candidate.name;
   }
   EXPECT_EQ(kernels::candidates().back().name, "reference");
 }

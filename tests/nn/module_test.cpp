@@ -1,4 +1,4 @@
-// Parameters, the context of a forward, and the OpenMP executor.
+// Parameters, the context of a forward, and the threads of a program.
 #include "fovea/nn/module.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(Context, DropsOutInTrainingOnlyAndEachTimeDifferently) {
   EXPECT_NE(first, values_of(next_step.dropout(ones, 0.5f).value()));
 }
 
-class OpenMpThreads : public ::testing::Test {
+class UseThreads : public ::testing::Test {
  protected:
   void TearDown() override {
     use_threads(1);
@@ -64,7 +64,7 @@ class OpenMpThreads : public ::testing::Test {
   }
 };
 
-TEST_F(OpenMpThreads, RunsEveryUnitOnceWithWorkersInRange) {
+TEST_F(UseThreads, RunsEveryUnitOnceWithWorkersInRange) {
   for (const int threads : {1, 3}) {
     use_threads(threads);
     EXPECT_EQ(default_executor().thread_count(), threads);
@@ -79,7 +79,7 @@ TEST_F(OpenMpThreads, RunsEveryUnitOnceWithWorkersInRange) {
   }
 }
 
-TEST_F(OpenMpThreads, NestsAndPassesExceptionsOn) {
+TEST_F(UseThreads, NestsAndPassesExceptionsOn) {
   use_threads(3);
   std::atomic<int> inner{0};
   default_executor().parallel_for(

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "fovea/cache/kv_cache.h"
 #include "fovea/core/executor.h"
 #include "plan/case_table.h"
 
@@ -28,6 +29,10 @@ void* operator new(std::size_t size) {
 }
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return counted(size, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  ++allocations;
+  return std::malloc(size);
 }
 void operator delete(void* memory) noexcept {
   std::free(memory);
@@ -116,6 +121,49 @@ TEST(Allocation, NoneInAPackedCallWithACallersWorkspace) {
     const std::int64_t before = allocations;
     attend(plan, in, {.output = output, .log_sum_exp = sums}, {pool.get(), memory});
     attend_backward(plan, in, output, sums, x, gradients, {pool.get(), memory});
+    fewest = std::min(fewest, allocations - before);
+  }
+  EXPECT_EQ(fewest, 0);
+}
+
+// Forks that diverge after 700, and again after 1,500 rows.
+TEST(Allocation, NoneForEntriesThatShareKeys) {
+  constexpr std::int64_t heads = 2, dim = 16;
+  KvCache cache({.layers = {{.num_kv_heads = heads, .head_dim = dim, .value_dim = dim}}});
+  const auto add = [&](Sequence& to, std::int64_t rows, std::uint64_t seed) {
+    cache.reserve(to, rows);
+    cache.append(0, to, Tensor::normal({1, heads, rows, dim}, seed),
+                 Tensor::normal({1, heads, rows, dim}, seed + 1));
+    cache.commit(to);
+  };
+  std::vector<Sequence> sequences;
+  sequences.push_back(cache.start());
+  add(sequences[0], 700, 1);
+  sequences.push_back(cache.fork(sequences[0]));
+  add(sequences[0], 800, 3);
+  add(sequences[1], 900, 5);
+  for (std::size_t n = 0; n < 2; ++n) {
+    sequences.push_back(cache.fork(sequences[n]));
+    add(sequences[n], 300, 7 + 4 * n);
+    add(sequences.back(), 200, 9 + 4 * n);
+  }
+  std::vector<KeyValueView> views;
+  for (const Sequence& sequence : sequences) views.push_back(cache.view(0, sequence));
+  const auto count = static_cast<std::int64_t>(views.size());
+  const AttentionPlan plan = make_plan({.mask = Causal{}}, {.batch = count,
+                                                            .num_query_heads = heads,
+                                                            .num_kv_heads = heads,
+                                                            .query_len = 1,
+                                                            .key_len = 2000,
+                                                            .head_dim = dim});
+  const auto pool = make_thread_pool(2);
+  std::vector<std::byte> memory(workspace_bytes(plan, 2) + 63);
+  const Tensor query = Tensor::normal({count, heads, 1, dim}, 20), output(DType::f32, {count, heads, 1, dim});
+  const AttentionInputs in{.query = query, .cache = views};
+  std::int64_t fewest = 1;
+  for (int attempt = 0; attempt < 50 && fewest > 0; ++attempt) {
+    const std::int64_t before = allocations;
+    attend(plan, in, {.output = output}, {pool.get(), memory});
     fewest = std::min(fewest, allocations - before);
   }
   EXPECT_EQ(fewest, 0);

@@ -165,6 +165,7 @@ std::vector<Candidate> tile_candidates() {
                   .in_16_bits = [](const Request&) { return In16Bits::keys_and_values; },
                   .reads_cache = true,
                   .tile_keys = tile_keys,
+                  .cached_chunk_keys = fixed_chunk_keys,
                   .f32 = N_AVX3::kDecodeCode});
 #endif
   return list;
