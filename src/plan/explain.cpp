@@ -5,6 +5,7 @@
 #include "core/shortest.h"
 #include "fovea/attention/expression.h"
 #include "plan/call.h"
+#include "plan/together.h"
 
 namespace fovea {
 namespace {
@@ -132,6 +133,16 @@ std::string cached_text(const AttentionPlan::Impl& plan) {
          refusals_text("refused", more_refusals(plan, Duty::forward_cached));
 }
 
+// Which kernels read the keys that entries of a cached call share once for all of them (plan/together.h).
+std::string sharing_text(const AttentionPlan::Impl& plan) {
+  if (plan.shape.batch < 2 || plan.shape.value_dim == 0) return {};
+  std::string names;
+  for (const Step& step : plan.choice.rule(Duty::forward_cached).steps()) {
+    if (runs_together(plan, step)) names += (names.empty() ? "" : ", ") + step.candidate->name;
+  }
+  return names.empty() ? names : "\nkeys in a cache that entries share: read once by " + names;
+}
+
 std::string weights_text(const AttentionPlan::Impl& plan) {
   return "weights: " + plan.choice.text(Duty::weights) + "; alone " + plan.choice.text(Duty::weights_alone) +
          "; losses of them " + plan.choice.text(Duty::backward_of_weights);
@@ -162,7 +173,8 @@ std::string explain(const AttentionPlan& plan, std::span<const std::int64_t> que
           std::to_string(s.query_len) + ", keys " + std::to_string(s.key_len) + ", head_dim " +
           std::to_string(s.head_dim) + ", value_dim " + std::to_string(s.value_dim) + ", " +
           std::string(to_string(impl.dtype));
-  return text + "\n" + weights_text(impl) + cached_text(impl) + "\n" + tile_share(impl, query_offsets);
+  return text + "\n" + weights_text(impl) + cached_text(impl) + sharing_text(impl) + "\n" +
+         tile_share(impl, query_offsets);
 }
 
 std::vector<KernelInfo> list_kernels() {

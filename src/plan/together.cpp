@@ -170,6 +170,8 @@ class Division {
   Lists& to_;
 };
 
+}  // namespace
+
 bool runs_together(const AttentionPlan::Impl& plan, const Step& step) {
   const kernels::Candidate& candidate = *step.candidate;
   if (!candidate.reads_cache || plan.key_mapped()) return false;
@@ -177,6 +179,8 @@ bool runs_together(const AttentionPlan::Impl& plan, const Step& step) {
   return candidate.f32.forward_together != nullptr &&
          (step.stored == kernels::In16Bits::keys_and_values || plan.dtype == DType::f32);
 }
+
+namespace {
 
 template <class T>
 std::size_t bytes_as(const AttentionPlan::Impl& plan, const Step& step, const CallSizes& largest,

@@ -16,6 +16,9 @@ namespace fovea {
 /// group after group.
 inline constexpr std::size_t most_together_bytes = std::size_t{64} << 20;
 
+/// Whether the step's kernel reads keys that entries of a cached call share once for all of them.
+bool runs_together(const AttentionPlan::Impl& plan, const Step& step);
+
 /// The entries of a call that have keys in common with another one.
 class SharingEntries {
  public:

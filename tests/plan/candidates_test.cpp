@@ -206,6 +206,18 @@ TEST(Candidates, ExplainNamesRefusalsOfBackward) {
       "queries; refused portable tiles: f32 at Precision::full");
 }
 
+TEST(Candidates, ExplainNamesWhatReadsSharedKeysOnce) {
+  AttentionShape shape = shape_of(40);
+  const std::string line = "\nkeys in a cache that entries share: read once by baseline split\n";
+  EXPECT_EQ(explain(make_plan({}, shape, {.kernel = "baseline"})).find(line),
+            std::string::npos);  // one entry
+  shape.batch = 2;
+  EXPECT_NE(explain(make_plan({}, shape, {.kernel = "baseline"})).find(line), std::string::npos);
+  // Whole rows are not computed in chunks that could be shared.
+  EXPECT_EQ(explain(make_plan({.normalizer = Sparsemax{}}, shape, {.kernel = "baseline"})).find("share"),
+            std::string::npos);
+}
+
 TEST(Candidates, ExplainNamesArguments) {
   const auto line = [](const AttentionSpec& spec, AttentionShape shape) {
     const std::string text = explain(make_plan(spec, shape, {.kernel = "baseline"}));
