@@ -111,3 +111,17 @@ assert "its process ended" in ended["torch sdpa"]["refused"], ended
 assert positive(ended["onednn"]["ratio"]), ended
 assert all("does not answer" in rival["absent"] for rival in mute["rivals"]), mute["rivals"]
 END
+
+# Training: a row for each number of threads, with parts that add up.
+"$fovea" bench train --models language,rnn --threads 1,2 --vocabulary 50 --mini-batch-words 300 --rounds 1 --updates 1 > "$work/train"
+python3 - "$work/train" <<'END'
+import re, sys
+rows = [line.split() for line in open(sys.argv[1]) if re.match(r"(language|rnn)\s", line)]
+assert [(row[0], row[1]) for row in rows] == [("language", "1"), ("language", "2"), ("rnn", "1"), ("rnn", "2")], rows
+for line in open(sys.argv[1]):
+    if re.match(r"(language|rnn)\s", line):
+        parts = [int(share) for share in re.findall(r"[a-z-]+ (\d+)", line.split("%", 1)[1])]
+        assert "products" in line and 90 <= sum(parts) <= 105, line
+END
+if "$fovea" bench train --models parrot 2> "$work/error"; then echo "bench train: accepted an unknown model"; exit 1; fi
+grep -q parrot "$work/error"

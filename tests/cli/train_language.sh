@@ -76,3 +76,13 @@ refused_language '--heads' --mixers mamba --heads 2
 test ! -e "$folder/bad"
 refused "--train-text" --model language --output "$folder/bad"
 refused "--mixers" --model rnn --output "$folder/bad" --mixers gla
+
+# --profile: a trace with the op of every span, and the shares of the parts.
+"$fovea" train --model language --train-text "$folder/train.txt" --valid-text "$folder/valid.txt" --vocab-size 100 \
+  --output "$folder/profiled" --max-updates 2 --window 16 --dim 16 --layers 1 --heads 2 --profile "$folder/trace.json" \
+  2> "$folder/error" > /dev/null
+expect 'products ' "$folder/error"
+expect '"name":"product","cat":"products","ph":"X"' "$folder/trace.json"
+expect '"name":"attention, backward"' "$folder/trace.json"
+refused '/no/such/folder' --model language --train-text "$folder/train.txt" --valid-text "$folder/valid.txt" --vocab-size 100 \
+  --output "$folder/profiled2" --max-updates 1 --window 16 --dim 16 --layers 1 --heads 2 --profile /no/such/folder/trace.json
