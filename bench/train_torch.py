@@ -1,0 +1,137 @@
+"""The updates of `fovea bench train` by PyTorch, eager: the same layers, sizes and batch, random values.
+
+    .venv/bin/python bench/train_torch.py [--models transformer,base,rnn] [--threads 1,2] [--rounds 5] [--updates 6]
+
+Prints milliseconds an update, the median of all turns, by the number of threads. Beside it runs `fovea bench train`.
+Dropout stands where Fovea has it; the output layer is tied to the embeddings, and the loss has label smoothing.
+"""
+
+import argparse
+import math
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+VOCABULARY = 9712
+
+
+def lengths(count: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(8, 21, (count,), generator=generator)
+
+
+class Batch:
+    def __init__(self, words: int) -> None:
+        count = max(words // 14, 1)
+        self.source_lengths, self.target_lengths = lengths(count, 1), lengths(count, 2)
+        self.source = torch.randint(4, VOCABULARY, (count, int(self.source_lengths.max())))
+        self.target = torch.randint(4, VOCABULARY, (count, int(self.target_lengths.max())))
+        self.source_padding = torch.arange(self.source.shape[1])[None] >= self.source_lengths[:, None]
+        target_padding = torch.arange(self.target.shape[1])[None] >= self.target_lengths[:, None]
+        self.wanted = self.target.masked_fill(target_padding, -1)
+
+
+class Translator(nn.Module):
+    def __init__(self, dim: int, inner: int, heads: int, layers: int, dropout: float) -> None:
+        super().__init__()
+        self.dim, self.embedding, self.dropout = dim, nn.Embedding(VOCABULARY, dim), nn.Dropout(dropout)
+        self.layers = nn.Transformer(dim, heads, layers, layers, inner, dropout, batch_first=True)
+        self.bias = nn.Parameter(torch.zeros(VOCABULARY))
+        positions, rates = torch.arange(64.0)[:, None], torch.exp(torch.arange(0, dim, 2) * -(math.log(1e4) / dim))
+        self.register_buffer("positions", torch.cat([torch.sin(positions * rates), torch.cos(positions * rates)], 1))
+
+    def rows(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.dropout(self.embedding(ids) * math.sqrt(self.dim) + self.positions[: ids.shape[1]])
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        causal = nn.Transformer.generate_square_subsequent_mask(batch.target.shape[1]).isinf()
+        rows = self.layers(
+            self.rows(batch.source),
+            self.rows(batch.target),
+            tgt_mask=causal,
+            tgt_is_causal=True,
+            src_key_padding_mask=batch.source_padding,
+            memory_key_padding_mask=batch.source_padding,
+        )
+        logits = F.linear(rows[batch.wanted >= 0], self.embedding.weight, self.bias)
+        return F.cross_entropy(logits, batch.wanted[batch.wanted >= 0], label_smoothing=0.1)
+
+
+class Recurrent(nn.Module):
+    """The RNN of Bahdanau et al. 2015 with GRUs: attention reads the state before each step."""
+
+    def __init__(self, width: int = 128, hidden: int = 256, dropout: float = 0.2) -> None:
+        super().__init__()
+        self.embedding, self.dropout, self.hidden = nn.Embedding(VOCABULARY, width), nn.Dropout(dropout), hidden
+        self.encoder = nn.GRU(width, hidden, batch_first=True, bidirectional=True)
+        self.start, self.cell = nn.Linear(hidden, hidden), nn.GRUCell(width + 2 * hidden, hidden)
+        self.query, self.key = nn.Linear(hidden, hidden), nn.Linear(2 * hidden, hidden, bias=False)
+        self.score = nn.Linear(hidden, 1, bias=False)
+        self.end = nn.Linear(hidden + 2 * hidden + width, width)
+        self.bias = nn.Parameter(torch.zeros(VOCABULARY))
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(
+            self.dropout(self.embedding(batch.source)), batch.source_lengths, batch_first=True, enforce_sorted=False
+        )
+        memory, _ = nn.utils.rnn.pad_packed_sequence(self.encoder(packed)[0], batch_first=True)
+        keys, state = self.key(memory), torch.tanh(self.start(memory[:, 0, self.hidden :]))
+        inputs, rows = self.dropout(self.embedding(batch.target)), []
+        for step in range(batch.target.shape[1]):
+            scores = self.score(torch.tanh(keys + self.query(state)[:, None]))[..., 0]
+            weights = scores.masked_fill(batch.source_padding, -math.inf).softmax(-1)
+            context = (weights[:, None] @ memory)[:, 0]
+            state = self.cell(torch.cat([inputs[:, step], context], 1), state)
+            rows.append(torch.cat([state, context, inputs[:, step]], 1))
+        ends = torch.tanh(self.end(self.dropout(torch.stack(rows, 1))))
+        logits = F.linear(ends[batch.wanted >= 0], self.embedding.weight, self.bias)
+        return F.cross_entropy(logits, batch.wanted[batch.wanted >= 0], label_smoothing=0.1)
+
+
+def milliseconds(name: str, arguments: argparse.Namespace) -> "dict[int, float]":
+    batch = Batch(arguments.mini_batch_words)
+    models = {
+        "transformer": lambda: Translator(128, 256, 4, 4, 0.2),
+        "base": lambda: Translator(512, 2048, 8, 6, 0.1),
+        "rnn": Recurrent,
+    }
+    model = models[name]()
+    adam = torch.optim.Adam(model.parameters(), 1e-4, (0.9, 0.98))
+
+    def update() -> None:
+        adam.zero_grad()
+        model(batch).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adam.step()
+
+    update()
+    times: "dict[int, list[float]]" = {threads: [] for threads in arguments.threads}
+    for _ in range(arguments.rounds):
+        for threads in arguments.threads:
+            torch.set_num_threads(threads)
+            begin = time.perf_counter()
+            for _ in range(arguments.updates):
+                update()
+            times[threads].append((time.perf_counter() - begin) / arguments.updates * 1e3)
+    return {threads: statistics.median(found) for threads, found in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="transformer,rnn")
+    parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
+    parser.add_argument("--mini-batch-words", type=int, default=2048)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--updates", type=int, default=6)
+    arguments = parser.parse_args()
+    print(f"PyTorch {torch.__version__}, eager, f32: milliseconds an update")
+    for name in arguments.models.split(","):
+        for threads, found in milliseconds(name, arguments).items():
+            print(f"{name:<12} {threads:>3} threads {found:>10.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
