@@ -6,7 +6,7 @@
 
 namespace remember {
 
-inline constexpr std::int64_t kSymbols = 15, kCopied = 16;
+inline constexpr std::int64_t kSymbols = 15, kCopied = 8;
 /// With the symbols the 16 tokens of the paper. One more asks: all questions are the same token.
 inline constexpr std::int32_t kNoise = kSymbols, kNext = kSymbols + 1;
 
