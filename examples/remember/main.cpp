@@ -254,7 +254,7 @@ void draw_weights(Run& run, const Task& recall, std::deque<Reader>& recalling, c
   for (std::size_t i = 0; i < 3; ++i)
     page.maps.push_back(map_of(recalling[i], 0, recall.contenders[i].name, list, label_of_pair));
   const Exercise noisy = copying.draw(run.seed(), shown, copying.learned.front());
-  for (const std::size_t i : {1, 3, 4}) {
+  for (const std::size_t i : {1, 2, 4}) {
     const std::size_t last = copying.contenders[i].mixers.size() - 1;
     page.maps.push_back(
         map_of(copyists[i], last, copying.contenders[i].name + ", the second", noisy, label_of_symbol));
