@@ -12,10 +12,16 @@ nn::Mixer linear_attention() {
 nn::Mixer gated_delta() {
   return nn::GatedDeltaOptions{.key_dim = kKeyDim, .value_dim = kDim};
 }
+nn::Mixer mamba2() {
+  return nn::Mamba2Options{.inner = kDim, .head_dim = kDim, .state_dim = kKeyDim};
+}
 nn::Mixer softmax_attention() {
   nn::AttentionOptions options{.head_dim = kKeyDim, .value_dim = kDim};
   options.spec.mods.push_back(AlibiBias{});
   return options;
+}
+nn::Mixer retention() {
+  return nn::RetentionOptions{.num_heads = 4, .key_dim = kKeyDim / 4, .value_dim = kDim};
 }
 
 namespace {
@@ -27,59 +33,68 @@ nn::StackSpec spec_of(const std::vector<nn::Mixer>& mixers) {
   return spec;
 }
 
+std::vector<nn::Embedding> tables_of(nn::ParameterSet& parameters, const Vocabulary& vocabulary) {
+  std::vector<nn::Embedding> tables;
+  for (const Vocabulary::Table& table : vocabulary.tables)
+    tables.emplace_back(parameters, table.name, table.size, kDim);
+  return tables;
+}
+
 }  // namespace
 
-Reader::Reader(std::uint64_t seed, const std::vector<nn::Mixer>& mixers)
+Reader::Reader(std::uint64_t seed, const Vocabulary& vocabulary, const std::vector<nn::Mixer>& mixers)
     : parameters_(seed),
-      keys_(parameters_, "keys", kKeys, kDim),
-      values_(parameters_, "values", kValues + 1, kDim),
+      tables_(tables_of(parameters_, vocabulary)),
       stack_(parameters_, "stack", spec_of(mixers)),
-      answer_(parameters_, "answer", kDim, kValues) {}
+      answer_(parameters_, "answer", kDim, vocabulary.answers) {}
 
-nn::Var Reader::embed(nn::Context& context, std::span<const List> lists) const {
-  std::vector<std::int32_t> keys, values;
-  for (const List& list : lists) {
-    keys.insert(keys.end(), list.keys.begin(), list.keys.end());
-    values.insert(values.end(), list.values.begin(), list.values.end());
+nn::Var Reader::embed(nn::Context& context, std::span<const Exercise> exercises) const {
+  const std::int64_t size = std::ssize(exercises), length = std::ssize(exercises[0].ids[0]);
+  nn::Var tokens;
+  for (std::size_t table = 0; table < tables_.size(); ++table) {
+    std::vector<std::int32_t> ids;
+    for (const Exercise& exercise : exercises)
+      ids.insert(ids.end(), exercise.ids[table].begin(), exercise.ids[table].end());
+    const nn::Var rows = tables_[table](context, ids, 8.0f);  // the square root of kDim
+    tokens = table == 0 ? rows : add(tokens, rows);
   }
-  const std::int64_t size = std::ssize(lists), length = std::ssize(keys) / size;
-  const nn::Var tokens = add(keys_(context, keys, 8.0f), values_(context, values, 8.0f));
   return stack_.enter(context, reshape(tokens, {size, length, kDim}));
 }
 
-// The rows of the questions, [lists · pairs, dim].
-nn::Var Reader::questions(nn::Context& context, std::span<const List> lists, Tensor* weights,
+// The rows of the questions, [exercises · questions, dim].
+nn::Var Reader::questions(nn::Context& context, std::span<const Exercise> exercises, Tensor* weights,
                           std::size_t layer) const {
   const auto keep = [&](std::string_view, std::size_t of) { return of == layer ? weights : nullptr; };
-  const nn::Var rows = stack_(context, embed(context, lists), {.mask = Causal{}, .weights = keep});
-  const std::int64_t pairs = rows.size(1) / 3;
-  return reshape(autograd::slice(rows, 1, 2 * pairs, pairs), {rows.size(0) * pairs, kDim});
+  const nn::Var rows = stack_(context, embed(context, exercises), {.mask = Causal{}, .weights = keep});
+  const std::int64_t asked = std::ssize(exercises[0].answers);
+  return reshape(autograd::slice(rows, 1, rows.size(1) - asked, asked), {rows.size(0) * asked, kDim});
 }
 
-nn::Var Reader::loss(nn::Context& context, std::span<const List> lists) {
+nn::Var Reader::loss(nn::Context& context, std::span<const Exercise> exercises) {
   std::vector<std::int32_t> targets;
-  for (const List& list : lists) targets.insert(targets.end(), list.answers.begin(), list.answers.end());
-  return autograd::linear_cross_entropy(questions(context, lists), context.use(*answer_.weight),
+  for (const Exercise& exercise : exercises)
+    targets.insert(targets.end(), exercise.answers.begin(), exercise.answers.end());
+  return autograd::linear_cross_entropy(questions(context, exercises), context.use(*answer_.weight),
                                         context.use(*answer_.bias), targets, 0.0f,
                                         {.scale = 1.0f / static_cast<float>(targets.size())});
 }
 
-std::vector<std::vector<std::int32_t>> Reader::answers(std::span<const List> lists) {
+std::vector<std::vector<std::int32_t>> Reader::answers(std::span<const Exercise> exercises) {
   nn::Context context;
   const std::vector<std::int32_t> best =
-      autograd::argmax_rows(answer_(context, questions(context, lists)).value());
-  const std::size_t pairs = best.size() / lists.size();
+      autograd::argmax_rows(answer_(context, questions(context, exercises)).value());
+  const std::size_t asked = best.size() / exercises.size();
   std::vector<std::vector<std::int32_t>> result;
-  for (std::size_t n = 0; n < lists.size(); ++n)
-    result.emplace_back(best.begin() + static_cast<std::ptrdiff_t>(n * pairs),
-                        best.begin() + static_cast<std::ptrdiff_t>((n + 1) * pairs));
+  for (std::size_t n = 0; n < exercises.size(); ++n)
+    result.emplace_back(best.begin() + static_cast<std::ptrdiff_t>(n * asked),
+                        best.begin() + static_cast<std::ptrdiff_t>((n + 1) * asked));
   return result;
 }
 
-Tensor Reader::weights(const List& list, std::size_t layer) {
+Tensor Reader::weights(const Exercise& exercise, std::size_t layer) {
   nn::Context context;
   Tensor weights;
-  questions(context, {&list, 1}, &weights, layer);
+  questions(context, {&exercise, 1}, &weights, layer);
   return weights;
 }
 

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "exercise.h"
 #include "fovea/nn/transformer.h"
-#include "world.h"
 
 namespace remember {
 
@@ -16,31 +16,34 @@ inline constexpr std::int64_t kDim = 64, kKeyDim = 64;
 /// One head with kKeyDim elements of a key, and kDim of a value.
 fovea::nn::Mixer linear_attention();
 fovea::nn::Mixer gated_delta();
+fovea::nn::Mixer mamba2();
 /// ALiBi's slope is learned: of two equal keys the later one is wanted.
 fovea::nn::Mixer softmax_attention();
+/// Four heads, because each has a decay of its own. Together their states are as large as one of the others.
+fovea::nn::Mixer retention();
 
 class Reader {
  public:
-  Reader(std::uint64_t seed, const std::vector<fovea::nn::Mixer>& mixers);
+  Reader(std::uint64_t seed, const Vocabulary& vocabulary, const std::vector<fovea::nn::Mixer>& mixers);
 
-  /// The mean of -log p(answer) over all questions. Lists of one length.
-  fovea::nn::Var loss(fovea::nn::Context& context, std::span<const List> lists);
-  /// The answers of each list.
-  std::vector<std::vector<std::int32_t>> answers(std::span<const List> lists);
-  /// The weights of a layer's values in one list, [1, 1, length, length].
-  fovea::Tensor weights(const List& list, std::size_t layer);
+  /// The mean of -log p(answer) over all questions. Sequences of one length.
+  fovea::nn::Var loss(fovea::nn::Context& context, std::span<const Exercise> exercises);
+  /// The answers of each exercise.
+  std::vector<std::vector<std::int32_t>> answers(std::span<const Exercise> exercises);
+  /// The weights of a layer's values in one exercise, [1, heads, length, length].
+  fovea::Tensor weights(const Exercise& exercise, std::size_t layer);
   /// Bytes of what a model keeps of `tokens` tokens: keys and values, or states.
   std::int64_t bytes_kept(std::int64_t tokens);
 
   fovea::nn::ParameterSet& parameters() { return parameters_; }
 
  private:
-  fovea::nn::Var embed(fovea::nn::Context& context, std::span<const List> lists) const;
-  fovea::nn::Var questions(fovea::nn::Context& context, std::span<const List> lists,
+  fovea::nn::Var embed(fovea::nn::Context& context, std::span<const Exercise> exercises) const;
+  fovea::nn::Var questions(fovea::nn::Context& context, std::span<const Exercise> exercises,
                            fovea::Tensor* weights = nullptr, std::size_t layer = 0) const;
 
   fovea::nn::ParameterSet parameters_;
-  fovea::nn::Embedding keys_, values_;
+  std::vector<fovea::nn::Embedding> tables_;
   fovea::nn::TransformerStack stack_;
   fovea::nn::Linear answer_;
 };

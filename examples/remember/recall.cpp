@@ -1,4 +1,4 @@
-#include "world.h"
+#include "recall.h"
 
 #include <numeric>
 #include <utility>
@@ -21,25 +21,29 @@ std::vector<std::int32_t> shuffled(fovea::PhiloxStream& random, std::vector<std:
 
 }  // namespace
 
-List draw(std::uint64_t seed, std::uint64_t number, std::int64_t pairs) {
+Vocabulary vocabulary_of_lists() {
+  return {.tables = {{"keys", kKeys}, {"values", kValues + 1}}, .answers = kValues};
+}
+
+Exercise draw_list(std::uint64_t seed, std::uint64_t number, std::int64_t pairs) {
   fovea::PhiloxStream random(seed, number << 20);
   std::vector<std::int32_t> all(kKeys);
   std::iota(all.begin(), all.end(), 0);
   const std::vector<std::int32_t> told = shuffled(random, all, pairs);
   std::vector<std::int32_t> value_of[2] = {std::vector<std::int32_t>(kKeys),
                                            std::vector<std::int32_t>(kKeys)};
-  List list;
+  Exercise list{.ids = {{}, {}}, .answers = {}};
   for (std::vector<std::int32_t>& values : value_of) {
     for (const std::int32_t key : shuffled(random, told, pairs)) {
       values[static_cast<std::size_t>(key)] = static_cast<std::int32_t>(random.next_below(kValues));
-      list.keys.push_back(key);
-      list.values.push_back(values[static_cast<std::size_t>(key)]);
+      list.ids[0].push_back(key);
+      list.ids[1].push_back(values[static_cast<std::size_t>(key)]);
     }
   }
   for (const std::int32_t key : shuffled(random, told, pairs)) {
-    list.keys.push_back(key);
-    list.values.push_back(kQuestion);
-    list.first.push_back(value_of[0][static_cast<std::size_t>(key)]);
+    list.ids[0].push_back(key);
+    list.ids[1].push_back(kQuestion);
+    list.outdated.push_back(value_of[0][static_cast<std::size_t>(key)]);
     list.answers.push_back(value_of[1][static_cast<std::size_t>(key)]);
   }
   return list;
