@@ -1,4 +1,5 @@
-// Language models whose layers have recurrences: the same text in every way of reading it, and folders.
+// Language models whose layers have recurrences or attention to few rows of what is long ago: the same text
+// in every way of reading it, and folders.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +17,8 @@ namespace fovea::models {
 namespace {
 
 constexpr std::int64_t words = tiny_vocabulary;
-constexpr const char* all_kinds = "linear,retention,gla,gated_delta,mamba2,mamba,rwkv7,performer,attention";
+constexpr const char* all_kinds =
+    "linear,retention,gla,gated_delta,mamba2,mamba,rwkv7,performer,attention,pooled,linformer,merging";
 
 LanguageModel tiny(std::string_view mixers, std::int64_t layers) {
   LanguageModel model({.vocabulary = words,
@@ -32,7 +34,7 @@ LanguageModel tiny(std::string_view mixers, std::int64_t layers) {
 
 class EveryMixer : public ::testing::TestWithParam<const char*> {};
 
-INSTANTIATE_TEST_SUITE_P(Names, EveryMixer, testing::mixer_names(), testing::test_name);
+INSTANTIATE_TEST_SUITE_P(Names, EveryMixer, testing::language_mixer_names(), testing::test_name);
 
 TEST_P(EveryMixer, WritesTheSameTextFromAStateAndFromWholeTexts) {
   LanguageModel model = tiny(GetParam(), 2);
@@ -114,7 +116,7 @@ std::filesystem::path scratch() {
 
 TEST(Hybrid, IsSavedAndLoadedWithTheSameBits) {
   const std::filesystem::path folder = scratch();
-  LanguageModel model = tiny(all_kinds, 9);
+  LanguageModel model = tiny(all_kinds, 12);
   save_model(folder.string(), model);
   LanguageModel loaded = load_language_model(folder.string());
   EXPECT_EQ(loaded.config().mixers, model.config().mixers);
@@ -145,6 +147,16 @@ TEST(Hybrid, AReportSaysWhatEachLayerKeeps) {
   EXPECT_EQ(report.layers[0].state_bytes, (2 * 8 * 8 + 3 * 48) * 4);
   EXPECT_EQ(report.layers[1].bytes_per_token, 2 * 16 * 4);
   EXPECT_EQ(report.cache_bytes_per_token, 2 * 16 * 4);
+  save_model(folder.string(), tiny("merging,attention", 2));
+  report = report_on(ModelFolder(folder));
+  EXPECT_EQ(report.refused, "");
+  EXPECT_EQ(report.layers[0].mixer, "merging");
+  // 16 rows for 64 tokens, of a key and a value of 16 numbers, and two numbers about the row, filled up
+  // to 36.
+  EXPECT_EQ(report.layers[0].bytes_per_token, 36);
+  EXPECT_EQ(report.layers[0].state_bytes, (64 + 16) * 36 * 4);
+  EXPECT_EQ(report.layers[1].bytes_per_token, 2 * 16 * 4);
+  save_model(folder.string(), tiny("gated_delta,attention", 2));
   // The weights of another model.
   save_model((folder / "other").string(), tiny("gla,attention", 2));
   std::filesystem::copy_file(folder / "other" / "model.safetensors", folder / "model.safetensors",
@@ -257,6 +269,17 @@ TEST(Hybrid, KeepsAStateThatDoesNotGrow) {
             generate(recurrent, drawn(64, 1), {.length = 1}).cache_bytes);
 }
 
+// A fourth of the rows of attention, and two numbers for each.
+TEST(Hybrid, KeepsFewRowsOfFinishedBlocks) {
+  for (const char* mixers : {"pooled", "linformer", "merging"}) {
+    LanguageModel model = tiny(mixers, 2);
+    const auto bytes = [&](std::size_t length) {
+      return generate(model, drawn(length, 1), {.length = 1}).cache_bytes;
+    };
+    EXPECT_EQ(bytes(640) - bytes(64), 2 * 576 * 36) << mixers;
+  }
+}
+
 // Recurrences without positions have no longest text; rotary positions end where their table does.
 TEST(Hybrid, WritesTextsOfAnyLengthWithoutPositions) {
   const auto short_model = [](std::string_view mixers) {
@@ -283,7 +306,7 @@ TEST(Hybrid, WritesTextsOfAnyLengthWithoutPositions) {
     EXPECT_EQ(write(model), 100u) << mixers;
     EXPECT_EQ(token_log_probabilities(model, drawn(100, 2)).size(), 99u) << mixers;
   }
-  for (const char* mixers : {"attention", "gated_delta,attention", "retention"}) {
+  for (const char* mixers : {"attention", "gated_delta,attention", "retention", "pooled"}) {
     LanguageModel model = short_model(mixers);
     EXPECT_EQ(model.longest(), 32) << mixers;
     EXPECT_THROW(write(model), InvalidArgument) << mixers;
