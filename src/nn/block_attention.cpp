@@ -32,10 +32,13 @@ BlockAttentionOptions completed(BlockAttentionOptions o, std::int64_t dim) {
   }
   expect(o.head_dim >= 1, "head_dim", "at least 1", o.head_dim);
   expect(o.block >= 1, "block", "at least 1", o.block);
-  expect(o.kept >= 1 && o.kept <= o.block && o.block % o.kept == 0, "kept",
-         "a divisor of block " + std::to_string(o.block), o.kept);
-  expect(std::has_single_bit(static_cast<std::uint64_t>(o.block / o.kept)), "kept",
-         "block " + std::to_string(o.block) + " divided by a power of 2", o.kept);
+  expect(o.kept >= 1 && o.block % o.kept == 0, "kept", "a divisor of block " + std::to_string(o.block),
+         o.kept);
+  const std::int64_t group = o.block / o.kept;
+  expect(
+      std::has_single_bit(static_cast<std::uint64_t>(group)) && group <= most_of_page, "kept",
+      "block " + std::to_string(o.block) + " divided by a power of 2 up to " + std::to_string(most_of_page),
+      o.kept);
   return o;
 }
 

@@ -21,11 +21,14 @@ std::int64_t BlockAttention::row_size() const noexcept {
 }
 
 CacheLayer BlockAttention::finished_layer(const CacheStore& store) const {
-  // So that a page has whole rows: both numbers are powers of 2.
+  // A page has as many rows as one of attention, because kernels read what lies in one page at once. All
+  // these numbers are powers of 2, so a page has whole rows.
   const auto* paged = std::get_if<Paged>(&store);
+  const std::int64_t pieces = (paged ? *paged : Paged{}).page_size * group();
   return {.head_dim = row_size() / group(),
+          .value_dim = 0,
           .values = CacheValues::none,
-          .store = Paged{std::max((paged ? *paged : Paged{}).page_size, group())}};
+          .store = Paged{std::min(pieces, most_of_page)}};
 }
 
 CacheLayer BlockAttention::open_layer() const {

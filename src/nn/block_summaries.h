@@ -5,6 +5,9 @@
 
 namespace fovea::nn {
 
+/// The most rows of a page of a cache (Paged::page_size), and so the most pieces of a row.
+inline constexpr std::int64_t most_of_page = 4096;
+
 /// Of n blocks.
 struct BlockAttention::Summaries {
   Var keys, values;  ///< [n, kept, heads * head_dim]

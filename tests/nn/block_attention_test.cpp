@@ -354,6 +354,7 @@ TEST(BlockAttention, Refusals) {
   expect_refused(make({.block = 8, .kept = 16}), "options.kept");
   expect_refused(make({.block = 8, .kept = 3}), "options.kept");
   expect_refused(make({.block = 24, .kept = 8}), "options.kept");
+  expect_refused(make({.block = 8192, .kept = 1}), "options.kept");
   const BlockAttention attention(set, "good", dim, {.block = 8, .kept = 2});
   const Tensor x = Tensor::normal({1, 6, dim}, 1), two = Tensor::normal({2, 6, dim}, 1);
   Context context;
