@@ -23,6 +23,11 @@ nn::StackSpec merging() {
   return stack;
 }
 
+// Of 64 characters that are finished 16 rows are left.
+nn::StackSpec in_blocks(nn::BlockAttentionOptions::By by) {
+  return stack_with(nn::BlockAttentionOptions{.block = 64, .kept = 16, .by = by});
+}
+
 std::vector<Contender> recurrences() {
   using enum Contender::Sees;
   return {{"linear attention", stack_with(nn::LinearAttentionOptions{}), past},
@@ -52,8 +57,12 @@ std::vector<Contender> readers() {
 
 std::vector<Contender> writers() {
   using enum Contender::Sees;
+  using By = nn::BlockAttentionOptions::By;
   std::vector<Contender> all{{"full attention", stack_with(nn::AttentionOptions{}), past},
-                             {"window + global tokens", stack_with(nn::AttentionOptions{}), window}};
+                             {"window + global tokens", stack_with(nn::AttentionOptions{}), window},
+                             {"Linformer, 16 of 64 rows", in_blocks(By::sums), past},
+                             {"token merging, 16 of 64 rows", in_blocks(By::mergings), past},
+                             {"mean of 4 rows", in_blocks(By::means), past}};
   for (Contender& contender : all) nn::add_alibi(contender.stack, nn::Sees::the_past);
   for (Contender contender : recurrences()) {
     // The sums of these two are the same for every order of what was read. The others forget, or convolve.

@@ -9,15 +9,6 @@
 #include "models/configs.h"
 
 namespace fovea::cli {
-namespace {
-
-std::string mixer_name(const nn::BlockSpec& block) {
-  const auto* recurrence = std::get_if<nn::RecurrentOptions>(&block.mixer);
-  return recurrence ? nn::name_of(*recurrence) : "attention";
-}
-
-}  // namespace
-
 bool is_language_model(const models::ModelFolder& folder) {
   return models::is_own_language(folder.config()) ||
          models::family_kind(folder.config()) == models::FamilyKind::decoder;
@@ -40,7 +31,7 @@ inspect::InspectPage language_page(const models::ModelFolder& folder, const std:
   inspect::InspectPage page{.title = title, .source = source};
   const std::vector<models::LayerKeeps> keeps = models::layers_keep(model.stack());
   for (std::size_t n = 0; n < blocks.size(); ++n) {
-    const std::string name = fmt::format("layer {} {}", n + 1, mixer_name(blocks[n]));
+    const std::string name = fmt::format("layer {} {}", n + 1, nn::mixer_name(blocks[n].mixer));
     page.facts.emplace_back(name, kept_text(keeps[n], std::ssize(ids)) + decays_text(log_decays[n]));
     if (!weights[n]) continue;  // each channel of Mamba has weights of its own
     if (std::holds_alternative<nn::RecurrentOptions>(blocks[n].mixer)) make_shares(weights[n]);

@@ -137,6 +137,14 @@ ordered_json json_of(const models::FolderReport& report) {
            report.config ? ordered_json::parse(models::to_json(*report.config)) : ordered_json(nullptr)}};
 }
 
+std::string kept_text(const models::LayerKeeps& layer) {
+  if (layer.state_bytes > 0 && layer.bytes_per_token > 0)
+    return fmt::format("{} bytes a token, and {} bytes of the last block", layer.bytes_per_token,
+                       layer.state_bytes);
+  return layer.state_bytes > 0 ? fmt::format("a state of {} bytes", layer.state_bytes)
+                               : fmt::format("{} bytes a token", layer.bytes_per_token);
+}
+
 void print_layers(const models::FolderReport& report) {
   for (std::size_t n = 0; n < report.encoder_layers.size(); ++n) {
     const std::string& mixer = report.encoder_layers[n].mixer;
@@ -146,9 +154,7 @@ void print_layers(const models::FolderReport& report) {
   for (std::size_t n = 0; n < report.layers.size(); ++n) {
     const models::LayerKeeps& layer = report.layers[n];
     fmt::print("{} {:<{}} {}, {}{}\n", side, n + 1, report.encoder_layers.empty() ? 5 : 3, layer.mixer,
-               layer.state_bytes > 0 ? fmt::format("a state of {} bytes", layer.state_bytes)
-                                     : fmt::format("{} bytes a token", layer.bytes_per_token),
-               decays_text(layer.decays));
+               kept_text(layer), decays_text(layer.decays));
   }
 }
 

@@ -180,6 +180,7 @@ void refuse_positions_of_attention(const Options& o) {
   if (o.positions == "sinusoidal") return;
   const auto acts = [&](models::LayerMixer mixer) {
     return mixer == models::LayerMixer::attention ||
+           (o.positions != "relative" && !models::reads_both_sides(mixer)) ||
            (o.positions == "rotary" && mixer == models::LayerMixer::retention);
   };
   if (std::ranges::none_of(mixers_of(o), acts) && std::ranges::none_of(encoder_mixers_of(o), acts))
@@ -239,6 +240,12 @@ void refuse_unused(const CLI::App& command, const Options& o) {
   if (o.model == "transformer") {
     refuse("--model transformer", {"--attention", "--query", "--values", "--cell", "--dim-emb", "--dim-rnn"});
     refuse_positions_of_attention(o);
+    for (const models::LayerMixer mixer : encoder_mixers_of(o)) {
+      if (!models::reads_both_sides(mixer))
+        throw InvalidArgument("fovea train", "--encoder-mixers",
+                              "mixers that read both sides, because an encoder does",
+                              std::string(models::to_string(mixer)));
+    }
   } else {
     refuse("--model rnn", {"--dim", "--dim-ffn", "--heads", "--layers", "--norm", "--positions",
                            "--attention-dropout", "--mixers", "--encoder-mixers"});
@@ -304,9 +311,11 @@ void register_train(CLI::App& app) {
   command->add_option(
       "--mixers,--mixer", o->mixers,
       "of a language model or a Transformer: what mixes the rows of each layer, attention, linear, "
-      "retention, gla, gated_delta, mamba2, mamba, rwkv7 or performer. A list such as "
+      "retention, gla, gated_delta, mamba2, mamba, rwkv7, performer, pooled, linformer or merging. A list "
+      "such as "
       "gated_delta*3,attention "
-      "is repeated. In an encoder a recurrence reads from both sides");
+      "is repeated. The last three do not stand in an encoder. In an encoder a recurrence reads from both "
+      "sides");
   command->add_option("--encoder-mixers", o->encoder_mixers,
                       "of a Transformer's encoder; default: those of --mixers");
   command->add_option("--window", o->window, "of a language model: tokens that it reads at once")

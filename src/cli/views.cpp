@@ -38,6 +38,9 @@ std::string decays_text(const Tensor& log_decays) {
 }
 
 std::string kept_text(const models::LayerKeeps& keeps, std::int64_t tokens) {
+  if (keeps.state_bytes > 0 && keeps.bytes_per_token > 0)
+    return fmt::format("{} bytes of keys and values, and {} bytes of the last block, whatever the length",
+                       keeps.bytes_per_token * tokens, keeps.state_bytes);
   if (keeps.state_bytes > 0)
     return fmt::format("a state of {} bytes, whatever the length", keeps.state_bytes);
   return fmt::format("{} bytes of keys and values", keeps.bytes_per_token * tokens);
@@ -58,6 +61,8 @@ inspect::InspectPage page_of(train::Translator& translator, const std::string& t
       page.facts.emplace_back(captured.name, "reads both ways" + decays_of(captured, true));
     else if (recurrence)
       page.facts.emplace_back(captured.name, kept_text(keeps.at(layer), tokens) + decays_of(captured, false));
+    else if (captured.name.starts_with("decoder.self") && keeps.at(layer).state_bytes > 0)
+      page.facts.emplace_back(captured.name, kept_text(keeps.at(layer), tokens));
     if (!captured.weights) continue;  // each channel of Mamba has weights of its own
     if (recurrence) make_shares(captured.weights);
     // A decoder row is the word being written; its keys are the words it has read, <s> first.

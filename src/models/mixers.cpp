@@ -11,8 +11,9 @@
 namespace fovea::models {
 namespace {
 
-constexpr std::array<std::string_view, 9> names{"attention", "linear", "retention", "gla",      "gated_delta",
-                                                "mamba2",    "mamba",  "rwkv7",     "performer"};
+constexpr std::array<std::string_view, 12> names{"attention",   "linear", "retention", "gla",
+                                                 "gated_delta", "mamba2", "mamba",     "rwkv7",
+                                                 "performer",   "pooled", "linformer", "merging"};
 
 std::string quoted(std::string_view text) {
   return "'" + excerpt(text) + "'";
@@ -48,6 +49,10 @@ std::string_view to_string(LayerMixer mixer) {
   return names.at(static_cast<std::size_t>(mixer));
 }
 
+bool reads_both_sides(LayerMixer mixer) {
+  return mixer != LayerMixer::pooled && mixer != LayerMixer::linformer && mixer != LayerMixer::merging;
+}
+
 std::optional<LayerMixer> find_mixer(std::string_view name) {
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) return std::nullopt;
@@ -78,6 +83,8 @@ std::vector<LayerMixer> parse_mixers(std::string_view text, std::int64_t layers)
 
 namespace {
 
+using By = nn::BlockAttentionOptions::By;
+
 nn::Mixer mixer_of(LayerMixer mixer, std::int64_t dim, std::int64_t heads, const nn::Mixer& attention) {
   switch (mixer) {
     case LayerMixer::attention:
@@ -98,6 +105,12 @@ nn::Mixer mixer_of(LayerMixer mixer, std::int64_t dim, std::int64_t heads, const
       return nn::Rwkv7Options{.head_dim = dim / heads};
     case LayerMixer::performer:
       return nn::PerformerOptions{.num_heads = heads};
+    case LayerMixer::pooled:
+      return nn::BlockAttentionOptions{.num_heads = heads, .by = By::means};
+    case LayerMixer::linformer:
+      return nn::BlockAttentionOptions{.num_heads = heads, .by = By::sums};
+    case LayerMixer::merging:
+      return nn::BlockAttentionOptions{.num_heads = heads, .by = By::mergings};
   }
   return attention;
 }
@@ -119,7 +132,7 @@ void set_mixers(nn::StackSpec& stack, std::span<const LayerMixer> mixers, std::i
   for (std::size_t n = 0; n < mixers.size(); ++n) {
     nn::BlockSpec& block = stack.blocks[n];
     block.mixer = mixer_of(mixers[n], stack.dim, heads, block.mixer);
-    if (mixers[n] != LayerMixer::attention) block.recurrence_sees = sees;
+    if (std::holds_alternative<nn::RecurrentOptions>(block.mixer)) block.recurrence_sees = sees;
   }
 }
 
@@ -135,7 +148,7 @@ void check_mixers(const char* function, const char* argument, std::vector<LayerM
 std::vector<LayerKeeps> layers_keep(const nn::TransformerStack& stack) {
   std::vector<LayerKeeps> all;
   const std::vector<CacheLayer> layers = stack.cache_layers();
-  for (std::size_t n = 0; n < layers.size(); ++n) {
+  for (std::size_t n = 0, open = stack.size(); n < stack.size(); ++n) {
     const auto element = static_cast<std::int64_t>(size_of(layers[n].dtype));
     LayerKeeps& layer = all.emplace_back();
     if (const nn::RecurrentMixer* recurrence = stack.recurrence(n)) {
@@ -143,7 +156,8 @@ std::vector<LayerKeeps> layers_keep(const nn::TransformerStack& stack) {
       layer.state_bytes = layers[n].head_dim * element;
       layer.decays = decays_of(*recurrence);
     } else {
-      layer.mixer = "attention";
+      if (stack.block_attention(n)) layer.state_bytes = layers[open++].head_dim * element;
+      layer.mixer = nn::mixer_name(stack.spec().blocks[n].mixer);
       const std::int64_t value_dim = layers[n].value_dim < 0 ? layers[n].head_dim : layers[n].value_dim;
       layer.bytes_per_token = layers[n].num_kv_heads * (layers[n].head_dim + value_dim) * element;
     }

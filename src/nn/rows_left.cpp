@@ -2,10 +2,10 @@
 
 #include <string>
 
-namespace fovea::nn {
-namespace {
+#include "nn/row_means.h"
 
-// keys [B, L, heads * dim] -> [B, L, dim].
+namespace fovea::nn {
+
 Tensor mean_over_heads(const Tensor& keys, std::int64_t heads) {
   const std::int64_t rows = keys.size(0) * keys.size(1), dim = keys.size(2) / heads;
   Tensor mean = Tensor::zeros(DType::f32, {keys.size(0), keys.size(1), dim});
@@ -18,8 +18,6 @@ Tensor mean_over_heads(const Tensor& keys, std::int64_t heads) {
   }
   return mean;
 }
-
-}  // namespace
 
 void RowsLeft::check(const TransformerStack::Call& call) {
   const auto refuse = [](const char* argument, const std::string& expected, const std::string& got) {

@@ -33,6 +33,12 @@ Var FeedForward::operator()(Context& context, const Var& x) const {
                                      : autograd::activate(activation, inner));
 }
 
+const char* mixer_name(const Mixer& mixer) {
+  if (const auto* recurrence = std::get_if<RecurrentOptions>(&mixer)) return name_of(*recurrence);
+  if (const auto* blocks = std::get_if<BlockAttentionOptions>(&mixer)) return name_of(blocks->by);
+  return "attention";
+}
+
 StackSpec stack_of(std::int64_t dim, std::int64_t count, const BlockSpec& block) {
   if (count < 0) throw InvalidArgument("stack_of", "count", "at least 0", std::to_string(count));
   StackSpec spec{.dim = dim, .blocks = std::vector<BlockSpec>(static_cast<std::size_t>(count), block)};
@@ -69,6 +75,10 @@ void for_attentions(StackSpec& stack, Change&& change) {
 void add_alibi(StackSpec& stack, Sees sees) {
   const Mod distance = sees == Sees::the_past ? Mod(AlibiBias{}) : Mod(SymmetricAlibiBias{});
   for_attentions(stack, [&](AttentionOptions& attention) { attention.spec.mods.push_back(distance); });
+  for (BlockSpec& block : stack.blocks) {
+    if (auto* of_blocks = std::get_if<BlockAttentionOptions>(&block.mixer))
+      of_blocks->alibi = BlockAttentionOptions::Alibi::with;
+  }
 }
 
 void add_relative_bias(StackSpec& stack, const RelativeBias& bias) {
@@ -84,18 +94,19 @@ void add_rotary(StackSpec& stack, std::int64_t positions, double base) {
     return tables.emplace(dim, RopeTable(Rope{.rotary_dim = dim, .base = base}, positions, DType::f32))
         .first->second;
   };
+  const auto table_of_heads = [&](std::int64_t dim, std::int64_t heads) {
+    return table_of(dim > 0 ? dim : stack.dim / std::max<std::int64_t>(heads, 1));
+  };
   for_attentions(stack, [&](AttentionOptions& attention) {
-    attention.rope =
-        table_of(attention.head_dim > 0 ? attention.head_dim
-                                        : stack.dim / std::max<std::int64_t>(attention.num_query_heads, 1));
+    attention.rope = table_of_heads(attention.head_dim, attention.num_query_heads);
   });
   for (BlockSpec& block : stack.blocks) {
+    if (auto* of_blocks = std::get_if<BlockAttentionOptions>(&block.mixer))
+      of_blocks->rope = table_of_heads(of_blocks->head_dim, of_blocks->num_heads);
     auto* recurrence = std::get_if<RecurrentOptions>(&block.mixer);
     auto* retention = recurrence ? std::get_if<RetentionOptions>(recurrence) : nullptr;
     if (!retention) continue;
-    retention->rope =
-        table_of(retention->key_dim > 0 ? retention->key_dim
-                                        : stack.dim / std::max<std::int64_t>(retention->num_heads, 1));
+    retention->rope = table_of_heads(retention->key_dim, retention->num_heads);
   }
 }
 
@@ -110,9 +121,7 @@ void check_merging(const StackSpec& spec) {
     };
     const auto* attention = std::get_if<AttentionOptions>(&block.mixer);
     if (merged || block.merging) {
-      if (!attention)
-        refuse("attention in a block that merges rows and behind it",
-               name_of(std::get<RecurrentOptions>(block.mixer)));
+      if (!attention) refuse("attention in a block that merges rows and behind it", mixer_name(block.mixer));
       if (attention->compression)
         refuse("no compression in a block that merges rows and behind it", name_of(*attention->compression));
     }
@@ -166,6 +175,11 @@ TransformerStack::TransformerStack(ParameterSet& set, const std::string& name, c
     Layer made;
     if (const auto* attention = std::get_if<AttentionOptions>(&block.mixer)) {
       made.self.emplace(set, layer + ".self_attn", spec.dim, *attention, shares ? first : nullptr);
+    } else if (const auto* blocks = std::get_if<BlockAttentionOptions>(&block.mixer)) {
+      if (block.recurrence_sees == Sees::both_sides)
+        throw InvalidArgument("TransformerStack", "spec.blocks", "block attention that sees the past",
+                              std::string(mixer_name(block.mixer)) + " that sees both sides");
+      made.blocks.emplace(set, layer + ".mixer", spec.dim, *blocks);
     } else {
       const auto& options = std::get<RecurrentOptions>(block.mixer);
       made.recurrent.emplace(set, layer + ".mixer", spec.dim, options);
@@ -216,6 +230,11 @@ const RecurrentMixer* TransformerStack::recurrence(std::size_t layer) const {
   return found ? &*found : nullptr;
 }
 
+const BlockAttention* TransformerStack::block_attention(std::size_t layer) const {
+  const std::optional<BlockAttention>& found = layers_.at(layer).blocks;
+  return found ? &*found : nullptr;
+}
+
 void TransformerStack::check_mask(const Layer& layer, const Mask& mask) {
   if (layer.back && !(mask == Mask(Everything{})) && !(mask == Mask(KeyLengths{})))
     throw InvalidArgument("TransformerStack", "mask",
@@ -223,6 +242,9 @@ void TransformerStack::check_mask(const Layer& layer, const Mask& mask) {
                           to_string(mask));
   if (layer.recurrent && !layer.back && !(mask == Mask(Causal{})))
     throw InvalidArgument("TransformerStack", "mask", "Causal{}, because a block has a recurrence",
+                          to_string(mask));
+  if (layer.blocks && !(mask == Mask(Causal{})))
+    throw InvalidArgument("TransformerStack", "mask", "Causal{}, because a block has block attention",
                           to_string(mask));
 }
 
@@ -287,6 +309,8 @@ Var TransformerStack::operator()(Context& context, const Var& x, const Call& cal
       [&](const Layer& layer, std::size_t i, const Var& y) {
         check_mask(layer, call.mask);
         if (layer.recurrent) return recurrences(*layer.recurrent, layer.back ? &*layer.back : nullptr, i, y);
+        if (layer.blocks)
+          return (*layer.blocks)(context, y, {.starts = call.starts, .weights = weights_of(call, "self", i)});
         return (*layer.self)(context, y, y,
                              {.mask = call.mask,
                               .key_lengths = left.lengths(),

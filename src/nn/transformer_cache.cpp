@@ -110,12 +110,23 @@ std::vector<CacheLayer> TransformerStack::cache_layers(const CacheStore& store) 
                           "blocks whose recurrences see the past", "one that sees both sides");
   std::vector<CacheLayer> layers;
   for (const Layer& layer : layers_) layers.push_back(cache_layer(layer, store));
+  for (const Layer& layer : layers_) {
+    if (layer.blocks) layers.push_back(layer.blocks->open_layer());
+  }
   return layers;
 }
 
 CacheLayer TransformerStack::cache_layer(const Layer& layer, const CacheStore& store) {
   if (layer.self) return layer.self->cache_layer(store);
+  if (layer.blocks) return layer.blocks->finished_layer(store);
   return {.head_dim = layer.recurrent->state_size(), .values = CacheValues::none, .store = LastRow{}};
+}
+
+// The number of the layer of the cache with the open blocks of a layer that has block attention.
+std::int64_t TransformerStack::open_layer(std::size_t layer) const {
+  const auto before = layers_.begin() + static_cast<std::ptrdiff_t>(layer);
+  return std::ssize(layers_) +
+         std::count_if(layers_.begin(), before, [](const Layer& one) { return one.blocks.has_value(); });
 }
 
 // The next rows of a recurrence, whose states are rows of the cache.
@@ -186,6 +197,13 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
         if (layer.recurrent)
           return read_recurrent(context, layer, number, rows, to,
                                 {.starts = to.starts, .first = first, .first_value = &first_value});
+        if (layer.blocks)
+          return layer.blocks->extend(context, rows,
+                                      {.cache = to.cache,
+                                       .finished = number,
+                                       .open = open_layer(i),
+                                       .sequences = to.entries,
+                                       .starts = to.starts});
         layer.self->append(context, rows, {to.cache, number, to.entries}, to.starts);
         for (std::size_t e = 0; e < views.size(); ++e) views[e] = to.cache.view(number, *to.entries[e]);
         return layer.self->attend_cached(context, rows, views,

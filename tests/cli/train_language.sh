@@ -48,6 +48,24 @@ expect 'layer 3 gated_delta' "$folder/maps.svg"
 if inspect --target 'a' --picture "$folder/maps.svg" 2> "$folder/error"; then echo "not refused: --target"; exit 1; fi
 expect '--target' "$folder/error"
 
+# Attention to few rows of what is long ago, over windows and texts of more than one block.
+"$fovea" train --model language --train-text "$folder/train.txt" --valid-text "$folder/valid.txt" \
+  --mixers pooled,linformer,merging --layers 3 --dim 16 --dim-ffn 16 --heads 2 --vocab-size 100 --window 80 --batch 2 \
+  --lr-warmup 5 --valid-freq 4 --cpu-threads 1 --output "$folder/blocks" --max-updates 6 2> "$folder/log"
+write_blocks() { "$fovea" generate --model "$folder/blocks" --cpu-threads 1 --seed 3 "$@"; }
+write_blocks --prompt 'the cat' --length 150 > "$folder/one"
+write_blocks --prompt 'the cat' --length 70 --save-state "$folder/state" > "$folder/first"
+write_blocks --load-state "$folder/state" --length 80 > "$folder/rest"
+{ head -c -1 "$folder/first"; cat "$folder/rest"; } > "$folder/both"
+cmp "$folder/one" "$folder/both"
+"$fovea" show "$folder/blocks" > "$folder/said"
+expect 'layer 1     pooled, 36 bytes a token, and 11520 bytes of the last block' "$folder/said"
+expect 'layer 3     merging, 36 bytes a token' "$folder/said"
+expect 'runs        yes' "$folder/said"
+"$fovea" inspect --model "$folder/blocks" --source 'the cat sees the dog' --picture "$folder/maps.svg" > "$folder/said"
+expect 'layer 2 linformer: ' "$folder/said"
+expect 'layer 2 linformer' "$folder/maps.svg"
+
 refused() {
   local says=$1
   shift
@@ -71,6 +89,7 @@ refused_language '--max-updates' --max-updates 0 --early-stopping 0
 refused_language '--dim' --mixers gla --dim 18
 refused_language '--attention-dropout' --mixers mamba --attention-dropout 0.1
 refused_language '--attention-dropout' --mixers mamba,gla --attention-dropout 0.1
+refused_language '--attention-dropout' --mixers pooled --attention-dropout 0.1
 refused_language '--heads' --mixers mamba --heads 2
 # Nothing is written before the options are checked.
 test ! -e "$folder/bad"

@@ -66,6 +66,13 @@ train --output mixed --encoder-mixers attention --mixers rwkv7 --positions rotar
 "$fovea" show mixed >said
 expect 'encoder 2   attention' said
 expect 'decoder 2   rwkv7, a state of ' said
+# And so does attention to few rows of what is long ago.
+train --output few --encoder-mixers gla --mixers merging --positions alibi --max-updates 2
+"$fovea" show few >said
+expect 'decoder 2   merging, 36 bytes a token' said
+for beam in 1 4; do "$fovea" translate --model few --beam-size $beam --cpu-threads 1 --input source >translated-$beam; done
+"$fovea" inspect --model few --source 'the cat sat .' --target 'le chat .' --picture maps.svg >said
+expect 'decoder.self layer 1 merging: ' said
 # A translator by attention alone has no list, and is shown too.
 train --output plain --max-updates 2
 if grep -q mixers plain/config.json; then fail "a list of attention alone"; fi
@@ -84,6 +91,8 @@ refused '--encoder-mixers' --model transformer --encoder-mixers glb
 refused '--positions' --model transformer --mixers mamba2 --positions alibi
 refused '--positions' --model transformer --mixers retention --positions relative
 refused '--mixers' --model rnn --mixers gla
+refused '--encoder-mixers' --model transformer --mixers pooled
+refused '--positions' --model transformer --encoder-mixers gla --mixers pooled --positions relative
 refused '--encoder-mixers' --model language --encoder-mixers gla
 refused '--max-updates' --model transformer --lr-schedule cosine
 echo "train_mixers: trained, resumed, translated, shown, looked into"

@@ -10,7 +10,8 @@
 
 namespace fovea::models {
 
-/// Attention, or a recurrence of nn/recurrent_mixer.h.
+/// Attention, a recurrence of nn/recurrent_mixer.h, or attention that reads blocks which are long ago as few
+/// rows: nn/block_attention.h.
 enum class LayerMixer : std::uint8_t {
   attention,
   linear,
@@ -20,15 +21,21 @@ enum class LayerMixer : std::uint8_t {
   mamba2,
   mamba,
   rwkv7,
-  performer
+  performer,
+  pooled,
+  linformer,
+  merging
 };
-/// "attention", "linear", "retention", "gla", "gated_delta", "mamba2", "mamba", "rwkv7", "performer".
+/// "attention", "linear", "retention", "gla", "gated_delta", "mamba2", "mamba", "rwkv7", "performer",
+/// "pooled", "linformer", "merging".
 std::string_view to_string(LayerMixer mixer);
+/// Whether rows can be read from both sides, as in an encoder: all but "pooled", "linformer" and "merging".
+bool reads_both_sides(LayerMixer mixer);
 /// A list such as "gated_delta*3,attention", repeated until there is one for each of `layers`. Throws
 /// InvalidArgument for an unknown name, a count below 1, and a list whose length does not divide `layers`.
 std::vector<LayerMixer> parse_mixers(std::string_view text, std::int64_t layers);
 
-/// What a layer keeps of a sequence: a state of one size, or rows of keys and values.
+/// What a layer keeps of a sequence: a state of one size, rows of keys and values, or both.
 struct LayerKeeps {
   std::string mixer;  ///< "attention", "gated_delta"
   std::int64_t state_bytes = 0, bytes_per_token = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fovea/nn/attention.h"
+#include "fovea/nn/block_attention.h"
 #include "fovea/nn/layers.h"
 #include "fovea/nn/recurrent_mixer.h"
 
@@ -41,9 +42,11 @@ using Mlp = std::variant<PlainMlp, GatedMlp>;
 /// Which rows a row sees: causal attention, or bidirectional.
 enum class Sees : std::uint8_t { the_past, both_sides };
 
-/// The part of a block in which rows of a sequence exchange information: attention, or a recurrence. A stack
-/// may have either in each of its blocks.
-using Mixer = std::variant<AttentionOptions, RecurrentOptions>;
+/// The part of a block in which rows of a sequence exchange information: attention, a recurrence, or
+/// attention to few rows of what is long ago. A stack may have any of them in each of its blocks.
+using Mixer = std::variant<AttentionOptions, RecurrentOptions, BlockAttentionOptions>;
+/// "attention", or the name_of the other two.
+const char* mixer_name(const Mixer& mixer);
 
 /// Token merging (Bolya et al. 2022, arXiv 2210.09461, section 3): behind its mixer a block merges rows whose
 /// keys are alike (autograd::matched_groups of the keys' mean over the heads). Later blocks read the rows
@@ -62,7 +65,7 @@ struct BlockSpec {
   /// right, and needs the mask Causal{}. `both_sides`: a second one, with the same options and parameters of
   /// its own, reads every sequence from its last row to its first, and the two results are added. So the
   /// mixer is as large as two. The mask is Everything{} or KeyLengths{}, and the stack cannot read row by
-  /// row.
+  /// row. Block attention sees the past alone, and needs the mask Causal{} too.
   Sees recurrence_sees = Sees::the_past;
   std::optional<TokenMerging> merging = std::nullopt;    ///< of the rows behind the mixer
   std::optional<AttentionOptions> cross = std::nullopt;  ///< to a memory, such as an encoder's output
@@ -113,16 +116,17 @@ StackSpec stack_of(const TransformerOptions& options);
 /// `count` equal blocks, with the final norm that pre-norm needs.
 StackSpec stack_of(std::int64_t dim, std::int64_t count, const BlockSpec& block);
 
-/// Adds ALiBi to the mods of every attention of `stack`, for every head. The slopes are learned and start as
-/// the paper's (Press et al. 2022, arXiv 2108.12409). Where rows see both sides the distance is |query -
-/// key|: the paper's query - key would favour a key more the farther ahead it is.
+/// Adds ALiBi to every attention of `stack`, for every head: as a mod, or BlockAttentionOptions::alibi. The
+/// slopes are learned and start as the paper's (Press et al. 2022, arXiv 2108.12409). Where rows see both
+/// sides the distance is |query - key|: the paper's query - key would favour a key more the farther ahead it
+/// is.
 void add_alibi(StackSpec& stack, Sees sees);
 /// Adds T5's relative bias (Raffel et al. 2020, arXiv 1910.10683) to the mods of every attention of `stack`.
 /// One table, which starts at 0, serves all blocks.
 void add_relative_bias(StackSpec& stack, const RelativeBias& bias);
-/// Adds rotary positions to every attention and retention of `stack`, for sequences of up to `positions`
-/// rows. All elements of a head are rotated (Su et al. 2021, arXiv 2104.09864). Other recurrences need no
-/// positions.
+/// Adds rotary positions to every attention, block attention and retention of `stack`, for sequences of up to
+/// `positions` rows. All elements of a head are rotated (Su et al. 2021, arXiv 2104.09864). Other recurrences
+/// need no positions.
 void add_rotary(StackSpec& stack, std::int64_t positions, double base = 10000.0);
 
 }  // namespace fovea::nn

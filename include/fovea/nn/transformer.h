@@ -23,9 +23,9 @@ struct FeedForward {
   Var operator()(Context& context, const Var& x) const;
 };
 
-/// The blocks of a spec, one after the other. A recurrence is named "<name>.layers.0.mixer" in the place of
-/// "self_attn", and one from right to left ".mixer_back"; the names of norms stay. Parameters are named as in
-/// Hugging Face's Marian:
+/// The blocks of a spec, one after the other. A recurrence or block attention is named
+/// "<name>.layers.0.mixer" in the place of "self_attn", and a recurrence from right to left ".mixer_back";
+/// the names of norms stay. Parameters are named as in Hugging Face's Marian:
 /// "<name>.layers.0.self_attn.q_proj.weight", ".encoder_attn", ".fc1", ".fc2". The norms are
 /// "self_attn_layer_norm", "encoder_attn_layer_norm" and "final_layer_norm". The second norms of
 /// NormPlace::sandwich are "self_attn_end_norm", "encoder_attn_end_norm" and "final_end_norm". The stack
@@ -57,8 +57,8 @@ class TransformerStack {
     /// own positions in the mask, the mods and rotary positions.
     std::span<const std::int64_t> starts = {}, memory_starts = {};
     /// Called for every attention of every layer. Returns the tensor that receives its weights [B, heads, Lq,
-    /// Lk], or null for none. `place` is "self" or "memory". Recurrences are called too, in whole calls
-    /// alone. Behind a merging Lq and Lk count the rows that are left.
+    /// Lk], or null for none. `place` is "self" or "memory". Recurrences and block attention are called too,
+    /// in whole calls alone. Behind a merging Lq and Lk count the rows that are left.
     std::function<Tensor*(std::string_view place, std::size_t layer)> weights = {};
     /// Called for every recurrence in whole calls, behind `weights`. Returns the tensor that receives the
     /// mean logarithm of each head's decay (RecurrentMixer::Call::log_decays), or null for none. Where a
@@ -70,8 +70,8 @@ class TransformerStack {
     std::vector<autograd::AttentionArgument> memory_arguments = {};
   };
   /// x [B, L, dim] -> [B, L, dim]. Throws InvalidArgument for masks that a block cannot have. They are those
-  /// other than Causal{} where a recurrence sees the past, and other than Everything{} and KeyLengths{} where
-  /// recurrences see both sides or rows are merged.
+  /// other than Causal{} where a recurrence or block attention sees the past, and other than Everything{} and
+  /// KeyLengths{} where recurrences see both sides or rows are merged.
   Var operator()(Context& context, const Var& x, const Call& call) const;
 
   using Cache = StackCache;
@@ -93,8 +93,9 @@ class TransformerStack {
   void forget(Cache& cache, const Mask& mask, std::int64_t until) const;
 
   /// The rows that this stack puts into a cache, one layer for each block. A recurrence puts in its state, as
-  /// a LastRow. Throws InvalidArgument for a stack that merges or compresses rows, or whose recurrences see
-  /// both sides, because each row that it keeps would change with later ones.
+  /// a LastRow. Behind them is a second layer for each block attention: BlockAttention::open_layer. Throws
+  /// InvalidArgument for a stack that merges or compresses rows, or whose recurrences see both sides, because
+  /// each row that it keeps would change with later ones.
   std::vector<CacheLayer> cache_layers(const CacheStore& store = Paged{}) const;
   /// Sequences of a caller's own cache, in which requests come and go: one for each entry of a batch.
   struct Sequences {
@@ -113,6 +114,8 @@ class TransformerStack {
   std::size_t size() const noexcept { return layers_.size(); }
   /// The recurrence of a layer that reads from left to right; null where the layer has attention.
   const RecurrentMixer* recurrence(std::size_t layer) const;
+  /// The block attention of a layer; null where the layer has another mixer.
+  const BlockAttention* block_attention(std::size_t layer) const;
 
  private:
   // The norms of a residual branch and where they stand.
@@ -124,6 +127,7 @@ class TransformerStack {
     std::optional<MultiHeadAttention> self;
     std::optional<RecurrentMixer> recurrent;  // in the place of `self`
     std::optional<RecurrentMixer> back;       // beside it, from right to left
+    std::optional<BlockAttention> blocks;     // in the place of `self`
     std::optional<MultiHeadAttention> memory;
     Branch self_branch, memory_branch, final_branch;
     FeedForward feed_forward;
@@ -138,6 +142,7 @@ class TransformerStack {
   bool reads_memory() const;
   bool merges_rows() const;
   static CacheLayer cache_layer(const Layer& layer, const CacheStore& store);
+  std::int64_t open_layer(std::size_t layer) const;
   static void check_mask(const Layer& layer, const Mask& mask);
   static Var read_recurrent(Context& context, const Layer& layer, std::int64_t number, const Var& rows,
                             const Sequences& to, RecurrentMixer::Call call);

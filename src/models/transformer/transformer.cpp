@@ -173,6 +173,8 @@ class TransformerModel final : public SequenceToSequence {
       if (const nn::RecurrentMixer* recurrence = place == "self" ? stack.recurrence(layer) : nullptr) {
         slot.name += std::string(" ") + nn::name_of(recurrence->options());
         slot.of = CapturedWeights::Of::recurrence;
+      } else if (place == "self" && stack.block_attention(layer)) {
+        slot.name += std::string(" ") + nn::mixer_name(stack.spec().blocks[layer].mixer);
       }
       return &slot.weights;
     };
@@ -239,6 +241,11 @@ namespace {
 
 TransformerConfig checked(TransformerConfig config) {
   check_mixers("make_transformer", "config.encoder_mixers", config.encoder_mixers, config.encoder_layers);
+  for (const LayerMixer mixer : config.encoder_mixers) {
+    if (!reads_both_sides(mixer))
+      throw InvalidArgument("make_transformer", "config.encoder_mixers", "mixers that read both sides",
+                            std::string(to_string(mixer)) + ", which reads from left to right");
+  }
   check_mixers("make_transformer", "config.decoder_mixers", config.decoder_mixers, config.decoder_layers);
   return config;
 }
