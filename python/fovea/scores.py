@@ -126,7 +126,10 @@ class Concat(Score):
         if isinstance(W, (list, tuple)):
             import numpy as np
 
-            W = np.asarray(W)
+            try:
+                W = np.asarray(W)
+            except ValueError:  # rows of different lengths
+                W = None
         if len(getattr(W, "shape", ())) != 2:
             raise InvalidArgument("attention", "score.W", "[hidden, query_dim + key_dim]", shown(self.W))
         return Additive(W[:, :query_dim], W[:, query_dim:], self.v)
