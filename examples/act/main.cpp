@@ -116,7 +116,7 @@ void train(gallery::Run& run, Policy& policy, const Episodes& world, const std::
         const Demonstrations drawn = collect(world, Part::train, (update - 1) * batch, update * batch, 1);
         const Policy::Read read = policy.read(context, drawn.images, drawn.instructions);
         return policy.decoder().loss(context, drawn.actions, read.memory(),
-                                     {.scale = models::Decoder::mean_scale(drawn.actions)});
+                                     {.reduction = {.scale = models::Decoder::mean_scale(drawn.actions)}});
       },
       run.progress(name));
 }

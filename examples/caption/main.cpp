@@ -97,7 +97,7 @@ void train(gallery::Run& run, Captioner& model, const Scenes& scenes, const std:
         const Examples drawn = collect(scenes, Part::train, (update - 1) * batch, update * batch, 1);
         return model.decoder().loss(
             context, drawn.captions, model.see(context, drawn.images),
-            {.smoothing = 0.1f, .scale = models::Decoder::mean_scale(drawn.captions)});
+            {.smoothing = 0.1f, .reduction = {.scale = models::Decoder::mean_scale(drawn.captions)}});
       },
       run.progress(name));
 }

@@ -99,7 +99,7 @@ models::LanguageModel train_model(gallery::Run& run, const Data& data) {
           ids.assign(from, from + window + 1);
         }
         return model.loss(context, models::pad(windows),
-                          {.scale = 1.0f / static_cast<float>(batch * window)});
+                          {.reduction = {.scale = 1.0f / static_cast<float>(batch * window)}});
       },
       run.progress("Transformer"));
   return model;

@@ -128,7 +128,8 @@ train::Translator trained(gallery::Run& run, const std::string& name, RnnAttenti
         const models::Batch padded = train::gather_batch(data.train, batch);
         std::int64_t words = 0;
         for (const std::int64_t length : padded.target_lengths) words += length;
-        return model->loss(context, padded, {.scale = 1.0f / static_cast<float>(words)}, nullptr);
+        return model->loss(context, padded, {.reduction = {.scale = 1.0f / static_cast<float>(words)}},
+                           nullptr);
       },
       run.progress(name));
   return {std::move(model), std::move(tokenizer)};

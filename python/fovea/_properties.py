@@ -10,6 +10,10 @@ from . import _core
 _OF = {name: frozenset(properties) for name, properties in _core.properties().items()}
 
 
+# By score and size: the argument whose first axis has that size.
+_SIZES = _core.sizes_of_scores()
+
+
 def _has(text: str, what: str) -> bool:
     return what in _OF[text.partition("(")[0]]
 
@@ -17,6 +21,16 @@ def _has(text: str, what: str) -> bool:
 def reads_keys(score: str) -> bool:
     """False: the rows of an argument stand in the place of the keys."""
     return not _has(score, "no keys")
+
+
+def key_rows(score: str) -> str:
+    """The argument whose rows stand in the place of the keys, of a score that reads none: "score.W"."""
+    return _SIZES[score]["key_len"]
+
+
+def hidden_rows(score: str) -> Optional[str]:
+    """The argument with one row for each element of the score's own width; None: the score has none."""
+    return _SIZES.get(score, {}).get("hidden")
 
 
 def draws(normalizer: str) -> bool:

@@ -11,7 +11,7 @@ from ._arrays import Library, compute_dtype, described, library_of, others
 from ._errors import InvalidArgument
 from ._mask import Sizes, any_part, replaced
 from ._positions import Positions
-from ._properties import reads_keys
+from ._properties import key_rows, reads_keys
 from ._value import integers, is_array, real, shown
 from ._weak import watches, weakly
 
@@ -213,8 +213,8 @@ class Shape:
             raise InvalidArgument("attention", "key", "an array: only a Location score has none", "None")
         other = k or v
         if other is None:
-            W = call.parameters["score.W"]
-            other = (q[0], q[1], scores.length(W, "score.W"), q[3])
+            rows = key_rows(call.structure.score)
+            other = (q[0], q[1], scores.length(call.parameters.get(rows), rows), q[3])
         return Shape(
             batch=q[0],
             num_query_heads=q[1],

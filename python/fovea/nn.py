@@ -12,9 +12,11 @@ from torch.nn import functional as F
 from ._arrays import described
 from ._call import attention
 from ._errors import InvalidArgument
+from ._properties import reads_keys
 from .masks import ArrayMask, Causal, Mask
 from .mods import DenseBias, Mod
 from .normalizers import Normalizer
+from .scores import Score
 
 __all__ = ["MultiheadAttention"]
 
@@ -42,6 +44,10 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             parameters "extra_0", "extra_1", ...
         mask: as for `fovea.attention`; it acts together with the masks of a call.
         normalizer: `fovea.Sparsemax()`; None: softmax.
+        score: `fovea.Cosine(torch.nn.Parameter(torch.ones(2)))`; None: the scaled dot product.
+        scale: multiplies the score; None: 1/sqrt(head_dim) for the scaled dot product, else 1.
+        weight_mods: mods of the weights, after the normaliser. Parameters of the score, the normaliser and these mods
+            become the layer's too.
 
     Differences: weights are returned before dropout. A query that sees no key gives 0, not NaN. is_causal needs no
     attn_mask, and replaces it if there is one. Nested tensors are refused.
@@ -71,6 +77,9 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         mods: Sequence[Mod] = (),
         mask: Any = None,
         normalizer: Optional[Normalizer] = None,
+        score: Optional[Score] = None,
+        scale: Optional[float] = None,
+        weight_mods: Sequence[Mod] = (),
     ):
         super().__init__(
             embed_dim,
@@ -94,17 +103,25 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             self._narrow()
         # PyTorch's layers read this before they bypass `forward`, which they must not do here.
         self._qkv_same_embed_dim = False
-        own, self.mask = tuple(mods), mask
-        if (own or mask is not None) and (add_bias_kv or add_zero_attn):
-            raise InvalidArgument(
-                "MultiheadAttention",
-                "mods" if own else "mask",
-                "none with add_bias_kv or add_zero_attn, whose keys have no position",
-                repr(own or mask)[:80],
-            )
+        self.mask, self.scale = mask, scale
+        self._refuse_positions(mods=tuple(mods), mask=mask, weight_mods=tuple(weight_mods))
         self._extras = 0
-        self._mods = tuple(map(self._without_parameters, own))
+        self._mods = tuple(map(self._without_parameters, mods))
         self._normalizer = None if normalizer is None else self._without_parameters(normalizer)
+        self._score = None if score is None else self._without_parameters(score)
+        self._weight_mods = tuple(map(self._without_parameters, weight_mods))
+
+    def _refuse_positions(self, **given: Any) -> None:
+        """What depends on the position of a key, beside added keys."""
+        for name, value in given.items():
+            absent = value is None or (isinstance(value, tuple) and not value)
+            if self._adds_keys() and not absent:
+                raise InvalidArgument(
+                    "MultiheadAttention",
+                    name,
+                    "none with add_bias_kv or add_zero_attn, whose keys have no position",
+                    repr(value)[:80],
+                )
 
     def _without_parameters(self, value: Any) -> "_Template":
         """Registers the parameters. A value keeps its tensor for ever, but the layer's parameters may be replaced."""
@@ -131,6 +148,16 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     def normalizer(self) -> Optional[Normalizer]:
         """The normaliser with the layer's current parameters."""
         return None if self._normalizer is None else self._value(self._normalizer)
+
+    @property
+    def score(self) -> Optional[Score]:
+        """The score with the layer's current parameters."""
+        return None if self._score is None else self._value(self._score)
+
+    @property
+    def weight_mods(self) -> tuple[Mod, ...]:
+        """The mods of the weights with the layer's current parameters."""
+        return tuple(map(self._value, self._weight_mods))
 
     def _narrow(self) -> None:
         """Projections of keys and values for fewer heads."""
@@ -193,10 +220,14 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         visible, biases = self._masks(q, k, attn_mask, key_padding_mask, is_causal)
         k, v, visible, biases = self._with_added_keys(k, v, visible, biases)
         mask = self._mask(visible, is_causal and not self._adds_keys(), q.shape[2], k.shape[2])
+        score = self.score
         found = attention(
             q,
-            k,
+            k if score is None or reads_keys(score._text()) else None,
             v,
+            score=score,
+            scale=self.scale,
+            weight_mods=self.weight_mods,
             mods=(*self.mods, *(DenseBias(bias) for bias in biases)),
             mask=mask,
             normalizer=self.normalizer,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ._errors import InvalidArgument
+from ._properties import hidden_rows
 from ._value import Value, shown
 
 __all__ = [
@@ -37,7 +38,9 @@ class Score(Value):
         }
 
     def _hidden(self) -> int:
-        return 0
+        """The score's own width, which one of its arguments has."""
+        name = hidden_rows(self._text())
+        return 0 if name is None else length(self._arrays().get(name), name)
 
 
 class Dot(Score):
@@ -98,9 +101,6 @@ class Additive(Score):
     b: Any = None
     _name = "additive"
 
-    def _hidden(self) -> int:
-        return length(self.v, "score.v")
-
 
 class Concat(Score):
     """s = vᵀ tanh(W [q; k]) (Luong et al. 2015, "concat"): the additive score with W split in two.
@@ -118,15 +118,15 @@ class Concat(Score):
     v: Any
     _name = "additive"
 
-    def _hidden(self) -> int:
-        return length(self.v, "score.v")
-
     def _split(self, query_dim: int) -> "Additive":
         W = self.W
         if isinstance(W, (list, tuple)):
             import numpy as np
 
-            W = np.asarray(W)
+            try:
+                W = np.asarray(W)
+            except ValueError:  # rows of different lengths
+                W = None
         if len(getattr(W, "shape", ())) != 2:
             raise InvalidArgument("attention", "score.W", "[hidden, query_dim + key_dim]", shown(self.W))
         return Additive(W[:, :query_dim], W[:, query_dim:], self.v)
@@ -147,9 +147,6 @@ class LowRankBilinear(Score):
     W: Any
     U: Any
     _name = "low-rank"
-
-    def _hidden(self) -> int:
-        return length(self.W, "score.W")
 
 
 class Location(Score):
@@ -191,9 +188,6 @@ class Coverage(Score):
     w: Any
     b: Any = None
     _name = "coverage"
-
-    def _hidden(self) -> int:
-        return length(self.v, "score.v")
 
 
 class Cosine(Score):

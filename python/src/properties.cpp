@@ -22,6 +22,27 @@ namespace {
 
 using Properties = std::map<std::string, std::vector<std::string>>;
 
+// The size "hidden" or "key_len": the first axis of this argument has it.
+using Sizes = std::map<std::string, std::map<std::string, std::string>>;
+
+// An argument that every call gives, and whose first axis is `size`; empty where there is none.
+std::string argument_of(const ScoreDefinition& score, std::int64_t ArgumentSizes::*size) {
+  for (const ArgumentDeclaration& argument : score.arguments) {
+    if (argument.absent == ArgumentDeclaration::Absent::refused && argument.axes.front().size == size)
+      return "score." + argument.name;
+  }
+  return {};
+}
+
+template <class S>
+void add_sizes(Sizes& all) {
+  const ScoreDefinition& score = S::definition();
+  std::map<std::string, std::string>& sizes = all[score.name];
+  if (score.has_hidden()) sizes["hidden"] = argument_of(score, &ArgumentSizes::hidden);
+  if (score.key_rows >= 0)
+    sizes["key_len"] = "score." + score.arguments[static_cast<std::size_t>(score.key_rows)].name;
+}
+
 template <class S>
 void add_score(Properties& all) {
   const ScoreDefinition& score = S::definition();
@@ -42,6 +63,10 @@ void add_normalizer(Properties& all) {
 }
 
 template <std::size_t... I>
+void add_all_sizes(Sizes& all, std::index_sequence<I...>) {
+  (add_sizes<std::variant_alternative_t<I, Score>>(all), ...);
+}
+template <std::size_t... I>
 void add_scores(Properties& all, std::index_sequence<I...>) {
   (add_score<std::variant_alternative_t<I, Score>>(all), ...);
 }
@@ -57,6 +82,11 @@ void bind_properties(nanobind::module_& module) {
     Properties all;
     add_scores(all, std::make_index_sequence<std::variant_size_v<Score>>());
     add_normalizers(all, std::make_index_sequence<std::variant_size_v<Normalizer>>());
+    return all;
+  });
+  module.def("sizes_of_scores", [] {
+    Sizes all;
+    add_all_sizes(all, std::make_index_sequence<std::variant_size_v<Score>>());
     return all;
   });
   module.def("mod_needs_whole_rows",

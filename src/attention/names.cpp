@@ -1,6 +1,8 @@
 #include "attention/names.h"
 
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace fovea {
 namespace {
@@ -12,44 +14,67 @@ std::array<ScoreName, sizeof...(I)> score_rows(std::index_sequence<I...>) {
 }
 
 using Kind = ModNumber::Kind;
+using Direction = RelativeBias::Direction;
 
+// Every mod's text begins with its name.
+std::string name_of(const Mod& mod) {
+  const std::string text = to_string(mod);
+  return text.substr(0, text.find('('));
+}
 template <class M>
-Mod bare() {
-  return M{};
+ModName row() {
+  return {name_of(M{}), {}, nullptr, [] { return Mod(M{}); }};
 }
 
-const ModName mods[] = {
-    {"softcap",
-     {{{"a cap", Kind::real}}},
-     [](const ModNumbers& n) -> Mod { return SoftCap{n.real[0]}; },
-     nullptr},
-    {"temperature",
-     {{{"a temperature", Kind::real}}},
-     [](const ModNumbers& n) -> Mod { return Temperature{n.real[0]}; },
-     bare<LearnedTemperature>},
-    {"alibi", {}, nullptr, bare<AlibiBias>},
-    {"symmetric-alibi", {}, nullptr, bare<SymmetricAlibiBias>},
-    {"bias", {}, nullptr, bare<DenseBias>},
-    {"relative",
-     {{{"a number of buckets", Kind::count}, {"a distance", Kind::count}, {"a direction", Kind::direction}}},
-     [](const ModNumbers& n) -> Mod {
-       return RelativeBias{n.count[0], n.count[1], n.direction};
-     },
-     nullptr},
-    {"relative-key",
-     {{{"a distance", Kind::count}}},
-     [](const ModNumbers& n) -> Mod { return RelativeKeyBias{n.count[0]}; },
-     nullptr},
-    {"forget", {}, nullptr, bare<ForgetGate>},
-    {"local",
-     {{{"a reach", Kind::real}}},
-     [](const ModNumbers& n) -> Mod { return LocalWindow{n.real[0]}; },
-     nullptr},
-    {"gaussian",
-     {{{"a deviation", Kind::real}}},
-     [](const ModNumbers& n) -> Mod { return LocalGaussian{n.real[0]}; },
-     nullptr},
-};
+// The members of a mod that its parentheses hold. Their types say how they are read.
+template <class M, class T>
+constexpr Kind kind_of(T M::*) {
+  static_assert(std::is_same_v<T, double> || std::is_same_v<T, std::int64_t> || std::is_same_v<T, Direction>);
+  return std::is_same_v<T, double>      ? Kind::real
+         : std::is_same_v<T, Direction> ? Kind::direction
+                                        : Kind::count;
+}
+template <class T>
+T read(const ModNumbers& numbers, std::size_t n) {
+  if constexpr (std::is_same_v<T, double>) return numbers.real[n];
+  if constexpr (std::is_same_v<T, std::int64_t>) return numbers.count[n];
+  if constexpr (std::is_same_v<T, Direction>) return numbers.direction;
+}
+template <class M, auto... Members>
+ModName row(std::array<const char*, sizeof...(Members)> what) {
+  ModName made{name_of(M{}), {}, nullptr, nullptr};
+  std::size_t n = 0;
+  ((made.numbers[n] = {what[n], kind_of(Members)}, ++n), ...);
+  made.make = [](const ModNumbers& numbers) -> Mod {
+    M mod;
+    std::size_t at = 0;
+    ((mod.*Members = read<std::decay_t<decltype(mod.*Members)>>(numbers, at++)), ...);
+    return mod;
+  };
+  return made;
+}
+// One name with two meanings: without parentheses it is Bare.
+template <class Bare>
+ModName or_bare(ModName with_numbers) {
+  with_numbers.bare = row<Bare>().bare;
+  return with_numbers;
+}
+
+std::vector<ModName> mod_rows() {
+  return {
+      row<SoftCap, &SoftCap::cap>({"a cap"}),
+      or_bare<LearnedTemperature>(row<Temperature, &Temperature::value>({"a temperature"})),
+      row<AlibiBias>(),
+      row<SymmetricAlibiBias>(),
+      row<DenseBias>(),
+      row<RelativeBias, &RelativeBias::buckets, &RelativeBias::max_distance, &RelativeBias::direction>(
+          {"a number of buckets", "a distance", "a direction"}),
+      row<RelativeKeyBias, &RelativeKeyBias::max_distance>({"a distance"}),
+      row<ForgetGate>(),
+      row<LocalWindow, &LocalWindow::reach>({"a reach"}),
+      row<LocalGaussian, &LocalGaussian::deviation>({"a deviation"}),
+  };
+}
 
 template <class N>
 NormalizerName normalizer_row() {
@@ -83,7 +108,8 @@ std::span<const ScoreName> score_names() {
 }
 
 std::span<const ModName> mod_names() {
-  return mods;
+  static const std::vector<ModName> rows = mod_rows();
+  return rows;
 }
 
 std::span<const NormalizerName> normalizer_names() {

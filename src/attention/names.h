@@ -1,11 +1,13 @@
-// Names in the grammar. Scores and normalisers declare theirs in score.h and normalizer.h. Mods have a row
-// each here, masks in mask_names.h.
+// Names in the grammar. Scores and normalisers declare theirs in score.h and normalizer.h. A mod is named by
+// its own text; its row in names.cpp says which of its members stand in parentheses. Masks have a row each in
+// mask_names.h.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "fovea/attention/normalizer_properties.h"
 #include "fovea/attention/score_definition.h"
@@ -31,7 +33,7 @@ struct ModNumbers {
   RelativeBias::Direction direction{};
 };
 struct ModName {
-  const char* name;
+  std::string name;
   std::array<ModNumber, 3> numbers;
   Mod (*make)(const ModNumbers& numbers);
   /// Makes the mod without parentheses; null if it needs them. A mod without numbers has only this function.

@@ -7,16 +7,6 @@ namespace {
 
 using From = ArgumentSource::From;
 
-// "additive, concat or coverage".
-std::string alternatives(const std::vector<std::string_view>& names) {
-  std::string text;
-  for (std::size_t n = 0; n < names.size(); ++n) {
-    if (n > 0) text += n + 1 == names.size() ? " or " : ", ";
-    text += names[n];
-  }
-  return text;
-}
-
 std::string normalizer_name(const AttentionSpec& spec) {
   return std::visit([]<class N>(const N&) { return std::string(N::name); }, spec.normalizer);
 }
@@ -43,13 +33,13 @@ class Sources {
   }
 
  private:
-  // A list of mods of which `name` is an argument, the number of its mod there, and the mod's text.
+  // A list of mods of which `name` is an argument, the number of its mod there, and what the flags gave.
   struct InList {
     const char* flag = nullptr;
     std::size_t number = 0;
-    const std::vector<std::string>* texts = nullptr;
+    const std::vector<NamedFile>* given = nullptr;
     const Mods* mods = nullptr;
-    bool by_local() const { return number >= texts->size(); }  // --local-p adds the last of each list
+    bool by_local() const { return number >= given->size(); }  // --local-p adds the last of each list
     const ModNode& node() const { return (*mods)[number].node(); }
     std::string called() const { return std::string(flag) + " " + node().print(); }
   };
@@ -90,9 +80,9 @@ class Sources {
   }
   void check_names() const {
     for (std::size_t n = 0; n < o_.arguments.size(); ++n) {
-      const auto [name, path] = split_mod(o_.arguments[n]);
-      if (name.empty() || path.empty())
-        refuse("--argument", "NAME=FILE, such as score.W=w.npy", o_.arguments[n]);
+      const std::string& name = o_.arguments[n].name;
+      if (name.empty() || o_.arguments[n].file.empty())
+        refuse("--argument", "NAME=FILE, such as score.W=w.npy", o_.arguments[n].text);
       std::string known;
       bool found = false;
       for (const DeclaredArgument& one : declared_) {
@@ -103,14 +93,13 @@ class Sources {
         refuse("--argument " + name, known.empty() ? "no argument: this spec has none" : "one of " + known,
                "an argument that this spec does not have");
       for (std::size_t before = 0; before < n; ++before) {
-        if (split_mod(o_.arguments[before]).first == name)
-          refuse("--argument " + name, "this argument once", "twice");
+        if (o_.arguments[before].name == name) refuse("--argument " + name, "this argument once", "twice");
       }
     }
   }
-  static void check_mods(const char* flag, const std::vector<std::string>& texts, const Mods& mods) {
-    for (std::size_t n = 0; n < texts.size(); ++n) {
-      const std::string path = split_mod(texts[n]).second;
+  static void check_mods(const char* flag, const std::vector<NamedFile>& given, const Mods& mods) {
+    for (std::size_t n = 0; n < given.size(); ++n) {
+      const std::string& path = given[n].file;
       if (mods[n].node().arguments().empty() && !path.empty())
         refuse(std::string(flag) + " " + mods[n].node().print(), "no file", path);
     }
@@ -118,9 +107,8 @@ class Sources {
 
   // The path of --argument; empty where it does not give this argument.
   std::string by_name(const std::string& name) const {
-    for (const std::string& text : o_.arguments) {
-      if (auto [given, path] = split_mod(text); given == name) return path;
-    }
+    for (const NamedFile& argument : o_.arguments)
+      if (argument.name == name) return argument.file;
     return {};
   }
   void give(ArgumentSource& source) const {
@@ -163,7 +151,7 @@ class Sources {
       source.from = From::centers;
       return "--local-p";
     }
-    const std::string path = split_mod((*in.texts)[in.number]).second;
+    const std::string& path = (*in.given)[in.number].file;
     const bool forget = is_forget(in.node());
     if (path.empty() || (!forget && own_name(source.name) != in.node().arguments().front().name)) return {};
     source.from = forget ? From::log_forget : From::file;
@@ -203,27 +191,18 @@ bool ArgumentFlag::serves(std::string_view part) const {
 
 std::span<const ArgumentFlag> argument_flags() {
   static const std::vector<ArgumentFlag> flags{
-      {"--bilinear", "score.W", {"bilinear"}, "W [key_dim, query_dim] of s = k'Wq, or one for each head"},
-      {"--additive-query",
-       "score.W",
-       {"additive", "coverage"},
-       "W [hidden, query_dim] of s = v'tanh(Wq + Uk + b)"},
-      {"--additive-key", "score.U", {"additive", "coverage"}, "U [hidden, key_dim]"},
-      {"--additive-vector", "score.v", {"additive", "concat", "coverage"}, "v [hidden]; for concat too"},
-      {"--additive-bias", "score.b", {"additive", "concat", "coverage"}, "b [hidden]; for concat too"},
-      {"--coverage-vector",
-       "score.w",
-       {"coverage"},
-       "w [hidden] of the additive score with coverage, s = v'tanh(Wq + Uk + b + w c)"},
-      {"--concat-matrix", "score.W", {"concat"}, "W [hidden, query_dim + key_dim] of s = v'tanh(W[q; k])"},
-      {"--low-rank-query", "score.W", {"low-rank"}, "W [rank, query_dim] of s = (Uk)'(Wq)"},
-      {"--low-rank-key", "score.U", {"low-rank"}, "U [rank, key_dim]"},
-      {"--location", "score.W", {"location"}, "W [key_len or more, query_dim] of s = Wq"},
-      {"--sink", "normalizer.sink", {"sink"}, "for sink: learned sinks [heads]"},
-      {"--transitions",
-       "normalizer.transitions",
-       {"chain"},
-       "for chain: potentials of neighbours [2, 2], or one for each head"},
+      {"--bilinear", "score.W", {"bilinear"}, ", s = k'Wq"},
+      {"--additive-query", "score.W", {"additive", "coverage"}, ", s = v'tanh(Wq + Uk + b)"},
+      {"--additive-key", "score.U", {"additive", "coverage"}},
+      {"--additive-vector", "score.v", {"additive", "concat", "coverage"}},
+      {"--additive-bias", "score.b", {"additive", "concat", "coverage"}},
+      {"--coverage-vector", "score.w", {"coverage"}, ", s = v'tanh(Wq + Uk + b + w c)"},
+      {"--concat-matrix", "score.W", {"concat"}, ", s = v'tanh(W[q; k])"},
+      {"--low-rank-query", "score.W", {"low-rank"}, ", s = (Uk)'(Wq)"},
+      {"--low-rank-key", "score.U", {"low-rank"}},
+      {"--location", "score.W", {"location"}, ", s = Wq"},
+      {"--sink", "normalizer.sink", {"sink"}, ", learned"},
+      {"--transitions", "normalizer.transitions", {"chain"}, ", potentials of neighbours"},
   };
   return flags;
 }

@@ -14,14 +14,14 @@
 
 namespace fovea::cli {
 
-/// A flag that names the file of an argument.
+/// A flag that names the file of an argument: a short form of --argument.
 struct ArgumentFlag {
   const char* flag;      ///< "--additive-query"
   const char* argument;  ///< "score.W"
   /// The scores, or the normalisers, with which the flag has a meaning, as --score or --normalizer names
   /// them.
   std::vector<std::string_view> parts;
-  const char* help;
+  const char* formula = "";  ///< of these parts, or what the argument is; after its name and shape in --help
 
   bool is_of_score() const { return std::string_view(argument).starts_with("score."); }
   bool serves(std::string_view part) const;
@@ -61,6 +61,11 @@ std::string names_of_mods();
 std::string names_of_masks();
 /// "softmax, ..., entmax(ALPHA), ..."
 std::string names_of_normalizers();
+/// "score.W [hidden, query_dim] of additive or coverage, s = ...": the shape is the declaration's. Throws
+/// std::logic_error if one of the flag's parts declares no such argument, or one of another shape.
+std::string help_of(const ArgumentFlag& flag);
+/// "additive, concat or coverage".
+std::string alternatives(const std::vector<std::string_view>& names);
 /// The arguments of scores and normalisers that only --argument gives: "score.temperature, ..."
 std::string names_without_flags();
 

@@ -54,6 +54,19 @@ void expect_size(const char* flag, const Tensor& tensor, int axis, const char* w
     refuse(flag, fmt::format("a {} of {}", what, expected), to_string(tensor.shape()));
 }
 
+// The starts of a packed batch ascend from 0 to the number of rows.
+void check_starts(const char* flag, std::span<const std::int64_t> starts, const char* of,
+                  const Tensor& operand) {
+  if (!operand) return;
+  const std::string expected =
+      fmt::format("numbers that ascend from 0 to the {} rows of {}", operand.size(2), of);
+  if (starts.front() != 0) refuse(flag, expected, fmt::format("{} as the first", starts.front()));
+  for (std::size_t n = 1; n < starts.size(); ++n)
+    if (starts[n] < starts[n - 1])
+      refuse(flag, expected, fmt::format("{} after {}", starts[n], starts[n - 1]));
+  if (starts.back() != operand.size(2)) refuse(flag, expected, fmt::format("{} as the last", starts.back()));
+}
+
 void read_operands(const AttendOptions& o, AttendCall& call) {
   constexpr const char* four = "[batch, heads, length, dim]";
   call.query = read_axes(o.query, "--query", 4, four);
@@ -68,8 +81,14 @@ void read_operands(const AttendOptions& o, AttendCall& call) {
   call.d_output = read_if(o.grad);
   call.d_weights = read_if(o.grad_weights);
   call.advantage = read_if(o.advantage);
+  if (o.is_packed()) expect_size("--query", call.query, 0, "batch, with --query-starts,", 1);
   expect_size("--key", call.key, 0, "batch, as --query has,", call.query.size(0));
   expect_size("--value", call.value, 0, "batch, as --query has,", call.query.size(0));
+  if (o.is_packed()) {
+    check_starts("--query-starts", o.query_starts, "--query", call.query);
+    check_starts("--key-starts", o.key_starts, call.key ? "--key" : "--value",
+                 call.key ? call.key : call.value);
+  }
   if (!call.key || o.is_latent()) return;
   const bool halves = bool(call.lambda);
   expect_size("--value", call.value, 1,
@@ -154,6 +173,7 @@ class ArgumentReader {
   void add_forget(const ArgumentSource& source) {
     if (own_name(source.name) == "key") return add(source, forget_sums_, Gradient::log_forget);
     const std::string flag = source.flag.substr(0, source.flag.find(' ')) + " forget";
+    if (o_.is_packed()) refuse(flag, "no file: with --query-starts its sums come by --argument", source.path);
     const Tensor gates = files::read_npy(source.path);
     if (gates.rank() != 3 || gates.size(2) != call_.shape.key_len)
       refuse(flag, fmt::format("log gates [batch, heads, {}]", call_.shape.key_len),
@@ -216,7 +236,10 @@ AttentionShape halved(AttentionShape shape, const AttendCall& call) {
 
 AttentionShape shape_of(const AttendOptions& o, const AttendCall& call) {
   if (o.is_latent()) return latent_shape(call);
-  AttentionInputs inputs{.query = call.query, .arguments = call.inputs.arguments};
+  AttentionInputs inputs{.query = call.query,
+                         .arguments = call.inputs.arguments,
+                         .query_starts = call.inputs.query_starts,
+                         .key_starts = call.inputs.key_starts};
   if (call.key) inputs.key = call.key;
   if (call.value) inputs.value = call.value;
   const AttentionShape shape = fovea::shape_of(call.spec, inputs);
@@ -226,12 +249,15 @@ AttentionShape shape_of(const AttendOptions& o, const AttendCall& call) {
 // One offset for each batch entry, whether the flag gave none, one or all.
 std::vector<std::int64_t> offsets_of(const AttendOptions& o, const AttentionShape& shape) {
   const auto batch = static_cast<std::size_t>(shape.batch);
-  if (o.query_offsets.empty()) return std::vector<std::int64_t>(batch, shape.key_len - shape.query_len);
-  if (o.query_offsets.size() == 1) return std::vector<std::int64_t>(batch, o.query_offsets.front());
-  if (o.query_offsets.size() != batch)
+  if (o.query_offsets.size() > 1 && o.query_offsets.size() != batch)
     refuse("--query-offset", fmt::format("one offset, or one for each of {} batch entries", batch),
            fmt::format("{} offsets", o.query_offsets.size()));
-  return o.query_offsets;
+  if (o.query_offsets.size() == batch) return o.query_offsets;
+  if (o.query_offsets.size() == 1) return std::vector<std::int64_t>(batch, o.query_offsets.front());
+  std::vector<std::int64_t> offsets(batch, shape.key_len - shape.query_len);
+  for (std::size_t e = 0; o.is_packed() && e < batch; ++e)
+    offsets[e] = (o.key_starts[e + 1] - o.key_starts[e]) - (o.query_starts[e + 1] - o.query_starts[e]);
+  return offsets;
 }
 
 // With --rope, rotated copies of query and key; their gradients are rotated back.
@@ -250,21 +276,35 @@ void turn(const AttendOptions& o, AttendCall& call, Executor* executor) {
       refuse("--query-offset", "an offset in [0, 2^30] with --rope", std::to_string(offset));
     farthest = std::max(farthest, offset);
   }
-  call.rope.emplace(rope, std::max(key.size(2), farthest + query.size(2)), query.dtype(), executor);
+  call.rope.emplace(rope, std::max(call.shape.key_len, farthest + call.shape.query_len), query.dtype(),
+                    executor);
   call.turned_query = Tensor(query.dtype(), query.shape());
   call.turned_key = Tensor(key.dtype(), key.shape());
-  const std::vector<std::int64_t> positions = query_positions(call);
-  rope_forward(*call.rope, query, std::span(positions), call.turned_query, executor);
-  rope_forward(*call.rope, key, 0, call.turned_key, executor);
+  const std::vector<std::int64_t> of_queries = query_positions(call), of_keys = key_positions(call);
+  rope_forward(*call.rope, query, std::span(of_queries), call.turned_query, executor);
+  rope_forward(*call.rope, key, std::span(of_keys), call.turned_key, executor);
+}
+
+// first, first + 1, ... for each entry: `rows` of them, or those between its starts.
+std::vector<std::int64_t> positions_of(std::span<const std::int64_t> first, std::int64_t rows,
+                                       std::span<const std::int64_t> starts) {
+  std::vector<std::int64_t> positions;
+  for (std::size_t e = 0; e < first.size(); ++e) {
+    const std::int64_t count = starts.empty() ? rows : starts[e + 1] - starts[e];
+    for (std::int64_t row = 0; row < count; ++row) positions.push_back(first[e] + row);
+  }
+  return positions;
 }
 
 }  // namespace
 
 std::vector<std::int64_t> query_positions(const AttendCall& call) {
-  std::vector<std::int64_t> positions;
-  for (const std::int64_t offset : call.query_offsets)
-    for (std::int64_t row = 0; row < call.shape.query_len; ++row) positions.push_back(offset + row);
-  return positions;
+  return positions_of(call.query_offsets, call.shape.query_len, call.inputs.query_starts);
+}
+
+std::vector<std::int64_t> key_positions(const AttendCall& call) {
+  const std::vector<std::int64_t> zeros(call.query_offsets.size(), 0);
+  return positions_of(zeros, call.shape.key_len, call.inputs.key_starts);
 }
 
 AttentionSpec parse_spec(AttendOptions& o) {
@@ -274,10 +314,9 @@ AttentionSpec parse_spec(AttendOptions& o) {
   spec.mask = parse_flag("--mask", parse_mask, o.mask);
   spec.normalizer = parse_flag("--normalizer", parse_normalizer, o.normalizer);
   spec.dropout.rate = o.dropout.value_or(0.0);
-  for (const std::string& text : o.mods)
-    spec.mods.push_back(parse_flag("--mod", parse_mod, split_mod(text).first));
-  for (const std::string& text : o.weight_mods)
-    spec.weight_mods.push_back(parse_flag("--weight-mod", parse_mod, split_mod(text).first));
+  for (const NamedFile& mod : o.mods) spec.mods.push_back(parse_flag("--mod", parse_mod, mod.name));
+  for (const NamedFile& mod : o.weight_mods)
+    spec.weight_mods.push_back(parse_flag("--weight-mod", parse_mod, mod.name));
   if (!o.local_reach) return spec;
   if (!(*o.local_reach > 0.0)) refuse("--local-p", "a reach above 0", std::to_string(*o.local_reach));
   spec.mods.push_back(LocalWindow{*o.local_reach});
@@ -295,6 +334,8 @@ AttendCall read_attend_call(const AttendOptions& o, const AttentionSpec& spec,
   const auto of_score = [](const ArgumentSource& source) { return source.name.starts_with("score."); };
   const auto rest = std::find_if_not(call.sources.begin(), call.sources.end(), of_score);
   std::for_each(call.sources.begin(), rest, [&](const ArgumentSource& s) { arguments.read(s); });
+  call.inputs.query_starts = o.query_starts;
+  call.inputs.key_starts = o.key_starts;
   call.shape = shape_of(o, call);  // hidden, and the keys of a score that reads none, are sizes of arguments
   call.query_offsets = offsets_of(o, call.shape);
   std::for_each(rest, call.sources.end(), [&](const ArgumentSource& s) { arguments.read(s); });

@@ -30,7 +30,7 @@ struct CallArgument {
 
 struct AttendCall {
   AttentionSpec spec;
-  AttentionShape shape;
+  AttentionShape shape;  ///< of the plan: a packed batch has its entries and the longest's rows
   std::vector<std::int64_t> query_offsets;  ///< one for each batch entry
   Tensor query, key, value;                 ///< as read; with latent attention `key` is the cache
   std::optional<RopeTable> rope;
@@ -45,12 +45,15 @@ struct AttendCall {
   /// here.
   AttentionInputs inputs;
 
+  /// [batch, heads, query_len] of results: a packed batch has one entry with the rows of all.
+  Shape result_rows() const { return {query.size(0), shape.num_query_heads, query.size(2)}; }
   /// False if the weights are constant wherever they have a derivative by the scores.
   bool differentiable_by_scores() const { return derivative_of(spec.normalizer) != WeightDerivative::none; }
 };
 
-/// [batch, query_len]: the positions of the queries among the keys.
+/// The positions of the queries among the keys, and of the keys: one for each row of the operand's batch.
 std::vector<std::int64_t> query_positions(const AttendCall& call);
+std::vector<std::int64_t> key_positions(const AttendCall& call);
 
 /// Parses the spec. With --local-p its window is the last mod, and its Gaussian the last weight mod. The name
 /// of the score in `options` loses its spaces. Throws Error, InvalidArgument.

@@ -74,9 +74,9 @@ void finish_operands(const AttendCall& call, const EngineGradients& engine, Grad
                      Executor* executor) {
   const TensorView query = files.find("query");
   if (const TensorView key = files.find("key"); call.rope && query) {
-    const std::vector<std::int64_t> positions = query_positions(call);
-    rope_backward(*call.rope, query, std::span(positions), query, executor);
-    rope_backward(*call.rope, key, 0, key, executor);
+    const std::vector<std::int64_t> of_queries = query_positions(call), of_keys = key_positions(call);
+    rope_backward(*call.rope, query, std::span(of_queries), query, executor);
+    rope_backward(*call.rope, key, std::span(of_keys), key, executor);
   }
   if (!call.local_W) return;
   local_centers_backward(

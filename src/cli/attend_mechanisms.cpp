@@ -11,8 +11,8 @@ PlanOptions plan_options(const AttendOptions& o, const AttendCall& call) {
 }
 
 Tensor empty_output(const AttendCall& call) {
-  const AttentionShape& s = call.shape;
-  return {call.query.dtype(), {s.batch, s.num_query_heads, s.query_len, s.value_dim}};
+  const Shape rows = call.result_rows();
+  return {call.query.dtype(), {rows[0], rows[1], rows[2], call.shape.value_dim}};
 }
 
 class Plain final : public Mechanism {
@@ -23,6 +23,7 @@ class Plain final : public Mechanism {
 
   AttendResults forward(Executor* executor) override {
     const AttentionShape& s = call_.shape;
+    const Shape rows = call_.result_rows();
     const DType dtype = call_.query.dtype();
     // A loss on weights computes whole rows again; then only the normaliser's arguments may need the
     // log-sum-exp.
@@ -36,10 +37,9 @@ class Plain final : public Mechanism {
     // output too.
     if (o_.has_output() || (needs_lse && s.value_dim > 0))
       outputs.output = results.output = empty_output(call_);
-    if (needs_lse)
-      outputs.log_sum_exp = results.log_sum_exp = Tensor(dtype, {s.batch, s.num_query_heads, s.query_len});
+    if (needs_lse) outputs.log_sum_exp = results.log_sum_exp = Tensor(dtype, rows);
     if (needs_lse && chosen && s.value_dim == 0) {
-      const Tensor all(dtype, {s.batch, s.num_query_heads, s.query_len, s.key_len});
+      const Tensor all(dtype, {rows[0], rows[1], rows[2], s.key_len});
       outputs.weights = all;
       attend(plan_, call_.inputs, outputs, {.executor = executor});
       outputs.log_sum_exp = {};
@@ -48,8 +48,8 @@ class Plain final : public Mechanism {
       const auto count = [](const std::vector<std::int64_t>& list, std::int64_t otherwise) {
         return list.empty() ? otherwise : static_cast<std::int64_t>(list.size());
       };
-      outputs.weights = results.weights = Tensor(dtype, {s.batch, count(o_.weight_heads, s.num_query_heads),
-                                                         count(o_.weight_rows, s.query_len), s.key_len});
+      outputs.weights = results.weights = Tensor(
+          dtype, {rows[0], count(o_.weight_heads, rows[1]), count(o_.weight_rows, rows[2]), s.key_len});
       outputs.weight_heads = o_.weight_heads;
       outputs.weight_rows = o_.weight_rows;
     }

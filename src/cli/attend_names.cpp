@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <stdexcept>
+#include <utility>
 
 #include "attention/mask_names.h"
 #include "attention/names.h"
@@ -50,6 +52,40 @@ std::string joined(const Rows& rows, Text&& text_of) {
   return text;
 }
 
+std::string axis_text(const ArgumentAxis& axis) {
+  using Sizes = ArgumentSizes;
+  constexpr std::pair<std::int64_t Sizes::*, const char*> names[] = {
+      {&Sizes::batch, "batch"},     {&Sizes::num_query_heads, "heads"}, {&Sizes::query_len, "query_len"},
+      {&Sizes::key_len, "key_len"}, {&Sizes::query_dim, "query_dim"},   {&Sizes::key_dim, "key_dim"},
+      {&Sizes::hidden, "hidden"}};
+  std::string text = axis.fit == ArgumentAxis::Fit::at_least ? "at least " : "";
+  for (const auto& [size, name] : names)
+    if (axis.size == size) text += name;
+  return axis.size ? text : text + std::to_string(axis.number);
+}
+
+// "[key_dim, query_dim] or [heads, key_dim, query_dim]": shape_text() with the names of the sizes.
+std::string shape_of(const ArgumentDeclaration& declaration) {
+  const std::string axes = joined(declaration.axes, axis_text);
+  return "[" + axes + "]" + (declaration.by_head ? " or [heads, " + axes + "]" : "");
+}
+
+std::span<const ArgumentDeclaration> declarations_of(const ArgumentFlag& flag, std::string_view part) {
+  if (part == "concat") part = Additive::definition().name;  // of its two parts
+  for (const ScoreName& row : score_names())
+    if (flag.is_of_score() && row.name == part) return definition(row.score).arguments;
+  for (const NormalizerName& row : normalizer_names())
+    if (!flag.is_of_score() && row.name == part) return arguments(row.make(row.absent));
+  return {};
+}
+
+std::string shape_of(const ArgumentFlag& flag, std::string_view part) {
+  if (part == "concat" && own_name(flag.argument) == "W") return "[hidden, query_dim + key_dim]";
+  for (const ArgumentDeclaration& declaration : declarations_of(flag, part))
+    if (declaration.name == own_name(flag.argument)) return shape_of(declaration);
+  throw std::logic_error(std::string(flag.flag) + ": " + std::string(part) + " has no " + flag.argument);
+}
+
 }  // namespace
 
 std::string names_of_scores() {
@@ -77,6 +113,22 @@ std::string names_of_normalizers() {
   return joined(normalizer_names(), [](const NormalizerName& row) {
     return std::string(row.name) + (row.number ? "(" + placeholder(row.number) + ")" : "");
   });
+}
+
+std::string help_of(const ArgumentFlag& flag) {
+  const std::string shape = shape_of(flag, flag.parts.front());
+  for (const std::string_view part : flag.parts)
+    if (shape_of(flag, part) != shape) throw std::logic_error(std::string(flag.flag) + ": different shapes");
+  return std::string(flag.argument) + " " + shape + " of " + alternatives(flag.parts) + flag.formula;
+}
+
+std::string alternatives(const std::vector<std::string_view>& names) {
+  std::string text;
+  for (std::size_t n = 0; n < names.size(); ++n) {
+    if (n > 0) text += n + 1 == names.size() ? " or " : ", ";
+    text += names[n];
+  }
+  return text;
 }
 
 std::string names_without_flags() {

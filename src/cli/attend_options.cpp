@@ -43,13 +43,21 @@ class Group {
     const auto flags = argument_flags();
     for (std::size_t n = 0; n < flags.size(); ++n) {
       if (flags[n].is_of_score() == (of == Of::scores))
-        file(flags[n].flag, options_.argument_files[n], flags[n].help);
+        file(flags[n].flag, options_.argument_files[n], help_of(flags[n]));
     }
   }
-  /// An option that may be given more than once.
-  CLI::Option* repeated(const std::string& flag, std::vector<std::string>& to, const std::string& help,
-                        Names names = {}) {
-    return add(flag, to, help, names)->allow_extra_args(false)->type_name("MOD")->default_str("");
+  /// An option with names and files that may be given more than once.
+  CLI::Option* repeated(const std::string& flag, std::vector<NamedFile>& to, const std::string& help,
+                        const char* type, Names names = {}) {
+    for (const char* name : names) options_.engine_names.emplace_back(name, flag);
+    const auto take = [&to](const std::vector<std::string>& texts) {
+      for (const std::string& text : texts) to.emplace_back(text);
+    };
+    return command_.add_option_function<std::vector<std::string>>(flag, take, wrapped(help))
+        ->group(name_)
+        ->allow_extra_args(false)
+        ->type_name(type)
+        ->default_str("");
   }
   CLI::Option* numbers(const std::string& flag, std::vector<std::int64_t>& to, const std::string& help,
                        Names names = {}) {
@@ -84,6 +92,13 @@ void add_operands(CLI::App& command, AttendOptions& o) {
   group.numbers("--query-offset", o.query_offsets,
                 "position of query row 0, or one for each batch entry; default key_len - query_len",
                 {"query_offset", "query_offsets"});
+  group.numbers(
+      "--query-starts", o.query_starts,
+      "a packed batch, [1, heads, rows of all entries, dim]: entry e has the query rows from number e "
+      "of this list to the next; from 0 to the number of rows. Each entry has its own positions, and "
+      "batch above and below stands for the entries",
+      {"query_starts"});
+  group.numbers("--key-starts", o.key_starts, "the same of the rows of --key and --value", {"key_starts"});
 }
 
 void add_score(CLI::App& command, AttendOptions& o) {
@@ -92,20 +107,19 @@ void add_score(CLI::App& command, AttendOptions& o) {
   group.add("--scale", o.scale, "multiplies the score; default 1/sqrt(head_dim) for scaled-dot, else 1",
             {"scale"});
   group.arguments(Group::Of::scores);
-  group
-      .add("--argument", o.arguments,
-           "any argument by its name, NAME=FILE.npy: mods[0].slope; those without a flag: " +
-               names_without_flags() + "; may be repeated")
-      ->allow_extra_args(false)
-      ->type_name("NAME=FILE")
-      ->default_str("");
+  group.repeated("--argument", o.arguments,
+                 "any argument by its name, NAME=FILE.npy: mods[0].slope. A flag whose help begins with such "
+                 "a name is a short form: --sink FILE stands for --argument normalizer.sink=FILE. Those "
+                 "without a flag: " +
+                     names_without_flags() + "; may be repeated",
+                 "NAME=FILE");
 }
 
 void add_mods(CLI::App& command, AttendOptions& o) {
   Group group(command, o, "Mods, in the order given");
-  group.repeated("--mod", o.mods, names_of_mods() + "; may be repeated", {"mods"});
+  group.repeated("--mod", o.mods, names_of_mods() + "; may be repeated", "MOD", {"mods"});
   group.repeated("--weight-mod", o.weight_mods,
-                 "the same for weights, after the normaliser, such as gaussian", {"weight_mods"});
+                 "the same for weights, after the normaliser, such as gaussian", "MOD", {"weight_mods"});
   group
       .add("--local-p", o.local_reach,
            "Luong's local-p: centers S*sigmoid(v'tanh(Wq)), keys within REACH of them, weights multiplied by "
@@ -254,6 +268,24 @@ void check_mechanisms(const AttendOptions& o, const AttentionSpec& spec) {
   }
 }
 
+void check_packed(const AttendOptions& o) {
+  check_conditions(
+      {{"--query-starts", !o.key_starts.empty(), !o.query_starts.empty(), "numbers beside --key-starts"},
+       {"--key-starts", !o.query_starts.empty(), !o.key_starts.empty(), "numbers beside --query-starts"}},
+      "none");
+  if (!o.is_packed()) return;
+  if (o.key_starts.size() != o.query_starts.size())
+    refuse("--key-starts", "as many numbers as --query-starts has, " + std::to_string(o.query_starts.size()),
+           std::to_string(o.key_starts.size()));
+  if (o.query_starts.size() < 2)
+    refuse("--query-starts", "at least two numbers", std::to_string(o.query_starts.front()));
+  const char* padded = "a padded batch, without --query-starts";
+  check_conditions({{"--latent-key", o.is_latent(), false, padded},
+                    {"--local-p", o.local_reach.has_value(), false, padded},
+                    {"--weight-rows", !o.weight_rows.empty(), false, padded}},
+                   "--query-starts");
+}
+
 void check_results(const AttendOptions& o) {
   const bool chosen = !o.weights.empty() || !o.grad_weights.empty(),
              value = !o.value.empty() || o.is_latent();
@@ -276,10 +308,10 @@ void refuse(const std::string& flag, const std::string& expected, const std::str
   throw InvalidArgument("fovea attend", flag, expected, got);
 }
 
-std::pair<std::string, std::string> split_mod(const std::string& text) {
+NamedFile::NamedFile(std::string given) : text(std::move(given)) {
   const std::size_t equals = text.find('=');
-  if (equals == std::string::npos) return {text, ""};
-  return {text.substr(0, equals), text.substr(equals + 1)};
+  name = text.substr(0, equals);
+  if (equals != std::string::npos) file = text.substr(equals + 1);
 }
 
 void add_attend_options(CLI::App& command, AttendOptions& options) {
@@ -296,6 +328,7 @@ void check_attend_options(const AttendOptions& options, const AttentionSpec& spe
   check_mechanisms(options, spec);
   check_score(options, spec);
   check_normalizer(options, spec);
+  check_packed(options);
   check_results(options);
 }
 
@@ -304,7 +337,7 @@ void check_attend_files(const AttendOptions& options,
   std::vector<std::string> read;
   for (const std::string* path : options.inputs) read.push_back(*path);
   for (const auto* list : {&options.mods, &options.weight_mods, &options.arguments}) {
-    for (const std::string& mod : *list) read.push_back(split_mod(mod).second);
+    for (const NamedFile& named : *list) read.push_back(named.file);
   }
   for (std::size_t n = 0; n < outputs.size(); ++n) {
     const auto& [flag, path] = outputs[n];

@@ -12,18 +12,26 @@
 
 namespace fovea::cli {
 
+/// "NAME=FILE", or a name alone: a mod, or an argument.
+struct NamedFile {
+  explicit NamedFile(std::string given);
+  std::string text;        ///< as given
+  std::string name, file;  ///< before and after the first '='
+};
+
 struct AttendOptions {
   std::string query, key, value;
   std::string score = "scaled-dot";
   std::vector<std::string> argument_files;  ///< a path for each of argument_flags(), in their order
-  std::vector<std::string> arguments;       ///< NAME=FILE
+  std::vector<NamedFile> arguments;
   std::optional<double> scale;
   std::string rope;
-  std::vector<std::string> mods, weight_mods;
+  std::vector<NamedFile> mods, weight_mods;
   std::optional<double> local_reach;
   std::string local_query, local_vector;
   std::string mask = "everything";
-  std::vector<std::int64_t> query_offsets;  ///< none, one for all batch entries, or one for each
+  std::vector<std::int64_t> query_offsets;             ///< none, one for all batch entries, or one for each
+  std::vector<std::int64_t> query_starts, key_starts;  ///< of a packed batch (AttentionInputs)
   std::string normalizer = "softmax";
   std::optional<std::uint64_t> sample_seed, dropout_seed;
   std::optional<double> dropout;
@@ -41,6 +49,7 @@ struct AttendOptions {
   /// What the engine calls the value of a flag, for its errors: {"query", "--query"}.
   std::vector<std::pair<std::string, std::string>> engine_names;
 
+  bool is_packed() const { return !query_starts.empty() || !key_starts.empty(); }
   bool is_latent() const { return !latent_key.empty() || !latent_value.empty(); }
   bool has_gradients() const { return !grad.empty() || !grad_weights.empty(); }
   bool has_output() const { return !out.empty() || !grad.empty(); }
@@ -60,8 +69,5 @@ void check_attend_files(const AttendOptions& options,
 
 /// Throws InvalidArgument of `fovea attend`.
 [[noreturn]] void refuse(const std::string& flag, const std::string& expected, const std::string& got);
-
-/// Splits "NAME=FILE" of a mod or an argument into the name and the path, which may be missing.
-std::pair<std::string, std::string> split_mod(const std::string& text);
 
 }  // namespace fovea::cli

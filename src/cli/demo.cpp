@@ -97,7 +97,7 @@ std::int64_t updates_in_time(const Options& o, models::SequenceToSequence& model
       [&](nn::Context& context, std::int64_t update) {
         const models::Batch batch =
             train::gather_batch(data.train, batches[static_cast<std::size_t>(update - 1)]);
-        return model.loss(context, batch, {.scale = 1e-3f}, nullptr);
+        return model.loss(context, batch, {.reduction = {.scale = 1e-3f}}, nullptr);
       },
       [&](const train::FitStep& step) {
         if (step.update <= skipped) began = step.seconds;

@@ -79,7 +79,7 @@ Var Decoder::loss(Context& context, std::span<const std::vector<std::int32_t>> s
   const Var hidden = stack_(context, embed(context, inputs.ids, inputs.size, 0), call(memory));
   return autograd::linear_cross_entropy(reshape(hidden, {inputs.size * inputs.length, config_.dim}),
                                         context.use(*output_.weight), context.use(*output_.bias), targets,
-                                        options.smoothing, {.scale = options.scale}, stats);
+                                        options.smoothing, options.reduction, stats);
 }
 
 float Decoder::mean_scale(std::span<const std::vector<std::int32_t>> sequences) {

@@ -126,7 +126,7 @@ nn::Var LanguageModel::loss(nn::Context& context, const Padded& tokens, const Lo
   }
   const nn::Var rows = reshape(hidden(context, input), {tokens.size * read, config_.dim});
   return autograd::linear_cross_entropy(rows, context.use(output_matrix()), {}, targets, options.smoothing,
-                                        {.scale = options.scale}, stats);
+                                        options.reduction, stats);
 }
 
 Tensor LanguageModel::logits(const nn::Var& hidden) {

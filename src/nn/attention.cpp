@@ -196,7 +196,7 @@ std::uint64_t next_seed(Context& context) {
 
 autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const Call& call,
                                                         const AttentionShape& shape) const {
-  autograd::AttentionCall engine;
+  autograd::AttentionCall engine;  // its spec is that of the plan
   AttentionSpec spec = options_.spec;
   spec.mask = masks_ ? options_.spec.mask & call.mask : call.mask;
   if (!context.training()) spec.dropout = {};
@@ -229,7 +229,6 @@ autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const 
         {argument.name, argument.learned ? context.use(*argument.learned) : Var(argument.fixed)});
   engine.arguments.insert(engine.arguments.end(), call.arguments.begin(), call.arguments.end());
   if (spec.dropout.rate > 0.0) engine.dropout_seed = next_seed(context);
-  engine.spec = std::move(spec);
   return engine;
 }
 

@@ -319,7 +319,8 @@ Var TransformerStack::operator()(Context& context, const Var& x, const Call& cal
                               .weights = weights_of(call, "self", i),
                               .keys = layer.merging ? left.keys() : nullptr,
                               .key_log_sizes = left.log_sizes(),
-                              .arguments = call.arguments});
+                              .arguments = arguments_of(call, "self", i, y),
+                              .advantage = advantage_of(call, "self", i)});
       },
       [&](const Layer& layer, std::size_t i, const Var& y) {
         return (*layer.memory)(context, y, call.memory,
@@ -328,7 +329,8 @@ Var TransformerStack::operator()(Context& context, const Var& x, const Call& cal
                                 .query_starts = call.starts,
                                 .key_starts = call.memory_starts,
                                 .weights = weights_of(call, "memory", i),
-                                .arguments = call.memory_arguments});
+                                .arguments = arguments_of(call, "memory", i, y),
+                                .advantage = advantage_of(call, "memory", i)});
       },
       [&](const Layer& layer, const Var& rows) {
         return left.merge(rows, *layer.merging, layer.self->options().num_kv_heads);

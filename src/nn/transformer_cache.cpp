@@ -95,8 +95,7 @@ Readers readers_of(std::span<const std::size_t> reads, std::span<const std::int6
 // stand side by side as rows of one.
 bool reads_no_position(const MultiHeadAttention& attention, const TransformerStack::Call& call) {
   const bool plain_mask = call.memory_mask == Mask(Everything{}) || call.memory_mask == Mask(KeyLengths{});
-  return plain_mask && !attention.options().rope && attention.options().spec.mods.empty() &&
-         call.memory_arguments.empty();
+  return plain_mask && !attention.options().rope && attention.options().spec.mods.empty();
 }
 
 }  // namespace
@@ -212,7 +211,7 @@ Var TransformerStack::read(Context& context, const Var& x, const Sequences& to, 
                                           .query_offsets = first,
                                           .query_starts = to.starts,
                                           .weights = weights_of(call, "self", i),
-                                          .arguments = call.arguments});
+                                          .arguments = arguments_of(call, "self", i, rows)});
       },
       memory, [](const Layer&, const Var& rows) { return rows; });
   views.clear();  // a view that is held would make commit's pages look shared
@@ -256,10 +255,12 @@ Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const
   const Readers readers = readers_of(reads, call.memory_lengths);
   const auto memory = [&](const Layer& layer, std::size_t i, const Var& rows) {
     Tensor* weights = weights_of(call, "memory", i);
+    auto arguments = arguments_of(call, "memory", i, rows);
     const auto number = std::count_if(layers_.begin(), layers_.begin() + static_cast<std::ptrdiff_t>(i),
                                       [](const Layer& before) { return before.memory.has_value(); });
     // The hypotheses of a beam are queries of one entry: keys and values are then read once for all of them.
-    if (readers.grouped() && !weights && rows.size(1) == 1 && reads_no_position(*layer.memory, call)) {
+    if (readers.grouped() && !weights && rows.size(1) == 1 && arguments.empty() &&
+        reads_no_position(*layer.memory, call)) {
       std::vector<KeyValueView> of_groups;
       for (const std::size_t entry : readers.reads)
         of_groups.push_back(cache.memory_->rows.view(number, cache.memory_->entries[entry]));
@@ -276,7 +277,7 @@ Var TransformerStack::extend(Context& context, const Var& x, Cache& cache, const
                                         .key_lengths = call.memory_lengths,
                                         .query_offsets = first,
                                         .weights = weights,
-                                        .arguments = call.memory_arguments});
+                                        .arguments = std::move(arguments)});
   };
   const Var y = read(context, x, {*cache.rows_, entries}, call, memory);
   if (cache.sequences_.empty()) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "fovea/nn/transformer.h"
 
@@ -45,6 +46,17 @@ Var TransformerStack::run(Context& context, Var x, Self&& self, Memory&& memory,
 
 inline Tensor* weights_of(const TransformerStack::Call& call, std::string_view place, std::size_t layer) {
   return call.weights ? call.weights(place, layer) : nullptr;
+}
+
+inline std::vector<autograd::AttentionArgument> arguments_of(const TransformerStack::Call& call,
+                                                             std::string_view place, std::size_t layer,
+                                                             const Var& rows) {
+  if (!call.arguments) return {};
+  return call.arguments(place, layer, rows);
+}
+
+inline Tensor advantage_of(const TransformerStack::Call& call, std::string_view place, std::size_t layer) {
+  return call.advantage ? call.advantage(place, layer) : Tensor();
 }
 
 }  // namespace fovea::nn

@@ -82,7 +82,7 @@ class LanguageTrainer final : public Loop {
       const models::Padded batch = batch_of(state().update + 1);
       update({.loss =
                   [&](nn::Context& context, autograd::CrossEntropyStats* stats) {
-                    return model_.loss(context, batch, {language_.smoothing, scale}, stats);
+                    return model_.loss(context, batch, {language_.smoothing, {.scale = scale}}, stats);
                   },
               .words = std::nullopt,
               .batches = language_.max_updates});

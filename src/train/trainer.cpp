@@ -78,7 +78,8 @@ class Trainer final : public Loop {
     const std::int64_t target = sum(batch.target_lengths);
     update({.loss =
                 [&](nn::Context& context, autograd::CrossEntropyStats* stats) {
-                  return model_.loss(context, batch, {options().smoothing, 1.0f / static_cast<float>(target)},
+                  return model_.loss(context, batch,
+                                     {options().smoothing, {.scale = 1.0f / static_cast<float>(target)}},
                                      stats);
                 },
             .words = sum(batch.source_lengths) + target,
@@ -172,7 +173,7 @@ autograd::CrossEntropyStats evaluate(models::SequenceToSequence& model, const st
     if (between) between();
     nn::Context context;
     autograd::CrossEntropyStats stats;
-    model.loss(context, gather_batch(examples, indices), {0.0f, 1.0f}, &stats);
+    model.loss(context, gather_batch(examples, indices), {}, &stats);
     total += stats;
   }
   return total;

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "attention/alternatives.h"
 #include "attention/mask_names.h"
 #include "attention/names.h"
 #include "fovea/attention/mod_node.h"
@@ -24,8 +25,8 @@ struct Mistake {
 TEST(Expression, TheHeaderListsEveryName) {
   std::ifstream stream(std::string(FOVEA_TEST_DATA) + "/../../include/fovea/attention/expression.h");
   const std::string header((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  const auto expect = [&](const char* name) {
-    EXPECT_NE(header.find("'" + std::string(name) + "'"), std::string::npos) << name;
+  const auto expect = [&](const std::string& name) {
+    EXPECT_NE(header.find("'" + name + "'"), std::string::npos) << name;
   };
   for (const ModName& row : mod_names()) expect(row.name);
   for (const NormalizerName& row : normalizer_names()) expect(row.name);
@@ -48,10 +49,7 @@ void expect_mistakes(const char* function, Parse parse, std::initializer_list<Mi
 }
 
 TEST(Expression, EveryScoreIsReadBack) {
-  const Score scores[] = {ScaledDot{}, Dot{},      Bilinear{}, Additive{}, LowRankBilinear{},
-                          Location{},  Coverage{}, Cosine{},   QkNorm{}};
-  static_assert(std::size(scores) == std::variant_size_v<Score>);
-  for (const Score& score : scores) EXPECT_EQ(parse_score(to_string(score)), score);
+  for (const Score& score : testing::alternatives<Score>()) EXPECT_EQ(parse_score(to_string(score)), score);
   EXPECT_EQ(to_string(Score(LowRankBilinear{})), "low-rank");
   EXPECT_EQ(parse_score(" scaled-dot "), Score(ScaledDot{}));
   expect_mistakes("parse_score", parse_score,
@@ -68,21 +66,31 @@ TEST(Expression, EveryScoreIsReadBack) {
   }
 }
 
+// The normaliser with another number; the same where it has none.
+Normalizer with_number(const Normalizer& normalizer, double number) {
+  return std::visit(
+      [&]<class N>(N changed) -> Normalizer {
+        if constexpr (requires { N::number; }) changed.*N::number = number;
+        return changed;
+      },
+      normalizer);
+}
+
 TEST(Expression, EveryNormalizerIsReadBack) {
   PhiloxStream random(5);
-  for (int trial = 0; trial < 200; ++trial) {
-    const double number = trial == 0 ? 0.0 : 4.0 * random.next_uniform() - 2.0;
-    const Normalizer all[] = {Softmax{},        SoftmaxWithSink{},    Sigmoid{number},
-                              Sparsemax{},      Entmax{number},       Entmax{},
-                              HardArgmax{},     HardSample{},         GumbelSample{number},
-                              LinearChain{},    GumbelSample{1e-300}, Sigmoid{1e300},
-                              ScalableSoftmax{}};
-    for (const Normalizer& normalizer : all)
+  for (const Normalizer& plain : testing::alternatives<Normalizer>()) {
+    for (int trial = 0; trial < 200; ++trial) {
+      const double numbers[] = {0.0, 1e-300, 1e300, 4.0 * random.next_uniform() - 2.0};
+      const Normalizer normalizer = with_number(plain, trial < 3 ? numbers[trial] : numbers[3]);
       EXPECT_EQ(parse_normalizer(to_string(normalizer)), normalizer) << to_string(normalizer);
+    }
+    // The text is the name alone where the number is the default one, or where there is none.
+    const std::string name = std::visit([]<class N>(const N&) { return std::string(N::name); }, plain);
+    EXPECT_EQ(to_string(plain), name);
+    EXPECT_EQ(parse_normalizer(name), plain);
+    const Normalizer other = with_number(plain, -4.25);
+    EXPECT_EQ(to_string(other), other == plain ? name : name + "(-4.25)");
   }
-  for (const char* text : {"softmax", "sink", "scalable", "sigmoid", "sigmoid(-4)", "sparsemax", "entmax",
-                           "entmax(1.25)", "argmax", "sample", "gumbel", "gumbel(0.5)", "chain"})
-    EXPECT_EQ(to_string(parse_normalizer(text)), text);
   EXPECT_EQ(to_string(parse_normalizer(" entmax ( 1.50 ) ")), "entmax");
   expect_mistakes("parse_normalizer", parse_normalizer,
                   {{"", 1, "sparsemax"},
@@ -96,19 +104,34 @@ TEST(Expression, EveryNormalizerIsReadBack) {
                    {"chain chain", 7, "the end"}});
 }
 
-TEST(Expression, EveryModIsReadBack) {
-  std::size_t names = 0;
-  std::string_view last;
-  for (const char* text :
-       {"softcap(50)", "softcap(0.1)", "softcap(1e+30)", "temperature(0.5)", "temperature", "alibi",
-        "symmetric-alibi", "bias", "relative(32,128,causal)", "relative(8,20,bidirectional)",
-        "relative-key(128)", "relative-key(0)", "forget", "local(10)", "local(0)", "gaussian(2.5)"}) {
-    EXPECT_EQ(to_string(parse_mod(text)), text);
-    const std::string_view name = std::string_view(text).substr(0, std::string_view(text).find('('));
-    names += name != last;
-    last = name;
+// "relative(32,64,causal)": a text of the row with numbers that its mod takes.
+std::string text_of(const ModName& row, const char* direction) {
+  const char* counts[] = {"32", "64", "128"};
+  std::string text;
+  for (std::size_t n = 0; n < row.numbers.size() && row.numbers[n].what; ++n) {
+    const ModNumber::Kind kind = row.numbers[n].kind;
+    text += n == 0 ? "(" : ",";
+    text += kind == ModNumber::Kind::real ? "2.5" : kind == ModNumber::Kind::count ? counts[n] : direction;
   }
-  EXPECT_EQ(names, mod_names().size());
+  return row.name + text + ")";
+}
+
+TEST(Expression, EveryModIsReadBack) {
+  for (const ModName& row : mod_names()) {
+    SCOPED_TRACE(row.name);
+    ASSERT_TRUE(row.make || row.bare);
+    if (row.bare) {
+      EXPECT_EQ(to_string(parse_mod(row.name)), row.name);
+      EXPECT_EQ(to_string(row.bare()), row.name);
+    }
+    EXPECT_EQ(row.make == nullptr, row.numbers.front().what == nullptr);
+    if (!row.make) continue;
+    for (const char* direction : {"causal", "bidirectional"})
+      EXPECT_EQ(to_string(parse_mod(text_of(row, direction))), text_of(row, direction));
+  }
+  for (const char* text :
+       {"softcap(0.1)", "softcap(1e+30)", "relative(8,20,bidirectional)", "relative-key(0)", "local(0)"})
+    EXPECT_EQ(to_string(parse_mod(text)), text);
   EXPECT_EQ(to_string(parse_mod(" softcap ( 2.50 ) ")), "softcap(2.5)");
   EXPECT_TRUE(parse_mod("temperature(2)").node().arguments().empty());
   EXPECT_EQ(parse_mod("temperature").node().arguments().size(), 1u);

@@ -527,6 +527,99 @@ def check_help(command):
     return count
 
 
+def check_packed(command):
+    """A packed batch gives what its entries give alone, gradients too; wrong starts are refused."""
+    queries, keys = (3, 1, 5), (4, 7, 5)
+    starts = {name: [sum(lengths[:e]) for e in range(len(lengths) + 1)] for name, lengths in (("query", queries), ("key", keys))}
+    arrays = {"q": uniform(1, H, sum(queries), D), "k": uniform(1, KV, sum(keys), D), "v": uniform(1, KV, sum(keys), V), "dO": uniform(1, H, sum(queries), V),
+              "slopes": uniform(H), "sinks": uniform(H), "gates": uniform(1, H, sum(queries), V)}
+    rows = {"q": "query", "dO": "query", "gates": "query", "k": "key", "v": "key"}
+    packed = ["--query-starts", ",".join(map(str, starts["query"])), "--key-starts", ",".join(map(str, starts["key"]))]
+    outputs = ["--out", command.path("o"), "--lse", command.path("l"), "--weights", command.path("w"), "--grad", command.path("dO")]
+    settings = (
+        (["--mask", "causal", "--mod", "alibi={slopes}", "--gate", "{gates}"], [None] * 3),
+        (["--rope", "rope(4)", "--mask", "causal", "--normalizer", "sink", "--sink", "{sinks}"], [None] * 3),
+        (["--mask", "causal | lengths(1,2,3)", "--query-offset", "2,0,1"], ["2", "0", "1"]),
+        (["--rope", "rope(2,interleaved)", "--query-offset", "3"], ["3"] * 3),
+    )
+    for flags, offsets in settings:
+        got = command.gradients([*flags, *packed, *outputs], arrays)
+        results = {name: np.load(command.path(name)) for name in "olw"}
+        assert results["w"].shape == (1, H, sum(queries), max(keys)), results["w"].shape
+        sums = {}
+        for e, offset in enumerate(offsets):
+            part = {name: array[:, :, starts[rows[name]][e] : starts[rows[name]][e + 1]] if name in rows else array for name, array in arrays.items()}
+            own = [flag.replace("lengths(1,2,3)", f"lengths({e + 1})") for flag in flags]
+            if offset is not None:
+                own[own.index("--query-offset") + 1] = offset
+            alone = command.gradients([*own, *outputs], part)
+            inside = slice(starts["query"][e], starts["query"][e + 1])
+            for name, tolerance in (("o", 1e-13), ("l", 1e-13), ("w", 1e-13)):
+                want = np.load(command.path(name))
+                columns = slice(0, keys[e]) if name == "w" else slice(None)
+                np.testing.assert_allclose(results[name][:, :, inside][..., columns] if name != "l" else results["l"][:, :, inside], want, rtol=0, atol=tolerance, err_msg=f"{flags}: {name}")
+                assert name != "w" or not results["w"][:, :, inside, keys[e] :].any()
+            assert alone.keys() == got.keys(), (alone.keys(), got.keys())
+            for name, gradient in alone.items():
+                if name in ("query", "key", "value", "gate"):
+                    which = "query" if name in ("query", "gate") else "key"
+                    np.testing.assert_allclose(got[name][:, :, starts[which][e] : starts[which][e + 1]], gradient, rtol=0, atol=1e-13, err_msg=f"{flags}: {name}")
+                else:
+                    sums[name] = sums.get(name, 0) + gradient
+        for name, gradient in sums.items():
+            np.testing.assert_allclose(got[name], gradient, rtol=0, atol=1e-12, err_msg=f"{flags}: {name}")
+    out = ["--out", command.path("o")]
+    mistakes = (
+        (["--query-starts", "0,9"], "--key-starts: expected numbers beside --query-starts, got none"),
+        (["--key-starts", "0,16"], "--query-starts: expected numbers beside --key-starts, got none"),
+        (["--query-starts", "0,3,9", "--key-starts", "0,16"], "--key-starts: expected as many numbers as --query-starts has, 3, got 2"),
+        (["--query-starts", "0", "--key-starts", "0"], "--query-starts: expected at least two numbers, got 0"),
+        (["--query-starts", "1,9", "--key-starts", "0,16"], "--query-starts: expected numbers that ascend from 0 to the 9 rows of --query, got 1 as the first"),
+        (["--query-starts", "0,4,3,9", "--key-starts", "0,4,11,16"], "--query-starts: expected numbers that ascend from 0 to the 9 rows of --query, got 3 after 4"),
+        (["--query-starts", "0,9", "--key-starts", "0,15"], "--key-starts: expected numbers that ascend from 0 to the 16 rows of --key, got 15 as the last"),
+        ([*packed, "--local-p", "2", "--local-query", "{dO}", "--local-vector", "{dO}"], "--local-p: expected a padded batch, without --query-starts"),
+        ([*packed, "--weights", command.path("w"), "--weight-rows", "0"], "--weight-rows: expected a padded batch, without --query-starts"),
+        ([*packed, "--mask", "causal", "--mod", "forget={slopes}"], "--mod forget: expected no file: with --query-starts its sums come by --argument"),
+        ([*packed, "--query-offset", "1,2"], "--query-offset: expected one offset, or one for each of 3 batch entries, got 2 offsets"),
+    )
+    for flags, words in mistakes:
+        run = command.run(arrays, [*flags, *out], check=False)
+        assert run.returncode == 1 and words in run.stderr.replace("':", ":"), (flags, run)
+    run = command.run({**arrays, "q": uniform(2, H, 9, D)}, [*packed, *out], check=False)
+    assert run.returncode == 1 and "--query: expected a batch, with --query-starts, of 1" in run.stderr.replace("':", ":"), run
+    return len(settings) + len(mistakes) + 1
+
+
+def check_short_forms(command):
+    """The help of each short form of --argument names the argument and its shape, and the engine expects this shape."""
+    text = " ".join(subprocess.run([command.fovea, "attend", "--help"], capture_output=True, text=True, check=True).stdout.split())
+    sizes = {"hidden": HIDDEN, "query_dim + key_dim": 2 * D, "query_dim": D, "key_dim": D, "key_len": K, "heads": H}
+    forms = re.findall(r"--(\S+) FILE ((?:score|normalizer)\.\w+) (\[[^]]*\](?: or \[[^]]*\])?) of ([a-z-]+(?:, [a-z-]+)*(?: or [a-z-]+)?)", text)
+    files = {**operands(), "wrong": uniform(1, 1, 1, 1, 1)}
+    count = 0
+    for flag, argument, shape, parts in forms:
+        for part in re.split(", | or ", parts):
+            if part == "s" or part in ("learned", "potentials"):
+                continue  # the formula behind the names
+            arrays, flags = dict(files), ["--score" if argument.startswith("score.") else "--normalizer", part, "--out", command.path("o")]
+            for other, name, its_shape, its_parts in forms:
+                if part not in re.split(", | or ", its_parts):
+                    continue
+                array = [int(sizes.get(axis.removeprefix("at least "), axis)) for axis in its_shape[1:].split("]")[0].split(", ")]
+                arrays[other] = uniform(*array)
+                flags += [f"--{other}", "{wrong}" if other == flag else "{" + other + "}"]
+            if part == "location":
+                del arrays["k"]
+            expected = shape
+            for name, number in sizes.items():
+                expected = expected if part == "concat" and name == "hidden" else re.sub(rf"\b{re.escape(name)}\b", str(number), expected)
+            run = command.run(arrays, flags, check=False)
+            assert run.returncode == 1 and f"--{flag}: expected " in run.stderr.replace("'", "") and f"{expected}, " in run.stderr, (flag, part, expected, run.stderr)
+            count += 1
+    assert len(forms) == 12 and count == 18, (forms, count)
+    return count
+
+
 def check_shapes(command):
     """A file of any shape in the place of another either fits or is refused in one line."""
     count = 0
@@ -549,7 +642,7 @@ def main():
     fovea = parser.parse_args().fovea
     with tempfile.TemporaryDirectory() as folder:
         command = Command(fovea, folder)
-        count = sum(check_case(command, *case) for case in cases()) + check_argmax(command) + check_samples(command) + check_dropout_and_kernels(command) + check_arguments_by_name(command) + check_help(command)
+        count = sum(check_case(command, *case) for case in cases()) + check_argmax(command) + check_samples(command) + check_dropout_and_kernels(command) + check_arguments_by_name(command) + check_help(command) + check_short_forms(command) + check_packed(command)
         print(f"{count} cases agree with NumPy; {check_mistakes(command)} mistakes are refused; {check_shapes(command)} shapes are refused or fit")
 
 

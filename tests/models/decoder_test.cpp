@@ -50,8 +50,9 @@ TEST(Decoder, LossIsAScaledSumOverTokensAndSeesNoPadding) {
   nn::Context context;
   const float mean = Decoder::mean_scale(three);
   EXPECT_FLOAT_EQ(mean, 0.1f);
-  const double together =
-      *small.decoder.loss(context, three, {small.memory}, {.scale = mean}).value().data<float>();
+  const double together = *small.decoder.loss(context, three, {small.memory}, {.reduction = {.scale = mean}})
+                               .value()
+                               .data<float>();
   double sum = 0.0;
   for (std::int64_t b = 0; b < 3; ++b) {
     const Tensor own = Tensor::copy_of(small.memory.view().slice(0, b, 1));
@@ -72,8 +73,8 @@ TEST(Decoder, LearnsTheSequenceOfEachMemory) {
   nn::Adam adam(small.set, {});
   for (int step = 0; step < 150; ++step) {
     nn::Context training{.tape = &tape};
-    const nn::Var loss =
-        small.decoder.loss(training, three, {small.memory}, {.scale = Decoder::mean_scale(three)});
+    const nn::Var loss = small.decoder.loss(training, three, {small.memory},
+                                            {.reduction = {.scale = Decoder::mean_scale(three)}});
     tape.backward(loss);
     tape.clear();
     adam.step(1e-2);

@@ -144,10 +144,25 @@ TEST(LanguageModel, TheLossIsTheCrossEntropyOfItsRows) {
   }
   nn::Context context;
   autograd::CrossEntropyStats stats;
-  const nn::Var loss = model.loss(context, pad(sequences), {.scale = 0.5f}, &stats);
+  const nn::Var loss = model.loss(context, pad(sequences), {.reduction = {.scale = 0.5f}}, &stats);
   EXPECT_EQ(stats.tokens, 5 + 1);
   EXPECT_NEAR(stats.loss, expected, 6 * tolerance);
   EXPECT_NEAR(loss.value().data<float>()[0], 0.5 * expected, 6 * tolerance);
+  // With the weights of a reduction: one for each target, those of padding among them.
+  std::vector<float> weights(3 * 5, 7.0f);
+  double weighted = 0.0;
+  for (std::size_t b = 0; b < sequences.size(); ++b) {
+    for (std::size_t i = 1; i < sequences[b].size(); ++i) {
+      const float weight = weights[b * 5 + i - 1] = 0.25f * static_cast<float>(i) - static_cast<float>(b);
+      weighted -=
+          static_cast<double>(weight) *
+          static_cast<double>(
+              rows.data<float>()[(b * 6 + i - 1) * words + static_cast<std::size_t>(sequences[b][i])]);
+    }
+  }
+  const LossOptions chosen{.reduction = {.weights = weights, .scale = 2.0f}};
+  EXPECT_NEAR(model.loss(context, pad(sequences), chosen).value().data<float>()[0], 2.0 * weighted,
+              20 * tolerance);
   EXPECT_THROW(model.loss(context, pad(std::vector<std::vector<std::int32_t>>{{1}, {2}})), InvalidArgument);
 }
 

@@ -61,7 +61,7 @@ const std::vector<Ids> sources{{4, 5, 6, 7}, {8, 9}, {10, 11, 12}}, targets{{5, 
 double loss_of(SequenceToSequence& model, const Batch& batch) {
   nn::Context context;
   autograd::CrossEntropyStats stats;
-  model.loss(context, batch, {0.1f, 1.0f}, &stats);
+  model.loss(context, batch, {.smoothing = 0.1f}, &stats);
   return stats.loss;
 }
 
@@ -74,7 +74,7 @@ TEST(EveryModel, GradientIsTheDerivative) {
     autograd::Tape tape;
     nn::Context context{&tape, 0, 0};
     autograd::CrossEntropyStats stats;
-    tape.backward(model.loss(context, batch, {0.1f, 1.0f}, &stats));
+    tape.backward(model.loss(context, batch, {.smoothing = 0.1f}, &stats));
     for (nn::Parameter& parameter : model.parameters().all()) {
       double square = 0.0;
       for (std::int64_t i = 0; i < parameter.gradient.count(); ++i)
@@ -226,7 +226,7 @@ TEST(Learning, ReversesASequence) {
       }
       autograd::Tape tape;
       nn::Context context{&tape, 0, 0};
-      tape.backward(model->loss(context, make_batch(in, out), {0.0f, 1.0f / 32}, nullptr));
+      tape.backward(model->loss(context, make_batch(in, out), {.reduction = {.scale = 1.0f / 32}}, nullptr));
       adam.step(5e-3);
     }
     int right = 0;

@@ -150,7 +150,8 @@ TEST(ScoreStart, TheDotProductTrainsLikeTheScaledOne) {
     for (int step = 0; step < 30; ++step) {
       autograd::Tape tape;
       nn::Context context{&tape, 0, 0};
-      const nn::Var loss = model->loss(context, make_batch(sources, targets), {0.0f, 0.05f}, nullptr);
+      const nn::Var loss =
+          model->loss(context, make_batch(sources, targets), {.reduction = {.scale = 0.05f}}, nullptr);
       losses[form].push_back(*loss.value().data<float>());
       tape.backward(loss);
       adam.step(1e-2);

@@ -11,6 +11,7 @@
 #include "fovea/attention/masks.h"
 #include "fovea/nn/transformer.h"
 #include "nn/kept_rows.h"
+#include "nn/parameter_gradients.h"
 
 namespace fovea::nn {
 namespace {
@@ -242,6 +243,30 @@ TEST(Arguments, AreNotLearnedIfFixed) {
   EXPECT_NO_THROW(layer(context, x, x, {}));
 }
 
+// An argument that its mod declares as not learned is no parameter, although it says how it starts: it is
+// fixed, or comes with each call.
+TEST(Arguments, AreNotLearnedIfTheirModSaysSo) {
+  ArgumentDeclaration factor = mod_argument("factor", "h");
+  factor.start = ArgumentDeclaration::Start::one;
+  for (const bool learned : {true, false}) {
+    factor.learned = learned;
+    const Mod mod = make_mod("factor", {factor}, [](auto score, Site, auto by) { return score * by; });
+    ParameterSet set(1);
+    const MultiHeadAttention layer(set, "a", 8, {.num_query_heads = 2, .spec = {.mods = {mod}}});
+    EXPECT_EQ(set.contains("a.mods[0].factor"), learned);
+    Context context;
+    const Tensor x = set.normal("x", {1, 5, 8}, 1.0f).value;
+    Tensor ones(DType::f32, {1, 2, 1, 1});
+    ones.fill(1.0);
+    if (learned) {
+      EXPECT_NO_THROW(layer(context, x, x, {}));
+    } else {
+      EXPECT_THROW(layer(context, x, x, {}), InvalidArgument);
+      EXPECT_NO_THROW(layer(context, x, x, {.arguments = {{"mods[0].factor", ones}}}));
+    }
+  }
+}
+
 // A bias that depends on the data comes with the call, and gets its gradient.
 TEST(Arguments, ComeWithACall) {
   ParameterSet set(1);
@@ -259,6 +284,126 @@ TEST(Arguments, ComeWithACall) {
   EXPECT_GT(size, 1e-3);
 }
 
+// Centers that each layer computes from its own rows, by a layer of its own: the places and layers are those
+// of the stack, the gradients are derivatives, and rows read one by one get the same centers.
+TEST(Arguments, OfEachLayerComeFromItsRows) {
+  ParameterSet set(4);
+  StackSpec spec = stack_of({.layers = 2,
+                             .dim = kDim,
+                             .feed_forward = 10,
+                             .heads = 3,
+                             .cross_attention = TransformerOptions::CrossAttention::with});
+  for (BlockSpec& block : spec.blocks) {
+    block.mlp = PlainMlp{.inner = 10, .activation = autograd::Activation::gelu};
+    std::get<AttentionOptions>(block.mixer).spec.weight_mods = {LocalGaussian{3.0}};
+    block.cross->spec.mods = {DenseBias{}};
+  }
+  const TransformerStack stack(set, "s", spec);
+  const std::vector<Linear> centers{Linear(set, "center.0", kDim, 1), Linear(set, "center.1", kDim, 1)};
+  Parameter &x = set.normal("x", {2, kRows, kDim}, 1.0f), &memory = set.normal("memory", {2, 4, kDim}, 1.0f);
+  std::vector<std::string> asked;
+  const auto call_of = [&](Context& context) {
+    TransformerStack::Call call{.mask = Causal{}, .memory = context.use(memory)};
+    call.arguments = [&](std::string_view place, std::size_t layer,
+                         const Var& rows) -> std::vector<autograd::AttentionArgument> {
+      asked.push_back(std::string(place) + std::to_string(layer));
+      const Shape shape{rows.size(0), 1, rows.size(1), 1};
+      const Var value = reshape(centers[layer](context, rows), shape);
+      return {{place == "self" ? "weight_mods[0].center" : "mods[0].bias", value}};
+    };
+    return call;
+  };
+  disturb(set);
+  Context context;
+  const TransformerStack::Call call = call_of(context);
+  const Tensor whole = stack(context, x.value, call).value();
+  EXPECT_EQ(asked, (std::vector<std::string>{"self0", "memory0", "self1", "memory1"}));
+  TransformerStack::Cache cache = stack.start(context, memory.value);
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    const Tensor one = stack.extend(context, autograd::slice(x.value, 1, row, 1), cache, call).value();
+    for (std::int64_t d = 0; d < kDim; ++d)
+      ASSERT_NEAR(one.view().at<float>({1, 0, d}), whole.view().at<float>({1, row, d}), 1e-4) << row;
+  }
+  expect_gradients(set,
+                   [&](Context& training) { return stack(training, training.use(x), call_of(training)); });
+}
+
+// A block that draws keys learns by the advantages of its layer: the gradient is that of Σ advantage · ln
+// P(drawn key), P from the same block with softmax.
+TEST(Blocks, ThatDrawKeysLearnByTheAdvantagesOfTheirLayer) {
+  const auto spec_of = [](const Normalizer& normalizer) {
+    StackSpec spec = plain();
+    for (BlockSpec& block : spec.blocks) std::get<AttentionOptions>(block.mixer).spec.normalizer = normalizer;
+    return spec;
+  };
+  ParameterSet set(3), soft_set(3);
+  const TransformerStack stack(set, "s", spec_of(HardSample{})), soft(soft_set, "s", spec_of(Softmax{}));
+  const Tensor x = Tensor::normal({1, kRows, kDim}, 11), advantage = Tensor::normal({1, 3, kRows}, 12),
+               none = Tensor::zeros(DType::f32, {1, 3, kRows});
+  const auto name = [](int layer) {
+    return "s.layers." + std::to_string(layer) + ".self_attn.q_proj.weight";
+  };
+  Tensor drawn;
+  // The loss itself has no gradient, so that only the estimate is left.
+  const auto learn = [&](int layer) {
+    set.zero_gradients();
+    autograd::Tape tape;
+    Context context{.tape = &tape, .dropout_seed = 5};
+    TransformerStack::Call call{.mask = Causal{}};
+    call.weights = [&](std::string_view, std::size_t at) { return at == 0 ? &drawn : nullptr; };
+    call.advantage = [&](std::string_view place, std::size_t at) {
+      EXPECT_EQ(place, "self");
+      return static_cast<int>(at) == layer ? advantage : none;
+    };
+    const Var y = stack(context, x, call);
+    tape.backward(autograd::squared_error(y, y.value()));
+  };
+  const auto size = [&](int layer) {
+    double sum = 0.0;
+    const Tensor& gradient = set.at(name(layer)).gradient;
+    for (std::int64_t i = 0; i < gradient.count(); ++i) sum += std::abs(gradient.data<float>()[i]);
+    return sum;
+  };
+  learn(1);
+  EXPECT_EQ(size(0), 0.0);
+  EXPECT_GT(size(1), 1e-3);
+  learn(0);
+  EXPECT_GT(size(0), 1e-3);
+  EXPECT_EQ(size(1), 0.0);
+
+  const auto expected_reward = [&] {
+    Tensor weights;
+    Context context;
+    TransformerStack::Call call{.mask = Causal{}};
+    call.weights = [&](std::string_view, std::size_t at) { return at == 0 ? &weights : nullptr; };
+    soft(context, x, call);
+    double sum = 0.0;
+    for (std::int64_t n = 0; n < weights.count(); ++n)
+      if (drawn.data<float>()[n] > 0.5f)
+        sum += static_cast<double>(advantage.data<float>()[n / kRows]) *
+               std::log(static_cast<double>(weights.data<float>()[n]));
+    return sum;
+  };
+  const float h = 2e-3f;
+  for (std::int64_t i = 0; i < kDim * kDim; i += 17) {
+    float& parameter = soft_set.at(name(0)).value.data<float>()[i];
+    const float at = parameter;
+    ASSERT_EQ(at, set.at(name(0)).value.data<float>()[i]);
+    parameter = at + h;
+    const double up = expected_reward();
+    parameter = at - h;
+    const double down = expected_reward();
+    parameter = at;
+    const auto gradient = static_cast<double>(set.at(name(0)).gradient.data<float>()[i]);
+    EXPECT_NEAR((up - down) / (2.0 * static_cast<double>(h)), gradient, 2e-2 * (1.0 + std::abs(gradient)))
+        << i;
+  }
+  autograd::Tape tape;
+  Context context{.tape = &tape};
+  const Var without = stack(context, x, {.mask = Causal{}});
+  EXPECT_THROW(tape.backward(autograd::squared_error(without, without.value())), InvalidArgument);
+}
+
 TEST(Arguments, UnknownOnesAreRefusedByName) {
   ParameterSet set(1);
   try {
@@ -273,22 +418,22 @@ TEST(Arguments, UnknownOnesAreRefusedByName) {
   }
 }
 
-// A decoding loop within the capacity of its keys plans once, whatever mask expression it passes in each
-// step.
+// A decoding loop plans once for each power of two of its keys from 64 on, whatever mask expression it passes
+// in each step: 64, 128 and 256 for 200 rows.
 TEST(MultiHeadAttention, PlansOnceInADecodingLoop) {
   ParameterSet set(2);
   const MultiHeadAttention layer(
       set, "a", 12,
       {.num_query_heads = 3, .spec = {.mods = {AlibiBias{}}, .mask = SlidingWindow{.lookback = 20}}});
-  const Tensor input = set.normal("input", {2, 64, 12}, 1.0f).value;
+  const Tensor input = set.normal("input", {2, 200, 12}, 1.0f).value;
   Context context;
   KeptRows kept(layer, 2);
-  for (std::int64_t t = 0; t < 64; ++t) {
+  for (std::int64_t t = 0; t < 200; ++t) {
     const Var row = autograd::slice(input, 1, t, 1);
     kept.append(context, row);
     layer.attend_cached(context, row, kept.views(), {.mask = Causal{} & GlobalTokens{0}, .query_offset = t});
+    EXPECT_EQ(layer.plans_made(), t < 64 ? 1 : t < 128 ? 2 : 3) << t;
   }
-  EXPECT_EQ(layer.plans_made(), 1);
 }
 
 // A batch that grows and shrinks as sentences come and go makes a plan for each power of two, not for each

@@ -92,12 +92,16 @@ inline Factor score_factor() {
            level("coverage", Coverage{}), level("cosine", Cosine{}), level("qk-norm", QkNorm{})}};
 }
 
-// Every built-in mod alone, arguments shared in every way, chains of mods, and user mods.
+// Every built-in mod alone, arguments shared in every way, chains of mods, and user mods. Arguments have the
+// shapes that they declare, except where a level says how they share axes.
 inline Factor mod_factor() {
   struct Sizes {
     std::int64_t B, H, Q, K;
   };
-  const auto level = [](const char* name, Mods mods, std::vector<Shape> (*arguments)(const Sizes&)) {
+  const auto level = [](const char* name, Mods mods) {
+    return Level{name, [mods](Case& c) { c.spec.mods = mods; }};
+  };
+  const auto shared = [](const char* name, Mods mods, std::vector<Shape> (*arguments)(const Sizes&)) {
     return Level{name, [mods, arguments](Case& c) {
                    c.spec.mods = mods;
                    c.mod_arguments = arguments(
@@ -115,60 +119,33 @@ inline Factor mod_factor() {
   using Shapes = std::vector<Shape>;
   const auto causal = RelativeBias::Direction::causal;
   return {"mods",
-          {level("no-mods", {}, [](const Sizes&) { return Shapes{}; }),
-           level("softcap", {SoftCap{1.5}}, [](const Sizes&) { return Shapes{}; }),
-           level("alibi", {AlibiBias{}},
-                 [](const Sizes& s) {
-                   return Shapes{{1, s.H, 1, 1}};
-                 }),
-           level("symmetric-alibi", {SymmetricAlibiBias{}},
-                 [](const Sizes& s) {
-                   return Shapes{{1, s.H, 1, 1}};
-                 }),
-           level("dense", {DenseBias{}},
-                 [](const Sizes& s) {
-                   return Shapes{{s.B, s.H, s.Q, s.K}};
-                 }),
-           level("dense-shared", {DenseBias{}},
-                 [](const Sizes& s) {
-                   return Shapes{{1, 1, s.Q, s.K}};
-                 }),
-           level("relative", {RelativeBias{8, 20}},
-                 [](const Sizes& s) {
-                   return Shapes{{1, s.H, 1, 8}};
-                 }),
-           level("softcap-alibi-dense", {SoftCap{2}, AlibiBias{}, DenseBias{}},
-                 [](const Sizes& s) {
-                   return Shapes{{s.B, 1, 1, 1}, {1, 1, 1, s.K}};
-                 }),
-           level("gates", {gates},
-                 [](const Sizes& s) {
-                   return Shapes{{s.B, s.H, s.Q, 1}, {s.B, s.H, 1, s.K}};
-                 }),
-           level("dense-gates-softcap", {DenseBias{}, gates, SoftCap{3}},
-                 [](const Sizes& s) {
-                   return Shapes{{1, s.H, s.Q, s.K}, {1, 1, s.Q, 1}, {s.B, 1, 1, 1}};
-                 }),
-           level("relative-dense", {RelativeBias{6, 10, causal}, DenseBias{}},
-                 [](const Sizes& s) {
-                   return Shapes{{s.B, 1, 1, 6}, {1, s.H, s.Q, 1}};
-                 }),
-           level("log", {log}, [](const Sizes&) { return Shapes{}; }),
-           level("cooled", {Temperature{0.7}}, [](const Sizes&) { return Shapes{}; }),
-           level("temperature", {LearnedTemperature{}},
-                 [](const Sizes& s) {
-                   return Shapes{{1, s.H, 1, 1}};
-                 }),
-           level("relative-key", {RelativeKeyBias{5}},
-                 [](const Sizes& s) {
-                   return Shapes{{s.B, s.H, s.Q, 11}};
-                 }),
-           level("relative-key-shared", {RelativeKeyBias{2}, RelativeKeyBias{1}},
-                 [](const Sizes& s) {
-                   return Shapes{{1, 1, s.Q, 5}, {1, s.H, 1, 3}};
-                 }),
-           level("local", {LocalWindow{4.3}}, [](const Sizes& s) {
-             return Shapes{{s.B, 1, s.Q, 1}};
+          {level("no-mods", {}), level("softcap", {SoftCap{1.5}}), level("alibi", {AlibiBias{}}),
+           level("symmetric-alibi", {SymmetricAlibiBias{}}), level("dense", {DenseBias{}}),
+           level("relative", {RelativeBias{8, 20}}), level("log", {log}), level("cooled", {Temperature{0.7}}),
+           level("temperature", {LearnedTemperature{}}), level("relative-key", {RelativeKeyBias{5}}),
+           level("local", {LocalWindow{4.3}}), level("forget", {ForgetGate{}}),
+           shared("dense-shared", {DenseBias{}},
+                  [](const Sizes& s) {
+                    return Shapes{{1, 1, s.Q, s.K}};
+                  }),
+           shared("softcap-alibi-dense", {SoftCap{2}, AlibiBias{}, DenseBias{}},
+                  [](const Sizes& s) {
+                    return Shapes{{s.B, 1, 1, 1}, {1, 1, 1, s.K}};
+                  }),
+           shared("gates", {gates},
+                  [](const Sizes& s) {
+                    return Shapes{{s.B, s.H, s.Q, 1}, {s.B, s.H, 1, s.K}};
+                  }),
+           shared("dense-gates-softcap", {DenseBias{}, gates, SoftCap{3}},
+                  [](const Sizes& s) {
+                    return Shapes{{1, s.H, s.Q, s.K}, {1, 1, s.Q, 1}, {s.B, 1, 1, 1}};
+                  }),
+           shared("relative-dense", {RelativeBias{6, 10, causal}, DenseBias{}},
+                  [](const Sizes& s) {
+                    return Shapes{{s.B, 1, 1, 6}, {1, s.H, s.Q, 1}};
+                  }),
+           shared("relative-key-shared", {RelativeKeyBias{2}, RelativeKeyBias{1}}, [](const Sizes& s) {
+             return Shapes{{1, 1, s.Q, 5}, {1, s.H, 1, 3}};
            })}};
 }
 
@@ -180,7 +157,7 @@ inline Factor weight_mod_factor() {
   const auto none = [](Case&) {};
   const auto gaussian = [](Case& c) {
     c.spec.weight_mods = {LocalGaussian{6}};
-    c.weight_mod_arguments = {{c.shape.batch, 1, c.shape.query_len, 1}};
+    c.weight_mod_arguments = {{c.shape.batch, 1, c.shape.query_len, 1}};  // shared by the heads
   };
   const auto tilted = [tilt](Case& c) {
     c.spec.weight_mods = {tilt, SoftCap{2}, DenseBias{}};

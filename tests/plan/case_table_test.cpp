@@ -6,8 +6,10 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <tuple>
 
+#include "attention/names.h"
 #include "fovea/attention/sample.h"
 #include "fovea/core/executor.h"
 
@@ -52,6 +54,31 @@ std::string difference(const Results& got, const Results& want, double row_toler
     }
   }
   return {};
+}
+
+// The name of a mod in the grammar: its text up to the parentheses.
+std::string name_of(const Mod& mod) {
+  const std::string text = to_string(mod);
+  return text.substr(0, text.find('('));
+}
+
+// A part that is added without a row here would not be tested at all.
+TEST(CaseTable, HasEveryScoreModAndNormalizer) {
+  std::set<std::size_t> scores, normalizers;
+  std::set<std::string> mods;
+  for (const Factor& factor : case_factors(Shapes::all)) {
+    for (const Level& level : factor.levels) {
+      Case c;
+      level.apply(c);
+      scores.insert(c.spec.score.index());
+      normalizers.insert(c.spec.normalizer.index());
+      for (const Mods& list : {c.spec.mods, c.spec.weight_mods})
+        for (const Mod& mod : list) mods.insert(name_of(mod));
+    }
+  }
+  EXPECT_EQ(scores.size(), std::variant_size_v<Score>);
+  EXPECT_EQ(normalizers.size(), std::variant_size_v<Normalizer>);
+  for (const ModName& row : mod_names()) EXPECT_TRUE(mods.contains(row.name)) << row.name;
 }
 
 // All kernels except the reference.

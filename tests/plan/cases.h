@@ -25,12 +25,13 @@ struct Case {
   std::vector<std::int64_t> key_lengths;  // for KeyLengths{}
   std::optional<std::int64_t> query_offset;
   std::vector<std::int64_t> query_offsets;  // one a batch entry, instead of query_offset
-  std::vector<Shape> mod_arguments;         // sizes of each argument of spec.mods
+  /// The shape of each argument of spec.mods; none: as their declarations say (argument_shape).
+  std::vector<Shape> mod_arguments;
   DType dtype = DType::f32;
   Layout layout = Layout::contiguous;  // of query, key, value, output and their gradients
   bool score_gradients = true;  // false: only values have gradients, since the weights do not change with the
                                 // scores
-  std::vector<Shape> weight_mod_arguments;
+  std::vector<Shape> weight_mod_arguments;  // the same of spec.weight_mods
   // The loss also depends on the returned weights: all of them, or chosen heads and rows.
   bool loss_of_weights = false;
   std::vector<std::int64_t> weight_heads, weight_rows;
@@ -116,8 +117,8 @@ inline ArgumentSizes argument_sizes(const AttentionShape& s) {
           .hidden = s.hidden};
 }
 
-/// A shape that the declaration allows. It has one tensor a query head if that is allowed and there are
-/// several heads, and two rows more than needed if more are allowed.
+/// The largest shape that the declaration allows, but for axes that may have any length: they have two rows
+/// more than needed. Where one tensor a query head is allowed, it has them if there are several heads.
 inline Shape argument_shape(const ArgumentDeclaration& declaration, const ArgumentSizes& sizes) {
   std::vector<std::int64_t> axes;
   if (declaration.by_head && sizes.num_query_heads > 1) axes.push_back(sizes.num_query_heads);
@@ -151,19 +152,19 @@ struct Operands {
                                  c.weight_slots(c.weight_rows, s.query_len), s.key_len},
                                 13);
     }
-    // Arguments of mods have the shapes of the case, which share axes in different ways.
+    // A case may give the arguments of mods other shapes, which share axes in different ways.
     std::size_t mod = 0, weight_mod = 0;
-    for (const DeclaredArgument& argument : declared_arguments(c.spec)) {
-      const Shape shape = argument.name.starts_with("mods[") ? c.mod_arguments.at(mod++)
-                          : argument.name.starts_with("weight_mods[")
-                              ? c.weight_mod_arguments.at(weight_mod++)
-                              : argument_shape(argument.declaration, argument_sizes(s));
-      arguments.emplace_back(argument.name, random_tensor(wide, shape, 20 + arguments.size()));
-      // Temperatures are divisors. In [0.5, 2.5) they multiply errors by at most 2.
-      if (!argument.name.ends_with(".temperature")) continue;
-      const Tensor& temperature = arguments.back().second;
-      for (std::int64_t i = 0; i < temperature.count(); ++i)
-        set_element(temperature, i, 1.5 + element(temperature, i));
+    for (const auto& [name, declaration] : declared_arguments(c.spec)) {
+      const bool of_mods = name.starts_with("mods[") && !c.mod_arguments.empty();
+      const bool of_weight_mods = name.starts_with("weight_mods[") && !c.weight_mod_arguments.empty();
+      const Shape shape = of_mods          ? c.mod_arguments.at(mod++)
+                          : of_weight_mods ? c.weight_mod_arguments.at(weight_mod++)
+                                           : argument_shape(declaration, argument_sizes(s));
+      arguments.emplace_back(name, random_tensor(wide, shape, 20 + arguments.size()));
+      // What starts as one is a factor or a divisor. In [0.5, 2.5) it multiplies errors by at most 2.5.
+      if (declaration.start != ArgumentDeclaration::Start::one) continue;
+      const Tensor& factor = arguments.back().second;
+      for (std::int64_t i = 0; i < factor.count(); ++i) set_element(factor, i, 1.5 + element(factor, i));
     }
   }
   /// The loss of a call that wrote `output` and `log_sum_exp`.

@@ -8,6 +8,7 @@
 #include "fovea/core/executor.h"
 #include "fovea/mechanisms/forget.h"
 #include "plan/cases.h"
+#include "plan/differences.h"
 
 namespace fovea::testing {
 namespace {
@@ -47,6 +48,69 @@ TEST(Elementwise, Accuracy) {
   };
   check(0.0f, 3e-7);
   check(0.0, 7e-16);
+}
+
+// score · factor + shift, where the factor is learned or not.
+Mod with_factor(bool learned) {
+  ArgumentDeclaration factor = mod_argument("factor", "bhk");
+  factor.learned = learned;
+  return make_mod("factor", {factor, mod_argument("shift", "bhq")},
+                  [](auto score, Site at, auto factor, auto shift) {
+                    return score * factor + shift * elementwise::Scalar<decltype(score)>(at.key);
+                  });
+}
+
+// An argument that is not learned is read like any other, and its gradient is refused by name. Those of the
+// other arguments are the same, also in a packed batch, where they are added entry by entry.
+TEST(Mod, AnArgumentThatIsNotLearnedHasNoGradient) {
+  const std::vector<std::int64_t> query_starts{0, 3, 4, 9}, key_starts{0, 5, 9, 20};
+  for (const bool packed : {false, true}) {
+    const std::int64_t entries = packed ? 3 : 2, Q = packed ? 5 : 9, K = packed ? 11 : 20, B = packed ? 1 : 2;
+    const AttentionShape shape{.batch = entries,
+                               .num_query_heads = 2,
+                               .num_kv_heads = 2,
+                               .query_len = Q,
+                               .key_len = K,
+                               .head_dim = 4,
+                               .value_dim = 4};
+    const Tensor q = random_tensor(DType::f64, {B, 2, 9, 4}, 1),
+                 k = random_tensor(DType::f64, {B, 2, 20, 4}, 2),
+                 v = random_tensor(DType::f64, {B, 2, 20, 4}, 3), d = random_tensor(DType::f64, q.shape(), 4),
+                 factor = random_tensor(DType::f64, {entries, 2, 1, K}, 5),
+                 shift = random_tensor(DType::f64, {entries, 2, Q, 1}, 6);
+    AttentionInputs in{.query = q, .key = k, .value = v};
+    in.arguments = {{"mods[0].factor", factor}, {"mods[0].shift", shift}};
+    if (packed) {
+      in.query_starts = query_starts;
+      in.key_starts = key_starts;
+    }
+    std::vector<Tensor> outputs, gradients;
+    for (const bool learned : {true, false}) {
+      const AttentionPlan plan = make_plan({.mods = {with_factor(learned)}}, shape, {.dtype = DType::f64});
+      const Tensor output(DType::f64, q.shape()), lse(DType::f64, {B, 2, 9}),
+          d_factor(DType::f64, factor.shape()), d_shift(DType::f64, shift.shape());
+      attend(plan, in, {.output = output, .log_sum_exp = lse});
+      AttentionGradients all, some;
+      all.arguments = {{"mods[0].factor", d_factor}, {"mods[0].shift", d_shift}};
+      some.arguments = {{"mods[0].shift", d_shift}};
+      if (learned)
+        attend_backward(plan, in, output, lse, d, all);
+      else
+        expect_refused([&] { attend_backward(plan, in, output, lse, d, all); }, "attend_backward",
+                       "gradients.mods[0].factor");
+      attend_backward(plan, in, output, lse, d, some);
+      outputs.push_back(output);
+      gradients.push_back(d_shift);
+    }
+    double size = 0.0;
+    for (std::int64_t n = 0; n < outputs[0].count(); ++n)
+      ASSERT_EQ(element(outputs[0], n), element(outputs[1], n)) << packed;
+    for (std::int64_t n = 0; n < gradients[0].count(); ++n) {
+      ASSERT_EQ(element(gradients[0], n), element(gradients[1], n)) << packed;
+      size += std::abs(element(gradients[0], n));
+    }
+    EXPECT_GT(size, 1e-3);
+  }
 }
 
 // Mechanism 11: a constant gate f is ALiBi with slope -log f. The derivative by log f is compared with

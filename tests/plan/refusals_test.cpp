@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "attention/alternatives.h"
 #include "plan/draws.h"
 
 namespace fovea::testing {
@@ -16,10 +17,7 @@ const AttentionShape small{.batch = 2,
                            .head_dim = 8,
                            .value_dim = 6,
                            .hidden = 3};
-const Normalizer normalizers[] = {Softmax{},      SoftmaxWithSink{}, ScalableSoftmax{}, Sigmoid{},
-                                  Sparsemax{},    Entmax{},          HardArgmax{},      HardSample{},
-                                  GumbelSample{}, LinearChain{}};
-static_assert(std::size(normalizers) == std::variant_size_v<Normalizer>);
+const std::vector<Normalizer> normalizers = alternatives<Normalizer>();
 
 void plan_refused(const AttentionSpec& spec, const PlanOptions& options, const char* argument) {
   expect_refused([&] { make_plan(spec, small, options); }, "make_plan", argument);

@@ -200,6 +200,7 @@ PARAMETERS: list[Row] = [
     ("concat of one column", call(score=fovea.Concat(np.ones((5, 1)), np.ones(5))), "score."),
     ("concat 3", call(score=fovea.Concat(3, 4)), "score."),
     ("concat text", call(score=fovea.Concat("abc", np.ones(5))), "score.W"),
+    ("concat of uneven rows", call(score=fovea.Concat([[1.0], [1.0, 2.0]], np.ones(2))), "score.W"),
     ("low rank None", call(score=fovea.LowRankBilinear(None, None)), "score.W"),
     ("location with keys", call(score=fovea.Location(np.ones((4, 8)))), "key"),
     ("location of few rows", call(key=None, score=fovea.Location(np.ones((3, 8)))), "score.W"),

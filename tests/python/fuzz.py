@@ -13,14 +13,12 @@ from numpy.lib.stride_tricks import as_strided
 
 import fovea
 
-_VALUES = [
-    *(fovea.ScaledDot, fovea.Dot, fovea.Bilinear, fovea.Additive, fovea.Concat, fovea.LowRankBilinear),
-    *(fovea.Location, fovea.Coverage, fovea.SoftCap, fovea.AlibiBias, fovea.DenseBias, fovea.RelativeBias),
-    *(fovea.RelativeKeyBias, fovea.ForgetGate, fovea.Temperature, fovea.LearnedTemperature, fovea.LocalWindow),
-    *(fovea.LocalGaussian, fovea.Softmax, fovea.SoftmaxWithSink, fovea.ScalableSoftmax, fovea.Sigmoid),
-    *(fovea.Sparsemax, fovea.Entmax, fovea.HardArgmax, fovea.HardSample, fovea.GumbelSample, fovea.LinearChain, fovea.Causal, fovea.SlidingWindow),
-    *(fovea.GlobalTokens, fovea.StreamingSinks, fovea.KeyLengths, fovea.Prefix, fovea.Documents, fovea.Chunked),
-    *(fovea.Strided, fovea.Dilated, fovea.BlockTable, fovea.BigBird, fovea.Tree, fovea.Groups, fovea.ArrayMask),
+_KINDS = (fovea.Score, fovea.Mod, fovea.Normalizer, fovea.Mask)
+# Every value of the algebra that the package exports.
+VALUES = [
+    x
+    for x in (getattr(fovea, name) for name in fovea.__all__)
+    if isinstance(x, type) and issubclass(x, _KINDS) and x not in _KINDS
 ]
 _NUMBERS = [0, 1, -1, 2, 3, 0.5, float("nan"), float("inf"), 2**31, 2**63 - 1, 2**63, -(2**63), 2**70, 1e300]
 _OTHERS = [None, "", "abc", "f32", b"x", [], (), {}, object(), True, 1j, [1], [[1.0]], [None], range(4), lambda *a: True]
@@ -59,7 +57,7 @@ def _anything(r: random.Random, depth: int = 2) -> Any:
 
 
 def _value(r: random.Random, depth: int) -> Any:
-    cls = r.choice(_VALUES)
+    cls = r.choice(VALUES)
     try:
         return cls(*(_anything(r, depth - 1) for _ in range(r.randrange(4))))
     except (TypeError, ValueError):

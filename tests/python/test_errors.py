@@ -149,3 +149,12 @@ def test_no_error_holds_on_to_its_arrays() -> None:
 
 def test_fuzz() -> None:
     assert "calls" in run_alone("import fuzz; fuzz.main(seed=1, seconds=4)")
+
+
+def test_the_fuzz_meets_every_value() -> None:
+    import fuzz
+
+    exported = {name for module in (fovea.scores, fovea.mods, fovea.normalizers, fovea.masks) for name in module.__all__}
+    functions = {name for name in exported if not isinstance(getattr(fovea, name), type)}
+    bases = {"Score", "Mod", "Normalizer", "Mask"}
+    assert {value.__name__ for value in fuzz.VALUES} == exported - functions - bases

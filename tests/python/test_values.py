@@ -206,3 +206,23 @@ def test_every_precision_is_at_least_as_exact_as_it_says() -> None:
     for precision, most in {"full": 1e-6, "higher": 1e-6, "high": 1e-5, "medium": 2**-7}.items():
         off = fovea.attention(q, k, v, precision=precision) - exact
         assert np.linalg.norm(off) <= most * np.linalg.norm(exact), precision
+
+
+def test_the_sizes_of_a_score_come_from_the_arguments_that_the_engine_names() -> None:
+    from fovea import _core, _properties
+
+    exported = (getattr(fovea, name) for name in fovea.scores.__all__)
+    declared = _core.sizes_of_scores()
+    assert declared.keys() == {score._name for score in exported if score is not fovea.Score}
+    for name, make in cases.SCORES.items():
+        score = make(np.random.default_rng(1), Sizes())
+        if isinstance(score, fovea.Concat):
+            score = score._split(Sizes().dim)
+        has_width = _properties.hidden_rows(score._text()) is not None
+        assert has_width == (name.split(" ")[0] in ("additive", "concat", "low-rank", "coverage")), name
+        # Every array of such a score has one row for each element of its width.
+        assert {score._hidden()} == ({len(array) for array in score._arrays().values()} if has_width else {0}), name
+        assert ("key_len" in declared[score._text()]) != _properties.reads_keys(score._text())
+    with pytest.raises(fovea.InvalidArgument) as caught:
+        fovea.attention(np.ones((1, 2, 3, 4)), None, None, score=fovea.Location(None), return_weights=True)
+    assert caught.value.argument == "score.W"

@@ -75,7 +75,8 @@ Trained train_on(const Data& data, models::SequenceToSequence& model) {
         const models::Batch batch = gather_batch(data.train, index);
         const std::int64_t words =
             std::accumulate(batch.target_lengths.begin(), batch.target_lengths.end(), std::int64_t{0});
-        return model.loss(context, batch, {.scale = 1.0f / static_cast<float>(words)}, nullptr);
+        return model.loss(context, batch, {.reduction = {.scale = 1.0f / static_cast<float>(words)}},
+                          nullptr);
       });
   trained.last = held_out(data, model);
   for (const auto& [name, value] : before) {

@@ -48,9 +48,9 @@ class Decoder {
   Decoder() = default;
   Decoder(nn::ParameterSet& set, const std::string& name, const DecoderConfig& config);
 
-  /// Sum of the cross-entropies of all ids and of each sequence's `end`, each given all ids before it, times
-  /// options.scale: [1]. `sequences` are without `begin` and `end`. Throws InvalidArgument unless there is
-  /// one sequence for each entry of the memory.
+  /// The cross-entropies of all ids and of each sequence's `end`, each given all ids before it, reduced: [1].
+  /// `sequences` are without `begin` and `end`. Throws InvalidArgument unless there is one sequence for each
+  /// entry of the memory.
   nn::Var loss(nn::Context& context, std::span<const std::vector<std::int32_t>> sequences,
                const DecoderMemory& memory, const LossOptions& options = {},
                autograd::CrossEntropyStats* stats = nullptr) const;

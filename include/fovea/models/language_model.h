@@ -73,8 +73,8 @@ class LanguageModel {
   nn::Var hidden(nn::Context& context, const Padded& tokens,
                  const std::function<Tensor*(std::string_view, std::size_t)>& weights = {},
                  const std::function<Tensor*(std::size_t)>& log_decays = {});
-  /// Sum of the cross-entropies of all tokens but the first of each sequence, each given those before it,
-  /// times options.scale: [1]. Throws InvalidArgument where no sequence has two tokens.
+  /// The cross-entropies of all tokens but the first of each sequence, each given those before it, reduced:
+  /// [1]. Throws InvalidArgument where no sequence has two tokens.
   nn::Var loss(nn::Context& context, const Padded& tokens, const LossOptions& options = {},
                autograd::CrossEntropyStats* stats = nullptr);
   /// What softmax makes probabilities of, for rows of `hidden` [..., dim]: [rows, vocabulary]. Not recorded.

@@ -60,9 +60,11 @@ class DecoderState {
   std::int64_t score_evaluations = 0;        ///< query-key pairs scored so far, encoder included
 };
 
+/// How a model's loss is made of the cross-entropies of its target tokens. The terms of `reduction` are all
+/// targets, sequence by sequence, each padded to the longest; weights of padding are not read.
 struct LossOptions {
   float smoothing = 0.0f;
-  float scale = 1.0f;
+  autograd::Reduction reduction = {};
 };
 
 class SequenceToSequence {
@@ -91,7 +93,7 @@ class SequenceToSequence {
   /// Advances by one token: previous [rows] -> the input of the output layer, [rows, dim].
   virtual nn::Var advance(DecoderState& state, std::span<const std::int32_t> previous) = 0;
 
-  /// Sum of the smoothed cross-entropies of the batch's target tokens, times options.scale: [1].
+  /// The smoothed cross-entropies of the batch's target tokens, reduced: [1].
   nn::Var loss(nn::Context& context, const Batch& batch, const LossOptions& options,
                autograd::CrossEntropyStats* stats);
   /// autograd::most_probable of the output layer, for each row of `hidden` or `advance`.

@@ -64,10 +64,16 @@ class TransformerStack {
     /// mean logarithm of each head's decay (RecurrentMixer::Call::log_decays), or null for none. Where a
     /// block sees both sides, those from right to left follow: [2 heads]. Its weights are the sum of both.
     std::function<Tensor*(std::size_t layer)> log_decays = {};
-    /// Arguments of the mixers that come from the data, the same for all blocks.
-    std::vector<autograd::AttentionArgument> arguments = {};
-    /// The same of the attentions to `memory`.
-    std::vector<autograd::AttentionArgument> memory_arguments = {};
+    /// Called for every attention of every layer, before it. Returns the arguments that come from the data:
+    /// forgetting gates, centers. `rows` [B, L, dim] are the rows whose queries attend, normalised where the
+    /// block begins with a norm, so that each layer can compute its own. Recorded arguments get gradients.
+    std::function<std::vector<autograd::AttentionArgument>(std::string_view place, std::size_t layer,
+                                                           const Var& rows)>
+        arguments = {};
+    /// For attentions by HardSample: returns the tensor that backward reads the advantage of each row from
+    /// (MultiHeadAttention::Call::advantage), [B, heads, Lq], or an empty one for the attentions that have
+    /// none. Its elements may be written when the loss is known.
+    std::function<Tensor(std::string_view place, std::size_t layer)> advantage = {};
   };
   /// x [B, L, dim] -> [B, L, dim]. Throws InvalidArgument for masks that a block cannot have. They are those
   /// other than Causal{} where a recurrence or block attention sees the past, and other than Everything{} and

@@ -13,7 +13,7 @@ from .. import _core
 from .._arrays import dtype_name
 from .._engine import Request, backward
 from .._errors import InvalidArgument
-from .._properties import has_constant_weights, has_estimated_gradient, has_log_sum_exp, needs_whole_rows
+from .._properties import has_constant_weights, has_estimated_gradient, has_log_sum_exp, key_rows, needs_whole_rows
 from .._spec import Call, Shape, Structure, plan_for
 from ._tensors import TENSORS
 
@@ -132,7 +132,10 @@ def _of_log_sum_exp(ran: Ran, d_lse: Tensor, wanted: Sequence[str]) -> Tensors:
     wide = torch.float64 if own == torch.float64 else torch.float32
     inputs = {name: x.to(wide) for name, x in ran.inputs.items() if of_lse(name)}
     query, key = inputs["query"], inputs.get("key")
-    heads, keys = (query.shape[1], inputs["score.W"].shape[0]) if key is None else (key.shape[1], key.shape[2])
+    if key is None:
+        heads, keys = query.shape[1], inputs[key_rows(structure.score)].shape[0]
+    else:
+        heads, keys = key.shape[1], key.shape[2]
     inputs["value"] = query.new_zeros(()).expand(query.shape[0], heads, keys, 1)
     d_lse = d_lse.to(wide)
     loss = {

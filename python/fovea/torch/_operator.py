@@ -17,6 +17,7 @@ from .._arrays import compute_dtype, dtype_name
 from .._engine import forward, operands
 from .._errors import InvalidArgument
 from .._positions import Positions
+from .._properties import key_rows
 from .._spec import Shape, plan_for
 from . import _report
 from ._derivatives import Loss, Ran, derivatives
@@ -100,7 +101,7 @@ def _attend_fake(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     elif value is not None:
         keys = value.shape[2]
     else:
-        keys = given.parameters[known.parameters.index("score.W")].shape[0]
+        keys = given.parameters[known.parameters.index(key_rows(known.structure.score))].shape[0]
     if value is None:
         output = query.new_empty(0)
     elif known.request.row_major:

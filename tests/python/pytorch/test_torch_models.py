@@ -120,6 +120,46 @@ def test_multihead_attention_has_foveas_extras():
     assert twin(x.float(), x.float(), x.float())[0].dtype == torch.float32
 
 
+def _parameter(*shape):
+    return torch.nn.Parameter(torch.rand(shape, dtype=F64, generator=torch.Generator().manual_seed(7)) + 0.5)
+
+
+@pytest.mark.parametrize(
+    "extras",
+    [
+        lambda: {"score": fovea.Cosine(_parameter(HEADS)), "scale": 0.7},
+        lambda: {"score": fovea.Additive(_parameter(5, 3), _parameter(5, 3), _parameter(5), _parameter(5))},
+        lambda: {"score": fovea.Bilinear(_parameter(HEADS, 3, 3)), "weight_mods": [fovea.LearnedTemperature(_parameter(HEADS))]},
+        lambda: {"score": fovea.Location(_parameter(6, 3)), "mask": fovea.Causal()},
+        lambda: {"scale": 0.3, "weight_mods": [fovea.LocalGaussian(2.0, 3.0), fovea.SoftCap(2.0)]},
+    ],
+    ids=["cosine", "additive", "bilinear", "location", "weight mods"],
+)
+def test_multihead_attention_takes_a_score_a_scale_and_weight_mods(extras):
+    """The layer is its projections around one call of fovea.attention, and its parameters get that call's gradients."""
+    (x,) = tensors((2, 6, E))
+    given = extras()
+    layer = fovea.nn.MultiheadAttention(E, HEADS, dtype=F64, batch_first=True, **given)
+    output, weights = layer(x, x, x, average_attn_weights=False)
+    q, k, v = (y.unflatten(-1, (HEADS, -1)).transpose(1, 2) for y in torch.nn.functional.linear(x, layer.in_proj_weight, layer.in_proj_bias).chunk(3, -1))
+    keys = None if isinstance(layer.score, fovea.Location) else k
+    inside, expected = fovea.attention(q, keys, v, return_weights=True, **given)
+    assert torch.allclose(output, layer.out_proj(inside.transpose(1, 2).flatten(2)), atol=1e-13)
+    assert torch.allclose(weights, expected, atol=1e-13)
+    plain = fovea.nn.MultiheadAttention(E, HEADS, dtype=F64, batch_first=True)
+    plain.load_state_dict(layer.state_dict(), strict=False)
+    assert not torch.allclose(plain(x, x, x)[0], output, atol=1e-3)
+    count = sum(isinstance(y, torch.nn.Parameter) for part in ([given.get("score")], given.get("weight_mods", ())) for value in part if value for y in value._fields().values())
+    extra = [p for name, p in layer.named_parameters() if name.startswith("extra_")]
+    assert len(extra) == count
+    output.square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in extra)
+    again = fovea.nn.MultiheadAttention(E, HEADS, dtype=F64, batch_first=True, **extras())
+    again.load_state_dict(layer.state_dict())
+    assert torch.equal(again(x, x, x)[0], output)
+    assert torch.equal(copy.deepcopy(layer)(x, x, x)[0], output)
+
+
 def test_multihead_attention_refuses_by_name():
     layer = fovea.nn.MultiheadAttention(E, HEADS)
     x = torch.zeros(3, 2, E)
@@ -136,8 +176,10 @@ def test_multihead_attention_refuses_by_name():
         assert caught.value.argument == name
     with pytest.raises(fovea.InvalidArgument, match="num_kv_heads"):
         fovea.nn.MultiheadAttention(E, HEADS, num_kv_heads=3)
-    with pytest.raises(fovea.InvalidArgument, match="mods"):
-        fovea.nn.MultiheadAttention(E, HEADS, add_zero_attn=True, mods=[fovea.SoftCap(5)])
+    for name, value in (("mods", [fovea.SoftCap(5)]), ("mask", torch.ones(3, 3, dtype=torch.bool)), ("weight_mods", [fovea.SoftCap(5)])):
+        with pytest.raises(fovea.InvalidArgument) as caught:
+            fovea.nn.MultiheadAttention(E, HEADS, add_zero_attn=True, **{name: value})
+        assert caught.value.argument == name
 
 
 @pytest.fixture
