@@ -180,7 +180,7 @@ Value truncated(double number, const Value& otherwise) {
   return static_cast<std::int64_t>(number);
 }
 
-Value int_filter(Machine&, const Value& value, const Arguments& arguments) {
+Value int_filter(Machine& m, const Value& value, const Arguments& arguments) {
   const Bound bound("int", arguments, {"default", "base"});
   if (bound.integer(1, 10) != 10) fail("int() of another base than 10 is not done here");
   const Value otherwise = bound[0] ? *bound[0] : Value(std::int64_t{0});
@@ -188,6 +188,7 @@ Value int_filter(Machine&, const Value& value, const Arguments& arguments) {
   if (value.as<double>()) return truncated(value.number(), otherwise);
   if (value.is_undefined()) fail(*value.as<Undefined>()->reason);
   if (!value.text()) return otherwise;
+  m.budget().spend(value.text()->size() / 4);
   const std::string trimmed(strip(*value.text(), Side::both));
   std::int64_t whole = 0;
   const char* begin = trimmed.c_str() + (trimmed.starts_with('+') && !trimmed.starts_with("+-") ? 1 : 0);
@@ -199,7 +200,7 @@ Value int_filter(Machine&, const Value& value, const Arguments& arguments) {
   return real ? truncated(*real, otherwise) : otherwise;
 }
 
-Value float_filter(Machine&, const Value& value, const Arguments& arguments) {
+Value float_filter(Machine& m, const Value& value, const Arguments& arguments) {
   const Bound bound("float", arguments, {"default"});
   const Value otherwise = bound[0] ? *bound[0] : Value(0.0);
   if (value.is_number()) return value.number();
@@ -207,6 +208,7 @@ Value float_filter(Machine&, const Value& value, const Arguments& arguments) {
   if (!value.text()) return otherwise;
   if (value.text()->find('_') != std::string::npos)
     fail("float() of digits with underscores is not done here");
+  m.budget().spend(value.text()->size() / 4);
   const std::optional<double> real = parsed_real(*value.text());
   return real ? Value(*real) : otherwise;
 }

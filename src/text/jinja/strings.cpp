@@ -109,11 +109,6 @@ std::vector<std::string_view> characters(std::string_view text, Budget& budget) 
   return result;
 }
 
-std::int64_t count_characters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
-
 std::size_t byte_of(std::string_view text, std::int64_t index) {
   std::size_t at = 0;
   for (; at < text.size(); ++at) {

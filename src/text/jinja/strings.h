@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "text/utf8.h"
+
 namespace fovea::text::jinja {
 
 class Budget;
@@ -14,7 +16,6 @@ class Budget;
 // also pay for what they return, or throw Failure.
 
 std::vector<std::string_view> characters(std::string_view text, Budget& budget);
-std::int64_t count_characters(std::string_view text);
 /// The byte at which character `index` begins; the size behind the last one.
 std::size_t byte_of(std::string_view text, std::int64_t index);
 
