@@ -150,6 +150,7 @@ TEST(ChatTemplate, ErrorsNameTheLine) {
            {"{# a", "a comment without #}"},
            {"{{ 9999999999 * 9999999999 }}", "beyond 64 bits"},
            {"{{ 1 / 0 }}", "division by zero"},
+           {"{{ 'a' % ([1] | select) }}", "not all arguments converted"},
            {"{% set messages.x = 1 %}", "is no namespace"}}) {
     EXPECT_NE(error_of(source).find(words), std::string::npos) << source << ": " << error_of(source);
   }

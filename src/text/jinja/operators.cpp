@@ -209,8 +209,11 @@ Value formatted(Machine& machine, const Value& format, const Value& right) {
       result += std::to_string(*value.integer());
     }
   }
-  if (used < count && !(right.dict() || (right.sequence() && !several)))
-    fail("not all arguments converted during string formatting");
+  // Python takes what has members by index or key for a mapping, of which nothing need be used.
+  const bool mapping =
+      right.dict() || (right.sequence() && (right.sequence()->kind == Sequence::Kind::list ||
+                                            right.sequence()->kind == Sequence::Kind::range));
+  if (used < count && !mapping) fail("not all arguments converted during string formatting");
   return machine.maker().text(std::move(result));
 }
 
