@@ -2,8 +2,10 @@
 
 #include <iostream>
 #include <iterator>
+#include <map>
 
 #include "core/excerpt.h"
+#include "files/json.h"
 #include "fovea/core/error.h"
 #include "fovea/files/bytes.h"
 
@@ -13,7 +15,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
-constexpr int kDepth = 64;
 
 std::string text_of(const std::string& path) {
   if (path != "-") return files::read_file(path, kMostBytes);
@@ -22,28 +23,16 @@ std::string text_of(const std::string& path) {
   return text;
 }
 
-ordered_json parsed(const std::string& name, const std::string& text, std::int64_t line = -1) {
-  try {
-    return ordered_json::parse(text, [&](int depth, ordered_json::parse_event_t, ordered_json&) {
-      if (depth > kDepth) throw FileError(name, line, "nests deeper than 64", "line");
-      return true;
-    });
-  } catch (const ordered_json::exception& error) {
-    throw FileError(name, line, "is no JSON: " + excerpt(error.what(), 200), "line");
-  }
+ordered_json parsed(const std::string& name, const std::string& text, std::int64_t line = 1) {
+  return files::parse_ordered_json(name, text, text::kMostChatDepth, line);
 }
 
-// An array of messages, an object with "messages", or a message a line.
-ordered_json read_messages(const std::string& path, ordered_json& tools) {
-  const std::string name = path == "-" ? "standard input" : path, text = text_of(path);
-  const std::size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string::npos) throw FileError(name, -1, "has no message");
-  if (text[begin] == '[') return parsed(name, text);
-  if (ordered_json whole = ordered_json::parse(text, nullptr, false);
-      whole.is_object() && whole.contains("messages")) {
-    if (whole.contains("tools")) tools = whole["tools"];
-    return whole["messages"];
-  }
+std::string name_of(const std::string& path) {
+  return path == "-" ? "standard input" : path;
+}
+
+// A message for each line.
+ordered_json lines_of(const std::string& name, const std::string& text) {
   ordered_json messages = ordered_json::array();
   std::int64_t number = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -54,6 +43,32 @@ ordered_json read_messages(const std::string& path, ordered_json& tools) {
     if (line.find_first_not_of(" \t\r") != std::string::npos) messages.push_back(parsed(name, line, number));
   }
   return messages;
+}
+
+// An array of messages, an object with "messages", or a message a line.
+ordered_json read_messages(const std::string& path, ordered_json& tools) {
+  const std::string name = name_of(path), text = text_of(path);
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos) throw FileError(name, -1, "has no message");
+  // Several lines of which each is JSON are messages; anything else is one value.
+  const std::size_t line_end = text.find('\n', begin);
+  const bool several = line_end != std::string::npos && text[begin] == '{' &&
+                       ordered_json::accept(text.substr(begin, line_end - begin)) &&
+                       text.find_first_not_of(" \t\r\n", line_end) != std::string::npos;
+  if (several) return lines_of(name, text);
+  ordered_json whole = parsed(name, text);
+  if (whole.is_array()) return whole;
+  if (!whole.is_object())
+    throw FileError(name, -1,
+                    "expected an array of messages, an object with \"messages\", or a message a line, got " +
+                        excerpt(text));
+  if (!whole.contains("messages")) return ordered_json::array({whole});
+  if (whole.contains("tools")) tools = whole["tools"];
+  return whole["messages"];
+}
+
+ordered_json message(const char* role, const ordered_json& content) {
+  return ordered_json::object({{"role", role}, {"content", content}});
 }
 
 std::string dumped(const ordered_json& value) {
@@ -90,20 +105,36 @@ ChatPrompts::ChatPrompts(const std::filesystem::path& folder, const ChatOptions&
       system_(options.system),
       messages_(ordered_json::array()) {
   if (!options.messages.empty()) messages_ = read_messages(options.messages, tools_);
-  if (!messages_.is_array()) throw FileError(options.messages, -1, "expected an array of messages");
-  if (!options.tools.empty()) tools_ = parsed(options.tools, text_of(options.tools));
+  if (!messages_.is_array())
+    throw FileError(name_of(options.messages), -1,
+                    "\"messages\": expected an array, got " + excerpt(dumped(messages_)));
+  if (!options.tools.empty()) tools_ = parsed(name_of(options.tools), text_of(options.tools));
+  if (!variables_.empty() && !parsed("--template-variables", variables_).is_object())
+    throw InvalidArgument("fovea generate", "--template-variables", "a JSON object", excerpt(variables_));
 }
 
 std::string ChatPrompts::render(ordered_json messages, const ordered_json& tools) const {
-  if (!system_.empty()) messages.insert(messages.begin(), {{"role", "system"}, {"content", system_}});
-  return templates_.render(
-      {.messages = dumped(messages), .tools = tools.is_null() ? "" : dumped(tools), .variables = variables_},
-      name_);
+  if (!system_.empty()) messages.insert(messages.begin(), message("system", system_));
+  try {
+    return templates_.render({.messages = dumped(messages),
+                              .tools = tools.is_null() ? "" : dumped(tools),
+                              .variables = variables_},
+                             name_);
+  } catch (const InvalidArgument& error) {
+    // By the names that the user wrote.
+    static const std::map<std::string, const char*> options{{"chat.messages", "--messages"},
+                                                            {"chat.tools", "--tools"},
+                                                            {"chat.variables", "--template-variables"},
+                                                            {"name", "--template"}};
+    const auto option = options.find(error.argument());
+    if (option == options.end()) throw;
+    throw InvalidArgument("fovea generate", option->second, error.expected(), error.got());
+  }
 }
 
 std::string ChatPrompts::of_text(const std::optional<std::string>& said) const {
   ordered_json messages = messages_;
-  if (said) messages.push_back({{"role", "user"}, {"content", *said}});
+  if (said) messages.push_back(message("user", *said));
   return render(std::move(messages), tools_);
 }
 
@@ -112,7 +143,7 @@ std::string ChatPrompts::of_line(const ordered_json& said, const ordered_json& t
   if (said.is_array())
     messages.insert(messages.end(), said.begin(), said.end());
   else
-    messages.push_back({{"role", "user"}, {"content", said}});
+    messages.push_back(message("user", said));
   return render(std::move(messages), tools.is_null() ? tools_ : tools);
 }
 

@@ -169,20 +169,23 @@ void write_one(const GenerateOptions& o, models::LanguageModel& model, const Cod
   Stops stops = stops_of(o, coder, o.stop);
   TextStream stream(coder, before, std::move(stops.strings));
   Printer printer(o, out);
-  models::SampleOptions one = o.sample;
-  one.length = 1;
+  bool stopped = false;
   if (o.sample.length == 0) {
     const auto left = models::read_prompt(model, cache, state.sequence, state.unread);
     state.unread = Ids(left.begin(), left.end());
-  }
-  bool stopped = false;
-  for (std::int64_t n = 0; n < o.sample.length && !stopped && !stop_requested(); ++n) {
-    one.first = state.written++;
-    const models::Generated next = models::generate(model, cache, state.sequence, state.unread, one);
-    state.unread = next.ids;
-    printer.add(state.unread.front(), next.log_probabilities.front());
-    printer.add(stream.add(state.unread.front()));
-    stopped = stream.stopped() || std::ranges::find(stops.ids, state.unread.front()) != stops.ids.end();
+  } else {
+    models::SampleOptions sample = o.sample;
+    sample.first = state.written;
+    const models::Generated written = models::generate_until(
+        model, cache, state.sequence, state.unread, sample, [&](std::span<const std::int32_t> ids) {
+          printer.add(stream.add(ids.back()));
+          stopped = stream.stopped() || std::ranges::find(stops.ids, ids.back()) != stops.ids.end();
+          return stopped || stop_requested();
+        });
+    for (std::size_t i = 0; i < written.ids.size(); ++i)
+      printer.add(written.ids[i], written.log_probabilities[i]);
+    state.written += std::ssize(written.ids);
+    state.unread = {written.ids.back()};
   }
   // Of a text that goes on later, an unfinished character is printed then.
   if (o.save_state.empty()) printer.add(stream.rest());
@@ -213,20 +216,23 @@ void check_chat(const GenerateOptions& o) {
     }
   }
   if (is_chat(o.chat) && !(o.save_state.empty() && o.load_state.empty()))
-    refuse("--chat", "nothing beside --save-state and --load-state", "a state");
+    refuse("--chat", "no --save-state and no --load-state beside it", "one of them");
   if (o.chat.show_prompt && !o.input.empty()) refuse("--show-prompt", "nothing beside --input", o.input);
 }
 
 // Of the options as the command line and the folder have them together.
 void check_beams(const GenerateOptions& o, bool translator) {
-  if (o.beams == 1) return;
+  if (o.beams == 1) {
+    if (!o.searches.empty())
+      throw InvalidArgument("fovea generate", o.searches.front(), "a --beam-size above 1 beside it", "none");
+    return;
+  }
   const auto refuse = [](const char* expected, const std::string& got) {
     throw InvalidArgument("fovea generate", "--beam-size", expected, got);
   };
   if (translator)
     refuse("1, because the model is a translator: fovea translate has beams", std::to_string(o.beams));
-  if (o.sample.temperature != 0.0)
-    refuse("--greedy beside it: beams are not drawn from", "a temperature above 0");
+  if (!o.draws.empty()) refuse("nothing that draws beside it: beams are not drawn from", o.draws.front());
   if (o.sample.length == 0) refuse("a --length of at least 1 beside it", "0");
   if (!o.input.empty()) refuse("nothing beside --input", o.input);
   if (!(o.save_state.empty() && o.load_state.empty()))
@@ -338,15 +344,24 @@ void write_best(const GenerateOptions& o, models::LanguageModel& model, const Co
       return stopped;
     };
   }
-  const std::vector<models::BeamText> texts = models::beam_search(model, cache, prompt, beams);
-  if (texts.empty()) throw Stopped{"stopped before a text had ended"};
-  const models::BeamText& best = texts.front();
+  const WrittenIds best = searched_ids(model, cache, prompt, beams);
+  if (best.ids.empty()) throw Stopped{"stopped before a text had ended"};
   bool stopped = false;
   Printer printer(o, out);
   printer.add(text_of(best.ids, stopped));
-  for (const std::int32_t id : best.ids)
-    printer.add(id, best.log_probability / static_cast<double>(best.ids.size()));
+  for (std::size_t i = 0; i < best.ids.size(); ++i) printer.add(best.ids[i], best.log_probabilities[i]);
   printer.end(stopped || std::ranges::find(stops.ids, best.ids.back()) != stops.ids.end());
+}
+
+// Of config.json, where some families have it one level deeper.
+std::int64_t vocabulary_of(const models::ModelFolder& folder) {
+  const json config = json::parse(folder.config());
+  for (const json* at : {&config, config.contains("text_config") ? &config["text_config"] : nullptr}) {
+    if (!at || !at->is_object()) continue;
+    if (const auto found = at->find("vocab_size"); found != at->end() && found->is_number_unsigned())
+      return found->get<std::int64_t>();
+  }
+  throw FileError(folder.path().string() + "/config.json", -1, "has no vocab_size");
 }
 
 // Before the weights are read: what a template makes costs nothing to see.
@@ -357,7 +372,7 @@ void show_prompt(const GenerateOptions& o, const ChatPrompts& chat, const models
     out << prompt;
     return;
   }
-  const std::unique_ptr<Coder> coder = read_coder(folder, std::numeric_limits<std::int32_t>::max());
+  const std::unique_ptr<Coder> coder = read_coder(folder, vocabulary_of(folder));
   out << nlohmann::ordered_json{{"prompt", prompt}, {"ids", coder->added(prompt)}}.dump() << '\n';
 }
 
@@ -385,6 +400,7 @@ void run(GenerateOptions o) {
   nn::use_threads(o.threads);
   const models::ModelFolder folder(o.model);
   o.sample = sample_of(o, folder);
+  if (o.beams > 1) o.sample.temperature = 0.0;
   const bool translator = models::family_kind(folder.config()) == models::FamilyKind::translator;
   check_beams(o, translator);
   std::ofstream file;
@@ -465,16 +481,14 @@ void register_generate(CLI::App& app) {
       ->add_option("--length-penalty", o->length_penalty,
                    "with --beam-size: the score of n tokens is log p / n^penalty")
       ->check(finite());
-  static const std::map<std::string, models::EarlyStopping> endings{{"off", models::EarlyStopping::off},
-                                                                    {"on", models::EarlyStopping::on},
-                                                                    {"never", models::EarlyStopping::never}};
+  auto ending = std::make_shared<std::string>("off");
   command
       ->add_option(
-          "--early-stopping", o->early_stopping,
+          "--early-stopping", *ending,
           "with --beam-size: end when that many texts have ended (on), or when no better one is likely "
           "(off) or possible (never)")
-      ->transform(CLI::CheckedTransformer(endings))
-      ->option_text("off, on or never");
+      ->option_text("off, on or never")
+      ->check(CLI::IsMember(std::vector<std::string>{"off", "on", "never"}));
   draw_option("--seed", &Sample::seed, "of the random numbers, one for each token");
   CLI::Option* greedy = command->add_flag_callback(
       "--greedy", [o] { o->sample.temperature = 0.0; }, "the same as --temperature 0");
@@ -490,7 +504,17 @@ void register_generate(CLI::App& app) {
   command->add_flag("--stats", o->stats, "print tokens and bytes");
   add_weights_option(*command, o->weights);
   command->add_option("--cpu-threads", o->threads, "0: all")->check(CLI::Range(0, 1024));
-  command->callback([o, prompt, options] {
+  command->callback([o, prompt, options, command, ending] {
+    using Ending = models::EarlyStopping;
+    o->early_stopping = *ending == "on" ? Ending::on : *ending == "never" ? Ending::never : Ending::off;
+    const auto given = [&](const char* option) { return command->get_option(option)->count() > 0; };
+    for (const char* option : {"--temperature", "--top-k", "--top-p", "--min-p", "--seed"}) {
+      const bool greedy = std::string_view(option) == "--temperature" && o->sample.temperature == 0.0;
+      if (given(option) && !greedy) o->draws.emplace_back(option);
+    }
+    for (const char* option : {"--length-penalty", "--early-stopping"}) {
+      if (given(option)) o->searches.emplace_back(option);
+    }
     o->prompt_given = prompt->count() > 0;
     for (const auto& [option, set] : *options) {
       if (option->count() > 0) o->given.push_back(set);

@@ -19,39 +19,28 @@ bool ends(const models::GenerationDefaults& defaults, std::int32_t id) {
   return std::find(defaults.stop_ids.begin(), defaults.stop_ids.end(), id) != defaults.stop_ids.end();
 }
 
-WrittenIds continued(const GenerateIds& options, models::LanguageModel& model, Ids unread,
+WrittenIds continued(const GenerateIds& options, models::LanguageModel& model, const Ids& prompt,
                      const models::GenerationDefaults& defaults) {
+  if (options.sample.length == 0) return {};
   KvCache cache({.layers = model.cache_layers(), .limit_bytes = options.limit_bytes});
   Sequence sequence = cache.start();
-  models::SampleOptions one = options.sample;
-  one.length = 1;
-  WrittenIds text;
-  for (std::int64_t n = 0; n < options.sample.length && !stop_requested(); ++n) {
-    one.first = n;
-    const models::Generated next = models::generate(model, cache, sequence, unread, one);
-    unread = next.ids;
-    text.ids.push_back(unread.front());
-    text.log_probabilities.push_back(next.log_probabilities.front());
-    if (ends(defaults, unread.front())) break;
-  }
-  return text;
+  models::Generated written = models::generate_until(
+      model, cache, sequence, prompt, options.sample,
+      [&](std::span<const std::int32_t> ids) { return ends(defaults, ids.back()) || stop_requested(); });
+  return {std::move(written.ids), std::move(written.log_probabilities)};
 }
 
-// The log-probabilities of a text of beams are those of the model itself, as of any other text.
-WrittenIds searched(const GenerateIds& options, models::LanguageModel& model, const Ids& prompt,
-                    const models::GenerationDefaults& defaults) {
-  KvCache cache({.layers = model.cache_layers(), .limit_bytes = options.limit_bytes});
-  models::BeamOptions beams = *options.beams;
-  beams.stop = defaults.stop_ids;
-  const std::vector<models::BeamText> texts = models::beam_search(model, cache, prompt, beams);
+}  // namespace
+
+WrittenIds searched_ids(models::LanguageModel& model, KvCache& cache, const Ids& prompt,
+                        const models::BeamOptions& options) {
+  const std::vector<models::BeamText> texts = models::beam_search(model, cache, prompt, options);
   if (texts.empty()) return {};
   Ids all = prompt;
   all.insert(all.end(), texts[0].ids.begin(), texts[0].ids.end());
   std::vector<double> of_all = models::token_log_probabilities(model, all);
   return {texts[0].ids, {of_all.end() - std::ssize(texts[0].ids), of_all.end()}};
 }
-
-}  // namespace
 
 WrittenIds written_ids(const GenerateIds& options, const models::ModelFolder& folder,
                        models::SequenceToSequence& model, const Ids& source) {
@@ -87,8 +76,14 @@ void generate_ids(const GenerateIds& options, const models::ModelFolder& folder,
   } else {
     models::LanguageModel model = folder.language_model();
     model.parameters().pack(options.weights);
-    text = options.beams ? searched(options, model, prompt, defaults)
-                         : continued(options, model, prompt, defaults);
+    if (options.beams) {
+      KvCache cache({.layers = model.cache_layers(), .limit_bytes = options.limit_bytes});
+      models::BeamOptions beams = *options.beams;
+      beams.stop = defaults.stop_ids;
+      text = searched_ids(model, cache, prompt, beams);
+    } else {
+      text = continued(options, model, prompt, defaults);
+    }
   }
   const auto& [ids, log_probabilities] = text;
   if (options.json)

@@ -33,6 +33,11 @@ struct WrittenIds {
 WrittenIds written_ids(const GenerateIds& options, const models::ModelFolder& folder,
                        models::SequenceToSequence& model, const std::vector<std::int32_t>& source);
 
+/// The best text that a search of beams finds, none if it was stopped before a text had ended. The
+/// log-probabilities are those of the model itself, as of any other text, without the repetition penalty.
+WrittenIds searched_ids(models::LanguageModel& model, KvCache& cache, const std::vector<std::int32_t>& prompt,
+                        const models::BeamOptions& options);
+
 /// Writes until options.sample.length ids are written or one is a stop id of the folder, which is the last.
 void generate_ids(const GenerateIds& options, const models::ModelFolder& folder, std::ostream& out);
 

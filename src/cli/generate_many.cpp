@@ -21,9 +21,6 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// A conversation nests deeper than plain requests: tools are JSON schemas.
-constexpr int kDepth = 64;
-
 struct Line {
   models::Request request;
   json id;
@@ -39,16 +36,11 @@ class LineReader {
 
   Line read(const std::string& text, std::int64_t number) {
     number_ = number;
-    try {
-      files::parse_json_object(o_.input, text, kDepth);
-    } catch (const FileError& error) {
-      refuse(std::string("is no JSON object: ") + error.what());
-    }
     said_ = tools_ = nullptr;
     strings_ = o_.stop;
     Line line{{.sample = o_.sample}, nullptr, nullptr, nullptr};
-    // Again, and in order: the members of a message may have any.
-    const ordered_json members = ordered_json::parse(text);
+    const ordered_json members = files::parse_ordered_json(o_.input, text, text::kMostChatDepth, number);
+    if (!members.is_object()) refuse("expected a JSON object, got " + excerpt(text));
     for (const auto& [key, value] : members.items()) take(key, value, line);
     line.request.prompt = prompt_of(members.contains("messages"));
     Stops stops = stops_of(o_, coder_, strings_);
@@ -69,7 +61,9 @@ class LineReader {
   void take(const std::string& key, const ordered_json& value, Line& line) {
     models::SampleOptions& sample = line.request.sample;
     const auto whole = [&](std::int64_t& to) {
-      if (!value.is_number_integer()) expected(key, "a whole number", value);
+      if (!value.is_number_integer() ||
+          (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t{INT64_MAX}))
+        expected(key, "a whole number of 64 bits", value);
       to = value.get<std::int64_t>();
     };
     const auto number = [&](double& to) {

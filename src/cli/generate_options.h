@@ -24,8 +24,11 @@ struct GenerateOptions {
   std::string model, prompt, prompt_ids, input, output, save_state, load_state, weights = "f32";
   models::SampleOptions sample;
   bool prompt_given = false, line = false, stats = false, json = false;
-  /// What of `sample` the command line says: the rest is as generation_config.json has it.
+  /// Copies the fields of `sample` that the command line set. The others come from generation_config.json.
   std::vector<Set> given;
+  /// The options that the command line gave of those that say how tokens are drawn, and how beams are
+  /// searched.
+  std::vector<std::string> draws, searches;
   std::vector<std::string> stop;  ///< texts, before which an answer ends
   ChatOptions chat;
   std::int64_t beams = 1;

@@ -15,6 +15,7 @@
 #include "fovea/files/bytes.h"
 #include "fovea/models/model_folder.h"
 #include "fovea/train/language.h"
+#include "text/utf8.h"
 
 namespace fovea::cli {
 namespace {
@@ -48,15 +49,12 @@ std::vector<Scored> texts_and_ids(const Options& o, const models::ModelFolder& f
   return scored;
 }
 
-std::int64_t characters_of(const std::string& text) {
-  return std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
-
 // One text that may be longer than what the model reads: windows one behind the other, each of which sees its
 // own tokens alone.
 void score_in_windows(const Options& o, const models::ModelFolder& folder, models::LanguageModel& model) {
-  if (o.text.input.empty())
-    throw InvalidArgument("fovea score text", "--input", "a file, with --window", "none");
+  if (o.text.input.empty() || !o.text.texts.empty())
+    throw InvalidArgument("fovea score text", "--window", "--input beside it, and no text as an argument",
+                          o.text.input.empty() ? "no --input" : "a text");
   if (o.window > model.longest())
     throw InvalidArgument("fovea score text", "--window",
                           fmt::format("at most the {} ids that the model reads", model.longest()),
@@ -70,7 +68,7 @@ void score_in_windows(const Options& o, const models::ModelFolder& folder, model
     if (stop_requested()) throw Stopped{"stopped"};
   });
   const double of_text = stats.log_likelihood,
-               bits = -of_text / std::log(2.0) / static_cast<double>(characters_of(text));
+               bits = -of_text / std::log(2.0) / static_cast<double>(text::count_characters(text));
   const auto tokens = static_cast<std::size_t>(stats.tokens);
   if (o.text.json)
     print_line({{"log_probability", of_text},

@@ -121,15 +121,6 @@ std::map<std::string, train::TokenizerKind> tokenizer_kinds() {
           {"whitespace", train::TokenizerKind::whitespace}};
 }
 
-// A resumed training has the tokenizer of its folder.
-void check_tokenizer(const Options& o, const text::Tokenizer& tokenizer) {
-  const bool words = tokenizer.kind() == "whitespace";
-  if (o.tokenizer_given && words != (o.tokenizer == "whitespace"))
-    throw InvalidArgument("fovea train", "--tokenizer",
-                          std::string(words ? "whitespace" : "bpe") + ", as the training in --output has",
-                          o.tokenizer);
-}
-
 void run(const Options& o) {
   catch_signals();
   nn::use_threads(o.threads);
@@ -141,7 +132,7 @@ void run(const Options& o) {
   std::unique_ptr<text::Tokenizer> tokenizer;
   if (o.resume) {
     tokenizer = text::load_tokenizer(o.output);
-    check_tokenizer(o, *tokenizer);
+    check_resumed(o, *tokenizer);
   } else {
     tokenizer = train::build_tokenizer(
         corpora.train, {tokenizer_kinds().at(o.tokenizer),

@@ -76,6 +76,15 @@ train::LanguageOptions options_of(const TrainCommand& o) {
 
 }  // namespace
 
+void check_resumed(const TrainCommand& o, const text::Tokenizer& tokenizer) {
+  const auto* pieces = dynamic_cast<const text::SentencePieceTokenizer*>(&tokenizer);
+  const bool characters = pieces && pieces->piece_kind() == text::SentencePieceOptions::Pieces::characters;
+  const std::string kind = !pieces ? "whitespace" : characters ? "characters" : "bpe";
+  if (o.tokenizer_given && o.tokenizer != kind)
+    throw InvalidArgument("fovea train", "--tokenizer", kind + ", as the training in --output has",
+                          o.tokenizer);
+}
+
 void train_language_model(const TrainCommand& o) {
   check(o);
   catch_signals();
@@ -88,6 +97,7 @@ void train_language_model(const TrainCommand& o) {
   std::unique_ptr<text::Tokenizer> tokenizer;
   if (o.resume) {
     tokenizer = text::load_tokenizer(o.output);
+    check_resumed(o, *tokenizer);
   } else {
     using Pieces = text::SentencePieceOptions::Pieces;
     tokenizer = text::SentencePieceTokenizer::train(

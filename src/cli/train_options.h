@@ -7,6 +7,7 @@
 
 #include "fovea/models/language_model.h"
 #include "fovea/nn/optimizer.h"
+#include "fovea/text/tokenizer.h"
 
 namespace fovea::cli {
 
@@ -39,6 +40,9 @@ struct TrainCommand {
 std::vector<models::LayerMixer> mixers_of(const TrainCommand& options);
 /// Those of a translator's encoder: by default the same.
 std::vector<models::LayerMixer> encoder_mixers_of(const TrainCommand& options);
+/// A resumed training has the tokenizer of its folder: throws InvalidArgument for a --tokenizer of another
+/// kind.
+void check_resumed(const TrainCommand& options, const text::Tokenizer& tokenizer);
 /// Throws InvalidArgument for a cosine without an end.
 nn::Schedule schedule_of(const TrainCommand& options);
 /// Trains a language model on the text of a file.

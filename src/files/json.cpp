@@ -10,6 +10,17 @@ nlohmann::json parse_json_object(const std::string& file, const std::string& tex
   return nlohmann::json::parse(text);
 }
 
+nlohmann::ordered_json parse_ordered_json(const std::string& file, const std::string& text, int depth,
+                                          std::int64_t line) {
+  std::string scanned = text;
+  if (scanned.starts_with("\xEF\xBB\xBF")) scanned.replace(0, 3, 3, ' ');  // a byte order mark
+  JsonScanner scanner(file, scanned, JsonScanner::Position::line);
+  scanner.begin_at_line(line);
+  scanner.skip_value(depth, JsonScanner::Repeats::refused);
+  scanner.finish();
+  return nlohmann::ordered_json::parse(text);
+}
+
 nlohmann::json read_json_object(const std::filesystem::path& path, std::size_t limit, int depth) {
   return parse_json_object(path.string(), read_file(path, limit), depth);
 }

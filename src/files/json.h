@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,5 +14,11 @@ namespace fovea::files {
 nlohmann::json parse_json_object(const std::string& file, const std::string& text, int depth);
 /// The same for a file of at most `limit` bytes.
 nlohmann::json read_json_object(const std::filesystem::path& path, std::size_t limit, int depth);
+
+/// A value of any kind, whose members keep their order. Throws FileError for `file` with line and column for
+/// what is no JSON, nests deeper than `depth`, or has a key twice in one object. `line` is that of `file` at
+/// which the text begins.
+nlohmann::ordered_json parse_ordered_json(const std::string& file, const std::string& text, int depth,
+                                          std::int64_t line = 1);
 
 }  // namespace fovea::files

@@ -55,8 +55,11 @@ void JsonScanner::syntax_error(std::string_view expected) {
 }
 
 void JsonScanner::refuse(std::string_view expected) {
-  const std::string_view kind = at_ < text_.size() ? kind_of(text_[at_]) : "";
-  if (kind.empty()) syntax_error(expected);
+  const std::string_view kind = at_ < text_.size() ? kind_of(text_[at_]) : "",
+                         rest(text_.data() + at_, text_.size() - at_);
+  const bool word = kind == "null" || kind == "true or false";
+  const bool whole = rest.starts_with("null") || rest.starts_with("true") || rest.starts_with("false");
+  if (kind.empty() || (word && !whole)) syntax_error(expected);
   fail("expected " + std::string(expected) + ", got " + std::string(kind));
 }
 
@@ -262,16 +265,21 @@ void JsonScanner::skip_literal() {
   syntax_error("a value");
 }
 
-void JsonScanner::skip_value(int depth) {
+void JsonScanner::skip_value(int depth, Repeats repeats) {
   skip_blanks();
   const char c = at_ < text_.size() ? text_[at_] : '\0';
   if ((c == '{' || c == '[') && depth == 0) fail("arrays and objects nest too deep");
   if (c == '{') {
     open_object();
-    for (std::string_view key; next_member(key);) skip_value(depth - 1);
+    std::set<std::string_view> seen;
+    for (std::string_view key; next_member(key);) {
+      if (repeats == Repeats::refused && !seen.insert(key).second)
+        fail("two values of '" + excerpt(key) + "'");
+      skip_value(depth - 1, repeats);
+    }
   } else if (c == '[') {
     open_array();
-    while (next_element()) skip_value(depth - 1);
+    while (next_element()) skip_value(depth - 1, repeats);
   } else if (c == '"') {
     string();
   } else if (kind_of(c) == "a number") {

@@ -14,6 +14,8 @@ namespace fovea::files {
 
 class JsonScanner {
  public:
+  /// Whether an object may have a key twice.
+  enum class Repeats : std::uint8_t { allowed, refused };
   /// How errors give their position: as the byte in the file, or as line and column (in bytes, from 1).
   enum class Position : std::uint8_t { byte, line };
 
@@ -21,6 +23,9 @@ class JsonScanner {
   /// `begin` is its place in `file`, in bytes.
   JsonScanner(std::string file, std::span<char> text, Position position, std::int64_t begin = 0)
       : file_(std::move(file)), text_(text), position_(position), begin_(begin) {}
+
+  /// The line of the file at which the text begins, for Position::line.
+  void begin_at_line(std::int64_t line) { line_ = line; }
 
   /// All of these throw FileError where something else stands there. `what` is for its text, "a shape".
   void open_object(std::string_view what = "an object") { open('{', what); }
@@ -39,7 +44,7 @@ class JsonScanner {
   /// Whether an array comes next.
   bool at_array();
   /// Any one value, whose arrays and objects nest at most `depth` deep and whose numbers are finite.
-  void skip_value(int depth);
+  void skip_value(int depth, Repeats repeats = Repeats::allowed);
   /// The same, as the text that stands there: as it was, if no string in it has escapes.
   std::string_view raw_value(int depth);
   /// Nothing but blanks may follow.

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/excerpt.h"
 #include "core/input_file.h"
 #include "fovea/core/error.h"
 #include "fovea/files/bytes.h"
@@ -23,7 +24,7 @@ class Header {
     const std::string descr = value_of("descr");
     if (descr.starts_with("'<f4'") || descr.starts_with("\"<f4\"")) return DType::f32;
     if (descr.starts_with("'<f8'") || descr.starts_with("\"<f8\"")) return DType::f64;
-    fail("expected dtype '<f4' or '<f8', got " + descr.substr(0, 12));
+    fail("expected dtype '<f4' or '<f8', got " + excerpt(descr.substr(0, descr.find(','))));
   }
   void check_order() const {
     if (!value_of("fortran_order").starts_with("False")) fail("expected C order (fortran_order: False)");

@@ -93,12 +93,17 @@ std::uint64_t Batcher::submit(Request request) {
   };
   if (request.sample.reuse == Reuse::off) refuse("request.sample.reuse", "on, as texts share a cache", "off");
   const std::int64_t prompt = std::ssize(request.prompt), longest = impl_->model.longest();
-  // The last token is written and not read.
-  const std::int64_t rows = prompt + std::max<std::int64_t>(request.sample.length - 1, 0);
-  if (request.sample.length > longest || rows > longest)
+  // The last token is written and not read. `longest` may be the largest number, so nothing is added to a
+  // length.
+  const std::int64_t behind = std::max<std::int64_t>(request.sample.length - 1, 0);
+  if (request.sample.length > longest || prompt > longest || behind > longest - prompt)
     refuse("request", "a prompt and a length of " + std::to_string(longest) + " tokens together, the model's",
            std::to_string(prompt) + " and " + std::to_string(request.sample.length));
-  const std::int64_t bytes = impl_->cache.bytes_for(rows);
+  constexpr std::int64_t most_rows = std::int64_t{1} << 30;  // of a cache
+  if (prompt > most_rows || behind > most_rows - prompt)
+    refuse("request", "a prompt and a length of 2^30 tokens together",
+           std::to_string(prompt) + " and " + std::to_string(request.sample.length));
+  const std::int64_t bytes = impl_->cache.bytes_for(prompt + behind);
   if (bytes > impl_->options.limit_bytes) throw CacheFull(bytes, 0, impl_->options.limit_bytes);
   const std::lock_guard lock(impl_->mutex);
   const std::uint64_t number = impl_->last_number + 1;

@@ -178,7 +178,8 @@ void write_behind(LanguageModel& model, const Tensor& row, std::span<const std::
 }
 
 bool is_whole(const Generated& written, const SampleOptions& options, const EndsText& ends) {
-  return std::ssize(written.ids) >= options.length || (ends && !written.ids.empty() && ends(written.ids));
+  const bool ended = ends && !written.ids.empty() && ends(written.ids);  // also behind the last token
+  return ended || std::ssize(written.ids) >= options.length;
 }
 
 // The logits, and those of ids that were read or written less by the penalty.

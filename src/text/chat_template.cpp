@@ -20,8 +20,7 @@ Template::Template(Template&&) noexcept = default;
 Template& Template::operator=(Template&&) noexcept = default;
 
 Template Template::parse(std::string_view source, const std::string& name) {
-  constexpr std::size_t most = std::size_t{4} << 20;
-  if (source.size() > most) throw FileError(name, -1, "a template of more than 4 MiB");
+  if (source.size() > kMostTemplateBytes) throw FileError(name, -1, "a template of more than 4 MiB");
   if (const std::size_t bad = find_invalid_utf8(source); bad != std::string_view::npos)
     throw FileError(name, static_cast<std::int64_t>(bad), "is not UTF-8");
   try {

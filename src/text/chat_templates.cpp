@@ -69,18 +69,12 @@ InvalidArgument refused(const char* argument, const char* expected, const std::s
   return {"ChatTemplates::render", argument, expected, got};
 }
 
-// A part of a conversation. Template::render checks depth and keys again, of the whole.
+// A part of a conversation.
 ordered_json parsed(const char* argument, const std::string& text) {
-  constexpr int deepest = 90;
-  int depth = 0;
   try {
-    return ordered_json::parse(text, [&](int level, ordered_json::parse_event_t, ordered_json&) {
-      depth = std::max(depth, level);
-      if (depth > deepest) throw refused(argument, "JSON of at most 90 levels", "more");
-      return true;
-    });
-  } catch (const ordered_json::exception& error) {
-    throw refused(argument, "JSON", excerpt(error.what(), 200));
+    return files::parse_ordered_json("JSON", text, kMostChatDepth);
+  } catch (const FileError& error) {
+    throw refused(argument, "JSON", std::string("an error, ") + error.what());
   }
 }
 
@@ -137,9 +131,8 @@ ChatTemplates ChatTemplates::read(const std::filesystem::path& folder) {
   ChatTemplates result;
   result.tokens_ = special_tokens(folder, config);
   // The files take the place of what the config says, as in transformers.
-  constexpr std::size_t most = std::size_t{4} << 20;
   for (const auto& [name, path] : template_files(folder)) {
-    result.sources_[name] = files::read_file(path, most);
+    result.sources_[name] = files::read_file(path, kMostTemplateBytes);
     result.files_[name] = path.string();
   }
   if (result.sources_.empty()) {

@@ -11,6 +11,7 @@ namespace {
 struct Field {
   std::uint32_t number = 0;
   std::string_view payload;  // of length-delimited fields; else empty
+  std::uint64_t value = 0;   // of whole numbers
 };
 
 // Reads the fields of one message, one by one.
@@ -21,10 +22,10 @@ class MessageReader {
   bool next(Field& field) {
     if (at_ >= bytes_.size()) return false;
     const std::uint64_t key = varint();
-    field = {static_cast<std::uint32_t>(key >> 3), {}};
+    field = {static_cast<std::uint32_t>(key >> 3), {}, 0};
     switch (key & 7) {
       case 0:
-        varint();
+        field.value = varint();
         break;
       case 1:
         take(8);
@@ -114,6 +115,20 @@ void check_sentencepiece_model(std::string_view bytes, const std::string& name) 
     }
   }
   if (!any_piece) throw FileError(name, -1, "is not a SentencePiece model: it has no pieces");
+}
+
+bool has_character_pieces(std::string_view bytes, const std::string& name) {
+  constexpr std::uint32_t kTrainer = 2, kModelType = 3, kCharacters = 4;
+  MessageReader model(bytes, name);
+  bool characters = false;
+  for (Field field; model.next(field);) {
+    if (field.number != kTrainer) continue;
+    MessageReader trainer(field.payload, name);
+    for (Field inner; trainer.next(inner);) {
+      if (inner.number == kModelType) characters = inner.value == kCharacters;
+    }
+  }
+  return characters;
 }
 
 }  // namespace fovea::text

@@ -14,4 +14,7 @@ void check_sentencepiece_model(std::string_view bytes, const std::string& name);
 /// The same for the normalisation trie alone, which tokenizer.json has as precompiled_charsmap.
 void check_charsmap(std::string_view blob, const std::string& name);
 
+/// Whether the pieces of such a checked model are single characters, as its training was told.
+bool has_character_pieces(std::string_view bytes, const std::string& name);
+
 }  // namespace fovea::text

@@ -163,6 +163,11 @@ std::int64_t SentencePieceTokenizer::size() const {
   return model_->processor.GetPieceSize();
 }
 
+SentencePieceOptions::Pieces SentencePieceTokenizer::piece_kind() const {
+  return has_character_pieces(model_->serialized, "the model") ? SentencePieceOptions::Pieces::characters
+                                                               : SentencePieceOptions::Pieces::merged;
+}
+
 const std::string& SentencePieceTokenizer::serialized() const noexcept {
   return model_->serialized;
 }

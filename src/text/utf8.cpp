@@ -1,5 +1,7 @@
 #include "text/utf8.h"
 
+#include <algorithm>
+
 namespace fovea::text {
 namespace {
 
@@ -55,6 +57,11 @@ void append_utf8(std::string& text, char32_t value) {
     put(0xF0 | value >> 18), put(0x80 | (value >> 12 & 0x3F)), put(0x80 | (value >> 6 & 0x3F)),
         put(0x80 | (value & 0x3F));
   }
+}
+
+std::int64_t count_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 std::string latin1_to_utf8(std::string_view text) {

@@ -19,6 +19,7 @@ struct CodePoint {
 CodePoint decode_utf8(std::string_view text, std::size_t at);
 /// Offset of the first byte that is not valid UTF-8, or npos.
 std::size_t find_invalid_utf8(std::string_view text);
+std::int64_t count_characters(std::string_view text);
 void append_utf8(std::string& text, char32_t value);
 /// Each byte of Latin-1 is the code point of that value.
 std::string latin1_to_utf8(std::string_view text);

@@ -107,6 +107,78 @@ refused 'has no chat template' --input wrong.jsonl
 refused 'has no chat template' --chat a
 refused '--chat or --messages beside it' --system b --prompt a
 
+# A conversation under the folder's template: its text and ids, with the messages spelt in every way.
+cp -r model chat
+cat >chat/chat_template.jinja <<'END'
+{%- for m in messages %}{{ '[' + m.role + '] ' + m.content + '\n' }}{% endfor %}
+{%- if tools %}{{ tools | length }} tools {{ tools[0].name }}
+{% endif %}
+{%- if mood is defined %}{{ mood }}
+{% endif %}
+{%- if add_generation_prompt %}[assistant] {% endif %}
+END
+chat() { "$fovea" generate --model chat --cpu-threads 1 "$@"; }
+# not_chat WORDS ARGUMENTS...: the command fails, says WORDS, and prints no name of a parser or of the library.
+not_chat() {
+  local words=$1
+  shift
+  if chat "$@" >out 2>errors; then fail "took $*"; fi
+  grep -qF -- "$words" errors || fail "expected '$words', got '$(cat errors)'"
+  ! grep -qE 'json\.exception|ChatTemplates|chat\.(tools|variables|messages)' errors || fail "$(cat errors)"
+}
+expect() { [[ $1 == "$2" ]] || fail "expected '$2', got '$1'"; }
+expect "$(chat --chat 'a cat' --system 'be brief' --show-prompt)" $'[system] be brief\n[user] a cat\n[assistant] '
+said='[{"role": "system", "content": "s"}, {"role": "user", "content": "the cat"}]'
+expected=$'[system] s\n[user] the cat\n[assistant] '
+expect "$(chat --messages - --show-prompt <<<"$said")" "$expected"
+expect "$(chat --messages - --show-prompt <<<"{\"messages\": $said}")" "$expected"
+expect "$(chat --messages - --show-prompt <<<'{"role": "system", "content": "s"}
+{"role": "user", "content": "the cat"}')" "$expected"
+expect "$(chat --messages - --show-prompt <<<'{
+  "role": "user",
+  "content": "a"
+}')" $'[user] a\n[assistant] '
+echo '[{"name": "one"}, {"name": "two"}]' >tools.json
+expect "$(chat --chat a --tools tools.json --template-variables '{"mood": "glad"}' --show-prompt)" \
+  $'[user] a\n2 tools one\nglad\n[assistant] '
+chat --messages - --show-prompt --json <<<"$said" | python3 -c '
+import json, sys
+shown = json.load(sys.stdin)
+assert shown["prompt"].startswith("[system] s") and len(shown["ids"]) > 5, shown' || fail "--show-prompt --json"
+chat --chat 'the cat' --system 'a mat' --length 4 --greedy >said
+chat --input - --length 4 --greedy >many <<<'{"messages": [{"role": "system", "content": "a mat"}, {"role": "user", "content": "the cat"}]}'
+python3 - said many <<'END' || fail "conversations: $(cat said many)"
+import json, sys
+assert json.loads(open(sys.argv[2]).read())["text"].split() == open(sys.argv[1]).read().split()
+END
+python3 -c 'print("{\"messages\": " + "[" * 200000 + "]" * 200000 + "}")' >deep.json
+not_chat 'nest too deep' --messages deep.json --show-prompt
+python3 -c 'print("[" * 200000 + "]" * 200000)' >deep.json
+not_chat 'nest too deep' --messages deep.json --show-prompt
+not_chat 'nest too deep' --chat a --tools deep.json --show-prompt
+not_chat "two values of 'role'" --messages - --show-prompt <<<'[{"role": "user", "role": "system", "content": "a"}]'
+not_chat "standard input (line 2, column" --messages - --show-prompt <<<'{"role": "user", "content": "a"}
+{"role": "user", }'
+not_chat "syntax error" --messages - --show-prompt <<<'not json'
+not_chat '"messages": expected an array' --messages - --show-prompt <<<'{"messages": 1}'
+not_chat '--template-variables (line 1' --chat a --template-variables '{x}' --show-prompt
+not_chat "'--template-variables': expected a JSON object" --chat a --template-variables '[1]' --show-prompt
+not_chat "'--template-variables': expected variables of other names" --chat a --template-variables '{"tools": 1}' --show-prompt
+echo '{}' >object.json
+not_chat "'--tools': expected an array" --chat a --tools object.json --show-prompt
+not_chat "'--template': expected default, got x" --chat a --template x --show-prompt
+not_chat 'no --save-state and no --load-state' --chat a --save-state state
+echo 'not json' >wrong.jsonl
+refused "wrong.jsonl (line 1, column 1): syntax error" --input wrong.jsonl
+[[ $(grep -o 'wrong.jsonl' errors | wc -l) == 1 ]] || fail "names the file twice: $(cat errors)"
+! grep -q 'got null' errors || fail "$(cat errors)"
+echo '[1]' >wrong.jsonl
+refused 'expected a JSON object, got [1]' --input wrong.jsonl
+for length in 9223372036854775807 18446744073709551615; do
+  echo "{\"prompt\": \"a\", \"length\": $length}" >wrong.jsonl
+  refused "$length" --input wrong.jsonl
+done
+
 # Beams find a text that is at least as probable as the greedy one of the same length.
 generate --prompt 'the cat' --length 8 --greedy --json >greedy
 generate --prompt 'the cat' --length 8 --greedy --beam-size 8 --json >beams
@@ -117,7 +189,28 @@ greedy, beams = (json.load(open(name)) for name in sys.argv[1:3])
 assert beams["tokens"] == greedy["tokens"] == 8 and beams["log_probability"] >= greedy["log_probability"] - 1e-6
 assert open(sys.argv[3]).read() == beams["text"] + "\n"
 END
-refused 'beams are not drawn from' --prompt a --beam-size 2 --temperature 1
+generate --prompt 'the cat' --length 8 --beam-size 8 --length-penalty 0.8 --early-stopping on >beams || fail "beams imply --greedy"
+for draw in '--temperature 1' '--top-k 5' '--top-p 0.5' '--min-p 0.1' '--seed 3' '--greedy --top-k 5'; do
+  # shellcheck disable=SC2086
+  refused 'beams are not drawn from' --prompt a --beam-size 2 $draw
+done
+refused "'--length-penalty': expected a --beam-size above 1" --prompt a --length-penalty 0.8
+refused "'--early-stopping': expected a --beam-size above 1" --prompt a --early-stopping on
+refused 'off,on,never' --prompt a --beam-size 2 --early-stopping maybe
+! grep -q '[^ -~]' errors || fail "bytes of no letters: $(cat errors)"
+# The log-probability of a text of beams is that of the model, whatever the options.
+generate --prompt 'the cat' --length 6 --beam-size 3 --repetition-penalty 1.5 --json >beams
+python3 - beams model >scored.txt <<'END'
+import json, sys
+words = json.load(open(sys.argv[2] + "/vocab.json"))
+print(words["</s>"], words["the"], words["cat"], *json.load(open(sys.argv[1]))["ids"])
+END
+"$fovea" score text --model model --ids-file scored.txt --json >scored
+python3 - beams scored <<'END' || fail "log-probability of beams: $(cat beams scored)"
+import json, sys
+beams, scored = (json.load(open(name)) for name in sys.argv[1:])
+assert abs(beams["log_probability"] - sum(scored["log_probabilities"][-len(beams["ids"]):])) < 1e-4
+END
 refused 'nothing beside --input' --input prompts.jsonl --beam-size 2 --greedy
 
 # What the model computes for ids, and what its folder is.

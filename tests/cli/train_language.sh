@@ -105,3 +105,33 @@ expect '"name":"product","cat":"products","ph":"X"' "$folder/trace.json"
 expect '"name":"attention, backward"' "$folder/trace.json"
 refused '/no/such/folder' --model language --train-text "$folder/train.txt" --valid-text "$folder/valid.txt" --vocab-size 100 \
   --output "$folder/profiled2" --max-updates 1 --window 16 --dim 16 --layers 1 --heads 2 --profile /no/such/folder/trace.json
+
+# Characters, a cosine that runs, and texts longer than a window; --resume keeps the kind of pieces.
+characters() { train --output "$folder/characters" --lr-schedule cosine --longest 64 "$@"; }
+characters --max-updates 8 --tokenizer characters
+if characters --max-updates 12 --resume --tokenizer bpe; then echo "resumed characters as bpe"; exit 1; fi
+expect "'--tokenizer': expected characters" "$folder/log"
+if train --output "$folder/parts" --max-updates 14 --resume --tokenizer characters; then echo "resumed bpe as characters"; exit 1; fi
+expect "'--tokenizer': expected bpe" "$folder/log"
+score() { "$fovea" score text --model "$folder/characters" --input "$folder/valid.txt" --cpu-threads 1 "$@"; }
+score --window 32 --json > "$folder/scored"
+python3 - "$folder/scored" "$folder/valid.txt" <<'END'
+import json, math, sys
+scored, text = json.load(open(sys.argv[1])), open(sys.argv[2]).read()
+assert scored["tokens"] > 0.8 * len(text), scored
+assert math.isclose(scored["bits_a_character"], -scored["log_probability"] / math.log(2) / len(text), rel_tol=1e-6), scored
+assert math.isclose(scored["perplexity"], math.exp(-scored["log_probability"] / scored["tokens"]), rel_tol=1e-6), scored
+END
+if score --window 32 'a text' 2> "$folder/error"; then echo "dropped a text beside --input"; exit 1; fi
+expect "'--window': expected --input beside it" "$folder/error"
+if score --window 65 2> "$folder/error"; then echo "read more than --longest"; exit 1; fi
+expect '64 ids' "$folder/error"
+echo '{"prompt": "the", "length": 9223372036854775807}' > "$folder/long.jsonl"
+if write --input "$folder/long.jsonl" 2> "$folder/error"; then echo "took a length of 2^63 - 1"; exit 1; fi
+expect '9223372036854775807' "$folder/error"
+if grep -qF -- '-9223372036854775807' "$folder/error"; then cat "$folder/error"; exit 1; fi
+"$fovea" train --model language --train-text "$folder/train.txt" --valid-text "$folder/valid.txt" --mixers gla --layers 1 \
+  --dim 34 --dim-ffn 16 --heads 17 --vocab-size 100 --window 16 --batch 2 --max-updates 1 --lr-warmup 1 --cpu-threads 1 \
+  --output "$folder/heads" 2> "$folder/log" || { cat "$folder/log"; exit 1; }
+"$fovea" show "$folder/heads" > "$folder/said"
+if grep -q 'channels' "$folder/said"; then cat "$folder/said"; exit 1; fi

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <array>
 #include <random>
 
 #include "fovea/core/error.h"
@@ -51,6 +51,14 @@ TEST(ChatTemplate, ComputesAsPython) {
   EXPECT_EQ(rendered("{{ strftime_now('%Y-%m') }}"), "2023-11");
 }
 
+// Python's order of a list with a NaN depends on its algorithm: ours is an error.
+TEST(ChatTemplate, NaNsHaveNoOrder) {
+  EXPECT_NE(error_of("{{ [3, 'nan' | float, 1, 2] | sort }}").find("sort() of a NaN"), std::string::npos);
+  EXPECT_NE(error_of("{{ [[3], ['nan' | float], [1]] | sort }}").find("sort() of a NaN"), std::string::npos);
+  EXPECT_NE(error_of("{{ {'a': 3, 'b': 'nan' | float} | dictsort(by='value') }}").find("sort() of a NaN"),
+            std::string::npos);
+}
+
 TEST(ChatTemplate, AssignmentsInLoopsStayThere) {
   EXPECT_EQ(rendered("{% set x = 0 %}{% for i in [1, 2] %}{% set x = x + i %}{{ x }}{% endfor %}{{ x }}"),
             "120");
@@ -62,6 +70,57 @@ TEST(ChatTemplate, AssignmentsInLoopsStayThere) {
                      "%}{% break %}{% endif %}"
                      "{{ i }}/{{ loop.index }},{% else %}none{% endfor %}"),
             "1/1,5/3,");
+}
+
+// A block that a jump leaves assigns and prints nothing; the text of `with` stands.
+TEST(ChatTemplate, JumpsLeaveTheBlocksAroundThem) {
+  const auto loop = [](const std::string& body) {
+    return rendered("{% for i in [1, 2, 3] %}" + body + "{% endfor %}.");
+  };
+  for (const auto& [jump, with, set, filter] : std::initializer_list<std::array<const char*, 4>>{
+           {"break", "a1.", "1a.", "A1."}, {"continue", "a1a3.", "1a3a.", "A1A3."}}) {
+    const std::string leave = "a{% if i == 2 %}{% " + std::string(jump) + " %}{% endif %}";
+    EXPECT_EQ(loop("{% with x = i %}{% if x == 2 %}{% " + std::string(jump) +
+                   " %}{% endif %}a{% endwith %}{{ i }}"),
+              with);
+    EXPECT_EQ(loop("{% set x %}" + leave + "{% endset %}{{ i }}{{ x }}"), set);
+    EXPECT_EQ(loop("{% set x | lower %}" + leave + "{% endset %}{{ i }}{{ x }}"), set);
+    EXPECT_EQ(loop("{% filter upper %}" + leave + "{% endfilter %}{{ i }}"), filter);
+  }
+  EXPECT_EQ(
+      rendered("{% for i in [1, 2] %}{% with %}{% set x %}{% filter upper %}{% continue %}{% endfilter %}"
+               "{% endset %}{% endwith %}b{% else %}c{% endfor %}d"),
+      "d");
+  for (const char* body :
+       {"{% generation %}{% break %}{% endgeneration %}", "{% macro m() %}{% break %}{% endmacro %}"})
+    EXPECT_NE(error_of("{% for i in [1] %}" + std::string(body) + "{% endfor %}").find("outside of a loop"),
+              std::string::npos)
+        << body;
+}
+
+// In jinja2 a name that a scope assigns is undefined there until then, also for the scopes within it. One
+// that the scope reads first, or that only a branch assigns, is the variable.
+TEST(ChatTemplate, NamesThatAScopeAssignsLaterAreUndefinedInIt) {
+  const std::string_view variables = R"({"x": "v", "l": [1, 2]})";
+  for (const auto& [source, text] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"{% for i in l %}{% for j in l %}{{ x }}{% endfor %}{% set x = i %}{{ x }}{% endfor %}", "12"},
+           {"{% for i in l %}{{ x }}{% for j in l %}{{ x }}{% endfor %}{% set x = i %}{{ x }}{% endfor %}",
+            "vvv1vvv2"},
+           {"{% for i in l %}{% for j in l %}{{ x }}{% endfor %}{% if i %}{% set x = i %}{% endif %}{{ x }}"
+            "{% endfor %}",
+            "vv1vv2"},
+           {"{% for j in l %}{{ x }}{% endfor %}{% set x = 1 %}{{ x }}", "1"},
+           {"{{ x }}{% for j in l %}{{ x }}{% endfor %}{% set x = 1 %}{{ x }}", "vvv1"},
+           {"{% for i in l %}{% set x = x ~ i %}{{ x }}{% endfor %}{{ x }}", "v1v2v"},
+           {"{% for i in l %}{% set y %}{{ x }}{% endset %}{{ y }}{% set x = 1 %}{% endfor %}", ""},
+           {"{% for i in l %}{% filter upper %}{{ x }}{% endfilter %}{% set x = 1 %}{% endfor %}", ""},
+           {"{% for i in l %}{% with a = x %}{{ x }}{% endwith %}{% set x = 1 %}{% endfor %}", "vv"},
+           {"{% for i in l %}{% with a = 1 %}{{ x }}{% endwith %}{% set x = 1 %}{% endfor %}", ""},
+           {"{% macro m() %}{{ x }}{% endmacro %}{{ m() }}{% set x = 1 %}{{ m() }}", "1"},
+           {"{% for i in l %}{% for j in l %}{{ x is defined }}{% endfor %}{% macro x() %}{% endmacro %}{% "
+            "endfor %}",
+            "FalseFalseFalseFalse"}})
+    EXPECT_EQ(rendered(source, variables), text) << source;
 }
 
 TEST(ChatTemplate, MacrosReadTheScopeOfTheirDefinition) {
@@ -91,60 +150,12 @@ TEST(ChatTemplate, ErrorsNameTheLine) {
            {"{# a", "a comment without #}"},
            {"{{ 9999999999 * 9999999999 }}", "beyond 64 bits"},
            {"{{ 1 / 0 }}", "division by zero"},
+           {"{{ 'a' % ([1] | select) }}", "not all arguments converted"},
            {"{% set messages.x = 1 %}", "is no namespace"}}) {
     EXPECT_NE(error_of(source).find(words), std::string::npos) << source << ": " << error_of(source);
   }
   EXPECT_NE(error_of("a", "[1]").find("expected a JSON object"), std::string::npos);
   EXPECT_NE(error_of("a", "{\"a\": 1, \"a\": 2}").find("stands twice"), std::string::npos);
-}
-
-// Each ends by an error of ours, in bounded time and memory.
-TEST(ChatTemplate, HostileTemplatesEnd) {
-  const std::string many(100'000, '('), deep_list = std::string(5000, '[') + std::string(5000, ']');
-  std::string blocks, sum = "1", nested = "x";
-  for (int i = 0; i < 5000; ++i) blocks += "{% if 1 %}";
-  for (int i = 0; i < 5000; ++i) sum += " + 1";
-  for (int i = 0; i < 5000; ++i) nested = "-" + nested;
-  const std::string hostile[] = {
-      "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
-      "{{ range(1000000000000) | list }}",
-      "{{ 'a' * 99999999999 }}",
-      "{{ [0] * 99999999999 }}",
-      "{% set n = namespace(x='aaaaaaaaaaaaaaaa') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% "
-      "endfor %}",
-      "{% set n = namespace(x=[1]) %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
-      "{% set n = namespace(x=[]) %}{% for i in range(99999) %}{% set n.x = [n.x] %}{% endfor %}",
-      "{% set n = namespace(x=[]) %}{% for i in range(90) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
-      "{% set n = namespace(x=[]) %}{% for i in range(90) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x | "
-      "tojson }}",
-      "{% set n = namespace(x=[], y=[]) %}{% for i in range(90) %}{% set n.x = [n.x, n.x] %}{% set n.y = "
-      "[n.y, n.y] %}"
-      "{% endfor %}{{ n.x == n.y }}",
-      "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-      "{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}",
-      "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
-      "{{ 'a'.replace('', 'b' * 100000).replace('', 'c' * 100000) }}",
-      "{{ ('a' * 100000).replace('a', 'b' * 100000) }}",
-      "{{ 'a' | indent(99999999999) }}",
-      "{{ [1] | tojson(indent=99999999999) }}",
-      "{{ [1] | batch(99999999999, 0) | list }}",
-      "{{ 'a'.ljust(99999999999) }}",
-      "{{ 'x' | center(99999999999) }}",
-      "{{ strftime_now('%9999999d') }}",
-      "{{ " + many + " }}",
-      "{{ " + deep_list + " }}",
-      "{{ " + sum + " }}",
-      "{{ " + nested + " }}",
-      blocks,
-      "{{ 2 ** 99999999999 }}",
-      "{{ 3 ** 99 }}",
-      std::string(5 << 20, 'a')};
-  for (const std::string& source : hostile) {
-    const auto begin = std::chrono::steady_clock::now();
-    EXPECT_NE(error_of(source), "") << source.substr(0, 100);
-    // About 2 s on a quiet machine, and sanitizers take ten times as long.
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << source.substr(0, 100);
-  }
 }
 
 // Namespaces that contain each other, and macros that read scopes in which they stand, are freed.

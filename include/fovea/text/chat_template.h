@@ -3,6 +3,7 @@
 // lstrip_blocks, an immutable sandbox, tojson, raise_exception and strftime_now.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <ctime>
 #include <filesystem>
@@ -20,11 +21,15 @@ struct TemplateLimits {
   std::int64_t bytes = 256LL << 20;  ///< of texts and values, all that were made counted together
 };
 
+constexpr std::size_t kMostTemplateBytes = std::size_t{4} << 20;
+/// How deep the JSON of messages, tools and variables may nest.
+constexpr int kMostChatDepth = 64;
+
 /// Immutable after construction; const calls may come from several threads at once.
 class Template {
  public:
-  /// Throws FileError, with the line, for what is no template, and for statements that are not read here. So
-  /// do nesting of more than 60 brackets or statements, and more than 4 MiB. `name` is used in errors.
+  /// Throws FileError with the line for a syntax error, an unsupported statement, or nesting deeper than 60;
+  /// and FileError for a source over kMostTemplateBytes. `name` is used in errors.
   static Template parse(std::string_view source, const std::string& name);
   ~Template();
   Template(Template&&) noexcept;

@@ -15,7 +15,8 @@ class StopStrings {
   explicit StopStrings(std::vector<std::string> strings);
 
   /// Appends to the text. Returns what can be shown: nothing from a stop string on, and nothing that a stop
-  /// string may still begin with. It comes with a later call then, or with rest().
+  /// string may still begin with. Held-back text is returned by a later
+  /// call, or by rest().
   std::string add(std::string_view text);
   /// Whether one of the strings has come. Whatever is added then is not shown.
   bool found() const noexcept { return found_; }

@@ -114,6 +114,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::int64_t size() const override;
   void save(const std::filesystem::path& folder, const std::string& prefix = {}) const override;
   std::string_view kind() const override { return "sentencepiece"; }
+  /// How the model was trained.
+  SentencePieceOptions::Pieces piece_kind() const;
   const std::string& serialized() const noexcept;
 
  protected:

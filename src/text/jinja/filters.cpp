@@ -32,7 +32,9 @@ std::vector<Value> steps_of(Machine& m, const Value* attribute) {
   if (!attribute || attribute->is_none()) return {};
   if (!attribute->text()) return {*attribute};
   std::vector<Value> steps;
-  for (const std::string_view part : split(*attribute->text(), ".", -1)) {
+  m.budget().spend(attribute->text()->size() / 8);
+  for (const std::string_view part : split(*attribute->text(), ".", -1, m.budget())) {
+    m.budget().keep(2 * sizeof(Value));
     std::int64_t number = 0;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
     if (!part.empty() && error == std::errc() && end == part.data() + part.size() && part[0] != '-')
@@ -51,14 +53,24 @@ Value member(Machine& m, Value value, const std::vector<Value>& steps, const Val
   return value;
 }
 
+bool has_nan(Machine& m, const Value& value) {
+  m.budget().spend(1);
+  if (const double* number = value.as<double>()) return std::isnan(*number);
+  const Sequence* sequence = value.sequence();
+  return sequence &&
+         std::ranges::any_of(sequence->items, [&](const Value& item) { return has_nan(m, item); });
+}
+
 // Sorts by keys; equal ones keep their order, also in reverse.
 std::vector<Value> sorted(Machine& m, std::vector<Value> items, const std::vector<Value>& keys,
                           bool reverse) {
+  m.budget().spend(items.size());
+  m.budget().check_room(items.size(), sizeof(Value) + 2 * sizeof(std::size_t));
   std::vector<std::size_t> order(items.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  // std::stable_sort must not meet an order that is none, as that of NaN.
+  // The place of a NaN, which is neither less nor greater, would depend on the algorithm.
   for (const Value& key : keys) {
-    if (const double* number = key.as<double>(); number && std::isnan(*number)) fail("sort() of a NaN");
+    if (has_nan(m, key)) fail("sort() of a NaN is not done here");
   }
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
     return reverse ? less(keys[b], keys[a], m.budget()) : less(keys[a], keys[b], m.budget());
@@ -87,7 +99,9 @@ Value batch(Machine& m, const Value& value, const Arguments& arguments) {
   }
   if (!row.empty()) {
     if (bound[1] && !bound[1]->is_none()) {
-      m.budget().keep(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)) * sizeof(Value));
+      const auto places = static_cast<std::size_t>(std::max<std::int64_t>(count, 0));
+      m.budget().check_room(places, 2 * sizeof(Value));
+      m.budget().spend(places / 8);
       while (std::ssize(row) < count) row.push_back(*bound[1]);
     }
     end_row();
@@ -149,7 +163,7 @@ Value last(Machine& m, const Value& value, const Arguments& arguments) {
 }
 
 std::optional<double> parsed_real(const std::string& text) {
-  const std::string trimmed(strip(text, std::nullopt, Side::both));
+  const std::string trimmed(strip(text, Side::both));
   const std::string lower = lower_case(trimmed);
   const std::string unsigned_text = lower.substr(lower.starts_with('-') || lower.starts_with('+') ? 1 : 0);
   const bool word = unsigned_text == "inf" || unsigned_text == "infinity" || unsigned_text == "nan";
@@ -166,7 +180,7 @@ Value truncated(double number, const Value& otherwise) {
   return static_cast<std::int64_t>(number);
 }
 
-Value int_filter(Machine&, const Value& value, const Arguments& arguments) {
+Value int_filter(Machine& m, const Value& value, const Arguments& arguments) {
   const Bound bound("int", arguments, {"default", "base"});
   if (bound.integer(1, 10) != 10) fail("int() of another base than 10 is not done here");
   const Value otherwise = bound[0] ? *bound[0] : Value(std::int64_t{0});
@@ -174,7 +188,8 @@ Value int_filter(Machine&, const Value& value, const Arguments& arguments) {
   if (value.as<double>()) return truncated(value.number(), otherwise);
   if (value.is_undefined()) fail(*value.as<Undefined>()->reason);
   if (!value.text()) return otherwise;
-  const std::string trimmed(strip(*value.text(), std::nullopt, Side::both));
+  m.budget().spend(value.text()->size() / 4);
+  const std::string trimmed(strip(*value.text(), Side::both));
   std::int64_t whole = 0;
   const char* begin = trimmed.c_str() + (trimmed.starts_with('+') && !trimmed.starts_with("+-") ? 1 : 0);
   const auto [end, error] = std::from_chars(begin, trimmed.c_str() + trimmed.size(), whole);
@@ -185,7 +200,7 @@ Value int_filter(Machine&, const Value& value, const Arguments& arguments) {
   return real ? truncated(*real, otherwise) : otherwise;
 }
 
-Value float_filter(Machine&, const Value& value, const Arguments& arguments) {
+Value float_filter(Machine& m, const Value& value, const Arguments& arguments) {
   const Bound bound("float", arguments, {"default"});
   const Value otherwise = bound[0] ? *bound[0] : Value(0.0);
   if (value.is_number()) return value.number();
@@ -193,6 +208,7 @@ Value float_filter(Machine&, const Value& value, const Arguments& arguments) {
   if (!value.text()) return otherwise;
   if (value.text()->find('_') != std::string::npos)
     fail("float() of digits with underscores is not done here");
+  m.budget().spend(value.text()->size() / 4);
   const std::optional<double> real = parsed_real(*value.text());
   return real ? Value(*real) : otherwise;
 }
@@ -205,17 +221,18 @@ Value format_filter(Machine& m, const Value& value, const Arguments& arguments) 
 
 Value indent(Machine& m, const Value& value, const Arguments& arguments) {
   const Bound bound("indent", arguments, {"width", "first", "blank"});
+  m.budget().check_room(plain_text(value, "indent").size() + 1, 2);
   const std::string text = plain_text(value, "indent") + "\n";
   std::string before;
   if (bound[0] && bound[0]->text()) {
-    before = *bound[0]->text();
+    before = to_text(*bound[0], m.budget());
   } else {
     const std::int64_t width = std::max<std::int64_t>(bound.integer(0, 4), 0);
     m.budget().keep(static_cast<std::size_t>(width));
     before.assign(static_cast<std::size_t>(width), ' ');
   }
   std::string result;
-  const std::vector<std::string_view> lines = split_lines(text, false);
+  const std::vector<std::string_view> lines = split_lines(text, false, m.budget());
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (i > 0) result += '\n';
     if (i == 0 ? bound.flag(1) : bound.flag(2) || !lines[i].empty()) {
@@ -268,6 +285,16 @@ Value lower(Machine& m, const Value& value, const Arguments& arguments) {
   return m.maker().text(lower_case(soft(m, value, "lower")));
 }
 
+// The arguments from `first` on.
+Arguments rest_of(Machine& m, const Arguments& arguments, std::size_t first) {
+  const std::size_t count = arguments.positional.size() - first + arguments.named.size();
+  m.budget().spend(1 + count / 8);
+  m.budget().keep(sizeof(Value) * count);
+  for (const auto& [name, value] : arguments.named) m.budget().keep(name.size() + sizeof name);
+  return {{arguments.positional.begin() + static_cast<std::ptrdiff_t>(first), arguments.positional.end()},
+          arguments.named};
+}
+
 Value map(Machine& m, const Value& value, const Arguments& arguments) {
   std::vector<Value> items = truth(value) ? items_of(value, m.maker()) : std::vector<Value>();
   if (arguments.positional.empty()) {
@@ -277,7 +304,7 @@ Value map(Machine& m, const Value& value, const Arguments& arguments) {
     for (Value& item : items) item = member(m, item, steps, otherwise);
   } else {
     const std::string name = plain_text(arguments.positional[0], "map");
-    const Arguments rest{{arguments.positional.begin() + 1, arguments.positional.end()}, arguments.named};
+    const Arguments rest = rest_of(m, arguments, 1);
     for (Value& item : items) item = m.filter(name, item, rest);
   }
   return m.maker().sequence(Kind::generator, std::move(items));
@@ -322,8 +349,7 @@ Value filtered(Machine& m, const Value& value, const Arguments& arguments, Keeps
   Arguments rest;
   if (at < arguments.positional.size()) {
     name = plain_text(arguments.positional[at++], "select");
-    rest = {{arguments.positional.begin() + static_cast<std::ptrdiff_t>(at), arguments.positional.end()},
-            arguments.named};
+    rest = rest_of(m, arguments, at);
   }
   for (Value& item : truth(value) ? items_of(value, m.maker()) : std::vector<Value>()) {
     const Value tested = member(m, item, steps);
@@ -350,9 +376,8 @@ Value replace_filter(Machine& m, const Value& value, const Arguments& arguments)
   const std::string text = to_text(value, m.budget()), old = to_text(*bound[0], m.budget()),
                     with = to_text(*bound[1], m.budget());
   const std::int64_t most = bound[2] && !bound[2]->is_none() ? bound.integer(2, -1) : -1;
-  const auto result = replace(text, old, with, most, std::size_t{1} << 28);
-  if (!result) fail("makes too much text or too many values");
-  return m.maker().text(*result);
+  m.budget().spend(text.size() / 4);
+  return m.maker().text(replace(text, old, with, most, m.budget()));
 }
 
 Value reverse(Machine& m, const Value& value, const Arguments& arguments) {
@@ -398,7 +423,8 @@ Value sort(Machine& m, const Value& value, const Arguments& arguments) {
   const Bound bound("sort", arguments, {"reverse", "case_sensitive", "attribute"});
   std::vector<std::vector<Value>> parts;
   if (bound[2] && bound[2]->text()) {
-    for (const std::string_view part : split(*bound[2]->text(), ",", -1)) {
+    for (const std::string_view part : split(*bound[2]->text(), ",", -1, m.budget())) {
+      m.budget().keep(2 * sizeof(std::vector<Value>));
       const Value attribute = m.maker().text(std::string(part));
       parts.push_back(steps_of(m, &attribute));
     }
@@ -434,13 +460,14 @@ Value sum(Machine& m, const Value& value, const Arguments& arguments) {
 
 bool begins_word(std::string_view character) {
   return std::string_view("-({[<").find(character) != std::string_view::npos ||
-         !strip(character, std::nullopt, Side::both).size();
+         strip(character, Side::both).empty();
 }
 
 // Not Python's title(): words are what blanks, hyphens and opening brackets divide.
 Value title_filter(Machine& m, const Value& value, const Arguments& arguments) {
   const Bound bound("title", arguments, {});
   const std::string text = soft(m, value, "title");
+  m.budget().spend(text.size() / 4);
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t first = byte_of(std::string_view(text).substr(at), 1);
@@ -487,7 +514,8 @@ Value trim(Machine& m, const Value& value, const Arguments& arguments) {
   const Bound bound("trim", arguments, {"chars"});
   const std::string* chars = bound.text(0);
   const std::string text = soft(m, value, "trim");
-  return m.maker().text(std::string(strip(text, chars ? std::optional(*chars) : std::nullopt, Side::both)));
+  return m.maker().text(
+      std::string(chars ? strip(text, *chars, Side::both, m.budget()) : strip(text, Side::both)));
 }
 
 Value unique(Machine& m, const Value& value, const Arguments& arguments) {
@@ -499,6 +527,8 @@ Value unique(Machine& m, const Value& value, const Arguments& arguments) {
     Value key = member(m, item, steps);
     if (!bound.flag(0)) key = small(key, m);
     if (key.text()) {
+      m.budget().keep(key.text()->size() + 96);
+      m.budget().spend(key.text()->size() / 16);
       if (!texts.emplace(*key.text(), true).second) continue;
     } else {
       if (std::ranges::any_of(others, [&](const Value& other) { return equal(other, key, m.budget()); }))
@@ -561,15 +591,14 @@ constexpr std::pair<std::string_view, Filter> kFilters[] = {{"abs", abs},
 
 }  // namespace
 
-Value Machine::filter(const std::string& name, const Value& value, const Arguments& arguments) {
-  budget().spend(1);
+Value filtered_by(Machine& machine, const std::string& name, const Value& value, const Arguments& arguments) {
   for (const auto& [known, filter] : kFilters) {
     if (known != name) continue;
-    if (std::ranges::find(kLazy, name) == std::end(kLazy)) return filter(*this, value, arguments);
+    if (std::ranges::find(kLazy, name) == std::end(kLazy)) return filter(machine, value, arguments);
     try {
-      return filter(*this, value, arguments);
+      return filter(machine, value, arguments);
     } catch (const Failure& failure) {
-      budget().keep(failure.reason.size() + 256);
+      machine.budget().keep(failure.reason.size() + 256);
       auto failed = std::make_shared<Sequence>();
       failed->kind = Kind::generator;
       failed->failure = std::make_shared<const std::string>(failure.reason);

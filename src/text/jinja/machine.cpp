@@ -143,26 +143,47 @@ void check_member(const std::string& name) {
 
 Value Machine::new_namespace(std::vector<std::pair<std::string, Value>> members) {
   budget().keep(256 + 128 * members.size());
-  for (const auto& [name, value] : members) check_member(name);
+  for (const auto& [name, value] : members) {
+    check_member(name);
+    budget().keep(name.size());
+  }
   auto made = std::make_shared<Namespace>();
   for (auto& [name, value] : members) made->members.insert_or_assign(std::move(name), std::move(value));
   namespaces_.push_back(made);
   return made;
 }
 
-const Value* Machine::find(const std::string& name) const {
-  for (const Scope* scope = scope_; scope; scope = scope->parent) {
-    for (const auto& [known, value] : scope->values) {
-      if (known == name) return &value;
-    }
+namespace {
+
+// The place of a name. `work` grows by 16 for each step that the comparisons cost.
+template <typename Values>
+auto place_of(Values& values, const std::string& name, std::size_t& work) {
+  return std::ranges::find_if(values, [&](const auto& one) {
+    const bool compared = one.first.size() == name.size();
+    work += compared ? 2 + name.size() / 4 : 1;
+    return compared && one.first == name;
+  });
+}
+
+}  // namespace
+
+const Value* Machine::find(const std::string& name) {
+  std::size_t work = 0;
+  const Value* value = nullptr;
+  for (const Scope* scope = scope_; scope && !value; scope = scope->parent) {
+    if (const auto found = place_of(scope->values, name, work); found != scope->values.end())
+      value = &found->second;
   }
-  return nullptr;
+  budget().spend(work / 16);
+  return value;
 }
 
 void Machine::set(const std::string& name, Value value) {
-  for (auto& [known, old] : scope_->values) {
-    if (known != name) continue;
-    old = std::move(value);
+  std::size_t work = 0;
+  const auto found = place_of(scope_->values, name, work);
+  budget().spend(work / 16);
+  if (found != scope_->values.end()) {
+    found->second = std::move(value);
     return;
   }
   budget().keep(name.size() + sizeof(Value) + 32);
@@ -194,12 +215,18 @@ std::string Machine::run(const Body& body, std::vector<std::pair<std::string, Va
   const Inner outer(*this, nullptr);
   scope_->values = std::move(variables);
   const Inner inner(*this);
+  begin(body);
   run(body);
   return output.take();
 }
 
+void Machine::begin(const Body& body) {
+  for (const std::string& name : body.undefined)
+    set(name, maker_.undefined("'" + excerpt(name) + "' is undefined"));
+}
+
 Machine::Flow Machine::run(const Body& body) {
-  for (const Statement& statement : body) {
+  for (const Statement& statement : body.statements) {
     if (const Flow flow = run(statement); flow != Flow::next) return flow;
   }
   return Flow::next;
@@ -224,8 +251,7 @@ Machine::Flow Machine::run(const Statement& statement) {
       assign(statement.targets[0], evaluate(*statement.expressions[0]));
       break;
     case Statement::Kind::set_block:
-      run_set_block(statement);
-      break;
+      return run_set_block(statement);
     case Statement::Kind::macro:
       set(statement.name, macro(statement, statement.name));
       break;
@@ -238,16 +264,9 @@ Machine::Flow Machine::run(const Statement& statement) {
       break;
     }
     case Statement::Kind::with:
-      run_with(statement);
-      break;
-    case Statement::Kind::filter: {
-      const Value text = maker_.text(text_of_block(statement.bodies[0], flow));
-      // The innermost filter of the chain has no operand of its own.
-      const Inner inner(*this);
-      set(" block", text);
-      print(evaluate(*statement.expressions[0]));
-      break;
-    }
+      return run_with(statement);
+    case Statement::Kind::filter:
+      return run_filter_block(statement);
     case Statement::Kind::scope:
       write(text_of_block(statement.bodies[0], flow));
       break;
@@ -272,6 +291,7 @@ Machine::Flow Machine::run_for(const Statement& statement) {
   if (!items.empty()) return run_loop(statement, std::move(items));
   if (statement.bodies.size() < 2) return Flow::next;
   const Inner inner(*this);
+  begin(statement.bodies[1]);
   return run(statement.bodies[1]);
 }
 
@@ -297,38 +317,53 @@ Machine::Flow Machine::run_loop(const Statement& statement, std::vector<Value> i
     const Inner inner(*this);
     set("loop", loop);
     assign(statement.targets[0], loop->items[loop->index]);
+    begin(statement.bodies[0]);
     if (run(statement.bodies[0]) == Flow::leave) return Flow::next;
   }
-  --loop->index;  // a namespace may have the loop
+  --loop->index;  // A namespace may still hold `loop`: its index stays that of the last item.
   return Flow::next;
 }
 
 std::string Machine::text_of_block(const Body& body, Flow& flow) {
   Output output(*this);
   const Inner inner(*this);
+  begin(body);
   flow = run(body);
   return output.take();
 }
 
-void Machine::run_set_block(const Statement& statement) {
+// A block that a jump leaves has no text: jinja2 drops what the block has printed so far.
+Machine::Flow Machine::run_set_block(const Statement& statement) {
   Flow flow = Flow::next;
-  const Value text = maker_.text(text_of_block(statement.bodies[0], flow));
-  if (!statement.expressions[0]) return assign(statement.targets[0], text);
-  Value value;
-  {
+  Value value = maker_.text(text_of_block(statement.bodies[0], flow));
+  if (flow != Flow::next) return flow;
+  if (statement.expressions[0]) {
     const Inner inner(*this);
-    set(" block", text);
+    set(" block", std::move(value));
     value = evaluate(*statement.expressions[0]);
   }
   assign(statement.targets[0], value);
+  return flow;
 }
 
-void Machine::run_with(const Statement& statement) {
+Machine::Flow Machine::run_filter_block(const Statement& statement) {
+  Flow flow = Flow::next;
+  Value text = maker_.text(text_of_block(statement.bodies[0], flow));
+  if (flow != Flow::next) return flow;
+  // The innermost filter of the chain has no operand of its own.
+  const Inner inner(*this);
+  set(" block", std::move(text));
+  print(evaluate(*statement.expressions[0]));
+  return flow;
+}
+
+Machine::Flow Machine::run_with(const Statement& statement) {
   std::vector<Value> values;
   for (const ExpressionPtr& expression : statement.expressions) values.push_back(evaluate(*expression));
   const Inner inner(*this);
   for (std::size_t i = 0; i < values.size(); ++i) assign(statement.targets[i], values[i]);
-  run(statement.bodies[0]);
+  begin(statement.bodies[0]);
+  return run(statement.bodies[0]);
 }
 
 void Machine::assign(const Target& target, const Value& value) {
@@ -382,6 +417,7 @@ Value Machine::call_macro(const Statement& statement, const std::string& name, S
     set(signature.names[i], arguments.positional[i]);
   }
   for (const auto& [key, value] : arguments.named) {
+    budget().spend(1 + count / 16);
     const auto found = std::ranges::find(signature.names, key);
     const auto index = static_cast<std::size_t>(found - signature.names.begin());
     if (found != signature.names.end()) {
@@ -408,6 +444,7 @@ Value Machine::call_macro(const Statement& statement, const std::string& name, S
   if (signature.takes_caller) set("caller", std::move(caller));
   if (signature.takes_more) set("varargs", maker_.sequence(Sequence::Kind::tuple, std::move(more)));
   if (signature.takes_named) set("kwargs", maker_.dict(std::move(named)));
+  begin(statement.bodies[0]);
   run(statement.bodies[0]);
   return maker_.text(output.take());
 }
@@ -543,6 +580,12 @@ Value Machine::call(const Value& function, const Arguments& arguments) {
   return found->call(*this, arguments);
 }
 
+Value Machine::filter(const std::string& name, const Value& value, const Arguments& arguments) {
+  const Depth depth(*this);
+  if (const std::string* text = value.text()) budget().spend(text->size() / 8);
+  return filtered_by(*this, name, value, arguments);
+}
+
 Value Machine::attribute(const Value& of, const std::string& name) {
   if (of.is_undefined()) fail(*of.as<Undefined>()->reason);
   if (Method method = method_of(*this, of, name); method.known) return std::move(method.value);
@@ -564,6 +607,7 @@ std::optional<std::size_t> place(std::int64_t index, std::int64_t length) {
 }  // namespace
 
 Value Machine::item(const Value& of, const Value& index) {
+  budget().spend(1 + (index.text() ? index.text()->size() / 16 : 0));
   if (of.is_undefined()) fail(*of.as<Undefined>()->reason);
   const std::int64_t* number = index.integer();
   if (const Sequence* sequence = of.sequence();
@@ -630,8 +674,8 @@ Value Machine::slice(const Value& of, const Expression& indices) {
   if (of.is_undefined()) fail(*of.as<Undefined>()->reason);
   const Sequence* sequence = of.sequence();
   if (of.text()) {
-    const std::vector<std::string_view> all = characters(*of.text());
-    budget().spend(1 + all.size() / 4);
+    budget().spend(1 + of.text()->size() / 4);
+    const std::vector<std::string_view> all = characters(*of.text(), budget());
     const Bounds bounds = bounds_of(bound[0], bound[1], bound[2], std::ssize(all));
     std::string text;
     for (std::int64_t i = bounds.first; bounds.step > 0 ? i < bounds.last : i > bounds.last; i += bounds.step)
@@ -641,6 +685,7 @@ Value Machine::slice(const Value& of, const Expression& indices) {
   // jinja2 compiles a slice into one of Python, so that a value without slices is an error and not undefined.
   if (!sequence || sequence->kind > Sequence::Kind::range) fail(of_object(of) + " has no slices");
   const Bounds bounds = bounds_of(bound[0], bound[1], bound[2], std::ssize(sequence->items));
+  budget().check_room(sequence->items.size(), 2 * sizeof(Value));
   std::vector<Value> items;
   for (std::int64_t i = bounds.first; bounds.step > 0 ? i < bounds.last : i > bounds.last; i += bounds.step)
     items.push_back(sequence->items[static_cast<std::size_t>(i)]);

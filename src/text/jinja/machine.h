@@ -76,8 +76,10 @@ class Machine {
   Flow run_for(const Statement& statement);
   Flow run_loop(const Statement& statement, std::vector<Value> items);
   std::vector<Value> filtered(const Statement& statement, std::vector<Value> items);
-  void run_set_block(const Statement& statement);
-  void run_with(const Statement& statement);
+  Flow run_set_block(const Statement& statement);
+  Flow run_filter_block(const Statement& statement);
+  Flow run_with(const Statement& statement);
+  void begin(const Body& body);
   Value macro(const Statement& statement, std::string name);
   Value call_macro(const Statement& statement, const std::string& name, Scope* scope,
                    const Arguments& arguments);
@@ -99,7 +101,7 @@ class Machine {
   Value concatenate(const Expression& expression);
   Value call_of(const Expression& expression);
   Arguments arguments_of(const Expression& expression, std::size_t first);
-  const Value* find(const std::string& name) const;
+  const Value* find(const std::string& name);
 
   Maker maker_;
   std::optional<std::time_t> now_;
@@ -112,6 +114,8 @@ class Machine {
 
 /// The functions that every template has, such as range; an undefined value for another name.
 Value global(Machine& machine, const std::string& name);
+/// A value through the filter `name`. Machine::filter calls it, and pays for reading the value.
+Value filtered_by(Machine& machine, const std::string& name, const Value& value, const Arguments& arguments);
 /// A method of a value, such as str.strip. `known` says whether Python has it.
 struct Method {
   bool known = false;

@@ -14,7 +14,9 @@ using Kind = Sequence::Kind;
 using TextMethod = Value (*)(Machine&, const std::string&, const Arguments&);
 
 Value texts(Machine& m, const std::vector<std::string_view>& parts) {
+  m.budget().keep(sizeof(Value) * parts.size());
   std::vector<Value> items;
+  items.reserve(parts.size());
   for (const std::string_view part : parts) items.push_back(m.maker().text(std::string(part)));
   return m.maker().list(std::move(items));
 }
@@ -29,7 +31,7 @@ template <Side side>
 Value stripped(Machine& m, const std::string& text, const Arguments& arguments) {
   const Bound bound("strip", arguments, {"chars"});
   const std::string* chars = bound.text(0);
-  return m.maker().text(std::string(strip(text, chars ? std::optional(*chars) : std::nullopt, side)));
+  return m.maker().text(std::string(chars ? strip(text, *chars, side, m.budget()) : strip(text, side)));
 }
 
 template <bool right>
@@ -37,17 +39,20 @@ Value splits(Machine& m, const std::string& text, const Arguments& arguments) {
   const Bound bound("split", arguments, {"sep", "maxsplit"});
   const std::string* separator = bound.text(0);
   const std::int64_t most = bound.integer(1, -1);
-  m.budget().spend(1 + text.size() / 8);
-  if (right) return texts(m, separator ? split_right(text, *separator, most) : split_right(text, most));
-  return texts(m, separator ? split(text, *separator, most) : split(text, most));
+  Budget& budget = m.budget();
+  if (right)
+    return texts(m,
+                 separator ? split_right(text, *separator, most, budget) : split_right(text, most, budget));
+  return texts(m, separator ? split(text, *separator, most, budget) : split(text, most, budget));
 }
 
 template <bool right>
 Value partition(Machine& m, const std::string& text, const Arguments& arguments) {
   const Bound bound("partition", arguments, {"sep"}, 1);
-  const std::string separator = plain_text(*bound[0], "partition");
+  const std::string& separator = plain_text(*bound[0], "partition");
   if (separator.empty()) fail("empty separator");
-  const std::size_t at = right ? text.rfind(separator) : text.find(separator);
+  m.budget().check_room(text.size() + separator.size());
+  const std::size_t at = right ? find_last(text, separator, m.budget()) : find_first(text, separator);
   std::vector<std::string> parts{text, "", ""};
   if (at != std::string::npos)
     parts = {text.substr(0, at), separator, text.substr(at + separator.size())};
@@ -60,7 +65,7 @@ Value partition(Machine& m, const std::string& text, const Arguments& arguments)
 
 Value split_lines_of(Machine& m, const std::string& text, const Arguments& arguments) {
   const Bound bound("splitlines", arguments, {"keepends"});
-  return texts(m, split_lines(text, bound.flag(0)));
+  return texts(m, split_lines(text, bound.flag(0), m.budget()));
 }
 
 // The part of a text between two places in characters.
@@ -87,27 +92,25 @@ template <Place which, bool fails>
 Value finds(Machine& m, const std::string& text, const Arguments& arguments) {
   const Bound bound("find", arguments, {"sub", "start", "end"}, 1);
   const Part part = part_of(text, bound, 1);
-  const std::string wanted = plain_text(*bound[0], "find");
-  m.budget().spend(1 + text.size() / 16);
+  const std::string& wanted = plain_text(*bound[0], "find");
   const std::size_t at = part.outside            ? std::string_view::npos
-                         : which == Place::first ? part.text.find(wanted)
-                                                 : part.text.rfind(wanted);
+                         : which == Place::first ? find_first(part.text, wanted)
+                                                 : find_last(part.text, wanted, m.budget());
   if (at != std::string_view::npos) return part.first + count_characters(part.text.substr(0, at));
   if (fails) fail("substring not found");
   return std::int64_t{-1};
 }
 
-Value count(Machine& m, const std::string& text, const Arguments& arguments) {
+Value count(Machine&, const std::string& text, const Arguments& arguments) {
   const Bound bound("count", arguments, {"sub", "start", "end"}, 1);
   const Part part = part_of(text, bound, 1);
-  const std::string wanted = plain_text(*bound[0], "count");
-  m.budget().spend(1 + text.size() / 16);
+  const std::string& wanted = plain_text(*bound[0], "count");
   if (part.outside) return std::int64_t{0};
   if (wanted.empty()) return count_characters(part.text) + 1;
   std::int64_t found = 0;
-  for (std::size_t at = part.text.find(wanted); at != std::string_view::npos;
-       at = part.text.find(wanted, at + wanted.size()))
-    ++found;
+  std::string_view rest = part.text;
+  for (std::size_t at = 0; (at = find_first(rest, wanted)) != std::string_view::npos; ++found)
+    rest.remove_prefix(at + wanted.size());
   return found;
 }
 
@@ -117,10 +120,10 @@ Value has_edge(Machine& m, const std::string& text, const Arguments& arguments) 
   const Part part = part_of(text, bound, 1);
   std::vector<Value> edges{*bound[0]};
   if (const Sequence* several = bound[0]->sequence(); several && several->kind == Kind::tuple)
-    edges = several->items;
-  m.budget().spend(1 + text.size() / 64 + edges.size());
+    edges = items_of(*bound[0], m.maker());
   return std::ranges::any_of(edges, [&](const Value& value) {
     const std::string& edge = plain_text(value, at_end ? "endswith" : "startswith");
+    m.budget().spend(1 + edge.size() / 64);
     return !part.outside && (at_end ? part.text.ends_with(edge) : part.text.starts_with(edge));
   });
 }
@@ -128,7 +131,7 @@ Value has_edge(Machine& m, const std::string& text, const Arguments& arguments) 
 template <bool at_end>
 Value without_edge(Machine& m, const std::string& text, const Arguments& arguments) {
   const Bound bound(at_end ? "removesuffix" : "removeprefix", arguments, {"prefix"}, 1);
-  const std::string edge = plain_text(*bound[0], "removeprefix");
+  const std::string& edge = plain_text(*bound[0], "removeprefix");
   std::string_view rest = text;
   if (at_end ? rest.ends_with(edge) : rest.starts_with(edge))
     rest = at_end ? rest.substr(0, rest.size() - edge.size()) : rest.substr(edge.size());
@@ -137,10 +140,9 @@ Value without_edge(Machine& m, const std::string& text, const Arguments& argumen
 
 Value replaced(Machine& m, const std::string& text, const Arguments& arguments) {
   const Bound bound("replace", arguments, {"old", "new", "count"}, 2);
-  const auto result = replace(text, plain_text(*bound[0], "replace"), plain_text(*bound[1], "replace"),
-                              bound.integer(2, -1), std::size_t{1} << 28);
-  if (!result) fail("makes too much text or too many values");
-  return m.maker().text(*result);
+  m.budget().spend(text.size() / 8);
+  return m.maker().text(replace(text, plain_text(*bound[0], "replace"), plain_text(*bound[1], "replace"),
+                                bound.integer(2, -1), m.budget()));
 }
 
 Value joined(Machine& m, const std::string& text, const Arguments& arguments) {
@@ -159,7 +161,7 @@ Value joined(Machine& m, const std::string& text, const Arguments& arguments) {
 template <Class of>
 Value is_class(Machine& m, const std::string& text, const Arguments& arguments) {
   const Bound bound("str method", arguments, {});
-  m.budget().spend(1 + text.size() / 16);
+  m.budget().spend(text.size() / 8);
   return is_of(text, of);
 }
 
@@ -171,7 +173,11 @@ Value justified(Machine& m, const std::string& text, const Arguments& arguments)
   const std::string fill = given ? *given : " ";
   if (count_characters(fill) != 1) fail("The fill character must be exactly one character long");
   const std::int64_t missing = std::max<std::int64_t>(bound.integer(0, 0) - count_characters(text), 0);
-  m.budget().keep(static_cast<std::size_t>(missing));
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(static_cast<std::size_t>(missing), fill.size(), &bytes))
+    fail("makes too much text or too many values");
+  m.budget().keep(bytes);
+  m.budget().check_room(text.size() + bytes);
   std::string filling;
   for (std::int64_t i = 0; i < missing; ++i) filling += fill;
   return m.maker().text(align == Align::left ? text + filling : filling + text);
@@ -179,6 +185,7 @@ Value justified(Machine& m, const std::string& text, const Arguments& arguments)
 
 // "{}, {1}, {name}" without formats of their own.
 Value formatted(Machine& m, const std::string& text, const Arguments& arguments) {
+  m.budget().spend(text.size() / 8);
   std::string result;
   std::size_t next = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -197,7 +204,9 @@ Value formatted(Machine& m, const std::string& text, const Arguments& arguments)
     i = end;
     const bool number =
         !field.empty() && field.size() < 6 && field.find_first_not_of("0123456789") == std::string::npos;
-    const auto named = std::ranges::find(arguments.named, field, [](const auto& one) { return one.first; });
+    m.budget().spend(1 + arguments.named.size() / 16);
+    const auto named =
+        std::ranges::find_if(arguments.named, [&](const auto& one) { return one.first == field; });
     if (field.find_first_of(".[!:{") != std::string::npos)
       fail("format() with '" + excerpt(field) + "' is not done here");
     const std::size_t index = field.empty() ? next++
@@ -293,7 +302,8 @@ Method text_method(Machine& m, const Value& text, const std::string& name) {
     if (known != name) continue;
     return {true,
             function(m, name, 0, [text, method = method, name](Machine& machine, const Arguments& arguments) {
-              const std::string held = plain_text(text, name);
+              const std::string& held = plain_text(text, name);
+              machine.budget().spend(1 + held.size() / 8);
               return method(machine, held, arguments);
             })};
   }
@@ -315,6 +325,8 @@ Method dict_method(Machine& m, const Value& dict, const std::string& name) {
         }
         const Bound bound(name, arguments, {});
         if (name == "copy") return dict;
+        machine.budget().spend(1 + held.items.size() / 8);
+        machine.budget().check_room(held.items.size(), 2 * sizeof(Value));
         std::vector<Value> items;
         for (const auto& [key, value] : held.items)
           items.push_back(name == "keys" ? key : name == "values" ? value : machine.maker().pair(key, value));
@@ -349,12 +361,18 @@ Value cycle(const Value& loop, const Arguments& arguments) {
 
 Value loop_changed(Machine& m, const Value& value, const Arguments& arguments) {
   Loop& loop = *value.pointer<Loop>();
+  int inner = 0;
+  for (const Value& argument : arguments.positional) {
+    // A loop in what a loop keeps could be this one, or the end of a chain of any length.
+    if (argument.has_function()) fail("loop.changed() of a function or a loop is not done here");
+    inner = std::max(inner, argument.depth());
+  }
+  if (inner >= kMostValueDepth) fail("nests values deeper than " + std::to_string(kMostValueDepth));
   bool same = loop.called_changed && loop.changed.size() == arguments.positional.size();
   for (std::size_t i = 0; same && i < loop.changed.size(); ++i)
     same = equal(loop.changed[i], arguments.positional[i], m.budget());
-  for (const Value& argument : arguments.positional) {
-    if (argument.pointer<Loop>() || argument.pointer<Function>()) fail("loop.changed() of a function");
-  }
+  m.budget().keep(sizeof(Value) * arguments.positional.size());
+  loop.depth = std::max(loop.depth, inner + 1);
   loop.called_changed = true;
   loop.changed = arguments.positional;
   return !same;
@@ -450,6 +468,8 @@ std::vector<std::pair<Value, Value>> members_of(Machine& m, const char* name, co
   if (!arguments.positional.empty()) {
     const Value& given = arguments.positional[0];
     if (given.dict()) {
+      m.budget().spend(1 + given.dict()->items.size() / 8);
+      m.budget().check_room(given.dict()->items.size(), 2 * sizeof(Value));
       members = given.dict()->items;
     } else {
       for (const Value& item : items_of(given, m.maker())) {
@@ -480,6 +500,7 @@ Value strftime_now(Machine& m, const Arguments& arguments) {
   const std::string format = plain_text(*bound[0], "strftime_now");
   if (format.find("%f") != std::string::npos) fail("strftime_now() of %f is not done here");
   if (format.size() > 1000) fail("strftime_now() of a format of more than 1000 bytes");
+  m.budget().spend(200);  // a buffer of 64 KiB
   const std::time_t now = m.now().value_or(std::time(nullptr));
   std::tm local{};
   localtime_r(&now, &local);

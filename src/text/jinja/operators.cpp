@@ -138,6 +138,7 @@ std::string escaped(std::string_view text) {
 
 Value joined(Machine& machine, const Value& left, const Value& right) {
   if (left.is_safe() || right.is_safe()) {
+    machine.budget().check_room(left.text()->size() + right.text()->size(), 5);  // &#34;
     const auto part = [](const Value& value) {
       return value.is_safe() ? *value.text() : escaped(*value.text());
     };
@@ -178,6 +179,7 @@ bool repeats(const Value& value) {
 // "%s, %d" % values, without widths and precisions.
 Value formatted(Machine& machine, const Value& format, const Value& right) {
   const std::string& text = plain_text(format, "%");
+  machine.budget().spend(text.size() / 16);
   const Sequence* several = right.sequence();
   if (several && several->kind != Sequence::Kind::tuple) several = nullptr;
   const std::size_t count = several ? several->items.size() : 1;
@@ -207,14 +209,18 @@ Value formatted(Machine& machine, const Value& format, const Value& right) {
       result += std::to_string(*value.integer());
     }
   }
-  if (used < count && !(right.dict() || (right.sequence() && !several)))
-    fail("not all arguments converted during string formatting");
+  // Python takes what has members by index or key for a mapping, of which nothing need be used.
+  const bool mapping =
+      right.dict() || (right.sequence() && (right.sequence()->kind == Sequence::Kind::list ||
+                                            right.sequence()->kind == Sequence::Kind::range));
+  if (used < count && !mapping) fail("not all arguments converted during string formatting");
   return machine.maker().text(std::move(result));
 }
 
 }  // namespace
 
 Value Machine::binary(Operator op, const Value& left, const Value& right) {
+  budget().spend(1);
   for (const Value* side : {&left, &right}) {
     if (side->is_undefined()) {
       if (op == Operator::modulo && left.text()) break;
@@ -229,6 +235,7 @@ Value Machine::binary(Operator op, const Value& left, const Value& right) {
   if (op == Operator::add) {
     if (left.text() && right.text()) return joined(*this, left, right);
     if (first && second && first->kind == second->kind && first->kind <= Sequence::Kind::tuple) {
+      budget().check_room(first->items.size() + second->items.size(), 2 * sizeof(Value));
       std::vector<Value> items = first->items;
       items.insert(items.end(), second->items.begin(), second->items.end());
       return maker_.sequence(first->kind, std::move(items));
@@ -249,8 +256,8 @@ bool contains(Machine& machine, const Value& container, const Value& value) {
   if (const std::string* text = container.text()) {
     if (value.is_undefined()) fail(*value.as<Undefined>()->reason);
     if (!value.text()) fail("'in' a text: expected a text, got a " + type_name(value));
-    budget.spend(1 + text->size() / 64);
-    return text->find(*value.text()) != std::string::npos;
+    budget.spend(1 + text->size() / 16);
+    return find_first(*text, *value.text()) != std::string::npos;
   }
   if (const Dict* dict = container.dict()) {
     check_key(value);

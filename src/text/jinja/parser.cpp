@@ -115,12 +115,12 @@ class Parser {
     for (;;) {
       const Token& token = current();
       if (token.kind == Token::Kind::data) {
-        Statement& text = body.emplace_back();
+        Statement& text = body.statements.emplace_back();
         text.line = token.line;
         text.name = token.text;
         advance();
       } else if (token.kind == Token::Kind::variable_begin) {
-        Statement& output = body.emplace_back();
+        Statement& output = body.statements.emplace_back();
         output.kind = Statement::Kind::output;
         output.line = token.line;
         advance();
@@ -131,7 +131,7 @@ class Parser {
         for (const std::string_view end : ends) {
           if (is_name(end)) return body;
         }
-        body.push_back(statement());
+        body.statements.push_back(statement());
         expect(Token::Kind::block_end);
       } else {
         if (ends.size() > 0)
@@ -285,10 +285,13 @@ class Parser {
     skip_name("endfilter");
   }
 
-  // transformers' own tag: what stands in it is what a model wrote.
+  // transformers' own tag: what stands in it is what a model wrote. There it is the body of a call, so that
+  // no jump leaves it.
   void parse_generation(Statement& made) {
     made.kind = Statement::Kind::scope;
+    const int loops = std::exchange(loops_, 0);
     made.bodies.push_back(body_until({"endgeneration"}));
+    loops_ = loops;
     skip_name("endgeneration");
   }
 
@@ -737,7 +740,9 @@ class Parser {
 }  // namespace
 
 Body parse(std::string_view source) {
-  return Parser(source).run();
+  Body body = Parser(source).run();
+  find_undefined(body);
+  return body;
 }
 
 }  // namespace fovea::text::jinja

@@ -61,6 +61,8 @@ class Printer {
     budget_.spend(1);
     if (const std::string* text = value.text()) {
       if (value.is_safe()) fail("the repr() of a text that is marked as safe is not done here");
+      budget_.spend(text->size() / 8);
+      budget_.check_room(text->size(), 4);  // \x01
       return add(jinja::quoted(*text));
     }
     if (const Sequence* sequence = value.sequence()) return write(*sequence);
@@ -117,7 +119,7 @@ class JsonPrinter {
 
   void write(const Value& value, int level) {
     budget_.spend(1);
-    if (const std::string* text = value.text()) return add(json_quoted(*text, style_.ascii));
+    if (const std::string* text = value.text()) return add_quoted(*text);
     if (const Sequence* sequence = value.sequence(); sequence && sequence->kind <= Sequence::Kind::tuple)
       return write_all('[', ']', sequence->items.size(), level,
                        [&](std::size_t i) { write(sequence->items[i], level + 1); });
@@ -138,6 +140,7 @@ class JsonPrinter {
     return plain(value);
   }
   void write(const Dict& dict, int level) {
+    budget_.check_room(dict.items.size(), sizeof(std::size_t));
     std::vector<std::size_t> order(dict.items.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     if (style_.sort_keys)
@@ -147,7 +150,7 @@ class JsonPrinter {
     write_all('{', '}', order.size(), level, [&](std::size_t i) {
       const auto& [key, value] = dict.items[order[i]];
       if (const std::string* text = key.text())
-        add(json_quoted(*text, style_.ascii));
+        add_quoted(*text);
       else if (key.is_none())
         add("\"null\"");
       else if (const bool* truth = key.as<bool>())
@@ -170,6 +173,11 @@ class JsonPrinter {
     }
     if (count > 0) new_line(level);
     add(std::string(1, end));
+  }
+  void add_quoted(const std::string& text) {
+    budget_.spend(text.size() / 8);
+    budget_.check_room(text.size(), 6);  // \u0001
+    add(json_quoted(text, style_.ascii));
   }
   void new_line(int level) {
     if (!style_.indent) return;
@@ -263,7 +271,9 @@ class Reader : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace
 
 std::string to_text(const Value& value, Budget& budget) {
+  budget.spend(1);
   if (const std::string* text = value.text()) {
+    budget.spend(text->size() / 64);
     budget.keep(text->size());
     return *text;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstring>
 
 #include "text/jinja/value.h"
 #include "text/unicode.h"
@@ -21,6 +22,13 @@ constexpr std::pair<char32_t, char32_t> kSeveral[] = {
     {0x1FC2, 0x1FC4}, {0x1FC6, 0x1FC7}, {0x1FCC, 0x1FCC}, {0x1FD2, 0x1FD3}, {0x1FD6, 0x1FD7},
     {0x1FE2, 0x1FE4}, {0x1FE6, 0x1FE7}, {0x1FF2, 0x1FF4}, {0x1FF6, 0x1FF7}, {0x1FFC, 0x1FFC},
     {0xFB00, 0xFB06}, {0xFB13, 0xFB17}};
+
+// The byte at which the last character begins, of a text that has one.
+std::size_t last_character(std::string_view text) {
+  std::size_t begin = text.size() - 1;
+  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
+  return begin;
+}
 
 std::string hexadecimal(char32_t value, int digits) {
   std::array<char, 16> text{};
@@ -42,26 +50,63 @@ utf8proc_category_t category(char32_t point) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(point));
 }
 
-bool in_set(std::string_view character, const std::string& set) {
-  // A character's bytes are found in UTF-8 only where the character stands.
-  return set.find(character) != std::string::npos;
+// What str.strip() takes away.
+class CharacterSet {
+ public:
+  CharacterSet(std::string_view chars, Budget& budget) {
+    budget.spend(1 + chars.size() / 2);
+    budget.check_room(2 * chars.size(), sizeof(char32_t));
+    for (std::size_t at = 0; at < chars.size();) {
+      const CodePoint point = decode_utf8(chars, at);
+      points_.push_back(point.value);
+      at += static_cast<std::size_t>(std::max(point.bytes, 1));
+    }
+    std::ranges::sort(points_);
+  }
+  bool has(char32_t point) const { return std::ranges::binary_search(points_, point); }
+
+ private:
+  std::vector<char32_t> points_;
+};
+
+template <typename Drops>
+std::string_view stripped(std::string_view text, Side side, const Drops& drops) {
+  if (side != Side::right) {
+    while (!text.empty()) {
+      const CodePoint first = decode_utf8(text, 0);
+      if (!drops(first.value)) break;
+      text.remove_prefix(static_cast<std::size_t>(std::max(first.bytes, 1)));
+    }
+  }
+  if (side != Side::left) {
+    while (!text.empty()) {
+      const std::size_t begin = last_character(text);
+      if (!drops(decode_utf8(text, begin).value)) break;
+      text.remove_suffix(text.size() - begin);
+    }
+  }
+  return text;
+}
+
+// A vector that grows has up to twice the places that it needs.
+void add_part(std::vector<std::string_view>& parts, std::string_view part, Budget& budget) {
+  budget.keep(2 * sizeof part);
+  parts.push_back(part);
 }
 
 }  // namespace
 
-std::vector<std::string_view> characters(std::string_view text) {
+std::vector<std::string_view> characters(std::string_view text, Budget& budget) {
+  const auto count = static_cast<std::size_t>(count_characters(text));
+  budget.check_room(count, sizeof text);
   std::vector<std::string_view> result;
-  for (std::size_t at = 0; at < text.size();) {
-    const auto bytes = static_cast<std::size_t>(std::max(1, decode_utf8(text, at).bytes));
-    result.push_back(text.substr(at, bytes));
-    at += bytes;
+  result.reserve(count);
+  while (!text.empty()) {
+    const std::size_t bytes = byte_of(text, 1);
+    result.push_back(text.substr(0, bytes));
+    text.remove_prefix(bytes);
   }
   return result;
-}
-
-std::int64_t count_characters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 std::size_t byte_of(std::string_view text, std::int64_t index) {
@@ -70,6 +115,23 @@ std::size_t byte_of(std::string_view text, std::int64_t index) {
     if ((static_cast<unsigned char>(text[at]) & 0xC0) != 0x80 && index-- == 0) return at;
   }
   return at;
+}
+
+std::size_t find_first(std::string_view text, std::string_view wanted) {
+  if (wanted.empty()) return 0;
+  const void* found = memmem(text.data(), text.size(), wanted.data(), wanted.size());
+  if (!found) return std::string_view::npos;
+  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+}
+
+std::size_t find_last(std::string_view text, std::string_view wanted, Budget& budget) {
+  constexpr std::size_t few = 16;  // comparisons at each place
+  if (wanted.size() <= few) return text.rfind(wanted);
+  if (wanted.size() > text.size()) return std::string_view::npos;
+  budget.check_room(text.size() + wanted.size());
+  const std::size_t found =
+      find_first(std::string(text.rbegin(), text.rend()), std::string(wanted.rbegin(), wanted.rend()));
+  return found == std::string_view::npos ? found : text.size() - found - wanted.size();
 }
 
 std::string upper(std::string_view text) {
@@ -115,97 +177,84 @@ std::string title(std::string_view text) {
   return result;
 }
 
-std::string_view strip(std::string_view text, const std::optional<std::string>& chars, Side side) {
-  const auto drops = [&](std::string_view character) {
-    return chars ? in_set(character, *chars) : is_unicode_space(decode_utf8(character, 0).value);
-  };
-  if (side != Side::right) {
-    while (!text.empty()) {
-      const auto bytes = static_cast<std::size_t>(decode_utf8(text, 0).bytes);
-      if (!drops(text.substr(0, bytes))) break;
-      text.remove_prefix(bytes);
-    }
-  }
-  if (side != Side::left) {
-    while (!text.empty()) {
-      std::size_t begin = text.size() - 1;
-      while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
-      if (!drops(text.substr(begin))) break;
-      text.remove_suffix(text.size() - begin);
-    }
-  }
-  return text;
+std::string_view strip(std::string_view text, Side side) {
+  return stripped(text, side, is_unicode_space);
 }
 
-std::vector<std::string_view> split(std::string_view text, std::int64_t most) {
-  if (most < 0) return split_unicode(text);
+std::string_view strip(std::string_view text, std::string_view chars, Side side, Budget& budget) {
+  const CharacterSet set(chars, budget);
+  return stripped(text, side, [&](char32_t point) { return set.has(point); });
+}
+
+std::vector<std::string_view> split(std::string_view text, std::int64_t most, Budget& budget) {
   std::vector<std::string_view> parts;
-  text = strip(text, std::nullopt, Side::left);
+  text = strip(text, Side::left);
   while (!text.empty()) {
     if (std::ssize(parts) == most) {
-      parts.push_back(text);
+      add_part(parts, text, budget);
       break;
     }
     std::size_t end = 0;
-    while (end < text.size() && !is_unicode_space(decode_utf8(text, end).value))
-      end += static_cast<std::size_t>(decode_utf8(text, end).bytes);
-    parts.push_back(text.substr(0, end));
-    text = strip(text.substr(end), std::nullopt, Side::left);
+    for (CodePoint point; end < text.size(); end += static_cast<std::size_t>(point.bytes)) {
+      point = decode_utf8(text, end);
+      if (is_unicode_space(point.value)) break;
+    }
+    add_part(parts, text.substr(0, end), budget);
+    text = strip(text.substr(end), Side::left);
   }
   return parts;
 }
 
-std::vector<std::string_view> split(std::string_view text, std::string_view separator, std::int64_t most) {
+std::vector<std::string_view> split(std::string_view text, std::string_view separator, std::int64_t most,
+                                    Budget& budget) {
   if (separator.empty()) fail("empty separator");
   std::vector<std::string_view> parts;
   while (most < 0 || std::ssize(parts) < most) {
-    const std::size_t at = text.find(separator);
+    const std::size_t at = find_first(text, separator);
     if (at == std::string_view::npos) break;
-    parts.push_back(text.substr(0, at));
+    add_part(parts, text.substr(0, at), budget);
     text.remove_prefix(at + separator.size());
   }
-  parts.push_back(text);
+  add_part(parts, text, budget);
   return parts;
 }
 
-std::vector<std::string_view> split_right(std::string_view text, std::int64_t most) {
-  if (most < 0) return split_unicode(text);
+std::vector<std::string_view> split_right(std::string_view text, std::int64_t most, Budget& budget) {
   std::vector<std::string_view> parts;
-  text = strip(text, std::nullopt, Side::right);
+  text = strip(text, Side::right);
   while (!text.empty()) {
     if (std::ssize(parts) == most) {
-      parts.push_back(text);
+      add_part(parts, text, budget);
       break;
     }
-    std::size_t begin = 0;  // of the last word
-    for (std::size_t at = 0; at < text.size();) {
-      const CodePoint point = decode_utf8(text, at);
-      at += static_cast<std::size_t>(point.bytes);
-      if (is_unicode_space(point.value)) begin = at;
+    std::size_t begin = text.size();  // of the last word
+    while (begin > 0) {
+      const std::size_t before = last_character(text.substr(0, begin));
+      if (is_unicode_space(decode_utf8(text, before).value)) break;
+      begin = before;
     }
-    parts.push_back(text.substr(begin));
-    text = strip(text.substr(0, begin), std::nullopt, Side::right);
+    add_part(parts, text.substr(begin), budget);
+    text = strip(text.substr(0, begin), Side::right);
   }
   std::ranges::reverse(parts);
   return parts;
 }
 
 std::vector<std::string_view> split_right(std::string_view text, std::string_view separator,
-                                          std::int64_t most) {
-  if (separator.empty()) fail("empty separator");
-  std::vector<std::string_view> parts;
-  while (most < 0 || std::ssize(parts) < most) {
-    const std::size_t at = text.rfind(separator);
-    if (at == std::string_view::npos) break;
-    parts.push_back(text.substr(at + separator.size()));
-    text = text.substr(0, at);
-  }
-  parts.push_back(text);
+                                          std::int64_t most, Budget& budget) {
+  // Forwards in the text of reversed bytes, which keeps the time linear.
+  budget.check_room(text.size() + separator.size());
+  const std::string turned(text.rbegin(), text.rend());
+  std::vector<std::string_view> parts =
+      split(turned, std::string(separator.rbegin(), separator.rend()), most, budget);
+  for (std::string_view& part : parts)
+    part = text.substr(text.size() - static_cast<std::size_t>(part.data() - turned.data()) - part.size(),
+                       part.size());
   std::ranges::reverse(parts);
   return parts;
 }
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends, Budget& budget) {
   std::vector<std::string_view> lines;
   for (std::size_t begin = 0, at = 0; begin < text.size();) {
     std::size_t end = text.size(), next = text.size();
@@ -221,34 +270,37 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
       }
       at += bytes;
     }
-    lines.push_back(text.substr(begin, (keep_ends ? next : end) - begin));
+    add_part(lines, text.substr(begin, (keep_ends ? next : end) - begin), budget);
     begin = at = next;
   }
   return lines;
 }
 
-std::optional<std::string> replace(std::string_view text, std::string_view old, std::string_view with,
-                                   std::int64_t most, std::size_t limit) {
+std::string replace(std::string_view text, std::string_view old, std::string_view with, std::int64_t most,
+                    Budget& budget) {
   std::string result;
+  const auto add = [&](std::string_view part) {
+    budget.check_room(result.size() + part.size());
+    result += part;
+  };
   std::size_t at = 0;
   for (std::int64_t done = 0; most < 0 || done < most; ++done) {
-    if (result.size() > limit) return std::nullopt;
     if (old.empty()) {  // before each character, and at the end
-      result += with;
+      add(with);
       if (at == text.size()) return result;
-      const auto bytes = static_cast<std::size_t>(std::max(1, decode_utf8(text, at).bytes));
-      result += text.substr(at, bytes);
+      const std::size_t bytes = byte_of(text.substr(at), 1);
+      add(text.substr(at, bytes));
       at += bytes;
       continue;
     }
-    const std::size_t found = text.find(old, at);
+    const std::size_t found = find_first(text.substr(at), old);
     if (found == std::string_view::npos) break;
-    result += text.substr(at, found - at);
-    result += with;
-    at = found + old.size();
+    add(text.substr(at, found));
+    add(with);
+    at += found + old.size();
   }
-  result += text.substr(at);
-  return result.size() > limit ? std::nullopt : std::optional(std::move(result));
+  add(text.substr(at));
+  return result;
 }
 
 bool is_of(std::string_view text, Class of) {

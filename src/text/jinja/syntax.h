@@ -74,7 +74,11 @@ struct Target {
 };
 
 struct Statement;
-using Body = std::vector<Statement>;
+struct Body {
+  std::vector<Statement> statements;
+  /// Of a body that is a scope: names that it assigns, and that are undefined in it until then.
+  std::vector<std::string> undefined;
+};
 
 /// Of a macro, and of what a call block hands to a macro.
 struct Signature {
@@ -107,6 +111,10 @@ struct Statement {
   std::vector<Body> bodies;
   std::unique_ptr<Signature> signature;
 };
+
+/// Says of each scope which names are undefined at its beginning. In jinja2 these are the names that the
+/// scope assigns, outside of branches, before it reads them, and that no scope around it has.
+void find_undefined(Body& body);
 
 /// Throws SyntaxError for what is no template, for statements that no chat template has, and for nesting
 /// beyond limits.

@@ -24,6 +24,13 @@ bool same(const Value& a, const Value& b) {
   fail("'sameas' of other than true, false and none is not done here");
 }
 
+template <Class of>
+bool is_class(Machine& m, const Value& value) {
+  const std::string text = to_text(value, m.budget());
+  m.budget().spend(text.size() / 8);
+  return is_of(text, of);
+}
+
 bool (*unary_test(std::string_view name))(Machine&, const Value&) {
   using Test = bool (*)(Machine&, const Value&);
   static constexpr std::pair<std::string_view, Test> tests[] = {
@@ -39,7 +46,7 @@ bool (*unary_test(std::string_view name))(Machine&, const Value&) {
        [](Machine&, const Value& v) {
          return v.is_undefined() || v.text() || v.sequence() || v.dict() || v.pointer<Loop>();
        }},
-      {"lower", [](Machine& m, const Value& v) { return is_of(to_text(v, m.budget()), Class::lower); }},
+      {"lower", is_class<Class::lower>},
       {"mapping", [](Machine&, const Value& v) { return v.dict() != nullptr; }},
       {"none", [](Machine&, const Value& v) { return v.is_none(); }},
       {"number", [](Machine&, const Value& v) { return v.is_number(); }},
@@ -51,7 +58,7 @@ bool (*unary_test(std::string_view name))(Machine&, const Value&) {
       {"string", [](Machine&, const Value& v) { return v.text() != nullptr; }},
       {"true", [](Machine&, const Value& v) { return v.as<bool>() && *v.as<bool>(); }},
       {"undefined", [](Machine&, const Value& v) { return v.is_undefined(); }},
-      {"upper", [](Machine& m, const Value& v) { return is_of(to_text(v, m.budget()), Class::upper); }}};
+      {"upper", is_class<Class::upper>}};
   for (const auto& [known, test] : tests) {
     if (known == name) return test;
   }

@@ -32,6 +32,12 @@ int Value::depth() const noexcept {
   return 0;
 }
 
+bool Value::has_function() const noexcept {
+  if (const Sequence* found = sequence()) return found->has_function;
+  if (const Dict* found = dict()) return found->has_function;
+  return pointer<Function>() || pointer<Loop>();
+}
+
 void Budget::spend(std::size_t steps) {
   steps_ -= static_cast<std::int64_t>(std::min<std::size_t>(steps, std::size_t{1} << 40));
   if (steps_ < 0) fail("takes too many steps");
@@ -40,6 +46,13 @@ void Budget::spend(std::size_t steps) {
 void Budget::keep(std::size_t bytes) {
   bytes_ -= static_cast<std::int64_t>(std::min<std::size_t>(bytes, std::size_t{1} << 40));
   if (bytes_ < 0) fail("makes too much text or too many values");
+}
+
+void Budget::check_room(std::size_t count, std::size_t bytes_each) const {
+  std::size_t bytes = 0;
+  if (bytes_ < 0 || __builtin_mul_overflow(count, bytes_each, &bytes) ||
+      bytes > static_cast<std::size_t>(bytes_))
+    fail("makes too much text or too many values");
 }
 
 Value Maker::text(std::string text, bool safe) {
@@ -60,9 +73,12 @@ int checked_depth(int inner) {
 Value Maker::sequence(Sequence::Kind kind, std::vector<Value> items) {
   budget_.spend(1 + items.size() / 8);
   budget_.keep(96 + sizeof(Value) * items.size());
-  int inner = 0;
-  for (const Value& item : items) inner = std::max(inner, item.depth());
   auto made = std::make_shared<Sequence>();
+  int inner = 0;
+  for (const Value& item : items) {
+    inner = std::max(inner, item.depth());
+    made->has_function = made->has_function || item.has_function();
+  }
   made->kind = kind;
   made->items = std::move(items);
   made->depth = checked_depth(inner);
@@ -83,12 +99,13 @@ Value Maker::dict(std::vector<std::pair<Value, Value>> items) {
     budget_.spend(1);
     check_key(key);
     inner = std::max({inner, key.depth(), value.depth()});
+    made->has_function = made->has_function || key.has_function() || value.has_function();
     if (const Value* known = find(*made, key, budget_)) {
       const_cast<Value&>(*known) = std::move(value);  // of `made`, which nobody else has yet
       continue;
     }
     if (const std::string* text = key.text()) {
-      budget_.keep(text->size() + 64);
+      budget_.keep(text->size() + 96);
       made->texts.emplace(*text, made->items.size());
     }
     budget_.keep(2 * sizeof(Value));
@@ -128,6 +145,7 @@ void check_key(const Value& value) {
 
 const Value* find(const Dict& dict, const Value& key, Budget& budget) {
   if (const std::string* text = key.text()) {
+    budget.spend(1 + text->size() / 16);  // compared with some twenty keys of a large dict
     const auto found = dict.texts.find(*text);
     return found == dict.texts.end() ? nullptr : &dict.items[found->second].second;
   }
@@ -153,7 +171,11 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
     if (a.integer() && b.integer()) return *a.integer() == *b.integer();
     return a.number() == b.number();
   }
-  if (const std::string* text = a.text()) return b.text() && *text == *b.text();
+  if (const std::string* text = a.text()) {
+    if (!b.text() || text->size() != b.text()->size()) return false;
+    budget.spend(text->size() / 64);
+    return *text == *b.text();
+  }
   if (const Sequence* first = a.sequence()) {
     const Sequence* second = b.sequence();
     if (second && is_set(*first) && is_set(*second))
@@ -185,7 +207,10 @@ bool less(const Value& a, const Value& b, Budget& budget) {
   if (b.is_undefined()) fail(*b.as<Undefined>()->reason);
   if (a.integer() && b.integer()) return *a.integer() < *b.integer();
   if (a.is_number() && b.is_number()) return a.number() < b.number();
-  if (a.text() && b.text()) return *a.text() < *b.text();  // UTF-8 has the order of the code points
+  if (a.text() && b.text()) {
+    budget.spend(std::min(a.text()->size(), b.text()->size()) / 64);
+    return *a.text() < *b.text();  // UTF-8 has the order of the code points
+  }
   const Sequence *first = a.sequence(), *second = b.sequence();
   if (first && second && first->kind == second->kind && first->kind <= Sequence::Kind::tuple) {
     for (std::size_t i = 0; i < first->items.size() && i < second->items.size(); ++i) {
@@ -220,9 +245,16 @@ std::string type_name(const Value& value) {
 std::vector<Value> items_of(const Value& value, Maker& maker) {
   if (value.is_undefined()) return {};
   if (const std::string* text = value.text()) {
+    maker.budget().spend(1 + text->size() / 16);
+    const auto count = static_cast<std::size_t>(count_characters(*text));
+    maker.budget().keep(sizeof(Value) * count);
     std::vector<Value> items;
-    for (const std::string_view character : characters(*text))
-      items.push_back(maker.text(std::string(character)));
+    items.reserve(count);
+    for (std::string_view rest = *text; !rest.empty();) {
+      const std::size_t bytes = byte_of(rest, 1);
+      items.push_back(maker.text(std::string(rest.substr(0, bytes))));
+      rest.remove_prefix(bytes);
+    }
     return items;
   }
   if (const Sequence* sequence = value.sequence()) {

@@ -23,8 +23,7 @@ struct Failure {
 class Value;
 class Machine;
 
-/// Of a name or a member that does not exist. It prints as nothing; what computes with it fails by its
-/// reason.
+/// The value of a missing name or member. It prints as an empty text. Any other use fails with `reason`.
 struct Undefined {
   std::shared_ptr<const std::string> reason;
 };
@@ -40,10 +39,11 @@ struct Sequence {
   Kind kind = Kind::list;
   std::vector<Value> items;
   std::size_t read = 0;  ///< of a generator: the items that were read
-  /// Of a generator: why reading it fails. What it is made of is computed at once here, and in Python when it
-  /// is read.
+  /// The error that reading this generator raises. Fovea computes the items at once; Python computes them
+  /// when they are read.
   std::shared_ptr<const std::string> failure;
-  int depth = 1;  ///< of nested values
+  int depth = 1;              ///< of nested values
+  bool has_function = false;  ///< whether a nested value is a function or `loop`
 };
 
 /// In the order in which keys came.
@@ -51,6 +51,7 @@ struct Dict {
   std::vector<std::pair<Value, Value>> items;
   std::map<std::string, std::size_t, std::less<>> texts;  ///< the places of keys that are texts
   int depth = 1;
+  bool has_function = false;
 };
 
 /// The one value that a template changes. The interpreter owns all of them until the end, because they may
@@ -108,6 +109,8 @@ class Value {
   double number() const;  ///< of a value that is one
   bool is_safe() const noexcept { return as<Text>() && as<Text>()->safe; }
   int depth() const noexcept;
+  /// Whether it is a function or `loop`, or a list or dict that holds one at any depth.
+  bool has_function() const noexcept;
 
   template <typename T>
   T* pointer() const noexcept {
@@ -119,14 +122,18 @@ class Value {
   Variant variant_;
 };
 
-/// What the rendering of one template may cost. Each value that is made and each step is counted, so that
-/// time and memory end whatever the template says.
+/// What the rendering of one template may cost, in steps of at most about 100 ns and in bytes. Every
+/// operation pays for its work before it begins: one step for 8 to 64 bytes that it reads, by what it does
+/// with them. So time and memory end whatever the template says.
 class Budget {
  public:
   Budget(std::int64_t steps, std::int64_t bytes) : steps_(steps), bytes_(bytes) {}
   /// Throw Failure.
   void spend(std::size_t steps);
   void keep(std::size_t bytes);
+  /// Throws Failure if there is no room for so many bytes, and takes none of them: for what an operation
+  /// needs until it ends.
+  void check_room(std::size_t count, std::size_t bytes_each = 1) const;
 
  private:
   std::int64_t steps_, bytes_;
