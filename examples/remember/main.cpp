@@ -83,9 +83,9 @@ Task copying() {
           .tested = {24, 56, 120, 248, 504},
           .reported = {24, 120, 504},
           .kept = {136, 520},
-          .contenders = {{"linear attention, 2 layers", {linear, linear}},
+          .contenders = {{"linear attention, 2 layers", {linear, linear}, {{.size = 120, .at_most = 0.45}}},
                          {"retention, 2 layers", {constant, constant}},
-                         {"gated DeltaNet, 2 layers", {delta, delta}},
+                         {"gated DeltaNet, 2 layers", {delta, delta}, {{.size = 120, .at_least = 0.80}}},
                          {"Mamba-2, 2 layers", {mamba, mamba}},
                          {"softmax attention, 2 layers", {softmax, softmax}},
                          {"hybrid: 1 Mamba-2, 1 softmax", {mamba, softmax}}}};

@@ -83,7 +83,7 @@ class Translator final : public Contender {
  private:
   nn::ParameterSet& parameters() override { return model_->parameters(); }
   nn::Var loss(nn::Context& context, CrossEntropyStats* stats) override {
-    return model_->loss(context, batch_, {.smoothing = 0.1f, .scale = 1e-3f}, stats);
+    return model_->loss(context, batch_, {.smoothing = 0.1f, .reduction = {.scale = 1e-3f}}, stats);
   }
   std::unique_ptr<models::SequenceToSequence> model_;
   models::Batch batch_;
@@ -103,7 +103,7 @@ class Writer final : public Contender {
  private:
   nn::ParameterSet& parameters() override { return model_.parameters(); }
   nn::Var loss(nn::Context& context, CrossEntropyStats* stats) override {
-    return model_.loss(context, text_, {.scale = 1e-3f}, stats);
+    return model_.loss(context, text_, {.reduction = {.scale = 1e-3f}}, stats);
   }
   models::LanguageModel model_;
   models::Padded text_;

@@ -78,7 +78,7 @@ void expect_the_same_translator(Make&& make) {
   expect_the_same_bits([&] {
     std::unique_ptr<SequenceToSequence> model = make();
     update_three_times(model->parameters(), [&](nn::Context& context, autograd::CrossEntropyStats* stats) {
-      return model->loss(context, batch, {.smoothing = 0.1f, .scale = 0.01f}, stats);
+      return model->loss(context, batch, {.smoothing = 0.1f, .reduction = {.scale = 0.01f}}, stats);
     });
     return model;
   });
@@ -125,7 +125,7 @@ TEST_P(ThreadsOfMixers, DoNotChangeTheBitsOfALanguageModel) {
                                                                      .mixers = parse_mixers(GetParam(), 2)},
                                                  7);
     update_three_times(model->parameters(), [&](nn::Context& context, autograd::CrossEntropyStats* stats) {
-      return model->loss(context, text, {.scale = 0.01f}, stats);
+      return model->loss(context, text, {.reduction = {.scale = 0.01f}}, stats);
     });
     return model;
   });

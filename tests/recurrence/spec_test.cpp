@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "fovea/core/error.h"
 
@@ -26,6 +28,22 @@ std::string refused(const RecurrenceSpec& spec, const RecurrenceShape& shape) {
     return error.argument();
   }
   return "";
+}
+
+template <class Variant, std::size_t... I>
+std::size_t kinds_of(std::index_sequence<I...>) {
+  return std::set{std::variant_alternative_t<I, Variant>::kind...}.size();
+}
+
+// Two parts of one kind would run in the same loop of the kernels.
+TEST(RecurrenceSpec, PartsHaveDifferentKinds) {
+  const auto all_different = []<class Variant>(const Variant&) {
+    constexpr std::size_t count = std::variant_size_v<Variant>;
+    return kinds_of<Variant>(std::make_index_sequence<count>()) == count;
+  };
+  EXPECT_TRUE(all_different(Decay{}));
+  EXPECT_TRUE(all_different(Write{}));
+  EXPECT_TRUE(all_different(Read{}));
 }
 
 TEST(RecurrenceShape, FillsInTheValueDim) {

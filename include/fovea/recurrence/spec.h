@@ -18,6 +18,11 @@
 
 namespace fovea {
 
+/// The loops that kernels have: each part below says which of them computes it.
+enum class WriteKind : std::uint8_t { additive, delta, low_rank };
+enum class DecayKind : std::uint8_t { none, constant, scalar, key };
+enum class ReadKind : std::uint8_t { after_write, before_decay, self_weight };
+
 /// Queries and keys as they are.
 struct IdentityFeatures {
   friend bool operator==(const IdentityFeatures&, const IdentityFeatures&) = default;
@@ -31,26 +36,31 @@ using FeatureMap = std::variant<IdentityFeatures, EluPlusOne>;
 
 /// g = 0: nothing is forgotten.
 struct NoDecay {
+  static constexpr DecayKind kind = DecayKind::none;
   friend bool operator==(const NoDecay&, const NoDecay&) = default;
 };
 /// One g for each head, log_decay [num_heads] (RetNet, arXiv 2307.08621; Lightning Attention, 2401.04658).
 struct ConstantDecay {
+  static constexpr DecayKind kind = DecayKind::constant;
   friend bool operator==(const ConstantDecay&, const ConstantDecay&) = default;
 };
 /// One g for each token and head, log_decay [batch, num_heads, len] (Mamba-2, arXiv 2405.21060; Gated
 /// DeltaNet, 2412.06464).
 struct ScalarDecay {
+  static constexpr DecayKind kind = DecayKind::scalar;
   friend bool operator==(const ScalarDecay&, const ScalarDecay&) = default;
 };
 /// One g for each token, head and row of the state, log_decay [batch, num_heads, len, key_dim] (GLA, arXiv
 /// 2312.06635; Kimi Delta Attention, 2510.26692; RWKV-7, 2503.14456).
 struct KeyDecay {
+  static constexpr DecayKind kind = DecayKind::key;
   friend bool operator==(const KeyDecay&, const KeyDecay&) = default;
 };
 using Decay = std::variant<NoDecay, ConstantDecay, ScalarDecay, KeyDecay>;
 
 /// S = D + k v^T.
 struct AdditiveWrite {
+  static constexpr WriteKind kind = WriteKind::additive;
   friend bool operator==(const AdditiveWrite&, const AdditiveWrite&) = default;
 };
 /// S = D + k (y - D^T r)^T: what the state holds under r is replaced by y. r = beta·erase and y = beta·value,
@@ -58,28 +68,33 @@ struct AdditiveWrite {
 /// 2406.06484). The state stays bounded while beta·|k|² <= 2 (arXiv 2411.12537). Nothing is clipped: the
 /// caller chooses beta and norms.
 struct DeltaWrite {
+  static constexpr WriteKind kind = WriteKind::delta;
   friend bool operator==(const DeltaWrite&, const DeltaWrite&) = default;
 };
 /// S = D + b p^T + k v^T with p = S₋^T a, where S₋ is the state before the decay (RWKV-7, arXiv 2503.14456).
 /// A call brings a and b.
 struct DiagonalPlusLowRankWrite {
+  static constexpr WriteKind kind = WriteKind::low_rank;
   friend bool operator==(const DiagonalPlusLowRankWrite&, const DiagonalPlusLowRankWrite&) = default;
 };
 using Write = std::variant<AdditiveWrite, DeltaWrite, DiagonalPlusLowRankWrite>;
 
 /// o = scale · S^T q: a token reads what it has written.
 struct AfterWrite {
+  static constexpr ReadKind kind = ReadKind::after_write;
   friend bool operator==(const AfterWrite&, const AfterWrite&) = default;
 };
 /// o = scale · (S₋ + diag(u) k y^T)^T q: a token reads the state before its own decay and write. Of its own
 /// pair it reads k and y, with a learned bonus u [num_heads, key_dim] (RWKV-6, arXiv 2404.05892). y is the
 /// value, or DeltaWrite's target.
 struct BeforeDecay {
+  static constexpr ReadKind kind = ReadKind::before_decay;
   friend bool operator==(const BeforeDecay&, const BeforeDecay&) = default;
 };
 /// o = scale · (D + w k y^T)^T q: a token's own pair counts w, self_weight [batch, num_heads, len] (Mamba-3).
 /// y is the value, or DeltaWrite's target.
 struct SelfWeight {
+  static constexpr ReadKind kind = ReadKind::self_weight;
   friend bool operator==(const SelfWeight&, const SelfWeight&) = default;
 };
 using Read = std::variant<AfterWrite, BeforeDecay, SelfWeight>;

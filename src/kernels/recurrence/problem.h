@@ -5,13 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "fovea/recurrence/spec.h"
 #include "kernels/operand.h"
 
 namespace fovea::kernels {
-
-enum class WriteKind : std::uint8_t { additive, delta, low_rank };
-enum class DecayKind : std::uint8_t { none, constant, scalar, key };
-enum class ReadKind : std::uint8_t { after_write, before_decay, self_weight };
 
 /// One sequence of a call. Sequence n owns state n. Its tokens are `count` rows of batch entry `entry`.
 struct TokenSequence {

@@ -23,8 +23,7 @@ Copies<T> take_copies(const RecurrencePlan::Impl& plan, const RecurrenceSizes& s
   const auto take = [&](bool copies, std::int64_t heads, std::int64_t dim) {
     return copies ? take_operand<T>(sizes, heads, dim, carver) : Operand<T*>{};
   };
-  const bool delta = plan.write() == kernels::WriteKind::delta,
-             low_rank = plan.write() == kernels::WriteKind::low_rank;
+  const bool delta = plan.write() == WriteKind::delta, low_rank = plan.write() == WriteKind::low_rank;
   return {take(copies_values(plan), s.num_output_heads(), plan.columns()),
           take(copies_keys(plan), s.num_query_heads, s.key_dim),
           take(copies_keys(plan), s.num_key_heads, s.key_dim),
@@ -98,7 +97,7 @@ kernels::RecurrenceGradientProblem<T> gradient_problem(const RecurrencePlan::Imp
   g.erase = target(gradients.erase, copies.erase);
   g.a = target(gradients.a, copies.a);
   g.b = target(gradients.b, copies.b);
-  if (plan.decay() == kernels::DecayKind::constant && gradients.log_decay)
+  if (plan.decay() == DecayKind::constant && gradients.log_decay)
     g.constant_log_decay = gradients.log_decay.template data<T>();
   else
     g.log_decay = weight_operand<T>(gradients.log_decay);

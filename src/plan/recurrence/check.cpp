@@ -13,9 +13,6 @@ namespace {
 
 using Inputs = RecurrenceInputs;
 using Gradients = RecurrenceGradients;
-using kernels::DecayKind;
-using kernels::ReadKind;
-using kernels::WriteKind;
 
 enum class Presence : std::uint8_t { required, optional, refused };
 

@@ -2,12 +2,19 @@
 #pragma once
 
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "fovea/plan/recurrence.h"
 #include "kernels/recurrence/candidate.h"
 
 namespace fovea {
+
+/// The kind of a write, a decay or a read.
+template <class Part>
+auto kind_of(const Part& part) {
+  return std::visit([]<class P>(const P&) { return P::kind; }, part);
+}
 
 struct RecurrencePlan::Impl {
   RecurrenceSpec spec;
@@ -17,10 +24,9 @@ struct RecurrencePlan::Impl {
   const kernels::RecurrenceCandidate* candidate = nullptr;
   std::vector<std::string> refusals;  // "refused avx512 chunked: this CPU lacks the instructions"
 
-  // The kinds of the kernels are in the order of the variants' alternatives.
-  kernels::WriteKind write() const { return static_cast<kernels::WriteKind>(spec.write.index()); }
-  kernels::DecayKind decay() const { return static_cast<kernels::DecayKind>(spec.decay.index()); }
-  kernels::ReadKind read() const { return static_cast<kernels::ReadKind>(spec.read.index()); }
+  WriteKind write() const { return kind_of(spec.write); }
+  DecayKind decay() const { return kind_of(spec.decay); }
+  ReadKind read() const { return kind_of(spec.read); }
   bool maps_features() const { return !std::holds_alternative<IdentityFeatures>(spec.feature_map); }
   bool sums_keys() const { return std::holds_alternative<KeySum>(spec.normalizer); }
   double epsilon() const { return std::get<KeySum>(spec.normalizer).epsilon; }

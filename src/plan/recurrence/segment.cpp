@@ -12,9 +12,6 @@
 namespace fovea {
 namespace {
 
-using kernels::DecayKind;
-using kernels::WriteKind;
-
 bool is_diagonal(const RecurrencePlan::Impl& plan) {
   return plan.write() == WriteKind::additive;
 }
