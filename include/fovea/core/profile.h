@@ -74,9 +74,9 @@ class Profile {
   std::vector<ProfileTotal> totals() const;
   /// From construction to `stop`.
   double seconds() const noexcept;
-  /// Writes the events as JSON in the "trace event" form of Chrome. Each has its multiply-adds and bytes,
-  /// where they are known, and its share of the limit, where `limits` has that limit: the time that the work
-  /// takes at the limit, divided by the time that it took. Throws FileError.
+  /// Writes the events as JSON in the "trace event" form of Chrome, with multiply-adds and bytes where known.
+  /// Where `limits` has a rate, an event also has its share of the limit: the time that the work takes at this
+  /// rate, divided by the time that it took. Throws FileError.
   void write_chrome_trace(const std::string& path, const ProfileLimits& limits = {}) const;
 
   struct Impl;
