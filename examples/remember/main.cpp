@@ -73,7 +73,7 @@ Task recall() {
 // Its sizes are tokens of noise. All models have two layers, as those of the paper.
 Task copying() {
   const nn::Mixer linear = linear_attention(), constant = retention(), delta = gated_delta(),
-                  mamba = mamba2(), softmax = softmax_attention();
+                  mamba = mamba2(), softmax = softmax_attention(), rotary = rotary_attention();
   return {.vocabulary = vocabulary_of_copying(),
           .draw = draw_copying,
           .figure = "copied, {} tokens of noise",
@@ -88,6 +88,9 @@ Task copying() {
                          {"gated DeltaNet, 2 layers", {delta, delta}, {{.size = 120, .at_least = 0.80}}},
                          {"Mamba-2, 2 layers", {mamba, mamba}},
                          {"softmax attention, 2 layers", {softmax, softmax}},
+                         {"softmax attention, rotary, 3 layers",
+                          {rotary, rotary, rotary},
+                          {{.size = 120, .at_least = 0.90}}},
                          {"hybrid: 1 Mamba-2, 1 softmax", {mamba, softmax}}}};
 }
 

@@ -20,6 +20,11 @@ nn::Mixer softmax_attention() {
   options.spec.mods.push_back(AlibiBias{});
   return options;
 }
+nn::Mixer rotary_attention() {
+  nn::AttentionOptions options{.num_query_heads = 4, .head_dim = kKeyDim / 4, .value_dim = kDim / 4};
+  options.rope = nn::Rotary(Rope{.rotary_dim = kKeyDim / 4}, 4096);
+  return options;
+}
 nn::Mixer retention() {
   return nn::RetentionOptions{.num_heads = 4, .key_dim = kKeyDim / 4, .value_dim = kDim};
 }
