@@ -8,6 +8,7 @@
 
 #include "fovea/attention/masks.h"
 #include "fovea/attention/streaming_sinks.h"
+#include "nn/parameter_gradients.h"
 
 namespace fovea::nn {
 namespace {
@@ -360,6 +361,14 @@ TEST(AttentionPooling, IsAttentionOfItsQueries) {
   const Tensor expected =
       pooling.attention(context, repeated, x, {.mask = KeyLengths{}, .key_lengths = lengths}).value();
   EXPECT_EQ(std::memcmp(pooled.raw(), expected.raw(), pooled.bytes()), 0);
+}
+
+TEST(AttentionPooling, HasTheGradientOfEveryParameterAndOfItsInput) {
+  ParameterSet set(4);
+  const AttentionPooling pooling(set, "pool", 8, 2, 3);
+  Parameter& input = set.normal("x", {2, 5, 8}, 1.0f);
+  const std::vector<std::int64_t> lengths{5, 2};
+  expect_gradients(set, [&](Context& context) { return pooling(context, context.use(input), lengths); });
 }
 
 }  // namespace
