@@ -83,7 +83,8 @@ void print(const std::optional<TokenizerReport>& tokenizer) {
 
 // "; decay a token, by head: 0.97, 0.98 to 0.99" where the parameters alone say it, and of many heads the
 // range.
-std::string resting_decays_text(const std::vector<models::LayerKeeps::Decays>& decays) {
+std::string resting_decays_text(const models::LayerKeeps& layer) {
+  const std::vector<models::LayerKeeps::Decays>& decays = layer.decays;
   constexpr std::size_t most_heads = 16;
   if (decays.empty()) return "";
   const auto range = [](double least, double most) {
@@ -96,7 +97,8 @@ std::string resting_decays_text(const std::vector<models::LayerKeeps::Decays>& d
       least = std::min(least, head.least);
       most = std::max(most, head.most);
     }
-    return fmt::format("; decay a token at rest, of {} heads: {}", decays.size(), range(least, most));
+    return fmt::format("; decay a token at rest, of {} {}: {}", decays.size(),
+                       layer.mixer == "mamba" ? "channels" : "heads", range(least, most));
   }
   std::string list;
   for (const auto& head : decays) list += (list.empty() ? "" : ", ") + range(head.least, head.most);
@@ -154,7 +156,7 @@ void print_layers(const models::FolderReport& report) {
   for (std::size_t n = 0; n < report.layers.size(); ++n) {
     const models::LayerKeeps& layer = report.layers[n];
     fmt::print("{} {:<{}} {}, {}{}\n", side, n + 1, report.encoder_layers.empty() ? 5 : 3, layer.mixer,
-               kept_text(layer), resting_decays_text(layer.decays));
+               kept_text(layer), resting_decays_text(layer));
   }
 }
 
