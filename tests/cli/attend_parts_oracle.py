@@ -612,7 +612,7 @@ def check_short_forms(command):
                 del arrays["k"]
             expected = shape
             for name, number in sizes.items():
-                expected = expected if part == "concat" and name == "hidden" else re.sub(rf"\b{re.escape(name)}\b", str(number), expected)
+                expected = expected if flag == "concat-matrix" and name == "hidden" else re.sub(rf"\b{re.escape(name)}\b", str(number), expected)
             run = command.run(arrays, flags, check=False)
             assert run.returncode == 1 and f"--{flag}: expected " in run.stderr.replace("'", "") and f"{expected}, " in run.stderr, (flag, part, expected, run.stderr)
             count += 1
