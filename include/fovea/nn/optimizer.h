@@ -55,6 +55,7 @@ class Adam {
   std::string first_bad_gradient() const;
 
  private:
+  /// @cond
   // A part of one parameter: a unit of parallel work, whose size is fixed so that sums are taken in the same
   // order for every number of threads. One loop goes over the pieces of all parameters.
   struct Piece {
@@ -62,6 +63,7 @@ class Adam {
     std::size_t index;
     std::int64_t begin, count;
   };
+  /// @endcond
   double squared_norm_of_gradients() const;
 
   ParameterSet& parameters_;
