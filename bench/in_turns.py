@@ -5,7 +5,8 @@
 For each row that both builds have, OLD and NEW run one after the other, in an order that changes with each round, so
 that both meet the same state of the machine. A build's time is the lower quartile of its best round, because a
 neighbour on the machine only ever adds time. A row's ratio is the time of NEW over that of OLD: above 1, NEW is slower.
-Rows above --again are measured a second time, with twice the rounds, at the end.
+Rows above --again are measured a second time, with twice the rounds, at the end. A row that no kernel of this machine
+computes is named and left out.
 """
 
 import argparse
@@ -22,12 +23,18 @@ def rows_of(fovea: str) -> list[str]:
     return listed.stdout.splitlines()
 
 
+class Absent(Exception):
+    """A build has no kernel for a row on this machine."""
+
+
 def milliseconds(fovea: str, row: str, arguments: argparse.Namespace) -> float:
     command = [fovea, "bench", "kernels", "--only", row, "--rivals", "none", "--rounds", "1", "--json", "-"]
     command += ["--probe-seconds", "0.0005", "--seconds", str(arguments.seconds)]
     command += ["--cpu-threads", str(arguments.threads)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     (found,) = [r for r in json.loads(ran.stdout)["rows"] if r["name"] == row]
+    if "absent" in found:
+        raise Absent(found["absent"])
     return float(found["seconds"]["lower_quartile"]) * 1e3
 
 
@@ -65,9 +72,13 @@ def main() -> None:
     ]
     found = {}
     for row in rows:
-        old, found[row] = ratio(row, arguments.rounds, arguments)
+        try:
+            old, found[row] = ratio(row, arguments.rounds, arguments)
+        except Absent as absent:
+            print(f"     -  {row}: {absent}", flush=True)
+            continue
         print(f"{found[row]:6.3f}  {old:10.4f} ms  {row}", flush=True)
-    for row in [row for row in rows if found[row] > arguments.again]:
+    for row in [row for row in rows if found.get(row, 0.0) > arguments.again]:
         old, found[row] = ratio(row, 2 * arguments.rounds, arguments)
         print(f"{found[row]:6.3f}  {old:10.4f} ms  {row}, again", flush=True)
     mean = math.exp(statistics.fmean(math.log(x) for x in found.values())) if found else math.nan

@@ -3,7 +3,9 @@
     .venv/bin/python bench/train_torch.py [--models transformer,base,rnn] [--threads 1,2] [--rounds 5] [--updates 6]
 
 Prints milliseconds an update, the median of all turns, by the number of threads. Beside it runs `fovea bench train`.
-Dropout stands where Fovea has it; the output layer is tied to the embeddings, and the loss has label smoothing.
+Layers, dropout and the loss are those of Fovea's models: no dropout of weights or inside a feed-forward part, no norm
+behind the last layer, the output layer tied to the embeddings, label smoothing. The RNN multiplies all words of the
+decoder at once, and its steps are written in Python, as PyTorch has no layer for a decoder with attention.
 """
 
 import argparse
@@ -39,6 +41,11 @@ class Translator(nn.Module):
         super().__init__()
         self.dim, self.embedding, self.dropout = dim, nn.Embedding(VOCABULARY, dim), nn.Dropout(dropout)
         self.layers = nn.Transformer(dim, heads, layers, layers, inner, dropout, batch_first=True)
+        self.layers.encoder.norm = self.layers.decoder.norm = None
+        for layer in [*self.layers.encoder.layers, *self.layers.decoder.layers]:
+            layer.dropout, layer.self_attn.dropout = nn.Identity(), 0.0
+        for layer in self.layers.decoder.layers:
+            layer.multihead_attn.dropout = 0.0
         self.bias = nn.Parameter(torch.zeros(VOCABULARY))
         positions, rates = torch.arange(64.0)[:, None], torch.exp(torch.arange(0, dim, 2) * -(math.log(1e4) / dim))
         self.register_buffer("positions", torch.cat([torch.sin(positions * rates), torch.cos(positions * rates)], 1))
@@ -67,26 +74,38 @@ class Recurrent(nn.Module):
         super().__init__()
         self.embedding, self.dropout, self.hidden = nn.Embedding(VOCABULARY, width), nn.Dropout(dropout), hidden
         self.encoder = nn.GRU(width, hidden, batch_first=True, bidirectional=True)
-        self.start, self.cell = nn.Linear(hidden, hidden), nn.GRUCell(width + 2 * hidden, hidden)
+        self.start = nn.Linear(2 * hidden, hidden)
+        # Of a GRU: the products of the word, of the context and of the state.
+        self.of_word, self.of_context = nn.Linear(width, 3 * hidden), nn.Linear(2 * hidden, 3 * hidden, bias=False)
+        self.of_state = nn.Linear(hidden, 3 * hidden)
         self.query, self.key = nn.Linear(hidden, hidden), nn.Linear(2 * hidden, hidden, bias=False)
         self.score = nn.Linear(hidden, 1, bias=False)
         self.end = nn.Linear(hidden + 2 * hidden + width, width)
         self.bias = nn.Parameter(torch.zeros(VOCABULARY))
 
+    def step(self, gates: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        reset_in, update_in, new_in = gates.chunk(3, 1)
+        reset_of, update_of, new_of = self.of_state(state).chunk(3, 1)
+        update = torch.sigmoid(update_in + update_of)
+        new = torch.tanh(new_in + torch.sigmoid(reset_in + reset_of) * new_of)
+        return torch.lerp(new, state, update)
+
     def forward(self, batch: Batch) -> torch.Tensor:
         packed = nn.utils.rnn.pack_padded_sequence(
             self.dropout(self.embedding(batch.source)), batch.source_lengths, batch_first=True, enforce_sorted=False
         )
-        memory, _ = nn.utils.rnn.pad_packed_sequence(self.encoder(packed)[0], batch_first=True)
-        keys, state = self.key(memory), torch.tanh(self.start(memory[:, 0, self.hidden :]))
+        states, ends = self.encoder(packed)
+        memory = self.dropout(nn.utils.rnn.pad_packed_sequence(states, batch_first=True)[0])
+        keys, state = self.key(memory), torch.tanh(self.start(torch.cat([ends[0], ends[1]], 1)))
         inputs, rows = self.dropout(self.embedding(batch.target)), []
+        words = self.of_word(inputs)
         for step in range(batch.target.shape[1]):
             scores = self.score(torch.tanh(keys + self.query(state)[:, None]))[..., 0]
             weights = scores.masked_fill(batch.source_padding, -math.inf).softmax(-1)
             context = (weights[:, None] @ memory)[:, 0]
-            state = self.cell(torch.cat([inputs[:, step], context], 1), state)
+            state = self.step(words[:, step] + self.of_context(context), state)
             rows.append(torch.cat([state, context, inputs[:, step]], 1))
-        ends = torch.tanh(self.end(self.dropout(torch.stack(rows, 1))))
+        ends = self.dropout(torch.tanh(self.end(torch.stack(rows, 1))))
         logits = F.linear(ends[batch.wanted >= 0], self.embedding.weight, self.bias)
         return F.cross_entropy(logits, batch.wanted[batch.wanted >= 0], label_smoothing=0.1)
 

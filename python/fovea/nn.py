@@ -45,7 +45,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         mask: as for `fovea.attention`; it acts together with the masks of a call.
         normalizer: `fovea.Sparsemax()`; None: softmax.
         score: `fovea.Cosine(torch.nn.Parameter(torch.ones(2)))`; None: the scaled dot product.
-        scale: multiplies the score; None: 1/sqrt(head_dim) for the scaled dot product, else 1.
+        scale: multiplies the score; None: 1/sqrt(head_dim) for the scaled dot product and QkNorm, else 1.
         weight_mods: mods of the weights, after the normaliser. Parameters of the score, the normaliser and these mods
             become the layer's too.
 

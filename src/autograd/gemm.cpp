@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <string>
 
+#include "autograd/product_work.h"
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
-#include "fovea/core/profile.h"
 
 namespace fovea::autograd {
 namespace {
@@ -39,36 +39,12 @@ void multiply(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b
     throw Error("gemm: oneDNN refused a product, status " + std::to_string(static_cast<int>(status)));
 }
 
-struct Block {
-  std::int64_t rows, columns;
-};
-
-// Blocks of 512 x 512 lose 0 to 4 % beside the whole product, those of 256 x 256 up to 10. They are halved,
-// down to 64, until there are eight: few blocks leave threads without work. Small blocks of little work spend
-// their time on packing: 140 x 256 x 768 in 64 x 64 took 1.4 times as long as whole.
-Block block_of(std::int64_t m, std::int64_t n, std::int64_t k) {
-  constexpr std::int64_t most = 512, least = 64, wanted = 8, enough_work = 1 << 23;
-  Block block{std::min(m, most), std::min(n, most)};
-  const auto count = [&] {
-    return ((m + block.rows - 1) / block.rows) * ((n + block.columns - 1) / block.columns);
-  };
-  while (count() < wanted && std::max(block.rows, block.columns) > least &&
-         block.rows * block.columns * k > enough_work) {
-    std::int64_t& longer = block.rows >= block.columns ? block.rows : block.columns;
-    longer = (longer + 31) / 32 * 16;  // a half, as whole vectors
-  }
-  return block;
-}
-
 // A block is filled with the bias just before its product, which then finds it in the cache.
-void cut(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, const float* bias,
-         float* c, std::int64_t leading, Executor* executor) {
+void cut(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta,
+         const float* bias, float* c, std::int64_t leading, Executor* executor) {
   if (m == 0 || n == 0) return;
   static constexpr ProfileLabel label{"product", ProfilePart::products};
-  const auto rows = static_cast<double>(m), columns = static_cast<double>(n), depth = static_cast<double>(k);
-  const ProfileSpan span(label, {.multiply_adds = rows * columns * depth,
-                                 .bytes = 4.0 * (rows * depth + depth * columns + rows * columns)});
-  const Block block = block_of(m, n, k);
+  const ProfileSpan span(label, product_work(m, n, k));
   const std::int64_t down = (m + block.rows - 1) / block.rows,
                      across = (n + block.columns - 1) / block.columns;
   (executor ? *executor : default_executor()).parallel_for(down * across, [&](std::int64_t unit, int) {
@@ -85,14 +61,37 @@ void cut(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, flo
 
 }  // namespace
 
+// Blocks of at most 512 x 512 are halved until there are eight, because few blocks leave threads without
+// work. A block of 2^23 multiply-adds or less, or with sides of 64 or less, is not halved: small blocks spend
+// their time on packing (`fovea bench products --training` compares sizes of blocks).
+GemmBlock gemm_block(std::int64_t m, std::int64_t n, std::int64_t k) {
+  constexpr std::int64_t most = 512, least = 64, wanted = 8, enough_work = 1 << 23;
+  if (m == 0 || n == 0) return {1, 1};
+  GemmBlock block{std::min(m, most), std::min(n, most)};
+  const auto count = [&] {
+    return ((m + block.rows - 1) / block.rows) * ((n + block.columns - 1) / block.columns);
+  };
+  while (count() < wanted && std::max(block.rows, block.columns) > least &&
+         block.rows * block.columns * k > enough_work) {
+    std::int64_t& longer = block.rows >= block.columns ? block.rows : block.columns;
+    longer = (longer + 31) / 32 * 16;  // a half, as whole vectors
+  }
+  return block;
+}
+
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
           std::int64_t leading, Executor* executor) {
-  cut(m, n, k, a, b, beta, nullptr, c, leading, executor);
+  cut(gemm_block(m, n, k), m, n, k, a, b, beta, nullptr, c, leading, executor);
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, RowBias bias, float* c,
           std::int64_t leading, Executor* executor) {
-  cut(m, n, k, a, b, bias.data ? 1.0f : 0.0f, bias.data, c, leading, executor);
+  cut(gemm_block(m, n, k), m, n, k, a, b, bias.data ? 1.0f : 0.0f, bias.data, c, leading, executor);
+}
+
+void gemm_in_blocks(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b,
+                    float* c, std::int64_t leading) {
+  cut(block, m, n, k, a, b, 0.0f, nullptr, c, leading, nullptr);
 }
 
 }  // namespace fovea::autograd

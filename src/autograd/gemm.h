@@ -29,6 +29,14 @@ struct RowBias {
 /// on the executor. Without one, it is the default executor.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
           std::int64_t leading, Executor* executor = nullptr);
+/// The sizes of the blocks of c into which `gemm` cuts a product.
+struct GemmBlock {
+  std::int64_t rows, columns;
+};
+GemmBlock gemm_block(std::int64_t m, std::int64_t n, std::int64_t k);
+/// c[m, n] = a·b, cut into these blocks: for `fovea bench products`, which compares sizes of blocks.
+void gemm_in_blocks(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b,
+                    float* c, std::int64_t leading);
 /// c[m, n] = a·b + bias, or a·b if there is no bias.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, RowBias bias, float* c,
           std::int64_t leading, Executor* executor = nullptr);

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "autograd/int8_products.h"
+#include "autograd/product_work.h"
 #include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -155,6 +156,9 @@ void for_blocks(const PackedProducts& p, Executor& executor, std::int64_t speed,
       block_rows -= 12;
   }
   const std::int64_t down = pieces(p.rows, block_rows), across = pieces(out, block_columns);
+  static constexpr ProfileLabel label{"product with packed weights", ProfilePart::products};
+  const ProfileSpan span(label,
+                         product_work(p.rows, out, in, p.weight->type() == WeightType::int8 ? 1.0 : 4.0));
   chosen.parallel_for(down * across, [&](std::int64_t unit, int) {
     const std::int64_t row = unit / across * block_rows, column = unit % across * block_columns;
     block(row, std::min(p.rows, row + block_rows), column, std::min(out, column + block_columns));

@@ -6,6 +6,7 @@
 
 #include "autograd/heads.h"
 #include "autograd/record.h"
+#include "core/starts.h"
 #include "fovea/autograd/ops.h"
 #include "fovea/core/profile.h"
 
@@ -42,13 +43,7 @@ void check_packed(const Var& x, std::span<const std::int64_t> starts, std::span<
     throw InvalidArgument("rotate_packed", argument, expected, got);
   };
   if (x.size(0) != 1) refuse("x", "a batch of 1, with the rows of all entries", to_string(x.shape()));
-  const bool ascending = std::is_sorted(starts.begin(), starts.end());
-  if (starts.empty() || starts.front() != 0 || starts.back() != x.size(1) || !ascending) {
-    refuse("starts", "ascending numbers from 0 to the number of rows, " + std::to_string(x.size(1)),
-           starts.empty() ? "none"
-           : !ascending   ? "numbers out of order"
-                          : std::to_string(starts.front()) + " to " + std::to_string(starts.back()));
-  }
+  check_starts("rotate_packed", "starts", starts, x.size(1));
   if (first.size() + 1 != starts.size())
     refuse("first", "one position for each entry, " + std::to_string(starts.size() - 1),
            std::to_string(first.size()));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/product_work.h"
 #include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -140,6 +141,8 @@ void row_products(const RowProducts& p, Executor& executor) {
   const std::int64_t down = (p.rows + block_rows - 1) / block_rows,
                      across = (p.out + block_columns - 1) / block_columns;
   Executor& chosen = p.rows * p.in * p.out < least_parallel ? serial_executor() : executor;
+  static constexpr ProfileLabel label{"product by rows", ProfilePart::products};
+  const ProfileSpan span(label, product_work(p.rows, p.out, p.in));
   chosen.parallel_for(down * across, [&](std::int64_t unit, int) {
     const std::int64_t row = unit / across * block_rows, column = unit % across * block_columns;
     HWY_DYNAMIC_DISPATCH(Block)

@@ -113,8 +113,6 @@ Var slice(const Var& x, int axis, std::int64_t begin, std::int64_t length) {
 }
 
 Var gather_rows(const Var& x, std::span<const std::int64_t> index) {
-  static constexpr ProfileLabel label{"gather rows", ProfilePart::embeddings};
-  const ProfileSpan span(label);
   if (x.shape().rank() != 3) throw InvalidArgument("gather_rows", "x", "[B, T, D]", to_string(x.shape()));
   return reshape(gather_rows(x, index, 1), {x.size(0), x.size(2)});
 }

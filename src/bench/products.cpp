@@ -1,10 +1,12 @@
 #include "bench/products.h"
 
+#include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
 #include <limits>
 
+#include "autograd/gemm.h"
 #include "autograd/packed_products.h"
 #include "autograd/row_products.h"
 #include "bench/probes.h"
@@ -62,9 +64,59 @@ ProductRow measure_row(const ProductBench& bench, std::int64_t rows, std::int64_
   return row;
 }
 
+TrainingProductRow measure_row(const ProductBench& bench, const TrainingProduct& product) {
+  const auto [what, rows, columns, depth, transposed] = product;
+  const Tensor a = random_operand({rows, depth}, 1), b = random_operand({depth, columns}, 2);
+  Tensor c(DType::f32, {rows, columns});
+  const auto left = transposed ? autograd::Matrix{a.data<float>(), rows, autograd::Transpose::yes}
+                               : autograd::Matrix{a.data<float>(), depth, autograd::Transpose::no};
+  const autograd::Matrix right{b.data<float>(), columns, autograd::Transpose::no};
+  const double flops = 2.0 * static_cast<double>(rows) * static_cast<double>(columns * depth);
+  const autograd::GemmBlock block = autograd::gemm_block(rows, columns, depth),
+                            half{std::max<std::int64_t>(1, block.rows / 2),
+                                 std::max<std::int64_t>(1, block.columns / 2)};
+  const auto in_blocks = [&](autograd::GemmBlock size) {
+    return seconds_of(flops, [&] {
+      autograd::gemm_in_blocks(size, rows, columns, depth, left, right, c.data<float>(), columns);
+    });
+  };
+  const ProbeOptions options{.threads = bench.threads, .seconds = 0.005};
+  TrainingProductRow row{.product = product};
+  row.gemm = row.halves = row.smallest = row.onednn = row.limit = std::numeric_limits<double>::infinity();
+  for (std::int64_t turn = 0; turn < bench.repeat; ++turn) {
+    row.gemm = std::min(row.gemm, in_blocks(block));
+    row.halves = std::min(row.halves, in_blocks(half));
+    row.smallest = std::min(row.smallest, in_blocks({64, 64}));
+    row.onednn =
+        std::min(row.onednn, seconds_of(flops, [&] {
+                   dnnl_sgemm(transposed ? 'T' : 'N', 'N', rows, columns, depth, 1.0f, left.data,
+                              left.leading, right.data, right.leading, 0.0f, c.data<float>(), columns);
+                 }));
+    row.limit = std::min(row.limit, flops / measure(Probe::fma_f32, options));
+  }
+  return row;
+}
+
 }  // namespace
 
+void measure_training_products(const ProductBench& bench,
+                               const std::function<void(const TrainingProductRow&)>& tell) {
+  omp_set_num_threads(bench.threads);
+  for (const TrainingProduct& product : {
+           TrainingProduct{"projection", 2048, 128, 128},
+           {"feed-forward", 2048, 512, 128},
+           {"vocabulary", 400, 9712, 128},
+           {"gradient of a weight", 128, 128, 2048, true},
+           {"gradient of the vocabulary", 128, 9712, 400, true},
+           {"a base model's projection", 1500, 512, 512},
+           {"a base model's feed-forward", 1500, 2048, 512},
+           {"gates of a GRU", 140, 768, 256},
+       })
+    tell(measure_row(bench, product));
+}
+
 void measure_products(const ProductBench& bench, const std::function<void(const ProductRow&)>& tell) {
+  omp_set_num_threads(bench.threads);
   struct Widths {
     std::int64_t in, out;
   };

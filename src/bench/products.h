@@ -11,7 +11,7 @@ namespace fovea::bench {
 struct ProductBench {
   std::vector<std::int64_t> rows{1, 2, 5, 16, 64, 320};
   std::int64_t repeat = 9;  ///< turns, of which the best counts
-  int threads = 1;          ///< for the limit; the products run on the default executor and on OpenMP
+  int threads = 1;          ///< of the limit and of oneDNN; our products run on the default executor
 };
 
 struct ProductRow {
@@ -21,6 +21,27 @@ struct ProductRow {
   double int8 = 0.0;   ///< seconds with nn::ParameterSet::pack(WeightType::int8)
   double limit = 0.0;  ///< seconds: the larger of arithmetic at the peak and of bytes at the rate of reading
 };
+
+/// A product of a training: c[rows, columns] = a[rows, depth]·b[depth, columns].
+struct TrainingProduct {
+  const char* what;
+  std::int64_t rows, columns, depth;
+  bool transposed = false;  ///< a is stored as [depth, rows], as in the gradient of a weight
+};
+
+/// Seconds of one product, in f32.
+struct TrainingProductRow {
+  TrainingProduct product;
+  double gemm = 0.0;      ///< autograd::gemm, cut by its own rule
+  double halves = 0.0;    ///< cut into blocks of half as many rows and columns
+  double smallest = 0.0;  ///< cut into blocks of 64 x 64
+  double onednn = 0.0;    ///< dnnl_sgemm, whole, on OpenMP's team of as many threads
+  double limit = 0.0;     ///< seconds at the peak of arithmetic
+};
+
+/// The products of an update of `fovea train`'s models, in turns with the probe of the limit.
+void measure_training_products(const ProductBench& bench,
+                               const std::function<void(const TrainingProductRow&)>& tell);
 
 /// Measures widths of small models: their projections, feed-forward layers and vocabulary. All are
 /// measured in turns with the probes of the limit.

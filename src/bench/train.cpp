@@ -21,7 +21,7 @@ namespace {
 
 using autograd::CrossEntropyStats;
 
-// A model that is trained on one batch again and again: what is in it costs no time.
+// A model that is trained on one batch again and again, so reading data costs no time.
 class Contender {
  public:
   virtual ~Contender() = default;
@@ -48,7 +48,7 @@ std::int64_t drawn(std::uint64_t seed, std::int64_t n, std::int64_t low, std::in
   return low + static_cast<std::int64_t>(word) % (high - low + 1);
 }
 
-// Sentences of 8 to 20 tokens in both languages, as Multi30k's are (mean 14), sorted into a batch.
+// Sentences of 8 to 20 tokens in both languages, as Multi30k's are (mean 14), in one batch.
 models::Batch sentences(std::int64_t words, std::int64_t vocabulary) {
   models::Batch batch;
   const std::int64_t mean = 14;

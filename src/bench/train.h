@@ -26,7 +26,7 @@ struct TrainRow {
   int threads = 1;
   double seconds = 0.0;            ///< of an update: the median of all turns
   double tokens_per_second = 0.0;  ///< that the loss counts
-  double share = 0.0;  ///< the time of all products at the measured peak of these threads, over the time of
+  double share = 0.0;  ///< the time of the layers' products, without those of attention, at the measured peak of these threads, over the time of
                        ///< an update
   std::vector<std::pair<std::string, double>>
       parts;  ///< of an update's time, largest first; they add up to 1

@@ -198,7 +198,7 @@ std::span<const ArgumentFlag> argument_flags() {
       {"--additive-bias", "score.b", {"additive", "concat", "coverage"}},
       {"--coverage-vector", "score.w", {"coverage"}, ", s = v'tanh(Wq + Uk + b + w c)"},
       {"--concat-matrix", "score.W", {"concat"}, ", s = v'tanh(W[q; k])"},
-      {"--low-rank-query", "score.W", {"low-rank"}, ", s = (Uk)'(Wq)"},
+      {"--low-rank-query", "score.W", {"low-rank"}, ", s = (Uk)'(Wq), with hidden for the rank"},
       {"--low-rank-key", "score.U", {"low-rank"}},
       {"--location", "score.W", {"location"}, ", s = Wq"},
       {"--sink", "normalizer.sink", {"sink"}, ", learned"},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/starts.h"
 #include "fovea/attention/expression.h"
 #include "fovea/files/npy.h"
 #include "fovea/mechanisms/forget.h"
@@ -54,17 +55,13 @@ void expect_size(const char* flag, const Tensor& tensor, int axis, const char* w
     refuse(flag, fmt::format("a {} of {}", what, expected), to_string(tensor.shape()));
 }
 
-// The starts of a packed batch ascend from 0 to the number of rows.
+// Without keys and values, as for the weights of scores by position alone, the last start is their number.
 void check_starts(const char* flag, std::span<const std::int64_t> starts, const char* of,
                   const Tensor& operand) {
-  if (!operand) return;
-  const std::string expected =
-      fmt::format("numbers that ascend from 0 to the {} rows of {}", operand.size(2), of);
-  if (starts.front() != 0) refuse(flag, expected, fmt::format("{} as the first", starts.front()));
-  for (std::size_t n = 1; n < starts.size(); ++n)
-    if (starts[n] < starts[n - 1])
-      refuse(flag, expected, fmt::format("{} after {}", starts[n], starts[n - 1]));
-  if (starts.back() != operand.size(2)) refuse(flag, expected, fmt::format("{} as the last", starts.back()));
+  if (operand)
+    fovea::check_starts("fovea attend", flag, starts, operand.size(2), fmt::format(" of {}", of));
+  else if (!starts.empty())
+    fovea::check_starts("fovea attend", flag, starts, starts.back());
 }
 
 void read_operands(const AttendOptions& o, AttendCall& call) {

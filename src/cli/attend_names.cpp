@@ -60,8 +60,9 @@ std::string axis_text(const ArgumentAxis& axis) {
       {&Sizes::hidden, "hidden"}};
   std::string text = axis.fit == ArgumentAxis::Fit::at_least ? "at least " : "";
   for (const auto& [size, name] : names)
-    if (axis.size == size) text += name;
-  return axis.size ? text : text + std::to_string(axis.number);
+    if (axis.size == size) return text + name;
+  if (axis.size) throw std::logic_error("attend: a size of a call has no name");
+  return text + std::to_string(axis.number);
 }
 
 // "[key_dim, query_dim] or [heads, key_dim, query_dim]": shape_text() with the names of the sizes.

@@ -18,15 +18,38 @@ void print_row(const bench::ProductRow& row) {
   std::fflush(stdout);
 }
 
-void run(bench::ProductBench bench, int threads) {
+void print_training_row(const bench::TrainingProductRow& row) {
+  const auto [what, rows, columns, depth, transposed] = row.product;
+  fmt::print("{:<28} {:>5} {:>7} {:>6} {:>10.0f} {:>10.0f} {:>8.2f} {:>8.2f} {:>8.2f} {:>7.0f}\n", what, rows,
+             columns, depth, 1e6 * row.gemm, 1e6 * row.onednn, row.gemm / row.onednn, row.halves / row.gemm,
+             row.smallest / row.gemm, 100.0 * row.limit / row.gemm);
+  std::fflush(stdout);
+}
+
+void run_training(const bench::ProductBench& bench) {
+  fmt::print(
+      "Products of a training in f32, {} threads: as the layers compute them, cut into blocks of which each "
+      "is "
+      "a "
+      "call of oneDNN on one thread, and whole, by oneDNN's sgemm on a team of OpenMP. Times in µs; their "
+      "ratio; the "
+      "times of blocks of half the rows and columns and of blocks of 64 x 64, over those of our blocks; the "
+      "share of the arithmetic peak that ours reach, in %.\n",
+      bench.threads);
+  fmt::print("{:<28} {:>5} {:>7} {:>6} {:>10} {:>10} {:>8} {:>8} {:>8} {:>7}\n", "product", "rows", "columns",
+             "depth", "blocks", "sgemm", "ratio", "halves", "64 x 64", "share");
+  bench::measure_training_products(bench, print_training_row);
+}
+
+void run(bench::ProductBench bench, int threads, bool training) {
   nn::use_threads(threads);
   bench.threads = default_executor().thread_count();
+  if (training) return run_training(bench);
   fmt::print(
       "Products of f32 rows with a matrix [out, in], {} threads: weights packed once, in f32 and in "
       "int8, weights as they are by row, and oneDNN's sgemm. All but sgemm give a row the same bits in any "
-      "batch. Times in µs, ratios "
-      "to "
-      "sgemm, and the share of the limit that packed weights of f32 reach, in %. The limit reads the matrix "
+      "batch. Times in µs, ratios to sgemm, and the share of the limit that packed weights of f32 reach, in "
+      "%. The limit reads the matrix "
       "from "
       "memory, so a share above 100 means a matrix that stayed in the caches.\n",
       bench.threads);
@@ -40,12 +63,17 @@ void run(bench::ProductBench bench, int threads) {
 void register_bench_products(CLI::App& command_group) {
   auto o = std::make_shared<bench::ProductBench>();
   auto threads = std::make_shared<int>(0);
+  auto training = std::make_shared<bool>(false);
   CLI::App* command = command_group.add_subcommand(
-      "products", "Linear layers at inference, by packed weights and by row, compared with oneDNN");
-  command->add_option("--rows", o->rows, "rows of a product")->delimiter(',')->check(CLI::Range(1, 1 << 20));
+      "products", "Linear layers, at inference by packed weights and by row, compared with oneDNN");
+  CLI::Option* rows = command->add_option("--rows", o->rows, "rows of a product")
+                          ->delimiter(',')
+                          ->check(CLI::Range(1, 1 << 20));
+  command->add_flag("--training", *training, "instead, the products of a training, cut into blocks and whole")
+      ->excludes(rows);
   command->add_option("--repeat", o->repeat, "turns, of which the best counts")->check(CLI::Range(1, 1000));
   command->add_option("--cpu-threads", *threads, "threads; 0: all")->check(CLI::Range(0, 1024));
-  command->callback([o, threads] { run(*o, *threads); });
+  command->callback([o, threads, training] { run(*o, *threads, *training); });
 }
 
 }  // namespace fovea::cli

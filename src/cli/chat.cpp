@@ -16,19 +16,16 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
+// Without a byte order mark.
 std::string text_of(const std::string& path) {
-  if (path != "-") return files::read_file(path, kMostBytes);
-  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  std::string text = path == "-" ? std::string{std::istreambuf_iterator<char>(std::cin), {}}
+                                 : files::read_file(path, kMostBytes);
   if (text.size() > kMostBytes) throw FileError("standard input", -1, "has more than 64 MiB");
-  return text;
+  return text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text;
 }
 
 ordered_json parsed(const std::string& name, const std::string& text, std::int64_t line = 1) {
   return files::parse_ordered_json(name, text, text::kMostChatDepth, line);
-}
-
-std::string name_of(const std::string& path) {
-  return path == "-" ? "standard input" : path;
 }
 
 // A message for each line.
@@ -77,6 +74,10 @@ std::string dumped(const ordered_json& value) {
 
 }  // namespace
 
+std::string name_of(const std::string& path) {
+  return path == "-" ? "standard input" : path;
+}
+
 void add_chat_options(CLI::App& command, ChatOptions& options) {
   command.add_flag("--chat", options.chat,
                    "the prompt is what a user says: the folder's chat template is applied");
@@ -115,11 +116,16 @@ ChatPrompts::ChatPrompts(const std::filesystem::path& folder, const ChatOptions&
 
 std::string ChatPrompts::render(ordered_json messages, const ordered_json& tools) const {
   if (!system_.empty()) messages.insert(messages.begin(), message("system", system_));
+  return templates_.render(
+      {.messages = dumped(messages), .tools = tools.is_null() ? "" : dumped(tools), .variables = variables_},
+      name_);
+}
+
+std::string ChatPrompts::of_text(const std::optional<std::string>& said) const {
+  ordered_json messages = messages_;
+  if (said) messages.push_back(message("user", *said));
   try {
-    return templates_.render({.messages = dumped(messages),
-                              .tools = tools.is_null() ? "" : dumped(tools),
-                              .variables = variables_},
-                             name_);
+    return render(std::move(messages), tools_);
   } catch (const InvalidArgument& error) {
     // By the names that the user wrote.
     static const std::map<std::string, const char*> options{{"chat.messages", "--messages"},
@@ -130,12 +136,6 @@ std::string ChatPrompts::render(ordered_json messages, const ordered_json& tools
     if (option == options.end()) throw;
     throw InvalidArgument("fovea generate", option->second, error.expected(), error.got());
   }
-}
-
-std::string ChatPrompts::of_text(const std::optional<std::string>& said) const {
-  ordered_json messages = messages_;
-  if (said) messages.push_back(message("user", *said));
-  return render(std::move(messages), tools_);
 }
 
 std::string ChatPrompts::of_line(const ordered_json& said, const ordered_json& tools) const {

@@ -28,6 +28,7 @@ class ChatPrompts {
   /// The text of --messages, and behind them `said` by the user. --system stands before all.
   std::string of_text(const std::optional<std::string>& said) const;
   /// The text of an array of messages, or of a text that the user says, with tools of its own or null.
+  /// Throws InvalidArgument with the arguments of ChatTemplates::render: "chat.messages", "chat.tools".
   std::string of_line(const nlohmann::ordered_json& said, const nlohmann::ordered_json& tools) const;
 
  private:
@@ -37,6 +38,9 @@ class ChatPrompts {
   std::string name_, variables_, system_;
   nlohmann::ordered_json messages_, tools_;
 };
+
+/// The name of a file in messages: "-" is standard input.
+std::string name_of(const std::string& path);
 
 /// Whether an option asks for a conversation.
 bool is_chat(const ChatOptions& options);

@@ -176,6 +176,7 @@ void write_one(const GenerateOptions& o, models::LanguageModel& model, const Cod
   } else {
     models::SampleOptions sample = o.sample;
     sample.first = state.written;
+    sample.length = length_behind(model, std::ssize(before), {sample.length, o.length_by_user});
     const models::Generated written = models::generate_until(
         model, cache, state.sequence, state.unread, sample, [&](std::span<const std::int32_t> ids) {
           printer.add(stream.add(ids.back()));
@@ -235,6 +236,7 @@ void check_beams(const GenerateOptions& o, bool translator) {
   if (!o.draws.empty()) refuse("nothing that draws beside it: beams are not drawn from", o.draws.front());
   if (o.sample.length == 0) refuse("a --length of at least 1 beside it", "0");
   if (!o.input.empty()) refuse("nothing beside --input", o.input);
+  if (o.stats) refuse("nothing beside --stats, which counts the cache of one text", "--stats");
   if (!(o.save_state.empty() && o.load_state.empty()))
     refuse("nothing beside --save-state and --load-state", "a state");
 }
@@ -250,7 +252,14 @@ void check(const GenerateOptions& o) {
                                         {"--load-state", !o.load_state.empty()},
                                         {"--line", o.line},
                                         {"--stop", !o.stop.empty()},
-                                        {"--chat", is_chat(o.chat)}}) {
+                                        {"--stats", o.stats},
+                                        {"--chat", o.chat.chat},
+                                        {"--messages", !o.chat.messages.empty()},
+                                        {"--system", !o.chat.system.empty()},
+                                        {"--tools", !o.chat.tools.empty()},
+                                        {"--template", !o.chat.name.empty()},
+                                        {"--template-variables", !o.chat.variables.empty()},
+                                        {"--show-prompt", o.chat.show_prompt}}) {
       if (given) refuse(option, "nothing beside --prompt-ids", "a value");
     }
     return;
@@ -336,6 +345,7 @@ void write_best(const GenerateOptions& o, models::LanguageModel& model, const Co
     return text + stream.rest();
   };
   models::BeamOptions beams = *beams_of(o);
+  beams.length = length_behind(model, std::ssize(prompt), {beams.length, o.length_by_user});
   beams.stop = stops.ids;
   if (stops.has_strings) {
     beams.ends = [&](std::span<const std::int32_t> written) {
@@ -353,15 +363,10 @@ void write_best(const GenerateOptions& o, models::LanguageModel& model, const Co
   printer.end(stopped || std::ranges::find(stops.ids, best.ids.back()) != stops.ids.end());
 }
 
-// Of config.json, where some families have it one level deeper.
 std::int64_t vocabulary_of(const models::ModelFolder& folder) {
-  const json config = json::parse(folder.config());
-  for (const json* at : {&config, config.contains("text_config") ? &config["text_config"] : nullptr}) {
-    if (!at || !at->is_object()) continue;
-    if (const auto found = at->find("vocab_size"); found != at->end() && found->is_number_unsigned())
-      return found->get<std::int64_t>();
-  }
-  throw FileError(folder.path().string() + "/config.json", -1, "has no vocab_size");
+  if (const models::FamilyReading family = models::read_family(folder.config()); family.problems.empty())
+    return family.config.vocabulary;
+  return folder.language_model().config().vocabulary;
 }
 
 // Before the weights are read: what a template makes costs nothing to see.
@@ -412,6 +417,7 @@ void run(GenerateOptions o) {
   if (!o.prompt_ids.empty())
     generate_ids({.prompt = o.prompt_ids,
                   .sample = o.sample,
+                  .length_by_user = o.length_by_user,
                   .limit_bytes = o.limit_mb << 20,
                   .json = o.json,
                   .weights = autograd::parse_weight_type(o.weights),
@@ -516,6 +522,7 @@ void register_generate(CLI::App& app) {
       if (given(option)) o->searches.emplace_back(option);
     }
     o->prompt_given = prompt->count() > 0;
+    o->length_by_user = given("--length");
     for (const auto& [option, set] : *options) {
       if (option->count() > 0) o->given.push_back(set);
     }

@@ -24,8 +24,10 @@ WrittenIds continued(const GenerateIds& options, models::LanguageModel& model, c
   if (options.sample.length == 0) return {};
   KvCache cache({.layers = model.cache_layers(), .limit_bytes = options.limit_bytes});
   Sequence sequence = cache.start();
+  models::SampleOptions sample = options.sample;
+  sample.length = length_behind(model, std::ssize(prompt), {sample.length, options.length_by_user});
   models::Generated written = models::generate_until(
-      model, cache, sequence, prompt, options.sample,
+      model, cache, sequence, prompt, sample,
       [&](std::span<const std::int32_t> ids) { return ends(defaults, ids.back()) || stop_requested(); });
   return {std::move(written.ids), std::move(written.log_probabilities)};
 }
@@ -36,10 +38,17 @@ WrittenIds searched_ids(models::LanguageModel& model, KvCache& cache, const Ids&
                         const models::BeamOptions& options) {
   const std::vector<models::BeamText> texts = models::beam_search(model, cache, prompt, options);
   if (texts.empty()) return {};
-  Ids all = prompt;
-  all.insert(all.end(), texts[0].ids.begin(), texts[0].ids.end());
-  std::vector<double> of_all = models::token_log_probabilities(model, all);
-  return {texts[0].ids, {of_all.end() - std::ssize(texts[0].ids), of_all.end()}};
+  return {texts[0].ids, texts[0].log_probabilities};
+}
+
+std::int64_t length_behind(const models::LanguageModel& model, std::int64_t before, Length wanted) {
+  const std::int64_t longest = model.longest(), most = before > longest ? 0 : longest - before + 1;
+  if (wanted.tokens == 0 || wanted.tokens - 1 <= longest - before) return wanted.tokens;
+  if (!wanted.by_user && most > 0) return most;
+  throw InvalidArgument(
+      "fovea generate", "--length",
+      fmt::format("at most {} behind {} tokens, because the model reads {}", most, before, longest),
+      std::to_string(wanted.tokens));
 }
 
 WrittenIds written_ids(const GenerateIds& options, const models::ModelFolder& folder,
@@ -80,6 +89,7 @@ void generate_ids(const GenerateIds& options, const models::ModelFolder& folder,
       KvCache cache({.layers = model.cache_layers(), .limit_bytes = options.limit_bytes});
       models::BeamOptions beams = *options.beams;
       beams.stop = defaults.stop_ids;
+      beams.length = length_behind(model, std::ssize(prompt), {beams.length, options.length_by_user});
       text = searched_ids(model, cache, prompt, beams);
     } else {
       text = continued(options, model, prompt, defaults);

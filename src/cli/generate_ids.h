@@ -17,6 +17,7 @@ namespace fovea::cli {
 struct GenerateIds {
   std::string prompt;
   models::SampleOptions sample;
+  bool length_by_user = false;  ///< sample.length, and no default of the folder or the command
   std::int64_t limit_bytes = 0;
   bool json = false;
   autograd::WeightType weights = autograd::WeightType::f32;
@@ -37,6 +38,15 @@ WrittenIds written_ids(const GenerateIds& options, const models::ModelFolder& fo
 /// log-probabilities are those of the model itself, as of any other text, without the repetition penalty.
 WrittenIds searched_ids(models::LanguageModel& model, KvCache& cache, const std::vector<std::int32_t>& prompt,
                         const models::BeamOptions& options);
+
+/// How many tokens a text shall have, and whether the user said so.
+struct Length {
+  std::int64_t tokens;
+  bool by_user;
+};
+/// The tokens to write behind `before` others: `wanted`, or what the model can still read where that is a
+/// default. Throws InvalidArgument with --length if the user asked for more, and where there is no room.
+std::int64_t length_behind(const models::LanguageModel& model, std::int64_t before, Length wanted);
 
 /// Writes until options.sample.length ids are written or one is a stop id of the folder, which is the last.
 void generate_ids(const GenerateIds& options, const models::ModelFolder& folder, std::ostream& out);

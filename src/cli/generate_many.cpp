@@ -39,7 +39,8 @@ class LineReader {
     said_ = tools_ = nullptr;
     strings_ = o_.stop;
     Line line{{.sample = o_.sample}, nullptr, nullptr, nullptr};
-    const ordered_json members = files::parse_ordered_json(o_.input, text, text::kMostChatDepth, number);
+    const ordered_json members =
+        files::parse_ordered_json(name_of(o_.input), text, text::kMostChatDepth, number);
     if (!members.is_object()) refuse("expected a JSON object, got " + excerpt(text));
     for (const auto& [key, value] : members.items()) take(key, value, line);
     line.request.prompt = prompt_of(members.contains("messages"));
@@ -51,7 +52,7 @@ class LineReader {
 
  private:
   [[noreturn]] void refuse(const std::string& problem) const {
-    throw FileError(o_.input, number_, problem, "line");
+    throw FileError(name_of(o_.input), number_, problem, "line");
   }
   [[noreturn]] void expected(const std::string& key, const char* what, const ordered_json& got) const {
     refuse("\"" + excerpt(key) + "\": expected " + what + ", got " +
@@ -129,6 +130,9 @@ class LineReader {
     std::string rendered;
     try {
       rendered = chat_->of_line(said_, tools_);
+    } catch (const InvalidArgument& error) {
+      const std::string of_line = error.argument() == "chat.tools" ? "\"tools\"" : key;
+      refuse(of_line + ": expected " + error.expected() + ", got " + error.got());
     } catch (const Error& error) {
       refuse(std::string(key) + ": " + error.what());
     }
@@ -205,7 +209,7 @@ void write_many(const GenerateOptions& o, models::LanguageModel& model, const Co
     try {
       batcher.submit(std::move(request));
     } catch (const Error& error) {
-      throw FileError(o.input, number, error.what(), "line");
+      throw FileError(name_of(o.input), number, error.what(), "line");
     }
   }
   while (!stop_requested() && batcher.step()) {

@@ -170,6 +170,11 @@ int main(int argc, char** argv) {
     return fovea::cli::end_of_output();
   } catch (const fovea::cli::Stopped& stopped) {
     std::fprintf(stderr, "%s\n", stopped.message.c_str());
+    try {
+      profiled.finish();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "fovea: %s\n", error.what());
+    }
     return 128 + fovea::cli::caught;
   } catch (const CLI::ParseError& error) {
     // The message repeats the value, and an argument may be of any length.

@@ -3,18 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "bench/probes.h"
+#include "fovea/core/error.h"
 #include "fovea/core/executor.h"
 
 namespace fovea::cli {
 namespace {
 
-// The shares of the time of all threads' outermost spans, which is that of the command where one thread
-// starts all work.
+// The shares of the time of all threads' outermost spans. Where one thread starts all work, that is the time
+// of the command.
 void print_parts(const Profile& profile) {
   std::map<ProfilePart, double> own;
   double all = 0.0;
@@ -41,7 +43,10 @@ void ProfiledRun::add_to(CLI::App& app, std::initializer_list<const char*> comma
         "write where the time goes into FILE, a trace for ui.perfetto.dev or chrome://tracing");
     // Between the parsing of the options and the command itself.
     command->parse_complete_callback([this] {
-      if (!file_.empty()) profile_.emplace();
+      if (file_.empty()) return;
+      // A trace is written at the end, so a path that cannot be written is refused now.
+      if (!std::ofstream(file_, std::ios::app)) throw FileError(file_, -1, "cannot be opened for writing");
+      profile_.emplace();
     });
   }
 }
@@ -49,11 +54,12 @@ void ProfiledRun::add_to(CLI::App& app, std::initializer_list<const char*> comma
 void ProfiledRun::finish() {
   if (!profile_) return;
   profile_->stop();
+  print_parts(*profile_);
   const int threads = default_executor().thread_count();
   profile_->write_chrome_trace(
       file_, {.multiply_adds_per_second = bench::measure(bench::Probe::fma_f32, {.threads = threads}) / 2.0,
               .bytes_per_second = bench::measure(bench::Probe::read, {.threads = threads})});
-  print_parts(*profile_);
+  profile_.reset();
 }
 
 }  // namespace fovea::cli

@@ -16,8 +16,8 @@ class ProfiledRun {
   /// Adds the option to the commands of these names, which must be registered already. `app` and this object
   /// must live until `finish`.
   void add_to(CLI::App& app, std::initializer_list<const char*> commands);
-  /// After the command: writes the trace, and the shares of the parts to standard error. Throws FileError.
-  /// Does nothing without the option.
+  /// After the command, or when it was stopped: prints the shares of the parts to standard error and writes
+  /// the trace. Throws FileError. Does nothing without the option, and the second time.
   void finish();
 
  private:

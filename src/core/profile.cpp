@@ -147,16 +147,27 @@ double share_of_limit(const ProfileWork& work, double seconds, const ProfileLimi
   return seconds > 0.0 ? least / seconds : 0.0;
 }
 
+// Labels are public, so a name may have any length and any characters.
+std::string quoted(const char* name) {
+  std::string text;
+  for (; *name; ++name) {
+    const char c = *name;
+    if (c == '"' || c == '\\') text += '\\';
+    text += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  }
+  return text;
+}
+
 void write_event(const Event& event, std::int64_t origin, std::size_t thread, const ProfileLimits& limits,
                  std::string& to) {
-  char text[512];
+  char text[128];  // of numbers alone
   const double begin = static_cast<double>(event.begin - origin) * 1e-3,
                microseconds = static_cast<double>(event.end - event.begin) * 1e-3,
                share = share_of_limit(event.work, microseconds * 1e-6, limits);
-  int length = std::snprintf(text, sizeof text,
-                             R"({"name":"%s%s","cat":"%s","ph":"X","pid":1,"tid":%zu,"ts":%.3f,"dur":%.3f)",
-                             event.label->name, event.backward ? ", backward" : "",
-                             to_string(event.label->part), thread, begin, microseconds);
+  to += R"({"name":")" + quoted(event.label->name) + (event.backward ? ", backward" : "") + R"(","cat":")" +
+        to_string(event.label->part);
+  int length = std::snprintf(text, sizeof text, R"(","ph":"X","pid":1,"tid":%zu,"ts":%.3f,"dur":%.3f)",
+                             thread, begin, microseconds);
   to.append(text, static_cast<std::size_t>(length));
   const char* before = R"(,"args":{)";
   const auto argument = [&](const char* name, double value) {

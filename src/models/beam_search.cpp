@@ -24,6 +24,7 @@ struct Open {
   Sequence sequence;
   std::vector<std::int32_t> unread;  ///< at the beginning the end of the prompt, later one id
   std::vector<std::int32_t> ids;
+  std::vector<double> log_probabilities;  ///< of each id, before the penalty
   double log_probability = 0.0;
 };
 
@@ -32,6 +33,7 @@ struct Candidate {
   std::size_t open = 0;
   std::int32_t id = 0;
   double log_probability = 0.0;
+  double of_id = 0.0;  ///< the id's own log-probability, before the penalty
   bool ends = false;
 };
 
@@ -94,15 +96,19 @@ class Search {
       float* row = const_cast<float*>(log_probabilities.data<float>()) +
                    static_cast<std::int64_t>(i) * log_probabilities.size(1);
       const std::span<float> of_text(row, static_cast<std::size_t>(log_probabilities.size(1)));
+      if (options_.repetition_penalty == 1.0) {
+        add_best(i, of_text, of_text, most, candidates);
+        continue;
+      }
+      const std::vector<float> unchanged(of_text.begin(), of_text.end());
       penalize(open_[i], of_text);
-      add_best(i, of_text, most, candidates);
+      add_best(i, of_text, unchanged, most, candidates);
     }
     keep_best(candidates, most);
     return candidates;
   }
 
   void penalize(const Open& text, std::span<float> row) const {
-    if (options_.repetition_penalty == 1.0) return;
     std::vector<std::int32_t> present(prompt_.begin(), prompt_.end());
     present.insert(present.end(), text.ids.begin(), text.ids.end());
     std::ranges::sort(present);
@@ -123,16 +129,19 @@ class Search {
   }
 
   // The best ids of one text. A row of the vocabulary is scanned once; only what may be among the best is
-  // kept.
-  void add_best(std::size_t open, std::span<const float> row, std::size_t most,
-                std::vector<Candidate>& candidates) const {
+  // kept. `unchanged` is the row before the penalty.
+  void add_best(std::size_t open, std::span<const float> row, std::span<const float> unchanged,
+                std::size_t most, std::vector<Candidate>& candidates) const {
     std::vector<Candidate> best;
     double least = -std::numeric_limits<double>::infinity();
     for (std::size_t id = 0; id < row.size(); ++id) {
       const double sum = open_[open].log_probability + row[id];
       if (std::isnan(sum) || sum == -std::numeric_limits<double>::infinity()) continue;
       if (best.size() >= most && sum < least) continue;
-      best.push_back({.open = open, .id = static_cast<std::int32_t>(id), .log_probability = sum});
+      best.push_back({.open = open,
+                      .id = static_cast<std::int32_t>(id),
+                      .log_probability = sum,
+                      .of_id = unchanged[id]});
       if (best.size() < 2 * most) continue;
       keep_best(best, most);
       least = best.back().log_probability;
@@ -155,9 +164,13 @@ class Search {
     for (std::size_t i = 0; i < most; ++i) {
       const Candidate& candidate = candidates[i];
       if (!candidate.ends) continue;
-      BeamText text{open_[candidate.open].ids, candidate.log_probability,
-                    score(candidate.log_probability, length)};
+      const Open& from = open_[candidate.open];
+      BeamText text{.ids = from.ids,
+                    .log_probabilities = from.log_probabilities,
+                    .log_probability = candidate.log_probability,
+                    .score = score(candidate.log_probability, length)};
       text.ids.push_back(candidate.id);
+      text.log_probabilities.push_back(candidate.of_id);
       const auto place =
           std::ranges::find_if(ended_, [&](const BeamText& other) { return text.score > other.score; });
       ended_.insert(place, std::move(text));
@@ -176,6 +189,8 @@ class Search {
       text.unread = {candidate.id};
       text.ids = from.ids;
       text.ids.push_back(candidate.id);
+      text.log_probabilities = from.log_probabilities;
+      text.log_probabilities.push_back(candidate.of_id);
       text.log_probability = candidate.log_probability;
     }
     open_ = std::move(next);
@@ -197,6 +212,7 @@ std::vector<BeamText> beam_search(LanguageModel& model, KvCache& cache, std::spa
   check(options);
   check_generation(model, prompt,
                    {.repetition_penalty = options.repetition_penalty, .length = options.length});
+  check_room(model, std::ssize(prompt), options.length);
   return Search(model, cache, prompt, options).run();
 }
 

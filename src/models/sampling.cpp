@@ -164,6 +164,17 @@ void check_generation(const LanguageModel& model, std::span<const std::int32_t> 
   }
 }
 
+void check_room(const LanguageModel& model, std::int64_t before, std::int64_t length) {
+  const std::int64_t longest = model.longest();
+  // The last token is written and not read. `longest` may be the largest number, so nothing is added to it.
+  if (length == 0 || (before <= longest && length - 1 <= longest - before)) return;
+  throw InvalidArgument("generate", "options.length",
+                        "at most " + std::to_string(std::max<std::int64_t>(longest - before + 1, 0)) +
+                            " behind " + std::to_string(before) + " tokens, as the model reads " +
+                            std::to_string(longest),
+                        std::to_string(length));
+}
+
 namespace {
 
 // The row that the output layer reads for the next token: [1, dim].
@@ -232,6 +243,7 @@ Generated generate_until(LanguageModel& model, std::span<const std::int32_t> pro
     return generate_until(model, cache, sequence, prompt, options, ends);
   }
   check_generation(model, prompt, options);
+  check_room(model, std::ssize(prompt), options.length);
   Generated written;
   while (!is_whole(written, options, ends)) {
     std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
@@ -264,6 +276,7 @@ Generated generate_until(LanguageModel& model, KvCache& cache, Sequence& sequenc
     throw InvalidArgument("generate", "options.reuse", "on, as a cache is given", "off");
   Generated written;
   if (options.length == 0) return written;
+  check_room(model, cache.length(sequence) + std::ssize(prompt), options.length);
   std::vector<std::int32_t> read;
   if (options.repetition_penalty != 1.0) read = cache.ids(sequence);
   read.insert(read.end(), prompt.begin(), prompt.end());

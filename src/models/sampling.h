@@ -22,4 +22,7 @@ inline std::span<const std::int32_t> next_piece(std::span<const std::int32_t> pr
 void check_generation(const LanguageModel& model, std::span<const std::int32_t> prompt,
                       const SampleOptions& options);
 
+/// Throws InvalidArgument if `length` tokens behind `before` are more than the model reads.
+void check_room(const LanguageModel& model, std::int64_t before, std::int64_t length);
+
 }  // namespace fovea::models

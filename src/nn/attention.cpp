@@ -8,6 +8,7 @@
 #include "fovea/attention/mask_definition.h"
 #include "fovea/attention/normalizer_properties.h"
 #include "fovea/attention/score_definition.h"
+#include "nn/planned_size.h"
 
 namespace fovea::nn {
 namespace {
@@ -369,18 +370,6 @@ void MultiHeadAttention::append(Context& context, const Var& memory, const Cache
                     rows_of(v, e, options_.value_dim));
 }
 
-namespace {
-
-// A size of a plan that serves a growing cache and a changing batch: a power of two, so that sizes up to n
-// make log n plans.
-std::int64_t rounded_up(std::int64_t size, std::int64_t least) {
-  std::int64_t planned = least;
-  while (planned < size) planned *= 2;
-  return planned;
-}
-
-}  // namespace
-
 Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<const KeyValueView> keys,
                                       const Call& call) const {
   std::int64_t longest = 1;
@@ -396,7 +385,7 @@ Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<
   // A mask made of data is different in each step, and has no rows for later keys.
   const AttentionShape shape =
       call.mask.node().text_is_all()
-          ? shape_of(rounded_up(entries, 1), rounded_up(rows, 1), rounded_up(longest, 64))
+          ? shape_of(planned_size(entries, 1), planned_size(rows, 1), planned_size(longest, 64))
           : shape_of(entries, rows, longest);
   autograd::AttentionCall engine = engine_call(context, call, shape);
   engine.cache = keys;

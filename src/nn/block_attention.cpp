@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 
+#include "core/starts.h"
 #include "fovea/attention/make_mod.h"
 #include "fovea/autograd/row_groups.h"
 #include "nn/block_summaries.h"
@@ -98,8 +99,8 @@ Tensor places_of(const Tensor& shares) {
   return places;
 }
 
-// `numbers` [.] spread over the keys of a whole call: those of few rows [B, few], and 0, 1, ... of the rows
-// behind them if they are positions, else 0.
+// A number for each key of a whole call [B, few + rows]: `of_few` [B, few] for the summary rows, and behind
+// them first + step·j for row j.
 Tensor with_rows(const Tensor& of_few, std::int64_t rows, float first, float step) {
   const std::int64_t batch = of_few.size(0), few = of_few.size(1);
   Tensor all(DType::f32, {batch, few + rows});
@@ -264,24 +265,11 @@ Var BlockAttention::whole(Context& context, const Var& x, Tensor* weights) const
   return y;
 }
 
-namespace {
-
-void check_starts(std::span<const std::int64_t> starts, const Var& x) {
-  if (starts.empty()) return;
-  if (starts.front() != 0 || starts.back() != x.size(1) || !std::is_sorted(starts.begin(), starts.end()))
-    throw InvalidArgument(
-        "BlockAttention", "call.starts",
-        "numbers that ascend from 0 to " + std::to_string(x.size(1)) + ", the number of rows",
-        std::to_string(starts.front()) + " to " + std::to_string(starts.back()));
-}
-
-}  // namespace
-
 Var BlockAttention::operator()(Context& context, const Var& x, const Call& call) const {
   if (x.shape().rank() != 3 || (!call.starts.empty() && x.size(0) != 1))
     throw InvalidArgument("BlockAttention", "x", call.starts.empty() ? "[B, L, dim]" : "[1, L, dim]",
                           to_string(x.shape()));
-  check_starts(call.starts, x);
+  if (!call.starts.empty()) check_starts("BlockAttention", "call.starts", call.starts, x.size(1));
   if (call.weights && !call.starts.empty())
     throw InvalidArgument("BlockAttention", "call.weights", "none beside starts", "a tensor");
   if (call.starts.empty()) return whole(context, x, call.weights);

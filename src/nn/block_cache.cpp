@@ -8,8 +8,10 @@
 #include <memory>
 #include <utility>
 
+#include "core/starts.h"
 #include "fovea/attention/masks.h"
 #include "nn/block_summaries.h"
+#include "nn/planned_size.h"
 
 namespace fovea::nn {
 
@@ -52,10 +54,6 @@ Tensor taken(const float* from, const Shape& shape, std::int64_t size) {
   for (std::int64_t i = 0; i < shape[0] * shape[1]; ++i)
     std::copy_n(from + i * size, shape[2], rows.data<float>() + i * shape[2]);
   return rows;
-}
-
-std::int64_t planned(std::int64_t size, std::int64_t least) {
-  return std::max(least, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(size))));
 }
 
 }  // namespace
@@ -102,11 +100,11 @@ class BlockAttention::Reader {
     call.query_starts = starts;
     call.cache = views;
     return layer_.attend(context_, call, log_sizes, positions,
-                         {.batch = planned(count, 1),
+                         {.batch = planned_size(count, 1),
                           .num_query_heads = o_.num_heads,
                           .num_kv_heads = o_.num_heads,
-                          .query_len = planned(most_queries, 1),
-                          .key_len = planned(longest, 64),
+                          .query_len = planned_size(most_queries, 1),
+                          .key_len = planned_size(longest, 64),
                           .head_dim = o_.head_dim,
                           .value_dim = o_.head_dim},
                          Causal{}, q, {}, {});
@@ -237,8 +235,21 @@ Var BlockAttention::extend(Context& context, const Var& x, const Cached& to) con
   if (context.training())
     throw InvalidArgument("BlockAttention::extend", "context", "one without a tape: a cache has no gradients",
                           "a tape");
-  std::vector<std::int64_t> starts(to.starts.begin(), to.starts.end()), first;
   const std::int64_t entries = std::ssize(to.sequences), dim = width();
+  if (x.shape().rank() != 3 || x.size(0) != (to.starts.empty() ? entries : 1))
+    throw InvalidArgument("BlockAttention::extend", "x",
+                          to.starts.empty()
+                              ? "[" + std::to_string(entries) + ", L, dim], one entry a sequence"
+                              : "[1, L, dim] of a packed batch",
+                          to_string(x.shape()));
+  if (!to.starts.empty()) {
+    if (std::ssize(to.starts) != entries + 1)
+      throw InvalidArgument("BlockAttention::extend", "to.starts",
+                            std::to_string(entries + 1) + ", one more than there are sequences",
+                            std::to_string(to.starts.size()));
+    check_starts("BlockAttention::extend", "to.starts", to.starts, x.size(1), " of x");
+  }
+  std::vector<std::int64_t> starts(to.starts.begin(), to.starts.end()), first;
   for (std::int64_t e = 0; to.starts.empty() && e <= entries; ++e) starts.push_back(e * x.size(1));
   const std::int64_t tokens = starts.back();
   std::int64_t longest = 0;

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/starts.h"
 #include "nn/mixers/layer.h"
 
 namespace fovea::nn {
@@ -114,17 +115,7 @@ void check_lists(const RecurrentMixer::Call& call, std::int64_t batch, std::int6
   const auto refuse = [](const char* argument, const std::string& expected, const std::string& got) {
     throw InvalidArgument("RecurrentMixer", argument, expected, got);
   };
-  const std::string end = std::to_string(len);
-  if (!call.starts.empty()) {
-    const std::string expected = "numbers that ascend from 0 to " + end + ", the number of rows";
-    if (call.starts.front() != 0)
-      refuse("call.starts", expected, "a first " + std::to_string(call.starts[0]));
-    const auto down = std::is_sorted_until(call.starts.begin(), call.starts.end());
-    if (down != call.starts.end())
-      refuse("call.starts", expected, std::to_string(*down) + " behind " + std::to_string(*(down - 1)));
-    if (call.starts.back() != len)
-      refuse("call.starts", expected, "a last " + std::to_string(call.starts.back()));
-  }
+  if (!call.starts.empty()) check_starts("RecurrentMixer", "call.starts", call.starts, len);
   const std::int64_t sequences = call.starts.empty() ? batch : std::ssize(call.starts) - 1;
   if (!call.first.empty() && std::ssize(call.first) != sequences)
     refuse("call.first", std::to_string(sequences) + " numbers, one for each sequence, or none",

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/starts.h"
 #include "fovea/attention/masks.h"
 #include "nn/both_ways.h"
 #include "nn/rows_left.h"
@@ -139,17 +140,23 @@ void check_recurrences(const StackSpec& spec) {
   const auto refuse = [](const std::string& expected, const std::string& got) {
     throw InvalidArgument("TransformerStack", "spec.blocks", expected, got);
   };
-  const BlockSpec* first = nullptr;
-  for (const BlockSpec& block : spec.blocks) {
+  const auto named = [&](std::size_t i) {
+    const BlockSpec& block = spec.blocks[i];
+    return std::string(mixer_name(block.mixer)) + " of block " + std::to_string(i) +
+           (block.recurrence_sees == Sees::both_sides ? " that sees both sides" : " that sees the past");
+  };
+  std::optional<std::size_t> first;
+  for (std::size_t i = 0; i < spec.blocks.size(); ++i) {
+    const BlockSpec& block = spec.blocks[i];
     if (std::holds_alternative<AttentionOptions>(block.mixer)) {
       if (block.recurrence_sees == Sees::both_sides)
         refuse("recurrence_sees = both_sides only for recurrences: a mask says what attention sees",
                "it for a block of attention");
       continue;
     }
-    if (first && first->recurrence_sees != block.recurrence_sees)
-      refuse("recurrences that all see the past, or all see both sides", "some of each");
-    first = &block;
+    if (first && spec.blocks[*first].recurrence_sees != block.recurrence_sees)
+      refuse("mixers that all see the past, or all see both sides", named(*first) + " and " + named(i));
+    first = i;
   }
 }
 
@@ -262,10 +269,7 @@ Var TransformerStack::enter(Context& context, const Var& x, std::span<const std:
     throw InvalidArgument("TransformerStack::enter", argument, std::move(expected), std::move(got));
   };
   if (x.size(0) != 1) refuse("x", "[1, L, dim] of a packed batch", to_string(x.shape()));
-  if (starts.empty() || starts.front() != 0 || starts.back() != x.size(1) ||
-      !std::is_sorted(starts.begin(), starts.end()))
-    refuse("starts", "numbers that ascend from 0 to the " + std::to_string(x.size(1)) + " rows of x",
-           starts.empty() ? "none" : "the last is " + std::to_string(starts.back()));
+  check_starts("TransformerStack::enter", "starts", starts, x.size(1), " of x");
   if (first.size() + 1 != starts.size())
     refuse("first", std::to_string(starts.size() - 1) + ", one for each entry", std::to_string(first.size()));
   std::vector<std::int64_t> positions;

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/starts.h"
 #include "fovea/attention/mask_definition.h"
 #include "nn/stack_memory.h"
 #include "nn/transformer_run.h"
@@ -57,10 +58,8 @@ void check_sequences(const Var& x, const TransformerStack::Sequences& to) {
     if (std::ssize(to.starts) != entries + 1)
       refuse("sequences.starts", std::to_string(entries + 1) + ", one more than there are sequences",
              std::to_string(to.starts.size()));
-    if (x.size(0) != 1 || to.starts.front() != 0 || to.starts.back() != x.size(1) ||
-        !std::is_sorted(to.starts.begin(), to.starts.end()))
-      refuse("sequences.starts", "numbers that ascend from 0 to the rows of x [1, L, dim]",
-             "the last is " + std::to_string(to.starts.back()) + " for x " + to_string(x.shape()));
+    if (x.size(0) != 1) refuse("x", "[1, L, dim] of a packed batch", to_string(x.shape()));
+    check_starts("TransformerStack::extend", "sequences.starts", to.starts, x.size(1), " of x");
   }
   if (!to.ids.empty() && std::ssize(to.ids) != entries)
     refuse("sequences.ids", std::to_string(entries) + ", one list for each sequence, or none",

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "fovea/core/philox.h"
+#include "fovea/core/profile.h"
 #include "fovea/models/decoding.h"
 
 namespace fovea::train {
@@ -88,6 +89,8 @@ std::vector<std::vector<std::size_t>> batches_in_order(std::size_t examples, std
 }
 
 models::Batch gather_batch(const std::vector<Example>& examples, const std::vector<std::size_t>& indices) {
+  static constexpr ProfileLabel label{"batch of sentences", ProfilePart::data};
+  const ProfileSpan span(label);
   std::vector<std::vector<std::int32_t>> sources, targets;
   for (const std::size_t i : indices) {
     sources.push_back(examples[i].source);

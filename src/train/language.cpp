@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fovea/core/philox.h"
+#include "fovea/core/profile.h"
 #include "fovea/models/model_folder.h"
 #include "models/configs.h"
 #include "train/loop.h"
@@ -93,6 +94,8 @@ class LanguageTrainer final : public Loop {
 
   // Its windows depend on the seed and the update alone.
   models::Padded batch_of(std::int64_t update) const {
+    static constexpr ProfileLabel label{"windows of the text", ProfilePart::data};
+    const ProfileSpan span(label);
     PhiloxStream random(language_.seed, static_cast<std::uint64_t>(update) << 20);
     const auto places = static_cast<std::uint32_t>(std::ssize(data_.train) - language_.window);
     std::vector<std::vector<std::int32_t>> windows(static_cast<std::size_t>(language_.batch));

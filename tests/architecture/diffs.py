@@ -2,6 +2,9 @@
 
 Each added line of a ```diff block must stand in the file that the block names, in the block's order. Spaces, line breaks and
 the slashes of comments do not count, and `[...]` stands for text that is left out.
+
+A type that a block adds stands in no other C++ code of the library than the files of the block and the two of the
+grammar: whoever follows the recipe need not look for another list.
 """
 
 import re
@@ -15,19 +18,43 @@ def plain(text: str) -> str:
     return re.sub(r"\s+", "", re.sub(r"(?m)^\s*///?", "", text))
 
 
+GRAMMAR = {"src/attention/names.cpp", "src/attention/mask_names.cpp"}
+
+
+def listed_elsewhere(root: Path, added: "dict[str, tuple[str, set[str]]]") -> "list[str]":
+    """added: type -> (where its block begins, the files of the block)."""
+    found = []
+    for folder in ("include", "src"):
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix not in (".h", ".cpp"):
+                continue
+            name = str(file.relative_to(root))
+            for number, line in enumerate(file.read_text().splitlines(), 1):
+                code = re.sub(r"//.*", "", line)
+                for kind, (where, files) in added.items():
+                    if name not in files | GRAMMAR and re.search(rf"\b{kind}\b", code):
+                        found.append(f"{name}:{number}: {kind} stands here too, and {where} does not say so")
+    return found
+
+
 def breaches(root: Path, document: str = "CONTRIBUTING.md") -> "list[str]":
     found, inside, file, text, at = [], False, "", "", 0
+    added, types, files, begin = {}, set(), set(), ""
     for number, line in enumerate((root / document).read_text().splitlines(), 1):
         where = f"{document}:{number}"
         if line.startswith("```"):
             inside, file = line == "```diff", ""
+            added |= {kind: (begin, files) for kind in types}
+            types, files, begin = set(), set(), where
         elif inside and line.startswith("+++ b/"):
             file, at = line[len("+++ b/") :].strip(), 0
+            files.add(file)
             if not (root / file).is_file():
                 found.append(f"{where}: no file {file}")
                 file = ""
             text = plain((root / file).read_text()) if file else ""
         elif inside and line.startswith("+") and file:
+            types |= set(re.findall(r"^\+struct (\w+)", line))
             for piece in line[1:].split("[...]"):
                 piece = plain(piece)
                 next_at = text.find(piece, at)
@@ -36,7 +63,7 @@ def breaches(root: Path, document: str = "CONTRIBUTING.md") -> "list[str]":
                     found.append(f"{where}: {file} has no such line{elsewhere}: {line[1:].strip()}")
                     break
                 at = next_at + len(piece)
-    return found
+    return found + listed_elsewhere(root, added)
 
 
 def self_test() -> int:
@@ -49,6 +76,7 @@ def self_test() -> int:
         "another file": block("+++ b/b.h", "+struct A {"),
         "a part left out in silence": block("+++ b/a.h", "+struct A { int a;"),
     }
+    elsewhere = {"include/a.h": code, "src/b.cpp": "// An A is no a.\nA make();\n"}
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -57,6 +85,12 @@ def self_test() -> int:
             (root / "CONTRIBUTING.md").write_text(text)
             if bool(breaches(root)) != (name != "good"):
                 wrong.append(f"{name}: {breaches(root)}")
+        for name, text in elsewhere.items():
+            (root / name).parent.mkdir(exist_ok=True)
+            (root / name).write_text(text)
+        (root / "CONTRIBUTING.md").write_text(block("+++ b/include/a.h", "+struct A {"))
+        if len(breaches(root)) != 1 or "src/b.cpp:2" not in breaches(root)[0]:
+            wrong.append(f"a type that stands elsewhere: {breaches(root)}")
     print("\n".join(wrong) or "every breach is seen")
     return len(wrong)
 

@@ -74,6 +74,24 @@ for wrong in '' 'a' '5 -6' '5.0' '99999999999' '4000'; do
 done
 refused 'nothing beside --prompt-ids' --prompt-ids '5' --prompt 'a' --length 3
 refused 'nothing beside --input' --input prompts.jsonl --json
+for option in '--system s' --stats --show-prompt '--template t' '--tools t' "--template-variables {}" '--messages m' --chat; do
+  # shellcheck disable=SC2086
+  refused "${option%% *}" --prompt-ids '5 6 7' $option
+done
+
+# A text may have one token more than the model reads, by beams too. A longer one is refused before any of it
+# is written, unless its length is the default.
+sed 's/"max_position_embeddings": *[0-9]*/"max_position_embeddings": 16/' ids/config.json >short.json
+grep -q '"max_position_embeddings": 16' short.json || fail "config.json names no positions: $(cat ids/config.json)"
+cp -r ids short && mv short.json short/config.json && rm -f short/generation_config.json
+short() { "$fovea" generate --model short --cpu-threads 1 --prompt-ids '5 6 7 8' --temperature 0 "$@"; }
+for beams in 1 2; do
+  [[ $(short --length 13 --beam-size $beams | wc -w) == 13 ]] || fail "13 tokens with $beams beams"
+  [[ $(short --beam-size $beams | wc -w) == 13 ]] || fail "as many as fit, with $beams beams"
+  if short --length 14 --beam-size $beams >out 2>errors; then fail "14 tokens with $beams beams"; fi
+  grep -q -- "--length.*at most 13" errors && [[ ! -s out ]] || fail "$(cat out errors)"
+done
+refused '--stats' --prompt a --beam-size 2 --stats
 
 # Text ends before a stop string, wherever tokens end, and nothing of it is printed.
 generate --prompt 'the cat' --length 30 --seed 5 >whole
@@ -134,6 +152,10 @@ expect "$(chat --messages - --show-prompt <<<"$said")" "$expected"
 expect "$(chat --messages - --show-prompt <<<"{\"messages\": $said}")" "$expected"
 expect "$(chat --messages - --show-prompt <<<'{"role": "system", "content": "s"}
 {"role": "user", "content": "the cat"}')" "$expected"
+expect "$(printf '\xEF\xBB\xBF{"role": "system", "content": "s"}\n{"role": "user", "content": "the cat"}\n' | chat --messages - --show-prompt)" "$expected"
+not_chat 'standard input (line 1' --input - <<<'{'
+not_chat 'standard input (line 1): "messages": expected' --input - <<<'{"messages": []}'
+not_chat '"tools": expected' --input - <<<'{"messages": [{"role": "user", "content": "a"}], "tools": 5}'
 expect "$(chat --messages - --show-prompt <<<'{
   "role": "user",
   "content": "a"
@@ -238,7 +260,7 @@ done
 
 # Wrong input is named, and leaves a state as it was.
 refused '--prompt' --length 3
-refused 'positions' --prompt "$prompt $prompt $prompt" --length 3
+refused 'at most 0 behind' --prompt "$prompt $prompt $prompt" --length 3
 refused 'too few for the header' --prompt a --load-state prompts.jsonl
 cp state before
 head -c 5000 before >state

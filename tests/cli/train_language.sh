@@ -101,10 +101,14 @@ refused "--mixers" --model rnn --output "$folder/bad" --mixers gla
   --output "$folder/profiled" --max-updates 2 --window 16 --dim 16 --layers 1 --heads 2 --profile "$folder/trace.json" \
   2> "$folder/error" > /dev/null
 expect 'products ' "$folder/error"
+# Products with packed weights are products too.
+"$fovea" generate --model "$folder/profiled" --prompt a --length 8 --weights int8 --profile "$folder/written.json" 2> "$folder/error" > /dev/null
+expect '"name":"product with packed weights","cat":"products"' "$folder/written.json"
 expect '"name":"product","cat":"products","ph":"X"' "$folder/trace.json"
 expect '"name":"attention, backward"' "$folder/trace.json"
 refused '/no/such/folder' --model language --train-text "$folder/train.txt" --valid-text "$folder/valid.txt" --vocab-size 100 \
   --output "$folder/profiled2" --max-updates 1 --window 16 --dim 16 --layers 1 --heads 2 --profile /no/such/folder/trace.json
+test ! -e "$folder/profiled2"  # refused before the training
 
 # Characters, a cosine that runs, and texts longer than a window; --resume keeps the kind of pieces.
 characters() { train --output "$folder/characters" --lr-schedule cosine --longest 64 "$@"; }

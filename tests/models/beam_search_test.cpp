@@ -37,7 +37,7 @@ void all_texts(LanguageModel& model, const Ids& prompt, Ids& ids, std::int64_t l
     const std::vector<double> of_ids = token_log_probabilities(model, all);
     double sum = 0.0;
     for (std::size_t i = prompt.size() - 1; i < of_ids.size(); ++i) sum += of_ids[i];
-    texts.push_back({ids, sum, sum});
+    texts.push_back({ids, {of_ids.end() - std::ssize(ids), of_ids.end()}, sum, sum});
     return;
   }
   for (std::int32_t id = 0; id < model.config().vocabulary; ++id) {

@@ -37,7 +37,6 @@ Batch some_batch() {
 
 using Loss = std::function<nn::Var(nn::Context&, autograd::CrossEntropyStats*)>;
 
-// The parameters after three updates on `executor`.
 void update_three_times(nn::ParameterSet& parameters, const Loss& loss) {
   nn::Adam adam(parameters, {.clip_norm = 1.0});
   for (std::uint64_t step = 0; step < 3; ++step) {
@@ -107,7 +106,7 @@ TEST(Threads, DoNotChangeTheBitsOfAnRnn) {
 }
 
 class ThreadsOfMixers : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Mixers, ThreadsOfMixers, testing::mixer_names(), testing::test_name);
+INSTANTIATE_TEST_SUITE_P(Mixers, ThreadsOfMixers, testing::language_mixer_names(), testing::test_name);
 
 TEST_P(ThreadsOfMixers, DoNotChangeTheBitsOfALanguageModel) {
   Padded text;

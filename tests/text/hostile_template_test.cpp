@@ -138,6 +138,12 @@ TEST(HostileTemplate, EndsByAnError) {
       "{% set a = '\\x01' * 120000000 %}{{ a | tojson | length }}",
       "{% set a = '\\x01' * 120000000 %}{{ [a] | string | length }}",
       "{% set a = '<' * 120000000 %}{{ a | escape | length }}",
+      "{% set a = 'é' * 60000000 %}{{ a | lower | length }}",
+      "{% set a = 'a' * 120000000 %}{{ a | upper | length }}",
+      "{% set a = 'é' * 60000000 %}{{ a.title() | length }}",
+      "{% set a = 'é' * 60000000 %}{{ a | capitalize | length }}",
+      "{% for i in range(100000) %}{% for j in range(1000) %}{% if 1.7e308 | round(22) %}{% endif %}{% "
+      "endfor %}{% endfor %}",
       "{% set a = 'b' * 120000000 %}{{ 'a' | trim(a) | length }}{{ 'a'.rjust(9, a) }}",
       "{{ 2 ** 99999999999 }}", "{{ 3 ** 99 }}", std::string(5 << 20, 'a')};
   for (const std::string& source : hostile) {

@@ -1,6 +1,6 @@
 // Executors run parallel work. Every function takes the executor from its caller, so that a program has one
-// thread pool instead of one a library. The default is Fovea's own pool. Layers on oneDNN install an OpenMP
-// executor: Debian's oneDNN links libgomp, and two pools would compete for the cores.
+// thread pool instead of one a library. The default is Fovea's own pool. Products by oneDNN run on one thread
+// each, inside the units of an executor, because a second pool would compete with it for the cores.
 #pragma once
 
 #include <cstdint>

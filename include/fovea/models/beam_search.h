@@ -37,8 +37,10 @@ struct BeamOptions {
 
 struct BeamText {
   std::vector<std::int32_t> ids;  ///< without the prompt
-  double log_probability = 0.0;   ///< with the repetition penalty
-  double score = 0.0;             ///< log_probability / length^length_penalty
+  /// Of each id under the model, before the repetition penalty.
+  std::vector<double> log_probabilities;
+  double log_probability = 0.0;  ///< with the repetition penalty
+  double score = 0.0;            ///< log_probability / length^length_penalty
 };
 
 /// The ended texts behind `prompt`, best first, at most options.beams of them; none if the search was

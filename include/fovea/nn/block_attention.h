@@ -37,7 +37,7 @@ struct BlockAttentionOptions {
   By by = By::means;
   std::optional<Rotary> rope = {};  ///< rotates queries and keys by their positions
   /// Whether the score falls by slope·distance (Press et al. 2022, arXiv 2108.12409), with a learned slope
-  /// for each head. Few rows stand at the mean position of those that they stand for.
+  /// for each head. A summary row is at the mean position of its rows.
   enum class Alibi : std::uint8_t { without, with };
   Alibi alibi = Alibi::without;
 };
@@ -78,7 +78,8 @@ class BlockAttention {
     std::span<const std::int64_t> starts = {};  ///< of a packed batch, as in Call
   };
   /// The next rows of each sequence, which become pending rows of the cache: x [B, n, dim], or packed [1, L,
-  /// dim]. Gives what a call over all rows gives. Not recorded.
+  /// dim]. Gives what a call over all rows gives, by rounding: with By::mergings near ties may then merge other
+  /// rows, unless products are computed by row or weights are packed. Not recorded.
   Var extend(Context& context, const Var& x, const Cached& to) const;
 
   const BlockAttentionOptions& options() const noexcept { return options_; }  ///< every size filled in

@@ -157,8 +157,8 @@ class RecurrentMixer {
   /// The f32 numbers that a sequence keeps. All of a new sequence are 0.
   std::int64_t state_size() const;
   /// The log decay of a token whose step and gate projections are 0, so that only rates and biases count:
-  /// [heads, 1], or [heads, rows of a state] where these differ. Of Mamba [inner,
-  /// state_dim]. It is a constant of retention, and a place to start from elsewhere: each token has its own.
+  /// [heads, 1], or [heads, rows of a state] where these differ, or [inner, state_dim] for Mamba.
+  /// It is a constant of retention, and a place to start from elsewhere: each token has its own.
   /// Empty for recurrences that do not decay.
   Tensor resting_log_decays() const;
   const RecurrentOptions& options() const noexcept { return options_; }  ///< every size filled in

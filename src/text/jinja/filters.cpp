@@ -22,6 +22,13 @@ Value soft_text(Machine& m, const Value& value) {
 std::string soft(Machine& m, const Value& value, std::string_view filter) {
   return plain_text(soft_text(m, value), filter);
 }
+// For a text that is about to be changed: copies of it are made that are not counted until they are kept,
+// and a changed letter can take three bytes for two.
+std::string soft_to_change(Machine& m, const Value& value, std::string_view filter) {
+  std::string text = soft(m, value, filter);
+  m.budget().check_room(text.size(), 3);
+  return text;
+}
 
 Value small(const Value& value, Machine& m) {
   return value.text() ? m.maker().text(lower_case(*value.text())) : value;
@@ -111,7 +118,7 @@ Value batch(Machine& m, const Value& value, const Arguments& arguments) {
 
 Value capitalize_filter(Machine& m, const Value& value, const Arguments& arguments) {
   const Bound bound("capitalize", arguments, {});
-  return m.maker().text(capitalize(soft(m, value, "capitalize")));
+  return m.maker().text(capitalize(soft_to_change(m, value, "capitalize")));
 }
 
 Value default_filter(Machine& m, const Value& value, const Arguments& arguments) {
@@ -282,7 +289,7 @@ Value list(Machine& m, const Value& value, const Arguments& arguments) {
 
 Value lower(Machine& m, const Value& value, const Arguments& arguments) {
   const Bound bound("lower", arguments, {});
-  return m.maker().text(lower_case(soft(m, value, "lower")));
+  return m.maker().text(lower_case(soft_to_change(m, value, "lower")));
 }
 
 // The arguments from `first` on.
@@ -392,12 +399,13 @@ Value reverse(Machine& m, const Value& value, const Arguments& arguments) {
 
 // Half to even, of the exact binary value, as Python rounds.
 double rounded(double number, int digits) {
+  if (std::abs(number) >= 0x1p53) return number;  // a whole number
   char buffer[512];
   std::snprintf(buffer, sizeof buffer, "%.*f", digits, number);
   return std::strtod(buffer, nullptr);
 }
 
-Value round(Machine&, const Value& value, const Arguments& arguments) {
+Value round(Machine& m, const Value& value, const Arguments& arguments) {
   const Bound bound("round", arguments, {"precision", "method"});
   const std::int64_t digits = bound.integer(0, 0);
   const std::string* method = bound.text(1);
@@ -407,6 +415,7 @@ Value round(Machine&, const Value& value, const Arguments& arguments) {
   if (!method || *method == "common") {
     if (value.integer()) return *value.integer();
     if (!std::isfinite(value.number())) return value;
+    m.budget().spend(10);  // decimal and back takes as long as some ten steps
     return rounded(value.number(), static_cast<int>(digits));
   }
   if (*method != "ceil" && *method != "floor") fail("method must be common, ceil or floor");
@@ -466,7 +475,7 @@ bool begins_word(std::string_view character) {
 // Not Python's title(): words are what blanks, hyphens and opening brackets divide.
 Value title_filter(Machine& m, const Value& value, const Arguments& arguments) {
   const Bound bound("title", arguments, {});
-  const std::string text = soft(m, value, "title");
+  const std::string text = soft_to_change(m, value, "title");
   m.budget().spend(text.size() / 4);
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
@@ -542,7 +551,7 @@ Value unique(Machine& m, const Value& value, const Arguments& arguments) {
 
 Value upper_filter(Machine& m, const Value& value, const Arguments& arguments) {
   const Bound bound("upper", arguments, {});
-  return m.maker().text(upper(soft(m, value, "upper")));
+  return m.maker().text(upper(soft_to_change(m, value, "upper")));
 }
 
 using Filter = Value (*)(Machine&, const Value&, const Arguments&);

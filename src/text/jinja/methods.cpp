@@ -24,6 +24,7 @@ Value texts(Machine& m, const std::vector<std::string_view>& parts) {
 template <std::string (*change)(std::string_view)>
 Value changed(Machine& m, const std::string& text, const Arguments& arguments) {
   const Bound bound("str method", arguments, {});
+  m.budget().check_room(text.size(), 3);
   return m.maker().text(change(text));
 }
 
