@@ -78,8 +78,8 @@ class BlockAttention {
     std::span<const std::int64_t> starts = {};  ///< of a packed batch, as in Call
   };
   /// The next rows of each sequence, which become pending rows of the cache: x [B, n, dim], or packed [1, L,
-  /// dim]. Gives what a call over all rows gives, by rounding: with By::mergings near ties may then merge other
-  /// rows, unless products are computed by row or weights are packed. Not recorded.
+  /// dim]. Gives what a call over all rows gives, by rounding: with By::mergings near ties may then merge
+  /// other rows, unless products are computed by row or weights are packed. Not recorded.
   Var extend(Context& context, const Var& x, const Cached& to) const;
 
   const BlockAttentionOptions& options() const noexcept { return options_; }  ///< every size filled in

@@ -36,11 +36,15 @@ struct StoredRows {
   int64_t count = INT64_MAX;
   RunsBehind<S> behind = {};
   HWY_INLINE const S* at(int64_t j) const { return data + j * stride; }
+  /// Row j where it lies, to be fetched; null if there is none.
+  HWY_INLINE const S* Ahead(int64_t j) const {
+    // Without the runs behind, the last rows of a page would fetch what lies behind the page in memory.
+    return j < count ? at(j) : behind.At(j - count, stride);
+  }
   /// Fetches the cache lines of row j before they are read. The row need not exist.
   HWY_INLINE void Fetch(int64_t j, int64_t dim) const {
     constexpr int64_t line = 64 / sizeof(S);
-    // Without the runs behind, the last rows of a page would fetch what lies behind the page in memory.
-    const S* row = j < count ? at(j) : behind.At(j - count, stride);
+    const S* row = Ahead(j);
     if (!row) return;
     for (int64_t i = 0; i < dim; i += line) hwy::Prefetch(row + i);
   }
