@@ -12,6 +12,7 @@ Network::Network(std::uint64_t seed, const Contender& contender, std::int64_t pa
     : contender_(contender),
       parameters_(seed),
       parts_(parameters_, "parts", parts, kDim),
+      few_(parameters_, contender.summary),
       stack_(parameters_, "stack", contender.stack),
       output_(parameters_, "output", kDim, classes) {}
 
@@ -34,8 +35,14 @@ nn::Var Network::questions(nn::Context& context, std::span<const Record> records
   const std::int64_t size = std::ssize(records), length = std::ssize(all.counts) / size;
   std::vector<std::int64_t> asking(kFacts);
   std::iota(asking.begin(), asking.end(), length - kFacts);
-  const nn::Var rows = stack_(context, embed(context, all, size), {.mask = mask_of(contender_, asking)});
-  return reshape(autograd::slice(rows, 1, length - kFacts, kFacts), {size * kFacts, kDim});
+  nn::Var rows = embed(context, all, size);
+  if (few_) {
+    const std::vector<nn::Var> read{few_(context, autograd::slice(rows, 1, 0, length - kFacts)),
+                                    autograd::slice(rows, 1, length - kFacts, kFacts)};
+    rows = autograd::concat(read, 1);
+  }
+  rows = stack_(context, rows, {.mask = mask_of(contender_, asking)});
+  return reshape(autograd::slice(rows, 1, rows.size(1) - kFacts, kFacts), {size * kFacts, kDim});
 }
 
 nn::Var Network::loss(nn::Context& context, std::span<const Record> records) const {

@@ -40,6 +40,7 @@ class Network {
   Contender contender_;
   fovea::nn::ParameterSet parameters_;
   fovea::nn::Embedding parts_;
+  FewRows few_;
   fovea::nn::TransformerStack stack_;
   fovea::nn::Linear output_;
 };

@@ -30,13 +30,19 @@ struct Options {
   int threads = 1;
 };
 
+// In hundredths, with one decimal: what rounds to zero has no sign.
+std::string hundredths(double value) {
+  const std::string text = fmt::format("{:.1f}", 100.0 * value);
+  return text == "-0.0" ? "0.0" : text;
+}
+
 std::string text_of(double value, Unit unit) {
   if (!std::isfinite(value)) return "-";
   switch (unit) {
     case Unit::percent:
-      return fmt::format("{:.1f} %", 100.0 * value);
+      return hundredths(value) + " %";
     case Unit::points:
-      return fmt::format("{:.1f} points", 100.0 * value);
+      return hundredths(value) + " points";
     case Unit::seconds:
       return value < 1e-6   ? fmt::format("{:.3g} ns", 1e9 * value)
              : value < 1e-3 ? fmt::format("{:.3g} µs", 1e6 * value)
@@ -49,6 +55,8 @@ std::string text_of(double value, Unit unit) {
     case Unit::bytes:
       return value < 1 << 20 ? fmt::format("{:.1f} KiB", value / (1 << 10))
                              : fmt::format("{:.1f} MiB", value / (1 << 20));
+    case Unit::count:
+      return fmt::format("{:.0f}", value);
     case Unit::bits:
       return fmt::format("{:.3f} bits", value);
     case Unit::number:

@@ -28,7 +28,7 @@ struct About {
 };
 
 /// How a figure is written, and whether a run repeats it to the digit.
-enum class Unit { percent, number, points, seconds, per_second, ratio, bytes, bits };
+enum class Unit { percent, number, count, points, seconds, per_second, ratio, bytes, bits };
 
 /// One number of the result. `what` must be the same for every seed: the table has one row for each figure
 /// and one column for each seed.

@@ -64,8 +64,16 @@ double seconds_of_a_token(const Reader& reader, const nn::StackCache& cache,
 }
 
 struct Charts {
-  inspect::LineChart speed{"Tokens a second of a token read alone", "tokens read before, log2", "log10", {}},
-      memory{"Bytes kept", "tokens read before, log2", "log10", {}};
+  inspect::LineChart speed{.title = "Speed of tokens that are read alone",
+                           .x_label = "tokens read before",
+                           .y_label = "tokens a second",
+                           .x_scale = inspect::Scale::log2,
+                           .y_scale = inspect::Scale::log10},
+      memory{.title = "Memory kept",
+             .x_label = "tokens read before",
+             .y_label = "KiB",
+             .x_scale = inspect::Scale::log2,
+             .y_scale = inspect::Scale::log10};
 };
 
 // Reads one stream in pieces, and measures behind the numbers of tokens in `marks`.
@@ -104,10 +112,9 @@ void read_stream(Run& run, const std::string& name, const Reader& reader,
     figure("read in pieces", static_cast<double>(mark) / seconds, Unit::per_second);
     figure("read one by one", 1.0 / each, Unit::per_second);
     figure("kept", static_cast<double>(cache.bytes()), Unit::bytes);
-    charts.speed.curves.back().points.push_back(
-        {std::log2(static_cast<double>(mark)), std::log10(1.0 / each)});
-    charts.memory.curves.back().points.push_back(
-        {std::log2(static_cast<double>(mark)), std::log10(static_cast<double>(cache.bytes()))});
+    const auto tokens_before = static_cast<double>(mark);
+    charts.speed.curves.back().points.push_back({tokens_before, 1.0 / each});
+    charts.memory.curves.back().points.push_back({tokens_before, static_cast<double>(cache.bytes()) / 1024});
   }
 }
 
@@ -193,7 +200,7 @@ void example(Run& run) {
     run.figure({.what = "parameters",
                 .of = contender.name,
                 .value = static_cast<double>(readers.back().parameters().count()),
-                .unit = Unit::number});
+                .unit = Unit::count});
     train_reader(run, contender.name, readers.back());
   }
   inspect::InspectPage page{.title = "What each token reads of the stream"};

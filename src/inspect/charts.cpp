@@ -19,13 +19,26 @@ std::string number(const char* pattern, double value) {
   return text;
 }
 
-// The data's rectangle in the drawing and the values at its edges.
+double scaled(Scale scale, double value) {
+  return scale == Scale::log10 ? std::log10(value) : scale == Scale::log2 ? std::log2(value) : value;
+}
+double unscaled(Scale scale, double value) {
+  return scale == Scale::log10 ? std::pow(10.0, value) : scale == Scale::log2 ? std::exp2(value) : value;
+}
+
+// The data's rectangle in the drawing and the values at its edges, which are logarithms where an axis is one
+// of logarithms.
 struct Frame {
   double left, top, right, bottom;
   double x_low = 0, x_high = 1, y_low = 0, y_high = 1;
+  Scale x_scale = Scale::linear, y_scale = Scale::linear;
 
-  double x(double value) const { return left + (value - x_low) / (x_high - x_low) * (right - left); }
-  double y(double value) const { return bottom - (value - y_low) / (y_high - y_low) * (bottom - top); }
+  double x(double value) const {
+    return left + (scaled(x_scale, value) - x_low) / (x_high - x_low) * (right - left);
+  }
+  double y(double value) const {
+    return bottom - (scaled(y_scale, value) - y_low) / (y_high - y_low) * (bottom - top);
+  }
 };
 
 void put_text(Drawing& drawing, double x, double y, Anchor anchor, const std::string& text) {
@@ -42,6 +55,20 @@ std::string tick_text(double value) {
   return number("%.6g", std::abs(value) < 1e-12 ? 0.0 : value);
 }
 
+// Numbers of an axis. One of logarithms has whole powers, unless there would be too many or fewer than two.
+std::vector<double> ticks_between(double low, double high, Scale scale, int count) {
+  std::vector<double> ticks = nice_ticks(low, high, count);
+  if (scale != Scale::linear) {
+    const double step = std::max(1.0, std::round(ticks.size() > 1 ? ticks[1] - ticks[0] : 1.0));
+    ticks.clear();
+    for (double k = std::floor(low / step + 1e-9); k <= std::ceil(high / step - 1e-9); ++k)
+      ticks.push_back(k * step);
+    if (ticks.size() < 2) ticks.push_back(ticks.back() + step);
+  }
+  for (double& tick : ticks) tick = unscaled(scale, tick);
+  return ticks;
+}
+
 // The axis title stands over the numbers, read from left to right, instead of along the axis.
 void put_y_axis(Drawing& drawing, const Frame& frame, const std::vector<double>& ticks,
                 const std::string& label) {
@@ -53,8 +80,9 @@ void put_y_axis(Drawing& drawing, const Frame& frame, const std::vector<double>&
   put_text(drawing, 0, frame.top - 12, Anchor::start, label);
 }
 
-bool finite(const Point& point) {
-  return std::isfinite(point.x) && std::isfinite(point.y);
+// Whether a point has a place: zero and less have none on an axis of logarithms.
+bool finite(const Point& point, const Frame& frame) {
+  return std::isfinite(scaled(frame.x_scale, point.x)) && std::isfinite(scaled(frame.y_scale, point.y));
 }
 
 struct EndLabel {
@@ -83,16 +111,16 @@ void put_curve(Drawing& drawing, const Curve& curve, const Frame& frame, int col
   Path path{.steps = {}, .stroke = {Series{colour}}, .width = 2.2};
   bool drawing_on = false;
   for (const Point& point : curve.points) {
-    if (finite(point)) {
+    if (finite(point, frame)) {
       path.steps.push_back({.kind = drawing_on ? Step::Kind::line : Step::Kind::move,
                             .to = {frame.x(point.x), frame.y(point.y)}});
     }
-    drawing_on = finite(point);
+    drawing_on = finite(point, frame);
   }
   drawing.items.push_back(std::move(path));
   if (curve.points.size() > 40) return;  // dots would run into a band
   for (const Point& point : curve.points) {
-    if (!finite(point)) continue;
+    if (!finite(point, frame)) continue;
     drawing.items.push_back(
         Rectangle{.x = frame.x(point.x) - 3,
                   .y = frame.y(point.y) - 3,
@@ -111,24 +139,27 @@ bool span(const LineChart& chart, Frame& frame) {
   frame.x_high = frame.y_high = -kInfinity;
   for (const Curve& curve : chart.curves) {
     for (const Point& point : curve.points) {
-      if (!finite(point)) continue;
-      frame.x_low = std::min(frame.x_low, point.x);
-      frame.x_high = std::max(frame.x_high, point.x);
-      frame.y_low = std::min(frame.y_low, point.y);
-      frame.y_high = std::max(frame.y_high, point.y);
+      if (!finite(point, frame)) continue;
+      const double x = scaled(frame.x_scale, point.x), y = scaled(frame.y_scale, point.y);
+      frame.x_low = std::min(frame.x_low, x);
+      frame.x_high = std::max(frame.x_high, x);
+      frame.y_low = std::min(frame.y_low, y);
+      frame.y_high = std::max(frame.y_high, y);
     }
   }
   if (frame.x_low > frame.x_high) return false;
   // If curves start near zero the axis starts at zero, because a cut axis makes a change look larger.
-  if (frame.x_low > 0 && frame.x_low < 0.3 * frame.x_high) frame.x_low = 0;
-  if (frame.y_low > 0 && frame.y_low < 0.5 * frame.y_high) frame.y_low = 0;
+  const bool linear_x = frame.x_scale == Scale::linear, linear_y = frame.y_scale == Scale::linear;
+  if (linear_x && frame.x_low > 0 && frame.x_low < 0.3 * frame.x_high) frame.x_low = 0;
+  if (linear_y && frame.y_low > 0 && frame.y_low < 0.5 * frame.y_high) frame.y_low = 0;
   return true;
 }
 
 void put_labels(Drawing& drawing, const LineChart& chart, const Frame& frame, Palette& palette) {
   std::vector<EndLabel> labels;
   for (const Curve& curve : chart.curves) {
-    const auto last = std::find_if(curve.points.rbegin(), curve.points.rend(), finite);
+    const auto last = std::find_if(curve.points.rbegin(), curve.points.rend(),
+                                   [&](const Point& point) { return finite(point, frame); });
     if (last != curve.points.rend()) labels.push_back({&curve, *last, frame.y(last->y)});
   }
   spread(labels, frame.top + 4, frame.bottom - 4);
@@ -228,21 +259,24 @@ Drawing lay_out(const LineChart& chart, Palette& palette, const Measure& measure
   Frame frame{.left = 46,
               .top = 34,
               .right = drawing.width - std::min(names, 240.0) - 14,
-              .bottom = drawing.height - 44};
+              .bottom = drawing.height - 44,
+              .x_scale = chart.x_scale,
+              .y_scale = chart.y_scale};
   if (!span(chart, frame)) {
     put_text(drawing, drawing.width / 2, drawing.height / 2, Anchor::middle, "no points");
     return drawing;
   }
-  const std::vector<double> y_ticks = nice_ticks(frame.y_low, frame.y_high, 5);
-  frame.y_low = y_ticks.front();
-  frame.y_high = y_ticks.back();
+  const std::vector<double> y_ticks = ticks_between(frame.y_low, frame.y_high, chart.y_scale, 5);
+  frame.y_low = scaled(chart.y_scale, y_ticks.front());
+  frame.y_high = scaled(chart.y_scale, y_ticks.back());
   if (!(frame.x_high > frame.x_low)) {
     frame.x_low -= 0.5;
     frame.x_high += 0.5;
   }
   put_y_axis(drawing, frame, y_ticks, chart.y_label);
-  for (const double tick : nice_ticks(frame.x_low, frame.x_high, 6)) {
-    if (tick < frame.x_low - 1e-9 || tick > frame.x_high + 1e-9) continue;
+  for (const double tick : ticks_between(frame.x_low, frame.x_high, chart.x_scale, 6)) {
+    const double at = scaled(chart.x_scale, tick);
+    if (at < frame.x_low - 1e-9 || at > frame.x_high + 1e-9) continue;
     put_line(drawing, {frame.x(tick), frame.bottom}, {frame.x(tick), frame.bottom + 4}, Tone::quiet);
     put_text(drawing, frame.x(tick), frame.bottom + 18, Anchor::middle, tick_text(tick));
   }

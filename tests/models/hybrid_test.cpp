@@ -2,6 +2,7 @@
 // in every way of reading it, and folders.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -17,9 +18,6 @@ namespace fovea::models {
 namespace {
 
 constexpr std::int64_t words = tiny_vocabulary;
-constexpr const char* all_kinds =
-    "linear,retention,gla,gated_delta,mamba2,mamba,rwkv7,performer,attention,pooled,linformer,merging";
-
 LanguageModel tiny(std::string_view mixers, std::int64_t layers) {
   LanguageModel model({.vocabulary = words,
                        .dim = 16,
@@ -32,7 +30,7 @@ LanguageModel tiny(std::string_view mixers, std::int64_t layers) {
   return model;
 }
 
-class EveryMixer : public ::testing::TestWithParam<const char*> {};
+class EveryMixer : public ::testing::TestWithParam<std::string> {};
 
 INSTANTIATE_TEST_SUITE_P(Names, EveryMixer, testing::language_mixer_names(), testing::test_name);
 
@@ -116,7 +114,9 @@ std::filesystem::path scratch() {
 
 TEST(Hybrid, IsSavedAndLoadedWithTheSameBits) {
   const std::filesystem::path folder = scratch();
-  LanguageModel model = tiny(all_kinds, 12);
+  std::string every = "attention";
+  for (const std::string& name : testing::all_mixers()) every += "," + name;
+  LanguageModel model = tiny(every, std::count(every.begin(), every.end(), ',') + 1);
   save_model(folder.string(), model);
   LanguageModel loaded = load_language_model(folder.string());
   EXPECT_EQ(loaded.config().mixers, model.config().mixers);
@@ -257,21 +257,41 @@ TEST(Hybrid, AFolderWithAnUnknownKeyIsRefused) {
   expect_refused("{", "{\"num_key_value_heads\": 1, ", "num_key_value_heads");
 }
 
+// The bytes that a sequence uses behind a prompt of `read` and a text of `written` tokens: rows, and states.
+std::int64_t bytes_kept(LanguageModel& model, std::size_t read, std::int64_t written) {
+  KvCache cache({.layers = model.cache_layers()});
+  Sequence sequence = cache.start();
+  generate(model, cache, sequence, drawn(read, 1), {.length = written});
+  return cache.bytes(sequence).used;
+}
+
+class EveryRecurrence : public ::testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Names, EveryRecurrence, ::testing::ValuesIn(testing::recurrences()),
+                         testing::test_name);
+
+TEST_P(EveryRecurrence, KeepsTheSameBytesBehindAnyText) {
+  LanguageModel model = tiny(GetParam(), 2), attention = tiny("attention", 2);
+  const std::int64_t at_first = bytes_kept(model, 1, 1);
+  const std::int64_t states = 2 * model.cache_layers().front().head_dim * 4;
+  EXPECT_GE(at_first, states);
+  EXPECT_LE(at_first, 3 * states);  // and what the next token needs
+  EXPECT_EQ(bytes_kept(model, 1, 200), at_first);
+  EXPECT_EQ(bytes_kept(model, 640, 1), at_first);
+  EXPECT_EQ(bytes_kept(model, 64, 300), at_first);
+  // Attention, which keeps a row for each token, is seen to grow.
+  EXPECT_GT(bytes_kept(attention, 1, 200), bytes_kept(attention, 1, 1));
+}
+
 TEST(Hybrid, KeepsAStateThatDoesNotGrow) {
   LanguageModel model = tiny("gated_delta*3,attention", 4);
-  const auto bytes = [&](std::size_t length) {
-    return generate(model, drawn(length, 1), {.length = 1}).cache_bytes;
-  };
   // One layer in four has rows: 2·16 floats a token, in pages of 64.
-  EXPECT_EQ(bytes(640) - bytes(64), 576 * 2 * 16 * 4);
-  LanguageModel recurrent = tiny("gated_delta", 4);
-  EXPECT_EQ(generate(recurrent, drawn(640, 1), {.length = 1}).cache_bytes,
-            generate(recurrent, drawn(64, 1), {.length = 1}).cache_bytes);
+  EXPECT_EQ(bytes_kept(model, 640, 1) - bytes_kept(model, 64, 1), 576 * 2 * 16 * 4);
 }
 
 // Few rows of several blocks are read from pages, with a prompt that is read across the ends of blocks.
 TEST(Hybrid, WritesTheSameTextBehindManyBlocks) {
-  for (const char* mixers : {"pooled", "linformer", "merging"}) {
+  for (const std::string& mixers : testing::block_mixers()) {
     LanguageModel model = tiny(mixers, 2);
     SampleOptions options{.temperature = 0.7, .seed = 9, .length = 12};
     const auto prompt = drawn(300, 5);
@@ -292,12 +312,9 @@ TEST(Hybrid, WritesTheSameTextBehindManyBlocks) {
 
 // A fourth of the rows of attention, and two numbers for each.
 TEST(Hybrid, KeepsFewRowsOfFinishedBlocks) {
-  for (const char* mixers : {"pooled", "linformer", "merging"}) {
+  for (const std::string& mixers : testing::block_mixers()) {
     LanguageModel model = tiny(mixers, 2);
-    const auto bytes = [&](std::size_t length) {
-      return generate(model, drawn(length, 1), {.length = 1}).cache_bytes;
-    };
-    EXPECT_EQ(bytes(768) - bytes(256), 2 * 512 * 36) << mixers;
+    EXPECT_EQ(bytes_kept(model, 768, 1) - bytes_kept(model, 256, 1), 2 * 512 * 36) << mixers;
   }
 }
 

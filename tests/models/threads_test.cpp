@@ -105,7 +105,7 @@ TEST(Threads, DoNotChangeTheBitsOfAnRnn) {
   }
 }
 
-class ThreadsOfMixers : public ::testing::TestWithParam<const char*> {};
+class ThreadsOfMixers : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Mixers, ThreadsOfMixers, testing::language_mixer_names(), testing::test_name);
 
 TEST_P(ThreadsOfMixers, DoNotChangeTheBitsOfALanguageModel) {

@@ -10,6 +10,7 @@
 
 #include "fovea/attention/masks.h"
 #include "fovea/nn/transformer.h"
+#include "nn/compare.h"
 #include "nn/finished_blocks.h"
 #include "nn/parameter_gradients.h"
 
@@ -66,14 +67,6 @@ TEST_P(EveryBlockAttention, HasTheGradientOfEveryParameterAndOfItsInput) {
       EXPECT_GT(largest, 1e-3f) << name;
     }
   }
-}
-
-float largest_difference(const Tensor& a, const Tensor& b) {
-  EXPECT_EQ(a.shape(), b.shape());
-  float largest = 0.0f;
-  for (std::int64_t i = 0; i < a.count(); ++i)
-    largest = std::max(largest, std::abs(a.data<float>()[i] - b.data<float>()[i]));
-  return largest;
 }
 
 Tensor part(const Tensor& x, std::int64_t first, std::int64_t count) {
@@ -332,15 +325,6 @@ TEST(FinishedBlocks, HasTheSpansOfItsPairs) {
   }
 }
 
-void expect_refused(const std::function<void()>& call, const std::string& argument) {
-  try {
-    call();
-    ADD_FAILURE() << "not refused: " << argument;
-  } catch (const InvalidArgument& error) {
-    EXPECT_EQ(error.argument(), argument) << error.what();
-  }
-}
-
 TEST(BlockAttention, Refusals) {
   ParameterSet set(3);
   const auto make = [&](const BlockAttentionOptions& options) {
@@ -388,22 +372,27 @@ TEST(BlockAttention, RefusesACacheWithoutItsPages) {
 
 // -- stacks
 
-TransformerStack mixed(ParameterSet& set) {
+StackSpec mixed() {
   StackSpec spec = stack_of({.layers = 4, .dim = dim, .feed_forward = 8, .heads = 2});
   spec.blocks[0].mixer = BlockAttentionOptions{.num_heads = 2, .block = 8, .kept = 2};
   spec.blocks[1].mixer = GatedDeltaOptions{.num_heads = 2};
   spec.blocks[3].mixer = BlockAttentionOptions{.num_heads = 2, .block = 4, .kept = 1, .by = By::mergings};
   add_rotary(spec, 128);
-  return TransformerStack(set, "model", spec);
+  return spec;
 }
 
-TEST(BlockAttentionInAStack, ReadsRowByRowWhatItReadsAtOnce) {
-  ParameterSet set(3);
-  const TransformerStack stack = mixed(set);
-  disturb(set);
+class BlockAttentionInAStack : public ::testing::Test {
+ protected:
+  BlockAttentionInAStack() { disturb(set); }
+
+  ParameterSet set{3};
+  const TransformerStack stack{set, "model", mixed()};
   Context context{.products = autograd::Products::by_row};
-  const Tensor x = Tensor::normal({2, 40, dim}, 9);
   const TransformerStack::Call call{.mask = Causal{}};
+};
+
+TEST_F(BlockAttentionInAStack, ReadsRowByRowWhatItReadsAtOnce) {
+  const Tensor x = Tensor::normal({2, 40, dim}, 9);
   const Tensor whole = stack(context, Var(x), call).value();
   StackCache cache = stack.start(context), forked;
   std::vector<Var> rows;
@@ -420,13 +409,8 @@ TEST(BlockAttentionInAStack, ReadsRowByRowWhatItReadsAtOnce) {
   EXPECT_EQ(largest_difference(y, rows[12].value()), 0.0f);  // 19 rows at once, then one at a time
 }
 
-TEST(BlockAttentionInAStack, GoesBackToACheckpoint) {
-  ParameterSet set(3);
-  const TransformerStack stack = mixed(set);
-  disturb(set);
-  Context context{.products = autograd::Products::by_row};
+TEST_F(BlockAttentionInAStack, GoesBackToACheckpoint) {
   const Tensor x = Tensor::normal({1, 40, dim}, 9);
-  const TransformerStack::Call call{.mask = Causal{}};
   StackCache cache = stack.start(context);
   stack.extend(context, Var(part(x, 0, 21)), cache, call);
   cache.rows().checkpoint(cache.sequence());
@@ -436,10 +420,7 @@ TEST(BlockAttentionInAStack, GoesBackToACheckpoint) {
             0.0f);
 }
 
-TEST(BlockAttentionInAStack, SeesThePastAlone) {
-  ParameterSet set(3);
-  const TransformerStack stack(set, "model", stack_of(dim, 1, {.mixer = BlockAttentionOptions{}}));
-  Context context;
+TEST_F(BlockAttentionInAStack, SeesThePastAlone) {
   const Tensor x = Tensor::normal({2, 3, dim}, 9);
   expect_refused([&] { stack(context, Var(x), {}); }, "mask");
   StackCache cache = stack.start(context);

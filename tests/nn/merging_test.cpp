@@ -8,6 +8,7 @@
 
 #include "fovea/attention/masks.h"
 #include "fovea/nn/transformer.h"
+#include "nn/compare.h"
 #include "nn/parameter_gradients.h"
 
 namespace fovea::nn {
@@ -37,14 +38,6 @@ struct Stack {
     return stack(context, x, call).value();
   }
 };
-
-float largest_difference(const Tensor& a, const Tensor& b) {
-  EXPECT_EQ(a.shape(), b.shape());
-  float largest = 0.0f;
-  for (std::int64_t i = 0; i < a.count(); ++i)
-    largest = std::max(largest, std::abs(a.data<float>()[i] - b.data<float>()[i]));
-  return largest;
-}
 
 // The step of the differences changes no choice of rows: cosines of random keys are not that near.
 TEST(TokenMerging, HasTheGradientOfEveryParameterAndOfItsInput) {

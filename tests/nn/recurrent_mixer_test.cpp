@@ -11,6 +11,7 @@
 #include "fovea/core/executor.h"
 #include "fovea/core/philox.h"
 #include "fovea/nn/transformer.h"
+#include "nn/compare.h"
 #include "nn/mixer_kinds.h"
 #include "nn/parameter_gradients.h"
 
@@ -37,14 +38,6 @@ TEST_P(EveryKind, HasTheGradientOfEveryParameterAndOfItsInput) {
   Parameter& input = set.normal("x", {2, 21, dim}, 1.0f);
   disturb(set);
   expect_gradients(set, [&](Context& context) { return mixer(context, context.use(input), {}); });
-}
-
-float largest_difference(const Tensor& a, const Tensor& b) {
-  EXPECT_EQ(a.shape(), b.shape());
-  float largest = 0.0f;
-  for (std::int64_t i = 0; i < a.count(); ++i)
-    largest = std::max(largest, std::abs(a.data<float>()[i] - b.data<float>()[i]));
-  return largest;
 }
 
 // What a text gives that is read in pieces, [1, rows, dim].
@@ -174,15 +167,6 @@ TEST(RecurrentMixer, StatesHaveTheSizesOfThePapers) {
   EXPECT_EQ(size(Mamba2Options{}), 2 * 64 * 64 + 3 * (128 + 2 * 64));
   EXPECT_EQ(size(MambaOptions{}), 128 * 16 + 3 * 128);
   EXPECT_EQ(size(Rwkv7Options{.head_dim = 16}), 4 * 16 * 16 + 64);
-}
-
-void expect_refused(const std::function<void()>& call, const std::string& argument) {
-  try {
-    call();
-    ADD_FAILURE() << "not refused: " << argument;
-  } catch (const InvalidArgument& error) {
-    EXPECT_EQ(error.argument(), argument) << error.what();
-  }
 }
 
 TEST(RecurrentMixer, Refusals) {

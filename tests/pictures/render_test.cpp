@@ -322,6 +322,18 @@ TEST(Chart, EqualsThePagesChartUnderItsTitle) {
   const std::vector<std::string> texts = samples::texts_of(draw_chart(line));
   for (const char* text : {"updates", "nats", "one", "two"})
     EXPECT_EQ(std::count(texts.begin(), texts.end(), text), 1) << text;
+  // An axis of logarithms is labelled with values, and what has none is left out.
+  inspect::LineChart scaled{
+      .title = "time",
+      .x_label = "tokens",
+      .y_label = "ms",
+      .curves = {{"one", {{1024, 3}, {4096, 70}, {16384, 2000}}}, {"none", {{2048, 0}}}},
+      .x_scale = inspect::Scale::log2,
+      .y_scale = inspect::Scale::log10};
+  const std::vector<std::string> values = samples::texts_of(draw_chart(scaled));
+  for (const char* text : {"1024", "4096", "16384", "1", "10", "100", "1000", "10000", "one"})
+    EXPECT_EQ(std::count(values.begin(), values.end(), text), 1) << text;
+  EXPECT_EQ(std::count(values.begin(), values.end(), "none"), 0);
   inspect::BarChart bad = bars;
   bad.series[0].values.pop_back();
   try {

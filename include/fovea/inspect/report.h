@@ -1,6 +1,7 @@
 // A report of a whole experiment: curves, bars, tables and matrices, in one self-contained page.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,15 @@ struct Curve {
   std::vector<Point> points;
 };
 
+/// Equal steps along an axis are equal differences, or factors of ten or two. A logarithmic axis is labelled
+/// with the values, not with their logarithms, and a point without a logarithm is left out.
+enum class Scale : std::uint8_t { linear, log10, log2 };
+
 /// One diagram of curves. A point that is not finite interrupts its curve.
 struct LineChart {
   std::string title, x_label, y_label;
-  std::vector<Curve> curves;
+  std::vector<Curve> curves = {};
+  Scale x_scale = Scale::linear, y_scale = Scale::linear;
 };
 
 struct BarSeries {
