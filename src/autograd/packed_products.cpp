@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "autograd/bf16_products.h"
 #include "autograd/int8_products.h"
 #include "kernels/simd/targets.h"
 
@@ -165,6 +166,7 @@ void packed_products(const PackedProducts& given, Executor& executor) {
   PackedProducts p = given;
   if (p.x_stride == 0) p.x_stride = p.weight->in();
   if (p.weight->type() == WeightType::int8) return int8_products(p, executor);
+  if (p.weight->type() == WeightType::bf16) return bf16_products(p, executor);
   for_blocks(p, executor, 1, [&](std::int64_t row, std::int64_t end, std::int64_t column, std::int64_t last) {
     HWY_DYNAMIC_DISPATCH(F32Block)(p, row, end, column, last);
   });
