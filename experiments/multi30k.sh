@@ -3,7 +3,7 @@
 # sub-words (files en-de.train.en and so on in DATA, as in Wu et al. 2021, arXiv 2105.14462). Trains each model at most
 # MINUTES (default 45) and prints lower-cased tokenised BLEU on the three test sets. Run again, it goes on where it
 # stopped.
-# Environment: FOVEA (the command), MINUTES, THREADS (default 2).
+# Environment: FOVEA (the command), MINUTES, THREADS (default 2), PRECISION (f32 or bf16, default f32).
 set -euo pipefail
 (($# >= 2)) || {
   sed -n '2,6s/^# //p' "$0" >&2
@@ -37,7 +37,7 @@ for model in "$@"; do
   [[ -f $folder/checkpoint.safetensors ]] && resume=(--resume)
   "$fovea" train "${options[@]}" --train-source "$data/en-de.train.en" --train-target "$data/en-de.train.de" \
     --valid-source "$data/en-de.valid.en" --valid-target "$data/en-de.valid.de" --tokenizer whitespace \
-    --label-smoothing 0.1 --average 5 --early-stopping 0 --max-minutes "$minutes" --cpu-threads "$threads" --output "$folder" \
+    --label-smoothing 0.1 --average 5 --early-stopping 0 --max-minutes "$minutes" --cpu-threads "$threads" --precision "${PRECISION:-f32}" --output "$folder" \
     "${resume[@]}"
   for test in 2016 2017 coco; do
     sed 's/@@ //g' "$data/en-de.test.$test.de" >"$out/reference.$test.de"

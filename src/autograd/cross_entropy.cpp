@@ -112,6 +112,7 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
   const Share share("linear_cross_entropy", reduction, x.size(0));
   const std::int64_t rows = x.size(0), dim = x.size(1), classes = weight.size(0);
   Tape* tape = tape_of({&x, &weight, &bias});
+  const Operands operands = operands_of(tape);
   const auto gradients = std::make_shared<Gradients>();
   if (x.recorded()) gradients->x = Tensor(DType::f32, x.shape());
   if (weight.recorded()) gradients->weight = Tensor::zeros(DType::f32, weight.shape());
@@ -123,7 +124,7 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
     const float* input = x.value().data<float>() + begin * dim;
     float* chunk = logits.data<float>();
     gemm(count, classes, dim, {input, dim}, {weight.value().data<float>(), dim, Transpose::yes},
-         RowBias{bias.empty() ? nullptr : bias.value().data<float>()}, chunk, classes);
+         RowBias{bias.empty() ? nullptr : bias.value().data<float>()}, chunk, classes, operands);
     default_executor().parallel_for(count, [&](std::int64_t r, int) {
       float* row = chunk + r * classes;
       if (targets[begin + r] < 0) return static_cast<void>(std::fill_n(row, classes, 0.0f));
@@ -131,11 +132,11 @@ Var linear_cross_entropy(const Var& x, const Var& weight, const Var& bias,
     });
     if (gradients->x) {
       gemm(count, dim, classes, {chunk, classes}, {weight.value().data<float>(), dim}, 0.0f,
-           gradients->x.data<float>() + begin * dim, dim);
+           gradients->x.data<float>() + begin * dim, dim, operands);
     }
     if (gradients->weight) {
       gemm(classes, dim, count, {chunk, classes, Transpose::yes}, {input, dim}, 1.0f,
-           gradients->weight.data<float>(), dim);
+           gradients->weight.data<float>(), dim, operands);
     }
     if (gradients->bias) add_columns(chunk, count, classes, gradients->bias.data<float>());
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "autograd/bf16_products.h"
 #include "autograd/product_work.h"
 #include "fovea/core/error.h"
 #include "fovea/core/executor.h"
@@ -30,32 +31,25 @@ class OneThread {
   int before_;
 };
 
-void multiply(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
-              std::int64_t leading) {
-  const OneThread on_this_thread;
-  const dnnl_status_t status = dnnl_sgemm(static_cast<char>(a.transpose), static_cast<char>(b.transpose), m,
-                                          n, k, 1.0f, a.data, a.leading, b.data, b.leading, beta, c, leading);
-  if (status != dnnl_success)
-    throw Error("gemm: oneDNN refused a product, status " + std::to_string(static_cast<int>(status)));
-}
-
-// A block is filled with the bias just before its product, which then finds it in the cache.
-void cut(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta,
-         const float* bias, float* c, std::int64_t leading, Executor* executor) {
-  if (m == 0 || n == 0) return;
+void cut(const ProductBlock& p, GemmBlock block, Operands operands, Executor* executor) {
+  if (p.m == 0 || p.n == 0) return;
   static constexpr ProfileLabel label{"product", ProfilePart::products};
-  const ProfileSpan span(label, product_work(m, n, k));
-  const std::int64_t down = (m + block.rows - 1) / block.rows,
-                     across = (n + block.columns - 1) / block.columns;
+  const ProfileSpan span(label, product_work(p.m, p.n, p.k));
+  const auto product = operands == Operands::f32 ? f32_block
+                       : has_dot_bf16()          ? bf16_block_dot
+                                                 : bf16_block_any;
+  const std::int64_t down = (p.m + block.rows - 1) / block.rows,
+                     across = (p.n + block.columns - 1) / block.columns;
   (executor ? *executor : default_executor()).parallel_for(down * across, [&](std::int64_t unit, int) {
-    const std::int64_t row = unit % down * block.rows, column = unit / down * block.columns,
-                       height = std::min(block.rows, m - row), width = std::min(block.columns, n - column);
-    const Matrix left{a.data + (a.transpose == Transpose::no ? row * a.leading : row), a.leading,
-                      a.transpose},
-        right{b.data + (b.transpose == Transpose::no ? column : column * b.leading), b.leading, b.transpose};
-    float* to = c + row * leading + column;
-    for (std::int64_t r = 0; bias && r < height; ++r) std::copy_n(bias + column, width, to + r * leading);
-    multiply(height, width, k, left, right, beta, to, leading);
+    const std::int64_t row = unit % down * block.rows, column = unit / down * block.columns;
+    ProductBlock one = p;
+    one.m = std::min(block.rows, p.m - row);
+    one.n = std::min(block.columns, p.n - column);
+    one.a.data += p.a.transpose == Transpose::no ? row * p.a.leading : row;
+    one.b.data += p.b.transpose == Transpose::no ? column : column * p.b.leading;
+    if (p.bias) one.bias += column;
+    one.c += row * p.leading + column;
+    product(one);
   });
 }
 
@@ -79,19 +73,43 @@ GemmBlock gemm_block(std::int64_t m, std::int64_t n, std::int64_t k) {
   return block;
 }
 
+void gemm_in_blocks(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b,
+                    float* c, std::int64_t leading) {
+  cut({.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .leading = leading}, block, Operands::f32, nullptr);
+}
+
+void f32_block(const ProductBlock& p) {
+  const OneThread on_this_thread;
+  for (std::int64_t r = 0; p.bias && r < p.m; ++r) std::copy_n(p.bias, p.n, p.c + r * p.leading);
+  const float beta = p.bias || p.add ? 1.0f : 0.0f;
+  const dnnl_status_t status =
+      dnnl_sgemm(static_cast<char>(p.a.transpose), static_cast<char>(p.b.transpose), p.m, p.n, p.k, 1.0f,
+                 p.a.data, p.a.leading, p.b.data, p.b.leading, beta, p.c, p.leading);
+  if (status != dnnl_success)
+    throw Error("gemm: oneDNN refused a product, status " + std::to_string(static_cast<int>(status)));
+}
+
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
-          std::int64_t leading, Executor* executor) {
-  cut(gemm_block(m, n, k), m, n, k, a, b, beta, nullptr, c, leading, executor);
+          std::int64_t leading, Operands operands, Executor* executor) {
+  cut({.m = m, .n = n, .k = k, .a = a, .b = b, .add = beta != 0.0f, .c = c, .leading = leading},
+      gemm_block(m, n, k), operands, executor);
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, RowBias bias, float* c,
-          std::int64_t leading, Executor* executor) {
-  cut(gemm_block(m, n, k), m, n, k, a, b, bias.data ? 1.0f : 0.0f, bias.data, c, leading, executor);
+          std::int64_t leading, Operands operands, Executor* executor) {
+  cut({.m = m, .n = n, .k = k, .a = a, .b = b, .bias = bias.data, .c = c, .leading = leading},
+      gemm_block(m, n, k), operands, executor);
 }
 
-void gemm_in_blocks(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b,
-                    float* c, std::int64_t leading) {
-  cut(block, m, n, k, a, b, 0.0f, nullptr, c, leading, nullptr);
+std::string_view to_string(Operands operands) {
+  return operands == Operands::bf16 ? "bf16" : "f32";
+}
+
+Operands parse_operands(const std::string& text) {
+  for (const Operands operands : {Operands::f32, Operands::bf16}) {
+    if (text == to_string(operands)) return operands;
+  }
+  throw InvalidArgument("parse_operands", "text", "f32 or bf16", text);
 }
 
 }  // namespace fovea::autograd

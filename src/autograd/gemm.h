@@ -1,8 +1,11 @@
-// Matrix products on oneDNN. It is dnnl_sgemm, not the matmul primitive: dnnl_sgemm needs no primitive cache,
-// and is as fast for the shapes of small models (k 128..512).
+// Matrix products. Those of f32 run on oneDNN's dnnl_sgemm, not on its matmul primitive: dnnl_sgemm needs no
+// primitive cache, and is as fast for the shapes of small models (k 128..512). Those of bf16 are our own
+// (bf16_products.h).
 #pragma once
 
 #include <cstdint>
+
+#include "fovea/autograd/operands.h"
 
 namespace fovea {
 class Executor;
@@ -24,11 +27,25 @@ struct RowBias {
   const float* data = nullptr;
 };
 
-/// c[m, n] = a·b + beta·c, where a is [m, k] and b is [k, n] after their transposes. The result is cut into
-/// blocks by the three sizes alone, and oneDNN computes each block on one thread. So the bits do not depend
-/// on the executor. Without one, it is the default executor.
+/// c[m, n] = a·b + (bias or, with `add`, what c holds). At most one of the two.
+struct ProductBlock {
+  std::int64_t m = 0, n = 0, k = 0;
+  Matrix a, b;
+  const float* bias = nullptr;  ///< [n]
+  bool add = false;
+  float* c = nullptr;
+  std::int64_t leading = 0;
+};
+/// One block by dnnl_sgemm on the calling thread. c is filled with the bias just before its product, which
+/// then finds it in the cache.
+void f32_block(const ProductBlock& block);
+
+/// c[m, n] = a·b + beta·c, where a is [m, k] and b is [k, n] after their transposes, of f32 numbers that are
+/// rounded to `operands` first; beta is 0 or 1. The result is cut into blocks by the three sizes alone, and
+/// each block is computed on one thread. So the bits do not depend on the executor. Without one, it is the
+/// default executor.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, float beta, float* c,
-          std::int64_t leading, Executor* executor = nullptr);
+          std::int64_t leading, Operands operands = Operands::f32, Executor* executor = nullptr);
 /// The sizes of the blocks of c into which `gemm` cuts a product.
 struct GemmBlock {
   std::int64_t rows, columns;
@@ -39,6 +56,6 @@ void gemm_in_blocks(GemmBlock block, std::int64_t m, std::int64_t n, std::int64_
                     float* c, std::int64_t leading);
 /// c[m, n] = a·b + bias, or a·b if there is no bias.
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, Matrix a, Matrix b, RowBias bias, float* c,
-          std::int64_t leading, Executor* executor = nullptr);
+          std::int64_t leading, Operands operands = Operands::f32, Executor* executor = nullptr);
 
 }  // namespace fovea::autograd

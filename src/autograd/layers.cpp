@@ -33,7 +33,9 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
     throw InvalidArgument("linear", "bias", "[" + std::to_string(out) + "]", to_string(bias.shape()));
   }
   Tensor y(DType::f32, with_last(x.shape(), out));
-  const bool recorded = tape_of({&x, &weight, &bias}) != nullptr;
+  Tape* tape = tape_of({&x, &weight, &bias});
+  const bool recorded = tape != nullptr;
+  const Operands operands = operands_of(tape);
   if (!recorded && weight.packed()) {
     packed_products({.x = x.value().data<float>(),
                      .weight = weight.packed(),
@@ -58,17 +60,17 @@ Var linear(const Var& x, const Var& weight, const Var& bias, Products products) 
     return Var(y);
   }
   gemm(rows, out, in, {x.value().data<float>(), in}, {weight.value().data<float>(), in, Transpose::yes},
-       RowBias{bias.empty() ? nullptr : bias.value().data<float>()}, y.data<float>(), out);
-  return result_of(tape_of({&x, &weight, &bias}), y, [=](const Tensor& dy) {
+       RowBias{bias.empty() ? nullptr : bias.value().data<float>()}, y.data<float>(), out, operands);
+  return result_of(tape, y, [=](const Tensor& dy) {
     const float* d = dy.data<float>();
     if (x.recorded()) {
       Tensor dx(DType::f32, x.shape());
-      gemm(rows, in, out, {d, out}, {weight.value().data<float>(), in}, 0.0f, dx.data<float>(), in);
+      gemm(rows, in, out, {d, out}, {weight.value().data<float>(), in}, 0.0f, dx.data<float>(), in, operands);
       accumulate(x, dx);
     }
     if (weight.recorded()) {
       gemm(out, in, rows, {d, out, Transpose::yes}, {x.value().data<float>(), in}, 1.0f,
-           gradient_of(weight).data<float>(), in);
+           gradient_of(weight).data<float>(), in, operands);
     }
     if (bias.recorded()) {
       add_columns(d, rows, out, gradient_of(bias).data<float>());

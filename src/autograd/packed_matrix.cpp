@@ -8,14 +8,14 @@
 namespace fovea::autograd {
 
 std::string_view to_string(WeightType type) {
-  return type == WeightType::int8 ? "int8" : "f32";
+  return type == WeightType::int8 ? "int8" : type == WeightType::bf16 ? "bf16" : "f32";
 }
 
 WeightType parse_weight_type(const std::string& text) {
-  for (const WeightType type : {WeightType::f32, WeightType::int8}) {
+  for (const WeightType type : {WeightType::f32, WeightType::int8, WeightType::bf16}) {
     if (text == to_string(type)) return type;
   }
-  throw InvalidArgument("parse_weight_type", "text", "f32 or int8", text);
+  throw InvalidArgument("parse_weight_type", "text", "f32, int8 or bf16", text);
 }
 
 PackedMatrix::PackedMatrix(const Tensor& weight, WeightType type)
@@ -27,6 +27,8 @@ PackedMatrix::PackedMatrix(const Tensor& weight, WeightType type)
                           std::string(to_string(weight.dtype())) + " " + to_string(weight.shape()));
   if (type == WeightType::int8)
     quantize(weight);
+  else if (type == WeightType::bf16)
+    round(weight);
   else
     copy(weight);
 }
@@ -73,6 +75,20 @@ void PackedMatrix::quantize(const Tensor& weight) {
         sum += static_cast<std::int32_t>(q);
       }
       sums_[static_cast<std::size_t>(first + n)] = sum;
+    }
+  });
+}
+
+void PackedMatrix::round(const Tensor& weight) {
+  const std::int64_t panels = (out_ + panel_rows - 1) / panel_rows;
+  elements_ = Tensor::zeros(DType::f32, {panels, pairs(), panel_rows});
+  const float* from = weight.data<float>();
+  auto* to = reinterpret_cast<bfloat16*>(elements_.raw());
+  default_executor().parallel_for(panels, [&](std::int64_t panel, int) {
+    const std::int64_t first = panel * panel_rows, count = std::min(panel_rows, out_ - first);
+    for (std::int64_t n = 0; n < count; ++n) {
+      for (std::int64_t k = 0; k < in_; ++k)
+        to[((panel * pairs() + k / 2) * panel_rows + n) * 2 + k % 2] = bfloat16(from[(first + n) * in_ + k]);
     }
   });
 }

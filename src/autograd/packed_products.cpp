@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "autograd/bf16_products.h"
 #include "autograd/int8_products.h"
 #include "autograd/product_work.h"
 #include "kernels/simd/targets.h"
@@ -137,6 +138,12 @@ namespace fovea::autograd {
 
 HWY_EXPORT(F32Block);
 
+namespace {
+double bytes_of(WeightType type) {
+  return type == WeightType::int8 ? 1.0 : type == WeightType::bf16 ? 2.0 : 4.0;
+}
+}  // namespace
+
 void for_blocks(const PackedProducts& p, Executor& executor, std::int64_t speed, const Block& block) {
   // Below this, waking a thread costs more than its share: 2^17 products of f32 take some 4 µs.
   constexpr std::int64_t least_parallel = 1 << 17;
@@ -157,8 +164,7 @@ void for_blocks(const PackedProducts& p, Executor& executor, std::int64_t speed,
   }
   const std::int64_t down = pieces(p.rows, block_rows), across = pieces(out, block_columns);
   static constexpr ProfileLabel label{"product with packed weights", ProfilePart::products};
-  const ProfileSpan span(label,
-                         product_work(p.rows, out, in, p.weight->type() == WeightType::int8 ? 1.0 : 4.0));
+  const ProfileSpan span(label, product_work(p.rows, out, in, bytes_of(p.weight->type())));
   chosen.parallel_for(down * across, [&](std::int64_t unit, int) {
     const std::int64_t row = unit / across * block_rows, column = unit % across * block_columns;
     block(row, std::min(p.rows, row + block_rows), column, std::min(out, column + block_columns));
@@ -169,6 +175,7 @@ void packed_products(const PackedProducts& given, Executor& executor) {
   PackedProducts p = given;
   if (p.x_stride == 0) p.x_stride = p.weight->in();
   if (p.weight->type() == WeightType::int8) return int8_products(p, executor);
+  if (p.weight->type() == WeightType::bf16) return bf16_products(p, executor);
   for_blocks(p, executor, 1, [&](std::int64_t row, std::int64_t end, std::int64_t column, std::int64_t last) {
     HWY_DYNAMIC_DISPATCH(F32Block)(p, row, end, column, last);
   });

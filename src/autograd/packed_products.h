@@ -26,8 +26,8 @@ using Block = std::function<void(std::int64_t row, std::int64_t end, std::int64_
 void for_blocks(const PackedProducts& p, Executor& executor, std::int64_t speed, const Block& block);
 
 /// Each element of a product with an f32 matrix is one chain of fused multiply-adds. It begins with the bias
-/// and goes through the columns in order, on every instruction set that has them. For int8 see
-/// WeightType::int8.
+/// and goes through the columns in order, on every instruction set that has them. For int8 and
+/// bf16 see WeightType.
 void packed_products(const PackedProducts& p, Executor& executor);
 
 }  // namespace fovea::autograd

@@ -19,6 +19,11 @@ inline Tape* tape_of(std::initializer_list<const Var*> inputs) {
   return nullptr;
 }
 
+/// The operands of an op's products: those of its tape, and f32 without one.
+inline Operands operands_of(const Tape* tape) {
+  return tape ? tape->operands() : Operands::f32;
+}
+
 /// The op's result: recorded with `backward` if there is a tape, a plain value if not.
 template <class Backward>
 Var result_of(Tape* tape, Tensor value, Backward&& backward) {

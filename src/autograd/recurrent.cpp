@@ -111,6 +111,7 @@ FOVEA_CLONES void lstm_backward(const float* saved, const float* c, std::int64_t
 struct Sizes {
   Cell cell;
   std::int64_t batch, steps, hidden, state, gates, saved;
+  Operands operands = Operands::f32;
 };
 
 constexpr int saved_count(Cell cell) {
@@ -183,7 +184,7 @@ void multiply_states(const Sizes& s, const float* states, const Var& weight, con
   }
   gemm(s.batch, s.gates, s.hidden, {states, s.state},
        {weight.value().data<float>(), s.hidden, Transpose::yes}, RowBias{bias.data<float>()},
-       gates.data<float>(), s.gates);
+       gates.data<float>(), s.gates, s.operands);
 }
 
 Tensor forward(const Sizes& s, Direction direction, const Tensor& gates, const Tensor& initial,
@@ -237,11 +238,12 @@ void backward(const Sizes& s, Direction direction, const Inputs& in, const Saved
                    saved.previous.data<float>() + (t * s.batch + b) * s.state, dx, du + b * s.gates, d_row);
     });
     gemm(s.batch, s.hidden, s.gates, {du, s.gates}, {in.weight.value().data<float>(), s.hidden}, 1.0f,
-         d_state.data<float>(), s.state);
+         d_state.data<float>(), s.state, s.operands);
   }
   if (in.weight.recorded()) {
     gemm(s.gates, s.hidden, s.steps * s.batch, {d_recurrent.data<float>(), s.gates, Transpose::yes},
-         {saved.previous.data<float>(), s.state}, 1.0f, gradient_of(in.weight).data<float>(), s.hidden);
+         {saved.previous.data<float>(), s.state}, 1.0f, gradient_of(in.weight).data<float>(), s.hidden,
+         s.operands);
   }
   if (in.bias.recorded()) {
     add_columns(d_recurrent.data<float>(), s.steps * s.batch, s.gates, gradient_of(in.bias).data<float>());
@@ -276,8 +278,7 @@ Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& s
                   const Var& bias, std::span<const std::int64_t> lengths) {
   static constexpr ProfileLabel label{"cell sequence", ProfilePart::recurrence};
   const ProfileSpan span(label);
-  const Sizes sizes =
-      check("cell_sequence", cell, gates.value(), state.value(), weight.value(), bias.value());
+  Sizes sizes = check("cell_sequence", cell, gates.value(), state.value(), weight.value(), bias.value());
   if (static_cast<std::int64_t>(lengths.size()) != sizes.batch) {
     throw InvalidArgument("cell_sequence", "lengths",
                           std::to_string(sizes.batch) + " lengths, one for each batch entry",
@@ -285,8 +286,9 @@ Var cell_sequence(Cell cell, Direction direction, const Var& gates, const Var& s
   }
   const auto saved = std::make_shared<Saved>();
   saved->lengths.assign(lengths.begin(), lengths.end());
-  const Tensor states = forward(sizes, direction, gates.value(), state.value(), weight, bias.value(), *saved);
   Tape* tape = tape_of({&gates, &state, &weight, &bias});
+  sizes.operands = operands_of(tape);
+  const Tensor states = forward(sizes, direction, gates.value(), state.value(), weight, bias.value(), *saved);
   if (!tape) return states;
   return {states, tape->record([=, in = Inputs{gates, state, weight, bias}](const Tensor& d_states) {
             backward(sizes, direction, in, *saved, d_states);

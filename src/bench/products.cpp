@@ -28,14 +28,16 @@ double seconds_of(double flops, const std::function<void()>& product) {
 
 ProductRow measure_row(const ProductBench& bench, std::int64_t rows, std::int64_t in, std::int64_t out) {
   const Tensor x = random_operand({rows, in}, 1), weight = random_operand({out, in}, 2);
-  const autograd::PackedMatrix packed(weight), int8(weight, autograd::WeightType::int8);
+  const autograd::PackedMatrix packed(weight), int8(weight, autograd::WeightType::int8),
+      bf16(weight, autograd::WeightType::bf16);
   Tensor y(DType::f32, {rows, out});
   const auto size = [](std::int64_t a, std::int64_t b) { return static_cast<double>(a * b); };
   const double flops = 2.0 * size(rows, in) * static_cast<double>(out),
                bytes = 4.0 * (size(rows, in) + size(in, out) + size(rows, out));
   const ProbeOptions options{.threads = bench.threads, .seconds = 0.005};
   ProductRow row{.rows = rows, .in = in, .out = out};
-  row.packed = row.int8 = row.by_row = row.onednn = row.limit = std::numeric_limits<double>::infinity();
+  row.packed = row.int8 = row.bf16 = row.by_row = row.onednn = row.limit =
+      std::numeric_limits<double>::infinity();
   const auto by = [&](const autograd::PackedMatrix& matrix) {
     return seconds_of(flops, [&] {
       autograd::packed_products({.x = x.data<float>(), .weight = &matrix, .y = y.data<float>(), .rows = rows},
@@ -45,6 +47,7 @@ ProductRow measure_row(const ProductBench& bench, std::int64_t rows, std::int64_
   for (std::int64_t turn = 0; turn < bench.repeat; ++turn) {
     row.packed = std::min(row.packed, by(packed));
     row.int8 = std::min(row.int8, by(int8));
+    row.bf16 = std::min(row.bf16, by(bf16));
     row.by_row = std::min(row.by_row, seconds_of(flops, [&] {
                             autograd::row_products({.x = x.data<float>(),
                                                     .weight = weight.data<float>(),

@@ -19,6 +19,7 @@ struct ProductRow {
   /// Seconds: with nn::ParameterSet::pack, autograd::Products::by_row without it, and dnnl_sgemm.
   double packed = 0.0, by_row = 0.0, onednn = 0.0;
   double int8 = 0.0;   ///< seconds with nn::ParameterSet::pack(WeightType::int8)
+  double bf16 = 0.0;   ///< seconds with nn::ParameterSet::pack(WeightType::bf16)
   double limit = 0.0;  ///< seconds: the larger of arithmetic at the peak and of bytes at the rate of reading
 };
 

@@ -26,9 +26,9 @@ class Contender {
  public:
   virtual ~Contender() = default;
   /// One update; returns the tokens that its loss counts.
-  std::int64_t update() {
+  std::int64_t update(autograd::Operands precision) {
     if (!adam_) adam_.emplace(parameters(), nn::AdamOptions{.beta2 = 0.98, .clip_norm = 1.0});
-    autograd::Tape tape;
+    autograd::Tape tape(precision);
     nn::Context context{&tape, static_cast<std::uint64_t>(adam_->steps()), 0};
     CrossEntropyStats stats;
     tape.backward(loss(context, &stats));
@@ -134,9 +134,10 @@ std::unique_ptr<Contender> contender(const std::string& name, const TrainBench& 
   throw InvalidArgument("measure_training", "models", "transformer, base, rnn or language", name);
 }
 
-double seconds_of(Contender& model, std::int64_t updates, std::int64_t* tokens) {
+double seconds_of(Contender& model, autograd::Operands precision, std::int64_t updates,
+                  std::int64_t* tokens) {
   const auto begin = std::chrono::steady_clock::now();
-  for (std::int64_t n = 0; n < updates; ++n) *tokens = model.update();
+  for (std::int64_t n = 0; n < updates; ++n) *tokens = model.update(precision);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() /
          static_cast<double>(updates);
 }
@@ -145,10 +146,16 @@ struct Turns {
   std::vector<double> seconds, peaks;  // of an update; multiply-adds a second
 };
 
+// Of the products. Without dot products of bf16, rounded numbers are multiplied in f32.
+Probe peak_of(autograd::Operands precision) {
+  const bool dots = precision == autograd::Operands::bf16 && absence_of(Probe::dot_bf16).empty();
+  return dots ? Probe::dot_bf16 : Probe::fma_f32;
+}
+
 void describe(Contender& model, const TrainBench& bench, TrainRow& row, double peak) {
   Profile profile(0);
   std::int64_t tokens = 0;
-  const double seconds = seconds_of(model, bench.updates, &tokens);
+  const double seconds = seconds_of(model, row.precision, bench.updates, &tokens);
   profile.stop();
   std::map<ProfilePart, double> own;
   double multiply_adds = 0.0, known = 0.0;
@@ -174,22 +181,33 @@ std::vector<std::string> train_models() {
 void measure_training(const TrainBench& bench, const std::function<void(const TrainRow&)>& tell) {
   for (const std::string& name : bench.models) {
     const std::unique_ptr<Contender> model = contender(name, bench);
-    std::map<int, Turns> turns;
+    std::map<std::pair<int, autograd::Operands>, Turns> turns;
     std::int64_t tokens = 0;
-    model->update();  // memory, threads and code are warm after it
+    for (const autograd::Operands precision : bench.precisions)
+      model->update(precision);  // memory, threads and code are warm after it
     for (std::int64_t round = 0; round < bench.rounds; ++round) {
       for (const int threads : bench.threads) {
         nn::use_threads(threads);
-        turns[threads].seconds.push_back(seconds_of(*model, bench.updates, &tokens));
-        turns[threads].peaks.push_back(measure(Probe::fma_f32, {.threads = threads}) / 2.0);
+        for (const autograd::Operands precision : bench.precisions) {
+          Turns& turn = turns[{threads, precision}];
+          turn.seconds.push_back(seconds_of(*model, precision, bench.updates, &tokens));
+          turn.peaks.push_back(measure(peak_of(precision), {.threads = threads}) / 2.0);
+        }
       }
     }
     for (const int threads : bench.threads) {
       nn::use_threads(threads);
-      TrainRow row{.model = name, .threads = threads, .seconds = median(turns[threads].seconds), .parts = {}};
-      row.tokens_per_second = static_cast<double>(tokens) / row.seconds;
-      describe(*model, bench, row, median(turns[threads].peaks));
-      tell(row);
+      for (const autograd::Operands precision : bench.precisions) {
+        const Turns& turn = turns.at({threads, precision});
+        TrainRow row{.model = name,
+                     .precision = precision,
+                     .threads = threads,
+                     .seconds = median(turn.seconds),
+                     .parts = {}};
+        row.tokens_per_second = static_cast<double>(tokens) / row.seconds;
+        describe(*model, bench, row, median(turn.peaks));
+        tell(row);
+      }
     }
   }
   nn::use_threads(0);

@@ -8,11 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "fovea/autograd/operands.h"
+
 namespace fovea::bench {
 
 struct TrainBench {
   std::vector<std::string> models{"transformer", "rnn", "language"};
   std::vector<int> threads{1, 2};
+  std::vector<autograd::Operands> precisions{autograd::Operands::f32};  ///< they run in turns too
   std::int64_t vocabulary = 9712;   ///< of the translators: that of Multi30k in 10k sub-words
   std::int64_t batch_words = 2048;  ///< of a side of the translators' batches, and of the language model's
   std::int64_t rounds = 5;          ///< turns of each number of threads
@@ -23,16 +26,19 @@ std::vector<std::string> train_models();
 
 struct TrainRow {
   std::string model;
+  autograd::Operands precision = autograd::Operands::f32;
   int threads = 1;
   double seconds = 0.0;            ///< of an update: the median of all turns
   double tokens_per_second = 0.0;  ///< that the loss counts
-  double share = 0.0;  ///< the time of the layers' products, without those of attention, at the measured peak of these threads, over the time of
-                       ///< an update
+  /// The time of the layers' products, without those of attention, at the measured peak of these threads,
+  /// over the time of an update. The peak is that of the precision: of f32 multiply-adds, or of bf16 dot
+  /// products where the CPU has them.
+  double share = 0.0;
   std::vector<std::pair<std::string, double>>
       parts;  ///< of an update's time, largest first; they add up to 1
 };
 
-/// Calls `tell` for each model and number of threads. The numbers of threads run in turns, so that other work
+/// Calls `tell` for each model, number of threads and precision. These run in turns, so that other work
 /// of the machine slows all of them alike. Throws InvalidArgument for an unknown model.
 void measure_training(const TrainBench& bench, const std::function<void(const TrainRow&)>& tell);
 

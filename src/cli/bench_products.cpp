@@ -11,10 +11,11 @@ namespace {
 
 void print_row(const bench::ProductRow& row) {
   fmt::print(
-      "{:>5} {:>5} {:>6} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.1f}\n",
-      row.rows, row.in, row.out, 1e6 * row.packed, 1e6 * row.int8, 1e6 * row.by_row, 1e6 * row.onednn,
-      row.packed / row.onednn, row.int8 / row.onednn, row.by_row / row.onednn,
-      100.0 * row.limit / row.packed);
+      "{:>5} {:>5} {:>6} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>7.2f} {:>7.2f} {:>7.2f} "
+      "{:>7.2f} {:>7.1f}\n",
+      row.rows, row.in, row.out, 1e6 * row.packed, 1e6 * row.int8, 1e6 * row.bf16, 1e6 * row.by_row,
+      1e6 * row.onednn, row.packed / row.onednn, row.int8 / row.onednn, row.bf16 / row.onednn,
+      row.by_row / row.onednn, 100.0 * row.limit / row.packed);
   std::fflush(stdout);
 }
 
@@ -46,15 +47,17 @@ void run(bench::ProductBench bench, int threads, bool training) {
   bench.threads = default_executor().thread_count();
   if (training) return run_training(bench);
   fmt::print(
-      "Products of f32 rows with a matrix [out, in], {} threads: weights packed once, in f32 and in "
-      "int8, weights as they are by row, and oneDNN's sgemm. All but sgemm give a row the same bits in any "
+      "Products of f32 rows with a matrix [out, in], {} threads: weights packed once, in f32, in int8 "
+      "and in bf16, weights as they are by row, and oneDNN's sgemm. All but sgemm give a row the same bits "
+      "in any "
       "batch. Times in µs, ratios to sgemm, and the share of the limit that packed weights of f32 reach, in "
       "%. The limit reads the matrix "
       "from "
       "memory, so a share above 100 means a matrix that stayed in the caches.\n",
       bench.threads);
-  fmt::print("{:>5} {:>5} {:>6} {:>10} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7}\n", "rows", "in", "out",
-             "packed", "int8", "by row", "sgemm", "packed", "int8", "by row", "share");
+  fmt::print("{:>5} {:>5} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>7}\n", "rows",
+             "in", "out", "packed", "int8", "bf16", "by row", "sgemm", "packed", "int8", "bf16", "by row",
+             "share");
   bench::measure_products(bench, print_row);
 }
 

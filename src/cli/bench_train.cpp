@@ -12,10 +12,11 @@ namespace {
 
 void run(const bench::TrainBench& bench) {
   fmt::print(
-      "Updates of small models in f32. \"of peak\" is the time of all products at the measured peak of these "
-      "threads, divided by the time of an update. \"gain\" is beside the first number of threads. Parts are "
-      "shares of the time of the calling thread.\n{:<12} {:>7} {:>10} {:>10} {:>6} {:>8}  parts, %\n",
-      "model", "threads", "ms", "tokens/s", "gain", "of peak");
+      "Updates of small models. \"of peak\" is the time of all products at the measured peak of these "
+      "threads and this precision, divided by the time of an update. \"gain\" is beside the first row of a "
+      "model. Parts are "
+      "shares of the time of the calling thread.\n{:<12} {:<9} {:>7} {:>10} {:>10} {:>6} {:>8}  parts, %\n",
+      "model", "precision", "threads", "ms", "tokens/s", "gain", "of peak");
   std::map<std::string, double> first;
   bench::measure_training(bench, [&](const bench::TrainRow& row) {
     const double alone = first.try_emplace(row.model, row.seconds).first->second;
@@ -23,8 +24,9 @@ void run(const bench::TrainBench& bench) {
     for (const auto& [name, share] : row.parts) {
       if (share >= 0.005) parts += fmt::format("{}{} {:.0f}", parts.empty() ? "" : ", ", name, 100.0 * share);
     }
-    fmt::print("{:<12} {:>7} {:>10.2f} {:>10.0f} {:>5.2f}x {:>7.1f}%  {}\n", row.model, row.threads,
-               1e3 * row.seconds, row.tokens_per_second, alone / row.seconds, 100.0 * row.share, parts);
+    fmt::print("{:<12} {:<9} {:>7} {:>10.2f} {:>10.0f} {:>5.2f}x {:>7.1f}%  {}\n", row.model,
+               autograd::to_string(row.precision), row.threads, 1e3 * row.seconds, row.tokens_per_second,
+               alone / row.seconds, 100.0 * row.share, parts);
     std::fflush(stdout);
   });
 }
@@ -42,12 +44,21 @@ void register_bench_train(CLI::App& command_group) {
   command->add_option("--threads", o->threads, "numbers of threads, which run in turns")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));
+  auto precisions = std::make_shared<std::vector<std::string>>(1, "f32");
+  command->add_option("--precision", *precisions, "operands of products, which run in turns: f32, bf16")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"f32", "bf16"}));
   command->add_option("--vocabulary", o->vocabulary, "of the translators")->check(CLI::Range(8, 1 << 22));
   command->add_option("--mini-batch-words", o->batch_words, "tokens of a batch")
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--rounds", o->rounds, "turns")->check(CLI::Range(1, 1000));
   command->add_option("--updates", o->updates, "updates of a turn")->check(CLI::Range(1, 100000));
-  command->callback([o] { run(*o); });
+  command->callback([o, precisions] {
+    o->precisions.clear();
+    for (const std::string& precision : *precisions)
+      o->precisions.push_back(autograd::parse_operands(precision));
+    run(*o);
+  });
 }
 
 }  // namespace fovea::cli

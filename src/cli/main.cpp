@@ -81,8 +81,9 @@ static void suggest(const CLI::App& app) {
 void add_weights_option(CLI::App& command, std::string& weights) {
   command
       .add_option("--weights", weights,
-                  "numbers of the matrices; int8: a quarter of the bytes to read, and coarser products")
-      ->check(CLI::IsMember({"f32", "int8"}));
+                  "numbers of the matrices; int8: a quarter of the bytes to read, bf16: half; both with "
+                  "coarser products")
+      ->check(CLI::IsMember({"f32", "int8", "bf16"}));
 }
 
 CLI::Validator finite() {

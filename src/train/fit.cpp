@@ -14,7 +14,7 @@ FitStep fit(nn::ParameterSet& parameters, const FitOptions& options, const LossF
     cosine->updates = options.updates;
   nn::Adam adam(parameters, options.adam);
   parameters.zero_gradients();
-  autograd::Tape tape;
+  autograd::Tape tape(options.precision);
   FitStep step{.updates = options.updates};
   const auto began = std::chrono::steady_clock::now();
   for (std::int64_t update = 1; update <= options.updates; ++update) {

@@ -45,6 +45,7 @@ TrainOptions as_train_options(const LanguageOptions& o) {
                        .schedule = o.schedule,
                        .adam = o.adam,
                        .smoothing = o.smoothing,
+                       .precision = o.precision,
                        .max_updates = o.max_updates,
                        .max_minutes = o.max_minutes,
                        .validate_every = o.validate_every,

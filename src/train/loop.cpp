@@ -95,7 +95,7 @@ void Loop::between() const {
 
 void Loop::update(const Update& one) {
   const double begin = now();
-  autograd::Tape tape;
+  autograd::Tape tape(options().precision);
   nn::Context context{&tape, dropout_seed(options().seed, state_.update), 0};
   autograd::CrossEntropyStats stats;
   tape.backward(one.loss(context, &stats));

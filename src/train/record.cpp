@@ -77,6 +77,7 @@ TrainingRecord record_of(const TrainOptions& options, std::uint64_t train_data, 
   record.fixed = {{"batch_words", std::to_string(options.batch_words)},
                   {"seed", std::to_string(options.seed)},
                   {"smoothing", shortest_float(options.smoothing)},
+                  {"precision", quoted(std::string(autograd::to_string(options.precision)))},
                   {"metric", quoted(options.metric == Metric::bleu ? "bleu" : "perplexity")},
                   {"beta1", shortest(options.adam.beta1)},
                   {"beta2", shortest(options.adam.beta2)},
@@ -119,6 +120,8 @@ std::vector<std::string> check_record(const std::string& folder, const TrainingR
   };
   for (const auto& [name, value] : record.fixed) {
     const auto found = kept.find(name);
+    // Trainings before there was a choice multiplied in f32.
+    if (found == kept.end() && name == "precision" && value == quoted("f32")) continue;
     if (found == kept.end())
       refused.push_back(name + " is not recorded");
     else if (!same(found->second, value))

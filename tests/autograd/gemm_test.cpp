@@ -4,10 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <string>
 #include <vector>
 
+#include "autograd/bf16_products.h"
+#include "fovea/core/dtype.h"
 #include "fovea/core/executor.h"
 #include "fovea/core/tensor.h"
 
@@ -18,13 +23,14 @@ struct Sizes {
   std::int64_t m, n, k;
 };
 // One block, few blocks with remainders, many, and blocks that are halved.
-constexpr Sizes all_sizes[] = {{1, 1, 1},     {5, 7, 3},       {257, 300, 40}, {64, 1030, 33},
-                               {1000, 65, 9}, {130, 128, 600}, {96, 97, 700}};
+constexpr Sizes all_sizes[] = {{1, 1, 1},       {5, 7, 3},     {257, 300, 40}, {64, 1030, 33}, {1000, 65, 9},
+                               {130, 128, 600}, {96, 97, 700}, {2, 70, 515},   {27, 33, 257}};
 
-// Rows are further apart than they are long, as those of a column slice.
+// How much further apart rows are than they are long, as those of a column slice.
 constexpr std::int64_t gap = 3;
 
-Matrix operand(const Tensor& x, std::int64_t rows, std::int64_t columns, Transpose transpose) {
+Matrix operand(const Tensor& x, std::int64_t rows, std::int64_t columns, Transpose transpose,
+               std::int64_t gap = 0) {
   return {x.data<float>(), (transpose == Transpose::no ? columns : rows) + gap, transpose};
 }
 Tensor room_for(std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
@@ -41,7 +47,7 @@ TEST(Gemm, IsTheProductForEveryTransposeAndBias) {
         const std::int64_t leading = s.n + gap;
         const Tensor x = room_for(s.m, s.k, 1), y = room_for(s.k, s.n, 2), bias = Tensor::normal({s.n}, 3),
                      before = Tensor::normal({s.m * leading}, 4);
-        const Matrix a = operand(x, s.m, s.k, ta), b = operand(y, s.k, s.n, tb);
+        const Matrix a = operand(x, s.m, s.k, ta, gap), b = operand(y, s.k, s.n, tb, gap);
         const Tensor added = before.clone(), plain = before.clone(), biased = before.clone();
         gemm(s.m, s.n, s.k, a, b, 1.0f, added.data<float>(), leading);
         gemm(s.m, s.n, s.k, a, b, RowBias{}, plain.data<float>(), leading);
@@ -73,21 +79,97 @@ TEST(Gemm, IsTheProductForEveryTransposeAndBias) {
   }
 }
 
+double rounded(float x) {
+  return static_cast<float>(bfloat16(x));
+}
+
+// Numbers with NaN behind the last: whatever reads on, or pairs a last row with the next, shows.
+Tensor poisoned(std::int64_t count, std::uint64_t seed) {
+  constexpr std::int64_t behind = 1200;
+  const Tensor x = Tensor::normal({count + behind}, seed);
+  std::fill_n(x.data<float>() + count, behind, std::numeric_limits<float>::quiet_NaN());
+  return x;
+}
+
+// Exactly the products of rounded numbers, summed in f32, by dot products of bf16 and by any CPU's f32: no
+// other rounding hides in the bound of the sums, which is a fiftieth of that of the operands.
+TEST(Gemm, OfBf16IsTheProductOfRoundedOperands) {
+  for (const Sizes& s : all_sizes) {
+    SCOPED_TRACE(std::to_string(s.m) + " x " + std::to_string(s.n) + " x " + std::to_string(s.k));
+    for (const Transpose ta : {Transpose::no, Transpose::yes}) {
+      for (const Transpose tb : {Transpose::no, Transpose::yes}) {
+        const Tensor x = poisoned(s.m * s.k, 1), y = poisoned(s.k * s.n, 2), bias = Tensor::normal({s.n}, 3),
+                     before = Tensor::normal({s.m * s.n}, 4);
+        const Matrix a = operand(x, s.m, s.k, ta), b = operand(y, s.k, s.n, tb);
+        const Tensor added = before.clone(), biased(DType::f32, {s.m * s.n});
+        gemm(s.m, s.n, s.k, a, b, 1.0f, added.data<float>(), s.n, Operands::bf16);
+        gemm(s.m, s.n, s.k, a, b, RowBias{bias.data<float>()}, biased.data<float>(), s.n, Operands::bf16);
+        const Tensor any(DType::f32, {s.m * s.n});
+        bf16_block_any({.m = s.m,
+                        .n = s.n,
+                        .k = s.k,
+                        .a = a,
+                        .b = b,
+                        .bias = bias.data<float>(),
+                        .c = any.data<float>(),
+                        .leading = s.n});
+        const std::int64_t step = s.m * s.n > 4096 ? 397 : 1;
+        for (std::int64_t i = 0; i < s.m * s.n; i += step) {
+          double sum = 0.0, size = 0.0, unrounded = 0.0;
+          for (std::int64_t j = 0; j < s.k; ++j) {
+            const float p = at(a, i / s.n, j), q = at(b, j, i % s.n);
+            sum += rounded(p) * rounded(q);
+            size += std::abs(rounded(p) * rounded(q));
+            unrounded += static_cast<double>(p) * q;
+          }
+          const double bound = static_cast<double>(s.k + 1) * 0x1p-24 * (size + 4.0) + 1e-30;
+          ASSERT_NEAR(added.data<float>()[i], sum + before.data<float>()[i], bound) << i;
+          ASSERT_NEAR(biased.data<float>()[i], sum + bias.data<float>()[i % s.n], bound) << i;
+          ASSERT_NEAR(any.data<float>()[i], sum + bias.data<float>()[i % s.n], bound) << i;
+          // What autograd::Operands::bf16 promises, of the numbers as they were given.
+          ASSERT_NEAR(biased.data<float>()[i], unrounded + bias.data<float>()[i % s.n],
+                      0x1p-7 * 1.01 * size + bound);
+        }
+      }
+    }
+  }
+}
+
+// A NaN and an infinity pass through the rounding, and numbers that are halfway go to the even one.
+TEST(Gemm, RoundsToNearestEvenAndKeepsNanAndInfinity) {
+  const float above = std::bit_cast<float>(0x3f808000u), odd = std::bit_cast<float>(0x3f818000u);
+  const float one[] = {1.0f};
+  for (const auto block : {bf16_block_any, has_dot_bf16() ? bf16_block_dot : bf16_block_any}) {
+    for (const float x : {above, odd, -above, 1e38f, std::numeric_limits<float>::max(),
+                          -std::numeric_limits<float>::infinity()}) {
+      float y = 0.0f;
+      block({.m = 1, .n = 1, .k = 1, .a = {&x, 1}, .b = {one, 1}, .c = &y, .leading = 1});
+      EXPECT_EQ(y, static_cast<float>(bfloat16(x)));
+    }
+    float y = 0.0f;
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    block({.m = 1, .n = 1, .k = 1, .a = {&nan, 1}, .b = {one, 1}, .c = &y, .leading = 1});
+    EXPECT_TRUE(std::isnan(y));
+  }
+}
+
 TEST(Gemm, HasTheSameBitsForAnyNumberOfThreads) {
   for (const Sizes& s : all_sizes) {
     const Tensor x = Tensor::normal({s.m * s.k}, 1), y = Tensor::normal({s.k * s.n}, 2);
-    const auto run = [&](Executor& executor) {
+    const auto run = [&](Operands operands, Executor& executor) {
       const Tensor c(DType::f32, {s.m * s.n});
       gemm(s.m, s.n, s.k, {x.data<float>(), s.k}, {y.data<float>(), s.k, Transpose::yes}, 0.0f,
-           c.data<float>(), s.n, &executor);
+           c.data<float>(), s.n, operands, &executor);
       return c;
     };
-    const Tensor alone = run(serial_executor());
-    for (const int threads : {2, 5}) {
-      const auto pool = make_thread_pool(threads);
-      const Tensor c = run(*pool);
-      EXPECT_EQ(std::memcmp(alone.raw(), c.raw(), static_cast<std::size_t>(4 * c.count())), 0)
-          << s.m << " x " << s.n << " x " << s.k << ", " << threads << " threads";
+    for (const Operands operands : {Operands::f32, Operands::bf16}) {
+      const Tensor alone = run(operands, serial_executor());
+      for (const int threads : {2, 5}) {
+        const auto pool = make_thread_pool(threads);
+        const Tensor c = run(operands, *pool);
+        EXPECT_EQ(std::memcmp(alone.raw(), c.raw(), static_cast<std::size_t>(4 * c.count())), 0)
+            << s.m << " x " << s.n << " x " << s.k << ", " << threads << " threads";
+      }
     }
   }
 }

@@ -37,10 +37,10 @@ Batch some_batch() {
 
 using Loss = std::function<nn::Var(nn::Context&, autograd::CrossEntropyStats*)>;
 
-void update_three_times(nn::ParameterSet& parameters, const Loss& loss) {
+void update_three_times(nn::ParameterSet& parameters, autograd::Operands precision, const Loss& loss) {
   nn::Adam adam(parameters, {.clip_norm = 1.0});
   for (std::uint64_t step = 0; step < 3; ++step) {
-    autograd::Tape tape;
+    autograd::Tape tape(precision);
     nn::Context context{&tape, step, 0};
     autograd::CrossEntropyStats stats;
     tape.backward(loss(context, &stats));
@@ -48,15 +48,16 @@ void update_three_times(nn::ParameterSet& parameters, const Loss& loss) {
   }
 }
 
-// `make` trains a fresh model on the default executor and returns it.
+// `make` trains a fresh model on the default executor, in this precision, and returns it.
 template <class Make>
-void expect_the_same_bits(Make&& make) {
+void expect_the_same_bits_in(autograd::Operands precision, Make&& make) {
+  SCOPED_TRACE(autograd::to_string(precision));
   const auto trained = [&](Executor& executor) {
     struct Installed {
       explicit Installed(Executor& now) { set_default_executor(&now); }
       ~Installed() { set_default_executor(nullptr); }
     } const installed(executor);
-    return make();
+    return make(precision);
   };
   const auto alone = trained(serial_executor());
   for (const int threads : {2, 5}) {
@@ -72,13 +73,20 @@ void expect_the_same_bits(Make&& make) {
 }
 
 template <class Make>
+void expect_the_same_bits(Make&& make) {
+  for (const auto precision : {autograd::Operands::f32, autograd::Operands::bf16})
+    expect_the_same_bits_in(precision, make);
+}
+
+template <class Make>
 void expect_the_same_translator(Make&& make) {
   const Batch batch = some_batch();
-  expect_the_same_bits([&] {
+  expect_the_same_bits([&](autograd::Operands precision) {
     std::unique_ptr<SequenceToSequence> model = make();
-    update_three_times(model->parameters(), [&](nn::Context& context, autograd::CrossEntropyStats* stats) {
-      return model->loss(context, batch, {.smoothing = 0.1f, .reduction = {.scale = 0.01f}}, stats);
-    });
+    update_three_times(
+        model->parameters(), precision, [&](nn::Context& context, autograd::CrossEntropyStats* stats) {
+          return model->loss(context, batch, {.smoothing = 0.1f, .reduction = {.scale = 0.01f}}, stats);
+        });
     return model;
   });
 }
@@ -109,12 +117,13 @@ class ThreadsOfMixers : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Mixers, ThreadsOfMixers, testing::language_mixer_names(), testing::test_name);
 
 TEST_P(ThreadsOfMixers, DoNotChangeTheBitsOfALanguageModel) {
+  // Long enough for attention in bf16.
   Padded text;
   text.size = 4;
-  text.length = 80;
-  text.lengths.assign(4, 80);
-  for (std::int32_t n = 0; n < 320; ++n) text.ids.push_back(n * 37 % 200);
-  expect_the_same_bits([&] {
+  text.length = 140;
+  text.lengths.assign(4, 140);
+  for (std::int32_t n = 0; n < 4 * 140; ++n) text.ids.push_back(n * 37 % 200);
+  expect_the_same_bits([&](autograd::Operands precision) {
     auto model = std::make_unique<LanguageModel>(LanguageModelConfig{.vocabulary = 200,
                                                                      .dim = dim,
                                                                      .feed_forward = 256,
@@ -123,9 +132,10 @@ TEST_P(ThreadsOfMixers, DoNotChangeTheBitsOfALanguageModel) {
                                                                      .dropout = 0.1f,
                                                                      .mixers = parse_mixers(GetParam(), 2)},
                                                  7);
-    update_three_times(model->parameters(), [&](nn::Context& context, autograd::CrossEntropyStats* stats) {
-      return model->loss(context, text, {.reduction = {.scale = 0.01f}}, stats);
-    });
+    update_three_times(model->parameters(), precision,
+                       [&](nn::Context& context, autograd::CrossEntropyStats* stats) {
+                         return model->loss(context, text, {.reduction = {.scale = 0.01f}}, stats);
+                       });
     return model;
   });
 }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -62,6 +63,43 @@ TEST(Resume, GivesTheBitsOfAnUnbrokenTrainingWhereverItStops) {
               bytes_of(tiny.path(name) / "model.safetensors"));
     EXPECT_EQ(expected.averaged, resumed.averaged);
   }
+}
+
+// Products of bf16: the same bits after a stop, other weights than those of f32, and a loss that differs by
+// less than another order of the batches makes.
+TEST(Resume, InBf16GivesTheBitsOfAnUnbrokenTrainingAndTheLossOfF32) {
+  Tiny tiny;
+  Listener silent;
+  const auto trained = [&](const std::string& name, std::uint64_t seed, autograd::Operands precision) {
+    TrainOptions options = tiny.options(name);
+    options.seed = seed;
+    options.max_updates = 120;
+    options.precision = precision;
+    const auto model = tiny.model();
+    return train(*model, tiny.data, options, Start::fresh, silent, never).curve.back().cross_entropy;
+  };
+  const double coarse = trained("whole", 5, autograd::Operands::bf16);
+  std::vector<double> exact;
+  for (const std::uint64_t seed : {5, 6, 7})
+    exact.push_back(trained("f32-" + std::to_string(seed), seed, autograd::Operands::f32));
+  const auto [least, most] = std::minmax_element(exact.begin(), exact.end());
+  EXPECT_NE(coarse, exact[0]);
+  EXPECT_NEAR(coarse, exact[0], *most - *least);
+
+  TrainOptions options = tiny.options("parts");
+  options.max_updates = 120;
+  options.precision = autograd::Operands::bf16;
+  const auto first = tiny.model();
+  int asked = 0;
+  ASSERT_EQ(train(*first, tiny.data, options, Start::fresh, silent, [&] { return asked++ == 31; }).ended,
+            Ended::stopped);
+  const auto other = tiny.model();
+  TrainOptions f32 = options;
+  f32.precision = autograd::Operands::f32;
+  EXPECT_THROW(train(*other, tiny.data, f32, Start::resume, silent, never), FileError);
+  const auto second = tiny.model();
+  train(*second, tiny.data, options, Start::resume, silent, never);
+  expect_equal_checkpoints(tiny.options("whole").folder, options.folder);
 }
 
 TEST(Resume, AFinishedTrainingGoesOnWithAHigherLimit) {
@@ -246,6 +284,8 @@ TEST(Resume, OtherOptionsThanTheTrainingBeganWithAreRefusedByName) {
   refused([](TrainOptions& o) { o.batch_words = 65; }, "batch_words is 65 and was 64");
   refused([](TrainOptions& o) { o.seed = 6; }, "seed is 6 and was 5");
   refused([](TrainOptions& o) { o.smoothing = 0.2f; }, "smoothing is 0.2 and was 0.1");
+  refused([](TrainOptions& o) { o.precision = autograd::Operands::bf16; },
+          "precision is \"bf16\" and was \"f32\"");
   refused([](TrainOptions& o) { o.metric = Metric::perplexity; },
           "metric is \"perplexity\" and was \"bleu\"");
   refused([](TrainOptions& o) { o.adam.beta2 = 0.98; }, "beta2 is 0.98 and was 0.999");

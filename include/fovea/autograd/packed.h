@@ -19,8 +19,12 @@ enum class WeightType : std::uint8_t {
   /// each row of x in the same way, multiply whole numbers exactly, and scale the sum. So an element of the
   /// result is off by at most Σ_k (|x_k|·s/2 + |w_k|·t/2 + s·t/4), where t is the scale of the row of x.
   int8,
+  /// Elements rounded to bf16, to nearest even. Products round x in the same way, multiply exactly and add up
+  /// in f32. So an element of the result is off by at most 2^-7·Σ_k |x_k·w_k|, besides the rounding of its
+  /// sum.
+  bf16,
 };
-/// "f32", "int8".
+/// "f32", "int8", "bf16".
 std::string_view to_string(WeightType type);
 /// Throws InvalidArgument for another text.
 WeightType parse_weight_type(const std::string& text);
@@ -50,13 +54,18 @@ class PackedMatrix {
   const float* scales() const noexcept { return scales_.data<float>(); }  ///< [panels · 32]
   const std::int32_t* sums() const noexcept { return sums_.data(); }  ///< Σ q of each row, [panels · 32]
 
+  /// Of bf16: [panels, pairs, 32, 2]: two columns of a row side by side. A column past the last is zeros.
+  const bfloat16* rounded() const noexcept { return reinterpret_cast<const bfloat16*>(elements_.raw()); }
+  std::int64_t pairs() const noexcept { return (in_ + 1) / 2; }
+
  private:
   void copy(const Tensor& weight);
   void quantize(const Tensor& weight);
+  void round(const Tensor& weight);
 
   WeightType type_;
   std::int64_t out_, in_;
-  Tensor elements_;  // of int8: the memory of an f32 tensor, which is aligned to cache lines
+  Tensor elements_;  // of int8 and bf16: the memory of an f32 tensor, which is aligned to cache lines
   Tensor scales_;
   std::vector<std::int32_t> sums_;
 };

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "fovea/autograd/operands.h"
 #include "fovea/autograd/packed.h"
 #include "fovea/core/profile.h"
 #include "fovea/core/tensor.h"
@@ -66,6 +67,9 @@ struct Parameter {
 /// own tape.
 class Tape {
  public:
+  /// `operands` are those of the products of every op that is recorded here.
+  explicit Tape(Operands operands = Operands::f32) : operands_(operands) {}
+  Operands operands() const noexcept { return operands_; }
   /// The parameter as a recorded value; backward adds to parameter.gradient. Repeated uses share one node.
   Var use(Parameter& parameter);
   /// A new node for an op's result.
@@ -76,6 +80,7 @@ class Tape {
   void clear();
 
  private:
+  Operands operands_;
   std::deque<Node> nodes_;
   std::deque<std::pair<Parameter*, Node*>> parameters_;
 };

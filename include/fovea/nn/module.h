@@ -53,9 +53,9 @@ class ParameterSet {
   void zero_gradients() noexcept;
   /// Keeps a packed copy of every matrix that layers multiply by, which inference then reads in its place. A
   /// product of a few rows takes about half the time, and a row has the same bits in any batch. Copies of f32
-  /// take as many bytes as the matrices; those of int8 take a quarter, and their products are coarser
-  /// (autograd::WeightType). A value that changes later is not seen by inference until pack or unpack is
-  /// called. Training does not read the copies, and Adam::step drops them.
+  /// take as many bytes as the matrices, those of bf16 half, those of int8 a quarter; the products of the
+  /// latter two are coarser (autograd::WeightType). A value that changes later is not seen by inference until
+  /// pack or unpack is called. Training does not read the copies, and Adam::step drops them.
   void pack(autograd::WeightType type = autograd::WeightType::f32);
   void unpack() noexcept;
 

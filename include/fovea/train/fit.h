@@ -14,7 +14,8 @@ struct FitOptions {
   std::int64_t updates = 1000;
   nn::Schedule schedule = nn::WarmupCosine{};
   nn::AdamOptions adam{.beta2 = 0.98, .clip_norm = 1.0};
-  std::uint64_t seed = 1;  ///< of dropout
+  std::uint64_t seed = 1;                                  ///< of dropout
+  autograd::Operands precision = autograd::Operands::f32;  ///< of the products
 };
 
 struct FitStep {

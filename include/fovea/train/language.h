@@ -24,9 +24,10 @@ struct LanguageOptions {
   nn::Schedule schedule = nn::WarmupCosine{};  ///< with `updates` 0 it ends with max_updates
   nn::AdamOptions adam{.beta2 = 0.98, .clip_norm = 1.0};
   float smoothing = 0.0f;
-  std::int64_t max_updates = 1000;                      ///< 0: no limit
-  double max_minutes = 0.0;                             ///< of training, summed over resumes; 0: no limit
-  std::int64_t validate_every = 100, save_every = 500;  ///< updates
+  autograd::Operands precision = autograd::Operands::f32;  ///< of the products of training
+  std::int64_t max_updates = 1000;                         ///< 0: no limit
+  double max_minutes = 0.0;                                ///< of training, summed over resumes; 0: no limit
+  std::int64_t validate_every = 100, save_every = 500;     ///< updates
   int patience = 0;  ///< validations in a row that did not improve the cross-entropy; 0: never stop
   std::uint64_t seed = 1;
   std::string folder;
@@ -35,7 +36,7 @@ struct LanguageOptions {
 /// Trains `model` and leaves the best weights in options.folder as a model. The batch of an update depends on
 /// the seed and the number of the update alone. Validation is by cross-entropy over the windows of `valid`,
 /// one behind the other; BLEU is 0. `start` and `should_stop` are as for translators. A checkpoint fits if
-/// data, seed, window, batch, smoothing, the optimiser and the model's config are the same.
+/// data, seed, window, batch, smoothing, precision, the optimiser and the model's config are the same.
 ///
 /// Throws InvalidArgument for texts without a whole window, and for no limit at all. Throws FileError and
 /// TrainingError as the other train does.

@@ -24,6 +24,8 @@ struct TrainOptions {
   nn::Schedule schedule = nn::InverseSquareRoot{};
   nn::AdamOptions adam;
   float smoothing = 0.1f;
+  /// Of the products of training. Validations multiply in f32, as the model in the folder will.
+  autograd::Operands precision = autograd::Operands::f32;
   std::int64_t max_updates = 0;     ///< 0: no limit
   std::int64_t max_epochs = 0;      ///< 0: no limit
   double max_minutes = 0.0;         ///< of training, summed over resumes; 0: no limit
@@ -95,9 +97,9 @@ class TrainingError : public Error {
 /// step and between the batches of a validation. If it returns true, a checkpoint is saved and train returns.
 /// With `resume`, the checkpoint in the folder is loaded first; throws FileError if there is none or it does
 /// not fit. The options it was trained with are in training.json beside it. Data, seed, batch_words,
-/// schedule, adam, smoothing and metric must be the same; if not, FileError names those that differ. Limits,
-/// patience, validate_every, save_every and average may change: the new ones hold, and the listener gets a
-/// message for each.
+/// schedule, adam, smoothing, precision and metric must be the same; if not, FileError names those that
+/// differ. Limits, patience, validate_every, save_every and average may change: the new ones hold, and the
+/// listener gets a message for each.
 enum class Start : std::uint8_t { fresh, resume };
 Result train(models::SequenceToSequence& model, const Data& data, const TrainOptions& options, Start start,
              Listener& listener, const std::function<bool()>& should_stop);

@@ -1,0 +1,34 @@
+// Products of operands that are rounded to bf16 (to nearest even), exact and summed in f32. On CPUs with
+// AVX512_BF16 by vdpbf16ps, elsewhere the rounded numbers are multiplied in f32.
+#pragma once
+
+#include <cstdint>
+
+#include "autograd/gemm.h"
+#include "autograd/packed_products.h"
+
+namespace fovea::autograd {
+
+/// Whether this CPU multiplies pairs of bf16 numbers and adds them up in f32 in one instruction.
+bool has_dot_bf16() noexcept;
+
+/// The product of f32 operands that are rounded on the way, on the calling thread. Each element is one chain
+/// of sums in the order of k, begun with the bias or with c. Requires has_dot_bf16().
+void bf16_block_dot(const ProductBlock& block);
+/// The same on any CPU, by sgemm of copies that hold the rounded numbers. Its sums have another order.
+void bf16_block_any(const ProductBlock& block);
+
+/// Rows of x, `stride` numbers apart, as pairs side by side: [rows, (in + 1) / 2]. Requires has_dot_bf16().
+void bf16_round_rows_dot(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t in,
+                         std::uint32_t* to);
+/// Rows [row, end) by the columns [column, last) of p, where x holds its rows in pairs. `column` begins a
+/// panel. Requires has_dot_bf16().
+void bf16_packed_dot(const PackedProducts& p, const std::uint32_t* x, std::int64_t row, std::int64_t end,
+                     std::int64_t column, std::int64_t last);
+
+/// packed_products with a bf16 matrix; p.x_stride is set. With `dot` by vdpbf16ps, else by code that every CPU
+/// runs; the bits of the two differ. An element is one chain of sums in the order of the columns, begun with
+/// the bias. So a row has the same bits in any batch.
+void bf16_products(const PackedProducts& p, Executor& executor, bool dot = has_dot_bf16());
+
+}  // namespace fovea::autograd

@@ -1,0 +1,111 @@
+// Products with bf16 weights: their definition, their error, and a row's bits in any batch.
+#include "autograd/bf16_products.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autograd/drawn.h"
+#include "fovea/autograd/ops.h"
+#include "fovea/core/dtype.h"
+#include "fovea/core/executor.h"
+
+namespace fovea::autograd {
+namespace {
+
+Tensor product(const Tensor& x, const PackedMatrix& weight, const Tensor& bias, bool dot) {
+  Tensor y(DType::f32, {x.size(0), weight.out()});
+  bf16_products({.x = x.data<float>(),
+                 .weight = &weight,
+                 .bias = bias.data<float>(),
+                 .y = y.data<float>(),
+                 .rows = x.size(0),
+                 .x_stride = x.size(1)},
+                default_executor(), dot);
+  return y;
+}
+
+// Sizes around those of pairs, vectors, panels, tiles of rows, blocks and threads.
+const std::pair<std::int64_t, std::int64_t> sizes[] = {{1, 1},   {3, 5},    {4, 31},    {7, 33},  {16, 32},
+                                                       {19, 64}, {130, 70}, {515, 200}, {64, 300}};
+constexpr std::int64_t rows = 53;
+
+double rounded(float x) {
+  return static_cast<float>(bfloat16(x));
+}
+
+TEST(Bf16Products, EveryPathSumsTheProductsOfRoundedNumbers) {
+  for (const auto& [in, out] : sizes) {
+    SCOPED_TRACE(std::to_string(in) + " to " + std::to_string(out));
+    const Tensor x = drawn({rows, in}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
+    const PackedMatrix packed(weight, WeightType::bf16);
+    for (const bool dot : {false, has_dot_bf16()}) {
+      const Tensor y = product(x, packed, bias, dot);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        for (std::int64_t n = 0; n < out; ++n) {
+          const double start = bias.data<float>()[n];
+          double sum = start, unrounded = start, size = std::abs(start);
+          for (std::int64_t k = 0; k < in; ++k) {
+            const float a = x.data<float>()[r * in + k], b = weight.data<float>()[n * in + k];
+            sum += rounded(a) * rounded(b);
+            unrounded += static_cast<double>(a) * b;
+            size += std::abs(rounded(a) * rounded(b));
+          }
+          const double found = y.data<float>()[r * out + n];
+          // A sum of in + 1 terms in f32; and what WeightType::bf16 states.
+          const double bound = static_cast<double>(in + 1) * 0x1p-24 * size;
+          ASSERT_NEAR(found, sum, bound) << r << ", " << n;
+          ASSERT_NEAR(found, unrounded, 0x1p-7 * 1.01 * size + bound) << r << ", " << n;
+        }
+      }
+    }
+  }
+}
+
+TEST(Bf16Products, ARowHasTheSameBitsInAnyBatchAndForAnyNumberOfThreads) {
+  for (const auto& [in, out] : sizes) {
+    const Tensor x = drawn({rows, in}, 1), weight = drawn({out, in}, 2), bias = drawn({out}, 3);
+    const PackedMatrix packed(weight, WeightType::bf16);
+    for (const bool dot : {false, has_dot_bf16()}) {
+      const Tensor all = product(x, packed, bias, dot);
+      for (const std::int64_t count : {1, 2, 3, 5, 12, 13, 31}) {
+        for (const std::int64_t first : {std::int64_t{0}, rows - count}) {
+          const Tensor some = Tensor::copy_of(x.view().slice(0, first, count));
+          const Tensor y = product(some, packed, bias, dot);
+          ASSERT_EQ(std::memcmp(y.raw(), all.data<float>() + first * out,
+                                static_cast<std::size_t>(count * out) * sizeof(float)),
+                    0)
+              << count << " rows from " << first << ", " << in << " to " << out;
+        }
+      }
+    }
+    const Var var(weight, std::make_shared<const PackedMatrix>(weight, WeightType::bf16));
+    const Tensor linear_all = linear(x, var, bias).value();
+    EXPECT_EQ(std::memcmp(linear_all.raw(), product(x, packed, bias, has_dot_bf16()).raw(),
+                          static_cast<std::size_t>(rows * out) * sizeof(float)),
+              0);
+  }
+}
+
+TEST(Bf16Matrix, TakesHalfAndHoldsAnyNumber) {
+  Tensor weight = drawn({512, 256}, 1);
+  EXPECT_EQ(PackedMatrix(weight, WeightType::bf16).bytes(), weight.count() * 2);
+  weight.data<float>()[7] = std::numeric_limits<float>::infinity();
+  Tensor x = drawn({2, 256}, 2);
+  const Tensor bias = Tensor::zeros(DType::f32, {512});
+  for (const bool dot : {false, has_dot_bf16()}) {
+    const Tensor y = product(x, PackedMatrix(weight, WeightType::bf16), bias, dot);
+    EXPECT_TRUE(std::isinf(y.data<float>()[0]));
+    EXPECT_TRUE(std::isfinite(y.data<float>()[1]));
+  }
+  EXPECT_EQ(parse_weight_type("bf16"), WeightType::bf16);
+  EXPECT_EQ(to_string(WeightType::bf16), "bf16");
+}
+
+}  // namespace
+}  // namespace fovea::autograd
