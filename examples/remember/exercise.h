@@ -1,4 +1,4 @@
-// What both tasks of the example ask: a model reads a exercise whose last tokens are questions.
+// What both tasks of the example ask: a model reads an exercise whose last tokens are questions.
 #pragma once
 
 #include <cstdint>

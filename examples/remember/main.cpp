@@ -70,7 +70,7 @@ Task recall() {
            {{.size = 32, .at_least = 0.90}, {.size = 64, .at_least = 0.97}}}}};
 }
 
-// Its sizes are tokens of noise. All models have two layers, as those of the paper.
+// Its sizes are tokens of noise. All models but one have two layers, as those of the paper.
 Task copying() {
   const nn::Mixer linear = linear_attention(), constant = retention(), delta = gated_delta(),
                   mamba = mamba2(), softmax = softmax_attention(), rotary = rotary_attention();
