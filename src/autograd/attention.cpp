@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 
+#include "autograd/bf16_plan.h"
 #include "autograd/heads.h"
 #include "autograd/record.h"
 #include "fovea/autograd/ops.h"
@@ -150,28 +151,9 @@ Tape* tape_of(const AttentionCall& call, const Var& query, const Var& key, const
   return tape;
 }
 
-AttentionPlan plan_of(const AttentionCall& call, const AttentionShape& shape,
-                      const PlanOptions& options = {}) {
+AttentionPlan plan_of(const AttentionCall& call, const AttentionShape& shape) {
   if (call.plan) return *call.plan;
-  return call.plans ? call.plans->of(call.spec, shape, options) : make_plan(call.spec, shape, options);
-}
-
-// A plan of bf16, if the tape's products have such operands and it is faster: with kernels that multiply bf16
-// forward and backward, and enough keys. With 256 keys a call with its gradients takes 0.77 to 0.92 of the
-// time in f32, with 20 of them 1.3 to 1.8 times as long, the rounding included. Kernels that would widen the
-// operands gain nothing.
-std::optional<AttentionPlan> bf16_plan(const AttentionCall& call, const AttentionShape& shape,
-                                       const Tape* tape) {
-  constexpr std::int64_t enough_keys = 128;
-  if (operands_of(tape) != Operands::bf16 || call.plan || call.weights || !call.arguments.empty() ||
-      shape.key_len < enough_keys || shape.value_dim == 0)
-    return std::nullopt;
-  AttentionPlan plan = plan_of(call, shape, {.dtype = DType::bf16});
-  const auto multiplies = [](std::string_view kernel) {
-    return kernel.starts_with("avx512bf16") || kernel.starts_with("amx");
-  };
-  if (!multiplies(plan.kernel()) || !multiplies(plan.backward_kernel())) return std::nullopt;
-  return plan;
+  return call.plans ? call.plans->of(call.spec, shape) : make_plan(call.spec, shape);
 }
 
 std::shared_ptr<Saved> save(const AttentionCall& call, const AttentionPlan& plan) {
@@ -191,6 +173,23 @@ AttentionCall kept(AttentionCall call, const Saved& saved) {
 
 }  // namespace
 
+// With 256 keys a call with its gradients takes 0.77 to 0.92 of the time in f32, with 20 of them 1.3 to 1.8
+// times as long, the rounding included. Kernels that would widen the operands gain nothing.
+std::optional<AttentionPlan> bf16_plan(const Tape* tape, const AttentionSpec& spec,
+                                       const AttentionShape& shape, PlanCache* plans) {
+  constexpr std::int64_t enough_keys = 128;
+  if (operands_of(tape) != Operands::bf16 || shape.key_len < enough_keys ||
+      shape.value_dim == AttentionShape::no_values)
+    return std::nullopt;
+  const PlanOptions options{.dtype = DType::bf16};
+  AttentionPlan plan = plans ? plans->of(spec, shape, options) : make_plan(spec, shape, options);
+  const auto multiplies = [](std::string_view kernel) {
+    return kernel.starts_with("avx512bf16") || kernel.starts_with("amx");
+  };
+  if (!multiplies(plan.kernel()) || !multiplies(plan.backward_kernel())) return std::nullopt;
+  return plan;
+}
+
 Var attention(const AttentionCall& call, const Var& query, const Var& key, const Var& value) {
   static constexpr ProfileLabel label{"attention", ProfilePart::attention};
   const ProfileSpan span(label);
@@ -202,9 +201,11 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
   if (tape && !call.cache.empty())
     throw InvalidArgument("attention", "call.cache",
                           "operands that are not recorded: a cache has no gradients", "a recorded one");
-  const std::optional<AttentionPlan> in_bf16 = bf16_plan(call, shape, tape);
+  std::optional<AttentionPlan> in_bf16;
+  if (!call.plan && !call.weights && call.arguments.empty())
+    in_bf16 = bf16_plan(tape, call.spec, shape, call.plans);
   const auto saved = save(call, in_bf16 ? *in_bf16 : plan_of(call, shape));
-  if (in_bf16) {
+  if (saved->plan.dtype() == DType::bf16) {
     saved->query = rounded(query.value());
     saved->key = rounded(key.value());
     saved->value = rounded(value.value());

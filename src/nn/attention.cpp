@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "autograd/bf16_plan.h"
 #include "fovea/attention/argument.h"
 #include "fovea/attention/mask_definition.h"
 #include "fovea/attention/normalizer_properties.h"
@@ -211,7 +212,6 @@ autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const 
                                 sizes.reshape({shape.batch, 1, 1, shape.key_len})});
     spec.mods.push_back(bias);
   }
-  engine.plan = plans_->of(spec, shape, {.precision = options_.precision, .kernel = options_.kernel});
   engine.num_query_heads = options_.num_query_heads;
   engine.num_kv_heads = options_.num_kv_heads;
   engine.key_lengths = call.key_lengths;
@@ -230,6 +230,10 @@ autograd::AttentionCall MultiHeadAttention::engine_call(Context& context, const 
         {argument.name, argument.learned ? context.use(*argument.learned) : Var(argument.fixed)});
   engine.arguments.insert(engine.arguments.end(), call.arguments.begin(), call.arguments.end());
   if (spec.dropout.rate > 0.0) engine.dropout_seed = next_seed(context);
+  if (options_.kernel.empty() && !engine.weights && engine.arguments.empty())
+    engine.plan = autograd::bf16_plan(context.tape, spec, shape, plans_.get());
+  if (!engine.plan)
+    engine.plan = plans_->of(spec, shape, {.precision = options_.precision, .kernel = options_.kernel});
   return engine;
 }
 

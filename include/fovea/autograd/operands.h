@@ -15,7 +15,8 @@ enum class Operands : std::uint8_t {
   /// Both operands are rounded to bf16 (to nearest even) where they meet; their products are exact and are
   /// added up in f32. So an element Σ a·b is off by at most 2^-7·Σ|a·b|, besides the rounding of its sum: an
   /// operand is off by 2^-8 of itself or less. Fast on CPUs with AVX512_BF16. Elsewhere the rounded numbers
-  /// are multiplied in f32, a little slower than `f32`.
+  /// are multiplied in f32, a little slower than `f32`. Attention over 128 keys or more rounds its operands,
+  /// weights and results too, if the CPU has kernels of bf16 for it forward and backward.
   bf16,
 };
 
