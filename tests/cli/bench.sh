@@ -113,11 +113,12 @@ assert all("does not answer" in rival["absent"] for rival in mute["rivals"]), mu
 END
 
 # Training: a row for each number of threads, with parts that add up.
-"$fovea" bench train --models language,rnn --threads 1,2 --vocabulary 50 --mini-batch-words 300 --rounds 1 --updates 1 > "$work/train"
+"$fovea" bench train --models language,rnn --threads 1,2 --precision f32,bf16 --vocabulary 50 --mini-batch-words 300 --rounds 1 --updates 1 > "$work/train"
 python3 - "$work/train" <<'END'
 import re, sys
 rows = [line.split() for line in open(sys.argv[1]) if re.match(r"(language|rnn)\s", line)]
-assert [(row[0], row[1]) for row in rows] == [("language", "1"), ("language", "2"), ("rnn", "1"), ("rnn", "2")], rows
+expected = [(model, precision, threads) for model in ("language", "rnn") for precision in ("f32", "bf16") for threads in ("1", "2")]
+assert sorted(tuple(row[:3]) for row in rows) == sorted(expected), rows
 for line in open(sys.argv[1]):
     if re.match(r"(language|rnn)\s", line):
         parts = [int(share) for share in re.findall(r"[a-z-]+ (\d+)", line.split("%", 1)[1])]
