@@ -172,10 +172,12 @@ template <class S>
 struct PieceRows {
   static constexpr int64_t kMost = tile_keys + 64;
   const S* rows[kMost];
+  StoredRows<S> operand;  ///< the same rows, where they lie side by side in an operand
   HWY_INLINE void Fill(const HeadRows<S>& values, int64_t begin, int64_t end) {
     const int64_t count = HWY_MIN(end - begin, kMost);
     if (!values.cached.rows) {
-      for (int64_t k = 0; k < count; ++k) rows[k] = values.operand.at(begin + k);
+      operand = {values.operand.at(begin), values.operand.stride};
+      for (int64_t k = 0; k < count; ++k) rows[k] = operand.at(k);
       return;
     }
     for (int64_t k = 0; k < count; ++k) rows[k] = nullptr;
@@ -270,8 +272,9 @@ HWY_NOINLINE void AddSomeOfEight(const float* weights, int64_t count, const S* c
 }
 
 /// gathered[r] += Σ_j weights[r · weight_stride + j] · value j for kRows rows and the `count` values of a
-/// piece.
-template <int kRows, Dots S>
+/// piece. Those of an operand have a loop of their own, which computes the addresses that it fetches. With
+/// addresses from the table, 16 queries of 2,048 keys took 1.14 times as long.
+template <int kRows, bool kCached, Dots S>
 HWY_INLINE void AddPieceRows(const float* weights, int64_t weight_stride, const PieceRows<S>& values,
                              int64_t dim, int64_t count, int64_t fetched, float* gathered, int64_t padded) {
   const hn::CappedTag<float, kEight> d8;
@@ -280,10 +283,11 @@ HWY_INLINE void AddPieceRows(const float* weights, int64_t weight_stride, const 
     const int64_t there = HWY_MIN(count - j, int64_t{kEight});
     // All lines of a row, and row by row: fetched beside the products, a line of each of eight rows, 32,768
     // keys took 1.1 times as long.
-    for (int64_t k = j + ahead; k < HWY_MIN(j + ahead + kEight, fetched); ++k) {
-      if (!values.rows[k]) continue;
-      for (int64_t i = 0; i < dim; i += 64 / static_cast<int64_t>(sizeof(S)))
-        hwy::Prefetch(values.rows[k] + i);
+    if (!kCached && fetched > 0) {
+      for (int64_t k = 0; k < kEight; ++k) values.operand.Fetch(j + k + ahead, dim);
+    }
+    for (int64_t k = j + ahead; kCached && k < HWY_MIN(j + ahead + kEight, fetched); ++k) {
+      if (values.rows[k]) StoredRows<S>{values.rows[k], 0}.Fetch(0, dim);
     }
     alignas(16) uint32_t twos[kRows][kTwos];
     bool all[kRows], every = true;
@@ -316,8 +320,13 @@ HWY_INLINE void AddPieceValues(S, const HeadRows<S>& values, const Piece& piece,
   const int64_t count = piece.end - piece.begin,
                 fetched = HWY_MIN(rows_end - piece.begin, PieceRows<S>::kMost);
   ForRowGroups(rows, [&]<int kRows>(int64_t r) HWY_ATTR {
-    AddPieceRows<kRows>(weights + r * weight_stride, weight_stride, own, dim, count, r == 0 ? fetched : 0,
-                        gathered + r * padded, padded);
+    const float* from = weights + r * weight_stride;
+    float* to = gathered + r * padded;
+    const int64_t fetch = r == 0 ? fetched : 0;
+    if (values.cached.rows)
+      AddPieceRows<kRows, true>(from, weight_stride, own, dim, count, fetch, to, padded);
+    else
+      AddPieceRows<kRows, false>(from, weight_stride, own, dim, count, fetch, to, padded);
   });
 }
 
