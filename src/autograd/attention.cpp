@@ -178,8 +178,9 @@ AttentionCall kept(AttentionCall call, const Saved& saved) {
 std::optional<AttentionPlan> bf16_plan(const Tape* tape, const AttentionSpec& spec,
                                        const AttentionShape& shape, PlanCache* plans) {
   constexpr std::int64_t enough_keys = 128;
+  // No kernel of bf16 drops weights in its backward pass.
   if (operands_of(tape) != Operands::bf16 || shape.key_len < enough_keys ||
-      shape.value_dim == AttentionShape::no_values)
+      shape.value_dim == AttentionShape::no_values || spec.dropout.rate > 0.0)
     return std::nullopt;
   const PlanOptions options{.dtype = DType::bf16};
   AttentionPlan plan = plans ? plans->of(spec, shape, options) : make_plan(spec, shape, options);
@@ -201,6 +202,12 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
   if (tape && !call.cache.empty())
     throw InvalidArgument("attention", "call.cache",
                           "operands that are not recorded: a cache has no gradients", "a recorded one");
+  if (call.plan && call.plan->dtype() != DType::f32 &&
+      (call.plan->dtype() != DType::bf16 || !call.cache.empty() || key.value().empty() ||
+       value.value().empty()))
+    throw InvalidArgument("attention", "call.plan",
+                          "an f32 plan, or one of bf16 where queries, keys and values are given",
+                          "one of " + std::string(to_string(call.plan->dtype())));
   std::optional<AttentionPlan> in_bf16;
   if (!call.plan && !call.weights && call.arguments.empty())
     in_bf16 = bf16_plan(tape, call.spec, shape, call.plans);
@@ -222,7 +229,7 @@ Var attention(const AttentionCall& call, const Var& query, const Var& key, const
     outputs.weights = *call.weights;
   }
   attend(saved->plan, inputs, outputs);
-  if (!tape) return saved->output;
+  if (!tape) return widened(saved->output);
   return {widened(saved->output), tape->record([=, call = kept(call, *saved)](const Tensor& d_output) {
             backward(call, *saved, query, key, value, d_output);
           })};

@@ -142,6 +142,13 @@ namespace {
 double bytes_of(WeightType type) {
   return type == WeightType::int8 ? 1.0 : type == WeightType::bf16 ? 2.0 : 4.0;
 }
+const ProfileLabel& label_of(WeightType type) {
+  static constexpr ProfileLabel of_f32{"product with packed weights", ProfilePart::products},
+      of_bf16{"product with bf16 weights", ProfilePart::products, ProfileOperands::bf16},
+      of_int8{"product with int8 weights", ProfilePart::products, ProfileOperands::int8};
+  if (type == WeightType::int8) return of_int8;
+  return type == WeightType::bf16 && has_dot_bf16() ? of_bf16 : of_f32;
+}
 }  // namespace
 
 void for_blocks(const PackedProducts& p, Executor& executor, std::int64_t speed, const Block& block) {
@@ -163,8 +170,8 @@ void for_blocks(const PackedProducts& p, Executor& executor, std::int64_t speed,
       block_rows -= 12;
   }
   const std::int64_t down = pieces(p.rows, block_rows), across = pieces(out, block_columns);
-  static constexpr ProfileLabel label{"product with packed weights", ProfilePart::products};
-  const ProfileSpan span(label, product_work(p.rows, out, in, bytes_of(p.weight->type())));
+  const ProfileSpan span(label_of(p.weight->type()),
+                         product_work(p.rows, out, in, bytes_of(p.weight->type())));
   chosen.parallel_for(down * across, [&](std::int64_t unit, int) {
     const std::int64_t row = unit / across * block_rows, column = unit % across * block_columns;
     block(row, std::min(p.rows, row + block_rows), column, std::min(out, column + block_columns));

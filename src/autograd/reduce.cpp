@@ -97,22 +97,24 @@ Var inner_products(const Var& a, const Var& b) {
                           to_string(a.shape()) + " and " + to_string(b.shape()));
   }
   const std::int64_t batch = a.size(0), m = a.size(1), n = b.size(1), dim = a.size(2);
+  Tape* const tape = tape_of({&a, &b});
+  const Operands operands = operands_of(tape);
   Tensor out(DType::f32, {batch, m, n});
   for (std::int64_t e = 0; e < batch; ++e) {
     gemm(m, n, dim, {a.value().data<float>() + e * m * dim, dim},
-         {b.value().data<float>() + e * n * dim, dim, Transpose::yes}, 0.0f, out.data<float>() + e * m * n,
-         n);
+         {b.value().data<float>() + e * n * dim, dim, Transpose::yes}, 0.0f, out.data<float>() + e * m * n, n,
+         operands);
   }
-  return result_of(tape_of({&a, &b}), out, [=](const Tensor& d) {
+  return result_of(tape, out, [=](const Tensor& d) {
     for (std::int64_t e = 0; e < batch; ++e) {
       const float* gradient = d.data<float>() + e * m * n;
       if (a.recorded()) {
         gemm(m, dim, n, {gradient, n}, {b.value().data<float>() + e * n * dim, dim}, 1.0f,
-             gradient_of(a).data<float>() + e * m * dim, dim);
+             gradient_of(a).data<float>() + e * m * dim, dim, operands);
       }
       if (b.recorded()) {
         gemm(n, dim, m, {gradient, n, Transpose::yes}, {a.value().data<float>() + e * m * dim, dim}, 1.0f,
-             gradient_of(b).data<float>() + e * n * dim, dim);
+             gradient_of(b).data<float>() + e * n * dim, dim, operands);
       }
     }
   });

@@ -22,22 +22,25 @@ Var mix_rows(const Var& weight, const Var& x, std::span<const std::int64_t> leng
                      columns = weight.size(1);
   const std::vector<std::int64_t> counts =
       checked_row_lengths("mix_rows", lengths, {.batch = batch, .most = rows});
+  Tape* const tape = tape_of({&weight, &x});
+  const Operands operands = operands_of(tape);
   Tensor out = Tensor::zeros(DType::f32, {batch, kept, dim});
   for (std::int64_t b = 0; b < batch; ++b) {
     if (counts[b] == 0) continue;
     gemm(kept, dim, counts[b], {weight.value().data<float>(), columns},
-         {x.value().data<float>() + b * rows * dim, dim}, 0.0f, out.data<float>() + b * kept * dim, dim);
+         {x.value().data<float>() + b * rows * dim, dim}, 0.0f, out.data<float>() + b * kept * dim, dim,
+         operands);
   }
-  return result_of(tape_of({&weight, &x}), out, [=](const Tensor& d) {
+  return result_of(tape, out, [=](const Tensor& d) {
     for (std::int64_t b = 0; b < batch; ++b) {
       const float* gradient = d.data<float>() + b * kept * dim;
       const std::int64_t begin = b * rows * dim;
       if (weight.recorded())
         gemm(kept, counts[b], dim, {gradient, dim}, {x.value().data<float>() + begin, dim, Transpose::yes},
-             1.0f, gradient_of(weight).data<float>(), columns);
+             1.0f, gradient_of(weight).data<float>(), columns, operands);
       if (x.recorded())
         gemm(counts[b], dim, kept, {weight.value().data<float>(), columns, Transpose::yes}, {gradient, dim},
-             1.0f, gradient_of(x).data<float>() + begin, dim);
+             1.0f, gradient_of(x).data<float>() + begin, dim, operands);
     }
   });
 }

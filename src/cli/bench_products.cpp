@@ -29,13 +29,10 @@ void print_training_row(const bench::TrainingProductRow& row) {
 
 void run_training(const bench::ProductBench& bench) {
   fmt::print(
-      "Products of a training in f32, {} threads: as the layers compute them, cut into blocks of which each "
-      "is "
-      "a "
-      "call of oneDNN on one thread, and whole, by oneDNN's sgemm on a team of OpenMP. Times in µs; their "
-      "ratio; the "
-      "times of blocks of half the rows and columns and of blocks of 64 x 64, over those of our blocks; the "
-      "share of the arithmetic peak that ours reach, in %.\n",
+      "Products of a training in f32, {} threads: as the layers compute them, cut into blocks of which "
+      "each is a call of oneDNN on one thread, and whole, by oneDNN's sgemm on a team of OpenMP. Times in "
+      "µs; their ratio; the times of blocks of half the rows and columns and of blocks of 64 x 64, over "
+      "those of our blocks; the share of the arithmetic peak that ours reach, in %.\n",
       bench.threads);
   fmt::print("{:<28} {:>5} {:>7} {:>6} {:>10} {:>10} {:>8} {:>8} {:>8} {:>7}\n", "product", "rows", "columns",
              "depth", "blocks", "sgemm", "ratio", "halves", "64 x 64", "share");
@@ -47,13 +44,11 @@ void run(bench::ProductBench bench, int threads, bool training) {
   bench.threads = default_executor().thread_count();
   if (training) return run_training(bench);
   fmt::print(
-      "Products of f32 rows with a matrix [out, in], {} threads: weights packed once, in f32, in int8 "
-      "and in bf16, weights as they are by row, and oneDNN's sgemm. All but sgemm give a row the same bits "
-      "in any "
-      "batch. Times in µs, ratios to sgemm, and the share of the limit that packed weights of f32 reach, in "
-      "%. The limit reads the matrix "
-      "from "
-      "memory, so a share above 100 means a matrix that stayed in the caches.\n",
+      "Products of f32 rows with a matrix [out, in], {} threads: weights packed once, in f32, in int8 and "
+      "in bf16, weights as they are by row, and oneDNN's sgemm. All but sgemm give a row the same bits in "
+      "any batch. Times in µs, ratios to sgemm, and the share of the limit that packed weights of f32 "
+      "reach, in %. The limit reads the matrix from memory, so a share above 100 means a matrix that "
+      "stayed in the caches.\n",
       bench.threads);
   fmt::print("{:>5} {:>5} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>7}\n", "rows",
              "in", "out", "packed", "int8", "bf16", "by row", "sgemm", "packed", "int8", "bf16", "by row",

@@ -45,6 +45,9 @@ std::int64_t length_behind(const models::LanguageModel& model, std::int64_t befo
   const std::int64_t longest = model.longest(), most = before > longest ? 0 : longest - before + 1;
   if (wanted.tokens == 0 || wanted.tokens - 1 <= longest - before) return wanted.tokens;
   if (!wanted.by_user && most > 0) return most;
+  if (most == 0)
+    throw InvalidArgument("fovea generate", "the prompt",
+                          fmt::format("at most {} tokens, the model's", longest), std::to_string(before));
   throw InvalidArgument(
       "fovea generate", "--length",
       fmt::format("at most {} behind {} tokens, because the model reads {}", most, before, longest),

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cli/commands.h"
+#include "cli/generate_ids.h"
 #include "cli/generate_options.h"
 #include "cli/text_stream.h"
 #include "core/excerpt.h"
@@ -26,6 +27,7 @@ struct Line {
   json id;
   std::shared_ptr<TextStream> stream;  // of a line with stop strings
   std::shared_ptr<std::string> text;
+  bool length_given = false;
 };
 
 // What a line may say beside its prompt, and how.
@@ -38,7 +40,7 @@ class LineReader {
     number_ = number;
     said_ = tools_ = nullptr;
     strings_ = o_.stop;
-    Line line{{.sample = o_.sample}, nullptr, nullptr, nullptr};
+    Line line{{.sample = o_.sample}, nullptr, nullptr, nullptr, o_.length_by_user};
     const ordered_json members =
         files::parse_ordered_json(name_of(o_.input), text, text::kMostChatDepth, number);
     if (!members.is_object()) refuse("expected a JSON object, got " + excerpt(text));
@@ -83,6 +85,7 @@ class LineReader {
       line.id = value;
     } else if (key == "length") {
       whole(sample.length);
+      line.length_given = true;
     } else if (key == "temperature") {
       number(sample.temperature);
     } else if (key == "top_k") {
@@ -207,6 +210,9 @@ void write_many(const GenerateOptions& o, models::LanguageModel& model, const Co
       answers[n] = answer_text(coder, line, prompt, answer);
     };
     try {
+      if (!line.length_given)
+        request.sample.length =
+            length_behind(model, std::ssize(request.prompt), {request.sample.length, false});
       batcher.submit(std::move(request));
     } catch (const Error& error) {
       throw FileError(name_of(o.input), number, error.what(), "line");

@@ -55,10 +55,12 @@ void ProfiledRun::finish() {
   if (!profile_) return;
   profile_->stop();
   print_parts(*profile_);
-  const int threads = default_executor().thread_count();
-  profile_->write_chrome_trace(
-      file_, {.multiply_adds_per_second = bench::measure(bench::Probe::fma_f32, {.threads = threads}) / 2.0,
-              .bytes_per_second = bench::measure(bench::Probe::read, {.threads = threads})});
+  const bench::ProbeOptions machine{.threads = default_executor().thread_count()};
+  ProfileLimits limits{.multiply_adds_per_second = bench::measure(bench::Probe::fma_f32, machine) / 2.0,
+                       .bytes_per_second = bench::measure(bench::Probe::read, machine)};
+  if (bench::absence_of(bench::Probe::dot_bf16).empty())
+    limits.bf16_multiply_adds_per_second = bench::measure(bench::Probe::dot_bf16, machine) / 2.0;
+  profile_->write_chrome_trace(file_, limits);
   profile_.reset();
 }
 

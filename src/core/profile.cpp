@@ -140,9 +140,14 @@ std::vector<ProfileTotal> Profile::totals() const {
 namespace {
 
 // The time that the work takes at the machine's limits, divided by the time that it took. 0: not known.
-double share_of_limit(const ProfileWork& work, double seconds, const ProfileLimits& limits) {
-  double least = 0.0;
-  if (limits.multiply_adds_per_second > 0.0) least = work.multiply_adds / limits.multiply_adds_per_second;
+double share_of_limit(const ProfileLabel& label, const ProfileWork& work, double seconds,
+                      const ProfileLimits& limits) {
+  double least = 0.0, rate = 0.0;
+  if (label.operands == ProfileOperands::f32) rate = limits.multiply_adds_per_second;
+  if (label.operands == ProfileOperands::bf16) rate = limits.bf16_multiply_adds_per_second;
+  // The share of the bytes alone would be taken for that of the products.
+  if (work.multiply_adds > 0.0 && rate == 0.0 && label.operands != ProfileOperands::f32) return 0.0;
+  if (rate > 0.0) least = work.multiply_adds / rate;
   if (limits.bytes_per_second > 0.0) least = std::max(least, work.bytes / limits.bytes_per_second);
   return seconds > 0.0 ? least / seconds : 0.0;
 }
@@ -163,7 +168,7 @@ void write_event(const Event& event, std::int64_t origin, std::size_t thread, co
   char text[128];  // of numbers alone
   const double begin = static_cast<double>(event.begin - origin) * 1e-3,
                microseconds = static_cast<double>(event.end - event.begin) * 1e-3,
-               share = share_of_limit(event.work, microseconds * 1e-6, limits);
+               share = share_of_limit(*event.label, event.work, microseconds * 1e-6, limits);
   to += R"({"name":")" + quoted(event.label->name) + (event.backward ? ", backward" : "") + R"(","cat":")" +
         to_string(event.label->part);
   int length = std::snprintf(text, sizeof text, R"(","ph":"X","pid":1,"tid":%zu,"ts":%.3f,"dur":%.3f)",

@@ -97,7 +97,9 @@ std::uint64_t Batcher::submit(Request request) {
   // length.
   const std::int64_t behind = std::max<std::int64_t>(request.sample.length - 1, 0);
   if (request.sample.length > longest || prompt > longest || behind > longest - prompt)
-    refuse("request", "a prompt and a length of " + std::to_string(longest) + " tokens together, the model's",
+    refuse("request",
+           "a prompt of at most " + std::to_string(longest) +
+               " tokens, the model's, and together with the length at most one more",
            std::to_string(prompt) + " and " + std::to_string(request.sample.length));
   constexpr std::int64_t most_rows = std::int64_t{1} << 30;  // of a cache
   if (prompt > most_rows || behind > most_rows - prompt)

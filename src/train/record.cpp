@@ -112,7 +112,8 @@ void save_record(const std::string& folder, const TrainingRecord& record, const 
 
 std::vector<std::string> check_record(const std::string& folder, const TrainingRecord& record) {
   const std::string path = models::training_path(folder).string();
-  const std::map<std::string, std::string> kept = read_options(path);
+  std::map<std::string, std::string> kept = read_options(path);
+  kept.try_emplace("precision", quoted("f32"));  // trainings before there was a choice
   std::vector<std::string> refused, changed;
   // As numbers, where both are: a person may have written 1e-3 for 0.001.
   const auto same = [](const std::string& a, const std::string& b) {
@@ -120,8 +121,6 @@ std::vector<std::string> check_record(const std::string& folder, const TrainingR
   };
   for (const auto& [name, value] : record.fixed) {
     const auto found = kept.find(name);
-    // Trainings before there was a choice multiplied in f32.
-    if (found == kept.end() && name == "precision" && value == quoted("f32")) continue;
     if (found == kept.end())
       refused.push_back(name + " is not recorded");
     else if (!same(found->second, value))

@@ -10,6 +10,7 @@
 #include "autograd/drawn.h"
 #include "fovea/attention/masks.h"
 #include "fovea/autograd/ops.h"
+#include "fovea/autograd/row_groups.h"
 #include "fovea/core/dtype.h"
 
 namespace fovea::autograd {
@@ -177,6 +178,115 @@ TEST(Bf16Gradient, OfRecurrentCellsIsNearThatOfF32) {
   }
 }
 
+// Operands that bf16 holds are multiplied exactly, so the forward pass is that of f32. What is rounded then
+// is the gradient that each product of the backward pass multiplies, by up to 2^-9.
+Tensor held_by_bf16(Shape shape, std::uint64_t seed) {
+  const Tensor x = drawn(std::move(shape), seed);
+  for (std::int64_t i = 0; i < x.count(); ++i)
+    x.data<float>()[i] = static_cast<float>(bfloat16(0.2f * x.data<float>()[i]));
+  return x;
+}
+
+void expect_rounded(const Tensor& exact, const Tensor& coarse, const char* what) {
+  const Tensor off = coarse.clone();
+  for (std::int64_t j = 0; j < off.count(); ++j) off.data<float>()[j] -= exact.data<float>()[j];
+  EXPECT_LT(norm_of(off), 0x1p-8 * norm_of(exact)) << what;
+  EXPECT_GT(norm_of(off), 0x1p-13 * norm_of(exact)) << what << ": this product is f32";
+}
+
+TEST(Bf16Gradient, RoundsTheGradientsThatACellMultiplies) {
+  constexpr std::int64_t batch = 7, hidden = 21;
+  for (const auto& [cell, gates, parts] :
+       {std::tuple{Cell::rnn, 1, 1}, std::tuple{Cell::gru, 3, 1}, std::tuple{Cell::lstm, 4, 2}}) {
+    std::vector<Parameter> all[2];
+    Tensor states[2];
+    for (const Operands operands : {Operands::f32, Operands::bf16}) {
+      std::vector<Parameter>& p = all[operands == Operands::bf16];
+      p = {{"x", held_by_bf16({batch, 1, gates * hidden}, 1), {}},
+           {"state", held_by_bf16({batch, parts * hidden}, 2), {}},
+           {"w", held_by_bf16({gates * hidden, hidden}, 3), {}},
+           {"b", held_by_bf16({gates * hidden}, 4), {}}};
+      Tape tape(operands);
+      const std::vector<std::int64_t> lengths(batch, 1);
+      const Var out = cell_sequence(cell, Direction::forward, tape.use(p[0]), tape.use(p[1]), tape.use(p[2]),
+                                    tape.use(p[3]), lengths);
+      states[operands == Operands::bf16] = out.value();
+      tape.backward(sum(multiply(out, Var(drawn({batch, 1, out.size(2)}, 5)))));
+    }
+    for (std::int64_t i = 0; i < states[0].count(); ++i)
+      ASSERT_NEAR(states[0].data<float>()[i], states[1].data<float>()[i], 1e-6);
+    // A part of the gradient of the state does not pass through the weights, and is exact.
+    expect_rounded(all[0][1].gradient, all[1][1].gradient, "state");
+    expect_rounded(all[0][2].gradient, all[1][2].gradient, "w");
+  }
+}
+
+TEST(Bf16Gradient, RoundsTheGradientsThatTheLossMultiplies) {
+  constexpr std::int64_t rows = 40, dim = 24, classes = 70;
+  std::vector<Parameter> all[2];
+  double losses[2];
+  for (const Operands operands : {Operands::f32, Operands::bf16}) {
+    const bool coarse = operands == Operands::bf16;
+    std::vector<Parameter>& p = all[coarse];
+    p = {{"x", held_by_bf16({rows, dim}, 1), {}}, {"w", held_by_bf16({classes, dim}, 2), {}}};
+    std::vector<std::int32_t> targets;
+    for (std::int64_t r = 0; r < rows; ++r) targets.push_back(static_cast<std::int32_t>(r * 7 % classes));
+    Tape tape(operands);
+    const Var loss =
+        linear_cross_entropy(tape.use(p[0]), tape.use(p[1]), {}, targets, 0.1f, {.scale = 1.0f}, nullptr);
+    losses[coarse] = loss.value().data<float>()[0];
+    tape.backward(loss);
+  }
+  EXPECT_NEAR(losses[0], losses[1], 1e-5 * losses[0]);
+  expect_rounded(all[0][0].gradient, all[1][0].gradient, "x");
+  expect_rounded(all[0][1].gradient, all[1][1].gradient, "w");
+}
+
+TEST(Bf16Gradient, MixesAndComparesRowsInBf16) {
+  Parameter a{"a", drawn({1, 9, 31}, 1), {}}, b{"b", drawn({1, 8, 31}, 2), {}},
+      mix{"mix", drawn({5, 9}, 3), {}};
+  Tape tape(Operands::bf16);
+  const Tensor inner = inner_products(tape.use(a), tape.use(b)).value(),
+               mixed = mix_rows(tape.use(mix), tape.use(a), {}).value();
+  const float *x = a.value.data<float>(), *y = b.value.data<float>(), *m = mix.value.data<float>();
+  for (std::int64_t r = 0; r < 9; ++r) {
+    for (std::int64_t n = 0; n < 8; ++n) {
+      Sum sum;
+      for (std::int64_t k = 0; k < 31; ++k) sum.add(x[r * 31 + k], y[n * 31 + k]);
+      sum.expect(inner.data<float>()[r * 8 + n], 31);
+    }
+  }
+  for (std::int64_t r = 0; r < 5; ++r) {
+    for (std::int64_t k = 0; k < 31; ++k) {
+      Sum sum;
+      for (std::int64_t j = 0; j < 9; ++j) sum.add(m[r * 9 + j], x[j * 31 + k]);
+      sum.expect(mixed.data<float>()[r * 31 + k], 9);
+    }
+  }
+}
+
+// A layer may hand over a plan of bf16 although nothing of its call is recorded.
+TEST(Bf16Gradient, OfAttentionTakesAPlanOfBf16) {
+  const Tensor x = drawn({1, 20, 32}, 1);
+  const AttentionShape shape{.batch = 1,
+                             .num_query_heads = 2,
+                             .num_kv_heads = 2,
+                             .query_len = 20,
+                             .key_len = 20,
+                             .head_dim = 16,
+                             .value_dim = 16};
+  const auto with = [&](DType dtype) {
+    return AttentionCall{
+        .num_query_heads = 2, .num_kv_heads = 2, .plan = make_plan(AttentionSpec{}, shape, {.dtype = dtype})};
+  };
+  const Tensor y = attention(with(DType::bf16), x, x, x).value(),
+               exact = attention(with(DType::f32), x, x, x).value();
+  ASSERT_EQ(y.dtype(), DType::f32);
+  for (std::int64_t i = 0; i < y.count(); ++i) EXPECT_NEAR(y.data<float>()[i], exact.data<float>()[i], 0.05);
+  EXPECT_THROW(attention(with(DType::f64), x, x, x), InvalidArgument);
+  EXPECT_THROW(attention(with(DType::bf16), x, {}, x), InvalidArgument);
+}
+
 // Rounded operands, weights and results are off by 2^-8 each, and the scores here are below 2, so a norm is
 // off by a few times 2^-8. Short sequences are faster in f32, and stay exactly that.
 TEST(Bf16Gradient, OfAttentionIsNearThatOfF32) {
@@ -209,6 +319,9 @@ TEST(Bf16Gradient, OfAttentionIsNearThatOfF32) {
 // Without a tape nothing is rounded: a validation multiplies as the model that is kept will.
 TEST(Bf16Gradient, LeavesInferenceInF32) {
   const Tensor x = drawn({40, 33}, 1), weight = drawn({50, 33}, 2);
+  Tape tape(Operands::bf16);
+  Parameter other{"other", drawn({40, 33}, 3), {}};
+  ASSERT_FALSE(linear(tape.use(other), weight, {}).value().empty());
   const Tensor plain = linear(x, weight, {}).value();
   for (std::int64_t n = 0; n < 50; ++n) {
     double sum = 0.0, size = 0.0;

@@ -260,7 +260,7 @@ done
 
 # Wrong input is named, and leaves a state as it was.
 refused '--prompt' --length 3
-refused 'at most 0 behind' --prompt "$prompt $prompt $prompt" --length 3
+refused "the prompt': expected at most 400 tokens" --prompt "$prompt $prompt $prompt" --length 3
 refused 'too few for the header' --prompt a --load-state prompts.jsonl
 cp state before
 head -c 5000 before >state

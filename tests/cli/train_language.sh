@@ -25,7 +25,17 @@ train --output "$folder/parts" --max-updates 12 --resume
 cmp "$folder/whole/model.safetensors" "$folder/parts/model.safetensors"
 expect '"fovea-language"' "$folder/whole/config.json"
 
+# In bf16 the training is another one, and so are the probabilities of a model with weights of bf16.
+train --output "$folder/coarse" --max-updates 12 --precision bf16
+expect '"precision": "bf16"' "$folder/coarse/training.json"
+if cmp -s "$folder/whole/model.safetensors" "$folder/coarse/model.safetensors"; then echo "--precision does nothing"; exit 1; fi
+if train --output "$folder/coarse" --max-updates 14 --resume; then echo "resumed bf16 in f32"; exit 1; fi
+expect 'precision is "f32" and was "bf16"' "$folder/log"
+
 write() { "$fovea" generate --model "$folder/whole" --cpu-threads 1 --seed 3 "$@"; }
+write --prompt 'the cat' --length 4 --greedy --json > "$folder/one"
+write --prompt 'the cat' --length 4 --greedy --json --weights bf16 > "$folder/first"
+if cmp -s "$folder/one" "$folder/first"; then echo "--weights bf16 does nothing"; exit 1; fi
 write --prompt 'the cat' --length 12 > "$folder/one"
 write --prompt 'the cat' --length 5 --save-state "$folder/state" > "$folder/first"
 write --load-state "$folder/state" --length 7 > "$folder/rest"
@@ -103,7 +113,7 @@ refused "--mixers" --model rnn --output "$folder/bad" --mixers gla
 expect 'products ' "$folder/error"
 # Products with packed weights are products too.
 "$fovea" generate --model "$folder/profiled" --prompt a --length 8 --weights int8 --profile "$folder/written.json" 2> "$folder/error" > /dev/null
-expect '"name":"product with packed weights","cat":"products"' "$folder/written.json"
+expect '"name":"product with int8 weights","cat":"products"' "$folder/written.json"
 expect '"name":"product","cat":"products","ph":"X"' "$folder/trace.json"
 expect '"name":"attention, backward"' "$folder/trace.json"
 refused '/no/such/folder' --model language --train-text "$folder/train.txt" --valid-text "$folder/valid.txt" --vocab-size 100 \
@@ -117,6 +127,21 @@ if characters --max-updates 12 --resume --tokenizer bpe; then echo "resumed char
 expect "'--tokenizer': expected characters" "$folder/log"
 if train --output "$folder/parts" --max-updates 14 --resume --tokenizer characters; then echo "resumed bpe as characters"; exit 1; fi
 expect "'--tokenizer': expected bpe" "$folder/log"
+# A default length fits the room behind a prompt, for one text and for many; a prompt that does not is named.
+limited() { "$fovea" generate --model "$folder/characters" --cpu-threads 1 --greedy "$@"; }
+printf '{"prompt": "%s"}\n' "$(printf 'c%.0s' {1..55})" > "$folder/near.jsonl"
+limited --input "$folder/near.jsonl" > "$folder/many"
+limited --prompt "$(printf 'c%.0s' {1..55})" > "$folder/one"
+python3 - "$folder/many" "$folder/one" <<'END'
+import json, sys
+answer, one = json.loads(open(sys.argv[1]).read()), open(sys.argv[2]).read()
+assert 8 <= answer["tokens"] <= 10 and one.endswith(answer["text"] + "\n"), (answer, one)
+END
+printf '{"prompt": "%s"}\n' "$(printf 'c%.0s' {1..70})" > "$folder/near.jsonl"
+for asked in "--input $folder/near.jsonl" "--prompt $(printf 'c%.0s' {1..70})"; do
+  if limited $asked 2> "$folder/error"; then echo "took a prompt of 70 tokens"; exit 1; fi
+  expect "the prompt': expected at most 64 tokens" "$folder/error"
+done
 score() { "$fovea" score text --model "$folder/characters" --input "$folder/valid.txt" --cpu-threads 1 "$@"; }
 score --window 32 --json > "$folder/scored"
 python3 - "$folder/scored" "$folder/valid.txt" <<'END'

@@ -23,6 +23,9 @@ train --output whole --mixers gated_delta,mamba --max-updates 8
 train --output parts --mixers gated_delta,mamba --max-updates 5
 train --output parts --mixers gated_delta,mamba --max-updates 8 --resume
 cmp whole/model.safetensors parts/model.safetensors
+train --output coarse --mixers gated_delta,mamba --max-updates 8 --precision bf16
+grep -qF '"precision": "bf16"' coarse/training.json || fail "training.json: $(cat coarse/training.json)"
+if cmp -s whole/model.safetensors coarse/model.safetensors; then fail "--precision does nothing"; fi
 grep -A 3 '"encoder_mixers"' whole/config.json >said
 expect '"gated_delta"' said
 expect '"mamba"' said

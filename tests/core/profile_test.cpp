@@ -103,5 +103,34 @@ TEST(Profile, TheTraceSaysWhatIsMissing) {
   EXPECT_THROW(profile.write_chrome_trace("/no/such/folder/trace.json"), FileError);
 }
 
+// The share of a span is that of the rate of what it multiplies.
+TEST(Profile, EachKindOfProductHasItsOwnLimit) {
+  static constexpr ProfileLabel f32{"f32", ProfilePart::products},
+      bf16{"bf16", ProfilePart::products, ProfileOperands::bf16},
+      int8{"int8", ProfilePart::products, ProfileOperands::int8};
+  Profile profile;
+  for (const ProfileLabel* label : {&f32, &bf16, &int8}) {
+    const ProfileSpan span(*label, {.multiply_adds = 1e9, .bytes = 1.0});
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  profile.stop();
+  const auto shares = [&](const ProfileLimits& limits) {
+    const std::string path = ::testing::TempDir() + "shares.json";
+    profile.write_chrome_trace(path, limits);
+    std::ifstream file(path);
+    std::string names;
+    for (std::string line; std::getline(file, line);) {
+      for (const char* name : {"f32", "bf16", "int8"}) {
+        const bool shared = line.find("share of the limit") != std::string::npos;
+        if (line.find(std::string(R"("name":")") + name + '"') != std::string::npos && shared)
+          names += std::string(name) + ' ';
+      }
+    }
+    return names;
+  };
+  EXPECT_EQ(shares({.multiply_adds_per_second = 1e12, .bytes_per_second = 1e9}), "f32 ");
+  EXPECT_EQ(shares({.multiply_adds_per_second = 1e12, .bf16_multiply_adds_per_second = 2e12}), "f32 bf16 ");
+}
+
 }  // namespace
 }  // namespace fovea

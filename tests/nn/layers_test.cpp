@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "autograd/bf16_products.h"
 #include "fovea/attention/make_mod.h"
+#include "fovea/core/dtype.h"
 #include "fovea/nn/attention.h"
 
 namespace fovea::nn {
@@ -290,6 +292,45 @@ TEST(Positions, AreSinesThenCosines) {
   for (std::int64_t i = 0; i < 80; ++i) EXPECT_EQ(y.data<float>()[i], 2.0f + table.data<float>()[i % 40]);
   EXPECT_THROW(add_positions(x, sinusoidal_positions(0, 5, 10)), InvalidArgument);
   EXPECT_THROW(add_positions(Tensor::zeros(DType::f32, {4, 10}), table), InvalidArgument);
+}
+
+// Recorded in bf16, a layer of long texts may compute in bf16. One that names a kernel or has an argument
+// does not. Projections are the identity here, so what they round is known: operands that bf16 holds stay as
+// they are, and the output of attention in f32 is rounded once.
+TEST(Layers, AttentionIsInBf16WhereItsOptionsAllow) {
+  constexpr std::int64_t dim = 32, length = 160;
+  const auto rounded_only_by_projections = [&](const AttentionOptions& options) {
+    ParameterSet set(3);
+    const MultiHeadAttention layer(set, "attention", dim, options);
+    for (Parameter& p : set.all()) {
+      if (p.value.shape() == Shape{dim, dim}) {
+        p.value.fill(0.0f);
+        for (std::int64_t i = 0; i < dim; ++i) p.value.data<float>()[i * dim + i] = 1.0f;
+      }
+    }
+    const Tensor x = Tensor::normal({2, length, dim}, 4);
+    for (std::int64_t i = 0; i < x.count(); ++i)
+      x.data<float>()[i] = static_cast<float>(bfloat16(x.data<float>()[i]));
+    Tensor outputs[2];
+    for (const auto operands : {autograd::Operands::f32, autograd::Operands::bf16}) {
+      autograd::Tape tape(operands);
+      Context context{.tape = &tape};
+      Parameter input{"x", x, {}};
+      const Var recorded = tape.use(input);
+      outputs[operands == autograd::Operands::bf16] = layer(context, recorded, recorded, {}).value();
+    }
+    for (std::int64_t i = 0; i < outputs[0].count(); ++i) {
+      if (outputs[1].data<float>()[i] != static_cast<float>(bfloat16(outputs[0].data<float>()[i])))
+        return false;
+    }
+    return true;
+  };
+  AttentionOptions plain{.num_query_heads = 2, .num_kv_heads = 2}, named = plain, alibi = plain;
+  named.kernel = "reference";
+  alibi.spec.mods = {AlibiBias{}};
+  EXPECT_EQ(rounded_only_by_projections(plain), !autograd::has_dot_bf16());
+  EXPECT_TRUE(rounded_only_by_projections(named));
+  EXPECT_TRUE(rounded_only_by_projections(alibi));
 }
 
 }  // namespace

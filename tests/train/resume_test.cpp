@@ -368,6 +368,23 @@ TEST(Resume, ARecordThatIsMissingOrDamagedIsRefusedByName) {
   edited.replace(at, 4, "1e-2");
   std::ofstream(path, std::ios::binary | std::ios::trunc) << edited;
   EXPECT_NO_THROW(train(*fresh, tiny.data, options, Start::resume, silent, never));
+  // As it was written before there was a choice of the precision, which was f32.
+  std::string before = whole;
+  const std::string line = "\"precision\": \"f32\",";
+  ASSERT_NE(before.find(line), std::string::npos);
+  before.erase(before.find(line), line.size());
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << before;
+  const auto f32 = tiny.model(), bf16 = tiny.model();
+  EXPECT_NO_THROW(train(*f32, tiny.data, options, Start::resume, silent, never));
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << before;
+  options.precision = autograd::Operands::bf16;
+  try {
+    train(*bf16, tiny.data, options, Start::resume, silent, never);
+    ADD_FAILURE() << "resumed in another precision";
+  } catch (const FileError& error) {
+    EXPECT_NE(std::string(error.what()).find("precision is \"bf16\" and was \"f32\""), std::string::npos)
+        << error.what();
+  }
 }
 
 // A training leaves a record even if it is killed before its first checkpoint, or between checkpoint and

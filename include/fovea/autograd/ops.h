@@ -147,8 +147,9 @@ struct AttentionCall {
   std::uint64_t dropout_seed = 0;
   std::uint64_t sample_seed = 0;                  ///< for HardSample and GumbelSample
   std::vector<AttentionArgument> arguments = {};  ///< of the spec, in f32
-  /// An f32 plan that was made before, for a caller that calls often; `spec` is then not read. The plan
-  /// serves this call and its backward pass, so the call's sizes must be within the plan's shape.
+  /// An f32 plan that was made before, for a caller that calls often; `spec` is then not read. A bf16 plan is
+  /// taken where queries, keys and values are given, which are then rounded. Another one is InvalidArgument.
+  /// The plan serves this call and its backward pass, so the call's sizes must be within the plan's shape.
   std::optional<AttentionPlan> plan = std::nullopt;
   /// Where the call's plan is kept for the next call of its spec and shape; `plan` comes first. The caller
   /// keeps it.

@@ -67,7 +67,7 @@ struct Parameter {
 /// own tape.
 class Tape {
  public:
-  /// `operands` are those of the products of every op that is recorded here.
+  /// `operands` are those of the products of the ops that are recorded here; see Operands for which.
   explicit Tape(Operands operands = Operands::f32) : operands_(operands) {}
   Operands operands() const noexcept { return operands_; }
   /// The parameter as a recorded value; backward adds to parameter.gradient. Repeated uses share one node.

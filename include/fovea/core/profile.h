@@ -30,10 +30,15 @@ enum class ProfilePart : std::uint8_t {
 };
 const char* to_string(ProfilePart part) noexcept;
 
+/// What the multiply-adds of a piece of work multiply, because a machine has a rate for each. `int8` has no
+/// rate in ProfileLimits.
+enum class ProfileOperands : std::uint8_t { f32, bf16, int8 };
+
 /// The name and the kind of a piece of work. A constant with static storage, because spans keep its address.
 struct ProfileLabel {
   const char* name;
   ProfilePart part;
+  ProfileOperands operands = ProfileOperands::f32;
 };
 
 /// The work of a span, from which its share of a machine's limit follows. 0: not known.
@@ -53,7 +58,9 @@ struct ProfileTotal {
 
 /// What a machine can do at most, for shares of the limit. 0: not measured.
 struct ProfileLimits {
-  double multiply_adds_per_second = 0.0, bytes_per_second = 0.0;
+  double multiply_adds_per_second = 0.0;       ///< of f32
+  double bf16_multiply_adds_per_second = 0.0;  ///< of bf16
+  double bytes_per_second = 0.0;
 };
 
 /// Records the spans of all threads from its construction to `stop`. At most one profile records at a time:
@@ -75,8 +82,8 @@ class Profile {
   /// From construction to `stop`.
   double seconds() const noexcept;
   /// Writes the events as JSON in the "trace event" form of Chrome, with multiply-adds and bytes where known.
-  /// Where `limits` has a rate, an event also has its share of the limit: the time that the work takes at this
-  /// rate, divided by the time that it took. Throws FileError.
+  /// Where `limits` has a rate, an event also has its share of the limit: the time that the work takes at
+  /// this rate, divided by the time that it took. Throws FileError.
   void write_chrome_trace(const std::string& path, const ProfileLimits& limits = {}) const;
 
   struct Impl;
