@@ -24,8 +24,8 @@ struct TrainOptions {
   nn::Schedule schedule = nn::InverseSquareRoot{};
   nn::AdamOptions adam;
   float smoothing = 0.1f;
-  /// Of the products of training; fovea::Precision is another thing. Validations multiply in f32, as the model
-  /// in the folder will.
+  /// Of the products of training; fovea::Precision is another thing. Validations multiply in f32, as the
+  /// model in the folder will.
   autograd::Operands precision = autograd::Operands::f32;
   std::int64_t max_updates = 0;     ///< 0: no limit
   std::int64_t max_epochs = 0;      ///< 0: no limit
