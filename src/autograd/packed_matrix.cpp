@@ -35,11 +35,12 @@ PackedMatrix::PackedMatrix(const Tensor& weight, WeightType type)
 
 void PackedMatrix::copy(const Tensor& weight) {
   const std::int64_t panels = (out_ + panel_rows - 1) / panel_rows;
-  elements_ = Tensor::zeros(DType::f32, {panels, in_, panel_rows});
+  elements_ = Tensor(DType::f32, {panels, in_, panel_rows});
   const float* from = weight.data<float>();
   float* to = elements_.data<float>();
   default_executor().parallel_for(panels, [&](std::int64_t panel, int) {
     const std::int64_t first = panel * panel_rows, count = std::min(panel_rows, out_ - first);
+    if (count < panel_rows) std::fill_n(to + panel * in_ * panel_rows, in_ * panel_rows, 0.0f);
     for (std::int64_t n = 0; n < count; ++n) {
       for (std::int64_t k = 0; k < in_; ++k)
         to[(panel * in_ + k) * panel_rows + n] = from[(first + n) * in_ + k];

@@ -15,8 +15,10 @@ namespace fovea {
 
 namespace {
 
-// Shorter reads are served from a buffer: a header is read in pieces of some bytes.
-constexpr std::uint64_t buffer_bytes = 64 * 1024;
+// Shorter reads are served from a buffer: a header is read in pieces of some bytes. The buffer is this small
+// behind a seek, because a folder's tensors are read in the order of the layers and many are short. It
+// doubles with each buffer that follows another.
+constexpr std::uint64_t least_buffer = 4 * 1024, most_buffer = 64 * 1024;
 
 }  // namespace
 
@@ -43,13 +45,15 @@ void InputFile::take(void* to, std::uint64_t bytes) {
   auto* out = static_cast<char*>(to);
   while (bytes > 0) {
     const bool hit = at_ >= buffered_ && at_ < buffered_ + buffer_.size();
-    if (!hit && bytes >= buffer_bytes) {
+    if (!hit && bytes >= least_buffer) {
       read_at(out, bytes, at_);
       at_ += bytes;
       return;
     }
     if (!hit) {
-      buffer_.resize(std::min(buffer_bytes, size_ - at_));
+      const bool follows = !buffer_.empty() && at_ == buffered_ + buffer_.size();
+      const std::uint64_t wanted = follows ? std::min(most_buffer, 2 * buffer_.size()) : least_buffer;
+      buffer_.resize(std::min(wanted, size_ - at_));
       buffered_ = at_;
       read_at(buffer_.data(), buffer_.size(), at_);
     }

@@ -103,6 +103,8 @@ Vocabulary Vocabulary::load(const std::filesystem::path& file) {
                         std::to_string(count - 1) + ", each once: one is " + std::to_string(end - 1));
   }
   Vocabulary vocabulary;
+  vocabulary.ids_.reserve(count);
+  vocabulary.pieces_.reserve(count);
   for (std::size_t id = 0; id < count; ++id) {
     const std::string_view piece = std::string_view(bytes).substr(places[id].at, places[id].size);
     if (id < kSpecialPieces.size()) {

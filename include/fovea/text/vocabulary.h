@@ -4,7 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,10 +46,17 @@ class Vocabulary {
   const std::string& piece(std::int32_t id) const;
 
  private:
+  // Ids are looked up by views of a text.
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view piece) const noexcept {
+      return std::hash<std::string_view>()(piece);
+    }
+  };
   void add(std::string piece);
 
   std::vector<std::string> pieces_;
-  std::map<std::string, std::int32_t, std::less<>> ids_;
+  std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> ids_;
 };
 
 }  // namespace fovea::text
