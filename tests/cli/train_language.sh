@@ -50,7 +50,7 @@ expect '--target' "$folder/error"
 
 # Mamba's channels have weights of their own and no map. What its layers keep is said all the same.
 "$fovea" train --model language --train-text "$folder/train.txt" --valid-text "$folder/valid.txt" --mixers mamba --layers 2 \
-  --dim 16 --dim-ffn 16 --heads 2 --vocab-size 100 --window 20 --batch 2 --lr-warmup 5 --cpu-threads 1 \
+  --dim 16 --dim-ffn 16 --vocab-size 100 --window 20 --batch 2 --lr-warmup 5 --cpu-threads 1 \
   --output "$folder/mamba" --max-updates 2 2> "$folder/log"
 look() { "$fovea" inspect --model "$folder/mamba" --source 'the cat sees the dog' "$@"; }
 look > "$folder/said"
