@@ -159,7 +159,10 @@ void render_picture(const std::string& folder) {
 }  // namespace
 
 void Run::picture(const fovea::inspect::Drawing& picture) {
-  if (!is_first_seed()) return;
+  if (is_first_seed()) picture_of_all(picture);
+}
+
+void Run::picture_of_all(const fovea::inspect::Drawing& picture) {
   fovea::inspect::save_drawing(state_->options.output + "/picture.json", picture);
   render_picture(state_->options.output);
 }

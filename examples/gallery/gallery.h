@@ -65,6 +65,8 @@ class Run {
   /// The page's picture, of the first seed: picture-light.png and picture-dark.png. picture.json keeps the
   /// drawing for --redraw.
   void picture(const fovea::inspect::Drawing& picture);
+  /// The same where it shows all seeds so far: a later seed's replaces it.
+  void picture_of_all(const fovea::inspect::Drawing& picture);
   /// What the page (report.html) shows besides figures, losses and the picture.
   fovea::inspect::ReportData& report();
 

@@ -4,7 +4,8 @@
 #   <!-- table EXAMPLE | TITLE | FIGURE as TITLE | FIGURE as TITLE ... -->
 #   <!-- end table -->
 #
-# The values are those of seed 1. The rows are the variants that have any of these figures, in the order of the
+# The values are those of seed 1. Times and rates are the medians of the seeds: other work of the machine slows one seed
+# more than another. Where some seeds did not measure one, it is that of the others. The rows are the variants that have any of these figures, in the order of the
 # example's page. A line before gives them other names, such as Chinese ones:
 #
 #   <!-- rows OF as NAME | OF as NAME ... -->
@@ -27,6 +28,27 @@ for page in "$@"; do
       sub(/ -->$/, "", line)
       return line
     }
+    # Seconds, or the rate of "x / s"; -1 for what is neither.
+    function time_of(text) {
+      if (text !~ /^[0-9.]+ (s|ms|µs|ns|\/ s)$/) return -1
+      if (text ~ / ms$/) return text / 1e3
+      if (text ~ / µs$/) return text / 1e6
+      if (text ~ / ns$/) return text / 1e9
+      return text + 0
+    }
+    function median(cell,   s, other, count, below, time, chosen) {
+      if (time_of(cell[4]) < 0) return cell[4]
+      for (s = 4; s <= 6; ++s) count += time_of(cell[s]) >= 0
+      for (s = 4; s <= 6; ++s) {
+        time = time_of(cell[s])
+        if (time < 0) continue
+        below = 0
+        for (other = 4; other <= 6; ++other)
+          below += time_of(cell[other]) >= 0 && (time_of(cell[other]) < time || (time_of(cell[other]) == time && other < s))
+        if (below == int((count - 1) / 2)) chosen = cell[s]
+      }
+      return chosen
+    }
     # Reads the figures of an example: value[figure, of], and the order of the variants.
     function read_example(name,   file, line, cell, inside) {
       file = root "/examples/" name "/README.md"
@@ -35,7 +57,7 @@ for page in "$@"; do
       while ((getline line <file) > 0) {
         if (line == "<!-- end " name " -->") inside = 0
         if (inside && split(line, cell, / *\| */) == 8 && cell[2] != "figure" && cell[2] !~ /^-+$/) {
-          value[cell[2], cell[3]] = cell[4]
+          value[cell[2], cell[3]] = median(cell)
           known[cell[2]] = 1
           if (!(cell[3] in seen)) { seen[cell[3]] = 1; variant[++variants] = cell[3] }
         }

@@ -33,14 +33,14 @@ void check_line(const char* flag, const std::string& line) {
 }
 
 // Checks the options before the model is read.
+bool wants_maps(const Options& o) {
+  return !o.html.empty() || !o.picture.empty() || !o.graph.empty() || o.show;
+}
+
 void check_options(const Options& o) {
   check_line("--source", o.source);
   check_line("--target", o.target);
   for (const std::string& word : o.words) check_line("--word", word);
-  if (o.html.empty() && o.picture.empty() && o.graph.empty() && !o.show) {
-    throw InvalidArgument("fovea inspect", "--html, --picture, --graph, --show",
-                          "at least one of them: a file to write, or the graph in the terminal", "none");
-  }
   const std::pair<const char*, const std::string*> files[] = {
       {"--html", &o.html}, {"--picture", &o.picture}, {"--graph", &o.graph}};
   for (const auto& [flag, path] : files) {
@@ -157,6 +157,11 @@ void run_language(const Options& o, const models::ModelFolder& folder) {
     throw InvalidArgument("fovea inspect", "--source", "at most " + std::to_string(longest) + " pieces",
                           std::to_string(pieces));
   inspect::InspectPage page = language_page(folder, "Fovea: layers", o.source);
+  if (page.maps.empty() && wants_maps(o))
+    throw InvalidArgument("fovea inspect", "--model",
+                          "a model with a layer whose weights can be drawn; without --html, --picture, "
+                          "--graph and --show what its layers keep is printed",
+                          "layers of Mamba, whose channels have weights of their own");
   for (const auto& [layer, keeps] : page.facts) fmt::print("{}: {}\n", layer, keeps);
   page.facts.insert(page.facts.begin(), {"model", o.model});
   if (!o.html.empty()) inspect::write_html(o.html, page);
@@ -178,6 +183,11 @@ void run(const Options& o) {
   const std::string target =
       o.target.empty() ? translator.translate({o.source}, {.beam_size = 5})[0][0].text : o.target;
   inspect::InspectPage page = page_of(translator, "Fovea: attention", o.source, target);
+  if (page.facts.empty() && !wants_maps(o))
+    throw InvalidArgument("fovea inspect", "--html, --picture, --graph, --show",
+                          "at least one of them, because all layers are attention: a file to write, or the "
+                          "graph in the terminal",
+                          "none");
   for (const auto& [layer, keeps] : page.facts) fmt::print("{}: {}\n", layer, keeps);
   page.facts.insert(
       page.facts.begin(),

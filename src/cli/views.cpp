@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace fovea::cli {
@@ -12,7 +13,7 @@ std::string decays_of(const models::CapturedWeights& captured, bool both_ways) {
   const Tensor& all = captured.log_decays;
   if (!all || !both_ways) return decays_text(all);
   const auto half = [&](std::int64_t way) {
-    return Tensor::copy_of(ConstTensorView(all).slice(0, way * all.count() / 2, all.count() / 2));
+    return Tensor::copy_of(ConstTensorView(all).slice(0, way * all.size(0) / 2, all.size(0) / 2));
   };
   return decays_text(half(0)) + "; from right to left" + decays_text(half(1));
 }
@@ -31,6 +32,12 @@ void make_shares(Tensor& weights) {
 
 std::string decays_text(const Tensor& log_decays) {
   if (!log_decays) return "";
+  if (log_decays.shape().rank() == 2) {
+    const float* all = log_decays.data<float>();
+    const auto [least, most] = std::minmax_element(all, all + log_decays.count());
+    return fmt::format("; decay a token, of {} channels: {:.4g} to {:.4g}", log_decays.size(0),
+                       std::exp(*least), std::exp(*most));
+  }
   std::string list;
   for (std::int64_t h = 0; h < log_decays.count(); ++h)
     list += fmt::format("{}{:.4g}", h > 0 ? ", " : "", std::exp(log_decays.data<float>()[h]));

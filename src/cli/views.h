@@ -17,14 +17,16 @@ inspect::InspectPage page_of(train::Translator& translator, const std::string& t
 /// Whether a folder has a model that continues texts, and does not translate them.
 bool is_language_model(const models::ModelFolder& folder);
 /// Every layer and head of a language model that reads `source`. A recurrence shows the shares of its
-/// quadratic form (autograd::recurrence_weights). The facts say what each layer keeps of the text.
+/// quadratic form (autograd::recurrence_weights). The facts say what each layer keeps of the text,
+/// and how fast it forgets. A layer of Mamba has no map, because each of its channels has weights of its own.
 inspect::InspectPage language_page(const models::ModelFolder& folder, const std::string& title,
                                    const std::string& source);
 
 /// Weights of a recurrence [B, heads, L, L] may be negative and need not sum to 1: each row becomes its
 /// shares.
 void make_shares(Tensor& weights);
-/// "; decay a token, by head: 0.98, 0.999", the geometric mean over the tokens of a text; "" for no decays.
+/// "; decay a token, by head: 0.98, 0.999", the geometric mean over the tokens of a text. Of Mamba's channels
+/// the range: "; decay a token, of 32 channels: 0.2 to 0.99". "" for no decays.
 std::string decays_text(const Tensor& log_decays);
 /// "a state of 4096 bytes, whatever the length", or the bytes of keys and values of so many tokens.
 std::string kept_text(const models::LayerKeeps& keeps, std::int64_t tokens);

@@ -91,19 +91,35 @@ struct EndLabel {
   double y;
 };
 
-// Moves labels apart until no two are closer than a line, keeping their order.
+// Moves labels apart until no two are closer than a line, keeping their order. Labels that touch become a
+// group whose middle is that of their curves' ends, so that no label is moved farther than it must be.
 void spread(std::vector<EndLabel>& labels, double top, double bottom) {
   constexpr double kLine = 17;
   std::sort(labels.begin(), labels.end(), [](const EndLabel& a, const EndLabel& b) { return a.y < b.y; });
-  double free = top;
-  for (EndLabel& label : labels) {
-    label.y = std::max(label.y, free);
-    free = label.y + kLine;
+  struct Group {
+    std::size_t first, count;
+    double sum;  // of where each label would have the first of its group
+    double y(double top, double bottom) const {
+      const auto n = static_cast<double>(count);
+      return std::max(std::min(sum / n, bottom - (n - 1) * kLine), top);
+    }
+  };
+  std::vector<Group> groups;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    groups.push_back({i, 1, labels[i].y});
+    while (groups.size() > 1) {
+      const Group& last = groups.back();
+      Group& before = groups[groups.size() - 2];
+      const double behind = static_cast<double>(before.count) * kLine;
+      if (before.y(top, bottom) + behind <= last.y(top, bottom)) break;
+      before.sum += last.sum - static_cast<double>(last.count) * behind;
+      before.count += last.count;
+      groups.pop_back();
+    }
   }
-  double limit = bottom;
-  for (auto label = labels.rbegin(); label != labels.rend(); ++label) {
-    label->y = std::min(label->y, limit);
-    limit = label->y - kLine;
+  for (const Group& group : groups) {
+    for (std::size_t i = 0; i < group.count; ++i)
+      labels[group.first + i].y = group.y(top, bottom) + static_cast<double>(i) * kLine;
   }
 }
 
@@ -155,7 +171,7 @@ bool span(const LineChart& chart, Frame& frame) {
   return true;
 }
 
-void put_labels(Drawing& drawing, const LineChart& chart, const Frame& frame, Palette& palette) {
+std::vector<EndLabel> labels_of(const LineChart& chart, const Frame& frame) {
   std::vector<EndLabel> labels;
   for (const Curve& curve : chart.curves) {
     const auto last = std::find_if(curve.points.rbegin(), curve.points.rend(),
@@ -163,17 +179,31 @@ void put_labels(Drawing& drawing, const LineChart& chart, const Frame& frame, Pa
     if (last != curve.points.rend()) labels.push_back({&curve, *last, frame.y(last->y)});
   }
   spread(labels, frame.top + 4, frame.bottom - 4);
-  for (const EndLabel& label : labels) {
-    const Point end{frame.x(label.end.x), frame.y(label.end.y)};
-    if (end.x < frame.right - 16 || std::abs(end.y - label.y) > 8)
-      put_line(drawing, {end.x + 5, end.y}, {frame.right + 6, label.y}, Tone::line);
-    drawing.items.push_back(Text{.x = frame.right + 10,
+  return labels;
+}
+
+// Whether a line leads from the curve's end to its label.
+bool is_led(const EndLabel& label, const Frame& frame) {
+  return frame.x(label.end.x) < frame.right - 16 || std::abs(frame.y(label.end.y) - label.y) > 8;
+}
+
+// Lines to labels fan out in a gap of their own: of seven that begin at nearly the same place none could be
+// followed otherwise.
+void put_labels(Drawing& drawing, const LineChart& chart, const Frame& frame, double gap, Palette& palette) {
+  for (const EndLabel& label : labels_of(chart, frame)) {
+    const Series colour{palette.index(label.curve->name)};
+    if (is_led(label, frame))
+      drawing.items.push_back(
+          Path{.steps = {{.kind = Step::Kind::move, .to = {frame.x(label.end.x) + 5, frame.y(label.end.y)}},
+                         {.to = {frame.right + gap - 4, label.y}}},
+               .stroke = {Tone::quiet}});
+    drawing.items.push_back(Text{.x = frame.right + gap,
                                  .y = label.y + 4,
                                  .text = label.curve->name,
                                  .size = kName,
-                                 .paint = {Series{palette.index(label.curve->name)}},
+                                 .paint = {colour},
                                  .weight = Weight::bold,
-                                 .limit = drawing.width - frame.right - 10});
+                                 .limit = drawing.width - frame.right - gap});
   }
 }
 
@@ -266,12 +296,22 @@ Drawing lay_out(const LineChart& chart, Palette& palette, const Measure& measure
     put_text(drawing, drawing.width / 2, drawing.height / 2, Anchor::middle, "no points");
     return drawing;
   }
-  const std::vector<double> y_ticks = ticks_between(frame.y_low, frame.y_high, chart.y_scale, 5);
+  std::vector<double> y_ticks = ticks_between(frame.y_low, frame.y_high, chart.y_scale, 5);
   frame.y_low = scaled(chart.y_scale, y_ticks.front());
-  frame.y_high = scaled(chart.y_scale, y_ticks.back());
+  // An axis of logarithms ends at the highest point where the next power would leave much of it empty.
+  if (y_ticks.size() > 2 && chart.y_scale != Scale::linear &&
+      scaled(chart.y_scale, y_ticks.back()) - frame.y_high > 0.4)
+    y_ticks.pop_back();
+  frame.y_high = std::max(frame.y_high, scaled(chart.y_scale, y_ticks.back()));
   if (!(frame.x_high > frame.x_low)) {
     frame.x_low -= 0.5;
     frame.x_high += 0.5;
+  }
+  double gap = 10;
+  const std::vector<EndLabel> labels = labels_of(chart, frame);
+  if (std::any_of(labels.begin(), labels.end(), [&](const EndLabel& it) { return is_led(it, frame); })) {
+    gap = 34;
+    frame.right -= gap - 10;
   }
   put_y_axis(drawing, frame, y_ticks, chart.y_label);
   for (const double tick : ticks_between(frame.x_low, frame.x_high, chart.x_scale, 6)) {
@@ -282,7 +322,7 @@ Drawing lay_out(const LineChart& chart, Palette& palette, const Measure& measure
   }
   put_text(drawing, (frame.left + frame.right) / 2, frame.bottom + 38, Anchor::middle, chart.x_label);
   for (const Curve& curve : chart.curves) put_curve(drawing, curve, frame, palette.index(curve.name));
-  put_labels(drawing, chart, frame, palette);
+  put_labels(drawing, chart, frame, gap, palette);
   return drawing;
 }
 

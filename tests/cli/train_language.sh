@@ -58,6 +58,20 @@ expect 'layer 3 gated_delta' "$folder/maps.svg"
 if inspect --target 'a' --picture "$folder/maps.svg" 2> "$folder/error"; then echo "not refused: --target"; exit 1; fi
 expect '--target' "$folder/error"
 
+# Mamba's channels have weights of their own and no map. What its layers keep is said all the same.
+"$fovea" train --model language --train-text "$folder/train.txt" --valid-text "$folder/valid.txt" --mixers mamba --layers 2 \
+  --dim 16 --dim-ffn 16 --vocab-size 100 --window 20 --batch 2 --lr-warmup 5 --cpu-threads 1 \
+  --output "$folder/mamba" --max-updates 2 2> "$folder/log"
+look() { "$fovea" inspect --model "$folder/mamba" --source 'the cat sees the dog' "$@"; }
+look > "$folder/said"
+expect 'layer 2 mamba: a state of ' "$folder/said"
+expect 'whatever the length; decay a token, of 32 channels: 0.' "$folder/said"
+for wanted in "--picture $folder/mamba.svg" "--html $folder/mamba.html" "--graph $folder/mamba.svg" --show; do
+  # shellcheck disable=SC2086
+  if look $wanted > "$folder/said" 2> "$folder/error"; then echo "not refused: $wanted"; exit 1; fi
+  expect 'whose weights can be drawn' "$folder/error"
+done
+
 # Attention to few rows of what is long ago, over windows and texts of more than one block.
 "$fovea" train --model language --train-text "$folder/train.txt" --valid-text "$folder/valid.txt" \
   --mixers pooled,linformer,merging --layers 3 --dim 16 --dim-ffn 16 --heads 2 --vocab-size 100 --window 80 --batch 2 \

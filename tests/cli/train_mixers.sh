@@ -60,6 +60,8 @@ expect 'encoder.self layer 1 gated_delta: reads both ways; decay a token, by hea
 expect '; from right to left; decay a token, by head: ' said
 expect 'decoder.self layer 1 gated_delta: a state of ' said
 expect 'decoder.self layer 2 mamba: a state of ' said
+expect 'whatever the length; decay a token, of 32 channels: 0.' said
+expect '; from right to left; decay a token, of 32 channels: 0.' said
 expect 'le chat .' said
 expect 'encoder.self layer 1 gated_delta' maps.svg
 expect 'decoder.cross layer 2' maps.svg
@@ -82,6 +84,11 @@ if grep -q mixers plain/config.json; then fail "a list of attention alone"; fi
 "$fovea" show plain >said
 expect 'decoder 1   attention, 128 bytes a token' said
 expect 'runs        yes' said
+
+"$fovea" inspect --model whole --source 'the cat sat .' --target 'le chat .' >said
+expect 'decoder.self layer 2 mamba: a state of ' said
+if "$fovea" inspect --model plain --source 'the cat' --target 'le chat' 2>error; then fail "nothing to write"; fi
+expect 'at least one of them' error
 
 refused() {
   local says=$1

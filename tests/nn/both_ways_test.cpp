@@ -194,6 +194,7 @@ TEST_P(BothSides, ShowTheWeightsOfBothWays) {
          .log_decays = [&](std::size_t) { return &decays; }});
   if (std::string(GetParam().name) == "mamba") {
     EXPECT_FALSE(weights);
+    EXPECT_EQ(decays.shape(), (Shape{32, 3}));  // the channels of both ways
     return;
   }
   ASSERT_EQ(weights.size(2), 6);

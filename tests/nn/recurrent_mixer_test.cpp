@@ -303,5 +303,34 @@ TEST(LogDecays, AreTheMeansOfEachHead) {
   EXPECT_FALSE(decays_of(linear, LinearAttentionOptions{.num_heads = 2}, x));
 }
 
+// Mamba's convolution begins with a bias of 0, so the steps of an input of zeros are those of their biases.
+TEST(LogDecays, AreTheMeansOfEachChannelOfMamba) {
+  ParameterSet set(1);
+  const RecurrentMixer mixer(set, "mixer", dim, MambaOptions{.inner = 16, .state_dim = 3});
+  const auto decays_of = [&](const Tensor& x) {
+    Context context;
+    Tensor decays;
+    mixer(context, x, {.log_decays = &decays});
+    return decays;
+  };
+  const Tensor resting = mixer.resting_log_decays(),
+               started = decays_of(Tensor::zeros(DType::f32, {2, 5, dim}));
+  ASSERT_EQ(started.shape(), (Shape{16, 3}));
+  for (std::int64_t i = 0; i < started.count(); ++i)
+    EXPECT_NEAR(started.data<float>()[i], resting.data<float>()[i], 1e-6f) << i;
+  // A mean over sequences: of two the same as of both alone.
+  const Tensor x = Tensor::normal({2, 5, dim}, 1), both = decays_of(x);
+  const auto alone = [&](std::int64_t n) {
+    return decays_of(Tensor::copy_of(ConstTensorView(x).slice(0, n, 1)));
+  };
+  const Tensor first = alone(0), second = alone(1);
+  double moved = 0.0;
+  for (std::int64_t i = 0; i < both.count(); ++i) {
+    EXPECT_NEAR(both.data<float>()[i], (first.data<float>()[i] + second.data<float>()[i]) / 2, 1e-5f) << i;
+    moved += std::abs(both.data<float>()[i] - resting.data<float>()[i]);
+  }
+  EXPECT_GT(moved, 1e-3);  // the steps depend on the tokens
+}
+
 }  // namespace
 }  // namespace fovea::nn

@@ -322,7 +322,8 @@ TEST(Chart, EqualsThePagesChartUnderItsTitle) {
   const std::vector<std::string> texts = samples::texts_of(draw_chart(line));
   for (const char* text : {"updates", "nats", "one", "two"})
     EXPECT_EQ(std::count(texts.begin(), texts.end(), text), 1) << text;
-  // An axis of logarithms is labelled with values, and what has none is left out.
+  // An axis of logarithms is labelled with values, and what has none is left out. It ends at the highest
+  // point where the next power is far above.
   inspect::LineChart scaled{
       .title = "time",
       .x_label = "tokens",
@@ -331,9 +332,10 @@ TEST(Chart, EqualsThePagesChartUnderItsTitle) {
       .x_scale = inspect::Scale::log2,
       .y_scale = inspect::Scale::log10};
   const std::vector<std::string> values = samples::texts_of(draw_chart(scaled));
-  for (const char* text : {"1024", "4096", "16384", "1", "10", "100", "1000", "10000", "one"})
+  for (const char* text : {"1024", "4096", "16384", "1", "10", "100", "1000", "one"})
     EXPECT_EQ(std::count(values.begin(), values.end(), text), 1) << text;
-  EXPECT_EQ(std::count(values.begin(), values.end(), "none"), 0);
+  for (const char* text : {"10000", "none"})
+    EXPECT_EQ(std::count(values.begin(), values.end(), text), 0) << text;
   inspect::BarChart bad = bars;
   bad.series[0].values.pop_back();
   try {

@@ -142,8 +142,8 @@ class RecurrentMixer {
     /// call without states and starts. Mamba, whose channels have weights of their own, leaves it empty.
     Tensor* weights = nullptr;
     /// If given, receives the mean logarithm of each head's decay over the tokens of this call and, where
-    /// they differ, over the rows of its state: [heads]. Layers without a decay leave it empty, and so does
-    /// Mamba.
+    /// they differ, over the rows of its state: [heads]. Mamba has no heads: of each channel and each of its
+    /// states, [inner, state_dim]. Layers without a decay leave it empty.
     Tensor* log_decays = nullptr;
     /// RWKV-7: the values of the first such layer of a stack. An empty one is filled, and others are read.
     /// Null: the layer's own values alone.

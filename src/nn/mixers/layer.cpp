@@ -241,6 +241,19 @@ Tensor resting_by_rates(const Tensor& log_rates, const Tensor& step_biases) {
   }
   return decays;
 }
+Tensor mean_by_rates(const Tensor& log_rates, const Tensor& steps) {
+  const std::int64_t channels = log_rates.size(0), each = log_rates.size(1),
+                     tokens = steps.count() / channels;
+  std::vector<double> sums(static_cast<std::size_t>(channels));
+  for (std::int64_t i = 0; i < steps.count(); ++i)
+    sums[static_cast<std::size_t>(i % channels)] += softplus(steps.data<float>()[i]);
+  Tensor decays(DType::f32, {channels, each});
+  for (std::int64_t i = 0; i < decays.count(); ++i)
+    decays.data<float>()[i] =
+        -std::exp(log_rates.data<float>()[i]) *
+        static_cast<float>(sums[static_cast<std::size_t>(i / each)] / static_cast<double>(tokens));
+  return decays;
+}
 void start_steps(ParameterSet& set, const Linear& steps) {
   if (set.given()) return;
   const Tensor start = spread_steps(steps.bias->value.count());

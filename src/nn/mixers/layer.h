@@ -129,6 +129,9 @@ float softplus(float x);
 /// -e^A softplus(b) of rates A [channels] or [channels, n] and the biases b [channels] of their steps:
 /// [channels, n].
 Tensor resting_by_rates(const Tensor& log_rates, const Tensor& step_biases);
+/// The mean over tokens of -e^A softplus(s), of rates A [channels, n] and steps s [B, L, channels]:
+/// [channels, n].
+Tensor mean_by_rates(const Tensor& log_rates, const Tensor& steps);
 /// Sets the bias of a layer that gives steps.
 void start_steps(ParameterSet& set, const Linear& steps);
 

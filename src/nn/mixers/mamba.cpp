@@ -102,10 +102,12 @@ class MambaLayer final : public RecurrentMixer::Layer {
     const Var xz = input_(context, x);
     const Var u = conv_(context, columns(xz, 0, inner_), tokens, 0);
     const Var selected = selection_(context, u);
+    const Var steps = steps_(context, columns(selected, 0, rank_));
+    if (tokens.call().log_decays) *tokens.call().log_decays = mean_by_rates(log_rate_->value, steps.value());
     const autograd::OutputAndState result =
         autograd::selective_scan({.lists = tokens.lists(), .final_state = tokens.wanted()},
                                  {.x = u,
-                                  .delta = steps_(context, columns(selected, 0, rank_)),
+                                  .delta = steps,
                                   .a = autograd::scale(autograd::exp(context.use(*log_rate_)), -1.0f),
                                   .b = columns(selected, rank_, states_),
                                   .c = columns(selected, rank_ + states_, states_),
