@@ -118,7 +118,8 @@ def attention(
         dropout: the share of weights dropped, rounded to k/256.
         precision: the lowest precision of f32 products that is acceptable: "full", "higher" (three bf16 terms for
             each number: as exact as "full"), "high" (two terms) or "medium" (one term). A CPU without bf16 tiles
-            (AMX) computes more exactly than asked.
+            (AMX) computes more exactly than asked. In several terms an infinite element of a query or key may give
+            NaN where "full" gives a weight of 0.
         return_lse: also return the log-sum-exp, [batch, num_query_heads, query_len], natural logarithm; -inf for a
             row that sees no key. Normalisers other than softmax return their own number instead.
         return_weights: also return the weights, [batch, num_query_heads, query_len, key_len], before dropout.
