@@ -375,6 +375,21 @@ void MultiHeadAttention::append(Context& context, const Var& memory, const Cache
                     rows_of(v, e, options_.value_dim));
 }
 
+namespace {
+
+// A mask made of data has no rows for other batches and for later keys.
+bool fits(const Mask& mask, const AttentionShape& shape) {
+  if (mask.node().text_is_all()) return true;
+  try {
+    mask.node().validate(shape);
+    return true;
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+}
+
+}  // namespace
+
 Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<const KeyValueView> keys,
                                       const Call& call) const {
   std::int64_t longest = 1;
@@ -387,11 +402,8 @@ Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<
   }
   const std::int64_t entries = std::ssize(keys),
                      rows = call.query_starts.empty() ? x.size(1) : longest_entry(call.query_starts);
-  // A mask made of data is different in each step, and has no rows for later keys.
-  const AttentionShape shape =
-      call.mask.node().text_is_all()
-          ? shape_of(planned_size(entries, 1), planned_size(rows, 1), planned_size(longest, 64))
-          : shape_of(entries, rows, longest);
+  AttentionShape shape = shape_of(planned_size(entries, 1), planned_size(rows, 1), planned_size(longest, 64));
+  if (!fits(options_.spec.mask, shape) || !fits(call.mask, shape)) shape = shape_of(entries, rows, longest);
   autograd::AttentionCall engine = engine_call(context, call, shape);
   engine.cache = keys;
   return output_(context, autograd::attention(engine, q, {}, {}));

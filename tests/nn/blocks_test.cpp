@@ -9,6 +9,8 @@
 
 #include "fovea/attention/make_mod.h"
 #include "fovea/attention/masks.h"
+#include "fovea/attention/predicate.h"
+#include "fovea/attention/streaming_sinks.h"
 #include "fovea/nn/transformer.h"
 #include "nn/kept_rows.h"
 #include "nn/parameter_gradients.h"
@@ -419,20 +421,45 @@ TEST(Arguments, UnknownOnesAreRefusedByName) {
 }
 
 // A decoding loop plans once for each power of two of its keys from 64 on, whatever mask expression it passes
-// in each step: 64, 128 and 256 for 200 rows.
+// in each step: 64, 128 and 256 for 200 rows. The text of a layer's own mask need not say all of it.
 TEST(MultiHeadAttention, PlansOnceInADecodingLoop) {
+  for (const Mask& mask :
+       {Mask(SlidingWindow{.lookback = 20}), SlidingWindow{.lookback = 20} | StreamingSinks{4},
+        ~(~Mask(SlidingWindow{.lookback = 20}) & ~Mask(StreamingSinks{4}))}) {
+    ParameterSet set(2);
+    const MultiHeadAttention layer(set, "a", 12,
+                                   {.num_query_heads = 3, .spec = {.mods = {AlibiBias{}}, .mask = mask}});
+    const Tensor input = set.normal("input", {2, 200, 12}, 1.0f).value;
+    Context context;
+    KeptRows kept(layer, 2);
+    for (std::int64_t t = 0; t < 200; ++t) {
+      const Var row = autograd::slice(input, 1, t, 1);
+      kept.append(context, row);
+      layer.attend_cached(context, row, kept.views(),
+                          {.mask = Causal{} & GlobalTokens{0}, .query_offset = t});
+      EXPECT_EQ(layer.plans_made(), t < 64 ? 1 : t < 128 ? 2 : 3) << to_string(mask) << ", " << t;
+    }
+  }
+}
+
+// A predicate has rows for as many keys as it was made for, fewer than a plan of the next power of two has.
+TEST(MultiHeadAttention, DecodesBehindAPredicate) {
+  constexpr std::int64_t length = 70;
+  const Mask even = Predicate("even", {.query_end = length, .key_len = length},
+                              [](const Site& site) { return site.key % 2 == 0 || site.key == site.query; });
   ParameterSet set(2);
-  const MultiHeadAttention layer(
-      set, "a", 12,
-      {.num_query_heads = 3, .spec = {.mods = {AlibiBias{}}, .mask = SlidingWindow{.lookback = 20}}});
-  const Tensor input = set.normal("input", {2, 200, 12}, 1.0f).value;
-  Context context;
-  KeptRows kept(layer, 2);
-  for (std::int64_t t = 0; t < 200; ++t) {
+  const MultiHeadAttention layer(set, "a", 12, {.num_query_heads = 3, .spec = {.mask = even}});
+  const Tensor input = set.normal("input", {1, length, 12}, 1.0f).value;
+  Context context{.products = autograd::Products::by_row};
+  const Tensor whole = layer(context, input, input, {.mask = Causal{}, .query_offset = 0}).value();
+  KeptRows kept(layer, 1);
+  for (std::int64_t t = 0; t < length; ++t) {
     const Var row = autograd::slice(input, 1, t, 1);
     kept.append(context, row);
-    layer.attend_cached(context, row, kept.views(), {.mask = Causal{} & GlobalTokens{0}, .query_offset = t});
-    EXPECT_EQ(layer.plans_made(), t < 64 ? 1 : t < 128 ? 2 : 3) << t;
+    const Tensor one =
+        layer.attend_cached(context, row, kept.views(), {.mask = Causal{}, .query_offset = t}).value();
+    for (std::int64_t i = 0; i < 12; ++i)
+      EXPECT_NEAR(one.data<float>()[i], whole.data<float>()[t * 12 + i], 1e-5) << t;
   }
 }
 
