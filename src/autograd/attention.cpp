@@ -2,7 +2,6 @@
 #include <iterator>
 #include <memory>
 #include <optional>
-#include <string_view>
 
 #include "autograd/bf16_plan.h"
 #include "autograd/heads.h"
@@ -184,10 +183,7 @@ std::optional<AttentionPlan> bf16_plan(const Tape* tape, const AttentionSpec& sp
     return std::nullopt;
   const PlanOptions options{.dtype = DType::bf16};
   AttentionPlan plan = plans ? plans->of(spec, shape, options) : make_plan(spec, shape, options);
-  const auto multiplies = [](std::string_view kernel) {
-    return kernel.starts_with("avx512bf16") || kernel.starts_with("amx");
-  };
-  if (!multiplies(plan.kernel()) || !multiplies(plan.backward_kernel())) return std::nullopt;
+  if (!plan.multiplies_16_bits()) return std::nullopt;
   return plan;
 }
 

@@ -68,6 +68,7 @@ struct Isa {
   const Isa* base = nullptr;
   const char* (*absence)() = nullptr;  ///< null where this CPU and system have it, else what is missing
   ModIsa mods = ModIsa::any;           ///< which of a mod's functions its candidates call
+  bool multiplies_bf16 = false;        ///< the CPU has products of bf16; candidates of others widen operands
 };
 
 /// The functions of a candidate for problems of T; null where it has none. `memory` has at least the bytes

@@ -402,7 +402,7 @@ Var MultiHeadAttention::attend_cached(Context& context, const Var& x, std::span<
   }
   const std::int64_t entries = std::ssize(keys),
                      rows = call.query_starts.empty() ? x.size(1) : longest_entry(call.query_starts);
-  AttentionShape shape = shape_of(planned_size(entries, 1), planned_size(rows, 1), planned_size(longest, 64));
+  AttentionShape shape = with_room(shape_of(entries, rows, longest));
   if (!fits(options_.spec.mask, shape) || !fits(call.mask, shape)) shape = shape_of(entries, rows, longest);
   autograd::AttentionCall engine = engine_call(context, call, shape);
   engine.cache = keys;

@@ -100,13 +100,13 @@ class BlockAttention::Reader {
     call.query_starts = starts;
     call.cache = views;
     return layer_.attend(context_, call, log_sizes, positions,
-                         {.batch = planned_size(count, 1),
-                          .num_query_heads = o_.num_heads,
-                          .num_kv_heads = o_.num_heads,
-                          .query_len = planned_size(most_queries, 1),
-                          .key_len = planned_size(longest, 64),
-                          .head_dim = o_.head_dim,
-                          .value_dim = o_.head_dim},
+                         with_room({.batch = count,
+                                    .num_query_heads = o_.num_heads,
+                                    .num_kv_heads = o_.num_heads,
+                                    .query_len = most_queries,
+                                    .key_len = longest,
+                                    .head_dim = o_.head_dim,
+                                    .value_dim = o_.head_dim}),
                          Causal{}, q, {}, {});
   }
 

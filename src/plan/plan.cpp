@@ -140,6 +140,14 @@ std::string_view AttentionPlan::backward_kernel() const noexcept {
   return impl_->choice.rule(kernels::Duty::backward).largest().candidate->name;
 }
 
+bool AttentionPlan::multiplies_16_bits() const noexcept {
+  const auto multiplies = [this](kernels::Duty duty) {
+    return impl_->choice.rule(duty).largest().candidate->isa->multiplies_bf16;
+  };
+  return size_of(impl_->dtype) == 2 && multiplies(impl_->choice.main()) &&
+         multiplies(kernels::Duty::backward);
+}
+
 Requests AttentionPlan::Impl::requests() const {
   using kernels::Duty;
   const kernels::Request any{

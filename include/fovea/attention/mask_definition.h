@@ -124,6 +124,10 @@ Mask to_mask(const T& definition) {
       if constexpr (requires { mask_.by_head(); }) return mask_.by_head();
       return false;
     }
+    bool text_is_all() const override {
+      if constexpr (requires { mask_.text_is_all(); }) return mask_.text_is_all();
+      return false;
+    }
 
    private:
     T mask_;

@@ -25,6 +25,7 @@ FOVEA_HAS_MEMBER(HasSpans, spans)
 FOVEA_HAS_MEMBER(HasPrint, print)
 FOVEA_HAS_MEMBER(HasValidate, validate)
 FOVEA_HAS_MEMBER(HasByHead, by_head)
+FOVEA_HAS_MEMBER(HasTextIsAll, text_is_all)
 #undef FOVEA_HAS_MEMBER
 
 struct SecondCallOperator {
@@ -120,6 +121,12 @@ consteval bool explain_options() {
   };
   static_assert(by_head,
                 "a mask type's `by_head` has to be declared `bool by_head() const`, public and const");
+  constexpr bool text_is_all = !HasTextIsAll<T> || requires(const T& mask) {
+    { mask.text_is_all() } -> std::same_as<bool>;
+  };
+  static_assert(
+      text_is_all,
+      "a mask type's `text_is_all` has to be declared `bool text_is_all() const`, public and const");
   constexpr bool copied = std::is_copy_constructible_v<T>;
   static_assert(copied,
                 "a mask keeps a copy of its type, which this one does not allow: hold what it needs by "

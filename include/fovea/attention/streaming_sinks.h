@@ -21,6 +21,7 @@ struct StreamingSinks {
     return {first, first};
   }
   std::string print() const { return "sinks(" + std::to_string(count) + ")"; }
+  bool text_is_all() const { return true; }
   void validate() const {
     if (count < 0) throw InvalidArgument("StreamingSinks", "count", "at least 0", std::to_string(count));
   }

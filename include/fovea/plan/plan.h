@@ -64,6 +64,8 @@ class AttentionPlan {
   /// one that computes weights alone.
   std::string_view kernel() const noexcept;
   std::string_view backward_kernel() const noexcept;
+  /// Whether kernel() and backward_kernel() multiply 16-bit operands without widening them to f32 first.
+  bool multiplies_16_bits() const noexcept;
 
   struct Impl;
   const Impl& impl() const noexcept { return *impl_; }

@@ -139,8 +139,9 @@ QueryCounts decode_best_for(const Request& r) {
   return {.last = is_cached(r.duty) ? most_split_16_bit : most_decode_queries};
 }
 
-const Isa avx512bf16_isa{.name = "avx512bf16", .base = &avx512_isa, .absence = dot_absence};
-const Isa amx_isa{.name = "amx", .base = &avx512bf16_isa, .absence = amx_absence};
+const Isa avx512bf16_isa{
+    .name = "avx512bf16", .base = &avx512_isa, .absence = dot_absence, .multiplies_bf16 = true};
+const Isa amx_isa{.name = "amx", .base = &avx512bf16_isa, .absence = amx_absence, .multiplies_bf16 = true};
 #endif
 
 #if !HWY_ARCH_X86 || (HWY_TARGETS & HWY_SSE4)
