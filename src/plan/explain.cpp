@@ -1,5 +1,6 @@
 // explain and list_kernels: the kernels that run, and why no better one does.
 #include <algorithm>
+#include <initializer_list>
 #include <numeric>
 
 #include "core/shortest.h"
@@ -93,14 +94,19 @@ std::string refusals_text(const std::string& verb, const std::vector<Refusal>& r
   return text;
 }
 
-// The refusals of a duty that those of the main duty do not say already.
-std::vector<Refusal> more_refusals(const AttentionPlan::Impl& plan, Duty duty) {
+// The refusals of a duty that those of the main duty, and of the duties in `before`, do not say already.
+std::vector<Refusal> more_refusals(const AttentionPlan::Impl& plan, Duty duty,
+                                   std::initializer_list<Duty> before = {}) {
   const Requests requests = plan.requests();
-  const std::vector<Refusal> said = plan.choice.refusals(requests, plan.shape.query_len, plan.choice.main());
   std::vector<Refusal> refusals = plan.choice.refusals(requests, plan.shape.query_len, duty);
-  std::erase_if(refusals, [&said](const Refusal& refusal) {
-    return std::find(said.begin(), said.end(), refusal) != said.end();
-  });
+  const auto leave_out = [&](Duty said_duty) {
+    const std::vector<Refusal> said = plan.choice.refusals(requests, plan.shape.query_len, said_duty);
+    std::erase_if(refusals, [&said](const Refusal& refusal) {
+      return std::find(said.begin(), said.end(), refusal) != said.end();
+    });
+  };
+  leave_out(plan.choice.main());
+  for (const Duty duty_before : before) leave_out(duty_before);
   return refusals;
 }
 
@@ -145,7 +151,11 @@ std::string sharing_text(const AttentionPlan::Impl& plan) {
 
 std::string weights_text(const AttentionPlan::Impl& plan) {
   return "weights: " + plan.choice.text(Duty::weights) + "; alone " + plan.choice.text(Duty::weights_alone) +
-         "; losses of them " + plan.choice.text(Duty::backward_of_weights);
+         "; losses of them " + plan.choice.text(Duty::backward_of_weights) +
+         refusals_text("refused", more_refusals(plan, Duty::weights)) +
+         refusals_text("alone refused", more_refusals(plan, Duty::weights_alone, {Duty::weights})) +
+         refusals_text("losses refused",
+                       more_refusals(plan, Duty::backward_of_weights, {Duty::weights, Duty::weights_alone}));
 }
 
 }  // namespace

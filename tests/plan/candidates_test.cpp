@@ -184,7 +184,8 @@ TEST(Candidates, ExplainNamesRefusals) {
   EXPECT_NE(
       weights.find("\nweights: baseline tiled, baseline direct up to 8 queries; alone baseline tiled rows, "
                    "baseline rows up to 4 queries; losses of them baseline tiled rows, baseline rows up to 4 "
-                   "queries\n"),
+                   "queries; refused baseline split: it returns no weights; alone refused baseline tiled, "
+                   "baseline additive, baseline direct: whole rows of scores are needed\n"),
       std::string::npos)
       << weights;
 }
